@@ -1,0 +1,25 @@
+#include "reference/reference.h"
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+
+#include "reference/selective_scan.h"
+
+namespace ssmbench {
+
+ReferenceOutputs compute_reference(const Problem& problem, const TensorSet& inputs,
+                                   const std::atomic<bool>& stop) {
+  if (problem.op().name == "selective_scan_fwd") return selective_scan_fwd_reference(problem, inputs, stop);
+  throw std::logic_error(fmt::format("no reference for {}", problem.op().name));
+}
+
+std::size_t reference_bytes(const Problem& problem) {
+  std::size_t bytes = 0;
+  for (const auto& tensor : problem.tensors())
+    if (tensor.role == Role::output)
+      bytes += static_cast<std::size_t>(element_count(tensor.shape)) * (sizeof(double) + sizeof(float));
+  return bytes;
+}
+
+}  // namespace ssmbench

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "model/problem.h"
+#include "model/tensor.h"
+
+namespace ssmbench {
+
+/// What an output should be, in fp64, and how far an honest implementation may be from it.
+/// Both arrays are in logical order (the `bdl` column of the definition), C order, whatever the layout.
+struct ReferenceOutput {
+  Shape shape;
+  std::vector<double> expected;
+  /// First-order bound on the error of an implementation whose every operation has relative error at most 1:
+  /// multiplied by its unit roundoff and a small constant this is the tolerance (docs in verify/tolerance.h).
+  std::vector<float> bound;
+};
+
+using ReferenceOutputs = std::map<std::string, ReferenceOutput>;
+
+/// Computes a problem's outputs from the stored values of its inputs, in fp64, on all cores.
+/// `inputs` are host tensors. Throws ContractError on wrong shapes, Interrupted once `stop` is true.
+ReferenceOutputs compute_reference(const Problem& problem, const TensorSet& inputs,
+                                   const std::atomic<bool>& stop);
+
+/// Peak bytes that compute_reference allocates.
+std::size_t reference_bytes(const Problem& problem);
+
+}  // namespace ssmbench

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "model/implementation.h"
+
+namespace ssmbench {
+
+struct DeviceInfo {
+  DeviceKind kind = DeviceKind::cpu;
+  int index = 0;
+  std::string name;              ///< as the vendor names it
+  std::size_t total_bytes = 0;   ///< memory of the device
+  std::size_t free_bytes = 0;    ///< of it, available now
+  std::map<std::string, std::string> details;  ///< driver, compute capability, clocks, threads, …
+};
+
+/// Where an implementation runs: memory, copies, and a clock for its work.
+/// Every member throws DeviceError when the device fails and OutOfMemory when memory runs out.
+class Device {
+ public:
+  virtual ~Device() = default;
+  Device() = default;
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+  Device(Device&&) = delete;
+  Device& operator=(Device&&) = delete;
+
+  virtual DeviceInfo info() const = 0;
+  /// True where implementations can read host memory in place, so that inputs need no second copy.
+  virtual bool shares_host_memory() const = 0;
+
+  using Buffer = std::shared_ptr<void>;
+  virtual Buffer allocate(std::size_t bytes) = 0;
+  virtual void copy_in(void* device, const void* host, std::size_t bytes) = 0;
+  virtual void copy_out(void* host, const void* device, std::size_t bytes) = 0;
+  virtual void fill(void* device, unsigned char value, std::size_t bytes) = 0;
+
+  /// What launches are given: a cudaStream_t, or nullptr on the CPU.
+  virtual void* stream() = 0;
+  virtual void synchronize() = 0;
+  /// Milliseconds that one launch takes: between two events on the stream, or by the steady clock on the CPU.
+  virtual double time_ms(const Launch& launch) = 0;
+  /// Evicts the last-level cache so that the next launch finds its inputs in memory. False: not possible here.
+  virtual bool flush_cache() = 0;
+};
+
+/// All devices of this machine: the CPU first, then CUDA devices, if this build has CUDA and the driver answers.
+std::vector<DeviceInfo> list_devices();
+
+/// Why there is no CUDA device to use ("built without CUDA", the driver's message); empty when there is one.
+std::string no_cuda_reason();
+
+std::unique_ptr<Device> open_device(DeviceKind kind, int index = 0);
+
+}  // namespace ssmbench

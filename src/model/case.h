@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "model/problem.h"
+
+namespace ssmbench {
+
+/// How input values are drawn. The values of a tensor depend on (seed, tensor name, logical index) and the
+/// fields here alone: not on layout, thread count or machine.
+struct InputSpec {
+  std::string distribution = "mamba";  ///< see src/inputs/distributions.h
+  /// "native": each value is rounded to the tensor's own dtype. "shared": rounded to what f32, f16 and bf16 can
+  /// all hold, so that cases of different dtype see the same values and share one reference.
+  std::string values = "native";
+  std::int64_t seed = 0;
+};
+
+/// Where in which file a case was asked for, for messages.
+struct Source {
+  std::string file;
+  std::string pointer;  ///< JSON pointer of the sweep
+};
+
+/// One point of a sweep: what every implementation is then run on.
+struct Case {
+  Problem problem;
+  InputSpec inputs;
+  std::optional<double> budget_ms;  ///< latency that the user wants met
+  Source source;
+
+  /// problem id + distribution + value precision + seed. Stable across machines.
+  std::string id() const;
+};
+
+}  // namespace ssmbench

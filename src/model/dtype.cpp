@@ -1,0 +1,125 @@
+#include "model/dtype.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <stdexcept>
+
+namespace ssmbench {
+namespace {
+
+struct DTypeInfo {
+  DType dtype;
+  std::string_view name;
+  std::size_t bytes;
+  int significand_bits;  // the implicit one included; 0 where rounding has no meaning
+  int min_exponent;      // of the smallest normal number
+};
+
+constexpr std::array<DTypeInfo, 6> kInfo{{{DType::f32, "f32", 4, 24, -126},
+                                          {DType::f64, "f64", 8, 53, -1022},
+                                          {DType::f16, "f16", 2, 11, -14},
+                                          {DType::bf16, "bf16", 2, 8, -126},
+                                          {DType::c64, "c64", 8, 24, -126},
+                                          {DType::i32, "i32", 4, 0, 0}}};
+
+const DTypeInfo& info(DType dtype) { return kInfo.at(static_cast<std::size_t>(dtype)); }
+
+}  // namespace
+
+std::size_t size_of(DType dtype) { return info(dtype).bytes; }
+
+std::string_view name_of(DType dtype) { return info(dtype).name; }
+
+std::optional<DType> parse_dtype(std::string_view name) {
+  const auto* found = std::ranges::find(kInfo, name, &DTypeInfo::name);
+  if (found == kInfo.end()) return std::nullopt;
+  return found->dtype;
+}
+
+double unit_roundoff(DType dtype) { return std::ldexp(1.0, -info(dtype).significand_bits); }
+
+double ulp_at(double value, DType dtype) {
+  const auto& [_, name, bytes, bits, min_exponent] = info(dtype);
+  // A value beyond the dtype's range is judged by the spacing at its own exponent: the error is huge either way.
+  int exponent = min_exponent;
+  if (value != 0 && std::isfinite(value)) exponent = std::max(std::ilogb(value), min_exponent);
+  return std::ldexp(1.0, exponent - bits + 1);
+}
+
+float f16_to_float(std::uint16_t bits) {
+  const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000U) << 16U;
+  const std::uint32_t exponent = (bits >> 10U) & 0x1FU;
+  const std::uint32_t fraction = bits & 0x3FFU;
+  if (exponent == 0x1F) return std::bit_cast<float>(sign | 0x7F800000U | (fraction << 13U));
+  if (exponent == 0) {  // zero or subnormal: fraction · 2^-24, exact in float
+    const float magnitude = std::ldexp(static_cast<float>(fraction), -24);
+    return sign != 0 ? -magnitude : magnitude;
+  }
+  return std::bit_cast<float>(sign | ((exponent + 112U) << 23U) | (fraction << 13U));
+}
+
+float bf16_to_float(std::uint16_t bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16U); }
+
+std::uint16_t float_to_f16(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const auto sign = static_cast<std::uint16_t>((bits >> 16U) & 0x8000U);
+  const std::uint32_t magnitude = bits & 0x7FFFFFFFU;
+  if (magnitude > 0x7F800000U) return static_cast<std::uint16_t>(sign | 0x7E00U);
+  if (magnitude >= 0x477FF000U) return static_cast<std::uint16_t>(sign | 0x7C00U);  // ≥ 65520 rounds to infinity
+  if (magnitude < 0x38800000U) {
+    // Subnormal result: adding 0.5 makes the FPU round to multiples of 2^-24, to nearest even.
+    const float shifted = std::bit_cast<float>(magnitude) + 0.5F;
+    return static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3F000000U));
+  }
+  const std::uint32_t odd = (magnitude >> 13U) & 1U;
+  const std::uint32_t rounded = magnitude - 0x38000000U + 0xFFFU + odd;
+  return static_cast<std::uint16_t>(sign | (rounded >> 13U));
+}
+
+std::uint16_t float_to_bf16(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  if ((bits & 0x7FFFFFFFU) > 0x7F800000U) return static_cast<std::uint16_t>((bits >> 16U) | 0x40U);
+  return static_cast<std::uint16_t>((bits + 0x7FFFU + ((bits >> 16U) & 1U)) >> 16U);
+}
+
+double load_as_double(const void* data, std::int64_t index, DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return static_cast<const float*>(data)[index];
+    case DType::f64:
+      return static_cast<const double*>(data)[index];
+    case DType::f16:
+      return f16_to_float(static_cast<const std::uint16_t*>(data)[index]);
+    case DType::bf16:
+      return bf16_to_float(static_cast<const std::uint16_t*>(data)[index]);
+    case DType::c64:
+    case DType::i32:
+      break;
+  }
+  throw std::logic_error("load_as_double: not a real dtype");
+}
+
+void store_from_double(void* data, std::int64_t index, DType dtype, double value) {
+  switch (dtype) {
+    case DType::f32:
+      static_cast<float*>(data)[index] = static_cast<float>(value);
+      return;
+    case DType::f64:
+      static_cast<double*>(data)[index] = value;
+      return;
+    case DType::f16:
+      static_cast<std::uint16_t*>(data)[index] = float_to_f16(static_cast<float>(value));
+      return;
+    case DType::bf16:
+      static_cast<std::uint16_t*>(data)[index] = float_to_bf16(static_cast<float>(value));
+      return;
+    case DType::c64:
+    case DType::i32:
+      break;
+  }
+  throw std::logic_error("store_from_double: not a real dtype");
+}
+
+}  // namespace ssmbench

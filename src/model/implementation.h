@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/problem.h"
+#include "model/tensor.h"
+
+namespace ssmbench {
+
+enum class DeviceKind { cpu, cuda };
+std::string_view name_of(DeviceKind kind);
+
+/// What one launch must at least move and compute; throughput and the roofline are figured from it.
+struct Work {
+  double bytes = 0;         ///< each input read once, each output written once
+  double exponentials = 0;  ///< per-state decays, the bulk of the MUFU work
+  double fmas = 0;
+};
+
+/// Enqueues the work on a stream (cudaStream_t as void*; ignored on the CPU) and returns. Throws DeviceError.
+using Launch = std::function<void(void* stream)>;
+
+/// A kernel under test, as it declares itself.
+struct Implementation {
+  std::string name;  ///< "cuda-blockscan"; the device kind comes first
+  std::string op;    ///< name of the OpSpec it computes
+  DeviceKind device = DeviceKind::cpu;
+  std::string summary;
+  /// Arithmetic it claims; tolerances are derived from this dtype's unit roundoff.
+  DType math = DType::f32;
+  bool deterministic = true;  ///< bitwise equal results from equal inputs
+  /// Why it cannot do the problem; nothing when it can.
+  std::function<std::optional<std::string>(const Problem&)> unsupported;
+  std::function<std::size_t(const Problem&)> workspace_bytes;
+  std::function<Work(const Problem&)> work;
+  /// Resolves tensors (in the device's memory) to arguments once; the result is launched many times.
+  /// Throws ContractError when a tensor does not have the problem's shape.
+  std::function<Launch(const Problem&, const TensorSet&, void* workspace)> bind;
+};
+
+/// Everything that is built in, ordered by op and name.
+const std::vector<Implementation>& implementations();
+
+/// A kernel file registers itself with one line: `const Registration registration{{.name = …}};`
+struct Registration {
+  explicit Registration(Implementation implementation);
+};
+
+/// Bytes that every implementation of the problem has to move: all inputs and outputs once.
+double tensor_bytes(const Problem& problem);
+
+/// Throws ContractError unless `tensors` holds exactly the problem's tensors, each with its dtype, shape and strides.
+void check_contract(const Problem& problem, const TensorSet& tensors);
+
+}  // namespace ssmbench

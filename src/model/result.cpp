@@ -1,0 +1,30 @@
+#include "model/result.h"
+
+#include <stdexcept>
+
+namespace ssmbench {
+
+std::string_view name_of(Status status) {
+  switch (status) {
+    case Status::pass:
+      return "pass";
+    case Status::fail:
+      return "fail";
+    case Status::skip:
+      return "skip";
+    case Status::error:
+      return "error";
+    case Status::invalid:
+      return "invalid";
+    case Status::unverified:
+      return "unverified";
+  }
+  throw std::logic_error("unreachable");
+}
+
+const TimingStats* CaseResult::headline() const {
+  const auto hot = timing.find("hot");
+  return hot == timing.end() ? nullptr : &hot->second;
+}
+
+}  // namespace ssmbench

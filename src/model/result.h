@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/case.h"
+#include "model/implementation.h"
+
+namespace ssmbench {
+
+enum class Status {
+  pass,     ///< every output within tolerance
+  fail,     ///< an output out of tolerance
+  skip,     ///< the implementation does not support the case
+  error,    ///< crash, out of memory, device failure
+  invalid,  ///< a measurement that cannot be true
+  unverified,  ///< --no-verify: ran, and nothing is claimed
+};
+std::string_view name_of(Status status);
+
+/// How one output compares with the reference.
+struct OutputComparison {
+  double max_abs = 0;
+  double rel_l2 = 0;           ///< ‖got − expected‖₂ / ‖expected‖₂
+  double max_ulp = 0;          ///< in ulps of the output's dtype at the expected value
+  double tolerance_ratio = 0;  ///< max over elements of |error| / tolerance; ≤ 1 passes
+  Shape worst_index;           ///< logical index of the element that sets tolerance_ratio, or of the first non-finite
+  double worst_expected = 0;
+  double worst_got = 0;
+  std::int64_t nonfinite = 0;  ///< elements that are NaN or Inf where the reference is finite
+
+  bool passed() const { return nonfinite == 0 && tolerance_ratio <= 1; }
+};
+
+/// Statistics of repeated runs, milliseconds. Percentiles by linear interpolation between order statistics.
+struct TimingStats {
+  double median_ms = 0, mean_ms = 0, stdev_ms = 0, min_ms = 0, max_ms = 0;
+  double p5_ms = 0, p95_ms = 0, p99_ms = 0;
+  std::vector<double> samples_ms;
+};
+
+/// What came of one implementation on one case.
+struct CaseResult {
+  Case the_case;
+  std::string impl;
+  Status status = Status::error;
+  std::string reason;
+  std::map<std::string, OutputComparison> outputs;
+  std::map<std::string, TimingStats> timing;  ///< "hot", and "cold" where the cache can be flushed
+  Work work;
+  std::size_t workspace_bytes = 0;
+  std::string repro;  ///< the one command that runs exactly this again
+
+  /// The timing that tables and budgets use: hot.
+  const TimingStats* headline() const;
+};
+
+/// Facts about the run as a whole, in the order they are printed.
+struct RunInfo {
+  std::vector<std::string> argv;
+  std::map<std::string, std::string> build;   ///< version, git revision, compiler, CUDA
+  std::map<std::string, std::string> device;  ///< name, driver, clocks, …
+  std::map<std::string, std::string> cpu;
+  std::string started;  ///< ISO 8601, UTC
+};
+
+struct Summary {
+  std::map<Status, int> counts;
+  bool interrupted = false;
+  double seconds = 0;
+};
+
+}  // namespace ssmbench

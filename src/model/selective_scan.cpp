@@ -1,0 +1,94 @@
+#include "model/selective_scan.h"
+
+#include <fmt/format.h>
+
+namespace ssmbench {
+namespace {
+
+std::vector<TensorSpec> tensors(const Problem& problem) {
+  const SelectiveScan scan(problem);
+  const DType io = problem.dtype();
+  const bool time_last = problem.choice("layout") == "bdl";
+  const std::vector<int> storage_bdl = time_last ? std::vector{0, 1, 2} : std::vector{0, 2, 1};
+  const std::vector<int> storage_bgnl = time_last ? std::vector{0, 1, 2, 3} : std::vector{0, 3, 1, 2};
+
+  const Shape per_step{scan.batch, scan.dim, scan.seqlen};
+  const Shape per_channel_state{scan.dim, scan.dstate};
+  const Shape per_group_step{scan.batch, scan.groups, scan.dstate, scan.seqlen};
+  const Shape state{scan.batch, scan.dim, scan.dstate};
+
+  const auto sequence = [&](const char* name, Role role) {
+    return TensorSpec{name, role, io, per_step, storage_bdl};
+  };
+  const auto projection = [&](const char* name, bool variable) {
+    return variable ? TensorSpec{name, Role::input, io, per_group_step, storage_bgnl}
+                    : TensorSpec{name, Role::input, DType::f32, per_channel_state, {0, 1}};
+  };
+  const auto per_channel = [&](const char* name) {
+    return TensorSpec{name, Role::input, DType::f32, {scan.dim}, {0}};
+  };
+
+  std::vector<TensorSpec> all{sequence("u", Role::input), sequence("delta", Role::input),
+                              TensorSpec{"A", Role::input, DType::f32, per_channel_state, {0, 1}},
+                              projection("B", scan.variable_b), projection("C", scan.variable_c)};
+  if (scan.has_D) all.push_back(per_channel("D"));
+  if (scan.has_z) all.push_back(sequence("z", Role::input));
+  if (scan.has_delta_bias) all.push_back(per_channel("delta_bias"));
+  if (scan.has_initial_state) all.push_back({"initial_state", Role::input, DType::f32, state, {0, 1, 2}});
+  all.push_back(sequence("out", Role::output));
+  all.push_back({"last_state", Role::output, DType::f32, state, {0, 1, 2}});
+  return all;
+}
+
+std::optional<std::string> contradiction(const Problem& problem) {
+  const SelectiveScan scan(problem);
+  if (scan.dstate > kMaxDState)
+    return fmt::format("dstate {} is over the limit of {}", scan.dstate, kMaxDState);
+  if (scan.dim % scan.groups != 0)
+    return fmt::format("dim {} is not a multiple of groups {}", scan.dim, scan.groups);
+  if (scan.groups > 1 && !scan.variable_b && !scan.variable_c)
+    return fmt::format("groups {} has no meaning when B and C are both constant", scan.groups);
+  return {};
+}
+
+}  // namespace
+
+const OpSpec& selective_scan_fwd() {
+  static const OpSpec spec{
+      "selective_scan_fwd",
+      "Mamba-1 selective scan, forward",
+      {{"method", AxisKind::choice, "", {"zoh"}, "zoh"},
+       {"dtype", AxisKind::choice, "", {"f32", "f16", "bf16"}, {}},
+       {"layout", AxisKind::choice, "", {"bdl", "bld"}, "bdl"},
+       {"batch", AxisKind::size, "b", {}, {}},
+       {"dim", AxisKind::size, "d", {}, {}},
+       {"seqlen", AxisKind::size, "l", {}, {}},
+       {"dstate", AxisKind::size, "n", {}, {}},
+       {"groups", AxisKind::size, "g", {}, std::int64_t{1}},
+       {"B", AxisKind::choice, "B", {"variable", "constant"}, "variable"},
+       {"C", AxisKind::choice, "C", {"variable", "constant"}, "variable"},
+       {"D", AxisKind::flag, "D", {}, true},
+       {"z", AxisKind::flag, "z", {}, true},
+       {"delta_bias", AxisKind::flag, "bias", {}, true},
+       {"delta_softplus", AxisKind::flag, "softplus", {}, true},
+       {"initial_state", AxisKind::flag, "init", {}, false}},
+      tensors,
+      contradiction};
+  return spec;
+}
+
+SelectiveScan::SelectiveScan(const Problem& problem)
+    : batch(problem.size("batch")),
+      dim(problem.size("dim")),
+      seqlen(problem.size("seqlen")),
+      dstate(problem.size("dstate")),
+      groups(problem.size("groups")),
+      variable_b(problem.choice("B") == "variable"),
+      variable_c(problem.choice("C") == "variable"),
+      has_z(problem.flag("z")),
+      has_D(problem.flag("D")),
+      has_delta_bias(problem.flag("delta_bias")),
+      has_initial_state(problem.flag("initial_state")),
+      delta_softplus(problem.flag("delta_softplus")) {}
+
+}  // namespace ssmbench

@@ -1,0 +1,63 @@
+#include "model/tensor.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cstdlib>
+#include <new>
+#include <numeric>
+
+#include "model/errors.h"
+
+namespace ssmbench {
+
+std::int64_t element_count(const Shape& shape) {
+  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+std::string to_string(const Shape& shape) { return fmt::format("{}", fmt::join(shape, "×")); }
+
+std::size_t TensorSpec::bytes() const { return static_cast<std::size_t>(element_count(shape)) * size_of(dtype); }
+
+Shape TensorSpec::stored_shape() const {
+  Shape stored;
+  for (const int axis : storage_order) stored.push_back(shape.at(axis));
+  return stored;
+}
+
+Shape TensorSpec::strides() const {
+  Shape result(shape.size());
+  std::int64_t step = 1;
+  for (auto axis = storage_order.rbegin(); axis != storage_order.rend(); ++axis) {
+    result.at(*axis) = step;
+    step *= shape.at(*axis);
+  }
+  return result;
+}
+
+const TensorView* TensorSet::find(std::string_view name) const {
+  const auto found = views_.find(name);
+  return found == views_.end() ? nullptr : &found->second;
+}
+
+const TensorView& TensorSet::at(std::string_view name) const {
+  if (const TensorView* view = find(name)) return *view;
+  throw ContractError(fmt::format("tensor '{}' is missing", name));
+}
+
+HostBuffer::HostBuffer(std::size_t bytes) : bytes_(bytes) {
+  constexpr std::size_t kAlignment = 64;  // a cache line, and the widest SIMD register
+  const std::size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  memory_.reset(std::aligned_alloc(kAlignment, rounded == 0 ? kAlignment : rounded));
+  if (memory_ == nullptr) throw OutOfMemory(fmt::format("out of host memory: {} bytes", bytes));
+}
+
+void HostBuffer::Free::operator()(void* memory) const { std::free(memory); }
+
+TensorSet views_of(const std::vector<HostTensor>& tensors) {
+  TensorSet set;
+  for (const auto& tensor : tensors) set.add(tensor.spec.name, tensor.view());
+  return set;
+}
+
+}  // namespace ssmbench

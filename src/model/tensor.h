@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/dtype.h"
+
+namespace ssmbench {
+
+/// Extents in logical axis order, outermost first: the `bdl` column of the operation's definition.
+using Shape = std::vector<std::int64_t>;
+
+std::int64_t element_count(const Shape& shape);
+/// "2×16×257", for messages.
+std::string to_string(const Shape& shape);
+
+enum class Role { input, output };
+
+/// What one tensor of a problem must look like. The layout (bdl or bld) changes only `storage_order`.
+struct TensorSpec {
+  std::string name;  ///< the field's name for it: u, delta, A, B, C, D, z, out, last_state, …
+  Role role = Role::input;
+  DType dtype = DType::f32;
+  Shape shape;                     ///< logical order
+  std::vector<int> storage_order;  ///< logical axes from outermost to innermost in memory
+
+  std::size_t bytes() const;
+  Shape stored_shape() const;  ///< extents as they lie in memory and in HDF5 files (C order)
+  Shape strides() const;       ///< elements between neighbours, per logical axis
+};
+
+/// A tensor somewhere in host or device memory. Does not own it.
+struct TensorView {
+  void* data = nullptr;
+  DType dtype = DType::f32;
+  Shape shape;    ///< logical order
+  Shape strides;  ///< in elements, logical order
+
+  TensorView() = default;
+  TensorView(void* memory, const TensorSpec& spec)
+      : data(memory), dtype(spec.dtype), shape(spec.shape), strides(spec.strides()) {}
+};
+
+/// The tensors of one problem by name; optional ones are absent.
+class TensorSet {
+ public:
+  void add(std::string name, TensorView view) { views_[std::move(name)] = std::move(view); }
+  const TensorView* find(std::string_view name) const;
+  /// Throws ContractError when the tensor is missing.
+  const TensorView& at(std::string_view name) const;
+  const std::map<std::string, TensorView, std::less<>>& all() const { return views_; }
+
+ private:
+  std::map<std::string, TensorView, std::less<>> views_;
+};
+
+/// Host memory, 64-byte aligned. Throws OutOfMemory. Moves, never copies.
+class HostBuffer {
+ public:
+  HostBuffer() = default;
+  explicit HostBuffer(std::size_t bytes);
+  void* data() const { return memory_.get(); }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  struct Free {
+    void operator()(void* memory) const;
+  };
+  std::unique_ptr<void, Free> memory_;
+  std::size_t bytes_ = 0;
+};
+
+/// A tensor that owns its host memory.
+struct HostTensor {
+  TensorSpec spec;
+  HostBuffer buffer;
+
+  explicit HostTensor(TensorSpec tensor) : spec(std::move(tensor)), buffer(spec.bytes()) {}
+  TensorView view() const { return {buffer.data(), spec}; }
+};
+
+TensorSet views_of(const std::vector<HostTensor>& tensors);
+
+}  // namespace ssmbench

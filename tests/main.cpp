@@ -1,0 +1,5 @@
+// Catch2 v2 makes main() from its header; v3 brings it in a library.
+#if !__has_include(<catch2/catch_all.hpp>)
+#define CATCH_CONFIG_MAIN
+#include <catch2/catch.hpp>
+#endif
