@@ -1,7 +1,270 @@
 #include "reference/selective_scan.h"
 
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <stdexcept>
+
+#include "model/errors.h"
+#include "model/selective_scan.h"
+#include "reference/scan_tile.h"
+
 namespace ssmbench {
-ReferenceOutputs selective_scan_fwd_reference(const Problem&, const TensorSet&, const std::atomic<bool>&) {
-  return {};
+namespace {
+
+/// Calls `use` with a function (data, index) -> double that knows the dtype, so that loops do not switch on it.
+template <class Use>
+void with_loader(DType dtype, const Use& use) {
+  switch (dtype) {
+    case DType::f32:
+      return use([](const void* data, std::int64_t i) { return double{static_cast<const float*>(data)[i]}; });
+    case DType::f16:
+      return use([](const void* data, std::int64_t i) {
+        return double{f16_to_float(static_cast<const std::uint16_t*>(data)[i])};
+      });
+    case DType::bf16:
+      return use([](const void* data, std::int64_t i) {
+        return double{bf16_to_float(static_cast<const std::uint16_t*>(data)[i])};
+      });
+    default:
+      throw std::logic_error("the fp64 scan reads f32, f16 and bf16");
+  }
 }
+
+double logistic(double x) { return 1 / (1 + std::exp(-x)); }
+
+/// Δ from its stored parts, and the relative error that an implementation of roundoff u makes in it, in units of u:
+/// one rounding of the sum x (amplified by softplus' condition number |x|·σ(x)/Δ), an exponential of relative error
+/// 2 + |x| (its argument is scaled to base 2 in working precision), and a log1p of relative error 2.
+struct Step {
+  double delta;
+  double relative_error;
+};
+
+Step step_size(double stored, const double* bias, bool use_softplus) {
+  const double x = bias != nullptr ? stored + *bias : stored;
+  const double sum_error = bias != nullptr ? 1 : 0;
+  if (!use_softplus) return {x, sum_error};
+  // softplus(x) = max(x, 0) + log1p(e^-|x|) never overflows and is accurate to fp64 on both sides.
+  const double delta = std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x)));
+  // Δ underflows to 0 only below x = -745, where the state's input is 0 as well.
+  const double condition = delta > 0 ? logistic(x) / delta : 1;
+  return {delta, 2 + condition * (2 + std::abs(x) * (1 + sum_error))};
+}
+
+/// The scan of one problem; run(block) does kBlockChannels channels of one (batch, group).
+class Scan {
+ public:
+  Scan(const Problem& problem, const TensorSet& inputs, ReferenceOutput& out, ReferenceOutput& last_state)
+      : shape_(problem), inputs_(inputs), out_(out), last_state_(last_state) {}
+
+  std::int64_t blocks() const { return shape_.batch * shape_.groups * blocks_per_group(); }
+
+  void run(std::int64_t block, const std::atomic<bool>& stop) {
+    const std::int64_t batch = block / (shape_.groups * blocks_per_group());
+    const std::int64_t group = block / blocks_per_group() % shape_.groups;
+    const std::int64_t first = block % blocks_per_group() * kBlockChannels;
+    Block place{.batch = batch,
+                .group = group,
+                .first_channel = group * shape_.channels_per_group() + first,
+                .channels = std::min(kBlockChannels, shape_.channels_per_group() - first)};
+
+    std::vector<ScanState> states(shape_.dstate);
+    std::vector<double> A(shape_.dstate * kBlockChannels);
+    load_states(place, states, A);
+    const Projection B(inputs_.at("B"), shape_.variable_b, shape_.dstate);
+    const Projection C(inputs_.at("C"), shape_.variable_c, shape_.dstate);
+    std::vector<double> b_values(B.tile_size());
+    std::vector<double> c_values(C.tile_size());
+    const auto tile = std::make_unique<ScanTile>();
+
+    for (std::int64_t start = 0; start < shape_.seqlen && !stop; start += kTileSteps) {
+      tile->steps = std::min(kTileSteps, shape_.seqlen - start);
+      load_steps(place, start, *tile);
+      B.load(place, start, tile->steps, b_values);
+      C.load(place, start, tile->steps, c_values);
+      for (std::int64_t n = 0; n < shape_.dstate; ++n)
+        scan_tile_zoh(*tile, states[n], A.data() + n * kBlockChannels, B.of_state(b_values, n),
+                      C.of_state(c_values, n));
+      store_steps(place, start, *tile);
+    }
+    store_states(place, states);
+  }
+
+ private:
+  struct Block {
+    std::int64_t batch, group, first_channel, channels;
+  };
+
+  /// B or C: brings a tile of it to fp64 as [state][time] when variable, [state][channel] when constant.
+  class Projection {
+   public:
+    Projection(const TensorView& view, bool variable, std::int64_t dstate)
+        : view_(view), variable_(variable), dstate_(dstate) {}
+
+    std::int64_t tile_size() const { return dstate_ * row(); }
+    Coefficients of_state(const std::vector<double>& values, std::int64_t n) const {
+      return {values.data() + n * row(), variable_ ? 1 : 0, variable_ ? 0 : 1};
+    }
+
+    void load(const Block& place, std::int64_t start, std::int64_t steps, std::vector<double>& values) const {
+      const auto& s = view_.strides;
+      if (!variable_ && start > 0) return;  // the same at every step
+      with_loader(view_.dtype, [&](auto value_at) {
+        for (std::int64_t n = 0; n < dstate_; ++n) {
+          double* to = values.data() + n * row();
+          if (variable_) {
+            const std::int64_t from = place.batch * s[0] + place.group * s[1] + n * s[2] + start * s[3];
+            for (std::int64_t t = 0; t < steps; ++t) to[t] = value_at(view_.data, from + t * s[3]);
+          } else {
+            const std::int64_t from = place.first_channel * s[0] + n * s[1];
+            for (std::int64_t c = 0; c < place.channels; ++c) to[c] = value_at(view_.data, from + c * s[0]);
+          }
+        }
+      });
+    }
+
+   private:
+    std::int64_t row() const { return variable_ ? kTileSteps : kBlockChannels; }
+
+    const TensorView& view_;
+    bool variable_;
+    std::int64_t dstate_;
+  };
+
+  std::int64_t blocks_per_group() const {
+    return (shape_.channels_per_group() + kBlockChannels - 1) / kBlockChannels;
+  }
+
+  const float* floats(const char* name) const {
+    const TensorView* view = inputs_.find(name);
+    return view == nullptr ? nullptr : static_cast<const float*>(view->data);
+  }
+
+  void load_states(const Block& place, std::vector<ScanState>& states, std::vector<double>& A) const {
+    const float* a = floats("A");
+    const float* initial = floats("initial_state");
+    for (std::int64_t n = 0; n < shape_.dstate; ++n) {
+      for (std::int64_t c = 0; c < place.channels; ++c) {
+        const std::int64_t channel = place.first_channel + c;
+        A[n * kBlockChannels + c] = a[channel * shape_.dstate + n];
+        if (initial == nullptr) continue;
+        const double h = initial[(place.batch * shape_.dim + channel) * shape_.dstate + n];
+        states[n].h[c] = h;
+        states[n].magnitude[c] = std::abs(h);
+      }
+    }
+  }
+
+  /// Calls visit(position in the tile, element offset) for all elements of a (B, D, L) tensor in the tile.
+  template <class Visit>
+  void for_each_step(const Block& place, std::int64_t start, std::int64_t steps, const Shape& strides,
+                     const Visit& visit) const {
+    for (std::int64_t c = 0; c < place.channels; ++c) {
+      std::int64_t offset =
+          place.batch * strides[0] + (place.first_channel + c) * strides[1] + start * strides[2];
+      for (std::int64_t t = 0; t < steps; ++t, offset += strides[2]) visit(t * kBlockChannels + c, offset, c);
+    }
+  }
+
+  void load_steps(const Block& place, std::int64_t start, ScanTile& tile) const {
+    const TensorView& u = inputs_.at("u");
+    const TensorView& delta = inputs_.at("delta");
+    const float* bias = floats("delta_bias");
+    // Lanes past the last channel stay at Δ = 0: harmless numbers that are never stored.
+    std::fill_n(tile.delta, tile.steps * kBlockChannels, 0.0);
+    std::fill_n(tile.delta_error, tile.steps * kBlockChannels, 0.0);
+    std::fill_n(tile.input, tile.steps * kBlockChannels, 0.0);
+    std::fill_n(tile.y, tile.steps * kBlockChannels, 0.0);
+    std::fill_n(tile.y_magnitude, tile.steps * kBlockChannels, 0.0);
+    std::fill_n(tile.y_error, tile.steps * kBlockChannels, 0.0);
+    with_loader(u.dtype, [&](auto value_at) {
+      for_each_step(place, start, tile.steps, u.strides,
+                    [&](std::int64_t at, std::int64_t offset, std::int64_t c) {
+                      double channel_bias = 0;
+                      if (bias != nullptr) channel_bias = bias[place.first_channel + c];
+                      const Step step = step_size(value_at(delta.data, offset),
+                                                  bias != nullptr ? &channel_bias : nullptr,
+                                                  shape_.delta_softplus);
+                      tile.delta[at] = step.delta;
+                      tile.delta_error[at] = step.relative_error;
+                      tile.input[at] = step.delta * value_at(u.data, offset);
+                    });
+    });
+  }
+
+  /// out = (y + D·u)·silu(z), and its bound: summing N products adds √N roundings of the magnitude (Higham & Mary,
+  /// "A New Approach to Probabilistic Rounding Error Analysis", 2019), the skip one of D·u and one of the sum, the
+  /// gate a product and an exponential of relative error 2 + |z| that counts with weight 1 − σ(z).
+  void store_steps(const Block& place, std::int64_t start, const ScanTile& tile) {
+    const TensorView& u = inputs_.at("u");
+    const TensorView* z = inputs_.find("z");
+    const float* skip = floats("D");
+    const double sum_error = 1 + std::sqrt(static_cast<double>(shape_.dstate));
+    with_loader(u.dtype, [&](auto value_at) {
+      for_each_step(
+          place, start, tile.steps, u.strides, [&](std::int64_t at, std::int64_t offset, std::int64_t c) {
+            const std::int64_t channel = place.first_channel + c;
+            double value = tile.y[at];
+            double error = tile.y_error[at] + sum_error * tile.y_magnitude[at];
+            if (skip != nullptr) {
+              const double term = skip[channel] * value_at(u.data, offset);
+              value += term;
+              error += std::abs(term) + std::abs(value);
+            }
+            if (z != nullptr) {
+              const double gate = value_at(z->data, offset);
+              const double open = logistic(gate);
+              const double factor = gate * open;
+              error = std::abs(factor) * (error + std::abs(value) * (4 + (2 + std::abs(gate)) * (1 - open)));
+              value *= factor;
+            }
+            const std::int64_t element = (place.batch * shape_.dim + channel) * shape_.seqlen + start +
+                                         at / kBlockChannels;
+            out_.expected[element] = value;
+            out_.bound[element] = static_cast<float>(error);
+          });
+    });
+  }
+
+  void store_states(const Block& place, const std::vector<ScanState>& states) {
+    for (std::int64_t c = 0; c < place.channels; ++c) {
+      for (std::int64_t n = 0; n < shape_.dstate; ++n) {
+        const std::int64_t element =
+            (place.batch * shape_.dim + place.first_channel + c) * shape_.dstate + n;
+        last_state_.expected[element] = states[n].h[c];
+        last_state_.bound[element] = static_cast<float>(states[n].error[c]);
+      }
+    }
+  }
+
+  SelectiveScan shape_;
+  const TensorSet& inputs_;
+  ReferenceOutput& out_;
+  ReferenceOutput& last_state_;
+};
+
+ReferenceOutput empty_output(Shape shape) {
+  const auto count = static_cast<std::size_t>(element_count(shape));
+  return {std::move(shape), std::vector<double>(count), std::vector<float>(count)};
+}
+
+}  // namespace
+
+ReferenceOutputs selective_scan_fwd_reference(const Problem& problem, const TensorSet& inputs,
+                                              const std::atomic<bool>& stop) {
+  const SelectiveScan shape(problem);
+  ReferenceOutputs outputs;
+  auto& out = outputs["out"] = empty_output({shape.batch, shape.dim, shape.seqlen});
+  auto& last_state = outputs["last_state"] = empty_output({shape.batch, shape.dim, shape.dstate});
+
+  Scan scan(problem, inputs, out, last_state);
+  const std::int64_t blocks = scan.blocks();
+#pragma omp parallel for schedule(dynamic)
+  for (std::int64_t block = 0; block < blocks; ++block)
+    if (!stop) scan.run(block, stop);
+  if (stop) throw Interrupted();
+  return outputs;
+}
+
 }  // namespace ssmbench

@@ -1,5 +1,58 @@
 #include "cli/cli.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <iostream>
+
+#include "cli/exit_code.h"
+#include "cli/subcommands.h"
+#include "model/build_info.h"
+#include "model/errors.h"
+
 namespace ssmbench {
-int run_command_line(const std::vector<std::string>& arguments) { return arguments.empty() ? 2 : 0; }
+namespace {
+
+int fail(int code, const std::string& message) {
+  fmt::print(stderr, "ssmbench: {}\n", message);
+  return code;
+}
+
+/// Help and version go to stdout with code 0; anything else that CLI11 throws is a usage error, in one line.
+int parse_failure(const CLI::App& app, const CLI::ParseError& error) {
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return app.exit(error);
+  std::string message = error.what();
+  std::ranges::replace(message, '\n', ' ');
+  return fail(kUsage, fmt::format("{} (see --help)", message));
+}
+
+}  // namespace
+
+int run_command_line(const std::vector<std::string>& arguments) {
+  CLI::App app("Benchmarks and validates state-space-model kernels against a fp64 reference.", "ssmbench");
+  app.set_version_flag("--version", std::string("ssmbench ") + build_info().version);
+  app.require_subcommand(1);
+  app.footer("Example: ssmbench run configs/small.json");
+  Action action;
+  add_run(app, action);
+  add_list(app, action);
+  add_validate_config(app, action);
+
+  try {
+    app.parse({arguments.rbegin(), arguments.rend()});  // CLI11 takes them last first
+    return action();
+  } catch (const CLI::ParseError& error) {
+    return parse_failure(app, error);
+  } catch (const UsageError& error) {
+    return fail(kUsage, error.what());
+  } catch (const Interrupted& error) {
+    return fail(kInterrupted, error.what());
+  } catch (const std::bad_alloc&) {
+    return fail(kDeviceOrCrash, "out of host memory");
+  } catch (const std::exception& error) {  // devices, outputs, and what nobody thought of
+    return fail(kDeviceOrCrash, error.what());
+  }
+}
+
 }  // namespace ssmbench

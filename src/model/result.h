@@ -47,6 +47,7 @@ struct TimingStats {
 struct CaseResult {
   Case the_case;
   std::string impl;
+  std::string device;  ///< "cpu", "cuda:0"
   Status status = Status::error;
   std::string reason;
   std::map<std::string, OutputComparison> outputs;
@@ -59,15 +60,15 @@ struct CaseResult {
   const TimingStats* headline() const;
 };
 
-/// Facts about the run as a whole, in the order they are printed.
+/// What a run is and where it happens: the first record of a results file.
 struct RunInfo {
   std::vector<std::string> argv;
-  std::map<std::string, std::string> build;   ///< version, git revision, compiler, CUDA
-  std::map<std::string, std::string> device;  ///< name, driver, clocks, …
-  std::map<std::string, std::string> cpu;
-  std::string started;  ///< ISO 8601, UTC
+  std::map<std::string, std::string> build;                           ///< version, git revision, compiler, CUDA
+  std::map<std::string, std::map<std::string, std::string>> devices;  ///< "cpu", "cuda:0": name, memory, clocks, …
+  std::string started;                                                ///< ISO 8601, UTC
 };
 
+/// How a run ended: the last record.
 struct Summary {
   std::map<Status, int> counts;
   bool interrupted = false;

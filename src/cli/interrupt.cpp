@@ -1,0 +1,40 @@
+#include "cli/interrupt.h"
+
+#include <unistd.h>
+
+#include <csignal>
+#include <string_view>
+
+namespace ssmbench {
+namespace {
+
+std::atomic<bool> interrupted{false};
+static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler may only touch lock-free atomics");
+
+extern "C" void on_signal(int /*signal*/) {
+  constexpr std::string_view kFirst = "\ninterrupted: stopping after the current step; again to stop at once\n";
+  if (interrupted.exchange(true)) _exit(130);
+  // Nothing can be done about a failing stderr here.
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kFirst.data(), kFirst.size());
+}
+
+}  // namespace
+
+InterruptGuard::InterruptGuard() {
+  interrupted = false;
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  sigemptyset(&action.sa_mask);
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+InterruptGuard::~InterruptGuard() {
+  std::signal(SIGINT, SIG_DFL);
+  std::signal(SIGTERM, SIG_DFL);
+}
+
+const std::atomic<bool>& InterruptGuard::flag() const { return interrupted; }
+
+}  // namespace ssmbench

@@ -1,0 +1,109 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "cli/exit_code.h"
+#include "cli/list_cases.h"
+#include "cli/subcommands.h"
+#include "config/config.h"
+#include "device/device.h"
+#include "model/errors.h"
+#include "model/implementation.h"
+
+namespace ssmbench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct ListOptions {
+  std::string what;
+  std::vector<std::filesystem::path> configs;
+  bool json = false;
+};
+
+Json ops() {
+  Json all = Json::array();
+  for (const OpSpec* op : all_ops()) {
+    Json axes = Json::array();
+    for (const auto& axis : op->axes) axes.push_back(axis.name);
+    all.push_back({{"name", op->name}, {"summary", op->summary}, {"axes", axes}});
+  }
+  return all;
+}
+
+Json methods() {
+  Json all = Json::array();
+  for (const OpSpec* op : all_ops())
+    if (const AxisSpec* axis = op->find_axis("method"))
+      for (const auto& method : axis->choices) all.push_back({{"name", method}, {"summary", op->name}});
+  return all;
+}
+
+Json impls() {
+  Json all = Json::array();
+  for (const auto& i : implementations())
+    all.push_back({{"name", i.name},
+                   {"summary", i.summary},
+                   {"op", i.op},
+                   {"device", name_of(i.device)},
+                   {"math", name_of(i.math)},
+                   {"deterministic", i.deterministic}});
+  return all;
+}
+
+Json devices() {
+  Json all = Json::array();
+  for (const auto& device : list_devices())
+    all.push_back({{"name", device_id(device)},
+                   {"summary", fmt::format("{}, {:.1f} GiB", device.name,
+                                           static_cast<double>(device.total_bytes) / (1 << 30))},
+                   {"details", device.details}});
+  return all;
+}
+
+/// Name and summary, aligned; JSON carries the rest.
+void print(const Json& entries, bool json) {
+  if (json) {
+    fmt::print("{}\n", entries.dump(2));
+    return;
+  }
+  for (const auto& entry : entries) {
+    const std::string kind = entry.contains("op") ? fmt::format("{}  ", entry["op"].get<std::string>()) : "";
+    fmt::print("{:<20}{}{}\n", entry["name"].get<std::string>(), kind, entry["summary"].get<std::string>());
+  }
+}
+
+int list(const ListOptions& options) {
+  if (options.what == "cases") {
+    if (options.configs.empty()) throw UsageError("list cases: name at least one config");
+    const Plan plan = make_plan(load_configs(options.configs, {}, false), possible_devices(), {});
+    print_cases(plan, options.json);
+    return kOk;
+  }
+  if (!options.configs.empty()) throw UsageError(fmt::format("list {}: takes no config", options.what));
+  if (options.what == "ops") print(ops(), options.json);
+  if (options.what == "methods") print(methods(), options.json);
+  if (options.what == "impls") print(impls(), options.json);
+  if (options.what == "devices") print(devices(), options.json);
+  return kOk;
+}
+
+}  // namespace
+
+void add_list(CLI::App& app, Action& action) {
+  CLI::App* command = app.add_subcommand("list", "Print what there is.");
+  command->footer("Example: ssmbench list cases configs/small.json");
+  auto options = std::make_shared<ListOptions>();
+  command->add_option("WHAT", options->what, "ops, methods, impls, devices or cases")
+      ->required()
+      ->check(CLI::IsMember({"ops", "methods", "impls", "devices", "cases"}));
+  command->add_option("CONFIG", options->configs, "Config files, for cases");
+  command->add_flag("--json", options->json, "Print JSON");
+  command->callback([&action, options] { action = [options] { return list(*options); }; });
+}
+
+}  // namespace ssmbench

@@ -1,0 +1,132 @@
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "cli/device_choice.h"
+#include "cli/dump.h"
+#include "cli/exit_code.h"
+#include "cli/interrupt.h"
+#include "cli/list_cases.h"
+#include "cli/run_options.h"
+#include "cli/subcommands.h"
+#include "config/config.h"
+#include "model/build_info.h"
+#include "model/errors.h"
+#include "report/jsonl.h"
+#include "report/labels.h"
+#include "report/markdown.h"
+#include "report/table.h"
+#include "sweep/runner.h"
+
+namespace ssmbench {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string utc_now(const char* format) {
+  return fmt::format(fmt::runtime(fmt::format("{{:{}}}", format)), fmt::gmtime(std::time(nullptr)));
+}
+
+RunInfo run_info(const RunOptions& options, const std::vector<DeviceInfo>& devices) {
+  RunInfo info{.argv = options.argv, .build = build_info().fields(), .devices = {}, .started = utc_now("%FT%TZ")};
+  auto with_cpu = devices;
+  if (devices.front().kind != DeviceKind::cpu) with_cpu.insert(with_cpu.begin(), list_devices().front());
+  for (const auto& device : with_cpu) {
+    auto& fields = info.devices[device_id(device)] = device.details;
+    fields["name"] = device.name;
+    fields["memory_bytes"] = std::to_string(device.total_bytes);
+  }
+  return info;
+}
+
+/// results/mamba-370m-cuda0-20261120T101500Z.jsonl, in a directory that is made if it is missing.
+std::string default_results_file(const RunOptions& options, const std::vector<DeviceInfo>& devices) {
+  std::error_code error;
+  fs::create_directories(options.out_directory, error);
+  if (error)
+    throw UsageError(fmt::format("--out {}: cannot be made: {}", options.out_directory, error.message()));
+  std::string device = device_id(devices.back());
+  std::erase(device, ':');
+  return (fs::path(options.out_directory) / fmt::format("{}-{}-{}.jsonl", options.configs.front().stem().string(),
+                                                        device, utc_now("%Y%m%dT%H%M%SZ")))
+      .string();
+}
+
+/// What is to be run, checked against this machine's memory before anything is generated.
+Plan plan_run(const RunOptions& options, std::vector<DeviceInfo> devices) {
+  Plan plan = make_plan(load_configs(options.configs, options.overrides, options.quick), std::move(devices),
+                        options.selection);
+  if (!options.list_only) {
+    std::size_t host = list_devices().front().free_bytes;
+    std::optional<std::size_t> device;
+    for (const auto& info : plan.devices)
+      if (info.kind == DeviceKind::cuda) device = std::min(device.value_or(info.free_bytes), info.free_bytes);
+    for (const auto& planned : plan.cases)
+      check_memory(planned.the_case, memory_need(planned, plan, options.runner.verify), host, device);
+  }
+  return plan;
+}
+
+int run(RunOptions options) {
+  std::string note;
+  auto devices = choose_devices(options.device, note);
+  Progress progress(options.quiet, options.verbose);
+  if (!note.empty()) progress.say(note);
+
+  const Plan plan = plan_run(options, devices);
+  if (plan.cases.empty()) {
+    fmt::print(stderr, "ssmbench: nothing matches the selection\n");
+    return kNothingMatched;
+  }
+  if (options.list_only) {
+    print_cases(plan, false);
+    return kOk;
+  }
+
+  InterruptGuard interrupt;
+  std::vector<std::unique_ptr<Reporter>> reporters;
+  const bool pure_json = options.json_file == "-";
+  if (!pure_json && !options.quiet) reporters.push_back(std::make_unique<TableReporter>());
+  const std::string results =
+      options.json_file.empty() ? default_results_file(options, devices) : options.json_file;
+  reporters.push_back(std::make_unique<JsonlReporter>(results));
+  if (!options.markdown_file.empty())
+    reporters.push_back(std::make_unique<MarkdownReporter>(options.markdown_file));
+
+  std::vector<Reporter*> listeners;
+  for (const auto& reporter : reporters) listeners.push_back(reporter.get());
+  options.runner.repro = [&options](const Case& the_case, const Implementation& implementation,
+                                    const DeviceInfo& device) {
+    return repro_command(options, the_case, implementation, device_id(device));
+  };
+  Runner runner(plan, options.runner, listeners, progress, interrupt.flag());
+
+  std::optional<TensorDump> dump;
+  if (!options.dump_file.empty()) {
+    dump.emplace(options.dump_file, options.dump_what == "failed", plan, options.argv);
+    runner.on_finished([&dump](const FinishedJob& job) { dump->add(job); });
+  }
+  const Summary summary = runner.run(run_info(options, devices));
+  if (dump) dump->finish();
+  if (!pure_json) progress.say(fmt::format("results: {}", results));
+  if (summary.interrupted) progress.say("interrupted: " + results + " holds every case that finished");
+  return exit_code_of(summary);
+}
+
+}  // namespace
+
+void add_run(CLI::App& app, Action& action) {
+  CLI::App* command =
+      app.add_subcommand("run", "Run every implementation on every case of a sweep: verify, time, write results.");
+  command->footer("Example: ssmbench run configs/mamba-370m.json --impl 'cuda-*' --dtype bf16");
+  auto options = std::make_shared<RunOptions>();
+  add_run_options(*command, *options);
+  command->callback([&action, options] { action = [options] { return run(finish_options(*options)); }; });
+}
+
+}  // namespace ssmbench

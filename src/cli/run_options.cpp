@@ -1,0 +1,89 @@
+#include "cli/run_options.h"
+
+#include <fmt/format.h>
+
+#include "model/errors.h"
+
+namespace ssmbench {
+namespace {
+
+/// As a shell needs it: bare when it holds nothing special, else in single quotes.
+std::string quote(const std::string& text) {
+  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=,:+";
+  if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+  return quoted + "'";
+}
+
+}  // namespace
+
+void add_run_options(CLI::App& command, RunOptions& o) {
+  command.add_option("CONFIG", o.configs, "Config files")->required();
+  const auto text = [&command](const char* name, std::string& to, const char* help) {
+    return command.add_option(name, to, help);
+  };
+  text("--device", o.device, "auto, cpu, cuda, cuda:N or all (default auto)");
+  text("--impl", o.selection.impl, "Only implementations that match this glob");
+  text("--op", o.selection.op, "Only this operation (glob)");
+  text("--dtype", o.selection.dtype, "Only this dtype (glob)");
+  text("--method", o.selection.method, "Only this method (glob)");
+  text("--case", o.selection.case_id, "Only cases whose id matches this glob (see list cases)");
+  command.add_option("--set", o.set, "Replace an axis: axis=v1,v2 or axis=512:65536:*2")
+      ->take_all()
+      ->expected(1);
+  command.add_option("--seed", o.seed, "Seed of the inputs");
+  command.add_flag("--quick", o.quick, "Batch 1, the shortest seqlen of each sweep, at most five timed runs");
+  command.add_option("--warmup", o.warmup, "Launches before timing starts")->check(CLI::NonNegativeNumber);
+  command.add_option("--runs", o.runs, "Exactly this many timed runs")->check(CLI::PositiveNumber);
+  command.add_option("--min-time", o.min_time, "Time each case for at least this many seconds")
+      ->check(CLI::NonNegativeNumber);
+  command.add_flag("--no-timing", o.no_timing, "Verify only");
+  command.add_flag("--no-verify", o.no_verify, "Time only; nothing is reported as pass");
+  text("--out", o.out_directory, "Directory of the results file (default results)");
+  text("--json", o.json_file, "Write the results to this file, or - for stdout");
+  text("--markdown", o.markdown_file, "Write a Markdown table too, to a file or - for stdout");
+  text("--dump", o.dump_file, "Write tensors to this HDF5 file (one implementation only)");
+  text("--dump-what", o.dump_what, "failed or all (default all)")->check(CLI::IsMember({"failed", "all"}));
+  command.add_flag("--list", o.list_only, "Print what would run");
+  command.add_flag("--quiet", o.quiet, "No table, no progress");
+  command.add_flag("-v,--verbose", o.verbose, "Print each case's repro command before it starts");
+}
+
+RunOptions finish_options(RunOptions o) {
+  if (o.no_timing && o.no_verify) throw UsageError("--no-timing and --no-verify leave nothing to do");
+  if (o.json_file == "-" && o.markdown_file == "-") throw UsageError("--json - and --markdown - share one stdout");
+  for (const auto& text : o.set) o.overrides.push_back(parse_override(text));
+  if (o.seed) o.overrides.push_back(parse_override(fmt::format("seed={}", *o.seed)));
+
+  TimingPolicy& timing = o.runner.timing;
+  if (o.quick) timing.min_runs = timing.max_runs = 5;
+  if (o.min_time) {
+    timing.min_seconds = *o.min_time;
+    timing.max_seconds = std::max(timing.max_seconds, *o.min_time);
+    timing.max_runs = std::numeric_limits<int>::max();
+  }
+  if (o.runs) {
+    timing.min_runs = timing.max_runs = *o.runs;
+    timing.max_seconds = std::numeric_limits<double>::infinity();
+  }
+  if (o.warmup) {
+    timing.warmup = *o.warmup;
+    timing.warmup_seconds = std::numeric_limits<double>::infinity();
+  }
+  o.runner.verify = !o.no_verify;
+  o.runner.time = !o.no_timing;
+  return o;
+}
+
+std::string repro_command(const RunOptions& o, const Case& the_case, const Implementation& implementation,
+                          const std::string& device) {
+  std::string command = fmt::format("ssmbench run {} --device {} --impl {} --case {}", quote(the_case.source.file),
+                                    device, implementation.name, quote(the_case.id()));
+  for (const auto& text : o.set) command += " --set " + quote(text);
+  if (o.seed) command += fmt::format(" --seed {}", *o.seed);
+  if (o.quick) command += " --quick";
+  return command;
+}
+
+}  // namespace ssmbench

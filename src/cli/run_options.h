@@ -1,0 +1,45 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+#include "sweep/plan.h"
+#include "sweep/runner.h"
+
+namespace ssmbench {
+
+/// The options of `run`, as given, and what follows from them.
+struct RunOptions {
+  std::vector<std::filesystem::path> configs;
+  std::string device = "auto";
+  Selection selection;
+  std::vector<std::string> set;
+  std::optional<std::int64_t> seed;
+  bool quick = false;
+  std::optional<int> warmup, runs;
+  std::optional<double> min_time;
+  bool no_timing = false, no_verify = false;
+  std::string out_directory = "results";
+  std::string json_file, markdown_file, dump_file;
+  std::string dump_what = "all";
+  bool list_only = false, quiet = false, verbose = false;
+
+  // Filled by finish_options:
+  std::vector<Override> overrides;
+  RunnerOptions runner;
+  std::vector<std::string> argv;
+};
+
+void add_run_options(CLI::App& command, RunOptions& options);
+
+/// Checks the options against each other and derives the rest. Throws UsageError.
+RunOptions finish_options(RunOptions options);
+
+/// The command line that runs one implementation on one case again, quoted for a shell.
+std::string repro_command(const RunOptions& options, const Case& the_case, const Implementation& implementation,
+                          const std::string& device);
+
+}  // namespace ssmbench

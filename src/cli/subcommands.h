@@ -1,0 +1,14 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+
+namespace ssmbench {
+
+/// Each adds one subcommand; when it was given, `action` is set to what then runs and returns the exit code.
+using Action = std::function<int()>;
+void add_run(CLI::App& app, Action& action);
+void add_list(CLI::App& app, Action& action);
+void add_validate_config(CLI::App& app, Action& action);
+
+}  // namespace ssmbench

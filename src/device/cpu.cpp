@@ -1,0 +1,77 @@
+#include "device/cpu.h"
+
+#include <fmt/format.h>
+#include <omp.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <thread>
+
+namespace ssmbench {
+namespace {
+
+/// Value of the first line `key : value` of a /proc file; empty when there is none.
+std::string proc_value(const char* file, std::string_view key) {
+  std::ifstream lines(file);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with(key)) continue;
+    const auto colon = line.find(':');
+    if (colon == std::string::npos) continue;
+    const auto start = line.find_first_not_of(" \t", colon + 1);
+    return start == std::string::npos ? "" : line.substr(start);
+  }
+  return "";
+}
+
+std::size_t available_memory() {
+  // "MemAvailable: 123 kB": what can be taken without swapping, page cache counted as free.
+  const std::string available = proc_value("/proc/meminfo", "MemAvailable");
+  if (!available.empty()) return std::stoull(available) * 1024;
+  return static_cast<std::size_t>(sysconf(_SC_AVPHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGE_SIZE));
+}
+
+class CpuDevice : public Device {
+ public:
+  DeviceInfo info() const override { return cpu_info(); }
+  bool shares_host_memory() const override { return true; }
+
+  Buffer allocate(std::size_t bytes) override {
+    auto buffer = std::make_shared<HostBuffer>(bytes);
+    return {buffer, buffer->data()};
+  }
+  void copy_in(void* device, const void* host, std::size_t bytes) override { std::memcpy(device, host, bytes); }
+  void copy_out(void* host, const void* device, std::size_t bytes) override { std::memcpy(host, device, bytes); }
+  void fill(void* device, unsigned char value, std::size_t bytes) override { std::memset(device, value, bytes); }
+
+  void* stream() override { return nullptr; }
+  void synchronize() override {}
+
+  double time_ms(const Launch& launch) override {
+    const auto start = std::chrono::steady_clock::now();
+    launch(nullptr);
+    const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
+    return elapsed.count();
+  }
+  bool flush_cache() override { return false; }
+};
+
+}  // namespace
+
+DeviceInfo cpu_info() {
+  DeviceInfo info;
+  info.name = proc_value("/proc/cpuinfo", "model name");
+  if (info.name.empty()) info.name = "CPU";
+  info.total_bytes =
+      static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGE_SIZE));
+  info.free_bytes = available_memory();
+  info.details["threads"] = std::to_string(omp_get_max_threads());
+  info.details["cores"] = std::to_string(std::thread::hardware_concurrency());
+  return info;
+}
+
+std::unique_ptr<Device> open_cpu() { return std::make_unique<CpuDevice>(); }
+
+}  // namespace ssmbench

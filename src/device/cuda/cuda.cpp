@@ -1,0 +1,133 @@
+#include "device/cuda/cuda.h"
+
+#include <cuda_runtime.h>
+#include <fmt/format.h>
+
+#include "device/cuda_check.h"
+
+namespace ssmbench {
+namespace {
+
+std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
+
+int attribute(cudaDeviceAttr which, int device) {
+  int value = 0;
+  check_cuda(cudaDeviceGetAttribute(&value, which, device));
+  return value;
+}
+
+DeviceInfo describe(int index) {
+  cudaDeviceProp properties{};
+  check_cuda(cudaGetDeviceProperties(&properties, index));
+  int driver = 0;
+  int runtime = 0;
+  check_cuda(cudaDriverGetVersion(&driver));
+  check_cuda(cudaRuntimeGetVersion(&runtime));
+
+  DeviceInfo info{.kind = DeviceKind::cuda, .index = index, .name = properties.name, .details = {}};
+  info.total_bytes = properties.totalGlobalMem;
+  info.free_bytes = properties.totalGlobalMem;
+  info.details = {
+      {"compute_capability", fmt::format("{}.{}", properties.major, properties.minor)},
+      {"multiprocessors", std::to_string(properties.multiProcessorCount)},
+      {"l2_bytes", std::to_string(properties.l2CacheSize)},
+      {"clock_mhz", std::to_string(attribute(cudaDevAttrClockRate, index) / 1000)},
+      {"memory_clock_mhz", std::to_string(attribute(cudaDevAttrMemoryClockRate, index) / 1000)},
+      {"cuda_driver", version_text(driver)},
+      {"cuda_runtime", version_text(runtime)},
+  };
+  return info;
+}
+
+/// Owns a stream, the two events that time a launch, and the buffer whose rewriting evicts the L2 cache.
+class CudaDevice : public Device {
+ public:
+  explicit CudaDevice(int index) : index_(index) {
+    check_cuda(cudaSetDevice(index));
+    check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    check_cuda(cudaEventCreate(&start_));
+    check_cuda(cudaEventCreate(&stop_));
+    // Writing twice the L2 leaves none of its old lines.
+    flush_bytes_ = 2 * static_cast<std::size_t>(attribute(cudaDevAttrL2CacheSize, index));
+  }
+  ~CudaDevice() override {
+    // Errors are of no use here: the process is about to report what it has.
+    cudaEventDestroy(start_);
+    cudaEventDestroy(stop_);
+    cudaStreamDestroy(stream_);
+  }
+  CudaDevice(const CudaDevice&) = delete;
+  CudaDevice& operator=(const CudaDevice&) = delete;
+  CudaDevice(CudaDevice&&) = delete;
+  CudaDevice& operator=(CudaDevice&&) = delete;
+
+  DeviceInfo info() const override {
+    DeviceInfo info = describe(index_);
+    check_cuda(cudaMemGetInfo(&info.free_bytes, &info.total_bytes));
+    return info;
+  }
+  bool shares_host_memory() const override { return false; }
+
+  Buffer allocate(std::size_t bytes) override {
+    void* memory = nullptr;
+    check_cuda(cudaMalloc(&memory, bytes == 0 ? 1 : bytes));
+    return {memory, [](void* pointer) { cudaFree(pointer); }};
+  }
+  void copy_in(void* device, const void* host, std::size_t bytes) override {
+    check_cuda(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream_));
+    synchronize();
+  }
+  void copy_out(void* host, const void* device, std::size_t bytes) override {
+    check_cuda(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream_));
+    synchronize();
+  }
+  void fill(void* device, unsigned char value, std::size_t bytes) override {
+    check_cuda(cudaMemsetAsync(device, value, bytes, stream_));
+  }
+
+  void* stream() override { return stream_; }
+  void synchronize() override { check_cuda(cudaStreamSynchronize(stream_)); }
+
+  double time_ms(const Launch& launch) override {
+    check_cuda(cudaEventRecord(start_, stream_));
+    launch(stream_);
+    check_cuda(cudaEventRecord(stop_, stream_));
+    check_cuda(cudaEventSynchronize(stop_));
+    float elapsed = 0;
+    check_cuda(cudaEventElapsedTime(&elapsed, start_, stop_));
+    return elapsed;
+  }
+
+  bool flush_cache() override {
+    if (flush_bytes_ == 0) return false;
+    if (flush_buffer_ == nullptr) flush_buffer_ = allocate(flush_bytes_);
+    fill(flush_buffer_.get(), 0, flush_bytes_);
+    return true;
+  }
+
+ private:
+  int index_;
+  cudaStream_t stream_ = nullptr;
+  cudaEvent_t start_ = nullptr;
+  cudaEvent_t stop_ = nullptr;
+  std::size_t flush_bytes_ = 0;
+  Buffer flush_buffer_;
+};
+
+}  // namespace
+
+std::vector<DeviceInfo> cuda_devices(std::string& reason) {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status != cudaSuccess || count == 0) {
+    reason = status != cudaSuccess ? cudaGetErrorString(status) : "no CUDA-capable device is detected";
+    return {};
+  }
+  std::vector<DeviceInfo> devices;
+  for (int index = 0; index < count; ++index) devices.push_back(describe(index));
+  return devices;
+}
+
+std::unique_ptr<Device> open_cuda(int index) { return std::make_unique<CudaDevice>(index); }
+
+}  // namespace ssmbench

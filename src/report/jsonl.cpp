@@ -1,0 +1,104 @@
+#include "report/jsonl.h"
+
+#include <nlohmann/json.hpp>
+
+namespace ssmbench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json to_json(const AxisValue& value) {
+  return std::visit([](const auto& held) { return Json(held); }, value);
+}
+
+/// The size axes as "shape", the rest (op's dtype, method and layout are fields of their own) as "options".
+void add_problem(Json& record, const Case& the_case) {
+  const Problem& problem = the_case.problem;
+  Json shape = Json::object();
+  Json options = Json::object();
+  for (const auto& axis : problem.op().axes) {
+    const Json value = to_json(problem.axes().at(axis.name));
+    if (axis.kind == AxisKind::size)
+      shape[axis.name] = value;
+    else if (axis.name == "method" || axis.name == "dtype" || axis.name == "layout")
+      record[axis.name] = value;
+    else
+      options[axis.name] = value;
+  }
+  options["inputs"] = the_case.inputs.distribution;
+  options["values"] = the_case.inputs.values;
+  options["seed"] = the_case.inputs.seed;
+  record["shape"] = shape;
+  record["options"] = options;
+}
+
+Json to_json(const OutputComparison& c) {
+  return {{"max_abs", c.max_abs},
+          {"rel_l2", c.rel_l2},
+          {"max_ulp", c.max_ulp},
+          {"tolerance_ratio", c.tolerance_ratio},
+          {"worst_index", c.worst_index},
+          {"worst_expected", c.worst_expected},
+          {"worst_got", c.worst_got},
+          {"nonfinite", c.nonfinite}};
+}
+
+Json to_json(const TimingStats& t) {
+  return {{"median_ms", t.median_ms}, {"mean_ms", t.mean_ms}, {"stdev_ms", t.stdev_ms}, {"min_ms", t.min_ms},
+          {"max_ms", t.max_ms},       {"p5_ms", t.p5_ms},     {"p95_ms", t.p95_ms},     {"p99_ms", t.p99_ms},
+          {"n", t.samples_ms.size()}, {"samples_ms", t.samples_ms}};
+}
+
+void add_measurements(Json& record, const CaseResult& result) {
+  for (const auto& [name, comparison] : result.outputs) record["verify"]["outputs"][name] = to_json(comparison);
+  for (const auto& [name, timing] : result.timing) record["timing"][name] = to_json(timing);
+  const TimingStats* headline = result.headline();
+  if (headline == nullptr) return;
+  const double seconds = headline->median_ms / 1000;
+  double elements = 0;
+  for (const auto& tensor : result.the_case.problem.tensors())
+    if (tensor.name == "out") elements = static_cast<double>(element_count(tensor.shape));
+  record["throughput"] = {{"gb_per_s", result.work.bytes / seconds / 1e9}, {"elements_per_s", elements / seconds}};
+  if (const auto budget = result.the_case.budget_ms)
+    record["budget"] = {{"limit_ms", *budget}, {"met", headline->median_ms <= *budget}};
+}
+
+}  // namespace
+
+void JsonlReporter::begin(const RunInfo& info) {
+  file_.append(Json{{"record", "run"},
+                    {"schema", "ssmbench-results/1"},
+                    {"argv", info.argv},
+                    {"started", info.started},
+                    {"build", info.build},
+                    {"devices", info.devices}}
+                   .dump());
+}
+
+void JsonlReporter::case_done(const CaseResult& result) {
+  Json record{{"record", "case"},
+              {"id", result.the_case.id()},
+              {"op", result.the_case.problem.op().name},
+              {"impl", result.impl},
+              {"device", result.device}};
+  add_problem(record, result.the_case);
+  record["status"] = name_of(result.status);
+  record["reason"] = result.reason;
+  add_measurements(record, result);
+  record["workspace_bytes"] = result.workspace_bytes;
+  record["repro"] = result.repro;
+  // Error messages of foreign libraries may hold any bytes; JSON is UTF-8.
+  file_.append(record.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+void JsonlReporter::finish(const Summary& summary) {
+  Json counts = Json::object();
+  for (const auto& [status, count] : summary.counts) counts[std::string(name_of(status))] = count;
+  file_.append(Json{{"record", "summary"},
+                    {"counts", counts},
+                    {"interrupted", summary.interrupted},
+                    {"seconds", summary.seconds}}
+                   .dump());
+}
+
+}  // namespace ssmbench

@@ -1,0 +1,62 @@
+#include "report/labels.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <vector>
+
+namespace ssmbench {
+namespace {
+
+template <class Text>
+std::string join_shape(const Problem& problem, const Text& text) {
+  std::vector<std::string> parts;
+  for (const auto& axis : problem.op().axes)
+    if (axis.kind == AxisKind::size && problem.axes().at(axis.name) != axis.fallback) parts.push_back(text(axis));
+  return fmt::format("{}", fmt::join(parts, "×"));
+}
+
+}  // namespace
+
+std::string shape_label(const Problem& problem) {
+  return join_shape(problem, [&](const AxisSpec& axis) { return std::to_string(problem.size(axis.name)); });
+}
+
+std::string shape_heading(const Problem& problem) {
+  return join_shape(problem, [](const AxisSpec& axis) { return axis.name; });
+}
+
+std::string options_label(const Case& the_case) {
+  const Problem& problem = the_case.problem;
+  std::vector<std::string> parts;
+  for (const auto& axis : problem.op().axes) {
+    if (axis.kind == AxisKind::flag && problem.flag(axis.name)) parts.push_back(axis.id_token);
+    if (axis.kind == AxisKind::choice && axis.name != "dtype" && problem.axes().at(axis.name) != axis.fallback)
+      parts.push_back(axis.id_token + problem.choice(axis.name));
+  }
+  const InputSpec defaults;
+  if (the_case.inputs.distribution != defaults.distribution) parts.push_back(the_case.inputs.distribution);
+  if (the_case.inputs.values != defaults.values) parts.push_back(the_case.inputs.values);
+  return fmt::format("{}", fmt::join(parts, " "));
+}
+
+const OutputComparison* worst_output(const CaseResult& result) {
+  const OutputComparison* worst = nullptr;
+  for (const auto& [name, comparison] : result.outputs)
+    if (worst == nullptr || comparison.tolerance_ratio > worst->tolerance_ratio) worst = &comparison;
+  return worst;
+}
+
+double gigabytes_per_second(const CaseResult& result) {
+  const TimingStats* timing = result.headline();
+  return timing == nullptr ? 0 : result.work.bytes / (timing->median_ms * 1e6);
+}
+
+std::string summary_line(const Summary& summary) {
+  std::vector<std::string> parts;
+  for (const auto& [status, count] : summary.counts) parts.push_back(fmt::format("{} {}", count, name_of(status)));
+  return fmt::format("{}{} in {:.1f} s", summary.interrupted ? "interrupted: " : "",
+                     parts.empty() ? "nothing ran" : fmt::format("{}", fmt::join(parts, ", ")), summary.seconds);
+}
+
+}  // namespace ssmbench

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+
+#include "model/result.h"
+
+namespace ssmbench {
+
+/// "8×2048×2048×16": the size axes of the problem in their order, sizes left at their default left out.
+std::string shape_label(const Problem& problem);
+/// "batch×dim×seqlen×dstate": the names that belong to shape_label.
+std::string shape_heading(const Problem& problem);
+/// "z D bias softplus": the flags that are on and the choices that are not the default, dtype excepted, and the
+/// inputs where they are not the default.
+std::string options_label(const Case& the_case);
+
+/// The output that is furthest from the reference, relative to its tolerance; null when nothing was compared.
+const OutputComparison* worst_output(const CaseResult& result);
+
+/// Bytes that must move at least, over the time of the headline timing, in GB/s; 0 without a timing.
+double gigabytes_per_second(const CaseResult& result);
+
+/// "12 pass, 1 fail, 2 skip in 3.4 s".
+std::string summary_line(const Summary& summary);
+
+}  // namespace ssmbench

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+
+namespace ssmbench {
+
+/// A text file that grows by whole records, each of which is on disk when append() returns. "-" is stdout.
+class LineFile {
+ public:
+  /// Throws UsageError when the file exists already or cannot be created.
+  explicit LineFile(std::string path);
+  ~LineFile();
+  LineFile(const LineFile&) = delete;
+  LineFile& operator=(const LineFile&) = delete;
+  LineFile(LineFile&&) = delete;
+  LineFile& operator=(LineFile&&) = delete;
+
+  /// Appends `text` and a newline. When that fails (disk full) takes the partial record off again, so that the file
+  /// holds whole records only, and throws OutputError.
+  void append(const std::string& text);
+
+ private:
+  std::string path_;
+  int descriptor_;
+};
+
+}  // namespace ssmbench

@@ -1,0 +1,20 @@
+#pragma once
+
+#include "report/reporter.h"
+
+namespace ssmbench {
+
+/// The table on the terminal: one line per finished case on stdout, as it finishes. Colour only on a terminal.
+class TableReporter : public Reporter {
+ public:
+  TableReporter();
+  void begin(const RunInfo& info) override;
+  void case_done(const CaseResult& result) override;
+  void finish(const Summary& summary) override;
+
+ private:
+  bool colour_;
+  std::string heading_;  ///< printed again only when another op has other axes
+};
+
+}  // namespace ssmbench

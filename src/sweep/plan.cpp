@@ -1,0 +1,99 @@
+#include "sweep/plan.h"
+
+#include <fmt/format.h>
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <map>
+
+#include "reference/reference.h"
+
+namespace ssmbench {
+namespace {
+
+bool matches(const std::string& pattern, const std::string& text) {
+  return pattern.empty() || fnmatch(pattern.c_str(), text.c_str(), 0) == 0;
+}
+
+bool selected(const Case& the_case, const Selection& selection) {
+  const Problem& problem = the_case.problem;
+  const auto axis_matches = [&](const char* axis, const std::string& pattern) {
+    return pattern.empty() || (problem.op().find_axis(axis) != nullptr && matches(pattern, problem.choice(axis)));
+  };
+  return matches(selection.op, problem.op().name) && axis_matches("dtype", selection.dtype) &&
+         axis_matches("method", selection.method) && matches(selection.case_id, the_case.id());
+}
+
+std::vector<Job> jobs_for(const Problem& problem, const std::vector<DeviceInfo>& devices,
+                          const Selection& selection) {
+  std::vector<Job> jobs;
+  for (std::size_t device = 0; device < devices.size(); ++device)
+    for (const auto& implementation : implementations())
+      if (implementation.op == problem.op().name && implementation.device == devices[device].kind &&
+          matches(selection.impl, implementation.name))
+        jobs.push_back({&implementation, device, implementation.unsupported(problem)});
+  return jobs;
+}
+
+}  // namespace
+
+bool PlannedCase::runs_anything() const {
+  return std::ranges::any_of(jobs, [](const Job& job) { return !job.skip_reason; });
+}
+
+std::size_t Plan::job_count() const {
+  std::size_t count = 0;
+  for (const auto& planned : cases) count += planned.jobs.size();
+  return count;
+}
+
+std::string device_id(const DeviceInfo& device) {
+  if (device.kind == DeviceKind::cpu) return "cpu";
+  return fmt::format("cuda:{}", device.index);
+}
+
+std::string reference_key(const Case& the_case) {
+  Case canonical = the_case;
+  canonical.problem = canonical.problem.with({{"layout", "bdl"}});
+  if (canonical.inputs.values == "shared") canonical.problem = canonical.problem.with({{"dtype", "f32"}});
+  return canonical.id();
+}
+
+Plan make_plan(std::vector<Case> cases, std::vector<DeviceInfo> devices, const Selection& selection) {
+  Plan plan{.devices = std::move(devices), .cases = {}};
+  std::map<std::string, std::size_t> group_of_key;
+  std::vector<std::vector<PlannedCase>> groups;
+  for (auto& the_case : cases) {
+    if (!selected(the_case, selection)) continue;
+    auto jobs = jobs_for(the_case.problem, plan.devices, selection);
+    if (jobs.empty()) continue;
+    const auto [place, is_new] = group_of_key.emplace(reference_key(the_case), groups.size());
+    if (is_new) groups.emplace_back();
+    groups[place->second].push_back({std::move(the_case), std::move(jobs)});
+  }
+  for (auto& group : groups) std::ranges::move(group, std::back_inserter(plan.cases));
+  return plan;
+}
+
+MemoryNeed memory_need(const PlannedCase& planned, const Plan& plan, bool verify) {
+  MemoryNeed need;
+  if (!planned.runs_anything()) return need;
+  const Problem& problem = planned.the_case.problem;
+  std::size_t inputs = 0;
+  std::size_t outputs = 0;
+  for (const auto& tensor : problem.tensors())
+    (tensor.role == Role::input ? inputs : outputs) += tensor.bytes();
+  const std::size_t reference = verify ? reference_bytes(problem) : 0;
+  need.host = inputs + outputs + reference;
+  for (const auto& job : planned.jobs) {
+    if (job.skip_reason) continue;
+    const std::size_t workspace = job.implementation->workspace_bytes(problem);
+    if (plan.devices[job.device].kind == DeviceKind::cuda)
+      need.device = std::max(need.device, inputs + outputs + workspace);
+    else  // the CPU's outputs lie beside the copy that is judged
+      need.host = std::max(need.host, inputs + 2 * outputs + reference + workspace);
+  }
+  return need;
+}
+
+}  // namespace ssmbench

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "device/device.h"
+#include "model/case.h"
+#include "model/implementation.h"
+
+namespace ssmbench {
+
+/// What the user asked for; empty patterns match everything. Globs as in fnmatch(3).
+struct Selection {
+  std::string impl;     ///< glob on implementation names
+  std::string case_id;  ///< glob on case ids
+  std::string op, dtype, method;
+};
+
+/// One implementation to run on one case and device, or the reason why it cannot.
+struct Job {
+  const Implementation* implementation = nullptr;
+  std::size_t device = 0;  ///< index into Plan::devices
+  std::optional<std::string> skip_reason;
+};
+
+struct PlannedCase {
+  Case the_case;
+  std::vector<Job> jobs;
+
+  bool runs_anything() const;
+};
+
+/// Cases grouped so that those that share a reference follow each other; in file order otherwise.
+struct Plan {
+  std::vector<DeviceInfo> devices;
+  std::vector<PlannedCase> cases;
+
+  std::size_t job_count() const;
+};
+
+/// "cpu", "cuda:0".
+std::string device_id(const DeviceInfo& device);
+
+Plan make_plan(std::vector<Case> cases, std::vector<DeviceInfo> devices, const Selection& selection);
+
+/// Cases with equal keys have equal reference outputs: layout does not matter, nor does dtype where the values are
+/// shared between dtypes.
+std::string reference_key(const Case& the_case);
+
+/// Bytes that a planned case needs at its peak: inputs, outputs, reference, the largest workspace.
+struct MemoryNeed {
+  std::size_t host = 0;
+  std::size_t device = 0;  ///< 0 when no job of the case runs on a CUDA device
+};
+MemoryNeed memory_need(const PlannedCase& planned, const Plan& plan, bool verify);
+
+}  // namespace ssmbench

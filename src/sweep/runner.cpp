@@ -1,0 +1,247 @@
+#include "sweep/runner.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "inputs/inputs.h"
+#include "model/errors.h"
+#include "verify/compare.h"
+
+namespace ssmbench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// Tensors of one problem in a device's memory.
+class DeviceTensors {
+ public:
+  explicit DeviceTensors(Device& device) : device_(device) {}
+
+  /// In place where the device reads host memory, else copied.
+  void add_input(const HostTensor& tensor) {
+    if (device_.shares_host_memory()) {
+      views_.add(tensor.spec.name, tensor.view());
+      return;
+    }
+    void* memory = allocate(tensor.spec);
+    device_.copy_in(memory, tensor.buffer.data(), tensor.spec.bytes());
+  }
+
+  /// Filled with NaN (all bits set is one in every floating-point dtype), so that what is never written shows.
+  void add_output(const TensorSpec& spec) { device_.fill(allocate(spec), 0xFF, spec.bytes()); }
+
+  HostTensor copy_out(const TensorSpec& spec) const {
+    HostTensor host(spec);
+    device_.copy_out(host.buffer.data(), views_.at(spec.name).data, spec.bytes());
+    return host;
+  }
+
+  const TensorSet& views() const { return views_; }
+
+ private:
+  void* allocate(const TensorSpec& spec) {
+    buffers_.push_back(device_.allocate(spec.bytes()));
+    views_.add(spec.name, TensorView(buffers_.back().get(), spec));
+    return buffers_.back().get();
+  }
+
+  Device& device_;
+  std::vector<Device::Buffer> buffers_;
+  TensorSet views_;
+};
+
+std::vector<TensorSpec> tensors_of(const Problem& problem, Role role) {
+  std::vector<TensorSpec> chosen;
+  for (auto& spec : problem.tensors())
+    if (spec.role == role) chosen.push_back(std::move(spec));
+  return chosen;
+}
+
+/// "out at (0, 3, 17): expected 1.25, got 1.5, 12 × the tolerance" for the worst output.
+std::string describe_failure(const std::map<std::string, OutputComparison>& outputs) {
+  const std::string* worst = nullptr;
+  for (const auto& [name, comparison] : outputs)
+    if (!comparison.passed() &&
+        (worst == nullptr || comparison.tolerance_ratio > outputs.at(*worst).tolerance_ratio))
+      worst = &name;
+  if (worst == nullptr) return "";
+  const OutputComparison& c = outputs.at(*worst);
+  std::string index;
+  for (const auto i : c.worst_index) index += fmt::format("{}{}", index.empty() ? "" : ", ", i);
+  const std::string how = c.nonfinite > 0 ? fmt::format("{} elements not finite", c.nonfinite)
+                                          : fmt::format("{:.3g} × the tolerance", c.tolerance_ratio);
+  return fmt::format("{} at ({}): expected {:.9g}, got {:.9g}; {}", *worst, index, c.worst_expected, c.worst_got,
+                     how);
+}
+
+}  // namespace
+
+Summary Runner::run(const RunInfo& info) {
+  const auto start = Clock::now();
+  progress_.total(plan_.job_count());
+  for (Reporter* reporter : reporters_) reporter->begin(info);
+  try {
+    for (const auto& planned : plan_.cases) {
+      if (stop_) throw Interrupted();
+      run_case(planned);
+    }
+  } catch (const Interrupted&) {
+    summary_.interrupted = true;
+  }
+  summary_.seconds = seconds_since(start);
+  progress_.clear();
+  for (Reporter* reporter : reporters_) reporter->finish(summary_);
+  return summary_;
+}
+
+void Runner::run_case(const PlannedCase& planned) {
+  for (const auto& job : planned.jobs) {
+    if (!job.skip_reason) continue;
+    CaseResult skipped = blank_result(planned.the_case, job);
+    skipped.status = Status::skip;
+    skipped.reason = *job.skip_reason;
+    emit(skipped);
+  }
+  if (!planned.runs_anything()) return;
+
+  try {
+    progress_.update(jobs_done_, "inputs of " + planned.the_case.id());
+    const auto inputs = generate_inputs(planned.the_case.problem, planned.the_case.inputs, stop_);
+    if (options_.verify) {
+      progress_.update(jobs_done_, "reference of " + planned.the_case.id());
+      compute_reference_of(planned.the_case, inputs);
+    }
+    for (std::size_t device = 0; device < plan_.devices.size(); ++device)
+      run_on_device(planned, device, inputs);
+  } catch (const OutOfMemory& error) {
+    for (const auto& job : planned.jobs)
+      if (!job.skip_reason) emit(failed_result(planned.the_case, job, error.what()));
+  }
+}
+
+void Runner::run_on_device(const PlannedCase& planned, std::size_t index, const std::vector<HostTensor>& inputs) {
+  std::vector<const Job*> jobs;
+  for (const auto& job : planned.jobs)
+    if (job.device == index && !job.skip_reason) jobs.push_back(&job);
+  if (jobs.empty()) return;
+
+  std::optional<DeviceTensors> uploaded;
+  std::string upload_error;
+  try {
+    uploaded.emplace(device(index));
+    for (const auto& input : inputs) uploaded->add_input(input);
+  } catch (const DeviceError& error) {
+    upload_error = error.what();
+  }
+  for (const Job* job : jobs) {
+    if (upload_error.empty())
+      emit(run_job_contained(planned.the_case, *job, inputs, uploaded->views()));
+    else
+      emit(failed_result(planned.the_case, *job, upload_error));
+  }
+}
+
+CaseResult Runner::run_job_contained(const Case& the_case, const Job& job, const std::vector<HostTensor>& inputs,
+                                     const TensorSet& device_inputs) {
+  try {
+    return run_job(the_case, job, inputs, device_inputs);
+  } catch (const Interrupted&) {
+    throw;
+  } catch (const OutputError&) {
+    throw;
+  } catch (const std::exception& error) {  // a kernel that fails is a result, and the sweep goes on
+    return failed_result(the_case, job, error.what());
+  }
+}
+
+CaseResult Runner::run_job(const Case& the_case, const Job& job, const std::vector<HostTensor>& inputs,
+                           const TensorSet& device_inputs) {
+  Device& target = device(job.device);
+  const Implementation& implementation = *job.implementation;
+  const Problem& problem = the_case.problem;
+  CaseResult result = blank_result(the_case, job);
+  progress_.update(jobs_done_, fmt::format("{} on {}", implementation.name, the_case.id()));
+  if (progress_.verbose()) progress_.say(result.repro);
+
+  const auto output_specs = tensors_of(problem, Role::output);
+  DeviceTensors outputs(target);
+  TensorSet all = device_inputs;
+  for (const auto& spec : output_specs) {
+    outputs.add_output(spec);
+    all.add(spec.name, outputs.views().at(spec.name));
+  }
+  const Device::Buffer workspace = target.allocate(result.workspace_bytes);
+  target.fill(workspace.get(), 0xFF, result.workspace_bytes);
+
+  const Launch launch = implementation.bind(problem, all, workspace.get());
+  const auto start = Clock::now();
+  launch(target.stream());
+  target.synchronize();
+  const double first_run_seconds = seconds_since(start);
+
+  std::vector<HostTensor> host_outputs;
+  for (const auto& spec : output_specs) host_outputs.push_back(outputs.copy_out(spec));
+  result.status = Status::unverified;
+  if (options_.verify) {
+    for (const auto& output : host_outputs) {
+      const ReferenceOutput& reference = reference_.at(output.spec.name);
+      result.outputs[output.spec.name] = compare_output(output.view(), reference.expected.data(),
+                                                        reference.bound.data(), implementation.math);
+    }
+    result.reason = describe_failure(result.outputs);
+    result.status = result.reason.empty() ? Status::pass : Status::fail;
+  }
+  if (finished_)
+    finished_({result, implementation, inputs, host_outputs, options_.verify ? &reference_ : nullptr});
+  // A case that is not right carries no timing.
+  if (options_.time && result.status != Status::fail)
+    result.timing = time_launch(target, launch, options_.timing, first_run_seconds, stop_);
+  return result;
+}
+
+Device& Runner::device(std::size_t index) {
+  auto& open = devices_[index];
+  if (open == nullptr) open = open_device(plan_.devices[index].kind, plan_.devices[index].index);
+  return *open;
+}
+
+void Runner::emit(const CaseResult& result) {
+  ++summary_.counts[result.status];
+  ++jobs_done_;
+  progress_.clear();
+  for (Reporter* reporter : reporters_) reporter->case_done(result);
+}
+
+CaseResult Runner::blank_result(const Case& the_case, const Job& job) const {
+  const Implementation& implementation = *job.implementation;
+  CaseResult result{.the_case = the_case,
+                    .impl = implementation.name,
+                    .device = device_id(plan_.devices[job.device])};
+  result.work = implementation.work(the_case.problem);
+  result.workspace_bytes = job.skip_reason ? 0 : implementation.workspace_bytes(the_case.problem);
+  result.repro = options_.repro(the_case, implementation, plan_.devices[job.device]);
+  return result;
+}
+
+CaseResult Runner::failed_result(const Case& the_case, const Job& job, std::string reason) const {
+  CaseResult result = blank_result(the_case, job);
+  result.status = Status::error;
+  result.reason = std::move(reason);
+  return result;
+}
+
+void Runner::compute_reference_of(const Case& the_case, const std::vector<HostTensor>& inputs) {
+  const std::string key = reference_key(the_case);
+  if (key == reference_key_) return;
+  reference_key_.clear();
+  reference_.clear();  // before the next one is computed, so that only one is ever in memory
+  reference_ = compute_reference(the_case.problem, views_of(inputs), stop_);
+  reference_key_ = key;
+}
+
+}  // namespace ssmbench

@@ -1,0 +1,125 @@
+#include "verify/compare.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "verify/tolerance.h"
+
+namespace ssmbench {
+namespace {
+
+/// What one contiguous range of elements adds up to.
+struct Partial {
+  double error_squared = 0;
+  double expected_squared = 0;
+  double max_abs = 0;
+  double max_ulp = 0;
+  double worst_ratio = -1;
+  std::int64_t worst = 0;
+  std::int64_t nonfinite = 0;
+  std::int64_t first_nonfinite = std::numeric_limits<std::int64_t>::max();
+};
+
+/// Row-major position in `shape` to index, and to element offset.
+Shape index_of(std::int64_t position, const Shape& shape) {
+  Shape index(shape.size());
+  for (std::size_t axis = shape.size(); axis-- > 0;) {
+    index[axis] = position % shape[axis];
+    position /= shape[axis];
+  }
+  return index;
+}
+
+std::int64_t offset_of(const Shape& index, const Shape& strides) {
+  std::int64_t offset = 0;
+  for (std::size_t axis = 0; axis < index.size(); ++axis) offset += index[axis] * strides[axis];
+  return offset;
+}
+
+/// The value that `expected` takes in the output's dtype when it is out of its range, else itself.
+double in_range(double expected, DType dtype) {
+  const double largest = dtype == DType::f16 ? 65520.0 : std::numeric_limits<float>::max();
+  if (std::abs(expected) < largest) return expected;
+  return std::copysign(std::numeric_limits<double>::infinity(), expected);
+}
+
+void judge(Partial& sum, std::int64_t position, double got, double expected, float bound, DType dtype, DType math) {
+  if (!std::isfinite(got)) {
+    if (got == in_range(expected, dtype)) return;
+    ++sum.nonfinite;
+    sum.first_nonfinite = std::min(sum.first_nonfinite, position);
+    return;
+  }
+  const double error = std::abs(got - expected);
+  sum.error_squared += error * error;
+  sum.expected_squared += expected * expected;
+  sum.max_abs = std::max(sum.max_abs, error);
+  sum.max_ulp = std::max(sum.max_ulp, error / ulp_at(expected, dtype));
+  const double ratio = error / tolerance(expected, bound, dtype, math);
+  if (ratio > sum.worst_ratio || std::isnan(ratio)) {
+    sum.worst_ratio = std::isnan(ratio) ? std::numeric_limits<double>::infinity() : ratio;
+    sum.worst = position;
+  }
+}
+
+Partial judge_range(const TensorView& got, const double* expected, const float* bound, DType math,
+                    std::int64_t begin, std::int64_t end) {
+  Partial sum;
+  const std::int64_t row = got.shape.back();
+  const std::int64_t step = got.strides.back();
+  std::int64_t position = begin;
+  while (position < end) {  // row by row of the innermost logical axis
+    const Shape index = index_of(position, got.shape);
+    std::int64_t offset = offset_of(index, got.strides);
+    const std::int64_t row_end = std::min(end, position + row - index.back());
+    for (; position < row_end; ++position, offset += step)
+      judge(sum, position, load_as_double(got.data, offset, got.dtype), expected[position], bound[position],
+            got.dtype, math);
+  }
+  return sum;
+}
+
+}  // namespace
+
+OutputComparison compare_output(const TensorView& got, const double* expected, const float* bound, DType math) {
+  const std::int64_t count = element_count(got.shape);
+  // Fixed ranges, added up in order: sums do not depend on who computed them.
+  constexpr std::int64_t kRange = 1 << 16;
+  const std::int64_t ranges = (count + kRange - 1) / kRange;
+  std::vector<Partial> partials(ranges);
+#pragma omp parallel for schedule(dynamic)
+  for (std::int64_t i = 0; i < ranges; ++i)
+    partials[i] = judge_range(got, expected, bound, math, i * kRange, std::min(count, (i + 1) * kRange));
+
+  Partial all;
+  for (const auto& part : partials) {
+    all.error_squared += part.error_squared;
+    all.expected_squared += part.expected_squared;
+    all.max_abs = std::max(all.max_abs, part.max_abs);
+    all.max_ulp = std::max(all.max_ulp, part.max_ulp);
+    all.nonfinite += part.nonfinite;
+    all.first_nonfinite = std::min(all.first_nonfinite, part.first_nonfinite);
+    if (part.worst_ratio > all.worst_ratio) {
+      all.worst_ratio = part.worst_ratio;
+      all.worst = part.worst;
+    }
+  }
+
+  OutputComparison result;
+  result.max_abs = all.max_abs;
+  result.max_ulp = all.max_ulp;
+  result.nonfinite = all.nonfinite;
+  result.tolerance_ratio = std::max(all.worst_ratio, 0.0);
+  // A zero reference is met exactly or not at all; then the absolute norm says more than a division by zero.
+  const double norm = all.expected_squared > 0 ? all.expected_squared : 1;
+  result.rel_l2 = std::sqrt(all.error_squared / norm);
+  const std::int64_t worst = all.nonfinite > 0 ? all.first_nonfinite : all.worst;
+  result.worst_index = index_of(worst, got.shape);
+  result.worst_expected = expected[worst];
+  result.worst_got = load_as_double(got.data, offset_of(result.worst_index, got.strides), got.dtype);
+  return result;
+}
+
+}  // namespace ssmbench
