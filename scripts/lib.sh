@@ -102,7 +102,9 @@ configure() {
   # CMake decides whether everything is there: libraries may come from elsewhere than the package manager.
   install_packages "${packages[@]}" || true
   say "configuring"
-  if ! log=$(cmake --fresh -S "$root" -B "$build" "${options[@]}" 2>&1); then
+  # Like cmake --fresh, but keeps the object files, so that only what the change concerns is compiled again.
+  rm -rf "$build/CMakeCache.txt" "$build"/CMakeFiles/[0-9]*
+  if ! log=$(cmake -S "$root" -B "$build" "${options[@]}" 2>&1); then
     printf '%s\n' "$log" >&2
     not_installed_help
     say "configuring failed"
