@@ -31,11 +31,11 @@ int parse_failure(const CLI::App& app, const CLI::ParseError& error) {
 
 int run_command_line(const std::vector<std::string>& arguments) {
   CLI::App app("Benchmarks and validates state-space-model kernels against a fp64 reference.", "ssmbench");
-  app.set_version_flag("--version", std::string("ssmbench ") + build_info().version);
+  app.set_version_flag("--version", fmt::format("ssmbench {}", build_info().version));
   app.require_subcommand(1);
   app.footer("Example: ssmbench run configs/small.json");
   Action action;
-  add_run(app, action);
+  add_run(app, action, arguments);
   add_list(app, action);
   add_validate_config(app, action);
 

@@ -33,7 +33,16 @@ std::string utc_now(const char* format) {
 }
 
 RunInfo run_info(const RunOptions& options, const std::vector<DeviceInfo>& devices) {
-  RunInfo info{.argv = options.argv, .build = build_info().fields(), .devices = {}, .started = utc_now("%FT%TZ")};
+  const BuildInfo& build = build_info();
+  RunInfo info{.argv = options.argv,
+               .build = {{"version", std::string(build.version)},
+                         {"git_revision", std::string(build.git_revision)},
+                         {"compiler", std::string(build.compiler)},
+                         {"build_type", std::string(build.build_type)},
+                         {"cuda", std::string(build.cuda)},
+                         {"cuda_architectures", std::string(build.cuda_architectures)}},
+               .devices = {},
+               .started = utc_now("%FT%TZ")};
   auto with_cpu = devices;
   if (devices.front().kind != DeviceKind::cpu) with_cpu.insert(with_cpu.begin(), list_devices().front());
   for (const auto& device : with_cpu) {
@@ -108,7 +117,7 @@ int run(RunOptions options) {
 
   std::optional<TensorDump> dump;
   if (!options.dump_file.empty()) {
-    dump.emplace(options.dump_file, options.dump_what == "failed", plan, options.argv);
+    dump.emplace(options.dump_file, options.dump_what == "failed", plan, options.argv, utc_now("%FT%TZ"));
     runner.on_finished([&dump](const FinishedJob& job) { dump->add(job); });
   }
   const Summary summary = runner.run(run_info(options, devices));
@@ -120,12 +129,14 @@ int run(RunOptions options) {
 
 }  // namespace
 
-void add_run(CLI::App& app, Action& action) {
+void add_run(CLI::App& app, Action& action, const std::vector<std::string>& arguments) {
   CLI::App* command =
       app.add_subcommand("run", "Run every implementation on every case of a sweep: verify, time, write results.");
   command->footer("Example: ssmbench run configs/mamba-370m.json --impl 'cuda-*' --dtype bf16");
   auto options = std::make_shared<RunOptions>();
   add_run_options(*command, *options);
+  options->argv = {"ssmbench"};
+  options->argv.insert(options->argv.end(), arguments.begin(), arguments.end());
   command->callback([&action, options] { action = [options] { return run(finish_options(*options)); }; });
 }
 

@@ -2,12 +2,14 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <string>
+#include <vector>
 
 namespace ssmbench {
 
 /// Each adds one subcommand; when it was given, `action` is set to what then runs and returns the exit code.
 using Action = std::function<int()>;
-void add_run(CLI::App& app, Action& action);
+void add_run(CLI::App& app, Action& action, const std::vector<std::string>& arguments);
 void add_list(CLI::App& app, Action& action);
 void add_validate_config(CLI::App& app, Action& action);
 

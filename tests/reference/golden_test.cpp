@@ -1,0 +1,47 @@
+// Outputs that mamba_ssm's own CUDA kernels made on an H200 (tests/golden), judged as `run` would judge them: the
+// reference has to be what those kernels approximate, and the tolerance has to let an honest kernel pass.
+
+#include <filesystem>
+#include <string>
+
+#include "catch.h"
+#include "interchange/reader.h"
+#include "reference/reference.h"
+#include "support/host_tensors.h"
+#include "verify/compare.h"
+
+using namespace ssmbench;
+
+namespace {
+
+struct Golden {
+  const char* file;
+  double rel_l2;  ///< of out: what the file's arithmetic allows, f32 4e-7, f16 and bf16 their output rounding
+};
+
+constexpr Golden kGolden[] = {
+    {"m1_fwd_f32.h5", 4e-7},          {"m1_fwd_f16.h5", 3e-4},  {"m1_fwd_bf16.h5", 2e-3},
+    {"m1_fwd_f32_const_bc.h5", 4e-7}, {"m1_fwd_f32_groups2_noz.h5", 4e-7},
+};
+
+}  // namespace
+
+TEST_CASE("mamba_ssm's forward outputs agree with the reference") {
+  for (const auto& [file, rel_l2] : kGolden) {
+    INFO(file);
+    const InterchangeFile golden(std::filesystem::path(SSMBENCH_SOURCE_DIR) / "tests/golden" / file);
+    REQUIRE(golden.case_ids().size() == 1);
+    const auto the_case = golden.read_case(golden.case_ids().front());
+    const auto expected = compute_reference(the_case.problem, views_of(the_case.inputs), test::never_stop);
+    REQUIRE_FALSE(the_case.outputs.empty());
+    for (const auto& output : the_case.outputs) {
+      INFO(output.spec.name);
+      const ReferenceOutput& reference = expected.at(output.spec.name);
+      const auto comparison =
+          compare_output(output.view(), reference.expected.data(), reference.bound.data(), the_case.math);
+      INFO("rel_l2 " << comparison.rel_l2 << ", tolerance ratio " << comparison.tolerance_ratio);
+      CHECK(comparison.passed());
+      CHECK(comparison.rel_l2 < rel_l2);
+    }
+  }
+}

@@ -1,0 +1,117 @@
+#include "verify/compare.h"
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "catch.h"
+#include "model/errors.h"
+#include "verify/tolerance.h"
+
+using namespace ssmbench;
+
+namespace {
+
+/// An output of the given dtype in storage order, with what it should be.
+struct Output {
+  HostTensor tensor;
+  std::vector<double> expected;
+  std::vector<float> bound;
+
+  Output(DType dtype, Shape shape, std::vector<int> order = {0, 1, 2})
+      : tensor(TensorSpec{"out", Role::output, dtype, std::move(shape), std::move(order)}),
+        expected(element_count(tensor.spec.shape)),
+        bound(expected.size()) {
+    // Values that every dtype holds exactly, so that the untouched tensor is right to the last bit.
+    const Shape strides = tensor.spec.strides();
+    const Shape& s = tensor.spec.shape;
+    for (std::int64_t i = 0; i < s[0] * s[1] * s[2]; ++i) {
+      expected[i] = 1.0 + 0.0625 * static_cast<double>(i % 16);
+      bound[i] = 10.0F;
+      set(i / (s[1] * s[2]), i / s[2] % s[1], i % s[2], expected[i]);
+    }
+  }
+  void set(std::int64_t a, std::int64_t b, std::int64_t c, double value) {
+    const Shape strides = tensor.spec.strides();
+    store_from_double(tensor.buffer.data(), a * strides[0] + b * strides[1] + c * strides[2], tensor.spec.dtype,
+                      value);
+  }
+  OutputComparison judge(DType math = DType::f32) const {
+    return compare_output(tensor.view(), expected.data(), bound.data(), math);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("an exact output has no error, in any layout and dtype") {
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+    for (const auto& order : {std::vector{0, 1, 2}, std::vector{0, 2, 1}}) {
+      const auto result = Output(dtype, {2, 3, 50}, order).judge();
+      CHECK(result.passed());
+      CHECK(result.max_abs == 0);
+      CHECK(result.rel_l2 == 0);
+      CHECK(result.tolerance_ratio == 0);
+    }
+  }
+}
+
+TEST_CASE("one wrong element fails, is located and measured") {
+  for (const auto& order : {std::vector{0, 1, 2}, std::vector{0, 2, 1}}) {
+    // More than one range of 65536 elements, the wrong one in the second.
+    Output output(DType::f32, {2, 3, 20000}, order);
+    output.set(1, 2, 777, 1.5 + 0.25);
+    const double right = output.expected[(1 * 3 + 2) * 20000 + 777];
+    const auto result = output.judge();
+    CHECK_FALSE(result.passed());
+    CHECK(result.worst_index == Shape{1, 2, 777});
+    CHECK(result.worst_expected == right);
+    CHECK(result.worst_got == 1.75);
+    CHECK(result.max_abs == 1.75 - right);
+    CHECK(result.max_ulp == (1.75 - right) / std::ldexp(1.0, -23));
+    double norm = 0;
+    for (const double v : output.expected) norm += v * v;
+    CHECK(std::abs(result.rel_l2 - (1.75 - right) / std::sqrt(norm)) < 1e-15);
+  }
+}
+
+TEST_CASE("the tolerance is c·u·bound and half an ulp of the output, to either side") {
+  Output output(DType::f32, {1, 1, 4});
+  const double limit = kToleranceConstant * std::ldexp(1.0, -24) * 10 + std::ldexp(1.0, -24);
+  output.set(0, 0, 1, output.expected[1] + 0.9 * limit);
+  CHECK(output.judge().passed());
+  output.set(0, 0, 1, output.expected[1] + 1.2 * limit);
+  CHECK_FALSE(output.judge().passed());
+  output.set(0, 0, 1, output.expected[1] - 1.2 * limit);
+  CHECK_FALSE(output.judge().passed());
+  CHECK(output.judge(DType::bf16).passed());  // a claim of less accurate arithmetic is held to less
+}
+
+TEST_CASE("NaN, Inf and elements never written are counted and never pass") {
+  Output output(DType::bf16, {1, 2, 100});
+  output.set(0, 1, 42, std::numeric_limits<double>::quiet_NaN());
+  output.set(0, 1, 50, std::numeric_limits<double>::infinity());
+  const auto result = output.judge();
+  CHECK_FALSE(result.passed());
+  CHECK(result.nonfinite == 2);
+  CHECK(result.worst_index == Shape{0, 1, 42});
+  CHECK(std::isnan(result.worst_got));
+}
+
+TEST_CASE("a NaN in the reference fails every finite answer") {
+  Output output(DType::f32, {1, 1, 10});
+  output.expected[3] = std::numeric_limits<double>::quiet_NaN();
+  CHECK_FALSE(output.judge().passed());
+}
+
+TEST_CASE("a value beyond the dtype's range may only be the infinity that it rounds to") {
+  Output output(DType::f16, {1, 1, 3});
+  output.expected = {70000, -70000, 65504};
+  output.set(0, 0, 0, std::numeric_limits<double>::infinity());
+  output.set(0, 0, 1, -std::numeric_limits<double>::infinity());
+  output.set(0, 0, 2, 65504);
+  CHECK(output.judge().passed());
+  output.set(0, 0, 1, std::numeric_limits<double>::infinity());  // wrong sign
+  CHECK(output.judge().nonfinite == 1);
+  output.set(0, 0, 1, -60000);  // finite, but far off
+  CHECK_FALSE(output.judge().passed());
+}
