@@ -2,31 +2,38 @@
 
 #include <cmath>
 
-// The scalar arithmetic that kernels are made of, one definition for host and device, so that the CPU tests cover
-// what the GPU runs. f32 throughout.
+#include "kernels/common/host_device.h"
 
-#ifdef __CUDACC__
-#define SSMBENCH_HD __host__ __device__
-#else
-#define SSMBENCH_HD
-#endif
+// The scalar arithmetic that kernels are made of, one definition for host and device, so that the CPU tests
+// cover what the GPU runs. f32 throughout.
 
 namespace ssmbench {
 
-/// log(1 + e^x). log1p keeps the relative accuracy for negative x, where log(1 + e^x) would lose it; past 20 the
-/// correction e^-x is under half an ulp of x in f32, so x itself is exact.
-SSMBENCH_HD inline float softplus(float x) { return x > 20.0F ? x : log1pf(expf(x)); }
+/// log(1 + e^x). log1p keeps the relative accuracy for negative x, where log(1 + e^x) would lose it. Past 20
+/// the correction e^-x < 2.1e-9 is far under half an ulp of x (9.5e-7), so that x is the correctly rounded
+/// result; and e^x would overflow past 88.
+SSMBENCH_HD inline float softplus(float x) {
+  return x > 20.0F ? x : log1pf(expf(x));
+}
 
-/// x·σ(x). e^-x overflows to infinity for x < -88 and the quotient is then the correct -0.
-SSMBENCH_HD inline float silu(float x) { return x / (1.0F + expf(-x)); }
+/// x·σ(x). With h = e^(-|x|/2) it is x/(1 + h²) for x ≥ 0 and x·h²/(1 + h²) for x < 0. Multiplying by h twice
+/// keeps every intermediate normal until the result itself is subnormal: e^x is subnormal from -87.4 on and
+/// e^-x infinite from -88.8 on, where the result is still 3e-37. silu(-inf) is NaN, as IEEE arithmetic has it
+/// for x·σ(x).
+SSMBENCH_HD inline float silu(float x) {
+  const float h = expf(-0.5F * fabsf(x));
+  const float factor = x < 0.0F ? h : 1.0F;
+  return x * factor / (1.0F + h * h) * factor;
+}
 
-/// A pair (decay, value) stands for the map h ↦ decay·h + value; the scan combines such maps.
-/// `first` is applied before `second`. Source: Blelloch, "Prefix Sums and Their Applications" (1990), section 1.4.
+/// A pair (decay, value) stands for the map h ↦ decay·h + value; the scan combines such maps. {1, 0} is the
+/// identity. Source: Blelloch, "Prefix Sums and Their Applications" (1990), section 1.4.
 struct DecayValue {
   float decay;
   float value;
 };
 
+/// The map that applies `first`, then `second`. Associative but for rounding, not commutative.
 SSMBENCH_HD inline DecayValue combine(DecayValue first, DecayValue second) {
   return {first.decay * second.decay, second.decay * first.value + second.value};
 }

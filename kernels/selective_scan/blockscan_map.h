@@ -1,0 +1,45 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/common/host_device.h"
+#include "kernels/common/index_math.h"
+
+// Which thread of cuda-blockscan does what. Host and device, so that the CPU tests cover it.
+
+namespace ssmbench {
+
+/// A chunk is threads × items time steps; thread i holds the `items` neighbouring steps from i·items on.
+struct BlockScanShape {
+  int threads;
+  int items;
+  constexpr int chunk() const { return threads * items; }
+};
+
+/// Ordered by chunk. Short rows get short chunks, so that few lanes idle; 16 items are as many as fit in
+/// registers.
+inline constexpr std::array<BlockScanShape, 5> kBlockScanShapes{
+    {{32, 4}, {32, 8}, {32, 16}, {64, 16}, {128, 16}}};
+
+/// Index of the smallest shape whose chunk covers the row, or of the largest one.
+constexpr std::size_t blockscan_shape_for(std::int64_t seqlen) {
+  std::size_t shape = 0;
+  while (shape + 1 < kBlockScanShapes.size() && kBlockScanShapes[shape].chunk() < seqlen) ++shape;
+  return shape;
+}
+
+/// One row of the scan: batch, channel, and the group whose B and C the channel uses.
+struct ScanRow {
+  std::int64_t b, d, g;
+};
+
+/// Block → row. Neighbouring blocks share a group, so that B and C come from the cache.
+SSMBENCH_HD constexpr ScanRow blockscan_row(std::int64_t block, std::int64_t dim,
+                                            std::int64_t channels_per_group) {
+  const std::int64_t d = block % dim;
+  return {block / dim, d, d / channels_per_group};
+}
+
+}  // namespace ssmbench
