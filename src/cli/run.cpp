@@ -76,7 +76,8 @@ Plan plan_run(const RunOptions& options, std::vector<DeviceInfo> devices) {
     for (const auto& info : plan.devices)
       if (info.kind == DeviceKind::cuda) device = std::min(device.value_or(info.free_bytes), info.free_bytes);
     for (const auto& planned : plan.cases)
-      check_memory(planned.the_case, memory_need(planned, plan, options.runner.verify), host, device);
+      check_memory({planned.the_case}, host, device,
+                   [&](const Case&) { return memory_need(planned, plan, options.runner.verify); });
   }
   return plan;
 }

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "config/config.h"
 #include "device/device.h"
 #include "model/case.h"
 #include "model/implementation.h"
@@ -49,10 +50,6 @@ Plan make_plan(std::vector<Case> cases, std::vector<DeviceInfo> devices, const S
 std::string reference_key(const Case& the_case);
 
 /// Bytes that a planned case needs at its peak: inputs, outputs, reference, the largest workspace.
-struct MemoryNeed {
-  std::size_t host = 0;
-  std::size_t device = 0;  ///< 0 when no job of the case runs on a CUDA device
-};
 MemoryNeed memory_need(const PlannedCase& planned, const Plan& plan, bool verify);
 
 }  // namespace ssmbench

@@ -1,0 +1,72 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "config/schema.h"
+#include "config/sweep.h"
+#include "model/errors.h"
+
+namespace ssmbench {
+namespace {
+
+/// Makes `axis` the only one that sets what it sets. Where the sweep has it, it keeps its place in the order
+/// of cases.
+void replace_axis(Sweep& sweep, const Axis& axis) {
+  std::set<std::string> keys;
+  for (const auto& point : axis.points)
+    for (const auto& [key, _] : point) keys.insert(key);
+
+  const auto old = std::ranges::find(sweep.axes, axis.name, &Axis::name);
+  if (old == sweep.axes.end())
+    sweep.axes.push_back(axis);
+  else
+    old->points = axis.points;
+  for (auto& group : sweep.zip) std::erase(group, axis.name);
+
+  for (auto& other : sweep.axes) {
+    if (other.name == axis.name) continue;
+    for (auto& point : other.points)
+      std::erase_if(point, [&](const auto& entry) { return keys.contains(entry.first); });
+  }
+  std::erase_if(sweep.axes, [](const Axis& a) { return std::ranges::all_of(a.points, &Point::empty); });
+}
+
+Point point_of(const Sweep& sweep, const Override& change, const Json& value) {
+  if (auto point = make_point(change.axis, value, sweep.shapes)) return std::move(*point);
+  std::vector<std::string> names;
+  for (const auto& [name, _] : sweep.shapes.items()) names.push_back(name);
+  throw UsageError(fmt::format("{}: {} has no shape {}; expected one of: {}", change.origin,
+                               sweep.source.file, shown(value), fmt::join(names, ", ")));
+}
+
+}  // namespace
+
+bool apply_override(Sweep& sweep, const Override& change) {
+  const auto known = axis_names(sweep.op->name);
+  if (std::ranges::find(known, change.axis) == known.end()) return false;
+
+  Json values = Json::array();
+  for (const auto& value : change.values) std::visit([&](const auto& v) { values.push_back(v); }, value);
+  if (const auto violation = find_axis_violation(sweep.op->name, change.axis, values))
+    throw UsageError(fmt::format("{}: {}; expected {}", change.origin, violation->what, violation->expected));
+
+  Axis axis{change.axis, {}};
+  for (const auto& value : values) axis.points.push_back(point_of(sweep, change, value));
+  replace_axis(sweep, axis);
+  sweep.changes += fmt::format(" (with {})", change.origin);
+  return true;
+}
+
+void make_quick(Sweep& sweep) {
+  std::optional<AxisValue> shortest;
+  for (const auto& axis : sweep.axes)
+    for (const auto& point : axis.points)
+      if (const auto found = point.find("seqlen"); found != point.end())
+        shortest = std::min(shortest.value_or(found->second), found->second);
+  if (shortest) replace_axis(sweep, {"seqlen", {{{"seqlen", *shortest}}}});
+  if (sweep.op->find_axis("batch") != nullptr) replace_axis(sweep, {"batch", {{{"batch", std::int64_t{1}}}}});
+}
+
+}  // namespace ssmbench

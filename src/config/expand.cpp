@@ -1,0 +1,100 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "config/range.h"
+#include "config/sweep.h"
+#include "model/errors.h"
+
+namespace ssmbench {
+namespace {
+
+constexpr double kTiB = 1024.0 * 1024 * 1024 * 1024;
+/// No machine holds more, and below it no count of elements or bytes overflows.
+constexpr double kMaxBytes = 16 * kTiB;
+
+using Points = std::vector<Point>;
+
+/// What is crossed: each axis alone, zipped ones merged point by point, at the place of the first of them.
+std::vector<Points> factors_of(const Sweep& sweep) {
+  std::vector<Points> factors;
+  std::map<const std::vector<std::string>*, std::size_t> place_of_group;
+  for (const auto& axis : sweep.axes) {
+    const auto group = std::ranges::find_if(
+        sweep.zip, [&](const auto& names) { return std::ranges::find(names, axis.name) != names.end(); });
+    if (group == sweep.zip.end()) {
+      factors.push_back(axis.points);
+      continue;
+    }
+    const auto [place, is_first] = place_of_group.emplace(&*group, factors.size());
+    if (is_first) {
+      factors.push_back(axis.points);
+      continue;
+    }
+    Points& merged = factors[place->second];
+    for (std::size_t i = 0; i < merged.size(); ++i)
+      merged[i].insert(axis.points[i].begin(), axis.points[i].end());
+  }
+  return factors;
+}
+
+Points cross(const Sweep& sweep) {
+  Points points{{}};
+  for (const auto& factor : factors_of(sweep)) {
+    if (points.size() * factor.size() > kMaxCases)
+      fail(sweep.source, "the axes multiply to too many cases" + sweep.changes,
+           fmt::format("at most {} cases in a sweep", kMaxCases));
+    Points longer;
+    for (const auto& outer : points)
+      for (const auto& inner : factor) {
+        longer.push_back(outer);
+        longer.back().insert(inner.begin(), inner.end());
+      }
+    points = std::move(longer);
+  }
+  return points;
+}
+
+/// Moves the value of an input axis from the point to `target`, where the point has it.
+template <class T>
+void take(Point& point, const char* axis, T& target) {
+  if (const auto entry = point.extract(axis)) target = std::get<T>(entry.mapped());
+}
+
+/// Bytes of all tensors; in double, because the exact number may not fit any integer.
+double bytes_of(const Problem& problem) {
+  double sum = 0;
+  for (const auto& tensor : problem.tensors()) {
+    auto bytes = static_cast<double>(size_of(tensor.dtype));
+    for (const auto extent : tensor.shape) bytes *= static_cast<double>(extent);
+    sum += bytes;
+  }
+  return sum;
+}
+
+Case make_case(const Sweep& sweep, Point point) {
+  const Source axes{sweep.source.file, sweep.source.pointer + "/axes"};
+  InputSpec inputs;
+  take(point, "inputs", inputs.distribution);
+  take(point, "values", inputs.values);
+  take(point, "seed", inputs.seed);
+  try {
+    Case made{Problem(*sweep.op, std::move(point)), std::move(inputs), sweep.budget_ms, sweep.source};
+    if (const double bytes = bytes_of(made.problem); bytes > kMaxBytes)
+      fail(axes, fmt::format("the tensors of {} take {:.4g} TiB{}", made.id(), bytes / kTiB, sweep.changes),
+           fmt::format("at most {:.0f} TiB, more than any machine holds", kMaxBytes / kTiB));
+    return made;
+  } catch (const ContractError& error) {
+    fail(axes, error.what() + sweep.changes, "every combination of the values to be possible");
+  }
+}
+
+}  // namespace
+
+std::vector<Case> expand(const Sweep& sweep) {
+  std::vector<Case> cases;
+  for (auto& point : cross(sweep)) cases.push_back(make_case(sweep, std::move(point)));
+  return cases;
+}
+
+}  // namespace ssmbench

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/config.h"
+#include "config/document.h"
+#include "model/case.h"
+#include "model/problem.h"
+
+namespace ssmbench {
+
+/// The axis whose values set several sizes at once.
+inline constexpr std::string_view kShapeAxis = "shape";
+
+/// What one value of an axis sets: an axis of the op, an input axis, or, for a shape, several of them.
+using Point = std::map<std::string, AxisValue>;
+
+struct Axis {
+  std::string name;
+  std::vector<Point> points;
+};
+
+/// One sweep of a config: its axes are crossed, apart from those that a group of `zip` makes advance
+/// together.
+struct Sweep {
+  const OpSpec* op = nullptr;
+  std::vector<Axis> axes;  ///< in file order; no two set the same thing
+  std::vector<std::vector<std::string>> zip;
+  std::optional<double> budget_ms;
+  Json shapes;  ///< the file's named shapes
+  Source source;
+  std::string changes;  ///< overrides in force, for messages
+};
+
+/// The sweeps of a file. Throws UsageError.
+std::vector<Sweep> read_sweeps(const std::filesystem::path& file);
+
+/// What `value` (of a kind that the schema accepts) sets; nothing when it names a shape that is not in
+/// `shapes`.
+std::optional<Point> make_point(const std::string& axis, const Json& value, const Json& shapes);
+
+/// Puts the override in place of whatever sets its axis; the axis leaves its zip group. Returns false, and
+/// does nothing, where the op does not have the axis. Throws UsageError when the axis does not take the
+/// values.
+bool apply_override(Sweep& sweep, const Override& change);
+
+/// Keeps batch 1 and the shortest seqlen, for ops that have these axes.
+void make_quick(Sweep& sweep);
+
+/// All points of the sweep, the last axis fastest. Throws UsageError when a point makes no sense or no
+/// machine could hold it.
+std::vector<Case> expand(const Sweep& sweep);
+
+}  // namespace ssmbench
