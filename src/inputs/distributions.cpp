@@ -1,0 +1,40 @@
+#include "inputs/distributions.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "model/errors.h"
+
+namespace ssmbench {
+
+const std::vector<DistributionInfo>& distributions() {
+  static const std::vector<DistributionInfo> all{
+      // Gu & Dao, "Mamba" (2023), section 3.6, and mamba_ssm's mamba_simple.py: A is S4D-real, dt_min =
+      // 0.001,
+      // dt_max = 0.1.
+      {"mamba", "as Mamba initialises them: A = -(n+1), dt log-uniform in [1e-3, 0.1]", {1e-3, 0.1}, {}},
+      // The state remembers 1/(Δ|A|) steps: rounding errors add up over all of them.
+      {"slow_decay",
+       "|A| in [1e-4, 1e-2]: a memory of about 1e4 to 1e6 steps",
+       {5e-3, 2e-2},
+       LogRange{1e-4, 1e-2}},
+      // Δ·A past -104 underflows in f32; dividing by a product of decays would overflow.
+      {"large_A", "|A| in [1, 1e3]: decays that underflow to 0", {1e-3, 0.1}, LogRange{1.0, 1e3}},
+      // softplus of about -16, where log(1 + e^x) without log1p has no correct digit in f32.
+      {"tiny_delta", "dt log-uniform in [1e-7, 1e-5]: decays next to 1", {1e-7, 1e-5}, {}}};
+  return all;
+}
+
+const DistributionInfo& find_distribution(std::string_view name) {
+  const auto& all = distributions();
+  const auto found = std::ranges::find(all, name, &DistributionInfo::name);
+  if (found != all.end()) return *found;
+  std::vector<std::string> names;
+  for (const auto& each : all) names.push_back(each.name);
+  throw UsageError(
+      fmt::format("there is no input distribution '{}'; there are {}", name, fmt::join(names, ", ")));
+}
+
+}  // namespace ssmbench

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ssmbench {
+
+/// Both ends positive; values are drawn log-uniformly between them.
+struct LogRange {
+  double low, high;
+};
+
+/// How the inputs of a scan are drawn. All distributions share:
+///   u, z, B, C, initial_state ~ N(0, 1); D = 1 + N(0, 0.1²), Mamba's 1 made to differ between channels so
+///   that a mix-up of channels shows; Δ = softplus(x + softplus⁻¹(dt)) with x ~ N(0, 1/3) per element, the
+///   variance of dt_proj's output for unit inputs, and dt per channel. A < 0 always, and every value fits
+///   f16.
+struct DistributionInfo {
+  std::string name;
+  std::string summary;
+  LogRange dt;
+  std::optional<LogRange> decay_rate;  ///< |A| per (channel, state); none: A[d][n] = −(n + 1)
+};
+
+/// Every distribution, the default first.
+const std::vector<DistributionInfo>& distributions();
+
+/// Throws UsageError that lists the names there are.
+const DistributionInfo& find_distribution(std::string_view name);
+
+}  // namespace ssmbench

@@ -1,0 +1,109 @@
+#include "inputs/inputs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <span>
+
+#include "inputs/scan_inputs.h"
+#include "model/errors.h"
+
+namespace ssmbench {
+namespace {
+
+// Rows are generated in segments of this many elements, the same segment of neighbouring rows one after the
+// other: in a layout whose rows are strided these write to the same cache lines, and a segment's lines mostly
+// stay cached.
+constexpr std::int64_t kSegment = 1024;
+
+float to_shared(float value) {
+  return f16_to_float(float_to_f16(bf16_to_float(float_to_bf16(value))));
+}
+
+template <class Element, class Convert>
+void store(std::span<const double> values, void* data, std::int64_t offset, std::int64_t stride,
+           Convert convert) {
+  Element* out = static_cast<Element*>(data) + offset;
+  for (const double value : values) {
+    *out = convert(static_cast<float>(value));
+    out += stride;
+  }
+}
+
+/// Rounds `values` to the view's dtype and writes them from element `offset`, `stride` elements apart.
+void store_rounded(std::span<const double> values, bool shared, const TensorView& view, std::int64_t offset,
+                   std::int64_t stride) {
+  switch (view.dtype) {
+    case DType::f16:
+      if (shared)
+        return store<std::uint16_t>(values, view.data, offset, stride,
+                                    [](float value) { return float_to_f16(to_shared(value)); });
+      return store<std::uint16_t>(values, view.data, offset, stride, float_to_f16);
+    case DType::bf16:
+      if (shared)
+        return store<std::uint16_t>(values, view.data, offset, stride,
+                                    [](float value) { return float_to_bf16(to_shared(value)); });
+      return store<std::uint16_t>(values, view.data, offset, stride, float_to_bf16);
+    default:
+      if (shared) return store<float>(values, view.data, offset, stride, to_shared);
+      return store<float>(values, view.data, offset, stride, [](float value) { return value; });
+  }
+}
+
+/// Element offset of the first element of a row, rows counted in row-major order.
+std::int64_t row_offset(const TensorView& view, std::int64_t row) {
+  std::int64_t offset = 0;
+  for (auto axis = static_cast<std::ptrdiff_t>(view.shape.size()) - 2; axis >= 0; --axis) {
+    offset += row % view.shape[axis] * view.strides[axis];
+    row /= view.shape[axis];
+  }
+  return offset;
+}
+
+void generate(const ScanInputs& inputs, const HostTensor& tensor, bool shared,
+              const std::atomic<bool>& stop) {
+  const TensorView view = tensor.view();
+  const std::int64_t length = view.shape.back();
+  const std::int64_t rows = element_count(view.shape) / length;
+  const std::int64_t rows_in_plane = view.shape.size() < 2 ? 1 : view.shape[view.shape.size() - 2];
+  const std::int64_t segments = (length + kSegment - 1) / kSegment;
+
+#pragma omp parallel for schedule(static)
+  for (std::int64_t item = 0; item < rows * segments; ++item) {
+    if (stop) continue;
+    // A plane's rows follow each other for one segment, then for the next.
+    const std::int64_t plane = item / (rows_in_plane * segments);
+    const std::int64_t segment = item / rows_in_plane % segments;
+    const std::int64_t row = plane * rows_in_plane + item % rows_in_plane;
+    const std::int64_t begin = segment * kSegment;
+    std::array<double, kSegment> buffer;
+    const std::span values(buffer.data(), static_cast<std::size_t>(std::min(kSegment, length - begin)));
+    inputs.fill(tensor.spec.name, row * length + begin, values);
+    store_rounded(values, shared, view, row_offset(view, row) + begin * view.strides.back(),
+                  view.strides.back());
+  }
+  if (stop) throw Interrupted();
+}
+
+}  // namespace
+
+std::vector<HostTensor> generate_inputs(const Problem& problem, const InputSpec& spec,
+                                        const std::atomic<bool>& stop) {
+  if (spec.values != "native" && spec.values != "shared")
+    throw UsageError(fmt::format("values must be native or shared, got '{}'", spec.values));
+  const ScanInputs inputs(problem, spec);
+  const auto specs = problem.tensors();
+  // Only tensors that take the problem's dtype have values to share; the others are f32 in any case.
+  const auto specs_in_bf16 = problem.with({{"dtype", "bf16"}}).tensors();
+  std::vector<HostTensor> tensors;
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    if (specs[i].role != Role::input) continue;
+    tensors.emplace_back(specs[i]);
+    const bool shared = spec.values == "shared" && specs_in_bf16[i].dtype == DType::bf16;
+    generate(inputs, tensors.back(), shared, stop);
+  }
+  return tensors;
+}
+
+}  // namespace ssmbench

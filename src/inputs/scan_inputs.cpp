@@ -1,0 +1,73 @@
+#include "inputs/scan_inputs.h"
+
+#include <cmath>
+
+#include "inputs/portable_math.h"
+#include "inputs/random.h"
+
+namespace ssmbench {
+namespace {
+
+// dt_proj draws its weights from U(±1/√dt_rank), variance 1/(3·dt_rank), and sums dt_rank products: variance
+// 1/3 for inputs of variance 1 (mamba_ssm's mamba_simple.py, dt_init = "random").
+const double kDeltaDeviation = std::sqrt(1.0 / 3.0);
+
+// Without softplus, delta + delta_bias has to be Δ itself. A bias of dt/64 is below the smallest Δ that can
+// be drawn, about dt·e^(−6.4·0.58) = dt/40, so delta is never negative and Δ stays positive when delta is
+// rounded.
+constexpr double kPlainBiasShare = 1.0 / 64;
+
+constexpr double kSkipDeviation = 0.1;
+
+void fill_log_uniform(const Stream& stream, LogRange range, std::int64_t first, std::span<double> values) {
+  const double low = portable::log(range.low);
+  const double width = portable::log(range.high) - low;
+  stream.uniforms(first, values);
+  for (double& value : values) value = portable::exp(low + value * width);
+}
+
+}  // namespace
+
+ScanInputs::ScanInputs(const Problem& problem, const InputSpec& spec)
+    : scan_(problem), seed_(spec.seed), distribution_(&find_distribution(spec.distribution)), dt_(scan_.dim) {
+  fill_log_uniform(Stream(seed_, "dt"), distribution_->dt, 0, dt_);
+  for (const double dt : dt_) inverse_of_dt_.push_back(portable::inverse_softplus(dt));
+}
+
+void ScanInputs::fill(std::string_view tensor, std::int64_t first, std::span<double> values) const {
+  if (tensor == "A") return fill_decay(first, values);
+  if (tensor == "delta") return fill_delta(first, values);
+  if (tensor == "delta_bias") return fill_delta_bias(first, values);
+  Stream(seed_, tensor).normals(first, values);
+  if (tensor == "D")
+    for (double& value : values) value = 1 + kSkipDeviation * value;
+}
+
+void ScanInputs::fill_decay(std::int64_t first, std::span<double> values) const {
+  if (distribution_->decay_rate) {
+    fill_log_uniform(Stream(seed_, "A"), *distribution_->decay_rate, first, values);
+    for (double& value : values) value = -value;
+  } else {
+    for (double& value : values) value = -static_cast<double>(first++ % scan_.dstate + 1);
+  }
+}
+
+void ScanInputs::fill_delta(std::int64_t first, std::span<double> values) const {
+  const std::int64_t channel = first / scan_.seqlen % scan_.dim;
+  const bool bias_is_apart = scan_.delta_softplus && scan_.has_delta_bias;
+  const double centre = bias_is_apart ? 0 : inverse_of_dt_[channel];
+  Stream(seed_, "delta").normals(first, values);
+  for (double& value : values) value = centre + kDeltaDeviation * value;
+  if (scan_.delta_softplus) return;
+  const double bias = scan_.has_delta_bias ? kPlainBiasShare * dt_[channel] : 0;
+  for (double& value : values) value = portable::softplus(value) - bias;
+}
+
+void ScanInputs::fill_delta_bias(std::int64_t first, std::span<double> values) const {
+  for (double& value : values) {
+    value = scan_.delta_softplus ? inverse_of_dt_[first] : kPlainBiasShare * dt_[first];
+    ++first;
+  }
+}
+
+}  // namespace ssmbench
