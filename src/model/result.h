@@ -49,12 +49,12 @@ struct CaseResult {
   std::string impl;
   std::string device;  ///< "cpu", "cuda:0"
   Status status = Status::error;
-  std::string reason;
-  std::map<std::string, OutputComparison> outputs;
-  std::map<std::string, TimingStats> timing;  ///< "hot", and "cold" where the cache can be flushed
-  Work work;
+  std::string reason = {};
+  std::map<std::string, OutputComparison> outputs = {};
+  std::map<std::string, TimingStats> timing = {};  ///< "hot", and "cold" where the cache can be flushed
+  Work work = {};
   std::size_t workspace_bytes = 0;
-  std::string repro;  ///< the one command that runs exactly this again
+  std::string repro = {};  ///< the one command that runs exactly this again
 
   /// The timing that tables and budgets use: hot.
   const TimingStats* headline() const;

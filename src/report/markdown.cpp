@@ -30,6 +30,6 @@ void MarkdownReporter::case_done(const CaseResult& result) {
                            result.reason.empty() ? options_label(result.the_case) : result.reason));
 }
 
-void MarkdownReporter::finish(const Summary& summary) { file_.append("\n" + summary_line(summary)); }
+void MarkdownReporter::finish(const Summary& summary) { file_.append(fmt::format("\n{}", summary_line(summary))); }
 
 }  // namespace ssmbench

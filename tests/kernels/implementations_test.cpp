@@ -1,0 +1,162 @@
+// Every registered implementation against the fp64 reference at the sizes where its code changes path. An
+// implementation that is added later is covered without a line here.
+
+#include <fmt/format.h>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "catch.h"
+#include "device/device.h"
+#include "sweep/plan.h"
+#include "sweep/runner.h"
+
+using namespace ssmbench;
+
+namespace {
+
+using Axes = std::map<std::string, AxisValue>;
+
+AxisValue size(std::int64_t value) { return value; }
+
+/// Lengths, each for the boundary that it hits.
+const std::vector<std::int64_t> kLengths{
+    1,                 // nothing before, nothing after
+    31,   32,   33,    // a warp along time
+    127,  128,  129,   // the first block shape of cuda-blockscan; two tiles of the reference
+    255,  256,  257,   // its second
+    511,  512,  513,   // its third
+    1023, 1024, 1025,  // its fourth
+    2047, 2048, 2049,  // one chunk: from here on the state is carried
+    4097,              // two chunks and a tail of one step
+};
+/// Channels: fewer than any vector or tile is wide, and none of them even.
+const std::vector<std::int64_t> kDims{1, 3, 5};
+/// States: one; within one thread's registers; one less and more than a multiple of them; several lanes; the limit.
+const std::vector<std::int64_t> kStates{1, 2, 15, 16, 17, 64, 256};
+
+std::vector<Axes> boundary_problems() {
+  std::vector<Axes> all;
+  const Axes base{{"batch", size(2)}, {"dim", size(3)}, {"seqlen", size(70)}, {"dstate", size(3)}};
+  const auto add = [&](Axes axes) {
+    axes.merge(Axes(base));
+    axes.emplace("dtype", "f32");
+    all.push_back(std::move(axes));
+  };
+  for (const auto length : kLengths)
+    for (const char* dtype : {"f32", "f16", "bf16"}) add({{"seqlen", size(length)}, {"dtype", dtype}});
+  for (const auto dim : kDims)
+    for (const auto dstate : kStates) add({{"dim", size(dim)}, {"dstate", size(dstate)}});
+  // More channels than one block of any implementation takes, and not a multiple of it.
+  for (const char* layout : {"bdl", "bld"}) add({{"dim", size(131)}, {"dstate", size(16)}, {"layout", layout}});
+  return all;
+}
+
+/// Every combination of the five optional parts, and of constant and variable B and C with groups.
+std::vector<Axes> option_problems() {
+  std::vector<Axes> all;
+  const Axes base{{"batch", size(2)}, {"dim", size(6)}, {"seqlen", size(37)}, {"dstate", size(4)}};
+  const char* dtypes[] = {"f32", "f16", "bf16"};
+  for (int bits = 0; bits < 32; ++bits) {
+    for (const char* layout : {"bdl", "bld"}) {
+      Axes axes = base;
+      axes.merge(Axes{{"dtype", dtypes[bits % 3]},
+                      {"layout", layout},
+                      {"D", (bits & 1) != 0},
+                      {"z", (bits & 2) != 0},
+                      {"delta_bias", (bits & 4) != 0},
+                      {"delta_softplus", (bits & 8) != 0},
+                      {"initial_state", (bits & 16) != 0}});
+      all.push_back(std::move(axes));
+    }
+  }
+  for (const char* b : {"variable", "constant"})
+    for (const char* c : {"variable", "constant"})
+      for (const std::int64_t groups : {1, 2, 6})
+        for (const char* layout : {"bdl", "bld"}) {
+          if (groups > 1 && std::string(b) == "constant" && std::string(c) == "constant") continue;
+          Axes axes = base;
+          axes.merge(Axes{{"dtype", dtypes[groups % 3]},
+                          {"layout", layout},
+                          {"B", b},
+                          {"C", c},
+                          {"groups", size(groups)}});
+          all.push_back(std::move(axes));
+        }
+  return all;
+}
+
+/// Collects what failed, with the reason.
+class Collector : public Reporter {
+ public:
+  void begin(const RunInfo&) override {}
+  void case_done(const CaseResult& result) override {
+    if (result.status == Status::pass) ++passed;
+    if (result.status != Status::pass && result.status != Status::skip)
+      failures += fmt::format("{} {}: {}\n", result.impl, result.the_case.id(), result.reason);
+  }
+  void finish(const Summary&) override {}
+
+  int passed = 0;
+  std::string failures;
+};
+
+void check_all(const std::vector<Axes>& problems, const DeviceInfo& device, const std::string& distribution) {
+  std::vector<Case> cases;
+  for (const auto& axes : problems)
+    cases.push_back({.problem = Problem(selective_scan_fwd(), axes),
+                     .inputs = {.distribution = distribution, .values = "native", .seed = 7},
+                     .budget_ms = {},
+                     .source = {}});
+  const Plan plan = make_plan(std::move(cases), {device}, {});
+  REQUIRE(plan.job_count() >= 2 * problems.size());  // two implementations on either kind of device
+
+  RunnerOptions options;
+  options.time = false;
+  options.repro = [](const Case&, const Implementation&, const DeviceInfo&) { return std::string(); };
+  Collector collector;
+  Progress progress(true, false);
+  const std::atomic<bool> never{false};
+  Runner(plan, options, {&collector}, progress, never).run({});
+  CHECK(collector.passed > 0);
+  CHECK(collector.failures == "");
+}
+
+std::optional<DeviceInfo> first_gpu() {
+  for (const auto& device : list_devices())
+    if (device.kind == DeviceKind::cuda) return device;
+  WARN("skipped: no CUDA device");
+  return {};
+}
+
+}  // namespace
+
+TEST_CASE("CPU implementations agree with the reference at every boundary size") {
+  check_all(boundary_problems(), list_devices().front(), "mamba");
+}
+
+TEST_CASE("CPU implementations agree with the reference for every option") {
+  check_all(option_problems(), list_devices().front(), "mamba");
+}
+
+TEST_CASE("CPU implementations agree with the reference on adversarial inputs") {
+  for (const char* distribution : {"slow_decay", "large_A", "tiny_delta"})
+    check_all(boundary_problems(), list_devices().front(), distribution);
+}
+
+TEST_CASE("CUDA implementations agree with the reference at every boundary size", "[gpu]") {
+  if (const auto gpu = first_gpu()) check_all(boundary_problems(), *gpu, "mamba");
+}
+
+TEST_CASE("CUDA implementations agree with the reference for every option", "[gpu]") {
+  if (const auto gpu = first_gpu()) check_all(option_problems(), *gpu, "mamba");
+}
+
+TEST_CASE("CUDA implementations agree with the reference on adversarial inputs", "[gpu]") {
+  const auto gpu = first_gpu();
+  if (!gpu) return;
+  for (const char* distribution : {"slow_decay", "large_A", "tiny_delta"})
+    check_all(boundary_problems(), *gpu, distribution);
+}
