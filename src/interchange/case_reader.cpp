@@ -1,0 +1,182 @@
+#include "interchange/case_reader.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+
+namespace ssmbench {
+namespace {
+
+constexpr std::array<const char*, 3> kGroups{"inputs", "outputs", "reference"};
+
+std::uint64_t memory_of_machine() {
+  return static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) *
+         static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+/// What is wrong with a dataset where `spec` is expected; nothing when it fits.
+std::optional<std::string> misfit(hid_t dataset, const TensorSpec& spec) {
+  const auto name = h5::read_text(dataset, "dtype");
+  if (!name) return "the attribute 'dtype' is missing";
+  const auto dtype = parse_dtype(*name);
+  if (!dtype) return fmt::format("unknown dtype '{}'", *name);
+  const h5::DataType type(H5Dget_type(dataset), "read the type");
+  if (!h5::stores(type, *dtype))
+    return fmt::format("the attribute 'dtype' says {}, but values are stored as {}", *name,
+                       h5::describe(type));
+  if (*dtype != spec.dtype) return fmt::format("expected {}, found {}", name_of(spec.dtype), *name);
+  const Shape stored = h5::extents(dataset);
+  const Shape expected = spec.stored_shape();
+  if (stored.size() != expected.size())
+    return fmt::format("expected {} axes, found {}", expected.size(), stored.size());
+  if (stored != expected)
+    return fmt::format("expected shape {}, found {}", to_string(expected), to_string(stored));
+  H5D_space_status_t status = H5D_SPACE_STATUS_ERROR;
+  h5::check(H5Dget_space_status(dataset, &status), "look for the values");
+  if (status == H5D_SPACE_STATUS_NOT_ALLOCATED) return "no values have been written";
+  return {};
+}
+
+}  // namespace
+
+std::string require_text(const std::string& file, const std::string& where, hid_t object,
+                         const std::string& name) {
+  auto text = h5::read_text(object, name);
+  if (!text) reject_file(file, where, fmt::format("the attribute '{}' is missing", name));
+  return *std::move(text);
+}
+
+CaseReader::CaseReader(std::string file, hid_t root, const std::string& id)
+    : file_(std::move(file)),
+      id_(id),
+      path_("/cases/" + id),
+      group_(H5Gopen2(root, path_.c_str(), H5P_DEFAULT), "open the group") {}
+
+CaseRead CaseReader::read() const {
+  check_members();
+  const Problem problem = read_problem();
+  check_size(problem);
+  const auto inputs = open_tensors("inputs", tensors_of(problem, Role::input));
+  const auto outputs = open_tensors("outputs", tensors_of(problem, Role::output));
+  open_tensors("reference", reference_tensors_of(problem));
+  return {.id = id_,
+          .problem = problem,
+          .math = read_math(),
+          .seed = h5::read_integer(group_, "seed"),
+          .inputs = load("inputs", inputs),
+          .outputs = load("outputs", outputs)};
+}
+
+void CaseReader::check_members() const {
+  for (const auto& name : h5::members(group_))
+    if (std::ranges::find(kGroups, name) == kGroups.end())
+      reject_file(file_, path_ + "/" + name, fmt::format("unknown; a case has {}", fmt::join(kGroups, ", ")));
+}
+
+Problem CaseReader::read_problem() const {
+  const OpFormat& format = read_format();
+  Axes axes;
+  for (const auto& name : format.attributes) axes[name] = read_axis(*format.op.find_axis(name));
+  format.infer(stored_inputs(), axes);
+  return {format.op, axes};
+}
+
+const OpFormat& CaseReader::read_format() const {
+  const std::string op = require_text(file_, path_, group_, "op");
+  if (const OpFormat* format = find_format(op)) return *format;
+  std::vector<std::string> known;
+  for (const OpSpec* spec : all_ops()) known.push_back(spec->name);
+  reject_file(file_, path_, fmt::format("unknown op '{}'; this build knows {}", op, fmt::join(known, ", ")));
+}
+
+AxisValue CaseReader::read_axis(const AxisSpec& axis) const {
+  if (axis.kind == AxisKind::choice) return require_text(file_, path_, group_, axis.name);
+  const auto number = h5::read_integer(group_, axis.name);
+  if (!number) reject_file(file_, path_, fmt::format("the attribute '{}' is missing", axis.name));
+  if (axis.kind == AxisKind::size) return *number;
+  if (*number != 0 && *number != 1)
+    reject_file(file_, path_, fmt::format("the attribute '{}' must be 0 or 1, got {}", axis.name, *number));
+  return *number == 1;
+}
+
+DType CaseReader::read_math() const {
+  const std::string name = require_text(file_, path_, group_, "math");
+  const auto dtype = parse_dtype(name);
+  if (!dtype || *dtype == DType::c64 || *dtype == DType::i32)
+    reject_file(file_, path_, fmt::format("unknown math '{}'; this build knows f32, f64, f16, bf16", name));
+  return *dtype;
+}
+
+StoredInputs CaseReader::stored_inputs() const {
+  std::map<std::string, Shape> shapes;
+  if (h5::check(H5Lexists(group_, "inputs", H5P_DEFAULT), "look for the inputs") == 0)
+    reject_file(file_, path_ + "/inputs", "the group is missing");
+  const h5::Group inputs(H5Gopen2(group_, "inputs", H5P_DEFAULT), "open the group 'inputs'");
+  for (const auto& name : h5::members(inputs))
+    reading(file_, where("inputs", name), [&] {
+      const h5::Dataset dataset(H5Dopen2(inputs, name.c_str(), H5P_DEFAULT), "open the dataset");
+      shapes[name] = h5::extents(dataset);
+    });
+  return {file_, path_ + "/inputs", std::move(shapes)};
+}
+
+void CaseReader::check_size(const Problem& problem) const {
+  const std::uint64_t memory = memory_of_machine();
+  std::uint64_t left = memory;
+  for (const auto& spec : problem.tensors()) {
+    std::uint64_t bytes = size_of(spec.dtype);
+    for (const std::int64_t extent : spec.shape)
+      if (__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(extent), &bytes) || bytes > left)
+        reject_file(file_, path_,
+                    fmt::format("tensors up to '{}' ({}) need more than this machine's memory of {} bytes",
+                                spec.name, to_string(spec.shape), memory));
+    left -= bytes;
+  }
+}
+
+std::vector<CaseReader::OpenTensor> CaseReader::open_tensors(const std::string& group,
+                                                             const std::vector<TensorSpec>& specs) const {
+  if (h5::check(H5Lexists(group_, group.c_str(), H5P_DEFAULT), "look for a group") == 0) return {};
+  const h5::Group opened(H5Gopen2(group_, group.c_str(), H5P_DEFAULT), "open the group '" + group + "'");
+  const auto present = h5::members(opened);
+  for (const auto& name : present)
+    if (std::ranges::find(specs, name, &TensorSpec::name) == specs.end()) {
+      std::vector<std::string> known;
+      for (const auto& spec : specs) known.push_back(spec.name);
+      reject_file(file_, where(group, name),
+                  fmt::format("unknown tensor; with these options there are {}", fmt::join(known, ", ")));
+    }
+  std::vector<OpenTensor> tensors;
+  for (const auto& spec : specs)
+    if (std::ranges::find(present, spec.name) != present.end())
+      tensors.push_back({spec, open_checked(group, spec)});
+  return tensors;
+}
+
+h5::Dataset CaseReader::open_checked(const std::string& group, const TensorSpec& spec) const {
+  const std::string place = where(group, spec.name);
+  return reading(file_, place, [&] {
+    h5::Dataset dataset(H5Dopen2(group_, place.c_str(), H5P_DEFAULT), "open the dataset");
+    if (const auto wrong = misfit(dataset, spec)) reject_file(file_, place, *wrong);
+    return dataset;
+  });
+}
+
+std::vector<HostTensor> CaseReader::load(const std::string& group,
+                                         const std::vector<OpenTensor>& tensors) const {
+  std::vector<HostTensor> loaded;
+  for (const auto& [spec, dataset] : tensors)
+    reading(file_, where(group, spec.name), [&] {
+      HostTensor tensor(spec);
+      const h5::DataType type = h5::native_type_of(spec.dtype);
+      h5::check(H5Dread(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, tensor.buffer.data()),
+                "read the values");
+      loaded.push_back(std::move(tensor));
+    });
+  return loaded;
+}
+
+}  // namespace ssmbench

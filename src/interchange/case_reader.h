@@ -1,0 +1,64 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "interchange/format.h"
+#include "interchange/h5.h"
+#include "interchange/reader.h"
+#include "model/errors.h"
+
+namespace ssmbench {
+
+/// Runs what reads; what HDF5 or the model find wrong becomes a complaint about `where` in the file.
+template <class Read>
+auto reading(const std::string& file, const std::string& where, Read read) {
+  const h5::QuietErrors quiet;
+  try {
+    return read();
+  } catch (const h5::Error& error) {
+    reject_file(file, where, error.what());
+  } catch (const ContractError& error) {
+    reject_file(file, where, error.what());
+  }
+}
+
+/// A required string attribute.
+std::string require_text(const std::string& file, const std::string& where, hid_t object,
+                         const std::string& name);
+
+/// Reads the group of one case: first its attributes and which datasets there are, which gives the problem;
+/// then every dataset is compared with what the problem asks for, and only then are values loaded.
+class CaseReader {
+ public:
+  /// Throws UsageError, as every member does.
+  CaseReader(std::string file, hid_t root, const std::string& id);
+
+  CaseRead read() const;
+
+ private:
+  struct OpenTensor {
+    TensorSpec spec;
+    h5::Dataset dataset;
+  };
+
+  std::string where(const std::string& group, const std::string& dataset) const {
+    return path_ + "/" + group + "/" + dataset;
+  }
+  void check_members() const;
+  Problem read_problem() const;
+  const OpFormat& read_format() const;
+  AxisValue read_axis(const AxisSpec& axis) const;
+  DType read_math() const;
+  StoredInputs stored_inputs() const;
+  void check_size(const Problem& problem) const;
+  /// The tensors of a group that the file has, in the order of `specs`.
+  std::vector<OpenTensor> open_tensors(const std::string& group, const std::vector<TensorSpec>& specs) const;
+  h5::Dataset open_checked(const std::string& group, const TensorSpec& spec) const;
+  std::vector<HostTensor> load(const std::string& group, const std::vector<OpenTensor>& tensors) const;
+
+  std::string file_, id_, path_;
+  h5::Group group_;
+};
+
+}  // namespace ssmbench

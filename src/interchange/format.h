@@ -1,0 +1,58 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/problem.h"
+
+namespace ssmbench {
+
+using Axes = std::map<std::string, AxisValue>;
+
+/// Throws the UsageError that every complaint about an input file is: "FILE: WHERE: WHAT" on one line,
+/// whatever characters the file put into its names. `where` is an HDF5 path and names case and dataset; it
+/// may be empty.
+[[noreturn]] void reject_file(const std::string& file, const std::string& where, const std::string& what);
+
+std::vector<TensorSpec> tensors_of(const Problem& problem, Role role);
+/// The outputs in fp64.
+std::vector<TensorSpec> reference_tensors_of(const Problem& problem);
+
+/// What inputs a case in a file has, with their extents as stored.
+class StoredInputs {
+ public:
+  /// `group` is the HDF5 path of the datasets.
+  StoredInputs(std::string file, std::string group, std::map<std::string, Shape> shapes)
+      : file_(std::move(file)), group_(std::move(group)), shapes_(std::move(shapes)) {}
+
+  bool has(const std::string& name) const { return shapes_.contains(name); }
+  /// Throws UsageError when the dataset is missing.
+  const Shape& shape(const std::string& name) const;
+  /// Throws UsageError when the dataset is missing or has another rank.
+  const Shape& shape(const std::string& name, std::size_t rank) const;
+  [[noreturn]] void reject(const std::string& name, const std::string& what) const;
+
+ private:
+  std::string file_, group_;
+  std::map<std::string, Shape> shapes_;
+};
+
+/// How the axes of an operation are kept in a file: some as attributes of the case, named like the axis, the
+/// others in which datasets there are and in their shapes. A further operation is one more of these, in its
+/// own file and in the table of format.cpp.
+struct OpFormat {
+  const OpSpec& op;
+  std::vector<std::string> attributes;
+  /// Adds the axes that the datasets hold to those that the attributes gave. Whether the datasets agree with
+  /// one another is not its concern: the reader compares all of them with what the axes ask for.
+  void (*infer)(const StoredInputs& inputs, Axes& axes);
+};
+
+/// Null for an operation that the format does not cover.
+const OpFormat* find_format(std::string_view op);
+
+const OpFormat& selective_scan_fwd_format();
+
+}  // namespace ssmbench

@@ -1,0 +1,213 @@
+#include "interchange/h5.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <memory>
+
+namespace ssmbench::h5 {
+namespace {
+
+/// Upward walk of the error stack: the first entry is the innermost one.
+herr_t keep_innermost(unsigned depth, const H5E_error2_t* entry, void* into) {
+  if (depth == 0 && entry->desc != nullptr) *static_cast<std::string*>(into) = entry->desc;
+  return 0;
+}
+
+DataType float16(ByteOrder order) {
+  // Made as h5py makes it, because it compares types field by field to recognise float16.
+  DataType type(H5Tcopy(order == ByteOrder::little ? H5T_IEEE_F32LE : H5T_IEEE_F32BE), "copy a type");
+  check(H5Tset_fields(type, 15, 10, 5, 0, 10), "define float16");
+  check(H5Tset_size(type, 2), "define float16");
+  check(H5Tset_ebias(type, 15), "define float16");
+  return type;
+}
+
+DataType complex64(ByteOrder order) {
+  DataType type(H5Tcreate(H5T_COMPOUND, 2 * sizeof(float)), "define complex64");
+  const DataType part = type_of(DType::f32, order);
+  check(H5Tinsert(type, "r", 0, part), "define complex64");
+  check(H5Tinsert(type, "i", sizeof(float), part), "define complex64");
+  return type;
+}
+
+DataType copy_of(ByteOrder order, hid_t little, hid_t big) {
+  return {H5Tcopy(order == ByteOrder::little ? little : big), "copy a type"};
+}
+
+struct OpenAttribute {
+  Attribute attribute;
+  DataType type;
+};
+
+std::optional<OpenAttribute> open_attribute(hid_t object, const std::string& name) {
+  const std::string action = fmt::format("read attribute '{}'", name);
+  if (check(H5Aexists(object, name.c_str()), action) == 0) return {};
+  Attribute attribute(H5Aopen(object, name.c_str(), H5P_DEFAULT), action);
+  const DataSpace space(H5Aget_space(attribute), action);
+  if (H5Sget_simple_extent_npoints(space) != 1)
+    throw Error(fmt::format("attribute '{}' is not a single value", name));
+  DataType type(H5Aget_type(attribute), action);
+  return OpenAttribute{std::move(attribute), std::move(type)};
+}
+
+std::string read_variable_text(const OpenAttribute& open, const std::string& action) {
+  struct Reclaim {
+    void operator()(char* text) const { H5free_memory(text); }
+  };
+  // The memory type has the file's character set: HDF5 does not convert between ASCII and UTF-8.
+  char* text = nullptr;
+  check(H5Aread(open.attribute, open.type, &text), action);
+  const std::unique_ptr<char, Reclaim> owner(text);
+  return text == nullptr ? std::string() : std::string(text);
+}
+
+std::string read_fixed_text(const OpenAttribute& open, const std::string& action) {
+  std::string text(H5Tget_size(open.type), '\0');
+  check(H5Aread(open.attribute, open.type, text.data()), action);
+  text.resize(std::min(text.find('\0'), text.size()));
+  if (H5Tget_strpad(open.type) == H5T_STR_SPACEPAD) text.resize(text.find_last_not_of(' ') + 1);
+  return text;
+}
+
+void write_attribute(hid_t object, const std::string& name, hid_t type, const void* value) {
+  const std::string action = fmt::format("write attribute '{}'", name);
+  const DataSpace scalar(H5Screate(H5S_SCALAR), action);
+  const Attribute attribute(H5Acreate2(object, name.c_str(), type, scalar, H5P_DEFAULT, H5P_DEFAULT), action);
+  check(H5Awrite(attribute, type, value), action);
+}
+
+}  // namespace
+
+QuietErrors::QuietErrors() {
+  H5Eget_auto2(H5E_DEFAULT, &handler_, &data_);
+  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
+}
+
+QuietErrors::~QuietErrors() {
+  H5Eset_auto2(H5E_DEFAULT, handler_, data_);
+}
+
+void fail(std::string_view action) {
+  std::string reason;
+  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_innermost, &reason);
+  throw Error(reason.empty() ? fmt::format("cannot {}", action)
+                             : fmt::format("cannot {}: {}", action, reason));
+}
+
+DataType type_of(DType dtype, ByteOrder order) {
+  switch (dtype) {
+    case DType::f32:
+      return copy_of(order, H5T_IEEE_F32LE, H5T_IEEE_F32BE);
+    case DType::f64:
+      return copy_of(order, H5T_IEEE_F64LE, H5T_IEEE_F64BE);
+    case DType::f16:
+      return float16(order);
+    case DType::bf16:
+      return copy_of(order, H5T_STD_U16LE, H5T_STD_U16BE);
+    case DType::c64:
+      return complex64(order);
+    case DType::i32:
+      return copy_of(order, H5T_STD_I32LE, H5T_STD_I32BE);
+  }
+  throw std::logic_error("unreachable");
+}
+
+DataType native_type_of(DType dtype) {
+  return type_of(dtype, std::endian::native == std::endian::little ? ByteOrder::little : ByteOrder::big);
+}
+
+bool stores(hid_t type, DType dtype) {
+  return std::ranges::any_of(std::initializer_list{ByteOrder::little, ByteOrder::big}, [&](ByteOrder order) {
+    return check(H5Tequal(type, type_of(dtype, order)), "compare types") > 0;
+  });
+}
+
+std::string describe(hid_t type) {
+  const auto name = [type] {
+    switch (H5Tget_class(type)) {
+      case H5T_FLOAT:
+        return "float";
+      case H5T_INTEGER:
+        return H5Tget_sign(type) == H5T_SGN_NONE ? "unsigned integer" : "signed integer";
+      case H5T_COMPOUND:
+        return "compound";
+      case H5T_STRING:
+        return "string";
+      default:
+        return "value of another kind";
+    }
+  };
+  return fmt::format("{}-byte {}", H5Tget_size(type), name());
+}
+
+Group create_group(hid_t parent, const std::string& name) {
+  return {H5Gcreate2(parent, name.c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
+          fmt::format("create group '{}'", name)};
+}
+
+std::vector<std::string> members(hid_t group) {
+  H5G_info_t info;
+  check(H5Gget_info(group, &info), "list a group");
+  std::vector<std::string> names;
+  for (hsize_t i = 0; i < info.nlinks; ++i) {
+    const auto get = [&](char* into, std::size_t size) {
+      return check(H5Lget_name_by_idx(group, ".", H5_INDEX_NAME, H5_ITER_INC, i, into, size, H5P_DEFAULT),
+                   "list a group");
+    };
+    std::string name(static_cast<std::size_t>(get(nullptr, 0)), '\0');
+    get(name.data(), name.size() + 1);
+    names.push_back(std::move(name));
+  }
+  return names;
+}
+
+Shape extents(hid_t dataset) {
+  const DataSpace space(H5Dget_space(dataset), "read the shape");
+  if (H5Sget_simple_extent_type(space) == H5S_NULL) throw Error("has no elements");
+  const int rank = check(H5Sget_simple_extent_ndims(space), "read the shape");
+  std::vector<hsize_t> sizes(rank);
+  check(H5Sget_simple_extent_dims(space, sizes.data(), nullptr), "read the shape");
+  const auto too_large = [](hsize_t size) {
+    return size > hsize_t{std::numeric_limits<std::int64_t>::max()};
+  };
+  if (std::ranges::any_of(sizes, too_large)) throw Error("an extent is out of range");
+  return {sizes.begin(), sizes.end()};
+}
+
+void write_attribute(hid_t object, const std::string& name, const std::string& text) {
+  const DataType type(H5Tcopy(H5T_C_S1), "define a string");
+  check(H5Tset_size(type, H5T_VARIABLE), "define a string");
+  check(H5Tset_cset(type, H5T_CSET_UTF8), "define a string");
+  const char* value = text.c_str();
+  write_attribute(object, name, type, &value);
+}
+
+void write_attribute(hid_t object, const std::string& name, std::int64_t number) {
+  write_attribute(object, name, H5T_NATIVE_INT64, &number);
+}
+
+std::optional<std::string> read_text(hid_t object, const std::string& name) {
+  const auto open = open_attribute(object, name);
+  if (!open) return {};
+  if (H5Tget_class(open->type) != H5T_STRING)
+    throw Error(fmt::format("attribute '{}' is not a string", name));
+  const std::string action = fmt::format("read attribute '{}'", name);
+  const bool variable = check(H5Tis_variable_str(open->type), action) > 0;
+  return variable ? read_variable_text(*open, action) : read_fixed_text(*open, action);
+}
+
+std::optional<std::int64_t> read_integer(hid_t object, const std::string& name) {
+  const auto open = open_attribute(object, name);
+  if (!open) return {};
+  const H5T_class_t kind = H5Tget_class(open->type);
+  if (kind != H5T_INTEGER && kind != H5T_ENUM)  // h5py stores a bool as an enumeration of FALSE and TRUE
+    throw Error(fmt::format("attribute '{}' is neither an integer nor a boolean", name));
+  std::int64_t number = 0;
+  check(H5Aread(open->attribute, H5T_NATIVE_INT64, &number), fmt::format("read attribute '{}'", name));
+  return number;
+}
+
+}  // namespace ssmbench::h5

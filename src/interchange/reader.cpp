@@ -1,0 +1,74 @@
+#include "interchange/reader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "interchange/case_reader.h"
+
+namespace ssmbench {
+namespace {
+
+h5::File open_file(const std::string& path) {
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  if (!std::filesystem::exists(status)) reject_file(path, "", "no such file");
+  if (!std::filesystem::is_regular_file(status)) reject_file(path, "", "not a regular file");
+  // Negative when the file cannot be opened at all; H5Fopen then says why.
+  if (H5Fis_hdf5(path.c_str()) == 0) reject_file(path, "", "not an HDF5 file");
+  return {H5Fopen(path.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), "open the file"};
+}
+
+FileInfo read_info(const std::string& path, hid_t file) {
+  const std::string schema = require_text(path, "/", file, "schema");
+  if (schema != kInterchangeSchema)
+    reject_file(path, "/",
+                fmt::format("the schema is '{}', this build reads '{}'", schema, kInterchangeSchema));
+  const auto optional = [file](const char* name) { return h5::read_text(file, name).value_or(""); };
+  return {.producer = require_text(path, "/", file, "producer"),
+          .device = optional("device"),
+          .created = optional("created"),
+          .argv = optional("argv")};
+}
+
+std::vector<std::string> list_cases(const std::string& path, hid_t file) {
+  if (h5::check(H5Lexists(file, "cases", H5P_DEFAULT), "look for the cases") == 0)
+    reject_file(path, "/cases", "the group is missing");
+  return h5::members(h5::Group(H5Gopen2(file, "cases", H5P_DEFAULT), "open the group 'cases'"));
+}
+
+}  // namespace
+
+struct InterchangeFile::Implementation {
+  std::string path;
+  h5::File file;
+  FileInfo info;
+  std::vector<std::string> ids;
+
+  explicit Implementation(const std::string& name)
+      : path(name), file(open_file(name)), info(read_info(name, file)), ids(list_cases(name, file)) {}
+};
+
+InterchangeFile::InterchangeFile(const std::filesystem::path& path)
+    : implementation_(
+          reading(path.string(), "", [&] { return std::make_unique<Implementation>(path.string()); })) {}
+
+InterchangeFile::~InterchangeFile() = default;
+InterchangeFile::InterchangeFile(InterchangeFile&&) noexcept = default;
+InterchangeFile& InterchangeFile::operator=(InterchangeFile&&) noexcept = default;
+
+const FileInfo& InterchangeFile::info() const {
+  return implementation_->info;
+}
+const std::vector<std::string>& InterchangeFile::case_ids() const {
+  return implementation_->ids;
+}
+
+CaseRead InterchangeFile::read_case(const std::string& id) const {
+  const Implementation& self = *implementation_;
+  const std::string where = "/cases/" + id;
+  if (!std::ranges::binary_search(self.ids, id)) reject_file(self.path, where, "there is no such case");
+  return reading(self.path, where, [&] { return CaseReader(self.path, self.file, id).read(); });
+}
+
+}  // namespace ssmbench

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "interchange/file_info.h"
+#include "model/problem.h"
+#include "model/tensor.h"
+
+namespace ssmbench {
+
+/// One case as it was read.
+struct CaseRead {
+  std::string id;
+  Problem problem;
+  DType math;  ///< arithmetic that the producer claims
+  std::optional<std::int64_t> seed;
+  std::vector<HostTensor> inputs;   ///< all that the problem has
+  std::vector<HostTensor> outputs;  ///< those that the file has
+};
+
+/// An interchange file (version 1), open for reading. Nothing in it is guessed: whatever is missing, unknown
+/// or does not fit throws UsageError with file, case and dataset on one line.
+class InterchangeFile {
+ public:
+  explicit InterchangeFile(const std::filesystem::path& path);
+  ~InterchangeFile();
+  InterchangeFile(InterchangeFile&&) noexcept;
+  InterchangeFile& operator=(InterchangeFile&&) noexcept;
+
+  const FileInfo& info() const;
+  const std::vector<std::string>& case_ids() const;  ///< sorted
+  /// Also checks the fp64 reference, where there is one, for names, shapes and dtypes. Throws OutOfMemory
+  /// too.
+  CaseRead read_case(const std::string& id) const;
+
+ private:
+  struct Implementation;
+  std::unique_ptr<Implementation> implementation_;
+};
+
+}  // namespace ssmbench
