@@ -40,7 +40,11 @@ apt_get() {
   fi
 }
 
-can_install() { command -v apt-get >/dev/null && { (($(id -u) == 0)) || command -v sudo >/dev/null; }; }
+can_install() {
+  command -v apt-get >/dev/null || { say "packages are missing, and there is no apt-get" && return 1; }
+  (($(id -u) == 0)) || command -v sudo >/dev/null ||
+    { say "packages are missing, and installing them needs root or sudo" && return 1; }
+}
 
 # install_packages PACKAGE...: installs what is missing. On failure sets `not_installed`, for not_installed_help.
 not_installed=()
@@ -48,7 +52,7 @@ install_packages() {
   mapfile -t not_installed < <(missing_packages "$@")
   ((${#not_installed[@]} > 0)) || return 0
   can_install || return 1
-  say "installing with apt-get: ${not_installed[*]}"
+  say "installing with apt-get, which may take a minute: ${not_installed[*]}"
   # A stale or partly unreachable package list is no reason to give up: the installation decides.
   apt_get update || true
   apt_get install --no-install-recommends "${not_installed[@]}" || return 1
@@ -101,6 +105,11 @@ configure() {
 
   # CMake decides whether everything is there: libraries may come from elsewhere than the package manager.
   install_packages "${packages[@]}" || true
+  if ! command -v cmake >/dev/null; then
+    say "there is no cmake"
+    not_installed_help
+    exit 2
+  fi
   say "configuring"
   # Like cmake --fresh, but keeps the object files, so that only what the change concerns is compiled again.
   rm -rf "$build/CMakeCache.txt" "$build"/CMakeFiles/[0-9]*
