@@ -1,6 +1,7 @@
 #include "cli/cli.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -17,6 +18,15 @@ namespace {
 int fail(int code, const std::string& message) {
   fmt::print(stderr, "ssmbench: {}\n", message);
   return code;
+}
+
+/// CLI11 would only say that a subcommand is required.
+void check_subcommand(const CLI::App& app, const std::vector<std::string>& arguments) {
+  if (arguments.empty() || arguments[0].starts_with("-")) return;
+  std::vector<std::string> names;
+  for (const auto* command : app.get_subcommands({})) names.push_back(command->get_name());
+  if (std::ranges::find(names, arguments[0]) == names.end())
+    throw UsageError(fmt::format("unknown subcommand {}; expected one of {}", arguments[0], fmt::join(names, ", ")));
 }
 
 /// Help and version go to stdout with code 0; anything else that CLI11 throws is a usage error, in one line.
@@ -40,7 +50,9 @@ int run_command_line(const std::vector<std::string>& arguments) {
   add_validate_config(app, action);
 
   try {
-    app.parse({arguments.rbegin(), arguments.rend()});  // CLI11 takes them last first
+    check_subcommand(app, arguments);
+    std::vector<std::string> last_first(arguments.rbegin(), arguments.rend());  // as CLI11 takes them
+    app.parse(last_first);
     return action();
   } catch (const CLI::ParseError& error) {
     return parse_failure(app, error);

@@ -13,6 +13,7 @@
 #include "device/device.h"
 #include "model/errors.h"
 #include "model/implementation.h"
+#include "model/method.h"
 
 namespace ssmbench {
 namespace {
@@ -35,11 +36,13 @@ Json ops() {
   return all;
 }
 
-Json methods() {
+Json method_entries() {
   Json all = Json::array();
-  for (const OpSpec* op : all_ops())
-    if (const AxisSpec* axis = op->find_axis("method"))
-      for (const auto& method : axis->choices) all.push_back({{"name", method}, {"summary", op->name}});
+  for (const auto& method : methods())
+    all.push_back({{"name", method.name},
+                   {"summary", fmt::format("{}: A\u0304 = {}, c = {}", method.summary, method.decay, method.input)},
+                   {"decay", method.decay},
+                   {"input", method.input}});
   return all;
 }
 
@@ -86,7 +89,7 @@ int list(const ListOptions& options) {
   }
   if (!options.configs.empty()) throw UsageError(fmt::format("list {}: takes no config", options.what));
   if (options.what == "ops") print(ops(), options.json);
-  if (options.what == "methods") print(methods(), options.json);
+  if (options.what == "methods") print(method_entries(), options.json);
   if (options.what == "impls") print(impls(), options.json);
   if (options.what == "devices") print(devices(), options.json);
   return kOk;

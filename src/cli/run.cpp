@@ -66,37 +66,33 @@ std::string default_results_file(const RunOptions& options, const std::vector<De
       .string();
 }
 
-/// What is to be run, checked against this machine's memory before anything is generated.
-Plan plan_run(const RunOptions& options, std::vector<DeviceInfo> devices) {
-  Plan plan = make_plan(load_configs(options.configs, options.overrides, options.quick), std::move(devices),
-                        options.selection);
-  if (!options.list_only) {
-    std::size_t host = list_devices().front().free_bytes;
-    std::optional<std::size_t> device;
-    for (const auto& info : plan.devices)
-      if (info.kind == DeviceKind::cuda) device = std::min(device.value_or(info.free_bytes), info.free_bytes);
-    for (const auto& planned : plan.cases)
-      check_memory({planned.the_case}, host, device,
-                   [&](const Case&) { return memory_need(planned, plan, options.runner.verify); });
-  }
-  return plan;
+/// Before anything is generated: each case has to fit what this machine has free.
+void check_fits(const Plan& plan, bool verify) {
+  const std::size_t host = list_devices().front().free_bytes;
+  std::optional<std::size_t> device;
+  for (const auto& info : plan.devices)
+    if (info.kind == DeviceKind::cuda) device = std::min(device.value_or(info.free_bytes), info.free_bytes);
+  for (const auto& planned : plan.cases)
+    check_memory(planned.the_case, memory_need(planned, plan, verify), host, device);
 }
 
 int run(RunOptions options) {
+  auto cases = load_configs(options.configs, options.overrides, options.quick);
   std::string note;
-  auto devices = choose_devices(options.device, note);
+  const auto devices = choose_devices(options.device, note);
   Progress progress(options.quiet, options.verbose);
   if (!note.empty()) progress.say(note);
 
-  const Plan plan = plan_run(options, devices);
+  const Plan plan = make_plan(std::move(cases), devices, options.selection);
   if (plan.cases.empty()) {
-    fmt::print(stderr, "ssmbench: nothing matches the selection\n");
+    fmt::print(stderr, "ssmbench: no case and implementation on {} match the selection\n", options.device);
     return kNothingMatched;
   }
   if (options.list_only) {
     print_cases(plan, false);
     return kOk;
   }
+  check_fits(plan, options.runner.verify);
 
   InterruptGuard interrupt;
   std::vector<std::unique_ptr<Reporter>> reporters;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "model/method.h"
+
 namespace ssmbench {
 namespace {
 
@@ -57,7 +59,7 @@ const OpSpec& selective_scan_fwd() {
   static const OpSpec spec{
       "selective_scan_fwd",
       "Mamba-1 selective scan, forward",
-      {{"method", AxisKind::choice, "", {"zoh"}, "zoh"},
+      {{"method", AxisKind::choice, "", method_names(), "zoh"},
        {"dtype", AxisKind::choice, "", {"f32", "f16", "bf16"}, {}},
        {"layout", AxisKind::choice, "", {"bdl", "bld"}, "bdl"},
        {"batch", AxisKind::size, "b", {}, {}},

@@ -12,7 +12,7 @@ template <class Text>
 std::string join_shape(const Problem& problem, const Text& text) {
   std::vector<std::string> parts;
   for (const auto& axis : problem.op().axes)
-    if (axis.kind == AxisKind::size && problem.axes().at(axis.name) != axis.fallback) parts.push_back(text(axis));
+    if (axis.kind == AxisKind::size && !axis.fallback) parts.push_back(text(axis));
   return fmt::format("{}", fmt::join(parts, "×"));
 }
 
@@ -31,8 +31,9 @@ std::string options_label(const Case& the_case) {
   std::vector<std::string> parts;
   for (const auto& axis : problem.op().axes) {
     if (axis.kind == AxisKind::flag && problem.flag(axis.name)) parts.push_back(axis.id_token);
-    if (axis.kind == AxisKind::choice && axis.name != "dtype" && problem.axes().at(axis.name) != axis.fallback)
-      parts.push_back(axis.id_token + problem.choice(axis.name));
+    const AxisValue& value = problem.axes().at(axis.name);
+    if (axis.kind != AxisKind::flag && axis.fallback && value != *axis.fallback)
+      parts.push_back(axis.id_token + to_string(value));
   }
   const InputSpec defaults;
   if (the_case.inputs.distribution != defaults.distribution) parts.push_back(the_case.inputs.distribution);

@@ -6,12 +6,11 @@
 
 namespace ssmbench {
 
-/// "8×2048×2048×16": the size axes of the problem in their order, sizes left at their default left out.
+/// "8×2048×2048×16": the sizes that every sweep has to name, in their order.
 std::string shape_label(const Problem& problem);
 /// "batch×dim×seqlen×dstate": the names that belong to shape_label.
 std::string shape_heading(const Problem& problem);
-/// "z D bias softplus": the flags that are on and the choices that are not the default, dtype excepted, and the
-/// inputs where they are not the default.
+/// "g2 Bconstant z D bias softplus": the flags that are on, and whatever else is not at its default.
 std::string options_label(const Case& the_case);
 
 /// The output that is furthest from the reference, relative to its tolerance; null when nothing was compared.

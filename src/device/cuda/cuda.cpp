@@ -117,6 +117,11 @@ class CudaDevice : public Device {
 }  // namespace
 
 std::vector<DeviceInfo> cuda_devices(std::string& reason) {
+  int driver = 0;
+  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
+    reason = "no CUDA driver is installed";
+    return {};
+  }
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess || count == 0) {
