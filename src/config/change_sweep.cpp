@@ -55,7 +55,7 @@ bool apply_override(Sweep& sweep, const Override& change) {
   Axis axis{change.axis, {}};
   for (const auto& value : values) axis.points.push_back(point_of(sweep, change, value));
   replace_axis(sweep, axis);
-  sweep.changes += fmt::format(" (with {})", change.origin);
+  sweep.changes.push_back(change.origin);
   return true;
 }
 

@@ -116,7 +116,7 @@ Json read_document(const std::filesystem::path& file) {
     // nothing here.
     const std::string_view message = error.what();
     const auto end_of_code = message.find("] ");
-    throw UsageError(fmt::format("{}: not JSON: {:.200}", file.string(),
+    throw UsageError(fmt::format("{}: not JSON ({:.200}); expected a config in JSON", file.string(),
                                  end_of_code == message.npos ? message : message.substr(end_of_code + 2)));
   }
 }

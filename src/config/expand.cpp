@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -14,6 +15,12 @@ constexpr double kTiB = 1024.0 * 1024 * 1024 * 1024;
 constexpr double kMaxBytes = 16 * kTiB;
 
 using Points = std::vector<Point>;
+
+/// A complaint about the sweep, with the overrides that may have caused it.
+std::string with_changes(const Sweep& sweep, std::string_view what) {
+  if (sweep.changes.empty()) return std::string(what);
+  return fmt::format("{} (with {})", what, fmt::join(sweep.changes, ", "));
+}
 
 /// What is crossed: each axis alone, zipped ones merged point by point, at the place of the first of them.
 std::vector<Points> factors_of(const Sweep& sweep) {
@@ -42,7 +49,7 @@ Points cross(const Sweep& sweep) {
   Points points{{}};
   for (const auto& factor : factors_of(sweep)) {
     if (points.size() * factor.size() > kMaxCases)
-      fail(sweep.source, "the axes multiply to too many cases" + sweep.changes,
+      fail(sweep.source, with_changes(sweep, "the axes multiply to too many cases"),
            fmt::format("at most {} cases in a sweep", kMaxCases));
     Points longer;
     for (const auto& outer : points)
@@ -81,11 +88,12 @@ Case make_case(const Sweep& sweep, Point point) {
   try {
     Case made{Problem(*sweep.op, std::move(point)), std::move(inputs), sweep.budget_ms, sweep.source};
     if (const double bytes = bytes_of(made.problem); bytes > kMaxBytes)
-      fail(axes, fmt::format("the tensors of {} take {:.4g} TiB{}", made.id(), bytes / kTiB, sweep.changes),
+      fail(axes,
+           with_changes(sweep, fmt::format("the tensors of {} take {:.4g} TiB", made.id(), bytes / kTiB)),
            fmt::format("at most {:.0f} TiB, more than any machine holds", kMaxBytes / kTiB));
     return made;
   } catch (const ContractError& error) {
-    fail(axes, error.what() + sweep.changes, "every combination of the values to be possible");
+    fail(axes, with_changes(sweep, error.what()), "axes that are complete and go together");
   }
 }
 

@@ -34,7 +34,7 @@ struct Sweep {
   std::optional<double> budget_ms;
   Json shapes;  ///< the file's named shapes
   Source source;
-  std::string changes;  ///< overrides in force, for messages
+  std::vector<std::string> changes;  ///< overrides in force, for messages
 };
 
 /// The sweeps of a file. Throws UsageError.

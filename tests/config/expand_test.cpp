@@ -1,0 +1,186 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <string>
+#include <vector>
+
+#include "catch.h"
+#include "config/config.h"
+#include "config/config_files.h"
+#include "model/selective_scan.h"
+
+using namespace ssmbench;
+using test::config_of;
+using test::kOneCase;
+using test::load;
+
+namespace {
+
+/// One axis of all cases, in order, "1 2 4".
+std::string column(const std::vector<Case>& cases, const std::string& axis) {
+  std::vector<std::string> values;
+  for (const auto& one : cases) values.push_back(to_string(one.problem.axes().at(axis)));
+  return fmt::format("{}", fmt::join(values, " "));
+}
+
+const std::string kRest = R"("dim": 4, "dstate": 2)";  // what most tests do not vary
+
+}  // namespace
+
+TEST_CASE("axes are crossed in file order, the last one fastest") {
+  const auto cases = load(config_of(kRest + R"(, "seqlen": [9, 7], "dtype": "f32", "batch": [3, 1, 2])"));
+  CHECK(column(cases, "seqlen") == "9 9 9 7 7 7");
+  CHECK(column(cases, "batch") == "3 1 2 3 1 2");
+}
+
+TEST_CASE("sweeps follow each other, each case with its sweep's place and budget") {
+  const std::string sweep =
+      R"({"op": "selective_scan_fwd", "axes": {"dim": 4, "dstate": 2, "batch": 1, "dtype": "f32", )";
+  const auto cases = load(R"({"format": "ssmbench-config/1", "sweeps": [)" + sweep + R"("seqlen": 5}}, )" +
+                          sweep + R"("seqlen": 3}, "budget_ms": 2.5}]})");
+  REQUIRE(cases.size() == 2);
+  CHECK(column(cases, "seqlen") == "5 3");
+  CHECK(cases[0].source.pointer == "/sweeps/0");
+  CHECK(cases[1].source.pointer == "/sweeps/1");
+  CHECK(cases[1].source.file.find("test.json") != std::string::npos);
+  CHECK_FALSE(cases[0].budget_ms);
+  CHECK(cases[1].budget_ms == 2.5);
+}
+
+TEST_CASE("ranges multiply or add and end at or before their end") {
+  const auto lengths = [](const std::string& range) {
+    return column(load(config_of(kRest + R"(, "batch": 1, "dtype": "f32", "seqlen": )" + range)), "seqlen");
+  };
+  CHECK(lengths(R"({"from": 512, "to": 8192, "times": 4})") == "512 2048 8192");
+  CHECK(lengths(R"({"from": 3, "to": 23, "times": 2})") == "3 6 12");
+  CHECK(lengths(R"({"from": 64, "to": 192, "step": 64})") == "64 128 192");
+  CHECK(lengths(R"({"from": 1, "to": 9, "step": 5})") == "1 6");
+  CHECK(lengths(R"({"from": 7, "to": 7, "times": 2})") == "7");
+}
+
+TEST_CASE("a range may end at the largest size without overflow") {
+  const auto cases = load(config_of(R"("dim": 1, "dstate": 1, "batch": 1, "dtype": "f32",
+                                       "seqlen": {"from": 1073741824, "to": 2147483648, "times": 2})"));
+  CHECK(column(cases, "seqlen") == "1073741824 2147483648");
+}
+
+TEST_CASE("zipped axes advance together, at the place of the first of them") {
+  const auto cases =
+      load(config_of(kRest + R"(, "batch": [1, 2], "dtype": ["f32", "f16"], "seqlen": [10, 20])",
+                     R"(, "zip": [["seqlen", "batch"]])"));
+  CHECK(column(cases, "batch") == "1 1 2 2");
+  CHECK(column(cases, "seqlen") == "10 10 20 20");
+  CHECK(column(cases, "dtype") == "f32 f16 f32 f16");
+}
+
+TEST_CASE("shapes set several axes, by name or inline, and can be zipped") {
+  const std::string shapes = R"(, "shapes": {"a": {"dim": 8, "dstate": 16}, "b": {"dim": 6, "dstate": 3}})";
+  const std::string axes =
+      R"("shape": ["b", {"dim": 5, "dstate": 1}, "a"], "batch": 1, "seqlen": [7, 8, 9], "dtype": "f32")";
+  const auto zipped = load(config_of(axes, R"(, "zip": [["shape", "seqlen"]])", shapes));
+  CHECK(column(zipped, "dim") == "6 5 8");
+  CHECK(column(zipped, "dstate") == "3 1 16");
+  CHECK(column(zipped, "seqlen") == "7 8 9");
+  CHECK(column(load(config_of(axes, "", shapes)), "dim") == "6 6 6 5 5 5 8 8 8");
+}
+
+TEST_CASE("input axes describe the inputs, and are silent by default") {
+  const auto silent = load(config_of(kOneCase));
+  REQUIRE(silent.size() == 1);
+  CHECK(silent[0].inputs.distribution == "mamba");
+  CHECK(silent[0].inputs.values == "native");
+  CHECK(silent[0].inputs.seed == 0);
+  const auto cases = load(config_of(
+      kOneCase + R"(, "inputs": "large_A", "values": "shared", "seed": {"from": 0, "to": 10, "step": 5})"));
+  REQUIRE(cases.size() == 3);
+  CHECK(cases[1].inputs.distribution == "large_A");
+  CHECK(cases[1].inputs.values == "shared");
+  CHECK(cases[1].inputs.seed == 5);
+}
+
+TEST_CASE("--set replaces an axis in its place") {
+  const auto config = config_of(kRest + R"(, "seqlen": [9, 7], "dtype": "f32", "batch": [3, 1])");
+  const auto cases = load(config, {"seqlen=2:8:*2,5"});
+  CHECK(column(cases, "seqlen") == "2 2 4 4 8 8 5 5");
+  CHECK(column(cases, "batch") == "3 1 3 1 3 1 3 1");
+  CHECK(column(load(config, {"batch=64:256:+96"}), "batch") == "64 160 256 64 160 256");
+}
+
+TEST_CASE("--set adds an axis that the sweep is silent about") {
+  const auto cases = load(config_of(kOneCase), {"z=true,false", "seed=4", "layout=bld"});
+  CHECK(column(cases, "z") == "true false");
+  CHECK(column(cases, "layout") == "bld bld");
+  CHECK(cases.at(0).inputs.seed == 4);
+}
+
+TEST_CASE("--set replaces what a shape sets, and keeps the rest of the shape") {
+  const auto config = config_of(
+      R"("shape": [{"dim": 8, "dstate": 16}, {"dim": 6, "dstate": 16}], "batch": 1, "seqlen": 7, "dtype": "f32")");
+  const auto cases = load(config, {"dim=10"});  // the two shapes become one
+  CHECK(column(cases, "dim") == "10");
+  CHECK(column(cases, "dstate") == "16");
+}
+
+TEST_CASE("--set of a shape replaces the sizes that it sets") {
+  const auto config = config_of(kOneCase, "", R"(, "shapes": {"a": {"dim": 12, "dstate": 3}})");
+  const auto cases = load(config, {"shape=a"});
+  CHECK(column(cases, "dim") == "12");
+  CHECK(column(cases, "dstate") == "3");
+  CHECK(column(cases, "seqlen") == "8");
+}
+
+TEST_CASE("an axis that is set leaves its zip group") {
+  const auto config =
+      config_of(kRest + R"(, "batch": [1, 2, 3], "seqlen": [10, 20, 30], "dtype": ["f32", "f16", "bf16"])",
+                R"(, "zip": [["batch", "seqlen", "dtype"]])");
+  const auto cases = load(config, {"seqlen=5,6"});
+  CHECK(column(cases, "batch") == "1 1 2 2 3 3");
+  CHECK(column(cases, "dtype") == "f32 f32 f16 f16 bf16 bf16");
+  CHECK(column(cases, "seqlen") == "5 6 5 6 5 6");
+}
+
+TEST_CASE("--set reaches every sweep of every file that has the axis") {
+  const test::TemporaryFolder folder;
+  const auto one =
+      folder.write("one.json", config_of(kRest + R"(, "batch": 1, "dtype": "f32", "seqlen": 5)"));
+  const auto two =
+      folder.write("two.json", config_of(kRest + R"(, "batch": 1, "dtype": "f16", "seqlen": 6)"));
+  const auto cases = load_configs({one, two}, {parse_override("seqlen=3")}, false);
+  CHECK(column(cases, "dtype") == "f32 f16");
+  CHECK(column(cases, "seqlen") == "3 3");
+}
+
+TEST_CASE("quick keeps batch 1 and the shortest seqlen of each sweep") {
+  const auto config =
+      config_of(kRest + R"(, "batch": [2, 8], "seqlen": [64, 16, 32], "dtype": ["f32", "f16"])",
+                R"(, "zip": [["batch", "dtype"]])");
+  const auto cases = load(config, {}, true);
+  CHECK(column(cases, "batch") == "1 1");
+  CHECK(column(cases, "seqlen") == "16 16");
+  CHECK(column(cases, "dtype") == "f32 f16");
+}
+
+TEST_CASE("quick finds the shortest seqlen in shapes too") {
+  const auto config = config_of(
+      R"("shape": [{"seqlen": 9, "dim": 4}, {"seqlen": 5, "dim": 8}], "dstate": 2, "batch": 4, "dtype": "f32")");
+  const auto cases = load(config, {}, true);
+  CHECK(column(cases, "seqlen") == "5 5");
+  CHECK(column(cases, "dim") == "4 8");
+  CHECK(column(cases, "batch") == "1 1");
+}
+
+TEST_CASE("--set wins over quick") {
+  const auto cases =
+      load(config_of(kRest + R"(, "batch": [2, 8], "seqlen": [64, 16], "dtype": "f32")"), {"batch=4"}, true);
+  CHECK(column(cases, "batch") == "4");
+  CHECK(column(cases, "seqlen") == "16");
+}
+
+TEST_CASE("check_memory lets through what just fits") {
+  const auto cases = load(config_of(kOneCase));
+  const auto need = [](const Case&) { return MemoryNeed{100, 50}; };
+  CHECK_NOTHROW(check_memory(cases, 100, 50, need));
+  CHECK_NOTHROW(check_memory(cases, 100, std::nullopt, need));
+  CHECK_THROWS_AS(check_memory(cases, 99, 50, need), UsageError);
+  CHECK_THROWS_AS(check_memory(cases, 100, 49, need), UsageError);
+}

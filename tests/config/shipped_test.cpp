@@ -1,0 +1,141 @@
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "catch.h"
+#include "config/config.h"
+#include "model/selective_scan.h"
+
+using namespace ssmbench;
+
+namespace {
+
+using Sizes =
+    std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t>;  // batch, dim, seqlen, dstate
+
+std::vector<Case> shipped(const std::string& name, bool quick = false) {
+  return load_config(SSMBENCH_SOURCE_DIR "/configs/" + name + ".json", {}, quick);
+}
+
+std::set<Sizes> sizes_of(const std::vector<Case>& cases) {
+  std::set<Sizes> sizes;
+  for (const auto& one : cases) {
+    const SelectiveScan scan(one.problem);
+    sizes.insert({scan.batch, scan.dim, scan.seqlen, scan.dstate});
+  }
+  return sizes;
+}
+
+std::set<std::string> values_of(const std::vector<Case>& cases, const std::string& axis) {
+  std::set<std::string> values;
+  for (const auto& one : cases) values.insert(to_string(one.problem.axes().at(axis)));
+  return values;
+}
+
+double pairs_of(const std::vector<Case>& cases) {
+  double pairs = 0;
+  for (const auto& one : cases) pairs += SelectiveScan(one.problem).pairs();
+  return pairs;
+}
+
+const std::set<std::string> kDtypes{"bf16", "f16", "f32"};
+const std::set<std::string> kBoth{"false", "true"};
+
+}  // namespace
+
+TEST_CASE("exactly these configs are shipped") {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(SSMBENCH_SOURCE_DIR "/configs"))
+    if (entry.path().extension() == ".json") names.insert(entry.path().stem());
+  CHECK(names == std::set<std::string>{"ci", "large", "mamba-1.4b", "mamba-130m", "mamba-2.8b", "mamba-370m",
+                                       "mamba-790m", "medium", "realtime-60fps", "schema", "small"});
+}
+
+TEST_CASE("small, medium and large have one size each, and all dtypes") {
+  const std::map<std::string, Sizes> wanted{
+      {"small", {1, 4, 16, 4}}, {"medium", {4, 16, 64, 16}}, {"large", {16, 64, 256, 64}}};
+  for (const auto& [name, sizes] : wanted) {
+    INFO(name);
+    const auto cases = shipped(name);
+    CHECK(sizes_of(cases) == std::set<Sizes>{sizes});
+    CHECK(values_of(cases, "dtype") == kDtypes);
+  }
+  CHECK(shipped("large").size() == 3);
+}
+
+TEST_CASE("small and medium exercise every option in every dtype, in at most 60 cases") {
+  for (const std::string name : {"small", "medium"}) {
+    const auto all = shipped(name);
+    CHECK(all.size() <= 60);
+    for (const auto& dtype : kDtypes) {
+      INFO(name << " " << dtype);
+      std::vector<Case> cases;
+      std::ranges::copy_if(all, std::back_inserter(cases),
+                           [&](const Case& one) { return one.problem.choice("dtype") == dtype; });
+      for (const std::string flag : {"z", "D", "delta_bias", "delta_softplus", "initial_state"})
+        CHECK(values_of(cases, flag) == kBoth);
+      std::set<std::string> projections;
+      for (const auto& one : cases)
+        projections.insert(one.problem.choice("B") + " " + one.problem.choice("C"));
+      CHECK(projections.size() == 4);
+      CHECK(values_of(cases, "groups") == std::set<std::string>{"1", "2", "4"});
+      CHECK(values_of(cases, "layout") == std::set<std::string>{"bdl", "bld"});
+    }
+  }
+}
+
+TEST_CASE("the Mamba models have their real sizes") {
+  const std::map<std::string, std::int64_t> inner{
+      {"130m", 1536}, {"370m", 2048}, {"790m", 3072}, {"1.4b", 4096}, {"2.8b", 5120}};
+  for (const auto& [model, dim] : inner) {
+    INFO(model);
+    std::set<Sizes> wanted;
+    for (const std::int64_t batch : {1, 8})
+      for (const std::int64_t seqlen : {512, 2048, 8192}) wanted.insert({batch, dim, seqlen, 16});
+    const auto cases = shipped("mamba-" + model);
+    CHECK(cases.size() == 18);
+    CHECK(sizes_of(cases) == wanted);
+    CHECK(values_of(cases, "dtype") == kDtypes);
+    CHECK(values_of(cases, "layout") == std::set<std::string>{"bdl"});
+    for (const std::string flag : {"z", "D", "delta_bias", "delta_softplus"})
+      CHECK(values_of(cases, flag) == std::set<std::string>{"true"});
+  }
+}
+
+TEST_CASE("realtime-60fps is one case with the budget of a frame") {
+  const auto cases = shipped("realtime-60fps");
+  REQUIRE(cases.size() == 1);
+  CHECK(sizes_of(cases) == std::set<Sizes>{{32, 512, 60, 16}});
+  CHECK(cases[0].budget_ms == 16.67);
+  CHECK(cases[0].problem.choice("layout") == "bld");
+  CHECK(cases[0].problem.dtype() == DType::f32);
+  for (const std::string flag : {"z", "D", "delta_bias"}) CHECK_FALSE(cases[0].problem.flag(flag));
+}
+
+TEST_CASE("ci is broad and small") {
+  const auto cases = shipped("ci");
+  CHECK(pairs_of(cases) <
+        5e7);  // (element, state) pairs, a minute of two slow cores for three implementations
+  CHECK(values_of(cases, "dtype") == kDtypes);
+  CHECK(values_of(cases, "layout") == std::set<std::string>{"bdl", "bld"});
+  for (const std::string flag : {"z", "D", "delta_bias", "delta_softplus", "initial_state"})
+    CHECK(values_of(cases, flag) == kBoth);
+  std::set<std::string> distributions;
+  for (const auto& one : cases) distributions.insert(one.inputs.distribution);
+  CHECK(distributions == std::set<std::string>{"large_A", "mamba", "slow_decay", "tiny_delta"});
+  const auto lengths = values_of(cases, "seqlen");
+  // one step; around a warp of 32; around 128 steps; around one and two chunks of 2048
+  for (const std::string length :
+       {"1", "31", "32", "33", "127", "128", "129", "2047", "2048", "2049", "4097"})
+    CHECK(lengths.contains(length));
+}
+
+TEST_CASE("quick takes batch 1 and the shortest sequence of the shipped configs") {
+  CHECK(sizes_of(shipped("mamba-370m", true)) == std::set<Sizes>{{1, 2048, 512, 16}});
+  CHECK(shipped("mamba-370m", true).size() == 3);
+  CHECK(sizes_of(shipped("realtime-60fps", true)) == std::set<Sizes>{{1, 512, 60, 16}});
+}
