@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <filesystem>
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -34,15 +33,9 @@ std::vector<Case> load_configs(const std::vector<std::filesystem::path>& files,
 std::vector<Case> load_config(const std::filesystem::path& file, const std::vector<Override>& overrides,
                               bool quick);
 
-/// Bytes that a case needs at its peak; device 0 where none is used.
-struct MemoryNeed {
-  std::size_t host = 0;
-  std::size_t device = 0;
-};
-
-/// Throws UsageError naming file, sweep, case, need and availability for the first case that does not fit.
-void check_memory(const std::vector<Case>& cases, std::size_t host_bytes_available,
-                  std::optional<std::size_t> device_bytes_available,
-                  const std::function<MemoryNeed(const Case&)>& bytes_needed);
+/// Throws UsageError naming file, sweep, case, need and availability when the case does not fit. No device bytes: no
+/// device is used.
+void check_memory(const Case& the_case, const MemoryNeed& need, std::size_t host_bytes_available,
+                  std::optional<std::size_t> device_bytes_available);
 
 }  // namespace ssmbench

@@ -16,14 +16,10 @@ void check_fits(const Case& one, std::string_view kind, std::size_t needed, std:
 
 }  // namespace
 
-void check_memory(const std::vector<Case>& cases, std::size_t host_bytes_available,
-                  std::optional<std::size_t> device_bytes_available,
-                  const std::function<MemoryNeed(const Case&)>& bytes_needed) {
-  for (const auto& one : cases) {
-    const MemoryNeed need = bytes_needed(one);
-    check_fits(one, "host", need.host, host_bytes_available);
-    if (device_bytes_available) check_fits(one, "device", need.device, *device_bytes_available);
-  }
+void check_memory(const Case& the_case, const MemoryNeed& need, std::size_t host_bytes_available,
+                  std::optional<std::size_t> device_bytes_available) {
+  check_fits(the_case, "host", need.host, host_bytes_available);
+  if (device_bytes_available) check_fits(the_case, "device", need.device, *device_bytes_available);
 }
 
 }  // namespace ssmbench

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -33,6 +34,12 @@ struct Case {
 
   /// problem id + distribution + value precision + seed. Stable across machines.
   std::string id() const;
+};
+
+/// Bytes that running a case needs at its peak.
+struct MemoryNeed {
+  std::size_t host = 0;
+  std::size_t device = 0;  ///< 0 where no device but the CPU is used
 };
 
 }  // namespace ssmbench

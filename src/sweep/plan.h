@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "config/config.h"
 #include "device/device.h"
 #include "model/case.h"
 #include "model/implementation.h"

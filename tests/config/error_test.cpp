@@ -346,12 +346,12 @@ TEST_CASE("check_memory names the sweep, the case, the need and what there is") 
   const auto file = folder.write("test.json", config_of(kOneCase));
   const auto cases = load_config(file, {}, false);
   constexpr std::size_t kGiB = std::size_t{1} << 30U;
-  const auto need = [](const Case&) { return MemoryNeed{3 * kGiB / 2, 5 * kGiB}; };
-  CHECK_THROWS_WITH(check_memory(cases, kGiB, {}, need),
+  const MemoryNeed need{3 * kGiB / 2, 5 * kGiB};
+  CHECK_THROWS_WITH(check_memory(cases[0], need, kGiB, {}),
                     file.string() + ": /sweeps/0: " + kOneId +
                         " needs 1.5 GiB of host memory; expected at most the 1 GiB "
                         "that are available");
-  CHECK_THROWS_WITH(check_memory(cases, 2 * kGiB, 4 * kGiB, need),
+  CHECK_THROWS_WITH(check_memory(cases[0], need, 2 * kGiB, 4 * kGiB),
                     file.string() + ": /sweeps/0: " + kOneId +
                         " needs 5 GiB of device memory; expected at most the 4 GiB that are available");
 }

@@ -178,9 +178,9 @@ TEST_CASE("--set wins over quick") {
 
 TEST_CASE("check_memory lets through what just fits") {
   const auto cases = load(config_of(kOneCase));
-  const auto need = [](const Case&) { return MemoryNeed{100, 50}; };
-  CHECK_NOTHROW(check_memory(cases, 100, 50, need));
-  CHECK_NOTHROW(check_memory(cases, 100, std::nullopt, need));
-  CHECK_THROWS_AS(check_memory(cases, 99, 50, need), UsageError);
-  CHECK_THROWS_AS(check_memory(cases, 100, 49, need), UsageError);
+  const MemoryNeed need{100, 50};
+  CHECK_NOTHROW(check_memory(cases[0], need, 100, 50));
+  CHECK_NOTHROW(check_memory(cases[0], need, 100, std::nullopt));
+  CHECK_THROWS_AS(check_memory(cases[0], need, 99, 50), UsageError);
+  CHECK_THROWS_AS(check_memory(cases[0], need, 100, 49), UsageError);
 }
