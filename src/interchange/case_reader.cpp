@@ -150,9 +150,12 @@ std::vector<CaseReader::OpenTensor> CaseReader::open_tensors(const std::string& 
                   fmt::format("unknown tensor; with these options there are {}", fmt::join(known, ", ")));
     }
   std::vector<OpenTensor> tensors;
-  for (const auto& spec : specs)
+  for (const auto& spec : specs) {
     if (std::ranges::find(present, spec.name) != present.end())
       tensors.push_back({spec, open_checked(group, spec)});
+    else if (spec.role == Role::input)
+      reject_file(file_, where(group, spec.name), "the dataset is missing");
+  }
   return tensors;
 }
 

@@ -52,7 +52,7 @@ class CaseReader {
   DType read_math() const;
   StoredInputs stored_inputs() const;
   void check_size(const Problem& problem) const;
-  /// The tensors of a group that the file has, in the order of `specs`.
+  /// The tensors of a group that the file has, in the order of `specs`. Of inputs none may be missing.
   std::vector<OpenTensor> open_tensors(const std::string& group, const std::vector<TensorSpec>& specs) const;
   h5::Dataset open_checked(const std::string& group, const TensorSpec& spec) const;
   std::vector<HostTensor> load(const std::string& group, const std::vector<OpenTensor>& tensors) const;

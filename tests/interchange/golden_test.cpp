@@ -1,0 +1,126 @@
+// The files are described in tests/golden/README.md. Values below are what h5py prints for them, so that this
+// reader is held against another one.
+
+#include "catch.h"
+#include "files.h"
+#include "interchange/reader.h"
+
+using namespace ssmbench;
+using namespace ssmbench::test;
+
+namespace {
+
+std::int64_t operator""_n(unsigned long long number) {
+  return static_cast<std::int64_t>(number);
+}
+
+CaseRead read_golden(const std::string& name) {
+  const InterchangeFile file(std::string(SSMBENCH_SOURCE_DIR) + "/tests/golden/" + name + ".h5");
+  CHECK(file.info().producer == "mamba_ssm 2.3.2.post1 selective_scan_cuda");
+  CHECK(file.info().device == "NVIDIA H200");
+  REQUIRE(file.case_ids() == std::vector<std::string>{name});
+  return file.read_case(name);
+}
+
+const HostTensor& tensor(const std::vector<HostTensor>& tensors, const std::string& name) {
+  for (const auto& candidate : tensors)
+    if (candidate.spec.name == name) return candidate;
+  throw std::runtime_error("no tensor " + name);
+}
+
+double value(const HostTensor& from, std::int64_t index) {
+  return load_as_double(from.buffer.data(), index, from.spec.dtype);
+}
+
+std::uint16_t bits(const HostTensor& from, std::int64_t index) {
+  return static_cast<const std::uint16_t*>(from.buffer.data())[index];
+}
+
+std::int64_t last(const HostTensor& of) {
+  return element_count(of.spec.shape) - 1;
+}
+
+std::vector<std::string> names(const std::vector<HostTensor>& tensors) {
+  std::vector<std::string> all;
+  for (const auto& each : tensors) all.push_back(each.spec.name);
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("golden f32") {
+  const CaseRead read = read_golden("m1_fwd_f32");
+  const Problem expected(
+      *find_op("selective_scan_fwd"),
+      {{"dtype", "f32"}, {"batch", 2_n}, {"dim", 8_n}, {"seqlen", 200_n}, {"dstate", 16_n}});
+  CHECK(read.problem.axes() == expected.axes());
+  CHECK(read.math == DType::f32);
+  CHECK_FALSE(read.seed);
+  CHECK(names(read.outputs) == std::vector<std::string>{"out", "last_state"});
+  const HostTensor& B = tensor(read.inputs, "B");
+  CHECK(value(B, 0) == -1.0613855123519897);
+  CHECK(value(B, (1 * 16 + 8) * 200 + 100) == -0.18483516573905945);  // B[1, 0, 8, 100]
+  CHECK(value(tensor(read.inputs, "A"), 4 * 16 + 8) == -11.992071151733398);
+  const HostTensor& out = tensor(read.outputs, "out");
+  CHECK(value(out, (1 * 8 + 4) * 200 + 100) == 0.15145155787467957);  // out[1, 4, 100]
+  CHECK(value(out, last(out)) == 0.057797644287347794);
+}
+
+TEST_CASE("golden bf16") {
+  const CaseRead read = read_golden("m1_fwd_bf16");
+  const Problem expected(
+      *find_op("selective_scan_fwd"),
+      {{"dtype", "bf16"}, {"batch", 2_n}, {"dim", 16_n}, {"seqlen", 257_n}, {"dstate", 16_n}});
+  CHECK(read.problem.axes() == expected.axes());
+  const HostTensor& u = tensor(read.inputs, "u");
+  CHECK(bits(u, 0) == 0x3dfa);
+  CHECK(bits(u, (1 * 16 + 8) * 257 + 128) == 0xbe24);  // u[1, 8, 128]
+  CHECK(bits(u, last(u)) == 0x4025);
+  CHECK(bits(tensor(read.outputs, "out"), 0) == 0xb997);
+  CHECK(value(tensor(read.inputs, "A"), 0) == -1.0352041721343994);
+}
+
+TEST_CASE("golden f16") {
+  const CaseRead read = read_golden("m1_fwd_f16");
+  const Problem expected(
+      *find_op("selective_scan_fwd"),
+      {{"dtype", "f16"}, {"batch", 2_n}, {"dim", 16_n}, {"seqlen", 96_n}, {"dstate", 16_n}});
+  CHECK(read.problem.axes() == expected.axes());
+  const HostTensor& C = tensor(read.inputs, "C");
+  CHECK(value(C, 0) == 0.12335205078125);
+  CHECK(value(C, (1 * 16 + 8) * 96 + 48) == 1.6357421875);  // C[1, 0, 8, 48]
+  CHECK(value(C, last(C)) == -0.040252685546875);
+  CHECK(value(tensor(read.outputs, "out"), 0) == -0.057342529296875);
+}
+
+TEST_CASE("golden f32, constant B and C") {
+  const CaseRead read = read_golden("m1_fwd_f32_const_bc");
+  const Problem expected(*find_op("selective_scan_fwd"), {{"dtype", "f32"},
+                                                          {"batch", 2_n},
+                                                          {"dim", 8_n},
+                                                          {"seqlen", 64_n},
+                                                          {"dstate", 16_n},
+                                                          {"B", "constant"},
+                                                          {"C", "constant"},
+                                                          {"delta_bias", false},
+                                                          {"delta_softplus", false}});
+  CHECK(read.problem.axes() == expected.axes());
+  CHECK(names(read.outputs) == std::vector<std::string>{"out"});
+  CHECK(value(tensor(read.inputs, "B"), 0) == 1.5441365242004395);
+  CHECK(value(tensor(read.inputs, "C"), 4 * 16 + 8) == -0.11147194355726242);
+}
+
+TEST_CASE("golden f32, two groups, no z") {
+  const CaseRead read = read_golden("m1_fwd_f32_groups2_noz");
+  const Problem expected(*find_op("selective_scan_fwd"), {{"dtype", "f32"},
+                                                          {"batch", 2_n},
+                                                          {"dim", 8_n},
+                                                          {"seqlen", 130_n},
+                                                          {"dstate", 8_n},
+                                                          {"groups", 2_n},
+                                                          {"z", false}});
+  CHECK(read.problem.axes() == expected.axes());
+  CHECK(value(tensor(read.inputs, "B"), ((1 * 2 + 1) * 8 + 4) * 130 + 65) ==
+        -0.5953478813171387);  // B[1, 1, 4, 65]
+  CHECK(value(tensor(read.outputs, "out"), 0) == -0.3664555549621582);
+}
