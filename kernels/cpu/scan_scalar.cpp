@@ -1,30 +1,15 @@
-// cpu-scalar: the plain loop that the definition describes, one (b, d) row after the other on one thread, libm
-// exponentials. It is the readable version of what every faster implementation computes.
+// cpu-scalar: the plain loop that the definition describes, one (b, d) row after the other on one thread,
+// libm exponentials. It is the readable version of what every faster implementation computes.
 
 #include <cmath>
 #include <vector>
 
 #include "kernels/common/scalar_math.h"
+#include "kernels/cpu/io_types.h"
 #include "kernels/selective_scan/args.h"
 
 namespace ssmbench {
 namespace {
-
-struct F32 {
-  using Storage = float;
-  static float load(float x) { return x; }
-  static float store(float x) { return x; }
-};
-struct F16 {
-  using Storage = std::uint16_t;
-  static float load(std::uint16_t x) { return f16_to_float(x); }
-  static std::uint16_t store(float x) { return float_to_f16(x); }
-};
-struct Bf16 {
-  using Storage = std::uint16_t;
-  static float load(std::uint16_t x) { return bf16_to_float(x); }
-  static std::uint16_t store(float x) { return float_to_bf16(x); }
-};
 
 /// Element of B or C for channel d of batch b: io dtype when variable, f32 when constant.
 template <class Io>
@@ -76,14 +61,8 @@ void scan(const ScanArgs& args) {
 
 Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*/) {
   const ScanArgs args = bind_scan(problem, tensors);
-  switch (problem.dtype()) {
-    case DType::f16:
-      return [args](void*) { scan<F16>(args); };
-    case DType::bf16:
-      return [args](void*) { scan<Bf16>(args); };
-    default:
-      return [args](void*) { scan<F32>(args); };
-  }
+  return with_io_type(problem.dtype(),
+                      [&args](auto io) -> Launch { return [args](void*) { scan<decltype(io)>(args); }; });
 }
 
 const Registration registration{{.name = "cpu-scalar",

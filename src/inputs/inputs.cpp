@@ -17,6 +17,9 @@ namespace {
 // stay cached.
 constexpr std::int64_t kSegment = 1024;
 
+// Below this many elements, a tenth of a millisecond, waking threads costs more than it gains.
+constexpr std::int64_t kWorthThreads = 16384;
+
 float to_shared(float value) {
   return f16_to_float(float_to_f16(bf16_to_float(float_to_bf16(value))));
 }
@@ -69,7 +72,7 @@ void generate(const ScanInputs& inputs, const HostTensor& tensor, bool shared,
   const std::int64_t rows_in_plane = view.shape.size() < 2 ? 1 : view.shape[view.shape.size() - 2];
   const std::int64_t segments = (length + kSegment - 1) / kSegment;
 
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (rows * length > kWorthThreads)
   for (std::int64_t item = 0; item < rows * segments; ++item) {
     if (stop) continue;
     // A plane's rows follow each other for one segment, then for the next.

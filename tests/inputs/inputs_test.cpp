@@ -18,11 +18,12 @@ namespace {
 
 using Axes = std::map<std::string, AxisValue>;
 
+// 39 steps: rows start inside a Philox call of four, and 39 is not 1 modulo the 6 channels.
 Problem problem(const Axes& changes = {}) {
   Axes axes{{"dtype", "f32"},
             {"batch", std::int64_t{2}},
             {"dim", std::int64_t{6}},
-            {"seqlen", std::int64_t{37}},
+            {"seqlen", std::int64_t{39}},
             {"dstate", std::int64_t{5}},
             {"groups", std::int64_t{2}},
             {"initial_state", true}};
@@ -105,7 +106,7 @@ TEST_CASE("inputs are the same bits for any number of threads") {
 }
 
 TEST_CASE("the layout does not change values") {
-  for (const std::int64_t seqlen : {1, 37, 1025}) {  // 1025: one past a segment
+  for (const std::int64_t seqlen : {1, 39, 1025}) {  // 1025: one past a segment
     const auto bdl = generate(problem({{"seqlen", seqlen}, {"layout", "bdl"}}));
     const auto bld = generate(problem({{"seqlen", seqlen}, {"layout", "bld"}}));
     CHECK(values_by_name(bdl) == values_by_name(bld));

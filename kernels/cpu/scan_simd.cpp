@@ -1,0 +1,296 @@
+// cpu-simd: vectors hold channels of one group, threads share out pieces of up to 64 channels. Time is cut
+// into tiles: a tile's inputs are converted to f32 and laid out [step][channel] once, then every state walks
+// over the tile with its h in a register. Channels never mix, so results do not depend on the number of
+// threads.
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/scan_simd.cpp"
+#include "hwy/foreach_target.h"  // compiles this file once per instruction set
+
+#include <algorithm>
+#include <type_traits>
+
+#include "hwy/contrib/math/math-inl.h"
+#include "hwy/highway.h"
+#include "kernels/cpu/scan_simd.h"
+#include "kernels/cpu/simd_matrix-inl.h"
+#include "kernels/selective_scan/args.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ssmbench::simd {
+namespace HWY_NAMESPACE {
+
+/// e^x. Highway's covers x ≤ 104; from 89 on the result is infinite anyway.
+inline FloatVec exponential(FloatVec x) {
+  const FloatTag tag;
+  return hn::Exp(tag, hn::Min(x, hn::Set(tag, 104.0F)));
+}
+
+/// As softplus of scalar_math.h. The comparison is false for NaN, which so stays NaN.
+inline FloatVec vector_softplus(FloatVec x) {
+  const FloatTag tag;
+  return hn::IfThenElse(hn::Le(x, hn::Set(tag, 20.0F)), hn::Log1p(tag, exponential(x)), x);
+}
+
+/// As silu of scalar_math.h.
+inline FloatVec vector_silu(FloatVec x) {
+  return hn::Div(x, hn::Add(hn::Set(FloatTag(), 1.0F), exponential(hn::Neg(x))));
+}
+
+/// B or C of one state at a step: one value for all lanes when variable, one per lane when constant.
+template <bool kVariable>
+FloatVec projection(const float* row, std::size_t step) {
+  return kVariable ? hn::Set(FloatTag(), row[step]) : hn::Load(FloatTag(), row);
+}
+
+/// One state's step: h = e^(Δ·A)·h + (Δ·u)·B. Returns sum + C·h.
+template <bool kVariableB, bool kVariableC>
+FloatVec advance(FloatVec A, const float* B, const float* C, std::size_t step, FloatVec delta,
+                 FloatVec delta_u, FloatVec& h, FloatVec sum) {
+  h = hn::MulAdd(exponential(hn::Mul(delta, A)), h, hn::Mul(delta_u, projection<kVariableB>(B, step)));
+  return hn::MulAdd(projection<kVariableC>(C, step), h, sum);
+}
+
+/// Carries one state, or two that share the loads of Δ, Δ·u and y, of one vector of channels over `steps`
+/// steps and adds C·h to y. A, B, C and state start at the (first) state's row.
+template <bool kVariableB, bool kVariableC, bool kPair>
+void scan_rows(const float* A, const float* B, const float* C, std::size_t steps, const float* delta,
+               const float* delta_u, float* state, float* y) {
+  const FloatTag tag;
+  const std::size_t lanes = hn::Lanes(tag);
+  const std::size_t second = kPair ? lanes : 0;
+  const float* second_B = B + (kVariableB ? kTile : lanes);
+  const float* second_C = C + (kVariableC ? kTile : lanes);
+  const auto a0 = hn::Load(tag, A);
+  const auto a1 = hn::Load(tag, A + second);
+  auto h0 = hn::Load(tag, state);
+  auto h1 = hn::Load(tag, state + second);
+  for (std::size_t t = 0; t < steps; ++t) {
+    const auto step = hn::Load(tag, delta + t * lanes);
+    const auto input = hn::Load(tag, delta_u + t * lanes);
+    auto sum = hn::Load(tag, y + t * lanes);
+    sum = advance<kVariableB, kVariableC>(a0, B, C, t, step, input, h0, sum);
+    if constexpr (kPair)
+      sum = advance<kVariableB, kVariableC>(a1, second_B, second_C, t, step, input, h1, sum);
+    hn::Store(sum, tag, y + t * lanes);
+  }
+  hn::Store(h0, tag, state);
+  if constexpr (kPair) hn::Store(h1, tag, state + lanes);
+}
+
+/// One vector of channels within a piece, and where its rows are in the scratch memory.
+struct VectorOfChannels {
+  std::int64_t first_channel;
+  std::size_t channels;      // in use, at most the lanes
+  std::size_t state_offset;  // into A, state and constant B, C
+};
+
+template <class Io>
+class PieceScan {
+ public:
+  PieceScan(const ScanArgs& args, const Piece& piece, Scratch& scratch)
+      : args_(args), piece_(piece), scratch_(scratch), states_(static_cast<std::size_t>(args.dstate)) {}
+
+  void run() {
+    for_each_vector([&](const VectorOfChannels& v) { load_channel_constants(v); });
+    for (std::int64_t begin = 0; begin < args_.seqlen; begin += kTile) {
+      const auto steps = static_cast<std::size_t>(std::min<std::int64_t>(kTile, args_.seqlen - begin));
+      if (args_.variable_b) load_projection(args_.B, args_.b_strides, begin, steps, scratch_.B);
+      if (args_.variable_c) load_projection(args_.C, args_.c_strides, begin, steps, scratch_.C);
+      for_each_vector([&](const VectorOfChannels& v) { scan_tile(v, begin, steps); });
+    }
+    for_each_vector([&](const VectorOfChannels& v) { store_last_state(v); });
+  }
+
+ private:
+  using Storage = typename Io::Storage;
+
+  template <class Function>
+  void for_each_vector(const Function& function) {
+    for (std::size_t c = 0; c < piece_.channels; c += lanes_)
+      function(VectorOfChannels{piece_.first_channel + static_cast<std::int64_t>(c),
+                                std::min(lanes_, piece_.channels - c), c * round_up(states_, 4)});
+  }
+
+  /// (D, N) or (B, D, N) data from the row of the vector's first channel, as [state][lane].
+  void load_per_state(const float* from, const VectorOfChannels& v, float* to) {
+    load_matrix<F32>(from, {1, args_.dstate}, states_, v.channels, to + v.state_offset, lanes_,
+                     scratch_.staging);
+  }
+
+  std::int64_t state_row(const VectorOfChannels& v) const {
+    return (piece_.batch * args_.dim + v.first_channel) * args_.dstate;
+  }
+
+  void load_channel_constants(const VectorOfChannels& v) {
+    const std::int64_t row = v.first_channel * args_.dstate;
+    load_per_state(args_.A + row, v, scratch_.A);
+    if (!args_.variable_b) load_per_state(static_cast<const float*>(args_.B) + row, v, scratch_.B);
+    if (!args_.variable_c) load_per_state(static_cast<const float*>(args_.C) + row, v, scratch_.C);
+    if (args_.initial_state != nullptr)
+      load_per_state(args_.initial_state + state_row(v), v, scratch_.state);
+    else
+      std::fill_n(scratch_.state + v.state_offset, states_ * lanes_, 0.0F);
+  }
+
+  void store_last_state(const VectorOfChannels& v) {
+    store_matrix<F32>(scratch_.state + v.state_offset, lanes_, states_, v.channels,
+                      args_.last_state + state_row(v), {1, args_.dstate}, scratch_.staging);
+  }
+
+  void load_projection(const void* from, const ProjectionStrides& s, std::int64_t begin, std::size_t steps,
+                       float* to) {
+    const auto* first =
+        static_cast<const Storage*>(from) + piece_.batch * s.batch + piece_.group * s.group + begin * s.time;
+    load_matrix<Io>(first, {s.state, s.time}, states_, steps, to, kTile, scratch_.staging);
+  }
+
+  std::int64_t sequence_offset(const VectorOfChannels& v, std::int64_t begin) const {
+    const auto& s = args_.sequence;
+    return piece_.batch * s.batch + v.first_channel * s.dim + begin * s.time;
+  }
+
+  void load_sequence(const void* from, std::int64_t offset, const VectorOfChannels& v, std::size_t steps,
+                     float* to) {
+    load_matrix<Io>(static_cast<const Storage*>(from) + offset, {args_.sequence.time, args_.sequence.dim},
+                    steps, v.channels, to, lanes_, scratch_.staging);
+  }
+
+  /// A (D,) tensor's values for the vector's channels; zeros where it is absent.
+  FloatVec per_channel(const float* values, const VectorOfChannels& v) const {
+    alignas(64) float row[kMaxLanes] = {};
+    if (values != nullptr) load_row<F32>(values + v.first_channel, v.channels, row);
+    return hn::Load(FloatTag(), row);
+  }
+
+  void scan_tile(const VectorOfChannels& v, std::int64_t begin, std::size_t steps) {
+    const std::int64_t offset = sequence_offset(v, begin);
+    load_sequence(args_.u, offset, v, steps, scratch_.u);
+    load_sequence(args_.delta, offset, v, steps, scratch_.delta);
+    if (args_.z != nullptr) load_sequence(args_.z, offset, v, steps, scratch_.z);
+    prepare(v, steps);
+    scan_states(v, steps);
+    if (args_.z != nullptr) gate(steps);
+    store_matrix<Io>(scratch_.y, lanes_, steps, v.channels, static_cast<Storage*>(args_.out) + offset,
+                     {args_.sequence.time, args_.sequence.dim}, scratch_.staging);
+  }
+
+  /// Δ, Δ·u, and y = D·u.
+  void prepare(const VectorOfChannels& v, std::size_t steps) {
+    const FloatTag tag;
+    const auto bias = per_channel(args_.delta_bias, v);
+    const auto skip = per_channel(args_.D, v);
+    for (std::size_t i = 0; i < steps * lanes_; i += lanes_) {
+      const auto u = hn::Load(tag, scratch_.u + i);
+      auto delta = hn::Add(hn::Load(tag, scratch_.delta + i), bias);
+      if (args_.delta_softplus) delta = vector_softplus(delta);
+      hn::Store(delta, tag, scratch_.delta + i);
+      hn::Store(hn::Mul(delta, u), tag, scratch_.delta_u + i);
+      hn::Store(hn::Mul(skip, u), tag, scratch_.y + i);
+    }
+  }
+
+  void scan_states(const VectorOfChannels& v, std::size_t steps) {
+    if (args_.variable_b && args_.variable_c) return scan_states<true, true>(v, steps);
+    if (args_.variable_b) return scan_states<true, false>(v, steps);
+    if (args_.variable_c) return scan_states<false, true>(v, steps);
+    scan_states<false, false>(v, steps);
+  }
+
+  template <bool kVariableB, bool kVariableC>
+  void scan_states(const VectorOfChannels& v, std::size_t steps) {
+    const auto rows = [&](std::size_t n, auto pair) {
+      const std::size_t at = v.state_offset + n * lanes_;
+      scan_rows<kVariableB, kVariableC, decltype(pair)::value>(
+          scratch_.A + at, scratch_.B + (kVariableB ? n * kTile : at),
+          scratch_.C + (kVariableC ? n * kTile : at), steps, scratch_.delta, scratch_.delta_u,
+          scratch_.state + at, scratch_.y);
+    };
+    std::size_t n = 0;
+    for (; n + 2 <= states_; n += 2) rows(n, std::true_type());
+    if (n < states_) rows(n, std::false_type());
+  }
+
+  void gate(std::size_t steps) {
+    const FloatTag tag;
+    for (std::size_t i = 0; i < steps * lanes_; i += lanes_) {
+      const auto gated = hn::Mul(hn::Load(tag, scratch_.y + i), vector_silu(hn::Load(tag, scratch_.z + i)));
+      hn::Store(gated, tag, scratch_.y + i);
+    }
+  }
+
+  const ScanArgs& args_;
+  const Piece& piece_;
+  Scratch& scratch_;
+  std::size_t states_;
+  std::size_t lanes_ = hn::Lanes(FloatTag());
+};
+
+void scan_piece(const ScanArgs& args, DType dtype, const Piece& piece, Scratch& scratch) {
+  with_io_type(dtype, [&](auto io) { PieceScan<decltype(io)>(args, piece, scratch).run(); });
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace ssmbench::simd
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+
+#include <omp.h>
+
+#include <memory>
+#include <vector>
+
+namespace ssmbench {
+namespace simd {
+namespace {
+
+HWY_EXPORT(scan_piece);
+
+/// Cuts the problem into pieces: as large as they may be, but small enough that every thread gets one.
+std::vector<Piece> pieces_of(const ScanArgs& args, std::size_t threads) {
+  const std::int64_t rows = args.batch * args.dim;
+  const auto share = static_cast<std::int64_t>((static_cast<std::size_t>(rows) + threads - 1) / threads);
+  const auto lanes = static_cast<std::int64_t>(kMaxLanes);
+  const std::int64_t size =
+      std::min<std::int64_t>(kMaxChannels, std::max<std::int64_t>(1, share / lanes) * lanes);
+  std::vector<Piece> pieces;
+  for (std::int64_t b = 0; b < args.batch; ++b)
+    for (std::int64_t g = 0; g < args.groups; ++g)
+      for (std::int64_t c = 0; c < args.channels_per_group; c += size)
+        pieces.push_back({b, g, g * args.channels_per_group + c,
+                          static_cast<std::size_t>(std::min(size, args.channels_per_group - c))});
+  return pieces;
+}
+
+/// One thread per element of `scratch`.
+void scan(const ScanArgs& args, DType dtype, const std::vector<Piece>& pieces,
+          std::vector<Scratch>& scratch) {
+#pragma omp parallel for schedule(dynamic) num_threads(static_cast <int>(scratch.size()))
+  for (const Piece& piece : pieces) HWY_DYNAMIC_DISPATCH(scan_piece)
+  (args, dtype, piece, scratch[static_cast<std::size_t>(omp_get_thread_num())]);
+}
+
+Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*/) {
+  const ScanArgs args = bind_scan(problem, tensors);
+  const auto threads = static_cast<std::size_t>(omp_get_max_threads());
+  const auto pieces = pieces_of(args, threads);
+  // Shared because a Launch is copyable; launches of one binding must not overlap.
+  const auto scratch = std::make_shared<std::vector<Scratch>>(std::min(threads, pieces.size()));
+  return [=, dtype = problem.dtype()](void*) { scan(args, dtype, pieces, *scratch); };
+}
+
+const Registration registration{{.name = "cpu-simd",
+                                 .op = "selective_scan_fwd",
+                                 .device = DeviceKind::cpu,
+                                 .summary = "channels across SIMD lanes and threads (Highway)",
+                                 .unsupported = [](const Problem&) { return std::optional<std::string>(); },
+                                 .workspace_bytes = [](const Problem&) { return std::size_t{0}; },
+                                 .work = scan_work,
+                                 .bind = bind}};
+
+}  // namespace
+}  // namespace simd
+}  // namespace ssmbench
+
+#endif  // HWY_ONCE
