@@ -66,7 +66,7 @@ TEST_CASE("text that is not JSON is shown with line and column") {
 }
 
 TEST_CASE("every truncation of a config is one UsageError line, and nothing else") {
-  const std::string whole = test::read_text(SSMBENCH_SOURCE_DIR "/configs/mamba-370m.json");
+  const std::string whole = test::read_file(SSMBENCH_SOURCE_DIR "/configs/mamba-370m.json");
   const std::size_t last_brace = whole.rfind('}');
   REQUIRE(last_brace != std::string::npos);
   for (std::size_t length = 0; length <= last_brace; ++length) {

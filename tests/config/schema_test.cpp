@@ -53,7 +53,7 @@ const std::set<std::string> kInputAxes{"inputs", "values", "seed"};
 }  // namespace
 
 TEST_CASE("the executable validates with the published schema") {
-  CHECK(config_schema_text == test::read_text(SSMBENCH_SOURCE_DIR "/configs/schema.json"));
+  CHECK(config_schema_text == test::read_file(SSMBENCH_SOURCE_DIR "/configs/schema.json"));
 }
 
 TEST_CASE("schema and op tables know the same ops") {

@@ -1,0 +1,127 @@
+// Bad input: one clear line on stderr, nothing on stdout, the right exit code.
+
+#include <algorithm>
+#include <string>
+
+#include "catch.h"
+#include "device/device.h"
+#include "support/run_command.h"
+#include "support/temporary_folder.h"
+
+using namespace ssmbench;
+using namespace ssmbench::test;
+
+namespace {
+
+void check_error(const std::string& arguments, int exit_code, const std::string& message) {
+  INFO("ssmbench " << arguments);
+  const CommandResult result = run_ssmbench(arguments);
+  CHECK(result.exit_code == exit_code);
+  CHECK(result.err == message + "\n");
+  CHECK(result.out == "");
+}
+
+}  // namespace
+
+TEST_CASE("usage errors name what was wrong") {
+  check_error("", 2, "ssmbench: A subcommand is required (see --help)");
+  check_error("bogus", 2, "ssmbench: unknown subcommand bogus; expected one of run, list, validate-config");
+  check_error("run", 2, "ssmbench: CONFIG is required (see --help)");
+  check_error("run configs/small.json --device gpu", 2,
+              "ssmbench: --device gpu: expected auto, cpu, cuda, cuda:N or all");
+  check_error("run configs/small.json --device cuda:x", 2,
+              "ssmbench: --device cuda:x: expected auto, cpu, cuda, cuda:N or all");
+  check_error("run configs/small.json --no-timing --no-verify", 2,
+              "ssmbench: --no-timing and --no-verify leave nothing to do");
+  check_error("list cases", 2, "ssmbench: list cases: name at least one config");
+  check_error("list ops configs/small.json", 2, "ssmbench: list ops: takes no config");
+}
+
+TEST_CASE("configs that are missing, truncated or foreign") {
+  check_error("run no-such.json", 2,
+              "ssmbench: no-such.json: cannot be read (No such file or directory); expected a config file");
+  const TemporaryFolder folder;
+  const std::string truncated = folder.write("truncated.json", R"({"format": "ssmbench-config/1", "sweeps": [)");
+  const std::string foreign = folder.write("foreign.json", R"({"name": "x", "version": 1})");
+  for (const auto& file : {truncated, foreign}) {
+    for (const char* command : {"run ", "validate-config "}) {
+      const CommandResult result = run_ssmbench(command + file);
+      CHECK(result.exit_code == 2);
+      CHECK(result.out == "");
+      CHECK(result.err.starts_with("ssmbench: " + file + ": "));
+      CHECK(std::ranges::count(result.err, '\n') == 1);
+    }
+  }
+}
+
+TEST_CASE("a case that no memory holds is refused before anything is generated") {
+  const CommandResult result = run_ssmbench(
+      "run configs/small.json --device cpu --set batch=4096 --set dim=4096 --set seqlen=65536 --out /nonexistent");
+  CHECK(result.exit_code == 2);
+  CHECK(result.err.find("GiB of host memory; expected at most the") != std::string::npos);
+  CHECK(result.err.find("configs/small.json: /sweeps/0") != std::string::npos);
+}
+
+TEST_CASE("an output that exists or cannot be written is refused before anything runs") {
+  const TemporaryFolder folder;
+  const std::string existing = folder.write("results.jsonl", "precious\n");
+  const std::string small = "run configs/small.json --device cpu --quick ";
+  check_error(small + "--quiet --json " + existing, 2,
+              "ssmbench: " + existing + ": exists already; remove it or name another file");
+  check_error(small + "--quiet --markdown " + existing + " --json /dev/null", 2,
+              "ssmbench: " + existing + ": exists already; remove it or name another file");
+  check_error(small + "--quiet --impl cpu-scalar --json /dev/null --dump " + existing, 2,
+              "ssmbench: " + existing + ": exists already; remove it or write to another name");
+  CHECK(read_file(existing) == "precious\n");
+  check_error(small + "--quiet --out " + existing, 2, "ssmbench: --out " + existing + ": cannot be made: File exists");
+  check_error(small + "--quiet --json " + folder.path().string() + "/no/such/folder.jsonl", 2,
+              "ssmbench: " + folder.path().string() +
+                  "/no/such/folder.jsonl: cannot be written: No such file or directory");
+}
+
+TEST_CASE("a dump holds one implementation") {
+  const TemporaryFolder folder;
+  check_error("run configs/small.json --device cpu --quiet --json /dev/null --dump " +
+                  (folder.path() / "x.h5").string(),
+              2,
+              "ssmbench: --dump: a file holds the outputs of one implementation on one device, this run has "
+              "cpu-scalar, cpu-simd; choose with --impl and --device");
+}
+
+TEST_CASE("a full disk keeps the records before it whole and exits with 4") {
+  check_error("run configs/small.json --device cpu --quiet --json /dev/full", 4,
+              "ssmbench: /dev/full: cannot be written: No space left on device; the records before are complete");
+  // A file that may not grow past 8 KiB: a few records fit.
+  const TemporaryFolder folder;
+  const std::string file = (folder.path() / "results.jsonl").string();
+  const CommandResult result =
+      run_shell("trap '' XFSZ; ulimit -f 8; '" SSMBENCH_EXECUTABLE
+                "' run configs/small.json --device cpu --quiet --json " + file,
+                SSMBENCH_SOURCE_DIR);
+  CHECK(result.exit_code == 4);
+  CHECK(result.err == "ssmbench: " + file + ": cannot be written: File too large; the records before are complete\n");
+  const std::string records = read_file(file);
+  CHECK(records.size() > 1000);
+  CHECK(records.back() == '\n');
+  CHECK(records.starts_with(R"({"record":"run")"));
+}
+
+TEST_CASE("nothing that matches is exit code 5") {
+  check_error("run configs/small.json --device cpu --impl no-such-*", 5,
+              "ssmbench: no case and implementation on cpu match the selection");
+  check_error("run configs/small.json --device cpu --dtype f64", 5,
+              "ssmbench: no case and implementation on cpu match the selection");
+}
+
+TEST_CASE("an explicit CUDA device that is missing is an error, never a fallback") {
+  if (list_devices().size() > 1) {
+    check_error("run configs/small.json --device cuda:97", 4,
+                "ssmbench: --device cuda:97: this machine has " + std::to_string(list_devices().size() - 1) +
+                    " CUDA device(s)");
+    return;
+  }
+  const CommandResult result = run_ssmbench("run configs/small.json --device cuda");
+  CHECK(result.exit_code == 4);
+  CHECK(result.err.starts_with("ssmbench: --device cuda: no CUDA device: "));
+  CHECK(result.out == "");
+}

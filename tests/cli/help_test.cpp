@@ -1,0 +1,60 @@
+// Golden texts of help and listings. To accept a change: SSMBENCH_UPDATE_GOLDEN=1 ctest -R golden, then read the diff.
+
+#include <cstdlib>
+#include <fstream>
+#include <string>
+
+#include "catch.h"
+#include "support/run_command.h"
+#include "support/temporary_folder.h"
+
+using namespace ssmbench::test;
+
+namespace {
+
+/// Runs of white space as one blank: CLI11's versions break and indent lines differently.
+std::string words(const std::string& text) {
+  std::string result;
+  for (const char c : text) {
+    const bool blank = c == ' ' || c == '\n';
+    if (!blank || (!result.empty() && result.back() != ' ')) result += blank ? ' ' : c;
+  }
+  return result;
+}
+
+void check_golden(const std::string& arguments, const std::string& name) {
+  const std::string file = std::string(SSMBENCH_SOURCE_DIR) + "/tests/cli/golden/" + name;
+  const CommandResult result = run_ssmbench(arguments);
+  CHECK(result.exit_code == 0);
+  CHECK(result.err == "");
+  if (std::getenv("SSMBENCH_UPDATE_GOLDEN") != nullptr) std::ofstream(file) << result.out;
+  CHECK(words(result.out) == words(read_file(file)));
+}
+
+}  // namespace
+
+TEST_CASE("golden: help of the program and of each subcommand") {
+  check_golden("--help", "help.txt");
+  check_golden("run --help", "run_help.txt");
+  check_golden("list --help", "list_help.txt");
+  check_golden("validate-config --help", "validate_config_help.txt");
+}
+
+TEST_CASE("golden: listings") {
+  check_golden("list ops", "list_ops.txt");
+  check_golden("list methods", "list_methods.txt");
+  check_golden("list cases configs/realtime-60fps.json --json", "list_cases.json");
+}
+
+TEST_CASE("list impls names every implementation of this build with its operation") {
+  const CommandResult result = run_ssmbench("list impls");
+  CHECK(result.exit_code == 0);
+  for (const char* name : {"cpu-scalar", "cpu-simd"}) CHECK(result.out.find(name) != std::string::npos);
+  CHECK(result.out.find("selective_scan_fwd") != std::string::npos);
+}
+
+TEST_CASE("list devices names the CPU") {
+  const CommandResult result = run_ssmbench("list devices");
+  CHECK(result.exit_code == 0);
+  CHECK(result.out.starts_with("cpu "));
+}
