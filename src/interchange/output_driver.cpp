@@ -1,6 +1,9 @@
 #include "interchange/output_driver.h"
 
-#include <cstdlib>
+#include <sys/types.h>
+
+#include <algorithm>
+#include <iterator>
 #include <limits>
 #include <new>
 

@@ -25,7 +25,7 @@ std::vector<std::string> ScratchFolder::entries() const {
   return names;
 }
 
-Problem scan_problem(const std::map<std::string, AxisValue>& changes) {
+Problem full_problem(const std::map<std::string, AxisValue>& changes) {
   const Problem problem(*find_op("selective_scan_fwd"), {{"dtype", "f32"},
                                                          {"batch", std::int64_t{2}},
                                                          {"dim", std::int64_t{6}},

@@ -29,7 +29,7 @@ class ScratchFolder {
 
 /// A small selective_scan_fwd problem with no two extents alike (batch 2, dim 6, seqlen 5, dstate 3, groups
 /// 2) and every optional input, with some axes changed.
-Problem scan_problem(const std::map<std::string, AxisValue>& changes = {});
+Problem full_problem(const std::map<std::string, AxisValue>& changes = {});
 
 /// The tensors of one role, each filled with other bytes: all bit patterns are to survive, NaNs too.
 std::vector<HostTensor> filled_tensors(const Problem& problem, Role role);

@@ -82,7 +82,7 @@ void delete_link(hid_t file, const char* path) {
 std::string complaint_after(const std::function<void(hid_t)>& change) {
   const ScratchFolder folder;
   const std::string path = folder / "x.h5";
-  write_one_case(path, scan_problem());
+  write_one_case(path, full_problem());
   change(open_for_change(path));
   const std::string message = message_of<UsageError>([&] { InterchangeFile(path).read_case("a"); });
   return message.starts_with(path + ": ") ? message.substr(path.size() + 2) : "no file in: " + message;
@@ -96,7 +96,7 @@ TEST_CASE("what is written is read back, bit for bit, whatever dtype and layout"
     for (const char* layout : {"bdl", "bld"})
       for (const std::int64_t seqlen : {5, 3000}) {  // 3000: u of every dtype is past 64 KiB, so compressed
         CAPTURE(dtype, layout, seqlen);
-        const Problem problem = scan_problem({{"dtype", dtype}, {"layout", layout}, {"seqlen", seqlen}});
+        const Problem problem = full_problem({{"dtype", dtype}, {"layout", layout}, {"seqlen", seqlen}});
         const std::string path = folder / problem.id();
         write_one_case(path, problem);
         const CaseRead read = InterchangeFile(path).read_case("a");
@@ -111,7 +111,7 @@ TEST_CASE("the problem is rebuilt from attributes, shapes and which datasets the
   for (const char* flag : {"D", "z", "delta_bias", "delta_softplus", "initial_state"})
     for (const bool value : {false, true}) {
       CAPTURE(flag, value);
-      const Problem problem = scan_problem({{flag, value}});
+      const Problem problem = full_problem({{flag, value}});
       const std::string path = folder / (std::string(flag) + (value ? "1" : "0"));
       write_one_case(path, problem);
       CHECK(InterchangeFile(path).read_case("a").problem.axes() == problem.axes());
@@ -121,7 +121,7 @@ TEST_CASE("the problem is rebuilt from attributes, shapes and which datasets the
                               {{"C", "constant"}},
                               {{"B", "constant"}, {"C", "constant"}, {"groups", one}},
                               {{"B", "constant"}, {"layout", "bld"}}}) {
-    const Problem problem = scan_problem(changes);
+    const Problem problem = full_problem(changes);
     CAPTURE(problem.id());
     write_one_case(folder / problem.id(), problem);
     CHECK(InterchangeFile(folder / problem.id()).read_case("a").problem.axes() == problem.axes());
@@ -130,8 +130,8 @@ TEST_CASE("the problem is rebuilt from attributes, shapes and which datasets the
 
 TEST_CASE("a file may hold many cases, with seed, arithmetic and any subset of outputs") {
   const ScratchFolder folder;
-  const Problem first = scan_problem();
-  const Problem second = scan_problem({{"dtype", "f16"}});
+  const Problem first = full_problem();
+  const Problem second = full_problem({{"dtype", "f16"}});
   const auto first_inputs = filled_tensors(first, Role::input);
   const auto second_inputs = filled_tensors(second, Role::input);
   const auto outputs = filled_tensors(second, Role::output);
@@ -174,7 +174,7 @@ TEST_CASE("every operation has its place in the format") {
 TEST_CASE("foreign ways of storing the same are read: fixed strings, booleans, big-endian values") {
   const ScratchFolder folder;
   const std::string path = folder / "x.h5";
-  const Problem problem = scan_problem({{"dtype", "f16"}, {"delta_softplus", false}});
+  const Problem problem = full_problem({{"dtype", "f16"}, {"delta_softplus", false}});
   write_one_case(path, problem);
   {
     const h5::File file = open_for_change(path);
@@ -232,7 +232,7 @@ TEST_CASE("a file cut short anywhere is rejected") {
   for (const std::int64_t seqlen : {5, 3000}) {  // plain datasets, and compressed ones
     const std::string whole = folder / "whole.h5";
     const std::string cut = folder / "cut.h5";
-    write_one_case(whole, scan_problem({{"seqlen", seqlen}}));
+    write_one_case(whole, full_problem({{"seqlen", seqlen}}));
     const auto size = std::filesystem::file_size(whole);
     for (std::uintmax_t length = 0; length < size; length += 1 + size / 200) {
       std::filesystem::copy_file(whole, cut, std::filesystem::copy_options::overwrite_existing);
@@ -248,7 +248,7 @@ TEST_CASE("a file cut short anywhere is rejected") {
 TEST_CASE("a compressed chunk that was damaged is rejected") {
   const ScratchFolder folder;
   const std::string path = folder / "x.h5";
-  write_one_case(path, scan_problem({{"seqlen", std::int64_t{3000}}}));
+  write_one_case(path, full_problem({{"seqlen", std::int64_t{3000}}}));
   haddr_t address = 0;
   hsize_t size = 0;
   {

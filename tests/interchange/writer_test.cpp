@@ -57,7 +57,7 @@ class FileSizeLimit {
 
 TEST_CASE("a written file says who made it and what its cases are") {
   const ScratchFolder folder;
-  const Problem problem = scan_problem({{"layout", "bld"}, {"delta_softplus", false}});
+  const Problem problem = full_problem({{"layout", "bld"}, {"delta_softplus", false}});
   const auto inputs = filled_tensors(problem, Role::input);
   InterchangeWriter writer(folder / "x.h5", kInfo, true);
   writer.add_case({"a", problem, DType::f32, 42, views_of(inputs), {}, {}});
@@ -81,7 +81,7 @@ TEST_CASE("a written file says who made it and what its cases are") {
 
 TEST_CASE("what is not known is not written") {
   const ScratchFolder folder;
-  write_one_case(folder / "x.h5", scan_problem());
+  write_one_case(folder / "x.h5", full_problem());
   const h5::File file = open_read_only(folder / "x.h5");
   CHECK_FALSE(h5::read_text(file, "device"));
   const h5::Group group(H5Gopen2(file, "/cases/a", H5P_DEFAULT), "open");
@@ -93,7 +93,7 @@ TEST_CASE("datasets have the types, shapes and names of the format") {
   const ScratchFolder folder;
   for (const char* dtype : {"f32", "f16", "bf16"}) {
     const std::string path = folder / dtype;
-    write_one_case(path, scan_problem({{"dtype", dtype}, {"layout", "bld"}}));
+    write_one_case(path, full_problem({{"dtype", dtype}, {"layout", "bld"}}));
     const h5::File file = open_read_only(path);
     const h5::Dataset u = open_dataset(file, "/cases/a/inputs/u");
     CHECK(h5::read_text(u, "dtype") == dtype);
@@ -135,7 +135,7 @@ TEST_CASE("past 64 KiB datasets are chunked, shuffled and gzipped, unless compre
   for (const auto& [seqlen, compress, chunked] :
        {Expected{2048, true, false}, {2049, true, true}, {300000, true, true}, {2049, false, false}}) {
     const std::string path = folder / "x.h5";
-    write_one_case(path, scan_problem({{"dim", std::int64_t{4}}, {"seqlen", seqlen}}), compress);
+    write_one_case(path, full_problem({{"dim", std::int64_t{4}}, {"seqlen", seqlen}}), compress);
     {
       const h5::File file = open_read_only(path);
       const h5::Dataset u = open_dataset(file, "/cases/a/inputs/u");
@@ -158,7 +158,7 @@ TEST_CASE("past 64 KiB datasets are chunked, shuffled and gzipped, unless compre
 
 TEST_CASE("the reference is given in logical order and lies in the order of the layout") {
   const ScratchFolder folder;
-  const Problem problem = scan_problem({{"layout", "bld"}, {"dtype", "bf16"}});
+  const Problem problem = full_problem({{"layout", "bld"}, {"dtype", "bf16"}});
   const auto inputs = filled_tensors(problem, Role::input);
   const std::int64_t batch = 2, dim = 6, seqlen = 5;
   std::vector<double> out;
@@ -212,7 +212,7 @@ TEST_CASE("the final name appears with finish, and without it nothing stays behi
     CHECK(folder.entries()[0] != "x.h5");
   }
   CHECK(folder.entries().empty());
-  write_one_case(folder / "x.h5", scan_problem());
+  write_one_case(folder / "x.h5", full_problem());
   CHECK(folder.entries() == std::vector<std::string>{"x.h5"});
 }
 
@@ -225,10 +225,10 @@ TEST_CASE("a folder that is not there is a usage error") {
 
 TEST_CASE("tensors that do not fit the problem are refused and the file stays usable") {
   const ScratchFolder folder;
-  const Problem problem = scan_problem();
+  const Problem problem = full_problem();
   const auto inputs = filled_tensors(problem, Role::input);
   const auto outputs = filled_tensors(problem, Role::output);
-  const auto others = filled_tensors(scan_problem({{"layout", "bld"}}), Role::input);
+  const auto others = filled_tensors(full_problem({{"layout", "bld"}}), Role::input);
   const std::vector<double> short_reference(7);
   InterchangeWriter writer(folder / "x.h5", kInfo, true);
   const auto refusal = [&](const CaseToWrite& the_case) {
@@ -261,7 +261,7 @@ TEST_CASE("a disk that fills up at any byte gives one error, no file and no cras
   for (const bool compress : {false, true}) {
     // 80 KB tensors, so that the compressed file has chunks, and a problem small enough to fail at every
     // write.
-    const Problem problem = scan_problem({{"seqlen", std::int64_t{1700}}});
+    const Problem problem = full_problem({{"seqlen", std::int64_t{1700}}});
     write_one_case(path, problem, compress);
     const auto whole = std::filesystem::file_size(path);
     std::filesystem::remove(path);
@@ -283,7 +283,7 @@ TEST_CASE("a disk that fills up at any byte gives one error, no file and no cras
 TEST_CASE("after a failure the writer refuses to go on") {
   const ScratchFolder folder;
   const std::string path = folder / "x.h5";
-  const Problem problem = scan_problem({{"seqlen", std::int64_t{1700}}});
+  const Problem problem = full_problem({{"seqlen", std::int64_t{1700}}});
   const auto inputs = filled_tensors(problem, Role::input);
   InterchangeWriter writer(path, kInfo, true);
   {
