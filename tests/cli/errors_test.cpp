@@ -82,7 +82,7 @@ TEST_CASE("an output that exists or cannot be written is refused before anything
 TEST_CASE("a dump holds one implementation") {
   const TemporaryFolder folder;
   check_error("run configs/small.json --device cpu --quiet --json /dev/null --dump " +
-                  (folder.path() / "x.h5").string(),
+                  folder / "x.h5",
               2,
               "ssmbench: --dump: a file holds the outputs of one implementation on one device, this run has "
               "cpu-scalar, cpu-simd; choose with --impl and --device");
@@ -93,7 +93,7 @@ TEST_CASE("a full disk keeps the records before it whole and exits with 4") {
               "ssmbench: /dev/full: cannot be written: No space left on device; the records before are complete");
   // A file that may not grow past 8 KiB: a few records fit.
   const TemporaryFolder folder;
-  const std::string file = (folder.path() / "results.jsonl").string();
+  const std::string file = folder / "results.jsonl";
   const CommandResult result =
       run_shell("trap '' XFSZ; ulimit -f 8; '" SSMBENCH_EXECUTABLE
                 "' run configs/small.json --device cpu --quiet --json " + file,

@@ -139,7 +139,7 @@ TEST_CASE("--out gets a results file that says where it came from, and the table
 
 TEST_CASE("--dump holds inputs, outputs and the reference of each case") {
   const TemporaryFolder folder;
-  const std::string file = (folder.path() / "small.h5").string();
+  const std::string file = folder / "small.h5";
   const CommandResult result = run_ssmbench(
       "run configs/small.json --device cpu --impl cpu-simd --dtype bf16 --no-timing --json /dev/null --dump " + file);
   REQUIRE(result.exit_code == 0);
@@ -150,7 +150,7 @@ TEST_CASE("--dump holds inputs, outputs and the reference of each case") {
   CHECK(the_case.outputs.size() == 2);
   CHECK(the_case.problem.dtype() == DType::bf16);
 
-  const std::string none = (folder.path() / "none.h5").string();
+  const std::string none = folder / "none.h5";
   REQUIRE(run_ssmbench("run configs/small.json --device cpu --impl cpu-simd --no-timing --json /dev/null "
                        "--dump-what failed --dump " +
                        none)
@@ -160,7 +160,7 @@ TEST_CASE("--dump holds inputs, outputs and the reference of each case") {
 
 TEST_CASE("Ctrl-C in the middle keeps every finished record and exits with 130") {
   const TemporaryFolder folder;
-  const std::string file = (folder.path() / "results.jsonl").string();
+  const std::string file = folder / "results.jsonl";
   // Each case is timed for 0.2 s: a second is well inside the 48 × 2 of them.
   const CommandResult result =
       run_shell("timeout --preserve-status -s INT 1 '" SSMBENCH_EXECUTABLE

@@ -6,25 +6,6 @@
 
 namespace ssmbench::test {
 
-ScratchFolder::ScratchFolder() {
-  std::string pattern = (std::filesystem::temp_directory_path() / "ssmbench-test-XXXXXX").string();
-  if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("cannot make a scratch folder");
-  path_ = pattern;
-}
-
-ScratchFolder::~ScratchFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
-
-std::vector<std::string> ScratchFolder::entries() const {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(path_))
-    names.push_back(entry.path().filename());
-  std::ranges::sort(names);
-  return names;
-}
-
 Problem full_problem(const std::map<std::string, AxisValue>& changes) {
   const Problem problem(*find_op("selective_scan_fwd"), {{"dtype", "f32"},
                                                          {"batch", std::int64_t{2}},

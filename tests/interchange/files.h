@@ -1,6 +1,5 @@
 #pragma once
 
-#include <filesystem>
 #include <functional>
 #include <map>
 #include <string>
@@ -8,24 +7,9 @@
 
 #include "interchange/writer.h"
 #include "model/case.h"
+#include "support/temporary_folder.h"
 
 namespace ssmbench::test {
-
-/// An empty folder that goes away with everything in it.
-class ScratchFolder {
- public:
-  ScratchFolder();
-  ~ScratchFolder();
-  ScratchFolder(const ScratchFolder&) = delete;
-  ScratchFolder& operator=(const ScratchFolder&) = delete;
-
-  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
-  /// Names of what is in it, sorted.
-  std::vector<std::string> entries() const;
-
- private:
-  std::filesystem::path path_;
-};
 
 /// A small selective_scan_fwd problem with no two extents alike (batch 2, dim 6, seqlen 5, dstate 3, groups
 /// 2) and every optional input, with some axes changed.

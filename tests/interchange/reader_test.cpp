@@ -80,7 +80,7 @@ void delete_link(hid_t file, const char* path) {
 
 /// What reading all of a good file says after `change`, without the file's name in front.
 std::string complaint_after(const std::function<void(hid_t)>& change) {
-  const ScratchFolder folder;
+  const TemporaryFolder folder;
   const std::string path = folder / "x.h5";
   write_one_case(path, full_problem());
   change(open_for_change(path));
@@ -91,7 +91,7 @@ std::string complaint_after(const std::function<void(hid_t)>& change) {
 }  // namespace
 
 TEST_CASE("what is written is read back, bit for bit, whatever dtype and layout") {
-  const ScratchFolder folder;
+  const TemporaryFolder folder;
   for (const char* dtype : {"f32", "f16", "bf16"})
     for (const char* layout : {"bdl", "bld"})
       for (const std::int64_t seqlen : {5, 3000}) {  // 3000: u of every dtype is past 64 KiB, so compressed
@@ -107,7 +107,7 @@ TEST_CASE("what is written is read back, bit for bit, whatever dtype and layout"
 }
 
 TEST_CASE("the problem is rebuilt from attributes, shapes and which datasets there are") {
-  const ScratchFolder folder;
+  const TemporaryFolder folder;
   for (const char* flag : {"D", "z", "delta_bias", "delta_softplus", "initial_state"})
     for (const bool value : {false, true}) {
       CAPTURE(flag, value);
@@ -129,7 +129,7 @@ TEST_CASE("the problem is rebuilt from attributes, shapes and which datasets the
 }
 
 TEST_CASE("a file may hold many cases, with seed, arithmetic and any subset of outputs") {
-  const ScratchFolder folder;
+  const TemporaryFolder folder;
   const Problem first = full_problem();
   const Problem second = full_problem({{"dtype", "f16"}});
   const auto first_inputs = filled_tensors(first, Role::input);
@@ -172,7 +172,7 @@ TEST_CASE("every operation has its place in the format") {
 }
 
 TEST_CASE("foreign ways of storing the same are read: fixed strings, booleans, big-endian values") {
-  const ScratchFolder folder;
+  const TemporaryFolder folder;
   const std::string path = folder / "x.h5";
   const Problem problem = full_problem({{"dtype", "f16"}, {"delta_softplus", false}});
   write_one_case(path, problem);
@@ -215,7 +215,7 @@ TEST_CASE("foreign ways of storing the same are read: fixed strings, booleans, b
 }
 
 TEST_CASE("files that are not interchange files are named as what they are") {
-  const ScratchFolder folder;
+  const TemporaryFolder folder;
   const auto complaint = [](const std::string& path) {
     return message_of<UsageError>([&] { const InterchangeFile file(path); });
   };
@@ -228,7 +228,7 @@ TEST_CASE("files that are not interchange files are named as what they are") {
 }
 
 TEST_CASE("a file cut short anywhere is rejected") {
-  const ScratchFolder folder;
+  const TemporaryFolder folder;
   for (const std::int64_t seqlen : {5, 3000}) {  // plain datasets, and compressed ones
     const std::string whole = folder / "whole.h5";
     const std::string cut = folder / "cut.h5";
@@ -246,7 +246,7 @@ TEST_CASE("a file cut short anywhere is rejected") {
 }
 
 TEST_CASE("a compressed chunk that was damaged is rejected") {
-  const ScratchFolder folder;
+  const TemporaryFolder folder;
   const std::string path = folder / "x.h5";
   write_one_case(path, full_problem({{"seqlen", std::int64_t{3000}}}));
   haddr_t address = 0;

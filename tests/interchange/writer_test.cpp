@@ -56,7 +56,7 @@ class FileSizeLimit {
 }  // namespace
 
 TEST_CASE("a written file says who made it and what its cases are") {
-  const ScratchFolder folder;
+  const TemporaryFolder folder;
   const Problem problem = full_problem({{"layout", "bld"}, {"delta_softplus", false}});
   const auto inputs = filled_tensors(problem, Role::input);
   InterchangeWriter writer(folder / "x.h5", kInfo, true);
@@ -80,7 +80,7 @@ TEST_CASE("a written file says who made it and what its cases are") {
 }
 
 TEST_CASE("what is not known is not written") {
-  const ScratchFolder folder;
+  const TemporaryFolder folder;
   write_one_case(folder / "x.h5", full_problem());
   const h5::File file = open_read_only(folder / "x.h5");
   CHECK_FALSE(h5::read_text(file, "device"));
@@ -90,7 +90,7 @@ TEST_CASE("what is not known is not written") {
 }
 
 TEST_CASE("datasets have the types, shapes and names of the format") {
-  const ScratchFolder folder;
+  const TemporaryFolder folder;
   for (const char* dtype : {"f32", "f16", "bf16"}) {
     const std::string path = folder / dtype;
     write_one_case(path, full_problem({{"dtype", dtype}, {"layout", "bld"}}));
@@ -125,7 +125,7 @@ TEST_CASE("datasets have the types, shapes and names of the format") {
 }
 
 TEST_CASE("past 64 KiB datasets are chunked, shuffled and gzipped, unless compression is off") {
-  const ScratchFolder folder;
+  const TemporaryFolder folder;
   // u holds 2 · 4 · L f32: 65536 bytes at L = 2048, the last size that stays plain, and 32 more at L = 2049.
   // At L = 300000 it is 9.6 MB, more than the 1 MiB of a chunk.
   struct Expected {
@@ -157,7 +157,7 @@ TEST_CASE("past 64 KiB datasets are chunked, shuffled and gzipped, unless compre
 }
 
 TEST_CASE("the reference is given in logical order and lies in the order of the layout") {
-  const ScratchFolder folder;
+  const TemporaryFolder folder;
   const Problem problem = full_problem({{"layout", "bld"}, {"dtype", "bf16"}});
   const auto inputs = filled_tensors(problem, Role::input);
   const std::int64_t batch = 2, dim = 6, seqlen = 5;
@@ -181,7 +181,7 @@ TEST_CASE("the reference is given in logical order and lies in the order of the 
 }
 
 TEST_CASE("a file that exists is refused and stays as it is") {
-  const ScratchFolder folder;
+  const TemporaryFolder folder;
   const std::string path = folder / "x.h5";
   std::ofstream(path) << "precious";
   CHECK(message_of<UsageError>([&] { InterchangeWriter(path, kInfo, true); }) ==
@@ -191,7 +191,7 @@ TEST_CASE("a file that exists is refused and stays as it is") {
 }
 
 TEST_CASE("a file that appears while another is being written is not overwritten") {
-  const ScratchFolder folder;
+  const TemporaryFolder folder;
   const std::string path = folder / "x.h5";
   {
     InterchangeWriter writer(path, kInfo, true);
@@ -204,7 +204,7 @@ TEST_CASE("a file that appears while another is being written is not overwritten
 }
 
 TEST_CASE("the final name appears with finish, and without it nothing stays behind") {
-  const ScratchFolder folder;
+  const TemporaryFolder folder;
   {
     InterchangeWriter writer(folder / "x.h5", kInfo, true);
     REQUIRE(folder.entries().size() == 1);
@@ -217,14 +217,14 @@ TEST_CASE("the final name appears with finish, and without it nothing stays behi
 }
 
 TEST_CASE("a folder that is not there is a usage error") {
-  const ScratchFolder folder;
+  const TemporaryFolder folder;
   const std::string path = folder / "no/x.h5";
   CHECK(message_of<UsageError>([&] { InterchangeWriter(path, kInfo, true); }) ==
         "cannot create " + path + ": No such file or directory");
 }
 
 TEST_CASE("tensors that do not fit the problem are refused and the file stays usable") {
-  const ScratchFolder folder;
+  const TemporaryFolder folder;
   const Problem problem = full_problem();
   const auto inputs = filled_tensors(problem, Role::input);
   const auto outputs = filled_tensors(problem, Role::output);
@@ -256,7 +256,7 @@ TEST_CASE("tensors that do not fit the problem are refused and the file stays us
 }
 
 TEST_CASE("a disk that fills up at any byte gives one error, no file and no crash") {
-  const ScratchFolder folder;
+  const TemporaryFolder folder;
   const std::string path = folder / "x.h5";
   for (const bool compress : {false, true}) {
     // 80 KB tensors, so that the compressed file has chunks, and a problem small enough to fail at every
@@ -281,7 +281,7 @@ TEST_CASE("a disk that fills up at any byte gives one error, no file and no cras
 }
 
 TEST_CASE("after a failure the writer refuses to go on") {
-  const ScratchFolder folder;
+  const TemporaryFolder folder;
   const std::string path = folder / "x.h5";
   const Problem problem = full_problem({{"seqlen", std::int64_t{1700}}});
   const auto inputs = filled_tensors(problem, Role::input);

@@ -2,12 +2,14 @@
 
 #include <stdlib.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace ssmbench::test {
 
@@ -28,11 +30,19 @@ class TemporaryFolder {
   TemporaryFolder(TemporaryFolder&&) = delete;
   TemporaryFolder& operator=(TemporaryFolder&&) = delete;
 
+  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
+  const std::filesystem::path& path() const { return path_; }
+  /// Names of what is in it, sorted.
+  std::vector<std::string> entries() const {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(path_)) names.push_back(entry.path().filename());
+    std::ranges::sort(names);
+    return names;
+  }
   std::filesystem::path write(const std::string& name, std::string_view text) const {
     std::ofstream(path_ / name, std::ios::binary) << text;
     return path_ / name;
   }
-  const std::filesystem::path& path() const { return path_; }
 
  private:
   std::filesystem::path path_;

@@ -1,0 +1,33 @@
+#include "report/jsonl.h"
+
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "catch.h"
+#include "support/run_plan.h"
+#include "support/scan_problem.h"
+#include "support/temporary_folder.h"
+
+using namespace ssmbench;
+using namespace ssmbench::test;
+
+TEST_CASE("a failed case carries what was wrong, with non-finite numbers as null") {
+  const TemporaryFolder folder;
+  JsonlReporter reporter(folder / "x.jsonl");
+  CaseResult result{.the_case = make_case(scan_problem()), .impl = "cpu-x", .device = "cpu", .status = Status::fail};
+  result.reason = "out at (0, 0, 0): bytes \xff that are not UTF-8";
+  result.outputs["out"] = {.max_abs = 0.5,
+                           .worst_index = {0, 0, 0},
+                           .worst_got = std::numeric_limits<double>::quiet_NaN(),
+                           .nonfinite = 1};
+  reporter.case_done(result);
+  const auto record = nlohmann::json::parse(read_file(folder / "x.jsonl"));
+  CHECK(record.at("status") == "fail");
+  CHECK(record.at("id") == result.the_case.id());
+  CHECK(record.at("verify").at("outputs").at("out").at("max_abs") == 0.5);
+  CHECK(record.at("verify").at("outputs").at("out").at("worst_got").is_null());
+  CHECK(record.at("verify").at("outputs").at("out").at("nonfinite") == 1);
+  CHECK_FALSE(record.contains("timing"));
+  CHECK_FALSE(record.contains("throughput"));
+}

@@ -1,0 +1,62 @@
+#include "sweep/plan.h"
+
+#include "catch.h"
+#include "reference/reference.h"
+#include "support/run_plan.h"
+#include "support/scan_problem.h"
+
+using namespace ssmbench;
+using namespace ssmbench::test;
+
+namespace {
+
+Case case_of(std::map<std::string, AxisValue> axes, const std::string& values = "native") {
+  Case made = make_case(scan_problem(std::move(axes)));
+  made.inputs.values = values;
+  return made;
+}
+
+}  // namespace
+
+TEST_CASE("cases that see the same values share a reference") {
+  CHECK(reference_key(case_of({{"layout", "bdl"}})) == reference_key(case_of({{"layout", "bld"}})));
+  CHECK(reference_key(case_of({{"dtype", "f32"}})) != reference_key(case_of({{"dtype", "bf16"}})));
+  CHECK(reference_key(case_of({{"dtype", "f32"}}, "shared")) == reference_key(case_of({{"dtype", "bf16"}}, "shared")));
+  CHECK(reference_key(case_of({{"dtype", "f32"}}, "shared")) != reference_key(case_of({{"dtype", "f32"}})));
+  Case seeded = case_of({});
+  seeded.inputs.seed = 8;
+  CHECK(reference_key(seeded) != reference_key(case_of({})));
+  CHECK(reference_key(case_of({{"z", true}})) != reference_key(case_of({})));
+}
+
+TEST_CASE("cases that share a reference follow each other, in file order otherwise") {
+  const Plan plan = make_plan({case_of({{"seqlen", size(5)}}), case_of({{"seqlen", size(6)}}),
+                               case_of({{"seqlen", size(5)}, {"layout", "bld"}})},
+                              {list_devices().front()}, {});
+  REQUIRE(plan.cases.size() == 3);
+  CHECK(plan.cases[0].the_case.problem.size("seqlen") == 5);
+  CHECK(plan.cases[1].the_case.problem.choice("layout") == "bld");
+  CHECK(plan.cases[2].the_case.problem.size("seqlen") == 6);
+}
+
+TEST_CASE("memory need counts inputs, outputs, the reference and the judged copy") {
+  Selection scalar;
+  scalar.impl = "cpu-scalar";
+  const Plan plan = make_plan({case_of({{"dim", size(10)}, {"seqlen", size(100)}})}, {list_devices().front()}, scalar);
+  // u, delta, out of 1000 elements; B, C of 100; A, last_state of 10; all f32.
+  const std::size_t inputs = 4 * (2 * 1000 + 2 * 100 + 10);
+  const std::size_t outputs = 4 * (1000 + 10);
+  const std::size_t reference = (8 + 4) * (1000 + 10);
+  CHECK(memory_need(plan.cases[0], plan, true).host == inputs + 2 * outputs + reference);
+  CHECK(memory_need(plan.cases[0], plan, false).host == inputs + 2 * outputs);
+  CHECK(memory_need(plan.cases[0], plan, true).device == 0);
+}
+
+TEST_CASE("the reference needs at most 1.5 times the fp64 bytes of inputs and outputs") {
+  const Problem problem = scan_problem({{"batch", size(8)}, {"dim", size(2048)}, {"seqlen", size(2048)},
+                                        {"dstate", size(16)}, {"z", true}, {"D", true}});
+  double elements = 0;
+  for (const auto& tensor : problem.tensors()) elements += static_cast<double>(element_count(tensor.shape));
+  const double held = static_cast<double>(reference_bytes(problem)) + tensor_bytes(problem);
+  CHECK(held <= 1.5 * 8 * elements);
+}

@@ -1,0 +1,113 @@
+// What the runner makes of implementations that fail: each is a result of its own, and the sweep goes on.
+
+#include "sweep/runner.h"
+
+#include <cstring>
+
+#include "catch.h"
+#include "model/errors.h"
+#include "support/run_plan.h"
+#include "support/scan_problem.h"
+
+using namespace ssmbench;
+using namespace ssmbench::test;
+
+namespace {
+
+/// An implementation whose launch does what the test wants with its tensors.
+Implementation make_implementation(std::string name, std::function<void(const TensorSet&)> work) {
+  return {.name = std::move(name),
+          .op = "selective_scan_fwd",
+          .device = DeviceKind::cpu,
+          .summary = "test",
+          .unsupported = [](const Problem&) { return std::optional<std::string>(); },
+          .workspace_bytes = [](const Problem&) { return std::size_t{0}; },
+          .work = [](const Problem&) { return Work{}; },
+          .bind = [work = std::move(work)](const Problem&, const TensorSet& tensors, void*) -> Launch {
+            return [work, tensors](void*) { work(tensors); };
+          }};
+}
+
+const Implementation& honest() {
+  for (const auto& implementation : implementations())
+    if (implementation.name == "cpu-scalar") return implementation;
+  throw std::logic_error("no cpu-scalar");
+}
+
+/// One small case for each of the implementations, in order.
+std::vector<CaseResult> run_all(const std::vector<const Implementation*>& chosen, const RunnerOptions& options = {}) {
+  Plan plan{.devices = {list_devices().front()}, .cases = {}};
+  plan.cases.push_back({make_case(scan_problem({{"seqlen", size(20)}, {"dim", size(2)}})), {}});
+  for (const auto* implementation : chosen) plan.cases[0].jobs.push_back({implementation, 0, {}});
+  return run_plan(plan, options);
+}
+
+}  // namespace
+
+TEST_CASE("an implementation that throws is an error with its words, and the next one runs") {
+  const auto broken = make_implementation("broken", [](const TensorSet&) { throw DeviceError("it broke"); });
+  const auto hungry = make_implementation("hungry", [](const TensorSet&) { throw OutOfMemory("no memory left"); });
+  const auto results = run_all({&broken, &hungry, &honest()});
+  REQUIRE(results.size() == 3);
+  CHECK(results[0].status == Status::error);
+  CHECK(results[0].reason == "it broke");
+  CHECK(results[1].status == Status::error);
+  CHECK(results[1].reason == "no memory left");
+  CHECK(results[2].status == Status::pass);
+}
+
+TEST_CASE("an output that is never written is not a pass") {
+  const auto idle = make_implementation("idle", [](const TensorSet&) {});
+  const auto result = run_all({&idle}).front();
+  CHECK(result.status == Status::fail);
+  CHECK(result.outputs.at("out").nonfinite == 40);
+  CHECK(result.reason.find("elements not finite") != std::string::npos);
+}
+
+TEST_CASE("an output that is zero everywhere is not a pass") {
+  const auto zero = make_implementation("zero", [](const TensorSet& tensors) {
+    std::memset(tensors.at("out").data, 0, 40 * sizeof(float));
+    std::memset(tensors.at("last_state").data, 0, 2 * sizeof(float));
+  });
+  const auto result = run_all({&zero}).front();
+  CHECK(result.status == Status::fail);
+  CHECK(result.reason.find("× the tolerance") != std::string::npos);
+  CHECK(result.timing.empty());
+}
+
+TEST_CASE("one wrong element in last_state alone is found and named") {
+  const auto off_by_one = make_implementation("off", [](const TensorSet& tensors) {
+    honest().bind(scan_problem({{"seqlen", size(20)}, {"dim", size(2)}}), tensors, nullptr)(nullptr);
+    static_cast<float*>(tensors.at("last_state").data)[1] *= 1.001F;
+  });
+  const auto result = run_all({&off_by_one}).front();
+  CHECK(result.status == Status::fail);
+  CHECK(result.outputs.at("out").passed());
+  CHECK(result.reason.starts_with("last_state at (0, 1, 0): expected "));
+}
+
+TEST_CASE("without verification nothing passes") {
+  RunnerOptions options;
+  options.verify = false;
+  CHECK(run_all({&honest()}, options).front().status == Status::unverified);
+}
+
+TEST_CASE("a run that is told to stop keeps what is finished") {
+  std::atomic<bool> stop{false};
+  const auto stopper = make_implementation("stopper", [&stop](const TensorSet& tensors) {
+    honest().bind(scan_problem({{"seqlen", size(20)}, {"dim", size(2)}}), tensors, nullptr)(nullptr);
+    stop = true;
+  });
+  Plan plan{.devices = {list_devices().front()}, .cases = {}};
+  for (int i = 0; i < 2; ++i)
+    plan.cases.push_back({make_case(scan_problem({{"seqlen", size(20)}, {"dim", size(2)}})), {{&stopper, 0, {}}}});
+  RunnerOptions options;
+  options.time = false;
+  options.repro = [](const Case&, const Implementation&, const DeviceInfo&) { return std::string(); };
+  Collector collector;
+  Progress progress(true, false);
+  const Summary summary = Runner(plan, options, {&collector}, progress, stop).run({});
+  CHECK(summary.interrupted);
+  CHECK(collector.results.size() == 1);
+  CHECK(collector.last_summary.interrupted);
+}
