@@ -17,7 +17,7 @@ SSMBENCH_HD inline float softplus(float x) {
 }
 
 /// x·σ(x). With h = e^(-|x|/2) it is x/(1 + h²) for x ≥ 0 and x·h²/(1 + h²) for x < 0. Multiplying by h twice
-/// keeps every intermediate normal until the result itself is subnormal: e^x is subnormal from -87.4 on and
+/// keeps the products normal until the result itself is subnormal: e^x is subnormal from -87.4 on and
 /// e^-x infinite from -88.8 on, where the result is still 3e-37. silu(-inf) is NaN, as IEEE arithmetic has it
 /// for x·σ(x).
 SSMBENCH_HD inline float silu(float x) {

@@ -17,24 +17,24 @@ struct ProjectionStrides {
   std::int64_t batch, group, channel, state, time;
 };
 
-/// selective_scan_fwd as every implementation takes it: plain pointers into the device's memory, strides, sizes.
-/// u, delta, z and out share one stride triple. Absent tensors are null.
+/// selective_scan_fwd as every implementation takes it: plain pointers into the device's memory, strides,
+/// sizes. u, delta, z and out share one stride triple. Absent tensors are null.
 struct ScanArgs {
   std::int64_t batch, dim, seqlen, dstate, groups, channels_per_group;
   bool delta_softplus;
   bool variable_b, variable_c;
 
-  const void* u;              ///< (B, D, L) io dtype
-  const void* delta;          ///< (B, D, L) io dtype
-  const void* z;              ///< (B, D, L) io dtype, or null
-  const float* A;             ///< (D, N)
-  const void* B;              ///< (B, G, N, L) io dtype when variable, else (D, N) f32
-  const void* C;              ///< like B
-  const float* D;             ///< (D,) or null
-  const float* delta_bias;    ///< (D,) or null
+  const void* u;               ///< (B, D, L) io dtype
+  const void* delta;           ///< (B, D, L) io dtype
+  const void* z;               ///< (B, D, L) io dtype, or null
+  const float* A;              ///< (D, N)
+  const void* B;               ///< (B, G, N, L) io dtype when variable, else (D, N) f32
+  const void* C;               ///< like B
+  const float* D;              ///< (D,) or null
+  const float* delta_bias;     ///< (D,) or null
   const float* initial_state;  ///< (B, D, N) or null
-  void* out;                  ///< (B, D, L) io dtype
-  float* last_state;          ///< (B, D, N)
+  void* out;                   ///< (B, D, L) io dtype
+  float* last_state;           ///< (B, D, N)
 
   SequenceStrides sequence;
   ProjectionStrides b_strides, c_strides;

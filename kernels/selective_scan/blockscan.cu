@@ -8,12 +8,14 @@
 //     thread                0      |         1          | ...
 //
 // Each step is the map h ↦ e^(Δ·A)·h + Δ·B·u. BlockScan composes the maps up to every step; the state that
-// entered the chunk is the scan's prefix and waits in shared memory, per n, for the next chunk.
+// entered the chunk is the scan's prefix and waits in shared memory, per n, for the next chunk. Meant for
+// negative A: a growing product of decays can overflow before h does, and infinity times an empty state is
+// NaN.
 //
-// Registers: Δ, Δ·u, y, B, C and the (decay, value) pairs of 16 steps are 112, hence at most 16 items per
-// thread. Shared memory: the transposes of one sequence tensor, of B and of C (threads × items elements each)
-// and 1 KB of states: 26 KB at most. Global access is coalesced because a warp loads its steps striped and
-// transposes them there.
+// Registers: Δ, Δ·u, y, B, C and the (decay, value) pairs of 16 steps are 112, and 195 with all else, so 16
+// items per thread are the most. Shared memory: the transposes of one sequence tensor, of B and of C, and 1
+// KB of states: 26 KB at most. Global access is coalesced: a warp loads its steps striped and transposes
+// them.
 
 #include <cub/block/block_load.cuh>
 #include <cub/block/block_scan.cuh>

@@ -1,8 +1,7 @@
 // cuda-sequential: sequential in time, channels across threads, states in registers. No scan along time, so
 // each (element, state) pair costs one exponential and three multiply-adds and nothing is computed twice.
 //
-//   block    up to 128 threads: channels of one group times lanes, e.g. dstate 16, two lanes of 8 states per
-//   channel
+//   block    up to 128 threads: channels of one group times lanes; at dstate 16 two lanes of 8 states each
 //
 //     thread      0        1     |   2        3     |   4 ...
 //     channel         0          |        1         |   2 ...
@@ -10,15 +9,14 @@
 //
 //   tile     32 (or 16) time steps of all of these channels, through shared memory as f32:
 //
-//     stage    Δ = softplus(delta + bias), u, B, C       threads along whichever axis is contiguous in memory
-//     scan     h ← e^(Δ·A)·h + Δ·u·B,  y = Σ C·h         threads over (channel, states), one step after the
-//     other;
-//                                                        the lanes of a channel add their sums by shuffles
-//     finish   out = (y + D·u)·silu(z)                   threads as in stage
+//     stage    Δ = softplus(delta + bias), u, B, C     threads along whichever axis is contiguous in memory
+//     scan     h ← e^(Δ·A)·h + Δ·u·B,  y = Σ C·h       threads over (channel, states), step after step; the
+//                                                      lanes of a channel add their sums by shuffles
+//     finish   out = (y + D·u)·silu(z)                 threads as in stage
 //
-// Registers: h, A, B and C of 8 states are 32, 96 with addresses and loads in flight. 32 lanes hold dstate
-// 256. Shared memory: B and C, read by all channels of the block, and u, Δ, y: 30 KB at dstate 16, under 48
-// KB always.
+// Registers: h, A, B and C of 8 states are 32; with addresses and loads in flight, 96. 8 states on each of 32
+// lanes are the largest dstate, 256. Shared memory: B and C, read by all channels of the block, and u, Δ, y:
+// 30 KB at dstate 16, under 48 KB always.
 
 #include "device/cuda_check.h"
 #include "kernels/common/io_types.cuh"
