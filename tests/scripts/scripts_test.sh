@@ -1,0 +1,124 @@
+#!/usr/bin/env bash
+# Tests scripts/ssmbench and scripts/test in a copy of their folder, with stand-ins for the programs that install,
+# configure and build: fast, offline, and nothing here touches the real build folder.
+set -euo pipefail
+scripts=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../scripts
+sandbox=$(mktemp -d)
+trap 'rm -rf "$sandbox"' EXIT
+export sandbox
+export PATH=$sandbox/bin:/usr/bin:/bin
+unset SSMBENCH_CUDA_ARCHITECTURES CUDA_HOME CUDACXX CXX
+
+stand_in() { # NAME, body on stdin
+  { printf '#!/bin/bash\n' && cat; } >"$sandbox/bin/$1"
+  chmod +x "$sandbox/bin/$1"
+}
+
+# shellcheck disable=SC2016 # the stand-ins expand their own variables
+# A machine with everything installed; files in the sandbox (absent, configure_fails, build_fails, uid) change that.
+new_sandbox() {
+  rm -rf "${sandbox:?}"/*
+  mkdir -p "$sandbox/bin" "$sandbox/elsewhere" "$sandbox/tree"
+  cp -r "$scripts" "$sandbox/tree/scripts"
+  touch "$sandbox/absent" "$sandbox/calls"
+  echo 0 >"$sandbox/uid"
+  stand_in id <<<'cat "$sandbox/uid"'
+  stand_in sudo <<<'echo "sudo: a password is required" >&2; exit 1'
+  stand_in apt-get <<<'echo "apt-get $*" >>"$sandbox/calls"; echo "apt-get talks"'
+  stand_in ctest <<<'echo "ctest ${*: -2}"; exit 8'
+  stand_in dpkg-query <<'STAND_IN'
+for package in "${@:3}"; do grep -qxF "$package" "$sandbox/absent" || echo "installed $package"; done
+STAND_IN
+  stand_in cmake <<'STAND_IN'
+if [[ $1 == --build ]]; then
+  echo "build ${*: -1}" >>"$sandbox/calls"
+  [[ ! -e $sandbox/build_fails ]] || { echo "main.cpp:3:1: error: expected ';'" && exit 1; }
+  echo "[0/2] Re-checking globbed directories..."
+  echo "[1/2] Building main.cpp.o"
+  exit
+fi
+echo "configure $*" >>"$sandbox/calls"
+[[ ! -e $sandbox/configure_fails ]] || { echo "CMake Error: no fmt" && exit 1; }
+echo "-- CUDA: none; CPU-only build"
+cd "$sandbox/tree/build" && touch build.ninja
+printf '%s\n' "$@" | sed -n 's/^BUILD_TESTING=/BUILD_TESTING:BOOL=/p' >CMakeCache.txt
+printf '#!/bin/sh\npwd\nprintf "<%%s>" "$@"\nexit 7\n' >ssmbench && chmod +x ssmbench
+STAND_IN
+}
+
+# Runs a script from another folder; leaves its output in $out and $err and its exit code in $rc.
+run() {
+  rc=0
+  (cd "$sandbox/elsewhere" && "../tree/scripts/$1" "${@:2}") >"$sandbox/out" 2>"$sandbox/err" </dev/null || rc=$?
+  out=$(<"$sandbox/out")
+  err=$(<"$sandbox/err")
+}
+
+failures=0
+expect() { # WHAT EXPECTED ACTUAL
+  [[ $2 == "$3" ]] && return
+  printf 'FAILED: %s\n  expected: %s\n  got:      %s\n' "$1" "$2" "$3"
+  failures=$((failures + 1))
+}
+expect_in() { # WHAT PART WHOLE
+  [[ $3 == *"$2"* ]] || expect "$1" "…$2…" "$3"
+}
+calls() { grep -c "^$1" "$sandbox/calls" || true; }
+
+new_sandbox
+run ssmbench run 'a b' --x=1
+expect "exit code is the tool's" 7 "$rc"
+expect "arguments and folder are the caller's, stdout is the tool's alone" "$sandbox/elsewhere
+<run><a b><--x=1>" "$out"
+expect "says that it configures, with or without CUDA, and what it builds" "ssmbench: configuring
+ssmbench: CUDA: none; CPU-only build
+[1/2] Building main.cpp.o" "$err"
+expect "installs nothing when nothing is missing" 0 "$(calls apt-get)"
+run ssmbench
+expect "a second call does not configure" 1 "$(calls configure)"
+expect "a second call builds" 2 "$(calls build)"
+
+run test -R model
+expect "exit code is ctest's" 8 "$rc"
+expect "arguments go to ctest" "ctest -R model" "$out"
+expect "tests are configured in" 1 "$(grep -c 'configure .*BUILD_TESTING=ON' "$sandbox/calls")"
+run ssmbench
+expect "the two commands share one configuration" 2 "$(calls configure)"
+
+SSMBENCH_CUDA_ARCHITECTURES=80 run ssmbench
+expect "architectures go to CMake" 1 "$(grep -c 'configure .*SSMBENCH_CUDA_ARCHITECTURES=80' "$sandbox/calls")"
+
+new_sandbox
+printf '%s\n' libfmt-dev g++ >"$sandbox/absent"
+run ssmbench
+expect_in "says what it installs" ": g++ libfmt-dev" "$err"
+expect_in "installs what is missing and no more" "install --no-install-recommends g++ libfmt-dev" \
+  "$(tail -n 3 "$sandbox/calls")"
+expect "goes on after installing" 7 "$rc"
+expect "apt's chatter is kept back" 0 "$(grep -c talks "$sandbox/err" "$sandbox/out" | grep -vc ':0$' || true)"
+
+new_sandbox
+echo libfmt-dev >"$sandbox/absent"
+echo 1000 >"$sandbox/uid"
+run ssmbench
+expect "libraries that did not come as packages will do" 7 "$rc"
+touch "$sandbox/configure_fails"
+rm "$sandbox/tree/build/build.ninja"
+run ssmbench
+expect "cannot install and cannot configure: exit code" 2 "$rc"
+expect "cannot install and cannot configure: stdout" "" "$out"
+expect_in "shows CMake's words" "CMake Error: no fmt" "$err"
+expect_in "lists what is missing" "
+  libfmt-dev
+" "$err"
+expect_in "names the command that would help" "sudo apt-get install --no-install-recommends libfmt-dev" "$err"
+
+new_sandbox
+touch "$sandbox/build_fails"
+run ssmbench
+expect "a failed build: exit code" 2 "$rc"
+expect_in "a failed build: the compiler's words" "main.cpp:3:1: error: expected ';'" "$err"
+expect "a failed build: stdout" "" "$out"
+
+((failures == 0)) || exit 1
+echo "all passed"
