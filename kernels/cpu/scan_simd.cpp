@@ -20,10 +20,11 @@ HWY_BEFORE_NAMESPACE();
 namespace ssmbench::simd {
 namespace HWY_NAMESPACE {
 
-/// e^x. Highway's covers x ≤ 104; from 89 on the result is infinite anyway.
+/// e^x, infinite for NaN (Highway's is 0) and for x > 104, which Highway's does not cover.
 inline FloatVec exponential(FloatVec x) {
   const FloatTag tag;
-  return hn::Exp(tag, hn::Min(x, hn::Set(tag, 104.0F)));
+  const auto limit = hn::Set(tag, 104.0F);
+  return hn::Exp(tag, hn::IfThenElse(hn::Lt(x, limit), x, limit));
 }
 
 /// As softplus of scalar_math.h. The comparison is false for NaN, which so stays NaN.
@@ -266,9 +267,10 @@ std::vector<Piece> pieces_of(const ScanArgs& args, std::size_t threads) {
 /// One thread per element of `scratch`.
 void scan(const ScanArgs& args, DType dtype, const std::vector<Piece>& pieces,
           std::vector<Scratch>& scratch) {
-#pragma omp parallel for schedule(dynamic) num_threads(static_cast <int>(scratch.size()))
-  for (const Piece& piece : pieces) HWY_DYNAMIC_DISPATCH(scan_piece)
-  (args, dtype, piece, scratch[static_cast<std::size_t>(omp_get_thread_num())]);
+  const auto scan_one = HWY_DYNAMIC_DISPATCH(scan_piece);
+  const auto threads = static_cast<int>(scratch.size());
+#pragma omp parallel for schedule(dynamic) num_threads(threads)
+  for (const Piece& piece : pieces) scan_one(args, dtype, piece, scratch[omp_get_thread_num()]);
 }
 
 Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*/) {

@@ -169,8 +169,9 @@ struct MatrixStrides {
   std::int64_t row, col;
 };
 
-/// to[r·to_stride + c] = element (r, c) of `from`; columns from `cols` up to a multiple of the lanes become
-/// 0. `to` needs room for rows rounded up to 4, `staging` for rows × cols, both rounded up to the lanes.
+/// to[r·to_stride + c] = element (r, c) of `from`. What lies between `cols` and the next multiple of the
+/// lanes is unspecified. `to` needs room for rows rounded up to 4, `staging` for rows × cols, both rounded up
+/// to the lanes.
 template <class Io>
 void load_matrix(const typename Io::Storage* from, MatrixStrides strides, std::size_t rows, std::size_t cols,
                  float* to, std::size_t to_stride, float* staging) {
@@ -179,13 +180,10 @@ void load_matrix(const typename Io::Storage* from, MatrixStrides strides, std::s
       load_row<Io>(from + static_cast<std::int64_t>(r) * strides.row, cols, to + r * to_stride);
     return;
   }
-  const std::size_t lanes = hn::Lanes(FloatTag());
-  const std::size_t padded_rows = round_up(rows, lanes);
-  const std::size_t padded_cols = round_up(cols, lanes);
+  const std::size_t padded_rows = round_up(rows, hn::Lanes(FloatTag()));
   for (std::size_t c = 0; c < cols; ++c)
     load_row<Io>(from + static_cast<std::int64_t>(c) * strides.col, rows, staging + c * padded_rows);
-  std::fill(staging + cols * padded_rows, staging + padded_cols * padded_rows, 0.0F);
-  transpose(staging, padded_rows, padded_cols, rows, to, to_stride);
+  transpose(staging, padded_rows, cols, rows, to, to_stride);
 }
 
 /// Element (r, c) of `to` = from[r·from_stride + c]. Reads `from`, and needs room in `staging`, as
