@@ -19,8 +19,10 @@ namespace ssmbench::test {
 /// A folder that lives as long as the object.
 class TemporaryFolder {
  public:
-  TemporaryFolder()
-      : path_(std::filesystem::temp_directory_path() / ("ssmbench-config-" + std::to_string(getpid()))) {
+  TemporaryFolder() {
+    static int made = 0;
+    path_ = std::filesystem::temp_directory_path() /
+            ("ssmbench-config-" + std::to_string(getpid()) + "-" + std::to_string(++made));
     std::filesystem::create_directories(path_);
   }
   ~TemporaryFolder() {
