@@ -56,6 +56,8 @@ RunInfo run_info(const RunOptions& options, const std::vector<DeviceInfo>& devic
 /// results/mamba-370m-cuda0-20261120T101500Z.jsonl, in a directory that is made if it is missing.
 std::string default_results_file(const RunOptions& options, const std::vector<DeviceInfo>& devices) {
   std::error_code error;
+  if (fs::exists(options.out_directory, error) && !fs::is_directory(options.out_directory, error))
+    throw UsageError(fmt::format("--out {}: is not a directory", options.out_directory));
   fs::create_directories(options.out_directory, error);
   if (error)
     throw UsageError(fmt::format("--out {}: cannot be made: {}", options.out_directory, error.message()));

@@ -56,7 +56,7 @@ TEST_CASE("configs that are missing, truncated or foreign") {
 
 TEST_CASE("a case that no memory holds is refused before anything is generated") {
   const CommandResult result = run_ssmbench(
-      "run configs/small.json --device cpu --set batch=4096 --set dim=4096 --set seqlen=65536 --out /nonexistent");
+      "run configs/small.json --device cpu --set batch=512 --set dim=4096 --set seqlen=65536 --out /nonexistent");
   CHECK(result.exit_code == 2);
   CHECK(result.err.find("GiB of host memory; expected at most the") != std::string::npos);
   CHECK(result.err.find("configs/small.json: /sweeps/0") != std::string::npos);
@@ -71,9 +71,9 @@ TEST_CASE("an output that exists or cannot be written is refused before anything
   check_error(small + "--quiet --markdown " + existing + " --json /dev/null", 2,
               "ssmbench: " + existing + ": exists already; remove it or name another file");
   check_error(small + "--quiet --impl cpu-scalar --json /dev/null --dump " + existing, 2,
-              "ssmbench: " + existing + ": exists already; remove it or write to another name");
+              "ssmbench: " + existing + " exists already; it is not overwritten");
   CHECK(read_file(existing) == "precious\n");
-  check_error(small + "--quiet --out " + existing, 2, "ssmbench: --out " + existing + ": cannot be made: File exists");
+  check_error(small + "--quiet --out " + existing, 2, "ssmbench: --out " + existing + ": is not a directory");
   check_error(small + "--quiet --json " + folder.path().string() + "/no/such/folder.jsonl", 2,
               "ssmbench: " + folder.path().string() +
                   "/no/such/folder.jsonl: cannot be written: No such file or directory");
@@ -96,7 +96,7 @@ TEST_CASE("a full disk keeps the records before it whole and exits with 4") {
   const std::string file = folder / "results.jsonl";
   const CommandResult result =
       run_shell("trap '' XFSZ; ulimit -f 8; '" SSMBENCH_EXECUTABLE
-                "' run configs/small.json --device cpu --quiet --json " + file,
+                "' run configs/small.json --device cpu --no-timing --quiet --json " + file,
                 SSMBENCH_SOURCE_DIR);
   CHECK(result.exit_code == 4);
   CHECK(result.err == "ssmbench: " + file + ": cannot be written: File too large; the records before are complete\n");

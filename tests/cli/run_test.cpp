@@ -93,7 +93,7 @@ TEST_CASE("selection options narrow the run") {
   CHECK(ids("--case '*-bld-*' --dtype bf16 --impl cpu-simd").size() == 2);
 }
 
-TEST_CASE("--no-verify never says pass and --no-timing carries no timing") {
+TEST_CASE("option --no-verify never says pass and --no-timing carries no timing") {
   const auto unverified = records_of(run_ssmbench("run configs/small.json --device cpu --no-verify --json -").out);
   const auto untimed = records_of(run_ssmbench("run configs/small.json --device cpu --no-timing --json -").out);
   for (std::size_t i = 1; i + 1 < unverified.size(); ++i) {
@@ -105,7 +105,7 @@ TEST_CASE("--no-verify never says pass and --no-timing carries no timing") {
   }
 }
 
-TEST_CASE("--runs is exactly that many, --quick at most five") {
+TEST_CASE("option --runs is exactly that many, --quick at most five") {
   for (const auto& [option, expected] : {std::pair{"--runs 7", 7}, {"--quick", 5}}) {
     const auto records = records_of(
         run_ssmbench(std::string("run configs/small.json --device cpu --dtype f32 --json - ") + option).out);
@@ -122,7 +122,7 @@ TEST_CASE("a budget is met or missed") {
   CHECK(budget.at("met") == (records.at(1).at("timing").at("hot").at("median_ms") <= 16.67));
 }
 
-TEST_CASE("--out gets a results file that says where it came from, and the table goes to stdout") {
+TEST_CASE("option --out gets a results file that says where it came from, and the table goes to stdout") {
   const TemporaryFolder folder;
   const std::string out = (folder.path() / "made" / "here").string();
   const CommandResult result =
@@ -137,7 +137,7 @@ TEST_CASE("--out gets a results file that says where it came from, and the table
   CHECK(records_of(read_file(file)).back().at("record") == "summary");
 }
 
-TEST_CASE("--dump holds inputs, outputs and the reference of each case") {
+TEST_CASE("option --dump holds inputs, outputs and the reference of each case") {
   const TemporaryFolder folder;
   const std::string file = folder / "small.h5";
   const CommandResult result = run_ssmbench(
@@ -175,7 +175,7 @@ TEST_CASE("Ctrl-C in the middle keeps every finished record and exits with 130")
   CHECK(records[1].at("status") == "pass");
 }
 
-TEST_CASE("--list prints what would run and runs nothing") {
+TEST_CASE("option --list prints what would run and runs nothing") {
   const CommandResult result = run_ssmbench("run configs/small.json --device cpu --dtype f32 --list");
   CHECK(result.exit_code == 0);
   CHECK(result.out.find("cpu-simd           supported") != std::string::npos);

@@ -317,7 +317,7 @@ TEST_CASE("malformed --set") {
   CHECK(parse_override("seed=1:9223372036854775807:+9223372036854775806").values.size() == 2);
 }
 
-TEST_CASE("--set of what an axis does not take") {
+TEST_CASE("option --set of what an axis does not take") {
   const auto config = config_of(kOneCase, "", R"(, "shapes": {"a": {"dim": 8}, "b": {"dim": 9}})");
   CHECK(error_of(config, {"seqlen=0"}) == "--set seqlen=0: got 0; expected an integer from 1 to 2147483648");
   CHECK(error_of(config, {"dtype=f32,f23"}) ==

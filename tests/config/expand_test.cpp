@@ -98,7 +98,7 @@ TEST_CASE("input axes describe the inputs, and are silent by default") {
   CHECK(cases[1].inputs.seed == 5);
 }
 
-TEST_CASE("--set replaces an axis in its place") {
+TEST_CASE("option --set replaces an axis in its place") {
   const auto config = config_of(kRest + R"(, "seqlen": [9, 7], "dtype": "f32", "batch": [3, 1])");
   const auto cases = load(config, {"seqlen=2:8:*2,5"});
   CHECK(column(cases, "seqlen") == "2 2 4 4 8 8 5 5");
@@ -106,14 +106,14 @@ TEST_CASE("--set replaces an axis in its place") {
   CHECK(column(load(config, {"batch=64:256:+96"}), "batch") == "64 160 256 64 160 256");
 }
 
-TEST_CASE("--set adds an axis that the sweep is silent about") {
+TEST_CASE("option --set adds an axis that the sweep is silent about") {
   const auto cases = load(config_of(kOneCase), {"z=true,false", "seed=4", "layout=bld"});
   CHECK(column(cases, "z") == "true false");
   CHECK(column(cases, "layout") == "bld bld");
   CHECK(cases.at(0).inputs.seed == 4);
 }
 
-TEST_CASE("--set replaces what a shape sets, and keeps the rest of the shape") {
+TEST_CASE("option --set replaces what a shape sets, and keeps the rest of the shape") {
   const auto config = config_of(
       R"("shape": [{"dim": 8, "dstate": 16}, {"dim": 6, "dstate": 16}], "batch": 1, "seqlen": 7, "dtype": "f32")");
   const auto cases = load(config, {"dim=10"});  // the two shapes become one
@@ -121,7 +121,7 @@ TEST_CASE("--set replaces what a shape sets, and keeps the rest of the shape") {
   CHECK(column(cases, "dstate") == "16");
 }
 
-TEST_CASE("--set of a shape replaces the sizes that it sets") {
+TEST_CASE("option --set of a shape replaces the sizes that it sets") {
   const auto config = config_of(kOneCase, "", R"(, "shapes": {"a": {"dim": 12, "dstate": 3}})");
   const auto cases = load(config, {"shape=a"});
   CHECK(column(cases, "dim") == "12");
@@ -139,7 +139,7 @@ TEST_CASE("an axis that is set leaves its zip group") {
   CHECK(column(cases, "seqlen") == "5 6 5 6 5 6");
 }
 
-TEST_CASE("--set reaches every sweep of every file that has the axis") {
+TEST_CASE("option --set reaches every sweep of every file that has the axis") {
   const test::TemporaryFolder folder;
   const auto one =
       folder.write("one.json", config_of(kRest + R"(, "batch": 1, "dtype": "f32", "seqlen": 5)"));
@@ -169,7 +169,7 @@ TEST_CASE("quick finds the shortest seqlen in shapes too") {
   CHECK(column(cases, "batch") == "1 1");
 }
 
-TEST_CASE("--set wins over quick") {
+TEST_CASE("option --set wins over quick") {
   const auto cases =
       load(config_of(kRest + R"(, "batch": [2, 8], "seqlen": [64, 16], "dtype": "f32")"), {"batch=4"}, true);
   CHECK(column(cases, "batch") == "4");
