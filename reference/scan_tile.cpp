@@ -1,16 +1,18 @@
-// The inner loop of the fp64 scan, on SIMD lanes over channels, compiled for every instruction set that Highway
-// knows and chosen at run time.
+// The inner loop of the fp64 scan, on SIMD lanes over channels, compiled for every instruction set that
+// Highway knows and chosen at run time.
 //
-// Beside h it carries a running error bound (Wilkinson's running error analysis; Higham, "Accuracy and Stability of
-// Numerical Algorithms", 2nd ed., section 3.3). Let u be the roundoff of an implementation and let each of its
-// operations have relative error at most u. To first order, with the magnitude m_t = |Ā|·m_{t-1} + |Δ·u·B|:
+// Beside h it carries a running error bound (Wilkinson's running error analysis; Higham, "Accuracy and
+// Stability of Numerical Algorithms", 2nd ed., section 3.3). Let u be the roundoff of an implementation and
+// let each of its operations have relative error at most u. To first order, with the magnitude m_t =
+// |Ā|·m_{t-1} + |Δ·u·B|:
 //   z = Δ·A                has relative error  e_Δ + 1                 (e_Δ: that of Δ)
-//   Ā = e^z                has relative error  |z|·(e_Δ + 1) + 2       (2: the exponential itself, as GPUs do it)
-//   Δ·u·B                  has relative error  e_Δ + 2
-//   h = Ā·h + Δ·u·B        adds one rounding of each product and of the sum, at most m_t + m_t
-//   e_t = Ā·e_{t-1} + (|z|(e_Δ + 1) + 2)·Ā·m_{t-1} + (e_Δ + 2)·|Δ·u·B| + 2·m_t
-// The bound grows with the memory of the recurrence and not with L, and holds for re-associated (chunked, parallel)
-// scans too: a product of k decays has k times the relative error of one, which is what the recurrence adds up.
+//   Ā = e^z                has relative error  |z|·(e_Δ + 1) + 2       (2: the exponential itself, as GPUs do
+//   it) Δ·u·B                  has relative error  e_Δ + 2 h = Ā·h + Δ·u·B        adds one rounding of each
+//   product and of the sum, at most m_t + m_t e_t = Ā·e_{t-1} + (|z|(e_Δ + 1) + 2)·Ā·m_{t-1} + (e_Δ +
+//   2)·|Δ·u·B| + 2·m_t
+// The bound grows with the memory of the recurrence and not with L, and holds for re-associated (chunked,
+// parallel) scans too: a product of k decays has k times the relative error of one, which is what the
+// recurrence adds up.
 
 #include "reference/scan_tile.h"
 

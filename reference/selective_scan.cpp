@@ -12,7 +12,8 @@
 namespace ssmbench {
 namespace {
 
-/// Calls `use` with a function (data, index) -> double that knows the dtype, so that loops do not switch on it.
+/// Calls `use` with a function (data, index) -> double that knows the dtype, so that loops do not switch on
+/// it.
 template <class Use>
 void with_loader(DType dtype, const Use& use) {
   switch (dtype) {
@@ -31,11 +32,14 @@ void with_loader(DType dtype, const Use& use) {
   }
 }
 
-double logistic(double x) { return 1 / (1 + std::exp(-x)); }
+double logistic(double x) {
+  return 1 / (1 + std::exp(-x));
+}
 
-/// Δ from its stored parts, and the relative error that an implementation of roundoff u makes in it, in units of u:
-/// one rounding of the sum x (amplified by softplus' condition number |x|·σ(x)/Δ), an exponential of relative error
-/// 2 + |x| (its argument is scaled to base 2 in working precision), and a log1p of relative error 2.
+/// Δ from its stored parts, and the relative error that an implementation of roundoff u makes in it, in units
+/// of u: one rounding of the sum x (amplified by softplus' condition number |x|·σ(x)/Δ), an exponential of
+/// relative error 2 + |x| (its argument is scaled to base 2 in working precision), and a log1p of relative
+/// error 2.
 struct Step {
   double delta;
   double relative_error;
@@ -179,30 +183,30 @@ class Scan {
     std::fill_n(tile.y_magnitude, tile.steps * kBlockChannels, 0.0);
     std::fill_n(tile.y_error, tile.steps * kBlockChannels, 0.0);
     with_loader(u.dtype, [&](auto value_at) {
-      for_each_step(place, start, tile.steps, u.strides,
-                    [&](std::int64_t at, std::int64_t offset, std::int64_t c) {
-                      double channel_bias = 0;
-                      if (bias != nullptr) channel_bias = bias[place.first_channel + c];
-                      const Step step = step_size(value_at(delta.data, offset),
-                                                  bias != nullptr ? &channel_bias : nullptr,
-                                                  shape_.delta_softplus);
-                      tile.delta[at] = step.delta;
-                      tile.delta_error[at] = step.relative_error;
-                      tile.input[at] = step.delta * value_at(u.data, offset);
-                    });
+      for_each_step(
+          place, start, tile.steps, u.strides, [&](std::int64_t at, std::int64_t offset, std::int64_t c) {
+            double channel_bias = 0;
+            if (bias != nullptr) channel_bias = bias[place.first_channel + c];
+            const Step step = step_size(value_at(delta.data, offset),
+                                        bias != nullptr ? &channel_bias : nullptr, shape_.delta_softplus);
+            tile.delta[at] = step.delta;
+            tile.delta_error[at] = step.relative_error;
+            tile.input[at] = step.delta * value_at(u.data, offset);
+          });
     });
   }
 
-  /// out = (y + D·u)·silu(z), and its bound. Adding up the N products and D·u, in any order, makes an error of some
-  /// √N + 1 roundings of the sum of their magnitudes (Higham & Mary, "A New Approach to Probabilistic Rounding Error
-  /// Analysis", 2019; the bound that cannot be exceeded has N): a kernel that starts from D·u, as mamba_ssm's does,
-  /// rounds every small product at the size of D·u. The gate adds a product and an exponential of relative error
-  /// 2 + |z| that counts with weight 1 − σ(z).
+  /// out = (y + D·u)·silu(z), and its bound. Adding up the N products and D·u, in any order, makes an error
+  /// of some √N + 1 roundings of the sum of their magnitudes (Higham & Mary, "A New Approach to Probabilistic
+  /// Rounding Error Analysis", 2019; the bound that cannot be exceeded has N): a kernel that starts from D·u,
+  /// as mamba_ssm's does, rounds every small product at the size of D·u. The gate adds a product and an
+  /// exponential of relative error 2 + |z| that counts with weight 1 − σ(z).
   void store_steps(const Block& place, std::int64_t start, const ScanTile& tile) {
     const TensorView& u = inputs_.at("u");
     const TensorView* z = inputs_.find("z");
     const float* skip = floats("D");
-    const double sum_error = 2 + std::sqrt(static_cast<double>(shape_.dstate));  // 1 for each product's own rounding
+    const double sum_error =
+        2 + std::sqrt(static_cast<double>(shape_.dstate));  // 1 for each product's own rounding
     with_loader(u.dtype, [&](auto value_at) {
       for_each_step(
           place, start, tile.steps, u.strides, [&](std::int64_t at, std::int64_t offset, std::int64_t c) {
@@ -222,8 +226,8 @@ class Scan {
               error = std::abs(factor) * (error + std::abs(value) * (4 + (2 + std::abs(gate)) * (1 - open)));
               value *= factor;
             }
-            const std::int64_t element = (place.batch * shape_.dim + channel) * shape_.seqlen + start +
-                                         at / kBlockChannels;
+            const std::int64_t element =
+                (place.batch * shape_.dim + channel) * shape_.seqlen + start + at / kBlockChannels;
             out_.expected[element] = value;
             out_.bound[element] = static_cast<float>(error);
           });
@@ -233,8 +237,7 @@ class Scan {
   void store_states(const Block& place, const std::vector<ScanState>& states) {
     for (std::int64_t c = 0; c < place.channels; ++c) {
       for (std::int64_t n = 0; n < shape_.dstate; ++n) {
-        const std::int64_t element =
-            (place.batch * shape_.dim + place.first_channel + c) * shape_.dstate + n;
+        const std::int64_t element = (place.batch * shape_.dim + place.first_channel + c) * shape_.dstate + n;
         last_state_.expected[element] = states[n].h[c];
         last_state_.bound[element] = static_cast<float>(states[n].error[c]);
       }

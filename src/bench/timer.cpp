@@ -30,8 +30,9 @@ TimingStats repeat(Device& device, const Launch& launch, const TimingPolicy& pol
 
 }  // namespace
 
-std::map<std::string, TimingStats> time_launch(Device& device, const Launch& launch, const TimingPolicy& policy,
-                                               double first_run_seconds, const std::atomic<bool>& stop) {
+std::map<std::string, TimingStats> time_launch(Device& device, const Launch& launch,
+                                               const TimingPolicy& policy, double first_run_seconds,
+                                               const std::atomic<bool>& stop) {
   double spent = first_run_seconds;
   for (int run = 1; run < policy.warmup && spent < policy.warmup_seconds; ++run) {
     if (stop) throw Interrupted();

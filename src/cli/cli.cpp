@@ -26,7 +26,8 @@ void check_subcommand(const CLI::App& app, const std::vector<std::string>& argum
   std::vector<std::string> names;
   for (const auto* command : app.get_subcommands({})) names.push_back(command->get_name());
   if (std::ranges::find(names, arguments[0]) == names.end())
-    throw UsageError(fmt::format("unknown subcommand {}; expected one of {}", arguments[0], fmt::join(names, ", ")));
+    throw UsageError(
+        fmt::format("unknown subcommand {}; expected one of {}", arguments[0], fmt::join(names, ", ")));
 }
 
 /// Help and version go to stdout with code 0; anything else that CLI11 throws is a usage error, in one line.

@@ -41,7 +41,8 @@ std::vector<DeviceInfo> choose_devices(const std::string& choice, std::string& n
   if (devices.size() == 1)
     throw DeviceError(fmt::format("--device {}: no CUDA device: {}", choice, no_cuda_reason()));
   if (index + 1 >= devices.size())
-    throw DeviceError(fmt::format("--device {}: this machine has {} CUDA device(s)", choice, devices.size() - 1));
+    throw DeviceError(
+        fmt::format("--device {}: this machine has {} CUDA device(s)", choice, devices.size() - 1));
   return {devices[index + 1]};
 }
 

@@ -23,10 +23,10 @@ FileInfo producer_of(const Plan& plan, const std::vector<std::string>& argv, con
     }
   }
   if (names.size() != 1 || devices.size() != 1)
-    throw UsageError(
-        fmt::format("--dump: a file holds the outputs of one implementation on one device, this run has {}; choose "
-                    "with --impl and --device",
-                    names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
+    throw UsageError(fmt::format(
+        "--dump: a file holds the outputs of one implementation on one device, this run has {}; choose "
+        "with --impl and --device",
+        names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
   return {.producer = fmt::format("ssmbench {} {}", build_info().version, *names.begin()),
           .device = plan.devices[*devices.begin()].name,
           .created = created,

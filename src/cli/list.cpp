@@ -39,10 +39,11 @@ Json ops() {
 Json method_entries() {
   Json all = Json::array();
   for (const auto& method : methods())
-    all.push_back({{"name", method.name},
-                   {"summary", fmt::format("{}: A\u0304 = {}, c = {}", method.summary, method.decay, method.input)},
-                   {"decay", method.decay},
-                   {"input", method.input}});
+    all.push_back(
+        {{"name", method.name},
+         {"summary", fmt::format("{}: A\u0304 = {}, c = {}", method.summary, method.decay, method.input)},
+         {"decay", method.decay},
+         {"input", method.input}});
   return all;
 }
 

@@ -6,11 +6,12 @@
 
 namespace ssmbench {
 
-/// One device of every kind that this build has implementations for, whether or not the machine has it: what a case
-/// could run on.
+/// One device of every kind that this build has implementations for, whether or not the machine has it: what
+/// a case could run on.
 std::vector<DeviceInfo> possible_devices();
 
-/// The cases of a plan and, per implementation, "supported" or the reason why not. Text, or JSON for machines.
+/// The cases of a plan and, per implementation, "supported" or the reason why not. Text, or JSON for
+/// machines.
 void print_cases(const Plan& plan, bool json);
 
 }  // namespace ssmbench

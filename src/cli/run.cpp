@@ -63,8 +63,9 @@ std::string default_results_file(const RunOptions& options, const std::vector<De
     throw UsageError(fmt::format("--out {}: cannot be made: {}", options.out_directory, error.message()));
   std::string device = device_id(devices.back());
   std::erase(device, ':');
-  return (fs::path(options.out_directory) / fmt::format("{}-{}-{}.jsonl", options.configs.front().stem().string(),
-                                                        device, utc_now("%Y%m%dT%H%M%SZ")))
+  return (fs::path(options.out_directory) / fmt::format("{}-{}-{}.jsonl",
+                                                        options.configs.front().stem().string(), device,
+                                                        utc_now("%Y%m%dT%H%M%SZ")))
       .string();
 }
 
@@ -129,8 +130,8 @@ int run(RunOptions options) {
 }  // namespace
 
 void add_run(CLI::App& app, Action& action, const std::vector<std::string>& arguments) {
-  CLI::App* command =
-      app.add_subcommand("run", "Run every implementation on every case of a sweep: verify, time, write results.");
+  CLI::App* command = app.add_subcommand(
+      "run", "Run every implementation on every case of a sweep: verify, time, write results.");
   command->footer("Example: ssmbench run configs/mamba-370m.json --impl 'cuda-*' --dtype bf16");
   auto options = std::make_shared<RunOptions>();
   add_run_options(*command, *options);

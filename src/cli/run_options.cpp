@@ -9,7 +9,8 @@ namespace {
 
 /// As a shell needs it: bare when it holds nothing special, else in single quotes.
 std::string quote(const std::string& text) {
-  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=,:+";
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=,:+";
   if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
   std::string quoted = "'";
   for (const char c : text) quoted += c == '\'' ? "'\\''" : std::string(1, c);
@@ -52,7 +53,8 @@ void add_run_options(CLI::App& command, RunOptions& o) {
 
 RunOptions finish_options(RunOptions o) {
   if (o.no_timing && o.no_verify) throw UsageError("--no-timing and --no-verify leave nothing to do");
-  if (o.json_file == "-" && o.markdown_file == "-") throw UsageError("--json - and --markdown - share one stdout");
+  if (o.json_file == "-" && o.markdown_file == "-")
+    throw UsageError("--json - and --markdown - share one stdout");
   for (const auto& text : o.set) o.overrides.push_back(parse_override(text));
   if (o.seed) o.overrides.push_back(parse_override(fmt::format("seed={}", *o.seed)));
 
@@ -78,8 +80,9 @@ RunOptions finish_options(RunOptions o) {
 
 std::string repro_command(const RunOptions& o, const Case& the_case, const Implementation& implementation,
                           const std::string& device) {
-  std::string command = fmt::format("ssmbench run {} --device {} --impl {} --case {}", quote(the_case.source.file),
-                                    device, implementation.name, quote(the_case.id()));
+  std::string command =
+      fmt::format("ssmbench run {} --device {} --impl {} --case {}", quote(the_case.source.file), device,
+                  implementation.name, quote(the_case.id()));
   for (const auto& text : o.set) command += " --set " + quote(text);
   if (o.seed) command += fmt::format(" --seed {}", *o.seed);
   if (o.quick) command += " --quick";

@@ -39,7 +39,7 @@ void add_run_options(CLI::App& command, RunOptions& options);
 RunOptions finish_options(RunOptions options);
 
 /// The command line that runs one implementation on one case again, quoted for a shell.
-std::string repro_command(const RunOptions& options, const Case& the_case, const Implementation& implementation,
-                          const std::string& device);
+std::string repro_command(const RunOptions& options, const Case& the_case,
+                          const Implementation& implementation, const std::string& device);
 
 }  // namespace ssmbench

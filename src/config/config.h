@@ -33,8 +33,8 @@ std::vector<Case> load_configs(const std::vector<std::filesystem::path>& files,
 std::vector<Case> load_config(const std::filesystem::path& file, const std::vector<Override>& overrides,
                               bool quick);
 
-/// Throws UsageError naming file, sweep, case, need and availability when the case does not fit. No device bytes: no
-/// device is used.
+/// Throws UsageError naming file, sweep, case, need and availability when the case does not fit. No device
+/// bytes: no device is used.
 void check_memory(const Case& the_case, const MemoryNeed& need, std::size_t host_bytes_available,
                   std::optional<std::size_t> device_bytes_available);
 

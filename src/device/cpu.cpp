@@ -30,7 +30,8 @@ std::size_t available_memory() {
   // "MemAvailable: 123 kB": what can be taken without swapping, page cache counted as free.
   const std::string available = proc_value("/proc/meminfo", "MemAvailable");
   if (!available.empty()) return std::stoull(available) * 1024;
-  return static_cast<std::size_t>(sysconf(_SC_AVPHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGE_SIZE));
+  return static_cast<std::size_t>(sysconf(_SC_AVPHYS_PAGES)) *
+         static_cast<std::size_t>(sysconf(_SC_PAGE_SIZE));
 }
 
 class CpuDevice : public Device {
@@ -42,9 +43,15 @@ class CpuDevice : public Device {
     auto buffer = std::make_shared<HostBuffer>(bytes);
     return {buffer, buffer->data()};
   }
-  void copy_in(void* device, const void* host, std::size_t bytes) override { std::memcpy(device, host, bytes); }
-  void copy_out(void* host, const void* device, std::size_t bytes) override { std::memcpy(host, device, bytes); }
-  void fill(void* device, unsigned char value, std::size_t bytes) override { std::memset(device, value, bytes); }
+  void copy_in(void* device, const void* host, std::size_t bytes) override {
+    std::memcpy(device, host, bytes);
+  }
+  void copy_out(void* host, const void* device, std::size_t bytes) override {
+    std::memcpy(host, device, bytes);
+  }
+  void fill(void* device, unsigned char value, std::size_t bytes) override {
+    std::memset(device, value, bytes);
+  }
 
   void* stream() override { return nullptr; }
   void synchronize() override {}
@@ -72,6 +79,8 @@ DeviceInfo cpu_info() {
   return info;
 }
 
-std::unique_ptr<Device> open_cpu() { return std::make_unique<CpuDevice>(); }
+std::unique_ptr<Device> open_cpu() {
+  return std::make_unique<CpuDevice>();
+}
 
 }  // namespace ssmbench

@@ -13,14 +13,20 @@ namespace ssmbench {
 namespace {
 
 #ifdef SSMBENCH_HAS_CUDA
-std::vector<DeviceInfo> find_cuda(std::string& reason) { return cuda_devices(reason); }
-std::unique_ptr<Device> open_gpu(int index) { return open_cuda(index); }
+std::vector<DeviceInfo> find_cuda(std::string& reason) {
+  return cuda_devices(reason);
+}
+std::unique_ptr<Device> open_gpu(int index) {
+  return open_cuda(index);
+}
 #else
 std::vector<DeviceInfo> find_cuda(std::string& reason) {
   reason = "this build has no CUDA";
   return {};
 }
-std::unique_ptr<Device> open_gpu(int /*index*/) { throw DeviceError("this build has no CUDA"); }
+std::unique_ptr<Device> open_gpu(int /*index*/) {
+  throw DeviceError("this build has no CUDA");
+}
 #endif
 
 }  // namespace

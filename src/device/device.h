@@ -14,9 +14,9 @@ namespace ssmbench {
 struct DeviceInfo {
   DeviceKind kind = DeviceKind::cpu;
   int index = 0;
-  std::string name;              ///< as the vendor names it
-  std::size_t total_bytes = 0;   ///< memory of the device
-  std::size_t free_bytes = 0;    ///< of it, available now
+  std::string name;                            ///< as the vendor names it
+  std::size_t total_bytes = 0;                 ///< memory of the device
+  std::size_t free_bytes = 0;                  ///< of it, available now
   std::map<std::string, std::string> details;  ///< driver, compute capability, clocks, threads, …
 };
 
@@ -46,11 +46,13 @@ class Device {
   virtual void synchronize() = 0;
   /// Milliseconds that one launch takes: between two events on the stream, or by the steady clock on the CPU.
   virtual double time_ms(const Launch& launch) = 0;
-  /// Evicts the last-level cache so that the next launch finds its inputs in memory. False: not possible here.
+  /// Evicts the last-level cache so that the next launch finds its inputs in memory. False: not possible
+  /// here.
   virtual bool flush_cache() = 0;
 };
 
-/// All devices of this machine: the CPU first, then CUDA devices, if this build has CUDA and the driver answers.
+/// All devices of this machine: the CPU first, then CUDA devices, if this build has CUDA and the driver
+/// answers.
 std::vector<DeviceInfo> list_devices();
 
 /// Why there is no CUDA device to use ("built without CUDA", the driver's message); empty when there is one.

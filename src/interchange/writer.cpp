@@ -91,8 +91,4 @@ void InterchangeWriter::finish() {
   implementation_->temporary.publish();
 }
 
-const std::string& InterchangeWriter::temporary_path() const {
-  return implementation_->temporary.path();
-}
-
 }  // namespace ssmbench

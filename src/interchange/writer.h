@@ -42,8 +42,6 @@ class InterchangeWriter {
   void add_case(const CaseToWrite& the_case);
   /// Throws OutputError, or UsageError when the path has been taken meanwhile. At most once.
   void finish();
-  /// What an interrupt handler that never returns here has to unlink.
-  const std::string& temporary_path() const;
 
  private:
   struct Implementation;

@@ -13,8 +13,8 @@ namespace ssmbench {
 /// fields here alone: not on layout, thread count or machine.
 struct InputSpec {
   std::string distribution = "mamba";  ///< see src/inputs/distributions.h
-  /// "native": each value is rounded to the tensor's own dtype. "shared": rounded to what f32, f16 and bf16 can
-  /// all hold, so that cases of different dtype see the same values and share one reference.
+  /// "native": each value is rounded to the tensor's own dtype. "shared": rounded to what f32, f16 and bf16
+  /// can all hold, so that cases of different dtype see the same values and share one reference.
   std::string values = "native";
   std::int64_t seed = 0;
 };

@@ -24,13 +24,19 @@ constexpr std::array<DTypeInfo, 6> kInfo{{{DType::f32, "f32", 4, 24, -126},
                                           {DType::c64, "c64", 8, 24, -126},
                                           {DType::i32, "i32", 4, 0, 0}}};
 
-const DTypeInfo& info(DType dtype) { return kInfo.at(static_cast<std::size_t>(dtype)); }
+const DTypeInfo& info(DType dtype) {
+  return kInfo.at(static_cast<std::size_t>(dtype));
+}
 
 }  // namespace
 
-std::size_t size_of(DType dtype) { return info(dtype).bytes; }
+std::size_t size_of(DType dtype) {
+  return info(dtype).bytes;
+}
 
-std::string_view name_of(DType dtype) { return info(dtype).name; }
+std::string_view name_of(DType dtype) {
+  return info(dtype).name;
+}
 
 std::optional<DType> parse_dtype(std::string_view name) {
   const auto* found = std::ranges::find(kInfo, name, &DTypeInfo::name);
@@ -38,11 +44,14 @@ std::optional<DType> parse_dtype(std::string_view name) {
   return found->dtype;
 }
 
-double unit_roundoff(DType dtype) { return std::ldexp(1.0, -info(dtype).significand_bits); }
+double unit_roundoff(DType dtype) {
+  return std::ldexp(1.0, -info(dtype).significand_bits);
+}
 
 double ulp_at(double value, DType dtype) {
   const auto& [_, name, bytes, bits, min_exponent] = info(dtype);
-  // A value beyond the dtype's range is judged by the spacing at its own exponent: the error is huge either way.
+  // A value beyond the dtype's range is judged by the spacing at its own exponent: the error is huge either
+  // way.
   int exponent = min_exponent;
   if (value != 0 && std::isfinite(value)) exponent = std::max(std::ilogb(value), min_exponent);
   return std::ldexp(1.0, exponent - bits + 1);
@@ -60,14 +69,17 @@ float f16_to_float(std::uint16_t bits) {
   return std::bit_cast<float>(sign | ((exponent + 112U) << 23U) | (fraction << 13U));
 }
 
-float bf16_to_float(std::uint16_t bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16U); }
+float bf16_to_float(std::uint16_t bits) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16U);
+}
 
 std::uint16_t float_to_f16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const auto sign = static_cast<std::uint16_t>((bits >> 16U) & 0x8000U);
   const std::uint32_t magnitude = bits & 0x7FFFFFFFU;
   if (magnitude > 0x7F800000U) return static_cast<std::uint16_t>(sign | 0x7E00U);
-  if (magnitude >= 0x477FF000U) return static_cast<std::uint16_t>(sign | 0x7C00U);  // ≥ 65520 rounds to infinity
+  if (magnitude >= 0x477FF000U)
+    return static_cast<std::uint16_t>(sign | 0x7C00U);  // ≥ 65520 rounds to infinity
   if (magnitude < 0x38800000U) {
     // Subnormal result: adding 0.5 makes the FPU round to multiples of 2^-24, to nearest even.
     const float shifted = std::bit_cast<float>(magnitude) + 0.5F;

@@ -14,7 +14,8 @@ std::size_t size_of(DType dtype);
 std::string_view name_of(DType dtype);
 std::optional<DType> parse_dtype(std::string_view name);
 
-/// Unit roundoff u = 2^-p of the dtype's round-to-nearest (p = significand bits): f32 2^-24, f16 2^-11, bf16 2^-8.
+/// Unit roundoff u = 2^-p of the dtype's round-to-nearest (p = significand bits): f32 2^-24, f16 2^-11, bf16
+/// 2^-8.
 double unit_roundoff(DType dtype);
 
 /// Distance between `value` rounded to the dtype and the next larger magnitude: one ulp, subnormals included.

@@ -18,15 +18,18 @@ std::vector<Implementation>& registry() {
 
 }  // namespace
 
-std::string_view name_of(DeviceKind kind) { return kind == DeviceKind::cpu ? "cpu" : "cuda"; }
+std::string_view name_of(DeviceKind kind) {
+  return kind == DeviceKind::cpu ? "cpu" : "cuda";
+}
 
-const std::vector<Implementation>& implementations() { return registry(); }
+const std::vector<Implementation>& implementations() {
+  return registry();
+}
 
 Registration::Registration(Implementation implementation) {
   auto& all = registry();
   const auto key = [](const Implementation& i) { return std::tie(i.op, i.name); };
-  const auto place =
-      std::ranges::lower_bound(all, key(implementation), std::less<>(), key);
+  const auto place = std::ranges::lower_bound(all, key(implementation), std::less<>(), key);
   if (place != all.end() && key(*place) == key(implementation))
     throw std::logic_error(
         fmt::format("{} is registered twice for {}", implementation.name, implementation.op));
@@ -44,8 +47,8 @@ void check_contract(const Problem& problem, const TensorSet& tensors) {
   for (const auto& spec : specs) {
     const TensorView& view = tensors.at(spec.name);
     if (view.shape != spec.shape)
-      throw ContractError(fmt::format("tensor '{}' has shape {}, {} needs {}", spec.name, to_string(view.shape),
-                                      problem.op().name, to_string(spec.shape)));
+      throw ContractError(fmt::format("tensor '{}' has shape {}, {} needs {}", spec.name,
+                                      to_string(view.shape), problem.op().name, to_string(spec.shape)));
     if (view.dtype != spec.dtype)
       throw ContractError(fmt::format("tensor '{}' is {}, {} needs {}", spec.name, name_of(view.dtype),
                                       problem.op().name, name_of(spec.dtype)));

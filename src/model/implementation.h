@@ -54,7 +54,8 @@ struct Registration {
 /// Bytes that every implementation of the problem has to move: all inputs and outputs once.
 double tensor_bytes(const Problem& problem);
 
-/// Throws ContractError unless `tensors` holds exactly the problem's tensors, each with its dtype, shape and strides.
+/// Throws ContractError unless `tensors` holds exactly the problem's tensors, each with its dtype, shape and
+/// strides.
 void check_contract(const Problem& problem, const TensorSet& tensors);
 
 }  // namespace ssmbench

@@ -16,7 +16,8 @@ namespace {
 std::optional<std::string> misfit(const AxisSpec& axis, const AxisValue& value) {
   switch (axis.kind) {
     case AxisKind::size:
-      if (const auto* number = std::get_if<std::int64_t>(&value); number != nullptr && *number >= 1) return {};
+      if (const auto* number = std::get_if<std::int64_t>(&value); number != nullptr && *number >= 1)
+        return {};
       return fmt::format("{} must be an integer of at least 1, got {}", axis.name, to_string(value));
     case AxisKind::flag:
       if (std::holds_alternative<bool>(value)) return {};
@@ -74,10 +75,18 @@ const AxisValue& Problem::value(std::string_view axis) const {
   return found->second;
 }
 
-std::int64_t Problem::size(std::string_view axis) const { return std::get<std::int64_t>(value(axis)); }
-bool Problem::flag(std::string_view axis) const { return std::get<bool>(value(axis)); }
-const std::string& Problem::choice(std::string_view axis) const { return std::get<std::string>(value(axis)); }
-DType Problem::dtype() const { return *parse_dtype(choice("dtype")); }
+std::int64_t Problem::size(std::string_view axis) const {
+  return std::get<std::int64_t>(value(axis));
+}
+bool Problem::flag(std::string_view axis) const {
+  return std::get<bool>(value(axis));
+}
+const std::string& Problem::choice(std::string_view axis) const {
+  return std::get<std::string>(value(axis));
+}
+DType Problem::dtype() const {
+  return *parse_dtype(choice("dtype"));
+}
 
 Problem Problem::with(const std::map<std::string, AxisValue>& changes) const {
   auto axes = axes_;

@@ -22,13 +22,13 @@ enum class AxisKind {
   choice,  ///< one of a fixed set of words
 };
 
-/// One thing that a sweep can vary. Op specs list theirs; configs, ids, results and HDF5 attributes all follow
-/// from the list.
+/// One thing that a sweep can vary. Op specs list theirs; configs, ids, results and HDF5 attributes all
+/// follow from the list.
 struct AxisSpec {
   std::string name;  ///< the key in configs and results
   AxisKind kind = AxisKind::size;
-  std::string id_token;              ///< prefix of the value in case ids ("b" gives b8); for a flag, the word itself
-  std::vector<std::string> choices;  ///< for AxisKind::choice
+  std::string id_token;  ///< prefix of the value in case ids ("b" gives b8); for a flag, the word itself
+  std::vector<std::string> choices;   ///< for AxisKind::choice
   std::optional<AxisValue> fallback;  ///< value where a sweep is silent; none: the sweep must name it
 };
 

@@ -13,11 +13,11 @@
 namespace ssmbench {
 
 enum class Status {
-  pass,     ///< every output within tolerance
-  fail,     ///< an output out of tolerance
-  skip,     ///< the implementation does not support the case
-  error,    ///< crash, out of memory, device failure
-  invalid,  ///< a measurement that cannot be true
+  pass,        ///< every output within tolerance
+  fail,        ///< an output out of tolerance
+  skip,        ///< the implementation does not support the case
+  error,       ///< crash, out of memory, device failure
+  invalid,     ///< a measurement that cannot be true
   unverified,  ///< --no-verify: ran, and nothing is claimed
 };
 std::string_view name_of(Status status);
@@ -28,7 +28,7 @@ struct OutputComparison {
   double rel_l2 = 0;           ///< ‖got − expected‖₂ / ‖expected‖₂
   double max_ulp = 0;          ///< in ulps of the output's dtype at the expected value
   double tolerance_ratio = 0;  ///< max over elements of |error| / tolerance; ≤ 1 passes
-  Shape worst_index;           ///< logical index of the element that sets tolerance_ratio, or of the first non-finite
+  Shape worst_index;  ///< logical index of the element that sets tolerance_ratio, or of the first non-finite
   double worst_expected = 0;
   double worst_got = 0;
   std::int64_t nonfinite = 0;  ///< elements that are NaN or Inf where the reference is finite
@@ -63,9 +63,10 @@ struct CaseResult {
 /// What a run is and where it happens: the first record of a results file.
 struct RunInfo {
   std::vector<std::string> argv;
-  std::map<std::string, std::string> build;                           ///< version, git revision, compiler, CUDA
-  std::map<std::string, std::map<std::string, std::string>> devices;  ///< "cpu", "cuda:0": name, memory, clocks, …
-  std::string started;                                                ///< ISO 8601, UTC
+  std::map<std::string, std::string> build;  ///< version, git revision, compiler, CUDA
+  std::map<std::string, std::map<std::string, std::string>>
+      devices;          ///< "cpu", "cuda:0": name, memory, clocks, …
+  std::string started;  ///< ISO 8601, UTC
 };
 
 /// How a run ended: the last record.

@@ -56,26 +56,25 @@ std::optional<std::string> contradiction(const Problem& problem) {
 }  // namespace
 
 const OpSpec& selective_scan_fwd() {
-  static const OpSpec spec{
-      "selective_scan_fwd",
-      "Mamba-1 selective scan, forward",
-      {{"method", AxisKind::choice, "", method_names(), "zoh"},
-       {"dtype", AxisKind::choice, "", {"f32", "f16", "bf16"}, {}},
-       {"layout", AxisKind::choice, "", {"bdl", "bld"}, "bdl"},
-       {"batch", AxisKind::size, "b", {}, {}},
-       {"dim", AxisKind::size, "d", {}, {}},
-       {"seqlen", AxisKind::size, "l", {}, {}},
-       {"dstate", AxisKind::size, "n", {}, {}},
-       {"groups", AxisKind::size, "g", {}, std::int64_t{1}},
-       {"B", AxisKind::choice, "B", {"variable", "constant"}, "variable"},
-       {"C", AxisKind::choice, "C", {"variable", "constant"}, "variable"},
-       {"D", AxisKind::flag, "D", {}, true},
-       {"z", AxisKind::flag, "z", {}, true},
-       {"delta_bias", AxisKind::flag, "bias", {}, true},
-       {"delta_softplus", AxisKind::flag, "softplus", {}, true},
-       {"initial_state", AxisKind::flag, "init", {}, false}},
-      tensors,
-      contradiction};
+  static const OpSpec spec{"selective_scan_fwd",
+                           "Mamba-1 selective scan, forward",
+                           {{"method", AxisKind::choice, "", method_names(), "zoh"},
+                            {"dtype", AxisKind::choice, "", {"f32", "f16", "bf16"}, {}},
+                            {"layout", AxisKind::choice, "", {"bdl", "bld"}, "bdl"},
+                            {"batch", AxisKind::size, "b", {}, {}},
+                            {"dim", AxisKind::size, "d", {}, {}},
+                            {"seqlen", AxisKind::size, "l", {}, {}},
+                            {"dstate", AxisKind::size, "n", {}, {}},
+                            {"groups", AxisKind::size, "g", {}, std::int64_t{1}},
+                            {"B", AxisKind::choice, "B", {"variable", "constant"}, "variable"},
+                            {"C", AxisKind::choice, "C", {"variable", "constant"}, "variable"},
+                            {"D", AxisKind::flag, "D", {}, true},
+                            {"z", AxisKind::flag, "z", {}, true},
+                            {"delta_bias", AxisKind::flag, "bias", {}, true},
+                            {"delta_softplus", AxisKind::flag, "softplus", {}, true},
+                            {"initial_state", AxisKind::flag, "init", {}, false}},
+                           tensors,
+                           contradiction};
   return spec;
 }
 

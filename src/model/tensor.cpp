@@ -15,9 +15,13 @@ std::int64_t element_count(const Shape& shape) {
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
 }
 
-std::string to_string(const Shape& shape) { return fmt::format("{}", fmt::join(shape, "×")); }
+std::string to_string(const Shape& shape) {
+  return fmt::format("{}", fmt::join(shape, "×"));
+}
 
-std::size_t TensorSpec::bytes() const { return static_cast<std::size_t>(element_count(shape)) * size_of(dtype); }
+std::size_t TensorSpec::bytes() const {
+  return static_cast<std::size_t>(element_count(shape)) * size_of(dtype);
+}
 
 Shape TensorSpec::stored_shape() const {
   Shape stored;
@@ -52,7 +56,9 @@ HostBuffer::HostBuffer(std::size_t bytes) : bytes_(bytes) {
   if (memory_ == nullptr) throw OutOfMemory(fmt::format("out of host memory: {} bytes", bytes));
 }
 
-void HostBuffer::Free::operator()(void* memory) const { std::free(memory); }
+void HostBuffer::Free::operator()(void* memory) const {
+  std::free(memory);
+}
 
 TensorSet views_of(const std::vector<HostTensor>& tensors) {
   TensorSet set;

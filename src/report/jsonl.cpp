@@ -33,24 +33,22 @@ void add_problem(Json& record, const Case& the_case) {
 }
 
 Json to_json(const OutputComparison& c) {
-  return {{"max_abs", c.max_abs},
-          {"rel_l2", c.rel_l2},
-          {"max_ulp", c.max_ulp},
-          {"tolerance_ratio", c.tolerance_ratio},
-          {"worst_index", c.worst_index},
-          {"worst_expected", c.worst_expected},
-          {"worst_got", c.worst_got},
-          {"nonfinite", c.nonfinite}};
+  return {{"max_abs", c.max_abs},         {"rel_l2", c.rel_l2},
+          {"max_ulp", c.max_ulp},         {"tolerance_ratio", c.tolerance_ratio},
+          {"worst_index", c.worst_index}, {"worst_expected", c.worst_expected},
+          {"worst_got", c.worst_got},     {"nonfinite", c.nonfinite}};
 }
 
 Json to_json(const TimingStats& t) {
-  return {{"median_ms", t.median_ms}, {"mean_ms", t.mean_ms}, {"stdev_ms", t.stdev_ms}, {"min_ms", t.min_ms},
-          {"max_ms", t.max_ms},       {"p5_ms", t.p5_ms},     {"p95_ms", t.p95_ms},     {"p99_ms", t.p99_ms},
-          {"n", t.samples_ms.size()}, {"samples_ms", t.samples_ms}};
+  return {{"median_ms", t.median_ms},  {"mean_ms", t.mean_ms}, {"stdev_ms", t.stdev_ms},
+          {"min_ms", t.min_ms},        {"max_ms", t.max_ms},   {"p5_ms", t.p5_ms},
+          {"p95_ms", t.p95_ms},        {"p99_ms", t.p99_ms},   {"n", t.samples_ms.size()},
+          {"samples_ms", t.samples_ms}};
 }
 
 void add_measurements(Json& record, const CaseResult& result) {
-  for (const auto& [name, comparison] : result.outputs) record["verify"]["outputs"][name] = to_json(comparison);
+  for (const auto& [name, comparison] : result.outputs)
+    record["verify"]["outputs"][name] = to_json(comparison);
   for (const auto& [name, timing] : result.timing) record["timing"][name] = to_json(timing);
   const TimingStats* headline = result.headline();
   if (headline == nullptr) return;
@@ -58,7 +56,8 @@ void add_measurements(Json& record, const CaseResult& result) {
   double elements = 0;
   for (const auto& tensor : result.the_case.problem.tensors())
     if (tensor.name == "out") elements = static_cast<double>(element_count(tensor.shape));
-  record["throughput"] = {{"gb_per_s", result.work.bytes / seconds / 1e9}, {"elements_per_s", elements / seconds}};
+  record["throughput"] = {{"gb_per_s", result.work.bytes / seconds / 1e9},
+                          {"elements_per_s", elements / seconds}};
   if (const auto budget = result.the_case.budget_ms)
     record["budget"] = {{"limit_ms", *budget}, {"met", headline->median_ms <= *budget}};
 }

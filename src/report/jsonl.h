@@ -7,8 +7,9 @@
 
 namespace ssmbench {
 
-/// JSON Lines, "ssmbench-results/1": a run record, a record per case as it finishes, a summary record. The fields are
-/// those of the command line's contract; what was not measured is left out. Non-finite numbers are null.
+/// JSON Lines, "ssmbench-results/1": a run record, a record per case as it finishes, a summary record. The
+/// fields are those of the command line's contract; what was not measured is left out. Non-finite numbers are
+/// null.
 class JsonlReporter : public Reporter {
  public:
   /// "-" writes to stdout. Throws UsageError when the file exists or cannot be created.

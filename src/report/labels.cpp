@@ -55,9 +55,11 @@ double gigabytes_per_second(const CaseResult& result) {
 
 std::string summary_line(const Summary& summary) {
   std::vector<std::string> parts;
-  for (const auto& [status, count] : summary.counts) parts.push_back(fmt::format("{} {}", count, name_of(status)));
+  for (const auto& [status, count] : summary.counts)
+    parts.push_back(fmt::format("{} {}", count, name_of(status)));
   return fmt::format("{}{} in {:.1f} s", summary.interrupted ? "interrupted: " : "",
-                     parts.empty() ? "nothing ran" : fmt::format("{}", fmt::join(parts, ", ")), summary.seconds);
+                     parts.empty() ? "nothing ran" : fmt::format("{}", fmt::join(parts, ", ")),
+                     summary.seconds);
 }
 
 }  // namespace ssmbench

@@ -16,7 +16,8 @@ namespace {
 int open_new(const std::string& path) {
   if (path == "-") return STDOUT_FILENO;
   struct stat status {};
-  // Devices (/dev/null, /dev/fd/3) and pipes exist before they are written to; only a regular file would be lost.
+  // Devices (/dev/null, /dev/fd/3) and pipes exist before they are written to; only a regular file would be
+  // lost.
   const bool exists = stat(path.c_str(), &status) == 0;
   if (exists && S_ISREG(status.st_mode))
     throw UsageError(fmt::format("{}: exists already; remove it or name another file", path));

@@ -15,8 +15,8 @@ class LineFile {
   LineFile(LineFile&&) = delete;
   LineFile& operator=(LineFile&&) = delete;
 
-  /// Appends `text` and a newline. When that fails (disk full) takes the partial record off again, so that the file
-  /// holds whole records only, and throws OutputError.
+  /// Appends `text` and a newline. When that fails (disk full) takes the partial record off again, so that
+  /// the file holds whole records only, and throws OutputError.
   void append(const std::string& text);
 
  private:

@@ -14,15 +14,16 @@ void MarkdownReporter::case_done(const CaseResult& result) {
   const Problem& problem = result.the_case.problem;
   const std::string heading = shape_heading(problem);
   if (heading != heading_) {
-    file_.append(fmt::format("\n| {} | implementation | dtype | {} | median ms | GB/s | rel. L2 | err/tol | options |",
-                             "status", heading));
+    file_.append(
+        fmt::format("\n| {} | implementation | dtype | {} | median ms | GB/s | rel. L2 | err/tol | options |",
+                    "status", heading));
     file_.append("| --- | --- | --- | --- | ---: | ---: | ---: | ---: | --- |");
     heading_ = heading;
   }
   const TimingStats* timing = result.headline();
   const OutputComparison* worst = worst_output(result);
-  file_.append(fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} | {} |", name_of(result.status), result.impl,
-                           problem.choice("dtype"), shape_label(problem),
+  file_.append(fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} | {} |", name_of(result.status),
+                           result.impl, problem.choice("dtype"), shape_label(problem),
                            timing != nullptr ? fmt::format("{:.4f}", timing->median_ms) : "",
                            timing != nullptr ? fmt::format("{:.1f}", gigabytes_per_second(result)) : "",
                            worst != nullptr ? fmt::format("{:.2e}", worst->rel_l2) : "",
@@ -30,6 +31,8 @@ void MarkdownReporter::case_done(const CaseResult& result) {
                            result.reason.empty() ? options_label(result.the_case) : result.reason));
 }
 
-void MarkdownReporter::finish(const Summary& summary) { file_.append(fmt::format("\n{}", summary_line(summary))); }
+void MarkdownReporter::finish(const Summary& summary) {
+  file_.append(fmt::format("\n{}", summary_line(summary)));
+}
 
 }  // namespace ssmbench

@@ -15,7 +15,10 @@ bool is_drawable(std::FILE* stream) {
 }
 
 Progress::Progress(bool quiet, bool verbose)
-    : quiet_(quiet), verbose_(verbose), terminal_(is_drawable(stderr)), last_(std::chrono::steady_clock::now()) {}
+    : quiet_(quiet),
+      verbose_(verbose),
+      terminal_(is_drawable(stderr)),
+      last_(std::chrono::steady_clock::now()) {}
 
 void Progress::update(std::size_t done, const std::string& what) {
   if (quiet_) return;

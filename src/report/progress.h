@@ -6,8 +6,8 @@
 
 namespace ssmbench {
 
-/// One line on stderr that says what is being worked on. On a terminal it is rewritten in place; elsewhere a line is
-/// printed at most every ten seconds, so that logs show life and stay short. Silent when quiet.
+/// One line on stderr that says what is being worked on. On a terminal it is rewritten in place; elsewhere a
+/// line is printed at most every ten seconds, so that logs show life and stay short. Silent when quiet.
 class Progress {
  public:
   Progress(bool quiet, bool verbose);

@@ -34,18 +34,19 @@ void TableReporter::case_done(const CaseResult& result) {
   const Problem& problem = result.the_case.problem;
   const std::string heading = shape_heading(problem);
   if (heading != heading_) {
-    fmt::print("\n{}\n{:<10} {:<16} {:<6} {:<6} {:<24} {:>10} {:>8} {:>9} {:>7}  {}\n", problem.op().name, "status",
-               "implementation", "device", "dtype", heading, "hot ms", "GB/s", "rel L2", "err/tol", "options");
+    fmt::print("\n{}\n{:<10} {:<16} {:<6} {:<6} {:<24} {:>10} {:>8} {:>9} {:>7}  {}\n", problem.op().name,
+               "status", "implementation", "device", "dtype", heading, "hot ms", "GB/s", "rel L2", "err/tol",
+               "options");
     heading_ = heading;
   }
 
-  std::string line =
-      fmt::format("{}{:<10}{} {:<16} {:<6} {:<6} {:<24}", colour_ ? colour_of(result.status) : "",
-                  name_of(result.status), colour_ ? "\x1b[0m" : "", result.impl, result.device,
-                  problem.choice("dtype"), shape_label(problem));
+  std::string line = fmt::format(
+      "{}{:<10}{} {:<16} {:<6} {:<6} {:<24}", colour_ ? colour_of(result.status) : "", name_of(result.status),
+      colour_ ? "\x1b[0m" : "", result.impl, result.device, problem.choice("dtype"), shape_label(problem));
   const TimingStats* timing = result.headline();
-  line += timing != nullptr ? fmt::format(" {:>10.4f} {:>8.1f}", timing->median_ms, gigabytes_per_second(result))
-                            : fmt::format(" {:>10} {:>8}", "", "");
+  line += timing != nullptr
+              ? fmt::format(" {:>10.4f} {:>8.1f}", timing->median_ms, gigabytes_per_second(result))
+              : fmt::format(" {:>10} {:>8}", "", "");
   const OutputComparison* worst = worst_output(result);
   line += worst != nullptr ? fmt::format(" {:>9.2e} {:>7.3f}", worst->rel_l2, worst->tolerance_ratio)
                            : fmt::format(" {:>9} {:>7}", "", "");
@@ -59,6 +60,8 @@ void TableReporter::case_done(const CaseResult& result) {
   std::fflush(stdout);
 }
 
-void TableReporter::finish(const Summary& summary) { fmt::print("\n{}\n", summary_line(summary)); }
+void TableReporter::finish(const Summary& summary) {
+  fmt::print("\n{}\n", summary_line(summary));
+}
 
 }  // namespace ssmbench

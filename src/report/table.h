@@ -4,7 +4,8 @@
 
 namespace ssmbench {
 
-/// The table on the terminal: one line per finished case on stdout, as it finishes. Colour only on a terminal.
+/// The table on the terminal: one line per finished case on stdout, as it finishes. Colour only on a
+/// terminal.
 class TableReporter : public Reporter {
  public:
   TableReporter();

@@ -18,7 +18,8 @@ bool matches(const std::string& pattern, const std::string& text) {
 bool selected(const Case& the_case, const Selection& selection) {
   const Problem& problem = the_case.problem;
   const auto axis_matches = [&](const char* axis, const std::string& pattern) {
-    return pattern.empty() || (problem.op().find_axis(axis) != nullptr && matches(pattern, problem.choice(axis)));
+    return pattern.empty() ||
+           (problem.op().find_axis(axis) != nullptr && matches(pattern, problem.choice(axis)));
   };
   return matches(selection.op, problem.op().name) && axis_matches("dtype", selection.dtype) &&
          axis_matches("method", selection.method) && matches(selection.case_id, the_case.id());

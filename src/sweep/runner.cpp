@@ -32,7 +32,8 @@ class DeviceTensors {
     device_.copy_in(memory, tensor.buffer.data(), tensor.spec.bytes());
   }
 
-  /// Filled with NaN (all bits set is one in every floating-point dtype), so that what is never written shows.
+  /// Filled with NaN (all bits set is one in every floating-point dtype), so that what is never written
+  /// shows.
   void add_output(const TensorSpec& spec) { device_.fill(allocate(spec), 0xFF, spec.bytes()); }
 
   HostTensor copy_out(const TensorSpec& spec) const {
@@ -75,8 +76,8 @@ std::string describe_failure(const std::map<std::string, OutputComparison>& outp
   for (const auto i : c.worst_index) index += fmt::format("{}{}", index.empty() ? "" : ", ", i);
   const std::string how = c.nonfinite > 0 ? fmt::format("{} elements not finite", c.nonfinite)
                                           : fmt::format("{:.3g} × the tolerance", c.tolerance_ratio);
-  return fmt::format("{} at ({}): expected {:.9g}, got {:.9g}; {}", *worst, index, c.worst_expected, c.worst_got,
-                     how);
+  return fmt::format("{} at ({}): expected {:.9g}, got {:.9g}; {}", *worst, index, c.worst_expected,
+                     c.worst_got, how);
 }
 
 }  // namespace
@@ -112,10 +113,7 @@ void Runner::run_case(const PlannedCase& planned) {
   try {
     progress_.update(jobs_done_, "inputs of " + planned.the_case.id());
     const auto inputs = generate_inputs(planned.the_case.problem, planned.the_case.inputs, stop_);
-    if (options_.verify) {
-      progress_.update(jobs_done_, "reference of " + planned.the_case.id());
-      compute_reference_of(planned.the_case, inputs);
-    }
+    if (options_.verify) compute_reference_of(planned.the_case, inputs);
     for (std::size_t device = 0; device < plan_.devices.size(); ++device)
       run_on_device(planned, device, inputs);
   } catch (const OutOfMemory& error) {
@@ -124,7 +122,8 @@ void Runner::run_case(const PlannedCase& planned) {
   }
 }
 
-void Runner::run_on_device(const PlannedCase& planned, std::size_t index, const std::vector<HostTensor>& inputs) {
+void Runner::run_on_device(const PlannedCase& planned, std::size_t index,
+                           const std::vector<HostTensor>& inputs) {
   std::vector<const Job*> jobs;
   for (const auto& job : planned.jobs)
     if (job.device == index && !job.skip_reason) jobs.push_back(&job);
@@ -146,8 +145,8 @@ void Runner::run_on_device(const PlannedCase& planned, std::size_t index, const 
   }
 }
 
-CaseResult Runner::run_job_contained(const Case& the_case, const Job& job, const std::vector<HostTensor>& inputs,
-                                     const TensorSet& device_inputs) {
+CaseResult Runner::run_job_contained(const Case& the_case, const Job& job,
+                                     const std::vector<HostTensor>& inputs, const TensorSet& device_inputs) {
   try {
     return run_job(the_case, job, inputs, device_inputs);
   } catch (const Interrupted&) {
@@ -219,9 +218,8 @@ void Runner::emit(const CaseResult& result) {
 
 CaseResult Runner::blank_result(const Case& the_case, const Job& job) const {
   const Implementation& implementation = *job.implementation;
-  CaseResult result{.the_case = the_case,
-                    .impl = implementation.name,
-                    .device = device_id(plan_.devices[job.device])};
+  CaseResult result{
+      .the_case = the_case, .impl = implementation.name, .device = device_id(plan_.devices[job.device])};
   result.work = implementation.work(the_case.problem);
   result.workspace_bytes = job.skip_reason ? 0 : implementation.workspace_bytes(the_case.problem);
   result.repro = options_.repro(the_case, implementation, plan_.devices[job.device]);
@@ -238,6 +236,7 @@ CaseResult Runner::failed_result(const Case& the_case, const Job& job, std::stri
 void Runner::compute_reference_of(const Case& the_case, const std::vector<HostTensor>& inputs) {
   const std::string key = reference_key(the_case);
   if (key == reference_key_) return;
+  progress_.update(jobs_done_, "reference of " + the_case.id());
   reference_key_.clear();
   reference_.clear();  // before the next one is computed, so that only one is ever in memory
   reference_ = compute_reference(the_case.problem, views_of(inputs), stop_);

@@ -31,9 +31,9 @@ struct FinishedJob {
   const ReferenceOutputs* reference;  ///< null with --no-verify
 };
 
-/// Runs a plan: for each case inputs and reference once, then each implementation: launch, compare, time, report.
-/// A failing implementation becomes a record and the sweep goes on. Returns when all is done or `stop` is set;
-/// lets only OutputError through.
+/// Runs a plan: for each case inputs and reference once, then each implementation: launch, compare, time,
+/// report. A failing implementation becomes a record and the sweep goes on. Returns when all is done or
+/// `stop` is set; lets only OutputError through.
 class Runner {
  public:
   using FinishedHook = std::function<void(const FinishedJob&)>;

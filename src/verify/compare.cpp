@@ -45,7 +45,8 @@ double in_range(double expected, DType dtype) {
   return std::copysign(std::numeric_limits<double>::infinity(), expected);
 }
 
-void judge(Partial& sum, std::int64_t position, double got, double expected, float bound, DType dtype, DType math) {
+void judge(Partial& sum, std::int64_t position, double got, double expected, float bound, DType dtype,
+           DType math) {
   if (!std::isfinite(got)) {
     if (got == in_range(expected, dtype)) return;
     ++sum.nonfinite;
@@ -83,7 +84,8 @@ Partial judge_range(const TensorView& got, const double* expected, const float* 
 
 }  // namespace
 
-OutputComparison compare_output(const TensorView& got, const double* expected, const float* bound, DType math) {
+OutputComparison compare_output(const TensorView& got, const double* expected, const float* bound,
+                                DType math) {
   const std::int64_t count = element_count(got.shape);
   // Fixed ranges, added up in order: sums do not depend on who computed them.
   constexpr std::int64_t kRange = 1 << 16;

@@ -7,7 +7,8 @@
 using namespace ssmbench;
 
 TEST_CASE("statistics of known samples") {
-  // numpy: np.percentile([3,1,4,1,5,9,2,6], [5, 50, 95, 99]) = 1, 3.5, 7.95, 8.79; np.std(ddof=1) = 2.748376143938713
+  // numpy: np.percentile([3,1,4,1,5,9,2,6], [5, 50, 95, 99]) = 1, 3.5, 7.95, 8.79; np.std(ddof=1)
+  // = 2.748376143938713
   const auto stats = summarize({3, 1, 4, 1, 5, 9, 2, 6});
   CHECK(std::abs(stats.p5_ms - 1.0) < 1e-12);
   CHECK(std::abs(stats.median_ms - 3.5) < 1e-12);

@@ -45,7 +45,8 @@ TEST_CASE("warm-up launches are not samples, and the first run counts as one") {
   FakeDevice device(false);
   int launches = 0;
   const TimingPolicy policy{.warmup = 4, .warmup_seconds = kLong, .min_runs = 6, .max_runs = 6};
-  const auto timing = time_launch(device, [&](void*) { ++launches; }, policy, 0, kNever);
+  const auto timing = time_launch(
+      device, [&](void*) { ++launches; }, policy, 0, kNever);
   CHECK(launches == 3 + 6);
   CHECK(timing.at("hot").samples_ms == std::vector<double>(6, 2.5));
   CHECK(timing.count("cold") == 0);
@@ -55,14 +56,16 @@ TEST_CASE("a first run that took long is warm-up enough") {
   FakeDevice device(false);
   int launches = 0;
   const TimingPolicy policy{.warmup = 4, .warmup_seconds = 0.2, .min_runs = 1, .max_runs = 1};
-  time_launch(device, [&](void*) { ++launches; }, policy, 0.3, kNever);
+  time_launch(
+      device, [&](void*) { ++launches; }, policy, 0.3, kNever);
   CHECK(launches == 1);
 }
 
 TEST_CASE("with a cache to flush, cold runs each follow a flush") {
   FakeDevice device(true);
   const TimingPolicy policy{.warmup = 1, .min_runs = 3, .max_runs = 3};
-  const auto timing = time_launch(device, [](void*) {}, policy, 0, kNever);
+  const auto timing = time_launch(
+      device, [](void*) {}, policy, 0, kNever);
   CHECK(timing.at("cold").samples_ms.size() == 3);
   CHECK(device.flushes >= 3);
 }
@@ -70,5 +73,7 @@ TEST_CASE("with a cache to flush, cold runs each follow a flush") {
 TEST_CASE("timing stops when asked to") {
   FakeDevice device(false);
   const std::atomic<bool> stop{true};
-  CHECK_THROWS_AS(time_launch(device, [](void*) {}, {}, 0, stop), Interrupted);
+  CHECK_THROWS_AS(time_launch(
+                      device, [](void*) {}, {}, 0, stop),
+                  Interrupted);
 }

@@ -41,7 +41,8 @@ TEST_CASE("configs that are missing, truncated or foreign") {
   check_error("run no-such.json", 2,
               "ssmbench: no-such.json: cannot be read (No such file or directory); expected a config file");
   const TemporaryFolder folder;
-  const std::string truncated = folder.write("truncated.json", R"({"format": "ssmbench-config/1", "sweeps": [)");
+  const std::string truncated =
+      folder.write("truncated.json", R"({"format": "ssmbench-config/1", "sweeps": [)");
   const std::string foreign = folder.write("foreign.json", R"({"name": "x", "version": 1})");
   for (const auto& file : {truncated, foreign}) {
     for (const char* command : {"run ", "validate-config "}) {
@@ -56,7 +57,8 @@ TEST_CASE("configs that are missing, truncated or foreign") {
 
 TEST_CASE("a case that no memory holds is refused before anything is generated") {
   const CommandResult result = run_ssmbench(
-      "run configs/small.json --device cpu --set batch=512 --set dim=4096 --set seqlen=65536 --out /nonexistent");
+      "run configs/small.json --device cpu --set batch=512 --set dim=4096 --set seqlen=65536 --out "
+      "/nonexistent");
   CHECK(result.exit_code == 2);
   CHECK(result.err.find("GiB of host memory; expected at most the") != std::string::npos);
   CHECK(result.err.find("configs/small.json: /sweeps/0") != std::string::npos);
@@ -81,25 +83,25 @@ TEST_CASE("an output that exists or cannot be written is refused before anything
 
 TEST_CASE("a dump holds one implementation") {
   const TemporaryFolder folder;
-  check_error("run configs/small.json --device cpu --quiet --json /dev/null --dump " +
-                  folder / "x.h5",
-              2,
+  check_error("run configs/small.json --device cpu --quiet --json /dev/null --dump " + folder / "x.h5", 2,
               "ssmbench: --dump: a file holds the outputs of one implementation on one device, this run has "
               "cpu-scalar, cpu-simd; choose with --impl and --device");
 }
 
 TEST_CASE("a full disk keeps the records before it whole and exits with 4") {
-  check_error("run configs/small.json --device cpu --quiet --json /dev/full", 4,
-              "ssmbench: /dev/full: cannot be written: No space left on device; the records before are complete");
+  check_error(
+      "run configs/small.json --device cpu --quiet --json /dev/full", 4,
+      "ssmbench: /dev/full: cannot be written: No space left on device; the records before are complete");
   // A file that may not grow past 8 KiB: a few records fit.
   const TemporaryFolder folder;
   const std::string file = folder / "results.jsonl";
-  const CommandResult result =
-      run_shell("trap '' XFSZ; ulimit -f 8; '" SSMBENCH_EXECUTABLE
-                "' run configs/small.json --device cpu --no-timing --quiet --json " + file,
-                SSMBENCH_SOURCE_DIR);
+  const CommandResult result = run_shell("trap '' XFSZ; ulimit -f 8; '" SSMBENCH_EXECUTABLE
+                                         "' run configs/small.json --device cpu --no-timing --quiet --json " +
+                                             file,
+                                         SSMBENCH_SOURCE_DIR);
   CHECK(result.exit_code == 4);
-  CHECK(result.err == "ssmbench: " + file + ": cannot be written: File too large; the records before are complete\n");
+  CHECK(result.err ==
+        "ssmbench: " + file + ": cannot be written: File too large; the records before are complete\n");
   const std::string records = read_file(file);
   CHECK(records.size() > 1000);
   CHECK(records.back() == '\n');

@@ -1,4 +1,5 @@
-// Golden texts of help and listings. To accept a change: SSMBENCH_UPDATE_GOLDEN=1 ctest -R golden, then read the diff.
+// Golden texts of help and listings. To accept a change: SSMBENCH_UPDATE_GOLDEN=1 ctest -R golden, then read
+// the diff.
 
 #include <cstdlib>
 #include <fstream>

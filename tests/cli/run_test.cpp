@@ -59,7 +59,8 @@ TEST_CASE("run writes a run record, a record per case and a summary") {
 
 TEST_CASE("the repro command of a record runs exactly that case again") {
   const CommandResult first = run_ssmbench(
-      "run configs/small.json --device cpu --set seqlen=40 --seed 3 --impl cpu-simd --dtype bf16 --json - --runs 2");
+      "run configs/small.json --device cpu --set seqlen=40 --seed 3 --impl cpu-simd --dtype bf16 --json - "
+      "--runs 2");
   REQUIRE(first.exit_code == 0);
   const auto records = records_of(first.out);
   const Json& record = records.at(5);
@@ -94,8 +95,10 @@ TEST_CASE("selection options narrow the run") {
 }
 
 TEST_CASE("option --no-verify never says pass and --no-timing carries no timing") {
-  const auto unverified = records_of(run_ssmbench("run configs/small.json --device cpu --no-verify --json -").out);
-  const auto untimed = records_of(run_ssmbench("run configs/small.json --device cpu --no-timing --json -").out);
+  const auto unverified =
+      records_of(run_ssmbench("run configs/small.json --device cpu --no-verify --json -").out);
+  const auto untimed =
+      records_of(run_ssmbench("run configs/small.json --device cpu --no-timing --json -").out);
   for (std::size_t i = 1; i + 1 < unverified.size(); ++i) {
     CHECK(unverified[i].at("status") == "unverified");
     CHECK_FALSE(unverified[i].contains("verify"));
@@ -115,8 +118,8 @@ TEST_CASE("option --runs is exactly that many, --quick at most five") {
 }
 
 TEST_CASE("a budget is met or missed") {
-  const auto records =
-      records_of(run_ssmbench("run configs/realtime-60fps.json --device cpu --impl cpu-simd --json - --runs 3").out);
+  const auto records = records_of(
+      run_ssmbench("run configs/realtime-60fps.json --device cpu --impl cpu-simd --json - --runs 3").out);
   const Json& budget = records.at(1).at("budget");
   CHECK(budget.at("limit_ms") == 16.67);
   CHECK(budget.at("met") == (records.at(1).at("timing").at("hot").at("median_ms") <= 16.67));
@@ -141,7 +144,9 @@ TEST_CASE("option --dump holds inputs, outputs and the reference of each case") 
   const TemporaryFolder folder;
   const std::string file = folder / "small.h5";
   const CommandResult result = run_ssmbench(
-      "run configs/small.json --device cpu --impl cpu-simd --dtype bf16 --no-timing --json /dev/null --dump " + file);
+      "run configs/small.json --device cpu --impl cpu-simd --dtype bf16 --no-timing --json /dev/null "
+      "--dump " +
+      file);
   REQUIRE(result.exit_code == 0);
   const InterchangeFile dump(file);
   CHECK(dump.info().producer.starts_with("ssmbench "));
@@ -162,10 +167,10 @@ TEST_CASE("Ctrl-C in the middle keeps every finished record and exits with 130")
   const TemporaryFolder folder;
   const std::string file = folder / "results.jsonl";
   // Each case is timed for 0.2 s: a second is well inside the 48 × 2 of them.
-  const CommandResult result =
-      run_shell("timeout --preserve-status -s INT 1 '" SSMBENCH_EXECUTABLE
-                "' run configs/small.json --device cpu --min-time 0.2 --json " + file,
-                SSMBENCH_SOURCE_DIR);
+  const CommandResult result = run_shell("timeout --preserve-status -s INT 1 '" SSMBENCH_EXECUTABLE
+                                         "' run configs/small.json --device cpu --min-time 0.2 --json " +
+                                             file,
+                                         SSMBENCH_SOURCE_DIR);
   CHECK(result.exit_code == 130);
   CHECK(result.err.find("interrupted") != std::string::npos);
   const auto records = records_of(read_file(file));

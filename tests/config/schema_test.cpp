@@ -7,6 +7,7 @@
 #include "catch.h"
 #include "config/config_files.h"
 #include "config/document.h"
+#include "inputs/distributions.h"
 #include "model/case.h"
 #include "model/problem.h"
 
@@ -69,6 +70,13 @@ TEST_CASE("schema and op tables know the same ops") {
     CHECK(condition["then"]["properties"]["axes"]["$ref"] == "#/definitions/" + name);
   }
   CHECK(conditions == ops);
+}
+
+TEST_CASE("schema and input generator know the same distributions") {
+  std::vector<std::string> names;
+  for (const auto& distribution : distributions()) names.push_back(distribution.name);
+  for (const auto* op : all_ops())
+    CHECK(value_schema(axes_of(*op)["inputs"]).at("enum").get<std::vector<std::string>>() == names);
 }
 
 TEST_CASE("schema and op tables know the same axes, values and defaults") {

@@ -34,7 +34,8 @@ const std::vector<std::int64_t> kLengths{
 };
 /// Channels: fewer than any vector or tile is wide, and none of them even.
 const std::vector<std::int64_t> kDims{1, 3, 5};
-/// States: one; within one thread's registers; one less and more than a multiple of them; several lanes; the limit.
+/// States: one; within one thread's registers; one less and more than a multiple of them; several lanes; the
+/// limit.
 const std::vector<std::int64_t> kStates{1, 2, 15, 16, 17, 64, 256};
 
 std::vector<Axes> boundary_problems() {
@@ -50,7 +51,8 @@ std::vector<Axes> boundary_problems() {
   for (const auto dim : kDims)
     for (const auto dstate : kStates) add({{"dim", size(dim)}, {"dstate", size(dstate)}});
   // More channels than one block of any implementation takes, and not a multiple of it.
-  for (const char* layout : {"bdl", "bld"}) add({{"dim", size(131)}, {"dstate", size(16)}, {"layout", layout}});
+  for (const char* layout : {"bdl", "bld"})
+    add({{"dim", size(131)}, {"dstate", size(16)}, {"layout", layout}});
   return all;
 }
 
@@ -90,7 +92,8 @@ std::vector<Axes> option_problems() {
 
 void check_all(const std::vector<Axes>& problems, const DeviceInfo& device, const std::string& distribution) {
   std::vector<Case> cases;
-  for (const auto& axes : problems) cases.push_back(make_case(Problem(selective_scan_fwd(), axes), distribution));
+  for (const auto& axes : problems)
+    cases.push_back(make_case(Problem(selective_scan_fwd(), axes), distribution));
   std::map<std::string, int> passed;
   std::string failures;
   for (const auto& result : run_cases(std::move(cases), {}, device)) {

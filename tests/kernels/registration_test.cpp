@@ -1,5 +1,5 @@
-// "An implementation is one new file and one line": this file is such a file. Nothing else names what it registers,
-// and it goes through planning, running and verification like any other.
+// "An implementation is one new file and one line": this file is such a file. Nothing else names what it
+// registers, and it goes through planning, running and verification like any other.
 
 #include <algorithm>
 
@@ -16,7 +16,8 @@ namespace {
 std::optional<std::string> unsupported(const Problem& problem) {
   if (problem.size("seqlen") == 1 && problem.size("dim") == 1 && problem.size("dstate") == 1 &&
       problem.size("batch") == 1 && problem.dtype() == DType::f32 && !problem.flag("delta_softplus") &&
-      !problem.flag("delta_bias") && !problem.flag("D") && !problem.flag("z") && !problem.flag("initial_state"))
+      !problem.flag("delta_bias") && !problem.flag("D") && !problem.flag("z") &&
+      !problem.flag("initial_state"))
     return {};
   return "test-one-step takes a single bare step";
 }
@@ -25,7 +26,8 @@ std::optional<std::string> unsupported(const Problem& problem) {
 Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*/) {
   check_contract(problem, tensors);
   const auto at = [&](const char* name) { return static_cast<float*>(tensors.at(name).data); };
-  return [u = at("u"), delta = at("delta"), B = at("B"), C = at("C"), out = at("out"), h = at("last_state")](void*) {
+  return [u = at("u"), delta = at("delta"), B = at("B"), C = at("C"), out = at("out"),
+          h = at("last_state")](void*) {
     *h = *delta * *B * *u;
     *out = *C * *h;
   };
@@ -45,8 +47,8 @@ const Registration registration{{.name = "test-one-step",
 TEST_CASE("a file with one registration line takes part in everything") {
   Selection selection;
   selection.impl = "test-one-step";
-  const auto results = run_cases({make_case(scan_problem()), make_case(scan_problem({{"seqlen", size(2)}}))},
-                                 selection);
+  const auto results =
+      run_cases({make_case(scan_problem()), make_case(scan_problem({{"seqlen", size(2)}}))}, selection);
   REQUIRE(results.size() == 2);
   CHECK(results[0].status == Status::pass);
   CHECK(results[1].status == Status::skip);

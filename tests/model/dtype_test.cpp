@@ -35,7 +35,8 @@ TEST_CASE("f16 values known by definition") {
 }
 
 TEST_CASE("conversion to 16 bits picks the nearest neighbour, even on ties") {
-  // Midpoints between neighbours, and one float step to either side of them, over all positive finite patterns.
+  // Midpoints between neighbours, and one float step to either side of them, over all positive finite
+  // patterns.
   for (std::uint16_t pattern = 0; pattern < 0x7BFF; ++pattern) {
     const float low = f16_to_float(pattern);
     const float high = f16_to_float(static_cast<std::uint16_t>(pattern + 1));
@@ -49,9 +50,9 @@ TEST_CASE("conversion to 16 bits picks the nearest neighbour, even on ties") {
   for (std::uint16_t pattern = 0; pattern < 0x7F7F; ++pattern) {
     const float middle = std::bit_cast<float>((static_cast<std::uint32_t>(pattern) << 16U) + 0x8000U);
     const auto even = static_cast<std::uint16_t>((pattern & 1) == 0 ? pattern : pattern + 1);
-    const bool right = float_to_bf16(middle) == even &&
-                       float_to_bf16(std::nextafter(middle, 0.0F)) == pattern &&
-                       float_to_bf16(std::nextafter(middle, std::numeric_limits<float>::max())) == pattern + 1;
+    const bool right =
+        float_to_bf16(middle) == even && float_to_bf16(std::nextafter(middle, 0.0F)) == pattern &&
+        float_to_bf16(std::nextafter(middle, std::numeric_limits<float>::max())) == pattern + 1;
     if (!right) FAIL("bf16 pattern " << pattern);
   }
 }

@@ -34,7 +34,8 @@ TEST_CASE("a problem checks its axes") {
   CHECK(error_of({{"dim", size(10)}, {"groups", size(4)}}) == "dim 10 is not a multiple of groups 4");
   CHECK(error_of({{"dstate", size(257)}}) == "dstate 257 is over the limit of 256");
   CHECK(error_of({{"dstate", size(256)}}) == "");
-  CHECK_THROWS_WITH(Problem(selective_scan_fwd(), {{"dtype", "f32"}}), "selective_scan_fwd needs the axis 'batch'");
+  CHECK_THROWS_WITH(Problem(selective_scan_fwd(), {{"dtype", "f32"}}),
+                    "selective_scan_fwd needs the axis 'batch'");
 }
 
 TEST_CASE("the id tells any two problems apart") {
@@ -42,14 +43,16 @@ TEST_CASE("the id tells any two problems apart") {
   int problems = 0;
   for (const char* axis : {"batch", "dim", "seqlen", "dstate", "groups"})
     for (const std::int64_t value : {2, 4}) {
-      ids.insert(scan_problem({{axis, size(value)}, {"dim", size(axis == std::string("dim") ? value : 8)}}).id());
+      ids.insert(
+          scan_problem({{axis, size(value)}, {"dim", size(axis == std::string("dim") ? value : 8)}}).id());
       ++problems;
     }
   for (const char* flag : {"D", "z", "delta_bias", "delta_softplus", "initial_state"}) {
     ids.insert(scan_problem({{flag, true}}).id());
     ++problems;
   }
-  for (const auto& [axis, value] : {std::pair{"B", "constant"}, {"C", "constant"}, {"layout", "bld"}, {"dtype", "f16"}}) {
+  for (const auto& [axis, value] :
+       {std::pair{"B", "constant"}, {"C", "constant"}, {"layout", "bld"}, {"dtype", "f16"}}) {
     ids.insert(scan_problem({{axis, std::string(value)}}).id());
     ++problems;
   }
@@ -93,9 +96,11 @@ TEST_CASE("check_contract refuses what does not fit, by name") {
       set.add(name, view);
     });
   };
-  CHECK(replaced("u", [](TensorView& v) { v.shape = {1, 3, 6}; }) ==
-        "tensor 'u' has shape 1×3×6, selective_scan_fwd needs 1×3×5");
-  CHECK(replaced("A", [](TensorView& v) { v.dtype = DType::f16; }) == "tensor 'A' is f16, selective_scan_fwd needs f32");
+  CHECK(replaced("u", [](TensorView& v) {
+          v.shape = {1, 3, 6};
+        }) == "tensor 'u' has shape 1×3×6, selective_scan_fwd needs 1×3×5");
+  CHECK(replaced("A", [](TensorView& v) { v.dtype = DType::f16; }) ==
+        "tensor 'A' is f16, selective_scan_fwd needs f32");
   CHECK(replaced("B", [](TensorView& v) { v.strides[3] = 7; }) ==
         "tensor 'B' does not lie in memory as its layout says");
   CHECK(replaced("out", [](TensorView& v) { v.data = nullptr; }) == "tensor 'out' has no memory");

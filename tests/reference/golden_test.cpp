@@ -1,5 +1,5 @@
-// Outputs that mamba_ssm's own CUDA kernels made on an H200 (tests/golden), judged as `run` would judge them: the
-// reference has to be what those kernels approximate, and the tolerance has to let an honest kernel pass.
+// Outputs that mamba_ssm's own CUDA kernels made on an H200 (tests/golden), judged as `run` would judge them:
+// the reference has to be what those kernels approximate, and the tolerance has to let an honest kernel pass.
 
 #include <filesystem>
 #include <string>
@@ -20,8 +20,11 @@ struct Golden {
 };
 
 constexpr Golden kGolden[] = {
-    {"m1_fwd_f32.h5", 4e-7},          {"m1_fwd_f16.h5", 3e-4},  {"m1_fwd_bf16.h5", 2e-3},
-    {"m1_fwd_f32_const_bc.h5", 4e-7}, {"m1_fwd_f32_groups2_noz.h5", 4e-7},
+    {"m1_fwd_f32.h5", 4e-7},
+    {"m1_fwd_f16.h5", 3e-4},
+    {"m1_fwd_bf16.h5", 2e-3},
+    {"m1_fwd_f32_const_bc.h5", 4e-7},
+    {"m1_fwd_f32_groups2_noz.h5", 4e-7},
 };
 
 }  // namespace

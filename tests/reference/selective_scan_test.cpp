@@ -1,4 +1,5 @@
-// The fp64 reference against closed forms that are worked out by hand, and against a plain loop in long double.
+// The fp64 reference against closed forms that are worked out by hand, and against a plain loop in long
+// double.
 
 #include <cmath>
 #include <vector>
@@ -44,8 +45,8 @@ std::vector<long double> values_of(const std::vector<HostTensor>& inputs, const 
 }
 
 /// The definition, word for word, one element at a time.
-std::pair<std::vector<long double>, std::vector<long double>> plain_scan(const Problem& problem,
-                                                                         const std::vector<HostTensor>& inputs) {
+std::pair<std::vector<long double>, std::vector<long double>> plain_scan(
+    const Problem& problem, const std::vector<HostTensor>& inputs) {
   const SelectiveScan s(problem);
   const auto u = values_of(inputs, "u"), delta = values_of(inputs, "delta"), z = values_of(inputs, "z");
   const auto A = values_of(inputs, "A"), B = values_of(inputs, "B"), C = values_of(inputs, "C");
@@ -131,11 +132,8 @@ TEST_CASE("an initial state with no input decays by e^{ΔA} a step") {
 }
 
 TEST_CASE("one step, every option, by hand") {
-  const Problem problem = scan_problem({{"D", true},
-                                        {"z", true},
-                                        {"delta_bias", true},
-                                        {"delta_softplus", true},
-                                        {"initial_state", true}});
+  const Problem problem = scan_problem(
+      {{"D", true}, {"z", true}, {"delta_bias", true}, {"delta_softplus", true}, {"initial_state", true}});
   const auto inputs = make_inputs(problem, [](const std::string& name, std::int64_t) {
     if (name == "u") return 2.0;
     if (name == "delta") return 0.5;
@@ -196,7 +194,8 @@ TEST_CASE("the reference is the plain loop, every option, both layouts, any numb
     for (const auto v : out) largest = std::max(largest, std::abs(v));
     double worst = 0;
     for (std::size_t i = 0; i < out.size(); ++i)
-      worst = std::max(worst, static_cast<double>(std::abs(outputs.at("out").expected[i] - out[i]) / largest));
+      worst =
+          std::max(worst, static_cast<double>(std::abs(outputs.at("out").expected[i] - out[i]) / largest));
     for (std::size_t i = 0; i < last.size(); ++i)
       worst = std::max(worst, static_cast<double>(std::abs(outputs.at("last_state").expected[i] - last[i])));
     CHECK(worst < 1e-12);

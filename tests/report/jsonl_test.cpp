@@ -15,7 +15,8 @@ using namespace ssmbench::test;
 TEST_CASE("a failed case carries what was wrong, with non-finite numbers as null") {
   const TemporaryFolder folder;
   JsonlReporter reporter(folder / "x.jsonl");
-  CaseResult result{.the_case = make_case(scan_problem()), .impl = "cpu-x", .device = "cpu", .status = Status::fail};
+  CaseResult result{
+      .the_case = make_case(scan_problem()), .impl = "cpu-x", .device = "cpu", .status = Status::fail};
   result.reason = "out at (0, 0, 0): bytes \xff that are not UTF-8";
   result.outputs["out"] = {.max_abs = 0.5,
                            .worst_index = {0, 0, 0},

@@ -19,8 +19,8 @@ inline std::vector<TensorSpec> specs_of(const Problem& problem, Role role) {
 }
 
 /// Inputs of the problem with value(tensor name, row-major logical position); the layout is taken care of.
-inline std::vector<HostTensor> make_inputs(const Problem& problem,
-                                           const std::function<double(const std::string&, std::int64_t)>& value) {
+inline std::vector<HostTensor> make_inputs(
+    const Problem& problem, const std::function<double(const std::string&, std::int64_t)>& value) {
   std::vector<HostTensor> tensors;
   for (auto& spec : specs_of(problem, Role::input)) {
     HostTensor tensor(spec);

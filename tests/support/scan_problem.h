@@ -8,7 +8,8 @@
 
 namespace ssmbench::test {
 
-/// A small selective_scan_fwd problem; every option is off and B and C are variable unless `axes` says otherwise.
+/// A small selective_scan_fwd problem; every option is off and B and C are variable unless `axes` says
+/// otherwise.
 inline Problem scan_problem(std::map<std::string, AxisValue> axes = {}) {
   axes.merge(std::map<std::string, AxisValue>{{"dtype", "f32"},
                                               {"batch", std::int64_t{1}},
@@ -22,6 +23,8 @@ inline Problem scan_problem(std::map<std::string, AxisValue> axes = {}) {
   return {selective_scan_fwd(), std::move(axes)};
 }
 
-inline AxisValue size(std::int64_t value) { return value; }
+inline AxisValue size(std::int64_t value) {
+  return value;
+}
 
 }  // namespace ssmbench::test

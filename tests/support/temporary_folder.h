@@ -35,7 +35,8 @@ class TemporaryFolder {
   /// Names of what is in it, sorted.
   std::vector<std::string> entries() const {
     std::vector<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(path_)) names.push_back(entry.path().filename());
+    for (const auto& entry : std::filesystem::directory_iterator(path_))
+      names.push_back(entry.path().filename());
     std::ranges::sort(names);
     return names;
   }

@@ -21,7 +21,8 @@ Case case_of(std::map<std::string, AxisValue> axes, const std::string& values = 
 TEST_CASE("cases that see the same values share a reference") {
   CHECK(reference_key(case_of({{"layout", "bdl"}})) == reference_key(case_of({{"layout", "bld"}})));
   CHECK(reference_key(case_of({{"dtype", "f32"}})) != reference_key(case_of({{"dtype", "bf16"}})));
-  CHECK(reference_key(case_of({{"dtype", "f32"}}, "shared")) == reference_key(case_of({{"dtype", "bf16"}}, "shared")));
+  CHECK(reference_key(case_of({{"dtype", "f32"}}, "shared")) ==
+        reference_key(case_of({{"dtype", "bf16"}}, "shared")));
   CHECK(reference_key(case_of({{"dtype", "f32"}}, "shared")) != reference_key(case_of({{"dtype", "f32"}})));
   Case seeded = case_of({});
   seeded.inputs.seed = 8;
@@ -42,7 +43,8 @@ TEST_CASE("cases that share a reference follow each other, in file order otherwi
 TEST_CASE("memory need counts inputs, outputs, the reference and the judged copy") {
   Selection scalar;
   scalar.impl = "cpu-scalar";
-  const Plan plan = make_plan({case_of({{"dim", size(10)}, {"seqlen", size(100)}})}, {list_devices().front()}, scalar);
+  const Plan plan =
+      make_plan({case_of({{"dim", size(10)}, {"seqlen", size(100)}})}, {list_devices().front()}, scalar);
   // u, delta, out of 1000 elements; B, C of 100; A, last_state of 10; all f32.
   const std::size_t inputs = 4 * (2 * 1000 + 2 * 100 + 10);
   const std::size_t outputs = 4 * (1000 + 10);
@@ -53,8 +55,12 @@ TEST_CASE("memory need counts inputs, outputs, the reference and the judged copy
 }
 
 TEST_CASE("the reference needs at most 1.5 times the fp64 bytes of inputs and outputs") {
-  const Problem problem = scan_problem({{"batch", size(8)}, {"dim", size(2048)}, {"seqlen", size(2048)},
-                                        {"dstate", size(16)}, {"z", true}, {"D", true}});
+  const Problem problem = scan_problem({{"batch", size(8)},
+                                        {"dim", size(2048)},
+                                        {"seqlen", size(2048)},
+                                        {"dstate", size(16)},
+                                        {"z", true},
+                                        {"D", true}});
   double elements = 0;
   for (const auto& tensor : problem.tensors()) elements += static_cast<double>(element_count(tensor.shape));
   const double held = static_cast<double>(reference_bytes(problem)) + tensor_bytes(problem);

@@ -35,7 +35,8 @@ const Implementation& honest() {
 }
 
 /// One small case for each of the implementations, in order.
-std::vector<CaseResult> run_all(const std::vector<const Implementation*>& chosen, const RunnerOptions& options = {}) {
+std::vector<CaseResult> run_all(const std::vector<const Implementation*>& chosen,
+                                const RunnerOptions& options = {}) {
   Plan plan{.devices = {list_devices().front()}, .cases = {}};
   plan.cases.push_back({make_case(scan_problem({{"seqlen", size(20)}, {"dim", size(2)}})), {}});
   for (const auto* implementation : chosen) plan.cases[0].jobs.push_back({implementation, 0, {}});
@@ -46,7 +47,8 @@ std::vector<CaseResult> run_all(const std::vector<const Implementation*>& chosen
 
 TEST_CASE("an implementation that throws is an error with its words, and the next one runs") {
   const auto broken = make_implementation("broken", [](const TensorSet&) { throw DeviceError("it broke"); });
-  const auto hungry = make_implementation("hungry", [](const TensorSet&) { throw OutOfMemory("no memory left"); });
+  const auto hungry =
+      make_implementation("hungry", [](const TensorSet&) { throw OutOfMemory("no memory left"); });
   const auto results = run_all({&broken, &hungry, &honest()});
   REQUIRE(results.size() == 3);
   CHECK(results[0].status == Status::error);
@@ -100,7 +102,8 @@ TEST_CASE("a run that is told to stop keeps what is finished") {
   });
   Plan plan{.devices = {list_devices().front()}, .cases = {}};
   for (int i = 0; i < 2; ++i)
-    plan.cases.push_back({make_case(scan_problem({{"seqlen", size(20)}, {"dim", size(2)}})), {{&stopper, 0, {}}}});
+    plan.cases.push_back(
+        {make_case(scan_problem({{"seqlen", size(20)}, {"dim", size(2)}})), {{&stopper, 0, {}}}});
   RunnerOptions options;
   options.time = false;
   options.repro = [](const Case&, const Implementation&, const DeviceInfo&) { return std::string(); };

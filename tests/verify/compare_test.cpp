@@ -33,8 +33,8 @@ struct Output {
   }
   void set(std::int64_t a, std::int64_t b, std::int64_t c, double value) {
     const Shape strides = tensor.spec.strides();
-    store_from_double(tensor.buffer.data(), a * strides[0] + b * strides[1] + c * strides[2], tensor.spec.dtype,
-                      value);
+    store_from_double(tensor.buffer.data(), a * strides[0] + b * strides[1] + c * strides[2],
+                      tensor.spec.dtype, value);
   }
   OutputComparison judge(DType math = DType::f32) const {
     return compare_output(tensor.view(), expected.data(), bound.data(), math);

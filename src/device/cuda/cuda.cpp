@@ -8,7 +8,9 @@
 namespace ssmbench {
 namespace {
 
-std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
+std::string version_text(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
 
 int attribute(cudaDeviceAttr which, int device) {
   int value = 0;
@@ -133,6 +135,8 @@ std::vector<DeviceInfo> cuda_devices(std::string& reason) {
   return devices;
 }
 
-std::unique_ptr<Device> open_cuda(int index) { return std::make_unique<CudaDevice>(index); }
+std::unique_ptr<Device> open_cuda(int index) {
+  return std::make_unique<CudaDevice>(index);
+}
 
 }  // namespace ssmbench

@@ -8,7 +8,8 @@
 
 namespace ssmbench {
 
-/// CUDA devices that the driver offers; empty with `reason` set when there is none or the driver does not answer.
+/// CUDA devices that the driver offers; empty with `reason` set when there is none or the driver does not
+/// answer.
 std::vector<DeviceInfo> cuda_devices(std::string& reason);
 
 std::unique_ptr<Device> open_cuda(int index);
