@@ -17,8 +17,7 @@
 #include "kernels/selective_scan/args.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace ssmbench::simd {
-namespace HWY_NAMESPACE {
+namespace ssmbench::simd::HWY_NAMESPACE {
 
 /// e^x, infinite for NaN (Highway's is 0) and for x > 104, which Highway's does not cover.
 inline FloatVec exponential(FloatVec x) {
@@ -231,8 +230,7 @@ void scan_piece(const ScanArgs& args, DType dtype, const Piece& piece, Scratch& 
   with_io_type(dtype, [&](auto io) { PieceScan<decltype(io)>(args, piece, scratch).run(); });
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace ssmbench::simd
+}  // namespace ssmbench::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
@@ -242,8 +240,7 @@ HWY_AFTER_NAMESPACE();
 #include <memory>
 #include <vector>
 
-namespace ssmbench {
-namespace simd {
+namespace ssmbench::simd {
 namespace {
 
 HWY_EXPORT(scan_piece);
@@ -268,8 +265,7 @@ std::vector<Piece> pieces_of(const ScanArgs& args, std::size_t threads) {
 void scan(const ScanArgs& args, DType dtype, const std::vector<Piece>& pieces,
           std::vector<Scratch>& scratch) {
   const auto scan_one = HWY_DYNAMIC_DISPATCH(scan_piece);
-  const auto threads = static_cast<int>(scratch.size());
-#pragma omp parallel for schedule(dynamic) num_threads(threads)
+#pragma omp parallel for schedule(dynamic) num_threads(static_cast <int>(scratch.size()))
   for (const Piece& piece : pieces) scan_one(args, dtype, piece, scratch[omp_get_thread_num()]);
 }
 
@@ -292,7 +288,6 @@ const Registration registration{{.name = "cpu-simd",
                                  .bind = bind}};
 
 }  // namespace
-}  // namespace simd
-}  // namespace ssmbench
+}  // namespace ssmbench::simd
 
 #endif  // HWY_ONCE

@@ -16,8 +16,7 @@
 #include "kernels/cpu/scan_simd.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace ssmbench::simd {
-namespace HWY_NAMESPACE {
+namespace ssmbench::simd::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -202,8 +201,7 @@ void store_matrix(const float* from, std::size_t from_stride, std::size_t rows, 
     store_row<Io>(staging + c * padded_rows, rows, to + static_cast<std::int64_t>(c) * strides.col);
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace ssmbench::simd
+}  // namespace ssmbench::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif

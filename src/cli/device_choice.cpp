@@ -26,7 +26,7 @@ int cuda_index(const std::string& choice) {
 }  // namespace
 
 std::vector<DeviceInfo> choose_devices(const std::string& choice, std::string& note) {
-  const auto devices = list_devices();  // the CPU comes first
+  auto devices = list_devices();  // the CPU comes first
   if (choice == "all") return devices;
   if (choice == "cpu") return {devices.front()};
   if (choice == "auto") {

@@ -2,7 +2,7 @@
 
 namespace ssmbench {
 
-ExitCode exit_code_of(const Summary& summary) {
+int exit_code_of(const Summary& summary) {
   const auto count = [&](Status status) {
     const auto found = summary.counts.find(status);
     return found == summary.counts.end() ? 0 : found->second;

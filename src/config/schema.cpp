@@ -138,7 +138,7 @@ std::string unknown_key(const std::string& key, const std::vector<std::string>& 
   return text;
 }
 
-Violation explain(const Json& document, JsonPath path) {
+Violation explain(const Json& document, const JsonPath& path) {
   const Json* value = &document;
   for (const auto& token : path) value = &member(*value, token);
   for (const Json* node : governing(document, path)) {

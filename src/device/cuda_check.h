@@ -2,7 +2,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include <source_location>
 #include <string>
 #include <string_view>
 
@@ -12,12 +11,12 @@ namespace ssmbench {
 
 /// Throws when a CUDA call failed: OutOfMemory when it ran out of device memory, DeviceError otherwise. The
 /// message names the caller's file and line, CUDA's name of the error and its description.
-inline void check_cuda(cudaError_t status, std::source_location where = std::source_location::current()) {
+/// (The builtins, and not std::source_location, because clang 14 has only them.)
+inline void check_cuda(cudaError_t status, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   if (status == cudaSuccess) return;
-  const std::string_view path = where.file_name();
-  const std::string message = std::string(path.substr(path.rfind('/') + 1)) + ":" +
-                              std::to_string(where.line()) + ": " + cudaGetErrorName(status) + ": " +
-                              cudaGetErrorString(status);
+  const std::string_view path = file;
+  const std::string message = std::string(path.substr(path.rfind('/') + 1)) + ":" + std::to_string(line) +
+                              ": " + cudaGetErrorName(status) + ": " + cudaGetErrorString(status);
   if (status == cudaErrorMemoryAllocation) throw OutOfMemory(message);
   throw DeviceError(message);
 }

@@ -171,11 +171,11 @@ h5::Dataset CaseReader::open_checked(const std::string& group, const TensorSpec&
 std::vector<HostTensor> CaseReader::load(const std::string& group,
                                          const std::vector<OpenTensor>& tensors) const {
   std::vector<HostTensor> loaded;
-  for (const auto& [spec, dataset] : tensors)
-    reading(file_, where(group, spec.name), [&] {
-      HostTensor tensor(spec);
-      const h5::DataType type = h5::native_type_of(spec.dtype);
-      h5::check(H5Dread(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, tensor.buffer.data()),
+  for (const auto& open : tensors)
+    reading(file_, where(group, open.spec.name), [&] {
+      HostTensor tensor(open.spec);
+      const h5::DataType type = h5::native_type_of(open.spec.dtype);
+      h5::check(H5Dread(open.dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, tensor.buffer.data()),
                 "read the values");
       loaded.push_back(std::move(tensor));
     });

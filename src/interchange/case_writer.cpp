@@ -11,8 +11,8 @@
 namespace ssmbench {
 namespace {
 
-constexpr std::size_t kLargestContiguous = 64 * 1024;  // the format's limit for plain datasets
-constexpr std::size_t kChunkBytes = 1 << 20;           // what HDF5's chunk cache of a reader holds by default
+constexpr std::size_t kLargestContiguous = 65536;  // the format's limit for plain datasets
+constexpr std::size_t kChunkBytes = 1 << 20;       // what HDF5's chunk cache of a reader holds by default
 constexpr unsigned kGzipLevel = 1;  // shuffled exponents compress at any level, random mantissas at none
 
 const TensorSpec& find_spec(const std::vector<TensorSpec>& specs, const std::string& name,

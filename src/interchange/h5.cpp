@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <limits>
 #include <memory>
@@ -120,7 +121,7 @@ DataType native_type_of(DType dtype) {
 }
 
 bool stores(hid_t type, DType dtype) {
-  return std::ranges::any_of(std::initializer_list{ByteOrder::little, ByteOrder::big}, [&](ByteOrder order) {
+  return std::ranges::any_of(std::array{ByteOrder::little, ByteOrder::big}, [&](ByteOrder order) {
     return check(H5Tequal(type, type_of(dtype, order)), "compare types") > 0;
   });
 }

@@ -53,7 +53,7 @@ class Runner {
 
  private:
   void run_case(const PlannedCase& planned);
-  void run_on_device(const PlannedCase& planned, std::size_t device, const std::vector<HostTensor>& inputs);
+  void run_on_device(const PlannedCase& planned, std::size_t index, const std::vector<HostTensor>& inputs);
   /// run_job with its failures turned into results.
   CaseResult run_job_contained(const Case& the_case, const Job& job, const std::vector<HostTensor>& inputs,
                                const TensorSet& device_inputs);

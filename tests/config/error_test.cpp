@@ -203,7 +203,7 @@ TEST_CASE("a sweep that lacks something") {
 }
 
 TEST_CASE("long values are shortened") {
-  const std::string message = error_with("\"layout\": \"" + std::string(500, 'x') + '"');
+  const std::string message = error_with(R"("layout": ")" + std::string(500, 'x') + '"');
   CHECK(message ==
         "test.json: /sweeps/0/axes/layout: got \"" + std::string(56, 'x') + "...; expected one of bdl, bld");
 }

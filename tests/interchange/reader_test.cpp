@@ -205,8 +205,8 @@ TEST_CASE("foreign ways of storing the same are read: fixed strings, booleans, b
     const h5::Dataset u(H5Dcreate2(group, "inputs/u", big, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
                         "u");
     h5::write_attribute(u, "dtype", std::string("f16"));
-    std::vector<unsigned char> values(2 * 2 * 6 * 5);
-    values[0] = 0xC1;  // 0xC100 is -2.5
+    std::vector<unsigned char> values(120);  // 2 bytes of 2 × 6 × 5 elements
+    values[0] = 0xC1;                        // 0xC100 is -2.5
     H5Dwrite(u, big, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data());
   }
   const CaseRead read = InterchangeFile(path).read_case("a");

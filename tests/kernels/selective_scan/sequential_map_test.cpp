@@ -100,7 +100,7 @@ TEST_CASE("sequential: tile elements cover every row and step once, along memory
           const TileElement at = tile_element(i, rows_log2, steps_log2, time_is_contiguous);
           REQUIRE(at.row < rows);
           REQUIRE(at.step < steps);
-          ++visits[static_cast<std::size_t>(at.row * steps + at.step)];
+          ++visits.at(at.row * steps + at.step);
           CHECK(i == (time_is_contiguous ? at.row * steps + at.step : at.step * rows + at.row));
         }
         CHECK(visits == std::vector<int>(visits.size(), 1));
