@@ -22,10 +22,10 @@ CaseRead read_golden(const std::string& name) {
   return file.read_case(name);
 }
 
-const HostTensor& tensor(const std::vector<HostTensor>& tensors, const std::string& name) {
+const HostTensor& tensor(const std::vector<HostTensor>& tensors, std::string_view name) {
   for (const auto& candidate : tensors)
     if (candidate.spec.name == name) return candidate;
-  throw std::runtime_error("no tensor " + name);
+  throw std::runtime_error("no tensor " + std::string(name));
 }
 
 double value(const HostTensor& from, std::int64_t index) {
