@@ -98,10 +98,11 @@ std::string Problem::id() const {
   std::vector<std::string> tokens{op_->name};
   for (const auto& axis : op_->axes) {
     const AxisValue& here = value(axis.name);
-    if (axis.kind != AxisKind::flag)
+    if (axis.kind == AxisKind::flag) {
+      if (std::get<bool>(here)) tokens.push_back(axis.id_token);
+    } else if (here != axis.fallback) {
       tokens.push_back(axis.id_token + to_string(here));
-    else if (std::get<bool>(here))
-      tokens.push_back(axis.id_token);
+    }
   }
   return fmt::format("{}", fmt::join(tokens, "-"));
 }
