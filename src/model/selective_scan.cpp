@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "model/method.h"
 
 namespace ssmbench {
 namespace {
@@ -10,6 +9,7 @@ namespace {
 std::vector<TensorSpec> tensors(const Problem& problem) {
   const SelectiveScan scan(problem);
   const DType io = problem.dtype();
+  const DType state_dtype = scan.complex ? DType::c64 : DType::f32;
   const bool time_last = problem.choice("layout") == "bdl";
   const std::vector<int> storage_bdl = time_last ? std::vector{0, 1, 2} : std::vector{0, 2, 1};
   const std::vector<int> storage_bgnl = time_last ? std::vector{0, 1, 2, 3} : std::vector{0, 3, 1, 2};
@@ -23,22 +23,22 @@ std::vector<TensorSpec> tensors(const Problem& problem) {
     return TensorSpec{name, role, io, per_step, storage_bdl};
   };
   const auto projection = [&](const char* name, bool variable) {
-    return variable ? TensorSpec{name, Role::input, io, per_group_step, storage_bgnl}
-                    : TensorSpec{name, Role::input, DType::f32, per_channel_state, {0, 1}};
+    return variable ? TensorSpec{name, Role::input, scan.complex ? DType::c64 : io, per_group_step, storage_bgnl}
+                    : TensorSpec{name, Role::input, state_dtype, per_channel_state, {0, 1}};
   };
   const auto per_channel = [&](const char* name) {
     return TensorSpec{name, Role::input, DType::f32, {scan.dim}, {0}};
   };
 
   std::vector<TensorSpec> all{sequence("u", Role::input), sequence("delta", Role::input),
-                              TensorSpec{"A", Role::input, DType::f32, per_channel_state, {0, 1}},
+                              TensorSpec{"A", Role::input, state_dtype, per_channel_state, {0, 1}},
                               projection("B", scan.variable_b), projection("C", scan.variable_c)};
   if (scan.has_D) all.push_back(per_channel("D"));
   if (scan.has_z) all.push_back(sequence("z", Role::input));
   if (scan.has_delta_bias) all.push_back(per_channel("delta_bias"));
-  if (scan.has_initial_state) all.push_back({"initial_state", Role::input, DType::f32, state, {0, 1, 2}});
+  if (scan.has_initial_state) all.push_back({"initial_state", Role::input, state_dtype, state, {0, 1, 2}});
   all.push_back(sequence("out", Role::output));
-  all.push_back({"last_state", Role::output, DType::f32, state, {0, 1, 2}});
+  all.push_back({"last_state", Role::output, state_dtype, state, {0, 1, 2}});
   return all;
 }
 
@@ -66,7 +66,8 @@ const OpSpec& selective_scan_fwd() {
                             {"seqlen", AxisKind::size, "l", {}, {}},
                             {"dstate", AxisKind::size, "n", {}, {}},
                             {"groups", AxisKind::size, "g", {}, std::int64_t{1}},
-                            {"B", AxisKind::choice, "B", {"variable", "constant"}, "variable"},
+                            {"A", AxisKind::choice, "A", {"real", "complex"}, "real"},
+       {"B", AxisKind::choice, "B", {"variable", "constant"}, "variable"},
                             {"C", AxisKind::choice, "C", {"variable", "constant"}, "variable"},
                             {"D", AxisKind::flag, "D", {}, true},
                             {"z", AxisKind::flag, "z", {}, true},
@@ -84,6 +85,8 @@ SelectiveScan::SelectiveScan(const Problem& problem)
       seqlen(problem.size("seqlen")),
       dstate(problem.size("dstate")),
       groups(problem.size("groups")),
+      method(method_named(problem.choice("method")).id),
+      complex(problem.choice("A") == "complex"),
       variable_b(problem.choice("B") == "variable"),
       variable_c(problem.choice("C") == "variable"),
       has_z(problem.flag("z")),

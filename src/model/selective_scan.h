@@ -2,16 +2,17 @@
 
 #include <cstdint>
 
+#include "model/method.h"
 #include "model/problem.h"
 
 namespace ssmbench {
 
 /// Mamba-1's selective scan, forward:
-///   Δ = delta + delta_bias, softplus if asked; h_t = Ā(Δ_t, A)·h_{t-1} + c(Δ_t, A)·B_t·u_t;
-///   out = (Σ_n C_t[n]·h_t[n] + D·u)·silu(z).   Method zoh: Ā = e^{ΔA}, c = Δ.
+///   Δ = delta + delta_bias, softplus if asked; h_t = Ā(Δ_t, A)·h_{t-1} + c(Δ_t, A)·B_t·u_t, Ā and c by the method
+///   (model/method.h); out = (y + D·u)·silu(z) with y = Σ_n C_t[n]·h_t[n], or 2·Re Σ_n C_t[n]·h_t[n] for complex A.
 /// Source: Gu & Dao, "Mamba: Linear-Time Sequence Modeling with Selective State Spaces" (2023), eq. 2 and
 /// algorithm 2; tensor names and shapes as in mamba_ssm's selective_scan_fn.
-/// Outputs: out, and last_state = h at the last step.
+/// Complex A makes B, C and the states complex (c64) too. Outputs: out, and last_state = h at the last step.
 const OpSpec& selective_scan_fwd();
 
 /// The largest dstate that the operation is defined for.
@@ -20,6 +21,8 @@ inline constexpr std::int64_t kMaxDState = 256;
 /// The axes of a selective_scan problem as plain numbers.
 struct SelectiveScan {
   std::int64_t batch, dim, seqlen, dstate, groups;
+  MethodId method;
+  bool complex;                 ///< A, B, C and the states are c64
   bool variable_b, variable_c;  ///< B, C given per time step (B, G, N, L) instead of per channel (D, N)
   bool has_z, has_D, has_delta_bias, has_initial_state, delta_softplus;
 

@@ -39,6 +39,15 @@ Shape TensorSpec::strides() const {
   return result;
 }
 
+TensorView real_view(TensorView view) {
+  if (view.dtype != DType::c64) return view;
+  view.dtype = DType::f32;
+  for (auto& stride : view.strides) stride *= 2;
+  view.shape.push_back(2);
+  view.strides.push_back(1);
+  return view;
+}
+
 const TensorView* TensorSet::find(std::string_view name) const {
   const auto found = views_.find(name);
   return found == views_.end() ? nullptr : &found->second;

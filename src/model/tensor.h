@@ -47,6 +47,9 @@ struct TensorView {
       : data(memory), dtype(spec.dtype), shape(spec.shape), strides(spec.strides()) {}
 };
 
+/// A c64 tensor as f32 with one more axis, innermost: (real, imaginary). Other dtypes as they are.
+TensorView real_view(TensorView view);
+
 /// The tensors of one problem by name; optional ones are absent.
 class TensorSet {
  public:

@@ -10,7 +10,7 @@ namespace ssmbench {
 /// `expected` and `bound` are in logical order, as reference/reference.h gives them. The result does not
 /// depend on the number of threads. An expected value beyond the output dtype's range passes as the infinity
 /// it rounds to.
-OutputComparison compare_output(const TensorView& got, const double* expected, const float* bound,
+OutputComparison compare_output(const TensorView& output, const double* expected, const float* bound,
                                 DType math);
 
 }  // namespace ssmbench
