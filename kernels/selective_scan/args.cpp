@@ -48,6 +48,13 @@ ScanArgs bind_scan(const Problem& problem, const TensorSet& tensors) {
           .c_strides = projection_strides(c, scan.variable_c)};
 }
 
+std::optional<std::string> not_real_zoh(const Problem& problem) {
+  const SelectiveScan scan(problem);
+  if (scan.complex) return "has real A only";
+  if (scan.method != MethodId::zoh) return "has method zoh only";
+  return {};
+}
+
 Work scan_work(const Problem& problem) {
   const double pairs = SelectiveScan(problem).pairs();
   return {.bytes = tensor_bytes(problem), .exponentials = pairs, .fmas = 3 * pairs};

@@ -43,6 +43,9 @@ struct ScanArgs {
 /// Checks the tensors against the problem and resolves them. Throws ContractError.
 ScanArgs bind_scan(const Problem& problem, const TensorSet& tensors);
 
+/// The reason of implementations that have method zoh and real A only; nothing when the problem is one of those.
+std::optional<std::string> not_real_zoh(const Problem& problem);
+
 /// What a scan with method zoh has to do at least: per (element, state) pair one exponential and three fused
 /// multiply-adds (Δ·A counts as one), and every tensor moved once.
 Work scan_work(const Problem& problem);

@@ -166,6 +166,7 @@ Kernel kernel_of_shape(std::size_t shape, std::index_sequence<Shape...> /*all*/)
 }
 
 std::optional<std::string> unsupported(const Problem& problem) {
+  if (auto reason = not_real_zoh(problem)) return reason;
   const SelectiveScan scan(problem);
   if (problem.choice("layout") != "bdl")
     return "needs layout bdl: a block loads runs of time steps of one channel";

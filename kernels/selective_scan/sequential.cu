@@ -177,6 +177,7 @@ __global__ void __launch_bounds__(kSequentialMaxThreads, kBlocksPerSm)
 using Kernel = void (*)(ScanArgs, SequentialPlan);
 
 std::optional<std::string> unsupported(const Problem& problem) {
+  if (auto reason = not_real_zoh(problem)) return reason;
   const SelectiveScan scan(problem);
   const SequentialPlan plan = plan_sequential(scan.channels_per_group(), scan.dstate);
   if (scan.batch > kMaxGridX / (scan.groups * plan.blocks_per_group))
