@@ -74,6 +74,7 @@ std::string describe_failure(const std::map<std::string, OutputComparison>& outp
   const OutputComparison& c = outputs.at(*worst);
   std::string index;
   for (const auto i : c.worst_index) index += fmt::format("{}{}", index.empty() ? "" : ", ", i);
+  if (c.judged == 0) return fmt::format("{}: every element overflows, none could be judged", *worst);
   const std::string how = c.nonfinite > 0 ? fmt::format("{} elements not finite", c.nonfinite)
                                           : fmt::format("{:.3g} × the tolerance", c.tolerance_ratio);
   return fmt::format("{} at ({}): expected {:.9g}, got {:.9g}; {}", *worst, index, c.worst_expected,
