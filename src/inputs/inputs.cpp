@@ -66,7 +66,7 @@ std::int64_t row_offset(const TensorView& view, std::int64_t row) {
 
 void generate(const ScanInputs& inputs, const HostTensor& tensor, bool shared,
               const std::atomic<bool>& stop) {
-  const TensorView view = tensor.view();
+  const TensorView view = real_view(tensor.view());
   const std::int64_t length = view.shape.back();
   const std::int64_t rows = element_count(view.shape) / length;
   const std::int64_t rows_in_plane = view.shape.size() < 2 ? 1 : view.shape[view.shape.size() - 2];
@@ -97,7 +97,7 @@ std::vector<HostTensor> generate_inputs(const Problem& problem, const InputSpec&
     throw UsageError(fmt::format("values must be native or shared, got '{}'", spec.values));
   const ScanInputs inputs(problem, spec);
   const auto specs = problem.tensors();
-  // Only tensors that take the problem's dtype have values to share; the others are f32 in any case.
+  // Only tensors that take the problem's dtype have values to share; the others are f32 or c64 in any case.
   const auto specs_in_bf16 = problem.with({{"dtype", "bf16"}}).tensors();
   std::vector<HostTensor> tensors;
   for (std::size_t i = 0; i < specs.size(); ++i) {

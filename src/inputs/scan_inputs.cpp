@@ -1,6 +1,7 @@
 #include "inputs/scan_inputs.h"
 
 #include <cmath>
+#include <numbers>
 
 #include "inputs/portable_math.h"
 #include "inputs/random.h"
@@ -19,6 +20,13 @@ constexpr double kPlainBiasShare = 1.0 / 64;
 
 constexpr double kSkipDeviation = 0.1;
 
+constexpr double kS4dLinRate = 0.5;
+const double kPartDeviation = std::sqrt(0.5);  // two parts make a mean square of 1
+
+bool is_complex_with_A(std::string_view tensor) {
+  return tensor == "B" || tensor == "C" || tensor == "initial_state";
+}
+
 void fill_log_uniform(const Stream& stream, LogRange range, std::int64_t first, std::span<double> values) {
   const double low = portable::log(range.low);
   const double width = portable::log(range.high) - low;
@@ -35,12 +43,14 @@ ScanInputs::ScanInputs(const Problem& problem, const InputSpec& spec)
 }
 
 void ScanInputs::fill(std::string_view tensor, std::int64_t first, std::span<double> values) const {
-  if (tensor == "A") return fill_decay(first, values);
+  if (tensor == "A") return scan_.complex ? fill_complex_decay(first, values) : fill_decay(first, values);
   if (tensor == "delta") return fill_delta(first, values);
   if (tensor == "delta_bias") return fill_delta_bias(first, values);
   Stream(seed_, tensor).normals(first, values);
   if (tensor == "D")
     for (double& value : values) value = 1 + kSkipDeviation * value;
+  if (scan_.complex && is_complex_with_A(tensor))
+    for (double& value : values) value *= kPartDeviation;
 }
 
 void ScanInputs::fill_decay(std::int64_t first, std::span<double> values) const {
@@ -49,6 +59,18 @@ void ScanInputs::fill_decay(std::int64_t first, std::span<double> values) const 
     for (double& value : values) value = -value;
   } else {
     for (double& value : values) value = -static_cast<double>(first++ % scan_.dstate + 1);
+  }
+}
+
+void ScanInputs::fill_complex_decay(std::int64_t first, std::span<double> values) const {
+  for (double& value : values) {
+    const std::int64_t element = first / 2;
+    if (first++ % 2 != 0)
+      value = std::numbers::pi * static_cast<double>(element % scan_.dstate);
+    else if (distribution_->decay_rate)
+      fill_decay(element, {&value, 1});
+    else
+      value = -kS4dLinRate;
   }
 }
 

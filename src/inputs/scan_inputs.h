@@ -17,12 +17,13 @@ class ScanInputs {
   /// Throws UsageError for an unknown distribution.
   ScanInputs(const Problem& problem, const InputSpec& spec);
 
-  /// Elements first, first + 1, … (row-major logical order) of the named tensor. All of them lie in one row,
-  /// that is, they differ in the last logical index only.
+  /// Elements first, first + 1, … (row-major logical order) of the named tensor, complex ones as their
+  /// real_view. All of them lie in one row, that is, they differ in the last logical index only.
   void fill(std::string_view tensor, std::int64_t first, std::span<double> values) const;
 
  private:
   void fill_decay(std::int64_t first, std::span<double> values) const;
+  void fill_complex_decay(std::int64_t first, std::span<double> values) const;
   void fill_delta(std::int64_t first, std::span<double> values) const;
   void fill_delta_bias(std::int64_t first, std::span<double> values) const;
 
