@@ -79,6 +79,15 @@ void check_fits(const Plan& plan, bool verify) {
     check_memory(planned.the_case, memory_need(planned, plan, verify), host, device);
 }
 
+void warn_of_unstable_methods(const Plan& plan, Progress& progress) {
+  for (const auto& planned : plan.cases) {
+    const Problem& problem = planned.the_case.problem;
+    if (problem.op().find_axis("method") == nullptr || problem.choice("method") != "bilinear_flipped") continue;
+    progress.say("warning: bilinear_flipped is unstable for A < 0 and has a pole at z = -2; states may overflow");
+    return;
+  }
+}
+
 int run(RunOptions options) {
   auto cases = load_configs(options.configs, options.overrides, options.quick);
   std::string note;
@@ -96,6 +105,7 @@ int run(RunOptions options) {
     return kOk;
   }
   check_fits(plan, options.runner.verify);
+  warn_of_unstable_methods(plan, progress);
 
   InterruptGuard interrupt;
   std::vector<std::unique_ptr<Reporter>> reporters;
