@@ -5,18 +5,18 @@
 
 #include "model/method.h"
 
-// The recurrence of one state over a tile of time steps, for a block of channels side by side, in fp64. S is double,
-// or std::complex<double> when A is complex.
+// The recurrence of one state over a tile of time steps, for a block of channels side by side, in fp64. S is
+// double, or std::complex<double> when A is complex.
 
 namespace ssmbench {
 
-/// Channels that one block of the fp64 scan holds side by side, and time steps that it holds at once: the seven
-/// [time][channel] arrays of a tile then take 56 KiB, which stays in the L2 cache of any CPU.
+/// Channels that one block of the fp64 scan holds side by side, and time steps that it holds at once: the
+/// seven [time][channel] arrays of a tile then take 56 KiB, which stays in the L2 cache of any CPU.
 inline constexpr std::int64_t kBlockChannels = 16;
 inline constexpr std::int64_t kTileSteps = 64;
 
-/// One tile of a block of channels, [time][channel]. `error` quantities count relative errors in units of the roundoff
-/// of the implementation under test; see scan_tile_zoh.cpp.
+/// One tile of a block of channels, [time][channel]. `error` quantities count relative errors in units of the
+/// roundoff of the implementation under test; see scan_tile_zoh.cpp.
 struct ScanTile {
   std::int64_t steps;
   double u[kTileSteps * kBlockChannels];
@@ -25,11 +25,11 @@ struct ScanTile {
   double delta_u[kTileSteps * kBlockChannels];      ///< Δ·u
   double y[kTileSteps * kBlockChannels];            ///< Σ_n C·h, accumulated; 2·Re of it when complex
   double y_magnitude[kTileSteps * kBlockChannels];  ///< the same on absolute values
-  double y_error[kTileSteps * kBlockChannels];      ///< Σ_n |C|·error(h), accumulated; twice that when complex
+  double y_error[kTileSteps * kBlockChannels];  ///< Σ_n |C|·error(h), accumulated; twice that when complex
 };
 
-/// One state n of every channel of the block: its value, the same recurrence on absolute values, and the bound on
-/// the error that an implementation has made so far.
+/// One state n of every channel of the block: its value, the same recurrence on absolute values, and the
+/// bound on the error that an implementation has made so far.
 template <class S>
 struct ScanState {
   S h[kBlockChannels];
@@ -38,7 +38,8 @@ struct ScanState {
   double error[kBlockChannels];
 };
 
-/// B or C for one state over a tile: element (t, channel) at data[t * time + channel * lane], strides 0 or more.
+/// B or C for one state over a tile: element (t, channel) at data[t * time + channel * lane], strides 0 or
+/// more.
 template <class S>
 struct Coefficients {
   const S* data;
@@ -48,7 +49,8 @@ struct Coefficients {
   S at(std::int64_t t, std::int64_t channel) const { return data[t * time + channel * lane]; }
 };
 
-/// Advances one state through the tile and adds its share to y. A: kBlockChannels values. Method zoh, on SIMD lanes.
+/// Advances one state through the tile and adds its share to y. A: kBlockChannels values. Method zoh, on SIMD
+/// lanes.
 void scan_tile_zoh(ScanTile& tile, ScanState<double>& state, const double* A, Coefficients<double> B,
                    Coefficients<double> C);
 

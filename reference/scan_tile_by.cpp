@@ -6,16 +6,21 @@
 namespace ssmbench {
 namespace {
 
-double real_part(double value) { return value; }
-double real_part(std::complex<double> value) { return value.real(); }
+double real_part(double value) {
+  return value;
+}
+double real_part(std::complex<double> value) {
+  return value.real();
+}
 
 }  // namespace
 
-// The error bound is the one of scan_tile_zoh.cpp with the method's own errors of Ā, c and c' in place of zoh's:
+// The error bound is the one of scan_tile_zoh.cpp with the method's own errors of Ā, c and c' in place of
+// zoh's:
 //   m_t = |Ā|·m_{t-1} + |c|·|B_t·u_t| + |c'|·|B_{t-1}·u_{t-1}|
 //   e_t = |Ā|·e_{t-1} + δĀ·m_{t-1} + (δc + 2·r·|c|)·|B_t·u_t| + (δc' + 2·r·|c'|)·|B_{t-1}·u_{t-1}| + 2·r·m_t
-// with r = 1 rounding for a real operation and r = 3 for a complex product, which has √8 at most (Higham, "Accuracy and
-// Stability of Numerical Algorithms", 2nd ed., lemma 3.5).
+// with r = 1 rounding for a real operation and r = 3 for a complex product, which has √8 at most (Higham,
+// "Accuracy and Stability of Numerical Algorithms", 2nd ed., lemma 3.5).
 template <class S>
 void scan_tile_by(MethodId method, ScanTile& tile, ScanState<S>& state, const S* A, Coefficients<S> B,
                   Coefficients<S> C) {
@@ -34,7 +39,8 @@ void scan_tile_by(MethodId method, ScanTile& tile, ScanState<S>& state, const S*
       const double decay = std::abs(step.decay);
 
       const double inherited = decay * state.error[c] + kRounding * error.decay * state.magnitude[c];
-      state.h[c] = step.decay * state.h[c] + step.input * input + step.previous_input * state.previous_input[c];
+      state.h[c] =
+          step.decay * state.h[c] + step.input * input + step.previous_input * state.previous_input[c];
       state.magnitude[c] =
           decay * state.magnitude[c] + std::abs(step.input) * now + std::abs(step.previous_input) * before;
       state.error[c] = inherited + (error.input + 2 * kRounding * std::abs(step.input)) * now +

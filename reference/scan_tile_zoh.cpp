@@ -85,7 +85,7 @@ namespace ssmbench {
 HWY_EXPORT(scan_tile);
 
 void scan_tile_zoh(ScanTile& tile, ScanState<double>& state, const double* A, Coefficients<double> B,
-               Coefficients<double> C) {
+                   Coefficients<double> C) {
   HWY_DYNAMIC_DISPATCH(scan_tile)(tile, state, A, B, C);
 }
 

@@ -56,7 +56,9 @@ Step step_size(double stored, const double* bias, bool use_softplus) {
   return {delta, 2 + condition * (2 + std::abs(x) * (1 + sum_error))};
 }
 
-double load(const TensorView& view, std::int64_t at, double /*type*/) { return load_as_double(view.data, at, view.dtype); }
+double load(const TensorView& view, std::int64_t at, double /*type*/) {
+  return load_as_double(view.data, at, view.dtype);
+}
 std::complex<double> load(const TensorView& view, std::int64_t at, std::complex<double> /*type*/) {
   return static_cast<const std::complex<float>*>(view.data)[at];
 }
@@ -71,7 +73,8 @@ void store(ReferenceOutput& to, std::int64_t at, std::complex<double> value, dou
   store(to, 2 * at + 1, value.imag(), error);
 }
 
-/// The scan of one problem, S = double or std::complex<double>; run(block) does kBlockChannels channels of one (batch, group).
+/// The scan of one problem, S = double or std::complex<double>; run(block) does kBlockChannels channels of
+/// one (batch, group).
 template <class S>
 class Scan {
  public:
@@ -104,7 +107,8 @@ class Scan {
       B.load(place, start, tile->steps, b_values);
       C.load(place, start, tile->steps, c_values);
       for (std::int64_t n = 0; n < shape_.dstate; ++n)
-        scan_tile(*tile, states[n], A.data() + n * kBlockChannels, B.of_state(b_values, n), C.of_state(c_values, n));
+        scan_tile(*tile, states[n], A.data() + n * kBlockChannels, B.of_state(b_values, n),
+                  C.of_state(c_values, n));
       store_steps(place, start, *tile);
     }
     store_states(place, states);
@@ -129,8 +133,8 @@ class Scan {
     void load(const Block& place, std::int64_t start, std::int64_t steps, std::vector<S>& values) const {
       const auto& s = view_.strides;
       if (!variable_ && start > 0) return;  // the same at every step
-      const std::int64_t first = variable_ ? place.batch * s[0] + place.group * s[1] + start * s[3]
-                                           : place.first_channel * s[0];
+      const std::int64_t first =
+          variable_ ? place.batch * s[0] + place.group * s[1] + start * s[3] : place.first_channel * s[0];
       const std::int64_t of_state = variable_ ? s[2] : s[1];
       const std::int64_t step = variable_ ? s[3] : s[0];
       const std::int64_t count = variable_ ? steps : place.channels;
@@ -156,7 +160,8 @@ class Scan {
     return view == nullptr ? nullptr : static_cast<const float*>(view->data);
   }
 
-  void scan_tile(ScanTile& tile, ScanState<S>& state, const S* A, Coefficients<S> B, Coefficients<S> C) const {
+  void scan_tile(ScanTile& tile, ScanState<S>& state, const S* A, Coefficients<S> B,
+                 Coefficients<S> C) const {
     if constexpr (std::is_same_v<S, double>) {
       if (shape_.method == MethodId::zoh) return scan_tile_zoh(tile, state, A, B, C);
     }
@@ -275,8 +280,8 @@ ReferenceOutput empty_output(Shape shape) {
 }
 
 template <class S>
-void scan_all(const Problem& problem, const TensorSet& inputs, ReferenceOutput& out, ReferenceOutput& last_state,
-              const std::atomic<bool>& stop) {
+void scan_all(const Problem& problem, const TensorSet& inputs, ReferenceOutput& out,
+              ReferenceOutput& last_state, const std::atomic<bool>& stop) {
   Scan<S> scan(problem, inputs, out, last_state);
   const std::int64_t blocks = scan.blocks();
 #pragma omp parallel for schedule(dynamic)

@@ -82,8 +82,10 @@ void check_fits(const Plan& plan, bool verify) {
 void warn_of_unstable_methods(const Plan& plan, Progress& progress) {
   for (const auto& planned : plan.cases) {
     const Problem& problem = planned.the_case.problem;
-    if (problem.op().find_axis("method") == nullptr || problem.choice("method") != "bilinear_flipped") continue;
-    progress.say("warning: bilinear_flipped is unstable for A < 0 and has a pole at z = -2; states may overflow");
+    if (problem.op().find_axis("method") == nullptr || problem.choice("method") != "bilinear_flipped")
+      continue;
+    progress.say(
+        "warning: bilinear_flipped is unstable for A < 0 and has a pole at z = -2; states may overflow");
     return;
   }
 }

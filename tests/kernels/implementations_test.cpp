@@ -91,8 +91,8 @@ std::vector<Axes> option_problems() {
   return all;
 }
 
-/// Every method with real and complex A: one step (no step before it), a tile and a tail, two chunks; the io dtypes and
-/// layouts in turn, with every option and with none.
+/// Every method with real and complex A: one step (no step before it), a tile and a tail, two chunks; the io
+/// dtypes and layouts in turn, with every option and with none.
 std::vector<Axes> method_problems() {
   std::vector<Axes> all;
   const char* dtypes[] = {"f32", "f16", "bf16"};
@@ -179,7 +179,8 @@ TEST_CASE("CUDA implementations agree with the reference for every option", "[gp
 TEST_CASE("CUDA implementations agree with the reference for every method, real and complex", "[gpu]") {
   const auto gpu = first_gpu();
   if (!gpu) return;
-  for (const char* distribution : {"mamba", "large_A", "tiny_delta"}) check_all(method_problems(), *gpu, distribution);
+  for (const char* distribution : {"mamba", "large_A", "tiny_delta"})
+    check_all(method_problems(), *gpu, distribution);
 }
 
 TEST_CASE("CUDA implementations agree with the reference on adversarial inputs", "[gpu]") {

@@ -1,5 +1,5 @@
-// φ1, φ2 and the methods in fp64 against long double, where long double has digits to spare, and against what the
-// definitions give at special points.
+// φ1, φ2 and the methods in fp64 against long double, where long double has digits to spare, and against what
+// the definitions give at special points.
 
 #include "reference/discretization.h"
 
@@ -19,8 +19,9 @@ using LongComplex = std::complex<long double>;
 
 constexpr double kUlp = std::numeric_limits<double>::epsilon();
 
-/// φk(z) = Σ_j z^j/(j+k)!, k = 0, 1, 2, by the scaling φ_k(2z) in terms of φ_j(z) where the series would be long:
-/// φ0(2z) = φ0², φ1(2z) = (φ0 + 1)·φ1/2, φ2(2z) = (φ1² + 2·φ2)/4 (Higham 2008, eq. 10.36), all in long double.
+/// φk(z) = Σ_j z^j/(j+k)!, k = 0, 1, 2, by the scaling φ_k(2z) in terms of φ_j(z) where the series would be
+/// long: φ0(2z) = φ0², φ1(2z) = (φ0 + 1)·φ1/2, φ2(2z) = (φ1² + 2·φ2)/4 (Higham 2008, eq. 10.36), all in long
+/// double.
 struct Phi {
   LongComplex phi0, phi1, phi2;
 };
@@ -37,7 +38,8 @@ Phi phi_by_doubling(LongComplex z) {
   phi.phi1 = 1.0L + z * phi.phi2;
   phi.phi0 = 1.0L + z * phi.phi1;
   for (; halvings > 0; --halvings)
-    phi = {phi.phi0 * phi.phi0, (phi.phi0 + 1.0L) * phi.phi1 / 2.0L, (phi.phi1 * phi.phi1 + 2.0L * phi.phi2) / 4.0L};
+    phi = {phi.phi0 * phi.phi0, (phi.phi0 + 1.0L) * phi.phi1 / 2.0L,
+           (phi.phi1 * phi.phi1 + 2.0L * phi.phi2) / 4.0L};
   return phi;
 }
 
@@ -63,16 +65,17 @@ TEST_CASE("phi functions are accurate for every real z") {
   for (const double size : magnitudes()) {
     for (const double z : {size, -size}) {
       const long double x = z;
-      // The closed forms lose |z| of 64 bits near zero; there the doubled series has them all, but it loses digits to
-      // cancellation for very negative z, where the closed forms are good.
+      // The closed forms lose |z| of 64 bits near zero; there the doubled series has them all, but it loses
+      // digits to cancellation for very negative z, where the closed forms are good.
       const bool closed = std::abs(z) > 2;
       const Phi series = phi_by_doubling({x, 0});
       const long double one = closed ? std::expm1(x) / x : series.phi1.real();
       const long double two = closed ? (std::expm1(x) / x - 1) / x : series.phi2.real();
-      const long double difference = closed ? (1 + std::exp(x) * (x - 1)) / x / x : (series.phi1 - series.phi2).real();
+      const long double difference =
+          closed ? (1 + std::exp(x) * (x - 1)) / x / x : (series.phi1 - series.phi2).real();
       INFO(z);
-      worst = std::max({worst, relative(phi1(z), one), relative(phi2(z), two),
-                        relative(phi1_minus_phi2(z), difference)});
+      worst = std::max(
+          {worst, relative(phi1(z), one), relative(phi2(z), two), relative(phi1_minus_phi2(z), difference)});
       CHECK(relative(phi1(z), one) < 4 * kUlp);
       CHECK(relative(phi2(z), two) < 4 * kUlp);
       CHECK(relative(phi1_minus_phi2(z), difference) < 6 * kUlp);
@@ -92,7 +95,8 @@ TEST_CASE("phi functions are accurate for every complex z, relative to their mod
       const LongComplex exponential = std::exp(x);
       const LongComplex one = closed ? (exponential - 1.0L) / x : series.phi1;
       const LongComplex two = closed ? (one - 1.0L) / x : series.phi2;
-      const LongComplex difference = closed ? (1.0L + exponential * (x - 1.0L)) / x / x : series.phi1 - series.phi2;
+      const LongComplex difference =
+          closed ? (1.0L + exponential * (x - 1.0L)) / x / x : series.phi1 - series.phi2;
       INFO(z);
       // Rounding the argument of sine and cosine costs nothing (it is exact); 8 ulp are some ten operations.
       CHECK(relative(phi1(z), one) < 8 * kUlp);
@@ -129,7 +133,8 @@ TEST_CASE("Taylor methods approach foh at their order") {
       {MethodId::highorder, 2}, {MethodId::poly, 3}, {MethodId::rk4, 4}};
   for (const auto& [method, order] : orders) {
     const auto error = [method = method](double delta) {
-      return std::abs(discretize(method, delta, -1.0).input / discretize(MethodId::foh, delta, -1.0).input - 1);
+      return std::abs(discretize(method, delta, -1.0).input / discretize(MethodId::foh, delta, -1.0).input -
+                      1);
     };
     const double measured = std::log2(error(0.02) / error(0.01));
     CHECK(std::abs(measured - order) < 0.05);
@@ -144,7 +149,8 @@ TEST_CASE("with real A the complex form is the real one") {
       const auto complex = discretize(method.id, 0.3, Complex(A));
       CHECK(std::abs(complex.decay - real.decay) <= 4 * kUlp * std::abs(real.decay));
       CHECK(std::abs(complex.input - real.input) <= 16 * kUlp * std::abs(real.input));
-      CHECK(std::abs(complex.previous_input - real.previous_input) <= 16 * kUlp * std::abs(real.previous_input));
+      CHECK(std::abs(complex.previous_input - real.previous_input) <=
+            16 * kUlp * std::abs(real.previous_input));
     }
   }
 }

@@ -1,5 +1,6 @@
-// Outputs that mamba_ssm's own CUDA kernels made on an H200, and the Vision-Mamba fork's Python (tests/golden), judged as `run` would judge them:
-// the reference has to be what those kernels approximate, and the tolerance has to let an honest kernel pass.
+// Outputs that mamba_ssm's own CUDA kernels made on an H200, and the Vision-Mamba fork's Python
+// (tests/golden), judged as `run` would judge them: the reference has to be what those kernels approximate,
+// and the tolerance has to let an honest kernel pass.
 
 #include <filesystem>
 #include <string>

@@ -49,7 +49,8 @@ std::vector<Number> values_of(const std::vector<HostTensor>& inputs, const char*
   return {};
 }
 
-/// Ā, c and c' word for word as the definition has them; the quotients lose digits near z = 0, where no test goes.
+/// Ā, c and c' word for word as the definition has them; the quotients lose digits near z = 0, where no test
+/// goes.
 struct Step {
   Number decay, input, previous;
 };
@@ -83,8 +84,8 @@ Step step_of(const std::string& method, long double d, Number A) {
 }
 
 /// The definition, word for word, one element at a time: out, and last_state as the reference lays it out.
-std::pair<std::vector<long double>, std::vector<long double>> plain_scan(const Problem& problem,
-                                                                         const std::vector<HostTensor>& inputs) {
+std::pair<std::vector<long double>, std::vector<long double>> plain_scan(
+    const Problem& problem, const std::vector<HostTensor>& inputs) {
   const SelectiveScan s(problem);
   const auto u = values_of(inputs, "u"), delta = values_of(inputs, "delta"), z = values_of(inputs, "z");
   const auto A = values_of(inputs, "A"), B = values_of(inputs, "B"), C = values_of(inputs, "C");
@@ -254,20 +255,21 @@ TEST_CASE("the reference is the definition for every method, real and complex") 
     for (const char* A : {"real", "complex"}) {
       for (const bool options : {false, true}) {
         // bilinear_flipped grows with every step: few of them, so that the numbers stay comparable.
-        const Problem problem = scan_problem({{"method", method.name},
-                                              {"A", A},
-                                              {"batch", size(2)},
-                                              {"dim", size(18)},
-                                              {"groups", size(options ? 2 : 1)},
-                                              {"seqlen", size(method.id == MethodId::bilinear_flipped ? 9 : 70)},
-                                              {"dstate", size(3)},
-                                              {"B", options ? "constant" : "variable"},
-                                              {"layout", options ? "bld" : "bdl"},
-                                              {"z", options},
-                                              {"D", options},
-                                              {"delta_bias", options},
-                                              {"delta_softplus", true},
-                                              {"initial_state", options}});
+        const Problem problem =
+            scan_problem({{"method", method.name},
+                          {"A", A},
+                          {"batch", size(2)},
+                          {"dim", size(18)},
+                          {"groups", size(options ? 2 : 1)},
+                          {"seqlen", size(method.id == MethodId::bilinear_flipped ? 9 : 70)},
+                          {"dstate", size(3)},
+                          {"B", options ? "constant" : "variable"},
+                          {"layout", options ? "bld" : "bdl"},
+                          {"z", options},
+                          {"D", options},
+                          {"delta_bias", options},
+                          {"delta_softplus", true},
+                          {"initial_state", options}});
         INFO(problem.id());
         CHECK(difference(problem) < 1e-11);
       }

@@ -110,7 +110,8 @@ TEST_CASE("an element that may overflow on the way is left out; if all may, noth
 TEST_CASE("complex outputs are judged part by part") {
   HostTensor tensor({"last_state", Role::output, DType::c64, {2, 3}, {0, 1}});
   std::vector<double> expected(12);
-  for (int i = 0; i < 12; ++i) static_cast<float*>(tensor.buffer.data())[i] = static_cast<float>(expected[i] = i);
+  for (int i = 0; i < 12; ++i)
+    static_cast<float*>(tensor.buffer.data())[i] = static_cast<float>(expected[i] = i);
   const std::vector<float> bound(12, 1.0F);
   CHECK(compare_output(tensor.view(), expected.data(), bound.data(), DType::f32).passed());
   static_cast<float*>(tensor.buffer.data())[9] = 8;  // the imaginary part of (1, 1)
