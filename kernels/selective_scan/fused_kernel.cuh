@@ -39,6 +39,12 @@ FusedKernel fused_kernel_for(MethodId method, bool complex);
 
 namespace fused {
 
+/// Caps registers at 72 for real states, 96 for complex ones: as few as do not spill in the scan.
+template <class Value>
+constexpr int kBlocksPerSm = 7;
+template <>
+constexpr int kBlocksPerSm<Complex> = 5;
+
 template <class Value>
 __device__ const Value* values(const float* floats) {
   return reinterpret_cast<const Value*>(floats);
@@ -146,7 +152,7 @@ __device__ void load_states(Value (&to)[kFusedStates], const Value* memory, std:
 }
 
 template <class Io, class Value, Family family>
-__global__ void __launch_bounds__(kFusedMaxThreads)
+__global__ void __launch_bounds__(kFusedMaxThreads, kBlocksPerSm<Value>)
     fused_kernel(const ScanArgs args, const FusedPlan plan, const MethodParameters method) {
   // B and C as they lie in memory when variable.
   using Stored = std::conditional_t<std::is_same_v<Value, float>, Io, Value>;
