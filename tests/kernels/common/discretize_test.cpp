@@ -1,6 +1,5 @@
 // Ā, c and c' against the formulas of model/method.h in long double.
 
-
 #include "kernels/common/discretize.h"
 
 #include <algorithm>
