@@ -12,8 +12,12 @@ using test::kOneCase;
 
 namespace {
 
+const std::string kAllMethods =
+    "zoh, foh, bilinear, bilinear_flipped, poly, highorder, rk4, vim_foh, vim_poly, vim_highorder, foh_exact, "
+    "trapezoidal";
+
 const std::string kAllAxes =
-    "shape, method, dtype, layout, batch, dim, seqlen, dstate, groups, B, C, D, z, delta_bias, "
+    "shape, method, dtype, layout, batch, dim, seqlen, dstate, groups, A, B, C, D, z, delta_bias, "
     "delta_softplus, "
     "initial_state, inputs, values, seed";
 const std::string kRange =
@@ -176,8 +180,8 @@ TEST_CASE("empty lists") {
 }
 
 TEST_CASE("unknown words list the known ones") {
-  CHECK(error_with(R"("method": "foh")") ==
-        R"(test.json: /sweeps/0/axes/method: got "foh"; expected one of zoh)");
+  CHECK(error_with(R"("method": "euler")") ==
+        R"(test.json: /sweeps/0/axes/method: got "euler"; expected one of )" + kAllMethods);
   CHECK(error_with(R"("layout": ["bdl", "dbl"])") ==
         R"(test.json: /sweeps/0/axes/layout/1: got "dbl"; expected one of bdl, bld)");
   CHECK(

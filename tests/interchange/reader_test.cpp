@@ -287,7 +287,7 @@ TEST_CASE("case attributes that are missing or unknown are rejected") {
   };
   CHECK(after_setting("op", "ssd_chunk_scan_fwd") ==
         "/cases/a: unknown op 'ssd_chunk_scan_fwd'; this build knows selective_scan_fwd");
-  CHECK(after_setting("method", "bilinear") == "/cases/a: method must be one of zoh, got bilinear");
+  CHECK(after_setting("method", "euler").find("/cases/a: method must be one of zoh, foh, ") == 0);
   CHECK(after_setting("dtype", "f64") == "/cases/a: dtype must be one of f32, f16, bf16, got f64");
   CHECK(after_setting("math", "tf32") ==
         "/cases/a: unknown math 'tf32'; this build knows f32, f64, f16, bf16");
