@@ -26,7 +26,9 @@ inline std::vector<HostTensor> moderate_inputs(const Problem& problem) {
       draw = draw * 6364136223846793005U + 1442695040888963407U;
       const double unit = static_cast<double>(draw >> 40) / (1 << 24);
       double value = 2 * unit - 1;
+      // Steps and so their bias are positive: e^(Δ·A) is to decay.
       if (spec.name == "delta") value = 1.5 * unit;
+      if (spec.name == "delta_bias") value = unit;
       if (spec.name == "A") value = a_scale * (complex && i % 2 == 1 ? 6 * unit - 3 : -0.05 - 3 * unit);
       store_from_double(tensor.buffer.data(), i, part, value);
     }
