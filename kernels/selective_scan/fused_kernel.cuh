@@ -39,9 +39,10 @@ FusedKernel fused_kernel_for(MethodId method, bool complex);
 
 namespace fused {
 
-/// Caps registers at 72 for real states, 96 for complex ones: as few as do not spill in the scan.
+/// Caps registers at 64 for real states, 96 for complex ones. The staging loops are unrolled twice only,
+/// since the compiler would fill all registers with their loads and spill.
 template <class Value>
-constexpr int kBlocksPerSm = 7;
+constexpr int kBlocksPerSm = 8;
 template <>
 constexpr int kBlocksPerSm<Complex> = 5;
 
@@ -80,6 +81,7 @@ __device__ void stage_projection(Value* tile, const void* source, const Projecti
                                  std::int64_t dstate, const FusedPlan& plan) {
   const Stored* origin = static_cast<const Stored*>(source) + block.b * strides.batch +
                          block.g * strides.group + start * strides.time;
+#pragma unroll 2
   for (int i = threadIdx.x; i < plan.states() * plan.steps(); i += plan.threads()) {
     const auto [n, t] = tile_element(i, plan.states_log2(), plan.steps_log2, strides.time == 1);
     if (t >= valid) continue;
@@ -93,6 +95,7 @@ __device__ void stage_projection(Value* tile, const void* source, const Projecti
 template <class Io, class Value>
 __device__ void stage_sequences(const Tiles<Value>& tiles, const ScanArgs& args, const BlockChannels& block,
                                 std::int64_t origin, int valid, const FusedPlan& plan) {
+#pragma unroll 2
   for (int i = threadIdx.x; i < plan.channels() * plan.steps(); i += plan.threads()) {
     const auto [c, t] = tile_element(i, plan.channels_log2, plan.steps_log2, args.sequence.time == 1);
     if (t >= valid) continue;
@@ -113,6 +116,7 @@ __device__ void stage_sequences(const Tiles<Value>& tiles, const ScanArgs& args,
 template <class Io, class Value>
 __device__ void finish_sequences(const Tiles<Value>& tiles, const ScanArgs& args, const BlockChannels& block,
                                  std::int64_t origin, int valid, const FusedPlan& plan) {
+#pragma unroll 2
   for (int i = threadIdx.x; i < plan.channels() * plan.steps(); i += plan.threads()) {
     const auto [c, t] = tile_element(i, plan.channels_log2, plan.steps_log2, args.sequence.time == 1);
     if (t >= valid || c >= block.count) continue;

@@ -49,6 +49,7 @@ inline Exact exact_difference(Exact z) {
 struct ExactStep {
   Exact decay, input, previous;
   long double input_scale = 0;  ///< sum of the terms' magnitudes, where c is a sum
+  long double decay_scale = 0;  ///< the same of Ā
 };
 
 /// The definition's formulas, with u = 1.
@@ -70,9 +71,11 @@ inline ExactStep exact_step(MethodId method, long double delta, Exact A) {
     case MethodId::foh:
       return {decay, delta * exact_phi1(z), 0};
     case MethodId::bilinear:
-      return {(1.0L + z / 2.0L) / (1.0L - z / 2.0L), delta / (1.0L - z / 2.0L), 0};
+      return {(1.0L + z / 2.0L) / (1.0L - z / 2.0L), delta / (1.0L - z / 2.0L), 0, 0,
+              (1 + std::abs(z / 2.0L)) / std::abs(1.0L - z / 2.0L)};
     case MethodId::bilinear_flipped:
-      return {(1.0L - z / 2.0L) / (1.0L + z / 2.0L), delta / (1.0L + z / 2.0L), 0};
+      return {(1.0L - z / 2.0L) / (1.0L + z / 2.0L), delta / (1.0L + z / 2.0L), 0, 0,
+              (1 + std::abs(z / 2.0L)) / std::abs(1.0L + z / 2.0L)};
     case MethodId::poly:
       return sum({1, z / 2.0L, z * z / 6.0L});
     case MethodId::highorder:
