@@ -13,7 +13,7 @@ using test::kOneCase;
 namespace {
 
 const std::string kAllAxes =
-    "shape, method, dtype, layout, batch, dim, seqlen, dstate, groups, B, C, D, z, delta_bias, "
+    "shape, method, dtype, layout, batch, dim, seqlen, dstate, groups, A, B, C, D, z, delta_bias, "
     "delta_softplus, "
     "initial_state, inputs, values, seed";
 const std::string kRange =
@@ -130,7 +130,7 @@ TEST_CASE("unknown keys are named, with the known ones and the nearest") {
       R"(test.json: /sweeps/0: unknown key "budgetms" (did you mean "budget_ms"?); expected one of op, description, axes, zip, budget_ms)");
   CHECK(
       error_of(config_of(kOneCase, "", R"(, "sweep": [])")) ==
-      R"(test.json: /: unknown key "sweep" (did you mean "sweeps"?); expected one of $schema, format, description, shapes, sweeps)");
+      R"(test.json: /: unknown key "sweep" (did you mean "sweeps"?); expected one of $schema, format, description, shapes, sweeps, studies)");
   CHECK(
       error_of(config_of(kOneCase, "", R"(, "shapes": {"a": {"dmi": 3}})")) ==
       R"(test.json: /shapes/a: unknown key "dmi" (did you mean "dim"?); expected one of batch, dim, seqlen, dstate, groups)");
@@ -176,8 +176,9 @@ TEST_CASE("empty lists") {
 }
 
 TEST_CASE("unknown words list the known ones") {
-  CHECK(error_with(R"("method": "foh")") ==
-        R"(test.json: /sweeps/0/axes/method: got "foh"; expected one of zoh)");
+  CHECK(
+      error_with(R"("method": "euler")") ==
+      R"(test.json: /sweeps/0/axes/method: got "euler"; expected one of zoh, foh, bilinear, bilinear_flipped, poly, highorder, rk4, vim_foh, vim_poly, vim_highorder, foh_exact, trapezoidal)");
   CHECK(error_with(R"("layout": ["bdl", "dbl"])") ==
         R"(test.json: /sweeps/0/axes/layout/1: got "dbl"; expected one of bdl, bld)");
   CHECK(
