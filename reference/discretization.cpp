@@ -8,7 +8,9 @@ namespace {
 
 using Complex = std::complex<double>;
 
-double exp_minus_1(double z) { return std::expm1(z); }
+double exp_minus_1(double z) {
+  return std::expm1(z);
+}
 
 /// e^z − 1 with e^z = e^x·(cos y + i·sin y) and cos y = 1 − 2·sin²(y/2).
 Complex exp_minus_1(Complex z) {
@@ -98,9 +100,11 @@ double quotient_error(double n_error, double quotient, double q, double q_error)
   return (n_error + quotient * q_error) / q + quotient;
 }
 
-/// Of a polynomial in z with non-negative coefficients, whose value at |z| is `magnitude`: every term has at most
-/// three factors z of relative error z_error each, and some ten roundings.
-double polynomial_error(double magnitude, double z_error) { return magnitude * (3 * z_error + 10); }
+/// Of a polynomial in z with non-negative coefficients, whose value at |z| is `magnitude`: every term has at
+/// most three factors z of relative error z_error each, and some ten roundings.
+double polynomial_error(double magnitude, double z_error) {
+  return magnitude * (3 * z_error + 10);
+}
 
 }  // namespace
 
@@ -135,8 +139,10 @@ DiscretizationError discretization_error(MethodId method, double delta, double d
     case MethodId::poly:
     case MethodId::highorder:
     case MethodId::rk4:
-      return {exponential,
-              polynomial_error(d * cubic(size, 1, 1. / 2, 1. / 6, 1. / 24), z_error) + input * (delta_error + 1), 0};
+      return {
+          exponential,
+          polynomial_error(d * cubic(size, 1, 1. / 2, 1. / 6, 1. / 24), z_error) + input * (delta_error + 1),
+          0};
     case MethodId::vim_foh:
     case MethodId::vim_poly:
     case MethodId::vim_highorder: {
@@ -150,7 +156,8 @@ DiscretizationError discretization_error(MethodId method, double delta, double d
       return {exponential, d * second_error + input * (delta_error + 1),
               d * (first_error + second_error) + std::abs(exact.previous_input) * (delta_error + 1)};
     case MethodId::trapezoidal:
-      return {exponential, input * (delta_error + 1), d / 2 * exponential + d / 2 * decay * (delta_error + 2)};
+      return {exponential, input * (delta_error + 1),
+              d / 2 * exponential + d / 2 * decay * (delta_error + 2)};
   }
   throw std::logic_error("unreachable");
 }
@@ -163,7 +170,9 @@ template Complex phi2(Complex);
 template Complex phi1_minus_phi2(Complex);
 template Discretized<double> discretize(MethodId, double, double);
 template Discretized<Complex> discretize(MethodId, double, Complex);
-template DiscretizationError discretization_error(MethodId, double, double, double, const Discretized<double>&);
-template DiscretizationError discretization_error(MethodId, double, double, Complex, const Discretized<Complex>&);
+template DiscretizationError discretization_error(MethodId, double, double, double,
+                                                  const Discretized<double>&);
+template DiscretizationError discretization_error(MethodId, double, double, Complex,
+                                                  const Discretized<Complex>&);
 
 }  // namespace ssmbench

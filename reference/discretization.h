@@ -15,12 +15,13 @@ struct Discretized {
   S previous_input;  ///< 0 for methods of one sample
 };
 
-/// Ā, c and c' of src/model/method.h for a step delta and a (diagonal) A. At a pole of a bilinear rule the IEEE result.
+/// Ā, c and c' of src/model/method.h for a step delta and a (diagonal) A. At a pole of a bilinear rule the
+/// IEEE result.
 template <class S>
 Discretized<S> discretize(MethodId method, double delta, S A);
 
-/// How far the three may be off, in units of the roundoff of an implementation whose operations have relative error at
-/// most 1 each, and whose Δ has relative error delta_error: absolute, to first order.
+/// How far the three may be off, in units of the roundoff of an implementation whose operations have relative
+/// error at most 1 each, and whose Δ has relative error delta_error: absolute, to first order.
 struct DiscretizationError {
   double decay, input, previous_input;
 };
@@ -29,8 +30,8 @@ template <class S>
 DiscretizationError discretization_error(MethodId method, double delta, double delta_error, S A,
                                          const Discretized<S>& exact);
 
-/// φ1(z) = (e^z − 1)/z and φ2(z) = (e^z − 1 − z)/z², 1 and 1/2 at 0, without cancellation anywhere. Source: Higham,
-/// "Functions of Matrices" (2008), section 10.7.4; for complex z accurate relative to |φ|.
+/// φ1(z) = (e^z − 1)/z and φ2(z) = (e^z − 1 − z)/z², 1 and 1/2 at 0, without cancellation anywhere. Source:
+/// Higham, "Functions of Matrices" (2008), section 10.7.4; for complex z accurate relative to |φ|.
 template <class S>
 S phi1(S z);
 template <class S>

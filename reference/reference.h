@@ -11,8 +11,8 @@
 namespace ssmbench {
 
 /// What an output should be, in fp64, and how far an honest implementation may be from it.
-/// Both arrays are in logical order (the `bdl` column of the definition), C order, whatever the layout; complex outputs
-/// as (real, imaginary) pairs, shape with a last axis of 2.
+/// Both arrays are in logical order (the `bdl` column of the definition), C order, whatever the layout;
+/// complex outputs as (real, imaginary) pairs, shape with a last axis of 2.
 struct ReferenceOutput {
   Shape shape;
   std::vector<double> expected;

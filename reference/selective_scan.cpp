@@ -56,7 +56,26 @@ Step step_size(double stored, const double* bias, bool use_softplus) {
   return {delta, 2 + condition * (2 + std::abs(x) * (1 + sum_error))};
 }
 
-/// The scan of one problem; run(block) does kBlockChannels channels of one (batch, group).
+double load(const TensorView& view, std::int64_t at, double /*type*/) {
+  return load_as_double(view.data, at, view.dtype);
+}
+std::complex<double> load(const TensorView& view, std::int64_t at, std::complex<double> /*type*/) {
+  return static_cast<const std::complex<float>*>(view.data)[at];
+}
+
+/// A value of a c64 output is stored as two, one of a real output as one.
+void store(ReferenceOutput& to, std::int64_t at, double value, double error) {
+  to.expected[at] = value;
+  to.bound[at] = static_cast<float>(error);
+}
+void store(ReferenceOutput& to, std::int64_t at, std::complex<double> value, double error) {
+  store(to, 2 * at, value.real(), error);
+  store(to, 2 * at + 1, value.imag(), error);
+}
+
+/// The scan of one problem, S = double or std::complex<double>; run(block) does kBlockChannels channels of
+/// one (batch, group).
+template <class S>
 class Scan {
  public:
   Scan(const Problem& problem, const TensorSet& inputs, ReferenceOutput& out, ReferenceOutput& last_state)
@@ -73,13 +92,13 @@ class Scan {
                 .first_channel = group * shape_.channels_per_group() + first,
                 .channels = std::min(kBlockChannels, shape_.channels_per_group() - first)};
 
-    std::vector<ScanState> states(shape_.dstate);
-    std::vector<double> A(shape_.dstate * kBlockChannels);
+    std::vector<ScanState<S>> states(shape_.dstate);
+    std::vector<S> A(shape_.dstate * kBlockChannels);
     load_states(place, states, A);
     const Projection B(inputs_.at("B"), shape_.variable_b, shape_.dstate);
     const Projection C(inputs_.at("C"), shape_.variable_c, shape_.dstate);
-    std::vector<double> b_values(B.tile_size());
-    std::vector<double> c_values(C.tile_size());
+    std::vector<S> b_values(B.tile_size());
+    std::vector<S> c_values(C.tile_size());
     const auto tile = std::make_unique<ScanTile>();
 
     for (std::int64_t start = 0; start < shape_.seqlen && !stop; start += kTileSteps) {
@@ -88,8 +107,8 @@ class Scan {
       B.load(place, start, tile->steps, b_values);
       C.load(place, start, tile->steps, c_values);
       for (std::int64_t n = 0; n < shape_.dstate; ++n)
-        scan_tile_zoh(*tile, states[n], A.data() + n * kBlockChannels, B.of_state(b_values, n),
-                      C.of_state(c_values, n));
+        scan_tile(*tile, states[n], A.data() + n * kBlockChannels, B.of_state(b_values, n),
+                  C.of_state(c_values, n));
       store_steps(place, start, *tile);
     }
     store_states(place, states);
@@ -107,25 +126,21 @@ class Scan {
         : view_(view), variable_(variable), dstate_(dstate) {}
 
     std::int64_t tile_size() const { return dstate_ * row(); }
-    Coefficients of_state(const std::vector<double>& values, std::int64_t n) const {
+    Coefficients<S> of_state(const std::vector<S>& values, std::int64_t n) const {
       return {values.data() + n * row(), variable_ ? 1 : 0, variable_ ? 0 : 1};
     }
 
-    void load(const Block& place, std::int64_t start, std::int64_t steps, std::vector<double>& values) const {
+    void load(const Block& place, std::int64_t start, std::int64_t steps, std::vector<S>& values) const {
       const auto& s = view_.strides;
       if (!variable_ && start > 0) return;  // the same at every step
-      with_loader(view_.dtype, [&](auto value_at) {
-        for (std::int64_t n = 0; n < dstate_; ++n) {
-          double* to = values.data() + n * row();
-          if (variable_) {
-            const std::int64_t from = place.batch * s[0] + place.group * s[1] + n * s[2] + start * s[3];
-            for (std::int64_t t = 0; t < steps; ++t) to[t] = value_at(view_.data, from + t * s[3]);
-          } else {
-            const std::int64_t from = place.first_channel * s[0] + n * s[1];
-            for (std::int64_t c = 0; c < place.channels; ++c) to[c] = value_at(view_.data, from + c * s[0]);
-          }
-        }
-      });
+      const std::int64_t first =
+          variable_ ? place.batch * s[0] + place.group * s[1] + start * s[3] : place.first_channel * s[0];
+      const std::int64_t of_state = variable_ ? s[2] : s[1];
+      const std::int64_t step = variable_ ? s[3] : s[0];
+      const std::int64_t count = variable_ ? steps : place.channels;
+      for (std::int64_t n = 0; n < dstate_; ++n)
+        for (std::int64_t i = 0; i < count; ++i)
+          values[n * row() + i] = ssmbench::load(view_, first + n * of_state + i * step, S());
     }
 
    private:
@@ -145,17 +160,25 @@ class Scan {
     return view == nullptr ? nullptr : static_cast<const float*>(view->data);
   }
 
-  void load_states(const Block& place, std::vector<ScanState>& states, std::vector<double>& A) const {
-    const float* a = floats("A");
-    const float* initial = floats("initial_state");
+  void scan_tile(ScanTile& tile, ScanState<S>& state, const S* A, Coefficients<S> B,
+                 Coefficients<S> C) const {
+    if constexpr (std::is_same_v<S, double>) {
+      if (shape_.method == MethodId::zoh) return scan_tile_zoh(tile, state, A, B, C);
+    }
+    scan_tile_by(shape_.method, tile, state, A, B, C);
+  }
+
+  void load_states(const Block& place, std::vector<ScanState<S>>& states, std::vector<S>& A) const {
+    const TensorView& decay = inputs_.at("A");
+    const TensorView* initial = inputs_.find("initial_state");
     for (std::int64_t n = 0; n < shape_.dstate; ++n) {
       for (std::int64_t c = 0; c < place.channels; ++c) {
         const std::int64_t channel = place.first_channel + c;
-        A[n * kBlockChannels + c] = a[channel * shape_.dstate + n];
+        A[n * kBlockChannels + c] = ssmbench::load(decay, channel * shape_.dstate + n, S());
         if (initial == nullptr) continue;
-        const double h = initial[(place.batch * shape_.dim + channel) * shape_.dstate + n];
-        states[n].h[c] = h;
-        states[n].magnitude[c] = std::abs(h);
+        const std::int64_t at = (place.batch * shape_.dim + channel) * shape_.dstate + n;
+        states[n].h[c] = ssmbench::load(*initial, at, S());
+        states[n].magnitude[c] = std::abs(states[n].h[c]);
       }
     }
   }
@@ -178,7 +201,8 @@ class Scan {
     // Lanes past the last channel stay at Δ = 0: harmless numbers that are never stored.
     std::fill_n(tile.delta, tile.steps * kBlockChannels, 0.0);
     std::fill_n(tile.delta_error, tile.steps * kBlockChannels, 0.0);
-    std::fill_n(tile.input, tile.steps * kBlockChannels, 0.0);
+    std::fill_n(tile.u, tile.steps * kBlockChannels, 0.0);
+    std::fill_n(tile.delta_u, tile.steps * kBlockChannels, 0.0);
     std::fill_n(tile.y, tile.steps * kBlockChannels, 0.0);
     std::fill_n(tile.y_magnitude, tile.steps * kBlockChannels, 0.0);
     std::fill_n(tile.y_error, tile.steps * kBlockChannels, 0.0);
@@ -191,7 +215,8 @@ class Scan {
                                         bias != nullptr ? &channel_bias : nullptr, shape_.delta_softplus);
             tile.delta[at] = step.delta;
             tile.delta_error[at] = step.relative_error;
-            tile.input[at] = step.delta * value_at(u.data, offset);
+            tile.u[at] = value_at(u.data, offset);
+            tile.delta_u[at] = step.delta * tile.u[at];
           });
     });
   }
@@ -234,12 +259,11 @@ class Scan {
     });
   }
 
-  void store_states(const Block& place, const std::vector<ScanState>& states) {
+  void store_states(const Block& place, const std::vector<ScanState<S>>& states) {
     for (std::int64_t c = 0; c < place.channels; ++c) {
       for (std::int64_t n = 0; n < shape_.dstate; ++n) {
         const std::int64_t element = (place.batch * shape_.dim + place.first_channel + c) * shape_.dstate + n;
-        last_state_.expected[element] = states[n].h[c];
-        last_state_.bound[element] = static_cast<float>(states[n].error[c]);
+        store(last_state_, element, states[n].h[c], states[n].error[c]);
       }
     }
   }
@@ -255,21 +279,29 @@ ReferenceOutput empty_output(Shape shape) {
   return {std::move(shape), std::vector<double>(count), std::vector<float>(count)};
 }
 
-}  // namespace
-
-ReferenceOutputs selective_scan_fwd_reference(const Problem& problem, const TensorSet& inputs,
-                                              const std::atomic<bool>& stop) {
-  const SelectiveScan shape(problem);
-  ReferenceOutputs outputs;
-  auto& out = outputs["out"] = empty_output({shape.batch, shape.dim, shape.seqlen});
-  auto& last_state = outputs["last_state"] = empty_output({shape.batch, shape.dim, shape.dstate});
-
-  Scan scan(problem, inputs, out, last_state);
+template <class S>
+void scan_all(const Problem& problem, const TensorSet& inputs, ReferenceOutput& out,
+              ReferenceOutput& last_state, const std::atomic<bool>& stop) {
+  Scan<S> scan(problem, inputs, out, last_state);
   const std::int64_t blocks = scan.blocks();
 #pragma omp parallel for schedule(dynamic)
   for (std::int64_t block = 0; block < blocks; ++block)
     if (!stop) scan.run(block, stop);
   if (stop) throw Interrupted();
+}
+
+}  // namespace
+
+ReferenceOutputs selective_scan_fwd_reference(const Problem& problem, const TensorSet& inputs,
+                                              const std::atomic<bool>& stop) {
+  const SelectiveScan shape(problem);
+  Shape state_shape{shape.batch, shape.dim, shape.dstate};
+  if (shape.complex) state_shape.push_back(2);
+  ReferenceOutputs outputs;
+  auto& out = outputs["out"] = empty_output({shape.batch, shape.dim, shape.seqlen});
+  auto& last_state = outputs["last_state"] = empty_output(state_shape);
+  const auto scan = shape.complex ? scan_all<std::complex<double>> : scan_all<double>;
+  scan(problem, inputs, out, last_state, stop);
   return outputs;
 }
 

@@ -1,5 +1,7 @@
 #include "kernels/selective_scan/args.h"
 
+#include <stdexcept>
+
 namespace ssmbench {
 namespace {
 
@@ -13,6 +15,32 @@ template <class T>
 T* optional_data(const TensorSet& tensors, const char* name) {
   const TensorView* view = tensors.find(name);
   return view == nullptr ? nullptr : static_cast<T*>(view->data);
+}
+
+/// Multiply-adds per pair that a method's c and c' take beyond zoh's, with powers of Δ shared by the states
+/// and 1/A known per state.
+int extra_fmas(MethodId method) {
+  switch (method) {
+    case MethodId::zoh:
+      return 0;
+    case MethodId::highorder:
+    case MethodId::trapezoidal:  // one more term, inside the bracket that the decay multiplies
+      return 1;
+    case MethodId::foh:  // (e^z − 1)·(1/A)
+    case MethodId::poly:
+      return 2;
+    case MethodId::rk4:
+    case MethodId::vim_foh:
+    case MethodId::vim_poly:
+    case MethodId::vim_highorder:
+      return 3;
+    case MethodId::bilinear:  // 1 ± z/2 and two products with the reciprocal of one of them
+    case MethodId::bilinear_flipped:
+      return 4;
+    case MethodId::foh_exact:  // φ1 as foh, (φ1 − 1)·(1/z), φ1 − φ2, and one more term
+      return 6;
+  }
+  throw std::logic_error("not a method");
 }
 
 }  // namespace
@@ -56,8 +84,12 @@ std::optional<std::string> not_real_zoh(const Problem& problem) {
 }
 
 Work scan_work(const Problem& problem) {
-  const double pairs = SelectiveScan(problem).pairs();
-  return {.bytes = tensor_bytes(problem), .exponentials = pairs, .fmas = 3 * pairs};
+  const SelectiveScan scan(problem);
+  const double pairs = scan.pairs();
+  const int fmas = 3 + extra_fmas(scan.method);
+  return {.bytes = tensor_bytes(problem),
+          .exponentials = pairs * (scan.complex ? 3 : 1),
+          .fmas = pairs * fmas * (scan.complex ? 4 : 1)};
 }
 
 }  // namespace ssmbench

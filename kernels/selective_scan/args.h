@@ -18,7 +18,9 @@ struct ProjectionStrides {
 };
 
 /// selective_scan_fwd as every implementation takes it: plain pointers into the device's memory, strides,
-/// sizes. u, delta, z and out share one stride triple. Absent tensors are null.
+/// sizes. u, delta, z and out share one stride triple. Absent tensors are null. With complex A, what is f32
+/// and indexed by a state is c64, and so are variable B and C: pairs (real, imaginary), strides counting
+/// pairs.
 struct ScanArgs {
   std::int64_t batch, dim, seqlen, dstate, groups, channels_per_group;
   bool delta_softplus;
@@ -43,11 +45,14 @@ struct ScanArgs {
 /// Checks the tensors against the problem and resolves them. Throws ContractError.
 ScanArgs bind_scan(const Problem& problem, const TensorSet& tensors);
 
-/// The reason of implementations that have method zoh and real A only; nothing when the problem is one of those.
+/// The reason of implementations that have method zoh and real A only; nothing when the problem is one of
+/// those.
 std::optional<std::string> not_real_zoh(const Problem& problem);
 
-/// What a scan with method zoh has to do at least: per (element, state) pair one exponential and three fused
-/// multiply-adds (Δ·A counts as one), and every tensor moved once.
+/// What a scan has to do at least. Every tensor is moved once. Per (element, state) pair zoh takes one
+/// exponential and three fused multiply-adds (Δ·A counts as one), other methods what their formulas add; a
+/// reciprocal that depends on A counts as an exponential, since the same unit does both. For complex A a
+/// multiply-add counts as four, an exponential as three (e^x, sin y, cos y).
 Work scan_work(const Problem& problem);
 
 }  // namespace ssmbench

@@ -78,9 +78,11 @@ struct BlockChannels {
   int count;
 };
 
-/// Block → channels. Blocks of one group are neighbours, so that its B and C come from the cache.
-SSMBENCH_HD constexpr BlockChannels block_channels(const SequentialPlan& plan, std::int64_t block,
-                                                   std::int64_t groups, std::int64_t channels_per_group) {
+/// Block → channels, by any plan with blocks_per_group and channels(). Blocks of one group are neighbours, so
+/// that its B and C come from the cache.
+template <class Plan>
+SSMBENCH_HD constexpr BlockChannels block_channels(const Plan& plan, std::int64_t block, std::int64_t groups,
+                                                   std::int64_t channels_per_group) {
   const std::int64_t group = block / plan.blocks_per_group;  // over all batches
   const std::int64_t b = group / groups;
   const std::int64_t g = group % groups;

@@ -114,6 +114,17 @@ int run_studies(const RunOptions& options, const std::vector<ConvergenceStudy>& 
   return kOk;
 }
 
+void warn_of_unstable_methods(const Plan& plan, Progress& progress) {
+  for (const auto& planned : plan.cases) {
+    const Problem& problem = planned.the_case.problem;
+    if (problem.op().find_axis("method") == nullptr || problem.choice("method") != "bilinear_flipped")
+      continue;
+    progress.say(
+        "warning: bilinear_flipped is unstable for A < 0 and has a pole at z = -2; states may overflow");
+    return;
+  }
+}
+
 int run(RunOptions options) {
   if (const auto studies = load_studies(options.configs); !studies.empty())
     return run_studies(options, studies);
@@ -133,6 +144,7 @@ int run(RunOptions options) {
     return kOk;
   }
   check_fits(plan, options.runner.verify);
+  warn_of_unstable_methods(plan, progress);
 
   InterruptGuard interrupt;
   std::vector<std::unique_ptr<Reporter>> reporters;

@@ -67,8 +67,8 @@ class Problem {
   std::vector<TensorSpec> tensors() const { return op_->tensors(*this); }
   /// The same problem with some axes changed.
   Problem with(const std::map<std::string, AxisValue>& changes) const;
-  /// Unique among problems, free of '/' and of shell meta characters. Flags that are on and whatever is not at its
-  /// fallback, so that an axis that is added later changes no id.
+  /// Unique among problems, free of '/' and of shell meta characters. Flags that are on and whatever is not
+  /// at its fallback, so that an axis that is added later changes no id.
   std::string id() const;
 
  private:

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-
 namespace ssmbench {
 namespace {
 
@@ -23,8 +22,9 @@ std::vector<TensorSpec> tensors(const Problem& problem) {
     return TensorSpec{name, role, io, per_step, storage_bdl};
   };
   const auto projection = [&](const char* name, bool variable) {
-    return variable ? TensorSpec{name, Role::input, scan.complex ? DType::c64 : io, per_group_step, storage_bgnl}
-                    : TensorSpec{name, Role::input, state_dtype, per_channel_state, {0, 1}};
+    return variable
+               ? TensorSpec{name, Role::input, scan.complex ? DType::c64 : io, per_group_step, storage_bgnl}
+               : TensorSpec{name, Role::input, state_dtype, per_channel_state, {0, 1}};
   };
   const auto per_channel = [&](const char* name) {
     return TensorSpec{name, Role::input, DType::f32, {scan.dim}, {0}};
@@ -67,7 +67,7 @@ const OpSpec& selective_scan_fwd() {
                             {"dstate", AxisKind::size, "n", {}, {}},
                             {"groups", AxisKind::size, "g", {}, std::int64_t{1}},
                             {"A", AxisKind::choice, "A", {"real", "complex"}, "real"},
-       {"B", AxisKind::choice, "B", {"variable", "constant"}, "variable"},
+                            {"B", AxisKind::choice, "B", {"variable", "constant"}, "variable"},
                             {"C", AxisKind::choice, "C", {"variable", "constant"}, "variable"},
                             {"D", AxisKind::flag, "D", {}, true},
                             {"z", AxisKind::flag, "z", {}, true},

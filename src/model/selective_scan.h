@@ -8,8 +8,9 @@
 namespace ssmbench {
 
 /// Mamba-1's selective scan, forward:
-///   Δ = delta + delta_bias, softplus if asked; h_t = Ā(Δ_t, A)·h_{t-1} + c(Δ_t, A)·B_t·u_t, Ā and c by the method
-///   (model/method.h); out = (y + D·u)·silu(z) with y = Σ_n C_t[n]·h_t[n], or 2·Re Σ_n C_t[n]·h_t[n] for complex A.
+///   Δ = delta + delta_bias, softplus if asked; h_t = Ā(Δ_t, A)·h_{t-1} + c(Δ_t, A)·B_t·u_t, Ā and c by the
+///   method (model/method.h); out = (y + D·u)·silu(z) with y = Σ_n C_t[n]·h_t[n], or 2·Re Σ_n C_t[n]·h_t[n]
+///   for complex A.
 /// Source: Gu & Dao, "Mamba: Linear-Time Sequence Modeling with Selective State Spaces" (2023), eq. 2 and
 /// algorithm 2; tensor names and shapes as in mamba_ssm's selective_scan_fn.
 /// Complex A makes B, C and the states complex (c64) too. Outputs: out, and last_state = h at the last step.

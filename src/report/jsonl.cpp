@@ -33,10 +33,15 @@ void add_problem(Json& record, const Case& the_case) {
 }
 
 Json to_json(const OutputComparison& c) {
-  return {{"max_abs", c.max_abs},         {"rel_l2", c.rel_l2},
-          {"max_ulp", c.max_ulp},         {"tolerance_ratio", c.tolerance_ratio},
-          {"worst_index", c.worst_index}, {"worst_expected", c.worst_expected},
-          {"worst_got", c.worst_got},     {"nonfinite", c.nonfinite}};
+  return {{"max_abs", c.max_abs},
+          {"rel_l2", c.rel_l2},
+          {"max_ulp", c.max_ulp},
+          {"tolerance_ratio", c.tolerance_ratio},
+          {"worst_index", c.worst_index},
+          {"worst_expected", c.worst_expected},
+          {"worst_got", c.worst_got},
+          {"nonfinite", c.nonfinite},
+          {"judged", c.judged}};
 }
 
 Json to_json(const TimingStats& t) {
@@ -113,7 +118,9 @@ void JsonlReporter::finish(const Summary& summary) {
   file_.append(Json{{"record", "summary"},
                     {"counts", counts},
                     {"interrupted", summary.interrupted},
-                    {"seconds", summary.seconds}}
+                    {"seconds", summary.seconds},
+                    {"input_seconds", summary.input_seconds},
+                    {"reference_seconds", summary.reference_seconds}}
                    .dump());
 }
 

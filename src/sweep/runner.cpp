@@ -74,6 +74,7 @@ std::string describe_failure(const std::map<std::string, OutputComparison>& outp
   const OutputComparison& c = outputs.at(*worst);
   std::string index;
   for (const auto i : c.worst_index) index += fmt::format("{}{}", index.empty() ? "" : ", ", i);
+  if (c.judged == 0) return fmt::format("{}: every element overflows, none could be judged", *worst);
   const std::string how = c.nonfinite > 0 ? fmt::format("{} elements not finite", c.nonfinite)
                                           : fmt::format("{:.3g} × the tolerance", c.tolerance_ratio);
   return fmt::format("{} at ({}): expected {:.9g}, got {:.9g}; {}", *worst, index, c.worst_expected,
@@ -112,7 +113,9 @@ void Runner::run_case(const PlannedCase& planned) {
 
   try {
     progress_.update(jobs_done_, "inputs of " + planned.the_case.id());
+    const auto start = Clock::now();
     const auto inputs = generate_inputs(planned.the_case.problem, planned.the_case.inputs, stop_);
+    summary_.input_seconds += seconds_since(start);
     if (options_.verify) compute_reference_of(planned.the_case, inputs);
     for (std::size_t device = 0; device < plan_.devices.size(); ++device)
       run_on_device(planned, device, inputs);
@@ -239,7 +242,9 @@ void Runner::compute_reference_of(const Case& the_case, const std::vector<HostTe
   progress_.update(jobs_done_, "reference of " + the_case.id());
   reference_key_.clear();
   reference_.clear();  // before the next one is computed, so that only one is ever in memory
+  const auto start = Clock::now();
   reference_ = compute_reference(the_case.problem, views_of(inputs), stop_);
+  summary_.reference_seconds += seconds_since(start);
   reference_key_ = key;
 }
 

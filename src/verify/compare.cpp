@@ -19,6 +19,7 @@ struct Partial {
   double worst_ratio = -1;
   std::int64_t worst = 0;
   std::int64_t nonfinite = 0;
+  std::int64_t judged = 0;
   std::int64_t first_nonfinite = std::numeric_limits<std::int64_t>::max();
 };
 
@@ -47,6 +48,8 @@ double in_range(double expected, DType dtype) {
 
 void judge(Partial& sum, std::int64_t position, double got, double expected, float bound, DType dtype,
            DType math) {
+  if (!std::isfinite(bound)) return;
+  ++sum.judged;
   if (!std::isfinite(got)) {
     if (got == in_range(expected, dtype)) return;
     ++sum.nonfinite;
@@ -102,6 +105,7 @@ OutputComparison compare_output(const TensorView& got, const double* expected, c
     all.max_abs = std::max(all.max_abs, part.max_abs);
     all.max_ulp = std::max(all.max_ulp, part.max_ulp);
     all.nonfinite += part.nonfinite;
+    all.judged += part.judged;
     all.first_nonfinite = std::min(all.first_nonfinite, part.first_nonfinite);
     if (part.worst_ratio > all.worst_ratio) {
       all.worst_ratio = part.worst_ratio;
@@ -113,6 +117,7 @@ OutputComparison compare_output(const TensorView& got, const double* expected, c
   result.max_abs = all.max_abs;
   result.max_ulp = all.max_ulp;
   result.nonfinite = all.nonfinite;
+  result.judged = all.judged;
   result.tolerance_ratio = std::max(all.worst_ratio, 0.0);
   // A zero reference is met exactly or not at all; then the absolute norm says more than a division by zero.
   const double norm = all.expected_squared > 0 ? all.expected_squared : 1;

@@ -9,7 +9,7 @@ namespace ssmbench {
 /// Judges one output (host memory, any layout) against what it should be, element by element, on all cores.
 /// `expected` and `bound` are in logical order, as reference/reference.h gives them. The result does not
 /// depend on the number of threads. An expected value beyond the output dtype's range passes as the infinity
-/// it rounds to.
+/// it rounds to; an element whose bound is not finite is left out.
 OutputComparison compare_output(const TensorView& output, const double* expected, const float* bound,
                                 DType math);
 

@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "catch.h"
@@ -44,7 +45,20 @@ TEST_CASE("golden: help of the program and of each subcommand") {
 TEST_CASE("golden: listings") {
   check_golden("list ops", "list_ops.txt");
   check_golden("list methods", "list_methods.txt");
-  check_golden("list cases configs/realtime-60fps.json --json", "list_cases.json");
+}
+
+TEST_CASE("list cases says where a case comes from and which implementation supports it") {
+  const auto result = run_ssmbench("list cases configs/realtime-60fps.json --json");
+  CHECK(result.exit_code == 0);
+  const auto cases = nlohmann::json::parse(result.out);
+  REQUIRE(cases.size() == 1);
+  CHECK(cases[0].at("id") == "selective_scan_fwd-f32-bld-b32-d512-l60-n16-softplus-mamba-native-s0");
+  CHECK(cases[0].at("file") == "configs/realtime-60fps.json");
+  CHECK(cases[0].at("pointer") == "/sweeps/0");
+  CHECK(cases[0].at("implementations").at("cpu-simd") == "supported");
+  if (cases[0].at("implementations").contains("cuda-blockscan"))  // not in a build without CUDA
+    CHECK(cases[0].at("implementations").at("cuda-blockscan") ==
+          "needs layout bdl: a block loads runs of time steps of one channel");
 }
 
 TEST_CASE("list impls names every implementation of this build with its operation") {

@@ -1,5 +1,6 @@
-// Outputs that mamba_ssm's own CUDA kernels made on an H200 (tests/golden), judged as `run` would judge them:
-// the reference has to be what those kernels approximate, and the tolerance has to let an honest kernel pass.
+// Outputs that mamba_ssm's own CUDA kernels made on an H200, and the Vision-Mamba fork's Python
+// (tests/golden), judged as `run` would judge them: the reference has to be what those kernels approximate,
+// and the tolerance has to let an honest kernel pass.
 
 #include <filesystem>
 #include <string>
@@ -29,7 +30,7 @@ constexpr Golden kGolden[] = {
 
 }  // namespace
 
-TEST_CASE("mamba_ssm's forward outputs agree with the reference") {
+TEST_CASE("forward outputs of mamba_ssm and of the Vision-Mamba fork agree with the reference") {
   for (const auto& [file, rel_l2] : kGolden) {
     INFO(file);
     const InterchangeFile golden(std::filesystem::path(SSMBENCH_SOURCE_DIR) / "tests/golden" / file);

@@ -2,6 +2,7 @@
 // double.
 
 #include <cmath>
+#include <complex>
 #include <vector>
 
 #include "catch.h"
@@ -25,26 +26,64 @@ void check_close(double got, double expected, double relative) {
   CHECK(std::abs(got - expected) <= relative * std::abs(expected));
 }
 
-/// Reads a tensor in logical order.
-std::vector<long double> values_of(const std::vector<HostTensor>& inputs, const char* name) {
+using Number = std::complex<long double>;
+
+/// Reads a tensor in logical order; real values have no imaginary part.
+std::vector<Number> values_of(const std::vector<HostTensor>& inputs, const char* name) {
   for (const auto& tensor : inputs) {
     if (tensor.spec.name != name) continue;
     const Shape& shape = tensor.spec.shape;
     const Shape strides = tensor.spec.strides();
-    std::vector<long double> values(element_count(shape));
+    std::vector<Number> values(element_count(shape));
     for (std::int64_t i = 0; i < element_count(shape); ++i) {
       std::int64_t rest = i;
       std::int64_t offset = 0;
       for (std::size_t axis = shape.size(); axis-- > 0; rest /= shape[axis])
         offset += rest % shape[axis] * strides[axis];
-      values[i] = load_as_double(tensor.buffer.data(), offset, tensor.spec.dtype);
+      values[i] = tensor.spec.dtype == DType::c64
+                      ? Number(static_cast<const std::complex<float>*>(tensor.buffer.data())[offset])
+                      : Number(load_as_double(tensor.buffer.data(), offset, tensor.spec.dtype));
     }
     return values;
   }
   return {};
 }
 
-/// The definition, word for word, one element at a time.
+/// Ā, c and c' word for word as the definition has them; the quotients lose digits near z = 0, where no test
+/// goes.
+struct Step {
+  Number decay, input, previous;
+};
+Step step_of(const std::string& method, long double d, Number A) {
+  const Number z = d * A, e = std::exp(z);
+  const Number phi1 = (e - 1.0L) / z, phi2 = (e - 1.0L - z) / (z * z);
+  const auto term = [&](long double scale, int power_of_A, int power_of_d) {
+    return scale * std::pow(A, power_of_A) * std::pow(d, power_of_d);
+  };
+  if (method == "zoh") return {e, d, 0};
+  if (method == "foh") return {e, d * phi1, 0};
+  if (method == "bilinear") return {(1.0L + z / 2.0L) / (1.0L - z / 2.0L), d / (1.0L - z / 2.0L), 0};
+  if (method == "bilinear_flipped") return {(1.0L - z / 2.0L) / (1.0L + z / 2.0L), d / (1.0L + z / 2.0L), 0};
+  if (method == "poly") return {e, d * (1.0L + z / 2.0L + z * z / 6.0L), 0};
+  if (method == "highorder") return {e, d * (1.0L + z / 2.0L), 0};
+  if (method == "rk4") return {e, d * (1.0L + z / 2.0L + z * z / 6.0L + z * z * z / 24.0L), 0};
+  if (method == "vim_foh") return {e, d * d * (0.5L + z / 6.0L + z * z / 24.0L + z * z * z / 120.0L), 0};
+  if (method == "vim_poly")
+    return {e,
+            d + term(0.5L, 1, 2) + term(0.25L, 0, 2) + term(1 / 6.0L, 2, 3) + term(1 / 12.0L, 1, 3) +
+                term(1 / 24.0L, 3, 4) + term(1 / 48.0L, 2, 4),
+            0};
+  if (method == "vim_highorder")
+    return {e,
+            d + term(0.5L, 1, 2) + term(0.5L, 0, 2) + term(1 / 6.0L, 2, 3) + term(1 / 6.0L, 1, 3) +
+                term(1 / 12.0L, 0, 3) + term(1 / 24.0L, 3, 4) + term(1 / 24.0L, 2, 4) + term(1 / 48.0L, 1, 4),
+            0};
+  if (method == "foh_exact") return {e, d * phi2, d * (phi1 - phi2)};
+  if (method == "trapezoidal") return {e, d / 2, d / 2 * e};
+  throw std::logic_error(method);
+}
+
+/// The definition, word for word, one element at a time: out, and last_state as the reference lays it out.
 std::pair<std::vector<long double>, std::vector<long double>> plain_scan(
     const Problem& problem, const std::vector<HostTensor>& inputs) {
   const SelectiveScan s(problem);
@@ -52,32 +91,52 @@ std::pair<std::vector<long double>, std::vector<long double>> plain_scan(
   const auto A = values_of(inputs, "A"), B = values_of(inputs, "B"), C = values_of(inputs, "C");
   const auto D = values_of(inputs, "D"), bias = values_of(inputs, "delta_bias");
   const auto initial = values_of(inputs, "initial_state");
-  std::vector<long double> out(s.batch * s.dim * s.seqlen), last(s.batch * s.dim * s.dstate);
+  std::vector<long double> out(s.batch * s.dim * s.seqlen), last;
   for (std::int64_t b = 0; b < s.batch; ++b) {
     for (std::int64_t d = 0; d < s.dim; ++d) {
       const std::int64_t g = d / (s.dim / s.groups);
       for (std::int64_t n = 0; n < s.dstate; ++n) {
-        const std::int64_t state = (b * s.dim + d) * s.dstate + n;
-        long double h = initial.empty() ? 0 : initial[state];
+        Number h = initial.empty() ? 0 : initial[(b * s.dim + d) * s.dstate + n];
+        Number before = 0;
         for (std::int64_t t = 0; t < s.seqlen; ++t) {
           const std::int64_t at = (b * s.dim + d) * s.seqlen + t;
           const std::int64_t shared = ((b * s.groups + g) * s.dstate + n) * s.seqlen + t;
-          long double step = delta[at] + (bias.empty() ? 0 : bias[d]);
+          long double step = delta[at].real() + (bias.empty() ? 0 : bias[d].real());
           if (s.delta_softplus) step = std::log1p(std::exp(step));
-          h = std::exp(step * A[d * s.dstate + n]) * h +
-              step * B[s.variable_b ? shared : d * s.dstate + n] * u[at];
-          out[at] += C[s.variable_c ? shared : d * s.dstate + n] * h;
+          const Step by = step_of(problem.choice("method"), step, A[d * s.dstate + n]);
+          const Number input = B[s.variable_b ? shared : d * s.dstate + n] * u[at];
+          h = by.decay * h + by.input * input + by.previous * before;
+          before = input;
+          out[at] += (s.complex ? 2 : 1) * (C[s.variable_c ? shared : d * s.dstate + n] * h).real();
         }
-        last[state] = h;
+        last.push_back(h.real());
+        if (s.complex) last.push_back(h.imag());
       }
       for (std::int64_t t = 0; t < s.seqlen; ++t) {
         const std::int64_t at = (b * s.dim + d) * s.seqlen + t;
-        if (!D.empty()) out[at] += D[d] * u[at];
-        if (!z.empty()) out[at] *= z[at] / (1 + std::exp(-z[at]));
+        if (!D.empty()) out[at] += (D[d] * u[at]).real();
+        if (!z.empty()) out[at] *= z[at].real() / (1 + std::exp(-z[at].real()));
       }
     }
   }
   return {out, last};
+}
+
+/// Largest difference between reference and definition, relative to the largest value of either output.
+double difference(const Problem& problem) {
+  const auto inputs = generate_inputs(problem, {}, never_stop);
+  const auto outputs = reference_of(problem, inputs);
+  const auto [out, last] = plain_scan(problem, inputs);
+  REQUIRE(outputs.at("last_state").expected.size() == last.size());
+  long double largest = 0;
+  for (const auto& values : {out, last})
+    for (const auto value : values) largest = std::max(largest, std::abs(value));
+  long double worst = 0;
+  for (std::size_t i = 0; i < out.size(); ++i)
+    worst = std::max(worst, std::abs(outputs.at("out").expected[i] - out[i]));
+  for (std::size_t i = 0; i < last.size(); ++i)
+    worst = std::max(worst, std::abs(outputs.at("last_state").expected[i] - last[i]));
+  return static_cast<double>(worst / largest);
 }
 
 }  // namespace
@@ -186,19 +245,35 @@ TEST_CASE("the reference is the plain loop, every option, both layouts, any numb
         {"batch", size(2)}, {"dim", size(17)}, {"seqlen", size(130)}, {"dstate", size(5)}});
     const Problem problem = scan_problem(axes);
     INFO(problem.id());
-    const auto inputs = generate_inputs(problem, {}, never_stop);
-    const auto outputs = reference_of(problem, inputs);
-    const auto [out, last] = plain_scan(problem, inputs);
     // Sums of a few hundred rounded terms: 1e-12 of the largest value is thousands of fp64 roundoffs away.
-    long double largest = 0;
-    for (const auto v : out) largest = std::max(largest, std::abs(v));
-    double worst = 0;
-    for (std::size_t i = 0; i < out.size(); ++i)
-      worst =
-          std::max(worst, static_cast<double>(std::abs(outputs.at("out").expected[i] - out[i]) / largest));
-    for (std::size_t i = 0; i < last.size(); ++i)
-      worst = std::max(worst, static_cast<double>(std::abs(outputs.at("last_state").expected[i] - last[i])));
-    CHECK(worst < 1e-12);
+    CHECK(difference(problem) < 1e-12);
+  }
+}
+
+TEST_CASE("the reference is the definition for every method, real and complex") {
+  for (const auto& method : methods()) {
+    for (const char* A : {"real", "complex"}) {
+      for (const bool options : {false, true}) {
+        // bilinear_flipped grows with every step: few of them, so that the numbers stay comparable.
+        const Problem problem =
+            scan_problem({{"method", method.name},
+                          {"A", A},
+                          {"batch", size(2)},
+                          {"dim", size(18)},
+                          {"groups", size(options ? 2 : 1)},
+                          {"seqlen", size(method.id == MethodId::bilinear_flipped ? 9 : 70)},
+                          {"dstate", size(3)},
+                          {"B", options ? "constant" : "variable"},
+                          {"layout", options ? "bld" : "bdl"},
+                          {"z", options},
+                          {"D", options},
+                          {"delta_bias", options},
+                          {"delta_softplus", true},
+                          {"initial_state", options}});
+        INFO(problem.id());
+        CHECK(difference(problem) < 1e-11);
+      }
+    }
   }
 }
 

@@ -97,6 +97,29 @@ TEST_CASE("NaN, Inf and elements never written are counted and never pass") {
   CHECK(std::isnan(result.worst_got));
 }
 
+TEST_CASE("an element that may overflow on the way is left out; if all may, nothing passes") {
+  Output output(DType::f32, {1, 1, 10});
+  output.bound[3] = std::numeric_limits<float>::infinity();
+  output.set(0, 0, 3, std::numeric_limits<double>::quiet_NaN());
+  CHECK(output.judge().passed());
+  CHECK(output.judge().judged == 9);
+  output.bound.assign(10, std::numeric_limits<float>::infinity());
+  CHECK_FALSE(output.judge().passed());
+}
+
+TEST_CASE("complex outputs are judged part by part") {
+  HostTensor tensor({"last_state", Role::output, DType::c64, {2, 3}, {0, 1}});
+  std::vector<double> expected(12);
+  for (int i = 0; i < 12; ++i)
+    static_cast<float*>(tensor.buffer.data())[i] = static_cast<float>(expected[i] = i);
+  const std::vector<float> bound(12, 1.0F);
+  CHECK(compare_output(tensor.view(), expected.data(), bound.data(), DType::f32).passed());
+  static_cast<float*>(tensor.buffer.data())[9] = 8;  // the imaginary part of (1, 1)
+  const auto result = compare_output(tensor.view(), expected.data(), bound.data(), DType::f32);
+  CHECK_FALSE(result.passed());
+  CHECK(result.worst_index == Shape{1, 1, 1});
+}
+
 TEST_CASE("a NaN in the reference fails every finite answer") {
   Output output(DType::f32, {1, 1, 10});
   output.expected[3] = std::numeric_limits<double>::quiet_NaN();

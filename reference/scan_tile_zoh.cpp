@@ -17,7 +17,7 @@
 #include "reference/scan_tile.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "reference/scan_tile.cpp"
+#define HWY_TARGET_INCLUDE "reference/scan_tile_zoh.cpp"
 #include <hwy/foreach_target.h>
 // After foreach_target.h:
 #include <hwy/contrib/math/math-inl.h>
@@ -30,7 +30,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using Lanes = hn::CappedTag<double, kBlockChannels>;
 using Vector = hn::Vec<Lanes>;
 
-Vector coefficient(Lanes lanes, const Coefficients& c, std::int64_t t, std::int64_t channel) {
+Vector coefficient(Lanes lanes, const Coefficients<double>& c, std::int64_t t, std::int64_t channel) {
   const double* at = c.data + t * c.time + channel * c.lane;
   return c.lane == 0 ? hn::Set(lanes, *at) : hn::LoadU(lanes, at);
 }
@@ -39,7 +39,8 @@ void accumulate(Lanes lanes, double* sum, Vector a, Vector b) {
   hn::StoreU(hn::MulAdd(a, b, hn::LoadU(lanes, sum)), lanes, sum);
 }
 
-void scan_tile(ScanTile& tile, ScanState& state, const double* A, Coefficients B, Coefficients C) {
+void scan_tile(ScanTile& tile, ScanState<double>& state, const double* A, Coefficients<double> B,
+               Coefficients<double> C) {
   const Lanes lanes;
   const auto one = hn::Set(lanes, 1.0);
   const auto two = hn::Set(lanes, 2.0);
@@ -53,7 +54,7 @@ void scan_tile(ScanTile& tile, ScanState& state, const double* A, Coefficients B
       const auto delta_error = hn::LoadU(lanes, tile.delta_error + at);
       const auto z = hn::Mul(hn::LoadU(lanes, tile.delta + at), a);
       const auto decay = hn::Exp(lanes, z);
-      const auto term = hn::Mul(hn::LoadU(lanes, tile.input + at), coefficient(lanes, B, t, c));
+      const auto term = hn::Mul(hn::LoadU(lanes, tile.delta_u + at), coefficient(lanes, B, t, c));
       const auto term_magnitude = hn::Abs(term);
       const auto kept = hn::Mul(decay, magnitude);
 
@@ -83,7 +84,8 @@ namespace ssmbench {
 
 HWY_EXPORT(scan_tile);
 
-void scan_tile_zoh(ScanTile& tile, ScanState& state, const double* A, Coefficients B, Coefficients C) {
+void scan_tile_zoh(ScanTile& tile, ScanState<double>& state, const double* A, Coefficients<double> B,
+                   Coefficients<double> C) {
   HWY_DYNAMIC_DISPATCH(scan_tile)(tile, state, A, B, C);
 }
 

@@ -1,0 +1,196 @@
+#pragma once
+
+#include <stdexcept>
+#include <type_traits>
+
+#include "kernels/common/complex.h"
+#include "kernels/common/host_device.h"
+#include "model/method.h"
+
+// Ā, c and c' of every method of model/method.h, real and complex, in f32, host and device.
+
+namespace ssmbench {
+
+/// c₀ + c₁·z + c₂·z² + …, by Horner's rule.
+template <class Value, int count>
+SSMBENCH_HD inline Value polynomial(const float (&c)[count], Value z) {
+  Value sum = c[count - 1] * z + c[count - 2];
+  for (int k = count - 3; k >= 0; --k) sum = sum * z + c[k];
+  return sum;
+}
+
+/// Past this real part e^z is taken as the square of e^(z/2): e^z overflows from 88.7 on, e^z/z and e^z/z²
+/// later; beside e^80 the terms 1 and z are far under half an ulp.
+inline constexpr float kLargeExponent = 80.0F;
+
+/// φ1(z) = (e^z − 1)/z, 1 at z = 0; error relative to |φ1|. Under 1e-4 two terms of the series are enough
+/// (the next is z²/6 < 1.7e-9) and spare 1/z, which overflows for subnormal z.
+template <class Value>
+SSMBENCH_HD inline Value phi1(Value z) {
+  if (square_magnitude(z) < 1e-8F) return 0.5F * z + 1.0F;
+  const Value inverse = reciprocal(z);
+  if (real_part(z) > kLargeExponent) {
+    const Value half = exponential(0.5F * z);
+    return half * (half * inverse);
+  }
+  return exponential_minus_1(z) * inverse;
+}
+
+/// φ2(z) = (e^z − 1 − z)/z², 1/2 at z = 0. The difference cancels near 0, so that |z| < 1 has the series Σ
+/// z^k/(k+2)!, whose first term left out is 2e-9. Real: error relative to φ2. Complex: relative to the larger
+/// of the two terms, (e^z − 1)/z² and 1/z, of which φ2 is far smaller only around its isolated zeros (the
+/// first pair is 2.09 ± 7.46i).
+template <class Value>
+SSMBENCH_HD inline Value phi2(Value z) {
+  if (square_magnitude(z) < 1.0F) {
+    constexpr float kSeries[]{1.0F / 2,    1.0F / 6,     1.0F / 24,     1.0F / 120,     1.0F / 720,
+                              1.0F / 5040, 1.0F / 40320, 1.0F / 362880, 1.0F / 3628800, 1.0F / 39916800};
+    return polynomial(kSeries, z);
+  }
+  const Value inverse = reciprocal(z);
+  if (real_part(z) > kLargeExponent) {
+    const Value root = exponential(0.5F * z) * inverse;
+    return root * root;
+  }
+  return (exponential_minus_1(z) - z) * inverse * inverse;
+}
+
+/// φ1(z) − φ2(z) = ((z − 1)·e^z + 1)/z², 1/2 at z = 0, as one function: the difference of the two would
+/// cancel all digits as z → −∞, where both tend to −1/z. The series for |z| < 1 is Σ z^k·(k+1)/(k+2)!;
+/// accuracy as of φ2.
+template <class Value>
+SSMBENCH_HD inline Value phi1_minus_phi2(Value z) {
+  if (square_magnitude(z) < 1.0F) {
+    constexpr float kSeries[]{1.0F / 2,    2.0F / 6,     3.0F / 24,     4.0F / 120,     5.0F / 720,
+                              6.0F / 5040, 7.0F / 40320, 8.0F / 362880, 9.0F / 3628800, 10.0F / 39916800};
+    return polynomial(kSeries, z);
+  }
+  const Value inverse = reciprocal(z);
+  const Value z_minus_1 = z + -1.0F;
+  if (real_part(z) > kLargeExponent) {
+    const Value root = exponential(0.5F * z) * inverse;
+    return z_minus_1 * root * root;
+  }
+  return (z_minus_1 * exponential(z) + 1.0F) * inverse * inverse;
+}
+
+/// Methods whose formulas differ in numbers only are one family, so that a kernel is compiled six times and
+/// not twelve.
+enum class Family { zoh, foh, taylor, bilinear, foh_exact, trapezoidal };
+
+SSMBENCH_HD constexpr bool two_samples(Family family) {
+  return family == Family::foh_exact || family == Family::trapezoidal;
+}
+
+/// The numbers in which the methods of a family differ.
+struct MethodParameters {
+  float taylor[3][4];  ///< family taylor: c = Σ_j Σ_k taylor[j][k]·Δ^(j+1)·z^k
+  float half_sign;     ///< family bilinear: ±1/2, Ā = (1 ± z/2)/(1 ∓ z/2), c = Δ/(1 ∓ z/2)
+};
+
+inline MethodParameters method_parameters(MethodId method) {
+  constexpr float k1_6 = 1.0F / 6;
+  constexpr float k1_12 = 1.0F / 12;
+  constexpr float k1_24 = 1.0F / 24;
+  constexpr float k1_48 = 1.0F / 48;
+  constexpr float k1_120 = 1.0F / 120;
+  switch (method) {
+    case MethodId::highorder:
+      return {{{1, 0.5F}}, 0};
+    case MethodId::poly:
+      return {{{1, 0.5F, k1_6}}, 0};
+    case MethodId::rk4:
+      return {{{1, 0.5F, k1_6, k1_24}}, 0};
+    case MethodId::vim_foh:
+      return {{{}, {0.5F, k1_6, k1_24, k1_120}}, 0};
+    case MethodId::vim_poly:
+      return {{{1, 0.5F, k1_6, k1_24}, {0.25F, k1_12, k1_48}}, 0};
+    case MethodId::vim_highorder:
+      return {{{1, 0.5F, k1_6, k1_24}, {0.5F, k1_6, k1_24}, {k1_12, k1_48}}, 0};
+    case MethodId::bilinear:
+      return {{}, 0.5F};
+    case MethodId::bilinear_flipped:
+      return {{}, -0.5F};
+    default:
+      return {};
+  }
+}
+
+/// Calls `call` with std::integral_constant of the method's family, and returns what it returns.
+template <class Call>
+auto with_family(MethodId method, const Call& call) {
+  switch (method) {
+    case MethodId::zoh:
+      return call(std::integral_constant<Family, Family::zoh>());
+    case MethodId::foh:
+      return call(std::integral_constant<Family, Family::foh>());
+    case MethodId::bilinear:
+    case MethodId::bilinear_flipped:
+      return call(std::integral_constant<Family, Family::bilinear>());
+    case MethodId::poly:
+    case MethodId::highorder:
+    case MethodId::rk4:
+    case MethodId::vim_foh:
+    case MethodId::vim_poly:
+    case MethodId::vim_highorder:
+      return call(std::integral_constant<Family, Family::taylor>());
+    case MethodId::foh_exact:
+      return call(std::integral_constant<Family, Family::foh_exact>());
+    case MethodId::trapezoidal:
+      return call(std::integral_constant<Family, Family::trapezoidal>());
+  }
+  throw std::logic_error("not a method");
+}
+
+/// One state's step h ← decay·h + input·B_t + previous·(B_{t-1}·u_{t-1}). `input` is c·u_t; it stays real
+/// where c does not depend on A. `previous` is c', zero for methods of one sample.
+template <class Value, class Input>
+struct StateStep {
+  Value decay;
+  Input input;
+  Value previous;
+};
+
+/// A channel's step of size Δ with input u: what all of its states share; called with A it gives a state's
+/// step.
+template <Family family>
+class Step {
+ public:
+  SSMBENCH_HD Step(const MethodParameters& method, float delta, float u)
+      : delta_(delta), gain_(delta * u), half_sign_(method.half_sign) {
+    if constexpr (family == Family::taylor) {
+      const auto& c = method.taylor;
+      for (int k = 0; k < 4; ++k) taylor_[k] = gain_ * (c[0][k] + delta * (c[1][k] + delta * c[2][k]));
+    }
+  }
+
+  template <class Value>
+  SSMBENCH_HD auto operator()(Value A) const {
+    const Value z = delta_ * A;
+    if constexpr (family == Family::bilinear) {
+      const Value w = half_sign_ * z;
+      const Value inverse = reciprocal(-1.0F * w + 1.0F);
+      return StateStep<Value, Value>{(w + 1.0F) * inverse, gain_ * inverse, {}};
+    } else {
+      const Value decay = exponential(z);
+      if constexpr (family == Family::zoh)
+        return StateStep<Value, float>{decay, gain_, {}};
+      else if constexpr (family == Family::foh)
+        return StateStep<Value, Value>{decay, gain_ * phi1(z), {}};
+      else if constexpr (family == Family::taylor)
+        return StateStep<Value, Value>{decay, polynomial(taylor_, z), {}};
+      else if constexpr (family == Family::foh_exact)
+        return StateStep<Value, Value>{decay, gain_ * phi2(z), delta_ * phi1_minus_phi2(z)};
+      else
+        return StateStep<Value, float>{decay, 0.5F * gain_, (0.5F * delta_) * decay};
+    }
+  }
+
+ private:
+  float delta_;
+  float gain_;
+  float half_sign_;
+  float taylor_[4] = {};
+};
+
+}  // namespace ssmbench
