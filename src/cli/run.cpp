@@ -21,6 +21,8 @@
 #include "report/labels.h"
 #include "report/markdown.h"
 #include "report/table.h"
+#include "study/load_studies.h"
+#include "study/table.h"
 #include "sweep/runner.h"
 
 namespace ssmbench {
@@ -79,6 +81,39 @@ void check_fits(const Plan& plan, bool verify) {
     check_memory(planned.the_case, memory_need(planned, plan, verify), host, device);
 }
 
+/// Studies have no axes, no tensors and no implementations.
+void refuse_sweep_options(const RunOptions& options) {
+  if (!options.overrides.empty() || options.quick || options.list_only || !options.dump_file.empty() ||
+      !options.markdown_file.empty())
+    throw UsageError(
+        fmt::format("{} holds studies; --set, --seed, --quick, --list, --dump and --markdown are for sweeps",
+                    options.configs.front().string()));
+}
+
+int run_studies(const RunOptions& options, const std::vector<ConvergenceStudy>& studies) {
+  refuse_sweep_options(options);
+  const std::vector<DeviceInfo> cpu{list_devices().front()};
+  const bool pure_json = options.json_file == "-";
+  const std::string results =
+      options.json_file.empty() ? default_results_file(options, cpu) : options.json_file;
+  JsonlReporter report(results);
+  report.begin(run_info(options, cpu));
+  const auto start = std::chrono::steady_clock::now();
+  for (const auto& study : studies)
+    for (const auto& A : study.A) {
+      std::vector<MethodConvergence> measured;
+      for (const Method* method : study.methods) {
+        measured.push_back(measure_convergence(study, *method, A));
+        report.study_done(measured.back());
+      }
+      if (!pure_json && !options.quiet) fmt::print("{}\n", convergence_table(measured));
+    }
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  report.finish({.counts = {}, .interrupted = false, .seconds = seconds.count()});
+  if (!pure_json && !options.quiet) fmt::print(stderr, "results: {}\n", results);
+  return kOk;
+}
+
 void warn_of_unstable_methods(const Plan& plan, Progress& progress) {
   for (const auto& planned : plan.cases) {
     const Problem& problem = planned.the_case.problem;
@@ -91,6 +126,8 @@ void warn_of_unstable_methods(const Plan& plan, Progress& progress) {
 }
 
 int run(RunOptions options) {
+  if (const auto studies = load_studies(options.configs); !studies.empty())
+    return run_studies(options, studies);
   auto cases = load_configs(options.configs, options.overrides, options.quick);
   std::string note;
   const auto devices = choose_devices(options.device, note);

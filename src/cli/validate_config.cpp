@@ -7,6 +7,7 @@
 #include "cli/exit_code.h"
 #include "cli/subcommands.h"
 #include "config/config.h"
+#include "study/load_studies.h"
 
 namespace ssmbench {
 
@@ -17,8 +18,12 @@ void add_validate_config(CLI::App& app, Action& action) {
   command->add_option("CONFIG", *files, "Config files")->required();
   command->callback([&action, files] {
     action = [files] {
-      for (const auto& file : *files)
-        fmt::print("{}: {} cases\n", file.string(), load_config(file, {}, false).size());
+      for (const auto& file : *files) {
+        if (const auto studies = load_studies({file}); !studies.empty())
+          fmt::print("{}: {} studies\n", file.string(), studies.size());
+        else
+          fmt::print("{}: {} cases\n", file.string(), load_config(file, {}, false).size());
+      }
       return kOk;
     };
   });

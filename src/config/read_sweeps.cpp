@@ -127,6 +127,8 @@ std::vector<Sweep> read_sweeps(const std::filesystem::path& file) {
   const Json document = read_document(file);
   if (const auto violation = find_violation(document))
     fail({file.string(), to_pointer(violation->path)}, violation->what, violation->expected);
+  if (!document.contains("sweeps"))
+    fail({file.string(), "/"}, "there are studies, which have no cases", "sweeps");
   std::vector<Sweep> sweeps;
   for (std::size_t i = 0; i < document["sweeps"].size(); ++i)
     sweeps.push_back(SweepReader(document, file.string(), i).read());

@@ -111,16 +111,16 @@ DType CaseReader::read_math() const {
 }
 
 StoredInputs CaseReader::stored_inputs() const {
-  std::map<std::string, Shape> shapes;
+  std::map<std::string, StoredInput> stored;
   if (h5::check(H5Lexists(group_, "inputs", H5P_DEFAULT), "look for the inputs") == 0)
     reject_file(file_, path_ + "/inputs", "the group is missing");
   const h5::Group inputs(H5Gopen2(group_, "inputs", H5P_DEFAULT), "open the group 'inputs'");
   for (const auto& name : h5::members(inputs))
     reading(file_, where("inputs", name), [&] {
       const h5::Dataset dataset(H5Dopen2(inputs, name.c_str(), H5P_DEFAULT), "open the dataset");
-      shapes[name] = h5::extents(dataset);
+      stored[name] = {h5::extents(dataset), h5::read_text(dataset, "dtype").value_or("")};
     });
-  return {file_, path_ + "/inputs", std::move(shapes)};
+  return {file_, path_ + "/inputs", std::move(stored)};
 }
 
 void CaseReader::check_size(const Problem& problem) const {

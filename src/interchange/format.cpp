@@ -24,18 +24,24 @@ std::vector<TensorSpec> tensors_of(const Problem& problem, Role role) {
 
 std::vector<TensorSpec> reference_tensors_of(const Problem& problem) {
   auto specs = tensors_of(problem, Role::output);
-  for (auto& spec : specs) spec.dtype = DType::f64;
+  for (auto& spec : specs) {
+    if (spec.dtype == DType::c64) {
+      spec.storage_order.push_back(static_cast<int>(spec.shape.size()));
+      spec.shape.push_back(2);
+    }
+    spec.dtype = DType::f64;
+  }
   return specs;
 }
 
-const Shape& StoredInputs::shape(const std::string& name) const {
-  const auto found = shapes_.find(name);
-  if (found == shapes_.end()) reject(name, "the dataset is missing");
+const StoredInput& StoredInputs::at(const std::string& name) const {
+  const auto found = inputs_.find(name);
+  if (found == inputs_.end()) reject(name, "the dataset is missing");
   return found->second;
 }
 
 const Shape& StoredInputs::shape(const std::string& name, std::size_t rank) const {
-  const Shape& found = shape(name);
+  const Shape& found = at(name).shape;
   if (found.size() != rank) reject(name, fmt::format("expected {} axes, found {}", rank, found.size()));
   return found;
 }

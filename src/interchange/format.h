@@ -17,26 +17,33 @@ using Axes = std::map<std::string, AxisValue>;
 [[noreturn]] void reject_file(const std::string& file, const std::string& where, const std::string& what);
 
 std::vector<TensorSpec> tensors_of(const Problem& problem, Role role);
-/// The outputs in fp64.
+/// The outputs in f64; complex ones with a further axis, innermost, of (real, imaginary), so that numpy reads
+/// them with .view(complex).
 std::vector<TensorSpec> reference_tensors_of(const Problem& problem);
 
-/// What inputs a case in a file has, with their extents as stored.
+/// A dataset as the file describes it.
+struct StoredInput {
+  Shape shape;        ///< as stored
+  std::string dtype;  ///< its attribute, empty when absent
+};
+
+/// What inputs a case in a file has.
 class StoredInputs {
  public:
   /// `group` is the HDF5 path of the datasets.
-  StoredInputs(std::string file, std::string group, std::map<std::string, Shape> shapes)
-      : file_(std::move(file)), group_(std::move(group)), shapes_(std::move(shapes)) {}
+  StoredInputs(std::string file, std::string group, std::map<std::string, StoredInput> inputs)
+      : file_(std::move(file)), group_(std::move(group)), inputs_(std::move(inputs)) {}
 
-  bool has(const std::string& name) const { return shapes_.contains(name); }
+  bool has(const std::string& name) const { return inputs_.contains(name); }
   /// Throws UsageError when the dataset is missing.
-  const Shape& shape(const std::string& name) const;
+  const StoredInput& at(const std::string& name) const;
   /// Throws UsageError when the dataset is missing or has another rank.
   const Shape& shape(const std::string& name, std::size_t rank) const;
   [[noreturn]] void reject(const std::string& name, const std::string& what) const;
 
  private:
   std::string file_, group_;
-  std::map<std::string, Shape> shapes_;
+  std::map<std::string, StoredInput> inputs_;
 };
 
 /// How the axes of an operation are kept in a file: some as attributes of the case, named like the axis, the

@@ -9,7 +9,7 @@ namespace {
 
 /// B and C are (D, N) when constant; (B, G, N, L), or (B, L, G, N) in layout bld, when given per step.
 bool is_variable(const StoredInputs& inputs, const std::string& name) {
-  const std::size_t rank = inputs.shape(name).size();
+  const std::size_t rank = inputs.at(name).shape.size();
   if (rank != 2 && rank != 4)
     inputs.reject(name, fmt::format("expected 2 axes (constant) or 4 (one value per step), found {}", rank));
   return rank == 4;
@@ -22,11 +22,12 @@ void infer(const StoredInputs& inputs, Axes& axes) {
   axes["dim"] = u[time_last ? 1 : 2];
   axes["seqlen"] = u[time_last ? 2 : 1];
   axes["dstate"] = inputs.shape("A", 2)[1];
+  axes["A"] = inputs.at("A").dtype == name_of(DType::c64) ? "complex" : "real";
   axes["groups"] = std::int64_t{1};
   for (const char* name : {"C", "B"}) {
     const bool variable = is_variable(inputs, name);
     axes[name] = variable ? "variable" : "constant";
-    if (variable) axes["groups"] = inputs.shape(name)[time_last ? 1 : 2];
+    if (variable) axes["groups"] = inputs.at(name).shape[time_last ? 1 : 2];
   }
   for (const char* name : {"D", "z", "delta_bias", "initial_state"}) axes[name] = inputs.has(name);
 }

@@ -95,6 +95,23 @@ void JsonlReporter::case_done(const CaseResult& result) {
   file_.append(record.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
+void JsonlReporter::study_done(const MethodConvergence& result) {
+  Json record{{"record", "study"},
+              {"kind", "convergence"},
+              {"method", result.method->name},
+              {"A", {result.A.real(), result.A.imag()}},
+              {"horizon", result.horizon},
+              {"order", {{"theoretical", result.order}, {"measured", result.measured_order}}},
+              {"stability_limit",
+               {{"theoretical", result.stability_limit}, {"measured", result.measured_stability_limit}}}};
+  for (const auto& errors : result.errors)
+    record["runs"].push_back({{"steps", errors.steps},
+                              {"delta", errors.delta},
+                              {"discretization_error", errors.discretization},
+                              {"f32_rounding_error", errors.rounding}});
+  file_.append(record.dump());
+}
+
 void JsonlReporter::finish(const Summary& summary) {
   Json counts = Json::object();
   for (const auto& [status, count] : summary.counts) counts[std::string(name_of(status))] = count;

@@ -4,10 +4,12 @@
 
 #include "report/line_file.h"
 #include "report/reporter.h"
+#include "study/convergence.h"
 
 namespace ssmbench {
 
-/// JSON Lines, "ssmbench-results/1": a run record, a record per case as it finishes, a summary record. The
+/// JSON Lines, "ssmbench-results/1": a run record, a record per case or study as it finishes, a summary
+/// record. The
 /// fields are those of the command line's contract; what was not measured is left out. Non-finite numbers are
 /// null.
 class JsonlReporter : public Reporter {
@@ -18,6 +20,7 @@ class JsonlReporter : public Reporter {
   void begin(const RunInfo& info) override;
   void case_done(const CaseResult& result) override;
   void finish(const Summary& summary) override;
+  void study_done(const MethodConvergence& result);
 
  private:
   LineFile file_;

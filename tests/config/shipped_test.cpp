@@ -51,8 +51,9 @@ TEST_CASE("exactly these configs are shipped") {
   std::set<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(SSMBENCH_SOURCE_DIR "/configs"))
     if (entry.path().extension() == ".json") names.insert(entry.path().stem());
-  CHECK(names == std::set<std::string>{"ci", "large", "mamba-1.4b", "mamba-130m", "mamba-2.8b", "mamba-370m",
-                                       "mamba-790m", "medium", "realtime-60fps", "schema", "small"});
+  CHECK(names == std::set<std::string>{"ci", "convergence", "discretization", "large", "layouts",
+                                       "mamba-1.4b", "mamba-130m", "mamba-2.8b", "mamba-370m", "mamba-790m",
+                                       "medium", "realtime-60fps", "schema", "small", "stress-long"});
 }
 
 TEST_CASE("small, medium and large have one size each, and all dtypes") {
@@ -132,6 +133,48 @@ TEST_CASE("ci is broad and small") {
   for (const std::string length :
        {"1", "31", "32", "33", "127", "128", "129", "2047", "2048", "2049", "4097"})
     CHECK(lengths.contains(length));
+}
+
+TEST_CASE("discretization has every method, real and complex, with B and C of both kinds") {
+  const auto cases = shipped("discretization");
+  CHECK(sizes_of(cases) == std::set<Sizes>{{8, 512, 1024, 16}});
+  const auto names = method_names();
+  CHECK(cases.size() == names.size() * 2 * 2 * 2);
+  CHECK(values_of(cases, "method") == std::set<std::string>(names.begin(), names.end()));
+  for (const auto& one : cases) {
+    CHECK(one.problem.choice("B") == one.problem.choice("C"));
+    // With Mamba's steps, 1024 steps of the unstable rule leave the range of f32.
+    CHECK((one.inputs.distribution == "tiny_delta") == (one.problem.choice("method") == "bilinear_flipped"));
+  }
+  CHECK(values_of(cases, "A") == std::set<std::string>{"complex", "real"});
+  CHECK(values_of(cases, "B") == std::set<std::string>{"constant", "variable"});
+  CHECK(values_of(cases, "dtype") == std::set<std::string>{"bf16", "f32"});
+}
+
+TEST_CASE("layouts has every problem in both layouts and all dtypes") {
+  const auto cases = shipped("layouts");
+  std::map<std::string, std::set<std::string>> variants;
+  for (const auto& one : cases)
+    variants[one.problem.with({{"layout", "bdl"}, {"dtype", "f32"}}).id()].insert(
+        one.problem.choice("layout") + " " + one.problem.choice("dtype"));
+  for (const auto& [id, seen] : variants) {
+    INFO(id);
+    CHECK(seen.size() == 6);
+  }
+  CHECK(sizes_of(cases).size() == 6);
+  CHECK(values_of(cases, "A") == std::set<std::string>{"complex", "real"});
+  CHECK(values_of(cases, "groups") == std::set<std::string>{"1", "2", "3", "4"});
+  CHECK(pairs_of(cases) < 5e8);  // seconds of one core per launch of every case
+}
+
+TEST_CASE("stress-long reaches 65536 steps, with a long and a short memory") {
+  const auto cases = shipped("stress-long");
+  CHECK(sizes_of(cases) == std::set<Sizes>{{1, 64, 4096, 16}, {1, 64, 16384, 16}, {1, 64, 65536, 16}});
+  std::set<std::string> distributions;
+  for (const auto& one : cases) distributions.insert(one.inputs.distribution);
+  CHECK(distributions == std::set<std::string>{"mamba", "slow_decay"});
+  CHECK(values_of(cases, "dtype") == std::set<std::string>{"bf16", "f32"});
+  CHECK(pairs_of(cases) < 1e9);  // five seconds of one core per launch of every case
 }
 
 TEST_CASE("quick takes batch 1 and the shortest sequence of the shipped configs") {

@@ -1,6 +1,8 @@
 // The files are described in tests/golden/README.md. Values below are what h5py prints for them, so that this
 // reader is held against another one.
 
+#include <complex>
+
 #include "catch.h"
 #include "files.h"
 #include "interchange/reader.h"
@@ -14,9 +16,10 @@ std::int64_t operator""_n(unsigned long long number) {
   return static_cast<std::int64_t>(number);
 }
 
-CaseRead read_golden(const std::string& name) {
+CaseRead read_golden(const std::string& name,
+                     const std::string& producer = "mamba_ssm 2.3.2.post1 selective_scan_cuda") {
   const InterchangeFile file(std::string(SSMBENCH_SOURCE_DIR) + "/tests/golden/" + name + ".h5");
-  CHECK(file.info().producer == "mamba_ssm 2.3.2.post1 selective_scan_cuda");
+  CHECK(file.info().producer == producer);
   CHECK(file.info().device == "NVIDIA H200");
   REQUIRE(file.case_ids() == std::vector<std::string>{name});
   return file.read_case(name);
@@ -30,6 +33,11 @@ const HostTensor& tensor(const std::vector<HostTensor>& tensors, std::string_vie
 
 double value(const HostTensor& from, std::int64_t index) {
   return load_as_double(from.buffer.data(), index, from.spec.dtype);
+}
+
+std::complex<double> complex_value(const HostTensor& from, std::int64_t index) {
+  REQUIRE(from.spec.dtype == DType::c64);
+  return static_cast<const std::complex<float>*>(from.buffer.data())[index];
 }
 
 std::uint16_t bits(const HostTensor& from, std::int64_t index) {
@@ -123,4 +131,62 @@ TEST_CASE("golden f32, two groups, no z") {
   CHECK(value(tensor(read.inputs, "B"), ((1 * 2 + 1) * 8 + 4) * 130 + 65) ==
         -0.5953478813171387);  // B[1, 1, 4, 65]
   CHECK(value(tensor(read.outputs, "out"), 0) == -0.3664555549621582);
+}
+
+TEST_CASE("golden complex, constant B and C") {
+  const CaseRead read = read_golden("m1_fwd_c64_const_bc");
+  const Problem expected(*find_op("selective_scan_fwd"), {{"dtype", "f32"},
+                                                          {"batch", 2_n},
+                                                          {"dim", 4_n},
+                                                          {"seqlen", 72_n},
+                                                          {"dstate", 8_n},
+                                                          {"A", "complex"},
+                                                          {"B", "constant"},
+                                                          {"C", "constant"}});
+  CHECK(read.problem.axes() == expected.axes());
+  CHECK(names(read.outputs) == std::vector<std::string>{"out"});
+  CHECK(complex_value(tensor(read.inputs, "A"), 2 * 8 + 5) ==
+        std::complex(-4.918454647064209, 2.047794818878174));
+  const HostTensor& C = tensor(read.inputs, "C");
+  CHECK(complex_value(C, last(C)) == std::complex(1.0006399154663086, 0.6059998869895935));
+  const HostTensor& out = tensor(read.outputs, "out");
+  CHECK(value(out, last(out)) == -0.0034571487922221422);
+}
+
+TEST_CASE("golden complex, variable B and C") {
+  const CaseRead read = read_golden("m1_fwd_c64_var_bc");
+  const Problem expected(
+      *find_op("selective_scan_fwd"),
+      {{"dtype", "f32"}, {"batch", 2_n}, {"dim", 4_n}, {"seqlen", 72_n}, {"dstate", 8_n}, {"A", "complex"}});
+  CHECK(read.problem.axes() == expected.axes());
+  CHECK(complex_value(tensor(read.inputs, "B"), (1 * 8 + 4) * 72 + 36) ==
+        std::complex(0.1294795721769333, 1.5213360786437988));  // B[1, 0, 4, 36]
+  CHECK(complex_value(tensor(read.outputs, "last_state"), (1 * 4 + 2) * 8 + 4) ==
+        std::complex(-0.025249307975172997, -0.010360684245824814));  // last_state[1, 2, 4]
+  CHECK(value(tensor(read.outputs, "out"), 0) == -0.006448886822909117);
+}
+
+TEST_CASE("golden files of the Vision-Mamba fork") {
+  struct Expected {
+    const char *file, *producer, *method;
+    double A_3_5, last_state_1_7_7, out_1_4_32;
+  };
+  for (const auto& want :
+       {Expected{"vim_bilinear", "VisionMamba Python selective_scan_ref (bilinear)", "bilinear",
+                 -0.9218266010284424, 0.027199652045965195, -0.2626180648803711},
+        Expected{"vim_foh", "VisionMamba Python selective_scan_ref (foh)", "vim_foh", -1.0205706357955933,
+                 -0.003999175038188696, -0.5121870636940002}}) {
+    CAPTURE(want.file);
+    const CaseRead read = read_golden(want.file, want.producer);
+    const Problem expected(*find_op("selective_scan_fwd"), {{"method", want.method},
+                                                            {"dtype", "f32"},
+                                                            {"batch", 2_n},
+                                                            {"dim", 8_n},
+                                                            {"seqlen", 64_n},
+                                                            {"dstate", 8_n}});
+    CHECK(read.problem.axes() == expected.axes());
+    CHECK(value(tensor(read.inputs, "A"), 3 * 8 + 5) == want.A_3_5);
+    CHECK(value(tensor(read.outputs, "last_state"), (1 * 8 + 7) * 8 + 7) == want.last_state_1_7_7);
+    CHECK(value(tensor(read.outputs, "out"), (1 * 8 + 4) * 64 + 32) == want.out_1_4_32);
+  }
 }

@@ -8,6 +8,7 @@
 #include "interchange/format.h"
 #include "interchange/h5.h"
 #include "model/errors.h"
+#include "model/method.h"
 
 using namespace ssmbench;
 using namespace ssmbench::test;
@@ -79,10 +80,11 @@ void delete_link(hid_t file, const char* path) {
 }
 
 /// What reading all of a good file says after `change`, without the file's name in front.
-std::string complaint_after(const std::function<void(hid_t)>& change) {
+std::string complaint_after(const std::function<void(hid_t)>& change,
+                            const Problem& problem = full_problem()) {
   const TemporaryFolder folder;
   const std::string path = folder / "x.h5";
-  write_one_case(path, full_problem());
+  write_one_case(path, problem);
   change(open_for_change(path));
   const std::string message = message_of<UsageError>([&] { InterchangeFile(path).read_case("a"); });
   return message.starts_with(path + ": ") ? message.substr(path.size() + 2) : "no file in: " + message;
@@ -104,6 +106,30 @@ TEST_CASE("what is written is read back, bit for bit, whatever dtype and layout"
         check_same(read.inputs, filled_tensors(problem, Role::input));
         check_same(read.outputs, filled_tensors(problem, Role::output));
       }
+}
+
+TEST_CASE("complex tensors are read back, and A says that they are complex") {
+  const TemporaryFolder folder;
+  for (const char* layout : {"bdl", "bld"})
+    for (const char* B : {"variable", "constant"})
+      for (const std::int64_t seqlen : {5, 3000}) {  // 3000: compressed
+        const Problem problem = full_problem(
+            {{"A", "complex"}, {"dtype", "bf16"}, {"layout", layout}, {"B", B}, {"seqlen", seqlen}});
+        CAPTURE(problem.id());
+        write_one_case(folder / problem.id(), problem);
+        const CaseRead read = InterchangeFile(folder / problem.id()).read_case("a");
+        CHECK(read.problem.axes() == problem.axes());
+        check_same(read.inputs, filled_tensors(problem, Role::input));
+        check_same(read.outputs, filled_tensors(problem, Role::output));
+      }
+}
+
+TEST_CASE("files may hold any method") {
+  const TemporaryFolder folder;
+  for (const auto& method : method_names()) {
+    write_one_case(folder / method, full_problem({{"method", method}}));
+    CHECK(InterchangeFile(folder / method).read_case("a").problem.choice("method") == method);
+  }
 }
 
 TEST_CASE("the problem is rebuilt from attributes, shapes and which datasets there are") {
@@ -287,7 +313,9 @@ TEST_CASE("case attributes that are missing or unknown are rejected") {
   };
   CHECK(after_setting("op", "ssd_chunk_scan_fwd") ==
         "/cases/a: unknown op 'ssd_chunk_scan_fwd'; this build knows selective_scan_fwd");
-  CHECK(after_setting("method", "euler").find("/cases/a: method must be one of zoh, foh, ") == 0);
+  CHECK(after_setting("method", "euler") ==
+        "/cases/a: method must be one of zoh, foh, bilinear, bilinear_flipped, poly, highorder, rk4, "
+        "vim_foh, vim_poly, vim_highorder, foh_exact, trapezoidal, got euler");
   CHECK(after_setting("dtype", "f64") == "/cases/a: dtype must be one of f32, f16, bf16, got f64");
   CHECK(after_setting("math", "tf32") ==
         "/cases/a: unknown math 'tf32'; this build knows f32, f64, f16, bf16");
@@ -385,7 +413,44 @@ TEST_CASE("datasets of the wrong type are rejected") {
         "/cases/a/inputs/u: the attribute 'dtype' says f32, but values are stored as 4-byte signed integer");
   CHECK(with_type("u", {2, 6, 5}, DType::f16, "f16") == "/cases/a/inputs/u: expected f32, found f16");
   CHECK(with_type("D", {6}, DType::f64, "f64") == "/cases/a/inputs/D: expected f32, found f64");
-  CHECK(with_type("A", {6, 3}, DType::c64, "c64") == "/cases/a/inputs/A: expected f32, found c64");
+  CHECK(with_type("A", {6, 3}, DType::f64, "f64") == "/cases/a/inputs/A: expected f32, found f64");
+}
+
+TEST_CASE("tensors of which some are complex and some are not are rejected") {
+  // A decides: B, C and the states have to be as it is.
+  CHECK(complaint_after([](hid_t file) {
+          replace_dataset(file, "/cases/a/inputs/A", {6, 3}, DType::c64, "c64");
+        }) == "/cases/a/inputs/B: expected c64, found f32");
+  CHECK(complaint_after([](hid_t file) {
+          replace_dataset(file, "/cases/a/inputs/C", {2, 2, 3, 5}, DType::c64, "c64");
+        }) == "/cases/a/inputs/C: expected f32, found c64");
+  const Problem complex = full_problem({{"A", "complex"}});
+  const auto complaint = [&](const std::string& name, const std::vector<hsize_t>& shape, DType dtype) {
+    return complaint_after(
+        [&](hid_t file) {
+          replace_dataset(file, "/cases/a/" + name, shape, dtype, std::string(name_of(dtype)));
+        },
+        complex);
+  };
+  CHECK(complaint("inputs/A", {6, 3}, DType::f32) == "/cases/a/inputs/B: expected f32, found c64");
+  CHECK(complaint("inputs/B", {6, 3}, DType::f32) == "/cases/a/inputs/B: expected c64, found f32");
+  CHECK(complaint("inputs/initial_state", {2, 6, 3}, DType::f32) ==
+        "/cases/a/inputs/initial_state: expected c64, found f32");
+  CHECK(complaint("inputs/u", {2, 6, 5}, DType::c64) == "/cases/a/inputs/u: expected f32, found c64");
+  CHECK(complaint("outputs/last_state", {2, 6, 3}, DType::f32) ==
+        "/cases/a/outputs/last_state: expected c64, found f32");
+  CHECK(complaint_after(
+            [](hid_t file) {
+              replace_dataset(file, "/cases/a/inputs/A", {6, 3}, DType::f64, "c64");
+            },
+            complex) ==
+        "/cases/a/inputs/A: the attribute 'dtype' says c64, but values are stored as 8-byte float");
+  CHECK(complaint_after(
+            [](hid_t file) {
+              h5::create_group(file, "/cases/a/reference");
+              replace_dataset(file, "/cases/a/reference/last_state", {2, 6, 3}, DType::f64, "f64");
+            },
+            complex) == "/cases/a/reference/last_state: expected 4 axes, found 3");
 }
 
 TEST_CASE("a dataset that was created but never written is rejected") {

@@ -180,6 +180,49 @@ TEST_CASE("the reference is given in logical order and lies in the order of the 
       for (int d = 0; d < dim; ++d) CHECK(stored[(b * seqlen + t) * dim + d] == 100 * b + 10 * d + t);
 }
 
+TEST_CASE("complex values are compounds of r and i, as h5py has them") {
+  const TemporaryFolder folder;
+  write_one_case(folder / "x.h5", full_problem({{"A", "complex"}, {"dtype", "f16"}, {"layout", "bld"}}));
+  const h5::File file = open_read_only(folder / "x.h5");
+  for (const auto& [name, shape] : std::map<std::string, Shape>{{"inputs/A", {6, 3}},
+                                                                {"inputs/B", {2, 5, 2, 3}},
+                                                                {"inputs/initial_state", {2, 6, 3}},
+                                                                {"outputs/last_state", {2, 6, 3}}}) {
+    CAPTURE(name);
+    const h5::Dataset dataset = open_dataset(file, "/cases/a/" + name);
+    CHECK(h5::read_text(dataset, "dtype") == "c64");
+    CHECK(h5::extents(dataset) == shape);
+    const h5::DataType type(H5Dget_type(dataset), "type");
+    REQUIRE(H5Tget_class(type) == H5T_COMPOUND);
+    REQUIRE(H5Tget_nmembers(type) == 2);
+    CHECK(H5Tget_size(type) == 8);
+    CHECK(H5Tget_member_index(type, "r") == 0);
+    CHECK(H5Tget_member_index(type, "i") == 1);
+  }
+  CHECK(h5::read_text(open_dataset(file, "/cases/a/inputs/u"), "dtype") == "f16");
+}
+
+TEST_CASE("the reference of a complex output is in pairs of real and imaginary part") {
+  const TemporaryFolder folder;
+  const Problem problem = full_problem({{"A", "complex"}});
+  const auto inputs = filled_tensors(problem, Role::input);
+  std::vector<double> state(2 * 6 * 3 * 2);
+  for (std::size_t i = 0; i < state.size(); ++i) state[i] = static_cast<double>(i);
+  InterchangeWriter writer(folder / "x.h5", kInfo, true);
+  writer.add_case({"a", problem, DType::f32, {}, views_of(inputs), {}, {{"last_state", state}}});
+  writer.finish();
+  {
+    const h5::File file = open_read_only(folder / "x.h5");
+    const h5::Dataset dataset = open_dataset(file, "/cases/a/reference/last_state");
+    CHECK(h5::read_text(dataset, "dtype") == "f64");
+    REQUIRE(h5::extents(dataset) == Shape{2, 6, 3, 2});
+    std::vector<double> stored(state.size());
+    H5Dread(dataset, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, stored.data());
+    CHECK(stored == state);
+  }
+  CHECK(InterchangeFile(folder / "x.h5").read_case("a").problem.axes() == problem.axes());
+}
+
 TEST_CASE("a file that exists is refused and stays as it is") {
   const TemporaryFolder folder;
   const std::string path = folder / "x.h5";

@@ -1,0 +1,93 @@
+#include "study/load_studies.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "config/document.h"
+#include "config/range.h"
+#include "config/schema.h"
+#include "model/errors.h"
+
+namespace ssmbench {
+namespace {
+
+constexpr double kMaxTotalSteps = 1e8;  // per method and A; half a minute
+
+/// Reads one study of a document that the schema has accepted.
+class StudyReader {
+ public:
+  StudyReader(const Json& document, std::string file, std::size_t index)
+      : document_(document),
+        json_(document["studies"][index]),
+        file_(std::move(file)),
+        path_{"studies", std::to_string(index)} {}
+
+  ConvergenceStudy read() const {
+    ConvergenceStudy study;
+    for (std::size_t i = 0; i < json_["A"].size(); ++i) study.A.push_back(read_decay(i));
+    for (const auto& name : json_["method"]) study.methods.push_back(&method_named(name.get<std::string>()));
+    study.horizon = json_["horizon"].get<double>();
+    study.steps = read_steps();
+    return study;
+  }
+
+ private:
+  [[noreturn]] void reject(const JsonPath& below, std::string_view what) const {
+    JsonPath path = path_;
+    path.insert(path.end(), below.begin(), below.end());
+    fail({file_, to_pointer(path)}, what, expectation(document_, path));
+  }
+
+  std::complex<double> read_decay(std::size_t index) const {
+    const Json& json = json_["A"][index];
+    const std::complex<double> A = json.is_array()
+                                       ? std::complex(json[0].get<double>(), json[1].get<double>())
+                                       : std::complex(json.get<double>());
+    if (!(A.real() < 0)) reject({"A", std::to_string(index)}, fmt::format("got {}", shown(json)));
+    return A;
+  }
+
+  std::vector<std::int64_t> read_steps() const {
+    const Json& json = json_["steps"];
+    try {
+      const auto steps = values_of(Range{.from = json["from"].get<std::int64_t>(),
+                                         .to = json["to"].get<std::int64_t>(),
+                                         .times = json["times"].get<std::int64_t>()});
+      if (steps.size() < 2) reject({"steps"}, "an order takes two runs or more");
+      if (static_cast<double>(steps.back()) > kMaxTotalSteps)
+        reject({"steps"}, fmt::format("more than {:g} steps", kMaxTotalSteps));
+      return steps;
+    } catch (const std::invalid_argument& error) {
+      reject({"steps"}, error.what());
+    }
+  }
+
+  const Json& document_;
+  const Json& json_;
+  std::string file_;
+  JsonPath path_;
+};
+
+}  // namespace
+
+std::vector<ConvergenceStudy> load_studies(const std::vector<std::filesystem::path>& files) {
+  std::vector<ConvergenceStudy> studies;
+  std::size_t files_with_studies = 0;
+  for (const auto& file : files) {
+    const Json document = read_document(file);
+    if (!document.contains("studies")) continue;
+    if (const auto violation = find_violation(document))
+      fail({file.string(), to_pointer(violation->path)}, violation->what, violation->expected);
+    if (document.contains("sweeps"))
+      fail({file.string(), "/"}, "there are sweeps and studies", "one of them");
+    for (std::size_t i = 0; i < document["studies"].size(); ++i)
+      studies.push_back(StudyReader(document, file.string(), i).read());
+    ++files_with_studies;
+  }
+  if (files_with_studies != 0 && files_with_studies != files.size())
+    throw UsageError("some of the configs hold studies and some sweeps; expected all of one kind");
+  return studies;
+}
+
+}  // namespace ssmbench

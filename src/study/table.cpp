@@ -1,0 +1,42 @@
+#include "study/table.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace ssmbench {
+namespace {
+
+std::string limit_text(double limit) {
+  return std::isinf(limit) ? "none" : fmt::format("{:.4g}", limit);
+}
+
+std::string decay_text(std::complex<double> A) {
+  return A.imag() == 0 ? fmt::format("{:g}", A.real()) : fmt::format("{:g}{:+g}i", A.real(), A.imag());
+}
+
+std::string line(const MethodConvergence& result) {
+  const StepErrors& coarse = result.errors.front();
+  const StepErrors& fine = result.errors.back();
+  return fmt::format("{:<17} {:>6} {:>9.2f} {:>8} {:>9} {:>10.2e} {:>10.2e} {:>10.2e} {:>10.2e}\n",
+                     result.method->name, result.order, result.measured_order,
+                     limit_text(result.stability_limit), limit_text(result.measured_stability_limit),
+                     coarse.discretization, fine.discretization, coarse.rounding, fine.rounding);
+}
+
+}  // namespace
+
+std::string convergence_table(const std::vector<MethodConvergence>& methods) {
+  const MethodConvergence& any = methods.front();
+  std::string text =
+      fmt::format("h' = A·h + sin(t) on [0, {:g}], A = {}, {} runs from Δ = {:g} to Δ = {:g}\n", any.horizon,
+                  decay_text(any.A), any.errors.size(), any.errors.front().delta, any.errors.back().delta);
+  text +=
+      "                         order    stability limit Δ|A|  discretization error    f32 rounding error\n";
+  text +=
+      "method            theory  measured   theory  measured  largest Δ smallest Δ  largest Δ smallest Δ\n";
+  for (const auto& result : methods) text += line(result);
+  return text;
+}
+
+}  // namespace ssmbench

@@ -1,0 +1,52 @@
+// `run` and its neighbours on a config of studies, as a user calls them.
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "catch.h"
+#include "support/run_command.h"
+
+using namespace ssmbench::test;
+using Json = nlohmann::json;
+
+TEST_CASE("run on a study writes a run record, a record per method and A, and a summary") {
+  const CommandResult result = run_ssmbench("run configs/convergence.json --json -");
+  REQUIRE(result.exit_code == 0);
+  std::vector<Json> records;
+  std::istringstream lines(result.out);  // stdout is pure JSON Lines
+  for (std::string line; std::getline(lines, line);) records.push_back(Json::parse(line));
+  REQUIRE(records.size() == 1 + 3 * 12 + 1);
+  CHECK(records.front().at("record") == "run");
+  CHECK(records.back().at("record") == "summary");
+  for (std::size_t i = 1; i + 1 < records.size(); ++i) {
+    INFO(records[i].dump());
+    CHECK(records[i].at("record") == "study");
+    CHECK(records[i].at("kind") == "convergence");
+    const double theoretical = records[i].at("order").at("theoretical");
+    const double measured = records[i].at("order").at("measured");
+    CHECK(std::abs(measured - theoretical) < 0.05);
+    CHECK(records[i].at("stability_limit").at("measured") ==
+          records[i].at("stability_limit").at("theoretical"));
+    CHECK(records[i].at("runs").size() == 9);
+    // The unstable rule overflows.
+    if (records[i].at("method") != "bilinear_flipped")
+      CHECK(records[i].at("runs")[8].at("f32_rounding_error") > 0);
+  }
+  CHECK(records[1].at("method") == "zoh");
+  CHECK(records[1].at("A") == Json{-1, 0});
+  CHECK(records[1].at("stability_limit").at("measured").is_null());
+  CHECK(records[1].at("runs")[0].at("delta") == 0.125);
+}
+
+TEST_CASE("options of sweeps and commands that list cases say that a study has none") {
+  const CommandResult quick = run_ssmbench("run configs/convergence.json --quick");
+  CHECK(quick.exit_code == 2);
+  CHECK(quick.err.find("configs/convergence.json holds studies; ") != std::string::npos);
+  const CommandResult list = run_ssmbench("list cases configs/convergence.json");
+  CHECK(list.exit_code == 2);
+  CHECK(
+      list.err.find("configs/convergence.json: /: there are studies, which have no cases; expected sweeps") !=
+      std::string::npos);
+  CHECK(run_ssmbench("validate-config configs/convergence.json").out ==
+        "configs/convergence.json: 1 studies\n");
+}

@@ -1,0 +1,97 @@
+#include "study/load_studies.h"
+
+#include <fstream>
+
+#include "catch.h"
+#include "model/errors.h"
+#include "support/temporary_folder.h"
+
+using namespace ssmbench;
+using namespace ssmbench::test;
+
+namespace {
+
+const std::string kGood =
+    R"("kind": "convergence", "A": [-1, [-2, 3]], "method": ["zoh", "rk4"], "horizon": 2.5, "steps": {"from": 4, "to": 64, "times": 4})";
+
+std::string config_of(const std::string& study) {
+  return R"({"format": "ssmbench-config/1", "studies": [{)" + study + "}]}";
+}
+
+std::vector<ConvergenceStudy> load(const std::string& text) {
+  const TemporaryFolder folder;
+  std::ofstream(folder / "x.json") << text;
+  return load_studies({folder / "x.json"});
+}
+
+/// What follows the name of the file.
+std::string complaint(const std::string& text) {
+  try {
+    load(text);
+  } catch (const UsageError& error) {
+    const std::string message = error.what();
+    return message.substr(message.find("x.json: ") + 8);
+  }
+  return "(nothing was thrown)";
+}
+
+std::string complaint_with(const std::string& from, const std::string& to) {
+  std::string study = kGood;
+  return complaint(config_of(study.replace(study.find(from), from.size(), to)));
+}
+
+}  // namespace
+
+TEST_CASE("a study is read as it is written") {
+  const auto studies = load(config_of(kGood));
+  REQUIRE(studies.size() == 1);
+  CHECK(studies[0].A == std::vector<std::complex<double>>{{-1, 0}, {-2, 3}});
+  REQUIRE(studies[0].methods.size() == 2);
+  CHECK(studies[0].methods[0]->id == MethodId::zoh);
+  CHECK(studies[0].methods[1]->id == MethodId::rk4);
+  CHECK(studies[0].horizon == 2.5);
+  CHECK(studies[0].steps == std::vector<std::int64_t>{4, 16, 64});
+}
+
+TEST_CASE("a config of sweeps has no studies") {
+  CHECK(load_studies({SSMBENCH_SOURCE_DIR "/configs/small.json"}).empty());
+}
+
+TEST_CASE("the shipped study has every method, real and complex A") {
+  const auto studies = load_studies({SSMBENCH_SOURCE_DIR "/configs/convergence.json"});
+  REQUIRE(studies.size() == 1);
+  CHECK(studies[0].methods.size() == methods().size());
+  CHECK(studies[0].A.size() == 3);
+  CHECK(studies[0].steps.size() == 9);
+}
+
+TEST_CASE("what is wrong with a study is said in one line") {
+  CHECK(complaint_with("\"zoh\"", "\"euler\"")
+            .starts_with("/studies/0/method/0: got \"euler\"; expected one of zoh, "));
+  CHECK(complaint_with("\"horizon\": 2.5, ", "")
+            .starts_with("/studies/0: \"horizon\" is missing; expected a study: "));
+  CHECK(complaint_with("2.5", "0") == "/studies/0/horizon: got 0; expected a time, above 0");
+  const std::string decay =
+      "; expected a number below 0, or a pair [real, imaginary] with a real part below 0";
+  CHECK(complaint_with("-1", "1") == "/studies/0/A/0: got 1" + decay);
+  CHECK(complaint_with("-2", "0") == "/studies/0/A/1: got [0,3]" + decay);
+  CHECK(complaint_with("-1", "\"x\"") == "/studies/0/A/0: got \"x\"" + decay);
+  const std::string steps =
+      R"(; expected how many steps the horizon is divided into, {"from": 64, "to": 16384, "times": 2}, with two values or more and at most 1e8 steps)";
+  CHECK(complaint_with("\"to\": 64", "\"to\": 4") ==
+        "/studies/0/steps: an order takes two runs or more" + steps);
+  CHECK(complaint_with("\"to\": 64", "\"to\": 2147483648") ==
+        "/studies/0/steps: more than 1e+08 steps" + steps);
+  CHECK(complaint(R"({"format": "ssmbench-config/1", "studies": [], "sweeps": []})").starts_with("/"));
+}
+
+TEST_CASE("studies and sweeps do not mix") {
+  CHECK(
+      complaint(
+          R"({"format": "ssmbench-config/1", "sweeps": [{"op": "selective_scan_fwd", "axes": {}}], "studies": [{)" +
+          kGood + "}]}") == "/: there are sweeps and studies; expected one of them");
+  const std::vector<std::filesystem::path> both{SSMBENCH_SOURCE_DIR "/configs/convergence.json",
+                                                SSMBENCH_SOURCE_DIR "/configs/small.json"};
+  CHECK_THROWS_WITH(load_studies(both),
+                    "some of the configs hold studies and some sweeps; expected all of one kind");
+}
