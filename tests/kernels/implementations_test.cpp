@@ -97,6 +97,7 @@ void check_all(const std::vector<Axes>& problems, const DeviceInfo& device, cons
   std::map<std::string, int> passed;
   std::string failures;
   for (const auto& result : run_cases(std::move(cases), {}, device)) {
+    if (may_fail(result)) continue;
     if (result.status == Status::pass) ++passed[result.impl];
     if (result.status != Status::pass && result.status != Status::skip)
       failures += fmt::format("{} {}: {}\n", result.impl, result.the_case.id(), result.reason);
@@ -105,7 +106,8 @@ void check_all(const std::vector<Axes>& problems, const DeviceInfo& device, cons
   CHECK(passed.size() >= 2);  // two implementations on either kind of device
   for (const auto& [name, count] : passed) {
     INFO(name);
-    if (!name.starts_with("test-")) CHECK(2 * count >= static_cast<int>(problems.size()));
+    if (!name.starts_with("test-"))
+      CHECK(8 * count >= static_cast<int>(problems.size()));  // one dtype of three, one layout of two
   }
 }
 
