@@ -55,7 +55,8 @@ Json impls() {
                    {"op", i.op},
                    {"device", name_of(i.device)},
                    {"math", name_of(i.math)},
-                   {"deterministic", i.deterministic}});
+                   {"deterministic", i.deterministic},
+                   {"known_failure", i.known_failure}});
   return all;
 }
 

@@ -4,10 +4,23 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
+#include "inputs/portable_math.h"
 #include "model/errors.h"
 
 namespace ssmbench {
+
+// dt_proj draws its weights from U(±1/√dt_rank), variance 1/(3·dt_rank), and sums dt_rank products: variance
+// 1/3 for inputs of variance 1 (mamba_ssm's mamba_simple.py, dt_init = "random").
+const double kDeltaDeviation = std::sqrt(1.0 / 3.0);
+
+void fill_log_uniform(const Stream& stream, LogRange range, std::int64_t first, std::span<double> values) {
+  const double low = portable::log(range.low);
+  const double width = portable::log(range.high) - low;
+  stream.uniforms(first, values);
+  for (double& value : values) value = portable::exp(low + value * width);
+}
 
 const std::vector<DistributionInfo>& distributions() {
   static const std::vector<DistributionInfo> all{

@@ -1,9 +1,13 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "inputs/random.h"
 
 namespace ssmbench {
 
@@ -27,6 +31,12 @@ struct DistributionInfo {
   LogRange dt;
   std::optional<LogRange> decay_rate;  ///< −Re A per (channel, state); none: A[d][n] = −(n + 1), or S4D-Lin
 };
+
+/// The standard deviation of x.
+extern const double kDeltaDeviation;
+
+/// Values first, first + 1, … of the stream, log-uniform on the range.
+void fill_log_uniform(const Stream& stream, LogRange range, std::int64_t first, std::span<double> values);
 
 /// Every distribution, the default first.
 const std::vector<DistributionInfo>& distributions();

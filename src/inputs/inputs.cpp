@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <span>
+#include <stdexcept>
 
+#include "inputs/linear_scan_inputs.h"
 #include "inputs/scan_inputs.h"
 #include "model/errors.h"
 
@@ -64,8 +67,23 @@ std::int64_t row_offset(const TensorView& view, std::int64_t row) {
   return offset;
 }
 
-void generate(const ScanInputs& inputs, const HostTensor& tensor, bool shared,
-              const std::atomic<bool>& stop) {
+/// The exact values of elements first, first + 1, … of the named tensor, which lie in one row.
+using Fill = std::function<void(std::string_view tensor, std::int64_t first, std::span<double> values)>;
+
+template <class Inputs>
+Fill fill_from(Inputs inputs) {
+  return [inputs = std::move(inputs)](std::string_view tensor, std::int64_t first, std::span<double> values) {
+    inputs.fill(tensor, first, values);
+  };
+}
+
+Fill fill_of(const Problem& problem, const InputSpec& spec) {
+  if (problem.op().name == "selective_scan_fwd") return fill_from(ScanInputs(problem, spec));
+  if (problem.op().name == "linear_scan") return fill_from(LinearScanInputs(problem, spec));
+  throw std::logic_error(fmt::format("no inputs for {}", problem.op().name));
+}
+
+void generate(const Fill& fill, const HostTensor& tensor, bool shared, const std::atomic<bool>& stop) {
   const TensorView view = real_view(tensor.view());
   const std::int64_t length = view.shape.back();
   const std::int64_t rows = element_count(view.shape) / length;
@@ -82,7 +100,7 @@ void generate(const ScanInputs& inputs, const HostTensor& tensor, bool shared,
     const std::int64_t begin = segment * kSegment;
     std::array<double, kSegment> buffer;
     const std::span values(buffer.data(), static_cast<std::size_t>(std::min(kSegment, length - begin)));
-    inputs.fill(tensor.spec.name, row * length + begin, values);
+    fill(tensor.spec.name, row * length + begin, values);
     store_rounded(values, shared, view, row_offset(view, row) + begin * view.strides.back(),
                   view.strides.back());
   }
@@ -95,7 +113,7 @@ std::vector<HostTensor> generate_inputs(const Problem& problem, const InputSpec&
                                         const std::atomic<bool>& stop) {
   if (spec.values != "native" && spec.values != "shared")
     throw UsageError(fmt::format("values must be native or shared, got '{}'", spec.values));
-  const ScanInputs inputs(problem, spec);
+  const Fill fill = fill_of(problem, spec);
   const auto specs = problem.tensors();
   // Only tensors that take the problem's dtype have values to share; the others are f32 or c64 in any case.
   const auto specs_in_bf16 = problem.with({{"dtype", "bf16"}}).tensors();
@@ -104,7 +122,7 @@ std::vector<HostTensor> generate_inputs(const Problem& problem, const InputSpec&
     if (specs[i].role != Role::input) continue;
     tensors.emplace_back(specs[i]);
     const bool shared = spec.values == "shared" && specs_in_bf16[i].dtype == DType::bf16;
-    generate(inputs, tensors.back(), shared, stop);
+    generate(fill, tensors.back(), shared, stop);
   }
   return tensors;
 }

@@ -9,10 +9,6 @@
 namespace ssmbench {
 namespace {
 
-// dt_proj draws its weights from U(±1/√dt_rank), variance 1/(3·dt_rank), and sums dt_rank products: variance
-// 1/3 for inputs of variance 1 (mamba_ssm's mamba_simple.py, dt_init = "random").
-const double kDeltaDeviation = std::sqrt(1.0 / 3.0);
-
 // Without softplus, delta + delta_bias has to be Δ itself. A bias of dt/64 is below the smallest Δ that can
 // be drawn, about dt·e^(−6.4·0.58) = dt/40, so delta is never negative and Δ stays positive when delta is
 // rounded.
@@ -25,13 +21,6 @@ const double kPartDeviation = std::sqrt(0.5);  // two parts make a mean square o
 
 bool is_complex_with_A(std::string_view tensor) {
   return tensor == "B" || tensor == "C" || tensor == "initial_state";
-}
-
-void fill_log_uniform(const Stream& stream, LogRange range, std::int64_t first, std::span<double> values) {
-  const double low = portable::log(range.low);
-  const double width = portable::log(range.high) - low;
-  stream.uniforms(first, values);
-  for (double& value : values) value = portable::exp(low + value * width);
 }
 
 }  // namespace

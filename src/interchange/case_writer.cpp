@@ -23,15 +23,18 @@ const TensorSpec& find_spec(const std::vector<TensorSpec>& specs, const std::str
   return *found;
 }
 
+std::string layout_words(const Problem& problem) {
+  return problem.op().find_axis("layout") == nullptr ? "" : " in layout " + problem.choice("layout");
+}
+
 std::vector<CheckedTensor> check_tensors(const std::vector<TensorSpec>& specs, const TensorSet& tensors,
                                          const Problem& problem) {
   std::vector<CheckedTensor> all;
   for (const auto& [name, view] : tensors.all()) {
     const TensorSpec& spec = find_spec(specs, name, problem);
     if (view.dtype != spec.dtype || view.shape != spec.shape || view.strides != spec.strides())
-      throw ContractError(fmt::format("tensor '{}' is not as {} has it: {} {} in layout {}", name,
-                                      problem.id(), name_of(spec.dtype), to_string(spec.shape),
-                                      problem.choice("layout")));
+      throw ContractError(fmt::format("tensor '{}' is not as {} has it: {} {}{}", name, problem.id(),
+                                      name_of(spec.dtype), to_string(spec.shape), layout_words(problem)));
     all.push_back({spec, view.data});
   }
   return all;

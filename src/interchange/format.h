@@ -61,5 +61,6 @@ struct OpFormat {
 const OpFormat* find_format(std::string_view op);
 
 const OpFormat& selective_scan_fwd_format();
+const OpFormat& linear_scan_format();
 
 }  // namespace ssmbench

@@ -31,6 +31,9 @@ struct Implementation {
   std::string op;    ///< name of the OpSpec it computes
   DeviceKind device = DeviceKind::cpu;
   std::string summary;
+  /// What inputs its algorithm is known to get wrong, for those kept to show it; empty for all others. A
+  /// result that is out of tolerance is a fail all the same, with this beside the reason.
+  std::string known_failure = {};
   /// Arithmetic it claims; tolerances are derived from this dtype's unit roundoff.
   DType math = DType::f32;
   bool deterministic = true;  ///< bitwise equal results from equal inputs

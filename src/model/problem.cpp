@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "model/errors.h"
+#include "model/linear_scan.h"
 #include "model/selective_scan.h"
 
 namespace ssmbench {
@@ -46,7 +47,7 @@ const AxisSpec* OpSpec::find_axis(std::string_view axis) const {
 }
 
 const std::vector<const OpSpec*>& all_ops() {
-  static const std::vector<const OpSpec*> ops{&selective_scan_fwd()};
+  static const std::vector<const OpSpec*> ops{&selective_scan_fwd(), &linear_scan()};
   return ops;
 }
 

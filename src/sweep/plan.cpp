@@ -55,7 +55,8 @@ std::string device_id(const DeviceInfo& device) {
 
 std::string reference_key(const Case& the_case) {
   Case canonical = the_case;
-  canonical.problem = canonical.problem.with({{"layout", "bdl"}});
+  if (canonical.problem.op().find_axis("layout") != nullptr)
+    canonical.problem = canonical.problem.with({{"layout", "bdl"}});
   if (canonical.inputs.values == "shared") canonical.problem = canonical.problem.with({{"dtype", "f32"}});
   return canonical.id();
 }

@@ -197,6 +197,8 @@ CaseResult Runner::run_job(const Case& the_case, const Job& job, const std::vect
     }
     result.reason = describe_failure(result.outputs);
     result.status = result.reason.empty() ? Status::pass : Status::fail;
+    if (result.status == Status::fail && !implementation.known_failure.empty())
+      result.reason += "; known: " + implementation.known_failure;
   }
   if (finished_)
     finished_({result, implementation, inputs, host_outputs, options_.verify ? &reference_ : nullptr});

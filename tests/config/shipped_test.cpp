@@ -51,7 +51,7 @@ TEST_CASE("exactly these configs are shipped") {
   std::set<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(SSMBENCH_SOURCE_DIR "/configs"))
     if (entry.path().extension() == ".json") names.insert(entry.path().stem());
-  CHECK(names == std::set<std::string>{"ci", "convergence", "discretization", "large", "layouts",
+  CHECK(names == std::set<std::string>{"algorithms", "ci", "convergence", "discretization", "large", "layouts",
                                        "mamba-1.4b", "mamba-130m", "mamba-2.8b", "mamba-370m", "mamba-790m",
                                        "medium", "realtime-60fps", "schema", "small", "stress-long"});
 }
@@ -115,6 +115,23 @@ TEST_CASE("realtime-60fps is one case with the budget of a frame") {
   CHECK(cases[0].problem.choice("layout") == "bld");
   CHECK(cases[0].problem.dtype() == DType::f32);
   for (const std::string flag : {"z", "D", "delta_bias"}) CHECK_FALSE(cases[0].problem.flag(flag));
+}
+
+TEST_CASE("algorithms runs both operations in f32, from short to long sequences") {
+  std::set<std::int64_t> selective, linear;
+  std::map<std::string, std::set<std::string>> distributions;
+  for (const auto& one : shipped("algorithms")) {
+    const std::string& op = one.problem.op().name;
+    CHECK(one.problem.dtype() == DType::f32);
+    (op == "linear_scan" ? linear : selective).insert(one.problem.size("seqlen"));
+    distributions[op].insert(one.inputs.distribution);
+  }
+  CHECK(selective == std::set<std::int64_t>{64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384});
+  CHECK(linear == std::set<std::int64_t>{2048, 16384});
+  // The log-space scan overflows on the decays of Mamba and does not on decays next to 1.
+  const std::set<std::string> both{"mamba", "tiny_delta"};
+  CHECK(distributions["selective_scan_fwd"] == both);
+  CHECK(distributions["linear_scan"] == both);
 }
 
 TEST_CASE("ci is broad and small") {

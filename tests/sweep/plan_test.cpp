@@ -1,6 +1,7 @@
 #include "sweep/plan.h"
 
 #include "catch.h"
+#include "model/linear_scan.h"
 #include "reference/reference.h"
 #include "support/run_plan.h"
 #include "support/scan_problem.h"
@@ -28,6 +29,17 @@ TEST_CASE("cases that see the same values share a reference") {
   seeded.inputs.seed = 8;
   CHECK(reference_key(seeded) != reference_key(case_of({})));
   CHECK(reference_key(case_of({{"z", true}})) != reference_key(case_of({})));
+}
+
+TEST_CASE("an operation without a layout has a reference key too") {
+  const auto key = [](const char* dtype, const char* values) {
+    Case made = make_case(Problem(
+        linear_scan(), {{"dtype", dtype}, {"batch", size(1)}, {"seqlen", size(4)}, {"dim", size(3)}}));
+    made.inputs.values = values;
+    return reference_key(made);
+  };
+  CHECK(key("f32", "native") != key("bf16", "native"));
+  CHECK(key("f32", "shared") == key("bf16", "shared"));
 }
 
 TEST_CASE("cases that share a reference follow each other, in file order otherwise") {

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+
+#include "model/implementation.h"
+#include "model/linear_scan.h"
+
+namespace ssmbench {
+
+/// linear_scan as every implementation takes it: (batch, seqlen, dim) in the io dtype, dim innermost.
+struct LinearScanArgs {
+  std::int64_t batch, seqlen, dim;
+  const void* a;
+  const void* b;
+  void* out;
+};
+
+/// Checks the tensors against the problem and resolves them. Throws ContractError.
+LinearScanArgs bind_linear_scan(const Problem& problem, const TensorSet& tensors);
+
+/// What the recurrence has to do at least: one fused multiply-add per element, every tensor moved once.
+Work linear_scan_work(const Problem& problem);
+
+}  // namespace ssmbench

@@ -1,0 +1,64 @@
+// Every registered implementation of linear_scan against the fp64 reference at the sizes where code changes
+// path.
+
+#include <fmt/format.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "catch.h"
+#include "inputs/distributions.h"
+#include "model/linear_scan.h"
+#include "support/run_plan.h"
+
+using namespace ssmbench;
+using namespace ssmbench::test;
+
+namespace {
+
+std::vector<Case> boundary_cases(const std::string& distribution) {
+  std::vector<Case> cases;
+  const auto add = [&](const char* dtype, std::int64_t seqlen, std::int64_t dim) {
+    cases.push_back(
+        make_case(Problem(linear_scan(),
+                          {{"dtype", dtype}, {"batch", std::int64_t{2}}, {"seqlen", seqlen}, {"dim", dim}}),
+                  distribution));
+  };
+  for (const char* dtype : {"f32", "f16", "bf16"}) {
+    // One step; around the 32 steps that cuda-lookback holds; around the chunks of 64 and 128 steps; two
+    // chunks and a tail of one step; a long row.
+    for (const std::int64_t seqlen : {1, 31, 32, 33, 63, 64, 65, 127, 128, 129, 257, 4097})
+      add(dtype, seqlen, 3);
+    // One channel; around the 8 channels of the chunked scans; around the 128 of cuda-lookback.
+    for (const std::int64_t dim : {1, 7, 8, 9, 127, 128, 129}) add(dtype, 70, dim);
+  }
+  return cases;
+}
+
+void check_all(const DeviceInfo& device) {
+  for (const auto& distribution : distributions()) {
+    std::string failures;
+    std::set<std::string> passed;
+    for (const auto& result : run_cases(boundary_cases(distribution.name), {}, device)) {
+      if (may_fail(result)) continue;
+      if (result.status == Status::pass) passed.insert(result.impl);
+      if (result.status != Status::pass && result.status != Status::skip)
+        failures += fmt::format("{} {}: {}\n", result.impl, result.the_case.id(), result.reason);
+    }
+    CHECK(failures == "");
+    CHECK(passed.size() >= (device.kind == DeviceKind::cpu ? 1U : 3U));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("CPU implementations of linear_scan agree with the reference at every boundary size") {
+  check_all(list_devices().front());
+}
+
+TEST_CASE("CUDA implementations of linear_scan agree with the reference at every boundary size", "[gpu]") {
+  for (const auto& device : list_devices())
+    if (device.kind == DeviceKind::cuda) return check_all(device);
+  WARN("skipped: no CUDA device");
+}
