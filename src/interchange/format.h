@@ -54,5 +54,6 @@ struct OpFormat {
 const OpFormat* find_format(std::string_view op);
 
 const OpFormat& selective_scan_fwd_format();
+const OpFormat& selective_scan_bwd_format();
 
 }  // namespace ssmbench
