@@ -76,6 +76,12 @@ Rounded<T> operator*(double a, const Rounded<T>& b) {
   return {a * b.value, magnitude, std::abs(a) * b.error + magnitude};
 }
 
+/// By a power of two, which rounds nothing.
+template <class T>
+Rounded<T> scaled(double power, const Rounded<T>& a) {
+  return {power * a.value, power * a.magnitude, power * a.error};
+}
+
 template <class T>
 Rounded<T> reciprocal(const Rounded<T>& a) {
   const double inverse = 1 / std::abs(a.value);

@@ -124,6 +124,7 @@ class Backward {
         inputs_(inputs),
         outputs_(outputs),
         stop_(stop),
+        saved_error_(unit_roundoff(problem.dtype()) / (2 * unit_roundoff(DType::f32))),
         two_samples_(methods()[static_cast<std::size_t>(shape_.method)].two_samples()),
         tile_(tile_steps(shape_.seqlen)),
         tiles_(ceil_div(shape_.seqlen, tile_)),
@@ -156,6 +157,9 @@ class Backward {
     std::vector<Rounded<T>> states;  // states[t + 1] is h at step t, states[0] the one before the tile
     std::vector<Rounded<T>> products;
   };
+
+  /// k of y = k·Re Σ C·h.
+  double output_factor() const { return shape_.complex ? 2 : 1; }
 
   std::int64_t tasks() const { return batches_ * shape_.groups * slabs_; }
 
@@ -321,14 +325,12 @@ class Backward {
 
   void adjoint(std::int64_t n, std::int64_t tile, Room& room, StateRow<T>& row,
                ProjectionSums<T>* shares) const {
-    const double output_factor = shape_.complex ? 2 : 1;  // exact in binary arithmetic
     for (std::int64_t t = steps_in(tile) - 1; t >= 0; --t) {
       StepRow& step = room.steps[t];
       const auto& B = room.B[n * tile_ + t];
       const auto& C = room.C[n * tile_ + t];
       const Discretization<T>& rule = room.rules[t];
-      const auto dy = Rounded<double>{output_factor * step.dy.value, output_factor * step.dy.magnitude,
-                                      output_factor * step.dy.error};
+      const auto dy = scaled(output_factor(), step.dy);
 
       const auto g = dy * conj(C) + row.carry;
       const auto of_decay = g * conj(room.states[t]);
@@ -369,7 +371,6 @@ class Backward {
     const std::int64_t batch_row = (first_batch_ + task.batch) * shape_.dim + channel;
     ChannelRow& sums = channels_[task.batch * shape_.dim + channel];
     const auto D = exactly(of_channel("D", channel));
-    const double output_factor = shape_.complex ? 2 : 1;
     for (std::int64_t t = 0; t < steps_in(tile); ++t) {
       StepRow& step = room.steps[t];
       const std::int64_t at = batch_row * shape_.seqlen + tile * tile_ + t;
@@ -381,11 +382,11 @@ class Backward {
       if (shape_.has_D) step.du.add(D * step.dy);
       store(outputs_.at("du"), at, step.du.over(2 * shape_.dstate + 1));
       if (!shape_.has_z) continue;
-      auto y = step.y;
-      y.total = {output_factor * y.total.value, output_factor * y.total.magnitude,
-                 output_factor * y.total.error};
-      if (shape_.has_D) y.add(D * step.u);
-      store(outputs_.at("dz"), at, y.over(shape_.dstate + 1) * step.y_factor);
+      Sum<double> sum{scaled(output_factor(), step.y.total)};
+      if (shape_.has_D) sum.add(D * step.u);
+      auto y = sum.over(shape_.dstate + 1);
+      y.error += saved_error_ * std::abs(y.value);
+      store(outputs_.at("dz"), at, y * step.y_factor);
     }
   }
 
@@ -446,6 +447,9 @@ class Backward {
   const TensorSet& inputs_;
   ReferenceOutputs& outputs_;
   const std::atomic<bool>& stop_;
+  /// dz may be made from the y that the forward pass saved in the io dtype, as mamba_ssm's is: one rounding
+  /// of it, halved because tolerances take twice the bound (verify/tolerance.h).
+  double saved_error_;
   bool two_samples_;
   std::int64_t tile_, tiles_;  // steps of a tile, tiles of the sequence
   std::int64_t slab_, slabs_;  // channels of a slab, slabs of a group
