@@ -10,7 +10,7 @@
 //
 // Bounds: every quantity is a Rounded number (reference/rounded.h), so that the errors of the forward
 // recurrence, of the coefficients and of the adjoint recurrence add up as in an implementation, and every
-// rounding is charged at the magnitude of its operands. Sums over n, channels, time or batch add √count
+// rounding is charged at the magnitude of its operands; a Sum says what adding up many terms costs.
 // roundings of their magnitude.
 
 #include "reference/selective_scan_bwd.h"
@@ -382,9 +382,10 @@ class Backward {
       if (shape_.has_D) step.du.add(D * step.dy);
       store(outputs_.at("du"), at, step.du.over(2 * shape_.dstate + 1));
       if (!shape_.has_z) continue;
-      Sum<double> sum{scaled(output_factor(), step.y.total)};
+      Sum<double> sum;
+      sum.add(scaled(output_factor(), step.y.over(shape_.dstate)));
       if (shape_.has_D) sum.add(D * step.u);
-      auto y = sum.over(shape_.dstate + 1);
+      auto y = sum.over(2);
       y.error += saved_error_ * std::abs(y.value);
       store(outputs_.at("dz"), at, y * step.y_factor);
     }
@@ -401,8 +402,8 @@ class Backward {
       ProjectionSums<T> sum;
       for (std::int64_t slab = 0; slab < slabs_; ++slab) {
         const auto& share = shares_[((slabs_before + slab) * shape_.dstate + n) * tile_ + t];
-        sum.dB.add(share.dB.total);
-        sum.dC.add(share.dC.total);
+        sum.dB.add(share.dB);
+        sum.dC.add(share.dC);
       }
       if (shape_.variable_b) store(outputs_.at("dB"), start + t, sum.dB.over(shape_.channels_per_group()));
       if (shape_.variable_c) store(outputs_.at("dC"), start + t, sum.dC.over(shape_.channels_per_group()));
@@ -414,17 +415,17 @@ class Backward {
     for (std::int64_t batch = 0; batch < batches_; ++batch) {
       for (std::int64_t i = 0; i < shape_.dim * shape_.dstate; ++i) {
         const StateRow<T>& row = rows_[batch * shape_.dim * shape_.dstate + i];
-        totals_[i].dA.add(row.dA.total);
-        totals_[i].dB.add(row.dB.total);
-        totals_[i].dC.add(row.dC.total);
+        totals_[i].dA.add(row.dA);
+        totals_[i].dB.add(row.dB);
+        totals_[i].dC.add(row.dC);
         if (shape_.has_initial_state)
           store(outputs_.at("dinitial_state"), (first_batch_ + batch) * shape_.dim * shape_.dstate + i,
                 row.carry);
       }
       for (std::int64_t channel = 0; channel < shape_.dim; ++channel) {
         const ChannelRow& row = channels_[batch * shape_.dim + channel];
-        channel_totals_[channel].dD.add(row.dD.total);
-        channel_totals_[channel].ddelta_bias.add(row.ddelta_bias.total);
+        channel_totals_[channel].dD.add(row.dD);
+        channel_totals_[channel].ddelta_bias.add(row.ddelta_bias);
       }
     }
   }

@@ -9,11 +9,13 @@
 #include <random>
 
 #include "catch.h"
+#include "inputs/inputs.h"
 #include "model/errors.h"
 #include "reference/reference.h"
 #include "reference/scan_loss.h"
 #include "support/host_tensors.h"
 #include "support/scan_problem.h"
+#include "verify/tolerance.h"
 
 using namespace ssmbench;
 using namespace ssmbench::test;
@@ -208,4 +210,29 @@ TEST_CASE("gradients whose reference is told to stop throw") {
   const Problem problem = backward_problem({});
   const auto inputs = inputs_of(problem);
   CHECK_THROWS_AS(compute_reference(problem, views_of(inputs), stop), Interrupted);
+}
+
+TEST_CASE("the bounds of gradients catch a mistake of a thousandth") {
+  // Elements at or above the root mean square; those near zero are sums that cancel.
+  const Problem problem = backward_problem({{"batch", size(2)},
+                                            {"dim", size(8)},
+                                            {"seqlen", size(200)},
+                                            {"dstate", size(16)},
+                                            {"D", true},
+                                            {"z", true},
+                                            {"delta_bias", true},
+                                            {"delta_softplus", true}});
+  const auto inputs = generate_inputs(problem, {}, never_stop);
+  for (const auto& [name, output] : compute_reference(problem, views_of(inputs), never_stop)) {
+    INFO(name);
+    double squares = 0;
+    for (const double value : output.expected) squares += value * value;
+    const double rms = std::sqrt(squares / static_cast<double>(output.expected.size()));
+    double worst = 0;
+    for (std::size_t i = 0; i < output.expected.size(); ++i)
+      if (std::abs(output.expected[i]) >= rms)
+        worst = std::max(worst, tolerance(output.expected[i], output.bound[i], DType::f32, DType::f32) /
+                                    std::abs(output.expected[i]));
+    CHECK(worst < 1e-3);
+  }
 }
