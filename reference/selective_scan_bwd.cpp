@@ -11,7 +11,6 @@
 // Bounds: every quantity is a Rounded number (reference/rounded.h), so that the errors of the forward
 // recurrence, of the coefficients and of the adjoint recurrence add up as in an implementation, and every
 // rounding is charged at the magnitude of its operands; a Sum says what adding up many terms costs.
-// roundings of their magnitude.
 
 #include "reference/selective_scan_bwd.h"
 

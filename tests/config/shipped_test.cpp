@@ -8,6 +8,7 @@
 
 #include "catch.h"
 #include "config/config.h"
+#include "model/method.h"
 #include "model/selective_scan.h"
 
 using namespace ssmbench;
@@ -51,8 +52,9 @@ TEST_CASE("exactly these configs are shipped") {
   std::set<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(SSMBENCH_SOURCE_DIR "/configs"))
     if (entry.path().extension() == ".json") names.insert(entry.path().stem());
-  CHECK(names == std::set<std::string>{"ci", "large", "mamba-1.4b", "mamba-130m", "mamba-2.8b", "mamba-370m",
-                                       "mamba-790m", "medium", "realtime-60fps", "schema", "small"});
+  CHECK(names == std::set<std::string>{"ci", "gradients", "large", "mamba-1.4b", "mamba-130m", "mamba-2.8b",
+                                       "mamba-370m", "mamba-790m", "medium", "realtime-60fps", "schema",
+                                       "small"});
 }
 
 TEST_CASE("small, medium and large have one size each, and all dtypes") {
@@ -132,6 +134,27 @@ TEST_CASE("ci is broad and small") {
   for (const std::string length :
        {"1", "31", "32", "33", "127", "128", "129", "2047", "2048", "2049", "4097"})
     CHECK(lengths.contains(length));
+}
+
+TEST_CASE("gradients covers every method, with real and complex A, and every option") {
+  const auto cases = shipped("gradients");
+  CHECK(pairs_of(cases) < 1e8);
+  for (const auto& one : cases) CHECK(one.problem.op().name == "selective_scan_bwd");
+  const auto methods_known = method_names();
+  const std::set<std::string> methods_wanted(methods_known.begin(), methods_known.end());
+  for (const std::string A : {"real", "complex"}) {
+    std::vector<Case> chosen;
+    std::ranges::copy_if(cases, std::back_inserter(chosen),
+                         [&](const Case& one) { return one.problem.choice("A") == A; });
+    CHECK(values_of(chosen, "method") == methods_wanted);
+    for (const std::string flag : {"z", "D", "delta_bias", "delta_softplus", "initial_state"})
+      CHECK(values_of(chosen, flag) == kBoth);
+    CHECK(values_of(chosen, "dtype") == kDtypes);
+    CHECK(values_of(chosen, "layout") == std::set<std::string>{"bdl", "bld"});
+    CHECK(values_of(chosen, "groups") == std::set<std::string>{"1", "4"});
+    CHECK(values_of(chosen, "B") == std::set<std::string>{"constant", "variable"});
+    CHECK(values_of(chosen, "C") == std::set<std::string>{"constant", "variable"});
+  }
 }
 
 TEST_CASE("quick takes batch 1 and the shortest sequence of the shipped configs") {

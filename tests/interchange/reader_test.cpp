@@ -286,7 +286,7 @@ TEST_CASE("case attributes that are missing or unknown are rejected") {
     return complaint_after([&](hid_t file) { replace_attribute(file, "/cases/a", name, value); });
   };
   CHECK(after_setting("op", "ssd_chunk_scan_fwd") ==
-        "/cases/a: unknown op 'ssd_chunk_scan_fwd'; this build knows selective_scan_fwd");
+        "/cases/a: unknown op 'ssd_chunk_scan_fwd'; this build knows selective_scan_fwd, selective_scan_bwd");
   CHECK(after_setting("method", "bilinear") == "/cases/a: method must be one of zoh, got bilinear");
   CHECK(after_setting("dtype", "f64") == "/cases/a: dtype must be one of f32, f16, bf16, got f64");
   CHECK(after_setting("math", "tf32") ==
