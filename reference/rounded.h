@@ -4,6 +4,7 @@
 #include <cmath>
 #include <complex>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 
 namespace ssmbench {
@@ -75,6 +76,14 @@ template <class T>
 Rounded<T> operator*(double a, const Rounded<T>& b) {
   const double magnitude = std::abs(a) * b.magnitude;
   return {a * b.value, magnitude, std::abs(a) * b.error + magnitude};
+}
+
+/// Where the magnitude is beyond f32 an implementation may overflow, and nothing can be said: the error is
+/// infinite.
+template <class T>
+Rounded<T> within_f32(Rounded<T> a) {
+  if (!(a.magnitude <= std::numeric_limits<float>::max())) a.error = std::numeric_limits<double>::infinity();
+  return a;
 }
 
 /// By a power of two, which rounds nothing.

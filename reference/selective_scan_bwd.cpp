@@ -281,6 +281,7 @@ class Backward {
       const auto& product = room.products[t + 1] = room.steps[t].u * room.B[n * tile_ + t];
       auto& state = room.states[t + 1] = rule.decay.value * room.states[t] + rule.input.value * product;
       if (two_samples_) state = state + rule.previous_input.value * room.products[t];
+      state = within_f32(state);
     }
   }
 
@@ -331,8 +332,8 @@ class Backward {
       const Discretization<T>& rule = room.rules[t];
       const auto dy = scaled(output_factor(), step.dy);
 
-      const auto g = dy * conj(C) + row.carry;
-      const auto of_decay = g * conj(room.states[t]);
+      const auto g = within_f32(dy * conj(C) + row.carry);
+      const auto of_decay = within_f32(g * conj(room.states[t]));
       const auto of_input = g * conj(room.products[t + 1]);
       row.dA.add(of_decay * conj(rule.decay.by_A));
       row.dA.add(of_input * conj(rule.input.by_A));

@@ -236,3 +236,18 @@ TEST_CASE("the bounds of gradients catch a mistake of a thousandth") {
     CHECK(worst < 1e-3);
   }
 }
+
+TEST_CASE("gradients that may overflow f32 on the way are not judged, others are") {
+  // A = 1, Δ = 10: the state grows by e^10 a step and passes 3.4e38 at the ninth.
+  const auto outputs = [](std::int64_t seqlen) {
+    const Problem problem = backward_problem({{"seqlen", size(seqlen)}});
+    const auto inputs = make_inputs(
+        problem, [](const std::string& name, std::int64_t) { return name == "delta" ? 10.0 : 1.0; });
+    return compute_reference(problem, views_of(inputs), never_stop);
+  };
+  CHECK(std::isfinite(outputs(4).at("dA").bound[0]));
+  const auto overflown = outputs(12);
+  CHECK_FALSE(std::isfinite(overflown.at("dA").bound[0]));
+  CHECK_FALSE(std::isfinite(overflown.at("dC").bound[11]));
+  CHECK(std::isfinite(overflown.at("dC").bound[0]));
+}
