@@ -193,7 +193,7 @@ std::string expectation(const Json& document, const JsonPath& path) {
 }
 
 std::vector<std::string> axis_names(std::string_view op) {
-  return keys_of(schema()["definitions"][std::string(op)]["properties"]);
+  return keys_of(resolve(schema()["definitions"][std::string(op)])["properties"]);
 }
 
 }  // namespace ssmbench

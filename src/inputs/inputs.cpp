@@ -78,7 +78,7 @@ Fill fill_from(Inputs inputs) {
 }
 
 Fill fill_of(const Problem& problem, const InputSpec& spec) {
-  if (problem.op().name == "selective_scan_fwd") return fill_from(ScanInputs(problem, spec));
+  if (problem.op().name.starts_with("selective_scan")) return fill_from(ScanInputs(problem, spec));
   if (problem.op().name == "linear_scan") return fill_from(LinearScanInputs(problem, spec));
   throw std::logic_error(fmt::format("no inputs for {}", problem.op().name));
 }

@@ -61,6 +61,7 @@ struct OpFormat {
 const OpFormat* find_format(std::string_view op);
 
 const OpFormat& selective_scan_fwd_format();
+const OpFormat& selective_scan_bwd_format();
 const OpFormat& linear_scan_format();
 
 }  // namespace ssmbench

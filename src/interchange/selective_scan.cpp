@@ -32,10 +32,19 @@ void infer(const StoredInputs& inputs, Axes& axes) {
   for (const char* name : {"D", "z", "delta_bias", "initial_state"}) axes[name] = inputs.has(name);
 }
 
+std::vector<std::string> attributes() {
+  return {"method", "dtype", "layout", "delta_softplus"};
+}
+
 }  // namespace
 
 const OpFormat& selective_scan_fwd_format() {
-  static const OpFormat format{selective_scan_fwd(), {"method", "dtype", "layout", "delta_softplus"}, infer};
+  static const OpFormat format{selective_scan_fwd(), attributes(), infer};
+  return format;
+}
+
+const OpFormat& selective_scan_bwd_format() {
+  static const OpFormat format{selective_scan_bwd(), attributes(), infer};
   return format;
 }
 

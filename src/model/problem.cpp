@@ -47,7 +47,7 @@ const AxisSpec* OpSpec::find_axis(std::string_view axis) const {
 }
 
 const std::vector<const OpSpec*>& all_ops() {
-  static const std::vector<const OpSpec*> ops{&selective_scan_fwd(), &linear_scan()};
+  static const std::vector<const OpSpec*> ops{&selective_scan_fwd(), &selective_scan_bwd(), &linear_scan()};
   return ops;
 }
 

@@ -5,7 +5,8 @@
 namespace ssmbench {
 namespace {
 
-std::vector<TensorSpec> tensors(const Problem& problem) {
+/// The inputs, then out and last_state: what the forward operation has.
+std::vector<TensorSpec> forward_tensors(const Problem& problem) {
   const SelectiveScan scan(problem);
   const DType io = problem.dtype();
   const DType state_dtype = scan.complex ? DType::c64 : DType::f32;
@@ -42,6 +43,27 @@ std::vector<TensorSpec> tensors(const Problem& problem) {
   return all;
 }
 
+/// The inputs of the forward operation and dout, then a gradient "d" + name for each input but dout, shaped
+/// and stored as the input itself.
+std::vector<TensorSpec> backward_tensors(const Problem& problem) {
+  std::vector<TensorSpec> all;
+  std::vector<TensorSpec> gradients;
+  for (auto& tensor : forward_tensors(problem)) {
+    if (tensor.role == Role::input) {
+      gradients.push_back(tensor);
+      gradients.back().name = "d" + tensor.name;
+      gradients.back().role = Role::output;
+      all.push_back(std::move(tensor));
+    } else if (tensor.name == "out") {
+      tensor.name = "dout";
+      tensor.role = Role::input;
+      all.push_back(std::move(tensor));
+    }
+  }
+  all.insert(all.end(), gradients.begin(), gradients.end());
+  return all;
+}
+
 std::optional<std::string> contradiction(const Problem& problem) {
   const SelectiveScan scan(problem);
   if (scan.dstate > kMaxDState)
@@ -53,29 +75,36 @@ std::optional<std::string> contradiction(const Problem& problem) {
   return {};
 }
 
+std::vector<AxisSpec> scan_axes() {
+  return {{"method", AxisKind::choice, "", method_names(), "zoh"},
+          {"dtype", AxisKind::choice, "", {"f32", "f16", "bf16"}, {}},
+          {"layout", AxisKind::choice, "", {"bdl", "bld"}, "bdl"},
+          {"batch", AxisKind::size, "b", {}, {}},
+          {"dim", AxisKind::size, "d", {}, {}},
+          {"seqlen", AxisKind::size, "l", {}, {}},
+          {"dstate", AxisKind::size, "n", {}, {}},
+          {"groups", AxisKind::size, "g", {}, std::int64_t{1}},
+          {"A", AxisKind::choice, "A", {"real", "complex"}, "real"},
+          {"B", AxisKind::choice, "B", {"variable", "constant"}, "variable"},
+          {"C", AxisKind::choice, "C", {"variable", "constant"}, "variable"},
+          {"D", AxisKind::flag, "D", {}, true},
+          {"z", AxisKind::flag, "z", {}, true},
+          {"delta_bias", AxisKind::flag, "bias", {}, true},
+          {"delta_softplus", AxisKind::flag, "softplus", {}, true},
+          {"initial_state", AxisKind::flag, "init", {}, false}};
+}
+
 }  // namespace
 
 const OpSpec& selective_scan_fwd() {
-  static const OpSpec spec{"selective_scan_fwd",
-                           "Mamba-1 selective scan, forward",
-                           {{"method", AxisKind::choice, "", method_names(), "zoh"},
-                            {"dtype", AxisKind::choice, "", {"f32", "f16", "bf16"}, {}},
-                            {"layout", AxisKind::choice, "", {"bdl", "bld"}, "bdl"},
-                            {"batch", AxisKind::size, "b", {}, {}},
-                            {"dim", AxisKind::size, "d", {}, {}},
-                            {"seqlen", AxisKind::size, "l", {}, {}},
-                            {"dstate", AxisKind::size, "n", {}, {}},
-                            {"groups", AxisKind::size, "g", {}, std::int64_t{1}},
-                            {"A", AxisKind::choice, "A", {"real", "complex"}, "real"},
-                            {"B", AxisKind::choice, "B", {"variable", "constant"}, "variable"},
-                            {"C", AxisKind::choice, "C", {"variable", "constant"}, "variable"},
-                            {"D", AxisKind::flag, "D", {}, true},
-                            {"z", AxisKind::flag, "z", {}, true},
-                            {"delta_bias", AxisKind::flag, "bias", {}, true},
-                            {"delta_softplus", AxisKind::flag, "softplus", {}, true},
-                            {"initial_state", AxisKind::flag, "init", {}, false}},
-                           tensors,
-                           contradiction};
+  static const OpSpec spec{"selective_scan_fwd", "Mamba-1 selective scan, forward", scan_axes(),
+                           forward_tensors, contradiction};
+  return spec;
+}
+
+const OpSpec& selective_scan_bwd() {
+  static const OpSpec spec{"selective_scan_bwd", "Mamba-1 selective scan, all gradients", scan_axes(),
+                           backward_tensors, contradiction};
   return spec;
 }
 

@@ -1,5 +1,6 @@
 #include "report/jsonl.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 namespace ssmbench {
@@ -58,9 +59,10 @@ void add_measurements(Json& record, const CaseResult& result) {
   const TimingStats* headline = result.headline();
   if (headline == nullptr) return;
   const double seconds = headline->median_ms / 1000;
-  double elements = 0;
-  for (const auto& tensor : result.the_case.problem.tensors())
-    if (tensor.name == "out") elements = static_cast<double>(element_count(tensor.shape));
+  // Of the first output: out, or du of the gradients, which is as large.
+  const auto tensors = result.the_case.problem.tensors();
+  const auto output = std::ranges::find(tensors, Role::output, &TensorSpec::role);
+  const auto elements = static_cast<double>(element_count(output->shape));
   record["throughput"] = {{"gb_per_s", result.work.bytes / seconds / 1e9},
                           {"elements_per_s", elements / seconds}};
   if (const auto budget = result.the_case.budget_ms)

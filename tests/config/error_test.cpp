@@ -192,7 +192,7 @@ TEST_CASE("unknown words list the known ones") {
   CHECK(error_with(R"("z": 1)") ==
         "test.json: /sweeps/0/axes/z: got 1; expected true, false, or a list of both");
   CHECK(error_of(R"({"format": "ssmbench-config/1", "sweeps": [{"op": "scan", "axes": {}}]})") ==
-        R"(test.json: /sweeps/0/op: got "scan"; expected one of selective_scan_fwd, linear_scan)");
+        R"(test.json: /sweeps/0/op: got "scan"; expected one of selective_scan_fwd, selective_scan_bwd, linear_scan)");
 }
 
 TEST_CASE("a sweep that lacks something") {

@@ -46,7 +46,8 @@ Json to_json(const AxisValue& value) {
 }
 
 const Json& axes_of(const OpSpec& op) {
-  return schema()["definitions"][op.name]["properties"];
+  const Json& axes = schema()["definitions"][op.name];
+  return (axes.contains("$ref") ? definition(axes) : axes)["properties"];
 }
 
 const std::set<std::string> kInputAxes{"inputs", "values", "seed"};

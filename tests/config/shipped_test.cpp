@@ -8,6 +8,7 @@
 
 #include "catch.h"
 #include "config/config.h"
+#include "model/method.h"
 #include "model/selective_scan.h"
 
 using namespace ssmbench;
@@ -51,7 +52,7 @@ TEST_CASE("exactly these configs are shipped") {
   std::set<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(SSMBENCH_SOURCE_DIR "/configs"))
     if (entry.path().extension() == ".json") names.insert(entry.path().stem());
-  CHECK(names == std::set<std::string>{"algorithms", "ci", "convergence", "discretization", "large", "layouts",
+  CHECK(names == std::set<std::string>{"algorithms", "ci", "convergence", "discretization", "gradients", "large", "layouts",
                                        "mamba-1.4b", "mamba-130m", "mamba-2.8b", "mamba-370m", "mamba-790m",
                                        "medium", "realtime-60fps", "schema", "small", "stress-long"});
 }
@@ -192,6 +193,27 @@ TEST_CASE("stress-long reaches 65536 steps, with a long and a short memory") {
   CHECK(distributions == std::set<std::string>{"mamba", "slow_decay"});
   CHECK(values_of(cases, "dtype") == std::set<std::string>{"bf16", "f32"});
   CHECK(pairs_of(cases) < 1e9);  // five seconds of one core per launch of every case
+}
+
+TEST_CASE("gradients covers every method, with real and complex A, and every option") {
+  const auto cases = shipped("gradients");
+  CHECK(pairs_of(cases) < 1e8);
+  for (const auto& one : cases) CHECK(one.problem.op().name == "selective_scan_bwd");
+  const auto methods_known = method_names();
+  const std::set<std::string> methods_wanted(methods_known.begin(), methods_known.end());
+  for (const std::string A : {"real", "complex"}) {
+    std::vector<Case> chosen;
+    std::ranges::copy_if(cases, std::back_inserter(chosen),
+                         [&](const Case& one) { return one.problem.choice("A") == A; });
+    CHECK(values_of(chosen, "method") == methods_wanted);
+    for (const std::string flag : {"z", "D", "delta_bias", "delta_softplus", "initial_state"})
+      CHECK(values_of(chosen, flag) == kBoth);
+    CHECK(values_of(chosen, "dtype") == kDtypes);
+    CHECK(values_of(chosen, "layout") == std::set<std::string>{"bdl", "bld"});
+    CHECK(values_of(chosen, "groups") == std::set<std::string>{"1", "4"});
+    CHECK(values_of(chosen, "B") == std::set<std::string>{"constant", "variable"});
+    CHECK(values_of(chosen, "C") == std::set<std::string>{"constant", "variable"});
+  }
 }
 
 TEST_CASE("quick takes batch 1 and the shortest sequence of the shipped configs") {

@@ -8,9 +8,9 @@
 
 namespace ssmbench::test {
 
-/// A small selective_scan_fwd problem; every option is off and B and C are variable unless `axes` says
-/// otherwise.
-inline Problem scan_problem(std::map<std::string, AxisValue> axes = {}) {
+/// A small selective_scan problem; every option is off and B and C are variable unless `axes` says otherwise.
+inline Problem scan_problem(std::map<std::string, AxisValue> axes = {},
+                            const OpSpec& op = selective_scan_fwd()) {
   axes.merge(std::map<std::string, AxisValue>{{"dtype", "f32"},
                                               {"batch", std::int64_t{1}},
                                               {"dim", std::int64_t{1}},
@@ -20,7 +20,7 @@ inline Problem scan_problem(std::map<std::string, AxisValue> axes = {}) {
                                               {"z", false},
                                               {"delta_bias", false},
                                               {"delta_softplus", false}});
-  return {selective_scan_fwd(), std::move(axes)};
+  return {op, std::move(axes)};
 }
 
 inline AxisValue size(std::int64_t value) {
