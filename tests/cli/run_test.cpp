@@ -166,11 +166,13 @@ TEST_CASE("option --dump holds inputs, outputs and the reference of each case") 
 TEST_CASE("Ctrl-C in the middle keeps every finished record and exits with 130") {
   const TemporaryFolder folder;
   const std::string file = folder / "results.jsonl";
+  // --foreground: one signal, to the program alone; without it timeout sends a second to the whole group.
   // Each case is timed for 0.5 s: three seconds are well inside the 48 × 2 of them.
-  const CommandResult result = run_shell("timeout --preserve-status -s INT 3 '" SSMBENCH_EXECUTABLE
-                                         "' run configs/small.json --device cpu --min-time 0.5 --json " +
-                                             file,
-                                         SSMBENCH_SOURCE_DIR);
+  const CommandResult result =
+      run_shell("timeout --foreground --preserve-status -s INT 3 '" SSMBENCH_EXECUTABLE
+                "' run configs/small.json --device cpu --min-time 0.5 --json " +
+                    file,
+                SSMBENCH_SOURCE_DIR);
   CHECK(result.exit_code == 130);
   CHECK(result.err.find("interrupted") != std::string::npos);
   const auto records = records_of(read_file(file));

@@ -13,7 +13,8 @@ using test::kOneCase;
 namespace {
 
 const std::string kAllMethods =
-    "zoh, foh, bilinear, bilinear_flipped, poly, highorder, rk4, vim_foh, vim_poly, vim_highorder, foh_exact, "
+    "zoh, foh, bilinear, bilinear_flipped, poly, highorder, rk4, vim_foh, vim_poly, vim_highorder, "
+    "foh_exact, "
     "trapezoidal";
 
 const std::string kAllAxes =
@@ -25,8 +26,7 @@ const std::string kRange =
 const std::string kZipGroup =
     "expected a group of two or more of the sweep's axes, each in one group only and all with equally many "
     "values";
-const std::string kOneId =
-    "selective_scan_fwd-f32-b1-d4-l8-n2-D-z-bias-softplus-mamba-native-s0";
+const std::string kOneId = "selective_scan_fwd-f32-b1-d4-l8-n2-D-z-bias-softplus-mamba-native-s0";
 
 /// The error of one case with another axis added.
 std::string error_with(const std::string& axis) {
@@ -191,8 +191,9 @@ TEST_CASE("unknown words list the known ones") {
         R"(test.json: /sweeps/0/axes/z/0: got "yes"; expected true or false)");
   CHECK(error_with(R"("z": 1)") ==
         "test.json: /sweeps/0/axes/z: got 1; expected true, false, or a list of both");
-  CHECK(error_of(R"({"format": "ssmbench-config/1", "sweeps": [{"op": "scan", "axes": {}}]})") ==
-        R"(test.json: /sweeps/0/op: got "scan"; expected one of selective_scan_fwd, selective_scan_bwd, linear_scan)");
+  CHECK(
+      error_of(R"({"format": "ssmbench-config/1", "sweeps": [{"op": "scan", "axes": {}}]})") ==
+      R"(test.json: /sweeps/0/op: got "scan"; expected one of selective_scan_fwd, selective_scan_bwd, linear_scan)");
 }
 
 TEST_CASE("a sweep that lacks something") {

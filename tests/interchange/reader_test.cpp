@@ -312,7 +312,8 @@ TEST_CASE("case attributes that are missing or unknown are rejected") {
     return complaint_after([&](hid_t file) { replace_attribute(file, "/cases/a", name, value); });
   };
   CHECK(after_setting("op", "ssd_chunk_scan_fwd") ==
-        "/cases/a: unknown op 'ssd_chunk_scan_fwd'; this build knows selective_scan_fwd, selective_scan_bwd, linear_scan");
+        "/cases/a: unknown op 'ssd_chunk_scan_fwd'; this build knows selective_scan_fwd, selective_scan_bwd, "
+        "linear_scan");
   CHECK(after_setting("method", "euler") ==
         "/cases/a: method must be one of zoh, foh, bilinear, bilinear_flipped, poly, highorder, rk4, "
         "vim_foh, vim_poly, vim_highorder, foh_exact, trapezoidal, got euler");

@@ -6,6 +6,7 @@
 
 #include "catch.h"
 #include "model/errors.h"
+#include "support/find_implementation.h"
 #include "support/run_plan.h"
 #include "support/scan_problem.h"
 
@@ -29,10 +30,7 @@ Implementation make_implementation(std::string name, std::function<void(const Te
 }
 
 const Implementation& honest() {
-  for (const auto& implementation : implementations())
-    if (implementation.name == "cpu-scalar" && implementation.op == "selective_scan_fwd")
-      return implementation;
-  throw std::logic_error("no cpu-scalar");
+  return find_implementation("selective_scan_fwd", "cpu-scalar");
 }
 
 /// One small case for each of the implementations, in order.

@@ -7,7 +7,7 @@
 
 #include "catch.h"
 #include "kernels/selective_scan/method_scan.h"
-#include "model/implementation.h"
+#include "support/find_implementation.h"
 
 using namespace ssmbench;
 using namespace ssmbench::test;
@@ -34,10 +34,9 @@ double error_of(const Axes& changes) {
     std::memset(outputs.back().buffer.data(), 0xFF, spec.bytes());
     tensors.add(spec.name, outputs.back().view());
   }
-  const auto scalar = std::ranges::find(implementations(), "cpu-scalar", &Implementation::name);
-  REQUIRE(scalar != implementations().end());
-  REQUIRE(!scalar->unsupported(problem));
-  scalar->bind(problem, tensors, nullptr)(nullptr);
+  const Implementation& scalar = find_implementation("selective_scan_fwd", "cpu-scalar");
+  REQUIRE(!scalar.unsupported(problem));
+  scalar.bind(problem, tensors, nullptr)(nullptr);
   return worst_ratio(tensors, MethodScan(problem, tensors).run());
 }
 
