@@ -130,7 +130,7 @@ Rounded<T> polynomial(const std::array<double, 4>& p, int shift, const Rounded<T
   Rounded<T> sum;
   for (int k = 3 - shift; k >= 0; --k) {
     if (sum.magnitude > 0) sum = sum * z;
-    const double coefficient = weight(k) * p[static_cast<std::size_t>(k + shift)];
+    const double coefficient = weight(k) * p.at(k + shift);
     if (coefficient != 0) sum = sum + coefficient;
   }
   return sum;

@@ -27,7 +27,7 @@ struct Row {
 template <class Io>
 class Gradients {
  public:
-  Gradients(const SelectiveScan& shape, const TensorSet& tensors) : s_(shape), tensors_(tensors) {}
+  Gradients(const SelectiveScan& shape, TensorSet tensors) : s_(shape), tensors_(std::move(tensors)) {}
 
   void run() {
     dA_.assign(s_.dim * s_.dstate, 0);

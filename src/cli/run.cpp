@@ -1,8 +1,5 @@
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
-#include <chrono>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -12,64 +9,20 @@
 #include "cli/exit_code.h"
 #include "cli/interrupt.h"
 #include "cli/list_cases.h"
+#include "cli/run_info.h"
 #include "cli/run_options.h"
+#include "cli/run_study.h"
 #include "cli/subcommands.h"
 #include "config/config.h"
-#include "model/build_info.h"
 #include "model/errors.h"
 #include "report/jsonl.h"
-#include "report/labels.h"
 #include "report/markdown.h"
 #include "report/table.h"
 #include "study/load_studies.h"
-#include "study/table.h"
 #include "sweep/runner.h"
 
 namespace ssmbench {
 namespace {
-
-namespace fs = std::filesystem;
-
-std::string utc_now(const char* format) {
-  return fmt::format(fmt::runtime(fmt::format("{{:{}}}", format)), fmt::gmtime(std::time(nullptr)));
-}
-
-RunInfo run_info(const RunOptions& options, const std::vector<DeviceInfo>& devices) {
-  const BuildInfo& build = build_info();
-  RunInfo info{.argv = options.argv,
-               .build = {{"version", std::string(build.version)},
-                         {"git_revision", std::string(build.git_revision)},
-                         {"compiler", std::string(build.compiler)},
-                         {"build_type", std::string(build.build_type)},
-                         {"cuda", std::string(build.cuda)},
-                         {"cuda_architectures", std::string(build.cuda_architectures)}},
-               .devices = {},
-               .started = utc_now("%FT%TZ")};
-  auto with_cpu = devices;
-  if (devices.front().kind != DeviceKind::cpu) with_cpu.insert(with_cpu.begin(), list_devices().front());
-  for (const auto& device : with_cpu) {
-    auto& fields = info.devices[device_id(device)] = device.details;
-    fields["name"] = device.name;
-    fields["memory_bytes"] = std::to_string(device.total_bytes);
-  }
-  return info;
-}
-
-/// results/mamba-370m-cuda0-20261120T101500Z.jsonl, in a directory that is made if it is missing.
-std::string default_results_file(const RunOptions& options, const std::vector<DeviceInfo>& devices) {
-  std::error_code error;
-  if (fs::exists(options.out_directory, error) && !fs::is_directory(options.out_directory, error))
-    throw UsageError(fmt::format("--out {}: is not a directory", options.out_directory));
-  fs::create_directories(options.out_directory, error);
-  if (error)
-    throw UsageError(fmt::format("--out {}: cannot be made: {}", options.out_directory, error.message()));
-  std::string device = device_id(devices.back());
-  std::erase(device, ':');
-  return (fs::path(options.out_directory) / fmt::format("{}-{}-{}.jsonl",
-                                                        options.configs.front().stem().string(), device,
-                                                        utc_now("%Y%m%dT%H%M%SZ")))
-      .string();
-}
 
 /// Before anything is generated: each case has to fit what this machine has free.
 void check_fits(const Plan& plan, bool verify) {
@@ -79,39 +32,6 @@ void check_fits(const Plan& plan, bool verify) {
     if (info.kind == DeviceKind::cuda) device = std::min(device.value_or(info.free_bytes), info.free_bytes);
   for (const auto& planned : plan.cases)
     check_memory(planned.the_case, memory_need(planned, plan, verify), host, device);
-}
-
-/// Studies have no axes, no tensors and no implementations.
-void refuse_sweep_options(const RunOptions& options) {
-  if (!options.overrides.empty() || options.quick || options.list_only || !options.dump_file.empty() ||
-      !options.markdown_file.empty())
-    throw UsageError(
-        fmt::format("{} holds studies; --set, --seed, --quick, --list, --dump and --markdown are for sweeps",
-                    options.configs.front().string()));
-}
-
-int run_studies(const RunOptions& options, const std::vector<ConvergenceStudy>& studies) {
-  refuse_sweep_options(options);
-  const std::vector<DeviceInfo> cpu{list_devices().front()};
-  const bool pure_json = options.json_file == "-";
-  const std::string results =
-      options.json_file.empty() ? default_results_file(options, cpu) : options.json_file;
-  JsonlReporter report(results);
-  report.begin(run_info(options, cpu));
-  const auto start = std::chrono::steady_clock::now();
-  for (const auto& study : studies)
-    for (const auto& A : study.A) {
-      std::vector<MethodConvergence> measured;
-      for (const Method* method : study.methods) {
-        measured.push_back(measure_convergence(study, *method, A));
-        report.study_done(measured.back());
-      }
-      if (!pure_json && !options.quiet) fmt::print("{}\n", convergence_table(measured));
-    }
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  report.finish({.counts = {}, .interrupted = false, .seconds = seconds.count()});
-  if (!pure_json && !options.quiet) fmt::print(stderr, "results: {}\n", results);
-  return kOk;
 }
 
 void warn_of_unstable_methods(const Plan& plan, Progress& progress) {
@@ -166,7 +86,7 @@ int run(RunOptions options) {
 
   std::optional<TensorDump> dump;
   if (!options.dump_file.empty()) {
-    dump.emplace(options.dump_file, options.dump_what == "failed", plan, options.argv, utc_now("%FT%TZ"));
+    dump.emplace(options.dump_file, options.dump_what == "failed", plan, options.argv, iso_now());
     runner.on_finished([&dump](const FinishedJob& job) { dump->add(job); });
   }
   const Summary summary = runner.run(run_info(options, devices));

@@ -19,7 +19,7 @@ constexpr double kSkipDeviation = 0.1;
 constexpr double kS4dLinRate = 0.5;
 const double kPartDeviation = std::sqrt(0.5);  // two parts make a mean square of 1
 
-bool is_complex_with_A(std::string_view tensor) {
+bool has_two_parts(std::string_view tensor) {
   return tensor == "B" || tensor == "C" || tensor == "initial_state";
 }
 
@@ -38,7 +38,7 @@ void ScanInputs::fill(std::string_view tensor, std::int64_t first, std::span<dou
   Stream(seed_, tensor).normals(first, values);
   if (tensor == "D")
     for (double& value : values) value = 1 + kSkipDeviation * value;
-  if (scan_.complex && is_complex_with_A(tensor))
+  if (scan_.complex && has_two_parts(tensor))
     for (double& value : values) value *= kPartDeviation;
 }
 

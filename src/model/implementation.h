@@ -32,7 +32,9 @@ struct Implementation {
   DeviceKind device = DeviceKind::cpu;
   std::string summary;
   /// What inputs its algorithm is known to get wrong, for those kept to show it; empty for all others. A
-  /// result that is out of tolerance is a fail all the same, with this beside the reason.
+  /// result that is out of tolerance is a fail all the same, with this beside the reason; `run` leaves it out
+  /// unless
+  /// --impl is given.
   std::string known_failure = {};
   /// Arithmetic it claims; tolerances are derived from this dtype's unit roundoff.
   DType math = DType::f32;

@@ -51,9 +51,9 @@ class StudyReader {
   std::vector<std::int64_t> read_steps() const {
     const Json& json = json_["steps"];
     try {
-      const auto steps = values_of(Range{.from = json["from"].get<std::int64_t>(),
-                                         .to = json["to"].get<std::int64_t>(),
-                                         .times = json["times"].get<std::int64_t>()});
+      auto steps = values_of(Range{.from = json["from"].get<std::int64_t>(),
+                                   .to = json["to"].get<std::int64_t>(),
+                                   .times = json["times"].get<std::int64_t>()});
       if (steps.size() < 2) reject({"steps"}, "an order takes two runs or more");
       if (static_cast<double>(steps.back()) > kMaxTotalSteps)
         reject({"steps"}, fmt::format("more than {:g} steps", kMaxTotalSteps));

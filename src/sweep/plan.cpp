@@ -25,6 +25,15 @@ bool selected(const Case& the_case, const Selection& selection) {
          axis_matches("method", selection.method) && matches(selection.case_id, the_case.id());
 }
 
+/// Why not to run an implementation on a problem; nothing to run it. One that is known to fail shows how an
+/// algorithm breaks: it is for those who ask for it, and not to turn every sweep red.
+std::optional<std::string> reason_to_skip(const Implementation& implementation, const Problem& problem,
+                                          const Selection& selection) {
+  if (auto reason = implementation.unsupported(problem)) return reason;
+  if (implementation.known_failure.empty() || !selection.impl.empty()) return {};
+  return "runs only when --impl names it: " + implementation.known_failure;
+}
+
 std::vector<Job> jobs_for(const Problem& problem, const std::vector<DeviceInfo>& devices,
                           const Selection& selection) {
   std::vector<Job> jobs;
@@ -32,7 +41,7 @@ std::vector<Job> jobs_for(const Problem& problem, const std::vector<DeviceInfo>&
     for (const auto& implementation : implementations())
       if (implementation.op == problem.op().name && implementation.device == devices[device].kind &&
           matches(selection.impl, implementation.name))
-        jobs.push_back({&implementation, device, implementation.unsupported(problem)});
+        jobs.push_back({&implementation, device, reason_to_skip(implementation, problem, selection)});
   return jobs;
 }
 

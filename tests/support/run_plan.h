@@ -26,14 +26,6 @@ class Collector : public Reporter {
   Summary last_summary;
 };
 
-/// Whether the implementation that the result is of says that some inputs defeat it.
-inline bool may_fail(const CaseResult& result) {
-  for (const auto& implementation : implementations())
-    if (implementation.name == result.impl && implementation.op == result.the_case.problem.op().name)
-      return !implementation.known_failure.empty();
-  return false;
-}
-
 /// Runs a plan without timing and returns what was reported.
 inline std::vector<CaseResult> run_plan(const Plan& plan, RunnerOptions options = {}) {
   options.time = false;

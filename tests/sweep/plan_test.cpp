@@ -3,6 +3,7 @@
 #include "catch.h"
 #include "model/linear_scan.h"
 #include "reference/reference.h"
+#include "support/find_implementation.h"
 #include "support/run_plan.h"
 #include "support/scan_problem.h"
 
@@ -50,6 +51,23 @@ TEST_CASE("cases that share a reference follow each other, in file order otherwi
   CHECK(plan.cases[0].the_case.problem.size("seqlen") == 5);
   CHECK(plan.cases[1].the_case.problem.choice("layout") == "bld");
   CHECK(plan.cases[2].the_case.problem.size("seqlen") == 6);
+}
+
+TEST_CASE("an implementation that is known to fail runs only when it is asked for") {
+  Implementation shown = find_implementation("selective_scan_fwd", "cpu-scalar");
+  shown.name = "test-known-failure";
+  shown.known_failure = "breaks, to show it";
+  static const Registration registration{shown};
+  const auto reason_with = [](const std::string& impl) {
+    Selection selection;
+    selection.impl = impl;
+    const Plan plan = make_plan({case_of({})}, {list_devices().front()}, selection);
+    for (const auto& job : plan.cases.at(0).jobs)
+      if (job.implementation->name == "test-known-failure") return job.skip_reason;
+    return std::optional<std::string>("not in the plan");
+  };
+  CHECK(reason_with("") == "runs only when --impl names it: breaks, to show it");
+  CHECK(reason_with("test-*") == std::nullopt);
 }
 
 TEST_CASE("memory need counts inputs, outputs, the reference and the judged copy") {

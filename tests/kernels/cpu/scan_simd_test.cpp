@@ -14,6 +14,7 @@
 #include "kernels/cpu/scan_definition.h"
 #include "model/implementation.h"
 #include "model/selective_scan.h"
+#include "support/find_implementation.h"
 
 using namespace ssmbench;
 
@@ -29,9 +30,7 @@ Problem problem(std::int64_t dim, std::int64_t seqlen, std::int64_t dstate, cons
 }
 
 const Implementation& cpu_simd() {
-  const auto found = std::ranges::find(implementations(), "cpu-simd", &Implementation::name);
-  REQUIRE(found != implementations().end());
-  return *found;
+  return test::find_implementation("selective_scan_fwd", "cpu-simd");
 }
 
 std::vector<HostTensor> outputs_of(const Problem& the_problem) {
