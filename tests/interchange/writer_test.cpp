@@ -206,7 +206,7 @@ TEST_CASE("the reference of a complex output is in pairs of real and imaginary p
   const TemporaryFolder folder;
   const Problem problem = full_problem({{"A", "complex"}});
   const auto inputs = filled_tensors(problem, Role::input);
-  std::vector<double> state(2 * 6 * 3 * 2);
+  std::vector<double> state(72);  // batch 2, dim 6, dstate 3, two parts
   for (std::size_t i = 0; i < state.size(); ++i) state[i] = static_cast<double>(i);
   InterchangeWriter writer(folder / "x.h5", kInfo, true);
   writer.add_case({"a", problem, DType::f32, {}, views_of(inputs), {}, {{"last_state", state}}});
