@@ -22,7 +22,8 @@ std::size_t reference_bytes(const Problem& problem) {
   std::size_t bytes = 0;
   for (const auto& tensor : problem.tensors())
     if (tensor.role == Role::output)
-      bytes += static_cast<std::size_t>(element_count(tensor.shape)) * (sizeof(double) + sizeof(float));
+      bytes += static_cast<std::size_t>(element_count(tensor.shape)) * (tensor.dtype == DType::c64 ? 2 : 1) *
+               (sizeof(double) + sizeof(float));
   return bytes;
 }
 
