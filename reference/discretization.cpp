@@ -106,6 +106,18 @@ double polynomial_error(double magnitude, double z_error) {
   return magnitude * (3 * z_error + 10);
 }
 
+/// Absolute errors of φ1(z) and φ2(z), |e^z| = decay: z·φ1' = e^z − φ1 and z·φ2' = φ1 − 2·φ2, and some five
+/// roundings each.
+struct PhiErrors {
+  double first, second;
+};
+template <class S>
+PhiErrors phi_errors(S z, double decay, double z_error) {
+  const double first = std::abs(phi1(z));
+  const double second = std::abs(phi2(z));
+  return {(decay + first) * z_error + 5 * first, (first + 2 * second) * z_error + 5 * (first + second)};
+}
+
 }  // namespace
 
 template <class S>
@@ -117,16 +129,13 @@ DiscretizationError discretization_error(MethodId method, double delta, double d
   const double decay = std::abs(exact.decay);
   const double input = std::abs(exact.input);
   const double exponential = decay * (size * z_error + 2);  // an exponential of relative error 2
-  const double first = std::abs(phi1(delta * A));
-  const double second = std::abs(phi2(delta * A));
-  // z·φ1' = e^z − φ1 and z·φ2' = φ1 − 2·φ2, and some five roundings each.
-  const double first_error = (decay + first) * z_error + 5 * first;
-  const double second_error = (first + 2 * second) * z_error + 5 * (first + second);
   switch (method) {
     case MethodId::zoh:
       return {exponential, input * delta_error, 0};
-    case MethodId::foh:
-      return {exponential, d * first_error + input * (delta_error + 1), 0};
+    case MethodId::foh: {
+      const PhiErrors phi = phi_errors(delta * A, decay, z_error);
+      return {exponential, d * phi.first + input * (delta_error + 1), 0};
+    }
     case MethodId::bilinear:
     case MethodId::bilinear_flipped: {
       const S half = delta * A / 2.0;
@@ -152,9 +161,11 @@ DiscretizationError discretization_error(MethodId method, double delta, double d
                                d * d * d * cubic(size, 1. / 12, 1. / 48, 0, 0);
       return {exponential, polynomial_error(magnitude, z_error) + 3 * magnitude * delta_error, 0};
     }
-    case MethodId::foh_exact:
-      return {exponential, d * second_error + input * (delta_error + 1),
-              d * (first_error + second_error) + std::abs(exact.previous_input) * (delta_error + 1)};
+    case MethodId::foh_exact: {
+      const PhiErrors phi = phi_errors(delta * A, decay, z_error);
+      return {exponential, d * phi.second + input * (delta_error + 1),
+              d * (phi.first + phi.second) + std::abs(exact.previous_input) * (delta_error + 1)};
+    }
     case MethodId::trapezoidal:
       return {exponential, input * (delta_error + 1),
               d / 2 * exponential + d / 2 * decay * (delta_error + 2)};

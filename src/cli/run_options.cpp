@@ -59,7 +59,10 @@ RunOptions finish_options(RunOptions o) {
   if (o.seed) o.overrides.push_back(parse_override(fmt::format("seed={}", *o.seed)));
 
   TimingPolicy& timing = o.runner.timing;
-  if (o.quick) timing.min_runs = timing.max_runs = 5;
+  if (o.quick) {  // five runs, fewer of those that take long
+    timing.min_runs = timing.max_runs = 5;
+    timing.max_seconds = timing.warmup_seconds = 0.05;
+  }
   if (o.min_time) {
     timing.min_seconds = *o.min_time;
     timing.max_seconds = std::max(timing.max_seconds, *o.min_time);
