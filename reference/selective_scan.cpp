@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <stdexcept>
 
@@ -244,6 +245,8 @@ class Scan {
               magnitude += std::abs(term);
             }
             double error = tile.y_error[at] + sum_error * magnitude;
+            if (!(magnitude <= std::numeric_limits<float>::max()))
+              error = std::numeric_limits<double>::infinity();  // a small gate may follow what overflowed
             if (z != nullptr) {
               const double gate = value_at(z->data, offset);
               const double open = logistic(gate);

@@ -37,6 +37,13 @@ SSMBENCH_HD inline float real_part(Complex z) {
   return z.re;
 }
 
+SSMBENCH_HD inline float conjugate(float z) {
+  return z;
+}
+SSMBENCH_HD inline Complex conjugate(Complex z) {
+  return {z.re, -z.im};
+}
+
 /// |z|²
 SSMBENCH_HD inline float square_magnitude(float z) {
   return z * z;
