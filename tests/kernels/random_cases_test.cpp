@@ -21,9 +21,9 @@ using namespace ssmbench::test;
 namespace {
 
 /// Cases in all, shared equally by the operations.
-constexpr std::size_t kCases = 3300;
+constexpr std::size_t kCases = 3600;
 /// Product of the sizes that make the work of a case. Keeps the whole test within seconds.
-constexpr std::int64_t kMostWork = 8000;
+constexpr std::int64_t kMostWork = 10000;
 
 class Draw {
  public:
