@@ -26,6 +26,7 @@ std::size_t reference_bytes(const Problem& problem) {
     if (tensor.role == Role::output)
       bytes += static_cast<std::size_t>(element_count(tensor.shape)) * (tensor.dtype == DType::c64 ? 2 : 1) *
                (sizeof(double) + 2 * sizeof(float));
+  if (problem.op().name == "selective_scan_bwd") bytes += selective_scan_bwd_working_bytes(problem);
   return bytes;
 }
 

@@ -96,3 +96,16 @@ TEST_CASE("the reference needs at most 1.5 times the fp64 bytes of inputs and ou
   const double held = static_cast<double>(reference_bytes(problem)) + tensor_bytes(problem);
   CHECK(held <= 1.5 * 8 * elements);
 }
+
+TEST_CASE("the backward reference counts its checkpoints") {
+  const auto beside_outputs = [](std::int64_t seqlen) {
+    const Problem problem = scan_problem({{"dim", size(64)}, {"seqlen", size(seqlen)}, {"dstate", size(16)}},
+                                         selective_scan_bwd());
+    double outputs = 0;
+    for (const auto& tensor : problem.tensors())
+      if (tensor.role == Role::output) outputs += 12 * static_cast<double>(element_count(tensor.shape));
+    return static_cast<double>(reference_bytes(problem)) - outputs;
+  };
+  // Every 256 steps the states with magnitude and error, 24 bytes each.
+  CHECK(beside_outputs(65536) - beside_outputs(32768) == 32768 / 256 * 64 * 16 * 24);
+}
