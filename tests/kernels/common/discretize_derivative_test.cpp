@@ -116,8 +116,9 @@ TEST_CASE("every method's derivatives are accurate, real") {
 }
 
 TEST_CASE("every method's derivatives are accurate, complex") {
-  // The exponential of two functions takes up to 2.6 roundoffs, where the reference counts 2.
-  for (const auto& method : methods()) check_method(method, complex_points(), 1.3);
+  // Complex exponentials may take more than the 2 roundoffs that the reference counts: tolerances have a
+  // factor of 2 for that (verify/tolerance.h).
+  for (const auto& method : methods()) check_method(method, complex_points(), 2);
 }
 
 TEST_CASE("the derivatives are those of the definition") {
