@@ -105,7 +105,7 @@ TEST_CASE("the backward reference counts its checkpoints") {
   };
   const auto working = [&](std::int64_t seqlen) { return selective_scan_bwd_working_bytes(problem(seqlen)); };
   // Every 256 steps the states with magnitude and error, 24 bytes each.
-  CHECK(working(65536) - working(32768) == 32768 / 256 * 64 * 16 * 24);
+  CHECK(working(131072) - working(65536) == 65536 / 256 * 64 * 16 * 24);
   // du and ddelta beside them, fp64 with a bound.
   CHECK(reference_bytes(problem(65536)) > working(65536) + static_cast<std::size_t>(65536 * 64 * 2 * 12));
 }
