@@ -102,7 +102,6 @@ class Gradients {
       std::fill_n(state(0), in_.dstate, 0.0F);
     for (std::int64_t t = 0; t < in_.seqlen; ++t) {
       const float input = steps.delta[t] * load(in_.x, step_at(b, h, t) * in_.headdim + p);
-      if (steps.starts[t]) std::fill_n(state(t), in_.dstate, 0.0F);
       for (std::int64_t n = 0; n < in_.dstate; ++n)
         state(t + 1)[n] = steps.decay[t] * state(t)[n] + input * load(in_.B, projection_at(b, h, t) + n);
     }
