@@ -21,7 +21,7 @@ using namespace ssmbench::test;
 namespace {
 
 /// Cases in all, shared equally by the operations.
-constexpr std::size_t kCases = 3600;
+constexpr std::size_t kCases = 4200;
 /// Product of the sizes that make the work of a case. Keeps the whole test within seconds.
 constexpr std::int64_t kMostWork = 10000;
 
@@ -55,6 +55,9 @@ std::int64_t draw_size(const std::string& axis, Draw& draw) {
   return kBoundaries[draw.below(static_cast<std::size_t>(end - kBoundaries.begin()))];
 }
 
+/// Of time steps, the only thing that there are intervals of.
+const std::vector<std::string> kIntervals{"0..inf", "0.001..0.1", "0.02..0.03"};
+
 /// The axes that make the work of a case.
 std::int64_t work_of(const std::map<std::string, AxisValue>& axes) {
   std::int64_t product = 1;
@@ -74,6 +77,7 @@ Problem draw_problem(const OpSpec& op, Draw& draw) {
       if (axis.kind == AxisKind::size) axes[axis.name] = draw_size(axis.name, draw);
       if (axis.kind == AxisKind::flag) axes[axis.name] = draw.one_in(2);
       if (axis.kind == AxisKind::choice) axes[axis.name] = draw.of(axis.choices);
+      if (axis.kind == AxisKind::interval) axes[axis.name] = draw.of(kIntervals);
     }
     if (work_of(axes) > kMostWork) continue;
     try {
@@ -139,7 +143,7 @@ TEST_CASE("CPU implementations agree with the reference on random problems") {
   int pairs = 0;
   for (const auto& [implementation, count] : passed) {
     INFO(implementation);
-    CHECK(count >= 50);
+    CHECK(count >= 10);  // the narrowest one has two methods of dense A
     pairs += count;
   }
   CHECK(pairs >= 3000);
