@@ -23,7 +23,7 @@ ReferenceOutputs compute_reference(const Problem& problem, const TensorSet& inpu
 }
 
 std::size_t reference_bytes(const Problem& problem) {
-  const std::size_t bounds = problem.op().name.starts_with("ssd") ? 2 : 1;
+  const std::size_t bounds = problem.op().name.starts_with("ssd_") ? 2 : 1;
   std::size_t bytes = 0;
   for (const auto& tensor : problem.tensors())
     if (tensor.role == Role::output)
