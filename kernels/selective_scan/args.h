@@ -45,6 +45,19 @@ struct ScanArgs {
 /// Checks the tensors against the problem and resolves them. Throws ContractError.
 ScanArgs bind_scan(const Problem& problem, const TensorSet& tensors);
 
+/// selective_scan_bwd in the same way. A gradient has the type and the strides of its input, and is null
+/// where the input is.
+struct ScanGradientArgs {
+  ScanArgs scan;  ///< out and last_state are null
+
+  const void* dout;
+  void *du, *ddelta, *dz, *dB, *dC;
+  float *dA, *dD, *ddelta_bias, *dinitial_state;
+};
+
+/// Checks the tensors against the problem and resolves them. Throws ContractError.
+ScanGradientArgs bind_scan_gradients(const Problem& problem, const TensorSet& tensors);
+
 /// The reason of implementations that have method zoh and real A only; nothing when the problem is one of
 /// those.
 std::optional<std::string> not_real_zoh(const Problem& problem);
