@@ -50,7 +50,8 @@ struct FusedBackwardPlan {
   SSMBENCH_HD constexpr int warps() const { return tile.threads() >> kWarpLanesLog2; }
   SSMBENCH_HD constexpr int states_in_warp() const { return tile.lanes_in_warp() * kFusedStates; }
   SSMBENCH_HD constexpr int warp_values() const {
-    return std::max(2 * states_in_warp(), kFusedStates << kWarpLanesLog2);
+    constexpr int kOfThreads = kFusedStates << kWarpLanesLog2;
+    return 2 * states_in_warp() > kOfThreads ? 2 * states_in_warp() : kOfThreads;
   }
   SSMBENCH_HD constexpr int exchange_pitch() const { return warps() * warp_values(); }
   SSMBENCH_HD constexpr int exchange_values() const { return tile.steps() * exchange_pitch(); }
@@ -94,7 +95,7 @@ struct FusedBackwardWorkspace {
   std::int64_t floats;
 };
 
-constexpr FusedBackwardWorkspace fused_backward_workspace(const FusedBackwardPlan& plan) {
+inline FusedBackwardWorkspace fused_backward_workspace(const FusedBackwardPlan& plan) {
   std::int64_t end = 0;
   const auto take = [&end](std::int64_t floats) {
     constexpr std::int64_t kLine = 64;
@@ -124,8 +125,8 @@ constexpr FusedBackwardWorkspace fused_backward_workspace(const FusedBackwardPla
 /// The longest tiles that fit. A sequence of up to 2048 steps is one segment, so that no state is computed
 /// more than twice; a longer one has segments of 2048 steps, or of fewer where the workspace would be over
 /// 24% of the bytes of all tensors, or the shortest that still make it smaller.
-constexpr FusedBackwardPlan plan_fused_backward(const SelectiveScan& scan, bool two_samples,
-                                                double tensor_bytes) {
+inline FusedBackwardPlan plan_fused_backward(const SelectiveScan& scan, bool two_samples,
+                                             double tensor_bytes) {
   constexpr std::int64_t kLongestSegment = 2048;
   constexpr std::int64_t kShortestSegment = 32;
   constexpr double kWorkspaceShare = 0.24;
