@@ -19,7 +19,7 @@
 //   tile gradients                                           ◄──◄──◄──◄──◄──              gradient_kernel
 //                              (then the segment before)
 //
-// gradient_kernel, a tile of 16 steps (8 or 4 where 16 do not fit), last tile first:
+// gradient_kernel, a tile of 16 steps (fewer where 16 do not fit), last tile first:
 //
 //     stage    Δ, its slope, u, dy, B, C               threads along whichever axis is contiguous in memory
 //     forward  h of every step, to shared memory       threads over (channel, states)

@@ -18,7 +18,7 @@ inline constexpr int kFusedBackwardMaxSharedBytes = 56 * 1024;
 inline constexpr int kFusedBackwardSums = 3;
 
 struct FusedBackwardPlan {
-  FusedPlan tile;          ///< threads, and the tile of the gradient kernel: 4, 8 or 16 steps
+  FusedPlan tile;          ///< threads, and the tile of the gradient kernel: 2 to 16 steps
   int forward_steps_log2;  ///< tile of the forward kernel: at least as long
   bool two_samples, constant_b, constant_c;
   std::int64_t batch, dim, dstate, seqlen;

@@ -125,10 +125,10 @@ std::vector<Axes> method_problems() {
   return all;
 }
 
-void check_all(const std::vector<Axes>& problems, const DeviceInfo& device, const std::string& distribution) {
+void check_all(const std::vector<Axes>& problems, const DeviceInfo& device, const std::string& distribution,
+               const OpSpec& op = selective_scan_fwd()) {
   std::vector<Case> cases;
-  for (const auto& axes : problems)
-    cases.push_back(make_case(Problem(selective_scan_fwd(), axes), distribution));
+  for (const auto& axes : problems) cases.push_back(make_case(Problem(op, axes), distribution));
   std::map<std::string, int> passed;
   std::string failures;
   for (const auto& result : run_cases(std::move(cases), {}, device)) {
@@ -190,4 +190,22 @@ TEST_CASE("CUDA implementations agree with the reference on adversarial inputs",
   if (!gpu) return;
   for (const char* distribution : {"slow_decay", "large_A", "tiny_delta"})
     check_all(boundary_problems(), *gpu, distribution);
+}
+
+TEST_CASE("CUDA gradients agree with the reference at every boundary size", "[gpu]") {
+  const auto gpu = first_gpu();
+  if (!gpu) return;
+  for (const char* distribution : {"mamba", "slow_decay", "large_A", "tiny_delta"})
+    check_all(boundary_problems(), *gpu, distribution, selective_scan_bwd());
+}
+
+TEST_CASE("CUDA gradients agree with the reference for every option", "[gpu]") {
+  if (const auto gpu = first_gpu()) check_all(option_problems(), *gpu, "mamba", selective_scan_bwd());
+}
+
+TEST_CASE("CUDA gradients agree with the reference for every method, real and complex", "[gpu]") {
+  const auto gpu = first_gpu();
+  if (!gpu) return;
+  for (const char* distribution : {"mamba", "large_A", "tiny_delta"})
+    check_all(method_problems(), *gpu, distribution, selective_scan_bwd());
 }
