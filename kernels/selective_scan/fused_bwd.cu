@@ -9,8 +9,10 @@
 
 namespace ssmbench {
 
-extern template FusedBackwardKernels fused_backward_kernels<float>(MethodId method);
-extern template FusedBackwardKernels fused_backward_kernels<Complex>(MethodId method);
+extern template FusedBackwardKernels fused_backward_kernels<float>(MethodId method,
+                                                                   const FusedBackwardPlan& plan);
+extern template FusedBackwardKernels fused_backward_kernels<Complex>(MethodId method,
+                                                                     const FusedBackwardPlan& plan);
 
 namespace {
 
@@ -106,8 +108,8 @@ class Backward {
         at_(fused_backward_workspace(plan_)),
         workspace_(static_cast<float*>(workspace)),
         method_(method_parameters(SelectiveScan(problem).method)),
-        kernels_(complex_ ? fused_backward_kernels<Complex>(SelectiveScan(problem).method)
-                          : fused_backward_kernels<float>(SelectiveScan(problem).method)) {
+        kernels_(complex_ ? fused_backward_kernels<Complex>(SelectiveScan(problem).method, plan_)
+                          : fused_backward_kernels<float>(SelectiveScan(problem).method, plan_)) {
     check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernels_.gradient),
                                     cudaFuncAttributeMaxDynamicSharedMemorySize, plan_.shared_bytes()));
   }

@@ -5,6 +5,6 @@
 
 namespace ssmbench {
 
-template FusedBackwardKernels fused_backward_kernels<Complex>(MethodId method);
+template FusedBackwardKernels fused_backward_kernels<Complex>(MethodId method, const FusedBackwardPlan& plan);
 
 }  // namespace ssmbench

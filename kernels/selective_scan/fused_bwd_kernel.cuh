@@ -29,6 +29,10 @@
 //     finish   du, ddelta, dz; the sums of dB and dC   threads as in stage
 //              over the warps, to the workspace
 //
+// Steps past the end are staged as zeros, which change nothing, so that all tiles are whole and their loops
+// unrolled. For real states and dstates of 9 to 16 the plan is a compile-time constant, which spares a
+// third of the instructions.
+//
 // In both exchanges a thread gives half of its sums away at each step and adds what it gets to the other
 // half, so that 8 sums over 8 channels take 7 shuffles and not 24. dB and dC of a group are the sums of its
 // blocks' shares, in order (share_kernel, fused_bwd.cu); dA, dD, ddelta_bias, constant dB and dC are summed
@@ -69,14 +73,50 @@ struct FusedBackwardKernels {
 
 /// The kernels for states of type Value: float or Complex.
 template <class Value>
-FusedBackwardKernels fused_backward_kernels(MethodId method);
+FusedBackwardKernels fused_backward_kernels(MethodId method, const FusedBackwardPlan& plan);
 
-namespace fused {
+namespace fused_bwd {
 
+using fused::load_states;
+using fused::values;
+using ssmbench::to_float;
+
+__device__ inline Complex to_float(Complex x) {
+  return x;
+}
+
+/// Caps registers at 64 and 128 for real states, 96 and 168 for complex ones.
+template <class Value>
+constexpr int kForwardBlocksPerSm = 8;
+template <>
+constexpr int kForwardBlocksPerSm<Complex> = 5;
 template <class Value>
 constexpr int kGradientBlocksPerSm = 4;
 template <>
 constexpr int kGradientBlocksPerSm<Complex> = 3;
+
+/// The plans that are known at compile time: four lanes, blocks of 128 threads, the longest tiles.
+SSMBENCH_HD constexpr FusedBackwardPlan with_fixed_sizes(FusedBackwardPlan plan) {
+  plan.tile.lanes_log2 = 2;
+  plan.tile.channels_log2 = 5;
+  plan.tile.steps_log2 = 4;
+  plan.forward_steps_log2 = 5;
+  return plan;
+}
+inline bool has_fixed_sizes(const FusedBackwardPlan& plan) {
+  const FusedBackwardPlan fixed = with_fixed_sizes(plan);
+  return plan.tile.lanes_log2 == fixed.tile.lanes_log2 &&
+         plan.tile.channels_log2 == fixed.tile.channels_log2 &&
+         plan.tile.steps_log2 == fixed.tile.steps_log2 && plan.forward_steps_log2 == fixed.forward_steps_log2;
+}
+
+/// The plan with what this instance of a kernel knows of it.
+template <class Value, bool fixed>
+__device__ FusedBackwardPlan known(FusedBackwardPlan plan) {
+  plan.tile.value_floats = static_cast<int>(sizeof(Value) / sizeof(float));
+  if constexpr (fixed) plan = with_fixed_sizes(plan);
+  return plan;
+}
 
 /// with_io_type for device code: kernels are compiled once for all io dtypes, and only what touches memory
 /// three times.
@@ -122,10 +162,25 @@ __device__ void exchange_halves(Value (&sums)[count], int distance, bool upper) 
   }
 }
 
-/// 1/(1 + e^-x)
-__device__ inline float logistic(float x) {
+/// f(x) and f'(x).
+struct ValueSlope {
+  float value, slope;
+};
+
+/// softplus, whose slope is the logistic function; both from e^-|x|, which never overflows.
+__device__ inline ValueSlope softplus_slope(float x) {
   const float e = expf(-fabsf(x));
-  return (x < 0.0F ? e : 1.0F) / (1.0F + e);
+  return {fmaxf(x, 0.0F) + log1pf(e), (x < 0.0F ? e : 1.0F) * reciprocal(1.0F + e)};
+}
+
+/// silu: x·σ(x), σ(x)·(1 + x·σ(−x)).
+__device__ inline ValueSlope silu_slope(float x) {
+  const float e = expf(-fabsf(x));
+  const float large = reciprocal(1.0F + e);
+  const float small = e * large;
+  const float open = x < 0.0F ? small : large;
+  const float closed = x < 0.0F ? large : small;
+  return {x * open, open * (1.0F + x * closed)};
 }
 
 /// Where a thread is.
@@ -183,61 +238,132 @@ __device__ void load_products(Value (&products)[kFusedStates], const Value (&B)[
   });
 }
 
-template <class Value>
-__device__ void stage_projection_of(DType io, Value* tile, const void* source,
-                                    const ProjectionStrides& strides, const BlockChannels& block,
-                                    std::int64_t start, int valid, std::int64_t dstate,
-                                    const FusedPlan& plan) {
-  if constexpr (std::is_same_v<Value, Complex>)
-    stage_projection<Complex>(tile, source, strides, block, start, valid, dstate, plan);
-  else
-    with_io(io, [&]<class Io>(std::type_identity<Io>) {
-      stage_projection<Io>(tile, source, strides, block, start, valid, dstate, plan);
-    });
-}
+/// Loads that a thread has under way together while it stages: what staging waits for is the latency of
+/// memory. They are free of branches, which would put one after the other: what does not exist is read from
+/// where something does, and not used.
+inline constexpr int kInFlight = 4;
 
-/// Elements of (B, D, L) tensors as [channel][step] in f32, without change; 0 in the channels past the
-/// group's end. `tiles` and `sources` go together; a tile whose source is null is left alone.
-template <int count>
-__device__ void stage_raw(float* const (&tiles)[count], const void* const (&sources)[count], DType io,
-                          const ScanArgs& args, const BlockChannels& block, std::int64_t origin, int valid,
-                          const FusedPlan& plan) {
-  with_io(io, [&]<class Io>(std::type_identity<Io>) {
-#pragma unroll 4
-    for (int i = threadIdx.x; i < plan.channels() * plan.steps(); i += plan.threads()) {
-      const auto [c, t] = tile_element(i, plan.channels_log2, plan.steps_log2, args.sequence.time == 1);
-      if (t >= valid) continue;
-      const std::int64_t at = origin + c * args.sequence.dim + t * args.sequence.time;
-      const bool exists = c < block.count;
+/// A tile of `rows` × `steps` elements that exist, at least one, out of 2^rows_log2 × 2^steps_log2.
+struct TileShape {
+  int rows_log2, steps_log2, rows, steps;
+  std::int64_t row_stride, time_stride;
+
+  __device__ int count() const { return 1 << (rows_log2 + steps_log2); }
+  __device__ TileElement element(int i) const {
+    return tile_element(i, rows_log2, steps_log2, time_stride == 1);
+  }
+  __device__ bool exists(const TileElement& e) const { return e.row < rows && e.step < steps; }
+  __device__ std::int64_t offset(const TileElement& e) const {
+    return min(e.row, rows - 1) * row_stride + min(e.step, steps - 1) * time_stride;
+  }
+};
+
+/// A thread's next few elements of B or C on their way from memory to a [step][state] tile.
+template <class Stored, class Value>
+class ProjectionStage {
+ public:
+  /// Starts to load the first of them, unless `source` is constant.
+  __device__ ProjectionStage(Value* tile, const void* source, bool variable, const ProjectionStrides& strides,
+                             const Place& place, std::int64_t start, int valid, std::int64_t dstate,
+                             const FusedPlan& plan)
+      : tile_(tile),
+        source_(static_cast<const Stored*>(source) + place.block.b * strides.batch +
+                place.block.g * strides.group + start * strides.time),
+        variable_(variable),
+        shape_{plan.states_log2(), plan.steps_log2, static_cast<int>(dstate), valid,
+               strides.state,      strides.time},
+        threads_(plan.threads()),
+        pitch_(plan.projection_pitch()) {
+    if (variable_) load(threadIdx.x);
+  }
+  /// Stores them, and all others.
+  __device__ void finish() {
+    if (!variable_) return;
+    for (int first = threadIdx.x; first < shape_.count(); first += kInFlight * threads_) {
+      if (first >= kInFlight * threads_) load(first);
 #pragma unroll
-      for (int k = 0; k < count; ++k)
-        if (sources[k] != nullptr)
-          tiles[k][c * plan.sequence_pitch() + t] =
-              exists ? to_float(static_cast<const Io*>(sources[k])[at]) : 0.0F;
+      for (int k = 0; k < kInFlight; ++k) {
+        const int i = first + k * threads_;
+        const TileElement e = shape_.element(i);
+        if (i < shape_.count())
+          tile_[e.step * pitch_ + e.row] = shape_.exists(e) ? to_float(raw_[k]) : Value{};
+      }
     }
-  });
+  }
+
+ private:
+  __device__ void load(int first) {
+#pragma unroll
+    for (int k = 0; k < kInFlight; ++k)
+      raw_[k] = source_[shape_.offset(shape_.element(first + k * threads_))];
+  }
+
+  Value* tile_;
+  const Stored* source_;
+  bool variable_;
+  TileShape shape_;
+  int threads_, pitch_;
+  Stored raw_[kInFlight];
+};
+
+__device__ inline TileShape sequence_shape(const ScanArgs& args, const Place& place, int valid,
+                                           const FusedPlan& plan) {
+  return {plan.channels_log2, plan.steps_log2,   place.block.count, valid,
+          args.sequence.dim,  args.sequence.time};
 }
 
-/// Calls call(channel, step, index in a sequence tile) for the elements that stage_raw gave this thread.
-template <class Call>
-__device__ void for_own_elements(const ScanArgs& args, int valid, const FusedPlan& plan, const Call& call) {
-#pragma unroll 1
-  for (int i = threadIdx.x; i < plan.channels() * plan.steps(); i += plan.threads()) {
-    const auto [c, t] = tile_element(i, plan.channels_log2, plan.steps_log2, args.sequence.time == 1);
-    if (t < valid) call(c, t, c * plan.sequence_pitch() + t);
+/// For each of the thread's elements of `count` (B, D, L) tensors, loads them and calls store(where it is in
+/// a sequence tile, whether it exists, values). The second of the sources is delta, and gets delta_bias
+/// added. A null source has the values of the first.
+template <class Io, int count, class Store>
+__device__ void stage_sequences(const void* const (&sources)[count], const ScanArgs& args, const Place& place,
+                                std::int64_t start, int valid, const FusedPlan& plan, const Store& store) {
+  const TileShape shape = sequence_shape(args, place, valid, plan);
+  const std::int64_t origin = place.row + start * args.sequence.time;
+  for (int first = threadIdx.x; first < shape.count(); first += kInFlight * plan.threads()) {
+    Io raw[kInFlight][count];
+    float bias[kInFlight] = {};
+#pragma unroll
+    for (int k = 0; k < kInFlight; ++k) {
+      const TileElement e = shape.element(first + k * plan.threads());
+      const std::int64_t at = origin + shape.offset(e);
+      if (args.delta_bias != nullptr)
+        bias[k] = args.delta_bias[place.block.first + min(e.row, shape.rows - 1)];
+#pragma unroll
+      for (int i = 0; i < count; ++i)
+        raw[k][i] = static_cast<const Io*>(sources[i] != nullptr ? sources[i] : sources[0])[at];
+    }
+#pragma unroll
+    for (int k = 0; k < kInFlight; ++k) {
+      const TileElement e = shape.element(first + k * plan.threads());
+      if (first + k * plan.threads() >= shape.count()) continue;
+      float loaded[count];
+#pragma unroll
+      for (int i = 0; i < count; ++i) loaded[i] = to_float(raw[k][i]);
+      loaded[1] += bias[k];
+      store(e.row * plan.sequence_pitch() + e.step, shape.exists(e), loaded);
+    }
   }
 }
 
-/// delta + delta_bias of a channel that exists.
-__device__ inline float biased(const ScanArgs& args, const BlockChannels& block, int c, float delta) {
-  return args.delta_bias != nullptr ? delta + args.delta_bias[block.first + c] : delta;
+/// The step of one state; `before` is u·B of the step before it and, at the end, of this one.
+template <Family family, class Value>
+__device__ void advance(Value& h, Value& before, const StepDerivative<family>& step, Value A, float u,
+                        Value B) {
+  const auto [decay, input, previous] = step(A);
+  h = decay.value * h + (u * input.value) * B;
+  if constexpr (two_samples(family)) {
+    h = h + previous.value * before;
+    before = u * B;
+  }
 }
 
-template <class Value, Family family>
-__global__ void __launch_bounds__(kFusedMaxThreads, kBlocksPerSm<Value>)
-    forward_kernel(const ScanArgs args, const DType io, const FusedBackwardPlan backward,
+template <class Value, Family family, bool fixed>
+__global__ void __launch_bounds__(kFusedMaxThreads, kForwardBlocksPerSm<Value>)
+    forward_kernel(const ScanArgs args, const DType io, const FusedBackwardPlan given,
                    const MethodParameters method, const StateRun run) {
   extern __shared__ float4 shared[];
+  const FusedBackwardPlan backward = known<Value, fixed>(given);
   const FusedPlan plan = backward.forward_tile();
   auto* tile_B = reinterpret_cast<Value*>(shared);
   auto* tile_u = reinterpret_cast<float*>(tile_B + plan.projection_values());
@@ -246,7 +372,7 @@ __global__ void __launch_bounds__(kFusedMaxThreads, kBlocksPerSm<Value>)
   const std::int64_t thread_at = place.in_grid(plan);
 
   Value h[kFusedStates], A[kFusedStates], B[kFusedStates] = {};
-  [[maybe_unused]] Value input_before[kFusedStates] = {};  // u·B
+  [[maybe_unused]] Value before[kFusedStates] = {};  // u·B of the step before
   if (run.from != nullptr)
     load_states(h, values<Value>(run.from) + thread_at);
   else
@@ -254,41 +380,38 @@ __global__ void __launch_bounds__(kFusedMaxThreads, kBlocksPerSm<Value>)
   load_states(A, values<Value>(args.A), place.in_channels(args), place.count);
   if (!args.variable_b) load_constants(B, args.B, args.b_strides, place);
   if constexpr (two_samples(family))
-    if (run.begin > 0) load_products(input_before, B, args, io, place, run.begin - 1);
+    if (run.begin > 0) load_products(before, B, args, io, place, run.begin - 1);
 
   Value* to = reinterpret_cast<Value*>(run.to) + thread_at;
   for (std::int64_t start = run.begin; start < run.last; start += plan.steps()) {
     const int valid = steps_within(start, plan.steps(), run.last);
-    stage_raw<2>({tile_u, tile_delta}, {args.u, args.delta}, io, args, place.block,
-                 place.row + start * args.sequence.time, valid, plan);
-    if (args.delta_bias != nullptr || args.delta_softplus)
-      for_own_elements(args, valid, plan, [&](int c, int, int at) {
-        if (c >= place.block.count) return;
-        const float x = biased(args, place.block, c, tile_delta[at]);
-        tile_delta[at] = args.delta_softplus ? softplus(x) : x;
-      });
-    if (args.variable_b)
-      stage_projection_of(io, tile_B, args.B, args.b_strides, place.block, start, valid, args.dstate, plan);
+    with_io(io, [&]<class Io>(std::type_identity<Io>) {
+      ProjectionStage<StoredProjection<Io, Value>, Value> stage_B(
+          tile_B, args.B, args.variable_b, args.b_strides, place, start, valid, args.dstate, plan);
+      stage_sequences<Io, 2>({args.u, args.delta}, args, place, start, valid, plan,
+                             [&](int at, bool exists, const float(&loaded)[2]) {
+                               const auto [u, x] = loaded;
+                               const float delta = args.delta_softplus ? softplus_slope(x).value : x;
+                               tile_u[at] = exists ? u : 0.0F;
+                               tile_delta[at] = exists ? delta : 0.0F;
+                             });
+      stage_B.finish();
+    });
     __syncthreads();
 
-#pragma unroll 2
-    for (int t = 0; t < valid; ++t) {
-      if (((start - run.begin + t) & (run.every - 1)) == 0) {
+    for (int first = 0; first < valid; first += backward.tile.steps()) {
+      if (((start - run.begin + first) & (run.every - 1)) == 0) {
         store_states(to, h);
         to += backward.thread_floats() / backward.tile.value_floats;
       }
-      const int at = place.channel * plan.sequence_pitch() + t;
-      const float u = tile_u[at];
-      const Step<family> step(method, tile_delta[at], u);
-      if (args.variable_b) load_states(B, tile_B + t * plan.projection_pitch() + place.state);
+#pragma unroll(fixed ? 4 : 1)
+      for (int t = first; t < first + backward.tile.steps(); ++t) {
+        const int at = place.channel * plan.sequence_pitch() + t;
+        const float u = tile_u[at];
+        const StepDerivative<family> step(method, tile_delta[at]);
+        if (args.variable_b) load_states(B, tile_B + t * plan.projection_pitch() + place.state);
 #pragma unroll
-      for (int s = 0; s < kFusedStates; ++s) {
-        const auto [decay, input, previous] = step(A[s]);
-        h[s] = decay * h[s] + input * B[s];
-        if constexpr (two_samples(family)) {
-          h[s] = h[s] + previous * input_before[s];
-          input_before[s] = u * B[s];
-        }
+        for (int s = 0; s < kFusedStates; ++s) advance(h[s], before[s], step, A[s], u, B[s]);
       }
     }
     __syncthreads();
@@ -322,52 +445,49 @@ struct GradientTiles {
   }
 };
 
-template <class Value>
-__device__ void stage_gradient_tile(const GradientTiles<Value>& tiles, const ScanGradientArgs& args, DType io,
+template <class Io, class Value>
+__device__ void stage_gradient_tile(const GradientTiles<Value>& tiles, const ScanGradientArgs& args,
                                     const Place& place, std::int64_t start, int valid,
                                     const FusedPlan& plan) {
   const ScanArgs& scan = args.scan;
-  stage_raw<4>({tiles.u, tiles.delta, tiles.dy, tiles.dz_factor}, {scan.u, scan.delta, args.dout, scan.z}, io,
-               scan, place.block, place.row + start * scan.sequence.time, valid, plan);
-  for_own_elements(scan, valid, plan, [&](int c, int, int at) {
-    float slope = 1.0F;
-    if (c < place.block.count) {
-      float x = biased(scan, place.block, c, tiles.delta[at]);
-      if (scan.delta_softplus) {
-        slope = logistic(x);
-        x = softplus(x);
-      }
-      tiles.delta[at] = x;
-    }
-    tiles.slope[at] = slope;
-    if (scan.z == nullptr) return;
-    const float dout = tiles.dy[at];
-    const float z = tiles.dz_factor[at];
-    tiles.dz_factor[at] = dout * (logistic(z) * (1.0F + z * logistic(-z)));
-    tiles.dy[at] = dout * silu(z);
-  });
-  if (scan.variable_b)
-    stage_projection_of(io, tiles.B, scan.B, scan.b_strides, place.block, start, valid, scan.dstate, plan);
-  if (scan.variable_c)
-    stage_projection_of(io, tiles.C, scan.C, scan.c_strides, place.block, start, valid, scan.dstate, plan);
+  using Stage = ProjectionStage<StoredProjection<Io, Value>, Value>;
+  Stage stage_B(tiles.B, scan.B, scan.variable_b, scan.b_strides, place, start, valid, scan.dstate, plan);
+  Stage stage_C(tiles.C, scan.C, scan.variable_c, scan.c_strides, place, start, valid, scan.dstate, plan);
+  stage_sequences<Io, 4>(
+      {scan.u, scan.delta, args.dout, scan.z}, scan, place, start, valid, plan,
+      [&](int at, bool exists, const float(&loaded)[4]) {
+        const auto [u, x, dout, z] = loaded;
+        const ValueSlope step = scan.delta_softplus ? softplus_slope(x) : ValueSlope{x, 1.0F};
+        const ValueSlope gate = scan.z != nullptr ? silu_slope(z) : ValueSlope{1.0F, 0.0F};
+        tiles.u[at] = exists ? u : 0.0F;
+        tiles.delta[at] = exists ? step.value : 0.0F;
+        tiles.slope[at] = exists ? step.slope : 0.0F;
+        tiles.dy[at] = exists ? dout * gate.value : 0.0F;
+        tiles.dz_factor[at] = dout * gate.slope;
+      });
+  stage_B.finish();
+  stage_C.finish();
 }
 
-template <class Value>
-__device__ void finish_sequences(const GradientTiles<Value>& tiles, const ScanGradientArgs& args, DType io,
+template <class Io, class Value>
+__device__ void finish_sequences(const GradientTiles<Value>& tiles, const ScanGradientArgs& args,
                                  const Place& place, std::int64_t start, int valid, const FusedPlan& plan) {
   const ScanArgs& scan = args.scan;
-  with_io(io, [&]<class Io>(std::type_identity<Io>) {
-    for_own_elements(scan, valid, plan, [&](int c, int t, int at) {
-      if (c >= place.block.count) return;
-      const std::int64_t to = place.row + c * scan.sequence.dim + (start + t) * scan.sequence.time;
-      const float D = scan.D != nullptr ? scan.D[place.block.first + c] : 0.0F;
-      static_cast<Io*>(args.du)[to] = from_float<Io>(tiles.sum(0, at, plan) + D * tiles.dy[at]);
-      static_cast<Io*>(args.ddelta)[to] = from_float<Io>(tiles.sum(1, at, plan) * tiles.slope[at]);
-      if (scan.z == nullptr) return;
-      const float y = kOutputFactor<Value> * tiles.sum(2, at, plan) + D * tiles.u[at];
-      static_cast<Io*>(args.dz)[to] = from_float<Io>(y * tiles.dz_factor[at]);
-    });
-  });
+  const TileShape shape = sequence_shape(scan, place, valid, plan);
+  const std::int64_t origin = place.row + start * scan.sequence.time;
+#pragma unroll 2
+  for (int i = threadIdx.x; i < shape.count(); i += plan.threads()) {
+    const TileElement e = shape.element(i);
+    if (!shape.exists(e)) continue;
+    const int at = e.row * plan.sequence_pitch() + e.step;
+    const std::int64_t to = origin + shape.offset(e);
+    const float D = scan.D != nullptr ? scan.D[place.block.first + e.row] : 0.0F;
+    static_cast<Io*>(args.du)[to] = from_float<Io>(tiles.sum(0, at, plan) + D * tiles.dy[at]);
+    static_cast<Io*>(args.ddelta)[to] = from_float<Io>(tiles.sum(1, at, plan) * tiles.slope[at]);
+    if (scan.z == nullptr) continue;
+    const float y = kOutputFactor<Value> * tiles.sum(2, at, plan) + D * tiles.u[at];
+    static_cast<Io*>(args.dz)[to] = from_float<Io>(y * tiles.dz_factor[at]);
+  }
 }
 
 /// The block's shares of dB (which 0) or dC (1) of a tile: the sums over its warps.
@@ -480,14 +600,21 @@ class Totals {
   int pitch_;
 };
 
-template <class Value, Family family>
+template <class Value>
+__device__ void add_to(Value (&sums)[kFusedStates], const Value* terms) {
+#pragma unroll
+  for (int s = 0; s < kFusedStates; ++s) sums[s] = sums[s] + terms[s];
+}
+
+template <class Value, Family family, bool fixed>
 __global__ void __launch_bounds__(kFusedMaxThreads, kGradientBlocksPerSm<Value>)
-    gradient_kernel(const ScanGradientArgs args, const DType io, const FusedBackwardPlan backward,
+    gradient_kernel(const ScanGradientArgs args, const DType io, const FusedBackwardPlan given,
                     const MethodParameters method, const SegmentRange range, float* workspace,
                     const FusedBackwardWorkspace at_workspace) {
   extern __shared__ float4 shared[];
   const ScanArgs& scan = args.scan;
-  const FusedPlan& plan = backward.tile;
+  const FusedBackwardPlan backward = known<Value, fixed>(given);
+  const FusedPlan plan = backward.tile;
   const GradientTiles<Value> tiles(shared, backward);
   const Totals<Value> totals(tiles.totals, backward);
   const Place place(scan, plan);
@@ -537,37 +664,33 @@ __global__ void __launch_bounds__(kFusedMaxThreads, kGradientBlocksPerSm<Value>)
     const int valid = steps_within(start, plan.steps(), range.end);
     // No barrier between finish and the next stage: a thread stages what it alone finished, and finish reads
     // of the rest nothing that is staged.
-    stage_gradient_tile(tiles, args, io, place, start, valid, plan);
     Value h[kFusedStates];
     load_states(h, of_workspace(at_workspace.tile_states + tile * backward.thread_floats()) + thread_at);
     [[maybe_unused]] Value before_tile[kFusedStates] = {};  // u·B
     if constexpr (two_samples(family))
       if (start > 0) load_products(before_tile, B, scan, io, place, start - 1);
+    with_io(io, [&]<class Io>(std::type_identity<Io>) {
+      stage_gradient_tile<Io>(tiles, args, place, start, valid, plan);
+    });
     __syncthreads();
 
     [[maybe_unused]] Value before[kFusedStates];
+#pragma unroll
     for (int s = 0; s < kFusedStates; ++s) before[s] = before_tile[s];
-#pragma unroll 2
-    for (int t = 0; t < valid; ++t) {
+#pragma unroll(fixed ? 4 : 1)
+    for (int t = 0; t < plan.steps(); ++t) {
       store_states(own_states + t * backward.exchange_pitch(), h);
-      const float u = tiles.u[row + t];
-      const Step<family> step(method, tiles.delta[row + t], u);
+      const StepDerivative<family> step(method, tiles.delta[row + t]);
       load_B(t);
 #pragma unroll
-      for (int s = 0; s < kFusedStates; ++s) {
-        const auto [decay, input, previous] = step(A[s]);
-        h[s] = decay * h[s] + input * B[s];
-        if constexpr (two_samples(family)) {
-          h[s] = h[s] + previous * before[s];
-          before[s] = u * B[s];
-        }
-      }
+      for (int s = 0; s < kFusedStates; ++s) advance(h[s], before[s], step, A[s], tiles.u[row + t], B[s]);
     }
 
     Value dA[kFusedStates] = {}, dB[kFusedStates] = {}, dC[kFusedStates] = {};
     float dD = 0.0F;
     float bias = 0.0F;
-    for (int t = valid - 1; t >= 0; --t) {
+#pragma unroll(fixed ? 2 : 1)
+    for (int t = plan.steps() - 1; t >= 0; --t) {
       const float u = tiles.u[row + t];
       const float dy = tiles.dy[row + t];
       const StepDerivative<family> step(method, tiles.delta[row + t]);
@@ -607,10 +730,10 @@ __global__ void __launch_bounds__(kFusedMaxThreads, kGradientBlocksPerSm<Value>)
         sums[2] += real_product(C[s], h[s]);
         projection_sums[s] = u * of_product;
         projection_sums[kFusedStates + s] = (kOutputFactor<Value> * dy) * conjugate(h[s]);
-        dB[s] = dB[s] + projection_sums[s];
-        dC[s] = dC[s] + projection_sums[kFusedStates + s];
         h[s] = h_before[s];
       }
+      if (backward.constant_b) add_to(dB, projection_sums);
+      if (backward.constant_c) add_to(dC, projection_sums + kFusedStates);
       dD += dy * u;
       bias += sums[1] * tiles.slope[row + t];
       add_lanes(sums, tiles.sums + row + t, plan);
@@ -626,7 +749,9 @@ __global__ void __launch_bounds__(kFusedMaxThreads, kGradientBlocksPerSm<Value>)
     total_bias += bias;
     __syncthreads();
 
-    finish_sequences(tiles, args, io, place, start, valid, plan);
+    with_io(io, [&]<class Io>(std::type_identity<Io>) {
+      finish_sequences<Io>(tiles, args, place, start, valid, plan);
+    });
     const std::int64_t share_at = (blockIdx.x * backward.segment + tile * plan.steps()) * plan.states();
     if (scan.variable_b)
       store_shares(of_workspace(at_workspace.shares_B) + share_at, 0, tiles, valid, backward);
@@ -650,12 +775,17 @@ __global__ void __launch_bounds__(kFusedMaxThreads, kGradientBlocksPerSm<Value>)
     if (s < place.count) reinterpret_cast<Value*>(args.dinitial_state)[state_at + s] = carry[s];
 }
 
-}  // namespace fused
+}  // namespace fused_bwd
 
 template <class Value>
-FusedBackwardKernels fused_backward_kernels(MethodId method) {
-  return with_family(method, []<Family family>(std::integral_constant<Family, family>) {
-    return FusedBackwardKernels{fused::forward_kernel<Value, family>, fused::gradient_kernel<Value, family>};
+FusedBackwardKernels fused_backward_kernels(MethodId method, const FusedBackwardPlan& plan) {
+  using namespace fused_bwd;
+  return with_family(method, [&]<Family family>(std::integral_constant<Family, family>) {
+    if constexpr (std::is_same_v<Value, float>)
+      if (has_fixed_sizes(plan))
+        return FusedBackwardKernels{forward_kernel<Value, family, true>,
+                                    gradient_kernel<Value, family, true>};
+    return FusedBackwardKernels{forward_kernel<Value, family, false>, gradient_kernel<Value, family, false>};
   });
 }
 

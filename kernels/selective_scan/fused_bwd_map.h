@@ -68,7 +68,7 @@ struct FusedBackwardPlan {
   SSMBENCH_HD constexpr int sum_at(int which, int n) const { return which * states_in_warp() + n; }
   /// The first warp of those that hold the state, and how far apart they are: two parts of a channel are two
   /// warps.
-  SSMBENCH_HD constexpr int first_warp_of(int state) const { return state / states_in_warp(); }
+  SSMBENCH_HD constexpr int first_warp_of(int state) const { return state >= states_in_warp() ? 1 : 0; }
   SSMBENCH_HD constexpr int warp_stride() const { return tile.parts(); }
 
   /// Floats of what all threads of the grid hold: 4 values each.

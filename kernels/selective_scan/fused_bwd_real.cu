@@ -5,6 +5,6 @@
 
 namespace ssmbench {
 
-template FusedBackwardKernels fused_backward_kernels<float>(MethodId method);
+template FusedBackwardKernels fused_backward_kernels<float>(MethodId method, const FusedBackwardPlan& plan);
 
 }  // namespace ssmbench
