@@ -151,7 +151,7 @@ __global__ void __launch_bounds__(kFusedMaxThreads, kForwardBlocksPerSm<Value>)
   for (std::int64_t start = run.begin; start < run.last; start += plan.steps()) {
     const int valid = steps_within(start, plan.steps(), run.last);
     with_io(io, [&]<class Io>(std::type_identity<Io>) {
-      ProjectionStage<StoredProjection<Io, Value>, Value> stage_B(
+      ProjectionStage<StoredProjection<Io, Value>, Value, kInFlight> stage_B(
           tile_B, args.B, args.variable_b, args.b_strides, place, start, valid, args.dstate, plan);
       stage_sequences<Io, 2>({args.u, args.delta}, args, place, start, valid, plan,
                              [&](int at, bool exists, const float(&loaded)[2]) {
@@ -210,12 +210,12 @@ struct GradientTiles {
   }
 };
 
-template <class Io, class Value>
+template <class Io, int in_flight, class Value>
 __device__ void stage_gradient_tile(const GradientTiles<Value>& tiles, const ScanGradientArgs& args,
                                     const Place& place, std::int64_t start, int valid,
                                     const FusedPlan& plan) {
   const ScanArgs& scan = args.scan;
-  using Stage = ProjectionStage<StoredProjection<Io, Value>, Value>;
+  using Stage = ProjectionStage<StoredProjection<Io, Value>, Value, in_flight>;
   Stage stage_B(tiles.B, scan.B, scan.variable_b, scan.b_strides, place, start, valid, scan.dstate, plan);
   Stage stage_C(tiles.C, scan.C, scan.variable_c, scan.c_strides, place, start, valid, scan.dstate, plan);
   stage_sequences<Io, 4>(
@@ -284,6 +284,7 @@ __global__ void __launch_bounds__(kFusedMaxThreads, kGradientBlocksPerSm<Value>)
     gradient_kernel(const ScanGradientArgs args, const DType io, const FusedBackwardPlan given,
                     const MethodParameters method, const SegmentRange range, float* workspace,
                     const FusedBackwardWorkspace at_workspace) {
+  constexpr bool kSharedGain = family == Family::zoh;  // c is Δ for all states
   extern __shared__ float4 shared[];
   const ScanArgs& scan = args.scan;
   const FusedBackwardPlan backward = known<Value, fixed>(given);
@@ -343,7 +344,7 @@ __global__ void __launch_bounds__(kFusedMaxThreads, kGradientBlocksPerSm<Value>)
     if constexpr (two_samples(family))
       if (start > 0) load_products(before_tile, B, scan, io, place, start - 1);
     with_io(io, [&]<class Io>(std::type_identity<Io>) {
-      stage_gradient_tile<Io>(tiles, args, place, start, valid, plan);
+      stage_gradient_tile<Io, fixed ? 2 : kInFlight>(tiles, args, place, start, valid, plan);
     });
     __syncthreads();
 
@@ -366,7 +367,8 @@ __global__ void __launch_bounds__(kFusedMaxThreads, kGradientBlocksPerSm<Value>)
     for (int t = plan.steps() - 1; t >= 0; --t) {
       const float u = tiles.u[row + t];
       const float dy = tiles.dy[row + t];
-      const StepDerivative<family> step(method, tiles.delta[row + t]);
+      const float delta = tiles.delta[row + t];
+      const StepDerivative<family> step(method, delta);
       if constexpr (two_samples(family)) {
         if (t > 0) load_B(t - 1);
 #pragma unroll
@@ -379,31 +381,48 @@ __global__ void __launch_bounds__(kFusedMaxThreads, kGradientBlocksPerSm<Value>)
       load_states(h_before, own_states + t * backward.exchange_pitch());
 
       float sums[4] = {};                       // du, ∂Δ, y
+      float of_gain = 0.0F;                     // Σ Re g·conj(B)
       Value projection_sums[2 * kFusedStates];  // dB, dC
 #pragma unroll
       for (int s = 0; s < kFusedStates; ++s) {
         const auto [decay, input, previous] = step(A[s]);
         const Value g = (kOutputFactor<Value> * dy) * conjugate(C[s]) + carry[s];
-        const Value of_decay = g * conjugate(h_before[s]);
-        const Value of_input = u * (g * conjugate(B[s]));
-        Value of_product = conjugate(input.value) * g;
-        dA[s] = dA[s] + of_decay * conjugate(decay.by_A);
-        if constexpr (input_depends_on_A(family)) dA[s] = dA[s] + of_input * conjugate(input.by_A);
-        sums[1] += real_part(of_decay * conjugate(decay.by_delta));
-        sums[1] += real_part(conjugate(input.by_delta) * of_input);
-        if constexpr (two_samples(family)) {
-          const Value of_previous = g * conjugate(before[s]);
-          dA[s] = dA[s] + of_previous * conjugate(previous.by_A);
-          sums[1] += real_part(of_previous * conjugate(previous.by_delta));
-          of_product = of_product + previous_carry[s];
-          previous_carry[s] = conjugate(previous.value) * g;
-        }
         carry[s] = conjugate(decay.value) * g;
-        sums[0] += real_part(of_product * conjugate(B[s]));
+        if constexpr (family == Family::bilinear) {
+          const Value of_decay = g * conjugate(h_before[s]);
+          dA[s] = dA[s] + of_decay * conjugate(decay.by_A);
+          sums[1] += real_part(of_decay * conjugate(decay.by_delta));
+        } else {  // e^z is its own derivative
+          const Value of_z = carry[s] * conjugate(h_before[s]);
+          dA[s] = dA[s] + delta * of_z;
+          sums[1] += real_part(of_z * conjugate(A[s]));
+        }
+        const Value of_B = g * conjugate(B[s]);
+        if constexpr (kSharedGain) {
+          of_gain += real_part(of_B);
+          projection_sums[s] = (u * input.value) * g;
+        } else {
+          const Value of_input = u * of_B;
+          if constexpr (input_depends_on_A(family)) dA[s] = dA[s] + of_input * conjugate(input.by_A);
+          sums[1] += real_part(conjugate(input.by_delta) * of_input);
+          Value of_product = conjugate(input.value) * g;
+          if constexpr (two_samples(family)) {
+            const Value of_previous = g * conjugate(before[s]);
+            dA[s] = dA[s] + of_previous * conjugate(previous.by_A);
+            sums[1] += real_part(of_previous * conjugate(previous.by_delta));
+            of_product = of_product + previous_carry[s];
+            previous_carry[s] = conjugate(previous.value) * g;
+          }
+          sums[0] += real_part(of_product * conjugate(B[s]));
+          projection_sums[s] = u * of_product;
+        }
         sums[2] += real_product(C[s], h[s]);
-        projection_sums[s] = u * of_product;
         projection_sums[kFusedStates + s] = (kOutputFactor<Value> * dy) * conjugate(h[s]);
         h[s] = h_before[s];
+      }
+      if constexpr (kSharedGain) {
+        sums[0] = delta * of_gain;
+        sums[1] += u * of_gain;
       }
       if (backward.constant_b) add_to(dB, projection_sums);
       if (backward.constant_c) add_to(dC, projection_sums + kFusedStates);

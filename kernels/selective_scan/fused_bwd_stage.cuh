@@ -132,7 +132,7 @@ struct TileShape {
 };
 
 /// A thread's next few elements of B or C on their way from memory to a [step][state] tile.
-template <class Stored, class Value>
+template <class Stored, class Value, int in_flight>
 class ProjectionStage {
  public:
   /// Starts to load the first of them, unless `source` is constant.
@@ -152,10 +152,10 @@ class ProjectionStage {
   /// Stores them, and all others.
   __device__ void finish() {
     if (!variable_) return;
-    for (int first = threadIdx.x; first < shape_.count(); first += kInFlight * threads_) {
-      if (first >= kInFlight * threads_) load(first);
+    for (int first = threadIdx.x; first < shape_.count(); first += in_flight * threads_) {
+      if (first >= in_flight * threads_) load(first);
 #pragma unroll
-      for (int k = 0; k < kInFlight; ++k) {
+      for (int k = 0; k < in_flight; ++k) {
         const int i = first + k * threads_;
         const TileElement e = shape_.element(i);
         if (i < shape_.count())
@@ -167,7 +167,7 @@ class ProjectionStage {
  private:
   __device__ void load(int first) {
 #pragma unroll
-    for (int k = 0; k < kInFlight; ++k)
+    for (int k = 0; k < in_flight; ++k)
       raw_[k] = source_[shape_.offset(shape_.element(first + k * threads_))];
   }
 
@@ -176,7 +176,7 @@ class ProjectionStage {
   bool variable_;
   TileShape shape_;
   int threads_, pitch_;
-  Stored raw_[kInFlight];
+  Stored raw_[in_flight];
 };
 
 __device__ inline TileShape sequence_shape(const ScanArgs& args, const Place& place, int valid,
