@@ -71,7 +71,8 @@ TEST_CASE("fused backward: the warps of a state hold all channels of the block, 
       const FusedBackwardPlan plan = plan_of(problem(dim, dstate, 100));
       for (int state = 0; state < plan.tile.states(); ++state) {
         std::set<int> channels;
-        for (int warp = plan.first_warp_of(state); warp < plan.warps(); warp += plan.warp_stride())
+        for (int warp = plan.first_warp_of(state); warp < plan.warps(); warp += plan.warp_stride()) {
+          const std::size_t before = channels.size();
           for (int thread = 32 * warp; thread < 32 * (warp + 1); ++thread) {
             const int offset = state - plan.tile.first_state_of(thread);
             if (offset < 0 || offset >= kFusedStates) continue;
@@ -80,6 +81,8 @@ TEST_CASE("fused backward: the warps of a state hold all channels of the block, 
             CHECK((state & (plan.states_in_warp() - 1)) == lane * kFusedStates + offset);
             CHECK(channels.insert(plan.tile.channel_of(thread)).second);
           }
+          CHECK(channels.size() > before);
+        }
         CHECK(static_cast<int>(channels.size()) == plan.tile.channels());
       }
     }
