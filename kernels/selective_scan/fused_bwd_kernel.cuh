@@ -242,7 +242,7 @@ __device__ void finish_sequences(const GradientTiles<Value>& tiles, const ScanGr
   const std::int64_t origin = place.row + start * scan.sequence.time;
 #pragma unroll 2
   for (int i = threadIdx.x; i < shape.count(); i += plan.threads()) {
-    const TileElement e = shape.element(i);
+    const TileShape::Element e = shape.element(i);
     if (!shape.exists(e)) continue;
     const int at = e.row * plan.sequence_pitch() + e.step;
     const std::int64_t to = origin + shape.offset(e);

@@ -6,13 +6,10 @@
 #include "kernels/common/io_types.cuh"
 #include "kernels/common/scalar_math.h"
 #include "kernels/selective_scan/args.h"
-#include "kernels/selective_scan/fused_kernel.cuh"
-#include "kernels/selective_scan/fused_map.h"
+#include "kernels/selective_scan/fused_bwd_states.cuh"
 
 namespace ssmbench::fused_bwd {
 
-using fused::load_states;
-using fused::values;
 using ssmbench::to_float;
 
 __device__ inline Complex to_float(Complex x) {
@@ -121,12 +118,17 @@ struct TileShape {
   int rows_log2, steps_log2, rows, steps;
   std::int64_t row_stride, time_stride;
 
+  struct Element {
+    int row, step;
+  };
   __device__ int count() const { return 1 << (rows_log2 + steps_log2); }
-  __device__ TileElement element(int i) const {
-    return tile_element(i, rows_log2, steps_log2, time_stride == 1);
+  /// The i-th, so that neighbours are neighbours in memory.
+  __device__ Element element(int i) const {
+    if (time_stride == 1) return {i >> steps_log2, i & ((1 << steps_log2) - 1)};
+    return {i & ((1 << rows_log2) - 1), i >> rows_log2};
   }
-  __device__ bool exists(const TileElement& e) const { return e.row < rows && e.step < steps; }
-  __device__ std::int64_t offset(const TileElement& e) const {
+  __device__ bool exists(const Element& e) const { return e.row < rows && e.step < steps; }
+  __device__ std::int64_t offset(const Element& e) const {
     return min(e.row, rows - 1) * row_stride + min(e.step, steps - 1) * time_stride;
   }
 };
@@ -157,7 +159,7 @@ class ProjectionStage {
 #pragma unroll
       for (int k = 0; k < in_flight; ++k) {
         const int i = first + k * threads_;
-        const TileElement e = shape_.element(i);
+        const TileShape::Element e = shape_.element(i);
         if (i < shape_.count())
           tile_[e.step * pitch_ + e.row] = shape_.exists(e) ? to_float(raw_[k]) : Value{};
       }
@@ -198,7 +200,7 @@ __device__ void stage_sequences(const void* const (&sources)[count], const ScanA
     float bias[kInFlight] = {};
 #pragma unroll
     for (int k = 0; k < kInFlight; ++k) {
-      const TileElement e = shape.element(first + k * plan.threads());
+      const TileShape::Element e = shape.element(first + k * plan.threads());
       const std::int64_t at = origin + shape.offset(e);
       if (args.delta_bias != nullptr)
         bias[k] = args.delta_bias[place.block.first + min(e.row, shape.rows - 1)];
@@ -208,7 +210,7 @@ __device__ void stage_sequences(const void* const (&sources)[count], const ScanA
     }
 #pragma unroll
     for (int k = 0; k < kInFlight; ++k) {
-      const TileElement e = shape.element(first + k * plan.threads());
+      const TileShape::Element e = shape.element(first + k * plan.threads());
       if (first + k * plan.threads() >= shape.count()) continue;
       float loaded[count];
 #pragma unroll

@@ -5,21 +5,9 @@
 
 #include "kernels/common/complex.h"
 #include "kernels/selective_scan/fused_bwd_map.h"
-#include "kernels/selective_scan/fused_kernel.cuh"
+#include "kernels/selective_scan/fused_bwd_states.cuh"
 
 namespace ssmbench::fused_bwd {
-
-using fused::load_states;
-using fused::values;
-
-__device__ inline void store_states(float* to, const float (&from)[kFusedStates]) {
-  *reinterpret_cast<float4*>(to) = {from[0], from[1], from[2], from[3]};
-}
-__device__ inline void store_states(Complex* to, const Complex (&from)[kFusedStates]) {
-#pragma unroll
-  for (int s = 0; s < kFusedStates; s += 2)
-    *reinterpret_cast<float4*>(to + s) = {from[s].re, from[s].im, from[s + 1].re, from[s + 1].im};
-}
 
 __device__ inline float shuffle_xor(float value, int distance) {
   return __shfl_xor_sync(0xFFFFFFFFU, value, distance);
