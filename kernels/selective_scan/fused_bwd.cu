@@ -110,8 +110,10 @@ class Backward {
         method_(method_parameters(SelectiveScan(problem).method)),
         kernels_(complex_ ? fused_backward_kernels<Complex>(SelectiveScan(problem).method, plan_)
                           : fused_backward_kernels<float>(SelectiveScan(problem).method, plan_)) {
+    // The limit and not what this problem needs: other problems use the same kernel.
     check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernels_.gradient),
-                                    cudaFuncAttributeMaxDynamicSharedMemorySize, plan_.shared_bytes()));
+                                    cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    kFusedBackwardMaxSharedBytes));
   }
 
   void launch(cudaStream_t stream) const {
