@@ -24,16 +24,17 @@ Value projection(const void* data, bool variable, const ProjectionStrides& s, st
 
 template <class Io, class Value, Family family>
 void scan_row(const ScanArgs& args, const MethodParameters& method, std::int64_t b, std::int64_t d,
-              std::vector<Value>& state, std::vector<Value>& previous) {
+              std::vector<StateA<Value>>& A, std::vector<Value>& state, std::vector<Value>& previous) {
   using Storage = typename Io::Storage;
   const std::int64_t g = d / args.channels_per_group;
   const std::int64_t row = b * args.sequence.batch + d * args.sequence.dim;
   const std::int64_t state_row = (b * args.dim + d) * args.dstate;
-  const Value* A = reinterpret_cast<const Value*>(args.A) + d * args.dstate;
+  const Value* A_row = reinterpret_cast<const Value*>(args.A) + d * args.dstate;
   const Value* initial_state = reinterpret_cast<const Value*>(args.initial_state);
   Value* last_state = reinterpret_cast<Value*>(args.last_state);
 
   for (std::int64_t n = 0; n < args.dstate; ++n) {
+    A[n] = StateA<Value>(A_row[n]);
     state[n] = initial_state != nullptr ? initial_state[state_row + n] : Value{};
     previous[n] = {};  // B·u is 0 before the first step
   }
@@ -66,11 +67,12 @@ void scan_row(const ScanArgs& args, const MethodParameters& method, std::int64_t
 
 template <class Io, class Value, Family family>
 void scan(const ScanArgs& args, const MethodParameters& method) {
+  std::vector<StateA<Value>> A(args.dstate);
   std::vector<Value> state(args.dstate);
   std::vector<Value> previous(args.dstate);
   for (std::int64_t b = 0; b < args.batch; ++b)
     for (std::int64_t d = 0; d < args.dim; ++d)
-      scan_row<Io, Value, family>(args, method, b, d, state, previous);
+      scan_row<Io, Value, family>(args, method, b, d, A, state, previous);
 }
 
 Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*/) {

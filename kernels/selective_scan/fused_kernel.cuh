@@ -19,9 +19,10 @@
 //
 // 4 states a thread, and not more, since what the scan waits for is latency: more warps hide more of it. That
 // makes 64 lanes at dstates over 128, two warps: each stores its part of y, and finish adds the two, in one
-// order. Registers: h, A, B, C and, for methods of two samples, u·B of the step before: 16 or 20 floats, 32
-// or 40 when complex. u·B needs no memory between tiles, since the thread that needs it has it. Shared
-// memory: B and C, read by all channels of the block, and u, Δ, y: 48 KB at most.
+// order. Registers: h, A, 1/A where a method divides by it, B, C and, for methods of two samples, u·B of
+// the step before: 16 to 24 floats, twice that when complex. u·B needs no memory between tiles, since the
+// thread that needs it has it. Shared memory: B and C, read by all channels of the block, and u, Δ, y: 48 KB
+// at most.
 
 #include "kernels/common/discretize.h"
 #include "kernels/common/io_types.cuh"
@@ -172,10 +173,13 @@ __global__ void __launch_bounds__(kFusedMaxThreads, kBlocksPerSm<Value>)
   // States that exist. The others keep h = 0: their A, B and C are 0, and zeros are what they add to y.
   const int count = c < block.count ? static_cast<int>(args.dstate) - n : 0;
 
-  Value h[kFusedStates], A[kFusedStates], B[kFusedStates], C[kFusedStates];
+  Value h[kFusedStates], A_values[kFusedStates], B[kFusedStates], C[kFusedStates];
   [[maybe_unused]] Value input_before[kFusedStates] = {};  // u·B
   load_states(h, values<Value>(args.initial_state), state_at, count);
-  load_states(A, values<Value>(args.A), d * args.dstate + n, count);
+  load_states(A_values, values<Value>(args.A), d * args.dstate + n, count);
+  StateA<Value> A[kFusedStates];
+#pragma unroll
+  for (int s = 0; s < kFusedStates; ++s) A[s] = StateA<Value>(A_values[s]);
   if (!args.variable_b)
     load_states(B, static_cast<const Value*>(args.B), d * args.b_strides.channel + n, count);
   if (!args.variable_c)
