@@ -30,6 +30,21 @@ SSMBENCH_HD inline Complex operator*(float a, Complex b) {
   return {a * b.re, a * b.im};
 }
 
+/// a·b + c, in fused multiply-adds where the hardware has them: a sum of products would take one more
+/// addition.
+SSMBENCH_HD inline float multiply_add(float a, float b, float c) {
+  return a * b + c;
+}
+SSMBENCH_HD inline Complex multiply_add(float a, Complex b, Complex c) {
+  return {a * b.re + c.re, a * b.im + c.im};
+}
+SSMBENCH_HD inline Complex multiply_add(Complex a, Complex b, Complex c) {
+  return {(a.re * b.re + c.re) - a.im * b.im, (a.re * b.im + c.im) + a.im * b.re};
+}
+SSMBENCH_HD inline Complex multiply_add(Complex a, Complex b, float c) {
+  return {(a.re * b.re + c) - a.im * b.im, a.re * b.im + a.im * b.re};
+}
+
 SSMBENCH_HD inline float real_part(float z) {
   return z;
 }
@@ -110,17 +125,34 @@ SSMBENCH_HD inline Exponentials<float> exponentials(float z) {
   const float near_0 = z + z * z * phi2_near_0(z);
   return {power, fabsf(z) < 1.0F ? near_0 : power - 1.0F};
 }
+/// sin x and cos x, or both of them with the other sign: products of two are the same.
+struct SineCosine {
+  float sine, cosine;
+};
+/// From r = x − kπ in [−π/2, π/2], π as the sum of three floats, which leaves r with an error relative to
+/// itself also next to the multiples of π; then polynomials of least error in r², 0.2 of a roundoff. Unlike
+/// sincosf without a branch, which would keep states from overlapping. Past 2^23, where neighbouring floats
+/// are 1 apart and the phase is lost, the multiple of π next to x is as good as any; NaN for infinities.
+SSMBENCH_HD inline SineCosine sine_cosine_up_to_sign(float x) {
+  const float k = rintf(x * 0x1.45f306p-2F);
+  float r = fmaf(-k, 0x1.921fb6p+1F, x);
+  r = fmaf(-k, -0x1.777a5cp-24F, r);
+  r = fmaf(-k, -0x1.ee59dap-49F, r);
+  r = fabsf(x) < 0x1p23F ? r : x - x;
+  const float s = r * r;
+  const float sine = -0x1.55554cp-3F + s * (0x1.110ed2p-7F + s * (-0x1.9f6fa8p-13F + s * 0x1.5db8cep-19F));
+  const float cosine = 0x1.555550p-5F + s * (-0x1.6c149ap-10F + s * (0x1.9f8f14p-16F + s * -0x1.193d5ap-22F));
+  return {r + r * s * sine, 1.0F + s * (-0.5F + s * cosine)};
+}
+
 /// By the half angle, exact to halve: cos y = 1 − 2·sin²(y/2), sin y = 2·sin(y/2)·cos(y/2). e^z is accurate
-/// relative to |e^z|, its imaginary part relative to itself. e^z − 1 is (e^x − 1)·cos y − 2·sin²(y/2) +
-/// i·e^x·sin y, accurate near its other zeros 2πik too: the real part cancels only where the imaginary part
-/// is larger.
+/// relative to |e^z|. e^z − 1 is (e^x − 1)·cos y − 2·sin²(y/2) + i·e^x·sin y, accurate near its other zeros
+/// 2πik too: the real part cancels only where the imaginary part is larger.
 SSMBENCH_HD inline Exponentials<Complex> exponentials(Complex z) {
-  float sine = 0;
-  float cosine = 0;
-  sincosf(0.5F * z.im, &sine, &cosine);
+  const SineCosine half = sine_cosine_up_to_sign(0.5F * z.im);
   const Exponentials<float> growth = exponentials(z.re);
-  const float drop = 2.0F * sine * sine;
-  const float imaginary = growth.power * (2.0F * sine * cosine);
+  const float drop = 2.0F * half.sine * half.sine;
+  const float imaginary = growth.power * (2.0F * half.sine * half.cosine);
   return {{growth.power * (1.0F - drop), imaginary}, {growth.minus_1 * (1.0F - drop) - drop, imaginary}};
 }
 

@@ -15,7 +15,7 @@ namespace ssmbench {
 template <class Value, int count>
 SSMBENCH_HD inline Value polynomial(const float (&c)[count], Value z) {
   Value sum = c[count - 1] * z + c[count - 2];
-  for (int k = count - 3; k >= 0; --k) sum = sum * z + c[k];
+  for (int k = count - 3; k >= 0; --k) sum = multiply_add(sum, z, c[k]);
   return sum;
 }
 
@@ -86,8 +86,8 @@ SSMBENCH_HD inline Value phi2(Value z) {
 template <class Value>
 SSMBENCH_HD inline Value phi1_minus_phi2(Value z, const Exponentials<Value>& e, Value inverse) {
   const Value z_minus_1 = z + -1.0F;
-  const Value near_0 = z_minus_1 * phi2_series(z) + 1.0F;
-  const Value far = (z_minus_1 * e.power + 1.0F) * inverse * inverse;
+  const Value near_0 = multiply_add(z_minus_1, phi2_series(z), 1.0F);
+  const Value far = multiply_add(z_minus_1, e.power, 1.0F) * inverse * inverse;
   return square_magnitude(z) < 1.0F ? near_0 : far;
 }
 template <class Value>

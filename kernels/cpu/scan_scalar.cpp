@@ -52,8 +52,8 @@ void scan_row(const ScanArgs& args, const MethodParameters& method, std::int64_t
       const auto B = projection<Io, Value>(args.B, args.variable_b, args.b_strides, b, g, d, n, t);
       const auto C = projection<Io, Value>(args.C, args.variable_c, args.c_strides, b, g, d, n, t);
       const auto [decay, input, previous_input] = step(A[n]);
-      state[n] = decay * state[n] + input * B;
-      if constexpr (two_samples(family)) state[n] = state[n] + previous_input * previous[n];
+      state[n] = multiply_add(decay, state[n], input * B);
+      if constexpr (two_samples(family)) state[n] = multiply_add(previous_input, previous[n], state[n]);
       previous[n] = u * B;
       y += real_product(C, state[n]);
     }

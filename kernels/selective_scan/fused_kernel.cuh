@@ -132,9 +132,9 @@ __global__ void __launch_bounds__(kFusedMaxThreads, kBlocksPerSm<Value>)
 #pragma unroll
         for (int s = 0; s < kFusedStates; ++s) {
           const auto [decay, input, previous] = step(A[s]);
-          h[s] = decay * h[s] + input * B[s];
+          h[s] = multiply_add(decay, h[s], input * B[s]);
           if constexpr (two_samples(family)) {
-            h[s] = h[s] + previous * input_before[s];
+            h[s] = multiply_add(previous, input_before[s], h[s]);
             input_before[s] = u * B[s];
           }
           y[k] += real_product(C[s], h[s]);
