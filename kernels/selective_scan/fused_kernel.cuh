@@ -12,9 +12,8 @@
 //   tile     32 (16, 8) time steps of all of these channels, through shared memory as f32:
 //
 //     stage    Δ = softplus(delta + bias), u, B, C     threads along whichever axis is contiguous in memory
-//     scan     h ← Ā·h + c·u·B (+ c'·(u·B before)),    threads over (channel, states), step after step; the
-//     lanes
-//              y = Σ C·h                               of a channel add their sums by shuffles
+//     scan     h ← Ā·h + c·u·B + c'·(u·B before),      threads over (channel, states), step after step; the
+//              y = Σ C·h                               lanes of a channel add their sums by shuffles
 //     finish   out = (y + D·u)·silu(z)                 threads as in stage
 //
 // 4 states a thread, and not more, since what the scan waits for is latency: more warps hide more of it. That
@@ -53,30 +52,6 @@ __device__ const Value* values(const float* floats) {
   return reinterpret_cast<const Value*>(floats);
 }
 
-/// A thread's B or C from a [step][state] tile: 16 or 32 bytes, aligned to 16.
-__device__ inline void load_states(float (&to)[kFusedStates], const float* tile) {
-  const float4 four = *reinterpret_cast<const float4*>(tile);
-  to[0] = four.x;
-  to[1] = four.y;
-  to[2] = four.z;
-  to[3] = four.w;
-}
-__device__ inline void load_states(Complex (&to)[kFusedStates], const Complex* tile) {
-#pragma unroll
-  for (int s = 0; s < kFusedStates; s += 2) {
-    const float4 two = *reinterpret_cast<const float4*>(tile + s);
-    to[s] = {two.x, two.y};
-    to[s + 1] = {two.z, two.w};
-  }
-}
-
-/// `count` of a thread's states from memory, zeros after them and where there is no memory.
-template <class Value>
-__device__ void load_states(Value (&to)[kFusedStates], const Value* memory, std::int64_t at, int count) {
-#pragma unroll
-  for (int s = 0; s < kFusedStates; ++s) to[s] = memory != nullptr && s < count ? memory[at + s] : Value{};
-}
-
 template <class Io, class Value, Family family>
 __global__ void __launch_bounds__(kFusedMaxThreads, kBlocksPerSm<Value>)
     fused_kernel(const ScanArgs args, const FusedPlan plan, const MethodParameters method) {
@@ -96,15 +71,15 @@ __global__ void __launch_bounds__(kFusedMaxThreads, kBlocksPerSm<Value>)
 
   Value h[kFusedStates], A_values[kFusedStates], B[kFusedStates], C[kFusedStates];
   [[maybe_unused]] Value input_before[kFusedStates] = {};  // u·B
-  load_states(h, values<Value>(args.initial_state), state_at, count);
-  load_states(A_values, values<Value>(args.A), d * args.dstate + n, count);
+  staged::load_states(h, values<Value>(args.initial_state), state_at, count);
+  staged::load_states(A_values, values<Value>(args.A), d * args.dstate + n, count);
   StateA<Value> A[kFusedStates];
 #pragma unroll
   for (int s = 0; s < kFusedStates; ++s) A[s] = StateA<Value>(A_values[s]);
   if (!args.variable_b)
-    load_states(B, static_cast<const Value*>(args.B), d * args.b_strides.channel + n, count);
+    staged::load_states(B, static_cast<const Value*>(args.B), d * args.b_strides.channel + n, count);
   if (!args.variable_c)
-    load_states(C, static_cast<const Value*>(args.C), d * args.c_strides.channel + n, count);
+    staged::load_states(C, static_cast<const Value*>(args.C), d * args.c_strides.channel + n, count);
 
   for (std::int64_t start = 0; start < args.seqlen; start += plan.steps()) {
     const int valid = steps_within(start, plan.steps(), args.seqlen);
@@ -127,8 +102,8 @@ __global__ void __launch_bounds__(kFusedMaxThreads, kBlocksPerSm<Value>)
         const int t = first + k;
         const float u = tiles.u[c * plan.sequence_pitch() + t];
         const Step<family> step(method, tiles.delta[c * plan.sequence_pitch() + t], u);
-        if (args.variable_b) load_states(B, tiles.B + t * plan.projection_pitch() + n);
-        if (args.variable_c) load_states(C, tiles.C + t * plan.projection_pitch() + n);
+        if (args.variable_b) staged::load_states(B, tiles.B + t * plan.projection_pitch() + n);
+        if (args.variable_c) staged::load_states(C, tiles.C + t * plan.projection_pitch() + n);
 #pragma unroll
         for (int s = 0; s < kFusedStates; ++s) {
           const auto [decay, input, previous] = step(A[s]);

@@ -38,14 +38,16 @@ struct SequentialPlan {
   SSMBENCH_HD constexpr int lane_of(int thread) const { return thread & (lanes() - 1); }
   SSMBENCH_HD constexpr int first_state_of(int thread) const { return lane_of(thread) * kStatesPerThread; }
 
+  SSMBENCH_HD static constexpr int parts() { return 1; }  // lanes of one warp make all of y
+
   // Shared memory, in floats: B and C as [step][state], then u, Δ and y as [channel][step]. The pads spread
   // the stores over the banks; 4 keeps a thread's states aligned to 16 bytes.
   SSMBENCH_HD constexpr int projection_pitch() const { return states() + 4; }
   SSMBENCH_HD constexpr int sequence_pitch() const { return steps() + 1; }
-  SSMBENCH_HD constexpr int projection_floats() const { return steps() * projection_pitch(); }
+  SSMBENCH_HD constexpr int projection_values() const { return steps() * projection_pitch(); }
   SSMBENCH_HD constexpr int sequence_floats() const { return channels() * sequence_pitch(); }
   SSMBENCH_HD constexpr int shared_bytes() const {
-    return (2 * projection_floats() + 3 * sequence_floats()) * static_cast<int>(sizeof(float));
+    return (2 * projection_values() + 3 * sequence_floats()) * static_cast<int>(sizeof(float));
   }
 };
 

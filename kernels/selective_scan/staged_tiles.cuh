@@ -1,6 +1,7 @@
 #pragma once
 
-#include <type_traits>
+#include <optional>
+#include <string>
 
 #include "kernels/common/complex.h"
 #include "kernels/common/io_types.cuh"
@@ -13,6 +14,19 @@
 // how large they are; values of states are float, or Complex.
 
 namespace ssmbench::staged {
+
+/// Why a grid cannot have a block for each of the plan's; nothing when it can.
+template <class Plan>
+std::optional<std::string> too_many_blocks(const SelectiveScan& scan, const Plan& plan) {
+  if (scan.batch <= kMaxGridX / (scan.groups * plan.blocks_per_group)) return std::nullopt;
+  return "needs at most 2147483647 blocks: one per batch and " + std::to_string(plan.channels()) +
+         " channels";
+}
+
+template <class Plan>
+std::int64_t blocks_of(const ScanArgs& args, const Plan& plan) {
+  return args.batch * args.groups * plan.blocks_per_group;
+}
 
 /// Shared memory of a block, laid out as the plan says: B and C as [step][state], u, Δ and y as
 /// [channel][step].
@@ -105,6 +119,35 @@ __device__ void stage_sequences(const Tiles<Value>& tiles, const ScanArgs& args,
         tiles.u[c * plan.sequence_pitch() + t] = loaded.u;
         tiles.delta[c * plan.sequence_pitch() + t] = delta;
       });
+}
+
+/// A thread's B or C from a [step][state] tile, by 16 bytes, to which the plan aligns them.
+template <int kStates>
+__device__ void load_states(float (&to)[kStates], const float* tile) {
+#pragma unroll
+  for (int s = 0; s < kStates; s += 4) {
+    const float4 four = *reinterpret_cast<const float4*>(tile + s);
+    to[s] = four.x;
+    to[s + 1] = four.y;
+    to[s + 2] = four.z;
+    to[s + 3] = four.w;
+  }
+}
+template <int kStates>
+__device__ void load_states(Complex (&to)[kStates], const Complex* tile) {
+#pragma unroll
+  for (int s = 0; s < kStates; s += 2) {
+    const float4 two = *reinterpret_cast<const float4*>(tile + s);
+    to[s] = Complex{two.x, two.y};
+    to[s + 1] = Complex{two.z, two.w};
+  }
+}
+
+/// `count` of a thread's states from memory, zeros after them and where there is no memory.
+template <class Value, int kStates>
+__device__ void load_states(Value (&to)[kStates], const Value* memory, std::int64_t at, int count) {
+#pragma unroll
+  for (int s = 0; s < kStates; ++s) to[s] = memory != nullptr && s < count ? memory[at + s] : Value{};
 }
 
 /// out = (y + D·u)·silu(z), y the sum of its parts.

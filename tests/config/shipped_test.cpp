@@ -53,7 +53,7 @@ TEST_CASE("exactly these configs are shipped") {
   for (const auto& entry : std::filesystem::directory_iterator(SSMBENCH_SOURCE_DIR "/configs"))
     if (entry.path().extension() == ".json") names.insert(entry.path().stem());
   CHECK(names == std::set<std::string>{"algorithms", "ci", "convergence", "discretization", "gradients",
-                                       "large", "layouts", "mamba-1.4b", "mamba-130m", "mamba-2.8b",
+                                       "huge", "large", "layouts", "mamba-1.4b", "mamba-130m", "mamba-2.8b",
                                        "mamba-370m", "mamba-790m", "medium", "realtime-60fps", "schema",
                                        "small", "stress-long"});
 }
@@ -194,6 +194,17 @@ TEST_CASE("stress-long reaches 65536 steps, with a long and a short memory") {
   CHECK(distributions == std::set<std::string>{"mamba", "slow_decay"});
   CHECK(values_of(cases, "dtype") == std::set<std::string>{"bf16", "f32"});
   CHECK(pairs_of(cases) < 1e9);  // five seconds of one core per launch of every case
+}
+
+TEST_CASE("huge has more elements than 32 bits count, in both layouts, and quick few") {
+  const auto cases = shipped("huge");
+  CHECK(sizes_of(cases) == std::set<Sizes>{{512, 4099, 1049, 1}, {1, 4099, 537001, 1}});
+  for (const auto& one : cases) {
+    CHECK(pairs_of({one}) > 2.2e9);
+    CHECK(one.problem.dtype() == DType::f16);
+  }
+  CHECK(values_of(cases, "layout") == std::set<std::string>{"bdl", "bld"});
+  CHECK(pairs_of(shipped("huge", true)) < 1e7);
 }
 
 TEST_CASE("gradients covers every method, with real and complex A, and every option") {

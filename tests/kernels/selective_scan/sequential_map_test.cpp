@@ -77,7 +77,7 @@ TEST_CASE("sequential: a thread's states in the B and C tiles are aligned to 16 
   for (const std::int64_t dstate : kStates) {
     const SequentialPlan plan = plan_sequential(300, dstate);
     CHECK(plan.projection_pitch() % 4 == 0);
-    CHECK(plan.projection_floats() % 4 == 0);  // C's tile starts where B's ends
+    CHECK(plan.projection_values() % 4 == 0);  // C's tile starts where B's ends
     CHECK(plan.first_state_of(plan.threads() - 1) + kStatesPerThread <= plan.projection_pitch());
   }
 }
