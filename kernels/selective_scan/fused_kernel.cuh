@@ -44,8 +44,12 @@ template <>
 constexpr int kBlocksPerSm<Complex> = 4;
 
 /// Steps whose sums are added across lanes together, so that the shuffles of one overlap those of the others.
-/// The steps past the last are staged as zeros.
-inline constexpr int kStepsAtOnce = 4;
+/// Complex steps are so long that more of them would not stay in the instruction cache. Steps past the last
+/// are staged as zeros.
+template <class Value>
+constexpr int kStepsAtOnce = 4;
+template <>
+constexpr int kStepsAtOnce<Complex> = 2;
 
 template <class Value>
 __device__ const Value* values(const float* floats) {
@@ -57,6 +61,7 @@ __global__ void __launch_bounds__(kFusedMaxThreads, kBlocksPerSm<Value>)
     fused_kernel(const ScanArgs args, const FusedPlan plan, const MethodParameters method) {
   // B and C as they lie in memory when variable.
   using Stored = std::conditional_t<std::is_same_v<Value, float>, Io, Value>;
+  constexpr int kSteps = kStepsAtOnce<Value>;
   extern __shared__ float4 shared[];
   const staged::Tiles<Value> tiles(shared, plan);
   const BlockChannels block = block_channels(plan, blockIdx.x, args.groups, args.channels_per_group);
@@ -95,10 +100,10 @@ __global__ void __launch_bounds__(kFusedMaxThreads, kBlocksPerSm<Value>)
                                        plan);
     __syncthreads();
 
-    for (int first = 0; first < valid; first += kStepsAtOnce) {
-      float y[kStepsAtOnce] = {};
+    for (int first = 0; first < valid; first += kSteps) {
+      float y[kSteps] = {};
 #pragma unroll
-      for (int k = 0; k < kStepsAtOnce; ++k) {
+      for (int k = 0; k < kSteps; ++k) {
         const int t = first + k;
         const float u = tiles.u[c * plan.sequence_pitch() + t];
         const Step<family> step(method, tiles.delta[c * plan.sequence_pitch() + t], u);
@@ -117,12 +122,12 @@ __global__ void __launch_bounds__(kFusedMaxThreads, kBlocksPerSm<Value>)
       }
       for (int distance = plan.lanes_in_warp() / 2; distance > 0; distance /= 2)
 #pragma unroll
-        for (int k = 0; k < kStepsAtOnce; ++k) y[k] += __shfl_xor_sync(0xFFFFFFFFU, y[k], distance);
+        for (int k = 0; k < kSteps; ++k) y[k] += __shfl_xor_sync(0xFFFFFFFFU, y[k], distance);
       if ((plan.lane_of(threadIdx.x) & (plan.lanes_in_warp() - 1)) == 0) {
         float* to =
             tiles.y + plan.part_of(threadIdx.x) * plan.sequence_floats() + c * plan.sequence_pitch() + first;
 #pragma unroll
-        for (int k = 0; k < kStepsAtOnce; ++k) to[k] = y[k];
+        for (int k = 0; k < kSteps; ++k) to[k] = y[k];
       }
     }
     __syncthreads();
