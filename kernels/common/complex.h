@@ -95,9 +95,9 @@ SSMBENCH_HD inline Complex reciprocal(Complex z) {
   return {factor * w.re, -factor * w.im};
 }
 
-/// φ2(x) = (e^x − 1 − x)/x² for |x| ≤ 1: the polynomial of degree 7 with the least relative error, 0.2 of a
+/// φ2(x) = (e^x − 1 − x)/x² for |x| < 1: the polynomial of degree 7 with the least relative error, 0.2 of a
 /// roundoff with these coefficients, that is exact at 0.
-SSMBENCH_HD inline float phi2_near_0(float x) {
+SSMBENCH_HD inline float phi2_series(float x) {
   constexpr float kCoefficients[]{0.5F,
                                   0x1.555556p-3F,
                                   0x1.555570p-5F,
@@ -122,17 +122,20 @@ struct Exponentials {
 /// branch would keep states from overlapping.
 SSMBENCH_HD inline Exponentials<float> exponentials(float z) {
   const float power = expf(z);
-  const float near_0 = z + z * z * phi2_near_0(z);
+  const float near_0 = z + z * z * phi2_series(z);
   return {power, fabsf(z) < 1.0F ? near_0 : power - 1.0F};
 }
+
 /// sin x and cos x, or both of them with the other sign: products of two are the same.
 struct SineCosine {
   float sine, cosine;
 };
 /// From r = x − kπ in [−π/2, π/2], π as the sum of three floats, which leaves r with an error relative to
 /// itself also next to the multiples of π; then polynomials of least error in r², 0.2 of a roundoff. Unlike
-/// sincosf without a branch, which would keep states from overlapping. Past 2^23, where neighbouring floats
-/// are 1 apart and the phase is lost, the multiple of π next to x is as good as any; NaN for infinities.
+/// sincosf without a branch, which would keep states from overlapping. From 1e5 on k may be the multiple next
+/// to the nearest, and the polynomials lose some digits, far fewer than rounding x has lost already. Past
+/// 2^23, where neighbouring floats are 1 apart, the multiple of π next to x is as good as any; NaN for
+/// infinities.
 SSMBENCH_HD inline SineCosine sine_cosine_up_to_sign(float x) {
   const float k = rintf(x * 0x1.45f306p-2F);
   float r = fmaf(-k, 0x1.921fb6p+1F, x);

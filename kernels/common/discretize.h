@@ -30,7 +30,7 @@ inline constexpr float kLargeExponent = 80.0F;
 
 /// φ1(z) = (e^z − 1)/z, 1 at z = 0; error relative to |φ1|.
 SSMBENCH_HD inline float phi1(float z, const Exponentials<float>& e, float inverse) {
-  const float near_0 = z * phi2_near_0(z) + 1.0F;
+  const float near_0 = z * phi2_series(z) + 1.0F;
   const float far = (e.power - 1.0F) * inverse;
   return fabsf(z) < 1.0F ? near_0 : far;
 }
@@ -50,11 +50,7 @@ SSMBENCH_HD inline Value phi1(Value z) {
   return phi1(z, exponentials(z), inverse);
 }
 
-/// φ2 for |z| < 1.
-SSMBENCH_HD inline float phi2_series(float z) {
-  return phi2_near_0(z);
-}
-/// Σ z^k/(k+2)!, whose first term left out is 2e-9.
+/// φ2 for |z| < 1: Σ z^k/(k+2)!, whose first term left out is 2e-9.
 SSMBENCH_HD inline Complex phi2_series(Complex z) {
   constexpr float kSeries[]{1.0F / 2,    1.0F / 6,     1.0F / 24,     1.0F / 120,     1.0F / 720,
                             1.0F / 5040, 1.0F / 40320, 1.0F / 362880, 1.0F / 3628800, 1.0F / 39916800};

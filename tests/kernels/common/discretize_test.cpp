@@ -100,6 +100,18 @@ void check_worst(const std::vector<Value>& points, long double bound, const Erro
 // The comments add up the roundings of each formula; the bounds are half to two thirds of the sums, since
 // roundings do not all have one sign.
 
+TEST_CASE("complex exponentials keep their accuracy far from 0 and have none to keep past 2^24") {
+  std::vector<Complex> points;
+  for (float y = 600.0F; y < 0x1p24F; y *= 1.0003F) points.push_back({-0.5F, y});
+  // Sine and cosine have 2 each, their product 1, e^x 2 and the product with it 1. The rounding of y alone
+  // is worth |y| roundoffs.
+  check_worst(points, 1, [](Complex z) {
+    return roundoffs(exponentials(z).power, exact_exp(exact(z))) / (8 + std::abs(z.im) / 1000);
+  });
+  CHECK(square_magnitude(exponentials(Complex{0.0F, 3e30F}).power) < 1.01F);
+  CHECK(std::isnan(exponentials(Complex{0.0F, std::numeric_limits<float>::infinity()}).power.re));
+}
+
 TEST_CASE("phi1 is accurate to a few roundoffs at every z") {
   // Real: e^z − 1 (libm: 2), 1/z and the product (1 each); past 80, two exponentials' worth (2 · 2) and three
   // more.
