@@ -37,11 +37,11 @@ FusedKernel fused_kernel_for(MethodId method, bool complex);
 
 namespace fused {
 
-/// Caps registers at 80 for real states, 128 for complex ones, with which nothing spills.
+/// Caps registers at 80 for real states, 168 for complex ones, with which nothing spills.
 template <class Value>
 constexpr int kBlocksPerSm = 6;
 template <>
-constexpr int kBlocksPerSm<Complex> = 4;
+constexpr int kBlocksPerSm<Complex> = 3;
 
 /// Steps whose sums are added across lanes together, so that the shuffles of one overlap those of the others.
 /// Complex steps are so long that more of them would not stay in the instruction cache. Steps past the last

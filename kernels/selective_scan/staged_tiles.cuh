@@ -47,19 +47,50 @@ struct Tiles {
         y(delta + plan.sequence_floats()) {}
 };
 
-/// load(i) then store(i, …) for the thread's share of `count` elements, a power of two; a few loads are under
-/// way at a time, since what staging waits for is the latency of memory.
+/// One axis of a tile: 2^size_log2 elements, of which `end` exist, apart by `stride` in the tensor and by
+/// `pitch` in the tile.
+struct Axis {
+  int size_log2, end;
+  std::int64_t stride;
+  int pitch;
+};
+
+/// An element of a tile.
+struct Place {
+  bool exists;          ///< else it is past the end of an axis
+  int row;              ///< channel or state
+  std::int64_t offset;  ///< in the tensor, from the tile's first element
+  int in_tile;
+};
+
+/// load(place), then store(place, what it loaded), for the thread's share of a tile. Neighbouring threads
+/// take neighbours along the axis that is contiguous in memory. A few loads are under way at a time, since
+/// what staging waits for is the latency of memory.
 template <class Load, class Store>
-__device__ void stage(int count, int threads, const Load& load, const Store& store) {
+__device__ void stage(const Axis& rows, const Axis& steps, int threads, const Load& load,
+                      const Store& store) {
   constexpr int kInFlight = 4;
-  for (int first = static_cast<int>(threadIdx.x); first < count; first += kInFlight * threads) {
-    decltype(load(first)) loaded[kInFlight];
+  const bool along_time = steps.stride == 1;
+  const Axis inner = along_time ? steps : rows;
+  const Axis outer = along_time ? rows : steps;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int apart = threads >> inner.size_log2 > 1 ? threads >> inner.size_log2 : 1;
+  for (int i = thread & ((1 << inner.size_log2) - 1); i < 1 << inner.size_log2; i += threads) {
+    for (int first = thread >> inner.size_log2; first < 1 << outer.size_log2; first += kInFlight * apart) {
+      const std::int64_t offset = i * inner.stride + first * outer.stride;
+      const int in_tile = i * inner.pitch + first * outer.pitch;
+      const auto place = [&](int k) {
+        const int j = first + k * apart;
+        return Place{i < inner.end && j < outer.end, along_time ? j : i, offset + k * (apart * outer.stride),
+                     in_tile + k * (apart * outer.pitch)};
+      };
+      decltype(load(place(0))) loaded[kInFlight];
 #pragma unroll
-    for (int k = 0; k < kInFlight; ++k)
-      if (first + k * threads < count) loaded[k] = load(first + k * threads);
+      for (int k = 0; k < kInFlight; ++k) loaded[k] = load(place(k));
 #pragma unroll
-    for (int k = 0; k < kInFlight; ++k)
-      if (first + k * threads < count) store(first + k * threads, loaded[k]);
+      for (int k = 0; k < kInFlight; ++k)
+        if (first + k * apart < 1 << outer.size_log2) store(place(k), loaded[k]);
+    }
   }
 }
 
@@ -76,19 +107,20 @@ __device__ void stage_projection(Value* tile, const void* source, const Projecti
                                  std::int64_t dstate, const Plan& plan) {
   const Stored* origin = static_cast<const Stored*>(source) + block.b * strides.batch +
                          block.g * strides.group + start * strides.time;
-  const auto element = [&](int i) {
-    return tile_element(i, plan.states_log2(), plan.steps_log2, strides.time == 1);
-  };
   stage(
-      plan.states() * plan.steps(), plan.threads(),
-      [&](int i) {
-        const auto [n, t] = element(i);
-        return n < dstate && t < valid ? to_float(origin[n * strides.state + t * strides.time]) : Value{};
-      },
-      [&](int i, Value value) {
-        const auto [n, t] = element(i);
-        tile[t * plan.projection_pitch() + n] = value;
-      });
+      Axis{plan.states_log2(), static_cast<int>(dstate), strides.state, 1},
+      Axis{plan.steps_log2, valid, strides.time, plan.projection_pitch()}, plan.threads(),
+      [&](const Place& at) { return at.exists ? to_float(origin[at.offset]) : Value{}; },
+      [&](const Place& at, Value value) { tile[at.in_tile] = value; });
+}
+
+template <class Plan>
+__device__ Axis channel_axis(const ScanArgs& args, const BlockChannels& block, const Plan& plan) {
+  return {plan.channels_log2, block.count, args.sequence.dim, plan.sequence_pitch()};
+}
+template <class Plan>
+__device__ Axis time_axis(const ScanArgs& args, int valid, const Plan& plan) {
+  return {plan.steps_log2, valid, args.sequence.time, 1};
 }
 
 /// u and Δ; zero in the channels past the group's end and the steps past `valid`, which then change no state.
@@ -96,28 +128,23 @@ template <class Io, class Value, class Plan>
 __device__ void stage_sequences(const Tiles<Value>& tiles, const ScanArgs& args, const BlockChannels& block,
                                 std::int64_t origin, int valid, const Plan& plan) {
   struct Loaded {
-    float u, delta;
+    float u, delta, bias;
   };
-  const auto element = [&](int i) {
-    return tile_element(i, plan.channels_log2, plan.steps_log2, args.sequence.time == 1);
-  };
+  const Io* u = static_cast<const Io*>(args.u) + origin;
+  const Io* delta = static_cast<const Io*>(args.delta) + origin;
   stage(
-      plan.channels() * plan.steps(), plan.threads(),
-      [&](int i) {
-        const auto [c, t] = element(i);
-        if (c >= block.count || t >= valid) return Loaded{};
-        const std::int64_t at = origin + c * args.sequence.dim + t * args.sequence.time;
-        Loaded loaded{to_float(static_cast<const Io*>(args.u)[at]),
-                      to_float(static_cast<const Io*>(args.delta)[at])};
-        if (args.delta_bias != nullptr) loaded.delta += args.delta_bias[block.first + c];
-        return loaded;
+      channel_axis(args, block, plan), time_axis(args, valid, plan), plan.threads(),
+      [&](const Place& at) {
+        const bool has_bias = at.exists && args.delta_bias != nullptr;
+        return Loaded{at.exists ? to_float(u[at.offset]) : 0.0F,
+                      at.exists ? to_float(delta[at.offset]) : 0.0F,
+                      has_bias ? args.delta_bias[block.first + at.row] : 0.0F};
       },
-      [&](int i, const Loaded& loaded) {
-        const auto [c, t] = element(i);
-        const float delta =
-            args.delta_softplus && c < block.count && t < valid ? softplus(loaded.delta) : loaded.delta;
-        tiles.u[c * plan.sequence_pitch() + t] = loaded.u;
-        tiles.delta[c * plan.sequence_pitch() + t] = delta;
+      [&](const Place& at, const Loaded& loaded) {
+        float step = loaded.delta + loaded.bias;
+        if (args.delta_softplus) step = softplus(step);
+        tiles.u[at.in_tile] = loaded.u;
+        tiles.delta[at.in_tile] = at.exists ? step : 0.0F;
       });
 }
 
@@ -154,29 +181,25 @@ __device__ void load_states(Value (&to)[kStates], const Value* memory, std::int6
 template <class Io, class Value, class Plan>
 __device__ void finish_sequences(const Tiles<Value>& tiles, const ScanArgs& args, const BlockChannels& block,
                                  std::int64_t origin, int valid, const Plan& plan) {
-  const auto element = [&](int i) {
-    return tile_element(i, plan.channels_log2, plan.steps_log2, args.sequence.time == 1);
+  struct Loaded {
+    float z, D;
   };
-  const auto offset = [&](TileElement e) {
-    return origin + e.row * args.sequence.dim + e.step * args.sequence.time;
-  };
+  const Io* z = static_cast<const Io*>(args.z) + origin;
+  Io* out = static_cast<Io*>(args.out) + origin;
   stage(
-      plan.channels() * plan.steps(), plan.threads(),
-      [&](int i) {
-        const TileElement e = element(i);
-        const bool exists = e.row < block.count && e.step < valid && args.z != nullptr;
-        return exists ? to_float(static_cast<const Io*>(args.z)[offset(e)]) : 0.0F;
+      channel_axis(args, block, plan), time_axis(args, valid, plan), plan.threads(),
+      [&](const Place& at) {
+        return Loaded{at.exists && args.z != nullptr ? to_float(z[at.offset]) : 0.0F,
+                      at.exists && args.D != nullptr ? args.D[block.first + at.row] : 0.0F};
       },
-      [&](int i, float z) {
-        const TileElement e = element(i);
-        if (e.row >= block.count || e.step >= valid) return;
-        const int in_tile = e.row * plan.sequence_pitch() + e.step;
-        float y = tiles.y[in_tile];
-        if (plan.parts() == 2) y += tiles.y[plan.sequence_floats() + in_tile];
+      [&](const Place& at, const Loaded& loaded) {
+        if (!at.exists) return;
+        float y = tiles.y[at.in_tile];
+        if (plan.parts() == 2) y += tiles.y[plan.sequence_floats() + at.in_tile];
         y *= kOutputFactor<Value>;
-        if (args.D != nullptr) y += args.D[block.first + e.row] * tiles.u[in_tile];
-        if (args.z != nullptr) y *= silu(z);
-        static_cast<Io*>(args.out)[offset(e)] = from_float<Io>(y);
+        if (args.D != nullptr) y += loaded.D * tiles.u[at.in_tile];
+        if (args.z != nullptr) y *= silu(loaded.z);
+        out[at.offset] = from_float<Io>(y);
       });
 }
 
