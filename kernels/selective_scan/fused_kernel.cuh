@@ -37,15 +37,16 @@ FusedKernel fused_kernel_for(MethodId method, bool complex);
 
 namespace fused {
 
-/// Caps registers at 80 for real states, 168 for complex ones, with which nothing spills.
+/// Caps registers at 80 for real states, 168 for complex ones, with which no loop over steps or elements
+/// spills; with fewer, the instructions of one complex state wait for each other and not for those of the
+/// next.
 template <class Value>
 constexpr int kBlocksPerSm = 6;
 template <>
 constexpr int kBlocksPerSm<Complex> = 3;
 
 /// Steps whose sums are added across lanes together, so that the shuffles of one overlap those of the others.
-/// Complex steps are so long that more of them would not stay in the instruction cache. Steps past the last
-/// are staged as zeros.
+/// Four complex ones would take more registers than there are. Steps past the last are staged as zeros.
 template <class Value>
 constexpr int kStepsAtOnce = 4;
 template <>

@@ -25,7 +25,7 @@
 namespace ssmbench {
 namespace {
 
-/// Caps registers at 96, more than any dtype takes.
+/// Caps registers at 96; the few values that do not fit are shared by the steps of a tile.
 constexpr int kBlocksPerSm = 5;
 
 template <class T>

@@ -92,16 +92,4 @@ SSMBENCH_HD constexpr BlockChannels block_channels(const Plan& plan, std::int64_
   return {b, g, g * channels_per_group + start, steps_within(start, plan.channels(), channels_per_group)};
 }
 
-/// An element of a tile of 2^rows_log2 rows (channels or states) times 2^steps_log2 steps.
-struct TileElement {
-  int row, step;
-};
-
-/// Element index → row and step, so that neighbouring indices are neighbours in memory.
-SSMBENCH_HD constexpr TileElement tile_element(int index, int rows_log2, int steps_log2,
-                                               bool time_is_contiguous) {
-  if (time_is_contiguous) return {index >> steps_log2, index & ((1 << steps_log2) - 1)};
-  return {index & ((1 << rows_log2) - 1), index >> rows_log2};
-}
-
 }  // namespace ssmbench

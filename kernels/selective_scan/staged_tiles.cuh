@@ -8,6 +8,7 @@
 #include "kernels/common/scalar_math.h"
 #include "kernels/selective_scan/args.h"
 #include "kernels/selective_scan/sequential_map.h"
+#include "kernels/selective_scan/tile_walk.h"
 
 // Tiles of time steps in shared memory, for kernels that are sequential in time with channels across threads:
 // what is loaded before a tile is scanned and written after it. A plan (sequential_map.h, fused_map.h) says
@@ -47,53 +48,6 @@ struct Tiles {
         y(delta + plan.sequence_floats()) {}
 };
 
-/// One axis of a tile: 2^size_log2 elements, of which `end` exist, apart by `stride` in the tensor and by
-/// `pitch` in the tile.
-struct Axis {
-  int size_log2, end;
-  std::int64_t stride;
-  int pitch;
-};
-
-/// An element of a tile.
-struct Place {
-  bool exists;          ///< else it is past the end of an axis
-  int row;              ///< channel or state
-  std::int64_t offset;  ///< in the tensor, from the tile's first element
-  int in_tile;
-};
-
-/// load(place), then store(place, what it loaded), for the thread's share of a tile. Neighbouring threads
-/// take neighbours along the axis that is contiguous in memory. A few loads are under way at a time, since
-/// what staging waits for is the latency of memory.
-template <class Load, class Store>
-__device__ void stage(const Axis& rows, const Axis& steps, int threads, const Load& load,
-                      const Store& store) {
-  constexpr int kInFlight = 4;
-  const bool along_time = steps.stride == 1;
-  const Axis inner = along_time ? steps : rows;
-  const Axis outer = along_time ? rows : steps;
-  const int thread = static_cast<int>(threadIdx.x);
-  const int apart = threads >> inner.size_log2 > 1 ? threads >> inner.size_log2 : 1;
-  for (int i = thread & ((1 << inner.size_log2) - 1); i < 1 << inner.size_log2; i += threads) {
-    for (int first = thread >> inner.size_log2; first < 1 << outer.size_log2; first += kInFlight * apart) {
-      const std::int64_t offset = i * inner.stride + first * outer.stride;
-      const int in_tile = i * inner.pitch + first * outer.pitch;
-      const auto place = [&](int k) {
-        const int j = first + k * apart;
-        return Place{i < inner.end && j < outer.end, along_time ? j : i, offset + k * (apart * outer.stride),
-                     in_tile + k * (apart * outer.pitch)};
-      };
-      decltype(load(place(0))) loaded[kInFlight];
-#pragma unroll
-      for (int k = 0; k < kInFlight; ++k) loaded[k] = load(place(k));
-#pragma unroll
-      for (int k = 0; k < kInFlight; ++k)
-        if (first + k * apart < 1 << outer.size_log2) store(place(k), loaded[k]);
-    }
-  }
-}
-
 __device__ inline Complex to_float(Complex x) {
   return x;
 }
@@ -109,8 +63,8 @@ __device__ void stage_projection(Value* tile, const void* source, const Projecti
                          block.g * strides.group + start * strides.time;
   stage(
       Axis{plan.states_log2(), static_cast<int>(dstate), strides.state, 1},
-      Axis{plan.steps_log2, valid, strides.time, plan.projection_pitch()}, plan.threads(),
-      [&](const Place& at) { return at.exists ? to_float(origin[at.offset]) : Value{}; },
+      Axis{plan.steps_log2, valid, strides.time, plan.projection_pitch()}, static_cast<int>(threadIdx.x),
+      plan.threads(), [&](const Place& at) { return at.exists ? to_float(origin[at.offset]) : Value{}; },
       [&](const Place& at, Value value) { tile[at.in_tile] = value; });
 }
 
@@ -133,7 +87,8 @@ __device__ void stage_sequences(const Tiles<Value>& tiles, const ScanArgs& args,
   const Io* u = static_cast<const Io*>(args.u) + origin;
   const Io* delta = static_cast<const Io*>(args.delta) + origin;
   stage(
-      channel_axis(args, block, plan), time_axis(args, valid, plan), plan.threads(),
+      channel_axis(args, block, plan), time_axis(args, valid, plan), static_cast<int>(threadIdx.x),
+      plan.threads(),
       [&](const Place& at) {
         const bool has_bias = at.exists && args.delta_bias != nullptr;
         return Loaded{at.exists ? to_float(u[at.offset]) : 0.0F,
@@ -187,7 +142,8 @@ __device__ void finish_sequences(const Tiles<Value>& tiles, const ScanArgs& args
   const Io* z = static_cast<const Io*>(args.z) + origin;
   Io* out = static_cast<Io*>(args.out) + origin;
   stage(
-      channel_axis(args, block, plan), time_axis(args, valid, plan), plan.threads(),
+      channel_axis(args, block, plan), time_axis(args, valid, plan), static_cast<int>(threadIdx.x),
+      plan.threads(),
       [&](const Place& at) {
         return Loaded{at.exists && args.z != nullptr ? to_float(z[at.offset]) : 0.0F,
                       at.exists && args.D != nullptr ? args.D[block.first + at.row] : 0.0F};
