@@ -10,6 +10,11 @@
 
 namespace ssmbench {
 
+ReferenceOutput empty_output(Shape shape) {
+  const auto count = static_cast<std::size_t>(element_count(shape));
+  return {std::move(shape), std::vector<double>(count), std::vector<float>(count)};
+}
+
 ReferenceOutputs compute_reference(const Problem& problem, const TensorSet& inputs,
                                    const std::atomic<bool>& stop) {
   if (problem.op().name == "selective_scan_fwd") return selective_scan_fwd_reference(problem, inputs, stop);

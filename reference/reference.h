@@ -19,7 +19,13 @@ struct ReferenceOutput {
   /// First-order bound on the error of an implementation whose every operation has relative error at most 1:
   /// multiplied by its unit roundoff and a small constant this is the tolerance (docs in verify/tolerance.h).
   std::vector<float> bound;
+  /// Why some elements have no value, with the index where that begins; empty as a rule. The bounds of those
+  /// elements are not finite.
+  std::string note = {};
 };
+
+/// All zeros.
+ReferenceOutput empty_output(Shape shape);
 
 using ReferenceOutputs = std::map<std::string, ReferenceOutput>;
 

@@ -74,6 +74,7 @@ void scan(const ScanArgs& args, const MethodParameters& method) {
 }
 
 Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*/) {
+  if (auto reason = not_diagonal(problem)) throw ContractError("cpu-scalar " + *reason);
   const ScanArgs args = bind_scan(problem, tensors);
   const SelectiveScan shape(problem);
   const MethodParameters method = method_parameters(shape.method);
@@ -89,7 +90,7 @@ const Registration registration{{.name = "cpu-scalar",
                                  .op = "selective_scan_fwd",
                                  .device = DeviceKind::cpu,
                                  .summary = "the plain sequential loop, one thread",
-                                 .unsupported = [](const Problem&) { return std::optional<std::string>(); },
+                                 .unsupported = not_diagonal,
                                  .workspace_bytes = [](const Problem&) { return std::size_t{0}; },
                                  .work = scan_work,
                                  .bind = bind}};

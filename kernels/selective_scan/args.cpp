@@ -76,7 +76,13 @@ ScanArgs bind_scan(const Problem& problem, const TensorSet& tensors) {
           .c_strides = projection_strides(c, scan.variable_c)};
 }
 
+std::optional<std::string> not_diagonal(const Problem& problem) {
+  if (SelectiveScan(problem).dense) return "has diagonal A only";
+  return {};
+}
+
 std::optional<std::string> not_real_zoh(const Problem& problem) {
+  if (auto reason = not_diagonal(problem)) return reason;
   const SelectiveScan scan(problem);
   if (scan.complex) return "has real A only";
   if (scan.method != MethodId::zoh) return "has method zoh only";
@@ -86,6 +92,11 @@ std::optional<std::string> not_real_zoh(const Problem& problem) {
 Work scan_work(const Problem& problem) {
   const SelectiveScan scan(problem);
   const double pairs = scan.pairs();
+  if (scan.dense) {
+    const auto states = static_cast<double>(scan.dstate);
+    const double products = scan.method == MethodId::foh ? 10 * states : 2 * states + states * states / 3;
+    return {.bytes = tensor_bytes(problem), .exponentials = 0, .fmas = pairs * (products + 2)};  // Δ·u·B, C·h
+  }
   const int fmas = 3 + extra_fmas(scan.method);
   return {.bytes = tensor_bytes(problem),
           .exponentials = pairs * (scan.complex ? 3 : 1),

@@ -19,6 +19,7 @@ FusedPlan plan_of(const SelectiveScan& scan) {
 }
 
 std::optional<std::string> unsupported(const Problem& problem) {
+  if (auto reason = not_diagonal(problem)) return reason;
   const SelectiveScan scan(problem);
   const FusedPlan plan = plan_of(scan);
   if (scan.batch > kMaxGridX / (scan.groups * plan.blocks_per_group))

@@ -16,6 +16,7 @@ std::vector<TensorSpec> forward_tensors(const Problem& problem) {
 
   const Shape per_step{scan.batch, scan.dim, scan.seqlen};
   const Shape per_channel_state{scan.dim, scan.dstate};
+  const Shape matrix_per_channel{scan.dim, scan.dstate, scan.dstate};
   const Shape per_group_step{scan.batch, scan.groups, scan.dstate, scan.seqlen};
   const Shape state{scan.batch, scan.dim, scan.dstate};
 
@@ -32,7 +33,9 @@ std::vector<TensorSpec> forward_tensors(const Problem& problem) {
   };
 
   std::vector<TensorSpec> all{sequence("u", Role::input), sequence("delta", Role::input),
-                              TensorSpec{"A", Role::input, state_dtype, per_channel_state, {0, 1}},
+                              scan.dense
+                                  ? TensorSpec{"A", Role::input, state_dtype, matrix_per_channel, {0, 1, 2}}
+                                  : TensorSpec{"A", Role::input, state_dtype, per_channel_state, {0, 1}},
                               projection("B", scan.variable_b), projection("C", scan.variable_c)};
   if (scan.has_D) all.push_back(per_channel("D"));
   if (scan.has_z) all.push_back(sequence("z", Role::input));
@@ -64,6 +67,15 @@ std::vector<TensorSpec> backward_tensors(const Problem& problem) {
   return all;
 }
 
+std::optional<std::string> dense_contradiction(const Problem& problem, const SelectiveScan& scan) {
+  if (problem.op().name != "selective_scan_fwd") return "A dense is forward only";
+  if (scan.method != MethodId::bilinear && scan.method != MethodId::foh)
+    return fmt::format("A dense has the methods bilinear and foh, not {}", problem.choice("method"));
+  if (scan.dstate > kMaxDenseDState)
+    return fmt::format("dstate {} is over the limit of {} for A dense", scan.dstate, kMaxDenseDState);
+  return {};
+}
+
 std::optional<std::string> contradiction(const Problem& problem) {
   const SelectiveScan scan(problem);
   if (scan.dstate > kMaxDState)
@@ -72,6 +84,7 @@ std::optional<std::string> contradiction(const Problem& problem) {
     return fmt::format("dim {} is not a multiple of groups {}", scan.dim, scan.groups);
   if (scan.groups > 1 && !scan.variable_b && !scan.variable_c)
     return fmt::format("groups {} has no meaning when B and C are both constant", scan.groups);
+  if (scan.dense) return dense_contradiction(problem, scan);
   return {};
 }
 
@@ -84,7 +97,7 @@ std::vector<AxisSpec> scan_axes() {
           {"seqlen", AxisKind::size, "l", {}, {}},
           {"dstate", AxisKind::size, "n", {}, {}},
           {"groups", AxisKind::size, "g", {}, std::int64_t{1}},
-          {"A", AxisKind::choice, "A", {"real", "complex"}, "real"},
+          {"A", AxisKind::choice, "A", {"real", "complex", "dense"}, "real"},
           {"B", AxisKind::choice, "B", {"variable", "constant"}, "variable"},
           {"C", AxisKind::choice, "C", {"variable", "constant"}, "variable"},
           {"D", AxisKind::flag, "D", {}, true},
@@ -116,6 +129,7 @@ SelectiveScan::SelectiveScan(const Problem& problem)
       groups(problem.size("groups")),
       method(method_named(problem.choice("method")).id),
       complex(problem.choice("A") == "complex"),
+      dense(problem.choice("A") == "dense"),
       variable_b(problem.choice("B") == "variable"),
       variable_c(problem.choice("C") == "variable"),
       has_z(problem.flag("z")),

@@ -81,6 +81,13 @@ std::string describe_failure(const std::map<std::string, OutputComparison>& outp
                      c.worst_got, how);
 }
 
+/// What the reference says about elements without a value, whatever implementation was run.
+std::string describe_notes(const ReferenceOutputs& reference) {
+  for (const auto& [name, output] : reference)
+    if (!output.note.empty()) return output.note;
+  return "";
+}
+
 }  // namespace
 
 Summary Runner::run(const RunInfo& info) {
@@ -197,6 +204,8 @@ CaseResult Runner::run_job(const Case& the_case, const Job& job, const std::vect
     }
     result.reason = describe_failure(result.outputs);
     result.status = result.reason.empty() ? Status::pass : Status::fail;
+    if (const std::string note = describe_notes(reference_); !note.empty())
+      result.reason += (result.reason.empty() ? "" : "; ") + note;
     if (result.status == Status::fail && !implementation.known_failure.empty())
       result.reason += "; known: " + implementation.known_failure;
   }
