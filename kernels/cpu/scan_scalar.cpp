@@ -8,6 +8,7 @@
 #include "kernels/common/scalar_math.h"
 #include "kernels/cpu/io_types.h"
 #include "kernels/selective_scan/args.h"
+#include "model/errors.h"
 
 namespace ssmbench {
 namespace {

@@ -154,18 +154,18 @@ TEST_CASE("ci is broad and small") {
     CHECK(lengths.contains(length));
 }
 
-TEST_CASE("discretization has every method, real and complex, with B and C of both kinds") {
+TEST_CASE("discretization has every method, real, complex and dense, with B and C of both kinds") {
   const auto cases = shipped("discretization");
-  CHECK(sizes_of(cases) == std::set<Sizes>{{8, 512, 1024, 16}});
+  CHECK(sizes_of(cases) == std::set<Sizes>{{8, 512, 128, 16}, {8, 512, 1024, 16}});
   const auto names = method_names();
-  CHECK(cases.size() == names.size() * 2 * 2);
+  CHECK(cases.size() == names.size() * 2 * 2 + 2 * 2);  // two methods of dense A at two lengths
   CHECK(values_of(cases, "method") == std::set<std::string>(names.begin(), names.end()));
   for (const auto& one : cases) {
     CHECK(one.problem.choice("B") == one.problem.choice("C"));
     // With Mamba's steps, 1024 steps of the unstable rule leave the range of f32.
     CHECK((one.inputs.distribution == "tiny_delta") == (one.problem.choice("method") == "bilinear_flipped"));
   }
-  CHECK(values_of(cases, "A") == std::set<std::string>{"complex", "real"});
+  CHECK(values_of(cases, "A") == std::set<std::string>{"complex", "dense", "real"});
   CHECK(values_of(cases, "B") == std::set<std::string>{"constant", "variable"});
   CHECK(values_of(cases, "dtype") == std::set<std::string>{"f32"});
 }

@@ -124,6 +124,16 @@ TEST_CASE("complex tensors are read back, and A says that they are complex") {
       }
 }
 
+TEST_CASE("an A of three axes is dense") {
+  const TemporaryFolder folder;
+  const Problem problem = full_problem({{"A", "dense"}, {"method", "foh"}, {"layout", "bld"}});
+  write_one_case(folder / "dense", problem);
+  const CaseRead read = InterchangeFile(folder / "dense").read_case("a");
+  CHECK(read.problem.axes() == problem.axes());
+  check_same(read.inputs, filled_tensors(problem, Role::input));
+  check_same(read.outputs, filled_tensors(problem, Role::output));
+}
+
 TEST_CASE("files may hold any method") {
   const TemporaryFolder folder;
   for (const auto& method : method_names()) {
