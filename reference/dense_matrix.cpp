@@ -9,6 +9,17 @@ namespace {
 // (1/2)^16/16! = 7e-19 is far below fp64's roundoff.
 constexpr int kTaylorTerms = 16;
 
+void add(Matrix& sum, double factor, const Matrix& term) {
+  for (int i = 0; i < sum.n; ++i)
+    for (int j = 0; j < sum.n; ++j) sum[i][j] += factor * term[i][j];
+}
+
+/// 2·x + rest
+Matrix doubled(const Matrix& x, Matrix rest) {
+  add(rest, 2, x);
+  return rest;
+}
+
 }  // namespace
 
 Matrix Matrix::identity(int size) {
@@ -136,29 +147,28 @@ std::vector<MatrixExponential::Step> MatrixExponential::doublings(double delta) 
   const double norm = std::abs(delta) * norm_;
   // A norm that is not finite gives NaN in any case.
   const int count = norm > 0.5 && std::isfinite(norm) ? static_cast<int>(std::ceil(std::log2(norm))) + 1 : 0;
-  std::vector<Step> steps;
-  steps.push_back({std::ldexp(delta, -count), Matrix::identity(n), Matrix::identity(n)});
-  Step& first = steps.front();
+
+  // Without the identity, changes far smaller than 1 keep their digits: growth is e^{τA} − I.
+  Matrix growth(n);
+  Matrix integral = Matrix::identity(n);
+  double tau = std::ldexp(delta, -count);
   double factor = 1;  // (τ·scale)^k/k!
   for (int k = 1; k <= kTaylorTerms; ++k) {
-    factor *= first.tau * scale_ / k;
-    const Matrix& power = powers_[k - 1];
-    for (int i = 0; i < n; ++i) {
-      for (int j = 0; j < n; ++j) {
-        first.exponential[i][j] += factor * power[i][j];
-        first.integral[i][j] += factor / (k + 1) * power[i][j];
-      }
-    }
+    factor *= tau * scale_ / k;
+    add(growth, factor, powers_[k - 1]);
+    add(integral, factor / (k + 1), powers_[k - 1]);
   }
-  for (double& value : first.integral.values) value *= first.tau;
+  for (double& value : integral.values) value *= tau;
 
-  for (int k = 0; k < count; ++k) {
-    const Step& half = steps.back();
-    Step whole{2 * half.tau, product(half.exponential, half.exponential),
-               product(half.exponential, half.integral)};
-    for (std::size_t i = 0; i < whole.integral.values.size(); ++i)
-      whole.integral.values[i] += half.integral.values[i];
-    steps.push_back(std::move(whole));
+  std::vector<Step> steps;
+  for (int k = 0;; ++k) {
+    steps.push_back({tau, growth, integral});
+    for (int i = 0; i < n; ++i) steps.back().exponential[i][i] += 1;
+    if (k == count) break;
+    tau *= 2;
+    // e^{2X} − I = 2·(e^X − I) + (e^X − I)², and ∫₀^{2τ} = 2·∫₀^τ + (e^{τA} − I)·∫₀^τ
+    integral = doubled(integral, product(growth, integral));
+    growth = doubled(growth, product(growth, growth));
   }
   return steps;
 }

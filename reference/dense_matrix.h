@@ -52,8 +52,9 @@ class LU {
 };
 
 /// e^{ΔA} and ∫₀^Δ e^{sA} ds = Δ·φ1(ΔA), for one A and many Δ. The Taylor series of both at Δ/2^k, where
-/// ‖ΔA/2^k‖₁ ≤ 1/2, from powers of A that are computed once; then k doublings, e^{2X} = (e^X)² and
-/// ∫₀^{2τ} = (I + e^{τA})·∫₀^τ. Source: Higham, "Functions of Matrices" (2008), sections 10.3 and 10.7.4.
+/// ‖ΔA/2^k‖₁ ≤ 1/2, from powers of A that are computed once; then k doublings of e^{τA} − I and
+/// of the integral. Errors of e^{ΔA} are some roundoffs relative to the larger of 1 and its norm. Source:
+/// Higham, "Functions of Matrices" (2008), sections 10.3 and 10.7.4.
 class MatrixExponential {
  public:
   explicit MatrixExponential(const Matrix& A);
