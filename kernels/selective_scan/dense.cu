@@ -162,7 +162,7 @@ __device__ float hold_step(const float (&A)[K], float norm, float delta, float h
   for (int part = 0; __any_sync(kWholeWarp, part < parts); ++part) {
     // Term k of the series is (τA)^(k-1)·τ·w/k!, its norm beside that of τ·w at most θ^(k-1)/k!.
     float term = tau * (row_product(A, h) + input);
-    x = term;
+    if (part < parts) x = term;
     float size = part < parts ? theta / 2.0F : 0.0F;
     for (int k = 2; __any_sync(kWholeWarp, size > kTaylorCutoff); ++k) {
       term = row_product(A, term) * (tau / static_cast<float>(k));
