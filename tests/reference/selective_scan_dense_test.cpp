@@ -362,7 +362,7 @@ TEST_CASE("dense: a singular matrix is reported with its index") {
     const Problem problem = dense_problem(
         "bilinear", {{"batch", size(2)}, {"dim", size(3)}, {"seqlen", size(8)}, {"dstate", size(3)}});
     const auto inputs = make_inputs(problem, [&](const std::string& name, std::int64_t i) {
-      if (name == "A") return i / 9 == 2 ? A[i % 9] : (i % 4 == 0 ? -1.0 : 0.25);
+      if (name == "A") return i / 9 == 2 ? A[i % 9] : (i % 9 % 4 == 0 ? -1.0 : 0.25);
       // Singular at (b, d, t) = (1, 2, 5) only.
       if (name == "delta") return i == (1 * 3 + 2) * 8 + 5 ? delta : 0.0625;
       return 0.5;
