@@ -1,13 +1,14 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <vector>
 
 // Small dense linear algebra in fp64, for selective_scan with dense A.
 
 namespace ssmbench {
 
-inline constexpr int kMaxMatrix = 32;
+inline constexpr std::size_t kMaxMatrix = 32;
 
 using Vector = std::array<double, kMaxMatrix>;
 

@@ -2,30 +2,15 @@
 //
 // Let u be the roundoff of an implementation, and e_t the error of its state in units of u. To first order
 //   e_t = Ā_t·e_{t-1} + ε_t,   |ε_t[n]| ≤ λ_t[n]
-// where λ_t is what one step adds. The magnitudes of Ā must not be multiplied up from step to step, as the
-// diagonal scan does: a rotation forgets errors as fast as it forgets states, |rotation| grows without limit.
-// Instead the error is kept inside an ellipsoid {x : xᵀ·P⁻¹·x ≤ 1}. A step maps it to that of Ā·P·Āᵀ, and
-// adding the ellipsoid of Q = diag(λ²) gives one inside that of
+// where λ_t is what one step adds (reference/dense_step.h). The magnitudes of Ā must not be multiplied up
+// from step to step, as the diagonal scan does: a rotation keeps errors as long as they are, but powers of
+// |rotation| grow without limit. Instead the error is kept inside an ellipsoid {x : xᵀ·P⁻¹·x ≤ 1}. A step
+// maps it to that of Ā·P·Āᵀ, and adding the ellipsoid of Q = diag(λ²) gives one inside that of
 //   (1 + q/p)·Ā·P·Āᵀ + (1 + p/q)·Q,   p² = tr(Ā·P·Āᵀ), q² = tr(Q)
-// (the smallest of its family: Kurzhanski & Vályi, "Ellipsoidal Calculus for Estimation and Control" (1997),
-// section 2.2). For one state that is |Ā|·e + λ. The ellipsoid of Q takes the errors that one step makes in
+// (the one of the least trace: Kurzhanski & Vályi, "Ellipsoidal Calculus for Estimation and Control" (1997),
+// part II). For one state that is |Ā|·e + λ. The ellipsoid of Q takes the errors that one step makes in
 // different states for independent of one another; those of different steps may all point the same way. An
 // error cᵀ·e of a linear form is at most √(cᵀ·P·c).
-//
-// λ_t, with r = 2 + √N roundings for a sum of N products (reference/scan_step.h says why √N), e_Δ the
-// relative error of Δ, w = A·h_{t-1} + B·u, and |w| short for |A|·|h_{t-1}| + |B·u|:
-//   bilinear  h_t solves M·h_t = (I + ΔA/2)·h_{t-1} + Δ·B·u, M = I − ΔA/2, or M·(h_t − h_{t-1}) = Δ·w, or
-//             M·(h_t + h_{t-1}) = 2·h_{t-1} + Δ·B·u, by LU factorization. Errors of the right-hand side, of
-//             the entries of M and of the factorization and the two triangular solutions (|L|·|U|, r each) go
-//             through M⁻¹, with x = max(|h_{t-1}|, |h_t|):
-//               λ = |M⁻¹|·((e_Δ + 1 + r)·|Δ||w| + 2·|h_{t-1}| + ((e_Δ + 1)·|ΔA/2| + |diag M|)·x
-//                          + 3r·|L||U|·x) + |h_t|
-//   foh       h_t = h(1) of h' = ΔA·h + Δ·B·u over one unit of time, in ‖ΔA‖ parts or more, by Taylor series
-//   or by
-//             squaring. At each time an implementation makes an error of at most
-//               η = (e_Δ + 2r)·(|ΔA|·x + |Δ·B·u|) + max(1, ‖ΔA‖)·x,   x the largest |h| on the way,
-//             that e^{(1-s)·ΔA} carries to the end: s ← (I + |e^{τA}|)·s at every doubling of τ. Then
-//               λ = s + r·(|e^{ΔA}|·|h_{t-1}| + |Δ·φ1(ΔA)|·|B·u|) + |h_t|
 
 #include "reference/selective_scan_dense.h"
 
@@ -34,11 +19,11 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <optional>
 
 #include "model/errors.h"
 #include "model/selective_scan.h"
 #include "reference/dense_matrix.h"
+#include "reference/dense_step.h"
 #include "reference/scan_step.h"
 
 namespace ssmbench {
@@ -49,111 +34,6 @@ double trace(const Matrix& m) {
   for (int i = 0; i < m.n; ++i) sum += m[i][i];
   return sum;
 }
-
-/// What one step does: h_t, Ā, and λ of the comment above.
-struct DenseStep {
-  Vector state;
-  Matrix decay;
-  Vector error;
-};
-
-class Channel {
- public:
-  Channel(MethodId method, Matrix A)
-      : method_(method),
-        A_(std::move(A)),
-        roundings_(2 + std::sqrt(static_cast<double>(A_.n))),
-        norm_(std::max(norm_1(A_), norm_infinity(A_))) {
-    if (method == MethodId::foh) exponential_.emplace(A_);
-  }
-
-  /// From h = h_{t-1} and input = B·u. Nothing where the step has no solution.
-  std::optional<DenseStep> step(StepSize size, const Vector& h, const Vector& input) const {
-    return method_ == MethodId::foh ? hold(size, h, input) : bilinear(size, h, input);
-  }
-
- private:
-  std::optional<DenseStep> bilinear(StepSize size, const Vector& h, const Vector& input) const {
-    const int n = A_.n;
-    const double d = size.delta;
-    Matrix M = Matrix::identity(n);
-    Vector right{};
-    Vector rate = magnitude_product(A_, h);
-    for (int i = 0; i < n; ++i) {
-      right[i] = h[i] + d * input[i];
-      for (int j = 0; j < n; ++j) {
-        M[i][j] -= d / 2 * A_[i][j];
-        right[i] += d / 2 * A_[i][j] * h[j];
-      }
-      rate[i] = std::abs(d) * (rate[i] + std::abs(input[i]));
-    }
-    const LU lu(M);
-    if (lu.singular()) return {};
-    Matrix inverse = lu.inverse();
-    // Within rounding of a singular matrix: nothing that fp64 computes is right.
-    if (norm_1(M) * norm_1(inverse) * n * std::numeric_limits<double>::epsilon() >= 1) return {};
-
-    DenseStep step{lu.solve(right), inverse, {}};
-    Vector largest{};
-    for (int i = 0; i < n; ++i) largest[i] = std::max(std::abs(h[i]), std::abs(step.state[i]));
-    const Vector factorization = lu.magnitude_product(largest);
-    const Vector entries = magnitude_product(A_, largest);
-    Vector local{};
-    for (int i = 0; i < n; ++i)
-      local[i] = (size.relative_error + 1 + roundings_) * rate[i] + 2 * std::abs(h[i]) +
-                 (size.relative_error + 1) * std::abs(d / 2) * entries[i] + std::abs(M[i][i]) * largest[i] +
-                 3 * roundings_ * factorization[i];
-    step.error = magnitude_product(inverse, local);
-    for (int i = 0; i < n; ++i) {
-      step.error[i] += std::abs(step.state[i]);
-      for (int j = 0; j < n; ++j) step.decay[i][j] *= 2;  // (I − X)⁻¹·(I + X) = 2·(I − X)⁻¹ − I
-      step.decay[i][i] -= 1;
-    }
-    return step;
-  }
-
-  std::optional<DenseStep> hold(StepSize size, const Vector& h, const Vector& input) const {
-    const int n = A_.n;
-    const auto doublings = exponential_->doublings(size.delta);
-    const Matrix& decay = doublings.back().exponential;
-    const Matrix& integral = doublings.back().integral;
-    DenseStep step{{}, decay, {}};
-    Vector largest{};
-    for (int i = 0; i < n; ++i) largest[i] = std::abs(h[i]);
-    for (const auto& part : doublings) {
-      step.state = product(part.exponential, h);
-      const Vector driven = product(part.integral, input);
-      for (int i = 0; i < n; ++i) {
-        step.state[i] += driven[i];
-        largest[i] = std::max(largest[i], std::abs(step.state[i]));
-      }
-    }
-    const double parts = std::max(1.0, std::abs(size.delta) * norm_);
-    const double first_part = std::ldexp(1.0, 1 - static_cast<int>(doublings.size()));
-    const Vector rate = magnitude_product(A_, largest);
-    Vector error{};
-    for (int i = 0; i < n; ++i)
-      error[i] =
-          ((size.relative_error + 2 * roundings_) * std::abs(size.delta) * (rate[i] + std::abs(input[i])) +
-           parts * largest[i]) *
-          first_part;
-    for (std::size_t k = 0; k + 1 < doublings.size(); ++k) {
-      const Vector carried = magnitude_product(doublings[k].exponential, error);
-      for (int i = 0; i < n; ++i) error[i] += carried[i];
-    }
-    const Vector kept = magnitude_product(decay, h);
-    const Vector added = magnitude_product(integral, input);
-    for (int i = 0; i < n; ++i) error[i] += roundings_ * (kept[i] + added[i]) + std::abs(step.state[i]);
-    step.error = error;
-    return step;
-  }
-
-  MethodId method_;
-  Matrix A_;
-  double roundings_;
-  double norm_;  // the larger of the two that parts of a step may be chosen by
-  std::optional<MatrixExponential> exponential_;
-};
 
 /// The ellipsoid that holds e_t.
 class ErrorEllipsoid {
@@ -203,7 +83,7 @@ class DenseScan {
   std::int64_t run(std::int64_t row, const std::atomic<bool>& stop) {
     const std::int64_t b = row / shape_.dim;
     const std::int64_t d = row % shape_.dim;
-    const Channel channel(shape_.method, matrix(d));
+    const DenseSystem system(shape_.method, matrix(d));
     Vector h = initial_state(row);
     ErrorEllipsoid ellipsoid(n_);
     for (std::int64_t t = 0; t < shape_.seqlen; ++t) {
@@ -214,7 +94,7 @@ class DenseScan {
       const double u = at("u", {b, d, t});
       Vector input = projection("B", shape_.variable_b, b, d, t);
       for (int i = 0; i < n_; ++i) input[i] *= u;
-      const auto step = channel.step(size, h, input);
+      const auto step = system.step(size, h, input);
       if (!step) {
         undefined_from(row, t);
         return t;

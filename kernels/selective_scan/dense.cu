@@ -7,19 +7,18 @@
 //     h             h[0]       h[1]           h[K-1]
 //     registers     A[0][*]    A[1][*]        A[K-1][*]
 //
-//   time     K steps at a time: lane i reads u and Δ = softplus(delta + bias) of step i and later writes its
-//   out;
-//            in between the steps run one after the other, B and C read as they come.
+//   time     K steps at a time: lane i reads u and Δ = softplus(delta + bias) of step i, and writes its out
+//            later; in between the steps run one after the other, B and C read as they come.
 //
 //   step     w = A·h + B·u, a product whose vector comes by shuffles, then h ← h + x with
 //
-//     bilinear   (I − ΔA/2)·x = Δ·w: elimination with partial pivoting. Rows stay where they are; a pivot row
-//     is
-//                found by a maximum over lanes and comes to the others by shuffles, K²/2 of them in all
+//     bilinear   (I − ΔA/2)·x = Δ·w: elimination with partial pivoting. Rows stay where they are; a pivot
+//                row is found by a maximum over lanes and comes to the others by shuffles, K²/2 of them in
+//                all
 //     foh        x = Δ·φ1(ΔA)·w by Taylor series on the vector, in parts of the step where ‖ΔA/parts‖ ≤ 1
 //                (Al-Mohy & Higham, "Computing the Action of the Matrix Exponential" (2011), section 3): some
 //                ten products of A and a vector per part, where the matrix e^(ΔA) would take as many of two
-//                matrices
+//                matrices. Where ‖ΔA‖ > 32 that is cheaper: x of a part as before, then doubled and doubled
 //
 //            In both h changes by an increment, so that a small Δ does not round away what it does to h.
 //
