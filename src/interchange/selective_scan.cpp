@@ -16,7 +16,7 @@ bool is_variable(const StoredInputs& inputs, const std::string& name) {
 }
 
 /// One matrix per channel is (D, N, N).
-const char* kind_of_A(const StoredInput& A) {
+const char* kind_of_decay(const StoredInput& A) {
   if (A.shape.size() == 3) return "dense";
   return A.dtype == name_of(DType::c64) ? "complex" : "real";
 }
@@ -27,7 +27,7 @@ void infer(const StoredInputs& inputs, Axes& axes) {
   axes["batch"] = u[0];
   axes["dim"] = u[time_last ? 1 : 2];
   axes["seqlen"] = u[time_last ? 2 : 1];
-  axes["A"] = kind_of_A(inputs.at("A"));
+  axes["A"] = kind_of_decay(inputs.at("A"));
   axes["dstate"] = inputs.shape("A", axes["A"] == AxisValue("dense") ? 3 : 2)[1];
   axes["groups"] = std::int64_t{1};
   for (const char* name : {"C", "B"}) {
