@@ -7,8 +7,8 @@
 #include "kernels/common/discretize.h"
 #include "kernels/common/scalar_math.h"
 #include "kernels/cpu/io_types.h"
+#include "kernels/cpu/scan_scalar_dense.h"
 #include "kernels/selective_scan/args.h"
-#include "model/errors.h"
 
 namespace ssmbench {
 namespace {
@@ -75,9 +75,9 @@ void scan(const ScanArgs& args, const MethodParameters& method) {
 }
 
 Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*/) {
-  if (auto reason = not_diagonal(problem)) throw ContractError("cpu-scalar " + *reason);
   const ScanArgs args = bind_scan(problem, tensors);
   const SelectiveScan shape(problem);
+  if (shape.dense) return scalar_dense_scan(args, shape.method, problem.dtype());
   const MethodParameters method = method_parameters(shape.method);
   return with_io_type(problem.dtype(), [&]<class Io>(Io) {
     return with_family(shape.method, [&]<Family family>(std::integral_constant<Family, family>) -> Launch {
@@ -91,7 +91,7 @@ const Registration registration{{.name = "cpu-scalar",
                                  .op = "selective_scan_fwd",
                                  .device = DeviceKind::cpu,
                                  .summary = "the plain sequential loop, one thread",
-                                 .unsupported = not_diagonal,
+                                 .unsupported = [](const Problem&) { return std::optional<std::string>(); },
                                  .workspace_bytes = [](const Problem&) { return std::size_t{0}; },
                                  .work = scan_work,
                                  .bind = bind}};

@@ -5,7 +5,7 @@
 
 #include "kernels/common/host_device.h"
 
-// How the implementations for dense A cut a step up. Host and device: cpu-dense and cuda-dense make the same
+// How the implementations for dense A cut a step up. Host and device: cpu-scalar and cuda-dense make the same
 // cuts.
 
 namespace ssmbench {

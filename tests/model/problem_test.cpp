@@ -61,13 +61,14 @@ TEST_CASE("dense A has two methods, at most 32 states and no gradients") {
     }
 }
 
-TEST_CASE("only implementations for dense A take one") {
+TEST_CASE("only cpu-scalar and implementations for dense A take one") {
   const Problem problem = scan_problem({{"A", "dense"}, {"method", "foh"}});
   for (const auto& implementation : implementations()) {
     if (implementation.op != "selective_scan_fwd" || implementation.name.starts_with("test-")) continue;
     INFO(implementation.name);
     const bool is_for_dense = implementation.name.ends_with("-dense");
-    CHECK(implementation.unsupported(problem).value_or("") == (is_for_dense ? "" : "has diagonal A only"));
+    CHECK(implementation.unsupported(problem).value_or("") ==
+          (is_for_dense || implementation.name == "cpu-scalar" ? "" : "has diagonal A only"));
     CHECK((implementation.unsupported(scan_problem()).value_or("") == "has dense A only") == is_for_dense);
   }
 }

@@ -382,7 +382,7 @@ TEST_CASE("dense: a singular matrix is reported with its index") {
     const HostTensor got(specs[0]), last_state(specs[1]);
     views.add("out", got.view());
     views.add("last_state", last_state.view());
-    find_implementation("selective_scan_fwd", "cpu-dense").bind(problem, views, nullptr)(nullptr);
+    find_implementation("selective_scan_fwd", "cpu-scalar").bind(problem, views, nullptr)(nullptr);
     const auto result = compare_output(got.view(), out.expected.data(), out.bound.data(), DType::f32);
     CHECK(result.passed());
     CHECK(result.judged == 45);

@@ -1,4 +1,4 @@
-// cpu-dense and cuda-dense where their code changes path: rows that need pivoting, many parts of a step or
+// cuda-dense and cpu-scalar where their code changes path: rows that need pivoting, many parts of a step or
 // doublings, or that have no solution at all, beside rows that do not.
 
 #include <cmath>
@@ -61,7 +61,7 @@ std::vector<HostTensor> run_on(DeviceKind kind, const Problem& problem,
     allocate(spec);
     outputs.emplace_back(spec);
   }
-  const std::string name = std::string(name_of(kind)) + "-dense";
+  const char* name = kind == DeviceKind::cpu ? "cpu-scalar" : "cuda-dense";
   find_implementation("selective_scan_fwd", name).bind(problem, views, nullptr)(device->stream());
   device->synchronize();
   for (const auto& output : outputs)
@@ -134,7 +134,7 @@ void check_odd_rows(DeviceKind kind) {
 
 }  // namespace
 
-TEST_CASE("cpu-dense: odd matrices are right, or not finite, and touch no other row") {
+TEST_CASE("cpu-scalar: odd matrices are right, or not finite, and touch no other row") {
   check_odd_rows(DeviceKind::cpu);
 }
 

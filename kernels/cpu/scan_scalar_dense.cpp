@@ -1,5 +1,7 @@
-// cpu-dense: a matrix A per channel. The plain loop, threads over (batch, channel); for bilinear one
-// elimination per step, for foh Taylor series on the state, as kernels/selective_scan/dense.cu does them.
+// cpu-scalar for dense A: a matrix per channel. For bilinear one elimination per step, for foh Taylor series
+// on the state, as kernels/selective_scan/dense.cu does them.
+
+#include "kernels/cpu/scan_scalar_dense.h"
 
 #include <array>
 #include <cmath>
@@ -7,9 +9,7 @@
 
 #include "kernels/common/scalar_math.h"
 #include "kernels/cpu/io_types.h"
-#include "kernels/selective_scan/args.h"
 #include "kernels/selective_scan/dense_map.h"
-#include "model/errors.h"
 
 namespace ssmbench {
 namespace {
@@ -185,32 +185,14 @@ void scan_row(const ScanArgs& args, MethodId method, std::int64_t b, std::int64_
 
 template <class Io>
 void scan(const ScanArgs& args, MethodId method) {
-#pragma omp parallel for schedule(static)
-  for (std::int64_t row = 0; row < args.batch * args.dim; ++row)
-    scan_row<Io>(args, method, row / args.dim, row % args.dim);
+  for (std::int64_t b = 0; b < args.batch; ++b)
+    for (std::int64_t d = 0; d < args.dim; ++d) scan_row<Io>(args, method, b, d);
 }
-
-std::optional<std::string> unsupported(const Problem& problem) {
-  if (!SelectiveScan(problem).dense) return "has dense A only";
-  return {};
-}
-
-Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*/) {
-  if (auto reason = unsupported(problem)) throw ContractError("cpu-dense " + *reason);
-  const ScanArgs args = bind_scan(problem, tensors);
-  const MethodId method = SelectiveScan(problem).method;
-  return with_io_type(problem.dtype(),
-                      [&]<class Io>(Io) -> Launch { return [=](void*) { scan<Io>(args, method); }; });
-}
-
-const Registration registration{{.name = "cpu-dense",
-                                 .op = "selective_scan_fwd",
-                                 .device = DeviceKind::cpu,
-                                 .summary = "dense A, bilinear and foh; the plain loop, all cores",
-                                 .unsupported = unsupported,
-                                 .workspace_bytes = [](const Problem&) { return std::size_t{0}; },
-                                 .work = scan_work,
-                                 .bind = bind}};
 
 }  // namespace
+
+Launch scalar_dense_scan(const ScanArgs& args, MethodId method, DType dtype) {
+  return with_io_type(dtype, [&]<class Io>(Io) -> Launch { return [=](void*) { scan<Io>(args, method); }; });
+}
+
 }  // namespace ssmbench
