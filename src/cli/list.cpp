@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -76,9 +77,12 @@ void print(const Json& entries, bool json) {
     fmt::print("{}\n", entries.dump(2));
     return;
   }
+  std::size_t width = 18;
+  for (const auto& entry : entries) width = std::max(width, entry["name"].get<std::string>().size());
   for (const auto& entry : entries) {
     const std::string kind = entry.contains("op") ? fmt::format("{}  ", entry["op"].get<std::string>()) : "";
-    fmt::print("{:<20}{}{}\n", entry["name"].get<std::string>(), kind, entry["summary"].get<std::string>());
+    fmt::print("{:<{}}{}{}\n", entry["name"].get<std::string>(), width + 2, kind,
+               entry["summary"].get<std::string>());
   }
 }
 

@@ -45,7 +45,8 @@ std::vector<Sweep> read_sweeps(const std::filesystem::path& file);
 std::optional<Point> make_point(const std::string& axis, const Json& value, const Json& shapes);
 
 /// Puts the override in place of whatever sets its axis; the axis leaves its zip group. Returns false, and
-/// does nothing, where the op does not have the axis. Throws UsageError when the axis does not take the
+/// does nothing, where the op does not have the axis, or has it with a choice only and the sweep does not set
+/// it. Throws UsageError when the axis does not take the
 /// values.
 bool apply_override(Sweep& sweep, const Override& change);
 

@@ -10,6 +10,7 @@
 
 #include "inputs/linear_scan_inputs.h"
 #include "inputs/scan_inputs.h"
+#include "inputs/state_update_inputs.h"
 #include "model/errors.h"
 
 namespace ssmbench {
@@ -79,6 +80,7 @@ Fill fill_from(Inputs inputs) {
 
 Fill fill_of(const Problem& problem, const InputSpec& spec) {
   if (problem.op().name.starts_with("selective_scan")) return fill_from(ScanInputs(problem, spec));
+  if (problem.op().name == "selective_state_update") return fill_from(StateUpdateInputs(problem, spec));
   if (problem.op().name == "linear_scan") return fill_from(LinearScanInputs(problem, spec));
   throw std::logic_error(fmt::format("no inputs for {}", problem.op().name));
 }

@@ -62,6 +62,7 @@ const OpFormat* find_format(std::string_view op);
 
 const OpFormat& selective_scan_fwd_format();
 const OpFormat& selective_scan_bwd_format();
+const OpFormat& selective_state_update_format();
 const OpFormat& linear_scan_format();
 
 }  // namespace ssmbench

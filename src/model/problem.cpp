@@ -9,6 +9,7 @@
 #include "model/errors.h"
 #include "model/linear_scan.h"
 #include "model/selective_scan.h"
+#include "model/state_update.h"
 
 namespace ssmbench {
 namespace {
@@ -47,7 +48,8 @@ const AxisSpec* OpSpec::find_axis(std::string_view axis) const {
 }
 
 const std::vector<const OpSpec*>& all_ops() {
-  static const std::vector<const OpSpec*> ops{&selective_scan_fwd(), &selective_scan_bwd(), &linear_scan()};
+  static const std::vector<const OpSpec*> ops{&selective_scan_fwd(), &selective_scan_bwd(),
+                                              &selective_state_update(), &linear_scan()};
   return ops;
 }
 
@@ -61,6 +63,11 @@ Problem::Problem(const OpSpec& op, std::map<std::string, AxisValue> axes) : op_(
     if (op.find_axis(name) == nullptr) throw ContractError(fmt::format("{} has no axis '{}'", op.name, name));
   for (const auto& axis : op.axes) {
     auto found = axes_.find(axis.name);
+    if (axis.only_with && choice(axis.only_with->first) != axis.only_with->second) {
+      if (found == axes_.end()) continue;
+      throw ContractError(fmt::format("{} has no axis '{}' with {} {}", op.name, axis.name,
+                                      axis.only_with->first, choice(axis.only_with->first)));
+    }
     if (found == axes_.end()) {
       if (!axis.fallback) throw ContractError(fmt::format("{} needs the axis '{}'", op.name, axis.name));
       found = axes_.emplace(axis.name, *axis.fallback).first;
@@ -98,6 +105,7 @@ Problem Problem::with(const std::map<std::string, AxisValue>& changes) const {
 std::string Problem::id() const {
   std::vector<std::string> tokens{op_->name};
   for (const auto& axis : op_->axes) {
+    if (!has(axis)) continue;
     const AxisValue& here = value(axis.name);
     if (axis.kind == AxisKind::flag) {
       if (std::get<bool>(here)) tokens.push_back(axis.id_token);

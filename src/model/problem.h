@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -30,6 +31,8 @@ struct AxisSpec {
   std::string id_token;  ///< prefix of the value in case ids ("b" gives b8); for a flag, the word itself
   std::vector<std::string> choices;   ///< for AxisKind::choice
   std::optional<AxisValue> fallback;  ///< value where a sweep is silent; none: the sweep must name it
+  /// An axis and a choice of it, listed before: the axis is there only with that choice. None: always.
+  std::optional<std::pair<std::string, std::string>> only_with = {};
 };
 
 class Problem;
@@ -59,6 +62,8 @@ class Problem {
 
   const OpSpec& op() const { return *op_; }
   const std::map<std::string, AxisValue>& axes() const { return axes_; }
+  /// Whether the axis is there; not all are with every choice (AxisSpec::only_with).
+  bool has(const AxisSpec& axis) const { return axes_.contains(axis.name); }
   std::int64_t size(std::string_view axis) const;
   bool flag(std::string_view axis) const;
   const std::string& choice(std::string_view axis) const;

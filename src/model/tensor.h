@@ -20,6 +20,9 @@ std::int64_t element_count(const Shape& shape);
 /// "2×16×257", for messages.
 std::string to_string(const Shape& shape);
 
+/// A problem that lists a tensor under one name both as input and as output, alike in all else, has it
+/// updated in place: an implementation finds the input's values in the one buffer of that name and leaves the
+/// output's there.
 enum class Role { input, output };
 
 /// What one tensor of a problem must look like. The layout (bdl or bld) changes only `storage_order`.

@@ -18,6 +18,7 @@ void add_problem(Json& record, const Case& the_case) {
   Json shape = Json::object();
   Json options = Json::object();
   for (const auto& axis : problem.op().axes) {
+    if (!problem.has(axis)) continue;
     const Json value = to_json(problem.axes().at(axis.name));
     if (axis.kind == AxisKind::size)
       shape[axis.name] = value;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "inputs/inputs.h"
@@ -35,6 +36,11 @@ class DeviceTensors {
   /// Filled with NaN (all bits set is one in every floating-point dtype), so that what is never written
   /// shows.
   void add_output(const TensorSpec& spec) { device_.fill(allocate(spec), 0xFF, spec.bytes()); }
+
+  /// An output that is updated in place: its own copy of the input, which later jobs read too.
+  void add_updated(const HostTensor& input) {
+    device_.copy_in(allocate(input.spec), input.buffer.data(), input.spec.bytes());
+  }
 
   HostTensor copy_out(const TensorSpec& spec) const {
     HostTensor host(spec);
@@ -174,7 +180,12 @@ CaseResult Runner::run_job(const Case& the_case, const Job& job, const std::vect
   DeviceTensors outputs(target);
   TensorSet all = device_inputs;
   for (const auto& spec : output_specs) {
-    outputs.add_output(spec);
+    const auto input =
+        std::ranges::find(inputs, spec.name, [](const HostTensor& tensor) { return tensor.spec.name; });
+    if (input != inputs.end())
+      outputs.add_updated(*input);
+    else
+      outputs.add_output(spec);
     all.add(spec.name, outputs.views().at(spec.name));
   }
   const Device::Buffer workspace = target.allocate(result.workspace_bytes);

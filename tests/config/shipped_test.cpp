@@ -10,6 +10,7 @@
 #include "config/config.h"
 #include "model/method.h"
 #include "model/selective_scan.h"
+#include "model/state_update.h"
 
 using namespace ssmbench;
 
@@ -37,6 +38,13 @@ std::set<std::string> values_of(const std::vector<Case>& cases, const std::strin
   return values;
 }
 
+std::vector<Case> of_op(const std::vector<Case>& cases, const std::string& op) {
+  std::vector<Case> chosen;
+  std::ranges::copy_if(cases, std::back_inserter(chosen),
+                       [&](const Case& one) { return one.problem.op().name == op; });
+  return chosen;
+}
+
 double pairs_of(const std::vector<Case>& cases) {
   double pairs = 0;
   for (const auto& one : cases) pairs += SelectiveScan(one.problem).pairs();
@@ -52,10 +60,10 @@ TEST_CASE("exactly these configs are shipped") {
   std::set<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(SSMBENCH_SOURCE_DIR "/configs"))
     if (entry.path().extension() == ".json") names.insert(entry.path().stem());
-  CHECK(names == std::set<std::string>{"algorithms", "ci", "convergence", "discretization", "gradients",
-                                       "large", "layouts", "mamba-1.4b", "mamba-130m", "mamba-2.8b",
-                                       "mamba-370m", "mamba-790m", "medium", "realtime-60fps", "schema",
-                                       "small", "stress-long"});
+  CHECK(names == std::set<std::string>{"algorithms", "ci", "convergence", "decode", "discretization",
+                                       "gradients", "large", "layouts", "mamba-1.4b", "mamba-130m",
+                                       "mamba-2.8b", "mamba-370m", "mamba-790m", "medium", "realtime-60fps",
+                                       "schema", "small", "stress-long"});
 }
 
 TEST_CASE("small, medium and large have one size each, and all dtypes") {
@@ -137,7 +145,7 @@ TEST_CASE("algorithms runs both operations in f32, from short to long sequences"
 }
 
 TEST_CASE("ci is broad and small") {
-  const auto cases = shipped("ci");
+  const auto cases = of_op(shipped("ci"), "selective_scan_fwd");
   CHECK(pairs_of(cases) <
         5e7);  // (element, state) pairs, a minute of two slow cores for three implementations
   CHECK(values_of(cases, "dtype") == kDtypes);
@@ -215,6 +223,36 @@ TEST_CASE("gradients covers every method, with real and complex A, and every opt
     CHECK(values_of(chosen, "B") == std::set<std::string>{"constant", "variable"});
     CHECK(values_of(chosen, "C") == std::set<std::string>{"constant", "variable"});
   }
+}
+
+TEST_CASE("decode has the models' sizes, one to 512 sequences, f32 and bf16") {
+  using StepSizes = std::tuple<std::int64_t, std::int64_t, std::int64_t>;  // heads, headdim, dstate
+  const auto cases = shipped("decode");
+  std::map<std::string, std::set<StepSizes>> sizes;
+  for (const auto& one : cases) {
+    const StateUpdate step(one.problem);
+    sizes[one.problem.choice("form")].insert({step.heads, step.headdim, step.dstate});
+  }
+  CHECK(sizes["mamba1"] ==
+        std::set<StepSizes>{{1536, 1, 16}, {2048, 1, 16}, {3072, 1, 16}, {4096, 1, 16}, {5120, 1, 16}});
+  CHECK(sizes["mamba2"] == std::set<StepSizes>{{32, 64, 128}, {64, 64, 128}, {80, 64, 128}});
+  CHECK(values_of(cases, "batch") == std::set<std::string>{"1", "8", "64", "128", "512"});
+  CHECK(values_of(cases, "dtype") == std::set<std::string>{"bf16", "f32"});
+  CHECK(cases.size() == (5 + 3) * 5 * 2);
+  for (const auto& one : shipped("decode", true)) CHECK(one.problem.size("batch") == 1);
+}
+
+TEST_CASE("ci decodes with both forms, every option, and states of every kind of row") {
+  const auto cases = of_op(shipped("ci"), "selective_state_update");
+  CHECK(values_of(cases, "form") == std::set<std::string>{"mamba1", "mamba2"});
+  CHECK(values_of(cases, "dtype") == kDtypes);
+  for (const std::string flag : {"z", "D", "dt_bias", "dt_softplus"}) CHECK(values_of(cases, flag) == kBoth);
+  CHECK(values_of(cases, "groups") == std::set<std::string>{"1", "2", "3", "6"});
+  CHECK(values_of(cases, "dstate") ==
+        std::set<std::string>{"1", "128", "16", "17", "20", "256", "3", "4", "64"});
+  double states = 0;
+  for (const auto& one : cases) states += StateUpdate(one.problem).states();
+  CHECK(states < 1e6);
 }
 
 TEST_CASE("quick takes batch 1 and the shortest sequence of the shipped configs") {

@@ -190,3 +190,25 @@ TEST_CASE("golden files of the Vision-Mamba fork") {
     CHECK(value(tensor(read.outputs, "out"), (1 * 8 + 4) * 64 + 32) == want.out_1_4_32);
   }
 }
+
+TEST_CASE("golden decoding steps, the state an input and an output") {
+  for (const char* dtype : {"f32", "bf16"}) {
+    const bool f32 = dtype == std::string_view("f32");
+    const CaseRead read =
+        read_golden(std::string("step_m1_") + dtype, "mamba_ssm 2.3.2.post1 selective_state_update (Triton)");
+    const Problem expected(
+        *find_op("selective_state_update"),
+        {{"form", "mamba1"}, {"dtype", dtype}, {"batch", 3_n}, {"dim", 64_n}, {"dstate", 16_n}});
+    CHECK(read.problem.axes() == expected.axes());
+    CHECK(names(read.outputs) == std::vector<std::string>{"out", "state"});
+    CHECK(value(tensor(read.inputs, "state"), (2 * 64 + 63) * 16 + 15) ==
+          (f32 ? -0.35598939657211304 : 0.4359268546104431));
+    CHECK(value(tensor(read.outputs, "state"), (1 * 64 + 32) * 16 + 8) ==
+          (f32 ? 0.772830069065094 : 1.6344045400619507));
+    CHECK(value(tensor(read.inputs, "A"), 3 * 16 + 5) == (f32 ? -1.699604868888855 : -1.0727980136871338));
+    if (f32)
+      CHECK(value(tensor(read.outputs, "out"), 1 * 64 + 32) == -5.0443854331970215);
+    else
+      CHECK(bits(tensor(read.outputs, "out"), 1 * 64 + 32) == 0x3fa0);
+  }
+}

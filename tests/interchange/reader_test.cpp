@@ -313,7 +313,7 @@ TEST_CASE("case attributes that are missing or unknown are rejected") {
   };
   CHECK(after_setting("op", "ssd_chunk_scan_fwd") ==
         "/cases/a: unknown op 'ssd_chunk_scan_fwd'; this build knows selective_scan_fwd, selective_scan_bwd, "
-        "linear_scan");
+        "selective_state_update, linear_scan");
   CHECK(after_setting("method", "euler") ==
         "/cases/a: method must be one of zoh, foh, bilinear, bilinear_flipped, poly, highorder, rk4, "
         "vim_foh, vim_poly, vim_highorder, foh_exact, trapezoidal, got euler");

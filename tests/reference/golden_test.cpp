@@ -34,6 +34,8 @@ constexpr Golden kGolden[] = {
     {"m1_bwd_f32.h5", 1e-6},
     {"m1_bwd_bf16.h5", 4e-3},
     {"m1_bwd_c64.h5", 3e-6},
+    {"step_m1_f32.h5", 4e-7},
+    {"step_m1_bf16.h5", 2e-3},
 };
 
 }  // namespace

@@ -1,0 +1,123 @@
+// One step of the recurrence in fp64, with the error bound of scan_tile_zoh.cpp for a scan of one step: with
+// z = Δ·A and the magnitude m = |e^z·h| + |Δ·x·B|, in units of the roundoff of the implementation under test,
+//   e^z     has relative error  |z|·(e_Δ + 1) + 2
+//   Δ·x·B   has relative error  e_Δ + 2
+//   state   is off by           (|z|·(e_Δ + 1) + 2)·|e^z·h| + (e_Δ + 2)·|Δ·x·B| + 2·m
+// since the state that enters is exact. out is bounded as in selective_scan.cpp.
+
+#include "reference/state_update.h"
+
+#include <array>
+#include <cmath>
+
+#include "model/errors.h"
+#include "model/selective_scan.h"
+#include "model/state_update.h"
+#include "reference/step_size.h"
+
+namespace ssmbench {
+namespace {
+
+/// What the rows of a head share, by state.
+struct Coefficients {
+  std::array<double, kMaxDState> decay, decay_error, B, C;  ///< e^z, its relative error
+};
+
+class Update {
+ public:
+  Update(const Problem& problem, const TensorSet& inputs, ReferenceOutput& out, ReferenceOutput& state)
+      : shape_(problem),
+        inputs_(inputs),
+        state_in_(floats("state")),
+        rate_(floats("A")),
+        skip_(floats("D")),
+        dt_bias_(floats("dt_bias")),
+        x_(inputs.at("x")),
+        dt_(inputs.at("dt")),
+        B_(inputs.at("B")),
+        C_(inputs.at("C")),
+        z_(inputs.find("z")),
+        out_(out),
+        state_(state) {}
+
+  /// Head `index` of batch × heads.
+  void run(std::int64_t index) {
+    const std::int64_t head = index % shape_.heads;
+    const std::int64_t group = index / shape_.heads * shape_.groups + head / shape_.heads_per_group();
+    const double bias = dt_bias_ == nullptr ? 0 : dt_bias_[head];
+    const StepSize step = step_size(load_as_double(dt_.data, index, dt_.dtype),
+                                    dt_bias_ == nullptr ? nullptr : &bias, shape_.dt_softplus);
+    Coefficients by_state;
+    for (std::int64_t n = 0; n < shape_.dstate; ++n) {
+      const double z = step.delta * rate_[shape_.rate_per_state ? head * shape_.dstate + n : head];
+      by_state.decay[n] = std::exp(z);
+      by_state.decay_error[n] = std::abs(z) * (step.relative_error + 1) + 2;
+      by_state.B[n] = load_as_double(B_.data, group * shape_.dstate + n, B_.dtype);
+      by_state.C[n] = load_as_double(C_.data, group * shape_.dstate + n, C_.dtype);
+    }
+    for (std::int64_t p = 0; p < shape_.headdim; ++p)
+      update_row(index * shape_.headdim + p, head, step, by_state);
+  }
+
+ private:
+  const float* floats(const char* name) const {
+    const TensorView* view = inputs_.find(name);
+    return view == nullptr ? nullptr : static_cast<const float*>(view->data);
+  }
+
+  void update_row(std::int64_t row, std::int64_t head, const StepSize& step, const Coefficients& by_state) {
+    const double x = load_as_double(x_.data, row, x_.dtype);
+    Bounded y{0, 0};
+    double magnitude = 0;
+    for (std::int64_t n = 0; n < shape_.dstate; ++n) {
+      const std::int64_t at = row * shape_.dstate + n;
+      const double kept = by_state.decay[n] * state_in_[at];
+      const double added = step.delta * x * by_state.B[n];
+      const double size = std::abs(kept) + std::abs(added);
+      const double error =
+          by_state.decay_error[n] * std::abs(kept) + (step.relative_error + 2) * std::abs(added) + 2 * size;
+      state_.expected[at] = kept + added;
+      state_.bound[at] = static_cast<float>(error);
+      y.value += by_state.C[n] * (kept + added);
+      y.error += std::abs(by_state.C[n]) * error;
+      magnitude += std::abs(by_state.C[n]) * size;
+    }
+    if (skip_ != nullptr) {
+      y.value += skip_[head] * x;
+      magnitude += std::abs(skip_[head] * x);
+    }
+    y.error += (2 + std::sqrt(static_cast<double>(shape_.dstate))) * magnitude;
+    if (z_ != nullptr) y = gated(y, load_as_double(z_->data, row, z_->dtype));
+    out_.expected[row] = y.value;
+    out_.bound[row] = static_cast<float>(y.error);
+  }
+
+  StateUpdate shape_;
+  const TensorSet& inputs_;
+  const float *state_in_, *rate_, *skip_, *dt_bias_;
+  const TensorView &x_, &dt_, &B_, &C_;
+  const TensorView* z_;
+  ReferenceOutput& out_;
+  ReferenceOutput& state_;
+};
+
+}  // namespace
+
+ReferenceOutputs state_update_reference(const Problem& problem, const TensorSet& inputs,
+                                        const std::atomic<bool>& stop) {
+  const StateUpdate shape(problem);
+  ReferenceOutputs outputs;
+  for (const auto& tensor : problem.tensors()) {
+    if (tensor.role != Role::output) continue;
+    const auto count = static_cast<std::size_t>(element_count(tensor.shape));
+    outputs[tensor.name] = {tensor.shape, std::vector<double>(count), std::vector<float>(count)};
+  }
+  Update update(problem, inputs, outputs.at("out"), outputs.at("state"));
+#pragma omp parallel for schedule(static)
+  for (std::int64_t index = 0; index < shape.batch * shape.heads; ++index)
+    if (!stop) update.run(index);
+  if (stop) throw Interrupted();
+  return outputs;
+}
+
+}  // namespace ssmbench
