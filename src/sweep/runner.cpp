@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <chrono>
 
 #include "inputs/inputs.h"
 #include "model/errors.h"
+#include "sweep/prepared_run.h"
 #include "verify/compare.h"
 
 namespace ssmbench {
@@ -16,57 +16,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-/// Tensors of one problem in a device's memory.
-class DeviceTensors {
- public:
-  explicit DeviceTensors(Device& device) : device_(device) {}
-
-  /// In place where the device reads host memory, else copied.
-  void add_input(const HostTensor& tensor) {
-    if (device_.shares_host_memory()) {
-      views_.add(tensor.spec.name, tensor.view());
-      return;
-    }
-    void* memory = allocate(tensor.spec);
-    device_.copy_in(memory, tensor.buffer.data(), tensor.spec.bytes());
-  }
-
-  /// Filled with NaN (all bits set is one in every floating-point dtype), so that what is never written
-  /// shows.
-  void add_output(const TensorSpec& spec) { device_.fill(allocate(spec), 0xFF, spec.bytes()); }
-
-  /// An output that is updated in place: its own copy of the input, which later jobs read too.
-  void add_updated(const HostTensor& input) {
-    device_.copy_in(allocate(input.spec), input.buffer.data(), input.spec.bytes());
-  }
-
-  HostTensor copy_out(const TensorSpec& spec) const {
-    HostTensor host(spec);
-    device_.copy_out(host.buffer.data(), views_.at(spec.name).data, spec.bytes());
-    return host;
-  }
-
-  const TensorSet& views() const { return views_; }
-
- private:
-  void* allocate(const TensorSpec& spec) {
-    buffers_.push_back(device_.allocate(spec.bytes()));
-    views_.add(spec.name, TensorView(buffers_.back().get(), spec));
-    return buffers_.back().get();
-  }
-
-  Device& device_;
-  std::vector<Device::Buffer> buffers_;
-  TensorSet views_;
-};
-
-std::vector<TensorSpec> tensors_of(const Problem& problem, Role role) {
-  std::vector<TensorSpec> chosen;
-  for (auto& spec : problem.tensors())
-    if (spec.role == role) chosen.push_back(std::move(spec));
-  return chosen;
 }
 
 /// "out at (0, 3, 17): expected 1.25, got 1.5, 12 × the tolerance" for the worst output.
@@ -176,29 +125,13 @@ CaseResult Runner::run_job(const Case& the_case, const Job& job, const std::vect
   progress_.update(jobs_done_, fmt::format("{} on {}", implementation.name, the_case.id()));
   if (progress_.verbose()) progress_.say(result.repro);
 
-  const auto output_specs = tensors_of(problem, Role::output);
-  DeviceTensors outputs(target);
-  TensorSet all = device_inputs;
-  for (const auto& spec : output_specs) {
-    const auto input =
-        std::ranges::find(inputs, spec.name, [](const HostTensor& tensor) { return tensor.spec.name; });
-    if (input != inputs.end())
-      outputs.add_updated(*input);
-    else
-      outputs.add_output(spec);
-    all.add(spec.name, outputs.views().at(spec.name));
-  }
-  const Device::Buffer workspace = target.allocate(result.workspace_bytes);
-  target.fill(workspace.get(), 0xFF, result.workspace_bytes);
-
-  const Launch launch = implementation.bind(problem, all, workspace.get());
+  const PreparedRun run(target, implementation, problem, inputs, device_inputs);
   const auto start = Clock::now();
-  launch(target.stream());
+  run.launch()(target.stream());
   target.synchronize();
   const double first_run_seconds = seconds_since(start);
 
-  std::vector<HostTensor> host_outputs;
-  for (const auto& spec : output_specs) host_outputs.push_back(outputs.copy_out(spec));
+  const std::vector<HostTensor> host_outputs = run.copy_outputs();
   result.status = Status::unverified;
   if (options_.verify) {
     for (const auto& output : host_outputs) {
@@ -215,7 +148,7 @@ CaseResult Runner::run_job(const Case& the_case, const Job& job, const std::vect
     finished_({result, implementation, inputs, host_outputs, options_.verify ? &reference_ : nullptr});
   // A case that is not right carries no timing.
   if (options_.time && result.status != Status::fail)
-    result.timing = time_launch(target, launch, options_.timing, first_run_seconds, stop_);
+    result.timing = time_launch(target, run.launch(), options_.timing, first_run_seconds, stop_);
   return result;
 }
 

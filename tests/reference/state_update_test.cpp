@@ -39,11 +39,13 @@ std::vector<HostTensor> same_values(const Problem& to, const std::vector<HostTen
   });
 }
 
-void check_equal(const ReferenceOutput& got, const ReferenceOutput& expected) {
+/// The same values; the same bounds, or none smaller.
+void check_equal(const ReferenceOutput& got, const ReferenceOutput& expected, bool same_bounds = true) {
   REQUIRE(got.expected.size() == expected.expected.size());
   for (std::size_t i = 0; i < got.expected.size(); ++i) {
     REQUIRE(std::abs(got.expected[i] - expected.expected[i]) <= 1e-13 * std::abs(expected.expected[i]));
-    REQUIRE(std::abs(got.bound[i] - expected.bound[i]) <= 1e-6F * expected.bound[i]);
+    if (same_bounds) REQUIRE(std::abs(got.bound[i] - expected.bound[i]) <= 1e-6F * expected.bound[i]);
+    REQUIRE(got.bound[i] >= expected.bound[i] * (1 - 1e-6F));
   }
 }
 
@@ -79,6 +81,15 @@ TEST_CASE("the bound of a state update charges what cancels at its size") {
   CHECK(std::abs(outputs.at("out").bound.at(0) - (5 * state_error + 3 * 5 * (kept + added))) < 1e-4);
 }
 
+TEST_CASE("with softplus, a step may be off by one rounding of 1 in the step size") {
+  const std::map<std::string, double> values{{"state", 0}, {"x", 1}, {"dt", -10},
+                                             {"A", -2},    {"B", 1}, {"C", 1}};
+  const auto outputs = reference_of(mamba1_step({{"dt_softplus", true}}), values);
+  // Δ = 4.5e-5; no other error of the state comes near it.
+  CHECK(outputs.at("state").bound.at(0) > 1);
+  CHECK(outputs.at("state").bound.at(0) < 1.01);
+}
+
 TEST_CASE("form mamba1 is a selective scan of one step, values and bounds") {
   for (const bool options : {false, true}) {
     const Axes shape{{"batch", size(2)},  {"dim", size(12)}, {"dstate", size(5)},
@@ -94,8 +105,9 @@ TEST_CASE("form mamba1 is a selective scan of one step, values and bounds") {
         scan, inputs, {{"u", "x"}, {"delta", "dt"}, {"delta_bias", "dt_bias"}, {"initial_state", "state"}});
     const auto expected = compute_reference(scan, views_of(scan_inputs), never_stop);
     const auto got = compute_reference(step, views_of(inputs), never_stop);
-    check_equal(got.at("out"), expected.at("out"));
-    check_equal(got.at("state"), expected.at("last_state"));
+    // With softplus a step is granted the rounding of 1 + e^x.
+    check_equal(got.at("out"), expected.at("out"), !options);
+    check_equal(got.at("state"), expected.at("last_state"), !options);
   }
 }
 

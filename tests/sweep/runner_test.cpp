@@ -152,7 +152,7 @@ TEST_CASE("timing an update in place keeps updating it, after it was judged") {
   plan.cases.push_back(
       {make_case(mamba1_step({{"dim", size(2)}, {"dstate", size(4)}})), {{&counting, 0, {}}}});
   RunnerOptions options;
-  options.timing = {.min_runs = 2000, .max_runs = 2000, .max_seconds = 100};
+  options.timing = {.min_runs = 100, .max_runs = 100, .max_seconds = 100};
   options.repro = [](const Case&, const Implementation&, const DeviceInfo&) { return std::string(); };
   Collector collector;
   Progress progress(true, false);
@@ -161,7 +161,7 @@ TEST_CASE("timing an update in place keeps updating it, after it was judged") {
   REQUIRE(collector.results.size() == 1);
   CHECK(collector.results[0].status == Status::pass);
   CHECK_FALSE(collector.results[0].timing.empty());
-  CHECK(launches > 2000);
+  CHECK(launches > 100);
   CHECK(std::isfinite(last));  // decays are below 1, so that it comes to rest
 }
 
