@@ -37,6 +37,10 @@ struct Sweep {
   std::vector<std::string> changes;  ///< overrides in force, for messages
 };
 
+/// Entry `index` of the document's `list`, "sweeps" or one that is written like it; the schema has accepted the
+/// document. Throws UsageError.
+Sweep read_sweep(const Json& document, const std::string& file, const std::string& list, std::size_t index);
+
 /// The sweeps of a file. Throws UsageError.
 std::vector<Sweep> read_sweeps(const std::filesystem::path& file);
 

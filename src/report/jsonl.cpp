@@ -115,6 +115,25 @@ void JsonlReporter::study_done(const MethodConvergence& result) {
   file_.append(record.dump());
 }
 
+void JsonlReporter::study_done(const ConsistencyResult& result) {
+  const CaseResult& at_once = result.at_once;
+  Json record{{"record", "study"},
+              {"kind", "consistency"},
+              {"check", result.check->check},
+              {"id", at_once.the_case.id()},
+              {"op", at_once.the_case.problem.op().name},
+              {"impl", at_once.impl},
+              {"parts_op", result.check->parts_op},
+              {"parts_impl", result.parts},
+              {"device", at_once.device}};
+  add_problem(record, at_once.the_case);
+  record["status"] = name_of(at_once.status);
+  record["reason"] = at_once.reason;
+  for (const auto& [name, comparison] : at_once.outputs)
+    record["verify"]["outputs"][name] = to_json(comparison);
+  file_.append(record.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
 void JsonlReporter::finish(const Summary& summary) {
   Json counts = Json::object();
   for (const auto& [status, count] : summary.counts) counts[std::string(name_of(status))] = count;

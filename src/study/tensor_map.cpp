@@ -13,8 +13,8 @@ namespace {
 
 void check_alike(const TensorSpec& a, const TensorSpec& b) {
   if (a.dtype != b.dtype)
-    throw ContractError(fmt::format("tensor '{}' is {}, '{}' is {}", a.name, name_of(a.dtype), b.name,
-                                    name_of(b.dtype)));
+    throw ContractError(
+        fmt::format("tensor '{}' is {}, '{}' is {}", a.name, name_of(a.dtype), b.name, name_of(b.dtype)));
 }
 
 std::size_t offset_of(const Shape& index, const Shape& strides) {
@@ -47,10 +47,11 @@ HostTensor gathered(const TensorSpec& spec, const HostTensor& from, const IndexM
   const Shape from_strides = from.spec.strides();
   auto* const to_bytes = static_cast<std::byte*>(to.buffer.data());
   const auto* const from_bytes = static_cast<const std::byte*>(from.buffer.data());
-  for_each_index(spec.shape, from.spec.shape.size(), index_in_from, [&](const Shape& here, const Shape& there) {
-    std::memcpy(to_bytes + offset_of(here, to_strides) * size,
-                from_bytes + offset_of(there, from_strides) * size, size);
-  });
+  for_each_index(spec.shape, from.spec.shape.size(), index_in_from,
+                 [&](const Shape& here, const Shape& there) {
+                   std::memcpy(to_bytes + offset_of(here, to_strides) * size,
+                               from_bytes + offset_of(there, from_strides) * size, size);
+                 });
   return to;
 }
 
@@ -69,7 +70,8 @@ void scatter(const HostTensor& from, HostTensor& into, const IndexMap& index_in_
 }
 
 const HostTensor* find_tensor(const std::vector<HostTensor>& tensors, std::string_view name) {
-  const auto found = std::ranges::find(tensors, name, [](const HostTensor& tensor) { return tensor.spec.name; });
+  const auto found =
+      std::ranges::find(tensors, name, [](const HostTensor& tensor) { return tensor.spec.name; });
   return found == tensors.end() ? nullptr : &*found;
 }
 

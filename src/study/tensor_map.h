@@ -12,8 +12,8 @@ namespace ssmbench {
 /// tensor it points into and keeps what was written last.
 using IndexMap = std::function<void(const Shape& here, Shape& there)>;
 
-/// A tensor of `spec` whose element at each index is that of `from` at the index that the map gives. Both have
-/// the same dtype. Throws ContractError otherwise.
+/// A tensor of `spec` whose element at each index is that of `from` at the index that the map gives. Both
+/// have the same dtype. Throws ContractError otherwise.
 HostTensor gathered(const TensorSpec& spec, const HostTensor& from, const IndexMap& index_in_from);
 
 /// Puts every element of `from` into `into`, at the index that the map gives.

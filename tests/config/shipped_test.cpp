@@ -60,7 +60,7 @@ TEST_CASE("exactly these configs are shipped") {
   std::set<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(SSMBENCH_SOURCE_DIR "/configs"))
     if (entry.path().extension() == ".json") names.insert(entry.path().stem());
-  CHECK(names == std::set<std::string>{"algorithms", "ci", "convergence", "decode", "discretization",
+  CHECK(names == std::set<std::string>{"algorithms", "ci", "consistency", "convergence", "decode", "discretization",
                                        "gradients", "large", "layouts", "mamba-1.4b", "mamba-130m",
                                        "mamba-2.8b", "mamba-370m", "mamba-790m", "medium", "realtime-60fps",
                                        "schema", "small", "stress-long"});
