@@ -12,8 +12,10 @@
 //
 // A thread loads its part of all its rows before it needs any: 16 values, 64 bytes in flight per thread,
 // which at half occupancy is twice what covers the latency of memory. B and C of its states stay in registers
-// for all its rows; so does the decay in form mamba2, where it is one exponential per head. y is summed over
-// the lanes of a row by shuffles, in a fixed order. No shared memory; some 64 registers. dstate that is not a
+// for all its rows; so does the decay in form mamba2, where it is one exponential per head. What a row has
+// one of (its step size, x, D, the gate) is worked out once, by the lane that owns it: lane r owns row r,
+// hands out Δ and Δ·x by shuffles, and gets the sum y, in a fixed order (reduce_rows). Without that, form
+// mamba1 at dstate 16 was bound by instructions. No shared memory; some 64 registers. dstate that is not a
 // multiple of four takes single values in place of vectors, up to eight per lane. Where there are few rows, a
 // thread holds one, so that the rows spread over the whole GPU: the launch is then bound by latency.
 
@@ -77,9 +79,33 @@ __device__ float step_size(const StateUpdateArgs& args, std::int64_t dt_at, std:
   return args.dt_softplus ? softplus(delta) : delta;
 }
 
+/// Sums over the lanes of a row, for kRows rows at once. Returns the sum of row r to every lane whose number
+/// is r modulo kRows: lanes that differ in their last bits exchange the rows that the other one keeps, so
+/// that each round halves what is left to add.
+template <int kRows>
+__device__ float reduce_rows(const float (&y)[kRows], int lane, int lanes) {
+  constexpr unsigned kAll = 0xFFFFFFFFU;
+  float sums[kRows];
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) sums[r] = y[r];
+#pragma unroll
+  for (int distance = 1; distance < kRows; distance *= 2) {
+    const bool odd = (lane & distance) != 0;
+#pragma unroll
+    for (int i = 0; i < kRows / (2 * distance); ++i) {
+      const float keep = odd ? sums[2 * i + 1] : sums[2 * i];
+      const float give = odd ? sums[2 * i] : sums[2 * i + 1];
+      sums[i] = keep + __shfl_xor_sync(kAll, give, distance);
+    }
+  }
+  for (int distance = kRows; distance < lanes; distance *= 2)
+    sums[0] += __shfl_xor_sync(kAll, sums[0], distance);
+  return sums[0];
+}
+
 template <class Io, bool kRatePerState, RowShape kShape, bool kMany>
 __global__ void __launch_bounds__(kStepMaxWarps* kStepWarp)
-    step_kernel(const StateUpdateArgs args, const StepPlan plan) {
+    step_kernel(const StateUpdateArgs args, const StepPlan plan, const unsigned heads_per_group) {
   constexpr int kStates = states_per_row(kShape);
   constexpr int kRows = rows_per_thread(kShape, kMany);
   const auto blocks_per_section = static_cast<unsigned>(plan.blocks_per_section);
@@ -94,61 +120,66 @@ __global__ void __launch_bounds__(kStepMaxWarps* kStepWarp)
   const auto sections_per_batch = static_cast<unsigned>(kRatePerState ? args.groups : args.heads);
   const std::int64_t first_head =
       section % sections_per_batch * (kRatePerState ? plan.section_rows : std::int64_t{1});
-  const std::int64_t projection =
-      kRatePerState ? section : section / static_cast<unsigned>(args.heads / args.groups);
+  const std::int64_t projection = kRatePerState ? section : section / heads_per_group;
 
   // All loads come before the first store, which they could not pass.
   float h[kRows][kStates], B[kStates], C[kStates];
   float rate[kRatePerState ? kRows : 1][kStates];
-  float delta[kRows], x[kRows], z[kRows];
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     const std::int64_t row = first + r * plan.rows_per_pass();
     const bool is_there = row < plan.section_rows;
-    load_row<kShape>(h[r], is_there ? args.state + (origin + row) * args.dstate : nullptr, lane, plan,
-                     dstate);
+    load_row<kShape>(h[r], is_there ? args.state + (origin + row) * dstate : nullptr, lane, plan, dstate);
     if constexpr (kRatePerState)
-      load_row<kShape>(rate[r], is_there ? args.A + (first_head + row) * args.dstate : nullptr, lane, plan,
+      load_row<kShape>(rate[r], is_there ? args.A + (first_head + row) * dstate : nullptr, lane, plan,
                        dstate);
-    x[r] = is_there ? to_float(static_cast<const Io*>(args.x)[origin + row]) : 0.0F;
-    z[r] = is_there && args.z != nullptr ? to_float(static_cast<const Io*>(args.z)[origin + row]) : 0.0F;
-    if constexpr (kRatePerState)
-      delta[r] = is_there ? step_size<Io>(args, origin + row, first_head + row) : 0.0F;
   }
-  load_row<kShape>(B, static_cast<const Io*>(args.B) + projection * args.dstate, lane, plan, dstate);
-  load_row<kShape>(C, static_cast<const Io*>(args.C) + projection * args.dstate, lane, plan, dstate);
-  float head_decay = 0.0F;
-  if constexpr (!kRatePerState) {
-    const float head_delta = step_size<Io>(args, section, first_head);
-    head_decay = expf(head_delta * args.A[first_head]);
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) delta[r] = head_delta;
-  }
+  load_row<kShape>(B, static_cast<const Io*>(args.B) + projection * dstate, lane, plan, dstate);
+  load_row<kShape>(C, static_cast<const Io*>(args.C) + projection * dstate, lane, plan, dstate);
 
+  const std::int64_t own_row = first + lane * plan.rows_per_pass();
+  const std::int64_t own_head = first_head + (kRatePerState ? own_row : 0);
+  const bool owns = lane < kRows && own_row < plan.section_rows;
+  float x = 0.0F, z = 0.0F, skip = 0.0F;
+  if (owns) {
+    x = to_float(static_cast<const Io*>(args.x)[origin + own_row]);
+    if (args.z != nullptr) z = to_float(static_cast<const Io*>(args.z)[origin + own_row]);
+    if (args.D != nullptr) skip = args.D[own_head];
+  }
+  float delta = 0.0F, head_decay = 0.0F;
+  if constexpr (kRatePerState) {
+    if (owns) delta = step_size<Io>(args, origin + own_row, own_head);
+  } else {
+    delta = step_size<Io>(args, section, first_head);
+    head_decay = expf(delta * args.A[first_head]);
+  }
+  const float own_delta_x = delta * x;
+
+  float y[kRows];
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
-    const std::int64_t row = first + r * plan.rows_per_pass();
-    const bool is_there = row < plan.section_rows;
-    const float delta_x = delta[r] * x[r];
-    float y = 0.0F;
+    const float row_delta = kRatePerState ? __shfl_sync(0xFFFFFFFFU, delta, r, plan.lanes()) : delta;
+    const float delta_x = __shfl_sync(0xFFFFFFFFU, own_delta_x, r, plan.lanes());
+    y[r] = 0.0F;
 #pragma unroll
     for (int s = 0; s < kStates; ++s) {
       float decay = head_decay;
-      if constexpr (kRatePerState) decay = expf(delta[r] * rate[r][s]);
+      if constexpr (kRatePerState) decay = expf(row_delta * rate[r][s]);
       h[r][s] = decay * h[r][s] + delta_x * B[s];
-      y += C[s] * h[r][s];
+      y[r] += C[s] * h[r][s];
     }
-    if (is_there) store_row<kShape>(h[r], args.state + (origin + row) * args.dstate, lane, plan, dstate);
-    for (int distance = plan.lanes() / 2; distance > 0; distance /= 2)
-      y += __shfl_xor_sync(0xFFFFFFFFU, y, distance);
-    if (!is_there || lane != (r & (plan.lanes() - 1))) continue;
-    if (args.D != nullptr) y += args.D[first_head + (kRatePerState ? row : 0)] * x[r];
-    if (args.z != nullptr) y *= silu(z[r]);
-    static_cast<Io*>(args.out)[origin + row] = from_float<Io>(y);
+    const std::int64_t row = first + r * plan.rows_per_pass();
+    if (row < plan.section_rows)
+      store_row<kShape>(h[r], args.state + (origin + row) * dstate, lane, plan, dstate);
   }
+  float own_y = reduce_rows<kRows>(y, lane, plan.lanes());
+  if (!owns) return;
+  if (args.D != nullptr) own_y += skip * x;
+  if (args.z != nullptr) own_y *= silu(z);
+  static_cast<Io*>(args.out)[origin + own_row] = from_float<Io>(own_y);
 }
 
-using Kernel = void (*)(StateUpdateArgs, StepPlan);
+using Kernel = void (*)(StateUpdateArgs, StepPlan, unsigned heads_per_group);
 
 template <class Io, bool kRatePerState, RowShape kShape>
 Kernel kernel_of(bool many) {
@@ -188,10 +219,11 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*
   const Kernel kernel = with_io_type(problem.dtype(), [&]<class Io>(std::type_identity<Io>) {
     return args.rate_per_state ? kernel_of<Io, true>(plan) : kernel_of<Io, false>(plan);
   });
+  const auto heads_per_group = static_cast<unsigned>(args.heads / args.groups);
   const auto blocks = static_cast<unsigned>(plan.blocks());
   const auto threads = static_cast<unsigned>(plan.threads());
   return [=](void* stream) {
-    kernel<<<blocks, threads, 0, static_cast<cudaStream_t>(stream)>>>(args, plan);
+    kernel<<<blocks, threads, 0, static_cast<cudaStream_t>(stream)>>>(args, plan, heads_per_group);
     check_cuda(cudaGetLastError());
   };
 }

@@ -12,9 +12,9 @@ namespace ssmbench {
 
 inline constexpr int kStepWarp = 32;
 inline constexpr int kStepMaxWarps = 4;
-/// Warps that keep every multiprocessor of a large GPU busy. With fewer, threads hold one row each; with
-/// fewer even so, blocks are one warp.
-inline constexpr std::int64_t kStepManyWarps = 2048;
+/// Warps that keep a large GPU busy, four on each of its multiprocessors. With fewer, threads hold one row each;
+/// with fewer even so, blocks are one warp.
+inline constexpr std::int64_t kStepManyWarps = 512;
 
 /// How a row of dstate states lies across a group of lanes.
 enum class RowShape {
@@ -28,7 +28,8 @@ SSMBENCH_HD constexpr int states_per_row(RowShape shape) {
   return shape == RowShape::one_vector ? 4 : 8;
 }
 
-/// Rows that a thread holds at once: so many that 16 states are in flight, or one where rows are few.
+/// Rows that a thread holds at once: so many that 16 states are in flight, or one where rows are few. Row r
+/// of a thread is owned by lane r of the lanes that share it, so that there are never more rows than lanes.
 SSMBENCH_HD constexpr int rows_per_thread(RowShape shape, bool many) {
   return many ? 16 / states_per_row(shape) : 1;
 }
@@ -60,7 +61,7 @@ constexpr StepPlan plan_step(std::int64_t sections, std::int64_t section_rows, s
   StepPlan plan{.shape = n % 4 != 0 ? RowShape::scalars
                          : n <= 128 ? RowShape::one_vector
                                     : RowShape::two_vectors,
-                .many = true,
+                .many = false,
                 .lanes_log2 = 0,
                 .warps = 1,
                 .sections = sections,
@@ -69,7 +70,8 @@ constexpr StepPlan plan_step(std::int64_t sections, std::int64_t section_rows, s
   const unsigned items = plan.shape == RowShape::scalars ? n : n / 4;
   plan.lanes_log2 = std::countr_zero(std::bit_ceil(items < 32 ? items : 32U));
   const auto warps_per_section = [&] { return ceil_div(section_rows, plan.rows_per_warp()); };
-  plan.many = warps_per_section() * sections >= kStepManyWarps;
+  plan.many = plan.lanes() >= rows_per_thread(plan.shape, true);
+  if (warps_per_section() * sections < kStepManyWarps) plan.many = false;
   if (warps_per_section() * sections >= kStepManyWarps)
     plan.warps = static_cast<int>(warps_per_section() < kStepMaxWarps ? warps_per_section() : kStepMaxWarps);
   plan.blocks_per_section = ceil_div(section_rows, std::int64_t{plan.warps} * plan.rows_per_warp());

@@ -97,21 +97,22 @@ class CaseStudy {
   ConsistencyResult compare(const PartwiseComputation& check, const Implementation& whole,
                             const Attempt& at_once, const Implementation& parts,
                             const Attempt& in_parts) const {
+    const DType io = case_.problem.dtype();
     CaseResult result{.the_case = case_, .impl = whole.name, .device = device_id(info_)};
     const Attempt& worse = at_once.status == Status::pass ? in_parts : at_once;
     result.status = worse.status;
     result.reason = worse.reason;
     if (result.status == Status::pass)
-      judge(result, at_once.outputs, whole.math, in_parts.outputs, parts.math);
+      judge(result, at_once.outputs, whole.arithmetic(io), in_parts.outputs, parts.arithmetic(io));
     return {&check, std::move(result), parts.name};
   }
 
-  void judge(CaseResult& result, const std::vector<HostTensor>& at_once, DType at_once_math,
-             const std::vector<HostTensor>& in_parts, DType in_parts_math) const {
+  void judge(CaseResult& result, const std::vector<HostTensor>& at_once, const Arithmetic& at_once_arithmetic,
+             const std::vector<HostTensor>& in_parts, const Arithmetic& in_parts_arithmetic) const {
     for (std::size_t i = 0; i < at_once.size(); ++i) {
       const std::string& name = at_once[i].spec.name;
       const auto comparison = compare_pair(at_once[i].view(), in_parts[i].view(), reference_.at(name),
-                                           at_once_math, in_parts_math);
+                                           at_once_arithmetic, in_parts_arithmetic);
       if (!comparison.passed() && result.status == Status::pass) {
         result.status = Status::fail;
         result.reason = fmt::format("{} at ({}): {:.9g} at once, {:.9g} in parts, {:.3g} × the tolerances",
@@ -147,7 +148,8 @@ double value_at(const TensorView& view, const Shape& index) {
 }  // namespace
 
 OutputComparison compare_pair(const TensorView& whole, const TensorView& parts,
-                              const ReferenceOutput& reference, DType whole_math, DType parts_math) {
+                              const ReferenceOutput& reference, const Arithmetic& whole_arithmetic,
+                              const Arithmetic& parts_arithmetic) {
   const TensorView at_once = real_view(whole);
   const TensorView in_parts = real_view(parts);
   OutputComparison result;
@@ -156,6 +158,8 @@ OutputComparison compare_pair(const TensorView& whole, const TensorView& parts,
   for (std::int64_t i = 0; i < element_count(at_once.shape); ++i) {
     const double expected = reference.expected[i];
     if (!std::isfinite(reference.bound[i])) continue;
+    ErrorBounds bounds{.of_operations = reference.bound[i]};
+    if (!reference.operand_bound.empty()) bounds.of_operands = reference.operand_bound[i];
     const Shape index = index_of(i, at_once.shape);
     const double a = value_at(at_once, index);
     const double b = value_at(in_parts, index);
@@ -164,8 +168,8 @@ OutputComparison compare_pair(const TensorView& whole, const TensorView& parts,
     const double difference = std::abs(a - b);
     double ratio = std::numeric_limits<double>::infinity();
     if (std::isfinite(difference)) {
-      ratio = difference / (tolerance(expected, reference.bound[i], at_once.dtype, whole_math) +
-                            tolerance(expected, reference.bound[i], at_once.dtype, parts_math));
+      ratio = difference / (tolerance(expected, bounds, at_once.dtype, whole_arithmetic) +
+                            tolerance(expected, bounds, at_once.dtype, parts_arithmetic));
       result.max_abs = std::max(result.max_abs, difference);
       result.max_ulp = std::max(result.max_ulp, difference / ulp_at(expected, at_once.dtype));
       difference_squared += difference * difference;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "model/arithmetic.h"
 #include "model/case.h"
 #include "model/result.h"
 #include "reference/reference.h"
@@ -33,7 +34,8 @@ struct ConsistencyResult {
 /// Compares two outputs of one problem: two honest implementations differ by at most the sum of their
 /// tolerances (verify/tolerance.h), which follow from the bounds of the problem's reference.
 OutputComparison compare_pair(const TensorView& whole, const TensorView& parts,
-                              const ReferenceOutput& reference, DType whole_math, DType parts_math);
+                              const ReferenceOutput& reference, const Arithmetic& whole_arithmetic,
+                              const Arithmetic& parts_arithmetic);
 
 /// Runs a study: every implementation of the cases' operation that `selection` names, on the devices, against
 /// every implementation of the operation that the parts are computed with, on the same device; where that is

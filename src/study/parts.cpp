@@ -5,7 +5,9 @@
 namespace ssmbench {
 
 const std::vector<PartwiseComputation>& partwise_computations() {
-  static const std::vector<PartwiseComputation> all{scan_in_steps(), scan_in_halves(), heads_as_channels()};
+  static const std::vector<PartwiseComputation> all{scan_in_steps(), scan_in_halves(), heads_as_channels(),
+                                                    ssd_in_steps(),  ssd_in_halves(),  ssd_in_sequences(),
+                                                    ssd_as_scan()};
   return all;
 }
 

@@ -43,5 +43,9 @@ const PartwiseComputation* find_partwise(std::string_view check, std::string_vie
 PartwiseComputation scan_in_steps();
 PartwiseComputation scan_in_halves();
 PartwiseComputation heads_as_channels();
+PartwiseComputation ssd_in_steps();
+PartwiseComputation ssd_in_halves();
+PartwiseComputation ssd_in_sequences();
+PartwiseComputation ssd_as_scan();
 
 }  // namespace ssmbench

@@ -49,15 +49,12 @@ std::vector<HostTensor> as_channels(const Problem& whole, const std::vector<Host
     if (spec.role == Role::input)
       channel_inputs.push_back(of_channels(spec, *find_tensor(inputs, spec.name), headdim));
   const auto results = run(channels, channel_inputs);
-  std::vector<HostTensor> outputs;
-  for (const auto& spec : whole.tensors()) {
-    if (spec.role != Role::output) continue;
-    outputs.emplace_back(spec);
-    scatter(*find_tensor(results, spec.name), outputs.back(), [&](const Shape& here, Shape& there) {
+  std::vector<HostTensor> outputs = blank_outputs(whole);
+  for (auto& output : outputs)
+    scatter(*find_tensor(results, output.spec.name), output, [&](const Shape& here, Shape& there) {
       there = {here[0], here[1] / headdim, here[1] % headdim};
       if (here.size() == 3) there.push_back(here[2]);
     });
-  }
   return outputs;
 }
 

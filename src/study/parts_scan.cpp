@@ -1,7 +1,5 @@
 // A selective scan as decoding steps, and as two halves.
 
-#include <cstring>
-
 #include "model/selective_scan.h"
 #include "model/state_update.h"
 #include "study/parts.h"
@@ -15,16 +13,6 @@ std::optional<std::size_t> time_axis(const std::string& tensor, const Problem& s
   if (tensor == "u" || tensor == "delta" || tensor == "z" || tensor == "out") return 2;
   if ((tensor == "B" || tensor == "C") && scan.choice(tensor) == "variable") return 3;
   return {};
-}
-
-HostTensor zero_state(const TensorSpec& spec) {
-  HostTensor state(spec);
-  std::memset(state.buffer.data(), 0, spec.bytes());
-  return state;
-}
-
-void same_index(const Shape& here, Shape& there) {
-  there = here;
 }
 
 /// "x" of a step is "u" of a scan, and so on.
@@ -74,9 +62,7 @@ HostTensor at_time(const TensorSpec& spec, const HostTensor& from, const Problem
 std::vector<HostTensor> in_steps(const Problem& whole, const std::vector<HostTensor>& inputs,
                                  const RunPart& run) {
   const Problem step = step_of(whole);
-  std::vector<HostTensor> outputs;
-  for (const auto& spec : whole.tensors())
-    if (spec.role == Role::output) outputs.emplace_back(spec);
+  std::vector<HostTensor> outputs = blank_outputs(whole);
   std::optional<HostTensor> state;
   for (std::int64_t t = 0; t < whole.size("seqlen"); ++t) {
     std::vector<HostTensor> step_inputs;
@@ -86,7 +72,7 @@ std::vector<HostTensor> in_steps(const Problem& whole, const std::vector<HostTen
       if (spec.name == "state" && state)
         step_inputs.push_back(std::move(*state));
       else
-        step_inputs.push_back(from == nullptr ? zero_state(spec) : at_time(spec, *from, whole, t));
+        step_inputs.push_back(from == nullptr ? zeros(spec) : at_time(spec, *from, whole, t));
     }
     auto results = run(step, step_inputs);  // out, state
     scatter(results[0], outputs[0], [&](const Shape& here, Shape& there) { there = {here[0], here[1], t}; });
@@ -130,9 +116,7 @@ std::vector<HostTensor> in_halves(const Problem& whole, const std::vector<HostTe
   auto first = run_half(whole.with({{"seqlen", middle}}), inputs, 0, {}, run);
   const auto second = run_half(whole.with({{"seqlen", steps - middle}, {"initial_state", true}}), inputs,
                                middle, std::move(first[1]), run);
-  std::vector<HostTensor> outputs;
-  for (const auto& spec : whole.tensors())
-    if (spec.role == Role::output) outputs.emplace_back(spec);
+  std::vector<HostTensor> outputs = blank_outputs(whole);
   scatter(first[0], outputs[0], same_index);
   scatter(second[0], outputs[0], [&](const Shape& here, Shape& there) {
     there = here;

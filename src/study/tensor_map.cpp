@@ -69,6 +69,26 @@ void scatter(const HostTensor& from, HostTensor& into, const IndexMap& index_in_
                  });
 }
 
+void same_index(const Shape& here, Shape& there) {
+  there = here;
+}
+
+HostTensor zeros(const TensorSpec& spec) {
+  HostTensor tensor(spec);
+  std::memset(tensor.buffer.data(), 0, spec.bytes());
+  return tensor;
+}
+
+std::vector<HostTensor> blank_outputs(const Problem& problem) {
+  std::vector<HostTensor> outputs;
+  for (const auto& spec : problem.tensors()) {
+    if (spec.role != Role::output) continue;
+    outputs.emplace_back(spec);
+    std::memset(outputs.back().buffer.data(), 0xFF, spec.bytes());
+  }
+  return outputs;
+}
+
 const HostTensor* find_tensor(const std::vector<HostTensor>& tensors, std::string_view name) {
   const auto found =
       std::ranges::find(tensors, name, [](const HostTensor& tensor) { return tensor.spec.name; });

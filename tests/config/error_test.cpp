@@ -193,7 +193,7 @@ TEST_CASE("unknown words list the known ones") {
         "test.json: /sweeps/0/axes/z: got 1; expected true, false, or a list of both");
   CHECK(
       error_of(R"({"format": "ssmbench-config/1", "sweeps": [{"op": "scan", "axes": {}}]})") ==
-      R"(test.json: /sweeps/0/op: got "scan"; expected one of selective_scan_fwd, selective_scan_bwd, selective_state_update, linear_scan)");
+      R"(test.json: /sweeps/0/op: got "scan"; expected one of selective_scan_fwd, selective_scan_bwd, linear_scan, ssd_chunk_scan_fwd, ssd_chunk_scan_bwd, selective_state_update)");
 }
 
 TEST_CASE("a sweep that lacks something") {

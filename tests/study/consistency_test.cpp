@@ -10,6 +10,7 @@
 
 #include "catch.h"
 #include "inputs/inputs.h"
+#include "model/ssd.h"
 #include "study/tensor_map.h"
 #include "support/find_implementation.h"
 #include "support/host_tensors.h"
@@ -33,6 +34,19 @@ const Problem& small_scan() {
                                                {"delta_bias", true},
                                                {"delta_softplus", true},
                                                {"initial_state", true}});
+  return problem;
+}
+
+const Problem& small_ssd() {
+  static const Problem problem(ssd_chunk_scan_fwd(), {{"dtype", "f32"},
+                                                      {"batch", size(2)},
+                                                      {"seqlen", size(9)},
+                                                      {"nheads", size(4)},
+                                                      {"headdim", size(3)},
+                                                      {"dstate", size(5)},
+                                                      {"groups", size(2)},
+                                                      {"initial_states", true},
+                                                      {"final_states", true}});
   return problem;
 }
 
@@ -87,8 +101,7 @@ bool agrees(const char* check, const Problem& whole, const char* parts,
       });
   bool all = true;
   for (std::size_t i = 0; i < at_once.size(); ++i)
-    all &= compare_pair(at_once[i].view(), in_parts[i].view(), expected.at(at_once[i].spec.name), DType::f32,
-                        DType::f32)
+    all &= compare_pair(at_once[i].view(), in_parts[i].view(), expected.at(at_once[i].spec.name), {}, {})
                .passed();
   return all;
 }
@@ -136,6 +149,30 @@ TEST_CASE("a Mamba-2 step agrees with a Mamba-1 step of repeated heads") {
     }
 }
 
+TEST_CASE("a Mamba-2 scan agrees with its steps, halves, sequences and Mamba-1's scan") {
+  const auto check = [](const char* name, const Problem& problem) {
+    const auto results = measure(name, problem);
+    REQUIRE_FALSE(results.empty());
+    for (const auto& result : results) {
+      INFO(name << " " << problem.id() << " " << result.at_once.impl << " " << result.parts << " "
+                << result.at_once.reason);
+      CHECK(result.at_once.status == Status::pass);
+      CHECK(result.at_once.outputs.size() == (problem.flag("final_states") ? 2U : 1U));
+    }
+  };
+  for (const char* dtype : {"f32", "bf16"})
+    for (const std::int64_t groups : {1, 2, 4})
+      for (const bool states : {false, true}) {
+        const Problem problem = small_ssd().with(
+            {{"dtype", dtype}, {"groups", groups}, {"initial_states", states}, {"final_states", states}});
+        for (const char* name : {"steps", "halves", "mamba1"}) check(name, problem);
+        check("packed", problem.with({{"seq_idx", true}, {"seqlen", size(40)}}));
+      }
+  check("mamba1", small_ssd().with({{"D", "headdim"}}));
+  check("steps", small_ssd().with({{"D", "none"}}));
+  check("halves", small_ssd().with({{"dt_limit", "0.001..0.05"}}));
+}
+
 TEST_CASE("what does not add up is skipped, with the reason") {
   const auto skipped = [](const std::string& check, const Problem& problem) {
     const auto results = measure(check, problem);
@@ -150,6 +187,13 @@ TEST_CASE("what does not add up is skipped, with the reason") {
   CHECK(skipped("steps", small_scan().with({{"method", "foh"}})) == "a decoding step has method zoh only");
   CHECK(skipped("steps", small_scan().with({{"A", "complex"}})) == "a decoding step has real A only");
   CHECK_FALSE(skipped("steps", small_scan().with({{"B", "constant"}})).empty());
+  CHECK_FALSE(skipped("halves", small_ssd().with({{"seq_idx", true}})).empty());
+  CHECK_FALSE(skipped("packed", small_ssd()).empty());
+  for (const char* check : {"steps", "mamba1"}) {
+    CHECK_FALSE(skipped(check, small_ssd().with({{"seq_idx", true}})).empty());
+    CHECK_FALSE(skipped(check, small_ssd().with({{"dt_limit", "0..0.1"}})).empty());
+  }
+  CHECK_FALSE(skipped("steps", small_ssd().with({{"D", "headdim"}})).empty());
   const auto results = measure("mamba1", mamba1_step({}));
   REQUIRE(results.size() == 1);
   CHECK(results[0].at_once.status == Status::skip);
@@ -169,6 +213,21 @@ TEST_CASE("a state that is not carried, or a tensor that is lost on the way, is 
   }
   CHECK_FALSE(agrees("halves", small_scan(), "cpu-scalar",
                      [](std::vector<HostTensor>& inputs) { spoil(inputs, "initial_state"); }));
+  const Problem packed = small_ssd().with({{"seq_idx", true}, {"seqlen", size(40)}});
+  for (const auto& [check, problem] : {std::pair{"steps", small_ssd()},
+                                       {"halves", small_ssd()},
+                                       {"packed", packed},
+                                       {"mamba1", small_ssd()}}) {
+    INFO(check);
+    const char* parts = check == std::string("steps") ? "cpu-step" : "cpu-scalar";
+    CHECK(agrees(check, problem, parts, nothing));
+    const char* state = check == std::string("steps")    ? "state"
+                        : check == std::string("mamba1") ? "initial_state"
+                                                         : "initial_states";
+    CHECK_FALSE(
+        agrees(check, problem, parts, [&](std::vector<HostTensor>& inputs) { spoil(inputs, state); }));
+    CHECK_FALSE(agrees(check, problem, parts, [](std::vector<HostTensor>& inputs) { spoil(inputs, "B"); }));
+  }
 }
 
 TEST_CASE("two outputs may differ by the sum of their tolerances") {
@@ -177,7 +236,7 @@ TEST_CASE("two outputs may differ by the sum of their tolerances") {
   const HostTensor a(spec), b(spec);
   auto* of_a = static_cast<float*>(a.buffer.data());
   auto* of_b = static_cast<float*>(b.buffer.data());
-  const auto compare = [&] { return compare_pair(a.view(), b.view(), reference, DType::f32, DType::f32); };
+  const auto compare = [&] { return compare_pair(a.view(), b.view(), reference, {}, {}); };
   // 2·(2·8·2^-24 + half an ulp of 1, 2^-24): 34·2^-24.
   const float unit = std::ldexp(1.0F, -24);
   of_a[0] = of_a[1] = of_b[0] = 1;
