@@ -60,7 +60,7 @@ TEST_CASE("a written file says who made it and what its cases are") {
   const Problem problem = full_problem({{"layout", "bld"}, {"delta_softplus", false}});
   const auto inputs = filled_tensors(problem, Role::input);
   InterchangeWriter writer(folder / "x.h5", kInfo, true);
-  writer.add_case({"a", problem, DType::f32, 42, views_of(inputs), {}, {}});
+  writer.add_case({"a", problem, {}, 42, views_of(inputs), {}, {}});
   writer.finish();
 
   const h5::File file = open_read_only(folder / "x.h5");
