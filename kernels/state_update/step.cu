@@ -72,12 +72,18 @@ __device__ void store_row(const float (&values)[states_per_row(kShape)], float* 
   }
 }
 
+/// What a row has one of, as loaded: converting a value waits for it, and other loads are to be under way
+/// first.
 template <class Io>
-__device__ float step_size(const StateUpdateArgs& args, std::int64_t dt_at, std::int64_t head) {
-  float delta = to_float(static_cast<const Io*>(args.dt)[dt_at]);
-  if (args.dt_bias != nullptr) delta += args.dt_bias[head];
-  return args.dt_softplus ? softplus(delta) : delta;
-}
+struct RowScalars {
+  Io x{}, z{}, dt{};
+  float dt_bias = 0.0F, D = 0.0F;
+
+  __device__ float step_size(bool dt_softplus) const {
+    const float delta = to_float(dt) + dt_bias;
+    return dt_softplus ? softplus(delta) : delta;
+  }
+};
 
 /// Sums over the lanes of a row, for kRows rows at once. Returns the sum of row r to every lane whose number
 /// is r modulo kRows: lanes that differ in their last bits exchange the rows that the other one keeps, so
@@ -122,7 +128,20 @@ __global__ void __launch_bounds__(kStepMaxWarps* kStepWarp)
       section % sections_per_batch * (kRatePerState ? plan.section_rows : std::int64_t{1});
   const std::int64_t projection = kRatePerState ? section : section / heads_per_group;
 
-  // All loads come before the first store, which they could not pass.
+  // All loads come before the first store, which they could not pass, and before the first use.
+  const std::int64_t own_row = first + lane * plan.rows_per_pass();
+  const std::int64_t own_head = first_head + (kRatePerState ? own_row : 0);
+  const bool owns = lane < kRows && own_row < plan.section_rows;
+  RowScalars<Io> own;
+  if (owns) {
+    own.x = static_cast<const Io*>(args.x)[origin + own_row];
+    if (args.z != nullptr) own.z = static_cast<const Io*>(args.z)[origin + own_row];
+    if (args.D != nullptr) own.D = args.D[own_head];
+  }
+  if (owns || !kRatePerState) {  // every lane needs the step size of a head
+    own.dt = static_cast<const Io*>(args.dt)[kRatePerState ? origin + own_row : section];
+    if (args.dt_bias != nullptr) own.dt_bias = args.dt_bias[own_head];
+  }
   float h[kRows][kStates], B[kStates], C[kStates];
   float rate[kRatePerState ? kRows : 1][kStates];
 #pragma unroll
@@ -136,23 +155,11 @@ __global__ void __launch_bounds__(kStepMaxWarps* kStepWarp)
   }
   load_row<kShape>(B, static_cast<const Io*>(args.B) + projection * dstate, lane, plan, dstate);
   load_row<kShape>(C, static_cast<const Io*>(args.C) + projection * dstate, lane, plan, dstate);
+  const float head_rate = kRatePerState ? 0.0F : args.A[first_head];
 
-  const std::int64_t own_row = first + lane * plan.rows_per_pass();
-  const std::int64_t own_head = first_head + (kRatePerState ? own_row : 0);
-  const bool owns = lane < kRows && own_row < plan.section_rows;
-  float x = 0.0F, z = 0.0F, skip = 0.0F;
-  if (owns) {
-    x = to_float(static_cast<const Io*>(args.x)[origin + own_row]);
-    if (args.z != nullptr) z = to_float(static_cast<const Io*>(args.z)[origin + own_row]);
-    if (args.D != nullptr) skip = args.D[own_head];
-  }
-  float delta = 0.0F, head_decay = 0.0F;
-  if constexpr (kRatePerState) {
-    if (owns) delta = step_size<Io>(args, origin + own_row, own_head);
-  } else {
-    delta = step_size<Io>(args, section, first_head);
-    head_decay = expf(delta * args.A[first_head]);
-  }
+  const float delta = own.step_size(args.dt_softplus);
+  const float head_decay = kRatePerState ? 0.0F : expf(delta * head_rate);
+  const float x = to_float(own.x);
   const float own_delta_x = delta * x;
 
   float y[kRows];
@@ -174,8 +181,8 @@ __global__ void __launch_bounds__(kStepMaxWarps* kStepWarp)
   }
   float own_y = reduce_rows<kRows>(y, lane, plan.lanes());
   if (!owns) return;
-  if (args.D != nullptr) own_y += skip * x;
-  if (args.z != nullptr) own_y *= silu(z);
+  if (args.D != nullptr) own_y += own.D * x;
+  if (args.z != nullptr) own_y *= silu(to_float(own.z));
   static_cast<Io*>(args.out)[origin + own_row] = from_float<Io>(own_y);
 }
 
