@@ -66,8 +66,9 @@ const Problem& small_heads() {
 std::vector<ConsistencyResult> measure(const std::string& check, const Problem& problem) {
   const ConsistencyStudy study{{find_partwise(check, problem.op().name)}, {make_case(problem)}};
   std::vector<ConsistencyResult> results;
-  // Other tests register implementations of their own.
-  measure_consistency(study, {list_devices().front()}, {.impl = "cpu-*"}, never_stop,
+  Selection built_in;
+  built_in.impl = "cpu-*";  // other tests register implementations of their own
+  measure_consistency(study, {list_devices().front()}, built_in, never_stop,
                       [&](const ConsistencyResult& result) { results.push_back(result); });
   return results;
 }
