@@ -120,7 +120,8 @@ ReferenceOutputs state_update_reference(const Problem& problem, const TensorSet&
     outputs[tensor.name] = {tensor.shape, std::vector<double>(count), std::vector<float>(count)};
   }
   Update update(problem, inputs, outputs.at("out"), outputs.at("state"));
-#pragma omp parallel for schedule(static)
+  constexpr double kWorthThreads = 16384;  // below, waking threads costs more than it gains
+#pragma omp parallel for schedule(static) if (shape.states() > kWorthThreads)
   for (std::int64_t index = 0; index < shape.batch * shape.heads; ++index)
     if (!stop) update.run(index);
   if (stop) throw Interrupted();

@@ -16,6 +16,9 @@ namespace {
 
 using Row = std::array<float, kMaxDState>;
 
+// Below this many states, some ten microseconds, waking threads costs more than it gains.
+constexpr std::int64_t kWorthThreads = 16384;
+
 template <class Io>
 void update_head(const StateUpdateArgs& args, std::int64_t index) {
   using Storage = typename Io::Storage;
@@ -55,7 +58,8 @@ void update_head(const StateUpdateArgs& args, std::int64_t index) {
 
 template <class Io>
 void update(const StateUpdateArgs& args) {
-#pragma omp parallel for schedule(static)
+  const std::int64_t states = args.batch * args.heads * args.headdim * args.dstate;
+#pragma omp parallel for schedule(static) if (states > kWorthThreads)
   for (std::int64_t index = 0; index < args.batch * args.heads; ++index) update_head<Io>(args, index);
 }
 
