@@ -45,12 +45,16 @@ void contract_row(SsdStateRow row, const double* r, const float* r_size, std::in
                   SsdContraction& into) {
   double value = 0;
   double squares = 0;
-#pragma omp simd reduction(+ : value, squares)
+  double fourths = 0;
+#pragma omp simd reduction(+ : value, squares, fourths)
   for (std::int64_t n = 0; n < count; ++n) {
     const double term = row.state[n] * r[n];
+    const double square = row.state[n] * row.state[n];
     value += term;
     squares += term * term;
+    fourths += square * square;
   }
+  into.fourths = p == 0 ? fourths : into.fourths + fourths;
   float magnitude = 0;
   float error = 0;
 #pragma omp simd reduction(+ : magnitude, error)

@@ -11,6 +11,7 @@ struct SsdContraction {
   std::vector<float> magnitude;  ///< on absolute values
   std::vector<float> error;      ///< Σ |vector|·error(state)
   std::vector<double> squares;   ///< Σ (vector·state)²
+  double fourths = 0;            ///< Σ of the fourth powers of all state elements
   double spread = 0;             ///< bound, for every element, on the variance from roundings of terms
 
   explicit SsdContraction(std::int64_t count)

@@ -261,9 +261,9 @@ TEST_CASE("ssd reference: tolerances catch mistakes of the size that the claimed
                                               DType::f32, {math}) /
                                         std::abs(output.expected[i]));
         INFO(op->name << " " << name << " " << name_of(math) << ": " << worst);
-        // Sums over time of the gradient of Δ have the bounds of all their terms.
-        const bool of_step = name == "dA" || name == "ddt" || name == "ddt_bias";
-        if (!of_step) CHECK(worst < limit);
+        // Sums whose terms cancel: over both states, and over all batches and steps besides.
+        const double room = name == "dA" || name == "ddt_bias" ? 16 : name == "ddt" ? 2 : 1;
+        CHECK(worst < room * limit);
       }
     }
   }
