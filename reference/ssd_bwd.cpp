@@ -9,9 +9,9 @@
 // and one pass in time and one against it do, without checkpoints. fp64 leaves the differences more digits
 // than f32 has to begin with. Source of the identity: mamba_ssm's ssd_chunk_scan.py (ddA_cumsum).
 //
-// Bounds: those of ssd_pass.h for what is read from h and g. Chunked implementations form w_t as such sums
-// over the rest of a chunk, in which errors of all its steps remain: their variances are added up over the
-// 256 steps from t, beside roundings at the size of the partial sums.
+// Bounds: those of ssd_pass.h for what is read from h and g. Those of w are of its definition, a sum of
+// products g·h: with s² = a²·Σ (g·h)² ≤ a²·√(Σ g⁴·Σ h⁴) (Cauchy and Schwarz), independent relative errors ε
+// of the products add up to some ε·s, and errors that all share to ε·|w|.
 
 #include "reference/ssd_bwd.h"
 
@@ -30,6 +30,8 @@ namespace {
 /// the sum (reference/rounded.h).
 constexpr double kSpread = 4;
 constexpr double kSharedError = 16;
+/// What fp64 leaves of the differences that w is made of: some 2^10 roundings of 2^-53, in those of f32.
+constexpr double kOwnError = 0x1p-19;
 /// Heads of a group are done by at least so many tasks over all batches and groups, each with its own sums.
 constexpr std::int64_t kTasks = 8;
 
@@ -52,17 +54,18 @@ struct Dot {
   }
 };
 
-/// A sum over time steps, whose errors are alike within a chunk.
+/// A sum over time steps, whose errors are alike for as long as the state remembers.
 struct TimeSum {
   double value = 0, magnitude = 0, error = 0, squared_errors = 0, operand_error = 0, operand_squares = 0;
 
-  void add(double term, double term_error, double term_operand_error) {
+  /// `alike`: over how many steps.
+  void add(double term, double term_error, double term_operand_error, double alike) {
     value += term;
     magnitude += std::abs(term);
     error += term_error;
-    squared_errors += term_error * term_error;
+    squared_errors += alike * term_error * term_error;
     operand_error += term_operand_error;
-    operand_squares += term_operand_error * term_operand_error;
+    operand_squares += alike * term_operand_error * term_operand_error;
   }
   void add(const TimeSum& other) {
     value += other.value;
@@ -73,10 +76,9 @@ struct TimeSum {
     operand_squares += other.operand_squares;
   }
   void store_to(ReferenceOutput& to, std::int64_t at, std::int64_t terms) const {
-    const double alike = std::sqrt(static_cast<double>(kLongestChunk));
-    const double spread = kSpread * alike * std::sqrt(squared_errors) + kSharedError * std::abs(value);
+    const double spread = kSpread * std::sqrt(squared_errors) + kSharedError * std::abs(value);
     const double roundings = 1 + std::sqrt(static_cast<double>(terms));
-    const double operand_spread = alike * std::sqrt(operand_squares) + kSharedRoundings * std::abs(value);
+    const double operand_spread = std::sqrt(operand_squares) + kSharedRoundings * std::abs(value);
     store(to, at, value, std::min(error, spread) + roundings * magnitude,
           std::min(operand_error, operand_spread));
   }
@@ -112,7 +114,8 @@ class Backward {
         pass_(scan_.headdim, scan_.dstate, true),
         of_states_(scan_.headdim),
         of_headdims_(scan_.dstate),
-        alpha_(scan_.seqlen + 1),
+        before_(scan_.seqlen + 1),
+        alpha_(scan_.seqlen),
         x_(scan_.headdim),
         v_(scan_.headdim),
         v_error_(scan_.headdim),
@@ -157,6 +160,11 @@ class Backward {
   }
 
  private:
+  /// Σ of fourth powers, and the relative error of what is read.
+  struct StateSize {
+    double fourths = 0, relative_error = 0;
+  };
+
   std::int64_t state_at() const { return (batch_ * scan_.nheads + head_) * scan_.headdim * scan_.dstate; }
   std::int64_t row_at(std::int64_t t) const {
     return ((batch_ * scan_.seqlen + t) * scan_.nheads + head_) * scan_.headdim;
@@ -197,8 +205,12 @@ class Backward {
 
   void go_forward(HeadSums& sums) {
     pass_.clear();
-    if (scan_.has_initial_states)
+    before_[0] = {};
+    if (scan_.has_initial_states) {
       pass_.start_from(static_cast<const float*>(inputs_.at("initial_states").data) + state_at());
+      for (std::int64_t p = 0; p < scan_.headdim; ++p)
+        for (std::int64_t n = 0; n < scan_.dstate; ++n) before_[0].fourths += std::pow(pass_.state(p, n), 4);
+    }
     for (std::int64_t t = 0; t < scan_.seqlen; ++t) {
       const SsdStep& step = steps_[t];
       if (step.starts) pass_.clear();
@@ -208,12 +220,15 @@ class Backward {
                     {C_.data(), &of_states_, dy_.data(), &of_headdims_});
       add_projection(dC_, t, dy_, dy_error_);
       alpha_[t] = dot(dy_, dy_error_);
+      before_[t + 1] = size_of_state();
       for (std::int64_t p = 0; p < scan_.headdim; ++p)
         sums.dD[p].add(Rounded<double>{dy_[p] * x_[p], std::abs(dy_[p] * x_[p]),
                                        std::abs(x_[p]) * dy_error_[p] + std::abs(dy_[p] * x_[p])});
       if (scan_.has_z) store_dz(t);
     }
-    alpha_[scan_.seqlen] = final_dot();
+    const Dot of_final_states = final_dot();
+    w_ = of_final_states.value;
+    w_magnitude_ = of_final_states.magnitude;
   }
 
   /// Σ_p factor·(what of_states_ has read).
@@ -228,6 +243,16 @@ class Backward {
     return sum;
   }
 
+  StateSize size_of_state() const {
+    double error = 0;
+    double magnitude = 0;
+    for (std::int64_t p = 0; p < scan_.headdim; ++p) {
+      error += of_states_.error[p];
+      magnitude += of_states_.magnitude[p];
+    }
+    return {of_states_.fourths, magnitude > 0 ? error / magnitude : 0};
+  }
+
   /// Σ dfinal_states·final_states.
   Dot final_dot() const {
     Dot sum;
@@ -235,11 +260,8 @@ class Backward {
     if (view == nullptr) return sum;
     const auto* gradient = static_cast<const float*>(view->data) + state_at();
     for (std::int64_t p = 0; p < scan_.headdim; ++p)
-      for (std::int64_t n = 0; n < scan_.dstate; ++n) {
-        const double factor = gradient[p * scan_.dstate + n];
-        sum.add(factor * pass_.state(p, n), std::abs(factor) * pass_.error(p, n),
-                std::abs(factor) * operand_bound(pass_.variance(n), pass_.state(p, n)));
-      }
+      for (std::int64_t n = 0; n < scan_.dstate; ++n)
+        sum.add(gradient[p * scan_.dstate + n] * pass_.state(p, n), 0, 0);
     return sum;
   }
 
@@ -276,10 +298,6 @@ class Backward {
     pass_.clear();
     if (scan_.has_final_states)
       pass_.start_from(static_cast<const float*>(inputs_.at("dfinal_states").data) + state_at());
-    window_.assign(scan_.seqlen + 1, {});
-    window_[scan_.seqlen] = {alpha_[scan_.seqlen].value,
-                             alpha_[scan_.seqlen].squared_error(scan_.headdim * scan_.dstate),
-                             alpha_[scan_.seqlen].operand_variance};
     for (std::int64_t t = scan_.seqlen - 1; t >= 0; --t) {
       load_step(t);
       const bool last = t + 1 == scan_.seqlen;
@@ -313,38 +331,34 @@ class Backward {
     }
   }
 
-  /// w of step t, its error and what rounded operands do to it.
-  SsdRead decay_gradient(std::int64_t t, const Dot& beta) {
+  /// w of step t, its error and what rounded operands do to it; `direct` is x·(g·B).
+  SsdRead decay_gradient(std::int64_t t, const Dot& direct) {
+    const SsdStep& step = steps_[t];
     const bool last = t + 1 == scan_.seqlen;
-    const double carried = !last && steps_[t + 1].starts ? 0 : window_[t + 1].w;
-    WindowStep& here = window_[t];
-    here.squared_error = alpha_[t].squared_error(scan_.headdim) + beta.squared_error(scan_.headdim);
-    here.operand_variance = alpha_[t].operand_variance + beta.operand_variance;
+    const double carried = !last && steps_[t + 1].starts ? 0 : w_;
     // No state comes before a sequence, so that nothing depends on the decay of its first step.
-    const bool unused = steps_[t].starts || (t == 0 && !scan_.has_initial_states);
-    here.w = unused ? 0 : carried + alpha_[t].value - beta.value;
+    const bool unused = step.starts || (t == 0 && !scan_.has_initial_states);
+    w_magnitude_ += alpha_[t].magnitude + std::abs(step.delta.value) * direct.magnitude;
+    w_ = unused ? 0 : carried + alpha_[t].value - step.delta.value * direct.value;
+    if (unused) return {};
 
-    double squared_error = 0;
-    double variance = 0;
-    double largest = 0;
-    for (std::int64_t r = t; r < std::min(t + kLongestChunk, scan_.seqlen + 1); ++r) {
-      squared_error += window_[r].squared_error;
-      variance += window_[r].operand_variance;
-      largest = std::max(largest, std::abs(window_[r].w));
-    }
-    const double size = std::abs(here.w);
-    const double adding = 1 + std::sqrt(static_cast<double>(kLongestChunk));
-    const double error = kSpread * std::sqrt(squared_error) + (kSharedError + steps_[t].decay_error) * size +
-                         adding * (size + largest);
-    return {here.w, size, error, variance, std::sqrt(variance) + kSharedRoundings * size};
+    const StateSize after = size_of_state();
+    const double spread = step.decay * std::pow(after.fourths, 0.25) * std::pow(before_[t].fourths, 0.25);
+    const double products = static_cast<double>(scan_.headdim * scan_.dstate + kLongestChunk);
+    const double relative = after.relative_error + before_[t].relative_error + step.decay_error +
+                            step.cumulative_error + 2 + std::sqrt(products);
+    const double size = std::abs(w_);
+    // Both states are read, and made of terms and parts that are rounded.
+    const double roundings = 2 * (kReadRoundings + SsdPass::kTermRoundings + SsdPass::kPartRoundings);
+    return {w_, size, relative * (kSpread * spread + size) + kOwnError * w_magnitude_,
+            roundings * spread * spread, operand_bound(roundings * spread * spread, w_)};
   }
 
   void store_ddt(std::int64_t t, HeadSums& sums) {
     const SsdStep& step = steps_[t];
     const std::vector<double> exact(x_.size(), 0.0);
     const Dot direct = dot(x_, exact);  // x·(g·B)
-    const Dot beta = dot(v_, v_error_);
-    const SsdRead w = decay_gradient(t, beta);
+    const SsdRead w = decay_gradient(t, direct);
     const double A = float_of(inputs_, "A", head_);
 
     const double value = A * w.value + direct.value;
@@ -358,10 +372,12 @@ class Backward {
     store(outputs_.at("ddt"), (batch_ * scan_.seqlen + t) * scan_.nheads + head_, of_dt, dt_error,
           slope * operand_error);
     if (step.slope_may_jump) dt_error = std::abs(value) / unit_roundoff(DType::f32);
-    sums.ddt_bias.add(of_dt, dt_error, slope * operand_error);
+    // The state forgets in 1/(1 − decay) steps; terms on both sides of one are alike.
+    const double alike = std::min<double>(kLongestChunk, 2 / (1 - std::min(step.decay, 0.999)));
+    sums.ddt_bias.add(of_dt, dt_error, slope * operand_error, alike);
     sums.dA.add(step.delta.value * w.value,
                 std::abs(step.delta.value) * (w.error + w.magnitude) + step.delta.error * w.magnitude,
-                std::abs(step.delta.value) * w.operand_error);
+                std::abs(step.delta.value) * w.operand_error, alike);
   }
 
   void store_dinitial_states() {
@@ -374,11 +390,6 @@ class Backward {
               operand_bound(pass_.variance(n), pass_.state(p, n)));
   }
 
-  /// w of a step, and the variances of the errors that it adds to the sums that it is part of.
-  struct WindowStep {
-    double w = 0, squared_error = 0, operand_variance = 0;
-  };
-
   SsdChunkScan scan_;
   const TensorSet& inputs_;
   ReferenceOutputs& outputs_;
@@ -387,8 +398,10 @@ class Backward {
   std::vector<SsdStep> steps_;
   SsdPass pass_;
   SsdContraction of_states_, of_headdims_;
-  std::vector<Dot> alpha_;  // dy·y of each step, and last what comes in from dfinal_states
-  std::vector<WindowStep> window_;
+  std::vector<StateSize> before_;  // the state that each step sees
+  std::vector<Dot> alpha_;         // dy·y of each step
+  double w_magnitude_ = 0;         // of all that has been added to and subtracted from w
+  double w_ = 0;                   // of the step at hand
   std::vector<double> x_, v_, v_error_, dout_, z_, dy_, dy_error_, product_error_;
   std::vector<Gate> gates_;
   std::vector<double> B_, C_;

@@ -11,6 +11,7 @@ struct SsdContraction {
   std::vector<float> magnitude;  ///< on absolute values
   std::vector<float> error;      ///< Σ |vector|·error(state)
   std::vector<double> squares;   ///< Σ (vector·state)²
+  double fourths = 0;            ///< Σ of the fourth powers of all state elements
   double spread = 0;             ///< bound, for every element, on the variance from roundings of terms
 
   explicit SsdContraction(std::int64_t count)
@@ -88,6 +89,7 @@ class SsdPass {
   std::vector<double> state_;  // [p][n], as the next two
   std::vector<float> magnitude_, error_;
   std::vector<float> last_v_, last_w_;  // |v| and |w| of the step before
+  std::vector<float> w_, r_;            // |w| and |r| of the step at hand
   std::vector<double> of_states_;       // K over states, its lower triangle in rows of dstate
   std::vector<double> of_headdims_;     // K over head dims, empty when nobody reads along them
 };

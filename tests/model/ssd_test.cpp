@@ -45,7 +45,7 @@ TEST_CASE("a chunked scan checks its axes") {
   CHECK(error_of({{"nheads", size(4)}, {"groups", size(4)}}) == "");
   CHECK(error_of({{"chunk_size", size(0)}}) == "chunk_size must be an integer of at least 1, got 0");
   CHECK(error_of({{"chunk_size", size(257)}}) == "chunk_size 257 is over the limit of 256");
-  for (const char* limit : {"", "1", "..", "0..", "0..x", "1..0", "nan..1", "0...1", "0..1 "})
+  for (const char* limit : {"", "1", "..", "0..", "0..x", "1..0", "nan..1", "0....1", "0..1 "})
     CHECK(error_of({{"dt_limit", limit}}) ==
           "dt_limit must be two numbers LOW..HIGH with LOW at most HIGH, got " + std::string(limit));
 }

@@ -38,7 +38,7 @@ constexpr Golden kGolden[] = {
     {"step_m1_bf16.h5", 2e-3},
     {"ssd_fwd_f32.h5", 2e-3},
     {"ssd_fwd_bf16.h5", 6e-3},
-    {"ssd_bwd_f32.h5", 3e-3},
+    {"ssd_bwd_f32.h5", 4e-3},  // dA: four sums that cancel
 };
 
 }  // namespace

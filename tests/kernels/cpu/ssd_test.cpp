@@ -103,12 +103,12 @@ TEST_CASE("ssd: CPU implementations agree with the reference at every boundary s
 }
 
 TEST_CASE("ssd: CPU implementations agree with the reference on random problems") {
-  check_all(random_problems(150), list_devices().front(), "mamba");
+  check_all(random_problems(80), list_devices().front(), "mamba");
 }
 
 TEST_CASE("ssd: CPU implementations agree with the reference on adversarial inputs") {
   for (const auto& distribution : distributions())
-    check_all(random_problems(20), list_devices().front(), distribution.name);
+    check_all(random_problems(10), list_devices().front(), distribution.name);
 }
 
 TEST_CASE("ssd: CUDA implementations agree with the reference", "[gpu]") {
