@@ -80,7 +80,7 @@ void SsdChunkScanInputs::fill_seq_idx(std::int64_t first, std::span<double> valu
     starts.push_back(1 + static_cast<std::int64_t>(draw * static_cast<double>(length)));
   starts.push_back(starts.front() + 1);
   std::ranges::sort(starts);
-  starts.erase(std::ranges::unique(starts).begin(), starts.end());
+  starts.erase(std::unique(starts.begin(), starts.end()), starts.end());
   std::int64_t step = first % length;
   for (double& value : values) {
     value = static_cast<double>(std::ranges::upper_bound(starts, step) - starts.begin());
