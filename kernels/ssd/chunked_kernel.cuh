@@ -1,0 +1,556 @@
+#pragma once
+
+// The kernel of cuda-chunked and cuda-chunked-f32: everything in one pass over a sequence, chunk after chunk
+// of 64 steps, with the state in registers. With cum_t = Σ_{s ≤ t} Δ_s·A within the chunk and H the state
+// that enters it,
+//
+//   y_t = e^(cum_t)·H·C_t + Σ_{s ≤ t} (C_t·B_s)·e^(cum_t − cum_s)·Δ_s·x_s       out = (y + D·x)·silu(z)
+//   H  ← e^(cum_end)·H + Σ_s e^(cum_end − cum_s)·Δ_s·x_s ⊗ B_s
+//
+// which are four matrix products. Source: Dao & Gu, "Transformers are SSMs" (2024), section 6. Only sums of
+// Δ·A over later steps are ever exponentiated, so that nothing overflows where A < 0.
+//
+//   block    (b, h), 64 rows of the state (of P), a segment of time; 8 warps. Each product is cut into 4
+//   slabs
+//            of 16 rows times 2 halves of the columns, one for each warp (WarpPart):
+//
+//              C·Bᵀ          64 t × 64 s     summed over n    squares above the diagonal left out
+//              C·Hᵀ          64 t × 64 p     summed over n    with the same fragments of C
+//              (C·Bᵀ)'·x     64 t × 64 p     summed over s    adds to the one before; ' is decay, Δ and mask
+//              (w·x)ᵀ·B      64 p × N  n     summed over s    adds to H
+//
+//   chunk    1  wait for the chunk's tiles; start to copy those of the next
+//            2  C·Bᵀ and C·Hᵀ; (C·Bᵀ)' as operands to shared memory
+//            3  (C·Bᵀ)'·x; out; H; H as operands to shared memory, for step 2 of the next chunk
+//            with a barrier before 2 and 3. Warp 0 computes Δ, cum and the decays of the next chunk.
+//
+// Registers: H is 64 × N floats over 256 threads, 32 a thread at N = 128; the two results of step 2 are 16
+// each. Shared memory: ChunkedLayout; at N = 128 in bf16 or f16 two blocks of 107 KB share a multiprocessor,
+// whose barriers then fill each other's gaps. B and C are read again by every head of a group, from the L2.
+
+#include <type_traits>
+
+#include "kernels/common/io_types.cuh"
+#include "kernels/ssd/chunked_launch.h"
+#include "kernels/ssd/chunked_map.h"
+#include "kernels/ssd/chunked_ops.cuh"
+#include "kernels/ssd/delta.cuh"
+
+namespace ssmbench {
+
+namespace chunked {
+
+constexpr float kLog2E = 1.4426950408889634F;
+
+__device__ inline float power_of_two(int exponent) {
+  return __int_as_float((exponent + 127) << 23);
+}
+
+/// x·2^result has its magnitude in [2^target, 2^(target + 1)); limited, so that what is large already can
+/// be multiplied with it. 0 for x = 0.
+__device__ inline int exponent_to(float magnitude, int target) {
+  if (magnitude == 0.0F) return 0;
+  const int exponent = (__float_as_int(magnitude) >> 23 & 0xFF) - 127;
+  return max(-60, min(60, target - exponent));
+}
+
+/// e^x, where sums are kept as ScaledSum<Op> has them.
+template <class Op>
+__device__ float decay_of(float sum) {
+  if constexpr (Op::kExact) return expf(sum);
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(sum));
+  return result;
+}
+/// What Δ·A is multiplied with so that decay_of gives its exponential.
+template <class Op>
+constexpr float kSumFactor = Op::kExact ? 1.0F : kLog2E;
+
+template <class Op>
+__device__ float gate(float z) {
+  if constexpr (Op::kExact) return silu(z);
+  return __fdividef(z, 1.0F + __expf(-z));
+}
+
+// ---- a chunk's scalars, by one warp; a lane has steps 2·lane and 2·lane + 1 ----
+
+/// dt (not yet Δ) and seq_idx of a lane's two steps; loaded early, since it waits for memory.
+struct LaneSteps {
+  float dt[2];
+  int sequence[2];
+  int sequence_before;  ///< of the step before the chunk, to which the state belongs that enters
+};
+
+template <class Io>
+__device__ LaneSteps load_steps(const SsdInputs& in, std::int64_t b, std::int64_t h, std::int64_t start) {
+  LaneSteps steps{};
+  const Io* dt = static_cast<const Io*>(in.dt);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const std::int64_t time = start + 2 * lane_id() + i;
+    if (time < in.seqlen) steps.dt[i] = to_float(dt[(b * in.seqlen + time) * in.nheads + h]);
+    if (in.seq_idx != nullptr) steps.sequence[i] = in.seq_idx[b * in.seqlen + min(time, in.seqlen - 1)];
+  }
+  if (in.seq_idx != nullptr && start > 0) steps.sequence_before = in.seq_idx[b * in.seqlen + start - 1];
+  return steps;
+}
+
+template <class Op>
+__device__ void compute_scalars(ChunkScalars& to, const LaneSteps& steps, const SsdInputs& in, float A,
+                                float bias, std::int64_t start) {
+  using Sum = std::conditional_t<Op::kSplitSums, double, float>;
+  const StepRule rule{in.dt_softplus, in.dt_low, in.dt_high};
+  constexpr unsigned kAll = 0xFFFFFFFFU;
+  float delta[2];
+  Sum sum[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const bool inside = start + 2 * lane_id() + i < in.seqlen;
+    delta[i] = inside ? step_size(steps.dt[i], bias, rule) : 0.0F;
+    sum[i] = static_cast<Sum>(delta[i]) * static_cast<Sum>(A) * static_cast<Sum>(kSumFactor<Op>);
+  }
+  Sum total = sum[0] + sum[1];
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const Sum before = __shfl_up_sync(kAll, total, distance);
+    if (lane_id() >= distance) total += before;
+  }
+  Sum before = __shfl_up_sync(kAll, total, 1);
+  if (lane_id() == 0) before = 0;
+  sum[0] += before;
+  sum[1] = total;
+  const Sum end = __shfl_sync(kAll, total, 31);
+  const int last_sequence = __shfl_sync(kAll, steps.sequence[1], 31);
+
+  float scale = 1.0F;
+  float unscale = 1.0F;
+  if constexpr (Op::kNarrowRange) {
+    float largest = fmaxf(fabsf(delta[0]), fabsf(delta[1]));
+    for (int distance = 16; distance > 0; distance /= 2)
+      largest = fmaxf(largest, __shfl_xor_sync(kAll, largest, distance));
+    // 1/16: leaves C·B room up to 10^6 before the product overflows.
+    const int exponent = exponent_to(largest, -4);
+    scale = power_of_two(exponent);
+    unscale = power_of_two(-exponent);
+  }
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int step = 2 * lane_id() + i;
+    const auto rounded = static_cast<float>(sum[i]);
+    to.sum[step] = rounded;
+    if constexpr (Op::kSplitSums) to.sum_rest[step] = static_cast<float>(sum[i] - static_cast<Sum>(rounded));
+    to.delta[step] = scale * delta[i];
+    to.weight[step] = steps.sequence[i] == last_sequence
+                          ? scale * delta[i] * decay_of<Op>(static_cast<float>(end - sum[i]))
+                          : 0.0F;
+    to.carry[step] = steps.sequence[i] == steps.sequence_before ? decay_of<Op>(rounded) : 0.0F;
+    to.sequence[step] = steps.sequence[i];
+  }
+  if (lane_id() == 0) {
+    to.decay = last_sequence == steps.sequence_before ? decay_of<Op>(static_cast<float>(end)) : 0.0F;
+    to.scale = scale;
+    to.unscale = unscale;
+  }
+}
+
+// ---- tiles ----
+
+/// Copies `rows` × `columns` elements from `source` (rows `stride` elements apart) into a tile of kChunkSteps
+/// rows, zeros around them. Asynchronous where rows are `aligned` to 16 bytes.
+template <class Tile, class Io>
+__device__ void fill_tile(const Tile& tile, const Io* source, std::int64_t stride, int rows, int columns,
+                          bool aligned) {
+  constexpr int kElements = Tile::kChunkElements;
+  constexpr int kChunksPerRow = Tile::kRowBytes / 16;
+  constexpr int kElementBytes = static_cast<int>(sizeof(Io));
+#pragma unroll 4
+  for (int i = threadIdx.x; i < kChunkSteps * kChunksPerRow; i += kChunkedThreads) {
+    const int row = i / kChunksPerRow;
+    const int chunk = i % kChunksPerRow;
+    const int count = row < rows ? max(0, min(kElements, columns - chunk * kElements)) : 0;
+    const Io* from = source + row * stride + chunk * kElements;
+    if (aligned) {
+      copy_async_16(tile.chunk(row, chunk), count > 0 ? from : source, count * kElementBytes);
+    } else {
+      alignas(16) Io values[kElements];
+#pragma unroll
+      for (int e = 0; e < kElements; ++e) values[e] = e < count ? from[e] : from_float<Io>(0.0F);
+      *reinterpret_cast<uint4*>(tile.bytes(row, chunk)) = *reinterpret_cast<const uint4*>(values);
+    }
+  }
+}
+
+/// Elements p and p + 1 of a row of z or out in one register, or two; those past `count` are not touched.
+template <class Io>
+using Pair = std::conditional_t<sizeof(Io) == 4, float2, std::uint32_t>;
+
+template <class Io>
+__device__ Pair<Io> load_pair(const Io* memory, int count, bool aligned) {
+  alignas(8) Io values[2] = {from_float<Io>(0.0F), from_float<Io>(0.0F)};
+  if (aligned && count == 2) return *reinterpret_cast<const Pair<Io>*>(memory);
+  if (count > 0) values[0] = memory[0];
+  if (count > 1) values[1] = memory[1];
+  return *reinterpret_cast<const Pair<Io>*>(values);
+}
+template <class Io>
+__device__ float2 unpacked(Pair<Io> pair) {
+  if constexpr (sizeof(Io) == 4)
+    return pair;
+  else
+    return unpack_pair<Io>(pair);
+}
+template <class Io>
+__device__ void store_pair(Io* memory, float2 pair, int count, bool aligned) {
+  if (aligned && count == 2) {
+    if constexpr (sizeof(Io) == 4)
+      *reinterpret_cast<float2*>(memory) = pair;
+    else
+      *reinterpret_cast<std::uint32_t*>(memory) = pack_pair<Io>(pair.x, pair.y);
+    return;
+  }
+  if (count > 0) memory[0] = from_float<Io>(pair.x);
+  if (count > 1) memory[1] = from_float<Io>(pair.y);
+}
+
+// ---- the kernel ----
+
+template <class Op, int kStates>
+struct Shapes {
+  using Io = typename Op::Element;
+  using Layout = ChunkedLayout<static_cast<int>(sizeof(Io)), kStates>;
+  using StateTile = SharedTile<Io, kStates>;
+  using SquareTile = SharedTile<Io, kChunkRows>;
+  /// Blocks of 8 columns that a warp has: of the state, and of a 64 × 64 product.
+  static constexpr int kStateBlocks = kStates / 16;
+  static constexpr int kOutBlocks = 4;
+};
+
+template <class Op, int kStates>
+struct Stage {
+  typename Shapes<Op, kStates>::StateTile B, C;
+  typename Shapes<Op, kStates>::SquareTile x;
+  ChunkScalars& scalars;
+
+  __device__ explicit Stage(unsigned char* memory)
+      : B{memory + Shapes<Op, kStates>::Layout::kB},
+        C{memory + Shapes<Op, kStates>::Layout::kC},
+        x{memory + Shapes<Op, kStates>::Layout::kX},
+        scalars(*reinterpret_cast<ChunkScalars*>(memory + Shapes<Op, kStates>::Layout::kScalars)) {}
+};
+
+template <class Op, int kStates>
+__device__ void fill_stage(const Stage<Op, kStates>& stage, const SsdInputs& in, const ChunkedPass& pass,
+                           const ChunkedBlock& block, std::int64_t chunk) {
+  using Io = typename Op::Element;
+  const std::int64_t start = chunk * kChunkSteps;
+  const int rows = steps_within(start, kChunkSteps, in.seqlen);
+  const std::int64_t time = block.b * in.seqlen + start;
+  const auto states = static_cast<int>(in.dstate);
+  const std::int64_t projection = (time * in.groups + block.h / in.heads_per_group) * in.dstate;
+  fill_tile(stage.x, static_cast<const Io*>(in.x) + (time * in.nheads + block.h) * in.headdim + block.row,
+            in.nheads * in.headdim, rows, static_cast<int>(in.headdim) - block.row, pass.rows_aligned);
+  fill_tile(stage.B, static_cast<const Io*>(in.B) + projection, in.groups * in.dstate, rows, states,
+            pass.projections_aligned);
+  if (!pass.states_only)
+    fill_tile(stage.C, static_cast<const Io*>(in.C) + projection, in.groups * in.dstate, rows, states,
+              pass.projections_aligned);
+  copy_async_commit();
+}
+
+/// The squares of C·Bᵀ that a warp has, with decay, Δ and mask, to shared memory.
+template <class Op, class Tile>
+__device__ void store_masked(const Tile& square, const float (&products)[2][2][4],
+                             const ChunkScalars& scalars, const WarpPart& part, bool packed) {
+  const int g = lane_id() / 4;
+  const int pair = 2 * (lane_id() % 4);
+#pragma unroll
+  for (int j = 0; j < 2; ++j) {
+    if (j >= part.squares()) continue;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {  // block i / 2 of 8 columns, upper or lower 8 rows
+      const int t = 16 * part.slab + g + 8 * (i % 2);
+      const int s = 16 * part.square_column(j) + 8 * (i / 2) + pair;
+      const float2 delta = *reinterpret_cast<const float2*>(scalars.delta + s);
+      const float2 sum = *reinterpret_cast<const float2*>(scalars.sum + s);
+      float2 exponent = make_float2(scalars.sum[t] - sum.x, scalars.sum[t] - sum.y);
+      if constexpr (Op::kSplitSums) {
+        exponent.x += scalars.sum_rest[t] - scalars.sum_rest[s];
+        exponent.y += scalars.sum_rest[t] - scalars.sum_rest[s + 1];
+      }
+      bool first = s <= t;
+      bool second = s + 1 <= t;
+      if (packed) {
+        first = first && scalars.sequence[s] == scalars.sequence[t];
+        second = second && scalars.sequence[s + 1] == scalars.sequence[t];
+      }
+      const float decay_first = decay_of<Op>(first ? exponent.x : -INFINITY);
+      const float decay_second = decay_of<Op>(second ? exponent.y : -INFINITY);
+      Op::store_pair(
+          square, t, s,
+          make_float2(first ? products[j][i / 2][2 * (i % 2)] * decay_first * delta.x : 0.0F,
+                      second ? products[j][i / 2][2 * (i % 2) + 1] * decay_second * delta.y : 0.0F));
+    }
+  }
+}
+
+/// A warp's part of the state as operands to shared memory. With a narrow range each slab is scaled by a
+/// power of two, which the two warps that share it agree upon; `maxima` then holds the inverses.
+template <class Op, class Tile, int kBlocks>
+__device__ void store_state(const Tile& tile, const float (&state)[kBlocks][4], const WarpPart& part,
+                            float* maxima) {
+  float scale = 1.0F;
+  if constexpr (Op::kNarrowRange) {
+    float largest = 0.0F;
+#pragma unroll
+    for (int i = 0; i < kBlocks; ++i)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) largest = fmaxf(largest, fabsf(state[i][e]));
+    for (int distance = 16; distance > 0; distance /= 2)
+      largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFU, largest, distance));
+    maxima[2 * part.slab + part.half] = largest;
+    asm volatile("bar.sync %0, 64;\n" ::"r"(1 + part.slab) : "memory");
+    largest = fmaxf(maxima[2 * part.slab], maxima[2 * part.slab + 1]);
+    scale = power_of_two(exponent_to(largest, 9));
+  }
+  const int g = lane_id() / 4;
+#pragma unroll
+  for (int i = 0; i < kBlocks; ++i) {
+    const int n = 8 * (part.half * kBlocks + i) + 2 * (lane_id() % 4);
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+      Op::store_pair(tile, 16 * part.slab + g + 8 * r, n,
+                     make_float2(scale * state[i][2 * r], scale * state[i][2 * r + 1]));
+  }
+}
+
+template <class Op>
+__device__ float state_unscale(const float* maxima, int slab) {
+  if constexpr (!Op::kNarrowRange) return 1.0F;
+  return power_of_two(-exponent_to(fmaxf(maxima[2 * slab], maxima[2 * slab + 1]), 9));
+}
+
+template <int kBlocks>
+__device__ void scale_all(float (&values)[kBlocks][4], float factor) {
+#pragma unroll
+  for (int i = 0; i < kBlocks; ++i)
+#pragma unroll
+    for (int e = 0; e < 4; ++e) values[i][e] *= factor;
+}
+
+/// Calls `visit(element of the state in memory, register)` for a lane's part of the state that exists.
+template <int kBlocks, class Visit>
+__device__ void for_each_state(float (&state)[kBlocks][4], const SsdInputs& in, const ChunkedBlock& block,
+                               const WarpPart& part, const Visit& visit) {
+#pragma unroll
+  for (int i = 0; i < kBlocks; ++i)
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const int p = block.row + 16 * part.slab + lane_id() / 4 + 8 * (e / 2);
+      const int n = 8 * (part.half * kBlocks + i) + 2 * (lane_id() % 4) + e % 2;
+      if (p < in.headdim && n < in.dstate) visit(p * in.dstate + n, state[i][e]);
+    }
+}
+
+template <class Op, int kStates>
+__global__ void __launch_bounds__(kChunkedThreads, Shapes<Op, kStates>::Layout::kBlocksPerSm)
+    chunked_kernel(const SsdArgs args, const ChunkedPass pass) {
+  using Shape = Shapes<Op, kStates>;
+  using Layout = typename Shape::Layout;
+  using Io = typename Op::Element;
+  extern __shared__ __align__(128) unsigned char shared[];
+  const SsdInputs& in = args.in;
+  const ChunkedBlock block = chunked_block(pass.plan, blockIdx.x, in.nheads, pass.segments);
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const WarpPart part(warp);
+  const int g = lane_id() / 4;
+  const int pair = 2 * (lane_id() % 4);
+
+  unsigned char* own = shared + Layout::kStages * Layout::kStage;
+  const typename Shape::StateTile state_tile{own + Layout::kState};
+  const typename Shape::SquareTile square{own + Layout::kSquare};
+  auto* maxima = reinterpret_cast<float*>(own + Layout::kSlabMaxima);
+  const auto stage_of = [&](std::int64_t chunk) {
+    return Stage<Op, kStates>(shared + (Layout::kStages == 2 ? (chunk & 1) * Layout::kStage : 0));
+  };
+
+  const std::int64_t head = block.b * in.nheads + block.h;
+  const std::int64_t states_of_head = in.headdim * in.dstate;
+  const std::int64_t cut = head * (pass.plan.segments - 1) + block.segment;  // of pass.states and pass.decays
+  const float A = in.A[block.h];
+  const float bias = in.dt_bias == nullptr ? 0.0F : in.dt_bias[block.h];
+
+  float state[Shape::kStateBlocks][4] = {};
+  const float* entering = nullptr;
+  if (block.segment == 0) {
+    if (in.initial_states != nullptr && !pass.states_only)
+      entering = in.initial_states + head * states_of_head;
+  } else if (!pass.states_only) {
+    entering = pass.states + (cut - 1) * states_of_head;
+  }
+  if (entering != nullptr)
+    for_each_state(state, in, block, part, [&](std::int64_t at, float& value) { value = entering[at]; });
+  if (!pass.states_only) store_state<Op>(state_tile, state, part, maxima);
+
+  float skip[Shape::kOutBlocks][2] = {};  // D
+  if (in.D != nullptr) {
+#pragma unroll
+    for (int i = 0; i < 2 * Shape::kOutBlocks; ++i) {
+      const std::int64_t p = block.row + 32 * part.half + 8 * (i / 2) + pair + i % 2;
+      if (p < in.headdim) skip[i / 2][i % 2] = in.D[in.skip_per_headdim ? block.h * in.headdim + p : block.h];
+    }
+  }
+
+  float decay_of_segment = 1.0F;
+  const std::int64_t first = pass.plan.first_chunk(block.segment);
+  const std::int64_t end = pass.plan.end_chunk(block.segment);
+  fill_stage(stage_of(first), in, pass, block, first);
+  if (warp == 0) {
+    const LaneSteps steps = load_steps<Io>(in, block.b, block.h, first * kChunkSteps);
+    compute_scalars<Op>(stage_of(first).scalars, steps, in, A, bias, first * kChunkSteps);
+  }
+
+  for (std::int64_t chunk = first; chunk < end; ++chunk) {
+    const Stage<Op, kStates> stage = stage_of(chunk);
+    const ChunkScalars& scalars = stage.scalars;
+    const std::int64_t start = chunk * kChunkSteps;
+    const std::int64_t next_start = start + kChunkSteps;
+    copy_async_wait<0>();
+    __syncthreads();
+
+    LaneSteps next_steps{};
+    if (chunk + 1 < end) {
+      if constexpr (Layout::kStages == 2) fill_stage(stage_of(chunk + 1), in, pass, block, chunk + 1);
+      if (warp == 0) next_steps = load_steps<Io>(in, block.b, block.h, next_start);
+    }
+
+    float y[Shape::kOutBlocks][4] = {};
+    if (!pass.states_only) {
+      float products[2][2][4] = {};
+      const auto steps = static_cast<int>(ceil_div(in.dstate, Op::kStep));
+#pragma unroll 2
+      for (int k = 0; k < steps; ++k) {
+        const auto c = Op::load_a(stage.C, 16 * part.slab, k);
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          if (j >= part.squares()) continue;
+          const auto b = Op::load_b(stage.B, 16 * part.square_column(j), k);
+          Op::multiply(products[j][0], c, b, 0);
+          Op::multiply(products[j][1], c, b, 1);
+        }
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          const auto h = Op::load_b(state_tile, 32 * part.half + 16 * j, k);
+          Op::multiply(y[2 * j], c, h, 0);
+          Op::multiply(y[2 * j + 1], c, h, 1);
+        }
+      }
+      store_masked<Op>(square, products, scalars, part, in.seq_idx != nullptr);
+#pragma unroll
+      for (int i = 0; i < Shape::kOutBlocks; ++i) {
+        const float unscale = scalars.scale * state_unscale<Op>(maxima, 2 * part.half + i / 2);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          y[i][e] *= scalars.carry[16 * part.slab + g + 8 * (e / 2)];
+          if constexpr (Op::kNarrowRange) y[i][e] *= unscale;
+        }
+      }
+    }
+
+    // z of the lane's part of out; it arrives while the products are computed.
+    const std::int64_t time = block.b * in.seqlen + start + 16 * part.slab + g;
+    const int column = block.row + 32 * part.half + pair;
+    const std::int64_t row_stride = in.nheads * in.headdim;
+    const std::int64_t at = (time * in.nheads + block.h) * in.headdim + column;
+    Pair<Io> z[Shape::kOutBlocks][2] = {};
+    const auto count_at = [&](int i, int r) {  // how many of the two elements exist
+      if (start + 16 * part.slab + g + 8 * r >= in.seqlen) return 0;
+      return max(0, min(2, static_cast<int>(in.headdim) - column - 8 * i));
+    };
+    if (in.z != nullptr && !pass.states_only) {
+#pragma unroll
+      for (int i = 0; i < 2 * Shape::kOutBlocks; ++i)
+        z[i / 2][i % 2] = load_pair(static_cast<const Io*>(in.z) + at + i % 2 * 8 * row_stride + 8 * (i / 2),
+                                    count_at(i / 2, i % 2), pass.pairs_aligned);
+    }
+    __syncthreads();
+
+    if (!pass.states_only) {
+      for (int k = 0; k < 16 * (part.slab + 1) / Op::kStep; ++k) {
+        const auto m = Op::load_masked(square, 16 * part.slab, k);
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          const auto x = Op::load_b_transposed(stage.x, k, 32 * part.half + 16 * j);
+          Op::multiply(y[2 * j], m, x, 0);
+          Op::multiply(y[2 * j + 1], m, x, 1);
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < 2 * Shape::kOutBlocks; ++i) {
+        const int j = i / 2;
+        const int r = i % 2;
+        float2 value = make_float2(y[j][2 * r], y[j][2 * r + 1]);
+        if constexpr (Op::kNarrowRange)
+          value = make_float2(value.x * scalars.unscale, value.y * scalars.unscale);
+        if (in.D != nullptr) {
+          const float2 x = Op::load_pair(stage.x, 16 * part.slab + g + 8 * r, 32 * part.half + 8 * j + pair);
+          value.x += skip[j][0] * x.x;
+          value.y += skip[j][1] * x.y;
+        }
+        if (in.z != nullptr) {
+          const float2 gates = unpacked<Io>(z[j][r]);
+          value.x *= gate<Op>(gates.x);
+          value.y *= gate<Op>(gates.y);
+        }
+        store_pair(static_cast<Io*>(args.out) + at + r * 8 * row_stride + 8 * j, value, count_at(j, r),
+                   pass.pairs_aligned);
+      }
+    }
+
+    scale_all(state, scalars.decay * scalars.scale);
+#pragma unroll 1
+    for (int k = 0; k < kChunkSteps / Op::kStep; ++k) {
+      const auto x = Op::load_a_transposed(stage.x, 16 * part.slab, k, scalars.weight);
+#pragma unroll
+      for (int j = 0; j < Shape::kStateBlocks / 2; ++j) {
+        const auto b = Op::load_b_transposed(stage.B, k, 8 * (part.half * Shape::kStateBlocks + 2 * j));
+        Op::multiply(state[2 * j], x, b, 0);
+        Op::multiply(state[2 * j + 1], x, b, 1);
+      }
+    }
+    if constexpr (Op::kNarrowRange) scale_all(state, scalars.unscale);
+    decay_of_segment *= scalars.decay;
+
+    if (chunk + 1 < end) {
+      if (!pass.states_only) store_state<Op>(state_tile, state, part, maxima);
+      if constexpr (Layout::kStages == 1) {
+        __syncthreads();
+        fill_stage(stage, in, pass, block, chunk + 1);
+      }
+      if (warp == 0) compute_scalars<Op>(stage_of(chunk + 1).scalars, next_steps, in, A, bias, next_start);
+    }
+  }
+
+  float* leaving = nullptr;
+  if (pass.states_only)
+    leaving = pass.states + cut * states_of_head;
+  else if (args.final_states != nullptr && block.segment + 1 == pass.plan.segments)
+    leaving = args.final_states + head * states_of_head;
+  if (leaving != nullptr)
+    for_each_state(state, in, block, part, [&](std::int64_t at, float& value) { leaving[at] = value; });
+  if (pass.states_only && block.row == 0 && threadIdx.x == 0) pass.decays[cut] = decay_of_segment;
+}
+
+template <class Op, int kStates>
+ChunkedVariant variant() {
+  return {chunked_kernel<Op, kStates>, Shapes<Op, kStates>::Layout::kBytes};
+}
+
+}  // namespace chunked
+
+template <class Op>
+ChunkedVariant chunked_variant(int states) {
+  if (states == 64) return chunked::variant<Op, 64>();
+  if (states == 128) return chunked::variant<Op, 128>();
+  return chunked::variant<Op, 256>();
+}
+
+}  // namespace ssmbench
