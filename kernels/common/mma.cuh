@@ -40,6 +40,13 @@ __device__ inline void copy_async_16(std::uint32_t shared, const void* global, i
                                    : "memory"));
 }
 
+/// The same of all 16 bytes.
+__device__ inline void copy_async_16(std::uint32_t shared, const void* global) {
+  SSMBENCH_NEEDS_SM80(asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n" ::"r"(shared),
+                                   "l"(__cvta_generic_to_global(global))
+                                   : "memory"));
+}
+
 /// Ends a group of this thread's copies.
 __device__ inline void copy_async_commit() {
   SSMBENCH_NEEDS_SM80(asm volatile("cp.async.commit_group;\n" ::: "memory"));

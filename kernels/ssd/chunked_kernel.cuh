@@ -161,36 +161,38 @@ __device__ void fill_tile(const Tile& tile, const Io* source, std::int64_t strid
                           bool aligned) {
   constexpr int kElements = Tile::kChunkElements;
   constexpr int kChunksPerRow = Tile::kRowBytes / 16;
-  constexpr int kElementBytes = static_cast<int>(sizeof(Io));
-#pragma unroll 4
-  for (int i = threadIdx.x; i < kChunkSteps * kChunksPerRow; i += kChunkedThreads) {
-    const int row = i / kChunksPerRow;
-    const int chunk = i % kChunksPerRow;
-    const int count = row < rows ? max(0, min(kElements, columns - chunk * kElements)) : 0;
-    const Io* from = source + row * stride + chunk * kElements;
-    if (aligned) {
-      copy_async_16(tile.chunk(row, chunk), count > 0 ? from : source, count * kElementBytes);
-    } else {
-      alignas(16) Io values[kElements];
+  constexpr int kRowStep = kChunkedThreads / kChunksPerRow;
+  static_assert(kChunkedThreads % kChunksPerRow == 0 && kChunkSteps % kRowStep == 0);
+  const int chunk = static_cast<int>(threadIdx.x) % kChunksPerRow;
+  const int first = static_cast<int>(threadIdx.x) / kChunksPerRow;
+  const int count = max(0, min(kElements, columns - chunk * kElements));
+  const Io* from = source + first * stride + chunk * kElements;
+  const uint4 zeros = make_uint4(0, 0, 0, 0);
+  if (aligned) {  // the row's length too: a chunk is there or not
 #pragma unroll
-      for (int e = 0; e < kElements; ++e) values[e] = e < count ? from[e] : from_float<Io>(0.0F);
-      *reinterpret_cast<uint4*>(tile.bytes(row, chunk)) = *reinterpret_cast<const uint4*>(values);
+    for (int i = 0; i < kChunkSteps / kRowStep; ++i) {
+      const int row = first + i * kRowStep;
+      if (row < rows && count > 0)
+        copy_async_16(tile.chunk(row, chunk), from + i * kRowStep * stride);
+      else
+        *reinterpret_cast<uint4*>(tile.bytes(row, chunk)) = zeros;
     }
+    return;
+  }
+#pragma unroll 1
+  for (int row = first; row < kChunkSteps; row += kRowStep) {
+    alignas(16) Io values[kElements];
+#pragma unroll
+    for (int e = 0; e < kElements; ++e)
+      values[e] = row < rows && e < count ? from[(row - first) * stride + e] : from_float<Io>(0.0F);
+    *reinterpret_cast<uint4*>(tile.bytes(row, chunk)) = *reinterpret_cast<const uint4*>(values);
   }
 }
 
-/// Elements p and p + 1 of a row of z or out in one register, or two; those past `count` are not touched.
+/// Elements p and p + 1 of a row of z or out, p even: one register, or two.
 template <class Io>
 using Pair = std::conditional_t<sizeof(Io) == 4, float2, std::uint32_t>;
 
-template <class Io>
-__device__ Pair<Io> load_pair(const Io* memory, int count, bool aligned) {
-  alignas(8) Io values[2] = {from_float<Io>(0.0F), from_float<Io>(0.0F)};
-  if (aligned && count == 2) return *reinterpret_cast<const Pair<Io>*>(memory);
-  if (count > 0) values[0] = memory[0];
-  if (count > 1) values[1] = memory[1];
-  return *reinterpret_cast<const Pair<Io>*>(values);
-}
 template <class Io>
 __device__ float2 unpacked(Pair<Io> pair) {
   if constexpr (sizeof(Io) == 4)
@@ -199,16 +201,51 @@ __device__ float2 unpacked(Pair<Io> pair) {
     return unpack_pair<Io>(pair);
 }
 template <class Io>
-__device__ void store_pair(Io* memory, float2 pair, int count, bool aligned) {
-  if (aligned && count == 2) {
-    if constexpr (sizeof(Io) == 4)
-      *reinterpret_cast<float2*>(memory) = pair;
-    else
-      *reinterpret_cast<std::uint32_t*>(memory) = pack_pair<Io>(pair.x, pair.y);
-    return;
+__device__ Pair<Io> packed(float2 pair) {
+  if constexpr (sizeof(Io) == 4)
+    return pair;
+  else
+    return pack_pair<Io>(pair.x, pair.y);
+}
+
+/// A lane's elements of z and out in a chunk: pairs of rows g and g + 8 of its warp's slab, in 4 blocks of 8
+/// columns.
+struct OutPart {
+  std::int64_t at;          ///< of the first pair, in elements
+  std::int64_t row_stride;  ///< between g and g + 8
+  int rows, columns;        ///< that exist from the first pair on, 0 or less where none does
+
+  __device__ std::int64_t offset(int block, int r) const { return at + r * row_stride + 8 * block; }
+  /// How many elements of a pair exist.
+  __device__ int count(int block, int r) const {
+    return 8 * r < rows ? max(0, min(2, columns - 8 * block)) : 0;
   }
-  if (count > 0) memory[0] = from_float<Io>(pair.x);
-  if (count > 1) memory[1] = from_float<Io>(pair.y);
+};
+
+/// One pair; kWhole: it exists, and is aligned as a word.
+template <bool kWhole, class Io>
+__device__ Pair<Io> load_pair(const Io* memory, int count) {
+  if constexpr (kWhole) return *reinterpret_cast<const Pair<Io>*>(memory);
+  alignas(8) Io values[2] = {from_float<Io>(0.0F), from_float<Io>(0.0F)};
+  if (count > 0) values[0] = memory[0];
+  if (count > 1) values[1] = memory[1];
+  return *reinterpret_cast<const Pair<Io>*>(values);
+}
+template <bool kWhole, class Io>
+__device__ void store_pair(Io* memory, float2 pair, int count) {
+  if constexpr (kWhole) {
+    *reinterpret_cast<Pair<Io>*>(memory) = packed<Io>(pair);
+  } else {
+    if (count > 0) memory[0] = from_float<Io>(pair.x);
+    if (count > 1) memory[1] = from_float<Io>(pair.y);
+  }
+}
+
+template <bool kWhole, class Io>
+__device__ void load_gates(Pair<Io> (&gates)[4][2], const Io* z, const OutPart& part) {
+#pragma unroll
+  for (int i = 0; i < 8; ++i)
+    gates[i / 2][i % 2] = load_pair<kWhole>(z + part.offset(i / 2, i % 2), part.count(i / 2, i % 2));
 }
 
 // ---- the kernel ----
@@ -258,36 +295,37 @@ __device__ void fill_stage(const Stage<Op, kStates>& stage, const SsdInputs& in,
 
 /// The squares of C·Bᵀ that a warp has, with decay, Δ and mask, to shared memory.
 template <class Op, class Tile>
-__device__ void store_masked(const Tile& square, const float (&products)[2][2][4],
+__device__ void store_masked(const Op& op, const Tile& square, const float (&products)[2][2][4],
                              const ChunkScalars& scalars, const WarpPart& part, bool packed) {
-  const int g = lane_id() / 4;
-  const int pair = 2 * (lane_id() % 4);
+  const int t = 16 * part.slab + op.lane / 4;  // and t + 8
+  const float row_sums[2] = {scalars.sum[t], scalars.sum[t + 8]};
+  [[maybe_unused]] const float row_rests[2] = {scalars.sum_rest[t], scalars.sum_rest[t + 8]};
 #pragma unroll
-  for (int j = 0; j < 2; ++j) {
-    if (j >= part.squares()) continue;
+  for (int i = 0; i < 4; ++i) {  // block i % 2 of 8 columns of square i / 2
+    if (i / 2 >= part.squares()) continue;
+    const int s = 16 * part.square_column(i / 2) + 8 * (i % 2) + 2 * (op.lane % 4);  // and s + 1
+    const float2 deltas = *reinterpret_cast<const float2*>(scalars.delta + s);
+    const float2 sums = *reinterpret_cast<const float2*>(scalars.sum + s);
+    float2 rests{};
+    if constexpr (Op::kSplitSums) rests = *reinterpret_cast<const float2*>(scalars.sum_rest + s);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {  // block i / 2 of 8 columns, upper or lower 8 rows
-      const int t = 16 * part.slab + g + 8 * (i % 2);
-      const int s = 16 * part.square_column(j) + 8 * (i / 2) + pair;
-      const float2 delta = *reinterpret_cast<const float2*>(scalars.delta + s);
-      const float2 sum = *reinterpret_cast<const float2*>(scalars.sum + s);
-      float2 exponent = make_float2(scalars.sum[t] - sum.x, scalars.sum[t] - sum.y);
+    for (int r = 0; r < 2; ++r) {
+      float2 exponents = make_float2(row_sums[r] - sums.x, row_sums[r] - sums.y);
       if constexpr (Op::kSplitSums) {
-        exponent.x += scalars.sum_rest[t] - scalars.sum_rest[s];
-        exponent.y += scalars.sum_rest[t] - scalars.sum_rest[s + 1];
+        exponents.x += row_rests[r] - rests.x;
+        exponents.y += row_rests[r] - rests.y;
       }
-      bool first = s <= t;
-      bool second = s + 1 <= t;
+      bool first = s <= t + 8 * r;
+      bool second = s < t + 8 * r;
       if (packed) {
-        first = first && scalars.sequence[s] == scalars.sequence[t];
-        second = second && scalars.sequence[s + 1] == scalars.sequence[t];
+        first = first && scalars.sequence[s] == scalars.sequence[t + 8 * r];
+        second = second && scalars.sequence[s + 1] == scalars.sequence[t + 8 * r];
       }
-      const float decay_first = decay_of<Op>(first ? exponent.x : -INFINITY);
-      const float decay_second = decay_of<Op>(second ? exponent.y : -INFINITY);
-      Op::store_pair(
-          square, t, s,
-          make_float2(first ? products[j][i / 2][2 * (i % 2)] * decay_first * delta.x : 0.0F,
-                      second ? products[j][i / 2][2 * (i % 2) + 1] * decay_second * delta.y : 0.0F));
+      const float2 decays = make_float2(decay_of<Op>(first ? exponents.x : -INFINITY),
+                                        decay_of<Op>(second ? exponents.y : -INFINITY));
+      op.store_pair(square, t + 8 * r, s,
+                    make_float2(products[i / 2][i % 2][2 * r] * decays.x * deltas.x,
+                                products[i / 2][i % 2][2 * r + 1] * decays.y * deltas.y));
     }
   }
 }
@@ -295,8 +333,8 @@ __device__ void store_masked(const Tile& square, const float (&products)[2][2][4
 /// A warp's part of the state as operands to shared memory. With a narrow range each slab is scaled by a
 /// power of two, which the two warps that share it agree upon; `maxima` then holds the inverses.
 template <class Op, class Tile, int kBlocks>
-__device__ void store_state(const Tile& tile, const float (&state)[kBlocks][4], const WarpPart& part,
-                            float* maxima) {
+__device__ void store_state(const Op& op, const Tile& tile, const float (&state)[kBlocks][4],
+                            const WarpPart& part, float* maxima) {
   float scale = 1.0F;
   if constexpr (Op::kNarrowRange) {
     float largest = 0.0F;
@@ -311,14 +349,14 @@ __device__ void store_state(const Tile& tile, const float (&state)[kBlocks][4], 
     largest = fmaxf(maxima[2 * part.slab], maxima[2 * part.slab + 1]);
     scale = power_of_two(exponent_to(largest, 9));
   }
-  const int g = lane_id() / 4;
+  const int g = op.lane / 4;
 #pragma unroll
   for (int i = 0; i < kBlocks; ++i) {
-    const int n = 8 * (part.half * kBlocks + i) + 2 * (lane_id() % 4);
+    const int n = 8 * (part.half * kBlocks + i) + 2 * (op.lane % 4);
 #pragma unroll
     for (int r = 0; r < 2; ++r)
-      Op::store_pair(tile, 16 * part.slab + g + 8 * r, n,
-                     make_float2(scale * state[i][2 * r], scale * state[i][2 * r + 1]));
+      op.store_pair(tile, 16 * part.slab + g + 8 * r, n,
+                    make_float2(scale * state[i][2 * r], scale * state[i][2 * r + 1]));
   }
 }
 
@@ -361,8 +399,7 @@ __global__ void __launch_bounds__(kChunkedThreads, Shapes<Op, kStates>::Layout::
   const ChunkedBlock block = chunked_block(pass.plan, blockIdx.x, in.nheads, pass.segments);
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const WarpPart part(warp);
-  const int g = lane_id() / 4;
-  const int pair = 2 * (lane_id() % 4);
+  Op op{lane_id()};
 
   unsigned char* own = shared + Layout::kStages * Layout::kStage;
   const typename Shape::StateTile state_tile{own + Layout::kState};
@@ -388,13 +425,13 @@ __global__ void __launch_bounds__(kChunkedThreads, Shapes<Op, kStates>::Layout::
   }
   if (entering != nullptr)
     for_each_state(state, in, block, part, [&](std::int64_t at, float& value) { value = entering[at]; });
-  if (!pass.states_only) store_state<Op>(state_tile, state, part, maxima);
+  if (!pass.states_only) store_state(op, state_tile, state, part, maxima);
 
   float skip[Shape::kOutBlocks][2] = {};  // D
   if (in.D != nullptr) {
 #pragma unroll
     for (int i = 0; i < 2 * Shape::kOutBlocks; ++i) {
-      const std::int64_t p = block.row + 32 * part.half + 8 * (i / 2) + pair + i % 2;
+      const std::int64_t p = block.row + 32 * part.half + 8 * (i / 2) + 2 * (lane_id() % 4) + i % 2;
       if (p < in.headdim) skip[i / 2][i % 2] = in.D[in.skip_per_headdim ? block.h * in.headdim + p : block.h];
     }
   }
@@ -411,6 +448,7 @@ __global__ void __launch_bounds__(kChunkedThreads, Shapes<Op, kStates>::Layout::
   for (std::int64_t chunk = first; chunk < end; ++chunk) {
     const Stage<Op, kStates> stage = stage_of(chunk);
     const ChunkScalars& scalars = stage.scalars;
+    asm volatile("" : "+r"(op.lane));  // or addresses of all tiles are computed before the loop, and spilled
     const std::int64_t start = chunk * kChunkSteps;
     const std::int64_t next_start = start + kChunkSteps;
     copy_async_wait<0>();
@@ -428,99 +466,103 @@ __global__ void __launch_bounds__(kChunkedThreads, Shapes<Op, kStates>::Layout::
       const auto steps = static_cast<int>(ceil_div(in.dstate, Op::kStep));
 #pragma unroll 2
       for (int k = 0; k < steps; ++k) {
-        const auto c = Op::load_a(stage.C, 16 * part.slab, k);
+        const auto c = op.load_a(stage.C, 16 * part.slab, k);
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
           if (j >= part.squares()) continue;
-          const auto b = Op::load_b(stage.B, 16 * part.square_column(j), k);
-          Op::multiply(products[j][0], c, b, 0);
-          Op::multiply(products[j][1], c, b, 1);
+          const auto b = op.load_b(stage.B, 16 * part.square_column(j), k);
+          op.multiply(products[j][0], c, b, 0);
+          op.multiply(products[j][1], c, b, 1);
         }
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
-          const auto h = Op::load_b(state_tile, 32 * part.half + 16 * j, k);
-          Op::multiply(y[2 * j], c, h, 0);
-          Op::multiply(y[2 * j + 1], c, h, 1);
+          const auto h = op.load_b(state_tile, 32 * part.half + 16 * j, k);
+          op.multiply(y[2 * j], c, h, 0);
+          op.multiply(y[2 * j + 1], c, h, 1);
         }
       }
-      store_masked<Op>(square, products, scalars, part, in.seq_idx != nullptr);
+      store_masked(op, square, products, scalars, part, in.seq_idx != nullptr);
 #pragma unroll
       for (int i = 0; i < Shape::kOutBlocks; ++i) {
         const float unscale = scalars.scale * state_unscale<Op>(maxima, 2 * part.half + i / 2);
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-          y[i][e] *= scalars.carry[16 * part.slab + g + 8 * (e / 2)];
+          y[i][e] *= scalars.carry[16 * part.slab + op.lane / 4 + 8 * (e / 2)];
           if constexpr (Op::kNarrowRange) y[i][e] *= unscale;
         }
       }
     }
 
     // z of the lane's part of out; it arrives while the products are computed.
-    const std::int64_t time = block.b * in.seqlen + start + 16 * part.slab + g;
-    const int column = block.row + 32 * part.half + pair;
-    const std::int64_t row_stride = in.nheads * in.headdim;
-    const std::int64_t at = (time * in.nheads + block.h) * in.headdim + column;
-    Pair<Io> z[Shape::kOutBlocks][2] = {};
-    const auto count_at = [&](int i, int r) {  // how many of the two elements exist
-      if (start + 16 * part.slab + g + 8 * r >= in.seqlen) return 0;
-      return max(0, min(2, static_cast<int>(in.headdim) - column - 8 * i));
-    };
+    const int row = 16 * part.slab + op.lane / 4;
+    const int column = 32 * part.half + 2 * (op.lane % 4);
+    const OutPart out_part{
+        ((block.b * in.seqlen + start + row) * in.nheads + block.h) * in.headdim + block.row + column,
+        8 * in.nheads * in.headdim, steps_within(start, kChunkSteps, in.seqlen) - row,
+        static_cast<int>(in.headdim) - block.row - column};
+    const bool whole = pass.pairs_aligned && next_start <= in.seqlen && block.row + kChunkRows <= in.headdim;
+    Pair<Io> gates[Shape::kOutBlocks][2] = {};
     if (in.z != nullptr && !pass.states_only) {
-#pragma unroll
-      for (int i = 0; i < 2 * Shape::kOutBlocks; ++i)
-        z[i / 2][i % 2] = load_pair(static_cast<const Io*>(in.z) + at + i % 2 * 8 * row_stride + 8 * (i / 2),
-                                    count_at(i / 2, i % 2), pass.pairs_aligned);
+      if (whole)
+        load_gates<true>(gates, static_cast<const Io*>(in.z), out_part);
+      else
+        load_gates<false>(gates, static_cast<const Io*>(in.z), out_part);
     }
     __syncthreads();
 
     if (!pass.states_only) {
       for (int k = 0; k < 16 * (part.slab + 1) / Op::kStep; ++k) {
-        const auto m = Op::load_masked(square, 16 * part.slab, k);
+        const auto m = op.load_masked(square, 16 * part.slab, k);
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
-          const auto x = Op::load_b_transposed(stage.x, k, 32 * part.half + 16 * j);
-          Op::multiply(y[2 * j], m, x, 0);
-          Op::multiply(y[2 * j + 1], m, x, 1);
+          const auto x = op.load_b_transposed(stage.x, k, 32 * part.half + 16 * j);
+          op.multiply(y[2 * j], m, x, 0);
+          op.multiply(y[2 * j + 1], m, x, 1);
         }
       }
+      const auto finish = [&]<bool kWhole>(std::bool_constant<kWhole>) {
 #pragma unroll
-      for (int i = 0; i < 2 * Shape::kOutBlocks; ++i) {
-        const int j = i / 2;
-        const int r = i % 2;
-        float2 value = make_float2(y[j][2 * r], y[j][2 * r + 1]);
-        if constexpr (Op::kNarrowRange)
-          value = make_float2(value.x * scalars.unscale, value.y * scalars.unscale);
-        if (in.D != nullptr) {
-          const float2 x = Op::load_pair(stage.x, 16 * part.slab + g + 8 * r, 32 * part.half + 8 * j + pair);
-          value.x += skip[j][0] * x.x;
-          value.y += skip[j][1] * x.y;
+        for (int i = 0; i < 2 * Shape::kOutBlocks; ++i) {
+          const int j = i / 2;
+          const int r = i % 2;
+          float2 value = make_float2(y[j][2 * r], y[j][2 * r + 1]);
+          if constexpr (Op::kNarrowRange)
+            value = make_float2(value.x * scalars.unscale, value.y * scalars.unscale);
+          if (in.D != nullptr) {
+            const float2 x = op.load_pair(stage.x, row + 8 * r, column + 8 * j);
+            value.x += skip[j][0] * x.x;
+            value.y += skip[j][1] * x.y;
+          }
+          if (in.z != nullptr) {
+            const float2 z = unpacked<Io>(gates[j][r]);
+            value.x *= gate<Op>(z.x);
+            value.y *= gate<Op>(z.y);
+          }
+          store_pair<kWhole>(static_cast<Io*>(args.out) + out_part.offset(j, r), value, out_part.count(j, r));
         }
-        if (in.z != nullptr) {
-          const float2 gates = unpacked<Io>(z[j][r]);
-          value.x *= gate<Op>(gates.x);
-          value.y *= gate<Op>(gates.y);
-        }
-        store_pair(static_cast<Io*>(args.out) + at + r * 8 * row_stride + 8 * j, value, count_at(j, r),
-                   pass.pairs_aligned);
-      }
+      };
+      if (whole)
+        finish(std::true_type());
+      else
+        finish(std::false_type());
     }
 
     scale_all(state, scalars.decay * scalars.scale);
 #pragma unroll 1
     for (int k = 0; k < kChunkSteps / Op::kStep; ++k) {
-      const auto x = Op::load_a_transposed(stage.x, 16 * part.slab, k, scalars.weight);
+      const auto x = op.load_a_transposed(stage.x, 16 * part.slab, k, scalars.weight);
 #pragma unroll
       for (int j = 0; j < Shape::kStateBlocks / 2; ++j) {
-        const auto b = Op::load_b_transposed(stage.B, k, 8 * (part.half * Shape::kStateBlocks + 2 * j));
-        Op::multiply(state[2 * j], x, b, 0);
-        Op::multiply(state[2 * j + 1], x, b, 1);
+        const auto b = op.load_b_transposed(stage.B, k, 8 * (part.half * Shape::kStateBlocks + 2 * j));
+        op.multiply(state[2 * j], x, b, 0);
+        op.multiply(state[2 * j + 1], x, b, 1);
       }
     }
     if constexpr (Op::kNarrowRange) scale_all(state, scalars.unscale);
     decay_of_segment *= scalars.decay;
 
     if (chunk + 1 < end) {
-      if (!pass.states_only) store_state<Op>(state_tile, state, part, maxima);
+      if (!pass.states_only) store_state(op, state_tile, state, part, maxima);
       if constexpr (Layout::kStages == 1) {
         __syncthreads();
         fill_stage(stage, in, pass, block, chunk + 1);

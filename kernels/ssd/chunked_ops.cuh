@@ -45,6 +45,8 @@ __device__ inline int lane_id() {
 /// What all tensor core arithmetics share: fragments along rows, which are the same 32 bytes for 16 elements
 /// of 16 bits and 8 of 32.
 struct TensorCoreLoads {
+  int lane;
+
   struct A {
     std::uint32_t r[4];
   };
@@ -53,15 +55,15 @@ struct TensorCoreLoads {
   };
 
   template <class Tile>
-  __device__ static A load_a(const Tile& tile, int row, int step) {
+  __device__ A load_a(const Tile& tile, int row, int step) const {
     A a;
-    load_matrices(a.r, tile.chunk(row + lane_id() % 16, 2 * step + lane_id() / 16));
+    load_matrices(a.r, tile.chunk(row + lane % 16, 2 * step + lane / 16));
     return a;
   }
   template <class Tile>
-  __device__ static B load_b(const Tile& tile, int row, int step) {
+  __device__ B load_b(const Tile& tile, int row, int step) const {
     B b;
-    load_matrices(b.r, tile.chunk(row + lane_id() % 8 + lane_id() / 16 * 8, 2 * step + lane_id() / 8 % 2));
+    load_matrices(b.r, tile.chunk(row + lane % 8 + lane / 16 * 8, 2 * step + lane / 8 % 2));
     return b;
   }
 };
@@ -78,41 +80,41 @@ struct HalfProducts : TensorCoreLoads {
   static constexpr bool kExact = false;
 
   template <class Tile>
-  __device__ static A load_masked(const Tile& tile, int row, int step) {
+  __device__ A load_masked(const Tile& tile, int row, int step) const {
     return load_a(tile, row, step);
   }
   template <class Tile>
-  __device__ static B load_b_transposed(const Tile& tile, int step, int column) {
+  __device__ B load_b_transposed(const Tile& tile, int step, int column) const {
     B b;
-    load_matrices_transposed(b.r, tile.chunk(16 * step + lane_id() % 16, column / 8 + lane_id() / 16));
+    load_matrices_transposed(b.r, tile.chunk(16 * step + lane % 16, column / 8 + lane / 16));
     return b;
   }
   template <class Tile>
-  __device__ static A load_a_transposed(const Tile& tile, int column, int step, const float* weight) {
+  __device__ A load_a_transposed(const Tile& tile, int column, int step, const float* weight) const {
     A a;
-    load_matrices_transposed(
-        a.r, tile.chunk(16 * step + lane_id() % 8 + lane_id() / 16 * 8, column / 8 + lane_id() / 8 % 2));
+    load_matrices_transposed(a.r,
+                             tile.chunk(16 * step + lane % 8 + lane / 16 * 8, column / 8 + lane / 8 % 2));
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int k = 16 * step + 8 * (i / 2) + 2 * (lane_id() % 4);
+      const int k = 16 * step + 8 * (i / 2) + 2 * (lane % 4);
       const float2 w = *reinterpret_cast<const float2*>(weight + k);
       const float2 x = unpack_pair<Io>(a.r[i]);
       a.r[i] = pack_pair<Io>(x.x * w.x, x.y * w.y);
     }
     return a;
   }
-  __device__ static void multiply(float (&d)[4], const A& a, const B& b, int which) {
+  __device__ void multiply(float (&d)[4], const A& a, const B& b, int which) const {
     if constexpr (std::is_same_v<Io, __half>)
       mma_f16(d, a.r, b.r[2 * which], b.r[2 * which + 1]);
     else
       mma_bf16(d, a.r, b.r[2 * which], b.r[2 * which + 1]);
   }
   template <class Tile>
-  __device__ static float2 load_pair(const Tile& tile, int row, int column) {
+  __device__ float2 load_pair(const Tile& tile, int row, int column) const {
     return unpack_pair<Io>(*reinterpret_cast<const std::uint32_t*>(tile.at(row, column)));
   }
   template <class Tile>
-  __device__ static void store_pair(const Tile& tile, int row, int column, float2 pair) {
+  __device__ void store_pair(const Tile& tile, int row, int column, float2 pair) const {
     *reinterpret_cast<std::uint32_t*>(tile.at(row, column)) = pack_pair<Io>(pair.x, pair.y);
   }
 };
@@ -132,39 +134,39 @@ struct Tf32Products : TensorCoreLoads {
     for (std::uint32_t& bits : r) bits = round_to_tf32(bits);
   }
   template <class Tile>
-  __device__ static A load_a(const Tile& tile, int row, int step) {
+  __device__ A load_a(const Tile& tile, int row, int step) const {
     A a = TensorCoreLoads::load_a(tile, row, step);
     round(a.r);
     return a;
   }
   template <class Tile>
-  __device__ static B load_b(const Tile& tile, int row, int step) {
+  __device__ B load_b(const Tile& tile, int row, int step) const {
     B b = TensorCoreLoads::load_b(tile, row, step);
     round(b.r);
     return b;
   }
   template <class Tile>
-  __device__ static A load_masked(const Tile& tile, int row, int step) {
-    const int g = lane_id() / 4;
-    const int k = 8 * step + 2 * (lane_id() % 4);
+  __device__ A load_masked(const Tile& tile, int row, int step) const {
+    const int g = lane / 4;
+    const int k = 8 * step + 2 * (lane % 4);
     const float2 upper = load_pair(tile, row + g, k);
     const float2 lower = load_pair(tile, row + g + 8, k);
     return {{__float_as_uint(upper.x), __float_as_uint(lower.x), __float_as_uint(upper.y),
              __float_as_uint(lower.y)}};  // store_pair has rounded them
   }
   template <class Tile>
-  __device__ static B load_b_transposed(const Tile& tile, int step, int column) {
-    const int g = lane_id() / 4;
-    const int k = 8 * step + 2 * (lane_id() % 4);
+  __device__ B load_b_transposed(const Tile& tile, int step, int column) const {
+    const int g = lane / 4;
+    const int k = 8 * step + 2 * (lane % 4);
     B b;
 #pragma unroll
     for (int i = 0; i < 4; ++i) b.r[i] = round_to_tf32(*tile.at(k + i % 2, column + 8 * (i / 2) + g));
     return b;
   }
   template <class Tile>
-  __device__ static A load_a_transposed(const Tile& tile, int column, int step, const float* weight) {
-    const int g = lane_id() / 4;
-    const int k = 8 * step + 2 * (lane_id() % 4);
+  __device__ A load_a_transposed(const Tile& tile, int column, int step, const float* weight) const {
+    const int g = lane / 4;
+    const int k = 8 * step + 2 * (lane % 4);
     const float2 w = *reinterpret_cast<const float2*>(weight + k);
     A a;
 #pragma unroll
@@ -172,15 +174,15 @@ struct Tf32Products : TensorCoreLoads {
       a.r[i] = round_to_tf32(*tile.at(k + i / 2, column + 8 * (i % 2) + g) * (i / 2 == 0 ? w.x : w.y));
     return a;
   }
-  __device__ static void multiply(float (&d)[4], const A& a, const B& b, int which) {
+  __device__ void multiply(float (&d)[4], const A& a, const B& b, int which) const {
     mma_tf32(d, a.r, b.r[2 * which], b.r[2 * which + 1]);
   }
   template <class Tile>
-  __device__ static float2 load_pair(const Tile& tile, int row, int column) {
+  __device__ float2 load_pair(const Tile& tile, int row, int column) const {
     return *reinterpret_cast<const float2*>(tile.at(row, column));
   }
   template <class Tile>
-  __device__ static void store_pair(const Tile& tile, int row, int column, float2 pair) {
+  __device__ void store_pair(const Tile& tile, int row, int column, float2 pair) const {
     constexpr std::uint32_t kKept = ~0x1FFFU;  // cleared, so that rounding again changes nothing
     *reinterpret_cast<uint2*>(tile.at(row, column)) =
         make_uint2(round_to_tf32(pair.x) & kKept, round_to_tf32(pair.y) & kKept);
@@ -190,6 +192,7 @@ struct Tf32Products : TensorCoreLoads {
 /// f32 tensors in f32: multiply-adds of the ordinary pipe on the same parts of the result, so that one kernel
 /// serves both. A lane reads rows g and g + 8 of A and columns 2t and 2t + 1 of each block of B.
 struct F32Products {
+  int lane;
   using Element = float;
   static constexpr int kStep = 8;
   static constexpr bool kNarrowRange = false;
@@ -204,7 +207,7 @@ struct F32Products {
   };
 
   template <class Tile>
-  __device__ static void load_row(float (&v)[kStep], const Tile& tile, int row, int step) {
+  __device__ void load_row(float (&v)[kStep], const Tile& tile, int row, int step) const {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const float4 four = *reinterpret_cast<const float4*>(tile.bytes(row, 2 * step + i));
@@ -215,59 +218,59 @@ struct F32Products {
     }
   }
   template <class Tile>
-  __device__ static A load_a(const Tile& tile, int row, int step) {
+  __device__ A load_a(const Tile& tile, int row, int step) const {
     A a;
 #pragma unroll
-    for (int r = 0; r < 2; ++r) load_row(a.v[r], tile, row + lane_id() / 4 + 8 * r, step);
+    for (int r = 0; r < 2; ++r) load_row(a.v[r], tile, row + lane / 4 + 8 * r, step);
     return a;
   }
   template <class Tile>
-  __device__ static A load_masked(const Tile& tile, int row, int step) {
+  __device__ A load_masked(const Tile& tile, int row, int step) const {
     return load_a(tile, row, step);
   }
   template <class Tile>
-  __device__ static B load_b(const Tile& tile, int row, int step) {
+  __device__ B load_b(const Tile& tile, int row, int step) const {
     B b;
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      load_row(b.v[i / 2][i % 2], tile, row + 8 * (i / 2) + 2 * (lane_id() % 4) + i % 2, step);
+      load_row(b.v[i / 2][i % 2], tile, row + 8 * (i / 2) + 2 * (lane % 4) + i % 2, step);
     return b;
   }
   template <class Tile>
-  __device__ static B load_b_transposed(const Tile& tile, int step, int column) {
+  __device__ B load_b_transposed(const Tile& tile, int step, int column) const {
     B b;
 #pragma unroll
     for (int k = 0; k < kStep; ++k)
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        const float2 pair = load_pair(tile, kStep * step + k, column + 8 * i + 2 * (lane_id() % 4));
+        const float2 pair = load_pair(tile, kStep * step + k, column + 8 * i + 2 * (lane % 4));
         b.v[i][0][k] = pair.x;
         b.v[i][1][k] = pair.y;
       }
     return b;
   }
   template <class Tile>
-  __device__ static A load_a_transposed(const Tile& tile, int column, int step, const float* weight) {
+  __device__ A load_a_transposed(const Tile& tile, int column, int step, const float* weight) const {
     A a;
 #pragma unroll
     for (int k = 0; k < kStep; ++k)
 #pragma unroll
       for (int r = 0; r < 2; ++r)
-        a.v[r][k] = *tile.at(kStep * step + k, column + lane_id() / 4 + 8 * r) * weight[kStep * step + k];
+        a.v[r][k] = *tile.at(kStep * step + k, column + lane / 4 + 8 * r) * weight[kStep * step + k];
     return a;
   }
-  __device__ static void multiply(float (&d)[4], const A& a, const B& b, int which) {
+  __device__ void multiply(float (&d)[4], const A& a, const B& b, int which) const {
 #pragma unroll
     for (int k = 0; k < kStep; ++k)
 #pragma unroll
       for (int i = 0; i < 4; ++i) d[i] += a.v[i / 2][k] * b.v[which][i % 2][k];
   }
   template <class Tile>
-  __device__ static float2 load_pair(const Tile& tile, int row, int column) {
+  __device__ float2 load_pair(const Tile& tile, int row, int column) const {
     return *reinterpret_cast<const float2*>(tile.at(row, column));
   }
   template <class Tile>
-  __device__ static void store_pair(const Tile& tile, int row, int column, float2 pair) {
+  __device__ void store_pair(const Tile& tile, int row, int column, float2 pair) const {
     *reinterpret_cast<float2*>(tile.at(row, column)) = pair;
   }
 };
