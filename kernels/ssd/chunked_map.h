@@ -65,7 +65,7 @@ struct ChunkedLayout {
   static constexpr int kStage = kScalars + static_cast<int>(sizeof(ChunkScalars));
   static constexpr int kOwn = kStateTile + kSquareTile + kChunkedWarps * static_cast<int>(sizeof(float));
   static constexpr int kStages = 2 * kStage + kOwn <= kSharedBytesPerBlock ? 2 : 1;
-  static constexpr int kState = 0;  // first, like the stages: tiles are aligned to 128 bytes
+  static constexpr int kState = 0;
   static constexpr int kSquare = kStateTile;
   static constexpr int kSlabMaxima = kSquare + kSquareTile;
   static constexpr int kBytes = kStages * kStage + kOwn;
