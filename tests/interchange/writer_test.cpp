@@ -280,14 +280,14 @@ TEST_CASE("tensors that do not fit the problem are refused and the file stays us
   TensorSet only_delta;
   only_delta.add("delta", all.at("delta"));
 
-  CHECK(refusal({"a/b", problem, DType::f32, {}, views_of(inputs), {}, {}}) ==
+  CHECK(refusal({"a/b", problem, {Math::f32}, {}, views_of(inputs), {}, {}}) ==
         "'a/b' cannot be the id of a case");
-  CHECK(refusal({"a", problem, DType::f32, {}, only_delta, {}, {}}) == "tensor 'u' is missing");
-  CHECK(refusal({"a", problem, DType::f32, {}, views_of(inputs), views_of(inputs), {}}) ==
+  CHECK(refusal({"a", problem, {Math::f32}, {}, only_delta, {}, {}}) == "tensor 'u' is missing");
+  CHECK(refusal({"a", problem, {Math::f32}, {}, views_of(inputs), views_of(inputs), {}}) ==
         "selective_scan_fwd has no tensor 'A' with these options");
-  CHECK(refusal({"a", problem, DType::f32, {}, views_of(others), {}, {}}) ==
+  CHECK(refusal({"a", problem, {Math::f32}, {}, views_of(others), {}, {}}) ==
         "tensor 'B' is not as " + problem.id() + " has it: f32 2×2×3×5 in layout bdl");
-  CHECK(refusal({"a", problem, DType::f32, {}, views_of(inputs), {}, {{"out", short_reference}}}) ==
+  CHECK(refusal({"a", problem, {Math::f32}, {}, views_of(inputs), {}, {{"out", short_reference}}}) ==
         "the reference of 'out' has 7 values, " + problem.id() + " has 2×6×5");
 
   const CaseToWrite good{"a", problem, {Math::f32}, {}, views_of(inputs), views_of(outputs), {}};
