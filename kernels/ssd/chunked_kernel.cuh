@@ -28,6 +28,7 @@
 // each. Shared memory: ChunkedLayout; at N = 128 in bf16 or f16 two blocks of 107 KB share a multiprocessor,
 // whose barriers then fill each other's gaps. B and C are read again by every head of a group, from the L2.
 
+#include <cstring>
 #include <type_traits>
 
 #include "kernels/common/io_types.cuh"
@@ -157,7 +158,7 @@ __device__ void compute_scalars(ChunkScalars& to, const LaneSteps& steps, const 
 /// Copies `rows` × `columns` elements from `source` (rows `stride` elements apart) into a tile of kChunkSteps
 /// rows, zeros around them. Asynchronous where rows are `aligned` to 16 bytes.
 template <class Tile, class Io>
-__device__ void fill_tile(const Tile& tile, const Io* source, std::int64_t stride, int rows, int columns,
+__device__ void fill_tile(const Tile& tile, const Io* source, int stride, int rows, int columns,
                           bool aligned) {
   constexpr int kElements = Tile::kChunkElements;
   constexpr int kChunksPerRow = Tile::kRowBytes / 16;
@@ -166,14 +167,14 @@ __device__ void fill_tile(const Tile& tile, const Io* source, std::int64_t strid
   const int chunk = static_cast<int>(threadIdx.x) % kChunksPerRow;
   const int first = static_cast<int>(threadIdx.x) / kChunksPerRow;
   const int count = max(0, min(kElements, columns - chunk * kElements));
-  const Io* from = source + first * stride + chunk * kElements;
+  const Io* from = source + static_cast<std::int64_t>(first) * stride + chunk * kElements;
   const uint4 zeros = make_uint4(0, 0, 0, 0);
   if (aligned) {  // the row's length too: a chunk is there or not
 #pragma unroll
     for (int i = 0; i < kChunkSteps / kRowStep; ++i) {
       const int row = first + i * kRowStep;
       if (row < rows && count > 0)
-        copy_async_16(tile.chunk(row, chunk), from + i * kRowStep * stride);
+        copy_async_16(tile.chunk(row, chunk), from + static_cast<std::int64_t>(i * kRowStep) * stride);
       else
         *reinterpret_cast<uint4*>(tile.bytes(row, chunk)) = zeros;
     }
@@ -181,11 +182,14 @@ __device__ void fill_tile(const Tile& tile, const Io* source, std::int64_t strid
   }
 #pragma unroll 1
   for (int row = first; row < kChunkSteps; row += kRowStep) {
-    alignas(16) Io values[kElements];
+    Io values[kElements];
 #pragma unroll
     for (int e = 0; e < kElements; ++e)
-      values[e] = row < rows && e < count ? from[(row - first) * stride + e] : from_float<Io>(0.0F);
-    *reinterpret_cast<uint4*>(tile.bytes(row, chunk)) = *reinterpret_cast<const uint4*>(values);
+      values[e] = row < rows && e < count ? from[static_cast<std::int64_t>(row - first) * stride + e]
+                                          : from_float<Io>(0.0F);
+    uint4 bits;
+    memcpy(&bits, values, sizeof bits);
+    *reinterpret_cast<uint4*>(tile.bytes(row, chunk)) = bits;
   }
 }
 
@@ -226,10 +230,12 @@ struct OutPart {
 template <bool kWhole, class Io>
 __device__ Pair<Io> load_pair(const Io* memory, int count) {
   if constexpr (kWhole) return *reinterpret_cast<const Pair<Io>*>(memory);
-  alignas(8) Io values[2] = {from_float<Io>(0.0F), from_float<Io>(0.0F)};
+  Io values[2] = {from_float<Io>(0.0F), from_float<Io>(0.0F)};
   if (count > 0) values[0] = memory[0];
   if (count > 1) values[1] = memory[1];
-  return *reinterpret_cast<const Pair<Io>*>(values);
+  Pair<Io> pair;
+  memcpy(&pair, values, sizeof pair);
+  return pair;
 }
 template <bool kWhole, class Io>
 __device__ void store_pair(Io* memory, float2 pair, int count) {
@@ -284,19 +290,20 @@ __device__ void fill_stage(const Stage<Op, kStates>& stage, const SsdInputs& in,
   const auto states = static_cast<int>(in.dstate);
   const std::int64_t projection = (time * in.groups + block.h / in.heads_per_group) * in.dstate;
   fill_tile(stage.x, static_cast<const Io*>(in.x) + (time * in.nheads + block.h) * in.headdim + block.row,
-            in.nheads * in.headdim, rows, static_cast<int>(in.headdim) - block.row, pass.rows_aligned);
-  fill_tile(stage.B, static_cast<const Io*>(in.B) + projection, in.groups * in.dstate, rows, states,
-            pass.projections_aligned);
+            static_cast<int>(in.nheads * in.headdim), rows, static_cast<int>(in.headdim) - block.row,
+            pass.rows_aligned);
+  fill_tile(stage.B, static_cast<const Io*>(in.B) + projection, static_cast<int>(in.groups * in.dstate), rows,
+            states, pass.projections_aligned);
   if (!pass.states_only)
-    fill_tile(stage.C, static_cast<const Io*>(in.C) + projection, in.groups * in.dstate, rows, states,
-              pass.projections_aligned);
+    fill_tile(stage.C, static_cast<const Io*>(in.C) + projection, static_cast<int>(in.groups * in.dstate),
+              rows, states, pass.projections_aligned);
   copy_async_commit();
 }
 
 /// The squares of C·Bᵀ that a warp has, with decay, Δ and mask, to shared memory.
-template <class Op, class Tile>
+template <bool kPacked, class Op, class Tile>
 __device__ void store_masked(const Op& op, const Tile& square, const float (&products)[2][2][4],
-                             const ChunkScalars& scalars, const WarpPart& part, bool packed) {
+                             const ChunkScalars& scalars, const WarpPart& part) {
   const int t = 16 * part.slab + op.lane / 4;  // and t + 8
   const float row_sums[2] = {scalars.sum[t], scalars.sum[t + 8]};
   [[maybe_unused]] const float row_rests[2] = {scalars.sum_rest[t], scalars.sum_rest[t + 8]};
@@ -317,7 +324,7 @@ __device__ void store_masked(const Op& op, const Tile& square, const float (&pro
       }
       bool first = s <= t + 8 * r;
       bool second = s < t + 8 * r;
-      if (packed) {
+      if constexpr (kPacked) {
         first = first && scalars.sequence[s] == scalars.sequence[t + 8 * r];
         second = second && scalars.sequence[s + 1] == scalars.sequence[t + 8 * r];
       }
@@ -464,7 +471,7 @@ __global__ void __launch_bounds__(kChunkedThreads, Shapes<Op, kStates>::Layout::
     if (!pass.states_only) {
       float products[2][2][4] = {};
       const auto steps = static_cast<int>(ceil_div(in.dstate, Op::kStep));
-#pragma unroll 2
+#pragma unroll(Op::kExact ? 1 : 2)
       for (int k = 0; k < steps; ++k) {
         const auto c = op.load_a(stage.C, 16 * part.slab, k);
 #pragma unroll
@@ -481,7 +488,10 @@ __global__ void __launch_bounds__(kChunkedThreads, Shapes<Op, kStates>::Layout::
           op.multiply(y[2 * j + 1], c, h, 1);
         }
       }
-      store_masked(op, square, products, scalars, part, in.seq_idx != nullptr);
+      if (in.seq_idx == nullptr)
+        store_masked<false>(op, square, products, scalars, part);
+      else
+        store_masked<true>(op, square, products, scalars, part);
 #pragma unroll
       for (int i = 0; i < Shape::kOutBlocks; ++i) {
         const float unscale = scalars.scale * state_unscale<Op>(maxima, 2 * part.half + i / 2);
@@ -520,7 +530,8 @@ __global__ void __launch_bounds__(kChunkedThreads, Shapes<Op, kStates>::Layout::
           op.multiply(y[2 * j + 1], m, x, 1);
         }
       }
-      const auto finish = [&]<bool kWhole>(std::bool_constant<kWhole>) {
+      const auto finish = [&]<bool kWhole, bool kGated>(std::bool_constant<kWhole>,
+                                                        std::bool_constant<kGated>) {
 #pragma unroll
         for (int i = 0; i < 2 * Shape::kOutBlocks; ++i) {
           const int j = i / 2;
@@ -528,12 +539,10 @@ __global__ void __launch_bounds__(kChunkedThreads, Shapes<Op, kStates>::Layout::
           float2 value = make_float2(y[j][2 * r], y[j][2 * r + 1]);
           if constexpr (Op::kNarrowRange)
             value = make_float2(value.x * scalars.unscale, value.y * scalars.unscale);
-          if (in.D != nullptr) {
-            const float2 x = op.load_pair(stage.x, row + 8 * r, column + 8 * j);
-            value.x += skip[j][0] * x.x;
-            value.y += skip[j][1] * x.y;
-          }
-          if (in.z != nullptr) {
+          const float2 x = op.load_pair(stage.x, row + 8 * r, column + 8 * j);
+          value.x += skip[j][0] * x.x;
+          value.y += skip[j][1] * x.y;
+          if constexpr (kGated) {
             const float2 z = unpacked<Io>(gates[j][r]);
             value.x *= gate<Op>(z.x);
             value.y *= gate<Op>(z.y);
@@ -541,14 +550,18 @@ __global__ void __launch_bounds__(kChunkedThreads, Shapes<Op, kStates>::Layout::
           store_pair<kWhole>(static_cast<Io*>(args.out) + out_part.offset(j, r), value, out_part.count(j, r));
         }
       };
-      if (whole)
-        finish(std::true_type());
+      if (whole && in.z != nullptr)
+        finish(std::true_type(), std::true_type());
+      else if (whole)
+        finish(std::true_type(), std::false_type());
+      else if (in.z != nullptr)
+        finish(std::false_type(), std::true_type());
       else
-        finish(std::false_type());
+        finish(std::false_type(), std::false_type());
     }
 
     scale_all(state, scalars.decay * scalars.scale);
-#pragma unroll 1
+#pragma unroll(Op::kExact ? 1 : 2)
     for (int k = 0; k < kChunkSteps / Op::kStep; ++k) {
       const auto x = op.load_a_transposed(stage.x, 16 * part.slab, k, scalars.weight);
 #pragma unroll

@@ -67,6 +67,9 @@ void prepare(const ChunkedVariant& variant) {
 std::optional<std::string> chunked_unsupported(const Problem& problem) {
   const SsdChunkScan scan(problem);
   const ChunkedPlan plan = plan_of(scan);
+  constexpr std::int64_t kMaxRow = 2147483647;  // strides between steps are 32-bit
+  if (scan.nheads > kMaxRow / scan.headdim || scan.groups > kMaxRow / scan.dstate)
+    return "needs at most 2147483647 elements per step";
   const std::int64_t per_batch = scan.nheads * plan.row_tiles * plan.segments;
   // The pass between needs as many blocks of 256 elements only where the others are few.
   if (scan.nheads > kMaxGridX / (plan.row_tiles * plan.segments) || scan.batch > kMaxGridX / per_batch)
