@@ -411,6 +411,7 @@ __global__ void __launch_bounds__(kChunkedThreads, Shapes<Op, kStates>::Layout::
   unsigned char* own = shared + Layout::kStages * Layout::kStage;
   const typename Shape::StateTile state_tile{own + Layout::kState};
   const typename Shape::SquareTile square{own + Layout::kSquare};
+  auto* skip = reinterpret_cast<float*>(own + Layout::kSkip);  // D
   auto* maxima = reinterpret_cast<float*>(own + Layout::kSlabMaxima);
   const auto stage_of = [&](std::int64_t chunk) {
     return Stage<Op, kStates>(shared + (Layout::kStages == 2 ? (chunk & 1) * Layout::kStage : 0));
@@ -434,13 +435,10 @@ __global__ void __launch_bounds__(kChunkedThreads, Shapes<Op, kStates>::Layout::
     for_each_state(state, in, block, part, [&](std::int64_t at, float& value) { value = entering[at]; });
   if (!pass.states_only) store_state(op, state_tile, state, part, maxima);
 
-  float skip[Shape::kOutBlocks][2] = {};  // D
-  if (in.D != nullptr) {
-#pragma unroll
-    for (int i = 0; i < 2 * Shape::kOutBlocks; ++i) {
-      const std::int64_t p = block.row + 32 * part.half + 8 * (i / 2) + 2 * (lane_id() % 4) + i % 2;
-      if (p < in.headdim) skip[i / 2][i % 2] = in.D[in.skip_per_headdim ? block.h * in.headdim + p : block.h];
-    }
+  if (threadIdx.x < kChunkRows) {
+    const std::int64_t p = block.row + threadIdx.x;
+    const bool exists = in.D != nullptr && p < in.headdim;
+    skip[threadIdx.x] = exists ? in.D[in.skip_per_headdim ? block.h * in.headdim + p : block.h] : 0.0F;
   }
 
   float decay_of_segment = 1.0F;
@@ -473,19 +471,23 @@ __global__ void __launch_bounds__(kChunkedThreads, Shapes<Op, kStates>::Layout::
       const auto steps = static_cast<int>(ceil_div(in.dstate, Op::kStep));
 #pragma unroll(Op::kExact ? 1 : 2)
       for (int k = 0; k < steps; ++k) {
+        // All loads before the first product, so that they wait for memory together.
+        typename Op::B b[2];
         const auto c = op.load_a(stage.C, 16 * part.slab, k);
+        const auto h0 = op.load_b(state_tile, 32 * part.half, k);
+        const auto h1 = op.load_b(state_tile, 32 * part.half + 16, k);
+#pragma unroll
+        for (int j = 0; j < 2; ++j)
+          if (j < part.squares()) b[j] = op.load_b(stage.B, 16 * part.square_column(j), k);
+        op.multiply(y[0], c, h0, 0);
+        op.multiply(y[1], c, h0, 1);
+        op.multiply(y[2], c, h1, 0);
+        op.multiply(y[3], c, h1, 1);
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
           if (j >= part.squares()) continue;
-          const auto b = op.load_b(stage.B, 16 * part.square_column(j), k);
-          op.multiply(products[j][0], c, b, 0);
-          op.multiply(products[j][1], c, b, 1);
-        }
-#pragma unroll
-        for (int j = 0; j < 2; ++j) {
-          const auto h = op.load_b(state_tile, 32 * part.half + 16 * j, k);
-          op.multiply(y[2 * j], c, h, 0);
-          op.multiply(y[2 * j + 1], c, h, 1);
+          op.multiply(products[j][0], c, b[j], 0);
+          op.multiply(products[j][1], c, b[j], 1);
         }
       }
       if (in.seq_idx == nullptr)
@@ -540,8 +542,9 @@ __global__ void __launch_bounds__(kChunkedThreads, Shapes<Op, kStates>::Layout::
           if constexpr (Op::kNarrowRange)
             value = make_float2(value.x * scalars.unscale, value.y * scalars.unscale);
           const float2 x = op.load_pair(stage.x, row + 8 * r, column + 8 * j);
-          value.x += skip[j][0] * x.x;
-          value.y += skip[j][1] * x.y;
+          const float2 d = *reinterpret_cast<const float2*>(skip + column + 8 * j);
+          value.x += d.x * x.x;
+          value.y += d.y * x.y;
           if constexpr (kGated) {
             const float2 z = unpacked<Io>(gates[j][r]);
             value.x *= gate<Op>(z.x);

@@ -53,7 +53,7 @@ struct ChunkScalars {
 
 /// Shared memory of a block, in bytes. A stage is what a chunk reads: B and C (64 × kStates), x (64 × 64),
 /// and the scalars. There are two, one being filled while the other is computed on, where they fit. Then the
-/// operands that the block makes: the state (64 × kStates) and the masked C·Bᵀ (64 × 64).
+/// operands that the block makes: the state (64 × kStates) and the masked C·Bᵀ (64 × 64); and D of its rows.
 template <int kElementBytes, int kStates>
 struct ChunkedLayout {
   static constexpr int kStateTile = kChunkSteps * kStates * kElementBytes;
@@ -63,11 +63,12 @@ struct ChunkedLayout {
   static constexpr int kX = 2 * kStateTile;
   static constexpr int kScalars = kX + kSquareTile;
   static constexpr int kStage = kScalars + static_cast<int>(sizeof(ChunkScalars));
-  static constexpr int kOwn = kStateTile + kSquareTile + kChunkedWarps * static_cast<int>(sizeof(float));
-  static constexpr int kStages = 2 * kStage + kOwn <= kSharedBytesPerBlock ? 2 : 1;
-  static constexpr int kState = 0;
+  static constexpr int kState = 0;  // from kStages · kStage on, as what follows
   static constexpr int kSquare = kStateTile;
-  static constexpr int kSlabMaxima = kSquare + kSquareTile;
+  static constexpr int kSkip = kSquare + kSquareTile;
+  static constexpr int kSlabMaxima = kSkip + kChunkRows * static_cast<int>(sizeof(float));
+  static constexpr int kOwn = kSlabMaxima + kChunkedWarps * static_cast<int>(sizeof(float));
+  static constexpr int kStages = 2 * kStage + kOwn <= kSharedBytesPerBlock ? 2 : 1;
   static constexpr int kBytes = kStages * kStage + kOwn;
   static constexpr int kBlocksPerSm = kBytes <= kSharedBytesOfTwo ? 2 : 1;
   static_assert(kBytes <= kSharedBytesPerBlock);
