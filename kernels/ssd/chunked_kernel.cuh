@@ -265,6 +265,8 @@ struct Shapes {
   /// Blocks of 8 columns that a warp has: of the state, and of a 64 × 64 product.
   static constexpr int kStateBlocks = kStates / 16;
   static constexpr int kOutBlocks = 4;
+  /// Fragments of B that are loaded before the first is used: they wait for memory together.
+  static constexpr int kLoadsAhead = Op::kExact ? 1 : kStateBlocks / 2 < 4 ? 2 : 4;
 };
 
 template <class Op, int kStates>
@@ -568,10 +570,16 @@ __global__ void __launch_bounds__(kChunkedThreads, Shapes<Op, kStates>::Layout::
     for (int k = 0; k < kChunkSteps / Op::kStep; ++k) {
       const auto x = op.load_a_transposed(stage.x, 16 * part.slab, k, scalars.weight);
 #pragma unroll
-      for (int j = 0; j < Shape::kStateBlocks / 2; ++j) {
-        const auto b = op.load_b_transposed(stage.B, k, 8 * (part.half * Shape::kStateBlocks + 2 * j));
-        op.multiply(state[2 * j], x, b, 0);
-        op.multiply(state[2 * j + 1], x, b, 1);
+      for (int j = 0; j < Shape::kStateBlocks / 2; j += Shape::kLoadsAhead) {
+        typename Op::B b[Shape::kLoadsAhead];
+#pragma unroll
+        for (int i = 0; i < Shape::kLoadsAhead; ++i)
+          b[i] = op.load_b_transposed(stage.B, k, 8 * (part.half * Shape::kStateBlocks + 2 * (j + i)));
+#pragma unroll
+        for (int i = 0; i < Shape::kLoadsAhead; ++i) {
+          op.multiply(state[2 * (j + i)], x, b[i], 0);
+          op.multiply(state[2 * (j + i) + 1], x, b[i], 1);
+        }
       }
     }
     if constexpr (Op::kNarrowRange) scale_all(state, scalars.unscale);
