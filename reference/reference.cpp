@@ -7,6 +7,7 @@
 #include "reference/linear_scan.h"
 #include "reference/selective_scan.h"
 #include "reference/selective_scan_bwd.h"
+#include "reference/ssd_bwd.h"
 #include "reference/ssd_fwd.h"
 
 namespace ssmbench {
@@ -17,6 +18,7 @@ ReferenceOutputs compute_reference(const Problem& problem, const TensorSet& inpu
   if (problem.op().name == "selective_scan_bwd") return selective_scan_bwd_reference(problem, inputs, stop);
   if (problem.op().name == "linear_scan") return linear_scan_reference(problem, inputs, stop);
   if (problem.op().name == "ssd_chunk_scan_fwd") return ssd_chunk_scan_fwd_reference(problem, inputs, stop);
+  if (problem.op().name == "ssd_chunk_scan_bwd") return ssd_chunk_scan_bwd_reference(problem, inputs, stop);
   throw std::logic_error(fmt::format("no reference for {}", problem.op().name));
 }
 

@@ -28,14 +28,17 @@ inline double operand_bound(double variance, double value) {
 /// of its chunk in any order, which costs some √ of their number roundings (Higham & Mary 2019), and one for
 /// each product. `extra` is one more summand, rounded once.
 struct SsdRead {
-  double value, error, operand_error;
+  double value, magnitude, error;
+  double variance;  ///< of what rounded operands do, in squared roundoffs
+  double operand_error;
 };
 inline SsdRead read(const SsdContraction& sums, std::int64_t i, std::int64_t count, double extra = 0) {
   const double roundings = 2 + std::sqrt(static_cast<double>(count + kLongestChunk));
   const double value = sums.value[i] + extra;
   const double magnitude = sums.magnitude[i] + std::abs(extra);
-  return {value, sums.error[i] + roundings * magnitude,
-          operand_bound(kReadRoundings * sums.squares[i] + sums.spread, sums.value[i])};
+  const double variance = kReadRoundings * sums.squares[i] + sums.spread;
+  return {value, magnitude, sums.error[i] + roundings * magnitude, variance,
+          operand_bound(variance, sums.value[i])};
 }
 
 inline ReferenceOutput empty_ssd_output(Shape shape) {
