@@ -28,22 +28,32 @@ __device__ inline int exponent_to(float magnitude, int target) {
   return max(-60, min(60, target - exponent));
 }
 
-/// e^x, where sums are kept as ScaledSum<Op> has them.
-template <class Op>
-__device__ float decay_of(float sum) {
-  if constexpr (Op::kExact) return expf(sum);
+/// 2^x to 2 ulp, 0 where the result would be subnormal: one instruction.
+__device__ inline float exp2_fast(float x) {
   float result;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(sum));
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
   return result;
 }
-/// What Δ·A is multiplied with so that decay_of gives its exponential.
+
+/// What sums of Δ·A are multiplied with so that decay_of gives their exponentials.
 template <class Op>
 constexpr float kSumFactor = Op::kExact ? 1.0F : kLog2E;
 
 template <class Op>
+__device__ float decay_of(float sum) {
+  if constexpr (Op::kExact) return expf(sum);
+  return exp2_fast(sum);
+}
+
+/// silu(z). For 16-bit tensors the error of the fast exponential, some 2^-24·|z|, is lost in the rounding of
+/// the result; where they are f32 it is not.
+template <class Op>
 __device__ float gate(float z) {
   if constexpr (Op::kExact) return silu(z);
-  return __fdividef(z, 1.0F + __expf(-z));
+  const float exponential = sizeof(typename Op::Element) == 4 ? expf(-z) : exp2_fast(-kLog2E * z);
+  float reciprocal;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(reciprocal) : "f"(1.0F + exponential));
+  return z * reciprocal;
 }
 
 /// dt (not yet Δ) and seq_idx of a lane's two steps; loaded early, since it waits for memory.
