@@ -10,9 +10,8 @@
 // which are four matrix products. Source: Dao & Gu, "Transformers are SSMs" (2024), section 6. Only sums of
 // Δ·A over later steps are ever exponentiated, so that nothing overflows where A < 0.
 //
-//   block    (b, h), 64 rows of the state (of P), a segment of time; 8 warps. Each product is cut into 4
-//   slabs
-//            of 16 rows times 2 halves of the columns, one for each warp (WarpPart):
+//   block    (b, h), 64 rows of the state (of P), a segment of time; 8 warps. Each product is cut into
+//            4 slabs of 16 rows times 2 halves of the columns, one for each warp (WarpPart):
 //
 //              C·Bᵀ          64 t × 64 s     summed over n    squares above the diagonal left out
 //              C·Hᵀ          64 t × 64 p     summed over n    with the same fragments of C
@@ -34,6 +33,7 @@
 namespace ssmbench {
 namespace chunked {
 
+/// Types and sizes of the kernel for an arithmetic and a padded number of states.
 template <class Op, int kStates>
 struct Shapes {
   using Io = typename Op::Element;
@@ -47,6 +47,7 @@ struct Shapes {
   static constexpr int kLoadsAhead = Op::kExact ? 1 : kStateBlocks / 2 < 4 ? 2 : 4;
 };
 
+/// What a chunk reads, in shared memory.
 template <class Op, int kStates>
 struct Stage {
   typename Shapes<Op, kStates>::StateTile B, C;

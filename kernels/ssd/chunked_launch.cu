@@ -52,12 +52,19 @@ ChunkedPass pass_for(const SsdChunkScan& scan, const SsdArgs& args, std::int64_t
               aligned(args.in.z, row, 2 * element_bytes) && aligned(args.out, row, 2 * element_bytes)};
 }
 
+/// Lets blocks have their shared memory. Throws DeviceError where the device has too little, or no tensor
+/// cores that the kernel can use.
 void prepare(const ChunkedVariant& variant) {
   int device = 0;
   int major = 0;
+  int most_shared = 0;
   check_cuda(cudaGetDevice(&device));
   check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  check_cuda(cudaDeviceGetAttribute(&most_shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
   if (major < 8) throw DeviceError("needs compute capability 8.0");
+  if (variant.shared_bytes > most_shared)
+    throw DeviceError("needs " + std::to_string(variant.shared_bytes) +
+                      " bytes of shared memory per block; the device has " + std::to_string(most_shared));
   check_cuda(cudaFuncSetAttribute(variant.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   variant.shared_bytes));
 }
@@ -71,7 +78,6 @@ std::optional<std::string> chunked_unsupported(const Problem& problem) {
   if (scan.nheads > kMaxRow / scan.headdim || scan.groups > kMaxRow / scan.dstate)
     return "needs at most 2147483647 elements per step";
   const std::int64_t per_batch = scan.nheads * plan.row_tiles * plan.segments;
-  // The pass between needs as many blocks of 256 elements only where the others are few.
   if (scan.nheads > kMaxGridX / (plan.row_tiles * plan.segments) || scan.batch > kMaxGridX / per_batch)
     return "needs at most 2147483647 blocks: one per batch, head and 64 of headdim";
   return {};
