@@ -15,59 +15,72 @@
 HWY_BEFORE_NAMESPACE();
 namespace ssmbench::HWY_NAMESPACE {
 
-/// One row p of SsdPass::advance.
-void advance_row(const SsdUpdate& update, double v, double v_error, double last_v, const float* last_w,
-                 std::int64_t count, SsdStateRow row) {
+// The loops over f64 and f32 are apart, since vectors of both in one loop would be half empty.
+
+/// One row p of SsdPass::advance; w_size = |w|, last_w that of the step before.
+void advance_row(const SsdUpdate& update, std::int64_t p, double last_v, const float* w_size,
+                 const float* last_w, std::int64_t count, SsdStateRow row) {
   const double decay = update.decay;
+  const double v = update.v[p];
+#pragma omp simd
+  for (std::int64_t n = 0; n < count; ++n) row.state[n] = decay * row.state[n] + v * update.w[n];
+
   const auto kept_share = static_cast<float>(decay);
   const auto kept_error = static_cast<float>(update.decay_error);
   const auto last = static_cast<float>(decay * update.cumulative_error * last_v);
-  const auto v_magnitude = static_cast<float>(std::abs(v));
-  const auto added_error = static_cast<float>(v_error);
+  const auto v_size = static_cast<float>(std::abs(v));
+  const auto added_error = static_cast<float>(update.v_error[p]);
 #pragma omp simd
   for (std::int64_t n = 0; n < count; ++n) {
-    row.state[n] = decay * row.state[n] + v * update.w[n];
-    const float w = std::abs(static_cast<float>(update.w[n]));
     const float kept = kept_share * row.magnitude[n];
-    const float magnitude = kept + v_magnitude * w;
-    row.error[n] =
-        kept_share * row.error[n] + kept_error * kept + last * last_w[n] + added_error * w + 2 * magnitude;
+    const float magnitude = kept + v_size * w_size[n];
+    row.error[n] = kept_share * row.error[n] + kept_error * kept + last * last_w[n] +
+                   added_error * w_size[n] + 2 * magnitude;
     row.magnitude[n] = magnitude;
   }
 }
 
-/// Σ_n of one row p.
-void contract_row(SsdStateRow row, const double* r, std::int64_t count, std::int64_t p,
+/// Σ_n of one row p; r_size = |r|.
+void contract_row(SsdStateRow row, const double* r, const float* r_size, std::int64_t count, std::int64_t p,
                   SsdContraction& into) {
   double value = 0;
   double squares = 0;
-  float magnitudes = 0;
-  float errors = 0;
-#pragma omp simd reduction(+ : value, squares, magnitudes, errors)
+#pragma omp simd reduction(+ : value, squares)
   for (std::int64_t n = 0; n < count; ++n) {
     const double term = row.state[n] * r[n];
-    const float size = std::abs(static_cast<float>(r[n]));
     value += term;
     squares += term * term;
-    magnitudes += size * row.magnitude[n];
-    errors += size * row.error[n];
+  }
+  float magnitude = 0;
+  float error = 0;
+#pragma omp simd reduction(+ : magnitude, error)
+  for (std::int64_t n = 0; n < count; ++n) {
+    magnitude += r_size[n] * row.magnitude[n];
+    error += r_size[n] * row.error[n];
   }
   into.value[p] = value;
   into.squares[p] = squares;
-  into.magnitude[p] = magnitudes;
-  into.error[p] = errors;
+  into.magnitude[p] = magnitude;
+  into.error[p] = error;
 }
 
 /// Row p's share of Σ_p.
 void add_row(SsdStateRow row, double q, std::int64_t count, SsdContraction& into) {
-  const auto size = static_cast<float>(std::abs(q));
+  double* value = into.value.data();
+  double* squares = into.squares.data();
 #pragma omp simd
   for (std::int64_t n = 0; n < count; ++n) {
     const double term = row.state[n] * q;
-    into.value[n] += term;
-    into.squares[n] += term * term;
-    into.magnitude[n] += size * row.magnitude[n];
-    into.error[n] += size * row.error[n];
+    value[n] += term;
+    squares[n] += term * term;
+  }
+  const auto size = static_cast<float>(std::abs(q));
+  float* magnitude = into.magnitude.data();
+  float* error = into.error.data();
+#pragma omp simd
+  for (std::int64_t n = 0; n < count; ++n) {
+    magnitude[n] += size * row.magnitude[n];
+    error[n] += size * row.error[n];
   }
 }
 
@@ -125,6 +138,8 @@ SsdPass::SsdPass(std::int64_t headdim, std::int64_t dstate, bool reads_headdims)
       error_(state_.size()),
       last_v_(headdim),
       last_w_(dstate),
+      w_(dstate),
+      r_(dstate),
       of_states_(dstate * dstate),
       of_headdims_(reads_headdims ? headdim * headdim : 0) {}
 
@@ -145,20 +160,22 @@ void SsdPass::start_from(const float* state) {
 }
 
 void SsdPass::advance(const SsdUpdate& update, const SsdReads& reads) {
+  const auto size_of = [](double x) { return static_cast<float>(std::abs(x)); };
+  std::transform(update.w, update.w + dstate_, w_.begin(), size_of);
+  if (reads.of_states != nullptr) std::transform(reads.r, reads.r + dstate_, r_.begin(), size_of);
   if (reads.of_headdims != nullptr) reads.of_headdims->clear();
   for (std::int64_t p = 0; p < headdim_; ++p) {
     const std::int64_t at = p * dstate_;
     const SsdStateRow row{state_.data() + at, magnitude_.data() + at, error_.data() + at};
     HWY_DYNAMIC_DISPATCH(advance_row)
-    (update, update.v[p], update.v_error[p], last_v_[p], last_w_.data(), dstate_, row);
+    (update, p, last_v_[p], w_.data(), last_w_.data(), dstate_, row);
     if (reads.of_states != nullptr)
-      HWY_DYNAMIC_DISPATCH(contract_row)(row, reads.r, dstate_, p, *reads.of_states);
+      HWY_DYNAMIC_DISPATCH(contract_row)(row, reads.r, r_.data(), dstate_, p, *reads.of_states);
     if (reads.of_headdims != nullptr)
       HWY_DYNAMIC_DISPATCH(add_row)(row, reads.q[p], dstate_, *reads.of_headdims);
   }
-  const auto size_of = [](double x) { return static_cast<float>(std::abs(x)); };
   std::transform(update.v, update.v + headdim_, last_v_.begin(), size_of);
-  std::transform(update.w, update.w + dstate_, last_w_.begin(), size_of);
+  last_w_.swap(w_);
   advance_spreads(update, reads);
 }
 

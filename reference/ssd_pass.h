@@ -88,6 +88,7 @@ class SsdPass {
   std::vector<double> state_;  // [p][n], as the next two
   std::vector<float> magnitude_, error_;
   std::vector<float> last_v_, last_w_;  // |v| and |w| of the step before
+  std::vector<float> w_, r_;            // |w| and |r| of the step at hand
   std::vector<double> of_states_;       // K over states, its lower triangle in rows of dstate
   std::vector<double> of_headdims_;     // K over head dims, empty when nobody reads along them
 };
