@@ -19,6 +19,9 @@ struct ReferenceOutput {
   /// First-order bound on the error of an implementation whose every operation has relative error at most 1:
   /// multiplied by its unit roundoff and a small constant this is the tolerance (docs in verify/tolerance.h).
   std::vector<float> bound;
+  /// For operations of matrix products: first-order bound on the error that comes of rounding their operands
+  /// with relative error at most 1; empty for other operations.
+  std::vector<float> operand_bound = {};
 };
 
 using ReferenceOutputs = std::map<std::string, ReferenceOutput>;

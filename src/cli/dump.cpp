@@ -44,7 +44,7 @@ void TensorDump::add(const FinishedJob& job) {
   const Case& the_case = job.result.the_case;
   CaseToWrite entry{.id = the_case.id(),
                     .problem = the_case.problem,
-                    .math = job.implementation.math,
+                    .arithmetic = job.implementation.arithmetic(the_case.problem.dtype()),
                     .seed = the_case.inputs.seed,
                     .inputs = views_of(job.inputs),
                     .outputs = views_of(job.outputs),

@@ -49,7 +49,8 @@ class CaseReader {
   Problem read_problem() const;
   const OpFormat& read_format() const;
   AxisValue read_axis(const AxisSpec& axis) const;
-  DType read_math() const;
+  std::string read_interval(const std::string& name) const;
+  Arithmetic read_arithmetic() const;
   StoredInputs stored_inputs() const;
   void check_size(const Problem& problem) const;
   /// The tensors of a group that the file has, in the order of `specs`. Of inputs none may be missing.

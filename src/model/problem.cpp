@@ -4,11 +4,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <stdexcept>
 
 #include "model/errors.h"
 #include "model/linear_scan.h"
 #include "model/selective_scan.h"
+#include "model/ssd.h"
 
 namespace ssmbench {
 namespace {
@@ -29,6 +31,11 @@ std::optional<std::string> misfit(const AxisSpec& axis, const AxisValue& value) 
         return {};
       return fmt::format("{} must be one of {}, got {}", axis.name, fmt::join(axis.choices, ", "),
                          to_string(value));
+    case AxisKind::interval:
+      if (const auto* word = std::get_if<std::string>(&value); word != nullptr && parse_interval(*word))
+        return {};
+      return fmt::format("{} must be two numbers LOW..HIGH with LOW at most HIGH, got {}", axis.name,
+                         to_string(value));
   }
   throw std::logic_error("unreachable");
 }
@@ -41,13 +48,34 @@ std::string to_string(const AxisValue& value) {
   return std::get<std::string>(value);
 }
 
+std::optional<Interval> parse_interval(std::string_view word) {
+  const auto dots = word.find("..");
+  if (dots == std::string_view::npos) return {};
+  const auto number = [](std::string_view text) -> std::optional<double> {
+    double value = 0;
+    const char* end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, value);
+    if (error != std::errc() || stop != end) return {};
+    return value;
+  };
+  const auto low = number(word.substr(0, dots));
+  const auto high = number(word.substr(dots + 2));
+  if (!low || !high || !(*low <= *high)) return {};
+  return Interval{*low + 0.0, *high + 0.0};  // no -0, which would be a second word for 0
+}
+
+std::string to_string(const Interval& interval) {
+  return fmt::format("{}..{}", interval.low, interval.high);
+}
+
 const AxisSpec* OpSpec::find_axis(std::string_view axis) const {
   const auto found = std::ranges::find(axes, axis, &AxisSpec::name);
   return found == axes.end() ? nullptr : &*found;
 }
 
 const std::vector<const OpSpec*>& all_ops() {
-  static const std::vector<const OpSpec*> ops{&selective_scan_fwd(), &selective_scan_bwd(), &linear_scan()};
+  static const std::vector<const OpSpec*> ops{&selective_scan_fwd(), &selective_scan_bwd(), &linear_scan(),
+                                              &ssd_chunk_scan_fwd(), &ssd_chunk_scan_bwd()};
   return ops;
 }
 
@@ -66,6 +94,7 @@ Problem::Problem(const OpSpec& op, std::map<std::string, AxisValue> axes) : op_(
       found = axes_.emplace(axis.name, *axis.fallback).first;
     }
     if (auto wrong = misfit(axis, found->second)) throw ContractError(*wrong);
+    if (axis.kind == AxisKind::interval) found->second = to_string(interval(axis.name));
   }
   if (auto contradiction = op.contradiction(*this)) throw ContractError(*contradiction);
 }
@@ -84,6 +113,9 @@ bool Problem::flag(std::string_view axis) const {
 }
 const std::string& Problem::choice(std::string_view axis) const {
   return std::get<std::string>(value(axis));
+}
+Interval Problem::interval(std::string_view axis) const {
+  return *parse_interval(choice(axis));
 }
 DType Problem::dtype() const {
   return *parse_dtype(choice("dtype"));

@@ -17,9 +17,10 @@ using AxisValue = std::variant<std::int64_t, bool, std::string>;
 std::string to_string(const AxisValue& value);
 
 enum class AxisKind {
-  size,    ///< an integer ≥ 1
-  flag,    ///< true or false
-  choice,  ///< one of a fixed set of words
+  size,      ///< an integer ≥ 1
+  flag,      ///< true or false
+  choice,    ///< one of a fixed set of words
+  interval,  ///< two numbers, low ≤ high, as the word "LOW..HIGH"; either may be infinite ("0..inf")
 };
 
 /// One thing that a sweep can vary. Op specs list theirs; configs, ids, results and HDF5 attributes all
@@ -31,6 +32,15 @@ struct AxisSpec {
   std::vector<std::string> choices;   ///< for AxisKind::choice
   std::optional<AxisValue> fallback;  ///< value where a sweep is silent; none: the sweep must name it
 };
+
+/// The value of an AxisKind::interval.
+struct Interval {
+  double low, high;
+};
+/// Nothing where the word is not an interval.
+std::optional<Interval> parse_interval(std::string_view word);
+/// The word that reads back as these numbers, the same for each pair.
+std::string to_string(const Interval& interval);
 
 class Problem;
 
@@ -62,6 +72,7 @@ class Problem {
   std::int64_t size(std::string_view axis) const;
   bool flag(std::string_view axis) const;
   const std::string& choice(std::string_view axis) const;
+  Interval interval(std::string_view axis) const;
   DType dtype() const;
 
   std::vector<TensorSpec> tensors() const { return op_->tensors(*this); }

@@ -192,8 +192,12 @@ CaseResult Runner::run_job(const Case& the_case, const Job& job, const std::vect
   if (options_.verify) {
     for (const auto& output : host_outputs) {
       const ReferenceOutput& reference = reference_.at(output.spec.name);
-      result.outputs[output.spec.name] = compare_output(output.view(), reference.expected.data(),
-                                                        reference.bound.data(), implementation.math);
+      const Expectation expected{
+          .values = reference.expected.data(),
+          .bound = reference.bound.data(),
+          .operand_bound = reference.operand_bound.empty() ? nullptr : reference.operand_bound.data()};
+      result.outputs[output.spec.name] =
+          compare_output(output.view(), expected, implementation.arithmetic(problem.dtype()));
     }
     result.reason = describe_failure(result.outputs);
     result.status = result.reason.empty() ? Status::pass : Status::fail;

@@ -46,9 +46,9 @@ double in_range(double expected, DType dtype) {
   return std::copysign(std::numeric_limits<double>::infinity(), expected);
 }
 
-void judge(Partial& sum, std::int64_t position, double got, double expected, float bound, DType dtype,
-           DType math) {
-  if (!std::isfinite(bound)) return;
+void judge(Partial& sum, std::int64_t position, double got, double expected, const ErrorBounds& bounds,
+           DType dtype, const Arithmetic& arithmetic) {
+  if (!std::isfinite(bounds.of_operations)) return;
   ++sum.judged;
   if (!std::isfinite(got)) {
     if (got == in_range(expected, dtype)) return;
@@ -61,14 +61,20 @@ void judge(Partial& sum, std::int64_t position, double got, double expected, flo
   sum.expected_squared += expected * expected;
   sum.max_abs = std::max(sum.max_abs, error);
   sum.max_ulp = std::max(sum.max_ulp, error / ulp_at(expected, dtype));
-  const double ratio = error / tolerance(expected, bound, dtype, math);
+  const double ratio = error / tolerance(expected, bounds, dtype, arithmetic);
   if (ratio > sum.worst_ratio || std::isnan(ratio)) {
     sum.worst_ratio = std::isnan(ratio) ? std::numeric_limits<double>::infinity() : ratio;
     sum.worst = position;
   }
 }
 
-Partial judge_range(const TensorView& got, const double* expected, const float* bound, DType math,
+ErrorBounds bounds_at(const Expectation& expected, std::int64_t position) {
+  ErrorBounds bounds{.of_operations = expected.bound[position]};
+  if (expected.operand_bound != nullptr) bounds.of_operands = expected.operand_bound[position];
+  return bounds;
+}
+
+Partial judge_range(const TensorView& got, const Expectation& expected, const Arithmetic& arithmetic,
                     std::int64_t begin, std::int64_t end) {
   Partial sum;
   const std::int64_t row = got.shape.back();
@@ -79,16 +85,16 @@ Partial judge_range(const TensorView& got, const double* expected, const float* 
     std::int64_t offset = offset_of(index, got.strides);
     const std::int64_t row_end = std::min(end, position + row - index.back());
     for (; position < row_end; ++position, offset += step)
-      judge(sum, position, load_as_double(got.data, offset, got.dtype), expected[position], bound[position],
-            got.dtype, math);
+      judge(sum, position, load_as_double(got.data, offset, got.dtype), expected.values[position],
+            bounds_at(expected, position), got.dtype, arithmetic);
   }
   return sum;
 }
 
 }  // namespace
 
-OutputComparison compare_output(const TensorView& output, const double* expected, const float* bound,
-                                DType math) {
+OutputComparison compare_output(const TensorView& output, const Expectation& expected,
+                                const Arithmetic& arithmetic) {
   const TensorView got = real_view(output);
   const std::int64_t count = element_count(got.shape);
   // Fixed ranges, added up in order: sums do not depend on who computed them.
@@ -97,7 +103,7 @@ OutputComparison compare_output(const TensorView& output, const double* expected
   std::vector<Partial> partials(ranges);
 #pragma omp parallel for schedule(dynamic)
   for (std::int64_t i = 0; i < ranges; ++i)
-    partials[i] = judge_range(got, expected, bound, math, i * kRange, std::min(count, (i + 1) * kRange));
+    partials[i] = judge_range(got, expected, arithmetic, i * kRange, std::min(count, (i + 1) * kRange));
 
   Partial all;
   for (const auto& part : partials) {
@@ -125,7 +131,7 @@ OutputComparison compare_output(const TensorView& output, const double* expected
   result.rel_l2 = std::sqrt(all.error_squared / norm);
   const std::int64_t worst = all.nonfinite > 0 ? all.first_nonfinite : all.worst;
   result.worst_index = index_of(worst, got.shape);
-  result.worst_expected = expected[worst];
+  result.worst_expected = expected.values[worst];
   result.worst_got = load_as_double(got.data, offset_of(result.worst_index, got.strides), got.dtype);
   return result;
 }

@@ -62,7 +62,7 @@ TEST_CASE("golden f32") {
       *find_op("selective_scan_fwd"),
       {{"dtype", "f32"}, {"batch", 2_n}, {"dim", 8_n}, {"seqlen", 200_n}, {"dstate", 16_n}});
   CHECK(read.problem.axes() == expected.axes());
-  CHECK(read.math == DType::f32);
+  CHECK(read.arithmetic == Arithmetic());
   CHECK_FALSE(read.seed);
   CHECK(names(read.outputs) == std::vector<std::string>{"out", "last_state"});
   const HostTensor& B = tensor(read.inputs, "B");

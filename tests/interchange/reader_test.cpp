@@ -178,11 +178,11 @@ TEST_CASE("a file may hold many cases, with seed, arithmetic and any subset of o
   const CaseRead z = file.read_case("z");
   CHECK(z.id == "z");
   CHECK(z.seed == -7);
-  CHECK(z.math == DType::f32);
+  CHECK(z.arithmetic.math == Math::f32);
   CHECK(z.outputs.empty());
   const CaseRead b = file.read_case("b");
   CHECK_FALSE(b.seed);
-  CHECK(b.math == DType::f16);
+  CHECK(b.arithmetic.math == Math::f16);
   REQUIRE(b.outputs.size() == 1);
   CHECK(b.outputs[0].spec.name == "out");
   CHECK(message_of<UsageError>([&] { file.read_case("y"); }) ==
@@ -311,15 +311,15 @@ TEST_CASE("case attributes that are missing or unknown are rejected") {
   const auto after_setting = [](const char* name, const std::string& value) {
     return complaint_after([&](hid_t file) { replace_attribute(file, "/cases/a", name, value); });
   };
-  CHECK(after_setting("op", "ssd_chunk_scan_fwd") ==
-        "/cases/a: unknown op 'ssd_chunk_scan_fwd'; this build knows selective_scan_fwd, selective_scan_bwd, "
-        "linear_scan");
+  CHECK(after_setting("op", "matmul") ==
+        "/cases/a: unknown op 'matmul'; this build knows selective_scan_fwd, selective_scan_bwd, "
+        "linear_scan, ssd_chunk_scan_fwd, ssd_chunk_scan_bwd");
   CHECK(after_setting("method", "euler") ==
         "/cases/a: method must be one of zoh, foh, bilinear, bilinear_flipped, poly, highorder, rk4, "
         "vim_foh, vim_poly, vim_highorder, foh_exact, trapezoidal, got euler");
   CHECK(after_setting("dtype", "f64") == "/cases/a: dtype must be one of f32, f16, bf16, got f64");
-  CHECK(after_setting("math", "tf32") ==
-        "/cases/a: unknown math 'tf32'; this build knows f32, f64, f16, bf16");
+  CHECK(after_setting("math", "fp8") ==
+        "/cases/a: unknown math 'fp8'; this build knows f32, f64, tf32, f16, bf16");
   CHECK(after_setting("delta_softplus", "yes") ==
         "/cases/a: attribute 'delta_softplus' is neither an integer nor a boolean");
   CHECK(complaint_after([](hid_t file) {
