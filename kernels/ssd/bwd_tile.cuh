@@ -1,0 +1,211 @@
+#pragma once
+
+// 64 × 64 tiles in shared memory and their products on the tensor cores, for the backward SSD kernels.
+//
+// A warp owns a patch of a product, 16 rows × 8·kEights columns, in registers as mma fragments: with
+// g = lane / 4 and t = lane % 4, element i of fragment e is
+//
+//   row    first row    + g + 8·(i / 2)
+//   column first column + 8·e + 2t + i % 2
+
+#include "kernels/common/index_math.h"
+#include "kernels/common/io_types.cuh"
+#include "kernels/common/mma.cuh"
+#include "kernels/ssd/chunked_bwd_map.h"
+
+namespace ssmbench {
+
+/// Which part of a product a thread of a warp holds.
+struct Patch {
+  int row, column;  ///< first ones of the warp's patch
+  int lane;
+
+  __device__ int row_of(int i) const { return row + lane / 4 + i / 2 * 8; }
+  __device__ int column_of(int e, int i) const { return column + e * 8 + lane % 4 * 2 + i % 2; }
+};
+
+template <int kEights>
+using Fragments = float[kEights][4];
+
+template <int kEights>
+__device__ void clear(Fragments<kEights>& x) {
+#pragma unroll
+  for (int e = 0; e < kEights; ++e)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) x[e][i] = 0.0F;
+}
+
+/// How an operand lies in its tile: as the product takes it (rows of A by k, columns of B by k: both
+/// k-contiguous), or the other way round.
+enum class Lies { along_k, across_k };
+
+/// 16 × 16 elements of a tile as four 8 × 8 matrices; the first two are neighbours along rows if
+/// `rows_first`, else along columns.
+template <class T, bool kTransposed>
+__device__ void load_16x16(std::uint32_t (&r)[4], const T* tile, int row, int column, int lane,
+                           bool rows_first) {
+  const int matrix = lane / 8;
+  const int down = rows_first ? matrix & 1 : matrix >> 1;
+  const int right = rows_first ? matrix >> 1 : matrix & 1;
+  const T* address = tile + tile_offset<T>(row + down * 8 + lane % 8, column + right * 8);
+  if constexpr (kTransposed)
+    load_matrices_transposed(r, shared_address(address));
+  else
+    load_matrices(r, shared_address(address));
+}
+
+/// d += the warp's patch of A·B, 64 deep. A: tile of (row, k), or of (k, row) if it lies across k. B: tile of
+/// (column, k), or of (k, column).
+template <Lies kA, Lies kB, int kEights, class T>
+__device__ void multiply(Fragments<kEights>& d, const T* a_tile, const T* b_tile, const Patch& at) {
+#pragma unroll
+  for (int k = 0; k < kSsdTile; k += 16) {
+    std::uint32_t a[4];
+    if constexpr (kA == Lies::along_k)
+      load_16x16<T, false>(a, a_tile, at.row, k, at.lane, true);
+    else
+      load_16x16<T, true>(a, a_tile, k, at.row, at.lane, false);
+#pragma unroll
+    for (int e = 0; e < kEights; e += 2) {
+      std::uint32_t b[4];
+      if constexpr (kB == Lies::along_k)
+        load_16x16<T, false>(b, b_tile, at.column + e * 8, k, at.lane, false);
+      else
+        load_16x16<T, true>(b, b_tile, k, at.column + e * 8, at.lane, true);
+      if constexpr (std::is_same_v<T, __half>) {
+        mma_f16(d[e], a, b[0], b[1]);
+        mma_f16(d[e + 1], a, b[2], b[3]);
+      } else {
+        mma_bf16(d[e], a, b[0], b[1]);
+        mma_bf16(d[e + 1], a, b[2], b[3]);
+      }
+    }
+  }
+}
+
+/// Element of an operand, as tf32.
+template <Lies kLies>
+__device__ std::uint32_t load_tf32(const float* tile, int row, int k) {
+  return round_to_tf32(
+      tile[kLies == Lies::along_k ? tile_offset<float>(row, k) : tile_offset<float>(k, row)]);
+}
+
+/// The same for f32 tiles, as tf32. (Matrix loads transpose 16-bit elements only.)
+template <Lies kA, Lies kB, int kEights>
+__device__ void multiply(Fragments<kEights>& d, const float* a_tile, const float* b_tile, const Patch& at) {
+  const int g = at.lane / 4;
+  const int t = at.lane % 4;
+#pragma unroll 4
+  for (int k = 0; k < kSsdTile; k += 8) {
+    const std::uint32_t a[4] = {
+        load_tf32<kA>(a_tile, at.row + g, k + t), load_tf32<kA>(a_tile, at.row + g + 8, k + t),
+        load_tf32<kA>(a_tile, at.row + g, k + t + 4), load_tf32<kA>(a_tile, at.row + g + 8, k + t + 4)};
+#pragma unroll
+    for (int e = 0; e < kEights; ++e)
+      mma_tf32(d[e], a, load_tf32<kB>(b_tile, at.column + e * 8 + g, k + t),
+               load_tf32<kB>(b_tile, at.column + e * 8 + g, k + t + 4));
+  }
+}
+
+/// Fragments, rounded, to their places in a tile.
+template <int kEights, class T>
+__device__ void store_patch(T* tile, const Fragments<kEights>& x, const Patch& at) {
+#pragma unroll
+  for (int e = 0; e < kEights; ++e)
+#pragma unroll
+    for (int i = 0; i < 4; i += 2) {
+      T* pair = tile + tile_offset<T>(at.row_of(i), at.column_of(e, i));
+      if constexpr (sizeof(T) == 2)
+        *reinterpret_cast<std::uint32_t*>(pair) = pack_pair<T>(x[e][i], x[e][i + 1]);
+      else
+        *reinterpret_cast<float2*>(pair) = make_float2(x[e][i], x[e][i + 1]);
+    }
+}
+
+/// Two neighbouring elements of a row, from an even column on.
+template <class T>
+__device__ float2 load_pair(const T* tile, int row, int column) {
+  const T* pair = tile + tile_offset<T>(row, column);
+  if constexpr (sizeof(T) == 2)
+    return unpack_pair<T>(*reinterpret_cast<const std::uint32_t*>(pair));
+  else
+    return *reinterpret_cast<const float2*>(pair);
+}
+
+template <class T>
+__device__ void store_pair(T* tile, int row, int column, float2 x) {
+  T* pair = tile + tile_offset<T>(row, column);
+  if constexpr (sizeof(T) == 2)
+    *reinterpret_cast<std::uint32_t*>(pair) = pack_pair<T>(x.x, x.y);
+  else
+    *reinterpret_cast<float2*>(pair) = x;
+}
+
+/// Part of a matrix in global memory that fills a tile: `rows` × `columns` of it exist (0 to 64 each).
+template <class T>
+struct TileSource {
+  T* data;
+  std::int64_t pitch;  ///< elements between rows
+  int rows, columns;
+  bool aligned;  ///< 16-byte parts of it are aligned, and whole or absent
+};
+
+/// True where all rows of a matrix whose rows have `columns` elements start at multiples of 16 bytes.
+template <class T>
+__device__ bool parts_aligned(std::int64_t columns) {
+  return columns % (16 / static_cast<int>(sizeof(T))) == 0;
+}
+
+/// Starts the copies of a tile; what does not exist becomes zeros.
+template <int kThreads, class T>
+__device__ void load_tile(T* tile, const TileSource<const T>& source) {
+  constexpr int kPart = 16 / sizeof(T);
+  constexpr int kParts = kSsdTile / kPart;
+#pragma unroll 4
+  for (int i = threadIdx.x; i < kSsdTile * kParts; i += kThreads) {
+    const int row = i / kParts;
+    const int column = i % kParts * kPart;
+    T* to = tile + tile_offset<T>(row, column);
+    const T* from = source.data + row * source.pitch + column;
+    const int valid = row < source.rows ? source.columns - column : 0;
+    if (source.aligned) {
+      copy_async_16(shared_address(to), valid > 0 ? from : source.data, valid > 0 ? 16 : 0);
+    } else {
+#pragma unroll
+      for (int j = 0; j < kPart; ++j) to[j] = j < valid ? from[j] : from_float<T>(0.0F);
+    }
+  }
+}
+
+/// The existing part of a tile to global memory.
+template <int kThreads, class T>
+__device__ void store_tile(const TileSource<T>& target, const T* tile) {
+  constexpr int kPart = 16 / sizeof(T);
+  constexpr int kParts = kSsdTile / kPart;
+#pragma unroll 4
+  for (int i = threadIdx.x; i < kSsdTile * kParts; i += kThreads) {
+    const int row = i / kParts;
+    const int column = i % kParts * kPart;
+    const T* from = tile + tile_offset<T>(row, column);
+    T* to = target.data + row * target.pitch + column;
+    const int valid = row < target.rows ? target.columns - column : 0;
+    if (target.aligned) {
+      if (valid > 0) *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
+    } else {
+#pragma unroll
+      for (int j = 0; j < kPart; ++j)
+        if (j < valid) to[j] = from[j];
+    }
+  }
+}
+
+/// Starts the copies of a whole tile from the workspace, where it lies as in shared memory.
+template <int kThreads, class T>
+__device__ void load_image(T* tile, const T* image) {
+  constexpr int kPart = 16 / sizeof(T);
+#pragma unroll
+  for (int i = threadIdx.x * kPart; i < kSsdTileElements; i += kThreads * kPart)
+    copy_async_16(shared_address(tile + i), image + i, 16);
+}
+
+}  // namespace ssmbench

@@ -1,0 +1,503 @@
+#pragma once
+
+// cuda-chunked backward, the gradients of one chunk. With the chunk's decays L[t][s] = e^(decay_t − decay_s),
+// s ≤ t in one sequence, S the state that enters the chunk and S' the gradient of the state that leaves it,
+//
+//   M  = (C·Bᵀ) ∘ L ∘ Δ_s        y  = M·x + enter ∘ (C·Sᵀ)         dx = Mᵀ·dy + Δ∘leave ∘ (B·S'ᵀ) + D·dy
+//   Q  = Σ_h (dy·xᵀ) ∘ L ∘ Δ_s   dC = Q·B + Σ_h enter ∘ (dy·S)     dB = Qᵀ·C + Σ_h Δ∘leave ∘ (x·S')
+//
+// The gradient of a decay Δ_t·A is what flows past step t: from steps before it, or from S, to steps from it
+// on, or to S'. With W = M ∘ (dy·xᵀ),
+//
+//   da_t = Σ_{s<t≤r} W[r][s] + Σ_{r≥t} dy_r·enter_r·(S·C_r) + Σ_{s<t} Δ_s·leave_s·x_s·(S'·B_s) + decay·⟨S',
+//   S⟩
+//
+// where the first sum is Σ_{r≥t} (sum of W's row r − sum of its column r), without the diagonal. All of this
+// is f32; nothing but the operands of the matrix products is rounded.
+//
+//   grid    one block per (batch, chunk, group, slice of the group's heads); it walks the heads of its slice,
+//           so that C·Bᵀ, Q, dB and dC are there once, and sums over heads have one order
+//   block   4 rows × kGradientColumns columns of warps, each with a patch of every 64 × 64 product in
+//   registers item    a head and a tile of P: x, z, dout → dx, dz; for each tile of N, four products with S
+//   and S'
+//
+// Registers: dB and dC take 16·kGradientEights floats per 128 states, C·Bᵀ, Q, y, dx and dy·xᵀ
+// 4·kGradientEights each; one block per SM has them. Shared memory, in tiles: x, z, dout, S and S' twice (the
+// next ones arrive during the products), dy, M, and all of B and C: 160 KB at most. f32 has single buffers,
+// and one tile of B and C: 144 KB.
+
+#include "kernels/ssd/args.h"
+#include "kernels/ssd/bwd_step.h"
+#include "kernels/ssd/bwd_tile.cuh"
+#include "kernels/ssd/chunked_bwd_states.cuh"
+
+namespace ssmbench {
+
+inline constexpr int kGradientColumns = 4;
+inline constexpr int kGradientWarps = 4 * kGradientColumns;
+inline constexpr int kGradientThreads = 32 * kGradientWarps;
+inline constexpr int kGradientEights = 8 / kGradientColumns;
+
+/// True where shared memory has room for two buffers and all of B and C.
+template <class T>
+inline constexpr bool kBuffersAhead = sizeof(T) == 2;
+
+/// What is not a tile.
+struct GradientShared {
+  float steps[2][kStepRows][kSsdTile];  ///< of even and odd heads
+  int sequence[kSsdTile];
+  float flow_out[kGradientColumns][kSsdTile];  ///< per step, terms of da that end there
+  float flow_in[kGradientColumns][kSsdTile];   ///< x·(S'·B)·leave
+  float column[4][kSsdTile];                   ///< column sums of W/Δ
+  float diagonal[kSsdTile];                    ///< of W/Δ
+  float skip[4][kSsdTile];                     ///< per column p, dy·x
+  float states[kGradientWarps];                ///< ⟨S', S⟩
+};
+
+/// Tiles of the dynamic shared memory, in order.
+template <class T>
+struct GradientTiles {
+  T* base;
+  static constexpr int kBuffers = kBuffersAhead<T> ? 2 : 1;
+
+  __device__ T* tile(int i) const { return base + i * kSsdTileElements; }
+  __device__ T* dy() const { return tile(0); }
+  __device__ T* mixing() const { return tile(1); }
+  __device__ T* x(int buffer) const { return tile(2 + buffer * 3); }
+  __device__ T* z(int buffer) const { return tile(3 + buffer * 3); }
+  __device__ T* dout(int buffer) const { return tile(4 + buffer * 3); }
+  __device__ T* state(int buffer) const { return tile(2 + kBuffers * 3 + buffer * 2); }
+  __device__ T* dstate(int buffer) const { return tile(3 + kBuffers * 3 + buffer * 2); }
+  __device__ T* B(int n_tile) const { return tile(2 + kBuffers * 5 + (kBuffersAhead<T> ? n_tile * 2 : 0)); }
+  __device__ T* C(int n_tile) const { return B(n_tile) + kSsdTileElements; }
+};
+
+template <class T>
+constexpr int gradients_shared_bytes(int dstate_tiles) {
+  const int tiles = 2 + GradientTiles<T>::kBuffers * 5 + 2 * (kBuffersAhead<T> ? dstate_tiles : 1);
+  return tiles * kSsdTileElements * static_cast<int>(sizeof(T));
+}
+
+/// Sum over the lanes whose index differs in the bits of `mask` (a run of bits).
+template <int kFirst, int kLast>
+__device__ float sum_lanes(float x) {
+#pragma unroll
+  for (int bit = kFirst; bit <= kLast; bit *= 2) x += __shfl_xor_sync(0xFFFFFFFFU, x, bit);
+  return x;
+}
+
+/// One warp, when a head is done: ddt of the chunk's steps, and its parts of dA and ddt_bias. Lane i has
+/// steps 2i and 2i + 1.
+template <class T>
+__device__ void finish_steps(const SsdBwdArgs& args, const GradientShared& shared,
+                             const float (&steps)[kStepRows][kSsdTile], std::int64_t b, std::int64_t start,
+                             std::int64_t head, int lane, float* head_sums) {
+  const SsdInputs& in = args.in;
+  float direct[2], past[2], flow_in[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int t = 2 * lane + i;
+    float out = 0.0F, entering = 0.0F, column = 0.0F;
+#pragma unroll
+    for (int k = 0; k < kGradientColumns; ++k) {
+      out += shared.flow_out[k][t];
+      entering += shared.flow_in[k][t];
+    }
+#pragma unroll
+    for (int k = 0; k < 4; ++k) column += shared.column[k][t];
+    const float delta = steps[kStepDelta][t];
+    direct[i] = column + entering;
+    past[i] = out - delta * (column - shared.diagonal[t]);
+    flow_in[i] = delta * entering;
+  }
+  // Sums over this and later steps, and over earlier ones.
+  float later = past[0] + past[1];
+  float earlier = flow_in[0] + flow_in[1];
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const float down = __shfl_down_sync(0xFFFFFFFFU, later, distance);
+    const float up = __shfl_up_sync(0xFFFFFFFFU, earlier, distance);
+    if (lane + distance < 32) later += down;
+    if (lane >= distance) earlier += up;
+  }
+  earlier = __shfl_up_sync(0xFFFFFFFFU, earlier, 1);
+  if (lane == 0) earlier = 0.0F;
+  float through = lane < kGradientWarps ? shared.states[lane] : 0.0F;
+  through = sum_lanes<1, 16>(through) * steps[kStepEnter][kSsdTile - 1];
+
+  const float da[2] = {through + later + earlier, through + (later - past[0]) + (earlier + flow_in[0])};
+  float dA = 0.0F, dbias = 0.0F;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int t = 2 * lane + i;
+    if (start + t >= in.seqlen) continue;
+    const int before = t > 0 ? shared.sequence[t - 1] : sequence_at(args, b, start - 1);
+    const float flow = shared.sequence[t] == before ? da[i] : 0.0F;  // nothing flows past a reset
+    const std::int64_t place = (b * in.seqlen + start + t) * in.nheads + head;
+    const float slope = ssd_delta(in, head, to_float(static_cast<const T*>(in.dt)[place])).slope;
+    const float ddt = (in.A[head] * flow + direct[i]) * slope;
+    static_cast<T*>(args.ddt)[place] = from_float<T>(ddt);
+    dA += steps[kStepDelta][t] * flow;
+    dbias += ddt;
+  }
+  dA = sum_lanes<1, 16>(dA);
+  dbias = sum_lanes<1, 16>(dbias);
+  if (lane == 0) {
+    head_sums[0] = dA;
+    head_sums[1] = dbias;
+  }
+}
+
+template <class T, int kTilesN>
+__global__ void __launch_bounds__(kGradientThreads, 1)
+    ssd_gradients_kernel(const SsdBwdArgs args, const ChunkedBwdPlan plan,
+                         const ChunkedBwdWorkspace workspace) {
+  constexpr bool kAhead = kBuffersAhead<T>;
+  extern __shared__ __align__(16) unsigned char dynamic_shared[];
+  __shared__ __align__(16) GradientShared shared;
+  const GradientTiles<T> tiles{reinterpret_cast<T*>(dynamic_shared)};
+  const SsdInputs& in = args.in;
+
+  std::int64_t block = blockIdx.x;
+  const std::int64_t slice = block % plan.slices;
+  block /= plan.slices;
+  const std::int64_t group = block % in.groups;
+  block /= in.groups;
+  const std::int64_t chunk = block % plan.chunks;
+  const std::int64_t b = block / plan.chunks;
+  const std::int64_t start = chunk * kSsdTile;
+  const int steps_valid = steps_within(start, kSsdTile, in.seqlen);
+  const std::int64_t first_head = group * in.heads_per_group + slice * plan.per_slice;
+  const int heads =
+      steps_within(slice * plan.per_slice, static_cast<int>(plan.per_slice), in.heads_per_group);
+  const int items = heads * plan.headdim_tiles;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const Patch at{warp / kGradientColumns * 16, warp % kGradientColumns * kGradientEights * 8,
+                 static_cast<int>(threadIdx.x) % 32};
+
+  // --- Loads; each call is of all threads.
+  const auto sequence_part = [&](auto* data, int item) {
+    const int p_tile = item % plan.headdim_tiles;
+    const std::int64_t head = first_head + item / plan.headdim_tiles;
+    return TileSource<std::remove_pointer_t<decltype(data)>>{
+        data + ((b * in.seqlen + start) * in.nheads + head) * in.headdim + p_tile * kSsdTile,
+        in.nheads * in.headdim, steps_valid, steps_within(p_tile * kSsdTile, kSsdTile, in.headdim),
+        parts_aligned<T>(in.headdim)};
+  };
+  const auto load_sequences = [&](int item) {
+    const int buffer = item % GradientTiles<T>::kBuffers;
+    load_tile<kGradientThreads>(tiles.x(buffer), sequence_part(static_cast<const T*>(in.x), item));
+    load_tile<kGradientThreads>(tiles.dout(buffer), sequence_part(static_cast<const T*>(args.dout), item));
+    if (in.z != nullptr)
+      load_tile<kGradientThreads>(tiles.z(buffer), sequence_part(static_cast<const T*>(in.z), item));
+    if (item % plan.headdim_tiles == 0 && threadIdx.x < kStepRows * kSsdTile / 4) {
+      const int index = item / plan.headdim_tiles;
+      const std::int64_t row = plan.row(b, chunk, first_head + index, in.nheads);
+      copy_async_16(shared_address(&shared.steps[index % 2][0][0] + threadIdx.x * 4),
+                    workspace.steps + row * kStepRows * kSsdTile + threadIdx.x * 4, 16);
+    }
+  };
+  const auto load_states = [&](int item, int n_tile, int buffer) {
+    const std::int64_t row = plan.row(b, chunk, first_head + item / plan.headdim_tiles, in.nheads);
+    const std::int64_t image = plan.state_tile(row, item % plan.headdim_tiles, n_tile) * kSsdTileElements;
+    load_image<kGradientThreads>(tiles.state(buffer), static_cast<const T*>(workspace.states) + image);
+    load_image<kGradientThreads>(tiles.dstate(buffer), static_cast<const T*>(workspace.dstates) + image);
+  };
+  const auto load_projections = [&](int n_tile) {
+    const std::int64_t offset = ((b * in.seqlen + start) * in.groups + group) * in.dstate + n_tile * kSsdTile;
+    TileSource<const T> source{static_cast<const T*>(in.B) + offset, in.groups * in.dstate, steps_valid,
+                               steps_within(n_tile * kSsdTile, kSsdTile, in.dstate),
+                               parts_aligned<T>(in.dstate)};
+    load_tile<kGradientThreads>(tiles.B(n_tile), source);
+    source.data = static_cast<const T*>(in.C) + offset;
+    load_tile<kGradientThreads>(tiles.C(n_tile), source);
+  };
+  /// Where B and C do not stay: fetches a tile of them after everyone is done with the one before.
+  const auto fetch_projections = [&](int n_tile) {
+    if constexpr (!kAhead) {
+      __syncthreads();
+      load_projections(n_tile);
+      copy_async_commit();
+      copy_async_wait<0>();
+      __syncthreads();
+    }
+  };
+
+  // --- C·Bᵀ of the group.
+  if (threadIdx.x < kSsdTile)
+    shared.sequence[threadIdx.x] =
+        sequence_at(args, b, start + min(static_cast<int>(threadIdx.x), steps_valid - 1));
+  if constexpr (kAhead) {
+#pragma unroll
+    for (int n = 0; n < kTilesN; ++n)
+      if (n < plan.dstate_tiles) load_projections(n);
+    copy_async_commit();
+    copy_async_wait<0>();
+    __syncthreads();
+    load_sequences(0);
+    load_states(0, 0, 0);
+    copy_async_commit();
+  }
+  Fragments<kGradientEights> cb, q, dyx, dB[kTilesN], dC[kTilesN];
+  clear<kGradientEights>(cb);
+  clear<kGradientEights>(q);
+  clear<kGradientEights>(dyx);
+#pragma unroll
+  for (int n = 0; n < kTilesN; ++n) {
+    clear<kGradientEights>(dB[n]);
+    clear<kGradientEights>(dC[n]);
+    if (n >= plan.dstate_tiles) continue;
+    fetch_projections(n);
+    multiply<Lies::along_k, Lies::along_k, kGradientEights>(cb, tiles.C(n), tiles.B(n), at);
+  }
+
+  float flow_out[2] = {0.0F, 0.0F}, flow_in[2] = {0.0F, 0.0F};  // of rows row_of(0), row_of(2)
+  float states_product = 0.0F;
+  float skip_total = 0.0F;
+  int state_buffer = 0;
+  for (int item = 0; item < items; ++item) {
+    const int p_tile = item % plan.headdim_tiles;
+    const std::int64_t head = first_head + item / plan.headdim_tiles;
+    const int buffer = item % GradientTiles<T>::kBuffers;
+    const auto& steps = shared.steps[item / plan.headdim_tiles % 2];
+    const T* const x_tile = tiles.x(buffer);
+    Fragments<kGradientEights> y, u;
+    clear<kGradientEights>(y);
+    clear<kGradientEights>(u);
+
+    const auto decay_between = [&](int t, int s) {
+      const bool reaches = s <= t && shared.sequence[s] == shared.sequence[t];
+      return reaches ? __expf(steps[kStepDecay][t] - steps[kStepDecay][s]) : 0.0F;
+    };
+
+#pragma unroll
+    for (int n = 0; n < kTilesN; ++n) {
+      if (n >= plan.dstate_tiles) continue;
+      if constexpr (kAhead) {
+        copy_async_wait<0>();
+        __syncthreads();  // this step's tiles are there, and nobody uses the other buffers any more
+        if (n + 1 < plan.dstate_tiles) {
+          load_states(item, n + 1, state_buffer ^ 1);
+        } else if (item + 1 < items) {
+          load_sequences(item + 1);
+          load_states(item + 1, 0, state_buffer ^ 1);
+        }
+        copy_async_commit();
+      } else {
+        __syncthreads();
+        if (n == 0) load_sequences(item);
+        load_states(item, n, 0);
+        fetch_projections(n);
+      }
+
+      if (n == 0) {
+        for (int pair = threadIdx.x; pair < kSsdTileElements / 2; pair += kGradientThreads) {
+          const int t = pair / (kSsdTile / 2);
+          const int p = pair % (kSsdTile / 2) * 2;
+          float2 dy = load_pair(tiles.dout(buffer), t, p);
+          if (in.z != nullptr) {
+            const float2 z = load_pair(tiles.z(buffer), t, p);
+            dy.x *= gate_of(z.x).value;
+            dy.y *= gate_of(z.y).value;
+          }
+          store_pair(tiles.dy(), t, p, dy);
+        }
+        if (p_tile == 0) {
+          Fragments<kGradientEights> mixing;
+#pragma unroll
+          for (int e = 0; e < kGradientEights; ++e)
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+              const int s = at.column_of(e, i);
+              mixing[e][i] = cb[e][i] * decay_between(at.row_of(i), s) * steps[kStepDelta][s];
+            }
+          store_patch<kGradientEights>(tiles.mixing(), mixing, at);
+        }
+        __syncthreads();
+      }
+
+      const T* const state = tiles.state(state_buffer);
+      const T* const dstate = tiles.dstate(state_buffer);
+      multiply<Lies::along_k, Lies::along_k, kGradientEights>(y, tiles.C(n), state, at);
+      multiply<Lies::along_k, Lies::along_k, kGradientEights>(u, tiles.B(n), dstate, at);
+      Fragments<kGradientEights> product;
+      clear<kGradientEights>(product);
+      multiply<Lies::along_k, Lies::across_k, kGradientEights>(product, tiles.dy(), state, at);
+#pragma unroll
+      for (int e = 0; e < kGradientEights; ++e)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) dC[n][e][i] += steps[kStepEnter][at.row_of(i)] * product[e][i];
+      clear<kGradientEights>(product);
+      multiply<Lies::along_k, Lies::across_k, kGradientEights>(product, x_tile, dstate, at);
+#pragma unroll
+      for (int e = 0; e < kGradientEights; ++e)
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          dB[n][e][i] += steps[kStepDelta][at.row_of(i)] * steps[kStepLeave][at.row_of(i)] * product[e][i];
+      for (int pair = threadIdx.x; pair < kSsdTileElements / 2; pair += kGradientThreads) {
+        const float2 a = load_pair(state, pair / (kSsdTile / 2), pair % (kSsdTile / 2) * 2);
+        const float2 c = load_pair(dstate, pair / (kSsdTile / 2), pair % (kSsdTile / 2) * 2);
+        states_product += a.x * c.x + a.y * c.y;
+      }
+      if constexpr (kAhead) state_buffer ^= 1;
+    }
+
+    // Between chunks so far: scaled, and its part of what flows past the steps.
+#pragma unroll
+    for (int e = 0; e < kGradientEights; ++e)
+#pragma unroll
+      for (int i = 0; i < 4; i += 2) {
+        const int t = at.row_of(i);
+        const float2 dy = load_pair(tiles.dy(), t, at.column_of(e, i));
+        const float2 x = load_pair(x_tile, t, at.column_of(e, i));
+        y[e][i] *= steps[kStepEnter][t];
+        y[e][i + 1] *= steps[kStepEnter][t];
+        u[e][i] *= steps[kStepLeave][t];
+        u[e][i + 1] *= steps[kStepLeave][t];
+        flow_out[i / 2] += dy.x * y[e][i] + dy.y * y[e][i + 1];
+        flow_in[i / 2] += x.x * u[e][i] + x.y * u[e][i + 1];
+        u[e][i] *= steps[kStepDelta][t];
+        u[e][i + 1] *= steps[kStepDelta][t];
+      }
+    // Within the chunk.
+    if (in.z != nullptr)
+      multiply<Lies::along_k, Lies::across_k, kGradientEights>(y, tiles.mixing(), x_tile, at);
+    multiply<Lies::across_k, Lies::across_k, kGradientEights>(u, tiles.mixing(), tiles.dy(), at);
+    multiply<Lies::along_k, Lies::along_k, kGradientEights>(dyx, tiles.dy(), x_tile, at);
+
+    // dx takes the place of dout, dz that of z: each element belongs to one thread.
+#pragma unroll
+    for (int e = 0; e < kGradientEights; ++e) {
+      float skip[2] = {0.0F, 0.0F};  // D of the two columns
+      float dskip[2] = {0.0F, 0.0F};
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const int p = p_tile * kSsdTile + at.column_of(e, j);
+        if (in.D != nullptr && p < in.headdim)
+          skip[j] = in.D[in.skip_per_headdim ? head * in.headdim + p : head];
+      }
+#pragma unroll
+      for (int i = 0; i < 4; i += 2) {
+        const int t = at.row_of(i);
+        const int column = at.column_of(e, i);
+        const float2 x = load_pair(x_tile, t, column);
+        const float2 dout = load_pair(static_cast<const T*>(tiles.dout(buffer)), t, column);
+        float2 dy = dout;
+        if (in.z != nullptr) {
+          const float2 z = load_pair(static_cast<const T*>(tiles.z(buffer)), t, column);
+          const Gate gate[2] = {gate_of(z.x), gate_of(z.y)};
+          dy.x *= gate[0].value;
+          dy.y *= gate[1].value;
+          store_pair(tiles.z(buffer), t, column,
+                     make_float2(dout.x * (y[e][i] + skip[0] * x.x) * gate[0].slope,
+                                 dout.y * (y[e][i + 1] + skip[1] * x.y) * gate[1].slope));
+        }
+        store_pair(tiles.dout(buffer), t, column,
+                   make_float2(u[e][i] + skip[0] * dy.x, u[e][i + 1] + skip[1] * dy.y));
+        dskip[0] += dy.x * x.x;
+        dskip[1] += dy.y * x.y;
+      }
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        dskip[j] = sum_lanes<4, 16>(dskip[j]);
+        if (at.lane < 4) shared.skip[at.row / 16][at.column_of(e, j)] = dskip[j];
+      }
+    }
+
+    const bool head_done = p_tile + 1 == plan.headdim_tiles;
+    if (head_done) {
+#pragma unroll
+      for (int e = 0; e < kGradientEights; ++e) {
+        float column[2] = {0.0F, 0.0F};
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int t = at.row_of(i);
+          const int s = at.column_of(e, i);
+          const float decayed = decay_between(t, s) * dyx[e][i];
+          const float w = cb[e][i] * decayed;
+          q[e][i] += decayed * steps[kStepDelta][s];
+          column[i % 2] += w;
+          if (s < t) flow_out[i / 2] += w * steps[kStepDelta][s];
+          if (s == t) shared.diagonal[s] = w;
+        }
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          column[j] = sum_lanes<4, 16>(column[j]);
+          if (at.lane < 4) shared.column[at.row / 16][at.column_of(e, j)] = column[j];
+        }
+      }
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        flow_out[j] = sum_lanes<1, 2>(flow_out[j]);
+        flow_in[j] = sum_lanes<1, 2>(flow_in[j]);
+        if (at.lane % 4 == 0) {
+          shared.flow_out[warp % kGradientColumns][at.row_of(2 * j)] = flow_out[j];
+          shared.flow_in[warp % kGradientColumns][at.row_of(2 * j)] = flow_in[j];
+        }
+        flow_out[j] = flow_in[j] = 0.0F;
+      }
+      states_product = sum_lanes<1, 16>(states_product);
+      if (at.lane == 0) shared.states[warp] = states_product;
+      states_product = 0.0F;
+      clear<kGradientEights>(dyx);
+    }
+    __syncthreads();
+
+    store_tile<kGradientThreads>(sequence_part(static_cast<T*>(args.dx), item),
+                                 static_cast<const T*>(tiles.dout(buffer)));
+    if (in.z != nullptr)
+      store_tile<kGradientThreads>(sequence_part(static_cast<T*>(args.dz), item),
+                                   static_cast<const T*>(tiles.z(buffer)));
+    if (warp == 0) {
+      float* const head_sums = workspace.head_sums + plan.row(b, chunk, head, in.nheads) * plan.sums;
+      if (in.D != nullptr) {
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          const int column = 2 * at.lane + j;
+          const int p = p_tile * kSsdTile + column;
+          const float sum = (shared.skip[0][column] + shared.skip[1][column]) +
+                            (shared.skip[2][column] + shared.skip[3][column]);
+          if (in.skip_per_headdim && p < in.headdim) head_sums[2 + p] = sum;
+          skip_total += sum;
+        }
+      }
+      if (head_done) {
+        finish_steps<T>(args, shared, steps, b, start, head, at.lane, head_sums);
+        skip_total = sum_lanes<1, 16>(skip_total);
+        if (in.D != nullptr && !in.skip_per_headdim && at.lane == 0) head_sums[2] = skip_total;
+        skip_total = 0.0F;
+      }
+    }
+  }
+
+  // --- What the heads share: Q's part of dB and dC, then out.
+  __syncthreads();
+  store_patch<kGradientEights>(tiles.mixing(), q, at);
+  __syncthreads();
+  const std::int64_t all = in.batch * in.seqlen * in.groups * in.dstate;
+#pragma unroll
+  for (int n = 0; n < kTilesN; ++n) {
+    if (n >= plan.dstate_tiles) continue;
+    fetch_projections(n);
+    multiply<Lies::along_k, Lies::across_k, kGradientEights>(dC[n], tiles.mixing(), tiles.B(n), at);
+    multiply<Lies::across_k, Lies::across_k, kGradientEights>(dB[n], tiles.mixing(), tiles.C(n), at);
+#pragma unroll
+    for (int e = 0; e < kGradientEights; ++e)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int t = at.row_of(i);
+        const int state = n * kSsdTile + at.column_of(e, i);
+        if (t >= steps_valid || state >= in.dstate) continue;
+        const std::int64_t place = ((b * in.seqlen + start + t) * in.groups + group) * in.dstate + state;
+        if (plan.slices == 1) {
+          static_cast<T*>(args.dB)[place] = from_float<T>(dB[n][e][i]);
+          static_cast<T*>(args.dC)[place] = from_float<T>(dC[n][e][i]);
+        } else {
+          workspace.projections[slice * 2 * all + place] = dB[n][e][i];
+          workspace.projections[(slice * 2 + 1) * all + place] = dC[n][e][i];
+        }
+      }
+  }
+}
+
+}  // namespace ssmbench

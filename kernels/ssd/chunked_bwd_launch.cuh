@@ -1,0 +1,76 @@
+#pragma once
+
+// The kernels of cuda-chunked backward, one after the other.
+
+#include "device/cuda_check.h"
+#include "kernels/ssd/chunked_bwd_gradients.cuh"
+#include "kernels/ssd/chunked_bwd_states.cuh"
+#include "kernels/ssd/chunked_bwd_sums.cuh"
+
+namespace ssmbench {
+
+using ChunkedBwdLaunch = void (*)(const SsdBwdArgs& args, const ChunkedBwdPlan& plan,
+                                  const ChunkedBwdWorkspace& workspace, cudaStream_t stream);
+
+inline constexpr int kStepsThreads = 256;
+inline constexpr int kProjectionsThreads = 256;
+
+template <class Kernel>
+void allow_shared_bytes(Kernel kernel, int bytes) {
+  check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                  cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+}
+
+template <class T, Walk kWalk>
+void launch_states(const SsdBwdArgs& args, const ChunkedBwdPlan& plan, const ChunkedBwdWorkspace& workspace,
+                   cudaStream_t stream) {
+  constexpr int kBytes = states_shared_bytes<T>();
+  const auto kernel = ssd_states_kernel<T, kWalk>;
+  allow_shared_bytes(kernel, kBytes);
+  const std::int64_t blocks = args.in.batch * args.in.nheads * plan.headdim_tiles * plan.dstate_tiles;
+  kernel<<<static_cast<unsigned>(blocks), kStatesThreads, kBytes, stream>>>(args, plan, workspace);
+  check_cuda(cudaGetLastError());
+}
+
+template <class T, int kTilesN>
+void launch_gradients(const SsdBwdArgs& args, const ChunkedBwdPlan& plan,
+                      const ChunkedBwdWorkspace& workspace, cudaStream_t stream) {
+  const int bytes = gradients_shared_bytes<T>(plan.dstate_tiles);
+  const auto kernel = ssd_gradients_kernel<T, kTilesN>;
+  allow_shared_bytes(kernel, bytes);
+  const std::int64_t blocks = args.in.batch * plan.chunks * args.in.groups * plan.slices;
+  kernel<<<static_cast<unsigned>(blocks), kGradientThreads, static_cast<std::size_t>(bytes), stream>>>(
+      args, plan, workspace);
+  check_cuda(cudaGetLastError());
+}
+
+template <class T>
+void launch_chunked_bwd(const SsdBwdArgs& args, const ChunkedBwdPlan& plan,
+                        const ChunkedBwdWorkspace& workspace, cudaStream_t stream) {
+  const auto blocks_of = [](std::int64_t work, std::int64_t per_block) {
+    return static_cast<unsigned>(ceil_div(work, per_block));
+  };
+  ssd_steps_kernel<T>
+      <<<blocks_of(plan.rows, kStepsThreads / 32), kStepsThreads, 0, stream>>>(args, plan, workspace.steps);
+  check_cuda(cudaGetLastError());
+  launch_states<T, Walk::forward>(args, plan, workspace, stream);
+  launch_states<T, Walk::backward>(args, plan, workspace, stream);
+  if (plan.dstate_tiles == 1)
+    launch_gradients<T, 1>(args, plan, workspace, stream);
+  else if (plan.dstate_tiles == 2)
+    launch_gradients<T, 2>(args, plan, workspace, stream);
+  else
+    launch_gradients<T, 4>(args, plan, workspace, stream);
+
+  const dim3 sum_block(kSumColumns, kSumRows);
+  ssd_head_sums_kernel<<<blocks_of(args.in.nheads * plan.sums, kSumColumns), sum_block, 0, stream>>>(
+      args, plan, workspace.head_sums);
+  check_cuda(cudaGetLastError());
+  if (plan.slices == 1) return;
+  const std::int64_t elements = 2 * args.in.batch * args.in.seqlen * args.in.groups * args.in.dstate;
+  ssd_projections_kernel<T><<<blocks_of(elements, kProjectionsThreads), kProjectionsThreads, 0, stream>>>(
+      args, plan, workspace.projections);
+  check_cuda(cudaGetLastError());
+}
+
+}  // namespace ssmbench
