@@ -4,7 +4,7 @@
 //   the
 //                              gradients of the states leaving them, walking backward
 //   chunked_bwd_gradients.cuh  one block per chunk: every gradient
-//   chunked_bwd_sums.cuh       sums over batch, time and slices of heads
+//   bwd_sums.cuh               sums over batch, time and slices of heads
 //
 // Chunks have 64 steps whatever chunk_size says: the weights of a chunk are a 64 × 64 tile then.
 // Source of the decomposition: Dao & Gu, "Transformers are SSMs" (2024), section 6.
@@ -37,11 +37,10 @@ ChunkedBwdPlan plan_of(const Problem& problem) {
 std::optional<std::string> unsupported(const Problem& problem) {
   const SsdChunkScan scan(problem);
   const ChunkedBwdPlan plan = plan_of(problem);
-  // The most blocks that any of the kernels takes.
-  const std::int64_t per_batch =
-      std::max({plan.chunks * scan.nheads, scan.nheads * plan.headdim_tiles * plan.dstate_tiles,
-                ceil_div(2 * scan.seqlen * scan.groups * scan.dstate, kProjectionsThreads)});
-  if (scan.batch > kMaxGridX / per_batch)
+  const std::int64_t heads =
+      scan.nheads * std::max<std::int64_t>(plan.chunks, plan.headdim_tiles * plan.dstate_tiles);
+  if (scan.batch > kMaxGridX / heads ||
+      projections_blocks(scan.batch, scan.seqlen, scan.groups, scan.dstate) > kMaxGridX)
     return "needs at most 2147483647 blocks: one per batch, head and " + std::to_string(kSsdTile) + " steps";
   return std::nullopt;
 }

@@ -3,9 +3,9 @@
 // The kernels of cuda-chunked backward, one after the other.
 
 #include "device/cuda_check.h"
+#include "kernels/ssd/bwd_sums.cuh"
 #include "kernels/ssd/chunked_bwd_gradients.cuh"
 #include "kernels/ssd/chunked_bwd_states.cuh"
-#include "kernels/ssd/chunked_bwd_sums.cuh"
 
 namespace ssmbench {
 
@@ -13,7 +13,11 @@ using ChunkedBwdLaunch = void (*)(const SsdBwdArgs& args, const ChunkedBwdPlan& 
                                   const ChunkedBwdWorkspace& workspace, cudaStream_t stream);
 
 inline constexpr int kStepsThreads = 256;
-inline constexpr int kProjectionsThreads = 256;
+
+/// One warp per row.
+inline unsigned steps_blocks(const ChunkedBwdPlan& plan) {
+  return static_cast<unsigned>(ceil_div(plan.rows, kStepsThreads / 32));
+}
 
 template <class Kernel>
 void allow_shared_bytes(Kernel kernel, int bytes) {
@@ -47,11 +51,7 @@ void launch_gradients(const SsdBwdArgs& args, const ChunkedBwdPlan& plan,
 template <class T>
 void launch_chunked_bwd(const SsdBwdArgs& args, const ChunkedBwdPlan& plan,
                         const ChunkedBwdWorkspace& workspace, cudaStream_t stream) {
-  const auto blocks_of = [](std::int64_t work, std::int64_t per_block) {
-    return static_cast<unsigned>(ceil_div(work, per_block));
-  };
-  ssd_steps_kernel<T>
-      <<<blocks_of(plan.rows, kStepsThreads / 32), kStepsThreads, 0, stream>>>(args, plan, workspace.steps);
+  ssd_steps_kernel<T><<<steps_blocks(plan), kStepsThreads, 0, stream>>>(args, plan, workspace.steps);
   check_cuda(cudaGetLastError());
   launch_states<T, Walk::forward>(args, plan, workspace, stream);
   launch_states<T, Walk::backward>(args, plan, workspace, stream);
@@ -62,15 +62,8 @@ void launch_chunked_bwd(const SsdBwdArgs& args, const ChunkedBwdPlan& plan,
   else
     launch_gradients<T, 4>(args, plan, workspace, stream);
 
-  const dim3 sum_block(kSumColumns, kSumRows);
-  ssd_head_sums_kernel<<<blocks_of(args.in.nheads * plan.sums, kSumColumns), sum_block, 0, stream>>>(
-      args, plan, workspace.head_sums);
-  check_cuda(cudaGetLastError());
-  if (plan.slices == 1) return;
-  const std::int64_t elements = 2 * args.in.batch * args.in.seqlen * args.in.groups * args.in.dstate;
-  ssd_projections_kernel<T><<<blocks_of(elements, kProjectionsThreads), kProjectionsThreads, 0, stream>>>(
-      args, plan, workspace.projections);
-  check_cuda(cudaGetLastError());
+  launch_head_sums<T>(args, args.in.batch * plan.chunks, plan.sums, workspace.head_sums, stream);
+  if (plan.slices > 1) launch_projections<T>(args, plan.slices, workspace.projections, stream);
 }
 
 }  // namespace ssmbench
