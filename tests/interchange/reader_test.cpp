@@ -165,8 +165,8 @@ TEST_CASE("a file may hold many cases, with seed, arithmetic and any subset of o
   only_out.add("out", find_tensor(outputs, "out")->view());
   const FileInfo info{.producer = "P", .device = "D", .created = "C", .argv = "A"};
   InterchangeWriter writer(folder / "x.h5", info, true);
-  writer.add_case({"z", first, DType::f32, -7, views_of(first_inputs), {}, {}});
-  writer.add_case({"b", second, DType::f16, {}, views_of(second_inputs), only_out, {}});
+  writer.add_case({"z", first, {}, -7, views_of(first_inputs), {}, {}});
+  writer.add_case({"b", second, {Math::f16}, {}, views_of(second_inputs), only_out, {}});
   writer.finish();
 
   const InterchangeFile file(folder / "x.h5");
