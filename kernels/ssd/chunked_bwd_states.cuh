@@ -79,7 +79,7 @@ constexpr int states_shared_bytes() {
 //   chunk   the state is stored, rounded, for the gradient kernel; then state = decay·state + leftᵀ·right on
 //           the tensor cores while the next chunk's tiles arrive
 template <class T, Walk kWalk>
-__global__ void __launch_bounds__(kStatesThreads)
+__global__ void __launch_bounds__(kStatesThreads, sizeof(T) == 2 ? 4 : 2)
     ssd_states_kernel(const SsdBwdArgs args, const ChunkedBwdPlan plan, const ChunkedBwdWorkspace workspace) {
   constexpr bool kForward = kWalk == Walk::forward;
   extern __shared__ __align__(16) unsigned char shared[];
