@@ -32,7 +32,11 @@ struct Gate {
 SSMBENCH_HD inline Gate gate_of(float z) {
   // e^-|z| does not overflow, and 1 − σ is not a difference.
   const float small = expf(-fabsf(z));
+#ifdef __CUDA_ARCH__
+  const float scale = __fdividef(1.0F, 1.0F + small);  // within 2 ulp between 1 and 2, a quarter of the cost
+#else
   const float scale = 1.0F / (1.0F + small);
+#endif
   const float sigma = z < 0.0F ? small * scale : scale;
   const float rest = z < 0.0F ? scale : small * scale;
   return {z * sigma, sigma * (1.0F + z * rest)};

@@ -141,6 +141,48 @@ __device__ void store_pair(T* tile, int row, int column, float2 x) {
     *reinterpret_cast<float2*>(pair) = x;
 }
 
+/// 16 bytes of a row of a tile.
+template <class T>
+inline constexpr int kPart = 16 / static_cast<int>(sizeof(T));
+template <class T>
+inline constexpr int kTileParts = kSsdTileElements / kPart<T>;
+
+/// Offset of part i of a tile, counted along rows.
+template <class T>
+__device__ int part_offset(int i) {
+  constexpr int kParts = kSsdTile / kPart<T>;
+  return tile_offset<T>(i / kParts, i % kParts * kPart<T>);
+}
+
+template <class T>
+__device__ void load_part(float (&x)[kPart<T>], const T* part) {
+  const uint4 bits = *reinterpret_cast<const uint4*>(part);
+  const std::uint32_t words[4] = {bits.x, bits.y, bits.z, bits.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if constexpr (sizeof(T) == 2) {
+      const float2 pair = unpack_pair<T>(words[i]);
+      x[2 * i] = pair.x;
+      x[2 * i + 1] = pair.y;
+    } else {
+      x[i] = __uint_as_float(words[i]);
+    }
+  }
+}
+
+template <class T>
+__device__ void store_part(T* part, const float (&x)[kPart<T>]) {
+  std::uint32_t words[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if constexpr (sizeof(T) == 2)
+      words[i] = pack_pair<T>(x[2 * i], x[2 * i + 1]);
+    else
+      words[i] = __float_as_uint(x[i]);
+  }
+  *reinterpret_cast<uint4*>(part) = make_uint4(words[0], words[1], words[2], words[3]);
+}
+
 /// Part of a matrix in global memory that fills a tile: `rows` × `columns` of it exist (0 to 64 each).
 template <class T>
 struct TileSource {
@@ -153,18 +195,17 @@ struct TileSource {
 /// True where all rows of a matrix whose rows have `columns` elements start at multiples of 16 bytes.
 template <class T>
 __device__ bool parts_aligned(std::int64_t columns) {
-  return columns % (16 / static_cast<int>(sizeof(T))) == 0;
+  return columns % kPart<T> == 0;
 }
 
 /// Starts the copies of a tile; what does not exist becomes zeros.
 template <int kThreads, class T>
 __device__ void load_tile(T* tile, const TileSource<const T>& source) {
-  constexpr int kPart = 16 / sizeof(T);
-  constexpr int kParts = kSsdTile / kPart;
+  constexpr int kParts = kSsdTile / kPart<T>;
 #pragma unroll 4
-  for (int i = threadIdx.x; i < kSsdTile * kParts; i += kThreads) {
+  for (int i = threadIdx.x; i < kTileParts<T>; i += kThreads) {
     const int row = i / kParts;
-    const int column = i % kParts * kPart;
+    const int column = i % kParts * kPart<T>;
     T* to = tile + tile_offset<T>(row, column);
     const T* from = source.data + row * source.pitch + column;
     const int valid = row < source.rows ? source.columns - column : 0;
@@ -172,7 +213,7 @@ __device__ void load_tile(T* tile, const TileSource<const T>& source) {
       copy_async_16(shared_address(to), valid > 0 ? from : source.data, valid > 0 ? 16 : 0);
     } else {
 #pragma unroll
-      for (int j = 0; j < kPart; ++j) to[j] = j < valid ? from[j] : from_float<T>(0.0F);
+      for (int j = 0; j < kPart<T>; ++j) to[j] = j < valid ? from[j] : from_float<T>(0.0F);
     }
   }
 }
@@ -180,12 +221,11 @@ __device__ void load_tile(T* tile, const TileSource<const T>& source) {
 /// The existing part of a tile to global memory.
 template <int kThreads, class T>
 __device__ void store_tile(const TileSource<T>& target, const T* tile) {
-  constexpr int kPart = 16 / sizeof(T);
-  constexpr int kParts = kSsdTile / kPart;
+  constexpr int kParts = kSsdTile / kPart<T>;
 #pragma unroll 4
-  for (int i = threadIdx.x; i < kSsdTile * kParts; i += kThreads) {
+  for (int i = threadIdx.x; i < kTileParts<T>; i += kThreads) {
     const int row = i / kParts;
-    const int column = i % kParts * kPart;
+    const int column = i % kParts * kPart<T>;
     const T* from = tile + tile_offset<T>(row, column);
     T* to = target.data + row * target.pitch + column;
     const int valid = row < target.rows ? target.columns - column : 0;
@@ -193,7 +233,7 @@ __device__ void store_tile(const TileSource<T>& target, const T* tile) {
       if (valid > 0) *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
     } else {
 #pragma unroll
-      for (int j = 0; j < kPart; ++j)
+      for (int j = 0; j < kPart<T>; ++j)
         if (j < valid) to[j] = from[j];
     }
   }
@@ -202,9 +242,8 @@ __device__ void store_tile(const TileSource<T>& target, const T* tile) {
 /// Starts the copies of a whole tile from the workspace, where it lies as in shared memory.
 template <int kThreads, class T>
 __device__ void load_image(T* tile, const T* image) {
-  constexpr int kPart = 16 / sizeof(T);
 #pragma unroll
-  for (int i = threadIdx.x * kPart; i < kSsdTileElements; i += kThreads * kPart)
+  for (int i = static_cast<int>(threadIdx.x) * kPart<T>; i < kSsdTileElements; i += kThreads * kPart<T>)
     copy_async_16(shared_address(tile + i), image + i, 16);
 }
 

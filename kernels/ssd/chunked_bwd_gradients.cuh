@@ -265,9 +265,18 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
     clear<kGradientEights>(y);
     clear<kGradientEights>(u);
 
-    const auto decay_between = [&](int t, int s) {
-      const bool reaches = s <= t && shared.sequence[s] == shared.sequence[t];
-      return reaches ? __expf(steps[kStepDecay][t] - steps[kStepDecay][s]) : 0.0F;
+    /// L at this thread's elements.
+    const auto decays_between = [&](Fragments<kGradientEights>& L) {
+#pragma unroll
+      for (int e = 0; e < kGradientEights; ++e)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int t = at.row_of(i);
+          const int s = at.column_of(e, i);
+          bool reaches = s <= t;
+          if (in.seq_idx != nullptr) reaches = reaches && shared.sequence[s] == shared.sequence[t];
+          L[e][i] = reaches ? __expf(steps[kStepDecay][t] - steps[kStepDecay][s]) : 0.0F;
+        }
     };
 
 #pragma unroll
@@ -291,26 +300,25 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
       }
 
       if (n == 0) {
-        for (int pair = threadIdx.x; pair < kSsdTileElements / 2; pair += kGradientThreads) {
-          const int t = pair / (kSsdTile / 2);
-          const int p = pair % (kSsdTile / 2) * 2;
-          float2 dy = load_pair(tiles.dout(buffer), t, p);
+        for (int part = static_cast<int>(threadIdx.x); part < kTileParts<T>; part += kGradientThreads) {
+          const int offset = part_offset<T>(part);
+          float dy[kPart<T>];
+          load_part(dy, tiles.dout(buffer) + offset);
           if (in.z != nullptr) {
-            const float2 z = load_pair(tiles.z(buffer), t, p);
-            dy.x *= gate_of(z.x).value;
-            dy.y *= gate_of(z.y).value;
+            float z[kPart<T>];
+            load_part(z, tiles.z(buffer) + offset);
+#pragma unroll
+            for (int j = 0; j < kPart<T>; ++j) dy[j] *= gate_of(z[j]).value;
           }
-          store_pair(tiles.dy(), t, p, dy);
+          store_part(tiles.dy() + offset, dy);
         }
         if (p_tile == 0) {
           Fragments<kGradientEights> mixing;
+          decays_between(mixing);
 #pragma unroll
           for (int e = 0; e < kGradientEights; ++e)
 #pragma unroll
-            for (int i = 0; i < 4; ++i) {
-              const int s = at.column_of(e, i);
-              mixing[e][i] = cb[e][i] * decay_between(at.row_of(i), s) * steps[kStepDelta][s];
-            }
+            for (int i = 0; i < 4; ++i) mixing[e][i] *= cb[e][i] * steps[kStepDelta][at.column_of(e, i)];
           store_patch<kGradientEights>(tiles.mixing(), mixing, at);
         }
         __syncthreads();
@@ -334,10 +342,13 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
 #pragma unroll
         for (int i = 0; i < 4; ++i)
           dB[n][e][i] += steps[kStepDelta][at.row_of(i)] * steps[kStepLeave][at.row_of(i)] * product[e][i];
-      for (int pair = threadIdx.x; pair < kSsdTileElements / 2; pair += kGradientThreads) {
-        const float2 a = load_pair(state, pair / (kSsdTile / 2), pair % (kSsdTile / 2) * 2);
-        const float2 c = load_pair(dstate, pair / (kSsdTile / 2), pair % (kSsdTile / 2) * 2);
-        states_product += a.x * c.x + a.y * c.y;
+#pragma unroll
+      for (int part = static_cast<int>(threadIdx.x); part < kTileParts<T>; part += kGradientThreads) {
+        float a[kPart<T>], c[kPart<T>];
+        load_part(a, state + part * kPart<T>);
+        load_part(c, dstate + part * kPart<T>);
+#pragma unroll
+        for (int j = 0; j < kPart<T>; ++j) states_product += a[j] * c[j];
       }
       if constexpr (kAhead) state_buffer ^= 1;
     }
@@ -406,6 +417,8 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
 
     const bool head_done = p_tile + 1 == plan.headdim_tiles;
     if (head_done) {
+      Fragments<kGradientEights> decayed;
+      decays_between(decayed);
 #pragma unroll
       for (int e = 0; e < kGradientEights; ++e) {
         float column[2] = {0.0F, 0.0F};
@@ -413,11 +426,12 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
         for (int i = 0; i < 4; ++i) {
           const int t = at.row_of(i);
           const int s = at.column_of(e, i);
-          const float decayed = decay_between(t, s) * dyx[e][i];
-          const float w = cb[e][i] * decayed;
-          q[e][i] += decayed * steps[kStepDelta][s];
+          const float delta = steps[kStepDelta][s];
+          decayed[e][i] *= dyx[e][i];
+          const float w = cb[e][i] * decayed[e][i];
+          q[e][i] += decayed[e][i] * delta;
           column[i % 2] += w;
-          if (s < t) flow_out[i / 2] += w * steps[kStepDelta][s];
+          if (s < t) flow_out[i / 2] += w * delta;
           if (s == t) shared.diagonal[s] = w;
         }
 #pragma unroll

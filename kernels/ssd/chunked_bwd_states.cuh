@@ -152,18 +152,23 @@ __global__ void __launch_bounds__(kStatesThreads, sizeof(T) == 2 ? 4 : 2)
     __syncthreads();  // the tiles are there, and nobody reads the other stage or `scaled` any more
     if (i + 1 < plan.chunks) load(i + 1);
 
-    for (int pair = threadIdx.x; pair < kSsdTileElements / 2; pair += kStatesThreads) {
-      const int t = pair / (kSsdTile / 2);
-      const int p = pair % (kSsdTile / 2) * 2;
+#pragma unroll
+    for (int part = static_cast<int>(threadIdx.x); part < kTileParts<T>; part += kStatesThreads) {
+      const int t = part / (kSsdTile / kPart<T>);
+      const int offset = part_offset<T>(part);
       const float weight = kForward ? steps[kStepDelta * kSsdTile + t] * steps[kStepLeave * kSsdTile + t]
                                     : steps[kStepEnter * kSsdTile + t];
-      float2 x = load_pair(left_tile(stage), t, p);
+      float x[kPart<T>];
+      load_part(x, left_tile(stage) + offset);
       if (gate != nullptr) {
-        const float2 z = load_pair(gate_tile(stage), t, p);
-        x.x *= silu(z.x);
-        x.y *= silu(z.y);
+        float z[kPart<T>];
+        load_part(z, gate_tile(stage) + offset);
+#pragma unroll
+        for (int j = 0; j < kPart<T>; ++j) x[j] *= gate_of(z[j]).value;
       }
-      store_pair(scaled, t, p, make_float2(x.x * weight, x.y * weight));
+#pragma unroll
+      for (int j = 0; j < kPart<T>; ++j) x[j] *= weight;
+      store_part(scaled + offset, x);
     }
     const float decay = steps[kStepEnter * kSsdTile + kSsdTile - 1];
 #pragma unroll
