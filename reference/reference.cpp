@@ -7,6 +7,8 @@
 #include "reference/linear_scan.h"
 #include "reference/selective_scan.h"
 #include "reference/selective_scan_bwd.h"
+#include "reference/ssd_bwd.h"
+#include "reference/ssd_fwd.h"
 
 namespace ssmbench {
 
@@ -15,6 +17,8 @@ ReferenceOutputs compute_reference(const Problem& problem, const TensorSet& inpu
   if (problem.op().name == "selective_scan_fwd") return selective_scan_fwd_reference(problem, inputs, stop);
   if (problem.op().name == "selective_scan_bwd") return selective_scan_bwd_reference(problem, inputs, stop);
   if (problem.op().name == "linear_scan") return linear_scan_reference(problem, inputs, stop);
+  if (problem.op().name == "ssd_chunk_scan_fwd") return ssd_chunk_scan_fwd_reference(problem, inputs, stop);
+  if (problem.op().name == "ssd_chunk_scan_bwd") return ssd_chunk_scan_bwd_reference(problem, inputs, stop);
   throw std::logic_error(fmt::format("no reference for {}", problem.op().name));
 }
 
@@ -23,7 +27,7 @@ std::size_t reference_bytes(const Problem& problem) {
   for (const auto& tensor : problem.tensors())
     if (tensor.role == Role::output)
       bytes += static_cast<std::size_t>(element_count(tensor.shape)) * (tensor.dtype == DType::c64 ? 2 : 1) *
-               (sizeof(double) + sizeof(float));
+               (sizeof(double) + 2 * sizeof(float));
   return bytes;
 }
 
