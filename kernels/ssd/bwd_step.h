@@ -25,11 +25,11 @@ SSMBENCH_HD inline SsdDelta ssd_delta(const SsdInputs& in, std::int64_t head, fl
 }
 
 /// silu(z) = z·σ(z) and its derivative σ(z)·(1 + z·(1 − σ(z))).
-struct Gate {
+struct Silu {
   float value, slope;
 };
 
-SSMBENCH_HD inline Gate gate_of(float z) {
+SSMBENCH_HD inline Silu silu_with_slope(float z) {
   // e^-|z| does not overflow, and 1 − σ is not a difference.
   const float small = expf(-fabsf(z));
 #ifdef __CUDA_ARCH__

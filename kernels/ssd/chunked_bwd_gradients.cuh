@@ -308,7 +308,7 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
             float z[kPart<T>];
             load_part(z, tiles.z(buffer) + offset);
 #pragma unroll
-            for (int j = 0; j < kPart<T>; ++j) dy[j] *= gate_of(z[j]).value;
+            for (int j = 0; j < kPart<T>; ++j) dy[j] *= silu_with_slope(z[j]).value;
           }
           store_part(tiles.dy() + offset, dy);
         }
@@ -396,7 +396,7 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
         float2 dy = dout;
         if (in.z != nullptr) {
           const float2 z = load_pair(static_cast<const T*>(tiles.z(buffer)), t, column);
-          const Gate gate[2] = {gate_of(z.x), gate_of(z.y)};
+          const Silu gate[2] = {silu_with_slope(z.x), silu_with_slope(z.y)};
           dy.x *= gate[0].value;
           dy.y *= gate[1].value;
           store_pair(tiles.z(buffer), t, column,

@@ -164,7 +164,7 @@ __global__ void __launch_bounds__(kStatesThreads, sizeof(T) == 2 ? 4 : 2)
         float z[kPart<T>];
         load_part(z, gate_tile(stage) + offset);
 #pragma unroll
-        for (int j = 0; j < kPart<T>; ++j) x[j] *= gate_of(z[j]).value;
+        for (int j = 0; j < kPart<T>; ++j) x[j] *= silu_with_slope(z[j]).value;
       }
 #pragma unroll
       for (int j = 0; j < kPart<T>; ++j) x[j] *= weight;

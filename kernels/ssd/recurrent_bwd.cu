@@ -144,7 +144,7 @@ struct HeadTile {
     float z[kRows];
     load_rows(args.in.z, t, z);
 #pragma unroll
-    for (int k = 0; k < kRows; ++k) dy[k] *= gate_of(z[k]).value;
+    for (int k = 0; k < kRows; ++k) dy[k] *= silu_with_slope(z[k]).value;
   }
 
   __device__ float skip(int k) const {
@@ -226,7 +226,7 @@ __global__ void __launch_bounds__(kRecurrentThreads)
             float y = 0.0F;
 #pragma unroll
             for (int j = 0; j < kColumns; ++j) y += h[k][j] * C[j];
-            dz[k] *= (sum_warp(y) + at.skip(k) * x[k]) * gate_of(z[k]).slope;
+            dz[k] *= (sum_warp(y) + at.skip(k) * x[k]) * silu_with_slope(z[k]).slope;
           }
           at.store_rows(args.dz, t, dz);
         }

@@ -59,13 +59,13 @@ TEST_CASE("SSD gate: silu and its derivative") {
     const double sigma = 1 / (1 + std::exp(-x));
     const double rest = 1 / (1 + std::exp(x));
     const double slope = sigma * (1 + x * rest);
-    const Gate gate = gate_of(z);
+    const Silu gate = silu_with_slope(z);
     CHECK(std::abs(gate.value - x * sigma) <= 4e-7 * std::abs(x * sigma));
     // 1 + z·(1 − σ) cancels near its zero.
     CHECK(std::abs(gate.slope - slope) <= 4e-7 * sigma * (1 + std::abs(x * rest)));
   }
-  CHECK(gate_of(0.0F).value == 0.0F);
-  CHECK(gate_of(0.0F).slope == 0.5F);
-  CHECK(gate_of(-200.0F).slope == 0.0F);
-  CHECK(gate_of(200.0F).slope == 1.0F);
+  CHECK(silu_with_slope(0.0F).value == 0.0F);
+  CHECK(silu_with_slope(0.0F).slope == 0.5F);
+  CHECK(silu_with_slope(-200.0F).slope == 0.0F);
+  CHECK(silu_with_slope(200.0F).slope == 1.0F);
 }
