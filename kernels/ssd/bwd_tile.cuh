@@ -198,53 +198,65 @@ __device__ bool parts_aligned(std::int64_t columns) {
   return columns % kPart<T> == 0;
 }
 
+/// Calls call(i) for the thread's share of the parts of a tile. (The number of calls is a constant that the
+/// compiler could not see in a loop from threadIdx.x on.)
+template <int kThreads, class T, class Call>
+__device__ void for_parts(const Call& call) {
+  static_assert(kTileParts<T> % kThreads == 0);
+#pragma unroll
+  for (int k = 0; k < kTileParts<T> / kThreads; ++k) call(k * kThreads + static_cast<int>(threadIdx.x));
+}
+
 /// Starts the copies of a tile; what does not exist becomes zeros.
 template <int kThreads, class T>
 __device__ void load_tile(T* tile, const TileSource<const T>& source) {
-  constexpr int kParts = kSsdTile / kPart<T>;
-#pragma unroll 4
-  for (int i = threadIdx.x; i < kTileParts<T>; i += kThreads) {
-    const int row = i / kParts;
-    const int column = i % kParts * kPart<T>;
-    T* to = tile + tile_offset<T>(row, column);
-    const T* from = source.data + row * source.pitch + column;
-    const int valid = row < source.rows ? source.columns - column : 0;
-    if (source.aligned) {
-      copy_async_16(shared_address(to), valid > 0 ? from : source.data, valid > 0 ? 16 : 0);
-    } else {
-#pragma unroll
-      for (int j = 0; j < kPart<T>; ++j) to[j] = j < valid ? from[j] : from_float<T>(0.0F);
-    }
+  if (source.aligned) {
+    for_parts<kThreads, T>([&](int i) {
+      const int row = i / (kSsdTile / kPart<T>);
+      const int column = i % (kSsdTile / kPart<T>)*kPart<T>;
+      const bool exists = row < source.rows && column < source.columns;
+      copy_async_16(shared_address(tile + part_offset<T>(i)),
+                    source.data + (exists ? row * source.pitch + column : 0), exists ? 16 : 0);
+    });
+    return;
+  }
+#pragma unroll 1
+  for (int i = static_cast<int>(threadIdx.x); i < kSsdTileElements; i += kThreads) {
+    const int row = i / kSsdTile;
+    const int column = i % kSsdTile;
+    const bool exists = row < source.rows && column < source.columns;
+    tile[tile_offset<T>(row, column)] =
+        exists ? source.data[row * source.pitch + column] : from_float<T>(0.0F);
   }
 }
 
 /// The existing part of a tile to global memory.
 template <int kThreads, class T>
 __device__ void store_tile(const TileSource<T>& target, const T* tile) {
-  constexpr int kParts = kSsdTile / kPart<T>;
-#pragma unroll 4
-  for (int i = threadIdx.x; i < kTileParts<T>; i += kThreads) {
-    const int row = i / kParts;
-    const int column = i % kParts * kPart<T>;
-    const T* from = tile + tile_offset<T>(row, column);
-    T* to = target.data + row * target.pitch + column;
-    const int valid = row < target.rows ? target.columns - column : 0;
-    if (target.aligned) {
-      if (valid > 0) *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
-    } else {
-#pragma unroll
-      for (int j = 0; j < kPart<T>; ++j)
-        if (j < valid) to[j] = from[j];
-    }
+  if (target.aligned) {
+    for_parts<kThreads, T>([&](int i) {
+      const int row = i / (kSsdTile / kPart<T>);
+      const int column = i % (kSsdTile / kPart<T>)*kPart<T>;
+      if (row < target.rows && column < target.columns)
+        *reinterpret_cast<uint4*>(target.data + row * target.pitch + column) =
+            *reinterpret_cast<const uint4*>(tile + part_offset<T>(i));
+    });
+    return;
+  }
+#pragma unroll 1
+  for (int i = static_cast<int>(threadIdx.x); i < kSsdTileElements; i += kThreads) {
+    const int row = i / kSsdTile;
+    const int column = i % kSsdTile;
+    if (row < target.rows && column < target.columns)
+      target.data[row * target.pitch + column] = tile[tile_offset<T>(row, column)];
   }
 }
 
 /// Starts the copies of a whole tile from the workspace, where it lies as in shared memory.
 template <int kThreads, class T>
 __device__ void load_image(T* tile, const T* image) {
-#pragma unroll
-  for (int i = static_cast<int>(threadIdx.x) * kPart<T>; i < kSsdTileElements; i += kThreads * kPart<T>)
-    copy_async_16(shared_address(tile + i), image + i, 16);
+  for_parts<kThreads, T>(
+      [&](int i) { copy_async_16(shared_address(tile + i * kPart<T>), image + i * kPart<T>, 16); });
 }
 
 }  // namespace ssmbench

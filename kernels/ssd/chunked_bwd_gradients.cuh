@@ -300,7 +300,7 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
       }
 
       if (n == 0) {
-        for (int part = static_cast<int>(threadIdx.x); part < kTileParts<T>; part += kGradientThreads) {
+        for_parts<kGradientThreads, T>([&](int part) {
           const int offset = part_offset<T>(part);
           float dy[kPart<T>];
           load_part(dy, tiles.dout(buffer) + offset);
@@ -311,7 +311,7 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
             for (int j = 0; j < kPart<T>; ++j) dy[j] *= silu_with_slope(z[j]).value;
           }
           store_part(tiles.dy() + offset, dy);
-        }
+        });
         if (p_tile == 0) {
           Fragments<kGradientEights> mixing;
           decays_between(mixing);
@@ -342,14 +342,13 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
 #pragma unroll
         for (int i = 0; i < 4; ++i)
           dB[n][e][i] += steps[kStepDelta][at.row_of(i)] * steps[kStepLeave][at.row_of(i)] * product[e][i];
-#pragma unroll
-      for (int part = static_cast<int>(threadIdx.x); part < kTileParts<T>; part += kGradientThreads) {
+      for_parts<kGradientThreads, T>([&](int part) {
         float a[kPart<T>], c[kPart<T>];
         load_part(a, state + part * kPart<T>);
         load_part(c, dstate + part * kPart<T>);
 #pragma unroll
         for (int j = 0; j < kPart<T>; ++j) states_product += a[j] * c[j];
-      }
+      });
       if constexpr (kAhead) state_buffer ^= 1;
     }
 

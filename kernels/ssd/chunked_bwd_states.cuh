@@ -152,8 +152,7 @@ __global__ void __launch_bounds__(kStatesThreads, sizeof(T) == 2 ? 4 : 2)
     __syncthreads();  // the tiles are there, and nobody reads the other stage or `scaled` any more
     if (i + 1 < plan.chunks) load(i + 1);
 
-#pragma unroll
-    for (int part = static_cast<int>(threadIdx.x); part < kTileParts<T>; part += kStatesThreads) {
+    for_parts<kStatesThreads, T>([&](int part) {
       const int t = part / (kSsdTile / kPart<T>);
       const int offset = part_offset<T>(part);
       const float weight = kForward ? steps[kStepDelta * kSsdTile + t] * steps[kStepLeave * kSsdTile + t]
@@ -169,7 +168,7 @@ __global__ void __launch_bounds__(kStatesThreads, sizeof(T) == 2 ? 4 : 2)
 #pragma unroll
       for (int j = 0; j < kPart<T>; ++j) x[j] *= weight;
       store_part(scaled + offset, x);
-    }
+    });
     const float decay = steps[kStepEnter * kSsdTile + kSsdTile - 1];
 #pragma unroll
     for (int e = 0; e < 8; ++e)
