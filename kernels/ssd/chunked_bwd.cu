@@ -3,7 +3,7 @@
 //   chunked_bwd_states.cuh     Δ and decays of all steps; the states entering all chunks, walking forward;
 //   the
 //                              gradients of the states leaving them, walking backward
-//   chunked_bwd_gradients.cuh  one block per chunk: every gradient
+//   chunked_bwd_gradients.cuh  one block per chunk: every gradient; then ddt from its sums
 //   bwd_sums.cuh               sums over batch, time and slices of heads
 //
 // Chunks have 64 steps whatever chunk_size says: the weights of a chunk are a 64 × 64 tile then.
@@ -53,6 +53,7 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* memory) {
   const ChunkedBwdWorkspace workspace{.steps = reinterpret_cast<float*>(base + plan.steps),
                                       .states = base + plan.states,
                                       .dstates = base + plan.dstates,
+                                      .flows = reinterpret_cast<float*>(base + plan.flows),
                                       .head_sums = reinterpret_cast<float*>(base + plan.head_sums),
                                       .projections = reinterpret_cast<float*>(base + plan.projections)};
   const ChunkedBwdLaunch launch = with_io_type(problem.dtype(), []<class T>(std::type_identity<T>) {

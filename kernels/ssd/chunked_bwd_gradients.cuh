@@ -44,14 +44,16 @@ inline constexpr bool kBuffersAhead = sizeof(T) == 2;
 
 /// What is not a tile.
 struct GradientShared {
-  float steps[2][kStepRows][kSsdTile];  ///< of even and odd heads
-  int sequence[kSsdTile];
+  float steps[2][kStepRows][kSsdTile];         ///< of even and odd heads
   float flow_out[kGradientColumns][kSsdTile];  ///< per step, terms of da that end there
   float flow_in[kGradientColumns][kSsdTile];   ///< x·(S'·B)·leave
   float column[4][kSsdTile];                   ///< column sums of W/Δ
   float diagonal[kSsdTile];                    ///< of W/Δ
   float skip[4][kSsdTile];                     ///< per column p, dy·x
   float states[kGradientWarps];                ///< ⟨S', S⟩
+  // C·Bᵀ and Q are used once or twice per head: registers are worth more. Each thread has its own.
+  float4 cb[kGradientEights][kGradientThreads];
+  float4 q[kGradientEights][kGradientThreads];
 };
 
 /// Tiles of the dynamic shared memory, in order.
@@ -86,68 +88,6 @@ __device__ float sum_lanes(float x) {
   return x;
 }
 
-/// One warp, when a head is done: ddt of the chunk's steps, and its parts of dA and ddt_bias. Lane i has
-/// steps 2i and 2i + 1.
-template <class T>
-__device__ void finish_steps(const SsdBwdArgs& args, const GradientShared& shared,
-                             const float (&steps)[kStepRows][kSsdTile], std::int64_t b, std::int64_t start,
-                             std::int64_t head, int lane, float* head_sums) {
-  const SsdInputs& in = args.in;
-  float direct[2], past[2], flow_in[2];
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const int t = 2 * lane + i;
-    float out = 0.0F, entering = 0.0F, column = 0.0F;
-#pragma unroll
-    for (int k = 0; k < kGradientColumns; ++k) {
-      out += shared.flow_out[k][t];
-      entering += shared.flow_in[k][t];
-    }
-#pragma unroll
-    for (int k = 0; k < 4; ++k) column += shared.column[k][t];
-    const float delta = steps[kStepDelta][t];
-    direct[i] = column + entering;
-    past[i] = out - delta * (column - shared.diagonal[t]);
-    flow_in[i] = delta * entering;
-  }
-  // Sums over this and later steps, and over earlier ones.
-  float later = past[0] + past[1];
-  float earlier = flow_in[0] + flow_in[1];
-#pragma unroll
-  for (int distance = 1; distance < 32; distance *= 2) {
-    const float down = __shfl_down_sync(0xFFFFFFFFU, later, distance);
-    const float up = __shfl_up_sync(0xFFFFFFFFU, earlier, distance);
-    if (lane + distance < 32) later += down;
-    if (lane >= distance) earlier += up;
-  }
-  earlier = __shfl_up_sync(0xFFFFFFFFU, earlier, 1);
-  if (lane == 0) earlier = 0.0F;
-  float through = lane < kGradientWarps ? shared.states[lane] : 0.0F;
-  through = sum_lanes<1, 16>(through) * steps[kStepEnter][kSsdTile - 1];
-
-  const float da[2] = {through + later + earlier, through + (later - past[0]) + (earlier + flow_in[0])};
-  float dA = 0.0F, dbias = 0.0F;
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const int t = 2 * lane + i;
-    if (start + t >= in.seqlen) continue;
-    const int before = t > 0 ? shared.sequence[t - 1] : sequence_at(args, b, start - 1);
-    const float flow = shared.sequence[t] == before ? da[i] : 0.0F;  // nothing flows past a reset
-    const std::int64_t place = (b * in.seqlen + start + t) * in.nheads + head;
-    const float slope = ssd_delta(in, head, to_float(static_cast<const T*>(in.dt)[place])).slope;
-    const float ddt = (in.A[head] * flow + direct[i]) * slope;
-    static_cast<T*>(args.ddt)[place] = from_float<T>(ddt);
-    dA += steps[kStepDelta][t] * flow;
-    dbias += ddt;
-  }
-  dA = sum_lanes<1, 16>(dA);
-  dbias = sum_lanes<1, 16>(dbias);
-  if (lane == 0) {
-    head_sums[0] = dA;
-    head_sums[1] = dbias;
-  }
-}
-
 template <class T, int kTilesN>
 __global__ void __launch_bounds__(kGradientThreads, 1)
     ssd_gradients_kernel(const SsdBwdArgs args, const ChunkedBwdPlan plan,
@@ -171,9 +111,9 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
   const int heads =
       steps_within(slice * plan.per_slice, static_cast<int>(plan.per_slice), in.heads_per_group);
   const int items = heads * plan.headdim_tiles;
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  const Patch at{warp / kGradientColumns * 16, warp % kGradientColumns * kGradientEights * 8,
-                 static_cast<int>(threadIdx.x) % 32};
+  const int thread = static_cast<int>(threadIdx.x);
+  const int warp = thread / 32;
+  const Patch at{warp / kGradientColumns * 16, warp % kGradientColumns * kGradientEights * 8, thread % 32};
 
   // --- Loads; each call is of all threads.
   const auto sequence_part = [&](auto* data, int item) {
@@ -223,10 +163,19 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
     }
   };
 
+  /// Of this thread's elements (t, s) of a product over time, those with s ≤ t in one sequence: bit 4e + i.
+  unsigned reaches = 0;
+#pragma unroll
+  for (int e = 0; e < kGradientEights; ++e)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int t = min(at.row_of(i), steps_valid - 1);
+      const int s = at.column_of(e, i);
+      if (s <= t && sequence_at(args, b, start + s) == sequence_at(args, b, start + t))
+        reaches |= 1U << (e * 4 + i);
+    }
+
   // --- C·Bᵀ of the group.
-  if (threadIdx.x < kSsdTile)
-    shared.sequence[threadIdx.x] =
-        sequence_at(args, b, start + min(static_cast<int>(threadIdx.x), steps_valid - 1));
   if constexpr (kAhead) {
 #pragma unroll
     for (int n = 0; n < kTilesN; ++n)
@@ -238,9 +187,8 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
     load_states(0, 0, 0);
     copy_async_commit();
   }
-  Fragments<kGradientEights> cb, q, dyx, dB[kTilesN], dC[kTilesN];
+  Fragments<kGradientEights> cb, dyx, dB[kTilesN], dC[kTilesN];
   clear<kGradientEights>(cb);
-  clear<kGradientEights>(q);
   clear<kGradientEights>(dyx);
 #pragma unroll
   for (int n = 0; n < kTilesN; ++n) {
@@ -249,6 +197,12 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
     if (n >= plan.dstate_tiles) continue;
     fetch_projections(n);
     multiply<Lies::along_k, Lies::along_k, kGradientEights>(cb, tiles.C(n), tiles.B(n), at);
+  }
+
+#pragma unroll
+  for (int e = 0; e < kGradientEights; ++e) {
+    shared.cb[e][thread] = make_float4(cb[e][0], cb[e][1], cb[e][2], cb[e][3]);
+    shared.q[e][thread] = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
   }
 
   float flow_out[2] = {0.0F, 0.0F}, flow_in[2] = {0.0F, 0.0F};  // of rows row_of(0), row_of(2)
@@ -267,15 +221,13 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
 
     /// L at this thread's elements.
     const auto decays_between = [&](Fragments<kGradientEights>& L) {
+      const float decay[2] = {steps[kStepDecay][at.row_of(0)], steps[kStepDecay][at.row_of(2)]};
 #pragma unroll
       for (int e = 0; e < kGradientEights; ++e)
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          const int t = at.row_of(i);
-          const int s = at.column_of(e, i);
-          bool reaches = s <= t;
-          if (in.seq_idx != nullptr) reaches = reaches && shared.sequence[s] == shared.sequence[t];
-          L[e][i] = reaches ? __expf(steps[kStepDecay][t] - steps[kStepDecay][s]) : 0.0F;
+          const float between = __expf(decay[i / 2] - steps[kStepDecay][at.column_of(e, i)]);
+          L[e][i] = reaches >> (e * 4 + i) & 1U ? between : 0.0F;
         }
     };
 
@@ -316,9 +268,14 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
           Fragments<kGradientEights> mixing;
           decays_between(mixing);
 #pragma unroll
-          for (int e = 0; e < kGradientEights; ++e)
-#pragma unroll
-            for (int i = 0; i < 4; ++i) mixing[e][i] *= cb[e][i] * steps[kStepDelta][at.column_of(e, i)];
+          for (int e = 0; e < kGradientEights; ++e) {
+            const float4 cb = shared.cb[e][thread];
+            const float2 delta{steps[kStepDelta][at.column_of(e, 0)], steps[kStepDelta][at.column_of(e, 1)]};
+            mixing[e][0] *= cb.x * delta.x;
+            mixing[e][1] *= cb.y * delta.y;
+            mixing[e][2] *= cb.z * delta.x;
+            mixing[e][3] *= cb.w * delta.y;
+          }
           store_patch<kGradientEights>(tiles.mixing(), mixing, at);
         }
         __syncthreads();
@@ -420,6 +377,10 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
       decays_between(decayed);
 #pragma unroll
       for (int e = 0; e < kGradientEights; ++e) {
+        const float4 cb_bits = shared.cb[e][thread];
+        const float4 q_bits = shared.q[e][thread];
+        const float cb[4] = {cb_bits.x, cb_bits.y, cb_bits.z, cb_bits.w};
+        float q[4] = {q_bits.x, q_bits.y, q_bits.z, q_bits.w};
         float column[2] = {0.0F, 0.0F};
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
@@ -427,12 +388,13 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
           const int s = at.column_of(e, i);
           const float delta = steps[kStepDelta][s];
           decayed[e][i] *= dyx[e][i];
-          const float w = cb[e][i] * decayed[e][i];
-          q[e][i] += decayed[e][i] * delta;
+          const float w = cb[i] * decayed[e][i];
+          q[i] += decayed[e][i] * delta;
           column[i % 2] += w;
           if (s < t) flow_out[i / 2] += w * delta;
           if (s == t) shared.diagonal[s] = w;
         }
+        shared.q[e][thread] = make_float4(q[0], q[1], q[2], q[3]);
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
           column[j] = sum_lanes<4, 16>(column[j]);
@@ -461,23 +423,43 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
     if (in.z != nullptr)
       store_tile<kGradientThreads>(sequence_part(static_cast<T*>(args.dz), item),
                                    static_cast<const T*>(tiles.z(buffer)));
-    if (warp == 0) {
-      float* const head_sums = workspace.head_sums + plan.row(b, chunk, head, in.nheads) * plan.sums;
-      if (in.D != nullptr) {
+    if (head_done && thread < kSsdTile) {
+      float out = 0.0F, into = 0.0F, column = 0.0F;
 #pragma unroll
-        for (int j = 0; j < 2; ++j) {
-          const int column = 2 * at.lane + j;
-          const int p = p_tile * kSsdTile + column;
-          const float sum = (shared.skip[0][column] + shared.skip[1][column]) +
-                            (shared.skip[2][column] + shared.skip[3][column]);
-          if (in.skip_per_headdim && p < in.headdim) head_sums[2 + p] = sum;
-          skip_total += sum;
-        }
+      for (int k = 0; k < kGradientColumns; ++k) {
+        out += shared.flow_out[k][thread];
+        into += shared.flow_in[k][thread];
+      }
+#pragma unroll
+      for (int k = 0; k < 4; ++k) column += shared.column[k][thread];
+      const float delta = steps[kStepDelta][thread];
+      out -= delta * (column - shared.diagonal[thread]);
+      // What flows past all steps ends, for the sums, at the last one.
+      if (thread == kSsdTile - 1) {
+        float through = 0.0F;
+        for (const float part : shared.states) through += part;
+        out += steps[kStepEnter][thread] * through;
+      }
+      float* const flows =
+          workspace.flows + plan.row(b, chunk, head, in.nheads) * kFlowRows * kSsdTile + thread;
+      flows[kFlowOut * kSsdTile] = out;
+      flows[kFlowIn * kSsdTile] = delta * into;
+      flows[kFlowDirect * kSsdTile] = column + into;
+    }
+    if (in.D != nullptr && warp == kGradientWarps - 1) {
+      float* const head_sums = workspace.head_sums + plan.row(b, chunk, head, in.nheads) * plan.sums;
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const int column = 2 * at.lane + j;
+        const int p = p_tile * kSsdTile + column;
+        const float sum = (shared.skip[0][column] + shared.skip[1][column]) +
+                          (shared.skip[2][column] + shared.skip[3][column]);
+        if (in.skip_per_headdim && p < in.headdim) head_sums[2 + p] = sum;
+        skip_total += sum;
       }
       if (head_done) {
-        finish_steps<T>(args, shared, steps, b, start, head, at.lane, head_sums);
         skip_total = sum_lanes<1, 16>(skip_total);
-        if (in.D != nullptr && !in.skip_per_headdim && at.lane == 0) head_sums[2] = skip_total;
+        if (!in.skip_per_headdim && at.lane == 0) head_sums[2] = skip_total;
         skip_total = 0.0F;
       }
     }
@@ -485,6 +467,15 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
 
   // --- What the heads share: Q's part of dB and dC, then out.
   __syncthreads();
+  Fragments<kGradientEights> q;
+#pragma unroll
+  for (int e = 0; e < kGradientEights; ++e) {
+    const float4 bits = shared.q[e][thread];
+    q[e][0] = bits.x;
+    q[e][1] = bits.y;
+    q[e][2] = bits.z;
+    q[e][3] = bits.w;
+  }
   store_patch<kGradientEights>(tiles.mixing(), q, at);
   __syncthreads();
   const std::int64_t all = in.batch * in.seqlen * in.groups * in.dstate;
@@ -511,6 +502,62 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
         }
       }
   }
+}
+
+/// ddt, and the chunk's parts of dA and ddt_bias, from what the gradient kernel leaves of every step. One
+/// warp per row (batch, chunk, head); lane i has steps 2i and 2i + 1.
+template <class T>
+__global__ void __launch_bounds__(kStepsThreads)
+    ssd_finish_steps_kernel(const SsdBwdArgs args, const ChunkedBwdPlan plan,
+                            const ChunkedBwdWorkspace workspace) {
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * (kStepsThreads / 32) + threadIdx.x / 32;
+  if (row >= plan.rows) return;
+  const SsdInputs& in = args.in;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const std::int64_t head = row % in.nheads;
+  const std::int64_t start = row / in.nheads % plan.chunks * kSsdTile;
+  const std::int64_t b = row / in.nheads / plan.chunks;
+  const float* const flows = workspace.flows + row * kFlowRows * kSsdTile + 2 * lane;
+  const float2 out = *reinterpret_cast<const float2*>(flows + kFlowOut * kSsdTile);
+  const float2 into = *reinterpret_cast<const float2*>(flows + kFlowIn * kSsdTile);
+  const float2 direct = *reinterpret_cast<const float2*>(flows + kFlowDirect * kSsdTile);
+
+  // Sums over this and later steps, and over earlier ones.
+  float later = out.x + out.y;
+  float earlier = into.x + into.y;
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const float down = __shfl_down_sync(0xFFFFFFFFU, later, distance);
+    const float up = __shfl_up_sync(0xFFFFFFFFU, earlier, distance);
+    if (lane + distance < 32) later += down;
+    if (lane >= distance) earlier += up;
+  }
+  float later_lanes = __shfl_down_sync(0xFFFFFFFFU, later, 1);
+  if (lane == 31) later_lanes = 0.0F;
+  earlier = __shfl_up_sync(0xFFFFFFFFU, earlier, 1);
+  if (lane == 0) earlier = 0.0F;
+  const float da[2] = {later + earlier, (out.y + later_lanes) + (earlier + into.x)};
+  const float of_delta[2] = {direct.x, direct.y};
+
+  float dA = 0.0F, dbias = 0.0F;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const std::int64_t t = start + 2 * lane + i;
+    if (t >= in.seqlen) continue;
+    // Nothing flows past a reset.
+    const float flow = sequence_at(args, b, t) == sequence_at(args, b, t - 1) ? da[i] : 0.0F;
+    const std::int64_t place = (b * in.seqlen + t) * in.nheads + head;
+    const SsdDelta delta = ssd_delta(in, head, to_float(static_cast<const T*>(in.dt)[place]));
+    const float ddt = (in.A[head] * flow + of_delta[i]) * delta.slope;
+    static_cast<T*>(args.ddt)[place] = from_float<T>(ddt);
+    dA += delta.value * flow;
+    dbias += ddt;
+  }
+  dA = sum_lanes<1, 16>(dA);
+  dbias = sum_lanes<1, 16>(dbias);
+  if (lane != 0) return;
+  workspace.head_sums[row * plan.sums] = dA;
+  workspace.head_sums[row * plan.sums + 1] = dbias;
 }
 
 }  // namespace ssmbench

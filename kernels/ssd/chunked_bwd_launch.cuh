@@ -12,8 +12,6 @@ namespace ssmbench {
 using ChunkedBwdLaunch = void (*)(const SsdBwdArgs& args, const ChunkedBwdPlan& plan,
                                   const ChunkedBwdWorkspace& workspace, cudaStream_t stream);
 
-inline constexpr int kStepsThreads = 256;
-
 /// One warp per row.
 inline unsigned steps_blocks(const ChunkedBwdPlan& plan) {
   return static_cast<unsigned>(ceil_div(plan.rows, kStepsThreads / 32));
@@ -62,6 +60,8 @@ void launch_chunked_bwd(const SsdBwdArgs& args, const ChunkedBwdPlan& plan,
   else
     launch_gradients<T, 4>(args, plan, workspace, stream);
 
+  ssd_finish_steps_kernel<T><<<steps_blocks(plan), kStepsThreads, 0, stream>>>(args, plan, workspace);
+  check_cuda(cudaGetLastError());
   launch_head_sums<T>(args, args.in.batch * plan.chunks, plan.sums, workspace.head_sums, stream);
   if (plan.slices > 1) launch_projections<T>(args, plan.slices, workspace.projections, stream);
 }

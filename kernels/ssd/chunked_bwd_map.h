@@ -27,6 +27,14 @@ enum SsdStepRow : int {
   kStepRows
 };
 
+/// What the gradient kernel leaves of a row's steps for ddt and dA: three rows of kSsdTile floats.
+enum SsdFlowRow : int {
+  kFlowOut,     ///< what reaches step t from before it, less what leaves it: to be summed over t and later
+  kFlowIn,      ///< what leaves step t for the state behind the chunk: to be summed over steps before t
+  kFlowDirect,  ///< x·(G·B), dΔ but for the decay
+  kFlowRows
+};
+
 /// Blocks of the gradient kernel that are wanted: some four waves of the largest GPUs.
 inline constexpr std::int64_t kSsdWantedBlocks = 512;
 
@@ -43,6 +51,7 @@ struct ChunkedBwdPlan {
   std::size_t steps;    ///< [row][SsdStepRow][step] f32
   std::size_t states;   ///< [row][headdim tile][dstate tile] tiles of io dtype: the states entering the chunk
   std::size_t dstates;  ///< the same of the gradients of the states leaving the chunk
+  std::size_t flows;    ///< [row][SsdFlowRow][step] f32
   std::size_t head_sums;    ///< [row][sums] f32
   std::size_t projections;  ///< [slice][dB, dC][B, L, G, N] f32; only where there are several slices
   std::size_t bytes;
@@ -83,6 +92,7 @@ constexpr ChunkedBwdPlan plan_chunked_bwd(std::int64_t batch, std::int64_t seqle
   plan.steps = place(plan.rows * kStepRows * kSsdTile, sizeof(float));
   plan.states = place(tiles * kSsdTileElements, io_bytes);
   plan.dstates = place(tiles * kSsdTileElements, io_bytes);
+  plan.flows = place(plan.rows * kFlowRows * kSsdTile, sizeof(float));
   plan.head_sums = place(plan.rows * plan.sums, sizeof(float));
   plan.projections =
       place(plan.slices > 1 ? plan.slices * 2 * batch * seqlen * groups * dstate : 0, sizeof(float));
@@ -103,6 +113,7 @@ struct ChunkedBwdWorkspace {
   float* steps;
   void* states;
   void* dstates;
+  float* flows;
   float* head_sums;
   float* projections;
 };

@@ -14,11 +14,13 @@ __device__ inline int sequence_at(const SsdBwdArgs& args, std::int64_t b, std::i
   return args.in.seq_idx == nullptr || t < 0 ? 0 : args.in.seq_idx[b * args.in.seqlen + t];
 }
 
+inline constexpr int kStepsThreads = 256;
+
 /// One warp per row (batch, chunk, head); lane i has steps 2i and 2i + 1.
 template <class T>
-__global__ void __launch_bounds__(256)
+__global__ void __launch_bounds__(kStepsThreads)
     ssd_steps_kernel(const SsdBwdArgs args, const ChunkedBwdPlan plan, float* all_steps) {
-  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * (blockDim.x / 32) + threadIdx.x / 32;
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * (kStepsThreads / 32) + threadIdx.x / 32;
   if (row >= plan.rows) return;
   const int lane = threadIdx.x % 32;
   const std::int64_t head = row % args.in.nheads;

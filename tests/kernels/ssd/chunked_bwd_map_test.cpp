@@ -44,14 +44,16 @@ TEST_CASE("chunked SSD gradients: the parts of the workspace follow each other")
     const auto tiles = static_cast<std::size_t>(plan.rows * ((s.headdim + 63) / 64) * ((s.dstate + 63) / 64));
     CHECK(plan.states >= plan.steps + static_cast<std::size_t>(plan.rows) * 4 * 64 * sizeof(float));
     CHECK(plan.dstates >= plan.states + tiles * 64 * 64 * s.io_bytes);
-    CHECK(plan.head_sums >= plan.dstates + tiles * 64 * 64 * s.io_bytes);
+    CHECK(plan.flows >= plan.dstates + tiles * 64 * 64 * s.io_bytes);
+    CHECK(plan.head_sums >= plan.flows + static_cast<std::size_t>(plan.rows) * 3 * 64 * sizeof(float));
     CHECK(plan.projections >=
           plan.head_sums + static_cast<std::size_t>(plan.rows * (2 + s.skip_sums)) * sizeof(float));
     const auto projections =
         static_cast<std::size_t>(plan.slices * 2 * s.batch * s.seqlen * s.groups * s.dstate) * sizeof(float);
     CHECK(plan.bytes >= plan.projections + (plan.slices > 1 ? projections : 0));
     // Asynchronous copies take 16 bytes.
-    for (const std::size_t offset : {plan.steps, plan.states, plan.dstates, plan.head_sums, plan.projections})
+    for (const std::size_t offset :
+         {plan.steps, plan.states, plan.dstates, plan.flows, plan.head_sums, plan.projections})
       CHECK(offset % 16 == 0);
     // The last tile of the last row is the last one.
     CHECK(plan.state_tile(plan.row(s.batch - 1, plan.chunks - 1, s.nheads - 1, s.nheads),
