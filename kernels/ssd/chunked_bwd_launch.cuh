@@ -26,7 +26,7 @@ void allow_shared_bytes(Kernel kernel, int bytes) {
 template <class T, Walk kWalk>
 void launch_states(const SsdBwdArgs& args, const ChunkedBwdPlan& plan, const ChunkedBwdWorkspace& workspace,
                    cudaStream_t stream) {
-  constexpr int kBytes = states_shared_bytes<T>();
+  constexpr int kBytes = sizeof(StatesShared<T>);
   const auto kernel = ssd_states_kernel<T, kWalk>;
   allow_shared_bytes(kernel, kBytes);
   const std::int64_t blocks = args.in.batch * args.in.nheads * plan.headdim_tiles * plan.dstate_tiles;

@@ -69,27 +69,28 @@ enum class Walk { forward, backward };
 
 inline constexpr int kStatesThreads = 128;
 
-/// Shared memory: two stages of the tiles that are loaded (x and B, or dout, C and z), and the scaled left
-/// operand: 56 KB of 16-bit elements, four blocks per SM; 112 KB of f32.
+/// Shared memory: two stages of what is loaded (tiles of x and B, or dout, C and z, and the steps), and the
+/// state on its way out: 58 KB with 16-bit elements, four blocks per SM except for f32.
 template <class T>
-constexpr int states_shared_bytes() {
-  return 7 * kSsdTileElements * static_cast<int>(sizeof(T));
-}
+struct StatesShared {
+  struct Stage {
+    T left[kSsdTileElements], gate[kSsdTileElements], right[kSsdTileElements];
+    float steps[kStepRows][kSsdTile];
+  };
+  Stage stages[2];
+  T state[kSsdTileElements];
+};
 
 //   grid    one block per (batch, head, tile of P, tile of N); it walks the chunks one after the other
 //   block   4 warps; warp w has rows p = 16w .. 16w + 15 of the 64 × 64 tile of the state in registers, f32
 //   chunk   the state is stored, rounded, for the gradient kernel; then state = decay·state + leftᵀ·right on
 //           the tensor cores while the next chunk's tiles arrive
 template <class T, Walk kWalk>
-__global__ void __launch_bounds__(kStatesThreads, sizeof(T) == 2 ? 4 : 2)
+__global__ void __launch_bounds__(kStatesThreads, sizeof(T) == 2 ? 4 : 1)
     ssd_states_kernel(const SsdBwdArgs args, const ChunkedBwdPlan plan, const ChunkedBwdWorkspace workspace) {
   constexpr bool kForward = kWalk == Walk::forward;
-  extern __shared__ __align__(16) unsigned char shared[];
-  T* const tiles = reinterpret_cast<T*>(shared);
-  const auto left_tile = [&](int stage) { return tiles + stage * 3 * kSsdTileElements; };
-  const auto gate_tile = [&](int stage) { return tiles + (stage * 3 + 1) * kSsdTileElements; };
-  const auto right_tile = [&](int stage) { return tiles + (stage * 3 + 2) * kSsdTileElements; };
-  T* const scaled = tiles + 6 * kSsdTileElements;
+  extern __shared__ __align__(16) unsigned char dynamic_shared[];
+  auto& shared = *reinterpret_cast<StatesShared<T>*>(dynamic_shared);
 
   std::int64_t block = blockIdx.x;
   const int n_tile = static_cast<int>(block % plan.dstate_tiles);
@@ -109,24 +110,28 @@ __global__ void __launch_bounds__(kStatesThreads, sizeof(T) == 2 ? 4 : 2)
   const Patch at{static_cast<int>(threadIdx.x) / 32 * 16, 0, static_cast<int>(threadIdx.x) % 32};
 
   const auto chunk_of = [&](std::int64_t i) { return kForward ? i : plan.chunks - 1 - i; };
+  const auto row_of = [&](std::int64_t i) { return plan.row(b, chunk_of(i), head, args.in.nheads); };
   const auto load = [&](std::int64_t i) {
     const std::int64_t start = chunk_of(i) * kSsdTile;
     const int valid = steps_within(start, kSsdTile, args.in.seqlen);
-    const int stage = static_cast<int>(i % 2);
+    auto& stage = shared.stages[i % 2];
     const std::int64_t sequence =
         ((b * args.in.seqlen + start) * args.in.nheads + head) * args.in.headdim + p_tile * kSsdTile;
     const std::int64_t projection =
         ((b * args.in.seqlen + start) * args.in.groups + group) * args.in.dstate + n_tile * kSsdTile;
     const std::int64_t sequence_pitch = args.in.nheads * args.in.headdim;
     const bool aligned = parts_aligned<T>(args.in.headdim);
-    load_tile<kStatesThreads>(left_tile(stage),
+    load_tile<kStatesThreads>(stage.left,
                               TileSource<const T>{left + sequence, sequence_pitch, valid, p_valid, aligned});
     if (gate != nullptr)
       load_tile<kStatesThreads>(
-          gate_tile(stage), TileSource<const T>{gate + sequence, sequence_pitch, valid, p_valid, aligned});
-    load_tile<kStatesThreads>(right_tile(stage),
-                              TileSource<const T>{right + projection, args.in.groups * args.in.dstate, valid,
-                                                  n_valid, parts_aligned<T>(args.in.dstate)});
+          stage.gate, TileSource<const T>{gate + sequence, sequence_pitch, valid, p_valid, aligned});
+    load_tile<kStatesThreads>(
+        stage.right, TileSource<const T>{right + projection, args.in.groups * args.in.dstate, valid, n_valid,
+                                         parts_aligned<T>(args.in.dstate)});
+    if (threadIdx.x < kStepRows * kSsdTile / 4)
+      copy_async_16(shared_address(&stage.steps[0][0] + threadIdx.x * 4),
+                    workspace.steps + row_of(i) * kStepRows * kSsdTile + threadIdx.x * 4, 16);
     copy_async_commit();
   };
 
@@ -146,39 +151,39 @@ __global__ void __launch_bounds__(kStatesThreads, sizeof(T) == 2 ? 4 : 2)
 
   load(0);
   for (std::int64_t i = 0; i < plan.chunks; ++i) {
-    const int stage = static_cast<int>(i % 2);
-    const std::int64_t row = plan.row(b, chunk_of(i), head, args.in.nheads);
-    const float* steps = workspace.steps + row * kStepRows * kSsdTile;
-    store_patch(images + plan.state_tile(row, p_tile, n_tile) * kSsdTileElements, state, at);
+    auto& stage = shared.stages[i % 2];
+    T* const image = images + plan.state_tile(row_of(i), p_tile, n_tile) * kSsdTileElements;
+    store_patch(shared.state, state, at);
     copy_async_wait<0>();
-    __syncthreads();  // the tiles are there, and nobody reads the other stage or `scaled` any more
+    __syncthreads();  // the tiles are there, and nobody reads the other stage any more
     if (i + 1 < plan.chunks) load(i + 1);
 
     for_parts<kStatesThreads, T>([&](int part) {
       const int t = part / (kSsdTile / kPart<T>);
       const int offset = part_offset<T>(part);
-      const float weight = kForward ? steps[kStepDelta * kSsdTile + t] * steps[kStepLeave * kSsdTile + t]
-                                    : steps[kStepEnter * kSsdTile + t];
+      *reinterpret_cast<uint4*>(image + part * kPart<T>) =
+          *reinterpret_cast<const uint4*>(shared.state + part * kPart<T>);
+      const float weight =
+          kForward ? stage.steps[kStepDelta][t] * stage.steps[kStepLeave][t] : stage.steps[kStepEnter][t];
       float x[kPart<T>];
-      load_part(x, left_tile(stage) + offset);
+      load_part(x, stage.left + offset);
       if (gate != nullptr) {
         float z[kPart<T>];
-        load_part(z, gate_tile(stage) + offset);
+        load_part(z, stage.gate + offset);
 #pragma unroll
         for (int j = 0; j < kPart<T>; ++j) x[j] *= silu_with_slope(z[j]).value;
       }
 #pragma unroll
       for (int j = 0; j < kPart<T>; ++j) x[j] *= weight;
-      store_part(scaled + offset, x);
+      store_part(stage.left + offset, x);
     });
-    const float decay = steps[kStepEnter * kSsdTile + kSsdTile - 1];
+    const float decay = stage.steps[kStepEnter][kSsdTile - 1];
 #pragma unroll
     for (int e = 0; e < 8; ++e)
 #pragma unroll
       for (int j = 0; j < 4; ++j) state[e][j] *= decay;
     __syncthreads();
-    multiply<Lies::across_k, Lies::across_k>(state, static_cast<const T*>(scaled),
-                                             static_cast<const T*>(right_tile(stage)), at);
+    multiply<Lies::across_k, Lies::across_k>(state, stage.left, stage.right, at);
   }
 
   if constexpr (!kForward) {
