@@ -13,12 +13,20 @@ namespace ssmbench {
 namespace {
 
 template <class Io>
+void load(const void* from, std::int64_t first, std::vector<float>& to) {
+  for (std::size_t i = 0; i < to.size(); ++i)
+    to[i] = Io::load(static_cast<const typename Io::Storage*>(from)[first + static_cast<std::int64_t>(i)]);
+}
+
+template <class Io>
 void scan_head(const SsdArgs& args, std::int64_t b, std::int64_t h, std::vector<float>& state) {
   using Storage = typename Io::Storage;
   const SsdInputs& in = args.in;
   const std::int64_t P = in.headdim;
   const std::int64_t N = in.dstate;
   const std::int64_t head_state = (b * in.nheads + h) * P * N;
+  std::vector<float> B(N);
+  std::vector<float> C(N);
   if (in.initial_states != nullptr)
     std::copy_n(in.initial_states + head_state, P * N, state.begin());
   else
@@ -36,15 +44,15 @@ void scan_head(const SsdArgs& args, std::int64_t b, std::int64_t h, std::vector<
 
     const std::int64_t row = (step * in.nheads + h) * P;
     const std::int64_t projection = (step * in.groups + h / in.heads_per_group) * N;
-    const auto* B = static_cast<const Storage*>(in.B) + projection;
-    const auto* C = static_cast<const Storage*>(in.C) + projection;
+    load<Io>(in.B, projection, B);
+    load<Io>(in.C, projection, C);
     for (std::int64_t p = 0; p < P; ++p) {
       const float x = Io::load(static_cast<const Storage*>(in.x)[row + p]);
       float* states = state.data() + p * N;
       float y = 0;
       for (std::int64_t n = 0; n < N; ++n) {
-        states[n] = decay * states[n] + delta * x * Io::load(B[n]);
-        y += Io::load(C[n]) * states[n];
+        states[n] = decay * states[n] + delta * x * B[n];
+        y += C[n] * states[n];
       }
       if (in.D != nullptr) y += in.D[in.skip_per_headdim ? h * P + p : h] * x;
       if (in.z != nullptr) y *= silu(Io::load(static_cast<const Storage*>(in.z)[row + p]));

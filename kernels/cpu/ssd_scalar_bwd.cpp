@@ -36,6 +36,8 @@ class Gradients {
         dA_(in_.nheads),
         dbias_(in_.nheads),
         dD_(in_.skip_per_headdim ? in_.nheads * in_.headdim : in_.nheads),
+        B_(in_.seqlen * in_.dstate),
+        C_(B_.size()),
         states_((in_.seqlen + 1) * in_.dstate),
         adjoint_(in_.dstate) {}
 
@@ -80,13 +82,17 @@ class Gradients {
   }
   float* state(std::int64_t t) { return states_.data() + t * in_.dstate; }  ///< before step t
 
-  void load_steps(std::int64_t b, std::int64_t h, Steps& steps) const {
+  void load_steps(std::int64_t b, std::int64_t h, Steps& steps) {
     for (std::int64_t t = 0; t < in_.seqlen; ++t) {
       const float x = load(in_.dt, step_at(b, h, t)) + (in_.dt_bias != nullptr ? in_.dt_bias[h] : 0.0F);
       const float delta = in_.dt_softplus ? softplus(x) : x;
       const bool cut = delta < in_.dt_low || delta > in_.dt_high;
       steps.slope[t] = cut ? 0.0F : in_.dt_softplus ? sigmoid(x) : 1.0F;
       steps.delta[t] = std::clamp(delta, in_.dt_low, in_.dt_high);
+      for (std::int64_t n = 0; n < in_.dstate; ++n) {
+        B_[t * in_.dstate + n] = load(in_.B, projection_at(b, h, t) + n);
+        C_[t * in_.dstate + n] = load(in_.C, projection_at(b, h, t) + n);
+      }
       const std::int64_t at = b * in_.seqlen + t;
       steps.starts[t] = in_.seq_idx != nullptr && t > 0 && in_.seq_idx[at] != in_.seq_idx[at - 1];
       steps.decay[t] = steps.starts[t] ? 0.0F : expf(steps.delta[t] * in_.A[h]);
@@ -102,9 +108,8 @@ class Gradients {
       std::fill_n(state(0), in_.dstate, 0.0F);
     for (std::int64_t t = 0; t < in_.seqlen; ++t) {
       const float input = steps.delta[t] * load(in_.x, step_at(b, h, t) * in_.headdim + p);
-      if (steps.starts[t]) std::fill_n(state(t), in_.dstate, 0.0F);
       for (std::int64_t n = 0; n < in_.dstate; ++n)
-        state(t + 1)[n] = steps.decay[t] * state(t)[n] + input * load(in_.B, projection_at(b, h, t) + n);
+        state(t + 1)[n] = steps.decay[t] * state(t)[n] + input * B_[t * in_.dstate + n];
     }
   }
 
@@ -127,10 +132,10 @@ class Gradients {
       float of_input = 0;
       float of_decay = 0;
       for (std::int64_t n = 0; n < in_.dstate; ++n) {
-        const float C = load(in_.C, projection + n);
+        const float C = C_[t * in_.dstate + n];
         const float g = adjoint_[n] + dy * C;
         y += C * after[n];
-        of_input += g * load(in_.B, projection + n);
+        of_input += g * B_[t * in_.dstate + n];
         dC_[projection + n] += dy * after[n];
         dB_[projection + n] += g * input;
         adjoint_[n] = steps.decay[t] * g;
@@ -161,6 +166,7 @@ class Gradients {
   SsdBwdArgs args_;
   SsdInputs in_;
   std::vector<float> dB_, dC_, dA_, dbias_, dD_;
+  std::vector<float> B_, C_;    // of the head's group, [time][state]
   std::vector<float> states_;   // of one row: states_[t] before step t, [time][state]
   std::vector<float> adjoint_;  // of one row, after the step at hand
 };

@@ -62,12 +62,21 @@ CaseRead CaseReader::read() const {
   const auto inputs = open_tensors("inputs", tensors_of(problem, Role::input));
   const auto outputs = open_tensors("outputs", tensors_of(problem, Role::output));
   open_tensors("reference", reference_tensors_of(problem));
-  return {.id = id_,
-          .problem = problem,
-          .arithmetic = read_arithmetic(),
-          .seed = h5::read_integer(group_, "seed"),
-          .inputs = load("inputs", inputs),
-          .outputs = load("outputs", outputs)};
+  CaseRead read{.id = id_,
+                .problem = problem,
+                .arithmetic = read_arithmetic(),
+                .seed = h5::read_integer(group_, "seed"),
+                .inputs = load("inputs", inputs),
+                .outputs = load("outputs", outputs)};
+  check_values(read.inputs);
+  return read;
+}
+
+void CaseReader::check_values(const std::vector<HostTensor>& inputs) const {
+  const auto wrong_values = read_format().wrong_values;
+  if (wrong_values == nullptr) return;
+  for (const auto& input : inputs)
+    if (const auto wrong = wrong_values(input)) reject_file(file_, where("inputs", input.spec.name), *wrong);
 }
 
 void CaseReader::check_members() const {

@@ -53,6 +53,7 @@ class CaseReader {
   Arithmetic read_arithmetic() const;
   StoredInputs stored_inputs() const;
   void check_size(const Problem& problem) const;
+  void check_values(const std::vector<HostTensor>& inputs) const;
   /// The tensors of a group that the file has, in the order of `specs`. Of inputs none may be missing.
   std::vector<OpenTensor> open_tensors(const std::string& group, const std::vector<TensorSpec>& specs) const;
   h5::Dataset open_checked(const std::string& group, const TensorSpec& spec) const;

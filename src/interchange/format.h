@@ -56,6 +56,8 @@ struct OpFormat {
   /// one another is not its concern: the reader compares all of them with what the axes ask for.
   void (*infer)(const StoredInputs& inputs, Axes& axes);
   bool has_chunk_states = false;  ///< the case then has the attribute state_dtype beside math
+  /// What is wrong with the values of an input, for inputs that not any values will do for; null otherwise.
+  std::optional<std::string> (*wrong_values)(const HostTensor& input) = nullptr;
 };
 
 /// Null for an operation that the format does not cover.

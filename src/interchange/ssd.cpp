@@ -40,6 +40,21 @@ void infer_backward(const StoredInputs& inputs, Axes& axes) {
   axes["final_states"] = inputs.has("dfinal_states");
 }
 
+std::optional<std::string> wrong_values(const HostTensor& input) {
+  if (input.spec.name != "seq_idx") return {};
+  const auto* values = static_cast<const std::int32_t*>(input.buffer.data());
+  const std::int64_t batch = input.spec.shape[0];
+  const std::int64_t seqlen = input.spec.shape[1];
+  for (std::int64_t b = 0; b < batch; ++b) {
+    const std::int32_t* row = values + b * seqlen;
+    if (row[0] != 0) return fmt::format("batch {} starts with {}, not with 0", b, row[0]);
+    for (std::int64_t t = 1; t < seqlen; ++t)
+      if (row[t] < row[t - 1])
+        return fmt::format("batch {} decreases from {} to {} at step {}", b, row[t - 1], row[t], t);
+  }
+  return {};
+}
+
 std::vector<std::string> attributes() {
   return {"dtype", "chunk_size", "dt_softplus", "dt_limit"};
 }
@@ -47,12 +62,12 @@ std::vector<std::string> attributes() {
 }  // namespace
 
 const OpFormat& ssd_chunk_scan_fwd_format() {
-  static const OpFormat format{ssd_chunk_scan_fwd(), attributes(), infer_forward, true};
+  static const OpFormat format{ssd_chunk_scan_fwd(), attributes(), infer_forward, true, wrong_values};
   return format;
 }
 
 const OpFormat& ssd_chunk_scan_bwd_format() {
-  static const OpFormat format{ssd_chunk_scan_bwd(), attributes(), infer_backward, true};
+  static const OpFormat format{ssd_chunk_scan_bwd(), attributes(), infer_backward, true, wrong_values};
   return format;
 }
 

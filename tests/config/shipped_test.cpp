@@ -10,6 +10,7 @@
 #include "config/config.h"
 #include "model/method.h"
 #include "model/selective_scan.h"
+#include "model/ssd.h"
 
 using namespace ssmbench;
 
@@ -43,6 +44,23 @@ double pairs_of(const std::vector<Case>& cases) {
   return pairs;
 }
 
+bool is_chunk_scan(const Case& one) {
+  return one.problem.op().name.starts_with("ssd_chunk_scan");
+}
+
+double updates_of(const std::vector<Case>& cases) {
+  double updates = 0;
+  for (const auto& one : cases) updates += SsdChunkScan(one.problem).updates();
+  return updates;
+}
+
+std::set<std::string> ops_of(const std::vector<Case>& cases) {
+  std::set<std::string> ops;
+  for (const auto& one : cases) ops.insert(one.problem.op().name);
+  return ops;
+}
+
+const std::set<std::string> kScanAndGradients{"ssd_chunk_scan_bwd", "ssd_chunk_scan_fwd"};
 const std::set<std::string> kDtypes{"bf16", "f16", "f32"};
 const std::set<std::string> kBoth{"false", "true"};
 
@@ -52,10 +70,12 @@ TEST_CASE("exactly these configs are shipped") {
   std::set<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(SSMBENCH_SOURCE_DIR "/configs"))
     if (entry.path().extension() == ".json") names.insert(entry.path().stem());
-  CHECK(names == std::set<std::string>{"algorithms", "ci", "convergence", "discretization", "gradients",
-                                       "large", "layouts", "mamba-1.4b", "mamba-130m", "mamba-2.8b",
-                                       "mamba-370m", "mamba-790m", "medium", "realtime-60fps", "schema",
-                                       "small", "stress-long"});
+  CHECK(names == std::set<std::string>{"algorithms",  "ci",           "convergence", "discretization",
+                                       "gradients",   "large",        "layouts",     "mamba-1.4b",
+                                       "mamba-130m",  "mamba-2.8b",   "mamba-370m",  "mamba-790m",
+                                       "mamba2-1.3b", "mamba2-130m",  "mamba2-2.7b", "mamba2-370m",
+                                       "mamba2-780m", "mamba2-small", "medium",      "realtime-60fps",
+                                       "schema",      "small",        "stress-long"});
 }
 
 TEST_CASE("small, medium and large have one size each, and all dtypes") {
@@ -109,6 +129,52 @@ TEST_CASE("the Mamba models have their real sizes") {
   }
 }
 
+TEST_CASE("the Mamba-2 models have their real sizes") {
+  const std::map<std::string, std::int64_t> heads{
+      {"130m", 24}, {"370m", 32}, {"780m", 48}, {"1.3b", 64}, {"2.7b", 80}};
+  for (const auto& [model, nheads] : heads) {
+    INFO(model);
+    const auto cases = shipped("mamba2-" + model);
+    CHECK(cases.size() == 2 * 2 * 4 * 2);
+    CHECK(ops_of(cases) == kScanAndGradients);
+    CHECK(values_of(cases, "batch") == std::set<std::string>{"1", "8"});
+    CHECK(values_of(cases, "seqlen") == std::set<std::string>{"16384", "2048", "4096", "512"});
+    CHECK(values_of(cases, "dtype") == std::set<std::string>{"bf16", "f32"});
+    CHECK(values_of(cases, "nheads") == std::set<std::string>{std::to_string(nheads)});
+    for (const auto& one : cases) {
+      const SsdChunkScan scan(one.problem);
+      CHECK(scan.headdim == 64);
+      CHECK(scan.dstate == 128);
+      CHECK(scan.groups == 1);
+      CHECK(scan.chunk_size == 256);
+    }
+    // Half a minute of two slow cores: a reference of both operations, and the scalar loops.
+    CHECK(updates_of(shipped("mamba2-" + model, true)) < 1.5e9);
+  }
+}
+
+TEST_CASE("mamba2-small has every option of the chunked scan in every dtype, both ways") {
+  const auto all = shipped("mamba2-small");
+  CHECK(ops_of(all) == kScanAndGradients);
+  CHECK(updates_of(all) < 1e8);
+  for (const auto& op : kScanAndGradients) {
+    std::vector<Case> cases;
+    std::ranges::copy_if(all, std::back_inserter(cases),
+                         [&](const Case& one) { return one.problem.op().name == op; });
+    CHECK(values_of(cases, "dtype") == kDtypes);
+    CHECK(values_of(cases, "D") == std::set<std::string>{"head", "headdim", "none"});
+    CHECK(values_of(cases, "dt_limit").size() > 2);
+    for (const std::string flag :
+         {"z", "dt_bias", "dt_softplus", "initial_states", "final_states", "seq_idx"})
+      CHECK(values_of(cases, flag) == kBoth);
+    CHECK(values_of(cases, "headdim").contains("256"));
+    CHECK(values_of(cases, "dstate").contains("256"));
+    CHECK(std::ranges::any_of(cases, [](const Case& one) {
+      return SsdChunkScan(one.problem).groups == SsdChunkScan(one.problem).nheads;
+    }));
+  }
+}
+
 TEST_CASE("realtime-60fps is one case with the budget of a frame") {
   const auto cases = shipped("realtime-60fps");
   REQUIRE(cases.size() == 1);
@@ -137,7 +203,10 @@ TEST_CASE("algorithms runs both operations in f32, from short to long sequences"
 }
 
 TEST_CASE("ci is broad and small") {
-  const auto cases = shipped("ci");
+  auto cases = shipped("ci");
+  std::vector<Case> chunked;
+  std::ranges::copy_if(cases, std::back_inserter(chunked), is_chunk_scan);
+  std::erase_if(cases, is_chunk_scan);
   CHECK(pairs_of(cases) <
         5e7);  // (element, state) pairs, a minute of two slow cores for three implementations
   CHECK(values_of(cases, "dtype") == kDtypes);
@@ -152,6 +221,12 @@ TEST_CASE("ci is broad and small") {
   for (const std::string length :
        {"1", "31", "32", "33", "127", "128", "129", "2047", "2048", "2049", "4097"})
     CHECK(lengths.contains(length));
+
+  CHECK(updates_of(chunked) < 5e6);
+  CHECK(values_of(chunked, "dtype") == kDtypes);
+  CHECK(values_of(chunked, "D") == std::set<std::string>{"head", "headdim", "none"});
+  for (const std::string flag : {"z", "dt_bias", "dt_softplus", "initial_states", "final_states", "seq_idx"})
+    CHECK(values_of(chunked, flag) == kBoth);
 }
 
 TEST_CASE("discretization has every method, real and complex, with B and C of both kinds") {
