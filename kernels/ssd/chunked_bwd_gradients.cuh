@@ -9,21 +9,21 @@
 // The gradient of a decay Δ_t·A is what flows past step t: from steps before it, or from S, to steps from it
 // on, or to S'. With W = M ∘ (dy·xᵀ),
 //
-//   da_t = Σ_{s<t≤r} W[r][s] + Σ_{r≥t} dy_r·enter_r·(S·C_r) + Σ_{s<t} Δ_s·leave_s·x_s·(S'·B_s) + decay·⟨S',
-//   S⟩
+//   da_t = Σ_{s<t≤r} W[r][s] + Σ_{r≥t} dy_r·enter_r·(S·C_r) + Σ_{s<t} Δ_s·leave_s·x_s·(S'·B_s)
+//          + decay·⟨S', S⟩
 //
 // where the first sum is Σ_{r≥t} (sum of W's row r − sum of its column r), without the diagonal. All of this
 // is f32; nothing but the operands of the matrix products is rounded.
 //
 //   grid    one block per (batch, chunk, group, slice of the group's heads); it walks the heads of its slice,
 //           so that C·Bᵀ, Q, dB and dC are there once, and sums over heads have one order
-//   block   4 rows × kGradientColumns columns of warps, each with a patch of every 64 × 64 product in
-//   registers item    a head and a tile of P: x, z, dout → dx, dz; for each tile of N, four products with S
-//   and S'
+//   block   4 rows × kGradientColumns columns of warps; each has a patch of every 64 × 64 product in
+//           registers
+//   item    a head and a tile of P: x, z, dout → dx, dz; for each tile of N, four products with S and S'
 //
 // Registers: dB and dC take 32·kGradientEights floats per thread and 256 states, y, dx, dy·xᵀ and a product
-// 4·kGradientEights each. 8 warps with patches of 16 × 32 have 255 registers and were 12% faster on an H200 than
-// 16 warps with patches of 16 × 16: fewer loads of fragments, and fewer warps to wait for.
+// 4·kGradientEights each. 8 warps with patches of 16 × 32 have 255 registers and were 12% faster on an H200
+// than 16 warps with patches of 16 × 16: fewer loads of fragments, and fewer warps to wait for.
 // Shared memory: 38 KB of sums, C·Bᵀ and Q; in tiles: x, z, dout, S and S' twice (the next ones arrive during
 // the products), dy, M, and all of B and C: 160 KB at most. f32 has single buffers, and one tile of B and C:
 // 144 KB. One block per multiprocessor.
