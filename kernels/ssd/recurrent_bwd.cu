@@ -1,9 +1,8 @@
 // cuda-recurrent backward: the recurrence and its adjoint, step by step, in f32; the simple comparison point,
 // and independent of how cuda-chunked gets its gradients.
 //
-//   grid    one block per (batch, group, slice of the group's heads); it takes its heads, and tiles of P
-//   within
-//           a head, one after the other, so that sums over them have one order
+//   grid    one block per (batch, group, slice of the group's heads); it takes its heads, and the tiles of P
+//           of a head, one after the other, so that sums over them have one order
 //   block   8 warps. A thread holds rows × columns states:
 //
 //     n      lane, lane + 32, ...           p      warp, warp + 8, ...
