@@ -109,7 +109,6 @@ class Backward {
         inputs_(inputs),
         outputs_(outputs),
         heads_(heads),
-        saved_error_(unit_roundoff(problem.dtype()) / (2 * unit_roundoff(DType::f32))),
         pass_(scan_.headdim, scan_.dstate, true),
         of_states_(scan_.headdim),
         of_headdims_(scan_.dstate),
@@ -205,9 +204,8 @@ class Backward {
       if (step.starts) pass_.clear();
       load_step(t);
       pass_.advance({step.decay, step.decay_error, t == 0 ? 0 : steps_[t - 1].cumulative_error, v_.data(),
-                     with_product(v_, v_error_), B_.data()});
-      pass_.contract_states(C_.data(), of_states_);
-      pass_.contract_headdims(dy_.data(), of_headdims_);
+                     with_product(v_, v_error_), B_.data()},
+                    {C_.data(), &of_states_, dy_.data(), &of_headdims_});
       add_projection(dC_, t, dy_, dy_error_);
       alpha_[t] = dot(dy_, dy_error_);
       for (std::int64_t p = 0; p < scan_.headdim; ++p)
@@ -261,7 +259,8 @@ class Backward {
     }
   }
 
-  /// y may have been saved by the forward kernel, rounded to the io dtype.
+  /// y may have been saved by the forward kernel in the io dtype: a rounding like those of operands, which
+  /// kSharedRoundings has room for.
   void store_dz(std::int64_t t) {
     for (std::int64_t p = 0; p < scan_.headdim; ++p) {
       const SsdRead y = read(of_states_, p, scan_.dstate, skip(p) * x_[p]);
@@ -269,8 +268,7 @@ class Backward {
       const double factor = std::abs(dout_[p] * slope.value);
       const double of_slope = std::abs(dout_[p]) * (slope.error + 2 * std::abs(slope.value));
       store(outputs_.at("dz"), row_at(t) + p, dout_[p] * y.value * slope.value,
-            factor * (y.error + saved_error_ * std::abs(y.value)) + std::abs(y.value) * of_slope,
-            factor * y.operand_error);
+            factor * y.error + std::abs(y.value) * of_slope, factor * y.operand_error);
     }
   }
 
@@ -287,13 +285,13 @@ class Backward {
       const bool last = t + 1 == scan_.seqlen;
       if (!last && steps_[t + 1].starts) pass_.clear();
       const double* errors = with_product(dy_, dy_error_);
+      const SsdReads reads{B_.data(), &of_states_, v_.data(), &of_headdims_};
       if (last)
-        pass_.advance({1, 0, 0, dy_.data(), errors, C_.data()});
+        pass_.advance({1, 0, 0, dy_.data(), errors, C_.data()}, reads);
       else
         pass_.advance({steps_[t + 1].decay, steps_[t + 1].decay_error, steps_[t + 1].cumulative_error,
-                       dy_.data(), errors, C_.data()});
-      pass_.contract_states(B_.data(), of_states_);
-      pass_.contract_headdims(v_.data(), of_headdims_);
+                       dy_.data(), errors, C_.data()},
+                      reads);
       add_projection(dB_, t, v_, v_error_);
       store_dx(t);
       store_ddt(t, sums);
@@ -385,7 +383,6 @@ class Backward {
   const TensorSet& inputs_;
   ReferenceOutputs& outputs_;
   std::vector<HeadSums>& heads_;
-  double saved_error_;
   std::int64_t batch_ = 0, head_ = 0, group_ = 0;
   std::vector<SsdStep> steps_;
   SsdPass pass_;

@@ -34,9 +34,9 @@ class Forward {
       if (steps[t].starts) pass_.clear();
       load_step(batch, head, t, steps[t].delta);
       pass_.advance(
-          {steps[t].decay, steps[t].decay_error, cumulative_error, v_.data(), v_error_.data(), B_.data()});
+          {steps[t].decay, steps[t].decay_error, cumulative_error, v_.data(), v_error_.data(), B_.data()},
+          {.r = C_.data(), .of_states = &y_});
       cumulative_error = steps[t].cumulative_error;
-      pass_.contract_states(C_.data(), y_);
       store_step(batch, head, t);
     }
     if (final_states_ != nullptr && !stop) store_states(batch, head);

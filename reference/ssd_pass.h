@@ -15,6 +15,7 @@ struct SsdContraction {
 
   explicit SsdContraction(std::int64_t count)
       : value(count), magnitude(count), error(count), squares(count) {}
+  void clear();
 };
 
 /// What happens to the state in one step: S ← decay·S + v ⊗ w, rows v over head dims, columns w over states.
@@ -25,6 +26,14 @@ struct SsdUpdate {
   const double* v;
   const double* v_error;  ///< absolute error of v·w per |w|, the rounding of the product included
   const double* w;
+};
+
+/// What is read from the state after a step; null where it is not.
+struct SsdReads {
+  const double* r = nullptr;            ///< by Σ_n S[p, n]·r[n] for each p
+  SsdContraction* of_states = nullptr;  ///< what that gives
+  const double* q = nullptr;            ///< by Σ_p S[p, n]·q[p] for each n
+  SsdContraction* of_headdims = nullptr;
 };
 
 /// One head dim's row of the state and its bounds.
@@ -50,19 +59,15 @@ struct SsdStateRow {
 /// with the largest v_s². Reading along head dims has the same with v and w exchanged.
 class SsdPass {
  public:
-  /// `reads_headdims`: whether contract_headdims will be asked for, which costs a second K.
+  /// `reads_headdims`: whether sums over head dims will be read, which costs a second K.
   SsdPass(std::int64_t headdim, std::int64_t dstate, bool reads_headdims);
 
   void clear();
   /// An exact state, (headdim, dstate) f32.
   void start_from(const float* state);
-  void advance(const SsdUpdate& update);
+  void advance(const SsdUpdate& update, const SsdReads& reads);
   /// Only the decay of a step, after which nothing is added.
   void decay(double decay, double decay_error, double cumulative_error);
-
-  /// Σ_n S[p, n]·r[n] for each p, and Σ_p S[p, n]·q[p] for each n.
-  void contract_states(const double* r, SsdContraction& into) const;
-  void contract_headdims(const double* q, SsdContraction& into) const;
 
   std::int64_t headdim() const { return headdim_; }
   std::int64_t dstate() const { return dstate_; }
@@ -77,10 +82,13 @@ class SsdPass {
   static constexpr double kPartRoundings = 2;  ///< w_s, and w_s with its decay
 
  private:
+  void advance_spreads(const SsdUpdate& update, const SsdReads& reads);
+
   std::int64_t headdim_, dstate_;
   std::vector<double> state_;  // [p][n], as the next two
   std::vector<float> magnitude_, error_;
   std::vector<float> last_v_, last_w_;  // |v| and |w| of the step before
+  std::vector<float> w_, r_;            // |w| and |r| of the step at hand
   std::vector<double> of_states_;       // K over states, its lower triangle in rows of dstate
   std::vector<double> of_headdims_;     // K over head dims, empty when nobody reads along them
 };

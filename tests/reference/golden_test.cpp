@@ -36,7 +36,7 @@ constexpr Golden kGolden[] = {
     {"m1_bwd_c64.h5", 3e-6},
     {"ssd_fwd_f32.h5", 2e-3},
     {"ssd_fwd_bf16.h5", 6e-3},
-    {"ssd_bwd_f32.h5", 3e-3},
+    {"ssd_bwd_f32.h5", 4e-3},  // dA: four sums that cancel
 };
 
 }  // namespace
