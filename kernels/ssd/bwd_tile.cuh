@@ -11,9 +11,15 @@
 #include "kernels/common/index_math.h"
 #include "kernels/common/io_types.cuh"
 #include "kernels/common/mma.cuh"
+#include "kernels/ssd/bwd_range.h"
 #include "kernels/ssd/chunked_bwd_map.h"
 
 namespace ssmbench {
+
+/// f16 has so few exponents that what decays and Δ scale must be moved into its range (bwd_range.h), and the
+/// products back.
+template <class T>
+inline constexpr bool kNarrowRange = std::is_same_v<T, __half>;
 
 /// Which part of a product a thread of a warp holds.
 struct Patch {
@@ -107,18 +113,67 @@ __device__ void multiply(Fragments<kEights>& d, const float* a_tile, const float
   }
 }
 
-/// Fragments, rounded, to their places in a tile.
+/// d += unscale·A·B, the operands having been scaled by 1/unscale in all. With the range of f32 they are not:
+/// unscale is 1.
+template <Lies kA, Lies kB, int kEights, class T>
+__device__ void multiply(Fragments<kEights>& d, const T* a_tile, const T* b_tile, const Patch& at,
+                         float unscale) {
+  if constexpr (kNarrowRange<T>) {
+    // Not d·(1/unscale) first: what d has already may be too large for that.
+    Fragments<kEights> product;
+    clear<kEights>(product);
+    multiply<kA, kB, kEights>(product, a_tile, b_tile, at);
+#pragma unroll
+    for (int e = 0; e < kEights; ++e)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) d[e][i] += unscale * product[e][i];
+  } else {
+    multiply<kA, kB, kEights>(d, a_tile, b_tile, at);
+  }
+}
+
+/// Largest magnitude of a patch.
+template <int kEights>
+__device__ float largest(const Fragments<kEights>& x) {
+  float result = 0.0F;
+#pragma unroll
+  for (int e = 0; e < kEights; ++e)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) result = fmaxf(result, fabsf(x[e][i]));
+  return result;
+}
+
+/// The largest x, all at least 0, of the warp.
+__device__ inline float largest_of_warp(float x) {
+#pragma unroll
+  for (int bit = 1; bit < 32; bit *= 2) x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFU, x, bit));
+  return x;
+}
+
+/// The same of the block, with one barrier. `parts`: kWarps floats in shared memory, free again after the
+/// next barrier.
+template <int kWarps>
+__device__ float largest_of_block(float x, float* parts) {
+  x = largest_of_warp(x);
+  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = x;
+  __syncthreads();
+#pragma unroll
+  for (int warp = 0; warp < kWarps; ++warp) x = fmaxf(x, parts[warp]);
+  return x;
+}
+
+/// Fragments, scaled and rounded, to their places in a tile.
 template <int kEights, class T>
-__device__ void store_patch(T* tile, const Fragments<kEights>& x, const Patch& at) {
+__device__ void store_patch(T* tile, const Fragments<kEights>& x, const Patch& at, float scale) {
 #pragma unroll
   for (int e = 0; e < kEights; ++e)
 #pragma unroll
     for (int i = 0; i < 4; i += 2) {
       T* pair = tile + tile_offset<T>(at.row_of(i), at.column_of(e, i));
       if constexpr (sizeof(T) == 2)
-        *reinterpret_cast<std::uint32_t*>(pair) = pack_pair<T>(x[e][i], x[e][i + 1]);
+        *reinterpret_cast<std::uint32_t*>(pair) = pack_pair<T>(scale * x[e][i], scale * x[e][i + 1]);
       else
-        *reinterpret_cast<float2*>(pair) = make_float2(x[e][i], x[e][i + 1]);
+        *reinterpret_cast<float2*>(pair) = make_float2(scale * x[e][i], scale * x[e][i + 1]);
     }
 }
 

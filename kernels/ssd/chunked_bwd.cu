@@ -31,7 +31,7 @@ ChunkedBwdPlan plan_of(const Problem& problem) {
   if (scan.skip == SsdSkip::head) skip_sums = 1;
   if (scan.skip == SsdSkip::headdim) skip_sums = static_cast<int>(scan.headdim);
   return plan_chunked_bwd(scan.batch, scan.seqlen, scan.nheads, scan.headdim, scan.dstate, scan.groups,
-                          skip_sums, problem.dtype() == DType::f32 ? 4 : 2);
+                          skip_sums, problem.dtype() == DType::f32 ? 4 : 2, problem.dtype() == DType::f16);
 }
 
 std::optional<std::string> unsupported(const Problem& problem) {
@@ -53,6 +53,7 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* memory) {
   const ChunkedBwdWorkspace workspace{.steps = reinterpret_cast<float*>(base + plan.steps),
                                       .states = base + plan.states,
                                       .dstates = base + plan.dstates,
+                                      .unscales = reinterpret_cast<float*>(base + plan.unscales),
                                       .flows = reinterpret_cast<float*>(base + plan.flows),
                                       .head_sums = reinterpret_cast<float*>(base + plan.head_sums),
                                       .projections = reinterpret_cast<float*>(base + plan.projections)};

@@ -13,7 +13,8 @@
 //          + decay·⟨S', S⟩
 //
 // where the first sum is Σ_{r≥t} (sum of W's row r − sum of its column r), without the diagonal. All of this
-// is f32; nothing but the operands of the matrix products is rounded.
+// is f32; nothing but the operands of the matrix products is rounded. In f16 those that hold Δ or decays are
+// scaled by powers of two, which are undone in f32: M by one per head, S and S' by one per tile, Q by one.
 //
 //   grid    one block per (batch, chunk, group, slice of the group's heads); it walks the heads of its slice,
 //           so that C·Bᵀ, Q, dB and dC are there once, and sums over heads have one order
@@ -52,7 +53,8 @@ struct GradientShared {
   float column[4][kSsdTile];                   ///< column sums of W/Δ
   float diagonal[kSsdTile];                    ///< of W/Δ
   float skip[4][kSsdTile];                     ///< per column p, dy·x
-  float states[kGradientWarps];                ///< ⟨S', S⟩
+  float states[kGradientWarps];                ///< ⟨S', S⟩; at the end, the largest of Q
+  alignas(16) float unscales[2][kUnscales];    ///< of the buffers of S and S'
   // C·Bᵀ and Q are used once or twice per head: registers are worth more. Each thread has its own.
   float4 cb[kGradientEights][kGradientThreads];
   float4 q[kGradientEights][kGradientThreads];
@@ -141,9 +143,12 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
   };
   const auto load_states = [&](int item, int n_tile, int buffer) {
     const std::int64_t row = plan.row(b, chunk, first_head + item / plan.headdim_tiles, in.nheads);
-    const std::int64_t image = plan.state_tile(row, item % plan.headdim_tiles, n_tile) * kSsdTileElements;
+    const std::int64_t tile = plan.state_tile(row, item % plan.headdim_tiles, n_tile);
+    const std::int64_t image = tile * kSsdTileElements;
     load_image<kGradientThreads>(tiles.state(buffer), static_cast<const T*>(workspace.states) + image);
     load_image<kGradientThreads>(tiles.dstate(buffer), static_cast<const T*>(workspace.dstates) + image);
+    if (kNarrowRange<T> && threadIdx.x == 0)
+      copy_async_16(shared_address(shared.unscales[buffer]), workspace.unscales + tile * kUnscales, 16);
   };
   const auto load_projections = [&](int n_tile) {
     const std::int64_t offset = ((b * in.seqlen + start) * in.groups + group) * in.dstate + n_tile * kSsdTile;
@@ -210,6 +215,7 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
   float flow_out[2] = {0.0F, 0.0F}, flow_in[2] = {0.0F, 0.0F};  // of rows row_of(0), row_of(2)
   float states_product = 0.0F;
   float skip_total = 0.0F;
+  float mixing_unscale = 1.0F;  // of the head's M
   int state_buffer = 0;
   for (int item = 0; item < items; ++item) {
     const int p_tile = item % plan.headdim_tiles;
@@ -267,47 +273,64 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
           store_part(tiles.dy() + offset, dy);
         });
         if (p_tile == 0) {
+          SsdScale of_delta{1.0F, 1.0F};
+          if constexpr (kNarrowRange<T>)
+            of_delta = scale_to(largest_of_warp(fmaxf(fabsf(steps[kStepDelta][at.lane]),
+                                                      fabsf(steps[kStepDelta][at.lane + 32]))),
+                                kDeltaTarget);
+          mixing_unscale = of_delta.down;
           Fragments<kGradientEights> mixing;
           decays_between(mixing);
 #pragma unroll
           for (int e = 0; e < kGradientEights; ++e) {
             const float4 cb = shared.cb[e][thread];
-            const float2 delta{steps[kStepDelta][at.column_of(e, 0)], steps[kStepDelta][at.column_of(e, 1)]};
+            const float2 delta{of_delta.up * steps[kStepDelta][at.column_of(e, 0)],
+                               of_delta.up * steps[kStepDelta][at.column_of(e, 1)]};
             mixing[e][0] *= cb.x * delta.x;
             mixing[e][1] *= cb.y * delta.y;
             mixing[e][2] *= cb.z * delta.x;
             mixing[e][3] *= cb.w * delta.y;
           }
-          store_patch<kGradientEights>(tiles.mixing(), mixing, at);
+          store_patch<kGradientEights>(tiles.mixing(), mixing, at, 1.0F);
         }
         __syncthreads();
       }
 
       const T* const state = tiles.state(state_buffer);
       const T* const dstate = tiles.dstate(state_buffer);
-      multiply<Lies::along_k, Lies::along_k, kGradientEights>(y, tiles.C(n), state, at);
-      multiply<Lies::along_k, Lies::along_k, kGradientEights>(u, tiles.B(n), dstate, at);
+      float unscale = 1.0F;
+      float dunscale = 1.0F;
+      if constexpr (kNarrowRange<T>) {
+        unscale = shared.unscales[state_buffer][kUnscaleState];
+        dunscale = shared.unscales[state_buffer][kUnscaleGradient];
+      }
+      multiply<Lies::along_k, Lies::along_k, kGradientEights>(y, tiles.C(n), state, at, unscale);
+      multiply<Lies::along_k, Lies::along_k, kGradientEights>(u, tiles.B(n), dstate, at, dunscale);
       Fragments<kGradientEights> product;
       clear<kGradientEights>(product);
       multiply<Lies::along_k, Lies::across_k, kGradientEights>(product, tiles.dy(), state, at);
 #pragma unroll
       for (int e = 0; e < kGradientEights; ++e)
 #pragma unroll
-        for (int i = 0; i < 4; ++i) dC[n][e][i] += steps[kStepEnter][at.row_of(i)] * product[e][i];
+        for (int i = 0; i < 4; ++i)
+          dC[n][e][i] += steps[kStepEnter][at.row_of(i)] * (unscale * product[e][i]);
       clear<kGradientEights>(product);
       multiply<Lies::along_k, Lies::across_k, kGradientEights>(product, x_tile, dstate, at);
 #pragma unroll
       for (int e = 0; e < kGradientEights; ++e)
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-          dB[n][e][i] += steps[kStepDelta][at.row_of(i)] * steps[kStepLeave][at.row_of(i)] * product[e][i];
+          dB[n][e][i] +=
+              steps[kStepDelta][at.row_of(i)] * steps[kStepLeave][at.row_of(i)] * (dunscale * product[e][i]);
+      float of_tiles = 0.0F;
       for_parts<kGradientThreads, T>([&](int part) {
         float a[kPart<T>], c[kPart<T>];
         load_part(a, state + part * kPart<T>);
         load_part(c, dstate + part * kPart<T>);
 #pragma unroll
-        for (int j = 0; j < kPart<T>; ++j) states_product += a[j] * c[j];
+        for (int j = 0; j < kPart<T>; ++j) of_tiles += a[j] * c[j];
       });
+      states_product += of_tiles * unscale * dunscale;
       if constexpr (kAhead) state_buffer ^= 1;
     }
 
@@ -330,8 +353,9 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
       }
     // Within the chunk.
     if (in.z != nullptr)
-      multiply<Lies::along_k, Lies::across_k, kGradientEights>(y, tiles.mixing(), x_tile, at);
-    multiply<Lies::across_k, Lies::across_k, kGradientEights>(u, tiles.mixing(), tiles.dy(), at);
+      multiply<Lies::along_k, Lies::across_k, kGradientEights>(y, tiles.mixing(), x_tile, at, mixing_unscale);
+    multiply<Lies::across_k, Lies::across_k, kGradientEights>(u, tiles.mixing(), tiles.dy(), at,
+                                                              mixing_unscale);
     multiply<Lies::along_k, Lies::along_k, kGradientEights>(dyx, tiles.dy(), x_tile, at);
 
     // dx takes the place of dout, dz that of z: each element belongs to one thread.
@@ -478,15 +502,21 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
     q[e][2] = bits.z;
     q[e][3] = bits.w;
   }
-  store_patch<kGradientEights>(tiles.mixing(), q, at);
+  SsdScale of_q{1.0F, 1.0F};
+  if constexpr (kNarrowRange<T>)
+    of_q =
+        scale_to(largest_of_block<kGradientWarps>(largest<kGradientEights>(q), shared.states), kTileTarget);
+  store_patch<kGradientEights>(tiles.mixing(), q, at, of_q.up);
   __syncthreads();
   const std::int64_t all = in.batch * in.seqlen * in.groups * in.dstate;
 #pragma unroll
   for (int n = 0; n < kTilesN; ++n) {
     if (n >= plan.dstate_tiles) continue;
     fetch_projections(n);
-    multiply<Lies::along_k, Lies::across_k, kGradientEights>(dC[n], tiles.mixing(), tiles.B(n), at);
-    multiply<Lies::across_k, Lies::across_k, kGradientEights>(dB[n], tiles.mixing(), tiles.C(n), at);
+    multiply<Lies::along_k, Lies::across_k, kGradientEights>(dC[n], tiles.mixing(), tiles.B(n), at,
+                                                             of_q.down);
+    multiply<Lies::across_k, Lies::across_k, kGradientEights>(dB[n], tiles.mixing(), tiles.C(n), at,
+                                                              of_q.down);
 #pragma unroll
     for (int e = 0; e < kGradientEights; ++e)
 #pragma unroll

@@ -35,6 +35,11 @@ enum SsdFlowRow : int {
   kFlowRows
 };
 
+/// Of a tile of states and one of gradients of states, in f16: what undoes the powers of two that their
+/// images are scaled by. 16 bytes, of which the last 8 are unused, so that one asynchronous copy fetches
+/// them.
+enum SsdUnscale : int { kUnscaleState, kUnscaleGradient, kUnscales = 4 };
+
 /// Blocks of the gradient kernel that are wanted: some four waves of the largest GPUs.
 inline constexpr std::int64_t kSsdWantedBlocks = 512;
 
@@ -51,7 +56,8 @@ struct ChunkedBwdPlan {
   std::size_t steps;    ///< [row][SsdStepRow][step] f32
   std::size_t states;   ///< [row][headdim tile][dstate tile] tiles of io dtype: the states entering the chunk
   std::size_t dstates;  ///< the same of the gradients of the states leaving the chunk
-  std::size_t flows;    ///< [row][SsdFlowRow][step] f32
+  std::size_t unscales;     ///< [row][headdim tile][dstate tile][SsdUnscale] f32; only where they are scaled
+  std::size_t flows;        ///< [row][SsdFlowRow][step] f32
   std::size_t head_sums;    ///< [row][sums] f32
   std::size_t projections;  ///< [slice][dB, dC][B, L, G, N] f32; only where there are several slices
   std::size_t bytes;
@@ -65,10 +71,11 @@ struct ChunkedBwdPlan {
   }
 };
 
+/// `scaled_states`: whether images of states are scaled into the range of the io dtype.
 /// The slices depend on the shape alone: results are bitwise the same on every GPU with as many cores or not.
 constexpr ChunkedBwdPlan plan_chunked_bwd(std::int64_t batch, std::int64_t seqlen, std::int64_t nheads,
                                           std::int64_t headdim, std::int64_t dstate, std::int64_t groups,
-                                          int skip_sums, std::size_t io_bytes) {
+                                          int skip_sums, std::size_t io_bytes, bool scaled_states) {
   ChunkedBwdPlan plan{};
   plan.chunks = ceil_div(seqlen, kSsdTile);
   plan.headdim_tiles = static_cast<int>(ceil_div(headdim, kSsdTile));
@@ -92,6 +99,7 @@ constexpr ChunkedBwdPlan plan_chunked_bwd(std::int64_t batch, std::int64_t seqle
   plan.steps = place(plan.rows * kStepRows * kSsdTile, sizeof(float));
   plan.states = place(tiles * kSsdTileElements, io_bytes);
   plan.dstates = place(tiles * kSsdTileElements, io_bytes);
+  plan.unscales = place(scaled_states ? tiles * kUnscales : 0, sizeof(float));
   plan.flows = place(plan.rows * kFlowRows * kSsdTile, sizeof(float));
   plan.head_sums = place(plan.rows * plan.sums, sizeof(float));
   plan.projections =
@@ -113,6 +121,7 @@ struct ChunkedBwdWorkspace {
   float* steps;
   void* states;
   void* dstates;
+  float* unscales;
   float* flows;
   float* head_sums;
   float* projections;

@@ -79,12 +79,16 @@ struct StatesShared {
   };
   Stage stages[2];
   T state[kSsdTileElements];
+  float largest[kStatesThreads / 32];  ///< per warp, of the state
 };
 
 //   grid    one block per (batch, head, tile of P, tile of N); it walks the chunks one after the other
 //   block   4 warps; warp w has rows p = 16w .. 16w + 15 of the 64 × 64 tile of the state in registers, f32
 //   chunk   the state is stored, rounded, for the gradient kernel; then state = decay·state + leftᵀ·right on
 //           the tensor cores while the next chunk's tiles arrive
+//
+// In f16 the state is stored, and left is weighted, with a power of two of their own in each chunk: Δ may be
+// 1e-7, a state as small, and where decays are strong the gradient of a state anything down to 0.
 template <class T, Walk kWalk>
 __global__ void __launch_bounds__(kStatesThreads, sizeof(T) == 2 ? 4 : 1)
     ssd_states_kernel(const SsdBwdArgs args, const ChunkedBwdPlan plan, const ChunkedBwdWorkspace workspace) {
@@ -152,19 +156,32 @@ __global__ void __launch_bounds__(kStatesThreads, sizeof(T) == 2 ? 4 : 1)
   load(0);
   for (std::int64_t i = 0; i < plan.chunks; ++i) {
     auto& stage = shared.stages[i % 2];
-    T* const image = images + plan.state_tile(row_of(i), p_tile, n_tile) * kSsdTileElements;
-    store_patch(shared.state, state, at);
+    const std::int64_t tile = plan.state_tile(row_of(i), p_tile, n_tile);
+    T* const image = images + tile * kSsdTileElements;
+    SsdScale of_state{1.0F, 1.0F}, of_weights{1.0F, 1.0F};
+    if constexpr (kNarrowRange<T>) {
+      of_state =
+          scale_to(largest_of_block<kStatesThreads / 32>(largest<8>(state), shared.largest), kTileTarget);
+      if (threadIdx.x == 0)
+        workspace.unscales[tile * kUnscales + (kForward ? kUnscaleState : kUnscaleGradient)] = of_state.down;
+    }
+    store_patch<8>(shared.state, state, at, of_state.up);
     copy_async_wait<0>();
     __syncthreads();  // the tiles are there, and nobody reads the other stage any more
     if (i + 1 < plan.chunks) load(i + 1);
 
+    const auto weight_of = [&](int t) {
+      return kForward ? stage.steps[kStepDelta][t] * stage.steps[kStepLeave][t] : stage.steps[kStepEnter][t];
+    };
+    if constexpr (kNarrowRange<T>)
+      of_weights = scale_to(largest_of_warp(fmaxf(fabsf(weight_of(at.lane)), fabsf(weight_of(at.lane + 32)))),
+                            kWeightTarget);
     for_parts<kStatesThreads, T>([&](int part) {
       const int t = part / (kSsdTile / kPart<T>);
       const int offset = part_offset<T>(part);
       *reinterpret_cast<uint4*>(image + part * kPart<T>) =
           *reinterpret_cast<const uint4*>(shared.state + part * kPart<T>);
-      const float weight =
-          kForward ? stage.steps[kStepDelta][t] * stage.steps[kStepLeave][t] : stage.steps[kStepEnter][t];
+      const float weight = of_weights.up * weight_of(t);
       float x[kPart<T>];
       load_part(x, stage.left + offset);
       if (gate != nullptr) {
@@ -183,7 +200,7 @@ __global__ void __launch_bounds__(kStatesThreads, sizeof(T) == 2 ? 4 : 1)
 #pragma unroll
       for (int j = 0; j < 4; ++j) state[e][j] *= decay;
     __syncthreads();
-    multiply<Lies::across_k, Lies::across_k>(state, stage.left, stage.right, at);
+    multiply<Lies::across_k, Lies::across_k, 8>(state, stage.left, stage.right, at, of_weights.down);
   }
 
   if constexpr (!kForward) {

@@ -15,17 +15,18 @@ struct Sizes {
   std::int64_t batch, seqlen, nheads, headdim, dstate, groups;
   int skip_sums;
   std::size_t io_bytes;
+  bool scaled_states = false;
 };
 
 ChunkedBwdPlan plan_of(const Sizes& s) {
-  return plan_chunked_bwd(s.batch, s.seqlen, s.nheads, s.headdim, s.dstate, s.groups, s.skip_sums,
-                          s.io_bytes);
+  return plan_chunked_bwd(s.batch, s.seqlen, s.nheads, s.headdim, s.dstate, s.groups, s.skip_sums, s.io_bytes,
+                          s.scaled_states);
 }
 
 const std::vector<Sizes> kSizes{
     {1, 1, 1, 1, 1, 1, 0, 4},             // the least of everything
-    {2, 64, 3, 64, 64, 3, 1, 2},          // whole tiles, groups of one head
-    {2, 65, 6, 65, 65, 2, 65, 2},         // one more than a tile
+    {2, 64, 3, 64, 64, 3, 1, 2, true},    // whole tiles, groups of one head
+    {2, 65, 6, 65, 65, 2, 65, 2, true},   // one more than a tile
     {1, 4096, 24, 64, 128, 1, 1, 2},      // a model, batch 1: several slices
     {8, 4096, 32, 64, 128, 1, 64, 2},     // batch 8: one slice
     {1, 200, 5, 256, 256, 1, 256, 4},     // five slices of one head
@@ -44,7 +45,9 @@ TEST_CASE("chunked SSD gradients: the parts of the workspace follow each other")
     const auto tiles = static_cast<std::size_t>(plan.rows * ((s.headdim + 63) / 64) * ((s.dstate + 63) / 64));
     CHECK(plan.states >= plan.steps + static_cast<std::size_t>(plan.rows) * 4 * 64 * sizeof(float));
     CHECK(plan.dstates >= plan.states + tiles * 64 * 64 * s.io_bytes);
-    CHECK(plan.flows >= plan.dstates + tiles * 64 * 64 * s.io_bytes);
+    CHECK(plan.unscales >= plan.dstates + tiles * 64 * 64 * s.io_bytes);
+    CHECK(plan.flows >= plan.unscales + (s.scaled_states ? tiles * 16 : 0));
+    if (!s.scaled_states) CHECK(plan.flows == plan.unscales);
     CHECK(plan.head_sums >= plan.flows + static_cast<std::size_t>(plan.rows) * 3 * 64 * sizeof(float));
     CHECK(plan.projections >=
           plan.head_sums + static_cast<std::size_t>(plan.rows * (2 + s.skip_sums)) * sizeof(float));
@@ -53,7 +56,7 @@ TEST_CASE("chunked SSD gradients: the parts of the workspace follow each other")
     CHECK(plan.bytes >= plan.projections + (plan.slices > 1 ? projections : 0));
     // Asynchronous copies take 16 bytes.
     for (const std::size_t offset :
-         {plan.steps, plan.states, plan.dstates, plan.flows, plan.head_sums, plan.projections})
+         {plan.steps, plan.states, plan.dstates, plan.unscales, plan.flows, plan.head_sums, plan.projections})
       CHECK(offset % 16 == 0);
     // The last tile of the last row is the last one.
     CHECK(plan.state_tile(plan.row(s.batch - 1, plan.chunks - 1, s.nheads - 1, s.nheads),
@@ -109,7 +112,8 @@ TEST_CASE("chunked SSD gradients: workspace of at most twice the tensors' bytes 
                                                    {"dstate", std::int64_t{128}},
                                                    {"z", z}});
       const ChunkedBwdPlan plan =
-          plan_of({8, 4096, 32, 64, 128, 1, 1, problem.dtype() == DType::f32 ? 4U : 2U});
+          plan_of({8, 4096, 32, 64, 128, 1, 1, problem.dtype() == DType::f32 ? 4U : 2U,
+                   problem.dtype() == DType::f16});
       CHECK(static_cast<double>(plan.bytes) <= 2 * tensor_bytes(problem));
     }
 }
