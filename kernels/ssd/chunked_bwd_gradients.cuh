@@ -50,7 +50,7 @@ struct GradientShared {
   float steps[2][kStepRows][kSsdTile];         ///< of even and odd heads
   float flow_out[kGradientColumns][kSsdTile];  ///< per step, terms of da that end there
   float flow_in[kGradientColumns][kSsdTile];   ///< x·(S'·B)·leave
-  float column[4][kSsdTile];                   ///< column sums of W/Δ
+  float column[4][kSsdTile];                   ///< column sums of W/Δ, without the diagonal
   float diagonal[kSsdTile];                    ///< of W/Δ
   float skip[4][kSsdTile];                     ///< per column p, dy·x
   float states[kGradientWarps];                ///< ⟨S', S⟩; at the end, the largest of Q
@@ -416,8 +416,10 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
           decayed[e][i] *= dyx[e][i];
           const float w = cb[i] * decayed[e][i];
           q[i] += decayed[e][i] * delta;
-          column[i % 2] += w;
-          if (s < t) flow_out[i / 2] += w * delta;
+          if (s < t) {
+            column[i % 2] += w;  // not the diagonal too: beside it, what strong decays leave would be lost
+            flow_out[i / 2] += w * delta;
+          }
           if (s == t) shared.diagonal[s] = w;
         }
         shared.q[e][thread] = make_float4(q[0], q[1], q[2], q[3]);
@@ -459,7 +461,7 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
 #pragma unroll
       for (int k = 0; k < 4; ++k) column += shared.column[k][thread];
       const float delta = steps[kStepDelta][thread];
-      out -= delta * (column - shared.diagonal[thread]);
+      out -= delta * column;
       // What flows past all steps ends, for the sums, at the last one.
       if (thread == kSsdTile - 1) {
         float through = 0.0F;
@@ -470,7 +472,7 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
           workspace.flows + plan.row(b, chunk, head, in.nheads) * kFlowRows * kSsdTile + thread;
       flows[kFlowOut * kSsdTile] = out;
       flows[kFlowIn * kSsdTile] = delta * into;
-      flows[kFlowDirect * kSsdTile] = column + into;
+      flows[kFlowDirect * kSsdTile] = shared.diagonal[thread] + column + into;
     }
     if (in.D != nullptr && warp == kGradientWarps - 1) {
       float* const head_sums = workspace.head_sums + plan.row(b, chunk, head, in.nheads) * plan.sums;
