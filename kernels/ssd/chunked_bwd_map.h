@@ -38,7 +38,9 @@ enum SsdFlowRow : int {
 /// Of a tile of states and one of gradients of states, in f16: what undoes the powers of two that their
 /// images are scaled by. 16 bytes, of which the last 8 are unused, so that one asynchronous copy fetches
 /// them.
-enum SsdUnscale : int { kUnscaleState, kUnscaleGradient, kUnscales = 4 };
+inline constexpr int kUnscaleState = 0;
+inline constexpr int kUnscaleGradient = 1;
+inline constexpr int kUnscales = 4;
 
 /// Blocks of the gradient kernel that are wanted: some four waves of the largest GPUs.
 inline constexpr std::int64_t kSsdWantedBlocks = 512;
@@ -56,7 +58,7 @@ struct ChunkedBwdPlan {
   std::size_t steps;    ///< [row][SsdStepRow][step] f32
   std::size_t states;   ///< [row][headdim tile][dstate tile] tiles of io dtype: the states entering the chunk
   std::size_t dstates;  ///< the same of the gradients of the states leaving the chunk
-  std::size_t unscales;     ///< [row][headdim tile][dstate tile][SsdUnscale] f32; only where they are scaled
+  std::size_t unscales;     ///< [row][headdim tile][dstate tile][kUnscales] f32; only where they are scaled
   std::size_t flows;        ///< [row][SsdFlowRow][step] f32
   std::size_t head_sums;    ///< [row][sums] f32
   std::size_t projections;  ///< [slice][dB, dC][B, L, G, N] f32; only where there are several slices
