@@ -20,26 +20,27 @@ std::vector<TensorSpec> forward_tensors(const Problem& problem) {
   const Shape state{scan.batch, scan.dim, scan.dstate};
 
   const auto sequence = [&](const char* name, Role role) {
-    return TensorSpec{name, role, io, per_step, storage_bdl};
+    return TensorSpec{name, role, io, per_step, storage_bdl, "bdl"};
   };
   const auto projection = [&](const char* name, bool variable) {
-    return variable
-               ? TensorSpec{name, Role::input, scan.complex ? DType::c64 : io, per_group_step, storage_bgnl}
-               : TensorSpec{name, Role::input, state_dtype, per_channel_state, {0, 1}};
+    return variable ? TensorSpec{name,           Role::input,  scan.complex ? DType::c64 : io,
+                                 per_group_step, storage_bgnl, "bgnl"}
+                    : TensorSpec{name, Role::input, state_dtype, per_channel_state, {0, 1}, "dn"};
   };
   const auto per_channel = [&](const char* name) {
-    return TensorSpec{name, Role::input, DType::f32, {scan.dim}, {0}};
+    return TensorSpec{name, Role::input, DType::f32, {scan.dim}, {0}, "d"};
   };
 
   std::vector<TensorSpec> all{sequence("u", Role::input), sequence("delta", Role::input),
-                              TensorSpec{"A", Role::input, state_dtype, per_channel_state, {0, 1}},
+                              TensorSpec{"A", Role::input, state_dtype, per_channel_state, {0, 1}, "dn"},
                               projection("B", scan.variable_b), projection("C", scan.variable_c)};
   if (scan.has_D) all.push_back(per_channel("D"));
   if (scan.has_z) all.push_back(sequence("z", Role::input));
   if (scan.has_delta_bias) all.push_back(per_channel("delta_bias"));
-  if (scan.has_initial_state) all.push_back({"initial_state", Role::input, state_dtype, state, {0, 1, 2}});
+  if (scan.has_initial_state)
+    all.push_back({"initial_state", Role::input, state_dtype, state, {0, 1, 2}, "bdn"});
   all.push_back(sequence("out", Role::output));
-  all.push_back({"last_state", Role::output, state_dtype, state, {0, 1, 2}});
+  all.push_back({"last_state", Role::output, state_dtype, state, {0, 1, 2}, "bdn"});
   return all;
 }
 

@@ -29,6 +29,8 @@ struct TensorSpec {
   DType dtype = DType::f32;
   Shape shape;                     ///< logical order
   std::vector<int> storage_order;  ///< logical axes from outermost to innermost in memory
+  /// One letter per logical axis, as definitions index it: b batch, d channel, l time, n state, g group, …
+  std::string axes = {};
 
   std::size_t bytes() const;
   Shape stored_shape() const;  ///< extents as they lie in memory and in HDF5 files (C order)
@@ -46,6 +48,11 @@ struct TensorView {
   TensorView(void* memory, const TensorSpec& spec)
       : data(memory), dtype(spec.dtype), shape(spec.shape), strides(spec.strides()) {}
 };
+
+/// Index of the element at a row-major position.
+Shape index_of(std::int64_t position, const Shape& shape);
+/// "(b 0, d 3, l 17)": an element of a tensor with these axes; of c64 tensors seen as f32, "(…, real)".
+std::string index_text(const Shape& index, const std::string& axes);
 
 /// A c64 tensor as f32 with one more axis, innermost: (real, imaginary). Other dtypes as they are.
 TensorView real_view(TensorView view);

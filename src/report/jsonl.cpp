@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "report/json.h"
+
 namespace ssmbench {
 namespace {
 
@@ -31,18 +33,6 @@ void add_problem(Json& record, const Case& the_case) {
   options["seed"] = the_case.inputs.seed;
   record["shape"] = shape;
   record["options"] = options;
-}
-
-Json to_json(const OutputComparison& c) {
-  return {{"max_abs", c.max_abs},
-          {"rel_l2", c.rel_l2},
-          {"max_ulp", c.max_ulp},
-          {"tolerance_ratio", c.tolerance_ratio},
-          {"worst_index", c.worst_index},
-          {"worst_expected", c.worst_expected},
-          {"worst_got", c.worst_got},
-          {"nonfinite", c.nonfinite},
-          {"judged", c.judged}};
 }
 
 Json to_json(const TimingStats& t) {

@@ -5,7 +5,7 @@
 #include <limits>
 #include <vector>
 
-#include "verify/tolerance.h"
+#include "verify/element.h"
 
 namespace ssmbench {
 namespace {
@@ -23,47 +23,27 @@ struct Partial {
   std::int64_t first_nonfinite = std::numeric_limits<std::int64_t>::max();
 };
 
-/// Row-major position in `shape` to index, and to element offset.
-Shape index_of(std::int64_t position, const Shape& shape) {
-  Shape index(shape.size());
-  for (std::size_t axis = shape.size(); axis-- > 0;) {
-    index[axis] = position % shape[axis];
-    position /= shape[axis];
-  }
-  return index;
-}
-
 std::int64_t offset_of(const Shape& index, const Shape& strides) {
   std::int64_t offset = 0;
   for (std::size_t axis = 0; axis < index.size(); ++axis) offset += index[axis] * strides[axis];
   return offset;
 }
 
-/// The value that `expected` takes in the output's dtype when it is out of its range, else itself.
-double in_range(double expected, DType dtype) {
-  const double largest = dtype == DType::f16 ? 65520.0 : std::numeric_limits<float>::max();
-  if (std::abs(expected) < largest) return expected;
-  return std::copysign(std::numeric_limits<double>::infinity(), expected);
-}
-
-void judge(Partial& sum, std::int64_t position, double got, double expected, float bound, DType dtype,
-           DType math) {
-  if (!std::isfinite(bound)) return;
+void add(Partial& sum, std::int64_t position, double expected, const ElementVerdict& element, DType dtype) {
+  using Kind = ElementVerdict::Kind;
+  if (element.kind == Kind::left_out) return;
   ++sum.judged;
-  if (!std::isfinite(got)) {
-    if (got == in_range(expected, dtype)) return;
+  if (element.kind == Kind::wrong) {
     ++sum.nonfinite;
     sum.first_nonfinite = std::min(sum.first_nonfinite, position);
-    return;
   }
-  const double error = std::abs(got - expected);
-  sum.error_squared += error * error;
+  if (element.kind != Kind::measured) return;
+  sum.error_squared += element.error * element.error;
   sum.expected_squared += expected * expected;
-  sum.max_abs = std::max(sum.max_abs, error);
-  sum.max_ulp = std::max(sum.max_ulp, error / ulp_at(expected, dtype));
-  const double ratio = error / tolerance(expected, bound, dtype, math);
-  if (ratio > sum.worst_ratio || std::isnan(ratio)) {
-    sum.worst_ratio = std::isnan(ratio) ? std::numeric_limits<double>::infinity() : ratio;
+  sum.max_abs = std::max(sum.max_abs, element.error);
+  sum.max_ulp = std::max(sum.max_ulp, element.error / ulp_at(expected, dtype));
+  if (element.ratio > sum.worst_ratio) {
+    sum.worst_ratio = element.ratio;
     sum.worst = position;
   }
 }
@@ -78,9 +58,11 @@ Partial judge_range(const TensorView& got, const double* expected, const float* 
     const Shape index = index_of(position, got.shape);
     std::int64_t offset = offset_of(index, got.strides);
     const std::int64_t row_end = std::min(end, position + row - index.back());
-    for (; position < row_end; ++position, offset += step)
-      judge(sum, position, load_as_double(got.data, offset, got.dtype), expected[position], bound[position],
-            got.dtype, math);
+    for (; position < row_end; ++position, offset += step) {
+      const double value = load_as_double(got.data, offset, got.dtype);
+      add(sum, position, expected[position],
+          judge_element(value, expected[position], bound[position], got.dtype, math), got.dtype);
+    }
   }
   return sum;
 }
