@@ -34,7 +34,10 @@ ErrorProfile profile_of(const JudgedOutput& output, const ReferenceOutput& refer
   std::int64_t first = 0;
   for (std::int64_t i = 0; i < static_cast<std::int64_t>(output.elements.size()); ++i) {
     const ElementVerdict& element = output.elements[i];
-    if (element.kind == ElementVerdict::Kind::left_out) continue;
+    if (element.kind == ElementVerdict::Kind::left_out) {
+      ++profile.left_out;
+      continue;
+    }
     ++profile.histogram.at(bin_of(element, reference.expected[i], output.dtype));
     const std::int64_t step = i / inner % steps;
     Sum& sum = sums[step * spans / steps];

@@ -24,7 +24,8 @@ struct ErrorProfile {
   };
   std::vector<Span> over_time;  ///< eight at most; empty where the output has no time axis
 
-  std::int64_t bad = 0;  ///< elements out of tolerance
+  std::int64_t left_out = 0;  ///< elements of which nothing can be asked (verify/element.h)
+  std::int64_t bad = 0;       ///< elements out of tolerance
   /// The first of them: the earliest step, and in logical order within it.
   std::optional<Shape> first_bad;
 };

@@ -52,7 +52,7 @@ std::string about_time(const AxisErrors& time) {
   const bool to_the_end = last + 1 == time.extent();
   for (const std::int64_t chunk : kChunks) {
     const std::int64_t tail = time.extent() / chunk * chunk;
-    if (to_the_end && tail > 0 && first >= tail)
+    if (to_the_end && tail > 0 && first == tail)
       return fmt::format("only after the last whole chunk of {}: is the tail masked?", chunk);
     if (first / chunk == last / chunk && first % chunk == 0 && time.count() > 1 && time.extent() > chunk)
       return fmt::format("one chunk of {}", chunk);

@@ -41,6 +41,9 @@ std::string details_text(const OutputVerdict& output) {
                         c.judged, index_text(*output.profile.first_bad, output.axes));
     for (const auto& pattern : output.patterns) text += fmt::format("    {}\n", pattern);
   }
+  if (const auto left_out = output.profile.left_out; left_out > 0)
+    text +=
+        fmt::format("    {} elements not judged: an honest implementation may overflow there\n", left_out);
   return text + histogram_text(output.profile) + over_time_text(output.profile);
 }
 
@@ -61,7 +64,7 @@ std::string verdict_text(const CaseRead& read, const CaseVerdict& verdict, bool 
     const OutputComparison& c = output.comparison;
     text += fmt::format("{:<6} {:<16} {:>9.2e} {:>9.2e} {:>10.4g} {:>9.3g}\n", status_of(c), output.name,
                         c.max_abs, c.rel_l2, c.max_ulp, c.tolerance_ratio);
-    if (details || !c.passed()) text += details_text(output);
+    if (details || !c.passed() || output.profile.left_out > 0) text += details_text(output);
   }
   if (!verdict.explanation.empty()) text += fmt::format("    hint: {}\n", verdict.explanation);
   return text;
@@ -81,6 +84,7 @@ std::string verdict_json(const std::string& file, const FileInfo& info, const Ca
     auto entry = to_json(output.comparison);
     const ErrorProfile& profile = output.profile;
     entry["out_of_tolerance"] = profile.bad;
+    entry["not_judged"] = profile.left_out;
     if (profile.first_bad) entry["first_bad_index"] = *profile.first_bad;
     entry["patterns"] = output.patterns;
     entry["ulp_histogram"] = {{"up_to", ErrorProfile::kUlps}, {"counts", profile.histogram}};

@@ -7,7 +7,8 @@ namespace ssmbench {
 /// What is to be said about one element of an output.
 struct ElementVerdict {
   enum class Kind {
-    left_out,  ///< its bound is not finite: an honest implementation may overflow on the way
+    left_out,  ///< its bound is not finite: an honest implementation may overflow on the way, or an input is
+               ///< not finite
     infinite,  ///< the infinity that the expected value becomes in the output's dtype
     wrong,     ///< NaN or Inf where a finite value was expected
     measured,  ///< finite: error and ratio say how far off
