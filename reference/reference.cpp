@@ -7,23 +7,36 @@
 #include "reference/linear_scan.h"
 #include "reference/selective_scan.h"
 #include "reference/selective_scan_bwd.h"
+#include "reference/ssd_bwd.h"
+#include "reference/ssd_fwd.h"
+#include "reference/state_update.h"
 
 namespace ssmbench {
+
+ReferenceOutput empty_output(Shape shape) {
+  const auto count = static_cast<std::size_t>(element_count(shape));
+  return {std::move(shape), std::vector<double>(count), std::vector<float>(count)};
+}
 
 ReferenceOutputs compute_reference(const Problem& problem, const TensorSet& inputs,
                                    const std::atomic<bool>& stop) {
   if (problem.op().name == "selective_scan_fwd") return selective_scan_fwd_reference(problem, inputs, stop);
   if (problem.op().name == "selective_scan_bwd") return selective_scan_bwd_reference(problem, inputs, stop);
+  if (problem.op().name == "selective_state_update") return state_update_reference(problem, inputs, stop);
   if (problem.op().name == "linear_scan") return linear_scan_reference(problem, inputs, stop);
+  if (problem.op().name == "ssd_chunk_scan_fwd") return ssd_chunk_scan_fwd_reference(problem, inputs, stop);
+  if (problem.op().name == "ssd_chunk_scan_bwd") return ssd_chunk_scan_bwd_reference(problem, inputs, stop);
   throw std::logic_error(fmt::format("no reference for {}", problem.op().name));
 }
 
 std::size_t reference_bytes(const Problem& problem) {
+  const std::size_t bounds = problem.op().name.starts_with("ssd_") ? 2 : 1;
   std::size_t bytes = 0;
   for (const auto& tensor : problem.tensors())
     if (tensor.role == Role::output)
       bytes += static_cast<std::size_t>(element_count(tensor.shape)) * (tensor.dtype == DType::c64 ? 2 : 1) *
-               (sizeof(double) + sizeof(float));
+               (sizeof(double) + bounds * sizeof(float));
+  if (problem.op().name == "selective_scan_bwd") bytes += selective_scan_bwd_working_bytes(problem);
   return bytes;
 }
 

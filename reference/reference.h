@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "model/expectation.h"
 #include "model/problem.h"
 #include "model/tensor.h"
 
@@ -19,7 +20,22 @@ struct ReferenceOutput {
   /// First-order bound on the error of an implementation whose every operation has relative error at most 1:
   /// multiplied by its unit roundoff and a small constant this is the tolerance (docs in verify/tolerance.h).
   std::vector<float> bound;
+  /// For operations of matrix products: first-order bound on the error that comes of rounding their operands
+  /// with relative error at most 1; empty for other operations.
+  std::vector<float> operand_bound = {};
+  /// Why some elements have no value, with the index where that begins; empty as a rule. The bounds of those
+  /// elements are not finite.
+  std::string note = {};
+
+  Expectation expectation() const {
+    return {.values = expected.data(),
+            .bound = bound.data(),
+            .operand_bound = operand_bound.empty() ? nullptr : operand_bound.data()};
+  }
 };
+
+/// All zeros.
+ReferenceOutput empty_output(Shape shape);
 
 using ReferenceOutputs = std::map<std::string, ReferenceOutput>;
 

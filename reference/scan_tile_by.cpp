@@ -1,4 +1,5 @@
 #include <cmath>
+#include <limits>
 
 #include "reference/discretization.h"
 #include "reference/scan_tile.h"
@@ -20,7 +21,8 @@ double real_part(std::complex<double> value) {
 //   m_t = |Ā|·m_{t-1} + |c|·|B_t·u_t| + |c'|·|B_{t-1}·u_{t-1}|
 //   e_t = |Ā|·e_{t-1} + δĀ·m_{t-1} + (δc + 2·r·|c|)·|B_t·u_t| + (δc' + 2·r·|c'|)·|B_{t-1}·u_{t-1}| + 2·r·m_t
 // with r = 1 rounding for a real operation and r = 3 for a complex product, which has √8 at most (Higham,
-// "Accuracy and Stability of Numerical Algorithms", 2nd ed., lemma 3.5).
+// "Accuracy and Stability of Numerical Algorithms", 2nd ed., lemma 3.5). Once m_t is beyond f32 an
+// implementation may have overflowed, even where C makes y small, and e_t is infinite from there on.
 template <class S>
 void scan_tile_by(MethodId method, ScanTile& tile, ScanState<S>& state, const S* A, Coefficients<S> B,
                   Coefficients<S> C) {
@@ -46,6 +48,8 @@ void scan_tile_by(MethodId method, ScanTile& tile, ScanState<S>& state, const S*
       state.error[c] = inherited + (error.input + 2 * kRounding * std::abs(step.input)) * now +
                        (error.previous_input + 2 * kRounding * std::abs(step.previous_input)) * before +
                        2 * kRounding * state.magnitude[c];
+      if (!(state.magnitude[c] <= std::numeric_limits<float>::max()))
+        state.error[c] = std::numeric_limits<double>::infinity();
       state.previous_input[c] = input;
 
       const S c_value = C.at(t, c);

@@ -7,7 +7,9 @@
 
 #include "model/errors.h"
 #include "model/selective_scan.h"
+#include "reference/scan_step.h"
 #include "reference/scan_tile.h"
+#include "reference/selective_scan_dense.h"
 
 namespace ssmbench {
 namespace {
@@ -30,30 +32,6 @@ void with_loader(DType dtype, const Use& use) {
     default:
       throw std::logic_error("the fp64 scan reads f32, f16 and bf16");
   }
-}
-
-double logistic(double x) {
-  return 1 / (1 + std::exp(-x));
-}
-
-/// Δ from its stored parts, and the relative error that an implementation of roundoff u makes in it, in units
-/// of u: one rounding of the sum x (amplified by softplus' condition number |x|·σ(x)/Δ), an exponential of
-/// relative error 2 + |x| (its argument is scaled to base 2 in working precision), and a log1p of relative
-/// error 2.
-struct Step {
-  double delta;
-  double relative_error;
-};
-
-Step step_size(double stored, const double* bias, bool use_softplus) {
-  const double x = bias != nullptr ? stored + *bias : stored;
-  const double sum_error = bias != nullptr ? 1 : 0;
-  if (!use_softplus) return {x, sum_error};
-  // softplus(x) = max(x, 0) + log1p(e^-|x|) never overflows and is accurate to fp64 on both sides.
-  const double delta = std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x)));
-  // Δ underflows to 0 only below x = -745, where the state's input is 0 as well.
-  const double condition = delta > 0 ? logistic(x) / delta : 1;
-  return {delta, 2 + condition * (2 + std::abs(x) * (1 + sum_error))};
 }
 
 double load(const TensorView& view, std::int64_t at, double /*type*/) {
@@ -211,8 +189,8 @@ class Scan {
           place, start, tile.steps, u.strides, [&](std::int64_t at, std::int64_t offset, std::int64_t c) {
             double channel_bias = 0;
             if (bias != nullptr) channel_bias = bias[place.first_channel + c];
-            const Step step = step_size(value_at(delta.data, offset),
-                                        bias != nullptr ? &channel_bias : nullptr, shape_.delta_softplus);
+            const StepSize step = step_size(value_at(delta.data, offset),
+                                            bias != nullptr ? &channel_bias : nullptr, shape_.delta_softplus);
             tile.delta[at] = step.delta;
             tile.delta_error[at] = step.relative_error;
             tile.u[at] = value_at(u.data, offset);
@@ -221,41 +199,23 @@ class Scan {
     });
   }
 
-  /// out = (y + D·u)·silu(z), and its bound. Adding up the N products and D·u, in any order, makes an error
-  /// of some √N + 1 roundings of the sum of their magnitudes (Higham & Mary, "A New Approach to Probabilistic
-  /// Rounding Error Analysis", 2019; the bound that cannot be exceeded has N): a kernel that starts from D·u,
-  /// as mamba_ssm's does, rounds every small product at the size of D·u. The gate adds a product and an
-  /// exponential of relative error 2 + |z| that counts with weight 1 − σ(z).
   void store_steps(const Block& place, std::int64_t start, const ScanTile& tile) {
     const TensorView& u = inputs_.at("u");
     const TensorView* z = inputs_.find("z");
     const float* skip = floats("D");
-    const double sum_error =
-        2 + std::sqrt(static_cast<double>(shape_.dstate));  // 1 for each product's own rounding
     with_loader(u.dtype, [&](auto value_at) {
-      for_each_step(
-          place, start, tile.steps, u.strides, [&](std::int64_t at, std::int64_t offset, std::int64_t c) {
-            const std::int64_t channel = place.first_channel + c;
-            double value = tile.y[at];
-            double magnitude = tile.y_magnitude[at];
-            if (skip != nullptr) {
-              const double term = skip[channel] * value_at(u.data, offset);
-              value += term;
-              magnitude += std::abs(term);
-            }
-            double error = tile.y_error[at] + sum_error * magnitude;
-            if (z != nullptr) {
-              const double gate = value_at(z->data, offset);
-              const double open = logistic(gate);
-              const double factor = gate * open;
-              error = std::abs(factor) * (error + std::abs(value) * (4 + (2 + std::abs(gate)) * (1 - open)));
-              value *= factor;
-            }
-            const std::int64_t element =
-                (place.batch * shape_.dim + channel) * shape_.seqlen + start + at / kBlockChannels;
-            out_.expected[element] = value;
-            out_.bound[element] = static_cast<float>(error);
-          });
+      for_each_step(place, start, tile.steps, u.strides,
+                    [&](std::int64_t at, std::int64_t offset, std::int64_t c) {
+                      const std::int64_t channel = place.first_channel + c;
+                      const double term = skip != nullptr ? skip[channel] * value_at(u.data, offset) : 0;
+                      const double gate = z != nullptr ? value_at(z->data, offset) : 0;
+                      const BoundedValue out =
+                          scan_output({tile.y[at], tile.y_magnitude[at], tile.y_error[at]}, shape_.dstate,
+                                      skip != nullptr ? &term : nullptr, z != nullptr ? &gate : nullptr);
+                      const std::int64_t element =
+                          (place.batch * shape_.dim + channel) * shape_.seqlen + start + at / kBlockChannels;
+                      store(out_, element, out.value, out.error);
+                    });
     });
   }
 
@@ -274,11 +234,6 @@ class Scan {
   ReferenceOutput& last_state_;
 };
 
-ReferenceOutput empty_output(Shape shape) {
-  const auto count = static_cast<std::size_t>(element_count(shape));
-  return {std::move(shape), std::vector<double>(count), std::vector<float>(count)};
-}
-
 template <class S>
 void scan_all(const Problem& problem, const TensorSet& inputs, ReferenceOutput& out,
               ReferenceOutput& last_state, const std::atomic<bool>& stop) {
@@ -295,6 +250,7 @@ void scan_all(const Problem& problem, const TensorSet& inputs, ReferenceOutput& 
 ReferenceOutputs selective_scan_fwd_reference(const Problem& problem, const TensorSet& inputs,
                                               const std::atomic<bool>& stop) {
   const SelectiveScan shape(problem);
+  if (shape.dense) return selective_scan_dense_reference(problem, inputs, stop);
   Shape state_shape{shape.batch, shape.dim, shape.dstate};
   if (shape.complex) state_shape.push_back(2);
   ReferenceOutputs outputs;

@@ -14,288 +14,98 @@
 
 #include "reference/selective_scan_bwd.h"
 
+#include <omp.h>
+
 #include <algorithm>
 #include <cmath>
 #include <complex>
 
 #include "model/errors.h"
 #include "model/selective_scan.h"
-#include "reference/discretization_derivative.h"
 #include "reference/rounded.h"
+#include "reference/scan_bwd_plan.h"
+#include "reference/scan_bwd_tile.h"
 
 namespace ssmbench {
 namespace {
 
-/// Channels that one task does one after the other; their shares of dB and dC are added up as they come.
-constexpr std::int64_t kSlabChannels = 16;
-/// At most so many slabs per group, since each has its own partial dB and dC of a tile.
-constexpr std::int64_t kMostSlabs = 32;
-/// Batches are done together while there are fewer tasks than this; more than the cores of any machine.
-constexpr std::int64_t kTasks = 64;
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
-  return (a + b - 1) / b;
-}
-
-/// Checkpoints and tiles take the least memory together near √L steps apart.
-std::int64_t tile_steps(std::int64_t seqlen) {
-  return std::clamp<std::int64_t>(std::llround(std::sqrt(static_cast<double>(seqlen))), 64, 256);
-}
-
-/// Element `index` of a tensor; complex from c64, else real.
-template <class T>
-T load(const TensorView& view, std::int64_t offset) {
-  if constexpr (is_complex<T>) {
-    const auto* pair = static_cast<const float*>(view.data) + 2 * offset;
-    return {pair[0], pair[1]};
-  } else {
-    return load_as_double(view.data, offset, view.dtype);
-  }
-}
-
-Rounded<double> logistic(double x, double error_of_x) {
-  // From e^-|x| (relative error 2 + |x|, its argument is scaled to base 2), which never overflows.
-  const double e = std::exp(-std::abs(x));
-  const double open = (x < 0 ? e : 1) / (1 + e);
-  const double closed = (x < 0 ? 1 : e) / (1 + e);
-  return {open, open, open * (3 + closed * (kExpError + std::abs(x)) + closed * error_of_x)};
-}
-
-/// Δ and its derivative by delta.
-struct Step {
-  Rounded<double> delta, slope;
-};
-
-Step step_of(double stored, double bias, bool has_bias, bool use_softplus) {
-  const double x = stored + bias;
-  const double error = has_bias ? std::abs(x) : 0;
-  if (!use_softplus) return {{x, std::abs(x), error}, exactly(1.0)};
-  const double e = std::exp(-std::abs(x));
-  const double delta = std::max(x, 0.0) + std::log1p(e);
-  const Rounded<double> slope = logistic(x, error);
-  const double delta_error = 2 * delta + slope.value * (kExpError + std::abs(x) + error);
-  return {{delta, delta, delta_error}, slope};
-}
-
-/// silu(z) and its derivative σ·(1 + z·(1 − σ)).
-struct Gate {
-  Rounded<double> value, slope;
-};
-
-Gate gate_of(double z) {
-  const Rounded<double> open = logistic(z, 0);
-  const Rounded<double> closed = logistic(-z, 0);
-  const Rounded<double> x = exactly(z);
-  return {x * open, open * (x * closed + 1.0)};
-}
-
-/// Sums that belong to one (batch, channel, state) and what the adjoint carries to the tile before.
-template <class T>
-struct StateRow {
-  Rounded<T> state;           ///< forward
-  Rounded<T> carry;           ///< conj(Ā)·g of the step after
-  Rounded<T> previous_carry;  ///< conj(c')·g of the step after
-  Sum<T> dA, dB, dC;          ///< dB and dC when constant
-};
-
-struct ChannelRow {
-  Sum<double> dD, ddelta_bias;
-};
-
-/// What a step of one channel needs and gathers over the states.
-struct StepRow {
-  Step step;
-  Rounded<double> u, dy, y_factor;  ///< y_factor: dz = y·y_factor
-  Sum<double> y, du, ddelta;
-};
-
-template <class T>
-struct ProjectionSums {
-  Sum<T> dB, dC;
-};
+using namespace scan_bwd;
 
 template <class T>
 class Backward {
  public:
   Backward(const Problem& problem, const TensorSet& inputs, ReferenceOutputs& outputs,
            const std::atomic<bool>& stop)
-      : shape_(problem),
+      : plan_(SelectiveScan(problem)),
+        shape_(plan_.shape),
         inputs_(inputs),
         outputs_(outputs),
         stop_(stop),
         saved_error_(unit_roundoff(problem.dtype()) / (2 * unit_roundoff(DType::f32))),
-        two_samples_(methods()[static_cast<std::size_t>(shape_.method)].two_samples()),
-        tile_(tile_steps(shape_.seqlen)),
-        tiles_(ceil_div(shape_.seqlen, tile_)),
-        slab_(std::max(kSlabChannels, ceil_div(shape_.channels_per_group(), kMostSlabs))),
-        slabs_(ceil_div(shape_.channels_per_group(), slab_)),
-        wave_(std::clamp<std::int64_t>(kTasks / (slabs_ * shape_.groups), 1, shape_.batch)),
         totals_(static_cast<std::size_t>(shape_.dim * shape_.dstate)),
         channel_totals_(static_cast<std::size_t>(shape_.dim)) {}
 
   void run() {
-    for (first_batch_ = 0; first_batch_ < shape_.batch && !stop_; first_batch_ += wave_) {
-      batches_ = std::min(wave_, shape_.batch - first_batch_);
+    for (first_batch_ = 0; first_batch_ < shape_.batch && !stop_; first_batch_ += plan_.wave) {
+      batches_ = std::min(plan_.wave, shape_.batch - first_batch_);
       run_wave();
     }
     if (!stop_) store_totals();
   }
 
+  /// Bytes beside the outputs at the peak.
+  static std::size_t working_bytes(const BackwardPlan& plan, int threads) {
+    const auto channels = static_cast<std::size_t>(plan.shape.dim);
+    const auto rows = channels * static_cast<std::size_t>(plan.shape.dstate);
+    const auto wave = static_cast<std::size_t>(plan.wave);
+    const auto shares = static_cast<std::size_t>(plan.tasks(plan.wave) * plan.shape.dstate * plan.tile);
+    return (wave + 1) * (rows * sizeof(StateRow<T>) + channels * sizeof(ChannelRow)) +
+           wave * rows * static_cast<std::size_t>(plan.tiles) * sizeof(Rounded<T>) +
+           shares * sizeof(ProjectionSums<T>) + static_cast<std::size_t>(threads) * Tile<T>::bytes(plan);
+  }
+
  private:
-  /// Channels [first, last) of group `group` of one batch; `batch` counts from the wave's first.
-  struct Task {
-    std::int64_t batch, group, first, last, index;
-  };
-
-  /// A thread's room for one tile: B and C of all states, and one channel's steps, coefficients and states.
-  struct Room {
-    std::vector<Rounded<T>> B, C;  // [state][step]
-    std::vector<Rounded<T>> B_before;
-    std::vector<StepRow> steps;
-    std::vector<Discretization<T>> rules;
-    std::vector<Rounded<T>> states;  // states[t + 1] is h at step t, states[0] the one before the tile
-    std::vector<Rounded<T>> products;
-  };
-
   /// k of y = k·Re Σ C·h.
   double output_factor() const { return shape_.complex ? 2 : 1; }
 
-  std::int64_t tasks() const { return batches_ * shape_.groups * slabs_; }
-
-  Task task(std::int64_t index) const {
-    const std::int64_t group = index / slabs_ % shape_.groups;
-    const std::int64_t first = group * shape_.channels_per_group();
-    const std::int64_t begin = first + index % slabs_ * slab_;
-    return {index / (slabs_ * shape_.groups), group, begin,
-            std::min(begin + slab_, first + shape_.channels_per_group()), index};
-  }
+  std::int64_t tasks() const { return plan_.tasks(batches_); }
 
   void run_wave() {
     rows_.assign(static_cast<std::size_t>(batches_ * shape_.dim * shape_.dstate), {});
     channels_.assign(static_cast<std::size_t>(batches_ * shape_.dim), {});
-    checkpoints_.resize(rows_.size() * static_cast<std::size_t>(tiles_));
-    shares_.resize(static_cast<std::size_t>(tasks() * shape_.dstate * tile_));
+    checkpoints_.resize(rows_.size() * static_cast<std::size_t>(plan_.tiles));
+    shares_.resize(static_cast<std::size_t>(tasks() * shape_.dstate * plan_.tile));
 #pragma omp parallel
     {
-      Room room = make_room();
+      Tile<T> tile(plan_, inputs_);
 #pragma omp for schedule(dynamic)
-      for (std::int64_t index = 0; index < tasks(); ++index) make_checkpoints(task(index), room);
-      for (std::int64_t tile = tiles_ - 1; tile >= 0; --tile) {
+      for (std::int64_t i = 0; i < tasks(); ++i) make_checkpoints(plan_.task(first_batch_, i), tile);
+      for (std::int64_t index = plan_.tiles - 1; index >= 0; --index) {
 #pragma omp for schedule(dynamic)
-        for (std::int64_t index = 0; index < tasks(); ++index)
-          if (!stop_) go_back(task(index), tile, room);
+        for (std::int64_t i = 0; i < tasks(); ++i)
+          if (!stop_) go_back(plan_.task(first_batch_, i), index, tile);
 #pragma omp for schedule(static)
         for (std::int64_t row = 0; row < batches_ * shape_.groups * shape_.dstate; ++row)
-          add_shares(row, tile);
+          add_shares(row, index);
       }
     }
     if (!stop_) finish_wave();
   }
 
-  Room make_room() const {
-    const auto steps = static_cast<std::size_t>(tile_);
-    const auto values = static_cast<std::size_t>(shape_.dstate * tile_);
-    return {.B = std::vector<Rounded<T>>(values),
-            .C = std::vector<Rounded<T>>(values),
-            .B_before = std::vector<Rounded<T>>(static_cast<std::size_t>(shape_.dstate)),
-            .steps = std::vector<StepRow>(steps),
-            .rules = std::vector<Discretization<T>>(steps),
-            .states = std::vector<Rounded<T>>(steps + 1),
-            .products = std::vector<Rounded<T>>(steps + 1)};
-  }
-
   std::int64_t row_of(const Task& task, std::int64_t channel, std::int64_t n) const {
-    return (task.batch * shape_.dim + channel) * shape_.dstate + n;
-  }
-  std::int64_t steps_in(std::int64_t tile) const {
-    return std::min(tile_, shape_.seqlen - tile * tile_);
+    return (task.in_wave * shape_.dim + channel) * shape_.dstate + n;
   }
 
-  Rounded<T> projection(const TensorView& view, bool variable, const Task& task, std::int64_t channel,
-                        std::int64_t n, std::int64_t t) const {
-    const Shape& s = view.strides;
-    const std::int64_t offset =
-        variable ? (first_batch_ + task.batch) * s[0] + task.group * s[1] + n * s[2] + t * s[3]
-                 : channel * s[0] + n * s[1];
-    return exactly(load<T>(view, offset));
-  }
-
-  /// B and C of the tile; those of a group serve all channels of the task.
-  void load_projections(const Task& task, std::int64_t channel, std::int64_t tile, Room& room) const {
-    const TensorView& B = inputs_.at("B");
-    const TensorView& C = inputs_.at("C");
-    const bool first = channel == task.first;
-    const std::int64_t start = tile * tile_;
-    for (std::int64_t n = 0; n < shape_.dstate; ++n) {
-      for (std::int64_t t = 0; t < steps_in(tile); ++t) {
-        if (first || !shape_.variable_b)
-          room.B[n * tile_ + t] = projection(B, shape_.variable_b, task, channel, n, start + t);
-        if (first || !shape_.variable_c)
-          room.C[n * tile_ + t] = projection(C, shape_.variable_c, task, channel, n, start + t);
-      }
-      room.B_before[n] =
-          start == 0 ? Rounded<T>{} : projection(B, shape_.variable_b, task, channel, n, start - 1);
-    }
-  }
-
-  double element(const char* name, const Task& task, std::int64_t channel, std::int64_t t) const {
-    const TensorView& view = inputs_.at(name);
-    const Shape& s = view.strides;
-    return load_as_double(view.data, (first_batch_ + task.batch) * s[0] + channel * s[1] + t * s[2],
-                          view.dtype);
-  }
-  /// 0 where the input is absent.
-  double of_channel(const char* name, std::int64_t channel) const {
-    const TensorView* view = inputs_.find(name);
-    return view == nullptr ? 0 : static_cast<const float*>(view->data)[channel];
-  }
-  Rounded<T> decay_rate(std::int64_t channel, std::int64_t n) const {
-    return exactly(load<T>(inputs_.at("A"), channel * shape_.dstate + n));
-  }
-
-  void load_steps(const Task& task, std::int64_t channel, std::int64_t tile, Room& room) const {
-    const double bias = of_channel("delta_bias", channel);
-    for (std::int64_t t = 0; t < steps_in(tile); ++t) {
-      const std::int64_t at = tile * tile_ + t;
-      StepRow& row = room.steps[t];
-      row = {};
-      row.step =
-          step_of(element("delta", task, channel, at), bias, shape_.has_delta_bias, shape_.delta_softplus);
-      row.u = exactly(element("u", task, channel, at));
-      row.dy = exactly(element("dout", task, channel, at));
-      if (!shape_.has_z) continue;
-      const Gate gate = gate_of(element("z", task, channel, at));
-      row.y_factor = row.dy * gate.slope;
-      row.dy = row.dy * gate.value;
-    }
-  }
-
-  /// Advances state n through the tile, leaving rules, products and states in the room.
-  void go_forward(const Task& task, std::int64_t channel, std::int64_t n, std::int64_t tile,
-                  Room& room) const {
-    const auto A = decay_rate(channel, n);
-    room.products[0] =
-        tile == 0 ? Rounded<T>{} : exactly(element("u", task, channel, tile * tile_ - 1)) * room.B_before[n];
-    for (std::int64_t t = 0; t < steps_in(tile); ++t) {
-      const auto& rule = room.rules[t] = discretize(shape_.method, room.steps[t].step.delta, A);
-      const auto& product = room.products[t + 1] = room.steps[t].u * room.B[n * tile_ + t];
-      auto& state = room.states[t + 1] = rule.decay.value * room.states[t] + rule.input.value * product;
-      if (two_samples_) state = state + rule.previous_input.value * room.products[t];
-      state = within_f32(state);
-    }
-  }
-
-  void make_checkpoints(const Task& task, Room& room) {
-    for (std::int64_t tile = 0; tile < tiles_ && !stop_; ++tile) {
+  void make_checkpoints(const Task& task, Tile<T>& tile) {
+    for (std::int64_t index = 0; index < plan_.tiles && !stop_; ++index) {
       for (std::int64_t channel = task.first; channel < task.last; ++channel) {
-        load_projections(task, channel, tile, room);
-        load_steps(task, channel, tile, room);
+        tile.load(task, channel, index);
         for (std::int64_t n = 0; n < shape_.dstate; ++n) {
           const std::int64_t row = row_of(task, channel, n);
-          if (tile == 0) rows_[row].state = initial_state(task, channel, n);
-          checkpoints_[row * tiles_ + tile] = room.states[0] = rows_[row].state;
-          go_forward(task, channel, n, tile, room);
-          rows_[row].state = room.states[steps_in(tile)];
+          if (index == 0) rows_[row].state = initial_state(task, channel, n);
+          checkpoints_[row * plan_.tiles + index] = tile.states[0] = rows_[row].state;
+          tile.go_forward(n);
+          rows_[row].state = tile.states[tile.count];
         }
       }
     }
@@ -304,44 +114,42 @@ class Backward {
   Rounded<T> initial_state(const Task& task, std::int64_t channel, std::int64_t n) const {
     const TensorView* view = inputs_.find("initial_state");
     if (view == nullptr) return {};
-    return exactly(load<T>(*view, ((first_batch_ + task.batch) * shape_.dim + channel) * shape_.dstate + n));
+    return load<T>(*view, (task.batch * shape_.dim + channel) * shape_.dstate + n);
   }
 
-  void go_back(const Task& task, std::int64_t tile, Room& room) {
-    auto* shares = shares_.data() + task.index * shape_.dstate * tile_;
-    std::fill_n(shares, shape_.dstate * tile_, ProjectionSums<T>{});
+  void go_back(const Task& task, std::int64_t index, Tile<T>& tile) {
+    auto* shares = shares_.data() + task.index * shape_.dstate * plan_.tile;
+    std::fill_n(shares, shape_.dstate * plan_.tile, ProjectionSums<T>{});
     for (std::int64_t channel = task.first; channel < task.last; ++channel) {
-      load_projections(task, channel, tile, room);
-      load_steps(task, channel, tile, room);
+      tile.load(task, channel, index);
       for (std::int64_t n = 0; n < shape_.dstate; ++n) {
-        StateRow<T>& row = rows_[row_of(task, channel, n)];
-        room.states[0] = checkpoints_[row_of(task, channel, n) * tiles_ + tile];
-        go_forward(task, channel, n, tile, room);
-        adjoint(n, tile, room, row, shares + n * tile_);
+        const std::int64_t row = row_of(task, channel, n);
+        tile.states[0] = checkpoints_[row * plan_.tiles + index];
+        tile.go_forward(n);
+        adjoint(n, tile, rows_[row], shares + n * plan_.tile);
       }
-      store_steps(task, channel, tile, room);
+      store_steps(task, channel, index, tile);
     }
   }
 
-  void adjoint(std::int64_t n, std::int64_t tile, Room& room, StateRow<T>& row,
-               ProjectionSums<T>* shares) const {
-    for (std::int64_t t = steps_in(tile) - 1; t >= 0; --t) {
-      StepRow& step = room.steps[t];
-      const auto& B = room.B[n * tile_ + t];
-      const auto& C = room.C[n * tile_ + t];
-      const Discretization<T>& rule = room.rules[t];
+  void adjoint(std::int64_t n, Tile<T>& tile, StateRow<T>& row, ProjectionSums<T>* shares) const {
+    for (std::int64_t t = tile.count - 1; t >= 0; --t) {
+      StepRow& step = tile.steps[t];
+      const auto& B = tile.B[n * plan_.tile + t];
+      const auto& C = tile.C[n * plan_.tile + t];
+      const Discretization<T>& rule = tile.rules[t];
       const auto dy = scaled(output_factor(), step.dy);
 
       const auto g = within_f32(dy * conj(C) + row.carry);
-      const auto of_decay = within_f32(g * conj(room.states[t]));
-      const auto of_input = g * conj(room.products[t + 1]);
+      const auto of_decay = within_f32(g * conj(tile.states[t]));
+      const auto of_input = g * conj(tile.products[t + 1]);
       row.dA.add(of_decay * conj(rule.decay.by_A));
       row.dA.add(of_input * conj(rule.input.by_A));
       step.ddelta.add(real(of_decay * conj(rule.decay.by_delta)));
       step.ddelta.add(real(of_input * conj(rule.input.by_delta)));
       auto of_product = conj(rule.input.value) * g;
-      if (two_samples_) {
-        const auto of_previous = g * conj(room.products[t]);
+      if (plan_.two_samples) {
+        const auto of_previous = g * conj(tile.products[t]);
         row.dA.add(of_previous * conj(rule.previous_input.by_A));
         step.ddelta.add(real(of_previous * conj(rule.previous_input.by_delta)));
         of_product = of_product + row.previous_carry;
@@ -349,10 +157,10 @@ class Backward {
       }
       row.carry = conj(rule.decay.value) * g;
 
-      step.y.add(real(C * room.states[t + 1]));
+      step.y.add(real(C * tile.states[t + 1]));
       step.du.add(real(of_product * conj(B)));
       (shape_.variable_b ? shares[t].dB : row.dB).add(step.u * of_product);
-      (shape_.variable_c ? shares[t].dC : row.dC).add(dy * conj(room.states[t + 1]));
+      (shape_.variable_c ? shares[t].dC : row.dC).add(dy * conj(tile.states[t + 1]));
     }
   }
 
@@ -367,13 +175,13 @@ class Backward {
   }
 
   /// du, ddelta and dz of a channel's tile, and its shares of dD and ddelta_bias.
-  void store_steps(const Task& task, std::int64_t channel, std::int64_t tile, Room& room) {
-    const std::int64_t batch_row = (first_batch_ + task.batch) * shape_.dim + channel;
-    ChannelRow& sums = channels_[task.batch * shape_.dim + channel];
-    const auto D = exactly(of_channel("D", channel));
-    for (std::int64_t t = 0; t < steps_in(tile); ++t) {
-      StepRow& step = room.steps[t];
-      const std::int64_t at = batch_row * shape_.seqlen + tile * tile_ + t;
+  void store_steps(const Task& task, std::int64_t channel, std::int64_t index, Tile<T>& tile) {
+    const std::int64_t batch_row = task.batch * shape_.dim + channel;
+    ChannelRow& sums = channels_[task.in_wave * shape_.dim + channel];
+    const auto D = exactly(of_channel(inputs_, "D", channel));
+    for (std::int64_t t = 0; t < tile.count; ++t) {
+      StepRow& step = tile.steps[t];
+      const std::int64_t at = batch_row * shape_.seqlen + index * plan_.tile + t;
       // Every state gives three terms at most.
       const auto ddelta = step.ddelta.over(3 * shape_.dstate) * step.step.slope;
       store(outputs_.at("ddelta"), at, ddelta);
@@ -395,13 +203,13 @@ class Backward {
   void add_shares(std::int64_t row, std::int64_t tile) {
     if (!shape_.variable_b && !shape_.variable_c) return;
     const std::int64_t n = row % shape_.dstate;
-    const std::int64_t slabs_before = row / shape_.dstate * slabs_;
+    const std::int64_t slabs_before = row / shape_.dstate * plan_.slabs;
     const std::int64_t start =
-        (first_batch_ * shape_.groups * shape_.dstate + row) * shape_.seqlen + tile * tile_;
-    for (std::int64_t t = 0; t < steps_in(tile); ++t) {
+        (first_batch_ * shape_.groups * shape_.dstate + row) * shape_.seqlen + tile * plan_.tile;
+    for (std::int64_t t = 0; t < plan_.steps_in(tile); ++t) {
       ProjectionSums<T> sum;
-      for (std::int64_t slab = 0; slab < slabs_; ++slab) {
-        const auto& share = shares_[((slabs_before + slab) * shape_.dstate + n) * tile_ + t];
+      for (std::int64_t slab = 0; slab < plan_.slabs; ++slab) {
+        const auto& share = shares_[((slabs_before + slab) * shape_.dstate + n) * plan_.tile + t];
         sum.dB.add(share.dB);
         sum.dC.add(share.dC);
       }
@@ -444,17 +252,14 @@ class Backward {
     }
   }
 
-  SelectiveScan shape_;
+  BackwardPlan plan_;
+  const SelectiveScan& shape_;
   const TensorSet& inputs_;
   ReferenceOutputs& outputs_;
   const std::atomic<bool>& stop_;
   /// dz may be made from the y that the forward pass saved in the io dtype, as mamba_ssm's is: one rounding
   /// of it, halved because tolerances take twice the bound (verify/tolerance.h).
   double saved_error_;
-  bool two_samples_;
-  std::int64_t tile_, tiles_;  // steps of a tile, tiles of the sequence
-  std::int64_t slab_, slabs_;  // channels of a slab, slabs of a group
-  std::int64_t wave_;          // batches done together
   std::int64_t first_batch_ = 0, batches_ = 0;
   std::vector<StateRow<T>> rows_;           // [batch of the wave][channel][state]
   std::vector<ChannelRow> channels_;        // [batch of the wave][channel]
@@ -484,6 +289,12 @@ ReferenceOutputs selective_scan_bwd_reference(const Problem& problem, const Tens
     Backward<double>(problem, inputs, outputs, stop).run();
   if (stop) throw Interrupted();
   return outputs;
+}
+
+std::size_t selective_scan_bwd_working_bytes(const Problem& problem) {
+  const BackwardPlan plan{SelectiveScan(problem)};
+  return plan.shape.complex ? Backward<std::complex<double>>::working_bytes(plan, omp_get_max_threads())
+                            : Backward<double>::working_bytes(plan, omp_get_max_threads());
 }
 
 }  // namespace ssmbench

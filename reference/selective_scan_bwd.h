@@ -9,4 +9,7 @@ namespace ssmbench {
 ReferenceOutputs selective_scan_bwd_reference(const Problem& problem, const TensorSet& inputs,
                                               const std::atomic<bool>& stop);
 
+/// Bytes that it allocates at its peak beside the outputs: checkpoints, sums and each thread's tile.
+std::size_t selective_scan_bwd_working_bytes(const Problem& problem);
+
 }  // namespace ssmbench

@@ -30,11 +30,33 @@ SSMBENCH_HD inline Complex operator*(float a, Complex b) {
   return {a * b.re, a * b.im};
 }
 
+/// a·b + c, in fused multiply-adds where the hardware has them: a sum of products would take one more
+/// addition.
+SSMBENCH_HD inline float multiply_add(float a, float b, float c) {
+  return a * b + c;
+}
+SSMBENCH_HD inline Complex multiply_add(float a, Complex b, Complex c) {
+  return {a * b.re + c.re, a * b.im + c.im};
+}
+SSMBENCH_HD inline Complex multiply_add(Complex a, Complex b, Complex c) {
+  return {(a.re * b.re + c.re) - a.im * b.im, (a.re * b.im + c.im) + a.im * b.re};
+}
+SSMBENCH_HD inline Complex multiply_add(Complex a, Complex b, float c) {
+  return {(a.re * b.re + c) - a.im * b.im, a.re * b.im + a.im * b.re};
+}
+
 SSMBENCH_HD inline float real_part(float z) {
   return z;
 }
 SSMBENCH_HD inline float real_part(Complex z) {
   return z.re;
+}
+
+SSMBENCH_HD inline float conjugate(float z) {
+  return z;
+}
+SSMBENCH_HD inline Complex conjugate(Complex z) {
+  return {z.re, -z.im};
 }
 
 /// |z|²
@@ -58,44 +80,102 @@ inline constexpr float kOutputFactor = 1.0F;
 template <>
 inline constexpr float kOutputFactor<Complex> = 2.0F;
 
-/// 1/z; at 0 not finite.
+/// 1/z to a roundoff; at 0 not finite. On the GPU the hardware's approximation and a Newton step, without the
+/// branches of an IEEE division, which would keep states from overlapping: |z| < 2^-126 counts as 0 there,
+/// and results under 2^-126 become 0. At 0, ∞ and NaN, where the step gives NaN, the approximation is what
+/// IEEE arithmetic has.
 SSMBENCH_HD inline float reciprocal(float z) {
+#ifdef __CUDA_ARCH__
+  float approximation = 0;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(approximation) : "f"(z));
+  const float error = fmaf(-z, approximation, 1.0F);
+  return fabsf(error) < 1.0F ? fmaf(approximation, error, approximation) : approximation;
+#else
   return 1.0F / z;
+#endif
 }
 /// Scaled by the larger part, since |z|² underflows from 1e-19 down.
 SSMBENCH_HD inline Complex reciprocal(Complex z) {
-  const float scale = 1.0F / fmaxf(fabsf(z.re), fabsf(z.im));
+  const float scale = reciprocal(fmaxf(fabsf(z.re), fabsf(z.im)));
   const Complex w = scale * z;
-  const float factor = scale / square_magnitude(w);
+  const float factor = scale * reciprocal(square_magnitude(w));
   return {factor * w.re, -factor * w.im};
 }
 
-/// e^z
-SSMBENCH_HD inline float exponential(float z) {
-  return expf(z);
-}
-/// By the half angle, exact to halve: cos y = 1 − 2·sin²(y/2), sin y = 2·sin(y/2)·cos(y/2). Accurate relative
-/// to |e^z|, and the imaginary part relative to itself.
-SSMBENCH_HD inline Complex exponential(Complex z) {
-  float sine = 0;
-  float cosine = 0;
-  sincosf(0.5F * z.im, &sine, &cosine);
-  const float scale = expf(z.re);
-  return {scale * (1.0F - 2.0F * sine * sine), scale * (2.0F * sine * cosine)};
+/// φ2(x) = (e^x − 1 − x)/x² for |x| < 1: the polynomial of degree 7 with the least relative error, 0.2 of a
+/// roundoff with these coefficients, that is exact at 0.
+SSMBENCH_HD inline float phi2_series(float x) {
+  constexpr float kCoefficients[]{0.5F,
+                                  0x1.555556p-3F,
+                                  0x1.555570p-5F,
+                                  0x1.1110dep-7F,
+                                  0x1.6c022ep-10F,
+                                  0x1.a02adcp-13F,
+                                  0x1.a90566p-16F,
+                                  0x1.73a89ep-19F};
+  float sum = kCoefficients[7];
+  for (int k = 6; k >= 0; --k) sum = sum * x + kCoefficients[k];
+  return sum;
 }
 
-/// e^z − 1, accurate relative to its magnitude: near 0, and near the other zeros 2πik of the complex one.
-SSMBENCH_HD inline float exponential_minus_1(float z) {
-  return expm1f(z);
+/// e^z and e^z − 1, which share their work.
+template <class Value>
+struct Exponentials {
+  Value power;
+  Value minus_1;  ///< accurate relative to its magnitude, near 0 too
+};
+
+/// The series for |z| < 1, since e^z − 1 would cancel there. Both sides are computed and one is selected: a
+/// branch would keep states from overlapping.
+SSMBENCH_HD inline Exponentials<float> exponentials(float z) {
+  const float power = expf(z);
+  const float near_0 = z + z * z * phi2_series(z);
+  return {power, fabsf(z) < 1.0F ? near_0 : power - 1.0F};
 }
-/// (e^x − 1)·cos y − 2·sin²(y/2) + i·e^x·sin y. The real part cancels only where the imaginary part is
-/// larger.
-SSMBENCH_HD inline Complex exponential_minus_1(Complex z) {
-  float sine = 0;
-  float cosine = 0;
-  sincosf(0.5F * z.im, &sine, &cosine);
-  const float drop = 2.0F * sine * sine;
-  return {expm1f(z.re) * (1.0F - drop) - drop, expf(z.re) * (2.0F * sine * cosine)};
+
+/// sin x and cos x, or both of them with the other sign: products of two are the same.
+struct SineCosine {
+  float sine, cosine;
+};
+/// From r = x − kπ in [−π/2, π/2], π as the sum of three floats, which leaves r with an error relative to
+/// itself also next to the multiples of π; then polynomials of least error in r², 0.2 of a roundoff. Unlike
+/// sincosf without a branch, which would keep states from overlapping. From 1e5 on k may be the multiple next
+/// to the nearest, and the polynomials lose some digits, far fewer than rounding x has lost already. Past
+/// 2^23, where neighbouring floats are 1 apart, the multiple of π next to x is as good as any; NaN for
+/// infinities.
+SSMBENCH_HD inline SineCosine sine_cosine_up_to_sign(float x) {
+  const float k = rintf(x * 0x1.45f306p-2F);
+  float r = fmaf(-k, 0x1.921fb6p+1F, x);
+  r = fmaf(-k, -0x1.777a5cp-24F, r);
+  r = fmaf(-k, -0x1.ee59dap-49F, r);
+  r = fabsf(x) < 0x1p23F ? r : x - x;
+  const float s = r * r;
+  const float sine = -0x1.55554cp-3F + s * (0x1.110ed2p-7F + s * (-0x1.9f6fa8p-13F + s * 0x1.5db8cep-19F));
+  const float cosine = 0x1.555550p-5F + s * (-0x1.6c149ap-10F + s * (0x1.9f8f14p-16F + s * -0x1.193d5ap-22F));
+  return {r + r * s * sine, 1.0F + s * (-0.5F + s * cosine)};
+}
+
+/// By the half angle, exact to halve: cos y = 1 − 2·sin²(y/2), sin y = 2·sin(y/2)·cos(y/2). e^z is accurate
+/// relative to |e^z|. e^z − 1 is (e^x − 1)·cos y − 2·sin²(y/2) + i·e^x·sin y, accurate near its other zeros
+/// 2πik too: the real part cancels only where the imaginary part is larger.
+SSMBENCH_HD inline Exponentials<Complex> exponentials(Complex z) {
+  const SineCosine half = sine_cosine_up_to_sign(0.5F * z.im);
+  const Exponentials<float> growth = exponentials(z.re);
+  const float drop = 2.0F * half.sine * half.sine;
+  const float imaginary = growth.power * (2.0F * half.sine * half.cosine);
+  return {{growth.power * (1.0F - drop), imaginary}, {growth.minus_1 * (1.0F - drop) - drop, imaginary}};
+}
+
+/// e^z
+template <class Value>
+SSMBENCH_HD Value exponential(Value z) {
+  return exponentials(z).power;
+}
+
+/// e^z − 1
+template <class Value>
+SSMBENCH_HD Value exponential_minus_1(Value z) {
+  return exponentials(z).minus_1;
 }
 
 }  // namespace ssmbench

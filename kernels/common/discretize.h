@@ -15,7 +15,7 @@ namespace ssmbench {
 template <class Value, int count>
 SSMBENCH_HD inline Value polynomial(const float (&c)[count], Value z) {
   Value sum = c[count - 1] * z + c[count - 2];
-  for (int k = count - 3; k >= 0; --k) sum = sum * z + c[k];
+  for (int k = count - 3; k >= 0; --k) sum = multiply_add(sum, z, c[k]);
   return sum;
 }
 
@@ -23,55 +23,77 @@ SSMBENCH_HD inline Value polynomial(const float (&c)[count], Value z) {
 /// later; beside e^80 the terms 1 and z are far under half an ulp.
 inline constexpr float kLargeExponent = 80.0F;
 
-/// φ1(z) = (e^z − 1)/z, 1 at z = 0; error relative to |φ1|. Under 1e-4 two terms of the series are enough
-/// (the next is z²/6 < 1.7e-9) and spare 1/z, which overflows for subnormal z.
+// The functions φ of z are given twice: of z alone, for any z, and of z with its exponentials and 1/z, for
+// kernels that have these already. The latter are finite as long as e^z is. They compute a series for small
+// |z| and a quotient, and select one: a branch would keep states from overlapping. 1/z may be anything where
+// the series holds.
+
+/// φ1(z) = (e^z − 1)/z, 1 at z = 0; error relative to |φ1|.
+SSMBENCH_HD inline float phi1(float z, const Exponentials<float>& e, float inverse) {
+  const float near_0 = z * phi2_series(z) + 1.0F;
+  const float far = (e.power - 1.0F) * inverse;
+  return fabsf(z) < 1.0F ? near_0 : far;
+}
+/// Under 1e-4 two terms of the series are enough: the next is z²/6 < 1.7e-9.
+SSMBENCH_HD inline Complex phi1(Complex z, const Exponentials<Complex>& e, Complex inverse) {
+  const Complex near_0 = 0.5F * z + 1.0F;
+  const Complex far = e.minus_1 * inverse;
+  return square_magnitude(z) < 1e-8F ? near_0 : far;
+}
 template <class Value>
 SSMBENCH_HD inline Value phi1(Value z) {
-  if (square_magnitude(z) < 1e-8F) return 0.5F * z + 1.0F;
   const Value inverse = reciprocal(z);
   if (real_part(z) > kLargeExponent) {
     const Value half = exponential(0.5F * z);
     return half * (half * inverse);
   }
-  return exponential_minus_1(z) * inverse;
+  return phi1(z, exponentials(z), inverse);
 }
 
-/// φ2(z) = (e^z − 1 − z)/z², 1/2 at z = 0. The difference cancels near 0, so that |z| < 1 has the series Σ
-/// z^k/(k+2)!, whose first term left out is 2e-9. Real: error relative to φ2. Complex: relative to the larger
-/// of the two terms, (e^z − 1)/z² and 1/z, of which φ2 is far smaller only around its isolated zeros (the
-/// first pair is 2.09 ± 7.46i).
+/// φ2 for |z| < 1: Σ z^k/(k+2)!, whose first term left out is 2e-9.
+SSMBENCH_HD inline Complex phi2_series(Complex z) {
+  constexpr float kSeries[]{1.0F / 2,    1.0F / 6,     1.0F / 24,     1.0F / 120,     1.0F / 720,
+                            1.0F / 5040, 1.0F / 40320, 1.0F / 362880, 1.0F / 3628800, 1.0F / 39916800};
+  return polynomial(kSeries, z);
+}
+
+/// φ2(z) = (e^z − 1 − z)/z², 1/2 at z = 0. The difference cancels near 0. Real: error relative to φ2.
+/// Complex: relative to the larger of the two terms, (e^z − 1)/z² and 1/z, of which φ2 is far smaller only
+/// around its isolated zeros (the first pair is 2.09 ± 7.46i).
+template <class Value>
+SSMBENCH_HD inline Value phi2(Value z, const Exponentials<Value>& e, Value inverse) {
+  const Value near_0 = phi2_series(z);
+  const Value far = (e.minus_1 - z) * inverse * inverse;
+  return square_magnitude(z) < 1.0F ? near_0 : far;
+}
 template <class Value>
 SSMBENCH_HD inline Value phi2(Value z) {
-  if (square_magnitude(z) < 1.0F) {
-    constexpr float kSeries[]{1.0F / 2,    1.0F / 6,     1.0F / 24,     1.0F / 120,     1.0F / 720,
-                              1.0F / 5040, 1.0F / 40320, 1.0F / 362880, 1.0F / 3628800, 1.0F / 39916800};
-    return polynomial(kSeries, z);
-  }
   const Value inverse = reciprocal(z);
   if (real_part(z) > kLargeExponent) {
     const Value root = exponential(0.5F * z) * inverse;
     return root * root;
   }
-  return (exponential_minus_1(z) - z) * inverse * inverse;
+  return phi2(z, exponentials(z), inverse);
 }
 
 /// φ1(z) − φ2(z) = ((z − 1)·e^z + 1)/z², 1/2 at z = 0, as one function: the difference of the two would
-/// cancel all digits as z → −∞, where both tend to −1/z. The series for |z| < 1 is Σ z^k·(k+1)/(k+2)!;
-/// accuracy as of φ2.
+/// cancel all digits as z → −∞, where both tend to −1/z. The series is that of φ1 − φ2 = 1 + (z − 1)·φ2,
+/// which loses at most 0.74/0.26 of φ2's accuracy, at −1. Accuracy as of φ2.
+template <class Value>
+SSMBENCH_HD inline Value phi1_minus_phi2(Value z, const Exponentials<Value>& e, Value inverse) {
+  const Value z_minus_1 = z + -1.0F;
+  const Value near_0 = multiply_add(z_minus_1, phi2_series(z), 1.0F);
+  const Value far = multiply_add(z_minus_1, e.power, 1.0F) * inverse * inverse;
+  return square_magnitude(z) < 1.0F ? near_0 : far;
+}
 template <class Value>
 SSMBENCH_HD inline Value phi1_minus_phi2(Value z) {
-  if (square_magnitude(z) < 1.0F) {
-    constexpr float kSeries[]{1.0F / 2,    2.0F / 6,     3.0F / 24,     4.0F / 120,     5.0F / 720,
-                              6.0F / 5040, 7.0F / 40320, 8.0F / 362880, 9.0F / 3628800, 10.0F / 39916800};
-    return polynomial(kSeries, z);
-  }
   const Value inverse = reciprocal(z);
-  const Value z_minus_1 = z + -1.0F;
   if (real_part(z) > kLargeExponent) {
     const Value root = exponential(0.5F * z) * inverse;
-    return z_minus_1 * root * root;
+    return (z + -1.0F) * root * root;
   }
-  return (z_minus_1 * exponential(z) + 1.0F) * inverse * inverse;
+  return phi1_minus_phi2(z, exponentials(z), inverse);
 }
 
 /// Methods whose formulas differ in numbers only are one family, so that a kernel is compiled six times and
@@ -151,6 +173,16 @@ struct StateStep {
   Value previous;
 };
 
+/// A state's A with 1/A, for the methods whose φ divide by z = Δ·A: one division per state and none per step.
+template <class Value>
+struct StateA {
+  StateA() = default;
+  SSMBENCH_HD explicit StateA(Value a) : A(a), inverse(reciprocal(a)) {}
+
+  Value A;
+  Value inverse;  ///< not finite where A is 0 or under 1e-38
+};
+
 /// A channel's step of size Δ with input u: what all of its states share; called with A it gives a state's
 /// step.
 template <Family family>
@@ -162,27 +194,32 @@ class Step {
       const auto& c = method.taylor;
       for (int k = 0; k < 4; ++k) taylor_[k] = gain_ * (c[0][k] + delta * (c[1][k] + delta * c[2][k]));
     }
+    if constexpr (family == Family::foh || family == Family::foh_exact) inverse_delta_ = reciprocal(delta);
   }
 
   template <class Value>
-  SSMBENCH_HD auto operator()(Value A) const {
-    const Value z = delta_ * A;
+  SSMBENCH_HD auto operator()(const StateA<Value>& state) const {
+    const Value z = delta_ * state.A;
     if constexpr (family == Family::bilinear) {
       const Value w = half_sign_ * z;
       const Value inverse = reciprocal(-1.0F * w + 1.0F);
       return StateStep<Value, Value>{(w + 1.0F) * inverse, gain_ * inverse, {}};
     } else {
-      const Value decay = exponential(z);
+      const Exponentials<Value> e = exponentials(z);
       if constexpr (family == Family::zoh)
-        return StateStep<Value, float>{decay, gain_, {}};
-      else if constexpr (family == Family::foh)
-        return StateStep<Value, Value>{decay, gain_ * phi1(z), {}};
+        return StateStep<Value, float>{e.power, gain_, {}};
       else if constexpr (family == Family::taylor)
-        return StateStep<Value, Value>{decay, polynomial(taylor_, z), {}};
-      else if constexpr (family == Family::foh_exact)
-        return StateStep<Value, Value>{decay, gain_ * phi2(z), delta_ * phi1_minus_phi2(z)};
-      else
-        return StateStep<Value, float>{decay, 0.5F * gain_, (0.5F * delta_) * decay};
+        return StateStep<Value, Value>{e.power, polynomial(taylor_, z), {}};
+      else if constexpr (family == Family::trapezoidal)
+        return StateStep<Value, float>{e.power, 0.5F * gain_, (0.5F * delta_) * e.power};
+      else {
+        const Value inverse = inverse_delta_ * state.inverse;
+        if constexpr (family == Family::foh)
+          return StateStep<Value, Value>{e.power, gain_ * phi1(z, e, inverse), {}};
+        else
+          return StateStep<Value, Value>{e.power, gain_ * phi2(z, e, inverse),
+                                         delta_ * phi1_minus_phi2(z, e, inverse)};
+      }
     }
   }
 
@@ -190,6 +227,7 @@ class Step {
   float delta_;
   float gain_;
   float half_sign_;
+  float inverse_delta_ = 0;
   float taylor_[4] = {};
 };
 

@@ -7,6 +7,7 @@
 #include "kernels/common/discretize.h"
 #include "kernels/common/scalar_math.h"
 #include "kernels/cpu/io_types.h"
+#include "kernels/cpu/scan_scalar_dense.h"
 #include "kernels/selective_scan/args.h"
 
 namespace ssmbench {
@@ -24,16 +25,17 @@ Value projection(const void* data, bool variable, const ProjectionStrides& s, st
 
 template <class Io, class Value, Family family>
 void scan_row(const ScanArgs& args, const MethodParameters& method, std::int64_t b, std::int64_t d,
-              std::vector<Value>& state, std::vector<Value>& previous) {
+              std::vector<StateA<Value>>& A, std::vector<Value>& state, std::vector<Value>& previous) {
   using Storage = typename Io::Storage;
   const std::int64_t g = d / args.channels_per_group;
   const std::int64_t row = b * args.sequence.batch + d * args.sequence.dim;
   const std::int64_t state_row = (b * args.dim + d) * args.dstate;
-  const Value* A = reinterpret_cast<const Value*>(args.A) + d * args.dstate;
+  const Value* A_row = reinterpret_cast<const Value*>(args.A) + d * args.dstate;
   const Value* initial_state = reinterpret_cast<const Value*>(args.initial_state);
   Value* last_state = reinterpret_cast<Value*>(args.last_state);
 
   for (std::int64_t n = 0; n < args.dstate; ++n) {
+    A[n] = StateA<Value>(A_row[n]);
     state[n] = initial_state != nullptr ? initial_state[state_row + n] : Value{};
     previous[n] = {};  // B·u is 0 before the first step
   }
@@ -51,8 +53,8 @@ void scan_row(const ScanArgs& args, const MethodParameters& method, std::int64_t
       const auto B = projection<Io, Value>(args.B, args.variable_b, args.b_strides, b, g, d, n, t);
       const auto C = projection<Io, Value>(args.C, args.variable_c, args.c_strides, b, g, d, n, t);
       const auto [decay, input, previous_input] = step(A[n]);
-      state[n] = decay * state[n] + input * B;
-      if constexpr (two_samples(family)) state[n] = state[n] + previous_input * previous[n];
+      state[n] = multiply_add(decay, state[n], input * B);
+      if constexpr (two_samples(family)) state[n] = multiply_add(previous_input, previous[n], state[n]);
       previous[n] = u * B;
       y += real_product(C, state[n]);
     }
@@ -66,16 +68,18 @@ void scan_row(const ScanArgs& args, const MethodParameters& method, std::int64_t
 
 template <class Io, class Value, Family family>
 void scan(const ScanArgs& args, const MethodParameters& method) {
+  std::vector<StateA<Value>> A(args.dstate);
   std::vector<Value> state(args.dstate);
   std::vector<Value> previous(args.dstate);
   for (std::int64_t b = 0; b < args.batch; ++b)
     for (std::int64_t d = 0; d < args.dim; ++d)
-      scan_row<Io, Value, family>(args, method, b, d, state, previous);
+      scan_row<Io, Value, family>(args, method, b, d, A, state, previous);
 }
 
 Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*/) {
   const ScanArgs args = bind_scan(problem, tensors);
   const SelectiveScan shape(problem);
+  if (shape.dense) return scalar_dense_scan(args, shape.method, problem.dtype());
   const MethodParameters method = method_parameters(shape.method);
   return with_io_type(problem.dtype(), [&]<class Io>(Io) {
     return with_family(shape.method, [&]<Family family>(std::integral_constant<Family, family>) -> Launch {

@@ -10,32 +10,14 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
 #include "kernels/cpu/scan_simd.h"
+#include "kernels/cpu/simd_math-inl.h"
 #include "kernels/cpu/simd_matrix-inl.h"
 #include "kernels/selective_scan/args.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ssmbench::simd::HWY_NAMESPACE {
-
-/// e^x, infinite for NaN (Highway's is 0) and for x > 104, which Highway's does not cover.
-inline FloatVec exponential(FloatVec x) {
-  const FloatTag tag;
-  const auto limit = hn::Set(tag, 104.0F);
-  return hn::Exp(tag, hn::IfThenElse(hn::Lt(x, limit), x, limit));
-}
-
-/// As softplus of scalar_math.h. The comparison is false for NaN, which so stays NaN.
-inline FloatVec vector_softplus(FloatVec x) {
-  const FloatTag tag;
-  return hn::IfThenElse(hn::Le(x, hn::Set(tag, 20.0F)), hn::Log1p(tag, exponential(x)), x);
-}
-
-/// As silu of scalar_math.h.
-inline FloatVec vector_silu(FloatVec x) {
-  return hn::Div(x, hn::Add(hn::Set(FloatTag(), 1.0F), exponential(hn::Neg(x))));
-}
 
 /// B or C of one state at a step: one value for all lanes when variable, one per lane when constant.
 template <bool kVariable>

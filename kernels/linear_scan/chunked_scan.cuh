@@ -1,6 +1,6 @@
 #pragma once
 
-#include "device/cuda_check.h"
+#include "kernels/common/launch.cuh"
 #include "kernels/common/scalar_math.h"
 #include "kernels/linear_scan/args.h"
 #include "kernels/linear_scan/linear_scan_map.h"
@@ -74,12 +74,9 @@ Implementation chunked_linear_scan(std::string name, std::string summary, std::s
                                         void* /*workspace*/) -> Launch {
     if (auto reason = unsupported(problem)) throw ContractError(name + " " + *reason);
     const LinearScanArgs args = bind_linear_scan(problem, tensors);
-    const auto blocks = static_cast<unsigned>(channel_tiles(args.batch, args.dim, kLinearChannels));
-    return [=](void* stream) {
-      const dim3 block(kLinearChannels, Algorithm::kThreads);
-      chunked_linear_scan_kernel<Algorithm><<<blocks, block, 0, static_cast<cudaStream_t>(stream)>>>(args);
-      check_cuda(cudaGetLastError());
-    };
+    return launch_of(chunked_linear_scan_kernel<Algorithm>,
+                     channel_tiles(args.batch, args.dim, kLinearChannels),
+                     dim3(kLinearChannels, Algorithm::kThreads), 0, args);
   };
   return {.name = name,
           .op = "linear_scan",

@@ -43,11 +43,8 @@ int extra_fmas(MethodId method) {
   throw std::logic_error("not a method");
 }
 
-}  // namespace
-
-ScanArgs bind_scan(const Problem& problem, const TensorSet& tensors) {
-  check_contract(problem, tensors);
-  const SelectiveScan scan(problem);
+/// All but the outputs.
+ScanArgs resolve_inputs(const SelectiveScan& scan, const TensorSet& tensors) {
   const TensorView& u = tensors.at("u");
   const TensorView& b = tensors.at("B");
   const TensorView& c = tensors.at("C");
@@ -69,14 +66,45 @@ ScanArgs bind_scan(const Problem& problem, const TensorSet& tensors) {
           .D = optional_data<const float>(tensors, "D"),
           .delta_bias = optional_data<const float>(tensors, "delta_bias"),
           .initial_state = optional_data<const float>(tensors, "initial_state"),
-          .out = tensors.at("out").data,
-          .last_state = static_cast<float*>(tensors.at("last_state").data),
+          .out = nullptr,
+          .last_state = nullptr,
           .sequence = {u.strides[0], u.strides[1], u.strides[2]},
           .b_strides = projection_strides(b, scan.variable_b),
           .c_strides = projection_strides(c, scan.variable_c)};
 }
 
+}  // namespace
+
+ScanArgs bind_scan(const Problem& problem, const TensorSet& tensors) {
+  check_contract(problem, tensors);
+  ScanArgs args = resolve_inputs(SelectiveScan(problem), tensors);
+  args.out = tensors.at("out").data;
+  args.last_state = static_cast<float*>(tensors.at("last_state").data);
+  return args;
+}
+
+ScanGradientArgs bind_scan_gradients(const Problem& problem, const TensorSet& tensors) {
+  check_contract(problem, tensors);
+  return {.scan = resolve_inputs(SelectiveScan(problem), tensors),
+          .dout = tensors.at("dout").data,
+          .du = tensors.at("du").data,
+          .ddelta = tensors.at("ddelta").data,
+          .dz = optional_data<void>(tensors, "dz"),
+          .dB = tensors.at("dB").data,
+          .dC = tensors.at("dC").data,
+          .dA = static_cast<float*>(tensors.at("dA").data),
+          .dD = optional_data<float>(tensors, "dD"),
+          .ddelta_bias = optional_data<float>(tensors, "ddelta_bias"),
+          .dinitial_state = optional_data<float>(tensors, "dinitial_state")};
+}
+
+std::optional<std::string> not_diagonal(const Problem& problem) {
+  if (SelectiveScan(problem).dense) return "has diagonal A only";
+  return {};
+}
+
 std::optional<std::string> not_real_zoh(const Problem& problem) {
+  if (auto reason = not_diagonal(problem)) return reason;
   const SelectiveScan scan(problem);
   if (scan.complex) return "has real A only";
   if (scan.method != MethodId::zoh) return "has method zoh only";
@@ -86,6 +114,11 @@ std::optional<std::string> not_real_zoh(const Problem& problem) {
 Work scan_work(const Problem& problem) {
   const SelectiveScan scan(problem);
   const double pairs = scan.pairs();
+  if (scan.dense) {
+    const auto states = static_cast<double>(scan.dstate);
+    const double products = scan.method == MethodId::foh ? 10 * states : 2 * states + states * states / 3;
+    return {.bytes = tensor_bytes(problem), .exponentials = 0, .fmas = pairs * (products + 2)};  // Δ·u·B, C·h
+  }
   const int fmas = 3 + extra_fmas(scan.method);
   return {.bytes = tensor_bytes(problem),
           .exponentials = pairs * (scan.complex ? 3 : 1),

@@ -29,7 +29,7 @@ struct ScanArgs {
   const void* u;               ///< (B, D, L) io dtype
   const void* delta;           ///< (B, D, L) io dtype
   const void* z;               ///< (B, D, L) io dtype, or null
-  const float* A;              ///< (D, N)
+  const float* A;              ///< (D, N); dense: (D, N, N)
   const void* B;               ///< (B, G, N, L) io dtype when variable, else (D, N) f32
   const void* C;               ///< like B
   const float* D;              ///< (D,) or null
@@ -45,6 +45,22 @@ struct ScanArgs {
 /// Checks the tensors against the problem and resolves them. Throws ContractError.
 ScanArgs bind_scan(const Problem& problem, const TensorSet& tensors);
 
+/// selective_scan_bwd in the same way. A gradient has the type and the strides of its input, and is null
+/// where the input is.
+struct ScanGradientArgs {
+  ScanArgs scan;  ///< out and last_state are null
+
+  const void* dout;
+  void *du, *ddelta, *dz, *dB, *dC;
+  float *dA, *dD, *ddelta_bias, *dinitial_state;
+};
+
+/// Checks the tensors against the problem and resolves them. Throws ContractError.
+ScanGradientArgs bind_scan_gradients(const Problem& problem, const TensorSet& tensors);
+
+/// The reason of implementations whose A is one number per state; nothing when the problem's is.
+std::optional<std::string> not_diagonal(const Problem& problem);
+
 /// The reason of implementations that have method zoh and real A only; nothing when the problem is one of
 /// those.
 std::optional<std::string> not_real_zoh(const Problem& problem);
@@ -53,6 +69,8 @@ std::optional<std::string> not_real_zoh(const Problem& problem);
 /// exponential and three fused multiply-adds (Δ·A counts as one), other methods what their formulas add; a
 /// reciprocal that depends on A counts as an exponential, since the same unit does both. For complex A a
 /// multiply-add counts as four, an exponential as three (e^x, sin y, cos y).
+/// Dense A: per step A·h, N²; then for bilinear one LU factorization, N³/3, and its solution, N²; for foh
+/// nine more products of A and a vector, a Taylor series that reaches f32's precision where ‖ΔA‖ ≤ 1.
 Work scan_work(const Problem& problem);
 
 }  // namespace ssmbench

@@ -22,8 +22,8 @@
 #include <cub/block/block_store.cuh>
 #include <utility>
 
-#include "device/cuda_check.h"
 #include "kernels/common/io_types.cuh"
+#include "kernels/common/launch.cuh"
 #include "kernels/common/scalar_math.h"
 #include "kernels/selective_scan/args.h"
 #include "kernels/selective_scan/blockscan_map.h"
@@ -181,12 +181,7 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*
   const Kernel kernel = with_io_type(problem.dtype(), [shape]<class T>(std::type_identity<T>) {
     return kernel_of_shape<T>(shape, std::make_index_sequence<kBlockScanShapes.size()>());
   });
-  const auto blocks = static_cast<unsigned>(args.batch * args.dim);
-  const auto threads = static_cast<unsigned>(kBlockScanShapes.at(shape).threads);
-  return [=](void* stream) {
-    kernel<<<blocks, threads, 0, static_cast<cudaStream_t>(stream)>>>(args);
-    check_cuda(cudaGetLastError());
-  };
+  return launch_of(kernel, args.batch * args.dim, kBlockScanShapes.at(shape).threads, 0, args);
 }
 
 const Registration registration{

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "device/cuda_check.h"
+#include "kernels/common/launch.cuh"
 #include "kernels/selective_scan/f32_row.cuh"
 
 // selective_scan_fwd, f32, method zoh, by any algorithm that scans a chunk in shared memory
@@ -67,12 +67,8 @@ Implementation chunked_selective_scan(std::string name, std::string summary, std
                                         void* /*workspace*/) -> Launch {
     if (auto reason = unsupported(problem)) throw ContractError(name + " " + *reason);
     const ScanArgs args = bind_scan(problem, tensors);
-    const auto blocks = static_cast<unsigned>(args.batch * args.dim);
-    return [=](void* stream) {
-      chunked_selective_scan_kernel<Algorithm>
-          <<<blocks, Algorithm::kThreads, 0, static_cast<cudaStream_t>(stream)>>>(args);
-      check_cuda(cudaGetLastError());
-    };
+    return launch_of(chunked_selective_scan_kernel<Algorithm>, args.batch * args.dim, Algorithm::kThreads, 0,
+                     args);
   };
   return {.name = name,
           .op = "selective_scan_fwd",

@@ -38,14 +38,16 @@ struct SequentialPlan {
   SSMBENCH_HD constexpr int lane_of(int thread) const { return thread & (lanes() - 1); }
   SSMBENCH_HD constexpr int first_state_of(int thread) const { return lane_of(thread) * kStatesPerThread; }
 
+  SSMBENCH_HD static constexpr int parts() { return 1; }  // lanes of one warp make all of y
+
   // Shared memory, in floats: B and C as [step][state], then u, Δ and y as [channel][step]. The pads spread
   // the stores over the banks; 4 keeps a thread's states aligned to 16 bytes.
   SSMBENCH_HD constexpr int projection_pitch() const { return states() + 4; }
   SSMBENCH_HD constexpr int sequence_pitch() const { return steps() + 1; }
-  SSMBENCH_HD constexpr int projection_floats() const { return steps() * projection_pitch(); }
+  SSMBENCH_HD constexpr int projection_values() const { return steps() * projection_pitch(); }
   SSMBENCH_HD constexpr int sequence_floats() const { return channels() * sequence_pitch(); }
   SSMBENCH_HD constexpr int shared_bytes() const {
-    return (2 * projection_floats() + 3 * sequence_floats()) * static_cast<int>(sizeof(float));
+    return (2 * projection_values() + 3 * sequence_floats()) * static_cast<int>(sizeof(float));
   }
 };
 
@@ -88,18 +90,6 @@ SSMBENCH_HD constexpr BlockChannels block_channels(const Plan& plan, std::int64_
   const std::int64_t g = group % groups;
   const std::int64_t start = block % plan.blocks_per_group * plan.channels();
   return {b, g, g * channels_per_group + start, steps_within(start, plan.channels(), channels_per_group)};
-}
-
-/// An element of a tile of 2^rows_log2 rows (channels or states) times 2^steps_log2 steps.
-struct TileElement {
-  int row, step;
-};
-
-/// Element index → row and step, so that neighbouring indices are neighbours in memory.
-SSMBENCH_HD constexpr TileElement tile_element(int index, int rows_log2, int steps_log2,
-                                               bool time_is_contiguous) {
-  if (time_is_contiguous) return {index >> steps_log2, index & ((1 << steps_log2) - 1)};
-  return {index & ((1 << rows_log2) - 1), index >> rows_log2};
 }
 
 }  // namespace ssmbench

@@ -48,6 +48,9 @@ int run_command_line(const std::vector<std::string>& arguments) {
   Action action;
   add_run(app, action, arguments);
   add_list(app, action);
+  add_dump(app, action, arguments);
+  add_check(app, action);
+  add_compare(app, action);
   add_validate_config(app, action);
 
   try {

@@ -1,57 +1,105 @@
-#include "cli/dump.h"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <set>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
 
+#include "cli/exit_code.h"
+#include "cli/interrupt.h"
+#include "cli/list_cases.h"
+#include "cli/run_info.h"
+#include "cli/subcommands.h"
+#include "config/config.h"
+#include "inputs/inputs.h"
+#include "interchange/writer.h"
 #include "model/build_info.h"
-#include "model/errors.h"
+#include "reference/reference.h"
+#include "report/progress.h"
+#include "sweep/plan.h"
 
 namespace ssmbench {
 namespace {
 
-/// The one implementation and device of the plan.
-FileInfo producer_of(const Plan& plan, const std::vector<std::string>& argv, const std::string& created) {
-  std::set<std::string> names;
-  std::set<std::size_t> devices;
-  for (const auto& planned : plan.cases) {
-    for (const auto& job : planned.jobs) {
-      if (job.skip_reason) continue;
-      names.insert(job.implementation->name);
-      devices.insert(job.device);
-    }
+struct DumpOptions {
+  std::vector<std::filesystem::path> configs;
+  std::string file;
+  Selection selection;
+  std::vector<std::string> set;
+  bool quick = false, no_compress = false, quiet = false;
+  std::vector<std::string> argv;
+};
+
+/// Inputs and fp64 reference of every case; outputs are left for others to fill in.
+int dump(const DumpOptions& options) {
+  std::vector<Override> overrides;
+  for (const auto& text : options.set) overrides.push_back(parse_override(text));
+  // Which implementations there are does not matter, only which cases are selected.
+  const Plan plan = make_plan(load_configs(options.configs, overrides, options.quick), possible_devices(),
+                              options.selection);
+  if (plan.cases.empty()) {
+    fmt::print(stderr, "ssmbench: no case matches the selection\n");
+    return kNothingMatched;
   }
-  if (names.size() != 1 || devices.size() != 1)
-    throw UsageError(fmt::format(
-        "--dump: a file holds the outputs of one implementation on one device, this run has {}; choose "
-        "with --impl and --device",
-        names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
-  return {.producer = fmt::format("ssmbench {} {}", build_info().version, *names.begin()),
-          .device = plan.devices[*devices.begin()].name,
-          .created = created,
-          .argv = fmt::format("{}", fmt::join(argv, " "))};
+  const std::size_t host = list_devices().front().free_bytes;
+  for (const auto& planned : plan.cases) {
+    MemoryNeed need{.host = reference_bytes(planned.the_case.problem)};
+    for (const auto& tensor : planned.the_case.problem.tensors()) need.host += tensor.bytes();
+    check_memory(planned.the_case, need, host, {});
+  }
+
+  InterruptGuard interrupt;
+  Progress progress(options.quiet, false);
+  progress.total(plan.cases.size());
+  InterchangeWriter writer(options.file,
+                           {.producer = fmt::format("ssmbench {} dump", build_info().version),
+                            .device = "",
+                            .created = iso_now(),
+                            .argv = fmt::format("{}", fmt::join(options.argv, " "))},
+                           !options.no_compress);
+  for (std::size_t done = 0; done < plan.cases.size(); ++done) {
+    const Case& the_case = plan.cases[done].the_case;
+    progress.update(done, the_case.id());
+    const auto inputs = generate_inputs(the_case.problem, the_case.inputs, interrupt.flag());
+    const auto reference = compute_reference(the_case.problem, views_of(inputs), interrupt.flag());
+    CaseToWrite entry{.id = the_case.id(),
+                      .problem = the_case.problem,
+                      .seed = the_case.inputs.seed,
+                      .inputs = views_of(inputs),
+                      .outputs = {},
+                      .reference = {}};
+    for (const auto& [name, output] : reference) entry.reference[name] = output.expected;
+    writer.add_case(entry);
+  }
+  writer.finish();
+  progress.say(fmt::format("{} cases: {}", plan.cases.size(), options.file));
+  return kOk;
 }
 
 }  // namespace
 
-TensorDump::TensorDump(const std::string& file, bool failed_only, const Plan& plan,
-                       const std::vector<std::string>& argv, const std::string& created)
-    : writer_(file, producer_of(plan, argv, created), true), failed_only_(failed_only) {}
-
-void TensorDump::add(const FinishedJob& job) {
-  if (failed_only_ && job.result.status != Status::fail) return;
-  const Case& the_case = job.result.the_case;
-  CaseToWrite entry{.id = the_case.id(),
-                    .problem = the_case.problem,
-                    .math = job.implementation.math,
-                    .seed = the_case.inputs.seed,
-                    .inputs = views_of(job.inputs),
-                    .outputs = views_of(job.outputs),
-                    .reference = {}};
-  if (job.reference != nullptr)
-    for (const auto& [name, output] : *job.reference) entry.reference[name] = output.expected;
-  writer_.add_case(entry);
+void add_dump(CLI::App& app, Action& action, const std::vector<std::string>& arguments) {
+  CLI::App* command = app.add_subcommand(
+      "dump", "Write inputs and fp64 reference outputs for another implementation to fill in.");
+  command->footer("Example: ssmbench dump configs/small.json -o small.h5");
+  auto options = std::make_shared<DumpOptions>();
+  command->add_option("CONFIG", options->configs, "Config files")->required();
+  command->add_option("-o,--output", options->file, "The interchange file (HDF5) to write")->required();
+  command->add_option("--op", options->selection.op, "Only this operation (glob)");
+  command->add_option("--dtype", options->selection.dtype, "Only this dtype (glob)");
+  command->add_option("--method", options->selection.method, "Only this method (glob)");
+  command->add_option("--case", options->selection.case_id,
+                      "Only cases whose id matches this glob (see list cases)");
+  command->add_option("--set", options->set, "Replace an axis: axis=v1,v2 or axis=512:65536:*2")
+      ->take_all()
+      ->expected(1);
+  command->add_flag("--quick", options->quick, "Batch 1, the shortest seqlen of each sweep");
+  command->add_flag("--no-compress", options->no_compress, "Store tensors as they are");
+  command->add_flag("--quiet", options->quiet, "No progress");
+  options->argv = {"ssmbench"};
+  options->argv.insert(options->argv.end(), arguments.begin(), arguments.end());
+  command->callback([&action, options] { action = [options] { return dump(*options); }; });
 }
 
 }  // namespace ssmbench

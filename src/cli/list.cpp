@@ -1,9 +1,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <vector>
 
 #include "cli/exit_code.h"
@@ -47,6 +49,18 @@ Json method_entries() {
   return all;
 }
 
+/// "f32", or where it depends on the io dtype {"f32": "tf32", "f16": "f16", "bf16": "bf16"}.
+Json math_of(const Implementation& implementation) {
+  Json by_dtype = Json::object();
+  std::set<std::string_view> different;
+  for (const DType io : {DType::f32, DType::f16, DType::bf16}) {
+    const std::string_view math = name_of(implementation.arithmetic(io).math);
+    by_dtype[std::string(name_of(io))] = math;
+    different.insert(math);
+  }
+  return different.size() == 1 ? Json(*different.begin()) : by_dtype;
+}
+
 Json impls() {
   Json all = Json::array();
   for (const auto& i : implementations())
@@ -54,7 +68,7 @@ Json impls() {
                    {"summary", i.summary},
                    {"op", i.op},
                    {"device", name_of(i.device)},
-                   {"math", name_of(i.math)},
+                   {"math", math_of(i)},
                    {"deterministic", i.deterministic},
                    {"known_failure", i.known_failure}});
   return all;
@@ -76,9 +90,12 @@ void print(const Json& entries, bool json) {
     fmt::print("{}\n", entries.dump(2));
     return;
   }
+  std::size_t width = 18;
+  for (const auto& entry : entries) width = std::max(width, entry["name"].get<std::string>().size());
   for (const auto& entry : entries) {
     const std::string kind = entry.contains("op") ? fmt::format("{}  ", entry["op"].get<std::string>()) : "";
-    fmt::print("{:<20}{}{}\n", entry["name"].get<std::string>(), kind, entry["summary"].get<std::string>());
+    fmt::print("{:<{}}{}{}\n", entry["name"].get<std::string>(), width + 2, kind,
+               entry["summary"].get<std::string>());
   }
 }
 

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "cli/device_choice.h"
-#include "cli/dump.h"
 #include "cli/exit_code.h"
 #include "cli/interrupt.h"
 #include "cli/list_cases.h"
@@ -13,6 +12,7 @@
 #include "cli/run_options.h"
 #include "cli/run_study.h"
 #include "cli/subcommands.h"
+#include "cli/tensor_dump.h"
 #include "config/config.h"
 #include "model/errors.h"
 #include "report/jsonl.h"

@@ -4,17 +4,20 @@
 
 #include <chrono>
 
+#include "cli/device_choice.h"
 #include "cli/exit_code.h"
+#include "cli/interrupt.h"
 #include "cli/run_info.h"
 #include "device/device.h"
 #include "model/errors.h"
 #include "report/jsonl.h"
+#include "report/labels.h"
 #include "study/table.h"
 
 namespace ssmbench {
 namespace {
 
-/// Studies have no axes, no tensors and no implementations.
+/// Studies choose their own axes, dump no tensors and take no times.
 void refuse_sweep_options(const RunOptions& options) {
   if (!options.overrides.empty() || options.quick || options.list_only || !options.dump_file.empty() ||
       !options.markdown_file.empty())
@@ -23,30 +26,57 @@ void refuse_sweep_options(const RunOptions& options) {
                     options.configs.front().string()));
 }
 
+void run_convergence(const ConvergenceStudy& study, JsonlReporter& report, bool print) {
+  for (const auto& A : study.A) {
+    std::vector<MethodConvergence> measured;
+    for (const Method* method : study.methods) {
+      measured.push_back(measure_convergence(study, *method, A));
+      report.study_done(measured.back());
+    }
+    if (print) fmt::print("{}\n", convergence_table(measured));
+  }
+}
+
+void run_consistency(const std::vector<ConsistencyStudy>& studies, const std::vector<DeviceInfo>& devices,
+                     const Selection& selection, JsonlReporter& report, bool print, Summary& summary) {
+  const InterruptGuard interrupt;
+  if (print) fmt::print("{}\n", consistency_heading());
+  try {
+    for (const auto& study : studies)
+      measure_consistency(study, devices, selection, interrupt.flag(), [&](const ConsistencyResult& result) {
+        ++summary.counts[result.at_once.status];
+        report.study_done(result);
+        if (print) fmt::print("{}\n", consistency_line(result));
+      });
+  } catch (const Interrupted&) {
+    summary.interrupted = true;
+  }
+}
+
 }  // namespace
 
-int run_studies(const RunOptions& options, const std::vector<ConvergenceStudy>& studies) {
+int run_studies(const RunOptions& options, const Studies& studies) {
   refuse_sweep_options(options);
-  const std::vector<DeviceInfo> cpu{list_devices().front()};
-  const bool pure_json = options.json_file == "-";
+  const bool print = options.json_file != "-" && !options.quiet;
+  std::string note;
+  const std::vector<DeviceInfo> devices = studies.consistency.empty()
+                                              ? std::vector<DeviceInfo>{list_devices().front()}
+                                              : choose_devices(options.device, note);
+  if (!note.empty() && !options.quiet) fmt::print(stderr, "{}\n", note);
   const std::string results =
-      options.json_file.empty() ? default_results_file(options, cpu) : options.json_file;
+      options.json_file.empty() ? default_results_file(options, devices) : options.json_file;
   JsonlReporter report(results);
-  report.begin(run_info(options, cpu));
+  report.begin(run_info(options, devices));
   const auto start = std::chrono::steady_clock::now();
-  for (const auto& study : studies)
-    for (const auto& A : study.A) {
-      std::vector<MethodConvergence> measured;
-      for (const Method* method : study.methods) {
-        measured.push_back(measure_convergence(study, *method, A));
-        report.study_done(measured.back());
-      }
-      if (!pure_json && !options.quiet) fmt::print("{}\n", convergence_table(measured));
-    }
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  report.finish({.counts = {}, .interrupted = false, .seconds = seconds.count()});
-  if (!pure_json && !options.quiet) fmt::print(stderr, "results: {}\n", results);
-  return kOk;
+  Summary summary;
+  for (const auto& study : studies.convergence) run_convergence(study, report, print);
+  if (!studies.consistency.empty())
+    run_consistency(studies.consistency, devices, options.selection, report, print, summary);
+  summary.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  report.finish(summary);
+  if (print && !studies.consistency.empty()) fmt::print("\n{}\n", summary_line(summary));
+  if (print) fmt::print(stderr, "results: {}\n", results);
+  return studies.consistency.empty() ? kOk : exit_code_of(summary);
 }
 
 }  // namespace ssmbench

@@ -33,6 +33,12 @@ void replace_axis(Sweep& sweep, const Axis& axis) {
   std::erase_if(sweep.axes, [](const Axis& a) { return std::ranges::all_of(a.points, &Point::empty); });
 }
 
+bool sets(const Sweep& sweep, const std::string& key) {
+  return std::ranges::any_of(sweep.axes, [&](const Axis& axis) {
+    return std::ranges::any_of(axis.points, [&](const Point& point) { return point.contains(key); });
+  });
+}
+
 Point point_of(const Sweep& sweep, const Override& change, const Json& value) {
   if (auto point = make_point(change.axis, value, sweep.shapes)) return std::move(*point);
   std::vector<std::string> names;
@@ -46,6 +52,9 @@ Point point_of(const Sweep& sweep, const Override& change, const Json& value) {
 bool apply_override(Sweep& sweep, const Override& change) {
   const auto known = axis_names(sweep.op->name);
   if (std::ranges::find(known, change.axis) == known.end()) return false;
+  if (const AxisSpec* axis = sweep.op->find_axis(change.axis);
+      axis != nullptr && axis->only_with && !sets(sweep, change.axis))
+    return false;
 
   Json values = Json::array();
   for (const auto& value : change.values) std::visit([&](const auto& v) { values.push_back(v); }, value);

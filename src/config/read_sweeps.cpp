@@ -12,14 +12,14 @@
 namespace ssmbench {
 namespace {
 
-/// Reads one sweep of a document that the schema has accepted.
+/// Reads one sweep, or what is written like one, of a document that the schema has accepted.
 class SweepReader {
  public:
-  SweepReader(const Json& document, std::string file, std::size_t index)
+  SweepReader(const Json& document, std::string file, const std::string& list, std::size_t index)
       : document_(document),
-        json_(document["sweeps"][index]),
+        json_(document[list][index]),
         file_(std::move(file)),
-        path_{"sweeps", std::to_string(index)} {}
+        path_{list, std::to_string(index)} {}
 
   Sweep read() {
     sweep_.op = find_op(json_["op"].get<std::string>());
@@ -123,6 +123,10 @@ std::optional<Point> make_point(const std::string& axis, const Json& value, cons
   return point;
 }
 
+Sweep read_sweep(const Json& document, const std::string& file, const std::string& list, std::size_t index) {
+  return SweepReader(document, file, list, index).read();
+}
+
 std::vector<Sweep> read_sweeps(const std::filesystem::path& file) {
   const Json document = read_document(file);
   if (const auto violation = find_violation(document))
@@ -131,7 +135,7 @@ std::vector<Sweep> read_sweeps(const std::filesystem::path& file) {
     fail({file.string(), "/"}, "there are studies, which have no cases", "sweeps");
   std::vector<Sweep> sweeps;
   for (std::size_t i = 0; i < document["sweeps"].size(); ++i)
-    sweeps.push_back(SweepReader(document, file.string(), i).read());
+    sweeps.push_back(read_sweep(document, file.string(), "sweeps", i));
   return sweeps;
 }
 

@@ -37,6 +37,10 @@ struct Sweep {
   std::vector<std::string> changes;  ///< overrides in force, for messages
 };
 
+/// Entry `index` of the document's `list`, "sweeps" or one that is written like it; the schema has accepted
+/// the document. Throws UsageError.
+Sweep read_sweep(const Json& document, const std::string& file, const std::string& list, std::size_t index);
+
 /// The sweeps of a file. Throws UsageError.
 std::vector<Sweep> read_sweeps(const std::filesystem::path& file);
 
@@ -45,7 +49,8 @@ std::vector<Sweep> read_sweeps(const std::filesystem::path& file);
 std::optional<Point> make_point(const std::string& axis, const Json& value, const Json& shapes);
 
 /// Puts the override in place of whatever sets its axis; the axis leaves its zip group. Returns false, and
-/// does nothing, where the op does not have the axis. Throws UsageError when the axis does not take the
+/// does nothing, where the op does not have the axis, or has it with a choice only and the sweep does not set
+/// it. Throws UsageError when the axis does not take the
 /// values.
 bool apply_override(Sweep& sweep, const Override& change);
 

@@ -25,6 +25,10 @@ struct LogRange {
 /// |B|² 1 on average, and A[d][n] = −rate + iπn. Where the distribution draws rates it draws those of real A;
 /// where it does not, the rate is 1/2: S4D-Lin. Source: Gu, Gupta, Goel, Ré, "On the Parameterization and
 /// Initialization of Diagonal State Space Models" (2022), section 4.
+/// Dense A of a channel is √R·(−I + G/√N)·√R, R the diagonal matrix of the rates that real A has, G = K +
+/// 0.1·W zero on its diagonal, K antisymmetric and W not, entries N(0, 1). So A[n][n] = −rate; and since the
+/// symmetric part is −R but for a tenth, states turn into one another while |h| only falls, at about the
+/// rates of real A: the memory is as long.
 struct DistributionInfo {
   std::string name;
   std::string summary;

@@ -10,6 +10,8 @@
 
 #include "inputs/linear_scan_inputs.h"
 #include "inputs/scan_inputs.h"
+#include "inputs/ssd_inputs.h"
+#include "inputs/state_update_inputs.h"
 #include "model/errors.h"
 
 namespace ssmbench {
@@ -51,6 +53,9 @@ void store_rounded(std::span<const double> values, bool shared, const TensorView
         return store<std::uint16_t>(values, view.data, offset, stride,
                                     [](float value) { return float_to_bf16(to_shared(value)); });
       return store<std::uint16_t>(values, view.data, offset, stride, float_to_bf16);
+    case DType::i32:
+      return store<std::int32_t>(values, view.data, offset, stride,
+                                 [](float value) { return static_cast<std::int32_t>(value); });
     default:
       if (shared) return store<float>(values, view.data, offset, stride, to_shared);
       return store<float>(values, view.data, offset, stride, [](float value) { return value; });
@@ -79,6 +84,8 @@ Fill fill_from(Inputs inputs) {
 
 Fill fill_of(const Problem& problem, const InputSpec& spec) {
   if (problem.op().name.starts_with("selective_scan")) return fill_from(ScanInputs(problem, spec));
+  if (problem.op().name.starts_with("ssd_chunk_scan")) return fill_from(SsdChunkScanInputs(problem, spec));
+  if (problem.op().name == "selective_state_update") return fill_from(StateUpdateInputs(problem, spec));
   if (problem.op().name == "linear_scan") return fill_from(LinearScanInputs(problem, spec));
   throw std::logic_error(fmt::format("no inputs for {}", problem.op().name));
 }

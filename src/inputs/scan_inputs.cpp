@@ -1,5 +1,6 @@
 #include "inputs/scan_inputs.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -17,6 +18,7 @@ constexpr double kPlainBiasShare = 1.0 / 64;
 constexpr double kSkipDeviation = 0.1;
 
 constexpr double kS4dLinRate = 0.5;
+constexpr double kAsymmetryDeviation = 0.1;    // of W, beside K: distributions.h
 const double kPartDeviation = std::sqrt(0.5);  // two parts make a mean square of 1
 
 bool has_two_parts(std::string_view tensor) {
@@ -32,7 +34,10 @@ ScanInputs::ScanInputs(const Problem& problem, const InputSpec& spec)
 }
 
 void ScanInputs::fill(std::string_view tensor, std::int64_t first, std::span<double> values) const {
-  if (tensor == "A") return scan_.complex ? fill_complex_decay(first, values) : fill_decay(first, values);
+  if (tensor == "A") {
+    if (scan_.dense) return fill_dense_decay(first, values);
+    return scan_.complex ? fill_complex_decay(first, values) : fill_decay(first, values);
+  }
   if (tensor == "delta") return fill_delta(first, values);
   if (tensor == "delta_bias") return fill_delta_bias(first, values);
   Stream(seed_, tensor).normals(first, values);
@@ -60,6 +65,35 @@ void ScanInputs::fill_complex_decay(std::int64_t first, std::span<double> values
       fill_decay(element, {&value, 1});
     else
       value = -kS4dLinRate;
+  }
+}
+
+void ScanInputs::fill_dense_decay(std::int64_t first, std::span<double> values) const {
+  const std::int64_t states = scan_.dstate;
+  const Stream turn(seed_, "A.turn");          // K[i][j] = −K[j][i], element (i, j) with i < j
+  const Stream coupling(seed_, "A.coupling");  // W
+  const auto draw = [](const Stream& stream, std::int64_t at) {
+    double value = 0;
+    stream.normals(at, {&value, 1});
+    return value;
+  };
+  for (double& value : values) {
+    const std::int64_t matrix = first / (states * states) * states * states;
+    const std::int64_t channel = matrix / states;  // first state of the channel
+    const std::int64_t i = first / states % states;
+    const std::int64_t j = first % states;
+    double decay_i = 0;
+    double decay_j = 0;
+    fill_decay(channel + i, {&decay_i, 1});
+    fill_decay(channel + j, {&decay_j, 1});
+    if (i == j) {
+      value = decay_i;
+    } else {
+      const double turned = draw(turn, matrix + std::min(i, j) * states + std::max(i, j));
+      const double entry = (i < j ? turned : -turned) + kAsymmetryDeviation * draw(coupling, first);
+      value = std::sqrt(decay_i * decay_j) * entry / std::sqrt(static_cast<double>(states));
+    }
+    ++first;
   }
 }
 

@@ -24,6 +24,7 @@ class ScanInputs {
  private:
   void fill_decay(std::int64_t first, std::span<double> values) const;
   void fill_complex_decay(std::int64_t first, std::span<double> values) const;
+  void fill_dense_decay(std::int64_t first, std::span<double> values) const;
   void fill_delta(std::int64_t first, std::span<double> values) const;
   void fill_delta_bias(std::int64_t first, std::span<double> values) const;
 

@@ -62,12 +62,21 @@ CaseRead CaseReader::read() const {
   const auto inputs = open_tensors("inputs", tensors_of(problem, Role::input));
   const auto outputs = open_tensors("outputs", tensors_of(problem, Role::output));
   open_tensors("reference", reference_tensors_of(problem));
-  return {.id = id_,
-          .problem = problem,
-          .math = read_math(),
-          .seed = h5::read_integer(group_, "seed"),
-          .inputs = load("inputs", inputs),
-          .outputs = load("outputs", outputs)};
+  CaseRead read{.id = id_,
+                .problem = problem,
+                .arithmetic = read_arithmetic(),
+                .seed = h5::read_integer(group_, "seed"),
+                .inputs = load("inputs", inputs),
+                .outputs = load("outputs", outputs)};
+  check_values(read.inputs);
+  return read;
+}
+
+void CaseReader::check_values(const std::vector<HostTensor>& inputs) const {
+  const auto wrong_values = read_format().wrong_values;
+  if (wrong_values == nullptr) return;
+  for (const auto& input : inputs)
+    if (const auto wrong = wrong_values(input)) reject_file(file_, where("inputs", input.spec.name), *wrong);
 }
 
 void CaseReader::check_members() const {
@@ -94,6 +103,7 @@ const OpFormat& CaseReader::read_format() const {
 
 AxisValue CaseReader::read_axis(const AxisSpec& axis) const {
   if (axis.kind == AxisKind::choice) return require_text(file_, path_, group_, axis.name);
+  if (axis.kind == AxisKind::interval) return read_interval(axis.name);
   const auto number = h5::read_integer(group_, axis.name);
   if (!number) reject_file(file_, path_, fmt::format("the attribute '{}' is missing", axis.name));
   if (axis.kind == AxisKind::size) return *number;
@@ -102,12 +112,25 @@ AxisValue CaseReader::read_axis(const AxisSpec& axis) const {
   return *number == 1;
 }
 
-DType CaseReader::read_math() const {
+std::string CaseReader::read_interval(const std::string& name) const {
+  const auto pair = h5::read_pair(group_, name);
+  if (!pair) reject_file(file_, path_, fmt::format("the attribute '{}' is missing", name));
+  return to_string(Interval{(*pair)[0], (*pair)[1]});  // Problem says what is no interval
+}
+
+Arithmetic CaseReader::read_arithmetic() const {
   const std::string name = require_text(file_, path_, group_, "math");
-  const auto dtype = parse_dtype(name);
-  if (!dtype || *dtype == DType::c64 || *dtype == DType::i32)
-    reject_file(file_, path_, fmt::format("unknown math '{}'; this build knows f32, f64, f16, bf16", name));
-  return *dtype;
+  const auto math = parse_math(name);
+  if (!math)
+    reject_file(file_, path_,
+                fmt::format("unknown math '{}'; this build knows {}", name, fmt::join(math_names(), ", ")));
+  if (!read_format().has_chunk_states) return {.math = *math};
+  const std::string state_name = require_text(file_, path_, group_, "state_dtype");
+  const auto state_dtype = parse_dtype(state_name);
+  if (!state_dtype || *state_dtype == DType::c64 || *state_dtype == DType::i32)
+    reject_file(file_, path_,
+                fmt::format("unknown state_dtype '{}'; this build knows f32, f64, f16, bf16", state_name));
+  return {*math, *state_dtype};
 }
 
 StoredInputs CaseReader::stored_inputs() const {

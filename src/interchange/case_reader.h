@@ -49,9 +49,11 @@ class CaseReader {
   Problem read_problem() const;
   const OpFormat& read_format() const;
   AxisValue read_axis(const AxisSpec& axis) const;
-  DType read_math() const;
+  std::string read_interval(const std::string& name) const;
+  Arithmetic read_arithmetic() const;
   StoredInputs stored_inputs() const;
   void check_size(const Problem& problem) const;
+  void check_values(const std::vector<HostTensor>& inputs) const;
   /// The tensors of a group that the file has, in the order of `specs`. Of inputs none may be missing.
   std::vector<OpenTensor> open_tensors(const std::string& group, const std::vector<TensorSpec>& specs) const;
   h5::Dataset open_checked(const std::string& group, const TensorSpec& spec) const;

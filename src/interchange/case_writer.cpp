@@ -96,8 +96,12 @@ void write_dataset(hid_t group, const CheckedTensor& tensor, bool compress) {
   h5::check(H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, tensor.data), action);
 }
 
-void write_axis(hid_t group, const std::string& name, const AxisValue& value) {
-  if (const auto* word = std::get_if<std::string>(&value))
+void write_axis(hid_t group, const AxisSpec& axis, const Problem& problem) {
+  const std::string& name = axis.name;
+  const AxisValue& value = problem.axes().at(name);
+  if (axis.kind == AxisKind::interval)
+    h5::write_attribute(group, name, std::array{problem.interval(name).low, problem.interval(name).high});
+  else if (const auto* word = std::get_if<std::string>(&value))
     h5::write_attribute(group, name, *word);
   else if (const auto* flag = std::get_if<bool>(&value))
     h5::write_attribute(group, name, std::int64_t{*flag});
@@ -107,9 +111,11 @@ void write_axis(hid_t group, const std::string& name, const AxisValue& value) {
 
 void write_attributes(hid_t group, const CaseToWrite& the_case, const OpFormat& format) {
   h5::write_attribute(group, "op", the_case.problem.op().name);
-  h5::write_attribute(group, "math", std::string(name_of(the_case.math)));
+  h5::write_attribute(group, "math", std::string(name_of(the_case.arithmetic.math)));
+  if (format.has_chunk_states)
+    h5::write_attribute(group, "state_dtype", std::string(name_of(the_case.arithmetic.state_dtype)));
   if (the_case.seed) h5::write_attribute(group, "seed", *the_case.seed);
-  for (const auto& axis : format.attributes) write_axis(group, axis, the_case.problem.axes().at(axis));
+  for (const auto& axis : format.attributes) write_axis(group, *format.op.find_axis(axis), the_case.problem);
 }
 
 TensorSpec reference_spec(const CaseToWrite& the_case, const std::string& name,

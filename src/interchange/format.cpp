@@ -51,8 +51,9 @@ void StoredInputs::reject(const std::string& name, const std::string& what) cons
 }
 
 const OpFormat* find_format(std::string_view op) {
-  static const std::vector<const OpFormat*> formats{&selective_scan_fwd_format(),
-                                                    &selective_scan_bwd_format(), &linear_scan_format()};
+  static const std::vector<const OpFormat*> formats{
+      &selective_scan_fwd_format(), &selective_scan_bwd_format(), &linear_scan_format(),
+      &ssd_chunk_scan_fwd_format(), &ssd_chunk_scan_bwd_format(), &selective_state_update_format()};
   const auto found = std::ranges::find(formats, op, [](const OpFormat* format) { return format->op.name; });
   return found == formats.end() ? nullptr : *found;
 }

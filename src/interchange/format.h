@@ -55,6 +55,9 @@ struct OpFormat {
   /// Adds the axes that the datasets hold to those that the attributes gave. Whether the datasets agree with
   /// one another is not its concern: the reader compares all of them with what the axes ask for.
   void (*infer)(const StoredInputs& inputs, Axes& axes);
+  bool has_chunk_states = false;  ///< the case then has the attribute state_dtype beside math
+  /// What is wrong with the values of an input, for inputs that not any values will do for; null otherwise.
+  std::optional<std::string> (*wrong_values)(const HostTensor& input) = nullptr;
 };
 
 /// Null for an operation that the format does not cover.
@@ -62,6 +65,9 @@ const OpFormat* find_format(std::string_view op);
 
 const OpFormat& selective_scan_fwd_format();
 const OpFormat& selective_scan_bwd_format();
+const OpFormat& selective_state_update_format();
 const OpFormat& linear_scan_format();
+const OpFormat& ssd_chunk_scan_fwd_format();
+const OpFormat& ssd_chunk_scan_bwd_format();
 
 }  // namespace ssmbench

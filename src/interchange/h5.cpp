@@ -43,13 +43,13 @@ struct OpenAttribute {
   DataType type;
 };
 
-std::optional<OpenAttribute> open_attribute(hid_t object, const std::string& name) {
+std::optional<OpenAttribute> open_attribute(hid_t object, const std::string& name, int values = 1) {
   const std::string action = fmt::format("read attribute '{}'", name);
   if (check(H5Aexists(object, name.c_str()), action) == 0) return {};
   Attribute attribute(H5Aopen(object, name.c_str(), H5P_DEFAULT), action);
   const DataSpace space(H5Aget_space(attribute), action);
-  if (H5Sget_simple_extent_npoints(space) != 1)
-    throw Error(fmt::format("attribute '{}' is not a single value", name));
+  if (H5Sget_simple_extent_npoints(space) != values)
+    throw Error(fmt::format("attribute '{}' is not {}", name, values == 1 ? "a single value" : "two values"));
   DataType type(H5Aget_type(attribute), action);
   return OpenAttribute{std::move(attribute), std::move(type)};
 }
@@ -73,11 +73,15 @@ std::string read_fixed_text(const OpenAttribute& open, const std::string& action
   return text;
 }
 
-void write_attribute(hid_t object, const std::string& name, hid_t type, const void* value) {
+void write_attribute(hid_t object, const std::string& name, const DataSpace& space, hid_t type,
+                     const void* value) {
   const std::string action = fmt::format("write attribute '{}'", name);
-  const DataSpace scalar(H5Screate(H5S_SCALAR), action);
-  const Attribute attribute(H5Acreate2(object, name.c_str(), type, scalar, H5P_DEFAULT, H5P_DEFAULT), action);
+  const Attribute attribute(H5Acreate2(object, name.c_str(), type, space, H5P_DEFAULT, H5P_DEFAULT), action);
   check(H5Awrite(attribute, type, value), action);
+}
+
+DataSpace scalar_space() {
+  return {H5Screate(H5S_SCALAR), "define a single value"};
 }
 
 }  // namespace
@@ -183,11 +187,17 @@ void write_attribute(hid_t object, const std::string& name, const std::string& t
   check(H5Tset_size(type, H5T_VARIABLE), "define a string");
   check(H5Tset_cset(type, H5T_CSET_UTF8), "define a string");
   const char* value = text.c_str();
-  write_attribute(object, name, type, &value);
+  write_attribute(object, name, scalar_space(), type, &value);
 }
 
 void write_attribute(hid_t object, const std::string& name, std::int64_t number) {
-  write_attribute(object, name, H5T_NATIVE_INT64, &number);
+  write_attribute(object, name, scalar_space(), H5T_NATIVE_INT64, &number);
+}
+
+void write_attribute(hid_t object, const std::string& name, const std::array<double, 2>& pair) {
+  const hsize_t extent = pair.size();
+  const DataSpace space(H5Screate_simple(1, &extent, nullptr), "define a pair");
+  write_attribute(object, name, space, H5T_NATIVE_DOUBLE, pair.data());
 }
 
 std::optional<std::string> read_text(hid_t object, const std::string& name) {
@@ -209,6 +219,17 @@ std::optional<std::int64_t> read_integer(hid_t object, const std::string& name) 
   std::int64_t number = 0;
   check(H5Aread(open->attribute, H5T_NATIVE_INT64, &number), fmt::format("read attribute '{}'", name));
   return number;
+}
+
+std::optional<std::array<double, 2>> read_pair(hid_t object, const std::string& name) {
+  const auto open = open_attribute(object, name, 2);
+  if (!open) return {};
+  const H5T_class_t kind = H5Tget_class(open->type);
+  if (kind != H5T_FLOAT && kind != H5T_INTEGER)
+    throw Error(fmt::format("attribute '{}' does not hold numbers", name));
+  std::array<double, 2> pair{};
+  check(H5Aread(open->attribute, H5T_NATIVE_DOUBLE, pair.data()), fmt::format("read attribute '{}'", name));
+  return pair;
 }
 
 }  // namespace ssmbench::h5

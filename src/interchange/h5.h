@@ -2,6 +2,7 @@
 
 #include <hdf5.h>
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <stdexcept>
@@ -96,11 +97,14 @@ Shape extents(hid_t dataset);
 
 void write_attribute(hid_t object, const std::string& name, const std::string& text);
 void write_attribute(hid_t object, const std::string& name, std::int64_t number);
+void write_attribute(hid_t object, const std::string& name, const std::array<double, 2>& pair);
 
 /// A string attribute of fixed or variable length; nothing when it is absent. Throws Error when it is no
 /// string.
 std::optional<std::string> read_text(hid_t object, const std::string& name);
 /// An integer or boolean attribute; nothing when it is absent. Throws Error when it is neither.
 std::optional<std::int64_t> read_integer(hid_t object, const std::string& name);
+/// An attribute of two numbers; nothing when it is absent. Throws Error when it is something else.
+std::optional<std::array<double, 2>> read_pair(hid_t object, const std::string& name);
 
 }  // namespace ssmbench::h5

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "interchange/file_info.h"
+#include "model/arithmetic.h"
 #include "model/problem.h"
 #include "model/tensor.h"
 
@@ -17,7 +18,7 @@ namespace ssmbench {
 struct CaseRead {
   std::string id;
   Problem problem;
-  DType math;  ///< arithmetic that the producer claims
+  Arithmetic arithmetic;  ///< what the producer claims
   std::optional<std::int64_t> seed;
   std::vector<HostTensor> inputs;   ///< all that the problem has
   std::vector<HostTensor> outputs;  ///< those that the file has

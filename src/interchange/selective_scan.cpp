@@ -15,14 +15,20 @@ bool is_variable(const StoredInputs& inputs, const std::string& name) {
   return rank == 4;
 }
 
+/// One matrix per channel is (D, N, N).
+const char* kind_of_decay(const StoredInput& A) {
+  if (A.shape.size() == 3) return "dense";
+  return A.dtype == name_of(DType::c64) ? "complex" : "real";
+}
+
 void infer(const StoredInputs& inputs, Axes& axes) {
   const bool time_last = axes.at("layout") == AxisValue("bdl");
   const Shape& u = inputs.shape("u", 3);
   axes["batch"] = u[0];
   axes["dim"] = u[time_last ? 1 : 2];
   axes["seqlen"] = u[time_last ? 2 : 1];
-  axes["dstate"] = inputs.shape("A", 2)[1];
-  axes["A"] = inputs.at("A").dtype == name_of(DType::c64) ? "complex" : "real";
+  axes["A"] = kind_of_decay(inputs.at("A"));
+  axes["dstate"] = inputs.shape("A", axes["A"] == AxisValue("dense") ? 3 : 2)[1];
   axes["groups"] = std::int64_t{1};
   for (const char* name : {"C", "B"}) {
     const bool variable = is_variable(inputs, name);

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "interchange/file_info.h"
+#include "model/arithmetic.h"
 #include "model/problem.h"
 #include "model/tensor.h"
 
@@ -18,7 +19,7 @@ namespace ssmbench {
 struct CaseToWrite {
   std::string id;  ///< the name of its group: not empty, no '/'
   const Problem& problem;
-  DType math = DType::f32;  ///< arithmetic that made the outputs
+  Arithmetic arithmetic = {};  ///< what made the outputs
   std::optional<std::int64_t> seed;
   TensorSet inputs;   ///< host tensors, all that the problem has
   TensorSet outputs;  ///< host tensors, any subset of the problem's

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "model/arithmetic.h"
 #include "model/problem.h"
 #include "model/tensor.h"
 
@@ -36,8 +37,8 @@ struct Implementation {
   /// unless
   /// --impl is given.
   std::string known_failure = {};
-  /// Arithmetic it claims; tolerances are derived from this dtype's unit roundoff.
-  DType math = DType::f32;
+  /// Arithmetic it claims on problems of an io dtype; tolerances are derived from it.
+  std::function<Arithmetic(DType io)> arithmetic = [](DType) { return Arithmetic(); };
   bool deterministic = true;  ///< bitwise equal results from equal inputs
   /// Why it cannot do the problem; nothing when it can.
   std::function<std::optional<std::string>(const Problem&)> unsupported;

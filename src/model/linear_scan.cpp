@@ -6,7 +6,7 @@ namespace {
 std::vector<TensorSpec> tensors(const Problem& problem) {
   const LinearScan scan(problem);
   const auto sequence = [&](const char* name, Role role) {
-    return TensorSpec{name, role, problem.dtype(), {scan.batch, scan.seqlen, scan.dim}, {0, 1, 2}};
+    return TensorSpec{name, role, problem.dtype(), {scan.batch, scan.seqlen, scan.dim}, {0, 1, 2}, "bld"};
   };
   return {sequence("a", Role::input), sequence("b", Role::input), sequence("out", Role::output)};
 }

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -17,9 +18,10 @@ using AxisValue = std::variant<std::int64_t, bool, std::string>;
 std::string to_string(const AxisValue& value);
 
 enum class AxisKind {
-  size,    ///< an integer ≥ 1
-  flag,    ///< true or false
-  choice,  ///< one of a fixed set of words
+  size,      ///< an integer ≥ 1
+  flag,      ///< true or false
+  choice,    ///< one of a fixed set of words
+  interval,  ///< two numbers, low ≤ high, as the word "LOW..HIGH"; either may be infinite ("0..inf")
 };
 
 /// One thing that a sweep can vary. Op specs list theirs; configs, ids, results and HDF5 attributes all
@@ -30,7 +32,18 @@ struct AxisSpec {
   std::string id_token;  ///< prefix of the value in case ids ("b" gives b8); for a flag, the word itself
   std::vector<std::string> choices;   ///< for AxisKind::choice
   std::optional<AxisValue> fallback;  ///< value where a sweep is silent; none: the sweep must name it
+  /// An axis and a choice of it, listed before: the axis is there only with that choice. None: always.
+  std::optional<std::pair<std::string, std::string>> only_with = {};
 };
+
+/// The value of an AxisKind::interval.
+struct Interval {
+  double low, high;
+};
+/// Nothing where the word is not an interval.
+std::optional<Interval> parse_interval(std::string_view word);
+/// The word that reads back as these numbers, the same for each pair.
+std::string to_string(const Interval& interval);
 
 class Problem;
 
@@ -59,9 +72,12 @@ class Problem {
 
   const OpSpec& op() const { return *op_; }
   const std::map<std::string, AxisValue>& axes() const { return axes_; }
+  /// Whether the axis is there; not all are with every choice (AxisSpec::only_with).
+  bool has(const AxisSpec& axis) const { return axes_.contains(axis.name); }
   std::int64_t size(std::string_view axis) const;
   bool flag(std::string_view axis) const;
   const std::string& choice(std::string_view axis) const;
+  Interval interval(std::string_view axis) const;
   DType dtype() const;
 
   std::vector<TensorSpec> tensors() const { return op_->tensors(*this); }

@@ -16,30 +16,34 @@ std::vector<TensorSpec> forward_tensors(const Problem& problem) {
 
   const Shape per_step{scan.batch, scan.dim, scan.seqlen};
   const Shape per_channel_state{scan.dim, scan.dstate};
+  const Shape matrix_per_channel{scan.dim, scan.dstate, scan.dstate};
   const Shape per_group_step{scan.batch, scan.groups, scan.dstate, scan.seqlen};
   const Shape state{scan.batch, scan.dim, scan.dstate};
 
   const auto sequence = [&](const char* name, Role role) {
-    return TensorSpec{name, role, io, per_step, storage_bdl};
+    return TensorSpec{name, role, io, per_step, storage_bdl, "bdl"};
   };
   const auto projection = [&](const char* name, bool variable) {
-    return variable
-               ? TensorSpec{name, Role::input, scan.complex ? DType::c64 : io, per_group_step, storage_bgnl}
-               : TensorSpec{name, Role::input, state_dtype, per_channel_state, {0, 1}};
+    return variable ? TensorSpec{name,           Role::input,  scan.complex ? DType::c64 : io,
+                                 per_group_step, storage_bgnl, "bgnl"}
+                    : TensorSpec{name, Role::input, state_dtype, per_channel_state, {0, 1}, "dn"};
   };
   const auto per_channel = [&](const char* name) {
-    return TensorSpec{name, Role::input, DType::f32, {scan.dim}, {0}};
+    return TensorSpec{name, Role::input, DType::f32, {scan.dim}, {0}, "d"};
   };
 
-  std::vector<TensorSpec> all{sequence("u", Role::input), sequence("delta", Role::input),
-                              TensorSpec{"A", Role::input, state_dtype, per_channel_state, {0, 1}},
-                              projection("B", scan.variable_b), projection("C", scan.variable_c)};
+  std::vector<TensorSpec> all{
+      sequence("u", Role::input), sequence("delta", Role::input),
+      scan.dense ? TensorSpec{"A", Role::input, state_dtype, matrix_per_channel, {0, 1, 2}, "dmn"}
+                 : TensorSpec{"A", Role::input, state_dtype, per_channel_state, {0, 1}, "dn"},
+      projection("B", scan.variable_b), projection("C", scan.variable_c)};
   if (scan.has_D) all.push_back(per_channel("D"));
   if (scan.has_z) all.push_back(sequence("z", Role::input));
   if (scan.has_delta_bias) all.push_back(per_channel("delta_bias"));
-  if (scan.has_initial_state) all.push_back({"initial_state", Role::input, state_dtype, state, {0, 1, 2}});
+  if (scan.has_initial_state)
+    all.push_back({"initial_state", Role::input, state_dtype, state, {0, 1, 2}, "bdn"});
   all.push_back(sequence("out", Role::output));
-  all.push_back({"last_state", Role::output, state_dtype, state, {0, 1, 2}});
+  all.push_back({"last_state", Role::output, state_dtype, state, {0, 1, 2}, "bdn"});
   return all;
 }
 
@@ -64,6 +68,15 @@ std::vector<TensorSpec> backward_tensors(const Problem& problem) {
   return all;
 }
 
+std::optional<std::string> dense_contradiction(const Problem& problem, const SelectiveScan& scan) {
+  if (problem.op().name != "selective_scan_fwd") return "A dense is forward only";
+  if (scan.method != MethodId::bilinear && scan.method != MethodId::foh)
+    return fmt::format("A dense has the methods bilinear and foh, not {}", problem.choice("method"));
+  if (scan.dstate > kMaxDenseDState)
+    return fmt::format("dstate {} is over the limit of {} for A dense", scan.dstate, kMaxDenseDState);
+  return {};
+}
+
 std::optional<std::string> contradiction(const Problem& problem) {
   const SelectiveScan scan(problem);
   if (scan.dstate > kMaxDState)
@@ -72,6 +85,7 @@ std::optional<std::string> contradiction(const Problem& problem) {
     return fmt::format("dim {} is not a multiple of groups {}", scan.dim, scan.groups);
   if (scan.groups > 1 && !scan.variable_b && !scan.variable_c)
     return fmt::format("groups {} has no meaning when B and C are both constant", scan.groups);
+  if (scan.dense) return dense_contradiction(problem, scan);
   return {};
 }
 
@@ -84,7 +98,7 @@ std::vector<AxisSpec> scan_axes() {
           {"seqlen", AxisKind::size, "l", {}, {}},
           {"dstate", AxisKind::size, "n", {}, {}},
           {"groups", AxisKind::size, "g", {}, std::int64_t{1}},
-          {"A", AxisKind::choice, "A", {"real", "complex"}, "real"},
+          {"A", AxisKind::choice, "A", {"real", "complex", "dense"}, "real"},
           {"B", AxisKind::choice, "B", {"variable", "constant"}, "variable"},
           {"C", AxisKind::choice, "C", {"variable", "constant"}, "variable"},
           {"D", AxisKind::flag, "D", {}, true},
@@ -116,6 +130,7 @@ SelectiveScan::SelectiveScan(const Problem& problem)
       groups(problem.size("groups")),
       method(method_named(problem.choice("method")).id),
       complex(problem.choice("A") == "complex"),
+      dense(problem.choice("A") == "dense"),
       variable_b(problem.choice("B") == "variable"),
       variable_c(problem.choice("C") == "variable"),
       has_z(problem.flag("z")),

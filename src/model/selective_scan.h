@@ -13,7 +13,10 @@ namespace ssmbench {
 ///   for complex A.
 /// Source: Gu & Dao, "Mamba: Linear-Time Sequence Modeling with Selective State Spaces" (2023), eq. 2 and
 /// algorithm 2; tensor names and shapes as in mamba_ssm's selective_scan_fn.
-/// Complex A makes B, C and the states complex (c64) too. Outputs: out, and last_state = h at the last step.
+/// Complex A makes B, C and the states complex (c64) too. Dense A is one real matrix per channel, (D, N, N),
+/// row index = state that changes: h' = A·h + B·u; its methods are bilinear, h_t = (I − ΔA/2)⁻¹·((I +
+/// ΔA/2)·h_{t-1} + Δ·B·u), and foh, h_t = e^{ΔA}·h_{t-1} + Δ·φ1(ΔA)·B·u with the functions of the matrix ΔA.
+/// Outputs: out, and last_state = h at the last step.
 const OpSpec& selective_scan_fwd();
 
 /// Its gradients: from the inputs of selective_scan_fwd and dout = ∂loss/∂out (B, D, L), du, ddelta, dA, dB,
@@ -25,12 +28,15 @@ const OpSpec& selective_scan_bwd();
 
 /// The largest dstate that the operation is defined for.
 inline constexpr std::int64_t kMaxDState = 256;
+/// The same for dense A.
+inline constexpr std::int64_t kMaxDenseDState = 32;
 
 /// The axes of a selective_scan problem as plain numbers.
 struct SelectiveScan {
   std::int64_t batch, dim, seqlen, dstate, groups;
   MethodId method;
   bool complex;                 ///< A, B, C and the states are c64
+  bool dense;                   ///< A is a matrix per channel: (D, N, N)
   bool variable_b, variable_c;  ///< B, C given per time step (B, G, N, L) instead of per channel (D, N)
   bool has_z, has_D, has_delta_bias, has_initial_state, delta_softplus;
 

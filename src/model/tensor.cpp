@@ -19,6 +19,33 @@ std::string to_string(const Shape& shape) {
   return fmt::format("{}", fmt::join(shape, "×"));
 }
 
+Shape index_of(std::int64_t position, const Shape& shape) {
+  Shape index(shape.size());
+  for (std::size_t axis = shape.size(); axis-- > 0;) {
+    index[axis] = position % shape[axis];
+    position /= shape[axis];
+  }
+  return index;
+}
+
+std::int64_t offset_of(const Shape& index, const Shape& strides) {
+  return std::inner_product(index.begin(), index.end(), strides.begin(), std::int64_t{0});
+}
+
+std::string index_text(const Shape& index, const std::string& axes) {
+  std::string text;
+  for (std::size_t axis = 0; axis < index.size(); ++axis) {
+    if (!text.empty()) text += ", ";
+    if (axis < axes.size())
+      text += fmt::format("{} {}", axes[axis], index[axis]);
+    else if (axes.empty())
+      text += fmt::format("{}", index[axis]);
+    else
+      text += index[axis] == 0 ? "real" : "imaginary";
+  }
+  return "(" + text + ")";
+}
+
 std::size_t TensorSpec::bytes() const {
   return static_cast<std::size_t>(element_count(shape)) * size_of(dtype);
 }

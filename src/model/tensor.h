@@ -20,6 +20,9 @@ std::int64_t element_count(const Shape& shape);
 /// "2×16×257", for messages.
 std::string to_string(const Shape& shape);
 
+/// A problem that lists a tensor under one name both as input and as output, alike in all else, has it
+/// updated in place: an implementation finds the input's values in the one buffer of that name and leaves the
+/// output's there.
 enum class Role { input, output };
 
 /// What one tensor of a problem must look like. The layout (bdl or bld) changes only `storage_order`.
@@ -29,6 +32,8 @@ struct TensorSpec {
   DType dtype = DType::f32;
   Shape shape;                     ///< logical order
   std::vector<int> storage_order;  ///< logical axes from outermost to innermost in memory
+  /// One letter per logical axis, as definitions index it: b batch, d channel, l time, n state, g group, …
+  std::string axes = {};
 
   std::size_t bytes() const;
   Shape stored_shape() const;  ///< extents as they lie in memory and in HDF5 files (C order)
@@ -46,6 +51,13 @@ struct TensorView {
   TensorView(void* memory, const TensorSpec& spec)
       : data(memory), dtype(spec.dtype), shape(spec.shape), strides(spec.strides()) {}
 };
+
+/// Index of the element at a row-major position.
+Shape index_of(std::int64_t position, const Shape& shape);
+/// Offset of the element at an index.
+std::int64_t offset_of(const Shape& index, const Shape& strides);
+/// "(b 0, d 3, l 17)": an element of a tensor with these axes; of c64 tensors seen as f32, "(…, real)".
+std::string index_text(const Shape& index, const std::string& axes);
 
 /// A c64 tensor as f32 with one more axis, innermost: (real, imaginary). Other dtypes as they are.
 TensorView real_view(TensorView view);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "report/json.h"
+
 namespace ssmbench {
 namespace {
 
@@ -18,6 +20,7 @@ void add_problem(Json& record, const Case& the_case) {
   Json shape = Json::object();
   Json options = Json::object();
   for (const auto& axis : problem.op().axes) {
+    if (!problem.has(axis)) continue;
     const Json value = to_json(problem.axes().at(axis.name));
     if (axis.kind == AxisKind::size)
       shape[axis.name] = value;
@@ -31,18 +34,6 @@ void add_problem(Json& record, const Case& the_case) {
   options["seed"] = the_case.inputs.seed;
   record["shape"] = shape;
   record["options"] = options;
-}
-
-Json to_json(const OutputComparison& c) {
-  return {{"max_abs", c.max_abs},
-          {"rel_l2", c.rel_l2},
-          {"max_ulp", c.max_ulp},
-          {"tolerance_ratio", c.tolerance_ratio},
-          {"worst_index", c.worst_index},
-          {"worst_expected", c.worst_expected},
-          {"worst_got", c.worst_got},
-          {"nonfinite", c.nonfinite},
-          {"judged", c.judged}};
 }
 
 Json to_json(const TimingStats& t) {
@@ -112,6 +103,25 @@ void JsonlReporter::study_done(const MethodConvergence& result) {
                               {"discretization_error", errors.discretization},
                               {"f32_rounding_error", errors.rounding}});
   file_.append(record.dump());
+}
+
+void JsonlReporter::study_done(const ConsistencyResult& result) {
+  const CaseResult& at_once = result.at_once;
+  Json record{{"record", "study"},
+              {"kind", "consistency"},
+              {"check", result.check->check},
+              {"id", at_once.the_case.id()},
+              {"op", at_once.the_case.problem.op().name},
+              {"impl", at_once.impl},
+              {"parts_op", result.check->parts_op},
+              {"parts_impl", result.parts},
+              {"device", at_once.device}};
+  add_problem(record, at_once.the_case);
+  record["status"] = name_of(at_once.status);
+  record["reason"] = at_once.reason;
+  for (const auto& [name, comparison] : at_once.outputs)
+    record["verify"]["outputs"][name] = to_json(comparison);
+  file_.append(record.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 void JsonlReporter::finish(const Summary& summary) {

@@ -4,6 +4,7 @@
 
 #include "report/line_file.h"
 #include "report/reporter.h"
+#include "study/consistency.h"
 #include "study/convergence.h"
 
 namespace ssmbench {
@@ -21,6 +22,7 @@ class JsonlReporter : public Reporter {
   void case_done(const CaseResult& result) override;
   void finish(const Summary& summary) override;
   void study_done(const MethodConvergence& result);
+  void study_done(const ConsistencyResult& result);
 
  private:
   LineFile file_;

@@ -12,7 +12,7 @@ template <class Text>
 std::string join_shape(const Problem& problem, const Text& text) {
   std::vector<std::string> parts;
   for (const auto& axis : problem.op().axes)
-    if (axis.kind == AxisKind::size && !axis.fallback) parts.push_back(text(axis));
+    if (axis.kind == AxisKind::size && !axis.fallback && problem.has(axis)) parts.push_back(text(axis));
   return fmt::format("{}", fmt::join(parts, "×"));
 }
 
@@ -30,6 +30,7 @@ std::string options_label(const Case& the_case) {
   const Problem& problem = the_case.problem;
   std::vector<std::string> parts;
   for (const auto& axis : problem.op().axes) {
+    if (!problem.has(axis)) continue;
     if (axis.kind == AxisKind::flag && problem.flag(axis.name)) parts.push_back(axis.id_token);
     const AxisValue& value = problem.axes().at(axis.name);
     if (axis.kind != AxisKind::flag && axis.fallback && value != *axis.fallback)

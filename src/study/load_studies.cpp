@@ -1,12 +1,14 @@
 #include "study/load_studies.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "config/document.h"
 #include "config/range.h"
 #include "config/schema.h"
+#include "config/sweep.h"
 #include "model/errors.h"
 
 namespace ssmbench {
@@ -14,10 +16,10 @@ namespace {
 
 constexpr double kMaxTotalSteps = 1e8;  // per method and A; half a minute
 
-/// Reads one study of a document that the schema has accepted.
-class StudyReader {
+/// Reads one convergence study of a document that the schema has accepted.
+class ConvergenceReader {
  public:
-  StudyReader(const Json& document, std::string file, std::size_t index)
+  ConvergenceReader(const Json& document, std::string file, std::size_t index)
       : document_(document),
         json_(document["studies"][index]),
         file_(std::move(file)),
@@ -69,10 +71,31 @@ class StudyReader {
   JsonPath path_;
 };
 
+/// A consistency study is written like a sweep, with checks.
+ConsistencyStudy read_consistency(const Json& document, const std::string& file, std::size_t index) {
+  const Json& json = document["studies"][index];
+  const auto op = json["op"].get<std::string>();
+  ConsistencyStudy study;
+  for (std::size_t i = 0; i < json["check"].size(); ++i) {
+    const auto* check = find_partwise(json["check"][i].get<std::string>(), op);
+    if (check == nullptr) {
+      std::vector<std::string> known;
+      for (const auto& each : partwise_computations())
+        if (each.op == op) known.push_back(each.check);
+      fail({file, to_pointer({"studies", std::to_string(index), "check", std::to_string(i)})},
+           fmt::format("{} has no check {}", op, shown(json["check"][i])),
+           fmt::format("one of {}", fmt::join(known, ", ")));
+    }
+    study.checks.push_back(check);
+  }
+  study.cases = expand(read_sweep(document, file, "studies", index));
+  return study;
+}
+
 }  // namespace
 
-std::vector<ConvergenceStudy> load_studies(const std::vector<std::filesystem::path>& files) {
-  std::vector<ConvergenceStudy> studies;
+Studies load_studies(const std::vector<std::filesystem::path>& files) {
+  Studies studies;
   std::size_t files_with_studies = 0;
   for (const auto& file : files) {
     const Json document = read_document(file);
@@ -81,8 +104,12 @@ std::vector<ConvergenceStudy> load_studies(const std::vector<std::filesystem::pa
       fail({file.string(), to_pointer(violation->path)}, violation->what, violation->expected);
     if (document.contains("sweeps"))
       fail({file.string(), "/"}, "there are sweeps and studies", "one of them");
-    for (std::size_t i = 0; i < document["studies"].size(); ++i)
-      studies.push_back(StudyReader(document, file.string(), i).read());
+    for (std::size_t i = 0; i < document["studies"].size(); ++i) {
+      if (document["studies"][i]["kind"] == "convergence")
+        studies.convergence.push_back(ConvergenceReader(document, file.string(), i).read());
+      else
+        studies.consistency.push_back(read_consistency(document, file.string(), i));
+    }
     ++files_with_studies;
   }
   if (files_with_studies != 0 && files_with_studies != files.size())

@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "report/labels.h"
+
 namespace ssmbench {
 namespace {
 
@@ -37,6 +39,24 @@ std::string convergence_table(const std::vector<MethodConvergence>& methods) {
       "method            theory  measured   theory  measured  largest Δ smallest Δ  largest Δ smallest Δ\n";
   for (const auto& result : methods) text += line(result);
   return text;
+}
+
+std::string consistency_heading() {
+  return fmt::format("{:<7} {:<7} {:<19} {:<19} {:<6} {:<5} {:>9} {:>7}  {}", "status", "check", "at once",
+                     "in parts", "device", "dtype", "rel L2", "err/tol", "case");
+}
+
+std::string consistency_line(const ConsistencyResult& result) {
+  const CaseResult& at_once = result.at_once;
+  const Problem& problem = at_once.the_case.problem;
+  std::string line =
+      fmt::format("{:<7} {:<7} {:<19} {:<19} {:<6} {:<5}", name_of(at_once.status), result.check->check,
+                  at_once.impl, result.parts, at_once.device, problem.choice("dtype"));
+  const OutputComparison* worst = worst_output(at_once);
+  line += worst != nullptr ? fmt::format(" {:>9.2e} {:>7.3f}", worst->rel_l2, worst->tolerance_ratio)
+                           : fmt::format(" {:>9} {:>7}", "", "");
+  line += fmt::format("  {} {} {}", problem.op().name, shape_label(problem), options_label(at_once.the_case));
+  return at_once.reason.empty() ? line : line + "  -- " + at_once.reason;
 }
 
 }  // namespace ssmbench

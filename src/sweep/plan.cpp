@@ -64,8 +64,10 @@ std::string device_id(const DeviceInfo& device) {
 
 std::string reference_key(const Case& the_case) {
   Case canonical = the_case;
-  if (canonical.problem.op().find_axis("layout") != nullptr)
-    canonical.problem = canonical.problem.with({{"layout", "bdl"}});
+  if (const AxisSpec* layout = canonical.problem.op().find_axis("layout"))
+    canonical.problem = canonical.problem.with({{"layout", layout->choices.front()}});
+  if (canonical.problem.op().find_axis("chunk_size") != nullptr)
+    canonical.problem = canonical.problem.with({{"chunk_size", std::int64_t{256}}});
   if (canonical.inputs.values == "shared") canonical.problem = canonical.problem.with({{"dtype", "f32"}});
   return canonical.id();
 }

@@ -6,6 +6,7 @@
 
 #include "inputs/inputs.h"
 #include "model/errors.h"
+#include "sweep/prepared_run.h"
 #include "verify/compare.h"
 
 namespace ssmbench {
@@ -15,52 +16,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-/// Tensors of one problem in a device's memory.
-class DeviceTensors {
- public:
-  explicit DeviceTensors(Device& device) : device_(device) {}
-
-  /// In place where the device reads host memory, else copied.
-  void add_input(const HostTensor& tensor) {
-    if (device_.shares_host_memory()) {
-      views_.add(tensor.spec.name, tensor.view());
-      return;
-    }
-    void* memory = allocate(tensor.spec);
-    device_.copy_in(memory, tensor.buffer.data(), tensor.spec.bytes());
-  }
-
-  /// Filled with NaN (all bits set is one in every floating-point dtype), so that what is never written
-  /// shows.
-  void add_output(const TensorSpec& spec) { device_.fill(allocate(spec), 0xFF, spec.bytes()); }
-
-  HostTensor copy_out(const TensorSpec& spec) const {
-    HostTensor host(spec);
-    device_.copy_out(host.buffer.data(), views_.at(spec.name).data, spec.bytes());
-    return host;
-  }
-
-  const TensorSet& views() const { return views_; }
-
- private:
-  void* allocate(const TensorSpec& spec) {
-    buffers_.push_back(device_.allocate(spec.bytes()));
-    views_.add(spec.name, TensorView(buffers_.back().get(), spec));
-    return buffers_.back().get();
-  }
-
-  Device& device_;
-  std::vector<Device::Buffer> buffers_;
-  TensorSet views_;
-};
-
-std::vector<TensorSpec> tensors_of(const Problem& problem, Role role) {
-  std::vector<TensorSpec> chosen;
-  for (auto& spec : problem.tensors())
-    if (spec.role == role) chosen.push_back(std::move(spec));
-  return chosen;
 }
 
 /// "out at (0, 3, 17): expected 1.25, got 1.5, 12 × the tolerance" for the worst output.
@@ -79,6 +34,13 @@ std::string describe_failure(const std::map<std::string, OutputComparison>& outp
                                           : fmt::format("{:.3g} × the tolerance", c.tolerance_ratio);
   return fmt::format("{} at ({}): expected {:.9g}, got {:.9g}; {}", *worst, index, c.worst_expected,
                      c.worst_got, how);
+}
+
+/// What the reference says about elements without a value, whatever implementation was run.
+std::string describe_notes(const ReferenceOutputs& reference) {
+  for (const auto& [name, output] : reference)
+    if (!output.note.empty()) return output.note;
+  return "";
 }
 
 }  // namespace
@@ -170,33 +132,24 @@ CaseResult Runner::run_job(const Case& the_case, const Job& job, const std::vect
   progress_.update(jobs_done_, fmt::format("{} on {}", implementation.name, the_case.id()));
   if (progress_.verbose()) progress_.say(result.repro);
 
-  const auto output_specs = tensors_of(problem, Role::output);
-  DeviceTensors outputs(target);
-  TensorSet all = device_inputs;
-  for (const auto& spec : output_specs) {
-    outputs.add_output(spec);
-    all.add(spec.name, outputs.views().at(spec.name));
-  }
-  const Device::Buffer workspace = target.allocate(result.workspace_bytes);
-  target.fill(workspace.get(), 0xFF, result.workspace_bytes);
-
-  const Launch launch = implementation.bind(problem, all, workspace.get());
+  const PreparedRun run(target, implementation, problem, inputs, device_inputs);
   const auto start = Clock::now();
-  launch(target.stream());
+  run.launch()(target.stream());
   target.synchronize();
   const double first_run_seconds = seconds_since(start);
 
-  std::vector<HostTensor> host_outputs;
-  for (const auto& spec : output_specs) host_outputs.push_back(outputs.copy_out(spec));
+  const std::vector<HostTensor> host_outputs = run.copy_outputs();
   result.status = Status::unverified;
   if (options_.verify) {
     for (const auto& output : host_outputs) {
-      const ReferenceOutput& reference = reference_.at(output.spec.name);
-      result.outputs[output.spec.name] = compare_output(output.view(), reference.expected.data(),
-                                                        reference.bound.data(), implementation.math);
+      result.outputs[output.spec.name] =
+          compare_output(output.view(), reference_.at(output.spec.name).expectation(),
+                         implementation.arithmetic(problem.dtype()));
     }
     result.reason = describe_failure(result.outputs);
     result.status = result.reason.empty() ? Status::pass : Status::fail;
+    if (const std::string note = describe_notes(reference_); !note.empty())
+      result.reason += (result.reason.empty() ? "" : "; ") + note;
     if (result.status == Status::fail && !implementation.known_failure.empty())
       result.reason += "; known: " + implementation.known_failure;
   }
@@ -204,7 +157,7 @@ CaseResult Runner::run_job(const Case& the_case, const Job& job, const std::vect
     finished_({result, implementation, inputs, host_outputs, options_.verify ? &reference_ : nullptr});
   // A case that is not right carries no timing.
   if (options_.time && result.status != Status::fail)
-    result.timing = time_launch(target, launch, options_.timing, first_run_seconds, stop_);
+    result.timing = time_launch(target, run.launch(), options_.timing, first_run_seconds, stop_);
   return result;
 }
 

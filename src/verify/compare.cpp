@@ -5,7 +5,7 @@
 #include <limits>
 #include <vector>
 
-#include "verify/tolerance.h"
+#include "verify/element.h"
 
 namespace ssmbench {
 namespace {
@@ -23,52 +23,26 @@ struct Partial {
   std::int64_t first_nonfinite = std::numeric_limits<std::int64_t>::max();
 };
 
-/// Row-major position in `shape` to index, and to element offset.
-Shape index_of(std::int64_t position, const Shape& shape) {
-  Shape index(shape.size());
-  for (std::size_t axis = shape.size(); axis-- > 0;) {
-    index[axis] = position % shape[axis];
-    position /= shape[axis];
-  }
-  return index;
-}
-
-std::int64_t offset_of(const Shape& index, const Shape& strides) {
-  std::int64_t offset = 0;
-  for (std::size_t axis = 0; axis < index.size(); ++axis) offset += index[axis] * strides[axis];
-  return offset;
-}
-
-/// The value that `expected` takes in the output's dtype when it is out of its range, else itself.
-double in_range(double expected, DType dtype) {
-  const double largest = dtype == DType::f16 ? 65520.0 : std::numeric_limits<float>::max();
-  if (std::abs(expected) < largest) return expected;
-  return std::copysign(std::numeric_limits<double>::infinity(), expected);
-}
-
-void judge(Partial& sum, std::int64_t position, double got, double expected, float bound, DType dtype,
-           DType math) {
-  if (!std::isfinite(bound)) return;
+void add(Partial& sum, std::int64_t position, double expected, const ElementVerdict& element, DType dtype) {
+  using Kind = ElementVerdict::Kind;
+  if (element.kind == Kind::left_out) return;
   ++sum.judged;
-  if (!std::isfinite(got)) {
-    if (got == in_range(expected, dtype)) return;
+  if (element.kind == Kind::wrong) {
     ++sum.nonfinite;
     sum.first_nonfinite = std::min(sum.first_nonfinite, position);
-    return;
   }
-  const double error = std::abs(got - expected);
-  sum.error_squared += error * error;
+  if (element.kind != Kind::measured) return;
+  sum.error_squared += element.error * element.error;
   sum.expected_squared += expected * expected;
-  sum.max_abs = std::max(sum.max_abs, error);
-  sum.max_ulp = std::max(sum.max_ulp, error / ulp_at(expected, dtype));
-  const double ratio = error / tolerance(expected, bound, dtype, math);
-  if (ratio > sum.worst_ratio || std::isnan(ratio)) {
-    sum.worst_ratio = std::isnan(ratio) ? std::numeric_limits<double>::infinity() : ratio;
+  sum.max_abs = std::max(sum.max_abs, element.error);
+  sum.max_ulp = std::max(sum.max_ulp, element.error / ulp_at(expected, dtype));
+  if (element.ratio > sum.worst_ratio) {
+    sum.worst_ratio = element.ratio;
     sum.worst = position;
   }
 }
 
-Partial judge_range(const TensorView& got, const double* expected, const float* bound, DType math,
+Partial judge_range(const TensorView& got, const Expectation& expected, const Arithmetic& arithmetic,
                     std::int64_t begin, std::int64_t end) {
   Partial sum;
   const std::int64_t row = got.shape.back();
@@ -78,17 +52,19 @@ Partial judge_range(const TensorView& got, const double* expected, const float* 
     const Shape index = index_of(position, got.shape);
     std::int64_t offset = offset_of(index, got.strides);
     const std::int64_t row_end = std::min(end, position + row - index.back());
-    for (; position < row_end; ++position, offset += step)
-      judge(sum, position, load_as_double(got.data, offset, got.dtype), expected[position], bound[position],
-            got.dtype, math);
+    for (; position < row_end; ++position, offset += step) {
+      const double value = load_as_double(got.data, offset, got.dtype);
+      add(sum, position, expected.values[position],
+          judge_element(value, expected.at(position), got.dtype, arithmetic), got.dtype);
+    }
   }
   return sum;
 }
 
 }  // namespace
 
-OutputComparison compare_output(const TensorView& output, const double* expected, const float* bound,
-                                DType math) {
+OutputComparison compare_output(const TensorView& output, const Expectation& expected,
+                                const Arithmetic& arithmetic) {
   const TensorView got = real_view(output);
   const std::int64_t count = element_count(got.shape);
   // Fixed ranges, added up in order: sums do not depend on who computed them.
@@ -97,7 +73,7 @@ OutputComparison compare_output(const TensorView& output, const double* expected
   std::vector<Partial> partials(ranges);
 #pragma omp parallel for schedule(dynamic)
   for (std::int64_t i = 0; i < ranges; ++i)
-    partials[i] = judge_range(got, expected, bound, math, i * kRange, std::min(count, (i + 1) * kRange));
+    partials[i] = judge_range(got, expected, arithmetic, i * kRange, std::min(count, (i + 1) * kRange));
 
   Partial all;
   for (const auto& part : partials) {
@@ -125,7 +101,7 @@ OutputComparison compare_output(const TensorView& output, const double* expected
   result.rel_l2 = std::sqrt(all.error_squared / norm);
   const std::int64_t worst = all.nonfinite > 0 ? all.first_nonfinite : all.worst;
   result.worst_index = index_of(worst, got.shape);
-  result.worst_expected = expected[worst];
+  result.worst_expected = expected.values[worst];
   result.worst_got = load_as_double(got.data, offset_of(result.worst_index, got.strides), got.dtype);
   return result;
 }

@@ -4,9 +4,16 @@
 
 namespace ssmbench {
 
-double tolerance(double expected, float bound, DType output, DType math) {
+double tolerance(const ExpectedElement& expected, DType output, const Arithmetic& arithmetic) {
   const double underflow = std::numeric_limits<float>::min();
-  return kToleranceConstant * (unit_roundoff(math) * bound + underflow) + ulp_at(expected, output) / 2;
+  double error = unit_roundoff(arithmetic.math) * expected.bound;
+  if (expected.operand_bound) {
+    const double roundoff = unit_roundoff(arithmetic.math == Math::f64 ? Math::f64 : Math::f32);
+    const double operand_roundoff = arithmetic.operand_roundoff();
+    error = roundoff * expected.bound;
+    if (operand_roundoff > roundoff) error += operand_roundoff * *expected.operand_bound;
+  }
+  return kToleranceConstant * (error + underflow) + ulp_at(expected.value, output) / 2;
 }
 
 }  // namespace ssmbench

@@ -50,3 +50,33 @@ TEST_CASE("options of sweeps and commands that list cases say that a study has n
   CHECK(run_ssmbench("validate-config configs/convergence.json").out ==
         "configs/convergence.json: 1 studies\n");
 }
+
+TEST_CASE("run on consistency studies writes a record per check, case and pair, and passes") {
+  const CommandResult result = run_ssmbench("run configs/consistency.json --device cpu --json -");
+  INFO(result.out << result.err);
+  REQUIRE(result.exit_code == 0);
+  std::istringstream lines(result.out);
+  int passed = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const Json record = Json::parse(line);
+    if (record.at("record") != "study") continue;
+    INFO(line);
+    CHECK(record.at("kind") == "consistency");
+    CHECK((record.at("status") == "pass" || record.at("status") == "skip"));
+    if (record.at("status") != "pass") continue;
+    ++passed;
+    for (const auto& [_, output] : record.at("verify").at("outputs").items())
+      CHECK(output.at("tolerance_ratio") <= 1);
+  }
+  CHECK(passed > 20);
+}
+
+TEST_CASE("consistency studies run the implementations and cases that are chosen") {
+  const CommandResult one =
+      run_ssmbench("run configs/consistency.json --device cpu --impl cpu-simd --dtype bf16 --json -");
+  CHECK(one.exit_code == 0);
+  CHECK(one.out.find("\"impl\":\"cpu-simd\"") != std::string::npos);
+  CHECK(one.out.find("\"impl\":\"cpu-scalar\"") == std::string::npos);
+  CHECK(one.out.find("\"dtype\":\"f32\"") == std::string::npos);
+  CHECK(run_ssmbench("run configs/consistency.json --device cpu --impl nothing --json -").exit_code == 5);
+}

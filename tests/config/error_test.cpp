@@ -137,7 +137,7 @@ TEST_CASE("unknown keys are named, with the known ones and the nearest") {
       R"(test.json: /: unknown key "sweep" (did you mean "sweeps"?); expected one of $schema, format, description, shapes, sweeps, studies)");
   CHECK(
       error_of(config_of(kOneCase, "", R"(, "shapes": {"a": {"dmi": 3}})")) ==
-      R"(test.json: /shapes/a: unknown key "dmi" (did you mean "dim"?); expected one of batch, dim, seqlen, dstate, groups)");
+      R"(test.json: /shapes/a: unknown key "dmi" (did you mean "dim"?); expected one of batch, dim, seqlen, dstate, groups, nheads, headdim, chunk_size)");
 }
 
 TEST_CASE("sizes that are no sizes") {
@@ -193,7 +193,7 @@ TEST_CASE("unknown words list the known ones") {
         "test.json: /sweeps/0/axes/z: got 1; expected true, false, or a list of both");
   CHECK(
       error_of(R"({"format": "ssmbench-config/1", "sweeps": [{"op": "scan", "axes": {}}]})") ==
-      R"(test.json: /sweeps/0/op: got "scan"; expected one of selective_scan_fwd, selective_scan_bwd, linear_scan)");
+      R"(test.json: /sweeps/0/op: got "scan"; expected one of selective_scan_fwd, selective_scan_bwd, linear_scan, ssd_chunk_scan_fwd, ssd_chunk_scan_bwd, selective_state_update)");
 }
 
 TEST_CASE("a sweep that lacks something") {
@@ -261,6 +261,26 @@ TEST_CASE("axes that contradict each other") {
   CHECK(error_with(R"("groups": [1, 3])") ==
         "test.json: /sweeps/0/axes: dim 4 is not a multiple of groups 3; expected axes that are complete and "
         "go together");
+}
+
+TEST_CASE("axes of decoding that contradict each other, or the form") {
+  const auto error_of_step = [](const std::string& axes) {
+    return error_of(R"({"format": "ssmbench-config/1", "sweeps": [{"op": "selective_state_update",
+        "axes": {"batch": 1, "dtype": "f32", )" +
+                    axes + "}}]}");
+  };
+  const std::string place = "test.json: /sweeps/0/axes: ";
+  const std::string expected = "; expected axes that are complete and go together";
+  CHECK(error_of_step(R"("form": "mamba2", "nheads": 4, "headdim": 257, "dstate": 16)") ==
+        place + "headdim 257 is over the limit of 256" + expected);
+  CHECK(error_of_step(R"("form": "mamba2", "nheads": 4, "headdim": 64, "dstate": 300)") ==
+        place + "dstate 300 is over the limit of 256" + expected);
+  CHECK(error_of_step(R"("form": "mamba2", "nheads": 4, "headdim": 64, "dstate": 16, "groups": 3)") ==
+        place + "nheads 4 is not a multiple of groups 3" + expected);
+  CHECK(error_of_step(R"("form": "mamba1", "nheads": 4, "dim": 64, "dstate": 16)") ==
+        place + "selective_state_update has no axis 'nheads' with form mamba1" + expected);
+  CHECK(error_of_step(R"("form": "mamba2", "nheads": 4, "dstate": 16)") ==
+        place + "selective_state_update needs the axis 'headdim'" + expected);
 }
 
 TEST_CASE("a case that is there twice, in one sweep or in two files") {

@@ -150,6 +150,19 @@ TEST_CASE("option --set reaches every sweep of every file that has the axis") {
   CHECK(column(cases, "seqlen") == "3 3");
 }
 
+TEST_CASE("option --set of an axis that goes with a choice reaches the sweeps that set it") {
+  const std::string sweep = R"({"op": "selective_state_update",
+      "axes": {"batch": 1, "dstate": 2, "dtype": "f32", )";
+  const auto config = R"({"format": "ssmbench-config/1", "sweeps": [)" + sweep +
+                      R"("form": "mamba1", "dim": 4}}, )" + sweep +
+                      R"("form": "mamba2", "shape": {"nheads": 3, "headdim": 2}}}]})";
+  const auto cases = load(config, {"nheads=5,6"});
+  CHECK(column(cases, "form") == "mamba1 mamba2 mamba2");
+  CHECK(cases.at(0).problem.size("dim") == 4);
+  CHECK(cases.at(1).problem.size("nheads") == 5);
+  CHECK(cases.at(2).problem.size("nheads") == 6);
+}
+
 TEST_CASE("quick keeps batch 1 and the shortest seqlen of each sweep") {
   const auto config =
       config_of(kRest + R"(, "batch": [2, 8], "seqlen": [64, 16, 32], "dtype": ["f32", "f16"])",

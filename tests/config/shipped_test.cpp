@@ -10,6 +10,8 @@
 #include "config/config.h"
 #include "model/method.h"
 #include "model/selective_scan.h"
+#include "model/ssd.h"
+#include "model/state_update.h"
 
 using namespace ssmbench;
 
@@ -37,12 +39,36 @@ std::set<std::string> values_of(const std::vector<Case>& cases, const std::strin
   return values;
 }
 
+std::vector<Case> of_op(const std::vector<Case>& cases, const std::string& op) {
+  std::vector<Case> chosen;
+  std::ranges::copy_if(cases, std::back_inserter(chosen),
+                       [&](const Case& one) { return one.problem.op().name == op; });
+  return chosen;
+}
+
 double pairs_of(const std::vector<Case>& cases) {
   double pairs = 0;
   for (const auto& one : cases) pairs += SelectiveScan(one.problem).pairs();
   return pairs;
 }
 
+bool is_chunk_scan(const Case& one) {
+  return one.problem.op().name.starts_with("ssd_chunk_scan");
+}
+
+double updates_of(const std::vector<Case>& cases) {
+  double updates = 0;
+  for (const auto& one : cases) updates += SsdChunkScan(one.problem).updates();
+  return updates;
+}
+
+std::set<std::string> ops_of(const std::vector<Case>& cases) {
+  std::set<std::string> ops;
+  for (const auto& one : cases) ops.insert(one.problem.op().name);
+  return ops;
+}
+
+const std::set<std::string> kScanAndGradients{"ssd_chunk_scan_bwd", "ssd_chunk_scan_fwd"};
 const std::set<std::string> kDtypes{"bf16", "f16", "f32"};
 const std::set<std::string> kBoth{"false", "true"};
 
@@ -52,10 +78,13 @@ TEST_CASE("exactly these configs are shipped") {
   std::set<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(SSMBENCH_SOURCE_DIR "/configs"))
     if (entry.path().extension() == ".json") names.insert(entry.path().stem());
-  CHECK(names == std::set<std::string>{"algorithms", "ci", "convergence", "discretization", "gradients",
-                                       "large", "layouts", "mamba-1.4b", "mamba-130m", "mamba-2.8b",
-                                       "mamba-370m", "mamba-790m", "medium", "realtime-60fps", "schema",
-                                       "small", "stress-long"});
+  CHECK(names ==
+        std::set<std::string>{"algorithms",     "ci",          "consistency",    "convergence", "decode",
+                              "discretization", "gradients",   "huge",           "large",       "layouts",
+                              "mamba-1.4b",     "mamba-130m",  "mamba-2.8b",     "mamba-370m",  "mamba-790m",
+                              "mamba2-1.3b",    "mamba2-130m", "mamba2-2.7b",    "mamba2-370m", "mamba2-780m",
+                              "mamba2-small",   "medium",      "realtime-60fps", "schema",      "small",
+                              "stress-long"});
 }
 
 TEST_CASE("small, medium and large have one size each, and all dtypes") {
@@ -109,6 +138,52 @@ TEST_CASE("the Mamba models have their real sizes") {
   }
 }
 
+TEST_CASE("the Mamba-2 models have their real sizes") {
+  const std::map<std::string, std::int64_t> heads{
+      {"130m", 24}, {"370m", 32}, {"780m", 48}, {"1.3b", 64}, {"2.7b", 80}};
+  for (const auto& [model, nheads] : heads) {
+    INFO(model);
+    const auto cases = shipped("mamba2-" + model);
+    CHECK(cases.size() == 2 * 2 * 4 * 2);
+    CHECK(ops_of(cases) == kScanAndGradients);
+    CHECK(values_of(cases, "batch") == std::set<std::string>{"1", "8"});
+    CHECK(values_of(cases, "seqlen") == std::set<std::string>{"16384", "2048", "4096", "512"});
+    CHECK(values_of(cases, "dtype") == std::set<std::string>{"bf16", "f32"});
+    CHECK(values_of(cases, "nheads") == std::set<std::string>{std::to_string(nheads)});
+    for (const auto& one : cases) {
+      const SsdChunkScan scan(one.problem);
+      CHECK(scan.headdim == 64);
+      CHECK(scan.dstate == 128);
+      CHECK(scan.groups == 1);
+      CHECK(scan.chunk_size == 256);
+    }
+    // Half a minute of two slow cores: a reference of both operations, and the scalar loops.
+    CHECK(updates_of(shipped("mamba2-" + model, true)) < 1.5e9);
+  }
+}
+
+TEST_CASE("mamba2-small has every option of the chunked scan in every dtype, both ways") {
+  const auto all = shipped("mamba2-small");
+  CHECK(ops_of(all) == kScanAndGradients);
+  CHECK(updates_of(all) < 1e8);
+  for (const auto& op : kScanAndGradients) {
+    std::vector<Case> cases;
+    std::ranges::copy_if(all, std::back_inserter(cases),
+                         [&](const Case& one) { return one.problem.op().name == op; });
+    CHECK(values_of(cases, "dtype") == kDtypes);
+    CHECK(values_of(cases, "D") == std::set<std::string>{"head", "headdim", "none"});
+    CHECK(values_of(cases, "dt_limit").size() > 2);
+    for (const std::string flag :
+         {"z", "dt_bias", "dt_softplus", "initial_states", "final_states", "seq_idx"})
+      CHECK(values_of(cases, flag) == kBoth);
+    CHECK(values_of(cases, "headdim").contains("256"));
+    CHECK(values_of(cases, "dstate").contains("256"));
+    CHECK(std::ranges::any_of(cases, [](const Case& one) {
+      return SsdChunkScan(one.problem).groups == SsdChunkScan(one.problem).nheads;
+    }));
+  }
+}
+
 TEST_CASE("realtime-60fps is one case with the budget of a frame") {
   const auto cases = shipped("realtime-60fps");
   REQUIRE(cases.size() == 1);
@@ -137,7 +212,10 @@ TEST_CASE("algorithms runs both operations in f32, from short to long sequences"
 }
 
 TEST_CASE("ci is broad and small") {
-  const auto cases = shipped("ci");
+  const auto all = shipped("ci");
+  const auto cases = of_op(all, "selective_scan_fwd");
+  std::vector<Case> chunked;
+  std::ranges::copy_if(all, std::back_inserter(chunked), is_chunk_scan);
   CHECK(pairs_of(cases) <
         5e7);  // (element, state) pairs, a minute of two slow cores for three implementations
   CHECK(values_of(cases, "dtype") == kDtypes);
@@ -152,20 +230,26 @@ TEST_CASE("ci is broad and small") {
   for (const std::string length :
        {"1", "31", "32", "33", "127", "128", "129", "2047", "2048", "2049", "4097"})
     CHECK(lengths.contains(length));
+
+  CHECK(updates_of(chunked) < 5e6);
+  CHECK(values_of(chunked, "dtype") == kDtypes);
+  CHECK(values_of(chunked, "D") == std::set<std::string>{"head", "headdim", "none"});
+  for (const std::string flag : {"z", "dt_bias", "dt_softplus", "initial_states", "final_states", "seq_idx"})
+    CHECK(values_of(chunked, flag) == kBoth);
 }
 
-TEST_CASE("discretization has every method, real and complex, with B and C of both kinds") {
+TEST_CASE("discretization has every method, real, complex and dense, with B and C of both kinds") {
   const auto cases = shipped("discretization");
-  CHECK(sizes_of(cases) == std::set<Sizes>{{8, 512, 1024, 16}});
+  CHECK(sizes_of(cases) == std::set<Sizes>{{8, 512, 128, 16}, {8, 512, 1024, 16}});
   const auto names = method_names();
-  CHECK(cases.size() == names.size() * 2 * 2);
+  CHECK(cases.size() == names.size() * 2 * 2 + 2 * 2);  // two methods of dense A at two lengths
   CHECK(values_of(cases, "method") == std::set<std::string>(names.begin(), names.end()));
   for (const auto& one : cases) {
     CHECK(one.problem.choice("B") == one.problem.choice("C"));
     // With Mamba's steps, 1024 steps of the unstable rule leave the range of f32.
     CHECK((one.inputs.distribution == "tiny_delta") == (one.problem.choice("method") == "bilinear_flipped"));
   }
-  CHECK(values_of(cases, "A") == std::set<std::string>{"complex", "real"});
+  CHECK(values_of(cases, "A") == std::set<std::string>{"complex", "dense", "real"});
   CHECK(values_of(cases, "B") == std::set<std::string>{"constant", "variable"});
   CHECK(values_of(cases, "dtype") == std::set<std::string>{"f32"});
 }
@@ -196,6 +280,17 @@ TEST_CASE("stress-long reaches 65536 steps, with a long and a short memory") {
   CHECK(pairs_of(cases) < 1e9);  // five seconds of one core per launch of every case
 }
 
+TEST_CASE("huge has more elements than 32 bits count, in both layouts, and quick few") {
+  const auto cases = shipped("huge");
+  CHECK(sizes_of(cases) == std::set<Sizes>{{512, 4099, 1049, 1}, {1, 4099, 537001, 1}});
+  for (const auto& one : cases) {
+    CHECK(pairs_of({one}) > 2.2e9);
+    CHECK(one.problem.dtype() == DType::f16);
+  }
+  CHECK(values_of(cases, "layout") == std::set<std::string>{"bdl", "bld"});
+  CHECK(pairs_of(shipped("huge", true)) < 1e7);
+}
+
 TEST_CASE("gradients covers every method, with real and complex A, and every option") {
   const auto cases = shipped("gradients");
   CHECK(pairs_of(cases) < 1e8);
@@ -215,6 +310,36 @@ TEST_CASE("gradients covers every method, with real and complex A, and every opt
     CHECK(values_of(chosen, "B") == std::set<std::string>{"constant", "variable"});
     CHECK(values_of(chosen, "C") == std::set<std::string>{"constant", "variable"});
   }
+}
+
+TEST_CASE("decode has the models' sizes, one to 512 sequences, f32 and bf16") {
+  using StepSizes = std::tuple<std::int64_t, std::int64_t, std::int64_t>;  // heads, headdim, dstate
+  const auto cases = shipped("decode");
+  std::map<std::string, std::set<StepSizes>> sizes;
+  for (const auto& one : cases) {
+    const StateUpdate step(one.problem);
+    sizes[one.problem.choice("form")].insert({step.heads, step.headdim, step.dstate});
+  }
+  CHECK(sizes["mamba1"] ==
+        std::set<StepSizes>{{1536, 1, 16}, {2048, 1, 16}, {3072, 1, 16}, {4096, 1, 16}, {5120, 1, 16}});
+  CHECK(sizes["mamba2"] == std::set<StepSizes>{{32, 64, 128}, {64, 64, 128}, {80, 64, 128}});
+  CHECK(values_of(cases, "batch") == std::set<std::string>{"1", "8", "64", "128", "512"});
+  CHECK(values_of(cases, "dtype") == std::set<std::string>{"bf16", "f32"});
+  CHECK(cases.size() == (5 + 3) * 5 * 2);
+  for (const auto& one : shipped("decode", true)) CHECK(one.problem.size("batch") == 1);
+}
+
+TEST_CASE("ci decodes with both forms, every option, and states of every kind of row") {
+  const auto cases = of_op(shipped("ci"), "selective_state_update");
+  CHECK(values_of(cases, "form") == std::set<std::string>{"mamba1", "mamba2"});
+  CHECK(values_of(cases, "dtype") == kDtypes);
+  for (const std::string flag : {"z", "D", "dt_bias", "dt_softplus"}) CHECK(values_of(cases, flag) == kBoth);
+  CHECK(values_of(cases, "groups") == std::set<std::string>{"1", "2", "3", "6"});
+  CHECK(values_of(cases, "dstate") ==
+        std::set<std::string>{"1", "128", "16", "17", "20", "256", "3", "4", "64"});
+  double states = 0;
+  for (const auto& one : cases) states += StateUpdate(one.problem).states();
+  CHECK(states < 1e6);
 }
 
 TEST_CASE("quick takes batch 1 and the shortest sequence of the shipped configs") {

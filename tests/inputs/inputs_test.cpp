@@ -160,6 +160,50 @@ TEST_CASE("complex A decays at the rates of the distribution and turns by whole 
   }
 }
 
+TEST_CASE("dense A has the rates on its diagonal, and lets no state grow") {
+  for (const auto& distribution : distributions())
+    for (const std::int64_t n : {1, 2, 5, 32}) {
+      CAPTURE(distribution.name, n);
+      const Axes sizes{{"dstate", n}};
+      const auto rates = values_by_name(generate(problem(sizes), {.distribution = distribution.name}));
+      Axes axes = sizes;
+      axes.insert({{"A", "dense"}, {"method", "foh"}});
+      const auto dense = values_by_name(generate(problem(axes), {.distribution = distribution.name}));
+      for (const auto* name : {"u", "delta", "B", "C", "D", "z", "initial_state"})
+        CHECK(dense.at(name) == rates.at(name));
+      REQUIRE(dense.at("A").size() == static_cast<std::size_t>(6 * n * n));
+      for (std::int64_t d = 0; d < 6; ++d) {
+        const double* A = dense.at("A").data() + d * n * n;
+        const double* diagonal = rates.at("A").data() + d * n;
+        std::vector<double> S(n * n);  // −(A + Aᵀ)/2, scaled to a diagonal of 1
+        for (std::int64_t i = 0; i < n; ++i) {
+          CHECK(A[i * n + i] == diagonal[i]);
+          for (std::int64_t j = 0; j < n; ++j)
+            S[i * n + j] = -(A[i * n + j] + A[j * n + i]) / 2 / std::sqrt(diagonal[i] * diagonal[j]);
+        }
+        // Cholesky's pivots of S − 1/2 are positive: every direction decays at half the rates at least.
+        for (std::int64_t i = 0; i < n; ++i) S[i * n + i] -= 0.5;
+        for (std::int64_t k = 0; k < n; ++k) {
+          if (!(S[k * n + k] > 0)) FAIL("pivot " << k << " of channel " << d << " is " << S[k * n + k]);
+          for (std::int64_t i = k + 1; i < n; ++i)
+            for (std::int64_t j = k + 1; j < n; ++j)
+              S[i * n + j] -= S[i * n + k] * S[k * n + j] / S[k * n + k];
+        }
+        // Most of what couples states is antisymmetric.
+        if (n < 5) continue;
+        double symmetric = 0, antisymmetric = 0;
+        for (std::int64_t i = 0; i < n; ++i)
+          for (std::int64_t j = 0; j < i; ++j) {
+            const double scale = diagonal[i] * diagonal[j];
+            symmetric += std::pow(A[i * n + j] + A[j * n + i], 2) / scale;
+            antisymmetric += std::pow(A[i * n + j] - A[j * n + i], 2) / scale;
+          }
+        CHECK(symmetric < 0.1 * antisymmetric);
+        CHECK(symmetric > 0);
+      }
+    }
+}
+
 TEST_CASE("complex B, C and states have independent parts of variance 1/2") {
   const auto all = values_by_name(generate(problem({{"A", "complex"}, {"dim", std::int64_t{512}}})));
   for (const auto* name : {"B", "C", "initial_state"}) {

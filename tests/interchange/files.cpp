@@ -39,7 +39,7 @@ void write_one_case(const std::string& path, const Problem& problem, bool compre
   InterchangeWriter writer(path, {.producer = "a test", .device = {}, .created = {}, .argv = {}}, compress);
   writer.add_case({.id = "a",
                    .problem = problem,
-                   .math = DType::f32,
+                   .arithmetic = {},
                    .seed = {},
                    .inputs = views_of(inputs),
                    .outputs = views_of(outputs),

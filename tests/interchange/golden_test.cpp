@@ -62,7 +62,7 @@ TEST_CASE("golden f32") {
       *find_op("selective_scan_fwd"),
       {{"dtype", "f32"}, {"batch", 2_n}, {"dim", 8_n}, {"seqlen", 200_n}, {"dstate", 16_n}});
   CHECK(read.problem.axes() == expected.axes());
-  CHECK(read.math == DType::f32);
+  CHECK(read.arithmetic == Arithmetic());
   CHECK_FALSE(read.seed);
   CHECK(names(read.outputs) == std::vector<std::string>{"out", "last_state"});
   const HostTensor& B = tensor(read.inputs, "B");
@@ -189,4 +189,56 @@ TEST_CASE("golden files of the Vision-Mamba fork") {
     CHECK(value(tensor(read.outputs, "last_state"), (1 * 8 + 7) * 8 + 7) == want.last_state_1_7_7);
     CHECK(value(tensor(read.outputs, "out"), (1 * 8 + 4) * 64 + 32) == want.out_1_4_32);
   }
+}
+
+TEST_CASE("golden decoding steps, the state an input and an output") {
+  for (const char* dtype : {"f32", "bf16"}) {
+    const bool f32 = dtype == std::string_view("f32");
+    const CaseRead read =
+        read_golden(std::string("step_m1_") + dtype, "mamba_ssm 2.3.2.post1 selective_state_update (Triton)");
+    const Problem expected(
+        *find_op("selective_state_update"),
+        {{"form", "mamba1"}, {"dtype", dtype}, {"batch", 3_n}, {"dim", 64_n}, {"dstate", 16_n}});
+    CHECK(read.problem.axes() == expected.axes());
+    CHECK(names(read.outputs) == std::vector<std::string>{"out", "state"});
+    CHECK(value(tensor(read.inputs, "state"), (2 * 64 + 63) * 16 + 15) ==
+          (f32 ? -0.35598939657211304 : 0.4359268546104431));
+    CHECK(value(tensor(read.outputs, "state"), (1 * 64 + 32) * 16 + 8) ==
+          (f32 ? 0.772830069065094 : 1.6344045400619507));
+    CHECK(value(tensor(read.inputs, "A"), 3 * 16 + 5) == (f32 ? -1.699604868888855 : -1.0727980136871338));
+    if (f32)
+      CHECK(value(tensor(read.outputs, "out"), 1 * 64 + 32) == -5.0443854331970215);
+    else
+      CHECK(bits(tensor(read.outputs, "out"), 1 * 64 + 32) == 0x3fa0);
+  }
+}
+
+TEST_CASE("golden files of Mamba-2's chunked scan") {
+  const char* producer = "mamba_ssm 2.3.2.post1 mamba_chunk_scan_combined (Triton)";
+  const std::map<std::string, AxisValue> axes{{"dtype", "f32"},     {"batch", 2_n},          {"nheads", 4_n},
+                                              {"headdim", 32_n},    {"dstate", 32_n},        {"groups", 2_n},
+                                              {"chunk_size", 64_n}, {"initial_states", true}};
+  const auto with = [&](std::map<std::string, AxisValue> changes) {
+    changes.insert(axes.begin(), axes.end());
+    return changes;
+  };
+  const CaseRead forward = read_golden("ssd_fwd_f32", producer);
+  const Problem wanted(*find_op("ssd_chunk_scan_fwd"), with({{"seqlen", 300_n}, {"final_states", true}}));
+  CHECK(forward.problem.axes() == wanted.axes());
+  CHECK(forward.arithmetic == Arithmetic{Math::tf32, DType::f32});
+  CHECK(value(tensor(forward.inputs, "B"), ((1 * 300 + 150) * 2 + 1) * 32 + 16) == 0.485755056142807);
+  CHECK(value(tensor(forward.outputs, "out"), ((1 * 300 + 299) * 4 + 3) * 32 + 31) == -0.030706649646162987);
+  const HostTensor& final_states = tensor(forward.outputs, "final_states");
+  CHECK(value(final_states, last(final_states)) == 0.22202716767787933);
+
+  const CaseRead backward = read_golden("ssd_bwd_f32", producer);
+  CHECK(backward.problem.axes() == Problem(*find_op("ssd_chunk_scan_bwd"), with({{"seqlen", 200_n}})).axes());
+  CHECK(backward.arithmetic == Arithmetic{Math::tf32, DType::f32});
+  CHECK(value(tensor(backward.outputs, "ddt"), 100 * 4 + 2) == -5.049709320068359);
+  CHECK(value(tensor(backward.outputs, "dB"), ((1 * 200 + 199) * 2 + 1) * 32 + 31) == 0.5955104827880859);
+
+  const CaseRead halves = read_golden("ssd_fwd_bf16", producer);
+  CHECK(halves.arithmetic == Arithmetic{Math::bf16, DType::bf16});
+  CHECK(halves.problem.size("chunk_size") == 256);
+  CHECK(bits(tensor(halves.outputs, "out"), last(tensor(halves.outputs, "out"))) == 48513);
 }

@@ -124,6 +124,16 @@ TEST_CASE("complex tensors are read back, and A says that they are complex") {
       }
 }
 
+TEST_CASE("an A of three axes is dense") {
+  const TemporaryFolder folder;
+  const Problem problem = full_problem({{"A", "dense"}, {"method", "foh"}, {"layout", "bld"}});
+  write_one_case(folder / "dense", problem);
+  const CaseRead read = InterchangeFile(folder / "dense").read_case("a");
+  CHECK(read.problem.axes() == problem.axes());
+  check_same(read.inputs, filled_tensors(problem, Role::input));
+  check_same(read.outputs, filled_tensors(problem, Role::output));
+}
+
 TEST_CASE("files may hold any method") {
   const TemporaryFolder folder;
   for (const auto& method : method_names()) {
@@ -165,8 +175,8 @@ TEST_CASE("a file may hold many cases, with seed, arithmetic and any subset of o
   only_out.add("out", find_tensor(outputs, "out")->view());
   const FileInfo info{.producer = "P", .device = "D", .created = "C", .argv = "A"};
   InterchangeWriter writer(folder / "x.h5", info, true);
-  writer.add_case({"z", first, DType::f32, -7, views_of(first_inputs), {}, {}});
-  writer.add_case({"b", second, DType::f16, {}, views_of(second_inputs), only_out, {}});
+  writer.add_case({"z", first, {}, -7, views_of(first_inputs), {}, {}});
+  writer.add_case({"b", second, {Math::f16}, {}, views_of(second_inputs), only_out, {}});
   writer.finish();
 
   const InterchangeFile file(folder / "x.h5");
@@ -178,11 +188,11 @@ TEST_CASE("a file may hold many cases, with seed, arithmetic and any subset of o
   const CaseRead z = file.read_case("z");
   CHECK(z.id == "z");
   CHECK(z.seed == -7);
-  CHECK(z.math == DType::f32);
+  CHECK(z.arithmetic.math == Math::f32);
   CHECK(z.outputs.empty());
   const CaseRead b = file.read_case("b");
   CHECK_FALSE(b.seed);
-  CHECK(b.math == DType::f16);
+  CHECK(b.arithmetic.math == Math::f16);
   REQUIRE(b.outputs.size() == 1);
   CHECK(b.outputs[0].spec.name == "out");
   CHECK(message_of<UsageError>([&] { file.read_case("y"); }) ==
@@ -311,15 +321,15 @@ TEST_CASE("case attributes that are missing or unknown are rejected") {
   const auto after_setting = [](const char* name, const std::string& value) {
     return complaint_after([&](hid_t file) { replace_attribute(file, "/cases/a", name, value); });
   };
-  CHECK(after_setting("op", "ssd_chunk_scan_fwd") ==
-        "/cases/a: unknown op 'ssd_chunk_scan_fwd'; this build knows selective_scan_fwd, selective_scan_bwd, "
-        "linear_scan");
+  CHECK(after_setting("op", "matmul") ==
+        "/cases/a: unknown op 'matmul'; this build knows selective_scan_fwd, selective_scan_bwd, "
+        "linear_scan, ssd_chunk_scan_fwd, ssd_chunk_scan_bwd, selective_state_update");
   CHECK(after_setting("method", "euler") ==
         "/cases/a: method must be one of zoh, foh, bilinear, bilinear_flipped, poly, highorder, rk4, "
         "vim_foh, vim_poly, vim_highorder, foh_exact, trapezoidal, got euler");
   CHECK(after_setting("dtype", "f64") == "/cases/a: dtype must be one of f32, f16, bf16, got f64");
-  CHECK(after_setting("math", "tf32") ==
-        "/cases/a: unknown math 'tf32'; this build knows f32, f64, f16, bf16");
+  CHECK(after_setting("math", "fp8") ==
+        "/cases/a: unknown math 'fp8'; this build knows f32, f64, tf32, f16, bf16");
   CHECK(after_setting("delta_softplus", "yes") ==
         "/cases/a: attribute 'delta_softplus' is neither an integer nor a boolean");
   CHECK(complaint_after([](hid_t file) {

@@ -60,7 +60,7 @@ TEST_CASE("a written file says who made it and what its cases are") {
   const Problem problem = full_problem({{"layout", "bld"}, {"delta_softplus", false}});
   const auto inputs = filled_tensors(problem, Role::input);
   InterchangeWriter writer(folder / "x.h5", kInfo, true);
-  writer.add_case({"a", problem, DType::f32, 42, views_of(inputs), {}, {}});
+  writer.add_case({"a", problem, {}, 42, views_of(inputs), {}, {}});
   writer.finish();
 
   const h5::File file = open_read_only(folder / "x.h5");
@@ -166,7 +166,7 @@ TEST_CASE("the reference is given in logical order and lies in the order of the 
     for (int d = 0; d < dim; ++d)
       for (int t = 0; t < seqlen; ++t) out.push_back(100 * b + 10 * d + t);
   InterchangeWriter writer(folder / "x.h5", kInfo, true);
-  writer.add_case({"a", problem, DType::f32, {}, views_of(inputs), {}, {{"out", out}}});
+  writer.add_case({"a", problem, {}, {}, views_of(inputs), {}, {{"out", out}}});
   writer.finish();
 
   const h5::File file = open_read_only(folder / "x.h5");
@@ -209,7 +209,7 @@ TEST_CASE("the reference of a complex output is in pairs of real and imaginary p
   std::vector<double> state(72);  // batch 2, dim 6, dstate 3, two parts
   for (std::size_t i = 0; i < state.size(); ++i) state[i] = static_cast<double>(i);
   InterchangeWriter writer(folder / "x.h5", kInfo, true);
-  writer.add_case({"a", problem, DType::f32, {}, views_of(inputs), {}, {{"last_state", state}}});
+  writer.add_case({"a", problem, {}, {}, views_of(inputs), {}, {{"last_state", state}}});
   writer.finish();
   {
     const h5::File file = open_read_only(folder / "x.h5");
@@ -280,17 +280,16 @@ TEST_CASE("tensors that do not fit the problem are refused and the file stays us
   TensorSet only_delta;
   only_delta.add("delta", all.at("delta"));
 
-  CHECK(refusal({"a/b", problem, DType::f32, {}, views_of(inputs), {}, {}}) ==
-        "'a/b' cannot be the id of a case");
-  CHECK(refusal({"a", problem, DType::f32, {}, only_delta, {}, {}}) == "tensor 'u' is missing");
-  CHECK(refusal({"a", problem, DType::f32, {}, views_of(inputs), views_of(inputs), {}}) ==
+  CHECK(refusal({"a/b", problem, {}, {}, views_of(inputs), {}, {}}) == "'a/b' cannot be the id of a case");
+  CHECK(refusal({"a", problem, {}, {}, only_delta, {}, {}}) == "tensor 'u' is missing");
+  CHECK(refusal({"a", problem, {}, {}, views_of(inputs), views_of(inputs), {}}) ==
         "selective_scan_fwd has no tensor 'A' with these options");
-  CHECK(refusal({"a", problem, DType::f32, {}, views_of(others), {}, {}}) ==
+  CHECK(refusal({"a", problem, {}, {}, views_of(others), {}, {}}) ==
         "tensor 'B' is not as " + problem.id() + " has it: f32 2×2×3×5 in layout bdl");
-  CHECK(refusal({"a", problem, DType::f32, {}, views_of(inputs), {}, {{"out", short_reference}}}) ==
+  CHECK(refusal({"a", problem, {}, {}, views_of(inputs), {}, {{"out", short_reference}}}) ==
         "the reference of 'out' has 7 values, " + problem.id() + " has 2×6×5");
 
-  const CaseToWrite good{"a", problem, DType::f32, {}, views_of(inputs), views_of(outputs), {}};
+  const CaseToWrite good{"a", problem, {}, {}, views_of(inputs), views_of(outputs), {}};
   writer.add_case(good);
   CHECK(refusal(good) == "case 'a' is in the file already");
   writer.finish();
@@ -330,7 +329,7 @@ TEST_CASE("after a failure the writer refuses to go on") {
   InterchangeWriter writer(path, kInfo, true);
   {
     const FileSizeLimit full(4096);
-    CHECK_THROWS_AS(writer.add_case({"a", problem, DType::f32, {}, views_of(inputs), {}, {}}), OutputError);
+    CHECK_THROWS_AS(writer.add_case({"a", problem, {}, {}, views_of(inputs), {}, {}}), OutputError);
   }
   CHECK(message_of<OutputError>([&] { writer.finish(); }) == path + " was given up after an earlier failure");
   CHECK_FALSE(std::filesystem::exists(path));

@@ -125,10 +125,41 @@ std::vector<Axes> method_problems() {
   return all;
 }
 
-void check_all(const std::vector<Axes>& problems, const DeviceInfo& device, const std::string& distribution) {
+/// A matrix per channel: numbers of states around the numbers of lanes and of registers that hold it; no step
+/// before, a stretch and a tail, several; the options, dtypes and layouts in turn.
+std::vector<Axes> dense_problems() {
+  std::vector<Axes> all;
+  const char* dtypes[] = {"f32", "f16", "bf16"};
+  std::size_t turn = 0;
+  for (const char* method : {"bilinear", "foh"})
+    for (const std::int64_t dstate : {1, 2, 3, 7, 8, 9, 16, 17, 31, 32})
+      for (const std::int64_t length : {1, 33, 70}) {
+        const bool options = turn % 2 == 0;
+        all.push_back({{"A", "dense"},
+                       {"method", method},
+                       {"batch", size(2)},
+                       {"dim", size(3)},
+                       {"seqlen", size(length)},
+                       {"dstate", size(dstate)},
+                       {"groups", size(turn % 7 == 1 ? 3 : 1)},
+                       {"B", turn % 5 == 2 ? "constant" : "variable"},
+                       {"C", turn % 7 == 3 ? "constant" : "variable"},
+                       {"dtype", dtypes[turn % 3]},
+                       {"layout", turn % 4 < 2 ? "bdl" : "bld"},
+                       {"z", options},
+                       {"D", options},
+                       {"delta_bias", turn % 3 == 0},
+                       {"delta_softplus", turn % 5 != 0},
+                       {"initial_state", turn % 4 == 0}});
+        ++turn;
+      }
+  return all;
+}
+
+void check_all(const std::vector<Axes>& problems, const DeviceInfo& device, const std::string& distribution,
+               const OpSpec& op = selective_scan_fwd()) {
   std::vector<Case> cases;
-  for (const auto& axes : problems)
-    cases.push_back(make_case(Problem(selective_scan_fwd(), axes), distribution));
+  for (const auto& axes : problems) cases.push_back(make_case(Problem(op, axes), distribution));
   std::map<std::string, int> passed;
   std::string failures;
   for (const auto& result : run_cases(std::move(cases), {}, device)) {
@@ -165,6 +196,11 @@ TEST_CASE("CPU implementations agree with the reference for every method, real a
     check_all(method_problems(), list_devices().front(), distribution);
 }
 
+TEST_CASE("CPU implementations agree with the reference for dense A") {
+  for (const char* distribution : {"mamba", "slow_decay", "large_A", "tiny_delta"})
+    check_all(dense_problems(), list_devices().front(), distribution);
+}
+
 TEST_CASE("CPU implementations agree with the reference on adversarial inputs") {
   for (const char* distribution : {"slow_decay", "large_A", "tiny_delta"})
     check_all(boundary_problems(), list_devices().front(), distribution);
@@ -185,9 +221,34 @@ TEST_CASE("CUDA implementations agree with the reference for every method, real 
     check_all(method_problems(), *gpu, distribution);
 }
 
+TEST_CASE("CUDA implementations agree with the reference for dense A", "[gpu]") {
+  const auto gpu = first_gpu();
+  if (!gpu) return;
+  for (const char* distribution : {"mamba", "slow_decay", "large_A", "tiny_delta"})
+    check_all(dense_problems(), *gpu, distribution);
+}
+
 TEST_CASE("CUDA implementations agree with the reference on adversarial inputs", "[gpu]") {
   const auto gpu = first_gpu();
   if (!gpu) return;
   for (const char* distribution : {"slow_decay", "large_A", "tiny_delta"})
     check_all(boundary_problems(), *gpu, distribution);
+}
+
+TEST_CASE("CUDA gradients agree with the reference at every boundary size", "[gpu]") {
+  const auto gpu = first_gpu();
+  if (!gpu) return;
+  for (const char* distribution : {"mamba", "slow_decay", "large_A", "tiny_delta"})
+    check_all(boundary_problems(), *gpu, distribution, selective_scan_bwd());
+}
+
+TEST_CASE("CUDA gradients agree with the reference for every option", "[gpu]") {
+  if (const auto gpu = first_gpu()) check_all(option_problems(), *gpu, "mamba", selective_scan_bwd());
+}
+
+TEST_CASE("CUDA gradients agree with the reference for every method, real and complex", "[gpu]") {
+  const auto gpu = first_gpu();
+  if (!gpu) return;
+  for (const char* distribution : {"mamba", "large_A", "tiny_delta"})
+    check_all(method_problems(), *gpu, distribution, selective_scan_bwd());
 }

@@ -14,9 +14,9 @@ using namespace ssmbench::test;
 
 namespace {
 
-std::string error_of(std::map<std::string, AxisValue> axes) {
+std::string error_of(std::map<std::string, AxisValue> axes, const OpSpec& op = selective_scan_fwd()) {
   try {
-    scan_problem(std::move(axes));
+    scan_problem(std::move(axes), op);
   } catch (const ContractError& error) {
     return error.what();
   }
@@ -36,6 +36,41 @@ TEST_CASE("a problem checks its axes") {
   CHECK(error_of({{"dstate", size(256)}}) == "");
   CHECK_THROWS_WITH(Problem(selective_scan_fwd(), {{"dtype", "f32"}}),
                     "selective_scan_fwd needs the axis 'batch'");
+}
+
+TEST_CASE("dense A has two methods, at most 32 states and no gradients") {
+  const auto dense = [](std::map<std::string, AxisValue> axes) {
+    axes.emplace("A", "dense");
+    axes.emplace("method", "foh");
+    return axes;
+  };
+  CHECK(error_of(dense({{"dstate", size(32)}})) == "");
+  CHECK(error_of(dense({{"method", "bilinear"}})) == "");
+  CHECK(error_of(dense({{"dstate", size(33)}})) == "dstate 33 is over the limit of 32 for A dense");
+  for (const auto& method : method_names())
+    if (method != "bilinear" && method != "foh")
+      CHECK(error_of(dense({{"method", method}})) ==
+            "A dense has the methods bilinear and foh, not " + method);
+  CHECK(error_of(dense({}), selective_scan_bwd()) == "A dense is forward only");
+
+  const Problem problem = scan_problem(dense({{"dim", size(3)}, {"dstate", size(5)}}));
+  for (const auto& spec : problem.tensors())
+    if (spec.name == "A") {
+      CHECK(spec.shape == Shape{3, 5, 5});
+      CHECK(spec.dtype == DType::f32);
+    }
+}
+
+TEST_CASE("only cpu-scalar and implementations for dense A take one") {
+  const Problem problem = scan_problem({{"A", "dense"}, {"method", "foh"}});
+  for (const auto& implementation : implementations()) {
+    if (implementation.op != "selective_scan_fwd" || implementation.name.starts_with("test-")) continue;
+    INFO(implementation.name);
+    const bool is_for_dense = implementation.name.ends_with("-dense");
+    CHECK(implementation.unsupported(problem).value_or("") ==
+          (is_for_dense || implementation.name == "cpu-scalar" ? "" : "has diagonal A only"));
+    CHECK((implementation.unsupported(scan_problem()).value_or("") == "has dense A only") == is_for_dense);
+  }
 }
 
 TEST_CASE("the id tells any two problems apart") {

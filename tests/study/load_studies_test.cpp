@@ -1,6 +1,7 @@
 #include "study/load_studies.h"
 
 #include <fstream>
+#include <set>
 
 #include "catch.h"
 #include "model/errors.h"
@@ -18,7 +19,7 @@ std::string config_of(const std::string& study) {
   return R"({"format": "ssmbench-config/1", "studies": [{)" + study + "}]}";
 }
 
-std::vector<ConvergenceStudy> load(const std::string& text) {
+Studies load(const std::string& text) {
   const TemporaryFolder folder;
   std::ofstream(folder / "x.json") << text;
   return load_studies({folder / "x.json"});
@@ -43,7 +44,7 @@ std::string complaint_with(const std::string& from, const std::string& to) {
 }  // namespace
 
 TEST_CASE("a study is read as it is written") {
-  const auto studies = load(config_of(kGood));
+  const auto studies = load(config_of(kGood)).convergence;
   REQUIRE(studies.size() == 1);
   CHECK(studies[0].A == std::vector<std::complex<double>>{{-1, 0}, {-2, 3}});
   REQUIRE(studies[0].methods.size() == 2);
@@ -58,7 +59,7 @@ TEST_CASE("a config of sweeps has no studies") {
 }
 
 TEST_CASE("the shipped study has every method, real and complex A") {
-  const auto studies = load_studies({SSMBENCH_SOURCE_DIR "/configs/convergence.json"});
+  const auto studies = load_studies({SSMBENCH_SOURCE_DIR "/configs/convergence.json"}).convergence;
   REQUIRE(studies.size() == 1);
   CHECK(studies[0].methods.size() == methods().size());
   CHECK(studies[0].A.size() == 3);
@@ -83,6 +84,46 @@ TEST_CASE("what is wrong with a study is said in one line") {
   CHECK(complaint_with("\"to\": 64", "\"to\": 2147483648") ==
         "/studies/0/steps: more than 1e+08 steps" + steps);
   CHECK(complaint(R"({"format": "ssmbench-config/1", "studies": [], "sweeps": []})").starts_with("/"));
+}
+
+TEST_CASE("a consistency study is read as a sweep with checks") {
+  const std::string study =
+      R"("kind": "consistency", "check": ["steps", "halves"], "op": "selective_scan_fwd",
+      "axes": {"batch": 1, "dim": 4, "seqlen": [3, 5], "dstate": 2, "dtype": ["f32", "bf16"]},
+      "zip": [["seqlen", "dtype"]])";
+  const auto studies = load(config_of(study)).consistency;
+  REQUIRE(studies.size() == 1);
+  REQUIRE(studies[0].checks.size() == 2);
+  CHECK(studies[0].checks[1]->check == "halves");
+  REQUIRE(studies[0].cases.size() == 2);
+  CHECK(studies[0].cases[1].problem.size("seqlen") == 5);
+  CHECK(studies[0].cases[1].source.pointer == "/studies/0");
+
+  const auto complaint_about = [&](const std::string& from, const std::string& to) {
+    std::string changed = study;
+    return complaint(config_of(changed.replace(changed.find(from), from.size(), to)));
+  };
+  CHECK(complaint_about("\"steps\"", "\"packed\"") ==
+        "/studies/0/check/0: selective_scan_fwd has no check \"packed\"; expected one of steps, halves");
+  CHECK(complaint_about("\"steps\"", "\"twice\"")
+            .starts_with("/studies/0/check/0: got \"twice\"; expected one of steps, halves, "));
+  CHECK(complaint_about("[\"steps\", \"halves\"]", "[]") ==
+        "/studies/0/check: got []; expected a non-empty list of checks");
+  CHECK(complaint_about("\"dim\": 4", "\"dim\": 0").starts_with("/studies/0/axes/dim: got 0; expected "));
+  CHECK(complaint_about("\"dim\": 4, ", "") ==
+        "/studies/0/axes: selective_scan_fwd needs the axis 'dim'; expected axes that are complete and go "
+        "together");
+  CHECK(complaint_about("\"op\": \"selective_scan_fwd\",", "")
+            .starts_with("/studies/0: \"op\" is missing; expected a study: "));
+  CHECK(complaint_about("\"consistency\"", "\"harmony\"") ==
+        "/studies/0/kind: got \"harmony\"; expected one of convergence, consistency");
+}
+
+TEST_CASE("the shipped consistency studies have every check") {
+  const auto studies = load_studies({SSMBENCH_SOURCE_DIR "/configs/consistency.json"}).consistency;
+  std::set<const PartwiseComputation*> checks;
+  for (const auto& study : studies) checks.insert(study.checks.begin(), study.checks.end());
+  CHECK(checks.size() == partwise_computations().size());
 }
 
 TEST_CASE("studies and sweeps do not mix") {

@@ -3,6 +3,7 @@
 #include "catch.h"
 #include "model/linear_scan.h"
 #include "reference/reference.h"
+#include "reference/selective_scan_bwd.h"
 #include "support/find_implementation.h"
 #include "support/run_plan.h"
 #include "support/scan_problem.h"
@@ -95,4 +96,16 @@ TEST_CASE("the reference needs at most 1.5 times the fp64 bytes of inputs and ou
   for (const auto& tensor : problem.tensors()) elements += static_cast<double>(element_count(tensor.shape));
   const double held = static_cast<double>(reference_bytes(problem)) + tensor_bytes(problem);
   CHECK(held <= 1.5 * 8 * elements);
+}
+
+TEST_CASE("the backward reference counts its checkpoints") {
+  const auto problem = [](std::int64_t seqlen) {
+    return scan_problem({{"dim", size(64)}, {"seqlen", size(seqlen)}, {"dstate", size(16)}},
+                        selective_scan_bwd());
+  };
+  const auto working = [&](std::int64_t seqlen) { return selective_scan_bwd_working_bytes(problem(seqlen)); };
+  // Every 256 steps the states with magnitude and error, 24 bytes each.
+  CHECK(working(131072) - working(65536) == 65536 / 256 * 64 * 16 * 24);
+  // du and ddelta beside them, fp64 with a bound.
+  CHECK(reference_bytes(problem(65536)) > working(65536) + static_cast<std::size_t>(65536 * 64 * 2 * 12));
 }

@@ -2,6 +2,8 @@
 
 #include "sweep/runner.h"
 
+#include <atomic>
+#include <cmath>
 #include <cstring>
 
 #include "catch.h"
@@ -9,6 +11,7 @@
 #include "support/find_implementation.h"
 #include "support/run_plan.h"
 #include "support/scan_problem.h"
+#include "support/step_problem.h"
 
 using namespace ssmbench;
 using namespace ssmbench::test;
@@ -103,6 +106,63 @@ TEST_CASE("one wrong element in last_state alone is found and named") {
   CHECK(result.status == Status::fail);
   CHECK(result.outputs.at("out").passed());
   CHECK(result.reason.starts_with("last_state at (0, 1, 0): expected "));
+}
+
+TEST_CASE("an output that is updated in place starts from the input for every implementation") {
+  const Problem problem = mamba2_step({{"nheads", size(2)}, {"headdim", size(3)}, {"dstate", size(4)}});
+  std::vector<std::vector<float>> states_seen;
+  const Implementation& step = find_implementation("selective_state_update", "cpu-step");
+  auto spying = step;
+  spying.bind = [&](const Problem& p, const TensorSet& tensors, void* workspace) -> Launch {
+    return [&, launch = step.bind(p, tensors, workspace), tensors](void* stream) {
+      const auto* state = static_cast<const float*>(tensors.at("state").data);
+      states_seen.emplace_back(state, state + 24);
+      launch(stream);
+    };
+  };
+  auto idle = step;
+  idle.bind = [](const Problem&, const TensorSet&, void*) -> Launch { return [](void*) {}; };
+  Plan plan{.devices = {list_devices().front()}, .cases = {}};
+  plan.cases.push_back({make_case(problem), {{&spying, 0, {}}, {&spying, 0, {}}, {&idle, 0, {}}}});
+  const auto results = run_plan(plan);
+  REQUIRE(results.size() == 3);
+  CHECK(results[0].status == Status::pass);
+  CHECK(results[1].status == Status::pass);
+  REQUIRE(states_seen.size() == 2);
+  CHECK(states_seen[0] == states_seen[1]);
+  CHECK(results[0].outputs.contains("state"));
+  // What is never updated is not a pass either.
+  CHECK(results[2].status == Status::fail);
+  CHECK_FALSE(results[2].outputs.at("state").passed());
+}
+
+TEST_CASE("timing an update in place keeps updating it, after it was judged") {
+  const Implementation& step = find_implementation("selective_state_update", "cpu-step");
+  int launches = 0;
+  float last = 0;
+  auto counting = step;
+  counting.bind = [&](const Problem& p, const TensorSet& tensors, void* workspace) -> Launch {
+    return [&, launch = step.bind(p, tensors, workspace), tensors](void* stream) {
+      launch(stream);
+      ++launches;
+      last = *static_cast<const float*>(tensors.at("state").data);
+    };
+  };
+  Plan plan{.devices = {list_devices().front()}, .cases = {}};
+  plan.cases.push_back(
+      {make_case(mamba1_step({{"dim", size(2)}, {"dstate", size(4)}})), {{&counting, 0, {}}}});
+  RunnerOptions options;
+  options.timing = {.min_runs = 100, .max_runs = 100, .max_seconds = 100};
+  options.repro = [](const Case&, const Implementation&, const DeviceInfo&) { return std::string(); };
+  Collector collector;
+  Progress progress(true, false);
+  const std::atomic<bool> never{false};
+  Runner(plan, options, {&collector}, progress, never).run({});
+  REQUIRE(collector.results.size() == 1);
+  CHECK(collector.results[0].status == Status::pass);
+  CHECK_FALSE(collector.results[0].timing.empty());
+  CHECK(launches > 100);
+  CHECK(std::isfinite(last));  // decays are below 1, so that it comes to rest
 }
 
 TEST_CASE("without verification nothing passes") {

@@ -36,8 +36,8 @@ struct Output {
     store_from_double(tensor.buffer.data(), a * strides[0] + b * strides[1] + c * strides[2],
                       tensor.spec.dtype, value);
   }
-  OutputComparison judge(DType math = DType::f32) const {
-    return compare_output(tensor.view(), expected.data(), bound.data(), math);
+  OutputComparison judge(Math math = Math::f32) const {
+    return compare_output(tensor.view(), {expected.data(), bound.data()}, {math});
   }
 };
 
@@ -83,7 +83,7 @@ TEST_CASE("the tolerance is c·u·bound and half an ulp of the output, to either
   CHECK_FALSE(output.judge().passed());
   output.set(0, 0, 1, output.expected[1] - 1.2 * limit);
   CHECK_FALSE(output.judge().passed());
-  CHECK(output.judge(DType::bf16).passed());  // a claim of less accurate arithmetic is held to less
+  CHECK(output.judge(Math::bf16).passed());  // a claim of less accurate arithmetic is held to less
 }
 
 TEST_CASE("NaN, Inf and elements never written are counted and never pass") {
@@ -113,9 +113,9 @@ TEST_CASE("complex outputs are judged part by part") {
   for (int i = 0; i < 12; ++i)
     static_cast<float*>(tensor.buffer.data())[i] = static_cast<float>(expected[i] = i);
   const std::vector<float> bound(12, 1.0F);
-  CHECK(compare_output(tensor.view(), expected.data(), bound.data(), DType::f32).passed());
+  CHECK(compare_output(tensor.view(), {expected.data(), bound.data()}, {}).passed());
   static_cast<float*>(tensor.buffer.data())[9] = 8;  // the imaginary part of (1, 1)
-  const auto result = compare_output(tensor.view(), expected.data(), bound.data(), DType::f32);
+  const auto result = compare_output(tensor.view(), {expected.data(), bound.data()}, {});
   CHECK_FALSE(result.passed());
   CHECK(result.worst_index == Shape{1, 1, 1});
 }

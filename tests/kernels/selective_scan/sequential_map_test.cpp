@@ -77,7 +77,7 @@ TEST_CASE("sequential: a thread's states in the B and C tiles are aligned to 16 
   for (const std::int64_t dstate : kStates) {
     const SequentialPlan plan = plan_sequential(300, dstate);
     CHECK(plan.projection_pitch() % 4 == 0);
-    CHECK(plan.projection_floats() % 4 == 0);  // C's tile starts where B's ends
+    CHECK(plan.projection_values() % 4 == 0);  // C's tile starts where B's ends
     CHECK(plan.first_state_of(plan.threads() - 1) + kStatesPerThread <= plan.projection_pitch());
   }
 }
@@ -87,22 +87,4 @@ TEST_CASE("sequential: a small group gets small blocks") {
   CHECK(plan_sequential(17, 16).threads() == 64);   // 32 channels, two lanes each
   CHECK(plan_sequential(33, 16).threads() == 128);  // 64 channels
   CHECK(plan_sequential(1, 256).threads() == 32);   // one channel, a whole warp
-}
-
-TEST_CASE("sequential: tile elements cover every row and step once, along memory") {
-  for (const bool time_is_contiguous : {true, false})
-    for (const int rows_log2 : {0, 2, 7})
-      for (const int steps_log2 : {4, 5}) {
-        const int rows = 1 << rows_log2;
-        const int steps = 1 << steps_log2;
-        std::vector<int> visits(static_cast<std::size_t>(rows * steps));
-        for (int i = 0; i < rows * steps; ++i) {
-          const TileElement at = tile_element(i, rows_log2, steps_log2, time_is_contiguous);
-          REQUIRE(at.row < rows);
-          REQUIRE(at.step < steps);
-          ++visits.at(at.row * steps + at.step);
-          CHECK(i == (time_is_contiguous ? at.row * steps + at.step : at.step * rows + at.row));
-        }
-        CHECK(visits == std::vector<int>(visits.size(), 1));
-      }
 }

@@ -1,0 +1,150 @@
+#pragma once
+
+// Warp-wide matrix products and the asynchronous copies that feed them, as thin wrappers of PTX. They need
+// compute capability 8.0: on older ones the code compiles, and traps.
+//
+// Fragments of a warp's product D (16 × 8) += A (16 × K) · B (K × 8), with g = lane / 4 and t = lane % 4:
+//
+//   D, f32           d[0], d[1] = (g, 2t), (g, 2t + 1)       d[2], d[3] = (g + 8, 2t), (g + 8, 2t + 1)
+//   16-bit, K = 16   a[0] = (g, 2t..2t+1)  a[1] = (g + 8, 2t..)  a[2] = (g, 2t + 8..)  a[3] = (g + 8, 2t
+//   + 8..)
+//                    b[0] = (2t..2t+1, g)  b[1] = (2t + 8.., g)
+//   tf32, K = 8      a[0] = (g, t)         a[1] = (g + 8, t)     a[2] = (g, t + 4)     a[3] = (g + 8, t + 4)
+//                    b[0] = (t, g)         b[1] = (t + 4, g)
+//
+// Source: PTX ISA, "Matrix Fragments for mma.m16n8k16" and "... m16n8k8".
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+namespace ssmbench {
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#define SSMBENCH_NEEDS_SM80(...) __trap()
+#else
+#define SSMBENCH_NEEDS_SM80(...) __VA_ARGS__
+#endif
+
+/// The address that PTX takes for shared memory.
+__device__ inline std::uint32_t shared_address(const void* shared) {
+  return static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
+}
+
+/// Starts to copy 16 bytes from global to shared memory, both aligned to 16; the bytes past the first `valid`
+/// (0 to 16) become zeros and are not read.
+__device__ inline void copy_async_16(std::uint32_t shared, const void* global, int valid) {
+  SSMBENCH_NEEDS_SM80(asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(shared),
+                                   "l"(__cvta_generic_to_global(global)), "r"(valid)
+                                   : "memory"));
+}
+
+/// The same of all 16 bytes.
+__device__ inline void copy_async_16(std::uint32_t shared, const void* global) {
+  SSMBENCH_NEEDS_SM80(asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n" ::"r"(shared),
+                                   "l"(__cvta_generic_to_global(global))
+                                   : "memory"));
+}
+
+/// Ends a group of this thread's copies.
+__device__ inline void copy_async_commit() {
+  SSMBENCH_NEEDS_SM80(asm volatile("cp.async.commit_group;\n" ::: "memory"));
+}
+
+/// Waits until at most `kPending` of this thread's youngest groups are under way. What other threads copied
+/// is there after the barrier that follows.
+template <int kPending>
+__device__ inline void copy_async_wait() {
+  SSMBENCH_NEEDS_SM80(asm volatile("cp.async.wait_group %0;\n" ::"n"(kPending) : "memory"));
+}
+
+/// Four 8 × 8 matrices of 16-bit elements (8 × 4 of 32-bit ones). Lane i gives the address of row i % 8 of
+/// matrix i / 8: 16 bytes, aligned. Register m of lane (g, t) gets the 32 bits at 4t of row g of matrix m.
+__device__ inline void load_matrices(std::uint32_t (&r)[4], std::uint32_t shared) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(shared)
+               : "memory");
+}
+
+/// The same with each matrix transposed (16-bit elements only): lane (g, t) gets rows 2t and 2t + 1 of
+/// column g.
+__device__ inline void load_matrices_transposed(std::uint32_t (&r)[4], std::uint32_t shared) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(shared)
+               : "memory");
+}
+
+/// d += a·b, operands bf16, accumulated in f32; K = 16.
+__device__ inline void mma_bf16(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
+                                std::uint32_t b1) {
+  SSMBENCH_NEEDS_SM80(
+      asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+                   "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\n"
+                   : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1)));
+}
+
+/// d += a·b, operands f16, accumulated in f32; K = 16.
+__device__ inline void mma_f16(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
+                               std::uint32_t b1) {
+  SSMBENCH_NEEDS_SM80(
+      asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+                   "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\n"
+                   : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1)));
+}
+
+/// d += a·b, operands tf32 (round_to_tf32; the hardware drops the other bits), accumulated in f32; K = 8.
+__device__ inline void mma_tf32(float (&d)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
+                                std::uint32_t b1) {
+  SSMBENCH_NEEDS_SM80(
+      asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+                   "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\n"
+                   : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1)));
+}
+
+/// f32 bits → tf32 bits, to nearest, ties away from zero: the hardware drops the low 13 bits.
+__device__ inline std::uint32_t round_to_tf32(std::uint32_t bits) {
+  return bits + 0x1000U;
+}
+__device__ inline std::uint32_t round_to_tf32(float x) {
+  return round_to_tf32(__float_as_uint(x));
+}
+
+/// Two 16-bit elements of a register, the first in the low half.
+template <class Element>
+__device__ std::uint32_t pack_pair(float first, float second);
+template <>
+__device__ inline std::uint32_t pack_pair<__nv_bfloat16>(float first, float second) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
+  return *reinterpret_cast<const std::uint32_t*>(&pair);
+}
+template <>
+__device__ inline std::uint32_t pack_pair<__half>(float first, float second) {
+  const __half2 pair = __floats2half2_rn(first, second);
+  return *reinterpret_cast<const std::uint32_t*>(&pair);
+}
+
+template <class Element>
+__device__ float2 unpack_pair(std::uint32_t bits);
+template <>
+__device__ inline float2 unpack_pair<__nv_bfloat16>(std::uint32_t bits) {
+  return make_float2(__uint_as_float(bits << 16), __uint_as_float(bits & 0xFFFF0000U));
+}
+template <>
+__device__ inline float2 unpack_pair<__half>(std::uint32_t bits) {
+  return __half22float2(*reinterpret_cast<const __half2*>(&bits));
+}
+
+/// Byte offset of 16-byte chunk `chunk` of row `row` in a shared tile whose rows are `row_bytes` long, a
+/// multiple of 128. Chunks are permuted within each 128 bytes, by the row, so that the eight rows that
+/// load_matrices reads lie in different banks.
+__device__ inline std::uint32_t swizzled(int row, int chunk, int row_bytes) {
+  return static_cast<std::uint32_t>(row * row_bytes + ((chunk ^ (row & 7)) << 4));
+}
+
+}  // namespace ssmbench

@@ -1,0 +1,217 @@
+// cuda-fused for selective_scan_bwd: registration, launches, and the two kernels that only add. The others,
+// with the picture of their threads, are in fused_bwd_kernel.cuh; their instantiations are in
+// fused_bwd_real.cu and fused_bwd_complex.cu.
+
+#include <string>
+
+#include "device/cuda_check.h"
+#include "kernels/selective_scan/fused_bwd_kernel.cuh"
+
+namespace ssmbench {
+
+extern template FusedBackwardKernels fused_backward_kernels<float>(MethodId method,
+                                                                   const FusedBackwardPlan& plan);
+extern template FusedBackwardKernels fused_backward_kernels<Complex>(MethodId method,
+                                                                     const FusedBackwardPlan& plan);
+
+namespace {
+
+constexpr int kAddThreads = 256;
+
+/// Adds the shares of dB or dC of one segment that the blocks of a group have, and rounds the sums once.
+///
+///   block    256 neighbouring (step, state) of one (batch, group); a thread each
+///
+/// Registers: a sum. Blocks of a group are added in order.
+template <class Io, class Value>
+__global__ void __launch_bounds__(kAddThreads)
+    share_kernel(const Value* shares, void* gradient, const ProjectionStrides strides,
+                 const SegmentRange range, const std::int64_t groups, const std::int64_t dstate,
+                 const FusedBackwardPlan plan) {
+  const std::int64_t segment_values = plan.segment * plan.tile.states();
+  const std::int64_t blocks_of_group = ceil_div(segment_values, kAddThreads);
+  const std::int64_t group = blockIdx.x / blocks_of_group;  // over all batches
+  const std::int64_t i = blockIdx.x % blocks_of_group * kAddThreads + threadIdx.x;
+  const std::int64_t n = i & (plan.tile.states() - 1);
+  const std::int64_t t = range.begin + (i >> plan.tile.states_log2());
+  if (n >= dstate || t >= range.end) return;
+  const Value* share = shares + group * plan.tile.blocks_per_group * segment_values + i;
+  Value sum = *share;
+#pragma unroll 4
+  for (std::int64_t block = 1; block < plan.tile.blocks_per_group; ++block)
+    sum = sum + share[block * segment_values];
+  const std::int64_t to =
+      group / groups * strides.batch + group % groups * strides.group + n * strides.state + t * strides.time;
+  if constexpr (std::is_same_v<Value, Complex>)
+    static_cast<Complex*>(gradient)[to] = sum;
+  else
+    static_cast<Io*>(gradient)[to] = from_float<Io>(sum);
+}
+
+/// to[i] = Σ_k from[k·count + i], k < terms, in order.
+struct RowSum {
+  const float* from;
+  float* to;
+  std::int64_t count, terms;
+};
+
+/// dA, constant dB and dC, dD, ddelta_bias from the sums of each batch.
+struct RowSums {
+  RowSum sums[5];
+  int count;
+
+  void add(const RowSum& sum) { sums[count++] = sum; }
+};
+
+///   block    256 neighbouring elements of one of the sums, which blockIdx.y names; a thread each
+__global__ void __launch_bounds__(kAddThreads) row_sum_kernel(const RowSums all) {
+  const RowSum one = all.sums[blockIdx.y];
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kAddThreads + threadIdx.x;
+  if (i >= one.count) return;
+  float sum = one.from[i];
+  for (std::int64_t k = 1; k < one.terms; ++k) sum += one.from[k * one.count + i];
+  one.to[i] = sum;
+}
+
+FusedBackwardPlan plan_of(const Problem& problem) {
+  const SelectiveScan scan(problem);
+  const bool two = with_family(scan.method, [](auto family) { return two_samples(family); });
+  return plan_fused_backward(scan, two, tensor_bytes(problem));
+}
+
+/// Blocks of share_kernel for one segment.
+std::int64_t share_blocks(const FusedBackwardPlan& plan) {
+  return plan.blocks / plan.tile.blocks_per_group * ceil_div(plan.segment * plan.tile.states(), kAddThreads);
+}
+
+std::optional<std::string> unsupported(const Problem& problem) {
+  const FusedBackwardPlan plan = plan_of(problem);
+  if (plan.blocks > kMaxGridX || share_blocks(plan) > kMaxGridX)
+    return "needs at most 2147483647 blocks: one per batch and " + std::to_string(plan.tile.channels()) +
+           " channels, and one per batch, group and " + std::to_string(kAddThreads) +
+           " states of a segment of time";
+  return std::nullopt;
+}
+
+std::size_t workspace_bytes(const Problem& problem) {
+  return static_cast<std::size_t>(fused_backward_workspace(plan_of(problem)).floats) * sizeof(float);
+}
+
+/// Everything that is launched for one problem, last segment first.
+class Backward {
+ public:
+  Backward(const Problem& problem, const TensorSet& tensors, void* workspace)
+      : args_(bind_scan_gradients(problem, tensors)),
+        io_(problem.dtype()),
+        complex_(SelectiveScan(problem).complex),
+        plan_(plan_of(problem)),
+        at_(fused_backward_workspace(plan_)),
+        workspace_(static_cast<float*>(workspace)),
+        method_(method_parameters(SelectiveScan(problem).method)),
+        kernels_(complex_ ? fused_backward_kernels<Complex>(SelectiveScan(problem).method, plan_)
+                          : fused_backward_kernels<float>(SelectiveScan(problem).method, plan_)) {
+    // The limit and not what this problem needs: other problems use the same kernel.
+    check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernels_.gradient),
+                                    cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    kFusedBackwardMaxSharedBytes));
+  }
+
+  void launch(cudaStream_t stream) const {
+    float* const segment_states = workspace_ + at_.segment_states;
+    const std::int64_t last = plan_.segments() - 1;
+    if (last > 0) run_forward({nullptr, segment_states, 0, last * plan_.segment, plan_.segment}, stream);
+    for (std::int64_t segment = last; segment >= 0; --segment) {
+      const SegmentRange range{segment * plan_.segment,
+                               std::min((segment + 1) * plan_.segment, args_.scan.seqlen)};
+      const float* from = segment > 0 ? segment_states + segment * plan_.thread_floats() : nullptr;
+      const std::int64_t whole_tiles = (range.end - range.begin - 1) >> plan_.tile.steps_log2;
+      run_forward({from, workspace_ + at_.tile_states, range.begin,
+                   range.begin + (whole_tiles << plan_.tile.steps_log2), plan_.tile.steps()},
+                  stream);
+      run_gradient(range, stream);
+      if (args_.scan.variable_b) add_shares(at_.shares_B, args_.dB, args_.scan.b_strides, range, stream);
+      if (args_.scan.variable_c) add_shares(at_.shares_C, args_.dC, args_.scan.c_strides, range, stream);
+    }
+    add_batches(stream);
+  }
+
+ private:
+  void run_forward(const StateRun& run, cudaStream_t stream) const {
+    kernels_.forward<<<static_cast<unsigned>(plan_.blocks), static_cast<unsigned>(plan_.tile.threads()),
+                       static_cast<std::size_t>(plan_.forward_shared_bytes()), stream>>>(args_.scan, io_,
+                                                                                         plan_, method_, run);
+    check_cuda(cudaGetLastError());
+  }
+
+  void run_gradient(const SegmentRange& range, cudaStream_t stream) const {
+    kernels_.gradient<<<static_cast<unsigned>(plan_.blocks), static_cast<unsigned>(plan_.tile.threads()),
+                        static_cast<std::size_t>(plan_.shared_bytes()), stream>>>(args_, io_, plan_, method_,
+                                                                                  range, workspace_, at_);
+    check_cuda(cudaGetLastError());
+  }
+
+  void add_shares(std::int64_t shares, void* gradient, const ProjectionStrides& strides,
+                  const SegmentRange& range, cudaStream_t stream) const {
+    const auto launch = [&]<class Io, class Value>(std::type_identity<Io>, std::type_identity<Value>) {
+      share_kernel<Io, Value><<<static_cast<unsigned>(share_blocks(plan_)), kAddThreads, 0, stream>>>(
+          reinterpret_cast<const Value*>(workspace_ + shares), gradient, strides, range, args_.scan.groups,
+          args_.scan.dstate, plan_);
+    };
+    if (complex_)
+      launch(std::type_identity<float>(), std::type_identity<Complex>());
+    else
+      with_io_type(io_, [&](auto io) { launch(io, std::type_identity<float>()); });
+    check_cuda(cudaGetLastError());
+  }
+
+  void add_batches(cudaStream_t stream) const {
+    const ScanArgs& scan = args_.scan;
+    const std::int64_t states = scan.dim * scan.dstate * plan_.tile.value_floats;
+    RowSums all{};
+    all.add({workspace_ + at_.dA, args_.dA, states, scan.batch});
+    if (!scan.variable_b) all.add({workspace_ + at_.dB, static_cast<float*>(args_.dB), states, scan.batch});
+    if (!scan.variable_c) all.add({workspace_ + at_.dC, static_cast<float*>(args_.dC), states, scan.batch});
+    if (args_.dD != nullptr) all.add({workspace_ + at_.dD, args_.dD, scan.dim, scan.batch});
+    if (args_.ddelta_bias != nullptr)
+      all.add({workspace_ + at_.ddelta_bias, args_.ddelta_bias, scan.dim, scan.batch * plan_.tile.parts()});
+    const dim3 grid(static_cast<unsigned>(ceil_div(states, kAddThreads)), static_cast<unsigned>(all.count));
+    row_sum_kernel<<<grid, kAddThreads, 0, stream>>>(all);
+    check_cuda(cudaGetLastError());
+  }
+
+  ScanGradientArgs args_;
+  DType io_;
+  bool complex_;
+  FusedBackwardPlan plan_;
+  FusedBackwardWorkspace at_;
+  float* workspace_;
+  MethodParameters method_;
+  FusedBackwardKernels kernels_;
+};
+
+Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
+  if (auto reason = unsupported(problem)) throw ContractError("cuda-fused " + *reason);
+  return [backward = Backward(problem, tensors, workspace)](void* stream) {
+    backward.launch(static_cast<cudaStream_t>(stream));
+  };
+}
+
+/// The exponential of each pair in either direction, and four times the multiply-adds of the forward scan:
+/// its own, and for each of its operands one of the adjoint and one of a derivative or a sum.
+Work work(const Problem& problem) {
+  const Work forward = scan_work(problem);
+  return {.bytes = forward.bytes, .exponentials = 2 * forward.exponentials, .fmas = 4 * forward.fmas};
+}
+
+const Registration registration{
+    {.name = "cuda-fused",
+     .op = "selective_scan_bwd",
+     .device = DeviceKind::cuda,
+     .summary = "every method, real and complex; sequential in time, states computed again tile by tile",
+     .unsupported = unsupported,
+     .workspace_bytes = workspace_bytes,
+     .work = work,
+     .bind = bind}};
+
+}  // namespace
+}  // namespace ssmbench

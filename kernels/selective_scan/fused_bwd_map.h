@@ -1,0 +1,165 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/selective_scan/fused_map.h"
+#include "model/selective_scan.h"
+
+// How cuda-fused cuts selective_scan_bwd up, and where everything lies in shared memory and in the workspace.
+// Host and device, so that the CPU tests cover it. Threads are those of fused_map.h.
+
+namespace ssmbench {
+
+/// Four blocks of this size, with the 1 KB that each takes besides, fill a Hopper SM's 228 KB.
+inline constexpr int kFusedBackwardMaxSharedBytes = 56 * 1024;
+
+/// Sums over the states of a channel that a step has: du, ∂loss/∂Δ and y.
+inline constexpr int kFusedBackwardSums = 3;
+
+struct FusedBackwardPlan {
+  FusedPlan tile;          ///< threads, and the tile of the gradient kernel: 2 to 16 steps
+  int forward_steps_log2;  ///< tile of the forward kernel: at least as long
+  bool two_samples, constant_b, constant_c;
+  std::int64_t batch, dim, dstate, seqlen;
+  std::int64_t blocks;
+  std::int64_t segment;  ///< time steps that are done together; a power of two, whole tiles of both kinds
+
+  SSMBENCH_HD constexpr std::int64_t segments() const { return ceil_div(seqlen, segment); }
+
+  // Shared memory of the forward kernel: B as [step][state], in values; u and Δ as [channel][step], in
+  // floats.
+  SSMBENCH_HD constexpr FusedPlan forward_tile() const {
+    FusedPlan forward = tile;
+    forward.steps_log2 = forward_steps_log2;
+    return forward;
+  }
+  SSMBENCH_HD constexpr int forward_shared_bytes() const {
+    const FusedPlan forward = forward_tile();
+    return (forward.projection_values() * forward.value_floats + 2 * forward.sequence_floats()) *
+           static_cast<int>(sizeof(float));
+  }
+
+  // Shared memory of the gradient kernel, in this order, values first:
+  //   B, C      [step][state]
+  //   exchange  [step][warp][…]: the states before the step, 4 per thread; once these are used, the sums over
+  //             the warp's channels of the step's dB and dC. Those are as many values where a warp has two
+  //             channels or more, twice as many where it has one
+  //   totals    [dA, dB if constant, dC if constant][thread][4]
+  //   sequences [channel][step], floats: five that are staged, and the parts of the sums over the states
+  SSMBENCH_HD constexpr int warps() const { return tile.threads() >> kWarpLanesLog2; }
+  SSMBENCH_HD constexpr int states_in_warp() const { return tile.lanes_in_warp() * kFusedStates; }
+  SSMBENCH_HD constexpr int warp_values() const {
+    constexpr int kOfThreads = kFusedStates << kWarpLanesLog2;
+    return 2 * states_in_warp() > kOfThreads ? 2 * states_in_warp() : kOfThreads;
+  }
+  SSMBENCH_HD constexpr int exchange_pitch() const { return warps() * warp_values(); }
+  SSMBENCH_HD constexpr int exchange_values() const { return tile.steps() * exchange_pitch(); }
+  SSMBENCH_HD constexpr int totals() const { return 1 + (constant_b ? 1 : 0) + (constant_c ? 1 : 0); }
+  SSMBENCH_HD constexpr int total_values() const { return totals() * tile.threads() * kFusedStates; }
+  SSMBENCH_HD constexpr int sequences() const { return 5 + kFusedBackwardSums * tile.parts(); }
+  SSMBENCH_HD constexpr int shared_bytes() const {
+    return ((2 * tile.projection_values() + exchange_values() + total_values()) * tile.value_floats +
+            sequences() * tile.sequence_floats()) *
+           static_cast<int>(sizeof(float));
+  }
+
+  /// Where the warp's sum of dB (which 0) or dC (1) of its n-th state lies among its exchange values.
+  SSMBENCH_HD constexpr int sum_at(int which, int n) const { return which * states_in_warp() + n; }
+  /// The first warp of those that hold the state, and how far apart they are: two parts of a channel are two
+  /// warps.
+  SSMBENCH_HD constexpr int first_warp_of(int state) const { return state >= states_in_warp() ? 1 : 0; }
+  SSMBENCH_HD constexpr int warp_stride() const { return tile.parts(); }
+
+  /// Floats of what all threads of the grid hold: 4 values each.
+  SSMBENCH_HD constexpr std::int64_t thread_floats() const {
+    return blocks * tile.threads() * kFusedStates * tile.value_floats;
+  }
+  /// Floats of a block's sums of dB or dC over its channels, of one segment: [step][state].
+  SSMBENCH_HD constexpr std::int64_t share_floats() const {
+    return segment * tile.states() * tile.value_floats;
+  }
+};
+
+/// Where things begin in the workspace, in floats; each on a 256-byte line. What does not exist is empty.
+struct FusedBackwardWorkspace {
+  std::int64_t segment_states;  ///< [segment][block][thread][4]: the states before each segment, if several
+  std::int64_t tile_states;     ///< [tile][block][thread][4]: before each tile of one segment
+  std::int64_t carry;           ///< [block][thread][4]: conj(Ā)·g of the segment after
+  std::int64_t previous_carry;  ///< the same of conj(c')·g, two samples only
+  std::int64_t dA, dB, dC;      ///< (B, D, N) sums over time; dB and dC if constant
+  std::int64_t dD;              ///< (B, D)
+  std::int64_t ddelta_bias;     ///< (B, parts, D)
+  std::int64_t shares_B;        ///< [block][step][state] of one segment, if variable
+  std::int64_t shares_C;
+  std::int64_t floats;
+};
+
+inline FusedBackwardWorkspace fused_backward_workspace(const FusedBackwardPlan& plan) {
+  std::int64_t end = 0;
+  const auto take = [&end](std::int64_t floats) {
+    constexpr std::int64_t kLine = 64;
+    const std::int64_t begin = end;
+    end += ceil_div(floats, kLine) * kLine;
+    return begin;
+  };
+  const std::int64_t tiles = ceil_div(std::min(plan.segment, plan.seqlen), plan.tile.steps());
+  const std::int64_t rows = plan.batch * plan.dim;
+  const std::int64_t states = rows * plan.dstate * plan.tile.value_floats;
+  FusedBackwardWorkspace at{};
+  at.segment_states = take(plan.segments() > 1 ? plan.segments() * plan.thread_floats() : 0);
+  at.tile_states = take(tiles * plan.thread_floats());
+  at.carry = take(plan.thread_floats());
+  at.previous_carry = take(plan.two_samples ? plan.thread_floats() : 0);
+  at.dA = take(states);
+  at.dB = take(plan.constant_b ? states : 0);
+  at.dC = take(plan.constant_c ? states : 0);
+  at.dD = take(rows);
+  at.ddelta_bias = take(rows * plan.tile.parts());
+  at.shares_B = take(plan.constant_b ? 0 : plan.blocks * plan.share_floats());
+  at.shares_C = take(plan.constant_c ? 0 : plan.blocks * plan.share_floats());
+  at.floats = end;
+  return at;
+}
+
+/// The longest tiles that fit. A sequence of up to 2048 steps is one segment, so that no state is computed
+/// more than twice; a longer one has segments of 2048 steps, or of fewer where the workspace would be over
+/// 24% of the bytes of all tensors, or the shortest that still make it smaller.
+inline FusedBackwardPlan plan_fused_backward(const SelectiveScan& scan, bool two_samples,
+                                             double tensor_bytes) {
+  constexpr std::int64_t kLongestSegment = 2048;
+  constexpr std::int64_t kShortestSegment = 32;
+  constexpr double kWorkspaceShare = 0.24;
+  FusedBackwardPlan plan{};
+  plan.tile = plan_fused(scan.channels_per_group(), scan.dstate, scan.complex);
+  plan.two_samples = two_samples;
+  plan.constant_b = !scan.variable_b;
+  plan.constant_c = !scan.variable_c;
+  plan.batch = scan.batch;
+  plan.dim = scan.dim;
+  plan.dstate = scan.dstate;
+  plan.seqlen = scan.seqlen;
+  plan.blocks = scan.batch * scan.groups * plan.tile.blocks_per_group;
+  plan.tile.steps_log2 = 4;
+  while (plan.shared_bytes() > kFusedBackwardMaxSharedBytes) --plan.tile.steps_log2;
+  plan.forward_steps_log2 = 5;
+  while (plan.forward_shared_bytes() > kSequentialMaxSharedBytes) --plan.forward_steps_log2;
+
+  plan.segment = kLongestSegment;
+  if (plan.seqlen <= kLongestSegment) {
+    while (plan.segment / 2 >= std::max(plan.seqlen, kShortestSegment)) plan.segment /= 2;
+    return plan;
+  }
+  const auto floats = [&plan](std::int64_t segment) {
+    FusedBackwardPlan other = plan;
+    other.segment = segment;
+    return fused_backward_workspace(other).floats;
+  };
+  const double allowed = kWorkspaceShare * tensor_bytes / sizeof(float);
+  while (plan.segment > kShortestSegment && static_cast<double>(floats(plan.segment)) > allowed &&
+         floats(plan.segment / 2) < floats(plan.segment))
+    plan.segment /= 2;
+  return plan;
+}
+
+}  // namespace ssmbench

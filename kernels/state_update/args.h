@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+
+#include "model/implementation.h"
+#include "model/state_update.h"
+
+namespace ssmbench {
+
+/// selective_state_update as every implementation takes it; both forms are one with heads (StateUpdate).
+/// Everything lies in C order. Absent tensors are null.
+struct StateUpdateArgs {
+  std::int64_t batch, heads, headdim, dstate, groups;
+  bool rate_per_state;  ///< A is (H, N) instead of (H,)
+  bool dt_softplus;
+
+  float* state;          ///< (B, H, P, N), updated in place
+  const void* x;         ///< (B, H, P) io dtype
+  const void* dt;        ///< (B, H) io dtype
+  const float* A;        ///< (H, N) or (H,)
+  const void* B;         ///< (B, G, N) io dtype
+  const void* C;         ///< (B, G, N) io dtype
+  const float* D;        ///< (H,) or null
+  const void* z;         ///< (B, H, P) io dtype, or null
+  const float* dt_bias;  ///< (H,) or null
+  void* out;             ///< (B, H, P) io dtype
+};
+
+/// Checks the tensors against the problem and resolves them. Throws ContractError.
+StateUpdateArgs bind_state_update(const Problem& problem, const TensorSet& tensors);
+
+/// What a step has to do at least: the state read and written, every other tensor moved once; per state three
+/// multiply-adds; an exponential per state in form mamba1, per head in form mamba2.
+Work state_update_work(const Problem& problem);
+
+}  // namespace ssmbench

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+#include "reference/discretization_derivative.h"
+#include "reference/rounded.h"
+
+// The elementwise functions of a scan and their derivatives, with what an implementation may get wrong.
+
+namespace ssmbench {
+
+/// σ(x) of an x that is off by error_of_x roundoffs.
+inline Rounded<double> logistic(double x, double error_of_x) {
+  // From e^-|x| (relative error 2 + |x|, its argument is scaled to base 2), which never overflows.
+  const double e = std::exp(-std::abs(x));
+  const double open = (x < 0 ? e : 1) / (1 + e);
+  const double closed = (x < 0 ? 1 : e) / (1 + e);
+  return {open, open, open * (3 + closed * (kExpError + std::abs(x)) + closed * error_of_x)};
+}
+
+/// Δ and its derivative by delta.
+struct Step {
+  Rounded<double> delta, slope;
+};
+
+inline Step step_of(double stored, double bias, bool has_bias, bool use_softplus) {
+  const double x = stored + bias;
+  const double error = has_bias ? std::abs(x) : 0;
+  if (!use_softplus) return {{x, std::abs(x), error}, exactly(1.0)};
+  const double e = std::exp(-std::abs(x));
+  const double delta = std::max(x, 0.0) + std::log1p(e);
+  const Rounded<double> slope = logistic(x, error);
+  const double delta_error = 2 * delta + slope.value * (kExpError + std::abs(x) + error);
+  return {{delta, delta, delta_error}, slope};
+}
+
+/// silu(z) and its derivative σ·(1 + z·(1 − σ)).
+struct Gate {
+  Rounded<double> value, slope;
+};
+
+inline Gate gate_of(double z) {
+  const Rounded<double> open = logistic(z, 0);
+  const Rounded<double> closed = logistic(-z, 0);
+  const Rounded<double> x = exactly(z);
+  return {x * open, open * (x * closed + 1.0)};
+}
+
+}  // namespace ssmbench

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "reference/reference.h"
+#include "reference/ssd_pass.h"
+#include "reference/ssd_steps.h"
+
+namespace ssmbench {
+
+/// Standard deviations of the operands' roundings that a bound allows. A rounding to nearest is within ±u and
+/// off by some 0.4·u in the root mean square, and the tolerance doubles a bound, so that 10 standard
+/// deviations pass: no element of a tensor of 1e9 shows more. (Higham & Mary 2019, theorem 3.1: λ.)
+inline constexpr double kOperandSpread = 2;
+/// Roundings that r[n]·S[n] has: r, the state as it is stored between chunks, and as an operand.
+inline constexpr double kReadRoundings = 3;
+/// Roundings on the way of one term through a chunk's state: r, w, its decayed product, and twice the state.
+/// Where inputs repeat, roundings do too and do not average out; their share is relative to the result.
+inline constexpr double kSharedRoundings = 5;
+
+/// Bound on what rounded operands do to a result with this variance.
+inline double operand_bound(double variance, double value) {
+  return kOperandSpread * std::sqrt(variance) + kSharedRoundings * std::abs(value);
+}
+
+/// Element i of a contraction over `count` states or head dims: an implementation adds up those and the steps
+/// of its chunk in any order, which costs some √ of their number roundings (Higham & Mary 2019), and one for
+/// each product. `extra` is one more summand, rounded once.
+struct SsdRead {
+  double value, magnitude, error;
+  double variance;  ///< of what rounded operands do, in squared roundoffs
+  double operand_error;
+};
+inline SsdRead read(const SsdContraction& sums, std::int64_t i, std::int64_t count, double extra = 0) {
+  const double roundings = 2 + std::sqrt(static_cast<double>(count + kLongestChunk));
+  const double value = sums.value[i] + extra;
+  const double magnitude = sums.magnitude[i] + std::abs(extra);
+  const double variance = kReadRoundings * sums.squares[i] + sums.spread;
+  return {value, magnitude, sums.error[i] + roundings * magnitude, variance,
+          operand_bound(variance, sums.value[i])};
+}
+
+inline ReferenceOutput empty_ssd_output(Shape shape) {
+  const auto count = static_cast<std::size_t>(element_count(shape));
+  return {std::move(shape), std::vector<double>(count), std::vector<float>(count), std::vector<float>(count)};
+}
+
+inline void store(ReferenceOutput& to, std::int64_t at, double value, double error, double operand_error) {
+  to.expected[at] = value;
+  to.bound[at] = static_cast<float>(error);
+  to.operand_bound[at] = static_cast<float>(operand_error);
+}
+
+}  // namespace ssmbench

@@ -1,0 +1,476 @@
+// The adjoint of Mamba-2's scan. With dy_t = dout_t·silu(z_t) and a_t = exp(Δ_t·A), per (batch, head):
+//   g_t  = dy_t ⊗ C_t + a_{t+1}·g_{t+1}          gradient of h_t; g after the last step is dfinal_states
+//   dC_t = Σ_p dy_t[p]·h_t[p]                    dB_t = Σ_p Δ_t·x_t[p]·g_t[p]
+//   dx_t = Δ_t·g_t·B_t + D·dy_t                  dz_t = dout_t·(y_t + D·x_t)·silu'(z_t)
+//   dΔ_t = A·w_t + x_t·(g_t·B_t)                 dA = Σ Δ_t·w_t
+// where w_t = a_t·Σ g_t∘h_{t-1} needs both states at once, but Σ g_t∘h_t = w_t + Δ_t·x_t·(g_t·B_t) by the
+// recurrence of h and = dy_t·y_t + w_{t+1} by that of g, so that
+//   w_t = w_{t+1} + dy_t·y_t − Δ_t·x_t·(g_t·B_t)
+// and one pass in time and one against it do, without checkpoints. fp64 leaves the differences more digits
+// than f32 has to begin with. Source of the identity: mamba_ssm's ssd_chunk_scan.py (ddA_cumsum).
+//
+// Bounds: those of ssd_pass.h for what is read from h and g. Those of w are of its definition, a sum of
+// products g·h: with s² = a²·Σ (g·h)² ≤ a²·√(Σ g⁴·Σ h⁴) (Cauchy and Schwarz), independent relative errors ε
+// of the products add up to some ε·s, and errors that all share to ε·|w|.
+
+#include "reference/ssd_bwd.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "model/errors.h"
+#include "reference/activations.h"
+#include "reference/ssd_bounds.h"
+
+namespace ssmbench {
+namespace {
+
+/// Independent errors add up to so many standard deviations, errors that all terms share to so many times
+/// the sum (reference/rounded.h).
+constexpr double kSpread = 4;
+constexpr double kSharedError = 16;
+/// What fp64 leaves of the differences that w is made of: some 2^10 roundings of 2^-53, in those of f32.
+constexpr double kOwnError = 0x1p-19;
+/// Heads of a group are done by at least so many tasks over all batches and groups, each with its own sums.
+constexpr std::int64_t kTasks = 8;
+
+/// Σ_p of products, with the variances of its terms' errors.
+struct Dot {
+  double value = 0, magnitude = 0;
+  double squared_errors = 0;    ///< f32 roundings, squared bounds
+  double operand_variance = 0;  ///< squared bounds of what rounded operands do
+
+  void add(double term, double error, double operand_error) {
+    value += term;
+    magnitude += std::abs(term);
+    squared_errors += error * error;
+    operand_variance += operand_error * operand_error;
+  }
+  /// Squared bound, the roundings of adding up `terms` included.
+  double squared_error(std::int64_t terms) const {
+    const double adding = (2 + std::sqrt(static_cast<double>(terms))) * magnitude;
+    return squared_errors + adding * adding;
+  }
+};
+
+/// A sum over time steps, whose errors are alike for as long as the state remembers.
+struct TimeSum {
+  double value = 0, magnitude = 0, error = 0, squared_errors = 0, operand_error = 0, operand_squares = 0;
+
+  /// `alike`: over how many steps.
+  void add(double term, double term_error, double term_operand_error, double alike) {
+    value += term;
+    magnitude += std::abs(term);
+    error += term_error;
+    squared_errors += alike * term_error * term_error;
+    operand_error += term_operand_error;
+    operand_squares += alike * term_operand_error * term_operand_error;
+  }
+  void add(const TimeSum& other) {
+    value += other.value;
+    magnitude += other.magnitude;
+    error += other.error;
+    squared_errors += other.squared_errors;
+    operand_error += other.operand_error;
+    operand_squares += other.operand_squares;
+  }
+  void store_to(ReferenceOutput& to, std::int64_t at, std::int64_t terms) const {
+    const double spread = kSpread * std::sqrt(squared_errors) + kSharedError * std::abs(value);
+    const double roundings = 1 + std::sqrt(static_cast<double>(terms));
+    const double operand_spread = std::sqrt(operand_squares) + kSharedRoundings * std::abs(value);
+    store(to, at, value, std::min(error, spread) + roundings * magnitude,
+          std::min(operand_error, operand_spread));
+  }
+};
+
+/// What is summed for one (batch, head); dD has one sum per head dim.
+struct HeadSums {
+  TimeSum dA, ddt_bias;
+  std::vector<Sum<double>> dD;
+};
+
+/// dB or dC of one (batch, group): values, errors, and variances from operands, [time][state].
+struct ProjectionSums {
+  std::vector<double> value;
+  std::vector<float> error, variance;
+
+  explicit ProjectionSums(std::int64_t count) : value(count), error(count), variance(count) {}
+  void clear() {
+    std::ranges::fill(value, 0.0);
+    std::ranges::fill(error, 0.0F);
+    std::ranges::fill(variance, 0.0F);
+  }
+};
+
+class Backward {
+ public:
+  Backward(const Problem& problem, const TensorSet& inputs, ReferenceOutputs& outputs,
+           std::vector<HeadSums>& heads)
+      : scan_(problem),
+        inputs_(inputs),
+        outputs_(outputs),
+        heads_(heads),
+        pass_(scan_.headdim, scan_.dstate, true),
+        of_states_(scan_.headdim),
+        of_headdims_(scan_.dstate),
+        before_(scan_.seqlen + 1),
+        alpha_(scan_.seqlen),
+        x_(scan_.headdim),
+        v_(scan_.headdim),
+        v_error_(scan_.headdim),
+        dout_(scan_.headdim),
+        z_(scan_.headdim),
+        dy_(scan_.headdim),
+        dy_error_(scan_.headdim),
+        gates_(scan_.headdim),
+        B_(scan_.dstate),
+        C_(scan_.dstate),
+        dB_(scan_.seqlen * scan_.dstate),
+        dC_(scan_.seqlen * scan_.dstate) {}
+
+  /// Heads [first, last) of one group.
+  void run(std::int64_t batch, std::int64_t first, std::int64_t last, const std::atomic<bool>& stop) {
+    dB_.clear();
+    dC_.clear();
+    batch_ = batch;
+    for (head_ = first; head_ < last && !stop; ++head_) {
+      group_ = head_ / scan_.heads_per_group();
+      steps_ = ssd_steps(scan_, inputs_, batch_, head_);
+      HeadSums& sums = heads_[batch_ * scan_.nheads + head_];
+      sums.dD.resize(scan_.headdim);
+      go_forward(sums);
+      go_back(sums);
+    }
+  }
+
+  /// Adds what run() has summed to dB and dC, whose operand_bound holds variances until the end.
+  void add_projections() {
+    for (const auto& [name, sums] : {std::pair{"dB", &dB_}, std::pair{"dC", &dC_}}) {
+      ReferenceOutput& to = outputs_.at(name);
+      for (std::int64_t t = 0; t < scan_.seqlen; ++t)
+        for (std::int64_t n = 0; n < scan_.dstate; ++n) {
+          const std::int64_t at = projection_at(t) + n;
+          const std::int64_t from = t * scan_.dstate + n;
+          to.expected[at] += sums->value[from];
+          to.bound[at] += sums->error[from];
+          to.operand_bound[at] += sums->variance[from];
+        }
+    }
+  }
+
+ private:
+  /// Σ of fourth powers, and the relative error of what is read.
+  struct StateSize {
+    double fourths = 0, relative_error = 0;
+  };
+
+  std::int64_t state_at() const { return (batch_ * scan_.nheads + head_) * scan_.headdim * scan_.dstate; }
+  std::int64_t row_at(std::int64_t t) const {
+    return ((batch_ * scan_.seqlen + t) * scan_.nheads + head_) * scan_.headdim;
+  }
+  std::int64_t projection_at(std::int64_t t) const {
+    return ((batch_ * scan_.seqlen + t) * scan_.groups + group_) * scan_.dstate;
+  }
+  double skip(std::int64_t p) const {
+    return float_of(inputs_, "D", scan_.skip == SsdSkip::head ? head_ : head_ * scan_.headdim + p);
+  }
+
+  void load_step(std::int64_t t) {
+    load_row(inputs_.at("x"), row_at(t), scan_.headdim, x_.data());
+    load_row(inputs_.at("dout"), row_at(t), scan_.headdim, dout_.data());
+    load_row(inputs_.at("B"), projection_at(t), scan_.dstate, B_.data());
+    load_row(inputs_.at("C"), projection_at(t), scan_.dstate, C_.data());
+    if (scan_.has_z) load_row(inputs_.at("z"), row_at(t), scan_.headdim, z_.data());
+    const Rounded<double>& delta = steps_[t].delta;
+    for (std::int64_t p = 0; p < scan_.headdim; ++p) {
+      v_[p] = delta.value * x_[p];
+      v_error_[p] = std::abs(x_[p]) * delta.error + std::abs(v_[p]);
+      Rounded<double> dy = exactly(dout_[p]);
+      if (scan_.has_z) {
+        gates_[p] = gate_of(z_[p]);
+        dy = dy * gates_[p].value;
+      }
+      dy_[p] = dy.value;
+      dy_error_[p] = dy.error;
+    }
+  }
+
+  /// The errors of factors v, with one rounding for the product.
+  const double* with_product(const std::vector<double>& v, const std::vector<double>& error) {
+    product_error_.resize(v.size());
+    for (std::size_t i = 0; i < v.size(); ++i) product_error_[i] = error[i] + std::abs(v[i]);
+    return product_error_.data();
+  }
+
+  void go_forward(HeadSums& sums) {
+    pass_.clear();
+    before_[0] = {};
+    if (scan_.has_initial_states) {
+      pass_.start_from(static_cast<const float*>(inputs_.at("initial_states").data) + state_at());
+      for (std::int64_t p = 0; p < scan_.headdim; ++p)
+        for (std::int64_t n = 0; n < scan_.dstate; ++n) before_[0].fourths += std::pow(pass_.state(p, n), 4);
+    }
+    for (std::int64_t t = 0; t < scan_.seqlen; ++t) {
+      const SsdStep& step = steps_[t];
+      if (step.starts) pass_.clear();
+      load_step(t);
+      pass_.advance({step.decay, step.decay_error, t == 0 ? 0 : steps_[t - 1].cumulative_error, v_.data(),
+                     with_product(v_, v_error_), B_.data()},
+                    {C_.data(), &of_states_, dy_.data(), &of_headdims_});
+      add_projection(dC_, t, dy_, dy_error_);
+      alpha_[t] = dot(dy_, dy_error_);
+      before_[t + 1] = size_of_state();
+      for (std::int64_t p = 0; p < scan_.headdim; ++p)
+        sums.dD[p].add(Rounded<double>{dy_[p] * x_[p], std::abs(dy_[p] * x_[p]),
+                                       std::abs(x_[p]) * dy_error_[p] + std::abs(dy_[p] * x_[p])});
+      if (scan_.has_z) store_dz(t);
+    }
+    const Dot of_final_states = final_dot();
+    w_ = of_final_states.value;
+    w_magnitude_ = of_final_states.magnitude;
+  }
+
+  /// Σ_p factor·(what of_states_ has read).
+  Dot dot(const std::vector<double>& factor, const std::vector<double>& factor_error) const {
+    Dot sum;
+    for (std::int64_t p = 0; p < scan_.headdim; ++p) {
+      const SsdRead term = read(of_states_, p, scan_.dstate);
+      sum.add(factor[p] * term.value,
+              std::abs(factor[p]) * term.error + factor_error[p] * std::abs(term.value),
+              std::abs(factor[p]) * term.operand_error);
+    }
+    return sum;
+  }
+
+  StateSize size_of_state() const {
+    double error = 0;
+    double magnitude = 0;
+    for (std::int64_t p = 0; p < scan_.headdim; ++p) {
+      error += of_states_.error[p];
+      magnitude += of_states_.magnitude[p];
+    }
+    return {of_states_.fourths, magnitude > 0 ? error / magnitude : 0};
+  }
+
+  /// Σ dfinal_states·final_states.
+  Dot final_dot() const {
+    Dot sum;
+    const TensorView* view = inputs_.find("dfinal_states");
+    if (view == nullptr) return sum;
+    const auto* gradient = static_cast<const float*>(view->data) + state_at();
+    for (std::int64_t p = 0; p < scan_.headdim; ++p)
+      for (std::int64_t n = 0; n < scan_.dstate; ++n)
+        sum.add(gradient[p * scan_.dstate + n] * pass_.state(p, n), 0, 0);
+    return sum;
+  }
+
+  /// Adds what of_headdims_ has read, with factors that have errors of their own.
+  void add_projection(ProjectionSums& to, std::int64_t t, const std::vector<double>& factor,
+                      const std::vector<double>& factor_error) {
+    double relative = 0;
+    for (std::size_t p = 0; p < factor.size(); ++p)
+      if (factor[p] != 0) relative = std::max(relative, factor_error[p] / std::abs(factor[p]));
+    const double heads = std::sqrt(static_cast<double>(scan_.heads_per_group()));
+    for (std::int64_t n = 0; n < scan_.dstate; ++n) {
+      const SsdRead term = read(of_headdims_, n, scan_.headdim);
+      const std::int64_t at = t * scan_.dstate + n;
+      to.value[at] += term.value;
+      to.error[at] += static_cast<float>(term.error + (relative + heads) * term.magnitude);
+      to.variance[at] += static_cast<float>(term.variance);
+    }
+  }
+
+  /// y may have been saved by the forward kernel in the io dtype: a rounding like those of operands, which
+  /// kSharedRoundings has room for.
+  void store_dz(std::int64_t t) {
+    for (std::int64_t p = 0; p < scan_.headdim; ++p) {
+      const SsdRead y = read(of_states_, p, scan_.dstate, skip(p) * x_[p]);
+      const Rounded<double>& slope = gates_[p].slope;
+      const double factor = std::abs(dout_[p] * slope.value);
+      const double of_slope = std::abs(dout_[p]) * (slope.error + 2 * std::abs(slope.value));
+      store(outputs_.at("dz"), row_at(t) + p, dout_[p] * y.value * slope.value,
+            factor * y.error + std::abs(y.value) * of_slope, factor * y.operand_error);
+    }
+  }
+
+  void go_back(HeadSums& sums) {
+    pass_.clear();
+    if (scan_.has_final_states)
+      pass_.start_from(static_cast<const float*>(inputs_.at("dfinal_states").data) + state_at());
+    for (std::int64_t t = scan_.seqlen - 1; t >= 0; --t) {
+      load_step(t);
+      const bool last = t + 1 == scan_.seqlen;
+      if (!last && steps_[t + 1].starts) pass_.clear();
+      const double* errors = with_product(dy_, dy_error_);
+      const SsdReads reads{B_.data(), &of_states_, v_.data(), &of_headdims_};
+      if (last)
+        pass_.advance({1, 0, 0, dy_.data(), errors, C_.data()}, reads);
+      else
+        pass_.advance({steps_[t + 1].decay, steps_[t + 1].decay_error, steps_[t + 1].cumulative_error,
+                       dy_.data(), errors, C_.data()},
+                      reads);
+      add_projection(dB_, t, v_, v_error_);
+      store_dx(t);
+      store_ddt(t, sums);
+    }
+    if (scan_.has_initial_states) store_dinitial_states();
+  }
+
+  void store_dx(std::int64_t t) {
+    const Rounded<double>& delta = steps_[t].delta;
+    const double roundings = 2 + std::sqrt(static_cast<double>(scan_.dstate + kLongestChunk));
+    for (std::int64_t p = 0; p < scan_.headdim; ++p) {
+      const SsdRead of_v = read(of_states_, p, scan_.dstate);
+      const double direct = skip(p) * dy_[p];
+      const double error = std::abs(delta.value) * (of_v.error + 2 * std::abs(of_v.value)) +
+                           delta.error * std::abs(of_v.value) + std::abs(skip(p)) * dy_error_[p] +
+                           roundings * std::abs(direct);
+      store(outputs_.at("dx"), row_at(t) + p, delta.value * of_v.value + direct, error,
+            std::abs(delta.value) * of_v.operand_error);
+    }
+  }
+
+  /// w of step t, its error and what rounded operands do to it; `direct` is x·(g·B).
+  SsdRead decay_gradient(std::int64_t t, const Dot& direct) {
+    const SsdStep& step = steps_[t];
+    const bool last = t + 1 == scan_.seqlen;
+    const double carried = !last && steps_[t + 1].starts ? 0 : w_;
+    // No state comes before a sequence, so that nothing depends on the decay of its first step.
+    const bool unused = step.starts || (t == 0 && !scan_.has_initial_states);
+    w_magnitude_ += alpha_[t].magnitude + std::abs(step.delta.value) * direct.magnitude;
+    w_ = unused ? 0 : carried + alpha_[t].value - step.delta.value * direct.value;
+    if (unused) return {};
+
+    const StateSize after = size_of_state();
+    const double spread = step.decay * std::pow(after.fourths, 0.25) * std::pow(before_[t].fourths, 0.25);
+    const double products = static_cast<double>(scan_.headdim * scan_.dstate + kLongestChunk);
+    const double relative = after.relative_error + before_[t].relative_error + step.decay_error +
+                            step.cumulative_error + 2 + std::sqrt(products);
+    const double size = std::abs(w_);
+    // Both states are read, and made of terms and parts that are rounded.
+    const double roundings = 2 * (kReadRoundings + SsdPass::kTermRoundings + SsdPass::kPartRoundings);
+    return {w_, size, relative * (kSpread * spread + size) + kOwnError * w_magnitude_,
+            roundings * spread * spread, operand_bound(roundings * spread * spread, w_)};
+  }
+
+  void store_ddt(std::int64_t t, HeadSums& sums) {
+    const SsdStep& step = steps_[t];
+    const std::vector<double> exact(x_.size(), 0.0);
+    const Dot direct = dot(x_, exact);  // x·(g·B)
+    const SsdRead w = decay_gradient(t, direct);
+    const double A = float_of(inputs_, "A", head_);
+
+    const double value = A * w.value + direct.value;
+    const double error = std::abs(A) * w.error + kSpread * std::sqrt(direct.squared_error(scan_.headdim)) +
+                         2 * (std::abs(A * w.value) + std::abs(direct.value));
+    const double operand_error = std::hypot(A * w.operand_error, std::sqrt(direct.operand_variance));
+    const double slope = std::abs(step.slope.value);
+    const double of_dt = value * step.slope.value;
+    double dt_error = slope * (error + std::abs(value)) + std::abs(value) * step.slope.error;
+    if (step.slope_may_jump) dt_error = std::numeric_limits<double>::infinity();
+    store(outputs_.at("ddt"), (batch_ * scan_.seqlen + t) * scan_.nheads + head_, of_dt, dt_error,
+          slope * operand_error);
+    if (step.slope_may_jump) dt_error = std::abs(value) / unit_roundoff(DType::f32);
+    // The state forgets in 1/(1 − decay) steps; terms on both sides of one are alike.
+    const double alike = std::min<double>(kLongestChunk, 2 / (1 - std::min(step.decay, 0.999)));
+    sums.ddt_bias.add(of_dt, dt_error, slope * operand_error, alike);
+    sums.dA.add(step.delta.value * w.value,
+                std::abs(step.delta.value) * (w.error + w.magnitude) + step.delta.error * w.magnitude,
+                std::abs(step.delta.value) * w.operand_error, alike);
+  }
+
+  void store_dinitial_states() {
+    pass_.decay(steps_[0].decay, steps_[0].decay_error, steps_[0].cumulative_error);
+    const double roundings = 2 + std::sqrt(static_cast<double>(kLongestChunk));
+    for (std::int64_t p = 0; p < scan_.headdim; ++p)
+      for (std::int64_t n = 0; n < scan_.dstate; ++n)
+        store(outputs_.at("dinitial_states"), state_at() + p * scan_.dstate + n, pass_.state(p, n),
+              pass_.error(p, n) + roundings * pass_.magnitude(p, n),
+              operand_bound(pass_.variance(n), pass_.state(p, n)));
+  }
+
+  SsdChunkScan scan_;
+  const TensorSet& inputs_;
+  ReferenceOutputs& outputs_;
+  std::vector<HeadSums>& heads_;
+  std::int64_t batch_ = 0, head_ = 0, group_ = 0;
+  std::vector<SsdStep> steps_;
+  SsdPass pass_;
+  SsdContraction of_states_, of_headdims_;
+  std::vector<StateSize> before_;  // the state that each step sees
+  std::vector<Dot> alpha_;         // dy·y of each step
+  double w_magnitude_ = 0;         // of all that has been added to and subtracted from w
+  double w_ = 0;                   // of the step at hand
+  std::vector<double> x_, v_, v_error_, dout_, z_, dy_, dy_error_, product_error_;
+  std::vector<Gate> gates_;
+  std::vector<double> B_, C_;
+  ProjectionSums dB_, dC_;
+};
+
+/// Sums over batches, in order.
+void store_head_sums(const SsdChunkScan& scan, const std::vector<HeadSums>& heads,
+                     ReferenceOutputs& outputs) {
+  const std::int64_t steps = scan.batch * scan.seqlen;
+  for (std::int64_t h = 0; h < scan.nheads; ++h) {
+    TimeSum dA;
+    TimeSum ddt_bias;
+    std::vector<Sum<double>> dD(scan.headdim);
+    for (std::int64_t b = 0; b < scan.batch; ++b) {
+      const HeadSums& of_batch = heads[b * scan.nheads + h];
+      dA.add(of_batch.dA);
+      ddt_bias.add(of_batch.ddt_bias);
+      for (std::int64_t p = 0; p < scan.headdim; ++p) dD[p].add(of_batch.dD[p]);
+    }
+    dA.store_to(outputs.at("dA"), h, steps);
+    if (scan.has_dt_bias) ddt_bias.store_to(outputs.at("ddt_bias"), h, steps);
+    if (scan.skip == SsdSkip::headdim)
+      for (std::int64_t p = 0; p < scan.headdim; ++p) {
+        const auto sum = dD[p].over(steps);
+        store(outputs.at("dD"), h * scan.headdim + p, sum.value, sum.error, 0);
+      }
+    if (scan.skip == SsdSkip::head) {
+      for (std::int64_t p = 1; p < scan.headdim; ++p) dD[0].add(dD[p]);
+      const auto sum = dD[0].over(steps * scan.headdim);
+      store(outputs.at("dD"), h, sum.value, sum.error, 0);
+    }
+  }
+}
+
+}  // namespace
+
+ReferenceOutputs ssd_chunk_scan_bwd_reference(const Problem& problem, const TensorSet& inputs,
+                                              const std::atomic<bool>& stop) {
+  const SsdChunkScan scan(problem);
+  ReferenceOutputs outputs;
+  for (const auto& tensor : problem.tensors())
+    if (tensor.role == Role::output) outputs[tensor.name] = empty_ssd_output(tensor.shape);
+  std::vector<HeadSums> heads(scan.batch * scan.nheads);
+  const std::int64_t slabs =
+      std::clamp<std::int64_t>(kTasks / (scan.batch * scan.groups), 1, scan.heads_per_group());
+  const std::int64_t slab = (scan.heads_per_group() + slabs - 1) / slabs;
+#pragma omp parallel
+  {
+    Backward backward(problem, inputs, outputs, heads);
+#pragma omp for ordered schedule(dynamic)
+    for (std::int64_t task = 0; task < scan.batch * scan.groups * slabs; ++task) {
+      const std::int64_t group = task / slabs % scan.groups;
+      const std::int64_t end = (group + 1) * scan.heads_per_group();
+      const std::int64_t first = std::min(end, group * scan.heads_per_group() + task % slabs * slab);
+      if (!stop) backward.run(task / (slabs * scan.groups), first, std::min(end, first + slab), stop);
+#pragma omp ordered
+      if (first < end) backward.add_projections();
+    }
+  }
+  if (stop) throw Interrupted();
+  for (const char* name : {"dB", "dC"}) {
+    ReferenceOutput& output = outputs.at(name);
+    for (std::size_t i = 0; i < output.expected.size(); ++i)
+      output.operand_bound[i] =
+          static_cast<float>(operand_bound(output.operand_bound[i], output.expected[i]));
+  }
+  store_head_sums(scan, heads, outputs);
+  return outputs;
+}
+
+}  // namespace ssmbench

@@ -1,0 +1,128 @@
+#include "check/hypotheses.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "model/errors.h"
+#include "model/tensor_map.h"
+#include "reference/reference.h"
+#include "verify/compare.h"
+
+namespace ssmbench {
+namespace {
+
+/// The inputs that the problem has, which may be fewer than were read.
+TensorSet inputs_of(const Problem& problem, const CaseRead& read) {
+  const TensorSet all = views_of(read.inputs);
+  TensorSet chosen;
+  for (const auto& spec : problem.tensors())
+    if (spec.role == Role::input) chosen.add(spec.name, all.at(spec.name));
+  return chosen;
+}
+
+/// The problem with one axis changed, where that makes sense.
+std::optional<Problem> changed(const Problem& problem, const std::string& axis, const AxisValue& value) {
+  try {
+    return problem.with({{axis, value}});
+  } catch (const ContractError&) {
+    return {};
+  }
+}
+
+/// A copy of the tensor whose entry k along the axis with this letter is entry order[k]; without such an axis
+/// an equal one.
+HostTensor reordered(const HostTensor& tensor, char letter, const std::vector<std::int64_t>& order) {
+  const auto axis = tensor.spec.axes.find(letter);
+  return gathered(tensor.spec, tensor, [&](const Shape& here, Shape& there) {
+    there = here;
+    if (axis != std::string::npos) there[axis] = order[here[axis]];
+  });
+}
+
+class Explainer {
+ public:
+  Explainer(const CaseRead& read, const std::set<std::string>& failed, const std::atomic<bool>& stop)
+      : read_(read), failed_(failed), stop_(stop) {}
+
+  std::string explain() const {
+    for (const auto& axis : read_.problem.op().axes) {
+      if (axis.kind == AxisKind::flag && read_.problem.flag(axis.name) && explained_by(axis.name, false))
+        return axis.name + " is not applied";
+      if (axis.name == "method")
+        for (const auto& method : axis.choices)
+          if (explained_by(axis.name, method))
+            return fmt::format("these are the outputs of method {}", method);
+    }
+    if (explained_by_swap()) return "B and C are swapped";
+    if (explained_by_tiling())
+      return "groups are tiled (channel modulo groups) where they should be repeated";
+    return "";
+  }
+
+ private:
+  bool passes(const Problem& problem, const TensorSet& inputs, const std::vector<HostTensor>& outputs) const {
+    const auto reference = compute_reference(problem, inputs, stop_);
+    bool explains = false;
+    for (const auto& output : outputs) {
+      const auto expected = reference.find(output.spec.name);
+      if (expected == reference.end()) continue;
+      const auto comparison = compare_output(output.view(), expected->second.expectation(), read_.arithmetic);
+      // Where the mistake lets everything overflow, nothing speaks for or against it.
+      if (comparison.judged == 0) continue;
+      if (!comparison.passed()) return false;
+      explains = explains || failed_.contains(output.spec.name);
+    }
+    return explains;
+  }
+
+  bool explained_by(const std::string& axis, const AxisValue& value) const {
+    const auto problem = changed(read_.problem, axis, value);
+    return problem && passes(*problem, inputs_of(*problem, read_), read_.outputs);
+  }
+
+  bool explained_by_swap() const {
+    TensorSet inputs = views_of(read_.inputs);
+    const TensorView* B = inputs.find("B");
+    const TensorView* C = inputs.find("C");
+    if (B == nullptr || C == nullptr || B->shape != C->shape || B->dtype != C->dtype) return false;
+    const TensorView b = *B;
+    inputs.add("B", *C);
+    inputs.add("C", b);
+    return passes(read_.problem, inputs, read_.outputs);
+  }
+
+  /// Tiled groups are repeated groups of reordered channels: of channels in the order that brings those of a
+  /// tiled group together.
+  bool explained_by_tiling() const {
+    const Problem& problem = read_.problem;
+    if (problem.op().find_axis("groups") == nullptr || problem.size("groups") == 1) return false;
+    const bool heads = problem.op().find_axis("nheads") != nullptr;
+    const std::int64_t groups = problem.size("groups");
+    const std::int64_t channels = problem.size(heads ? "nheads" : "dim");
+    std::vector<std::int64_t> order;
+    for (std::int64_t group = 0; group < groups; ++group)
+      for (std::int64_t channel = group; channel < channels; channel += groups) order.push_back(channel);
+
+    const auto reorder = [&](const std::vector<HostTensor>& tensors) {
+      std::vector<HostTensor> all;
+      for (const auto& tensor : tensors) all.push_back(reordered(tensor, heads ? 'h' : 'd', order));
+      return all;
+    };
+    const auto inputs = reorder(read_.inputs);
+    return passes(problem, views_of(inputs), reorder(read_.outputs));
+  }
+
+  const CaseRead& read_;
+  const std::set<std::string>& failed_;
+  const std::atomic<bool>& stop_;
+};
+
+}  // namespace
+
+std::string explanation_of(const CaseRead& read, const std::set<std::string>& failed,
+                           const std::atomic<bool>& stop) {
+  return Explainer(read, failed, stop).explain();
+}
+
+}  // namespace ssmbench

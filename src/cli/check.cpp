@@ -1,0 +1,111 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <fnmatch.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "check/verdict.h"
+#include "cli/exit_code.h"
+#include "cli/interrupt.h"
+#include "cli/subcommands.h"
+#include "interchange/reader.h"
+#include "model/errors.h"
+#include "report/line_file.h"
+#include "report/progress.h"
+#include "report/verdict_report.h"
+
+namespace ssmbench {
+namespace {
+
+struct CheckOptions {
+  std::vector<std::string> files;
+  std::string case_id, json_file;
+  bool allow_nonfinite = false, quiet = false, verbose = false;
+};
+
+/// Judges the cases of files one after the other. A file or case that cannot be read is said and counted, and
+/// the others are judged all the same.
+class Checker {
+ public:
+  explicit Checker(const CheckOptions& options)
+      : options_(options), progress_(options.quiet, options.verbose) {
+    if (!options.json_file.empty()) json_.emplace(options.json_file);
+  }
+
+  int run() {
+    for (const auto& file : options_.files) contained([&] { check_file(file); });
+    if (prints_text()) fmt::print("{} pass, {} fail\n", passed_, failed_);
+    if (unreadable_ > 0) return kUsage;
+    if (failed_ > 0) return kOutOfTolerance;
+    return passed_ > 0 ? kOk : kNothingMatched;
+  }
+
+ private:
+  bool prints_text() const { return !options_.quiet && options_.json_file != "-"; }
+
+  template <class Work>
+  void contained(const Work& work) {
+    try {
+      work();
+    } catch (const UsageError& error) {
+      progress_.clear();
+      fmt::print(stderr, "ssmbench: {}\n", error.what());
+      ++unreadable_;
+    }
+  }
+
+  void check_file(const std::string& name) {
+    const InterchangeFile file(name);
+    if (prints_text()) fmt::print("{}: {}\n{}", name, file.info().producer, verdict_heading());
+    for (const auto& id : file.case_ids())
+      if (options_.case_id.empty() || fnmatch(options_.case_id.c_str(), id.c_str(), 0) == 0)
+        contained([&] { check_case(name, file, id); });
+  }
+
+  void check_case(const std::string& name, const InterchangeFile& file, const std::string& id) {
+    if (interrupt_.flag()) throw Interrupted();
+    progress_.update(static_cast<std::size_t>(passed_ + failed_), id);
+    const CaseRead read = file.read_case(id);
+    if (read.outputs.empty()) {
+      progress_.say(fmt::format("{}: /cases/{} has no outputs to judge", name, id));
+      return;
+    }
+    if (const auto inputs = nonfinite_inputs(read); !inputs.empty() && !options_.allow_nonfinite)
+      throw UsageError(
+          fmt::format("{}: /cases/{}/inputs: NaN or Inf in {}; judged only with --allow-nonfinite", name, id,
+                      fmt::join(inputs, ", ")));
+    const CaseVerdict verdict = judge_case(read, interrupt_.flag());
+    ++(verdict.passed() ? passed_ : failed_);
+    progress_.clear();
+    if (prints_text()) fmt::print("{}", verdict_text(read, verdict, options_.verbose));
+    if (json_) json_->append(verdict_json(name, file.info(), read, verdict));
+  }
+
+  const CheckOptions& options_;
+  Progress progress_;
+  InterruptGuard interrupt_;
+  std::optional<LineFile> json_;
+  int passed_ = 0, failed_ = 0, unreadable_ = 0;
+};
+
+}  // namespace
+
+void add_check(CLI::App& app, Action& action) {
+  CLI::App* command = app.add_subcommand(
+      "check", "Judge the outputs in interchange files against the fp64 reference of their inputs.");
+  command->footer("Example: ssmbench check outputs.h5");
+  auto options = std::make_shared<CheckOptions>();
+  command->add_option("FILE", options->files, "Interchange files (HDF5)")->required();
+  command->add_option("--case", options->case_id, "Only cases whose id matches this glob");
+  command->add_option("--json", options->json_file, "Write a record per case to this file, or - for stdout");
+  command->add_flag("--allow-nonfinite", options->allow_nonfinite,
+                    "Judge cases whose inputs hold NaN or Inf too");
+  command->add_flag("--quiet", options->quiet, "No table, no progress");
+  command->add_flag("-v,--verbose", options->verbose, "Error histogram and error over time of every output");
+  command->callback([&action, options] { action = [options] { return Checker(*options).run(); }; });
+}
+
+}  // namespace ssmbench

@@ -1,0 +1,103 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "check/difference.h"
+#include "cli/exit_code.h"
+#include "cli/interrupt.h"
+#include "cli/subcommands.h"
+#include "interchange/reader.h"
+#include "model/errors.h"
+#include "report/progress.h"
+
+namespace ssmbench {
+namespace {
+
+struct CompareOptions {
+  std::string a, b;
+  bool quiet = false;
+};
+
+void print(const OutputDifference& output) {
+  const OutputComparison& c = output.comparison;
+  const char* status = "equal";
+  std::string note;
+  if (output.different > 0) {
+    status = output.agrees() ? "agree" : "differ";
+    note = fmt::format("{} of {} differ, most at {}: {:.9g} and {:.9g}", output.different, output.elements,
+                       index_text(c.worst_index, output.axes), c.worst_expected, c.worst_got);
+  }
+  fmt::print("{:<8} {:<16} {:>9.2e} {:>9.2e} {:>10.4g} {:>9.3g}  {}\n", status, output.name, c.max_abs,
+             c.rel_l2, c.max_ulp, c.tolerance_ratio, note);
+}
+
+/// Reads a case of both files and says how their outputs differ; true when all agree.
+bool compare_case(const CompareOptions& options, const InterchangeFile& a, const InterchangeFile& b,
+                  const std::string& id, const std::atomic<bool>& stop) {
+  const CaseRead in_a = a.read_case(id);
+  const CaseRead in_b = b.read_case(id);
+  const auto complain = [&](const std::string& what) {
+    return UsageError(fmt::format("{} and {}: /cases/{}: {}", options.a, options.b, id, what));
+  };
+  if (&in_a.problem.op() != &in_b.problem.op() || in_a.problem.axes() != in_b.problem.axes())
+    throw complain("the problems differ");
+  if (const auto names = different_inputs(in_a, in_b); !names.empty())
+    throw complain(fmt::format("the inputs differ: {}", fmt::join(names, ", ")));
+  const auto differences = compare_cases(in_a, in_b, stop);
+  if (differences.empty()) throw complain("the files have no output in common");
+  if (!options.quiet) {
+    fmt::print("{}\n{:<8} {:<16} {:>9} {:>9} {:>10} {:>9}\n", id, "", "output", "max abs", "rel L2",
+               "max ulp", "diff/tol");
+    for (const auto& output : differences) print(output);
+  }
+  return std::ranges::all_of(differences, &OutputDifference::agrees);
+}
+
+int compare(const CompareOptions& options) {
+  const InterchangeFile a(options.a);
+  const InterchangeFile b(options.b);
+  std::vector<std::string> common;
+  std::ranges::set_intersection(a.case_ids(), b.case_ids(), std::back_inserter(common));
+  Progress progress(options.quiet, false);
+  for (const auto* file : {&a, &b})
+    for (const auto& id : file->case_ids())
+      if (!std::ranges::binary_search(common, id))
+        progress.say(fmt::format("only in {}: {}", file == &a ? options.a : options.b, id));
+
+  const InterruptGuard interrupt;
+  int differing = 0;
+  bool unreadable = false;
+  for (const auto& id : common) {
+    if (interrupt.flag()) throw Interrupted();
+    try {
+      differing += compare_case(options, a, b, id, interrupt.flag()) ? 0 : 1;
+    } catch (const UsageError& error) {  // the other cases are compared all the same
+      fmt::print(stderr, "ssmbench: {}\n", error.what());
+      unreadable = true;
+    }
+  }
+  if (common.empty())
+    fmt::print(stderr, "ssmbench: {} and {} have no case in common\n", options.a, options.b);
+  if (unreadable) return kUsage;
+  if (differing > 0) return kOutOfTolerance;
+  return common.empty() ? kNothingMatched : kOk;
+}
+
+}  // namespace
+
+void add_compare(CLI::App& app, Action& action) {
+  CLI::App* command =
+      app.add_subcommand("compare", "Compare two producers' outputs for the same cases, tensor by tensor.");
+  command->footer("Example: ssmbench compare mamba_ssm.h5 mine.h5");
+  auto options = std::make_shared<CompareOptions>();
+  command->add_option("A", options->a, "An interchange file (HDF5)")->required();
+  command->add_option("B", options->b, "Another one")->required();
+  command->add_flag("--quiet", options->quiet, "Exit code only");
+  command->callback([&action, options] { action = [options] { return compare(*options); }; });
+}
+
+}  // namespace ssmbench

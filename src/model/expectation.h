@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+namespace ssmbench {
+
+/// What one element of an output should be, and first-order bounds on the error of an honest implementation,
+/// in units of its unit roundoffs.
+struct ExpectedElement {
+  double value = 0;
+  float bound = 0;  ///< of rounding every operation
+  /// Of rounding the operands of matrix products; nothing for an operation without them.
+  std::optional<float> operand_bound = {};
+};
+
+/// The same for a whole output, in logical order (the `bdl` column of the definition), C order; complex
+/// outputs as (real, imaginary) pairs. Does not own the arrays.
+struct Expectation {
+  const double* values;
+  const float* bound;
+  const float* operand_bound = nullptr;  ///< null for an operation without matrix products
+
+  ExpectedElement at(std::int64_t position) const {
+    ExpectedElement element{.value = values[position], .bound = bound[position]};
+    if (operand_bound != nullptr) element.operand_bound = operand_bound[position];
+    return element;
+  }
+};
+
+}  // namespace ssmbench

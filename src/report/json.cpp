@@ -1,0 +1,17 @@
+#include "report/json.h"
+
+namespace ssmbench {
+
+nlohmann::ordered_json to_json(const OutputComparison& c) {
+  return {{"max_abs", c.max_abs},
+          {"rel_l2", c.rel_l2},
+          {"max_ulp", c.max_ulp},
+          {"tolerance_ratio", c.tolerance_ratio},
+          {"worst_index", c.worst_index},
+          {"worst_expected", c.worst_expected},
+          {"worst_got", c.worst_got},
+          {"nonfinite", c.nonfinite},
+          {"judged", c.judged}};
+}
+
+}  // namespace ssmbench

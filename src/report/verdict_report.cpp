@@ -1,0 +1,102 @@
+#include "report/verdict_report.h"
+
+#include <fmt/format.h>
+
+#include "report/json.h"
+
+namespace ssmbench {
+namespace {
+
+std::string histogram_text(const ErrorProfile& profile) {
+  std::string text = "    ulps:";
+  for (std::size_t bin = 0; bin < profile.histogram.size(); ++bin) {
+    if (profile.histogram.at(bin) == 0) continue;
+    std::string label = "not finite";
+    if (bin == 0)
+      label = "exact";
+    else if (bin < ErrorProfile::kUlps.size())
+      label = fmt::format("<={}", ErrorProfile::kUlps.at(bin));
+    else if (bin == ErrorProfile::kUlps.size())
+      label = fmt::format(">{}", ErrorProfile::kUlps.back());
+    text += fmt::format("  {}: {}", label, profile.histogram.at(bin));
+  }
+  return text + "\n";
+}
+
+std::string over_time_text(const ErrorProfile& profile) {
+  if (profile.over_time.empty()) return "";
+  std::string text = "    over time, rms error (err/tol):";
+  for (const auto& span : profile.over_time)
+    text += fmt::format("  l {}-{}: {:.1e} ({:.2g})", span.first, span.last, span.rms, span.worst_ratio);
+  return text + "\n";
+}
+
+std::string details_text(const OutputVerdict& output) {
+  std::string text;
+  const OutputComparison& c = output.comparison;
+  if (!c.passed() && c.judged > 0) {
+    text += fmt::format("    worst {}: expected {:.9g}, got {:.9g}\n", index_text(c.worst_index, output.axes),
+                        c.worst_expected, c.worst_got);
+    text += fmt::format("    {} of {} elements out of tolerance, the first at {}\n", output.profile.bad,
+                        c.judged, index_text(*output.profile.first_bad, output.axes));
+    for (const auto& pattern : output.patterns) text += fmt::format("    {}\n", pattern);
+  }
+  if (const auto left_out = output.profile.left_out; left_out > 0)
+    text +=
+        fmt::format("    {} elements not judged: an honest implementation may overflow there\n", left_out);
+  return text + histogram_text(output.profile) + over_time_text(output.profile);
+}
+
+std::string status_of(const OutputComparison& comparison) {
+  return std::string(name_of(comparison.passed() ? Status::pass : Status::fail));
+}
+
+}  // namespace
+
+std::string verdict_heading() {
+  return fmt::format("{:<6} {:<16} {:>9} {:>9} {:>10} {:>9}\n", "status", "output", "max abs", "rel L2",
+                     "max ulp", "err/tol");
+}
+
+std::string verdict_text(const CaseRead& read, const CaseVerdict& verdict, bool details) {
+  std::string text =
+      fmt::format("{} ({}, math {})\n", read.id, read.problem.op().name, name_of(read.arithmetic.math));
+  for (const auto& output : verdict.outputs) {
+    const OutputComparison& c = output.comparison;
+    text += fmt::format("{:<6} {:<16} {:>9.2e} {:>9.2e} {:>10.4g} {:>9.3g}\n", status_of(c), output.name,
+                        c.max_abs, c.rel_l2, c.max_ulp, c.tolerance_ratio);
+    if (details || !c.passed() || output.profile.left_out > 0) text += details_text(output);
+  }
+  if (!verdict.explanation.empty()) text += fmt::format("    hint: {}\n", verdict.explanation);
+  return text;
+}
+
+std::string verdict_json(const std::string& file, const FileInfo& info, const CaseRead& read,
+                         const CaseVerdict& verdict) {
+  nlohmann::ordered_json record{{"record", "check"},
+                                {"file", file},
+                                {"producer", info.producer},
+                                {"id", read.id},
+                                {"op", read.problem.op().name},
+                                {"math", name_of(read.arithmetic.math)},
+                                {"status", name_of(verdict.passed() ? Status::pass : Status::fail)},
+                                {"hint", verdict.explanation}};
+  for (const auto& output : verdict.outputs) {
+    auto entry = to_json(output.comparison);
+    const ErrorProfile& profile = output.profile;
+    entry["out_of_tolerance"] = profile.bad;
+    entry["not_judged"] = profile.left_out;
+    if (profile.first_bad) entry["first_bad_index"] = *profile.first_bad;
+    entry["patterns"] = output.patterns;
+    entry["ulp_histogram"] = {{"up_to", ErrorProfile::kUlps}, {"counts", profile.histogram}};
+    for (const auto& span : profile.over_time)
+      entry["over_time"].push_back({{"first", span.first},
+                                    {"last", span.last},
+                                    {"rms", span.rms},
+                                    {"tolerance_ratio", span.worst_ratio}});
+    record["outputs"][output.name] = entry;
+  }
+  return record.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+}  // namespace ssmbench

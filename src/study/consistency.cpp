@@ -1,0 +1,154 @@
+#include "study/consistency.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "device/device.h"
+#include "inputs/inputs.h"
+#include "model/errors.h"
+#include "sweep/prepared_run.h"
+#include "verify/compare_pair.h"
+
+namespace ssmbench {
+namespace {
+
+/// What came of running an implementation: its outputs, or why there are none.
+struct Attempt {
+  std::vector<HostTensor> outputs;
+  Status status = Status::pass;
+  std::string reason;
+};
+
+template <class Run>
+Attempt attempt(const Run& run) {
+  try {
+    return {run(), Status::pass, ""};
+  } catch (const UnsupportedPart& error) {
+    return {{}, Status::skip, error.what()};
+  } catch (const Interrupted&) {
+    throw;
+  } catch (const std::exception& error) {  // an implementation that fails is a result
+    return {{}, Status::error, error.what()};
+  }
+}
+
+/// One case on one device.
+class CaseStudy {
+ public:
+  CaseStudy(const ConsistencyStudy& study, const Case& the_case, const ReferenceOutputs& reference,
+            const std::vector<HostTensor>& inputs, const DeviceInfo& info, const std::atomic<bool>& stop)
+      : study_(study),
+        case_(the_case),
+        reference_(reference),
+        inputs_(inputs),
+        info_(info),
+        device_(open_device(info.kind, info.index)),
+        stop_(stop) {}
+
+  void run(const std::vector<Job>& jobs, const std::function<void(const ConsistencyResult&)>& done) {
+    std::map<const Implementation*, Attempt> at_once;
+    for (const auto& job : jobs) at_once.emplace(job.implementation, compute_at_once(job));
+    for (const auto* check : study_.checks) {
+      std::map<const Implementation*, Attempt> in_parts;
+      for (const auto& job : jobs)
+        for (const auto* parts : implementations_of_parts(*check, *job.implementation)) {
+          if (stop_) throw Interrupted();
+          if (!in_parts.contains(parts)) in_parts.emplace(parts, compute_in_parts(*check, *parts));
+          done(compare(*check, *job.implementation, at_once.at(job.implementation), *parts,
+                       in_parts.at(parts)));
+        }
+    }
+  }
+
+ private:
+  Attempt compute_at_once(const Job& job) {
+    if (job.skip_reason) return {{}, Status::skip, *job.skip_reason};
+    return attempt([&] { return run_once(*device_, *job.implementation, case_.problem, inputs_); });
+  }
+
+  Attempt compute_in_parts(const PartwiseComputation& check, const Implementation& implementation) {
+    if (auto reason = check.inapplicable(case_.problem)) return {{}, Status::skip, *reason};
+    return attempt([&] {
+      return check.compute(case_.problem, inputs_,
+                           [&](const Problem& part, const std::vector<HostTensor>& part_inputs) {
+                             if (stop_) throw Interrupted();
+                             if (auto reason = implementation.unsupported(part))
+                               throw UnsupportedPart(*reason);
+                             return run_once(*device_, implementation, part, part_inputs);
+                           });
+    });
+  }
+
+  std::vector<const Implementation*> implementations_of_parts(const PartwiseComputation& check,
+                                                              const Implementation& whole) const {
+    if (check.parts_op == whole.op) return {&whole};
+    std::vector<const Implementation*> chosen;
+    for (const auto& each : implementations())
+      if (each.op == check.parts_op && each.device == info_.kind && each.known_failure.empty())
+        chosen.push_back(&each);
+    return chosen;
+  }
+
+  ConsistencyResult compare(const PartwiseComputation& check, const Implementation& whole,
+                            const Attempt& at_once, const Implementation& parts,
+                            const Attempt& in_parts) const {
+    const DType io = case_.problem.dtype();
+    CaseResult result{.the_case = case_, .impl = whole.name, .device = device_id(info_)};
+    const Attempt& worse = at_once.status == Status::pass ? in_parts : at_once;
+    result.status = worse.status;
+    result.reason = worse.reason;
+    if (result.status == Status::pass)
+      judge(result, at_once.outputs, whole.arithmetic(io), in_parts.outputs, parts.arithmetic(io));
+    return {&check, std::move(result), parts.name};
+  }
+
+  void judge(CaseResult& result, const std::vector<HostTensor>& at_once, const Arithmetic& at_once_arithmetic,
+             const std::vector<HostTensor>& in_parts, const Arithmetic& in_parts_arithmetic) const {
+    for (std::size_t i = 0; i < at_once.size(); ++i) {
+      const std::string& name = at_once[i].spec.name;
+      const auto comparison =
+          compare_pair(at_once[i].view(), in_parts[i].view(), reference_.at(name).expectation(),
+                       at_once_arithmetic, in_parts_arithmetic);
+      if (!comparison.passed() && result.status == Status::pass) {
+        result.status = Status::fail;
+        result.reason = fmt::format("{} at ({}): {:.9g} at once, {:.9g} in parts, {:.3g} × the tolerances",
+                                    name, fmt::join(comparison.worst_index, ", "), comparison.worst_expected,
+                                    comparison.worst_got, comparison.tolerance_ratio);
+      }
+      result.outputs.emplace(name, comparison);
+    }
+  }
+
+  const ConsistencyStudy& study_;
+  const Case& case_;
+  const ReferenceOutputs& reference_;
+  const std::vector<HostTensor>& inputs_;
+  const DeviceInfo& info_;
+  std::unique_ptr<Device> device_;
+  const std::atomic<bool>& stop_;
+};
+
+}  // namespace
+
+void measure_consistency(const ConsistencyStudy& study, const std::vector<DeviceInfo>& devices,
+                         const Selection& selection, const std::atomic<bool>& stop,
+                         const std::function<void(const ConsistencyResult&)>& done) {
+  const Plan plan = make_plan(study.cases, devices, selection);
+  for (const auto& planned : plan.cases) {
+    const Problem& problem = planned.the_case.problem;
+    const auto inputs = generate_inputs(problem, planned.the_case.inputs, stop);
+    const auto reference = compute_reference(problem, views_of(inputs), stop);
+    for (std::size_t device = 0; device < plan.devices.size(); ++device) {
+      std::vector<Job> jobs;
+      for (const auto& job : planned.jobs)
+        if (job.device == device) jobs.push_back(job);
+      if (!jobs.empty())
+        CaseStudy(study, planned.the_case, reference, inputs, plan.devices[device], stop).run(jobs, done);
+    }
+  }
+}
+
+}  // namespace ssmbench

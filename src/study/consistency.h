@@ -1,0 +1,42 @@
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "model/arithmetic.h"
+#include "model/case.h"
+#include "model/result.h"
+#include "reference/reference.h"
+#include "study/parts.h"
+#include "sweep/plan.h"
+
+namespace ssmbench {
+
+/// Whether implementations that compute the same thing in different ways agree: a problem at once, and in
+/// parts (study/parts.h).
+struct ConsistencyStudy {
+  std::vector<const PartwiseComputation*> checks;  ///< all of the cases' operation
+  std::vector<Case> cases;                         ///< what is computed at once
+};
+
+/// One check of one case by a pair of implementations.
+struct ConsistencyResult {
+  const PartwiseComputation* check;
+  /// `impl` computed at once. For each output the difference of the two, in units of the sum of their
+  /// tolerances; worst_expected is what came at once, worst_got what came in parts, rel_l2 is relative to the
+  /// reference.
+  CaseResult at_once;
+  std::string parts;  ///< the implementation that computed in parts
+};
+
+/// Runs a study: every implementation of the cases' operation that `selection` names, on the devices, against
+/// every implementation of the operation that the parts are computed with, on the same device; where that is
+/// the same operation, against itself. `done` is called for each result. Failures of implementations are
+/// results; throws Interrupted once `stop` is true.
+void measure_consistency(const ConsistencyStudy& study, const std::vector<DeviceInfo>& devices,
+                         const Selection& selection, const std::atomic<bool>& stop,
+                         const std::function<void(const ConsistencyResult&)>& done);
+
+}  // namespace ssmbench

@@ -1,0 +1,92 @@
+// Implementations that say they are deterministic, run twice: every bit of every output is the same. Both
+// runs start from memory that is filled with the same pattern, so that what is never written does not show
+// here but against the reference.
+
+#include <cstring>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "catch.h"
+#include "model/linear_scan.h"
+#include "support/run_plan.h"
+#include "support/scan_problem.h"
+
+using namespace ssmbench;
+using namespace ssmbench::test;
+
+namespace {
+
+using Bytes = std::vector<char>;
+
+/// Outputs of all deterministic implementations by case, implementation and tensor.
+std::map<std::string, Bytes> outputs_of(const Plan& plan) {
+  std::map<std::string, Bytes> all;
+  RunnerOptions options{
+      .verify = false, .time = false, .timing = {}, .repro = [](const auto&...) { return std::string(); }};
+  Progress progress(true, false);
+  const std::atomic<bool> never{false};
+  Runner runner(plan, options, {}, progress, never);
+  runner.on_finished([&](const FinishedJob& job) {
+    if (!job.implementation.deterministic) return;
+    for (const auto& output : job.outputs) {
+      const char* begin = static_cast<const char*>(output.buffer.data());
+      all[job.result.the_case.id() + " " + job.implementation.name + " " + output.spec.name] =
+          Bytes(begin, begin + output.buffer.bytes());
+    }
+  });
+  runner.run({});
+  return all;
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const OpSpec* op : {&selective_scan_fwd(), &selective_scan_bwd()})
+    for (const char* dtype : {"f32", "bf16"})
+      for (const char* A : {"real", "complex"})
+        for (const std::int64_t dim : {3, 260})
+          for (const std::int64_t seqlen : {33, 2100}) {
+            if (dim * seqlen > 10000) continue;
+            all.push_back(make_case(scan_problem({{"dtype", dtype},
+                                                  {"A", A},
+                                                  {"batch", size(2)},
+                                                  {"dim", size(dim)},
+                                                  {"seqlen", size(seqlen)},
+                                                  {"dstate", size(5)},
+                                                  {"z", true},
+                                                  {"D", true},
+                                                  {"delta_bias", true}},
+                                                 *op)));
+          }
+  all.push_back(make_case(Problem(
+      linear_scan(), {{"dtype", "f32"}, {"batch", size(2)}, {"seqlen", size(4097)}, {"dim", size(67)}})));
+  return all;
+}
+
+void check_twice(const DeviceInfo& device) {
+  const Plan plan = make_plan(cases(), {device}, {});
+  const auto first = outputs_of(plan);
+  const auto second = outputs_of(plan);
+  CHECK_FALSE(first.empty());
+  REQUIRE(first.size() == second.size());
+  for (const auto& [name, bytes] : first) {
+    INFO(name);
+    CHECK(bytes == second.at(name));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("CPU implementations give the same bits twice") {
+  check_twice(list_devices().front());
+}
+
+TEST_CASE("CUDA implementations give the same bits twice", "[gpu]") {
+  bool found = false;
+  for (const auto& device : list_devices())
+    if (device.kind == DeviceKind::cuda && !found) {
+      found = true;
+      check_twice(device);
+    }
+  if (!found) WARN("skipped: no CUDA device");
+}

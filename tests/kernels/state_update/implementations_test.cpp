@@ -1,0 +1,129 @@
+// Every registered implementation of selective_state_update against the fp64 reference at the sizes where
+// code changes path.
+
+#include <fmt/format.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "catch.h"
+#include "inputs/distributions.h"
+#include "support/run_plan.h"
+#include "support/step_problem.h"
+
+using namespace ssmbench;
+using namespace ssmbench::test;
+
+namespace {
+
+const char* const kDtypes[] = {"f32", "f16", "bf16"};
+
+/// States: one; around vectors of four; one lane short of a power of two; around a warp of single values and
+/// of vectors; the limit.
+const std::vector<std::int64_t> kStates{1,  2,  3,   4,   5,   8,   12,  16,  17, 31,
+                                        33, 64, 100, 127, 128, 129, 132, 255, 256};
+
+std::vector<Problem> boundary_problems() {
+  std::vector<Problem> all;
+  std::size_t turn = 0;
+  for (const auto dstate : kStates) {
+    const char* dtype = kDtypes[turn++ % 3];
+    // Few rows, and more than a warp's worth in several blocks.
+    all.push_back(mamba1_step({{"dtype", dtype},
+                               {"batch", size(3)},
+                               {"dim", size(37)},
+                               {"dstate", dstate},
+                               {"D", true},
+                               {"z", true}}));
+    for (const std::int64_t headdim : {1, 5, 64})
+      all.push_back(mamba2_step({{"dtype", dtype},
+                                 {"batch", size(2)},
+                                 {"nheads", size(3)},
+                                 {"headdim", headdim},
+                                 {"dstate", dstate},
+                                 {"dt_bias", true},
+                                 {"dt_softplus", true}}));
+  }
+  for (const std::int64_t headdim : {127, 255, 256})
+    all.push_back(mamba2_step({{"nheads", size(2)}, {"headdim", headdim}, {"dstate", size(16)}}));
+  return all;
+}
+
+/// So many rows that cuda-step's threads hold several, in each of its kinds of row; `rows` is one more than a
+/// warp then holds.
+std::vector<Problem> many_row_problems() {
+  std::vector<Problem> all;
+  for (const auto& [dstate, rows] :
+       {std::pair<std::int64_t, std::int64_t>{3, 17}, {16, 33}, {128, 5}, {256, 3}}) {
+    all.push_back(mamba1_step({{"dtype", "bf16"},
+                               {"batch", size(512)},
+                               {"dim", 2 * rows},
+                               {"dstate", dstate},
+                               {"groups", size(2)},
+                               {"z", true}}));
+    all.push_back(mamba2_step({{"batch", size(512)},
+                               {"nheads", size(4)},
+                               {"headdim", rows},
+                               {"dstate", dstate},
+                               {"groups", size(2)},
+                               {"D", true}}));
+  }
+  return all;
+}
+
+/// Every combination of the optional parts, in both forms, with one group, several, and one per head.
+std::vector<Problem> option_problems() {
+  std::vector<Problem> all;
+  for (int bits = 0; bits < 16; ++bits)
+    for (const std::int64_t groups : {1, 3, 6}) {
+      const Axes options{{"dtype", kDtypes[(bits + groups) % 3]},
+                         {"batch", size(2)},
+                         {"dstate", size(20)},
+                         {"groups", groups},
+                         {"D", (bits & 1) != 0},
+                         {"z", (bits & 2) != 0},
+                         {"dt_bias", (bits & 4) != 0},
+                         {"dt_softplus", (bits & 8) != 0}};
+      Axes channels{{"dim", size(12)}};
+      channels.merge(Axes(options));
+      all.push_back(mamba1_step(channels));
+      Axes heads{{"nheads", size(6)}, {"headdim", size(10)}};
+      heads.merge(Axes(options));
+      all.push_back(mamba2_step(heads));
+    }
+  return all;
+}
+
+void check_all(const std::vector<Problem>& problems, const DeviceInfo& device,
+               const std::string& distribution) {
+  std::vector<Case> cases;
+  for (const auto& problem : problems) cases.push_back(make_case(problem, distribution));
+  std::map<std::string, std::size_t> passed;
+  std::string failures;
+  for (const auto& result : run_cases(std::move(cases), {}, device)) {
+    if (result.status == Status::pass) ++passed[result.impl];
+    if (result.status != Status::pass)
+      failures += fmt::format("{} {}: {}\n", result.impl, result.the_case.id(), result.reason);
+  }
+  CHECK(failures == "");
+  CHECK(passed[device.kind == DeviceKind::cpu ? "cpu-step" : "cuda-step"] == problems.size());
+}
+
+void check_device(const DeviceInfo& device) {
+  for (const auto& distribution : distributions()) check_all(boundary_problems(), device, distribution.name);
+  check_all(option_problems(), device, "mamba");
+  check_all(many_row_problems(), device, "mamba");
+}
+
+}  // namespace
+
+TEST_CASE("CPU implementations of selective_state_update agree with the reference") {
+  check_device(list_devices().front());
+}
+
+TEST_CASE("CUDA implementations of selective_state_update agree with the reference", "[gpu]") {
+  for (const auto& device : list_devices())
+    if (device.kind == DeviceKind::cuda) return check_device(device);
+  WARN("skipped: no CUDA device");
+}

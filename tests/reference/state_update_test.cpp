@@ -1,0 +1,145 @@
+// The fp64 step against values worked out by hand, against one step of the selective scan's reference, and
+// one form against the other.
+
+#include <algorithm>
+#include <cmath>
+
+#include "catch.h"
+#include "inputs/inputs.h"
+#include "model/errors.h"
+#include "reference/reference.h"
+#include "support/host_tensors.h"
+#include "support/step_problem.h"
+
+using namespace ssmbench;
+using namespace ssmbench::test;
+
+namespace {
+
+ReferenceOutputs reference_of(const Problem& problem, const std::map<std::string, double>& values) {
+  return compute_reference(
+      problem,
+      views_of(make_inputs(problem, [&](const std::string& name, std::int64_t) { return values.at(name); })),
+      never_stop);
+}
+
+bool near(double got, double expected) {
+  return std::abs(got - expected) <= 1e-15 * std::abs(expected);
+}
+
+/// Inputs of `to` that hold the same numbers, in the same order, as those of another problem under
+/// names[name].
+std::vector<HostTensor> same_values(const Problem& to, const std::vector<HostTensor>& from,
+                                    const std::map<std::string, std::string>& names) {
+  return make_inputs(to, [&](const std::string& name, std::int64_t i) {
+    const std::string wanted = names.contains(name) ? names.at(name) : name;
+    const auto source =
+        std::ranges::find(from, wanted, [](const HostTensor& tensor) { return tensor.spec.name; });
+    return load_as_double(source->buffer.data(), i, source->spec.dtype);
+  });
+}
+
+/// The same values; the same bounds, or none smaller.
+void check_equal(const ReferenceOutput& got, const ReferenceOutput& expected, bool same_bounds = true) {
+  REQUIRE(got.expected.size() == expected.expected.size());
+  for (std::size_t i = 0; i < got.expected.size(); ++i) {
+    REQUIRE(std::abs(got.expected[i] - expected.expected[i]) <= 1e-13 * std::abs(expected.expected[i]));
+    if (same_bounds) REQUIRE(std::abs(got.bound[i] - expected.bound[i]) <= 1e-6F * expected.bound[i]);
+    REQUIRE(got.bound[i] >= expected.bound[i] * (1 - 1e-6F));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a state update by hand, without and with its options") {
+  // e^(0.5·−2)·2 + 0.5·3·4, times 5
+  const std::map<std::string, double> values{{"state", 2}, {"x", 3},  {"dt", 0.5},
+                                             {"A", -2},    {"B", 4},  {"C", 5},
+                                             {"D", 0.5},   {"z", -1}, {"dt_bias", 0.25}};
+  const double state = 2 * std::exp(-1.0) + 6;
+  const Axes options{{"D", true}, {"z", true}, {"dt_bias", true}, {"dt_softplus", true}};
+  for (const auto form : {mamba1_step, mamba2_step}) {
+    const auto plain = reference_of(form({}), values);
+    CHECK(near(plain.at("state").expected.at(0), state));
+    CHECK(near(plain.at("out").expected.at(0), 5 * state));
+
+    const auto full = reference_of(form(options), values);
+    const double delta = std::log1p(std::exp(0.75));
+    const double after = std::exp(-2 * delta) * 2 + delta * 12;
+    CHECK(near(full.at("state").expected.at(0), after));
+    CHECK(near(full.at("out").expected.at(0), (5 * after + 1.5) * -1 / (1 + std::exp(1.0))));
+  }
+}
+
+TEST_CASE("the bound of a state update charges what cancels at its size") {
+  // Kept e^-1·2, added −6: the error counts their sizes, |z| = 1 and no error of Δ.
+  const auto outputs =
+      reference_of(mamba1_step({}), {{"state", 2}, {"x", -3}, {"dt", 0.5}, {"A", -2}, {"B", 4}, {"C", 5}});
+  const double kept = 2 * std::exp(-1.0), added = 6;
+  const double state_error = 3 * kept + 2 * added + 2 * (kept + added);
+  CHECK(std::abs(outputs.at("state").bound.at(0) - state_error) < 1e-5);
+  CHECK(std::abs(outputs.at("out").bound.at(0) - (5 * state_error + 3 * 5 * (kept + added))) < 1e-4);
+}
+
+TEST_CASE("with softplus, a step may be off by one rounding of 1 in the step size") {
+  const std::map<std::string, double> values{{"state", 0}, {"x", 1}, {"dt", -10},
+                                             {"A", -2},    {"B", 1}, {"C", 1}};
+  const auto outputs = reference_of(mamba1_step({{"dt_softplus", true}}), values);
+  // Δ = 4.5e-5; no other error of the state comes near it.
+  CHECK(outputs.at("state").bound.at(0) > 1);
+  CHECK(outputs.at("state").bound.at(0) < 1.01);
+}
+
+TEST_CASE("form mamba1 is a selective scan of one step, values and bounds") {
+  for (const bool options : {false, true}) {
+    const Axes shape{{"batch", size(2)},  {"dim", size(12)}, {"dstate", size(5)},
+                     {"groups", size(3)}, {"D", options},    {"z", options}};
+    Axes scan_axes = shape;
+    scan_axes.merge(Axes{{"initial_state", true}, {"delta_bias", options}, {"delta_softplus", options}});
+    Axes step_axes = shape;
+    step_axes.merge(Axes{{"dt_bias", options}, {"dt_softplus", options}});
+    const Problem scan = scan_problem(scan_axes);
+    const Problem step = mamba1_step(step_axes);
+    const auto inputs = generate_inputs(step, {.seed = 4}, never_stop);
+    const auto scan_inputs = same_values(
+        scan, inputs, {{"u", "x"}, {"delta", "dt"}, {"delta_bias", "dt_bias"}, {"initial_state", "state"}});
+    const auto expected = compute_reference(scan, views_of(scan_inputs), never_stop);
+    const auto got = compute_reference(step, views_of(inputs), never_stop);
+    // With softplus a step is granted the rounding of 1 + e^x.
+    check_equal(got.at("out"), expected.at("out"), !options);
+    check_equal(got.at("state"), expected.at("last_state"), !options);
+  }
+}
+
+TEST_CASE("form mamba2 is form mamba1 with dt, A, D and dt_bias repeated over the head") {
+  const std::int64_t kBatch = 2, kHeads = 6, kHeadDim = 4, kStates = 5;
+  const Axes options{{"batch", kBatch}, {"dstate", kStates}, {"groups", size(3)},  {"D", true},
+                     {"z", true},       {"dt_bias", true},   {"dt_softplus", true}};
+  Axes heads = options;
+  heads.merge(Axes{{"nheads", kHeads}, {"headdim", kHeadDim}});
+  Axes channels = options;
+  channels.merge(Axes{{"dim", kHeads * kHeadDim}});
+  const Problem mamba2 = mamba2_step(heads);
+  const Problem mamba1 = mamba1_step(channels);
+  const auto inputs = generate_inputs(mamba2, {.seed = 5}, never_stop);
+  const auto repeated = make_inputs(mamba1, [&](const std::string& name, std::int64_t i) {
+    const auto source =
+        std::ranges::find(inputs, name, [](const HostTensor& tensor) { return tensor.spec.name; });
+    std::int64_t from = i;
+    if (name == "dt" || name == "D" || name == "dt_bias") from = i / kHeadDim;
+    if (name == "A") from = i / (kHeadDim * kStates);
+    return load_as_double(source->buffer.data(), from, source->spec.dtype);
+  });
+  const auto expected = compute_reference(mamba1, views_of(repeated), never_stop);
+  const auto got = compute_reference(mamba2, views_of(inputs), never_stop);
+  for (const char* name : {"out", "state"}) check_equal(got.at(name), expected.at(name));
+  CHECK(got.at("state").shape == Shape{kBatch, kHeads, kHeadDim, kStates});
+  CHECK(expected.at("state").shape == Shape{kBatch, kHeads * kHeadDim, kStates});
+}
+
+TEST_CASE("the state update's reference stops when it is told to") {
+  const Problem one = mamba1_step({});
+  const auto inputs = make_inputs(one, [](const std::string&, std::int64_t) { return 1.0; });
+  const std::atomic<bool> stop{true};
+  CHECK_THROWS_AS(compute_reference(one, views_of(inputs), stop), Interrupted);
+}

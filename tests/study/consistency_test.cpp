@@ -1,0 +1,275 @@
+// Checks of what is computed at once against what is computed in parts: honest implementations pass, and the
+// mistakes that the checks are there for do not.
+
+#include "study/consistency.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "catch.h"
+#include "inputs/inputs.h"
+#include "model/ssd.h"
+#include "model/tensor_map.h"
+#include "support/find_implementation.h"
+#include "support/host_tensors.h"
+#include "support/run_plan.h"
+#include "support/step_problem.h"
+#include "sweep/prepared_run.h"
+#include "verify/compare_pair.h"
+
+using namespace ssmbench;
+using namespace ssmbench::test;
+
+namespace {
+
+const Problem& small_scan() {
+  static const Problem problem = scan_problem({{"batch", size(2)},
+                                               {"dim", size(6)},
+                                               {"seqlen", size(9)},
+                                               {"dstate", size(3)},
+                                               {"groups", size(2)},
+                                               {"D", true},
+                                               {"z", true},
+                                               {"delta_bias", true},
+                                               {"delta_softplus", true},
+                                               {"initial_state", true}});
+  return problem;
+}
+
+const Problem& small_ssd() {
+  static const Problem problem(ssd_chunk_scan_fwd(), {{"dtype", "f32"},
+                                                      {"batch", size(2)},
+                                                      {"seqlen", size(9)},
+                                                      {"nheads", size(4)},
+                                                      {"headdim", size(3)},
+                                                      {"dstate", size(5)},
+                                                      {"groups", size(2)},
+                                                      {"initial_states", true},
+                                                      {"final_states", true}});
+  return problem;
+}
+
+const Problem& small_heads() {
+  static const Problem problem = mamba2_step({{"batch", size(2)},
+                                              {"nheads", size(4)},
+                                              {"headdim", size(3)},
+                                              {"dstate", size(5)},
+                                              {"groups", size(2)},
+                                              {"D", true},
+                                              {"dt_bias", true},
+                                              {"dt_softplus", true},
+                                              {"z", true}});
+  return problem;
+}
+
+std::vector<ConsistencyResult> measure(const std::string& check, const Problem& problem) {
+  const ConsistencyStudy study{{find_partwise(check, problem.op().name)}, {make_case(problem)}};
+  std::vector<ConsistencyResult> results;
+  measure_consistency(study, {list_devices().front()}, {}, never_stop, [&](const ConsistencyResult& result) {
+    // Other tests register implementations of their own.
+    if (!result.at_once.impl.starts_with("test-") && !result.parts.starts_with("test-"))
+      results.push_back(result);
+  });
+  return results;
+}
+
+void spoil(std::vector<HostTensor>& inputs, const char* name) {
+  for (auto& tensor : inputs)
+    if (tensor.spec.name == name) std::memset(tensor.buffer.data(), 0, tensor.spec.bytes());
+}
+
+/// Whether a run in parts whose inputs `change` has changed still agrees with the reference of the whole.
+bool agrees(const char* check, const Problem& whole, const char* parts,
+            const std::function<void(std::vector<HostTensor>&)>& change) {
+  const PartwiseComputation& computation = *find_partwise(check, whole.op().name);
+  const Implementation& implementation = find_implementation(computation.parts_op, parts);
+  const auto device = open_device(DeviceKind::cpu);
+  const auto inputs = generate_inputs(whole, {}, never_stop);
+  const auto expected = compute_reference(whole, views_of(inputs), never_stop);
+  const auto at_once =
+      run_once(*device,
+               find_implementation(whole.op().name,
+                                   whole.op().name == "selective_state_update" ? "cpu-step" : "cpu-scalar"),
+               whole, inputs);
+  const auto in_parts =
+      computation.compute(whole, inputs, [&](const Problem& part, const std::vector<HostTensor>& given) {
+        std::vector<HostTensor> changed;
+        for (const auto& tensor : given) {
+          changed.emplace_back(tensor.spec);
+          std::memcpy(changed.back().buffer.data(), tensor.buffer.data(), tensor.spec.bytes());
+        }
+        change(changed);
+        return run_once(*device, implementation, part, changed);
+      });
+  bool all = true;
+  for (std::size_t i = 0; i < at_once.size(); ++i)
+    all &= compare_pair(at_once[i].view(), in_parts[i].view(),
+                        expected.at(at_once[i].spec.name).expectation(), {}, {})
+               .passed();
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("a scan agrees with decoding steps, for every implementation on the CPU") {
+  for (const char* dtype : {"f32", "f16", "bf16"})
+    for (const char* layout : {"bdl", "bld"})
+      for (const bool initial : {false, true}) {
+        const auto results = measure(
+            "steps", small_scan().with({{"dtype", dtype}, {"layout", layout}, {"initial_state", initial}}));
+        REQUIRE(results.size() >= 2);  // cpu-scalar, cpu-simd; cpu-step
+        for (const auto& result : results) {
+          INFO(result.at_once.impl << " " << result.parts << " " << result.at_once.reason);
+          CHECK(result.at_once.status == Status::pass);
+          CHECK(result.parts == "cpu-step");
+          CHECK(result.at_once.outputs.size() == 2);
+        }
+      }
+}
+
+TEST_CASE("a scan agrees with its halves, also of odd length, real and complex, B and C of both kinds") {
+  std::vector<Problem> problems{small_scan().with({{"seqlen", size(2)}}),
+                                small_scan().with({{"layout", "bld"}, {"initial_state", false}}),
+                                small_scan().with({{"A", "complex"}}), small_scan().with({{"B", "constant"}}),
+                                small_scan().with({{"C", "constant"}, {"layout", "bld"}, {"A", "complex"}})};
+  for (const auto& problem : problems)
+    for (const auto& result : measure("halves", problem)) {
+      INFO(problem.id() << " " << result.at_once.impl << " " << result.at_once.reason);
+      CHECK(result.parts == result.at_once.impl);
+      if (result.at_once.impl == "cpu-scalar") CHECK(result.at_once.status == Status::pass);
+      CHECK(result.at_once.status != Status::fail);
+      CHECK(result.at_once.status != Status::error);
+    }
+}
+
+TEST_CASE("a Mamba-2 step agrees with a Mamba-1 step of repeated heads") {
+  for (const std::int64_t groups : {1, 2, 4})
+    for (const char* dtype : {"f32", "bf16"}) {
+      const auto results = measure("mamba1", small_heads().with({{"groups", groups}, {"dtype", dtype}}));
+      REQUIRE(results.size() == 1);
+      INFO(results[0].at_once.reason);
+      CHECK(results[0].at_once.status == Status::pass);
+    }
+}
+
+TEST_CASE("a Mamba-2 scan agrees with its steps, halves, sequences and Mamba-1's scan") {
+  const auto check = [](const char* name, const Problem& problem) {
+    const auto results = measure(name, problem);
+    REQUIRE_FALSE(results.empty());
+    for (const auto& result : results) {
+      INFO(name << " " << problem.id() << " " << result.at_once.impl << " " << result.parts << " "
+                << result.at_once.reason);
+      CHECK(result.at_once.status == Status::pass);
+      CHECK(result.at_once.outputs.size() == (problem.flag("final_states") ? 2U : 1U));
+    }
+  };
+  for (const char* dtype : {"f32", "bf16"})
+    for (const std::int64_t groups : {1, 2, 4})
+      for (const bool states : {false, true}) {
+        const Problem problem = small_ssd().with(
+            {{"dtype", dtype}, {"groups", groups}, {"initial_states", states}, {"final_states", states}});
+        for (const char* name : {"steps", "halves", "mamba1"}) check(name, problem);
+        check("packed", problem.with({{"seq_idx", true}, {"seqlen", size(40)}}));
+      }
+  check("mamba1", small_ssd().with({{"D", "headdim"}}));
+  check("steps", small_ssd().with({{"D", "none"}}));
+  check("halves", small_ssd().with({{"dt_limit", "0.001..0.05"}}));
+}
+
+TEST_CASE("what does not add up is skipped, with the reason") {
+  const auto skipped = [](const std::string& check, const Problem& problem) {
+    const auto results = measure(check, problem);
+    for (const auto& result : results)
+      if (result.at_once.status == Status::skip && result.at_once.impl == "cpu-scalar")
+        return result.at_once.reason;
+    return std::string();
+  };
+  CHECK(skipped("halves", small_scan().with({{"seqlen", size(1)}})) == "one step has no halves");
+  CHECK(skipped("halves", small_scan().with({{"method", "trapezoidal"}})).find("two samples") !=
+        std::string::npos);
+  CHECK(skipped("steps", small_scan().with({{"method", "foh"}})) == "a decoding step has method zoh only");
+  CHECK(skipped("steps", small_scan().with({{"A", "complex"}})) == "a decoding step has real A only");
+  CHECK_FALSE(skipped("steps", small_scan().with({{"B", "constant"}})).empty());
+  CHECK_FALSE(skipped("halves", small_ssd().with({{"seq_idx", true}})).empty());
+  CHECK_FALSE(skipped("packed", small_ssd()).empty());
+  for (const char* check : {"steps", "mamba1"}) {
+    CHECK_FALSE(skipped(check, small_ssd().with({{"seq_idx", true}})).empty());
+    CHECK_FALSE(skipped(check, small_ssd().with({{"dt_limit", "0..0.1"}})).empty());
+  }
+  CHECK_FALSE(skipped("steps", small_ssd().with({{"D", "headdim"}})).empty());
+  const auto results = measure("mamba1", mamba1_step({}));
+  REQUIRE(results.size() == 1);
+  CHECK(results[0].at_once.status == Status::skip);
+}
+
+TEST_CASE("a state that is not carried, or a tensor that is lost on the way, is found") {
+  const auto nothing = [](std::vector<HostTensor>&) {};
+  CHECK(agrees("steps", small_scan(), "cpu-step", nothing));
+  CHECK(agrees("halves", small_scan(), "cpu-scalar", nothing));
+  CHECK(agrees("mamba1", small_heads(), "cpu-step", nothing));
+  for (const char* lost : {"state", "x", "dt", "A", "B", "C", "D", "z", "dt_bias"}) {
+    INFO(lost);
+    CHECK_FALSE(agrees("steps", small_scan(), "cpu-step",
+                       [&](std::vector<HostTensor>& inputs) { spoil(inputs, lost); }));
+    CHECK_FALSE(agrees("mamba1", small_heads(), "cpu-step",
+                       [&](std::vector<HostTensor>& inputs) { spoil(inputs, lost); }));
+  }
+  CHECK_FALSE(agrees("halves", small_scan(), "cpu-scalar",
+                     [](std::vector<HostTensor>& inputs) { spoil(inputs, "initial_state"); }));
+  const Problem packed = small_ssd().with({{"seq_idx", true}, {"seqlen", size(40)}});
+  for (const auto& [check, problem] : {std::pair{"steps", small_ssd()},
+                                       {"halves", small_ssd()},
+                                       {"packed", packed},
+                                       {"mamba1", small_ssd()}}) {
+    INFO(check);
+    const char* parts = check == std::string("steps") ? "cpu-step" : "cpu-scalar";
+    CHECK(agrees(check, problem, parts, nothing));
+    const char* state = check == std::string("steps")    ? "state"
+                        : check == std::string("mamba1") ? "initial_state"
+                                                         : "initial_states";
+    CHECK_FALSE(
+        agrees(check, problem, parts, [&](std::vector<HostTensor>& inputs) { spoil(inputs, state); }));
+    CHECK_FALSE(agrees(check, problem, parts, [](std::vector<HostTensor>& inputs) { spoil(inputs, "B"); }));
+  }
+}
+
+TEST_CASE("two outputs may differ by the sum of their tolerances") {
+  const TensorSpec spec{"out", Role::output, DType::f32, {2}, {0}};
+  const ReferenceOutput reference{{2}, {1.0, 1.0}, {8.0F, 8.0F}};
+  const HostTensor a(spec), b(spec);
+  auto* of_a = static_cast<float*>(a.buffer.data());
+  auto* of_b = static_cast<float*>(b.buffer.data());
+  const auto compare = [&] { return compare_pair(a.view(), b.view(), reference.expectation(), {}, {}); };
+  // 2·(2·8·2^-24 + half an ulp of 1, 2^-24): 34·2^-24.
+  const float unit = std::ldexp(1.0F, -24);
+  of_a[0] = of_a[1] = of_b[0] = 1;
+  of_b[1] = 1 + 32 * unit;
+  CHECK(compare().passed());
+  CHECK(compare().tolerance_ratio > 0.9);
+  of_b[1] = 1 + 36 * unit;
+  CHECK_FALSE(compare().passed());
+  CHECK(compare().worst_index == Shape{1});
+  CHECK(compare().worst_got == of_b[1]);
+  of_b[1] = std::numeric_limits<float>::quiet_NaN();
+  CHECK_FALSE(compare().passed());
+  CHECK(compare().nonfinite == 1);
+  of_a[1] = std::numeric_limits<float>::quiet_NaN();  // equally wrong is wrong
+  CHECK_FALSE(compare().passed());
+}
+
+TEST_CASE("gathering and scattering follow the map whatever the layout") {
+  const TensorSpec rows{"a", Role::input, DType::bf16, {2, 3}, {0, 1}};
+  const TensorSpec columns{"b", Role::input, DType::bf16, {3, 2}, {1, 0}};
+  const HostTensor from(rows);
+  for (std::int64_t i = 0; i < 6; ++i)
+    static_cast<std::uint16_t*>(from.buffer.data())[i] = static_cast<std::uint16_t>(i);
+  const auto transposed = [](const Shape& here, Shape& there) { there = {here[1], here[0]}; };
+  const HostTensor to = gathered(columns, from, transposed);
+  // Its storage is column by column, and so the rows of `from`.
+  CHECK(std::memcmp(to.buffer.data(), from.buffer.data(), rows.bytes()) == 0);
+  HostTensor back(rows);
+  scatter(to, back, transposed);
+  CHECK(std::memcmp(back.buffer.data(), from.buffer.data(), rows.bytes()) == 0);
+}
