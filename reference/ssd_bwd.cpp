@@ -10,8 +10,10 @@
 // than f32 has to begin with. Source of the identity: mamba_ssm's ssd_chunk_scan.py (ddA_cumsum).
 //
 // Bounds: those of ssd_pass.h for what is read from h and g. Those of w are of its definition, a sum of
-// products g·h: with s² = a²·Σ (g·h)² ≤ a²·√(Σ g⁴·Σ h⁴) (Cauchy and Schwarz), independent relative errors ε
-// of the products add up to some ε·s, and errors that all share to ε·|w|.
+// products g·h. Independent relative errors ε of what is read add up to ε·s, s² = a²·Σ (g·h)² ≤
+// a²·√(Σ g⁴·Σ h⁴) (Cauchy and Schwarz). Errors of the terms that g and h are sums of do not shrink where
+// those cancel: with K the sum of their squares (ssd_pass.h) they add up to ε·s', s'² = a²·Σ (h²·K_g +
+// g²·K_h), by the same inequality. Errors that all share add up to ε·|w|.
 
 #include "reference/ssd_bwd.h"
 
@@ -160,9 +162,9 @@ class Backward {
   }
 
  private:
-  /// Σ of fourth powers, and the relative error of what is read.
+  /// Σ of fourth powers of the elements and of their terms, and the relative error of what is read.
   struct StateSize {
-    double fourths = 0, relative_error = 0;
+    double fourths = 0, fourths_of_terms = 0, relative_error = 0;
   };
 
   std::int64_t state_at() const { return (batch_ * scan_.nheads + head_) * scan_.headdim * scan_.dstate; }
@@ -250,7 +252,7 @@ class Backward {
       error += of_states_.error[p];
       magnitude += of_states_.magnitude[p];
     }
-    return {of_states_.fourths, magnitude > 0 ? error / magnitude : 0};
+    return {of_states_.fourths, pass_.fourths_of_terms(), magnitude > 0 ? error / magnitude : 0};
   }
 
   /// Σ dfinal_states·final_states.
@@ -343,15 +345,19 @@ class Backward {
     if (unused) return {};
 
     const StateSize after = size_of_state();
-    const double spread = step.decay * std::pow(after.fourths, 0.25) * std::pow(before_[t].fourths, 0.25);
+    const StateSize& before = before_[t];
+    const double squared_decay = step.decay * step.decay;
+    const double of_reads = squared_decay * std::sqrt(after.fourths * before.fourths);
+    const double of_terms = squared_decay * (std::sqrt(before.fourths * after.fourths_of_terms) +
+                                             std::sqrt(after.fourths * before.fourths_of_terms));
     const double products = static_cast<double>(scan_.headdim * scan_.dstate + kLongestChunk);
-    const double relative = after.relative_error + before_[t].relative_error + step.decay_error +
+    const double relative = after.relative_error + before.relative_error + step.decay_error +
                             step.cumulative_error + 2 + std::sqrt(products);
     const double size = std::abs(w_);
-    // Both states are read, and made of terms and parts that are rounded.
-    const double roundings = 2 * (kReadRoundings + SsdPass::kTermRoundings + SsdPass::kPartRoundings);
-    return {w_, size, relative * (kSpread * spread + size) + kOwnError * w_magnitude_,
-            roundings * spread * spread, operand_bound(roundings * spread * spread, w_)};
+    const double variance =
+        2 * kReadRoundings * of_reads + (SsdPass::kTermRoundings + SsdPass::kPartRoundings) * of_terms;
+    return {w_, size, relative * (kSpread * std::sqrt(of_reads + of_terms) + size) + kOwnError * w_magnitude_,
+            variance, operand_bound(variance, w_)};
   }
 
   void store_ddt(std::int64_t t, HeadSums& sums) {

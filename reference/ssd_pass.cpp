@@ -196,6 +196,12 @@ void SsdPass::advance_spreads(const SsdUpdate& update, const SsdReads& reads) {
   if (reads.of_headdims != nullptr) reads.of_headdims->spread = of_headdims;
 }
 
+double SsdPass::fourths_of_terms() const {
+  double sum = 0;
+  for (std::int64_t n = 0; n < dstate_; ++n) sum += of_states_[n * dstate_ + n] * of_states_[n * dstate_ + n];
+  return static_cast<double>(headdim_) * sum;
+}
+
 void SsdPass::decay(double decay, double decay_error, double cumulative_error) {
   const std::vector<double> nothing(std::max(headdim_, dstate_), 0.0);
   advance({decay, decay_error, cumulative_error, nothing.data(), nothing.data(), nothing.data()}, {});

@@ -75,6 +75,9 @@ class SsdPass {
   double state(std::int64_t p, std::int64_t n) const { return state_[p * dstate_ + n]; }
   float magnitude(std::int64_t p, std::int64_t n) const { return magnitude_[p * dstate_ + n]; }
   float error(std::int64_t p, std::int64_t n) const { return error_[p * dstate_ + n]; }
+  /// Σ of the squares of K[n,n] over all state elements: the fourth powers of what their terms are in the
+  /// root of the sum of squares, which is the size that their roundings have also where they cancel.
+  double fourths_of_terms() const;
   /// Variance of a state element from roundings of its terms.
   double variance(std::int64_t n) const { return kTermRoundings * of_states_[n * dstate_ + n]; }
 

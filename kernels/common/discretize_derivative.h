@@ -68,9 +68,9 @@ struct StateStepDerivative {
   StepCoefficient<Value> previous;
 };
 
-/// Whether c depends on A. Where it does not, input.by_A is 0, and a kernel should leave its terms out, which
-/// a compiler may not.
-SSMBENCH_HD constexpr bool input_depends_on_A(Family family) {
+/// Whether c varies with A. Where it does not, input.by_A is 0, and a kernel should leave its terms out,
+/// which a compiler may not.
+SSMBENCH_HD constexpr bool input_varies(Family family) {
   return family != Family::zoh && family != Family::trapezoidal;
 }
 

@@ -182,7 +182,7 @@ class Gradients {
       const Value of_decay = g * conjugate(room_.states[i]);
       const Value of_input = g * conjugate(room_.products[i + 1]);
       dA = dA + conjugate(rule.decay.by_A) * of_decay;
-      if constexpr (input_depends_on_A(family)) dA = dA + conjugate(rule.input.by_A) * of_input;
+      if constexpr (input_varies(family)) dA = dA + conjugate(rule.input.by_A) * of_input;
       step.ddelta += real_part(conjugate(rule.decay.by_delta) * of_decay);
       step.ddelta += real_part(conjugate(rule.input.by_delta) * of_input);
       Value of_product = conjugate(rule.input.value) * g;
@@ -258,7 +258,8 @@ class Gradients {
 template <class Call>
 auto with_value_and_family(const SelectiveScan& shape, const Call& call) {
   return with_family(shape.method, [&]<Family family>(std::integral_constant<Family, family> constant) {
-    return shape.complex ? call(Complex{}, constant) : call(0.0F, constant);
+    if (shape.complex) return call(Complex{}, constant);
+    return call(0.0F, constant);
   });
 }
 

@@ -102,13 +102,13 @@ template <class Value, Family family>
 struct Room {
   using Rule = decltype(StepDerivative<family>({}, 0.0F)(Value{}));
 
-  Value* checkpoints;             // [channel of the group][state][tile]
-  Carry<Value>* carries;          // [channel of the group][state]
-  ProjectionSums<Value>* shares;  // [state][step], where B or C is variable
-  StepRow* steps;                 // [step]
-  Rule* rules;                    // [step]
-  Value* states;                  // [step + 1]: h at the step; [0] is the one before the tile
-  Value* products;                // [step + 1]: B·u, likewise
+  Value* checkpoints = nullptr;             // [channel of the group][state][tile]
+  Carry<Value>* carries = nullptr;          // [channel of the group][state]
+  ProjectionSums<Value>* shares = nullptr;  // [state][step], where B or C is variable
+  StepRow* steps = nullptr;                 // [step]
+  Rule* rules = nullptr;                    // [step]
+  Value* states = nullptr;                  // [step + 1]: h at the step; [0] is the one before the tile
+  Value* products = nullptr;                // [step + 1]: B·u, likewise
   std::size_t bytes = 0;
 
   Room(const SelectiveScan& shape, void* workspace) {

@@ -403,7 +403,7 @@ __global__ void __launch_bounds__(kFusedMaxThreads, kGradientBlocksPerSm<Value>)
           projection_sums[s] = (u * input.value) * g;
         } else {
           const Value of_input = u * of_B;
-          if constexpr (input_depends_on_A(family)) dA[s] = dA[s] + of_input * conjugate(input.by_A);
+          if constexpr (input_varies(family)) dA[s] = dA[s] + of_input * conjugate(input.by_A);
           sums[1] += real_part(conjugate(input.by_delta) * of_input);
           Value of_product = conjugate(input.value) * g;
           if constexpr (two_samples(family)) {

@@ -67,7 +67,7 @@ class Checker {
 
   void check_case(const std::string& name, const InterchangeFile& file, const std::string& id) {
     if (interrupt_.flag()) throw Interrupted();
-    progress_.update(static_cast<std::size_t>(passed_ + failed_), id);
+    progress_.update(passed_ + failed_, id);
     const CaseRead read = file.read_case(id);
     if (read.outputs.empty()) {
       progress_.say(fmt::format("{}: /cases/{} has no outputs to judge", name, id));
@@ -88,7 +88,7 @@ class Checker {
   Progress progress_;
   InterruptGuard interrupt_;
   std::optional<LineFile> json_;
-  int passed_ = 0, failed_ = 0, unreadable_ = 0;
+  std::size_t passed_ = 0, failed_ = 0, unreadable_ = 0;
 };
 
 }  // namespace

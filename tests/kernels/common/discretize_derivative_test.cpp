@@ -168,7 +168,7 @@ TEST_CASE("derivatives at A = 0 and at a step of size 0") {
           INFO(worst.where);
           CHECK(worst.share <= 1);
         }
-      CHECK(input_depends_on_A(family) ==
+      CHECK(input_varies(family) ==
             (discretize(method.id, exactly(0.5), exactly(-1.0)).input.by_A.value != 0));
     });
   }
