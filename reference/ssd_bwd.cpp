@@ -34,6 +34,9 @@ constexpr double kSpread = 4;
 constexpr double kSharedError = 16;
 /// What fp64 leaves of the differences that w is made of: some 2^10 roundings of 2^-53, in those of f32.
 constexpr double kOwnError = 0x1p-19;
+/// Implementations too take w as the difference of what flows in and out, within a chunk: so many roundings
+/// of that. It shows where decays are strong and w is small beside it.
+constexpr double kDifference = 2;
 /// Heads of a group are done by at least so many tasks over all batches and groups, each with its own sums.
 constexpr std::int64_t kTasks = 8;
 
@@ -118,6 +121,7 @@ class Backward {
         of_headdims_(scan_.dstate),
         before_(scan_.seqlen + 1),
         alpha_(scan_.seqlen),
+        differences_(scan_.seqlen),
         x_(scan_.headdim),
         v_(scan_.headdim),
         v_error_(scan_.headdim),
@@ -231,6 +235,7 @@ class Backward {
     const Dot of_final_states = final_dot();
     w_ = of_final_states.value;
     w_magnitude_ = of_final_states.magnitude;
+    of_chunk_ = 0;
   }
 
   /// Σ_p factor·(what of_states_ has read).
@@ -340,7 +345,9 @@ class Backward {
     const double carried = !last && steps_[t + 1].starts ? 0 : w_;
     // No state comes before a sequence, so that nothing depends on the decay of its first step.
     const bool unused = step.starts || (t == 0 && !scan_.has_initial_states);
-    w_magnitude_ += alpha_[t].magnitude + std::abs(step.delta.value) * direct.magnitude;
+    differences_[t] = alpha_[t].magnitude + std::abs(step.delta.value) * direct.magnitude;
+    w_magnitude_ += differences_[t];
+    of_chunk_ += differences_[t] - (t + kLongestChunk < scan_.seqlen ? differences_[t + kLongestChunk] : 0);
     w_ = unused ? 0 : carried + alpha_[t].value - step.delta.value * direct.value;
     if (unused) return {};
 
@@ -356,7 +363,9 @@ class Backward {
     const double size = std::abs(w_);
     const double variance =
         2 * kReadRoundings * of_reads + (SsdPass::kTermRoundings + SsdPass::kPartRoundings) * of_terms;
-    return {w_, size, relative * (kSpread * std::sqrt(of_reads + of_terms) + size) + kOwnError * w_magnitude_,
+    return {w_, size,
+            relative * (kSpread * std::sqrt(of_reads + of_terms) + size) + kOwnError * w_magnitude_ +
+                kDifference * of_chunk_,
             variance, operand_bound(variance, w_)};
   }
 
@@ -404,10 +413,12 @@ class Backward {
   std::vector<SsdStep> steps_;
   SsdPass pass_;
   SsdContraction of_states_, of_headdims_;
-  std::vector<StateSize> before_;  // the state that each step sees
-  std::vector<Dot> alpha_;         // dy·y of each step
-  double w_magnitude_ = 0;         // of all that has been added to and subtracted from w
-  double w_ = 0;                   // of the step at hand
+  std::vector<StateSize> before_;    // the state that each step sees
+  std::vector<Dot> alpha_;           // dy·y of each step
+  std::vector<double> differences_;  // of each step, what it adds to and subtracts from w, in magnitude
+  double w_magnitude_ = 0;           // of all of that
+  double of_chunk_ = 0;              // of that of the longest chunk that begins with the step
+  double w_ = 0;                     // of the step at hand
   std::vector<double> x_, v_, v_error_, dout_, z_, dy_, dy_error_, product_error_;
   std::vector<Gate> gates_;
   std::vector<double> B_, C_;
