@@ -364,8 +364,8 @@ class Backward {
     const double variance =
         2 * kReadRoundings * of_reads + (SsdPass::kTermRoundings + SsdPass::kPartRoundings) * of_terms;
     return {w_, size,
-            relative * (kSpread * std::sqrt(of_reads + of_terms) + size) + kOwnError * w_magnitude_ +
-                kDifference * of_chunk_,
+            relative * (std::max(kSpread * std::sqrt(of_reads), std::sqrt(of_terms)) + size) +
+                kOwnError * w_magnitude_ + kDifference * of_chunk_,
             variance, operand_bound(variance, w_)};
   }
 
