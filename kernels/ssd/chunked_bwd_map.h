@@ -16,24 +16,22 @@ namespace ssmbench {
 inline constexpr int kSsdTile = 64;
 inline constexpr int kSsdTileElements = kSsdTile * kSsdTile;
 
-/// What the steps of one (batch, chunk, head) need to know of time: four rows of kSsdTile floats. Steps past
-/// the sequence's end have Δ = 0 and the cumulated decay of the last step.
-enum SsdStepRow : int {
-  kStepDelta,  ///< Δ_t
-  kStepDecay,  ///< Σ Δ_s·A over the chunk's steps s ≤ t
-  kStepEnter,  ///< e^decay_t, the weight of the state that enters the chunk; 0 behind a reset
-  kStepLeave,  ///< e^(decay_last − decay_t), the weight of step t in the state that leaves; 0 ahead of a
-               ///< reset
-  kStepRows
-};
+// What the steps of one (batch, chunk, head) need to know of time: four rows of kSsdTile floats. Steps past
+// the sequence's end have Δ = 0 and the cumulated decay of the last step.
+inline constexpr int kStepDelta = 0;  ///< Δ_t
+inline constexpr int kStepDecay = 1;  ///< Σ Δ_s·A over the chunk's steps s ≤ t
+inline constexpr int kStepEnter = 2;  ///< e^decay_t, the weight of the state that enters; 0 behind a reset
+/// e^(decay_last − decay_t), the weight of step t in the state that leaves; 0 ahead of a reset
+inline constexpr int kStepLeave = 3;
+inline constexpr int kStepRows = 4;
 
-/// What the gradient kernel leaves of a row's steps for ddt and dA: three rows of kSsdTile floats.
-enum SsdFlowRow : int {
-  kFlowOut,     ///< what reaches step t from before it, less what leaves it: to be summed over t and later
-  kFlowIn,      ///< what leaves step t for the state behind the chunk: to be summed over steps before t
-  kFlowDirect,  ///< x·(G·B), dΔ but for the decay
-  kFlowRows
-};
+// What the gradient kernel leaves of a row's steps for ddt and dA: three rows of kSsdTile floats.
+/// What reaches step t from before it, less what leaves it: to be summed over t and later.
+inline constexpr int kFlowOut = 0;
+/// What leaves step t for the state behind the chunk: to be summed over steps before t.
+inline constexpr int kFlowIn = 1;
+inline constexpr int kFlowDirect = 2;  ///< x·(G·B), dΔ but for the decay
+inline constexpr int kFlowRows = 3;
 
 /// Of a tile of states and one of gradients of states, in f16: what undoes the powers of two that their
 /// images are scaled by. 16 bytes, of which the last 8 are unused, so that one asynchronous copy fetches
@@ -55,11 +53,11 @@ struct ChunkedBwdPlan {
   std::int64_t rows;       ///< batch × chunks × heads
 
   // Byte offsets into the workspace.
-  std::size_t steps;    ///< [row][SsdStepRow][step] f32
+  std::size_t steps;    ///< [row][kStepRows][step] f32
   std::size_t states;   ///< [row][headdim tile][dstate tile] tiles of io dtype: the states entering the chunk
   std::size_t dstates;  ///< the same of the gradients of the states leaving the chunk
   std::size_t unscales;     ///< [row][headdim tile][dstate tile][kUnscales] f32; only where they are scaled
-  std::size_t flows;        ///< [row][SsdFlowRow][step] f32
+  std::size_t flows;        ///< [row][kFlowRows][step] f32
   std::size_t head_sums;    ///< [row][sums] f32
   std::size_t projections;  ///< [slice][dB, dC][B, L, G, N] f32; only where there are several slices
   std::size_t bytes;
