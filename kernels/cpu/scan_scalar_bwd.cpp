@@ -284,20 +284,13 @@ std::size_t workspace_bytes(const Problem& problem) {
       });
 }
 
-/// The exponential twice, in either direction, and four times the multiply-adds of the forward scan: its own,
-/// and for each of its operands one of the adjoint and one of a derivative or a sum.
-Work work(const Problem& problem) {
-  const Work forward = scan_work(problem);
-  return {.bytes = forward.bytes, .exponentials = 2 * forward.exponentials, .fmas = 4 * forward.fmas};
-}
-
 const Registration registration{{.name = "cpu-scalar",
                                  .op = "selective_scan_bwd",
                                  .device = DeviceKind::cpu,
                                  .summary = "the plain sequential adjoint loop, one thread",
                                  .unsupported = [](const Problem&) { return std::optional<std::string>(); },
                                  .workspace_bytes = workspace_bytes,
-                                 .work = work,
+                                 .work = scan_gradients_work,
                                  .bind = bind}};
 
 }  // namespace

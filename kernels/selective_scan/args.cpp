@@ -2,6 +2,8 @@
 
 #include <stdexcept>
 
+#include "kernels/common/tensor_data.h"
+
 namespace ssmbench {
 namespace {
 
@@ -9,12 +11,6 @@ ProjectionStrides projection_strides(const TensorView& view, bool variable) {
   const auto& s = view.strides;
   if (variable) return {.batch = s[0], .group = s[1], .channel = 0, .state = s[2], .time = s[3]};
   return {.batch = 0, .group = 0, .channel = s[0], .state = s[1], .time = 0};
-}
-
-template <class T>
-T* optional_data(const TensorSet& tensors, const char* name) {
-  const TensorView* view = tensors.find(name);
-  return view == nullptr ? nullptr : static_cast<T*>(view->data);
 }
 
 /// Multiply-adds per pair that a method's c and c' take beyond zoh's, with powers of Δ shared by the states
@@ -59,13 +55,13 @@ ScanArgs resolve_inputs(const SelectiveScan& scan, const TensorSet& tensors) {
           .variable_c = scan.variable_c,
           .u = u.data,
           .delta = tensors.at("delta").data,
-          .z = optional_data<const void>(tensors, "z"),
+          .z = data_of<const void>(tensors, "z"),
           .A = static_cast<const float*>(tensors.at("A").data),
           .B = b.data,
           .C = c.data,
-          .D = optional_data<const float>(tensors, "D"),
-          .delta_bias = optional_data<const float>(tensors, "delta_bias"),
-          .initial_state = optional_data<const float>(tensors, "initial_state"),
+          .D = data_of<const float>(tensors, "D"),
+          .delta_bias = data_of<const float>(tensors, "delta_bias"),
+          .initial_state = data_of<const float>(tensors, "initial_state"),
           .out = nullptr,
           .last_state = nullptr,
           .sequence = {u.strides[0], u.strides[1], u.strides[2]},
@@ -89,13 +85,13 @@ ScanGradientArgs bind_scan_gradients(const Problem& problem, const TensorSet& te
           .dout = tensors.at("dout").data,
           .du = tensors.at("du").data,
           .ddelta = tensors.at("ddelta").data,
-          .dz = optional_data<void>(tensors, "dz"),
+          .dz = data_of<void>(tensors, "dz"),
           .dB = tensors.at("dB").data,
           .dC = tensors.at("dC").data,
           .dA = static_cast<float*>(tensors.at("dA").data),
-          .dD = optional_data<float>(tensors, "dD"),
-          .ddelta_bias = optional_data<float>(tensors, "ddelta_bias"),
-          .dinitial_state = optional_data<float>(tensors, "dinitial_state")};
+          .dD = data_of<float>(tensors, "dD"),
+          .ddelta_bias = data_of<float>(tensors, "ddelta_bias"),
+          .dinitial_state = data_of<float>(tensors, "dinitial_state")};
 }
 
 std::optional<std::string> not_diagonal(const Problem& problem) {
@@ -123,6 +119,11 @@ Work scan_work(const Problem& problem) {
   return {.bytes = tensor_bytes(problem),
           .exponentials = pairs * (scan.complex ? 3 : 1),
           .fmas = pairs * fmas * (scan.complex ? 4 : 1)};
+}
+
+Work scan_gradients_work(const Problem& problem) {
+  const Work forward = scan_work(problem);
+  return {.bytes = forward.bytes, .exponentials = 2 * forward.exponentials, .fmas = 4 * forward.fmas};
 }
 
 }  // namespace ssmbench

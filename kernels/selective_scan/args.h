@@ -72,5 +72,8 @@ std::optional<std::string> not_real_zoh(const Problem& problem);
 /// Dense A: per step A·h, N²; then for bilinear one LU factorization, N³/3, and its solution, N²; for foh
 /// nine more products of A and a vector, a Taylor series that reaches f32's precision where ‖ΔA‖ ≤ 1.
 Work scan_work(const Problem& problem);
+/// The exponential of each pair in either direction, and four times the multiply-adds of the forward scan:
+/// its own, and for each of its operands one of the adjoint and one of a derivative or a sum.
+Work scan_gradients_work(const Problem& problem);
 
 }  // namespace ssmbench

@@ -29,9 +29,9 @@
 #include <cmath>
 #include <string>
 
-#include "device/cuda_check.h"
 #include "kernels/common/index_math.h"
 #include "kernels/common/io_types.cuh"
+#include "kernels/common/launch.cuh"
 #include "kernels/common/scalar_math.h"
 #include "kernels/selective_scan/args.h"
 #include "kernels/selective_scan/dense_map.h"
@@ -294,11 +294,7 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*
   const DenseKernel kernel = with_io_type(problem.dtype(), [&]<class T>(std::type_identity<T>) {
     return hold ? kernel_for<T, true>(lanes) : kernel_for<T, false>(lanes);
   });
-  const auto blocks = static_cast<unsigned>(ceil_div(args.batch * args.dim, kDenseThreads / lanes));
-  return [=](void* stream) {
-    kernel<<<blocks, kDenseThreads, 0, static_cast<cudaStream_t>(stream)>>>(args);
-    check_cuda(cudaGetLastError());
-  };
+  return launch_of(kernel, ceil_div(args.batch * args.dim, kDenseThreads / lanes), kDenseThreads, 0, args);
 }
 
 const Registration registration{

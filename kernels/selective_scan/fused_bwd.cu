@@ -196,13 +196,6 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
   };
 }
 
-/// The exponential of each pair in either direction, and four times the multiply-adds of the forward scan:
-/// its own, and for each of its operands one of the adjoint and one of a derivative or a sum.
-Work work(const Problem& problem) {
-  const Work forward = scan_work(problem);
-  return {.bytes = forward.bytes, .exponentials = 2 * forward.exponentials, .fmas = 4 * forward.fmas};
-}
-
 const Registration registration{
     {.name = "cuda-fused",
      .op = "selective_scan_bwd",
@@ -210,7 +203,7 @@ const Registration registration{
      .summary = "every method, real and complex; sequential in time, states computed again tile by tile",
      .unsupported = unsupported,
      .workspace_bytes = workspace_bytes,
-     .work = work,
+     .work = scan_gradients_work,
      .bind = bind}};
 
 }  // namespace

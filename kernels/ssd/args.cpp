@@ -1,14 +1,9 @@
 #include "kernels/ssd/args.h"
 
+#include "kernels/common/tensor_data.h"
+
 namespace ssmbench {
 namespace {
-
-/// Null where the tensor is absent.
-template <class T>
-T* data(const TensorSet& tensors, const char* name) {
-  const TensorView* view = tensors.find(name);
-  return view == nullptr ? nullptr : static_cast<T*>(view->data);
-}
 
 SsdInputs bind_inputs(const Problem& problem, const TensorSet& tensors) {
   check_contract(problem, tensors);
@@ -25,16 +20,16 @@ SsdInputs bind_inputs(const Problem& problem, const TensorSet& tensors) {
           .dt_low = static_cast<float>(scan.dt_low),
           .dt_high = static_cast<float>(scan.dt_high),
           .skip_per_headdim = scan.skip == SsdSkip::headdim,
-          .x = data<const void>(tensors, "x"),
-          .dt = data<const void>(tensors, "dt"),
-          .A = data<const float>(tensors, "A"),
-          .B = data<const void>(tensors, "B"),
-          .C = data<const void>(tensors, "C"),
-          .D = data<const float>(tensors, "D"),
-          .z = data<const void>(tensors, "z"),
-          .dt_bias = data<const float>(tensors, "dt_bias"),
-          .initial_states = data<const float>(tensors, "initial_states"),
-          .seq_idx = data<const std::int32_t>(tensors, "seq_idx")};
+          .x = data_of<const void>(tensors, "x"),
+          .dt = data_of<const void>(tensors, "dt"),
+          .A = data_of<const float>(tensors, "A"),
+          .B = data_of<const void>(tensors, "B"),
+          .C = data_of<const void>(tensors, "C"),
+          .D = data_of<const float>(tensors, "D"),
+          .z = data_of<const void>(tensors, "z"),
+          .dt_bias = data_of<const float>(tensors, "dt_bias"),
+          .initial_states = data_of<const float>(tensors, "initial_states"),
+          .seq_idx = data_of<const std::int32_t>(tensors, "seq_idx")};
 }
 
 Work work_of(const Problem& problem, double fmas_per_update) {
@@ -51,23 +46,23 @@ Work work_of(const Problem& problem, double fmas_per_update) {
 
 SsdArgs bind_ssd(const Problem& problem, const TensorSet& tensors) {
   return {.in = bind_inputs(problem, tensors),
-          .out = data<void>(tensors, "out"),
-          .final_states = data<float>(tensors, "final_states")};
+          .out = data_of<void>(tensors, "out"),
+          .final_states = data_of<float>(tensors, "final_states")};
 }
 
 SsdBwdArgs bind_ssd_bwd(const Problem& problem, const TensorSet& tensors) {
   return {.in = bind_inputs(problem, tensors),
-          .dout = data<const void>(tensors, "dout"),
-          .dfinal_states = data<const float>(tensors, "dfinal_states"),
-          .dx = data<void>(tensors, "dx"),
-          .ddt = data<void>(tensors, "ddt"),
-          .dA = data<float>(tensors, "dA"),
-          .dB = data<void>(tensors, "dB"),
-          .dC = data<void>(tensors, "dC"),
-          .dD = data<float>(tensors, "dD"),
-          .dz = data<void>(tensors, "dz"),
-          .ddt_bias = data<float>(tensors, "ddt_bias"),
-          .dinitial_states = data<float>(tensors, "dinitial_states")};
+          .dout = data_of<const void>(tensors, "dout"),
+          .dfinal_states = data_of<const float>(tensors, "dfinal_states"),
+          .dx = data_of<void>(tensors, "dx"),
+          .ddt = data_of<void>(tensors, "ddt"),
+          .dA = data_of<float>(tensors, "dA"),
+          .dB = data_of<void>(tensors, "dB"),
+          .dC = data_of<void>(tensors, "dC"),
+          .dD = data_of<float>(tensors, "dD"),
+          .dz = data_of<void>(tensors, "dz"),
+          .ddt_bias = data_of<float>(tensors, "ddt_bias"),
+          .dinitial_states = data_of<float>(tensors, "dinitial_states")};
 }
 
 Work ssd_work(const Problem& problem) {

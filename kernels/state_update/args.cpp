@@ -1,16 +1,8 @@
 #include "kernels/state_update/args.h"
 
+#include "kernels/common/tensor_data.h"
+
 namespace ssmbench {
-namespace {
-
-template <class T>
-T* optional_data(const TensorSet& tensors, const char* name) {
-  const TensorView* view = tensors.find(name);
-  return view == nullptr ? nullptr : static_cast<T*>(view->data);
-}
-
-}  // namespace
-
 StateUpdateArgs bind_state_update(const Problem& problem, const TensorSet& tensors) {
   check_contract(problem, tensors);
   const StateUpdate update(problem);
@@ -27,9 +19,9 @@ StateUpdateArgs bind_state_update(const Problem& problem, const TensorSet& tenso
           .A = static_cast<const float*>(tensors.at("A").data),
           .B = tensors.at("B").data,
           .C = tensors.at("C").data,
-          .D = optional_data<const float>(tensors, "D"),
-          .z = optional_data<const void>(tensors, "z"),
-          .dt_bias = optional_data<const float>(tensors, "dt_bias"),
+          .D = data_of<const float>(tensors, "D"),
+          .z = data_of<const void>(tensors, "z"),
+          .dt_bias = data_of<const float>(tensors, "dt_bias"),
           .out = tensors.at("out").data};
 }
 
