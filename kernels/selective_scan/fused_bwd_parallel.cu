@@ -100,6 +100,7 @@ __global__ void __launch_bounds__(kParallelThreads, 4)
   const FusedBackwardParallelWorkspace& at = problem.at;
   const ParallelPlace place(args, plan, first_segment);
   load_channels(shared.bias, shared.D, args, place);
+  __syncthreads();
 
   LaneStates A, h = {}, product, carry = {};
   load_exponents(A, args, place);
@@ -198,6 +199,7 @@ __global__ void __launch_bounds__(kParallelThreads, 3)
   const FusedBackwardParallelWorkspace& at = problem.at;
   const ParallelPlace place(args, plan, first_segment);
   load_channels(shared.bias, shared.D, args, place);
+  __syncthreads();
 
   LaneStates A, carry, dA = {};
   load_exponents(A, args, place);
