@@ -145,7 +145,7 @@ ChildProcess::Event ChildProcess::next_line(std::string& line, Clock::time_point
       if (!read_more()) return Event::closed;
     } else if (ready == 0) {
       if (left <= milliseconds::zero()) return Event::timed_out;
-      if (has_ended() && read_more() && !take_line(line)) return Event::closed;
+      if (has_ended() && poll(&what, 1, 0) == 0) return Event::closed;
     }
   }
 }
