@@ -36,7 +36,16 @@ struct OutputComparison {
   /// way (an unstable method, the pole of a bilinear rule), of which nothing can be asked.
   std::int64_t judged = 0;
 
-  bool passed() const { return judged > 0 && nonfinite == 0 && tolerance_ratio <= 1; }
+  /// Root mean square of the errors in units of what is expected of it; ≤ 1 passes.
+  double rms_ratio = 0;
+  /// Mean relative error of the decays, in roundoffs, and in units of what it may be (≤ 1 passes); nothing
+  /// where the reference does not say what it would do.
+  std::optional<double> decay_bias = {};
+  double decay_bias_ratio = 0;
+
+  bool passed() const {
+    return judged > 0 && nonfinite == 0 && tolerance_ratio <= 1 && rms_ratio <= 1 && decay_bias_ratio <= 1;
+  }
 };
 
 /// Whether launching again, on another stream too and with other contents of the workspace, gave the same
