@@ -92,7 +92,7 @@ __device__ void load_exponents(LaneStates& to, const ScanArgs& args, const Paral
 }
 
 template <bool with_carry>
-__global__ void __launch_bounds__(kParallelThreads, 5)
+__global__ void __launch_bounds__(kParallelThreads, 4)
     segment_kernel(const ParallelProblem problem, const std::int64_t first_segment, const bool keep_tiles) {
   __shared__ ParallelShared shared;
   const ScanArgs& args = problem.args.scan;

@@ -105,13 +105,14 @@ inline bool parallel_backward_applies(const SelectiveScan& scan) {
 
 /// Segments are as long as leaves enough blocks to fill a large GPU several times. A sequence of up to 2048
 /// steps is one span; a longer one is cut into spans where the workspace would be over 24% of the bytes of
-/// all tensors, whose tiles' states are then computed once more.
+/// all tensors, whose tiles' states are then computed once more, and then into longer segments.
 inline FusedBackwardParallelPlan plan_fused_backward_parallel(const SelectiveScan& scan,
                                                               double tensor_bytes) {
   constexpr std::int64_t kLongestSegment = 256;
   constexpr std::int64_t kShortestSegment = 64;
   constexpr std::int64_t kEnoughBlocks = 3072;
   constexpr std::int64_t kShortestLimited = 2048;
+  constexpr std::int64_t kLongestLimited = 1024;
   constexpr double kWorkspaceShare = 0.24;
   FusedBackwardParallelPlan plan{};
   plan.batch = scan.batch;
@@ -128,9 +129,13 @@ inline FusedBackwardParallelPlan plan_fused_backward_parallel(const SelectiveSca
   plan.span = plan.segments() * plan.segment;
   if (plan.seqlen <= kShortestLimited) return plan;
   const double allowed = kWorkspaceShare * tensor_bytes / sizeof(float);
-  while (plan.span > plan.segment &&
-         static_cast<double>(fused_backward_parallel_workspace(plan).floats) > allowed)
+  const auto too_large = [&] {
+    return static_cast<double>(fused_backward_parallel_workspace(plan).floats) > allowed;
+  };
+  while (plan.span > plan.segment && too_large())
     plan.span = ceil_div(plan.span / 2, plan.segment) * plan.segment;
+  // Of few channels even one segment's tiles may be too much, beside what each segment has.
+  while (plan.segment < kLongestLimited && too_large()) plan.span = plan.segment *= 2;
   return plan;
 }
 

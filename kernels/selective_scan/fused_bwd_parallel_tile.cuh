@@ -184,41 +184,29 @@ __device__ inline void store_row_sums(float* rows, const float (&sums)[kLaneChan
   rows[place.row() + place.lane.channel(0)] = sums[0];
 }
 
-/// B and C of the tile that begins at `start`; zeros past the end and for states that do not exist.
+/// B and C of the tile that begins at `start`; zeros past the end and for states that do not exist. A thread
+/// has four states of one step of one of them.
 template <class Io>
 __device__ void stage_projections(float (&to)[2][kParallelSteps * kProjectionPitch], const ScanArgs& args,
                                   const ParallelPlace& place, std::int64_t start) {
-  constexpr int kEach = kParallelSteps * kParallelStates / kParallelThreads;
-  float values[2][kEach];
+  constexpr int kQuads = kParallelStates / 4;
+  static_assert(kParallelThreads == 2 * kParallelSteps * kQuads);
+  const int which = static_cast<int>(threadIdx.x) / (kParallelSteps * kQuads);
+  const int i = static_cast<int>(threadIdx.x) % (kParallelSteps * kQuads);
+  const ProjectionStrides& strides = which == 0 ? args.b_strides : args.c_strides;
+  const bool by_time = strides.time == 1;
+  const int step = by_time ? i % kParallelSteps : i / kQuads;
+  const int first = 4 * (by_time ? i / kParallelSteps : i % kQuads);
+  const Io* from = static_cast<const Io*>(which == 0 ? args.B : args.C) + place.block.b * strides.batch +
+                   place.block.g * strides.group + first * strides.state + (start + step) * strides.time;
+  const int count = start + step < place.end ? static_cast<int>(args.dstate) - first : 0;
+  float values[4];
 #pragma unroll
-  for (int which = 0; which < 2; ++which) {
-    const ProjectionStrides& strides = which == 0 ? args.b_strides : args.c_strides;
-    const Io* from = static_cast<const Io*>(which == 0 ? args.B : args.C) + place.block.b * strides.batch +
-                     place.block.g * strides.group;
+  for (int k = 0; k < 4; ++k) values[k] = k < count ? to_float(from[k * strides.state]) : 0.0F;
 #pragma unroll
-    for (int k = 0; k < kEach; ++k) {
-      const int i = k * kParallelThreads + static_cast<int>(threadIdx.x);
-      const int low = i % kParallelSteps;
-      const int high = i / kParallelSteps;
-      const int n = strides.time == 1 ? high : low;
-      const std::int64_t t = start + (strides.time == 1 ? low : high);
-      values[which][k] =
-          n < args.dstate && t < place.end ? to_float(from[n * strides.state + t * strides.time]) : 0.0F;
-    }
-  }
-#pragma unroll
-  for (int which = 0; which < 2; ++which) {
-    const bool by_time = (which == 0 ? args.b_strides : args.c_strides).time == 1;
-#pragma unroll
-    for (int k = 0; k < kEach; ++k) {
-      const int i = k * kParallelThreads + static_cast<int>(threadIdx.x);
-      const int n = by_time ? i / kParallelSteps : i % kParallelSteps;
-      const int t = by_time ? i % kParallelSteps : i / kParallelSteps;
-#pragma unroll
-      for (int order = 0; order < kOrders; ++order)
-        to[which][t * kProjectionPitch + order * kParallelStates + (n ^ order)] = values[which][k];
-    }
-  }
+  for (int order = 0; order < kOrders; ++order)
+    *reinterpret_cast<float4*>(&to[which][step * kProjectionPitch + order * kParallelStates + first]) = {
+        values[0 ^ order], values[1 ^ order], values[2 ^ order], values[3 ^ order]};
 }
 
 /// An element of a tile of a warp's channels.
