@@ -16,10 +16,11 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// A number that may have been written as null because it was not finite.
+/// A number that may have been written as null because it was not finite; 0 in files of before it was there.
 double number(const Json& object, const char* name, double not_finite) {
-  const Json& value = object.at(name);
-  return value.is_null() ? not_finite : value.get<double>();
+  const auto found = object.find(name);
+  if (found == object.end()) return 0;
+  return found->is_null() ? not_finite : found->get<double>();
 }
 
 AxisValue axis_value(const Json& value) {
@@ -52,6 +53,7 @@ Case case_of(const Json& record) {
 OutputComparison comparison_of(const Json& object) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+  const Json bias = object.value("decay_bias", Json());
   return {.max_abs = number(object, "max_abs", kInfinity),
           .rel_l2 = number(object, "rel_l2", kInfinity),
           .max_ulp = number(object, "max_ulp", kInfinity),
@@ -60,7 +62,10 @@ OutputComparison comparison_of(const Json& object) {
           .worst_expected = number(object, "worst_expected", kNaN),
           .worst_got = number(object, "worst_got", kNaN),
           .nonfinite = object.at("nonfinite").get<std::int64_t>(),
-          .judged = object.at("judged").get<std::int64_t>()};
+          .judged = object.at("judged").get<std::int64_t>(),
+          .rms_ratio = number(object, "rms_ratio", kInfinity),
+          .decay_bias = bias.is_null() ? std::nullopt : std::optional(bias.get<double>()),
+          .decay_bias_ratio = number(object, "decay_bias_ratio", kInfinity)};
 }
 
 TimingStats timing_of(const Json& object) {
@@ -91,6 +96,11 @@ CaseResult result_of(const Json& record) {
   if (record.contains("verify"))
     for (const auto& [name, output] : record.at("verify").at("outputs").items())
       result.outputs[name] = comparison_of(output);
+  if (record.contains("determinism")) {
+    const Json& determinism = record.at("determinism");
+    result.determinism = {.reruns = determinism.at("reruns").get<int>(),
+                          .first_difference = determinism.value("first_difference", "")};
+  }
   if (record.contains("timing"))
     for (const auto& [name, timing] : record.at("timing").items()) result.timing[name] = timing_of(timing);
   if (record.contains("work")) {

@@ -8,6 +8,7 @@
 #include "bench/timer.h"
 #include "model/result.h"
 #include "reference/reference.h"
+#include "sweep/judge_run.h"
 #include "sweep/plan.h"
 #include "sweep/run_listener.h"
 
@@ -17,6 +18,7 @@ struct RunnerOptions {
   bool verify = true;
   bool time = true;
   TimingPolicy timing;
+  RerunPolicy reruns = {};
   /// The command that runs one job again.
   std::function<std::string(const Case&, const Implementation&, const DeviceInfo&)> repro;
 };
@@ -37,8 +39,8 @@ CaseResult failed_result(const Plan& plan, const Case& the_case, const Job& job,
                          std::string reason);
 
 /// Runs the jobs of a plan in this process: for each case inputs and reference once, then each
-/// implementation: launch, compare, time, report. One that fails in a way that can be caught becomes a record
-/// and the sweep goes on; src/supervise/ contains the others.
+/// implementation (sweep/judge_run.h), and reports what comes of it. One that fails in a way that can be
+/// caught becomes a record and the sweep goes on; src/supervise/ contains the others.
 class Runner {
  public:
   using FinishedHook = std::function<void(const FinishedJob&)>;
@@ -46,7 +48,7 @@ class Runner {
   Runner(const Plan& plan, RunnerOptions options, RunListener& listener, const std::atomic<bool>& stop)
       : plan_(plan), options_(std::move(options)), listener_(listener), stop_(stop) {}
 
-  /// Called after each job that produced outputs.
+  /// Called after each job that produced outputs, unless its result is invalid.
   void on_finished(FinishedHook hook) { finished_ = std::move(hook); }
 
   /// Runs these jobs, in the plan's order but for those that are skipped, which come first in their case.
@@ -63,12 +65,16 @@ class Runner {
 
   void run_case(const Case& the_case, const std::vector<NumberedJob>& jobs);
   void run_on_device(const Case& the_case, std::size_t index, const std::vector<NumberedJob>& jobs,
-                     const std::vector<HostTensor>& inputs);
+                     std::vector<HostTensor>& inputs);
+  /// Makes the inputs anew where an implementation changed them or the bands around them, so that the next
+  /// one finds them as they were.
+  void repair_inputs(const Case& the_case, Device& target, std::vector<HostTensor>& inputs,
+                     std::optional<DeviceInputs>& uploaded);
   /// run_job with its failures turned into results.
   CaseResult run_job_contained(const Case& the_case, const Job& job, const std::vector<HostTensor>& inputs,
-                               const TensorSet& device_inputs);
+                               const DeviceInputs& uploaded);
   CaseResult run_job(const Case& the_case, const Job& job, const std::vector<HostTensor>& inputs,
-                     const TensorSet& device_inputs);
+                     const DeviceInputs& uploaded);
   Device& device(std::size_t index);
   CaseResult failed(const Case& the_case, const Job& job, std::string reason) const {
     return failed_result(plan_, the_case, job, options_, std::move(reason));

@@ -34,7 +34,12 @@ CaseResult full_result() {
                            .worst_expected = -kInfinity,
                            .worst_got = std::nan(""),
                            .nonfinite = 2,
-                           .judged = 7};
+                           .judged = 7,
+                           .rms_ratio = 0.3,
+                           .decay_bias = -0.25,
+                           .decay_bias_ratio = kInfinity};
+  result.outputs["last_state"] = {.worst_index = {1, 2}, .judged = 2};
+  result.determinism = {.reruns = 2, .first_difference = "out at (0, 0, 0)"};
   result.timing["hot"] = {.median_ms = 0.1,
                           .mean_ms = 0.2,
                           .stdev_ms = 0.3,

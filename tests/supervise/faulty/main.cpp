@@ -13,6 +13,7 @@
 
 #include "cli/cli.h"
 #include "kernels/linear_scan/args.h"
+#include "model/guard_band.h"
 #include "support/find_implementation.h"
 
 using namespace ssmbench;
@@ -107,10 +108,12 @@ const std::vector<Registration> registrations{
 
 }  // namespace
 
-/// Tensors of some sizes bring the making of inputs down: always 4032 bytes (997 f32), and 4096 (1021 f32)
-/// where cpu-spoiler ran before. In place of the C library's.
+/// Tensors of some sizes bring the making of inputs down: always of 997 f32, and of 1100 where cpu-spoiler
+/// ran before. In place of the C library's.
 extern "C" void* aligned_alloc(std::size_t alignment, std::size_t bytes) {
-  if (bytes == 4032 || (bytes == 4096 && spoilt)) segfault();
+  constexpr std::size_t kOf997 = kBandBytes + 4096 + kBandBytes;  // HostBuffer rounds up to 256
+  constexpr std::size_t kOf1100 = kBandBytes + 4608 + kBandBytes;
+  if (bytes == kOf997 || (bytes == kOf1100 && spoilt)) segfault();
   void* memory = nullptr;
   return posix_memalign(&memory, alignment, bytes) == 0 ? memory : nullptr;
 }
