@@ -156,7 +156,7 @@ def make(options):
         math = {"f32": "tf32"}.get(io, io) if products else "f32"
         dtypes = {name: output_dtype(case, name) for name in outputs}
         stored = {name: torch_tensors.to_tensor(values, dtypes[name]) for name, values in outputs.items()}
-        return Outcome(stored, math, state_dtype=io, timing=timing)
+        return Outcome(stored, math, state_dtype=io if products else None, timing=timing)
 
     producer = f"mamba_ssm {mamba_ssm.__version__} (PyTorch {torch.__version__})"
     return producer, torch.cuda.get_device_name(device), compute

@@ -67,7 +67,7 @@ class Case:
 class Outcome:
     outputs: dict  # name -> Tensor
     math: str  # the arithmetic that the outputs claim
-    state_dtype: str = "f32"  # what chunk states are stored as, for operations that have them
+    state_dtype: str = None  # what chunk states are stored as, for operations that have them
     timing: dict = dataclasses.field(default_factory=dict)  # attribute -> value
 
 
@@ -181,7 +181,7 @@ class Export:
             return
         self.done += 1
         group.attrs["math"] = outcome.math
-        if "state_dtype" in group.attrs:
+        if outcome.state_dtype is not None:
             group.attrs["state_dtype"] = outcome.state_dtype
         for name, value in outcome.timing.items():
             group.attrs[f"timing_{name}"] = value

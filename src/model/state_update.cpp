@@ -35,7 +35,7 @@ std::vector<TensorSpec> tensors(const Problem& problem) {
   const std::string head_axis = mamba1 ? "d" : "h";
   const Shape rate = mamba1 ? Shape{update.heads, update.dstate} : Shape{update.heads};
 
-  std::vector<TensorSpec> all{plain("state", Role::input, DType::f32, state, row_axes + "n"),
+  std::vector<TensorSpec> all{plain("state", Role::input, update.state_dtype, state, row_axes + "n"),
                               plain("x", Role::input, io, row, row_axes),
                               plain("dt", Role::input, io, {update.batch, update.heads}, "b" + head_axis),
                               plain("A", Role::input, DType::f32, rate, mamba1 ? "dn" : "h"),
@@ -45,7 +45,7 @@ std::vector<TensorSpec> tensors(const Problem& problem) {
   if (update.has_z) all.push_back(plain("z", Role::input, io, row, row_axes));
   if (update.has_dt_bias) all.push_back(plain("dt_bias", Role::input, DType::f32, {update.heads}, head_axis));
   all.push_back(plain("out", Role::output, io, row, row_axes));
-  all.push_back(plain("state", Role::output, DType::f32, state, row_axes + "n"));
+  all.push_back(plain("state", Role::output, update.state_dtype, state, row_axes + "n"));
   return all;
 }
 
@@ -69,6 +69,7 @@ const OpSpec& selective_state_update() {
                            {{"form", AxisKind::choice, "", {kMamba1, kMamba2}, {}},
                             {"method", AxisKind::choice, "", {"zoh"}, "zoh"},
                             {"dtype", AxisKind::choice, "", {"f32", "f16", "bf16"}, {}},
+                            {"state_dtype", AxisKind::choice, "state", {"f32", "f16", "bf16"}, "f32"},
                             {"layout", AxisKind::choice, "", {"bd"}, "bd"},
                             {"batch", AxisKind::size, "b", {}, {}},
                             {"dim", AxisKind::size, "d", {}, {}, {{"form", kMamba1}}},
@@ -95,6 +96,7 @@ StateUpdate::StateUpdate(const Problem& problem)
       has_z(problem.flag("z")),
       has_D(problem.flag("D")),
       has_dt_bias(problem.flag("dt_bias")),
-      dt_softplus(problem.flag("dt_softplus")) {}
+      dt_softplus(problem.flag("dt_softplus")),
+      state_dtype(*parse_dtype(problem.choice("state_dtype"))) {}
 
 }  // namespace ssmbench
