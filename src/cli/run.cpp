@@ -15,6 +15,7 @@
 #include "cli/tensor_dump.h"
 #include "config/config.h"
 #include "model/errors.h"
+#include "plugin/plugin.h"
 #include "report/jsonl.h"
 #include "report/markdown.h"
 #include "report/table.h"
@@ -46,6 +47,7 @@ void warn_of_unstable_methods(const Plan& plan, Progress& progress) {
 }
 
 int run(RunOptions options) {
+  register_plugins(options.plugins);
   if (const auto studies = load_studies(options.configs); !studies.empty())
     return run_studies(options, studies);
   auto cases = load_configs(options.configs, options.overrides, options.quick);
