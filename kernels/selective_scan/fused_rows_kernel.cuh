@@ -68,6 +68,11 @@ class RowsStep<Family::zoh> {
   float delta_, delta_u_;
 };
 
+/// Groups of 4 steps that one iteration of the scan's loop takes. The whole tile where the code stays within
+/// 16 KB: the more, the more loads are under way while the steps before are computed.
+template <Family family, int kLanes>
+constexpr int kUnrolled = family == Family::zoh ? 2 * kLanes : 2;
+
 /// What a block works on.
 struct RowsBlock {
   std::int64_t b, g, first;  ///< batch, group, first channel
@@ -137,6 +142,14 @@ __device__ void stage_projection(float* tile, int step, int state, const Octet<I
     else
       *to = values[k];
   }
+}
+
+__device__ inline void load_four(float* to, const float* from) {
+  const float4 four = *reinterpret_cast<const float4*>(from);
+  to[0] = four.x;
+  to[1] = four.y;
+  to[2] = four.z;
+  to[3] = four.w;
 }
 
 /// A thread's parts of y in 4 steps: with 4 lanes stored as they are. More lanes first add those of their
@@ -276,33 +289,37 @@ __global__ void __launch_bounds__(kRowsThreads, 4)
     sequence_at += sequence_apart;
     if (start + Map::kSteps < args.seqlen) load(start + Map::kSteps);
 
-      // Steps past the end are staged as zeros, which leave the states as they are.
-#pragma unroll 2
+    // Steps past the end are staged as zeros, which leave the states as they are. 4 steps' parts of y are
+    // stored
+    // after the next 4 steps' operands are loaded: a load cannot be moved above a store, and would wait for
+    // all that the store waits for.
+    float y_before[4];
+#pragma unroll(kUnrolled <family, kLanes>)
     for (int t = 0; t < Map::kSteps; t += 4) {
-      float y[4];
-      const float4 low = *reinterpret_cast<const float4*>(steps + Map::step_at(channel, t));
-      const float4 high = *reinterpret_cast<const float4*>(steps + Map::step_at(channel, t + 2));
-      const float pairs[8]{low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+      float pairs[8], B[4 * kStates], C[4 * kStates];
+      load_four(pairs, steps + Map::step_at(channel, t));
+      load_four(pairs + 4, steps + Map::step_at(channel, t + 2));
 #pragma unroll
-      for (int first = 0; first < 4; first += Map::kStepsAtOnce) {
-        const int at = Map::projection_at(t + first, 0) + 4 * lane;
-        const float4 B4 = *reinterpret_cast<const float4*>(projections + at);
-        const float4 C4 = *reinterpret_cast<const float4*>(projections + Map::kProjectionFloats + at);
-        const float B[4]{B4.x, B4.y, B4.z, B4.w};
-        const float C[4]{C4.x, C4.y, C4.z, C4.w};
-#pragma unroll
-        for (int k = 0; k < Map::kStepsAtOnce; ++k) {
-          const Step step(method, pairs[2 * (first + k)], pairs[2 * (first + k) + 1]);
-#pragma unroll
-          for (int s = 0; s < kStates; ++s) {
-            const int i = k * kStates + s;
-            h[s] = step(A[s], h[s], B[i]);
-            y[first + k] = s == 0 ? C[i] * h[s] : C[i] * h[s] + y[first + k];
-          }
-        }
+      for (int k = 0; k < 4; k += Map::kStepsAtOnce) {
+        const float* from = projections + Map::projection_at(t + k, 0) + 4 * lane;
+        load_four(B + k * kStates, from);
+        load_four(C + k * kStates, from + Map::kProjectionFloats);
       }
-      store_parts<Map>(parts, lane, channel, t, y);
+      if (t > 0) store_parts<Map>(parts, lane, channel, t - 4, y_before);
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        const Step step(method, pairs[2 * k], pairs[2 * k + 1]);
+        float y = 0;
+#pragma unroll
+        for (int s = 0; s < kStates; ++s) {
+          const int i = k * kStates + s;
+          h[s] = step(A[s], h[s], B[i]);
+          y = s == 0 ? C[i] * h[s] : C[i] * h[s] + y;
+        }
+        y_before[k] = y;
+      }
     }
+    store_parts<Map>(parts, lane, channel, Map::kSteps - 4, y_before);
     __syncthreads();
 
     // No barrier before the next stage: it writes what the scan alone reads, and parts are written after the
