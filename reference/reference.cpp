@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <stdexcept>
+#include <string_view>
 
 #include "reference/linear_scan.h"
 #include "reference/selective_scan.h"
@@ -30,7 +31,8 @@ ReferenceOutputs compute_reference(const Problem& problem, const TensorSet& inpu
 }
 
 std::size_t reference_bytes(const Problem& problem) {
-  const std::size_t bounds = problem.op().name.starts_with("ssd_") ? 2 : 1;
+  const std::string_view op = problem.op().name;
+  const std::size_t bounds = op == "selective_scan_bwd" || op == "linear_scan" ? 1 : 2;
   std::size_t bytes = 0;
   for (const auto& tensor : problem.tensors())
     if (tensor.role == Role::output)

@@ -23,6 +23,9 @@ struct ReferenceOutput {
   /// For operations of matrix products: first-order bound on the error that comes of rounding their operands
   /// with relative error at most 1; empty for other operations.
   std::vector<float> operand_bound = {};
+  /// What a relative error of 1 in every decay of the recurrence would do, to first order; empty where this
+  /// is not computed. From it a mean error of the decays is estimated (verify/distribution.h).
+  std::vector<float> decay_response = {};
   /// Why some elements have no value, with the index where that begins; empty as a rule. The bounds of those
   /// elements are not finite.
   std::string note = {};
@@ -30,7 +33,8 @@ struct ReferenceOutput {
   Expectation expectation() const {
     return {.values = expected.data(),
             .bound = bound.data(),
-            .operand_bound = operand_bound.empty() ? nullptr : operand_bound.data()};
+            .operand_bound = operand_bound.empty() ? nullptr : operand_bound.data(),
+            .decay_response = decay_response.empty() ? nullptr : decay_response.data()};
   }
 };
 

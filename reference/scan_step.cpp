@@ -33,11 +33,12 @@ BoundedValue scan_output(StateSum y, std::int64_t dstate, const double* skip, co
   double error = y.error + (2 + std::sqrt(static_cast<double>(dstate))) * y.magnitude;
   // A small gate may follow what overflowed.
   if (!(y.magnitude <= std::numeric_limits<float>::max())) error = std::numeric_limits<double>::infinity();
-  if (gate == nullptr) return {y.value, error};
+  if (gate == nullptr) return {y.value, error, y.response};
   const double open = logistic(*gate);
   const double factor = *gate * open;
   return {y.value * factor,
-          std::abs(factor) * (error + std::abs(y.value) * (4 + (2 + std::abs(*gate)) * (1 - open)))};
+          std::abs(factor) * (error + std::abs(y.value) * (4 + (2 + std::abs(*gate)) * (1 - open))),
+          y.response * factor};
 }
 
 }  // namespace ssmbench

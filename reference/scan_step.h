@@ -17,13 +17,16 @@ struct StepSize {
 /// precision), and a log1p of relative error 2. `bias` may be null.
 StepSize step_size(double stored, const double* bias, bool use_softplus);
 
-/// y = Σ_n C·h: its value, the same sum on absolute values, and the error that comes with the states.
+/// y = Σ_n C·h: its value, the same sum on absolute values, the error that comes with the states, and what a
+/// relative error of 1 in every decay would do.
 struct StateSum {
   double value, magnitude, error;
+  double response = 0;
 };
 
 struct BoundedValue {
   double value, error;
+  double response = 0;  ///< as in StateSum
 };
 
 /// out = (y + D·u)·silu(z), and its bound. `skip` is D·u, `gate` is z; null where the term is absent. Adding

@@ -42,13 +42,15 @@ std::complex<double> load(const TensorView& view, std::int64_t at, std::complex<
 }
 
 /// A value of a c64 output is stored as two, one of a real output as one.
-void store(ReferenceOutput& to, std::int64_t at, double value, double error) {
+void store(ReferenceOutput& to, std::int64_t at, double value, double error, double response) {
   to.expected[at] = value;
   to.bound[at] = static_cast<float>(error);
+  to.decay_response[at] = static_cast<float>(response);
 }
-void store(ReferenceOutput& to, std::int64_t at, std::complex<double> value, double error) {
-  store(to, 2 * at, value.real(), error);
-  store(to, 2 * at + 1, value.imag(), error);
+void store(ReferenceOutput& to, std::int64_t at, std::complex<double> value, double error,
+           std::complex<double> response) {
+  store(to, 2 * at, value.real(), error, response.real());
+  store(to, 2 * at + 1, value.imag(), error, response.imag());
 }
 
 /// The scan of one problem, S = double or std::complex<double>; run(block) does kBlockChannels channels of
@@ -184,6 +186,7 @@ class Scan {
     std::fill_n(tile.y, tile.steps * kBlockChannels, 0.0);
     std::fill_n(tile.y_magnitude, tile.steps * kBlockChannels, 0.0);
     std::fill_n(tile.y_error, tile.steps * kBlockChannels, 0.0);
+    std::fill_n(tile.y_response, tile.steps * kBlockChannels, 0.0);
     with_loader(u.dtype, [&](auto value_at) {
       for_each_step(
           place, start, tile.steps, u.strides, [&](std::int64_t at, std::int64_t offset, std::int64_t c) {
@@ -204,18 +207,18 @@ class Scan {
     const TensorView* z = inputs_.find("z");
     const float* skip = floats("D");
     with_loader(u.dtype, [&](auto value_at) {
-      for_each_step(place, start, tile.steps, u.strides,
-                    [&](std::int64_t at, std::int64_t offset, std::int64_t c) {
-                      const std::int64_t channel = place.first_channel + c;
-                      const double term = skip != nullptr ? skip[channel] * value_at(u.data, offset) : 0;
-                      const double gate = z != nullptr ? value_at(z->data, offset) : 0;
-                      const BoundedValue out =
-                          scan_output({tile.y[at], tile.y_magnitude[at], tile.y_error[at]}, shape_.dstate,
-                                      skip != nullptr ? &term : nullptr, z != nullptr ? &gate : nullptr);
-                      const std::int64_t element =
-                          (place.batch * shape_.dim + channel) * shape_.seqlen + start + at / kBlockChannels;
-                      store(out_, element, out.value, out.error);
-                    });
+      for_each_step(
+          place, start, tile.steps, u.strides, [&](std::int64_t at, std::int64_t offset, std::int64_t c) {
+            const std::int64_t channel = place.first_channel + c;
+            const double term = skip != nullptr ? skip[channel] * value_at(u.data, offset) : 0;
+            const double gate = z != nullptr ? value_at(z->data, offset) : 0;
+            const BoundedValue out =
+                scan_output({tile.y[at], tile.y_magnitude[at], tile.y_error[at], tile.y_response[at]},
+                            shape_.dstate, skip != nullptr ? &term : nullptr, z != nullptr ? &gate : nullptr);
+            const std::int64_t element =
+                (place.batch * shape_.dim + channel) * shape_.seqlen + start + at / kBlockChannels;
+            store(out_, element, out.value, out.error, out.response);
+          });
     });
   }
 
@@ -223,7 +226,7 @@ class Scan {
     for (std::int64_t c = 0; c < place.channels; ++c) {
       for (std::int64_t n = 0; n < shape_.dstate; ++n) {
         const std::int64_t element = (place.batch * shape_.dim + place.first_channel + c) * shape_.dstate + n;
-        store(last_state_, element, states[n].h[c], states[n].error[c]);
+        store(last_state_, element, states[n].h[c], states[n].error[c], states[n].response[c]);
       }
     }
   }
@@ -256,6 +259,8 @@ ReferenceOutputs selective_scan_fwd_reference(const Problem& problem, const Tens
   ReferenceOutputs outputs;
   auto& out = outputs["out"] = empty_output({shape.batch, shape.dim, shape.seqlen});
   auto& last_state = outputs["last_state"] = empty_output(state_shape);
+  out.decay_response.resize(out.expected.size());
+  last_state.decay_response.resize(last_state.expected.size());
   const auto scan = shape.complex ? scan_all<std::complex<double>> : scan_all<double>;
   scan(problem, inputs, out, last_state, stop);
   return outputs;

@@ -11,7 +11,10 @@ nlohmann::ordered_json to_json(const OutputComparison& c) {
           {"worst_expected", c.worst_expected},
           {"worst_got", c.worst_got},
           {"nonfinite", c.nonfinite},
-          {"judged", c.judged}};
+          {"judged", c.judged},
+          {"rms_ratio", c.rms_ratio},
+          {"decay_bias", c.decay_bias ? nlohmann::ordered_json(*c.decay_bias) : nullptr},
+          {"decay_bias_ratio", c.decay_bias_ratio}};
 }
 
 }  // namespace ssmbench

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <vector>
 
+#include "verify/distribution.h"
 #include "verify/element.h"
 
 namespace ssmbench {
@@ -21,9 +23,12 @@ struct Partial {
   std::int64_t nonfinite = 0;
   std::int64_t judged = 0;
   std::int64_t first_nonfinite = std::numeric_limits<std::int64_t>::max();
+  ErrorDistribution distribution;
 };
 
-void add(Partial& sum, std::int64_t position, double expected, const ElementVerdict& element, DType dtype) {
+void add(Partial& sum, std::int64_t position, double got, const Expectation& all,
+         const ElementVerdict& element, DType dtype) {
+  const double expected = all.values[position];
   using Kind = ElementVerdict::Kind;
   if (element.kind == Kind::left_out) return;
   ++sum.judged;
@@ -35,7 +40,10 @@ void add(Partial& sum, std::int64_t position, double expected, const ElementVerd
   sum.error_squared += element.error * element.error;
   sum.expected_squared += expected * expected;
   sum.max_abs = std::max(sum.max_abs, element.error);
-  sum.max_ulp = std::max(sum.max_ulp, element.error / ulp_at(expected, dtype));
+  sum.max_ulp = std::max(sum.max_ulp, element.error / (2 * element.tolerance.storage));
+  std::optional<double> response;
+  if (all.decay_response != nullptr) response = all.decay_response[position];
+  sum.distribution.add(got - expected, expected, element.tolerance, dtype, response);
   if (element.ratio > sum.worst_ratio) {
     sum.worst_ratio = element.ratio;
     sum.worst = position;
@@ -54,8 +62,8 @@ Partial judge_range(const TensorView& got, const Expectation& expected, const Ar
     const std::int64_t row_end = std::min(end, position + row - index.back());
     for (; position < row_end; ++position, offset += step) {
       const double value = load_as_double(got.data, offset, got.dtype);
-      add(sum, position, expected.values[position],
-          judge_element(value, expected.at(position), got.dtype, arithmetic), got.dtype);
+      add(sum, position, value, expected, judge_element(value, expected.at(position), got.dtype, arithmetic),
+          got.dtype);
     }
   }
   return sum;
@@ -84,6 +92,7 @@ OutputComparison compare_output(const TensorView& output, const Expectation& exp
     all.nonfinite += part.nonfinite;
     all.judged += part.judged;
     all.first_nonfinite = std::min(all.first_nonfinite, part.first_nonfinite);
+    all.distribution.add(part.distribution);
     if (part.worst_ratio > all.worst_ratio) {
       all.worst_ratio = part.worst_ratio;
       all.worst = part.worst;
@@ -96,6 +105,12 @@ OutputComparison compare_output(const TensorView& output, const Expectation& exp
   result.nonfinite = all.nonfinite;
   result.judged = all.judged;
   result.tolerance_ratio = std::max(all.worst_ratio, 0.0);
+  result.rms_ratio = all.distribution.rms_ratio();
+  if (const auto bias = all.distribution.decay_bias()) {
+    const double roundoff = unit_roundoff(arithmetic.math);
+    result.decay_bias = bias->mean / roundoff;
+    result.decay_bias_ratio = std::abs(bias->mean) / (kDecayBias * roundoff + 6 * bias->noise);
+  }
   // A zero reference is met exactly or not at all; then the absolute norm says more than a division by zero.
   const double norm = all.expected_squared > 0 ? all.expected_squared : 1;
   result.rel_l2 = std::sqrt(all.error_squared / norm);

@@ -3,8 +3,6 @@
 #include <cmath>
 #include <limits>
 
-#include "verify/tolerance.h"
-
 namespace ssmbench {
 namespace {
 
@@ -27,9 +25,10 @@ ElementVerdict judge_element(double got, const ExpectedElement& expected, DType 
     if (got == in_range(expected.value, dtype)) return {Kind::infinite, 0, 0};
     return {Kind::wrong, kInfinity, kInfinity};
   }
+  const Tolerance allowed = tolerance_of(expected, dtype, arithmetic);
   const double error = std::abs(got - expected.value);
-  const double ratio = error / tolerance(expected, dtype, arithmetic);
-  return {Kind::measured, error, std::isnan(ratio) ? kInfinity : ratio};
+  const double ratio = error / allowed.total();
+  return {Kind::measured, error, std::isnan(ratio) ? kInfinity : ratio, allowed};
 }
 
 }  // namespace ssmbench

@@ -1,0 +1,67 @@
+#include "verify/distribution.h"
+
+#include <cmath>
+#include <cstddef>
+
+namespace ssmbench {
+namespace {
+
+/// Standard deviations that a statistic may be off by: one of 1e9 outputs is.
+constexpr double kDeviations = 6;
+
+double rounded_to(double value, DType dtype) {
+  std::byte bits[sizeof(double)];
+  store_from_double(bits, 0, dtype, value);
+  return load_as_double(bits, 0, dtype);
+}
+
+/// The expected size of the final rounding's error.
+double stored_error(double expected, const Tolerance& tolerance, DType dtype) {
+  // Uniform over the ulp, where the result may be anywhere in it.
+  if (tolerance.arithmetic >= tolerance.storage) return tolerance.storage / std::sqrt(3.0);
+  // Else the result is the expected value rounded, unless that is about as near to the next number.
+  const double residual = std::abs(rounded_to(expected, dtype) - expected);
+  return residual + tolerance.arithmetic < tolerance.storage ? residual : tolerance.storage;
+}
+
+}  // namespace
+
+void ErrorDistribution::add(double error, double expected, const Tolerance& tolerance, DType dtype,
+                            std::optional<double> response) {
+  const double scale = stored_error(expected, tolerance, dtype) + kExpectedShare * tolerance.arithmetic;
+  const double e = error / scale;
+  ++count_;
+  squares_ += e * e;
+  if (!response) return;
+  const double r = *response / scale;
+  const double x = expected / scale;
+  rr_ += r * r;
+  rx_ += r * x;
+  xx_ += x * x;
+  re_ += r * e;
+  xe_ += x * e;
+}
+
+void ErrorDistribution::add(const ErrorDistribution& part) {
+  count_ += part.count_;
+  squares_ += part.squares_;
+  rr_ += part.rr_;
+  rx_ += part.rx_;
+  xx_ += part.xx_;
+  re_ += part.re_;
+  xe_ += part.xe_;
+}
+
+double ErrorDistribution::rms_ratio() const {
+  if (count_ == 0) return 0;
+  const auto count = static_cast<double>(count_);
+  return std::sqrt(squares_ / count) / (1 + kDeviations / std::sqrt(count));
+}
+
+std::optional<ErrorDistribution::DecayBias> ErrorDistribution::decay_bias() const {
+  const double determinant = rr_ * xx_ - rx_ * rx_;
+  if (!(determinant > 1e-9 * rr_ * xx_) || !std::isfinite(determinant)) return {};
+  return DecayBias{(xx_ * re_ - rx_ * xe_) / determinant, std::sqrt(xx_ / determinant)};
+}
+
+}  // namespace ssmbench
