@@ -69,7 +69,7 @@ class HeadGradients {
     }
     load_state(args_.dfinal_states, s_.dstate);
     for (std::int64_t chunk = chunks_ - 1; chunk >= 0; --chunk) go_back(chunk);
-    if (args_.dinitial_states != nullptr) store_state(s_.dstate, args_.dinitial_states);
+    if (args_.dinitial_states != nullptr) store_dinitial_states();
   }
 
  private:
@@ -85,19 +85,19 @@ class HeadGradients {
   std::int32_t sequence_at(std::int64_t t) const {
     return in_.seq_idx == nullptr || t < 0 ? 0 : in_.seq_idx[step_at(t)];
   }
-  Rows<const float> rows(const float* data, std::size_t stride) const { return {data, stride}; }
 
   void load_state(const float* from, float* to) const {
     std::fill_n(to, state_size(), 0.0F);
     if (from == nullptr) return;
+    from += state_at();
     for (std::size_t p = 0; p < headdim_; ++p)
-      for (std::size_t n = 0; n < states_count_; ++n)
-        to[n * p_stride_ + p] = from[state_at() + static_cast<std::int64_t>(p * states_count_ + n)];
+      for (std::size_t n = 0; n < states_count_; ++n) to[n * p_stride_ + p] = from[p * states_count_ + n];
   }
-  void store_state(const float* from, float* to) const {
+  void store_dinitial_states() const {
+    float* const to = args_.dinitial_states + state_at();
     for (std::size_t p = 0; p < headdim_; ++p)
       for (std::size_t n = 0; n < states_count_; ++n)
-        to[state_at() + static_cast<std::int64_t>(p * states_count_ + n)] = from[n * p_stride_ + p];
+        to[p * states_count_ + n] = s_.dstate[n * p_stride_ + p];
   }
 
   /// What the chunk's steps need to know of time, x and B.
