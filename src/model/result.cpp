@@ -22,6 +22,13 @@ std::string_view name_of(Status status) {
   throw std::logic_error("unreachable");
 }
 
+std::optional<Status> status_named(std::string_view name) {
+  for (const Status status :
+       {Status::pass, Status::fail, Status::skip, Status::error, Status::invalid, Status::unverified})
+    if (name_of(status) == name) return status;
+  return {};
+}
+
 const TimingStats* CaseResult::headline() const {
   const auto hot = timing.find("hot");
   return hot == timing.end() ? nullptr : &hot->second;

@@ -58,8 +58,9 @@ std::string summary_line(const Summary& summary) {
   std::vector<std::string> parts;
   for (const auto& [status, count] : summary.counts)
     parts.push_back(fmt::format("{} {}", count, name_of(status)));
-  return fmt::format("{}{} in {:.1f} s", summary.interrupted ? "interrupted: " : "",
+  return fmt::format("{}{}{} in {:.1f} s", summary.interrupted ? "interrupted: " : "",
                      parts.empty() ? "nothing ran" : fmt::format("{}", fmt::join(parts, ", ")),
+                     summary.kept > 0 ? fmt::format(" ({} of them before)", summary.kept) : "",
                      summary.seconds);
 }
 

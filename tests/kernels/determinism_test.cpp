@@ -24,9 +24,9 @@ std::map<std::string, Bytes> outputs_of(const Plan& plan) {
   std::map<std::string, Bytes> all;
   RunnerOptions options{
       .verify = false, .time = false, .timing = {}, .repro = [](const auto&...) { return std::string(); }};
-  Progress progress(true, false);
+  Collector unused;
   const std::atomic<bool> never{false};
-  Runner runner(plan, options, {}, progress, never);
+  Runner runner(plan, options, unused, never);
   runner.on_finished([&](const FinishedJob& job) {
     if (!job.implementation.deterministic) return;
     for (const auto& output : job.outputs) {
@@ -35,7 +35,7 @@ std::map<std::string, Bytes> outputs_of(const Plan& plan) {
           Bytes(begin, begin + output.buffer.bytes());
     }
   });
-  runner.run({});
+  runner.run();
   return all;
 }
 

@@ -1,0 +1,77 @@
+#include "cli/execute_plan.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "model/errors.h"
+#include "supervise/supervisor.h"
+#include "supervise/worker.h"
+
+namespace ssmbench {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A hidden folder beside a file, for the parts that it is made of; removed in the end.
+class PartsFolder {
+ public:
+  explicit PartsFolder(const fs::path& file) {
+    path_ = (file.parent_path() / fmt::format(".{}.parts-XXXXXX", file.filename().string())).string();
+    if (mkdtemp(path_.data()) == nullptr)
+      throw OutputError(fmt::format("{}: cannot be made: {}", path_, std::strerror(errno)));
+  }
+  ~PartsFolder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  PartsFolder(const PartsFolder&) = delete;
+  PartsFolder& operator=(const PartsFolder&) = delete;
+  PartsFolder(PartsFolder&&) = delete;
+  PartsFolder& operator=(PartsFolder&&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace
+
+void execute_plan(const RunOptions& options, const Plan& plan, const JobSet& jobs, RunListener& listener,
+                  TensorDump* dump, Progress& progress, const std::atomic<bool>& stop) {
+  if (options.no_supervision) {
+    Runner runner(plan, options.runner, listener, stop);
+    if (dump != nullptr) runner.on_finished([dump](const FinishedJob& job) { dump->add(job); });
+    runner.run(jobs);
+    return;
+  }
+  SupervisorOptions how{.worker_argv = options.argv, .timeout_seconds = *options.timeout, .dump_folder = {}};
+  how.worker_argv.emplace_back("--worker");
+  how.warn = [&progress](const std::string& message) { progress.say(message); };
+  std::optional<PartsFolder> parts;
+  if (dump != nullptr) {
+    parts.emplace(options.dump_file);
+    how.dump_folder = parts->path();
+    how.collect = [&](std::size_t job) { dump->take(dump_part(parts->path(), job)); };
+  }
+  Supervisor(plan, options.runner, std::move(how), listener, stop).run(jobs);
+}
+
+int run_as_worker(const RunOptions& options, const Plan& plan) {
+  const WorkerOrders orders = read_orders(kOrdersDescriptor);
+  NumberedHook hook;
+  if (!orders.dump_folder.empty())
+    hook = [&](std::size_t number, const FinishedJob& job) {
+      if (options.dump_what == "failed" && job.result.status != Status::fail) return;
+      TensorDump part(dump_part(orders.dump_folder, number), false, plan, options.argv, "");
+      part.add(job);
+      part.finish();
+    };
+  return run_worker(plan, options.runner, orders, hook);
+}
+
+}  // namespace ssmbench
