@@ -16,6 +16,7 @@
 #include "cli/tensor_dump.h"
 #include "config/config.h"
 #include "model/errors.h"
+#include "plugin/plugin.h"
 #include "report/jsonl.h"
 #include "report/markdown.h"
 #include "report/record_reader.h"
@@ -65,6 +66,7 @@ Results choose_results(const RunOptions& options, const std::vector<DeviceInfo>&
 }
 
 int run(RunOptions options) {
+  register_plugins(options.plugins);
   if (const auto studies = load_studies(options.configs); !studies.empty())
     return run_studies(options, studies);
   auto cases = load_configs(options.configs, options.overrides, options.quick);

@@ -14,6 +14,7 @@ namespace ssmbench {
 /// The options of `run`, as given, and what follows from them.
 struct RunOptions {
   std::vector<std::filesystem::path> configs;
+  std::vector<std::filesystem::path> plugins;
   std::string device = "auto";
   Selection selection;
   std::vector<std::string> set;

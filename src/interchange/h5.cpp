@@ -66,7 +66,10 @@ std::string read_variable_text(const OpenAttribute& open, const std::string& act
 }
 
 std::string read_fixed_text(const OpenAttribute& open, const std::string& action) {
-  std::string text(H5Tget_size(open.type), '\0');
+  constexpr std::size_t kLongest = 1 << 20;  // what a damaged size would have allocated
+  const std::size_t size = H5Tget_size(open.type);
+  if (size > kLongest) throw Error(fmt::format("cannot {}: it claims {} bytes", action, size));
+  std::string text(size, '\0');
   check(H5Aread(open.attribute, open.type, text.data()), action);
   text.resize(std::min(text.find('\0'), text.size()));
   if (H5Tget_strpad(open.type) == H5T_STR_SPACEPAD) text.resize(text.find_last_not_of(' ') + 1);

@@ -1,8 +1,6 @@
 // Every CUDA implementation of ssd_chunk_scan_fwd against the fp64 reference, at the sizes where its code
 // changes path. (Those of the CPU: tests/kernels/cpu/ssd_test.cpp.)
 
-#include <fmt/format.h>
-
 #include <map>
 #include <set>
 #include <string>
@@ -10,7 +8,7 @@
 
 #include "catch.h"
 #include "model/ssd.h"
-#include "support/run_plan.h"
+#include "support/verdicts.h"
 
 using namespace ssmbench;
 using namespace ssmbench::test;
@@ -93,28 +91,10 @@ std::vector<Problem> option_problems() {
 
 void check_all(const std::vector<Problem>& problems, const std::string& distribution,
                const DeviceInfo& device) {
-  std::vector<Case> cases;
-  for (const auto& problem : problems) cases.push_back(make_case(problem, distribution));
-  std::map<std::string, std::size_t> passed;
-  std::string failures;
-  for (const auto& result : run_cases(std::move(cases), {}, device)) {
-    if (result.status == Status::pass) ++passed[result.impl];
-    if (result.status != Status::pass && result.status != Status::skip)
-      failures += fmt::format("{} {}: {}\n", result.impl, result.the_case.id(), result.reason);
-  }
+  const auto [passed, skipped, failures] = verdicts_of(problems, device, distribution);
   CHECK(failures == "");
-  // cuda-chunked and cuda-recurrent do all of them, cuda-chunked-f32 those in f32.
-  std::size_t complete = 0;
-  for (const auto& [name, count] : passed) complete += count == problems.size() ? 1 : 0;
-  CHECK(complete >= 2);
-}
-
-std::vector<DeviceInfo> gpus() {
-  std::vector<DeviceInfo> found;
-  for (const auto& device : list_devices())
-    if (device.kind == DeviceKind::cuda) found.push_back(device);
-  if (found.empty()) WARN("skipped: no CUDA device");
-  return found;
+  for (const char* name : {"cuda-chunked", "cuda-recurrent"}) CHECK(passed.at(name) == problems.size());
+  CHECK(passed.at("cuda-chunked-f32") == count_in(DType::f32, problems));
 }
 
 }  // namespace
