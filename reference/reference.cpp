@@ -31,8 +31,9 @@ ReferenceOutputs compute_reference(const Problem& problem, const TensorSet& inpu
 }
 
 std::size_t reference_bytes(const Problem& problem) {
+  // Two arrays of floats beside the values: bounds of operands' roundings too, or responses to decays.
   const std::string_view op = problem.op().name;
-  const std::size_t bounds = op == "selective_scan_bwd" || op == "linear_scan" ? 1 : 2;
+  const std::size_t bounds = op.starts_with("ssd_") || op == "selective_scan_fwd" ? 2 : 1;
   std::size_t bytes = 0;
   for (const auto& tensor : problem.tensors())
     if (tensor.role == Role::output)

@@ -1,5 +1,6 @@
 #include "model/result.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 namespace ssmbench {
@@ -20,6 +21,11 @@ std::string_view name_of(Status status) {
       return "unverified";
   }
   throw std::logic_error("unreachable");
+}
+
+bool CaseResult::judged_by_user() const {
+  return std::ranges::any_of(outputs,
+                             [](const auto& entry) { return entry.second.user_tolerance.has_value(); });
 }
 
 const TimingStats* CaseResult::headline() const {

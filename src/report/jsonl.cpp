@@ -129,6 +129,7 @@ void JsonlReporter::finish(const Summary& summary) {
   for (const auto& [status, count] : summary.counts) counts[std::string(name_of(status))] = count;
   file_.append(Json{{"record", "summary"},
                     {"counts", counts},
+                    {"passed_by_user_tolerance", summary.passed_by_user},
                     {"interrupted", summary.interrupted},
                     {"seconds", summary.seconds},
                     {"input_seconds", summary.input_seconds},

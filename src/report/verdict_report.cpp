@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "report/json.h"
+#include "verify/describe.h"
 
 namespace ssmbench {
 namespace {
@@ -37,13 +38,17 @@ std::string details_text(const OutputVerdict& output) {
   if (!c.passed() && c.judged > 0) {
     text += fmt::format("    worst {}: expected {:.9g}, got {:.9g}\n", index_text(c.worst_index, output.axes),
                         c.worst_expected, c.worst_got);
-    text += fmt::format("    {} of {} elements out of tolerance, the first at {}\n", output.profile.bad,
-                        c.judged, index_text(*output.profile.first_bad, output.axes));
+    if (output.profile.first_bad)
+      text += fmt::format("    {} of {} elements out of tolerance, the first at {}\n", output.profile.bad,
+                          c.judged, index_text(*output.profile.first_bad, output.axes));
+    else
+      text += fmt::format("    {}\n", why_failed(c));
     for (const auto& pattern : output.patterns) text += fmt::format("    {}\n", pattern);
   }
   if (const auto left_out = output.profile.left_out; left_out > 0)
     text +=
         fmt::format("    {} elements not judged: an honest implementation may overflow there\n", left_out);
+  if (c.judged > 0) text += "  " + tolerance_text(output.name, c) + "\n";
   return text + histogram_text(output.profile) + over_time_text(output.profile);
 }
 

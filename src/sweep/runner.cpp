@@ -8,6 +8,7 @@
 #include "model/errors.h"
 #include "sweep/prepared_run.h"
 #include "verify/compare.h"
+#include "verify/describe.h"
 
 namespace ssmbench {
 namespace {
@@ -30,8 +31,7 @@ std::string describe_failure(const std::map<std::string, OutputComparison>& outp
   std::string index;
   for (const auto i : c.worst_index) index += fmt::format("{}{}", index.empty() ? "" : ", ", i);
   if (c.judged == 0) return fmt::format("{}: every element overflows, none could be judged", *worst);
-  const std::string how = c.nonfinite > 0 ? fmt::format("{} elements not finite", c.nonfinite)
-                                          : fmt::format("{:.3g} × the tolerance", c.tolerance_ratio);
+  const std::string how = why_failed(c);
   return fmt::format("{} at ({}): expected {:.9g}, got {:.9g}; {}", *worst, index, c.worst_expected,
                      c.worst_got, how);
 }
@@ -144,7 +144,9 @@ CaseResult Runner::run_job(const Case& the_case, const Job& job, const std::vect
     for (const auto& output : host_outputs) {
       result.outputs[output.spec.name] =
           compare_output(output.view(), reference_.at(output.spec.name).expectation(),
-                         implementation.arithmetic(problem.dtype()));
+                         implementation.arithmetic(problem.dtype()), the_case.tolerance_of(output.spec.name));
+      if (progress_.verbose())
+        progress_.say(tolerance_text(output.spec.name, result.outputs[output.spec.name]));
     }
     result.reason = describe_failure(result.outputs);
     result.status = result.reason.empty() ? Status::pass : Status::fail;
@@ -169,6 +171,7 @@ Device& Runner::device(std::size_t index) {
 
 void Runner::emit(const CaseResult& result) {
   ++summary_.counts[result.status];
+  summary_.passed_by_user += result.status == Status::pass && result.judged_by_user() ? 1 : 0;
   ++jobs_done_;
   progress_.clear();
   for (Reporter* reporter : reporters_) reporter->case_done(result);

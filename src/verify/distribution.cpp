@@ -8,6 +8,7 @@ namespace {
 
 /// Standard deviations that a statistic may be off by: one of 1e9 outputs is.
 constexpr double kDeviations = 6;
+constexpr double kPriorElements = 64;
 
 double rounded_to(double value, DType dtype) {
   std::byte bits[sizeof(double)];
@@ -27,13 +28,13 @@ double stored_error(double expected, const Tolerance& tolerance, DType dtype) {
 }  // namespace
 
 void ErrorDistribution::add(double error, double expected, const Tolerance& tolerance, DType dtype,
-                            std::optional<double> response) {
+                            std::optional<float> response) {
   const double scale = stored_error(expected, tolerance, dtype) + kExpectedShare * tolerance.arithmetic;
   const double e = error / scale;
   ++count_;
   squares_ += e * e;
   if (!response) return;
-  const double r = *response / scale;
+  const double r = static_cast<double>(*response) / scale;
   const double x = expected / scale;
   rr_ += r * r;
   rx_ += r * x;
@@ -58,10 +59,14 @@ double ErrorDistribution::rms_ratio() const {
   return std::sqrt(squares_ / count) / (1 + kDeviations / std::sqrt(count));
 }
 
-std::optional<ErrorDistribution::DecayBias> ErrorDistribution::decay_bias() const {
+std::optional<ErrorDistribution::DecayBias> ErrorDistribution::decay_bias(double roundoff) const {
   const double determinant = rr_ * xx_ - rx_ * rx_;
-  if (!(determinant > 1e-9 * rr_ * xx_) || !std::isfinite(determinant)) return {};
-  return DecayBias{(xx_ * re_ - rx_ * xe_) / determinant, std::sqrt(xx_ / determinant)};
+  if (!std::isfinite(determinant) || !(determinant > 1e-9 * rr_ * xx_)) return {};
+  const double mean = (xx_ * re_ - rx_ * xe_) / determinant;
+  // As if beside the errors there were some as large as may be, so that few elements show little.
+  const double variance = (squares_ + kPriorElements) / (static_cast<double>(count_) + kPriorElements);
+  const double deviation = std::sqrt(variance * xx_ / determinant);
+  return DecayBias{mean / roundoff, std::abs(mean) / (kDecayBias * roundoff + kDeviations * deviation)};
 }
 
 }  // namespace ssmbench
