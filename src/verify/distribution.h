@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 
@@ -19,6 +20,20 @@ inline constexpr double kExpectedShare = 0.25;
 /// Largest mean relative error of the decays of a recurrence, in roundoffs. Roundings to nearest have half of
 /// one at most where all decays lie next to 1 and round alike.
 inline constexpr double kDecayBias = 0.75;
+
+/// About how many different numbers there are among those added, up to some 30000: by the share of the bits
+/// of a small table that their hashes leave unset. Source: Whang, Vander-Zanden & Taylor, "A linear-time
+/// probabilistic counting algorithm for database applications" (1990).
+class DistinctNumbers {
+ public:
+  void add(double number);
+  void add(const DistinctNumbers& other);
+  /// Infinite when too many.
+  double count() const;
+
+ private:
+  std::array<std::uint64_t, 64> bits_{};
+};
 
 /// Sums over the elements of an output that have been measured.
 class ErrorDistribution {
@@ -42,7 +57,11 @@ class ErrorDistribution {
   std::optional<DecayBias> decay_bias(double roundoff) const;
 
  private:
+  /// How many errors there are that are not copies of others, as they are where inputs repeat.
+  double independent() const;
+
   std::int64_t count_ = 0;
+  DistinctNumbers distinct_;
   double squares_ = 0;  // Σ e², of errors in units of what is expected
   // Normal equations of e ≈ θ·response + φ·expected, each in units of what is expected of the element.
   double rr_ = 0, rx_ = 0, xx_ = 0, re_ = 0, xe_ = 0;

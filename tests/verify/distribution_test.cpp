@@ -146,7 +146,7 @@ TEST_CASE("errors of half their tolerance pass one by one and not all together")
   ErrorDistribution honest;
   const Tolerance allowed{1e-5, 1e-8};
   for (int i = 0; i < 10000; ++i) {
-    const double error = 0.5 * allowed.total();
+    const double error = (0.5 + 1e-9 * i) * allowed.total();
     if (i < 5) few.add(error, 1, allowed, DType::f32, {});
     many.add(error, 1, allowed, DType::f32, {});
     honest.add(0.25 * uniform(random) * allowed.total(), 1, allowed, DType::f32, {});
@@ -154,6 +154,27 @@ TEST_CASE("errors of half their tolerance pass one by one and not all together")
   CHECK(few.rms_ratio() < 1);
   CHECK(many.rms_ratio() > 1);
   CHECK(honest.rms_ratio() < 0.7);
+}
+
+TEST_CASE("an error that repeats counts once") {
+  const Tolerance allowed{1e-5, 1e-8};
+  ErrorDistribution copies;
+  ErrorDistribution different;
+  for (int i = 0; i < 10000; ++i) {
+    copies.add(0.5 * allowed.total(), 1, allowed, DType::f32, {});
+    different.add((0.5 + 1e-9 * i) * allowed.total(), 1, allowed, DType::f32, {});
+  }
+  CHECK(copies.rms_ratio() < 1);
+  CHECK(different.rms_ratio() > 1);
+}
+
+TEST_CASE("different numbers are counted") {
+  for (const int count : {1, 30, 1000, 10000}) {
+    DistinctNumbers numbers;
+    for (int i = 0; i < 20000; ++i) numbers.add(1.5 * (i % count) - 7);
+    CHECK(numbers.count() > 0.9 * count);
+    CHECK(numbers.count() < 1.1 * count);
+  }
 }
 
 TEST_CASE("an output without elements that were measured has no distribution") {
