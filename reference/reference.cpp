@@ -37,7 +37,8 @@ std::size_t reference_bytes(const Problem& problem) {
     if (tensor.role != Role::output) continue;
     const std::int64_t elements = element_count(tensor.shape) * (tensor.dtype == DType::c64 ? 2 : 1);
     // Two arrays of floats beside the values: bounds of operands' roundings too, or responses to decays.
-    const bool two = op.starts_with("ssd_") || (op == "selective_scan_fwd" && elements <= kMostResponses);
+    const bool responses = op == "selective_scan_fwd" && tensor.name == "out" && elements <= kMostResponses;
+    const bool two = op.starts_with("ssd_") || responses;
     bytes += static_cast<std::size_t>(elements) * (sizeof(double) + (two ? 2 : 1) * sizeof(float));
   }
   if (problem.op().name == "selective_scan_bwd") bytes += selective_scan_bwd_working_bytes(problem);

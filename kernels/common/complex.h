@@ -125,12 +125,29 @@ struct Exponentials {
   Value minus_1;  ///< accurate relative to its magnitude, near 0 too
 };
 
-/// The series for |z| < 1, since e^z − 1 would cancel there. Both sides are computed and one is selected: a
-/// branch would keep states from overlapping.
+/// 2^n for a whole number n up to 127; 0 under 2^-126.
+SSMBENCH_HD inline float power_of_2(float n) {
+#ifdef __CUDA_ARCH__
+  float power = 0;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(n));
+  return power;
+#else
+  return exp2f(n);
+#endif
+}
+
+/// e^z = 2^n·e^r, r = z − n·ln 2 in ±0.35, ln 2 as the sum of two floats. e^r − 1 by a polynomial of least
+/// relative error, 0.26 of a roundoff, serves both results: no branch, no selection. From e^88.4 on r is up
+/// to 0.7, where e^r has an error of 1e-5: n stays where 2^n is finite. For finite z.
 SSMBENCH_HD inline Exponentials<float> exponentials(float z) {
-  const float power = expf(z);
-  const float near_0 = z + z * z * phi2_series(z);
-  return {power, fabsf(z) < 1.0F ? near_0 : power - 1.0F};
+  constexpr float kRound = 12582912;  // 1.5 · 2^23: adding it rounds to a whole number
+  const float n = fminf((z * 0x1.715476p+0F + kRound) - kRound, 127.0F);
+  const float r = (z - n * 0x1.62e4p-1F) - n * 0x1.7f7d1cp-20F;
+  const float series =
+      0.5F + r * (0x1.5554b0p-3F + r * (0x1.555486p-5F + r * (0x1.122838p-7F + r * 0x1.6d9956p-10F)));
+  const float minus_1 = r + r * r * series;
+  const float scale = power_of_2(n);
+  return {scale * minus_1 + scale, scale * minus_1 + (scale - 1.0F)};
 }
 
 /// sin x and cos x, or both of them with the other sign: products of two are the same.
@@ -155,27 +172,34 @@ SSMBENCH_HD inline SineCosine sine_cosine_up_to_sign(float x) {
   return {r + r * s * sine, 1.0F + s * (-0.5F + s * cosine)};
 }
 
-/// By the half angle, exact to halve: cos y = 1 − 2·sin²(y/2), sin y = 2·sin(y/2)·cos(y/2). e^z is accurate
-/// relative to |e^z|. e^z − 1 is (e^x − 1)·cos y − 2·sin²(y/2) + i·e^x·sin y, accurate near its other zeros
-/// 2πik too: the real part cancels only where the imaginary part is larger.
+/// sin y and 1 − cos y, by the half angle, which is exact to halve: 2·sin(y/2)·cos(y/2) and 2·sin²(y/2).
+struct Rotation {
+  SSMBENCH_HD explicit Rotation(float y) {
+    const SineCosine half = sine_cosine_up_to_sign(0.5F * y);
+    drop = 2.0F * half.sine * half.sine;
+    sine = 2.0F * half.sine * half.cosine;
+  }
+  float drop, sine;  ///< drop: 1 − cos y
+};
+
+/// e^z is accurate relative to |e^z|. e^z − 1 is (e^x − 1)·cos y − 2·sin²(y/2) + i·e^x·sin y, accurate near
+/// its other zeros 2πik too: the real part cancels only where the imaginary part is larger.
 SSMBENCH_HD inline Exponentials<Complex> exponentials(Complex z) {
-  const SineCosine half = sine_cosine_up_to_sign(0.5F * z.im);
+  const Rotation turn(z.im);
   const Exponentials<float> growth = exponentials(z.re);
-  const float drop = 2.0F * half.sine * half.sine;
-  const float imaginary = growth.power * (2.0F * half.sine * half.cosine);
-  return {{growth.power * (1.0F - drop), imaginary}, {growth.minus_1 * (1.0F - drop) - drop, imaginary}};
+  const float imaginary = growth.power * turn.sine;
+  return {{growth.power * (1.0F - turn.drop), imaginary},
+          {growth.minus_1 * (1.0F - turn.drop) - turn.drop, imaginary}};
 }
 
-/// e^z
-template <class Value>
-SSMBENCH_HD Value exponential(Value z) {
-  return exponentials(z).power;
+/// e^z where e^z − 1 is not needed.
+SSMBENCH_HD inline float exponential(float z) {
+  return expf(z);
 }
-
-/// e^z − 1
-template <class Value>
-SSMBENCH_HD Value exponential_minus_1(Value z) {
-  return exponentials(z).minus_1;
+SSMBENCH_HD inline Complex exponential(Complex z) {
+  const Rotation turn(z.im);
+  const float growth = expf(z.re);
+  return {growth * (1.0F - turn.drop), growth * turn.sine};
 }
 
 }  // namespace ssmbench

@@ -174,13 +174,16 @@ struct StateStep {
 };
 
 /// A state's A with 1/A, for the methods whose φ divide by z = Δ·A: one division per state and none per step.
+/// 1/A is finite: where |A| is under 2^-50, 0 included, −2^-50 stands for A. That moves a state by under a
+/// roundoff a step while Δ < 6e7.
 template <class Value>
 struct StateA {
   StateA() = default;
-  SSMBENCH_HD explicit StateA(Value a) : A(a), inverse(reciprocal(a)) {}
+  SSMBENCH_HD explicit StateA(Value a)
+      : A(square_magnitude(a) < 0x1p-100F ? Value{} + -0x1p-50F : a), inverse(reciprocal(A)) {}
 
   Value A;
-  Value inverse;  ///< not finite where A is 0 or under 1e-38
+  Value inverse;
 };
 
 /// A channel's step of size Δ with input u: what all of its states share; called with A it gives a state's
@@ -189,12 +192,12 @@ template <Family family>
 class Step {
  public:
   SSMBENCH_HD Step(const MethodParameters& method, float delta, float u)
-      : delta_(delta), gain_(delta * u), half_sign_(method.half_sign) {
+      : delta_(delta), u_(u), gain_(delta * u), half_sign_(method.half_sign) {
     if constexpr (family == Family::taylor) {
       const auto& c = method.taylor;
       for (int k = 0; k < 4; ++k) taylor_[k] = gain_ * (c[0][k] + delta * (c[1][k] + delta * c[2][k]));
     }
-    if constexpr (family == Family::foh || family == Family::foh_exact) inverse_delta_ = reciprocal(delta);
+    if constexpr (family == Family::foh_exact) inverse_delta_ = reciprocal(delta);
   }
 
   template <class Value>
@@ -204,27 +207,28 @@ class Step {
       const Value w = half_sign_ * z;
       const Value inverse = reciprocal(-1.0F * w + 1.0F);
       return StateStep<Value, Value>{(w + 1.0F) * inverse, gain_ * inverse, {}};
+    } else if constexpr (family == Family::zoh) {
+      return StateStep<Value, float>{exponential(z), gain_, {}};
+    } else if constexpr (family == Family::taylor) {
+      return StateStep<Value, Value>{exponential(z), polynomial(taylor_, z), {}};
+    } else if constexpr (family == Family::trapezoidal) {
+      const Value decay = exponential(z);
+      return StateStep<Value, float>{decay, 0.5F * gain_, (0.5F * delta_) * decay};
     } else {
       const Exponentials<Value> e = exponentials(z);
-      if constexpr (family == Family::zoh)
-        return StateStep<Value, float>{e.power, gain_, {}};
-      else if constexpr (family == Family::taylor)
-        return StateStep<Value, Value>{e.power, polynomial(taylor_, z), {}};
-      else if constexpr (family == Family::trapezoidal)
-        return StateStep<Value, float>{e.power, 0.5F * gain_, (0.5F * delta_) * e.power};
+      if constexpr (family == Family::foh)  // Δ·φ1(Δ·A) = (e^z − 1)/A
+        return StateStep<Value, Value>{e.power, (u_ * state.inverse) * e.minus_1, {}};
       else {
         const Value inverse = inverse_delta_ * state.inverse;
-        if constexpr (family == Family::foh)
-          return StateStep<Value, Value>{e.power, gain_ * phi1(z, e, inverse), {}};
-        else
-          return StateStep<Value, Value>{e.power, gain_ * phi2(z, e, inverse),
-                                         delta_ * phi1_minus_phi2(z, e, inverse)};
+        return StateStep<Value, Value>{e.power, gain_ * phi2(z, e, inverse),
+                                       delta_ * phi1_minus_phi2(z, e, inverse)};
       }
     }
   }
 
  private:
   float delta_;
+  float u_;
   float gain_;
   float half_sign_;
   float inverse_delta_ = 0;

@@ -1,14 +1,21 @@
-// cuda-fused: registration and launch. The kernel, with the picture of its threads, is in fused_kernel.cuh;
-// its instantiations are in fused_f32.cu, fused_f16.cu and fused_bf16.cu.
+// cuda-fused: registration and launch. Two kernels, each with the picture of its threads:
+// fused_rows_kernel.cuh for what training and inference of Mamba take, fused_kernel.cuh for everything else,
+// three to five times slower. Their instantiations are in fused_f32.cu, fused_f16.cu and fused_bf16.cu.
+
+#include <utility>
 
 #include "kernels/common/launch.cuh"
 #include "kernels/selective_scan/fused_kernel.cuh"
+#include "kernels/selective_scan/fused_rows_kernel.cuh"
 
 namespace ssmbench {
 
 extern template FusedKernel fused_kernel_for<float>(MethodId method, bool complex);
 extern template FusedKernel fused_kernel_for<__half>(MethodId method, bool complex);
 extern template FusedKernel fused_kernel_for<__nv_bfloat16>(MethodId method, bool complex);
+extern template RowsKernel rows_kernel_for<float>(MethodId method, RowsShape shape, bool along_time);
+extern template RowsKernel rows_kernel_for<__half>(MethodId method, RowsShape shape, bool along_time);
+extern template RowsKernel rows_kernel_for<__nv_bfloat16>(MethodId method, RowsShape shape, bool along_time);
 
 namespace {
 
@@ -22,10 +29,41 @@ std::optional<std::string> unsupported(const Problem& problem) {
   return staged::too_many_blocks(scan, plan_of(scan));
 }
 
+/// Whether every octet of elements that the fast kernel moves is whole and lies at a multiple of 16 bytes.
+bool in_octets(const ScanArgs& args, bool along_time) {
+  const auto whole = [](std::int64_t elements) { return elements % 8 == 0; };
+  if (along_time ? !whole(args.seqlen) : !whole(args.channels_per_group) || !whole(args.dstate)) return false;
+  for (const void* tensor : {args.u, args.delta, args.z, args.B, args.C, static_cast<const void*>(args.out)})
+    if (reinterpret_cast<std::uintptr_t>(tensor) % 16 != 0) return false;
+  return true;
+}
+
+/// The fast kernel's launch, where it takes the problem.
+std::optional<Launch> bind_rows(const SelectiveScan& scan, DType dtype, const ScanArgs& args) {
+  const bool along_time = args.sequence.time == 1;
+  const auto shape = rows_shape(scan.batch * scan.dim, scan.dstate);
+  if (scan.complex || !scan.variable_b || !scan.variable_c || !shape || !in_octets(args, along_time))
+    return {};
+  const RowsKernel kernel = with_io_type(dtype, [&]<class Io>(std::type_identity<Io>) {
+    return rows_kernel_for<Io>(scan.method, *shape, along_time);
+  });
+  if (kernel == nullptr) return {};
+  const auto [channels, shared_bytes] = with_rows_shape(*shape, [](auto states, auto lanes) {
+    using Map = RowsMap<states, lanes>;
+    return std::pair<std::int64_t, int>(Map::kChannels, Map::kSharedBytes);
+  });
+  const std::int64_t blocks_per_group = ceil_div(args.channels_per_group, channels);
+  if (args.batch > kMaxGridX / (args.groups * blocks_per_group)) return {};
+  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
+  return launch_of(kernel, args.batch * args.groups * blocks_per_group, kRowsThreads, shared_bytes, args,
+                   blocks_per_group, method_parameters(scan.method));
+}
+
 Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*/) {
   if (auto reason = unsupported(problem)) throw ContractError("cuda-fused " + *reason);
   const ScanArgs args = bind_scan(problem, tensors);
   const SelectiveScan scan(problem);
+  if (auto fast = bind_rows(scan, problem.dtype(), args)) return *fast;
   const FusedPlan plan = plan_of(scan);
   const FusedKernel kernel = with_io_type(problem.dtype(), [&]<class Io>(std::type_identity<Io>) {
     return fused_kernel_for<Io>(scan.method, scan.complex);

@@ -17,6 +17,11 @@ inline constexpr int kFusedBackwardMaxSharedBytes = 56 * 1024;
 /// Sums over the states of a channel that a step has: du, ∂loss/∂Δ and y.
 inline constexpr int kFusedBackwardSums = 3;
 
+/// Steps [begin, end) of one segment.
+struct SegmentRange {
+  std::int64_t begin, end;
+};
+
 struct FusedBackwardPlan {
   FusedPlan tile;          ///< threads, and the tile of the gradient kernel: 2 to 16 steps
   int forward_steps_log2;  ///< tile of the forward kernel: at least as long

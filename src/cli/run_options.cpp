@@ -39,6 +39,10 @@ void add_run_options(CLI::App& command, RunOptions& o) {
   command.add_option("--runs", o.runs, "Exactly this many timed runs")->check(CLI::PositiveNumber);
   command.add_option("--min-time", o.min_time, "Time each case for at least this many seconds")
       ->check(CLI::NonNegativeNumber);
+  command
+      .add_option("--reruns", o.reruns,
+                  "Launches that have to give the same bits again (default 2, fewer of what takes long)")
+      ->check(CLI::NonNegativeNumber);
   command.add_flag("--no-timing", o.no_timing, "Verify only");
   command.add_flag("--no-verify", o.no_verify, "Time only; nothing is reported as pass");
   text("--out", o.out_directory, "Directory of the results file (default results)");
@@ -61,7 +65,7 @@ RunOptions finish_options(RunOptions o) {
   TimingPolicy& timing = o.runner.timing;
   if (o.quick) {  // five runs, fewer of those that take long
     timing.min_runs = timing.max_runs = 5;
-    timing.max_seconds = timing.warmup_seconds = 0.05;
+    timing.max_seconds = timing.warmup_seconds = o.runner.reruns.max_seconds = 0.05;
   }
   if (o.min_time) {
     timing.min_seconds = *o.min_time;
@@ -76,6 +80,8 @@ RunOptions finish_options(RunOptions o) {
     timing.warmup = *o.warmup;
     timing.warmup_seconds = std::numeric_limits<double>::infinity();
   }
+  if (o.reruns)
+    o.runner.reruns = {.count = *o.reruns, .max_seconds = std::numeric_limits<double>::infinity()};
   o.runner.verify = !o.no_verify;
   o.runner.time = !o.no_timing;
   return o;
@@ -88,6 +94,7 @@ std::string repro_command(const RunOptions& o, const Case& the_case, const Imple
                   implementation.name, quote(the_case.id()));
   for (const auto& text : o.set) command += " --set " + quote(text);
   if (o.seed) command += fmt::format(" --seed {}", *o.seed);
+  if (o.reruns) command += fmt::format(" --reruns {}", *o.reruns);
   if (o.quick) command += " --quick";
   return command;
 }

@@ -19,7 +19,7 @@ struct RunOptions {
   std::vector<std::string> set;
   std::optional<std::int64_t> seed;
   bool quick = false;
-  std::optional<int> warmup, runs;
+  std::optional<int> warmup, runs, reruns;
   std::optional<double> min_time;
   bool no_timing = false, no_verify = false;
   std::string out_directory = "results";

@@ -17,8 +17,8 @@ std::uint64_t memory_of_machine() {
          static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
-/// What is wrong with a dataset where `spec` is expected; nothing when it fits.
-std::optional<std::string> misfit(hid_t dataset, const TensorSpec& spec) {
+/// What is wrong with a dataset where `spec` is expected, maybe in another shape; nothing when it fits.
+std::optional<std::string> misfit(hid_t dataset, const TensorSpec& spec, const std::optional<Shape>& other) {
   const auto name = h5::read_text(dataset, "dtype");
   if (!name) return "the attribute 'dtype' is missing";
   const auto dtype = parse_dtype(*name);
@@ -29,7 +29,7 @@ std::optional<std::string> misfit(hid_t dataset, const TensorSpec& spec) {
                        h5::describe(type));
   if (*dtype != spec.dtype) return fmt::format("expected {}, found {}", name_of(spec.dtype), *name);
   const Shape stored = h5::extents(dataset);
-  const Shape expected = spec.stored_shape();
+  const Shape expected = stored == other ? stored : spec.stored_shape();
   if (stored.size() != expected.size())
     return fmt::format("expected {} axes, found {}", expected.size(), stored.size());
   if (stored != expected)
@@ -90,6 +90,7 @@ Problem CaseReader::read_problem() const {
   Axes axes;
   for (const auto& name : format.attributes) axes[name] = read_axis(*format.op.find_axis(name));
   format.infer(stored_inputs(), axes);
+  for (const auto& name : format.repeated_attributes) check_repeated(name, axes.at(name));
   return {format.op, axes};
 }
 
@@ -110,6 +111,13 @@ AxisValue CaseReader::read_axis(const AxisSpec& axis) const {
   if (*number != 0 && *number != 1)
     reject_file(file_, path_, fmt::format("the attribute '{}' must be 0 or 1, got {}", axis.name, *number));
   return *number == 1;
+}
+
+void CaseReader::check_repeated(const std::string& name, const AxisValue& found) const {
+  const auto word = h5::read_text(group_, name);
+  if (word && *word != to_string(found))
+    reject_file(file_, path_,
+                fmt::format("the attribute '{}' says {}, the datasets {}", name, *word, to_string(found)));
 }
 
 std::string CaseReader::read_interval(const std::string& name) const {
@@ -186,7 +194,9 @@ h5::Dataset CaseReader::open_checked(const std::string& group, const TensorSpec&
   const std::string place = where(group, spec.name);
   return reading(file_, place, [&] {
     h5::Dataset dataset(H5Dopen2(group_, place.c_str(), H5P_DEFAULT), "open the dataset");
-    if (const auto wrong = misfit(dataset, spec)) reject_file(file_, place, *wrong);
+    const auto other_shape = read_format().other_shape;
+    const auto other = other_shape == nullptr ? std::nullopt : other_shape(spec);
+    if (const auto wrong = misfit(dataset, spec, other)) reject_file(file_, place, *wrong);
     return dataset;
   });
 }

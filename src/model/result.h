@@ -13,11 +13,11 @@
 namespace ssmbench {
 
 enum class Status {
-  pass,        ///< every output within tolerance
-  fail,        ///< an output out of tolerance
-  skip,        ///< the implementation does not support the case
-  error,       ///< crash, out of memory, device failure
-  invalid,     ///< a measurement that cannot be true
+  pass,     ///< every output within tolerance, each time it was computed
+  fail,     ///< an output out of tolerance, or not the same bits again where the implementation claims it
+  skip,     ///< the implementation does not support the case
+  error,    ///< crash, out of memory, device failure
+  invalid,  ///< memory was overwritten that is not the implementation's; or a measurement that cannot be true
   unverified,  ///< --no-verify: ran, and nothing is claimed
 };
 std::string_view name_of(Status status);
@@ -60,6 +60,14 @@ struct OutputComparison {
   }
 };
 
+/// Whether launching again, on another stream too and with other contents of the workspace, gave the same
+/// bits.
+struct Determinism {
+  int reruns = 0;  ///< 0: it would have taken too long
+  std::string first_difference =
+      {};  ///< "out at (0, 3, 17): 1.25, then 1.5 in rerun 2"; empty when all are equal
+};
+
 /// Statistics of repeated runs, milliseconds. Percentiles by linear interpolation between order statistics.
 struct TimingStats {
   double median_ms = 0, mean_ms = 0, stdev_ms = 0, min_ms = 0, max_ms = 0;
@@ -75,6 +83,7 @@ struct CaseResult {
   Status status = Status::error;
   std::string reason = {};
   std::map<std::string, OutputComparison> outputs = {};
+  std::optional<Determinism> determinism = {};     ///< none where nothing was verified or it failed before
   std::map<std::string, TimingStats> timing = {};  ///< "hot", and "cold" where the cache can be flushed
   Work work = {};
   std::size_t workspace_bytes = 0;

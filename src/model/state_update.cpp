@@ -32,7 +32,7 @@ std::vector<TensorSpec> tensors(const Problem& problem) {
                                                         : Shape{update.batch, update.groups, update.dstate};
   const Shape rate = mamba1 ? Shape{update.heads, update.dstate} : Shape{update.heads};
 
-  std::vector<TensorSpec> all{plain("state", Role::input, DType::f32, state),
+  std::vector<TensorSpec> all{plain("state", Role::input, update.state_dtype, state),
                               plain("x", Role::input, io, row),
                               plain("dt", Role::input, io, {update.batch, update.heads}),
                               plain("A", Role::input, DType::f32, rate),
@@ -42,7 +42,7 @@ std::vector<TensorSpec> tensors(const Problem& problem) {
   if (update.has_z) all.push_back(plain("z", Role::input, io, row));
   if (update.has_dt_bias) all.push_back(plain("dt_bias", Role::input, DType::f32, {update.heads}));
   all.push_back(plain("out", Role::output, io, row));
-  all.push_back(plain("state", Role::output, DType::f32, state));
+  all.push_back(plain("state", Role::output, update.state_dtype, state));
   return all;
 }
 
@@ -66,6 +66,7 @@ const OpSpec& selective_state_update() {
                            {{"form", AxisKind::choice, "", {kMamba1, kMamba2}, {}},
                             {"method", AxisKind::choice, "", {"zoh"}, "zoh"},
                             {"dtype", AxisKind::choice, "", {"f32", "f16", "bf16"}, {}},
+                            {"state_dtype", AxisKind::choice, "state", {"f32", "f16", "bf16"}, "f32"},
                             {"layout", AxisKind::choice, "", {"bd"}, "bd"},
                             {"batch", AxisKind::size, "b", {}, {}},
                             {"dim", AxisKind::size, "d", {}, {}, {{"form", kMamba1}}},
@@ -92,6 +93,7 @@ StateUpdate::StateUpdate(const Problem& problem)
       has_z(problem.flag("z")),
       has_D(problem.flag("D")),
       has_dt_bias(problem.flag("dt_bias")),
-      dt_softplus(problem.flag("dt_softplus")) {}
+      dt_softplus(problem.flag("dt_softplus")),
+      state_dtype(*parse_dtype(problem.choice("state_dtype"))) {}
 
 }  // namespace ssmbench

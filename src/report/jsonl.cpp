@@ -36,6 +36,13 @@ void add_problem(Json& record, const Case& the_case) {
   record["options"] = options;
 }
 
+Json to_json(const Determinism& d) {
+  Json json{{"reruns", d.reruns}, {"bitwise_equal", nullptr}};
+  if (d.reruns > 0 || !d.first_difference.empty()) json["bitwise_equal"] = d.first_difference.empty();
+  if (!d.first_difference.empty()) json["first_difference"] = d.first_difference;
+  return json;
+}
+
 Json to_json(const TimingStats& t) {
   return {{"median_ms", t.median_ms},  {"mean_ms", t.mean_ms}, {"stdev_ms", t.stdev_ms},
           {"min_ms", t.min_ms},        {"max_ms", t.max_ms},   {"p5_ms", t.p5_ms},
@@ -46,6 +53,7 @@ Json to_json(const TimingStats& t) {
 void add_measurements(Json& record, const CaseResult& result) {
   for (const auto& [name, comparison] : result.outputs)
     record["verify"]["outputs"][name] = to_json(comparison);
+  if (result.determinism) record["determinism"] = to_json(*result.determinism);
   for (const auto& [name, timing] : result.timing) record["timing"][name] = to_json(timing);
   const TimingStats* headline = result.headline();
   if (headline == nullptr) return;

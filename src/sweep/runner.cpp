@@ -6,8 +6,6 @@
 
 #include "inputs/inputs.h"
 #include "model/errors.h"
-#include "sweep/prepared_run.h"
-#include "verify/compare.h"
 #include "verify/describe.h"
 
 namespace ssmbench {
@@ -17,30 +15,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-/// "out at (0, 3, 17): expected 1.25, got 1.5, 12 × the tolerance" for the worst output.
-std::string describe_failure(const std::map<std::string, OutputComparison>& outputs) {
-  const std::string* worst = nullptr;
-  for (const auto& [name, comparison] : outputs)
-    if (!comparison.passed() &&
-        (worst == nullptr || comparison.tolerance_ratio > outputs.at(*worst).tolerance_ratio))
-      worst = &name;
-  if (worst == nullptr) return "";
-  const OutputComparison& c = outputs.at(*worst);
-  std::string index;
-  for (const auto i : c.worst_index) index += fmt::format("{}{}", index.empty() ? "" : ", ", i);
-  if (c.judged == 0) return fmt::format("{}: every element overflows, none could be judged", *worst);
-  const std::string how = why_failed(c);
-  return fmt::format("{} at ({}): expected {:.9g}, got {:.9g}; {}", *worst, index, c.worst_expected,
-                     c.worst_got, how);
-}
-
-/// What the reference says about elements without a value, whatever implementation was run.
-std::string describe_notes(const ReferenceOutputs& reference) {
-  for (const auto& [name, output] : reference)
-    if (!output.note.empty()) return output.note;
-  return "";
 }
 
 }  // namespace
@@ -76,7 +50,7 @@ void Runner::run_case(const PlannedCase& planned) {
   try {
     progress_.update(jobs_done_, "inputs of " + planned.the_case.id());
     const auto start = Clock::now();
-    const auto inputs = generate_inputs(planned.the_case.problem, planned.the_case.inputs, stop_);
+    auto inputs = generate_inputs(planned.the_case.problem, planned.the_case.inputs, stop_);
     summary_.input_seconds += seconds_since(start);
     if (options_.verify) compute_reference_of(planned.the_case, inputs);
     for (std::size_t device = 0; device < plan_.devices.size(); ++device)
@@ -87,33 +61,49 @@ void Runner::run_case(const PlannedCase& planned) {
   }
 }
 
-void Runner::run_on_device(const PlannedCase& planned, std::size_t index,
-                           const std::vector<HostTensor>& inputs) {
+void Runner::run_on_device(const PlannedCase& planned, std::size_t index, std::vector<HostTensor>& inputs) {
   std::vector<const Job*> jobs;
   for (const auto& job : planned.jobs)
     if (job.device == index && !job.skip_reason) jobs.push_back(&job);
   if (jobs.empty()) return;
 
-  std::optional<DeviceTensors> uploaded;
+  std::optional<DeviceInputs> uploaded;
   std::string upload_error;
-  try {
-    uploaded.emplace(device(index));
-    for (const auto& input : inputs) uploaded->add_input(input);
-  } catch (const DeviceError& error) {
-    upload_error = error.what();
-  }
+  const auto contained = [&](const auto& upload) {
+    try {
+      upload();
+    } catch (const DeviceError& error) {
+      upload_error = error.what();
+    }
+  };
+  contained([&] { uploaded.emplace(device(index), inputs); });
   for (const Job* job : jobs) {
-    if (upload_error.empty())
-      emit(run_job_contained(planned.the_case, *job, inputs, uploaded->views()));
-    else
+    if (!upload_error.empty()) {
       emit(failed_result(planned.the_case, *job, upload_error));
+      continue;
+    }
+    const CaseResult result = run_job_contained(planned.the_case, *job, inputs, *uploaded);
+    emit(result);
+    if (result.status == Status::invalid || result.status == Status::error)
+      contained([&] { repair_inputs(planned.the_case, device(index), inputs, uploaded); });
   }
 }
 
+void Runner::repair_inputs(const Case& the_case, Device& target, std::vector<HostTensor>& inputs,
+                           std::optional<DeviceInputs>& uploaded) {
+  if (uploaded->damage().empty()) return;
+  uploaded.reset();
+  if (target.shares_host_memory()) {
+    inputs.clear();  // before they are made again, so that they are in memory only once
+    inputs = generate_inputs(the_case.problem, the_case.inputs, stop_);
+  }
+  uploaded.emplace(target, inputs);
+}
+
 CaseResult Runner::run_job_contained(const Case& the_case, const Job& job,
-                                     const std::vector<HostTensor>& inputs, const TensorSet& device_inputs) {
+                                     const std::vector<HostTensor>& inputs, const DeviceInputs& uploaded) {
   try {
-    return run_job(the_case, job, inputs, device_inputs);
+    return run_job(the_case, job, inputs, uploaded);
   } catch (const Interrupted&) {
     throw;
   } catch (const OutputError&) {
@@ -124,42 +114,21 @@ CaseResult Runner::run_job_contained(const Case& the_case, const Job& job,
 }
 
 CaseResult Runner::run_job(const Case& the_case, const Job& job, const std::vector<HostTensor>& inputs,
-                           const TensorSet& device_inputs) {
-  Device& target = device(job.device);
+                           const DeviceInputs& uploaded) {
   const Implementation& implementation = *job.implementation;
-  const Problem& problem = the_case.problem;
   CaseResult result = blank_result(the_case, job);
   progress_.update(jobs_done_, fmt::format("{} on {}", implementation.name, the_case.id()));
   if (progress_.verbose()) progress_.say(result.repro);
 
-  const PreparedRun run(target, implementation, problem, inputs, device_inputs);
-  const auto start = Clock::now();
-  run.launch()(target.stream());
-  target.synchronize();
-  const double first_run_seconds = seconds_since(start);
-
-  const std::vector<HostTensor> host_outputs = run.copy_outputs();
-  result.status = Status::unverified;
-  if (options_.verify) {
-    for (const auto& output : host_outputs) {
-      result.outputs[output.spec.name] =
-          compare_output(output.view(), reference_.at(output.spec.name).expectation(),
-                         implementation.arithmetic(problem.dtype()), the_case.tolerance_of(output.spec.name));
-      if (progress_.verbose())
-        progress_.say(tolerance_text(output.spec.name, result.outputs[output.spec.name]));
-    }
-    result.reason = describe_failure(result.outputs);
-    result.status = result.reason.empty() ? Status::pass : Status::fail;
-    if (const std::string note = describe_notes(reference_); !note.empty())
-      result.reason += (result.reason.empty() ? "" : "; ") + note;
-    if (result.status == Status::fail && !implementation.known_failure.empty())
-      result.reason += "; known: " + implementation.known_failure;
-  }
-  if (finished_)
-    finished_({result, implementation, inputs, host_outputs, options_.verify ? &reference_ : nullptr});
-  // A case that is not right carries no timing.
-  if (options_.time && result.status != Status::fail)
-    result.timing = time_launch(target, run.launch(), options_.timing, first_run_seconds, stop_);
+  JudgePolicy policy{.reruns = options_.reruns, .timing = {}};
+  if (options_.time) policy.timing = options_.timing;
+  const ReferenceOutputs* reference = options_.verify ? &reference_ : nullptr;
+  const auto outputs =
+      judge_run({device(job.device), uploaded, reference}, implementation, policy, stop_, result);
+  if (progress_.verbose())
+    for (const auto& [name, comparison] : result.outputs) progress_.say(tolerance_text(name, comparison));
+  if (finished_ && result.status != Status::invalid)
+    finished_({result, implementation, inputs, outputs, reference});
   return result;
 }
 

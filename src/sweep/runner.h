@@ -10,6 +10,7 @@
 #include "reference/reference.h"
 #include "report/progress.h"
 #include "report/reporter.h"
+#include "sweep/judge_run.h"
 #include "sweep/plan.h"
 
 namespace ssmbench {
@@ -18,6 +19,7 @@ struct RunnerOptions {
   bool verify = true;
   bool time = true;
   TimingPolicy timing;
+  RerunPolicy reruns = {};
   /// The command that runs one job again.
   std::function<std::string(const Case&, const Implementation&, const DeviceInfo&)> repro;
 };
@@ -31,9 +33,9 @@ struct FinishedJob {
   const ReferenceOutputs* reference;  ///< null with --no-verify
 };
 
-/// Runs a plan: for each case inputs and reference once, then each implementation: launch, compare, time,
-/// report. A failing implementation becomes a record and the sweep goes on. Returns when all is done or
-/// `stop` is set; lets only OutputError through.
+/// Runs a plan: for each case inputs and reference once, then each implementation (sweep/judge_run.h), and
+/// reports what comes of it. A failing implementation becomes a record and the sweep goes on. Returns when
+/// all is done or `stop` is set; lets only OutputError through.
 class Runner {
  public:
   using FinishedHook = std::function<void(const FinishedJob&)>;
@@ -46,19 +48,23 @@ class Runner {
         progress_(progress),
         stop_(stop) {}
 
-  /// Called after each job that produced outputs.
+  /// Called after each job that produced outputs, unless its result is invalid.
   void on_finished(FinishedHook hook) { finished_ = std::move(hook); }
 
   Summary run(const RunInfo& info);
 
  private:
   void run_case(const PlannedCase& planned);
-  void run_on_device(const PlannedCase& planned, std::size_t index, const std::vector<HostTensor>& inputs);
+  void run_on_device(const PlannedCase& planned, std::size_t index, std::vector<HostTensor>& inputs);
+  /// Makes the inputs anew where an implementation changed them or the bands around them, so that the next
+  /// one finds them as they were.
+  void repair_inputs(const Case& the_case, Device& target, std::vector<HostTensor>& inputs,
+                     std::optional<DeviceInputs>& uploaded);
   /// run_job with its failures turned into results.
   CaseResult run_job_contained(const Case& the_case, const Job& job, const std::vector<HostTensor>& inputs,
-                               const TensorSet& device_inputs);
+                               const DeviceInputs& uploaded);
   CaseResult run_job(const Case& the_case, const Job& job, const std::vector<HostTensor>& inputs,
-                     const TensorSet& device_inputs);
+                     const DeviceInputs& uploaded);
   Device& device(std::size_t index);
   void emit(const CaseResult& result);
   CaseResult blank_result(const Case& the_case, const Job& job) const;

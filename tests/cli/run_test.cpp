@@ -117,6 +117,15 @@ TEST_CASE("option --runs is exactly that many, --quick at most five") {
   }
 }
 
+TEST_CASE("option --reruns is exactly that many, and the repro command has it") {
+  const auto records = records_of(
+      run_ssmbench("run configs/small.json --device cpu --impl cpu-simd --no-timing --json - --reruns 5")
+          .out);
+  REQUIRE(records.size() > 2);
+  CHECK(records[1].at("determinism") == Json{{"reruns", 5}, {"bitwise_equal", true}});
+  CHECK(records[1].at("repro").get<std::string>().ends_with(" --reruns 5"));
+}
+
 TEST_CASE("a budget is met or missed") {
   const auto records = records_of(
       run_ssmbench("run configs/realtime-60fps.json --device cpu --impl cpu-simd --json - --runs 3").out);

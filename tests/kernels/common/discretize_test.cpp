@@ -112,6 +112,21 @@ TEST_CASE("complex exponentials keep their accuracy far from 0 and have none to 
   CHECK(std::isnan(exponentials(Complex{0.0F, std::numeric_limits<float>::infinity()}).power.re));
 }
 
+TEST_CASE("e^z and e^z - 1 are accurate relative to each, up to where n stays at 127") {
+  std::vector<float> points;
+  for (const float z : real_points())
+    if (z > -87.0F && z < 88.3F) points.push_back(z);
+  // The polynomial and the roundings of r, of r² times it and of their sum; then the result's own.
+  check_worst(points, 2, [](float z) { return roundoffs(exponentials(z).power, exact_exp(exact(z))); });
+  check_worst(points, 3, [](float z) {
+    return roundoffs(exponentials(z).minus_1, std::expm1(static_cast<long double>(z)));
+  });
+  CHECK(std::abs(exponentials(88.7F).power / std::exp(88.7F) - 1) < 1e-4F);
+  CHECK(std::isinf(exponentials(700.0F).power));
+  CHECK(exponentials(-700.0F).power == 0.0F);
+  CHECK(exponentials(-700.0F).minus_1 == -1.0F);
+}
+
 TEST_CASE("phi1 is accurate to a few roundoffs at every z") {
   // Real: e^z − 1 (libm: 2), 1/z and the product (1 each); past 80, two exponentials' worth (2 · 2) and three
   // more.

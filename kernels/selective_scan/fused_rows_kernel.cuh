@@ -1,0 +1,367 @@
+#pragma once
+
+// The fast kernel of cuda-fused: real A, variable B and C, methods of one sample, tensors that are read and
+// written by 16 bytes. Sequential in time; the states of a channel are spread over lanes, in registers.
+//
+//   block    128 threads: 32 (16, 8) channels of one group times 4 (8, 16) lanes of kStates states
+//
+//     warp     8 (4, 2) channels; lane l of a channel holds states l·kStates .. l·kStates + kStates − 1.
+//              Which thread is which: RowsMap::channel_of and lane_of
+//
+//   tile     32 (64, 128) steps of these channels
+//
+//     load     u, delta, z: 8 elements a thread; B, C: 8 or 16. Into registers, a tile ahead, so that memory
+//              is read while the tile before is scanned
+//     stage    {Δ, Δ·u} and f32 B and C into shared memory, each computed once per block
+//     scan     h ← Ā·h + c·B,  y = Σ C·h over the thread's own states; 4 steps at a time, of which lanes
+//              past 4 exchange halves, so that 4 parts of y are left of each channel and step
+//     finish   out = (Σ parts + D·u)·silu(z), by the threads that have the tile's u and z in registers
+//
+// Per (element, state) the scan takes FMUL Δ·A', MUFU.EX2, FMUL Δu·B, FFMA h, FFMA y, and one more for
+// reading shared memory, storing y and the loop: 6.0 with 4 states. Staging and finishing take some 50
+// instructions an element, 4 of them on the MUFU, which with the 16 exponentials is busy longest. Registers:
+// 128, of which 30 (f32: 50) hold loaded octets; with 4 blocks on an SM the 16 warps of one wave are all
+// that 8 · 2048 channels have. Shared memory: 8 KB of {Δ, Δ·u}, 16 KB of y and 4 KB (8, 16) of B and C.
+
+#include "kernels/common/discretize.h"
+#include "kernels/common/io_types.cuh"
+#include "kernels/selective_scan/args.h"
+#include "kernels/selective_scan/fused_rows_map.h"
+#include "kernels/selective_scan/fused_rows_math.h"
+#include "kernels/selective_scan/fused_rows_octet.cuh"
+
+namespace ssmbench {
+
+using RowsKernel = void (*)(ScanArgs, std::int64_t blocks_per_group, MethodParameters);
+
+/// The kernel of one io dtype, given as its device type, and one layout; null where there is none.
+template <class Io>
+RowsKernel rows_kernel_for(MethodId method, RowsShape shape, bool along_time);
+
+namespace rows {
+
+/// A state's step. Methods other than zoh take theirs from discretize.h, with u in place of Δ·u.
+template <Family family>
+class RowsStep {
+ public:
+  __device__ RowsStep(const MethodParameters& method, float delta, float u) : step_(method, delta, u) {}
+  __device__ static StateA<float> state(float A) { return StateA<float>(A); }
+  __device__ float operator()(const StateA<float>& A, float h, float B) const {
+    const auto [decay, input, previous] = step_(A);
+    return decay * h + input * B;
+  }
+
+ private:
+  Step<family> step_;
+};
+template <>
+class RowsStep<Family::zoh> {
+ public:
+  __device__ RowsStep(const MethodParameters&, float delta, float delta_u)
+      : delta_(delta), delta_u_(delta_u) {}
+  __device__ static float state(float A) { return A * kLog2E; }
+  __device__ float operator()(float A, float h, float B) const {
+    return exp2_approximate(delta_ * A) * h + delta_u_ * B;
+  }
+
+ private:
+  float delta_, delta_u_;
+};
+
+/// What a block works on.
+struct RowsBlock {
+  std::int64_t b, g, first;  ///< batch, group, first channel
+  int count;                 ///< channels that exist
+};
+
+template <class Map>
+__device__ RowsBlock rows_block(const ScanArgs& args, std::int64_t blocks_per_group) {
+  const std::int64_t pair = blockIdx.x / blocks_per_group;
+  const std::int64_t first = (blockIdx.x - pair * blocks_per_group) * Map::kChannels;
+  const std::int64_t b = pair / args.groups;
+  const std::int64_t g = pair - b * args.groups;
+  return {b, g, g * args.channels_per_group + first,
+          steps_within(first, Map::kChannels, args.channels_per_group)};
+}
+
+/// Where a thread's octet of a tile of sequences lies: 8 elements along the axis that is contiguous in
+/// memory.
+template <class Map, bool kAlongTime>
+struct SequencePlace {
+  __device__ explicit SequencePlace(int thread)
+      : channel(kAlongTime ? thread / Map::kLanes : thread % (Map::kChannels / 8) * 8),
+        step(kAlongTime ? thread % Map::kLanes * 8 : thread / (Map::kChannels / 8)) {}
+
+  int channel, step;
+};
+
+/// Where a thread's octets of a tile of B, of C lie: 8 steps of one state, or 8 states of one step. Of 16
+/// states and 32 steps one half of the threads has one octet of B, the other one of C.
+template <class Map, bool kAlongTime>
+struct ProjectionPlace {
+  static constexpr int kOctetsOfTile = Map::kPaddedStates * Map::kSteps / 8;
+  static constexpr bool kHalves = kOctetsOfTile < kRowsThreads;
+  static constexpr int kThreads = kHalves ? kOctetsOfTile : kRowsThreads;
+  static constexpr int kOctets = kOctetsOfTile / kThreads;  ///< a thread's, of B and of C each
+  static constexpr int kStepsApart = kThreads * 8 / Map::kPaddedStates;
+
+  __device__ explicit ProjectionPlace(int thread)
+      : state(kAlongTime ? thread % kThreads % Map::kPaddedStates : thread % (Map::kPaddedStates / 8) * 8),
+        step(kAlongTime ? thread % kThreads / Map::kPaddedStates * 8
+                        : thread % kThreads / (Map::kPaddedStates / 8)) {}
+
+  int state, step;
+};
+
+/// A tile's elements on their way from memory to shared memory.
+template <class Io, int kProjectionOctets>
+struct LoadedTile {
+  Octet<Io> u, delta, z;
+  Octet<Io> projection[kProjectionOctets];
+};
+
+/// B or C of 8 steps or states in f32.
+template <class Map, bool kAlongTime, class Io>
+__device__ void stage_projection(float* tile, int step, int state, const Octet<Io>& octet) {
+  constexpr int kVector = kAlongTime ? (Map::kStates == 1 ? 4 : 1) : Map::kStates;  // neighbours in the tile
+  float values[8];
+  convert(octet, values);
+#pragma unroll
+  for (int k = 0; k < 8; k += kVector) {
+    float* to =
+        tile + (kAlongTime ? Map::projection_at(step + k, state) : Map::projection_at(step, state + k));
+    if constexpr (kVector == 4)
+      *reinterpret_cast<float4*>(to) = float4{values[k], values[k + 1], values[k + 2], values[k + 3]};
+    else if constexpr (kVector == 2)
+      *reinterpret_cast<float2*>(to) = float2{values[k], values[k + 1]};
+    else
+      *to = values[k];
+  }
+}
+
+/// A thread's parts of y in 4 steps: with 4 lanes stored as they are. More lanes first add those of their
+/// neighbours in bit 0 (8 lanes), then in bit 1 (16) of the lane, each of two keeping half of the steps.
+template <class Map>
+__device__ void store_parts(float* parts, int lane, int channel, int step, const float (&y)[4]) {
+  if constexpr (Map::kLanes == 4) {
+    *reinterpret_cast<float4*>(parts + Map::part_at(lane, channel, step)) = float4{y[0], y[1], y[2], y[3]};
+  } else {
+    const bool late = (lane & 1) != 0;
+    const float first = (late ? y[2] : y[0]) + __shfl_xor_sync(~0U, late ? y[0] : y[2], Map::kFirstLaneBit);
+    const float second = (late ? y[3] : y[1]) + __shfl_xor_sync(~0U, late ? y[1] : y[3], Map::kFirstLaneBit);
+    step += late ? 2 : 0;
+    if constexpr (Map::kLanes == 8) {
+      *reinterpret_cast<float2*>(parts + Map::part_at(lane >> 1, channel, step)) = float2{first, second};
+    } else {
+      const bool later = (lane & 2) != 0;
+      parts[Map::part_at(lane >> 2, channel, step + later)] =
+          (later ? second : first) + __shfl_xor_sync(~0U, later ? first : second, Map::kSecondLaneBit);
+    }
+  }
+}
+
+template <class Io, Family family, int kStates, int kLanes, bool kAlongTime>
+__global__ void __launch_bounds__(kRowsThreads, 4)
+    rows_kernel(const ScanArgs args, const std::int64_t blocks_per_group, const MethodParameters method) {
+  using Map = RowsMap<kStates, kLanes>;
+  using Place = ProjectionPlace<Map, kAlongTime>;
+  using Step = RowsStep<family>;
+  constexpr int kProjections = Place::kHalves ? 1 : 2;  // of which a thread has octets
+  extern __shared__ float4 shared[];
+  float* const steps = reinterpret_cast<float*>(shared);  // {Δ, Δ·u}
+  float* const parts = steps + Map::kStepFloats;
+  float* const projections = parts + Map::kParts * Map::kPartFloats;  // B, then C
+  float* const bias = projections + 2 * Map::kProjectionFloats;
+  float* const D = bias + Map::kChannels;
+
+  const int thread = static_cast<int>(threadIdx.x);
+  const RowsBlock block = rows_block<Map>(args, blocks_per_group);
+  if (thread < Map::kChannels) {
+    const bool exists = thread < block.count;
+    bias[thread] = exists && args.delta_bias != nullptr ? args.delta_bias[block.first + thread] : 0.0F;
+    D[thread] = exists && args.D != nullptr ? args.D[block.first + thread] : 0.0F;
+  }
+
+  // What the thread scans.
+  const int channel = Map::channel_of(thread);
+  const int lane = Map::lane_of(thread);
+  const std::int64_t d = block.first + channel;
+  const std::int64_t state_at = (block.b * args.dim + d) * args.dstate + lane * kStates;
+  const int count = channel < block.count ? static_cast<int>(args.dstate) - lane * kStates : 0;
+  float h[kStates];
+  decltype(Step::state(0.0F)) A[kStates];
+#pragma unroll
+  for (int s = 0; s < kStates; ++s) {
+    h[s] = s < count && args.initial_state != nullptr ? args.initial_state[state_at + s] : 0.0F;
+    A[s] = Step::state(s < count ? args.A[d * args.dstate + lane * kStates + s] : 0.0F);
+  }
+
+  // What it moves: an octet of each sequence, and octets of B and C.
+  const SequencePlace<Map, kAlongTime> sequence(thread);
+  const bool channels_exist = sequence.channel < block.count;
+  std::int64_t sequence_at = block.b * args.sequence.batch +
+                             (block.first + sequence.channel) * args.sequence.dim +
+                             sequence.step * args.sequence.time;
+  const std::int64_t sequence_apart = Map::kSteps * args.sequence.time;
+  const Place projection(thread);
+  const bool states_exist = projection.state < args.dstate;
+  const int first_projection = Place::kHalves && thread >= Place::kThreads ? 1 : 0;
+  const Io* projection_from[kProjections];
+  std::int64_t projection_time[kProjections];
+#pragma unroll
+  for (int p = 0; p < kProjections; ++p) {
+    const bool is_c = first_projection + p == 1;
+    const ProjectionStrides& strides = is_c ? args.c_strides : args.b_strides;
+    projection_time[p] = strides.time;
+    projection_from[p] = static_cast<const Io*>(is_c ? args.C : args.B) + block.b * strides.batch +
+                         block.g * strides.group + projection.state * strides.state +
+                         projection.step * strides.time;
+  }
+
+  LoadedTile<Io, kProjections * Place::kOctets> next;
+  const auto load = [&](std::int64_t start) {
+    const bool exists = channels_exist && start + sequence.step < args.seqlen;
+    next.u = load_octet(static_cast<const Io*>(args.u) + sequence_at, exists);
+    next.delta = load_octet(static_cast<const Io*>(args.delta) + sequence_at, exists);
+    if (args.z != nullptr) next.z = load_octet(static_cast<const Io*>(args.z) + sequence_at, exists);
+#pragma unroll
+    for (int i = 0; i < kProjections * Place::kOctets; ++i) {
+      const int step = i % Place::kOctets * Place::kStepsApart;
+      const int p = i / Place::kOctets;
+      next.projection[i] = load_octet(projection_from[p] + (start + step) * projection_time[p],
+                                      states_exist && start + projection.step + step < args.seqlen);
+    }
+  };
+
+  load(0);
+  __syncthreads();
+  for (std::int64_t start = 0; start < args.seqlen; start += Map::kSteps) {
+    const bool exists = channels_exist && start + sequence.step < args.seqlen;
+    const Octet<Io> u = next.u;
+    const Octet<Io> z = next.z;
+
+    float delta[8], second[8];
+    convert(next.delta, delta);
+    convert(u, second);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) delta[k] += bias[kAlongTime ? sequence.channel : sequence.channel + k];
+    if (args.delta_softplus) {
+#pragma unroll
+      for (int k = 0; k < 8; ++k) delta[k] = fast_softplus(delta[k]);
+    }
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      if (!exists) delta[k] = 0;  // softplus(bias) is not 0
+      if constexpr (family == Family::zoh) second[k] *= delta[k];
+    }
+    if constexpr (kAlongTime) {
+#pragma unroll
+      for (int k = 0; k < 8; k += 2)
+        *reinterpret_cast<float4*>(steps + Map::step_at(sequence.channel, sequence.step + k)) =
+            float4{delta[k], second[k], delta[k + 1], second[k + 1]};
+    } else {
+#pragma unroll
+      for (int k = 0; k < 8; ++k)
+        *reinterpret_cast<float2*>(steps + Map::step_at(sequence.channel + k, sequence.step)) =
+            float2{delta[k], second[k]};
+    }
+#pragma unroll
+    for (int i = 0; i < kProjections * Place::kOctets; ++i)
+      stage_projection<Map, kAlongTime>(
+          projections + (first_projection + i / Place::kOctets) * Map::kProjectionFloats,
+          projection.step + i % Place::kOctets * Place::kStepsApart, projection.state, next.projection[i]);
+    __syncthreads();
+
+    const std::int64_t out_at = sequence_at;
+    sequence_at += sequence_apart;
+    if (start + Map::kSteps < args.seqlen) load(start + Map::kSteps);
+
+      // Steps past the end are staged as zeros, which leave the states as they are.
+#pragma unroll 2
+    for (int t = 0; t < Map::kSteps; t += 4) {
+      float y[4];
+      const float4 low = *reinterpret_cast<const float4*>(steps + Map::step_at(channel, t));
+      const float4 high = *reinterpret_cast<const float4*>(steps + Map::step_at(channel, t + 2));
+      const float pairs[8]{low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+      for (int first = 0; first < 4; first += Map::kStepsAtOnce) {
+        const int at = Map::projection_at(t + first, 0) + 4 * lane;
+        const float4 B4 = *reinterpret_cast<const float4*>(projections + at);
+        const float4 C4 = *reinterpret_cast<const float4*>(projections + Map::kProjectionFloats + at);
+        const float B[4]{B4.x, B4.y, B4.z, B4.w};
+        const float C[4]{C4.x, C4.y, C4.z, C4.w};
+#pragma unroll
+        for (int k = 0; k < Map::kStepsAtOnce; ++k) {
+          const Step step(method, pairs[2 * (first + k)], pairs[2 * (first + k) + 1]);
+#pragma unroll
+          for (int s = 0; s < kStates; ++s) {
+            const int i = k * kStates + s;
+            h[s] = step(A[s], h[s], B[i]);
+            y[first + k] = s == 0 ? C[i] * h[s] : C[i] * h[s] + y[first + k];
+          }
+        }
+      }
+      store_parts<Map>(parts, lane, channel, t, y);
+    }
+    __syncthreads();
+
+    // No barrier before the next stage: it writes what the scan alone reads, and parts are written after the
+    // next one.
+    float y[8];
+#pragma unroll
+    for (int part = 0; part < Map::kParts; ++part) {
+      float values[8];
+      if constexpr (kAlongTime) {
+        const float* from = parts + Map::part_at(part, sequence.channel, sequence.step);
+        reinterpret_cast<float4*>(values)[0] = reinterpret_cast<const float4*>(from)[0];
+        reinterpret_cast<float4*>(values)[1] = reinterpret_cast<const float4*>(from)[1];
+      } else {
+#pragma unroll
+        for (int k = 0; k < 8; ++k)
+          values[k] = parts[Map::part_at(part, sequence.channel + k, sequence.step)];
+      }
+#pragma unroll
+      for (int k = 0; k < 8; ++k) y[k] = part == 0 ? values[k] : y[k] + values[k];
+    }
+    if (args.D != nullptr) {
+      float values[8];
+      convert(u, values);
+#pragma unroll
+      for (int k = 0; k < 8; ++k) y[k] += D[kAlongTime ? sequence.channel : sequence.channel + k] * values[k];
+    }
+    if (args.z != nullptr) {
+      float values[8];
+      convert(z, values);
+#pragma unroll
+      for (int k = 0; k < 8; ++k) y[k] *= fast_silu(values[k]);
+    }
+    Octet<Io> out;
+#pragma unroll
+    for (int k = 0; k < 8; ++k) out.at[k] = from_float<Io>(y[k]);
+    if (exists) store_octet(static_cast<Io*>(args.out) + out_at, out);
+  }
+
+#pragma unroll
+  for (int s = 0; s < kStates; ++s)
+    if (s < count) args.last_state[state_at + s] = h[s];
+}
+
+}  // namespace rows
+
+template <class Io>
+RowsKernel rows_kernel_for(MethodId method, RowsShape shape, bool along_time) {
+  return with_family(method, [&]<Family family>(std::integral_constant<Family, family>) -> RowsKernel {
+    if constexpr (two_samples(family)) {
+      return nullptr;
+    } else {
+      const auto with = [&]<int kStates, int kLanes>(std::integral_constant<int, kStates>,
+                                                     std::integral_constant<int, kLanes>) -> RowsKernel {
+        return along_time ? rows::rows_kernel<Io, family, kStates, kLanes, true>
+                          : rows::rows_kernel<Io, family, kStates, kLanes, false>;
+      };
+      return with_rows_shape(shape, with);
+    }
+  });
+}
+
+}  // namespace ssmbench
