@@ -24,7 +24,19 @@ std::vector<std::int64_t> lengths_up_to(std::int64_t most) {
   return lengths;
 }
 
-/// Runs all lengths in every dtype, each with one of the distributions in turn, and the last with all.
+void check_cases(std::vector<Case> cases) {
+  std::string failures;
+  int passed = 0;
+  for (const auto& result : run_cases(std::move(cases))) {
+    passed += result.status == Status::pass ? 1 : 0;
+    if (result.status != Status::pass && result.status != Status::skip)
+      failures += fmt::format("{} {}: {}\n", result.impl, result.the_case.id(), result.reason);
+  }
+  CHECK(failures == "");
+  CHECK(passed > 0);
+}
+
+/// Short lengths in every dtype on every distribution, longer ones on a third of these in turn.
 void check_lengths(const OpSpec& op, const Axes& axes, std::int64_t most) {
   std::vector<Case> cases;
   std::size_t turn = 0;
@@ -38,15 +50,7 @@ void check_lengths(const OpSpec& op, const Axes& axes, std::int64_t most) {
         cases.push_back(make_case(Problem(op, all), distribution.name));
         cases.back().inputs.seed = length;
       }
-  std::string failures;
-  int passed = 0;
-  for (const auto& result : run_cases(std::move(cases))) {
-    passed += result.status == Status::pass ? 1 : 0;
-    if (result.status != Status::pass && result.status != Status::skip)
-      failures += fmt::format("{} {}: {}\n", result.impl, result.the_case.id(), result.reason);
-  }
-  CHECK(failures == "");
-  CHECK(passed > 0);
+  check_cases(std::move(cases));
 }
 
 }  // namespace
@@ -68,4 +72,22 @@ TEST_CASE("the CPU's SSD passes at every length, in every dtype, on every distri
   const Axes axes{{"nheads", size(2)}, {"headdim", size(3)}, {"dstate", size(4)}};
   check_lengths(*find_op("ssd_chunk_scan_fwd"), axes, 4097);
   check_lengths(*find_op("ssd_chunk_scan_bwd"), axes, 1025);
+}
+
+TEST_CASE("few steps of many states pass: all of them share the errors of one step size") {
+  std::vector<Case> cases;
+  for (const std::int64_t length : {1, 2, 3, 9})
+    for (const std::int64_t dim : {1, 3, 40})
+      for (const auto& distribution : distributions())
+        for (std::int64_t seed = 0; seed < 4; ++seed) {
+          cases.push_back(make_case(Problem(selective_scan_fwd(), {{"batch", size(1)},
+                                                                   {"dim", size(dim)},
+                                                                   {"seqlen", size(length)},
+                                                                   {"dstate", size(256)},
+                                                                   {"dtype", "f32"},
+                                                                   {"initial_state", true}}),
+                                    distribution.name));
+          cases.back().inputs.seed = seed;
+        }
+  check_cases(std::move(cases));
 }
