@@ -31,7 +31,7 @@ ElementVerdict judge_element(double got, const ExpectedElement& expected, DType 
     return {Kind::wrong, kInfinity, kInfinity};
   }
   const double error = std::abs(got - expected.value);
-  const double ratio = error / allowed.total();
+  const double ratio = error == 0 ? 0 : error / allowed.total();  // a config may allow nothing
   return {Kind::measured, error, std::isnan(ratio) ? kInfinity : ratio, allowed};
 }
 
