@@ -13,9 +13,9 @@ constexpr double kDeviations = 6;
 constexpr double kPriorElements = 64;
 
 double rounded_to(double value, DType dtype) {
-  std::byte bits[sizeof(double)];
-  store_from_double(bits, 0, dtype, value);
-  return load_as_double(bits, 0, dtype);
+  std::array<std::byte, sizeof(double)> bits{};
+  store_from_double(bits.data(), 0, dtype, value);
+  return load_as_double(bits.data(), 0, dtype);
 }
 
 /// The expected size of the final rounding's error.
