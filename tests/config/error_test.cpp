@@ -131,7 +131,7 @@ TEST_CASE("unknown keys are named, with the known ones and the nearest") {
         R"(test.json: /sweeps/0/axes: unknown key "temperature"; expected one of )" + kAllAxes);
   CHECK(
       error_of(config_of(kOneCase, R"(, "budgetms": 3)")) ==
-      R"(test.json: /sweeps/0: unknown key "budgetms" (did you mean "budget_ms"?); expected one of op, description, axes, zip, budget_ms)");
+      R"(test.json: /sweeps/0: unknown key "budgetms" (did you mean "budget_ms"?); expected one of op, description, axes, zip, budget_ms, tolerance)");
   CHECK(
       error_of(config_of(kOneCase, "", R"(, "sweep": [])")) ==
       R"(test.json: /: unknown key "sweep" (did you mean "sweeps"?); expected one of $schema, format, description, shapes, sweeps, studies)");
@@ -199,12 +199,24 @@ TEST_CASE("unknown words list the known ones") {
 TEST_CASE("a sweep that lacks something") {
   CHECK(
       error_of(R"({"format": "ssmbench-config/1", "sweeps": [{"op": "selective_scan_fwd"}]})") ==
-      R"(test.json: /sweeps/0: "axes" is missing; expected a sweep: an object with "op" and "axes", and optionally "zip", "budget_ms", "description")");
+      R"(test.json: /sweeps/0: "axes" is missing; expected a sweep: an object with "op" and "axes", and optionally "zip", "budget_ms", "tolerance", "description")");
   CHECK(error_of(config_of(R"("batch": 1, "dim": 4, "seqlen": 8, "dstate": 2)")) ==
         "test.json: /sweeps/0/axes: selective_scan_fwd needs the axis 'dtype'; expected axes that are "
         "complete and go together");
   CHECK(error_of(config_of(kOneCase, R"(, "budget_ms": 0)")) ==
         "test.json: /sweeps/0/budget_ms: got 0; expected a latency in milliseconds, above 0");
+}
+
+TEST_CASE("a tolerance of the config's own") {
+  CHECK(error_of(config_of(kOneCase, R"(, "tolerance": {"out": {"abs": 1e-3}})")) == "");
+  CHECK(error_of(config_of(kOneCase, R"(, "tolerance": {"du": {"abs": 1e-3}})")) ==
+        "test.json: /sweeps/0/tolerance: no case of the sweep has an output \"du\"; expected one of "
+        "last_state, out");
+  CHECK(error_of(config_of(kOneCase, R"(, "tolerance": {"out": {"rel": -1}})")) ==
+        "test.json: /sweeps/0/tolerance/out/rel: got -1; expected a relative error, 0 or more");
+  CHECK(
+      error_of(config_of(kOneCase, R"(, "tolerance": {"out": {"rtol": 1}})")) ==
+      R"(test.json: /sweeps/0/tolerance/out: unknown key "rtol" (did you mean "rel"?); expected one of abs, rel)");
 }
 
 TEST_CASE("long values are shortened") {
