@@ -1,8 +1,11 @@
 #include "cli/execute_plan.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -59,6 +62,25 @@ void execute_plan(const RunOptions& options, const Plan& plan, const JobSet& job
     how.collect = [&](std::size_t job) { dump->take(dump_part(parts->path(), job)); };
   }
   Supervisor(plan, options.runner, std::move(how), listener, stop).run(jobs);
+}
+
+void rehearse_planning(const RunOptions& options) {
+  std::vector<std::string> argv = options.argv;
+  argv.emplace_back("--rehearse");
+  ChildProcess child(argv, to_text({.supervisor = getpid(), .plan = "", .jobs = {}, .dump_folder = ""}));
+  const std::atomic<bool> never{false};
+  const std::chrono::duration<double> allowed(std::min(*options.timeout, kForeverSeconds));
+  const auto deadline =
+      ChildProcess::Clock::now() + std::chrono::duration_cast<ChildProcess::Clock::duration>(allowed);
+  std::string line;
+  const auto event = child.next_line(line, deadline, never);
+  if (event == ChildProcess::Event::line) return;
+  std::string names;
+  for (const auto& file : options.plugins) names += " --plugin " + file.string();
+  throw DeviceError(fmt::format("{}: {} while asked what it can do", names.substr(1),
+                                event == ChildProcess::Event::closed
+                                    ? child.end(std::chrono::seconds(10))
+                                    : fmt::format("timed out after {:g} s", allowed.count())));
 }
 
 int run_as_worker(const RunOptions& options, const Plan& plan) {

@@ -14,6 +14,10 @@ namespace ssmbench {
 void execute_plan(const RunOptions& options, const Plan& plan, const JobSet& jobs, RunListener& listener,
                   TensorDump* dump, Progress& progress, const std::atomic<bool>& stop);
 
+/// Planning calls into plugins. Does it once in a process of its own, and throws DeviceError, which names the
+/// plugins, when that crashes or takes longer than --timeout.
+void rehearse_planning(const RunOptions& options);
+
 /// What such a worker process does: `run --worker`. Returns the exit code.
 int run_as_worker(const RunOptions& options, const Plan& plan);
 

@@ -23,6 +23,7 @@
 #include "report/table.h"
 #include "study/load_studies.h"
 #include "supervise/resume.h"
+#include "supervise/worker.h"
 #include "sweep/job_keys.h"
 #include "sweep/run_recorder.h"
 
@@ -65,7 +66,24 @@ Results choose_results(const RunOptions& options, const std::vector<DeviceInfo>&
   return {options.json_file.empty() ? default_results_file(options, devices) : options.json_file};
 }
 
+/// All that is asked of plugins before their cases run.
+int rehearse(const RunOptions& options) {
+  tie_to(read_orders(kOrdersDescriptor).supervisor);
+  try {
+    register_plugins(options.plugins);
+    std::string note;
+    const Plan plan = make_plan(load_configs(options.configs, options.overrides, options.quick),
+                                choose_devices(options.device, note), options.selection);
+    check_fits(plan, options.runner.verify);
+  } catch (const std::exception&) {  // the process that asked meets it too, and says it
+  }
+  send({.kind = Message::Kind::done});
+  return kOk;
+}
+
 int run(RunOptions options) {
+  if (options.rehearse) return rehearse(options);
+  if (!options.plugins.empty() && !options.worker && !options.no_supervision) rehearse_planning(options);
   register_plugins(options.plugins);
   if (const auto studies = load_studies(options.configs); !studies.empty())
     return run_studies(options, studies);

@@ -6,10 +6,13 @@
 #include <algorithm>
 #include <ctime>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string_view>
 
 #include "model/build_info.h"
 #include "model/errors.h"
+#include "model/fnv1a.h"
 #include "sweep/plan.h"
 
 namespace ssmbench {
@@ -19,6 +22,11 @@ namespace fs = std::filesystem;
 
 std::string utc_now(const char* format) {
   return fmt::format(fmt::runtime(fmt::format("{{:{}}}", format)), fmt::gmtime(std::time(nullptr)));
+}
+
+std::string content_of(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 constexpr std::string_view kResultsSuffix = ".jsonl";
@@ -48,6 +56,8 @@ RunInfo run_info(const RunOptions& options, const std::vector<DeviceInfo>& devic
                          {"build_id", executable_build_id()}},
                .devices = {},
                .started = iso_now()};
+  for (const auto& file : options.plugins)
+    info.build["plugin " + file.string()] = fmt::format("{:016x}", fnv1a(content_of(file)));
   auto with_cpu = devices;
   if (devices.front().kind != DeviceKind::cpu) with_cpu.insert(with_cpu.begin(), list_devices().front());
   for (const auto& device : with_cpu) {

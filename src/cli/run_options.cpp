@@ -66,6 +66,7 @@ void add_run_options(CLI::App& command, RunOptions& o) {
   command.add_flag("--quiet", o.quiet, "No table, no progress");
   command.add_flag("-v,--verbose", o.verbose, "Print each case's repro command before it starts");
   command.add_flag("--worker", o.worker)->group("");  // hidden
+  command.add_flag("--rehearse", o.rehearse)->group("");
 }
 
 RunOptions finish_options(RunOptions o) {

@@ -28,7 +28,9 @@ struct RunOptions {
   std::string dump_what = "all";
   bool resume = false, no_supervision = false;
   bool list_only = false, quiet = false, verbose = false;
-  bool worker = false;  ///< not for users: this process is a worker of another one (src/supervise/)
+  // Not for users, but for processes that this one starts (src/supervise/):
+  bool worker = false;    ///< runs cases
+  bool rehearse = false;  ///< only plans, to see whether plugins survive that
 
   // Filled by finish_options:
   std::vector<Override> overrides;

@@ -20,8 +20,6 @@
 #include "model/errors.h"
 #include "supervise/protocol.h"
 
-extern char** environ;
-
 namespace ssmbench {
 namespace {
 

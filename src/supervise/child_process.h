@@ -9,6 +9,9 @@
 
 namespace ssmbench {
 
+/// As long as deadlines can be ahead: what clocks can still count.
+inline constexpr double kForeverSeconds = 1e8;
+
 /// This executable once more, in a process group of its own, with nothing to read, its stdout going to
 /// stderr, and two descriptors (protocol.h): what it is told, and a pipe for its lines.
 class ChildProcess {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string_view>
@@ -95,6 +96,16 @@ std::string to_line(const Message& message) {
     }
     default:
       return std::string(kind);
+  }
+}
+
+void send(const Message& message) {
+  const std::string line = to_line(message) + "\n";
+  for (std::size_t written = 0; written < line.size();) {
+    const ssize_t count = write(kMessagesDescriptor, line.data() + written, line.size() - written);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) _exit(EXIT_FAILURE);
+    written += static_cast<std::size_t>(count);
   }
 }
 

@@ -53,6 +53,8 @@ struct Message {
 
 /// Without a newline.
 std::string to_line(const Message& message);
+/// To the supervisor. When that has gone there is nothing left to do, and the process ends.
+void send(const Message& message);
 /// Throws ProtocolError for anything else than to_line writes.
 Message parse_message(const std::string& line);
 

@@ -134,9 +134,8 @@ void Supervisor::fail(std::size_t job, const std::string& reason) {
 }
 
 double Supervisor::seconds_allowed() const {
-  constexpr double kForever = 1e8;  // what clocks can still count
   const bool under_test = place_ && place_->stage == Stage::run;
-  return std::min(how_.timeout_seconds * (under_test ? 1 : kPreparationFactor), kForever);
+  return std::min(how_.timeout_seconds * (under_test ? 1 : kPreparationFactor), kForeverSeconds);
 }
 
 }  // namespace ssmbench

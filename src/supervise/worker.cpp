@@ -3,8 +3,8 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <fstream>
 
 #include "model/errors.h"
@@ -12,17 +12,6 @@
 
 namespace ssmbench {
 namespace {
-
-/// Whoever listens has gone when it cannot be written, and then there is nothing left to do.
-void send(const Message& message) {
-  const std::string line = to_line(message) + "\n";
-  for (std::size_t written = 0; written < line.size();) {
-    const ssize_t count = write(kMessagesDescriptor, line.data() + written, line.size() - written);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) _exit(EXIT_FAILURE);
-    written += static_cast<std::size_t>(count);
-  }
-}
 
 /// A CUDA error such as an illegal address takes the context with it: nothing works on the device any more,
 /// in this process.
@@ -57,14 +46,14 @@ class Sender : public RunListener {
   std::size_t job_ = 0;
 };
 
+}  // namespace
+
 void tie_to(int supervisor) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != supervisor) _exit(EXIT_FAILURE);  // it died before
   // Of the two, the kernel had better kill this one when memory runs out.
   std::ofstream("/proc/self/oom_score_adj") << 500;
 }
-
-}  // namespace
 
 int run_worker(const Plan& plan, const RunnerOptions& options, const WorkerOrders& orders,
                const NumberedHook& hook) {

@@ -23,6 +23,8 @@ const ssmbench_plugin* ssmbench_plugin_describe(void) {
     const ssmbench_implementation plain = {.name = names[i], .op = "linear_scan", .summary = "odd"};
     implementations[i] = plain;
   }
+  if (is("abort")) abort();
+  while (is("hang")) continue;
   plugin.abi_version = is("abi") ? 999 : SSMBENCH_PLUGIN_ABI_VERSION;
   plugin.implementation_count = is("count") ? 0 : COUNT;
   plugin.implementations = is("table") ? NULL : implementations;
@@ -52,6 +54,7 @@ const char* ssmbench_plugin_launch(int32_t index, const ssmbench_problem* proble
                                    void* stream) {
   (void)workspace;
   (void)stream;
+  if (index == FAILS && is("segfault")) *(volatile int*)NULL = 0;
   if (index == FAILS) return "the moon is in the wrong phase";
   const float* a = ssmbench_data(problem, "a");
   const float* b = ssmbench_data(problem, "b");

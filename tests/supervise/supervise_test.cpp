@@ -261,6 +261,26 @@ TEST_CASE("with --no-supervision the records are the same") {
   for (std::size_t i = 1; i < 7; ++i) CHECK(supervised[i] == not_supervised[i]);
 }
 
+TEST_CASE("plugins that crash or hang, when asked what they can do or when they run, are named") {
+  const TemporaryFolder folder;
+  const auto run = [&](const std::string& oddity) {
+    return run_shell("SSMBENCH_ODD_PLUGIN=" + oddity + " '" SSMBENCH_EXECUTABLE "' run " +
+                         config(folder, "5") +
+                         " --device cpu --no-timing --timeout 1 --json - --plugin " SSMBENCH_ODD_PLUGIN,
+                     SSMBENCH_SOURCE_DIR);
+  };
+  const std::string named = "ssmbench: --plugin " SSMBENCH_ODD_PLUGIN ": ";
+  CHECK(run("abort").exit_code == 4);
+  CHECK(run("abort").err == named + "aborted while asked what it can do\n");
+  CHECK(run("hang").exit_code == 4);
+  CHECK(run("hang").err == named + "timed out after 1 s while asked what it can do\n");
+  const CommandResult segfault = run("segfault");
+  CHECK(segfault.exit_code == 4);
+  CHECK(outcomes(segfault.out).at("odd-fails 5") == "error: segmentation fault");
+  CHECK(outcomes(segfault.out).at("odd-good 5") == "pass");
+  CHECK(outcomes(segfault.out).at("cpu-scalar 5") == "pass");
+}
+
 TEST_CASE("device hangs and illegal addresses are errors, and the device works again", "[gpu]") {
   if (!no_cuda_reason().empty()) {
     WARN("skipped: no CUDA device");
