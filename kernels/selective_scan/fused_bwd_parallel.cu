@@ -124,8 +124,8 @@ __global__ void __launch_bounds__(kParallelThreads, 4)
       __syncthreads();
     }
     with_staging(problem.io, problem.pieces, [&]<class Io, bool pieces>() {
-      stage_tile<Io, pieces, false>(shared.projections, own, nullptr, shared.bias, problem.args, place,
-                                    start);
+      stage_tile<Io, pieces, false>(shared.projections, own, nullptr, shared.bias, problem.args, place, start,
+                                    start + kParallelSteps);
     });
     __syncthreads();
 #pragma unroll 4
@@ -215,6 +215,7 @@ __global__ void __launch_bounds__(kParallelThreads, 3)
   const int lane = place.lane.lane;
   // What is this lane's once sums over states and channels are done.
   const int own_channel = place.lane.channel(0);
+  const float D = shared.D[place.warp * kWarpChannels + own_channel];
   const int own_element = (lane >> 1 & 1) * kWarpChannels + own_channel;
   const int own_sum = (lane >> 4) * kParallelStates + place.lane.state(0);
 
@@ -232,7 +233,8 @@ __global__ void __launch_bounds__(kParallelThreads, 3)
       for (int r = 0; r < kLaneChannels; ++r) elapsed[r] = sums[place.lane.channel(r)];
     }
     with_staging(problem.io, problem.pieces, [&]<class Io, bool pieces>() {
-      stage_tile<Io, pieces, true>(shared.projections, own, factors, shared.bias, problem.args, place, start);
+      stage_tile<Io, pieces, true>(shared.projections, own, factors, shared.bias, problem.args, place, start,
+                                   start - kParallelSteps);
     });
 #pragma unroll
     for (int r = 0; r < kLaneChannels; ++r)
@@ -259,7 +261,7 @@ __global__ void __launch_bounds__(kParallelThreads, 3)
       }
     }
 
-#pragma unroll 1
+#pragma unroll 2
     for (int pair = kParallelSteps / 2 - 1; pair >= 0; --pair) {
       StepSums even, odd;
       {
@@ -298,7 +300,6 @@ __global__ void __launch_bounds__(kParallelThreads, 3)
       const int element = 2 * pair * kWarpChannels + own_element;
       const float4 step = own[element];
       const float2 factor = factors[element];
-      const float D = shared.D[place.warp * kWarpChannels + own_channel];
       const float of_delta = (kLn2 * even.of_exponent[0] + step.w * even.of_input[0]) * factor.x;
       dD += step.z * step.w;
       ddelta_bias += of_delta;

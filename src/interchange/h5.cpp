@@ -60,6 +60,8 @@ std::string read_variable_text(const OpenAttribute& open, const std::string& act
   };
   // The memory type has the file's character set: HDF5 does not convert between ASCII and UTF-8.
   char* text = nullptr;
+  if (H5Tget_size(open.type) != sizeof(text))
+    throw Error(fmt::format("cannot {}: its type is damaged", action));
   check(H5Aread(open.attribute, open.type, &text), action);
   const std::unique_ptr<char, Reclaim> owner(text);
   return text == nullptr ? std::string() : std::string(text);

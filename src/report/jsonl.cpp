@@ -146,6 +146,7 @@ void JsonlReporter::finish(const Summary& summary) {
   file_.append(Json{{"record", "summary"},
                     {"counts", counts},
                     {"kept", summary.kept},
+                    {"passed_by_user_tolerance", summary.passed_by_user},
                     {"interrupted", summary.interrupted},
                     {"seconds", summary.seconds},
                     {"input_seconds", summary.input_seconds},

@@ -23,6 +23,13 @@ double number(const Json& object, const char* name, double not_finite) {
   return found->is_null() ? not_finite : found->get<double>();
 }
 
+/// Nothing where it is null or missing.
+std::optional<double> optional_number(const Json& object, const char* name) {
+  const auto found = object.find(name);
+  if (found == object.end() || found->is_null()) return {};
+  return found->get<double>();
+}
+
 AxisValue axis_value(const Json& value) {
   if (value.is_boolean()) return value.get<bool>();
   if (value.is_number_integer()) return value.get<std::int64_t>();
@@ -53,19 +60,27 @@ Case case_of(const Json& record) {
 OutputComparison comparison_of(const Json& object) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-  const Json bias = object.value("decay_bias", Json());
-  return {.max_abs = number(object, "max_abs", kInfinity),
-          .rel_l2 = number(object, "rel_l2", kInfinity),
-          .max_ulp = number(object, "max_ulp", kInfinity),
-          .tolerance_ratio = number(object, "tolerance_ratio", kInfinity),
-          .worst_index = object.at("worst_index").get<Shape>(),
-          .worst_expected = number(object, "worst_expected", kNaN),
-          .worst_got = number(object, "worst_got", kNaN),
-          .nonfinite = object.at("nonfinite").get<std::int64_t>(),
-          .judged = object.at("judged").get<std::int64_t>(),
-          .rms_ratio = number(object, "rms_ratio", kInfinity),
-          .decay_bias = bias.is_null() ? std::nullopt : std::optional(bias.get<double>()),
-          .decay_bias_ratio = number(object, "decay_bias_ratio", kInfinity)};
+  OutputComparison c{.max_abs = number(object, "max_abs", kInfinity),
+                     .rel_l2 = number(object, "rel_l2", kInfinity),
+                     .max_ulp = number(object, "max_ulp", kInfinity),
+                     .tolerance_ratio = number(object, "tolerance_ratio", kInfinity),
+                     .worst_index = object.at("worst_index").get<Shape>(),
+                     .worst_expected = number(object, "worst_expected", kNaN),
+                     .worst_got = number(object, "worst_got", kNaN),
+                     .nonfinite = object.at("nonfinite").get<std::int64_t>(),
+                     .judged = object.at("judged").get<std::int64_t>(),
+                     .rms_ratio = number(object, "rms_ratio", kInfinity),
+                     .decay_bias = optional_number(object, "decay_bias"),
+                     .decay_bias_ratio = number(object, "decay_bias_ratio", kInfinity)};
+  if (const auto parts = object.find("tolerance"); parts != object.end())
+    c.worst_parts = {.arithmetic = number(*parts, "arithmetic", kInfinity),
+                     .storage = number(*parts, "storage", kInfinity),
+                     .factor = number(*parts, "factor", kInfinity),
+                     .bound = number(*parts, "bound", kInfinity),
+                     .operand_bound = optional_number(*parts, "operand_bound")};
+  if (const auto user = object.find("user_tolerance"); user != object.end())
+    c.user_tolerance = {.abs = user->at("abs").get<double>(), .rel = user->at("rel").get<double>()};
+  return c;
 }
 
 TimingStats timing_of(const Json& object) {
@@ -96,6 +111,8 @@ CaseResult result_of(const Json& record) {
   if (record.contains("verify"))
     for (const auto& [name, output] : record.at("verify").at("outputs").items())
       result.outputs[name] = comparison_of(output);
+  for (const auto& [name, output] : result.outputs)
+    if (output.user_tolerance) result.the_case.tolerances[name] = *output.user_tolerance;
   if (record.contains("determinism")) {
     const Json& determinism = record.at("determinism");
     result.determinism = {.reruns = determinism.at("reruns").get<int>(),

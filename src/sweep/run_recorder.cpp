@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "verify/describe.h"
+
 namespace ssmbench {
 
 RunRecorder::RunRecorder(const Plan& plan, const RunnerOptions& options, std::vector<std::string> keys,
@@ -19,9 +21,8 @@ void RunRecorder::begin(const RunInfo& info) {
 }
 
 void RunRecorder::kept(const CaseResult& result) {
-  ++summary_.counts[result.status];
+  count(result);
   ++summary_.kept;
-  ++jobs_done_;
   for (Reporter* reporter : reporters_) reporter->case_kept(result);
 }
 
@@ -45,9 +46,10 @@ void RunRecorder::finished(std::size_t job, const CaseResult& result) {
   stage_ = Stage::run;
   CaseResult with_key = result;
   with_key.key = keys_[job];
-  ++summary_.counts[result.status];
-  ++jobs_done_;
+  count(result);
   progress_.clear();
+  if (progress_.verbose())
+    for (const auto& [name, comparison] : result.outputs) progress_.say(tolerance_text(name, comparison));
   for (Reporter* reporter : reporters_) reporter->case_done(with_key);
 }
 
@@ -58,6 +60,12 @@ Summary RunRecorder::finish(bool interrupted) {
   progress_.clear();
   for (Reporter* reporter : reporters_) reporter->finish(summary_);
   return summary_;
+}
+
+void RunRecorder::count(const CaseResult& result) {
+  ++summary_.counts[result.status];
+  if (result.status == Status::pass && result.judged_by_user()) ++summary_.passed_by_user;
+  ++jobs_done_;
 }
 
 void RunRecorder::account() {

@@ -29,6 +29,7 @@ class RunRecorder : public RunListener {
  private:
   using Clock = std::chrono::steady_clock;
 
+  void count(const CaseResult& result);
   /// Adds the time since the last event to what was going on.
   void account();
 
