@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -23,6 +24,9 @@ struct ReferenceOutput {
   /// For operations of matrix products: first-order bound on the error that comes of rounding their operands
   /// with relative error at most 1; empty for other operations.
   std::vector<float> operand_bound = {};
+  /// What a relative error of 1 in every decay of the recurrence would do, to first order; empty where this
+  /// is not computed. From it a mean error of the decays is estimated (verify/distribution.h).
+  std::vector<float> decay_response = {};
   /// Why some elements have no value, with the index where that begins; empty as a rule. The bounds of those
   /// elements are not finite.
   std::string note = {};
@@ -30,9 +34,13 @@ struct ReferenceOutput {
   Expectation expectation() const {
     return {.values = expected.data(),
             .bound = bound.data(),
-            .operand_bound = operand_bound.empty() ? nullptr : operand_bound.data()};
+            .operand_bound = operand_bound.empty() ? nullptr : operand_bound.data(),
+            .decay_response = decay_response.empty() ? nullptr : decay_response.data()};
   }
 };
+
+/// Outputs with more elements than this have no decay_response: fewer say all that there is to say.
+inline constexpr std::int64_t kMostResponses = std::int64_t{1} << 30;
 
 /// All zeros.
 ReferenceOutput empty_output(Shape shape);

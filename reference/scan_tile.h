@@ -26,6 +26,7 @@ struct ScanTile {
   double y[kTileSteps * kBlockChannels];            ///< Σ_n C·h, accumulated; 2·Re of it when complex
   double y_magnitude[kTileSteps * kBlockChannels];  ///< the same on absolute values
   double y_error[kTileSteps * kBlockChannels];  ///< Σ_n |C|·error(h), accumulated; twice that when complex
+  double y_response[kTileSteps * kBlockChannels];  ///< Σ_n C·response, accumulated, as y
 };
 
 /// One state n of every channel of the block: its value, the same recurrence on absolute values, and the
@@ -36,6 +37,7 @@ struct ScanState {
   S previous_input[kBlockChannels];  ///< B·u of the step before, for methods of two samples
   double magnitude[kBlockChannels];
   double error[kBlockChannels];
+  S response[kBlockChannels];  ///< what a relative error of 1 in every decay so far would do to h
 };
 
 /// B or C for one state over a tile: element (t, channel) at data[t * time + channel * lane], strides 0 or

@@ -41,6 +41,7 @@ void scan_tile_by(MethodId method, ScanTile& tile, ScanState<S>& state, const S*
       const double decay = std::abs(step.decay);
 
       const double inherited = decay * state.error[c] + kRounding * error.decay * state.magnitude[c];
+      state.response[c] = step.decay * (state.response[c] + state.h[c]);
       state.h[c] =
           step.decay * state.h[c] + step.input * input + step.previous_input * state.previous_input[c];
       state.magnitude[c] =
@@ -54,6 +55,7 @@ void scan_tile_by(MethodId method, ScanTile& tile, ScanState<S>& state, const S*
 
       const S c_value = C.at(t, c);
       tile.y[at] += kShare * real_part(c_value * state.h[c]);
+      tile.y_response[at] += kShare * real_part(c_value * state.response[c]);
       tile.y_magnitude[at] += kShare * kRounding * std::abs(c_value) * state.magnitude[c];
       tile.y_error[at] += kShare * std::abs(c_value) * state.error[c];
     }

@@ -49,6 +49,7 @@ void scan_tile(ScanTile& tile, ScanState<double>& state, const double* A, Coeffi
     auto h = hn::LoadU(lanes, state.h + c);
     auto magnitude = hn::LoadU(lanes, state.magnitude + c);
     auto error = hn::LoadU(lanes, state.error + c);
+    auto response = hn::LoadU(lanes, state.response + c);
     for (std::int64_t t = 0; t < tile.steps; ++t) {
       const std::int64_t at = t * kBlockChannels + c;
       const auto delta_error = hn::LoadU(lanes, tile.delta_error + at);
@@ -58,6 +59,7 @@ void scan_tile(ScanTile& tile, ScanState<double>& state, const double* A, Coeffi
       const auto term_magnitude = hn::Abs(term);
       const auto kept = hn::Mul(decay, magnitude);
 
+      response = hn::Mul(decay, hn::Add(response, h));
       h = hn::MulAdd(decay, h, term);
       magnitude = hn::Add(kept, term_magnitude);
       const auto decay_error = hn::MulAdd(hn::Abs(z), hn::Add(delta_error, one), two);
@@ -69,10 +71,12 @@ void scan_tile(ScanTile& tile, ScanState<double>& state, const double* A, Coeffi
       accumulate(lanes, tile.y + at, c_value, h);
       accumulate(lanes, tile.y_magnitude + at, c_magnitude, magnitude);
       accumulate(lanes, tile.y_error + at, c_magnitude, error);
+      accumulate(lanes, tile.y_response + at, c_value, response);
     }
     hn::StoreU(h, lanes, state.h + c);
     hn::StoreU(magnitude, lanes, state.magnitude + c);
     hn::StoreU(error, lanes, state.error + c);
+    hn::StoreU(response, lanes, state.response + c);
   }
 }
 

@@ -184,6 +184,7 @@ class Scan {
     std::fill_n(tile.y, tile.steps * kBlockChannels, 0.0);
     std::fill_n(tile.y_magnitude, tile.steps * kBlockChannels, 0.0);
     std::fill_n(tile.y_error, tile.steps * kBlockChannels, 0.0);
+    std::fill_n(tile.y_response, tile.steps * kBlockChannels, 0.0);
     with_loader(u.dtype, [&](auto value_at) {
       for_each_step(
           place, start, tile.steps, u.strides, [&](std::int64_t at, std::int64_t offset, std::int64_t c) {
@@ -204,18 +205,19 @@ class Scan {
     const TensorView* z = inputs_.find("z");
     const float* skip = floats("D");
     with_loader(u.dtype, [&](auto value_at) {
-      for_each_step(place, start, tile.steps, u.strides,
-                    [&](std::int64_t at, std::int64_t offset, std::int64_t c) {
-                      const std::int64_t channel = place.first_channel + c;
-                      const double term = skip != nullptr ? skip[channel] * value_at(u.data, offset) : 0;
-                      const double gate = z != nullptr ? value_at(z->data, offset) : 0;
-                      const BoundedValue out =
-                          scan_output({tile.y[at], tile.y_magnitude[at], tile.y_error[at]}, shape_.dstate,
-                                      skip != nullptr ? &term : nullptr, z != nullptr ? &gate : nullptr);
-                      const std::int64_t element =
-                          (place.batch * shape_.dim + channel) * shape_.seqlen + start + at / kBlockChannels;
-                      store(out_, element, out.value, out.error);
-                    });
+      for_each_step(
+          place, start, tile.steps, u.strides, [&](std::int64_t at, std::int64_t offset, std::int64_t c) {
+            const std::int64_t channel = place.first_channel + c;
+            const double term = skip != nullptr ? skip[channel] * value_at(u.data, offset) : 0;
+            const double gate = z != nullptr ? value_at(z->data, offset) : 0;
+            const BoundedValue out =
+                scan_output({tile.y[at], tile.y_magnitude[at], tile.y_error[at], tile.y_response[at]},
+                            shape_.dstate, skip != nullptr ? &term : nullptr, z != nullptr ? &gate : nullptr);
+            const std::int64_t element =
+                (place.batch * shape_.dim + channel) * shape_.seqlen + start + at / kBlockChannels;
+            store(out_, element, out.value, out.error);
+            if (!out_.decay_response.empty()) out_.decay_response[element] = static_cast<float>(out.response);
+          });
     });
   }
 
@@ -256,6 +258,8 @@ ReferenceOutputs selective_scan_fwd_reference(const Problem& problem, const Tens
   ReferenceOutputs outputs;
   auto& out = outputs["out"] = empty_output({shape.batch, shape.dim, shape.seqlen});
   auto& last_state = outputs["last_state"] = empty_output(state_shape);
+  // Of out alone: the states of a channel share the errors of few Δ, which would pass for one of the decays.
+  if (element_count(out.shape) <= kMostResponses) out.decay_response.resize(out.expected.size());
   const auto scan = shape.complex ? scan_all<std::complex<double>> : scan_all<double>;
   scan(problem, inputs, out, last_state, stop);
   return outputs;

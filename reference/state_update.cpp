@@ -4,7 +4,8 @@
 //   e^z     has relative error  |A|·(ε + Δ) + 2
 //   Δ·x·B   is off by           (ε + 2·Δ)·|x·B|
 //   state   is off by           the former, times |e^z·h|, plus the latter, plus 2·m
-// since the state that enters is exact. out is bounded as in selective_scan.cpp.
+// since the state that enters is exact, whatever its dtype. out is bounded as in selective_scan.cpp: it is
+// made from the new state before that is rounded.
 //
 // ε is that of the selective scan, and 1 more with softplus: mamba_ssm's Triton kernel takes log(1 + e^x),
 // and rounding 1 + e^x is worth 1 in Δ whatever its size (its outputs in tests/golden have the very errors of
@@ -33,10 +34,10 @@ class Update {
   Update(const Problem& problem, const TensorSet& inputs, ReferenceOutput& out, ReferenceOutput& state)
       : shape_(problem),
         inputs_(inputs),
-        state_in_(floats("state")),
         rate_(floats("A")),
         skip_(floats("D")),
         dt_bias_(floats("dt_bias")),
+        state_in_(inputs.at("state")),
         x_(inputs.at("x")),
         dt_(inputs.at("dt")),
         B_(inputs.at("B")),
@@ -78,7 +79,7 @@ class Update {
     StateSum y{0, 0, 0};
     for (std::int64_t n = 0; n < shape_.dstate; ++n) {
       const std::int64_t at = row * shape_.dstate + n;
-      const double kept = by_state.decay[n] * state_in_[at];
+      const double kept = by_state.decay[n] * load_as_double(state_in_.data, at, state_in_.dtype);
       const double added = delta.value * x * by_state.B[n];
       const double size = std::abs(kept) + std::abs(added);
       const double error = by_state.decay_error[n] * std::abs(kept) +
@@ -99,8 +100,8 @@ class Update {
 
   StateUpdate shape_;
   const TensorSet& inputs_;
-  const float *state_in_, *rate_, *skip_, *dt_bias_;
-  const TensorView &x_, &dt_, &B_, &C_;
+  const float *rate_, *skip_, *dt_bias_;
+  const TensorView &state_in_, &x_, &dt_, &B_, &C_;
   const TensorView* z_;
   ReferenceOutput& out_;
   ReferenceOutput& state_;

@@ -19,7 +19,7 @@ using Row = std::array<float, kMaxDState>;
 // Below this many states, some ten microseconds, waking threads costs more than it gains.
 constexpr std::int64_t kWorthThreads = 16384;
 
-template <class Io>
+template <class Io, class State>
 void update_head(const StateUpdateArgs& args, std::int64_t index) {
   using Storage = typename Io::Storage;
   const std::int64_t head = index % args.heads;
@@ -43,12 +43,13 @@ void update_head(const StateUpdateArgs& args, std::int64_t index) {
   for (std::int64_t row = index * args.headdim; row < (index + 1) * args.headdim; ++row) {
     const float x = Io::load(static_cast<const Storage*>(args.x)[row]);
     const float delta_x = delta * x;
-    float* const state = args.state + row * args.dstate;
+    auto* const state = static_cast<typename State::Storage*>(args.state) + row * args.dstate;
     float y = 0;
 #pragma omp simd reduction(+ : y)
     for (std::int64_t n = 0; n < args.dstate; ++n) {
-      state[n] = decay[n] * state[n] + delta_x * B[n];
-      y += C[n] * state[n];
+      const float h = decay[n] * State::load(state[n]) + delta_x * B[n];
+      state[n] = State::store(h);
+      y += C[n] * h;
     }
     if (args.D != nullptr) y += args.D[head] * x;
     if (args.z != nullptr) y *= silu(Io::load(static_cast<const Storage*>(args.z)[row]));
@@ -56,17 +57,20 @@ void update_head(const StateUpdateArgs& args, std::int64_t index) {
   }
 }
 
-template <class Io>
+template <class Io, class State>
 void update(const StateUpdateArgs& args) {
   const std::int64_t states = args.batch * args.heads * args.headdim * args.dstate;
 #pragma omp parallel for schedule(static) if (states > kWorthThreads)
-  for (std::int64_t index = 0; index < args.batch * args.heads; ++index) update_head<Io>(args, index);
+  for (std::int64_t index = 0; index < args.batch * args.heads; ++index) update_head<Io, State>(args, index);
 }
 
 Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*/) {
   const StateUpdateArgs args = bind_state_update(problem, tensors);
-  return with_io_type(problem.dtype(),
-                      [&args](auto io) -> Launch { return [args](void*) { update<decltype(io)>(args); }; });
+  return with_io_type(problem.dtype(), [&]<class Io>(Io) {
+    return with_io_type(StateUpdate(problem).state_dtype, [&args]<class State>(State) -> Launch {
+      return [args](void*) { update<Io, State>(args); };
+    });
+  });
 }
 
 const Registration registration{{.name = "cpu-step",

@@ -1,11 +1,12 @@
-// cuda-fused for selective_scan_bwd: registration, launches, and the two kernels that only add. The others,
-// with the picture of their threads, are in fused_bwd_kernel.cuh; their instantiations are in
-// fused_bwd_real.cu and fused_bwd_complex.cu.
+// cuda-fused for selective_scan_bwd: registration, launches, and the two kernels that only add. The common
+// case is in fused_bwd_parallel.cu. The kernels of all others, with the picture of their threads, are in
+// fused_bwd_kernel.cuh; their instantiations are in fused_bwd_real.cu and fused_bwd_complex.cu.
 
 #include <string>
 
 #include "device/cuda_check.h"
 #include "kernels/selective_scan/fused_bwd_kernel.cuh"
+#include "kernels/selective_scan/fused_bwd_parallel.h"
 
 namespace ssmbench {
 
@@ -18,6 +19,16 @@ namespace {
 
 constexpr int kAddThreads = 256;
 
+/// Shares of dB or dC in the workspace: [group of all batches][block][step][state].
+struct ShareLayout {
+  std::int64_t groups, blocks_per_group, steps;
+  int states_log2;
+
+  SSMBENCH_HD std::int64_t values() const { return steps << states_log2; }  // of a block
+  /// Blocks of share_kernel.
+  SSMBENCH_HD std::int64_t blocks() const { return groups * ceil_div(values(), kAddThreads); }
+};
+
 /// Adds the shares of dB or dC of one segment that the blocks of a group have, and rounds the sums once.
 ///
 ///   block    256 neighbouring (step, state) of one (batch, group); a thread each
@@ -27,25 +38,38 @@ template <class Io, class Value>
 __global__ void __launch_bounds__(kAddThreads)
     share_kernel(const Value* shares, void* gradient, const ProjectionStrides strides,
                  const SegmentRange range, const std::int64_t groups, const std::int64_t dstate,
-                 const FusedBackwardPlan plan) {
-  const std::int64_t segment_values = plan.segment * plan.tile.states();
-  const std::int64_t blocks_of_group = ceil_div(segment_values, kAddThreads);
+                 const ShareLayout layout) {
+  const std::int64_t blocks_of_group = ceil_div(layout.values(), kAddThreads);
   const std::int64_t group = blockIdx.x / blocks_of_group;  // over all batches
   const std::int64_t i = blockIdx.x % blocks_of_group * kAddThreads + threadIdx.x;
-  const std::int64_t n = i & (plan.tile.states() - 1);
-  const std::int64_t t = range.begin + (i >> plan.tile.states_log2());
+  const std::int64_t n = i & ((1 << layout.states_log2) - 1);
+  const std::int64_t t = range.begin + (i >> layout.states_log2);
   if (n >= dstate || t >= range.end) return;
-  const Value* share = shares + group * plan.tile.blocks_per_group * segment_values + i;
+  const Value* share = shares + group * layout.blocks_per_group * layout.values() + i;
   Value sum = *share;
-#pragma unroll 4
-  for (std::int64_t block = 1; block < plan.tile.blocks_per_group; ++block)
-    sum = sum + share[block * segment_values];
+#pragma unroll 8
+  for (std::int64_t block = 1; block < layout.blocks_per_group; ++block)
+    sum = sum + share[block * layout.values()];
   const std::int64_t to =
       group / groups * strides.batch + group % groups * strides.group + n * strides.state + t * strides.time;
   if constexpr (std::is_same_v<Value, Complex>)
     static_cast<Complex*>(gradient)[to] = sum;
   else
     static_cast<Io*>(gradient)[to] = from_float<Io>(sum);
+}
+
+void add_shares(DType io, bool complex, const float* shares, void* gradient, const ProjectionStrides& strides,
+                const SegmentRange& range, const ScanArgs& args, const ShareLayout& layout,
+                cudaStream_t stream) {
+  const auto launch = [&]<class Io, class Value>(std::type_identity<Io>, std::type_identity<Value>) {
+    share_kernel<Io, Value><<<static_cast<unsigned>(layout.blocks()), kAddThreads, 0, stream>>>(
+        reinterpret_cast<const Value*>(shares), gradient, strides, range, args.groups, args.dstate, layout);
+  };
+  if (complex)
+    launch(std::type_identity<float>(), std::type_identity<Complex>());
+  else
+    with_io_type(io, [&](auto type) { launch(type, std::type_identity<float>()); });
+  check_cuda(cudaGetLastError());
 }
 
 /// to[i] = Σ_k from[k·count + i], k < terms, in order.
@@ -79,22 +103,40 @@ FusedBackwardPlan plan_of(const Problem& problem) {
   return plan_fused_backward(scan, two, tensor_bytes(problem));
 }
 
-/// Blocks of share_kernel for one segment.
-std::int64_t share_blocks(const FusedBackwardPlan& plan) {
-  return plan.blocks / plan.tile.blocks_per_group * ceil_div(plan.segment * plan.tile.states(), kAddThreads);
+ShareLayout shares_of(const FusedBackwardPlan& plan) {
+  return {plan.blocks / plan.tile.blocks_per_group, plan.tile.blocks_per_group, plan.segment,
+          plan.tile.states_log2()};
+}
+
+FusedBackwardParallelPlan parallel_plan_of(const Problem& problem) {
+  return plan_fused_backward_parallel(SelectiveScan(problem), tensor_bytes(problem));
+}
+
+ShareLayout shares_of(const FusedBackwardParallelPlan& plan) {
+  return {plan.batch * plan.groups, plan.blocks_per_group, plan.span, ceil_log2(kParallelStates)};
 }
 
 std::optional<std::string> unsupported(const Problem& problem) {
-  const FusedBackwardPlan plan = plan_of(problem);
-  if (plan.blocks > kMaxGridX || share_blocks(plan) > kMaxGridX)
-    return "needs at most 2147483647 blocks: one per batch and " + std::to_string(plan.tile.channels()) +
-           " channels, and one per batch, group and " + std::to_string(kAddThreads) +
+  std::int64_t blocks = 0;
+  if (parallel_backward_applies(SelectiveScan(problem))) {
+    const FusedBackwardParallelPlan plan = parallel_plan_of(problem);
+    blocks = std::max(plan.blocks() * plan.segments(), shares_of(plan).blocks());
+  } else {
+    const FusedBackwardPlan plan = plan_of(problem);
+    blocks = std::max(plan.blocks, shares_of(plan).blocks());
+  }
+  if (blocks > kMaxGridX)
+    return "needs at most 2147483647 blocks, and not " + std::to_string(blocks) +
+           ": one per some channels of a batch, and one per batch, group and " + std::to_string(kAddThreads) +
            " states of a segment of time";
   return std::nullopt;
 }
 
 std::size_t workspace_bytes(const Problem& problem) {
-  return static_cast<std::size_t>(fused_backward_workspace(plan_of(problem)).floats) * sizeof(float);
+  const std::int64_t floats = parallel_backward_applies(SelectiveScan(problem))
+                                  ? fused_backward_parallel_workspace(parallel_plan_of(problem)).floats
+                                  : fused_backward_workspace(plan_of(problem)).floats;
+  return static_cast<std::size_t>(floats) * sizeof(float);
 }
 
 /// Everything that is launched for one problem, last segment first.
@@ -117,25 +159,44 @@ class Backward {
   }
 
   void launch(cudaStream_t stream) const {
-    float* const segment_states = workspace_ + at_.segment_states;
-    const std::int64_t last = plan_.segments() - 1;
-    if (last > 0) run_forward({nullptr, segment_states, 0, last * plan_.segment, plan_.segment}, stream);
-    for (std::int64_t segment = last; segment >= 0; --segment) {
-      const SegmentRange range{segment * plan_.segment,
-                               std::min((segment + 1) * plan_.segment, args_.scan.seqlen)};
-      const float* from = segment > 0 ? segment_states + segment * plan_.thread_floats() : nullptr;
-      const std::int64_t whole_tiles = (range.end - range.begin - 1) >> plan_.tile.steps_log2;
-      run_forward({from, workspace_ + at_.tile_states, range.begin,
-                   range.begin + (whole_tiles << plan_.tile.steps_log2), plan_.tile.steps()},
-                  stream);
-      run_gradient(range, stream);
-      if (args_.scan.variable_b) add_shares(at_.shares_B, args_.dB, args_.scan.b_strides, range, stream);
-      if (args_.scan.variable_c) add_shares(at_.shares_C, args_.dC, args_.scan.c_strides, range, stream);
-    }
+    float* const section_states = workspace_ + at_.section_states;
+    const std::int64_t last = plan_.sections() - 1;
+    if (last > 0) run_forward({nullptr, section_states, 0, last * plan_.section, plan_.section}, stream);
+    for (std::int64_t section = last; section >= 0; --section)
+      run_section({section * plan_.section, std::min((section + 1) * plan_.section, args_.scan.seqlen)},
+                  section > 0 ? section_states + section * plan_.thread_floats() : nullptr, stream);
     add_batches(stream);
   }
 
  private:
+  /// `from`: the states before it, or null where it is the first.
+  void run_section(const SegmentRange& section, const float* from, cudaStream_t stream) const {
+    float* const segment_states = workspace_ + at_.segment_states;
+    const std::int64_t last = (section.end - section.begin - 1) / plan_.segment;
+    if (last > 0)
+      run_forward({from, segment_states, section.begin, section.begin + last * plan_.segment, plan_.segment},
+                  stream);
+    for (std::int64_t segment = last; segment >= 0; --segment) {
+      const std::int64_t begin = section.begin + segment * plan_.segment;
+      run_segment({begin, std::min(begin + plan_.segment, section.end)},
+                  segment > 0 ? segment_states + segment * plan_.thread_floats() : from, stream);
+    }
+  }
+
+  void run_segment(const SegmentRange& range, const float* from, cudaStream_t stream) const {
+    const std::int64_t whole_tiles = (range.end - range.begin - 1) >> plan_.tile.steps_log2;
+    run_forward({from, workspace_ + at_.tile_states, range.begin,
+                 range.begin + (whole_tiles << plan_.tile.steps_log2), plan_.tile.steps()},
+                stream);
+    run_gradient(range, stream);
+    const auto add = [&](std::int64_t shares, void* gradient, const ProjectionStrides& strides) {
+      add_shares(io_, complex_, workspace_ + shares, gradient, strides, range, args_.scan, shares_of(plan_),
+                 stream);
+    };
+    if (args_.scan.variable_b) add(at_.shares_B, args_.dB, args_.scan.b_strides);
+    if (args_.scan.variable_c) add(at_.shares_C, args_.dC, args_.scan.c_strides);
+  }
+
   void run_forward(const StateRun& run, cudaStream_t stream) const {
     kernels_.forward<<<static_cast<unsigned>(plan_.blocks), static_cast<unsigned>(plan_.tile.threads()),
                        static_cast<std::size_t>(plan_.forward_shared_bytes()), stream>>>(args_.scan, io_,
@@ -147,20 +208,6 @@ class Backward {
     kernels_.gradient<<<static_cast<unsigned>(plan_.blocks), static_cast<unsigned>(plan_.tile.threads()),
                         static_cast<std::size_t>(plan_.shared_bytes()), stream>>>(args_, io_, plan_, method_,
                                                                                   range, workspace_, at_);
-    check_cuda(cudaGetLastError());
-  }
-
-  void add_shares(std::int64_t shares, void* gradient, const ProjectionStrides& strides,
-                  const SegmentRange& range, cudaStream_t stream) const {
-    const auto launch = [&]<class Io, class Value>(std::type_identity<Io>, std::type_identity<Value>) {
-      share_kernel<Io, Value><<<static_cast<unsigned>(share_blocks(plan_)), kAddThreads, 0, stream>>>(
-          reinterpret_cast<const Value*>(workspace_ + shares), gradient, strides, range, args_.scan.groups,
-          args_.scan.dstate, plan_);
-    };
-    if (complex_)
-      launch(std::type_identity<float>(), std::type_identity<Complex>());
-    else
-      with_io_type(io_, [&](auto io) { launch(io, std::type_identity<float>()); });
     check_cuda(cudaGetLastError());
   }
 
@@ -191,6 +238,19 @@ class Backward {
 
 Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
   if (auto reason = unsupported(problem)) throw ContractError("cuda-fused " + *reason);
+  if (parallel_backward_applies(SelectiveScan(problem))) {
+    const FusedBackwardParallelPlan plan = parallel_plan_of(problem);
+    const ScanGradientArgs args = bind_scan_gradients(problem, tensors);
+    auto* floats = static_cast<float*>(workspace);
+    return [backward = ParallelBackward(args, problem.dtype(), plan, floats), io = problem.dtype(),
+            scan = args.scan, floats, layout = shares_of(plan)](void* stream_of_launch) {
+      auto* stream = static_cast<cudaStream_t>(stream_of_launch);
+      backward.launch(stream, [&](std::int64_t shares, void* gradient, const ProjectionStrides& strides,
+                                  const SegmentRange& range) {
+        add_shares(io, false, floats + shares, gradient, strides, range, scan, layout, stream);
+      });
+    };
+  }
   return [backward = Backward(problem, tensors, workspace)](void* stream) {
     backward.launch(static_cast<cudaStream_t>(stream));
   };
@@ -200,7 +260,7 @@ const Registration registration{
     {.name = "cuda-fused",
      .op = "selective_scan_bwd",
      .device = DeviceKind::cuda,
-     .summary = "every method, real and complex; sequential in time, states computed again tile by tile",
+     .summary = "every method, real and complex; states computed again tile by tile",
      .unsupported = unsupported,
      .workspace_bytes = workspace_bytes,
      .work = scan_gradients_work,

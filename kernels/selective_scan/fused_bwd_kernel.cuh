@@ -58,11 +58,6 @@ struct StateRun {
   std::int64_t begin, last, every;
 };
 
-/// Steps [begin, end) of one segment.
-struct SegmentRange {
-  std::int64_t begin, end;
-};
-
 using FusedForwardKernel = void (*)(ScanArgs, DType, FusedBackwardPlan, MethodParameters, StateRun);
 using FusedGradientKernel = void (*)(ScanGradientArgs, DType, FusedBackwardPlan, MethodParameters,
                                      SegmentRange, float* workspace, FusedBackwardWorkspace);

@@ -21,6 +21,19 @@ namespace ssmbench {
 template <class T>
 inline constexpr bool kNarrowRange = std::is_same_v<T, __half>;
 
+/// An f32 element of tiles whose products are f32 multiply-adds; those of float are tf32, on tensor cores.
+struct PlainF32 {
+  float value;
+};
+
+__device__ inline float to_float(PlainF32 x) {
+  return x.value;
+}
+template <>
+__device__ inline PlainF32 from_float<PlainF32>(float x) {
+  return {x};
+}
+
 /// Which part of a product a thread of a warp holds.
 struct Patch {
   int row, column;  ///< first ones of the warp's patch
@@ -236,6 +249,44 @@ __device__ void store_part(T* part, const float (&x)[kPart<T>]) {
       words[i] = __float_as_uint(x[i]);
   }
   *reinterpret_cast<uint4*>(part) = make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+/// Four k's of an operand's row from `row` on, and of `kRows` − 1 more; `row` is a multiple of kRows, k of 4.
+template <Lies kLies, int kRows>
+__device__ void load_fours(float (&x)[kRows][4], const PlainF32* tile, int row, int k) {
+#pragma unroll
+  for (int i = 0; i < (kLies == Lies::along_k ? kRows : 4); ++i) {
+    if constexpr (kLies == Lies::along_k) {
+      load_part(x[i], tile + tile_offset<PlainF32>(row + i, k));
+    } else if constexpr (kRows == 2) {
+      const float2 pair = load_pair(tile, k + i, row);
+      x[0][i] = pair.x;
+      x[1][i] = pair.y;
+    } else {
+      x[0][i] = tile[tile_offset<PlainF32>(k + i, row)].value;
+    }
+  }
+}
+
+/// multiply() in f32: a lane multiplies its two rows of A and two columns of each block of B itself.
+template <Lies kA, Lies kB, int kEights>
+__device__ void multiply(Fragments<kEights>& d, const PlainF32* a_tile, const PlainF32* b_tile,
+                         const Patch& at) {
+#pragma unroll 1  // twice at a time spills four times as many registers
+  for (int k = 0; k < kSsdTile; k += 4) {
+    float a[2][1][4];
+    load_fours<kA, 1>(a[0], a_tile, at.row_of(0), k);
+    load_fours<kA, 1>(a[1], a_tile, at.row_of(2), k);
+#pragma unroll
+    for (int e = 0; e < kEights; ++e) {
+      float b[2][4];
+      load_fours<kB, 2>(b, b_tile, at.column_of(e, 0), k);
+#pragma unroll
+      for (int j = 0; j < 4; ++j)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) d[e][i] += a[i / 2][0][j] * b[i % 2][j];
+    }
+  }
 }
 
 /// Part of a matrix in global memory that fills a tile: `rows` × `columns` of it exist (0 to 64 each).

@@ -1,8 +1,8 @@
-// cuda-chunked backward: registration and launch. Kernels, in the order they run:
+// cuda-chunked backward: registration, and what cuda-chunked-f32 shares on the host. Kernels, in the order
+// they run:
 //
-//   chunked_bwd_states.cuh     Δ and decays of all steps; the states entering all chunks, walking forward;
-//   the
-//                              gradients of the states leaving them, walking backward
+//   chunked_bwd_states.cuh     Δ and decays of all steps; the states entering all chunks, walking
+//                              forward; the gradients of the states leaving them, walking backward
 //   chunked_bwd_gradients.cuh  one block per chunk: every gradient; then ddt from its sums
 //   bwd_sums.cuh               sums over batch, time and slices of heads
 //
@@ -34,7 +34,9 @@ ChunkedBwdPlan plan_of(const Problem& problem) {
                           skip_sums, problem.dtype() == DType::f32 ? 4 : 2, problem.dtype() == DType::f16);
 }
 
-std::optional<std::string> unsupported(const Problem& problem) {
+}  // namespace
+
+std::optional<std::string> chunked_bwd_unsupported(const Problem& problem) {
   const SsdChunkScan scan(problem);
   const ChunkedBwdPlan plan = plan_of(problem);
   const std::int64_t heads =
@@ -45,22 +47,33 @@ std::optional<std::string> unsupported(const Problem& problem) {
   return std::nullopt;
 }
 
-Launch bind(const Problem& problem, const TensorSet& tensors, void* memory) {
-  if (auto reason = unsupported(problem)) throw ContractError("cuda-chunked " + *reason);
+std::size_t chunked_bwd_workspace_bytes(const Problem& problem) {
+  return plan_of(problem).bytes;
+}
+
+Launch bind_chunked_bwd(const Problem& problem, const TensorSet& tensors, void* workspace,
+                        ChunkedBwdLaunch launch) {
+  if (auto reason = chunked_bwd_unsupported(problem)) throw ContractError(*reason);
   const SsdBwdArgs args = bind_ssd_bwd(problem, tensors);
   const ChunkedBwdPlan plan = plan_of(problem);
-  auto* const base = static_cast<unsigned char*>(memory);
-  const ChunkedBwdWorkspace workspace{.steps = reinterpret_cast<float*>(base + plan.steps),
-                                      .states = base + plan.states,
-                                      .dstates = base + plan.dstates,
-                                      .unscales = reinterpret_cast<float*>(base + plan.unscales),
-                                      .flows = reinterpret_cast<float*>(base + plan.flows),
-                                      .head_sums = reinterpret_cast<float*>(base + plan.head_sums),
-                                      .projections = reinterpret_cast<float*>(base + plan.projections)};
+  auto* const base = static_cast<unsigned char*>(workspace);
+  const ChunkedBwdWorkspace places{.steps = reinterpret_cast<float*>(base + plan.steps),
+                                   .states = base + plan.states,
+                                   .dstates = base + plan.dstates,
+                                   .unscales = reinterpret_cast<float*>(base + plan.unscales),
+                                   .flows = reinterpret_cast<float*>(base + plan.flows),
+                                   .head_sums = reinterpret_cast<float*>(base + plan.head_sums),
+                                   .projections = reinterpret_cast<float*>(base + plan.projections)};
+  return [=](void* stream) { launch(args, plan, places, static_cast<cudaStream_t>(stream)); };
+}
+
+namespace {
+
+Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
   const ChunkedBwdLaunch launch = with_io_type(problem.dtype(), []<class T>(std::type_identity<T>) {
     return static_cast<ChunkedBwdLaunch>(launch_chunked_bwd<T>);
   });
-  return [=](void* stream) { launch(args, plan, workspace, static_cast<cudaStream_t>(stream)); };
+  return bind_chunked_bwd(problem, tensors, workspace, launch);
 }
 
 const Registration registration{
@@ -79,8 +92,8 @@ const Registration registration{
                return Arithmetic{.math = Math::tf32, .state_dtype = DType::f32};
            }
          },
-     .unsupported = unsupported,
-     .workspace_bytes = [](const Problem& problem) { return plan_of(problem).bytes; },
+     .unsupported = chunked_bwd_unsupported,
+     .workspace_bytes = chunked_bwd_workspace_bytes,
      .work = ssd_bwd_work,
      .bind = bind}};
 

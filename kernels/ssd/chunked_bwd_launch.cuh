@@ -4,13 +4,11 @@
 
 #include "device/cuda_check.h"
 #include "kernels/ssd/bwd_sums.cuh"
+#include "kernels/ssd/chunked_bwd.h"
 #include "kernels/ssd/chunked_bwd_gradients.cuh"
 #include "kernels/ssd/chunked_bwd_states.cuh"
 
 namespace ssmbench {
-
-using ChunkedBwdLaunch = void (*)(const SsdBwdArgs& args, const ChunkedBwdPlan& plan,
-                                  const ChunkedBwdWorkspace& workspace, cudaStream_t stream);
 
 /// One warp per row.
 inline unsigned steps_blocks(const ChunkedBwdPlan& plan) {
@@ -46,6 +44,7 @@ void launch_gradients(const SsdBwdArgs& args, const ChunkedBwdPlan& plan,
   check_cuda(cudaGetLastError());
 }
 
+/// A ChunkedBwdLaunch.
 template <class T>
 void launch_chunked_bwd(const SsdBwdArgs& args, const ChunkedBwdPlan& plan,
                         const ChunkedBwdWorkspace& workspace, cudaStream_t stream) {

@@ -13,7 +13,7 @@ StateUpdateArgs bind_state_update(const Problem& problem, const TensorSet& tenso
           .groups = update.groups,
           .rate_per_state = update.rate_per_state,
           .dt_softplus = update.dt_softplus,
-          .state = static_cast<float*>(tensors.at("state").data),
+          .state = tensors.at("state").data,
           .x = tensors.at("x").data,
           .dt = tensors.at("dt").data,
           .A = static_cast<const float*>(tensors.at("A").data),

@@ -14,7 +14,7 @@ struct StateUpdateArgs {
   bool rate_per_state;  ///< A is (H, N) instead of (H,)
   bool dt_softplus;
 
-  float* state;          ///< (B, H, P, N), updated in place
+  void* state;           ///< (B, H, P, N) state_dtype, updated in place
   const void* x;         ///< (B, H, P) io dtype
   const void* dt;        ///< (B, H) io dtype
   const float* A;        ///< (H, N) or (H,)

@@ -17,7 +17,8 @@
 // hands out Δ and Δ·x by shuffles, and gets the sum y, in a fixed order (reduce_rows). Without that, form
 // mamba1 at dstate 16 was bound by instructions. No shared memory; some 64 registers. dstate that is not a
 // multiple of four takes single values in place of vectors, up to eight per lane. Where there are few rows, a
-// thread holds one, so that the rows spread over the whole GPU: the launch is then bound by latency.
+// thread holds one, so that the rows spread over the whole GPU: the launch is then bound by latency. States
+// in the 16 bits of the io dtype are held and computed on in f32 the same way, at half the bytes in flight.
 
 #include <string>
 
@@ -56,19 +57,22 @@ __device__ void load_row(float (&values)[states_per_row(kShape)], const T* row, 
   }
 }
 
-template <RowShape kShape>
-__device__ void store_row(const float (&values)[states_per_row(kShape)], float* row, int lane,
+template <RowShape kShape, class T>
+__device__ void store_row(const float (&values)[states_per_row(kShape)], T* row, int lane,
                           const StepPlan& plan, int dstate) {
   constexpr int kWidth = kShape == RowShape::scalars ? 1 : 4;
 #pragma unroll
   for (int i = 0; i < states_per_row(kShape) / kWidth; ++i) {
     const int n = state_of(kShape, lane, plan.lanes(), i);
     if (n >= dstate) continue;
-    if constexpr (kWidth == 1)
-      row[n] = values[i];
-    else
-      *reinterpret_cast<Four<float>*>(row + n) = {values[4 * i], values[4 * i + 1], values[4 * i + 2],
-                                                  values[4 * i + 3]};
+    if constexpr (kWidth == 1) {
+      row[n] = from_float<T>(values[i]);
+    } else {
+      Four<T> four;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) four.values[j] = from_float<T>(values[4 * i + j]);
+      *reinterpret_cast<Four<T>*>(row + n) = four;
+    }
   }
 }
 
@@ -109,7 +113,7 @@ __device__ float reduce_rows(const float (&y)[kRows], int lane, int lanes) {
   return sums[0];
 }
 
-template <class Io, bool kRatePerState, RowShape kShape, bool kMany>
+template <class Io, class State, bool kRatePerState, RowShape kShape, bool kMany>
 __global__ void __launch_bounds__(kStepMaxWarps* kStepWarp)
     step_kernel(const StateUpdateArgs args, const StepPlan plan, const unsigned heads_per_group) {
   constexpr int kStates = states_per_row(kShape);
@@ -127,6 +131,8 @@ __global__ void __launch_bounds__(kStepMaxWarps* kStepWarp)
   const std::int64_t first_head =
       section % sections_per_batch * (kRatePerState ? plan.section_rows : std::int64_t{1});
   const std::int64_t projection = kRatePerState ? section : section / heads_per_group;
+
+  State* const state = static_cast<State*>(args.state) + origin * dstate;
 
   // All loads come before the first store, which they could not pass, and before the first use.
   const std::int64_t own_row = first + lane * plan.rows_per_pass();
@@ -148,7 +154,7 @@ __global__ void __launch_bounds__(kStepMaxWarps* kStepWarp)
   for (int r = 0; r < kRows; ++r) {
     const std::int64_t row = first + r * plan.rows_per_pass();
     const bool is_there = row < plan.section_rows;
-    load_row<kShape>(h[r], is_there ? args.state + (origin + row) * dstate : nullptr, lane, plan, dstate);
+    load_row<kShape>(h[r], is_there ? state + row * dstate : nullptr, lane, plan, dstate);
     if constexpr (kRatePerState)
       load_row<kShape>(rate[r], is_there ? args.A + (first_head + row) * dstate : nullptr, lane, plan,
                        dstate);
@@ -176,8 +182,7 @@ __global__ void __launch_bounds__(kStepMaxWarps* kStepWarp)
       y[r] += C[s] * h[r][s];
     }
     const std::int64_t row = first + r * plan.rows_per_pass();
-    if (row < plan.section_rows)
-      store_row<kShape>(h[r], args.state + (origin + row) * dstate, lane, plan, dstate);
+    if (row < plan.section_rows) store_row<kShape>(h[r], state + row * dstate, lane, plan, dstate);
   }
   float own_y = reduce_rows<kRows>(y, lane, plan.lanes());
   if (!owns) return;
@@ -188,21 +193,27 @@ __global__ void __launch_bounds__(kStepMaxWarps* kStepWarp)
 
 using Kernel = void (*)(StateUpdateArgs, StepPlan, unsigned heads_per_group);
 
-template <class Io, bool kRatePerState, RowShape kShape>
+template <class Io, class State, bool kRatePerState, RowShape kShape>
 Kernel kernel_of(bool many) {
-  return many ? step_kernel<Io, kRatePerState, kShape, true> : step_kernel<Io, kRatePerState, kShape, false>;
+  return many ? step_kernel<Io, State, kRatePerState, kShape, true>
+              : step_kernel<Io, State, kRatePerState, kShape, false>;
 }
 
-template <class Io, bool kRatePerState>
+template <class Io, class State, bool kRatePerState>
 Kernel kernel_of(const StepPlan& plan) {
   switch (plan.shape) {
     case RowShape::one_vector:
-      return kernel_of<Io, kRatePerState, RowShape::one_vector>(plan.many);
+      return kernel_of<Io, State, kRatePerState, RowShape::one_vector>(plan.many);
     case RowShape::two_vectors:
-      return kernel_of<Io, kRatePerState, RowShape::two_vectors>(plan.many);
+      return kernel_of<Io, State, kRatePerState, RowShape::two_vectors>(plan.many);
     default:
-      return kernel_of<Io, kRatePerState, RowShape::scalars>(plan.many);
+      return kernel_of<Io, State, kRatePerState, RowShape::scalars>(plan.many);
   }
+}
+
+template <class Io, class State>
+Kernel kernel_of(const StateUpdate& update, const StepPlan& plan) {
+  return update.rate_per_state ? kernel_of<Io, State, true>(plan) : kernel_of<Io, State, false>(plan);
 }
 
 StepPlan plan_of(const StateUpdate& update) {
@@ -212,7 +223,11 @@ StepPlan plan_of(const StateUpdate& update) {
 }
 
 std::optional<std::string> unsupported(const Problem& problem) {
-  const StepPlan plan = plan_of(StateUpdate(problem));
+  const StateUpdate update(problem);
+  if (update.state_dtype != DType::f32 && update.state_dtype != problem.dtype())
+    return "takes states in f32 or in the dtype of the sequence, not " + problem.choice("state_dtype") +
+           " with " + problem.choice("dtype");
+  const StepPlan plan = plan_of(update);
   if (plan.sections > kMaxGridX / plan.blocks_per_section)
     return "needs at most 2147483647 blocks: one per " + std::to_string(plan.warps * plan.rows_per_warp()) +
            " rows that share B and C";
@@ -222,9 +237,11 @@ std::optional<std::string> unsupported(const Problem& problem) {
 Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*/) {
   if (auto reason = unsupported(problem)) throw ContractError("cuda-step " + *reason);
   const StateUpdateArgs args = bind_state_update(problem, tensors);
-  const StepPlan plan = plan_of(StateUpdate(problem));
+  const StateUpdate update(problem);
+  const StepPlan plan = plan_of(update);
   const Kernel kernel = with_io_type(problem.dtype(), [&]<class Io>(std::type_identity<Io>) {
-    return args.rate_per_state ? kernel_of<Io, true>(plan) : kernel_of<Io, false>(plan);
+    return update.state_dtype == DType::f32 ? kernel_of<Io, float>(update, plan)
+                                            : kernel_of<Io, Io>(update, plan);
   });
   const auto heads_per_group = static_cast<unsigned>(args.heads / args.groups);
   const auto blocks = static_cast<unsigned>(plan.blocks());

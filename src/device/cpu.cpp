@@ -52,8 +52,15 @@ class CpuDevice : public Device {
   void fill(void* device, unsigned char value, std::size_t bytes) override {
     std::memset(device, value, bytes);
   }
+  void copy(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
+  std::vector<std::uint64_t> digests(const std::vector<MemorySpan>& spans) override {
+    std::vector<std::uint64_t> all;
+    for (const auto& span : spans) all.push_back(digest(span));
+    return all;
+  }
 
   void* stream() override { return nullptr; }
+  void use_second_stream(bool /*second*/) override {}
   void synchronize() override {}
 
   double time_ms(const Launch& launch) override {

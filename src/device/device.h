@@ -1,12 +1,14 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "device/digest.h"
 #include "model/implementation.h"
 
 namespace ssmbench {
@@ -36,15 +38,25 @@ class Device {
   virtual bool shares_host_memory() const = 0;
 
   using Buffer = std::shared_ptr<void>;
+  /// With a guard band on both sides (model/guard_band.h).
   virtual Buffer allocate(std::size_t bytes) = 0;
   virtual void copy_in(void* device, const void* host, std::size_t bytes) = 0;
   virtual void copy_out(void* host, const void* device, std::size_t bytes) = 0;
+  /// Both enqueue: launches that follow find them done.
   virtual void fill(void* device, unsigned char value, std::size_t bytes) = 0;
+  virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
+  /// The digest of each span (device/digest.h), after what was enqueued before.
+  virtual std::vector<std::uint64_t> digests(const std::vector<MemorySpan>& spans) = 0;
 
   /// What launches are given: a cudaStream_t, or nullptr on the CPU.
   virtual void* stream() = 0;
+  /// Waits, and makes another stream, or the first one again, the one that everything is enqueued on; nothing
+  /// on the CPU. The second one is idle for a moment first, so that work that an implementation enqueues
+  /// elsewhere runs ahead of what should have come before it.
+  virtual void use_second_stream(bool second) = 0;
   virtual void synchronize() = 0;
-  /// Milliseconds that one launch takes: between two events on the stream, or by the steady clock on the CPU.
+  /// Milliseconds that one launch takes: between two events on the stream, enqueued with it before the device
+  /// gets there, or by the steady clock on the CPU.
   virtual double time_ms(const Launch& launch) = 0;
   /// Evicts the last-level cache so that the next launch finds its inputs in memory. False: not possible
   /// here.

@@ -17,8 +17,25 @@ std::uint64_t memory_of_machine() {
          static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
-/// What is wrong with a dataset where `spec` is expected; nothing when it fits.
-std::optional<std::string> misfit(hid_t dataset, const TensorSpec& spec) {
+/// Complains when chunks have never been written: HDF5 would make them up, however many a small file claims.
+std::optional<std::string> missing_chunks(hid_t dataset, const Shape& shape) {
+  const h5::PropertyList properties(H5Dget_create_plist(dataset), "read the properties");
+  if (h5::check(H5Pget_layout(properties), "read the layout") != H5D_CHUNKED) return {};
+  std::vector<hsize_t> chunk(shape.size());  // zeros stay where a damaged layout has fewer axes
+  h5::check(H5Pget_chunk(properties, static_cast<int>(chunk.size()), chunk.data()), "read the chunk shape");
+  if (std::ranges::find(chunk, hsize_t{0}) != chunk.end()) return "the chunk shape does not fit";
+  hsize_t expected = 1;
+  for (std::size_t axis = 0; axis < shape.size(); ++axis)
+    expected *= (static_cast<hsize_t>(shape[axis]) + chunk[axis] - 1) / chunk[axis];
+  const h5::DataSpace space(H5Dget_space(dataset), "read the shape");  // HDF5 1.10 counts in no H5S_ALL
+  hsize_t found = 0;
+  h5::check(H5Dget_num_chunks(dataset, space, &found), "count the chunks");
+  if (found == expected) return {};
+  return fmt::format("values of {} of {} chunks have been written", found, expected);
+}
+
+/// What is wrong with a dataset where `spec` is expected, maybe in another shape; nothing when it fits.
+std::optional<std::string> misfit(hid_t dataset, const TensorSpec& spec, const std::optional<Shape>& other) {
   const auto name = h5::read_text(dataset, "dtype");
   if (!name) return "the attribute 'dtype' is missing";
   const auto dtype = parse_dtype(*name);
@@ -29,7 +46,7 @@ std::optional<std::string> misfit(hid_t dataset, const TensorSpec& spec) {
                        h5::describe(type));
   if (*dtype != spec.dtype) return fmt::format("expected {}, found {}", name_of(spec.dtype), *name);
   const Shape stored = h5::extents(dataset);
-  const Shape expected = spec.stored_shape();
+  const Shape expected = stored == other ? stored : spec.stored_shape();
   if (stored.size() != expected.size())
     return fmt::format("expected {} axes, found {}", expected.size(), stored.size());
   if (stored != expected)
@@ -37,7 +54,7 @@ std::optional<std::string> misfit(hid_t dataset, const TensorSpec& spec) {
   H5D_space_status_t status = H5D_SPACE_STATUS_ERROR;
   h5::check(H5Dget_space_status(dataset, &status), "look for the values");
   if (status == H5D_SPACE_STATUS_NOT_ALLOCATED) return "no values have been written";
-  return {};
+  return missing_chunks(dataset, stored);
 }
 
 }  // namespace
@@ -90,6 +107,7 @@ Problem CaseReader::read_problem() const {
   Axes axes;
   for (const auto& name : format.attributes) axes[name] = read_axis(*format.op.find_axis(name));
   format.infer(stored_inputs(), axes);
+  for (const auto& name : format.repeated_attributes) check_repeated(name, axes.at(name));
   return {format.op, axes};
 }
 
@@ -110,6 +128,13 @@ AxisValue CaseReader::read_axis(const AxisSpec& axis) const {
   if (*number != 0 && *number != 1)
     reject_file(file_, path_, fmt::format("the attribute '{}' must be 0 or 1, got {}", axis.name, *number));
   return *number == 1;
+}
+
+void CaseReader::check_repeated(const std::string& name, const AxisValue& found) const {
+  const auto word = h5::read_text(group_, name);
+  if (word && *word != to_string(found))
+    reject_file(file_, path_,
+                fmt::format("the attribute '{}' says {}, the datasets {}", name, *word, to_string(found)));
 }
 
 std::string CaseReader::read_interval(const std::string& name) const {
@@ -186,7 +211,9 @@ h5::Dataset CaseReader::open_checked(const std::string& group, const TensorSpec&
   const std::string place = where(group, spec.name);
   return reading(file_, place, [&] {
     h5::Dataset dataset(H5Dopen2(group_, place.c_str(), H5P_DEFAULT), "open the dataset");
-    if (const auto wrong = misfit(dataset, spec)) reject_file(file_, place, *wrong);
+    const auto other_shape = read_format().other_shape;
+    const auto other = other_shape == nullptr ? std::nullopt : other_shape(spec);
+    if (const auto wrong = misfit(dataset, spec, other)) reject_file(file_, place, *wrong);
     return dataset;
   });
 }

@@ -49,6 +49,8 @@ class CaseReader {
   Problem read_problem() const;
   const OpFormat& read_format() const;
   AxisValue read_axis(const AxisSpec& axis) const;
+  /// Throws unless the attribute is missing or a word for what the datasets hold.
+  void check_repeated(const std::string& name, const AxisValue& found) const;
   std::string read_interval(const std::string& name) const;
   Arithmetic read_arithmetic() const;
   StoredInputs stored_inputs() const;

@@ -115,7 +115,8 @@ void write_attributes(hid_t group, const CaseToWrite& the_case, const OpFormat& 
   if (format.has_chunk_states)
     h5::write_attribute(group, "state_dtype", std::string(name_of(the_case.arithmetic.state_dtype)));
   if (the_case.seed) h5::write_attribute(group, "seed", *the_case.seed);
-  for (const auto& axis : format.attributes) write_axis(group, *format.op.find_axis(axis), the_case.problem);
+  for (const auto* names : {&format.attributes, &format.repeated_attributes})
+    for (const auto& axis : *names) write_axis(group, *format.op.find_axis(axis), the_case.problem);
 }
 
 TensorSpec reference_spec(const CaseToWrite& the_case, const std::string& name,

@@ -58,6 +58,11 @@ struct OpFormat {
   bool has_chunk_states = false;  ///< the case then has the attribute state_dtype beside math
   /// What is wrong with the values of an input, for inputs that not any values will do for; null otherwise.
   std::optional<std::string> (*wrong_values)(const HostTensor& input) = nullptr;
+  /// Axes that the datasets hold and that are written as attributes too, for who looks at those alone. A file
+  /// may leave them out, but not contradict its datasets.
+  std::vector<std::string> repeated_attributes = {};
+  /// Another shape that a dataset may have, of the same elements in the same order; null where there is none.
+  std::optional<Shape> (*other_shape)(const TensorSpec& spec) = nullptr;
 };
 
 /// Null for an operation that the format does not cover.

@@ -20,6 +20,9 @@ struct Expectation {
   const double* values;
   const float* bound;
   const float* operand_bound = nullptr;  ///< null for an operation without matrix products
+  /// What a relative error of 1 in every decay of the recurrence would do, to first order; null where the
+  /// reference does not say.
+  const float* decay_response = nullptr;
 
   ExpectedElement at(std::int64_t position) const {
     ExpectedElement element{.value = values[position], .bound = bound[position]};

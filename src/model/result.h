@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/case.h"
@@ -13,14 +14,16 @@
 namespace ssmbench {
 
 enum class Status {
-  pass,        ///< every output within tolerance
-  fail,        ///< an output out of tolerance
-  skip,        ///< the implementation does not support the case
-  error,       ///< crash, out of memory, device failure
-  invalid,     ///< a measurement that cannot be true
+  pass,     ///< every output within tolerance, each time it was computed
+  fail,     ///< an output out of tolerance, or not the same bits again where the implementation claims it
+  skip,     ///< the implementation does not support the case
+  error,    ///< crash, out of memory, device failure
+  invalid,  ///< memory was overwritten that is not the implementation's; or a measurement that cannot be true
   unverified,  ///< --no-verify: ran, and nothing is claimed
 };
 std::string_view name_of(Status status);
+/// Nothing where the word is no status.
+std::optional<Status> status_named(std::string_view name);
 
 /// How one output compares with the reference.
 struct OutputComparison {
@@ -36,7 +39,36 @@ struct OutputComparison {
   /// way (an unstable method, the pole of a bilinear rule), of which nothing can be asked.
   std::int64_t judged = 0;
 
-  bool passed() const { return judged > 0 && nonfinite == 0 && tolerance_ratio <= 1; }
+  /// Root mean square of the errors in units of what is expected of it; ≤ 1 passes.
+  double rms_ratio = 0;
+  /// Mean relative error of the decays, in roundoffs, and in units of what it may be (≤ 1 passes); nothing
+  /// where the reference does not say what it would do.
+  std::optional<double> decay_bias = {};
+  double decay_bias_ratio = 0;
+
+  /// The parts of the tolerance at worst_index.
+  struct Parts {
+    double arithmetic = 0;  ///< what rounding on the way may do: factor·(u·bound + v·operand_bound + s)
+    double storage = 0;     ///< half an ulp of the output's dtype
+    double factor = 0;
+    double bound = 0;  ///< of the reference, in roundoffs
+    std::optional<double> operand_bound = {};
+  } worst_parts = {};
+  /// Set where the config's own tolerance took the place of the derived one, and of the check of
+  /// distributions.
+  std::optional<UserTolerance> user_tolerance = {};
+
+  bool passed() const {
+    return judged > 0 && nonfinite == 0 && tolerance_ratio <= 1 && rms_ratio <= 1 && decay_bias_ratio <= 1;
+  }
+};
+
+/// Whether launching again, on another stream too and with other contents of the workspace, gave the same
+/// bits.
+struct Determinism {
+  int reruns = 0;  ///< 0: it would have taken too long
+  std::string first_difference =
+      {};  ///< "out at (0, 3, 17): 1.25, then 1.5 in rerun 2"; empty when all are equal
 };
 
 /// Statistics of repeated runs, milliseconds. Percentiles by linear interpolation between order statistics.
@@ -54,11 +86,16 @@ struct CaseResult {
   Status status = Status::error;
   std::string reason = {};
   std::map<std::string, OutputComparison> outputs = {};
+  std::optional<Determinism> determinism = {};     ///< none where nothing was verified or it failed before
   std::map<std::string, TimingStats> timing = {};  ///< "hot", and "cold" where the cache can be flushed
   Work work = {};
   std::size_t workspace_bytes = 0;
   std::string repro = {};  ///< the one command that runs exactly this again
+  /// Hash of all that the result depends on: equal keys, equal work (sweep/job_keys.h).
+  std::string key = {};
 
+  /// Whether an output was judged by the config's own tolerance.
+  bool judged_by_user() const;
   /// The timing that tables and budgets use: hot.
   const TimingStats* headline() const;
 };
@@ -75,6 +112,8 @@ struct RunInfo {
 /// How a run ended: the last record.
 struct Summary {
   std::map<Status, int> counts;
+  int kept = 0;            ///< of them, taken over from an earlier run (--resume)
+  int passed_by_user = 0;  ///< of those that passed, judged by tolerances of the config
   bool interrupted = false;
   double seconds = 0;
   double input_seconds = 0, reference_seconds = 0;  ///< of them, making inputs and references

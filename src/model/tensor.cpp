@@ -4,10 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <new>
 #include <numeric>
 
 #include "model/errors.h"
+#include "model/guard_band.h"
 
 namespace ssmbench {
 
@@ -86,10 +88,16 @@ const TensorView& TensorSet::at(std::string_view name) const {
 }
 
 HostBuffer::HostBuffer(std::size_t bytes) : bytes_(bytes) {
-  constexpr std::size_t kAlignment = 64;  // a cache line, and the widest SIMD register
+  constexpr std::size_t kAlignment =
+      256;  // more than a cache line or the widest SIMD register: as cudaMalloc
   const std::size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  memory_.reset(std::aligned_alloc(kAlignment, rounded == 0 ? kAlignment : rounded));
+  memory_.reset(std::aligned_alloc(kAlignment, kBandBytes + rounded + kBandBytes));
   if (memory_ == nullptr) throw OutOfMemory(fmt::format("out of host memory: {} bytes", bytes));
+  auto* const before = static_cast<std::byte*>(memory_.get());
+  std::memset(before, kBandByte, kBandBytes);
+  data_ = before + kBandBytes;
+  // Up to the end of what was allocated, so that the band begins with the byte past the end.
+  std::memset(before + kBandBytes + bytes, kBandByte, rounded - bytes + kBandBytes);
 }
 
 void HostBuffer::Free::operator()(void* memory) const {

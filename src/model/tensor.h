@@ -75,19 +75,21 @@ class TensorSet {
   std::map<std::string, TensorView, std::less<>> views_;
 };
 
-/// Host memory, 64-byte aligned. Throws OutOfMemory. Moves, never copies.
+/// Host memory, 256-byte aligned, with a guard band on both sides (model/guard_band.h). Throws OutOfMemory.
+/// Moves, never copies.
 class HostBuffer {
  public:
   HostBuffer() = default;
   explicit HostBuffer(std::size_t bytes);
-  void* data() const { return memory_.get(); }
+  void* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
 
  private:
   struct Free {
     void operator()(void* memory) const;
   };
-  std::unique_ptr<void, Free> memory_;
+  std::unique_ptr<void, Free> memory_;  ///< the bands too
+  void* data_ = nullptr;
   std::size_t bytes_ = 0;
 };
 

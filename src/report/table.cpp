@@ -55,6 +55,7 @@ void TableReporter::case_done(const CaseResult& result) {
     line += fmt::format("  [{} the budget of {} ms]",
                         timing->median_ms <= *result.the_case.budget_ms ? "meets" : "misses",
                         *result.the_case.budget_ms);
+  if (result.determinism && !result.determinism->first_difference.empty()) line += "  [other bits again]";
   if (!result.reason.empty()) line += "  -- " + result.reason;
   fmt::print("{}\n", line);
   std::fflush(stdout);

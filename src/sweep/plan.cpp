@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <stdexcept>
 
 #include "reference/reference.h"
 
@@ -57,6 +58,14 @@ std::size_t Plan::job_count() const {
   return count;
 }
 
+std::pair<const PlannedCase*, const Job*> Plan::job(std::size_t number) const {
+  for (const auto& planned : cases) {
+    if (number < planned.jobs.size()) return {&planned, &planned.jobs[number]};
+    number -= planned.jobs.size();
+  }
+  throw std::out_of_range("the plan has fewer jobs");
+}
+
 std::string device_id(const DeviceInfo& device) {
   if (device.kind == DeviceKind::cpu) return "cpu";
   return fmt::format("cuda:{}", device.index);
@@ -94,17 +103,23 @@ MemoryNeed memory_need(const PlannedCase& planned, const Plan& plan, bool verify
   const Problem& problem = planned.the_case.problem;
   std::size_t inputs = 0;
   std::size_t outputs = 0;
-  for (const auto& tensor : problem.tensors())
+  std::size_t largest_output = 0;
+  for (const auto& tensor : problem.tensors()) {
     (tensor.role == Role::input ? inputs : outputs) += tensor.bytes();
+    if (tensor.role == Role::output) largest_output = std::max(largest_output, tensor.bytes());
+  }
   const std::size_t reference = verify ? reference_bytes(problem) : 0;
   need.host = inputs + outputs + reference;
   for (const auto& job : planned.jobs) {
     if (job.skip_reason) continue;
     const std::size_t workspace = job.implementation->workspace_bytes(problem);
-    if (plan.devices[job.device].kind == DeviceKind::cuda)
+    if (plan.devices[job.device].kind == DeviceKind::cuda) {
       need.device = std::max(need.device, inputs + outputs + workspace);
-    else  // the CPU's outputs lie beside the copy that is judged
+      // Outputs of later launches are copied one by one.
+      need.host = std::max(need.host, inputs + outputs + largest_output + reference);
+    } else {  // the CPU's outputs lie beside the copy that is judged
       need.host = std::max(need.host, inputs + 2 * outputs + reference + workspace);
+    }
   }
   return need;
 }

@@ -1,57 +1,71 @@
 #pragma once
 
+#include <functional>
+#include <string>
 #include <vector>
 
 #include "device/device.h"
+#include "device/memory_guard.h"
 #include "model/implementation.h"
 #include "model/tensor.h"
 
 namespace ssmbench {
 
-/// Tensors of one problem in a device's memory.
-class DeviceTensors {
+/// The inputs of one case in a device's memory: in place where the device reads host memory, else copied.
+/// `inputs` has to live as long.
+class DeviceInputs {
  public:
-  explicit DeviceTensors(Device& device) : device_(device) {}
+  DeviceInputs(Device& device, const std::vector<HostTensor>& inputs);
 
-  /// In place where the device reads host memory, else copied.
-  void add_input(const HostTensor& tensor);
-  /// Filled with NaN (all bits set is one in every floating-point dtype), so that what is never written
-  /// shows.
-  void add_output(const TensorSpec& spec);
-  /// An output that is updated in place: a copy of its own of the input, which others read too.
-  void add_updated(const HostTensor& input);
-
-  HostTensor copy_out(const TensorSpec& spec) const;
   const TensorSet& views() const { return views_; }
+  /// What launches that have been waited for did to the inputs or the bands around them (MemoryGuard).
+  std::string damage() const { return guard_.damage(); }
 
  private:
-  void* allocate(const TensorSpec& spec);
-
-  Device& device_;
   std::vector<Device::Buffer> buffers_;
   TensorSet views_;
+  MemoryGuard guard_;
 };
 
 /// An implementation with the outputs and the workspace of one problem in a device's memory, ready to launch.
 class PreparedRun {
  public:
-  /// `inputs` lie in host memory, `device_inputs` are the same in the device's. Throws DeviceError,
-  /// ContractError.
+  /// Fills all bytes of outputs and workspace with 0xFF, which is NaN in every floating-point dtype, so that
+  /// what is never written shows. Outputs that are updated in place get a copy of their own of the input.
+  /// Throws DeviceError, ContractError.
   PreparedRun(Device& device, const Implementation& implementation, const Problem& problem,
-              const std::vector<HostTensor>& inputs, const TensorSet& device_inputs);
+              const TensorSet& device_inputs);
 
   const Launch& launch() const { return launch_; }
+  /// Enqueues that outputs become what they were before the first launch.
+  void reset_outputs();
+  /// Enqueues that all bytes of the workspace become `garbage`.
+  void fill_workspace(unsigned char garbage);
+
   /// All outputs, in the problem's order, after a launch that has been waited for.
   std::vector<HostTensor> copy_outputs() const;
+  /// Calls visit(spec, view in host memory) for each of them, in the same order, with one copy at a time.
+  void visit_outputs(const std::function<void(const TensorSpec&, const TensorView&)>& visit) const;
+  /// What launches that have been waited for did to the bands around outputs and workspace (MemoryGuard).
+  std::string damage() const { return guard_.damage(); }
 
  private:
-  std::vector<TensorSpec> specs_;
-  DeviceTensors outputs_;
+  struct Output {
+    TensorSpec spec;
+    Device::Buffer buffer;
+    const void* initial;  ///< of an output that is updated in place; else null
+  };
+
+  Device& device_;
+  std::vector<Output> outputs_;
+  std::size_t workspace_bytes_;
   Device::Buffer workspace_;
   Launch launch_;
+  MemoryGuard guard_;
 };
 
-/// Runs an implementation once, from inputs to outputs in host memory.
+/// Runs an implementation once, from inputs to outputs in host memory. Throws DeviceError also where it wrote
+/// to memory that it must not write to.
 std::vector<HostTensor> run_once(Device& device, const Implementation& implementation, const Problem& problem,
                                  const std::vector<HostTensor>& inputs);
 

@@ -3,8 +3,6 @@
 #include <cmath>
 #include <limits>
 
-#include "verify/tolerance.h"
-
 namespace ssmbench {
 namespace {
 
@@ -21,6 +19,11 @@ double in_range(double expected, DType dtype) {
 
 ElementVerdict judge_element(double got, const ExpectedElement& expected, DType dtype,
                              const Arithmetic& arithmetic) {
+  return judge_element(got, expected, dtype, tolerance_of(expected, dtype, arithmetic));
+}
+
+ElementVerdict judge_element(double got, const ExpectedElement& expected, DType dtype,
+                             const Tolerance& allowed) {
   using Kind = ElementVerdict::Kind;
   if (!std::isfinite(expected.bound)) return {Kind::left_out, 0, 0};
   if (!std::isfinite(got)) {
@@ -28,8 +31,8 @@ ElementVerdict judge_element(double got, const ExpectedElement& expected, DType 
     return {Kind::wrong, kInfinity, kInfinity};
   }
   const double error = std::abs(got - expected.value);
-  const double ratio = error / tolerance(expected, dtype, arithmetic);
-  return {Kind::measured, error, std::isnan(ratio) ? kInfinity : ratio};
+  const double ratio = error == 0 ? 0 : error / allowed.total();  // a config may allow nothing
+  return {Kind::measured, error, std::isnan(ratio) ? kInfinity : ratio, allowed};
 }
 
 }  // namespace ssmbench

@@ -2,6 +2,7 @@
 
 #include "model/arithmetic.h"
 #include "model/expectation.h"
+#include "verify/tolerance.h"
 
 namespace ssmbench {
 
@@ -15,8 +16,9 @@ struct ElementVerdict {
     measured,  ///< finite: error and ratio say how far off
   };
   Kind kind = Kind::left_out;
-  double error = 0;  ///< |got − expected|
-  double ratio = 0;  ///< of error to tolerance; passes up to 1. Infinite when kind is wrong
+  double error = 0;          ///< |got − expected|
+  double ratio = 0;          ///< of error to tolerance; passes up to 1. Infinite when kind is wrong
+  Tolerance tolerance = {};  ///< when measured
 
   bool passed() const { return ratio <= 1; }
 };
@@ -24,5 +26,8 @@ struct ElementVerdict {
 /// `dtype` is the output's, `arithmetic` what the implementation claims.
 ElementVerdict judge_element(double got, const ExpectedElement& expected, DType dtype,
                              const Arithmetic& arithmetic);
+/// By a given tolerance.
+ElementVerdict judge_element(double got, const ExpectedElement& expected, DType dtype,
+                             const Tolerance& allowed);
 
 }  // namespace ssmbench

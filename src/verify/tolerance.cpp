@@ -4,7 +4,7 @@
 
 namespace ssmbench {
 
-double tolerance(const ExpectedElement& expected, DType output, const Arithmetic& arithmetic) {
+Tolerance tolerance_of(const ExpectedElement& expected, DType output, const Arithmetic& arithmetic) {
   const double underflow = std::numeric_limits<float>::min();
   double error = unit_roundoff(arithmetic.math) * expected.bound;
   if (expected.operand_bound) {
@@ -13,7 +13,7 @@ double tolerance(const ExpectedElement& expected, DType output, const Arithmetic
     error = roundoff * expected.bound;
     if (operand_roundoff > roundoff) error += operand_roundoff * *expected.operand_bound;
   }
-  return kToleranceConstant * (error + underflow) + ulp_at(expected.value, output) / 2;
+  return {kToleranceConstant * (error + underflow), ulp_at(expected.value, output) / 2};
 }
 
 }  // namespace ssmbench

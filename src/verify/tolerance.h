@@ -3,10 +3,12 @@
 #include "model/arithmetic.h"
 #include "model/expectation.h"
 
+// The tolerances that outputs are judged by; docs/tolerances.md derives them.
+
 namespace ssmbench {
 
 /// The constant c of the tolerance
-///     |got − expected| ≤ c·u·bound + c·v·operand_bound + ½ ulp(expected) + c·s
+///     |got − expected| ≤ c·(u·bound + v·operand_bound + s) + ½ ulp(expected)
 /// with u the unit roundoff of the arithmetic that the implementation claims, `bound` the first-order error
 /// bound that the reference computes beside each output (reference/scan_tile_zoh.cpp), half an ulp of the
 /// output's dtype for the final rounding, and s = 2^-126, the smallest normal f32, for results that underflow
@@ -16,7 +18,19 @@ namespace ssmbench {
 /// room for second-order terms and for a division or exponential that is off by one ulp more.
 inline constexpr double kToleranceConstant = 2;
 
+/// The parts of an element's tolerance.
+struct Tolerance {
+  double arithmetic;  ///< c·(u·bound + v·operand_bound + s)
+  double storage;     ///< ½ ulp of the output's dtype at the expected value
+
+  double total() const { return arithmetic + storage; }
+};
+
 /// Largest error that an honest implementation may show at one element.
-double tolerance(const ExpectedElement& expected, DType output, const Arithmetic& arithmetic);
+Tolerance tolerance_of(const ExpectedElement& expected, DType output, const Arithmetic& arithmetic);
+
+inline double tolerance(const ExpectedElement& expected, DType output, const Arithmetic& arithmetic) {
+  return tolerance_of(expected, output, arithmetic).total();
+}
 
 }  // namespace ssmbench

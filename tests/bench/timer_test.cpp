@@ -19,7 +19,10 @@ class FakeDevice : public Device {
   void copy_in(void*, const void*, std::size_t) override {}
   void copy_out(void*, const void*, std::size_t) override {}
   void fill(void*, unsigned char, std::size_t) override {}
+  void copy(void*, const void*, std::size_t) override {}
+  std::vector<std::uint64_t> digests(const std::vector<MemorySpan>&) override { return {}; }
   void* stream() override { return nullptr; }
+  void use_second_stream(bool) override {}
   void synchronize() override {}
   double time_ms(const Launch& launch) override {
     launch(nullptr);

@@ -78,13 +78,13 @@ TEST_CASE("exactly these configs are shipped") {
   std::set<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(SSMBENCH_SOURCE_DIR "/configs"))
     if (entry.path().extension() == ".json") names.insert(entry.path().stem());
-  CHECK(names ==
-        std::set<std::string>{"algorithms",     "ci",          "consistency",    "convergence", "decode",
-                              "discretization", "gradients",   "huge",           "large",       "layouts",
-                              "mamba-1.4b",     "mamba-130m",  "mamba-2.8b",     "mamba-370m",  "mamba-790m",
-                              "mamba2-1.3b",    "mamba2-130m", "mamba2-2.7b",    "mamba2-370m", "mamba2-780m",
-                              "mamba2-small",   "medium",      "realtime-60fps", "schema",      "small",
-                              "stress-long"});
+  CHECK(names == std::set<std::string>{"algorithms",  "ci",           "comparison",     "consistency",
+                                       "convergence", "decode",       "discretization", "gradients",
+                                       "huge",        "large",        "layouts",        "mamba-1.4b",
+                                       "mamba-130m",  "mamba-2.8b",   "mamba-370m",     "mamba-790m",
+                                       "mamba2-1.3b", "mamba2-130m",  "mamba2-2.7b",    "mamba2-370m",
+                                       "mamba2-780m", "mamba2-small", "medium",         "realtime-60fps",
+                                       "schema",      "small",        "stress-long"});
 }
 
 TEST_CASE("small, medium and large have one size each, and all dtypes") {
@@ -312,7 +312,7 @@ TEST_CASE("gradients covers every method, with real and complex A, and every opt
   }
 }
 
-TEST_CASE("decode has the models' sizes, one to 512 sequences, f32 and bf16") {
+TEST_CASE("decode has the models' sizes, one to 512 sequences, f32 and bf16, states in both") {
   using StepSizes = std::tuple<std::int64_t, std::int64_t, std::int64_t>;  // heads, headdim, dstate
   const auto cases = shipped("decode");
   std::map<std::string, std::set<StepSizes>> sizes;
@@ -325,7 +325,10 @@ TEST_CASE("decode has the models' sizes, one to 512 sequences, f32 and bf16") {
   CHECK(sizes["mamba2"] == std::set<StepSizes>{{32, 64, 128}, {64, 64, 128}, {80, 64, 128}});
   CHECK(values_of(cases, "batch") == std::set<std::string>{"1", "8", "64", "128", "512"});
   CHECK(values_of(cases, "dtype") == std::set<std::string>{"bf16", "f32"});
-  CHECK(cases.size() == (5 + 3) * 5 * 2);
+  const auto in_halves = std::ranges::count_if(
+      cases, [](const Case& one) { return one.problem.choice("state_dtype") == "bf16"; });
+  CHECK(in_halves == (2 + 2) * 3);
+  CHECK(cases.size() == (5 + 3) * 5 * 2 + 12);
   for (const auto& one : shipped("decode", true)) CHECK(one.problem.size("batch") == 1);
 }
 
@@ -333,6 +336,7 @@ TEST_CASE("ci decodes with both forms, every option, and states of every kind of
   const auto cases = of_op(shipped("ci"), "selective_state_update");
   CHECK(values_of(cases, "form") == std::set<std::string>{"mamba1", "mamba2"});
   CHECK(values_of(cases, "dtype") == kDtypes);
+  CHECK(values_of(cases, "state_dtype") == kDtypes);
   for (const std::string flag : {"z", "D", "dt_bias", "dt_softplus"}) CHECK(values_of(cases, flag) == kBoth);
   CHECK(values_of(cases, "groups") == std::set<std::string>{"1", "2", "3", "6"});
   CHECK(values_of(cases, "dstate") ==

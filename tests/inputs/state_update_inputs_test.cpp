@@ -81,7 +81,7 @@ TEST_CASE(
   for (std::int64_t i = 0; i < 3 * kStates; ++i) CHECK(per_state[i] == -static_cast<double>(i % kStates + 1));
 }
 
-TEST_CASE("the state is standard normal, always f32, and the same in every dtype") {
+TEST_CASE("the state is standard normal and the same in every dtype, rounded to its own") {
   const auto state = values_of(heads(true, true), "state");
   double sum = 0, squares = 0;
   for (const double value : state) {
@@ -92,6 +92,10 @@ TEST_CASE("the state is standard normal, always f32, and the same in every dtype
   CHECK(std::abs(sum / count) < 0.015);
   CHECK(std::abs(squares / count - 1) < 0.02);
   CHECK(state == values_of(heads(true, true, "bf16"), "state"));
+  const auto halves =
+      values_of(heads(true, true, "bf16").with({{"state_dtype", "bf16"}}), "state", {.values = "native"});
+  for (std::size_t i = 0; i < state.size(); ++i)
+    REQUIRE(halves[i] == bf16_to_float(float_to_bf16(static_cast<float>(state[i]))));
   const InputSpec shared{.distribution = "mamba", .values = "shared"};
   CHECK(state == values_of(heads(true, true, "bf16"), "state", shared));
   for (const char* name : {"x", "dt", "B", "C"})

@@ -5,6 +5,7 @@
 
 #include "catch.h"
 #include "files.h"
+#include "interchange/h5.h"
 #include "interchange/reader.h"
 #include "model/errors.h"
 #include "support/step_problem.h"
@@ -39,8 +40,13 @@ TEST_CASE(
   std::vector<Problem> problems;
   for (const std::int64_t groups : {1, 3})
     for (const bool options : {false, true}) {
-      const Axes more{{"groups", groups},   {"D", options},           {"z", options},
-                      {"dt_bias", options}, {"dt_softplus", options}, {"dtype", options ? "bf16" : "f32"}};
+      const Axes more{{"groups", groups},
+                      {"D", options},
+                      {"z", options},
+                      {"dt_bias", options},
+                      {"dt_softplus", options},
+                      {"dtype", options ? "bf16" : "f32"},
+                      {"state_dtype", options ? "f16" : "f32"}};
       Axes channels{{"dim", size(6)}};
       channels.merge(Axes(more));
       problems.push_back(with_sizes(mamba1_step, channels));
@@ -57,4 +63,75 @@ TEST_CASE(
     check_same(read.inputs, filled_tensors(problems[i], Role::input));
     check_same(read.outputs, filled_tensors(problems[i], Role::output));
   }
+}
+
+namespace {
+
+/// The complaint about case "a" of a file after a change to its group; empty when it can be read.
+std::string complaint_after(const Problem& problem, const std::function<void(hid_t)>& change) {
+  const TemporaryFolder folder;
+  write_one_case(folder / "x.h5", problem);
+  {
+    const h5::File file(H5Fopen((folder / "x.h5").c_str(), H5F_ACC_RDWR, H5P_DEFAULT), "open");
+    const h5::Group group(H5Gopen2(file, "/cases/a", H5P_DEFAULT), "open");
+    change(group);
+  }
+  try {
+    const CaseRead read = InterchangeFile(folder / "x.h5").read_case("a");
+    CHECK(read.problem.axes() == problem.axes());
+    check_same(read.inputs, filled_tensors(problem, Role::input));
+  } catch (const UsageError& error) {
+    const std::string message = error.what();
+    return message.substr(message.find("/cases"));
+  }
+  return "";
+}
+
+/// Puts an input in place of another of the same name, in another shape.
+void reshape(hid_t group, const HostTensor& tensor, const std::vector<hsize_t>& shape) {
+  const std::string name = "inputs/" + tensor.spec.name;
+  h5::check(H5Ldelete(group, name.c_str(), H5P_DEFAULT), "delete");
+  const h5::DataSpace space(H5Screate_simple(static_cast<int>(shape.size()), shape.data(), nullptr), "space");
+  const h5::DataType type = h5::native_type_of(tensor.spec.dtype);
+  const h5::Dataset dataset(
+      H5Dcreate2(group, name.c_str(), type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), "create");
+  h5::write_attribute(dataset, "dtype", std::string(name_of(tensor.spec.dtype)));
+  h5::check(H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, tensor.buffer.data()), "write");
+}
+
+}  // namespace
+
+TEST_CASE("the dtype of states is that of the dataset; an attribute may repeat it") {
+  const Problem problem = with_sizes(mamba1_step, {{"dtype", "bf16"}, {"state_dtype", "bf16"}});
+  CHECK(complaint_after(problem, [](hid_t group) { H5Adelete(group, "state_dtype"); }) == "");
+  CHECK(complaint_after(problem, [](hid_t group) {
+          H5Adelete(group, "state_dtype");
+          h5::write_attribute(group, "state_dtype", std::string("f32"));
+        }) == "/cases/a: the attribute 'state_dtype' says f32, the datasets bf16");
+  const auto set_dtype = [](const char* name) {
+    return [name](hid_t group) {
+      const h5::Dataset state(H5Dopen2(group, "inputs/state", H5P_DEFAULT), "open");
+      H5Adelete(state, "dtype");
+      h5::write_attribute(state, "dtype", std::string(name));
+      H5Adelete(group, "state_dtype");
+    };
+  };
+  CHECK(complaint_after(problem, set_dtype("nonsense")) == "/cases/a/inputs/state: unknown dtype 'nonsense'");
+  CHECK(complaint_after(problem, set_dtype("i32")) ==
+        "/cases/a/inputs/state: the attribute 'dtype' says i32, but values are stored as 2-byte unsigned integer");
+}
+
+TEST_CASE("B and C of form mamba1 may have their one group as an axis") {
+  const Problem one_group = with_sizes(mamba1_step, {{"dim", size(6)}});
+  const auto inputs = filled_tensors(one_group, Role::input);
+  const auto with_shape = [&](const char* name, const std::vector<hsize_t>& shape) {
+    for (const auto& input : inputs)
+      if (input.spec.name == name)
+        return complaint_after(one_group, [&](hid_t group) { reshape(group, input, shape); });
+    return std::string("no such input");
+  };
+  CHECK(with_shape("B", {2, 1, 5}) == "");
+  CHECK(with_shape("C", {2, 1, 5}) == "");
+  CHECK(with_shape("C", {2, 5, 1}) == "/cases/a/inputs/C: expected 2 axes, found 3");
+  CHECK(with_shape("x", {2, 1, 6}) == "/cases/a/inputs/x: expected 2 axes, found 3");
 }

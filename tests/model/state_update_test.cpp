@@ -51,10 +51,15 @@ TEST_CASE("each form has its own axes") {
   CHECK(mamba1_step({{"dim", size(6)}, {"z", true}}).id() == "selective_state_update-mamba1-f32-b1-d6-n1-z");
   CHECK(mamba2_step({{"nheads", size(6)}, {"headdim", size(3)}}).id() ==
         "selective_state_update-mamba2-f32-b1-h6-p3-n1");
+  CHECK(mamba2_step({{"dtype", "bf16"}, {"state_dtype", "bf16"}}).id() ==
+        "selective_state_update-mamba2-bf16-statebf16-b1-h1-p1-n1");
 }
 
-TEST_CASE("the state is an input and an output of the same name and shape") {
-  for (const auto& problem : {mamba1_step({{"dim", size(6)}}), mamba2_step({{"nheads", size(6)}})}) {
+TEST_CASE("the state is an input and an output of the same name, shape and dtype, its own") {
+  CHECK(error_of(mamba1_step, {{"state_dtype", "f64"}}) ==
+        "state_dtype must be one of f32, f16, bf16, got f64");
+  for (const auto& problem : {mamba1_step({{"dim", size(6)}, {"dtype", "bf16"}, {"state_dtype", "f16"}}),
+                              mamba2_step({{"nheads", size(6)}, {"state_dtype", "f16"}})}) {
     std::vector<TensorSpec> states;
     for (const auto& each : problem.tensors())
       if (each.name == "state") states.push_back(each);
@@ -62,7 +67,9 @@ TEST_CASE("the state is an input and an output of the same name and shape") {
     CHECK(states[0].role == Role::input);
     CHECK(states[1].role == Role::output);
     CHECK(states[0].shape == states[1].shape);
-    CHECK(states[0].dtype == states[1].dtype);
+    CHECK(states[0].dtype == DType::f16);
+    CHECK(states[1].dtype == DType::f16);
+    CHECK(tensor(problem, "x").dtype == problem.dtype());
   }
 }
 

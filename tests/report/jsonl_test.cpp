@@ -31,4 +31,21 @@ TEST_CASE("a failed case carries what was wrong, with non-finite numbers as null
   CHECK(record.at("verify").at("outputs").at("out").at("nonfinite") == 1);
   CHECK_FALSE(record.contains("timing"));
   CHECK_FALSE(record.contains("throughput"));
+  CHECK_FALSE(record.contains("determinism"));
+}
+
+TEST_CASE("determinism is true, false with where, or unknown") {
+  const auto recorded = [](const Determinism& determinism) {
+    const TemporaryFolder folder;
+    JsonlReporter reporter(folder / "x.jsonl");
+    CaseResult result{
+        .the_case = make_case(scan_problem()), .impl = "cpu-x", .device = "cpu", .status = Status::pass};
+    result.determinism = determinism;
+    reporter.case_done(result);
+    return nlohmann::json::parse(read_file(folder / "x.jsonl")).at("determinism");
+  };
+  CHECK(recorded({.reruns = 2}) == nlohmann::json{{"reruns", 2}, {"bitwise_equal", true}});
+  CHECK(recorded({.reruns = 0}) == nlohmann::json{{"reruns", 0}, {"bitwise_equal", nullptr}});
+  CHECK(recorded({.reruns = 2, .first_difference = "out"}) ==
+        nlohmann::json{{"reruns", 2}, {"bitwise_equal", false}, {"first_difference", "out"}});
 }

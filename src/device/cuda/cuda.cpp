@@ -3,7 +3,11 @@
 #include <cuda_runtime.h>
 #include <fmt/format.h>
 
+#include <array>
+
+#include "device/cuda/digest.h"
 #include "device/cuda_check.h"
+#include "model/guard_band.h"
 
 namespace ssmbench {
 namespace {
@@ -41,12 +45,23 @@ DeviceInfo describe(int index) {
   return info;
 }
 
-/// Owns a stream, the two events that time a launch, and the buffer whose rewriting evicts the L2 cache.
+/// How long the second stream is idle: many times as long as it takes to enqueue a launch and run a small
+/// kernel.
+constexpr unsigned kIdleMicroseconds = 500;
+
+/// How long the device waits before a timed launch, so that all of it, and both events, are in the queue when
+/// it gets there. Without that the time of a kernel of a few microseconds is the time it takes to launch it
+/// (H200: 6 µs for an empty kernel, 2.8 µs if it was queued).
+constexpr unsigned kQueueingMicroseconds = 50;
+
+/// Owns two streams, the two events that time a launch, the digests' memory, and the buffer whose rewriting
+/// evicts the L2 cache.
 class CudaDevice : public Device {
  public:
   explicit CudaDevice(int index) : index_(index) {
     check_cuda(cudaSetDevice(index));
-    check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    for (auto& stream : streams_) check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    stream_ = streams_.front();
     check_cuda(cudaEventCreate(&start_));
     check_cuda(cudaEventCreate(&stop_));
     // Writing twice the L2 leaves none of its old lines.
@@ -56,7 +71,7 @@ class CudaDevice : public Device {
     // Errors are of no use here: the process is about to report what it has.
     cudaEventDestroy(start_);
     cudaEventDestroy(stop_);
-    cudaStreamDestroy(stream_);
+    for (auto& stream : streams_) cudaStreamDestroy(stream);
   }
   CudaDevice(const CudaDevice&) = delete;
   CudaDevice& operator=(const CudaDevice&) = delete;
@@ -72,8 +87,12 @@ class CudaDevice : public Device {
 
   Buffer allocate(std::size_t bytes) override {
     void* memory = nullptr;
-    check_cuda(cudaMalloc(&memory, bytes == 0 ? 1 : bytes));
-    return {memory, [](void* pointer) { cudaFree(pointer); }};
+    check_cuda(cudaMalloc(&memory, kBandBytes + bytes + kBandBytes));
+    const std::shared_ptr<void> owner(memory, [](void* pointer) { cudaFree(pointer); });
+    auto* const before = static_cast<std::byte*>(memory);
+    fill(before, kBandByte, kBandBytes);
+    fill(before + kBandBytes + bytes, kBandByte, kBandBytes);
+    return {owner, before + kBandBytes};
   }
   void copy_in(void* device, const void* host, std::size_t bytes) override {
     check_cuda(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream_));
@@ -86,11 +105,30 @@ class CudaDevice : public Device {
   void fill(void* device, unsigned char value, std::size_t bytes) override {
     check_cuda(cudaMemsetAsync(device, value, bytes, stream_));
   }
+  void copy(void* to, const void* from, std::size_t bytes) override {
+    check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_));
+  }
+  std::vector<std::uint64_t> digests(const std::vector<MemorySpan>& spans) override {
+    std::vector<std::uint64_t> all;
+    for (std::size_t first = 0; first < spans.size(); first += DigestBatch::kCapacity) {
+      DigestBatch batch;
+      for (std::size_t i = first; i < spans.size() && batch.count < DigestBatch::kCapacity; ++i)
+        batch.spans[batch.count++] = spans[i];
+      add_digests(batch, all);
+    }
+    return all;
+  }
 
   void* stream() override { return stream_; }
+  void use_second_stream(bool second) override {
+    synchronize();
+    stream_ = streams_.at(second ? 1 : 0);
+    if (second) enqueue_delay(kIdleMicroseconds, stream_);
+  }
   void synchronize() override { check_cuda(cudaStreamSynchronize(stream_)); }
 
   double time_ms(const Launch& launch) override {
+    enqueue_delay(kQueueingMicroseconds, stream_);
     check_cuda(cudaEventRecord(start_, stream_));
     launch(stream_);
     check_cuda(cudaEventRecord(stop_, stream_));
@@ -108,12 +146,24 @@ class CudaDevice : public Device {
   }
 
  private:
+  void add_digests(const DigestBatch& batch, std::vector<std::uint64_t>& all) {
+    if (digest_sums_ == nullptr) digest_sums_ = allocate(DigestBatch::kCapacity * sizeof(unsigned long long));
+    auto* const sums = static_cast<unsigned long long*>(digest_sums_.get());
+    std::array<unsigned long long, DigestBatch::kCapacity> host{};
+    fill(sums, 0, sizeof(host));
+    enqueue_digests(batch, sums, stream_);
+    copy_out(host.data(), sums, sizeof(host));
+    all.insert(all.end(), host.begin(), host.begin() + batch.count);
+  }
+
   int index_;
-  cudaStream_t stream_ = nullptr;
+  std::array<cudaStream_t, 2> streams_ = {};
+  cudaStream_t stream_ = nullptr;  ///< the one in use
   cudaEvent_t start_ = nullptr;
   cudaEvent_t stop_ = nullptr;
   std::size_t flush_bytes_ = 0;
   Buffer flush_buffer_;
+  Buffer digest_sums_;
 };
 
 }  // namespace

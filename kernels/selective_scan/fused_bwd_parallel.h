@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <functional>
+
+#include "kernels/selective_scan/args.h"
+#include "kernels/selective_scan/fused_bwd_map.h"
+#include "kernels/selective_scan/fused_bwd_parallel_map.h"
+
+namespace ssmbench {
+
+/// Adds the shares of dB or dC of steps [begin, end) that lie in the workspace, from float `shares` on.
+using AddShares =
+    std::function<void(std::int64_t shares, void* gradient, const ProjectionStrides&, SegmentRange)>;
+
+/// The gradients of the common case: where parallel_backward_applies.
+class ParallelBackward {
+ public:
+  /// `workspace` has fused_backward_parallel_workspace(plan).floats.
+  ParallelBackward(const ScanGradientArgs& args, DType io, const FusedBackwardParallelPlan& plan,
+                   float* workspace);
+  /// Launches everything; `add_shares` has to launch on the same stream. Throws DeviceError.
+  void launch(cudaStream_t stream, const AddShares& add_shares) const;
+
+ private:
+  ScanGradientArgs args_;
+  DType io_;
+  FusedBackwardParallelPlan plan_;
+  float* workspace_;
+};
+
+}  // namespace ssmbench

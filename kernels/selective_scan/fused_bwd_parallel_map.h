@@ -1,0 +1,142 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/common/index_math.h"
+#include "model/selective_scan.h"
+
+// How cuda-fused cuts the gradients of the common case up (real A, zoh, variable B and C, 9 to 16 states),
+// and where everything lies in the workspace. Host and device, so that the CPU tests cover it. The picture is
+// in fused_bwd_parallel.cu.
+
+namespace ssmbench {
+
+inline constexpr int kParallelChannels = 64;  // of a block
+inline constexpr int kParallelThreads = 128;  // of a block
+inline constexpr int kParallelStates = 16;    // dstate rounded up
+inline constexpr int kParallelSteps = 16;     // of a tile
+inline constexpr int kWarpChannels = 16;      // of a warp
+inline constexpr int kLaneChannels = 2;       // of a thread
+inline constexpr int kLaneStates = 4;         // of a thread, of each of its channels
+inline constexpr int kBlockStates = kParallelChannels * kParallelStates;
+
+/// Which of a warp's channels and states a lane has: lanes that differ in bits 0 and 1 share channels, the
+/// others states. Register r of a lane is not channel r of its two, nor register s state s of its four: they
+/// are exchanged by bits of the lane, so that lanes that add up their sums find, in the same register, what
+/// the one keeps and the other gives away.
+///
+///   lane bits   4 3 2 | 1 0      channels 2·(lane / 4) + (r xor bit 0)
+///                               states   4·(lane % 4) + (s xor bits 3..2)
+struct ParallelLane {
+  int lane;
+
+  SSMBENCH_HD constexpr int channel(int r) const { return (lane >> 2) * kLaneChannels + (r ^ (lane & 1)); }
+  SSMBENCH_HD constexpr int order() const { return lane >> 2 & 3; }  // of its states
+  SSMBENCH_HD constexpr int first_state() const { return (lane & 3) * kLaneStates; }
+  SSMBENCH_HD constexpr int state(int s) const { return first_state() + (s ^ order()); }
+};
+
+struct FusedBackwardParallelPlan {
+  std::int64_t batch, dim, dstate, seqlen, groups, channels_per_group;
+  std::int64_t blocks_per_group;  ///< of kParallelChannels channels
+  std::int64_t segment;           ///< steps that a block does; whole tiles
+  std::int64_t span;              ///< steps whose tiles' states are kept together; whole segments
+
+  SSMBENCH_HD constexpr int channels() const { return kParallelChannels; }
+  /// Blocks that one segment takes.
+  SSMBENCH_HD constexpr std::int64_t blocks() const { return batch * groups * blocks_per_group; }
+  SSMBENCH_HD constexpr std::int64_t rows() const { return blocks() * kParallelChannels; }
+  /// Floats of a state of each channel of the grid: [block][r][thread][s].
+  SSMBENCH_HD constexpr std::int64_t state_floats() const { return blocks() * kBlockStates; }
+  SSMBENCH_HD constexpr std::int64_t segments() const { return ceil_div(seqlen, segment); }
+  SSMBENCH_HD constexpr std::int64_t tiles() const { return segment / kParallelSteps; }  // of a segment
+  SSMBENCH_HD constexpr std::int64_t span_segments() const { return span / segment; }
+  SSMBENCH_HD constexpr std::int64_t spans() const { return ceil_div(seqlen, span); }
+};
+
+/// Where things begin in the workspace, in floats; each on a 256-byte line.
+struct FusedBackwardParallelWorkspace {
+  std::int64_t states;      ///< [segment][state_floats]: at a segment's end from zero at its start; then the
+                            ///< true ones at its start; then its share of dA
+  std::int64_t carries;     ///< [segment][state_floats]: the same for Ā·g, from its end to its start
+  std::int64_t delta_sums;  ///< [segment][row]: ΣΔ
+  std::int64_t
+      tile_states;  ///< [segment of the span][tile − 1][state_floats]: from zero at the segment's start
+  std::int64_t tile_sums;    ///< [segment of the span][tile − 1][row]: ΣΔ from there
+  std::int64_t dD;           ///< [segment][row]
+  std::int64_t ddelta_bias;  ///< [segment][row]
+  std::int64_t shares_B;     ///< [block][step of the span][kParallelStates]
+  std::int64_t shares_C;
+  std::int64_t floats;
+};
+
+inline FusedBackwardParallelWorkspace fused_backward_parallel_workspace(
+    const FusedBackwardParallelPlan& plan) {
+  std::int64_t end = 0;
+  const auto take = [&end](std::int64_t floats) {
+    constexpr std::int64_t kLine = 64;
+    const std::int64_t begin = end;
+    end += ceil_div(floats, kLine) * kLine;
+    return begin;
+  };
+  const std::int64_t inner_tiles = plan.span_segments() * (plan.tiles() - 1);
+  FusedBackwardParallelWorkspace at{};
+  at.states = take(plan.segments() * plan.state_floats());
+  at.carries = take(plan.segments() * plan.state_floats());
+  at.delta_sums = take(plan.segments() * plan.rows());
+  at.tile_states = take(inner_tiles * plan.state_floats());
+  at.tile_sums = take(inner_tiles * plan.rows());
+  at.dD = take(plan.segments() * plan.rows());
+  at.ddelta_bias = take(plan.segments() * plan.rows());
+  at.shares_B = take(plan.blocks() * plan.span * kParallelStates);
+  at.shares_C = take(plan.blocks() * plan.span * kParallelStates);
+  at.floats = end;
+  return at;
+}
+
+/// Whether the common case's kernels do it. Groups of fewer channels than a warp has would leave most of a
+/// block idle.
+inline bool parallel_backward_applies(const SelectiveScan& scan) {
+  return !scan.complex && scan.method == MethodId::zoh && scan.variable_b && scan.variable_c &&
+         scan.dstate > kParallelStates / 2 && scan.dstate <= kParallelStates &&
+         scan.channels_per_group() >= kWarpChannels;
+}
+
+/// Segments are as long as leaves enough blocks to fill a large GPU several times. A sequence of up to 16384
+/// steps is one span; a longer one is cut into spans where the workspace would be over 24% of the bytes of
+/// all tensors, whose tiles' states are then computed once more, and then into longer segments.
+inline FusedBackwardParallelPlan plan_fused_backward_parallel(const SelectiveScan& scan,
+                                                              double tensor_bytes) {
+  constexpr std::int64_t kLongestSegment = 256;
+  constexpr std::int64_t kShortestSegment = 64;
+  constexpr std::int64_t kEnoughBlocks = 3072;
+  constexpr std::int64_t kShortestLimited = 16384;
+  constexpr std::int64_t kLongestLimited = 1024;
+  constexpr double kWorkspaceShare = 0.24;
+  FusedBackwardParallelPlan plan{};
+  plan.batch = scan.batch;
+  plan.dim = scan.dim;
+  plan.dstate = scan.dstate;
+  plan.seqlen = scan.seqlen;
+  plan.groups = scan.groups;
+  plan.channels_per_group = scan.channels_per_group();
+  plan.blocks_per_group = ceil_div(plan.channels_per_group, kParallelChannels);
+  plan.segment = kLongestSegment;
+  while (plan.segment > kShortestSegment &&
+         (plan.blocks() * plan.segments() < kEnoughBlocks || plan.segment / 2 >= plan.seqlen))
+    plan.segment /= 2;
+  plan.span = plan.segments() * plan.segment;
+  if (plan.seqlen <= kShortestLimited) return plan;
+  const double allowed = kWorkspaceShare * tensor_bytes / sizeof(float);
+  const auto too_large = [&] {
+    return static_cast<double>(fused_backward_parallel_workspace(plan).floats) > allowed;
+  };
+  while (plan.span > plan.segment && too_large())
+    plan.span = ceil_div(plan.span / 2, plan.segment) * plan.segment;
+  // Of few channels even one segment's tiles may be too much, beside what each segment has.
+  while (plan.segment < kLongestLimited && too_large()) plan.span = plan.segment *= 2;
+  return plan;
+}
+
+}  // namespace ssmbench

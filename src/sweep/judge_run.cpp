@@ -1,0 +1,196 @@
+#include "sweep/judge_run.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <array>
+#include <chrono>
+
+#include "verify/compare.h"
+#include "verify/describe.h"
+#include "verify/same_bits.h"
+
+namespace ssmbench {
+namespace {
+
+/// Bytes that fill the workspace in reruns; before the first launch they are 0xFF, which is NaN. In f32
+/// 1.5e16 and -2.9e-16.
+constexpr std::array<unsigned char, 2> kGarbage = {0x5A, 0xA5};
+
+/// What the reference says about elements without a value, whatever implementation was run.
+std::string describe_notes(const ReferenceOutputs& reference) {
+  for (const auto& [name, output] : reference)
+    if (!output.note.empty()) return output.note;
+  return "";
+}
+
+void append(std::string& text, const std::string& more) {
+  if (!more.empty()) text += (text.empty() ? "" : "; ") + more;
+}
+
+/// Takes one implementation through its launches; each step leaves what it found in the result.
+class RunJudge {
+ public:
+  RunJudge(const CaseOnDevice& on, const Implementation& implementation, const std::atomic<bool>& stop,
+           CaseResult& result)
+      : on_(on),
+        implementation_(implementation),
+        stop_(stop),
+        result_(result),
+        run_(on.device, implementation, result.the_case.problem, on.inputs.views()) {}
+
+  void launch_first();
+  void launch_again(const RerunPolicy& policy);
+  void time(const TimingPolicy& policy);
+  void look_for_damage();
+  void finish();
+
+  /// Whether nothing went wrong so far.
+  bool is_fine() const { return result_.status == Status::pass || result_.status == Status::unverified; }
+  std::vector<HostTensor> take_outputs() { return std::move(first_outputs_); }
+
+ private:
+  void launch();
+  OutputComparison compare(const std::string& name, const TensorView& output) const;
+  /// Judges outputs that were computed anew. `when` is for messages.
+  void compare_again(const std::string& when);
+  void fail(const std::string& reason);
+
+  const CaseOnDevice& on_;
+  const Implementation& implementation_;
+  const std::atomic<bool>& stop_;
+  CaseResult& result_;
+  PreparedRun run_;
+  std::vector<HostTensor> first_outputs_;
+  double seconds_ = 0;  ///< of all launches before timing
+  std::int64_t launches_ = 0;
+};
+
+void RunJudge::launch() {
+  const auto start = std::chrono::steady_clock::now();
+  run_.launch()(on_.device.stream());
+  on_.device.synchronize();
+  seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  ++launches_;
+}
+
+OutputComparison RunJudge::compare(const std::string& name, const TensorView& output) const {
+  return compare_output(output, on_.reference->at(name).expectation(),
+                        implementation_.arithmetic(result_.the_case.problem.dtype()),
+                        result_.the_case.tolerance_of(name));
+}
+
+void RunJudge::fail(const std::string& reason) {
+  result_.status = Status::fail;
+  result_.timing.clear();
+  append(result_.reason, reason);
+}
+
+void RunJudge::launch_first() {
+  launch();
+  first_outputs_ = run_.copy_outputs();
+  result_.status = Status::unverified;
+  if (on_.reference == nullptr) return;
+
+  result_.status = Status::pass;
+  const HostTensor* worst = nullptr;
+  for (const auto& output : first_outputs_) {
+    const std::string& name = output.spec.name;
+    const OutputComparison& comparison = result_.outputs[name] = compare(name, output.view());
+    if (!comparison.passed() &&
+        (worst == nullptr || comparison.tolerance_ratio > result_.outputs[worst->spec.name].tolerance_ratio))
+      worst = &output;
+  }
+  if (worst != nullptr)
+    fail(describe_failure(worst->spec.name, result_.outputs[worst->spec.name], worst->view()));
+}
+
+void RunJudge::compare_again(const std::string& when) {
+  std::string difference;
+  std::size_t position = 0;
+  run_.visit_outputs([&](const TensorSpec& spec, const TensorView& output) {
+    const TensorView first = real_view(first_outputs_[position++].view());
+    const TensorView again = real_view(output);
+    const auto index = first_difference(first, again);
+    if (!index) return;  // the bits that were right
+    if (difference.empty()) {
+      const std::int64_t at = offset_of(*index, again.strides);
+      difference = fmt::format("{} at ({}): {:.9g}, then {:.9g} {}", spec.name, fmt::join(*index, ", "),
+                               load_as_double(first.data, at, first.dtype),
+                               load_as_double(again.data, at, again.dtype), when);
+    }
+    const OutputComparison comparison = compare(spec.name, output);
+    if (comparison.passed() || !is_fine()) return;
+    result_.outputs[spec.name] = comparison;
+    fail(fmt::format("{}: {}", when, describe_failure(spec.name, comparison, output)));
+  });
+  if (difference.empty()) return;
+  if (result_.determinism->first_difference.empty()) result_.determinism->first_difference = difference;
+  if (implementation_.deterministic) fail("not deterministic, as it claims to be: " + difference);
+}
+
+void RunJudge::launch_again(const RerunPolicy& policy) {
+  if (on_.reference == nullptr) return;
+  result_.determinism.emplace();
+  int& rerun = result_.determinism->reruns;
+  while (rerun < policy.count && seconds_ < policy.max_seconds && is_fine() && !stop_) {
+    const bool on_second_stream = rerun % 2 == 0;
+    on_.device.use_second_stream(on_second_stream);
+    run_.reset_outputs();
+    run_.fill_workspace(kGarbage.at(rerun % kGarbage.size()));
+    launch();
+    ++rerun;
+    const bool has_streams = on_.device.stream() != nullptr;
+    compare_again(
+        fmt::format("in rerun {}{}", rerun, on_second_stream && has_streams ? " on a second stream" : ""));
+  }
+  on_.device.use_second_stream(false);
+}
+
+void RunJudge::time(const TimingPolicy& policy) {
+  const Launch counted = [this](void* stream) {
+    ++launches_;
+    run_.launch()(stream);
+  };
+  result_.timing = time_launch(on_.device, counted, policy, seconds_, stop_);
+  if (on_.reference == nullptr) return;
+  run_.reset_outputs();  // to see that this launch writes them all; some were updated in place all the time
+  launch();
+  compare_again(fmt::format("after {} launches", launches_));
+}
+
+void RunJudge::look_for_damage() {
+  std::string damage = run_.damage();
+  append(damage, on_.inputs.damage());
+  if (damage.empty()) return;
+  append(damage, result_.reason);
+  result_.reason = damage;
+  result_.status = Status::invalid;
+  result_.timing.clear();
+}
+
+void RunJudge::finish() {
+  if (on_.reference != nullptr) append(result_.reason, describe_notes(*on_.reference));
+  if (result_.status == Status::fail && !implementation_.known_failure.empty())
+    append(result_.reason, "known: " + implementation_.known_failure);
+}
+
+}  // namespace
+
+std::vector<HostTensor> judge_run(const CaseOnDevice& on, const Implementation& implementation,
+                                  const JudgePolicy& policy, const std::atomic<bool>& stop,
+                                  CaseResult& result) {
+  on.device.use_second_stream(false);  // where a run before this one threw
+  RunJudge judge(on, implementation, stop, result);
+  judge.launch_first();
+  judge.look_for_damage();
+  if (judge.is_fine()) {
+    judge.launch_again(policy.reruns);
+    if (judge.is_fine() && policy.timing) judge.time(*policy.timing);
+    judge.look_for_damage();
+  }
+  judge.finish();
+  return judge.take_outputs();
+}
+
+}  // namespace ssmbench

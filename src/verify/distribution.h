@@ -1,0 +1,70 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+
+#include "model/dtype.h"
+#include "verify/tolerance.h"
+
+// What the errors of an output are like as a whole. Roundings are independent and have zero mean (Higham &
+// Mary, "A New Approach to Probabilistic Rounding Error Analysis", 2019), so that errors stay well below the
+// bound that no element may exceed, and what every step does wrong by a little shows in all of them together.
+// docs/tolerances.md derives the constants.
+
+namespace ssmbench {
+
+/// The root mean square that the arithmetic's error of an element is expected to have at most, as a share of
+/// its tolerance.
+inline constexpr double kExpectedShare = 0.25;
+/// Largest mean relative error of the decays of a recurrence, in roundoffs. Roundings to nearest have half of
+/// one at most where all decays lie next to 1 and round alike.
+inline constexpr double kDecayBias = 0.75;
+
+/// About how many different numbers there are among those added, up to some 30000: by the share of the bits
+/// of a small table that their hashes leave unset. Source: Whang, Vander-Zanden & Taylor, "A linear-time
+/// probabilistic counting algorithm for database applications" (1990).
+class DistinctNumbers {
+ public:
+  void add(double number);
+  void add(const DistinctNumbers& other);
+  /// Infinite when too many.
+  double count() const;
+
+ private:
+  std::array<std::uint64_t, 64> bits_{};
+};
+
+/// Sums over the elements of an output that have been measured.
+class ErrorDistribution {
+ public:
+  /// `error` = got − expected; `tolerance` that of the element. `response`: what a relative error of 1 in
+  /// every decay would do to the element.
+  void add(double error, double expected, const Tolerance& tolerance, DType dtype,
+           std::optional<float> response);
+  void add(const ErrorDistribution& part);
+
+  /// Root mean square of the errors, each in units of what is expected of it, over what that may be of so
+  /// many elements; at most 1 passes.
+  double rms_ratio() const;
+
+  struct DecayBias {
+    double mean;   ///< relative error, in roundoffs
+    double ratio;  ///< of it to what it may be; at most 1 passes
+  };
+  /// Mean relative error of the decays as the errors show it; nothing where they do not. `roundoff`: of the
+  /// arithmetic.
+  std::optional<DecayBias> decay_bias(double roundoff) const;
+
+ private:
+  /// How many errors there are that are not copies of others, as they are where inputs repeat.
+  double independent() const;
+
+  std::int64_t count_ = 0;
+  DistinctNumbers distinct_;
+  double squares_ = 0;  // Σ e², of errors in units of what is expected
+  // Normal equations of e ≈ θ·response + φ·expected, each in units of what is expected of the element.
+  double rr_ = 0, rx_ = 0, xx_ = 0, re_ = 0, xe_ = 0;
+};
+
+}  // namespace ssmbench

@@ -1,0 +1,347 @@
+// Implementations that do what they must not, each in one way: that way is found and named, and what runs
+// after them is not harmed.
+
+#include "sweep/judge_run.h"
+
+#include <array>
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <thread>
+
+#include "catch.h"
+#include "inputs/inputs.h"
+#include "support/host_tensors.h"
+#include "support/run_plan.h"
+#include "support/scan_problem.h"
+#include "support/spoilt_scan.h"
+
+using namespace ssmbench;
+using namespace ssmbench::test;
+
+namespace {
+
+const Implementation& honest() {
+  return find_implementation("selective_scan_fwd", "cpu-scalar");
+}
+
+Problem problem() {
+  return scan_problem({{"seqlen", size(21)}, {"dim", size(3)}, {"z", true}});
+}
+
+/// The implementations one after the other on one case, without timing.
+std::vector<CaseResult> run_all(const std::vector<const Implementation*>& chosen,
+                                const RunnerOptions& options = {},
+                                const DeviceInfo& device = list_devices().front()) {
+  Plan plan{.devices = {device}, .cases = {}};
+  plan.cases.push_back({make_case(problem()), {}});
+  for (const auto* implementation : chosen) plan.cases[0].jobs.push_back({implementation, 0, {}});
+  return run_plan(plan, options);
+}
+
+/// What comes of one that is spoilt; an honest one after it has to pass with the bits that it has alone.
+CaseResult result_of(const Implementation& spoilt, const RunnerOptions& options = {}) {
+  const auto results = run_all({&spoilt, &honest()}, options);
+  REQUIRE(results.size() == 2);
+  CHECK(results[1].status == Status::pass);
+  CHECK(results[1].outputs.at("out").max_abs == run_all({&honest()}).front().outputs.at("out").max_abs);
+  return results[0];
+}
+
+std::string invalid_reason(const std::function<void(const Touch&)>& spoil) {
+  const CaseResult result = result_of(spoilt_scan("spoilt", spoil));
+  CHECK(result.status == Status::invalid);
+  return result.reason;
+}
+
+/// Timed in exactly `runs` runs after the warm-up.
+CaseResult timed(const Implementation& implementation, int runs) {
+  const auto device = open_device(DeviceKind::cpu);
+  const Case the_case = make_case(problem());
+  const auto inputs = generate_inputs(the_case.problem, the_case.inputs, never_stop);
+  const auto reference = compute_reference(the_case.problem, views_of(inputs), never_stop);
+  const DeviceInputs on_device(*device, inputs);
+  CaseResult result{.the_case = the_case, .impl = implementation.name, .device = "cpu"};
+  const TimingPolicy timing{
+      .min_runs = runs, .max_runs = runs, .max_seconds = std::numeric_limits<double>::infinity()};
+  judge_run({*device, on_device, &reference}, implementation, {.reruns = {}, .timing = timing}, never_stop,
+            result);
+  return result;
+}
+
+/// The CPU with streams that implementations can tell apart, and that do nothing.
+class StreamsDevice : public Device {
+ public:
+  DeviceInfo info() const override { return cpu_->info(); }
+  bool shares_host_memory() const override { return false; }  // so that inputs are copied too
+  Buffer allocate(std::size_t bytes) override { return cpu_->allocate(bytes); }
+  void copy_in(void* device, const void* host, std::size_t bytes) override {
+    cpu_->copy_in(device, host, bytes);
+  }
+  void copy_out(void* host, const void* device, std::size_t bytes) override {
+    cpu_->copy_out(host, device, bytes);
+  }
+  void fill(void* device, unsigned char value, std::size_t bytes) override {
+    cpu_->fill(device, value, bytes);
+  }
+  void copy(void* to, const void* from, std::size_t bytes) override { cpu_->copy(to, from, bytes); }
+  std::vector<std::uint64_t> digests(const std::vector<MemorySpan>& spans) override {
+    return cpu_->digests(spans);
+  }
+  void* stream() override { return &streams_.at(second_ ? 1 : 0); }
+  void use_second_stream(bool second) override { second_ = second; }
+  void synchronize() override {}
+  double time_ms(const Launch& launch) override {
+    launch(stream());
+    return 1;
+  }
+  bool flush_cache() override { return false; }
+
+ private:
+  std::unique_ptr<Device> cpu_ = open_device(DeviceKind::cpu);
+  std::array<char, 2> streams_ = {};
+  bool second_ = false;
+};
+
+}  // namespace
+
+TEST_CASE("an honest implementation passes, with the same bits in two reruns") {
+  int launches = 0;
+  const auto counting = spoilt_scan("counting", [&](const Touch&) { ++launches; });
+  const CaseResult result = result_of(counting);
+  CHECK(result.status == Status::pass);
+  CHECK(result.reason.empty());
+  CHECK(launches == 3);
+  REQUIRE(result.determinism);
+  CHECK(result.determinism->reruns == 2);
+  CHECK(result.determinism->first_difference.empty());
+}
+
+TEST_CASE("a write outside of a buffer is found, on either side of outputs, inputs and the workspace") {
+  CHECK(invalid_reason([](const Touch& t) { *t.end("out") = 0; }) ==
+        "out was written past its end, first at byte +0");
+  CHECK(invalid_reason([](const Touch& t) { *(t.end("out") + 255) = 0; }) ==
+        "out was written past its end, first at byte +1020");
+  CHECK(invalid_reason([](const Touch& t) { *(t.at("last_state") - 2) = 0; }) ==
+        "last_state was written before its start, first at byte -8");
+  CHECK(invalid_reason([](const Touch& t) { *(t.at("last_state") - 256) = 0; }) ==
+        "last_state was written before its start, first at byte -1024");
+  CHECK(invalid_reason([](const Touch& t) { *t.end("u") = 0; }) ==
+        "u was written past its end, first at byte +0");
+  CHECK(invalid_reason([](const Touch& t) { *(t.at("A") - 1) = 0; }) ==
+        "A was written before its start, first at byte -4");
+  CHECK(invalid_reason([](const Touch& t) { *(t.workspace + 16) = 0; }) ==
+        "the workspace was written past its end, first at byte +0");
+  CHECK(invalid_reason([](const Touch& t) { *(t.workspace - 1) = 0; }) ==
+        "the workspace was written before its start, first at byte -4");
+}
+
+TEST_CASE("an input that was modified is found") {
+  CHECK(invalid_reason([](const Touch& t) { *t.at("u") *= 2; }) == "input u was modified");
+  // Two changes that a sum of the words would not see.
+  CHECK(invalid_reason([](const Touch& t) {
+          t.at("delta")[1] = -t.at("delta")[1];
+          t.at("delta")[3] = -t.at("delta")[3];
+        }) == "input delta was modified");
+  CHECK(invalid_reason([](const Touch& t) { std::swap(t.at("B")[0], t.at("B")[20]); }) ==
+        "input B was modified");
+}
+
+TEST_CASE("memory overwritten comes before a wrong output, and takes the timing away") {
+  const auto reason = invalid_reason([](const Touch& t) {
+    *t.end("out") = 0;
+    *t.at("out") = 1e9F;
+  });
+  CHECK(reason.starts_with("out was written past its end, first at byte +0; out at (0, 0, 0): expected "));
+  // Only while it is timed: there are three launches before that.
+  const auto late = spoilt_scan("late", [](const Touch& t) {
+    if (t.launch == 7) *t.end("out") = 0;
+  });
+  const CaseResult result = timed(late, 10);
+  CHECK(result.status == Status::invalid);
+  CHECK(result.timing.empty());
+}
+
+TEST_CASE("an implementation that throws after it changed an input harms none after it") {
+  const auto throwing = spoilt_scan("throwing", [](const Touch& t) {
+    *t.at("u") = 17;
+    throw std::runtime_error("gave up");
+  });
+  const CaseResult result = result_of(throwing);
+  CHECK(result.status == Status::error);
+  CHECK(result.reason == "gave up");
+}
+
+TEST_CASE("an element that is never written is a fail that says so") {
+  const auto lazy = spoilt_scan("lazy", [](const Touch& t) {
+    t.at("out")[5] = std::bit_cast<float>(~std::uint32_t{0});  // as it was found
+  });
+  const CaseResult result = result_of(lazy);
+  CHECK(result.status == Status::fail);
+  CHECK(result.reason.find("out at (0, 0, 5): expected ") == 0);
+  CHECK(result.reason.ends_with("1 elements not finite, 1 of the tensor never written"));
+  const auto nan = spoilt_scan("nan", [](const Touch& t) { t.at("out")[5] = std::sqrt(-1.0F); });
+  CHECK(result_of(nan).reason.ends_with("1 elements not finite"));
+}
+
+TEST_CASE("an implementation that depends on what the workspace held is a fail") {
+  // Right where it is NaN, as before the first launch.
+  const auto stale = spoilt_scan("stale", [](const Touch& t) {
+    if (std::isfinite(t.workspace[3])) t.at("out")[2] += t.workspace[3];
+  });
+  const CaseResult result = result_of(stale);
+  CHECK(result.status == Status::fail);
+  CHECK(result.reason.starts_with("in rerun 1: out at (0, 0, 2): expected "));
+  // Right where the workspace is as the one before left it: it is other garbage at each rerun.
+  float seen = 0;
+  int changes = 0;
+  const auto spy = spoilt_scan("spy", [&](const Touch& t) {
+    if (t.launch > 1 && t.workspace[0] != seen) ++changes;
+    seen = t.workspace[0];
+  });
+  CHECK(result_of(spy).status == Status::pass);
+  CHECK(changes == 2);
+}
+
+TEST_CASE("an implementation that is wrong from the tenth launch on is a fail without a timing") {
+  const auto tiring = spoilt_scan("tiring", [](const Touch& t) {
+    if (t.launch >= 10) t.at("last_state")[1] = 0;
+  });
+  const CaseResult result = timed(tiring, 10);
+  CHECK(result.status == Status::fail);
+  CHECK(result.reason.starts_with("after 16 launches: last_state at (0, 1, 0): expected "));
+  CHECK(result.reason.find("got 0;") != std::string::npos);
+  CHECK_FALSE(result.outputs.at("last_state").passed());
+  CHECK(result.timing.empty());
+  // One that does nothing any more: the outputs of earlier launches are not there to be taken for its own.
+  auto idle = honest();
+  idle.bind = [](const Problem& p, const TensorSet& tensors, void*) -> Launch {
+    return [launch = honest().bind(p, tensors, nullptr), count = 0](void* stream) mutable {
+      if (++count < 10) launch(stream);
+    };
+  };
+  CHECK(timed(idle, 10).reason.find("never written") != std::string::npos);
+  const CaseResult right = timed(honest(), 10);
+  CHECK(right.status == Status::pass);
+  CHECK(right.timing.at("hot").samples_ms.size() == 10);
+}
+
+TEST_CASE("an implementation that gives other bits again fails if it claims not to, and is recorded if not") {
+  auto random = spoilt_scan("random", [](const Touch& t) {
+    float& element = t.at("out")[23];
+    if (t.launch % 2 == 0) element = std::nextafter(element, 1e9F);
+  });
+  const CaseResult claims = result_of(random);
+  CHECK(claims.status == Status::fail);
+  CHECK(claims.outputs.at("out").passed());
+  CHECK(claims.reason.starts_with("not deterministic, as it claims to be: out at (0, 1, 2): "));
+  CHECK(claims.reason.ends_with(" in rerun 1"));
+
+  random.deterministic = false;
+  const CaseResult honest_about_it = result_of(random);
+  CHECK(honest_about_it.status == Status::pass);
+  CHECK(honest_about_it.reason.empty());
+  CHECK(honest_about_it.determinism->reruns == 2);
+  CHECK(honest_about_it.determinism->first_difference.starts_with("out at (0, 1, 2): "));
+
+  auto wild = spoilt_scan("wild", [](const Touch& t) {
+    if (t.launch == 3) t.at("out")[23] *= 1.01F;
+  });
+  wild.deterministic = false;
+  const CaseResult out_of_tolerance = result_of(wild);
+  CHECK(out_of_tolerance.status == Status::fail);
+  CHECK(out_of_tolerance.reason.starts_with("in rerun 2: out at (0, 1, 2): expected "));
+}
+
+TEST_CASE("an implementation that is wrong on a second stream is a fail that says so") {
+  StreamsDevice device;
+  const Case the_case = make_case(problem());
+  const auto inputs = generate_inputs(the_case.problem, the_case.inputs, never_stop);
+  const auto reference = compute_reference(the_case.problem, views_of(inputs), never_stop);
+  const DeviceInputs on_device(device, inputs);
+  void* const first_stream = device.stream();
+  const auto other = spoilt_scan("other", [&](const Touch& t) {
+    if (t.stream != first_stream) t.at("out")[0] = 1e9F;
+  });
+  const auto judge = [&](const Implementation& implementation) {
+    CaseResult result{.the_case = the_case, .impl = implementation.name, .device = "cpu"};
+    judge_run({device, on_device, &reference}, implementation, {}, never_stop, result);
+    return result;
+  };
+  const CaseResult result = judge(other);
+  CHECK(result.status == Status::fail);
+  CHECK(result.reason.starts_with("in rerun 1 on a second stream: out at (0, 0, 0): expected "));
+  CHECK(device.stream() == first_stream);
+  CHECK(judge(honest()).status == Status::pass);
+  // Inputs that are copies on the device are watched as well.
+  CHECK(judge(spoilt_scan("u", [](const Touch& t) { t.at("u")[0] = 0; })).reason == "input u was modified");
+}
+
+TEST_CASE("there are as many reruns as asked for, and fewer of what takes long") {
+  RunnerOptions options;
+  options.reruns = {.count = 9};
+  const auto tiring = spoilt_scan("tiring", [](const Touch& t) {
+    if (t.launch >= 10) t.at("last_state")[1] = 0;
+  });
+  CHECK(result_of(tiring, options).reason.starts_with("in rerun 9: last_state at (0, 1, 0): expected "));
+  options.reruns = {.count = 2, .max_seconds = 0};
+  const CaseResult result = result_of(tiring, options);
+  CHECK(result.status == Status::pass);
+  CHECK(result.determinism->reruns == 0);
+}
+
+TEST_CASE("on a GPU too, writes outside of buffers, modified inputs and the wrong stream are found",
+          "[gpu]") {
+  const auto devices = list_devices();
+  const auto cuda = std::ranges::find(devices, DeviceKind::cuda, &DeviceInfo::kind);
+  if (cuda == devices.end()) {
+    WARN("skipped: no CUDA device");
+    return;
+  }
+  const auto hand = open_device(DeviceKind::cuda, cuda->index);  // writes where the implementation must not
+  const auto zero = [&](void* memory) {
+    hand->fill(memory, 0, 1);
+    hand->synchronize();
+  };
+  const auto reason_of = [&](const Implementation& spoilt, Status expected) {
+    const Implementation& right = find_implementation("selective_scan_fwd", "cuda-sequential");
+    const auto results = run_all({&spoilt, &right}, {}, *cuda);
+    CHECK(results.at(0).status == expected);
+    CHECK(results.at(1).status == Status::pass);
+    CHECK(results.at(1).reason.empty());
+    return results.at(0).reason;
+  };
+  const auto invalid = [&](const std::function<void(const Touch&)>& spoil) {
+    return reason_of(spoilt_scan("spoilt", spoil, "cuda-sequential"), Status::invalid);
+  };
+  CHECK(invalid([&](const Touch& t) { zero(t.end("out")); }) ==
+        "out was written past its end, first at byte +0");
+  CHECK(invalid([&](const Touch& t) { zero(t.at("last_state") - 1); }) ==
+        "last_state was written before its start, first at byte -4");
+  CHECK(invalid([&](const Touch& t) { zero(t.end("u") + 255); }) ==
+        "u was written past its end, first at byte +1020");
+  CHECK(invalid([&](const Touch& t) { zero(t.workspace - 256); }) ==
+        "the workspace was written before its start, first at byte -1024");
+  CHECK(invalid([&](const Touch& t) {
+          zero(t.at("delta") + 7);
+        }).starts_with("input delta was modified"));  // the kernel may have seen it
+
+  Implementation elsewhere = find_implementation("selective_scan_fwd", "cuda-sequential");
+  elsewhere.bind = [&, bind = elsewhere.bind](const Problem& p, const TensorSet& tensors, void* workspace) {
+    // The stream that it was given first, whatever it is given later.
+    return Launch([launch = bind(p, tensors, workspace), stream = std::make_shared<void*>()](void* given) {
+      if (*stream == nullptr) *stream = given;
+      launch(*stream);
+    });
+  };
+  CHECK(reason_of(elsewhere, Status::fail).starts_with("in rerun 1 on a second stream: "));
+  const auto alternating = spoilt_scan(
+      "alternating",
+      [&](const Touch& t) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the kernel is done
+        if (t.launch == 3) zero(t.at("out"));
+      },
+      "cuda-sequential");
+  CHECK(reason_of(alternating, Status::fail).find("in rerun 2") != std::string::npos);
+}
