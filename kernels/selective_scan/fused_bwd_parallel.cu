@@ -33,9 +33,10 @@
 // lie in shared memory in each of the four orders.
 //
 // Registers: per pair of channel and state h, carry, A, the sum of dA: 32, and B, C, Δ, Δ·u, dy of two steps;
-// capped at 168. Shared memory: 65 KB, half of it the states of a tile, so that three blocks share an SM. Why
-// so: what binds is issue and the special function unit (an exponential per pair forward and one more back,
-// instead of 8 bytes of shared memory per pair). No atomics, all orders of sums are fixed.
+// capped at 168. Shared memory: 65 KB, half of it the states of a tile, so that three blocks share an SM.
+// Decays are computed again on the way back: kept beside the states, they would take as much shared memory
+// and its bandwidth once more. No atomics, all orders of sums are fixed. What was measured:
+// docs/performance-notes.md.
 
 #include "kernels/selective_scan/fused_bwd_parallel.h"
 
