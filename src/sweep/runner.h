@@ -28,8 +28,8 @@ struct FinishedJob {
   const CaseResult& result;
   const Implementation& implementation;
   const std::vector<HostTensor>& inputs;
-  const std::vector<HostTensor>& outputs;
-  const ReferenceOutputs* reference;  ///< null with --no-verify
+  const std::vector<HostTensor>& outputs;  ///< of the first launch
+  const ReferenceOutputs* reference;       ///< null with --no-verify
 };
 
 /// The record of a job about which nothing is known but what it is.
