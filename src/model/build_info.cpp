@@ -22,8 +22,7 @@ std::string build_id_among(const char* notes, std::size_t size) {
     const char* descriptor = name + padded(note.n_namesz);
     const std::size_t whole = sizeof note + padded(note.n_namesz) + padded(note.n_descsz);
     if (whole > size) break;
-    if (note.n_type == NT_GNU_BUILD_ID &&
-        std::string_view(name, note.n_namesz) == std::string_view("GNU", 4)) {
+    if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && std::memcmp(name, "GNU", 4) == 0) {
       std::string hex;
       for (std::size_t i = 0; i < note.n_descsz; ++i) {
         constexpr std::string_view kDigits = "0123456789abcdef";
@@ -47,9 +46,10 @@ std::string executable_build_id() {
         auto& found = *static_cast<std::string*>(into);
         for (int i = 0; i < program->dlpi_phnum && found.empty(); ++i) {
           const ElfW(Phdr)& segment = program->dlpi_phdr[i];
-          if (segment.p_type == PT_NOTE)
-            found = build_id_among(reinterpret_cast<const char*>(program->dlpi_addr + segment.p_vaddr),
-                                   segment.p_memsz);
+          if (segment.p_type != PT_NOTE) continue;
+          const ElfW(Addr) address = program->dlpi_addr + segment.p_vaddr;
+          // NOLINTNEXTLINE(performance-no-int-to-ptr): the loader gives addresses as integers
+          found = build_id_among(reinterpret_cast<const char*>(address), segment.p_memsz);
         }
         return 1;  // the first is the executable; no libraries
       },
