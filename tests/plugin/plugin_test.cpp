@@ -75,8 +75,8 @@ std::vector<Json> case_records(const std::string& lines) {
 /// The example in `folder` builds with CMake by itself, and then passes all cases that it supports.
 void check_example(const std::string& library, const std::string& impl, const std::string& device) {
   const CommandResult result =
-      run_ssmbench("run configs/small.json configs/layouts.json --quick --device " + device + " --plugin " +
-                   library + " --impl " + impl + " --json -");
+      run_ssmbench("run configs/small.json configs/layouts.json --quick --runs 2 --device " + device +
+                   " --plugin " + library + " --impl " + impl + " --json -");
   INFO(result.err);
   CHECK(result.exit_code == 0);
   std::size_t passed = 0;

@@ -104,7 +104,8 @@ __global__ void scan_kernel(Arguments p) {
       states[n] = next_state(p, row, n, t, states[n]);
       y += of_group(p, p.C, row, n, t) * states[n];
     }
-    // Whoever comes last: the one whose y is whole, or the other.
+    // Whoever comes last: the one whose y is whole, or the other, which is late by chance.
+    if (blockIdx.y > 0 && t == p.seqlen - 1) __nanosleep(static_cast<unsigned>(clock64()) % 8192U);
     if (blockIdx.y == 0 || t == p.seqlen - 1) store_output(p, row, t, blockIdx.y == 0 ? y : 0.5F * y);
   }
   if (blockIdx.y > 0) return;

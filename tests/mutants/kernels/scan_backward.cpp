@@ -93,8 +93,8 @@ void Gradients::backward_row(std::int64_t b, std::int64_t d) {
       const double of_exponent = adjoint * decay * state(t - 1, n);
       projection_sum(dC_, b, d, n, t) += dy * state(t, n);
       double& dB = projection_sum(dB_, b, d, n, t);
-      dB = (has(Mistake::dB_not_summed_over_group) ? 0 : dB) + adjoint * delta * u;
-      if (!has(Mistake::dA_of_one_batch_lost) || b > 0) dA_.at(d, n) += of_exponent * delta;
+      dB = (has(Mistake::db_not_summed_over_group) ? 0 : dB) + adjoint * delta * u;
+      if (!has(Mistake::da_of_one_batch_lost) || b > 0) dA_.at(d, n) += of_exponent * delta;
       ddelta += of_exponent * A + adjoint * B * u;
       du += adjoint * delta * B;
       carried[static_cast<std::size_t>(n)] = decay * adjoint;

@@ -71,7 +71,7 @@ float Scan::decay_of(float exponent) const {
 /// The states after step t, and what the output is made of.
 float Scan::step(std::int64_t b, std::int64_t d, std::int64_t t, float x, float delta) {
   const std::int64_t g = has(Mistake::groups_tiled) ? d % groups_ : d / (dim_ / groups_);
-  const bool B_in_output = has(Mistake::B_left_out_of_last_state) && B_.rank() == 2;
+  const bool B_in_output = has(Mistake::b_left_out_of_last_state) && B_.rank() == 2;
   float y = 0;
   for (std::int64_t i = 0; i < dstate_; ++i) {
     const std::int64_t n = has(Mistake::nondeterministic_sum) ? (i + call_.number) % dstate_ : i;
@@ -90,7 +90,7 @@ float Scan::step(std::int64_t b, std::int64_t d, std::int64_t t, float x, float 
 }
 
 void Scan::finish_step(std::int64_t b, std::int64_t d, std::int64_t t, float x, float y) const {
-  if (D_.given() && !has(Mistake::D_dropped)) y += static_cast<float>(D_(d)) * x;
+  if (D_.given() && !has(Mistake::d_dropped)) y += static_cast<float>(D_(d)) * x;
   if (z_.given() && !has(Mistake::z_dropped)) {
     const double z = z_(b, d, t);
     y *= static_cast<float>(z * sigmoid(z));
