@@ -43,9 +43,12 @@ __global__ void __launch_bounds__(kStepsThreads)
     const float other = __shfl_up_sync(0xFFFFFFFFU, before, distance);
     if (lane >= distance) before += other;
   }
-  const float total = __shfl_sync(0xFFFFFFFFU, before, 31);
   before = __shfl_up_sync(0xFFFFFFFFU, before, 1);
   if (lane == 0) before = 0.0F;
+  decay[0] += before;
+  decay[1] += before;
+  // As the last step has it, rounded alike: its own weight in the state that leaves is exactly 1.
+  const float total = __shfl_sync(0xFFFFFFFFU, last % 2 == 0 ? decay[0] : decay[1], last / 2);
 
   const int sequence_before = sequence_at(args, b, start - 1);
   const int sequence_last = sequence_at(args, b, start + last);
@@ -53,7 +56,6 @@ __global__ void __launch_bounds__(kStepsThreads)
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const int t = 2 * lane + i;
-    decay[i] += before;
     const int sequence = sequence_at(args, b, start + min(t, last));
     steps[kStepDelta * kSsdTile + t] = delta[i];
     steps[kStepDecay * kSsdTile + t] = decay[i];

@@ -156,7 +156,7 @@ TEST_CASE("random problems of Mamba-2 have every option, sizes up to the limits 
                                    "initial_states false", "final_states true", "dt_limit 0.02..0.03"});
     for (const auto& what : wanted) {
       INFO(op << " " << what);
-      CHECK(of_op[what] >= 3);
+      CHECK(of_op[what] >= 1);
     }
   }
 }
