@@ -33,9 +33,10 @@
 // lie in shared memory in each of the four orders.
 //
 // Registers: per pair of channel and state h, carry, A, the sum of dA: 32, and B, C, Δ, Δ·u, dy of two steps;
-// capped at 168. Shared memory: 65 KB, half of it the states of a tile, so that three blocks share an SM. Why
-// so: what binds is issue and the special function unit (an exponential per pair forward and one more back,
-// instead of 8 bytes of shared memory per pair). No atomics, all orders of sums are fixed.
+// capped at 168. Shared memory: 65 KB, half of it the states of a tile, so that three blocks share an SM.
+// Decays are computed again on the way back: kept beside the states, they would take as much shared memory
+// and its bandwidth once more. No atomics, all orders of sums are fixed. What was measured:
+// docs/performance-notes.md.
 
 #include "kernels/selective_scan/fused_bwd_parallel.h"
 
@@ -216,7 +217,8 @@ __global__ void __launch_bounds__(kParallelThreads, 3)
   // What is this lane's once sums over states and channels are done.
   const int own_channel = place.lane.channel(0);
   const float D = shared.D[place.warp * kWarpChannels + own_channel];
-  const int own_element = (lane >> 1 & 1) * kWarpChannels + own_channel;
+  const bool own_is_odd = (lane & 2) != 0;  // of a pair of steps
+  const int own_element = (own_is_odd ? kWarpChannels : 0) + own_channel;
   const int own_sum = (lane >> 4) * kParallelStates + place.lane.state(0);
 
   for (std::int64_t tile = place.tiles(plan) - 1; tile >= 0; --tile) {
@@ -264,6 +266,7 @@ __global__ void __launch_bounds__(kParallelThreads, 3)
 #pragma unroll 2
     for (int pair = kParallelSteps / 2 - 1; pair >= 0; --pair) {
       StepSums even, odd;
+      float4 step;  // the lane's own
       {
         float B[2][kLaneStates], C[2][kLaneStates];
 #pragma unroll
@@ -276,6 +279,7 @@ __global__ void __launch_bounds__(kParallelThreads, 3)
           const int element = 2 * pair * kWarpChannels + place.lane.channel(r);
           const float4 first = own[element];
           const float4 second = own[element + kWarpChannels];
+          if (r == 0) step = own_is_odd ? second : first;
           float before[kLaneStates];
           load_states(before, reinterpret_cast<const float*>(&states[pair][r * 32 + lane]));
 #pragma unroll
@@ -298,7 +302,6 @@ __global__ void __launch_bounds__(kParallelThreads, 3)
       sums[own_sum] = even.dB[0];
       sums[2 * kParallelStates + own_sum] = even.dC[0];
       const int element = 2 * pair * kWarpChannels + own_element;
-      const float4 step = own[element];
       const float2 factor = factors[element];
       const float of_delta = (kLn2 * even.of_exponent[0] + step.w * even.of_input[0]) * factor.x;
       dD += step.z * step.w;

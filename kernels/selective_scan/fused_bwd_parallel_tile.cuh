@@ -129,9 +129,11 @@ struct ParallelPlace {
   __device__ bool exists(int r, int s, std::int64_t dstate) const {
     return lane.channel(r) < warp_count && lane.state(s) < dstate;
   }
-  /// Of the tile that begins at `start`.
-  __device__ bool exists(const Element& e, std::int64_t start) const {
-    return e.channel < warp_count && start + e.step < end;
+  /// Steps of the tile that begins at `start`; at least one.
+  __device__ int valid(std::int64_t start) const { return steps_within(start, kParallelSteps, end); }
+  /// Of a tile of `valid` steps.
+  __device__ bool exists(const Element& e, int valid) const {
+    return e.channel < warp_count && e.step < valid;
   }
   /// In (D, N).
   __device__ std::int64_t state_at(int r, int s, std::int64_t dstate) const {
@@ -209,7 +211,7 @@ class ProjectionStage {
     const bool by_time = strides.time == 1;
     step_ = by_time ? i % kParallelSteps : i / kQuads;
     state_ = kLaneStates * (by_time ? i / kParallelSteps : i % kQuads);
-    const int valid = static_cast<int>(min(place.end - start, std::int64_t{kParallelSteps}));
+    const int valid = place.valid(start);
     const int states = static_cast<int>(args.dstate);
     count_ = step_ < valid ? states - state_ : 0;
     const Io* from = static_cast<const Io*>(which_ == 0 ? args.B : args.C) + place.block.b * strides.batch +
@@ -264,7 +266,7 @@ struct StagedElements {
   __device__ void load(const void* tensor, const ScanArgs& args, const ParallelPlace& place,
                        std::int64_t start) {
     const Io* from = static_cast<const Io*>(tensor) + place.warp_row + start * args.sequence.time;
-    const int last = static_cast<int>(min(place.end - start, std::int64_t{kParallelSteps})) - kPiece;
+    const int last = place.valid(start) - kPiece;
 #pragma unroll
     for (int k = 0; k < kStaged; k += kPiece) {
       const Element e = element_of<Io, pieces>(args.sequence, k);
@@ -278,19 +280,21 @@ struct StagedElements {
                                   std::int64_t start) {
     if (!pieces || tensor == nullptr) return;
     const Io* from = static_cast<const Io*>(tensor) + place.warp_row + start;
+    const int valid = place.valid(start);
 #pragma unroll
     for (int k = 0; k < kStaged; k += kPiece) {
       const Element e = element_of<Io, pieces>(args.sequence, k);
-      if (place.exists(e, start)) prefetch_line(from + e.channel * args.sequence.dim + e.step);
+      if (place.exists(e, valid)) prefetch_line(from + e.channel * args.sequence.dim + e.step);
     }
   }
   __device__ void store(void* tensor, const ScanArgs& args, const ParallelPlace& place,
                         std::int64_t start) const {
     Io* to = static_cast<Io*>(tensor) + place.warp_row + start * args.sequence.time;
+    const int valid = place.valid(start);
 #pragma unroll
     for (int k = 0; k < kStaged; k += kPiece) {
       const Element e = element_of<Io, pieces>(args.sequence, k);
-      if (place.exists(e, start))
+      if (place.exists(e, valid))
         *reinterpret_cast<Piece*>(to + e.channel * args.sequence.dim + e.step * args.sequence.time) =
             at[k / kPiece];
     }
@@ -303,7 +307,9 @@ template <class Io, bool pieces, bool with_factors>
 __device__ void stage_tile(float (&projections)[2][kParallelSteps * kProjectionPitch], float4* sequences,
                            float2* factors, const float* bias, const ScanGradientArgs& args,
                            const ParallelPlace& place, std::int64_t start, std::int64_t next) {
+  constexpr int kPiece = StagedElements<Io, pieces>::kPiece;
   const ScanArgs& scan = args.scan;
+  const int valid = place.valid(start);
   const ProjectionStage<Io> projection(scan, place, start);
   StagedElements<Io, pieces> u, x, dout, z;
   u.load(scan.u, scan, place, start);
@@ -333,7 +339,7 @@ __device__ void stage_tile(float (&projections)[2][kParallelSteps * kProjectionP
 #pragma unroll
   for (int k = 0; k < kStaged; ++k) {
     const Element e = element_of<Io, pieces>(scan.sequence, k);
-    const bool exists = place.exists(e, start);
+    const bool exists = place.exists(element_of<Io, pieces>(scan.sequence, k / kPiece * kPiece), valid);
     const float input = exists ? to_float(u.values[k]) : 0.0F;
     const float delta = exists ? step[k].value : 0.0F;
     const float loss = exists ? to_float(dout.values[k]) : 0.0F;

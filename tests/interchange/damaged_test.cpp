@@ -1,6 +1,8 @@
 // Damaged and inconsistent copies of the golden files: exit code 2 and one line that says what is wrong,
 // never a crash, and a pass only of outputs that are right.
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
 #include <csignal>
@@ -43,7 +45,8 @@ std::string complaint_after(const std::filesystem::path& golden, const std::func
   std::filesystem::copy_file(golden, copy);
   change(open_for_change(copy));
   const std::string message = message_of<UsageError>([&] { InterchangeFile(copy).read_case(golden.stem()); });
-  return message.starts_with(copy + ": ") ? message.substr(copy.size() + 2) : "no file in: " + message;
+  return message.starts_with(copy + ": ") ? message.substr(copy.size() + 2)
+                                          : fmt::format("no file in: {}", message);
 }
 
 /// One of everything that a problem's tensors can look like.
@@ -64,7 +67,7 @@ TEST_CASE("golden files cut at every sixteenth of their length: exit code 2, a l
     for (std::size_t part = 0; part < 16; ++part) {
       copies.push_back(folder.write(golden.stem().string() + "-" + std::to_string(part) + ".h5",
                                     std::string_view(bytes).substr(0, bytes.size() * part / 16)));
-      arguments += " " + copies.back();
+      arguments += fmt::format(" {}", copies.back());
     }
   }
   const CommandResult result = run_ssmbench("check" + arguments);
@@ -73,7 +76,7 @@ TEST_CASE("golden files cut at every sixteenth of their length: exit code 2, a l
   const auto lines = lines_of(result.err);
   REQUIRE(lines.size() == copies.size());
   for (std::size_t i = 0; i < lines.size(); ++i)
-    if (!lines[i].starts_with("ssmbench: " + copies[i] + ": ")) FAIL(copies[i] << ": " << lines[i]);
+    if (!lines[i].starts_with(fmt::format("ssmbench: {}: ", copies[i]))) FAIL(copies[i] << ": " << lines[i]);
 }
 
 TEST_CASE("golden files with flipped bytes: no crash, and a pass only of outputs that are right") {
@@ -91,7 +94,7 @@ TEST_CASE("golden files with flipped bytes: no crash, and a pass only of outputs
         flipped[random() % range] ^= static_cast<char>(1 + random() % 255);
       const auto path = folder.write(golden.stem().string() + "-" + std::to_string(copy) + ".h5", flipped);
       original[path] = golden;
-      arguments += " " + path.string();
+      arguments += fmt::format(" {}", path.string());
     }
   }
   const CommandResult result = run_ssmbench("check --json -" + arguments);
@@ -115,7 +118,7 @@ TEST_CASE("golden files with flipped bytes: no crash, and a pass only of outputs
 
 TEST_CASE("a golden file without one of its inputs names it") {
   for (const auto& golden : golden_files()) {
-    const std::string inputs = "/cases/" + golden.stem().string() + "/inputs/";
+    const std::string inputs = fmt::format("/cases/{}/inputs/", golden.stem().string());
     for (const auto& tensor : InterchangeFile(golden).read_case(golden.stem()).inputs) {
       const std::string path = inputs + tensor.spec.name;
       const std::string message = complaint_after(golden, [&](hid_t file) { delete_link(file, path); });
@@ -130,7 +133,7 @@ TEST_CASE("a golden file without one of its inputs names it") {
 
 TEST_CASE("a golden file whose tensors disagree about a size names the tensor") {
   for (const auto& golden : some_golden_files()) {
-    const std::string group = "/cases/" + golden.stem().string();
+    const std::string group = fmt::format("/cases/{}", golden.stem().string());
     const CaseRead read = InterchangeFile(golden).read_case(golden.stem());
     for (const auto* tensors : {&read.inputs, &read.outputs})
       for (const auto& tensor : *tensors) {
@@ -152,7 +155,7 @@ TEST_CASE("a golden file whose tensors disagree about a size names the tensor") 
 
 TEST_CASE("a golden file whose dtype attribute disagrees with its storage names the tensor") {
   for (const auto& golden : some_golden_files()) {
-    const std::string group = "/cases/" + golden.stem().string();
+    const std::string group = fmt::format("/cases/{}", golden.stem().string());
     const CaseRead read = InterchangeFile(golden).read_case(golden.stem());
     for (const auto* tensors : {&read.inputs, &read.outputs})
       for (const auto& tensor : *tensors) {
@@ -181,14 +184,14 @@ TEST_CASE("golden files with a NaN in an input: exit code 2, which names the inp
       const TensorView view = real_view(tensor.view());
       store_from_double(view.data, 0, view.dtype, std::numeric_limits<double>::quiet_NaN());
       const h5::File file = open_for_change(copy);
-      const std::string path = "/cases/" + id + "/inputs/" + tensor.spec.name;
+      const std::string path = fmt::format("/cases/{}/inputs/{}", id, tensor.spec.name);
       const h5::Dataset dataset(H5Dopen2(file, path.c_str(), H5P_DEFAULT), "open");
       h5::check(H5Dwrite(dataset, h5::native_type_of(tensor.spec.dtype), H5S_ALL, H5S_ALL, H5P_DEFAULT,
                          tensor.buffer.data()),
                 "write");
       expected.push_back("ssmbench: " + copy + ": /cases/" + id + "/inputs: NaN or Inf in " +
                          tensor.spec.name + "; judged only with --allow-nonfinite");
-      arguments += " " + copy;
+      arguments += fmt::format(" {}", copy);
     }
   }
   const CommandResult result = run_ssmbench("check" + arguments);

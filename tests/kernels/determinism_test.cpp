@@ -77,6 +77,16 @@ std::vector<Case> cases() {
                                              {"final_states", true}},
                                             *op)));
   all.push_back(make_case(mamba2_step({{"batch", size(5)}, {"headdim", size(20)}, {"dstate", size(17)}})));
+  // The gradients' common case, in several segments of time and two blocks of channels.
+  all.push_back(make_case(scan_problem({{"dtype", "bf16"},
+                                        {"batch", size(2)},
+                                        {"dim", size(70)},
+                                        {"seqlen", size(300)},
+                                        {"dstate", size(16)},
+                                        {"z", true},
+                                        {"D", true},
+                                        {"delta_bias", true}},
+                                       selective_scan_bwd())));
   all.push_back(make_case(Problem(
       linear_scan(), {{"dtype", "f32"}, {"batch", size(2)}, {"seqlen", size(4097)}, {"dim", size(67)}})));
   return all;
