@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Markdown table of another producer's times beside ssmbench's own, for cases that both got right.
 
-FILE is an interchange file that an exporter wrote with --time, CHECK the records of `ssmbench check FILE --json CHECK`, and RUN
-those of `ssmbench run CONFIG --json RUN` on the same cases. A time is given only beside a pass.
+FILE is an interchange file that an exporter wrote with --time, CHECK the records of
+`ssmbench check FILE --json CHECK`, and RUN those of `ssmbench run CONFIG --json RUN` on the same cases. A time is
+given only beside a pass.
 """
 
 import argparse
@@ -23,7 +24,8 @@ def worst(outputs):
 
 def row(case, implementation, status, ratio, hot, cold):
     shown = [f"{value:.4f}" if value is not None and status == "pass" else "" for value in (hot, cold)]
-    print("|", " | ".join([case, implementation, status, "" if ratio is None else f"{ratio:.3f}", *shown]), "|")
+    ratio = "" if ratio is None else f"{ratio:.3f}"
+    print("|", " | ".join([case, implementation, status, ratio, *shown]), "|")
 
 
 def median(record, kind):
@@ -31,7 +33,8 @@ def median(record, kind):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, epilog="Example: scripts/comparison_table.py cases.h5 check.jsonl run.jsonl")
+    example = "Example: scripts/comparison_table.py cases.h5 check.jsonl run.jsonl"
+    parser = argparse.ArgumentParser(description=__doc__, epilog=example)
     for name in ("FILE", "CHECK", "RUN"):
         parser.add_argument(name)
     options = parser.parse_args()

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Runs the installed mamba_ssm on the inputs of an interchange file and writes its outputs, and its times, back.
 
-Needs mamba_ssm and what it needs (PyTorch with CUDA, Triton), h5py and NumPy. Of a backward pass the gradients come from
-mamba_ssm's own backward kernels through autograd, and the time is that of the backward pass alone, given what the forward
-pass saved.
+Needs mamba_ssm and what it needs (PyTorch with CUDA, Triton), h5py and NumPy. Gradients come from mamba_ssm's own
+backward kernels through autograd, and their time is that of the backward pass alone, given what the forward pass
+saved.
 """
 
 import sys
@@ -31,7 +31,7 @@ def selective_scan(case, tensors, time):
     variable = {name for name in ("B", "C") if tensors[name].dim() == 4}
     interleaved = {name for name in variable if tensors[name].is_complex()}
     if interleaved and case["dtype"] != "f32":
-        raise Unsupported(f"selective_scan_cuda takes complex B and C per step in {case['dtype']}, which would round them")
+        raise Unsupported(f"selective_scan_cuda would round complex B and C per step to {case['dtype']}")
 
     leaves = {}
     for name in names:
@@ -50,7 +50,8 @@ def selective_scan(case, tensors, time):
         return outputs, time(launch)
 
     out = selective_scan_fn(*arguments, softplus)
-    launch = lambda: torch.autograd.grad(out, list(leaves.values()), tensors["dout"], retain_graph=True)  # noqa: E731
+    inputs = list(leaves.values())
+    launch = lambda: torch.autograd.grad(out, inputs, tensors["dout"], retain_graph=True)  # noqa: E731
     gradients = dict(zip(leaves, launch()))
     for name in interleaved:
         pairs = gradients[name].unflatten(-1, (-1, 2)).contiguous()
@@ -65,7 +66,7 @@ def ssd_chunk_scan(case, tensors, time):
 
     chunk = int(case["chunk_size"])
     if chunk < 16 or chunk & (chunk - 1):
-        raise Unsupported(f"Triton's blocks need a chunk_size that is a power of two, at least 16, not {chunk}")
+        raise Unsupported(f"Triton's blocks need a power of two, at least 16, for chunk_size, not {chunk}")
     names = [n for n in ("x", "dt", "A", "B", "C", "D", "z", "dt_bias", "initial_states") if n in tensors]
     leaves = {name: tensors[name].requires_grad_("dout" in tensors) for name in names}
     low, high = (float(limit) for limit in case["dt_limit"])
@@ -86,7 +87,8 @@ def ssd_chunk_scan(case, tensors, time):
     if "dfinal_states" in tensors:
         results.append(final_states)
         given.append(tensors["dfinal_states"])
-    launch = lambda: torch.autograd.grad(results, list(leaves.values()), given, retain_graph=True)  # noqa: E731
+    inputs = list(leaves.values())
+    launch = lambda: torch.autograd.grad(results, inputs, given, retain_graph=True)  # noqa: E731
     return {"d" + name: gradient for name, gradient in zip(leaves, launch())}, time(launch)
 
 
@@ -98,7 +100,7 @@ def selective_state_update(case, tensors, time):
         if name not in tensors:
             raise Unsupported(f"selective_state_update fails without {name}")
     state, heads = tensors["state"], {}
-    if state.dim() == 4:  # Mamba-2 has one A, dt, D and dt_bias per head: views of stride 0, as its model makes them
+    if state.dim() == 4:  # Mamba-2's A, dt, D and dt_bias are per head: views of stride 0, as its model makes them
         p, n = state.shape[2:]
         heads["A"] = tensors["A"][:, None, None].expand(-1, p, n)
         heads["dt"] = tensors["dt"][:, :, None].expand(-1, -1, p)
@@ -141,18 +143,20 @@ def make(options):
         operation = case["op"]
         if operation not in OPERATIONS:
             raise Unsupported(f"mamba_ssm has no {operation}")
-        time = (lambda launch: torch_tensors.timing_of(launch, device, graph=True)) if timed else lambda launch: {}
+        def time(launch):
+            return torch_tensors.timing_of(launch, device, graph=True) if timed else {}
+
         with torch_tensors.own_stream(device):
             tensors = {name: torch_tensors.to_torch(tensor, device) for name, tensor in case.inputs.items()}
             outputs, timing = OPERATIONS[operation](case, tensors, time)
-        # The selective scan and the step compute in f32. Triton's matrix products take operands of the tensors' own
-        # dtype, f32 ones rounded to tf32, and chunk states are stored in that dtype.
+        # The selective scan and the step compute in f32. Triton's matrix products take operands of the tensors'
+        # own dtype, f32 ones rounded to tf32, and chunk states are stored in that dtype.
         io = case["dtype"]
         products = operation.startswith("ssd")
         math = {"f32": "tf32"}.get(io, io) if products else "f32"
         dtypes = {name: output_dtype(case, name) for name in outputs}
         stored = {name: torch_tensors.to_tensor(values, dtypes[name]) for name, values in outputs.items()}
-        return Outcome(stored, math, state_dtype=io, timing=timing)
+        return Outcome(stored, math, state_dtype=io if products else None, timing=timing)
 
     producer = f"mamba_ssm {mamba_ssm.__version__} (PyTorch {torch.__version__})"
     return producer, torch.cuda.get_device_name(device), compute

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Runs a plain PyTorch implementation, step by step and with gradients by autograd, on the inputs of an interchange file.
+"""Runs a plain PyTorch implementation on the inputs of an interchange file and writes its outputs back.
 
-On CPU or GPU, every method, real and complex. It follows the operations' definitions, and is slow: a second opinion, not a
-competitor. Needs PyTorch, h5py and NumPy.
+Step by step, with gradients by autograd, on CPU or GPU, every method, real and complex. It follows the operations'
+definitions, and is slow: a second opinion, not a competitor. Needs PyTorch, h5py and NumPy.
 """
 
 import sys
@@ -228,7 +228,8 @@ def run(case, device, math, time):
     def gradients():
         results = BACKWARD[operation](case, x)
         given = {name: x["d" + name] for name in results if "d" + name in x}
-        found = torch.autograd.grad([results[n] for n in given], [x[n] for n in leaves], list(given.values()))
+        ends, starts = [results[name] for name in given], [x[name] for name in leaves]
+        found = torch.autograd.grad(ends, starts, list(given.values()))
         return {"d" + name: gradient for name, gradient in zip(leaves, found)}
 
     return gradients(), time(gradients)
@@ -247,14 +248,17 @@ def make(options):
         raise Rejected(f"device {options.device}: {interchange.one_line(error)}") from None
 
     def compute(case, timed):
-        time = (lambda launch: torch_tensors.timing_of(launch, device, graph=False)) if timed else lambda launch: {}
+        def time(launch):
+            return torch_tensors.timing_of(launch, device, graph=False) if timed else {}
+
         with torch_tensors.own_stream(device):
             outputs, timing = run(case, device, options.math, time)
         stored = {}
         for name, values in outputs.items():
             in_file = values.movedim(-1, 1) if transposed(case, name) else values
             stored[name] = torch_tensors.to_tensor(in_file, output_dtype(case, name))
-        return Outcome(stored, options.math, timing=timing)
+        chunk_states = "f32" if case["op"].startswith("ssd") else None  # it has no chunks, and loses nothing
+        return Outcome(stored, options.math, state_dtype=chunk_states, timing=timing)
 
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     return f"PyTorch {torch.__version__}, step by step", name, compute

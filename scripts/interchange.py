@@ -1,7 +1,7 @@
 """ssmbench's HDF5 interchange files by h5py and NumPy alone, and the command line that exporters share.
 
-An exporter reads cases/<id>/inputs, computes, and writes a file with the same cases, their inputs and reference, and its own
-outputs. Outputs that the file had before are dropped: they are another producer's.
+An exporter reads cases/<id>/inputs, computes, and writes a file with the same cases, their inputs and reference, and
+its own outputs. Outputs that the file had before are dropped: they are another producer's.
 """
 
 import argparse
@@ -67,7 +67,7 @@ class Case:
 class Outcome:
     outputs: dict  # name -> Tensor
     math: str  # the arithmetic that the outputs claim
-    state_dtype: str = "f32"  # what chunk states are stored as, for operations that have them
+    state_dtype: str = None  # what chunk states are stored as, for operations that have them
     timing: dict = dataclasses.field(default_factory=dict)  # attribute -> value
 
 
@@ -88,7 +88,7 @@ def read_case(file, case_id):
         values = dataset[()]
         stored = numpy.dtype(STORAGE[dtype])
         if values.dtype.newbyteorder("=") != stored:
-            raise Rejected(f"{where}: the attribute 'dtype' says {dtype}, but values are stored as {values.dtype}")
+            raise Rejected(f"{where}: the attribute 'dtype' says {dtype}, but values are {values.dtype}")
         inputs[name] = Tensor(numpy.ascontiguousarray(values, stored).reshape(values.shape), dtype)
     return Case(case_id, dict(group.attrs), inputs)
 
@@ -153,7 +153,7 @@ def open_source(path):
 
 
 class Export:
-    """Runs an implementation on a file's cases. `compute(case, time)` returns an Outcome or raises Unsupported."""
+    """Runs `compute(case, time)`, which returns an Outcome or raises Unsupported, on a file's cases."""
 
     def __init__(self, producer, device, compute, options):
         self.producer, self.device, self.compute, self.options = producer, device, compute, options
@@ -181,11 +181,11 @@ class Export:
             return
         self.done += 1
         group.attrs["math"] = outcome.math
-        if "state_dtype" in group.attrs:
+        if outcome.state_dtype is not None:
             group.attrs["state_dtype"] = outcome.state_dtype
         for name, value in outcome.timing.items():
             group.attrs[f"timing_{name}"] = value
-        times = "".join(f"  {name} {value:.4g}" for name, value in outcome.timing.items() if name.endswith("_ms"))
+        times = "".join(f"  {name} {value:.4g}" for name, value in outcome.timing.items() if name[-3:] == "_ms")
         self.say(f"done  {case_id}: {' '.join(outcome.outputs)}{times}")
 
     def run(self):
@@ -231,5 +231,6 @@ def main(options, make):
         print(f"{os.path.basename(sys.argv[0])}: {error}", file=sys.stderr)
         return USAGE
     except OSError as error:  # HDF5's, when the disk is full among others
-        print(f"{os.path.basename(sys.argv[0])}: {options.output or options.file}: {one_line(error)}", file=sys.stderr)
+        target = options.output or options.file
+        print(f"{os.path.basename(sys.argv[0])}: {target}: {one_line(error)}", file=sys.stderr)
         return FAILED

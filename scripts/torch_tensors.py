@@ -48,7 +48,8 @@ def repeat(measure_once):
 
 @contextlib.contextmanager
 def own_stream(device):
-    """Not the default stream, which no CUDA graph can be captured from: the forward pass of a captured backward pass included."""
+    """Not the default stream, which no CUDA graph is captured from; a captured backward pass runs where its forward
+    pass ran."""
     if device.type != "cuda":
         yield
         return
@@ -58,7 +59,7 @@ def own_stream(device):
 
 
 def captured(launch):
-    """The launch as a CUDA graph, so that the GPU's time holds none of Python's; itself where that cannot be done."""
+    """The launch as a CUDA graph, so that the GPU's time holds none of Python's; itself where that cannot be."""
     graph = torch.cuda.CUDAGraph()
     try:
         with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
@@ -70,7 +71,7 @@ def captured(launch):
 
 
 def timing_of(launch, device, graph):
-    """Medians: "hot", back to back; on a GPU also "cold", the L2 cache flushed before each run, between two events.
+    """Medians: "hot", back to back; on a GPU, between two events, also "cold", with the L2 cache flushed before.
 
     `graph`: as a CUDA graph. On a GPU called within own_stream().
     """

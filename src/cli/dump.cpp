@@ -27,11 +27,12 @@ struct DumpOptions {
   std::string file;
   Selection selection;
   std::vector<std::string> set;
-  bool quick = false, no_compress = false, quiet = false;
+  bool quick = false, no_compress = false, no_reference = false, quiet = false;
   std::vector<std::string> argv;
 };
 
-/// Inputs and fp64 reference of every case; outputs are left for others to fill in.
+/// Inputs of every case and, unless it is not wanted, their fp64 reference; outputs are left for others to
+/// fill in.
 int dump(const DumpOptions& options) {
   std::vector<Override> overrides;
   for (const auto& text : options.set) overrides.push_back(parse_override(text));
@@ -44,7 +45,7 @@ int dump(const DumpOptions& options) {
   }
   const std::size_t host = list_devices().front().free_bytes;
   for (const auto& planned : plan.cases) {
-    MemoryNeed need{.host = reference_bytes(planned.the_case.problem)};
+    MemoryNeed need{.host = options.no_reference ? 0 : reference_bytes(planned.the_case.problem)};
     for (const auto& tensor : planned.the_case.problem.tensors()) need.host += tensor.bytes();
     check_memory(planned.the_case, need, host, {});
   }
@@ -62,7 +63,9 @@ int dump(const DumpOptions& options) {
     const Case& the_case = plan.cases[done].the_case;
     progress.update(done, the_case.id());
     const auto inputs = generate_inputs(the_case.problem, the_case.inputs, interrupt.flag());
-    const auto reference = compute_reference(the_case.problem, views_of(inputs), interrupt.flag());
+    ReferenceOutputs reference;
+    if (!options.no_reference)
+      reference = compute_reference(the_case.problem, views_of(inputs), interrupt.flag());
     CaseToWrite entry{.id = the_case.id(),
                       .problem = the_case.problem,
                       .seed = the_case.inputs.seed,
@@ -96,6 +99,7 @@ void add_dump(CLI::App& app, Action& action, const std::vector<std::string>& arg
       ->expected(1);
   command->add_flag("--quick", options->quick, "Batch 1, the shortest seqlen of each sweep");
   command->add_flag("--no-compress", options->no_compress, "Store tensors as they are");
+  command->add_flag("--no-reference", options->no_reference, "Inputs alone: check computes what it needs");
   command->add_flag("--quiet", options->quiet, "No progress");
   options->argv = {"ssmbench"};
   options->argv.insert(options->argv.end(), arguments.begin(), arguments.end());

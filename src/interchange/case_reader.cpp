@@ -17,6 +17,23 @@ std::uint64_t memory_of_machine() {
          static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
+/// Complains when chunks have never been written: HDF5 would make them up, however many a small file claims.
+std::optional<std::string> missing_chunks(hid_t dataset, const Shape& shape) {
+  const h5::PropertyList properties(H5Dget_create_plist(dataset), "read the properties");
+  if (h5::check(H5Pget_layout(properties), "read the layout") != H5D_CHUNKED) return {};
+  std::vector<hsize_t> chunk(shape.size());  // zeros stay where a damaged layout has fewer axes
+  h5::check(H5Pget_chunk(properties, static_cast<int>(chunk.size()), chunk.data()), "read the chunk shape");
+  if (std::ranges::find(chunk, hsize_t{0}) != chunk.end()) return "the chunk shape does not fit";
+  hsize_t expected = 1;
+  for (std::size_t axis = 0; axis < shape.size(); ++axis)
+    expected *= (static_cast<hsize_t>(shape[axis]) + chunk[axis] - 1) / chunk[axis];
+  const h5::DataSpace space(H5Dget_space(dataset), "read the shape");  // HDF5 1.10 counts in no H5S_ALL
+  hsize_t found = 0;
+  h5::check(H5Dget_num_chunks(dataset, space, &found), "count the chunks");
+  if (found == expected) return {};
+  return fmt::format("values of {} of {} chunks have been written", found, expected);
+}
+
 /// What is wrong with a dataset where `spec` is expected, maybe in another shape; nothing when it fits.
 std::optional<std::string> misfit(hid_t dataset, const TensorSpec& spec, const std::optional<Shape>& other) {
   const auto name = h5::read_text(dataset, "dtype");
@@ -37,7 +54,7 @@ std::optional<std::string> misfit(hid_t dataset, const TensorSpec& spec, const s
   H5D_space_status_t status = H5D_SPACE_STATUS_ERROR;
   h5::check(H5Dget_space_status(dataset, &status), "look for the values");
   if (status == H5D_SPACE_STATUS_NOT_ALLOCATED) return "no values have been written";
-  return {};
+  return missing_chunks(dataset, stored);
 }
 
 }  // namespace

@@ -60,13 +60,18 @@ std::string read_variable_text(const OpenAttribute& open, const std::string& act
   };
   // The memory type has the file's character set: HDF5 does not convert between ASCII and UTF-8.
   char* text = nullptr;
+  if (H5Tget_size(open.type) != sizeof(text))
+    throw Error(fmt::format("cannot {}: its type is damaged", action));
   check(H5Aread(open.attribute, open.type, &text), action);
   const std::unique_ptr<char, Reclaim> owner(text);
   return text == nullptr ? std::string() : std::string(text);
 }
 
 std::string read_fixed_text(const OpenAttribute& open, const std::string& action) {
-  std::string text(H5Tget_size(open.type), '\0');
+  constexpr std::size_t kLongest = 1 << 20;  // what a damaged size would have allocated
+  const std::size_t size = H5Tget_size(open.type);
+  if (size > kLongest) throw Error(fmt::format("cannot {}: it claims {} bytes", action, size));
+  std::string text(size, '\0');
   check(H5Aread(open.attribute, open.type, text.data()), action);
   text.resize(std::min(text.find('\0'), text.size()));
   if (H5Tget_strpad(open.type) == H5T_STR_SPACEPAD) text.resize(text.find_last_not_of(' ') + 1);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "interchange/case_reader.h"
+#include "interchange/rehearse.h"
 
 namespace ssmbench {
 namespace {
@@ -44,14 +45,22 @@ struct InterchangeFile::Implementation {
   h5::File file;
   FileInfo info;
   std::vector<std::string> ids;
+  Rehearsal rehearsal;
 
-  explicit Implementation(const std::string& name)
-      : path(name), file(open_file(name)), info(read_info(name, file)), ids(list_cases(name, file)) {}
+  Implementation(const std::string& name, Rehearsal rehearsal_of_cases)
+      : path(name),
+        file(open_file(name)),
+        info(read_info(name, file)),
+        ids(list_cases(name, file)),
+        rehearsal(rehearsal_of_cases) {}
 };
 
-InterchangeFile::InterchangeFile(const std::filesystem::path& path)
-    : implementation_(
-          reading(path.string(), "", [&] { return std::make_unique<Implementation>(path.string()); })) {}
+InterchangeFile::InterchangeFile(const std::filesystem::path& path, Rehearsal rehearsal) {
+  const std::string name = path.string();
+  const auto open = [&] { return std::make_unique<Implementation>(name, rehearsal); };
+  if (rehearsal == Rehearsal::in_child) rehearse(name, "", [&] { reading(name, "", open); });
+  implementation_ = reading(name, "", open);
+}
 
 InterchangeFile::~InterchangeFile() = default;
 InterchangeFile::InterchangeFile(InterchangeFile&&) noexcept = default;
@@ -68,7 +77,11 @@ CaseRead InterchangeFile::read_case(const std::string& id) const {
   const Implementation& self = *implementation_;
   const std::string where = "/cases/" + id;
   if (!std::ranges::binary_search(self.ids, id)) reject_file(self.path, where, "there is no such case");
-  return reading(self.path, where, [&] { return CaseReader(self.path, self.file, id).read(); });
+  const auto read = [&] {
+    return reading(self.path, where, [&] { return CaseReader(self.path, self.file, id).read(); });
+  };
+  if (self.rehearsal == Rehearsal::in_child) rehearse(self.path, where, read);
+  return read();
 }
 
 }  // namespace ssmbench

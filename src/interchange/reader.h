@@ -24,11 +24,15 @@ struct CaseRead {
   std::vector<HostTensor> outputs;  ///< those that the file has
 };
 
+/// HDF5 may crash or hang on a damaged file. Rehearsed, everything is read by a child process first, and such
+/// a file is rejected like any other that is damaged.
+enum class Rehearsal { in_child, none };
+
 /// An interchange file (version 1), open for reading. Nothing in it is guessed: whatever is missing, unknown
 /// or does not fit throws UsageError with file, case and dataset on one line.
 class InterchangeFile {
  public:
-  explicit InterchangeFile(const std::filesystem::path& path);
+  explicit InterchangeFile(const std::filesystem::path& path, Rehearsal rehearsal = Rehearsal::in_child);
   ~InterchangeFile();
   InterchangeFile(InterchangeFile&&) noexcept;
   InterchangeFile& operator=(InterchangeFile&&) noexcept;

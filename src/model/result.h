@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/case.h"
@@ -21,6 +22,8 @@ enum class Status {
   unverified,  ///< --no-verify: ran, and nothing is claimed
 };
 std::string_view name_of(Status status);
+/// Nothing where the word is no status.
+std::optional<Status> status_named(std::string_view name);
 
 /// How one output compares with the reference.
 struct OutputComparison {
@@ -88,6 +91,8 @@ struct CaseResult {
   Work work = {};
   std::size_t workspace_bytes = 0;
   std::string repro = {};  ///< the one command that runs exactly this again
+  /// Hash of all that the result depends on: equal keys, equal work (sweep/job_keys.h).
+  std::string key = {};
 
   /// Whether an output was judged by the config's own tolerance.
   bool judged_by_user() const;
@@ -107,6 +112,7 @@ struct RunInfo {
 /// How a run ended: the last record.
 struct Summary {
   std::map<Status, int> counts;
+  int kept = 0;            ///< of them, taken over from an earlier run (--resume)
   int passed_by_user = 0;  ///< of those that passed, judged by tolerances of the config
   bool interrupted = false;
   double seconds = 0;

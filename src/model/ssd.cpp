@@ -8,10 +8,10 @@
 namespace ssmbench {
 namespace {
 
-TensorSpec in_c_order(const char* name, Role role, DType dtype, Shape shape) {
+TensorSpec in_c_order(const char* name, Role role, DType dtype, Shape shape, const char* axes) {
   std::vector<int> order(shape.size());
   std::iota(order.begin(), order.end(), 0);
-  return {name, role, dtype, std::move(shape), std::move(order)};
+  return {name, role, dtype, std::move(shape), std::move(order), axes};
 }
 
 std::vector<TensorSpec> inputs(const Problem& problem) {
@@ -19,30 +19,33 @@ std::vector<TensorSpec> inputs(const Problem& problem) {
   const DType io = problem.dtype();
   const Shape sequence{scan.batch, scan.seqlen, scan.nheads, scan.headdim};
   const Shape projection{scan.batch, scan.seqlen, scan.groups, scan.dstate};
-  const auto input = [](const char* name, DType dtype, Shape shape) {
-    return in_c_order(name, Role::input, dtype, std::move(shape));
+  const auto input = [](const char* name, DType dtype, Shape shape, const char* axes) {
+    return in_c_order(name, Role::input, dtype, std::move(shape), axes);
   };
-  std::vector<TensorSpec> all{
-      input("x", io, sequence), input("dt", io, {scan.batch, scan.seqlen, scan.nheads}),
-      input("A", DType::f32, {scan.nheads}), input("B", io, projection), input("C", io, projection)};
-  if (scan.skip == SsdSkip::head) all.push_back(input("D", DType::f32, {scan.nheads}));
-  if (scan.skip == SsdSkip::headdim) all.push_back(input("D", DType::f32, {scan.nheads, scan.headdim}));
-  if (scan.has_z) all.push_back(input("z", io, sequence));
-  if (scan.has_dt_bias) all.push_back(input("dt_bias", DType::f32, {scan.nheads}));
+  std::vector<TensorSpec> all{input("x", io, sequence, "blhp"),
+                              input("dt", io, {scan.batch, scan.seqlen, scan.nheads}, "blh"),
+                              input("A", DType::f32, {scan.nheads}, "h"), input("B", io, projection, "blgn"),
+                              input("C", io, projection, "blgn")};
+  if (scan.skip == SsdSkip::head) all.push_back(input("D", DType::f32, {scan.nheads}, "h"));
+  if (scan.skip == SsdSkip::headdim) all.push_back(input("D", DType::f32, {scan.nheads, scan.headdim}, "hp"));
+  if (scan.has_z) all.push_back(input("z", io, sequence, "blhp"));
+  if (scan.has_dt_bias) all.push_back(input("dt_bias", DType::f32, {scan.nheads}, "h"));
   if (scan.has_initial_states)
-    all.push_back(input("initial_states", DType::f32, {scan.batch, scan.nheads, scan.headdim, scan.dstate}));
-  if (scan.has_seq_idx) all.push_back(input("seq_idx", DType::i32, {scan.batch, scan.seqlen}));
+    all.push_back(
+        input("initial_states", DType::f32, {scan.batch, scan.nheads, scan.headdim, scan.dstate}, "bhpn"));
+  if (scan.has_seq_idx) all.push_back(input("seq_idx", DType::i32, {scan.batch, scan.seqlen}, "bl"));
   return all;
 }
 
 TensorSpec out_like(const Problem& problem, const char* name, Role role) {
   const SsdChunkScan scan(problem);
-  return in_c_order(name, role, problem.dtype(), {scan.batch, scan.seqlen, scan.nheads, scan.headdim});
+  return in_c_order(name, role, problem.dtype(), {scan.batch, scan.seqlen, scan.nheads, scan.headdim},
+                    "blhp");
 }
 
 TensorSpec final_states_like(const Problem& problem, const char* name, Role role) {
   const SsdChunkScan scan(problem);
-  return in_c_order(name, role, DType::f32, {scan.batch, scan.nheads, scan.headdim, scan.dstate});
+  return in_c_order(name, role, DType::f32, {scan.batch, scan.nheads, scan.headdim, scan.dstate}, "bhpn");
 }
 
 std::vector<TensorSpec> forward_tensors(const Problem& problem) {

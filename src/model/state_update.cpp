@@ -16,8 +16,8 @@ std::vector<int> in_order(const Shape& shape) {
   return order;
 }
 
-TensorSpec plain(const char* name, Role role, DType dtype, const Shape& shape) {
-  return {name, role, dtype, shape, in_order(shape)};
+TensorSpec plain(const char* name, Role role, DType dtype, const Shape& shape, const std::string& axes) {
+  return {name, role, dtype, shape, in_order(shape), axes};
 }
 
 std::vector<TensorSpec> tensors(const Problem& problem) {
@@ -30,19 +30,22 @@ std::vector<TensorSpec> tensors(const Problem& problem) {
   state.push_back(update.dstate);
   const Shape projection = mamba1 && update.groups == 1 ? Shape{update.batch, update.dstate}
                                                         : Shape{update.batch, update.groups, update.dstate};
+  const std::string row_axes = mamba1 ? "bd" : "bhp";
+  const std::string projection_axes = projection.size() == 2 ? "bn" : "bgn";
+  const std::string head_axis = mamba1 ? "d" : "h";
   const Shape rate = mamba1 ? Shape{update.heads, update.dstate} : Shape{update.heads};
 
-  std::vector<TensorSpec> all{plain("state", Role::input, update.state_dtype, state),
-                              plain("x", Role::input, io, row),
-                              plain("dt", Role::input, io, {update.batch, update.heads}),
-                              plain("A", Role::input, DType::f32, rate),
-                              plain("B", Role::input, io, projection),
-                              plain("C", Role::input, io, projection)};
-  if (update.has_D) all.push_back(plain("D", Role::input, DType::f32, {update.heads}));
-  if (update.has_z) all.push_back(plain("z", Role::input, io, row));
-  if (update.has_dt_bias) all.push_back(plain("dt_bias", Role::input, DType::f32, {update.heads}));
-  all.push_back(plain("out", Role::output, io, row));
-  all.push_back(plain("state", Role::output, update.state_dtype, state));
+  std::vector<TensorSpec> all{plain("state", Role::input, update.state_dtype, state, row_axes + "n"),
+                              plain("x", Role::input, io, row, row_axes),
+                              plain("dt", Role::input, io, {update.batch, update.heads}, "b" + head_axis),
+                              plain("A", Role::input, DType::f32, rate, mamba1 ? "dn" : "h"),
+                              plain("B", Role::input, io, projection, projection_axes),
+                              plain("C", Role::input, io, projection, projection_axes)};
+  if (update.has_D) all.push_back(plain("D", Role::input, DType::f32, {update.heads}, head_axis));
+  if (update.has_z) all.push_back(plain("z", Role::input, io, row, row_axes));
+  if (update.has_dt_bias) all.push_back(plain("dt_bias", Role::input, DType::f32, {update.heads}, head_axis));
+  all.push_back(plain("out", Role::output, io, row, row_axes));
+  all.push_back(plain("state", Role::output, update.state_dtype, state, row_axes + "n"));
   return all;
 }
 

@@ -62,8 +62,9 @@ std::string summary_line(const Summary& summary) {
     parts.push_back(fmt::format("{} {}", count, name_of(status)));
   if (summary.passed_by_user > 0)
     parts.push_back(fmt::format("{} of the passes by tolerances of the config", summary.passed_by_user));
-  return fmt::format("{}{} in {:.1f} s", summary.interrupted ? "interrupted: " : "",
+  return fmt::format("{}{}{} in {:.1f} s", summary.interrupted ? "interrupted: " : "",
                      parts.empty() ? "nothing ran" : fmt::format("{}", fmt::join(parts, ", ")),
+                     summary.kept > 0 ? fmt::format(" ({} of them before)", summary.kept) : "",
                      summary.seconds);
 }
 

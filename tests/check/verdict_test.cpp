@@ -3,13 +3,18 @@
 
 #include "check/verdict.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <map>
+#include <set>
 #include <string_view>
 
 #include "catch.h"
+#include "interchange/files.h"
 #include "model/errors.h"
 #include "reference/reference.h"
 #include "report/verdict_report.h"
@@ -40,6 +45,28 @@ void spoil(HostTensor& tensor, const std::function<bool(const Shape&)>& where, d
       store_from_double(tensor.buffer.data(), offset, tensor.spec.dtype,
                         factor * load_as_double(tensor.buffer.data(), offset, tensor.spec.dtype) + 1);
   }
+}
+
+/// The same for any dtype: of complex elements the real part.
+void spoil_real_part(HostTensor& tensor, const std::function<bool(const Shape&)>& where) {
+  const TensorView view = real_view(tensor.view());
+  for (std::int64_t i = 0; i < element_count(view.shape); ++i) {
+    Shape index = index_of(i, view.shape);
+    if (tensor.spec.dtype == DType::c64) {
+      if (index.back() == 1) continue;
+      index.pop_back();
+    }
+    const std::int64_t offset = test::offset_in(view, i);
+    if (where(index))
+      store_from_double(view.data, offset, view.dtype,
+                        1.5 * load_as_double(view.data, offset, view.dtype) + 1000);
+  }
+}
+
+/// An index without the axis of real and imaginary part that `like` does not have.
+Shape without_part(Shape index, const Shape& like) {
+  index.resize(like.size());
+  return index;
 }
 
 CaseVerdict judge(const CaseRead& read) {
@@ -130,6 +157,79 @@ TEST_CASE("one wrong gradient is the only one that fails") {
     const CaseVerdict verdict = judge(read);
     for (const auto& each : verdict.outputs) CHECK(each.comparison.passed() == (each.name != name));
     CHECK(of(verdict, name).patterns.empty());  // all of it is wrong
+  }
+}
+
+TEST_CASE("golden files: one changed element of any output is located") {
+  for (const auto& file : test::golden_files()) {
+    CaseRead read = golden(file.stem());
+    std::map<std::string, Shape> changed;
+    for (auto& tensor : read.outputs) {
+      const Shape& shape = tensor.spec.shape;
+      const Shape at = index_of(element_count(shape) * 2 / 3, shape);
+      spoil_real_part(tensor, [&](const Shape& i) { return i == at; });
+      changed[tensor.spec.name] = at;
+    }
+    const CaseVerdict verdict = judge(read);
+    for (const auto& each : verdict.outputs) {
+      CAPTURE(file, each.name);
+      CHECK_FALSE(each.comparison.passed());
+      CHECK(each.profile.bad == 1);
+      CHECK(without_part(*each.profile.first_bad, changed.at(each.name)) == changed.at(each.name));
+      CHECK(each.patterns == std::vector<std::string>{"one element"});
+    }
+  }
+}
+
+TEST_CASE("golden files: a changed chunk, group or batch of any output is located") {
+  for (const auto& file : test::golden_files()) {
+    const Problem problem = golden(file.stem()).problem;
+    const std::int64_t groups = problem.op().find_axis("groups") == nullptr ? 1 : problem.size("groups");
+    for (const char letter : {'l', 'd', 'h', 'b'}) {
+      CaseRead read = golden(file.stem());
+      std::map<std::string, std::string> expected;
+      for (auto& tensor : read.outputs) {
+        const auto axis = tensor.spec.axes.find(letter);
+        if (axis == std::string::npos) continue;
+        const std::int64_t extent = tensor.spec.shape[axis];
+        // The second chunk of 32 steps, the last group of channels or heads (or channel), the last batch.
+        const std::int64_t part = letter == 'l' ? 32 : letter == 'b' ? 1 : groups > 1 ? extent / groups : 1;
+        const std::int64_t first = letter == 'l' ? 32 : extent - part;
+        if (first + part > extent || first == 0) continue;
+        spoil_real_part(tensor, [&](const Shape& i) { return i[axis] >= first && i[axis] < first + part; });
+        std::string words = fmt::format("only {} {}", letter, first);
+        if (part > 1) words += fmt::format(" to {}", first + part - 1);
+        if (letter == 'l') words += ", one chunk of 32";
+        if (letter != 'l' && letter != 'b' && groups > 1)
+          words += fmt::format(", group {} of {}", groups - 1, groups);
+        if (element_count(tensor.spec.shape) / extent * part == 1) words = "one element";
+        expected[tensor.spec.name] = words;
+      }
+      if (expected.empty()) continue;
+      for (const auto& each : judge(read).outputs) {
+        CAPTURE(file, letter, each.name);
+        CHECK(each.comparison.passed() == !expected.contains(each.name));
+        if (expected.contains(each.name)) CHECK(each.patterns == std::vector{expected.at(each.name)});
+      }
+    }
+  }
+}
+
+TEST_CASE("golden files: every second gradient changed, and only those fail") {
+  for (const auto& file : test::golden_files()) {
+    if (!golden(file.stem()).problem.op().name.ends_with("_bwd")) continue;
+    for (const std::size_t first : {0, 1}) {
+      CaseRead read = golden(file.stem());
+      std::set<std::string> changed;
+      for (std::size_t i = first; i < read.outputs.size(); i += 2) {
+        spoil_real_part(read.outputs[i], [](const Shape&) { return true; });
+        changed.insert(read.outputs[i].spec.name);
+      }
+      for (const auto& each : judge(read).outputs) {
+        CAPTURE(file, each.name);
+        CHECK(each.comparison.passed() == !changed.contains(each.name));
+      }
+    }
   }
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "catch.h"
+#include "check/difference.h"
 #include "interchange/reader.h"
 #include "interchange/writer.h"
 #include "support/run_command.h"
@@ -117,6 +118,12 @@ TEST_CASE("dump writes cases without outputs, of which check has nothing to judg
   const CommandResult compared = run_ssmbench("compare " + file + " " + outputs_of(folder, "cpu-scalar"));
   CHECK(compared.exit_code == 2);
   CHECK(compared.err.find("the files have no output in common") != std::string::npos);
+  // The same inputs without a reference.
+  const std::string bare = folder / "bare.h5";
+  REQUIRE(run_ssmbench("dump --no-reference " + kSmall + " -o " + bare).exit_code == 0);
+  CHECK(std::filesystem::file_size(bare) < std::filesystem::file_size(file));
+  const CaseRead again = InterchangeFile(bare).read_case(first.id);
+  CHECK(different_inputs(first, again).empty());
 }
 
 TEST_CASE("compare: equal, agreeing and differing outputs") {

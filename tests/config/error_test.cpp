@@ -295,6 +295,27 @@ TEST_CASE("axes of decoding that contradict each other, or the form") {
         place + "selective_state_update needs the axis 'headdim'" + expected);
 }
 
+TEST_CASE("sizes of Mamba-2's scan that there are not, or that contradict each other") {
+  const auto error_of_scan = [](const std::string& op, const std::string& axes) {
+    return error_of(R"({"format": "ssmbench-config/1", "sweeps": [{"op": ")" + op +
+                    R"(", "axes": {"batch": 1, "seqlen": 8, "dtype": "f32", )" + axes + "}}]}");
+  };
+  const std::string place = "test.json: /sweeps/0/axes: ";
+  const std::string expected = "; expected axes that are complete and go together";
+  for (const char* op : {"ssd_chunk_scan_fwd", "ssd_chunk_scan_bwd"}) {
+    CHECK(error_of_scan(op, R"("nheads": 4, "headdim": 257, "dstate": 16)") ==
+          place + "headdim 257 is over the limit of 256" + expected);
+    CHECK(error_of_scan(op, R"("nheads": 4, "headdim": 64, "dstate": 257)") ==
+          place + "dstate 257 is over the limit of 256" + expected);
+    CHECK(error_of_scan(op, R"("nheads": 4, "headdim": 64, "dstate": 16, "groups": 3)") ==
+          place + "nheads 4 is not a multiple of groups 3" + expected);
+    CHECK(error_of_scan(op, R"("nheads": 4, "headdim": 64, "dstate": 16, "chunk_size": 257)") ==
+          place + "chunk_size 257 is over the limit of 256" + expected);
+    CHECK(error_of_scan(op, R"("nheads": 4, "headdim": 64, "dstate": 16, "chunk_size": 0)")
+              .starts_with("test.json: /sweeps/0/axes/chunk_size: got 0; expected "));
+  }
+}
+
 TEST_CASE("a case that is there twice, in one sweep or in two files") {
   CHECK(error_with(R"("z": [true, true])") ==
         "test.json: /sweeps/0: the case " + kOneId +

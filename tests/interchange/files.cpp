@@ -47,4 +47,47 @@ void write_one_case(const std::string& path, const Problem& problem, bool compre
   writer.finish();
 }
 
+h5::File open_for_change(const std::string& path) {
+  return {H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT), "open"};
+}
+
+void delete_link(hid_t file, const std::string& path) {
+  h5::check(H5Ldelete(file, path.c_str(), H5P_DEFAULT), "delete a link");
+}
+
+void delete_attribute(hid_t file, const std::string& object, const std::string& name) {
+  h5::check(H5Adelete_by_name(file, object.c_str(), name.c_str(), H5P_DEFAULT), "delete an attribute");
+}
+
+h5::Dataset replace_dataset_unwritten(hid_t file, const std::string& path, const std::vector<hsize_t>& shape,
+                                      DType stored, const std::string& attribute) {
+  if (H5Lexists(file, path.c_str(), H5P_DEFAULT) > 0) delete_link(file, path);
+  const int rank = static_cast<int>(shape.size());
+  const h5::DataSpace space(H5Screate_simple(rank, shape.data(), nullptr), "make a space");
+  const h5::PropertyList properties(H5Pcreate(H5P_DATASET_CREATE), "make properties");
+  const std::vector<hsize_t> chunk(shape.size(), 1);
+  if (rank > 0) h5::check(H5Pset_chunk(properties, rank, chunk.data()), "set the chunk shape");
+  h5::Dataset dataset(
+      H5Dcreate2(file, path.c_str(), h5::native_type_of(stored), space, H5P_DEFAULT, properties, H5P_DEFAULT),
+      "make a dataset");
+  if (!attribute.empty()) h5::write_attribute(dataset, "dtype", attribute);
+  return dataset;
+}
+
+void replace_dataset(hid_t file, const std::string& path, const std::vector<hsize_t>& shape, DType stored,
+                     const std::string& attribute) {
+  const h5::Dataset dataset = replace_dataset_unwritten(file, path, shape, stored, attribute);
+  const std::vector<char> zeros(10000);
+  h5::check(H5Dwrite(dataset, h5::native_type_of(stored), H5S_ALL, H5S_ALL, H5P_DEFAULT, zeros.data()),
+            "write");
+}
+
+std::vector<std::filesystem::path> golden_files() {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(SSMBENCH_SOURCE_DIR "/tests/golden"))
+    if (entry.path().extension() == ".h5") files.push_back(entry.path());
+  std::ranges::sort(files);
+  return files;
+}
+
 }  // namespace ssmbench::test

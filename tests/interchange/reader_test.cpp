@@ -34,51 +34,6 @@ void check_same(const std::vector<HostTensor>& read, const std::vector<HostTenso
   }
 }
 
-h5::File open_for_change(const std::string& path) {
-  return {H5Fopen(path.c_str(), H5F_ACC_RDWR, H5P_DEFAULT), "open"};
-}
-
-/// Makes a dataset of `shape`, without values, in place of one that may be there. In chunks, because HDF5
-/// itself refuses absurd sizes in one piece.
-h5::Dataset replace_dataset_unwritten(hid_t file, const std::string& path, const std::vector<hsize_t>& shape,
-                                      DType stored, const std::string& attribute) {
-  if (H5Lexists(file, path.c_str(), H5P_DEFAULT) > 0) H5Ldelete(file, path.c_str(), H5P_DEFAULT);
-  const int rank = static_cast<int>(shape.size());
-  const h5::DataSpace space(H5Screate_simple(rank, shape.data(), nullptr), "make a space");
-  const h5::PropertyList properties(H5Pcreate(H5P_DATASET_CREATE), "make properties");
-  const std::vector<hsize_t> chunk(shape.size(), 1);
-  if (rank > 0) h5::check(H5Pset_chunk(properties, rank, chunk.data()), "set the chunk shape");
-  h5::Dataset dataset(
-      H5Dcreate2(file, path.c_str(), h5::native_type_of(stored), space, H5P_DEFAULT, properties, H5P_DEFAULT),
-      "make a dataset");
-  if (!attribute.empty()) h5::write_attribute(dataset, "dtype", attribute);
-  return dataset;
-}
-
-/// The same, filled with zeros.
-void replace_dataset(hid_t file, const std::string& path, const std::vector<hsize_t>& shape, DType stored,
-                     const std::string& attribute) {
-  const h5::Dataset dataset = replace_dataset_unwritten(file, path, shape, stored, attribute);
-  const std::vector<char> zeros(10000);
-  h5::check(H5Dwrite(dataset, h5::native_type_of(stored), H5S_ALL, H5S_ALL, H5P_DEFAULT, zeros.data()),
-            "write");
-}
-
-template <class Value>
-void replace_attribute(hid_t file, const char* object, const char* name, Value value) {
-  const h5::Group group(H5Gopen2(file, object, H5P_DEFAULT), "open");
-  if (H5Aexists(group, name) > 0) H5Adelete(group, name);
-  h5::write_attribute(group, name, value);
-}
-
-void delete_attribute(hid_t file, const char* object, const char* name) {
-  h5::check(H5Adelete_by_name(file, object, name, H5P_DEFAULT), "delete an attribute");
-}
-
-void delete_link(hid_t file, const char* path) {
-  h5::check(H5Ldelete(file, path, H5P_DEFAULT), "delete a link");
-}
-
 /// What reading all of a good file says after `change`, without the file's name in front.
 std::string complaint_after(const std::function<void(hid_t)>& change,
                             const Problem& problem = full_problem()) {

@@ -1,0 +1,234 @@
+"""Tests the exporters: what they do with files, with NumPy alone; the PyTorch one in full where PyTorch is installed.
+
+    exporters_test.py SSMBENCH
+"""
+
+import argparse
+import contextlib
+import io
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import h5py
+import numpy
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+SCRIPTS = os.path.join(ROOT, "scripts")
+sys.path.insert(0, SCRIPTS)
+import interchange  # noqa: E402
+
+SSMBENCH = os.path.abspath(sys.argv.pop(1))
+CONFIG = """{"format": "ssmbench-config/1", "sweeps": [
+  {"op": "linear_scan", "axes": {"batch": 2, "dim": 3, "seqlen": 40, "dtype": ["f32", "f16", "bf16"]}},
+  {"op": "selective_scan_fwd", "axes": {"batch": 2, "dim": 4, "seqlen": 9, "dstate": 3, "dtype": "bf16",
+                                        "method": ["zoh", "foh_exact"], "A": ["real", "complex"],
+                                        "layout": ["bdl", "bld"], "initial_state": true, "groups": 2}},
+  {"op": "selective_scan_bwd", "axes": {"batch": 2, "dim": 4, "seqlen": 9, "dstate": 3, "dtype": "f32",
+                                        "method": ["zoh", "foh_exact"], "A": ["real", "complex"],
+                                        "layout": ["bdl", "bld"], "initial_state": true, "groups": 2}},
+  {"op": "ssd_chunk_scan_bwd", "axes": {"batch": 2, "nheads": 2, "headdim": 3, "seqlen": 9, "dstate": 2,
+                                        "dtype": "f16", "seq_idx": true, "chunk_size": 4,
+                                        "initial_states": true, "final_states": true}},
+  {"op": "selective_state_update", "axes": {"form": "mamba2", "batch": 2, "nheads": 2, "headdim": 3, "dstate": 2,
+                                            "dtype": "f32"}}]}"""
+
+
+def widened(tensor):
+    """The values in f32, which holds those of every storage type exactly."""
+    if tensor.dtype == "bf16":
+        return (tensor.values.astype(numpy.uint32) << 16).view(numpy.float32)
+    return tensor.values.astype(numpy.float32)
+
+
+def stored(values, dtype):
+    if dtype != "bf16":
+        return interchange.Tensor(values.astype(interchange.STORAGE[dtype]), dtype)
+    bits = values.astype(numpy.float32).view(numpy.uint32)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16  # to nearest even
+    return interchange.Tensor(rounded.astype(numpy.uint16), dtype)
+
+
+def linear_scan(case, time):
+    """What stands in for a framework."""
+    if case["op"] != "linear_scan":
+        raise interchange.Unsupported("not written")
+    a, b = (widened(case.inputs[name]) for name in "ab")
+    h, rows = numpy.zeros_like(a[:, 0]), []
+    for t in range(a.shape[1]):
+        h = a[:, t] * h + b[:, t]
+        rows.append(h)
+    timing = {"hot_median_ms": 0.5} if time else {}
+    return interchange.Outcome({"out": stored(numpy.stack(rows, 1), case["dtype"])}, "f32", timing=timing)
+
+
+class Exporters(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        self.cases = os.path.join(self.folder, "cases.h5")
+        config = os.path.join(self.folder, "config.json")
+        with open(config, "w") as file:
+            file.write(CONFIG)
+        subprocess.run([SSMBENCH, "dump", config, "-o", self.cases, "--quiet"], check=True)
+        os.unlink(config)
+
+    def export(self, *arguments, compute=linear_scan):
+        """Exit code, and what was printed."""
+        options = interchange.parser("", "").parse_args([self.cases, *arguments])
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = interchange.main(options, lambda options: ("a test", "none", compute))
+        return code, out.getvalue(), err.getvalue()
+
+    def check(self, *arguments):
+        return subprocess.run([SSMBENCH, "check", self.cases, *arguments], capture_output=True, text=True)
+
+    def change(self, change):
+        with h5py.File(self.cases, "r+") as file:
+            change(file)
+
+    def assert_rejected(self, words):
+        with open(self.cases, "rb") as file:
+            before = file.read()
+        code, _, err = self.export()
+        self.assertEqual(code, 2)
+        self.assertEqual(err.count("\n"), 1, err)
+        self.assertIn(self.cases, err)
+        self.assertIn(words, err)
+        with open(self.cases, "rb") as file:
+            self.assertEqual(file.read(), before)
+        self.assertEqual(os.listdir(self.folder), ["cases.h5"])
+
+    def test_outputs_pass_in_every_dtype(self):
+        code, out, err = self.export("--time")
+        self.assertEqual((code, err), (0, ""))
+        self.assertIn("3 done, ", out)
+        self.assertIn(": not written\n", out)
+        judged = self.check("--case", "linear_scan*")
+        self.assertEqual(judged.returncode, 0, judged.stdout + judged.stderr)
+        self.assertIn("3 pass, 0 fail", judged.stdout)
+        self.assertIn("a test", judged.stdout)
+        with h5py.File(self.cases) as file:
+            for name, case in file["cases"].items():
+                self.assertEqual("out" in case["outputs"], name.startswith("linear_scan"))
+                self.assertEqual(case.attrs.get("timing_hot_median_ms"), 0.5 if name.startswith("linear") else None)
+                self.assertIn("reference", case)
+
+    def test_a_wrong_output_fails(self):
+        def wrong(case, time):
+            outcome = linear_scan(case, time)
+            outcome.outputs["out"].values[1, 7, 2] += 1
+            return outcome
+
+        self.assertEqual(self.export(compute=wrong)[0], 0)
+        self.assertEqual(self.check("--case", "linear_scan-f32*").returncode, 1)
+
+    def test_outputs_of_others_are_dropped(self):
+        self.export("--time")
+        self.export("--case", "*-f16-*")
+        with h5py.File(self.cases) as file:
+            done = [name for name, case in file["cases"].items() if len(case["outputs"])]
+            times = [name for name, case in file["cases"].items() if "timing_hot_median_ms" in case.attrs]
+        self.assertEqual(len(done), 1)
+        self.assertIn("-f16-", done[0])
+        self.assertEqual(times, [])
+
+    def test_another_file_is_written_beside(self):
+        with open(self.cases, "rb") as file:
+            before = file.read()
+        other = os.path.join(self.folder, "other.h5")
+        self.assertEqual(self.export("-o", other, "--no-compress")[0], 0)
+        with open(self.cases, "rb") as file:
+            self.assertEqual(file.read(), before)
+        self.cases = other
+        self.assertEqual(self.check("--case", "linear_scan*").returncode, 0)
+
+    def test_nothing_to_do(self):
+        code, out, _ = self.export("--case", "selective*")
+        self.assertEqual(code, 5)
+        self.assertIn("0 done, ", out)
+
+    def test_a_failure_is_told_and_the_rest_done(self):
+        def failing(case, time):
+            if case["op"] == "linear_scan" and case["dtype"] == "f16":
+                raise RuntimeError("out of\nmemory")
+            return linear_scan(case, time)
+
+        code, out, err = self.export(compute=failing)
+        self.assertEqual(code, 4)
+        self.assertIn(": out of memory\n", err)
+        self.assertIn("2 done, ", out)
+        self.assertIn(" 1 failed", out)
+
+    def test_an_interruption_leaves_the_file_as_it_was(self):
+        def interrupted(case, time):
+            raise KeyboardInterrupt
+
+        with open(self.cases, "rb") as file:
+            before = file.read()
+        with self.assertRaises(KeyboardInterrupt):
+            self.export(compute=interrupted)
+        with open(self.cases, "rb") as file:
+            self.assertEqual(file.read(), before)
+        self.assertEqual(os.listdir(self.folder), ["cases.h5"])
+
+    def test_bad_files_are_rejected_and_left_alone(self):
+        first = lambda file: next(case for name, case in file["cases"].items() if "linear" in name)  # noqa: E731
+
+        def lie(file):
+            first(file)["inputs/a"].attrs["dtype"] = "f64"
+
+        self.change(lie)
+        self.assert_rejected("/inputs/a: the attribute 'dtype' says f64, but values are uint16")
+
+        def forget(file):
+            del first(file)["inputs/a"].attrs["dtype"]
+
+        self.change(forget)
+        self.assert_rejected("/inputs/a: unknown dtype 'None'")
+
+        def empty(file):
+            del first(file)["inputs"]
+
+        self.change(empty)
+        self.assert_rejected("/inputs: the group is missing")
+        self.change(lambda file: file.attrs.update(schema="ssmbench-interchange/9"))
+        self.assert_rejected("the schema is 'ssmbench-interchange/9'")
+        for length in (1000, 10, 0):
+            os.truncate(self.cases, length)
+            self.assert_rejected("")
+
+    def test_scripts_answer_in_one_line(self):
+        for script in ("export_torch.py", "export_mamba_ssm.py"):
+            for arguments, code in ((["--help"], 0), (["missing.h5"], 2)):
+                command = [sys.executable, "-B", os.path.join(SCRIPTS, script), *arguments]
+                result = subprocess.run(command, capture_output=True, text=True, cwd=self.folder)
+                self.assertEqual(result.returncode, code, result.stderr)
+                if code == 0:
+                    self.assertIn("Example: scripts/" + script, result.stdout)
+                else:
+                    self.assertEqual(result.stderr.count("\n"), 1, result.stderr)
+
+    def test_pytorch(self):
+        try:
+            import torch  # noqa: F401
+        except ImportError:
+            self.skipTest("no PyTorch")
+        import export_torch
+
+        options = argparse.Namespace(**vars(interchange.parser("", "").parse_args([self.cases, "--quiet"])))
+        options.device, options.math = "cpu", "f32"
+        self.assertEqual(interchange.main(options, export_torch.make), 0)
+        judged = self.check()
+        self.assertEqual(judged.returncode, 0, judged.stdout + judged.stderr)
+        self.assertIn(" 0 fail", judged.stdout)
+        with h5py.File(self.cases) as file:
+            self.assertTrue(all(len(case["outputs"]) for case in file["cases"].values()))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)
