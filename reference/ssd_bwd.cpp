@@ -307,8 +307,9 @@ class Backward {
       if (!last && steps_[t + 1].starts) pass_.clear();
       const double* errors = with_product(dy_, dy_error_);
       const SsdReads reads{B_.data(), &of_states_, v_.data(), &of_headdims_};
-      if (last)
-        pass_.advance({1, 0, 0, dy_.data(), errors, C_.data()}, reads);
+      if (last)  // chunked, dfinal_states come with exp(sum to the end − sum to the last step), which is not
+                 // 1
+        pass_.advance({1, steps_[t].cumulative_error, 0, dy_.data(), errors, C_.data()}, reads);
       else
         pass_.advance({steps_[t + 1].decay, steps_[t + 1].decay_error, steps_[t + 1].cumulative_error,
                        dy_.data(), errors, C_.data()},

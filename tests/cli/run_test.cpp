@@ -208,8 +208,9 @@ TEST_CASE("a tolerance of the config's own is used, recorded and said") {
                                allowed + "}}]}")
         .string();
   };
-  const std::string options = " --device cpu --impl cpu-scalar --no-timing -v --json " + (folder / "r.jsonl");
-  const CommandResult loose = run_ssmbench("run " + config(R"({"abs": 0.1, "rel": 0.01})") + options);
+  const std::string options = " --device cpu --impl cpu-scalar --no-timing -v --json ";
+  const CommandResult loose =
+      run_ssmbench("run " + config(R"({"abs": 0.1, "rel": 0.01})") + options + (folder / "r.jsonl"));
   CHECK(loose.exit_code == 0);
   CHECK(loose.out.find("own-tolerance(out)") != std::string::npos);
   CHECK(loose.out.find("1 pass, 1 of the passes by tolerances of the config") != std::string::npos);
@@ -221,6 +222,6 @@ TEST_CASE("a tolerance of the config's own is used, recorded and said") {
   CHECK_FALSE(outputs.at("last_state").contains("user_tolerance"));
   CHECK(records.back().at("passed_by_user_tolerance") == 1);
 
-  const CommandResult strict = run_ssmbench("run " + config(R"({"abs": 1e-6})") + options);
+  const CommandResult strict = run_ssmbench("run " + config(R"({"abs": 1e-6})") + options + "/dev/null");
   CHECK(strict.exit_code == 1);
 }

@@ -36,14 +36,15 @@ void check_cases(std::vector<Case> cases) {
   CHECK(passed > 0);
 }
 
-/// Short lengths in every dtype on every distribution, longer ones on a third of these in turn.
+/// The first and the last lengths in every dtype on every distribution, the others on a fifth of these in
+/// turn.
 void check_lengths(const OpSpec& op, const Axes& axes, std::int64_t most) {
   std::vector<Case> cases;
   std::size_t turn = 0;
   for (const std::int64_t length : lengths_up_to(most))
     for (const char* dtype : {"f32", "f16", "bf16"})
       for (const auto& distribution : distributions()) {
-        if (length > 17 && length < most && turn++ % 3 != 0) continue;
+        if (length > 2 && length < most && turn++ % 5 != 0) continue;
         Axes all{{"seqlen", size(length)}, {"dtype", dtype}, {"batch", size(1)}};
         all.insert(axes.begin(), axes.end());
         if (op.name == "linear_scan" && dtype != std::string("f32")) continue;
@@ -61,7 +62,7 @@ TEST_CASE("the CPU's scans pass at every length, in every dtype, on every distri
 }
 
 TEST_CASE("the CPU's gradients pass at every length, in every dtype, on every distribution") {
-  check_lengths(selective_scan_bwd(), {{"dim", size(2)}, {"dstate", size(2)}, {"initial_state", true}}, 2049);
+  check_lengths(selective_scan_bwd(), {{"dim", size(2)}, {"dstate", size(2)}, {"initial_state", true}}, 1025);
 }
 
 TEST_CASE("the CPU's linear scans pass at every length, on every distribution") {
@@ -79,7 +80,7 @@ TEST_CASE("few steps of many states pass: all of them share the errors of one st
   for (const std::int64_t length : {1, 2, 3, 9})
     for (const std::int64_t dim : {1, 3, 40})
       for (const auto& distribution : distributions())
-        for (std::int64_t seed = 0; seed < 4; ++seed) {
+        for (std::int64_t seed = 0; seed < 2; ++seed) {
           cases.push_back(make_case(Problem(selective_scan_fwd(), {{"batch", size(1)},
                                                                    {"dim", size(dim)},
                                                                    {"seqlen", size(length)},
