@@ -19,7 +19,9 @@ inline Rounded<double> logistic(double x, double error_of_x) {
   return {open, open, open * (3 + closed * (kExpError + std::abs(x)) + closed * error_of_x)};
 }
 
-/// Δ and its derivative by delta.
+/// Δ and its derivative by delta. The error of Δ: one rounding of the sum x of delta and bias, which softplus
+/// takes with its slope σ(x); an exponential of relative error 2 + |x| (its argument is scaled to base 2 in
+/// working precision), of weight σ(x) at most; and a log1p of relative error 2.
 struct Step {
   Rounded<double> delta, slope;
 };
@@ -35,7 +37,8 @@ inline Step step_of(double stored, double bias, bool has_bias, bool use_softplus
   return {{delta, delta, delta_error}, slope};
 }
 
-/// silu(z) and its derivative σ·(1 + z·(1 − σ)).
+/// silu(z) and its derivative σ·(1 + z·(1 − σ)). The exponential's relative error 2 + |z| counts with weight
+/// 1 − σ(z); a sum, a quotient and two products round once each.
 struct Gate {
   Rounded<double> value, slope;
 };

@@ -32,12 +32,15 @@ ReferenceOutputs compute_reference(const Problem& problem, const TensorSet& inpu
 
 std::size_t reference_bytes(const Problem& problem) {
   const std::string_view op = problem.op().name;
-  const std::size_t bounds = op == "selective_scan_bwd" || op == "linear_scan" ? 1 : 2;
   std::size_t bytes = 0;
-  for (const auto& tensor : problem.tensors())
-    if (tensor.role == Role::output)
-      bytes += static_cast<std::size_t>(element_count(tensor.shape)) * (tensor.dtype == DType::c64 ? 2 : 1) *
-               (sizeof(double) + bounds * sizeof(float));
+  for (const auto& tensor : problem.tensors()) {
+    if (tensor.role != Role::output) continue;
+    const std::int64_t elements = element_count(tensor.shape) * (tensor.dtype == DType::c64 ? 2 : 1);
+    // Two arrays of floats beside the values: bounds of operands' roundings too, or responses to decays.
+    const bool responses = op == "selective_scan_fwd" && tensor.name == "out" && elements <= kMostResponses;
+    const bool two = op.starts_with("ssd_") || responses;
+    bytes += static_cast<std::size_t>(elements) * (sizeof(double) + (two ? 2 : 1) * sizeof(float));
+  }
   if (problem.op().name == "selective_scan_bwd") bytes += selective_scan_bwd_working_bytes(problem);
   return bytes;
 }

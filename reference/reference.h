@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -37,6 +38,9 @@ struct ReferenceOutput {
             .decay_response = decay_response.empty() ? nullptr : decay_response.data()};
   }
 };
+
+/// Outputs with more elements than this have no decay_response: fewer say all that there is to say.
+inline constexpr std::int64_t kMostResponses = std::int64_t{1} << 30;
 
 /// All zeros.
 ReferenceOutput empty_output(Shape shape);

@@ -114,11 +114,16 @@ requires is_complex<T> Rounded<double> real(const Rounded<T>& a) {
   return {a.value.real(), a.magnitude, a.error};
 }
 
-/// A sum of n terms of total magnitude m, in any order. Adding them up is off by about √n·m, and their own
-/// errors e add up to λ·√Σe² where that is less than Σe (Higham & Mary, "A New Approach to Probabilistic
-/// Rounding Error Analysis", 2019). λ = 4 leaves room for terms whose errors are alike because they are
-/// neighbours in time. Relative errors that all terms share, such as that of a rounded constant, show in
-/// proportion to the sum: kSharedError.
+/// Independent errors e add up to λ·√Σe² where that is less than Σe (Higham & Mary, "A New Approach to
+/// Probabilistic Rounding Error Analysis", 2019). λ = 4 leaves room for terms whose errors are alike because
+/// they are neighbours in time.
+inline constexpr double kSpread = 4;
+/// Relative errors that all terms of a sum share, such as that of a rounded constant, show in proportion to
+/// the sum.
+inline constexpr double kSharedError = 16;
+
+/// A sum of n terms of total magnitude m, in any order. Adding them up is off by about √n·m; kSpread and
+/// kSharedError say what their own errors add up to.
 template <class T>
 struct Sum {
   Rounded<T> total;
@@ -137,8 +142,6 @@ struct Sum {
     squared_errors += part.squared_errors;
   }
   Rounded<T> over(std::int64_t terms) const {
-    constexpr double kSpread = 4;
-    constexpr double kSharedError = 16;
     const double of_terms =
         std::min(total.error, kSpread * std::sqrt(squared_errors) + kSharedError * std::abs(total.value));
     return {total.value, total.magnitude,

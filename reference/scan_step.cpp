@@ -1,27 +1,16 @@
 #include "reference/scan_step.h"
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "reference/activations.h"
+
 namespace ssmbench {
-namespace {
-
-double logistic(double x) {
-  return 1 / (1 + std::exp(-x));
-}
-
-}  // namespace
 
 StepSize step_size(double stored, const double* bias, bool use_softplus) {
-  const double x = bias != nullptr ? stored + *bias : stored;
-  const double sum_error = bias != nullptr ? 1 : 0;
-  if (!use_softplus) return {x, sum_error};
-  // softplus(x) = max(x, 0) + log1p(e^-|x|) never overflows and is accurate to fp64 on both sides.
-  const double delta = std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x)));
-  // Δ underflows to 0 only below x = -745, where the state's input is 0 as well.
-  const double condition = delta > 0 ? logistic(x) / delta : 1;
-  return {delta, 2 + condition * (2 + std::abs(x) * (1 + sum_error))};
+  const Rounded<double> delta =
+      step_of(stored, bias != nullptr ? *bias : 0, bias != nullptr, use_softplus).delta;
+  return {delta.value, delta.value == 0 ? 0 : delta.error / std::abs(delta.value)};
 }
 
 BoundedValue scan_output(StateSum y, std::int64_t dstate, const double* skip, const double* gate) {
@@ -34,11 +23,9 @@ BoundedValue scan_output(StateSum y, std::int64_t dstate, const double* skip, co
   // A small gate may follow what overflowed.
   if (!(y.magnitude <= std::numeric_limits<float>::max())) error = std::numeric_limits<double>::infinity();
   if (gate == nullptr) return {y.value, error, y.response};
-  const double open = logistic(*gate);
-  const double factor = *gate * open;
-  return {y.value * factor,
-          std::abs(factor) * (error + std::abs(y.value) * (4 + (2 + std::abs(*gate)) * (1 - open))),
-          y.response * factor};
+  const Rounded<double> factor = gate_of(*gate).value;
+  return {y.value * factor.value, std::abs(factor.value) * error + std::abs(y.value) * factor.error,
+          y.response * factor.value};
 }
 
 }  // namespace ssmbench

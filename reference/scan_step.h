@@ -12,9 +12,7 @@ struct StepSize {
   double relative_error;
 };
 
-/// From its stored parts. The error: one rounding of the sum x (amplified by softplus' condition number
-/// |x|·σ(x)/Δ), an exponential of relative error 2 + |x| (its argument is scaled to base 2 in working
-/// precision), and a log1p of relative error 2. `bias` may be null.
+/// From its stored parts; the error is that of step_of (reference/activations.h). `bias` may be null.
 StepSize step_size(double stored, const double* bias, bool use_softplus);
 
 /// y = Σ_n C·h: its value, the same sum on absolute values, the error that comes with the states, and what a
@@ -33,8 +31,7 @@ struct BoundedValue {
 /// up the N products and D·u, in any order, makes an error of some √N + 1 roundings of the sum of their
 /// magnitudes (Higham & Mary, "A New Approach to Probabilistic Rounding Error Analysis", 2019; the bound that
 /// cannot be exceeded has N): a kernel that starts from D·u, as mamba_ssm's does, rounds every small product
-/// at the size of D·u. The gate adds a product and an exponential of relative error 2 + |z| that counts with
-/// weight 1 − σ(z).
+/// at the size of D·u. The gate's error is that of gate_of (reference/activations.h).
 BoundedValue scan_output(StateSum y, std::int64_t dstate, const double* skip, const double* gate);
 
 }  // namespace ssmbench

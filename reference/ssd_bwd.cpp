@@ -28,10 +28,6 @@
 namespace ssmbench {
 namespace {
 
-/// Independent errors add up to so many standard deviations, errors that all terms share to so many times
-/// the sum (reference/rounded.h).
-constexpr double kSpread = 4;
-constexpr double kSharedError = 16;
 /// What fp64 leaves of the differences that w is made of: some 2^10 roundings of 2^-53, in those of f32.
 constexpr double kOwnError = 0x1p-19;
 /// Implementations too take w as the difference of what flows in and out, within a chunk: so many roundings

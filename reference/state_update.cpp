@@ -86,11 +86,9 @@ class Update {
                            (delta.error + 2 * std::abs(delta.value)) * std::abs(x * by_state.B[n]) + 2 * size;
       state_.expected[at] = kept + added;
       state_.bound[at] = static_cast<float>(error);
-      state_.decay_response[at] = static_cast<float>(kept);
       y.value += by_state.C[n] * (kept + added);
       y.error += std::abs(by_state.C[n]) * error;
       y.magnitude += std::abs(by_state.C[n]) * size;
-      y.response += by_state.C[n] * kept;
     }
     const double skip = skip_ != nullptr ? skip_[head] * x : 0;
     const double gate = z_ != nullptr ? load_as_double(z_->data, row, z_->dtype) : 0;
@@ -98,7 +96,6 @@ class Update {
         scan_output(y, shape_.dstate, skip_ != nullptr ? &skip : nullptr, z_ != nullptr ? &gate : nullptr);
     out_.expected[row] = out.value;
     out_.bound[row] = static_cast<float>(out.error);
-    out_.decay_response[row] = static_cast<float>(out.response);
   }
 
   StateUpdate shape_;
@@ -119,10 +116,7 @@ ReferenceOutputs state_update_reference(const Problem& problem, const TensorSet&
   for (const auto& tensor : problem.tensors()) {
     if (tensor.role != Role::output) continue;
     const auto count = static_cast<std::size_t>(element_count(tensor.shape));
-    outputs[tensor.name] = {.shape = tensor.shape,
-                            .expected = std::vector<double>(count),
-                            .bound = std::vector<float>(count),
-                            .decay_response = std::vector<float>(count)};
+    outputs[tensor.name] = {tensor.shape, std::vector<double>(count), std::vector<float>(count)};
   }
   Update update(problem, inputs, outputs.at("out"), outputs.at("state"));
   constexpr double kWorthThreads = 16384;  // below, waking threads costs more than it gains

@@ -32,6 +32,21 @@ inline FloatVec vector_silu(FloatVec x) {
   return hn::Div(x, hn::Add(hn::Set(FloatTag(), 1.0F), exponential(hn::Neg(x))));
 }
 
+/// As silu_with_slope of kernels/ssd/bwd_step.h.
+struct VectorSilu {
+  FloatVec value, slope;
+};
+inline VectorSilu vector_silu_with_slope(FloatVec z) {
+  const FloatTag tag;
+  const auto one = hn::Set(tag, 1.0F);
+  const auto small = exponential(hn::Neg(hn::Abs(z)));
+  const auto scale = hn::Div(one, hn::Add(one, small));
+  const auto is_negative = hn::Lt(z, hn::Zero(tag));
+  const auto sigma = hn::IfThenElse(is_negative, hn::Mul(small, scale), scale);
+  const auto rest = hn::IfThenElse(is_negative, scale, hn::Mul(small, scale));
+  return {hn::Mul(z, sigma), hn::Mul(sigma, hn::MulAdd(z, rest, one))};
+}
+
 }  // namespace ssmbench::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

@@ -159,29 +159,44 @@ class Backward {
   }
 
   void launch(cudaStream_t stream) const {
-    float* const segment_states = workspace_ + at_.segment_states;
-    const std::int64_t last = plan_.segments() - 1;
-    if (last > 0) run_forward({nullptr, segment_states, 0, last * plan_.segment, plan_.segment}, stream);
-    for (std::int64_t segment = last; segment >= 0; --segment) {
-      const SegmentRange range{segment * plan_.segment,
-                               std::min((segment + 1) * plan_.segment, args_.scan.seqlen)};
-      const float* from = segment > 0 ? segment_states + segment * plan_.thread_floats() : nullptr;
-      const std::int64_t whole_tiles = (range.end - range.begin - 1) >> plan_.tile.steps_log2;
-      run_forward({from, workspace_ + at_.tile_states, range.begin,
-                   range.begin + (whole_tiles << plan_.tile.steps_log2), plan_.tile.steps()},
-                  stream);
-      run_gradient(range, stream);
-      const auto add = [&](std::int64_t shares, void* gradient, const ProjectionStrides& strides) {
-        add_shares(io_, complex_, workspace_ + shares, gradient, strides, range, args_.scan, shares_of(plan_),
-                   stream);
-      };
-      if (args_.scan.variable_b) add(at_.shares_B, args_.dB, args_.scan.b_strides);
-      if (args_.scan.variable_c) add(at_.shares_C, args_.dC, args_.scan.c_strides);
-    }
+    float* const section_states = workspace_ + at_.section_states;
+    const std::int64_t last = plan_.sections() - 1;
+    if (last > 0) run_forward({nullptr, section_states, 0, last * plan_.section, plan_.section}, stream);
+    for (std::int64_t section = last; section >= 0; --section)
+      run_section({section * plan_.section, std::min((section + 1) * plan_.section, args_.scan.seqlen)},
+                  section > 0 ? section_states + section * plan_.thread_floats() : nullptr, stream);
     add_batches(stream);
   }
 
  private:
+  /// `from`: the states before it, or null where it is the first.
+  void run_section(const SegmentRange& section, const float* from, cudaStream_t stream) const {
+    float* const segment_states = workspace_ + at_.segment_states;
+    const std::int64_t last = (section.end - section.begin - 1) / plan_.segment;
+    if (last > 0)
+      run_forward({from, segment_states, section.begin, section.begin + last * plan_.segment, plan_.segment},
+                  stream);
+    for (std::int64_t segment = last; segment >= 0; --segment) {
+      const std::int64_t begin = section.begin + segment * plan_.segment;
+      run_segment({begin, std::min(begin + plan_.segment, section.end)},
+                  segment > 0 ? segment_states + segment * plan_.thread_floats() : from, stream);
+    }
+  }
+
+  void run_segment(const SegmentRange& range, const float* from, cudaStream_t stream) const {
+    const std::int64_t whole_tiles = (range.end - range.begin - 1) >> plan_.tile.steps_log2;
+    run_forward({from, workspace_ + at_.tile_states, range.begin,
+                 range.begin + (whole_tiles << plan_.tile.steps_log2), plan_.tile.steps()},
+                stream);
+    run_gradient(range, stream);
+    const auto add = [&](std::int64_t shares, void* gradient, const ProjectionStrides& strides) {
+      add_shares(io_, complex_, workspace_ + shares, gradient, strides, range, args_.scan, shares_of(plan_),
+                 stream);
+    };
+    if (args_.scan.variable_b) add(at_.shares_B, args_.dB, args_.scan.b_strides);
+    if (args_.scan.variable_c) add(at_.shares_C, args_.dC, args_.scan.c_strides);
+  }
+
   void run_forward(const StateRun& run, cudaStream_t stream) const {
     kernels_.forward<<<static_cast<unsigned>(plan_.blocks), static_cast<unsigned>(plan_.tile.threads()),
                        static_cast<std::size_t>(plan_.forward_shared_bytes()), stream>>>(args_.scan, io_,

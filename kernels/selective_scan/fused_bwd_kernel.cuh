@@ -19,6 +19,9 @@
 //                 ├──►├──►├──►├──►              then the segment before, …
 //                 ◄───◄───◄───◄───
 //
+// Where even the states at segments are too many, there is a third level above: forward_kernel keeps the
+// states at sections of several segments, and those at segments are computed again section by section.
+//
 // gradient_kernel, a tile of 16 steps (fewer where 16 do not fit), last tile first:
 //
 //     stage    Δ, its slope, u, dy, B, C               threads along whichever axis is contiguous in memory

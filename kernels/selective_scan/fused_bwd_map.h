@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 
 #include "kernels/selective_scan/fused_map.h"
@@ -29,8 +30,13 @@ struct FusedBackwardPlan {
   std::int64_t batch, dim, dstate, seqlen;
   std::int64_t blocks;
   std::int64_t segment;  ///< time steps that are done together; a power of two, whole tiles of both kinds
+  std::int64_t section;  ///< steps whose segments' states are kept together; a power of two, whole segments
 
-  SSMBENCH_HD constexpr std::int64_t segments() const { return ceil_div(seqlen, segment); }
+  SSMBENCH_HD constexpr std::int64_t sections() const { return ceil_div(seqlen, section); }
+  /// Of the longest section.
+  SSMBENCH_HD constexpr std::int64_t segments() const {
+    return ceil_div(section < seqlen ? section : seqlen, segment);
+  }
 
   // Shared memory of the forward kernel: B as [step][state], in values; u and Δ as [channel][step], in
   // floats.
@@ -88,7 +94,8 @@ struct FusedBackwardPlan {
 
 /// Where things begin in the workspace, in floats; each on a 256-byte line. What does not exist is empty.
 struct FusedBackwardWorkspace {
-  std::int64_t segment_states;  ///< [segment][block][thread][4]: the states before each segment, if several
+  std::int64_t section_states;  ///< [section][block][thread][4]: the states before each section, if several
+  std::int64_t segment_states;  ///< [segment of a section][block][thread][4]: the same of segments
   std::int64_t tile_states;     ///< [tile][block][thread][4]: before each tile of one segment
   std::int64_t carry;           ///< [block][thread][4]: conj(Ā)·g of the segment after
   std::int64_t previous_carry;  ///< the same of conj(c')·g, two samples only
@@ -112,6 +119,7 @@ inline FusedBackwardWorkspace fused_backward_workspace(const FusedBackwardPlan& 
   const std::int64_t rows = plan.batch * plan.dim;
   const std::int64_t states = rows * plan.dstate * plan.tile.value_floats;
   FusedBackwardWorkspace at{};
+  at.section_states = take(plan.sections() > 1 ? plan.sections() * plan.thread_floats() : 0);
   at.segment_states = take(plan.segments() > 1 ? plan.segments() * plan.thread_floats() : 0);
   at.tile_states = take(tiles * plan.thread_floats());
   at.carry = take(plan.thread_floats());
@@ -129,7 +137,9 @@ inline FusedBackwardWorkspace fused_backward_workspace(const FusedBackwardPlan& 
 
 /// The longest tiles that fit. A sequence of up to 2048 steps is one segment, so that no state is computed
 /// more than twice; a longer one has segments of 2048 steps, or of fewer where the workspace would be over
-/// 24% of the bytes of all tensors, or the shortest that still make it smaller.
+/// 24% of the bytes of all tensors. Where that is not enough, as with more than 64 states in f16 and bf16,
+/// the states before segments are kept for one section of the sequence at a time, and computed once more for
+/// each.
 inline FusedBackwardPlan plan_fused_backward(const SelectiveScan& scan, bool two_samples,
                                              double tensor_bytes) {
   constexpr std::int64_t kLongestSegment = 2048;
@@ -151,19 +161,30 @@ inline FusedBackwardPlan plan_fused_backward(const SelectiveScan& scan, bool two
   while (plan.forward_shared_bytes() > kSequentialMaxSharedBytes) --plan.forward_steps_log2;
 
   plan.segment = kLongestSegment;
+  plan.section = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(plan.seqlen)));
   if (plan.seqlen <= kLongestSegment) {
     while (plan.segment / 2 >= std::max(plan.seqlen, kShortestSegment)) plan.segment /= 2;
+    plan.section = plan.segment;
     return plan;
   }
-  const auto floats = [&plan](std::int64_t segment) {
+  const auto floats = [&plan](std::int64_t segment, std::int64_t section) {
     FusedBackwardPlan other = plan;
     other.segment = segment;
+    other.section = section;
     return fused_backward_workspace(other).floats;
   };
   const double allowed = kWorkspaceShare * tensor_bytes / sizeof(float);
-  while (plan.segment > kShortestSegment && static_cast<double>(floats(plan.segment)) > allowed &&
-         floats(plan.segment / 2) < floats(plan.segment))
+  const auto too_large = [&] { return static_cast<double>(floats(plan.segment, plan.section)) > allowed; };
+  while (plan.segment > kShortestSegment && too_large() &&
+         floats(plan.segment / 2, plan.section) < floats(plan.segment, plan.section))
     plan.segment /= 2;
+  if (!too_large()) return plan;
+  for (std::int64_t segment = kShortestSegment; segment < kLongestSegment; segment *= 2)
+    for (std::int64_t section = 2 * segment; section < plan.seqlen; section *= 2)
+      if (floats(segment, section) < floats(plan.segment, plan.section)) {
+        plan.segment = segment;
+        plan.section = section;
+      }
   return plan;
 }
 

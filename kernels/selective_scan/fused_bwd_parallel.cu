@@ -33,9 +33,10 @@
 // lie in shared memory in each of the four orders.
 //
 // Registers: per pair of channel and state h, carry, A, the sum of dA: 32, and B, C, Δ, Δ·u, dy of two steps;
-// capped at 168. Shared memory: 65 KB, half of it the states of a tile, so that three blocks share an SM. Why
-// so: what binds is issue and the special function unit (an exponential per pair forward and one more back,
-// instead of 8 bytes of shared memory per pair). No atomics, all orders of sums are fixed.
+// capped at 168. Shared memory: 65 KB, half of it the states of a tile, so that three blocks share an SM.
+// Decays are computed again on the way back: kept beside the states, they would take as much shared memory
+// and its bandwidth once more. No atomics, all orders of sums are fixed. What was measured:
+// docs/performance-notes.md.
 
 #include "kernels/selective_scan/fused_bwd_parallel.h"
 
@@ -46,13 +47,15 @@ namespace ssmbench {
 namespace {
 
 using namespace parallel_bwd;
-using fused_bwd::with_io;
+
+constexpr int kSumSlices = 8;
+constexpr int kSumWidth = kCombineThreads / kSumSlices;
 
 /// Everything that kernels know of a problem.
 struct ParallelProblem {
   ScanGradientArgs args;
   DType io;
-  SequenceOrder order;
+  bool pieces;  ///< in_pieces
   FusedBackwardParallelPlan plan;
   FusedBackwardParallelWorkspace at;
   float* workspace;
@@ -100,6 +103,7 @@ __global__ void __launch_bounds__(kParallelThreads, 4)
   const FusedBackwardParallelWorkspace& at = problem.at;
   const ParallelPlace place(args, plan, first_segment);
   load_channels(shared.bias, shared.D, args, place);
+  __syncthreads();
 
   LaneStates A, h = {}, product, carry = {};
   load_exponents(A, args, place);
@@ -120,9 +124,9 @@ __global__ void __launch_bounds__(kParallelThreads, 4)
       }
       __syncthreads();
     }
-    with_io(problem.io, [&]<class Io>(std::type_identity<Io>) {
-      stage_projections<Io>(shared.projections, args, place, start);
-      stage_sequences<Io, false>(own, nullptr, shared.bias, problem.args, problem.order, place, start);
+    with_staging(problem.io, problem.pieces, [&]<class Io, bool pieces>() {
+      stage_tile<Io, pieces, false>(shared.projections, own, nullptr, shared.bias, problem.args, place, start,
+                                    start + kParallelSteps);
     });
     __syncthreads();
 #pragma unroll 4
@@ -198,6 +202,7 @@ __global__ void __launch_bounds__(kParallelThreads, 3)
   const FusedBackwardParallelWorkspace& at = problem.at;
   const ParallelPlace place(args, plan, first_segment);
   load_channels(shared.bias, shared.D, args, place);
+  __syncthreads();
 
   LaneStates A, carry, dA = {};
   load_exponents(A, args, place);
@@ -211,29 +216,33 @@ __global__ void __launch_bounds__(kParallelThreads, 3)
   const int lane = place.lane.lane;
   // What is this lane's once sums over states and channels are done.
   const int own_channel = place.lane.channel(0);
-  const int own_element = (lane >> 1 & 1) * kWarpChannels + own_channel;
+  const float D = shared.D[place.warp * kWarpChannels + own_channel];
+  const bool own_is_odd = (lane & 2) != 0;  // of a pair of steps
+  const int own_element = (own_is_odd ? kWarpChannels : 0) + own_channel;
   const int own_sum = (lane >> 4) * kParallelStates + place.lane.state(0);
 
   for (std::int64_t tile = place.tiles(plan) - 1; tile >= 0; --tile) {
     const std::int64_t start = place.begin + tile * kParallelSteps;
-    LaneStates h;
+    // All loads of a tile are under way together: what it waits for is the latency of memory.
+    LaneStates h, local = {};
+    float elapsed[kLaneChannels] = {};
     load_lane(h, segment_states, place.lane_at);
     if (tile > 0) {
       const std::int64_t inner = (place.segment - first_segment) * (plan.tiles() - 1) + tile - 1;
-      LaneStates local;
       load_lane(local, problem.workspace + at.tile_states + inner * plan.state_floats(), place.lane_at);
       const float* sums = problem.workspace + at.tile_sums + inner * plan.rows() + place.row();
 #pragma unroll
-      for (int r = 0; r < kLaneChannels; ++r) {
-        const float sum = sums[place.lane.channel(r)];
-#pragma unroll
-        for (int s = 0; s < kLaneStates; ++s) h[r][s] = fmaf(exp2_fast(sum * A[r][s]), h[r][s], local[r][s]);
-      }
+      for (int r = 0; r < kLaneChannels; ++r) elapsed[r] = sums[place.lane.channel(r)];
     }
-    with_io(problem.io, [&]<class Io>(std::type_identity<Io>) {
-      stage_projections<Io>(shared.projections, args, place, start);
-      stage_sequences<Io, true>(own, factors, shared.bias, problem.args, problem.order, place, start);
+    with_staging(problem.io, problem.pieces, [&]<class Io, bool pieces>() {
+      stage_tile<Io, pieces, true>(shared.projections, own, factors, shared.bias, problem.args, place, start,
+                                   start - kParallelSteps);
     });
+#pragma unroll
+    for (int r = 0; r < kLaneChannels; ++r)
+#pragma unroll
+      for (int s = 0; s < kLaneStates; ++s)
+        h[r][s] = fmaf(exp2_fast(elapsed[r] * A[r][s]), h[r][s], local[r][s]);
     __syncthreads();
 
 #pragma unroll 4
@@ -254,9 +263,10 @@ __global__ void __launch_bounds__(kParallelThreads, 3)
       }
     }
 
-#pragma unroll 1
+#pragma unroll 2
     for (int pair = kParallelSteps / 2 - 1; pair >= 0; --pair) {
       StepSums even, odd;
+      float4 step;  // the lane's own
       {
         float B[2][kLaneStates], C[2][kLaneStates];
 #pragma unroll
@@ -269,6 +279,7 @@ __global__ void __launch_bounds__(kParallelThreads, 3)
           const int element = 2 * pair * kWarpChannels + place.lane.channel(r);
           const float4 first = own[element];
           const float4 second = own[element + kWarpChannels];
+          if (r == 0) step = own_is_odd ? second : first;
           float before[kLaneStates];
           load_states(before, reinterpret_cast<const float*>(&states[pair][r * 32 + lane]));
 #pragma unroll
@@ -291,9 +302,7 @@ __global__ void __launch_bounds__(kParallelThreads, 3)
       sums[own_sum] = even.dB[0];
       sums[2 * kParallelStates + own_sum] = even.dC[0];
       const int element = 2 * pair * kWarpChannels + own_element;
-      const float4 step = own[element];
       const float2 factor = factors[element];
-      const float D = shared.D[place.warp * kWarpChannels + own_channel];
       const float of_delta = (kLn2 * even.of_exponent[0] + step.w * even.of_input[0]) * factor.x;
       dD += step.z * step.w;
       ddelta_bias += of_delta;
@@ -302,8 +311,8 @@ __global__ void __launch_bounds__(kParallelThreads, 3)
     }
     __syncthreads();
 
-    with_io(problem.io, [&]<class Io>(std::type_identity<Io>) {
-      store_sequences<Io>(own, problem.args, problem.order, place, start);
+    with_staging(problem.io, problem.pieces, [&]<class Io, bool pieces>() {
+      store_sequences<Io, pieces>(own, problem.args, place, start);
     });
     // dB and dC of the tile, four states of a step a thread.
     const int which = threadIdx.x / (kParallelThreads / 2);
@@ -341,34 +350,44 @@ __global__ void __launch_bounds__(kParallelThreads, 3)
             carry[r][s];
 }
 
-/// dA, dD, ddelta_bias: sums over batches and segments, in order.
+/// dA, dD, ddelta_bias: sums over batches and segments. In order.
 ///
-///   block    256 neighbouring states of the channels, in the order of the workspace; a thread each; then, in
-///            the last blocks, 256 channels
+///   block    32 neighbouring states of the channels, in the order of the workspace, then, in the last
+///   blocks,
+///            32 channels; times 8 slices: every eighth segment of all batches
 __global__ void __launch_bounds__(kCombineThreads)
     sums_kernel(const ParallelProblem problem, const std::int64_t state_blocks) {
+  __shared__ float partial[kSumSlices][kSumWidth];
   const FusedBackwardParallelPlan& plan = problem.plan;
   const ScanGradientArgs& args = problem.args;
+  const int column = static_cast<int>(threadIdx.x) % kSumWidth;
+  const int slice = static_cast<int>(threadIdx.x) / kSumWidth;
+  // Complete in slice 0; all threads of a block have to call it.
   const auto sum = [&](std::int64_t from, std::int64_t of_segment) {
     const std::int64_t of_batch = of_segment / plan.batch;
     float total = 0.0F;
     for (std::int64_t b = 0; b < plan.batch; ++b)
-#pragma unroll 8
-      for (std::int64_t segment = 0; segment < plan.segments(); ++segment)
+#pragma unroll 4
+      for (std::int64_t segment = slice; segment < plan.segments(); segment += kSumSlices)
         total += problem.workspace[from + segment * of_segment + b * of_batch];
+    __syncthreads();
+    partial[slice][column] = total;
+    __syncthreads();
+    for (int other = 1; slice == 0 && other < kSumSlices; ++other) total += partial[other][column];
     return total;
   };
   if (blockIdx.x < state_blocks) {
-    const StoredState state(args.scan, plan,
-                            static_cast<std::int64_t>(blockIdx.x) * kCombineThreads + threadIdx.x);
-    if (state.exists) args.dA[state.in_channels] = sum(problem.at.states + state.index, plan.state_floats());
+    const StoredState state(args.scan, plan, static_cast<std::int64_t>(blockIdx.x) * kSumWidth + column);
+    const float dA = sum(problem.at.states + state.index, plan.state_floats());
+    if (slice == 0 && state.exists) args.dA[state.in_channels] = dA;
     return;
   }
-  const StoredRow row(plan, (blockIdx.x - state_blocks) * kCombineThreads + threadIdx.x);
-  if (row.index >= plan.rows() / plan.batch || !row.exists) return;
-  if (args.dD != nullptr) args.dD[row.d] = sum(problem.at.dD + row.index, plan.rows());
-  if (args.ddelta_bias != nullptr)
-    args.ddelta_bias[row.d] = sum(problem.at.ddelta_bias + row.index, plan.rows());
+  const StoredRow row(plan, (blockIdx.x - state_blocks) * kSumWidth + column);
+  const float dD = sum(problem.at.dD + row.index, plan.rows());
+  const float ddelta_bias = sum(problem.at.ddelta_bias + row.index, plan.rows());
+  if (slice != 0 || !row.exists) return;
+  if (args.dD != nullptr) args.dD[row.d] = dD;
+  if (args.ddelta_bias != nullptr) args.ddelta_bias[row.d] = ddelta_bias;
 }
 
 unsigned grid_of(std::int64_t blocks) {
@@ -386,7 +405,7 @@ ParallelBackward::ParallelBackward(const ScanGradientArgs& args, DType io,
 
 void ParallelBackward::launch(cudaStream_t stream, const AddShares& add_shares) const {
   const ParallelProblem problem{
-      args_, io_, sequence_order(args_, io_), plan_, fused_backward_parallel_workspace(plan_), workspace_};
+      args_, io_, in_pieces(args_, io_), plan_, fused_backward_parallel_workspace(plan_), workspace_};
   const bool one_span = plan_.spans() == 1;
   segment_kernel<true>
       <<<grid_of(plan_.segments() * plan_.blocks()), kParallelThreads, 0, stream>>>(problem, 0, one_span);
@@ -408,8 +427,8 @@ void ParallelBackward::launch(cudaStream_t stream, const AddShares& add_shares) 
     add_shares(problem.at.shares_B, args_.dB, args_.scan.b_strides, {span * plan_.span, end});
     add_shares(problem.at.shares_C, args_.dC, args_.scan.c_strides, {span * plan_.span, end});
   }
-  const std::int64_t state_blocks = plan_.state_floats() / plan_.batch / kCombineThreads;
-  const std::int64_t row_blocks = ceil_div(plan_.rows() / plan_.batch, kCombineThreads);
+  const std::int64_t state_blocks = plan_.state_floats() / plan_.batch / kSumWidth;
+  const std::int64_t row_blocks = plan_.rows() / plan_.batch / kSumWidth;
   sums_kernel<<<grid_of(state_blocks + row_blocks), kCombineThreads, 0, stream>>>(problem, state_blocks);
   check_cuda(cudaGetLastError());
 }

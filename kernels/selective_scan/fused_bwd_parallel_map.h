@@ -103,7 +103,7 @@ inline bool parallel_backward_applies(const SelectiveScan& scan) {
          scan.channels_per_group() >= kWarpChannels;
 }
 
-/// Segments are as long as leaves enough blocks to fill a large GPU several times. A sequence of up to 2048
+/// Segments are as long as leaves enough blocks to fill a large GPU several times. A sequence of up to 16384
 /// steps is one span; a longer one is cut into spans where the workspace would be over 24% of the bytes of
 /// all tensors, whose tiles' states are then computed once more, and then into longer segments.
 inline FusedBackwardParallelPlan plan_fused_backward_parallel(const SelectiveScan& scan,
@@ -111,7 +111,7 @@ inline FusedBackwardParallelPlan plan_fused_backward_parallel(const SelectiveSca
   constexpr std::int64_t kLongestSegment = 256;
   constexpr std::int64_t kShortestSegment = 64;
   constexpr std::int64_t kEnoughBlocks = 3072;
-  constexpr std::int64_t kShortestLimited = 2048;
+  constexpr std::int64_t kShortestLimited = 16384;
   constexpr std::int64_t kLongestLimited = 1024;
   constexpr double kWorkspaceShare = 0.24;
   FusedBackwardParallelPlan plan{};

@@ -39,6 +39,11 @@ __device__ inline float reciprocal_fast(float x) {
   return result;
 }
 
+/// Brings what lies at the address to the L2 cache.
+__device__ inline void prefetch_line(const void* address) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+}
+
 /// softplus and its slope, the logistic function. With e = e^-|x| and s = e/(2 + e) ≤ 1/3, log(1 + e) is
 /// 2·artanh(s), whose series keeps the relative accuracy; what is left out is under 2e-8 of it.
 __device__ inline ValueSlope softplus_slope(float x) {
@@ -65,25 +70,25 @@ __device__ inline ValueSlope silu_slope(float x) {
   return {x * open, open * fmaf(x, closed, 1.0F)};
 }
 
-/// How the elements of (B, D, L) tensors lie in memory: which of them a thread stages together.
-enum class SequenceOrder {
-  pieces,    ///< neighbours in time, in aligned pieces of 16 bytes
-  time,      ///< neighbours in time
-  channels,  ///< neighbouring channels
-};
-
-inline SequenceOrder sequence_order(const ScanGradientArgs& args, DType io) {
-  if (args.scan.sequence.time != 1) return SequenceOrder::channels;
+/// Whether the (B, D, L) tensors can be read and written in aligned pieces of 16 bytes along time.
+inline bool in_pieces(const ScanGradientArgs& args, DType io) {
+  if (args.scan.sequence.time != 1) return false;
   constexpr std::uintptr_t kPiece = 16;
   const std::int64_t size = io == DType::f32 ? 4 : 2;
-  std::uintptr_t bits =
-      static_cast<std::uintptr_t>((args.scan.sequence.dim | args.scan.sequence.batch) * size);
+  auto bits = static_cast<std::uintptr_t>((args.scan.sequence.dim | args.scan.sequence.batch) * size);
   for (const void* tensor :
        {args.scan.u, args.scan.delta, args.scan.z, args.dout, static_cast<const void*>(args.du),
         static_cast<const void*>(args.ddelta), static_cast<const void*>(args.dz)})
     bits |= reinterpret_cast<std::uintptr_t>(tensor);
-  return bits % kPiece == 0 ? SequenceOrder::pieces : SequenceOrder::time;
+  return bits % kPiece == 0;
 }
+
+/// An element of a tile of a warp's channels.
+struct Element {
+  int step, channel;
+
+  __device__ int index() const { return step * kWarpChannels + channel; }
+};
 
 /// Where a thread is.
 struct ParallelPlace {
@@ -123,6 +128,12 @@ struct ParallelPlace {
   }
   __device__ bool exists(int r, int s, std::int64_t dstate) const {
     return lane.channel(r) < warp_count && lane.state(s) < dstate;
+  }
+  /// Steps of the tile that begins at `start`; at least one.
+  __device__ int valid(std::int64_t start) const { return steps_within(start, kParallelSteps, end); }
+  /// Of a tile of `valid` steps.
+  __device__ bool exists(const Element& e, int valid) const {
+    return e.channel < warp_count && e.step < valid;
   }
   /// In (D, N).
   __device__ std::int64_t state_at(int r, int s, std::int64_t dstate) const {
@@ -184,156 +195,185 @@ __device__ inline void store_row_sums(float* rows, const float (&sums)[kLaneChan
   rows[place.row() + place.lane.channel(0)] = sums[0];
 }
 
-/// B and C of the tile that begins at `start`; zeros past the end and for states that do not exist. A thread
-/// has four states of one step of one of them.
+/// A thread's part of B and C of a tile: four states of one step of one of them, on their way to shared
+/// memory.
 template <class Io>
-__device__ void stage_projections(float (&to)[2][kParallelSteps * kProjectionPitch], const ScanArgs& args,
-                                  const ParallelPlace& place, std::int64_t start) {
-  constexpr int kQuads = kParallelStates / 4;
-  static_assert(kParallelThreads == 2 * kParallelSteps * kQuads);
-  const int which = static_cast<int>(threadIdx.x) / (kParallelSteps * kQuads);
-  const int i = static_cast<int>(threadIdx.x) % (kParallelSteps * kQuads);
-  const ProjectionStrides& strides = which == 0 ? args.b_strides : args.c_strides;
-  const bool by_time = strides.time == 1;
-  const int step = by_time ? i % kParallelSteps : i / kQuads;
-  const int first = 4 * (by_time ? i / kParallelSteps : i % kQuads);
-  const Io* from = static_cast<const Io*>(which == 0 ? args.B : args.C) + place.block.b * strides.batch +
-                   place.block.g * strides.group + first * strides.state + (start + step) * strides.time;
-  const int count = start + step < place.end ? static_cast<int>(args.dstate) - first : 0;
-  float values[4];
+class ProjectionStage {
+ public:
+  /// Starts to load them. What does not exist is read from where something does, and not used, so that no
+  /// branch puts one load after the other; the same below.
+  __device__ ProjectionStage(const ScanArgs& args, const ParallelPlace& place, std::int64_t start) {
+    constexpr int kQuads = kParallelStates / kLaneStates;
+    static_assert(kParallelThreads == 2 * kParallelSteps * kQuads);
+    which_ = static_cast<int>(threadIdx.x) / (kParallelSteps * kQuads);
+    const int i = static_cast<int>(threadIdx.x) % (kParallelSteps * kQuads);
+    const ProjectionStrides& strides = which_ == 0 ? args.b_strides : args.c_strides;
+    const bool by_time = strides.time == 1;
+    step_ = by_time ? i % kParallelSteps : i / kQuads;
+    state_ = kLaneStates * (by_time ? i / kParallelSteps : i % kQuads);
+    const int valid = place.valid(start);
+    const int states = static_cast<int>(args.dstate);
+    count_ = step_ < valid ? states - state_ : 0;
+    const Io* from = static_cast<const Io*>(which_ == 0 ? args.B : args.C) + place.block.b * strides.batch +
+                     place.block.g * strides.group + (start + min(step_, valid - 1)) * strides.time;
 #pragma unroll
-  for (int k = 0; k < 4; ++k) values[k] = k < count ? to_float(from[k * strides.state]) : 0.0F;
+    for (int k = 0; k < kLaneStates; ++k) raw_[k] = from[min(state_ + k, states - 1) * strides.state];
+  }
+  /// Stores them in each of the four orders; zeros for what does not exist.
+  __device__ void finish(float (&to)[2][kParallelSteps * kProjectionPitch]) const {
+    float values[kLaneStates];
 #pragma unroll
-  for (int order = 0; order < kOrders; ++order)
-    *reinterpret_cast<float4*>(&to[which][step * kProjectionPitch + order * kParallelStates + first]) = {
-        values[0 ^ order], values[1 ^ order], values[2 ^ order], values[3 ^ order]};
-}
+    for (int k = 0; k < kLaneStates; ++k) values[k] = k < count_ ? to_float(raw_[k]) : 0.0F;
+#pragma unroll
+    for (int order = 0; order < kOrders; ++order)
+      *reinterpret_cast<float4*>(&to[which_][step_ * kProjectionPitch + order * kParallelStates + state_]) = {
+          values[0 ^ order], values[1 ^ order], values[2 ^ order], values[3 ^ order]};
+  }
 
-/// An element of a tile of a warp's channels.
-struct Element {
-  int step, channel;
-
-  __device__ int index() const { return step * kWarpChannels + channel; }
+ private:
+  Io raw_[kLaneStates];
+  int which_, step_, state_, count_;
 };
 
-/// The k-th of the elements that a thread stages.
-template <class Io>
-__device__ Element element_of(SequenceOrder order, int k) {
+/// The k-th of the elements that a thread stages: pieces of 16 bytes, or one by one along whichever axis is
+/// contiguous in memory.
+template <class Io, bool pieces>
+__device__ Element element_of(const SequenceStrides& strides, int k) {
   constexpr int kPiece = 16 / static_cast<int>(sizeof(Io));
   const int lane = static_cast<int>(threadIdx.x & 31);
-  if (order == SequenceOrder::pieces) {
+  if constexpr (pieces) {
     const int piece = k / kPiece * 32 + lane;
     return {piece / kWarpChannels * kPiece + k % kPiece, piece % kWarpChannels};
   }
   const int i = k * 32 + lane;
-  if (order == SequenceOrder::time) return {i % kParallelSteps, i / kParallelSteps};
+  if (strides.time == 1) return {i % kParallelSteps, i / kParallelSteps};
   return {i / kWarpChannels, i % kWarpChannels};
 }
 
-/// A thread's elements of one tensor, from memory; zeros where there are none.
-template <class Io>
-__device__ void load_elements(float (&to)[kStaged], const void* tensor, const ScanArgs& args,
-                              SequenceOrder order, const ParallelPlace& place, std::int64_t start) {
-  const Io* from = static_cast<const Io*>(tensor) + place.warp_row + start * args.sequence.time;
-  const int valid = static_cast<int>(place.end - start);
-  if (order == SequenceOrder::pieces) {
-    constexpr int kPiece = 16 / static_cast<int>(sizeof(Io));
+/// A thread's elements of one tensor in a tile.
+template <class Io, bool pieces>
+struct StagedElements {
+  static constexpr int kPiece = pieces ? 16 / static_cast<int>(sizeof(Io)) : 1;
+  using Piece = std::conditional_t<pieces, uint4, Io>;
+
+  union {
+    Piece at[kStaged / kPiece];
+    Io values[kStaged];
+  };
+
+  __device__ StagedElements() {}
+  /// Starts to load them. All of a piece exists or nothing.
+  __device__ void load(const void* tensor, const ScanArgs& args, const ParallelPlace& place,
+                       std::int64_t start) {
+    const Io* from = static_cast<const Io*>(tensor) + place.warp_row + start * args.sequence.time;
+    const int last = place.valid(start) - kPiece;
 #pragma unroll
     for (int k = 0; k < kStaged; k += kPiece) {
-      const Element e = element_of<Io>(order, k);
-      union {
-        uint4 bits;
-        Io values[kPiece];
-      } piece;
-      piece.bits = {};
-      if (e.channel < place.warp_count && e.step < valid)
-        piece.bits = *reinterpret_cast<const uint4*>(from + e.channel * args.sequence.dim + e.step);
-#pragma unroll
-      for (int j = 0; j < kPiece; ++j) to[k + j] = to_float(piece.values[j]);
+      const Element e = element_of<Io, pieces>(args.sequence, k);
+      at[k / kPiece] =
+          *reinterpret_cast<const Piece*>(from + min(e.channel, place.warp_count - 1) * args.sequence.dim +
+                                          min(e.step, last) * args.sequence.time);
     }
-    return;
   }
+  /// Brings what load() will read to the L2 cache.
+  __device__ static void prefetch(const void* tensor, const ScanArgs& args, const ParallelPlace& place,
+                                  std::int64_t start) {
+    if (!pieces || tensor == nullptr) return;
+    const Io* from = static_cast<const Io*>(tensor) + place.warp_row + start;
+    const int valid = place.valid(start);
 #pragma unroll
-  for (int k = 0; k < kStaged; ++k) {
-    const Element e = element_of<Io>(order, k);
-    to[k] = e.channel < place.warp_count && e.step < valid
-                ? to_float(from[e.channel * args.sequence.dim + e.step * args.sequence.time])
-                : 0.0F;
+    for (int k = 0; k < kStaged; k += kPiece) {
+      const Element e = element_of<Io, pieces>(args.sequence, k);
+      if (place.exists(e, valid)) prefetch_line(from + e.channel * args.sequence.dim + e.step);
+    }
   }
-}
+  __device__ void store(void* tensor, const ScanArgs& args, const ParallelPlace& place,
+                        std::int64_t start) const {
+    Io* to = static_cast<Io*>(tensor) + place.warp_row + start * args.sequence.time;
+    const int valid = place.valid(start);
+#pragma unroll
+    for (int k = 0; k < kStaged; k += kPiece) {
+      const Element e = element_of<Io, pieces>(args.sequence, k);
+      if (place.exists(e, valid))
+        *reinterpret_cast<Piece*>(to + e.channel * args.sequence.dim + e.step * args.sequence.time) =
+            at[k / kPiece];
+    }
+  }
+};
 
-/// {Δ, Δ·u, dy, u} and, for the gradient kernel, {Δ's slope, dz/y} of a tile of the warp's channels. All but
-/// the factors are zero past the end, where a step then changes nothing.
-template <class Io, bool with_factors>
-__device__ void stage_sequences(float4* sequences, float2* factors, const float* bias,
-                                const ScanGradientArgs& args, SequenceOrder order, const ParallelPlace& place,
-                                std::int64_t start) {
+/// B, C and, of the warp's channels, {Δ, Δ·u, dy, u} and, for the gradient kernel, {Δ's slope, dz/y} of the
+/// tile that begins at `start`. Zeros past the end, where a step then changes nothing.
+template <class Io, bool pieces, bool with_factors>
+__device__ void stage_tile(float (&projections)[2][kParallelSteps * kProjectionPitch], float4* sequences,
+                           float2* factors, const float* bias, const ScanGradientArgs& args,
+                           const ParallelPlace& place, std::int64_t start, std::int64_t next) {
+  constexpr int kPiece = StagedElements<Io, pieces>::kPiece;
   const ScanArgs& scan = args.scan;
-  float u[kStaged], x[kStaged], dout[kStaged], z[kStaged];
-  load_elements<Io>(u, scan.u, scan, order, place, start);
-  load_elements<Io>(x, scan.delta, scan, order, place, start);
-  load_elements<Io>(dout, args.dout, scan, order, place, start);
-  if (scan.z != nullptr) load_elements<Io>(z, scan.z, scan, order, place, start);
-  const int valid = static_cast<int>(place.end - start);
+  const int valid = place.valid(start);
+  const ProjectionStage<Io> projection(scan, place, start);
+  StagedElements<Io, pieces> u, x, dout, z;
+  u.load(scan.u, scan, place, start);
+  x.load(scan.delta, scan, place, start);
+  dout.load(args.dout, scan, place, start);
+  z.load(scan.z != nullptr ? scan.z : scan.u, scan, place, start);
+  if (next >= place.begin && next < place.end)
+    for (const void* tensor : {scan.u, scan.delta, args.dout, scan.z})
+      StagedElements<Io, pieces>::prefetch(tensor, scan, place, next);
+  projection.finish(projections);
+  // Options are branches around whole loops, so that the chains of all elements overlap.
+  ValueSlope step[kStaged], gate[kStaged];
 #pragma unroll
   for (int k = 0; k < kStaged; ++k) {
-    const Element e = element_of<Io>(order, k);
-    ValueSlope step{x[k] + bias[place.warp * kWarpChannels + e.channel], 1.0F};
-    if (scan.delta_softplus) step = softplus_slope(step.value);
-    ValueSlope gate{1.0F, 0.0F};
-    if (scan.z != nullptr) gate = silu_slope(z[k]);
-    const bool exists = e.channel < place.warp_count && e.step < valid;
-    const float delta = exists ? step.value : 0.0F;
-    sequences[e.index()] = {delta, delta * u[k], dout[k] * gate.value, u[k]};
-    if constexpr (with_factors) factors[e.index()] = {step.slope, dout[k] * gate.slope};
+    const Element e = element_of<Io, pieces>(scan.sequence, k);
+    step[k] = {to_float(x.values[k]) + bias[place.warp * kWarpChannels + e.channel], 1.0F};
+    gate[k] = {1.0F, 0.0F};
   }
-}
-
-template <class Io>
-__device__ void store_elements(void* tensor, const float (&from)[kStaged], const ScanArgs& args,
-                               SequenceOrder order, const ParallelPlace& place, std::int64_t start) {
-  Io* to = static_cast<Io*>(tensor) + place.warp_row + start * args.sequence.time;
-  const int valid = static_cast<int>(place.end - start);
-  if (order == SequenceOrder::pieces) {
-    constexpr int kPiece = 16 / static_cast<int>(sizeof(Io));
+  if (scan.delta_softplus) {
 #pragma unroll
-    for (int k = 0; k < kStaged; k += kPiece) {
-      const Element e = element_of<Io>(order, k);
-      union Piece {
-        uint4 bits;
-        Io values[kPiece];
-        __device__ Piece() : bits{} {}
-      } piece;
+    for (int k = 0; k < kStaged; ++k) step[k] = softplus_slope(step[k].value);
+  }
+  if (scan.z != nullptr) {
 #pragma unroll
-      for (int j = 0; j < kPiece; ++j) piece.values[j] = from_float<Io>(from[k + j]);
-      if (e.channel < place.warp_count && e.step < valid)
-        *reinterpret_cast<uint4*>(to + e.channel * args.sequence.dim + e.step) = piece.bits;
-    }
-    return;
+    for (int k = 0; k < kStaged; ++k) gate[k] = silu_slope(to_float(z.values[k]));
   }
 #pragma unroll
   for (int k = 0; k < kStaged; ++k) {
-    const Element e = element_of<Io>(order, k);
-    if (e.channel < place.warp_count && e.step < valid)
-      to[e.channel * args.sequence.dim + e.step * args.sequence.time] = from_float<Io>(from[k]);
+    const Element e = element_of<Io, pieces>(scan.sequence, k);
+    const bool exists = place.exists(element_of<Io, pieces>(scan.sequence, k / kPiece * kPiece), valid);
+    const float input = exists ? to_float(u.values[k]) : 0.0F;
+    const float delta = exists ? step[k].value : 0.0F;
+    const float loss = exists ? to_float(dout.values[k]) : 0.0F;
+    sequences[e.index()] = {delta, delta * input, loss * gate[k].value, input};
+    if constexpr (with_factors) factors[e.index()] = {step[k].slope, loss * gate[k].slope};
   }
 }
 
 /// {du, ddelta, dz} of a tile of the warp's channels, to memory.
-template <class Io>
-__device__ void store_sequences(const float4* sequences, const ScanGradientArgs& args, SequenceOrder order,
+template <class Io, bool pieces>
+__device__ void store_sequences(const float4* sequences, const ScanGradientArgs& args,
                                 const ParallelPlace& place, std::int64_t start) {
-  float du[kStaged], ddelta[kStaged], dz[kStaged];
+  StagedElements<Io, pieces> du, ddelta, dz;
 #pragma unroll
   for (int k = 0; k < kStaged; ++k) {
-    const float4 gradients = sequences[element_of<Io>(order, k).index()];
-    du[k] = gradients.x;
-    ddelta[k] = gradients.y;
-    dz[k] = gradients.z;
+    const float4 gradients = sequences[element_of<Io, pieces>(args.scan.sequence, k).index()];
+    du.values[k] = from_float<Io>(gradients.x);
+    ddelta.values[k] = from_float<Io>(gradients.y);
+    dz.values[k] = from_float<Io>(gradients.z);
   }
-  store_elements<Io>(args.du, du, args.scan, order, place, start);
-  store_elements<Io>(args.ddelta, ddelta, args.scan, order, place, start);
-  if (args.dz != nullptr) store_elements<Io>(args.dz, dz, args.scan, order, place, start);
+  du.store(args.du, args.scan, place, start);
+  ddelta.store(args.ddelta, args.scan, place, start);
+  if (args.dz != nullptr) dz.store(args.dz, args.scan, place, start);
+}
+
+/// Calls call.operator()<Io, pieces>().
+template <class Call>
+__device__ void with_staging(DType io, bool pieces, const Call& call) {
+  fused_bwd::with_io(io, [&]<class Io>(std::type_identity<Io>) {
+    if (pieces)
+      call.template operator()<Io, true>();
+    else
+      call.template operator()<Io, false>();
+  });
 }
 
 /// Sums of one step: over a thread's states, of each of its channels, and over its channels, of each state.

@@ -12,8 +12,7 @@ std::atomic<bool> interrupted{false};
 static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler may only touch lock-free atomics");
 
 extern "C" void on_signal(int /*signal*/) {
-  constexpr std::string_view kFirst =
-      "\ninterrupted: stopping after the current step; again to stop at once\n";
+  constexpr std::string_view kFirst = "\ninterrupted: stopping; again to stop at once\n";
   if (interrupted.exchange(true)) _exit(130);
   // Nothing can be done about a failing stderr here.
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kFirst.data(), kFirst.size());

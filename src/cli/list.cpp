@@ -16,6 +16,7 @@
 #include "model/errors.h"
 #include "model/implementation.h"
 #include "model/method.h"
+#include "plugin/plugin.h"
 
 namespace ssmbench {
 namespace {
@@ -25,6 +26,7 @@ using Json = nlohmann::ordered_json;
 struct ListOptions {
   std::string what;
   std::vector<std::filesystem::path> configs;
+  std::vector<std::filesystem::path> plugins;
   bool json = false;
 };
 
@@ -100,6 +102,7 @@ void print(const Json& entries, bool json) {
 }
 
 int list(const ListOptions& options) {
+  register_plugins(options.plugins);
   if (options.what == "cases") {
     if (options.configs.empty()) throw UsageError("list cases: name at least one config");
     const Plan plan = make_plan(load_configs(options.configs, {}, false), possible_devices(), {});
@@ -124,6 +127,9 @@ void add_list(CLI::App& app, Action& action) {
       ->required()
       ->check(CLI::IsMember({"ops", "methods", "impls", "devices", "cases"}));
   command->add_option("CONFIG", options->configs, "Config files, for cases");
+  command->add_option("--plugin", options->plugins, "A shared library with more implementations")
+      ->take_all()
+      ->expected(1);
   command->add_flag("--json", options->json, "Print JSON");
   command->callback([&action, options] { action = [options] { return list(*options); }; });
 }

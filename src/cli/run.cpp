@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cli/device_choice.h"
+#include "cli/execute_plan.h"
 #include "cli/exit_code.h"
 #include "cli/interrupt.h"
 #include "cli/list_cases.h"
@@ -15,11 +16,16 @@
 #include "cli/tensor_dump.h"
 #include "config/config.h"
 #include "model/errors.h"
+#include "plugin/plugin.h"
 #include "report/jsonl.h"
 #include "report/markdown.h"
+#include "report/record_reader.h"
 #include "report/table.h"
 #include "study/load_studies.h"
-#include "sweep/runner.h"
+#include "supervise/resume.h"
+#include "supervise/worker.h"
+#include "sweep/job_keys.h"
+#include "sweep/run_recorder.h"
 
 namespace ssmbench {
 namespace {
@@ -45,13 +51,46 @@ void warn_of_unstable_methods(const Plan& plan, Progress& progress) {
   }
 }
 
+/// Where results go, and what is there already.
+struct Results {
+  std::string file;
+  bool continued = false;
+  ResultsFile earlier = {};
+};
+
+Results choose_results(const RunOptions& options, const std::vector<DeviceInfo>& devices) {
+  if (options.resume) {
+    const auto old = options.json_file.empty() ? newest_results_file(options, devices) : options.json_file;
+    if (old && std::filesystem::exists(*old)) return {*old, true, read_results(*old)};
+  }
+  return {options.json_file.empty() ? default_results_file(options, devices) : options.json_file};
+}
+
+/// All that is asked of plugins before their cases run.
+int rehearse(const RunOptions& options) {
+  tie_to(read_orders(kOrdersDescriptor).supervisor);
+  try {
+    register_plugins(options.plugins);
+    std::string note;
+    const Plan plan = make_plan(load_configs(options.configs, options.overrides, options.quick),
+                                choose_devices(options.device, note), options.selection);
+    check_fits(plan, options.runner.verify);
+  } catch (const std::exception&) {  // the process that asked meets it too, and says it
+  }
+  send({.kind = Message::Kind::done});
+  return kOk;
+}
+
 int run(RunOptions options) {
+  if (options.rehearse) return rehearse(options);
+  if (!options.plugins.empty() && !options.worker && !options.no_supervision) rehearse_planning(options);
+  register_plugins(options.plugins);
   if (const auto studies = load_studies(options.configs); !studies.empty())
     return run_studies(options, studies);
   auto cases = load_configs(options.configs, options.overrides, options.quick);
   std::string note;
   const auto devices = choose_devices(options.device, note);
-  Progress progress(options.quiet, options.verbose);
+  Progress progress(options.quiet || options.worker, options.verbose);
   if (!note.empty()) progress.say(note);
 
   const Plan plan = make_plan(std::move(cases), devices, options.selection);
@@ -63,36 +102,47 @@ int run(RunOptions options) {
     print_cases(plan, false);
     return kOk;
   }
-  check_fits(plan, options.runner.verify);
-  warn_of_unstable_methods(plan, progress);
-
-  InterruptGuard interrupt;
-  std::vector<std::unique_ptr<Reporter>> reporters;
-  const bool pure_json = options.json_file == "-";
-  if (!pure_json && !options.quiet) reporters.push_back(std::make_unique<TableReporter>());
-  const std::string results =
-      options.json_file.empty() ? default_results_file(options, devices) : options.json_file;
-  reporters.push_back(std::make_unique<JsonlReporter>(results));
-  if (!options.markdown_file.empty())
-    reporters.push_back(std::make_unique<MarkdownReporter>(options.markdown_file));
-
-  std::vector<Reporter*> listeners;
-  for (const auto& reporter : reporters) listeners.push_back(reporter.get());
   options.runner.repro = [&options](const Case& the_case, const Implementation& implementation,
                                     const DeviceInfo& device) {
     return repro_command(options, the_case, implementation, device_id(device));
   };
-  Runner runner(plan, options.runner, listeners, progress, interrupt.flag());
+  if (options.worker) return run_as_worker(options, plan);
+  check_fits(plan, options.runner.verify);
+  warn_of_unstable_methods(plan, progress);
 
+  InterruptGuard interrupt;
+  const RunInfo info = run_info(options, devices);
+  auto keys = job_keys(plan, options.runner, info);
+  const Results results = choose_results(options, devices);
+  const Remainder remainder = remaining(plan, keys, results.earlier.cases);
+  std::vector<std::unique_ptr<Reporter>> reporters;
+  const bool pure_json = options.json_file == "-";
+  if (!pure_json && !options.quiet) reporters.push_back(std::make_unique<TableReporter>());
+  reporters.push_back(results.continued
+                          ? std::make_unique<JsonlReporter>(results.file, results.earlier.whole_bytes)
+                          : std::make_unique<JsonlReporter>(results.file));
+  if (!options.markdown_file.empty())
+    reporters.push_back(std::make_unique<MarkdownReporter>(options.markdown_file));
   std::optional<TensorDump> dump;
-  if (!options.dump_file.empty()) {
+  if (!options.dump_file.empty())
     dump.emplace(options.dump_file, options.dump_what == "failed", plan, options.argv, iso_now());
-    runner.on_finished([&dump](const FinishedJob& job) { dump->add(job); });
+
+  std::vector<Reporter*> listeners;
+  for (const auto& reporter : reporters) listeners.push_back(reporter.get());
+  RunRecorder recorder(plan, options.runner, std::move(keys), listeners, progress);
+  recorder.begin(info);
+  for (const auto& result : remainder.kept) recorder.kept(result);
+  bool interrupted = false;
+  try {
+    execute_plan(options, plan, remainder.jobs, recorder, dump ? &*dump : nullptr, progress,
+                 interrupt.flag());
+  } catch (const Interrupted&) {
+    interrupted = true;
   }
-  const Summary summary = runner.run(run_info(options, devices));
+  const Summary summary = recorder.finish(interrupted);
   if (dump) dump->finish();
-  if (!pure_json) progress.say(fmt::format("results: {}", results));
-  if (summary.interrupted) progress.say("interrupted: " + results + " holds every case that finished");
+  if (!pure_json) progress.say(fmt::format("results: {}", results.file));
+  if (interrupted) progress.say("interrupted: " + results.file + " holds every case that finished");
   return exit_code_of(summary);
 }
 

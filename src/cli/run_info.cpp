@@ -3,11 +3,16 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <ctime>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string_view>
 
 #include "model/build_info.h"
 #include "model/errors.h"
+#include "model/fnv1a.h"
 #include "sweep/plan.h"
 
 namespace ssmbench {
@@ -17,6 +22,20 @@ namespace fs = std::filesystem;
 
 std::string utc_now(const char* format) {
   return fmt::format(fmt::runtime(fmt::format("{{:{}}}", format)), fmt::gmtime(std::time(nullptr)));
+}
+
+std::string content_of(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+constexpr std::string_view kResultsSuffix = ".jsonl";
+
+/// What the names of results files start with, before the time: "mamba-370m-cuda0-".
+std::string results_prefix(const RunOptions& options, const std::vector<DeviceInfo>& devices) {
+  std::string device = device_id(devices.back());
+  std::erase(device, ':');
+  return fmt::format("{}-{}-", options.configs.front().stem().string(), device);
 }
 
 }  // namespace
@@ -33,9 +52,12 @@ RunInfo run_info(const RunOptions& options, const std::vector<DeviceInfo>& devic
                          {"compiler", std::string(build.compiler)},
                          {"build_type", std::string(build.build_type)},
                          {"cuda", std::string(build.cuda)},
-                         {"cuda_architectures", std::string(build.cuda_architectures)}},
+                         {"cuda_architectures", std::string(build.cuda_architectures)},
+                         {"build_id", executable_build_id()}},
                .devices = {},
                .started = iso_now()};
+  for (const auto& file : options.plugins)
+    info.build["plugin " + file.string()] = fmt::format("{:016x}", fnv1a(content_of(file)));
   auto with_cpu = devices;
   if (devices.front().kind != DeviceKind::cpu) with_cpu.insert(with_cpu.begin(), list_devices().front());
   for (const auto& device : with_cpu) {
@@ -53,12 +75,25 @@ std::string default_results_file(const RunOptions& options, const std::vector<De
   fs::create_directories(options.out_directory, error);
   if (error)
     throw UsageError(fmt::format("--out {}: cannot be made: {}", options.out_directory, error.message()));
-  std::string device = device_id(devices.back());
-  std::erase(device, ':');
-  return (fs::path(options.out_directory) / fmt::format("{}-{}-{}.jsonl",
-                                                        options.configs.front().stem().string(), device,
-                                                        utc_now("%Y%m%dT%H%M%SZ")))
+  return (fs::path(options.out_directory) /
+          (results_prefix(options, devices) + utc_now("%Y%m%dT%H%M%SZ").append(kResultsSuffix)))
       .string();
+}
+
+std::optional<std::string> newest_results_file(const RunOptions& options,
+                                               const std::vector<DeviceInfo>& devices) {
+  const std::string prefix = results_prefix(options, devices);
+  constexpr std::size_t kTimeLength = 16;  // 20261120T101500Z
+  std::string newest;
+  std::error_code error;  // no such directory: no such file
+  for (const auto& entry : fs::directory_iterator(options.out_directory, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(prefix) && name.ends_with(kResultsSuffix) &&
+        name.size() == prefix.size() + kTimeLength + kResultsSuffix.size())
+      newest = std::max(newest, name);
+  }
+  if (newest.empty()) return {};
+  return (fs::path(options.out_directory) / newest).string();
 }
 
 }  // namespace ssmbench

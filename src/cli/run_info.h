@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,5 +19,9 @@ RunInfo run_info(const RunOptions& options, const std::vector<DeviceInfo>& devic
 /// results/mamba-370m-cuda0-20261120T101500Z.jsonl, in the --out directory, which is made if it is missing.
 /// Throws UsageError when it cannot be.
 std::string default_results_file(const RunOptions& options, const std::vector<DeviceInfo>& devices);
+
+/// The newest file in the --out directory that such a run named so; nothing when there is none.
+std::optional<std::string> newest_results_file(const RunOptions& options,
+                                               const std::vector<DeviceInfo>& devices);
 
 }  // namespace ssmbench

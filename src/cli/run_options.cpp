@@ -7,6 +7,8 @@
 namespace ssmbench {
 namespace {
 
+constexpr double kDefaultTimeoutSeconds = 600;
+
 /// As a shell needs it: bare when it holds nothing special, else in single quotes.
 std::string quote(const std::string& text) {
   constexpr std::string_view kPlain =
@@ -26,6 +28,9 @@ void add_run_options(CLI::App& command, RunOptions& o) {
   };
   text("--device", o.device, "auto, cpu, cuda, cuda:N or all (default auto)");
   text("--impl", o.selection.impl, "Only implementations that match this glob");
+  command.add_option("--plugin", o.plugins, "A shared library with more implementations")
+      ->take_all()
+      ->expected(1);
   text("--op", o.selection.op, "Only this operation (glob)");
   text("--dtype", o.selection.dtype, "Only this dtype (glob)");
   text("--method", o.selection.method, "Only this method (glob)");
@@ -43,6 +48,10 @@ void add_run_options(CLI::App& command, RunOptions& o) {
       .add_option("--reruns", o.reruns,
                   "Launches that have to give the same bits again (default 2, fewer of what takes long)")
       ->check(CLI::NonNegativeNumber);
+  command
+      .add_option("--timeout", o.timeout,
+                  "Seconds that one implementation may take on one case (default 600)")
+      ->check(CLI::PositiveNumber);
   command.add_flag("--no-timing", o.no_timing, "Verify only");
   command.add_flag("--no-verify", o.no_verify, "Time only; nothing is reported as pass");
   text("--out", o.out_directory, "Directory of the results file (default results)");
@@ -50,15 +59,23 @@ void add_run_options(CLI::App& command, RunOptions& o) {
   text("--markdown", o.markdown_file, "Write a Markdown table too, to a file or - for stdout");
   text("--dump", o.dump_file, "Write tensors to this HDF5 file (one implementation only)");
   text("--dump-what", o.dump_what, "failed or all (default all)")->check(CLI::IsMember({"failed", "all"}));
+  command.add_flag("--resume", o.resume,
+                   "Continue the --json file, else the newest of --out; what it has is not run again");
+  command.add_flag("--no-supervision", o.no_supervision, "Run all cases in this process, for debuggers");
   command.add_flag("--list", o.list_only, "Print what would run");
   command.add_flag("--quiet", o.quiet, "No table, no progress");
   command.add_flag("-v,--verbose", o.verbose, "Print each case's repro command before it starts");
+  command.add_flag("--worker", o.worker)->group("");  // hidden
+  command.add_flag("--rehearse", o.rehearse)->group("");
 }
 
 RunOptions finish_options(RunOptions o) {
   if (o.no_timing && o.no_verify) throw UsageError("--no-timing and --no-verify leave nothing to do");
   if (o.json_file == "-" && o.markdown_file == "-")
     throw UsageError("--json - and --markdown - share one stdout");
+  if (o.resume && o.json_file == "-") throw UsageError("--resume needs a results file, not stdout");
+  if (o.resume && !o.dump_file.empty())
+    throw UsageError("--resume and --dump: a dump holds what one run computed");
   for (const auto& text : o.set) o.overrides.push_back(parse_override(text));
   if (o.seed) o.overrides.push_back(parse_override(fmt::format("seed={}", *o.seed)));
 
@@ -71,6 +88,8 @@ RunOptions finish_options(RunOptions o) {
     timing.min_seconds = *o.min_time;
     timing.max_seconds = std::max(timing.max_seconds, *o.min_time);
     timing.max_runs = std::numeric_limits<int>::max();
+    // Several timings of that length belong to the case.
+    if (!o.timeout) o.timeout = kDefaultTimeoutSeconds + 4 * *o.min_time;
   }
   if (o.runs) {
     timing.min_runs = timing.max_runs = *o.runs;
@@ -82,6 +101,7 @@ RunOptions finish_options(RunOptions o) {
   }
   if (o.reruns)
     o.runner.reruns = {.count = *o.reruns, .max_seconds = std::numeric_limits<double>::infinity()};
+  if (!o.timeout) o.timeout = kDefaultTimeoutSeconds;
   o.runner.verify = !o.no_verify;
   o.runner.time = !o.no_timing;
   return o;
@@ -92,6 +112,7 @@ std::string repro_command(const RunOptions& o, const Case& the_case, const Imple
   std::string command =
       fmt::format("ssmbench run {} --device {} --impl {} --case {}", quote(the_case.source.file), device,
                   implementation.name, quote(the_case.id()));
+  for (const auto& file : o.plugins) command += " --plugin " + quote(file.string());
   for (const auto& text : o.set) command += " --set " + quote(text);
   if (o.seed) command += fmt::format(" --seed {}", *o.seed);
   if (o.reruns) command += fmt::format(" --reruns {}", *o.reruns);

@@ -14,18 +14,23 @@ namespace ssmbench {
 /// The options of `run`, as given, and what follows from them.
 struct RunOptions {
   std::vector<std::filesystem::path> configs;
+  std::vector<std::filesystem::path> plugins;
   std::string device = "auto";
   Selection selection;
   std::vector<std::string> set;
   std::optional<std::int64_t> seed;
   bool quick = false;
   std::optional<int> warmup, runs, reruns;
-  std::optional<double> min_time;
+  std::optional<double> min_time, timeout;
   bool no_timing = false, no_verify = false;
   std::string out_directory = "results";
   std::string json_file, markdown_file, dump_file;
   std::string dump_what = "all";
+  bool resume = false, no_supervision = false;
   bool list_only = false, quiet = false, verbose = false;
+  // Not for users, but for processes that this one starts (src/supervise/):
+  bool worker = false;    ///< runs cases
+  bool rehearse = false;  ///< only plans, to see whether plugins survive that
 
   // Filled by finish_options:
   std::vector<Override> overrides;

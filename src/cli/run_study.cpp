@@ -20,10 +20,10 @@ namespace {
 /// Studies choose their own axes, dump no tensors and take no times.
 void refuse_sweep_options(const RunOptions& options) {
   if (!options.overrides.empty() || options.quick || options.list_only || !options.dump_file.empty() ||
-      !options.markdown_file.empty())
-    throw UsageError(
-        fmt::format("{} holds studies; --set, --seed, --quick, --list, --dump and --markdown are for sweeps",
-                    options.configs.front().string()));
+      !options.markdown_file.empty() || options.resume)
+    throw UsageError(fmt::format(
+        "{} holds studies; --set, --seed, --quick, --list, --dump, --markdown and --resume are for sweeps",
+        options.configs.front().string()));
 }
 
 void run_convergence(const ConvergenceStudy& study, JsonlReporter& report, bool print) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <filesystem>
 #include <set>
 
 #include "model/build_info.h"
@@ -52,6 +53,12 @@ void TensorDump::add(const FinishedJob& job) {
   if (job.reference != nullptr)
     for (const auto& [name, output] : *job.reference) entry.reference[name] = output.expected;
   writer_.add_case(entry);
+}
+
+void TensorDump::take(const std::string& part) {
+  if (!std::filesystem::exists(part)) return;
+  writer_.add_cases_of(part);
+  std::filesystem::remove(part);
 }
 
 }  // namespace ssmbench

@@ -18,6 +18,8 @@ class TensorDump {
              const std::vector<std::string>& argv, const std::string& created);
 
   void add(const FinishedJob& job);
+  /// Moves in what a worker wrote, if there is such a file.
+  void take(const std::string& part);
   /// Gives the file its name. An interrupted run keeps what it finished.
   void finish() { writer_.finish(); }
 

@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 
 #include "config/range.h"
 #include "config/sweep.h"
@@ -86,7 +87,8 @@ Case make_case(const Sweep& sweep, Point point) {
   take(point, "values", inputs.values);
   take(point, "seed", inputs.seed);
   try {
-    Case made{Problem(*sweep.op, std::move(point)), std::move(inputs), sweep.budget_ms, sweep.source};
+    Case made{Problem(*sweep.op, std::move(point)), std::move(inputs), sweep.budget_ms, sweep.source,
+              sweep.tolerances};
     if (const double bytes = bytes_of(made.problem); bytes > kMaxBytes)
       fail(axes,
            with_changes(sweep, fmt::format("the tensors of {} take {:.4g} TiB", made.id(), bytes / kTiB)),
@@ -97,11 +99,26 @@ Case make_case(const Sweep& sweep, Point point) {
   }
 }
 
+/// A tolerance has to be of an output that some case has.
+void check_tolerances(const Sweep& sweep, const std::vector<Case>& cases) {
+  if (sweep.tolerances.empty()) return;
+  std::set<std::string> outputs;
+  for (const auto& one : cases)
+    for (const auto& tensor : one.problem.tensors())
+      if (tensor.role == Role::output) outputs.insert(tensor.name);
+  for (const auto& [name, tolerance] : sweep.tolerances)
+    if (!outputs.contains(name))
+      fail({sweep.source.file, sweep.source.pointer + "/tolerance"},
+           with_changes(sweep, fmt::format("no case of the sweep has an output {}", shown(name))),
+           fmt::format("one of {}", fmt::join(outputs, ", ")));
+}
+
 }  // namespace
 
 std::vector<Case> expand(const Sweep& sweep) {
   std::vector<Case> cases;
   for (auto& point : cross(sweep)) cases.push_back(make_case(sweep, std::move(point)));
+  check_tolerances(sweep, cases);
   return cases;
 }
 

@@ -25,6 +25,9 @@ class SweepReader {
     sweep_.op = find_op(json_["op"].get<std::string>());
     if (sweep_.op == nullptr) throw std::logic_error("the schema knows an op that the program does not");
     if (json_.contains("budget_ms")) sweep_.budget_ms = json_["budget_ms"].get<double>();
+    const Json tolerances = json_.value("tolerance", Json::object());
+    for (const auto& [output, allowed] : tolerances.items())
+      sweep_.tolerances[output] = {allowed.value("abs", 0.0), allowed.value("rel", 0.0)};
     sweep_.shapes = document_.value("shapes", Json::object());
     sweep_.source = {file_, to_pointer(path_)};
     for (const auto& [name, values] : json_["axes"].items()) read_axis(name, values);

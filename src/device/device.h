@@ -55,7 +55,8 @@ class Device {
   /// elsewhere runs ahead of what should have come before it.
   virtual void use_second_stream(bool second) = 0;
   virtual void synchronize() = 0;
-  /// Milliseconds that one launch takes: between two events on the stream, or by the steady clock on the CPU.
+  /// Milliseconds that one launch takes: between two events on the stream, enqueued with it before the device
+  /// gets there, or by the steady clock on the CPU.
   virtual double time_ms(const Launch& launch) = 0;
   /// Evicts the last-level cache so that the next launch finds its inputs in memory. False: not possible
   /// here.

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "inputs/portable_math.h"
+#include "model/fnv1a.h"
 
 namespace ssmbench {
 namespace {
@@ -14,12 +15,6 @@ namespace {
 // Words are drawn and transformed this many at a time: a buffer that stays in the first-level cache.
 constexpr std::size_t kBlock = 1024;
 constexpr std::size_t kWordsPerCall = 4;
-
-std::uint64_t fnv1a(std::string_view text) {
-  std::uint64_t hash = 0xcbf29ce484222325U;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
-  return hash;
-}
 
 std::uint32_t low(std::uint64_t x) {
   return static_cast<std::uint32_t>(x);

@@ -83,6 +83,20 @@ void InterchangeWriter::add_case(const CaseToWrite& the_case) {
   });
 }
 
+void InterchangeWriter::add_cases_of(const std::filesystem::path& other) {
+  Implementation& self = *implementation_;
+  self.writing([&] {
+    const h5::File file(H5Fopen(other.c_str(), H5F_ACC_RDONLY, H5P_DEFAULT), "open " + other.string());
+    const h5::Group from(H5Gopen2(file, "cases", H5P_DEFAULT), "open group 'cases'");
+    const h5::Group to(H5Gopen2(self.opened(), "cases", H5P_DEFAULT), "open group 'cases'");
+    for (const auto& id : h5::members(from)) {
+      if (!self.ids.insert(id).second)
+        throw ContractError(fmt::format("case '{}' is in the file already", id));
+      h5::check(H5Ocopy(from, id.c_str(), to, id.c_str(), H5P_DEFAULT, H5P_DEFAULT), "copy case " + id);
+    }
+  });
+}
+
 void InterchangeWriter::finish() {
   implementation_->writing([&] {
     implementation_->opened().close("close the file");

@@ -41,6 +41,8 @@ class InterchangeWriter {
   /// Throws ContractError when tensors do not fit the problem or the id is taken (nothing is written then),
   /// and OutputError when the disk does not take them; the file is lost then.
   void add_case(const CaseToWrite& the_case);
+  /// Copies all cases of another file that this build wrote. Throws as add_case does.
+  void add_cases_of(const std::filesystem::path& other);
   /// Throws OutputError, or UsageError when the path has been taken meanwhile. At most once.
   void finish();
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <string_view>
 
 namespace ssmbench {
@@ -15,5 +16,9 @@ struct BuildInfo {
 };
 
 const BuildInfo& build_info();
+
+/// The linker's hash of the running executable's contents (its GNU build id), in hex; "unknown" when it has
+/// none.
+std::string executable_build_id();
 
 }  // namespace ssmbench

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "model/problem.h"
+#include "model/user_tolerance.h"
 
 namespace ssmbench {
 
@@ -31,6 +32,13 @@ struct Case {
   InputSpec inputs;
   std::optional<double> budget_ms;  ///< latency that the user wants met
   Source source;
+  UserTolerances tolerances = {};  ///< of outputs that the derived ones do not apply to
+
+  /// What the user allows of an output; null where the derived tolerance applies.
+  const UserTolerance* tolerance_of(const std::string& output) const {
+    const auto found = tolerances.find(output);
+    return found == tolerances.end() ? nullptr : &found->second;
+  }
 
   /// problem id + distribution + value precision + seed. Stable across machines.
   std::string id() const;

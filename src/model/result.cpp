@@ -1,5 +1,6 @@
 #include "model/result.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 namespace ssmbench {
@@ -20,6 +21,18 @@ std::string_view name_of(Status status) {
       return "unverified";
   }
   throw std::logic_error("unreachable");
+}
+
+std::optional<Status> status_named(std::string_view name) {
+  for (const Status status :
+       {Status::pass, Status::fail, Status::skip, Status::error, Status::invalid, Status::unverified})
+    if (name_of(status) == name) return status;
+  return {};
+}
+
+bool CaseResult::judged_by_user() const {
+  return std::ranges::any_of(outputs,
+                             [](const auto& entry) { return entry.second.user_tolerance.has_value(); });
 }
 
 const TimingStats* CaseResult::headline() const {

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "model/case.h"
@@ -21,6 +22,8 @@ enum class Status {
   unverified,  ///< --no-verify: ran, and nothing is claimed
 };
 std::string_view name_of(Status status);
+/// Nothing where the word is no status.
+std::optional<Status> status_named(std::string_view name);
 
 /// How one output compares with the reference.
 struct OutputComparison {
@@ -42,6 +45,18 @@ struct OutputComparison {
   /// where the reference does not say what it would do.
   std::optional<double> decay_bias = {};
   double decay_bias_ratio = 0;
+
+  /// The parts of the tolerance at worst_index.
+  struct Parts {
+    double arithmetic = 0;  ///< what rounding on the way may do: factor·(u·bound + v·operand_bound + s)
+    double storage = 0;     ///< half an ulp of the output's dtype
+    double factor = 0;
+    double bound = 0;  ///< of the reference, in roundoffs
+    std::optional<double> operand_bound = {};
+  } worst_parts = {};
+  /// Set where the config's own tolerance took the place of the derived one, and of the check of
+  /// distributions.
+  std::optional<UserTolerance> user_tolerance = {};
 
   bool passed() const {
     return judged > 0 && nonfinite == 0 && tolerance_ratio <= 1 && rms_ratio <= 1 && decay_bias_ratio <= 1;
@@ -76,7 +91,11 @@ struct CaseResult {
   Work work = {};
   std::size_t workspace_bytes = 0;
   std::string repro = {};  ///< the one command that runs exactly this again
+  /// Hash of all that the result depends on: equal keys, equal work (sweep/job_keys.h).
+  std::string key = {};
 
+  /// Whether an output was judged by the config's own tolerance.
+  bool judged_by_user() const;
   /// The timing that tables and budgets use: hot.
   const TimingStats* headline() const;
 };
@@ -93,6 +112,8 @@ struct RunInfo {
 /// How a run ended: the last record.
 struct Summary {
   std::map<Status, int> counts;
+  int kept = 0;            ///< of them, taken over from an earlier run (--resume)
+  int passed_by_user = 0;  ///< of those that passed, judged by tolerances of the config
   bool interrupted = false;
   double seconds = 0;
   double input_seconds = 0, reference_seconds = 0;  ///< of them, making inputs and references

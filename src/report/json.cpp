@@ -1,20 +1,36 @@
 #include "report/json.h"
 
 namespace ssmbench {
+namespace {
+
+nlohmann::ordered_json optional_number(const std::optional<double>& value) {
+  return value ? nlohmann::ordered_json(*value) : nullptr;
+}
+
+}  // namespace
 
 nlohmann::ordered_json to_json(const OutputComparison& c) {
-  return {{"max_abs", c.max_abs},
-          {"rel_l2", c.rel_l2},
-          {"max_ulp", c.max_ulp},
-          {"tolerance_ratio", c.tolerance_ratio},
-          {"worst_index", c.worst_index},
-          {"worst_expected", c.worst_expected},
-          {"worst_got", c.worst_got},
-          {"nonfinite", c.nonfinite},
-          {"judged", c.judged},
-          {"rms_ratio", c.rms_ratio},
-          {"decay_bias", c.decay_bias ? nlohmann::ordered_json(*c.decay_bias) : nullptr},
-          {"decay_bias_ratio", c.decay_bias_ratio}};
+  nlohmann::ordered_json json{{"max_abs", c.max_abs},
+                              {"rel_l2", c.rel_l2},
+                              {"max_ulp", c.max_ulp},
+                              {"tolerance_ratio", c.tolerance_ratio},
+                              {"worst_index", c.worst_index},
+                              {"worst_expected", c.worst_expected},
+                              {"worst_got", c.worst_got},
+                              {"nonfinite", c.nonfinite},
+                              {"judged", c.judged},
+                              {"rms_ratio", c.rms_ratio},
+                              {"decay_bias", optional_number(c.decay_bias)},
+                              {"decay_bias_ratio", c.decay_bias_ratio}};
+  const OutputComparison::Parts& parts = c.worst_parts;
+  json["tolerance"] = {{"arithmetic", parts.arithmetic},
+                       {"storage", parts.storage},
+                       {"factor", parts.factor},
+                       {"bound", parts.bound},
+                       {"operand_bound", optional_number(parts.operand_bound)}};
+  if (c.user_tolerance)
+    json["user_tolerance"] = {{"abs", c.user_tolerance->abs}, {"rel", c.user_tolerance->rel}};
+  return json;
 }
 
 }  // namespace ssmbench

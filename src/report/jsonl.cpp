@@ -70,17 +70,7 @@ void add_measurements(Json& record, const CaseResult& result) {
 
 }  // namespace
 
-void JsonlReporter::begin(const RunInfo& info) {
-  file_.append(Json{{"record", "run"},
-                    {"schema", "ssmbench-results/1"},
-                    {"argv", info.argv},
-                    {"started", info.started},
-                    {"build", info.build},
-                    {"devices", info.devices}}
-                   .dump());
-}
-
-void JsonlReporter::case_done(const CaseResult& result) {
+std::string case_record(const CaseResult& result) {
   Json record{{"record", "case"},
               {"id", result.the_case.id()},
               {"op", result.the_case.problem.op().name},
@@ -90,10 +80,28 @@ void JsonlReporter::case_done(const CaseResult& result) {
   record["status"] = name_of(result.status);
   record["reason"] = result.reason;
   add_measurements(record, result);
+  if (result.work.bytes > 0)
+    record["work"] = {
+        {"bytes", result.work.bytes}, {"exponentials", result.work.exponentials}, {"fmas", result.work.fmas}};
   record["workspace_bytes"] = result.workspace_bytes;
   record["repro"] = result.repro;
+  record["key"] = result.key;
   // Error messages of foreign libraries may hold any bytes; JSON is UTF-8.
-  file_.append(record.dump(-1, ' ', false, Json::error_handler_t::replace));
+  return record.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+void JsonlReporter::case_done(const CaseResult& result) {
+  file_.append(case_record(result));
+}
+
+void JsonlReporter::begin(const RunInfo& info) {
+  file_.append(Json{{"record", "run"},
+                    {"schema", "ssmbench-results/1"},
+                    {"argv", info.argv},
+                    {"started", info.started},
+                    {"build", info.build},
+                    {"devices", info.devices}}
+                   .dump());
 }
 
 void JsonlReporter::study_done(const MethodConvergence& result) {
@@ -137,6 +145,8 @@ void JsonlReporter::finish(const Summary& summary) {
   for (const auto& [status, count] : summary.counts) counts[std::string(name_of(status))] = count;
   file_.append(Json{{"record", "summary"},
                     {"counts", counts},
+                    {"kept", summary.kept},
+                    {"passed_by_user_tolerance", summary.passed_by_user},
                     {"interrupted", summary.interrupted},
                     {"seconds", summary.seconds},
                     {"input_seconds", summary.input_seconds},

@@ -39,6 +39,8 @@ std::string options_label(const Case& the_case) {
   const InputSpec defaults;
   if (the_case.inputs.distribution != defaults.distribution) parts.push_back(the_case.inputs.distribution);
   if (the_case.inputs.values != defaults.values) parts.push_back(the_case.inputs.values);
+  for (const auto& [output, tolerance] : the_case.tolerances)
+    parts.push_back(fmt::format("own-tolerance({})", output));
   return fmt::format("{}", fmt::join(parts, " "));
 }
 
@@ -58,8 +60,11 @@ std::string summary_line(const Summary& summary) {
   std::vector<std::string> parts;
   for (const auto& [status, count] : summary.counts)
     parts.push_back(fmt::format("{} {}", count, name_of(status)));
-  return fmt::format("{}{} in {:.1f} s", summary.interrupted ? "interrupted: " : "",
+  if (summary.passed_by_user > 0)
+    parts.push_back(fmt::format("{} of the passes by tolerances of the config", summary.passed_by_user));
+  return fmt::format("{}{}{} in {:.1f} s", summary.interrupted ? "interrupted: " : "",
                      parts.empty() ? "nothing ran" : fmt::format("{}", fmt::join(parts, ", ")),
+                     summary.kept > 0 ? fmt::format(" ({} of them before)", summary.kept) : "",
                      summary.seconds);
 }
 

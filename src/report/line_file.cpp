@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,6 +14,25 @@
 namespace ssmbench {
 namespace {
 
+[[noreturn]] void cannot_write(const std::string& path) {
+  throw UsageError(fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
+}
+
+/// One writer at a time, where the file system has locks.
+void lock(int descriptor, const std::string& path) {
+  if (flock(descriptor, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+  close(descriptor);
+  throw UsageError(fmt::format("{}: another process is writing it", path));
+}
+
+int open_existing(const std::string& path, std::uintmax_t keep_bytes) {
+  const int descriptor = open(path.c_str(), O_WRONLY | O_CLOEXEC);
+  if (descriptor < 0) cannot_write(path);
+  lock(descriptor, path);
+  if (ftruncate(descriptor, static_cast<off_t>(keep_bytes)) != 0) cannot_write(path);
+  return descriptor;
+}
+
 int open_new(const std::string& path) {
   if (path == "-") return STDOUT_FILENO;
   struct stat status {};
@@ -23,13 +43,17 @@ int open_new(const std::string& path) {
     throw UsageError(fmt::format("{}: exists already; remove it or name another file", path));
   const int created = exists ? O_WRONLY : O_WRONLY | O_CREAT | O_EXCL;
   const int descriptor = open(path.c_str(), created | O_CLOEXEC, 0644);
-  if (descriptor < 0) throw UsageError(fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
+  if (descriptor < 0) cannot_write(path);
+  if (!exists) lock(descriptor, path);
   return descriptor;
 }
 
 }  // namespace
 
 LineFile::LineFile(std::string path) : path_(std::move(path)), descriptor_(open_new(path_)) {}
+
+LineFile::LineFile(std::string path, std::uintmax_t keep_bytes)
+    : path_(std::move(path)), descriptor_(open_existing(path_, keep_bytes)) {}
 
 LineFile::~LineFile() {
   if (descriptor_ != STDOUT_FILENO) close(descriptor_);

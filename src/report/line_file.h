@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace ssmbench {
@@ -9,6 +10,9 @@ class LineFile {
  public:
   /// Throws UsageError when the file exists already or cannot be created.
   explicit LineFile(std::string path);
+  /// Goes on with an existing regular file after its first `keep_bytes` bytes. Throws UsageError when it
+  /// cannot be written or another process is writing it.
+  LineFile(std::string path, std::uintmax_t keep_bytes);
   ~LineFile();
   LineFile(const LineFile&) = delete;
   LineFile& operator=(const LineFile&) = delete;

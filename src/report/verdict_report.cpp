@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "report/json.h"
+#include "verify/describe.h"
 
 namespace ssmbench {
 namespace {
@@ -37,13 +38,17 @@ std::string details_text(const OutputVerdict& output) {
   if (!c.passed() && c.judged > 0) {
     text += fmt::format("    worst {}: expected {:.9g}, got {:.9g}\n", index_text(c.worst_index, output.axes),
                         c.worst_expected, c.worst_got);
-    text += fmt::format("    {} of {} elements out of tolerance, the first at {}\n", output.profile.bad,
-                        c.judged, index_text(*output.profile.first_bad, output.axes));
+    if (output.profile.first_bad)
+      text += fmt::format("    {} of {} elements out of tolerance, the first at {}\n", output.profile.bad,
+                          c.judged, index_text(*output.profile.first_bad, output.axes));
+    else
+      text += fmt::format("    {}\n", why_failed(c));
     for (const auto& pattern : output.patterns) text += fmt::format("    {}\n", pattern);
   }
   if (const auto left_out = output.profile.left_out; left_out > 0)
     text +=
         fmt::format("    {} elements not judged: an honest implementation may overflow there\n", left_out);
+  if (c.judged > 0) text += "  " + tolerance_text(output.name, c) + "\n";
   return text + histogram_text(output.profile) + over_time_text(output.profile);
 }
 
@@ -54,8 +59,8 @@ std::string status_of(const OutputComparison& comparison) {
 }  // namespace
 
 std::string verdict_heading() {
-  return fmt::format("{:<6} {:<16} {:>9} {:>9} {:>10} {:>9}\n", "status", "output", "max abs", "rel L2",
-                     "max ulp", "err/tol");
+  return fmt::format("{:<6} {:<16} {:>9} {:>9} {:>10} {:>9} {:>6} {:>6}\n", "status", "output", "max abs",
+                     "rel L2", "max ulp", "err/tol", "rms", "decays");
 }
 
 std::string verdict_text(const CaseRead& read, const CaseVerdict& verdict, bool details) {
@@ -63,8 +68,9 @@ std::string verdict_text(const CaseRead& read, const CaseVerdict& verdict, bool 
       fmt::format("{} ({}, math {})\n", read.id, read.problem.op().name, name_of(read.arithmetic.math));
   for (const auto& output : verdict.outputs) {
     const OutputComparison& c = output.comparison;
-    text += fmt::format("{:<6} {:<16} {:>9.2e} {:>9.2e} {:>10.4g} {:>9.3g}\n", status_of(c), output.name,
-                        c.max_abs, c.rel_l2, c.max_ulp, c.tolerance_ratio);
+    text += fmt::format("{:<6} {:<16} {:>9.2e} {:>9.2e} {:>10.4g} {:>9.3g} {:>6.3f} {:>6}\n", status_of(c),
+                        output.name, c.max_abs, c.rel_l2, c.max_ulp, c.tolerance_ratio, c.rms_ratio,
+                        c.decay_bias ? fmt::format("{:.3f}", c.decay_bias_ratio) : "");
     if (details || !c.passed() || output.profile.left_out > 0) text += details_text(output);
   }
   if (!verdict.explanation.empty()) text += fmt::format("    hint: {}\n", verdict.explanation);

@@ -76,7 +76,8 @@ void RunJudge::launch() {
 
 OutputComparison RunJudge::compare(const std::string& name, const TensorView& output) const {
   return compare_output(output, on_.reference->at(name).expectation(),
-                        implementation_.arithmetic(result_.the_case.problem.dtype()));
+                        implementation_.arithmetic(result_.the_case.problem.dtype()),
+                        result_.the_case.tolerance_of(name));
 }
 
 void RunJudge::fail(const std::string& reason) {

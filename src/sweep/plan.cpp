@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <stdexcept>
 
 #include "reference/reference.h"
 
@@ -55,6 +56,14 @@ std::size_t Plan::job_count() const {
   std::size_t count = 0;
   for (const auto& planned : cases) count += planned.jobs.size();
   return count;
+}
+
+std::pair<const PlannedCase*, const Job*> Plan::job(std::size_t number) const {
+  for (const auto& planned : cases) {
+    if (number < planned.jobs.size()) return {&planned, &planned.jobs[number]};
+    number -= planned.jobs.size();
+  }
+  throw std::out_of_range("the plan has fewer jobs");
 }
 
 std::string device_id(const DeviceInfo& device) {

@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "device/device.h"
@@ -37,6 +38,8 @@ struct Plan {
   std::vector<PlannedCase> cases;
 
   std::size_t job_count() const;
+  /// A job by its place among all of them, and the case that it is of.
+  std::pair<const PlannedCase*, const Job*> job(std::size_t number) const;
 };
 
 /// "cpu", "cuda:0".

@@ -1,8 +1,6 @@
 #include "sweep/runner.h"
 
-#include <fmt/format.h>
-
-#include <chrono>
+#include <new>
 
 #include "inputs/inputs.h"
 #include "model/errors.h"
@@ -10,62 +8,69 @@
 namespace ssmbench {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
+constexpr const char* kOutOfHostMemory = "out of host memory";
 
 }  // namespace
 
-Summary Runner::run(const RunInfo& info) {
-  const auto start = Clock::now();
-  progress_.total(plan_.job_count());
-  for (Reporter* reporter : reporters_) reporter->begin(info);
-  try {
-    for (const auto& planned : plan_.cases) {
-      if (stop_) throw Interrupted();
-      run_case(planned);
+CaseResult blank_result(const Plan& plan, const Case& the_case, const Job& job,
+                        const RunnerOptions& options) {
+  const DeviceInfo& device = plan.devices[job.device];
+  CaseResult result{.the_case = the_case, .impl = job.implementation->name, .device = device_id(device)};
+  result.repro = options.repro(the_case, *job.implementation, device);
+  return result;
+}
+
+CaseResult failed_result(const Plan& plan, const Case& the_case, const Job& job, const RunnerOptions& options,
+                         std::string reason) {
+  CaseResult result = blank_result(plan, the_case, job, options);
+  result.status = Status::error;
+  result.reason = std::move(reason);
+  return result;
+}
+
+void Runner::run(const JobSet& jobs) {
+  std::size_t number = 0;
+  for (const auto& planned : plan_.cases) {
+    if (stop_) throw Interrupted();
+    std::vector<NumberedJob> to_run;
+    for (const auto& job : planned.jobs) {
+      const std::size_t this_one = number++;
+      if (!jobs[this_one]) continue;
+      if (!job.skip_reason) {
+        to_run.push_back({this_one, &job});
+        continue;
+      }
+      CaseResult skipped = blank_result(plan_, planned.the_case, job, options_);
+      skipped.status = Status::skip;
+      skipped.reason = *job.skip_reason;
+      listener_.finished(this_one, skipped);
     }
-  } catch (const Interrupted&) {
-    summary_.interrupted = true;
+    if (!to_run.empty()) run_case(planned.the_case, to_run);
   }
-  summary_.seconds = seconds_since(start);
-  progress_.clear();
-  for (Reporter* reporter : reporters_) reporter->finish(summary_);
-  return summary_;
 }
 
-void Runner::run_case(const PlannedCase& planned) {
-  for (const auto& job : planned.jobs) {
-    if (!job.skip_reason) continue;
-    CaseResult skipped = blank_result(planned.the_case, job);
-    skipped.status = Status::skip;
-    skipped.reason = *job.skip_reason;
-    emit(skipped);
-  }
-  if (!planned.runs_anything()) return;
-
+void Runner::run_case(const Case& the_case, const std::vector<NumberedJob>& jobs) {
+  const auto fail_all = [&](const char* reason) {
+    for (const auto& [number, job] : jobs) listener_.finished(number, failed(the_case, *job, reason));
+  };
   try {
-    progress_.update(jobs_done_, "inputs of " + planned.the_case.id());
-    const auto start = Clock::now();
-    auto inputs = generate_inputs(planned.the_case.problem, planned.the_case.inputs, stop_);
-    summary_.input_seconds += seconds_since(start);
-    if (options_.verify) compute_reference_of(planned.the_case, inputs);
-    for (std::size_t device = 0; device < plan_.devices.size(); ++device)
-      run_on_device(planned, device, inputs);
+    listener_.starting(jobs.front().number, Stage::inputs);
+    auto inputs = generate_inputs(the_case.problem, the_case.inputs, stop_);
+    if (options_.verify) compute_reference_of(the_case, jobs.front().number, inputs);
+    for (std::size_t device = 0; device < plan_.devices.size(); ++device) {
+      std::vector<NumberedJob> of_device = jobs;
+      std::erase_if(of_device, [&](const NumberedJob& numbered) { return numbered.job->device != device; });
+      if (!of_device.empty()) run_on_device(the_case, device, of_device, inputs);
+    }
   } catch (const OutOfMemory& error) {
-    for (const auto& job : planned.jobs)
-      if (!job.skip_reason) emit(failed_result(planned.the_case, job, error.what()));
+    fail_all(error.what());
+  } catch (const std::bad_alloc&) {
+    fail_all(kOutOfHostMemory);
   }
 }
 
-void Runner::run_on_device(const PlannedCase& planned, std::size_t index, std::vector<HostTensor>& inputs) {
-  std::vector<const Job*> jobs;
-  for (const auto& job : planned.jobs)
-    if (job.device == index && !job.skip_reason) jobs.push_back(&job);
-  if (jobs.empty()) return;
-
+void Runner::run_on_device(const Case& the_case, std::size_t index, const std::vector<NumberedJob>& jobs,
+                           std::vector<HostTensor>& inputs) {
   std::optional<DeviceInputs> uploaded;
   std::string upload_error;
   const auto contained = [&](const auto& upload) {
@@ -76,15 +81,16 @@ void Runner::run_on_device(const PlannedCase& planned, std::size_t index, std::v
     }
   };
   contained([&] { uploaded.emplace(device(index), inputs); });
-  for (const Job* job : jobs) {
+  for (const auto& [number, job] : jobs) {
+    listener_.starting(number, Stage::run);
     if (!upload_error.empty()) {
-      emit(failed_result(planned.the_case, *job, upload_error));
+      listener_.finished(number, failed(the_case, *job, upload_error));
       continue;
     }
-    const CaseResult result = run_job_contained(planned.the_case, *job, inputs, *uploaded);
-    emit(result);
+    const CaseResult result = run_job_contained(the_case, *job, inputs, *uploaded);
+    listener_.finished(number, result);
     if (result.status == Status::invalid || result.status == Status::error)
-      contained([&] { repair_inputs(planned.the_case, device(index), inputs, uploaded); });
+      contained([&] { repair_inputs(the_case, device(index), inputs, uploaded); });
   }
 }
 
@@ -107,17 +113,19 @@ CaseResult Runner::run_job_contained(const Case& the_case, const Job& job,
     throw;
   } catch (const OutputError&) {
     throw;
+  } catch (const std::bad_alloc&) {
+    return failed(the_case, job, kOutOfHostMemory);
   } catch (const std::exception& error) {  // a kernel that fails is a result, and the sweep goes on
-    return failed_result(the_case, job, error.what());
+    return failed(the_case, job, error.what());
   }
 }
 
 CaseResult Runner::run_job(const Case& the_case, const Job& job, const std::vector<HostTensor>& inputs,
                            const DeviceInputs& uploaded) {
   const Implementation& implementation = *job.implementation;
-  CaseResult result = blank_result(the_case, job);
-  progress_.update(jobs_done_, fmt::format("{} on {}", implementation.name, the_case.id()));
-  if (progress_.verbose()) progress_.say(result.repro);
+  CaseResult result = blank_result(plan_, the_case, job, options_);
+  result.work = implementation.work(the_case.problem);
+  result.workspace_bytes = implementation.workspace_bytes(the_case.problem);
 
   JudgePolicy policy{.reruns = options_.reruns, .timing = {}};
   if (options_.time) policy.timing = options_.timing;
@@ -135,39 +143,14 @@ Device& Runner::device(std::size_t index) {
   return *open;
 }
 
-void Runner::emit(const CaseResult& result) {
-  ++summary_.counts[result.status];
-  ++jobs_done_;
-  progress_.clear();
-  for (Reporter* reporter : reporters_) reporter->case_done(result);
-}
-
-CaseResult Runner::blank_result(const Case& the_case, const Job& job) const {
-  const Implementation& implementation = *job.implementation;
-  CaseResult result{
-      .the_case = the_case, .impl = implementation.name, .device = device_id(plan_.devices[job.device])};
-  result.work = implementation.work(the_case.problem);
-  result.workspace_bytes = job.skip_reason ? 0 : implementation.workspace_bytes(the_case.problem);
-  result.repro = options_.repro(the_case, implementation, plan_.devices[job.device]);
-  return result;
-}
-
-CaseResult Runner::failed_result(const Case& the_case, const Job& job, std::string reason) const {
-  CaseResult result = blank_result(the_case, job);
-  result.status = Status::error;
-  result.reason = std::move(reason);
-  return result;
-}
-
-void Runner::compute_reference_of(const Case& the_case, const std::vector<HostTensor>& inputs) {
+void Runner::compute_reference_of(const Case& the_case, std::size_t job,
+                                  const std::vector<HostTensor>& inputs) {
   const std::string key = reference_key(the_case);
   if (key == reference_key_) return;
-  progress_.update(jobs_done_, "reference of " + the_case.id());
+  listener_.starting(job, Stage::reference);
   reference_key_.clear();
   reference_.clear();  // before the next one is computed, so that only one is ever in memory
-  const auto start = Clock::now();
   reference_ = compute_reference(the_case.problem, views_of(inputs), stop_);
-  summary_.reference_seconds += seconds_since(start);
   reference_key_ = key;
 }
 

@@ -8,10 +8,9 @@
 #include "bench/timer.h"
 #include "model/result.h"
 #include "reference/reference.h"
-#include "report/progress.h"
-#include "report/reporter.h"
 #include "sweep/judge_run.h"
 #include "sweep/plan.h"
+#include "sweep/run_listener.h"
 
 namespace ssmbench {
 
@@ -33,29 +32,40 @@ struct FinishedJob {
   const ReferenceOutputs* reference;  ///< null with --no-verify
 };
 
-/// Runs a plan: for each case inputs and reference once, then each implementation (sweep/judge_run.h), and
-/// reports what comes of it. A failing implementation becomes a record and the sweep goes on. Returns when
-/// all is done or `stop` is set; lets only OutputError through.
+/// The record of a job about which nothing is known but what it is.
+CaseResult blank_result(const Plan& plan, const Case& the_case, const Job& job, const RunnerOptions& options);
+/// The record of a job that could not be run. Calls nothing of the implementation's.
+CaseResult failed_result(const Plan& plan, const Case& the_case, const Job& job, const RunnerOptions& options,
+                         std::string reason);
+
+/// Runs the jobs of a plan in this process: for each case inputs and reference once, then each
+/// implementation (sweep/judge_run.h), and reports what comes of it. One that fails in a way that can be
+/// caught becomes a record and the sweep goes on; src/supervise/ contains the others.
 class Runner {
  public:
   using FinishedHook = std::function<void(const FinishedJob&)>;
 
-  Runner(const Plan& plan, RunnerOptions options, std::vector<Reporter*> reporters, Progress& progress,
-         const std::atomic<bool>& stop)
-      : plan_(plan),
-        options_(std::move(options)),
-        reporters_(std::move(reporters)),
-        progress_(progress),
-        stop_(stop) {}
+  Runner(const Plan& plan, RunnerOptions options, RunListener& listener, const std::atomic<bool>& stop)
+      : plan_(plan), options_(std::move(options)), listener_(listener), stop_(stop) {}
 
   /// Called after each job that produced outputs, unless its result is invalid.
   void on_finished(FinishedHook hook) { finished_ = std::move(hook); }
 
-  Summary run(const RunInfo& info);
+  /// Runs these jobs, in the plan's order but for those that are skipped, which come first in their case.
+  /// Throws Interrupted once `stop` is set, and lets OutputError and whatever the making of inputs and
+  /// reference throws but want of memory through.
+  void run(const JobSet& jobs);
+  void run() { run(JobSet(plan_.job_count(), true)); }
 
  private:
-  void run_case(const PlannedCase& planned);
-  void run_on_device(const PlannedCase& planned, std::size_t index, std::vector<HostTensor>& inputs);
+  struct NumberedJob {
+    std::size_t number;
+    const Job* job;
+  };
+
+  void run_case(const Case& the_case, const std::vector<NumberedJob>& jobs);
+  void run_on_device(const Case& the_case, std::size_t index, const std::vector<NumberedJob>& jobs,
+                     std::vector<HostTensor>& inputs);
   /// Makes the inputs anew where an implementation changed them or the bands around them, so that the next
   /// one finds them as they were.
   void repair_inputs(const Case& the_case, Device& target, std::vector<HostTensor>& inputs,
@@ -66,24 +76,21 @@ class Runner {
   CaseResult run_job(const Case& the_case, const Job& job, const std::vector<HostTensor>& inputs,
                      const DeviceInputs& uploaded);
   Device& device(std::size_t index);
-  void emit(const CaseResult& result);
-  CaseResult blank_result(const Case& the_case, const Job& job) const;
-  CaseResult failed_result(const Case& the_case, const Job& job, std::string reason) const;
+  CaseResult failed(const Case& the_case, const Job& job, std::string reason) const {
+    return failed_result(plan_, the_case, job, options_, std::move(reason));
+  }
   /// Leaves the case's reference in reference_, computed anew only if the last one was another.
-  void compute_reference_of(const Case& the_case, const std::vector<HostTensor>& inputs);
+  void compute_reference_of(const Case& the_case, std::size_t job, const std::vector<HostTensor>& inputs);
 
   const Plan& plan_;
   RunnerOptions options_;
-  std::vector<Reporter*> reporters_;
-  Progress& progress_;
+  RunListener& listener_;
   const std::atomic<bool>& stop_;
   FinishedHook finished_;
 
   std::map<std::size_t, std::unique_ptr<Device>> devices_;
   std::string reference_key_;
   ReferenceOutputs reference_;
-  Summary summary_;
-  std::size_t jobs_done_ = 0;
 };
 
 }  // namespace ssmbench

@@ -40,8 +40,8 @@ void add(Partial& sum, std::int64_t position, double got, const Expectation& all
   sum.error_squared += element.error * element.error;
   sum.expected_squared += expected * expected;
   sum.max_abs = std::max(sum.max_abs, element.error);
-  sum.max_ulp = std::max(sum.max_ulp, element.error / (2 * element.tolerance.storage));
-  std::optional<double> response;
+  sum.max_ulp = std::max(sum.max_ulp, element.error / ulp_at(expected, dtype));
+  std::optional<float> response;
   if (all.decay_response != nullptr) response = all.decay_response[position];
   sum.distribution.add(got - expected, expected, element.tolerance, dtype, response);
   if (element.ratio > sum.worst_ratio) {
@@ -50,8 +50,19 @@ void add(Partial& sum, std::int64_t position, double got, const Expectation& all
   }
 }
 
-Partial judge_range(const TensorView& got, const Expectation& expected, const Arithmetic& arithmetic,
-                    std::int64_t begin, std::int64_t end) {
+/// What an output is judged by.
+struct Rule {
+  Arithmetic arithmetic;
+  const UserTolerance* user;
+
+  Tolerance of(const ExpectedElement& expected, DType dtype) const {
+    if (user != nullptr) return {user->abs + user->rel * std::abs(expected.value), 0};
+    return tolerance_of(expected, dtype, arithmetic);
+  }
+};
+
+Partial judge_range(const TensorView& got, const Expectation& expected, const Rule& rule, std::int64_t begin,
+                    std::int64_t end) {
   Partial sum;
   const std::int64_t row = got.shape.back();
   const std::int64_t step = got.strides.back();
@@ -62,18 +73,50 @@ Partial judge_range(const TensorView& got, const Expectation& expected, const Ar
     const std::int64_t row_end = std::min(end, position + row - index.back());
     for (; position < row_end; ++position, offset += step) {
       const double value = load_as_double(got.data, offset, got.dtype);
-      add(sum, position, value, expected, judge_element(value, expected.at(position), got.dtype, arithmetic),
-          got.dtype);
+      const ExpectedElement element = expected.at(position);
+      add(sum, position, value, expected,
+          judge_element(value, element, got.dtype, rule.of(element, got.dtype)), got.dtype);
     }
   }
   return sum;
 }
 
+/// Fills in what describes the worst element.
+void describe_worst(OutputComparison& result, const TensorView& got, const Expectation& expected,
+                    const Rule& rule, std::int64_t worst) {
+  const ExpectedElement element = expected.at(worst);
+  const Tolerance allowed = rule.of(element, got.dtype);
+  result.worst_index = index_of(worst, got.shape);
+  result.worst_expected = element.value;
+  result.worst_got = load_as_double(got.data, offset_of(result.worst_index, got.strides), got.dtype);
+  result.worst_parts = {.arithmetic = allowed.arithmetic,
+                        .storage = allowed.storage,
+                        .factor = kToleranceConstant,
+                        .bound = element.bound};
+  if (element.operand_bound) result.worst_parts.operand_bound = *element.operand_bound;
+}
+
+void add(Partial& all, const Partial& part) {
+  all.error_squared += part.error_squared;
+  all.expected_squared += part.expected_squared;
+  all.max_abs = std::max(all.max_abs, part.max_abs);
+  all.max_ulp = std::max(all.max_ulp, part.max_ulp);
+  all.nonfinite += part.nonfinite;
+  all.judged += part.judged;
+  all.first_nonfinite = std::min(all.first_nonfinite, part.first_nonfinite);
+  all.distribution.add(part.distribution);
+  if (part.worst_ratio > all.worst_ratio) {
+    all.worst_ratio = part.worst_ratio;
+    all.worst = part.worst;
+  }
+}
+
 }  // namespace
 
 OutputComparison compare_output(const TensorView& output, const Expectation& expected,
-                                const Arithmetic& arithmetic) {
+                                const Arithmetic& arithmetic, const UserTolerance* user) {
   const TensorView got = real_view(output);
+  const Rule rule{arithmetic, user};
   const std::int64_t count = element_count(got.shape);
   // Fixed ranges, added up in order: sums do not depend on who computed them.
   constexpr std::int64_t kRange = 1 << 16;
@@ -81,23 +124,10 @@ OutputComparison compare_output(const TensorView& output, const Expectation& exp
   std::vector<Partial> partials(ranges);
 #pragma omp parallel for schedule(dynamic)
   for (std::int64_t i = 0; i < ranges; ++i)
-    partials[i] = judge_range(got, expected, arithmetic, i * kRange, std::min(count, (i + 1) * kRange));
+    partials[i] = judge_range(got, expected, rule, i * kRange, std::min(count, (i + 1) * kRange));
 
   Partial all;
-  for (const auto& part : partials) {
-    all.error_squared += part.error_squared;
-    all.expected_squared += part.expected_squared;
-    all.max_abs = std::max(all.max_abs, part.max_abs);
-    all.max_ulp = std::max(all.max_ulp, part.max_ulp);
-    all.nonfinite += part.nonfinite;
-    all.judged += part.judged;
-    all.first_nonfinite = std::min(all.first_nonfinite, part.first_nonfinite);
-    all.distribution.add(part.distribution);
-    if (part.worst_ratio > all.worst_ratio) {
-      all.worst_ratio = part.worst_ratio;
-      all.worst = part.worst;
-    }
-  }
+  for (const auto& part : partials) add(all, part);
 
   OutputComparison result;
   result.max_abs = all.max_abs;
@@ -105,19 +135,19 @@ OutputComparison compare_output(const TensorView& output, const Expectation& exp
   result.nonfinite = all.nonfinite;
   result.judged = all.judged;
   result.tolerance_ratio = std::max(all.worst_ratio, 0.0);
-  result.rms_ratio = all.distribution.rms_ratio();
-  if (const auto bias = all.distribution.decay_bias()) {
-    const double roundoff = unit_roundoff(arithmetic.math);
-    result.decay_bias = bias->mean / roundoff;
-    result.decay_bias_ratio = std::abs(bias->mean) / (kDecayBias * roundoff + 6 * bias->noise);
-  }
   // A zero reference is met exactly or not at all; then the absolute norm says more than a division by zero.
   const double norm = all.expected_squared > 0 ? all.expected_squared : 1;
   result.rel_l2 = std::sqrt(all.error_squared / norm);
-  const std::int64_t worst = all.nonfinite > 0 ? all.first_nonfinite : all.worst;
-  result.worst_index = index_of(worst, got.shape);
-  result.worst_expected = expected.values[worst];
-  result.worst_got = load_as_double(got.data, offset_of(result.worst_index, got.strides), got.dtype);
+  describe_worst(result, got, expected, rule, all.nonfinite > 0 ? all.first_nonfinite : all.worst);
+  if (user != nullptr) {
+    result.user_tolerance = *user;
+    return result;
+  }
+  result.rms_ratio = all.distribution.rms_ratio();
+  if (const auto bias = all.distribution.decay_bias(unit_roundoff(arithmetic.math))) {
+    result.decay_bias = bias->mean;
+    result.decay_bias_ratio = bias->ratio;
+  }
   return result;
 }
 

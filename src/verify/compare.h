@@ -4,13 +4,15 @@
 #include "model/expectation.h"
 #include "model/result.h"
 #include "model/tensor.h"
+#include "model/user_tolerance.h"
 
 namespace ssmbench {
 
 /// Judges one output (host memory, any layout) against what it should be, element by element, on all cores.
 /// The result does not depend on the number of threads. An expected value beyond the output dtype's range
-/// passes as the infinity it rounds to; an element whose bound is not finite is left out.
+/// passes as the infinity it rounds to; an element whose bound is not finite is left out. `user`, where not
+/// null, takes the place of the derived tolerance.
 OutputComparison compare_output(const TensorView& output, const Expectation& expected,
-                                const Arithmetic& arithmetic);
+                                const Arithmetic& arithmetic, const UserTolerance* user = nullptr);
 
 }  // namespace ssmbench

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace ssmbench {
 namespace {
@@ -21,14 +22,48 @@ std::int64_t count_never_written(const TensorView& output) {
 
 }  // namespace
 
+std::string why_failed(const OutputComparison& c) {
+  if (c.passed()) return "";
+  if (c.judged == 0) return "every element overflows, none could be judged";
+  if (c.nonfinite > 0) return fmt::format("{} elements not finite", c.nonfinite);
+  if (!(c.tolerance_ratio <= 1)) return fmt::format("{:.3g} × the tolerance", c.tolerance_ratio);
+  if (!(c.rms_ratio <= 1))
+    return fmt::format(
+        "each element is within its tolerance, but the errors are {:.3g} × what rounding makes them in the "
+        "root mean square",
+        c.rms_ratio);
+  return fmt::format(
+      "each element is within its tolerance, but the errors show decays that are off by {:.3g} roundoffs in "
+      "the mean, {:.3g} × what rounding explains",
+      c.decay_bias.value_or(0), c.decay_bias_ratio);
+}
+
+std::string tolerance_text(const std::string& output, const OutputComparison& c) {
+  const OutputComparison::Parts& parts = c.worst_parts;
+  const std::string where = fmt::format("{} at ({})", output, fmt::join(c.worst_index, ", "));
+  const double error = std::abs(c.worst_got - c.worst_expected);
+  if (c.user_tolerance)
+    return fmt::format("  {}: |err| {:.3g}, the config allows {:.3g} + {:.3g}·|{:.3g}|, ratio {:.3f}", where,
+                       error, c.user_tolerance->abs, c.user_tolerance->rel, c.worst_expected,
+                       c.tolerance_ratio);
+  const std::string operands =
+      parts.operand_bound ? fmt::format(" and {:.3g} of operands", *parts.operand_bound) : "";
+  const std::string decays = c.decay_bias ? fmt::format(", decays off by {:.2g} roundoffs ({:.3f})",
+                                                        *c.decay_bias, c.decay_bias_ratio)
+                                          : "";
+  return fmt::format(
+      "  {}: |err| {:.3g}, allowed {:.3g} of arithmetic + {:.3g} of half an ulp, ratio {:.3f}; expected "
+      "{:.6g}, bound {} × ({:.3g} roundoffs{}); rms {:.3f}{}",
+      where, error, parts.arithmetic, parts.storage, c.tolerance_ratio, c.worst_expected, parts.factor,
+      parts.bound, operands, c.rms_ratio, decays);
+}
+
 std::string describe_failure(const std::string& name, const OutputComparison& c, const TensorView& output) {
-  if (c.judged == 0) return fmt::format("{}: every element overflows, none could be judged", name);
-  std::string how = fmt::format("{:.3g} × the tolerance", c.tolerance_ratio);
-  if (c.nonfinite > 0) {
-    how = fmt::format("{} elements not finite", c.nonfinite);
+  if (c.judged == 0) return fmt::format("{}: {}", name, why_failed(c));
+  std::string how = why_failed(c);
+  if (c.nonfinite > 0)
     if (const std::int64_t count = count_never_written(output); count > 0)
       how += fmt::format(", {} of the tensor never written", count);
-  }
   return fmt::format("{} at ({}): expected {:.9g}, got {:.9g}; {}", name, fmt::join(c.worst_index, ", "),
                      c.worst_expected, c.worst_got, how);
 }

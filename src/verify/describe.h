@@ -7,6 +7,13 @@
 
 namespace ssmbench {
 
+/// Why it did not pass: "3.2 × the tolerance", "2 elements not finite", or what is wrong with the errors as a
+/// whole; empty when it did.
+std::string why_failed(const OutputComparison& comparison);
+
+/// The parts of the tolerance at the worst element: what -v prints of each output.
+std::string tolerance_text(const std::string& output, const OutputComparison& comparison);
+
 /// "out at (0, 3, 17): expected 1.25, got 1.5; 12 × the tolerance", for an output that did not pass.
 /// `output`, in host memory, was filled with NaN that has all bits set before it was computed.
 std::string describe_failure(const std::string& name, const OutputComparison& comparison,

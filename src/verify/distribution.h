@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 
@@ -8,41 +9,61 @@
 
 // What the errors of an output are like as a whole. Roundings are independent and have zero mean (Higham &
 // Mary, "A New Approach to Probabilistic Rounding Error Analysis", 2019), so that errors stay well below the
-// bound that no element may exceed, and what every step does wrong by a little shows in their sum.
+// bound that no element may exceed, and what every step does wrong by a little shows in all of them together.
+// docs/tolerances.md derives the constants.
 
 namespace ssmbench {
 
-/// What the arithmetic's error of an element is expected to be at most in the root mean square, as a share of
-/// its tolerance. docs/tolerances.md has the theory and what implementations show.
+/// The root mean square that the arithmetic's error of an element is expected to have at most, as a share of
+/// its tolerance.
 inline constexpr double kExpectedShare = 0.25;
-
-/// Largest mean relative error of the decays of a recurrence, in roundoffs.
+/// Largest mean relative error of the decays of a recurrence, in roundoffs. Roundings to nearest have half of
+/// one at most where all decays lie next to 1 and round alike.
 inline constexpr double kDecayBias = 0.75;
+
+/// About how many different numbers there are among those added, up to some 30000: by the share of the bits
+/// of a small table that their hashes leave unset. Source: Whang, Vander-Zanden & Taylor, "A linear-time
+/// probabilistic counting algorithm for database applications" (1990).
+class DistinctNumbers {
+ public:
+  void add(double number);
+  void add(const DistinctNumbers& other);
+  /// Infinite when too many.
+  double count() const;
+
+ private:
+  std::array<std::uint64_t, 64> bits_{};
+};
 
 /// Sums over the elements of an output that have been measured.
 class ErrorDistribution {
  public:
-  /// `error` = got − expected, with its sign; `tolerance` that of the element. `response`: what a relative
-  /// error of one unit in every decay would do to the element.
+  /// `error` = got − expected; `tolerance` that of the element. `response`: what a relative error of 1 in
+  /// every decay would do to the element.
   void add(double error, double expected, const Tolerance& tolerance, DType dtype,
-           std::optional<double> response);
+           std::optional<float> response);
   void add(const ErrorDistribution& part);
 
   /// Root mean square of the errors, each in units of what is expected of it, over what that may be of so
   /// many elements; at most 1 passes.
   double rms_ratio() const;
 
-  /// Mean relative error of the decays, estimated from the errors; nothing where they say nothing about it.
   struct DecayBias {
-    double mean;   ///< in units of the response
-    double noise;  ///< its standard error at most
+    double mean;   ///< relative error, in roundoffs
+    double ratio;  ///< of it to what it may be; at most 1 passes
   };
-  std::optional<DecayBias> decay_bias() const;
+  /// Mean relative error of the decays as the errors show it; nothing where they do not. `roundoff`: of the
+  /// arithmetic.
+  std::optional<DecayBias> decay_bias(double roundoff) const;
 
  private:
+  /// How many errors there are that are not copies of others, as they are where inputs repeat.
+  double independent() const;
+
   std::int64_t count_ = 0;
+  DistinctNumbers distinct_;
   double squares_ = 0;  // Σ e², of errors in units of what is expected
-  // Normal equations of e ≈ θ·response + φ·expected, each over what is expected of the element.
+  // Normal equations of e ≈ θ·response + φ·expected, each in units of what is expected of the element.
   double rr_ = 0, rx_ = 0, xx_ = 0, re_ = 0, xe_ = 0;
 };
 

@@ -19,15 +19,19 @@ double in_range(double expected, DType dtype) {
 
 ElementVerdict judge_element(double got, const ExpectedElement& expected, DType dtype,
                              const Arithmetic& arithmetic) {
+  return judge_element(got, expected, dtype, tolerance_of(expected, dtype, arithmetic));
+}
+
+ElementVerdict judge_element(double got, const ExpectedElement& expected, DType dtype,
+                             const Tolerance& allowed) {
   using Kind = ElementVerdict::Kind;
   if (!std::isfinite(expected.bound)) return {Kind::left_out, 0, 0};
   if (!std::isfinite(got)) {
     if (got == in_range(expected.value, dtype)) return {Kind::infinite, 0, 0};
     return {Kind::wrong, kInfinity, kInfinity};
   }
-  const Tolerance allowed = tolerance_of(expected, dtype, arithmetic);
   const double error = std::abs(got - expected.value);
-  const double ratio = error / allowed.total();
+  const double ratio = error == 0 ? 0 : error / allowed.total();  // a config may allow nothing
   return {Kind::measured, error, std::isnan(ratio) ? kInfinity : ratio, allowed};
 }
 

@@ -26,5 +26,8 @@ struct ElementVerdict {
 /// `dtype` is the output's, `arithmetic` what the implementation claims.
 ElementVerdict judge_element(double got, const ExpectedElement& expected, DType dtype,
                              const Arithmetic& arithmetic);
+/// By a given tolerance.
+ElementVerdict judge_element(double got, const ExpectedElement& expected, DType dtype,
+                             const Tolerance& allowed);
 
 }  // namespace ssmbench

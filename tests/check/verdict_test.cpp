@@ -16,7 +16,9 @@
 #include "catch.h"
 #include "model/errors.h"
 #include "reference/reference.h"
+#include "report/verdict_report.h"
 #include "support/host_tensors.h"
+#include "verify/tolerance.h"
 
 using namespace ssmbench;
 
@@ -321,4 +323,23 @@ TEST_CASE("groups that are tiled and not repeated are called so") {
   const CaseVerdict verdict = judge(read);
   CHECK_FALSE(verdict.passed());
   CHECK(verdict.explanation == "groups are tiled (channel modulo groups) where they should be repeated");
+}
+
+TEST_CASE("what is wrong everywhere by less than its tolerance fails as a whole") {
+  CaseRead read = golden("m1_fwd_f32");
+  HostTensor& out = output(read, "out");
+  const auto reference = compute_reference(read.problem, views_of(read.inputs), test::never_stop);
+  for (std::int64_t i = 0; i < element_count(out.spec.shape); ++i) {
+    const ExpectedElement expected = reference.at("out").expectation().at(i);
+    store_from_double(out.buffer.data(), test::offset_in(out.view(), i), DType::f32,
+                      expected.value + 0.6 * tolerance(expected, DType::f32, read.arithmetic));
+  }
+  const CaseVerdict verdict = judge(read);
+  CHECK_FALSE(verdict.passed());
+  const OutputVerdict& judged = of(verdict, "out");
+  CHECK(judged.comparison.tolerance_ratio < 1);
+  CHECK(judged.comparison.rms_ratio > 1);
+  CHECK(judged.profile.bad == 0);
+  CHECK(verdict_text(read, verdict, false).find("each element is within its tolerance, but") !=
+        std::string::npos);
 }

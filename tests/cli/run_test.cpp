@@ -197,3 +197,30 @@ TEST_CASE("option --list prints what would run and runs nothing") {
   CHECK(result.out.find("cpu-simd           supported") != std::string::npos);
   CHECK(result.out.find("-f16-") == std::string::npos);
 }
+
+TEST_CASE("a tolerance of the config's own is used, recorded and said") {
+  const TemporaryFolder folder;
+  const auto config = [&](const std::string& allowed) {
+    return folder
+        .write("own.json", R"({"format": "ssmbench-config/1", "sweeps": [{"op": "selective_scan_fwd",
+            "axes": {"batch": 1, "dim": 4, "seqlen": 40, "dstate": 4, "dtype": "bf16"},
+            "tolerance": {"out": )" +
+                               allowed + "}}]}")
+        .string();
+  };
+  const std::string options = " --device cpu --impl cpu-scalar --no-timing -v --json " + (folder / "r.jsonl");
+  const CommandResult loose = run_ssmbench("run " + config(R"({"abs": 0.1, "rel": 0.01})") + options);
+  CHECK(loose.exit_code == 0);
+  CHECK(loose.out.find("own-tolerance(out)") != std::string::npos);
+  CHECK(loose.out.find("1 pass, 1 of the passes by tolerances of the config") != std::string::npos);
+  CHECK(loose.err.find("the config allows 0.1 + 0.01") != std::string::npos);
+  CHECK(loose.err.find("of half an ulp") != std::string::npos);  // last_state has a derived one
+  const auto records = records_of(read_file(folder / "r.jsonl"));
+  const Json& outputs = records.at(1).at("verify").at("outputs");
+  CHECK(outputs.at("out").at("user_tolerance").at("abs") == 0.1);
+  CHECK_FALSE(outputs.at("last_state").contains("user_tolerance"));
+  CHECK(records.back().at("passed_by_user_tolerance") == 1);
+
+  const CommandResult strict = run_ssmbench("run " + config(R"({"abs": 1e-6})") + options);
+  CHECK(strict.exit_code == 1);
+}

@@ -131,7 +131,7 @@ TEST_CASE("unknown keys are named, with the known ones and the nearest") {
         R"(test.json: /sweeps/0/axes: unknown key "temperature"; expected one of )" + kAllAxes);
   CHECK(
       error_of(config_of(kOneCase, R"(, "budgetms": 3)")) ==
-      R"(test.json: /sweeps/0: unknown key "budgetms" (did you mean "budget_ms"?); expected one of op, description, axes, zip, budget_ms)");
+      R"(test.json: /sweeps/0: unknown key "budgetms" (did you mean "budget_ms"?); expected one of op, description, axes, zip, budget_ms, tolerance)");
   CHECK(
       error_of(config_of(kOneCase, "", R"(, "sweep": [])")) ==
       R"(test.json: /: unknown key "sweep" (did you mean "sweeps"?); expected one of $schema, format, description, shapes, sweeps, studies)");
@@ -199,12 +199,24 @@ TEST_CASE("unknown words list the known ones") {
 TEST_CASE("a sweep that lacks something") {
   CHECK(
       error_of(R"({"format": "ssmbench-config/1", "sweeps": [{"op": "selective_scan_fwd"}]})") ==
-      R"(test.json: /sweeps/0: "axes" is missing; expected a sweep: an object with "op" and "axes", and optionally "zip", "budget_ms", "description")");
+      R"(test.json: /sweeps/0: "axes" is missing; expected a sweep: an object with "op" and "axes", and optionally "zip", "budget_ms", "tolerance", "description")");
   CHECK(error_of(config_of(R"("batch": 1, "dim": 4, "seqlen": 8, "dstate": 2)")) ==
         "test.json: /sweeps/0/axes: selective_scan_fwd needs the axis 'dtype'; expected axes that are "
         "complete and go together");
   CHECK(error_of(config_of(kOneCase, R"(, "budget_ms": 0)")) ==
         "test.json: /sweeps/0/budget_ms: got 0; expected a latency in milliseconds, above 0");
+}
+
+TEST_CASE("a tolerance of the config's own") {
+  CHECK(error_of(config_of(kOneCase, R"(, "tolerance": {"out": {"abs": 1e-3}})")) == "");
+  CHECK(error_of(config_of(kOneCase, R"(, "tolerance": {"du": {"abs": 1e-3}})")) ==
+        "test.json: /sweeps/0/tolerance: no case of the sweep has an output \"du\"; expected one of "
+        "last_state, out");
+  CHECK(error_of(config_of(kOneCase, R"(, "tolerance": {"out": {"rel": -1}})")) ==
+        "test.json: /sweeps/0/tolerance/out/rel: got -1; expected a relative error, 0 or more");
+  CHECK(
+      error_of(config_of(kOneCase, R"(, "tolerance": {"out": {"rtol": 1}})")) ==
+      R"(test.json: /sweeps/0/tolerance/out: unknown key "rtol" (did you mean "rel"?); expected one of abs, rel)");
 }
 
 TEST_CASE("long values are shortened") {
@@ -281,6 +293,27 @@ TEST_CASE("axes of decoding that contradict each other, or the form") {
         place + "selective_state_update has no axis 'nheads' with form mamba1" + expected);
   CHECK(error_of_step(R"("form": "mamba2", "nheads": 4, "dstate": 16)") ==
         place + "selective_state_update needs the axis 'headdim'" + expected);
+}
+
+TEST_CASE("sizes of Mamba-2's scan that there are not, or that contradict each other") {
+  const auto error_of_scan = [](const std::string& op, const std::string& axes) {
+    return error_of(R"({"format": "ssmbench-config/1", "sweeps": [{"op": ")" + op +
+                    R"(", "axes": {"batch": 1, "seqlen": 8, "dtype": "f32", )" + axes + "}}]}");
+  };
+  const std::string place = "test.json: /sweeps/0/axes: ";
+  const std::string expected = "; expected axes that are complete and go together";
+  for (const char* op : {"ssd_chunk_scan_fwd", "ssd_chunk_scan_bwd"}) {
+    CHECK(error_of_scan(op, R"("nheads": 4, "headdim": 257, "dstate": 16)") ==
+          place + "headdim 257 is over the limit of 256" + expected);
+    CHECK(error_of_scan(op, R"("nheads": 4, "headdim": 64, "dstate": 257)") ==
+          place + "dstate 257 is over the limit of 256" + expected);
+    CHECK(error_of_scan(op, R"("nheads": 4, "headdim": 64, "dstate": 16, "groups": 3)") ==
+          place + "nheads 4 is not a multiple of groups 3" + expected);
+    CHECK(error_of_scan(op, R"("nheads": 4, "headdim": 64, "dstate": 16, "chunk_size": 257)") ==
+          place + "chunk_size 257 is over the limit of 256" + expected);
+    CHECK(error_of_scan(op, R"("nheads": 4, "headdim": 64, "dstate": 16, "chunk_size": 0)")
+              .starts_with("test.json: /sweeps/0/axes/chunk_size: got 0; expected "));
+  }
 }
 
 TEST_CASE("a case that is there twice, in one sweep or in two files") {

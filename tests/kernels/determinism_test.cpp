@@ -11,6 +11,8 @@
 #include "model/linear_scan.h"
 #include "support/run_plan.h"
 #include "support/scan_problem.h"
+#include "support/ssd_problem.h"
+#include "support/step_problem.h"
 
 using namespace ssmbench;
 using namespace ssmbench::test;
@@ -24,9 +26,9 @@ std::map<std::string, Bytes> outputs_of(const Plan& plan) {
   std::map<std::string, Bytes> all;
   RunnerOptions options{
       .verify = false, .time = false, .timing = {}, .repro = [](const auto&...) { return std::string(); }};
-  Progress progress(true, false);
+  Collector unused;
   const std::atomic<bool> never{false};
-  Runner runner(plan, options, {}, progress, never);
+  Runner runner(plan, options, unused, never);
   runner.on_finished([&](const FinishedJob& job) {
     if (!job.implementation.deterministic) return;
     for (const auto& output : job.outputs) {
@@ -35,7 +37,7 @@ std::map<std::string, Bytes> outputs_of(const Plan& plan) {
           Bytes(begin, begin + output.buffer.bytes());
     }
   });
-  runner.run({});
+  runner.run();
   return all;
 }
 
@@ -58,6 +60,33 @@ std::vector<Case> cases() {
                                                   {"delta_bias", true}},
                                                  *op)));
           }
+  for (const OpSpec* op : {&ssd_chunk_scan_fwd(), &ssd_chunk_scan_bwd()})
+    for (const char* dtype : {"f32", "bf16"})
+      for (const std::int64_t groups : {1, 6})  // sums over heads, and none
+        all.push_back(make_case(ssd_problem({{"dtype", dtype},
+                                             {"batch", size(2)},
+                                             {"seqlen", size(200)},
+                                             {"nheads", size(6)},
+                                             {"headdim", size(20)},
+                                             {"dstate", size(17)},
+                                             {"groups", groups},
+                                             {"D", "head"},
+                                             {"z", true},
+                                             {"dt_bias", true},
+                                             {"initial_states", true},
+                                             {"final_states", true}},
+                                            *op)));
+  all.push_back(make_case(mamba2_step({{"batch", size(5)}, {"headdim", size(20)}, {"dstate", size(17)}})));
+  // The gradients' common case, in several segments of time and two blocks of channels.
+  all.push_back(make_case(scan_problem({{"dtype", "bf16"},
+                                        {"batch", size(2)},
+                                        {"dim", size(70)},
+                                        {"seqlen", size(300)},
+                                        {"dstate", size(16)},
+                                        {"z", true},
+                                        {"D", true},
+                                        {"delta_bias", true}},
+                                       selective_scan_bwd())));
   all.push_back(make_case(Problem(
       linear_scan(), {{"dtype", "f32"}, {"batch", size(2)}, {"seqlen", size(4097)}, {"dim", size(67)}})));
   return all;

@@ -43,11 +43,12 @@ class Draw {
 std::int64_t draw_size(const std::string& axis, Draw& draw) {
   static const std::vector<std::int64_t> kBoundaries{1,  2,  3,  4,  7,  8,  9,  15,  16,  17,
                                                      31, 32, 33, 63, 64, 65, 96, 127, 128, 129};
-  static const std::vector<std::int64_t> kManyStates{64, 65, 127, 128, 129, 255, 256};
+  static const std::vector<std::int64_t> kLarge{64, 65, 127, 128, 129, 255, 256};
   static const std::map<std::string, std::size_t> kMost{{"batch", 5},    {"dim", 40},        {"seqlen", 130},
                                                         {"dstate", 40},  {"groups", 4},      {"nheads", 12},
                                                         {"headdim", 40}, {"chunk_size", 130}};
-  if (axis == "dstate" && draw.one_in(12)) return draw.of(kManyStates);
+  if (axis == "dstate" && draw.one_in(12)) return draw.of(kLarge);
+  if (axis == "headdim" && draw.one_in(6)) return draw.of(kLarge);
   const auto found = kMost.find(axis);
   const std::size_t most = found == kMost.end() ? 20 : found->second;
   if (draw.one_in(2)) return static_cast<std::int64_t>(1 + draw.below(most));
@@ -124,6 +125,41 @@ bool nothing_judged_is_wrong(const CaseResult& result) {
 }
 
 }  // namespace
+
+TEST_CASE("random problems of Mamba-2 have every option, sizes up to the limits and a group per head") {
+  std::map<std::string, std::map<std::string, int>> counts;  // by operation and what a problem has
+  for (const auto& drawn : draw_cases()) {
+    const Problem& problem = drawn.problem;
+    if (problem.op().find_axis("headdim") == nullptr || !problem.axes().contains("headdim")) continue;
+    auto& of_op = counts[problem.op().name];
+    for (const auto& [name, value] : problem.axes())
+      if (const auto* size = std::get_if<std::int64_t>(&value)) {
+        if (*size == 1) ++of_op[name + " 1"];
+        if (*size > 128) ++of_op[name + " large"];
+      } else {
+        ++of_op[name + " " + to_string(value)];
+      }
+    const std::int64_t groups = problem.size("groups");
+    if (groups > 1) ++of_op[groups == problem.size("nheads") ? "a group per head" : "groups"];
+  }
+  CHECK(counts.size() == 3);
+  for (auto& [op, of_op] : counts) {
+    std::vector<std::string> wanted{"headdim 1",    "headdim large",    "dstate 1", "dstate large",
+                                    "nheads 1",     "a group per head", "groups",   "dtype f16",
+                                    "dtype bf16",   "z true",           "z false",  "dt_bias true",
+                                    "dt_bias false"};
+    for (const auto& axis : find_op(op)->axes)
+      for (const auto& choice : axis.choices)
+        if (choice != "mamba1") wanted.push_back(axis.name + " " + choice);
+    if (op != "selective_state_update")
+      wanted.insert(wanted.end(), {"seqlen 1", "seqlen large", "seq_idx true", "initial_states true",
+                                   "initial_states false", "final_states true", "dt_limit 0.02..0.03"});
+    for (const auto& what : wanted) {
+      INFO(op << " " << what);
+      CHECK(of_op[what] >= 3);
+    }
+  }
+}
 
 TEST_CASE("CPU implementations agree with the reference on random problems") {
   std::map<std::string, int> passed;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include "device/device.h"
@@ -15,15 +16,14 @@ inline Case make_case(Problem problem, const std::string& distribution = "mamba"
           .source = {}};
 }
 
-/// Keeps the results that a run reports.
-class Collector : public Reporter {
+/// Keeps the results of a run.
+class Collector : public RunListener {
  public:
-  void begin(const RunInfo&) override {}
-  void case_done(const CaseResult& result) override { results.push_back(result); }
-  void finish(const Summary& summary) override { last_summary = summary; }
+  void starting(std::size_t job, Stage stage) override { started.emplace_back(job, stage); }
+  void finished(std::size_t, const CaseResult& result) override { results.push_back(result); }
 
+  std::vector<std::pair<std::size_t, Stage>> started;
   std::vector<CaseResult> results;
-  Summary last_summary;
 };
 
 /// Runs a plan without timing and returns what was reported.
@@ -31,9 +31,8 @@ inline std::vector<CaseResult> run_plan(const Plan& plan, RunnerOptions options 
   options.time = false;
   options.repro = [](const Case&, const Implementation&, const DeviceInfo&) { return std::string("again"); };
   Collector collector;
-  Progress progress(true, false);
   static const std::atomic<bool> never{false};
-  Runner(plan, options, {&collector}, progress, never).run({});
+  Runner(plan, options, collector, never).run();
   return collector.results;
 }
 

@@ -121,12 +121,12 @@ TEST_CASE("an honest implementation passes, with the same bits in two reruns") {
 TEST_CASE("a write outside of a buffer is found, on either side of outputs, inputs and the workspace") {
   CHECK(invalid_reason([](const Touch& t) { *t.end("out") = 0; }) ==
         "out was written past its end, first at byte +0");
-  CHECK(invalid_reason([](const Touch& t) { *(t.end("out") + 1023) = 0; }) ==
-        "out was written past its end, first at byte +4092");
+  CHECK(invalid_reason([](const Touch& t) { *(t.end("out") + 255) = 0; }) ==
+        "out was written past its end, first at byte +1020");
   CHECK(invalid_reason([](const Touch& t) { *(t.at("last_state") - 2) = 0; }) ==
         "last_state was written before its start, first at byte -8");
-  CHECK(invalid_reason([](const Touch& t) { *(t.at("last_state") - 1024) = 0; }) ==
-        "last_state was written before its start, first at byte -4096");
+  CHECK(invalid_reason([](const Touch& t) { *(t.at("last_state") - 256) = 0; }) ==
+        "last_state was written before its start, first at byte -1024");
   CHECK(invalid_reason([](const Touch& t) { *t.end("u") = 0; }) ==
         "u was written past its end, first at byte +0");
   CHECK(invalid_reason([](const Touch& t) { *(t.at("A") - 1) = 0; }) ==
@@ -319,10 +319,10 @@ TEST_CASE("on a GPU too, writes outside of buffers, modified inputs and the wron
         "out was written past its end, first at byte +0");
   CHECK(invalid([&](const Touch& t) { zero(t.at("last_state") - 1); }) ==
         "last_state was written before its start, first at byte -4");
-  CHECK(invalid([&](const Touch& t) { zero(t.end("u") + 1023); }) ==
-        "u was written past its end, first at byte +4092");
-  CHECK(invalid([&](const Touch& t) { zero(t.workspace - 1024); }) ==
-        "the workspace was written before its start, first at byte -4096");
+  CHECK(invalid([&](const Touch& t) { zero(t.end("u") + 255); }) ==
+        "u was written past its end, first at byte +1020");
+  CHECK(invalid([&](const Touch& t) { zero(t.workspace - 256); }) ==
+        "the workspace was written before its start, first at byte -1024");
   CHECK(invalid([&](const Touch& t) {
           zero(t.at("delta") + 7);
         }).starts_with("input delta was modified"));  // the kernel may have seen it

@@ -138,3 +138,20 @@ TEST_CASE("a value beyond the dtype's range may only be the infinity that it rou
   output.set(0, 0, 1, -60000);  // finite, but far off
   CHECK_FALSE(output.judge().passed());
 }
+
+TEST_CASE("a user's tolerance takes the place of the derived one, and may be nothing at all") {
+  Output output(DType::f32, {1, 1, 100});
+  const auto judge = [&](UserTolerance user) {
+    return compare_output(output.tensor.view(), {output.expected.data(), output.bound.data()}, {}, &user);
+  };
+  output.expected[5] = 0;
+  output.set(0, 0, 5, 0);
+  CHECK(judge({0, 0}).passed());
+  for (int i = 0; i < 100; ++i) output.set(0, 0, i, output.expected[i] + 0.25);
+  CHECK(judge({0.3, 0}).passed());
+  CHECK(judge({0.3, 0}).user_tolerance.has_value());
+  CHECK(std::abs(judge({0.5, 0}).tolerance_ratio - 0.5) < 1e-6);
+  CHECK_FALSE(judge({0.2, 0}).passed());
+  CHECK_FALSE(judge({0, 0.5}).passed());  // of the expected 0 nothing is allowed
+  CHECK(judge({0, 0.5}).worst_index == Shape{0, 0, 5});
+}

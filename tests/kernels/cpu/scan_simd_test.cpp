@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <hwy/targets.h>
 #include <omp.h>
 
 #include <algorithm>
@@ -15,8 +14,10 @@
 #include "model/implementation.h"
 #include "model/selective_scan.h"
 #include "support/find_implementation.h"
+#include "support/simd_targets.h"
 
 using namespace ssmbench;
+using test::on_every_target;
 
 namespace {
 
@@ -56,18 +57,6 @@ std::vector<HostTensor> run(const Problem& the_problem, const std::vector<HostTe
   for (auto& output : outputs) std::memset(output.buffer.data(), 0xFF, output.buffer.bytes());
   launch(the_problem, joined(inputs, outputs));
   return outputs;
-}
-
-/// Calls function(name of the instruction set) with cpu-simd on each that this processor has.
-template <class Function>
-void on_every_target(const Function& function) {
-  for (const auto target : hwy::SupportedAndGeneratedTargets()) {
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-    function(hwy::TargetName(target));
-  }
-  hwy::SetSupportedTargetsForTest(0);
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
 }
 
 /// Largest |error| / (bound + half an ulp of the output's dtype) of out and last_state.

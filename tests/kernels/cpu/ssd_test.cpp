@@ -1,17 +1,14 @@
 // Every implementation of Mamba-2's scan and its gradients against the fp64 reference: at the sizes where
 // code changes path, with every option, and on random problems.
 
-#include <fmt/format.h>
-
 #include <random>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "catch.h"
 #include "inputs/distributions.h"
-#include "support/run_plan.h"
 #include "support/ssd_problem.h"
+#include "support/verdicts.h"
 
 using namespace ssmbench;
 using namespace ssmbench::test;
@@ -80,19 +77,13 @@ std::vector<Axes> random_problems(int count) {
   return all;
 }
 
-void check_all(const std::vector<Axes>& problems, const DeviceInfo& device, const std::string& distribution) {
+void check_all(const std::vector<Axes>& all_axes, const DeviceInfo& device, const std::string& distribution) {
   for (const OpSpec* op : kOps) {
-    std::vector<Case> cases;
-    for (const auto& axes : problems) cases.push_back(make_case(ssd_problem(axes, *op), distribution));
-    std::string failures;
-    std::set<std::string> passed;
-    for (const auto& result : run_cases(std::move(cases), {}, device)) {
-      if (result.status == Status::pass) passed.insert(result.impl);
-      if (result.status != Status::pass && result.status != Status::skip)
-        failures += fmt::format("{} {}: {}\n", result.impl, result.the_case.id(), result.reason);
-    }
-    CHECK(failures == "");
-    CHECK_FALSE(passed.empty());
+    std::vector<Problem> problems;
+    for (const auto& axes : all_axes) problems.push_back(ssd_problem(axes, *op));
+    const Verdicts verdicts = verdicts_of(problems, device, distribution);
+    CHECK(verdicts.failures == "");
+    CHECK_FALSE(verdicts.passed.empty());
   }
 }
 
@@ -112,13 +103,9 @@ TEST_CASE("ssd: CPU implementations agree with the reference on adversarial inpu
 }
 
 TEST_CASE("ssd: CUDA implementations agree with the reference", "[gpu]") {
-  for (const auto& device : list_devices()) {
-    if (device.kind != DeviceKind::cuda) continue;
-    check_all(boundary_problems(), device, "mamba");
-    check_all(random_problems(150), device, "mamba");
-    for (const auto& distribution : distributions())
-      check_all(random_problems(20), device, distribution.name);
-    return;
+  for (const auto& gpu : gpus()) {
+    check_all(boundary_problems(), gpu, "mamba");
+    check_all(random_problems(150), gpu, "mamba");
+    for (const auto& distribution : distributions()) check_all(random_problems(20), gpu, distribution.name);
   }
-  WARN("skipped: no CUDA device");
 }

@@ -1,15 +1,13 @@
 // Every registered implementation of ssd_chunk_scan_bwd against the fp64 reference, at the sizes where code
 // changes path.
 
-#include <fmt/format.h>
-
 #include <map>
 #include <string>
 #include <vector>
 
 #include "catch.h"
 #include "model/ssd.h"
-#include "support/run_plan.h"
+#include "support/verdicts.h"
 
 using namespace ssmbench;
 using namespace ssmbench::test;
@@ -93,50 +91,38 @@ std::vector<Problem> option_problems() {
   return all;
 }
 
-void check_all(const std::vector<Problem>& problems, const std::string& distribution,
-               const DeviceInfo& device) {
-  std::vector<Case> cases;
-  for (const auto& problem : problems) cases.push_back(make_case(problem, distribution));
-  std::map<std::string, std::size_t> passed;
-  std::string failures;
-  for (const auto& result : run_cases(std::move(cases), {}, device)) {
-    if (result.status == Status::pass) ++passed[result.impl];
-    if (result.status != Status::pass && result.status != Status::skip)
-      failures += fmt::format("{} {}: {}\n", result.impl, result.the_case.id(), result.reason);
-  }
+void check_cpu(const std::vector<Problem>& problems) {
+  const auto [passed, skipped, failures] = verdicts_of(problems, list_devices().front());
   CHECK(failures == "");
-  // Two on a GPU do everything; on the CPU there is one at least.
-  std::size_t complete = 0;
-  for (const auto& [name, count] : passed) complete += count == problems.size() ? 1 : 0;
-  CHECK(complete >= (device.kind == DeviceKind::cpu ? 1U : 2U));
+  for (const char* name : {"cpu-scalar", "cpu-simd"}) CHECK(passed.at(name) == problems.size());
 }
 
-std::vector<DeviceInfo> gpus() {
-  std::vector<DeviceInfo> found;
-  for (const auto& device : list_devices())
-    if (device.kind == DeviceKind::cuda) found.push_back(device);
-  if (found.empty()) WARN("skipped: no CUDA device");
-  return found;
+void check_cuda(const std::vector<Problem>& problems, const DeviceInfo& device,
+                const std::string& distribution) {
+  const auto [passed, skipped, failures] = verdicts_of(problems, device, distribution);
+  CHECK(failures == "");
+  for (const char* name : {"cuda-chunked", "cuda-recurrent"}) CHECK(passed.at(name) == problems.size());
+  CHECK(passed.at("cuda-chunked-f32") == count_in(DType::f32, problems));
 }
 
 }  // namespace
 
 TEST_CASE("CPU implementations of ssd_chunk_scan_bwd agree with the reference at every boundary size") {
-  check_all(size_problems(), "mamba", list_devices().front());
+  check_cpu(size_problems());
 }
 
 TEST_CASE("CPU implementations of ssd_chunk_scan_bwd agree with the reference for every option") {
-  check_all(option_problems(), "mamba", list_devices().front());
+  check_cpu(option_problems());
 }
 
 TEST_CASE("CUDA implementations of ssd_chunk_scan_bwd agree with the reference at every boundary size",
           "[gpu][ssd_bwd]") {
   for (const auto& gpu : gpus())
     for (const char* distribution : {"mamba", "slow_decay", "large_A", "tiny_delta"})
-      check_all(size_problems(), distribution, gpu);
+      check_cuda(size_problems(), gpu, distribution);
 }
 
 TEST_CASE("CUDA implementations of ssd_chunk_scan_bwd agree with the reference for every option",
           "[gpu][ssd_bwd]") {
-  for (const auto& gpu : gpus()) check_all(option_problems(), "mamba", gpu);
+  for (const auto& gpu : gpus()) check_cuda(option_problems(), gpu, "mamba");
 }

@@ -1,8 +1,6 @@
 // Every CUDA implementation of ssd_chunk_scan_fwd against the fp64 reference, at the sizes where its code
 // changes path. (Those of the CPU: tests/kernels/cpu/ssd_test.cpp.)
 
-#include <fmt/format.h>
-
 #include <map>
 #include <set>
 #include <string>
@@ -10,7 +8,7 @@
 
 #include "catch.h"
 #include "model/ssd.h"
-#include "support/run_plan.h"
+#include "support/verdicts.h"
 
 using namespace ssmbench;
 using namespace ssmbench::test;
@@ -23,7 +21,7 @@ AxisValue size(std::int64_t value) {
   return value;
 }
 
-Problem problem_of(Axes axes) {
+Problem problem_of(Axes axes, const OpSpec& op = ssd_chunk_scan_fwd()) {
   axes.merge(Axes{{"dtype", "f32"},
                   {"batch", size(2)},
                   {"seqlen", size(70)},
@@ -31,7 +29,7 @@ Problem problem_of(Axes axes) {
                   {"headdim", size(5)},
                   {"dstate", size(6)},
                   {"final_states", true}});
-  return {ssd_chunk_scan_fwd(), std::move(axes)};
+  return {op, std::move(axes)};
 }
 
 /// Sizes of P and N: one; the 16 and 32 that products and threads are cut into, and one more; a block; two;
@@ -93,28 +91,10 @@ std::vector<Problem> option_problems() {
 
 void check_all(const std::vector<Problem>& problems, const std::string& distribution,
                const DeviceInfo& device) {
-  std::vector<Case> cases;
-  for (const auto& problem : problems) cases.push_back(make_case(problem, distribution));
-  std::map<std::string, std::size_t> passed;
-  std::string failures;
-  for (const auto& result : run_cases(std::move(cases), {}, device)) {
-    if (result.status == Status::pass) ++passed[result.impl];
-    if (result.status != Status::pass && result.status != Status::skip)
-      failures += fmt::format("{} {}: {}\n", result.impl, result.the_case.id(), result.reason);
-  }
+  const auto [passed, skipped, failures] = verdicts_of(problems, device, distribution);
   CHECK(failures == "");
-  // cuda-chunked and cuda-recurrent do all of them, cuda-chunked-f32 those in f32.
-  std::size_t complete = 0;
-  for (const auto& [name, count] : passed) complete += count == problems.size() ? 1 : 0;
-  CHECK(complete >= 2);
-}
-
-std::vector<DeviceInfo> gpus() {
-  std::vector<DeviceInfo> found;
-  for (const auto& device : list_devices())
-    if (device.kind == DeviceKind::cuda) found.push_back(device);
-  if (found.empty()) WARN("skipped: no CUDA device");
-  return found;
+  for (const char* name : {"cuda-chunked", "cuda-recurrent"}) CHECK(passed.at(name) == problems.size());
+  CHECK(passed.at("cuda-chunked-f32") == count_in(DType::f32, problems));
 }
 
 }  // namespace
@@ -131,26 +111,28 @@ TEST_CASE("CUDA implementations of ssd_chunk_scan_fwd agree with the reference f
   for (const auto& gpu : gpus()) check_all(option_problems(), "mamba", gpu);
 }
 
-TEST_CASE("cuda-chunked gives the same whatever the chunk_size", "[gpu][ssd_fwd]") {
+TEST_CASE("cuda-chunked gives the same whatever the chunk_size, gradients too", "[gpu][ssd_fwd]") {
   Selection selection;
   selection.impl = "cuda-chunked*";
   for (const auto& gpu : gpus())
-    for (const char* dtype : {"f32", "f16", "bf16"}) {
-      std::map<std::string, std::set<double>> errors;  // exactly equal outputs have exactly equal errors
-      for (const std::int64_t chunk_size : {32, 64, 100, 256}) {
-        const Problem problem =
-            problem_of({{"dtype", dtype}, {"seqlen", size(500)}, {"chunk_size", size(chunk_size)}});
-        for (const auto& result : run_cases({make_case(problem)}, selection, gpu)) {
-          if (result.status == Status::skip) continue;
-          INFO(result.impl << " " << result.the_case.id() << ": " << result.reason);
-          CHECK(result.status == Status::pass);
-          for (const auto& [name, output] : result.outputs) errors[result.impl + name].insert(output.rel_l2);
+    for (const OpSpec* op : {&ssd_chunk_scan_fwd(), &ssd_chunk_scan_bwd()})
+      for (const char* dtype : {"f32", "f16", "bf16"}) {
+        std::map<std::string, std::set<double>> errors;  // exactly equal outputs have exactly equal errors
+        for (const std::int64_t chunk_size : {32, 64, 100, 256}) {
+          const Problem problem =
+              problem_of({{"dtype", dtype}, {"seqlen", size(500)}, {"chunk_size", size(chunk_size)}}, *op);
+          for (const auto& result : run_cases({make_case(problem)}, selection, gpu)) {
+            if (result.status == Status::skip) continue;
+            INFO(result.impl << " " << result.the_case.id() << ": " << result.reason);
+            CHECK(result.status == Status::pass);
+            for (const auto& [name, output] : result.outputs)
+              errors[result.impl + " " + name].insert(output.rel_l2);
+          }
+        }
+        CHECK(!errors.empty());
+        for (const auto& [key, values] : errors) {
+          INFO(key << " " << dtype);
+          CHECK(values.size() == 1);
         }
       }
-      CHECK(!errors.empty());
-      for (const auto& [key, values] : errors) {
-        INFO(key << " " << dtype);
-        CHECK(values.size() == 1);
-      }
-    }
 }

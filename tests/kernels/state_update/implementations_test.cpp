@@ -1,17 +1,14 @@
 // Every registered implementation of selective_state_update against the fp64 reference at the sizes where
 // code changes path.
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <map>
 #include <string>
 #include <vector>
 
 #include "catch.h"
 #include "inputs/distributions.h"
-#include "support/run_plan.h"
 #include "support/step_problem.h"
+#include "support/verdicts.h"
 
 using namespace ssmbench;
 using namespace ssmbench::test;
@@ -117,27 +114,21 @@ std::vector<Problem> state_dtype_problems() {
 }
 
 /// cuda-step is for states in f32 or the dtype of the sequence.
-bool may_skip(const Problem& problem, const DeviceInfo& device) {
-  return device.kind == DeviceKind::cuda && problem.choice("state_dtype") != "f32" &&
-         problem.choice("state_dtype") != problem.choice("dtype");
+bool is_beyond_cuda_step(const Problem& problem) {
+  return problem.choice("state_dtype") != "f32" && problem.choice("state_dtype") != problem.choice("dtype");
 }
 
 void check_all(const std::vector<Problem>& problems, const DeviceInfo& device,
                const std::string& distribution) {
-  std::vector<Case> cases;
-  for (const auto& problem : problems) cases.push_back(make_case(problem, distribution));
-  std::map<std::string, std::size_t> passed;
-  std::string failures;
-  for (const auto& result : run_cases(std::move(cases), {}, device)) {
-    if (result.status == Status::pass) ++passed[result.impl];
-    if (result.status != (may_skip(result.the_case.problem, device) ? Status::skip : Status::pass))
-      failures += fmt::format("{} {}: {}\n", result.impl, result.the_case.id(), result.reason);
-  }
+  auto [passed, skipped, failures] = verdicts_of(problems, device, distribution);
   CHECK(failures == "");
-  const auto skips =
-      std::ranges::count_if(problems, [&](const Problem& problem) { return may_skip(problem, device); });
-  CHECK(passed[device.kind == DeviceKind::cpu ? "cpu-step" : "cuda-step"] ==
-        problems.size() - static_cast<std::size_t>(skips));
+  if (device.kind == DeviceKind::cpu) {
+    CHECK(passed["cpu-step"] == problems.size());
+  } else {
+    const auto beyond = static_cast<std::size_t>(std::ranges::count_if(problems, is_beyond_cuda_step));
+    CHECK(passed["cuda-step"] == problems.size() - beyond);
+    CHECK(skipped["cuda-step"] == beyond);
+  }
 }
 
 void check_device(const DeviceInfo& device) {
@@ -154,7 +145,5 @@ TEST_CASE("CPU implementations of selective_state_update agree with the referenc
 }
 
 TEST_CASE("CUDA implementations of selective_state_update agree with the reference", "[gpu]") {
-  for (const auto& device : list_devices())
-    if (device.kind == DeviceKind::cuda) return check_device(device);
-  WARN("skipped: no CUDA device");
+  for (const auto& gpu : gpus()) check_device(gpu);
 }

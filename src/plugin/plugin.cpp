@@ -1,0 +1,207 @@
+#include "plugin/plugin.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string>
+
+#include "device/device.h"
+#include "model/errors.h"
+#include "plugin/plugin_problem.h"
+#include "plugins/ssmbench_plugin.h"
+
+namespace ssmbench {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void refuse(const fs::path& file, const std::string& why) {
+  throw UsageError(fmt::format("--plugin {}: {}", file.string(), why));
+}
+
+void* open_library(const fs::path& file) {
+  std::error_code error;
+  if (!fs::exists(file, error)) refuse(file, "no such file");
+  // An absolute path, or the loader would look for a bare name in its own folders.
+  void* library = dlopen(fs::absolute(file).c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) refuse(file, fmt::format("is not a shared library that loads here: {}", dlerror()));
+  return library;
+}
+
+/// The functions of one plugin; they stay valid, since it is never unloaded.
+struct Functions {
+  decltype(&ssmbench_plugin_describe) describe;
+  decltype(&ssmbench_plugin_unsupported) unsupported;
+  decltype(&ssmbench_plugin_workspace_bytes) workspace_bytes;
+  decltype(&ssmbench_plugin_launch) launch;
+};
+
+template <class Function>
+Function resolve(const fs::path& file, void* library, const char* name) {
+  void* symbol = dlsym(library, name);
+  if (symbol == nullptr) refuse(file, fmt::format("has no function {}; see plugins/README.md", name));
+  return reinterpret_cast<Function>(symbol);
+}
+
+Functions functions_of(const fs::path& file) {
+  void* library = open_library(file);
+  return {
+      resolve<decltype(Functions::describe)>(file, library, "ssmbench_plugin_describe"),
+      resolve<decltype(Functions::unsupported)>(file, library, "ssmbench_plugin_unsupported"),
+      resolve<decltype(Functions::workspace_bytes)>(file, library, "ssmbench_plugin_workspace_bytes"),
+      resolve<decltype(Functions::launch)>(file, library, "ssmbench_plugin_launch"),
+  };
+}
+
+constexpr std::array kMaths{Math::f32, Math::f64, Math::tf32, Math::f16, Math::bf16};  // by SSMBENCH_MATH_…
+constexpr std::array kDTypes{DType::f32, DType::f64, DType::f16, DType::bf16};  // of states, by SSMBENCH_…
+constexpr std::array kDevices{DeviceKind::cpu, DeviceKind::cuda};
+
+/// The value that a plugin's number stands for.
+template <class Value, std::size_t size>
+Value decode(const std::array<Value, size>& values, std::int32_t code, const std::string& what,
+             const fs::path& file) {
+  if (code < 0 || code >= static_cast<std::int32_t>(size))
+    refuse(file,
+           fmt::format("{} is {}, expected 0 to {} (see plugins/ssmbench_plugin.h)", what, code, size - 1));
+  return values[static_cast<std::size_t>(code)];
+}
+
+bool is_plain_name(std::string_view name) {
+  return !name.empty() && std::ranges::all_of(name, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+           c == '_' || c == '.';
+  });
+}
+
+std::string text_of(const char* text) {
+  return text == nullptr ? "" : text;
+}
+
+/// Memory of the largest device of a kind; no limit where there is none, since nothing runs there.
+std::int64_t memory_of(DeviceKind kind) {
+  std::size_t most = 0;
+  for (const auto& device : list_devices())
+    if (device.kind == kind) most = std::max(most, device.total_bytes);
+  return most == 0 ? std::numeric_limits<std::int64_t>::max() : static_cast<std::int64_t>(most);
+}
+
+/// One implementation of a plugin: its functions, with its number and its name for messages.
+struct Entry {
+  Functions functions;
+  std::int32_t index;
+  std::string label;  ///< "cpu-mine of libmine.so"
+  std::int64_t memory_bytes;
+
+  std::optional<std::string> unsupported(const Problem& problem) const {
+    const char* reason = functions.unsupported(index, &PluginProblem(problem).view());
+    if (reason == nullptr) return {};
+    return *reason == '\0' ? "unsupported, without a reason" : std::string(reason);
+  }
+
+  /// What the plugin asks for; 0 where that cannot be, which bind() then refuses: so that a plugin that lies
+  /// fails its own cases, and not the whole sweep.
+  std::size_t workspace_bytes(const Problem& problem) const {
+    const std::int64_t asked = asked_workspace(problem);
+    return asked < 0 || asked > memory_bytes ? 0 : static_cast<std::size_t>(asked);
+  }
+
+  Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) const {
+    check_contract(problem, tensors);
+    const std::int64_t asked = asked_workspace(problem);
+    if (asked < 0)
+      throw ContractError(fmt::format("{}: ssmbench_plugin_workspace_bytes returned {}", label, asked));
+    if (asked > memory_bytes)
+      throw OutOfMemory(
+          fmt::format("{}: asks for {} bytes of workspace, the device has {}", label, asked, memory_bytes));
+    const auto arguments = std::make_shared<PluginProblem>(problem, tensors);
+    return [launch = functions.launch, index = index, label = label, arguments, workspace](void* stream) {
+      if (const char* error = launch(index, &arguments->view(), workspace, stream))
+        throw DeviceError(fmt::format("{}: {}", label, error));
+    };
+  }
+
+ private:
+  std::int64_t asked_workspace(const Problem& problem) const {
+    return functions.workspace_bytes(index, &PluginProblem(problem).view());
+  }
+};
+
+/// What an operation takes at least does not depend on who computes it: as those who are there already say.
+std::function<Work(const Problem&)> work_of(const std::string& op) {
+  const auto found = std::ranges::find(implementations(), op, &Implementation::op);
+  if (found != implementations().end()) return found->work;
+  return [](const Problem& problem) { return Work{.bytes = tensor_bytes(problem)}; };
+}
+
+Implementation implementation_of(const fs::path& file, const Functions& functions, std::int32_t index,
+                                 const ssmbench_implementation& described) {
+  const std::string name = text_of(described.name);
+  if (!is_plain_name(name))
+    refuse(file,
+           fmt::format("implementation {} has the name '{}'; expected letters, digits, '-', '_' and '.'",
+                       index, name));
+  const std::string op = text_of(described.op);
+  if (find_op(op) == nullptr)
+    refuse(file, fmt::format("{} computes '{}', which is no operation (see ssmbench list ops)", name, op));
+
+  std::array<Arithmetic, 3> arithmetic;
+  for (std::size_t io = 0; io < arithmetic.size(); ++io)
+    arithmetic[io] = {
+        decode(kMaths, described.math[io], fmt::format("{}: math[{}]", name, io), file),
+        decode(kDTypes, described.state_dtype[io], fmt::format("{}: state_dtype[{}]", name, io), file)};
+  const DeviceKind device = decode(kDevices, described.device, name + ": device", file);
+  const Entry entry{functions, index, fmt::format("{} of {}", name, file.filename().string()),
+                    memory_of(device)};
+  return {.name = name,
+          .op = op,
+          .device = device,
+          .summary = text_of(described.summary),
+          .arithmetic =
+              [arithmetic](DType io) {
+                return arithmetic[io == DType::f16 ? 1 : io == DType::bf16 ? 2 : 0];
+              },
+          .deterministic = described.deterministic != 0,
+          .unsupported = [entry](const Problem& problem) { return entry.unsupported(problem); },
+          .workspace_bytes = [entry](const Problem& problem) { return entry.workspace_bytes(problem); },
+          .work = work_of(op),
+          .bind = [entry](const Problem& problem, const TensorSet& tensors,
+                          void* workspace) { return entry.bind(problem, tensors, workspace); }};
+}
+
+}  // namespace
+
+std::vector<Implementation> load_plugin(const fs::path& file) {
+  const Functions functions = functions_of(file);
+  const ssmbench_plugin* plugin = functions.describe();
+  if (plugin == nullptr) refuse(file, "ssmbench_plugin_describe returned nothing");
+  if (plugin->abi_version != SSMBENCH_PLUGIN_ABI_VERSION)
+    refuse(file, fmt::format("was built for ABI version {}, this ssmbench has {}; build it with the "
+                             "ssmbench_plugin.h of this one",
+                             plugin->abi_version, SSMBENCH_PLUGIN_ABI_VERSION));
+  if (plugin->implementation_count < 1 || plugin->implementations == nullptr)
+    refuse(file, "describes no implementation");
+  std::vector<Implementation> all;
+  for (std::int32_t index = 0; index < plugin->implementation_count; ++index)
+    all.push_back(implementation_of(file, functions, index, plugin->implementations[index]));
+  return all;
+}
+
+void register_plugins(const std::vector<fs::path>& files) {
+  for (const auto& file : files)
+    for (auto& implementation : load_plugin(file)) {
+      if (std::ranges::any_of(implementations(), [&](const Implementation& known) {
+            return known.op == implementation.op && known.name == implementation.name;
+          }))
+        refuse(file,
+               fmt::format("{} has an implementation {} already", implementation.op, implementation.name));
+      const Registration registration(std::move(implementation));
+    }
+}
+
+}  // namespace ssmbench

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <filesystem>
+#include <vector>
+
+#include "model/implementation.h"
+
+namespace ssmbench {
+
+/// Loads a shared library with the functions of plugins/ssmbench_plugin.h and returns its implementations. It
+/// stays loaded. Throws UsageError when it is not such a library, has another ABI version, or describes an
+/// implementation that makes no sense.
+std::vector<Implementation> load_plugin(const std::filesystem::path& file);
+
+/// Adds the implementations of plugins to those that are built in, before the first plan is made. Throws
+/// UsageError, also for a name that its operation has already.
+void register_plugins(const std::vector<std::filesystem::path>& files);
+
+}  // namespace ssmbench

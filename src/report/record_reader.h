@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "model/result.h"
+
+namespace ssmbench {
+
+/// The result that case_record wrote. What the record does not carry stays at its default; null is infinity
+/// where a maximum is meant, else NaN. Throws UsageError, one line, when it is no case record or misses
+/// something.
+CaseResult read_case_record(const std::string& line);
+
+/// What a results file holds.
+struct ResultsFile {
+  RunInfo run;  ///< the last one: a file that was continued (--resume) has several
+  /// In the file's order. Where several are of one case, implementation and device, the last.
+  std::vector<CaseResult> cases;
+  /// Bytes up to the end of the last complete line: a run that was killed may have left a part of one behind.
+  std::uintmax_t whole_bytes = 0;
+};
+
+/// Throws UsageError naming file and line when it cannot be read, or holds anything but ssmbench-results/1.
+ResultsFile read_results(const std::filesystem::path& path);
+
+}  // namespace ssmbench

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <vector>
+
+namespace ssmbench {
+
+/// As long as deadlines can be ahead: what clocks can still count.
+inline constexpr double kForeverSeconds = 1e8;
+
+/// This executable once more, in a process group of its own, with nothing to read, its stdout going to
+/// stderr, and two descriptors (protocol.h): what it is told, and a pipe for its lines.
+class ChildProcess {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// Throws DeviceError when the system does not give another process.
+  ChildProcess(const std::vector<std::string>& arguments, const std::string& orders);
+  /// Kills it and all it started.
+  ~ChildProcess();
+  ChildProcess(const ChildProcess&) = delete;
+  ChildProcess& operator=(const ChildProcess&) = delete;
+  ChildProcess(ChildProcess&&) = delete;
+  ChildProcess& operator=(ChildProcess&&) = delete;
+
+  enum class Event {
+    line,         ///< a line came
+    closed,       ///< it ended, or closed its pipe, and all whole lines were read
+    timed_out,    ///< no line came until the deadline
+    interrupted,  ///< `stop` is set
+  };
+  /// Waits for what comes first. Lines that were sent before a deadline that has passed come all the same.
+  Event next_line(std::string& line, Clock::time_point deadline, const std::atomic<bool>& stop);
+
+  /// Gives it `grace` to end by itself, then kills it and all it started. How it ended: "segmentation fault",
+  /// "exit with status 3", "killed for memory".
+  std::string end(Clock::duration grace);
+
+ private:
+  bool take_line(std::string& line);
+  /// False at the end of the pipe.
+  bool read_more();
+  bool has_ended() const;
+
+  pid_t process_ = -1;  ///< -1 once it was waited for
+  int pipe_ = -1;
+  std::string buffer_;
+  long oom_kills_before_;
+};
+
+}  // namespace ssmbench

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+#include "sweep/plan.h"
+#include "sweep/run_listener.h"
+
+namespace ssmbench {
+
+// What supervisor and worker say to each other. A worker is started with the arguments of its supervisor,
+// makes the same plan of them, and finds its orders and a pipe for its messages at these descriptors.
+
+inline constexpr int kOrdersDescriptor = 3;
+inline constexpr int kMessagesDescriptor = 4;
+
+/// A worker says what it cannot have to say.
+struct ProtocolError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+struct WorkerOrders {
+  int supervisor = 0;       ///< its process id
+  std::string plan;         ///< plan_fingerprint
+  JobSet jobs;              ///< to run
+  std::string dump_folder;  ///< where to leave each job's tensors (dump_part); empty: nowhere
+};
+
+std::string to_text(const WorkerOrders& orders);
+/// Throws UsageError when the descriptor has no orders: nobody but a supervisor starts workers.
+WorkerOrders read_orders(int descriptor);
+
+/// Equal for plans with the same jobs: a config may be edited while it runs.
+std::string plan_fingerprint(const Plan& plan);
+
+/// The file in the orders' folder that holds the tensors of a job.
+std::string dump_part(const std::string& folder, std::size_t job);
+
+/// One line from a worker.
+struct Message {
+  enum class Kind {
+    starting,  ///< a stage of a job
+    finished,  ///< a job; the text is its record, as in results files
+    leaving,   ///< the worker ends because its device is lost; another one can go on
+    failed,    ///< what it writes cannot be written, for the reason in the text; no other worker could
+    done,      ///< all jobs
+  };
+  Kind kind = Kind::done;
+  std::size_t job = 0;
+  Stage stage = Stage::inputs;
+  std::string text = {};
+};
+
+/// Without a newline.
+std::string to_line(const Message& message);
+/// To the supervisor. When that has gone there is nothing left to do, and the process ends.
+void send(const Message& message);
+/// Throws ProtocolError for anything else than to_line writes.
+Message parse_message(const std::string& line);
+
+}  // namespace ssmbench

@@ -1,0 +1,141 @@
+#include "supervise/supervisor.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "model/errors.h"
+#include "report/record_reader.h"
+
+namespace ssmbench {
+namespace {
+
+using Clock = ChildProcess::Clock;
+
+/// For a worker that said its last words, or whose pipe is closed.
+constexpr std::chrono::seconds kGrace{10};
+
+std::string_view describe(Stage stage) {
+  return stage == Stage::inputs ? "making the inputs" : "computing the reference";
+}
+
+}  // namespace
+
+void Supervisor::run(JobSet jobs) {
+  left_ = std::move(jobs);
+  while (std::ranges::find(left_, true) != left_.end()) {
+    const std::string death = run_worker();
+    if (!death.empty()) blame(death);
+  }
+}
+
+std::string Supervisor::run_worker() {
+  place_.reset();
+  has_finished_some_ = false;
+  ChildProcess worker(how_.worker_argv, to_text({.supervisor = getpid(),
+                                                 .plan = plan_fingerprint(plan_),
+                                                 .jobs = left_,
+                                                 .dump_folder = how_.dump_folder}));
+  while (true) {
+    const std::chrono::duration<double> allowed(seconds_allowed());
+    const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(allowed);
+    std::string line;
+    switch (worker.next_line(line, deadline, stop_)) {
+      case ChildProcess::Event::line:
+        try {
+          if (handle(parse_message(line))) continue;
+        } catch (const ProtocolError& error) {  // something wrote over its memory, or into its pipe
+          return fmt::format("its process says what makes no sense: {}", error.what());
+        }
+        worker.end(kGrace);
+        return "";
+      case ChildProcess::Event::closed:
+        return worker.end(kGrace);
+      case ChildProcess::Event::timed_out:
+        return fmt::format("timed out after {:g} s", allowed.count());
+      case ChildProcess::Event::interrupted:
+        throw Interrupted();
+    }
+  }
+}
+
+bool Supervisor::handle(const Message& message) {
+  switch (message.kind) {
+    case Message::Kind::starting:
+      if (message.job >= left_.size() || !left_[message.job])
+        throw ProtocolError("a job that is not its own");
+      deaths_at_start_ = 0;
+      place_ = {message.job, message.stage};
+      listener_.starting(message.job, message.stage);
+      return true;
+    case Message::Kind::finished:
+      finish(message.job, message.text);
+      return true;
+    case Message::Kind::failed:
+      throw OutputError(message.text);
+    case Message::Kind::leaving:
+      return false;
+    case Message::Kind::done:
+      if (std::ranges::find(left_, true) != left_.end()) throw ProtocolError("done before the end");
+      return false;
+  }
+  throw std::logic_error("unreachable");
+}
+
+void Supervisor::finish(std::size_t job, const std::string& record) {
+  if (job >= left_.size() || !left_[job]) throw ProtocolError("a job that is not its own");
+  CaseResult result = [&record] {
+    try {
+      return read_case_record(record);
+    } catch (const UsageError& error) {
+      throw ProtocolError(error.what());
+    }
+  }();
+  const auto& [planned, the_job] = plan_.job(job);
+  if (result.the_case.id() != planned->the_case.id() || result.impl != the_job->implementation->name)
+    throw ProtocolError("the record of another job");
+  result.the_case = planned->the_case;  // knows where it was asked for, too
+  how_.collect(job);
+  listener_.finished(job, result);
+  left_[job] = false;
+  has_finished_some_ = true;
+  place_.reset();
+}
+
+void Supervisor::blame(const std::string& death) {
+  if (place_) {
+    const PlannedCase& planned = *plan_.job(place_->job).first;
+    if (place_->stage == Stage::run)
+      fail(place_->job, death);
+    else if (!has_finished_some_)
+      fail_case(planned, fmt::format("{} while {}", death, describe(place_->stage)));
+    else  // perhaps something that ran before spoilt that process; a new one tells
+      how_.warn(fmt::format("warning: {} while {} of {}; trying again in a new process", death,
+                            describe(place_->stage), planned.the_case.id()));
+  } else if (has_finished_some_) {
+    how_.warn(fmt::format("warning: {} between two cases; going on in a new process", death));
+  } else if (++deaths_at_start_ == 2) {
+    for (const auto& planned : plan_.cases)
+      fail_case(planned, fmt::format("no worker process gets as far as its first case: {}", death));
+  }
+}
+
+void Supervisor::fail_case(const PlannedCase& planned, const std::string& reason) {
+  for (std::size_t job = 0; job < left_.size(); ++job)
+    if (left_[job] && plan_.job(job).first == &planned) fail(job, reason);
+}
+
+void Supervisor::fail(std::size_t job, const std::string& reason) {
+  const auto& [planned, the_job] = plan_.job(job);
+  listener_.finished(job, failed_result(plan_, planned->the_case, *the_job, options_, reason));
+  left_[job] = false;
+}
+
+double Supervisor::seconds_allowed() const {
+  const bool under_test = place_ && place_->stage == Stage::run;
+  return std::min(how_.timeout_seconds * (under_test ? 1 : kPreparationFactor), kForeverSeconds);
+}
+
+}  // namespace ssmbench

@@ -1,0 +1,77 @@
+#include "supervise/worker.h"
+
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+
+#include "model/errors.h"
+#include "report/jsonl.h"
+
+namespace ssmbench {
+namespace {
+
+/// A CUDA error such as an illegal address takes the context with it: nothing works on the device any more,
+/// in this process.
+bool still_works(const DeviceInfo& info) {
+  try {
+    open_device(info.kind, info.index)->synchronize();
+    return true;
+  } catch (const DeviceError&) {
+    return false;
+  }
+}
+
+class Sender : public RunListener {
+ public:
+  explicit Sender(const Plan& plan) : plan_(plan) {}
+
+  void starting(std::size_t job, Stage stage) override {
+    job_ = job;
+    send({.kind = Message::Kind::starting, .job = job, .stage = stage});
+  }
+  void finished(std::size_t job, const CaseResult& result) override {
+    send({.kind = Message::Kind::finished, .job = job, .text = case_record(result)});
+    if (result.status != Status::error || still_works(plan_.devices[plan_.job(job).second->device])) return;
+    send({.kind = Message::Kind::leaving});
+    _exit(EXIT_SUCCESS);  // nothing that is left could be taken down in an orderly way
+  }
+  /// The one that is being run.
+  std::size_t job() const { return job_; }
+
+ private:
+  const Plan& plan_;
+  std::size_t job_ = 0;
+};
+
+}  // namespace
+
+void tie_to(int supervisor) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != supervisor) _exit(EXIT_FAILURE);  // it died before
+  // Of the two, the kernel had better kill this one when memory runs out.
+  std::ofstream("/proc/self/oom_score_adj") << 500;
+}
+
+int run_worker(const Plan& plan, const RunnerOptions& options, const WorkerOrders& orders,
+               const NumberedHook& hook) {
+  tie_to(orders.supervisor);
+  if (plan_fingerprint(plan) != orders.plan)
+    throw UsageError("the config or the devices changed while it ran");
+  const std::atomic<bool> never{false};
+  Sender sender(plan);
+  Runner runner(plan, options, sender, never);
+  if (hook) runner.on_finished([&](const FinishedJob& job) { hook(sender.job(), job); });
+  try {
+    runner.run(orders.jobs);
+  } catch (const OutputError& error) {
+    send({.kind = Message::Kind::failed, .text = error.what()});
+    return EXIT_FAILURE;
+  }
+  send({.kind = Message::Kind::done});
+  return EXIT_SUCCESS;
+}
+
+}  // namespace ssmbench

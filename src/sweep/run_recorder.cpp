@@ -1,0 +1,79 @@
+#include "sweep/run_recorder.h"
+
+#include <fmt/format.h>
+
+#include "verify/describe.h"
+
+namespace ssmbench {
+
+RunRecorder::RunRecorder(const Plan& plan, const RunnerOptions& options, std::vector<std::string> keys,
+                         std::vector<Reporter*> reporters, Progress& progress)
+    : plan_(plan),
+      options_(options),
+      keys_(std::move(keys)),
+      reporters_(std::move(reporters)),
+      progress_(progress) {}
+
+void RunRecorder::begin(const RunInfo& info) {
+  start_ = last_event_ = Clock::now();
+  progress_.total(plan_.job_count());
+  for (Reporter* reporter : reporters_) reporter->begin(info);
+}
+
+void RunRecorder::kept(const CaseResult& result) {
+  count(result);
+  ++summary_.kept;
+  for (Reporter* reporter : reporters_) reporter->case_kept(result);
+}
+
+void RunRecorder::starting(std::size_t job, Stage stage) {
+  account();
+  stage_ = stage;
+  const auto& [planned, the_job] = plan_.job(job);
+  const std::string id = planned->the_case.id();
+  if (stage != Stage::run) {
+    progress_.update(jobs_done_, (stage == Stage::inputs ? "inputs of " : "reference of ") + id);
+    return;
+  }
+  progress_.update(jobs_done_, fmt::format("{} on {}", the_job->implementation->name, id));
+  if (progress_.verbose())
+    progress_.say(
+        options_.repro(planned->the_case, *the_job->implementation, plan_.devices[the_job->device]));
+}
+
+void RunRecorder::finished(std::size_t job, const CaseResult& result) {
+  account();
+  stage_ = Stage::run;
+  CaseResult with_key = result;
+  with_key.key = keys_[job];
+  count(result);
+  progress_.clear();
+  if (progress_.verbose())
+    for (const auto& [name, comparison] : result.outputs) progress_.say(tolerance_text(name, comparison));
+  for (Reporter* reporter : reporters_) reporter->case_done(with_key);
+}
+
+Summary RunRecorder::finish(bool interrupted) {
+  account();
+  summary_.interrupted = interrupted;
+  summary_.seconds = std::chrono::duration<double>(last_event_ - start_).count();
+  progress_.clear();
+  for (Reporter* reporter : reporters_) reporter->finish(summary_);
+  return summary_;
+}
+
+void RunRecorder::count(const CaseResult& result) {
+  ++summary_.counts[result.status];
+  if (result.status == Status::pass && result.judged_by_user()) ++summary_.passed_by_user;
+  ++jobs_done_;
+}
+
+void RunRecorder::account() {
+  const auto now = Clock::now();
+  const double seconds = std::chrono::duration<double>(now - last_event_).count();
+  last_event_ = now;
+  if (stage_ == Stage::inputs) summary_.input_seconds += seconds;
+  if (stage_ == Stage::reference) summary_.reference_seconds += seconds;
+}
+
+}  // namespace ssmbench

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "report/progress.h"
+#include "report/reporter.h"
+#include "sweep/run_listener.h"
+#include "sweep/runner.h"
+
+namespace ssmbench {
+
+/// Keeps the books of a run, wherever its jobs run: counts, times, shows progress, and hands each result to
+/// the reporters as it comes.
+class RunRecorder : public RunListener {
+ public:
+  /// `keys`: of each job (job_keys).
+  RunRecorder(const Plan& plan, const RunnerOptions& options, std::vector<std::string> keys,
+              std::vector<Reporter*> reporters, Progress& progress);
+
+  void begin(const RunInfo& info);
+  /// A result of an earlier run, which counts like one of this.
+  void kept(const CaseResult& result);
+  void starting(std::size_t job, Stage stage) override;
+  void finished(std::size_t job, const CaseResult& result) override;
+  Summary finish(bool interrupted);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void count(const CaseResult& result);
+  /// Adds the time since the last event to what was going on.
+  void account();
+
+  const Plan& plan_;
+  const RunnerOptions& options_;
+  std::vector<std::string> keys_;
+  std::vector<Reporter*> reporters_;
+  Progress& progress_;
+
+  Summary summary_;
+  std::size_t jobs_done_ = 0;
+  Stage stage_ = Stage::run;
+  Clock::time_point start_, last_event_;
+};
+
+}  // namespace ssmbench

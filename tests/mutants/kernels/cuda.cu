@@ -1,0 +1,224 @@
+// Mistakes that only a GPU makes, in selective_scan_fwd with f32, method zoh, real A, variable B and C, by a
+// plain implementation:
+//
+//   scan_kernel   thread: one row (b, d), all steps in order; states in the workspace, (row, n)
+//   sum_kernel    thread: one (b, d, n); adds its part of y to the workspace; output_kernel makes out of it
+
+#include <cuda_runtime.h>
+
+#include "plugins/ssmbench_plugin.h"
+
+namespace {
+
+enum class Mistake {
+  none,
+  race_on_one_element,
+  nondeterministic_sum,
+  wrong_on_second_stream,
+  bounds_not_checked,
+  offset_of_32_bits
+};
+
+struct Mutant {
+  const char* name;
+  Mistake mistake;
+};
+
+constexpr Mutant kMutants[] = {
+    {"mutant-cuda-none", Mistake::none},
+    {"mutant-cuda-race-on-one-element", Mistake::race_on_one_element},
+    {"mutant-cuda-nondeterministic-sum", Mistake::nondeterministic_sum},
+    {"mutant-cuda-wrong-on-second-stream", Mistake::wrong_on_second_stream},
+    {"mutant-cuda-bounds-not-checked", Mistake::bounds_not_checked},
+    {"mutant-cuda-32-bit-offset", Mistake::offset_of_32_bits},
+};
+constexpr int kCount = sizeof(kMutants) / sizeof(kMutants[0]);
+constexpr int kThreads = 4;  // few, so that a block that is not full goes little past the end
+
+struct Sequence {
+  float* data;
+  int64_t batch, dim, time;  // strides
+};
+
+struct Projection {
+  const float* data;
+  int64_t batch, group, state, time;  // strides
+};
+
+struct Arguments {
+  int64_t rows, dim, seqlen, dstate, channels_per_group;
+  bool softplus;
+  Mistake mistake;
+  Sequence u, delta, z, out;
+  Projection B, C;
+  const float *A, *D, *bias, *initial;
+  float *last, *states, *sums;
+};
+
+/// The element of row and step.
+__device__ float& element(const Arguments& p, const Sequence& sequence, int64_t row, int64_t t) {
+  const int64_t at = row / p.dim * sequence.batch + row % p.dim * sequence.dim + t * sequence.time;
+  if (p.mistake != Mistake::offset_of_32_bits) return sequence.data[at];
+  const auto bytes = static_cast<unsigned>(at) * static_cast<unsigned>(sizeof(float));
+  return *reinterpret_cast<float*>(reinterpret_cast<char*>(sequence.data) + bytes);
+}
+
+__device__ float of_group(const Arguments& p, const Projection& projection, int64_t row, int64_t n,
+                          int64_t t) {
+  const int64_t group = row % p.dim / p.channels_per_group;
+  return projection.data[row / p.dim * projection.batch + group * projection.group + n * projection.state +
+                         t * projection.time];
+}
+
+/// h_t, from h_{t-1}.
+__device__ float next_state(const Arguments& p, int64_t row, int64_t n, int64_t t, float state) {
+  const int64_t d = row % p.dim;
+  float delta = element(p, p.delta, row, t) + (p.bias != nullptr ? p.bias[d] : 0.0F);
+  if (p.softplus) delta = delta > 20.0F ? delta : log1pf(expf(delta));
+  return expf(delta * p.A[d * p.dstate + n]) * state +
+         delta * element(p, p.u, row, t) * of_group(p, p.B, row, n, t);
+}
+
+__device__ float first_state(const Arguments& p, int64_t row, int64_t n) {
+  return p.initial != nullptr ? p.initial[row * p.dstate + n] : 0.0F;
+}
+
+__device__ void store_output(const Arguments& p, int64_t row, int64_t t, float y) {
+  if (p.D != nullptr) y += p.D[row % p.dim] * element(p, p.u, row, t);
+  if (p.z.data != nullptr) {
+    const float z = element(p, p.z, row, t);
+    y *= z / (1.0F + expf(-z));
+  }
+  element(p, p.out, row, t) = y;
+}
+
+__global__ void scan_kernel(Arguments p) {
+  // blockIdx.y: 1 is the other side of the race, with states of its own.
+  const int64_t row = blockIdx.x * int64_t{blockDim.x} + threadIdx.x;
+  if (row >= p.rows && p.mistake != Mistake::bounds_not_checked) return;
+  float* states = p.states + (blockIdx.y * p.rows + row) * p.dstate;
+  for (int64_t n = 0; n < p.dstate; ++n) states[n] = first_state(p, row, n);
+  for (int64_t t = 0; t < p.seqlen; ++t) {
+    float y = 0;
+    for (int64_t n = 0; n < p.dstate; ++n) {
+      states[n] = next_state(p, row, n, t, states[n]);
+      y += of_group(p, p.C, row, n, t) * states[n];
+    }
+    // Whoever comes last: the one whose y is whole, or the other.
+    if (blockIdx.y == 0 || t == p.seqlen - 1) store_output(p, row, t, blockIdx.y == 0 ? y : 0.5F * y);
+  }
+  if (blockIdx.y > 0) return;
+  for (int64_t n = 0; n < p.dstate; ++n) p.last[row * p.dstate + n] = states[n];
+}
+
+__global__ void sum_kernel(Arguments p) {
+  const int64_t index = blockIdx.x * int64_t{blockDim.x} + threadIdx.x;
+  const int64_t row = index / p.dstate, n = index % p.dstate;
+  if (row >= p.rows) return;
+  float state = first_state(p, row, n);
+  for (int64_t t = 0; t < p.seqlen; ++t) {
+    state = next_state(p, row, n, t, state);
+    atomicAdd(&p.sums[row * p.seqlen + t], of_group(p, p.C, row, n, t) * state);
+  }
+  p.last[index] = state;
+}
+
+__global__ void output_kernel(Arguments p) {
+  const int64_t index = blockIdx.x * int64_t{blockDim.x} + threadIdx.x;
+  if (index < p.rows * p.seqlen) store_output(p, index / p.seqlen, index % p.seqlen, p.sums[index]);
+}
+
+float* floats(const ssmbench_problem* problem, const char* name) {
+  return static_cast<float*>(ssmbench_data(problem, name));
+}
+
+Sequence sequence_of(const ssmbench_problem* problem, const char* name) {
+  const ssmbench_tensor* tensor = ssmbench_find(problem, name);
+  if (tensor == nullptr) return {};
+  return {static_cast<float*>(tensor->data), tensor->strides[0], tensor->strides[1], tensor->strides[2]};
+}
+
+Projection projection_of(const ssmbench_problem* problem, const char* name) {
+  const ssmbench_tensor* tensor = ssmbench_find(problem, name);
+  const int64_t* s = tensor->strides;
+  return {static_cast<float*>(tensor->data), s[0], s[1], s[2], s[3]};
+}
+
+Arguments arguments_of(const ssmbench_problem* problem, Mistake mistake, float* workspace) {
+  const int64_t dim = ssmbench_integer(problem, "dim");
+  const int64_t rows = ssmbench_integer(problem, "batch") * dim;
+  return {rows,
+          dim,
+          ssmbench_integer(problem, "seqlen"),
+          ssmbench_integer(problem, "dstate"),
+          dim / ssmbench_integer(problem, "groups"),
+          ssmbench_integer(problem, "delta_softplus") != 0,
+          mistake,
+          sequence_of(problem, "u"),
+          sequence_of(problem, "delta"),
+          sequence_of(problem, "z"),
+          sequence_of(problem, "out"),
+          projection_of(problem, "B"),
+          projection_of(problem, "C"),
+          floats(problem, "A"),
+          floats(problem, "D"),
+          floats(problem, "delta_bias"),
+          floats(problem, "initial_state"),
+          floats(problem, "last_state"),
+          workspace,
+          workspace};
+}
+
+unsigned blocks(int64_t threads) {
+  return static_cast<unsigned>((threads + kThreads - 1) / kThreads);
+}
+
+void launch(const Arguments& p, cudaStream_t stream) {
+  if (p.mistake == Mistake::wrong_on_second_stream) {
+    static const cudaStream_t first = stream;  // as one who keeps a handle that was made for it
+    stream = first;
+  }
+  if (p.mistake == Mistake::nondeterministic_sum) {
+    cudaMemsetAsync(p.sums, 0, static_cast<size_t>(p.rows * p.seqlen) * sizeof(float), stream);
+    sum_kernel<<<blocks(p.rows * p.dstate), kThreads, 0, stream>>>(p);
+    output_kernel<<<blocks(p.rows * p.seqlen), kThreads, 0, stream>>>(p);
+  } else {
+    const unsigned sides = p.mistake == Mistake::race_on_one_element ? 2 : 1;
+    scan_kernel<<<dim3(blocks(p.rows), sides), kThreads, 0, stream>>>(p);
+  }
+}
+
+}  // namespace
+
+SSMBENCH_EXPORT const ssmbench_plugin* ssmbench_plugin_describe() {
+  static ssmbench_implementation implementations[kCount];
+  for (int i = 0; i < kCount; ++i)
+    implementations[i] = {
+        kMutants[i].name, "selective_scan_fwd", "test of the checks", SSMBENCH_CUDA, 1, {}, {}};
+  static const ssmbench_plugin plugin{SSMBENCH_PLUGIN_ABI_VERSION, kCount, implementations};
+  return &plugin;
+}
+
+SSMBENCH_EXPORT const char* ssmbench_plugin_unsupported(int32_t, const ssmbench_problem* problem) {
+  if (problem->dtype != SSMBENCH_F32) return "has f32 only";
+  if (!ssmbench_is(problem, "method", "zoh") || !ssmbench_is(problem, "A", "real"))
+    return "has zoh and real A only";
+  if (!ssmbench_is(problem, "B", "variable") || !ssmbench_is(problem, "C", "variable"))
+    return "has variable B and C only";
+  return nullptr;
+}
+
+SSMBENCH_EXPORT int64_t ssmbench_plugin_workspace_bytes(int32_t index, const ssmbench_problem* problem) {
+  const int64_t rows = ssmbench_integer(problem, "batch") * ssmbench_integer(problem, "dim");
+  const bool sums = kMutants[index].mistake == Mistake::nondeterministic_sum;
+  const int64_t states = (2 * rows + kThreads) * ssmbench_integer(problem, "dstate");
+  return 4 * (sums ? rows * ssmbench_integer(problem, "seqlen") : states);
+}
+
+SSMBENCH_EXPORT const char* ssmbench_plugin_launch(int32_t index, const ssmbench_problem* problem,
+                                                   void* workspace, void* stream) {
+  launch(arguments_of(problem, kMutants[index].mistake, static_cast<float*>(workspace)),
+         static_cast<cudaStream_t>(stream));
+  const cudaError_t status = cudaGetLastError();
+  return status == cudaSuccess ? nullptr : cudaGetErrorString(status);
+}

@@ -1,0 +1,185 @@
+// Kernels with one mistake each fail, and by the check that README.md says finds them; without it they pass.
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "catch.h"
+#include "device/device.h"
+#include "support/run_command.h"
+
+using namespace ssmbench;
+using namespace ssmbench::test;
+using Json = nlohmann::json;
+
+namespace {
+
+/// A row of the table.
+struct Mutant {
+  std::string name, op, mistake, sweep, check;
+};
+
+std::vector<std::string> cells_of(const std::string& row) {
+  std::vector<std::string> cells;
+  std::istringstream stream(row);
+  for (std::string cell; std::getline(stream, cell, '|');) {
+    const auto first = cell.find_first_not_of(' ');
+    if (first != std::string::npos)
+      cells.push_back(cell.substr(first, cell.find_last_not_of(' ') - first + 1));
+  }
+  return cells;
+}
+
+std::vector<Mutant> table() {
+  std::ifstream readme(SSMBENCH_SOURCE_DIR "/tests/mutants/README.md");
+  std::vector<Mutant> rows;
+  for (std::string line; std::getline(readme, line);) {
+    const auto cells = cells_of(line);
+    if (line.starts_with("| ") && cells.size() == 5 && cells[0] != "mutant" && cells[0] != "---")
+      rows.push_back({"mutant-" + cells[0], cells[1], cells[2], cells[3], cells[4]});
+  }
+  return rows;
+}
+
+/// The checks that found something, by what they say.
+std::set<std::string> checks_in(const Json& record) {
+  const std::string reason = record.value("reason", "");
+  const auto says = [&](const char* words) { return reason.find(words) != std::string::npos; };
+  std::set<std::string> found;
+  if (record.at("status") == "invalid") {
+    if (says(" was written past its end")) found.insert("guard band");
+    if (says("input ") && says(" was modified")) found.insert("inputs unmodified");
+  }
+  if (record.at("status") != "fail") return found;
+  if (says(" launches: ")) return {"verification after timing"};
+  if (reason.starts_with("in rerun "))
+    return says(" on a second stream: ") ? std::set<std::string>{"rerun", "second stream"}
+                                         : std::set<std::string>{"rerun"};
+  if (reason.starts_with("not deterministic, as it claims to be")) return {"determinism"};
+  if (says("each element is within its tolerance, but the errors ")) return {"distribution"};
+  if (says(" not finite")) return {says(" never written") ? "NaN fill" : "not finite"};
+  if (says(" × the tolerance")) return {"element tolerance"};
+  return found;
+}
+
+/// "element tolerance or rerun" names both.
+bool names(const std::string& cell, const std::set<std::string>& checks) {
+  return std::ranges::any_of(checks, [&](const std::string& check) {
+    return (" or " + cell + " or ").find(" or " + check + " or ") != std::string::npos;
+  });
+}
+
+using Records = std::map<std::pair<std::string, std::string>, std::vector<Json>>;  // by op and name
+
+/// What the mutants in the plugin did on a sweep.
+Records run_sweep(const std::string& sweep, const std::string& options) {
+  const CommandResult result =
+      run_ssmbench("run tests/mutants/" + sweep + ".json --impl 'mutant-*' --json - " + options);
+  Records records;
+  std::istringstream lines(result.out);
+  for (std::string line; std::getline(lines, line);)
+    if (const Json record = Json::parse(line); record.at("record") == "case")
+      records[{record.at("op"), record.at("impl")}].push_back(record);
+  return records;
+}
+
+void check_sweep(const std::string& sweep, const std::string& options) {
+  const Records records = run_sweep(sweep, options);
+  std::set<std::string> correct;  // operations that have been computed without a mistake
+  for (const auto& [who, results] : records) {
+    if (!who.second.ends_with("-none")) continue;
+    correct.insert(who.first);
+    for (const auto& record : results) {
+      INFO(record.dump());
+      CHECK(record.at("status") == "pass");
+    }
+  }
+  int mutants = 0;
+  for (const auto& mutant : table()) {
+    if (mutant.sweep != sweep) continue;
+    ++mutants;
+    CHECK(correct.contains(mutant.op));
+    INFO(mutant.op << " " << mutant.name << ": " << mutant.mistake);
+    const auto found = records.find({mutant.op, mutant.name});
+    REQUIRE(found != records.end());
+    std::string said;
+    std::set<std::string> checks;
+    for (const auto& record : found->second) {
+      checks.merge(checks_in(record));
+      said += record.at("status").get<std::string>() + ": " + record.value("reason", "") + "\n";
+    }
+    INFO(said);
+    CHECK(names(mutant.check, checks));
+  }
+  CHECK(mutants > 0);
+}
+
+const std::string kPlugin = " --plugin " SSMBENCH_MUTANTS;
+
+/// Of the mutants in a plugin and those in the table.
+using Names = std::set<std::pair<std::string, std::string>>;
+
+Names listed_in(const std::string& plugin) {
+  Names names;
+  for (const auto& entry : Json::parse(run_ssmbench("list impls --json" + plugin).out)) {
+    const std::string name = entry.at("name");
+    if (name.starts_with("mutant-") && !name.ends_with("-none")) names.insert({entry.at("op"), name});
+  }
+  return names;
+}
+
+Names in_table(bool cuda) {
+  Names names;
+  for (const auto& mutant : table())
+    if (mutant.name.starts_with("mutant-cuda-") == cuda) names.insert({mutant.op, mutant.name});
+  return names;
+}
+
+}  // namespace
+
+TEST_CASE("every mutant is in the table, and the table holds at least 25", "[.mutants]") {
+  const Names names = in_table(false);
+  CHECK(listed_in(kPlugin) == names);
+  CHECK(names.size() >= 25);
+}
+
+TEST_CASE("mutants are caught by the check meant for them", "[.mutants]") {
+  for (const char* sweep : {"selective_scan_fwd", "selective_scan_bwd", "ssd", "steps"})
+    check_sweep(sweep, "--device cpu --no-timing" + kPlugin);
+}
+
+TEST_CASE("mutants that are right at first are caught by launching them again", "[.mutants]") {
+  check_sweep("repeated", "--device cpu --runs 10" + kPlugin);
+}
+
+#ifdef SSMBENCH_CUDA_MUTANTS
+
+namespace {
+const std::string kCudaPlugin = " --plugin " SSMBENCH_CUDA_MUTANTS;
+
+bool has_gpu() {
+  if (list_devices().size() > 1) return true;
+  WARN("skipped: no CUDA device");
+  return false;
+}
+}  // namespace
+
+TEST_CASE("every mutant on a GPU is in the table", "[.mutants]") {
+  CHECK(listed_in(kCudaPlugin) == in_table(true));
+}
+
+TEST_CASE("mutants on a GPU are caught by the check meant for them", "[.mutants][gpu]") {
+  if (has_gpu()) check_sweep("cuda", "--device cuda --no-timing" + kCudaPlugin);
+}
+
+// Half a minute and 50 GB of memory: only when it is asked for.
+TEST_CASE("offsets of 32 bits are caught", "[.huge]") {
+  if (has_gpu()) check_sweep("huge", "--device cuda --no-timing --reruns 0" + kCudaPlugin);
+}
+
+#endif

@@ -1,0 +1,122 @@
+#include "report/record_reader.h"
+
+#include <cmath>
+#include <limits>
+
+#include "catch.h"
+#include "model/errors.h"
+#include "report/jsonl.h"
+#include "support/run_plan.h"
+#include "support/scan_problem.h"
+#include "support/ssd_problem.h"
+#include "support/temporary_folder.h"
+
+using namespace ssmbench;
+using namespace ssmbench::test;
+
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+CaseResult full_result() {
+  CaseResult result{
+      .the_case = make_case(scan_problem({{"B", "constant"}, {"seqlen", size(7)}, {"z", true}})),
+      .impl = "cpu-x",
+      .device = "cuda:1",
+      .status = Status::fail,
+      .reason = "a \"quoted\" reason"};
+  result.the_case.budget_ms = 1.5;
+  result.outputs["out"] = {.max_abs = 0.1,
+                           .rel_l2 = 1.0 / 3,
+                           .max_ulp = 17,
+                           .tolerance_ratio = kInfinity,
+                           .worst_index = {0, 0, 3},
+                           .worst_expected = -kInfinity,
+                           .worst_got = std::nan(""),
+                           .nonfinite = 2,
+                           .judged = 7,
+                           .rms_ratio = 0.3,
+                           .decay_bias = -0.25,
+                           .decay_bias_ratio = kInfinity};
+  result.outputs["last_state"] = {.worst_index = {1, 2}, .judged = 2};
+  result.determinism = {.reruns = 2, .first_difference = "out at (0, 0, 0)"};
+  result.timing["hot"] = {.median_ms = 0.1,
+                          .mean_ms = 0.2,
+                          .stdev_ms = 0.3,
+                          .min_ms = 0.05,
+                          .max_ms = 0.9,
+                          .p5_ms = 0.06,
+                          .p95_ms = 0.8,
+                          .p99_ms = 0.85,
+                          .samples_ms = {0.1, 1.0 / 3, 5e-324}};
+  result.work = {.bytes = 123, .exponentials = 4, .fmas = 5.5};
+  result.workspace_bytes = std::size_t{1} << 40;
+  result.repro = "ssmbench run x";
+  result.key = "0123456789abcdef";
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("a record that was read is written as it was, bit for bit") {
+  const std::string record = case_record(full_result());
+  CHECK(case_record(read_case_record(record)) == record);
+
+  CaseResult skipped = full_result();
+  skipped = {.the_case = make_case(ssd_problem({{"dt_limit", "0.01..0.05"}, {"seqlen", size(3)}})),
+             .impl = "cpu-y",
+             .device = "cpu",
+             .status = Status::skip,
+             .reason = "no"};
+  CHECK(case_record(read_case_record(case_record(skipped))) == case_record(skipped));
+}
+
+TEST_CASE("what a record carries is read") {
+  const CaseResult result = read_case_record(case_record(full_result()));
+  CHECK(result.the_case.id() == full_result().the_case.id());
+  CHECK(result.the_case.budget_ms == 1.5);
+  CHECK(result.status == Status::fail);
+  const OutputComparison& out = result.outputs.at("out");
+  CHECK(out.tolerance_ratio == kInfinity);  // a maximum that is not finite
+  CHECK(std::isnan(out.worst_expected));
+  CHECK_FALSE(out.passed());
+  CHECK(result.timing.at("hot").samples_ms == full_result().timing.at("hot").samples_ms);
+  CHECK(result.work.fmas == 5.5);
+  CHECK(result.workspace_bytes == std::size_t{1} << 40);
+}
+
+TEST_CASE("records that are not whole are refused") {
+  const std::string record = case_record(full_result());
+  for (std::size_t length = 0; length < record.size(); length += 7)
+    CHECK_THROWS_AS(read_case_record(record.substr(0, length)), UsageError);
+  const auto replaced = [&](const std::string& what, const std::string& by) {
+    std::string changed = record;
+    changed.replace(changed.find(what), what.size(), by);
+    return changed;
+  };
+  CHECK_THROWS_AS(read_case_record(replaced("selective_scan_fwd\"", "no_such_op\"")), UsageError);
+  CHECK_THROWS_AS(read_case_record(replaced("\"fail\"", "\"failed\"")), UsageError);
+  CHECK_THROWS_AS(read_case_record(replaced("\"seqlen\":7", "\"seqlen\":-7")), UsageError);
+  CHECK_THROWS_AS(read_case_record(replaced("\"seqlen\":7", "\"seqlen\":{}")), UsageError);
+  CHECK_THROWS_AS(read_case_record("[]"), UsageError);
+}
+
+TEST_CASE("of a case that was run again the last record counts, and a line that was cut off is none") {
+  const TemporaryFolder folder;
+  CaseResult first = full_result();
+  first.status = Status::error;
+  const std::string run =
+      R"({"record":"run","schema":"ssmbench-results/1","argv":["a"],"started":"","build":{},"devices":{}})";
+  const std::string whole = run + "\n" + case_record(first) + "\n{\"record\":\"summary\"}\n" + run + "\n" +
+                            case_record(full_result()) + "\n";
+  const ResultsFile file = read_results(folder.write("x", whole + R"({"record":"ca)"));
+  REQUIRE(file.cases.size() == 1);
+  CHECK(file.cases[0].status == Status::fail);
+  CHECK(file.whole_bytes == whole.size());
+  CHECK(file.run.argv == std::vector<std::string>{"a"});
+
+  CHECK(read_results(folder.write("empty", "")).cases.empty());
+  CHECK_THROWS_AS(read_results(folder.write("y", run + "\n{\"record\":\"ca\n")), UsageError);
+  CHECK_THROWS_AS(read_results(folder.write("z", case_record(first) + "\n")), UsageError);
+  CHECK_THROWS_AS(read_results(folder / "nothing"), UsageError);
+}

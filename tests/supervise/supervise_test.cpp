@@ -1,0 +1,302 @@
+// Implementations that crash, hang, and lie; supervisors that are killed; disks that are full: every other
+// case finishes, and each that did not says why.
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "catch.h"
+#include "device/device.h"
+#include "interchange/reader.h"
+#include "support/run_command.h"
+#include "support/temporary_folder.h"
+
+using namespace ssmbench;
+using namespace ssmbench::test;
+using Json = nlohmann::json;
+
+namespace {
+
+std::vector<Json> records_of(const std::string& text) {
+  std::vector<Json> records;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) records.push_back(Json::parse(line));
+  return records;
+}
+
+/// A config of linear_scan cases that differ in their length alone.
+std::string config(const TemporaryFolder& folder, const std::string& lengths) {
+  return folder.write("scan.json",
+                      R"({"format": "ssmbench-config/1", "sweeps": [{"op": "linear_scan", "axes": {"batch": 1,
+                          "dim": 1, "dtype": "f32", "seqlen": [)" +
+                          lengths + "]}}]}");
+}
+
+CommandResult run_faulty(const std::string& arguments, const std::string& before = "") {
+  return run_shell(before + " '" SSMBENCH_FAULTY_EXECUTABLE "' run --device cpu " + arguments,
+                   SSMBENCH_SOURCE_DIR);
+}
+
+/// "pass", or "error: why", by implementation and length.
+std::map<std::string, std::string> outcomes(const std::string& text) {
+  std::map<std::string, std::string> found;
+  for (const auto& record : records_of(text)) {
+    if (record.at("record") != "case") continue;
+    std::string outcome = record.at("status");
+    if (const std::string reason = record.at("reason"); !reason.empty()) outcome += ": " + reason;
+    found[record.at("impl").get<std::string>() + " " + record.at("shape").at("seqlen").dump()] = outcome;
+  }
+  return found;
+}
+
+using Outcomes = std::map<std::string, std::string>;
+
+}  // namespace
+
+TEST_CASE("implementations that end their process or hang are errors that say how, and all others run") {
+  const TemporaryFolder folder;
+  const CommandResult result =
+      run_faulty(config(folder, "5, 6") + " --no-timing --timeout 1 --json - --quiet");
+  CHECK(result.exit_code == 4);
+  const auto found = outcomes(result.out);  // which is pure JSON Lines, for all that cpu-noisy prints
+  for (const char* length : {" 5", " 6"}) {
+    const auto of = [&](const std::string& name) { return found.at(name + length); };
+    CHECK(of("cpu-abort") == "error: aborted");
+    CHECK(of("cpu-exit") == "error: exit with status 3");
+    CHECK(of("cpu-exit-well") == "error: exit with status 0");
+    CHECK(of("cpu-fork") == "error: exit with status 5");
+    CHECK(of("cpu-hang") == "error: timed out after 1 s");
+    CHECK(of("cpu-liar").starts_with("error: its process says what makes no sense"));
+    CHECK(of("cpu-segfault") == "error: segmentation fault");
+    CHECK(of("cpu-throw") == "error: thrown");
+    for (const char* honest : {"cpu-noisy", "cpu-scalar", "cpu-slow", "cpu-spoiler"})
+      CHECK(of(honest) == "pass");
+  }
+  CHECK(found.at("cpu-fickle 5") == "pass");
+  CHECK(found.at("cpu-fickle 6") == "error: segmentation fault");
+  const Json summary = records_of(result.out).back();
+  CHECK(summary.at("counts") == Json{{"pass", 9}, {"error", 17}, {"skip", 2}});
+}
+
+TEST_CASE("want of memory is an error of the implementation that wants too much") {
+  const TemporaryFolder folder;
+  const CommandResult result =
+      run_faulty(config(folder, "5, 6") + " --no-timing --json - --quiet --impl 'cpu-[hs][uc]*'",
+                 "ulimit -v 2000000; OMP_NUM_THREADS=2");
+  CHECK(result.exit_code == 4);
+  const auto found = outcomes(result.out);
+  for (const char* length : {" 5", " 6"}) {
+    CHECK(found.at(std::string("cpu-hungry") + length) == "error: out of host memory");
+    CHECK(found.at(std::string("cpu-scalar") + length) == "pass");
+  }
+}
+
+TEST_CASE(
+    "a case whose inputs or reference bring the process down is an error for all, and tried no further") {
+  const TemporaryFolder folder;
+  const CommandResult result =
+      run_faulty(config(folder, "5, 997, 6") + " --no-timing --json - --quiet --impl 'cpu-sc*'");
+  CHECK(result.exit_code == 4);
+  CHECK(outcomes(result.out) ==
+        Outcomes{{"cpu-scalar 5", "pass"},
+                 {"cpu-scalar 997", "error: segmentation fault while making the inputs"},
+                 {"cpu-scalar 6", "pass"}});
+}
+
+TEST_CASE("inputs that cannot be made after something spoilt the process are made in a new one") {
+  const TemporaryFolder folder;
+  const CommandResult result =
+      run_faulty(config(folder, "5, 1100, 6") + " --no-timing --json - --impl 'cpu-spoiler'");
+  CHECK(result.exit_code == 0);
+  CHECK(outcomes(result.out) ==
+        Outcomes{{"cpu-spoiler 5", "pass"}, {"cpu-spoiler 1100", "pass"}, {"cpu-spoiler 6", "pass"}});
+  CHECK(result.err.find("warning: segmentation fault while making the inputs of linear_scan") !=
+        std::string::npos);
+}
+
+TEST_CASE("a supervisor that is killed loses nothing that was finished, and --resume runs the rest") {
+  const TemporaryFolder folder;
+  const std::string file = folder / "results.jsonl";
+  const std::string run =
+      config(folder, "5, 6, 7, 8, 9, 10, 11, 12") + " --no-timing --impl 'cpu-s[cl]*' --json " + file;
+  const CommandResult killed = run_shell(
+      "'" SSMBENCH_FAULTY_EXECUTABLE "' run --device cpu " + run + " & run=$!; until [ $(grep -c . " + file +
+          " || true) -ge 6 ]; do sleep 0.01; done 2>/dev/null;"
+          "worker=$(cat /proc/$run/task/$run/children); kill -9 $run;"
+          "sleep 0.2; "
+          "for w in $worker; do grep -s ^State: /proc/$w/status | grep -v Z && echo alive; done; true",
+      folder.path());
+  CHECK(killed.out.find("alive") == std::string::npos);  // the worker dies with it
+  const std::string before = read_file(file);
+  const auto finished = records_of(before.substr(0, before.rfind('\n') + 1)).size() - 1;
+  REQUIRE(finished >= 5);
+  REQUIRE(finished < 16);
+
+  std::ofstream(file, std::ios::app)
+      << R"({"record":"case","id":"lin)";  // as if killed in the middle of a line
+  const CommandResult resumed = run_faulty(run + " --resume");
+  CHECK(resumed.exit_code == 0);
+  const auto records = records_of(read_file(file));
+  CHECK(outcomes(read_file(file)).size() == 16);
+  CHECK(records.size() == 16 + 3);  // two run records and a summary: no case ran twice
+  CHECK(records.back().at("kept") == finished);
+  CHECK(records.back().at("counts").at("pass") == 16);
+}
+
+TEST_CASE("option --resume retries errors and what another binary or other options measured") {
+  const TemporaryFolder folder;
+  const std::string file = folder / "results.jsonl";
+  const std::string run = config(folder, "5, 6") + " --no-timing --impl 'cpu-[fs]*e' --quiet --json " + file;
+  const auto kept = [&](const std::string& options) {
+    const CommandResult result = run_faulty(run + " --resume " + options);
+    CHECK(result.exit_code == 4);
+    return records_of(read_file(file)).back().at("kept").get<int>();
+  };
+  CHECK(kept("") == 0);  // there was nothing: cpu-fickle passes once and fails once
+  CHECK(kept("") == 1);
+  CHECK(kept("--no-verify") == 0);
+  CHECK(kept("--no-verify") == 1);
+  CHECK(kept("") == 0);  // the last record of a case counts
+}
+
+TEST_CASE("option --resume refuses what is no results file, and leaves it alone") {
+  const TemporaryFolder folder;
+  const std::string text = "{\"some\": \"JSON\"}\n";
+  const std::string file = folder.write("other.json", text);
+  const CommandResult result = run_faulty(config(folder, "5") + " --resume --json " + file);
+  CHECK(result.exit_code == 2);
+  CHECK(result.err.starts_with("ssmbench: " + file + ":1: "));
+  CHECK(read_file(file) == text);
+}
+
+TEST_CASE("option --resume without a file continues the newest of --out") {
+  const TemporaryFolder folder;
+  const std::string run = config(folder, "5, 6") + " --no-timing --impl cpu-scalar --out " + (folder / "out");
+  CHECK(run_faulty(run + " --resume").exit_code == 0);
+  const CommandResult again = run_faulty(run + " --resume");
+  CHECK(again.exit_code == 0);
+  CHECK(again.out.find("2 pass (2 of them before)") != std::string::npos);
+  CHECK(std::distance(std::filesystem::directory_iterator(folder.path() / "out"), {}) == 1);
+}
+
+TEST_CASE("Ctrl-C and SIGTERM end the worker too") {
+  const TemporaryFolder folder;
+  for (const char* signal : {"INT", "TERM"}) {
+    const std::string file = folder / signal;
+    const CommandResult result = run_shell(
+        "'" SSMBENCH_FAULTY_EXECUTABLE "' run --device cpu " + config(folder, "5") +
+            " --impl cpu-hang --json " + file + " & run=$!; until test -s " + file +
+            "; do sleep 0.01; done; sleep 0.2; worker=$(cat /proc/$run/task/$run/children); kill -" + signal +
+            " $run; wait $run; code=$?; for w in $worker; do test -e /proc/$w && echo alive; done; (exit "
+            "$code)",
+        folder.path());
+    CHECK(result.exit_code == 130);
+    CHECK(result.out.find("alive") == std::string::npos);
+    CHECK(records_of(read_file(file)).back().at("interrupted") == true);
+  }
+}
+
+TEST_CASE("a full disk ends the run with one line and keeps every whole record") {
+  const TemporaryFolder folder;
+  const std::string run =
+      config(folder, "5, 6, 7, 8, 9, 10") + " --no-timing --impl cpu-scalar --quiet --json ";
+  const CommandResult full = run_faulty(run + "/dev/full");
+  CHECK(full.exit_code == 4);
+  CHECK(full.err ==
+        "ssmbench: /dev/full: cannot be written: No space left on device; the records before are complete\n");
+
+  // A limit of 4 KiB per file fails like a full disk, after some records.
+  const std::string file = folder / "results.jsonl";
+  const CommandResult part =
+      run_shell("bash -c \"trap '' XFSZ; ulimit -f 4; exec " SSMBENCH_FAULTY_EXECUTABLE " run --device cpu " +
+                    run + file + "\"",
+                folder.path());
+  CHECK(part.exit_code == 4);
+  CHECK(std::ranges::count(part.err, '\n') == 1);
+  const auto records = records_of(read_file(file));
+  CHECK(records.size() > 2);
+  CHECK(records.back().at("record") == "case");
+}
+
+TEST_CASE("tensors of cases before a crash, and after it, are in the --dump") {
+  const TemporaryFolder folder;
+  const std::string file = folder / "fickle.h5";
+  const CommandResult result = run_faulty(config(folder, "5, 6, 7") +
+                                          " --no-timing --impl cpu-fickle --json /dev/null --dump " + file);
+  CHECK(result.exit_code == 4);
+  const InterchangeFile dump(file);
+  REQUIRE(dump.case_ids().size() == 2);
+  CHECK(dump.info().producer.ends_with("cpu-fickle"));
+  const auto the_case = dump.read_case(dump.case_ids().front());
+  CHECK(the_case.outputs.size() == 1);
+  CHECK(folder.entries() == std::vector<std::string>{"fickle.h5", "scan.json"});  // no parts are left
+}
+
+TEST_CASE("a clock that jumps disturbs nothing") {
+  const TemporaryFolder folder;
+  const CommandResult result =
+      run_faulty(config(folder, "5") + " --impl 'cpu-s[cl]*' --runs 3 --timeout 5 --json -",
+                 "LD_PRELOAD='" CLOCK_JUMP_LIBRARY "'");
+  CHECK(result.exit_code == 0);
+  for (const auto& record : records_of(result.out)) {
+    if (record.at("record") == "summary") CHECK(record.at("seconds") < 60);
+    if (record.at("record") != "case") continue;
+    CHECK(record.at("timing").at("hot").at("median_ms") < 1000);
+    CHECK(record.at("timing").at("hot").at("min_ms") >= 0);
+  }
+}
+
+TEST_CASE("with --no-supervision the records are the same") {
+  const TemporaryFolder folder;
+  const std::string run = config(folder, "5, 6") + " --no-timing --impl 'cpu-[st][cph]*' --json - ";
+  const auto supervised = records_of(run_faulty(run).out);
+  const auto not_supervised = records_of(run_faulty(run + "--no-supervision").out);
+  REQUIRE(supervised.size() == 8);
+  REQUIRE(not_supervised.size() == 8);
+  for (std::size_t i = 1; i < 7; ++i) CHECK(supervised[i] == not_supervised[i]);
+}
+
+TEST_CASE("plugins that crash or hang, when asked what they can do or when they run, are named") {
+  const TemporaryFolder folder;
+  const auto run = [&](const std::string& oddity) {
+    return run_shell("SSMBENCH_ODD_PLUGIN=" + oddity + " '" SSMBENCH_EXECUTABLE "' run " +
+                         config(folder, "5") +
+                         " --device cpu --no-timing --timeout 1 --json - --plugin " SSMBENCH_ODD_PLUGIN,
+                     SSMBENCH_SOURCE_DIR);
+  };
+  const std::string named = "ssmbench: --plugin " SSMBENCH_ODD_PLUGIN ": ";
+  CHECK(run("abort").exit_code == 4);
+  CHECK(run("abort").err == named + "aborted while asked what it can do\n");
+  CHECK(run("hang").exit_code == 4);
+  CHECK(run("hang").err == named + "timed out after 1 s while asked what it can do\n");
+  const CommandResult segfault = run("segfault");
+  CHECK(segfault.exit_code == 4);
+  CHECK(outcomes(segfault.out).at("odd-fails 5") == "error: segmentation fault");
+  CHECK(outcomes(segfault.out).at("odd-good 5") == "pass");
+  CHECK(outcomes(segfault.out).at("cpu-scalar 5") == "pass");
+}
+
+TEST_CASE("device hangs and illegal addresses are errors, and the device works again", "[gpu]") {
+  if (!no_cuda_reason().empty()) {
+    WARN("skipped: no CUDA device");
+    return;
+  }
+  const TemporaryFolder folder;
+  const CommandResult result =
+      run_shell("'" SSMBENCH_FAULTY_EXECUTABLE "' run --device cuda " + config(folder, "5, 6") +
+                    " --no-timing --timeout 2 --json - --quiet",
+                folder.path());
+  CHECK(result.exit_code == 4);
+  const auto found = outcomes(result.out);
+  for (const char* length : {" 5", " 6"}) {
+    CHECK(found.at(std::string("cuda-hang") + length) == "error: timed out after 2 s");
+    CHECK(found.at(std::string("cuda-illegal-address") + length).find("cudaErrorIllegalAddress") !=
+          std::string::npos);
+    CHECK(found.at(std::string("cuda-one-thread") + length) == "pass");
+  }
+}

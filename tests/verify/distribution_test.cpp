@@ -1,0 +1,184 @@
+// The check of distributions: honest roundings pass, always; what is a little wrong everywhere does not, also
+// where each element stays within its tolerance. The scans here are f32 loops of their own.
+
+#include "verify/distribution.h"
+
+#include <bit>
+#include <cmath>
+#include <functional>
+#include <random>
+#include <string>
+
+#include "catch.h"
+#include "inputs/inputs.h"
+#include "reference/reference.h"
+#include "support/host_tensors.h"
+#include "support/scan_problem.h"
+#include "verify/compare.h"
+#include "verify/describe.h"
+
+using namespace ssmbench;
+using namespace ssmbench::test;
+
+namespace {
+
+using Function = std::function<float(float)>;
+
+float as_is(float x) {
+  return x;
+}
+float exponential(float x) {
+  return std::exp(x);
+}
+float toward_zero_bf16(float x) {
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & 0xFFFF0000U);
+}
+float to_bf16(float x) {
+  return bf16_to_float(float_to_bf16(x));
+}
+float to_f16(float x) {
+  return f16_to_float(float_to_f16(x));
+}
+
+/// What a scan may do to its decays, its states after each step, its sums and its outputs.
+struct Habits {
+  Function decay = exponential;
+  Function state = as_is;
+  Function sum = as_is;
+  Function output = as_is;
+};
+
+/// y = Σ C·h in f32, B and C variable, without options.
+HostTensor scan(const Problem& problem, const std::vector<HostTensor>& inputs, const Habits& habits) {
+  const TensorSet tensors = views_of(inputs);
+  const auto at = [&](const char* name, const Shape& index) {
+    const TensorView& view = tensors.at(name);
+    return static_cast<float>(load_as_double(view.data, offset_of(index, view.strides), view.dtype));
+  };
+  HostTensor out(specs_of(problem, Role::output).front());
+  const std::int64_t dim = problem.size("dim");
+  const std::int64_t steps = problem.size("seqlen");
+  for (std::int64_t d = 0; d < dim; ++d) {
+    std::vector<float> h(problem.size("dstate"));
+    for (std::int64_t t = 0; t < steps; ++t) {
+      const float delta = at("delta", {0, d, t});
+      const float u = at("u", {0, d, t});
+      float y = 0;
+      for (std::int64_t n = 0; n < std::ssize(h); ++n) {
+        h[n] = habits.state(habits.decay(delta * at("A", {d, n})) * h[n] + delta * u * at("B", {0, 0, n, t}));
+        y = habits.sum(y + at("C", {0, 0, n, t}) * h[n]);
+      }
+      store_from_double(out.buffer.data(), d * steps + t, out.spec.dtype, habits.output(y));
+    }
+  }
+  return out;
+}
+
+struct Sizes {
+  std::int64_t dim, seqlen, dstate;
+};
+
+OutputComparison judge(const Habits& habits, const char* dtype, const char* distribution, Sizes sizes,
+                       std::int64_t seed) {
+  const Problem problem = scan_problem({{"dtype", dtype},
+                                        {"dim", size(sizes.dim)},
+                                        {"seqlen", size(sizes.seqlen)},
+                                        {"dstate", size(sizes.dstate)}});
+  const auto inputs =
+      generate_inputs(problem, {.distribution = distribution, .values = "native", .seed = seed}, never_stop);
+  const auto expected = compute_reference(problem, views_of(inputs), never_stop);
+  return compare_output(scan(problem, inputs, habits).view(), expected.at("out").expectation(), {});
+}
+
+constexpr Sizes kSmall{16, 512, 4};
+
+}  // namespace
+
+TEST_CASE("honest scans pass whatever they are given") {
+  const char* dtypes[] = {"f32", "f16", "bf16"};
+  const char* distributions[] = {"mamba", "slow_decay", "large_A", "tiny_delta"};
+  double worst = 0;
+  for (int draw = 0; draw < 1000; ++draw) {
+    const Sizes sizes{1 + draw % 5, 1 + draw % 71, 1 + draw % 7};
+    const auto result = judge({}, dtypes[draw % 3], distributions[draw % 4], sizes, draw);
+    INFO(draw << " " << why_failed(result));
+    CHECK(result.passed());
+    worst = std::max({worst, result.rms_ratio, result.decay_bias_ratio});
+  }
+  CHECK(worst < 0.99);
+}
+
+TEST_CASE("decays that are biased by an ulp are within every element's tolerance and fail") {
+  const auto next = [](float x) { return std::nextafter(std::exp(x), 2.0F); };
+  const auto scaled = [](float x) { return std::exp(x) * (1 + 0x1p-23F); };
+  for (const Function& decay : {Function(next), Function(scaled)}) {
+    for (const char* distribution : {"mamba", "slow_decay"}) {
+      const auto biased = judge({.decay = decay}, "f32", distribution, kSmall, 3);
+      INFO(distribution << " " << why_failed(biased));
+      CHECK(biased.tolerance_ratio < 1);
+      CHECK(biased.decay_bias_ratio > 1);
+      CHECK(biased.decay_bias.value_or(0) > 0.9);
+      CHECK_FALSE(biased.passed());
+      CHECK(why_failed(biased).find("decays that are off by") != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("outputs that are truncated and not rounded fail") {
+  const auto result = judge({.output = toward_zero_bf16}, "bf16", "mamba", kSmall, 4);
+  CHECK(result.rms_ratio > 1.5);
+  CHECK_FALSE(result.passed());
+}
+
+TEST_CASE("states in bf16 and sums in f16 fail where f32 is claimed") {
+  for (const char* dtype : {"f32", "f16", "bf16"}) {
+    CAPTURE(dtype);
+    CHECK_FALSE(judge({.state = to_bf16}, dtype, "mamba", kSmall, 5).passed());
+    CHECK_FALSE(judge({.sum = to_f16}, dtype, "mamba", kSmall, 6).passed());
+  }
+}
+
+TEST_CASE("errors of half their tolerance pass one by one and not all together") {
+  std::mt19937 random(2);
+  std::uniform_real_distribution<double> uniform(-1, 1);
+  ErrorDistribution few;
+  ErrorDistribution many;
+  ErrorDistribution honest;
+  const Tolerance allowed{1e-5, 1e-8};
+  for (int i = 0; i < 10000; ++i) {
+    const double error = (0.5 + 1e-9 * i) * allowed.total();
+    if (i < 5) few.add(error, 1, allowed, DType::f32, {});
+    many.add(error, 1, allowed, DType::f32, {});
+    honest.add(0.25 * uniform(random) * allowed.total(), 1, allowed, DType::f32, {});
+  }
+  CHECK(few.rms_ratio() < 1);
+  CHECK(many.rms_ratio() > 1);
+  CHECK(honest.rms_ratio() < 0.7);
+}
+
+TEST_CASE("an error that repeats counts once") {
+  const Tolerance allowed{1e-5, 1e-8};
+  ErrorDistribution copies;
+  ErrorDistribution different;
+  for (int i = 0; i < 10000; ++i) {
+    copies.add(0.5 * allowed.total(), 1, allowed, DType::f32, {});
+    different.add((0.5 + 1e-9 * i) * allowed.total(), 1, allowed, DType::f32, {});
+  }
+  CHECK(copies.rms_ratio() < 1);
+  CHECK(different.rms_ratio() > 1);
+}
+
+TEST_CASE("different numbers are counted") {
+  for (const int count : {1, 30, 1000, 10000}) {
+    DistinctNumbers numbers;
+    for (int i = 0; i < 20000; ++i) numbers.add(1.5 * (i % count) - 7);
+    CHECK(numbers.count() > 0.9 * count);
+    CHECK(numbers.count() < 1.1 * count);
+  }
+}
+
+TEST_CASE("an output without elements that were measured has no distribution") {
+  const ErrorDistribution nothing;
+  CHECK(nothing.rms_ratio() == 0);
+  CHECK_FALSE(nothing.decay_bias(0x1p-24));
+}
