@@ -10,7 +10,7 @@
 //
 //   tile     32 (64, 128) steps of these channels
 //
-//     load     u, delta, z: 8 elements a thread; B, C: 8 or 16. Into registers, a tile ahead, so that memory
+//     load     u, delta, z: 8 elements a thread; B, C: 8 to 32. Into registers, a tile ahead, so that memory
 //              is read while the tile before is scanned
 //     stage    {Δ, Δ·u} and f32 B and C into shared memory, each computed once per block
 //     scan     h ← Ā·h + c·B,  y = Σ C·h over the thread's own states; 4 steps at a time, of which lanes
