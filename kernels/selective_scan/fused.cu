@@ -1,6 +1,6 @@
 // cuda-fused: registration and launch. Two kernels, each with the picture of its threads:
 // fused_rows_kernel.cuh for what training and inference of Mamba take, fused_kernel.cuh for everything else,
-// three to five times slower. Their instantiations are in fused_f32.cu, fused_f16.cu and fused_bf16.cu.
+// about three times slower. Their instantiations are in fused_f32.cu, fused_f16.cu and fused_bf16.cu.
 
 #include <utility>
 

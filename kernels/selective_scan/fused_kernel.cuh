@@ -1,8 +1,8 @@
 #pragma once
 
-// The general kernel of cuda-fused, for what fused_rows_kernel.cuh does not take: sequential in time, channels
-// across threads, states in registers; every method, real and complex. Nothing is computed twice, nothing but
-// the operands passes through memory.
+// The general kernel of cuda-fused, for what fused_rows_kernel.cuh does not take: sequential in time,
+// channels across threads, states in registers; every method, real and complex. Nothing is computed twice,
+// nothing but the operands passes through memory.
 //
 //   block    up to 128 threads: channels of one group times lanes of 4 states; at dstate 16 four lanes
 //

@@ -10,7 +10,7 @@
 //
 //   tile     32 (64, 128) steps of these channels
 //
-//     load     u, delta, z: 8 elements a thread; B, C: 8 or 16. Into registers, a tile ahead, so that memory
+//     load     u, delta, z: 8 elements a thread; B, C: 8 to 32. Into registers, a tile ahead, so that memory
 //              is read while the tile before is scanned
 //     stage    {Δ, Δ·u} and f32 B and C into shared memory, each computed once per block
 //     scan     h ← Ā·h + c·B,  y = Σ C·h over the thread's own states; 4 steps at a time, of which lanes
@@ -18,10 +18,10 @@
 //     finish   out = (Σ parts + D·u)·silu(z), by the threads that have the tile's u and z in registers
 //
 // Per (element, state) the scan takes FMUL Δ·A', MUFU.EX2, FMUL Δu·B, FFMA h, FFMA y, and one more for
-// reading shared memory, storing y and the loop: 6.0 with 4 states. Staging and finishing take some 50
-// instructions an element, 4 of them on the MUFU, which with the 16 exponentials is busy longest. Registers:
-// 128, of which 30 (f32: 50) hold loaded octets; with 4 blocks on an SM the 16 warps of one wave are all
-// that 8 · 2048 channels have. Shared memory: 8 KB of {Δ, Δ·u}, 16 KB of y and 4 KB (8, 16) of B and C.
+// reading shared memory, storing y and the loop: 6 with 4 states. Staging and finishing take some 45
+// instructions an element, 3 of them on the MUFU. What binds is in docs/performance-notes.md. Registers: 128,
+// of which 30 (f32: 50) hold loaded octets; with 4 blocks on an SM the 16 warps of one wave are all that
+// 8 · 2048 channels have. Shared memory: 8 KB of {Δ, Δ·u}, 16 KB of y and 4 KB (8, 16) of B and C.
 
 #include "kernels/common/discretize.h"
 #include "kernels/common/io_types.cuh"

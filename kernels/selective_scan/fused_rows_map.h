@@ -29,7 +29,7 @@ constexpr std::optional<RowsShape> rows_shape(std::int64_t rows, std::int64_t ds
   if (dstate > kRowsMaxStates) return std::nullopt;
   if (dstate > 16) return RowsShape{4, 8};
   if (rows >= 6144) return RowsShape{4, 4};
-  return RowsShape{2, 8};
+  return rows >= 3072 ? RowsShape{2, 8} : RowsShape{1, 16};
 }
 
 /// Calls `call` with the shape's two numbers as std::integral_constant, and returns what it returns.

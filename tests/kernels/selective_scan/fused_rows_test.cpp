@@ -7,10 +7,17 @@
 #include <vector>
 
 #include "catch.h"
+#include "device/device.h"
 #include "kernels/selective_scan/fused_rows_map.h"
 #include "kernels/selective_scan/fused_rows_math.h"
+#include "reference/reference.h"
+#include "support/host_tensors.h"
+#include "support/scan_problem.h"
+#include "sweep/prepared_run.h"
+#include "verify/compare.h"
 
 using namespace ssmbench;
+using namespace ssmbench::test;
 
 namespace {
 
@@ -128,4 +135,45 @@ TEST_CASE("the fast softplus and silu keep to what their tolerance counts") {
   CHECK(rows::fast_silu(-200.0F) == 0.0F);
   CHECK(rows::fast_silu(200.0F) == 200.0F);
   CHECK(std::isnan(rows::fast_softplus(std::nanf(""))));
+}
+
+// The tests of all implementations have few channels, and so one of the shapes only.
+TEST_CASE("cuda-fused is right in every shape of the fast kernel", "[gpu]") {
+  if (!no_cuda_reason().empty()) {
+    WARN("skipped: no CUDA device");
+    return;
+  }
+  const auto device = open_device(DeviceKind::cuda);
+  const auto& all = implementations();
+  const auto fused = std::ranges::find_if(all, [](const Implementation& implementation) {
+    return implementation.name == "cuda-fused" && implementation.op == "selective_scan_fwd";
+  });
+  REQUIRE(fused != all.end());
+  for (const std::int64_t batch : {1, 80, 160})  // 40, 3200 and 6400 channels
+    for (const std::int64_t dstate : {16, 24})
+      for (const char* layout : {"bdl", "bld"})
+        for (const char* dtype : {"f32", "f16", "bf16"}) {
+          const Problem problem = scan_problem({{"batch", size(batch)},
+                                                {"dim", size(40)},
+                                                {"seqlen", size(40)},
+                                                {"dstate", size(dstate)},
+                                                {"layout", layout},
+                                                {"dtype", dtype},
+                                                {"initial_state", true},
+                                                {"D", true},
+                                                {"z", true},
+                                                {"delta_bias", true},
+                                                {"delta_softplus", true}});
+          const auto inputs = make_inputs(problem, [](const std::string& name, std::int64_t i) {
+            if (name == "A") return -0.25 * static_cast<double>(1 + i % 7);
+            return static_cast<double>(i * 37 % 101) / 101 - 0.4;
+          });
+          const auto expected = compute_reference(problem, views_of(inputs), never_stop);
+          for (const auto& output : run_once(*device, *fused, problem, inputs)) {
+            INFO(problem.id() << " " << output.spec.name);
+            CHECK(compare_output(real_view(output.view()), expected.at(output.spec.name).expectation(),
+                                 fused->arithmetic(problem.dtype()))
+                      .passed());
+          }
+        }
 }
