@@ -118,7 +118,8 @@ TEST_CASE("the dtype of states is that of the dataset; an attribute may repeat i
   };
   CHECK(complaint_after(problem, set_dtype("nonsense")) == "/cases/a/inputs/state: unknown dtype 'nonsense'");
   CHECK(complaint_after(problem, set_dtype("i32")) ==
-        "/cases/a/inputs/state: the attribute 'dtype' says i32, but values are stored as 2-byte unsigned integer");
+        "/cases/a/inputs/state: the attribute 'dtype' says i32, but values are stored as 2-byte unsigned "
+        "integer");
 }
 
 TEST_CASE("B and C of form mamba1 may have their one group as an axis") {
