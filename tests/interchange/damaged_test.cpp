@@ -115,6 +115,7 @@ TEST_CASE("golden files with flipped bytes: no crash, and a pass only of outputs
     for (const auto& output : compare_cases(right, copy, never_stop)) CHECK(output.agrees());
   }
   for (const auto& line : lines_of(result.err)) {
+    CAPTURE(line);
     const bool nothing_to_judge = line.ends_with(" has no outputs to judge");
     CHECK((nothing_to_judge || line.starts_with("ssmbench: ")));
   }
