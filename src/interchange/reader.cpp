@@ -35,7 +35,11 @@ FileInfo read_info(const std::string& path, hid_t file) {
 std::vector<std::string> list_cases(const std::string& path, hid_t file) {
   if (h5::check(H5Lexists(file, "cases", H5P_DEFAULT), "look for the cases") == 0)
     reject_file(path, "/cases", "the group is missing");
-  return h5::members(h5::Group(H5Gopen2(file, "cases", H5P_DEFAULT), "open the group 'cases'"));
+  auto ids = h5::members(h5::Group(H5Gopen2(file, "cases", H5P_DEFAULT), "open the group 'cases'"));
+  for (const auto& id : ids)  // whatever is printed about a case is in lines
+    if (std::ranges::any_of(id, [](unsigned char c) { return c < 0x20 || c == 0x7F; }))
+      reject_file(path, "/cases/" + id, "the id has a control character");
+  return ids;
 }
 
 }  // namespace
