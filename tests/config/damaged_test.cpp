@@ -65,5 +65,5 @@ TEST_CASE("configs with flipped bytes have cases or are rejected in one line") {
 }
 
 TEST_CASE("configs that fuzzing started from or found have cases or are rejected in one line") {
-  for (const auto& config : files_in("/tests/fuzz/corpus/json")) complaint_about(config);
+  for (const auto& config : files_in("/tests/golden/fuzz/json")) complaint_about(config);
 }

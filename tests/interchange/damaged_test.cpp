@@ -219,7 +219,7 @@ TEST_CASE("what crashes or hangs while it reads is the file's fault, in one line
 
 TEST_CASE("inputs that fuzzing found are read, or rejected in one line") {
   for (const auto& entry :
-       std::filesystem::directory_iterator(SSMBENCH_SOURCE_DIR "/tests/fuzz/corpus/hdf5")) {
+       std::filesystem::directory_iterator(SSMBENCH_SOURCE_DIR "/tests/golden/fuzz/hdf5")) {
     const std::string path = entry.path();
     try {
       const InterchangeFile file(path);
