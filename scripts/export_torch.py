@@ -78,7 +78,7 @@ def selective_scan(case, x):
 
     u, delta, A = x["u"], x["delta"], x["A"]
     if A.dim() == 3:
-        raise Unsupported("dense A is not implemented here")
+        raise Unsupported("takes diagonal A only")
     batch, dim, seqlen = u.shape
     if "delta_bias" in x:
         delta = delta + x["delta_bias"][:, None]

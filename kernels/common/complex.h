@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "kernels/common/host_device.h"
+#include "kernels/common/scalar_math.h"
 
 // f32 numbers that states are made of, real (float) or complex, host and device. Functions that formulas for
 // both need are given for both, so that a formula is written once. std::complex does not work in device code.
@@ -125,17 +126,6 @@ struct Exponentials {
   Value minus_1;  ///< accurate relative to its magnitude, near 0 too
 };
 
-/// 2^n for a whole number n up to 127; 0 under 2^-126.
-SSMBENCH_HD inline float power_of_2(float n) {
-#ifdef __CUDA_ARCH__
-  float power = 0;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(n));
-  return power;
-#else
-  return exp2f(n);
-#endif
-}
-
 /// e^z = 2^n·e^r, r = z − n·ln 2 in ±0.35, ln 2 as the sum of two floats. e^r − 1 by a polynomial of least
 /// relative error, 0.26 of a roundoff, serves both results: no branch, no selection. From e^88.4 on r is up
 /// to 0.7, where e^r has an error of 1e-5: n stays where 2^n is finite. For finite z.
@@ -146,7 +136,7 @@ SSMBENCH_HD inline Exponentials<float> exponentials(float z) {
   const float series =
       0.5F + r * (0x1.5554b0p-3F + r * (0x1.555486p-5F + r * (0x1.122838p-7F + r * 0x1.6d9956p-10F)));
   const float minus_1 = r + r * r * series;
-  const float scale = power_of_2(n);
+  const float scale = exp2_approximate(n);
   return {scale * minus_1 + scale, scale * minus_1 + (scale - 1.0F)};
 }
 

@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include "kernels/common/complex.h"
 #include "kernels/common/host_device.h"
+#include "kernels/common/scalar_math.h"
 
 // softplus and silu by as few instructions as their tolerance allows (reference/activations.h), host and
 // device: exponentials by the hardware's 2^x, whose argument x·log2(e) is off by |x| roundoffs.
@@ -11,17 +11,6 @@
 namespace ssmbench::rows {
 
 inline constexpr float kLog2E = 0x1.715476p+0F;
-
-/// 2^x, 0 under 2^-126; two roundoffs on the GPU.
-SSMBENCH_HD inline float exp2_approximate(float x) {
-#ifdef __CUDA_ARCH__
-  float power = 0;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
-  return power;
-#else
-  return exp2f(x);
-#endif
-}
 
 /// 1/x, 0 for infinity; two roundoffs on the GPU.
 SSMBENCH_HD inline float reciprocal_approximate(float x) {

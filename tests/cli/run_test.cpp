@@ -1,12 +1,12 @@
 // `run` from end to end, as a user calls it.
 
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "catch.h"
 #include "interchange/reader.h"
+#include "support/records_of.h"
 #include "support/run_command.h"
 #include "support/temporary_folder.h"
 
@@ -14,16 +14,7 @@ using namespace ssmbench;
 using namespace ssmbench::test;
 using Json = nlohmann::json;
 
-namespace {
-
-std::vector<Json> records_of(const std::string& text) {
-  std::vector<Json> records;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) records.push_back(Json::parse(line));
-  return records;
-}
-
-}  // namespace
+namespace {}  // namespace
 
 TEST_CASE("run writes a run record, a record per case and a summary") {
   const CommandResult result = run_ssmbench("run configs/small.json --device cpu --dtype f32 --json -");

@@ -6,13 +6,13 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "catch.h"
 #include "device/device.h"
 #include "interchange/reader.h"
+#include "support/records_of.h"
 #include "support/run_command.h"
 #include "support/temporary_folder.h"
 
@@ -21,13 +21,6 @@ using namespace ssmbench::test;
 using Json = nlohmann::json;
 
 namespace {
-
-std::vector<Json> records_of(const std::string& text) {
-  std::vector<Json> records;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) records.push_back(Json::parse(line));
-  return records;
-}
 
 /// A config of linear_scan cases that differ in their length alone.
 std::string config(const TemporaryFolder& folder, const std::string& lengths) {
