@@ -20,7 +20,8 @@ std::string_view name_of(DeviceKind kind);
 struct Work {
   double bytes = 0;         ///< each input read once, each output written once
   double exponentials = 0;  ///< per-state decays, the bulk of the MUFU work
-  double fmas = 0;
+  double fmas = 0;          ///< outside of tensor cores
+  double tensor_flops = 0;  ///< on tensor cores, two per multiply-add, at the rate of the claimed math
 };
 
 /// Enqueues the work on a stream (cudaStream_t as void*; ignored on the CPU) and returns. Throws DeviceError.

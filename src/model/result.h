@@ -76,6 +76,26 @@ struct TimingStats {
   double median_ms = 0, mean_ms = 0, stdev_ms = 0, min_ms = 0, max_ms = 0;
   double p5_ms = 0, p95_ms = 0, p99_ms = 0;
   std::vector<double> samples_ms;
+  int outliers = 0;                      ///< of the samples, those far from the others; they are kept
+  int throttled = 0;                     ///< samples thrown away because the device held its clock down
+  std::string stopped_by = {};           ///< "precision", "plateau", "runs" or "time"
+  std::optional<double> clock_mhz = {};  ///< of the device while the samples were taken, median
+};
+
+/// What it takes to bring a case's inputs to the device and its outputs back, milliseconds, medians.
+struct TransferTimes {
+  struct Times {
+    double h2d_ms = 0, d2h_ms = 0;
+    double end_to_end_ms = 0;  ///< inputs in, launch, outputs out
+  };
+  Times pinned, pageable;  ///< by the kind of host memory
+};
+
+/// The least time that the device's measured ceilings allow.
+struct Roofline {
+  double floor_ms = 0;
+  std::string bound = {};  ///< what binds: "dram", "l2", "mufu", "fma", "tensor"
+  double fraction = 0;     ///< floor over measured time
 };
 
 /// What came of one implementation on one case.
@@ -86,8 +106,11 @@ struct CaseResult {
   Status status = Status::error;
   std::string reason = {};
   std::map<std::string, OutputComparison> outputs = {};
-  std::optional<Determinism> determinism = {};     ///< none where nothing was verified or it failed before
-  std::map<std::string, TimingStats> timing = {};  ///< "hot", and "cold" where the cache can be flushed
+  std::optional<Determinism> determinism = {};  ///< none where nothing was verified or it failed before
+  /// "hot", "cold" where the cache can be flushed, "graph" where launches can be replayed.
+  std::map<std::string, TimingStats> timing = {};
+  std::optional<TransferTimes> transfers = {};  ///< where device and host memory are apart
+  std::optional<Roofline> roofline = {};        ///< where the device is calibrated
   Work work = {};
   std::size_t workspace_bytes = 0;
   std::string repro = {};  ///< the one command that runs exactly this again

@@ -1,5 +1,7 @@
 #include "report/jsonl.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -44,10 +46,23 @@ Json to_json(const Determinism& d) {
 }
 
 Json to_json(const TimingStats& t) {
-  return {{"median_ms", t.median_ms},  {"mean_ms", t.mean_ms}, {"stdev_ms", t.stdev_ms},
-          {"min_ms", t.min_ms},        {"max_ms", t.max_ms},   {"p5_ms", t.p5_ms},
-          {"p95_ms", t.p95_ms},        {"p99_ms", t.p99_ms},   {"n", t.samples_ms.size()},
-          {"samples_ms", t.samples_ms}};
+  Json json{{"median_ms", t.median_ms}, {"mean_ms", t.mean_ms},    {"stdev_ms", t.stdev_ms},
+            {"min_ms", t.min_ms},       {"max_ms", t.max_ms},      {"p5_ms", t.p5_ms},
+            {"p95_ms", t.p95_ms},       {"p99_ms", t.p99_ms},      {"n", t.samples_ms.size()},
+            {"outliers", t.outliers},   {"throttled", t.throttled}};
+  if (!t.stopped_by.empty()) json["stopped_by"] = t.stopped_by;
+  if (t.clock_mhz) json["clock_mhz"] = *t.clock_mhz;
+  json["samples_ms"] = t.samples_ms;
+  return json;
+}
+
+/// The contract's three times are those with pinned memory.
+void add_transfers(Json& timing, const TransferTimes& transfers) {
+  for (const auto& [suffix, times] : {std::pair("", transfers.pinned), {"_pageable", transfers.pageable}}) {
+    timing[fmt::format("h2d{}_ms", suffix)] = times.h2d_ms;
+    timing[fmt::format("d2h{}_ms", suffix)] = times.d2h_ms;
+    timing[fmt::format("end_to_end{}_ms", suffix)] = times.end_to_end_ms;
+  }
 }
 
 void add_measurements(Json& record, const CaseResult& result) {
@@ -55,6 +70,10 @@ void add_measurements(Json& record, const CaseResult& result) {
     record["verify"]["outputs"][name] = to_json(comparison);
   if (result.determinism) record["determinism"] = to_json(*result.determinism);
   for (const auto& [name, timing] : result.timing) record["timing"][name] = to_json(timing);
+  if (result.transfers) add_transfers(record["timing"], *result.transfers);
+  if (const auto& roofline = result.roofline)
+    record["roofline"] = {
+        {"floor_ms", roofline->floor_ms}, {"bound", roofline->bound}, {"fraction", roofline->fraction}};
   const TimingStats* headline = result.headline();
   if (headline == nullptr) return;
   const double seconds = headline->median_ms / 1000;
@@ -81,8 +100,10 @@ std::string case_record(const CaseResult& result) {
   record["reason"] = result.reason;
   add_measurements(record, result);
   if (result.work.bytes > 0)
-    record["work"] = {
-        {"bytes", result.work.bytes}, {"exponentials", result.work.exponentials}, {"fmas", result.work.fmas}};
+    record["work"] = {{"bytes", result.work.bytes},
+                      {"exponentials", result.work.exponentials},
+                      {"fmas", result.work.fmas},
+                      {"tensor_flops", result.work.tensor_flops}};
   record["workspace_bytes"] = result.workspace_bytes;
   record["repro"] = result.repro;
   record["key"] = result.key;

@@ -93,7 +93,20 @@ TimingStats timing_of(const Json& object) {
           .p5_ms = value("p5_ms"),
           .p95_ms = value("p95_ms"),
           .p99_ms = value("p99_ms"),
-          .samples_ms = object.at("samples_ms").get<std::vector<double>>()};
+          .samples_ms = object.at("samples_ms").get<std::vector<double>>(),
+          .outliers = object.value("outliers", 0),
+          .throttled = object.value("throttled", 0),
+          .stopped_by = object.value("stopped_by", ""),
+          .clock_mhz = optional_number(object, "clock_mhz")};
+}
+
+TransferTimes transfers_of(const Json& timing) {
+  const auto times = [&](const std::string& suffix) {
+    const auto value = [&](const char* name) { return timing.at(name + suffix).get<double>(); };
+    return TransferTimes::Times{
+        .h2d_ms = value("h2d"), .d2h_ms = value("d2h"), .end_to_end_ms = value("end_to_end")};
+  };
+  return {.pinned = times("_ms"), .pageable = times("_pageable_ms")};
 }
 
 Status status_of(const Json& record) {
@@ -118,13 +131,24 @@ CaseResult result_of(const Json& record) {
     result.determinism = {.reruns = determinism.at("reruns").get<int>(),
                           .first_difference = determinism.value("first_difference", "")};
   }
-  if (record.contains("timing"))
-    for (const auto& [name, timing] : record.at("timing").items()) result.timing[name] = timing_of(timing);
+  if (record.contains("timing")) {
+    const Json& timing = record.at("timing");
+    for (const auto& [name, stats] : timing.items())
+      if (stats.is_object()) result.timing[name] = timing_of(stats);
+    if (timing.contains("h2d_ms")) result.transfers = transfers_of(timing);
+  }
+  if (record.contains("roofline")) {
+    const Json& roofline = record.at("roofline");
+    result.roofline = {.floor_ms = roofline.at("floor_ms").get<double>(),
+                       .bound = roofline.at("bound").get<std::string>(),
+                       .fraction = roofline.at("fraction").get<double>()};
+  }
   if (record.contains("work")) {
     const Json& work = record.at("work");
     result.work = {.bytes = work.at("bytes").get<double>(),
                    .exponentials = work.at("exponentials").get<double>(),
-                   .fmas = work.at("fmas").get<double>()};
+                   .fmas = work.at("fmas").get<double>(),
+                   .tensor_flops = work.value("tensor_flops", 0.0)};
   }
   result.workspace_bytes = record.at("workspace_bytes").get<std::size_t>();
   result.repro = record.at("repro").get<std::string>();

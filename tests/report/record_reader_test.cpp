@@ -48,8 +48,15 @@ CaseResult full_result() {
                           .p5_ms = 0.06,
                           .p95_ms = 0.8,
                           .p99_ms = 0.85,
-                          .samples_ms = {0.1, 1.0 / 3, 5e-324}};
-  result.work = {.bytes = 123, .exponentials = 4, .fmas = 5.5};
+                          .samples_ms = {0.1, 1.0 / 3, 5e-324},
+                          .outliers = 2,
+                          .throttled = 3,
+                          .stopped_by = "plateau",
+                          .clock_mhz = 1980};
+  result.transfers = {.pinned = {.h2d_ms = 1, .d2h_ms = 2, .end_to_end_ms = 3.5},
+                      .pageable = {.h2d_ms = 4, .d2h_ms = 5, .end_to_end_ms = 9.5}};
+  result.roofline = {.floor_ms = 0.07, .bound = "mufu", .fraction = 0.7};
+  result.work = {.bytes = 123, .exponentials = 4, .fmas = 5.5, .tensor_flops = 7};
   result.workspace_bytes = std::size_t{1} << 40;
   result.repro = "ssmbench run x";
   result.key = "0123456789abcdef";
