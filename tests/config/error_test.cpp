@@ -205,6 +205,11 @@ TEST_CASE("a sweep that lacks something") {
         "complete and go together");
   CHECK(error_of(config_of(kOneCase, R"(, "budget_ms": 0)")) ==
         "test.json: /sweeps/0/budget_ms: got 0; expected a latency in milliseconds, above 0");
+  CHECK(error_of(config_of(kOneCase, R"(, "fps": -60)")) ==
+        "test.json: /sweeps/0/fps: got -60; expected frames per second, above 0: a budget of 1000/fps "
+        "milliseconds");
+  CHECK(error_of(config_of(kOneCase, R"(, "fps": 60, "budget_ms": 16)")) ==
+        "test.json: /sweeps/0: \"budget_ms\" and \"fps\" are the same budget; expected one of them");
 }
 
 TEST_CASE("a tolerance of the config's own") {

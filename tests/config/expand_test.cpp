@@ -47,6 +47,12 @@ TEST_CASE("sweeps follow each other, each case with its sweep's place and budget
   CHECK(cases[1].budget_ms == 2.5);
 }
 
+TEST_CASE("a budget can be given as frames per second") {
+  const auto cases =
+      load(config_of(kRest + R"(, "seqlen": 9, "dtype": "f32", "batch": 1)", R"(, "fps": 50)"));
+  CHECK(cases.at(0).budget_ms == 20);
+}
+
 TEST_CASE("ranges multiply or add and end at or before their end") {
   const auto lengths = [](const std::string& range) {
     return column(load(config_of(kRest + R"(, "batch": 1, "dtype": "f32", "seqlen": )" + range)), "seqlen");
