@@ -2,8 +2,10 @@
 
 #include <new>
 
+#include "bench/roofline.h"
 #include "inputs/inputs.h"
 #include "model/errors.h"
+#include "sweep/profile_run.h"
 
 namespace ssmbench {
 namespace {
@@ -127,11 +129,17 @@ CaseResult Runner::run_job(const Case& the_case, const Job& job, const std::vect
   result.work = implementation.work(the_case.problem);
   result.workspace_bytes = implementation.workspace_bytes(the_case.problem);
 
+  if (options_.profile) {
+    profile_run(device(job.device), uploaded, implementation, options_.timing.warmup, result);
+    return result;
+  }
   JudgePolicy policy{.reruns = options_.reruns, .timing = {}};
   if (options_.time) policy.timing = options_.timing;
   const ReferenceOutputs* reference = options_.verify ? &reference_ : nullptr;
   const auto outputs =
       judge_run({device(job.device), uploaded, reference}, implementation, policy, stop_, result);
+  if (const auto known = options_.ceilings.find(result.device); known != options_.ceilings.end())
+    judge_speed(implementation, known->second, result);
   if (finished_ && result.status != Status::invalid)
     finished_({result, implementation, inputs, outputs, reference});
   return result;
