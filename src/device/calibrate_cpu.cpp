@@ -55,9 +55,8 @@ HWY_AFTER_NAMESPACE();
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <memory>
+#include <limits>
 #include <numeric>
-#include <string>
 #include <vector>
 
 #include "device/calibrate_cpu.h"
@@ -71,58 +70,67 @@ HWY_EXPORT(multiply_add);
 HWY_EXPORT(read);
 
 constexpr double kSecondsEach = 0.25;
-constexpr int kLeastRuns = 5;
 
-/// The shortest of the runs of `run(thread)` on all threads at once, in seconds.
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// The shortest of many runs of `run(thread, number of the run)` on all threads at once, in seconds. A run
+/// has to be a millisecond or so, for some to be left alone on a machine that does something else too; it
+/// lasts as long as its slowest thread.
 template <class Run>
-double best_seconds(const Run& run) {
-  using Clock = std::chrono::steady_clock;
-  const auto seconds_since = [](Clock::time_point start) {
-    return std::chrono::duration<double>(Clock::now() - start).count();
-  };
-  const auto begin = Clock::now();
-  double best = 0;
-  for (int runs = 0; runs < kLeastRuns || seconds_since(begin) < kSecondsEach; ++runs) {
-    const auto start = Clock::now();
-#pragma omp parallel
-    run(static_cast<std::size_t>(omp_get_thread_num()));
-    const double seconds = seconds_since(start);
-    best = runs == 0 ? seconds : std::min(best, seconds);
+double best_seconds(std::size_t threads, const Run& run) {
+  const auto begin = std::chrono::steady_clock::now();
+  std::vector<double> seconds(threads);
+  double best = std::numeric_limits<double>::infinity();
+  for (std::size_t number = 0; number == 0 || seconds_since(begin) < kSecondsEach; ++number) {
+#pragma omp parallel num_threads(static_cast <int>(threads))
+    {
+      const auto thread = static_cast<std::size_t>(omp_get_thread_num());
+      const auto start = std::chrono::steady_clock::now();
+      run(thread, number);
+      seconds[thread] = seconds_since(start);
+    }
+    best = std::min(best, *std::ranges::max_element(seconds));
   }
   return best;
 }
 
-/// Some milliseconds a run.
 double fma_rate(std::size_t threads) {
-  constexpr std::uint64_t kRounds = 1'000'000;
+  constexpr std::uint64_t kRounds = 200'000;
   std::vector<std::uint64_t> counts(threads);
   std::vector<float> sinks(threads);
-  const double seconds = best_seconds([&](std::size_t thread) {
+  const double seconds = best_seconds(threads, [&](std::size_t thread, std::size_t) {
     counts[thread] = HWY_DYNAMIC_DISPATCH(multiply_add)(kRounds, &sinks[thread]);
   });
   return static_cast<double>(std::accumulate(counts.begin(), counts.end(), std::uint64_t{0})) / seconds;
 }
 
-/// Memory far larger than the caches: a quarter of what is free where that is not enough.
+/// Each run takes the next window of memory that is far larger than the caches together, or an eighth of
+/// what is free where that is less.
 double dram_rate(std::size_t threads, std::size_t cache, std::size_t free) {
   constexpr std::size_t kLeast = std::size_t{128} << 20;
-  const std::size_t part = std::min(std::max(kLeast, 4 * cache), free / 8) / threads / sizeof(float);
-  std::vector<std::unique_ptr<float[]>> from(threads);
-  std::vector<std::unique_ptr<float[]>> to(threads);
+  constexpr std::size_t kWindow = std::size_t{1} << 20;  // floats
+  const std::size_t bytes = std::min(std::max(kLeast, 4 * cache), free / 8);
+  const std::size_t windows = std::max<std::size_t>(1, bytes / threads / (kWindow * sizeof(float)));
+  std::vector<std::vector<float>> from(threads);
+  std::vector<std::vector<float>> to(threads);
   std::vector<float> sinks(threads);
-#pragma omp parallel
+#pragma omp parallel num_threads(static_cast <int>(threads))
   {  // each thread its own, so that pages are near it
     const auto thread = static_cast<std::size_t>(omp_get_thread_num());
-    from[thread] = std::make_unique<float[]>(part);
-    to[thread] = std::make_unique<float[]>(part);
+    from[thread].resize(windows * kWindow);
+    to[thread].resize(windows * kWindow);
   }
-  const auto bytes = static_cast<double>(threads * part * sizeof(float));
-  const double copied = best_seconds(
-      [&](std::size_t thread) { std::memcpy(to[thread].get(), from[thread].get(), part * sizeof(float)); });
-  const double taken = best_seconds([&](std::size_t thread) {
-    HWY_DYNAMIC_DISPATCH(read)(from[thread].get(), part, &sinks[thread]);
+  const double copied = best_seconds(threads, [&](std::size_t thread, std::size_t number) {
+    const std::size_t at = number % windows * kWindow;
+    std::memcpy(to[thread].data() + at, from[thread].data() + at, kWindow * sizeof(float));
   });
-  return std::max(2 * bytes / copied, bytes / taken);
+  const double taken = best_seconds(threads, [&](std::size_t thread, std::size_t number) {
+    HWY_DYNAMIC_DISPATCH(read)(from[thread].data() + number % windows * kWindow, kWindow, &sinks[thread]);
+  });
+  const auto moved = static_cast<double>(threads * kWindow * sizeof(float));
+  return std::max(2 * moved / copied, moved / taken);
 }
 
 }  // namespace
