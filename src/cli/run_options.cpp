@@ -79,6 +79,7 @@ RunOptions finish_options(RunOptions o) {
   if (o.resume && !o.dump_file.empty())
     throw UsageError("--resume and --dump: a dump holds what one run computed");
   if (o.profile && o.resume) throw UsageError("--profile leaves nothing to --resume");
+  if (o.profile && !o.dump_file.empty()) throw UsageError("--profile leaves nothing to --dump");
   for (const auto& text : o.set) o.overrides.push_back(parse_override(text));
   if (o.seed) o.overrides.push_back(parse_override(fmt::format("seed={}", *o.seed)));
 
