@@ -91,11 +91,8 @@ void report_to_github(const std::vector<Comparison>& comparisons, const GatePoli
         finding > Finding::inconclusive ||
         (finding == Finding::inconclusive && policy.fail_on_inconclusive)) {
       const CaseResult& result = comparison.either();
-      const std::string change =
-          comparison.time ? fmt::format("{:+.1f}% ", 100 * (comparison.time->ratio.ratio - 1)) : "";
-      annotate_error(
-          fmt::format("{}: {}", result.impl, gate_label(comparison)),
-          fmt::format("{}: {}{}\n{}", result.the_case.id(), change, gate_remark(comparison), result.repro));
+      annotate_error(fmt::format("{}: {}", result.impl, gate_label(comparison)),
+                     fmt::format("{}: {}\n{}", result.the_case.id(), gate_message(comparison), result.repro));
     }
   if (summary != nullptr) summary->append(gate_markdown(comparisons, policy));
 }

@@ -88,6 +88,14 @@ std::string gate_remark(const Comparison& comparison) {
   return before == after ? std::string(after) : fmt::format("{}, then {}", before, after);
 }
 
+std::string gate_message(const Comparison& comparison) {
+  const Cells cells = cells_of(comparison);
+  std::string message = gate_label(comparison);
+  if (!cells.change.empty()) message += fmt::format(" {} ({})", cells.change, cells.interval);
+  const std::string remark = gate_remark(comparison);
+  return remark.empty() ? message : message + ": " + remark;
+}
+
 std::string gate_counts(const std::vector<Comparison>& comparisons) {
   std::map<std::string, int> counts;
   for (const auto& comparison : comparisons) ++counts[gate_label(comparison)];
@@ -155,10 +163,7 @@ std::string gate_junit(const std::vector<Comparison>& comparisons, const GatePol
   std::vector<JunitCase> cases;
   for (const auto& comparison : comparisons) {
     const CaseResult& result = comparison.either();
-    const Cells cells = cells_of(comparison);
-    std::string message = gate_label(comparison);
-    if (!cells.change.empty()) message += fmt::format(" {} ({})", cells.change, cells.interval);
-    if (const auto remark = gate_remark(comparison); !remark.empty()) message += ": " + remark;
+    const std::string message = gate_message(comparison);
     cases.push_back({.suite = std::string(result.the_case.problem.op().name),
                      .class_name = fmt::format("{} on {}", result.impl, result.device),
                      .name = result.the_case.id(),

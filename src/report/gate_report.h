@@ -14,6 +14,9 @@ std::string gate_label(const Comparison& comparison);
 /// Why, in one line; empty where there is nothing to say.
 std::string gate_remark(const Comparison& comparison);
 
+/// All of it: "SLOWER +5.0% (+4.8% to +5.2%): remark".
+std::string gate_message(const Comparison& comparison);
+
 /// "40 SAME, 1 SLOWER".
 std::string gate_counts(const std::vector<Comparison>& comparisons);
 
