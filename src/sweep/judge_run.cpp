@@ -51,7 +51,7 @@ class RunJudge {
 
  private:
   void launch();
-  OutputComparison compare(const std::string& name, const TensorView& output) const;
+  OutputComparison compare(const TensorSpec& spec, const TensorView& output) const;
   /// Judges outputs that were computed anew. `when` is for messages.
   void compare_again(const std::string& when);
   void fail(const std::string& reason);
@@ -74,10 +74,10 @@ void RunJudge::launch() {
   ++launches_;
 }
 
-OutputComparison RunJudge::compare(const std::string& name, const TensorView& output) const {
-  return compare_output(output, on_.reference->at(name).expectation(),
+OutputComparison RunJudge::compare(const TensorSpec& spec, const TensorView& output) const {
+  return compare_output(output, on_.reference->at(spec.name).expectation(),
                         implementation_.arithmetic(result_.the_case.problem.dtype()),
-                        result_.the_case.tolerance_of(name));
+                        result_.the_case.tolerance_of(spec.name), time_axis(spec));
 }
 
 void RunJudge::fail(const std::string& reason) {
@@ -95,8 +95,8 @@ void RunJudge::launch_first() {
   result_.status = Status::pass;
   const HostTensor* worst = nullptr;
   for (const auto& output : first_outputs_) {
-    const std::string& name = output.spec.name;
-    const OutputComparison& comparison = result_.outputs[name] = compare(name, output.view());
+    const OutputComparison& comparison = result_.outputs[output.spec.name] =
+        compare(output.spec, output.view());
     if (!comparison.passed() &&
         (worst == nullptr || comparison.tolerance_ratio > result_.outputs[worst->spec.name].tolerance_ratio))
       worst = &output;
@@ -119,7 +119,7 @@ void RunJudge::compare_again(const std::string& when) {
                                load_as_double(first.data, at, first.dtype),
                                load_as_double(again.data, at, again.dtype), when);
     }
-    const OutputComparison comparison = compare(spec.name, output);
+    const OutputComparison comparison = compare(spec, output);
     if (comparison.passed() || !is_fine()) return;
     result_.outputs[spec.name] = comparison;
     fail(fmt::format("{}: {}", when, describe_failure(spec.name, comparison, output)));
