@@ -138,7 +138,7 @@ int run(RunOptions options) {
 
   std::vector<Reporter*> listeners;
   for (const auto& reporter : reporters) listeners.push_back(reporter.get());
-  RunRecorder recorder(plan, options.runner, std::move(keys), listeners, progress);
+  RunRecorder recorder(plan, options.runner, std::move(keys), remainder.jobs, listeners, progress);
   recorder.begin(info);
   for (const auto& result : remainder.kept) recorder.kept(result);
   bool interrupted = false;
