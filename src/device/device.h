@@ -20,6 +20,7 @@ struct DeviceInfo {
   std::string name;                            ///< as the vendor names it
   std::size_t total_bytes = 0;                 ///< memory of the device
   std::size_t free_bytes = 0;                  ///< of it, available now
+  std::string uuid = {};                       ///< of a GPU
   std::map<std::string, std::string> details;  ///< driver, compute capability, clocks, threads, …
 };
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bench/timer.h"
+#include "device/ceilings.h"
 #include "model/result.h"
 #include "reference/reference.h"
 #include "sweep/judge_run.h"
@@ -17,8 +18,10 @@ namespace ssmbench {
 struct RunnerOptions {
   bool verify = true;
   bool time = true;
+  bool profile = false;  ///< neither, but once for profilers
   TimingPolicy timing;
   RerunPolicy reruns = {};
+  std::map<std::string, Ceilings> ceilings = {};  ///< by device ("cuda:0"), of those that are calibrated
   /// The command that runs one job again.
   std::function<std::string(const Case&, const Implementation&, const DeviceInfo&)> repro;
 };

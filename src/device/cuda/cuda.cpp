@@ -37,6 +37,7 @@ DeviceInfo describe(int index) {
   DeviceInfo info{.kind = DeviceKind::cuda, .index = index, .name = properties.name, .details = {}};
   info.total_bytes = properties.totalGlobalMem;
   info.free_bytes = properties.totalGlobalMem;
+  for (const char byte : properties.uuid.bytes) info.uuid += fmt::format("{:02x}", byte & 0xFF);
   info.details = {
       {"compute_capability", fmt::format("{}.{}", properties.major, properties.minor)},
       {"multiprocessors", std::to_string(properties.multiProcessorCount)},
