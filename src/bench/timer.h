@@ -17,7 +17,8 @@ namespace ssmbench {
 ///   "cold"   with the last-level cache flushed before each run, where the device can;
 ///   "graph"  back to back as a graph's replay, where there is one.
 /// Samples are taken in bursts of about ten milliseconds, so that those of several launches can take turns.
-/// A burst after something else ran starts with a run that is not timed: what is hot is hot by its own doing.
+/// A burst after something else ran starts with a run or two that are not timed: what is hot is hot by its
+/// own doing.
 class LaunchTimer {
  public:
   /// `first_run_seconds`: what it took when it ran before, which counts as warm-up.
@@ -48,6 +49,8 @@ class LaunchTimer {
   };
   void warm_up();
   void burst(Way& way, bool others_ran);
+  /// Launches it without timing until caches hold what it leaves there.
+  void settle(const Way& way);
 
   Device& device_;
   TimingPolicy policy_;
