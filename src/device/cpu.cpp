@@ -14,6 +14,8 @@
 #include <string>
 #include <thread>
 
+#include "device/thread_pinning.h"
+
 namespace ssmbench {
 namespace {
 
@@ -82,6 +84,7 @@ class CpuDevice : public Device {
     return elapsed.count();
   }
   bool flush_cache() override { return false; }
+  std::shared_ptr<void> pin_threads() override { return ssmbench::pin_threads(); }
 };
 
 }  // namespace
@@ -94,6 +97,7 @@ DeviceInfo cpu_info() {
       static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGE_SIZE));
   info.free_bytes = available_memory();
   info.details["threads"] = std::to_string(omp_get_max_threads());
+  info.details["timed_on_cpus"] = pinned_cpus();
   info.details["cores"] = std::to_string(std::thread::hardware_concurrency());
   return info;
 }
