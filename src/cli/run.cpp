@@ -18,7 +18,10 @@
 #include "config/config.h"
 #include "model/errors.h"
 #include "plugin/plugin.h"
+#include "report/csv.h"
+#include "report/github.h"
 #include "report/jsonl.h"
+#include "report/junit.h"
 #include "report/markdown.h"
 #include "report/record_reader.h"
 #include "report/table.h"
@@ -120,20 +123,22 @@ int run(RunOptions options) {
   const Results results = choose_results(options, devices);
   const Remainder remainder = remaining(plan, keys, results.earlier.cases);
   std::vector<std::unique_ptr<Reporter>> reporters;
-  const bool pure_json = options.json_file == "-";
-  if (!pure_json && !options.quiet) reporters.push_back(std::make_unique<TableReporter>());
+  if (!options.stdout_is_taken() && !options.quiet) reporters.push_back(std::make_unique<TableReporter>());
   reporters.push_back(results.continued
                           ? std::make_unique<JsonlReporter>(results.file, results.earlier.whole_bytes)
                           : std::make_unique<JsonlReporter>(results.file));
   if (!options.markdown_file.empty())
     reporters.push_back(std::make_unique<MarkdownReporter>(options.markdown_file));
+  if (!options.junit_file.empty()) reporters.push_back(std::make_unique<JunitReporter>(options.junit_file));
+  if (!options.csv_file.empty()) reporters.push_back(std::make_unique<CsvReporter>(options.csv_file));
+  if (in_github_actions()) reporters.push_back(std::make_unique<GithubReporter>());
   std::optional<TensorDump> dump;
   if (!options.dump_file.empty())
     dump.emplace(options.dump_file, options.dump_what == "failed", plan, options.argv, iso_now());
 
   std::vector<Reporter*> listeners;
   for (const auto& reporter : reporters) listeners.push_back(reporter.get());
-  RunRecorder recorder(plan, options.runner, std::move(keys), listeners, progress);
+  RunRecorder recorder(plan, options.runner, std::move(keys), remainder.jobs, listeners, progress);
   recorder.begin(info);
   for (const auto& result : remainder.kept) recorder.kept(result);
   bool interrupted = false;
@@ -145,7 +150,7 @@ int run(RunOptions options) {
   }
   const Summary summary = recorder.finish(interrupted);
   if (dump) dump->finish();
-  if (!pure_json) progress.say(fmt::format("results: {}", results.file));
+  if (options.json_file != "-") progress.say(fmt::format("results: {}", results.file));
   if (interrupted) progress.say("interrupted: " + results.file + " holds every case that finished");
   return exit_code_of(summary);
 }

@@ -1,6 +1,7 @@
 #include "cli/run_options.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "model/errors.h"
 
@@ -59,6 +60,8 @@ void add_run_options(CLI::App& command, RunOptions& o) {
   text("--out", o.out_directory, "Directory of the results file (default results)");
   text("--json", o.json_file, "Write the results to this file, or - for stdout");
   text("--markdown", o.markdown_file, "Write a Markdown table too, to a file or - for stdout");
+  text("--junit", o.junit_file, "Write JUnit XML too, to a file or - for stdout");
+  text("--csv", o.csv_file, "Write a line per case too, to a file or - for stdout");
   text("--dump", o.dump_file, "Write tensors to this HDF5 file (one implementation only)");
   text("--dump-what", o.dump_what, "failed or all (default all)")->check(CLI::IsMember({"failed", "all"}));
   command.add_flag("--resume", o.resume,
@@ -71,10 +74,19 @@ void add_run_options(CLI::App& command, RunOptions& o) {
   command.add_flag("--rehearse", o.rehearse)->group("");
 }
 
+void refuse_shared_stdout(const std::vector<std::pair<std::string, std::string>>& files) {
+  std::vector<std::string> names;
+  for (const auto& [option, file] : files)
+    if (file == "-") names.push_back(option + " -");
+  if (names.size() > 1) throw UsageError(fmt::format("{} share one stdout", fmt::join(names, " and ")));
+}
+
 RunOptions finish_options(RunOptions o) {
   if (o.no_timing && o.no_verify) throw UsageError("--no-timing and --no-verify leave nothing to do");
-  if (o.json_file == "-" && o.markdown_file == "-")
-    throw UsageError("--json - and --markdown - share one stdout");
+  refuse_shared_stdout({{"--json", o.json_file},
+                        {"--markdown", o.markdown_file},
+                        {"--junit", o.junit_file},
+                        {"--csv", o.csv_file}});
   if (o.resume && o.json_file == "-") throw UsageError("--resume needs a results file, not stdout");
   if (o.resume && !o.dump_file.empty())
     throw UsageError("--resume and --dump: a dump holds what one run computed");

@@ -70,14 +70,8 @@ void CaseRunner::start(const NumberedJob& job) {
   Candidate& candidate = held_.emplace_back(
       Candidate{.job = job, .result = blank_result(plan_, case_, *job.job, options_), .bytes = bytes});
   held_bytes_ += bytes;
-  if (options_.profile) {
-    contained(candidate, [&] {
-      profile_run(device_, *uploaded_, *job.job->implementation, options_.timing.warmup, candidate.result);
-    });
-    conclude(std::prev(held_.end()));
-    return;
-  }
-  const bool is_right = contained(candidate, [&] { verify(candidate); }) && candidate.judge->is_fine();
+  const bool is_right = contained(candidate, [&] { verify(candidate); }) && candidate.judge != nullptr &&
+                        candidate.judge->is_fine();
   if (!is_right || !options_.time) conclude(std::prev(held_.end()));
 }
 
@@ -85,6 +79,10 @@ void CaseRunner::verify(Candidate& candidate) {
   const Implementation& implementation = *candidate.job.job->implementation;
   candidate.result.work = implementation.work(case_.problem);
   candidate.result.workspace_bytes = implementation.workspace_bytes(case_.problem);
+  if (options_.profile) {
+    profile_run(device_, *uploaded_, implementation, options_.timing.warmup, candidate.result);
+    return;
+  }
   const CaseOnDevice on{device_, *uploaded_, reference_, transfers_ ? &*transfers_ : nullptr};
   candidate.judge = std::make_unique<RunJudge>(on, implementation, stop_, candidate.result);
   candidate.judge->verify(options_.reruns);
@@ -143,8 +141,7 @@ void CaseRunner::report(Candidate& candidate) {
   if (candidate.judge != nullptr)
     contained(candidate, [&] {
       candidate.judge->finish();
-      if (const auto known = options_.ceilings.find(candidate.result.device);
-          known != options_.ceilings.end())
+      if (const auto known = options_.ceilings.find(candidate.result.device); known != options_.ceilings.end())
         judge_speed(*candidate.job.job->implementation, known->second, candidate.result);
       const auto outputs = candidate.judge->take_outputs();
       if (finished_ && candidate.result.status != Status::invalid)

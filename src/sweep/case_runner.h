@@ -43,7 +43,7 @@ class CaseRunner {
     NumberedJob job;
     CaseResult result;
     std::size_t bytes = 0;                 ///< that it takes while it is held
-    std::unique_ptr<RunJudge> judge = {};  ///< none once it failed
+    std::unique_ptr<RunJudge> judge = {};  ///< none once it failed, or where profiled
     bool put_back = false;                 ///< to be run again
   };
   using Place = std::list<Candidate>::iterator;

@@ -58,10 +58,10 @@ void RunJudge::launch() {
   ++launches_;
 }
 
-OutputComparison RunJudge::compare(const std::string& name, const TensorView& output) const {
-  return compare_output(output, on_.reference->at(name).expectation(),
+OutputComparison RunJudge::compare(const TensorSpec& spec, const TensorView& output) const {
+  return compare_output(output, on_.reference->at(spec.name).expectation(),
                         implementation_.arithmetic(result_.the_case.problem.dtype()),
-                        result_.the_case.tolerance_of(name));
+                        result_.the_case.tolerance_of(spec.name), time_axis(spec));
 }
 
 void RunJudge::fail(const std::string& reason) {
@@ -79,8 +79,8 @@ void RunJudge::launch_first() {
   result_.status = Status::pass;
   const HostTensor* worst = nullptr;
   for (const auto& output : first_outputs_) {
-    const std::string& name = output.spec.name;
-    const OutputComparison& comparison = result_.outputs[name] = compare(name, output.view());
+    const OutputComparison& comparison = result_.outputs[output.spec.name] =
+        compare(output.spec, output.view());
     if (!comparison.passed() &&
         (worst == nullptr || comparison.tolerance_ratio > result_.outputs[worst->spec.name].tolerance_ratio))
       worst = &output;
@@ -103,7 +103,7 @@ void RunJudge::compare_again(const std::string& when) {
                                load_as_double(first.data, at, first.dtype),
                                load_as_double(again.data, at, again.dtype), when);
     }
-    const OutputComparison comparison = compare(spec.name, output);
+    const OutputComparison comparison = compare(spec, output);
     if (comparison.passed() || !is_fine()) return;
     result_.outputs[spec.name] = comparison;
     fail(fmt::format("{}: {}", when, describe_failure(spec.name, comparison, output)));
@@ -160,7 +160,7 @@ bool RunJudge::replays_well(const Launch& replay) {
     const TensorView first = real_view(first_outputs_[position++].view());
     if (!first_difference(first, real_view(output))) return;
     is_right = is_right && !implementation_.deterministic && on_.reference != nullptr &&
-               compare(spec.name, output).passed();
+               compare(spec, output).passed();
   });
   return is_right;
 }

@@ -71,7 +71,7 @@ class RunJudge {
   /// A replay of the launch that is right; nothing where there is none.
   std::optional<Launch> capture();
   bool replays_well(const Launch& replay);
-  OutputComparison compare(const std::string& name, const TensorView& output) const;
+  OutputComparison compare(const TensorSpec& spec, const TensorView& output) const;
   /// Judges outputs that were computed anew. `when` is for messages.
   void compare_again(const std::string& when);
   void fail(const std::string& reason);
