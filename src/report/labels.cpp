@@ -80,6 +80,18 @@ std::string budget_label(const CaseResult& result) {
                      *result.the_case.budget_ms, std::abs(margin));
 }
 
+std::string light_label(const CaseResult& result) {
+  if (!result.roofline) return "";
+  return fmt::format("{:.0f}% {}", 100 * result.roofline->fraction, result.roofline->bound);
+}
+
+bool has_light(const RunInfo& info) {
+  return std::ranges::any_of(info.devices, [](const auto& device) {
+    return std::ranges::any_of(device.second,
+                               [](const auto& detail) { return detail.first.starts_with("ceiling_"); });
+  });
+}
+
 std::string summary_line(const Summary& summary) {
   std::vector<std::string> parts;
   for (const auto& [status, count] : summary.counts)
