@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "cli/calibrate.h"
 #include "cli/device_choice.h"
 #include "cli/execute_plan.h"
 #include "cli/exit_code.h"
@@ -95,6 +96,8 @@ int run(RunOptions options) {
   const auto devices = choose_devices(options.device, note);
   Progress progress(options.quiet || options.worker, options.verbose);
   if (!note.empty()) progress.say(note);
+  if (options.profile && devices.front().kind == DeviceKind::cpu)
+    throw UsageError("--profile: profilers of CUDA see nothing of a CPU; choose a GPU with --device");
 
   const Plan plan = make_plan(std::move(cases), devices, options.selection);
   if (plan.cases.empty()) {
@@ -105,6 +108,7 @@ int run(RunOptions options) {
     print_cases(plan, false);
     return kOk;
   }
+  if (options.runner.time) options.runner.ceilings = known_ceilings(devices, progress);
   options.runner.repro = [&options](const Case& the_case, const Implementation& implementation,
                                     const DeviceInfo& device) {
     return repro_command(options, the_case, implementation, device_id(device));
@@ -134,7 +138,7 @@ int run(RunOptions options) {
 
   std::vector<Reporter*> listeners;
   for (const auto& reporter : reporters) listeners.push_back(reporter.get());
-  RunRecorder recorder(plan, options.runner, std::move(keys), listeners, progress);
+  RunRecorder recorder(plan, options.runner, std::move(keys), remainder.jobs, listeners, progress);
   recorder.begin(info);
   for (const auto& result : remainder.kept) recorder.kept(result);
   bool interrupted = false;

@@ -21,6 +21,7 @@ class MarkdownReporter : public Reporter {
 
  private:
   std::unique_ptr<LineFile> file_;
+  bool has_device_times_ = false;  ///< columns for them
   std::string heading_;
 };
 
