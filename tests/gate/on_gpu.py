@@ -70,7 +70,7 @@ def build_slowed(ssmbench, folder, plugin):
         print(f"{steps} of 960 steps wasted: {100 * change:+.2f}%")
         tried[abs(change - 0.05)] = slowed
         steps = max(1, round(steps * 0.05 / max(change, 0.005)))
-        if min(tried) < 0.002:
+        if min(tried) < 0.002 or (folder / f"wasted_{steps}.so").exists():
             break
     return tried[min(tried)]
 
