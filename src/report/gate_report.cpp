@@ -13,6 +13,9 @@
 namespace ssmbench {
 namespace {
 
+/// GitHub takes at most 1 MiB of a step's summary, and what is the same is of little interest there.
+constexpr std::size_t kFoldedBytes = 500'000;
+
 std::string percent(double ratio) {
   return fmt::format("{:+.1f}%", 100 * (ratio - 1));
 }
@@ -125,7 +128,8 @@ std::string gate_markdown(const std::vector<Comparison>& comparisons, const Gate
   std::string text = gate_counts(comparisons) + "\n";
   if (const auto changed = markdown_table(comparisons, policy, false); !changed.empty())
     text += "\n" + changed;
-  if (const auto same = markdown_table(comparisons, policy, true); !same.empty())
+  const auto same = markdown_table(comparisons, policy, true);
+  if (!same.empty() && same.size() <= kFoldedBytes)
     text += fmt::format("\n<details><summary>SAME: within {:g}%</summary>\n\n{}\n</details>\n",
                         100 * policy.max_regression, same);
   return text;
