@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "cli/calibrate.h"
 #include "cli/device_choice.h"
 #include "cli/execute_plan.h"
 #include "cli/exit_code.h"
@@ -92,6 +93,8 @@ int run(RunOptions options) {
   const auto devices = choose_devices(options.device, note);
   Progress progress(options.quiet || options.worker, options.verbose);
   if (!note.empty()) progress.say(note);
+  if (options.profile && devices.front().kind == DeviceKind::cpu)
+    throw UsageError("--profile: profilers of CUDA see nothing of a CPU; choose a GPU with --device");
 
   const Plan plan = make_plan(std::move(cases), devices, options.selection);
   if (plan.cases.empty()) {
@@ -102,6 +105,7 @@ int run(RunOptions options) {
     print_cases(plan, false);
     return kOk;
   }
+  if (options.runner.time) options.runner.ceilings = known_ceilings(devices, progress);
   options.runner.repro = [&options](const Case& the_case, const Implementation& implementation,
                                     const DeviceInfo& device) {
     return repro_command(options, the_case, implementation, device_id(device));

@@ -54,6 +54,8 @@ void add_run_options(CLI::App& command, RunOptions& o) {
       ->check(CLI::PositiveNumber);
   command.add_flag("--no-timing", o.no_timing, "Verify only");
   command.add_flag("--no-verify", o.no_verify, "Time only; nothing is reported as pass");
+  command.add_flag("--profile", o.profile,
+                   "Launch each case once for ncu and nsys, after warm-up: neither verified nor timed");
   text("--out", o.out_directory, "Directory of the results file (default results)");
   text("--json", o.json_file, "Write the results to this file, or - for stdout");
   text("--markdown", o.markdown_file, "Write a Markdown table too, to a file or - for stdout");
@@ -76,6 +78,8 @@ RunOptions finish_options(RunOptions o) {
   if (o.resume && o.json_file == "-") throw UsageError("--resume needs a results file, not stdout");
   if (o.resume && !o.dump_file.empty())
     throw UsageError("--resume and --dump: a dump holds what one run computed");
+  if (o.profile && o.resume) throw UsageError("--profile leaves nothing to --resume");
+  if (o.profile && !o.dump_file.empty()) throw UsageError("--profile leaves nothing to --dump");
   for (const auto& text : o.set) o.overrides.push_back(parse_override(text));
   if (o.seed) o.overrides.push_back(parse_override(fmt::format("seed={}", *o.seed)));
 
@@ -102,8 +106,10 @@ RunOptions finish_options(RunOptions o) {
   if (o.reruns)
     o.runner.reruns = {.count = *o.reruns, .max_seconds = std::numeric_limits<double>::infinity()};
   if (!o.timeout) o.timeout = kDefaultTimeoutSeconds;
-  o.runner.verify = !o.no_verify;
-  o.runner.time = !o.no_timing;
+  o.runner.profile = o.profile;
+  if (o.profile) o.no_supervision = true;  // profilers look at this process
+  o.runner.verify = !o.no_verify && !o.profile;
+  o.runner.time = !o.no_timing && !o.profile;
   return o;
 }
 

@@ -22,7 +22,7 @@ struct RunOptions {
   bool quick = false;
   std::optional<int> warmup, runs, reruns;
   std::optional<double> min_time, timeout;
-  bool no_timing = false, no_verify = false;
+  bool no_timing = false, no_verify = false, profile = false;
   std::string out_directory = "results";
   std::string json_file, markdown_file, dump_file;
   std::string dump_what = "all";

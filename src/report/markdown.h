@@ -18,6 +18,7 @@ class MarkdownReporter : public Reporter {
 
  private:
   LineFile file_;
+  bool has_device_times_ = false;  ///< columns for them
   std::string heading_;
 };
 
