@@ -6,6 +6,7 @@
 #include "catch.h"
 #include "model/errors.h"
 #include "report/jsonl.h"
+#include "study/parts.h"
 #include "support/run_plan.h"
 #include "support/scan_problem.h"
 #include "support/ssd_problem.h"
@@ -158,4 +159,21 @@ TEST_CASE("studies of convergence that were read are written as they were") {
   std::string unknown = written;
   unknown.replace(unknown.find("\"method\":\"") + 10, 1, "x");
   CHECK_THROWS_AS(read_results(folder.write("c", unknown)), UsageError);
+}
+
+TEST_CASE("studies of consistency are read beside the cases, and name both sides") {
+  const TemporaryFolder folder;
+  ConsistencyResult study{
+      .check = &partwise_computations().front(), .at_once = full_result(), .parts = "cpu-y"};
+  {
+    JsonlReporter reporter(folder / "a");
+    reporter.begin({});
+    reporter.study_done(study);
+  }
+  const ResultsFile file = read_results(folder / "a");
+  CHECK(file.cases.empty());
+  REQUIRE(file.consistency.size() == 1);
+  CHECK(file.consistency.front().impl == "cpu-x against cpu-y in parts");
+  CHECK(file.consistency.front().status == Status::fail);
+  CHECK(file.consistency.front().outputs.at("out").max_ulp == 17);
 }

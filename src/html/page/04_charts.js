@@ -47,7 +47,7 @@ const mark = {
     if (at < (options.axis === 'x' ? left : top) || at > (options.axis === 'x' ? right : bottom)) return;
     const pen = chart.ctx;
     pen.save();
-    pen.strokeStyle = pen.fillStyle = theme().ink;
+    pen.strokeStyle = theme().ink;
     pen.setLineDash([6, 4]);
     pen.beginPath();
     pen.moveTo(options.axis === 'x' ? at : left, options.axis === 'x' ? top : at);
@@ -55,8 +55,12 @@ const mark = {
     pen.stroke();
     pen.font = '12px system-ui, sans-serif';
     pen.textAlign = 'right';
-    if (options.axis === 'x') pen.fillText(options.text, at - 4, top + 12);
-    else pen.fillText(options.text, right - 4, at - 4);
+    const [x, y] = options.axis === 'x' ? [at - 4, top + 12] : [right - 4, at - 4];
+    const { width } = pen.measureText(options.text);
+    pen.fillStyle = theme().paper;
+    pen.fillRect(x - width - 2, y - 11, width + 4, 14);
+    pen.fillStyle = theme().ink;
+    pen.fillText(options.text, x, y);
     pen.restore();
   },
 };
