@@ -39,6 +39,7 @@ document.body.setAttribute('data-seen', JSON.stringify({
   background: getComputedStyle(document.body).backgroundColor,
   headings: [...document.querySelectorAll('h2')].map(text),
   verdict: text(document.getElementById('verdict')),
+  captions: [...document.querySelectorAll('figcaption')].map(text),
   colors: visible.map(painted),
   images: document.images.length,
   unlabelled: [...document.querySelectorAll('canvas:not([aria-label]), table:not(:has(caption)), th:not([scope])')].length +
@@ -119,7 +120,8 @@ class ReportPage(unittest.TestCase):
 
     def results(self, name, records):
         run = {"record": "run", "schema": "ssmbench-results/1", "argv": ["ssmbench", "run", HOSTILE], "started": "2026-01-01T00:00:00Z",
-               "build": {"git_revision": "test"}, "devices": {"cuda:0": {"name": f"made up {HOSTILE}"}}}
+               "build": {"git_revision": "test"}, "devices": {"cuda:0": {"name": f"made up {HOSTILE}", "ceiling_dram_bytes_per_s": "4.2e+12",
+                                      "ceiling_exponentials_per_s": "4.1e+12"}}}
         path = self.folder / name
         path.write_text("".join(json.dumps(record) + "\n" for record in [run, *records]))
         return path
@@ -174,6 +176,7 @@ class ReportPage(unittest.TestCase):
             self.check_cell(times, row, "hot from", hot["samples_ms"][1])  # of ten samples, the second and the ninth
             self.check_cell(times, row, "hot to", hot["samples_ms"][8])
             self.check_cell(times, row, "GB/s", record["work"]["bytes"] / hot["median_ms"] / 1e6)
+        self.assertTrue(any("Roofs: cuda:0 memory 4200 GB/s, cuda:0 exponentials 4100 G/s." in each for each in seen["captions"]))
         floors = seen["tables"]["distance to the floor"]
         self.check_cell(floors, floors[1], "floor ms", cases[0]["roofline"]["floor_ms"])
         errors = seen["tables"]["errors"]
