@@ -10,10 +10,9 @@
 
 namespace ssmbench {
 
-/// σ(x) of an x that is off by error_of_x roundoffs.
-inline Rounded<double> logistic(double x, double error_of_x) {
-  // From e^-|x| (relative error 2 + |x|, its argument is scaled to base 2), which never overflows.
-  const double e = std::exp(-std::abs(x));
+/// σ(x) of an x that is off by error_of_x roundoffs, from e = e^-|x| (relative error 2 + |x|, its argument is
+/// scaled to base 2), which never overflows.
+inline Rounded<double> logistic(double x, double e, double error_of_x) {
   const double open = (x < 0 ? e : 1) / (1 + e);
   const double closed = (x < 0 ? 1 : e) / (1 + e);
   return {open, open, open * (3 + closed * (kExpError + std::abs(x)) + closed * error_of_x)};
@@ -32,7 +31,7 @@ inline Step step_of(double stored, double bias, bool has_bias, bool use_softplus
   if (!use_softplus) return {{x, std::abs(x), error}, exactly(1.0)};
   const double e = std::exp(-std::abs(x));
   const double delta = std::max(x, 0.0) + std::log1p(e);
-  const Rounded<double> slope = logistic(x, error);
+  const Rounded<double> slope = logistic(x, e, error);
   const double delta_error = 2 * delta + slope.value * (kExpError + std::abs(x) + error);
   return {{delta, delta, delta_error}, slope};
 }
@@ -44,8 +43,9 @@ struct Gate {
 };
 
 inline Gate gate_of(double z) {
-  const Rounded<double> open = logistic(z, 0);
-  const Rounded<double> closed = logistic(-z, 0);
+  const double e = std::exp(-std::abs(z));
+  const Rounded<double> open = logistic(z, e, 0);
+  const Rounded<double> closed = logistic(-z, e, 0);
   const Rounded<double> x = exactly(z);
   return {x * open, open * (x * closed + 1.0)};
 }

@@ -24,21 +24,27 @@ inline double operand_bound(double variance, double value) {
   return kOperandSpread * std::sqrt(variance) + kSharedRoundings * std::abs(value);
 }
 
-/// Element i of a contraction over `count` states or head dims: an implementation adds up those and the steps
-/// of its chunk in any order, which costs some √ of their number roundings (Higham & Mary 2019), and one for
-/// each product. `extra` is one more summand, rounded once.
+/// Roundings of a sum over `count` states or head dims: an implementation adds up those and the steps of its
+/// chunk in any order, which costs some √ of their number roundings (Higham & Mary 2019), and one for each
+/// product.
+inline double roundings_of_sum(std::int64_t count) {
+  return 2 + std::sqrt(static_cast<double>(count + kLongestChunk));
+}
+
+/// Element i of a contraction after step t of a tile, with roundings_of_sum. `extra` is one more summand,
+/// rounded once.
 struct SsdRead {
   double value, magnitude, error;
   double variance;  ///< of what rounded operands do, in squared roundoffs
   double operand_error;
 };
-inline SsdRead read(const SsdContraction& sums, std::int64_t i, std::int64_t count, double extra = 0) {
-  const double roundings = 2 + std::sqrt(static_cast<double>(count + kLongestChunk));
-  const double value = sums.value[i] + extra;
-  const double magnitude = sums.magnitude[i] + std::abs(extra);
-  const double variance = kReadRoundings * sums.squares[i] + sums.spread;
-  return {value, magnitude, sums.error[i] + roundings * magnitude, variance,
-          operand_bound(variance, sums.value[i])};
+inline SsdRead read(const SsdContraction& sums, std::int64_t t, std::int64_t i, double roundings,
+                    double extra = 0) {
+  const double sum = sums.value.row(t)[i];
+  const double magnitude = sums.magnitude.row(t)[i] + std::abs(extra);
+  const double variance = kReadRoundings * sums.squares.row(t)[i] + sums.spread[t];
+  return {sum + extra, magnitude, sums.error.row(t)[i] + roundings * magnitude, variance,
+          operand_bound(variance, sum)};
 }
 
 inline ReferenceOutput empty_ssd_output(Shape shape) {

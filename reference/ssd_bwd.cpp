@@ -34,7 +34,7 @@ constexpr double kOwnError = 0x1p-19;
 /// of that. It shows where decays are strong and w is small beside it.
 constexpr double kDifference = 2;
 /// Heads of a group are done by at least so many tasks over all batches and groups, each with its own sums.
-constexpr std::int64_t kTasks = 8;
+constexpr std::int64_t kTasks = 32;
 
 /// Σ_p of products, with the variances of its terms' errors.
 struct Dot {
@@ -112,22 +112,25 @@ class Backward {
         inputs_(inputs),
         outputs_(outputs),
         heads_(heads),
+        over_states_(roundings_of_sum(scan_.dstate)),
+        over_headdims_(roundings_of_sum(scan_.headdim)),
         pass_(scan_.headdim, scan_.dstate, true),
-        of_states_(scan_.headdim),
-        of_headdims_(scan_.dstate),
         before_(scan_.seqlen + 1),
         alpha_(scan_.seqlen),
         differences_(scan_.seqlen),
-        x_(scan_.headdim),
-        v_(scan_.headdim),
-        v_error_(scan_.headdim),
-        dout_(scan_.headdim),
-        z_(scan_.headdim),
-        dy_(scan_.headdim),
-        dy_error_(scan_.headdim),
-        gates_(scan_.headdim),
-        B_(scan_.dstate),
-        C_(scan_.dstate),
+        x_(kSsdTileSteps, scan_.headdim),
+        v_(kSsdTileSteps, scan_.headdim),
+        v_error_(kSsdTileSteps, scan_.headdim),
+        dout_(kSsdTileSteps, scan_.headdim),
+        z_(1, scan_.headdim),
+        dy_(kSsdTileSteps, scan_.headdim),
+        dy_error_(kSsdTileSteps, scan_.headdim),
+        product_error_(kSsdTileSteps, scan_.headdim),
+        z_slope_(kSsdTileSteps, scan_.headdim),
+        z_slope_error_(kSsdTileSteps, scan_.headdim),
+        exact_(1, scan_.headdim),
+        B_(kSsdTileSteps, scan_.dstate),
+        C_(kSsdTileSteps, scan_.dstate),
         dB_(scan_.seqlen * scan_.dstate),
         dC_(scan_.seqlen * scan_.dstate) {}
 
@@ -141,8 +144,8 @@ class Backward {
       steps_ = ssd_steps(scan_, inputs_, batch_, head_);
       HeadSums& sums = heads_[batch_ * scan_.nheads + head_];
       sums.dD.resize(scan_.headdim);
-      go_forward(sums);
-      go_back(sums);
+      go_forward(sums, stop);
+      go_back(sums, stop);
     }
   }
 
@@ -174,38 +177,39 @@ class Backward {
   std::int64_t projection_at(std::int64_t t) const {
     return ((batch_ * scan_.seqlen + t) * scan_.groups + group_) * scan_.dstate;
   }
-  double skip(std::int64_t p) const {
-    return float_of(inputs_, "D", scan_.skip == SsdSkip::head ? head_ : head_ * scan_.headdim + p);
-  }
-
-  void load_step(std::int64_t t) {
-    load_row(inputs_.at("x"), row_at(t), scan_.headdim, x_.data());
-    load_row(inputs_.at("dout"), row_at(t), scan_.headdim, dout_.data());
-    load_row(inputs_.at("B"), projection_at(t), scan_.dstate, B_.data());
-    load_row(inputs_.at("C"), projection_at(t), scan_.dstate, C_.data());
+  /// Step t as the tile's step `into`.
+  void load_step(std::int64_t t, std::int64_t into) {
+    double* x = x_.row(into);
+    double* dout = dout_.row(into);
+    load_row(inputs_.at("x"), row_at(t), scan_.headdim, x);
+    load_row(inputs_.at("dout"), row_at(t), scan_.headdim, dout);
+    load_row(inputs_.at("B"), projection_at(t), scan_.dstate, B_.row(into));
+    load_row(inputs_.at("C"), projection_at(t), scan_.dstate, C_.row(into));
     if (scan_.has_z) load_row(inputs_.at("z"), row_at(t), scan_.headdim, z_.data());
     const Rounded<double>& delta = steps_[t].delta;
     for (std::int64_t p = 0; p < scan_.headdim; ++p) {
-      v_[p] = delta.value * x_[p];
-      v_error_[p] = std::abs(x_[p]) * delta.error + std::abs(v_[p]);
-      Rounded<double> dy = exactly(dout_[p]);
+      const double v = delta.value * x[p];
+      v_.row(into)[p] = v;
+      v_error_.row(into)[p] = std::abs(x[p]) * delta.error + std::abs(v);
+      Rounded<double> dy = exactly(dout[p]);
       if (scan_.has_z) {
-        gates_[p] = gate_of(z_[p]);
-        dy = dy * gates_[p].value;
+        const Gate gate = gate_of(z_.data()[p]);
+        dy = dy * gate.value;
+        z_slope_.row(into)[p] = gate.slope.value;
+        z_slope_error_.row(into)[p] = gate.slope.error;
       }
-      dy_[p] = dy.value;
-      dy_error_[p] = dy.error;
+      dy_.row(into)[p] = dy.value;
+      dy_error_.row(into)[p] = dy.error;
     }
   }
 
-  /// The errors of factors v, with one rounding for the product.
-  const double* with_product(const std::vector<double>& v, const std::vector<double>& error) {
-    product_error_.resize(v.size());
-    for (std::size_t i = 0; i < v.size(); ++i) product_error_[i] = error[i] + std::abs(v[i]);
-    return product_error_.data();
+  /// Makes product_error_, the errors of factors v with one rounding for the product.
+  void add_products(const PaddedRows<double>& v, const PaddedRows<double>& error, std::int64_t steps) {
+    for (std::int64_t i = 0; i < steps * v.stride(); ++i)
+      product_error_.data()[i] = error.data()[i] + std::abs(v.data()[i]);
   }
 
-  void go_forward(HeadSums& sums) {
+  void go_forward(HeadSums& sums, const std::atomic<bool>& stop) {
     pass_.clear();
     before_[0] = {};
     if (scan_.has_initial_states) {
@@ -213,20 +217,20 @@ class Backward {
       for (std::int64_t p = 0; p < scan_.headdim; ++p)
         for (std::int64_t n = 0; n < scan_.dstate; ++n) before_[0].fourths += std::pow(pass_.state(p, n), 4);
     }
-    for (std::int64_t t = 0; t < scan_.seqlen; ++t) {
-      const SsdStep& step = steps_[t];
-      if (step.starts) pass_.clear();
-      load_step(t);
-      pass_.advance({step.decay, step.decay_error, t == 0 ? 0 : steps_[t - 1].cumulative_error, v_.data(),
-                     with_product(v_, v_error_), B_.data()},
-                    {C_.data(), &of_states_, dy_.data(), &of_headdims_});
-      add_projection(dC_, t, dy_, dy_error_);
-      alpha_[t] = dot(dy_, dy_error_);
-      before_[t + 1] = size_of_state();
-      for (std::int64_t p = 0; p < scan_.headdim; ++p)
-        sums.dD[p].add(Rounded<double>{dy_[p] * x_[p], std::abs(dy_[p] * x_[p]),
-                                       std::abs(x_[p]) * dy_error_[p] + std::abs(dy_[p] * x_[p])});
-      if (scan_.has_z) store_dz(t);
+    for (std::int64_t start = 0; start < scan_.seqlen && !stop;) {
+      if (steps_[start].starts) pass_.clear();
+      SsdTile tile{.v = v_, .v_error = product_error_, .w = B_, .r = C_, .q = dy_};
+      std::int64_t t = start;
+      do {
+        tile.decay[tile.steps] = steps_[t].decay;
+        tile.decay_error[tile.steps] = steps_[t].decay_error;
+        tile.cumulative_error[tile.steps] = t == 0 ? 0 : steps_[t - 1].cumulative_error;
+        load_step(t++, tile.steps++);
+      } while (t < scan_.seqlen && tile.steps < kSsdTileSteps && !steps_[t].starts);
+      add_products(v_, v_error_, tile.steps);
+      pass_.advance(tile);
+      for (std::int64_t i = 0; i < tile.steps; ++i) take_forward(start + i, i, sums);
+      start = t;
     }
     const Dot of_final_states = final_dot();
     w_ = of_final_states.value;
@@ -234,11 +238,26 @@ class Backward {
     of_chunk_ = 0;
   }
 
-  /// Σ_p factor·(what of_states_ has read).
-  Dot dot(const std::vector<double>& factor, const std::vector<double>& factor_error) const {
+  /// What the forward pass gives at step t, the tile's step `from`.
+  void take_forward(std::int64_t t, std::int64_t from, HeadSums& sums) {
+    const double* x = x_.row(from);
+    const double* dy = dy_.row(from);
+    const double* dy_error = dy_error_.row(from);
+    add_projection(dC_, t, from, dy, dy_error);
+    alpha_[t] = dot(from, dy, dy_error);
+    before_[t + 1] = size_of_state(from);
+    for (std::int64_t p = 0; p < scan_.headdim; ++p) {
+      const double term = dy[p] * x[p];
+      sums.dD[p].add(Rounded<double>{term, std::abs(term), std::abs(x[p]) * dy_error[p] + std::abs(term)});
+    }
+    if (scan_.has_z) store_dz(t, from);
+  }
+
+  /// Σ_p factor·(what is read over states).
+  Dot dot(std::int64_t from, const double* factor, const double* factor_error) const {
     Dot sum;
     for (std::int64_t p = 0; p < scan_.headdim; ++p) {
-      const SsdRead term = read(of_states_, p, scan_.dstate);
+      const SsdRead term = read(pass_.of_states(), from, p, over_states_);
       sum.add(factor[p] * term.value,
               std::abs(factor[p]) * term.error + factor_error[p] * std::abs(term.value),
               std::abs(factor[p]) * term.operand_error);
@@ -246,14 +265,15 @@ class Backward {
     return sum;
   }
 
-  StateSize size_of_state() const {
+  /// After the tile's step `from`.
+  StateSize size_of_state(std::int64_t from) const {
     double error = 0;
     double magnitude = 0;
     for (std::int64_t p = 0; p < scan_.headdim; ++p) {
-      error += of_states_.error[p];
-      magnitude += of_states_.magnitude[p];
+      error += pass_.of_states().error.row(from)[p];
+      magnitude += pass_.of_states().magnitude.row(from)[p];
     }
-    return {of_states_.fourths, pass_.fourths_of_terms(), magnitude > 0 ? error / magnitude : 0};
+    return {pass_.fourths(from), pass_.fourths_of_terms(from), magnitude > 0 ? error / magnitude : 0};
   }
 
   /// Σ dfinal_states·final_states.
@@ -268,75 +288,90 @@ class Backward {
     return sum;
   }
 
-  /// Adds what of_headdims_ has read, with factors that have errors of their own.
-  void add_projection(ProjectionSums& to, std::int64_t t, const std::vector<double>& factor,
-                      const std::vector<double>& factor_error) {
+  /// Adds what is read over head dims, with factors that have errors of their own.
+  void add_projection(ProjectionSums& to, std::int64_t t, std::int64_t from, const double* factor,
+                      const double* factor_error) {
     double relative = 0;
-    for (std::size_t p = 0; p < factor.size(); ++p)
+    for (std::int64_t p = 0; p < scan_.headdim; ++p)
       if (factor[p] != 0) relative = std::max(relative, factor_error[p] / std::abs(factor[p]));
-    const double heads = std::sqrt(static_cast<double>(scan_.heads_per_group()));
+    const double more = relative + std::sqrt(static_cast<double>(scan_.heads_per_group()));
     for (std::int64_t n = 0; n < scan_.dstate; ++n) {
-      const SsdRead term = read(of_headdims_, n, scan_.headdim);
+      const SsdRead term = read(pass_.of_headdims(), from, n, over_headdims_);
       const std::int64_t at = t * scan_.dstate + n;
       to.value[at] += term.value;
-      to.error[at] += static_cast<float>(term.error + (relative + heads) * term.magnitude);
+      to.error[at] += static_cast<float>(term.error + more * term.magnitude);
       to.variance[at] += static_cast<float>(term.variance);
     }
   }
 
   /// y may have been saved by the forward kernel in the io dtype: a rounding like those of operands, which
   /// kSharedRoundings has room for.
-  void store_dz(std::int64_t t) {
+  void store_dz(std::int64_t t, std::int64_t from) {
+    const SsdSkips skips(scan_, inputs_, head_);
+    ReferenceOutput& dz = outputs_.at("dz");
     for (std::int64_t p = 0; p < scan_.headdim; ++p) {
-      const SsdRead y = read(of_states_, p, scan_.dstate, skip(p) * x_[p]);
-      const Rounded<double>& slope = gates_[p].slope;
-      const double factor = std::abs(dout_[p] * slope.value);
-      const double of_slope = std::abs(dout_[p]) * (slope.error + 2 * std::abs(slope.value));
-      store(outputs_.at("dz"), row_at(t) + p, dout_[p] * y.value * slope.value,
-            factor * y.error + std::abs(y.value) * of_slope, factor * y.operand_error);
+      const SsdRead y = read(pass_.of_states(), from, p, over_states_, skips[p] * x_.row(from)[p]);
+      const double dout = dout_.row(from)[p];
+      const double slope = z_slope_.row(from)[p];
+      const double factor = std::abs(dout * slope);
+      const double of_slope = std::abs(dout) * (z_slope_error_.row(from)[p] + 2 * std::abs(slope));
+      store(dz, row_at(t) + p, dout * y.value * slope, factor * y.error + std::abs(y.value) * of_slope,
+            factor * y.operand_error);
     }
   }
 
-  void go_back(HeadSums& sums) {
+  void go_back(HeadSums& sums, const std::atomic<bool>& stop) {
     pass_.clear();
     if (scan_.has_final_states)
       pass_.start_from(static_cast<const float*>(inputs_.at("dfinal_states").data) + state_at());
-    for (std::int64_t t = scan_.seqlen - 1; t >= 0; --t) {
-      load_step(t);
-      const bool last = t + 1 == scan_.seqlen;
-      if (!last && steps_[t + 1].starts) pass_.clear();
-      const double* errors = with_product(dy_, dy_error_);
-      const SsdReads reads{B_.data(), &of_states_, v_.data(), &of_headdims_};
-      if (last)  // chunked, dfinal_states come with exp(sum to the end − sum to the last step), which is not
-                 // 1
-        pass_.advance({1, steps_[t].cumulative_error, 0, dy_.data(), errors, C_.data()}, reads);
-      else
-        pass_.advance({steps_[t + 1].decay, steps_[t + 1].decay_error, steps_[t + 1].cumulative_error,
-                       dy_.data(), errors, C_.data()},
-                      reads);
-      add_projection(dB_, t, v_, v_error_);
-      store_dx(t);
-      store_ddt(t, sums);
+    for (std::int64_t start = scan_.seqlen - 1; start >= 0 && !stop;) {
+      if (starts_after(start)) pass_.clear();
+      SsdTile tile{.v = dy_, .v_error = product_error_, .w = C_, .r = B_, .q = v_};
+      std::int64_t t = start;
+      do {
+        // Chunked, dfinal_states come with exp(sum to the end − sum to the last step), which is not 1.
+        const bool last = t + 1 == scan_.seqlen;
+        tile.decay[tile.steps] = last ? 1 : steps_[t + 1].decay;
+        tile.decay_error[tile.steps] = last ? steps_[t].cumulative_error : steps_[t + 1].decay_error;
+        tile.cumulative_error[tile.steps] = last ? 0 : steps_[t + 1].cumulative_error;
+        load_step(t--, tile.steps++);
+      } while (t >= 0 && tile.steps < kSsdTileSteps && !starts_after(t));
+      add_products(dy_, dy_error_, tile.steps);
+      pass_.advance(tile);
+      for (std::int64_t i = 0; i < tile.steps; ++i) take_backward(start - i, i, sums);
+      start = t;
     }
     if (scan_.has_initial_states) store_dinitial_states();
   }
 
-  void store_dx(std::int64_t t) {
+  /// Whether a sequence starts after step t.
+  bool starts_after(std::int64_t t) const { return t + 1 < scan_.seqlen && steps_[t + 1].starts; }
+
+  /// What the pass against time gives at step t, the tile's step `from`.
+  void take_backward(std::int64_t t, std::int64_t from, HeadSums& sums) {
+    add_projection(dB_, t, from, v_.row(from), v_error_.row(from));
+    store_dx(t, from);
+    store_ddt(t, from, sums);
+  }
+
+  void store_dx(std::int64_t t, std::int64_t from) {
     const Rounded<double>& delta = steps_[t].delta;
-    const double roundings = 2 + std::sqrt(static_cast<double>(scan_.dstate + kLongestChunk));
+    const SsdSkips skips(scan_, inputs_, head_);
+    ReferenceOutput& dx = outputs_.at("dx");
     for (std::int64_t p = 0; p < scan_.headdim; ++p) {
-      const SsdRead of_v = read(of_states_, p, scan_.dstate);
-      const double direct = skip(p) * dy_[p];
+      const SsdRead of_v = read(pass_.of_states(), from, p, over_states_);
+      const double skip = skips[p];
+      const double direct = skip * dy_.row(from)[p];
       const double error = std::abs(delta.value) * (of_v.error + 2 * std::abs(of_v.value)) +
-                           delta.error * std::abs(of_v.value) + std::abs(skip(p)) * dy_error_[p] +
-                           roundings * std::abs(direct);
-      store(outputs_.at("dx"), row_at(t) + p, delta.value * of_v.value + direct, error,
+                           delta.error * std::abs(of_v.value) + std::abs(skip) * dy_error_.row(from)[p] +
+                           over_states_ * std::abs(direct);
+      store(dx, row_at(t) + p, delta.value * of_v.value + direct, error,
             std::abs(delta.value) * of_v.operand_error);
     }
   }
 
-  /// w of step t, its error and what rounded operands do to it; `direct` is x·(g·B).
-  SsdRead decay_gradient(std::int64_t t, const Dot& direct) {
+  /// w of step t, the tile's step `from`, its error and what rounded operands do to it; `direct` is x·(g·B).
+  SsdRead decay_gradient(std::int64_t t, std::int64_t from, const Dot& direct) {
     const SsdStep& step = steps_[t];
     const bool last = t + 1 == scan_.seqlen;
     const double carried = !last && steps_[t + 1].starts ? 0 : w_;
@@ -348,7 +383,7 @@ class Backward {
     w_ = unused ? 0 : carried + alpha_[t].value - step.delta.value * direct.value;
     if (unused) return {};
 
-    const StateSize after = size_of_state();
+    const StateSize after = size_of_state(from);
     const StateSize& before = before_[t];
     const double squared_decay = step.decay * step.decay;
     const double of_reads = squared_decay * std::sqrt(after.fourths * before.fourths);
@@ -366,11 +401,10 @@ class Backward {
             variance, operand_bound(variance, w_)};
   }
 
-  void store_ddt(std::int64_t t, HeadSums& sums) {
+  void store_ddt(std::int64_t t, std::int64_t from, HeadSums& sums) {
     const SsdStep& step = steps_[t];
-    const std::vector<double> exact(x_.size(), 0.0);
-    const Dot direct = dot(x_, exact);  // x·(g·B)
-    const SsdRead w = decay_gradient(t, direct);
+    const Dot direct = dot(from, x_.row(from), exact_.row(0));  // x·(g·B)
+    const SsdRead w = decay_gradient(t, from, direct);
     const double A = float_of(inputs_, "A", head_);
 
     const double value = A * w.value + direct.value;
@@ -408,17 +442,18 @@ class Backward {
   std::vector<HeadSums>& heads_;
   std::int64_t batch_ = 0, head_ = 0, group_ = 0;
   std::vector<SsdStep> steps_;
+  double over_states_, over_headdims_;  // roundings of sums
   SsdPass pass_;
-  SsdContraction of_states_, of_headdims_;
   std::vector<StateSize> before_;    // the state that each step sees
   std::vector<Dot> alpha_;           // dy·y of each step
   std::vector<double> differences_;  // of each step, what it adds to and subtracts from w, in magnitude
   double w_magnitude_ = 0;           // of all of that
   double of_chunk_ = 0;              // of that of the longest chunk that begins with the step
   double w_ = 0;                     // of the step at hand
-  std::vector<double> x_, v_, v_error_, dout_, z_, dy_, dy_error_, product_error_;
-  std::vector<Gate> gates_;
-  std::vector<double> B_, C_;
+  // Of the tile's steps, [step][head dim]
+  PaddedRows<double> x_, v_, v_error_, dout_, z_, dy_, dy_error_, product_error_, z_slope_, z_slope_error_;
+  PaddedRows<double> exact_;  // no errors, a row
+  PaddedRows<double> B_, C_;  // [step][state]
   ProjectionSums dB_, dC_;
 };
 

@@ -15,29 +15,35 @@ class Forward {
         inputs_(inputs),
         out_(outputs.at("out")),
         final_states_(scan_.has_final_states ? &outputs.at("final_states") : nullptr),
+        roundings_(roundings_of_sum(scan_.dstate)),
         pass_(scan_.headdim, scan_.dstate, false),
-        y_(scan_.headdim),
-        x_(scan_.headdim),
-        v_(scan_.headdim),
-        v_error_(scan_.headdim),
-        z_(scan_.headdim),
-        B_(scan_.dstate),
-        C_(scan_.dstate) {}
+        x_(kSsdTileSteps, scan_.headdim),
+        z_(kSsdTileSteps, scan_.headdim),
+        v_(kSsdTileSteps, scan_.headdim),
+        v_error_(kSsdTileSteps, scan_.headdim),
+        B_(kSsdTileSteps, scan_.dstate),
+        C_(kSsdTileSteps, scan_.dstate) {}
 
   void run(std::int64_t batch, std::int64_t head, const std::atomic<bool>& stop) {
     const auto steps = ssd_steps(scan_, inputs_, batch, head);
     pass_.clear();
     if (scan_.has_initial_states)
       pass_.start_from(static_cast<const float*>(inputs_.at("initial_states").data) + state_at(batch, head));
-    double cumulative_error = 0;
-    for (std::int64_t t = 0; t < scan_.seqlen && !stop; ++t) {
-      if (steps[t].starts) pass_.clear();
-      load_step(batch, head, t, steps[t].delta);
-      pass_.advance(
-          {steps[t].decay, steps[t].decay_error, cumulative_error, v_.data(), v_error_.data(), B_.data()},
-          {.r = C_.data(), .of_states = &y_});
-      cumulative_error = steps[t].cumulative_error;
-      store_step(batch, head, t);
+    for (std::int64_t start = 0; start < scan_.seqlen && !stop;) {
+      if (steps[start].starts) pass_.clear();
+      SsdTile tile{.v = v_, .v_error = v_error_, .w = B_, .r = C_, .q = x_};
+      std::int64_t t = start;
+      do {
+        tile.decay[tile.steps] = steps[t].decay;
+        tile.decay_error[tile.steps] = steps[t].decay_error;
+        tile.cumulative_error[tile.steps] = t == 0 ? 0 : steps[t - 1].cumulative_error;
+        load_step(batch, head, t, tile.steps, steps[t].delta);
+        ++tile.steps;
+        ++t;
+      } while (t < scan_.seqlen && tile.steps < kSsdTileSteps && !steps[t].starts);
+      pass_.advance(tile);
+      for (std::int64_t i = 0; i < tile.steps; ++i) store_step(batch, head, start + i, i);
+      start = t;
     }
     if (final_states_ != nullptr && !stop) store_states(batch, head);
   }
@@ -50,34 +56,39 @@ class Forward {
     return ((batch * scan_.seqlen + t) * scan_.nheads + head) * scan_.headdim;
   }
 
-  void load_step(std::int64_t batch, std::int64_t head, std::int64_t t, const Rounded<double>& delta) {
+  /// Step t as the tile's step `into`.
+  void load_step(std::int64_t batch, std::int64_t head, std::int64_t t, std::int64_t into,
+                 const Rounded<double>& delta) {
     const std::int64_t row = row_at(batch, head, t);
-    load_row(inputs_.at("x"), row, scan_.headdim, x_.data());
-    if (scan_.has_z) load_row(inputs_.at("z"), row, scan_.headdim, z_.data());
+    load_row(inputs_.at("x"), row, scan_.headdim, x_.row(into));
+    if (scan_.has_z) load_row(inputs_.at("z"), row, scan_.headdim, z_.row(into));
     const std::int64_t group = head / scan_.heads_per_group();
     const std::int64_t projection = ((batch * scan_.seqlen + t) * scan_.groups + group) * scan_.dstate;
-    load_row(inputs_.at("B"), projection, scan_.dstate, B_.data());
-    load_row(inputs_.at("C"), projection, scan_.dstate, C_.data());
+    load_row(inputs_.at("B"), projection, scan_.dstate, B_.row(into));
+    load_row(inputs_.at("C"), projection, scan_.dstate, C_.row(into));
+    const double* x = x_.row(into);
+    double* v = v_.row(into);
+    double* v_error = v_error_.row(into);
     for (std::int64_t p = 0; p < scan_.headdim; ++p) {
-      v_[p] = delta.value * x_[p];
-      v_error_[p] = std::abs(x_[p]) * delta.error + 2 * std::abs(v_[p]);
+      v[p] = delta.value * x[p];
+      v_error[p] = std::abs(x[p]) * delta.error + 2 * std::abs(v[p]);
     }
   }
 
   /// out = (y + D·x)·silu(z).
-  void store_step(std::int64_t batch, std::int64_t head, std::int64_t t) {
+  void store_step(std::int64_t batch, std::int64_t head, std::int64_t t, std::int64_t from) {
+    const std::int64_t row = row_at(batch, head, t);
+    const SsdSkips skips(scan_, inputs_, head);
     for (std::int64_t p = 0; p < scan_.headdim; ++p) {
-      const double skip =
-          float_of(inputs_, "D", scan_.skip == SsdSkip::head ? head : head * scan_.headdim + p);
-      SsdRead sum = read(y_, p, scan_.dstate, skip * x_[p]);
+      SsdRead sum = read(pass_.of_states(), from, p, roundings_, skips[p] * x_.row(from)[p]);
       if (scan_.has_z) {
-        const Rounded<double> gate = gate_of(z_[p]).value;
+        const Rounded<double> gate = gate_of(z_.row(from)[p]).value;
         const double factor = std::abs(gate.value);
         sum.error = factor * sum.error + std::abs(sum.value) * (gate.error + factor);
         sum.operand_error *= factor;
         sum.value *= gate.value;
       }
-      store(out_, row_at(batch, head, t) + p, sum.value, sum.error, sum.operand_error);
+      store(out_, row + p, sum.value, sum.error, sum.operand_error);
     }
   }
 
@@ -94,9 +105,10 @@ class Forward {
   const TensorSet& inputs_;
   ReferenceOutput& out_;
   ReferenceOutput* final_states_;
+  double roundings_;  // of a sum over states
   SsdPass pass_;
-  SsdContraction y_;
-  std::vector<double> x_, v_, v_error_, z_, B_, C_;
+  PaddedRows<double> x_, z_, v_, v_error_;  // of the tile's steps, [step][head dim]
+  PaddedRows<double> B_, C_;                // [step][state]
 };
 
 }  // namespace

@@ -1,211 +1,207 @@
-// Plain loops that the compiler puts on SIMD lanes, compiled for every instruction set that Highway knows
-// and chosen at run time.
-
 #include "reference/ssd_pass.h"
-
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "reference/ssd_pass.cpp"
-#include <hwy/foreach_target.h>
-// After foreach_target.h:
-#include <hwy/highway.h>
 
 #include <algorithm>
 #include <cmath>
 
-HWY_BEFORE_NAMESPACE();
-namespace ssmbench::HWY_NAMESPACE {
-
-// The loops over f64 and f32 are apart, since vectors of both in one loop would be half empty.
-
-/// One row p of SsdPass::advance; w_size = |w|, last_w that of the step before.
-void advance_row(const SsdUpdate& update, std::int64_t p, double last_v, const float* w_size,
-                 const float* last_w, std::int64_t count, SsdStateRow row) {
-  const double decay = update.decay;
-  const double v = update.v[p];
-#pragma omp simd
-  for (std::int64_t n = 0; n < count; ++n) row.state[n] = decay * row.state[n] + v * update.w[n];
-
-  const auto kept_share = static_cast<float>(decay);
-  const auto kept_error = static_cast<float>(update.decay_error);
-  const auto last = static_cast<float>(decay * update.cumulative_error * last_v);
-  const auto v_size = static_cast<float>(std::abs(v));
-  const auto added_error = static_cast<float>(update.v_error[p]);
-#pragma omp simd
-  for (std::int64_t n = 0; n < count; ++n) {
-    const float kept = kept_share * row.magnitude[n];
-    const float magnitude = kept + v_size * w_size[n];
-    row.error[n] = kept_share * row.error[n] + kept_error * kept + last * last_w[n] +
-                   added_error * w_size[n] + 2 * magnitude;
-    row.magnitude[n] = magnitude;
-  }
-}
-
-/// Σ_n of one row p; r_size = |r|.
-void contract_row(SsdStateRow row, const double* r, const float* r_size, std::int64_t count, std::int64_t p,
-                  SsdContraction& into) {
-  double value = 0;
-  double squares = 0;
-  double fourths = 0;
-#pragma omp simd reduction(+ : value, squares, fourths)
-  for (std::int64_t n = 0; n < count; ++n) {
-    const double term = row.state[n] * r[n];
-    const double square = row.state[n] * row.state[n];
-    value += term;
-    squares += term * term;
-    fourths += square * square;
-  }
-  into.fourths = p == 0 ? fourths : into.fourths + fourths;
-  float magnitude = 0;
-  float error = 0;
-#pragma omp simd reduction(+ : magnitude, error)
-  for (std::int64_t n = 0; n < count; ++n) {
-    magnitude += r_size[n] * row.magnitude[n];
-    error += r_size[n] * row.error[n];
-  }
-  into.value[p] = value;
-  into.squares[p] = squares;
-  into.magnitude[p] = magnitude;
-  into.error[p] = error;
-}
-
-/// Row p's share of Σ_p.
-void add_row(SsdStateRow row, double q, std::int64_t count, SsdContraction& into) {
-  double* value = into.value.data();
-  double* squares = into.squares.data();
-#pragma omp simd
-  for (std::int64_t n = 0; n < count; ++n) {
-    const double term = row.state[n] * q;
-    value[n] += term;
-    squares[n] += term * term;
-  }
-  const auto size = static_cast<float>(std::abs(q));
-  float* magnitude = into.magnitude.data();
-  float* error = into.error.data();
-#pragma omp simd
-  for (std::int64_t n = 0; n < count; ++n) {
-    magnitude[n] += size * row.magnitude[n];
-    error[n] += size * row.error[n];
-  }
-}
-
-/// K ← decay·K + weight·w·wᵀ, lower triangle. Returns a·rᵀKr + b·Σ K[n,n]·r[n]² where r is not null.
-double advance_spread(double* spread, std::int64_t count, double decay, double weight, const double* w,
-                      const double* r, double a, double b) {
-  double sum = 0;
-  for (std::int64_t i = 0; i < count; ++i) {
-    double* row = spread + i * count;
-    const double factor = weight * w[i];
-#pragma omp simd
-    for (std::int64_t j = 0; j <= i; ++j) row[j] = decay * row[j] + factor * w[j];
-    if (r == nullptr) continue;
-    double of_row = 0;
-#pragma omp simd reduction(+ : of_row)
-    for (std::int64_t j = 0; j < i; ++j) of_row += row[j] * r[j];
-    sum += a * 2 * of_row * r[i] + (a + b) * row[i] * r[i] * r[i];
-  }
-  return std::max(sum, 0.0);
-}
-
-}  // namespace ssmbench::HWY_NAMESPACE
-HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
 namespace ssmbench {
-
-HWY_EXPORT(advance_row);
-HWY_EXPORT(contract_row);
-HWY_EXPORT(add_row);
-HWY_EXPORT(advance_spread);
-
 namespace {
 
-double largest_square(const double* values, std::int64_t count) {
-  double largest = 0;
-  for (std::int64_t i = 0; i < count; ++i) largest = std::max(largest, values[i] * values[i]);
+std::int64_t whole_blocks(std::int64_t rows) {
+  return (rows + kSsdBlockRows - 1) / kSsdBlockRows * kSsdBlockRows;
+}
+
+void squares_of(const PaddedRows<double>& values, std::int64_t steps, PaddedRows<double>& into) {
+  const double* from = values.data();
+  double* to = into.data();
+  for (std::int64_t i = 0; i < steps * values.stride(); ++i) to[i] = from[i] * from[i];
+}
+
+void sizes_of(const PaddedRows<double>& values, std::int64_t steps, float* into) {
+  const double* from = values.data();
+  for (std::int64_t i = 0; i < steps * values.stride(); ++i) into[i] = static_cast<float>(std::abs(from[i]));
+}
+
+SsdStepNumbers largest_of(const PaddedRows<double>& values, std::int64_t steps) {
+  SsdStepNumbers largest{};
+  for (std::int64_t t = 0; t < steps; ++t)
+    for (std::int64_t i = 0; i < values.stride(); ++i)
+      largest[t] = std::max(largest[t], std::abs(values.row(t)[i]));
   return largest;
 }
 
 }  // namespace
 
-void SsdContraction::clear() {
-  std::ranges::fill(value, 0.0);
-  std::ranges::fill(magnitude, 0.0F);
-  std::ranges::fill(error, 0.0F);
-  std::ranges::fill(squares, 0.0);
+SsdSpread::SsdSpread(std::int64_t count)
+    : count_(count), matrix_(whole_blocks(count), count), diagonal_(1, count), v_(kSsdTileSteps, count) {}
+
+void SsdSpread::clear() {
+  matrix_.clear();
+  diagonal_.clear();
+}
+
+void SsdSpread::advance(std::int64_t steps, const SsdStepNumbers& decay, const SsdStepNumbers& sizes,
+                        const PaddedRows<double>& w, const PaddedRows<double>& r) {
+  constexpr double kWhole = SsdPass::kTermRoundings;
+  constexpr double kParts = SsdPass::kPartRoundings;
+  SsdStepNumbers squared_decay{};
+  SsdStepNumbers parts{};
+  double* diagonal = diagonal_.data();
+  for (std::int64_t t = 0; t < steps; ++t) {
+    squared_decay[t] = decay[t] * decay[t];
+    const double weight = sizes[t] * sizes[t];
+    double of_parts = 0;
+    double squares = 0;
+    const double* of_w = w.row(t);
+    const double* of_r = r.row(t);
+    double* v = v_.row(t);
+#pragma omp simd reduction(+ : of_parts, squares)
+    for (std::int64_t n = 0; n < count_; ++n) {
+      v[n] = weight * of_w[n];
+      diagonal[n] = squared_decay[t] * diagonal[n] + v[n] * of_w[n];
+      of_parts += diagonal[n] * of_r[n] * of_r[n];
+      squares += diagonal[n] * diagonal[n];
+    }
+    parts[t] = of_parts;
+    squared_diagonals[t] = squares;
+  }
+  SsdStepNumbers wholes{};
+  advance_ssd(SsdQuadratic{.size = {.steps = steps,
+                                    .rows = whole_blocks(count_),
+                                    .row_stride = matrix_.stride(),
+                                    .column_stride = matrix_.stride()},
+                           .matrix = matrix_.data(),
+                           .decay = squared_decay.data(),
+                           .v = v_.data(),
+                           .w = w.data(),
+                           .r = r.data(),
+                           .sum = wholes.data()});
+  for (std::int64_t t = 0; t < steps; ++t)
+    variance[t] = std::max(kWhole * wholes[t] + kParts * parts[t], 0.0);
 }
 
 SsdPass::SsdPass(std::int64_t headdim, std::int64_t dstate, bool reads_headdims)
     : headdim_(headdim),
       dstate_(dstate),
-      state_(headdim * dstate),
-      magnitude_(state_.size()),
-      error_(state_.size()),
+      reads_headdims_(reads_headdims),
+      state_(whole_blocks(headdim), dstate),
+      magnitude_(whole_blocks(headdim), dstate),
+      error_(whole_blocks(headdim), dstate),
       last_v_(headdim),
-      last_w_(dstate),
-      w_(dstate),
-      r_(dstate),
-      of_states_(dstate * dstate),
-      of_headdims_(reads_headdims ? headdim * headdim : 0) {}
+      over_states_(dstate),
+      over_headdims_(reads_headdims ? headdim : 0),
+      of_states_(headdim),
+      of_headdims_(reads_headdims ? dstate : 0),
+      r_squared_(kSsdTileSteps, dstate),
+      q_squared_(kSsdTileSteps, headdim),
+      v_size_(kSsdTileSteps, headdim),
+      added_(kSsdTileSteps, headdim),
+      late_(kSsdTileSteps, headdim),
+      q_size_(kSsdTileSteps, headdim),
+      r_size_(kSsdTileSteps, dstate),
+      w_size_(kSsdTileSteps + 1, dstate) {}
 
 void SsdPass::clear() {
-  std::ranges::fill(state_, 0.0);
-  std::ranges::fill(magnitude_, 0.0F);
-  std::ranges::fill(error_, 0.0F);
-  std::ranges::fill(last_v_, 0.0F);
-  std::ranges::fill(last_w_, 0.0F);
-  std::ranges::fill(of_states_, 0.0);
-  std::ranges::fill(of_headdims_, 0.0);
+  state_.clear();
+  magnitude_.clear();
+  error_.clear();
+  std::ranges::fill(last_v_, 0.0);
+  w_size_.clear();
+  over_states_.clear();
+  over_headdims_.clear();
 }
 
 void SsdPass::start_from(const float* state) {
   clear();
-  std::copy_n(state, state_.size(), state_.begin());
-  std::transform(state, state + state_.size(), magnitude_.begin(), [](float x) { return std::abs(x); });
+  for (std::int64_t p = 0; p < headdim_; ++p)
+    for (std::int64_t n = 0; n < dstate_; ++n) {
+      const float value = state[p * dstate_ + n];
+      state_.row(p)[n] = value;
+      magnitude_.row(p)[n] = std::abs(value);
+    }
 }
 
-void SsdPass::advance(const SsdUpdate& update, const SsdReads& reads) {
-  const auto size_of = [](double x) { return static_cast<float>(std::abs(x)); };
-  std::transform(update.w, update.w + dstate_, w_.begin(), size_of);
-  if (reads.of_states != nullptr) std::transform(reads.r, reads.r + dstate_, r_.begin(), size_of);
-  if (reads.of_headdims != nullptr) reads.of_headdims->clear();
-  for (std::int64_t p = 0; p < headdim_; ++p) {
-    const std::int64_t at = p * dstate_;
-    const SsdStateRow row{state_.data() + at, magnitude_.data() + at, error_.data() + at};
-    HWY_DYNAMIC_DISPATCH(advance_row)
-    (update, p, last_v_[p], w_.data(), last_w_.data(), dstate_, row);
-    if (reads.of_states != nullptr)
-      HWY_DYNAMIC_DISPATCH(contract_row)(row, reads.r, r_.data(), dstate_, p, *reads.of_states);
-    if (reads.of_headdims != nullptr)
-      HWY_DYNAMIC_DISPATCH(add_row)(row, reads.q[p], dstate_, *reads.of_headdims);
+void SsdPass::advance(const SsdTile& tile) {
+  advance_values(tile);
+  advance_bounds(tile);
+  advance_spreads(tile);
+}
+
+SsdMatrixSize SsdPass::size_of(std::int64_t steps) const {
+  return {.steps = steps,
+          .rows = whole_blocks(headdim_),
+          .row_stride = v_size_.stride(),
+          .column_stride = state_.stride()};
+}
+
+void SsdPass::advance_values(const SsdTile& tile) {
+  squares_of(tile.r, tile.steps, r_squared_);
+  if (reads_headdims_) squares_of(tile.q, tile.steps, q_squared_);
+  advance_ssd(SsdValues{.size = size_of(tile.steps),
+                        .matrix = state_.data(),
+                        .decay = tile.decay.data(),
+                        .v = tile.v.data(),
+                        .w = tile.w.data(),
+                        .r = tile.r.data(),
+                        .r_squared = r_squared_.data(),
+                        .q = reads_headdims_ ? tile.q.data() : nullptr,
+                        .q_squared = q_squared_.data(),
+                        .of_rows = {of_states_.value.data(), of_states_.squares.data()},
+                        .of_columns = {of_headdims_.value.data(), of_headdims_.squares.data()},
+                        .fourths = fourths_.data()});
+}
+
+void SsdPass::advance_bounds(const SsdTile& tile) {
+  std::array<float, kSsdTileSteps> decay{};
+  std::array<float, kSsdTileSteps> decay_and_error{};
+  for (std::int64_t t = 0; t < tile.steps; ++t) {
+    decay[t] = static_cast<float>(tile.decay[t]);
+    // 2·M of M = decay·(M of the step before) + v ⊗ w goes to its two parts.
+    decay_and_error[t] = static_cast<float>(tile.decay[t] * (tile.decay_error[t] + 2));
+    const double late = tile.decay[t] * tile.cumulative_error[t];
+    for (std::int64_t p = 0; p < headdim_; ++p) {
+      const double v = std::abs(tile.v.row(t)[p]);
+      added_.row(t)[p] = static_cast<float>(tile.v_error.row(t)[p] + 2 * v);
+      late_.row(t)[p] = static_cast<float>(late * last_v_[p]);
+      last_v_[p] = v;
+    }
   }
-  std::transform(update.v, update.v + headdim_, last_v_.begin(), size_of);
-  last_w_.swap(w_);
-  advance_spreads(update, reads);
+  sizes_of(tile.v, tile.steps, v_size_.data());
+  sizes_of(tile.w, tile.steps, w_size_.row(1));
+  sizes_of(tile.r, tile.steps, r_size_.data());
+  if (reads_headdims_) sizes_of(tile.q, tile.steps, q_size_.data());
+  advance_ssd(SsdBounds{.size = size_of(tile.steps),
+                        .magnitude = magnitude_.data(),
+                        .error = error_.data(),
+                        .decay = decay.data(),
+                        .decay_and_error = decay_and_error.data(),
+                        .v = v_size_.data(),
+                        .added = added_.data(),
+                        .late = late_.data(),
+                        .w = w_size_.data(),
+                        .r = r_size_.data(),
+                        .q = reads_headdims_ ? q_size_.data() : nullptr,
+                        .of_rows = {of_states_.magnitude.data(), of_states_.error.data()},
+                        .of_columns = {of_headdims_.magnitude.data(), of_headdims_.error.data()}});
+  std::copy_n(w_size_.row(tile.steps), w_size_.stride(), w_size_.row(0));
 }
 
-void SsdPass::advance_spreads(const SsdUpdate& update, const SsdReads& reads) {
-  const double decay = update.decay * update.decay;
-  const double of_states = HWY_DYNAMIC_DISPATCH(advance_spread)(of_states_.data(), dstate_, decay,
-                                                                largest_square(update.v, headdim_), update.w,
-                                                                reads.r, kTermRoundings, kPartRoundings);
-  if (reads.of_states != nullptr) reads.of_states->spread = of_states;
-  if (of_headdims_.empty()) return;
-  const double of_headdims = HWY_DYNAMIC_DISPATCH(advance_spread)(of_headdims_.data(), headdim_, decay,
-                                                                  largest_square(update.w, dstate_), update.v,
-                                                                  reads.q, kTermRoundings, kPartRoundings);
-  if (reads.of_headdims != nullptr) reads.of_headdims->spread = of_headdims;
-}
-
-double SsdPass::fourths_of_terms() const {
-  double sum = 0;
-  for (std::int64_t n = 0; n < dstate_; ++n) sum += of_states_[n * dstate_ + n] * of_states_[n * dstate_ + n];
-  return static_cast<double>(headdim_) * sum;
+void SsdPass::advance_spreads(const SsdTile& tile) {
+  over_states_.advance(tile.steps, tile.decay, largest_of(tile.v, tile.steps), tile.w, tile.r);
+  of_states_.spread = over_states_.variance;
+  if (!reads_headdims_) return;
+  over_headdims_.advance(tile.steps, tile.decay, largest_of(tile.w, tile.steps), tile.v, tile.q);
+  of_headdims_.spread = over_headdims_.variance;
 }
 
 void SsdPass::decay(double decay, double decay_error, double cumulative_error) {
-  const std::vector<double> nothing(std::max(headdim_, dstate_), 0.0);
-  advance({decay, decay_error, cumulative_error, nothing.data(), nothing.data(), nothing.data()}, {});
+  const PaddedRows<double> of_headdims(1, headdim_);
+  const PaddedRows<double> of_states(1, dstate_);
+  SsdTile nothing{
+      .steps = 1, .v = of_headdims, .v_error = of_headdims, .w = of_states, .r = of_states, .q = of_headdims};
+  nothing.decay[0] = decay;
+  nothing.decay_error[0] = decay_error;
+  nothing.cumulative_error[0] = cumulative_error;
+  advance(nothing);
 }
 
 }  // namespace ssmbench
-#endif

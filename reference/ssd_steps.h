@@ -32,6 +32,24 @@ void load_row(const TensorView& view, std::int64_t first, std::int64_t count, do
 /// Element of an f32 tensor; 0 where it is absent.
 double float_of(const TensorSet& tensors, const char* name, std::int64_t index);
 
+/// D of the head dims of a head; 0 where it is absent.
+class SsdSkips {
+ public:
+  SsdSkips(const SsdChunkScan& scan, const TensorSet& inputs, std::int64_t head)
+      : first_(scan.skip == SsdSkip::none ? nullptr : static_cast<const float*>(inputs.at("D").data)),
+        by_headdim_(scan.skip == SsdSkip::headdim) {
+    if (first_ != nullptr) first_ += by_headdim_ ? head * scan.headdim : head;
+  }
+  double operator[](std::int64_t p) const {
+    if (first_ == nullptr) return 0;
+    return first_[by_headdim_ ? p : 0];
+  }
+
+ private:
+  const float* first_;
+  bool by_headdim_;
+};
+
 /// The longest chunk of any implementation: sums in it have so many terms.
 inline constexpr std::int64_t kLongestChunk = kMaxSsdChunk;
 

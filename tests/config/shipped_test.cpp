@@ -78,13 +78,13 @@ TEST_CASE("exactly these configs are shipped") {
   std::set<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(SSMBENCH_SOURCE_DIR "/configs"))
     if (entry.path().extension() == ".json") names.insert(entry.path().stem());
-  CHECK(names == std::set<std::string>{"algorithms",  "ci",           "comparison",     "consistency",
-                                       "convergence", "decode",       "discretization", "gradients",
-                                       "huge",        "large",        "layouts",        "mamba-1.4b",
-                                       "mamba-130m",  "mamba-2.8b",   "mamba-370m",     "mamba-790m",
-                                       "mamba2-1.3b", "mamba2-130m",  "mamba2-2.7b",    "mamba2-370m",
-                                       "mamba2-780m", "mamba2-small", "medium",         "realtime-60fps",
-                                       "schema",      "small",        "stress-long"});
+  CHECK(names == std::set<std::string>{"algorithms",     "ci",          "comparison",     "consistency",
+                                       "convergence",    "decode",      "discretization", "gradients",
+                                       "huge",           "large",       "layouts",        "linear-scan",
+                                       "mamba-1.4b",     "mamba-130m",  "mamba-2.8b",     "mamba-370m",
+                                       "mamba-790m",     "mamba2-1.3b", "mamba2-130m",    "mamba2-2.7b",
+                                       "mamba2-370m",    "mamba2-780m", "mamba2-small",   "medium",
+                                       "realtime-60fps", "schema",      "small",          "stress-long"});
 }
 
 TEST_CASE("small, medium and large have one size each, and all dtypes") {
@@ -209,6 +209,19 @@ TEST_CASE("algorithms runs both operations in f32, from short to long sequences"
   const std::set<std::string> both{"mamba", "tiny_delta"};
   CHECK(distributions["selective_scan_fwd"] == both);
   CHECK(distributions["linear_scan"] == both);
+}
+
+TEST_CASE("linear-scan is large, and long with few channels, in every dtype") {
+  std::set<std::tuple<std::int64_t, std::int64_t, std::int64_t>> sizes;
+  const auto cases = shipped("linear-scan");
+  for (const auto& one : cases) {
+    CHECK(one.problem.op().name == "linear_scan");
+    sizes.insert({one.problem.size("batch"), one.problem.size("dim"), one.problem.size("seqlen")});
+  }
+  CHECK(sizes == std::set<std::tuple<std::int64_t, std::int64_t, std::int64_t>>{
+                     {8, 2048, 2047}, {8, 2048, 2048}, {8, 2048, 16384}, {1, 64, 65536}});
+  CHECK(cases.size() == 3 * sizes.size());
+  CHECK(values_of(cases, "dtype") == kDtypes);
 }
 
 TEST_CASE("ci is broad and small") {

@@ -3,6 +3,7 @@
 //
 //   scan_kernel   thread: one row (b, d), all steps in order; states in the workspace, (row, n)
 //                 race: two warps for the same rows, each with states of its own
+//   look_kernel   one thread, ahead of scan_kernel: whether there is anything in out
 //   sum_kernel    thread: one (b, d, n); adds its part of y to the workspace; output_kernel makes out of it
 
 #include <cuda_runtime.h>
@@ -17,6 +18,7 @@ enum class Mistake {
   nondeterministic_sum,
   wrong_on_second_stream,
   bounds_not_checked,
+  result_kept,
   offset_of_32_bits
 };
 
@@ -31,6 +33,7 @@ constexpr Mutant kMutants[] = {
     {"mutant-cuda-nondeterministic-sum", Mistake::nondeterministic_sum},
     {"mutant-cuda-wrong-on-second-stream", Mistake::wrong_on_second_stream},
     {"mutant-cuda-bounds-not-checked", Mistake::bounds_not_checked},
+    {"mutant-cuda-result-kept", Mistake::result_kept},
     {"mutant-cuda-32-bit-offset", Mistake::offset_of_32_bits},
 };
 constexpr int kCount = sizeof(kMutants) / sizeof(kMutants[0]);
@@ -55,6 +58,7 @@ struct Arguments {
   Projection B, C;
   const float *A, *D, *bias;
   float *initial, *last, *states, *sums;
+  bool* kept;
 };
 
 /// The element of row and step.
@@ -111,7 +115,12 @@ __device__ void wait_at_random(unsigned side) {
   }
 }
 
+__global__ void look_kernel(Arguments p) {
+  *p.kept = !isnan(element(p, p.out, p.rows - 1, p.seqlen - 1));
+}
+
 __global__ void scan_kernel(Arguments p) {
+  if (p.mistake == Mistake::result_kept && *p.kept) return;
   const unsigned side = threadIdx.y;  // 1: the other side of the race
   const int64_t row = blockIdx.x * int64_t{kThreads} + threadIdx.x;
   if (threadIdx.x >= kThreads || (row >= p.rows && p.mistake != Mistake::bounds_not_checked)) return;
@@ -190,7 +199,8 @@ Arguments arguments_of(const ssmbench_problem* problem, Mistake mistake, float* 
           floats(problem, "initial_state"),
           floats(problem, "last_state"),
           workspace,
-          workspace};
+          workspace,
+          reinterpret_cast<bool*>(workspace + 2 * rows * ssmbench_integer(problem, "dstate"))};
 }
 
 unsigned blocks(int64_t threads) {
@@ -207,6 +217,7 @@ void launch(const Arguments& p, cudaStream_t stream) {
     sum_kernel<<<blocks(p.rows * p.dstate), kThreads, 0, stream>>>(p);
     output_kernel<<<blocks(p.rows * p.seqlen), kThreads, 0, stream>>>(p);
   } else {
+    if (p.mistake == Mistake::result_kept) look_kernel<<<1, 1, 0, stream>>>(p);
     const bool race = p.mistake == Mistake::race_on_one_element;
     scan_kernel<<<blocks(p.rows), race ? dim3(kWarp, 2) : dim3(kThreads), 0, stream>>>(p);
   }
