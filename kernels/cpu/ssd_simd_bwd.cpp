@@ -20,6 +20,7 @@
 #include "kernels/cpu/ssd_simd_bwd-inl.h"
 #include "kernels/cpu/ssd_simd_bwd.h"
 #include "kernels/ssd/args.h"
+#include "kernels/ssd/chunked_work.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ssmbench::simd::HWY_NAMESPACE {
@@ -144,7 +145,7 @@ const Registration registration{
          [](const Problem& problem) {
            return static_cast<std::size_t>(plan_of(problem).floats) * sizeof(float);
          },
-     .work = ssd_bwd_work,
+     .work = ssd_bwd_chunked_work,
      .bind = bind}};
 
 }  // namespace

@@ -104,7 +104,7 @@ FusedBackwardPlan plan_of(const Problem& problem) {
 }
 
 ShareLayout shares_of(const FusedBackwardPlan& plan) {
-  return {plan.blocks / plan.tile.blocks_per_group, plan.tile.blocks_per_group, plan.segment,
+  return {plan.blocks / plan.tile.blocks_per_group, plan.tile.blocks_per_group, plan.segment(),
           plan.tile.states_log2()};
 }
 
@@ -159,30 +159,15 @@ class Backward {
   }
 
   void launch(cudaStream_t stream) const {
-    float* const section_states = workspace_ + at_.section_states;
-    const std::int64_t last = plan_.sections() - 1;
-    if (last > 0) run_forward({nullptr, section_states, 0, last * plan_.section, plan_.section}, stream);
-    for (std::int64_t section = last; section >= 0; --section)
-      run_section({section * plan_.section, std::min((section + 1) * plan_.section, args_.scan.seqlen)},
-                  section > 0 ? section_states + section * plan_.thread_floats() : nullptr, stream);
+    walk_segments(
+        plan_, at_, workspace_, plan_.levels - 1, {0, args_.scan.seqlen}, nullptr,
+        [&](const StateRun& run) { run_forward(run, stream); },
+        [&](const SegmentRange& segment, const float* from) { run_segment(segment, from, stream); });
     add_batches(stream);
   }
 
  private:
   /// `from`: the states before it, or null where it is the first.
-  void run_section(const SegmentRange& section, const float* from, cudaStream_t stream) const {
-    float* const segment_states = workspace_ + at_.segment_states;
-    const std::int64_t last = (section.end - section.begin - 1) / plan_.segment;
-    if (last > 0)
-      run_forward({from, segment_states, section.begin, section.begin + last * plan_.segment, plan_.segment},
-                  stream);
-    for (std::int64_t segment = last; segment >= 0; --segment) {
-      const std::int64_t begin = section.begin + segment * plan_.segment;
-      run_segment({begin, std::min(begin + plan_.segment, section.end)},
-                  segment > 0 ? segment_states + segment * plan_.thread_floats() : from, stream);
-    }
-  }
-
   void run_segment(const SegmentRange& range, const float* from, cudaStream_t stream) const {
     const std::int64_t whole_tiles = (range.end - range.begin - 1) >> plan_.tile.steps_log2;
     run_forward({from, workspace_ + at_.tile_states, range.begin,

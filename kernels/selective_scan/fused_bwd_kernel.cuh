@@ -19,8 +19,8 @@
 //                 ├──►├──►├──►├──►              then the segment before, …
 //                 ◄───◄───◄───◄───
 //
-// Where even the states at segments are too many, there is a third level above: forward_kernel keeps the
-// states at sections of several segments, and those at segments are computed again section by section.
+// Where even the states at segments are too many, there are up to three more levels above: forward_kernel
+// keeps the states at ranges of several segments, and those at segments are computed again range by range.
 //
 // gradient_kernel, a tile of 16 steps (fewer where 16 do not fit), last tile first:
 //
@@ -52,14 +52,6 @@
 #include "kernels/selective_scan/fused_bwd_sums.cuh"
 
 namespace ssmbench {
-
-/// Advances the states from step `begin` to step `last` and stores them at begin, begin + every, …, last.
-/// `every` divides last − begin and is a power of two. Stored states are [place][block][thread][4].
-struct StateRun {
-  const float* from;  ///< states at begin, [block][thread][4]; null: the scan's initial states
-  float* to;
-  std::int64_t begin, last, every;
-};
 
 using FusedForwardKernel = void (*)(ScanArgs, DType, FusedBackwardPlan, MethodParameters, StateRun);
 using FusedGradientKernel = void (*)(ScanGradientArgs, DType, FusedBackwardPlan, MethodParameters,
@@ -442,7 +434,7 @@ __global__ void __launch_bounds__(kFusedMaxThreads, kGradientBlocksPerSm<Value>)
     with_io(io, [&]<class Io>(std::type_identity<Io>) {
       finish_sequences<Io>(tiles, args, place, start, valid, plan);
     });
-    const std::int64_t share_at = (blockIdx.x * backward.segment + tile * plan.steps()) * plan.states();
+    const std::int64_t share_at = (blockIdx.x * backward.segment() + tile * plan.steps()) * plan.states();
     if (scan.variable_b)
       store_shares(of_workspace(at_workspace.shares_B) + share_at, 0, tiles, valid, backward);
     if (scan.variable_c)

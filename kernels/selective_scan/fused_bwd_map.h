@@ -18,10 +18,22 @@ inline constexpr int kFusedBackwardMaxSharedBytes = 56 * 1024;
 /// Sums over the states of a channel that a step has: du, ∂loss/∂Δ and y.
 inline constexpr int kFusedBackwardSums = 3;
 
-/// Steps [begin, end) of one segment.
+/// Steps [begin, end) of one segment, or of several.
 struct SegmentRange {
   std::int64_t begin, end;
 };
+
+/// Advances the states from step `begin` to step `last` and stores them at begin, begin + every, …, last.
+/// `every` divides last − begin and is a power of two. Stored states are [place][block][thread][4].
+struct StateRun {
+  const float* from;  ///< states at begin, [block][thread][4]; null: the scan's initial states
+  float* to;
+  std::int64_t begin, last, every;
+};
+
+/// Of ranges of time, one in the other. With four, the states of 256 complex states and 65536 steps take less
+/// than a quarter of the bytes of all tensors in f16.
+inline constexpr int kFusedBackwardMaxLevels = 4;
 
 struct FusedBackwardPlan {
   FusedPlan tile;          ///< threads, and the tile of the gradient kernel: 2 to 16 steps
@@ -29,13 +41,17 @@ struct FusedBackwardPlan {
   bool two_samples, constant_b, constant_c;
   std::int64_t batch, dim, dstate, seqlen;
   std::int64_t blocks;
-  std::int64_t segment;  ///< time steps that are done together; a power of two, whole tiles of both kinds
-  std::int64_t section;  ///< steps whose segments' states are kept together; a power of two, whole segments
+  int levels;
+  /// Steps of the ranges of each level: powers of two, each whole ranges of the level before. Those of level
+  /// 0 are segments, which are done together; they have whole tiles of both kinds. The states before the
+  /// ranges of a level are kept for one range of the next level at a time.
+  std::int64_t lengths[kFusedBackwardMaxLevels];
 
-  SSMBENCH_HD constexpr std::int64_t sections() const { return ceil_div(seqlen, section); }
-  /// Of the longest section.
-  SSMBENCH_HD constexpr std::int64_t segments() const {
-    return ceil_div(section < seqlen ? section : seqlen, segment);
+  SSMBENCH_HD constexpr std::int64_t segment() const { return lengths[0]; }
+  /// Ranges of a level in the longest range of the next one.
+  SSMBENCH_HD constexpr std::int64_t ranges(int level) const {
+    const bool in_another = level + 1 < levels && lengths[level + 1] < seqlen;
+    return ceil_div(in_another ? lengths[level + 1] : seqlen, lengths[level]);
   }
 
   // Shared memory of the forward kernel: B as [step][state], in values; u and Δ as [channel][step], in
@@ -88,14 +104,15 @@ struct FusedBackwardPlan {
   }
   /// Floats of a block's sums of dB or dC over its channels, of one segment: [step][state].
   SSMBENCH_HD constexpr std::int64_t share_floats() const {
-    return segment * tile.states() * tile.value_floats;
+    return segment() * tile.states() * tile.value_floats;
   }
 };
 
 /// Where things begin in the workspace, in floats; each on a 256-byte line. What does not exist is empty.
 struct FusedBackwardWorkspace {
-  std::int64_t section_states;  ///< [section][block][thread][4]: the states before each section, if several
-  std::int64_t segment_states;  ///< [segment of a section][block][thread][4]: the same of segments
+  /// [level][range][block][thread][4]: the states before each range, if there are several in one of the next
+  /// level
+  std::int64_t range_states[kFusedBackwardMaxLevels];
   std::int64_t tile_states;     ///< [tile][block][thread][4]: before each tile of one segment
   std::int64_t carry;           ///< [block][thread][4]: conj(Ā)·g of the segment after
   std::int64_t previous_carry;  ///< the same of conj(c')·g, two samples only
@@ -115,12 +132,12 @@ inline FusedBackwardWorkspace fused_backward_workspace(const FusedBackwardPlan& 
     end += ceil_div(floats, kLine) * kLine;
     return begin;
   };
-  const std::int64_t tiles = ceil_div(std::min(plan.segment, plan.seqlen), plan.tile.steps());
+  const std::int64_t tiles = ceil_div(std::min(plan.segment(), plan.seqlen), plan.tile.steps());
   const std::int64_t rows = plan.batch * plan.dim;
   const std::int64_t states = rows * plan.dstate * plan.tile.value_floats;
   FusedBackwardWorkspace at{};
-  at.section_states = take(plan.sections() > 1 ? plan.sections() * plan.thread_floats() : 0);
-  at.segment_states = take(plan.segments() > 1 ? plan.segments() * plan.thread_floats() : 0);
+  for (int level = 0; level < plan.levels; ++level)
+    at.range_states[level] = take(plan.ranges(level) > 1 ? plan.ranges(level) * plan.thread_floats() : 0);
   at.tile_states = take(tiles * plan.thread_floats());
   at.carry = take(plan.thread_floats());
   at.previous_carry = take(plan.two_samples ? plan.thread_floats() : 0);
@@ -135,11 +152,38 @@ inline FusedBackwardWorkspace fused_backward_workspace(const FusedBackwardPlan& 
   return at;
 }
 
+/// Calls do_segment(range, from) for the segments of a range of time, last first; `from` has the states
+/// before the segment, null where it begins the scan, as it does for the range itself. For that it calls
+/// keep(run) to have states computed, those before the ranges of `level` first.
+template <class Keep, class DoSegment>
+void walk_segments(const FusedBackwardPlan& plan, const FusedBackwardWorkspace& at, float* workspace,
+                   int level, const SegmentRange& range, const float* from, const Keep& keep,
+                   const DoSegment& do_segment) {
+  if (level < 0) return do_segment(range, from);
+  const std::int64_t length = plan.lengths[level];
+  const std::int64_t last = (range.end - range.begin - 1) / length;
+  float* const states = workspace + at.range_states[level];
+  if (last > 0) keep(StateRun{from, states, range.begin, range.begin + last * length, length});
+  for (std::int64_t i = last; i >= 0; --i) {
+    const std::int64_t begin = range.begin + i * length;
+    walk_segments(plan, at, workspace, level - 1, {begin, std::min(begin + length, range.end)},
+                  i > 0 ? states + i * plan.thread_floats() : from, keep, do_segment);
+  }
+}
+
+/// The plan with ranges of so many levels above segments of so many steps. Each level has about as many.
+constexpr FusedBackwardPlan with_levels(FusedBackwardPlan plan, std::int64_t segment, int levels) {
+  const int segments_log2 = ceil_log2(static_cast<std::uint64_t>(ceil_div(plan.seqlen, segment)));
+  plan.levels = levels;
+  for (int level = 0; level < levels; ++level)
+    plan.lengths[level] = segment << (segments_log2 * level / levels);
+  return plan;
+}
+
 /// The longest tiles that fit. A sequence of up to 2048 steps is one segment, so that no state is computed
 /// more than twice; a longer one has segments of 2048 steps, or of fewer where the workspace would be over
 /// 24% of the bytes of all tensors. Where that is not enough, as with more than 64 states in f16 and bf16,
-/// the states before segments are kept for one section of the sequence at a time, and computed once more for
-/// each.
+/// there are more levels, and states are computed once more for each.
 inline FusedBackwardPlan plan_fused_backward(const SelectiveScan& scan, bool two_samples,
                                              double tensor_bytes) {
   constexpr std::int64_t kLongestSegment = 2048;
@@ -160,31 +204,20 @@ inline FusedBackwardPlan plan_fused_backward(const SelectiveScan& scan, bool two
   plan.forward_steps_log2 = 5;
   while (plan.forward_shared_bytes() > kSequentialMaxSharedBytes) --plan.forward_steps_log2;
 
-  plan.segment = kLongestSegment;
-  plan.section = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(plan.seqlen)));
+  const auto bytes = [](const FusedBackwardPlan& other) {
+    return static_cast<double>(fused_backward_workspace(other).floats) * sizeof(float);
+  };
+  const auto too_large = [&] { return bytes(plan) > kWorkspaceShare * tensor_bytes; };
+  plan = with_levels(plan, kLongestSegment, 1);
+  const auto halve = [&] { return with_levels(plan, plan.segment() / 2, 1); };
   if (plan.seqlen <= kLongestSegment) {
-    while (plan.segment / 2 >= std::max(plan.seqlen, kShortestSegment)) plan.segment /= 2;
-    plan.section = plan.segment;
+    while (plan.segment() / 2 >= std::max(plan.seqlen, kShortestSegment)) plan = halve();
     return plan;
   }
-  const auto floats = [&plan](std::int64_t segment, std::int64_t section) {
-    FusedBackwardPlan other = plan;
-    other.segment = segment;
-    other.section = section;
-    return fused_backward_workspace(other).floats;
-  };
-  const double allowed = kWorkspaceShare * tensor_bytes / sizeof(float);
-  const auto too_large = [&] { return static_cast<double>(floats(plan.segment, plan.section)) > allowed; };
-  while (plan.segment > kShortestSegment && too_large() &&
-         floats(plan.segment / 2, plan.section) < floats(plan.segment, plan.section))
-    plan.segment /= 2;
-  if (!too_large()) return plan;
-  for (std::int64_t segment = kShortestSegment; segment < kLongestSegment; segment *= 2)
-    for (std::int64_t section = 2 * segment; section < plan.seqlen; section *= 2)
-      if (floats(segment, section) < floats(plan.segment, plan.section)) {
-        plan.segment = segment;
-        plan.section = section;
-      }
+  while (plan.segment() > kShortestSegment && too_large() && bytes(halve()) < bytes(plan)) plan = halve();
+  for (int levels = 2; levels <= kFusedBackwardMaxLevels && too_large(); ++levels)
+    for (std::int64_t segment = kShortestSegment; segment < kLongestSegment; segment *= 2)
+      if (const auto other = with_levels(plan, segment, levels); bytes(other) < bytes(plan)) plan = other;
   return plan;
 }
 

@@ -55,8 +55,8 @@ struct SsdBwdArgs {
 SsdArgs bind_ssd(const Problem& problem, const TensorSet& tensors);
 SsdBwdArgs bind_ssd_bwd(const Problem& problem, const TensorSet& tensors);
 
-/// What a scan has to do at least, by the sequential definition; a chunked implementation does more
-/// multiply-adds, but on tensor cores. Every tensor is moved once. Each update of a state element takes three
+/// What a scan has to do at least, by the sequential definition; chunked_work.h has that of implementations
+/// by chunks. Every tensor is moved once. Each update of a state element takes three
 /// multiply-adds (one of them a product): Δx·B, the decay, and C·h. Exponentials: the decay and, for
 /// softplus, an exponential and a logarithm per (batch, step, head), and one per element of z.
 Work ssd_work(const Problem& problem);

@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "kernels/ssd/chunked_launch.h"
+#include "kernels/ssd/chunked_work.h"
 
 namespace ssmbench {
 
@@ -49,7 +50,7 @@ const Registration registration{
      .arithmetic = arithmetic,
      .unsupported = chunked_unsupported,
      .workspace_bytes = chunked_workspace_bytes,
-     .work = ssd_work,
+     .work = ssd_tensor_work,
      .bind = bind}};
 
 }  // namespace

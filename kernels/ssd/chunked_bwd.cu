@@ -13,6 +13,7 @@
 #include <string>
 
 #include "kernels/ssd/chunked_bwd_launch.cuh"
+#include "kernels/ssd/chunked_work.h"
 
 namespace ssmbench {
 
@@ -94,7 +95,7 @@ const Registration registration{
          },
      .unsupported = chunked_bwd_unsupported,
      .workspace_bytes = chunked_bwd_workspace_bytes,
-     .work = ssd_bwd_work,
+     .work = ssd_bwd_tensor_work,
      .bind = bind}};
 
 }  // namespace

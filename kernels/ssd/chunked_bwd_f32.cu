@@ -2,6 +2,7 @@
 // as f32 multiply-adds.
 
 #include "kernels/ssd/chunked_bwd_launch.cuh"
+#include "kernels/ssd/chunked_work.h"
 
 namespace ssmbench {
 namespace {
@@ -23,7 +24,7 @@ const Registration registration{{.name = "cuda-chunked-f32",
                                  .summary = "cuda-chunked with f32 multiply-adds instead of tensor cores",
                                  .unsupported = unsupported,
                                  .workspace_bytes = chunked_bwd_workspace_bytes,
-                                 .work = ssd_bwd_work,
+                                 .work = ssd_bwd_chunked_work,
                                  .bind = bind}};
 
 }  // namespace

@@ -2,6 +2,7 @@
 // f32 tensors; this is the same kernel with all products as f32 multiply-adds.
 
 #include "kernels/ssd/chunked_kernel.cuh"
+#include "kernels/ssd/chunked_work.h"
 #include "model/errors.h"
 
 namespace ssmbench {
@@ -25,7 +26,7 @@ const Registration registration{{.name = "cuda-chunked-f32",
                                  .summary = "cuda-chunked with f32 multiply-adds instead of tensor cores",
                                  .unsupported = unsupported,
                                  .workspace_bytes = chunked_workspace_bytes,
-                                 .work = ssd_work,
+                                 .work = ssd_chunked_work,
                                  .bind = bind}};
 
 }  // namespace

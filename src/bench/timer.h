@@ -3,29 +3,58 @@
 #include <atomic>
 #include <map>
 #include <string>
+#include <vector>
 
+#include "bench/bursts.h"
+#include "bench/stopping_rule.h"
 #include "device/device.h"
 #include "model/result.h"
 
 namespace ssmbench {
 
-/// When to stop repeating a launch. Warm-up runs are not timed: `warmup` of them, fewer once `warmup_seconds`
-/// were spent. Then at least `min_runs` and for at least `min_seconds`, but no further run is started after
-/// `max_seconds` or `max_runs`.
-struct TimingPolicy {
-  int warmup = 3;
-  double warmup_seconds = 0.2;
-  int min_runs = 10;
-  int max_runs = 1000;
-  double min_seconds = 0.2;
-  double max_seconds = 2;
-};
+/// Times one launch in up to three ways:
+///   "hot"    back to back: inputs and outputs wherever the run before left them;
+///   "cold"   with the last-level cache flushed before each run, where the device can;
+///   "graph"  back to back as a graph's replay, where there is one.
+/// Samples are taken in bursts of about ten milliseconds, so that those of several launches can take turns.
+/// A burst after something else ran starts with a run that is not timed: what is hot is hot by its own doing.
+class LaunchTimer {
+ public:
+  /// `first_run_seconds`: what it took when it ran before, which counts as warm-up.
+  LaunchTimer(Device& device, Launch launch, const TimingPolicy& policy, double first_run_seconds,
+              const std::atomic<bool>& stop);
+  /// Times this, too, under "graph".
+  void add_graph(Launch replay);
 
-/// Times a launch that ran once before and took `first_run_seconds` then, which counts as warm-up. "hot":
-/// back to back, inputs wherever the last run left them; "cold": with the last-level cache flushed before
-/// each run, where the device can. Throws Interrupted on `stop`.
-std::map<std::string, TimingStats> time_launch(Device& device, const Launch& launch,
-                                               const TimingPolicy& policy, double first_run_seconds,
-                                               const std::atomic<bool>& stop);
+  /// A burst of each way that has not enough samples yet; warms up first where that was not done. Throws
+  /// what the launch throws, and Interrupted on `stop`.
+  void burst(bool others_ran);
+  bool is_done() const;
+
+  std::map<std::string, TimingStats> results() const;
+  /// What has to be known about them beside the numbers; empty when nothing has.
+  std::string note() const;
+
+ private:
+  struct Way {
+    std::string name;
+    Launch launch;
+    StoppingRule rule;
+    std::vector<Burst> bursts = {};
+    double seconds = 0;
+    std::string stopped_by = {};
+
+    bool is_cold() const { return name == "cold"; }
+  };
+  void warm_up();
+  void burst(Way& way, bool others_ran);
+
+  Device& device_;
+  TimingPolicy policy_;
+  double warmup_spent_;
+  bool is_warm_ = false;
+  const std::atomic<bool>& stop_;
+  std::vector<Way> ways_;
+};
 
 }  // namespace ssmbench

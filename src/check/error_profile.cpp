@@ -6,8 +6,6 @@
 namespace ssmbench {
 namespace {
 
-constexpr std::int64_t kSpans = 8;
-
 std::size_t bin_of(const ElementVerdict& element, double expected, DType dtype) {
   if (element.kind == ElementVerdict::Kind::wrong) return ErrorProfile::kUlps.size() + 1;
   const double ulps = element.error == 0 ? 0 : element.error / ulp_at(expected, dtype);
@@ -23,12 +21,6 @@ ErrorProfile profile_of(const JudgedOutput& output, const Expectation& expected)
   std::int64_t inner = 1;  // elements between neighbours in time
   for (std::size_t axis = output.shape.size(); time && axis-- > *time + 1;) inner *= output.shape[axis];
   const std::int64_t steps = time ? output.shape[*time] : 1;
-  const std::int64_t spans = std::min(kSpans, steps);
-  struct Sum {
-    double squares = 0, worst = 0;
-    std::int64_t count = 0;
-  };
-  std::vector<Sum> sums(spans);
 
   std::int64_t first_step = steps;
   std::int64_t first = 0;
@@ -39,26 +31,14 @@ ErrorProfile profile_of(const JudgedOutput& output, const Expectation& expected)
       continue;
     }
     ++profile.histogram.at(bin_of(element, expected.values[i], output.dtype));
-    const std::int64_t step = i / inner % steps;
-    Sum& sum = sums[step * spans / steps];
-    sum.squares += element.error * element.error;
-    sum.worst = std::max(sum.worst, element.ratio);
-    ++sum.count;
     if (element.passed()) continue;
     ++profile.bad;
+    const std::int64_t step = i / inner % steps;
     if (step >= first_step) continue;
     first_step = step;
     first = i;
   }
   if (profile.bad > 0) profile.first_bad = index_of(first, output.shape);
-  if (!time) return profile;
-  for (std::int64_t span = 0; span < spans; ++span) {
-    const auto start = [&](std::int64_t k) { return (k * steps + spans - 1) / spans; };
-    const Sum& sum = sums[span];
-    profile.over_time.push_back(
-        {start(span), start(span + 1) - 1,
-         std::sqrt(sum.squares / static_cast<double>(std::max<std::int64_t>(sum.count, 1))), sum.worst});
-  }
   return profile;
 }
 

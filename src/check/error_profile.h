@@ -3,7 +3,6 @@
 #include <array>
 #include <cstdint>
 #include <optional>
-#include <vector>
 
 #include "check/judged_output.h"
 
@@ -15,14 +14,6 @@ struct ErrorProfile {
   /// and not finite.
   static constexpr std::array<double, 8> kUlps{0, 0.5, 1, 2, 4, 16, 256, 65536};
   std::array<std::int64_t, kUlps.size() + 2> histogram{};
-
-  /// Steps [first, last] of all sequences together.
-  struct Span {
-    std::int64_t first, last;
-    double rms;          ///< of the error
-    double worst_ratio;  ///< of error to tolerance
-  };
-  std::vector<Span> over_time;  ///< eight at most; empty where the output has no time axis
 
   std::int64_t left_out = 0;  ///< elements of which nothing can be asked (verify/element.h)
   std::int64_t bad = 0;       ///< elements out of tolerance

@@ -34,7 +34,8 @@ CaseVerdict judge_case(const CaseRead& read, const std::atomic<bool>& stop) {
     const JudgedOutput judged = judge_output(output, expected, read.arithmetic);
     verdict.outputs.push_back({.name = output.spec.name,
                                .axes = output.spec.axes,
-                               .comparison = compare_output(output.view(), expected, read.arithmetic),
+                               .comparison = compare_output(output.view(), expected, read.arithmetic, nullptr,
+                                                            time_axis(output.spec)),
                                .profile = profile_of(judged, expected),
                                .patterns = patterns_of(judged, expected, read.problem, read.arithmetic)});
     if (!verdict.outputs.back().comparison.passed()) failed.insert(output.spec.name);

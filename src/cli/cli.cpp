@@ -51,6 +51,8 @@ int run_command_line(const std::vector<std::string>& arguments) {
   add_dump(app, action, arguments);
   add_check(app, action);
   add_compare(app, action);
+  add_gate(app, action);
+  add_report(app, action);
   add_validate_config(app, action);
 
   try {

@@ -2,12 +2,15 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <vector>
 
+#include "cli/calibrate.h"
 #include "cli/exit_code.h"
 #include "cli/list_cases.h"
 #include "cli/subcommands.h"
@@ -28,6 +31,7 @@ struct ListOptions {
   std::vector<std::filesystem::path> configs;
   std::vector<std::filesystem::path> plugins;
   bool json = false;
+  bool calibrate = false;
 };
 
 Json ops() {
@@ -76,14 +80,37 @@ Json impls() {
   return all;
 }
 
-Json devices() {
+Json devices(const CeilingsByKey& measured) {
   Json all = Json::array();
-  for (const auto& device : list_devices())
+  for (const auto& device : list_devices()) {
     all.push_back({{"name", device_id(device)},
                    {"summary", fmt::format("{}, {:.1f} GiB", device.name,
                                            static_cast<double>(device.total_bytes) / (1 << 30))},
                    {"details", device.details}});
+    if (const auto known = measured.find(ceilings_key(device)); known != measured.end())
+      for (const auto& field : kCeilingFields)
+        all.back()["ceilings"][field.name] = known->second.*field.member;
+  }
   return all;
+}
+
+/// Those that are known, a line each.
+void print_ceilings(const Json& ceilings, std::size_t indent) {
+  struct Row {
+    const char *field, *label, *unit;
+    double unit_size;
+  };
+  constexpr std::array<Row, 8> kRows{{{"dram_bytes_per_s", "DRAM", "GB/s", 1e9},
+                                      {"cache_bytes_per_s", "L2", "GB/s", 1e9},
+                                      {"cache_size_bytes", "caches", "MB", 1e6},
+                                      {"exponentials_per_s", "exponentials", "G/s", 1e9},
+                                      {"fmas_per_s", "multiply-adds", "G/s", 1e9},
+                                      {"tf32_flops_per_s", "tensor tf32", "TFLOP/s", 1e12},
+                                      {"f16_flops_per_s", "tensor f16", "TFLOP/s", 1e12},
+                                      {"bf16_flops_per_s", "tensor bf16", "TFLOP/s", 1e12}}};
+  for (const auto& row : kRows)
+    if (const double value = ceilings[row.field].get<double>(); value > 0)
+      fmt::print("{:{}}{:<14}{:>9.1f} {}\n", "", indent, row.label, value / row.unit_size, row.unit);
 }
 
 /// Name and summary, aligned; JSON carries the rest.
@@ -98,11 +125,27 @@ void print(const Json& entries, bool json) {
     const std::string kind = entry.contains("op") ? fmt::format("{}  ", entry["op"].get<std::string>()) : "";
     fmt::print("{:<{}}{}{}\n", entry["name"].get<std::string>(), width + 2, kind,
                entry["summary"].get<std::string>());
+    if (entry.contains("ceilings")) print_ceilings(entry["ceilings"], width + 2);
   }
+}
+
+/// With --calibrate what is measured is printed before it is written, which may fail.
+void print_devices(const ListOptions& options) {
+  const std::filesystem::path file = ceilings_file();
+  std::string warning;
+  CeilingsByKey ceilings = read_ceilings(file, warning);
+  if (!warning.empty()) fmt::print(stderr, "warning: {}\n", warning);
+  if (options.calibrate) measure_devices(ceilings);
+  print(devices(ceilings), options.json);
+  if (!options.calibrate) return;
+  std::fflush(stdout);
+  write_ceilings(file, ceilings);
 }
 
 int list(const ListOptions& options) {
   register_plugins(options.plugins);
+  if (options.calibrate && options.what != "devices")
+    throw UsageError(fmt::format("list {}: --calibrate is for devices", options.what));
   if (options.what == "cases") {
     if (options.configs.empty()) throw UsageError("list cases: name at least one config");
     const Plan plan = make_plan(load_configs(options.configs, {}, false), possible_devices(), {});
@@ -113,7 +156,7 @@ int list(const ListOptions& options) {
   if (options.what == "ops") print(ops(), options.json);
   if (options.what == "methods") print(method_entries(), options.json);
   if (options.what == "impls") print(impls(), options.json);
-  if (options.what == "devices") print(devices(), options.json);
+  if (options.what == "devices") print_devices(options);
   return kOk;
 }
 
@@ -131,6 +174,8 @@ void add_list(CLI::App& app, Action& action) {
       ->take_all()
       ->expected(1);
   command->add_flag("--json", options->json, "Print JSON");
+  command->add_flag("--calibrate", options->calibrate,
+                    "devices: measure what they can do at most, and keep it for run");
   command->callback([&action, options] { action = [options] { return list(*options); }; });
 }
 

@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "cli/calibrate.h"
 #include "cli/device_choice.h"
 #include "cli/execute_plan.h"
 #include "cli/exit_code.h"
@@ -17,7 +18,10 @@
 #include "config/config.h"
 #include "model/errors.h"
 #include "plugin/plugin.h"
+#include "report/csv.h"
+#include "report/github.h"
 #include "report/jsonl.h"
+#include "report/junit.h"
 #include "report/markdown.h"
 #include "report/record_reader.h"
 #include "report/table.h"
@@ -92,6 +96,8 @@ int run(RunOptions options) {
   const auto devices = choose_devices(options.device, note);
   Progress progress(options.quiet || options.worker, options.verbose);
   if (!note.empty()) progress.say(note);
+  if (options.profile && devices.front().kind == DeviceKind::cpu)
+    throw UsageError("--profile: profilers of CUDA see nothing of a CPU; choose a GPU with --device");
 
   const Plan plan = make_plan(std::move(cases), devices, options.selection);
   if (plan.cases.empty()) {
@@ -102,6 +108,7 @@ int run(RunOptions options) {
     print_cases(plan, false);
     return kOk;
   }
+  if (options.runner.time) options.runner.ceilings = known_ceilings(devices, progress);
   options.runner.repro = [&options](const Case& the_case, const Implementation& implementation,
                                     const DeviceInfo& device) {
     return repro_command(options, the_case, implementation, device_id(device));
@@ -116,20 +123,22 @@ int run(RunOptions options) {
   const Results results = choose_results(options, devices);
   const Remainder remainder = remaining(plan, keys, results.earlier.cases);
   std::vector<std::unique_ptr<Reporter>> reporters;
-  const bool pure_json = options.json_file == "-";
-  if (!pure_json && !options.quiet) reporters.push_back(std::make_unique<TableReporter>());
+  if (!options.stdout_is_taken() && !options.quiet) reporters.push_back(std::make_unique<TableReporter>());
   reporters.push_back(results.continued
                           ? std::make_unique<JsonlReporter>(results.file, results.earlier.whole_bytes)
                           : std::make_unique<JsonlReporter>(results.file));
   if (!options.markdown_file.empty())
     reporters.push_back(std::make_unique<MarkdownReporter>(options.markdown_file));
+  if (!options.junit_file.empty()) reporters.push_back(std::make_unique<JunitReporter>(options.junit_file));
+  if (!options.csv_file.empty()) reporters.push_back(std::make_unique<CsvReporter>(options.csv_file));
+  if (in_github_actions()) reporters.push_back(std::make_unique<GithubReporter>());
   std::optional<TensorDump> dump;
   if (!options.dump_file.empty())
     dump.emplace(options.dump_file, options.dump_what == "failed", plan, options.argv, iso_now());
 
   std::vector<Reporter*> listeners;
   for (const auto& reporter : reporters) listeners.push_back(reporter.get());
-  RunRecorder recorder(plan, options.runner, std::move(keys), listeners, progress);
+  RunRecorder recorder(plan, options.runner, std::move(keys), remainder.jobs, listeners, progress);
   recorder.begin(info);
   for (const auto& result : remainder.kept) recorder.kept(result);
   bool interrupted = false;
@@ -141,7 +150,7 @@ int run(RunOptions options) {
   }
   const Summary summary = recorder.finish(interrupted);
   if (dump) dump->finish();
-  if (!pure_json) progress.say(fmt::format("results: {}", results.file));
+  if (options.json_file != "-") progress.say(fmt::format("results: {}", results.file));
   if (interrupted) progress.say("interrupted: " + results.file + " holds every case that finished");
   return exit_code_of(summary);
 }

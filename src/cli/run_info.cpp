@@ -10,6 +10,7 @@
 #include <iterator>
 #include <string_view>
 
+#include "bench/ceilings_cache.h"
 #include "model/build_info.h"
 #include "model/errors.h"
 #include "model/fnv1a.h"
@@ -64,6 +65,10 @@ RunInfo run_info(const RunOptions& options, const std::vector<DeviceInfo>& devic
     auto& fields = info.devices[device_id(device)] = device.details;
     fields["name"] = device.name;
     fields["memory_bytes"] = std::to_string(device.total_bytes);
+    if (const auto known = options.runner.ceilings.find(device_id(device));
+        known != options.runner.ceilings.end())
+      for (const auto& field : kCeilingFields)
+        fields[fmt::format("ceiling_{}", field.name)] = fmt::format("{:.4g}", known->second.*field.member);
   }
   return info;
 }

@@ -1,6 +1,7 @@
 #include "cli/run_options.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "model/errors.h"
 
@@ -54,9 +55,13 @@ void add_run_options(CLI::App& command, RunOptions& o) {
       ->check(CLI::PositiveNumber);
   command.add_flag("--no-timing", o.no_timing, "Verify only");
   command.add_flag("--no-verify", o.no_verify, "Time only; nothing is reported as pass");
+  command.add_flag("--profile", o.profile,
+                   "Launch each case once for ncu and nsys, after warm-up: neither verified nor timed");
   text("--out", o.out_directory, "Directory of the results file (default results)");
   text("--json", o.json_file, "Write the results to this file, or - for stdout");
   text("--markdown", o.markdown_file, "Write a Markdown table too, to a file or - for stdout");
+  text("--junit", o.junit_file, "Write JUnit XML too, to a file or - for stdout");
+  text("--csv", o.csv_file, "Write a line per case too, to a file or - for stdout");
   text("--dump", o.dump_file, "Write tensors to this HDF5 file (one implementation only)");
   text("--dump-what", o.dump_what, "failed or all (default all)")->check(CLI::IsMember({"failed", "all"}));
   command.add_flag("--resume", o.resume,
@@ -69,13 +74,24 @@ void add_run_options(CLI::App& command, RunOptions& o) {
   command.add_flag("--rehearse", o.rehearse)->group("");
 }
 
+void refuse_shared_stdout(const std::vector<std::pair<std::string, std::string>>& files) {
+  std::vector<std::string> names;
+  for (const auto& [option, file] : files)
+    if (file == "-") names.push_back(option + " -");
+  if (names.size() > 1) throw UsageError(fmt::format("{} share one stdout", fmt::join(names, " and ")));
+}
+
 RunOptions finish_options(RunOptions o) {
   if (o.no_timing && o.no_verify) throw UsageError("--no-timing and --no-verify leave nothing to do");
-  if (o.json_file == "-" && o.markdown_file == "-")
-    throw UsageError("--json - and --markdown - share one stdout");
+  refuse_shared_stdout({{"--json", o.json_file},
+                        {"--markdown", o.markdown_file},
+                        {"--junit", o.junit_file},
+                        {"--csv", o.csv_file}});
   if (o.resume && o.json_file == "-") throw UsageError("--resume needs a results file, not stdout");
   if (o.resume && !o.dump_file.empty())
     throw UsageError("--resume and --dump: a dump holds what one run computed");
+  if (o.profile && o.resume) throw UsageError("--profile leaves nothing to --resume");
+  if (o.profile && !o.dump_file.empty()) throw UsageError("--profile leaves nothing to --dump");
   for (const auto& text : o.set) o.overrides.push_back(parse_override(text));
   if (o.seed) o.overrides.push_back(parse_override(fmt::format("seed={}", *o.seed)));
 
@@ -102,8 +118,10 @@ RunOptions finish_options(RunOptions o) {
   if (o.reruns)
     o.runner.reruns = {.count = *o.reruns, .max_seconds = std::numeric_limits<double>::infinity()};
   if (!o.timeout) o.timeout = kDefaultTimeoutSeconds;
-  o.runner.verify = !o.no_verify;
-  o.runner.time = !o.no_timing;
+  o.runner.profile = o.profile;
+  if (o.profile) o.no_supervision = true;  // profilers look at this process
+  o.runner.verify = !o.no_verify && !o.profile;
+  o.runner.time = !o.no_timing && !o.profile;
   return o;
 }
 

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "config/config.h"
@@ -22,9 +23,9 @@ struct RunOptions {
   bool quick = false;
   std::optional<int> warmup, runs, reruns;
   std::optional<double> min_time, timeout;
-  bool no_timing = false, no_verify = false;
+  bool no_timing = false, no_verify = false, profile = false;
   std::string out_directory = "results";
-  std::string json_file, markdown_file, dump_file;
+  std::string json_file, markdown_file, junit_file, csv_file, dump_file;
   std::string dump_what = "all";
   bool resume = false, no_supervision = false;
   bool list_only = false, quiet = false, verbose = false;
@@ -36,9 +37,15 @@ struct RunOptions {
   std::vector<Override> overrides;
   RunnerOptions runner;
   std::vector<std::string> argv;
+
+  /// Whether a file of a machine's format is stdout, which then holds nothing else.
+  bool stdout_is_taken() const { return json_file == "-" || junit_file == "-" || csv_file == "-"; }
 };
 
 void add_run_options(CLI::App& command, RunOptions& options);
+
+/// Throws UsageError when several of these options (name and file) are given "-".
+void refuse_shared_stdout(const std::vector<std::pair<std::string, std::string>>& files);
 
 /// Checks the options against each other and derives the rest. Throws UsageError.
 RunOptions finish_options(RunOptions options);

@@ -20,9 +20,11 @@ namespace {
 /// Studies choose their own axes, dump no tensors and take no times.
 void refuse_sweep_options(const RunOptions& options) {
   if (!options.overrides.empty() || options.quick || options.list_only || !options.dump_file.empty() ||
-      !options.markdown_file.empty() || options.resume)
+      !options.markdown_file.empty() || !options.junit_file.empty() || !options.csv_file.empty() ||
+      options.resume)
     throw UsageError(fmt::format(
-        "{} holds studies; --set, --seed, --quick, --list, --dump, --markdown and --resume are for sweeps",
+        "{} holds studies; --set, --seed, --quick, --list, --dump, --markdown, --junit, --csv and "
+        "--resume are for sweeps",
         options.configs.front().string()));
 }
 

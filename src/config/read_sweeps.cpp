@@ -25,6 +25,11 @@ class SweepReader {
     sweep_.op = find_op(json_["op"].get<std::string>());
     if (sweep_.op == nullptr) throw std::logic_error("the schema knows an op that the program does not");
     if (json_.contains("budget_ms")) sweep_.budget_ms = json_["budget_ms"].get<double>();
+    if (json_.contains("fps")) {
+      if (sweep_.budget_ms)
+        fail({file_, to_pointer(path_)}, "\"budget_ms\" and \"fps\" are the same budget", "one of them");
+      sweep_.budget_ms = 1000 / json_["fps"].get<double>();
+    }
     const Json tolerances = json_.value("tolerance", Json::object());
     for (const auto& [output, allowed] : tolerances.items())
       sweep_.tolerances[output] = {allowed.value("abs", 0.0), allowed.value("rel", 0.0)};

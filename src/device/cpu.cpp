@@ -4,11 +4,17 @@
 #include <omp.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <set>
 #include <string>
 #include <thread>
+
+#include "device/thread_pinning.h"
 
 namespace ssmbench {
 namespace {
@@ -32,6 +38,14 @@ std::size_t available_memory() {
   if (!available.empty()) return std::stoull(available) * 1024;
   return static_cast<std::size_t>(sysconf(_SC_AVPHYS_PAGES)) *
          static_cast<std::size_t>(sysconf(_SC_PAGE_SIZE));
+}
+
+/// First line of a file; empty when there is none.
+std::string first_line(const std::filesystem::path& file) {
+  std::ifstream stream(file);
+  std::string line;
+  std::getline(stream, line);
+  return line;
 }
 
 class CpuDevice : public Device {
@@ -70,6 +84,7 @@ class CpuDevice : public Device {
     return elapsed.count();
   }
   bool flush_cache() override { return false; }
+  std::shared_ptr<void> pin_threads() override { return ssmbench::pin_threads(); }
 };
 
 }  // namespace
@@ -82,8 +97,30 @@ DeviceInfo cpu_info() {
       static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGE_SIZE));
   info.free_bytes = available_memory();
   info.details["threads"] = std::to_string(omp_get_max_threads());
+  info.details["timed_on_cpus"] = pinned_cpus();
   info.details["cores"] = std::to_string(std::thread::hardware_concurrency());
   return info;
+}
+
+std::size_t cpu_cache_bytes() {
+  namespace fs = std::filesystem;
+  // A cache is listed under each CPU that shares it: "32K", "1024K", or "32M".
+  std::set<std::string> seen;
+  std::size_t bytes = 0;
+  std::error_code error;
+  for (const auto& cpu : fs::directory_iterator("/sys/devices/system/cpu", error))
+    for (const auto& cache : fs::directory_iterator(cpu.path() / "cache", error)) {
+      const std::string size = first_line(cache.path() / "size");
+      if (size.empty() || first_line(cache.path() / "type") == "Instruction") continue;
+      if (!seen.insert(first_line(cache.path() / "level") + ":" +
+                       first_line(cache.path() / "shared_cpu_list"))
+               .second)
+        continue;
+      const std::size_t unit = size.back() == 'M' ? std::size_t{1} << 20 : 1024;
+      bytes += std::strtoull(size.c_str(), nullptr, 10) * unit;
+    }
+  const long third = sysconf(_SC_LEVEL3_CACHE_SIZE);
+  return bytes != 0 ? bytes : static_cast<std::size_t>(std::max(third, 0L));
 }
 
 std::unique_ptr<Device> open_cpu() {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <memory>
 
 #include "device/device.h"
@@ -7,6 +8,8 @@
 namespace ssmbench {
 
 DeviceInfo cpu_info();
+/// Of all data caches of all levels together.
+std::size_t cpu_cache_bytes();
 std::unique_ptr<Device> open_cpu();
 
 }  // namespace ssmbench

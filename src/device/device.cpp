@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "device/cpu.h"
+#include "device/profiler.h"
 #include "model/errors.h"
 
 #ifdef SSMBENCH_HAS_CUDA
@@ -30,6 +31,12 @@ std::unique_ptr<Device> open_gpu(int /*index*/) {
 #endif
 
 }  // namespace
+
+#ifndef SSMBENCH_HAS_CUDA
+void profile_launch(Device& /*device*/, const Launch& /*launch*/, const std::string& /*name*/) {
+  throw DeviceError("this build has no CUDA");
+}
+#endif
 
 std::vector<DeviceInfo> list_devices() {
   std::vector<DeviceInfo> devices{cpu_info()};

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,14 @@ struct DeviceInfo {
   std::string name;                            ///< as the vendor names it
   std::size_t total_bytes = 0;                 ///< memory of the device
   std::size_t free_bytes = 0;                  ///< of it, available now
+  std::string uuid = {};                       ///< of a GPU
   std::map<std::string, std::string> details;  ///< driver, compute capability, clocks, threads, …
+};
+
+/// What a device's clock does at a moment.
+struct ClockReading {
+  double mhz = 0;
+  bool held_down = false;  ///< by heat or the power supply, not by the device's own power limit
 };
 
 /// Where an implementation runs: memory, copies, and a clock for its work.
@@ -42,6 +50,15 @@ class Device {
   virtual Buffer allocate(std::size_t bytes) = 0;
   virtual void copy_in(void* device, const void* host, std::size_t bytes) = 0;
   virtual void copy_out(void* host, const void* device, std::size_t bytes) = 0;
+  /// The same without waiting; host memory has to stay as it is until synchronize().
+  virtual void enqueue_copy_in(void* device, const void* host, std::size_t bytes) {
+    copy_in(device, host, bytes);
+  }
+  virtual void enqueue_copy_out(void* host, const void* device, std::size_t bytes) {
+    copy_out(host, device, bytes);
+  }
+  /// At least so much page-locked host memory, until the next call; null where there is none.
+  virtual void* pinned_memory(std::size_t /*bytes*/) { return nullptr; }
   /// Both enqueue: launches that follow find them done.
   virtual void fill(void* device, unsigned char value, std::size_t bytes) = 0;
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
@@ -61,6 +78,14 @@ class Device {
   /// Evicts the last-level cache so that the next launch finds its inputs in memory. False: not possible
   /// here.
   virtual bool flush_cache() = 0;
+  /// A launch that replays what this one enqueues, as a CUDA graph. Nothing where there are no graphs, or
+  /// where it does what cannot be captured; the device is as before then.
+  virtual std::optional<Launch> capture(const Launch& /*launch*/) { return {}; }
+  /// Nothing where the device does not say.
+  virtual std::optional<ClockReading> read_clock() { return {}; }
+  /// Keeps each thread of launches on a core of its own as long as the result lives; null where launches have
+  /// no threads.
+  virtual std::shared_ptr<void> pin_threads() { return nullptr; }
 };
 
 /// All devices of this machine: the CPU first, then CUDA devices, if this build has CUDA and the driver

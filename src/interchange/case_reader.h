@@ -13,7 +13,7 @@ namespace ssmbench {
 /// Runs what reads; what HDF5 or the model find wrong becomes a complaint about `where` in the file.
 template <class Read>
 auto reading(const std::string& file, const std::string& where, Read read) {
-  const h5::QuietErrors quiet;
+  h5::keep_quiet();
   try {
     return read();
   } catch (const h5::Error& error) {

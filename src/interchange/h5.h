@@ -23,18 +23,9 @@ struct Error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Keeps HDF5 from printing its error stack while in scope, in this thread.
-class QuietErrors {
- public:
-  QuietErrors();
-  ~QuietErrors();
-  QuietErrors(const QuietErrors&) = delete;
-  QuietErrors& operator=(const QuietErrors&) = delete;
-
- private:
-  H5E_auto2_t handler_ = nullptr;
-  void* data_ = nullptr;
-};
+/// Keeps HDF5 from printing anything by itself, in this thread and from now on: its error stack, and, at the
+/// exit of the process, that it cannot close what was open in a damaged file.
+void keep_quiet();
 
 /// Throws Error for the HDF5 call that has just failed.
 [[noreturn]] void fail(std::string_view action);

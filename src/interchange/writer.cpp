@@ -34,7 +34,7 @@ struct InterchangeWriter::Implementation {
   Implementation(const std::filesystem::path& final_path, bool compressed)
       : path(final_path.string()), temporary(final_path), compress(compressed) {}
   ~Implementation() {
-    const h5::QuietErrors quiet;
+    h5::keep_quiet();
     file.reset();
   }
 
@@ -46,7 +46,7 @@ struct InterchangeWriter::Implementation {
   /// Runs what writes. A failure gives the file up, and the reason to tell is the disk's where there is one.
   template <class Write>
   void writing(Write write) {
-    const h5::QuietErrors quiet;
+    h5::keep_quiet();
     try {
       write();
       temporary.check();

@@ -54,6 +54,14 @@ struct OutputComparison {
     double bound = 0;  ///< of the reference, in roundoffs
     std::optional<double> operand_bound = {};
   } worst_parts = {};
+  /// Errors in a stretch of time steps [first, last] of all sequences together.
+  struct Span {
+    std::int64_t first, last;
+    double rms;          ///< of the error
+    double worst_ratio;  ///< of error to tolerance
+  };
+  std::vector<Span> over_time = {};  ///< sixteen at most; empty where the output has no time axis
+
   /// Set where the config's own tolerance took the place of the derived one, and of the check of
   /// distributions.
   std::optional<UserTolerance> user_tolerance = {};

@@ -132,11 +132,21 @@ struct Entry {
   }
 };
 
-/// What an operation takes at least does not depend on who computes it: as those who are there already say.
+/// What an operation takes at least, however it is computed: the least of each kind of work that those who
+/// are there already declare.
 std::function<Work(const Problem&)> work_of(const std::string& op) {
-  const auto found = std::ranges::find(implementations(), op, &Implementation::op);
-  if (found != implementations().end()) return found->work;
-  return [](const Problem& problem) { return Work{.bytes = tensor_bytes(problem)}; };
+  std::vector<std::function<Work(const Problem&)>> declared;
+  for (const auto& implementation : implementations())
+    if (implementation.op == op) declared.push_back(implementation.work);
+  return [declared](const Problem& problem) {
+    Work least{.bytes = tensor_bytes(problem)};
+    for (std::size_t i = 0; i < declared.size(); ++i) {
+      const Work work = declared[i](problem);
+      for (double Work::*kind : {&Work::exponentials, &Work::fmas, &Work::tensor_flops})
+        least.*kind = i == 0 ? work.*kind : std::min(least.*kind, work.*kind);
+    }
+    return least;
+  };
 }
 
 Implementation implementation_of(const fs::path& file, const Functions& functions, std::int32_t index,

@@ -28,6 +28,11 @@ nlohmann::ordered_json to_json(const OutputComparison& c) {
                        {"factor", parts.factor},
                        {"bound", parts.bound},
                        {"operand_bound", optional_number(parts.operand_bound)}};
+  for (const auto& span : c.over_time)
+    json["over_time"].push_back({{"first", span.first},
+                                 {"last", span.last},
+                                 {"rms", span.rms},
+                                 {"tolerance_ratio", span.worst_ratio}});
   if (c.user_tolerance)
     json["user_tolerance"] = {{"abs", c.user_tolerance->abs}, {"rel", c.user_tolerance->rel}};
   return json;

@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <vector>
+#include <algorithm>
+#include <cmath>
 
 namespace ssmbench {
 namespace {
@@ -54,6 +55,29 @@ const OutputComparison* worst_output(const CaseResult& result) {
 double gigabytes_per_second(const CaseResult& result) {
   const TimingStats* timing = result.headline();
   return timing == nullptr ? 0 : result.work.bytes / (timing->median_ms * 1e6);
+}
+
+std::vector<std::pair<std::string, std::optional<double>>> device_times(const CaseResult& result) {
+  const auto median = [&](const char* name) -> std::optional<double> {
+    const auto found = result.timing.find(name);
+    if (found == result.timing.end()) return {};
+    return found->second.median_ms;
+  };
+  std::optional<double> end_to_end;
+  if (result.transfers) end_to_end = result.transfers->pinned.end_to_end_ms;
+  return {{"cold ms", median("cold")}, {"graph ms", median("graph")}, {"e2e ms", end_to_end}};
+}
+
+bool has_device_times(const RunInfo& info) {
+  return std::ranges::any_of(info.devices, [](const auto& device) { return device.first != "cpu"; });
+}
+
+std::string budget_label(const CaseResult& result) {
+  const TimingStats* timing = result.headline();
+  if (timing == nullptr || !result.the_case.budget_ms) return "";
+  const double margin = *result.the_case.budget_ms - timing->median_ms;
+  return fmt::format("{} the budget of {:.4g} ms by {:.3g} ms", margin >= 0 ? "meets" : "misses",
+                     *result.the_case.budget_ms, std::abs(margin));
 }
 
 std::string summary_line(const Summary& summary) {

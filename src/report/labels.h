@@ -1,6 +1,9 @@
 #pragma once
 
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "model/result.h"
 
@@ -18,6 +21,15 @@ const OutputComparison* worst_output(const CaseResult& result);
 
 /// Bytes that must move at least, over the time of the headline timing, in GB/s; 0 without a timing.
 double gigabytes_per_second(const CaseResult& result);
+
+/// The times beside hot, of which runs on a CPU alone have none: name of the column, milliseconds or nothing.
+std::vector<std::pair<std::string, std::optional<double>>> device_times(const CaseResult& result);
+
+/// Whether devices of a run have more than one kind of time.
+bool has_device_times(const RunInfo& info);
+
+/// "meets the budget of 16.67 ms by 16.4 ms"; empty without a budget or a timing.
+std::string budget_label(const CaseResult& result);
 
 /// "12 pass, 1 fail, 2 skip in 3.4 s".
 std::string summary_line(const Summary& summary);

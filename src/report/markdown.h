@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "report/line_file.h"
@@ -11,13 +12,16 @@ namespace ssmbench {
 class MarkdownReporter : public Reporter {
  public:
   /// "-" writes to stdout. Throws UsageError when the file exists or cannot be created.
-  explicit MarkdownReporter(std::string path) : file_(std::move(path)) {}
+  explicit MarkdownReporter(std::string path)
+      : MarkdownReporter(std::make_unique<LineFile>(std::move(path))) {}
+  explicit MarkdownReporter(std::unique_ptr<LineFile> file) : file_(std::move(file)) {}
   void begin(const RunInfo& info) override;
   void case_done(const CaseResult& result) override;
   void finish(const Summary& summary) override;
 
  private:
-  LineFile file_;
+  std::unique_ptr<LineFile> file_;
+  bool has_device_times_ = false;  ///< columns for them
   std::string heading_;
 };
 

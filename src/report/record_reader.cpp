@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <fstream>
 #include <limits>
 #include <map>
@@ -78,6 +79,12 @@ OutputComparison comparison_of(const Json& object) {
                      .factor = number(*parts, "factor", kInfinity),
                      .bound = number(*parts, "bound", kInfinity),
                      .operand_bound = optional_number(*parts, "operand_bound")};
+  if (const auto spans = object.find("over_time"); spans != object.end())
+    for (const Json& span : *spans)
+      c.over_time.push_back({.first = span.at("first").get<std::int64_t>(),
+                             .last = span.at("last").get<std::int64_t>(),
+                             .rms = number(span, "rms", kInfinity),
+                             .worst_ratio = number(span, "tolerance_ratio", kInfinity)});
   if (const auto user = object.find("user_tolerance"); user != object.end())
     c.user_tolerance = {.abs = user->at("abs").get<double>(), .rel = user->at("rel").get<double>()};
   return c;
@@ -156,6 +163,31 @@ CaseResult result_of(const Json& record) {
   return result;
 }
 
+/// Inverse of JsonlReporter::study_done.
+MethodConvergence convergence_of(const Json& record) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const auto& name = record.at("method").get_ref<const std::string&>();
+  const auto method = std::ranges::find(methods(), name, &Method::name);
+  if (method == methods().end()) throw UsageError("unknown method " + name);
+  const Json& order = record.at("order");
+  const Json& limit = record.at("stability_limit");
+  MethodConvergence result{
+      .method = &*method,
+      .A = {record.at("A").at(0).get<double>(), record.at("A").at(1).get<double>()},
+      .horizon = record.at("horizon").get<double>(),
+      .order = order.at("theoretical").get<int>(),
+      .measured_order = number(order, "measured", std::numeric_limits<double>::quiet_NaN()),
+      .stability_limit = number(limit, "theoretical", kInfinity),
+      .measured_stability_limit = number(limit, "measured", kInfinity),
+      .errors = {}};
+  for (const Json& run : record.at("runs"))
+    result.errors.push_back({.steps = run.at("steps").get<std::int64_t>(),
+                             .delta = run.at("delta").get<double>(),
+                             .discretization = number(run, "discretization_error", kInfinity),
+                             .rounding = number(run, "f32_rounding_error", kInfinity)});
+  return result;
+}
+
 RunInfo run_of(const Json& record) {
   constexpr std::string_view kSchema = "ssmbench-results/1";
   if (const auto& schema = record.at("schema").get_ref<const std::string&>(); schema != kSchema)
@@ -192,6 +224,8 @@ class Collector {
     }
     if (!started_) throw UsageError("no record of a run; expected a results file");
     if (kind == "case") add(result_of(record));
+    if (kind == "study" && record.at("kind") == "convergence")
+      file.convergence.push_back(convergence_of(record));
   }
 
   ResultsFile file;

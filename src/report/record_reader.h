@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "model/result.h"
+#include "study/convergence.h"
 
 namespace ssmbench {
 
@@ -19,6 +20,7 @@ struct ResultsFile {
   RunInfo run;  ///< the last one: a file that was continued (--resume) has several
   /// In the file's order. Where several are of one case, implementation and device, the last.
   std::vector<CaseResult> cases;
+  std::vector<MethodConvergence> convergence;  ///< studies of methods, in the file's order
   /// Bytes up to the end of the last complete line: a run that was killed may have left a part of one behind.
   std::uintmax_t whole_bytes = 0;
 };

@@ -28,15 +28,18 @@ TableReporter::TableReporter() : colour_(is_drawable(stdout)) {}
 
 void TableReporter::begin(const RunInfo& info) {
   for (const auto& [id, details] : info.devices) fmt::print("{}: {}\n", id, details.at("name"));
+  has_device_times_ = has_device_times(info);
 }
 
 void TableReporter::case_done(const CaseResult& result) {
   const Problem& problem = result.the_case.problem;
   const std::string heading = shape_heading(problem);
   if (heading != heading_) {
-    fmt::print("\n{}\n{:<10} {:<16} {:<6} {:<6} {:<24} {:>10} {:>8} {:>9} {:>7}  {}\n", problem.op().name,
-               "status", "implementation", "device", "dtype", heading, "hot ms", "GB/s", "rel L2", "err/tol",
-               "options");
+    fmt::print("\n{}\n{:<10} {:<16} {:<6} {:<6} {:<24} {:>10}", problem.op().name, "status", "implementation",
+               "device", "dtype", heading, "hot ms");
+    if (has_device_times_)
+      for (const auto& [name, _] : device_times(result)) fmt::print(" {:>10}", name);
+    fmt::print(" {:>8} {:>9} {:>7}  {}\n", "GB/s", "rel L2", "err/tol", "options");
     heading_ = heading;
   }
 
@@ -44,17 +47,21 @@ void TableReporter::case_done(const CaseResult& result) {
       "{}{:<10}{} {:<16} {:<6} {:<6} {:<24}", colour_ ? colour_of(result.status) : "", name_of(result.status),
       colour_ ? "\x1b[0m" : "", result.impl, result.device, problem.choice("dtype"), shape_label(problem));
   const TimingStats* timing = result.headline();
-  line += timing != nullptr
-              ? fmt::format(" {:>10.4f} {:>8.1f}", timing->median_ms, gigabytes_per_second(result))
-              : fmt::format(" {:>10} {:>8}", "", "");
+  const auto add_ms = [&line](std::optional<double> ms) {
+    line += ms ? fmt::format(" {:>10.4f}", *ms) : fmt::format(" {:>10}", "");
+  };
+  add_ms(timing != nullptr ? std::optional(timing->median_ms) : std::nullopt);
+  if (has_device_times_)
+    for (const auto& [_, ms] : device_times(result)) add_ms(ms);
+  line +=
+      timing != nullptr ? fmt::format(" {:>8.1f}", gigabytes_per_second(result)) : fmt::format(" {:>8}", "");
   const OutputComparison* worst = worst_output(result);
   line += worst != nullptr ? fmt::format(" {:>9.2e} {:>7.3f}", worst->rel_l2, worst->tolerance_ratio)
                            : fmt::format(" {:>9} {:>7}", "", "");
   line += "  " + options_label(result.the_case);
-  if (timing != nullptr && result.the_case.budget_ms)
-    line += fmt::format("  [{} the budget of {} ms]",
-                        timing->median_ms <= *result.the_case.budget_ms ? "meets" : "misses",
-                        *result.the_case.budget_ms);
+  if (const auto budget = budget_label(result); !budget.empty()) line += "  [" + budget + "]";
+  if (timing != nullptr && timing->throttled > 0)
+    line += fmt::format("  [{} throttled samples left out]", timing->throttled);
   if (result.determinism && !result.determinism->first_difference.empty()) line += "  [other bits again]";
   if (!result.reason.empty()) line += "  -- " + result.reason;
   fmt::print("{}\n", line);

@@ -15,7 +15,8 @@ class TableReporter : public Reporter {
 
  private:
   bool colour_;
-  std::string heading_;  ///< printed again only when another op has other axes
+  bool has_device_times_ = false;  ///< columns for them
+  std::string heading_;            ///< printed again only when another op has other axes
 };
 
 }  // namespace ssmbench

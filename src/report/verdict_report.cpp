@@ -24,10 +24,10 @@ std::string histogram_text(const ErrorProfile& profile) {
   return text + "\n";
 }
 
-std::string over_time_text(const ErrorProfile& profile) {
-  if (profile.over_time.empty()) return "";
+std::string over_time_text(const OutputComparison& comparison) {
+  if (comparison.over_time.empty()) return "";
   std::string text = "    over time, rms error (err/tol):";
-  for (const auto& span : profile.over_time)
+  for (const auto& span : comparison.over_time)
     text += fmt::format("  l {}-{}: {:.1e} ({:.2g})", span.first, span.last, span.rms, span.worst_ratio);
   return text + "\n";
 }
@@ -49,7 +49,7 @@ std::string details_text(const OutputVerdict& output) {
     text +=
         fmt::format("    {} elements not judged: an honest implementation may overflow there\n", left_out);
   if (c.judged > 0) text += "  " + tolerance_text(output.name, c) + "\n";
-  return text + histogram_text(output.profile) + over_time_text(output.profile);
+  return text + histogram_text(output.profile) + over_time_text(c);
 }
 
 std::string status_of(const OutputComparison& comparison) {
@@ -95,11 +95,6 @@ std::string verdict_json(const std::string& file, const FileInfo& info, const Ca
     if (profile.first_bad) entry["first_bad_index"] = *profile.first_bad;
     entry["patterns"] = output.patterns;
     entry["ulp_histogram"] = {{"up_to", ErrorProfile::kUlps}, {"counts", profile.histogram}};
-    for (const auto& span : profile.over_time)
-      entry["over_time"].push_back({{"first", span.first},
-                                    {"last", span.last},
-                                    {"rms", span.rms},
-                                    {"tolerance_ratio", span.worst_ratio}});
     record["outputs"][output.name] = entry;
   }
   return record.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);

@@ -21,7 +21,8 @@ using Json = nlohmann::json;
 using Kind = Message::Kind;
 
 // In the order of the enumerators.
-constexpr std::array<std::string_view, 5> kKinds{"starting", "finished", "leaving", "failed", "done"};
+constexpr std::array<std::string_view, 6> kKinds{"starting", "resuming", "finished",
+                                                 "leaving",  "failed",   "done"};
 constexpr std::array<std::string_view, 3> kStages{"inputs", "reference", "run"};
 
 template <class Enum, std::size_t count>
@@ -87,6 +88,8 @@ std::string to_line(const Message& message) {
   switch (message.kind) {
     case Kind::starting:
       return fmt::format("{} {} {}", kind, message.job, name_in(kStages, message.stage));
+    case Kind::resuming:
+      return fmt::format("{} {}", kind, message.job);
     case Kind::finished:
       return fmt::format("{} {} {}", kind, message.job, message.text);
     case Kind::failed: {
@@ -114,7 +117,7 @@ Message parse_message(const std::string& line) {
   std::string word;
   words >> word;
   Message message{.kind = named<Kind>(kKinds, word)};
-  if (message.kind == Kind::starting || message.kind == Kind::finished)
+  if (message.kind == Kind::starting || message.kind == Kind::resuming || message.kind == Kind::finished)
     if (!(words >> message.job)) throw ProtocolError("a job without its number");
   if (message.kind == Kind::starting) {
     words >> word;

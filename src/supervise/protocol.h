@@ -40,6 +40,7 @@ std::string dump_part(const std::string& folder, std::size_t job);
 struct Message {
   enum class Kind {
     starting,  ///< a stage of a job
+    resuming,  ///< the run of a job that was started before
     finished,  ///< a job; the text is its record, as in results files
     leaving,   ///< the worker ends because its device is lost; another one can go on
     failed,    ///< what it writes cannot be written, for the reason in the text; no other worker could

@@ -12,8 +12,6 @@
 namespace ssmbench {
 namespace {
 
-using Clock = ChildProcess::Clock;
-
 /// For a worker that said its last words, or whose pipe is closed.
 constexpr std::chrono::seconds kGrace{10};
 
@@ -34,16 +32,17 @@ void Supervisor::run(JobSet jobs) {
 std::string Supervisor::run_worker() {
   place_.reset();
   has_finished_some_ = false;
+  since_ = Clock::now();
+  spent_seconds_.clear();
   ChildProcess worker(how_.worker_argv, to_text({.supervisor = getpid(),
                                                  .plan = plan_fingerprint(plan_),
                                                  .jobs = left_,
                                                  .dump_folder = how_.dump_folder}));
   while (true) {
-    const std::chrono::duration<double> allowed(seconds_allowed());
-    const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(allowed);
     std::string line;
-    switch (worker.next_line(line, deadline, stop_)) {
+    switch (worker.next_line(line, deadline(), stop_)) {
       case ChildProcess::Event::line:
+        charge();
         try {
           if (handle(parse_message(line))) continue;
         } catch (const ProtocolError& error) {  // something wrote over its memory, or into its pipe
@@ -54,7 +53,7 @@ std::string Supervisor::run_worker() {
       case ChildProcess::Event::closed:
         return worker.end(kGrace);
       case ChildProcess::Event::timed_out:
-        return fmt::format("timed out after {:g} s", allowed.count());
+        return fmt::format("timed out after {:g} s", seconds_allowed());
       case ChildProcess::Event::interrupted:
         throw Interrupted();
     }
@@ -69,6 +68,11 @@ bool Supervisor::handle(const Message& message) {
       deaths_at_start_ = 0;
       place_ = {message.job, message.stage};
       listener_.starting(message.job, message.stage);
+      return true;
+    case Message::Kind::resuming:
+      if (message.job >= left_.size() || !left_[message.job])
+        throw ProtocolError("a job that is not its own");
+      place_ = {message.job, Stage::run};
       return true;
     case Message::Kind::finished:
       finish(message.job, message.text);
@@ -131,6 +135,21 @@ void Supervisor::fail(std::size_t job, const std::string& reason) {
   const auto& [planned, the_job] = plan_.job(job);
   listener_.finished(job, failed_result(plan_, planned->the_case, *the_job, options_, reason));
   left_[job] = false;
+}
+
+void Supervisor::charge() {
+  const auto now = Clock::now();
+  if (place_ && place_->stage == Stage::run)
+    spent_seconds_[place_->job] += std::chrono::duration<double>(now - since_).count();
+  since_ = now;
+}
+
+Supervisor::Clock::time_point Supervisor::deadline() const {
+  double left = seconds_allowed();
+  if (place_ && place_->stage == Stage::run)
+    if (const auto spent = spent_seconds_.find(place_->job); spent != spent_seconds_.end())
+      left = std::max(left - spent->second, 0.0);
+  return since_ + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(left));
 }
 
 double Supervisor::seconds_allowed() const {

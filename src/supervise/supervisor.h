@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -37,6 +38,8 @@ class Supervisor {
   void run(JobSet jobs);
 
  private:
+  using Clock = ChildProcess::Clock;
+
   /// What the worker says that it is at.
   struct Place {
     std::size_t job;
@@ -53,6 +56,10 @@ class Supervisor {
   void fail_case(const PlannedCase& planned, const std::string& reason);
   void fail(std::size_t job, const std::string& reason);
   double seconds_allowed() const;
+  /// Charges the time since the last message to the job that it was about.
+  void charge();
+  /// When what the worker is at has taken too long. What other jobs took in between does not count.
+  Clock::time_point deadline() const;
 
   const Plan& plan_;
   const RunnerOptions& options_;
@@ -61,9 +68,11 @@ class Supervisor {
   const std::atomic<bool>& stop_;
 
   JobSet left_;
-  std::optional<Place> place_;      ///< none between jobs
-  bool has_finished_some_ = false;  ///< this worker
-  int deaths_at_start_ = 0;         ///< in a row
+  std::optional<Place> place_;                   ///< none between jobs
+  Clock::time_point since_;                      ///< there
+  std::map<std::size_t, double> spent_seconds_;  ///< by this worker, on the run of each job before that
+  bool has_finished_some_ = false;               ///< this worker
+  int deaths_at_start_ = 0;                      ///< in a row
 };
 
 }  // namespace ssmbench

@@ -32,6 +32,10 @@ class Sender : public RunListener {
     job_ = job;
     send({.kind = Message::Kind::starting, .job = job, .stage = stage});
   }
+  void resuming(std::size_t job) override {
+    job_ = job;
+    send({.kind = Message::Kind::resuming, .job = job});
+  }
   void finished(std::size_t job, const CaseResult& result) override {
     send({.kind = Message::Kind::finished, .job = job, .text = case_record(result)});
     if (result.status != Status::error || still_works(plan_.devices[plan_.job(job).second->device])) return;

@@ -28,43 +28,27 @@ void append(std::string& text, const std::string& more) {
   if (!more.empty()) text += (text.empty() ? "" : "; ") + more;
 }
 
-/// Takes one implementation through its launches; each step leaves what it found in the result.
-class RunJudge {
- public:
-  RunJudge(const CaseOnDevice& on, const Implementation& implementation, const std::atomic<bool>& stop,
-           CaseResult& result)
-      : on_(on),
-        implementation_(implementation),
-        stop_(stop),
-        result_(result),
-        run_(on.device, implementation, result.the_case.problem, on.inputs.views()) {}
+}  // namespace
 
-  void launch_first();
-  void launch_again(const RerunPolicy& policy);
-  void time(const TimingPolicy& policy);
-  void look_for_damage();
-  void finish();
+RunJudge::RunJudge(const CaseOnDevice& on, const Implementation& implementation,
+                   const std::atomic<bool>& stop, CaseResult& result)
+    : on_(on),
+      implementation_(implementation),
+      stop_(stop),
+      result_(result),
+      run_(on.device, implementation, result.the_case.problem, on.inputs.views()) {}
 
-  /// Whether nothing went wrong so far.
-  bool is_fine() const { return result_.status == Status::pass || result_.status == Status::unverified; }
-  std::vector<HostTensor> take_outputs() { return std::move(first_outputs_); }
+bool RunJudge::is_fine() const {
+  return result_.status == Status::pass || result_.status == Status::unverified;
+}
 
- private:
-  void launch();
-  OutputComparison compare(const std::string& name, const TensorView& output) const;
-  /// Judges outputs that were computed anew. `when` is for messages.
-  void compare_again(const std::string& when);
-  void fail(const std::string& reason);
-
-  const CaseOnDevice& on_;
-  const Implementation& implementation_;
-  const std::atomic<bool>& stop_;
-  CaseResult& result_;
-  PreparedRun run_;
-  std::vector<HostTensor> first_outputs_;
-  double seconds_ = 0;  ///< of all launches before timing
-  std::int64_t launches_ = 0;
-};
+void RunJudge::verify(const RerunPolicy& policy) {
+  launch_first();
+  look_for_damage();
+  if (!is_fine()) return;
+  launch_again(policy);
+  look_for_damage();
+}
 
 void RunJudge::launch() {
   const auto start = std::chrono::steady_clock::now();
@@ -74,10 +58,10 @@ void RunJudge::launch() {
   ++launches_;
 }
 
-OutputComparison RunJudge::compare(const std::string& name, const TensorView& output) const {
-  return compare_output(output, on_.reference->at(name).expectation(),
+OutputComparison RunJudge::compare(const TensorSpec& spec, const TensorView& output) const {
+  return compare_output(output, on_.reference->at(spec.name).expectation(),
                         implementation_.arithmetic(result_.the_case.problem.dtype()),
-                        result_.the_case.tolerance_of(name));
+                        result_.the_case.tolerance_of(spec.name), time_axis(spec));
 }
 
 void RunJudge::fail(const std::string& reason) {
@@ -95,8 +79,8 @@ void RunJudge::launch_first() {
   result_.status = Status::pass;
   const HostTensor* worst = nullptr;
   for (const auto& output : first_outputs_) {
-    const std::string& name = output.spec.name;
-    const OutputComparison& comparison = result_.outputs[name] = compare(name, output.view());
+    const OutputComparison& comparison = result_.outputs[output.spec.name] =
+        compare(output.spec, output.view());
     if (!comparison.passed() &&
         (worst == nullptr || comparison.tolerance_ratio > result_.outputs[worst->spec.name].tolerance_ratio))
       worst = &output;
@@ -119,7 +103,7 @@ void RunJudge::compare_again(const std::string& when) {
                                load_as_double(first.data, at, first.dtype),
                                load_as_double(again.data, at, again.dtype), when);
     }
-    const OutputComparison comparison = compare(spec.name, output);
+    const OutputComparison comparison = compare(spec, output);
     if (comparison.passed() || !is_fine()) return;
     result_.outputs[spec.name] = comparison;
     fail(fmt::format("{}: {}", when, describe_failure(spec.name, comparison, output)));
@@ -147,16 +131,56 @@ void RunJudge::launch_again(const RerunPolicy& policy) {
   on_.device.use_second_stream(false);
 }
 
-void RunJudge::time(const TimingPolicy& policy) {
+void RunJudge::start_timing(const TimingPolicy& policy) {
   const Launch counted = [this](void* stream) {
     ++launches_;
     run_.launch()(stream);
   };
-  result_.timing = time_launch(on_.device, counted, policy, seconds_, stop_);
-  if (on_.reference == nullptr) return;
-  run_.reset_outputs();  // to see that this launch writes them all; some were updated in place all the time
-  launch();
-  compare_again(fmt::format("after {} launches", launches_));
+  timer_.emplace(on_.device, counted, policy, seconds_, stop_);
+  if (auto replay = capture()) timer_->add_graph(std::move(*replay));
+}
+
+std::optional<Launch> RunJudge::capture() {
+  auto replay = on_.device.capture(run_.launch());
+  if (replay && !replays_well(*replay)) replay.reset();
+  return replay;
+}
+
+bool RunJudge::replays_well(const Launch& replay) {
+  // Part of a launch may go where a capture does not see it, or depend on how often it was launched before.
+  constexpr int kReplays = 2;
+  for (int i = 0; i < kReplays; ++i) {
+    run_.reset_outputs();
+    replay(on_.device.stream());
+  }
+  on_.device.synchronize();
+  std::size_t position = 0;
+  bool is_right = true;
+  run_.visit_outputs([&](const TensorSpec& spec, const TensorView& output) {
+    const TensorView first = real_view(first_outputs_[position++].view());
+    if (!first_difference(first, real_view(output))) return;
+    is_right = is_right && !implementation_.deterministic && on_.reference != nullptr &&
+               compare(spec, output).passed();
+  });
+  return is_right;
+}
+
+void RunJudge::finish_timing() {
+  result_.timing = timer_->results();
+  append(result_.reason, timer_->note());
+  if (on_.reference != nullptr) {
+    run_.reset_outputs();  // to see that this launch writes them all; some were updated in place all the time
+    launch();
+    compare_again(fmt::format("after {} launches", launches_));
+  }
+  look_for_damage();
+  if (!is_fine() || on_.transfers == nullptr) return;
+  measure_transfers();
+  look_for_damage();
+}
+
+void RunJudge::measure_transfers() {
+  result_.transfers = on_.transfers->measure(run_.launch(), run_.output_memory());
 }
 
 void RunJudge::look_for_damage() {
@@ -167,6 +191,7 @@ void RunJudge::look_for_damage() {
   result_.reason = damage;
   result_.status = Status::invalid;
   result_.timing.clear();
+  result_.transfers.reset();
 }
 
 void RunJudge::finish() {
@@ -175,19 +200,17 @@ void RunJudge::finish() {
     append(result_.reason, "known: " + implementation_.known_failure);
 }
 
-}  // namespace
-
 std::vector<HostTensor> judge_run(const CaseOnDevice& on, const Implementation& implementation,
                                   const JudgePolicy& policy, const std::atomic<bool>& stop,
                                   CaseResult& result) {
   on.device.use_second_stream(false);  // where a run before this one threw
   RunJudge judge(on, implementation, stop, result);
-  judge.launch_first();
-  judge.look_for_damage();
-  if (judge.is_fine()) {
-    judge.launch_again(policy.reruns);
-    if (judge.is_fine() && policy.timing) judge.time(*policy.timing);
-    judge.look_for_damage();
+  judge.verify(policy.reruns);
+  if (judge.is_fine() && policy.timing) {
+    judge.start_timing(*policy.timing);
+    const auto pinned = on.device.pin_threads();
+    while (!judge.timer().is_done()) judge.timer().burst(false);
+    judge.finish_timing();
   }
   judge.finish();
   return judge.take_outputs();

@@ -2,9 +2,11 @@
 
 #include <atomic>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "bench/timer.h"
+#include "bench/transfers.h"
 #include "model/result.h"
 #include "reference/reference.h"
 #include "sweep/prepared_run.h"
@@ -28,17 +30,64 @@ struct JudgePolicy {
 struct CaseOnDevice {
   Device& device;
   const DeviceInputs& inputs;
-  const ReferenceOutputs* reference;  ///< null: outputs are not verified
+  const ReferenceOutputs* reference;   ///< null: outputs are not verified
+  TransferTimer* transfers = nullptr;  ///< null: copies to and from the device are not timed
 };
 
-/// Everything that happens to one implementation on one case: launches it and verifies its outputs; launches
-/// it again from other garbage in the workspace, every other time on a second stream; times it; and verifies
-/// its outputs once more. Whatever of this goes wrong ends it. Fills in `status`, `reason`, `outputs`,
-/// `determinism` and `timing` of `result`, which has the case already. Where memory was overwritten that is
-/// not the implementation's, the status is invalid, whatever else is wrong.
-///
-/// Returns the outputs of the first launch. Throws what the device and the implementation throw, and
-/// Interrupted on `stop` while timing.
+/// Takes one implementation through everything that happens to it on one case, in three steps between which
+/// others may run. Fills in `status`, `reason`, `outputs`, `determinism`, `timing` and `transfers` of the
+/// result, which has the case already. Whatever goes wrong ends it: no step may follow one that did not leave
+/// it fine. Where memory was overwritten that is not the implementation's, the status is invalid, whatever
+/// else is wrong. Members throw what the device and the implementation throw, and Interrupted on `stop` while
+/// timing.
+class RunJudge {
+ public:
+  RunJudge(const CaseOnDevice& on, const Implementation& implementation, const std::atomic<bool>& stop,
+           CaseResult& result);
+
+  /// Launches it and verifies its outputs; launches it again from other garbage in the workspace, every other
+  /// time on a second stream.
+  void verify(const RerunPolicy& policy);
+  /// Whether nothing went wrong so far.
+  bool is_fine() const;
+
+  /// Gets ready to time its launches, as a graph's replay too where that gives the right outputs.
+  void start_timing(const TimingPolicy& policy);
+  LaunchTimer& timer() { return *timer_; }
+  /// Takes what the timer found, and verifies the outputs of one more launch; then times copies.
+  void finish_timing();
+
+  /// Says what else is known about the result.
+  void finish();
+  /// Of the first launch.
+  std::vector<HostTensor> take_outputs() { return std::move(first_outputs_); }
+
+ private:
+  void launch_first();
+  void launch_again(const RerunPolicy& policy);
+  void launch();
+  void look_for_damage();
+  void measure_transfers();
+  /// A replay of the launch that is right; nothing where there is none.
+  std::optional<Launch> capture();
+  bool replays_well(const Launch& replay);
+  OutputComparison compare(const TensorSpec& spec, const TensorView& output) const;
+  /// Judges outputs that were computed anew. `when` is for messages.
+  void compare_again(const std::string& when);
+  void fail(const std::string& reason);
+
+  CaseOnDevice on_;
+  const Implementation& implementation_;
+  const std::atomic<bool>& stop_;
+  CaseResult& result_;
+  PreparedRun run_;
+  std::vector<HostTensor> first_outputs_;
+  std::optional<LaunchTimer> timer_;
+  double seconds_ = 0;  ///< of all launches before timing
+  std::int64_t launches_ = 0;
+};
+
+/// All of that without a break. Returns the outputs of the first launch.
 std::vector<HostTensor> judge_run(const CaseOnDevice& on, const Implementation& implementation,
                                   const JudgePolicy& policy, const std::atomic<bool>& stop,
                                   CaseResult& result);

@@ -81,6 +81,12 @@ void PreparedRun::visit_outputs(
   }
 }
 
+std::vector<MemorySpan> PreparedRun::output_memory() const {
+  std::vector<MemorySpan> memory;
+  for (const auto& output : outputs_) memory.push_back({output.buffer.get(), output.spec.bytes()});
+  return memory;
+}
+
 std::vector<HostTensor> run_once(Device& device, const Implementation& implementation, const Problem& problem,
                                  const std::vector<HostTensor>& inputs) {
   const DeviceInputs device_inputs(device, inputs);

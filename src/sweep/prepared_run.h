@@ -46,6 +46,8 @@ class PreparedRun {
   std::vector<HostTensor> copy_outputs() const;
   /// Calls visit(spec, view in host memory) for each of them, in the same order, with one copy at a time.
   void visit_outputs(const std::function<void(const TensorSpec&, const TensorView&)>& visit) const;
+  /// Where the outputs are on the device, in the same order.
+  std::vector<MemorySpan> output_memory() const;
   /// What launches that have been waited for did to the bands around outputs and workspace (MemoryGuard).
   std::string damage() const { return guard_.damage(); }
 

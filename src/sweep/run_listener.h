@@ -25,6 +25,8 @@ class RunListener {
   RunListener& operator=(RunListener&&) = delete;
 
   virtual void starting(std::size_t job, Stage stage) = 0;
+  /// A job that was started goes on; others of its case may have been at it in between. Many times a second.
+  virtual void resuming(std::size_t /*job*/) {}
   virtual void finished(std::size_t job, const CaseResult& result) = 0;
 };
 

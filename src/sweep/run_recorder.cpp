@@ -7,12 +7,13 @@
 namespace ssmbench {
 
 RunRecorder::RunRecorder(const Plan& plan, const RunnerOptions& options, std::vector<std::string> keys,
-                         std::vector<Reporter*> reporters, Progress& progress)
+                         const JobSet& jobs, std::vector<Reporter*> reporters, Progress& progress)
     : plan_(plan),
       options_(options),
       keys_(std::move(keys)),
       reporters_(std::move(reporters)),
-      progress_(progress) {}
+      progress_(progress),
+      time_left_(plan, jobs, options.verify) {}
 
 void RunRecorder::begin(const RunInfo& info) {
   start_ = last_event_ = Clock::now();
@@ -28,14 +29,17 @@ void RunRecorder::kept(const CaseResult& result) {
 
 void RunRecorder::starting(std::size_t job, Stage stage) {
   account();
-  stage_ = stage;
+  end_preparation();
+  going_on_ = {job, stage};
   const auto& [planned, the_job] = plan_.job(job);
   const std::string id = planned->the_case.id();
   if (stage != Stage::run) {
-    progress_.update(jobs_done_, (stage == Stage::inputs ? "inputs of " : "reference of ") + id);
+    progress_.update(jobs_done_, (stage == Stage::inputs ? "inputs of " : "reference of ") + id,
+                     time_left_.seconds());
     return;
   }
-  progress_.update(jobs_done_, fmt::format("{} on {}", the_job->implementation->name, id));
+  progress_.update(jobs_done_, fmt::format("{} on {}", the_job->implementation->name, id),
+                   time_left_.seconds());
   if (progress_.verbose())
     progress_.say(
         options_.repro(planned->the_case, *the_job->implementation, plan_.devices[the_job->device]));
@@ -43,7 +47,8 @@ void RunRecorder::starting(std::size_t job, Stage stage) {
 
 void RunRecorder::finished(std::size_t job, const CaseResult& result) {
   account();
-  stage_ = Stage::run;
+  end_preparation();
+  time_left_.ended(job, Stage::run, result.status != Status::error);
   CaseResult with_key = result;
   with_key.key = keys_[job];
   count(result);
@@ -68,12 +73,21 @@ void RunRecorder::count(const CaseResult& result) {
   ++jobs_done_;
 }
 
+void RunRecorder::end_preparation() {
+  if (!going_on_ || going_on_->second == Stage::run) return;
+  time_left_.ended(going_on_->first, going_on_->second);
+  going_on_.reset();
+}
+
 void RunRecorder::account() {
   const auto now = Clock::now();
   const double seconds = std::chrono::duration<double>(now - last_event_).count();
   last_event_ = now;
-  if (stage_ == Stage::inputs) summary_.input_seconds += seconds;
-  if (stage_ == Stage::reference) summary_.reference_seconds += seconds;
+  if (!going_on_) return;
+  const auto& [job, stage] = *going_on_;
+  time_left_.spent(job, stage, seconds);
+  if (stage == Stage::inputs) summary_.input_seconds += seconds;
+  if (stage == Stage::reference) summary_.reference_seconds += seconds;
 }
 
 }  // namespace ssmbench

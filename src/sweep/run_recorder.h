@@ -1,13 +1,16 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "report/progress.h"
 #include "report/reporter.h"
 #include "sweep/run_listener.h"
 #include "sweep/runner.h"
+#include "sweep/time_left.h"
 
 namespace ssmbench {
 
@@ -15,9 +18,9 @@ namespace ssmbench {
 /// the reporters as it comes.
 class RunRecorder : public RunListener {
  public:
-  /// `keys`: of each job (job_keys).
+  /// `keys`: of each job (job_keys); `jobs`: those that will run.
   RunRecorder(const Plan& plan, const RunnerOptions& options, std::vector<std::string> keys,
-              std::vector<Reporter*> reporters, Progress& progress);
+              const JobSet& jobs, std::vector<Reporter*> reporters, Progress& progress);
 
   void begin(const RunInfo& info);
   /// A result of an earlier run, which counts like one of this.
@@ -30,6 +33,8 @@ class RunRecorder : public RunListener {
   using Clock = std::chrono::steady_clock;
 
   void count(const CaseResult& result);
+  /// Inputs and reference say only when they are begun.
+  void end_preparation();
   /// Adds the time since the last event to what was going on.
   void account();
 
@@ -41,7 +46,8 @@ class RunRecorder : public RunListener {
 
   Summary summary_;
   std::size_t jobs_done_ = 0;
-  Stage stage_ = Stage::run;
+  TimeLeft time_left_;
+  std::optional<std::pair<std::size_t, Stage>> going_on_;  ///< a job and what is being done for it
   Clock::time_point start_, last_event_;
 };
 

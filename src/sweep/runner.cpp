@@ -4,6 +4,7 @@
 
 #include "inputs/inputs.h"
 #include "model/errors.h"
+#include "sweep/case_runner.h"
 
 namespace ssmbench {
 namespace {
@@ -60,81 +61,16 @@ void Runner::run_case(const Case& the_case, const std::vector<NumberedJob>& jobs
     for (std::size_t device = 0; device < plan_.devices.size(); ++device) {
       std::vector<NumberedJob> of_device = jobs;
       std::erase_if(of_device, [&](const NumberedJob& numbered) { return numbered.job->device != device; });
-      if (!of_device.empty()) run_on_device(the_case, device, of_device, inputs);
+      if (of_device.empty()) continue;
+      CaseRunner(plan_, options_, listener_, stop_, finished_, the_case, this->device(device), inputs,
+                 options_.verify ? &reference_ : nullptr)
+          .run(of_device);
     }
   } catch (const OutOfMemory& error) {
     fail_all(error.what());
   } catch (const std::bad_alloc&) {
     fail_all(kOutOfHostMemory);
   }
-}
-
-void Runner::run_on_device(const Case& the_case, std::size_t index, const std::vector<NumberedJob>& jobs,
-                           std::vector<HostTensor>& inputs) {
-  std::optional<DeviceInputs> uploaded;
-  std::string upload_error;
-  const auto contained = [&](const auto& upload) {
-    try {
-      upload();
-    } catch (const DeviceError& error) {
-      upload_error = error.what();
-    }
-  };
-  contained([&] { uploaded.emplace(device(index), inputs); });
-  for (const auto& [number, job] : jobs) {
-    listener_.starting(number, Stage::run);
-    if (!upload_error.empty()) {
-      listener_.finished(number, failed(the_case, *job, upload_error));
-      continue;
-    }
-    const CaseResult result = run_job_contained(the_case, *job, inputs, *uploaded);
-    listener_.finished(number, result);
-    if (result.status == Status::invalid || result.status == Status::error)
-      contained([&] { repair_inputs(the_case, device(index), inputs, uploaded); });
-  }
-}
-
-void Runner::repair_inputs(const Case& the_case, Device& target, std::vector<HostTensor>& inputs,
-                           std::optional<DeviceInputs>& uploaded) {
-  if (uploaded->damage().empty()) return;
-  uploaded.reset();
-  if (target.shares_host_memory()) {
-    inputs.clear();  // before they are made again, so that they are in memory only once
-    inputs = generate_inputs(the_case.problem, the_case.inputs, stop_);
-  }
-  uploaded.emplace(target, inputs);
-}
-
-CaseResult Runner::run_job_contained(const Case& the_case, const Job& job,
-                                     const std::vector<HostTensor>& inputs, const DeviceInputs& uploaded) {
-  try {
-    return run_job(the_case, job, inputs, uploaded);
-  } catch (const Interrupted&) {
-    throw;
-  } catch (const OutputError&) {
-    throw;
-  } catch (const std::bad_alloc&) {
-    return failed(the_case, job, kOutOfHostMemory);
-  } catch (const std::exception& error) {  // a kernel that fails is a result, and the sweep goes on
-    return failed(the_case, job, error.what());
-  }
-}
-
-CaseResult Runner::run_job(const Case& the_case, const Job& job, const std::vector<HostTensor>& inputs,
-                           const DeviceInputs& uploaded) {
-  const Implementation& implementation = *job.implementation;
-  CaseResult result = blank_result(plan_, the_case, job, options_);
-  result.work = implementation.work(the_case.problem);
-  result.workspace_bytes = implementation.workspace_bytes(the_case.problem);
-
-  JudgePolicy policy{.reruns = options_.reruns, .timing = {}};
-  if (options_.time) policy.timing = options_.timing;
-  const ReferenceOutputs* reference = options_.verify ? &reference_ : nullptr;
-  const auto outputs =
-      judge_run({device(job.device), uploaded, reference}, implementation, policy, stop_, result);
-  if (finished_ && result.status != Status::invalid)
-    finished_({result, implementation, inputs, outputs, reference});
-  return result;
 }
 
 Device& Runner::device(std::size_t index) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bench/timer.h"
+#include "device/ceilings.h"
 #include "model/result.h"
 #include "reference/reference.h"
 #include "sweep/judge_run.h"
@@ -17,8 +18,10 @@ namespace ssmbench {
 struct RunnerOptions {
   bool verify = true;
   bool time = true;
+  bool profile = false;  ///< neither, but once for profilers
   TimingPolicy timing;
   RerunPolicy reruns = {};
+  std::map<std::string, Ceilings> ceilings = {};  ///< by device ("cuda:0"), of those that are calibrated
   /// The command that runs one job again.
   std::function<std::string(const Case&, const Implementation&, const DeviceInfo&)> repro;
 };
@@ -38,8 +41,10 @@ CaseResult blank_result(const Plan& plan, const Case& the_case, const Job& job, 
 CaseResult failed_result(const Plan& plan, const Case& the_case, const Job& job, const RunnerOptions& options,
                          std::string reason);
 
-/// Runs the jobs of a plan in this process: for each case inputs and reference once, then each
-/// implementation (sweep/judge_run.h), and reports what comes of it. One that fails in a way that can be
+struct NumberedJob;
+
+/// Runs the jobs of a plan in this process: for each case inputs and reference once, then its implementations
+/// on each device (sweep/case_runner.h), and reports what comes of them. One that fails in a way that can be
 /// caught becomes a record and the sweep goes on; src/supervise/ contains the others.
 class Runner {
  public:
@@ -51,30 +56,14 @@ class Runner {
   /// Called after each job that produced outputs, unless its result is invalid.
   void on_finished(FinishedHook hook) { finished_ = std::move(hook); }
 
-  /// Runs these jobs, in the plan's order but for those that are skipped, which come first in their case.
+  /// Runs these jobs, case by case in the plan's order; of a case those that are skipped come first.
   /// Throws Interrupted once `stop` is set, and lets OutputError and whatever the making of inputs and
   /// reference throws but want of memory through.
   void run(const JobSet& jobs);
   void run() { run(JobSet(plan_.job_count(), true)); }
 
  private:
-  struct NumberedJob {
-    std::size_t number;
-    const Job* job;
-  };
-
   void run_case(const Case& the_case, const std::vector<NumberedJob>& jobs);
-  void run_on_device(const Case& the_case, std::size_t index, const std::vector<NumberedJob>& jobs,
-                     std::vector<HostTensor>& inputs);
-  /// Makes the inputs anew where an implementation changed them or the bands around them, so that the next
-  /// one finds them as they were.
-  void repair_inputs(const Case& the_case, Device& target, std::vector<HostTensor>& inputs,
-                     std::optional<DeviceInputs>& uploaded);
-  /// run_job with its failures turned into results.
-  CaseResult run_job_contained(const Case& the_case, const Job& job, const std::vector<HostTensor>& inputs,
-                               const DeviceInputs& uploaded);
-  CaseResult run_job(const Case& the_case, const Job& job, const std::vector<HostTensor>& inputs,
-                     const DeviceInputs& uploaded);
   Device& device(std::size_t index);
   CaseResult failed(const Case& the_case, const Job& job, std::string reason) const {
     return failed_result(plan_, the_case, job, options_, std::move(reason));

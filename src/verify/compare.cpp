@@ -1,6 +1,7 @@
 #include "verify/compare.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -11,6 +12,39 @@
 
 namespace ssmbench {
 namespace {
+
+/// What the steps of one span add up to.
+struct SpanSum {
+  double squares = 0, worst = 0;
+  std::int64_t count = 0;
+
+  void add(const SpanSum& more) {
+    squares += more.squares;
+    worst = std::max(worst, more.worst);
+    count += more.count;
+  }
+};
+
+/// An output's time steps in spans of as equal a length as can be.
+class TimeSpans {
+ public:
+  static constexpr std::int64_t kMost = 16;
+
+  TimeSpans(const Shape& shape, std::optional<std::size_t> along) {
+    if (!along) return;
+    steps_ = shape[*along];
+    for (std::size_t axis = *along + 1; axis < shape.size(); ++axis) inner_ *= shape[axis];
+    count_ = std::min(kMost, steps_);
+  }
+
+  std::int64_t count() const { return count_; }  ///< 0 without a time axis
+  /// Of the element at a row-major position.
+  std::int64_t of(std::int64_t position) const { return position / inner_ % steps_ * count_ / steps_; }
+  std::int64_t first_step(std::int64_t span) const { return (span * steps_ + count_ - 1) / count_; }
+
+ private:
+  std::int64_t steps_ = 1, inner_ = 1, count_ = 0;
+};
 
 /// What one contiguous range of elements adds up to.
 struct Partial {
@@ -24,6 +58,7 @@ struct Partial {
   std::int64_t judged = 0;
   std::int64_t first_nonfinite = std::numeric_limits<std::int64_t>::max();
   ErrorDistribution distribution;
+  std::array<SpanSum, TimeSpans::kMost> spans;
 };
 
 void add(Partial& sum, std::int64_t position, double got, const Expectation& all,
@@ -61,8 +96,8 @@ struct Rule {
   }
 };
 
-Partial judge_range(const TensorView& got, const Expectation& expected, const Rule& rule, std::int64_t begin,
-                    std::int64_t end) {
+Partial judge_range(const TensorView& got, const Expectation& expected, const Rule& rule,
+                    const TimeSpans& time, std::int64_t begin, std::int64_t end) {
   Partial sum;
   const std::int64_t row = got.shape.back();
   const std::int64_t step = got.strides.back();
@@ -74,8 +109,10 @@ Partial judge_range(const TensorView& got, const Expectation& expected, const Ru
     for (; position < row_end; ++position, offset += step) {
       const double value = load_as_double(got.data, offset, got.dtype);
       const ExpectedElement element = expected.at(position);
-      add(sum, position, value, expected,
-          judge_element(value, element, got.dtype, rule.of(element, got.dtype)), got.dtype);
+      const ElementVerdict verdict = judge_element(value, element, got.dtype, rule.of(element, got.dtype));
+      add(sum, position, value, expected, verdict, got.dtype);
+      if (time.count() > 0 && verdict.kind != ElementVerdict::Kind::left_out)
+        sum.spans.at(time.of(position)).add({verdict.error * verdict.error, verdict.ratio, 1});
     }
   }
   return sum;
@@ -105,18 +142,39 @@ void add(Partial& all, const Partial& part) {
   all.judged += part.judged;
   all.first_nonfinite = std::min(all.first_nonfinite, part.first_nonfinite);
   all.distribution.add(part.distribution);
+  for (std::size_t span = 0; span < all.spans.size(); ++span) all.spans.at(span).add(part.spans.at(span));
   if (part.worst_ratio > all.worst_ratio) {
     all.worst_ratio = part.worst_ratio;
     all.worst = part.worst;
   }
 }
 
+std::vector<OutputComparison::Span> over_time(const TimeSpans& time, const Partial& all) {
+  std::vector<OutputComparison::Span> spans;
+  for (std::int64_t span = 0; span < time.count(); ++span) {
+    const SpanSum& sum = all.spans.at(span);
+    const auto count = static_cast<double>(std::max<std::int64_t>(sum.count, 1));
+    spans.push_back({.first = time.first_step(span),
+                     .last = time.first_step(span + 1) - 1,
+                     .rms = std::sqrt(sum.squares / count),
+                     .worst_ratio = sum.worst});
+  }
+  return spans;
+}
+
 }  // namespace
 
+std::optional<std::size_t> time_axis(const TensorSpec& spec) {
+  const auto found = spec.axes.find('l');
+  return found == std::string::npos ? std::nullopt : std::optional(found);
+}
+
 OutputComparison compare_output(const TensorView& output, const Expectation& expected,
-                                const Arithmetic& arithmetic, const UserTolerance* user) {
+                                const Arithmetic& arithmetic, const UserTolerance* user,
+                                std::optional<std::size_t> along) {
   const TensorView got = real_view(output);
   const Rule rule{arithmetic, user};
+  const TimeSpans time(got.shape, along);
   const std::int64_t count = element_count(got.shape);
   // Fixed ranges, added up in order: sums do not depend on who computed them.
   constexpr std::int64_t kRange = 1 << 16;
@@ -124,7 +182,7 @@ OutputComparison compare_output(const TensorView& output, const Expectation& exp
   std::vector<Partial> partials(ranges);
 #pragma omp parallel for schedule(dynamic)
   for (std::int64_t i = 0; i < ranges; ++i)
-    partials[i] = judge_range(got, expected, rule, i * kRange, std::min(count, (i + 1) * kRange));
+    partials[i] = judge_range(got, expected, rule, time, i * kRange, std::min(count, (i + 1) * kRange));
 
   Partial all;
   for (const auto& part : partials) add(all, part);
@@ -137,6 +195,7 @@ OutputComparison compare_output(const TensorView& output, const Expectation& exp
   result.tolerance_ratio = std::max(all.worst_ratio, 0.0);
   // A zero reference is met exactly or not at all; then the absolute norm says more than a division by zero.
   const double norm = all.expected_squared > 0 ? all.expected_squared : 1;
+  result.over_time = over_time(time, all);
   result.rel_l2 = std::sqrt(all.error_squared / norm);
   describe_worst(result, got, expected, rule, all.nonfinite > 0 ? all.first_nonfinite : all.worst);
   if (user != nullptr) {

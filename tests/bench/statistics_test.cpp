@@ -27,3 +27,18 @@ TEST_CASE("one sample is its own statistics") {
   CHECK(stats.p99_ms == 2.5);
   CHECK(stats.stdev_ms == 0);
 }
+
+TEST_CASE("samples far from the others are counted and kept") {
+  const auto stats = summarize({1, 1.1, 0.9, 1.05, 0.95, 5, 1});
+  CHECK(stats.outliers == 1);
+  CHECK(stats.samples_ms.size() == 7);
+  CHECK(stats.max_ms == 5);
+  CHECK(summarize({1, 1.1, 0.9, 1.05, 0.95}).outliers == 0);
+  // Modified z-scores of 1, 2, 3, 4 and x: |x - 3| / (1.4826 * 1) > 3.5 from 8.19 on.
+  CHECK(find_outliers({1, 2, 3, 4, 8.1}).back() == false);
+  CHECK(find_outliers({1, 2, 3, 4, 8.3}).back() == true);
+  // More than half of them equal, as with coarse clocks: the mean distance takes the median distance's place.
+  CHECK(find_outliers({1, 1, 1, 1, 1, 1, 1, 2}) ==
+        std::vector<bool>{false, false, false, false, false, false, false, true});
+  CHECK(summarize({2, 2, 2, 2}).outliers == 0);
+}

@@ -1,29 +1,21 @@
+// Timing on a device whose launches take as long as the test says.
+
 #include "bench/timer.h"
 
 #include <limits>
 
 #include "catch.h"
 #include "model/errors.h"
+#include "support/cpu_in_disguise.h"
 
 using namespace ssmbench;
+using namespace ssmbench::test;
 
 namespace {
 
-/// A device whose every launch takes as long as the test says, without waiting.
-class FakeDevice : public Device {
+class FakeDevice : public CpuInDisguise {
  public:
   explicit FakeDevice(bool has_cache) : has_cache_(has_cache) {}
-  DeviceInfo info() const override { return {}; }
-  bool shares_host_memory() const override { return true; }
-  Buffer allocate(std::size_t) override { return nullptr; }
-  void copy_in(void*, const void*, std::size_t) override {}
-  void copy_out(void*, const void*, std::size_t) override {}
-  void fill(void*, unsigned char, std::size_t) override {}
-  void copy(void*, const void*, std::size_t) override {}
-  std::vector<std::uint64_t> digests(const std::vector<MemorySpan>&) override { return {}; }
-  void* stream() override { return nullptr; }
-  void use_second_stream(bool) override {}
-  void synchronize() override {}
   double time_ms(const Launch& launch) override {
     launch(nullptr);
     return 2.5;
@@ -32,8 +24,14 @@ class FakeDevice : public Device {
     flushes += has_cache_ ? 1 : 0;
     return has_cache_;
   }
+  std::optional<ClockReading> read_clock() override {
+    if (clocks.empty()) return {};
+    return clocks.at(readings++ % clocks.size());
+  }
 
   int flushes = 0;
+  std::vector<ClockReading> clocks;  ///< one after the other
+  std::size_t readings = 0;
 
  private:
   bool has_cache_;
@@ -42,17 +40,36 @@ class FakeDevice : public Device {
 const std::atomic<bool> kNever{false};
 constexpr double kLong = std::numeric_limits<double>::infinity();
 
+TimingPolicy exactly(int runs, int warmup = 1) {
+  return {
+      .warmup = warmup, .warmup_seconds = kLong, .min_runs = runs, .max_runs = runs, .max_seconds = kLong};
+}
+
+/// All bursts of one launch.
+LaunchTimer time_launch(Device& device, const Launch& launch, const TimingPolicy& policy,
+                        double first_run_seconds, const std::atomic<bool>& stop = kNever) {
+  LaunchTimer timer(device, launch, policy, first_run_seconds, stop);
+  while (!timer.is_done()) timer.burst(false);
+  return timer;
+}
+
+Burst burst_at(double mhz, std::vector<double> samples, bool held_down = false) {
+  return {.samples_ms = std::move(samples), .clock = ClockReading{.mhz = mhz, .held_down = held_down}};
+}
+
 }  // namespace
 
 TEST_CASE("warm-up launches are not samples, and the first run counts as one") {
   FakeDevice device(false);
   int launches = 0;
-  const TimingPolicy policy{.warmup = 4, .warmup_seconds = kLong, .min_runs = 6, .max_runs = 6};
   const auto timing = time_launch(
-      device, [&](void*) { ++launches; }, policy, 0, kNever);
+                          device, [&](void*) { ++launches; }, exactly(6, 4), 0)
+                          .results();
   CHECK(launches == 3 + 6);
   CHECK(timing.at("hot").samples_ms == std::vector<double>(6, 2.5));
-  CHECK_FALSE(timing.contains("cold"));
+  CHECK(timing.at("hot").stopped_by == "runs");
+  CHECK_FALSE(timing.at("hot").clock_mhz);
+  CHECK(timing.size() == 1);
 }
 
 TEST_CASE("a first run that took long is warm-up enough") {
@@ -60,17 +77,42 @@ TEST_CASE("a first run that took long is warm-up enough") {
   int launches = 0;
   const TimingPolicy policy{.warmup = 4, .warmup_seconds = 0.2, .min_runs = 1, .max_runs = 1};
   time_launch(
-      device, [&](void*) { ++launches; }, policy, 0.3, kNever);
+      device, [&](void*) { ++launches; }, policy, 0.3);
   CHECK(launches == 1);
 }
 
 TEST_CASE("with a cache to flush, cold runs each follow a flush") {
   FakeDevice device(true);
-  const TimingPolicy policy{.warmup = 1, .min_runs = 3, .max_runs = 3};
   const auto timing = time_launch(
-      device, [](void*) {}, policy, 0, kNever);
+                          device, [](void*) {}, exactly(3), 0)
+                          .results();
   CHECK(timing.at("cold").samples_ms.size() == 3);
   CHECK(device.flushes >= 3);
+}
+
+TEST_CASE("a graph is timed beside the launch, each as often") {
+  FakeDevice device(false);
+  int launches = 0;
+  int replays = 0;
+  LaunchTimer timer(
+      device, [&](void*) { ++launches; }, exactly(7), 0, kNever);
+  timer.add_graph([&](void*) { ++replays; });
+  while (!timer.is_done()) timer.burst(false);
+  CHECK(timer.results().at("graph").samples_ms.size() == 7);
+  CHECK(launches == 1 + 7);  // what ran before a burst was the other way
+  CHECK(replays == 1 + 7);
+}
+
+TEST_CASE("a burst after something else ran starts with a launch that is not timed") {
+  FakeDevice device(false);
+  int launches = 0;
+  LaunchTimer timer(
+      device, [&](void*) { ++launches; }, exactly(120), 0, kNever);
+  int bursts = 0;
+  for (; !timer.is_done(); ++bursts) timer.burst(true);
+  CHECK(bursts >= 3);  // of at most 50
+  CHECK(launches == 120 + bursts);
+  CHECK(timer.results().at("hot").samples_ms.size() == 120);
 }
 
 TEST_CASE("timing stops when asked to") {
@@ -79,4 +121,37 @@ TEST_CASE("timing stops when asked to") {
   CHECK_THROWS_AS(time_launch(
                       device, [](void*) {}, {}, 0, stop),
                   Interrupted);
+}
+
+TEST_CASE("samples of bursts with a lower clock, or one held down, are left out and counted") {
+  std::string note;
+  const auto stats = summarize_bursts({burst_at(1980, {1, 1}), burst_at(1500, {7, 7, 7}), burst_at(1965, {2}),
+                                       burst_at(1980, {9}, true), burst_at(1980, {1})},
+                                      note);
+  CHECK(stats.samples_ms == std::vector<double>{1, 1, 2, 1});
+  CHECK(stats.throttled == 4);
+  CHECK(stats.clock_mhz == 1980);
+  CHECK(note.empty());
+}
+
+TEST_CASE("when all samples are throttled they are kept, and a note says so") {
+  std::string note;
+  const auto stats = summarize_bursts({burst_at(900, {3}, true), burst_at(900, {4}, true)}, note);
+  CHECK(stats.samples_ms == std::vector<double>{3, 4});
+  CHECK(stats.throttled == 0);
+  CHECK(stats.clock_mhz == 900);
+  CHECK(note == "the device held its clock down all the time");
+}
+
+TEST_CASE("the clock is read before and after each burst, and the lower reading counts") {
+  FakeDevice device(false);
+  device.clocks = {{1980}, {1980}, {1980}, {1400}, {1980}, {1980}};  // the second burst's end
+  const auto stats = time_launch(
+                         device, [](void*) {}, exactly(120), 0)
+                         .results()
+                         .at("hot");
+  CHECK(device.readings >= 6);
+  CHECK(stats.throttled > 0);
+  CHECK(stats.throttled + static_cast<int>(stats.samples_ms.size()) == 120);
+  CHECK(stats.clock_mhz == 1980);
 }

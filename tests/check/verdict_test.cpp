@@ -97,10 +97,10 @@ TEST_CASE("an untouched file passes, without patterns or explanation") {
     for (const auto count : each.profile.histogram) elements += count;
     CHECK(elements == each.comparison.judged);
   }
-  CHECK(of(verdict, "out").profile.over_time.size() == 8);
-  CHECK(of(verdict, "out").profile.over_time.front().first == 0);
-  CHECK(of(verdict, "out").profile.over_time.back().last == 199);
-  CHECK(of(verdict, "last_state").profile.over_time.empty());
+  CHECK(of(verdict, "out").comparison.over_time.size() == 16);
+  CHECK(of(verdict, "out").comparison.over_time.front().first == 0);
+  CHECK(of(verdict, "out").comparison.over_time.back().last == 199);
+  CHECK(of(verdict, "last_state").comparison.over_time.empty());
 }
 
 TEST_CASE("one wrong element is found") {

@@ -42,6 +42,8 @@ TEST_CASE("golden: help of the program and of each subcommand") {
   check_golden("dump --help", "dump_help.txt");
   check_golden("check --help", "check_help.txt");
   check_golden("compare --help", "compare_help.txt");
+  check_golden("gate --help", "gate_help.txt");
+  check_golden("report --help", "report_help.txt");
   check_golden("validate-config --help", "validate_config_help.txt");
 }
 

@@ -78,13 +78,13 @@ TEST_CASE("exactly these configs are shipped") {
   std::set<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(SSMBENCH_SOURCE_DIR "/configs"))
     if (entry.path().extension() == ".json") names.insert(entry.path().stem());
-  CHECK(names == std::set<std::string>{"algorithms",  "ci",           "comparison",     "consistency",
-                                       "convergence", "decode",       "discretization", "gradients",
-                                       "huge",        "large",        "layouts",        "mamba-1.4b",
-                                       "mamba-130m",  "mamba-2.8b",   "mamba-370m",     "mamba-790m",
-                                       "mamba2-1.3b", "mamba2-130m",  "mamba2-2.7b",    "mamba2-370m",
-                                       "mamba2-780m", "mamba2-small", "medium",         "realtime-60fps",
-                                       "schema",      "small",        "stress-long"});
+  CHECK(names == std::set<std::string>{"algorithms",     "ci",          "comparison",     "consistency",
+                                       "convergence",    "decode",      "discretization", "gradients",
+                                       "huge",           "large",       "layouts",        "linear-scan",
+                                       "mamba-1.4b",     "mamba-130m",  "mamba-2.8b",     "mamba-370m",
+                                       "mamba-790m",     "mamba2-1.3b", "mamba2-130m",    "mamba2-2.7b",
+                                       "mamba2-370m",    "mamba2-780m", "mamba2-small",   "medium",
+                                       "realtime-60fps", "schema",      "small",          "stress-long"});
 }
 
 TEST_CASE("small, medium and large have one size each, and all dtypes") {
@@ -211,6 +211,19 @@ TEST_CASE("algorithms runs both operations in f32, from short to long sequences"
   CHECK(distributions["linear_scan"] == both);
 }
 
+TEST_CASE("linear-scan is large, and long with few channels, in every dtype") {
+  std::set<std::tuple<std::int64_t, std::int64_t, std::int64_t>> sizes;
+  const auto cases = shipped("linear-scan");
+  for (const auto& one : cases) {
+    CHECK(one.problem.op().name == "linear_scan");
+    sizes.insert({one.problem.size("batch"), one.problem.size("dim"), one.problem.size("seqlen")});
+  }
+  CHECK(sizes == std::set<std::tuple<std::int64_t, std::int64_t, std::int64_t>>{
+                     {8, 2048, 2047}, {8, 2048, 2048}, {8, 2048, 16384}, {1, 64, 65536}});
+  CHECK(cases.size() == 3 * sizes.size());
+  CHECK(values_of(cases, "dtype") == kDtypes);
+}
+
 TEST_CASE("ci is broad and small") {
   const auto all = shipped("ci");
   const auto cases = of_op(all, "selective_scan_fwd");
@@ -282,7 +295,7 @@ TEST_CASE("stress-long reaches 65536 steps, with a long and a short memory") {
 
 TEST_CASE("huge has more elements than 32 bits count, in both layouts, and quick few") {
   const auto cases = shipped("huge");
-  CHECK(sizes_of(cases) == std::set<Sizes>{{512, 4099, 1049, 1}, {1, 4099, 537001, 1}});
+  CHECK(sizes_of(cases) == std::set<Sizes>{{512, 4099, 1049, 1}, {1, 4099, 537008, 1}});
   for (const auto& one : cases) {
     CHECK(pairs_of({one}) > 2.2e9);
     CHECK(one.problem.dtype() == DType::f16);

@@ -100,6 +100,7 @@ TEST_CASE("golden files with flipped bytes: no crash, and a pass only of outputs
   }
   const CommandResult result = run_ssmbench("check --quiet --json -" + arguments);
   CHECK((result.exit_code == 1 || result.exit_code == 2));  // some have to be found out
+  for (const auto& line : lines_of(result.err)) CHECK(line.starts_with("ssmbench: "));
   std::size_t passed = 0;
   for (const auto& line : lines_of(result.out)) {
     const auto record = nlohmann::json::parse(line);
@@ -115,6 +116,18 @@ TEST_CASE("golden files with flipped bytes: no crash, and a pass only of outputs
     for (const auto& output : compare_cases(right, copy, never_stop)) CHECK(output.agrees());
   }
   CHECK(passed < original.size());
+}
+
+TEST_CASE("HDF5 prints nothing of its own at exit about what it cannot close") {
+  const TemporaryFolder folder;
+  std::string bytes = bytes_of(SSMBENCH_SOURCE_DIR "/tests/golden/m1_bwd_c64.h5");
+  bytes.at(1789) = '\xD2';  // a group is said to take more memory than there is, and is then open for good
+  const std::string path = folder.write("copy.h5", bytes);
+  const CommandResult result = run_ssmbench("check --quiet " + path);
+  CHECK(result.exit_code == 2);
+  const auto lines = lines_of(result.err);
+  REQUIRE(lines.size() == 1);
+  CHECK(lines.front().starts_with("ssmbench: " + path + ": /cases/m1_bwd_c64: "));
 }
 
 TEST_CASE("a golden file without one of its inputs names it") {

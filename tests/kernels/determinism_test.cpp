@@ -87,8 +87,9 @@ std::vector<Case> cases() {
                                         {"D", true},
                                         {"delta_bias", true}},
                                        selective_scan_bwd())));
-  all.push_back(make_case(Problem(
-      linear_scan(), {{"dtype", "f32"}, {"batch", size(2)}, {"seqlen", size(4097)}, {"dim", size(67)}})));
+  for (const std::int64_t dim : {67, 72})
+    all.push_back(make_case(Problem(
+        linear_scan(), {{"dtype", "f32"}, {"batch", size(2)}, {"seqlen", size(4097)}, {"dim", size(dim)}})));
   return all;
 }
 

@@ -156,6 +156,25 @@ std::vector<Axes> dense_problems() {
   return all;
 }
 
+/// Gradients whose many states are kept before ranges of ranges of segments: three levels, and four.
+std::vector<Axes> level_problems() {
+  std::vector<Axes> all;
+  for (const char* A : {"real", "complex"})
+    for (const char* method : {"zoh", "trapezoidal"})
+      for (const std::int64_t length : {2100, 4097})
+        all.push_back({{"A", A},
+                       {"method", method},
+                       {"batch", size(1)},
+                       {"dim", size(2)},
+                       {"seqlen", size(length)},
+                       {"dstate", size(129)},
+                       {"B", "constant"},
+                       {"C", "constant"},
+                       {"dtype", "bf16"},
+                       {"initial_state", true}});
+  return all;
+}
+
 void check_all(const std::vector<Axes>& problems, const DeviceInfo& device, const std::string& distribution,
                const OpSpec& op = selective_scan_fwd()) {
   std::vector<Case> cases;
@@ -251,4 +270,8 @@ TEST_CASE("CUDA gradients agree with the reference for every method, real and co
   if (!gpu) return;
   for (const char* distribution : {"mamba", "large_A", "tiny_delta"})
     check_all(method_problems(), *gpu, distribution, selective_scan_bwd());
+}
+
+TEST_CASE("CUDA gradients agree with the reference where states are kept on several levels", "[gpu]") {
+  if (const auto gpu = first_gpu()) check_all(level_problems(), *gpu, "slow_decay", selective_scan_bwd());
 }

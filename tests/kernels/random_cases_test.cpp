@@ -20,8 +20,9 @@ using namespace ssmbench::test;
 
 namespace {
 
-/// Cases in all, shared equally by the operations.
-constexpr std::size_t kCases = 4200;
+/// Cases of an operation: most of them of the scans and their gradients, 3800 together.
+constexpr std::size_t kCasesOfScan = 950;
+constexpr std::size_t kCasesOfOther = 200;
 /// Product of the sizes that make the work of a case. Keeps the whole test within seconds.
 constexpr std::int64_t kMostWork = 10000;
 
@@ -99,14 +100,17 @@ std::vector<const OpSpec*> ops_on_cpu() {
   return ops;
 }
 
+std::size_t cases_of(const OpSpec& op) {
+  return op.name.starts_with("selective_scan") || op.name.starts_with("ssd") ? kCasesOfScan : kCasesOfOther;
+}
+
 std::vector<Case> draw_cases() {
-  const auto ops = ops_on_cpu();
   Draw draw;
   std::vector<std::string> distribution_names;
   for (const auto& distribution : distributions()) distribution_names.push_back(distribution.name);
   std::vector<Case> cases;
-  for (const auto* op : ops) {
-    for (std::size_t i = 0; i < kCases / ops.size(); ++i) {
+  for (const auto* op : ops_on_cpu()) {
+    for (std::size_t i = 0; i < cases_of(*op); ++i) {
       Case drawn = make_case(draw_problem(*op, draw), draw.of(distribution_names));
       drawn.inputs.values = draw.one_in(4) ? "shared" : "native";
       drawn.inputs.seed = static_cast<std::int64_t>(draw.below(1000));
@@ -114,6 +118,37 @@ std::vector<Case> draw_cases() {
     }
   }
   return cases;
+}
+
+using Counts = std::map<std::string, int>;  // of problems that have "axis value", or what else it says
+
+/// By operation; of those problems that have the axis.
+std::map<std::string, Counts> count_what_problems_have(const std::string& axis) {
+  std::map<std::string, Counts> counts;
+  for (const auto& drawn : draw_cases()) {
+    const Problem& problem = drawn.problem;
+    if (!problem.axes().contains(axis)) continue;
+    auto& of_op = counts[problem.op().name];
+    for (const auto& [name, value] : problem.axes())
+      if (const auto* size = std::get_if<std::int64_t>(&value)) {
+        if (*size == 1) ++of_op[name + " 1"];
+        if (*size > 128) ++of_op[name + " large"];
+      } else {
+        ++of_op[name + " " + to_string(value)];
+      }
+    const std::int64_t groups = problem.size("groups");
+    const bool per_head = problem.axes().contains("nheads") && groups == problem.size("nheads");
+    if (groups > 1) ++of_op[per_head ? "a group per head" : "groups"];
+  }
+  return counts;
+}
+
+void check_all_are_there(const std::string& op, const Counts& counts,
+                         const std::vector<std::string>& wanted) {
+  for (const auto& what : wanted) {
+    INFO(op << " " << what);
+    CHECK(counts.contains(what));
+  }
 }
 
 /// An unstable method may overflow everywhere, which leaves nothing to judge; what can be judged has to be
@@ -127,23 +162,9 @@ bool nothing_judged_is_wrong(const CaseResult& result) {
 }  // namespace
 
 TEST_CASE("random problems of Mamba-2 have every option, sizes up to the limits and a group per head") {
-  std::map<std::string, std::map<std::string, int>> counts;  // by operation and what a problem has
-  for (const auto& drawn : draw_cases()) {
-    const Problem& problem = drawn.problem;
-    if (problem.op().find_axis("headdim") == nullptr || !problem.axes().contains("headdim")) continue;
-    auto& of_op = counts[problem.op().name];
-    for (const auto& [name, value] : problem.axes())
-      if (const auto* size = std::get_if<std::int64_t>(&value)) {
-        if (*size == 1) ++of_op[name + " 1"];
-        if (*size > 128) ++of_op[name + " large"];
-      } else {
-        ++of_op[name + " " + to_string(value)];
-      }
-    const std::int64_t groups = problem.size("groups");
-    if (groups > 1) ++of_op[groups == problem.size("nheads") ? "a group per head" : "groups"];
-  }
+  const auto counts = count_what_problems_have("headdim");
   CHECK(counts.size() == 3);
-  for (auto& [op, of_op] : counts) {
+  for (const auto& [op, of_op] : counts) {
     std::vector<std::string> wanted{"headdim 1",    "headdim large",    "dstate 1", "dstate large",
                                     "nheads 1",     "a group per head", "groups",   "dtype f16",
                                     "dtype bf16",   "z true",           "z false",  "dt_bias true",
@@ -154,10 +175,25 @@ TEST_CASE("random problems of Mamba-2 have every option, sizes up to the limits 
     if (op != "selective_state_update")
       wanted.insert(wanted.end(), {"seqlen 1", "seqlen large", "seq_idx true", "initial_states true",
                                    "initial_states false", "final_states true", "dt_limit 0.02..0.03"});
-    for (const auto& what : wanted) {
-      INFO(op << " " << what);
-      CHECK(of_op[what] >= 1);
+    check_all_are_there(op, of_op, wanted);
+  }
+}
+
+TEST_CASE("random problems of the selective scan have every method and option, and sizes up to the limits") {
+  const auto counts = count_what_problems_have("method");
+  CHECK(counts.size() == 2);
+  for (const auto& [op, of_op] : counts) {
+    std::vector<std::string> wanted{"batch 1",  "dim 1",        "seqlen 1", "seqlen large",
+                                    "dstate 1", "dstate large", "groups"};
+    for (const auto& axis : find_op(op)->axes) {
+      for (const auto& choice : axis.choices) {
+        const bool elsewhere = op == "selective_scan_bwd" && choice == "dense";
+        if (!elsewhere) wanted.push_back(axis.name + " " + choice);
+      }
+      if (axis.kind == AxisKind::flag)
+        wanted.insert(wanted.end(), {axis.name + " true", axis.name + " false"});
     }
+    check_all_are_there(op, of_op, wanted);
   }
 }
 

@@ -11,6 +11,7 @@
 
 #include "catch.h"
 #include "device/device.h"
+#include "support/calibrated.h"
 #include "support/run_command.h"
 
 using namespace ssmbench;
@@ -54,6 +55,7 @@ std::set<std::string> checks_in(const Json& record) {
   if (record.at("status") == "invalid") {
     if (says(" was written past its end")) found.insert("guard band");
     if (says("input ") && says(" was modified")) found.insert("inputs unmodified");
+    if (reason.starts_with("faster than the device can be: ")) found.insert("speed of light");
   }
   if (record.at("status") != "fail") return found;
   if (says(" launches: ")) return {"verification after timing"};
@@ -159,6 +161,11 @@ TEST_CASE("mutants that are right at first are caught by launching them again") 
   check_sweep("repeated", "--device cpu --runs 10" + kPlugin);
 }
 
+TEST_CASE("mutants that compute nothing while they are timed are faster than light") {
+  const Calibrated calibrated;
+  check_sweep("kept", "--device cpu --runs 2 --warmup 1 --reruns 1" + kPlugin, "mutant-[nr][oe]*");
+}
+
 TEST_CASE("mutants that are wrong by less than a rounding at each step are caught by all steps together") {
   check_sweep("long", "--device cpu --no-timing" + kPlugin, "mutant-[en]*");  // exp-biased and none among few
 }
@@ -183,9 +190,16 @@ TEST_CASE("mutants on a GPU are caught by the check meant for them", "[gpu]") {
   if (has_gpu()) check_sweep("cuda", "--device cuda --no-timing" + kCudaPlugin);
 }
 
-// Half a minute and 50 GB of memory: only when it is asked for.
+TEST_CASE("mutants that compute nothing while they are timed are faster than a GPU", "[gpu]") {
+  if (!has_gpu()) return;
+  const Calibrated calibrated;
+  check_sweep("cuda-kept", "--device cuda --runs 5" + kCudaPlugin, "mutant-cuda-[nr][oe]*");
+}
+
+// Half a minute and 25 GB of memory: only when it is asked for. none and 32-bit-offset alone.
 TEST_CASE("offsets of 32 bits are caught", "[.huge]") {
-  if (has_gpu()) check_sweep("huge", "--device cuda --no-timing --reruns 0" + kCudaPlugin);
+  if (has_gpu())
+    check_sweep("huge", "--device cuda --no-timing --reruns 0" + kCudaPlugin, "mutant-cuda-[3n]*[et]");
 }
 
 #endif

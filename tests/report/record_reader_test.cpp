@@ -37,7 +37,8 @@ CaseResult full_result() {
                            .judged = 7,
                            .rms_ratio = 0.3,
                            .decay_bias = -0.25,
-                           .decay_bias_ratio = kInfinity};
+                           .decay_bias_ratio = kInfinity,
+                           .over_time = {{0, 3, 1.0 / 3, 0.5}, {4, 6, kInfinity, kInfinity}}};
   result.outputs["last_state"] = {.worst_index = {1, 2}, .judged = 2};
   result.determinism = {.reruns = 2, .first_difference = "out at (0, 0, 0)"};
   result.timing["hot"] = {.median_ms = 0.1,
@@ -87,6 +88,10 @@ TEST_CASE("what a record carries is read") {
   CHECK(out.tolerance_ratio == kInfinity);  // a maximum that is not finite
   CHECK(std::isnan(out.worst_expected));
   CHECK_FALSE(out.passed());
+  REQUIRE(out.over_time.size() == 2);
+  CHECK(out.over_time[1].first == 4);
+  CHECK(out.over_time[1].last == 6);
+  CHECK(out.over_time[1].worst_ratio == kInfinity);
   CHECK(result.timing.at("hot").samples_ms == full_result().timing.at("hot").samples_ms);
   CHECK(result.work.fmas == 5.5);
   CHECK(result.workspace_bytes == std::size_t{1} << 40);

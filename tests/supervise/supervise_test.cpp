@@ -67,13 +67,29 @@ TEST_CASE("implementations that end their process or hang are errors that say ho
     CHECK(of("cpu-liar").starts_with("error: its process says what makes no sense"));
     CHECK(of("cpu-segfault") == "error: segmentation fault");
     CHECK(of("cpu-throw") == "error: thrown");
-    for (const char* honest : {"cpu-noisy", "cpu-scalar", "cpu-slow", "cpu-spoiler"})
+    for (const char* honest :
+         {"cpu-late-hang", "cpu-late-segfault", "cpu-noisy", "cpu-scalar", "cpu-slow", "cpu-spoiler"})
       CHECK(of(honest) == "pass");
   }
   CHECK(found.at("cpu-fickle 5") == "pass");
   CHECK(found.at("cpu-fickle 6") == "error: segmentation fault");
   const Json summary = records_of(result.out).back();
-  CHECK(summary.at("counts") == Json{{"pass", 9}, {"error", 17}, {"skip", 2}});
+  CHECK(summary.at("counts") == Json{{"pass", 13}, {"error", 17}, {"skip", 2}});
+}
+
+TEST_CASE("one that crashes or hangs while several are timed in turns is the one that is blamed") {
+  const TemporaryFolder folder;
+  // cpu-slow alone takes 40 ms times (3 + 2 + 25 + bursts) = 1.3 s: the timeout is of each, not of all.
+  const CommandResult result =
+      run_faulty(config(folder, "5") + " --runs 25 --timeout 2.5 --json - --quiet --impl 'cpu-[ls][alc]*'");
+  CHECK(result.exit_code == 4);
+  const auto found = outcomes(result.out);
+  CHECK(found == Outcomes{{"cpu-late-hang 5", "error: timed out after 2.5 s"},
+                          {"cpu-late-segfault 5", "error: segmentation fault"},
+                          {"cpu-scalar 5", "pass"},
+                          {"cpu-slow 5", "pass"}});
+  for (const auto& record : records_of(result.out))
+    if (record.value("status", "") == "pass") CHECK(record.at("timing").at("hot").at("n") == 25);
 }
 
 TEST_CASE("want of memory is an error of the implementation that wants too much") {

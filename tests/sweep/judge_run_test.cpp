@@ -12,6 +12,7 @@
 
 #include "catch.h"
 #include "inputs/inputs.h"
+#include "support/cpu_in_disguise.h"
 #include "support/host_tensors.h"
 #include "support/run_plan.h"
 #include "support/scan_problem.h"
@@ -70,36 +71,13 @@ CaseResult timed(const Implementation& implementation, int runs) {
   return result;
 }
 
-/// The CPU with streams that implementations can tell apart, and that do nothing.
-class StreamsDevice : public Device {
+/// Streams that implementations can tell apart, and that do nothing.
+class StreamsDevice : public CpuInDisguise {
  public:
-  DeviceInfo info() const override { return cpu_->info(); }
-  bool shares_host_memory() const override { return false; }  // so that inputs are copied too
-  Buffer allocate(std::size_t bytes) override { return cpu_->allocate(bytes); }
-  void copy_in(void* device, const void* host, std::size_t bytes) override {
-    cpu_->copy_in(device, host, bytes);
-  }
-  void copy_out(void* host, const void* device, std::size_t bytes) override {
-    cpu_->copy_out(host, device, bytes);
-  }
-  void fill(void* device, unsigned char value, std::size_t bytes) override {
-    cpu_->fill(device, value, bytes);
-  }
-  void copy(void* to, const void* from, std::size_t bytes) override { cpu_->copy(to, from, bytes); }
-  std::vector<std::uint64_t> digests(const std::vector<MemorySpan>& spans) override {
-    return cpu_->digests(spans);
-  }
   void* stream() override { return &streams_.at(second_ ? 1 : 0); }
   void use_second_stream(bool second) override { second_ = second; }
-  void synchronize() override {}
-  double time_ms(const Launch& launch) override {
-    launch(stream());
-    return 1;
-  }
-  bool flush_cache() override { return false; }
 
  private:
-  std::unique_ptr<Device> cpu_ = open_device(DeviceKind::cpu);
   std::array<char, 2> streams_ = {};
   bool second_ = false;
 };

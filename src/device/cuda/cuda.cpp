@@ -4,8 +4,12 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <exception>
+#include <memory>
+#include <optional>
 
 #include "device/cuda/digest.h"
+#include "device/cuda/nvml.h"
 #include "device/cuda_check.h"
 #include "model/guard_band.h"
 
@@ -33,6 +37,7 @@ DeviceInfo describe(int index) {
   DeviceInfo info{.kind = DeviceKind::cuda, .index = index, .name = properties.name, .details = {}};
   info.total_bytes = properties.totalGlobalMem;
   info.free_bytes = properties.totalGlobalMem;
+  for (const char byte : properties.uuid.bytes) info.uuid += fmt::format("{:02x}", byte & 0xFF);
   info.details = {
       {"compute_capability", fmt::format("{}.{}", properties.major, properties.minor)},
       {"multiprocessors", std::to_string(properties.multiProcessorCount)},
@@ -53,6 +58,28 @@ constexpr unsigned kIdleMicroseconds = 500;
 /// it gets there. Without that the time of a kernel of a few microseconds is the time it takes to launch it
 /// (H200: 6 µs for an empty kernel, 2.8 µs if it was queued).
 constexpr unsigned kQueueingMicroseconds = 50;
+
+/// What a stream enqueues while `launch` runs; null when that cannot be captured. Leaves neither the capture
+/// nor an error behind.
+cudaGraph_t capture_graph(const Launch& launch, cudaStream_t stream) {
+  cudaGraph_t graph = nullptr;
+  // Not "relaxed": a launch that allocates would leave the graph with memory that is gone when it is
+  // replayed.
+  check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  bool threw = false;
+  try {
+    launch(stream);
+  } catch (const std::exception&) {
+    threw = true;
+  }
+  const cudaError_t status = cudaStreamEndCapture(stream, &graph);
+  std::size_t nodes = 0;
+  if (status == cudaSuccess && graph != nullptr) cudaGraphGetNodes(graph, nullptr, &nodes);
+  cudaGetLastError();
+  if (!threw && nodes > 0) return graph;
+  if (graph != nullptr) cudaGraphDestroy(graph);
+  return nullptr;
+}
 
 /// Owns two streams, the two events that time a launch, the digests' memory, and the buffer whose rewriting
 /// evicts the L2 cache.
@@ -95,12 +122,32 @@ class CudaDevice : public Device {
     return {owner, before + kBandBytes};
   }
   void copy_in(void* device, const void* host, std::size_t bytes) override {
-    check_cuda(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream_));
+    enqueue_copy_in(device, host, bytes);
     synchronize();
   }
   void copy_out(void* host, const void* device, std::size_t bytes) override {
-    check_cuda(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream_));
+    enqueue_copy_out(host, device, bytes);
     synchronize();
+  }
+  void enqueue_copy_in(void* device, const void* host, std::size_t bytes) override {
+    check_cuda(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream_));
+  }
+  void enqueue_copy_out(void* host, const void* device, std::size_t bytes) override {
+    check_cuda(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream_));
+  }
+  void* pinned_memory(std::size_t bytes) override {
+    if (bytes > pinned_bytes_) {  // kept: to lock pages takes longer than to copy them
+      pinned_.reset();
+      pinned_bytes_ = 0;
+      void* memory = nullptr;
+      if (cudaMallocHost(&memory, bytes) != cudaSuccess) {
+        cudaGetLastError();
+        return nullptr;
+      }
+      pinned_ = {memory, [](void* pointer) { cudaFreeHost(pointer); }};
+      pinned_bytes_ = bytes;
+    }
+    return pinned_.get();
   }
   void fill(void* device, unsigned char value, std::size_t bytes) override {
     check_cuda(cudaMemsetAsync(device, value, bytes, stream_));
@@ -145,6 +192,33 @@ class CudaDevice : public Device {
     return true;
   }
 
+  std::optional<Launch> capture(const Launch& launch) override {
+    synchronize();
+    cudaGraph_t graph = capture_graph(launch, stream_);
+    if (graph == nullptr) return {};
+    cudaGraphExec_t executable = nullptr;
+    const cudaError_t status = cudaGraphInstantiate(&executable, graph, 0);
+    cudaGraphDestroy(graph);
+    if (status != cudaSuccess) {
+      cudaGetLastError();
+      return {};
+    }
+    const std::shared_ptr<CUgraphExec_st> owner(executable,
+                                                [](cudaGraphExec_t mine) { cudaGraphExecDestroy(mine); });
+    return [owner](void* stream) {
+      check_cuda(cudaGraphLaunch(owner.get(), static_cast<cudaStream_t>(stream)));
+    };
+  }
+
+  std::optional<ClockReading> read_clock() override {
+    if (!nvml_) {
+      std::array<char, 32> bus_id{};
+      check_cuda(cudaDeviceGetPCIBusId(bus_id.data(), static_cast<int>(bus_id.size()), index_));
+      nvml_.emplace(bus_id.data());
+    }
+    return nvml_->read();
+  }
+
  private:
   void add_digests(const DigestBatch& batch, std::vector<std::uint64_t>& all) {
     if (digest_sums_ == nullptr) digest_sums_ = allocate(DigestBatch::kCapacity * sizeof(unsigned long long));
@@ -164,6 +238,9 @@ class CudaDevice : public Device {
   std::size_t flush_bytes_ = 0;
   Buffer flush_buffer_;
   Buffer digest_sums_;
+  Buffer pinned_;
+  std::size_t pinned_bytes_ = 0;
+  std::optional<Nvml> nvml_;  ///< once the clock was asked for
 };
 
 }  // namespace

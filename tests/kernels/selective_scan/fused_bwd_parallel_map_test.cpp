@@ -95,7 +95,7 @@ TEST_CASE("parallel backward: the workspace is under a quarter of the tensors at
     for (const bool options : {false, true})
       for (const std::int64_t batch : {1, 8})
         for (const std::int64_t dim : {16, 17, 65, 768, 2048, 5120})
-          for (const std::int64_t dstate : {9, 16}) {
+          for (std::int64_t dstate = 9; dstate <= 16; ++dstate) {
             const Problem of = problem(batch, dim, 65536, dtype, dstate, 1, options);
             INFO(of.id());
             CHECK(parallel_backward_applies(SelectiveScan(of)));

@@ -2,6 +2,8 @@
 // plain implementation:
 //
 //   scan_kernel   thread: one row (b, d), all steps in order; states in the workspace, (row, n)
+//                 race: two warps for the same rows, each with states of its own
+//   look_kernel   one thread, ahead of scan_kernel: whether there is anything in out
 //   sum_kernel    thread: one (b, d, n); adds its part of y to the workspace; output_kernel makes out of it
 
 #include <cuda_runtime.h>
@@ -16,6 +18,7 @@ enum class Mistake {
   nondeterministic_sum,
   wrong_on_second_stream,
   bounds_not_checked,
+  result_kept,
   offset_of_32_bits
 };
 
@@ -30,10 +33,12 @@ constexpr Mutant kMutants[] = {
     {"mutant-cuda-nondeterministic-sum", Mistake::nondeterministic_sum},
     {"mutant-cuda-wrong-on-second-stream", Mistake::wrong_on_second_stream},
     {"mutant-cuda-bounds-not-checked", Mistake::bounds_not_checked},
+    {"mutant-cuda-result-kept", Mistake::result_kept},
     {"mutant-cuda-32-bit-offset", Mistake::offset_of_32_bits},
 };
 constexpr int kCount = sizeof(kMutants) / sizeof(kMutants[0]);
 constexpr int kThreads = 4;  // few, so that a block that is not full goes little past the end
+constexpr int kWarp = 32;
 
 struct Sequence {
   float* data;
@@ -51,16 +56,22 @@ struct Arguments {
   Mistake mistake;
   Sequence u, delta, z, out;
   Projection B, C;
-  const float *A, *D, *bias, *initial;
-  float *last, *states, *sums;
+  const float *A, *D, *bias;
+  float *initial, *last, *states, *sums;
+  bool* kept;
 };
 
 /// The element of row and step.
 __device__ float& element(const Arguments& p, const Sequence& sequence, int64_t row, int64_t t) {
-  const int64_t at = row / p.dim * sequence.batch + row % p.dim * sequence.dim + t * sequence.time;
-  if (p.mistake != Mistake::offset_of_32_bits) return sequence.data[at];
+  return sequence.data[row / p.dim * sequence.batch + row % p.dim * sequence.dim + t * sequence.time];
+}
+
+/// The n-th state of the row in a (B, D, N) tensor.
+__device__ float& state_of(const Arguments& p, float* states, int64_t row, int64_t n) {
+  const int64_t at = row * p.dstate + n;
+  if (p.mistake != Mistake::offset_of_32_bits) return states[at];
   const auto bytes = static_cast<unsigned>(at) * static_cast<unsigned>(sizeof(float));
-  return *reinterpret_cast<float*>(reinterpret_cast<char*>(sequence.data) + bytes);
+  return *reinterpret_cast<float*>(reinterpret_cast<char*>(states) + bytes);
 }
 
 __device__ float of_group(const Arguments& p, const Projection& projection, int64_t row, int64_t n,
@@ -80,7 +91,7 @@ __device__ float next_state(const Arguments& p, int64_t row, int64_t n, int64_t 
 }
 
 __device__ float first_state(const Arguments& p, int64_t row, int64_t n) {
-  return p.initial != nullptr ? p.initial[row * p.dstate + n] : 0.0F;
+  return p.initial != nullptr ? state_of(p, p.initial, row, n) : 0.0F;
 }
 
 __device__ void store_output(const Arguments& p, int64_t row, int64_t t, float y) {
@@ -92,18 +103,28 @@ __device__ void store_output(const Arguments& p, int64_t row, int64_t t, float y
   element(p, p.out, row, t) = y;
 }
 
-/// Up to 8 µs, another one in each launch, block and row.
-__device__ unsigned random_wait(int64_t row) {
-  const auto seed =
-      static_cast<unsigned>(clock64()) + static_cast<unsigned>(row) * 40503U + blockIdx.y * 7919U;
-  return (seed * 2654435761U) >> 19;
+/// Up to 8192 clock cycles, which differ between launches, blocks and sides. The clock's bits are mixed so
+/// that what two sides get in the same launch is not related (Stafford, "Better Bit Mixing", 2011).
+__device__ void wait_at_random(unsigned side) {
+  const long long start = clock64();
+  unsigned x = static_cast<unsigned>(start) ^ (2 * blockIdx.x + side) * 0x9E3779B9U;
+  x = (x ^ x >> 16) * 0x85EBCA6BU;
+  x = (x ^ x >> 13) * 0xC2B2AE35U;
+  x ^= x >> 16;
+  while (clock64() - start < x % 8192) {
+  }
+}
+
+__global__ void look_kernel(Arguments p) {
+  *p.kept = !isnan(element(p, p.out, p.rows - 1, p.seqlen - 1));
 }
 
 __global__ void scan_kernel(Arguments p) {
-  // blockIdx.y: 1 is the other side of the race, with states of its own.
-  const int64_t row = blockIdx.x * int64_t{blockDim.x} + threadIdx.x;
-  if (row >= p.rows && p.mistake != Mistake::bounds_not_checked) return;
-  float* states = p.states + (blockIdx.y * p.rows + row) * p.dstate;
+  if (p.mistake == Mistake::result_kept && *p.kept) return;
+  const unsigned side = threadIdx.y;  // 1: the other side of the race
+  const int64_t row = blockIdx.x * int64_t{kThreads} + threadIdx.x;
+  if (threadIdx.x >= kThreads || (row >= p.rows && p.mistake != Mistake::bounds_not_checked)) return;
+  float* states = p.states + (side * p.rows + row) * p.dstate;
   for (int64_t n = 0; n < p.dstate; ++n) states[n] = first_state(p, row, n);
   for (int64_t t = 0; t < p.seqlen; ++t) {
     float y = 0;
@@ -111,13 +132,16 @@ __global__ void scan_kernel(Arguments p) {
       states[n] = next_state(p, row, n, t, states[n]);
       y += of_group(p, p.C, row, n, t) * states[n];
     }
-    // Both sides do the same, so that neither is ahead of the other but by chance, and write the same but
-    // for the last step: what is left there is of whoever comes last.
-    if (p.mistake == Mistake::race_on_one_element && t == p.seqlen - 1) __nanosleep(random_wait(row));
-    store_output(p, row, t, blockIdx.y > 0 && t == p.seqlen - 1 ? 0.5F * y : y);
+    // Both sides write the same but for the last step, with no barrier between them: what is left there is of
+    // whoever comes last. They start even, so that this is a matter of chance in each block of each launch.
+    if (p.mistake == Mistake::race_on_one_element && t == p.seqlen - 1) {
+      __syncthreads();
+      wait_at_random(side);
+    }
+    store_output(p, row, t, side > 0 && t == p.seqlen - 1 ? 0.5F * y : y);
   }
-  if (blockIdx.y > 0) return;
-  for (int64_t n = 0; n < p.dstate; ++n) p.last[row * p.dstate + n] = states[n];
+  if (side > 0) return;
+  for (int64_t n = 0; n < p.dstate; ++n) state_of(p, p.last, row, n) = states[n];
 }
 
 __global__ void sum_kernel(Arguments p) {
@@ -175,7 +199,8 @@ Arguments arguments_of(const ssmbench_problem* problem, Mistake mistake, float* 
           floats(problem, "initial_state"),
           floats(problem, "last_state"),
           workspace,
-          workspace};
+          workspace,
+          reinterpret_cast<bool*>(workspace + 2 * rows * ssmbench_integer(problem, "dstate"))};
 }
 
 unsigned blocks(int64_t threads) {
@@ -192,8 +217,9 @@ void launch(const Arguments& p, cudaStream_t stream) {
     sum_kernel<<<blocks(p.rows * p.dstate), kThreads, 0, stream>>>(p);
     output_kernel<<<blocks(p.rows * p.seqlen), kThreads, 0, stream>>>(p);
   } else {
-    const unsigned sides = p.mistake == Mistake::race_on_one_element ? 2 : 1;
-    scan_kernel<<<dim3(blocks(p.rows), sides), kThreads, 0, stream>>>(p);
+    if (p.mistake == Mistake::result_kept) look_kernel<<<1, 1, 0, stream>>>(p);
+    const bool race = p.mistake == Mistake::race_on_one_element;
+    scan_kernel<<<blocks(p.rows), race ? dim3(kWarp, 2) : dim3(kThreads), 0, stream>>>(p);
   }
 }
 

@@ -43,6 +43,7 @@ enum class Mistake {
   wrong_from_tenth_call,
   race_on_one_element,
   nondeterministic_sum,
+  result_kept,
   // selective_scan_bwd
   silu_derivative,
   softplus_derivative,

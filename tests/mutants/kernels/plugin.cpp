@@ -52,6 +52,7 @@ constexpr Mutant kMutants[] = {
     {"mutant-wrong-from-tenth-call", kScan, Mistake::wrong_from_tenth_call},
     {"mutant-race-on-one-element", kScan, Mistake::race_on_one_element},
     {"mutant-nondeterministic-sum", kScan, Mistake::nondeterministic_sum},
+    {"mutant-result-kept", kScan, Mistake::result_kept},
     {"mutant-silu-derivative", kScanBackward, Mistake::silu_derivative},
     {"mutant-softplus-derivative", kScanBackward, Mistake::softplus_derivative},
     {"mutant-dA-of-one-batch-lost", kScanBackward, Mistake::da_of_one_batch_lost},

@@ -24,9 +24,10 @@ class Scan {
   }
 
   void run() {
+    const std::int64_t elements = call_.size("batch") * dim_ * seqlen_;
+    if (has(Mistake::result_kept) && !std::isnan(out_.get(elements - 1))) return;
     for (std::int64_t b = 0; b < call_.size("batch"); ++b)
       for (std::int64_t d = 0; d < dim_; ++d) run_row(b, d);
-    const std::int64_t elements = call_.size("batch") * dim_ * seqlen_;
     if (has(Mistake::wrong_from_tenth_call) && call_.number >= 10) out_.put(0, out_.get(0) + 1);
     if (has(Mistake::race_on_one_element) && call_.number % 3 == 2) out_.put(elements - 1, 0);
     // Two at a time, but for the last of an odd number; or with it.

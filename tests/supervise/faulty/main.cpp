@@ -7,6 +7,8 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
+#include <memory>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -73,6 +75,13 @@ Implementation with_fault(const std::string& name, std::function<void(const Prob
           }};
 }
 
+/// Right until it is timed: `fault` comes with the tenth launch.
+Implementation with_late_fault(const std::string& name, const std::function<void()>& fault) {
+  return with_fault(name, [fault, launches = std::make_shared<int>(0)](const Problem&) {
+    if (++*launches % 30 == 10) fault();
+  });
+}
+
 /// Not run by accident: where nothing limits it, it goes on for long.
 Implementation hungry() {
   Implementation implementation = with_fault("cpu-hungry", [](const Problem&) { eat_all_memory(); });
@@ -94,6 +103,11 @@ const std::vector<Registration> registrations{
                               while (true) wait(std::chrono::hours(1));
                             })),
     Registration(hungry()),
+    Registration(with_late_fault("cpu-late-hang",
+                                 [] {
+                                   while (true) wait(std::chrono::hours(1));
+                                 })),
+    Registration(with_late_fault("cpu-late-segfault", segfault)),
     Registration(with_fault("cpu-liar", [](const Problem&) { write_nonsense_to_every_descriptor(); })),
     Registration(with_fault("cpu-noisy",
                             [](const Problem&) {

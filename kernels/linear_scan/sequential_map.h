@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/common/host_device.h"
+
+// Which lane of cuda-sequential moves what, and where it lies in shared memory. Host and device, so that the
+// CPU tests cover it.
+
+namespace ssmbench {
+
+inline constexpr int kSequentialBytes = 128;  ///< of the channels of a step that a warp takes: 4 a lane
+inline constexpr int kSequentialSteps = 16;   ///< of a tile
+inline constexpr int kSequentialTiles = 8;    ///< of a and b each that a warp has in shared memory
+
+/// Bytes that a lane moves at once: as many as `alignment`, the common alignment of the tensors and of the
+/// distance of two steps, allows.
+constexpr int sequential_piece(std::uint64_t alignment) {
+  return alignment % 16 == 0 ? 16 : alignment % 4 == 0 ? 4 : 2;
+}
+
+/// How a warp moves a tile of a, b or out between memory and shared memory, in pieces of `piece` bytes: 16,
+/// or 4, or 2 times 2.
+template <int piece>
+struct SequentialMap {
+  static constexpr int kBytes = piece < 4 ? 4 : piece;  ///< a lane's, in one pass
+  static constexpr int kLanes = kSequentialBytes / kBytes;
+  static constexpr int kStepsOfPass = 32 / kLanes;
+  static constexpr int kPasses = kSequentialSteps / kStepsOfPass;
+
+  SSMBENCH_HD static constexpr int step_of(int lane) { return lane / kLanes; }  ///< in the first pass
+  SSMBENCH_HD static constexpr int byte_of(int lane) { return lane % kLanes * kBytes; }
+};
+
+// Shared memory, in bytes: tile after tile, each [a, b][step][channel]; h takes the place of a.
+inline constexpr int kSequentialTensorBytes = kSequentialSteps * kSequentialBytes;
+inline constexpr int kSequentialSharedBytes = kSequentialTiles * 2 * kSequentialTensorBytes;
+
+/// Where the slot of a tile starts; a tile takes the slot of the one kSequentialTiles before it.
+SSMBENCH_HD constexpr int sequential_slot(std::int64_t tile) {
+  return static_cast<int>(tile % kSequentialTiles) * 2 * kSequentialTensorBytes;
+}
+SSMBENCH_HD constexpr int sequential_at(int step, int byte) {
+  return step * kSequentialBytes + byte;
+}
+
+}  // namespace ssmbench

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <array>
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "device/ceilings.h"
+
+namespace ssmbench {
+
+/// A member of Ceilings with the name that it has in files.
+struct CeilingField {
+  const char* name;
+  double Ceilings::*member;
+};
+inline constexpr std::array<CeilingField, 8> kCeilingFields{{{"dram_bytes_per_s", &Ceilings::dram_bytes},
+                                                             {"cache_bytes_per_s", &Ceilings::cache_bytes},
+                                                             {"exponentials_per_s", &Ceilings::exponentials},
+                                                             {"fmas_per_s", &Ceilings::fmas},
+                                                             {"tf32_flops_per_s", &Ceilings::tf32_flops},
+                                                             {"f16_flops_per_s", &Ceilings::f16_flops},
+                                                             {"bf16_flops_per_s", &Ceilings::bf16_flops},
+                                                             {"cache_size_bytes", &Ceilings::cache_size}}};
+
+/// Ceilings by ceilings_key.
+using CeilingsByKey = std::map<std::string, Ceilings>;
+
+/// $XDG_CACHE_HOME/ssmbench/ceilings.json, else ~/.cache/ssmbench/ceilings.json; empty where neither variable
+/// is set.
+std::filesystem::path ceilings_file();
+
+/// What the file holds; nothing where there is no file, and nothing but a `warning` where it is damaged or of
+/// another format.
+CeilingsByKey read_ceilings(const std::filesystem::path& file, std::string& warning);
+
+/// Replaces the file as a whole. Throws OutputError.
+void write_ceilings(const std::filesystem::path& file, const CeilingsByKey& ceilings);
+
+}  // namespace ssmbench

@@ -1,0 +1,81 @@
+#include "bench/roofline.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace ssmbench {
+namespace {
+
+double tensor_rate(const Ceilings& ceilings, Math math) {
+  switch (math) {
+    case Math::tf32:
+      return ceilings.tf32_flops;
+    case Math::f16:
+      return ceilings.f16_flops;
+    case Math::bf16:
+      return ceilings.bf16_flops;
+    default:
+      return 0;
+  }
+}
+
+double input_bytes(const Problem& problem) {
+  double bytes = 0;
+  for (const auto& spec : problem.tensors())
+    if (spec.role != Role::output) bytes += static_cast<double>(spec.bytes());
+  return bytes;
+}
+
+}  // namespace
+
+Roofline floor_of(const Launched& launched, const Ceilings& c, CacheState state) {
+  const Work& work = launched.work;
+  Roofline floor;
+  const auto bound_by = [&floor](const char* what, double amount, double rate) {
+    if (rate <= 0 || amount <= 0) return;
+    if (const double ms = amount / rate * 1000; ms > floor.floor_ms) {
+      floor.floor_ms = ms;
+      floor.bound = what;
+    }
+  };
+  const double uncached = work.bytes - c.cache_size;
+  bound_by("dram", state == CacheState::cold ? std::max(uncached, launched.input_bytes) : uncached,
+           c.dram_bytes);
+  bound_by("l2", work.bytes, c.cache_bytes);
+  bound_by("fma", work.fmas, c.fmas);
+  if (c.fmas > 0)
+    bound_by(c.exponentials > 0 ? "mufu" : "fma", kFmasPerExponential * work.exponentials + work.fmas,
+             kFmasPerExponential * c.exponentials + c.fmas);
+  bound_by("tensor", work.tensor_flops, tensor_rate(c, launched.math));
+  return floor;
+}
+
+void judge_speed(const Implementation& implementation, const Ceilings& ceilings, CaseResult& result) {
+  const Problem& problem = result.the_case.problem;
+  const Launched launched{.work = result.work,
+                          .input_bytes = input_bytes(problem),
+                          .math = implementation.arithmetic(problem.dtype()).math};
+  const double margin = speed_margin(implementation.device);
+  for (const auto& [name, timing] : result.timing) {
+    const Roofline floor = floor_of(launched, ceilings, name == "cold" ? CacheState::cold : CacheState::hot);
+    if (timing.median_ms * margin >= floor.floor_ms) continue;
+    result.status = Status::invalid;
+    result.reason = fmt::format(
+        "faster than the device can be: {} {:.4g} ms, and {} alone takes {:.4g} ms; does it compute in every "
+        "launch?",
+        name, timing.median_ms, floor.bound, floor.floor_ms);
+    result.timing.clear();
+    result.transfers.reset();
+    return;
+  }
+  const TimingStats* headline = result.headline();
+  if (headline == nullptr) return;
+  Roofline floor = floor_of(launched, ceilings, CacheState::hot);
+  if (floor.bound.empty()) return;
+  floor.fraction = floor.floor_ms / headline->median_ms;
+  result.roofline = std::move(floor);
+}
+
+}  // namespace ssmbench

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "bench/ceilings_cache.h"
+#include "report/progress.h"
+
+namespace ssmbench {
+
+/// Measures the ceilings of every device of this machine. Throws what measure_ceilings throws.
+void measure_devices(CeilingsByKey& ceilings);
+
+/// What was measured of the devices of a run, by id. Says which ones were not, and how that is done.
+std::map<std::string, Ceilings> known_ceilings(const std::vector<DeviceInfo>& devices, Progress& progress);
+
+}  // namespace ssmbench

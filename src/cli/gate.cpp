@@ -1,0 +1,195 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/exit_code.h"
+#include "cli/run_options.h"
+#include "cli/subcommands.h"
+#include "gate/judge.h"
+#include "model/errors.h"
+#include "report/gate_report.h"
+#include "report/github.h"
+#include "report/line_file.h"
+
+namespace ssmbench {
+namespace {
+
+struct GateOptions {
+  std::string baseline, results;
+  std::string max_regression = "3%", max_error_growth = "25%", confidence = "99%";
+  std::string impl, case_id, json_file, markdown_file, junit_file;
+  bool allow_different_device = false, quiet = false;
+  GatePolicy policy;
+};
+
+/// "3%" as 0.03. The sign is asked for, since 3 and 0.03 are both easily meant.
+double fraction_of(const std::string& option, const std::string& text) {
+  std::size_t end = 0;
+  double value = -1;
+  try {
+    value = std::stod(text, &end);
+  } catch (const std::exception&) {
+    end = text.size();  // no number
+  }
+  if (text.substr(end) != "%" || !(value >= 0) || value > 1e6)
+    throw UsageError(fmt::format("{} {}: expected a percentage, such as 3%", option, text));
+  return value / 100;
+}
+
+GatePolicy policy_of(const GateOptions& options) {
+  GatePolicy policy = options.policy;
+  policy.max_regression = fraction_of("--max-regression", options.max_regression);
+  policy.max_error_growth = fraction_of("--max-error-growth", options.max_error_growth);
+  policy.confidence = fraction_of("--confidence", options.confidence);
+  if (policy.confidence < 0.5 || policy.confidence > 0.999)
+    throw UsageError(fmt::format("--confidence {}: expected 50% to 99.9%", options.confidence));
+  return policy;
+}
+
+ResultsFile read_selected(const std::string& name, const GateOptions& options) {
+  ResultsFile file = read_results(name);
+  const auto matches = [](const std::string& glob, const std::string& text) {
+    return glob.empty() || fnmatch(glob.c_str(), text.c_str(), 0) == 0;
+  };
+  std::erase_if(file.cases, [&](const CaseResult& result) {
+    return !matches(options.impl, result.impl) || !matches(options.case_id, result.the_case.id());
+  });
+  return file;
+}
+
+/// A file that was timed, but never in that way, would compare as nothing at all.
+void check_timed(const ResultsFile& file, const std::string& name, const std::string& timing) {
+  const auto timed = [](const CaseResult& result) { return !result.timing.empty(); };
+  const auto has = [&](const CaseResult& result) { return result.timing.contains(timing); };
+  if (std::ranges::any_of(file.cases, timed) && std::ranges::none_of(file.cases, has))
+    throw UsageError(fmt::format("{}: no case has {} times", name, timing));
+}
+
+void print_heading(const GateOptions& options, const ResultsFile& before, const ResultsFile& after) {
+  const auto field = [](const ResultsFile& file, const char* name) {
+    const auto found = file.run.build.find(name);
+    return found == file.run.build.end() ? std::string("unknown") : found->second;
+  };
+  for (const auto& [title, name, file] :
+       {std::tuple("baseline", &options.baseline, &before), {"new", &options.results, &after}})
+    fmt::print("{:<9} {}: {}, revision {:.12}\n", title, *name, file->run.started,
+               field(*file, "git_revision"));
+  fmt::print("\n");
+}
+
+/// In a workflow of GitHub.
+void report_to_github(const std::vector<Comparison>& comparisons, const GatePolicy& policy,
+                      LineFile* summary) {
+  for (const auto& comparison : comparisons)
+    if (const Finding finding = comparison.finding();
+        finding > Finding::inconclusive ||
+        (finding == Finding::inconclusive && policy.fail_on_inconclusive)) {
+      const CaseResult& result = comparison.either();
+      annotate_error(fmt::format("{}: {}", result.impl, gate_label(comparison)),
+                     fmt::format("{}: {}\n{}", result.the_case.id(), gate_message(comparison), result.repro));
+    }
+  if (summary != nullptr) summary->append(gate_markdown(comparisons, policy));
+}
+
+int exit_code_of(const std::vector<Comparison>& comparisons, const GatePolicy& policy) {
+  const auto compared = [](const Comparison& comparison) {
+    return comparison.before != nullptr && comparison.after != nullptr;
+  };
+  Finding worst = Finding::none;
+  for (const auto& comparison : comparisons) worst = std::max(worst, comparison.finding());
+  switch (worst) {
+    case Finding::crashed:
+      return kDeviceOrCrash;
+    case Finding::worse:
+      return kOutOfTolerance;
+    case Finding::slower:
+      return kRegression;
+    case Finding::inconclusive:
+      return policy.fail_on_inconclusive ? kInconclusive : kOk;
+    case Finding::none:
+      break;
+  }
+  return std::ranges::any_of(comparisons, compared) ? kOk : kNothingMatched;
+}
+
+std::optional<LineFile> open(const std::string& name) {
+  return name.empty() ? std::optional<LineFile>() : std::optional<LineFile>(std::in_place, name);
+}
+
+int gate(const GateOptions& options) {
+  refuse_shared_stdout({{"--json", options.json_file},
+                        {"--markdown", options.markdown_file},
+                        {"--junit", options.junit_file}});
+  const GatePolicy policy = policy_of(options);
+  const ResultsFile before = read_selected(options.baseline, options);
+  const ResultsFile after = read_selected(options.results, options);
+  if (const auto differences = device_differences(before, after);
+      !differences.empty() && !options.allow_different_device)
+    throw UsageError(
+        fmt::format("{} and {} are of different devices or drivers, and --allow-different-device "
+                    "was not given: {}",
+                    options.baseline, options.results, fmt::join(differences, "; ")));
+  check_timed(before, options.baseline, policy.timing);
+  check_timed(after, options.results, policy.timing);
+  // Before anything is computed, so that a name that cannot be written costs nothing.
+  auto json = open(options.json_file);
+  auto markdown = open(options.markdown_file);
+  auto junit = open(options.junit_file);
+  const auto summary = in_github_actions() ? open_step_summary() : nullptr;
+
+  const auto comparisons = compare_results(before, after, policy);
+  const bool text =
+      !options.quiet && options.json_file != "-" && options.markdown_file != "-" && options.junit_file != "-";
+  if (text) {
+    print_heading(options, before, after);
+    fmt::print("{}\n{}\n", gate_table(comparisons, policy), gate_counts(comparisons));
+  }
+  if (json)
+    for (const auto& comparison : comparisons) json->append(gate_record(comparison, policy));
+  if (markdown) markdown->append(gate_markdown(comparisons, policy));
+  if (junit) junit->append(gate_junit(comparisons, policy));
+  if (in_github_actions()) report_to_github(comparisons, policy, summary.get());
+  const int code = exit_code_of(comparisons, policy);
+  if (code == kNothingMatched)
+    fmt::print(stderr, "ssmbench: {} and {} have no case in common\n", options.baseline, options.results);
+  return code;
+}
+
+}  // namespace
+
+void add_gate(CLI::App& app, Action& action) {
+  CLI::App* command = app.add_subcommand(
+      "gate", "Compare two results files statistically: what got slower, less exact, or stopped passing.");
+  command->footer("Example: ssmbench gate results/h200/mamba-370m.jsonl new.jsonl --max-regression 3%");
+  auto o = std::make_shared<GateOptions>();
+  const auto text = [command](const char* name, std::string& to, const char* help) {
+    return command->add_option(name, to, help);
+  };
+  text("BASELINE", o->baseline, "A results file")->required();
+  text("NEW", o->results, "Another one, of the same cases")->required();
+  text("--max-regression", o->max_regression, "How much slower a median may be (default 3%)");
+  text("--max-error-growth", o->max_error_growth, "How much larger a tolerance_ratio may be (default 25%)");
+  text("--confidence", o->confidence, "Of each interval (default 99%)");
+  text("--timing", o->policy.timing, "hot, cold or graph (default hot)")
+      ->check(CLI::IsMember({"hot", "cold", "graph"}));
+  text("--impl", o->impl, "Only implementations that match this glob");
+  text("--case", o->case_id, "Only cases whose id matches this glob");
+  command->add_flag("--allow-different-device", o->allow_different_device,
+                    "Compare although devices or drivers differ");
+  command->add_flag("--allow-missing", o->policy.allow_missing, "Cases that NEW lacks do not matter");
+  command->add_flag("--fail-on-inconclusive", o->policy.fail_on_inconclusive,
+                    "Exit code 6 where the samples do not tell");
+  text("--json", o->json_file, "Write a record per comparison to this file, or - for stdout");
+  text("--markdown", o->markdown_file, "Write Markdown too, to a file or - for stdout");
+  text("--junit", o->junit_file, "Write JUnit XML too, to a file or - for stdout");
+  command->add_flag("--quiet", o->quiet, "No table");
+  command->callback([&action, o] { action = [o] { return gate(*o); }; });
+}
+
+}  // namespace ssmbench

@@ -1,0 +1,51 @@
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/exit_code.h"
+#include "cli/subcommands.h"
+#include "html/page.h"
+#include "report/line_file.h"
+
+namespace ssmbench {
+namespace {
+
+struct ReportOptions {
+  std::vector<std::string> files;
+  std::string output;
+};
+
+int write_report(const ReportOptions& options) {
+  std::vector<NamedResults> files;
+  for (const auto& file : options.files)
+    files.push_back({std::filesystem::path(file).filename().string(), read_results(file)});
+  const bool is_empty = std::ranges::all_of(files, [](const NamedResults& file) {
+    return file.results.cases.empty() && file.results.convergence.empty();
+  });
+  if (is_empty) {
+    fmt::print(stderr, "ssmbench: no results in {}\n", options.files.front());
+    return kNothingMatched;
+  }
+  LineFile(options.output).append(report_page(files));
+  return kOk;
+}
+
+}  // namespace
+
+void add_report(CLI::App& app, Action& action) {
+  CLI::App* command =
+      app.add_subcommand("report", "Draw results files as one HTML page that needs nothing else.");
+  command->footer("Example: ssmbench report results/*.jsonl -o report.html");
+  auto options = std::make_shared<ReportOptions>();
+  command
+      ->add_option("RESULTS", options->files,
+                   "Results files of run; with several, the others are compared with the first")
+      ->required();
+  command->add_option("-o,--output", options->output, "The page to write, or - for stdout")->required();
+  command->callback([&action, options] { action = [options] { return write_report(*options); }; });
+}
+
+}  // namespace ssmbench

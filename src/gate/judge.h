@@ -1,0 +1,79 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gate/bootstrap.h"
+#include "report/record_reader.h"
+
+namespace ssmbench {
+
+/// Of the time of one case and implementation, by the interval of the ratio of medians, new over baseline:
+enum class Verdict {
+  same,          ///< the whole interval is within the limit
+  faster,        ///< as slower, the other way around
+  slower,        ///< the ratio is over the limit, and the whole interval over half of the limit
+  inconclusive,  ///< neither: more samples, or a quieter machine, would tell
+};
+std::string_view name_of(Verdict verdict);
+
+/// What a gate lets through.
+struct GatePolicy {
+  /// How much slower, as a fraction. The limit of an interval's low end is half of it, and that half is there
+  /// for what samples of one process cannot show: the next process of the same program differs, by the
+  /// placement of its memory and the clocks it meets. The default goes with what was assumed, and is tested:
+  /// processes that differ by 0.5% (standard deviation), samples by 0.5 to 1% with neighbours alike
+  /// (correlation 0.3) and one in thirty far out, 20 to 200 of them. Then the same code is never slower, and
+  /// 5% is caught in 95 of 100. Where processes differ by more (a shared CPU), the limit has to be higher.
+  double max_regression = 0.03;
+  /// How much an output's tolerance_ratio may grow, as a fraction of it.
+  double max_error_growth = 0.25;
+  /// Of each interval by itself. It is not raised where there are many cases: what is slower by chance has to
+  /// be over the limit too.
+  double confidence = 0.99;
+  std::string timing = "hot";
+  bool allow_missing = false;  ///< a case that ran in the baseline and is not in the new file
+  bool fail_on_inconclusive = false;
+};
+
+/// What became of the time of one case and implementation.
+struct TimeChange {
+  Verdict verdict = Verdict::inconclusive;
+  RatioInterval ratio = {};
+  double before_ms = 0, after_ms = 0;  ///< medians
+  std::string reason = {};             ///< where there is no interval: why
+};
+
+/// Compares times alone. Fewer samples than the confidence needs are inconclusive, and what clocks do not
+/// resolve (0.1 µs) is no difference. The same name and samples give the same result.
+TimeChange compare_times(const TimingStats& before, const TimingStats& after, const GatePolicy& policy,
+                         std::string_view name);
+
+/// What keeps a comparison from passing, the worst last.
+enum class Finding { none, inconclusive, slower, worse, crashed };
+
+/// One case and implementation on one device.
+struct Comparison {
+  const CaseResult* before = nullptr;   ///< null: only in the new file
+  const CaseResult* after = nullptr;    ///< null: missing in the new file
+  std::optional<TimeChange> time = {};  ///< where both ran, and at least one was timed
+  /// What got worse whatever the speed: a status, errors, or that it is missing.
+  std::vector<std::string> worse = {};
+
+  const CaseResult& either() const { return after != nullptr ? *after : *before; }
+  Finding finding() const;
+};
+
+/// Every case and implementation of both files, in the order of the baseline; those only in the new one at
+/// the end. The files have to outlive the result.
+std::vector<Comparison> compare_results(const ResultsFile& before, const ResultsFile& after,
+                                        const GatePolicy& policy);
+
+/// Where devices that both files have results of differ in what their times depend on: "cuda:0: name: NVIDIA
+/// H100, then NVIDIA H200". Versions of compilers and runtime libraries are not among it: they are what a
+/// gate may be asked about.
+std::vector<std::string> device_differences(const ResultsFile& before, const ResultsFile& after);
+
+}  // namespace ssmbench

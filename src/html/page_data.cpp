@@ -1,0 +1,151 @@
+#include "html/page_data.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <tuple>
+
+#include "html/median_interval.h"
+#include "model/build_info.h"
+#include "report/labels.h"
+
+namespace ssmbench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Six digits, so that a page of thousands of cases stays small. JSON has no numbers that are not finite.
+Json rounded(double value) {
+  if (!std::isfinite(value)) return nullptr;
+  if (value == 0) return 0;
+  const double scale = std::pow(10, 5 - std::floor(std::log10(std::abs(value))));
+  const double digits = std::isfinite(scale) ? std::round(value * scale) / scale : value;
+  return std::isfinite(digits) ? digits : value;
+}
+
+Json timing_of(const CaseResult& result) {
+  Json timing = Json::object();
+  for (const auto& [name, stats] : result.timing) {
+    if (stats.samples_ms.empty()) continue;
+    const MedianInterval interval = median_interval(stats.samples_ms);
+    timing[name] = {rounded(stats.median_ms), rounded(interval.low), rounded(interval.high),
+                    rounded(interval.confidence), stats.samples_ms.size()};
+  }
+  return timing;
+}
+
+Json outputs_of(const CaseResult& result) {
+  Json outputs = Json::object();
+  for (const auto& [name, output] : result.outputs) {
+    Json& entry = outputs[name] = {{"ratio", rounded(output.tolerance_ratio)},
+                                   {"rms", rounded(output.rms_ratio)},
+                                   {"rel", rounded(output.rel_l2)}};
+    if (output.over_time.empty()) continue;
+    entry["steps"] = output.over_time.back().last + 1;
+    for (const auto& span : output.over_time) {
+      entry["first"].push_back(span.first);
+      entry["over_time"].push_back(rounded(span.worst_ratio));
+    }
+  }
+  return outputs;
+}
+
+Json sizes_of(const Problem& problem) {
+  Json sizes = Json::object();
+  for (const auto& axis : problem.op().axes)
+    if (axis.kind == AxisKind::size && !axis.fallback && problem.has(axis))
+      sizes[axis.name] = problem.size(axis.name);
+  return sizes;
+}
+
+Json case_of(std::size_t file, const CaseResult& result) {
+  const Problem& problem = result.the_case.problem;
+  Json json{{"file", file},
+            {"id", result.the_case.id()},
+            {"op", problem.op().name},
+            {"impl", result.impl},
+            {"device", result.device},
+            {"dtype", problem.choice("dtype")},
+            {"sizes", sizes_of(problem)},
+            {"options", options_label(result.the_case)},
+            {"status", name_of(result.status)}};
+  if (!result.reason.empty()) json["reason"] = result.reason;
+  if (result.status != Status::pass) json["repro"] = result.repro;
+  json["outputs"] = outputs_of(result);
+  if (!result.timing.empty()) json["timing"] = timing_of(result);
+  if (result.work.bytes > 0)
+    json["work"] = {rounded(result.work.bytes), rounded(result.work.exponentials), rounded(result.work.fmas),
+                    rounded(result.work.tensor_flops)};
+  if (const auto& roofline = result.roofline)
+    json["roofline"] = {{"floor", rounded(roofline->floor_ms)},
+                        {"bound", roofline->bound},
+                        {"fraction", rounded(roofline->fraction)}};
+  if (const auto& transfers = result.transfers)
+    json["transfers"] = {rounded(transfers->pinned.h2d_ms), rounded(transfers->pinned.d2h_ms),
+                         rounded(transfers->pinned.end_to_end_ms),
+                         rounded(transfers->pageable.end_to_end_ms)};
+  if (const auto budget = result.the_case.budget_ms) json["budget"] = *budget;
+  return json;
+}
+
+/// Cases that were skipped, by file, operation, implementation and reason: there may be thousands.
+Json skips_of(const std::vector<NamedResults>& files) {
+  std::map<std::tuple<std::size_t, std::string, std::string, std::string>, int> counts;
+  for (std::size_t file = 0; file < files.size(); ++file)
+    for (const auto& result : files[file].results.cases)
+      if (result.status == Status::skip)
+        ++counts[{file, result.the_case.problem.op().name, result.impl, result.reason}];
+  Json skips = Json::array();
+  for (const auto& [key, count] : counts) {
+    const auto& [file, op, impl, reason] = key;
+    skips.push_back({{"file", file}, {"op", op}, {"impl", impl}, {"reason", reason}, {"count", count}});
+  }
+  return skips;
+}
+
+Json convergence_of(std::size_t file, const MethodConvergence& study) {
+  Json json{{"file", file},
+            {"method", study.method->name},
+            {"A", {study.A.real(), study.A.imag()}},
+            {"horizon", study.horizon},
+            {"order", {study.order, rounded(study.measured_order)}},
+            {"limit", {rounded(study.stability_limit), rounded(study.measured_stability_limit)}}};
+  for (const auto& run : study.errors)
+    json["runs"].push_back({rounded(run.delta), rounded(run.discretization), rounded(run.rounding)});
+  return json;
+}
+
+}  // namespace
+
+std::string page_data(const std::vector<NamedResults>& files) {
+  Json data{{"version", build_info().version},
+            {"files", Json::array()},
+            {"cases", Json::array()},
+            {"skips", skips_of(files)},
+            {"convergence", Json::array()}};
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    const auto& [name, results] = files[i];
+    data["files"].push_back({{"name", name},
+                             {"started", results.run.started},
+                             {"argv", results.run.argv},
+                             {"build", results.run.build},
+                             {"devices", results.run.devices}});
+    for (const auto& result : results.cases)
+      if (result.status != Status::skip) data["cases"].push_back(case_of(i, result));
+    for (const auto& study : results.convergence) data["convergence"].push_back(convergence_of(i, study));
+  }
+  const std::string text = data.dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string safe;  // in JSON '<' is only ever part of a string
+  safe.reserve(text.size());
+  for (const char c : text) {
+    if (c == '<')
+      safe += "\\u003c";
+    else
+      safe += c;
+  }
+  return safe;
+}
+
+}  // namespace ssmbench

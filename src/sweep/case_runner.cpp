@@ -1,0 +1,247 @@
+#include "sweep/case_runner.h"
+
+#include <algorithm>
+#include <new>
+#include <random>
+#include <utility>
+
+#include "bench/roofline.h"
+#include "device/cpu.h"
+#include "inputs/inputs.h"
+#include "model/errors.h"
+#include "model/fnv1a.h"
+#include "sweep/profile_run.h"
+
+namespace ssmbench {
+namespace {
+
+constexpr const char* kOutOfHostMemory = "out of host memory";
+/// Of the memory that is free, what jobs that wait for their turn may take; the rest is for what
+/// implementations allocate without saying so.
+constexpr std::size_t kShareOfMemory = 2;
+/// What may be spent on the median of one kind of copies.
+constexpr double kTransferSeconds = 0.05;
+
+std::vector<Upload> uploads(const std::vector<HostTensor>& inputs, const DeviceInputs& uploaded) {
+  std::vector<Upload> all;
+  for (const auto& input : inputs)
+    all.push_back({uploaded.views().at(input.spec.name).data, input.buffer.data(), input.spec.bytes()});
+  return all;
+}
+
+}  // namespace
+
+CaseRunner::CaseRunner(const Plan& plan, const RunnerOptions& options, RunListener& listener,
+                       const std::atomic<bool>& stop, const Runner::FinishedHook& finished,
+                       const Case& the_case, Device& device, std::vector<HostTensor>& inputs,
+                       const ReferenceOutputs* reference)
+    : plan_(plan),
+      options_(options),
+      listener_(listener),
+      stop_(stop),
+      finished_(finished),
+      case_(the_case),
+      device_(device),
+      inputs_(inputs),
+      reference_(reference) {}
+
+void CaseRunner::run(const std::vector<NumberedJob>& jobs) {
+  upload();
+  room_ = room();
+  for (const auto& job : jobs) start(job);
+  finish_held();
+  for (const auto& job : std::exchange(again_, {})) {
+    start(job);
+    finish_held();
+  }
+}
+
+void CaseRunner::start(const NumberedJob& job) {
+  listener_.starting(job.number, Stage::run);
+  if (!upload_error_.empty()) {
+    listener_.finished(job.number, failed(job, upload_error_));
+    return;
+  }
+  const std::size_t bytes = bytes_of(job);
+  if (held_bytes_ + bytes > room_ && !held_.empty()) {
+    finish_held();
+    listener_.resuming(job.number);
+  }
+  Candidate& candidate = held_.emplace_back(
+      Candidate{.job = job, .result = blank_result(plan_, case_, *job.job, options_), .bytes = bytes});
+  held_bytes_ += bytes;
+  const bool is_right = contained(candidate, [&] { verify(candidate); }) && candidate.judge != nullptr &&
+                        candidate.judge->is_fine();
+  if (!is_right || !options_.time) conclude(std::prev(held_.end()));
+}
+
+void CaseRunner::verify(Candidate& candidate) {
+  const Implementation& implementation = *candidate.job.job->implementation;
+  candidate.result.work = implementation.work(case_.problem);
+  candidate.result.workspace_bytes = implementation.workspace_bytes(case_.problem);
+  if (options_.profile) {
+    profile_run(device_, *uploaded_, implementation, options_.timing.warmup, candidate.result);
+    return;
+  }
+  const CaseOnDevice on{device_, *uploaded_, reference_, transfers_ ? &*transfers_ : nullptr};
+  candidate.judge = std::make_unique<RunJudge>(on, implementation, stop_, candidate.result);
+  candidate.judge->verify(options_.reruns);
+  if (candidate.judge->is_fine() && options_.time) candidate.judge->start_timing(options_.timing);
+}
+
+void CaseRunner::finish_held() {
+  take_turns();
+  if (held_.size() > 1 && inputs_are_damaged()) {  // by one of them
+    put_back_held();
+    repair_inputs();
+  }
+  while (!held_.empty()) {
+    Candidate& candidate = held_.front();
+    listener_.resuming(candidate.job.number);
+    contained(candidate, [&] { candidate.judge->finish_timing(); });
+    conclude(held_.begin());
+  }
+}
+
+void CaseRunner::take_turns() {
+  const auto pinned = device_.pin_threads();
+  std::mt19937_64 random(fnv1a(case_.id()));  // the same order each time
+  const bool others_run = held_.size() > 1;
+  while (true) {
+    std::vector<Place> round;
+    for (auto place = held_.begin(); place != held_.end(); ++place)
+      if (!place->judge->timer().is_done()) round.push_back(place);
+    if (round.empty()) return;
+    std::ranges::shuffle(round, random);
+    for (const Place place : round) {
+      listener_.resuming(place->job.number);
+      if (contained(*place, [&] { place->judge->timer().burst(others_run); })) continue;
+      conclude(place);
+      if (held_.empty()) return;  // perhaps all were put back
+    }
+  }
+}
+
+void CaseRunner::conclude(Place place) {
+  const Status status = place->result.status;
+  report(*place);
+  held_bytes_ -= place->bytes;
+  held_.erase(place);
+  if (status != Status::invalid && status != Status::error) return;
+  if (!inputs_are_damaged()) return;
+  put_back_held();
+  repair_inputs();
+}
+
+void CaseRunner::report(Candidate& candidate) {
+  if (candidate.put_back) {
+    again_.push_back(candidate.job);
+    return;
+  }
+  if (candidate.judge != nullptr)
+    contained(candidate, [&] {
+      candidate.judge->finish();
+      if (const auto known = options_.ceilings.find(candidate.result.device); known != options_.ceilings.end())
+        judge_speed(*candidate.job.job->implementation, known->second, candidate.result);
+      const auto outputs = candidate.judge->take_outputs();
+      if (finished_ && candidate.result.status != Status::invalid)
+        finished_({candidate.result, *candidate.job.job->implementation, inputs_, outputs, reference_});
+    });
+  listener_.finished(candidate.job.number, candidate.result);
+}
+
+void CaseRunner::put_back_held() {
+  for (const auto& candidate : held_) again_.push_back(candidate.job);
+  held_.clear();
+  held_bytes_ = 0;
+}
+
+template <class Work>
+bool CaseRunner::contained(Candidate& candidate, const Work& work) {
+  try {
+    work();
+    return true;
+  } catch (const Interrupted&) {
+    throw;
+  } catch (const OutputError&) {
+    throw;
+  } catch (const std::bad_alloc&) {
+    lacks_memory(candidate, kOutOfHostMemory);
+  } catch (const OutOfMemory& error) {
+    lacks_memory(candidate, error.what());
+  } catch (const std::exception& error) {  // a kernel that fails is a result, and the sweep goes on
+    fail(candidate, error.what());
+  }
+  try {
+    device_.use_second_stream(false);  // in case it failed on that
+  } catch (const DeviceError&) {       // what runs next meets it too, and says it
+  }
+  return false;
+}
+
+void CaseRunner::lacks_memory(Candidate& candidate, const std::string& reason) {
+  candidate.put_back = held_.size() > 1;
+  fail(candidate, reason);
+}
+
+void CaseRunner::fail(Candidate& candidate, const std::string& reason) {
+  candidate.judge.reset();
+  candidate.result = failed(candidate.job, reason);
+}
+
+CaseResult CaseRunner::failed(const NumberedJob& job, const std::string& reason) const {
+  return failed_result(plan_, case_, *job.job, options_, reason);
+}
+
+std::size_t CaseRunner::bytes_of(const NumberedJob& job) const {
+  try {
+    std::size_t bytes = job.job->implementation->workspace_bytes(case_.problem);
+    for (const auto& spec : case_.problem.tensors())
+      if (spec.role == Role::output)
+        bytes += 2 * spec.bytes();  // on the device, and the first ones on the host
+    return bytes;
+  } catch (const std::exception&) {  // verify() meets it too, and says it
+    return 0;
+  }
+}
+
+std::size_t CaseRunner::room() const {
+  try {
+    return std::min(device_.info().free_bytes, cpu_info().free_bytes) / kShareOfMemory;
+  } catch (const DeviceError&) {  // the first job meets it too, and says it
+    return 0;
+  }
+}
+
+bool CaseRunner::inputs_are_damaged() {
+  try {
+    return !uploaded_->damage().empty();
+  } catch (const DeviceError& error) {
+    upload_error_ = error.what();
+    return false;
+  }
+}
+
+void CaseRunner::upload() {
+  try {
+    uploaded_.emplace(device_, inputs_);
+  } catch (const DeviceError& error) {
+    upload_error_ = error.what();
+    return;
+  }
+  if (options_.time && !device_.shares_host_memory())
+    transfers_.emplace(device_, uploads(inputs_, *uploaded_),
+                       std::min(kTransferSeconds, options_.timing.max_seconds / 40), stop_);
+}
+
+void CaseRunner::repair_inputs() {
+  transfers_.reset();
+  uploaded_.reset();
+  if (device_.shares_host_memory()) {
+    inputs_.clear();  // before they are made again, so that they are in memory only once
+    inputs_ = generate_inputs(case_.problem, case_.inputs, stop_);
+  }
+  upload();
+}
+
+}  // namespace ssmbench

@@ -1,0 +1,51 @@
+// The command line of `report`; html/page_test.py looks at the pages.
+
+#include "catch.h"
+#include "support/run_command.h"
+#include "support/temporary_folder.h"
+
+using namespace ssmbench::test;
+
+namespace {
+
+const std::string kRun =
+    R"({"record":"run","schema":"ssmbench-results/1","argv":[],"started":"","build":{},"devices":{}})"
+    "\n";
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("what a run measured is in the report, which loads nothing") {
+  const TemporaryFolder folder;
+  const std::string results = folder / "r.jsonl";
+  CHECK(
+      run_ssmbench("run configs/small.json --device cpu --impl cpu-scalar --quick --quiet --json " + results)
+          .exit_code == 0);
+  const auto result = run_ssmbench("report " + results + " -o -");
+  CHECK(result.exit_code == 0);
+  CHECK(result.err == "");
+  CHECK(has(result.out, R"("impl":"cpu-scalar")"));
+  CHECK(has(result.out, R"("over_time":[)"));
+  CHECK(has(result.out, R"("timing":{"hot":[)"));
+  CHECK(has(result.out, "Content-Security-Policy"));
+  CHECK(has(result.out, "Chart.js"));
+  CHECK_FALSE(has(result.out, "src=\"http"));
+}
+
+TEST_CASE("what cannot be reported is said in one line, and no page is left or overwritten") {
+  const TemporaryFolder folder;
+  const std::string page = folder / "page.html";
+  const auto report = [&](const std::string& file) { return run_ssmbench("report " + file + " -o " + page); };
+  CHECK(report(folder / "nothing").exit_code == 2);
+  CHECK(report(folder.write("damaged", kRun + "{\"record\":\"ca\n").string()).exit_code == 2);
+  const auto empty = report(folder.write("empty", kRun).string());
+  CHECK(empty.exit_code == 5);
+  CHECK(empty.err == "ssmbench: no results in " + (folder / "empty") + "\n");
+  CHECK_FALSE(std::filesystem::exists(page));
+  folder.write("page.html", "mine");
+  CHECK(report(folder / "empty").exit_code == 5);
+  CHECK(read_file(page) == "mine");
+}

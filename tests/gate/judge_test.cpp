@@ -1,0 +1,201 @@
+#include "gate/judge.h"
+
+#include <cmath>
+#include <limits>
+#include <map>
+
+#include "bench/statistics.h"
+#include "catch.h"
+#include "inputs/random.h"
+#include "support/run_plan.h"
+#include "support/scan_problem.h"
+
+using namespace ssmbench;
+using namespace ssmbench::test;
+
+namespace {
+
+/// What one process measures, after GatePolicy::max_regression's assumptions: an offset of its own of 0.5%,
+/// lognormal samples whose neighbours have correlation 0.3, and one in thirty up to twice as long.
+TimingStats simulate(std::int64_t process, std::size_t count, double spread, double median) {
+  std::vector<double> normals(count + 1);
+  std::vector<double> uniforms(2 * count);
+  Stream(process, "noise").normals(0, normals);
+  Stream(process, "outliers").uniforms(0, uniforms);
+  const double offset = 0.005 * normals[count];
+  std::vector<double> samples(count);
+  double state = normals[0];
+  for (std::size_t i = 0; i < count; ++i) {
+    if (i > 0) state = 0.3 * state + std::sqrt(1 - 0.3 * 0.3) * normals[i];
+    const double outlier = uniforms[2 * i] < 1.0 / 30 ? 1 + uniforms[2 * i + 1] : 1;
+    samples[i] = median * std::exp(offset + spread * state) * outlier;
+  }
+  return summarize(std::move(samples));
+}
+
+/// Of 100 gates between two processes each.
+std::map<Verdict, int> hundred_gates(std::size_t count, double spread, double ratio) {
+  std::map<Verdict, int> verdicts;
+  for (std::int64_t gate = 0; gate < 100; ++gate)
+    ++verdicts[compare_times(simulate(2 * gate, count, spread, 0.25),
+                             simulate(2 * gate + 1, count, spread, 0.25 * ratio), {}, "simulated")
+                   .verdict];
+  return verdicts;
+}
+
+CaseResult result_of(const std::string& impl, Status status = Status::pass) {
+  CaseResult result{
+      .the_case = make_case(scan_problem()), .impl = impl, .device = "cuda:0", .status = status};
+  if (status == Status::pass) {
+    result.outputs["out"].tolerance_ratio = 0.2;
+    result.timing["hot"] = simulate(7, 50, 0.003, 1);
+  }
+  return result;
+}
+
+ResultsFile file_of(std::vector<CaseResult> cases) {
+  ResultsFile file;
+  file.cases = std::move(cases);
+  return file;
+}
+
+Comparison compare_one(const CaseResult& before, const CaseResult& after) {
+  static ResultsFile a;
+  static ResultsFile b;
+  a = file_of({before});
+  b = file_of({after});
+  return compare_results(a, b, {}).at(0);
+}
+
+}  // namespace
+
+TEST_CASE("gate: of 100 gates on the same code one at most is slower, and 5% is caught 95 times") {
+  const auto [count, spread] =
+      GENERATE(table<std::size_t, double>({{20, 0.005}, {20, 0.01}, {200, 0.005}, {200, 0.01}}));
+  INFO(count << " samples with a spread of " << spread);
+  auto same = hundred_gates(count, spread, 1);
+  CHECK(same[Verdict::slower] <= 1);
+  CHECK(same[Verdict::faster] <= 1);
+  CHECK(same[Verdict::same] >= 90);
+  auto slower = hundred_gates(count, spread, 1.05);
+  CHECK(slower[Verdict::slower] >= 95);
+}
+
+TEST_CASE("gate: noise that hides 5% is inconclusive, not slower") {
+  auto same = hundred_gates(20, 0.1, 1);
+  CHECK(same[Verdict::slower] <= 1);
+  CHECK(same[Verdict::inconclusive] >= 97);
+}
+
+TEST_CASE("gate: the limit decides") {
+  const TimingStats before = simulate(1, 200, 0.002, 1);
+  TimingStats after = before;
+  for (double& sample : after.samples_ms) sample *= 1.05;
+  after = summarize(after.samples_ms);
+  const auto verdict = [&](double limit) {
+    return compare_times(before, after, {.max_regression = limit}, "").verdict;
+  };
+  CHECK(verdict(0.03) == Verdict::slower);
+  CHECK(verdict(0.049) == Verdict::slower);
+  CHECK(verdict(0.0501) == Verdict::inconclusive);  // just under it, but not surely
+  CHECK(verdict(0.06) == Verdict::same);
+  const TimeChange change = compare_times(before, after, {}, "");
+  CHECK(std::abs(change.ratio.ratio - 1.05) < 1e-12);
+  CHECK(change.ratio.low < 1.05);
+  CHECK(change.ratio.high > 1.05);
+  CHECK(compare_times(after, before, {}, "").verdict == Verdict::faster);
+  CHECK(compare_times(before, before, {}, "").verdict == Verdict::same);
+}
+
+TEST_CASE("gate: what the clock does not resolve is no change") {
+  const auto constant = [](double value) { return summarize(std::vector<double>(20, value)); };
+  CHECK(compare_times(constant(0.001), constant(0.00109), {}, "").verdict == Verdict::same);
+  CHECK(compare_times(constant(0.001), constant(0.00112), {}, "").verdict == Verdict::slower);
+}
+
+TEST_CASE("gate: too few samples, or times that cannot be, are inconclusive with the reason") {
+  const TimeChange few = compare_times(simulate(1, 7, 0.001, 1), simulate(2, 50, 0.001, 2), {}, "");
+  CHECK(few.verdict == Verdict::inconclusive);
+  CHECK(few.reason == "7 samples, of 8 that 99% confidence needs");
+  const TimeChange zero =
+      compare_times(summarize(std::vector<double>(20, 0)), simulate(2, 50, 0.001, 2), {}, "");
+  CHECK(zero.verdict == Verdict::inconclusive);
+  CHECK_FALSE(zero.reason.empty());
+
+  CaseResult untimed = result_of("x");
+  untimed.timing.clear();
+  CHECK(compare_one(result_of("x"), untimed).time->reason == "no hot times in the new results");
+  CHECK(compare_one(untimed, result_of("x")).finding() == Finding::inconclusive);
+  CHECK_FALSE(compare_one(untimed, untimed).time);
+}
+
+TEST_CASE("gate: a case that no longer passes is worse, and a crash is worst") {
+  const auto finding = [](Status before, Status after) {
+    return compare_one(result_of("x", before), result_of("x", after)).finding();
+  };
+  CHECK(finding(Status::pass, Status::pass) == Finding::none);
+  for (const Status after : {Status::fail, Status::invalid, Status::skip, Status::unverified})
+    CHECK(finding(Status::pass, after) == Finding::worse);
+  CHECK(finding(Status::pass, Status::error) == Finding::crashed);
+  CHECK(finding(Status::unverified, Status::unverified) == Finding::none);
+  CHECK(finding(Status::unverified, Status::fail) == Finding::worse);
+  for (const Status before : {Status::fail, Status::error, Status::skip, Status::invalid})
+    for (const Status after : {Status::pass, Status::fail, Status::error, Status::skip})
+      CHECK(finding(before, after) == Finding::none);
+  CaseResult crashed = result_of("x", Status::error);
+  crashed.reason = "segmentation fault";
+  CHECK(compare_one(result_of("x"), crashed).worse ==
+        std::vector<std::string>{"pass, then error: segmentation fault"});
+}
+
+TEST_CASE("gate: errors may grow by a quarter") {
+  const auto finding = [](double before, double after) {
+    CaseResult a = result_of("x");
+    CaseResult b = a;
+    a.outputs["out"].tolerance_ratio = before;
+    b.outputs["out"].tolerance_ratio = after;
+    return compare_one(a, b).finding();
+  };
+  CHECK(finding(0.4, 0.4) == Finding::none);
+  CHECK(finding(0.4, 0.5) == Finding::none);
+  CHECK(finding(0.4, 0.53) == Finding::worse);
+  CHECK(finding(0.4, 0.1) == Finding::none);
+  CHECK(finding(0, 0.02) == Finding::none);  // next to nothing
+  CHECK(finding(0, 0.03) == Finding::worse);
+  CHECK(finding(0.4, std::numeric_limits<double>::infinity()) == Finding::worse);
+
+  CaseResult a = result_of("x");
+  CaseResult b = a;
+  b.outputs["out"].tolerance_ratio = 0.9;
+  b.outputs["out"].user_tolerance = {.abs = 1, .rel = 1};
+  CHECK(compare_one(a, b).finding() == Finding::none);  // other units
+}
+
+TEST_CASE("gate: cases of only one file") {
+  const ResultsFile before = file_of({result_of("a"), result_of("b"), result_of("c", Status::skip)});
+  const ResultsFile after = file_of({result_of("d"), result_of("a")});
+  const auto comparisons = compare_results(before, after, {});
+  REQUIRE(comparisons.size() == 4);
+  CHECK(comparisons[0].either().impl == "a");
+  CHECK(comparisons[0].finding() == Finding::none);
+  CHECK(comparisons[1].finding() == Finding::worse);
+  CHECK(comparisons[2].finding() == Finding::none);  // never ran
+  CHECK(comparisons[3].either().impl == "d");
+  CHECK(comparisons[3].before == nullptr);
+  CHECK(comparisons[3].finding() == Finding::none);
+  CHECK(compare_results(before, after, {.allow_missing = true})[1].finding() == Finding::none);
+}
+
+TEST_CASE("gate: other devices and drivers are seen, other libraries are not") {
+  ResultsFile before = file_of({result_of("a")});
+  before.run.devices = {{"cpu", {{"name", "one"}}},
+                        {"cuda:0", {{"name", "H100"}, {"cuda_driver", "13.0"}, {"cuda_runtime", "13.0"}}}};
+  ResultsFile after = before;
+  after.run.devices["cpu"]["name"] = "two";  // no result is of it
+  after.run.devices["cuda:0"]["cuda_runtime"] = "13.1";
+  CHECK(device_differences(before, after).empty());
+  after.run.devices["cuda:0"]["cuda_driver"] = "13.1";
+  after.run.devices["cuda:0"]["name"] = "H200";
+  CHECK(device_differences(before, after) ==
+        std::vector<std::string>{"cuda:0: name H100, then H200", "cuda:0: cuda_driver 13.0, then 13.1"});
+}

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdlib>
+
+#include "catch.h"
+#include "support/run_command.h"
+#include "support/temporary_folder.h"
+
+namespace ssmbench::test {
+
+/// A cache folder of its own for this process and those that it starts.
+class OwnCache {
+ public:
+  OwnCache() { setenv("XDG_CACHE_HOME", folder_.path().c_str(), 1); }
+  ~OwnCache() { unsetenv("XDG_CACHE_HOME"); }
+  OwnCache(const OwnCache&) = delete;
+  OwnCache& operator=(const OwnCache&) = delete;
+  OwnCache(OwnCache&&) = delete;
+  OwnCache& operator=(OwnCache&&) = delete;
+
+  std::string ceilings_file() const { return folder_ / "ssmbench/ceilings.json"; }
+  const TemporaryFolder& folder() const { return folder_; }
+
+ private:
+  TemporaryFolder folder_;
+};
+
+/// While it lives this machine's devices are calibrated.
+class Calibrated : public OwnCache {
+ public:
+  Calibrated() { REQUIRE(run_ssmbench("list devices --calibrate").exit_code == 0); }
+};
+
+}  // namespace ssmbench::test
