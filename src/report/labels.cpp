@@ -82,7 +82,8 @@ std::string budget_label(const CaseResult& result) {
 
 std::string light_label(const CaseResult& result) {
   if (!result.roofline) return "";
-  return fmt::format("{:.0f}% {}", 100 * result.roofline->fraction, result.roofline->bound);
+  const double percent = 100 * result.roofline->fraction;
+  return fmt::format("{:.{}f}% {}", percent, percent < 10 ? 1 : 0, result.roofline->bound);
 }
 
 bool has_light(const RunInfo& info) {
