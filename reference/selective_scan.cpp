@@ -130,9 +130,7 @@ class Scan {
 
   void scan_tile(ScanTile& tile, ScanState<S>& state, const S* A, Coefficients<S> B,
                  Coefficients<S> C) const {
-    if constexpr (std::is_same_v<S, double>) {
-      if (shape_.method == MethodId::zoh) return scan_tile_zoh(tile, state, A, B, C);
-    }
+    if (shape_.method == MethodId::zoh) return scan_tile_zoh(tile, state, A, B, C);
     scan_tile_by(shape_.method, tile, state, A, B, C);
   }
 
