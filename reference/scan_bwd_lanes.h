@@ -145,20 +145,20 @@ struct ExponentialLanes {
 /// One state of the block's channels. Arrays are by step of the tile.
 template <class T>
 struct LaneScan {
-  std::int64_t count = 0;  ///< steps
-  StepLanes* steps = nullptr;
   ExactLanes<T> A;
   ProjectionLanes<T> B, C;
+  RoundedLanes<T> carry;           ///< conj(Ā)·g of the step after
+  RoundedLanes<T> previous_carry;  ///< conj(c')·g of the step after
+  SumLanes<T> dA, dB, dC;          ///< dB and dC where they are sums over time
+  std::int64_t count = 0;          ///< steps
+  StepLanes* steps = nullptr;
   ExponentialLanes exponentials;        ///< for method zoh
   const RuleLanes<T>* rules = nullptr;  ///< for any other method
-  bool two_samples = false;             ///< of the method
   RoundedLanes<T>* states = nullptr;    ///< states[t + 1] is h at step t, states[0] before the tile
   RoundedLanes<T>* products = nullptr;  ///< B·u, likewise
-  double output_factor = 1;             ///< k of y = k·Re Σ C·h
-  RoundedLanes<T> carry;                ///< conj(Ā)·g of the step after
-  RoundedLanes<T> previous_carry;       ///< conj(c')·g of the step after
-  SumLanes<T> dA, dB, dC;               ///< dB and dC where they are sums over time
-  ProjectionSums<T>*sums_of_B = nullptr, *sums_of_C = nullptr;  ///< elsewhere, sums over channels, by step
+  ProjectionSums<T>*sums_of_B = nullptr, *sums_of_C = nullptr;  ///< where these are over channels
+  double output_factor = 1;                                     ///< k of y = k·Re Σ C·h
+  bool two_samples = false;                                     ///< of the method
 };
 
 /// Δ·A of every step and lane, [step][lane]; A has one value a lane.

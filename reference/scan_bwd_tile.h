@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <complex>
 #include <vector>
 
@@ -82,7 +83,7 @@ class Tile {
     u_before_ = {};
     const TensorView& u = inputs_.at("u");
     for (std::int64_t lane = 0; lane < channels && tile > 0; ++lane)
-      u_before_.set(lane, scan_bwd::load<double>(u, offset(u, task, lane, tile * plan_.tile - 1)));
+      u_before_[lane] = exactly(scan_bwd::load<double>(u, offset(u, task, lane, tile * plan_.tile - 1)));
     load_projections(task, tile);
     load_steps(task, tile);
     if (gradients) load_gradients(task, tile);
@@ -100,7 +101,7 @@ class Tile {
     products_[0] = {};
     for (std::int64_t lane = 0; lane < channels; ++lane) {
       const Rounded<T> B = plan_.shape.variable_b ? B_before_[n] : scan.B.by_lane.get(lane);
-      products_[0].set(lane, u_before_.get(lane) * B);
+      products_[0].set(lane, u_before_[lane] * B);
     }
     if (is_zoh())
       scan.exponentials = exponentials(scan.A);
@@ -234,11 +235,11 @@ class Tile {
 
   const BackwardPlan& plan_;
   const TensorSet& inputs_;
-  std::int64_t first_ = 0;            // channel of the block
-  ExactLanes<double> u_before_;       // u of the step before the tile; 0 before the first
-  std::vector<Rounded<T>> B_, C_;     // [state][step], when variable
-  std::vector<Rounded<T>> B_before_;  // [state], of the step before the tile
-  std::vector<RuleLanes<T>> rules_;   // of the state at hand
+  std::int64_t first_ = 0;                          // channel of the block
+  std::array<Rounded<double>, kLanes> u_before_{};  // u of the step before the tile; 0 before the first
+  std::vector<Rounded<T>> B_, C_;                   // [state][step], when variable
+  std::vector<Rounded<T>> B_before_;                // [state], of the step before the tile
+  std::vector<RuleLanes<T>> rules_;                 // of the state at hand
   std::vector<RoundedLanes<T>> products_;
   std::vector<double> x_, y_, z_, w_;  // scratch, [step][lane]
   const TensorView* A_;
