@@ -25,15 +25,22 @@ struct ZohRule {
 
   const RoundedLanes<double>& delta;
   const ExactLanes<T>& A;
-  const ExactLanes<T>& exponential;
+  const double *size, *cosine, *sine;
 
   ZohRule(const LaneScan<T>& scan, std::int64_t t)
-      : delta(scan.steps[t].delta), A(scan.A), exponential(scan.exponentials[t]) {}
+      : delta(scan.steps[t].delta),
+        A(scan.A),
+        size(scan.exponentials.size + t * kLanes),
+        cosine(scan.exponentials.cosine + t * kLanes),
+        sine(scan.exponentials.sine + t * kLanes) {}
 
   Rounded<T> decay(std::int64_t lane) const {
-    const double magnitude = exponential.magnitude[lane];
     const double z_error = (delta.get(lane) * A.get(lane)).error;
-    return {exponential.value.get(lane), magnitude, magnitude * (z_error + kExpError)};
+    const double error = size[lane] * (z_error + kExpError);
+    if constexpr (is_complex<T>)
+      return {{size[lane] * cosine[lane], size[lane] * sine[lane]}, size[lane], error};
+    else
+      return {size[lane], size[lane], error};
   }
   Rounded<T> input(std::int64_t lane) const {
     const auto step = delta.get(lane);
@@ -66,12 +73,25 @@ struct StoredRule {
   }
 };
 
+template <class T>
+HWY_INLINE ExactLanes<T> lanes_at(const ProjectionLanes<T>& projection, std::int64_t t) {
+  if (projection.by_step == nullptr) return projection.by_lane;
+  const Rounded<T>& same = projection.by_step[t];
+  ExactLanes<T> lanes;
+#pragma omp simd
+  for (std::int64_t lane = 0; lane < kLanes; ++lane) {
+    lanes.value.set(lane, same.value);
+    lanes.magnitude[lane] = same.magnitude;
+  }
+  return lanes;
+}
+
 template <class Rule, class T>
 void forward_by(LaneScan<T>& scan) {
   for (std::int64_t t = 0; t < scan.count; ++t) {
     const Rule rule(scan, t);
     const ExactLanes<double>& u = scan.steps[t].u;
-    const ExactLanes<T>& B = scan.B[t];
+    const ExactLanes<T> B = lanes_at(scan.B, t);
     const RoundedLanes<T>& before = scan.states[t];
     const RoundedLanes<T>& product_before = scan.products[t];
     RoundedLanes<T>& product_now = scan.products[t + 1];
@@ -88,22 +108,22 @@ void forward_by(LaneScan<T>& scan) {
   }
 }
 
-double sum_of(const double* lanes) {
+HWY_INLINE double sum_of(const double* lanes) {
   double sum = 0;
 #pragma omp simd reduction(+ : sum)
   for (std::int64_t lane = 0; lane < kLanes; ++lane) sum += lanes[lane];
   return sum;
 }
-double sum_of(const ValueLanes<double>& lanes) {
+HWY_INLINE double sum_of(const ValueLanes<double>& lanes) {
   return sum_of(lanes.value);
 }
-Complex sum_of(const ValueLanes<Complex>& lanes) {
+HWY_INLINE Complex sum_of(const ValueLanes<Complex>& lanes) {
   return {sum_of(lanes.real), sum_of(lanes.imag)};
 }
 
 /// Adds the terms of a step, one a lane, to a sum over channels or to the lanes' own.
 template <class T>
-void add_terms(const RoundedLanes<T>& terms, Sum<T>* over_lanes, SumLanes<T>& by_lane) {
+HWY_INLINE void add_terms(const RoundedLanes<T>& terms, Sum<T>* over_lanes, SumLanes<T>& by_lane) {
   if (over_lanes == nullptr) {
 #pragma omp simd
     for (std::int64_t lane = 0; lane < kLanes; ++lane) by_lane.add(lane, terms.get(lane));
@@ -127,8 +147,8 @@ void back_by(LaneScan<T>& scan) {
   for (std::int64_t t = scan.count - 1; t >= 0; --t) {
     const Rule rule_lanes(scan, t);
     StepLanes& step = scan.steps[t];
-    const ExactLanes<T>& B = scan.B[t];
-    const ExactLanes<T>& C_lanes = scan.C[t];
+    const ExactLanes<T> B = lanes_at(scan.B, t);
+    const ExactLanes<T> C_lanes = lanes_at(scan.C, t);
     const RoundedLanes<T>& state_before = scan.states[t];
     const RoundedLanes<T>& state_now = scan.states[t + 1];
     const RoundedLanes<T>& product_before = scan.products[t];
@@ -191,6 +211,107 @@ void back_lanes(LaneScan<T>& scan) {
     back_by<StoredRule<T, false>>(scan);
 }
 
+void make_all_steps(const double* u, const StepNumbers& numbers, bool has_bias, std::int64_t count,
+                    StepLanes* steps) {
+  const bool has_softplus = numbers.exp != nullptr;
+  for (std::int64_t t = 0; t < count; ++t) {
+    StepLanes& step = steps[t];
+    const double* u_now = u + t * kLanes;
+    const double* x = numbers.x + t * kLanes;
+    const double* e = has_softplus ? numbers.exp + t * kLanes : x;
+    const double* log1p_e = has_softplus ? numbers.log1p + t * kLanes : x;
+    const auto with_softplus = [&](std::int64_t lane) HWY_ATTR __attribute__((always_inline)) {
+      const Step made = softplus_of(x[lane], has_bias, e[lane], log1p_e[lane]);
+      step.delta.set(lane, made.delta);
+      step.slope.set(lane, made.slope);
+    };
+    const auto without = [&](std::int64_t lane) HWY_ATTR __attribute__((always_inline)) {
+      step.delta.set(lane, {x[lane], std::abs(x[lane]), has_bias ? std::abs(x[lane]) : 0});
+      step.slope.set(lane, {1, 1, 0});
+    };
+    step.y = step.du = step.ddelta = {};
+#pragma omp simd
+    for (std::int64_t lane = 0; lane < kLanes; ++lane) step.u.set(lane, u_now[lane]);
+    if (has_softplus) {
+#pragma omp simd
+      for (std::int64_t lane = 0; lane < kLanes; ++lane) with_softplus(lane);
+    } else {
+#pragma omp simd
+      for (std::int64_t lane = 0; lane < kLanes; ++lane) without(lane);
+    }
+  }
+}
+
+void make_all_gradients(const StepNumbers& numbers, std::int64_t count, StepLanes* steps) {
+  for (std::int64_t t = 0; t < count; ++t) {
+    StepLanes& step = steps[t];
+    const double* dout = numbers.x + t * kLanes;
+    if (numbers.z == nullptr) {
+#pragma omp simd
+      for (std::int64_t lane = 0; lane < kLanes; ++lane) step.dy.set(lane, exactly(dout[lane]));
+      continue;
+    }
+    const double* z = numbers.z + t * kLanes;
+    const double* e = numbers.exp + t * kLanes;
+    const auto gated = [&](std::int64_t lane) HWY_ATTR __attribute__((always_inline)) {
+      const Gate gate = gate_of(z[lane], e[lane]);
+      step.y_factor.set(lane, exactly(dout[lane]) * gate.slope);
+      step.dy.set(lane, exactly(dout[lane]) * gate.value);
+    };
+#pragma omp simd
+    for (std::int64_t lane = 0; lane < kLanes; ++lane) gated(lane);
+  }
+}
+
+void finish_all_steps(StepFinish& finish, std::int64_t count, StepLanes* steps) {
+  const std::int64_t dstate = finish.dstate;
+  const double output_factor = finish.output_factor;
+  const double saved_error = finish.saved_error;
+  const bool has_D = finish.has_D;
+  const ExactLanes<double> D_lanes = finish.D;
+  SumLanes<double> dD = finish.dD;
+  SumLanes<double> ddelta_bias = finish.ddelta_bias;
+  for (std::int64_t t = 0; t < count; ++t) {
+    StepLanes& step = steps[t];
+    const auto inputs = [&](std::int64_t lane) HWY_ATTR __attribute__((always_inline)) {
+      const auto u = step.u.get(lane);
+      const auto dy = step.dy.get(lane);
+      // Every state gives three terms at most.
+      const auto ddelta = step.ddelta.get(lane).over(3 * dstate) * step.slope.get(lane);
+      step.ddelta.total.set(lane, ddelta);
+      ddelta_bias.add(lane, ddelta);
+      dD.add(lane, dy * u);
+      Sum<double> du = step.du.get(lane);
+      if (has_D) du.add(D_lanes.get(lane) * dy);
+      step.du.total.set(lane, du.over(2 * dstate + 1));
+    };
+    const auto gate = [&](std::int64_t lane) HWY_ATTR __attribute__((always_inline)) {
+      Sum<double> sum;
+      sum.add(scaled(output_factor, step.y.get(lane).over(dstate)));
+      if (has_D) sum.add(D_lanes.get(lane) * step.u.get(lane));
+      auto y = sum.over(2);
+      y.error += saved_error * std::abs(y.value);
+      step.y.total.set(lane, y * step.y_factor.get(lane));
+    };
+#pragma omp simd
+    for (std::int64_t lane = 0; lane < kLanes; ++lane) inputs(lane);
+    if (!finish.has_z) continue;
+#pragma omp simd
+    for (std::int64_t lane = 0; lane < kLanes; ++lane) gate(lane);
+  }
+  finish.dD = dD;
+  finish.ddelta_bias = ddelta_bias;
+}
+
+void scale_all(const StepLanes* steps, std::int64_t count, const double* A, double* to) {
+  for (std::int64_t t = 0; t < count; ++t) {
+    const double* delta = steps[t].delta.value.value;
+    double* z = to + t * kLanes;
+#pragma omp simd
+    for (std::int64_t lane = 0; lane < kLanes; ++lane) z[lane] = delta[lane] * A[lane];
+  }
+}
+
 void forward_real(LaneScan<double>& scan) {
   forward_lanes(scan);
 }
@@ -210,11 +331,28 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace ssmbench::scan_bwd {
 
+HWY_EXPORT(make_all_steps);
+HWY_EXPORT(make_all_gradients);
+HWY_EXPORT(finish_all_steps);
+HWY_EXPORT(scale_all);
 HWY_EXPORT(forward_real);
 HWY_EXPORT(forward_complex);
 HWY_EXPORT(back_real);
 HWY_EXPORT(back_complex);
 
+void make_steps(const double* u, const StepNumbers& numbers, bool has_bias, std::int64_t count,
+                StepLanes* steps) {
+  HWY_DYNAMIC_DISPATCH(make_all_steps)(u, numbers, has_bias, count, steps);
+}
+void make_gradients(const StepNumbers& numbers, std::int64_t count, StepLanes* steps) {
+  HWY_DYNAMIC_DISPATCH(make_all_gradients)(numbers, count, steps);
+}
+void finish_steps(StepFinish& finish, std::int64_t count, StepLanes* steps) {
+  HWY_DYNAMIC_DISPATCH(finish_all_steps)(finish, count, steps);
+}
+void scale_steps(const StepLanes* steps, std::int64_t count, const double* A, double* to) {
+  HWY_DYNAMIC_DISPATCH(scale_all)(steps, count, A, to);
+}
 void go_forward(LaneScan<double>& scan) {
   HWY_DYNAMIC_DISPATCH(forward_real)(scan);
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <complex>
 #include <vector>
 
@@ -7,6 +8,7 @@
 #include "reference/lane_math.h"
 #include "reference/scan_bwd_lanes.h"
 #include "reference/scan_bwd_plan.h"
+#include "reference/with_loader.h"
 
 namespace ssmbench::scan_bwd {
 
@@ -55,21 +57,20 @@ class Tile {
         B_(static_cast<std::size_t>(plan.shape.dstate * plan.tile)),
         C_(B_.size()),
         B_before_(static_cast<std::size_t>(plan.shape.dstate)),
-        B_lanes_(steps.size()),
-        C_lanes_(steps.size()),
-        exponentials_(is_zoh() ? steps.size() : 0),
         rules_(is_zoh() ? 0 : steps.size()),
         products_(steps.size() + 1),
         x_(steps.size() * kLanes),
         y_(x_.size()),
-        z_(x_.size()) {}
+        z_(x_.size()),
+        w_(x_.size()),
+        A_(&inputs.at("A")) {}
 
   /// Bytes that it takes.
   static std::size_t bytes(const BackwardPlan& plan) {
     const auto dstate = static_cast<std::size_t>(plan.shape.dstate);
     return static_cast<std::size_t>(plan.tile) *
-               (2 * dstate * sizeof(Rounded<T>) + sizeof(StepLanes) + 3 * sizeof(ExactLanes<T>) +
-                sizeof(RuleLanes<T>) + 2 * sizeof(RoundedLanes<T>) + 3 * kLanes * sizeof(double)) +
+               (2 * dstate * sizeof(Rounded<T>) + sizeof(StepLanes) + sizeof(RuleLanes<T>) +
+                2 * sizeof(RoundedLanes<T>) + 4 * kLanes * sizeof(double)) +
            dstate * sizeof(Rounded<T>);
   }
 
@@ -79,11 +80,10 @@ class Tile {
     first_ = first;
     channels = std::min(kLanes, task.last - first);
     count = plan_.steps_in(tile);
-    std::fill_n(steps.begin(), count, StepLanes{});
     u_before_ = {};
+    const TensorView& u = inputs_.at("u");
     for (std::int64_t lane = 0; lane < channels && tile > 0; ++lane)
-      u_before_.set(lane,
-                    scan_bwd::load<double>(inputs_.at("u"), offset("u", task, lane, tile * plan_.tile - 1)));
+      u_before_[lane] = exactly(scan_bwd::load<double>(u, offset(u, task, lane, tile * plan_.tile - 1)));
     load_projections(task, tile);
     load_steps(task, tile);
     if (gradients) load_gradients(task, tile);
@@ -95,21 +95,18 @@ class Tile {
     scan.count = count;
     scan.steps = steps.data();
     for (std::int64_t lane = 0; lane < channels; ++lane)
-      scan.A.set(lane, scan_bwd::load<T>(inputs_.at("A"), (first_ + lane) * plan_.shape.dstate + n));
-    spread(B_, "B", plan_.shape.variable_b, n, B_lanes_);
-    spread(C_, "C", plan_.shape.variable_c, n, C_lanes_);
+      scan.A.set(lane, scan_bwd::load<T>(*A_, (first_ + lane) * plan_.shape.dstate + n));
+    scan.B = projection("B", plan_.shape.variable_b, B_, n);
+    scan.C = projection("C", plan_.shape.variable_c, C_, n);
     products_[0] = {};
     for (std::int64_t lane = 0; lane < channels; ++lane) {
-      const Rounded<T> B = plan_.shape.variable_b ? B_before_[n] : constant("B", lane, n);
-      products_[0].set(lane, u_before_.get(lane) * B);
+      const Rounded<T> B = plan_.shape.variable_b ? B_before_[n] : scan.B.by_lane.get(lane);
+      products_[0].set(lane, u_before_[lane] * B);
     }
     if (is_zoh())
-      make_exponentials(scan.A);
+      scan.exponentials = exponentials(scan.A);
     else
       make_rules(scan.A);
-    scan.B = B_lanes_.data();
-    scan.C = C_lanes_.data();
-    scan.exponentials = exponentials_.data();
     scan.rules = is_zoh() ? nullptr : rules_.data();
     scan.two_samples = plan_.two_samples;
     scan.states = states.data();
@@ -125,14 +122,9 @@ class Tile {
  private:
   bool is_zoh() const { return plan_.shape.method == MethodId::zoh; }
 
-  std::int64_t offset(const char* name, const Task& task, std::int64_t lane, std::int64_t t) const {
-    const Shape& s = inputs_.at(name).strides;
+  std::int64_t offset(const TensorView& view, const Task& task, std::int64_t lane, std::int64_t t) const {
+    const Shape& s = view.strides;
     return task.batch * s[0] + (first_ + lane) * s[1] + t * s[2];
-  }
-
-  Rounded<T> constant(const char* name, std::int64_t lane, std::int64_t n) const {
-    const TensorView& view = inputs_.at(name);
-    return exactly(scan_bwd::load<T>(view, (first_ + lane) * view.strides[0] + n * view.strides[1]));
   }
 
   void load_projections(const Task& task, std::int64_t tile) {
@@ -153,107 +145,75 @@ class Tile {
     }
   }
 
-  /// B or C of state n for every lane.
-  void spread(const std::vector<Rounded<T>>& variable_values, const char* name, bool variable, std::int64_t n,
-              std::vector<ExactLanes<T>>& to) const {
+  ProjectionLanes<T> projection(const char* name, bool variable, const std::vector<Rounded<T>>& values,
+                                std::int64_t n) const {
+    ProjectionLanes<T> lanes;
     if (variable) {
-      const Rounded<T>* values = variable_values.data() + n * plan_.tile;
-      for (std::int64_t t = 0; t < count; ++t)
-        for (std::int64_t lane = 0; lane < kLanes; ++lane) {
-          to[t].value.set(lane, values[t].value);
-          to[t].magnitude[lane] = values[t].magnitude;
-        }
-      return;
+      lanes.by_step = values.data() + n * plan_.tile;
+      return lanes;
     }
-    ExactLanes<T> values;
-    for (std::int64_t lane = 0; lane < channels; ++lane) values.set(lane, constant(name, lane, n).value);
-    std::fill_n(to.begin(), count, values);
+    const TensorView& view = inputs_.at(name);
+    for (std::int64_t lane = 0; lane < channels; ++lane)
+      lanes.by_lane.set(lane,
+                        scan_bwd::load<T>(view, (first_ + lane) * view.strides[0] + n * view.strides[1]));
+    return lanes;
   }
 
   /// Brings numbers of an input (B, D, L) to [step][lane].
   void load_numbers(const char* name, const Task& task, std::int64_t tile, std::vector<double>& to) const {
     const TensorView& view = inputs_.at(name);
-    for (std::int64_t lane = 0; lane < channels; ++lane) {
-      const std::int64_t first = offset(name, task, lane, tile * plan_.tile);
-      for (std::int64_t t = 0; t < count; ++t)
-        to[t * kLanes + lane] = scan_bwd::load<double>(view, first + t * view.strides[2]);
-    }
+    if (channels < kLanes) std::fill_n(to.begin(), count * kLanes, 0.0);
+    with_loader(view.dtype, [&](auto value_at) {
+      for (std::int64_t lane = 0; lane < channels; ++lane) {
+        const std::int64_t first = offset(view, task, lane, tile * plan_.tile);
+        for (std::int64_t t = 0; t < count; ++t)
+          to[t * kLanes + lane] = value_at(view.data, first + t * view.strides[2]);
+      }
+    });
   }
 
   void load_steps(const Task& task, std::int64_t tile) {
-    const SelectiveScan& shape = plan_.shape;
-    load_numbers("u", task, tile, x_);
-    for (std::int64_t t = 0; t < count; ++t)
-      for (std::int64_t lane = 0; lane < channels; ++lane) steps[t].u.set(lane, x_[t * kLanes + lane]);
-
+    load_numbers("u", task, tile, w_);
     load_numbers("delta", task, tile, x_);
     for (std::int64_t lane = 0; lane < channels; ++lane) {
       const double bias = of_channel(inputs_, "delta_bias", first_ + lane);
       for (std::int64_t t = 0; t < count; ++t) x_[t * kLanes + lane] += bias;
     }
-    if (shape.delta_softplus) {
+    StepNumbers numbers{.x = x_.data()};
+    if (plan_.shape.delta_softplus) {
       exp_of_minus_size(x_.data(), count * kLanes, y_.data());
       log1p_of(y_.data(), count * kLanes, z_.data());
+      numbers.exp = y_.data();
+      numbers.log1p = z_.data();
     }
-    for (std::int64_t t = 0; t < count; ++t)
-      for (std::int64_t lane = 0; lane < channels; ++lane) {
-        const std::int64_t at = t * kLanes + lane;
-        const Step step = shape.delta_softplus ? softplus_of(x_[at], shape.has_delta_bias, y_[at], z_[at])
-                                               : step_of(x_[at], 0, shape.has_delta_bias, false);
-        steps[t].delta.set(lane, step.delta);
-        steps[t].slope.set(lane, step.slope);
-      }
+    make_steps(w_.data(), numbers, plan_.shape.has_delta_bias, count, steps.data());
   }
 
-  /// dy and y_factor.
   void load_gradients(const Task& task, std::int64_t tile) {
     load_numbers("dout", task, tile, x_);
-    const bool has_z = plan_.shape.has_z;
-    if (has_z) {
+    StepNumbers numbers{.x = x_.data()};
+    if (plan_.shape.has_z) {
       load_numbers("z", task, tile, z_);
       exp_of_minus_size(z_.data(), count * kLanes, y_.data());
+      numbers.exp = y_.data();
+      numbers.z = z_.data();
     }
-    for (std::int64_t t = 0; t < count; ++t)
-      for (std::int64_t lane = 0; lane < channels; ++lane) {
-        const std::int64_t at = t * kLanes + lane;
-        Rounded<double> dy = exactly(x_[at]);
-        if (has_z) {
-          const Gate gate = gate_of(z_[at], y_[at]);
-          steps[t].y_factor.set(lane, dy * gate.slope);
-          dy = dy * gate.value;
-        }
-        steps[t].dy.set(lane, dy);
-      }
+    make_gradients(numbers, count, steps.data());
   }
 
-  void make_exponentials(const ExactLanes<double>& A) {
-    for (std::int64_t t = 0; t < count; ++t)
-      for (std::int64_t lane = 0; lane < kLanes; ++lane)
-        x_[t * kLanes + lane] = steps[t].delta.value.value[lane] * A.value.value[lane];
+  ExponentialLanes exponentials(const ExactLanes<double>& A) {
+    scale_steps(steps.data(), count, A.value.value, x_.data());
     exp_of(x_.data(), count * kLanes, y_.data());
-    for (std::int64_t t = 0; t < count; ++t)
-      for (std::int64_t lane = 0; lane < kLanes; ++lane)
-        exponentials_[t].value.value[lane] = exponentials_[t].magnitude[lane] = y_[t * kLanes + lane];
+    return {y_.data(), nullptr, nullptr};
   }
 
-  void make_exponentials(const ExactLanes<std::complex<double>>& A) {
-    for (std::int64_t t = 0; t < count; ++t)
-      for (std::int64_t lane = 0; lane < kLanes; ++lane) {
-        x_[t * kLanes + lane] = steps[t].delta.value.value[lane] * A.value.imag[lane];
-        z_[t * kLanes + lane] = steps[t].delta.value.value[lane] * A.value.real[lane];
-      }
-    exp_of(z_.data(), count * kLanes, y_.data());
+  ExponentialLanes exponentials(const ExactLanes<std::complex<double>>& A) {
+    scale_steps(steps.data(), count, A.value.real, x_.data());
+    exp_of(x_.data(), count * kLanes, y_.data());
+    scale_steps(steps.data(), count, A.value.imag, x_.data());
     cosine_of(x_.data(), count * kLanes, z_.data());
-    for (std::int64_t t = 0; t < count; ++t)
-      for (std::int64_t lane = 0; lane < kLanes; ++lane) {
-        const double size = y_[t * kLanes + lane];
-        exponentials_[t].magnitude[lane] = size;
-        exponentials_[t].value.real[lane] = size * z_[t * kLanes + lane];
-      }
-    sine_of(x_.data(), count * kLanes, z_.data());
-    for (std::int64_t t = 0; t < count; ++t)
-      for (std::int64_t lane = 0; lane < kLanes; ++lane)
-        exponentials_[t].value.imag[lane] = y_[t * kLanes + lane] * z_[t * kLanes + lane];
+    sine_of(x_.data(), count * kLanes, w_.data());
+    return {y_.data(), z_.data(), w_.data()};
   }
 
   void make_rules(const ExactLanes<T>& A) {
@@ -275,14 +235,14 @@ class Tile {
 
   const BackwardPlan& plan_;
   const TensorSet& inputs_;
-  std::int64_t first_ = 0;            // channel of the block
-  ExactLanes<double> u_before_;       // u of the step before the tile; 0 before the first
-  std::vector<Rounded<T>> B_, C_;     // [state][step], when variable
-  std::vector<Rounded<T>> B_before_;  // [state], of the step before the tile
-  std::vector<ExactLanes<T>> B_lanes_, C_lanes_, exponentials_;  // of the state at hand, as all that follow
-  std::vector<RuleLanes<T>> rules_;
+  std::int64_t first_ = 0;                          // channel of the block
+  std::array<Rounded<double>, kLanes> u_before_{};  // u of the step before the tile; 0 before the first
+  std::vector<Rounded<T>> B_, C_;                   // [state][step], when variable
+  std::vector<Rounded<T>> B_before_;                // [state], of the step before the tile
+  std::vector<RuleLanes<T>> rules_;                 // of the state at hand
   std::vector<RoundedLanes<T>> products_;
-  std::vector<double> x_, y_, z_;  // scratch, [step][lane]
+  std::vector<double> x_, y_, z_, w_;  // scratch, [step][lane]
+  const TensorView* A_;
 };
 
 }  // namespace ssmbench::scan_bwd

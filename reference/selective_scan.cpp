@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <stdexcept>
 
 #include "model/errors.h"
 #include "model/selective_scan.h"
@@ -12,29 +11,10 @@
 #include "reference/scan_step.h"
 #include "reference/scan_tile.h"
 #include "reference/selective_scan_dense.h"
+#include "reference/with_loader.h"
 
 namespace ssmbench {
 namespace {
-
-/// Calls `use` with a function (data, index) -> double that knows the dtype, so that loops do not switch on
-/// it.
-template <class Use>
-void with_loader(DType dtype, const Use& use) {
-  switch (dtype) {
-    case DType::f32:
-      return use([](const void* data, std::int64_t i) { return double{static_cast<const float*>(data)[i]}; });
-    case DType::f16:
-      return use([](const void* data, std::int64_t i) {
-        return double{f16_to_float(static_cast<const std::uint16_t*>(data)[i])};
-      });
-    case DType::bf16:
-      return use([](const void* data, std::int64_t i) {
-        return double{bf16_to_float(static_cast<const std::uint16_t*>(data)[i])};
-      });
-    default:
-      throw std::logic_error("the fp64 scan reads f32, f16 and bf16");
-  }
-}
 
 double load(const TensorView& view, std::int64_t at, double /*type*/) {
   return load_as_double(view.data, at, view.dtype);
@@ -150,9 +130,7 @@ class Scan {
 
   void scan_tile(ScanTile& tile, ScanState<S>& state, const S* A, Coefficients<S> B,
                  Coefficients<S> C) const {
-    if constexpr (std::is_same_v<S, double>) {
-      if (shape_.method == MethodId::zoh) return scan_tile_zoh(tile, state, A, B, C);
-    }
+    if (shape_.method == MethodId::zoh) return scan_tile_zoh(tile, state, A, B, C);
     scan_tile_by(shape_.method, tile, state, A, B, C);
   }
 

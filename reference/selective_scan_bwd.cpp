@@ -129,8 +129,7 @@ class Backward {
       tile.load(task, first, index, true);
       for (std::int64_t n = 0; n < shape_.dstate; ++n)
         go_back_state(task, first, index, n, tile, shares + n * plan_.tile);
-      for (std::int64_t lane = 0; lane < tile.channels; ++lane)
-        store_steps(task, first + lane, index, lane, tile);
+      store_steps(task, first, index, tile);
     }
   }
 
@@ -174,36 +173,38 @@ class Backward {
     output.bound[2 * at] = output.bound[2 * at + 1] = static_cast<float>(got.error);
   }
 
-  /// du, ddelta and dz of a channel's tile, and its shares of dD and ddelta_bias.
-  void store_steps(const Task& task, std::int64_t channel, std::int64_t index, std::int64_t lane,
-                   const Tile<T>& tile) {
-    const std::int64_t batch_row = task.batch * shape_.dim + channel;
-    ChannelRow& sums = channels_[task.in_wave * shape_.dim + channel];
-    ReferenceOutput& du = outputs_.at("du");
-    ReferenceOutput& ddelta = outputs_.at("ddelta");
-    ReferenceOutput* dz = shape_.has_z ? &outputs_.at("dz") : nullptr;
-    const auto D = exactly(of_channel(inputs_, "D", channel));
-    for (std::int64_t t = 0; t < tile.count; ++t) {
-      const StepLanes& step = tile.steps[t];
-      const auto u = step.u.get(lane);
-      const auto dy = step.dy.get(lane);
-      const std::int64_t at = batch_row * shape_.seqlen + index * plan_.tile + t;
-      // Every state gives three terms at most.
-      const auto of_delta = step.ddelta.get(lane).over(3 * shape_.dstate) * step.slope.get(lane);
-      store(ddelta, at, of_delta);
-      sums.ddelta_bias.add(of_delta);
-      sums.dD.add(dy * u);
-      Sum<double> of_u = step.du.get(lane);
-      if (shape_.has_D) of_u.add(D * dy);
-      store(du, at, of_u.over(2 * shape_.dstate + 1));
-      if (dz == nullptr) continue;
-      Sum<double> sum;
-      sum.add(scaled(output_factor(), step.y.get(lane).over(shape_.dstate)));
-      if (shape_.has_D) sum.add(D * u);
-      auto y = sum.over(2);
-      y.error += saved_error_ * std::abs(y.value);
-      store(*dz, at, y * step.y_factor.get(lane));
+  /// du, ddelta and dz of a block's tile, and its shares of dD and ddelta_bias.
+  void store_steps(const Task& task, std::int64_t first, std::int64_t index, Tile<T>& tile) {
+    StepFinish finish{.dstate = shape_.dstate,
+                      .output_factor = output_factor(),
+                      .saved_error = saved_error_,
+                      .has_D = shape_.has_D,
+                      .has_z = shape_.has_z,
+                      .D = {},
+                      .dD = {},
+                      .ddelta_bias = {}};
+    ChannelRow* sums = channels_.data() + task.in_wave * shape_.dim + first;
+    for (std::int64_t lane = 0; lane < tile.channels; ++lane) {
+      finish.D.set(lane, of_channel(inputs_, "D", first + lane));
+      finish.dD.set(lane, sums[lane].dD);
+      finish.ddelta_bias.set(lane, sums[lane].ddelta_bias);
     }
+    finish_steps(finish, tile.count, tile.steps.data());
+    for (std::int64_t lane = 0; lane < tile.channels; ++lane) {
+      sums[lane].dD = finish.dD.get(lane);
+      sums[lane].ddelta_bias = finish.ddelta_bias.get(lane);
+      const std::int64_t at = (task.batch * shape_.dim + first + lane) * shape_.seqlen + index * plan_.tile;
+      store_lane("du", at, lane, tile, &StepLanes::du);
+      store_lane("ddelta", at, lane, tile, &StepLanes::ddelta);
+      if (shape_.has_z) store_lane("dz", at, lane, tile, &StepLanes::y);
+    }
+  }
+
+  void store_lane(const char* name, std::int64_t at, std::int64_t lane, const Tile<T>& tile,
+                  SumLanes<double> StepLanes::*gradient) {
+    ReferenceOutput& output = outputs_.at(name);
+    for (std::int64_t t = 0; t < tile.count; ++t)
+      store(output, at + t, (tile.steps[t].*gradient).total.get(lane));
   }
 
   /// Adds the slabs' shares of dB and dC in order. `row` counts (batch, group, state).

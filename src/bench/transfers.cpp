@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "bench/statistics.h"
+#include "device/cpu.h"
 #include "model/errors.h"
 
 namespace ssmbench {
@@ -51,7 +52,8 @@ std::optional<TransferTimes> TransferTimer::measure(const Launch& launch,
 
 bool TransferTimer::prepare(const std::vector<MemorySpan>& outputs) {
   const std::size_t bytes = total_bytes(inputs_) + total_bytes(outputs);
-  if (bytes > kMostBytes) return false;
+  if (bytes > std::min(kMostBytes, cpu_info().free_bytes / 4))
+    return false;  // pinned memory cannot be swapped
   pinned_ = static_cast<std::byte*>(device_.pinned_memory(bytes));
   if (pinned_ == nullptr) return false;
   std::byte* at = pinned_;

@@ -142,7 +142,8 @@ std::vector<Comparison> compare_results(const ResultsFile& before, const Results
       if (ran(result) && !policy.allow_missing) missing.worse.emplace_back("not in the new results");
       continue;
     }
-    comparisons.push_back(compare(result, *found->second, policy));
+    if (result.status != Status::skip || found->second->status != Status::skip)
+      comparisons.push_back(compare(result, *found->second, policy));
     news.erase(found);
   }
   for (const auto& result : after.cases)

@@ -111,13 +111,13 @@ std::string gate_counts(const std::vector<Comparison>& comparisons) {
 
 std::string gate_table(const std::vector<Comparison>& comparisons, const GatePolicy& policy) {
   std::string text =
-      fmt::format("{:<12} {:<16} {:<6} {:>10} {:>10} {:>8}  {:<18} {}\n", "verdict", "implementation",
+      fmt::format("{:<12} {:<18} {:<6} {:>10} {:>10} {:>8}  {:<18} {}\n", "verdict", "implementation",
                   "device", policy.timing + " ms", "then", "change", interval_heading(policy), "case");
   for (const auto& comparison : comparisons) {
     const Cells cells = cells_of(comparison);
     const CaseResult& result = comparison.either();
     const std::string remark = gate_remark(comparison);
-    text += fmt::format("{:<12} {:<16} {:<6} {:>10} {:>10} {:>8}  {:<18} {}{}{}\n", gate_label(comparison),
+    text += fmt::format("{:<12} {:<18} {:<6} {:>10} {:>10} {:>8}  {:<18} {}{}{}\n", gate_label(comparison),
                         result.impl, result.device, cells.before, cells.after, cells.change, cells.interval,
                         result.the_case.id(), remark.empty() ? "" : "  -- ", remark);
   }

@@ -31,8 +31,7 @@ const painted = (canvas) => {
   return new Set(new Uint32Array(pixels.buffer)).size;
 };
 const text = (cell) => cell.textContent;
-document.body.setAttribute('data-seen', JSON.stringify({
-  problems,
+const seen = {
   hacked: window.hacked ?? null,
   drawn: document.documentElement.dataset.drawn ?? null,
   loaded: performance.getEntriesByType('resource').map((entry) => entry.name),
@@ -47,7 +46,24 @@ document.body.setAttribute('data-seen', JSON.stringify({
   unreachable: [...document.querySelectorAll('.scroll')].filter((box) => box.tabIndex !== 0).length,
   tables: Object.fromEntries([...document.querySelectorAll('table')].map((table) =>
     [text(table.caption), [...table.rows].map((row) => [...row.cells].map(text))])),
-}));
+};
+// Then everything that can be operated is: three values of each choice, which may bring other choices, and printing.
+for (let place = 0, select; (select = document.querySelectorAll('select')[place]); ++place)
+  for (const value of [...select.options].slice(0, 3).map((option) => option.value)) {
+    const now = document.querySelectorAll('select')[place];
+    if (![...now.options].some((option) => option.value === value)) continue;
+    now.value = value;
+    now.focus();
+    now.dispatchEvent(new Event('change'));
+    const after = document.querySelectorAll('select')[place];
+    if (after.value !== value || document.activeElement !== after) problems.push('lost the choice or the focus: ' + value);
+  }
+for (const event of ['beforeprint', 'afterprint']) window.dispatchEvent(new Event(event));
+const more = document.querySelector('section button');
+more?.click();
+seen.rowsAfterMore = more?.parentElement?.querySelectorAll('tbody tr').length ?? null;
+seen.problems = problems;
+document.body.setAttribute('data-seen', JSON.stringify(seen));
 </script>"""
 
 
@@ -194,7 +210,8 @@ class ReportPage(unittest.TestCase):
         red, green, blue = (int(part) for part in seen["background"].strip("rgb()").split(","))
         self.assertLess(max(red, green, blue), 60)
         self.assertIn("All 3000 cases passed", seen["verdict"])
-        self.assertEqual(len(seen["tables"]["times"]), 1 + 200)  # and a button for more
+        self.assertEqual(len(seen["tables"]["times"]), 1 + 200)
+        self.assertEqual(seen["rowsAfterMore"], 400)
         self.assertLess((self.folder / "report.html").stat().st_size, 8e6)
 
     def test_convergence(self):
