@@ -80,7 +80,8 @@ TEST_CASE("the file of ceilings is where caches belong") {
 TEST_CASE("calibrating a machine gives runs their speed of light") {
   const OwnCache cache;
   const std::string table =
-      "run configs/small.json --quick --device cpu --impl cpu-simd --op selective_scan_fwd --dtype f32 ";
+      "run configs/small.json --quick --device cpu --impl cpu-simd --op selective_scan_fwd --dtype f32 "
+      "--runs 1 --reruns 0 ";
   const std::string run = table + "--json - ";
   const auto records_of = [](const CommandResult& result) {
     INFO(result.err);
@@ -108,6 +109,10 @@ TEST_CASE("calibrating a machine gives runs their speed of light") {
   const CommandResult printed = run_ssmbench(table + "--json /dev/null");
   CHECK(printed.out.find("of light") != std::string::npos);
   CHECK(printed.out.find("% fma ") != std::string::npos);
+
+  const CommandResult markdown = run_ssmbench(table + "--quiet --json /dev/null --markdown -");
+  CHECK(markdown.out.find(" | GB/s | of light | rel. L2 | ") != std::string::npos);
+  CHECK(markdown.out.find("% fma | ") != std::string::npos);
 
   const CommandResult after = run_ssmbench(run);
   CHECK(after.err.find("speed of light") == std::string::npos);
