@@ -1,9 +1,8 @@
-# embed_text(<target> <symbol> <file>...): compiles the files' text, one after the other, into the target as
-# `const char* const ssmbench::<symbol>`. A change of a file rebuilds it.
-function(embed_text target symbol)
+# embed_text(<target> <file> <symbol>): compiles the file's text into the target as
+# `const char* const ssmbench::<symbol>`. A change of the file rebuilds it. Of a list of files, their texts one after the other.
+function(embed_text target files symbol)
   set(text "")
-  foreach(file IN LISTS ARGN)
-    get_filename_component(file ${file} ABSOLUTE)
+  foreach(file IN LISTS files)
     file(READ ${file} more)
     string(APPEND text "${more}")
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})

@@ -25,15 +25,20 @@ struct Step {
   Rounded<double> delta, slope;
 };
 
-inline Step step_of(double stored, double bias, bool has_bias, bool use_softplus) {
-  const double x = stored + bias;
+/// With softplus, from x, e = e^-|x| and log(1 + e).
+inline Step softplus_of(double x, bool has_bias, double e, double log1p_e) {
   const double error = has_bias ? std::abs(x) : 0;
-  if (!use_softplus) return {{x, std::abs(x), error}, exactly(1.0)};
-  const double e = std::exp(-std::abs(x));
-  const double delta = std::max(x, 0.0) + std::log1p(e);
+  const double delta = std::max(x, 0.0) + log1p_e;
   const Rounded<double> slope = logistic(x, e, error);
   const double delta_error = 2 * delta + slope.value * (kExpError + std::abs(x) + error);
   return {{delta, delta, delta_error}, slope};
+}
+
+inline Step step_of(double stored, double bias, bool has_bias, bool use_softplus) {
+  const double x = stored + bias;
+  if (!use_softplus) return {{x, std::abs(x), has_bias ? std::abs(x) : 0}, exactly(1.0)};
+  const double e = std::exp(-std::abs(x));
+  return softplus_of(x, has_bias, e, std::log1p(e));
 }
 
 /// silu(z) and its derivative σ·(1 + z·(1 − σ)). The exponential's relative error 2 + |z| counts with weight
@@ -42,12 +47,15 @@ struct Gate {
   Rounded<double> value, slope;
 };
 
-inline Gate gate_of(double z) {
-  const double e = std::exp(-std::abs(z));
+/// From z and e = e^-|z|.
+inline Gate gate_of(double z, double e) {
   const Rounded<double> open = logistic(z, e, 0);
   const Rounded<double> closed = logistic(-z, e, 0);
   const Rounded<double> x = exactly(z);
   return {x * open, open * (x * closed + 1.0)};
+}
+inline Gate gate_of(double z) {
+  return gate_of(z, std::exp(-std::abs(z)));
 }
 
 }  // namespace ssmbench

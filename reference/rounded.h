@@ -82,7 +82,8 @@ Rounded<T> operator*(double a, const Rounded<T>& b) {
 /// infinite.
 template <class T>
 Rounded<T> within_f32(Rounded<T> a) {
-  if (!(a.magnitude <= std::numeric_limits<float>::max())) a.error = std::numeric_limits<double>::infinity();
+  const bool fits = a.magnitude <= std::numeric_limits<float>::max();
+  a.error = fits ? a.error : std::numeric_limits<double>::infinity();
   return a;
 }
 

@@ -1,13 +1,14 @@
 #pragma once
 
+#include <array>
 #include <complex>
 #include <vector>
 
 #include "model/tensor.h"
-#include "reference/activations.h"
-#include "reference/discretization_derivative.h"
-#include "reference/rounded.h"
+#include "reference/lane_math.h"
+#include "reference/scan_bwd_lanes.h"
 #include "reference/scan_bwd_plan.h"
+#include "reference/with_loader.h"
 
 namespace ssmbench::scan_bwd {
 
@@ -15,12 +16,12 @@ using Task = BackwardPlan::Task;
 
 /// The element at `offset`; complex from c64, else real.
 template <class T>
-Rounded<T> load(const TensorView& view, std::int64_t offset) {
+T load(const TensorView& view, std::int64_t offset) {
   if constexpr (is_complex<T>) {
     const auto* pair = static_cast<const float*>(view.data) + 2 * offset;
-    return exactly(T{pair[0], pair[1]});
+    return T{pair[0], pair[1]};
   } else {
-    return exactly(load_as_double(view.data, offset, view.dtype));
+    return load_as_double(view.data, offset, view.dtype);
   }
 }
 
@@ -29,13 +30,6 @@ inline double of_channel(const TensorSet& inputs, const char* name, std::int64_t
   const TensorView* view = inputs.find(name);
   return view == nullptr ? 0 : static_cast<const float*>(view->data)[channel];
 }
-
-/// What a step of one channel needs and gathers over the states.
-struct StepRow {
-  Step step;
-  Rounded<double> u, dy, y_factor;  ///< y_factor: dz = y·y_factor
-  Sum<double> y, du, ddelta;
-};
 
 /// Sums that belong to one (batch, channel, state) and what the adjoint carries to the tile before.
 template <class T>
@@ -51,117 +45,204 @@ struct ChannelRow {
   Sum<double> dD, ddelta_bias;
 };
 
-/// Sums of one step over the channels of a group.
-template <class T>
-struct ProjectionSums {
-  Sum<T> dB, dC;
-};
-
-/// One channel's tile of time steps, in one thread's memory: what the steps need, and the states that they go
-/// through.
+/// A tile of time steps of a block of channels, in one thread's memory.
 template <class T>
 class Tile {
  public:
   Tile(const BackwardPlan& plan, const TensorSet& inputs)
-      : B(static_cast<std::size_t>(plan.shape.dstate * plan.tile)),
-        C(B.size()),
-        steps(static_cast<std::size_t>(plan.tile)),
-        rules(steps.size()),
+      : steps(static_cast<std::size_t>(plan.tile)),
         states(steps.size() + 1),
-        products(steps.size() + 1),
         plan_(plan),
         inputs_(inputs),
-        B_before_(static_cast<std::size_t>(plan.shape.dstate)) {}
+        B_(static_cast<std::size_t>(plan.shape.dstate * plan.tile)),
+        C_(B_.size()),
+        B_before_(static_cast<std::size_t>(plan.shape.dstate)),
+        rules_(is_zoh() ? 0 : steps.size()),
+        products_(steps.size() + 1),
+        x_(steps.size() * kLanes),
+        y_(x_.size()),
+        z_(x_.size()),
+        w_(x_.size()),
+        A_(&inputs.at("A")) {}
 
   /// Bytes that it takes.
   static std::size_t bytes(const BackwardPlan& plan) {
     const auto dstate = static_cast<std::size_t>(plan.shape.dstate);
     return static_cast<std::size_t>(plan.tile) *
-               ((2 * dstate + 2) * sizeof(Rounded<T>) + sizeof(StepRow) + sizeof(Discretization<T>)) +
+               (2 * dstate * sizeof(Rounded<T>) + sizeof(StepLanes) + sizeof(RuleLanes<T>) +
+                2 * sizeof(RoundedLanes<T>) + 4 * kLanes * sizeof(double)) +
            dstate * sizeof(Rounded<T>);
   }
 
-  /// Brings the steps of a tile. A task's first channel brings the group's B and C for all of them.
-  void load(const Task& task, std::int64_t channel, std::int64_t tile) {
-    channel_ = channel;
+  /// Brings the steps of a tile of channels [first, first + kLanes) of a task, as far as there are; without
+  /// gradients only what go_forward needs. A task's first block brings the group's B and C for all of them.
+  void load(const Task& task, std::int64_t first, std::int64_t tile, bool gradients) {
+    first_ = first;
+    channels = std::min(kLanes, task.last - first);
     count = plan_.steps_in(tile);
-    u_before_ = tile == 0 ? Rounded<double>{} : element("u", task, tile * plan_.tile - 1);
+    u_before_ = {};
+    const TensorView& u = inputs_.at("u");
+    for (std::int64_t lane = 0; lane < channels && tile > 0; ++lane)
+      u_before_[lane] = exactly(scan_bwd::load<double>(u, offset(u, task, lane, tile * plan_.tile - 1)));
     load_projections(task, tile);
     load_steps(task, tile);
+    if (gradients) load_gradients(task, tile);
   }
 
-  /// Takes state n from states[0] to the end; leaves rules, products and states.
-  void go_forward(std::int64_t n) {
-    const auto A = scan_bwd::load<T>(inputs_.at("A"), channel_ * plan_.shape.dstate + n);
-    products[0] = u_before_ * B_before_[n];
-    for (std::int64_t t = 0; t < count; ++t) {
-      const auto& rule = rules[t] = discretize(plan_.shape.method, steps[t].step.delta, A);
-      const auto& product = products[t + 1] = steps[t].u * B[n * plan_.tile + t];
-      auto& state = states[t + 1] = rule.decay.value * states[t] + rule.input.value * product;
-      if (plan_.two_samples) state = state + rule.previous_input.value * products[t];
-      state = within_f32(state);
+  /// The scan of state n, from the block's states[0] on.
+  LaneScan<T> scan_of(std::int64_t n) {
+    LaneScan<T> scan;
+    scan.count = count;
+    scan.steps = steps.data();
+    for (std::int64_t lane = 0; lane < channels; ++lane)
+      scan.A.set(lane, scan_bwd::load<T>(*A_, (first_ + lane) * plan_.shape.dstate + n));
+    scan.B = projection("B", plan_.shape.variable_b, B_, n);
+    scan.C = projection("C", plan_.shape.variable_c, C_, n);
+    products_[0] = {};
+    for (std::int64_t lane = 0; lane < channels; ++lane) {
+      const Rounded<T> B = plan_.shape.variable_b ? B_before_[n] : scan.B.by_lane.get(lane);
+      products_[0].set(lane, u_before_[lane] * B);
     }
+    if (is_zoh())
+      scan.exponentials = exponentials(scan.A);
+    else
+      make_rules(scan.A);
+    scan.rules = is_zoh() ? nullptr : rules_.data();
+    scan.two_samples = plan_.two_samples;
+    scan.states = states.data();
+    scan.products = products_.data();
+    return scan;
   }
 
-  std::int64_t count = 0;        ///< steps that there are
-  std::vector<Rounded<T>> B, C;  ///< [state][step]
-  std::vector<StepRow> steps;
-  std::vector<Discretization<T>> rules;
-  std::vector<Rounded<T>> states;    ///< states[t + 1] is h at step t, states[0] the one before the tile
-  std::vector<Rounded<T>> products;  ///< B·u, likewise
+  std::int64_t channels = 0;  ///< of the block
+  std::int64_t count = 0;     ///< steps that there are
+  std::vector<StepLanes> steps;
+  std::vector<RoundedLanes<T>> states;  ///< states[t + 1] is h at step t, states[0] the one before the tile
 
  private:
-  Rounded<T> projection(const TensorView& view, bool variable, const Task& task, std::int64_t n,
-                        std::int64_t t) const {
+  bool is_zoh() const { return plan_.shape.method == MethodId::zoh; }
+
+  std::int64_t offset(const TensorView& view, const Task& task, std::int64_t lane, std::int64_t t) const {
     const Shape& s = view.strides;
-    return scan_bwd::load<T>(view, variable ? task.batch * s[0] + task.group * s[1] + n * s[2] + t * s[3]
-                                            : channel_ * s[0] + n * s[1]);
+    return task.batch * s[0] + (first_ + lane) * s[1] + t * s[2];
   }
 
   void load_projections(const Task& task, std::int64_t tile) {
-    const SelectiveScan& shape = plan_.shape;
+    if (first_ != task.first) return;
+    const std::int64_t start = tile * plan_.tile;
+    const auto at = [&](const TensorView& view, std::int64_t n, std::int64_t t) {
+      const Shape& s = view.strides;
+      return exactly(scan_bwd::load<T>(view, task.batch * s[0] + task.group * s[1] + n * s[2] + t * s[3]));
+    };
     const TensorView& b = inputs_.at("B");
     const TensorView& c = inputs_.at("C");
-    const bool first = channel_ == task.first;
-    const std::int64_t start = tile * plan_.tile;
-    for (std::int64_t n = 0; n < shape.dstate; ++n) {
+    for (std::int64_t n = 0; n < plan_.shape.dstate; ++n) {
       for (std::int64_t t = 0; t < count; ++t) {
-        const std::int64_t at = n * plan_.tile + t;
-        if (first || !shape.variable_b) B[at] = projection(b, shape.variable_b, task, n, start + t);
-        if (first || !shape.variable_c) C[at] = projection(c, shape.variable_c, task, n, start + t);
+        if (plan_.shape.variable_b) B_[n * plan_.tile + t] = at(b, n, start + t);
+        if (plan_.shape.variable_c) C_[n * plan_.tile + t] = at(c, n, start + t);
       }
-      if (start > 0) B_before_[n] = projection(b, shape.variable_b, task, n, start - 1);
+      if (plan_.shape.variable_b && start > 0) B_before_[n] = at(b, n, start - 1);
     }
   }
 
-  Rounded<double> element(const char* name, const Task& task, std::int64_t t) const {
+  ProjectionLanes<T> projection(const char* name, bool variable, const std::vector<Rounded<T>>& values,
+                                std::int64_t n) const {
+    ProjectionLanes<T> lanes;
+    if (variable) {
+      lanes.by_step = values.data() + n * plan_.tile;
+      return lanes;
+    }
     const TensorView& view = inputs_.at(name);
-    const Shape& s = view.strides;
-    return scan_bwd::load<double>(view, task.batch * s[0] + channel_ * s[1] + t * s[2]);
+    for (std::int64_t lane = 0; lane < channels; ++lane)
+      lanes.by_lane.set(lane,
+                        scan_bwd::load<T>(view, (first_ + lane) * view.strides[0] + n * view.strides[1]));
+    return lanes;
+  }
+
+  /// Brings numbers of an input (B, D, L) to [step][lane].
+  void load_numbers(const char* name, const Task& task, std::int64_t tile, std::vector<double>& to) const {
+    const TensorView& view = inputs_.at(name);
+    if (channels < kLanes) std::fill_n(to.begin(), count * kLanes, 0.0);
+    with_loader(view.dtype, [&](auto value_at) {
+      for (std::int64_t lane = 0; lane < channels; ++lane) {
+        const std::int64_t first = offset(view, task, lane, tile * plan_.tile);
+        for (std::int64_t t = 0; t < count; ++t)
+          to[t * kLanes + lane] = value_at(view.data, first + t * view.strides[2]);
+      }
+    });
   }
 
   void load_steps(const Task& task, std::int64_t tile) {
-    const SelectiveScan& shape = plan_.shape;
-    const double bias = of_channel(inputs_, "delta_bias", channel_);
+    load_numbers("u", task, tile, w_);
+    load_numbers("delta", task, tile, x_);
+    for (std::int64_t lane = 0; lane < channels; ++lane) {
+      const double bias = of_channel(inputs_, "delta_bias", first_ + lane);
+      for (std::int64_t t = 0; t < count; ++t) x_[t * kLanes + lane] += bias;
+    }
+    StepNumbers numbers{.x = x_.data()};
+    if (plan_.shape.delta_softplus) {
+      exp_of_minus_size(x_.data(), count * kLanes, y_.data());
+      log1p_of(y_.data(), count * kLanes, z_.data());
+      numbers.exp = y_.data();
+      numbers.log1p = z_.data();
+    }
+    make_steps(w_.data(), numbers, plan_.shape.has_delta_bias, count, steps.data());
+  }
+
+  void load_gradients(const Task& task, std::int64_t tile) {
+    load_numbers("dout", task, tile, x_);
+    StepNumbers numbers{.x = x_.data()};
+    if (plan_.shape.has_z) {
+      load_numbers("z", task, tile, z_);
+      exp_of_minus_size(z_.data(), count * kLanes, y_.data());
+      numbers.exp = y_.data();
+      numbers.z = z_.data();
+    }
+    make_gradients(numbers, count, steps.data());
+  }
+
+  ExponentialLanes exponentials(const ExactLanes<double>& A) {
+    scale_steps(steps.data(), count, A.value.value, x_.data());
+    exp_of(x_.data(), count * kLanes, y_.data());
+    return {y_.data(), nullptr, nullptr};
+  }
+
+  ExponentialLanes exponentials(const ExactLanes<std::complex<double>>& A) {
+    scale_steps(steps.data(), count, A.value.real, x_.data());
+    exp_of(x_.data(), count * kLanes, y_.data());
+    scale_steps(steps.data(), count, A.value.imag, x_.data());
+    cosine_of(x_.data(), count * kLanes, z_.data());
+    sine_of(x_.data(), count * kLanes, w_.data());
+    return {y_.data(), z_.data(), w_.data()};
+  }
+
+  void make_rules(const ExactLanes<T>& A) {
+    const auto set = [](CoefficientLanes<T>& to, std::int64_t lane, const Coefficient<T>& from) {
+      to.value.set(lane, from.value);
+      to.by_delta.set(lane, from.by_delta);
+      to.by_A.set(lane, from.by_A);
+    };
     for (std::int64_t t = 0; t < count; ++t) {
-      const std::int64_t at = tile * plan_.tile + t;
-      StepRow& row = steps[t];
-      row = {};
-      row.step = step_of(element("delta", task, at).value, bias, shape.has_delta_bias, shape.delta_softplus);
-      row.u = element("u", task, at);
-      row.dy = element("dout", task, at);
-      if (!shape.has_z) continue;
-      const Gate gate = gate_of(element("z", task, at).value);
-      row.y_factor = row.dy * gate.slope;
-      row.dy = row.dy * gate.value;
+      rules_[t] = {};
+      for (std::int64_t lane = 0; lane < channels; ++lane) {
+        const auto rule = discretize(plan_.shape.method, steps[t].delta.get(lane), A.get(lane));
+        set(rules_[t].decay, lane, rule.decay);
+        set(rules_[t].input, lane, rule.input);
+        set(rules_[t].previous_input, lane, rule.previous_input);
+      }
     }
   }
 
   const BackwardPlan& plan_;
   const TensorSet& inputs_;
-  std::int64_t channel_ = 0;
-  Rounded<double> u_before_;          // u and B of the step before the tile; u is 0 before the first
-  std::vector<Rounded<T>> B_before_;  // [state]
+  std::int64_t first_ = 0;                          // channel of the block
+  std::array<Rounded<double>, kLanes> u_before_{};  // u of the step before the tile; 0 before the first
+  std::vector<Rounded<T>> B_, C_;                   // [state][step], when variable
+  std::vector<Rounded<T>> B_before_;                // [state], of the step before the tile
+  std::vector<RuleLanes<T>> rules_;                 // of the state at hand
+  std::vector<RoundedLanes<T>> products_;
+  std::vector<double> x_, y_, z_, w_;  // scratch, [step][lane]
+  const TensorView* A_;
 };
 
 }  // namespace ssmbench::scan_bwd

@@ -1,6 +1,10 @@
 #pragma once
 
+#include <cmath>
 #include <cstdint>
+#include <limits>
+
+#include "reference/rounded.h"
 
 // What surrounds the recurrence of a selective scan, one (b, d, t) at a time, each with its error bound.
 
@@ -27,11 +31,28 @@ struct BoundedValue {
   double response = 0;  ///< as in StateSum
 };
 
-/// out = (y + D·u)·silu(z), and its bound. `skip` is D·u, `gate` is z; null where the term is absent. Adding
-/// up the N products and D·u, in any order, makes an error of some √N + 1 roundings of the sum of their
-/// magnitudes (Higham & Mary, "A New Approach to Probabilistic Rounding Error Analysis", 2019; the bound that
-/// cannot be exceeded has N): a kernel that starts from D·u, as mamba_ssm's does, rounds every small product
-/// at the size of D·u. The gate's error is that of gate_of (reference/activations.h).
-BoundedValue scan_output(StateSum y, std::int64_t dstate, const double* skip, const double* gate);
+/// Roundings of y + D·u: adding up the N products and D·u, in any order, makes an error of some √N + 1
+/// roundings of the sum of their magnitudes (Higham & Mary, "A New Approach to Probabilistic Rounding Error
+/// Analysis", 2019; the bound that cannot be exceeded has N), and each product one: a kernel that starts from
+/// D·u, as mamba_ssm's does, rounds every small product at the size of D·u.
+inline double roundings_of_output(std::int64_t dstate) {
+  return 2 + std::sqrt(static_cast<double>(dstate));
+}
+
+/// out = (y + D·u)·silu(z), and its bound. `skip` is D·u, `gate` is silu(z) as gate_of gives it
+/// (reference/activations.h); null where the term is absent.
+inline BoundedValue scan_output(StateSum y, double roundings, const double* skip,
+                                const Rounded<double>* gate) {
+  if (skip != nullptr) {
+    y.value += *skip;
+    y.magnitude += std::abs(*skip);
+  }
+  double error = y.error + roundings * y.magnitude;
+  // A small gate may follow what overflowed.
+  if (!(y.magnitude <= std::numeric_limits<float>::max())) error = std::numeric_limits<double>::infinity();
+  if (gate == nullptr) return {y.value, error, y.response};
+  return {y.value * gate->value, std::abs(gate->value) * error + std::abs(y.value) * gate->error,
+          y.response * gate->value};
+}
 
 }  // namespace ssmbench

@@ -56,6 +56,9 @@ struct Coefficients {
 void scan_tile_zoh(ScanTile& tile, ScanState<double>& state, const double* A, Coefficients<double> B,
                    Coefficients<double> C);
 
+void scan_tile_zoh(ScanTile& tile, ScanState<std::complex<double>>& state, const std::complex<double>* A,
+                   Coefficients<std::complex<double>> B, Coefficients<std::complex<double>> C);
+
 /// The same for any method, channel by channel.
 template <class S>
 void scan_tile_by(MethodId method, ScanTile& tile, ScanState<S>& state, const S* A, Coefficients<S> B,

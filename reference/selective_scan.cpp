@@ -3,36 +3,18 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <stdexcept>
 
 #include "model/errors.h"
 #include "model/selective_scan.h"
+#include "reference/activations.h"
+#include "reference/lane_math.h"
 #include "reference/scan_step.h"
 #include "reference/scan_tile.h"
 #include "reference/selective_scan_dense.h"
+#include "reference/with_loader.h"
 
 namespace ssmbench {
 namespace {
-
-/// Calls `use` with a function (data, index) -> double that knows the dtype, so that loops do not switch on
-/// it.
-template <class Use>
-void with_loader(DType dtype, const Use& use) {
-  switch (dtype) {
-    case DType::f32:
-      return use([](const void* data, std::int64_t i) { return double{static_cast<const float*>(data)[i]}; });
-    case DType::f16:
-      return use([](const void* data, std::int64_t i) {
-        return double{f16_to_float(static_cast<const std::uint16_t*>(data)[i])};
-      });
-    case DType::bf16:
-      return use([](const void* data, std::int64_t i) {
-        return double{bf16_to_float(static_cast<const std::uint16_t*>(data)[i])};
-      });
-    default:
-      throw std::logic_error("the fp64 scan reads f32, f16 and bf16");
-  }
-}
 
 double load(const TensorView& view, std::int64_t at, double /*type*/) {
   return load_as_double(view.data, at, view.dtype);
@@ -78,16 +60,17 @@ class Scan {
     std::vector<S> b_values(B.tile_size());
     std::vector<S> c_values(C.tile_size());
     const auto tile = std::make_unique<ScanTile>();
+    const auto numbers = std::make_unique<Numbers>();
 
     for (std::int64_t start = 0; start < shape_.seqlen && !stop; start += kTileSteps) {
       tile->steps = std::min(kTileSteps, shape_.seqlen - start);
-      load_steps(place, start, *tile);
+      load_steps(place, start, *tile, *numbers);
       B.load(place, start, tile->steps, b_values);
       C.load(place, start, tile->steps, c_values);
       for (std::int64_t n = 0; n < shape_.dstate; ++n)
         scan_tile(*tile, states[n], A.data() + n * kBlockChannels, B.of_state(b_values, n),
                   C.of_state(c_values, n));
-      store_steps(place, start, *tile);
+      store_steps(place, start, *tile, *numbers);
     }
     store_states(place, states);
   }
@@ -95,6 +78,13 @@ class Scan {
  private:
   struct Block {
     std::int64_t batch, group, first_channel, channels;
+  };
+
+  /// Arguments of elementary functions and what they give, [time][channel].
+  struct Numbers {
+    double x[kTileSteps * kBlockChannels] = {};
+    double exp[kTileSteps * kBlockChannels];    ///< e^-|x|
+    double log1p[kTileSteps * kBlockChannels];  ///< log(1 + e^-|x|)
   };
 
   /// B or C: brings a tile of it to fp64 as [state][time] when variable, [state][channel] when constant.
@@ -140,9 +130,7 @@ class Scan {
 
   void scan_tile(ScanTile& tile, ScanState<S>& state, const S* A, Coefficients<S> B,
                  Coefficients<S> C) const {
-    if constexpr (std::is_same_v<S, double>) {
-      if (shape_.method == MethodId::zoh) return scan_tile_zoh(tile, state, A, B, C);
-    }
+    if (shape_.method == MethodId::zoh) return scan_tile_zoh(tile, state, A, B, C);
     scan_tile_by(shape_.method, tile, state, A, B, C);
   }
 
@@ -172,53 +160,69 @@ class Scan {
     }
   }
 
-  void load_steps(const Block& place, std::int64_t start, ScanTile& tile) const {
-    const TensorView& u = inputs_.at("u");
-    const TensorView& delta = inputs_.at("delta");
-    const float* bias = floats("delta_bias");
-    // Lanes past the last channel stay at Δ = 0: harmless numbers that are never stored.
-    std::fill_n(tile.delta, tile.steps * kBlockChannels, 0.0);
-    std::fill_n(tile.delta_error, tile.steps * kBlockChannels, 0.0);
-    std::fill_n(tile.u, tile.steps * kBlockChannels, 0.0);
-    std::fill_n(tile.delta_u, tile.steps * kBlockChannels, 0.0);
-    std::fill_n(tile.y, tile.steps * kBlockChannels, 0.0);
-    std::fill_n(tile.y_magnitude, tile.steps * kBlockChannels, 0.0);
-    std::fill_n(tile.y_error, tile.steps * kBlockChannels, 0.0);
-    std::fill_n(tile.y_response, tile.steps * kBlockChannels, 0.0);
-    with_loader(u.dtype, [&](auto value_at) {
-      for_each_step(
-          place, start, tile.steps, u.strides, [&](std::int64_t at, std::int64_t offset, std::int64_t c) {
-            double channel_bias = 0;
-            if (bias != nullptr) channel_bias = bias[place.first_channel + c];
-            const StepSize step = step_size(value_at(delta.data, offset),
-                                            bias != nullptr ? &channel_bias : nullptr, shape_.delta_softplus);
-            tile.delta[at] = step.delta;
-            tile.delta_error[at] = step.relative_error;
-            tile.u[at] = value_at(u.data, offset);
-            tile.delta_u[at] = step.delta * tile.u[at];
-          });
+  /// Brings an input (B, D, L) in; lanes past the last channel keep what they hold.
+  void load_numbers(const TensorView& view, const Block& place, std::int64_t start, std::int64_t steps,
+                    double* into) const {
+    with_loader(view.dtype, [&](auto value_at) {
+      for_each_step(place, start, steps, view.strides,
+                    [&](std::int64_t at, std::int64_t offset, std::int64_t /*channel*/) {
+                      into[at] = value_at(view.data, offset);
+                    });
     });
   }
 
-  void store_steps(const Block& place, std::int64_t start, const ScanTile& tile) {
+  void load_steps(const Block& place, std::int64_t start, ScanTile& tile, Numbers& numbers) const {
+    const float* bias = floats("delta_bias");
+    const std::int64_t count = tile.steps * kBlockChannels;
+    // Lanes past the last channel stay at u = 0: harmless numbers that are never stored.
+    std::fill_n(tile.u, count, 0.0);
+    std::fill_n(tile.y, count, 0.0);
+    std::fill_n(tile.y_magnitude, count, 0.0);
+    std::fill_n(tile.y_error, count, 0.0);
+    std::fill_n(tile.y_response, count, 0.0);
+    load_numbers(inputs_.at("u"), place, start, tile.steps, tile.u);
+    load_numbers(inputs_.at("delta"), place, start, tile.steps, numbers.x);
+    for (std::int64_t c = 0; c < place.channels && bias != nullptr; ++c)
+      for (std::int64_t t = 0; t < tile.steps; ++t)
+        numbers.x[t * kBlockChannels + c] += bias[place.first_channel + c];
+    if (shape_.delta_softplus) {
+      exp_of_minus_size(numbers.x, count, numbers.exp);
+      log1p_of(numbers.exp, count, numbers.log1p);
+    }
+    for (std::int64_t at = 0; at < count; ++at) {
+      const Rounded<double> delta =
+          shape_.delta_softplus
+              ? softplus_of(numbers.x[at], bias != nullptr, numbers.exp[at], numbers.log1p[at]).delta
+              : step_of(numbers.x[at], 0, bias != nullptr, false).delta;
+      tile.delta[at] = delta.value;
+      tile.delta_error[at] = delta.value == 0 ? 0 : delta.error / std::abs(delta.value);
+      tile.delta_u[at] = delta.value * tile.u[at];
+    }
+  }
+
+  void store_steps(const Block& place, std::int64_t start, const ScanTile& tile, Numbers& numbers) {
     const TensorView& u = inputs_.at("u");
     const TensorView* z = inputs_.find("z");
     const float* skip = floats("D");
-    with_loader(u.dtype, [&](auto value_at) {
-      for_each_step(
-          place, start, tile.steps, u.strides, [&](std::int64_t at, std::int64_t offset, std::int64_t c) {
-            const std::int64_t channel = place.first_channel + c;
-            const double term = skip != nullptr ? skip[channel] * value_at(u.data, offset) : 0;
-            const double gate = z != nullptr ? value_at(z->data, offset) : 0;
-            const BoundedValue out =
-                scan_output({tile.y[at], tile.y_magnitude[at], tile.y_error[at], tile.y_response[at]},
-                            shape_.dstate, skip != nullptr ? &term : nullptr, z != nullptr ? &gate : nullptr);
-            const std::int64_t element =
-                (place.batch * shape_.dim + channel) * shape_.seqlen + start + at / kBlockChannels;
-            store(out_, element, out.value, out.error);
-            if (!out_.decay_response.empty()) out_.decay_response[element] = static_cast<float>(out.response);
-          });
-    });
+    const double roundings = roundings_of_output(shape_.dstate);
+    if (z != nullptr) {
+      load_numbers(*z, place, start, tile.steps, numbers.x);
+      exp_of_minus_size(numbers.x, tile.steps * kBlockChannels, numbers.exp);
+    }
+    for_each_step(
+        place, start, tile.steps, u.strides, [&](std::int64_t at, std::int64_t /*offset*/, std::int64_t c) {
+          const std::int64_t channel = place.first_channel + c;
+          const double term = skip != nullptr ? skip[channel] * tile.u[at] : 0;
+          Rounded<double> gate;
+          if (z != nullptr) gate = gate_of(numbers.x[at], numbers.exp[at]).value;
+          const BoundedValue out =
+              scan_output({tile.y[at], tile.y_magnitude[at], tile.y_error[at], tile.y_response[at]},
+                          roundings, skip != nullptr ? &term : nullptr, z != nullptr ? &gate : nullptr);
+          const std::int64_t element =
+              (place.batch * shape_.dim + channel) * shape_.seqlen + start + at / kBlockChannels;
+          store(out_, element, out.value, out.error);
+          if (!out_.decay_response.empty()) out_.decay_response[element] = static_cast<float>(out.response);
+        });
   }
 
   void store_states(const Block& place, const std::vector<ScanState<S>>& states) {

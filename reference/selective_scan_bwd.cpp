@@ -83,7 +83,7 @@ class Backward {
       for (std::int64_t index = plan_.tiles - 1; index >= 0; --index) {
 #pragma omp for schedule(dynamic)
         for (std::int64_t i = 0; i < tasks(); ++i)
-          if (!stop_) go_back(plan_.task(first_batch_, i), index, tile);
+          if (!stop_) go_back_from(plan_.task(first_batch_, i), index, tile);
 #pragma omp for schedule(static)
         for (std::int64_t row = 0; row < batches_ * shape_.groups * shape_.dstate; ++row)
           add_shares(row, index);
@@ -98,14 +98,19 @@ class Backward {
 
   void make_checkpoints(const Task& task, Tile<T>& tile) {
     for (std::int64_t index = 0; index < plan_.tiles && !stop_; ++index) {
-      for (std::int64_t channel = task.first; channel < task.last; ++channel) {
-        tile.load(task, channel, index);
+      for (std::int64_t first = task.first; first < task.last; first += kLanes) {
+        tile.load(task, first, index, false);
         for (std::int64_t n = 0; n < shape_.dstate; ++n) {
-          const std::int64_t row = row_of(task, channel, n);
-          if (index == 0) rows_[row].state = initial_state(task, channel, n);
-          checkpoints_[row * plan_.tiles + index] = tile.states[0] = rows_[row].state;
-          tile.go_forward(n);
-          rows_[row].state = tile.states[tile.count];
+          tile.states[0] = {};
+          for (std::int64_t lane = 0; lane < tile.channels; ++lane) {
+            const std::int64_t row = row_of(task, first + lane, n);
+            if (index == 0) rows_[row].state = initial_state(task, first + lane, n);
+            tile.states[0].set(lane, checkpoints_[row * plan_.tiles + index] = rows_[row].state);
+          }
+          LaneScan<T> scan = tile.scan_of(n);
+          go_forward(scan);
+          for (std::int64_t lane = 0; lane < tile.channels; ++lane)
+            rows_[row_of(task, first + lane, n)].state = tile.states[tile.count].get(lane);
         }
       }
     }
@@ -114,53 +119,47 @@ class Backward {
   Rounded<T> initial_state(const Task& task, std::int64_t channel, std::int64_t n) const {
     const TensorView* view = inputs_.find("initial_state");
     if (view == nullptr) return {};
-    return load<T>(*view, (task.batch * shape_.dim + channel) * shape_.dstate + n);
+    return exactly(load<T>(*view, (task.batch * shape_.dim + channel) * shape_.dstate + n));
   }
 
-  void go_back(const Task& task, std::int64_t index, Tile<T>& tile) {
+  void go_back_from(const Task& task, std::int64_t index, Tile<T>& tile) {
     auto* shares = shares_.data() + task.index * shape_.dstate * plan_.tile;
     std::fill_n(shares, shape_.dstate * plan_.tile, ProjectionSums<T>{});
-    for (std::int64_t channel = task.first; channel < task.last; ++channel) {
-      tile.load(task, channel, index);
-      for (std::int64_t n = 0; n < shape_.dstate; ++n) {
-        const std::int64_t row = row_of(task, channel, n);
-        tile.states[0] = checkpoints_[row * plan_.tiles + index];
-        tile.go_forward(n);
-        adjoint(n, tile, rows_[row], shares + n * plan_.tile);
-      }
-      store_steps(task, channel, index, tile);
+    for (std::int64_t first = task.first; first < task.last; first += kLanes) {
+      tile.load(task, first, index, true);
+      for (std::int64_t n = 0; n < shape_.dstate; ++n)
+        go_back_state(task, first, index, n, tile, shares + n * plan_.tile);
+      store_steps(task, first, index, tile);
     }
   }
 
-  void adjoint(std::int64_t n, Tile<T>& tile, StateRow<T>& row, ProjectionSums<T>* shares) const {
-    for (std::int64_t t = tile.count - 1; t >= 0; --t) {
-      StepRow& step = tile.steps[t];
-      const auto& B = tile.B[n * plan_.tile + t];
-      const auto& C = tile.C[n * plan_.tile + t];
-      const Discretization<T>& rule = tile.rules[t];
-      const auto dy = scaled(output_factor(), step.dy);
-
-      const auto g = within_f32(dy * conj(C) + row.carry);
-      const auto of_decay = within_f32(g * conj(tile.states[t]));
-      const auto of_input = g * conj(tile.products[t + 1]);
-      row.dA.add(of_decay * conj(rule.decay.by_A));
-      row.dA.add(of_input * conj(rule.input.by_A));
-      step.ddelta.add(real(of_decay * conj(rule.decay.by_delta)));
-      step.ddelta.add(real(of_input * conj(rule.input.by_delta)));
-      auto of_product = conj(rule.input.value) * g;
-      if (plan_.two_samples) {
-        const auto of_previous = g * conj(tile.products[t]);
-        row.dA.add(of_previous * conj(rule.previous_input.by_A));
-        step.ddelta.add(real(of_previous * conj(rule.previous_input.by_delta)));
-        of_product = of_product + row.previous_carry;
-        row.previous_carry = conj(rule.previous_input.value) * g;
-      }
-      row.carry = conj(rule.decay.value) * g;
-
-      step.y.add(real(C * tile.states[t + 1]));
-      step.du.add(real(of_product * conj(B)));
-      (shape_.variable_b ? shares[t].dB : row.dB).add(step.u * of_product);
-      (shape_.variable_c ? shares[t].dC : row.dC).add(dy * conj(tile.states[t + 1]));
+  /// State n of the block of channels from `first` on.
+  void go_back_state(const Task& task, std::int64_t first, std::int64_t index, std::int64_t n, Tile<T>& tile,
+                     ProjectionSums<T>* shares) {
+    tile.states[0] = {};
+    for (std::int64_t lane = 0; lane < tile.channels; ++lane)
+      tile.states[0].set(lane, checkpoints_[row_of(task, first + lane, n) * plan_.tiles + index]);
+    LaneScan<T> scan = tile.scan_of(n);
+    scan.output_factor = output_factor();
+    scan.sums_of_B = shape_.variable_b ? shares : nullptr;
+    scan.sums_of_C = shape_.variable_c ? shares : nullptr;
+    for (std::int64_t lane = 0; lane < tile.channels; ++lane) {
+      const StateRow<T>& row = rows_[row_of(task, first + lane, n)];
+      scan.carry.set(lane, row.carry);
+      scan.previous_carry.set(lane, row.previous_carry);
+      scan.dA.set(lane, row.dA);
+      scan.dB.set(lane, row.dB);
+      scan.dC.set(lane, row.dC);
+    }
+    go_forward(scan);
+    go_back(scan);
+    for (std::int64_t lane = 0; lane < tile.channels; ++lane) {
+      StateRow<T>& row = rows_[row_of(task, first + lane, n)];
+      row.carry = scan.carry.get(lane);
+      row.previous_carry = scan.previous_carry.get(lane);
+      row.dA = scan.dA.get(lane);
+      row.dB = scan.dB.get(lane);
+      row.dC = scan.dC.get(lane);
     }
   }
 
@@ -174,29 +173,38 @@ class Backward {
     output.bound[2 * at] = output.bound[2 * at + 1] = static_cast<float>(got.error);
   }
 
-  /// du, ddelta and dz of a channel's tile, and its shares of dD and ddelta_bias.
-  void store_steps(const Task& task, std::int64_t channel, std::int64_t index, Tile<T>& tile) {
-    const std::int64_t batch_row = task.batch * shape_.dim + channel;
-    ChannelRow& sums = channels_[task.in_wave * shape_.dim + channel];
-    const auto D = exactly(of_channel(inputs_, "D", channel));
-    for (std::int64_t t = 0; t < tile.count; ++t) {
-      StepRow& step = tile.steps[t];
-      const std::int64_t at = batch_row * shape_.seqlen + index * plan_.tile + t;
-      // Every state gives three terms at most.
-      const auto ddelta = step.ddelta.over(3 * shape_.dstate) * step.step.slope;
-      store(outputs_.at("ddelta"), at, ddelta);
-      sums.ddelta_bias.add(ddelta);
-      sums.dD.add(step.dy * step.u);
-      if (shape_.has_D) step.du.add(D * step.dy);
-      store(outputs_.at("du"), at, step.du.over(2 * shape_.dstate + 1));
-      if (!shape_.has_z) continue;
-      Sum<double> sum;
-      sum.add(scaled(output_factor(), step.y.over(shape_.dstate)));
-      if (shape_.has_D) sum.add(D * step.u);
-      auto y = sum.over(2);
-      y.error += saved_error_ * std::abs(y.value);
-      store(outputs_.at("dz"), at, y * step.y_factor);
+  /// du, ddelta and dz of a block's tile, and its shares of dD and ddelta_bias.
+  void store_steps(const Task& task, std::int64_t first, std::int64_t index, Tile<T>& tile) {
+    StepFinish finish{.dstate = shape_.dstate,
+                      .output_factor = output_factor(),
+                      .saved_error = saved_error_,
+                      .has_D = shape_.has_D,
+                      .has_z = shape_.has_z,
+                      .D = {},
+                      .dD = {},
+                      .ddelta_bias = {}};
+    ChannelRow* sums = channels_.data() + task.in_wave * shape_.dim + first;
+    for (std::int64_t lane = 0; lane < tile.channels; ++lane) {
+      finish.D.set(lane, of_channel(inputs_, "D", first + lane));
+      finish.dD.set(lane, sums[lane].dD);
+      finish.ddelta_bias.set(lane, sums[lane].ddelta_bias);
     }
+    finish_steps(finish, tile.count, tile.steps.data());
+    for (std::int64_t lane = 0; lane < tile.channels; ++lane) {
+      sums[lane].dD = finish.dD.get(lane);
+      sums[lane].ddelta_bias = finish.ddelta_bias.get(lane);
+      const std::int64_t at = (task.batch * shape_.dim + first + lane) * shape_.seqlen + index * plan_.tile;
+      store_lane("du", at, lane, tile, &StepLanes::du);
+      store_lane("ddelta", at, lane, tile, &StepLanes::ddelta);
+      if (shape_.has_z) store_lane("dz", at, lane, tile, &StepLanes::y);
+    }
+  }
+
+  void store_lane(const char* name, std::int64_t at, std::int64_t lane, const Tile<T>& tile,
+                  SumLanes<double> StepLanes::*gradient) {
+    ReferenceOutput& output = outputs_.at(name);
+    for (std::int64_t t = 0; t < tile.count; ++t)
+      store(output, at + t, (tile.steps[t].*gradient).total.get(lane));
   }
 
   /// Adds the slabs' shares of dB and dC in order. `row` counts (batch, group, state).

@@ -22,6 +22,7 @@
 
 #include "model/errors.h"
 #include "model/selective_scan.h"
+#include "reference/activations.h"
 #include "reference/dense_matrix.h"
 #include "reference/dense_step.h"
 #include "reference/scan_step.h"
@@ -152,9 +153,9 @@ class DenseScan {
       y.magnitude += std::abs(C[i] * h[i]);
     }
     const double skip = optional("D", {d}) * u;
-    const double gate = optional("z", {b, d, t});
-    const BoundedValue value =
-        scan_output(y, shape_.dstate, shape_.has_D ? &skip : nullptr, shape_.has_z ? &gate : nullptr);
+    const Rounded<double> gate = gate_of(optional("z", {b, d, t})).value;
+    const BoundedValue value = scan_output(y, roundings_of_output(shape_.dstate),
+                                           shape_.has_D ? &skip : nullptr, shape_.has_z ? &gate : nullptr);
     const std::int64_t element = (b * shape_.dim + d) * shape_.seqlen + t;
     out_.expected[element] = value.value;
     out_.bound[element] = static_cast<float>(value.error);

@@ -23,6 +23,7 @@
 
 #include "model/errors.h"
 #include "reference/activations.h"
+#include "reference/lane_math.h"
 #include "reference/ssd_bounds.h"
 
 namespace ssmbench {
@@ -122,7 +123,8 @@ class Backward {
         v_(kSsdTileSteps, scan_.headdim),
         v_error_(kSsdTileSteps, scan_.headdim),
         dout_(kSsdTileSteps, scan_.headdim),
-        z_(1, scan_.headdim),
+        z_(kSsdTileSteps, scan_.headdim),
+        z_exp_(kSsdTileSteps, scan_.headdim),
         dy_(kSsdTileSteps, scan_.headdim),
         dy_error_(kSsdTileSteps, scan_.headdim),
         product_error_(kSsdTileSteps, scan_.headdim),
@@ -180,26 +182,34 @@ class Backward {
   /// Step t as the tile's step `into`.
   void load_step(std::int64_t t, std::int64_t into) {
     double* x = x_.row(into);
-    double* dout = dout_.row(into);
     load_row(inputs_.at("x"), row_at(t), scan_.headdim, x);
-    load_row(inputs_.at("dout"), row_at(t), scan_.headdim, dout);
+    load_row(inputs_.at("dout"), row_at(t), scan_.headdim, dout_.row(into));
     load_row(inputs_.at("B"), projection_at(t), scan_.dstate, B_.row(into));
     load_row(inputs_.at("C"), projection_at(t), scan_.dstate, C_.row(into));
-    if (scan_.has_z) load_row(inputs_.at("z"), row_at(t), scan_.headdim, z_.data());
+    if (scan_.has_z) load_row(inputs_.at("z"), row_at(t), scan_.headdim, z_.row(into));
     const Rounded<double>& delta = steps_[t].delta;
     for (std::int64_t p = 0; p < scan_.headdim; ++p) {
       const double v = delta.value * x[p];
       v_.row(into)[p] = v;
       v_error_.row(into)[p] = std::abs(x[p]) * delta.error + std::abs(v);
-      Rounded<double> dy = exactly(dout[p]);
-      if (scan_.has_z) {
-        const Gate gate = gate_of(z_.data()[p]);
-        dy = dy * gate.value;
-        z_slope_.row(into)[p] = gate.slope.value;
-        z_slope_error_.row(into)[p] = gate.slope.error;
-      }
-      dy_.row(into)[p] = dy.value;
-      dy_error_.row(into)[p] = dy.error;
+    }
+  }
+
+  /// Makes dy of the steps loaded.
+  void make_gradients(std::int64_t steps) {
+    const std::int64_t count = steps * dy_.stride();
+    if (!scan_.has_z) {
+      std::copy_n(dout_.data(), count, dy_.data());
+      return;  // dy_error_ stays 0
+    }
+    exp_of_minus_size(z_.data(), count, z_exp_.data());
+    for (std::int64_t i = 0; i < count; ++i) {
+      const Gate gate = gate_of(z_.data()[i], z_exp_.data()[i]);
+      const Rounded<double> dy = exactly(dout_.data()[i]) * gate.value;
+      dy_.data()[i] = dy.value;
+      dy_error_.data()[i] = dy.error;
+      z_slope_.data()[i] = gate.slope.value;
+      z_slope_error_.data()[i] = gate.slope.error;
     }
   }
 
@@ -227,6 +237,7 @@ class Backward {
         tile.cumulative_error[tile.steps] = t == 0 ? 0 : steps_[t - 1].cumulative_error;
         load_step(t++, tile.steps++);
       } while (t < scan_.seqlen && tile.steps < kSsdTileSteps && !steps_[t].starts);
+      make_gradients(tile.steps);
       add_products(v_, v_error_, tile.steps);
       pass_.advance(tile);
       for (std::int64_t i = 0; i < tile.steps; ++i) take_forward(start + i, i, sums);
@@ -336,6 +347,7 @@ class Backward {
         tile.cumulative_error[tile.steps] = last ? 0 : steps_[t + 1].cumulative_error;
         load_step(t--, tile.steps++);
       } while (t >= 0 && tile.steps < kSsdTileSteps && !starts_after(t));
+      make_gradients(tile.steps);
       add_products(dy_, dy_error_, tile.steps);
       pass_.advance(tile);
       for (std::int64_t i = 0; i < tile.steps; ++i) take_backward(start - i, i, sums);
@@ -451,7 +463,8 @@ class Backward {
   double of_chunk_ = 0;              // of that of the longest chunk that begins with the step
   double w_ = 0;                     // of the step at hand
   // Of the tile's steps, [step][head dim]
-  PaddedRows<double> x_, v_, v_error_, dout_, z_, dy_, dy_error_, product_error_, z_slope_, z_slope_error_;
+  PaddedRows<double> x_, v_, v_error_, dout_, z_, z_exp_, dy_, dy_error_, product_error_, z_slope_,
+      z_slope_error_;
   PaddedRows<double> exact_;  // no errors, a row
   PaddedRows<double> B_, C_;  // [step][state]
   ProjectionSums dB_, dC_;

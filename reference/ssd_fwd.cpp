@@ -2,6 +2,7 @@
 
 #include "model/errors.h"
 #include "reference/activations.h"
+#include "reference/lane_math.h"
 #include "reference/ssd_bounds.h"
 
 namespace ssmbench {
@@ -19,6 +20,7 @@ class Forward {
         pass_(scan_.headdim, scan_.dstate, false),
         x_(kSsdTileSteps, scan_.headdim),
         z_(kSsdTileSteps, scan_.headdim),
+        z_exp_(kSsdTileSteps, scan_.headdim),
         v_(kSsdTileSteps, scan_.headdim),
         v_error_(kSsdTileSteps, scan_.headdim),
         B_(kSsdTileSteps, scan_.dstate),
@@ -41,6 +43,7 @@ class Forward {
         ++tile.steps;
         ++t;
       } while (t < scan_.seqlen && tile.steps < kSsdTileSteps && !steps[t].starts);
+      if (scan_.has_z) exp_of_minus_size(z_.data(), tile.steps * z_.stride(), z_exp_.data());
       pass_.advance(tile);
       for (std::int64_t i = 0; i < tile.steps; ++i) store_step(batch, head, start + i, i);
       start = t;
@@ -82,7 +85,7 @@ class Forward {
     for (std::int64_t p = 0; p < scan_.headdim; ++p) {
       SsdRead sum = read(pass_.of_states(), from, p, roundings_, skips[p] * x_.row(from)[p]);
       if (scan_.has_z) {
-        const Rounded<double> gate = gate_of(z_.row(from)[p]).value;
+        const Rounded<double> gate = gate_of(z_.row(from)[p], z_exp_.row(from)[p]).value;
         const double factor = std::abs(gate.value);
         sum.error = factor * sum.error + std::abs(sum.value) * (gate.error + factor);
         sum.operand_error *= factor;
@@ -107,8 +110,8 @@ class Forward {
   ReferenceOutput* final_states_;
   double roundings_;  // of a sum over states
   SsdPass pass_;
-  PaddedRows<double> x_, z_, v_, v_error_;  // of the tile's steps, [step][head dim]
-  PaddedRows<double> B_, C_;                // [step][state]
+  PaddedRows<double> x_, z_, z_exp_, v_, v_error_;  // of the tile's steps, [step][head dim]
+  PaddedRows<double> B_, C_;                        // [step][state]
 };
 
 }  // namespace

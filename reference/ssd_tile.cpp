@@ -169,8 +169,7 @@ void advance_block(const SsdQuadratic& job, std::int64_t p, std::int64_t n, doub
   for (std::int64_t t = 0; t < size.steps; ++t) {
     const auto decay = hn::Set(lanes, job.decay[t]);
     Vector<double> row_sum[kSsdBlockRows];
-#pragma GCC unroll 8
-    for (int i = 0; i < kSsdBlockRows; ++i) row_sum[i] = hn::Zero(lanes);
+    for (auto& sum : row_sum) sum = hn::Zero(lanes);
 #pragma GCC unroll 8
     for (int j = 0; j < kValueVectors; ++j) {
       const std::int64_t column = t * size.column_stride + n + j * width;

@@ -19,6 +19,7 @@
 #include "model/errors.h"
 #include "model/selective_scan.h"
 #include "model/state_update.h"
+#include "reference/activations.h"
 #include "reference/scan_step.h"
 
 namespace ssmbench {
@@ -91,9 +92,9 @@ class Update {
       y.magnitude += std::abs(by_state.C[n]) * size;
     }
     const double skip = skip_ != nullptr ? skip_[head] * x : 0;
-    const double gate = z_ != nullptr ? load_as_double(z_->data, row, z_->dtype) : 0;
-    const BoundedValue out =
-        scan_output(y, shape_.dstate, skip_ != nullptr ? &skip : nullptr, z_ != nullptr ? &gate : nullptr);
+    const Rounded<double> gate = gate_of(z_ != nullptr ? load_as_double(z_->data, row, z_->dtype) : 0).value;
+    const BoundedValue out = scan_output(y, roundings_of_output(shape_.dstate),
+                                         skip_ != nullptr ? &skip : nullptr, z_ != nullptr ? &gate : nullptr);
     out_.expected[row] = out.value;
     out_.bound[row] = static_cast<float>(out.error);
   }

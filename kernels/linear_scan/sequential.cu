@@ -1,9 +1,10 @@
-// cuda-sequential for linear_scan: a lane per channel, one step after the other, every byte moved once.
+// cuda-sequential for linear_scan: a lane per channel, one step after the other, every byte moved once. On
+// Hopper, where rows of channels are aligned to 16 bytes, by sequential_tma.cuh; else by the kernel here:
 //
 //   warp    128 bytes of neighbouring channels of a batch: 32 (f16, bf16: 64), one (two) on each lane; alone
 //           in its block, and nothing is shared between blocks
 //
-//   memory        a, b ─── copies of 16 bytes, 4 steps an instruction ──┐            ┌──> out, the same way
+//   memory        a, b ──── copies of 16, 4 or 2 bytes a lane ──────────┐            ┌──> out, the same way
 //                                                                       v            │
 //   shared memory    tile t+1 … t+7: on their way       tile t: a, b  ──────>  h, where a was
 //                                                                  lane after step
@@ -11,60 +12,26 @@
 //
 // Memory binds, and what it wants is bytes under way: at 4.2 TB/s and 0.7 µs 3 MB, 22 KB on each of 132
 // multiprocessors. A warp has 7 tiles of 4 KB under way, so that one per multiprocessor is enough, and the
-// 512 (256) warps of 8 · 2048 channels run all at once. A tile's 16 steps take some 180 (f16, bf16: 270)
-// instructions of one warp, where memory takes 1550 (780) cycles a warp at that size. A block has 32 KB of
-// shared memory, 6 of them fit; registers: 40 to 60, of which 32 hold a tile's a and b.
+// 512 (256) warps of 8 · 2048 channels run all at once. A block has 32 KB of shared memory, 6 of them fit.
+// Registers: 64 with pieces of 16 bytes, of which 32 hold a tile's a and b; 96 and 168 with smaller ones.
 //
 // A single state is carried per channel and no maps are combined: the roundings are those of the plain loop.
-// With few channels, under some 32 (64) per multiprocessor, the steps' latency binds, some 15 cycles each:
-// cuda-lookback is the faster one there.
+// With few channels, under some 32 (64) per multiprocessor, the latency of the steps binds, some 15 cycles
+// each: cuda-lookback is the faster one there.
 //
-// Where rows of channels are not aligned to 16 bytes, pieces of 4 are moved, and of 2 in f16 and bf16 with an
+// Pieces of 4 bytes are moved where rows are aligned to 4 or 8 bytes only, and of 2 in f16 and bf16 with an
 // odd dim or pointer; the latter go through registers, which waits for memory once per tile.
 
-#include <algorithm>
-
-#include "kernels/common/io_types.cuh"
 #include "kernels/common/launch.cuh"
 #include "kernels/common/mma.cuh"
 #include "kernels/linear_scan/args.h"
 #include "kernels/linear_scan/linear_scan_map.h"
 #include "kernels/linear_scan/sequential_map.h"
+#include "kernels/linear_scan/sequential_tma.cuh"
+#include "kernels/linear_scan/sequential_word.cuh"
 
 namespace ssmbench {
 namespace {
-
-/// The channels of a lane in one step.
-template <class Io>
-struct alignas(4) Word {
-  static constexpr int kChannels = 4 / sizeof(Io);
-  Io at[kChannels];
-};
-
-/// A word in f32. bf16 is the upper half of an f32.
-__device__ void convert(const Word<float>& word, float (&to)[1]) {
-  to[0] = word.at[0];
-}
-__device__ void convert(const Word<__half>& word, float (&to)[2]) {
-  const float2 two = __half22float2(reinterpret_cast<const __half2&>(word));
-  to[0] = two.x;
-  to[1] = two.y;
-}
-__device__ void convert(const Word<__nv_bfloat16>& word, float (&to)[2]) {
-  const auto two = reinterpret_cast<const unsigned&>(word);
-  to[0] = __uint_as_float(two << 16);
-  to[1] = __uint_as_float(two & 0xFFFF0000U);
-}
-
-__device__ void store(Word<float>& to, const float (&values)[1]) {
-  to.at[0] = values[0];
-}
-__device__ void store(Word<__half>& to, const float (&values)[2]) {
-  reinterpret_cast<__half2&>(to) = __floats2half2_rn(values[0], values[1]);
-}
-__device__ void store(Word<__nv_bfloat16>& to, const float (&values)[2]) {
-  reinterpret_cast<__nv_bfloat162&>(to) = __floats2bfloat162_rn(values[0], values[1]);
-}
 
 /// Starts to copy 4 bytes from global to shared memory, as copy_async_16 does 16.
 __device__ void copy_async_4(std::uint32_t shared, const void* global) {
@@ -184,19 +151,7 @@ __global__ void __launch_bounds__(32) sequential_linear_kernel(const LinearScanA
 
     // Past the last step and the last channel there is garbage, which nobody stores.
     auto* words = reinterpret_cast<Word<Io>*>(ring + sequential_slot(tile)) + lane;
-    float decay[kSequentialSteps][kLaneChannels];
-    float value[kSequentialSteps][kLaneChannels];
-#pragma unroll
-    for (int step = 0; step < kSequentialSteps; ++step) {
-      convert(words[step * 32], decay[step]);
-      convert(words[step * 32 + kSequentialTensorBytes / 4], value[step]);
-    }
-#pragma unroll
-    for (int step = 0; step < kSequentialSteps; ++step) {
-#pragma unroll
-      for (int k = 0; k < kLaneChannels; ++k) h[k] = decay[step][k] * h[k] + value[step][k];
-      store(words[step * 32], h);
-    }
+    scan_words<kSequentialSteps, kSequentialBytes / 4>(words, words + kSequentialTensorBytes / 4, h);
     __syncwarp();
     for_pieces(tile, [&](std::int64_t offset, int at) { copy_out<kPiece>(out + offset, own + at, second); });
   }
@@ -214,6 +169,7 @@ Launch bind_as(const LinearScanArgs& args) {
   switch (sequential_piece(address(args.a) | address(args.b) | address(args.out) |
                            static_cast<std::uint64_t>(args.dim) * sizeof(Io))) {
     case 16:
+      if (fits_tma(args)) return sequential_tma_launch<Io>(args, blocks);
       return launch(sequential_linear_kernel<Io, 16>);
     case 4:
       return launch(sequential_linear_kernel<Io, 4>);

@@ -36,6 +36,12 @@ struct SequentialMap {
 inline constexpr int kSequentialTensorBytes = kSequentialSteps * kSequentialBytes;
 inline constexpr int kSequentialSharedBytes = kSequentialTiles * 2 * kSequentialTensorBytes;
 
+/// The same of tiles that are copied as a whole (sequential_tma.cuh).
+inline constexpr int kSequentialTmaSteps = 16;
+inline constexpr int kSequentialTmaTiles = 8;
+inline constexpr int kSequentialTmaSharedBytes =
+    kSequentialTmaTiles * 2 * kSequentialTmaSteps * kSequentialBytes;
+
 /// Where the slot of a tile starts; a tile takes the slot of the one kSequentialTiles before it.
 SSMBENCH_HD constexpr int sequential_slot(std::int64_t tile) {
   return static_cast<int>(tile % kSequentialTiles) * 2 * kSequentialTensorBytes;

@@ -21,9 +21,10 @@ struct ChunkProducts {
     const auto others = static_cast<double>(std::max<std::int64_t>(0, scan.seqlen - kSteps));
     before = of_step * (scan.has_initial_states ? all : others);
     behind = of_step * (scan.has_final_states ? all : others);
-    const auto whole = static_cast<double>(scan.seqlen / kSteps);
-    const auto rest = static_cast<double>(scan.seqlen % kSteps);
-    triangle = static_cast<double>(scan.batch) * (whole * kSteps * (kSteps + 1) / 2 + rest * (rest + 1) / 2);
+    const std::int64_t chunks = scan.seqlen / kSteps;
+    const std::int64_t rest = scan.seqlen % kSteps;
+    triangle =
+        static_cast<double>(scan.batch * (chunks * (kSteps * (kSteps + 1) / 2) + rest * (rest + 1) / 2));
     rows = static_cast<double>(scan.nheads * scan.headdim);
     states = static_cast<double>(scan.groups * scan.dstate);
   }

@@ -47,12 +47,12 @@ int run_command_line(const std::vector<std::string>& arguments) {
   app.footer("Example: ssmbench run configs/small.json");
   Action action;
   add_run(app, action, arguments);
+  add_report(app, action);
   add_list(app, action);
   add_dump(app, action, arguments);
   add_check(app, action);
   add_compare(app, action);
   add_gate(app, action);
-  add_report(app, action);
   add_validate_config(app, action);
 
   try {

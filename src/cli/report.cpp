@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -23,7 +24,7 @@ int write_report(const ReportOptions& options) {
   for (const auto& file : options.files)
     files.push_back({std::filesystem::path(file).filename().string(), read_results(file)});
   const bool is_empty = std::ranges::all_of(files, [](const NamedResults& file) {
-    return file.results.cases.empty() && file.results.convergence.empty();
+    return file.results.cases.empty() && file.results.convergence.empty() && file.results.consistency.empty();
   });
   if (is_empty) {
     fmt::print(stderr, "ssmbench: no results in {}\n", options.files.front());

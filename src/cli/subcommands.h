@@ -11,10 +11,10 @@ namespace ssmbench {
 using Action = std::function<int()>;
 void add_run(CLI::App& app, Action& action, const std::vector<std::string>& arguments);
 void add_list(CLI::App& app, Action& action);
+void add_report(CLI::App& app, Action& action);
 void add_check(CLI::App& app, Action& action);
 void add_compare(CLI::App& app, Action& action);
 void add_gate(CLI::App& app, Action& action);
-void add_report(CLI::App& app, Action& action);
 void add_dump(CLI::App& app, Action& action, const std::vector<std::string>& arguments);
 void add_validate_config(CLI::App& app, Action& action);
 

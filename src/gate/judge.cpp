@@ -11,7 +11,7 @@ namespace ssmbench {
 namespace {
 
 /// Three ticks of a CUDA device's clock (H200: 32 ns), by which a median may move for no reason.
-constexpr double kResolution_ms = 1e-4;
+constexpr double kResolutionMs = 1e-4;
 
 /// Errors of that share of their tolerance may come and go.
 constexpr double kNegligibleError = 0.02;
@@ -119,7 +119,7 @@ TimeChange compare_times(const TimingStats& before, const TimingStats& after, co
   change.ratio =
       ratio_of_medians(before.samples_ms, after.samples_ms, {.confidence = policy.confidence}, name);
   const auto& [ratio, low, high] = change.ratio;
-  const double limit = std::max(policy.max_regression, kResolution_ms / before.median_ms);
+  const double limit = std::max(policy.max_regression, kResolutionMs / before.median_ms);
   const double half = limit / 2;
   if (ratio > 1 + limit && low > 1 + half)
     change.verdict = Verdict::slower;
@@ -142,7 +142,8 @@ std::vector<Comparison> compare_results(const ResultsFile& before, const Results
       if (ran(result) && !policy.allow_missing) missing.worse.emplace_back("not in the new results");
       continue;
     }
-    comparisons.push_back(compare(result, *found->second, policy));
+    if (result.status != Status::skip || found->second->status != Status::skip)
+      comparisons.push_back(compare(result, *found->second, policy));
     news.erase(found);
   }
   for (const auto& result : after.cases)

@@ -67,7 +67,7 @@ struct Comparison {
 };
 
 /// Every case and implementation of both files, in the order of the baseline; those only in the new one at
-/// the end. The files have to outlive the result.
+/// the end. What neither supports is left out. The files have to outlive the result.
 std::vector<Comparison> compare_results(const ResultsFile& before, const ResultsFile& after,
                                         const GatePolicy& policy);
 

@@ -90,13 +90,21 @@ Json case_of(std::size_t file, const CaseResult& result) {
   return json;
 }
 
+/// Cases and what studies make of them.
+std::vector<const CaseResult*> judged_of(const ResultsFile& file) {
+  std::vector<const CaseResult*> all;
+  for (const auto* list : {&file.cases, &file.consistency})
+    for (const auto& result : *list) all.push_back(&result);
+  return all;
+}
+
 /// Cases that were skipped, by file, operation, implementation and reason: there may be thousands.
 Json skips_of(const std::vector<NamedResults>& files) {
   std::map<std::tuple<std::size_t, std::string, std::string, std::string>, int> counts;
   for (std::size_t file = 0; file < files.size(); ++file)
-    for (const auto& result : files[file].results.cases)
-      if (result.status == Status::skip)
-        ++counts[{file, result.the_case.problem.op().name, result.impl, result.reason}];
+    for (const CaseResult* result : judged_of(files[file].results))
+      if (result->status == Status::skip)
+        ++counts[{file, result->the_case.problem.op().name, result->impl, result->reason}];
   Json skips = Json::array();
   for (const auto& [key, count] : counts) {
     const auto& [file, op, impl, reason] = key;
@@ -132,8 +140,8 @@ std::string page_data(const std::vector<NamedResults>& files) {
                              {"argv", results.run.argv},
                              {"build", results.run.build},
                              {"devices", results.run.devices}});
-    for (const auto& result : results.cases)
-      if (result.status != Status::skip) data["cases"].push_back(case_of(i, result));
+    for (const CaseResult* result : judged_of(results))
+      if (result->status != Status::skip) data["cases"].push_back(case_of(i, *result));
     for (const auto& study : results.convergence) data["convergence"].push_back(convergence_of(i, study));
   }
   const std::string text = data.dump(-1, ' ', false, Json::error_handler_t::replace);

@@ -13,6 +13,9 @@
 namespace ssmbench {
 namespace {
 
+/// GitHub takes at most 1 MiB of a step's summary, and what is the same is of little interest there.
+constexpr std::size_t kFoldedBytes = 500'000;
+
 std::string percent(double ratio) {
   return fmt::format("{:+.1f}%", 100 * (ratio - 1));
 }
@@ -108,13 +111,13 @@ std::string gate_counts(const std::vector<Comparison>& comparisons) {
 
 std::string gate_table(const std::vector<Comparison>& comparisons, const GatePolicy& policy) {
   std::string text =
-      fmt::format("{:<12} {:<16} {:<6} {:>10} {:>10} {:>8}  {:<18} {}\n", "verdict", "implementation",
+      fmt::format("{:<12} {:<18} {:<6} {:>10} {:>10} {:>8}  {:<18} {}\n", "verdict", "implementation",
                   "device", policy.timing + " ms", "then", "change", interval_heading(policy), "case");
   for (const auto& comparison : comparisons) {
     const Cells cells = cells_of(comparison);
     const CaseResult& result = comparison.either();
     const std::string remark = gate_remark(comparison);
-    text += fmt::format("{:<12} {:<16} {:<6} {:>10} {:>10} {:>8}  {:<18} {}{}{}\n", gate_label(comparison),
+    text += fmt::format("{:<12} {:<18} {:<6} {:>10} {:>10} {:>8}  {:<18} {}{}{}\n", gate_label(comparison),
                         result.impl, result.device, cells.before, cells.after, cells.change, cells.interval,
                         result.the_case.id(), remark.empty() ? "" : "  -- ", remark);
   }
@@ -125,7 +128,8 @@ std::string gate_markdown(const std::vector<Comparison>& comparisons, const Gate
   std::string text = gate_counts(comparisons) + "\n";
   if (const auto changed = markdown_table(comparisons, policy, false); !changed.empty())
     text += "\n" + changed;
-  if (const auto same = markdown_table(comparisons, policy, true); !same.empty())
+  const auto same = markdown_table(comparisons, policy, true);
+  if (!same.empty() && same.size() <= kFoldedBytes)
     text += fmt::format("\n<details><summary>SAME: within {:g}%</summary>\n\n{}\n</details>\n",
                         100 * policy.max_regression, same);
   return text;

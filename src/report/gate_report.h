@@ -23,7 +23,7 @@ std::string gate_counts(const std::vector<Comparison>& comparisons);
 /// A table for terminals, a line per comparison.
 std::string gate_table(const std::vector<Comparison>& comparisons, const GatePolicy& policy);
 
-/// Markdown: a table of what is not SAME, and one of the rest, folded up.
+/// Markdown: a table of what is not SAME, and one of the rest, folded up (left out where it is huge).
 std::string gate_markdown(const std::vector<Comparison>& comparisons, const GatePolicy& policy);
 
 /// A line of JSON: {"record":"gate","id":…,"verdict":…,"status":…,"timing":…,"worse":…}.

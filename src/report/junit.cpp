@@ -30,13 +30,13 @@ Outcome outcome_of(Status status) {
 
 std::string element(const JunitCase& test) {
   std::string text =
-      fmt::format("    <testcase classname=\"{}\" name=\"{}\" time=\"{:.9f}\">",
+      fmt::format(R"(    <testcase classname="{}" name="{}" time="{:.9f}">)",
                   xml_text(test.suite + "." + test.class_name), xml_text(test.name), test.seconds);
   const std::string message = xml_text(test.message);
   if (test.outcome == Outcome::skipped) text += fmt::format("<skipped message=\"{}\"/>", message);
   if (test.outcome == Outcome::failure || test.outcome == Outcome::error) {
     const char* tag = test.outcome == Outcome::failure ? "failure" : "error";
-    text += fmt::format("<{0} type=\"{0}\" message=\"{1}\">{1}</{0}>", tag, message);
+    text += fmt::format(R"(<{0} type="{0}" message="{1}">{1}</{0}>)", tag, message);
   }
   if (!test.output.empty()) text += fmt::format("<system-out>{}</system-out>", xml_text(test.output));
   return text + "</testcase>\n";
@@ -58,7 +58,7 @@ std::string counts(const std::vector<JunitCase>& cases, const std::string* suite
     seconds += test.seconds;
   }
   const std::string of_suite = suite != nullptr ? fmt::format(" skipped=\"{}\"", skipped) : "";
-  return fmt::format("tests=\"{}\" failures=\"{}\" errors=\"{}\"{} time=\"{:.9f}\"", tests, failures, errors,
+  return fmt::format(R"(tests="{}" failures="{}" errors="{}"{} time="{:.9f}")", tests, failures, errors,
                      of_suite, seconds);
 }
 

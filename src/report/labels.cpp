@@ -80,6 +80,19 @@ std::string budget_label(const CaseResult& result) {
                      *result.the_case.budget_ms, std::abs(margin));
 }
 
+std::string light_label(const CaseResult& result) {
+  if (!result.roofline) return "";
+  const double percent = 100 * result.roofline->fraction;
+  return fmt::format("{:.{}f}% {}", percent, percent < 10 ? 1 : 0, result.roofline->bound);
+}
+
+bool has_light(const RunInfo& info) {
+  return std::ranges::any_of(info.devices, [](const auto& device) {
+    return std::ranges::any_of(device.second,
+                               [](const auto& detail) { return detail.first.starts_with("ceiling_"); });
+  });
+}
+
 std::string summary_line(const Summary& summary) {
   std::vector<std::string> parts;
   for (const auto& [status, count] : summary.counts)

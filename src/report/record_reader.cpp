@@ -188,6 +188,17 @@ MethodConvergence convergence_of(const Json& record) {
   return result;
 }
 
+/// What JsonlReporter wrote of a ConsistencyResult.
+CaseResult consistency_of(const Json& record) {
+  Json as_case = record;
+  as_case["workspace_bytes"] = 0;
+  as_case["repro"] = "";
+  CaseResult result = result_of(as_case);
+  result.impl = fmt::format("{} against {} in parts", result.impl,
+                            record.at("parts_impl").get_ref<const std::string&>());
+  return result;
+}
+
 RunInfo run_of(const Json& record) {
   constexpr std::string_view kSchema = "ssmbench-results/1";
   if (const auto& schema = record.at("schema").get_ref<const std::string&>(); schema != kSchema)
@@ -226,6 +237,8 @@ class Collector {
     if (kind == "case") add(result_of(record));
     if (kind == "study" && record.at("kind") == "convergence")
       file.convergence.push_back(convergence_of(record));
+    if (kind == "study" && record.at("kind") == "consistency")
+      file.consistency.push_back(consistency_of(record));
   }
 
   ResultsFile file;

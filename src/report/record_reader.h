@@ -21,6 +21,9 @@ struct ResultsFile {
   /// In the file's order. Where several are of one case, implementation and device, the last.
   std::vector<CaseResult> cases;
   std::vector<MethodConvergence> convergence;  ///< studies of methods, in the file's order
+  /// Studies of consistency, in the file's order. `impl` names both sides: "cuda-fused against cuda-step in
+  /// parts"; errors are their differences.
+  std::vector<CaseResult> consistency;
   /// Bytes up to the end of the last complete line: a run that was killed may have left a part of one behind.
   std::uintmax_t whole_bytes = 0;
 };

@@ -29,6 +29,7 @@ TableReporter::TableReporter() : colour_(is_drawable(stdout)) {}
 void TableReporter::begin(const RunInfo& info) {
   for (const auto& [id, details] : info.devices) fmt::print("{}: {}\n", id, details.at("name"));
   has_device_times_ = has_device_times(info);
+  has_light_ = has_light(info);
 }
 
 void TableReporter::case_done(const CaseResult& result) {
@@ -39,7 +40,8 @@ void TableReporter::case_done(const CaseResult& result) {
                "device", "dtype", heading, "hot ms");
     if (has_device_times_)
       for (const auto& [name, _] : device_times(result)) fmt::print(" {:>10}", name);
-    fmt::print(" {:>8} {:>9} {:>7}  {}\n", "GB/s", "rel L2", "err/tol", "options");
+    fmt::print(" {:>8}{} {:>9} {:>7}  {}\n", "GB/s", has_light_ ? fmt::format(" {:>11}", "of light") : "",
+               "rel L2", "err/tol", "options");
     heading_ = heading;
   }
 
@@ -55,6 +57,7 @@ void TableReporter::case_done(const CaseResult& result) {
     for (const auto& [_, ms] : device_times(result)) add_ms(ms);
   line +=
       timing != nullptr ? fmt::format(" {:>8.1f}", gigabytes_per_second(result)) : fmt::format(" {:>8}", "");
+  if (has_light_) line += fmt::format(" {:>11}", light_label(result));
   const OutputComparison* worst = worst_output(result);
   line += worst != nullptr ? fmt::format(" {:>9.2e} {:>7.3f}", worst->rel_l2, worst->tolerance_ratio)
                            : fmt::format(" {:>9} {:>7}", "", "");

@@ -16,7 +16,8 @@ class TableReporter : public Reporter {
  private:
   bool colour_;
   bool has_device_times_ = false;  ///< columns for them
-  std::string heading_;            ///< printed again only when another op has other axes
+  bool has_light_ = false;
+  std::string heading_;  ///< printed again only when another op has other axes
 };
 
 }  // namespace ssmbench

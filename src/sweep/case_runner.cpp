@@ -141,7 +141,8 @@ void CaseRunner::report(Candidate& candidate) {
   if (candidate.judge != nullptr)
     contained(candidate, [&] {
       candidate.judge->finish();
-      if (const auto known = options_.ceilings.find(candidate.result.device); known != options_.ceilings.end())
+      if (const auto known = options_.ceilings.find(candidate.result.device);
+          known != options_.ceilings.end())
         judge_speed(*candidate.job.job->implementation, known->second, candidate.result);
       const auto outputs = candidate.judge->take_outputs();
       if (finished_ && candidate.result.status != Status::invalid)

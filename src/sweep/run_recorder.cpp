@@ -45,6 +45,11 @@ void RunRecorder::starting(std::size_t job, Stage stage) {
         options_.repro(planned->the_case, *the_job->implementation, plan_.devices[the_job->device]));
 }
 
+void RunRecorder::resuming(std::size_t job) {
+  account();
+  going_on_ = {job, Stage::run};
+}
+
 void RunRecorder::finished(std::size_t job, const CaseResult& result) {
   account();
   end_preparation();

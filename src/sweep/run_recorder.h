@@ -26,6 +26,7 @@ class RunRecorder : public RunListener {
   /// A result of an earlier run, which counts like one of this.
   void kept(const CaseResult& result);
   void starting(std::size_t job, Stage stage) override;
+  void resuming(std::size_t job) override;
   void finished(std::size_t job, const CaseResult& result) override;
   Summary finish(bool interrupted);
 

@@ -38,8 +38,10 @@ class TimeSpans {
   }
 
   std::int64_t count() const { return count_; }  ///< 0 without a time axis
-  /// Of the element at a row-major position.
-  std::int64_t of(std::int64_t position) const { return position / inner_ % steps_ * count_ / steps_; }
+  /// Of the element at a row-major position, and how many steps further its neighbour is.
+  std::int64_t step_of(std::int64_t position) const { return position / inner_ % steps_; }
+  std::int64_t stride() const { return inner_ == 1 ? 1 : 0; }
+  std::int64_t of(std::int64_t step) const { return step * count_ / steps_; }
   std::int64_t first_step(std::int64_t span) const { return (span * steps_ + count_ - 1) / count_; }
 
  private:
@@ -106,13 +108,14 @@ Partial judge_range(const TensorView& got, const Expectation& expected, const Ru
     const Shape index = index_of(position, got.shape);
     std::int64_t offset = offset_of(index, got.strides);
     const std::int64_t row_end = std::min(end, position + row - index.back());
-    for (; position < row_end; ++position, offset += step) {
+    std::int64_t time_step = time.step_of(position);
+    for (; position < row_end; ++position, offset += step, time_step += time.stride()) {
       const double value = load_as_double(got.data, offset, got.dtype);
       const ExpectedElement element = expected.at(position);
       const ElementVerdict verdict = judge_element(value, element, got.dtype, rule.of(element, got.dtype));
       add(sum, position, value, expected, verdict, got.dtype);
       if (time.count() > 0 && verdict.kind != ElementVerdict::Kind::left_out)
-        sum.spans.at(time.of(position)).add({verdict.error * verdict.error, verdict.ratio, 1});
+        sum.spans.at(time.of(time_step)).add({verdict.error * verdict.error, verdict.ratio, 1});
     }
   }
   return sum;

@@ -79,9 +79,9 @@ TEST_CASE("the file of ceilings is where caches belong") {
 
 TEST_CASE("calibrating a machine gives runs their speed of light") {
   const OwnCache cache;
-  const std::string run =
-      "run configs/small.json --quick --device cpu --impl cpu-simd --op selective_scan_fwd --dtype f32 "
-      "--json - ";
+  const std::string table =
+      "run configs/small.json --quick --device cpu --impl cpu-simd --op selective_scan_fwd --dtype f32 ";
+  const std::string run = table + "--json - ";
   const auto records_of = [](const CommandResult& result) {
     INFO(result.err);
     CHECK(result.exit_code == 0);
@@ -95,6 +95,8 @@ TEST_CASE("calibrating a machine gives runs their speed of light") {
         std::string::npos);
   for (const auto& record : records_of(before)) CHECK_FALSE(record.contains("roofline"));
 
+  CHECK(run_ssmbench(table + "--json /dev/null").out.find("of light") == std::string::npos);
+
   const CommandResult listed = run_ssmbench("list devices --calibrate --json");
   CHECK(listed.exit_code == 0);
   const auto cpu = nlohmann::json::parse(listed.out).at(0);
@@ -102,6 +104,10 @@ TEST_CASE("calibrating a machine gives runs their speed of light") {
   CHECK(cpu.at("ceilings").at("fmas_per_s").get<double>() > 1e9);
   CHECK(nlohmann::json::parse(run_ssmbench("list devices --json").out).at(0).at("ceilings") ==
         cpu.at("ceilings"));
+
+  const CommandResult printed = run_ssmbench(table + "--json /dev/null");
+  CHECK(printed.out.find("of light") != std::string::npos);
+  CHECK(printed.out.find("% fma ") != std::string::npos);
 
   const CommandResult after = run_ssmbench(run);
   CHECK(after.err.find("speed of light") == std::string::npos);

@@ -47,9 +47,8 @@ struct Files {
     after = before;
   }
   CommandResult gate(const std::string& options = "") const {
-    return run_shell("env -u GITHUB_ACTIONS '" SSMBENCH_EXECUTABLE "' gate " +
-                         write(folder, "before", before) + " " + write(folder, "after", after) + " " +
-                         options,
+    return run_shell("'" SSMBENCH_EXECUTABLE "' gate " + write(folder, "before", before) + " " +
+                         write(folder, "after", after) + " " + options,
                      folder.path().string());
   }
   TemporaryFolder folder;

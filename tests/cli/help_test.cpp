@@ -38,12 +38,12 @@ void check_golden(const std::string& arguments, const std::string& name) {
 TEST_CASE("golden: help of the program and of each subcommand") {
   check_golden("--help", "help.txt");
   check_golden("run --help", "run_help.txt");
+  check_golden("report --help", "report_help.txt");
   check_golden("list --help", "list_help.txt");
   check_golden("dump --help", "dump_help.txt");
   check_golden("check --help", "check_help.txt");
   check_golden("compare --help", "compare_help.txt");
   check_golden("gate --help", "gate_help.txt");
-  check_golden("report --help", "report_help.txt");
   check_golden("validate-config --help", "validate_config_help.txt");
 }
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Gates on a GPU, for real: on_gpu.py SSMBENCH [SECONDS]
 
-Builds the example plugin in CUDA twice, once so that it does 5% of its steps twice, runs both again and again, each
-time in a new process, and gates every two of the results files. The same code must be SLOWER in at most 1 of 100, and
-what was slowed must be in at least 95. Prints what was found, and how much processes and samples differ; exits with 1
-when it is not so. Needs nvcc."""
+Builds the example plugin in CUDA twice, once so that it wastes steps until it takes 5% longer, runs both again and again,
+each time in a new process, and gates every two of the results files. The same code must be SLOWER in at most 1 of 100,
+and what was slowed must be in at least 95. Prints what was found, and how much processes and samples differ; exits with
+1 when it is not so. Needs nvcc."""
 
 import itertools
 import json
@@ -18,24 +18,24 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LOOP = "  for (int64_t t = 0; t < p.seqlen; ++t) {\n"
 # The steps before the first are wasted: states start again at 0, and outputs are written again.
-SLOWED_LOOP = """  for (int64_t i = -(p.seqlen * WASTED_PERCENT / 100); i < p.seqlen; ++i) {
+SLOWED_LOOP = """  for (int64_t i = -WASTED_STEPS; i < p.seqlen; ++i) {
     const int64_t t = i < 0 ? -i : i;
     if (i == 0)
       for (int64_t n = 0; n < p.dstate; ++n)
         p.states[n * rows + row] = p.initial != nullptr ? p.initial[row * p.dstate + n] : 0.0F;
 """
 CONFIG = {"format": "ssmbench-config/1", "sweeps": [
-    {"op": "selective_scan_fwd", "axes": {"batch": [2, 16], "dim": 1024, "seqlen": 240, "dstate": 16, "dtype": "f32"}}]}
+    {"op": "selective_scan_fwd", "axes": {"batch": [2, 16], "dim": 1024, "seqlen": 960, "dstate": 16, "dtype": "f32"}}]}
 
 
-def build_plugin(folder, wasted_percent):
+def build_plugin(folder, wasted_steps):
     text = (ROOT / "plugins/example_cuda/example.cu").read_text()
     assert text.count(LOOP) == 1, "the example has changed: give this script its loop"
     source = folder / "example.cu"
     source.write_text(text.replace(LOOP, SLOWED_LOOP))
-    library = folder / f"wasted_{wasted_percent}.so"
+    library = folder / f"wasted_{wasted_steps}.so"
     subprocess.run(["nvcc", "-O3", "-shared", "-arch=native", "-Xcompiler", "-fPIC,-fvisibility=hidden", "-I",
-                    ROOT / "plugins", f"-DWASTED_PERCENT={wasted_percent}", source, "-o", library], check=True)
+                    ROOT / "plugins", f"-DWASTED_STEPS={wasted_steps}", source, "-o", library], check=True)
     return library
 
 
@@ -51,6 +51,28 @@ def gate(ssmbench, before, after):
     ended = subprocess.run([ssmbench, "gate", before, after, "--json", "-"], capture_output=True, text=True)
     assert ended.returncode in (0, 3), ended.stderr
     return [json.loads(line) for line in ended.stdout.splitlines()]
+
+
+def example_medians(results):
+    records = [json.loads(line) for line in results.open()]
+    return [record["timing"]["hot"]["median_ms"] for record in records if record.get("impl") == "cuda-example"]
+
+
+def build_slowed(ssmbench, folder, plugin):
+    """Steps that are wasted cost more than others, and not in proportion: tries some."""
+    before = example_medians(run(ssmbench, folder, plugin, "before"))
+    tried = {}
+    steps = 24
+    for _ in range(4):
+        slowed = build_plugin(folder, steps)
+        after = example_medians(run(ssmbench, folder, slowed, f"wasted_{steps}"))
+        change = statistics.fmean(b / a for a, b in zip(before, after)) - 1
+        print(f"{steps} of 960 steps wasted: {100 * change:+.2f}%")
+        tried[abs(change - 0.05)] = slowed
+        steps = max(1, round(steps * 0.05 / max(change, 0.005)))
+        if min(tried) < 0.002 or (folder / f"wasted_{steps}.so").exists():
+            break
+    return tried[min(tried)]
 
 
 def print_noise(files):
@@ -82,7 +104,8 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         (folder / "config.json").write_text(json.dumps(CONFIG))
-        plugins = [build_plugin(folder, percent) for percent in (0, 5)]
+        plugins = [build_plugin(folder, 0)]
+        plugins.append(build_slowed(ssmbench, folder, plugins[0]))
         start = time.monotonic()
         files = []
         while len(files) < 4 or time.monotonic() - start < seconds:

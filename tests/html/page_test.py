@@ -31,14 +31,14 @@ const painted = (canvas) => {
   return new Set(new Uint32Array(pixels.buffer)).size;
 };
 const text = (cell) => cell.textContent;
-document.body.setAttribute('data-seen', JSON.stringify({
-  problems,
+const seen = {
   hacked: window.hacked ?? null,
   drawn: document.documentElement.dataset.drawn ?? null,
   loaded: performance.getEntriesByType('resource').map((entry) => entry.name),
   background: getComputedStyle(document.body).backgroundColor,
   headings: [...document.querySelectorAll('h2')].map(text),
   verdict: text(document.getElementById('verdict')),
+  captions: [...document.querySelectorAll('figcaption')].map(text),
   colors: visible.map(painted),
   images: document.images.length,
   unlabelled: [...document.querySelectorAll('canvas:not([aria-label]), table:not(:has(caption)), th:not([scope])')].length +
@@ -46,7 +46,24 @@ document.body.setAttribute('data-seen', JSON.stringify({
   unreachable: [...document.querySelectorAll('.scroll')].filter((box) => box.tabIndex !== 0).length,
   tables: Object.fromEntries([...document.querySelectorAll('table')].map((table) =>
     [text(table.caption), [...table.rows].map((row) => [...row.cells].map(text))])),
-}));
+};
+// Then everything that can be operated is: three values of each choice, which may bring other choices, and printing.
+for (let place = 0, select; (select = document.querySelectorAll('select')[place]); ++place)
+  for (const value of [...select.options].slice(0, 3).map((option) => option.value)) {
+    const now = document.querySelectorAll('select')[place];
+    if (![...now.options].some((option) => option.value === value)) continue;
+    now.value = value;
+    now.focus();
+    now.dispatchEvent(new Event('change'));
+    const after = document.querySelectorAll('select')[place];
+    if (after.value !== value || document.activeElement !== after) problems.push('lost the choice or the focus: ' + value);
+  }
+for (const event of ['beforeprint', 'afterprint']) window.dispatchEvent(new Event(event));
+const more = document.querySelector('section button');
+more?.click();
+seen.rowsAfterMore = more?.parentElement?.querySelectorAll('tbody tr').length ?? null;
+seen.problems = problems;
+document.body.setAttribute('data-seen', JSON.stringify(seen));
 </script>"""
 
 
@@ -119,7 +136,8 @@ class ReportPage(unittest.TestCase):
 
     def results(self, name, records):
         run = {"record": "run", "schema": "ssmbench-results/1", "argv": ["ssmbench", "run", HOSTILE], "started": "2026-01-01T00:00:00Z",
-               "build": {"git_revision": "test"}, "devices": {"cuda:0": {"name": f"made up {HOSTILE}"}}}
+               "build": {"git_revision": "test"}, "devices": {"cuda:0": {"name": f"made up {HOSTILE}", "ceiling_dram_bytes_per_s": "4.2e+12",
+                                      "ceiling_exponentials_per_s": "4.1e+12"}}}
         path = self.folder / name
         path.write_text("".join(json.dumps(record) + "\n" for record in [run, *records]))
         return path
@@ -174,6 +192,7 @@ class ReportPage(unittest.TestCase):
             self.check_cell(times, row, "hot from", hot["samples_ms"][1])  # of ten samples, the second and the ninth
             self.check_cell(times, row, "hot to", hot["samples_ms"][8])
             self.check_cell(times, row, "GB/s", record["work"]["bytes"] / hot["median_ms"] / 1e6)
+        self.assertTrue(any("Roofs: cuda:0 memory 4200 GB/s, cuda:0 exponentials 4100 G/s." in each for each in seen["captions"]))
         floors = seen["tables"]["distance to the floor"]
         self.check_cell(floors, floors[1], "floor ms", cases[0]["roofline"]["floor_ms"])
         errors = seen["tables"]["errors"]
@@ -191,7 +210,8 @@ class ReportPage(unittest.TestCase):
         red, green, blue = (int(part) for part in seen["background"].strip("rgb()").split(","))
         self.assertLess(max(red, green, blue), 60)
         self.assertIn("All 3000 cases passed", seen["verdict"])
-        self.assertEqual(len(seen["tables"]["times"]), 1 + 200)  # and a button for more
+        self.assertEqual(len(seen["tables"]["times"]), 1 + 200)
+        self.assertEqual(seen["rowsAfterMore"], 400)
         self.assertLess((self.folder / "report.html").stat().st_size, 8e6)
 
     def test_convergence(self):

@@ -1,19 +1,15 @@
 // Every registered implementation against the fp64 reference at the sizes where its code changes path. An
 // implementation that is added later is covered without a line here.
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "catch.h"
-#include "device/device.h"
 #include "model/selective_scan.h"
-#include "support/run_plan.h"
 #include "support/scan_problem.h"
+#include "support/verdicts.h"
 
 using namespace ssmbench;
 using namespace ssmbench::test;
@@ -177,27 +173,14 @@ std::vector<Axes> level_problems() {
 
 void check_all(const std::vector<Axes>& problems, const DeviceInfo& device, const std::string& distribution,
                const OpSpec& op = selective_scan_fwd()) {
-  std::vector<Case> cases;
-  for (const auto& axes : problems) cases.push_back(make_case(Problem(op, axes), distribution));
-  std::map<std::string, int> passed;
-  std::string failures;
-  for (const auto& result : run_cases(std::move(cases), {}, device)) {
-    if (result.status == Status::pass) ++passed[result.impl];
-    if (result.status != Status::pass && result.status != Status::skip)
-      failures += fmt::format("{} {}: {}\n", result.impl, result.the_case.id(), result.reason);
-  }
+  std::vector<Problem> all;
+  for (const auto& axes : problems) all.emplace_back(op, axes);
+  const auto [passed, skipped, failures] = verdicts_of(all, device, distribution);
   CHECK(failures == "");
   // At least one implementation on either kind of device does all of them.
   const auto most = std::ranges::max_element(passed, {}, [](const auto& entry) { return entry.second; });
   REQUIRE(most != passed.end());
-  CHECK(most->second == static_cast<int>(problems.size()));
-}
-
-std::optional<DeviceInfo> first_gpu() {
-  for (const auto& device : list_devices())
-    if (device.kind == DeviceKind::cuda) return device;
-  WARN("skipped: no CUDA device");
-  return {};
+  CHECK(most->second == problems.size());
 }
 
 }  // namespace
@@ -226,52 +209,47 @@ TEST_CASE("CPU implementations agree with the reference on adversarial inputs") 
 }
 
 TEST_CASE("CUDA implementations agree with the reference at every boundary size", "[gpu]") {
-  if (const auto gpu = first_gpu()) check_all(boundary_problems(), *gpu, "mamba");
+  for (const auto& gpu : gpus()) check_all(boundary_problems(), gpu, "mamba");
 }
 
 TEST_CASE("CUDA implementations agree with the reference for every option", "[gpu]") {
-  if (const auto gpu = first_gpu()) check_all(option_problems(), *gpu, "mamba");
+  for (const auto& gpu : gpus()) check_all(option_problems(), gpu, "mamba");
 }
 
 TEST_CASE("CUDA implementations agree with the reference for every method, real and complex", "[gpu]") {
-  const auto gpu = first_gpu();
-  if (!gpu) return;
-  for (const char* distribution : {"mamba", "large_A", "tiny_delta"})
-    check_all(method_problems(), *gpu, distribution);
+  for (const auto& gpu : gpus())
+    for (const char* distribution : {"mamba", "large_A", "tiny_delta"})
+      check_all(method_problems(), gpu, distribution);
 }
 
 TEST_CASE("CUDA implementations agree with the reference for dense A", "[gpu]") {
-  const auto gpu = first_gpu();
-  if (!gpu) return;
-  for (const char* distribution : {"mamba", "slow_decay", "large_A", "tiny_delta"})
-    check_all(dense_problems(), *gpu, distribution);
+  for (const auto& gpu : gpus())
+    for (const char* distribution : {"mamba", "slow_decay", "large_A", "tiny_delta"})
+      check_all(dense_problems(), gpu, distribution);
 }
 
 TEST_CASE("CUDA implementations agree with the reference on adversarial inputs", "[gpu]") {
-  const auto gpu = first_gpu();
-  if (!gpu) return;
-  for (const char* distribution : {"slow_decay", "large_A", "tiny_delta"})
-    check_all(boundary_problems(), *gpu, distribution);
+  for (const auto& gpu : gpus())
+    for (const char* distribution : {"slow_decay", "large_A", "tiny_delta"})
+      check_all(boundary_problems(), gpu, distribution);
 }
 
 TEST_CASE("CUDA gradients agree with the reference at every boundary size", "[gpu]") {
-  const auto gpu = first_gpu();
-  if (!gpu) return;
-  for (const char* distribution : {"mamba", "slow_decay", "large_A", "tiny_delta"})
-    check_all(boundary_problems(), *gpu, distribution, selective_scan_bwd());
+  for (const auto& gpu : gpus())
+    for (const char* distribution : {"mamba", "slow_decay", "large_A", "tiny_delta"})
+      check_all(boundary_problems(), gpu, distribution, selective_scan_bwd());
 }
 
 TEST_CASE("CUDA gradients agree with the reference for every option", "[gpu]") {
-  if (const auto gpu = first_gpu()) check_all(option_problems(), *gpu, "mamba", selective_scan_bwd());
+  for (const auto& gpu : gpus()) check_all(option_problems(), gpu, "mamba", selective_scan_bwd());
 }
 
 TEST_CASE("CUDA gradients agree with the reference for every method, real and complex", "[gpu]") {
-  const auto gpu = first_gpu();
-  if (!gpu) return;
-  for (const char* distribution : {"mamba", "large_A", "tiny_delta"})
-    check_all(method_problems(), *gpu, distribution, selective_scan_bwd());
+  for (const auto& gpu : gpus())
+    for (const char* distribution : {"mamba", "large_A", "tiny_delta"})
+      check_all(method_problems(), gpu, distribution, selective_scan_bwd());
 }
 
 TEST_CASE("CUDA gradients agree with the reference where states are kept on several levels", "[gpu]") {
-  if (const auto gpu = first_gpu()) check_all(level_problems(), *gpu, "slow_decay", selective_scan_bwd());
+  for (const auto& gpu : gpus()) check_all(level_problems(), gpu, "slow_decay", selective_scan_bwd());
 }

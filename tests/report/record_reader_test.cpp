@@ -6,6 +6,7 @@
 #include "catch.h"
 #include "model/errors.h"
 #include "report/jsonl.h"
+#include "study/parts.h"
 #include "support/run_plan.h"
 #include "support/scan_problem.h"
 #include "support/ssd_problem.h"
@@ -131,4 +132,48 @@ TEST_CASE("of a case that was run again the last record counts, and a line that 
   CHECK_THROWS_AS(read_results(folder.write("y", run + "\n{\"record\":\"ca\n")), UsageError);
   CHECK_THROWS_AS(read_results(folder.write("z", case_record(first) + "\n")), UsageError);
   CHECK_THROWS_AS(read_results(folder / "nothing"), UsageError);
+}
+
+TEST_CASE("studies of convergence that were read are written as they were") {
+  const TemporaryFolder folder;
+  const MethodConvergence study{.method = &methods().front(),
+                                .A = {-0.5, 3},
+                                .horizon = 8,
+                                .order = 1,
+                                .measured_order = 0.99,
+                                .stability_limit = kInfinity,
+                                .measured_stability_limit = 2.5,
+                                .errors = {{16, 0.5, 1.0 / 3, 1e-7}, {32, 0.25, kInfinity, kInfinity}}};
+  const auto write = [&](const std::string& name, const MethodConvergence& what) {
+    JsonlReporter reporter(folder / name);
+    reporter.begin({});
+    reporter.study_done(what);
+    return read_file(folder / name);
+  };
+  const std::string written = write("a", study);
+  const ResultsFile file = read_results(folder / "a");
+  REQUIRE(file.convergence.size() == 1);
+  CHECK(write("b", file.convergence.front()) == written);
+  CHECK(file.convergence.front().errors[1].discretization == kInfinity);
+
+  std::string unknown = written;
+  unknown.replace(unknown.find("\"method\":\"") + 10, 1, "x");
+  CHECK_THROWS_AS(read_results(folder.write("c", unknown)), UsageError);
+}
+
+TEST_CASE("studies of consistency are read beside the cases, and name both sides") {
+  const TemporaryFolder folder;
+  ConsistencyResult study{
+      .check = &partwise_computations().front(), .at_once = full_result(), .parts = "cpu-y"};
+  {
+    JsonlReporter reporter(folder / "a");
+    reporter.begin({});
+    reporter.study_done(study);
+  }
+  const ResultsFile file = read_results(folder / "a");
+  CHECK(file.cases.empty());
+  REQUIRE(file.consistency.size() == 1);
+  CHECK(file.consistency.front().impl == "cpu-x against cpu-y in parts");
+  CHECK(file.consistency.front().status == Status::fail);
+  CHECK(file.consistency.front().outputs.at("out").max_ulp == 17);
 }

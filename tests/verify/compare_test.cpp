@@ -155,3 +155,36 @@ TEST_CASE("a user's tolerance takes the place of the derived one, and may be not
   CHECK_FALSE(judge({0, 0.5}).passed());  // of the expected 0 nothing is allowed
   CHECK(judge({0, 0.5}).worst_index == Shape{0, 0, 5});
 }
+
+TEST_CASE("errors over time are those of each sixteenth of the steps") {
+  for (const auto& order : {std::vector{0, 1, 2}, std::vector{0, 2, 1}}) {
+    Output output(DType::f32, {2, 3, 50}, order);
+    const double step = 1e-5;
+    output.set(1, 2, 25, output.expected[5 * 50 + 25] + step);
+    const auto judge = [&](std::optional<std::size_t> axis) {
+      return compare_output(output.tensor.view(), {output.expected.data(), output.bound.data()}, {}, nullptr,
+                            axis);
+    };
+    const auto spans = judge(2).over_time;
+    REQUIRE(spans.size() == 16);
+    std::int64_t next = 0;
+    for (const auto& span : spans) {
+      CHECK(span.first == next);
+      CHECK(span.last - span.first <= 3);
+      const bool has_error = span.first <= 25 && 25 <= span.last;
+      const auto elements = static_cast<double>(2 * 3 * (span.last - span.first + 1));
+      CHECK(span.rms == Approx(has_error ? judge(2).max_abs / std::sqrt(elements) : 0));
+      CHECK(span.worst_ratio == (has_error ? judge(2).tolerance_ratio : 0));
+      next = span.last + 1;
+    }
+    CHECK(next == 50);
+
+    const auto few = judge(1).over_time;  // as if the middle axis were time
+    REQUIRE(few.size() == 3);
+    CHECK(few[2].first == 2);
+    CHECK(few[2].last == 2);
+    CHECK(few[1].worst_ratio == 0);
+    CHECK(few[2].worst_ratio == judge(1).tolerance_ratio);
+    CHECK(judge({}).over_time.empty());
+  }
+}

@@ -25,7 +25,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kChains = 8;
 constexpr int kExponentials = 512;  ///< of each chain
-constexpr int kFmas = 4096;
+constexpr int kFmas = 8192;
 
 enum class Traffic { read, write, copy };
 
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kThreads) fma_kernel(float factor, float term,
   float x[kChains];
 #pragma unroll
   for (int j = 0; j < kChains; ++j) x[j] = static_cast<float>(j);
-#pragma unroll 8
+#pragma unroll 32  // or the loop's own instructions show
   for (int i = 0; i < kFmas; ++i)
 #pragma unroll
     for (int j = 0; j < kChains; ++j) x[j] = __fmaf_rn(x[j], factor, term);

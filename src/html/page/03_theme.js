@@ -29,7 +29,7 @@ function look(index, variant = 0) {
   const color = colors[index % colors.length];
   return {
     color,
-    marker: kMarkers[index % kMarkers.length],
+    marker: kMarkers[(index + 3 * Math.floor(index / colors.length)) % kMarkers.length],
     dash: kDashes[(Math.floor(index / colors.length) + variant) % kDashes.length],
     fill: fillPattern(color, data.files.length > 1 ? variant : index),
   };

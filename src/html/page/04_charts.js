@@ -47,7 +47,7 @@ const mark = {
     if (at < (options.axis === 'x' ? left : top) || at > (options.axis === 'x' ? right : bottom)) return;
     const pen = chart.ctx;
     pen.save();
-    pen.strokeStyle = pen.fillStyle = theme().ink;
+    pen.strokeStyle = theme().ink;
     pen.setLineDash([6, 4]);
     pen.beginPath();
     pen.moveTo(options.axis === 'x' ? at : left, options.axis === 'x' ? top : at);
@@ -55,8 +55,12 @@ const mark = {
     pen.stroke();
     pen.font = '12px system-ui, sans-serif';
     pen.textAlign = 'right';
-    if (options.axis === 'x') pen.fillText(options.text, at - 4, top + 12);
-    else pen.fillText(options.text, right - 4, at - 4);
+    const [x, y] = options.axis === 'x' ? [at - 4, top + 12] : [right - 4, at - 4];
+    const { width } = pen.measureText(options.text);
+    pen.fillStyle = theme().paper;
+    pen.fillRect(x - width - 2, y - 11, width + 4, 14);
+    pen.fillStyle = theme().ink;
+    pen.fillText(options.text, x, y);
     pen.restore();
   },
 };
@@ -66,10 +70,15 @@ Chart.register(whiskers, mark);
 /** The powers of ten, and 2 and 5 times them where the range is small. */
 function logTick(value) {
   const exponent = Math.floor(Math.log10(value) + 1e-9);
-  const digit = Math.round(value / 10 ** exponent);
-  const range = this.max / this.min;
-  if (digit !== 1 && (range > 1e3 || (digit !== 2 && digit !== 5))) return '';
+  const digit = +(value / 10 ** exponent).toPrecision(6);
+  if (digit !== 1 && (this.max / this.min > 1e3 || (digit !== 2 && digit !== 5))) return '';
   return value >= 1e-3 && value < 1e5 ? String(+value.toPrecision(3)) : `${digit}e${exponent}`;
+}
+
+/** Where a logarithmic axis begins and ends. */
+function logLimits(values, room = 1.5) {
+  const positive = values.filter((value) => value > 0 && Number.isFinite(value));
+  return positive.length ? { min: Math.min(...positive) / room, max: Math.max(...positive) * room } : {};
 }
 
 /** An axis. `type` is linear, log, doubling (log with a tick at each of `at`, unless they are many) or category. */
@@ -87,8 +96,7 @@ function axis(title, type, { at, ...options } = {}) {
   if (type === 'doubling' && at.length <= 16) {
     made.ticks = { color: faint, callback: (value) => String(value) };
     made.afterBuildTicks = (scale) => (scale.ticks = at.map((value) => ({ value })));
-    made.min = Math.min(...at) / 1.1;
-    made.max = Math.max(...at) * 1.1;
+    Object.assign(made, logLimits(at, 1.1));
   }
   return { ...made, type: 'logarithmic' };
 }
@@ -96,7 +104,7 @@ function axis(title, type, { at, ...options } = {}) {
 /** A chart with its caption. `draw(config)` takes a function that makes Chart.js's configuration, so that it
  *  can be made again in other colours, and the height in pixels. */
 function chartFigure(label, caption) {
-  const canvas = element('canvas', { role: 'img', 'aria-label': label });
+  const canvas = element('canvas', { role: 'img', 'aria-label': `${label}; the table below has the numbers` });
   const box = element('div', { class: 'chart' }, canvas);
   const figure = element('figure', {}, box, element('figcaption', {}, caption));
   const entry = { chart: null, make: null };

@@ -28,7 +28,7 @@ function fileTable() {
     { name: 'File', of: (file) => file.name },
     { name: 'Started', of: (file) => file.started },
     { name: 'Devices', of: devices },
-    { name: 'Revision', of: (file) => file.build.git_revision ?? '', optional: true },
+    { name: 'Revision', of: (file) => (file.build.git_revision ?? '').replace(/^([0-9a-f]{10})[0-9a-f]+/, '$1'), optional: true },
     { name: 'Command', of: (file) => element('code', {}, file.argv.join(' ')) },
   ], data.files);
 }

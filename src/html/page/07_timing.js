@@ -72,7 +72,7 @@ function addShapes() {
       const one = rows.get(row).find((each) => each.series === name);
       return one && { value: one.timing[timingKind][0], interval: one.timing[timingKind].slice(1, 3) };
     };
-    const values = shown.flatMap((row) => rows.get(row)).map((one) => one.timing[timingKind][0]);
+    const values = shown.flatMap((row) => rows.get(row)).flatMap((one) => one.timing[timingKind].slice(0, 3));
     const log = Math.max(...values) > 30 * Math.min(...values);
     controls.replaceChildren();
     if (pages > 1)
@@ -85,8 +85,11 @@ function addShapes() {
     const sizes = Object.keys(cases[0]?.sizes ?? {}).join('×');
     heading.textContent = `Shapes are ${sizes}.`;
     if (shown.length > 0)
-      draw(barChart(shown, series, find, { title: `median ms, ${timingKind}${log ? ', logarithmic' : ''}`, log }),
-        barHeight(shown, series));
+      draw(barChart(shown, series, find, {
+        title: `median ms, ${timingKind}${log ? ', logarithmic' : ''}`,
+        log,
+        limits: log ? logLimits(values) : { suggestedMax: Math.max(...values) },
+      }), barHeight(shown, series));
     below.replaceChildren(cases.length > 0 ? timingTable(cases) : element('p', {}, 'Nothing here was timed.'));
   };
   return update;
@@ -126,7 +129,7 @@ function addScalingOver(made, axisName) {
     const ticks = distinct(cases, size);
     draw(lineChart(series,
       (name) => cases.filter((one) => one.series === name).map((one) => ({ x: size(one), y: one.timing[timingKind][0] })),
-      () => axis(axisName, 'doubling', { at: ticks }), () => axis(`median ms, ${timingKind}`, 'log')), 380);
+      () => axis(axisName, 'doubling', { at: ticks }), () => axis(`median ms, ${timingKind}`, 'log', logLimits(cases.map((one) => one.timing[timingKind][0])))), 380);
     below.replaceChildren(dataTable(`times over ${axisName}`, [
       { name: axisName, numeric: true, of: (one) => String(size(one)) },
       { name: 'Implementation', of: (one) => one.series },

@@ -1,18 +1,23 @@
 'use strict';
 
-// Kinds of operations: their place in `work`, and the bound whose ceiling limits them.
+// Kinds of operations: their place in `work`, the bound that they can be, and the name of their ceiling.
 const kOperations = {
-  exponentials: { place: 1, bound: 'mufu', unit: 'exponentials' },
-  'multiply-adds': { place: 2, bound: 'fma', unit: 'multiply-adds' },
-  'tensor operations': { place: 3, bound: 'tensor', unit: 'tensor operations' },
+  exponentials: { place: 1, bound: 'mufu', ceiling: () => 'exponentials' },
+  'multiply-adds': { place: 2, bound: 'fma', ceiling: () => 'fmas' },
+  'tensor operations': { place: 3, bound: 'tensor', ceiling: (one) => (one.dtype === 'f32' ? 'tf32' : one.dtype) + '_flops' },
 };
-const kMemories = ['dram', 'l2'];
+const kMemories = { dram_bytes: 'memory', cache_bytes: 'cache' };
 
-/** Ceilings, in G/s: what binds takes the whole floor, so that its work over the floor is its ceiling. */
-function ceilingOf(cases, bound, place) {
-  const rates = cases.filter((one) => one.roofline?.bound === bound && one.work)
-    .map((one) => one.work[place] / (one.roofline.floor * 1e6));
-  return rates.length ? Math.max(...rates) : null;
+/** What the case's device can do at most, in G/s; nothing where it was not calibrated. */
+function ceilingOf(one, name) {
+  const text = data.files[one.file].devices[one.device]?.[`ceiling_${name}_per_s`];
+  return text === undefined ? null : Number(text) / 1e9;
+}
+
+/** Distinct [text, G/s] among the cases. */
+function ceilings(cases, name, text) {
+  const known = cases.filter((one) => ceilingOf(one, name) !== null);
+  return distinct(known, (one) => JSON.stringify([text(one), ceilingOf(one, name)])).map((each) => JSON.parse(each));
 }
 
 /** Room on either side for the roofs to be seen. */
@@ -20,14 +25,31 @@ function rangeAround(xs) {
   return [Math.min(...xs) / 8, Math.max(...xs) * 8];
 }
 
-/** Straight lines in a chart whose axes are both logarithmic. */
+/** The roofs over these cases: {text, points, dash}; straight lines where both axes are logarithmic. */
 function roofs(cases, kind, xs) {
-  const { place, bound } = kOperations[kind];
-  const peak = ceilingOf(cases, bound, place);
+  const { ceiling } = kOperations[kind];
   const [low, high] = rangeAround(xs);
-  const made = [];
-  const add = (label, points, dash) => made.push(() => ({
-    label,
+  const names = distinct(cases, ceiling);
+  const peaks = names.flatMap((name) => ceilings(cases, name, (one) => `${one.device} ${name}`));
+  const top = peaks.length ? Math.max(...peaks.map(([, rate]) => rate)) : Infinity;
+  const slopes = Object.entries(kMemories).flatMap(([name, word], place) =>
+    ceilings(cases, name, (one) => `${one.device} ${word}`).map(([text, rate]) => ({
+      text: `${text} ${number(rate)} GB/s`,
+      points: [low, Math.max(low, Math.min(high, top / rate))].map((x) => ({ x, y: x * rate })),
+      dash: place ? [4, 4] : [],
+    })));
+  const flats = peaks.map(([text, rate]) => ({
+    text: `${text} ${number(rate)} G/s`,
+    points: [low, high].map((x) => ({ x, y: rate })),
+    dash: [10, 4],
+  }));
+  return [...slopes, ...flats];
+}
+
+/** A roof as a dataset. */
+function roofLine({ text, points, dash }) {
+  return () => ({
+    label: text,
     data: points,
     borderColor: theme().ink,
     backgroundColor: theme().ink,
@@ -35,26 +57,18 @@ function roofs(cases, kind, xs) {
     borderWidth: 2,
     pointRadius: 0,
     pointStyle: 'line',
-  }));
-  for (const [index, memory] of kMemories.entries()) {
-    const bandwidth = ceilingOf(cases, memory, 0);
-    if (bandwidth === null) continue;
-    const end = peak === null ? high : Math.min(high, peak / bandwidth);
-    if (end > low)
-      add(`${memory}: ${number(bandwidth)} GB/s`, [low, end].map((x) => ({ x, y: x * bandwidth })), index ? [4, 4] : []);
-  }
-  if (peak !== null) add(`${bound}: ${number(peak)} G/s`, [low, high].map((x) => ({ x, y: peak })), [10, 4]);
-  return made;
+  });
 }
 
 function addRoofline() {
   const made = section('Roofline',
     'Each point is a case: operations per byte that has to move at least, and operations per second. The roofs are the ' +
-    'device’s ceilings as the floors in the results imply them; there are none where the device was not calibrated ' +
-    '(ssmbench list devices --calibrate). The nearer to a roof, the less is left to gain.');
+    'ceilings of the device, as measured on it; there are none where it was not calibrated (ssmbench list devices --calibrate). ' +
+    'The nearer to a roof, the less is left to gain.');
   const controls = element('div', { class: 'controls' });
-  const { figure, draw } = chartFigure('Points of operations per second over operations per byte, both logarithmic',
-    'Both axes logarithmic. The table has each case’s floor: the least time that the ceilings allow.');
+  const caption = element('span');
+  const { figure, draw } =
+    chartFigure('Points of operations per second over operations per byte, both logarithmic', caption);
   const below = element('div');
   made.append(controls, figure, below);
   let kind = null;
@@ -75,7 +89,7 @@ function addRoofline() {
       update();
       controls.querySelector('select').focus();
     }));
-    const { place, unit } = kOperations[kind];
+    const { place } = kOperations[kind];
     const shown = cases.filter((one) => one.work[place] > 0);
     const point = (one) => ({
       x: one.work[place] / one.work[0],
@@ -85,9 +99,14 @@ function addRoofline() {
     const series = kSeries.filter((name) => shown.some((one) => one.series === name));
     const xs = shown.map((one) => point(one).x);
     const [min, max] = rangeAround(xs);
-    const extra = roofs(shown, kind, xs);
+    const ys = shown.map((one) => point(one).y);
+    const lines = roofs(shown, kind, xs);
+    const extra = lines.map(roofLine);
+    const peaks = lines.flatMap(({ points }) => points[1].y);
+    caption.textContent = (lines.length > 0 ? `Roofs: ${lines.map(({ text }) => text).join(', ')}. ` : '') +
+      'Both axes are logarithmic. The table has each case’s floor: the least time that the ceilings allow.';
     const make = lineChart(series, (name) => shown.filter((one) => one.series === name).map(point),
-      () => axis(`${unit} per byte`, 'log', { min, max }), () => axis(`G ${unit} per second`, 'log'), { extra });
+      () => axis(`${kind} per byte`, 'log', { min, max }), () => axis(`G ${kind} per second`, 'log', logLimits([...ys, ...peaks], 2)), { extra });
     draw(() => {
       const config = make();
       config.data.datasets.slice(0, series.length).forEach((dataset) => (dataset.showLine = false));
@@ -106,8 +125,8 @@ function addRoofline() {
       { name: 'bound by', optional: true, of: (one) => one.roofline?.bound ?? '' },
       { name: 'fraction reached', numeric: true, optional: true, of: (one) => percent(one.roofline?.fraction) },
       { name: 'GB/s', numeric: true, of: (one) => number(gigabytesPerSecond(one, timingKind)) },
-      { name: `${unit} per byte`, numeric: true, of: (one) => number(point(one).x) },
-      { name: `G ${unit} per second`, numeric: true, of: (one) => number(point(one).y) },
+      { name: `${kind} per byte`, numeric: true, of: (one) => number(point(one).x) },
+      { name: `G ${kind} per second`, numeric: true, of: (one) => number(point(one).y) },
     ], shown));
   };
   return update;

@@ -49,7 +49,7 @@ function addErrors() {
       draw(barChart(labels, series, find, {
         title: `error / tolerance${log ? ', logarithmic' : ''}`,
         log,
-        limits: { suggestedMax: 1.05 },
+        limits: log ? logLimits([1, ...rows.map((row) => Math.max(drawn(row.worst.ratio), 1e-3))]) : { suggestedMax: 1.05 },
         marked: { axis: 'x', value: 1, text: 'tolerance' },
       }), barHeight(labels, series));
     below.replaceChildren(rows.length === 0 ? element('p', {}, 'Nothing here was verified.') :

@@ -40,8 +40,11 @@ function addComparison() {
     figure.querySelector('figcaption').textContent =
       `The ${rows.length} largest differences of ${timedPairs.length}. The dashed line is no change.`;
     if (rows.length > 0)
-      draw(barChart(rows, series, find, { title: 'time / time in the first file', marked: { axis: 'x', value: 1, text: 'same' } }),
-        barHeight(rows, [1]));
+      draw(barChart(rows, series, find, {
+        title: 'time / time in the first file',
+        marked: { axis: 'x', value: 1, text: 'same' },
+        limits: { suggestedMax: Math.max(...timedPairs.slice(0, rows.length).flatMap((pair) => pair.interval)) },
+      }), barHeight(rows, [1]));
     const changed = all.filter((pair) => pair.base.status !== pair.one.status);
     const columns = [
       { name: 'Implementation', of: (pair) => pair.one.series },

@@ -31,8 +31,10 @@ function addConvergence() {
       }));
     const points = (name) => studies.find((study) => study.method === name).runs
       .filter(([, error]) => error !== null && error > 0 && error < 1e6).map(([x, y]) => ({ x, y }));
-    draw(lineChart(studies.map((study) => study.method), points, () => axis('step size Δ', 'log'),
-      () => axis('error', 'log'), { style: (name) => look(names.indexOf(name)) }), 460);
+    const methods = studies.map((study) => study.method);
+    const all = methods.flatMap(points);
+    draw(lineChart(methods, points, () => axis('step size Δ', 'log', logLimits(all.map(({ x }) => x))),
+      () => axis('error', 'log', logLimits(all.map(({ y }) => y))), { style: (name) => look(names.indexOf(name)) }), 460);
     below.replaceChildren(table(`Orders and stability limits, ${group}`, [
       { name: 'Method', of: (study) => study.method },
       { name: 'Order in theory', numeric: true, of: (study) => String(study.order[0]) },
