@@ -23,8 +23,8 @@ struct ChunkProducts {
     behind = of_step * (scan.has_final_states ? all : others);
     const std::int64_t chunks = scan.seqlen / kSteps;
     const std::int64_t rest = scan.seqlen % kSteps;
-    triangle =
-        static_cast<double>(scan.batch * (chunks * (kSteps * (kSteps + 1) / 2) + rest * (rest + 1) / 2));
+    const std::int64_t of_sequence = chunks * (kSteps * (kSteps + 1) / 2) + rest * (rest + 1) / 2;
+    triangle = static_cast<double>(scan.batch * of_sequence);
     rows = static_cast<double>(scan.nheads * scan.headdim);
     states = static_cast<double>(scan.groups * scan.dstate);
   }
