@@ -18,11 +18,11 @@
 //
 // A tile is 16 steps: 4 instructions a step of a lane (f16, bf16: 11) and some 60 in all for the rest. What
 // is past the last step and the last channel the copies leave out by themselves. Shared memory: 32 KB with
-// one warp, of which 24 are under way; 96 KB with four, of which 64 are. Registers: 40.
+// one warp, of which 24 are under way; 96 KB with four, of which 64 are. Registers: 30 to 37.
 //
-// Why two shapes: 8 · 2048 channels are 128 blocks of 512 bytes in f32, one per multiprocessor, which all go
-// at the same speed. As 512 blocks of 128 bytes the first ends after half of the time, and those that are
-// left do not have enough under way. In f16 and bf16 they would be 64 blocks, too few.
+// Why two shapes: 8 · 2048 channels are 128 blocks of 512 bytes in f32, one per multiprocessor. As 512 blocks
+// of 128 bytes the first ends after half of the time, and the last ones do not have enough under way. In f16
+// and bf16 they would be 64 blocks, too few.
 
 namespace ssmbench {
 
