@@ -41,7 +41,8 @@ std::size_t reference_bytes(const Problem& problem) {
     const bool two = op.starts_with("ssd_") || responses;
     bytes += static_cast<std::size_t>(elements) * (sizeof(double) + (two ? 2 : 1) * sizeof(float));
   }
-  if (problem.op().name == "selective_scan_bwd") bytes += selective_scan_bwd_working_bytes(problem);
+  if (op == "selective_scan_bwd") bytes += selective_scan_bwd_working_bytes(problem);
+  if (op == "ssd_chunk_scan_bwd") bytes += ssd_chunk_scan_bwd_working_bytes(problem);
   return bytes;
 }
 

@@ -47,9 +47,31 @@ inline SsdRead read(const SsdContraction& sums, std::int64_t t, std::int64_t i, 
           operand_bound(variance, sum)};
 }
 
-inline ReferenceOutput empty_ssd_output(Shape shape) {
-  const auto count = static_cast<std::size_t>(element_count(shape));
-  return {std::move(shape), std::vector<double>(count), std::vector<float>(count), std::vector<float>(count)};
+/// All outputs of a problem, zeros. They are large: the system's clearing of pages is spread over threads.
+inline ReferenceOutputs empty_ssd_outputs(const Problem& problem) {
+  ReferenceOutputs outputs;
+  for (const auto& tensor : problem.tensors()) {
+    if (tensor.role != Role::output) continue;
+    ReferenceOutput& output = outputs[tensor.name];
+    const auto count = static_cast<std::size_t>(element_count(tensor.shape));
+    output.shape = tensor.shape;
+    output.expected.reserve(count);  // here, where what it throws can be caught
+    output.bound.reserve(count);
+    output.operand_bound.reserve(count);
+  }
+#pragma omp parallel
+#pragma omp single
+  for (auto& named : outputs) {
+    ReferenceOutput* output = &named.second;
+    const auto count = static_cast<std::size_t>(element_count(output->shape));
+#pragma omp task
+    output->expected.resize(count);
+#pragma omp task
+    output->bound.resize(count);
+#pragma omp task
+    output->operand_bound.resize(count);
+  }
+  return outputs;
 }
 
 inline void store(ReferenceOutput& to, std::int64_t at, double value, double error, double operand_error) {

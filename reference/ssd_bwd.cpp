@@ -17,6 +17,8 @@
 
 #include "reference/ssd_bwd.h"
 
+#include <omp.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -499,17 +501,19 @@ void store_head_sums(const SsdChunkScan& scan, const std::vector<HeadSums>& head
   }
 }
 
+/// Slabs that the heads of each group are cut into: a task for every batch, group and slab.
+std::int64_t slabs_of(const SsdChunkScan& scan) {
+  return std::clamp<std::int64_t>(kTasks / (scan.batch * scan.groups), 1, scan.heads_per_group());
+}
+
 }  // namespace
 
 ReferenceOutputs ssd_chunk_scan_bwd_reference(const Problem& problem, const TensorSet& inputs,
                                               const std::atomic<bool>& stop) {
   const SsdChunkScan scan(problem);
-  ReferenceOutputs outputs;
-  for (const auto& tensor : problem.tensors())
-    if (tensor.role == Role::output) outputs[tensor.name] = empty_ssd_output(tensor.shape);
+  ReferenceOutputs outputs = empty_ssd_outputs(problem);
   std::vector<HeadSums> heads(scan.batch * scan.nheads);
-  const std::int64_t slabs =
-      std::clamp<std::int64_t>(kTasks / (scan.batch * scan.groups), 1, scan.heads_per_group());
+  const std::int64_t slabs = slabs_of(scan);
   const std::int64_t slab = (scan.heads_per_group() + slabs - 1) / slabs;
 #pragma omp parallel
   {
@@ -533,6 +537,14 @@ ReferenceOutputs ssd_chunk_scan_bwd_reference(const Problem& problem, const Tens
   }
   store_head_sums(scan, heads, outputs);
   return outputs;
+}
+
+std::size_t ssd_chunk_scan_bwd_working_bytes(const Problem& problem) {
+  const SsdChunkScan scan(problem);
+  const std::int64_t threads =
+      std::min<std::int64_t>(omp_get_max_threads(), scan.batch * scan.groups * slabs_of(scan));
+  const auto of_element = 2 * (sizeof(double) + 2 * sizeof(float));  // of dB and dC
+  return static_cast<std::size_t>(threads * scan.seqlen * scan.dstate) * of_element;
 }
 
 }  // namespace ssmbench

@@ -119,9 +119,7 @@ class Forward {
 ReferenceOutputs ssd_chunk_scan_fwd_reference(const Problem& problem, const TensorSet& inputs,
                                               const std::atomic<bool>& stop) {
   const SsdChunkScan scan(problem);
-  ReferenceOutputs outputs;
-  for (const auto& tensor : problem.tensors())
-    if (tensor.role == Role::output) outputs[tensor.name] = empty_ssd_output(tensor.shape);
+  ReferenceOutputs outputs = empty_ssd_outputs(problem);
 #pragma omp parallel
   {
     Forward forward(problem, inputs, outputs);

@@ -16,11 +16,12 @@
 // Registers: 64 with pieces of 16 bytes, of which 32 hold a tile's a and b; 96 and 168 with smaller ones.
 //
 // A single state is carried per channel and no maps are combined: the roundings are those of the plain loop.
-// With few channels, under some 32 (64) per multiprocessor, the latency of the steps binds, some 15 cycles
+// With few channels, under some 32 (64) per multiprocessor, the latency of the steps binds, some 30 cycles
 // each: cuda-lookback is the faster one there.
 //
 // Pieces of 4 bytes are moved where rows are aligned to 4 or 8 bytes only, and of 2 in f16 and bf16 with an
-// odd dim or pointer; the latter go through registers, which waits for memory once per tile.
+// odd dim or pointer; the latter go through registers, which waits for memory once per tile. On an H200 they
+// are 2.4 (f32), 1.9 and 0.4 TB/s at 8 · 2046 and 8 · 2047 channels.
 
 #include "kernels/common/launch.cuh"
 #include "kernels/common/mma.cuh"
@@ -169,7 +170,7 @@ Launch bind_as(const LinearScanArgs& args) {
   switch (sequential_piece(address(args.a) | address(args.b) | address(args.out) |
                            static_cast<std::uint64_t>(args.dim) * sizeof(Io))) {
     case 16:
-      if (fits_tma(args)) return sequential_tma_launch<Io>(args, blocks);
+      if (fits_tma(args)) return sequential_tma_launch<Io>(args);
       return launch(sequential_linear_kernel<Io, 16>);
     case 4:
       return launch(sequential_linear_kernel<Io, 4>);

@@ -36,11 +36,22 @@ struct SequentialMap {
 inline constexpr int kSequentialTensorBytes = kSequentialSteps * kSequentialBytes;
 inline constexpr int kSequentialSharedBytes = kSequentialTiles * 2 * kSequentialTensorBytes;
 
-/// The same of tiles that are copied as a whole (sequential_tma.cuh).
-inline constexpr int kSequentialTmaSteps = 16;
-inline constexpr int kSequentialTmaTiles = 8;
-inline constexpr int kSequentialTmaSharedBytes =
-    kSequentialTmaTiles * 2 * kSequentialTmaSteps * kSequentialBytes;
+/// The same of tiles that are copied as a whole (sequential_tma.cuh), by blocks of `warps` warps.
+template <int warps>
+struct SequentialTmaMap {
+  static constexpr int kThreads = 32 * warps;
+  static constexpr int kBytes = kSequentialBytes * warps;  ///< of a step
+  static constexpr int kSteps = 16;
+  static constexpr int kTiles = warps == 1 ? 8 : 6;
+  static constexpr int kTensorWords = kSteps * kBytes / 4;
+  static constexpr int kSharedBytes = kTiles * 2 * kTensorWords * 4;
+};
+
+/// Warps of a block in a problem with so many bytes of channels in a step of all batches: 4, so that long
+/// pieces of rows are read, if even so 3 of 4 multiprocessors of a large GPU have a block; else 1.
+constexpr int sequential_tma_warps(std::int64_t channel_bytes) {
+  return channel_bytes >= 96 * SequentialTmaMap<4>::kBytes ? 4 : 1;
+}
 
 /// Where the slot of a tile starts; a tile takes the slot of the one kSequentialTiles before it.
 SSMBENCH_HD constexpr int sequential_slot(std::int64_t tile) {

@@ -33,6 +33,7 @@ std::string_view StoppingRule::verdict(double seconds) const {
   if (runs >= policy_.min_runs && seconds >= policy_.min_seconds) {
     if (is_precise()) return "precision";
     if (is_on_plateau()) return "plateau";
+    if (seconds >= policy_.patient_seconds) return "time";
   }
   return seconds >= policy_.max_seconds ? "time" : "";
 }

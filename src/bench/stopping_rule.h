@@ -6,14 +6,16 @@
 namespace ssmbench {
 
 /// How long to repeat a launch. Warm-up runs are not timed: `warmup` of them, fewer once `warmup_seconds`
-/// were spent. Then at least `min_runs` and for at least `min_seconds`, until the median is known well
-/// enough (StoppingRule); but no further run is started after `max_seconds` or `max_runs`.
+/// were spent. Then at least `min_runs` and for at least `min_seconds`, and on until the median is known well
+/// enough (StoppingRule) or `patient_seconds` are over; but no further run is started after `max_seconds` or
+/// `max_runs`.
 struct TimingPolicy {
   int warmup = 3;
   double warmup_seconds = 0.2;
   int min_runs = 10;
   int max_runs = 1000;
   double min_seconds = 0.2;
+  double patient_seconds = 0.5;
   double max_seconds = 2;
   /// The relative standard error of the mean that is good enough: a sixth of the 3 % that a regression has to
   /// have to be called one.

@@ -28,6 +28,7 @@ double seconds_since(Clock::time_point start) {
 /// Of the ways beside hot, so that all of them together take about twice as long as hot alone.
 TimingPolicy half(TimingPolicy policy) {
   policy.min_seconds /= 2;
+  policy.patient_seconds /= 2;
   return policy;
 }
 

@@ -10,9 +10,10 @@ namespace {
 
 std::string text_of(const RunnerOptions& options) {
   const TimingPolicy& timing = options.timing;
-  return fmt::format("{} {} {} {} {} {} {} {} {} {} {}", options.verify, options.time, timing.warmup,
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {}", options.verify, options.time, timing.warmup,
                      timing.warmup_seconds, timing.min_runs, timing.max_runs, timing.min_seconds,
-                     timing.max_seconds, timing.precision, options.reruns.count, options.reruns.max_seconds);
+                     timing.patient_seconds, timing.max_seconds, timing.precision, options.reruns.count,
+                     options.reruns.max_seconds);
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ double slower_and_slower(int run) {
   return std::pow(1.02, run);
 }
 
-const TimingPolicy kAnyTime{.min_seconds = 0, .max_seconds = 1e9};
+const TimingPolicy kAnyTime{.min_seconds = 0, .patient_seconds = 1e9, .max_seconds = 1e9};
 
 }  // namespace
 
@@ -70,14 +70,21 @@ TEST_CASE("timing stops on a plateau: runs scatter too much for precision, and t
 }
 
 TEST_CASE("timing does not stop while times still change, until a limit does it") {
-  const End runs = feed({.max_runs = 300, .min_seconds = 0, .max_seconds = 1e9}, 0.001, slower_and_slower);
+  const End runs = feed({.max_runs = 300, .min_seconds = 0, .patient_seconds = 1e9, .max_seconds = 1e9},
+                        0.001, slower_and_slower);
   CHECK(runs.runs == 300);
   CHECK(runs.why == "runs");
   const End time = feed({.min_seconds = 0, .max_seconds = 0.0995}, 0.001, slower_and_slower);
   CHECK(time.runs == 100);
   CHECK(time.why == "time");
+  const End patience =
+      feed({.min_runs = 10, .min_seconds = 0, .patient_seconds = 0.0495}, 0.001, slower_and_slower);
+  CHECK(patience.runs == 50);
+  CHECK(patience.why == "time");
+  // Patience is for precision: the least runs come first.
+  CHECK(feed({.min_runs = 10, .patient_seconds = 0.5, .max_seconds = 2}, 0.15, slower_and_slower).runs == 10);
   // A step up in the middle of what looked steady: the median has not settled.
-  StoppingRule rule({.min_runs = 70, .max_runs = 1000000, .min_seconds = 0, .max_seconds = 1e9});
+  StoppingRule rule({.min_runs = 70, .min_seconds = 0, .patient_seconds = 1e9, .max_seconds = 1e9});
   for (int run = 0; run < 70; ++run) rule.add(run < 35 ? 1.0 : 1.2);
   CHECK(rule.verdict(1).empty());
 }

@@ -177,7 +177,7 @@ TEST_CASE("option --resume refuses what is no results file, and leaves it alone"
   const TemporaryFolder folder;
   const std::string text = "{\"some\": \"JSON\"}\n";
   const std::string file = folder.write("other.json", text);
-  const CommandResult result = run_faulty(config(folder, "5") + " --resume --json " + file);
+  const CommandResult result = run_faulty(config(folder, "5") + " --no-timing --resume --json " + file);
   CHECK(result.exit_code == 2);
   CHECK(result.err.starts_with("ssmbench: " + file + ":1: "));
   CHECK(read_file(file) == text);

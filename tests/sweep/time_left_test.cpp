@@ -1,5 +1,7 @@
 #include "sweep/time_left.h"
 
+#include <cmath>
+
 #include "catch.h"
 #include "support/find_implementation.h"
 #include "support/run_plan.h"
@@ -26,6 +28,10 @@ double elements(const Plan& plan, std::size_t job) {
   return sum;
 }
 
+bool is_near(const TimeLeft& left, double expected) {
+  return left.seconds() && std::abs(*left.seconds() / expected - 1) < 1e-9;
+}
+
 /// A job takes this long in each stage.
 void run(TimeLeft& left, std::size_t job, double inputs, double reference, double launches) {
   for (const auto& [stage, seconds] :
@@ -47,7 +53,7 @@ TEST_CASE("the time left follows the size of what is to come, in each stage by i
   run(left, 0, cost(0, 0, 1e-5), cost(0, 0, 1e-2), cost(0, 1, 1e-4));
   run(left, 1, cost(1, 0, 1e-5), cost(1, 0, 1e-2), cost(1, 1, 1e-4));
   REQUIRE(left.seconds());
-  CHECK(*left.seconds() == Approx(cost(2, 0, 1e-5) + cost(2, 0, 1e-2) + cost(2, 1, 1e-4)));
+  CHECK(is_near(left, cost(2, 0, 1e-5) + cost(2, 0, 1e-2) + cost(2, 1, 1e-4)));
   run(left, 2, 1, 1, 1);
   CHECK(*left.seconds() == 0);
 }
@@ -80,12 +86,12 @@ TEST_CASE("jobs that do not run and references that are not computed count for n
   left.ended(0, Stage::inputs);
   left.spent(0, Stage::run, 3);
   left.ended(0, Stage::run);
-  CHECK(*left.seconds() == Approx(4));  // the third case
+  CHECK(is_near(left, 4));  // the third case
 
   const Plan shared = plan_of({100, 100});  // have one reference
   TimeLeft with_reference(shared, JobSet(2, true), true);
   run(with_reference, 0, 1, 100, 3);
-  CHECK(*with_reference.seconds() == Approx(4));
+  CHECK(is_near(with_reference, 4));
 }
 
 TEST_CASE("what failed says nothing of others") {
@@ -97,5 +103,5 @@ TEST_CASE("what failed says nothing of others") {
     left.spent(job, Stage::run, job == 0 ? 3 : 600);
     left.ended(job, Stage::run, job == 0);
   }
-  CHECK(*left.seconds() == Approx(4));
+  CHECK(is_near(left, 4));
 }

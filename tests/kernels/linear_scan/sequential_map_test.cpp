@@ -55,3 +55,22 @@ TEST_CASE("pieces are no larger than the alignment") {
   CHECK(sequential_piece(4096 | 6) == 2);  // a pointer, and an odd number of 2-byte elements
   CHECK(sequential_piece(4096 | 12) == 4);
 }
+
+TEST_CASE("cuda-sequential takes four warps a block where there are enough of such blocks") {
+  CHECK(sequential_tma_warps(8 * 2048 * 4) == 4);  // 128 blocks
+  CHECK(sequential_tma_warps(8 * 2048 * 2) == 1);  // 64
+  CHECK(sequential_tma_warps(96 * 512) == 4);
+  CHECK(sequential_tma_warps(96 * 512 - 16) == 1);
+  CHECK(sequential_tma_warps(16) == 1);
+  CHECK(sequential_tma_warps(std::int64_t{1} << 40) == 4);
+}
+
+TEST_CASE("tiles that are copied as a whole keep to the limits of such copies") {
+  // At most 256 elements along an axis, multiples of 128 bytes in shared memory, 227 KB of it.
+  CHECK(SequentialTmaMap<4>::kBytes / 2 <= 256);
+  CHECK(SequentialTmaMap<4>::kSteps <= 256);
+  CHECK(SequentialTmaMap<1>::kTensorWords * 4 % 128 == 0);
+  CHECK(SequentialTmaMap<4>::kTensorWords * 4 % 128 == 0);
+  CHECK(SequentialTmaMap<1>::kSharedBytes == 32 * 1024);
+  CHECK(SequentialTmaMap<4>::kSharedBytes == 96 * 1024);
+}
