@@ -25,9 +25,9 @@ void check_error(const std::string& arguments, int exit_code, const std::string&
 
 TEST_CASE("usage errors name what was wrong") {
   check_error("", 2, "ssmbench: A subcommand is required (see --help)");
-  check_error(
-      "bogus", 2,
-      "ssmbench: unknown subcommand bogus; expected one of run, list, dump, check, compare, validate-config");
+  check_error("bogus", 2,
+              "ssmbench: unknown subcommand bogus; expected one of run, report, list, dump, check, "
+              "compare, gate, validate-config");
   check_error("run", 2, "ssmbench: CONFIG is required (see --help)");
   check_error("run configs/small.json --device gpu", 2,
               "ssmbench: --device gpu: expected auto, cpu, cuda, cuda:N or all");
