@@ -3,7 +3,8 @@
 
 FILE is an interchange file that an exporter wrote with --time, CHECK the records of
 `ssmbench check FILE --json CHECK`, and RUN those of `ssmbench run CONFIG --json RUN` on the same cases. A time is
-given only beside a pass.
+given only beside a pass. The ratio is that of the cold times, the producer's over ssmbench's; "of light", which RUN
+has where the device is calibrated, the least time that the device can take over the cold time, and what binds there.
 """
 
 import argparse
@@ -22,14 +23,39 @@ def worst(outputs):
     return max((output["tolerance_ratio"] for output in outputs.values()), default=None)
 
 
-def row(case, implementation, status, ratio, hot, cold):
-    shown = [f"{value:.4f}" if value is not None and status == "pass" else "" for value in (hot, cold)]
-    ratio = "" if ratio is None else f"{ratio:.3f}"
-    print("|", " | ".join([case, implementation, status, ratio, *shown]), "|")
+def cells(name, status, error, times, peer, light):
+    """The columns from the implementation on; `times` are hot and cold, `peer` the producer's cold time."""
+    hot, cold = times if status == "pass" else (None, None)
+    ratio = f"{peer / cold:.2f}" if peer and cold else ""
+    fraction = f"{light['floor_ms'] / cold:.0%} {light['bound']}" if light and cold else ""
+    error = "" if error is None else f"{error:.3f}"
+    return [name, status, error, *("" if ms is None else f"{ms:.4f}" for ms in (hot, cold)), ratio, fraction]
+
+
+def described(run):
+    sizes = ", ".join(f"{name} {size}" for name, size in run["shape"].items())
+    return [f"`{run['op']}`", sizes, run["dtype"]]
 
 
 def median(record, kind):
     return record.get("timing", {}).get(kind, {}).get("median_ms")
+
+
+def rows(file, checks, runs):
+    """Of each case the producer's row and those of ssmbench's implementations."""
+    name = file.attrs["producer"].split()[0]
+    for case_id, check in checks.items():
+        own = [run for run in runs if run["id"] == case_id and run["status"] != "skip"]
+        attributes = file[f"cases/{case_id}"].attrs
+        times = [attributes.get(f"timing_{kind}_median_ms") for kind in ("hot", "cold")]
+        case = described(own[0]) if own else [case_id, "", ""]
+        light = next((run["roofline"] for run in own if run.get("roofline")), None)
+        yield case + cells(name, check["status"], worst(check["outputs"]), times, None, light)
+        peer = times[1] if check["status"] == "pass" else None
+        for run in own:
+            error = worst(run.get("verify", {}).get("outputs", {}))
+            times_of_run = [median(run, kind) for kind in ("hot", "cold")]
+            yield case + cells(run["impl"], run["status"], error, times_of_run, peer, run.get("roofline"))
 
 
 def main():
@@ -42,16 +68,10 @@ def main():
     runs = records(options.RUN, "case")
     with h5py.File(options.FILE, "r") as file:
         print(f"{file.attrs['device']}; {file.attrs['producer']}\n")
-        print("| case | implementation | status | err/tol | hot ms | cold ms |")
-        print("| --- | --- | --- | ---: | ---: | ---: |")
-        name = file.attrs["producer"].split()[0]
-        for case_id in checks:
-            check, attributes = checks[case_id], file[f"cases/{case_id}"].attrs
-            times = (attributes.get(f"timing_{kind}_median_ms") for kind in ("hot", "cold"))
-            row(case_id, name, check["status"], worst(check["outputs"]), *times)
-            for run in (run for run in runs if run["id"] == case_id and run["status"] != "skip"):
-                ratio = worst(run.get("verify", {}).get("outputs", {}))
-                row(case_id, run["impl"], run["status"], ratio, median(run, "hot"), median(run, "cold"))
+        print("| operation | shape | dtype | kernels | status | err/tol | hot ms | cold ms | ratio | of light |")
+        print("| --- | --- | --- | --- | --- | ---: | ---: | ---: | ---: | ---: |")
+        for row in rows(file, checks, runs):
+            print("|", " | ".join(row), "|")
 
 
 if __name__ == "__main__":

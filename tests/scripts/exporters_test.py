@@ -213,6 +213,22 @@ class Exporters(unittest.TestCase):
                 else:
                     self.assertEqual(result.stderr.count("\n"), 1, result.stderr)
 
+    def test_table_of_times(self):
+        self.export("--time")
+        config, checks, runs = (os.path.join(self.folder, name) for name in ("config.json", "checks", "runs"))
+        with open(config, "w") as file:
+            file.write(CONFIG)
+        self.check("--case", "linear_scan*", "--json", checks)
+        command = [SSMBENCH, "run", config, "--op", "linear_scan", "--dtype", "f32", "--device", "cpu", "--runs", "3"]
+        subprocess.run([*command, "--json", runs, "--quiet"], check=True)
+        command = [sys.executable, "-B", os.path.join(SCRIPTS, "comparison_table.py"), self.cases, checks, runs]
+        table = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+        producer, own = [line.split(" | ") for line in table if line.startswith("| `linear_scan`")]
+        self.assertEqual(producer[:5] + producer[6:8], own[:3] + ["a", "pass", "0.5000", ""])
+        self.assertEqual(own[3:5], ["cpu-scalar", "pass"])
+        self.assertGreater(float(own[6]), 0)
+        self.assertEqual(len([line for line in table if line.startswith("| linear_scan-")]), 2)  # not run
+
     def test_pytorch(self):
         try:
             import torch  # noqa: F401
