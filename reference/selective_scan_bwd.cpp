@@ -19,6 +19,9 @@
 #include <algorithm>
 #include <cmath>
 #include <complex>
+#include <exception>
+#include <utility>
+#include <vector>
 
 #include "model/errors.h"
 #include "model/selective_scan.h"
@@ -308,13 +311,31 @@ ReferenceOutput empty_output(const TensorSpec& spec) {
   return {std::move(shape), std::vector<double>(count), std::vector<float>(count)};
 }
 
+/// All outputs, side by side: most of their time is the first touch of their memory.
+ReferenceOutputs empty_outputs(const Problem& problem) {
+  ReferenceOutputs outputs;
+  std::vector<std::pair<TensorSpec, ReferenceOutput*>> all;
+  for (const auto& tensor : problem.tensors())
+    if (tensor.role == Role::output) all.emplace_back(tensor, &outputs[tensor.name]);
+  std::exception_ptr failure;
+#pragma omp parallel for schedule(dynamic)
+  for (auto& [spec, output] : all) {
+    try {
+      *output = empty_output(spec);
+    } catch (...) {  // out of memory; may not leave the loop
+#pragma omp critical
+      failure = std::current_exception();
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
+  return outputs;
+}
+
 }  // namespace
 
 ReferenceOutputs selective_scan_bwd_reference(const Problem& problem, const TensorSet& inputs,
                                               const std::atomic<bool>& stop) {
-  ReferenceOutputs outputs;
-  for (const auto& tensor : problem.tensors())
-    if (tensor.role == Role::output) outputs[tensor.name] = empty_output(tensor);
+  ReferenceOutputs outputs = empty_outputs(problem);
   if (SelectiveScan(problem).complex)
     Backward<std::complex<double>>(problem, inputs, outputs, stop).run();
   else

@@ -1,14 +1,14 @@
 // cpu-simd for the scan's gradients: vectors hold channels of one group, in f32; the formulas are those of
 // scan_scalar_bwd.cpp. A task takes some channels of a (batch, group), up to 64 at a time. These go through
-// time once forward, to keep the states that enter each tile of 16 steps, and once back:
+// time once forward, to keep the states that enter each tile of 32 steps, and once back:
 //
-//   time      0        16       32
+//   time      0        32       64
 //   forward   h ─────▶ h ─────▶ h ─────▶      checkpoints of 64 channels, in the thread's part of the
 //   workspace back      ◀─────── ◀─────── ◀───────      last tile first: two states' h and Ā again, then
 //   their adjoint
 //
 // so that each pair has two exponentials. In a tile states are the outer loop and vectors of channels the
-// inner one: shares of dB and dC of two states and 16 steps, one per lane, are added up over the channels
+// inner one: shares of dB and dC of two states and 32 steps, one per lane, are added up over the channels
 // before lanes are added. Instructions per pair and vector: 17 forward (14 of them e^x), the same again, 9
 // back and some 2 for sums over lanes; what is done once per element adds some 15 at 16 states. States are
 // never divided back, and the gradient of Δ·A is a product, Ā·g·h of the step before.
@@ -156,7 +156,7 @@ const Registration registration{
     {.name = "cpu-simd",
      .op = "selective_scan_bwd",
      .device = DeviceKind::cpu,
-     .summary = "channels across SIMD lanes and threads, states again from every 16th step (Highway)",
+     .summary = "channels across SIMD lanes and threads, states again from every 32nd step (Highway)",
      .unsupported = not_real_zoh,
      .workspace_bytes =
          [](const Problem& problem) {

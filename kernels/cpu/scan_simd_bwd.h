@@ -13,10 +13,10 @@
 
 namespace ssmbench::simd {
 
-/// Steps of a tile, between which states are kept; and the channels whose tiles lie side by side. Together
-/// small enough that what the states' loop goes through, 6 rows a step and vector, is some 25 KB and stays in
-/// a first-level cache with the rest of Scratch that it uses.
-inline constexpr std::size_t kBwdTile = 16;
+/// Steps of a tile, between which states are kept; and the channels whose tiles lie side by side. What the
+/// loop over states goes through, 6 rows a step and vector, is then 48 KB. Fewer steps take longer to load
+/// and store, more do not fit a first-level cache.
+inline constexpr std::size_t kBwdTile = 32;
 inline constexpr std::size_t kBwdChannels = 64;
 /// States that go through a tile together and share its rows.
 inline constexpr std::size_t kBwdStates = 2;

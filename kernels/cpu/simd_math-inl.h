@@ -14,6 +14,16 @@
 HWY_BEFORE_NAMESPACE();
 namespace ssmbench::simd::HWY_NAMESPACE {
 
+/// x, or the bound that it is beyond; NaN if x is.
+inline FloatVec within(FloatVec low, FloatVec x, FloatVec high) {
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR  // where these return their second argument if either is NaN
+  return hn::Min(high, hn::Max(low, x));
+#else
+  x = hn::IfThenElse(hn::Lt(x, low), low, x);
+  return hn::IfThenElse(hn::Gt(x, high), high, x);
+#endif
+}
+
 /// e^x within 1.3 roundoffs; 0 where that is under 2^-125.5. With x = n·ln 2 + r it is 2^(n-1)·2e^r. Rounding
 /// to n and making 2^(n-1) take an instruction each: adding 1.5·2^23 rounds to a whole number and leaves it
 /// in the low bits, 126 more bias the exponent by 127 - 1. 2e^r is a polynomial fitted to the relative error
@@ -22,8 +32,7 @@ inline FloatVec exponential(FloatVec x) {
   const FloatTag tag;
   const hn::RebindToUnsigned<FloatTag> bits;
   const auto rounder = hn::Set(tag, 0x1.8p23F + 126);
-  // Beyond these n would not fit an exponent. NaN passes as the second argument of both.
-  x = hn::Min(hn::Set(tag, 89.0F), hn::Max(hn::Set(tag, -87.5F), x));
+  x = within(hn::Set(tag, -87.5F), x, hn::Set(tag, 89.0F));  // beyond that n would not fit an exponent
   const auto rounded = hn::MulAdd(x, hn::Set(tag, 1.44269504F), rounder);
   const auto n = hn::Sub(rounded, rounder);
   auto r = hn::NegMulAdd(n, hn::Set(tag, 0x1.62e4p-1F), x);  // exact: 15 bits of ln 2, then the rest

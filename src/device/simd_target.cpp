@@ -15,7 +15,7 @@ namespace ssmbench {
 
 std::string simd_target() {
   const auto targets = hwy::SupportedAndGeneratedTargets();
-  return hwy::TargetName(*std::ranges::min_element(targets));  // the better, the lower its bit
+  return hwy::TargetName(*std::ranges::min_element(targets));  // the best has the lowest bit
 }
 
 void limit_simd_target() {
@@ -24,7 +24,13 @@ void limit_simd_target() {
   std::vector<std::string_view> names;
   for (const auto target : hwy::SupportedAndGeneratedTargets()) {
     names.emplace_back(hwy::TargetName(target));
-    if (names.back() == wanted) return hwy::DisableTargets(target - 1);  // all lower bits
+    if (names.back() != wanted) continue;
+    // Not DisableTargets(): what that leaves out is chosen all the same once SupportedTargets() has been
+    // called.
+    hwy::SetSupportedTargetsForTest(hwy::SupportedTargets() &
+                                    ~(target - 1));  // the better, the lower its bit
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+    return;
   }
   throw UsageError(fmt::format("SSMBENCH_SIMD is {}; expected one of {}", wanted, fmt::join(names, ", ")));
 }

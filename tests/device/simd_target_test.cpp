@@ -2,6 +2,8 @@
 
 #include <hwy/targets.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -27,6 +29,25 @@ TEST_CASE("SSMBENCH_SIMD limits the instruction set, and what is recorded of the
     const auto devices = nlohmann::json::parse(result.out);
     CHECK(devices.at(0).at("details").at("instruction_set") == hwy::TargetName(target));
   }
+}
+
+TEST_CASE("SSMBENCH_SIMD changes what runs") {
+  // Without fused multiply-adds other bits come out.
+  const auto targets = hwy::SupportedAndGeneratedTargets();
+  if (std::ranges::min(targets) > HWY_AVX2) return;
+  const auto error_with = [](std::int64_t target) {
+    const auto result = run_shell(
+        std::string("SSMBENCH_SIMD=") + hwy::TargetName(target) +
+            " '" SSMBENCH_EXECUTABLE
+            "' run configs/small.json --device cpu --impl cpu-simd --op selective_scan_fwd --dtype f32 "
+            "--quick --no-timing --json -",
+        SSMBENCH_SOURCE_DIR);
+    const auto at = result.out.find("\"rel_l2\":");
+    REQUIRE(at != std::string::npos);
+    return result.out.substr(at, 30);
+  };
+  CHECK(error_with(HWY_AVX2) == error_with(HWY_AVX2));
+  CHECK(error_with(HWY_AVX2) != error_with(std::ranges::max(targets)));
 }
 
 TEST_CASE("SSMBENCH_SIMD takes no instruction set that this processor does not have") {
