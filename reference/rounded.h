@@ -40,6 +40,18 @@ Rounded<T> exactly(T value) {
   return {value, std::abs(value), 0};
 }
 
+/// A number without error, for loops in which multiplying its error would cost: products with it have none of
+/// those terms. A compiler may not leave them out, since 0·∞ is not 0.
+template <class T>
+struct Exact {
+  T value{};
+  double magnitude = 0;
+
+  Exact() = default;
+  explicit Exact(T number) : value(number), magnitude(std::abs(number)) {}
+  Exact(T number, double size) : value(number), magnitude(size) {}
+};
+
 inline Rounded<double> operator*(const Rounded<double>& a, const Rounded<double>& b) {
   const double magnitude = a.magnitude * b.magnitude;
   return {a.value * b.value, magnitude, a.error * b.magnitude + a.magnitude * b.error + magnitude};
@@ -64,6 +76,39 @@ template <class T>
 Rounded<T> operator+(const Rounded<T>& a, const Rounded<T>& b) {
   const double magnitude = a.magnitude + b.magnitude;
   return {a.value + b.value, magnitude, a.error + b.error + magnitude};
+}
+
+template <class T>
+Rounded<T> operator*(const Exact<T>& a, const Exact<T>& b) {
+  const double magnitude = a.magnitude * b.magnitude;
+  return {a.value * b.value, magnitude, kProductError<T> * magnitude};
+}
+template <class T>
+requires is_complex<T> Rounded<T>
+operator*(const Exact<double>& a, const Exact<T>& b) {
+  const double magnitude = a.magnitude * b.magnitude;
+  return {a.value * b.value, magnitude, magnitude};
+}
+template <class T>
+Rounded<T> operator*(const Rounded<T>& a, const Exact<T>& b) {
+  const double magnitude = a.magnitude * b.magnitude;
+  return {a.value * b.value, magnitude, a.error * b.magnitude + kProductError<T> * magnitude};
+}
+template <class T>
+requires is_complex<T> Rounded<T>
+operator*(const Rounded<double>& a, const Exact<T>& b) {
+  const double magnitude = a.magnitude * b.magnitude;
+  return {a.value * b.value, magnitude, a.error * b.magnitude + magnitude};
+}
+template <class T>
+Rounded<T> operator*(const Exact<T>& a, const Rounded<T>& b) {
+  return b * a;
+}
+template <class T>
+requires is_complex<T> Rounded<T>
+operator*(const Exact<double>& a, const Rounded<T>& b) {
+  const double magnitude = a.magnitude * b.magnitude;
+  return {a.value * b.value, magnitude, a.magnitude * b.error + magnitude};
 }
 
 /// An exact constant is added or multiplied with.
@@ -105,6 +150,14 @@ inline Rounded<double> conj(const Rounded<double>& a) {
 template <class T>
 requires is_complex<T> Rounded<T> conj(const Rounded<T>& a) {
   return {std::conj(a.value), a.magnitude, a.error};
+}
+
+inline Exact<double> conj(const Exact<double>& a) {
+  return a;
+}
+template <class T>
+requires is_complex<T> Exact<T> conj(const Exact<T>& a) {
+  return {std::conj(a.value), a.magnitude};
 }
 
 inline Rounded<double> real(const Rounded<double>& a) {

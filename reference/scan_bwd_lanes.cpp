@@ -12,6 +12,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace ssmbench::scan_bwd::HWY_NAMESPACE {
 
+namespace hn = hwy::HWY_NAMESPACE;
+
 using Complex = std::complex<double>;
 
 // The compiler makes SIMD instructions of a loop over lanes only where nothing that its stores might change
@@ -76,7 +78,7 @@ struct StoredRule {
 template <class T>
 HWY_INLINE ExactLanes<T> lanes_at(const ProjectionLanes<T>& projection, std::int64_t t) {
   if (projection.by_step == nullptr) return projection.by_lane;
-  const Rounded<T>& same = projection.by_step[t];
+  const Exact<T>& same = projection.by_step[t];
   ExactLanes<T> lanes;
 #pragma omp simd
   for (std::int64_t lane = 0; lane < kLanes; ++lane) {
@@ -88,7 +90,7 @@ HWY_INLINE ExactLanes<T> lanes_at(const ProjectionLanes<T>& projection, std::int
 
 template <class Rule, class T>
 void forward_by(LaneScan<T>& scan) {
-  for (std::int64_t t = 0; t < scan.count; ++t) {
+  for (std::int64_t t = scan.first; t < scan.last; ++t) {
     const Rule rule(scan, t);
     const ExactLanes<double>& u = scan.steps[t].u;
     const ExactLanes<T> B = lanes_at(scan.B, t);
@@ -108,17 +110,24 @@ void forward_by(LaneScan<T>& scan) {
   }
 }
 
-HWY_INLINE double sum_of(const double* lanes) {
-  double sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (std::int64_t lane = 0; lane < kLanes; ++lane) sum += lanes[lane];
-  return sum;
-}
-HWY_INLINE double sum_of(const ValueLanes<double>& lanes) {
-  return sum_of(lanes.value);
-}
-HWY_INLINE Complex sum_of(const ValueLanes<Complex>& lanes) {
-  return {sum_of(lanes.real), sum_of(lanes.imag)};
+/// Adds the lanes of each row to a number of its own: to[i] += Σ rows[i·kLanes + lane].
+HWY_INLINE void add_lane_sums(const double* rows, std::int64_t count, double* to) {
+  std::int64_t i = 0;
+#if HWY_TARGET != HWY_SCALAR  // which has no vectors of 2
+  const hn::FixedTag<double, 2> two;
+  for (; i + 2 <= count; i += 2) {
+    auto a = hn::Load(two, rows + i * kLanes);
+    auto b = hn::Load(two, rows + (i + 1) * kLanes);
+    for (std::int64_t lane = 2; lane < kLanes; lane += 2) {
+      a = hn::Add(a, hn::Load(two, rows + i * kLanes + lane));
+      b = hn::Add(b, hn::Load(two, rows + (i + 1) * kLanes + lane));
+    }
+    const auto sums = hn::Add(hn::InterleaveLower(two, a, b), hn::InterleaveUpper(two, a, b));
+    hn::StoreU(hn::Add(hn::LoadU(two, to + i), sums), two, to + i);
+  }
+#endif
+  for (; i < count; ++i)
+    for (std::int64_t lane = 0; lane < kLanes; ++lane) to[i] += rows[i * kLanes + lane];
 }
 
 /// Adds the terms of a step, one a lane, to a sum over channels or to the lanes' own.
@@ -129,11 +138,14 @@ HWY_INLINE void add_terms(const RoundedLanes<T>& terms, Sum<T>* over_lanes, SumL
     for (std::int64_t lane = 0; lane < kLanes; ++lane) by_lane.add(lane, terms.get(lane));
     return;
   }
-  double squared_errors = 0;
-#pragma omp simd reduction(+ : squared_errors)
-  for (std::int64_t lane = 0; lane < kLanes; ++lane) squared_errors += terms.error[lane] * terms.error[lane];
-  over_lanes->add(
-      Sum<T>{{sum_of(terms.value), sum_of(terms.magnitude), sum_of(terms.error)}, squared_errors});
+  static_assert(sizeof(SumLanes<T>) == kLanes * sizeof(Sum<T>));
+  SumLanes<T> rows;  // a row for each number of a Sum, in the same order
+  rows.total = terms;
+#pragma omp simd
+  for (std::int64_t lane = 0; lane < kLanes; ++lane)
+    rows.squared_errors[lane] = terms.error[lane] * terms.error[lane];
+  add_lane_sums(reinterpret_cast<const double*>(&rows), sizeof(Sum<T>) / sizeof(double),
+                reinterpret_cast<double*>(over_lanes));
 }
 
 template <class Rule, class T>
@@ -144,7 +156,7 @@ void back_by(LaneScan<T>& scan) {
   RoundedLanes<T> dB;
   RoundedLanes<T> dC;
   const double output_factor = scan.output_factor;
-  for (std::int64_t t = scan.count - 1; t >= 0; --t) {
+  for (std::int64_t t = scan.last - 1; t >= scan.first; --t) {
     const Rule rule_lanes(scan, t);
     StepLanes& step = scan.steps[t];
     const ExactLanes<T> B = lanes_at(scan.B, t);

@@ -41,7 +41,7 @@ struct ExactLanes {
   ValueLanes<T> value;
   double magnitude[kLanes] = {};
 
-  Rounded<T> get(std::int64_t lane) const { return {value.get(lane), magnitude[lane], 0}; }
+  Exact<T> get(std::int64_t lane) const { return {value.get(lane), magnitude[lane]}; }
   void set(std::int64_t lane, T x) {
     value.set(lane, x);
     magnitude[lane] = std::abs(x);
@@ -133,7 +133,7 @@ struct ProjectionSums {
 /// B or C of one state over a tile: one value a step for all channels, or one a channel for all steps.
 template <class T>
 struct ProjectionLanes {
-  const Rounded<T>* by_step = nullptr;  ///< exact; null where by_lane holds
+  const Exact<T>* by_step = nullptr;  ///< null where by_lane holds
   ExactLanes<T> by_lane;
 };
 
@@ -147,10 +147,10 @@ template <class T>
 struct LaneScan {
   ExactLanes<T> A;
   ProjectionLanes<T> B, C;
-  RoundedLanes<T> carry;           ///< conj(Ā)·g of the step after
-  RoundedLanes<T> previous_carry;  ///< conj(c')·g of the step after
-  SumLanes<T> dA, dB, dC;          ///< dB and dC where they are sums over time
-  std::int64_t count = 0;          ///< steps
+  RoundedLanes<T> carry;             ///< conj(Ā)·g of the step after
+  RoundedLanes<T> previous_carry;    ///< conj(c')·g of the step after
+  SumLanes<T> dA, dB, dC;            ///< dB and dC where they are sums over time
+  std::int64_t first = 0, last = 0;  ///< steps [first, last) of the tile are done
   StepLanes* steps = nullptr;
   ExponentialLanes exponentials;        ///< for method zoh
   const RuleLanes<T>* rules = nullptr;  ///< for any other method
@@ -164,11 +164,11 @@ struct LaneScan {
 /// Δ·A of every step and lane, [step][lane]; A has one value a lane.
 void scale_steps(const StepLanes* steps, std::int64_t count, const double* A, double* to);
 
-/// Makes products and states from states[0] on; products[0] is given.
+/// Makes products and states of the steps, from states[first] and products[first] on.
 void go_forward(LaneScan<double>& scan);
 void go_forward(LaneScan<std::complex<double>>& scan);
 
-/// Goes back through the tile, adding to the sums.
+/// Goes back through the steps, adding to the sums.
 void go_back(LaneScan<double>& scan);
 void go_back(LaneScan<std::complex<double>>& scan);
 

@@ -19,10 +19,11 @@ struct BackwardPlan {
   };
 
   SelectiveScan shape;
-  std::int64_t tile, tiles;  ///< steps of a tile, tiles of the sequence
-  std::int64_t slab, slabs;  ///< channels of a slab, slabs of a group
-  std::int64_t wave;         ///< batches done together
-  bool two_samples;          ///< of the method
+  std::int64_t tile, tiles;     ///< steps of a tile, tiles of the sequence
+  std::int64_t slab, slabs;     ///< channels of a slab, slabs of a group
+  std::int64_t wave;            ///< batches done together
+  std::int64_t states_at_once;  ///< states that go through a tile together, a stretch of it at a time
+  bool two_samples;             ///< of the method
 
   explicit BackwardPlan(const SelectiveScan& scan)
       : shape(scan),
@@ -31,8 +32,10 @@ struct BackwardPlan {
         slab(std::max(kSlabChannels, ceil_div(scan.channels_per_group(), kMostSlabs))),
         slabs(ceil_div(scan.channels_per_group(), slab)),
         wave(std::clamp<std::int64_t>(kTasks / (slabs * scan.groups), 1, scan.batch)),
+        states_at_once(is_zoh() ? std::min(kStatesAtOnce, scan.dstate) : 1),
         two_samples(methods()[static_cast<std::size_t>(scan.method)].two_samples()) {}
 
+  bool is_zoh() const { return shape.method == MethodId::zoh; }
   std::int64_t tasks(std::int64_t batches) const { return batches * shape.groups * slabs; }
   Task task(std::int64_t first_batch, std::int64_t index) const {
     const std::int64_t group = index / slabs % shape.groups;
@@ -45,6 +48,10 @@ struct BackwardPlan {
   }
   std::int64_t steps_in(std::int64_t of_tile) const { return std::min(tile, shape.seqlen - of_tile * tile); }
 
+  /// Steps of a stretch: what a step has for its states is 1.6 KB, so that a stretch stays in a first-level
+  /// cache while all of kStatesAtOnce, which have their own 0.5 KB a step in the second, go through it.
+  static constexpr std::int64_t kStretch = 16;
+
   static std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
  private:
@@ -54,6 +61,9 @@ struct BackwardPlan {
   static constexpr std::int64_t kMostSlabs = 32;
   /// Batches are done together while there are fewer tasks than this; more than the cores of any machine.
   static constexpr std::int64_t kTasks = 64;
+
+  /// Of method zoh; the rules of others take more room.
+  static constexpr std::int64_t kStatesAtOnce = 8;
 
   /// Checkpoints and tiles take the least memory together near √L steps apart.
   static std::int64_t tile_steps(std::int64_t seqlen) {

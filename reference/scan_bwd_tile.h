@@ -51,14 +51,15 @@ class Tile {
  public:
   Tile(const BackwardPlan& plan, const TensorSet& inputs)
       : steps(static_cast<std::size_t>(plan.tile)),
-        states(steps.size() + 1),
         plan_(plan),
         inputs_(inputs),
         B_(static_cast<std::size_t>(plan.shape.dstate * plan.tile)),
         C_(B_.size()),
         B_before_(static_cast<std::size_t>(plan.shape.dstate)),
-        rules_(is_zoh() ? 0 : steps.size()),
-        products_(steps.size() + 1),
+        rules_(plan.is_zoh() ? 0 : plan.states_at_once * steps.size()),
+        states_(static_cast<std::size_t>(plan.states_at_once) * (steps.size() + 1)),
+        products_(states_.size()),
+        exponentials_(plan.is_zoh() ? plan.states_at_once * kNumbers * steps.size() * kLanes : 0),
         x_(steps.size() * kLanes),
         y_(x_.size()),
         z_(x_.size()),
@@ -68,10 +69,12 @@ class Tile {
   /// Bytes that it takes.
   static std::size_t bytes(const BackwardPlan& plan) {
     const auto dstate = static_cast<std::size_t>(plan.shape.dstate);
+    const std::size_t of_state = 2 * sizeof(RoundedLanes<T>) +
+                                 (plan.is_zoh() ? kNumbers * kLanes * sizeof(double) : sizeof(RuleLanes<T>));
     return static_cast<std::size_t>(plan.tile) *
-               (2 * dstate * sizeof(Rounded<T>) + sizeof(StepLanes) + sizeof(RuleLanes<T>) +
-                2 * sizeof(RoundedLanes<T>) + 4 * kLanes * sizeof(double)) +
-           dstate * sizeof(Rounded<T>);
+               (2 * dstate * sizeof(Exact<T>) + sizeof(StepLanes) + 4 * kLanes * sizeof(double) +
+                static_cast<std::size_t>(plan.states_at_once) * of_state) +
+           dstate * sizeof(Exact<T>);
   }
 
   /// Brings the steps of a tile of channels [first, first + kLanes) of a task, as far as there are; without
@@ -83,44 +86,44 @@ class Tile {
     u_before_ = {};
     const TensorView& u = inputs_.at("u");
     for (std::int64_t lane = 0; lane < channels && tile > 0; ++lane)
-      u_before_[lane] = exactly(scan_bwd::load<double>(u, offset(u, task, lane, tile * plan_.tile - 1)));
+      u_before_[lane] = Exact(scan_bwd::load<double>(u, offset(u, task, lane, tile * plan_.tile - 1)));
     load_projections(task, tile);
     load_steps(task, tile);
     if (gradients) load_gradients(task, tile);
   }
 
-  /// The scan of state n, from the block's states[0] on.
-  LaneScan<T> scan_of(std::int64_t n) {
+  /// The scan of state n over the tile, whose states[0] is still to be set; in the memory of the place-th of
+  /// those that are done at once.
+  LaneScan<T> scan_of(std::int64_t n, std::int64_t place) {
     LaneScan<T> scan;
-    scan.count = count;
+    scan.last = count;
     scan.steps = steps.data();
+    scan.states = states_.data() + place * (plan_.tile + 1);
+    scan.products = products_.data() + place * (plan_.tile + 1);
     for (std::int64_t lane = 0; lane < channels; ++lane)
       scan.A.set(lane, scan_bwd::load<T>(*A_, (first_ + lane) * plan_.shape.dstate + n));
     scan.B = projection("B", plan_.shape.variable_b, B_, n);
     scan.C = projection("C", plan_.shape.variable_c, C_, n);
-    products_[0] = {};
+    scan.states[0] = scan.products[0] = {};
     for (std::int64_t lane = 0; lane < channels; ++lane) {
-      const Rounded<T> B = plan_.shape.variable_b ? B_before_[n] : scan.B.by_lane.get(lane);
-      products_[0].set(lane, u_before_[lane] * B);
+      const Exact<T> B = plan_.shape.variable_b ? B_before_[n] : scan.B.by_lane.get(lane);
+      scan.products[0].set(lane, u_before_[lane] * B);
     }
-    if (is_zoh())
-      scan.exponentials = exponentials(scan.A);
+    if (plan_.is_zoh())
+      scan.exponentials = exponentials(scan.A, place);
     else
-      make_rules(scan.A);
-    scan.rules = is_zoh() ? nullptr : rules_.data();
+      scan.rules = rules(scan.A, place);
     scan.two_samples = plan_.two_samples;
-    scan.states = states.data();
-    scan.products = products_.data();
     return scan;
   }
 
   std::int64_t channels = 0;  ///< of the block
   std::int64_t count = 0;     ///< steps that there are
   std::vector<StepLanes> steps;
-  std::vector<RoundedLanes<T>> states;  ///< states[t + 1] is h at step t, states[0] the one before the tile
 
  private:
-  bool is_zoh() const { return plan_.shape.method == MethodId::zoh; }
+  /// Numbers that an exponential is made of.
+  static constexpr std::size_t kNumbers = is_complex<T> ? 3 : 1;
 
   std::int64_t offset(const TensorView& view, const Task& task, std::int64_t lane, std::int64_t t) const {
     const Shape& s = view.strides;
@@ -132,7 +135,7 @@ class Tile {
     const std::int64_t start = tile * plan_.tile;
     const auto at = [&](const TensorView& view, std::int64_t n, std::int64_t t) {
       const Shape& s = view.strides;
-      return exactly(scan_bwd::load<T>(view, task.batch * s[0] + task.group * s[1] + n * s[2] + t * s[3]));
+      return Exact(scan_bwd::load<T>(view, task.batch * s[0] + task.group * s[1] + n * s[2] + t * s[3]));
     };
     const TensorView& b = inputs_.at("B");
     const TensorView& c = inputs_.at("C");
@@ -145,7 +148,7 @@ class Tile {
     }
   }
 
-  ProjectionLanes<T> projection(const char* name, bool variable, const std::vector<Rounded<T>>& values,
+  ProjectionLanes<T> projection(const char* name, bool variable, const std::vector<Exact<T>>& values,
                                 std::int64_t n) const {
     ProjectionLanes<T> lanes;
     if (variable) {
@@ -201,46 +204,55 @@ class Tile {
     make_gradients(numbers, count, steps.data());
   }
 
-  ExponentialLanes exponentials(const ExactLanes<double>& A) {
+  ExponentialLanes exponentials(const ExactLanes<double>& A, std::int64_t place) {
+    double* size = exponentials_.data() + place * plan_.tile * kLanes;
     scale_steps(steps.data(), count, A.value.value, x_.data());
-    exp_of(x_.data(), count * kLanes, y_.data());
-    return {y_.data(), nullptr, nullptr};
+    exp_of(x_.data(), count * kLanes, size);
+    return {size, nullptr, nullptr};
   }
 
-  ExponentialLanes exponentials(const ExactLanes<std::complex<double>>& A) {
+  ExponentialLanes exponentials(const ExactLanes<std::complex<double>>& A, std::int64_t place) {
+    double* size = exponentials_.data() + 3 * place * plan_.tile * kLanes;
+    double* cosine = size + plan_.tile * kLanes;
+    double* sine = cosine + plan_.tile * kLanes;
     scale_steps(steps.data(), count, A.value.real, x_.data());
-    exp_of(x_.data(), count * kLanes, y_.data());
+    exp_of(x_.data(), count * kLanes, size);
     scale_steps(steps.data(), count, A.value.imag, x_.data());
-    cosine_of(x_.data(), count * kLanes, z_.data());
-    sine_of(x_.data(), count * kLanes, w_.data());
-    return {y_.data(), z_.data(), w_.data()};
+    cosine_of(x_.data(), count * kLanes, cosine);
+    sine_of(x_.data(), count * kLanes, sine);
+    return {size, cosine, sine};
   }
 
-  void make_rules(const ExactLanes<T>& A) {
+  const RuleLanes<T>* rules(const ExactLanes<T>& A, std::int64_t place) {
+    RuleLanes<T>* rules = rules_.data() + place * plan_.tile;
     const auto set = [](CoefficientLanes<T>& to, std::int64_t lane, const Coefficient<T>& from) {
       to.value.set(lane, from.value);
       to.by_delta.set(lane, from.by_delta);
       to.by_A.set(lane, from.by_A);
     };
     for (std::int64_t t = 0; t < count; ++t) {
-      rules_[t] = {};
+      rules[t] = {};
       for (std::int64_t lane = 0; lane < channels; ++lane) {
-        const auto rule = discretize(plan_.shape.method, steps[t].delta.get(lane), A.get(lane));
-        set(rules_[t].decay, lane, rule.decay);
-        set(rules_[t].input, lane, rule.input);
-        set(rules_[t].previous_input, lane, rule.previous_input);
+        const auto rule =
+            discretize(plan_.shape.method, steps[t].delta.get(lane), exactly(A.value.get(lane)));
+        set(rules[t].decay, lane, rule.decay);
+        set(rules[t].input, lane, rule.input);
+        set(rules[t].previous_input, lane, rule.previous_input);
       }
     }
+    return rules;
   }
 
   const BackwardPlan& plan_;
   const TensorSet& inputs_;
-  std::int64_t first_ = 0;                          // channel of the block
-  std::array<Rounded<double>, kLanes> u_before_{};  // u of the step before the tile; 0 before the first
-  std::vector<Rounded<T>> B_, C_;                   // [state][step], when variable
-  std::vector<Rounded<T>> B_before_;                // [state], of the step before the tile
-  std::vector<RuleLanes<T>> rules_;                 // of the state at hand
-  std::vector<RoundedLanes<T>> products_;
+  std::int64_t first_ = 0;                        // channel of the block
+  std::array<Exact<double>, kLanes> u_before_{};  // u of the step before the tile; 0 before the first
+  std::vector<Exact<T>> B_, C_;                   // [state][step], when variable
+  std::vector<Exact<T>> B_before_;                // [state], of the step before the tile
+  // Of the states that are done at once, [place][step]: states and products from the step before the tile on.
+  std::vector<RuleLanes<T>> rules_;
+  std::vector<RoundedLanes<T>> states_, products_;
+  std::vector<double> exponentials_;   // [place][number][step][lane]
   std::vector<double> x_, y_, z_, w_;  // scratch, [step][lane]
   const TensorView* A_;
 };

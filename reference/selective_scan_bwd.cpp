@@ -19,6 +19,9 @@
 #include <algorithm>
 #include <cmath>
 #include <complex>
+#include <exception>
+#include <utility>
+#include <vector>
 
 #include "model/errors.h"
 #include "model/selective_scan.h"
@@ -96,21 +99,25 @@ class Backward {
     return (task.in_wave * shape_.dim + channel) * shape_.dstate + n;
   }
 
+  /// Where the checkpoints of tile `index` are, as `row_of` counts.
+  Rounded<T>* checkpoints(std::int64_t index) {
+    return checkpoints_.data() + index * batches_ * shape_.dim * shape_.dstate;
+  }
+
   void make_checkpoints(const Task& task, Tile<T>& tile) {
     for (std::int64_t index = 0; index < plan_.tiles && !stop_; ++index) {
       for (std::int64_t first = task.first; first < task.last; first += kLanes) {
         tile.load(task, first, index, false);
         for (std::int64_t n = 0; n < shape_.dstate; ++n) {
-          tile.states[0] = {};
+          LaneScan<T> scan = tile.scan_of(n, 0);
           for (std::int64_t lane = 0; lane < tile.channels; ++lane) {
             const std::int64_t row = row_of(task, first + lane, n);
             if (index == 0) rows_[row].state = initial_state(task, first + lane, n);
-            tile.states[0].set(lane, checkpoints_[row * plan_.tiles + index] = rows_[row].state);
+            scan.states[0].set(lane, checkpoints(index)[row] = rows_[row].state);
           }
-          LaneScan<T> scan = tile.scan_of(n);
           go_forward(scan);
           for (std::int64_t lane = 0; lane < tile.channels; ++lane)
-            rows_[row_of(task, first + lane, n)].state = tile.states[tile.count].get(lane);
+            rows_[row_of(task, first + lane, n)].state = scan.states[tile.count].get(lane);
         }
       }
     }
@@ -127,40 +134,60 @@ class Backward {
     std::fill_n(shares, shape_.dstate * plan_.tile, ProjectionSums<T>{});
     for (std::int64_t first = task.first; first < task.last; first += kLanes) {
       tile.load(task, first, index, true);
-      for (std::int64_t n = 0; n < shape_.dstate; ++n)
-        go_back_state(task, first, index, n, tile, shares + n * plan_.tile);
+      for (std::int64_t n = 0; n < shape_.dstate; n += plan_.states_at_once)
+        go_back_states(task, first, index, n, tile, shares);
       store_steps(task, first, index, tile);
     }
   }
 
-  /// State n of the block of channels from `first` on.
-  void go_back_state(const Task& task, std::int64_t first, std::int64_t index, std::int64_t n, Tile<T>& tile,
-                     ProjectionSums<T>* shares) {
-    tile.states[0] = {};
-    for (std::int64_t lane = 0; lane < tile.channels; ++lane)
-      tile.states[0].set(lane, checkpoints_[row_of(task, first + lane, n) * plan_.tiles + index]);
-    LaneScan<T> scan = tile.scan_of(n);
+  /// States [first_state, first_state + plan_.states_at_once), as far as there are, of the block of channels
+  /// from `first` on: forward through the tile and back, one stretch after the other.
+  void go_back_states(const Task& task, std::int64_t first, std::int64_t index, std::int64_t first_state,
+                      Tile<T>& tile, ProjectionSums<T>* shares) {
+    const std::int64_t states = std::min(plan_.states_at_once, shape_.dstate - first_state);
+    std::vector<LaneScan<T>> scans;
+    for (std::int64_t place = 0; place < states; ++place)
+      scans.push_back(scan_back(task, first, index, first_state + place, place, tile, shares));
+    const std::int64_t stretches = BackwardPlan::ceil_div(tile.count, BackwardPlan::kStretch);
+    const auto for_stretch = [&](std::int64_t stretch, const auto& go) {
+      for (auto& scan : scans) {
+        scan.first = stretch * BackwardPlan::kStretch;
+        scan.last = std::min(tile.count, scan.first + BackwardPlan::kStretch);
+        go(scan);
+      }
+    };
+    for (std::int64_t i = 0; i < stretches; ++i) for_stretch(i, [](auto& scan) { go_forward(scan); });
+    for (std::int64_t i = stretches - 1; i >= 0; --i) for_stretch(i, [](auto& scan) { go_back(scan); });
+    for (std::int64_t place = 0; place < states; ++place) {
+      for (std::int64_t lane = 0; lane < tile.channels; ++lane) {
+        StateRow<T>& row = rows_[row_of(task, first + lane, first_state + place)];
+        row.carry = scans[place].carry.get(lane);
+        row.previous_carry = scans[place].previous_carry.get(lane);
+        row.dA = scans[place].dA.get(lane);
+        row.dB = scans[place].dB.get(lane);
+        row.dC = scans[place].dC.get(lane);
+      }
+    }
+  }
+
+  /// The scan of state n, with what came of later tiles.
+  LaneScan<T> scan_back(const Task& task, std::int64_t first, std::int64_t index, std::int64_t n,
+                        std::int64_t place, Tile<T>& tile, ProjectionSums<T>* shares) {
+    LaneScan<T> scan = tile.scan_of(n, place);
     scan.output_factor = output_factor();
-    scan.sums_of_B = shape_.variable_b ? shares : nullptr;
-    scan.sums_of_C = shape_.variable_c ? shares : nullptr;
+    scan.sums_of_B = shape_.variable_b ? shares + n * plan_.tile : nullptr;
+    scan.sums_of_C = shape_.variable_c ? shares + n * plan_.tile : nullptr;
     for (std::int64_t lane = 0; lane < tile.channels; ++lane) {
-      const StateRow<T>& row = rows_[row_of(task, first + lane, n)];
+      const std::int64_t at = row_of(task, first + lane, n);
+      const StateRow<T>& row = rows_[at];
+      scan.states[0].set(lane, checkpoints(index)[at]);
       scan.carry.set(lane, row.carry);
       scan.previous_carry.set(lane, row.previous_carry);
       scan.dA.set(lane, row.dA);
       scan.dB.set(lane, row.dB);
       scan.dC.set(lane, row.dC);
     }
-    go_forward(scan);
-    go_back(scan);
-    for (std::int64_t lane = 0; lane < tile.channels; ++lane) {
-      StateRow<T>& row = rows_[row_of(task, first + lane, n)];
-      row.carry = scan.carry.get(lane);
-      row.previous_carry = scan.previous_carry.get(lane);
-      row.dA = scan.dA.get(lane);
-      row.dB = scan.dB.get(lane);
-      row.dC = scan.dC.get(lane);
-    }
+    return scan;
   }
 
   void store(ReferenceOutput& output, std::int64_t at, const Rounded<double>& got) const {
@@ -271,7 +298,7 @@ class Backward {
   std::int64_t first_batch_ = 0, batches_ = 0;
   std::vector<StateRow<T>> rows_;           // [batch of the wave][channel][state]
   std::vector<ChannelRow> channels_;        // [batch of the wave][channel]
-  std::vector<Rounded<T>> checkpoints_;     // [batch of the wave][channel][state][tile]
+  std::vector<Rounded<T>> checkpoints_;     // [tile][batch of the wave][channel][state]
   std::vector<ProjectionSums<T>> shares_;   // [task][state][step of the tile]
   std::vector<StateRow<T>> totals_;         // [channel][state]
   std::vector<ChannelRow> channel_totals_;  // [channel]
@@ -284,13 +311,31 @@ ReferenceOutput empty_output(const TensorSpec& spec) {
   return {std::move(shape), std::vector<double>(count), std::vector<float>(count)};
 }
 
+/// All outputs, side by side: most of their time is the first touch of their memory.
+ReferenceOutputs empty_outputs(const Problem& problem) {
+  ReferenceOutputs outputs;
+  std::vector<std::pair<TensorSpec, ReferenceOutput*>> all;
+  for (const auto& tensor : problem.tensors())
+    if (tensor.role == Role::output) all.emplace_back(tensor, &outputs[tensor.name]);
+  std::exception_ptr failure;
+#pragma omp parallel for schedule(dynamic)
+  for (auto& [spec, output] : all) {
+    try {
+      *output = empty_output(spec);
+    } catch (...) {  // out of memory; may not leave the loop
+#pragma omp critical
+      failure = std::current_exception();
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
+  return outputs;
+}
+
 }  // namespace
 
 ReferenceOutputs selective_scan_bwd_reference(const Problem& problem, const TensorSet& inputs,
                                               const std::atomic<bool>& stop) {
-  ReferenceOutputs outputs;
-  for (const auto& tensor : problem.tensors())
-    if (tensor.role == Role::output) outputs[tensor.name] = empty_output(tensor);
+  ReferenceOutputs outputs = empty_outputs(problem);
   if (SelectiveScan(problem).complex)
     Backward<std::complex<double>>(problem, inputs, outputs, stop).run();
   else

@@ -9,6 +9,7 @@
 
 #include "cli/exit_code.h"
 #include "cli/subcommands.h"
+#include "device/simd_target.h"
 #include "model/build_info.h"
 #include "model/errors.h"
 
@@ -56,6 +57,7 @@ int run_command_line(const std::vector<std::string>& arguments) {
   add_validate_config(app, action);
 
   try {
+    limit_simd_target();
     check_subcommand(app, arguments);
     std::vector<std::string> last_first(arguments.rbegin(), arguments.rend());  // as CLI11 takes them
     app.parse(last_first);

@@ -23,7 +23,7 @@ Ceilings measure_ceilings(const DeviceInfo& device) {
 std::string ceilings_key(const DeviceInfo& device) {
   std::string key = device.name;
   if (!device.uuid.empty()) key += " " + device.uuid;
-  for (const char* detail : {"cuda_driver", "cores", "threads"})
+  for (const char* detail : {"cuda_driver", "cores", "threads", "instruction_set"})
     if (const auto found = device.details.find(detail); found != device.details.end())
       key += fmt::format(", {} {}", detail, found->second);
   return key;

@@ -14,6 +14,7 @@
 #include <string>
 #include <thread>
 
+#include "device/simd_target.h"
 #include "device/thread_pinning.h"
 
 namespace ssmbench {
@@ -98,6 +99,7 @@ DeviceInfo cpu_info() {
   info.free_bytes = available_memory();
   info.details["threads"] = std::to_string(omp_get_max_threads());
   info.details["timed_on_cpus"] = pinned_cpus();
+  info.details["instruction_set"] = simd_target();
   info.details["cores"] = std::to_string(std::thread::hardware_concurrency());
   return info;
 }

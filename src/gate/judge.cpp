@@ -159,8 +159,9 @@ std::vector<std::string> device_differences(const ResultsFile& before, const Res
     const auto old_details = before.run.devices.find(device);
     const auto new_details = after.run.devices.find(device);
     if (old_details == before.run.devices.end() || new_details == after.run.devices.end()) continue;
-    for (const char* field : {"name", "cuda_driver", "driver", "compute_capability", "multiprocessors",
-                              "l2_bytes", "clock_mhz", "memory_clock_mhz", "cores", "threads"}) {
+    for (const char* field :
+         {"name", "cuda_driver", "driver", "compute_capability", "multiprocessors", "l2_bytes", "clock_mhz",
+          "memory_clock_mhz", "cores", "threads", "instruction_set"}) {
       const auto old_value = old_details->second.find(field);
       const auto new_value = new_details->second.find(field);
       if (old_value == old_details->second.end() || new_value == new_details->second.end()) continue;

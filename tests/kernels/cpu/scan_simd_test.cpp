@@ -263,3 +263,50 @@ TEST_CASE("cpu-simd overflows to infinity for a growing state") {
     });
   }
 }
+
+TEST_CASE("cpu-simd's exponential is exact to two roundoffs and unbiased over its whole range") {
+  // last_state = e^(1·A)·1, for A from under the smallest number to over the largest.
+  constexpr std::int64_t kChannels = 1 << 18;
+  const Problem the_problem = problem(kChannels, 1, 1,
+                                      {{"batch", std::int64_t{1}},
+                                       {"delta_softplus", false},
+                                       {"delta_bias", false},
+                                       {"initial_state", true}});
+  auto inputs = generate_inputs(the_problem, {}, std::atomic<bool>(false));
+  const auto exponent = [](std::int64_t i) {
+    return static_cast<float>(-90 + 180.0 * static_cast<double>(i) / kChannels);
+  };
+  for (auto& input : inputs) {
+    auto* values = static_cast<float*>(input.buffer.data());
+    const auto count = static_cast<std::int64_t>(input.spec.bytes() / sizeof(float));
+    for (std::int64_t i = 0; i < count; ++i)
+      values[i] = input.spec.name == "A" ? exponent(i) : input.spec.name == "u" ? 0.0F : 1.0F;
+  }
+  on_every_target([&](const char* target) {
+    const auto outputs = run(the_problem, inputs);
+    const auto* last_state = static_cast<const float*>(outputs[1].buffer.data());
+    double worst = 0;
+    double sum = 0;
+    std::int64_t normal = 0;
+    std::string wrong;
+    for (std::int64_t i = 0; i < kChannels; ++i) {
+      const double expected = std::exp(static_cast<double>(exponent(i)));
+      bool right = true;
+      if (expected < 0x1p-125) {
+        right = std::fabs(last_state[i] - expected) <= 0x1p-125;
+      } else if (expected > std::numeric_limits<float>::max() * (1 + 0x1p-24)) {
+        right = std::isinf(last_state[i]);
+      } else {
+        const double error = (last_state[i] / expected - 1) / unit_roundoff(DType::f32);
+        worst = std::max(worst, std::fabs(error));
+        sum += error;
+        ++normal;
+      }
+      if (!right) wrong = fmt::format("e^{} is {}", exponent(i), last_state[i]);
+    }
+    INFO(target);
+    CHECK(wrong == "");
+    CHECK(worst <= 2);
+    CHECK(std::fabs(sum / static_cast<double>(normal)) <= 0.02);
+  });
+}
