@@ -3,10 +3,13 @@
 
 Builds the example plugin in CUDA so that its threads can be told to spin at their end for a fraction of the time that they
 took, finds the fraction that makes it 5% slower, and runs both again and again, in turns and each time in a new process.
-Then gates processes against one another, ten, five and one a side, drawn from all that ran. The same code must be SLOWER in
-at most 1 of 100 with five and with ten, what was slowed in at least 95 with ten; and what was slowed must really be 4 to 6%
-slower, by the samples of all its processes. Prints what was found, and how much processes and samples differ; exits with 1
-when it is not so. Needs nvcc."""
+Then gates processes against one another, one and five a side, drawn from all that ran. With five a side the same code must
+be SLOWER in at most 1 of 100, and what was slowed in at least 95; and what was slowed must really be 4 to 6% slower, by the
+samples of all its processes. Prints what was found, and how much processes and samples differ; exits with 1 when it is not
+so. Needs nvcc.
+
+States are kept in registers: with those of the example, in memory, processes differ by 1.7%, and by 13% with 16 batches,
+where an H200 is slow or fast from one process to the next. 5% is not to be had of that."""
 
 import concurrent.futures
 import json
@@ -22,10 +25,13 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Parts of the example, and what takes their place.
 CHANGES = {
-    "#include <cuda_runtime.h>\n": "#include <cuda_runtime.h>\n\n#include <cstdlib>\n",
     "  Strides sequence, B_strides, C_strides;\n": "  Strides sequence, B_strides, C_strides;\n  double slowed;\n",
-    "  const int64_t rows = p.batch * p.dim;\n": "  const long long start = clock64();\n  const int64_t rows = p.batch * p.dim;\n",
-    "p.last[row * p.dstate + n] = p.states[n * rows + row];\n": """p.last[row * p.dstate + n] = p.states[n * rows + row];
+    "int64_t n = 0; n < p.dstate; ++n": "int n = 0; n < 16; ++n",
+    "p.states[n * rows + row]": "states[n]",
+    "#include <cuda_runtime.h>\n": "#include <cuda_runtime.h>\n\n#include <cstdlib>\n",
+    "  const int64_t rows = p.batch * p.dim;\n":
+        "  const long long start = clock64();\n  float states[16];\n  const int64_t rows = p.batch * p.dim;\n",
+    "p.last[row * p.dstate + n] = states[n];\n": """p.last[row * p.dstate + n] = states[n];
   const long long end = clock64();
   const long long extra = static_cast<long long>(p.slowed * static_cast<double>(end - start));
   while (clock64() - end < extra) {
@@ -35,17 +41,17 @@ CHANGES = {
                             std::getenv("SLOWED") != nullptr ? std::atof(std::getenv("SLOWED")) : 0.0};
 """}
 CONFIG = {"format": "ssmbench-config/1", "sweeps": [
-    {"op": "selective_scan_fwd", "axes": {"batch": [4, 16], "dim": 1024, "seqlen": 256, "dstate": 16, "dtype": "f32"}}]}
+    {"op": "selective_scan_fwd", "axes": {"batch": 4, "dim": 1024, "seqlen": 512, "dstate": 16, "dtype": "f32"}}]}
 WANTED = 0.05
-LARGE = 0.25      # of which processes' differences are a small part
-PROCESSES = (1, 5, 10)  # a side
-GATES = 60        # of each kind and number of processes; each compares several kernels
+LARGE = 0.25  # of which processes' differences are a small part
+PROCESSES = (1, 5)  # a side
+GATES = 120  # of each kind and number of processes
 
 
 def build_plugin(folder):
     text = (ROOT / "plugins/example_cuda/example.cu").read_text()
     for part, other in CHANGES.items():
-        assert text.count(part) == 1, f"the example has changed: give this script its {part!r}"
+        assert part in text, f"the example has changed: give this script its {part!r}"
         text = text.replace(part, other)
     source = folder / "example.cu"
     source.write_text(text)
@@ -172,10 +178,8 @@ def main():
         for processes in PROCESSES:
             same, other = count_verdicts(bench, draw_gates(plain, slowed, processes))
             print(f"{processes} a side: the same code: {same}; slowed: {other}")
-            if processes > 1:
-                ok = ok and same.get("SLOWER", 0) <= 0.01 * sum(same.values())
-            if processes == max(PROCESSES):
-                ok = ok and other.get("SLOWER", 0) >= 0.95 * sum(other.values())
+        ok = (ok and same.get("SLOWER", 0) <= 0.01 * sum(same.values())
+              and other.get("SLOWER", 0) >= 0.95 * sum(other.values()))
         print("as it should be" if ok else "NOT as it should be")
         return 0 if ok else 1
 
