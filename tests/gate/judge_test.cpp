@@ -95,7 +95,8 @@ TEST_CASE("gate: of 100 gates on the same code one at most is slower, and 5% is 
 }
 
 TEST_CASE("gate: the same where processes differ by much, and there are several of them") {
-  const Noise noise = GENERATE(Noise{20, 0.01, 5, 0.01}, Noise{20, 0.005, 10, 0.02});
+  const Noise noise =
+      GENERATE(Noise{20, 0.005, 3, 0.005}, Noise{20, 0.01, 5, 0.01}, Noise{20, 0.005, 10, 0.02});
   INFO(noise.processes << " processes that differ by " << noise.process_spread);
   auto same = hundred_gates(noise, 1);
   CHECK(same[Verdict::slower] <= 1);
