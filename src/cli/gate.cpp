@@ -3,9 +3,11 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/exit_code.h"
@@ -19,6 +21,8 @@
 
 namespace ssmbench {
 namespace {
+
+namespace fs = std::filesystem;
 
 struct GateOptions {
   std::string baseline, results;
@@ -52,6 +56,25 @@ GatePolicy policy_of(const GateOptions& options) {
   return policy;
 }
 
+/// Results files of one program and sweep, each of another process.
+struct Side {
+  std::string name;  ///< as given
+  std::vector<std::string> names;
+  std::vector<ResultsFile> files;
+};
+
+/// The results files of a folder, by name; a file itself.
+std::vector<std::string> files_of(const std::string& name) {
+  std::error_code error;  // what cannot be read says so when it is
+  if (!fs::is_directory(name, error)) return {name};
+  std::vector<std::string> files;
+  for (const auto& entry : fs::directory_iterator(name))
+    if (entry.path().extension() == ".jsonl") files.push_back(entry.path().string());
+  if (files.empty()) throw UsageError(fmt::format("{}: a folder without results files (*.jsonl)", name));
+  std::ranges::sort(files);
+  return files;
+}
+
 ResultsFile read_selected(const std::string& name, const GateOptions& options) {
   ResultsFile file = read_results(name);
   const auto matches = [](const std::string& glob, const std::string& text) {
@@ -63,23 +86,48 @@ ResultsFile read_selected(const std::string& name, const GateOptions& options) {
   return file;
 }
 
-/// A file that was timed, but never in that way, would compare as nothing at all.
-void check_timed(const ResultsFile& file, const std::string& name, const std::string& timing) {
-  const auto timed = [](const CaseResult& result) { return !result.timing.empty(); };
-  const auto has = [&](const CaseResult& result) { return result.timing.contains(timing); };
-  if (std::ranges::any_of(file.cases, timed) && std::ranges::none_of(file.cases, has))
-    throw UsageError(fmt::format("{}: no case has {} times", name, timing));
+/// Files of another program are no further processes of this one.
+Side read_side(const std::string& name, const GateOptions& options) {
+  Side side{.name = name, .names = files_of(name), .files = {}};
+  for (const auto& file : side.names) {
+    side.files.push_back(read_selected(file, options));
+    if (side.files.back().run.build != side.files.front().run.build)
+      throw UsageError(
+          fmt::format("{} and {} are of different builds, and in one folder", side.names.front(), file));
+  }
+  return side;
 }
 
-void print_heading(const GateOptions& options, const ResultsFile& before, const ResultsFile& after) {
-  const auto field = [](const ResultsFile& file, const char* name) {
-    const auto found = file.run.build.find(name);
-    return found == file.run.build.end() ? std::string("unknown") : found->second;
-  };
-  for (const auto& [title, name, file] :
-       {std::tuple("baseline", &options.baseline, &before), {"new", &options.results, &after}})
-    fmt::print("{:<9} {}: {}, revision {:.12}\n", title, *name, file->run.started,
-               field(*file, "git_revision"));
+/// A side that was timed, but never in that way, would compare as nothing at all.
+void check_timed(const Side& side, const std::string& timing) {
+  bool timed = false;
+  for (const auto& file : side.files)
+    for (const auto& result : file.cases) {
+      if (result.timing.contains(timing)) return;
+      timed = timed || !result.timing.empty();
+    }
+  if (timed) throw UsageError(fmt::format("{}: no case has {} times", side.name, timing));
+}
+
+void check_devices(const Side& before, const Side& after) {
+  for (const Side* side : {&before, &after})
+    for (std::size_t i = 0; i < side->files.size(); ++i)
+      if (const auto differences = device_differences(before.files.front(), side->files[i]);
+          !differences.empty())
+        throw UsageError(
+            fmt::format("{} and {} are of different devices or drivers, and --allow-different-device "
+                        "was not given: {}",
+                        before.names.front(), side->names[i], fmt::join(differences, "; ")));
+}
+
+void print_heading(const Side& before, const Side& after) {
+  for (const auto& [title, side] : {std::pair("baseline", &before), {"new", &after}}) {
+    const RunInfo& run = side->files.front().run;
+    const auto found = run.build.find("git_revision");
+    fmt::print("{:<9} {}: {}, revision {:.12}{}\n", title, side->name, run.started,
+               found == run.build.end() ? "unknown" : found->second,
+               side->files.size() == 1 ? "" : fmt::format(", {} processes", side->files.size()));
+  }
   fmt::print("\n");
 }
 
@@ -127,27 +175,22 @@ int gate(const GateOptions& options) {
                         {"--markdown", options.markdown_file},
                         {"--junit", options.junit_file}});
   const GatePolicy policy = policy_of(options);
-  const ResultsFile before = read_selected(options.baseline, options);
-  const ResultsFile after = read_selected(options.results, options);
-  if (const auto differences = device_differences(before, after);
-      !differences.empty() && !options.allow_different_device)
-    throw UsageError(
-        fmt::format("{} and {} are of different devices or drivers, and --allow-different-device "
-                    "was not given: {}",
-                    options.baseline, options.results, fmt::join(differences, "; ")));
-  check_timed(before, options.baseline, policy.timing);
-  check_timed(after, options.results, policy.timing);
+  const Side before = read_side(options.baseline, options);
+  const Side after = read_side(options.results, options);
+  if (!options.allow_different_device) check_devices(before, after);
+  check_timed(before, policy.timing);
+  check_timed(after, policy.timing);
   // Before anything is computed, so that a name that cannot be written costs nothing.
   auto json = open(options.json_file);
   auto markdown = open(options.markdown_file);
   auto junit = open(options.junit_file);
   const auto summary = in_github_actions() ? open_step_summary() : nullptr;
 
-  const auto comparisons = compare_results(before, after, policy);
+  const auto comparisons = compare_results(before.files, after.files, policy);
   const bool text =
       !options.quiet && options.json_file != "-" && options.markdown_file != "-" && options.junit_file != "-";
   if (text) {
-    print_heading(options, before, after);
+    print_heading(before, after);
     fmt::print("{}\n{}\n", gate_table(comparisons, policy), gate_counts(comparisons));
   }
   if (json)
@@ -171,8 +214,9 @@ void add_gate(CLI::App& app, Action& action) {
   const auto text = [command](const char* name, std::string& to, const char* help) {
     return command->add_option(name, to, help);
   };
-  text("BASELINE", o->baseline, "A results file")->required();
-  text("NEW", o->results, "Another one, of the same cases")->required();
+  text("BASELINE", o->baseline, "A results file, or a folder of several: processes of one program")
+      ->required();
+  text("NEW", o->results, "Another one, or folder, of the same cases")->required();
   text("--max-regression", o->max_regression, "How much slower a median may be (default 3%)");
   text("--max-error-growth", o->max_error_growth, "How much larger a tolerance_ratio may be (default 25%)");
   text("--confidence", o->confidence, "Of each interval (default 99%)");

@@ -30,6 +30,9 @@ class SweepReader {
         fail({file_, to_pointer(path_)}, "\"budget_ms\" and \"fps\" are the same budget", "one of them");
       sweep_.budget_ms = 1000 / json_["fps"].get<double>();
     }
+    sweep_.timed = json_.value("timing", true);
+    if (!sweep_.timed && sweep_.budget_ms)
+      fail({file_, to_pointer(path_) + "/timing"}, "got false, and there is a budget", "true, or no budget");
     const Json tolerances = json_.value("tolerance", Json::object());
     for (const auto& [output, allowed] : tolerances.items())
       sweep_.tolerances[output] = {allowed.value("abs", 0.0), allowed.value("rel", 0.0)};

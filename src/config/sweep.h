@@ -32,6 +32,7 @@ struct Sweep {
   std::vector<Axis> axes;  ///< in file order; no two set the same thing
   std::vector<std::vector<std::string>> zip;
   std::optional<double> budget_ms;
+  bool timed = true;
   UserTolerances tolerances = {};
   Json shapes;  ///< the file's named shapes
   Source source;

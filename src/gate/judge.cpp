@@ -42,41 +42,96 @@ void add_error_growth(Comparison& comparison, double allowed) {
   }
 }
 
-const TimingStats* timing_of(const CaseResult& result, const std::string& name) {
-  const auto found = result.timing.find(name);
-  return found == result.timing.end() ? nullptr : &found->second;
+/// Of one case and implementation, what each process of a side made of it.
+using Repeats = std::vector<const CaseResult*>;
+
+/// The processes' samples of one kind.
+ProcessSamples samples_of(const Repeats& repeats, const std::string& timing) {
+  ProcessSamples samples;
+  for (const CaseResult* result : repeats)
+    if (const auto found = result->timing.find(timing);
+        ran(*result) && found != result->timing.end() && !found->second.samples_ms.empty())
+      samples.push_back(found->second.samples_ms);
+  return samples;
 }
 
-std::optional<TimeChange> time_change(const CaseResult& before, const CaseResult& after,
-                                      const GatePolicy& policy) {
-  const TimingStats* old_times = timing_of(before, policy.timing);
-  const TimingStats* new_times = timing_of(after, policy.timing);
-  if (old_times == nullptr && new_times == nullptr) return {};
-  if (old_times == nullptr || new_times == nullptr)
-    return TimeChange{.before_ms = old_times != nullptr ? old_times->median_ms : 0,
-                      .after_ms = new_times != nullptr ? new_times->median_ms : 0,
+std::optional<TimeChange> time_change(const Repeats& before, const Repeats& after, const GatePolicy& policy) {
+  const ProcessSamples old_times = samples_of(before, policy.timing);
+  const ProcessSamples new_times = samples_of(after, policy.timing);
+  if (old_times.empty() && new_times.empty()) return {};
+  if (old_times.empty() || new_times.empty())
+    return TimeChange{.before_ms = old_times.empty() ? 0 : median_of_processes(old_times),
+                      .after_ms = new_times.empty() ? 0 : median_of_processes(new_times),
                       .reason = fmt::format("no {} times in the {}", policy.timing,
-                                            old_times == nullptr ? "baseline" : "new results")};
-  return compare_times(*old_times, *new_times, policy,
-                       fmt::format("{} {} {}", after.the_case.id(), after.impl, policy.timing));
+                                            old_times.empty() ? "baseline" : "new results")};
+  const CaseResult& any = *before.front();
+  return compare_times(old_times, new_times, policy,
+                       fmt::format("{} {} {}", any.the_case.id(), any.impl, policy.timing));
 }
 
-Comparison compare(const CaseResult& before, const CaseResult& after, const GatePolicy& policy) {
+int badness(Status status) {
+  switch (status) {
+    case Status::error:
+      return 5;
+    case Status::invalid:
+      return 4;
+    case Status::fail:
+      return 3;
+    case Status::skip:
+      return 2;
+    case Status::pass:
+      return 1;
+    case Status::unverified:
+      break;
+  }
+  return 0;
+}
+
+/// The one that speaks for them: the worst, and of fine ones one that was verified.
+const CaseResult& representative(const Repeats& repeats) {
+  return **std::ranges::max_element(repeats, {},
+                                    [](const CaseResult* result) { return badness(result->status); });
+}
+
+Comparison compare(const Repeats& befores, const Repeats& afters, const GatePolicy& policy) {
+  const CaseResult& before = representative(befores);
+  const CaseResult& after = representative(afters);
   Comparison comparison{.before = &before, .after = &after};
   if (got_worse(before.status, after.status))
     comparison.worse.push_back(fmt::format("{}, then {}{}{}", name_of(before.status), name_of(after.status),
                                            after.reason.empty() ? "" : ": ", after.reason));
   if (!ran(before) || !ran(after)) return comparison;
   add_error_growth(comparison, policy.max_error_growth);
-  comparison.time = time_change(before, after, policy);
+  comparison.time = time_change(befores, afters, policy);
   return comparison;
 }
 
 using Key = std::tuple<std::string, std::string, std::string>;
 
-Key key_of(const CaseResult& result) {
-  return {result.the_case.id(), result.impl, result.device};
-}
+/// Of one side, in the order of its files.
+class Grouped {
+ public:
+  explicit Grouped(const std::vector<ResultsFile>& files) {
+    for (const auto& file : files)
+      for (const auto& result : file.cases) {
+        const auto [place, is_new] =
+            place_of_.try_emplace({result.the_case.id(), result.impl, result.device}, groups_.size());
+        if (is_new) groups_.emplace_back(place->first, Repeats());
+        groups_[place->second].second.push_back(&result);
+      }
+  }
+
+  const std::vector<std::pair<Key, Repeats>>& groups() const { return groups_; }
+  /// Null where there is none.
+  const Repeats* find(const Key& key) const {
+    const auto found = place_of_.find(key);
+    return found == place_of_.end() ? nullptr : &groups_[found->second].second;
+  }
+
+ private:
+  std::vector<std::pair<Key, Repeats>> groups_;
+  std::map<Key, std::size_t> place_of_;
+};
 
 }  // namespace
 
@@ -102,52 +157,55 @@ Finding Comparison::finding() const {
   return time->verdict == Verdict::inconclusive ? Finding::inconclusive : Finding::none;
 }
 
-TimeChange compare_times(const TimingStats& before, const TimingStats& after, const GatePolicy& policy,
+TimeChange compare_times(const ProcessSamples& before, const ProcessSamples& after, const GatePolicy& policy,
                          std::string_view name) {
-  TimeChange change{.before_ms = before.median_ms, .after_ms = after.median_ms};
-  const std::size_t samples = std::min(before.samples_ms.size(), after.samples_ms.size());
+  TimeChange change{.before_ms = median_of_processes(before),
+                    .after_ms = median_of_processes(after),
+                    .processes_before = before.size(),
+                    .processes_after = after.size()};
+  const std::size_t samples = std::min(sample_count(before), sample_count(after));
   const std::size_t needed = fewest_samples(policy.confidence);
   if (samples < needed) {
     change.reason = fmt::format("{} samples, of {} that {:g}% confidence needs", samples, needed,
                                 100 * policy.confidence);
     return change;
   }
-  if (std::min(std::ranges::min(before.samples_ms), std::ranges::min(after.samples_ms)) <= 0) {
-    change.reason = "a time that is not positive";
-    return change;
-  }
-  change.ratio =
-      ratio_of_medians(before.samples_ms, after.samples_ms, {.confidence = policy.confidence}, name);
-  const auto& [ratio, low, high] = change.ratio;
-  const double limit = std::max(policy.max_regression, kResolutionMs / before.median_ms);
-  const double half = limit / 2;
-  if (ratio > 1 + limit && low > 1 + half)
+  for (const ProcessSamples* side : {&before, &after})
+    for (const auto& process : *side)
+      if (std::ranges::min(process) <= 0) {
+        change.reason = "a time that is not positive";
+        return change;
+      }
+  change.ratio = ratio_of_medians(before, after, {.confidence = policy.confidence}, name);
+  const auto& [ratio, low, high, covers_processes] = change.ratio;
+  const double limit = std::max(policy.max_regression, kResolutionMs / change.before_ms);
+  const double surely = 1 + (covers_processes ? 0 : limit / 2);
+  if (ratio > 1 + limit && low > surely)
     change.verdict = Verdict::slower;
-  else if (1 / ratio > 1 + limit && 1 / high > 1 + half)
+  else if (1 / ratio > 1 + limit && 1 / high > surely)
     change.verdict = Verdict::faster;
   else if (high <= 1 + limit && 1 / low <= 1 + limit)
     change.verdict = Verdict::same;
   return change;
 }
 
-std::vector<Comparison> compare_results(const ResultsFile& before, const ResultsFile& after,
-                                        const GatePolicy& policy) {
-  std::map<Key, const CaseResult*> news;
-  for (const auto& result : after.cases) news[key_of(result)] = &result;
+std::vector<Comparison> compare_results(const std::vector<ResultsFile>& before,
+                                        const std::vector<ResultsFile>& after, const GatePolicy& policy) {
+  const Grouped olds(before);
+  const Grouped news(after);
   std::vector<Comparison> comparisons;
-  for (const auto& result : before.cases) {
-    const auto found = news.find(key_of(result));
-    if (found == news.end()) {
+  for (const auto& [key, repeats] : olds.groups()) {
+    const CaseResult& result = representative(repeats);
+    const Repeats* const found = news.find(key);
+    if (found == nullptr) {
       Comparison& missing = comparisons.emplace_back(Comparison{.before = &result});
       if (ran(result) && !policy.allow_missing) missing.worse.emplace_back("not in the new results");
-      continue;
+    } else if (result.status != Status::skip || representative(*found).status != Status::skip) {
+      comparisons.push_back(compare(repeats, *found, policy));
     }
-    if (result.status != Status::skip || found->second->status != Status::skip)
-      comparisons.push_back(compare(result, *found->second, policy));
-    news.erase(found);
   }
-  for (const auto& result : after.cases)
-    if (news.contains(key_of(result))) comparisons.push_back({.after = &result});
+  for (const auto& [key, repeats] : news.groups())
+    if (olds.find(key) == nullptr) comparisons.push_back({.after = &representative(repeats)});
   return comparisons;
 }
 

@@ -33,6 +33,7 @@ struct Case {
   std::optional<double> budget_ms;  ///< latency that the user wants met
   Source source;
   UserTolerances tolerances = {};  ///< of outputs that the derived ones do not apply to
+  bool timed = true;               ///< false: only verified
 
   /// What the user allows of an output; null where the derived tolerance applies.
   const UserTolerance* tolerance_of(const std::string& output) const {

@@ -158,7 +158,8 @@ std::string gate_record(const Comparison& comparison, const GatePolicy& policy) 
                      {"after_ms", time.after_ms},
                      {"ratio", time.ratio.ratio},
                      {"confidence", policy.confidence},
-                     {"interval", {time.ratio.low, time.ratio.high}}});
+                     {"interval", {time.ratio.low, time.ratio.high}},
+                     {"processes", {time.processes_before, time.processes_after}}});
   }
   return record.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

@@ -72,7 +72,7 @@ void CaseRunner::start(const NumberedJob& job) {
   held_bytes_ += bytes;
   const bool is_right = contained(candidate, [&] { verify(candidate); }) && candidate.judge != nullptr &&
                         candidate.judge->is_fine();
-  if (!is_right || !options_.time) conclude(std::prev(held_.end()));
+  if (!is_right || !is_timed()) conclude(std::prev(held_.end()));
 }
 
 void CaseRunner::verify(Candidate& candidate) {
@@ -86,7 +86,7 @@ void CaseRunner::verify(Candidate& candidate) {
   const CaseOnDevice on{device_, *uploaded_, reference_, transfers_ ? &*transfers_ : nullptr};
   candidate.judge = std::make_unique<RunJudge>(on, implementation, stop_, candidate.result);
   candidate.judge->verify(options_.reruns);
-  if (candidate.judge->is_fine() && options_.time) candidate.judge->start_timing(options_.timing);
+  if (candidate.judge->is_fine() && is_timed()) candidate.judge->start_timing(options_.timing);
 }
 
 void CaseRunner::finish_held() {
@@ -230,7 +230,7 @@ void CaseRunner::upload() {
     upload_error_ = error.what();
     return;
   }
-  if (options_.time && !device_.shares_host_memory())
+  if (is_timed() && !device_.shares_host_memory())
     transfers_.emplace(device_, uploads(inputs_, *uploaded_),
                        std::min(kTransferSeconds, options_.timing.max_seconds / 40), stop_);
 }

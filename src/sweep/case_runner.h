@@ -48,6 +48,7 @@ class CaseRunner {
   };
   using Place = std::list<Candidate>::iterator;
 
+  bool is_timed() const { return options_.time && case_.timed; }
   void start(const NumberedJob& job);
   void verify(Candidate& candidate);
   /// Times all that are held, verifies them again and reports them.

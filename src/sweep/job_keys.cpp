@@ -22,8 +22,8 @@ std::vector<std::string> job_keys(const Plan& plan, const RunnerOptions& options
   const std::string common = fmt::format("{}\n{}", info.build, text_of(options));
   std::vector<std::string> keys;
   for (const auto& planned : plan.cases) {
-    std::string the_case =
-        fmt::format("{} {}", planned.the_case.id(), planned.the_case.budget_ms.value_or(0));
+    std::string the_case = fmt::format("{} {} {}", planned.the_case.id(),
+                                       planned.the_case.budget_ms.value_or(0), planned.the_case.timed);
     for (const auto& [output, allowed] : planned.the_case.tolerances)
       the_case += fmt::format(" {} {} {}", output, allowed.abs, allowed.rel);
     for (const auto& job : planned.jobs) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -94,6 +95,42 @@ TEST_CASE("gate: the worst wins: crash, then wrong, then slower, then inconclusi
   files.after.resize(2);
   CHECK(files.gate("--max-error-growth 100000%").exit_code == 1);  // missing
   CHECK(files.gate("--max-error-growth 100000% --allow-missing").exit_code == 0);
+}
+
+TEST_CASE("gate: a folder holds processes of one program") {
+  const TemporaryFolder folder;
+  const auto write_side = [&](const std::string& name, const std::vector<double>& medians) {
+    std::filesystem::create_directory(folder.path() / name);
+    int file = 0;
+    for (const double median : medians) {
+      std::vector<Json> records = measured();
+      for (std::size_t i : {1U, 2U}) set_times(records.at(i), median);
+      write(folder, name + "/" + std::to_string(file++) + ".jsonl", records);
+    }
+    folder.write(name + "/notes.txt", "no results");
+  };
+  const auto gate = [&](const std::string& sides) {
+    return run_shell("'" SSMBENCH_EXECUTABLE "' gate " + sides, folder.path().string());
+  };
+  write_side("old", {0.5, 0.503, 0.501, 0.502});
+  write_side("new", {0.526, 0.527, 0.528, 0.525});
+  const CommandResult slower = gate("old new --json -");
+  CHECK(slower.exit_code == 3);
+  CHECK(records_of(slower.out).at(0).at("timing").at("processes") == Json{4, 4});
+  CHECK(gate("old old").out.find(", 4 processes\n") != std::string::npos);
+  CHECK(gate("old old").exit_code == 0);
+  CHECK(gate("old/0.jsonl new/0.jsonl").exit_code == 3);
+  write_side("scattered", {0.526, 0.49, 0.56, 0.525});
+  CHECK(gate("old scattered").out.find("2 INCONCLUSIVE") != std::string::npos);
+
+  std::vector<Json> other = measured();
+  other[0]["build"]["build_id"] = "another";
+  write(folder, "new/other.jsonl", other);
+  const CommandResult refused = gate("old new");
+  CHECK(refused.exit_code == 2);
+  CHECK(refused.err.find("new/other.jsonl are of different builds") != std::string::npos);
+  std::filesystem::create_directory(folder.path() / "empty");
+  CHECK(gate("old empty").exit_code == 2);
 }
 
 TEST_CASE("gate: usage errors are one line") {

@@ -131,7 +131,7 @@ TEST_CASE("unknown keys are named, with the known ones and the nearest") {
         R"(test.json: /sweeps/0/axes: unknown key "temperature"; expected one of )" + kAllAxes);
   CHECK(
       error_of(config_of(kOneCase, R"(, "budgetms": 3)")) ==
-      R"(test.json: /sweeps/0: unknown key "budgetms" (did you mean "budget_ms"?); expected one of op, description, axes, zip, budget_ms, fps, tolerance)");
+      R"(test.json: /sweeps/0: unknown key "budgetms" (did you mean "budget_ms"?); expected one of op, description, axes, zip, budget_ms, fps, timing, tolerance)");
   CHECK(
       error_of(config_of(kOneCase, "", R"(, "sweep": [])")) ==
       R"(test.json: /: unknown key "sweep" (did you mean "sweeps"?); expected one of $schema, format, description, shapes, sweeps, studies)");
@@ -199,7 +199,7 @@ TEST_CASE("unknown words list the known ones") {
 TEST_CASE("a sweep that lacks something") {
   CHECK(
       error_of(R"({"format": "ssmbench-config/1", "sweeps": [{"op": "selective_scan_fwd"}]})") ==
-      R"(test.json: /sweeps/0: "axes" is missing; expected a sweep: an object with "op" and "axes", and optionally "zip", "budget_ms" or "fps", "tolerance", "description")");
+      R"(test.json: /sweeps/0: "axes" is missing; expected a sweep: an object with "op" and "axes", and optionally "zip", "budget_ms" or "fps", "timing", "tolerance", "description")");
   CHECK(error_of(config_of(R"("batch": 1, "dim": 4, "seqlen": 8, "dstate": 2)")) ==
         "test.json: /sweeps/0/axes: selective_scan_fwd needs the axis 'dtype'; expected axes that are "
         "complete and go together");
@@ -208,6 +208,10 @@ TEST_CASE("a sweep that lacks something") {
   CHECK(error_of(config_of(kOneCase, R"(, "fps": -60)")) ==
         "test.json: /sweeps/0/fps: got -60; expected frames per second, above 0: a budget of 1000/fps "
         "milliseconds");
+  CHECK(error_of(config_of(kOneCase, R"(, "fps": 60, "timing": false)")) ==
+        "test.json: /sweeps/0/timing: got false, and there is a budget; expected true, or no budget");
+  CHECK(error_of(config_of(kOneCase, R"(, "timing": 0)")) ==
+        "test.json: /sweeps/0/timing: got 0; expected true or false: whether cases that pass are timed");
   CHECK(error_of(config_of(kOneCase, R"(, "fps": 60, "budget_ms": 16)")) ==
         "test.json: /sweeps/0: \"budget_ms\" and \"fps\" are the same budget; expected one of them");
 }

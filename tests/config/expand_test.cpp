@@ -36,8 +36,9 @@ TEST_CASE("axes are crossed in file order, the last one fastest") {
 TEST_CASE("sweeps follow each other, each case with its sweep's place and budget") {
   const std::string sweep =
       R"({"op": "selective_scan_fwd", "axes": {"dim": 4, "dstate": 2, "batch": 1, "dtype": "f32", )";
-  const auto cases = load(R"({"format": "ssmbench-config/1", "sweeps": [)" + sweep + R"("seqlen": 5}}, )" +
-                          sweep + R"("seqlen": 3}, "budget_ms": 2.5}]})");
+  const auto cases =
+      load(R"({"format": "ssmbench-config/1", "sweeps": [)" + sweep + R"("seqlen": 5}, "timing": false}, )" +
+           sweep + R"("seqlen": 3}, "budget_ms": 2.5}]})");
   REQUIRE(cases.size() == 2);
   CHECK(column(cases, "seqlen") == "5 3");
   CHECK(cases[0].source.pointer == "/sweeps/0");
@@ -45,6 +46,8 @@ TEST_CASE("sweeps follow each other, each case with its sweep's place and budget
   CHECK(cases[1].source.file.find("test.json") != std::string::npos);
   CHECK_FALSE(cases[0].budget_ms);
   CHECK(cases[1].budget_ms == 2.5);
+  CHECK_FALSE(cases[0].timed);
+  CHECK(cases[1].timed);
 }
 
 TEST_CASE("a budget can be given as frames per second") {

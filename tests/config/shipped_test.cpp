@@ -244,6 +244,9 @@ TEST_CASE("ci is broad and small") {
        {"1", "31", "32", "33", "127", "128", "129", "2047", "2048", "2049", "4097"})
     CHECK(lengths.contains(length));
 
+  // One that is timed takes as long as tens that are not.
+  CHECK(std::ranges::count(all, true, &Case::timed) == 3 + 3);
+
   CHECK(updates_of(chunked) < 5e6);
   CHECK(values_of(chunked, "dtype") == kDtypes);
   CHECK(values_of(chunked, "D") == std::set<std::string>{"head", "headdim", "none"});

@@ -25,7 +25,7 @@ TEST_CASE("gate: intervals are those of SciPy's bootstrap") {
   // SciPy 1.15 with four seeds: c = 0.99: 1.01138…1.01146 to 1.05628…1.05711; c = 0.9: 1.01910…1.01917 to
   // 1.04654.
   const auto interval = [](double confidence) {
-    return ratio_of_medians(kBefore, kAfter, {.confidence = confidence, .block = 1, .replicates = 100000},
+    return ratio_of_medians({kBefore}, {kAfter}, {.confidence = confidence, .block = 1, .replicates = 100000},
                             "scipy");
   };
   const RatioInterval wide = interval(0.99);
@@ -38,7 +38,7 @@ TEST_CASE("gate: intervals are those of SciPy's bootstrap") {
 }
 
 TEST_CASE("gate: the same samples and name give the same interval, another name another one") {
-  const auto interval = [](const char* name) { return ratio_of_medians(kBefore, kAfter, {}, name); };
+  const auto interval = [](const char* name) { return ratio_of_medians({kBefore}, {kAfter}, {}, name); };
   CHECK(interval("a").low == interval("a").low);
   CHECK(interval("a").high == interval("a").high);
   CHECK((interval("a").low != interval("b").low || interval("a").high != interval("b").high));
@@ -49,22 +49,36 @@ TEST_CASE("gate: samples that drift widen the interval only when they are drawn 
   for (std::size_t i = 0; i < drifting.size(); ++i)  // slow waves: neighbours are alike
     drifting[i] = 1 + 0.02 * std::sin(static_cast<double>(i) / 15);
   const auto width = [&](std::size_t block) {
-    const auto interval = ratio_of_medians(drifting, drifting, {.block = block}, "drift");
+    const auto interval = ratio_of_medians({drifting}, {drifting}, {.block = block}, "drift");
     return interval.high - interval.low;
   };
   CHECK(width(0) > 1.8 * width(1));
 }
 
+TEST_CASE("gate: of processes alone the interval is that of Student's t") {
+  // Samples that are all the same leave the processes' level. Medians 1, 1.02 and 1, 1.04, 1.02 (SciPy:
+  // stats.t.interval(0.9, 3, m, s·sqrt(1/2 + 1/3)) of their logarithms, exp of it).
+  const auto process = [](double median) { return std::vector<double>(10, median); };
+  const RatioInterval interval =
+      ratio_of_medians({process(1), process(1.02)}, {process(1), process(1.04), process(1.02)},
+                       {.confidence = 0.9, .replicates = 400000}, "t");
+  CHECK(interval.covers_processes);
+  CHECK(std::abs(interval.ratio - std::cbrt(1.04 * 1.02) / std::sqrt(1.02)) < 1e-12);
+  CHECK(std::abs(interval.low - 0.97165) < 5e-4);
+  CHECK(std::abs(interval.high - 1.04949) < 5e-4);
+  CHECK_FALSE(ratio_of_medians({kBefore}, {kAfter}, {}, "one each").covers_processes);
+}
+
 TEST_CASE("gate: sets of one and of two samples, and constant ones") {
-  const RatioInterval one = ratio_of_medians({2}, {3}, {}, "one");
+  const RatioInterval one = ratio_of_medians({{2.0}}, {{3.0}}, {}, "one");
   CHECK(one.low == 1.5);
   CHECK(one.high == 1.5);
-  const RatioInterval two = ratio_of_medians({1, 1}, {1, 3}, {.block = 1}, "two");
+  const RatioInterval two = ratio_of_medians({{1.0, 1.0}}, {{1.0, 3.0}}, {.block = 1}, "two");
   CHECK(two.ratio == 2);
   CHECK(two.low == 1);
   CHECK(two.high == 3);
   const RatioInterval constant =
-      ratio_of_medians(std::vector<double>(30, 0.5), std::vector<double>(17, 0.5), {}, "");
+      ratio_of_medians({std::vector<double>(30, 0.5)}, {std::vector<double>(17, 0.5)}, {}, "");
   CHECK(constant.low == 1);
   CHECK(constant.high == 1);
 }

@@ -15,31 +15,45 @@ using namespace ssmbench::test;
 
 namespace {
 
-/// What one process measures, after GatePolicy::max_regression's assumptions: an offset of its own of 0.5%,
+/// What processes differ by, what samples of one do, and how many there are of each.
+struct Noise {
+  std::size_t samples;
+  double spread;
+  std::size_t processes = 1;
+  double process_spread = 0.005;
+};
+
+/// What one process measures, after GatePolicy::max_regression's assumptions: an offset of its own,
 /// lognormal samples whose neighbours have correlation 0.3, and one in thirty up to twice as long.
-TimingStats simulate(std::int64_t process, std::size_t count, double spread, double median) {
-  std::vector<double> normals(count + 1);
-  std::vector<double> uniforms(2 * count);
+std::vector<double> simulate(std::int64_t process, const Noise& noise, double median) {
+  std::vector<double> normals(noise.samples + 1);
+  std::vector<double> uniforms(2 * noise.samples);
   Stream(process, "noise").normals(0, normals);
   Stream(process, "outliers").uniforms(0, uniforms);
-  const double offset = 0.005 * normals[count];
-  std::vector<double> samples(count);
+  const double offset = noise.process_spread * normals[noise.samples];
+  std::vector<double> samples(noise.samples);
   double state = normals[0];
-  for (std::size_t i = 0; i < count; ++i) {
+  for (std::size_t i = 0; i < noise.samples; ++i) {
     if (i > 0) state = 0.3 * state + std::sqrt(1 - 0.3 * 0.3) * normals[i];
     const double outlier = uniforms[2 * i] < 1.0 / 30 ? 1 + uniforms[2 * i + 1] : 1;
-    samples[i] = median * std::exp(offset + spread * state) * outlier;
+    samples[i] = median * std::exp(offset + noise.spread * state) * outlier;
   }
-  return summarize(std::move(samples));
+  return samples;
 }
 
-/// Of 100 gates between two processes each.
-std::map<Verdict, int> hundred_gates(std::size_t count, double spread, double ratio) {
+/// Of 100 gates between processes of two programs.
+std::map<Verdict, int> hundred_gates(const Noise& noise, double ratio) {
   std::map<Verdict, int> verdicts;
-  for (std::int64_t gate = 0; gate < 100; ++gate)
-    ++verdicts[compare_times(simulate(2 * gate, count, spread, 0.25),
-                             simulate(2 * gate + 1, count, spread, 0.25 * ratio), {}, "simulated")
-                   .verdict];
+  std::int64_t process = 0;
+  for (int gate = 0; gate < 100; ++gate) {
+    ProcessSamples before;
+    ProcessSamples after;
+    for (std::size_t i = 0; i < noise.processes; ++i) {
+      before.push_back(simulate(process++, noise, 0.25));
+      after.push_back(simulate(process++, noise, 0.25 * ratio));
+    }
+    ++verdicts[compare_times(before, after, {}, "simulated").verdict];
+  }
   return verdicts;
 }
 
@@ -48,7 +62,7 @@ CaseResult result_of(const std::string& impl, Status status = Status::pass) {
       .the_case = make_case(scan_problem()), .impl = impl, .device = "cuda:0", .status = status};
   if (status == Status::pass) {
     result.outputs["out"].tolerance_ratio = 0.2;
-    result.timing["hot"] = simulate(7, 50, 0.003, 1);
+    result.timing["hot"] = summarize(simulate(7, {50, 0.003}, 1));
   }
   return result;
 }
@@ -60,37 +74,73 @@ ResultsFile file_of(std::vector<CaseResult> cases) {
 }
 
 Comparison compare_one(const CaseResult& before, const CaseResult& after) {
-  static ResultsFile a;
-  static ResultsFile b;
-  a = file_of({before});
-  b = file_of({after});
+  static std::vector<ResultsFile> a;
+  static std::vector<ResultsFile> b;
+  a = {file_of({before})};
+  b = {file_of({after})};
   return compare_results(a, b, {}).at(0);
 }
 
 }  // namespace
 
 TEST_CASE("gate: of 100 gates on the same code one at most is slower, and 5% is caught 95 times") {
-  const auto [count, spread] = GENERATE(table<std::size_t, double>({{20, 0.005}, {20, 0.01}, {200, 0.01}}));
-  INFO(count << " samples with a spread of " << spread);
-  auto same = hundred_gates(count, spread, 1);
+  const Noise noise = GENERATE(Noise{20, 0.005}, Noise{20, 0.01}, Noise{200, 0.01});
+  INFO(noise.samples << " samples with a spread of " << noise.spread);
+  auto same = hundred_gates(noise, 1);
   CHECK(same[Verdict::slower] <= 1);
   CHECK(same[Verdict::faster] <= 1);
   CHECK(same[Verdict::same] >= 90);
-  auto slower = hundred_gates(count, spread, 1.05);
+  auto slower = hundred_gates(noise, 1.05);
   CHECK(slower[Verdict::slower] >= 95);
 }
 
+TEST_CASE("gate: the same where processes differ by much, and there are several of them") {
+  const Noise noise =
+      GENERATE(Noise{20, 0.005, 3, 0.005}, Noise{20, 0.01, 5, 0.01}, Noise{20, 0.005, 10, 0.02});
+  INFO(noise.processes << " processes that differ by " << noise.process_spread);
+  auto same = hundred_gates(noise, 1);
+  CHECK(same[Verdict::slower] <= 1);
+  CHECK(same[Verdict::faster] <= 1);
+  auto slower = hundred_gates(noise, 1.05);
+  CHECK(slower[Verdict::slower] >= 95);
+}
+
+TEST_CASE("gate: too few processes of those that differ by much are inconclusive, not slower") {
+  for (const std::size_t processes : {2U, 3U}) {
+    INFO(processes);
+    auto same = hundred_gates({20, 0.005, processes, 0.02}, 1);
+    CHECK(same[Verdict::slower] + same[Verdict::faster] <= 1);
+    CHECK(same[Verdict::inconclusive] >= 95);
+  }
+}
+
+TEST_CASE("gate: several processes on one side tell of both") {
+  ProcessSamples five;
+  for (const std::int64_t process : {0, 1, 2, 3, 4})
+    five.push_back(simulate(process, {50, 0.002, 1, 0.02}, 1));
+  std::vector<double> slower = five[2];
+  for (double& sample : slower) sample *= 1.05;
+  const auto verdict = [](const ProcessSamples& before, const ProcessSamples& after) {
+    return compare_times(before, after, {}, "").verdict;
+  };
+  CHECK(verdict({five[2]}, {slower}) == Verdict::slower);
+  CHECK(verdict(five, {slower}) == Verdict::inconclusive);
+  CHECK(verdict({slower}, five) == Verdict::inconclusive);
+  const TimeChange change = compare_times(five, {slower}, {}, "");
+  CHECK(change.processes_before == 5);
+  CHECK(change.processes_after == 1);
+}
+
 TEST_CASE("gate: noise that hides 5% is inconclusive, not slower") {
-  auto same = hundred_gates(20, 0.1, 1);
+  auto same = hundred_gates({20, 0.1}, 1);
   CHECK(same[Verdict::slower] <= 1);
   CHECK(same[Verdict::inconclusive] >= 97);
 }
 
 TEST_CASE("gate: the limit decides") {
-  const TimingStats before = simulate(1, 200, 0.002, 1);
-  TimingStats after = before;
-  for (double& sample : after.samples_ms) sample *= 1.05;
-  after = summarize(after.samples_ms);
+  const ProcessSamples before{simulate(1, {200, 0.002}, 1)};
+  ProcessSamples after = before;
+  for (double& sample : after.front()) sample *= 1.05;
   const auto verdict = [&](double limit) {
     return compare_times(before, after, {.max_regression = limit}, "").verdict;
   };
@@ -107,17 +157,16 @@ TEST_CASE("gate: the limit decides") {
 }
 
 TEST_CASE("gate: what the clock does not resolve is no change") {
-  const auto constant = [](double value) { return summarize(std::vector<double>(20, value)); };
+  const auto constant = [](double value) { return ProcessSamples{std::vector<double>(20, value)}; };
   CHECK(compare_times(constant(0.001), constant(0.00109), {}, "").verdict == Verdict::same);
   CHECK(compare_times(constant(0.001), constant(0.00112), {}, "").verdict == Verdict::slower);
 }
 
 TEST_CASE("gate: too few samples, or times that cannot be, are inconclusive with the reason") {
-  const TimeChange few = compare_times(simulate(1, 7, 0.001, 1), simulate(2, 50, 0.001, 2), {}, "");
+  const TimeChange few = compare_times({simulate(1, {7, 0.001}, 1)}, {simulate(2, {50, 0.001}, 2)}, {}, "");
   CHECK(few.verdict == Verdict::inconclusive);
   CHECK(few.reason == "7 samples, of 8 that 99% confidence needs");
-  const TimeChange zero =
-      compare_times(summarize(std::vector<double>(20, 0)), simulate(2, 50, 0.001, 2), {}, "");
+  const TimeChange zero = compare_times({std::vector<double>(20, 0)}, {simulate(2, {50, 0.001}, 2)}, {}, "");
   CHECK(zero.verdict == Verdict::inconclusive);
   CHECK_FALSE(zero.reason.empty());
 
@@ -171,8 +220,9 @@ TEST_CASE("gate: errors may grow by a quarter") {
 }
 
 TEST_CASE("gate: cases of only one file") {
-  const ResultsFile before = file_of({result_of("a"), result_of("b"), result_of("c", Status::skip)});
-  const ResultsFile after = file_of({result_of("d"), result_of("a")});
+  const std::vector<ResultsFile> before{
+      file_of({result_of("a"), result_of("b"), result_of("c", Status::skip)})};
+  const std::vector<ResultsFile> after{file_of({result_of("d"), result_of("a")})};
   const auto comparisons = compare_results(before, after, {});
   REQUIRE(comparisons.size() == 4);
   CHECK(comparisons[0].either().impl == "a");
@@ -183,8 +233,35 @@ TEST_CASE("gate: cases of only one file") {
   CHECK(comparisons[3].before == nullptr);
   CHECK(comparisons[3].finding() == Finding::none);
   CHECK(compare_results(before, after, {.allow_missing = true})[1].finding() == Finding::none);
-  const ResultsFile unsupported = file_of({result_of("c", Status::skip)});
+  const std::vector<ResultsFile> unsupported{file_of({result_of("c", Status::skip)})};
   CHECK(compare_results(unsupported, unsupported, {}).empty());
+}
+
+TEST_CASE("gate: of several processes the worst counts, and of those that are fine all times do") {
+  const auto finding = [](const std::vector<Status>& before, const std::vector<Status>& after) {
+    std::vector<ResultsFile> a;
+    std::vector<ResultsFile> b;
+    for (const Status status : before) a.push_back(file_of({result_of("x", status)}));
+    for (const Status status : after) b.push_back(file_of({result_of("x", status)}));
+    return compare_results(a, b, {}).at(0).finding();
+  };
+  CHECK(finding({Status::pass, Status::unverified}, {Status::pass, Status::unverified}) == Finding::none);
+  CHECK(finding({Status::unverified, Status::pass}, {Status::unverified}) == Finding::worse);
+  CHECK(finding({Status::pass}, {Status::unverified, Status::pass, Status::fail}) == Finding::worse);
+  CHECK(finding({Status::pass}, {Status::error, Status::fail}) == Finding::crashed);
+  CHECK(finding({Status::pass, Status::fail}, {Status::fail}) == Finding::none);
+
+  CaseResult unverified = result_of("x");
+  unverified.status = Status::unverified;
+  const std::vector<ResultsFile> three{file_of({result_of("x"), result_of("y")}), file_of({unverified}),
+                                       file_of({result_of("x", Status::skip)})};
+  const std::vector<ResultsFile> two(three.begin(), three.begin() + 2);
+  const auto comparisons = compare_results(two, two, {});
+  REQUIRE(comparisons.size() == 2);
+  CHECK(comparisons[0].time->processes_before == 2);
+  CHECK(comparisons[0].before->status == Status::pass);
+  CHECK(comparisons[1].time->processes_after == 1);
+  CHECK(compare_results(two, three, {})[0].finding() == Finding::worse);
 }
 
 TEST_CASE("gate: other devices and drivers are seen, other libraries are not") {

@@ -51,12 +51,14 @@ class Recorder : public RunListener {
   Outcome outcome;
 };
 
-/// Runs them on one case, timed, on the CPU or on a device with memory of its own.
-Outcome run(const std::vector<Implementation>& chosen, bool own_memory = false) {
+/// Runs them on one case, timed unless its sweep says otherwise, on the CPU or on a device with memory of its
+/// own.
+Outcome run(const std::vector<Implementation>& chosen, bool own_memory = false, bool timed = true) {
   const auto device = own_memory ? std::make_unique<CpuInDisguise>() : open_device(DeviceKind::cpu);
   Plan plan{.devices = {device->info()}, .cases = {}};
   plan.cases.push_back({make_case(scan_problem({{"seqlen", size(21)}, {"dim", size(3)}})), {}});
   PlannedCase& planned = plan.cases.front();
+  planned.the_case.timed = timed;
   for (const auto& implementation : chosen) planned.jobs.push_back({&implementation, 0, {}});
   RunnerOptions options;
   options.timing = {.min_runs = kRuns, .max_runs = kRuns, .max_seconds = 100};
@@ -110,6 +112,16 @@ TEST_CASE("all are verified before any is timed, and verified again after all we
   CHECK(order.substr(0, 6) == "aaabbb");  // one launch and two reruns
   CHECK(order.substr(order.size() - 2) == "ab");
   CHECK(order.find("ab", 6) < order.size() - 2);
+}
+
+TEST_CASE("a case that is not to be timed is only verified") {
+  for (const bool own_memory : {false, true}) {
+    const CaseResult result = run({quiet("a")}, own_memory, false).results.at(0);
+    CHECK(result.status == Status::pass);
+    CHECK(result.determinism->reruns == 2);
+    CHECK(result.timing.empty());
+    CHECK_FALSE(result.transfers);
+  }
 }
 
 TEST_CASE("one that throws while it is timed is an error, and the others are timed to the end") {
