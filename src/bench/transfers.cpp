@@ -91,15 +91,15 @@ void TransferTimer::enqueue_out(const Copies& copies) {
 
 template <class Work>
 double TransferTimer::median_ms(const Work& work) {
-  using Clock = std::chrono::steady_clock;
+  using std::chrono::steady_clock;
   std::vector<double> times;
   double spent = 0;
   do {
     if (stop_) throw Interrupted();
-    const auto start = Clock::now();
+    const auto start = steady_clock::now();
     work();
     device_.synchronize();
-    const std::chrono::duration<double, std::milli> elapsed = Clock::now() - start;
+    const std::chrono::duration<double, std::milli> elapsed = steady_clock::now() - start;
     times.push_back(elapsed.count());
     spent += elapsed.count() / 1000;
   } while (times.size() < kMostRepeats && spent < seconds_);

@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 #include <fnmatch.h>
 
+#include <CLI/CLI.hpp>
 #include <memory>
 #include <optional>
 #include <string>

@@ -8,12 +8,12 @@
 namespace ssmbench {
 namespace {
 
-std::atomic<bool> interrupted{false};
+std::atomic<bool> signalled{false};
 static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler may only touch lock-free atomics");
 
 extern "C" void on_signal(int /*signal*/) {
   constexpr std::string_view kFirst = "\ninterrupted: stopping; again to stop at once\n";
-  if (interrupted.exchange(true)) _exit(130);
+  if (signalled.exchange(true)) _exit(130);
   // Nothing can be done about a failing stderr here.
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kFirst.data(), kFirst.size());
 }
@@ -21,7 +21,7 @@ extern "C" void on_signal(int /*signal*/) {
 }  // namespace
 
 InterruptGuard::InterruptGuard() {
-  interrupted = false;
+  signalled = false;
   struct sigaction action {};
   action.sa_handler = on_signal;
   sigemptyset(&action.sa_mask);
@@ -36,7 +36,7 @@ InterruptGuard::~InterruptGuard() {
 }
 
 const std::atomic<bool>& InterruptGuard::flag() const {
-  return interrupted;
+  return signalled;
 }
 
 }  // namespace ssmbench

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,6 +9,10 @@
 #include "config/config.h"
 #include "sweep/plan.h"
 #include "sweep/runner.h"
+
+namespace CLI {
+class App;
+}
 
 namespace ssmbench {
 

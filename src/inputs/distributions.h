@@ -39,6 +39,14 @@ struct DistributionInfo {
 /// The standard deviation of x.
 extern const double kDeltaDeviation;
 
+/// Of D.
+inline constexpr double kSkipDeviation = 0.1;
+
+/// The share of dt that the bias of Δ is without softplus, where x + bias has to be Δ itself. A bias of dt/64
+/// is below the smallest Δ that can be drawn, about dt·e^(−6.4·0.58) = dt/40, so x is never negative and Δ
+/// stays positive when x is rounded.
+inline constexpr double kPlainBiasShare = 1.0 / 64;
+
 /// Values first, first + 1, … of the stream, log-uniform on the range.
 void fill_log_uniform(const Stream& stream, LogRange range, std::int64_t first, std::span<double> values);
 

@@ -10,13 +10,6 @@
 namespace ssmbench {
 namespace {
 
-// Without softplus, delta + delta_bias has to be Δ itself. A bias of dt/64 is below the smallest Δ that can
-// be drawn, about dt·e^(−6.4·0.58) = dt/40, so delta is never negative and Δ stays positive when delta is
-// rounded.
-constexpr double kPlainBiasShare = 1.0 / 64;
-
-constexpr double kSkipDeviation = 0.1;
-
 constexpr double kS4dLinRate = 0.5;
 constexpr double kAsymmetryDeviation = 0.1;    // of W, beside K: distributions.h
 const double kPartDeviation = std::sqrt(0.5);  // two parts make a mean square of 1

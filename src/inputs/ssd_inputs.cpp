@@ -9,10 +9,6 @@
 namespace ssmbench {
 namespace {
 
-// As in scan_inputs.cpp: without softplus, dt + dt_bias has to be Δ itself and stay positive.
-constexpr double kPlainBiasShare = 1.0 / 64;
-
-constexpr double kSkipDeviation = 0.1;
 constexpr double kSlowestDecay = 1;
 constexpr double kFastestDecay = 16;
 

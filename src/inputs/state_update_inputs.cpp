@@ -6,12 +6,6 @@
 namespace ssmbench {
 namespace {
 
-// As for the selective scan (scan_inputs.cpp): without softplus dt + dt_bias has to be Δ itself, and a bias
-// below the smallest Δ that can be drawn keeps dt from turning negative.
-constexpr double kPlainBiasShare = 1.0 / 64;
-
-constexpr double kSkipDeviation = 0.1;
-
 constexpr double kLeastHeadRate = 1, kMostHeadRate = 16;
 
 }  // namespace

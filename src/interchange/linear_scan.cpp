@@ -5,7 +5,7 @@
 namespace ssmbench {
 namespace {
 
-void infer(const StoredInputs& inputs, Axes& axes) {
+void infer_linear_scan(const StoredInputs& inputs, Axes& axes) {
   const Shape& a = inputs.shape("a", 3);
   axes["batch"] = a[0];
   axes["seqlen"] = a[1];
@@ -15,7 +15,7 @@ void infer(const StoredInputs& inputs, Axes& axes) {
 }  // namespace
 
 const OpFormat& linear_scan_format() {
-  static const OpFormat format{linear_scan(), {"dtype"}, infer};
+  static const OpFormat format{linear_scan(), {"dtype"}, infer_linear_scan};
   return format;
 }
 

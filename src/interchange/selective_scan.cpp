@@ -21,7 +21,7 @@ const char* kind_of_decay(const StoredInput& A) {
   return A.dtype == name_of(DType::c64) ? "complex" : "real";
 }
 
-void infer(const StoredInputs& inputs, Axes& axes) {
+void infer_scan(const StoredInputs& inputs, Axes& axes) {
   const bool time_last = axes.at("layout") == AxisValue("bdl");
   const Shape& u = inputs.shape("u", 3);
   axes["batch"] = u[0];
@@ -38,19 +38,19 @@ void infer(const StoredInputs& inputs, Axes& axes) {
   for (const char* name : {"D", "z", "delta_bias", "initial_state"}) axes[name] = inputs.has(name);
 }
 
-std::vector<std::string> attributes() {
+std::vector<std::string> scan_attributes() {
   return {"method", "dtype", "layout", "delta_softplus"};
 }
 
 }  // namespace
 
 const OpFormat& selective_scan_fwd_format() {
-  static const OpFormat format{selective_scan_fwd(), attributes(), infer};
+  static const OpFormat format{selective_scan_fwd(), scan_attributes(), infer_scan};
   return format;
 }
 
 const OpFormat& selective_scan_bwd_format() {
-  static const OpFormat format{selective_scan_bwd(), attributes(), infer};
+  static const OpFormat format{selective_scan_bwd(), scan_attributes(), infer_scan};
   return format;
 }
 

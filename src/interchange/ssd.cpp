@@ -15,7 +15,7 @@ std::string skip_of(const StoredInputs& inputs) {
   return rank == 1 ? "head" : "headdim";
 }
 
-void infer(const StoredInputs& inputs, Axes& axes) {
+void infer_ssd(const StoredInputs& inputs, Axes& axes) {
   const Shape& x = inputs.shape("x", 4);
   const Shape& B = inputs.shape("B", 4);
   axes["batch"] = x[0];
@@ -31,12 +31,12 @@ void infer(const StoredInputs& inputs, Axes& axes) {
 /// Any output may be missing from a file, so the problem is read as having final_states: they are judged
 /// where they are.
 void infer_forward(const StoredInputs& inputs, Axes& axes) {
-  infer(inputs, axes);
+  infer_ssd(inputs, axes);
   axes["final_states"] = true;
 }
 
 void infer_backward(const StoredInputs& inputs, Axes& axes) {
-  infer(inputs, axes);
+  infer_ssd(inputs, axes);
   axes["final_states"] = inputs.has("dfinal_states");
 }
 
@@ -55,19 +55,19 @@ std::optional<std::string> wrong_values(const HostTensor& input) {
   return {};
 }
 
-std::vector<std::string> attributes() {
+std::vector<std::string> ssd_attributes() {
   return {"dtype", "chunk_size", "dt_softplus", "dt_limit"};
 }
 
 }  // namespace
 
 const OpFormat& ssd_chunk_scan_fwd_format() {
-  static const OpFormat format{ssd_chunk_scan_fwd(), attributes(), infer_forward, true, wrong_values};
+  static const OpFormat format{ssd_chunk_scan_fwd(), ssd_attributes(), infer_forward, true, wrong_values};
   return format;
 }
 
 const OpFormat& ssd_chunk_scan_bwd_format() {
-  static const OpFormat format{ssd_chunk_scan_bwd(), attributes(), infer_backward, true, wrong_values};
+  static const OpFormat format{ssd_chunk_scan_bwd(), ssd_attributes(), infer_backward, true, wrong_values};
   return format;
 }
 

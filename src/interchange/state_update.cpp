@@ -18,7 +18,7 @@ std::string state_dtype_of(const StoredInputs& inputs) {
 
 /// The state is (B, D, N) in form mamba1 and (B, H, P, N) in form mamba2; B and C have an axis of groups, or
 /// none, in form mamba1, for one group.
-void infer(const StoredInputs& inputs, Axes& axes) {
+void infer_state_update(const StoredInputs& inputs, Axes& axes) {
   const Shape& state = inputs.at("state").shape;
   if (state.size() != 3 && state.size() != 4)
     inputs.reject("state", fmt::format("expected 3 axes (mamba1) or 4 (mamba2), found {}", state.size()));
@@ -45,7 +45,7 @@ std::optional<Shape> with_group_axis(const TensorSpec& spec) {
 const OpFormat& selective_state_update_format() {
   static const OpFormat format{.op = selective_state_update(),
                                .attributes = {"method", "dtype", "layout", "dt_softplus"},
-                               .infer = infer,
+                               .infer = infer_state_update,
                                .repeated_attributes = {"state_dtype"},
                                .other_shape = with_group_axis};
   return format;

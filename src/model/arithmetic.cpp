@@ -13,7 +13,7 @@ struct MathInfo {
   int significand_bits;  // the implicit one included
 };
 
-constexpr std::array<MathInfo, 5> kInfo{{{Math::f32, "f32", 24},
+constexpr std::array<MathInfo, 5> kMath{{{Math::f32, "f32", 24},
                                          {Math::f64, "f64", 53},
                                          {Math::tf32, "tf32", 11},
                                          {Math::f16, "f16", 11},
@@ -22,23 +22,23 @@ constexpr std::array<MathInfo, 5> kInfo{{{Math::f32, "f32", 24},
 }  // namespace
 
 std::string_view name_of(Math math) {
-  return kInfo.at(static_cast<std::size_t>(math)).name;
+  return kMath.at(static_cast<std::size_t>(math)).name;
 }
 
 std::optional<Math> parse_math(std::string_view name) {
-  const auto* found = std::ranges::find(kInfo, name, &MathInfo::name);
-  if (found == kInfo.end()) return std::nullopt;
+  const auto* found = std::ranges::find(kMath, name, &MathInfo::name);
+  if (found == kMath.end()) return std::nullopt;
   return found->math;
 }
 
 std::vector<std::string_view> math_names() {
   std::vector<std::string_view> names;
-  for (const auto& info : kInfo) names.push_back(info.name);
+  for (const auto& info : kMath) names.push_back(info.name);
   return names;
 }
 
 double unit_roundoff(Math math) {
-  return std::ldexp(1.0, -kInfo.at(static_cast<std::size_t>(math)).significand_bits);
+  return std::ldexp(1.0, -kMath.at(static_cast<std::size_t>(math)).significand_bits);
 }
 
 double Arithmetic::operand_roundoff() const {

@@ -17,15 +17,15 @@ struct DTypeInfo {
   int min_exponent;      // of the smallest normal number
 };
 
-constexpr std::array<DTypeInfo, 6> kInfo{{{DType::f32, "f32", 4, 24, -126},
-                                          {DType::f64, "f64", 8, 53, -1022},
-                                          {DType::f16, "f16", 2, 11, -14},
-                                          {DType::bf16, "bf16", 2, 8, -126},
-                                          {DType::c64, "c64", 8, 24, -126},
-                                          {DType::i32, "i32", 4, 0, 0}}};
+constexpr std::array<DTypeInfo, 6> kDTypes{{{DType::f32, "f32", 4, 24, -126},
+                                            {DType::f64, "f64", 8, 53, -1022},
+                                            {DType::f16, "f16", 2, 11, -14},
+                                            {DType::bf16, "bf16", 2, 8, -126},
+                                            {DType::c64, "c64", 8, 24, -126},
+                                            {DType::i32, "i32", 4, 0, 0}}};
 
 const DTypeInfo& info(DType dtype) {
-  return kInfo.at(static_cast<std::size_t>(dtype));
+  return kDTypes.at(static_cast<std::size_t>(dtype));
 }
 
 }  // namespace
@@ -39,8 +39,8 @@ std::string_view name_of(DType dtype) {
 }
 
 std::optional<DType> parse_dtype(std::string_view name) {
-  const auto* found = std::ranges::find(kInfo, name, &DTypeInfo::name);
-  if (found == kInfo.end()) return std::nullopt;
+  const auto* found = std::ranges::find(kDTypes, name, &DTypeInfo::name);
+  if (found == kDTypes.end()) return std::nullopt;
   return found->dtype;
 }
 

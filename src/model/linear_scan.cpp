@@ -3,7 +3,7 @@
 namespace ssmbench {
 namespace {
 
-std::vector<TensorSpec> tensors(const Problem& problem) {
+std::vector<TensorSpec> linear_scan_tensors(const Problem& problem) {
   const LinearScan scan(problem);
   const auto sequence = [&](const char* name, Role role) {
     return TensorSpec{name, role, problem.dtype(), {scan.batch, scan.seqlen, scan.dim}, {0, 1, 2}, "bld"};
@@ -20,7 +20,7 @@ const OpSpec& linear_scan() {
                             {"batch", AxisKind::size, "b", {}, {}},
                             {"seqlen", AxisKind::size, "l", {}, {}},
                             {"dim", AxisKind::size, "d", {}, {}}},
-                           tensors,
+                           linear_scan_tensors,
                            [](const Problem&) { return std::optional<std::string>(); }};
   return spec;
 }

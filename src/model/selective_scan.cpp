@@ -6,7 +6,7 @@ namespace ssmbench {
 namespace {
 
 /// The inputs, then out and last_state: what the forward operation has.
-std::vector<TensorSpec> forward_tensors(const Problem& problem) {
+std::vector<TensorSpec> scan_fwd_tensors(const Problem& problem) {
   const SelectiveScan scan(problem);
   const DType io = problem.dtype();
   const DType state_dtype = scan.complex ? DType::c64 : DType::f32;
@@ -49,10 +49,10 @@ std::vector<TensorSpec> forward_tensors(const Problem& problem) {
 
 /// The inputs of the forward operation and dout, then a gradient "d" + name for each input but dout, shaped
 /// and stored as the input itself.
-std::vector<TensorSpec> backward_tensors(const Problem& problem) {
+std::vector<TensorSpec> scan_bwd_tensors(const Problem& problem) {
   std::vector<TensorSpec> all;
   std::vector<TensorSpec> gradients;
-  for (auto& tensor : forward_tensors(problem)) {
+  for (auto& tensor : scan_fwd_tensors(problem)) {
     if (tensor.role == Role::input) {
       gradients.push_back(tensor);
       gradients.back().name = "d" + tensor.name;
@@ -68,7 +68,7 @@ std::vector<TensorSpec> backward_tensors(const Problem& problem) {
   return all;
 }
 
-std::optional<std::string> dense_contradiction(const Problem& problem, const SelectiveScan& scan) {
+std::optional<std::string> dense_scan_contradiction(const Problem& problem, const SelectiveScan& scan) {
   if (problem.op().name != "selective_scan_fwd") return "A dense is forward only";
   if (scan.method != MethodId::bilinear && scan.method != MethodId::foh)
     return fmt::format("A dense has the methods bilinear and foh, not {}", problem.choice("method"));
@@ -77,7 +77,7 @@ std::optional<std::string> dense_contradiction(const Problem& problem, const Sel
   return {};
 }
 
-std::optional<std::string> contradiction(const Problem& problem) {
+std::optional<std::string> scan_contradiction(const Problem& problem) {
   const SelectiveScan scan(problem);
   if (scan.dstate > kMaxDState)
     return fmt::format("dstate {} is over the limit of {}", scan.dstate, kMaxDState);
@@ -85,7 +85,7 @@ std::optional<std::string> contradiction(const Problem& problem) {
     return fmt::format("dim {} is not a multiple of groups {}", scan.dim, scan.groups);
   if (scan.groups > 1 && !scan.variable_b && !scan.variable_c)
     return fmt::format("groups {} has no meaning when B and C are both constant", scan.groups);
-  if (scan.dense) return dense_contradiction(problem, scan);
+  if (scan.dense) return dense_scan_contradiction(problem, scan);
   return {};
 }
 
@@ -112,13 +112,13 @@ std::vector<AxisSpec> scan_axes() {
 
 const OpSpec& selective_scan_fwd() {
   static const OpSpec spec{"selective_scan_fwd", "Mamba-1 selective scan, forward", scan_axes(),
-                           forward_tensors, contradiction};
+                           scan_fwd_tensors, scan_contradiction};
   return spec;
 }
 
 const OpSpec& selective_scan_bwd() {
   static const OpSpec spec{"selective_scan_bwd", "Mamba-1 selective scan, all gradients", scan_axes(),
-                           backward_tensors, contradiction};
+                           scan_bwd_tensors, scan_contradiction};
   return spec;
 }
 

@@ -48,14 +48,14 @@ TensorSpec final_states_like(const Problem& problem, const char* name, Role role
   return in_c_order(name, role, DType::f32, {scan.batch, scan.nheads, scan.headdim, scan.dstate}, "bhpn");
 }
 
-std::vector<TensorSpec> forward_tensors(const Problem& problem) {
+std::vector<TensorSpec> ssd_fwd_tensors(const Problem& problem) {
   auto all = inputs(problem);
   all.push_back(out_like(problem, "out", Role::output));
   if (problem.flag("final_states")) all.push_back(final_states_like(problem, "final_states", Role::output));
   return all;
 }
 
-std::vector<TensorSpec> backward_tensors(const Problem& problem) {
+std::vector<TensorSpec> ssd_bwd_tensors(const Problem& problem) {
   auto all = inputs(problem);
   std::vector<TensorSpec> gradients;
   for (const auto& input : all) {
@@ -70,7 +70,7 @@ std::vector<TensorSpec> backward_tensors(const Problem& problem) {
   return all;
 }
 
-std::optional<std::string> contradiction(const Problem& problem) {
+std::optional<std::string> ssd_contradiction(const Problem& problem) {
   const SsdChunkScan scan(problem);
   if (scan.headdim > kMaxSsdDim)
     return fmt::format("headdim {} is over the limit of {}", scan.headdim, kMaxSsdDim);
@@ -106,13 +106,13 @@ std::vector<AxisSpec> axes() {
 
 const OpSpec& ssd_chunk_scan_fwd() {
   static const OpSpec spec{"ssd_chunk_scan_fwd", "Mamba-2 chunked scan (SSD), forward", axes(),
-                           forward_tensors, contradiction};
+                           ssd_fwd_tensors, ssd_contradiction};
   return spec;
 }
 
 const OpSpec& ssd_chunk_scan_bwd() {
   static const OpSpec spec{"ssd_chunk_scan_bwd", "Mamba-2 chunked scan (SSD), all gradients", axes(),
-                           backward_tensors, contradiction};
+                           ssd_bwd_tensors, ssd_contradiction};
   return spec;
 }
 

@@ -20,7 +20,7 @@ TensorSpec plain(const char* name, Role role, DType dtype, const Shape& shape, c
   return {name, role, dtype, shape, in_order(shape), axes};
 }
 
-std::vector<TensorSpec> tensors(const Problem& problem) {
+std::vector<TensorSpec> state_update_tensors(const Problem& problem) {
   const StateUpdate update(problem);
   const DType io = problem.dtype();
   const bool mamba1 = update.rate_per_state;
@@ -49,7 +49,7 @@ std::vector<TensorSpec> tensors(const Problem& problem) {
   return all;
 }
 
-std::optional<std::string> contradiction(const Problem& problem) {
+std::optional<std::string> state_update_contradiction(const Problem& problem) {
   const StateUpdate update(problem);
   if (update.dstate > kMaxDState)
     return fmt::format("dstate {} is over the limit of {}", update.dstate, kMaxDState);
@@ -81,8 +81,8 @@ const OpSpec& selective_state_update() {
                             {"z", AxisKind::flag, "z", {}, true},
                             {"dt_bias", AxisKind::flag, "bias", {}, true},
                             {"dt_softplus", AxisKind::flag, "softplus", {}, true}},
-                           tensors,
-                           contradiction};
+                           state_update_tensors,
+                           state_update_contradiction};
   return spec;
 }
 

@@ -15,7 +15,7 @@
 namespace ssmbench {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 /// A number that may have been written as null because it was not finite; 0 in files of before it was there.
 double number(const Json& object, const char* name, double not_finite) {

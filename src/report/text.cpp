@@ -10,8 +10,8 @@ namespace {
 constexpr const char* kUnknown = "\xEF\xBF\xBD";
 
 std::string valid_utf8(std::string_view text) {
-  using Json = nlohmann::json;
-  return Json::parse(Json(text).dump(-1, ' ', false, Json::error_handler_t::replace)).get<std::string>();
+  const auto quoted = nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return nlohmann::json::parse(quoted).get<std::string>();
 }
 
 std::string xml_character(char c) {

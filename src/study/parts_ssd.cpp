@@ -21,7 +21,7 @@ bool is_clamped(const SsdChunkScan& scan) {
   return scan.dt_low > 0 || scan.dt_high < std::numeric_limits<double>::infinity();
 }
 
-std::optional<std::string> not_a_scan_of_steps(const Problem& whole) {
+std::optional<std::string> no_ssd_of_steps(const Problem& whole) {
   const SsdChunkScan scan(whole);
   if (scan.has_seq_idx) return "the state is reset on the way, which a decoding step knows nothing of";
   if (is_clamped(scan)) return "a decoding step has no dt_limit";
@@ -29,7 +29,7 @@ std::optional<std::string> not_a_scan_of_steps(const Problem& whole) {
   return {};
 }
 
-Problem step_of(const Problem& whole) {
+Problem ssd_step_of(const Problem& whole) {
   const auto& axes = whole.axes();
   return {selective_state_update(),
           {{"form", "mamba2"},
@@ -53,9 +53,9 @@ IndexMap at_time(std::int64_t t) {
   };
 }
 
-std::vector<HostTensor> in_steps(const Problem& whole, const std::vector<HostTensor>& inputs,
-                                 const RunPart& run) {
-  const Problem step = step_of(whole);
+std::vector<HostTensor> in_ssd_steps(const Problem& whole, const std::vector<HostTensor>& inputs,
+                                     const RunPart& run) {
+  const Problem step = ssd_step_of(whole);
   std::vector<HostTensor> outputs = blank_outputs(whole);
   std::optional<HostTensor> state;
   for (std::int64_t t = 0; t < whole.size("seqlen"); ++t) {
@@ -113,15 +113,15 @@ void put_stretch(const std::vector<HostTensor>& results, std::int64_t batch, std
     });
 }
 
-std::optional<std::string> not_in_halves(const Problem& whole) {
+std::optional<std::string> no_ssd_in_halves(const Problem& whole) {
   const SsdChunkScan scan(whole);
   if (scan.seqlen < 2) return "one step has no halves";
   if (scan.has_seq_idx) return "a second half would start with a seq_idx above 0, which keeps the state out";
   return {};
 }
 
-std::vector<HostTensor> in_halves(const Problem& whole, const std::vector<HostTensor>& inputs,
-                                  const RunPart& run) {
+std::vector<HostTensor> in_ssd_halves(const Problem& whole, const std::vector<HostTensor>& inputs,
+                                      const RunPart& run) {
   const std::int64_t steps = whole.size("seqlen");
   const std::int64_t middle = steps / 2;
   std::vector<HostTensor> outputs = blank_outputs(whole);
@@ -235,8 +235,8 @@ PartwiseComputation ssd_in_steps() {
           .op = "ssd_chunk_scan_fwd",
           .parts_op = "selective_state_update",
           .summary = "a scan against decoding steps, one after the other",
-          .inapplicable = not_a_scan_of_steps,
-          .compute = in_steps};
+          .inapplicable = no_ssd_of_steps,
+          .compute = in_ssd_steps};
 }
 
 PartwiseComputation ssd_in_halves() {
@@ -244,8 +244,8 @@ PartwiseComputation ssd_in_halves() {
           .op = "ssd_chunk_scan_fwd",
           .parts_op = "ssd_chunk_scan_fwd",
           .summary = "a scan against two of half the length, the state carried from one to the other",
-          .inapplicable = not_in_halves,
-          .compute = in_halves};
+          .inapplicable = no_ssd_in_halves,
+          .compute = in_ssd_halves};
 }
 
 PartwiseComputation ssd_in_sequences() {

@@ -7,12 +7,6 @@
 #include "sweep/case_runner.h"
 
 namespace ssmbench {
-namespace {
-
-constexpr const char* kOutOfHostMemory = "out of host memory";
-
-}  // namespace
-
 CaseResult blank_result(const Plan& plan, const Case& the_case, const Job& job,
                         const RunnerOptions& options) {
   const DeviceInfo& device = plan.devices[job.device];
@@ -69,7 +63,7 @@ void Runner::run_case(const Case& the_case, const std::vector<NumberedJob>& jobs
   } catch (const OutOfMemory& error) {
     fail_all(error.what());
   } catch (const std::bad_alloc&) {
-    fail_all(kOutOfHostMemory);
+    fail_all("out of host memory");
   }
 }
 
