@@ -24,28 +24,39 @@ struct RowsShape {
 inline constexpr int kRowsScanners = 128;  ///< threads of a block that scan
 inline constexpr int kRowsMaxStates = 32;
 
+/// Channels on the busiest of an H200's 132 multiprocessors, of `rows` in blocks of `channels`.
+constexpr std::int64_t rows_of_busiest(std::int64_t rows, std::int64_t channels) {
+  return ceil_div(ceil_div(rows, channels), 132) * channels;
+}
+
 /// The spread of `dstate` states in a problem of `rows` = batch · dim channels; nothing over kRowsMaxStates.
 /// 4 states a thread take the fewest instructions, but while there are not enough threads to keep the GPU
-/// busy, fewer states on more threads are faster. 2 channels a thread read B and C half as often and have
-/// registers for more bytes under way, which f32 needs; the 16-bit types are faster with more warps.
+/// busy, fewer states on more threads are faster. 2 channels a thread read B and C half as often and leave
+/// registers for more bytes under way, which f32 needs, while 16-bit elements gain from more warps; but their
+/// blocks are twice as large, which must not leave more to the busiest multiprocessor.
 constexpr std::optional<RowsShape> rows_shape(std::int64_t rows, std::int64_t dstate,
                                               std::size_t element_bytes) {
   if (dstate > kRowsMaxStates) return std::nullopt;
   if (dstate > 16) return RowsShape{4, 8, 1};
-  if (rows <= 6144) return RowsShape{2, 8, 1};
-  return RowsShape{4, 4, element_bytes == 4 ? 2 : 1};
+  if (element_bytes < 4) return rows <= 6144 ? RowsShape{2, 8, 1} : RowsShape{4, 4, 1};
+  if (rows <= 4096) return RowsShape{2, 8, 1};
+  return RowsShape{4, 4, rows_of_busiest(rows, 64) <= rows_of_busiest(rows, 32) ? 2 : 1};
 }
 
 /// Calls `call` with the shape's three numbers as std::integral_constant, and returns what it returns. The
-/// shape is one of elements of this size.
+/// shape is one of elements of this size: 2 channels a thread are for 4 bytes only.
 template <std::size_t element_bytes, class Call>
 auto with_rows_shape(RowsShape shape, const Call& call) {
   using std::integral_constant;
   const integral_constant<int, 1> one;
-  if (shape.states == 2) return call(integral_constant<int, 2>(), integral_constant<int, 8>(), one);
-  if (shape.lanes == 8) return call(integral_constant<int, 4>(), integral_constant<int, 8>(), one);
-  return call(integral_constant<int, 4>(), integral_constant<int, 4>(), integral_constant < int,
-              element_bytes == 4 ? 2 : 1 > ());
+  const integral_constant<int, 2> two;
+  const integral_constant<int, 4> four;
+  const integral_constant<int, 8> eight;
+  if constexpr (element_bytes == 4) {
+    if (shape.channels == 2) return call(four, four, two);
+  }
+  if (shape.states == 2) return call(two, eight, one);
+  return shape.lanes == 4 ? call(four, four, one) : call(four, eight, one);
 }
 
 /// Sizes and index maps of a kernel with kStates states of kRows channels on each of kLanes threads. A tile

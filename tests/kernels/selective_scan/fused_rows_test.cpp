@@ -25,19 +25,14 @@ namespace {
 
 template <class Call>
 void for_shapes(const Call& call) {
-  const auto check = [&]<std::size_t element_bytes>(std::integral_constant<std::size_t, element_bytes>,
-                                                    RowsShape shape) {
+  for (const RowsShape shape :
+       {RowsShape{2, 8, 1}, RowsShape{4, 4, 1}, RowsShape{4, 4, 2}, RowsShape{4, 8, 1}}) {
     INFO(shape.states << " states of " << shape.channels << " channels on " << shape.lanes << " lanes");
-    with_rows_shape<element_bytes>(shape, [&](auto states, auto lanes, auto channels) {
+    with_rows_shape<4>(shape, [&](auto states, auto lanes, auto channels) {
       CHECK(RowsShape{states, lanes, channels} == shape);
       call(RowsMap<states, lanes, channels>());
     });
-  };
-  const std::integral_constant<std::size_t, 2> two_bytes;
-  check(two_bytes, {2, 8, 1});
-  check(two_bytes, {4, 4, 1});
-  check(two_bytes, {4, 8, 1});
-  check(std::integral_constant<std::size_t, 4>(), {4, 4, 2});
+  }
 }
 
 /// Counts how often each float of a tile is used.
@@ -233,7 +228,12 @@ TEST_CASE("the fast kernel has a shape for up to 32 states") {
         const auto shape = rows_shape(rows, dstate, element_bytes);
         CHECK(shape.has_value() == (dstate <= kRowsMaxStates));
         if (shape) CHECK(shape->states * shape->lanes >= dstate);
+        if (shape && element_bytes < 4) CHECK(shape->channels == 1);
       }
+  CHECK(rows_shape(16384, 16, 4) == RowsShape{4, 4, 2});
+  CHECK(rows_shape(12288, 16, 4) == RowsShape{4, 4, 1});  // 192 blocks of 64 would leave 128 to an SM, not 96
+  CHECK(rows_shape(16384, 16, 2) == RowsShape{4, 4, 1});
+  CHECK(rows_shape(2048, 16, 2) == RowsShape{2, 8, 1});
 }
 
 namespace {
@@ -281,7 +281,7 @@ TEST_CASE("cuda-fused is right in every shape of the fast kernel", "[gpu]") {
     return implementation.name == "cuda-fused" && implementation.op == "selective_scan_fwd";
   });
   REQUIRE(fused != all.end());
-  for (const std::int64_t batch : {1, 160})  // 40 and 6400 channels
+  for (const std::int64_t batch : {1, 160, 240})  // 40, 6400 and 9600 channels
     for (const std::int64_t dstate : {16, 24})
       for (const char* layout : {"bdl", "bld"})
         for (const char* dtype : {"f32", "f16", "bf16"}) {
