@@ -2,7 +2,7 @@
 // fused_rows_kernel.cuh for what training and inference of Mamba take, fused_kernel.cuh for everything else,
 // about three times slower. Their instantiations are in fused_f32.cu, fused_f16.cu and fused_bf16.cu.
 
-#include <utility>
+#include <tuple>
 
 #include "kernels/common/launch.cuh"
 #include "kernels/selective_scan/fused_kernel.cuh"
@@ -38,24 +38,37 @@ bool in_octets(const ScanArgs& args, bool along_time) {
   return true;
 }
 
+/// Shared memory that a block can have: 64 KB on Turing, less than two tiles may take, 99 KB or more on later
+/// GPUs.
+int most_shared_bytes() {
+  int device = 0;
+  int bytes = 0;
+  check_cuda(cudaGetDevice(&device));
+  check_cuda(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  return bytes;
+}
+
 /// The fast kernel's launch, where it takes the problem.
 std::optional<Launch> bind_rows(const SelectiveScan& scan, DType dtype, const ScanArgs& args) {
   const bool along_time = args.sequence.time == 1;
-  const auto shape = rows_shape(scan.batch * scan.dim, scan.dstate);
+  const auto shape = rows_shape(scan.batch * scan.dim, scan.dstate, size_of(dtype));
   if (scan.complex || !scan.variable_b || !scan.variable_c || !shape || !in_octets(args, along_time))
     return {};
-  const RowsKernel kernel = with_io_type(dtype, [&]<class Io>(std::type_identity<Io>) {
-    return rows_kernel_for<Io>(scan.method, *shape, along_time);
-  });
+  const auto [kernel, channels, threads, shared_bytes] =
+      with_io_type(dtype, [&]<class Io>(std::type_identity<Io>) {
+        return with_rows_shape<sizeof(Io)>(*shape, [&](auto states, auto lanes, auto rows) {
+          using Map = RowsMap<states, lanes, rows>;
+          return std::tuple<RowsKernel, std::int64_t, int, int>(
+              rows_kernel_for<Io>(scan.method, *shape, along_time), Map::kChannels, Map::kThreads,
+              Map::kSharedBytes);
+        });
+      });
   if (kernel == nullptr) return {};
-  const auto [channels, shared_bytes] = with_rows_shape(*shape, [](auto states, auto lanes) {
-    using Map = RowsMap<states, lanes>;
-    return std::pair<std::int64_t, int>(Map::kChannels, Map::kSharedBytes);
-  });
+  if (shared_bytes > most_shared_bytes()) return {};
   const std::int64_t blocks_per_group = ceil_div(args.channels_per_group, channels);
   if (args.batch > kMaxGridX / (args.groups * blocks_per_group)) return {};
   check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
-  return launch_of(kernel, args.batch * args.groups * blocks_per_group, kRowsThreads, shared_bytes, args,
+  return launch_of(kernel, args.batch * args.groups * blocks_per_group, threads, shared_bytes, args,
                    blocks_per_group, rows_parameters(scan.method));
 }
 

@@ -8,50 +8,96 @@
 
 namespace ssmbench::rows {
 
+/// As words and not as elements: the compiler would take elements apart, and so wait for them, as soon as
+/// they are loaded and not where they are used.
 template <class Io>
-struct alignas(16) Octet {
-  Io at[8];
+struct Octet {
+  static constexpr int kPieces = 8 * sizeof(Io) / sizeof(uint4);
+  uint4 pieces[kPieces];
 };
 
-/// Zeros where it does not exist. The address is a multiple of 16 bytes.
+/// Zeros where it does not exist. The address is a multiple of 16 bytes. By predicates: around a branch the
+/// compiler waits for what is under way.
 template <class Io>
 __device__ Octet<Io> load_octet(const Io* from, bool exists) {
-  constexpr int kPieces = sizeof(Octet<Io>) / sizeof(uint4);
   Octet<Io> octet;
 #pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    reinterpret_cast<uint4*>(&octet)[i] = exists ? __ldg(reinterpret_cast<const uint4*>(from) + i) : uint4{};
+  for (int i = 0; i < Octet<Io>::kPieces; ++i) {
+    uint4& piece = octet.pieces[i];
+    asm volatile(
+        "{\n"
+        ".reg .pred p;\n"
+        "setp.ne.u32 p, %5, 0;\n"
+        "mov.u32 %0, 0;\n"
+        "mov.u32 %1, 0;\n"
+        "mov.u32 %2, 0;\n"
+        "mov.u32 %3, 0;\n"
+        "@p ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];\n"
+        "}\n"
+        : "=r"(piece.x), "=r"(piece.y), "=r"(piece.z), "=r"(piece.w)
+        : "l"(reinterpret_cast<const uint4*>(from) + i), "r"(static_cast<unsigned>(exists)));
+  }
   return octet;
-}
-
-/// An octet in f32. bf16 by one instruction an element: it is the upper half of an f32.
-__device__ inline void convert(const Octet<float>& octet, float (&to)[8]) {
-#pragma unroll
-  for (int k = 0; k < 8; ++k) to[k] = octet.at[k];
-}
-__device__ inline void convert(const Octet<__half>& octet, float (&to)[8]) {
-#pragma unroll
-  for (int k = 0; k < 8; k += 2) {
-    const float2 two = __half22float2(reinterpret_cast<const __half2*>(&octet)[k / 2]);
-    to[k] = two.x;
-    to[k + 1] = two.y;
-  }
-}
-__device__ inline void convert(const Octet<__nv_bfloat16>& octet, float (&to)[8]) {
-#pragma unroll
-  for (int k = 0; k < 8; k += 2) {
-    const unsigned two = reinterpret_cast<const unsigned*>(&octet)[k / 2];
-    to[k] = __uint_as_float(two << 16);
-    to[k + 1] = __uint_as_float(two & 0xFFFF0000U);
-  }
 }
 
 template <class Io>
 __device__ void store_octet(Io* to, const Octet<Io>& octet) {
-  constexpr int kPieces = sizeof(Octet<Io>) / sizeof(uint4);
 #pragma unroll
-  for (int i = 0; i < kPieces; ++i)
-    reinterpret_cast<uint4*>(to)[i] = reinterpret_cast<const uint4*>(&octet)[i];
+  for (int i = 0; i < Octet<Io>::kPieces; ++i) reinterpret_cast<uint4*>(to)[i] = octet.pieces[i];
+}
+
+/// Two elements as they lie in a word, in f32. bf16 by one instruction an element: it is the upper half of an
+/// f32.
+__device__ inline float2 unpack(unsigned word, __half /*type*/) {
+  return __half22float2(reinterpret_cast<const __half2&>(word));
+}
+__device__ inline float2 unpack(unsigned word, __nv_bfloat16 /*type*/) {
+  return {__uint_as_float(word << 16), __uint_as_float(word & 0xFFFF0000U)};
+}
+__device__ inline unsigned pack(float low, float high, __half /*type*/) {
+  const __half2 two = __floats2half2_rn(low, high);
+  return reinterpret_cast<const unsigned&>(two);
+}
+__device__ inline unsigned pack(float low, float high, __nv_bfloat16 /*type*/) {
+  const __nv_bfloat162 two = __floats2bfloat162_rn(low, high);
+  return reinterpret_cast<const unsigned&>(two);
+}
+
+template <class Io>
+__device__ void convert(const Octet<Io>& octet, float (&to)[8]) {
+#pragma unroll
+  for (int i = 0; i < Octet<Io>::kPieces; ++i) {
+    const uint4& piece = octet.pieces[i];
+    const unsigned words[4]{piece.x, piece.y, piece.z, piece.w};
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      if constexpr (Octet<Io>::kPieces == 2) {
+        to[4 * i + k] = __uint_as_float(words[k]);
+      } else {
+        const float2 two = unpack(words[k], Io());
+        to[2 * k] = two.x;
+        to[2 * k + 1] = two.y;
+      }
+    }
+  }
+}
+
+template <class Io>
+__device__ Octet<Io> octet_of(const float (&from)[8]) {
+  Octet<Io> octet;
+#pragma unroll
+  for (int i = 0; i < Octet<Io>::kPieces; ++i) {
+    unsigned words[4];
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      if constexpr (Octet<Io>::kPieces == 2)
+        words[k] = __float_as_uint(from[4 * i + k]);
+      else
+        words[k] = pack(from[2 * k], from[2 * k + 1], Io());
+    }
+    octet.pieces[i] = uint4{words[0], words[1], words[2], words[3]};
+  }
+  return octet;
 }
 
 }  // namespace ssmbench::rows

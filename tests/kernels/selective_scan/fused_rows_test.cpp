@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -23,11 +25,12 @@ namespace {
 
 template <class Call>
 void for_shapes(const Call& call) {
-  for (const RowsShape shape : {RowsShape{1, 16}, RowsShape{2, 8}, RowsShape{4, 4}, RowsShape{4, 8}}) {
-    INFO(shape.states << " states on " << shape.lanes << " lanes");
-    with_rows_shape(shape, [&](auto states, auto lanes) {
-      CHECK(RowsShape{states, lanes} == shape);
-      call(RowsMap<states, lanes>());
+  for (const RowsShape shape :
+       {RowsShape{2, 8, 1}, RowsShape{4, 4, 1}, RowsShape{4, 4, 2}, RowsShape{4, 8, 1}}) {
+    INFO(shape.states << " states of " << shape.channels << " channels on " << shape.lanes << " lanes");
+    with_rows_shape<4>(shape, [&](auto states, auto lanes, auto channels) {
+      CHECK(RowsShape{states, lanes, channels} == shape);
+      call(RowsMap<states, lanes, channels>());
     });
   }
 }
@@ -47,32 +50,62 @@ class Uses {
 
 }  // namespace
 
-TEST_CASE("threads of the fast kernel take each lane of each channel once") {
+TEST_CASE("scanners of the fast kernel take each lane of each channel once") {
   for_shapes([]<class Map>(Map) {
     std::set<std::pair<int, int>> taken;
-    for (int thread = 0; thread < kRowsThreads; ++thread) {
+    for (int thread = 0; thread < kRowsScanners; ++thread) {
       const int channel = Map::channel_of(thread);
       const int lane = Map::lane_of(thread);
-      CHECK((channel >= 0 && channel < Map::kChannels && lane >= 0 && lane < Map::kLanes));
+      CHECK((channel >= 0 && channel < Map::kChannelsApart && lane >= 0 && lane < Map::kLanes));
       taken.insert({channel, lane});
-      // Partners of the exchanges: the same channel and warp, one bit of the lane apart.
+      // Lanes write parts where other lanes have read: one warp has all of a channel.
+      CHECK(channel / (32 / Map::kLanes) == thread / 32);
+      // Partners of the exchange.
       CHECK(Map::channel_of(thread ^ Map::kFirstLaneBit) == channel);
       CHECK(Map::lane_of(thread ^ Map::kFirstLaneBit) == (lane ^ 1));
-      CHECK(Map::channel_of(thread ^ Map::kSecondLaneBit) == channel);
-      CHECK(Map::lane_of(thread ^ Map::kSecondLaneBit) == (lane ^ 2));
     }
-    CHECK(taken.size() == kRowsThreads);
+    CHECK(taken.size() == kRowsScanners);
+    CHECK(Map::kRows * Map::kChannelsApart == Map::kChannels);
+  });
+}
+
+TEST_CASE("helpers of the fast kernel take each octet of a tile once") {
+  const auto check = []<class Map, bool kAlongTime>(Map, std::bool_constant<kAlongTime>) {
+    using Place = ProjectionPlace<Map, kAlongTime>;
+    std::set<std::pair<int, int>> sequences;
+    std::set<std::pair<int, int>> projections;
+    for (int thread = 0; thread < Map::kHelpers; ++thread) {
+      const SequencePlace<Map, kAlongTime> sequence(thread);
+      const Place projection(thread);
+      CHECK((kAlongTime ? sequence.step : sequence.channel) % 8 == 0);
+      CHECK((kAlongTime ? projection.step : projection.state) % 8 == 0);
+      for (int k = 0; k < 8; ++k) {
+        sequences.insert({sequence.channel + (kAlongTime ? 0 : k), sequence.step + (kAlongTime ? k : 0)});
+        for (int i = 0; i < Place::kOctets; ++i)
+          projections.insert({projection.state + (kAlongTime ? 0 : k),
+                              projection.step + i * Place::kStepsApart + (kAlongTime ? k : 0)});
+      }
+    }
+    CHECK(sequences.size() == std::size_t{Map::kChannels * Map::kSteps});
+    CHECK(sequences.rbegin()->first < Map::kChannels);
+    CHECK(projections.size() == std::size_t{Map::kPaddedStates * Map::kSteps});
+    CHECK(projections.rbegin()->first < Map::kPaddedStates);
+  };
+  for_shapes([&]<class Map>(Map map) {
+    check(map, std::true_type());
+    check(map, std::false_type());
   });
 }
 
 TEST_CASE("tiles of the fast kernel do not overlap, and 16-byte accesses are aligned") {
   for_shapes([]<class Map>(Map) {
-    Uses steps(Map::kStepFloats);
-    Uses parts(Map::kParts * Map::kPartFloats);
+    Uses steps(Map::kSequenceFloats);
+    Uses parts(Map::kSequenceFloats);
     Uses projection(Map::kProjectionFloats);
     for (int step = 0; step < Map::kSteps; ++step) {
       for (int channel = 0; channel < Map::kChannels; ++channel) {
         steps.add(Map::step_at(channel, step), 2);
+        CHECK(Map::step_at(channel, step) == Map::step_at(channel, step & ~7) + 2 * (step % 8));
         if (step % 2 == 0) CHECK(Map::step_at(channel, step) % 4 == 0);
         for (int part = 0; part < Map::kParts; ++part) {
           parts.add(Map::part_at(part, channel, step));
@@ -95,13 +128,112 @@ TEST_CASE("tiles of the fast kernel do not overlap, and 16-byte accesses are ali
   });
 }
 
-TEST_CASE("the fast kernel has a shape for up to 32 states") {
-  for (const std::int64_t rows : {1, 2048, 16384, 1 << 20})
-    for (int dstate = 1; dstate <= 40; ++dstate) {
-      const auto shape = rows_shape(rows, dstate);
-      CHECK(shape.has_value() == (dstate <= kRowsMaxStates));
-      if (shape) CHECK(shape->states * shape->lanes >= dstate);
+TEST_CASE("the fast kernel's parts of y take the place of what has been read") {
+  // The parts of 4 steps are stored once {Δ, Δ·u} of these and of the next 4 are read.
+  for_shapes([]<class Map>(Map) {
+    std::map<int, std::pair<int, int>> owner;  // of a float: channel, step
+    for (int channel = 0; channel < Map::kChannels; ++channel)
+      for (int step = 0; step < Map::kSteps; ++step)
+        for (int i = 0; i < 2; ++i) owner[Map::step_at(channel, step) + i] = {channel, step};
+    for (int channel = 0; channel < Map::kChannels; ++channel)
+      for (int step = 0; step < Map::kSteps; ++step)
+        for (int part = 0; part < Map::kParts; ++part) {
+          const auto found = owner.find(Map::part_at(part, channel, step));
+          if (found == owner.end()) continue;
+          CHECK(found->second.first == channel);
+          CHECK(found->second.second / 4 <= step / 4 + 1);
+        }
+  });
+}
+
+TEST_CASE("what helpers of the fast kernel stage over has been read by their own warp") {
+  const auto check = []<class Map, bool kAlongTime>(Map, std::bool_constant<kAlongTime>) {
+    std::map<int, int> reader;  // the warp that adds up the part at a float
+    const auto elements = [](const auto& call) {
+      for (int thread = 0; thread < Map::kHelpers; ++thread) {
+        const SequencePlace<Map, kAlongTime> place(thread);
+        for (int k = 0; k < 8; ++k)
+          call(thread / 32, place.channel + (kAlongTime ? 0 : k), place.step + (kAlongTime ? k : 0));
+      }
+    };
+    elements([&](int warp, int channel, int step) {
+      for (int part = 0; part < Map::kParts; ++part) reader[Map::part_at(part, channel, step)] = warp;
+    });
+    elements([&](int warp, int channel, int step) {
+      for (int i = 0; i < 2; ++i) {
+        const auto found = reader.find(Map::step_at(channel, step) + i);
+        CHECK((found == reader.end() || found->second == warp));
+      }
+    });
+  };
+  for_shapes([&]<class Map>(Map map) {
+    check(map, std::true_type());
+    check(map, std::false_type());
+  });
+}
+
+namespace {
+
+/// Whether shared memory serves `threads` accesses of `floats` each at once: no bank has two addresses.
+template <class Address>
+bool at_once(int first, int threads, int floats, const Address& address) {
+  std::map<int, int> of_bank;
+  for (int thread = first; thread < first + threads; ++thread)
+    for (int i = 0; i < floats; ++i) {
+      const int at = address(thread) + i;
+      if (of_bank.emplace(at % 32, at).first->second != at) return false;
     }
+  return true;
+}
+
+/// The same for each `threads` neighbours of `all`.
+template <class Address>
+bool all_at_once(int all, int threads, int floats, const Address& address) {
+  for (int first = 0; first < all; first += threads)
+    if (!at_once(first, threads, floats, address)) return false;
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("the fast kernel's accesses to sequences and parts have no bank conflicts") {
+  for_shapes([]<class Map>(Map) {
+    CHECK(all_at_once(kRowsScanners, 16, 4,
+                      [](int thread) { return Map::step_at(Map::channel_of(thread), 2); }));
+    CHECK(all_at_once(kRowsScanners, 16, 4,
+                      [](int thread) { return Map::projection_at(4, 0) + 4 * Map::lane_of(thread); }));
+    if constexpr (Map::kParts == Map::kLanes)
+      CHECK(all_at_once(kRowsScanners, 8, 4, [](int thread) {
+        return Map::part_at(Map::lane_of(thread), Map::channel_of(thread), 4);
+      }));
+    const auto step_at = []<bool kAlongTime>(std::bool_constant<kAlongTime>, int thread) {
+      const SequencePlace<Map, kAlongTime> place(thread);
+      return Map::step_at(place.channel, place.step);
+    };
+    const auto part_at = []<bool kAlongTime>(std::bool_constant<kAlongTime>, int thread) {
+      const SequencePlace<Map, kAlongTime> place(thread);
+      return Map::part_at(1, place.channel, place.step);
+    };
+    CHECK(all_at_once(Map::kHelpers, 8, 4, [&](int thread) { return step_at(std::true_type(), thread); }));
+    CHECK(all_at_once(Map::kHelpers, 8, 4, [&](int thread) { return part_at(std::true_type(), thread); }));
+    CHECK(all_at_once(Map::kHelpers, 16, 2, [&](int thread) { return step_at(std::false_type(), thread); }));
+    CHECK(all_at_once(Map::kHelpers, 32, 1, [&](int thread) { return part_at(std::false_type(), thread); }));
+  });
+}
+
+TEST_CASE("the fast kernel has a shape for up to 32 states") {
+  for (const std::size_t element_bytes : {2, 4})
+    for (const std::int64_t rows : {1, 2048, 16384, 1 << 20})
+      for (int dstate = 1; dstate <= 40; ++dstate) {
+        const auto shape = rows_shape(rows, dstate, element_bytes);
+        CHECK(shape.has_value() == (dstate <= kRowsMaxStates));
+        if (shape) CHECK(shape->states * shape->lanes >= dstate);
+        if (shape && element_bytes < 4) CHECK(shape->channels == 1);
+      }
+  CHECK(rows_shape(16384, 16, 4) == RowsShape{4, 4, 2});
+  CHECK(rows_shape(12288, 16, 4) == RowsShape{4, 4, 1});  // 192 blocks of 64 would leave 128 to an SM, not 96
+  CHECK(rows_shape(16384, 16, 2) == RowsShape{4, 4, 1});
+  CHECK(rows_shape(2048, 16, 2) == RowsShape{2, 8, 1});
 }
 
 namespace {
@@ -149,13 +281,13 @@ TEST_CASE("cuda-fused is right in every shape of the fast kernel", "[gpu]") {
     return implementation.name == "cuda-fused" && implementation.op == "selective_scan_fwd";
   });
   REQUIRE(fused != all.end());
-  for (const std::int64_t batch : {1, 80, 160})  // 40, 3200 and 6400 channels
+  for (const std::int64_t batch : {1, 160, 240})  // 40, 6400 and 9600 channels
     for (const std::int64_t dstate : {16, 24})
       for (const char* layout : {"bdl", "bld"})
         for (const char* dtype : {"f32", "f16", "bf16"}) {
           const Problem problem = scan_problem({{"batch", size(batch)},
                                                 {"dim", size(40)},
-                                                {"seqlen", size(40)},
+                                                {"seqlen", size(200)},  // past two tiles of each shape
                                                 {"dstate", size(dstate)},
                                                 {"layout", layout},
                                                 {"dtype", dtype},
