@@ -4,9 +4,8 @@
 //   block    4 warps: 64 channels of one group, one segment of 64 to 256 steps
 //   warp     16 channels; a thread has two of them and four states of each
 //
-//     lane        0      1      2       3     |   4      5   ...
-//     channels             0, 1               |     2, 3     ...
-//     states    0..3   4..7   8..11  12..15   | 0..3   4..7  ...
+//     lane bits    4 3 | 2 1 | 0      channels  4·(bits 4..3) + 2·(bit 0) + {0, 1}
+//                                     states    4·(bits 2..1) + {0, 1, 2, 3}
 //
 //   segment_kernel   ├──►  ├──►  ├──►  all segments from zero: h at each tile and at the end, and what the
 //                    ◄──┤  ◄──┤  ◄──┤  end's carry is at the start, Σ_t (Π_{s≤t} Ā_s)·dy_t·C_t, on the way
@@ -15,28 +14,35 @@
 //   gradient_kernel  ◄──┤  ◄──┤  ◄──┤  all segments, last tile first
 //   share_kernel, sums_kernel          sums over blocks of dB and dC, over segments and batches of the rest
 //
-// With carry_t = Ā_t·g_t, g_t = dy_t·C_t + carry_{t+1}. If the workspace would grow too large, states at
+// With carry_t = Ā_t·g_t, g_t = dy_t·C_t + carry_{t+1}. Where there are channels enough to fill the GPU, a
+// block of gradient_kernel goes through all segments in turn, ◄───◄───◄──┤, with the carry in registers, and
+// segment_kernel leaves the carries out (plan.in_turn). If the workspace would grow too large, states at
 // tiles are kept for a span of several segments only: segment_kernel goes over each span once more.
 //
 // gradient_kernel, a tile of 16 steps:
 //
-//     stage    {Δ, Δ·u, dy, u}, {Δ's slope, dz/y}      a warp its own channels, in 16-byte pieces of time; B
-//              and C, as four copies                   and C by the block
-//     forward  h before every second step, to shared memory
-//     back     two steps at a time: h between them again; sums over states (du, ∂Δ, y) and over channels
-//              (dB, dC) by shuffles, which leave each lane one (channel, step) and one (state, step);
-//              then du, ddelta, dz of these
+//     fetch    u, delta, dout, z in 16-byte pieces of time, h at the tile, while the tile before is computed:
+//              copied to where each thread finds its own; B and C to registers
+//     stage    {Δ, Δ·u, dy, u}, {Δ's slope, dz/y}      a warp its own channels
+//              B and C, as four copies                 by the block
+//     half     twice, the later 8 steps first: forward to it; forward through it, states and decays into
+//              registers; back, two steps at a time: sums over states (du, ∂Δ, y) and over channels (dB, dC)
+//              by shuffles, which leave each lane one (channel, step) and one (state, step); then du,
+//              ddelta, dz of these
 //     store    du, ddelta, dz as staged; dB and dC added over the warps, to the workspace
+//
+// One barrier a tile, since what all warps use is there for two tiles: B and C of the next one are staged,
+// and the sums of the one before are added, around it.
 //
 // Exchanging sums between lanes takes two instructions per pair of values where lanes keep their states and
 // channels in orders of their own (ParallelLane), four where what is kept is selected. That is why B and C
 // lie in shared memory in each of the four orders.
 //
-// Registers: per pair of channel and state h, carry, A, the sum of dA: 32, and B, C, Δ, Δ·u, dy of two steps;
-// capped at 168. Shared memory: 65 KB, half of it the states of a tile, so that three blocks share an SM.
-// Decays are computed again on the way back: kept beside the states, they would take as much shared memory
-// and its bandwidth once more. No atomics, all orders of sums are fixed. What was measured:
-// docs/performance-notes.md.
+// Registers: per pair of channel and state h, carry, A, the sum of dA: 32; h and Ā of 8 steps: 128; and B, C,
+// Δ, Δ·u, dy of two steps. All 255 are used, so that two blocks share an SM, which is what 8 · 2048 channels
+// have. What is loaded into a register that has then to be spilled is waited for at once: hence B and C last,
+// and h at the tile in shared memory. Shared memory: 86 KB. No atomics, all orders of sums are fixed. What
+// was measured: docs/performance-notes.md.
 
 #include "kernels/selective_scan/fused_bwd_parallel.h"
 
@@ -48,6 +54,7 @@ namespace {
 
 using namespace parallel_bwd;
 
+constexpr int kParallelWarps = kParallelThreads / 32;
 constexpr int kSumSlices = 8;
 constexpr int kSumWidth = kCombineThreads / kSumSlices;
 
@@ -61,16 +68,19 @@ struct ParallelProblem {
   float* workspace;
 };
 
-/// Shared memory of both kernels that go over time; the gradient kernel has all of it.
+/// Shared memory of both kernels that go over time; the gradient kernel has all of it. What all warps use is
+/// there for two tiles, so that a tile takes one barrier.
 struct ParallelShared {
-  float projections[2][kParallelSteps * kProjectionPitch];
+  float projections[2][2][kParallelSteps * kProjectionPitch];
   float bias[kParallelChannels], D[kParallelChannels];
-  float4 sequences[kParallelChannels / kWarpChannels][kParallelSteps * kWarpChannels];
+  float4 sequences[kParallelWarps][kParallelSteps * kWarpChannels];
+  RawSlots raw;
 };
 struct GradientShared : ParallelShared {
-  float2 factors[kParallelChannels / kWarpChannels][kParallelSteps * kWarpChannels];
-  /// [warp][pair of steps][r][lane] states; then, of each pair of steps, [dB, dC][step][state]
-  float4 states[kParallelChannels / kWarpChannels][kParallelSteps / 2][kLaneChannels * 32];
+  float2 factors[kParallelWarps][kParallelSteps * kWarpChannels];
+  float4 states[2][kLaneChannels][kParallelThreads];  ///< of the next tile: from zero; at the segment's start
+  /// [tile][warp][pair of steps]: dB, dC [step][state]
+  float sums[2][kParallelWarps][kParallelSteps / 2][4 * kParallelStates];
 };
 
 using LaneStates = float[kLaneChannels][kLaneStates];
@@ -96,12 +106,23 @@ __device__ void load_exponents(LaneStates& to, const ScanArgs& args, const Paral
 
 template <bool with_carry>
 __global__ void __launch_bounds__(kParallelThreads, 4)
-    segment_kernel(const ParallelProblem problem, const std::int64_t first_segment, const bool keep_tiles) {
-  __shared__ ParallelShared shared;
+    segment_kernel(const ParallelProblem problem, const std::int64_t first_segment, const bool keep_tiles,
+                   const bool keep_ends) {
+  constexpr Staging kStaging = with_carry ? Staging::sequences : Staging::input;
+  extern __shared__ float4 memory[];
+  auto& shared = *reinterpret_cast<ParallelShared*>(memory);
   const ScanArgs& args = problem.args.scan;
   const FusedBackwardParallelPlan& plan = problem.plan;
   const FusedBackwardParallelWorkspace& at = problem.at;
-  const ParallelPlace place(args, plan, first_segment);
+  const ParallelPlace place(args, plan, first_segment, 1);
+  ProjectionStage projection(args);
+  const auto fetch = [&](std::int64_t start) {
+    with_staging(problem.io, problem.pieces, [&]<class Io, bool pieces>() {
+      fetch_tile<Io, pieces, kStaging>(shared.raw, problem.args, place, start);
+      projection.load<Io>(args, place, start);
+    });
+  };
+  fetch(place.begin);
   load_channels(shared.bias, shared.D, args, place);
   __syncthreads();
 
@@ -113,8 +134,9 @@ __global__ void __launch_bounds__(kParallelThreads, 4)
     for (int s = 0; s < kLaneStates; ++s) product[r][s] = 1.0F;
   float delta_sum[kLaneChannels] = {};
   float4* const own = shared.sequences[place.warp];
+  const std::int64_t tiles = place.tiles();
 
-  for (std::int64_t tile = 0; tile < place.tiles(plan); ++tile) {
+  for (std::int64_t tile = 0; tile < tiles; ++tile) {
     const std::int64_t start = place.begin + tile * kParallelSteps;
     if (tile > 0) {
       if (keep_tiles) {
@@ -122,21 +144,34 @@ __global__ void __launch_bounds__(kParallelThreads, 4)
         store_lane(problem.workspace + at.tile_states + inner * plan.state_floats(), place.lane_at, h);
         store_row_sums(problem.workspace + at.tile_sums + inner * plan.rows(), delta_sum, place);
       }
-      __syncthreads();
+      __syncwarp();  // all lanes are done with `own`
     }
+    auto& projections = shared.projections[tile & 1];
+    copies_done();
     with_staging(problem.io, problem.pieces, [&]<class Io, bool pieces>() {
-      stage_tile<Io, pieces, false>(shared.projections, own, nullptr, shared.bias, problem.args, place, start,
-                                    start + kParallelSteps);
+      projection.finish<Io>(projections);
+      stage_tile<Io, pieces, kStaging>(own, nullptr, shared.raw, shared.bias, problem.args, place, start);
+      if (tile + 1 < tiles) {
+        fetch_tile<Io, pieces, kStaging>(shared.raw, problem.args, place, start + kParallelSteps);
+        projection.load<Io>(args, place, start + kParallelSteps);
+      }
     });
     __syncthreads();
 #pragma unroll 4
     for (int t = 0; t < kParallelSteps; ++t) {
       float B[kLaneStates], C[kLaneStates];
-      load_states(B, shared.projections[0] + place.projection_at(t));
-      if constexpr (with_carry) load_states(C, shared.projections[1] + place.projection_at(t));
+      load_states(B, projections[0] + place.projection_at(t));
+      if constexpr (with_carry) load_states(C, projections[1] + place.projection_at(t));
 #pragma unroll
       for (int r = 0; r < kLaneChannels; ++r) {
-        const float4 step = own[t * kWarpChannels + place.lane.channel(r)];
+        const float4* const from = &own[Element{t, place.lane.channel(r)}.index()];
+        float4 step;
+        if constexpr (with_carry) {
+          step = *from;
+        } else {
+          const float2 input = *reinterpret_cast<const float2*>(from);
+          step = {input.x, input.y, 0.0F, 0.0F};
+        }
         delta_sum[r] += step.x;
 #pragma unroll
         for (int s = 0; s < kLaneStates; ++s) {
@@ -150,12 +185,11 @@ __global__ void __launch_bounds__(kParallelThreads, 4)
       }
     }
   }
-  if constexpr (with_carry) {
-    const std::int64_t states_at = place.segment * plan.state_floats() + place.lane_at;
-    store_lane(problem.workspace + at.states, states_at, h);
-    store_lane(problem.workspace + at.carries, states_at, carry);
-    store_row_sums(problem.workspace + at.delta_sums + place.segment * plan.rows(), delta_sum, place);
-  }
+  if (!keep_ends) return;
+  const std::int64_t states_at = place.segment * plan.state_floats() + place.lane_at;
+  store_lane(problem.workspace + at.states, states_at, h);
+  if constexpr (with_carry) store_lane(problem.workspace + at.carries, states_at, carry);
+  store_row_sums(problem.workspace + at.delta_sums + place.segment * plan.rows(), delta_sum, place);
 }
 
 /// blockIdx.y 0: `states` from those at the ends of segments to those at their starts; 1: `carries`, the
@@ -193,153 +227,223 @@ __global__ void __launch_bounds__(kCombineThreads) combine_kernel(const Parallel
   }
 }
 
-__global__ void __launch_bounds__(kParallelThreads, 3)
+/// One step of all of a thread's states, whose decays it leaves.
+__device__ inline void step_forward(LaneStates& h, LaneStates& decay, const LaneStates& A, const float4* own,
+                                    const float* B_of_tile, const ParallelPlace& place, int t) {
+  float B[kLaneStates];
+  load_states(B, B_of_tile + place.projection_at(t));
+#pragma unroll
+  for (int r = 0; r < kLaneChannels; ++r) {
+    const float2 step = *reinterpret_cast<const float2*>(&own[Element{t, place.lane.channel(r)}.index()]);
+#pragma unroll
+    for (int s = 0; s < kLaneStates; ++s) {
+      decay[r][s] = exp2_fast(step.x * A[r][s]);
+      h[r][s] = fmaf(decay[r][s], h[r][s], step.y * B[s]);
+    }
+  }
+}
+
+__global__ void __launch_bounds__(kParallelThreads, 2)
     gradient_kernel(const ParallelProblem problem, const std::int64_t first_segment) {
   extern __shared__ float4 memory[];
   auto& shared = *reinterpret_cast<GradientShared*>(memory);
   const ScanArgs& args = problem.args.scan;
   const FusedBackwardParallelPlan& plan = problem.plan;
   const FusedBackwardParallelWorkspace& at = problem.at;
-  const ParallelPlace place(args, plan, first_segment);
+  const ParallelPlace place(args, plan, first_segment, plan.run());
+  ProjectionStage projection(args);
+  float elapsed[kLaneChannels] = {};
+  const int tiles_of_segment = static_cast<int>(plan.tiles());
+  int tile = static_cast<int>(place.tiles()) - 1;
+  int segment = tile / tiles_of_segment;  // of the run; where the tile to fetch is
+  int of_segment = tile % tiles_of_segment;
+  const auto fetch = [&](std::int64_t start) {
+    with_staging(problem.io, problem.pieces, [&]<class Io, bool pieces>() {
+      fetch_tile<Io, pieces, Staging::gradients>(shared.raw, problem.args, place, start);
+      projection.load<Io>(args, place, start);
+    });
+    const std::int64_t inner =
+        (place.segment - first_segment + segment) * (tiles_of_segment - 1) + of_segment - 1;
+    const float* const from_zero = problem.workspace + at.tile_states + inner * plan.state_floats();
+    const float* const first =
+        problem.workspace + at.states + (place.segment + segment) * plan.state_floats();
+#pragma unroll
+    for (int r = 0; r < kLaneChannels; ++r) {
+      const std::int64_t of_lane = place.lane_at + r * kParallelThreads * kLaneStates;
+      if (of_segment > 0) copy_16(&shared.states[0][r][threadIdx.x], from_zero + of_lane);
+      copy_16(&shared.states[1][r][threadIdx.x], first + of_lane);
+      elapsed[r] =
+          of_segment > 0
+              ? problem.workspace[at.tile_sums + inner * plan.rows() + place.row() + place.lane.channel(r)]
+              : 0.0F;
+    }
+  };
+  fetch(place.begin + tile * kParallelSteps);
   load_channels(shared.bias, shared.D, args, place);
   __syncthreads();
 
-  LaneStates A, carry, dA = {};
+  LaneStates A, carry = {}, dA = {};
   load_exponents(A, args, place);
-  float* const segment_states = problem.workspace + at.states + place.segment * plan.state_floats();
-  load_lane(carry, problem.workspace + at.carries + place.segment * plan.state_floats(), place.lane_at);
+  const std::int64_t run = place.segment / plan.run();
+  float* const run_carry = problem.workspace + at.carries + run * plan.state_floats();
+  if (!plan.in_turn || place.end < args.seqlen) load_lane(carry, run_carry, place.lane_at);
   float dD = 0.0F;
   float ddelta_bias = 0.0F;
   float4* const own = shared.sequences[place.warp];
   float2* const factors = shared.factors[place.warp];
-  auto& states = shared.states[place.warp];
   const int lane = place.lane.lane;
   // What is this lane's once sums over states and channels are done.
   const int own_channel = place.lane.channel(0);
   const float D = shared.D[place.warp * kWarpChannels + own_channel];
   const bool own_is_odd = (lane & 2) != 0;  // of a pair of steps
-  const int own_element = (own_is_odd ? kWarpChannels : 0) + own_channel;
-  const int own_sum = (lane >> 4) * kParallelStates + place.lane.state(0);
+  const int own_element = Element{own_is_odd ? 1 : 0, own_channel}.index();
+  const int own_sum = (lane & 1) * kParallelStates + place.lane.state(0);
 
-  for (std::int64_t tile = place.tiles(plan) - 1; tile >= 0; --tile) {
-    const std::int64_t start = place.begin + tile * kParallelSteps;
-    // All loads of a tile are under way together: what it waits for is the latency of memory.
-    LaneStates h, local = {};
-    float elapsed[kLaneChannels] = {};
-    load_lane(h, segment_states, place.lane_at);
-    if (tile > 0) {
-      const std::int64_t inner = (place.segment - first_segment) * (plan.tiles() - 1) + tile - 1;
-      load_lane(local, problem.workspace + at.tile_states + inner * plan.state_floats(), place.lane_at);
-      const float* sums = problem.workspace + at.tile_sums + inner * plan.rows() + place.row();
-#pragma unroll
-      for (int r = 0; r < kLaneChannels; ++r) elapsed[r] = sums[place.lane.channel(r)];
-    }
-    with_staging(problem.io, problem.pieces, [&]<class Io, bool pieces>() {
-      stage_tile<Io, pieces, true>(shared.projections, own, factors, shared.bias, problem.args, place, start,
-                                   start - kParallelSteps);
-    });
-#pragma unroll
-    for (int r = 0; r < kLaneChannels; ++r)
-#pragma unroll
-      for (int s = 0; s < kLaneStates; ++s)
-        h[r][s] = fmaf(exp2_fast(elapsed[r] * A[r][s]), h[r][s], local[r][s]);
-    __syncthreads();
-
-#pragma unroll 4
-    for (int t = 0; t < kParallelSteps; ++t) {
-      if (t % 2 == 0) {
-#pragma unroll
-        for (int r = 0; r < kLaneChannels; ++r)
-          states[t / 2][r * 32 + lane] = {h[r][0], h[r][1], h[r][2], h[r][3]};
-      }
-      float B[kLaneStates];
-      load_states(B, shared.projections[0] + place.projection_at(t));
-#pragma unroll
-      for (int r = 0; r < kLaneChannels; ++r) {
-        const float2 step = *reinterpret_cast<const float2*>(&own[t * kWarpChannels + place.lane.channel(r)]);
-#pragma unroll
-        for (int s = 0; s < kLaneStates; ++s)
-          h[r][s] = fmaf(exp2_fast(step.x * A[r][s]), h[r][s], step.y * B[s]);
-      }
-    }
-
-#pragma unroll 2
-    for (int pair = kParallelSteps / 2 - 1; pair >= 0; --pair) {
-      StepSums even, odd;
-      float4 step;  // the lane's own
-      {
-        float B[2][kLaneStates], C[2][kLaneStates];
-#pragma unroll
-        for (int k = 0; k < 2; ++k) {
-          load_states(B[k], shared.projections[0] + place.projection_at(2 * pair + k));
-          load_states(C[k], shared.projections[1] + place.projection_at(2 * pair + k));
-        }
-#pragma unroll
-        for (int r = 0; r < kLaneChannels; ++r) {
-          const int element = 2 * pair * kWarpChannels + place.lane.channel(r);
-          const float4 first = own[element];
-          const float4 second = own[element + kWarpChannels];
-          if (r == 0) step = own_is_odd ? second : first;
-          float before[kLaneStates];
-          load_states(before, reinterpret_cast<const float*>(&states[pair][r * 32 + lane]));
-#pragma unroll
-          for (int s = 0; s < kLaneStates; ++s) {
-            const float decay = exp2_fast(first.x * A[r][s]);
-            const float between = fmaf(decay, before[s], first.y * B[0][s]);
-            step_back(carry[r][s], dA[r][s], odd, r, s, second, exp2_fast(second.x * A[r][s]), A[r][s],
-                      B[1][s], C[1][s], between, h[r][s]);
-            step_back(carry[r][s], dA[r][s], even, r, s, first, decay, A[r][s], B[0][s], C[0][s], before[s],
-                      between);
-            h[r][s] = before[s];
-          }
-        }
-      }
-      add_over_states(even, odd, lane);
-      add_over_channels(even, odd, lane);
-      // Each lane has read what it needs of the states and of the sequences of these steps.
-      __syncwarp();
-      float* const sums = reinterpret_cast<float*>(states[pair]);
-      sums[own_sum] = even.dB[0];
-      sums[2 * kParallelStates + own_sum] = even.dC[0];
-      const int element = 2 * pair * kWarpChannels + own_element;
-      const float2 factor = factors[element];
-      const float of_delta = (kLn2 * even.of_exponent[0] + step.w * even.of_input[0]) * factor.x;
-      dD += step.z * step.w;
-      ddelta_bias += of_delta;
-      own[element] = {fmaf(step.x, even.of_input[0], D * step.z), of_delta,
-                      fmaf(D, step.w, even.y[0]) * factor.y, 0.0F};
-    }
-    __syncthreads();
-
-    with_staging(problem.io, problem.pieces, [&]<class Io, bool pieces>() {
-      store_sequences<Io, pieces>(own, problem.args, place, start);
-    });
-    // dB and dC of the tile, four states of a step a thread.
+  // dB and dC of a tile, four states of a step a thread. A barrier has to be between it and the sums.
+  const auto add_warps = [&](int of_tile) {
     const int which = threadIdx.x / (kParallelThreads / 2);
     const int quad = threadIdx.x % (kParallelThreads / 2);
     const int step = quad / (kParallelStates / 4);
-    const int from = which * kParallelStates / 2 + step % 2 * kParallelStates / 4 + quad % 4;
-    float4 sum = shared.states[0][step / 2][from];
+    const int from = which * 2 * kParallelStates + step % 2 * kParallelStates + quad % 4 * 4;
+    float sum[kLaneStates];
+    load_states(sum, shared.sums[of_tile & 1][0][step / 2] + from);
 #pragma unroll
-    for (int warp = 1; warp < kParallelChannels / kWarpChannels; ++warp) {
-      const float4 term = shared.states[warp][step / 2][from];
-      sum = {sum.x + term.x, sum.y + term.y, sum.z + term.z, sum.w + term.w};
+    for (int warp = 1; warp < kParallelWarps; ++warp) {
+      float term[kLaneStates];
+      load_states(term, shared.sums[of_tile & 1][warp][step / 2] + from);
+#pragma unroll
+      for (int s = 0; s < kLaneStates; ++s) sum[s] += term[s];
     }
-    const std::int64_t share = place.block_index * plan.span + start - first_segment * plan.segment + step;
+    const std::int64_t share = place.block_index * plan.span + place.begin + of_tile * kParallelSteps -
+                               first_segment * plan.segment + step;
     float* const shares = problem.workspace + (which == 0 ? at.shares_B : at.shares_C);
-    *reinterpret_cast<float4*>(shares + share * kParallelStates + quad % 4 * 4) = sum;
-  }
+    store_states(shares + share * kParallelStates + quad % 4 * 4, sum);
+  };
 
-  store_lane(segment_states, place.lane_at, dA);
+  const int last_tile = tile;
+  for (; tile >= 0; --tile) {
+    const std::int64_t start = place.begin + tile * kParallelSteps;
+    auto& projections = shared.projections[tile & 1];
+    LaneStates first;
+    copies_done();
+    with_staging(problem.io, problem.pieces, [&]<class Io, bool pieces>() {
+      projection.finish<Io>(projections);
+      stage_tile<Io, pieces, Staging::gradients>(own, factors, shared.raw, shared.bias, problem.args, place,
+                                                 start);
+    });
+#pragma unroll
+    for (int r = 0; r < kLaneChannels; ++r) {
+      float local[kLaneStates];
+      load_states(local, reinterpret_cast<const float*>(&shared.states[0][r][threadIdx.x]));
+      load_states(first[r], reinterpret_cast<const float*>(&shared.states[1][r][threadIdx.x]));
+#pragma unroll
+      for (int s = 0; s < kLaneStates; ++s)
+        first[r][s] = fmaf(exp2_fast(elapsed[r] * A[r][s]), first[r][s], of_segment == 0 ? 0.0F : local[s]);
+    }
+    if (--of_segment < 0) {
+      of_segment = tiles_of_segment - 1;
+      --segment;
+    }
+    if (tile > 0) fetch(start - kParallelSteps);
+    __syncthreads();
+    if (tile < last_tile) add_warps(tile + 1);
+
+#pragma unroll 1
+    for (int half = kParallelSteps / kKeptSteps - 1; half >= 0; --half) {
+      LaneStates h, before[kKeptSteps], decay[kKeptSteps];
+#pragma unroll
+      for (int r = 0; r < kLaneChannels; ++r)
+#pragma unroll
+        for (int s = 0; s < kLaneStates; ++s) h[r][s] = first[r][s];
+      if (half > 0) {
+#pragma unroll 4
+        for (int t = 0; t < kKeptSteps; ++t) step_forward(h, decay[0], A, own, projections[0], place, t);
+      }
+      float4* const half_own = own + half * kKeptSteps * kWarpChannels;
+      const float2* const half_factors = factors + half * kKeptSteps * kWarpChannels;
+      const float* const half_B = projections[0] + half * kKeptSteps * kProjectionPitch;
+      const float* const half_C = projections[1] + half * kKeptSteps * kProjectionPitch;
+#pragma unroll
+      for (int t = 0; t < kKeptSteps; ++t) {
+#pragma unroll
+        for (int r = 0; r < kLaneChannels; ++r)
+#pragma unroll
+          for (int s = 0; s < kLaneStates; ++s) before[t][r][s] = h[r][s];
+        step_forward(h, decay[t], A, half_own, half_B, place, t);
+      }
+      // What a pair of steps leaves is stored after the next one's operands are loaded: a load cannot be
+      // moved above a store, and would wait for the shuffles that the store waits for.
+      float4 gradients;
+      float dB, dC;
+      const auto store_pair = [&](int pair) {
+        __syncwarp();  // all lanes have read these steps
+        float* const to = shared.sums[tile & 1][place.warp][half * kKeptSteps / 2 + pair];
+        to[own_sum] = dB;
+        to[2 * kParallelStates + own_sum] = dC;
+        half_own[2 * pair * kWarpChannels + own_element] = gradients;
+      };
+#pragma unroll
+      for (int pair = kKeptSteps / 2 - 1; pair >= 0; --pair) {
+        float B[2][kLaneStates], C[2][kLaneStates];
+        float4 step[2][kLaneChannels];
+#pragma unroll
+        for (int k = 1; k >= 0; --k) {
+          load_states(B[k], half_B + place.projection_at(2 * pair + k));
+          load_states(C[k], half_C + place.projection_at(2 * pair + k));
+#pragma unroll
+          for (int r = 0; r < kLaneChannels; ++r)
+            step[k][r] = half_own[Element{2 * pair + k, place.lane.channel(r)}.index()];
+        }
+        const float2 factor = half_factors[2 * pair * kWarpChannels + own_element];
+        if (pair < kKeptSteps / 2 - 1) store_pair(pair + 1);
+        StepSums sums[2];
+#pragma unroll
+        for (int k = 1; k >= 0; --k) {
+          const int t = 2 * pair + k;
+#pragma unroll
+          for (int r = 0; r < kLaneChannels; ++r)
+#pragma unroll
+            for (int s = 0; s < kLaneStates; ++s) {
+              const float after = t + 1 < kKeptSteps ? before[(t + 1) % kKeptSteps][r][s] : h[r][s];
+              step_back(carry[r][s], dA[r][s], sums[k], r, s, step[k][r], decay[t][r][s], A[r][s], B[k][s],
+                        C[k][s], before[t][r][s], after);
+            }
+        }
+        add_over_states(sums[0], sums[1], lane);
+        add_over_channels(sums[0], sums[1], lane);
+        const float4 of_lane = own_is_odd ? step[1][0] : step[0][0];
+        const float of_delta = (kLn2 * sums[0].of_exponent[0] + of_lane.w * sums[0].of_input[0]) * factor.x;
+        dD += of_lane.z * of_lane.w;
+        ddelta_bias += of_delta;
+        gradients = {fmaf(of_lane.x, sums[0].of_input[0], D * of_lane.z), of_delta,
+                     fmaf(D, of_lane.w, sums[0].y[0]) * factor.y, 0.0F};
+        dB = sums[0].dB[0];
+        dC = sums[0].dC[0];
+      }
+      store_pair(0);
+    }
+    __syncwarp();
+    with_staging(problem.io, problem.pieces, [&]<class Io, bool pieces>() {
+      store_sequences<Io, pieces>(own, problem.args, place, start);
+    });
+  }
+  __syncthreads();
+  add_warps(0);
+
+  store_lane(problem.workspace + at.states + place.segment * plan.state_floats(), place.lane_at, dA);
   // The other lane that has this channel has the other step of each pair.
   dD += shuffle_xor(dD, 2);
   ddelta_bias += shuffle_xor(ddelta_bias, 2);
   if ((lane & 2) == 0) {
-    const std::int64_t row = place.segment * plan.rows() + place.row() + own_channel;
+    const std::int64_t row = run * plan.rows() + place.row() + own_channel;
     problem.workspace[at.dD + row] = dD;
     problem.workspace[at.ddelta_bias + row] = ddelta_bias;
   }
-  if (place.segment > 0 || problem.args.dinitial_state == nullptr) return;
+  if (place.segment > 0) {
+    if (plan.in_turn) store_lane(run_carry - plan.state_floats(), place.lane_at, carry);
+    return;
+  }
+  if (problem.args.dinitial_state == nullptr) return;
 #pragma unroll
   for (int r = 0; r < kLaneChannels; ++r)
 #pragma unroll
@@ -352,9 +456,8 @@ __global__ void __launch_bounds__(kParallelThreads, 3)
 
 /// dA, dD, ddelta_bias: sums over batches and segments. In order.
 ///
-///   block    32 neighbouring states of the channels, in the order of the workspace, then, in the last
-///   blocks,
-///            32 channels; times 8 slices: every eighth segment of all batches
+///   block    32 neighbouring states of the channels, in the order of the workspace; 32 channels in the last
+///            blocks. Times 8 slices: every eighth run of all batches
 __global__ void __launch_bounds__(kCombineThreads)
     sums_kernel(const ParallelProblem problem, const std::int64_t state_blocks) {
   __shared__ float partial[kSumSlices][kSumWidth];
@@ -363,13 +466,15 @@ __global__ void __launch_bounds__(kCombineThreads)
   const int column = static_cast<int>(threadIdx.x) % kSumWidth;
   const int slice = static_cast<int>(threadIdx.x) / kSumWidth;
   // Complete in slice 0; all threads of a block have to call it.
-  const auto sum = [&](std::int64_t from, std::int64_t of_segment) {
-    const std::int64_t of_batch = of_segment / plan.batch;
+  const auto sum = [&](std::int64_t from, std::int64_t of_run, std::int64_t of_batch) {
+    const auto runs = static_cast<unsigned>(plan.runs());
+    const unsigned terms = static_cast<unsigned>(plan.batch) * runs;
     float total = 0.0F;
-    for (std::int64_t b = 0; b < plan.batch; ++b)
 #pragma unroll 4
-      for (std::int64_t segment = slice; segment < plan.segments(); segment += kSumSlices)
-        total += problem.workspace[from + segment * of_segment + b * of_batch];
+    for (unsigned i = slice; i < terms; i += kSumSlices) {
+      const unsigned b = i / runs;
+      total += problem.workspace[from + (i - b * runs) * of_run + b * of_batch];
+    }
     __syncthreads();
     partial[slice][column] = total;
     __syncthreads();
@@ -378,13 +483,14 @@ __global__ void __launch_bounds__(kCombineThreads)
   };
   if (blockIdx.x < state_blocks) {
     const StoredState state(args.scan, plan, static_cast<std::int64_t>(blockIdx.x) * kSumWidth + column);
-    const float dA = sum(problem.at.states + state.index, plan.state_floats());
+    const float dA = sum(problem.at.states + state.index, plan.run() * plan.state_floats(),
+                         plan.state_floats() / plan.batch);
     if (slice == 0 && state.exists) args.dA[state.in_channels] = dA;
     return;
   }
   const StoredRow row(plan, (blockIdx.x - state_blocks) * kSumWidth + column);
-  const float dD = sum(problem.at.dD + row.index, plan.rows());
-  const float ddelta_bias = sum(problem.at.ddelta_bias + row.index, plan.rows());
+  const float dD = sum(problem.at.dD + row.index, plan.rows(), plan.rows() / plan.batch);
+  const float ddelta_bias = sum(problem.at.ddelta_bias + row.index, plan.rows(), plan.rows() / plan.batch);
   if (slice != 0 || !row.exists) return;
   if (args.dD != nullptr) args.dD[row.d] = dD;
   if (args.ddelta_bias != nullptr) args.ddelta_bias[row.d] = ddelta_bias;
@@ -399,30 +505,39 @@ unsigned grid_of(std::int64_t blocks) {
 ParallelBackward::ParallelBackward(const ScanGradientArgs& args, DType io,
                                    const FusedBackwardParallelPlan& plan, float* workspace)
     : args_(args), io_(io), plan_(plan), workspace_(workspace) {
-  check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(gradient_kernel),
-                                  cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(GradientShared)));
+  const auto allow = [](auto* kernel, std::size_t bytes) {
+    check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                    cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
+  };
+  allow(segment_kernel<false>, sizeof(ParallelShared));
+  allow(segment_kernel<true>, sizeof(ParallelShared));
+  allow(gradient_kernel, sizeof(GradientShared));
 }
 
 void ParallelBackward::launch(cudaStream_t stream, const AddShares& add_shares) const {
   const ParallelProblem problem{
       args_, io_, in_pieces(args_, io_), plan_, fused_backward_parallel_workspace(plan_), workspace_};
   const bool one_span = plan_.spans() == 1;
-  segment_kernel<true>
-      <<<grid_of(plan_.segments() * plan_.blocks()), kParallelThreads, 0, stream>>>(problem, 0, one_span);
+  const auto forward = plan_.in_turn ? segment_kernel<false> : segment_kernel<true>;
+  forward<<<grid_of(plan_.segments() * plan_.blocks()), kParallelThreads, sizeof(ParallelShared), stream>>>(
+      problem, 0, one_span, true);
   check_cuda(cudaGetLastError());
-  combine_kernel<<<dim3(grid_of(plan_.state_floats() / kCombineThreads), 2), kCombineThreads, 0, stream>>>(
-      problem);
+  // What blocks go through in turn needs no carries beforehand.
+  combine_kernel<<<dim3(grid_of(plan_.state_floats() / kCombineThreads), plan_.in_turn ? 1 : 2),
+                   kCombineThreads, 0, stream>>>(problem);
   check_cuda(cudaGetLastError());
   for (std::int64_t span = plan_.spans() - 1; span >= 0; --span) {
     const std::int64_t first = span * plan_.span_segments();
     const std::int64_t end = std::min((span + 1) * plan_.span, plan_.seqlen);
-    const unsigned grid =
-        grid_of((std::min(first + plan_.span_segments(), plan_.segments()) - first) * plan_.blocks());
+    const std::int64_t segments = std::min(first + plan_.span_segments(), plan_.segments()) - first;
     if (!one_span) {
-      segment_kernel<false><<<grid, kParallelThreads, 0, stream>>>(problem, first, true);
+      segment_kernel<false>
+          <<<grid_of(segments * plan_.blocks()), kParallelThreads, sizeof(ParallelShared), stream>>>(
+              problem, first, true, false);
       check_cuda(cudaGetLastError());
     }
-    gradient_kernel<<<grid, kParallelThreads, sizeof(GradientShared), stream>>>(problem, first);
+    gradient_kernel<<<grid_of(ceil_div(segments, plan_.run()) * plan_.blocks()), kParallelThreads,
+                      sizeof(GradientShared), stream>>>(problem, first);
     check_cuda(cudaGetLastError());
     add_shares(problem.at.shares_B, args_.dB, args_.scan.b_strides, {span * plan_.span, end});
     add_shares(problem.at.shares_C, args_.dC, args_.scan.c_strides, {span * plan_.span, end});

@@ -19,21 +19,26 @@ inline constexpr int kParallelSteps = 16;     // of a tile
 inline constexpr int kWarpChannels = 16;      // of a warp
 inline constexpr int kLaneChannels = 2;       // of a thread
 inline constexpr int kLaneStates = 4;         // of a thread, of each of its channels
+inline constexpr int kKeptSteps = 8;          // whose states and decays are in registers at a time
 inline constexpr int kBlockStates = kParallelChannels * kParallelStates;
 
-/// Which of a warp's channels and states a lane has: lanes that differ in bits 0 and 1 share channels, the
-/// others states. Register r of a lane is not channel r of its two, nor register s state s of its four: they
-/// are exchanged by bits of the lane, so that lanes that add up their sums find, in the same register, what
-/// the one keeps and the other gives away.
+/// Which of a warp's channels and states a lane has. Register r of a lane is not channel r of its two, nor
+/// register s state s of its four: they are exchanged by bits of the lane, so that lanes that add up their
+/// sums find, in the same register, what the one keeps and the other gives away.
 ///
-///   lane bits   4 3 2 | 1 0      channels 2·(lane / 4) + (r xor bit 0)
-///                               states   4·(lane % 4) + (s xor bits 3..2)
+///   lane bits   4 3 | 2 1 | 0      channels  4·(bits 4..3) + 2·(bit 0) + (r xor bit 2)
+///                                  states    4·(bits 2..1) + (s xor bits 4..3)
+///
+/// Neighbours read the same of B and C, lanes two apart the same of a channel: shared memory then serves 16
+/// lanes at a time with 16 bytes each, else 8.
 struct ParallelLane {
   int lane;
 
-  SSMBENCH_HD constexpr int channel(int r) const { return (lane >> 2) * kLaneChannels + (r ^ (lane & 1)); }
-  SSMBENCH_HD constexpr int order() const { return lane >> 2 & 3; }  // of its states
-  SSMBENCH_HD constexpr int first_state() const { return (lane & 3) * kLaneStates; }
+  SSMBENCH_HD constexpr int channel(int r) const {
+    return (lane >> 3) * 4 + (lane & 1) * 2 + (r ^ (lane >> 2 & 1));
+  }
+  SSMBENCH_HD constexpr int order() const { return lane >> 3; }  // of its states
+  SSMBENCH_HD constexpr int first_state() const { return (lane >> 1 & 3) * kLaneStates; }
   SSMBENCH_HD constexpr int state(int s) const { return first_state() + (s ^ order()); }
 };
 
@@ -42,6 +47,7 @@ struct FusedBackwardParallelPlan {
   std::int64_t blocks_per_group;  ///< of kParallelChannels channels
   std::int64_t segment;           ///< steps that a block does; whole tiles
   std::int64_t span;              ///< steps whose tiles' states are kept together; whole segments
+  bool in_turn;                   ///< a block goes back through all segments of a span, and not through one
 
   SSMBENCH_HD constexpr int channels() const { return kParallelChannels; }
   /// Blocks that one segment takes.
@@ -53,19 +59,22 @@ struct FusedBackwardParallelPlan {
   SSMBENCH_HD constexpr std::int64_t tiles() const { return segment / kParallelSteps; }  // of a segment
   SSMBENCH_HD constexpr std::int64_t span_segments() const { return span / segment; }
   SSMBENCH_HD constexpr std::int64_t spans() const { return ceil_div(seqlen, span); }
+  /// Segments that a block goes back through.
+  SSMBENCH_HD constexpr std::int64_t run() const { return in_turn ? span_segments() : 1; }
+  SSMBENCH_HD constexpr std::int64_t runs() const { return ceil_div(segments(), run()); }
 };
 
 /// Where things begin in the workspace, in floats; each on a 256-byte line.
 struct FusedBackwardParallelWorkspace {
   std::int64_t states;      ///< [segment][state_floats]: at a segment's end from zero at its start; then the
                             ///< true ones at its start; then its share of dA
-  std::int64_t carries;     ///< [segment][state_floats]: the same for Ā·g, from its end to its start
+  std::int64_t carries;     ///< [run][state_floats]: the same for Ā·g, from its end to its start
   std::int64_t delta_sums;  ///< [segment][row]: ΣΔ
   std::int64_t
       tile_states;  ///< [segment of the span][tile − 1][state_floats]: from zero at the segment's start
   std::int64_t tile_sums;    ///< [segment of the span][tile − 1][row]: ΣΔ from there
-  std::int64_t dD;           ///< [segment][row]
-  std::int64_t ddelta_bias;  ///< [segment][row]
+  std::int64_t dD;           ///< [run][row]
+  std::int64_t ddelta_bias;  ///< [run][row]
   std::int64_t shares_B;     ///< [block][step of the span][kParallelStates]
   std::int64_t shares_C;
   std::int64_t floats;
@@ -83,12 +92,12 @@ inline FusedBackwardParallelWorkspace fused_backward_parallel_workspace(
   const std::int64_t inner_tiles = plan.span_segments() * (plan.tiles() - 1);
   FusedBackwardParallelWorkspace at{};
   at.states = take(plan.segments() * plan.state_floats());
-  at.carries = take(plan.segments() * plan.state_floats());
+  at.carries = take(plan.runs() * plan.state_floats());
   at.delta_sums = take(plan.segments() * plan.rows());
   at.tile_states = take(inner_tiles * plan.state_floats());
   at.tile_sums = take(inner_tiles * plan.rows());
-  at.dD = take(plan.segments() * plan.rows());
-  at.ddelta_bias = take(plan.segments() * plan.rows());
+  at.dD = take(plan.runs() * plan.rows());
+  at.ddelta_bias = take(plan.runs() * plan.rows());
   at.shares_B = take(plan.blocks() * plan.span * kParallelStates);
   at.shares_C = take(plan.blocks() * plan.span * kParallelStates);
   at.floats = end;
@@ -101,6 +110,13 @@ inline bool parallel_backward_applies(const SelectiveScan& scan) {
   return !scan.complex && scan.method == MethodId::zoh && scan.variable_b && scan.variable_c &&
          scan.dstate > kParallelStates / 2 && scan.dstate <= kParallelStates &&
          scan.channels_per_group() >= kWarpChannels;
+}
+
+/// Whether blocks, of which each goes through all of the sequence, keep a large GPU busy: two on each of 132
+/// multiprocessors at a time, nine tenths of them to the end.
+constexpr bool fill_whole_waves(std::int64_t blocks) {
+  constexpr std::int64_t kWave = 2 * 132;
+  return 10 * blocks >= 9 * kWave * ceil_div(blocks, kWave);
 }
 
 /// Segments are as long as leaves enough blocks to fill a large GPU several times. A sequence of up to 16384
@@ -126,6 +142,7 @@ inline FusedBackwardParallelPlan plan_fused_backward_parallel(const SelectiveSca
   while (plan.segment > kShortestSegment &&
          (plan.blocks() * plan.segments() < kEnoughBlocks || plan.segment / 2 >= plan.seqlen))
     plan.segment /= 2;
+  plan.in_turn = plan.segments() == 1 || fill_whole_waves(plan.blocks());
   plan.span = plan.segments() * plan.segment;
   if (plan.seqlen <= kShortestLimited) return plan;
   const double allowed = kWorkspaceShare * tensor_bytes / sizeof(float);

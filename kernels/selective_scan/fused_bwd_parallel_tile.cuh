@@ -3,6 +3,7 @@
 // The common case of cuda-fused for selective_scan_bwd: where a thread is, how tiles get to and from shared
 // memory, one step back in time, and the sums over lanes. The picture is in fused_bwd_parallel.cu.
 
+#include "kernels/common/mma.cuh"
 #include "kernels/selective_scan/fused_bwd_parallel_map.h"
 #include "kernels/selective_scan/fused_bwd_stage.cuh"
 #include "kernels/selective_scan/fused_bwd_sums.cuh"
@@ -37,11 +38,6 @@ __device__ inline float reciprocal_fast(float x) {
   float result;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
   return result;
-}
-
-/// Brings what lies at the address to the L2 cache.
-__device__ inline void prefetch_line(const void* address) {
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 }
 
 /// softplus and its slope, the logistic function. With e = e^-|x| and s = e/(2 + e) ≤ 1/3, log(1 + e) is
@@ -87,7 +83,8 @@ inline bool in_pieces(const ScanGradientArgs& args, DType io) {
 struct Element {
   int step, channel;
 
-  __device__ int index() const { return step * kWarpChannels + channel; }
+  /// Where shared memory has it: of two steps, lanes of one access have them in different banks.
+  __device__ int index() const { return step * kWarpChannels + (channel ^ (step & 1) * 4); }
 };
 
 /// Where a thread is.
@@ -96,30 +93,29 @@ struct ParallelPlace {
   int warp;
   std::int64_t block_index;  ///< among those of a segment
   BlockChannels block;
-  int warp_count;  ///< channels of the warp that exist; may be negative
-  std::int64_t segment;
-  std::int64_t begin, end;    ///< steps of the segment
+  int warp_count;             ///< channels of the warp that exist; may be negative
+  std::int64_t segment;       ///< the block's first
+  std::int64_t begin, end;    ///< steps of the block's segments
   std::int64_t row_of_block;  ///< among plan.rows()
   std::int64_t warp_row;      ///< of the warp's first channel in the (B, D, L) tensors
   std::int64_t lane_at;       ///< its states among plan.state_floats()
 
+  /// A block does `segments` neighbouring ones, the first blocks those from first_segment on.
   __device__ ParallelPlace(const ScanArgs& args, const FusedBackwardParallelPlan& plan,
-                           std::int64_t first_segment)
+                           std::int64_t first_segment, std::int64_t segments)
       : lane{static_cast<int>(threadIdx.x & 31)},
         warp(static_cast<int>(threadIdx.x >> 5)),
         block_index(blockIdx.x % plan.blocks()),
         block(block_channels(plan, block_index, args.groups, args.channels_per_group)),
         warp_count(block.count - warp * kWarpChannels),
-        segment(first_segment + blockIdx.x / plan.blocks()),
+        segment(first_segment + blockIdx.x / plan.blocks() * segments),
         begin(segment * plan.segment),
-        end(min(begin + plan.segment, args.seqlen)),
+        end(min(begin + segments * plan.segment, args.seqlen)),
         row_of_block(block_index * kParallelChannels),
         warp_row(block.b * args.sequence.batch + (block.first + warp * kWarpChannels) * args.sequence.dim),
         lane_at(block_index * kBlockStates + threadIdx.x * kLaneStates) {}
 
-  __device__ std::int64_t tiles(const FusedBackwardParallelPlan& plan) const {
-    return min(plan.tiles(), ceil_div(end - begin, kParallelSteps));
-  }
+  __device__ std::int64_t tiles() const { return ceil_div(end - begin, kParallelSteps); }
   /// Of the warp's first channel among plan.rows().
   __device__ std::int64_t row() const { return row_of_block + warp * kWarpChannels; }
   /// Where the lane's states of B or C are in a staged tile.
@@ -191,39 +187,44 @@ __device__ inline void load_channels(float* bias, float* D, const ScanArgs& args
 /// Of each channel of the warp one sum, which all lanes that share the channel have.
 __device__ inline void store_row_sums(float* rows, const float (&sums)[kLaneChannels],
                                       const ParallelPlace& place) {
-  if ((place.lane.lane & 3) >= kLaneChannels) return;
+  if ((place.lane.lane & 2) != 0) return;
   rows[place.row() + place.lane.channel(0)] = sums[0];
 }
 
-/// A thread's part of B and C of a tile: four states of one step of one of them, on their way to shared
-/// memory.
-template <class Io>
+/// A thread's part of B and C of a tile: four states of one step of one of them, on their way through
+/// registers to shared memory.
 class ProjectionStage {
  public:
-  /// Starts to load them. What does not exist is read from where something does, and not used, so that no
-  /// branch puts one load after the other; the same below.
-  __device__ ProjectionStage(const ScanArgs& args, const ParallelPlace& place, std::int64_t start) {
+  __device__ explicit ProjectionStage(const ScanArgs& args) {
     constexpr int kQuads = kParallelStates / kLaneStates;
     static_assert(kParallelThreads == 2 * kParallelSteps * kQuads);
     which_ = static_cast<int>(threadIdx.x) / (kParallelSteps * kQuads);
     const int i = static_cast<int>(threadIdx.x) % (kParallelSteps * kQuads);
-    const ProjectionStrides& strides = which_ == 0 ? args.b_strides : args.c_strides;
-    const bool by_time = strides.time == 1;
+    const bool by_time = (which_ == 0 ? args.b_strides : args.c_strides).time == 1;
     step_ = by_time ? i % kParallelSteps : i / kQuads;
     state_ = kLaneStates * (by_time ? i / kParallelSteps : i % kQuads);
+  }
+  /// Starts to load them. What does not exist is read from where something does, and not used, so that no
+  /// branch puts one load after the other; the same below.
+  template <class Io>
+  __device__ void load(const ScanArgs& args, const ParallelPlace& place, std::int64_t start) {
+    using Bits = std::conditional_t<sizeof(Io) == sizeof(unsigned), unsigned, unsigned short>;
+    const ProjectionStrides& strides = which_ == 0 ? args.b_strides : args.c_strides;
     const int valid = place.valid(start);
     const int states = static_cast<int>(args.dstate);
     count_ = step_ < valid ? states - state_ : 0;
-    const Io* from = static_cast<const Io*>(which_ == 0 ? args.B : args.C) + place.block.b * strides.batch +
-                     place.block.g * strides.group + (start + min(step_, valid - 1)) * strides.time;
+    const Bits* from = static_cast<const Bits*>(which_ == 0 ? args.B : args.C) +
+                       place.block.b * strides.batch + place.block.g * strides.group +
+                       (start + min(step_, valid - 1)) * strides.time;
 #pragma unroll
     for (int k = 0; k < kLaneStates; ++k) raw_[k] = from[min(state_ + k, states - 1) * strides.state];
   }
   /// Stores them in each of the four orders; zeros for what does not exist.
+  template <class Io>
   __device__ void finish(float (&to)[2][kParallelSteps * kProjectionPitch]) const {
     float values[kLaneStates];
 #pragma unroll
-    for (int k = 0; k < kLaneStates; ++k) values[k] = k < count_ ? to_float(raw_[k]) : 0.0F;
+    for (int k = 0; k < kLaneStates; ++k) values[k] = k < count_ ? from_bits<Io>(raw_[k]) : 0.0F;
 #pragma unroll
     for (int order = 0; order < kOrders; ++order)
       *reinterpret_cast<float4*>(&to[which_][step_ * kProjectionPitch + order * kParallelStates + state_]) = {
@@ -231,7 +232,14 @@ class ProjectionStage {
   }
 
  private:
-  Io raw_[kLaneStates];
+  template <class Io>
+  __device__ static float from_bits(unsigned bits) {
+    if constexpr (sizeof(Io) == sizeof(unsigned)) return __uint_as_float(bits);
+    const auto half = static_cast<unsigned short>(bits);
+    return to_float(reinterpret_cast<const Io&>(half));
+  }
+
+  unsigned raw_[kLaneStates];
   int which_, step_, state_, count_;
 };
 
@@ -250,6 +258,25 @@ __device__ Element element_of(const SequenceStrides& strides, int k) {
   return {i / kWarpChannels, i % kWarpChannels};
 }
 
+/// 16 bytes from global memory to shared memory, where the thread that copied them finds them after
+/// copies_done().
+__device__ inline void copy_16(void* shared, const void* global) {
+#if __CUDA_ARCH__ >= 800
+  copy_async_16(shared_address(shared), global);
+#else
+  *static_cast<uint4*>(shared) = *static_cast<const uint4*>(global);
+#endif
+}
+__device__ inline void copies_done() {
+#if __CUDA_ARCH__ >= 800
+  copy_async_commit();
+  copy_async_wait<0>();
+#endif
+}
+
+/// Pieces of u, delta, dout, z of the next tile: each thread its own.
+using RawSlots = uint4[4 * kStaged * sizeof(float) / sizeof(uint4)][kParallelThreads];
+
 /// A thread's elements of one tensor in a tile.
 template <class Io, bool pieces>
 struct StagedElements {
@@ -262,6 +289,9 @@ struct StagedElements {
   };
 
   __device__ StagedElements() {}
+  __device__ static constexpr int slot(int tensor_index, int k) {
+    return (tensor_index * kStaged + k) / kPiece;
+  }
   /// Starts to load them. All of a piece exists or nothing.
   __device__ void load(const void* tensor, const ScanArgs& args, const ParallelPlace& place,
                        std::int64_t start) {
@@ -275,17 +305,22 @@ struct StagedElements {
                                           min(e.step, last) * args.sequence.time);
     }
   }
-  /// Brings what load() will read to the L2 cache.
-  __device__ static void prefetch(const void* tensor, const ScanArgs& args, const ParallelPlace& place,
-                                  std::int64_t start) {
-    if (!pieces || tensor == nullptr) return;
-    const Io* from = static_cast<const Io*>(tensor) + place.warp_row + start;
-    const int valid = place.valid(start);
+  /// Starts to copy what load() would read to slots of this thread.
+  __device__ static void fetch(RawSlots& slots, int tensor_index, const void* tensor, const ScanArgs& args,
+                               const ParallelPlace& place, std::int64_t start) {
+    const Io* from = static_cast<const Io*>(tensor) + place.warp_row + start * args.sequence.time;
+    const int last = place.valid(start) - kPiece;
 #pragma unroll
     for (int k = 0; k < kStaged; k += kPiece) {
       const Element e = element_of<Io, pieces>(args.sequence, k);
-      if (place.exists(e, valid)) prefetch_line(from + e.channel * args.sequence.dim + e.step);
+      copy_16(&slots[slot(tensor_index, k)][threadIdx.x],
+              from + min(e.channel, place.warp_count - 1) * args.sequence.dim + min(e.step, last));
     }
+  }
+  /// Takes it from there.
+  __device__ void take(const RawSlots& slots, int tensor_index) {
+#pragma unroll
+    for (int k = 0; k < kStaged; k += kPiece) at[k / kPiece] = slots[slot(tensor_index, k)][threadIdx.x];
   }
   __device__ void store(void* tensor, const ScanArgs& args, const ParallelPlace& place,
                         std::int64_t start) const {
@@ -301,25 +336,53 @@ struct StagedElements {
   }
 };
 
-/// B, C and, of the warp's channels, {Δ, Δ·u, dy, u} and, for the gradient kernel, {Δ's slope, dz/y} of the
-/// tile that begins at `start`. Zeros past the end, where a step then changes nothing.
-template <class Io, bool pieces, bool with_factors>
-__device__ void stage_tile(float (&projections)[2][kParallelSteps * kProjectionPitch], float4* sequences,
-                           float2* factors, const float* bias, const ScanGradientArgs& args,
-                           const ParallelPlace& place, std::int64_t start, std::int64_t next) {
+/// What is staged of an element.
+enum class Staging {
+  input,      ///< {Δ, Δ·u}
+  sequences,  ///< {Δ, Δ·u, dy, u}
+  gradients,  ///< these, and {Δ's slope, dz/y}
+};
+
+/// Starts to bring the tile that begins at `start` to this thread's slots.
+template <class Io, bool pieces, Staging staging>
+__device__ void fetch_tile(RawSlots& raw, const ScanGradientArgs& args, const ParallelPlace& place,
+                           std::int64_t start) {
+  if constexpr (pieces) {
+    using Elements = StagedElements<Io, pieces>;
+    Elements::fetch(raw, 0, args.scan.u, args.scan, place, start);
+    Elements::fetch(raw, 1, args.scan.delta, args.scan, place, start);
+    if constexpr (staging != Staging::input) {
+      Elements::fetch(raw, 2, args.dout, args.scan, place, start);
+      if (args.scan.z != nullptr) Elements::fetch(raw, 3, args.scan.z, args.scan, place, start);
+    }
+  }
+}
+
+/// The warp's channels of the tile that begins at `start`, of which `raw` has the pieces. Zeros past the end,
+/// where a step then changes nothing.
+template <class Io, bool pieces, Staging staging>
+__device__ void stage_tile(float4* sequences, float2* factors, const RawSlots& raw, const float* bias,
+                           const ScanGradientArgs& args, const ParallelPlace& place, std::int64_t start) {
+  constexpr bool kInput = staging == Staging::input;
   constexpr int kPiece = StagedElements<Io, pieces>::kPiece;
   const ScanArgs& scan = args.scan;
   const int valid = place.valid(start);
-  const ProjectionStage<Io> projection(scan, place, start);
   StagedElements<Io, pieces> u, x, dout, z;
-  u.load(scan.u, scan, place, start);
-  x.load(scan.delta, scan, place, start);
-  dout.load(args.dout, scan, place, start);
-  z.load(scan.z != nullptr ? scan.z : scan.u, scan, place, start);
-  if (next >= place.begin && next < place.end)
-    for (const void* tensor : {scan.u, scan.delta, args.dout, scan.z})
-      StagedElements<Io, pieces>::prefetch(tensor, scan, place, next);
-  projection.finish(projections);
+  if constexpr (pieces) {
+    u.take(raw, 0);
+    x.take(raw, 1);
+    if constexpr (!kInput) {
+      dout.take(raw, 2);
+      z.take(raw, 3);
+    }
+  } else {
+    u.load(scan.u, scan, place, start);
+    x.load(scan.delta, scan, place, start);
+    if constexpr (!kInput) {
+      dout.load(args.dout, scan, place, start);
+      z.load(scan.z != nullptr ? scan.z : scan.u, scan, place, start);
+    }
+  }
   // Options are branches around whole loops, so that the chains of all elements overlap.
   ValueSlope step[kStaged], gate[kStaged];
 #pragma unroll
@@ -332,9 +395,11 @@ __device__ void stage_tile(float (&projections)[2][kParallelSteps * kProjectionP
 #pragma unroll
     for (int k = 0; k < kStaged; ++k) step[k] = softplus_slope(step[k].value);
   }
-  if (scan.z != nullptr) {
+  if constexpr (!kInput) {
+    if (scan.z != nullptr) {
 #pragma unroll
-    for (int k = 0; k < kStaged; ++k) gate[k] = silu_slope(to_float(z.values[k]));
+      for (int k = 0; k < kStaged; ++k) gate[k] = silu_slope(to_float(z.values[k]));
+    }
   }
 #pragma unroll
   for (int k = 0; k < kStaged; ++k) {
@@ -342,9 +407,13 @@ __device__ void stage_tile(float (&projections)[2][kParallelSteps * kProjectionP
     const bool exists = place.exists(element_of<Io, pieces>(scan.sequence, k / kPiece * kPiece), valid);
     const float input = exists ? to_float(u.values[k]) : 0.0F;
     const float delta = exists ? step[k].value : 0.0F;
-    const float loss = exists ? to_float(dout.values[k]) : 0.0F;
-    sequences[e.index()] = {delta, delta * input, loss * gate[k].value, input};
-    if constexpr (with_factors) factors[e.index()] = {step[k].slope, loss * gate[k].slope};
+    if constexpr (kInput) {
+      *reinterpret_cast<float2*>(&sequences[e.index()]) = {delta, delta * input};
+    } else {
+      const float loss = exists ? to_float(dout.values[k]) : 0.0F;
+      sequences[e.index()] = {delta, delta * input, loss * gate[k].value, input};
+      if constexpr (staging == Staging::gradients) factors[e.index()] = {step[k].slope, loss * gate[k].slope};
+    }
   }
 }
 
@@ -409,8 +478,8 @@ __device__ inline float exchange_steps(float even, float odd, int distance, bool
 __device__ inline void add_over_states(StepSums& even, StepSums& odd, int lane) {
   const bool upper = (lane & 2) != 0;
   const auto add = [&](float(&a)[kLaneChannels], float(&b)[kLaneChannels]) {
-    a[0] += shuffle_xor(a[1], 1);
-    b[0] += shuffle_xor(b[1], 1);
+    a[0] += shuffle_xor(a[1], 4);
+    b[0] += shuffle_xor(b[1], 4);
     a[0] = exchange_steps(a[0], b[0], 2, upper);
   };
   add(even.of_exponent, odd.of_exponent);
@@ -419,20 +488,20 @@ __device__ inline void add_over_states(StepSums& even, StepSums& odd, int lane) 
 }
 
 /// Adds over the eight lanes that share states. even.…[0] is then of the lane's state(0), and of the odd step
-/// where lane bit 4 is set.
+/// where lane bit 0 is set.
 __device__ inline void add_over_channels(StepSums& even, StepSums& odd, int lane) {
-  const bool upper = (lane & 16) != 0;
+  const bool upper = (lane & 1) != 0;
   const auto add = [&](float(&a)[kLaneStates]) {
-    a[0] += shuffle_xor(a[2], 8);
-    a[1] += shuffle_xor(a[3], 8);
-    a[0] += shuffle_xor(a[1], 4);
+    a[0] += shuffle_xor(a[2], 16);
+    a[1] += shuffle_xor(a[3], 16);
+    a[0] += shuffle_xor(a[1], 8);
   };
   add(even.dB);
   add(even.dC);
   add(odd.dB);
   add(odd.dC);
-  even.dB[0] = exchange_steps(even.dB[0], odd.dB[0], 16, upper);
-  even.dC[0] = exchange_steps(even.dC[0], odd.dC[0], 16, upper);
+  even.dB[0] = exchange_steps(even.dB[0], odd.dB[0], 1, upper);
+  even.dC[0] = exchange_steps(even.dC[0], odd.dC[0], 1, upper);
 }
 
 }  // namespace ssmbench::parallel_bwd

@@ -171,6 +171,25 @@ std::vector<Axes> level_problems() {
   return all;
 }
 
+/// Gradients of so many channels that a block of the GPU's common case goes back through all segments of
+/// time.
+std::vector<Axes> in_turn_problems() {
+  std::vector<Axes> all;
+  for (const bool first : {true, false})
+    all.push_back({{"batch", size(240)},
+                   {"dim", size(16)},
+                   {"seqlen", size(first ? 200 : 135)},
+                   {"dstate", size(first ? 16 : 9)},
+                   {"dtype", first ? "f32" : "bf16"},
+                   {"layout", first ? "bdl" : "bld"},
+                   {"z", first},
+                   {"D", true},
+                   {"delta_bias", first},
+                   {"delta_softplus", true},
+                   {"initial_state", true}});
+  return all;
+}
+
 void check_all(const std::vector<Axes>& problems, const DeviceInfo& device, const std::string& distribution,
                const OpSpec& op = selective_scan_fwd()) {
   std::vector<Problem> all;
@@ -252,4 +271,10 @@ TEST_CASE("CUDA gradients agree with the reference for every method, real and co
 
 TEST_CASE("CUDA gradients agree with the reference where states are kept on several levels", "[gpu]") {
   for (const auto& gpu : gpus()) check_all(level_problems(), gpu, "slow_decay", selective_scan_bwd());
+}
+
+TEST_CASE("CUDA gradients agree with the reference where a block goes through segments in turn", "[gpu]") {
+  for (const auto& gpu : gpus())
+    for (const char* distribution : {"mamba", "slow_decay"})
+      check_all(in_turn_problems(), gpu, distribution, selective_scan_bwd());
 }

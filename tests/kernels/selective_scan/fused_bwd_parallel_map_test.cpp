@@ -46,11 +46,11 @@ TEST_CASE("parallel backward: the lanes of a warp hold each state of each channe
 TEST_CASE("parallel backward: what one lane gives away its partner has in the register that it keeps") {
   for (int lane = 0; lane < 32; ++lane) {
     const ParallelLane own{lane};
-    CHECK(ParallelLane{lane ^ 1}.channel(1) == own.channel(0));
+    CHECK(ParallelLane{lane ^ 4}.channel(1) == own.channel(0));
     CHECK(ParallelLane{lane ^ 2}.channel(0) == own.channel(0));
-    for (const int s : {0, 1}) CHECK(ParallelLane{lane ^ 8}.state(s + 2) == own.state(s));
-    CHECK(ParallelLane{lane ^ 4}.state(1) == own.state(0));
-    CHECK(ParallelLane{lane ^ 16}.state(0) == own.state(0));
+    for (const int s : {0, 1}) CHECK(ParallelLane{lane ^ 16}.state(s + 2) == own.state(s));
+    CHECK(ParallelLane{lane ^ 8}.state(1) == own.state(0));
+    CHECK(ParallelLane{lane ^ 1}.state(0) == own.state(0));
   }
 }
 
@@ -70,6 +70,28 @@ TEST_CASE("parallel backward: segments are whole tiles, spans whole segments, an
   CHECK(plan_of(problem(1, 2048, 65536, "bf16")).spans() > 1);
 }
 
+TEST_CASE(
+    "parallel backward: blocks go through all segments in turn where they fill whole waves of a large GPU") {
+  const auto in_turn = [](std::int64_t batch, std::int64_t dim, std::int64_t seqlen) {
+    return plan_of(problem(batch, dim, seqlen, "bf16")).in_turn;
+  };
+  CHECK(in_turn(8, 2048, 2048));  // 256 of 264
+  CHECK(in_turn(8, 2048, 65536));
+  CHECK_FALSE(in_turn(9, 2048, 2048));  // 288 of 528
+  CHECK(in_turn(64, 2048, 2048));       // 2048 of 2112
+  CHECK_FALSE(in_turn(1, 2048, 2048));
+  CHECK(in_turn(1, 64, 64));  // one segment
+  CHECK_FALSE(in_turn(1, 64, 65));
+  CHECK(in_turn(240, 16, 200));  // tests/kernels/implementations_test.cpp relies on it
+  for (const std::int64_t batch : {1, 8})
+    for (const std::int64_t seqlen : {1, 100, 2048, 65536}) {
+      const FusedBackwardParallelPlan plan = plan_of(problem(batch, 2048, seqlen, "bf16"));
+      CHECK(plan.runs() * plan.run() >= plan.segments());
+      CHECK((plan.runs() - 1) * plan.run() < plan.segments());
+      CHECK(plan.span_segments() % plan.run() == 0);
+    }
+}
+
 TEST_CASE("parallel backward: the parts of the workspace do not overlap") {
   for (const std::int64_t seqlen : {1, 300, 2048, 9000}) {
     const FusedBackwardParallelPlan plan = plan_of(problem(3, 100, seqlen, "bf16", 9, 2));
@@ -78,11 +100,11 @@ TEST_CASE("parallel backward: the parts of the workspace do not overlap") {
     CHECK(plan.blocks() == blocks);
     const std::int64_t inner_tiles = plan.span / kParallelSteps - plan.span / plan.segment;
     const std::vector<std::pair<std::int64_t, std::int64_t>> parts{
-        {at.states, plan.segments() * blocks * 1024},    {at.carries, plan.segments() * blocks * 1024},
-        {at.delta_sums, plan.segments() * blocks * 64},  {at.tile_states, inner_tiles * blocks * 1024},
-        {at.tile_sums, inner_tiles * blocks * 64},       {at.dD, plan.segments() * blocks * 64},
-        {at.ddelta_bias, plan.segments() * blocks * 64}, {at.shares_B, blocks * plan.span * 16},
-        {at.shares_C, blocks * plan.span * 16},          {at.floats, 0}};
+        {at.states, plan.segments() * blocks * 1024},   {at.carries, plan.runs() * blocks * 1024},
+        {at.delta_sums, plan.segments() * blocks * 64}, {at.tile_states, inner_tiles * blocks * 1024},
+        {at.tile_sums, inner_tiles * blocks * 64},      {at.dD, plan.runs() * blocks * 64},
+        {at.ddelta_bias, plan.runs() * blocks * 64},    {at.shares_B, blocks * plan.span * 16},
+        {at.shares_C, blocks * plan.span * 16},         {at.floats, 0}};
     for (std::size_t i = 0; i + 1 < parts.size(); ++i) {
       CHECK(parts[i].first % 64 == 0);
       CHECK(parts[i].first + parts[i].second <= parts[i + 1].first);
