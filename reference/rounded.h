@@ -43,13 +43,13 @@ Rounded<T> exactly(T value) {
 /// A number without error, for loops in which multiplying its error would cost: products with it have none of
 /// those terms. A compiler may not leave them out, since 0·∞ is not 0.
 template <class T>
-struct Exact {
+struct Unrounded {
   T value{};
   double magnitude = 0;
 
-  Exact() = default;
-  explicit Exact(T number) : value(number), magnitude(std::abs(number)) {}
-  Exact(T number, double size) : value(number), magnitude(size) {}
+  Unrounded() = default;
+  explicit Unrounded(T number) : value(number), magnitude(std::abs(number)) {}
+  Unrounded(T number, double size) : value(number), magnitude(size) {}
 };
 
 inline Rounded<double> operator*(const Rounded<double>& a, const Rounded<double>& b) {
@@ -79,34 +79,34 @@ Rounded<T> operator+(const Rounded<T>& a, const Rounded<T>& b) {
 }
 
 template <class T>
-Rounded<T> operator*(const Exact<T>& a, const Exact<T>& b) {
+Rounded<T> operator*(const Unrounded<T>& a, const Unrounded<T>& b) {
   const double magnitude = a.magnitude * b.magnitude;
   return {a.value * b.value, magnitude, kProductError<T> * magnitude};
 }
 template <class T>
 requires is_complex<T> Rounded<T>
-operator*(const Exact<double>& a, const Exact<T>& b) {
+operator*(const Unrounded<double>& a, const Unrounded<T>& b) {
   const double magnitude = a.magnitude * b.magnitude;
   return {a.value * b.value, magnitude, magnitude};
 }
 template <class T>
-Rounded<T> operator*(const Rounded<T>& a, const Exact<T>& b) {
+Rounded<T> operator*(const Rounded<T>& a, const Unrounded<T>& b) {
   const double magnitude = a.magnitude * b.magnitude;
   return {a.value * b.value, magnitude, a.error * b.magnitude + kProductError<T> * magnitude};
 }
 template <class T>
 requires is_complex<T> Rounded<T>
-operator*(const Rounded<double>& a, const Exact<T>& b) {
+operator*(const Rounded<double>& a, const Unrounded<T>& b) {
   const double magnitude = a.magnitude * b.magnitude;
   return {a.value * b.value, magnitude, a.error * b.magnitude + magnitude};
 }
 template <class T>
-Rounded<T> operator*(const Exact<T>& a, const Rounded<T>& b) {
+Rounded<T> operator*(const Unrounded<T>& a, const Rounded<T>& b) {
   return b * a;
 }
 template <class T>
 requires is_complex<T> Rounded<T>
-operator*(const Exact<double>& a, const Rounded<T>& b) {
+operator*(const Unrounded<double>& a, const Rounded<T>& b) {
   const double magnitude = a.magnitude * b.magnitude;
   return {a.value * b.value, magnitude, a.magnitude * b.error + magnitude};
 }
@@ -152,11 +152,11 @@ requires is_complex<T> Rounded<T> conj(const Rounded<T>& a) {
   return {std::conj(a.value), a.magnitude, a.error};
 }
 
-inline Exact<double> conj(const Exact<double>& a) {
+inline Unrounded<double> conj(const Unrounded<double>& a) {
   return a;
 }
 template <class T>
-requires is_complex<T> Exact<T> conj(const Exact<T>& a) {
+requires is_complex<T> Unrounded<T> conj(const Unrounded<T>& a) {
   return {std::conj(a.value), a.magnitude};
 }
 

@@ -78,7 +78,7 @@ struct StoredRule {
 template <class T>
 HWY_INLINE ExactLanes<T> lanes_at(const ProjectionLanes<T>& projection, std::int64_t t) {
   if (projection.by_step == nullptr) return projection.by_lane;
-  const Exact<T>& same = projection.by_step[t];
+  const Unrounded<T>& same = projection.by_step[t];
   ExactLanes<T> lanes;
 #pragma omp simd
   for (std::int64_t lane = 0; lane < kLanes; ++lane) {

@@ -41,7 +41,7 @@ struct ExactLanes {
   ValueLanes<T> value;
   double magnitude[kLanes] = {};
 
-  Exact<T> get(std::int64_t lane) const { return {value.get(lane), magnitude[lane]}; }
+  Unrounded<T> get(std::int64_t lane) const { return {value.get(lane), magnitude[lane]}; }
   void set(std::int64_t lane, T x) {
     value.set(lane, x);
     magnitude[lane] = std::abs(x);
@@ -133,7 +133,7 @@ struct ProjectionSums {
 /// B or C of one state over a tile: one value a step for all channels, or one a channel for all steps.
 template <class T>
 struct ProjectionLanes {
-  const Exact<T>* by_step = nullptr;  ///< null where by_lane holds
+  const Unrounded<T>* by_step = nullptr;  ///< null where by_lane holds
   ExactLanes<T> by_lane;
 };
 

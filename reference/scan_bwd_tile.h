@@ -72,9 +72,9 @@ class Tile {
     const std::size_t of_state = 2 * sizeof(RoundedLanes<T>) +
                                  (plan.is_zoh() ? kNumbers * kLanes * sizeof(double) : sizeof(RuleLanes<T>));
     return static_cast<std::size_t>(plan.tile) *
-               (2 * dstate * sizeof(Exact<T>) + sizeof(StepLanes) + 4 * kLanes * sizeof(double) +
+               (2 * dstate * sizeof(Unrounded<T>) + sizeof(StepLanes) + 4 * kLanes * sizeof(double) +
                 static_cast<std::size_t>(plan.states_at_once) * of_state) +
-           dstate * sizeof(Exact<T>);
+           dstate * sizeof(Unrounded<T>);
   }
 
   /// Brings the steps of a tile of channels [first, first + kLanes) of a task, as far as there are; without
@@ -86,7 +86,7 @@ class Tile {
     u_before_ = {};
     const TensorView& u = inputs_.at("u");
     for (std::int64_t lane = 0; lane < channels && tile > 0; ++lane)
-      u_before_[lane] = Exact(scan_bwd::load<double>(u, offset(u, task, lane, tile * plan_.tile - 1)));
+      u_before_[lane] = Unrounded(scan_bwd::load<double>(u, offset(u, task, lane, tile * plan_.tile - 1)));
     load_projections(task, tile);
     load_steps(task, tile);
     if (gradients) load_gradients(task, tile);
@@ -106,7 +106,7 @@ class Tile {
     scan.C = projection("C", plan_.shape.variable_c, C_, n);
     scan.states[0] = scan.products[0] = {};
     for (std::int64_t lane = 0; lane < channels; ++lane) {
-      const Exact<T> B = plan_.shape.variable_b ? B_before_[n] : scan.B.by_lane.get(lane);
+      const Unrounded<T> B = plan_.shape.variable_b ? B_before_[n] : scan.B.by_lane.get(lane);
       scan.products[0].set(lane, u_before_[lane] * B);
     }
     if (plan_.is_zoh())
@@ -135,7 +135,7 @@ class Tile {
     const std::int64_t start = tile * plan_.tile;
     const auto at = [&](const TensorView& view, std::int64_t n, std::int64_t t) {
       const Shape& s = view.strides;
-      return Exact(scan_bwd::load<T>(view, task.batch * s[0] + task.group * s[1] + n * s[2] + t * s[3]));
+      return Unrounded(scan_bwd::load<T>(view, task.batch * s[0] + task.group * s[1] + n * s[2] + t * s[3]));
     };
     const TensorView& b = inputs_.at("B");
     const TensorView& c = inputs_.at("C");
@@ -148,7 +148,7 @@ class Tile {
     }
   }
 
-  ProjectionLanes<T> projection(const char* name, bool variable, const std::vector<Exact<T>>& values,
+  ProjectionLanes<T> projection(const char* name, bool variable, const std::vector<Unrounded<T>>& values,
                                 std::int64_t n) const {
     ProjectionLanes<T> lanes;
     if (variable) {
@@ -245,10 +245,10 @@ class Tile {
 
   const BackwardPlan& plan_;
   const TensorSet& inputs_;
-  std::int64_t first_ = 0;                        // channel of the block
-  std::array<Exact<double>, kLanes> u_before_{};  // u of the step before the tile; 0 before the first
-  std::vector<Exact<T>> B_, C_;                   // [state][step], when variable
-  std::vector<Exact<T>> B_before_;                // [state], of the step before the tile
+  std::int64_t first_ = 0;                            // channel of the block
+  std::array<Unrounded<double>, kLanes> u_before_{};  // u of the step before the tile; 0 before the first
+  std::vector<Unrounded<T>> B_, C_;                   // [state][step], when variable
+  std::vector<Unrounded<T>> B_before_;                // [state], of the step before the tile
   // Of the states that are done at once, [place][step]: states and products from the step before the tile on.
   std::vector<RuleLanes<T>> rules_;
   std::vector<RoundedLanes<T>> states_, products_;
