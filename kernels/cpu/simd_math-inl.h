@@ -16,7 +16,7 @@ namespace ssmbench::simd::HWY_NAMESPACE {
 
 /// x, or the bound that it is beyond; NaN if x is.
 inline FloatVec within(FloatVec low, FloatVec x, FloatVec high) {
-#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR  // where these return their second argument if either is NaN
+#if HWY_ARCH_X86 && HWY_TARGET < HWY_EMU128  // their instructions return the second argument if one is NaN
   return hn::Min(high, hn::Max(low, x));
 #else
   x = hn::IfThenElse(hn::Lt(x, low), low, x);
