@@ -87,8 +87,12 @@ Case make_case(const Sweep& sweep, Point point) {
   take(point, "values", inputs.values);
   take(point, "seed", inputs.seed);
   try {
-    Case made{Problem(*sweep.op, std::move(point)), std::move(inputs), sweep.budget_ms, sweep.source,
-              sweep.tolerances, sweep.timed};
+    Case made{Problem(*sweep.op, std::move(point)),
+              std::move(inputs),
+              sweep.budget_ms,
+              sweep.source,
+              sweep.tolerances,
+              sweep.timed};
     if (const double bytes = bytes_of(made.problem); bytes > kMaxBytes)
       fail(axes,
            with_changes(sweep, fmt::format("the tensors of {} take {:.4g} TiB", made.id(), bytes / kTiB)),
