@@ -8,8 +8,8 @@ be SLOWER in at most 1 of 100, and what was slowed in at least 95; and what was 
 samples of all its processes. Prints what was found, and how much processes and samples differ; exits with 1 when it is not
 so. Needs nvcc.
 
-States are kept in registers: with those of the example, in memory, processes differ by 1.7%, and by 13% with 16 batches,
-where an H200 is slow or fast from one process to the next. 5% is not to be had of that."""
+States are kept in registers: with those of the example, in memory, processes differ by 13% with 16 batches, where an H200 is
+slow or fast from one process to the next. 5% is not to be had of that. With 4 batches they differ by some 2% either way."""
 
 import concurrent.futures
 import json

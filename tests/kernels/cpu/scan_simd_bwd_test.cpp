@@ -3,7 +3,6 @@
 
 #include <omp.h>
 
-#include <cstring>
 #include <map>
 #include <string>
 #include <vector>
@@ -11,10 +10,10 @@
 #include "catch.h"
 #include "inputs/inputs.h"
 #include "kernels/cpu/scan_simd_bwd.h"
-#include "support/find_implementation.h"
 #include "support/host_tensors.h"
 #include "support/run_plan.h"
 #include "support/scan_problem.h"
+#include "support/simd_output_bytes.h"
 #include "support/simd_targets.h"
 
 using namespace ssmbench;
@@ -79,24 +78,6 @@ void check_on_every_target(const std::vector<Problem>& problems) {
   });
 }
 
-/// All outputs, one after the other, from a workspace full of NaN.
-std::vector<char> gradients(const Problem& problem, const std::vector<HostTensor>& inputs) {
-  const Implementation& simd = find_implementation("selective_scan_bwd", "cpu-simd");
-  std::vector<HostTensor> outputs;
-  for (const auto& spec : specs_of(problem, Role::output)) outputs.emplace_back(spec);
-  TensorSet tensors = views_of(inputs);
-  for (const auto& output : outputs) tensors.add(output.spec.name, output.view());
-  const HostBuffer workspace(simd.workspace_bytes(problem));
-  std::memset(workspace.data(), 0xFF, workspace.bytes());
-  simd.bind(problem, tensors, workspace.data())(nullptr);
-  std::vector<char> bytes;
-  for (const auto& output : outputs) {
-    const auto* begin = static_cast<const char*>(output.buffer.data());
-    bytes.insert(bytes.end(), begin, begin + output.buffer.bytes());
-  }
-  return bytes;
-}
-
 }  // namespace
 
 TEST_CASE("cpu-simd's gradients of the scan are right at every boundary, on every instruction set") {
@@ -108,10 +89,10 @@ TEST_CASE("cpu-simd's gradients of the scan have the same bits for any number of
   const auto inputs = generate_inputs(problem, {}, never_stop);
   const int threads = omp_get_max_threads();
   omp_set_num_threads(1);
-  const auto alone = gradients(problem, inputs);
+  const auto alone = simd_output_bytes(problem, inputs);
   for (const int count : {2, 3, 12, 40}) {
     omp_set_num_threads(count);
-    CHECK(gradients(problem, inputs) == alone);
+    CHECK(simd_output_bytes(problem, inputs) == alone);
   }
   omp_set_num_threads(threads);
 }

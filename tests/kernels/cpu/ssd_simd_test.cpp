@@ -3,7 +3,6 @@
 
 #include <omp.h>
 
-#include <cstring>
 #include <map>
 #include <string>
 #include <vector>
@@ -11,9 +10,9 @@
 #include "catch.h"
 #include "inputs/inputs.h"
 #include "kernels/cpu/ssd_simd_bwd.h"
-#include "support/find_implementation.h"
 #include "support/host_tensors.h"
 #include "support/run_plan.h"
+#include "support/simd_output_bytes.h"
 #include "support/simd_targets.h"
 #include "support/ssd_problem.h"
 
@@ -47,24 +46,6 @@ Problem full_problem(const OpSpec& op, const char* dtype, std::int64_t headdim, 
                      op);
 }
 
-/// All outputs of cpu-simd's gradients, one after the other.
-std::vector<char> gradients(const Problem& problem, const std::vector<HostTensor>& inputs) {
-  const Implementation& simd = find_implementation(problem.op().name, "cpu-simd");
-  std::vector<HostTensor> outputs;
-  for (const auto& spec : specs_of(problem, Role::output)) outputs.emplace_back(spec);
-  TensorSet tensors = views_of(inputs);
-  for (const auto& output : outputs) tensors.add(output.spec.name, output.view());
-  const HostBuffer workspace(simd.workspace_bytes(problem));
-  std::memset(workspace.data(), 0xFF, workspace.bytes());
-  simd.bind(problem, tensors, workspace.data())(nullptr);
-  std::vector<char> bytes;
-  for (const auto& output : outputs) {
-    const auto* begin = static_cast<const char*>(output.buffer.data());
-    bytes.insert(bytes.end(), begin, begin + output.buffer.bytes());
-  }
-  return bytes;
-}
-
 }  // namespace
 
 TEST_CASE("cpu-simd of Mamba-2 agrees with the reference on every instruction set") {
@@ -91,10 +72,10 @@ TEST_CASE("cpu-simd's gradients of Mamba-2 have the same bits for any number of 
   const auto inputs = generate_inputs(problem, {}, never_stop);
   const int threads = omp_get_max_threads();
   omp_set_num_threads(1);
-  const auto alone = gradients(problem, inputs);
+  const auto alone = simd_output_bytes(problem, inputs);
   for (const int count : {2, 3, 12, 40}) {
     omp_set_num_threads(count);
-    CHECK(gradients(problem, inputs) == alone);
+    CHECK(simd_output_bytes(problem, inputs) == alone);
   }
   omp_set_num_threads(threads);
 }
