@@ -1,5 +1,6 @@
 #pragma once
 
+#include "device/cuda_attribute.h"
 #include "kernels/common/launch.cuh"
 #include "kernels/linear_scan/args.h"
 #include "kernels/linear_scan/sequential_map.h"
@@ -85,11 +86,8 @@ __global__ void __launch_bounds__(SequentialTmaMap<kWarps>::kThreads)
 /// Whether the current device has such copies, and the problem fits their coordinates.
 inline bool fits_tma(const LinearScanArgs& args) {
   constexpr std::int64_t kMost = std::int64_t{1} << 30;
-  int device = 0;
-  int major = 0;
-  check_cuda(cudaGetDevice(&device));
-  check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-  return major >= 9 && args.batch < kMost && args.seqlen < kMost && args.dim < kMost &&
+  return cuda_attribute(cudaDevAttrComputeCapabilityMajor) >= 9 && args.batch < kMost &&
+         args.seqlen < kMost && args.dim < kMost &&
          args.seqlen < 128 * kMost / args.dim;  // bytes of a batch: under 2^40
 }
 

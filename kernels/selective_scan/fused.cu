@@ -4,6 +4,7 @@
 
 #include <tuple>
 
+#include "device/cuda_attribute.h"
 #include "kernels/common/launch.cuh"
 #include "kernels/selective_scan/fused_kernel.cuh"
 #include "kernels/selective_scan/fused_rows_kernel.cuh"
@@ -38,16 +39,6 @@ bool in_octets(const ScanArgs& args, bool along_time) {
   return true;
 }
 
-/// Shared memory that a block can have: 64 KB on Turing, less than two tiles may take, 99 KB or more on later
-/// GPUs.
-int most_shared_bytes() {
-  int device = 0;
-  int bytes = 0;
-  check_cuda(cudaGetDevice(&device));
-  check_cuda(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-  return bytes;
-}
-
 /// The fast kernel's launch, where it takes the problem.
 std::optional<Launch> bind_rows(const SelectiveScan& scan, DType dtype, const ScanArgs& args) {
   const bool along_time = args.sequence.time == 1;
@@ -64,7 +55,8 @@ std::optional<Launch> bind_rows(const SelectiveScan& scan, DType dtype, const Sc
         });
       });
   if (kernel == nullptr) return {};
-  if (shared_bytes > most_shared_bytes()) return {};
+  // Two tiles may take more than the 64 KB of Turing; later GPUs have 99 KB or more.
+  if (shared_bytes > cuda_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)) return {};
   const std::int64_t blocks_per_group = ceil_div(args.channels_per_group, channels);
   if (args.batch > kMaxGridX / (args.groups * blocks_per_group)) return {};
   check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));

@@ -3,7 +3,7 @@
 
 #include "kernels/ssd/chunked_launch.h"
 
-#include "device/cuda_check.h"
+#include "device/cuda_attribute.h"
 
 namespace ssmbench {
 namespace {
@@ -55,13 +55,9 @@ ChunkedPass pass_for(const SsdChunkScan& scan, const SsdArgs& args, std::int64_t
 /// Lets blocks have their shared memory. Throws DeviceError where the device has too little, or no tensor
 /// cores that the kernel can use.
 void prepare(const ChunkedVariant& variant) {
-  int device = 0;
-  int major = 0;
-  int most_shared = 0;
-  check_cuda(cudaGetDevice(&device));
-  check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-  check_cuda(cudaDeviceGetAttribute(&most_shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-  if (major < 8) throw DeviceError("needs compute capability 8.0");
+  if (cuda_attribute(cudaDevAttrComputeCapabilityMajor) < 8)
+    throw DeviceError("needs compute capability 8.0");
+  const int most_shared = cuda_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
   if (variant.shared_bytes > most_shared)
     throw DeviceError("needs " + std::to_string(variant.shared_bytes) +
                       " bytes of shared memory per block; the device has " + std::to_string(most_shared));

@@ -10,6 +10,7 @@
 
 #include "device/cuda/digest.h"
 #include "device/cuda/nvml.h"
+#include "device/cuda_attribute.h"
 #include "device/cuda_check.h"
 #include "model/guard_band.h"
 
@@ -18,12 +19,6 @@ namespace {
 
 std::string version_text(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
-}
-
-int attribute(cudaDeviceAttr which, int device) {
-  int value = 0;
-  check_cuda(cudaDeviceGetAttribute(&value, which, device));
-  return value;
 }
 
 DeviceInfo describe(int index) {
@@ -42,8 +37,8 @@ DeviceInfo describe(int index) {
       {"compute_capability", fmt::format("{}.{}", properties.major, properties.minor)},
       {"multiprocessors", std::to_string(properties.multiProcessorCount)},
       {"l2_bytes", std::to_string(properties.l2CacheSize)},
-      {"clock_mhz", std::to_string(attribute(cudaDevAttrClockRate, index) / 1000)},
-      {"memory_clock_mhz", std::to_string(attribute(cudaDevAttrMemoryClockRate, index) / 1000)},
+      {"clock_mhz", std::to_string(cuda_attribute(cudaDevAttrClockRate, index) / 1000)},
+      {"memory_clock_mhz", std::to_string(cuda_attribute(cudaDevAttrMemoryClockRate, index) / 1000)},
       {"cuda_driver", version_text(driver)},
       {"cuda_runtime", version_text(runtime)},
   };
@@ -92,7 +87,7 @@ class CudaDevice : public Device {
     check_cuda(cudaEventCreate(&start_));
     check_cuda(cudaEventCreate(&stop_));
     // Writing twice the L2 leaves none of its old lines.
-    flush_bytes_ = 2 * static_cast<std::size_t>(attribute(cudaDevAttrL2CacheSize, index));
+    flush_bytes_ = 2 * static_cast<std::size_t>(cuda_attribute(cudaDevAttrL2CacheSize, index));
   }
   ~CudaDevice() override {
     // Errors are of no use here: the process is about to report what it has.
