@@ -26,19 +26,35 @@ void for_all(const double* x, std::int64_t count, double* to, const Function& fu
   for (; i < count; ++i) hn::StoreU(function(one, hn::LoadU(one, x + i)), one, to + i);
 }
 
+/// e^x; 0 below e^-708, e^709 above that. With x = n·ln 2 + r it is 2^(n-1)·2e^r. Adding 1.5·2^52 rounds to a
+/// whole number and leaves it in the low bits, 1022 more bias the exponent of 2^(n-1), whose number is 0
+/// where n = -1022. 2e^r is a polynomial fitted to the relative error (3e-17) over |r| ≤ ln(2)/2.
+template <class Lanes, class Vector>
+HWY_INLINE Vector exponential(Lanes lanes, Vector x) {
+  const hn::RebindToUnsigned<Lanes> bits;
+  const auto rounder = hn::Set(lanes, 0x1.8p52 + 1022);
+  const auto within = hn::Min(hn::Max(x, hn::Set(lanes, -708.7)), hn::Set(lanes, 709.0));
+  const auto rounded = hn::MulAdd(within, hn::Set(lanes, 0x1.71547652b82fep0), rounder);
+  const auto n = hn::Sub(rounded, rounder);
+  // Exact: the first part of ln 2 has 33 bits.
+  auto r = hn::NegMulAdd(n, hn::Set(lanes, 0x1.62e42feep-1), within);
+  r = hn::NegMulAdd(n, hn::Set(lanes, 0x1.a39ef35793c76p-33), r);
+  auto e = hn::Set(lanes, 2 * 0x1.a6c9d45ea1974p-26);
+  for (const double c : {0x1.2893a82b1de9ep-22, 0x1.71e312aebc2d7p-19, 0x1.a019b838e8019p-16,
+                         0x1.a019ffa08795ap-13, 0x1.6c16c1786d852p-10, 0x1.1111111161173p-7,
+                         0x1.5555555553e1ap-5, 0x1.5555555555462p-3, 0x1.0000000000001p-1, 1.0, 1.0})
+    e = hn::MulAdd(e, r, hn::Set(lanes, 2 * c));
+  const auto power = hn::BitCast(lanes, hn::ShiftLeft<52>(hn::BitCast(bits, rounded)));
+  return hn::IfThenElse(hn::Eq(x, x), hn::Mul(e, power), x);
+}
+
 void exp_all(const double* x, std::int64_t count, double* to) {
-  for_all(x, count, to, [](auto lanes, auto value) HWY_ATTR {
-    // Highway's exponents wrap around where e^x overflows.
-    const auto e = hn::Exp(lanes, hn::Min(value, hn::Set(lanes, 709.0)));
-    return hn::IfThenElse(hn::Eq(value, value), e, value);
-  });
+  for_all(x, count, to, [](auto lanes, auto value) HWY_ATTR { return exponential(lanes, value); });
 }
 
 void exp_all_of_minus_size(const double* x, std::int64_t count, double* to) {
-  for_all(x, count, to, [](auto lanes, auto value) HWY_ATTR {
-    const auto e = hn::Exp(lanes, hn::Neg(hn::Abs(value)));
-    return hn::IfThenElse(hn::Eq(value, value), e, value);
-  });
+  for_all(x, count, to,
+          [](auto lanes, auto value) HWY_ATTR { return exponential(lanes, hn::Neg(hn::Abs(value))); });
 }
 
 void sine_all(const double* x, std::int64_t count, double* to) {

@@ -11,12 +11,13 @@
 #include "reference/ssd_bwd.h"
 #include "reference/ssd_fwd.h"
 #include "reference/state_update.h"
+#include "reference/zeros.h"
 
 namespace ssmbench {
 
 ReferenceOutput empty_output(Shape shape) {
   const auto count = static_cast<std::size_t>(element_count(shape));
-  return {std::move(shape), std::vector<double>(count), std::vector<float>(count)};
+  return {std::move(shape), zeros<double>(count), zeros<float>(count)};
 }
 
 ReferenceOutputs compute_reference(const Problem& problem, const TensorSet& inputs,

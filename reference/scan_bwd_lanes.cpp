@@ -88,26 +88,44 @@ HWY_INLINE ExactLanes<T> lanes_at(const ProjectionLanes<T>& projection, std::int
   return lanes;
 }
 
-template <class Rule, class T>
+/// B·u, which takes less to make again than to keep.
+template <class T>
+HWY_INLINE RoundedLanes<T> product_at(const LaneScan<T>& scan, std::int64_t t) {
+  if (t < 0) return scan.product_before;
+  const ExactLanes<double>& u = scan.steps[t].u;
+  const ExactLanes<T> B = lanes_at(scan.B, t);
+  RoundedLanes<T> product;
+#pragma omp simd
+  for (std::int64_t lane = 0; lane < kLanes; ++lane) product.set(lane, u.get(lane) * B.get(lane));
+  return product;
+}
+
+/// Keeps the states of all steps, or only the one after the last, in the place of the first.
+template <class Rule, bool keep, class T>
 void forward_by(LaneScan<T>& scan) {
+  RoundedLanes<T> state = scan.states[scan.first];
+  RoundedLanes<T> product_before;
+  if constexpr (Rule::kTwoSamples) product_before = product_at(scan, scan.first - 1);
   for (std::int64_t t = scan.first; t < scan.last; ++t) {
     const Rule rule(scan, t);
     const ExactLanes<double>& u = scan.steps[t].u;
     const ExactLanes<T> B = lanes_at(scan.B, t);
-    const RoundedLanes<T>& before = scan.states[t];
-    const RoundedLanes<T>& product_before = scan.products[t];
-    RoundedLanes<T>& product_now = scan.products[t + 1];
     RoundedLanes<T>& after = scan.states[t + 1];
     const auto advance = [&](std::int64_t lane) HWY_ATTR __attribute__((always_inline)) {
       const auto product = u.get(lane) * B.get(lane);
-      product_now.set(lane, product);
-      auto state = rule.decay(lane) * before.get(lane) + rule.input(lane) * product;
-      if constexpr (Rule::kTwoSamples) state = state + rule.previous_input(lane) * product_before.get(lane);
-      after.set(lane, within_f32(state));
+      auto next = rule.decay(lane) * state.get(lane) + rule.input(lane) * product;
+      if constexpr (Rule::kTwoSamples) {
+        next = next + rule.previous_input(lane) * product_before.get(lane);
+        product_before.set(lane, product);
+      }
+      next = within_f32(next);
+      state.set(lane, next);
+      if constexpr (keep) after.set(lane, next);
     };
 #pragma omp simd
     for (std::int64_t lane = 0; lane < kLanes; ++lane) advance(lane);
   }
+  if constexpr (!keep) scan.states[scan.first] = state;
 }
 
 /// Adds the lanes of each row to a number of its own: to[i] += Σ rows[i·kLanes + lane].
@@ -150,9 +168,9 @@ HWY_INLINE void add_terms(const RoundedLanes<T>& terms, Sum<T>* over_lanes, SumL
 
 template <class Rule, class T>
 void back_by(LaneScan<T>& scan) {
-  RoundedLanes<T> carry = scan.carry;
-  RoundedLanes<T> previous_carry = scan.previous_carry;
-  SumLanes<T> dA = scan.dA;
+  RoundedLanes<T> carry = scan.adjoint->carry;
+  RoundedLanes<T> previous_carry = scan.adjoint->previous_carry;
+  SumLanes<T> dA = scan.adjoint->dA;
   RoundedLanes<T> dB;
   RoundedLanes<T> dC;
   const double output_factor = scan.output_factor;
@@ -163,8 +181,8 @@ void back_by(LaneScan<T>& scan) {
     const ExactLanes<T> C_lanes = lanes_at(scan.C, t);
     const RoundedLanes<T>& state_before = scan.states[t];
     const RoundedLanes<T>& state_now = scan.states[t + 1];
-    const RoundedLanes<T>& product_before = scan.products[t];
-    const RoundedLanes<T>& product_now = scan.products[t + 1];
+    RoundedLanes<T> product_before;
+    if constexpr (Rule::kTwoSamples) product_before = product_at(scan, t - 1);
     const auto go_back = [&](std::int64_t lane) HWY_ATTR __attribute__((always_inline)) {
       const Discretization<T> rule = rule_lanes.all(lane);
       const auto C = C_lanes.get(lane);
@@ -173,7 +191,7 @@ void back_by(LaneScan<T>& scan) {
 
       const auto g = within_f32(dy * conj(C) + carry.get(lane));
       const auto of_decay = within_f32(g * conj(state_before.get(lane)));
-      const auto of_input = g * conj(product_now.get(lane));
+      const auto of_input = g * conj(step.u.get(lane) * B.get(lane));
       dA.add(lane, of_decay * conj(rule.decay.by_A));
       step.ddelta.add(lane, real(of_decay * conj(rule.decay.by_delta)));
       step.ddelta.add(lane, real(of_input * conj(rule.input.by_delta)));
@@ -195,22 +213,22 @@ void back_by(LaneScan<T>& scan) {
     };
 #pragma omp simd
     for (std::int64_t lane = 0; lane < kLanes; ++lane) go_back(lane);
-    add_terms(dB, scan.sums_of_B == nullptr ? nullptr : &scan.sums_of_B[t].dB, scan.dB);
-    add_terms(dC, scan.sums_of_C == nullptr ? nullptr : &scan.sums_of_C[t].dC, scan.dC);
+    add_terms(dB, scan.sums_of_B == nullptr ? nullptr : &scan.sums_of_B[t].dB, scan.adjoint->dB);
+    add_terms(dC, scan.sums_of_C == nullptr ? nullptr : &scan.sums_of_C[t].dC, scan.adjoint->dC);
   }
-  scan.carry = carry;
-  scan.previous_carry = previous_carry;
-  scan.dA = dA;
+  scan.adjoint->carry = carry;
+  scan.adjoint->previous_carry = previous_carry;
+  scan.adjoint->dA = dA;
 }
 
-template <class T>
+template <bool keep, class T>
 void forward_lanes(LaneScan<T>& scan) {
   if (scan.rules == nullptr)
-    forward_by<ZohRule<T>>(scan);
+    forward_by<ZohRule<T>, keep>(scan);
   else if (scan.two_samples)
-    forward_by<StoredRule<T, true>>(scan);
+    forward_by<StoredRule<T, true>, keep>(scan);
   else
-    forward_by<StoredRule<T, false>>(scan);
+    forward_by<StoredRule<T, false>, keep>(scan);
 }
 
 template <class T>
@@ -241,7 +259,6 @@ void make_all_steps(const double* u, const StepNumbers& numbers, bool has_bias, 
       step.delta.set(lane, {x[lane], std::abs(x[lane]), has_bias ? std::abs(x[lane]) : 0});
       step.slope.set(lane, {1, 1, 0});
     };
-    step.y = step.du = step.ddelta = {};
 #pragma omp simd
     for (std::int64_t lane = 0; lane < kLanes; ++lane) step.u.set(lane, u_now[lane]);
     if (has_softplus) {
@@ -257,6 +274,7 @@ void make_all_steps(const double* u, const StepNumbers& numbers, bool has_bias, 
 void make_all_gradients(const StepNumbers& numbers, std::int64_t count, StepLanes* steps) {
   for (std::int64_t t = 0; t < count; ++t) {
     StepLanes& step = steps[t];
+    step.y = step.du = step.ddelta = {};
     const double* dout = numbers.x + t * kLanes;
     if (numbers.z == nullptr) {
 #pragma omp simd
@@ -324,11 +342,17 @@ void scale_all(const StepLanes* steps, std::int64_t count, const double* A, doub
   }
 }
 
+void pass_real(LaneScan<double>& scan) {
+  forward_lanes<false>(scan);
+}
+void pass_complex(LaneScan<Complex>& scan) {
+  forward_lanes<false>(scan);
+}
 void forward_real(LaneScan<double>& scan) {
-  forward_lanes(scan);
+  forward_lanes<true>(scan);
 }
 void forward_complex(LaneScan<Complex>& scan) {
-  forward_lanes(scan);
+  forward_lanes<true>(scan);
 }
 void back_real(LaneScan<double>& scan) {
   back_lanes(scan);
@@ -347,6 +371,8 @@ HWY_EXPORT(make_all_steps);
 HWY_EXPORT(make_all_gradients);
 HWY_EXPORT(finish_all_steps);
 HWY_EXPORT(scale_all);
+HWY_EXPORT(pass_real);
+HWY_EXPORT(pass_complex);
 HWY_EXPORT(forward_real);
 HWY_EXPORT(forward_complex);
 HWY_EXPORT(back_real);
@@ -364,6 +390,12 @@ void finish_steps(StepFinish& finish, std::int64_t count, StepLanes* steps) {
 }
 void scale_steps(const StepLanes* steps, std::int64_t count, const double* A, double* to) {
   HWY_DYNAMIC_DISPATCH(scale_all)(steps, count, A, to);
+}
+void pass_through(LaneScan<double>& scan) {
+  HWY_DYNAMIC_DISPATCH(pass_real)(scan);
+}
+void pass_through(LaneScan<std::complex<double>>& scan) {
+  HWY_DYNAMIC_DISPATCH(pass_complex)(scan);
 }
 void go_forward(LaneScan<double>& scan) {
   HWY_DYNAMIC_DISPATCH(forward_real)(scan);

@@ -142,20 +142,26 @@ struct ExponentialLanes {
   const double *size = nullptr, *cosine = nullptr, *sine = nullptr;
 };
 
+/// What one state of the block's channels takes from tile to tile, last to first.
+template <class T>
+struct AdjointLanes {
+  RoundedLanes<T> carry;           ///< conj(Ā)·g of the step after
+  RoundedLanes<T> previous_carry;  ///< conj(c')·g of the step after
+  SumLanes<T> dA, dB, dC;          ///< dB and dC where they are sums over time
+};
+
 /// One state of the block's channels. Arrays are by step of the tile.
 template <class T>
 struct LaneScan {
   ExactLanes<T> A;
   ProjectionLanes<T> B, C;
-  RoundedLanes<T> carry;             ///< conj(Ā)·g of the step after
-  RoundedLanes<T> previous_carry;    ///< conj(c')·g of the step after
-  SumLanes<T> dA, dB, dC;            ///< dB and dC where they are sums over time
   std::int64_t first = 0, last = 0;  ///< steps [first, last) of the tile are done
   StepLanes* steps = nullptr;
   ExponentialLanes exponentials;        ///< for method zoh
   const RuleLanes<T>* rules = nullptr;  ///< for any other method
   RoundedLanes<T>* states = nullptr;    ///< states[t + 1] is h at step t, states[0] before the tile
-  RoundedLanes<T>* products = nullptr;  ///< B·u, likewise
+  RoundedLanes<T> product_before;       ///< B·u of the step before the tile, for methods of two samples
+  AdjointLanes<T>* adjoint = nullptr;   ///< for go_back
   ProjectionSums<T>*sums_of_B = nullptr, *sums_of_C = nullptr;  ///< where these are over channels
   double output_factor = 1;                                     ///< k of y = k·Re Σ C·h
   bool two_samples = false;                                     ///< of the method
@@ -164,7 +170,11 @@ struct LaneScan {
 /// Δ·A of every step and lane, [step][lane]; A has one value a lane.
 void scale_steps(const StepLanes* steps, std::int64_t count, const double* A, double* to);
 
-/// Makes products and states of the steps, from states[first] and products[first] on.
+/// Takes states[first] through the steps, to the state after them.
+void pass_through(LaneScan<double>& scan);
+void pass_through(LaneScan<std::complex<double>>& scan);
+
+/// Makes states of the steps, from states[first] on.
 void go_forward(LaneScan<double>& scan);
 void go_forward(LaneScan<std::complex<double>>& scan);
 

@@ -25,25 +25,22 @@ T load(const TensorView& view, std::int64_t offset) {
   }
 }
 
-/// An input (D,); 0 where it is absent.
-inline double of_channel(const TensorSet& inputs, const char* name, std::int64_t channel) {
-  const TensorView* view = inputs.find(name);
-  return view == nullptr ? 0 : static_cast<const float*>(view->data)[channel];
+/// Asks for the cache lines of `bytes` bytes.
+inline void prefetch_row(const void* from, std::int64_t bytes) {
+  constexpr std::int64_t kLine = 64;
+  for (std::int64_t i = 0; i < bytes + kLine - 1; i += kLine)
+    __builtin_prefetch(static_cast<const char*>(from) + std::min(i, bytes - 1));
 }
 
-/// Sums that belong to one (batch, channel, state) and what the adjoint carries to the tile before.
-template <class T>
-struct StateRow {
-  Rounded<T> state;           ///< forward
-  Rounded<T> carry;           ///< conj(Ā)·g of the step after
-  Rounded<T> previous_carry;  ///< conj(c')·g of the step after
-  Sum<T> dA, dB, dC;          ///< dB and dC when constant
-};
-
-/// Sums that belong to one (batch, channel).
-struct ChannelRow {
-  Sum<double> dD, ddelta_bias;
-};
+/// Channels [first, first + channels) of an input (D,), then zeros; zeros where it is absent.
+inline ExactLanes<double> of_channels(const TensorSet& inputs, const char* name, std::int64_t first,
+                                      std::int64_t channels) {
+  ExactLanes<double> lanes;
+  const TensorView* view = inputs.find(name);
+  for (std::int64_t lane = 0; lane < channels && view != nullptr; ++lane)
+    lanes.set(lane, static_cast<const float*>(view->data)[first + lane]);
+  return lanes;
+}
 
 /// A tile of time steps of a block of channels, in one thread's memory.
 template <class T>
@@ -58,7 +55,6 @@ class Tile {
         B_before_(static_cast<std::size_t>(plan.shape.dstate)),
         rules_(plan.is_zoh() ? 0 : plan.states_at_once * steps.size()),
         states_(static_cast<std::size_t>(plan.states_at_once) * (steps.size() + 1)),
-        products_(states_.size()),
         exponentials_(plan.is_zoh() ? plan.states_at_once * kNumbers * steps.size() * kLanes : 0),
         x_(steps.size() * kLanes),
         y_(x_.size()),
@@ -69,8 +65,8 @@ class Tile {
   /// Bytes that it takes.
   static std::size_t bytes(const BackwardPlan& plan) {
     const auto dstate = static_cast<std::size_t>(plan.shape.dstate);
-    const std::size_t of_state = 2 * sizeof(RoundedLanes<T>) +
-                                 (plan.is_zoh() ? kNumbers * kLanes * sizeof(double) : sizeof(RuleLanes<T>));
+    const std::size_t of_state =
+        sizeof(RoundedLanes<T>) + (plan.is_zoh() ? kNumbers * kLanes * sizeof(double) : sizeof(RuleLanes<T>));
     return static_cast<std::size_t>(plan.tile) *
                (2 * dstate * sizeof(Unrounded<T>) + sizeof(StepLanes) + 4 * kLanes * sizeof(double) +
                 static_cast<std::size_t>(plan.states_at_once) * of_state) +
@@ -83,10 +79,7 @@ class Tile {
     first_ = first;
     channels = std::min(kLanes, task.last - first);
     count = plan_.steps_in(tile);
-    u_before_ = {};
-    const TensorView& u = inputs_.at("u");
-    for (std::int64_t lane = 0; lane < channels && tile > 0; ++lane)
-      u_before_[lane] = Unrounded(scan_bwd::load<double>(u, offset(u, task, lane, tile * plan_.tile - 1)));
+    if (plan_.two_samples) load_u_before(task, tile);
     load_projections(task, tile);
     load_steps(task, tile);
     if (gradients) load_gradients(task, tile);
@@ -99,21 +92,20 @@ class Tile {
     scan.last = count;
     scan.steps = steps.data();
     scan.states = states_.data() + place * (plan_.tile + 1);
-    scan.products = products_.data() + place * (plan_.tile + 1);
     for (std::int64_t lane = 0; lane < channels; ++lane)
       scan.A.set(lane, scan_bwd::load<T>(*A_, (first_ + lane) * plan_.shape.dstate + n));
     scan.B = projection("B", plan_.shape.variable_b, B_, n);
     scan.C = projection("C", plan_.shape.variable_c, C_, n);
-    scan.states[0] = scan.products[0] = {};
-    for (std::int64_t lane = 0; lane < channels; ++lane) {
-      const Unrounded<T> B = plan_.shape.variable_b ? B_before_[n] : scan.B.by_lane.get(lane);
-      scan.products[0].set(lane, u_before_[lane] * B);
-    }
     if (plan_.is_zoh())
       scan.exponentials = exponentials(scan.A, place);
     else
       scan.rules = rules(scan.A, place);
     scan.two_samples = plan_.two_samples;
+    if (!plan_.two_samples) return scan;
+    for (std::int64_t lane = 0; lane < channels; ++lane) {
+      const Unrounded<T> B = plan_.shape.variable_b ? B_before_[n] : scan.B.by_lane.get(lane);
+      scan.product_before.set(lane, u_before_[lane] * B);
+    }
     return scan;
   }
 
@@ -128,6 +120,13 @@ class Tile {
   std::int64_t offset(const TensorView& view, const Task& task, std::int64_t lane, std::int64_t t) const {
     const Shape& s = view.strides;
     return task.batch * s[0] + (first_ + lane) * s[1] + t * s[2];
+  }
+
+  void load_u_before(const Task& task, std::int64_t tile) {
+    u_before_ = {};
+    const TensorView& u = inputs_.at("u");
+    for (std::int64_t lane = 0; lane < channels && tile > 0; ++lane)
+      u_before_[lane] = Unrounded(scan_bwd::load<double>(u, offset(u, task, lane, tile * plan_.tile - 1)));
   }
 
   void load_projections(const Task& task, std::int64_t tile) {
@@ -162,9 +161,22 @@ class Tile {
     return lanes;
   }
 
+  /// Asks for the cache lines of the tile that the next block of channels will read of an input (B, D, L):
+  /// its rows are short and far apart, so that nothing else would.
+  void prefetch_numbers(const TensorView& view, const Task& task, std::int64_t tile) const {
+    const auto bytes = static_cast<std::int64_t>(size_of(view.dtype));
+    if (view.strides[2] != 1) return;
+    const std::int64_t next = std::min(kLanes, task.last - first_ - kLanes);
+    for (std::int64_t lane = 0; lane < next; ++lane)
+      prefetch_row(
+          static_cast<const char*>(view.data) + offset(view, task, kLanes + lane, tile * plan_.tile) * bytes,
+          count * bytes);
+  }
+
   /// Brings numbers of an input (B, D, L) to [step][lane].
   void load_numbers(const char* name, const Task& task, std::int64_t tile, std::vector<double>& to) const {
     const TensorView& view = inputs_.at(name);
+    prefetch_numbers(view, task, tile);
     if (channels < kLanes) std::fill_n(to.begin(), count * kLanes, 0.0);
     with_loader(view.dtype, [&](auto value_at) {
       for (std::int64_t lane = 0; lane < channels; ++lane) {
@@ -178,10 +190,9 @@ class Tile {
   void load_steps(const Task& task, std::int64_t tile) {
     load_numbers("u", task, tile, w_);
     load_numbers("delta", task, tile, x_);
-    for (std::int64_t lane = 0; lane < channels; ++lane) {
-      const double bias = of_channel(inputs_, "delta_bias", first_ + lane);
-      for (std::int64_t t = 0; t < count; ++t) x_[t * kLanes + lane] += bias;
-    }
+    const ExactLanes<double> bias = of_channels(inputs_, "delta_bias", first_, channels);
+    for (std::int64_t t = 0; t < count; ++t)
+      for (std::int64_t lane = 0; lane < kLanes; ++lane) x_[t * kLanes + lane] += bias.value.value[lane];
     StepNumbers numbers{.x = x_.data()};
     if (plan_.shape.delta_softplus) {
       exp_of_minus_size(x_.data(), count * kLanes, y_.data());
@@ -249,9 +260,9 @@ class Tile {
   std::array<Unrounded<double>, kLanes> u_before_{};  // u of the step before the tile; 0 before the first
   std::vector<Unrounded<T>> B_, C_;                   // [state][step], when variable
   std::vector<Unrounded<T>> B_before_;                // [state], of the step before the tile
-  // Of the states that are done at once, [place][step]: states and products from the step before the tile on.
+  // Of the states that are done at once, [place][step]; states from the step before the tile on.
   std::vector<RuleLanes<T>> rules_;
-  std::vector<RoundedLanes<T>> states_, products_;
+  std::vector<RoundedLanes<T>> states_;
   std::vector<double> exponentials_;   // [place][number][step][lane]
   std::vector<double> x_, y_, z_, w_;  // scratch, [step][lane]
   const TensorView* A_;

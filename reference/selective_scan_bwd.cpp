@@ -20,7 +20,6 @@
 #include <cmath>
 #include <complex>
 #include <exception>
-#include <utility>
 #include <vector>
 
 #include "model/errors.h"
@@ -28,6 +27,7 @@
 #include "reference/rounded.h"
 #include "reference/scan_bwd_plan.h"
 #include "reference/scan_bwd_tile.h"
+#include "reference/zeros.h"
 
 namespace ssmbench {
 namespace {
@@ -45,6 +45,7 @@ class Backward {
         outputs_(outputs),
         stop_(stop),
         saved_error_(unit_roundoff(problem.dtype()) / (2 * unit_roundoff(DType::f32))),
+        blocks_(blocks(plan_)),
         totals_(static_cast<std::size_t>(shape_.dim * shape_.dstate)),
         channel_totals_(static_cast<std::size_t>(shape_.dim)) {}
 
@@ -59,25 +60,48 @@ class Backward {
   /// Bytes beside the outputs at the peak.
   static std::size_t working_bytes(const BackwardPlan& plan, int threads) {
     const auto channels = static_cast<std::size_t>(plan.shape.dim);
-    const auto rows = channels * static_cast<std::size_t>(plan.shape.dstate);
-    const auto wave = static_cast<std::size_t>(plan.wave);
-    const auto shares = static_cast<std::size_t>(plan.tasks(plan.wave) * plan.shape.dstate * plan.tile);
-    return (wave + 1) * (rows * sizeof(StateRow<T>) + channels * sizeof(ChannelRow)) +
-           wave * rows * static_cast<std::size_t>(plan.tiles) * sizeof(Rounded<T>) +
-           shares * sizeof(ProjectionSums<T>) + static_cast<std::size_t>(threads) * Tile<T>::bytes(plan);
+    const auto dstate = static_cast<std::size_t>(plan.shape.dstate);
+    const auto tasks = static_cast<std::size_t>(plan.tasks(plan.wave));
+    const std::size_t blocks = tasks * static_cast<std::size_t>(Backward::blocks(plan));
+    const std::size_t of_state =
+        sizeof(AdjointLanes<T>) + static_cast<std::size_t>(plan.tiles) * sizeof(RoundedLanes<T>);
+    return channels * (dstate * sizeof(StateSums) + sizeof(ChannelSums)) +
+           blocks * (dstate * of_state + sizeof(ChannelLanes)) +
+           tasks * dstate * static_cast<std::size_t>(plan.tile) * sizeof(ProjectionSums<T>) +
+           static_cast<std::size_t>(threads) * Tile<T>::bytes(plan);
   }
 
  private:
+  /// Sums over batches and time of one (channel, state); dB and dC when constant.
+  struct StateSums {
+    Sum<T> dA, dB, dC;
+  };
+  /// Those of one channel.
+  struct ChannelSums {
+    Sum<double> dD, ddelta_bias;
+  };
+  /// The same of one batch, for a block of channels.
+  struct ChannelLanes {
+    SumLanes<double> dD, ddelta_bias;
+  };
+
+  /// Blocks of kLanes channels in a task at most.
+  static std::int64_t blocks(const BackwardPlan& plan) {
+    return BackwardPlan::ceil_div(std::min(plan.slab, plan.shape.channels_per_group()), kLanes);
+  }
+
   /// k of y = k·Re Σ C·h.
   double output_factor() const { return shape_.complex ? 2 : 1; }
 
   std::int64_t tasks() const { return plan_.tasks(batches_); }
 
   void run_wave() {
-    rows_.assign(static_cast<std::size_t>(batches_ * shape_.dim * shape_.dstate), {});
-    channels_.assign(static_cast<std::size_t>(batches_ * shape_.dim), {});
-    checkpoints_.resize(rows_.size() * static_cast<std::size_t>(plan_.tiles));
-    shares_.resize(static_cast<std::size_t>(tasks() * shape_.dstate * plan_.tile));
+    channels_.assign(static_cast<std::size_t>(tasks() * blocks_), {});
+    adjoints_.assign(channels_.size() * static_cast<std::size_t>(shape_.dstate), {});
+    if (first_batch_ == 0) {  // the largest wave
+      checkpoints_ = zeros<RoundedLanes<T>>(adjoints_.size() * static_cast<std::size_t>(plan_.tiles));
+      shares_.resize(static_cast<std::size_t>(tasks() * shape_.dstate * plan_.tile));
+    }
 #pragma omp parallel
     {
       Tile<T> tile(plan_, inputs_);
@@ -95,38 +119,39 @@ class Backward {
     if (!stop_) finish_wave();
   }
 
-  std::int64_t row_of(const Task& task, std::int64_t channel, std::int64_t n) const {
-    return (task.in_wave * shape_.dim + channel) * shape_.dstate + n;
+  /// The place of the block of channels from `first` on among those of the wave.
+  std::int64_t block_of(const Task& task, std::int64_t first) const {
+    return task.index * blocks_ + (first - task.first) / kLanes;
   }
 
-  /// Where the checkpoints of tile `index` are, as `row_of` counts.
-  Rounded<T>* checkpoints(std::int64_t index) {
-    return checkpoints_.data() + index * batches_ * shape_.dim * shape_.dstate;
+  /// The states of a block that enter tile `index`.
+  RoundedLanes<T>* checkpoint(const Task& task, std::int64_t first, std::int64_t index) {
+    return checkpoints_.data() + (index * tasks() * blocks_ + block_of(task, first)) * shape_.dstate;
   }
 
   void make_checkpoints(const Task& task, Tile<T>& tile) {
-    for (std::int64_t index = 0; index < plan_.tiles && !stop_; ++index) {
+    for (std::int64_t first = task.first; first < task.last; first += kLanes)
+      for (std::int64_t n = 0; n < shape_.dstate; ++n)
+        checkpoint(task, first, 0)[n] = initial_states(task, first, n);
+    for (std::int64_t index = 0; index + 1 < plan_.tiles && !stop_; ++index) {
       for (std::int64_t first = task.first; first < task.last; first += kLanes) {
         tile.load(task, first, index, false);
         for (std::int64_t n = 0; n < shape_.dstate; ++n) {
           LaneScan<T> scan = tile.scan_of(n, 0);
-          for (std::int64_t lane = 0; lane < tile.channels; ++lane) {
-            const std::int64_t row = row_of(task, first + lane, n);
-            if (index == 0) rows_[row].state = initial_state(task, first + lane, n);
-            scan.states[0].set(lane, checkpoints(index)[row] = rows_[row].state);
-          }
-          go_forward(scan);
-          for (std::int64_t lane = 0; lane < tile.channels; ++lane)
-            rows_[row_of(task, first + lane, n)].state = scan.states[tile.count].get(lane);
+          scan.states[0] = checkpoint(task, first, index)[n];
+          pass_through(scan);
+          checkpoint(task, first, index + 1)[n] = scan.states[0];
         }
       }
     }
   }
 
-  Rounded<T> initial_state(const Task& task, std::int64_t channel, std::int64_t n) const {
+  RoundedLanes<T> initial_states(const Task& task, std::int64_t first, std::int64_t n) const {
+    RoundedLanes<T> lanes;
     const TensorView* view = inputs_.find("initial_state");
-    if (view == nullptr) return {};
-    return exactly(load<T>(*view, (task.batch * shape_.dim + channel) * shape_.dstate + n));
+    for (std::int64_t c = first; c < std::min(first + kLanes, task.last) && view != nullptr; ++c)
+      lanes.set(c - first, exactly(load<T>(*view, (task.batch * shape_.dim + c) * shape_.dstate + n)));
+    return lanes;
   }
 
   void go_back_from(const Task& task, std::int64_t index, Tile<T>& tile) {
@@ -134,6 +159,7 @@ class Backward {
     std::fill_n(shares, shape_.dstate * plan_.tile, ProjectionSums<T>{});
     for (std::int64_t first = task.first; first < task.last; first += kLanes) {
       tile.load(task, first, index, true);
+      for (const char* name : {"du", "ddelta", "dz"}) prefetch_steps(name, task, first, index, tile);
       for (std::int64_t n = 0; n < shape_.dstate; n += plan_.states_at_once)
         go_back_states(task, first, index, n, tile, shares);
       store_steps(task, first, index, tile);
@@ -146,6 +172,7 @@ class Backward {
                       Tile<T>& tile, ProjectionSums<T>* shares) {
     const std::int64_t states = std::min(plan_.states_at_once, shape_.dstate - first_state);
     std::vector<LaneScan<T>> scans;
+    scans.reserve(static_cast<std::size_t>(states));
     for (std::int64_t place = 0; place < states; ++place)
       scans.push_back(scan_back(task, first, index, first_state + place, place, tile, shares));
     const std::int64_t stretches = BackwardPlan::ceil_div(tile.count, BackwardPlan::kStretch);
@@ -158,16 +185,6 @@ class Backward {
     };
     for (std::int64_t i = 0; i < stretches; ++i) for_stretch(i, [](auto& scan) { go_forward(scan); });
     for (std::int64_t i = stretches - 1; i >= 0; --i) for_stretch(i, [](auto& scan) { go_back(scan); });
-    for (std::int64_t place = 0; place < states; ++place) {
-      for (std::int64_t lane = 0; lane < tile.channels; ++lane) {
-        StateRow<T>& row = rows_[row_of(task, first + lane, first_state + place)];
-        row.carry = scans[place].carry.get(lane);
-        row.previous_carry = scans[place].previous_carry.get(lane);
-        row.dA = scans[place].dA.get(lane);
-        row.dB = scans[place].dB.get(lane);
-        row.dC = scans[place].dC.get(lane);
-      }
-    }
   }
 
   /// The scan of state n, with what came of later tiles.
@@ -175,18 +192,10 @@ class Backward {
                         std::int64_t place, Tile<T>& tile, ProjectionSums<T>* shares) {
     LaneScan<T> scan = tile.scan_of(n, place);
     scan.output_factor = output_factor();
+    scan.adjoint = &adjoints_[block_of(task, first) * shape_.dstate + n];
     scan.sums_of_B = shape_.variable_b ? shares + n * plan_.tile : nullptr;
     scan.sums_of_C = shape_.variable_c ? shares + n * plan_.tile : nullptr;
-    for (std::int64_t lane = 0; lane < tile.channels; ++lane) {
-      const std::int64_t at = row_of(task, first + lane, n);
-      const StateRow<T>& row = rows_[at];
-      scan.states[0].set(lane, checkpoints(index)[at]);
-      scan.carry.set(lane, row.carry);
-      scan.previous_carry.set(lane, row.previous_carry);
-      scan.dA.set(lane, row.dA);
-      scan.dB.set(lane, row.dB);
-      scan.dC.set(lane, row.dC);
-    }
+    scan.states[0] = checkpoint(task, first, index)[n];
     return scan;
   }
 
@@ -202,36 +211,57 @@ class Backward {
 
   /// du, ddelta and dz of a block's tile, and its shares of dD and ddelta_bias.
   void store_steps(const Task& task, std::int64_t first, std::int64_t index, Tile<T>& tile) {
+    ChannelLanes& sums = channels_[block_of(task, first)];
     StepFinish finish{.dstate = shape_.dstate,
                       .output_factor = output_factor(),
                       .saved_error = saved_error_,
                       .has_D = shape_.has_D,
                       .has_z = shape_.has_z,
-                      .D = {},
-                      .dD = {},
-                      .ddelta_bias = {}};
-    ChannelRow* sums = channels_.data() + task.in_wave * shape_.dim + first;
-    for (std::int64_t lane = 0; lane < tile.channels; ++lane) {
-      finish.D.set(lane, of_channel(inputs_, "D", first + lane));
-      finish.dD.set(lane, sums[lane].dD);
-      finish.ddelta_bias.set(lane, sums[lane].ddelta_bias);
-    }
+                      .D = of_channels(inputs_, "D", first, tile.channels),
+                      .dD = sums.dD,
+                      .ddelta_bias = sums.ddelta_bias};
     finish_steps(finish, tile.count, tile.steps.data());
+    sums = {finish.dD, finish.ddelta_bias};
+    const std::int64_t at = sequence_at(task, first, index);
+    store_sequence("du", at, tile, &StepLanes::du);
+    store_sequence("ddelta", at, tile, &StepLanes::ddelta);
+    if (shape_.has_z) store_sequence("dz", at, tile, &StepLanes::y);
+  }
+
+  std::int64_t sequence_at(const Task& task, std::int64_t first, std::int64_t index) const {
+    return (task.batch * shape_.dim + first) * shape_.seqlen + index * plan_.tile;
+  }
+
+  /// Asks for the lines that store_sequence will write, early enough for them to come from memory.
+  void prefetch_steps(const char* name, const Task& task, std::int64_t first, std::int64_t index,
+                      const Tile<T>& tile) const {
+    const auto output = outputs_.find(name);
+    if (output == outputs_.end()) return;
     for (std::int64_t lane = 0; lane < tile.channels; ++lane) {
-      sums[lane].dD = finish.dD.get(lane);
-      sums[lane].ddelta_bias = finish.ddelta_bias.get(lane);
-      const std::int64_t at = (task.batch * shape_.dim + first + lane) * shape_.seqlen + index * plan_.tile;
-      store_lane("du", at, lane, tile, &StepLanes::du);
-      store_lane("ddelta", at, lane, tile, &StepLanes::ddelta);
-      if (shape_.has_z) store_lane("dz", at, lane, tile, &StepLanes::y);
+      const std::int64_t at = sequence_at(task, first + lane, index);
+      prefetch_row(output->second.expected.data() + at, tile.count * std::int64_t{sizeof(double)});
+      prefetch_row(output->second.bound.data() + at, tile.count * std::int64_t{sizeof(float)});
     }
   }
 
-  void store_lane(const char* name, std::int64_t at, std::int64_t lane, const Tile<T>& tile,
-                  SumLanes<double> StepLanes::*gradient) {
+  /// The tile's steps of a gradient whose first element is `at`. All lanes of some steps, then of the next: a
+  /// step's lie in one cache line, and steps in lines that are far apart.
+  void store_sequence(const char* name, std::int64_t at, const Tile<T>& tile,
+                      SumLanes<double> StepLanes::*gradient) {
+    constexpr std::int64_t kSteps = 8;
     ReferenceOutput& output = outputs_.at(name);
-    for (std::int64_t t = 0; t < tile.count; ++t)
-      store(output, at + t, (tile.steps[t].*gradient).total.get(lane));
+    for (std::int64_t begin = 0; begin < tile.count; begin += kSteps) {
+      const std::int64_t end = std::min(begin + kSteps, tile.count);
+      for (std::int64_t lane = 0; lane < tile.channels; ++lane) {
+        double* expected = output.expected.data() + at + lane * shape_.seqlen;
+        float* bound = output.bound.data() + at + lane * shape_.seqlen;
+        for (std::int64_t t = begin; t < end; ++t) {
+          const RoundedLanes<double>& got = (tile.steps[t].*gradient).total;
+          expected[t] = got.value.value[lane];
+          bound[t] = static_cast<float>(got.error[lane]);
+        }
+      }
+    }
   }
 
   /// Adds the slabs' shares of dB and dC in order. `row` counts (batch, group, state).
@@ -241,36 +271,47 @@ class Backward {
     const std::int64_t slabs_before = row / shape_.dstate * plan_.slabs;
     const std::int64_t start =
         (first_batch_ * shape_.groups * shape_.dstate + row) * shape_.seqlen + tile * plan_.tile;
-    for (std::int64_t t = 0; t < plan_.steps_in(tile); ++t) {
-      ProjectionSums<T> sum;
-      for (std::int64_t slab = 0; slab < plan_.slabs; ++slab) {
-        const auto& share = shares_[((slabs_before + slab) * shape_.dstate + n) * plan_.tile + t];
-        sum.dB.add(share.dB);
-        sum.dC.add(share.dC);
+    const std::int64_t steps = plan_.steps_in(tile);
+    std::vector<ProjectionSums<T>> sums(static_cast<std::size_t>(steps));
+    for (std::int64_t slab = 0; slab < plan_.slabs; ++slab) {
+      const auto* shares = shares_.data() + ((slabs_before + slab) * shape_.dstate + n) * plan_.tile;
+      for (std::int64_t t = 0; t < steps; ++t) {
+        sums[t].dB.add(shares[t].dB);
+        sums[t].dC.add(shares[t].dC);
       }
-      if (shape_.variable_b) store(outputs_.at("dB"), start + t, sum.dB.over(shape_.channels_per_group()));
-      if (shape_.variable_c) store(outputs_.at("dC"), start + t, sum.dC.over(shape_.channels_per_group()));
     }
+    const auto store_all = [&](const char* name, Sum<T> ProjectionSums<T>::*sum) {
+      ReferenceOutput& output = outputs_.at(name);
+      for (std::int64_t t = 0; t < steps; ++t)
+        store(output, start + t, (sums[t].*sum).over(shape_.channels_per_group()));
+    };
+    if (shape_.variable_b) store_all("dB", &ProjectionSums<T>::dB);
+    if (shape_.variable_c) store_all("dC", &ProjectionSums<T>::dC);
   }
 
   /// dinitial_state, and the batches' sums in order.
   void finish_wave() {
-    for (std::int64_t batch = 0; batch < batches_; ++batch) {
-      for (std::int64_t i = 0; i < shape_.dim * shape_.dstate; ++i) {
-        const StateRow<T>& row = rows_[batch * shape_.dim * shape_.dstate + i];
-        totals_[i].dA.add(row.dA);
-        totals_[i].dB.add(row.dB);
-        totals_[i].dC.add(row.dC);
-        if (shape_.has_initial_state)
-          store(outputs_.at("dinitial_state"), (first_batch_ + batch) * shape_.dim * shape_.dstate + i,
-                row.carry);
-      }
-      for (std::int64_t channel = 0; channel < shape_.dim; ++channel) {
-        const ChannelRow& row = channels_[batch * shape_.dim + channel];
-        channel_totals_[channel].dD.add(row.dD);
-        channel_totals_[channel].ddelta_bias.add(row.ddelta_bias);
-      }
+    for (std::int64_t i = 0; i < tasks(); ++i) {
+      const Task task = plan_.task(first_batch_, i);
+      for (std::int64_t channel = task.first; channel < task.last; ++channel) finish_channel(task, channel);
     }
+  }
+
+  void finish_channel(const Task& task, std::int64_t channel) {
+    const std::int64_t block = block_of(task, channel);
+    const std::int64_t lane = (channel - task.first) % kLanes;
+    for (std::int64_t n = 0; n < shape_.dstate; ++n) {
+      const AdjointLanes<T>& adjoint = adjoints_[block * shape_.dstate + n];
+      StateSums& totals = totals_[channel * shape_.dstate + n];
+      totals.dA.add(adjoint.dA.get(lane));
+      totals.dB.add(adjoint.dB.get(lane));
+      totals.dC.add(adjoint.dC.get(lane));
+      if (shape_.has_initial_state)
+        store(outputs_.at("dinitial_state"), (task.batch * shape_.dim + channel) * shape_.dstate + n,
+              adjoint.carry.get(lane));
+    }
+    channel_totals_[channel].dD.add(channels_[block].dD.get(lane));
+    channel_totals_[channel].ddelta_bias.add(channels_[block].ddelta_bias.get(lane));
   }
 
   void store_totals() {
@@ -296,32 +337,36 @@ class Backward {
   /// of it, halved because tolerances take twice the bound (verify/tolerance.h).
   double saved_error_;
   std::int64_t first_batch_ = 0, batches_ = 0;
-  std::vector<StateRow<T>> rows_;           // [batch of the wave][channel][state]
-  std::vector<ChannelRow> channels_;        // [batch of the wave][channel]
-  std::vector<Rounded<T>> checkpoints_;     // [tile][batch of the wave][channel][state]
-  std::vector<ProjectionSums<T>> shares_;   // [task][state][step of the tile]
-  std::vector<StateRow<T>> totals_;         // [channel][state]
-  std::vector<ChannelRow> channel_totals_;  // [channel]
+  std::int64_t blocks_;                       // of channels, in a task
+  std::vector<ChannelLanes> channels_;        // [task][block]
+  std::vector<AdjointLanes<T>> adjoints_;     // [task][block][state]
+  std::vector<RoundedLanes<T>> checkpoints_;  // [tile][task][block][state]
+  std::vector<ProjectionSums<T>> shares_;     // [task][state][step of the tile]
+  std::vector<StateSums> totals_;             // [channel][state]
+  std::vector<ChannelSums> channel_totals_;   // [channel]
 };
 
-ReferenceOutput empty_output(const TensorSpec& spec) {
-  Shape shape = spec.shape;
-  if (spec.dtype == DType::c64) shape.push_back(2);
-  const auto count = static_cast<std::size_t>(element_count(shape));
-  return {std::move(shape), std::vector<double>(count), std::vector<float>(count)};
-}
-
-/// All outputs, side by side: most of their time is the first touch of their memory.
+/// All arrays of all outputs, side by side: most of their time is the first touch of their memory.
 ReferenceOutputs empty_outputs(const Problem& problem) {
   ReferenceOutputs outputs;
-  std::vector<std::pair<TensorSpec, ReferenceOutput*>> all;
-  for (const auto& tensor : problem.tensors())
-    if (tensor.role == Role::output) all.emplace_back(tensor, &outputs[tensor.name]);
+  std::vector<ReferenceOutput*> all;
+  for (const auto& tensor : problem.tensors()) {
+    if (tensor.role != Role::output) continue;
+    ReferenceOutput& output = outputs[tensor.name];
+    output.shape = tensor.shape;
+    if (tensor.dtype == DType::c64) output.shape.push_back(2);
+    all.push_back(&output);
+  }
   std::exception_ptr failure;
 #pragma omp parallel for schedule(dynamic)
-  for (auto& [spec, output] : all) {
+  for (std::size_t i = 0; i < 2 * all.size(); ++i) {
     try {
-      *output = empty_output(spec);
+      ReferenceOutput& output = *all[i % all.size()];
+      const auto count = static_cast<std::size_t>(element_count(output.shape));
+      if (i < all.size())  // the larger ones first
+        output.expected = zeros<double>(count);
+      else
+        output.bound = zeros<float>(count);
     } catch (...) {  // out of memory; may not leave the loop
 #pragma omp critical
       failure = std::current_exception();

@@ -12,18 +12,12 @@
 
 #include "hwy/highway.h"
 #include "kernels/cpu/scan_simd.h"
+#include "kernels/cpu/scan_simd_channels-inl.h"
 #include "kernels/cpu/simd_math-inl.h"
-#include "kernels/cpu/simd_matrix-inl.h"
 #include "kernels/selective_scan/args.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ssmbench::simd::HWY_NAMESPACE {
-
-/// B or C of one state at a step: one value for all lanes when variable, one per lane when constant.
-template <bool kVariable>
-FloatVec projection(const float* row, std::size_t step) {
-  return kVariable ? hn::Set(FloatTag(), row[step]) : hn::Load(FloatTag(), row);
-}
 
 /// One state's step: h = e^(Δ·A)·h + (Δ·u)·B. Returns sum + C·h.
 template <bool kVariableB, bool kVariableC>
@@ -60,109 +54,41 @@ void scan_rows(const float* A, const float* B, const float* C, std::size_t steps
   if constexpr (kPair) hn::Store(h1, tag, state + lanes);
 }
 
-/// One vector of channels within a piece, and where its rows are in the scratch memory.
-struct VectorOfChannels {
-  std::int64_t first_channel;
-  std::size_t channels;      // in use, at most the lanes
-  std::size_t state_offset;  // into A, state and constant B, C
-};
-
 template <class Io>
 class PieceScan {
  public:
   PieceScan(const ScanArgs& args, const Piece& piece, Scratch& scratch)
-      : args_(args), piece_(piece), scratch_(scratch), states_(static_cast<std::size_t>(args.dstate)) {}
+      : args_(args), scratch_(scratch), channels_(args, piece, scratch.staging) {}
 
   void run() {
-    for_each_vector([&](const VectorOfChannels& v) { load_channel_constants(v); });
+    channels_.load_constants(scratch_.A, scratch_.B, scratch_.C, scratch_.state);
     for (std::int64_t begin = 0; begin < args_.seqlen; begin += kTile) {
-      const auto steps = static_cast<std::size_t>(std::min<std::int64_t>(kTile, args_.seqlen - begin));
-      if (args_.variable_b) load_projection(args_.B, args_.b_strides, begin, steps, scratch_.B);
-      if (args_.variable_c) load_projection(args_.C, args_.c_strides, begin, steps, scratch_.C);
-      for_each_vector([&](const VectorOfChannels& v) { scan_tile(v, begin, steps); });
+      const TileSteps steps = channels_.tile_at(begin, kTile);
+      if (args_.variable_b) channels_.load_projection(args_.B, args_.b_strides, steps, scratch_.B, kTile);
+      if (args_.variable_c) channels_.load_projection(args_.C, args_.c_strides, steps, scratch_.C, kTile);
+      channels_.for_each_vector([&](const ChannelVector& v) { scan_tile(v, steps); });
     }
-    for_each_vector([&](const VectorOfChannels& v) { store_last_state(v); });
+    channels_.store_states(scratch_.state, args_.last_state);
   }
 
  private:
-  using Storage = typename Io::Storage;
-
-  template <class Function>
-  void for_each_vector(const Function& function) {
-    for (std::size_t c = 0; c < piece_.channels; c += lanes_)
-      function(VectorOfChannels{piece_.first_channel + static_cast<std::int64_t>(c),
-                                std::min(lanes_, piece_.channels - c), c * round_up(states_, 4)});
-  }
-
-  /// (D, N) or (B, D, N) data from the row of the vector's first channel, as [state][lane].
-  void load_per_state(const float* from, const VectorOfChannels& v, float* to) {
-    load_matrix<F32>(from, {1, args_.dstate}, states_, v.channels, to + v.state_offset, lanes_,
-                     scratch_.staging);
-  }
-
-  std::int64_t state_row(const VectorOfChannels& v) const {
-    return (piece_.batch * args_.dim + v.first_channel) * args_.dstate;
-  }
-
-  void load_channel_constants(const VectorOfChannels& v) {
-    const std::int64_t row = v.first_channel * args_.dstate;
-    load_per_state(args_.A + row, v, scratch_.A);
-    if (!args_.variable_b) load_per_state(static_cast<const float*>(args_.B) + row, v, scratch_.B);
-    if (!args_.variable_c) load_per_state(static_cast<const float*>(args_.C) + row, v, scratch_.C);
-    if (args_.initial_state != nullptr)
-      load_per_state(args_.initial_state + state_row(v), v, scratch_.state);
-    else
-      std::fill_n(scratch_.state + v.state_offset, states_ * lanes_, 0.0F);
-  }
-
-  void store_last_state(const VectorOfChannels& v) {
-    store_matrix<F32>(scratch_.state + v.state_offset, lanes_, states_, v.channels,
-                      args_.last_state + state_row(v), {1, args_.dstate}, scratch_.staging);
-  }
-
-  void load_projection(const void* from, const ProjectionStrides& s, std::int64_t begin, std::size_t steps,
-                       float* to) {
-    const auto* first =
-        static_cast<const Storage*>(from) + piece_.batch * s.batch + piece_.group * s.group + begin * s.time;
-    load_matrix<Io>(first, {s.state, s.time}, states_, steps, to, kTile, scratch_.staging);
-  }
-
-  std::int64_t sequence_offset(const VectorOfChannels& v, std::int64_t begin) const {
-    const auto& s = args_.sequence;
-    return piece_.batch * s.batch + v.first_channel * s.dim + begin * s.time;
-  }
-
-  void load_sequence(const void* from, std::int64_t offset, const VectorOfChannels& v, std::size_t steps,
-                     float* to) {
-    load_matrix<Io>(static_cast<const Storage*>(from) + offset, {args_.sequence.time, args_.sequence.dim},
-                    steps, v.channels, to, lanes_, scratch_.staging);
-  }
-
-  /// A (D,) tensor's values for the vector's channels; zeros where it is absent.
-  FloatVec per_channel(const float* values, const VectorOfChannels& v) const {
-    alignas(64) float row[kMaxLanes] = {};
-    if (values != nullptr) load_row<F32>(values + v.first_channel, v.channels, row);
-    return hn::Load(FloatTag(), row);
-  }
-
-  void scan_tile(const VectorOfChannels& v, std::int64_t begin, std::size_t steps) {
-    const std::int64_t offset = sequence_offset(v, begin);
-    load_sequence(args_.u, offset, v, steps, scratch_.u);
-    load_sequence(args_.delta, offset, v, steps, scratch_.delta);
-    if (args_.z != nullptr) load_sequence(args_.z, offset, v, steps, scratch_.z);
-    prepare(v, steps);
-    scan_states(v, steps);
-    if (args_.z != nullptr) gate(steps);
-    store_matrix<Io>(scratch_.y, lanes_, steps, v.channels, static_cast<Storage*>(args_.out) + offset,
-                     {args_.sequence.time, args_.sequence.dim}, scratch_.staging);
+  void scan_tile(const ChannelVector& v, const TileSteps& steps) {
+    channels_.load_sequence(args_.u, v, steps, scratch_.u);
+    channels_.load_sequence(args_.delta, v, steps, scratch_.delta);
+    if (args_.z != nullptr) channels_.load_sequence(args_.z, v, steps, scratch_.z);
+    prepare(v, steps.count);
+    scan_states(v, steps.count);
+    if (args_.z != nullptr) gate(steps.count);
+    channels_.store_sequence(scratch_.y, v, steps, args_.out);
   }
 
   /// Δ, Δ·u, and y = D·u.
-  void prepare(const VectorOfChannels& v, std::size_t steps) {
+  void prepare(const ChannelVector& v, std::size_t steps) {
     const FloatTag tag;
-    const auto bias = per_channel(args_.delta_bias, v);
-    const auto skip = per_channel(args_.D, v);
-    for (std::size_t i = 0; i < steps * lanes_; i += lanes_) {
+    const std::size_t lanes = channels_.lanes();
+    const auto bias = channels_.per_channel(args_.delta_bias, v);
+    const auto skip = channels_.per_channel(args_.D, v);
+    for (std::size_t i = 0; i < steps * lanes; i += lanes) {
       const auto u = hn::Load(tag, scratch_.u + i);
       auto delta = hn::Add(hn::Load(tag, scratch_.delta + i), bias);
       if (args_.delta_softplus) delta = vector_softplus(delta);
@@ -172,7 +98,7 @@ class PieceScan {
     }
   }
 
-  void scan_states(const VectorOfChannels& v, std::size_t steps) {
+  void scan_states(const ChannelVector& v, std::size_t steps) {
     if (args_.variable_b && args_.variable_c) return scan_states<true, true>(v, steps);
     if (args_.variable_b) return scan_states<true, false>(v, steps);
     if (args_.variable_c) return scan_states<false, true>(v, steps);
@@ -180,32 +106,32 @@ class PieceScan {
   }
 
   template <bool kVariableB, bool kVariableC>
-  void scan_states(const VectorOfChannels& v, std::size_t steps) {
+  void scan_states(const ChannelVector& v, std::size_t steps) {
+    const std::size_t states = channels_.states();
     const auto rows = [&](std::size_t n, auto pair) {
-      const std::size_t at = v.state_offset + n * lanes_;
+      const std::size_t at = channels_.state_rows(v) + n * channels_.lanes();
       scan_rows<kVariableB, kVariableC, decltype(pair)::value>(
           scratch_.A + at, scratch_.B + (kVariableB ? n * kTile : at),
           scratch_.C + (kVariableC ? n * kTile : at), steps, scratch_.delta, scratch_.delta_u,
           scratch_.state + at, scratch_.y);
     };
     std::size_t n = 0;
-    for (; n + 2 <= states_; n += 2) rows(n, std::true_type());
-    if (n < states_) rows(n, std::false_type());
+    for (; n + 2 <= states; n += 2) rows(n, std::true_type());
+    if (n < states) rows(n, std::false_type());
   }
 
   void gate(std::size_t steps) {
     const FloatTag tag;
-    for (std::size_t i = 0; i < steps * lanes_; i += lanes_) {
+    const std::size_t lanes = channels_.lanes();
+    for (std::size_t i = 0; i < steps * lanes; i += lanes) {
       const auto gated = hn::Mul(hn::Load(tag, scratch_.y + i), vector_silu(hn::Load(tag, scratch_.z + i)));
       hn::Store(gated, tag, scratch_.y + i);
     }
   }
 
   const ScanArgs& args_;
-  const Piece& piece_;
   Scratch& scratch_;
-  std::size_t states_;
-  std::size_t lanes_ = hn::Lanes(FloatTag());
+  Channels<Io> channels_;
 };
 
 void scan_piece(const ScanArgs& args, DType dtype, const Piece& piece, Scratch& scratch) {

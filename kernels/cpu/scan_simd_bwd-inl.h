@@ -12,8 +12,8 @@
 
 #include "hwy/highway.h"
 #include "kernels/cpu/scan_simd_bwd.h"
+#include "kernels/cpu/scan_simd_channels-inl.h"
 #include "kernels/cpu/simd_math-inl.h"
-#include "kernels/cpu/simd_matrix-inl.h"
 #include "kernels/selective_scan/args.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -41,10 +41,10 @@ inline void add_to_row(FloatVec x, float* rows, std::size_t index) {
   set_row(hn::Add(row(rows, index), x), rows, index);
 }
 
-/// B or C of the k-th state: one value for all lanes when variable, one per lane when constant.
+/// B or C of the k-th state.
 template <bool kVariable>
 FloatVec projection(const float* rows, std::size_t k, std::size_t step) {
-  return kVariable ? hn::Set(FloatTag(), rows[k * kBwdTile + step]) : row(rows, k);
+  return projection<kVariable>(rows + k * (kVariable ? kBwdTile : hn::Lanes(FloatTag())), step);
 }
 
 /// Adds a·b to the lanes' sums at a step, or over steps.
@@ -156,17 +156,16 @@ class ChannelGradients {
       : args_(args),
         in_(args.scan),
         plan_(plan),
-        piece_(piece),
+        channels_(args.scan, piece, scratch.staging),
         dB_(projections[0]),
         dC_(projections[1]),
         checkpoints_(checkpoints),
         channel_sums_(channel_sums),
         s_(scratch),
-        states_(static_cast<std::size_t>(in_.dstate)),
         in_use_(round_up(piece.channels, lanes_) * round_up(states_, 4)) {}
 
   void run() {
-    for_each_vector([&](const Vector& v) { load_channels(v); });
+    channels_.load_constants(s_.A, s_.B, s_.C, s_.state);
     for (std::int64_t tile = 0; tile < plan_.tiles; ++tile) {
       std::copy_n(s_.state, in_use_, checkpoints_ + tile * plan_.checkpoint);
       if (tile + 1 < plan_.tiles) go_forward(tile);
@@ -174,103 +173,37 @@ class ChannelGradients {
     for (float* zeros : {s_.carry, s_.dA, s_.dB, s_.dC}) std::fill_n(zeros, in_use_, 0.0F);
     for (float* zeros : {s_.dD, s_.ddelta_bias}) std::fill_n(zeros, kBwdChannels, 0.0F);
     for (std::int64_t tile = plan_.tiles - 1; tile >= 0; --tile) go_back(tile);
-    for_each_vector([&](const Vector& v) { store_sums(v); });
+    if (args_.dinitial_state != nullptr) channels_.store_states(s_.carry, args_.dinitial_state);
+    channels_.for_each_vector([&](const ChannelVector& v) { store_sums(v); });
   }
 
  private:
-  using Storage = typename Io::Storage;
-
-  /// One vector of channels, and where its rows are in the scratch memory.
-  struct Vector {
-    std::int64_t first_channel;
-    std::size_t channels;  // in use, at most the lanes
-    std::size_t first;     // counted from the piece's
-    std::size_t rows;      // of a tile's steps
-    std::size_t states;
-  };
-
-  template <class Function>
-  void for_each_vector(const Function& function) {
-    for (std::size_t c = 0; c < piece_.channels; c += lanes_)
-      function(Vector{piece_.first_channel + static_cast<std::int64_t>(c),
-                      std::min(lanes_, piece_.channels - c), c, c * kBwdTile, c * round_up(states_, 4)});
-  }
-
-  void clear_other_lanes(const Vector& v, std::size_t rows, float* matrix) const {
-    if (v.channels == lanes_) return;
-    const FloatTag tag;
-    const auto in_use = hn::FirstN(tag, v.channels);
-    for (std::size_t i = 0; i < rows * lanes_; i += lanes_)
-      hn::Store(hn::IfThenElseZero(in_use, hn::Load(tag, matrix + i)), tag, matrix + i);
-  }
-
-  /// (D, N) or (B, D, N) data from the row of the vector's first channel, as [state][lane].
-  void load_per_state(const float* from, const Vector& v, float* to) {
-    load_matrix<F32>(from, {1, in_.dstate}, states_, v.channels, to + v.states, lanes_, s_.staging);
-    clear_other_lanes(v, states_, to + v.states);
-  }
-
-  std::int64_t state_row(const Vector& v) const {
-    return (piece_.batch * in_.dim + v.first_channel) * in_.dstate;
-  }
-
-  void load_channels(const Vector& v) {
-    const std::int64_t row = v.first_channel * in_.dstate;
-    load_per_state(in_.A + row, v, s_.A);
-    if (!in_.variable_b) load_per_state(static_cast<const float*>(in_.B) + row, v, s_.B);
-    if (!in_.variable_c) load_per_state(static_cast<const float*>(in_.C) + row, v, s_.C);
-    if (in_.initial_state != nullptr)
-      load_per_state(in_.initial_state + state_row(v), v, s_.state);
-    else
-      std::fill_n(s_.state + v.states, states_ * lanes_, 0.0F);
-  }
+  /// Where the rows of a vector's tile begin.
+  static std::size_t step_rows(const ChannelVector& v) { return v.first * kBwdTile; }
 
   void start_tile(std::int64_t tile) {
-    begin_ = tile * static_cast<std::int64_t>(kBwdTile);
-    steps_ = static_cast<std::size_t>(steps_within(begin_, kBwdTile, in_.seqlen));
-    if (in_.variable_b) load_projection(in_.B, in_.b_strides, s_.B);
+    steps_ = channels_.tile_at(tile * static_cast<std::int64_t>(kBwdTile), kBwdTile);
+    if (in_.variable_b) channels_.load_projection(in_.B, in_.b_strides, steps_, s_.B, kBwdTile);
   }
 
-  void load_projection(const void* from, const ProjectionStrides& s, float* to) {
-    const auto* first =
-        static_cast<const Storage*>(from) + piece_.batch * s.batch + piece_.group * s.group + begin_ * s.time;
-    load_matrix<Io>(first, {s.state, s.time}, states_, steps_, to, kBwdTile, s_.staging);
+  void load_sequence(const void* from, const ChannelVector& v, float* rows) {
+    channels_.load_sequence(from, v, steps_, rows + step_rows(v));
   }
-
-  std::int64_t sequence_offset(const Vector& v) const {
-    const auto& s = in_.sequence;
-    return piece_.batch * s.batch + v.first_channel * s.dim + begin_ * s.time;
-  }
-  void load_sequence(const void* from, const Vector& v, float* rows) {
-    load_matrix<Io>(static_cast<const Storage*>(from) + sequence_offset(v),
-                    {in_.sequence.time, in_.sequence.dim}, steps_, v.channels, rows + v.rows, lanes_,
-                    s_.staging);
-    clear_other_lanes(v, steps_, rows + v.rows);
-  }
-  void store_sequence(const float* rows, const Vector& v, void* to) {
-    store_matrix<Io>(rows + v.rows, lanes_, steps_, v.channels,
-                     static_cast<Storage*>(to) + sequence_offset(v), {in_.sequence.time, in_.sequence.dim},
-                     s_.staging);
-  }
-
-  /// A (D,) tensor's values for the vector's channels; zeros where it is absent.
-  FloatVec per_channel(const float* values, const Vector& v) const {
-    alignas(64) float row[kMaxLanes] = {};
-    if (values != nullptr) load_row<F32>(values + v.first_channel, v.channels, row);
-    return hn::Load(FloatTag(), row);
+  void store_sequence(const float* rows, const ChannelVector& v, void* to) {
+    channels_.store_sequence(rows + step_rows(v), v, steps_, to);
   }
 
   template <class Function>
-  void for_each_step(const Vector& v, const Function& function) const {
-    for (std::size_t t = 0; t < steps_; ++t) function(v.rows + t * lanes_);
+  void for_each_step(const ChannelVector& v, const Function& function) const {
+    for (std::size_t t = 0; t < steps_.count; ++t) function(step_rows(v) + t * lanes_);
   }
 
   /// u, Δ, Δ·u and ∂Δ/∂delta.
-  void load_steps(const Vector& v) {
+  void load_steps(const ChannelVector& v) {
     const FloatTag tag;
     load_sequence(in_.u, v, s_.u);
     load_sequence(in_.delta, v, s_.delta);
-    const auto bias = per_channel(in_.delta_bias, v);
+    const auto bias = channels_.per_channel(in_.delta_bias, v);
     const auto in_use = hn::FirstN(tag, v.channels);
     for_each_step(v, [&](std::size_t i) HWY_ATTR {
       const auto x = hn::Add(hn::Load(tag, s_.delta + i), bias);
@@ -284,7 +217,7 @@ class ChannelGradients {
   }
 
   /// dy = dout·silu(z) and, for dz, dout·silu'(z).
-  void load_gradients(const Vector& v) {
+  void load_gradients(const ChannelVector& v) {
     const FloatTag tag;
     load_sequence(args_.dout, v, s_.dy);
     if (in_.z == nullptr) return;
@@ -318,16 +251,16 @@ class ChannelGradients {
   }
 
   template <bool kVariableB, bool kVariableC, std::size_t kCount>
-  StatesOfVector<kVariableB, kVariableC, kCount> states_of(const Vector& v, std::size_t n,
+  StatesOfVector<kVariableB, kVariableC, kCount> states_of(const ChannelVector& v, std::size_t n,
                                                            const float* entering) const {
-    const std::size_t at = v.states + n * lanes_;
-    return {.steps = steps_,
-            .delta = s_.delta + v.rows,
-            .delta_u = s_.delta_u + v.rows,
-            .dy = s_.dy + v.rows,
-            .y = s_.y + v.rows,
-            .dw = s_.dw + v.rows,
-            .ddelta = s_.ddelta + v.rows,
+    const std::size_t at = channels_.state_rows(v) + n * lanes_;
+    return {.steps = steps_.count,
+            .delta = s_.delta + step_rows(v),
+            .delta_u = s_.delta_u + step_rows(v),
+            .dy = s_.dy + step_rows(v),
+            .y = s_.y + step_rows(v),
+            .dw = s_.dw + step_rows(v),
+            .ddelta = s_.ddelta + step_rows(v),
             .A = s_.A + at,
             .B = s_.B + (kVariableB ? n * kBwdTile : at),
             .C = s_.C + (kVariableC ? n * kBwdTile : at),
@@ -344,7 +277,7 @@ class ChannelGradients {
   /// Takes s_.state through a tile.
   void go_forward(std::int64_t tile) {
     start_tile(tile);
-    for_each_vector([&](const Vector& v) {
+    channels_.for_each_vector([&](const ChannelVector& v) {
       load_steps(v);
       with_projections([&](auto b, auto c) {
         for_each_states([&](std::size_t n, auto count) {
@@ -352,7 +285,8 @@ class ChannelGradients {
               states_of<decltype(b)::value, decltype(c)::value, decltype(count)::value>(v, n, s_.state);
           make_states(states);
           for (std::size_t k = 0; k < count; ++k)
-            set_row(row(s_.states, k * (kBwdTile + 1) + steps_), s_.state + v.states, n + k);
+            set_row(row(s_.states, k * (kBwdTile + 1) + steps_.count), s_.state + channels_.state_rows(v),
+                    n + k);
         });
       });
     });
@@ -360,8 +294,8 @@ class ChannelGradients {
 
   void go_back(std::int64_t tile) {
     start_tile(tile);
-    if (in_.variable_c) load_projection(in_.C, in_.c_strides, s_.C);
-    for_each_vector([&](const Vector& v) {
+    if (in_.variable_c) channels_.load_projection(in_.C, in_.c_strides, steps_, s_.C, kBwdTile);
+    channels_.for_each_vector([&](const ChannelVector& v) {
       load_steps(v);
       load_gradients(v);
     });
@@ -370,7 +304,7 @@ class ChannelGradients {
     with_projections([&](auto b, auto c) {
       for_each_states([&](std::size_t n, auto count) {
         std::fill_n(s_.shares, 2 * count * kBwdTile * lanes_, 0.0F);
-        for_each_vector([&](const Vector& v) {
+        channels_.for_each_vector([&](const ChannelVector& v) {
           const auto states =
               states_of<decltype(b)::value, decltype(c)::value, decltype(count)::value>(v, n, entering);
           make_states(states);
@@ -379,21 +313,21 @@ class ChannelGradients {
         for (std::size_t k = 0; k < count; ++k) add_shares(n + k, s_.shares + 2 * k * kBwdTile * lanes_);
       });
     });
-    for_each_vector([&](const Vector& v) { finish_steps(v); });
+    channels_.for_each_vector([&](const ChannelVector& v) { finish_steps(v); });
   }
 
   /// Adds the lanes' shares of dB and dC of state n.
   void add_shares(std::size_t n, const float* shares) const {
     const std::size_t at =
-        n * static_cast<std::size_t>(plan_.tiles) * kBwdTile + static_cast<std::size_t>(begin_);
-    if (in_.variable_b) add_sums_of_rows(shares, steps_, dB_ + at);
-    if (in_.variable_c) add_sums_of_rows(shares + kBwdTile * lanes_, steps_, dC_ + at);
+        n * static_cast<std::size_t>(plan_.tiles) * kBwdTile + static_cast<std::size_t>(steps_.begin);
+    if (in_.variable_b) add_sums_of_rows(shares, steps_.count, dB_ + at);
+    if (in_.variable_c) add_sums_of_rows(shares + kBwdTile * lanes_, steps_.count, dC_ + at);
   }
 
   /// du, ddelta and dz of a tile, and sums for dD and ddelta_bias.
-  void finish_steps(const Vector& v) {
+  void finish_steps(const ChannelVector& v) {
     const FloatTag tag;
-    const auto D = per_channel(in_.D, v);
+    const auto D = channels_.per_channel(in_.D, v);
     auto dD = hn::Zero(tag);
     auto dbias = hn::Zero(tag);
     for_each_step(v, [&](std::size_t i) HWY_ATTR {
@@ -416,16 +350,12 @@ class ChannelGradients {
     if (args_.dz != nullptr) store_sequence(s_.y, v, args_.dz);
   }
 
-  /// dinitial_state, and what is still to be added over batches.
-  void store_sums(const Vector& v) {
-    const auto store_states = [&](const float* from, float* to, std::int64_t stride) {
-      store_matrix<F32>(from + v.states, lanes_, states_, v.channels, to, {1, stride}, s_.staging);
-    };
-    if (args_.dinitial_state != nullptr)
-      store_states(s_.carry, args_.dinitial_state + state_row(v), in_.dstate);
+  /// What is still to be added over batches.
+  void store_sums(const ChannelVector& v) {
     float* sums = channel_sums_ + static_cast<std::int64_t>(v.first) * plan_.channel_sums;
     for (const float* from : {s_.dA, s_.dB, s_.dC}) {
-      store_states(from, sums, plan_.channel_sums);
+      store_matrix<F32>(from + channels_.state_rows(v), lanes_, states_, v.channels, sums,
+                        {1, plan_.channel_sums}, s_.staging);
       sums += in_.dstate;
     }
     for (std::size_t i = 0; i < v.channels; ++i) {
@@ -438,14 +368,13 @@ class ChannelGradients {
   const ScanGradientArgs& args_;
   const ScanArgs& in_;
   const ScanBwdPlan& plan_;
-  const Piece& piece_;
+  Channels<Io> channels_;
   float *dB_, *dC_, *checkpoints_, *channel_sums_;
   ScanBwdScratch& s_;
-  std::size_t states_;
-  std::size_t lanes_ = hn::Lanes(FloatTag());
-  std::size_t in_use_;      // of [vector][state][lane]
-  std::int64_t begin_ = 0;  // of the tile
-  std::size_t steps_ = 0;
+  std::size_t states_ = channels_.states();
+  std::size_t lanes_ = channels_.lanes();
+  std::size_t in_use_;  // of [vector][state][lane]
+  TileSteps steps_{};
 };
 
 }  // namespace ssmbench::simd::HWY_NAMESPACE
