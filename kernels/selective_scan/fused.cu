@@ -69,7 +69,7 @@ std::optional<Launch> bind_rows(const SelectiveScan& scan, DType dtype, const Sc
   if (args.batch > kMaxGridX / (args.groups * blocks_per_group)) return {};
   check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
   return launch_of(kernel, args.batch * args.groups * blocks_per_group, threads, shared_bytes, args,
-                   blocks_per_group, method_parameters(scan.method));
+                   blocks_per_group, rows_parameters(scan.method));
 }
 
 Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*/) {

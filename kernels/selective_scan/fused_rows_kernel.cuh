@@ -80,7 +80,7 @@ __device__ void store_parts(float* tile, int lane, int channel, int step, const 
 template <class Map, Family family>
 __device__ void scan(const ScanArgs& args, const RowsBlock& block, const MethodParameters& method,
                      float* tiles, int thread) {
-  using Step = RowsStep<family>;
+  using Step = RowsStep<family, Map::kStates>;
   constexpr int kStates = Map::kStates;
   constexpr int kLanes = Map::kLanes;
   constexpr int kRows = Map::kRows;
@@ -215,7 +215,7 @@ __global__ void __launch_bounds__(RowsMap<kStates, kLanes, kRows>::kThreads, kLa
   if (group < 0) {
     scan<Map, family>(args, block, method, shared.tiles, thread);
   } else {
-    help<Map, Io, RowsStep<family>::kTakesGain, kAlongTime>(args, block, shared, group,
+    help<Map, Io, RowsStep<family, kStates>::kTakesGain, kAlongTime>(args, block, shared, group,
                                                             thread - kRowsScanners - group * Map::kHelpers);
   }
 }

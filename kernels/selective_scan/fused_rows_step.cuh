@@ -8,18 +8,31 @@
 
 namespace ssmbench {
 
+/// method_parameters() as the fast kernel takes them: Taylor coefficients of powers of z·log2(e).
+inline MethodParameters rows_parameters(MethodId method) {
+  MethodParameters parameters = method_parameters(method);
+  for (auto& row : parameters.taylor) {
+    double power = 1;
+    for (float& coefficient : row) {
+      coefficient = static_cast<float>(coefficient * power);
+      power *= 0.693147180559945309;
+    }
+  }
+  return parameters;
+}
+
 namespace rows {
 
 /// A channel's step with what is staged of it: Δ and Δ·u, or u. `state` is what a state's A is kept as;
 /// called with it, a step gives the next h. With 2^x instead of the C library's e^x: 7 instructions fewer.
 /// Explicitly fused: of a·h + c·B the compiler would round a·h, and steps would wait for two instructions
 /// each instead of one. Slots are instructions per (element, state), with that of y = Σ C·h.
-template <Family family>
+template <Family family, int kStates>
 class RowsStep;
 
 /// 5 slots.
-template <>
-class RowsStep<Family::zoh> {
+template <int kStates>
+class RowsStep<Family::zoh, kStates> {
  public:
   static constexpr bool kTakesGain = true;  ///< Δ·u, not u
   SSMBENCH_HD RowsStep(const MethodParameters& /*method*/, float delta, float gain)
@@ -33,12 +46,33 @@ class RowsStep<Family::zoh> {
   float delta_, gain_;
 };
 
-/// c as a polynomial in Δ whose coefficients are a state's: where those of powers of z depend on Δ, as in the
-/// vim_ methods, each thread would compute them at each step. c = Δ·(c₀ + c₁Δ + c₂Δ² + c₃Δ³), but for
-/// vim_foh, which has Δ² in place of the first Δ: 9 slots and, per step, 2. While |A| < 2^42, past which A³
+/// Its parameters are those of powers of z·log2(e), rows_parameters(). With many states to a thread, the
+/// coefficients of powers of z, which depend on Δ in the vim_ methods, are a step's: 9 slots and, per
+/// step, 6.
+template <int kStates>
+class RowsStep<Family::taylor, kStates> {
+ public:
+  static constexpr bool kTakesGain = true;
+  SSMBENCH_HD RowsStep(const MethodParameters& method, float delta, float gain) : delta_(delta), gain_(gain) {
+    const auto& c = method.taylor;  // without Δ²z² and Δ²z³
+    for (int k = 0; k < 4; ++k)
+      taylor_[k] = fmaf(delta, k < 2 ? fmaf(delta, c[2][k], c[1][k]) : c[1][k], c[0][k]);
+  }
+  SSMBENCH_HD static float state(const MethodParameters& /*method*/, float A) { return A * kLog2E; }
+  SSMBENCH_HD float operator()(float A, float h, float B) const {
+    const float z = delta_ * A;
+    return fmaf(exp2_approximate(z), h, gain_ * B * polynomial(taylor_, z));
+  }
+
+ private:
+  float delta_, gain_, taylor_[4];
+};
+
+/// With few, c is a polynomial in Δ whose coefficients are a state's: 8 slots and, per step, 3.
+/// c·u = G + G·Δ·(c₁ + c₂Δ + c₃Δ²) with G = Δ·u, or Δ²u/2 for vim_foh. While |A| < 2^42, past which A³
 /// overflows.
 template <>
-class RowsStep<Family::taylor> {
+class RowsStep<Family::taylor, 2> {
  public:
   static constexpr bool kTakesGain = true;
   struct State {
@@ -48,32 +82,32 @@ class RowsStep<Family::taylor> {
 
   SSMBENCH_HD RowsStep(const MethodParameters& method, float delta, float gain)
       : delta_(delta),
-        gain_(gain * fmaf(delta, 1.0F - method.taylor[0][0], method.taylor[0][0])),
-        constant_(is_square(method) ? method.taylor[1][0] : 1.0F) {}
+        gain_(gain * fmaf(delta, (1.0F - method.taylor[0][0]) * method.taylor[1][0], method.taylor[0][0])),
+        gain_delta_(gain_ * delta) {}
   SSMBENCH_HD static State state(const MethodParameters& method, float A) {
     const auto& c = method.taylor;
-    if (is_square(method)) return {A * kLog2E, {c[1][1] * A, c[1][2] * A * A, c[1][3] * A * A * A}};
-    return {A * kLog2E,
-            {c[0][1] * A + c[1][0], (c[0][2] * A + c[1][1]) * A + c[2][0],
-             ((c[0][3] * A + c[1][2]) * A + c[2][1]) * A}};
+    const float x = A * kLog2E;
+    if (c[0][0] == 0.0F) {
+      const float y = x / c[1][0];
+      return {x, {c[1][1] * y, c[1][2] * x * y, c[1][3] * x * x * y}};
+    }
+    return {x,
+            {c[0][1] * x + c[1][0], (c[0][2] * x + c[1][1]) * x + c[2][0],
+             ((c[0][3] * x + c[1][2]) * x + c[2][1]) * x}};
   }
   SSMBENCH_HD float operator()(const State& state, float h, float B) const {
-    float sum = state.c[2];
-    for (const float c : {state.c[1], state.c[0], constant_}) sum = fmaf(delta_, sum, c);
-    return fmaf(exp2_approximate(delta_ * state.A), h, gain_ * B * sum);
+    const float series = fmaf(delta_, fmaf(delta_, state.c[2], state.c[1]), state.c[0]);
+    return fmaf(exp2_approximate(delta_ * state.A), h, fmaf(gain_delta_, series, gain_) * B);
   }
 
  private:
-  /// Whether c has no term in Δ; the other methods have 1·Δ.
-  SSMBENCH_HD static bool is_square(const MethodParameters& method) { return method.taylor[0][0] == 0.0F; }
-
-  float delta_, gain_, constant_;
+  float delta_, gain_, gain_delta_;
 };
 
 /// Ā·h + c·B as ((1 + w)·h + Δ·u·B)/(1 − w): 7 slots. Taking (1 + w)/(1 − w) as 2/(1 − w) − 1 would save two
 /// and lose what is left of the difference near its zero.
-template <>
-class RowsStep<Family::bilinear> {
+template <int kStates>
+class RowsStep<Family::bilinear, kStates> {
  public:
   static constexpr bool kTakesGain = true;
   SSMBENCH_HD RowsStep(const MethodParameters& /*method*/, float delta, float gain)
@@ -91,8 +125,8 @@ class RowsStep<Family::bilinear> {
 /// Δ·φ1(Δ·A), with the e^z that Ā has: Δ·(e^z + 1)·tanh(z/2)/z near 0, where there is nothing to cancel;
 /// beyond, (e^z − 1)/A, rounded once. There the two roundoffs of e^z weigh e^z/|e^z − 1| < 3.5. 13 slots: the
 /// second form takes the place of the first by one predicated instruction.
-template <>
-class RowsStep<Family::foh> {
+template <int kStates>
+class RowsStep<Family::foh, kStates> {
  public:
   static constexpr bool kTakesGain = false;
   struct State {

@@ -21,13 +21,14 @@ struct Coefficients {
 };
 
 /// Ā and c·u·B, with u and B of 1: h is the step from 1 without B, and from 0 with it.
-Coefficients coefficients(MethodId method, float delta, float A) {
+template <int kStates>
+Coefficients coefficients_of(MethodId method, float delta, float A) {
   return with_family(method, [&]<Family family>(std::integral_constant<Family, family>) -> Coefficients {
     if constexpr (two_samples(family)) {
       return {};
     } else {
-      using Step = rows::RowsStep<family>;
-      const MethodParameters parameters = method_parameters(method);
+      using Step = rows::RowsStep<family, kStates>;
+      const MethodParameters parameters = rows_parameters(method);
       const Step step(parameters, delta, Step::kTakesGain ? delta : 1.0F);
       const auto state = Step::state(parameters, A);
       return {step(state, 1.0F, 0.0F), step(state, 0.0F, 1.0F)};
