@@ -27,7 +27,7 @@ namespace rows {
 /// called with it, a step gives the next h. With 2^x instead of the C library's e^x: 7 instructions fewer.
 /// Explicitly fused: of a·h + c·B the compiler would round a·h, and steps would wait for two instructions
 /// each instead of one. Slots are instructions per (element, state), with that of y = Σ C·h.
-template <Family family, int kStates>
+template <Family family, int kStates = 4>
 class RowsStep;
 
 /// 5 slots.
@@ -142,7 +142,8 @@ class RowsStep<Family::foh, kStates> {
   SSMBENCH_HD float operator()(const State& state, float h, float B) const {
     const float x = delta_ * state.A;
     const float decay = exp2_approximate(x);
-    float input = fmaf(delta_, decay, delta_) * half_tanh_quotient(x * x);
+    const float half = delta_ * half_tanh_quotient(x * x);
+    float input = fmaf(half, decay, half);
     if (fabsf(x) >= kHalfTanhEnd) input = fmaf(decay, state.inverse, -state.inverse);
     return fmaf(decay, h, input * (u_ * B));
   }
