@@ -51,8 +51,8 @@ namespace rows {
 /// Groups of 4 steps that one iteration of the scan's loop takes. The whole tile where the code stays within
 /// 16 KB (23 KB for 2 channels, 29 KB for 2 states): the more, the more loads are under way while the steps
 /// before are computed.
-template <Family family, class Map>
-constexpr int kUnrolled = family == Family::zoh || Map::kStates == 2 ? 2 * Map::kLanes : 2;
+template <Family family, int kStates, int kLanes>
+constexpr int kUnrolled = family == Family::zoh || kStates == 2 ? 2 * kLanes : 2;
 
 __device__ inline void load_four(float* to, const float* from) {
   const float4 four = *reinterpret_cast<const float4*>(from);
@@ -108,7 +108,7 @@ __device__ void scan(const ScanArgs& args, const RowsBlock& block, const MethodP
   for (std::int64_t start = 0; start < args.seqlen; start += Map::kSteps) {
     tile_barrier();
     float y_before[kRows][4];
-#pragma unroll(kUnrolled <family, Map>)
+#pragma unroll(kUnrolled <family, kStates, kLanes>)
     for (int t = 0; t < Map::kSteps; t += 4) {
       float pairs[kRows][8], B[4 * kStates], C[4 * kStates];
 #pragma unroll
