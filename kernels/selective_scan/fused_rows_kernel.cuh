@@ -48,10 +48,10 @@ RowsKernel rows_kernel_for(MethodId method, RowsShape shape, bool along_time);
 
 namespace rows {
 
-/// Groups of 4 steps that one iteration of the scan's loop takes: the more, the more loads are under way while
-/// the steps before are computed. The whole tile for zoh, 13 to 26 KB of code; for other methods 128 pairs of
-/// a step and a state, 17 to 29 KB, which is the whole tile but where a thread has 2 channels or a channel 8
-/// lanes of 4 states.
+/// Groups of 4 steps that one iteration of the scan's loop takes: the more, the more loads are under way
+/// while the steps before are computed. The whole tile for zoh, 13 to 26 KB of code; for other methods 128
+/// pairs of a step and a state, 17 to 29 KB, which is the whole tile but where a thread has 2 channels or a
+/// channel 8 lanes of 4 states.
 template <Family family, class Map>
 constexpr int kUnrolled = family == Family::zoh ? 2 * Map::kLanes : 32 / (Map::kStates * Map::kRows);
 
