@@ -48,10 +48,12 @@ RowsKernel rows_kernel_for(MethodId method, RowsShape shape, bool along_time);
 
 namespace rows {
 
-/// Groups of 4 steps that one iteration of the scan's loop takes. The whole tile where the code stays within
-/// 16 KB (23 KB for 2 channels): the more, the more loads are under way while the steps before are computed.
-template <Family family, int kLanes>
-constexpr int kUnrolled = family == Family::zoh ? 2 * kLanes : 2;
+/// Groups of 4 steps that one iteration of the scan's loop takes: the more, the more loads are under way
+/// while the steps before are computed. The whole tile for zoh, 13 to 26 KB of code; for other methods 128
+/// pairs of a step and a state, 17 to 29 KB, which is the whole tile but where a thread has 2 channels or a
+/// channel 8 lanes of 4 states.
+template <Family family, class Map>
+constexpr int kUnrolled = family == Family::zoh ? 2 * Map::kLanes : 32 / (Map::kStates * Map::kRows);
 
 __device__ inline void load_four(float* to, const float* from) {
   const float4 four = *reinterpret_cast<const float4*>(from);
@@ -80,9 +82,8 @@ __device__ void store_parts(float* tile, int lane, int channel, int step, const 
 template <class Map, Family family>
 __device__ void scan(const ScanArgs& args, const RowsBlock& block, const MethodParameters& method,
                      float* tiles, int thread) {
-  using Step = RowsStep<family>;
+  using Step = RowsStep<family, Map::kStates>;
   constexpr int kStates = Map::kStates;
-  constexpr int kLanes = Map::kLanes;
   constexpr int kRows = Map::kRows;
   constexpr bool kProjectionsLate = kRows == 2;  // too few registers to have all that 4 steps take
   const int channel = Map::channel_of(thread);
@@ -107,7 +108,7 @@ __device__ void scan(const ScanArgs& args, const RowsBlock& block, const MethodP
   for (std::int64_t start = 0; start < args.seqlen; start += Map::kSteps) {
     tile_barrier();
     float y_before[kRows][4];
-#pragma unroll(kUnrolled <family, kLanes>)
+#pragma unroll(kUnrolled <family, Map>)
     for (int t = 0; t < Map::kSteps; t += 4) {
       float pairs[kRows][8], B[4 * kStates], C[4 * kStates];
 #pragma unroll

@@ -1,7 +1,7 @@
 #pragma once
 
 // One step of one channel in cuda-fused's fast kernel (fused_rows_kernel.cuh): a class for each family of
-// methods.
+// methods. Host and device, so that the CPU tests cover them.
 
 #include "kernels/common/discretize.h"
 #include "kernels/selective_scan/fused_rows_math.h"
@@ -26,18 +26,19 @@ namespace rows {
 /// A channel's step with what is staged of it: Δ and Δ·u, or u. `state` is what a state's A is kept as;
 /// called with it, a step gives the next h. With 2^x instead of the C library's e^x: 7 instructions fewer.
 /// Explicitly fused: of a·h + c·B the compiler would round a·h, and steps would wait for two instructions
-/// each instead of one.
-template <Family family>
+/// each instead of one. Slots are instructions per (element, state), with that of y = Σ C·h.
+template <Family family, int kStates = 4>
 class RowsStep;
 
-template <>
-class RowsStep<Family::zoh> {
+/// 5 slots.
+template <int kStates>
+class RowsStep<Family::zoh, kStates> {
  public:
   static constexpr bool kTakesGain = true;  ///< Δ·u, not u
-  __device__ RowsStep(const MethodParameters& /*method*/, float delta, float gain)
+  SSMBENCH_HD RowsStep(const MethodParameters& /*method*/, float delta, float gain)
       : delta_(delta), gain_(gain) {}
-  __device__ static float state(const MethodParameters& /*method*/, float A) { return A * kLog2E; }
-  __device__ float operator()(float A, float h, float B) const {
+  SSMBENCH_HD static float state(const MethodParameters& /*method*/, float A) { return A * kLog2E; }
+  SSMBENCH_HD float operator()(float A, float h, float B) const {
     return fmaf(exp2_approximate(delta_ * A), h, gain_ * B);
   }
 
@@ -45,17 +46,20 @@ class RowsStep<Family::zoh> {
   float delta_, gain_;
 };
 
-/// Its parameters are those of powers of z·log2(e), rows_parameters().
-template <>
-class RowsStep<Family::taylor> {
+/// Its parameters are those of powers of z·log2(e), rows_parameters(). With many states to a thread, the
+/// coefficients of powers of z, which depend on Δ in the vim_ methods, are a step's: 9 slots and, per
+/// step, 6.
+template <int kStates>
+class RowsStep<Family::taylor, kStates> {
  public:
   static constexpr bool kTakesGain = true;
-  __device__ RowsStep(const MethodParameters& method, float delta, float gain) : delta_(delta), gain_(gain) {
-    const auto& c = method.taylor;
-    for (int k = 0; k < 4; ++k) taylor_[k] = c[0][k] + delta * (c[1][k] + delta * c[2][k]);
+  SSMBENCH_HD RowsStep(const MethodParameters& method, float delta, float gain) : delta_(delta), gain_(gain) {
+    const auto& c = method.taylor;  // without Δ²z² and Δ²z³
+    for (int k = 0; k < 4; ++k)
+      taylor_[k] = fmaf(delta, k < 2 ? fmaf(delta, c[2][k], c[1][k]) : c[1][k], c[0][k]);
   }
-  __device__ static float state(const MethodParameters& /*method*/, float A) { return A * kLog2E; }
-  __device__ float operator()(float A, float h, float B) const {
+  SSMBENCH_HD static float state(const MethodParameters& /*method*/, float A) { return A * kLog2E; }
+  SSMBENCH_HD float operator()(float A, float h, float B) const {
     const float z = delta_ * A;
     return fmaf(exp2_approximate(z), h, gain_ * B * polynomial(taylor_, z));
   }
@@ -64,38 +68,88 @@ class RowsStep<Family::taylor> {
   float delta_, gain_, taylor_[4];
 };
 
+/// With few, c is a polynomial in Δ whose coefficients are a state's: 8 slots and, per step, 3.
+/// c·u = G + G·Δ·(c₁ + c₂Δ + c₃Δ²) with G = Δ·u, or Δ²u/2 for vim_foh. While |A| < 2^42, past which A³
+/// overflows.
 template <>
-class RowsStep<Family::bilinear> {
+class RowsStep<Family::taylor, 2> {
  public:
   static constexpr bool kTakesGain = true;
-  __device__ RowsStep(const MethodParameters& /*method*/, float delta, float gain)
+  struct State {
+    float A;     ///< times log2(e)
+    float c[3];  ///< c₁ to c₃
+  };
+
+  SSMBENCH_HD RowsStep(const MethodParameters& method, float delta, float gain)
+      : delta_(delta),
+        gain_(gain * fmaf(delta, (1.0F - method.taylor[0][0]) * method.taylor[1][0], method.taylor[0][0])),
+        gain_delta_(gain_ * delta) {}
+  SSMBENCH_HD static State state(const MethodParameters& method, float A) {
+    const auto& c = method.taylor;
+    const float x = A * kLog2E;
+    if (c[0][0] == 0.0F) {
+      const float y = x / c[1][0];
+      return {x, {c[1][1] * y, c[1][2] * x * y, c[1][3] * x * x * y}};
+    }
+    return {x,
+            {c[0][1] * x + c[1][0], (c[0][2] * x + c[1][1]) * x + c[2][0],
+             ((c[0][3] * x + c[1][2]) * x + c[2][1]) * x}};
+  }
+  SSMBENCH_HD float operator()(const State& state, float h, float B) const {
+    const float series = fmaf(delta_, fmaf(delta_, state.c[2], state.c[1]), state.c[0]);
+    return fmaf(exp2_approximate(delta_ * state.A), h, fmaf(gain_delta_, series, gain_) * B);
+  }
+
+ private:
+  float delta_, gain_, gain_delta_;
+};
+
+/// Ā·h + c·B as ((1 + w)·h + Δ·u·B)/(1 − w): 7 slots. Taking (1 + w)/(1 − w) as 2/(1 − w) − 1 would save two
+/// and lose what is left of the difference near its zero.
+template <int kStates>
+class RowsStep<Family::bilinear, kStates> {
+ public:
+  static constexpr bool kTakesGain = true;
+  SSMBENCH_HD RowsStep(const MethodParameters& /*method*/, float delta, float gain)
       : delta_(delta), gain_(gain) {}
-  __device__ static float state(const MethodParameters& method, float A) { return method.half_sign * A; }
-  __device__ float operator()(float half_A, float h, float B) const {
-    const float w = delta_ * half_A;
-    const float inverse = reciprocal_approximate(1.0F - w);
-    return fmaf((1.0F + w) * inverse, h, gain_ * inverse * B);
+  SSMBENCH_HD static float state(const MethodParameters& method, float A) { return method.half_sign * A; }
+  SSMBENCH_HD float operator()(float half_A, float h, float B) const {
+    const float inverse = reciprocal_approximate(fmaf(-delta_, half_A, 1.0F));
+    return fmaf(fmaf(delta_, half_A, 1.0F), h, gain_ * B) * inverse;
   }
 
  private:
   float delta_, gain_;
 };
 
-template <>
-class RowsStep<Family::foh> {
+/// Δ·φ1(Δ·A), with the e^z that Ā has: Δ·(e^z + 1)·tanh(z/2)/z near 0, where there is nothing to cancel;
+/// beyond, (e^z − 1)/A, rounded once. There the two roundoffs of e^z weigh e^z/|e^z − 1| < 3.5. 13 slots: the
+/// second form takes the place of the first by one predicated instruction.
+template <int kStates>
+class RowsStep<Family::foh, kStates> {
  public:
   static constexpr bool kTakesGain = false;
-  __device__ RowsStep(const MethodParameters& method, float delta, float u) : step_(method, delta, u) {}
-  __device__ static StateA<float> state(const MethodParameters& /*method*/, float A) {
-    return StateA<float>(A);
+  struct State {
+    float A;  ///< times log2(e)
+    float inverse;
+  };
+
+  SSMBENCH_HD RowsStep(const MethodParameters& /*method*/, float delta, float u) : delta_(delta), u_(u) {}
+  SSMBENCH_HD static State state(const MethodParameters& /*method*/, float A) {
+    const StateA<float> kept(A);
+    return {kept.A * kLog2E, kept.inverse};
   }
-  __device__ float operator()(const StateA<float>& A, float h, float B) const {
-    const auto [decay, input, previous] = step_(A);
-    return fmaf(decay, h, input * B);
+  SSMBENCH_HD float operator()(const State& state, float h, float B) const {
+    const float x = delta_ * state.A;
+    const float decay = exp2_approximate(x);
+    const float half = delta_ * half_tanh_quotient(x * x);
+    float input = fmaf(half, decay, half);
+    if (fabsf(x) >= kHalfTanhEnd) input = fmaf(decay, state.inverse, -state.inverse);
+    return fmaf(decay, h, input * (u_ * B));
   }
 
  private:
-  Step<Family::foh> step_;
+  float delta_, u_;
 };
 
 }  // namespace rows
