@@ -142,7 +142,7 @@ class RowsHelper {
   using Raw = RawTiles<Map, kAlongTime, sizeof(Io)>;
 
   __device__ RowsHelper(const ScanArgs& args, const RowsBlock& block, const RowsShared<Map, Raw>& shared,
-                        int group, int thread)
+                        int thread)
       : args_(args),
         shared_(shared),
         sequence_(thread),
@@ -154,85 +154,65 @@ class RowsHelper {
                             ? static_cast<int>(ceil_div(args.seqlen - sequence_.step, Map::kSteps))
                             : 0),
         out_(static_cast<Io*>(args.out) + block.b * args.sequence.batch +
-             (block.first + sequence_.channel) * args.sequence.dim +
-             (sequence_.step + group * Map::kSteps) * args.sequence.time) {}
+             (block.first + sequence_.channel) * args.sequence.dim + sequence_.step * args.sequence.time) {}
 
   /// Waits for what copy_tile has started for `tile`.
   __device__ void wait(int tile) const {
     wait_tiles(shared_.arrived + tile % Raw::kAhead, tile / Raw::kAhead % 2);
   }
 
-  /// Δ and Δ·u (or u) of `tile`. Steps past the end become zeros, which leave states as they are.
-  __device__ void prepare(int tile) {
-    convert(sequence_octet(Raw::delta_at(tile)), delta_);
+  /// {Δ, Δ·u} (or {Δ, u}), B and C of `tile`. Steps past the end become zeros, which leave states as they
+  /// are.
+  __device__ void stage(float* to, int tile) const {
+    float delta[8], second[8];
+    convert(sequence_octet(Raw::delta_at(tile)), delta);
     // Past the end delta and u are 0, but softplus(bias) is not.
     float bias = args_.delta_softplus ? -INFINITY : 0.0F;
 #pragma unroll
     for (int k = 0; k < 8; ++k) {
       if ((!kAlongTime || k == 0) && tile < sequence_tiles_) bias = shared_.bias[channel(k)];
-      delta_[k] += bias;
+      delta[k] += bias;
     }
     if (args_.delta_softplus) {
 #pragma unroll
-      for (int k = 0; k < 8; ++k) delta_[k] = fast_softplus(delta_[k]);
+      for (int k = 0; k < 8; ++k) delta[k] = fast_softplus(delta[k]);
     }
-    convert(sequence_octet(Raw::u_at(tile)), second_);
+    convert(sequence_octet(Raw::u_at(tile)), second);
     if constexpr (kTakesGain) {
 #pragma unroll
-      for (int k = 0; k < 8; ++k) second_[k] *= delta_[k];
+      for (int k = 0; k < 8; ++k) second[k] *= delta[k];
     }
-  }
-
-  /// What prepare() has left, and B and C of `tile`.
-  __device__ void stage(float* to, int tile) const {
     if (stages_projections_) stage_projections(to + Map::kSequenceFloats, tile);
     float* const steps = to + Map::step_at(sequence_.channel, sequence_.step);
     if constexpr (kAlongTime) {
 #pragma unroll
       for (int k = 0; k < 8; k += 2)
-        *reinterpret_cast<float4*>(steps + 2 * k) =
-            float4{delta_[k], second_[k], delta_[k + 1], second_[k + 1]};
+        *reinterpret_cast<float4*>(steps + 2 * k) = float4{delta[k], second[k], delta[k + 1], second[k + 1]};
     } else {
 #pragma unroll
       for (int k = 0; k < 8; ++k)
-        *reinterpret_cast<float2*>(steps + k * Map::kPitch) = float2{delta_[k], second_[k]};
+        *reinterpret_cast<float2*>(steps + k * Map::kPitch) = float2{delta[k], second[k]};
     }
   }
 
-  /// y of a tile: the sum of the parts that the scan has left.
-  __device__ void add_parts(const float* tile) {
-#pragma unroll
-    for (int part = 0; part < Map::kParts; ++part) {
-      float values[8];
-      const float* const from = tile + Map::part_at(part, sequence_.channel, sequence_.step);
-      if constexpr (kAlongTime) {
-        reinterpret_cast<float4*>(values)[0] = reinterpret_cast<const float4*>(from)[0];
-        reinterpret_cast<float4*>(values)[1] = reinterpret_cast<const float4*>(from)[1];
-      } else {
-#pragma unroll
-        for (int k = 0; k < 8; ++k) values[k] = from[k * Map::kPitch];
-      }
-#pragma unroll
-      for (int k = 0; k < 8; ++k) y_[k] = part == 0 ? values[k] : y_[k] + values[k];
-    }
-  }
-
-  /// out = (y + D·u)·silu(z) of `tile`.
-  __device__ void finish(int tile) {
+  /// out = (y + D·u)·silu(z) of `tile`, y the sum of the parts that the scan has left.
+  __device__ void finish(const float* from, int tile) {
+    float y[8];
+    add_parts(from, y);
     if (args_.D != nullptr) {
       float values[8];
       convert(sequence_octet(Raw::u_at(tile)), values);
 #pragma unroll
-      for (int k = 0; k < 8; ++k) y_[k] += shared_.D[channel(k)] * values[k];
+      for (int k = 0; k < 8; ++k) y[k] += shared_.D[channel(k)] * values[k];
     }
     if (args_.z != nullptr) {
       float values[8];
       convert(sequence_octet(Raw::z_at(tile)), values);
 #pragma unroll
-      for (int k = 0; k < 8; ++k) y_[k] *= fast_silu(values[k]);
+      for (int k = 0; k < 8; ++k) y[k] *= fast_silu(values[k]);
     }
-    if (tile < sequence_tiles_) store_octet(out_, octet_of<Io>(y_));
-    out_ += Map::kGroups * Map::kSteps * args_.sequence.time;
+    if (tile < sequence_tiles_) store_octet(out_, octet_of<Io>(y));
+    out_ += Map::kSteps * args_.sequence.time;
   }
 
  private:
@@ -267,6 +247,22 @@ class RowsHelper {
           to + which * Map::kProjectionFloats + Map::projection_at(step, place_.state), octet);
     }
   }
+  __device__ void add_parts(const float* tile, float (&y)[8]) const {
+#pragma unroll
+    for (int part = 0; part < Map::kParts; ++part) {
+      float values[8];
+      const float* const from = tile + Map::part_at(part, sequence_.channel, sequence_.step);
+      if constexpr (kAlongTime) {
+        reinterpret_cast<float4*>(values)[0] = reinterpret_cast<const float4*>(from)[0];
+        reinterpret_cast<float4*>(values)[1] = reinterpret_cast<const float4*>(from)[1];
+      } else {
+#pragma unroll
+        for (int k = 0; k < 8; ++k) values[k] = from[k * Map::kPitch];
+      }
+#pragma unroll
+      for (int k = 0; k < 8; ++k) y[k] = part == 0 ? values[k] : y[k] + values[k];
+    }
+  }
   /// The channel of the k-th element of its octets.
   __device__ int channel(int k) const {
     return kAlongTime ? sequence_.channel : sequence_.channel + k;
@@ -280,8 +276,6 @@ class RowsHelper {
   const bool stages_projections_, has_states_;
   const int sequence_tiles_;  ///< tiles in which its octets of sequences exist
   Io* out_;                   ///< where the next one to be finished goes
-
-  float delta_[8], second_[8], y_[8];
 };
 
 }  // namespace ssmbench::rows

@@ -3,16 +3,16 @@
 // The fast kernel of cuda-fused: real A, variable B and C, methods of one sample, tensors that are read and
 // written by 16 bytes. Sequential in time; the states of a channel are spread over lanes, in registers.
 //
-//   block    channels of one group: 128 threads that scan them, and helpers that move and prepare their tiles
+//   block    channels of one group: 128 threads that scan them, and 128 helpers that prepare their tiles
 //
-//     shape (RowsShape)     4 × 4    4 × 4, f32   2 × 8    4 × 8
-//     states of a lane      4        4            2        4
-//     lanes of a channel    4        4            8        8
-//     channels              32       64           16       16        64: 2 to a thread
-//     helpers               128      256          2 · 128  128
-//     blocks on an SM       4        2            2        2
-//     registers             64       80           80       128
-//     shared memory         49 KB    89 KB        99 KB    75 KB
+//     shape (RowsShape)     4 × 4    2 × 8    4 × 8
+//     states of a lane      4        2        4
+//     lanes of a channel    4        8        8
+//     channels              32       16       16
+//     blocks on an SM       4        1        2
+//     registers             64       76       91
+//     shared memory         49 KB    131 KB   105 KB    16-bit elements
+//                           53 KB    165 KB   109 KB    f32
 //
 //     Which thread is which: RowsMap::channel_of and lane_of; lane l has states l·kStates and on
 //
@@ -21,18 +21,20 @@
 //     helpers    │ finish 0, stage 2 in A │ finish 1, stage 3 in B │ finish 2, stage 4 in A │
 //     scanners   │ scan 1 in B            │ scan 2 in A            │ scan 3 in B            │
 //
-//     load     u, delta: 8 elements a helper; B, C: 8 to 32. Into registers, a tile ahead
-//     stage    {Δ, Δ·u} and f32 B and C into shared memory, each computed once per block
-//     scan     h ← Ā·h + c·B,  y = Σ C·h over the thread's own states; its parts of y go where {Δ, Δ·u} were
-//     finish   out = (Σ parts + D·u)·silu(z), with u loaded a second time, which the L2 cache has
+//     copy     u, delta, z, B, C as they are, 1 to 3 tiles ahead, by the tensor memory accelerator into
+//     places
+//              of their own, where u and z stay until their tile is finished (RawTiles)
+//     stage    {Δ, Δ·u} and f32 B and C, each computed once per block
+//     scan     h ← Ā·h + c·B,  y = Σ C·h over the thread's own states; neighbouring lanes (not of 2 × 8) add
+//              their parts of y, which go where {Δ, Δ·u} were
+//     finish   out = (Σ parts + D·u)·silu(z)
 //
 // All meet at one barrier a tile. So the scan waits for nothing else, as long as helpers need less time for a
-// tile than it does, and the GPU has twice the warps to choose from. 16 channels are scanned so fast, where a
-// GPU has no more of them, that two groups of helpers take turns. Before, the same threads did all one after
-// the other: docs/performance-notes.md.
+// tile than it does, and the GPU has twice the warps to choose from. Before, the same threads did all one
+// after the other, and loads went through registers: docs/performance-notes.md.
 //
-// Per (element, state) the scan takes FMUL Δ·A', MUFU.EX2, FMUL Δu·B, FFMA h, FFMA y, and 0.8 (2 channels a
-// thread: 0.55) for reading shared memory, storing y and the loop. Staging and finishing take some 47
+// Per (element, state) the scan takes FMUL Δ·A', MUFU.EX2, FMUL Δu·B, FFMA h, FFMA y, and 1.4 (2 × 8: 1.1)
+// for reading shared memory, adding and storing y and the loop. Staging and finishing take some 38
 // instructions an element, 3 of them on the MUFU. What binds is in docs/performance-notes.md.
 
 #include "kernels/selective_scan/fused_rows_helper.cuh"
@@ -146,52 +148,30 @@ __device__ void scan(const ScanArgs& args, const RowsBlock& block, const MethodP
   });
 }
 
-/// What a helper does. Before the barrier after which `tile` is scanned, it adds what the scan has left of
-/// the last but one, and stages `tile` in its place. What else there is to do for a tile it does before that,
-/// or, if there are two groups, while the other one has its turn. After the barrier one helper has the raw
-/// tiles replaced that have been read.
+/// What a helper does. Before the barrier after which `tile` is scanned, it finishes what the scan has left
+/// of the last but one, and stages `tile` in its place; after it one helper has the raw tiles replaced that
+/// have been read.
 template <class Map, class Io, bool kTakesGain, bool kAlongTime>
 __device__ void help(const ScanArgs& args, const RowsMaps& maps, const RowsBlock& block,
-                     const RowsShared<Map, RawTiles<Map, kAlongTime, sizeof(Io)>>& shared, int group,
-                     int thread) {
+                     const RowsShared<Map, RawTiles<Map, kAlongTime, sizeof(Io)>>& shared, int thread) {
   using Raw = RawTiles<Map, kAlongTime, sizeof(Io)>;
-  constexpr bool kLate = Raw::kBehind == 3;
-  constexpr int kGroups = Map::kGroups;
-  static_assert(!kLate || Raw::kAhead >= kGroups, "a tile is waited for before it is copied");
-  RowsHelper<Map, Io, kTakesGain, kAlongTime> helper(args, block, shared, group, thread);
+  RowsHelper<Map, Io, kTakesGain, kAlongTime> helper(args, block, shared, thread);
   const int tiles = static_cast<int>(ceil_div(args.seqlen, Map::kSteps));
   const auto copy = [&](int tile) {
-    if (group == 0 && thread == 0 && tile < tiles + 2)
-      copy_tile<Map, Raw, kAlongTime>(args, maps, block, shared, tile);
-  };
-  const auto prepare = [&](int tile) {
-    if (tile < tiles + 2) helper.wait(tile);
-    if (tile < tiles) helper.prepare(tile);
+    if (thread == 0 && tile < tiles + 2) copy_tile<Map, Raw, kAlongTime>(args, maps, block, shared, tile);
   };
   for (int tile = 0; tile < Raw::kAhead; ++tile) copy(tile);
-  if (kLate) prepare(group);
-#pragma unroll 2
+#pragma unroll 1  // twice the code would leave less of the instruction cache to the scan
   for (int tile = 0; tile < tiles + 2; ++tile) {
-    const bool has_turn = kGroups == 1 || tile % 2 == group;
-    if (has_turn) {
-      float* const floats = shared.tiles + tile % 2 * Map::kTileFloats;
-      if (!kLate) helper.wait(tile);
-      if (tile >= 2) {
-        helper.add_parts(floats);
-        if (!kLate) helper.finish(tile - 2);
-        __syncwarp();  // other threads of the warp have read what it writes
-      }
-      if (tile < tiles) {
-        if (!kLate) helper.prepare(tile);
-        helper.stage(floats, tile);
-      }
+    float* const floats = shared.tiles + tile % 2 * Map::kTileFloats;
+    helper.wait(tile);
+    if (tile >= 2) {
+      helper.finish(floats, tile - 2);
+      __syncwarp();  // other threads of the warp have read what it writes
     }
+    if (tile < tiles) helper.stage(floats, tile);
     if (tile <= tiles) tile_barrier();
     copy(tile + Raw::kAhead);
-    if (kLate && has_turn) {
-      if (tile >= 2) helper.finish(tile - 2);
-      prepare(tile + kGroups);
-    }
   }
 }
 
@@ -215,12 +195,13 @@ __global__ void __launch_bounds__(RowsMap<kStates, kLanes>::kThreads, RowsMap<kS
     fence_tile_copies();
   }
   __syncthreads();
-  const int group = __shfl_sync(~0U, (thread - kRowsScanners + Map::kHelpers) / Map::kHelpers - 1, 0);
-  if (group < 0) {
+  // Exchanged so that the compiler knows it to be the same in all of a warp.
+  const int group = __shfl_sync(~0U, thread / kRowsScanners, 0);
+  if (group == 0) {
     scan<Map, family>(args, block, method, shared.tiles, thread);
   } else {
-    help<Map, Io, RowsStep<family>::kTakesGain, kAlongTime>(args, maps, block, shared, group,
-                                                            thread - kRowsScanners - group * Map::kHelpers);
+    help<Map, Io, RowsStep<family>::kTakesGain, kAlongTime>(args, maps, block, shared,
+                                                            thread - kRowsScanners);
   }
 }
 

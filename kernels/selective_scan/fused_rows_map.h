@@ -52,9 +52,8 @@ template <int states_of_thread, int lanes_of_channel>
 struct RowsMap {
   static constexpr int kStates = states_of_thread;
   static constexpr int kLanes = lanes_of_channel;
-  static constexpr int kHelpers = 128;                  ///< of one group
-  static constexpr int kGroups = kStates == 2 ? 2 : 1;  ///< of helpers, which take turns
-  static constexpr int kThreads = kRowsScanners + kGroups * kHelpers;
+  static constexpr int kHelpers = 128;
+  static constexpr int kThreads = kRowsScanners + kHelpers;
   static constexpr int kBlocks = kLanes == 4 ? 4 : kStates == 2 ? 1 : 2;  ///< on a multiprocessor
   static constexpr int kChannels = kRowsScanners / kLanes;
   static constexpr int kSteps = 8 * kLanes;
@@ -76,8 +75,8 @@ struct RowsMap {
   static constexpr int kFirstLaneBit = 2;
 
   // Shared memory, in floats. 8 steps of a channel are 16 floats: first {Δ, Δ·u} of each, then two parts of
-  // y, of 8 steps each, that the scan leaves in their place. Other parts lie in a plane of their own. The
-  // pads put the 16-byte accesses of 8 neighbouring channels, those of 8 channels apart, and those of 8
+  // y, of 8 steps each, that the scan leaves in their place. Other parts lie in planes of their own. The pads
+  // put the 16-byte accesses of 8 neighbouring channels, those of 8 channels apart, and those of 8
   // threads along time into different banks.
   SSMBENCH_HD static constexpr int step_at(int channel, int step) {
     return channel * kPitch + (channel >> 3) * 8 + within_row(step);
@@ -135,10 +134,8 @@ struct RawTiles {
   using Projection = RawTile<kAlongTime ? Map::kPaddedStates : Map::kSteps,
                              (kAlongTime ? Map::kSteps : Map::kPaddedStates) * element_bytes>;
 
-  /// Tiles between the one that is staged next and the one that is finished at the latest.
-  static constexpr int kBehind = Map::kGroups == 2 ? 3 : 2;
   static constexpr int bytes_with(int ahead) {
-    return (3 * ahead + 2 * kBehind - 2) * Sequence::kBytes + 2 * ahead * Projection::kBytes;
+    return (3 * ahead + 2) * Sequence::kBytes + 2 * ahead * Projection::kBytes;
   }
   static constexpr int shared_bytes_with(int ahead) {
     return bytes_with(ahead) + Map::kSharedBytes + ahead * 8;
@@ -151,20 +148,19 @@ struct RawTiles {
   static constexpr int kBytes = bytes_with(kAhead);
   static constexpr int kSharedBytes = shared_bytes_with(kAhead);  ///< of a block
 
-  static constexpr int kKeptU = kAhead + kBehind;
-  static constexpr int kKeptZ = kAhead + kBehind - 2;
+  static constexpr int kKeptU = kAhead + 2;
   SSMBENCH_HD static constexpr int u_at(unsigned tile) {
     return static_cast<int>(tile % kKeptU) * Sequence::kBytes;
   }
   SSMBENCH_HD static constexpr int z_at(unsigned tile) {
-    return (kKeptU + static_cast<int>(tile % kKeptZ)) * Sequence::kBytes;
+    return (kKeptU + static_cast<int>(tile % kAhead)) * Sequence::kBytes;
   }
   SSMBENCH_HD static constexpr int delta_at(unsigned tile) {
-    return (kKeptU + kKeptZ + static_cast<int>(tile % kAhead)) * Sequence::kBytes;
+    return (kKeptU + kAhead + static_cast<int>(tile % kAhead)) * Sequence::kBytes;
   }
   /// B, C: 0, 1.
   SSMBENCH_HD static constexpr int projection_at(int which, unsigned tile) {
-    return (kKeptU + kKeptZ + kAhead) * Sequence::kBytes +
+    return (kKeptU + 2 * kAhead) * Sequence::kBytes +
            (2 * static_cast<int>(tile % kAhead) + which) * Projection::kBytes;
   }
 };
