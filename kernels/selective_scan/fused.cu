@@ -1,6 +1,7 @@
 // cuda-fused: registration and launch. Two kernels, each with the picture of its threads:
-// fused_rows_kernel.cuh for what training and inference of Mamba take, fused_kernel.cuh for everything else,
-// about three times slower. Their instantiations are in fused_f32.cu, fused_f16.cu and fused_bf16.cu.
+// fused_rows_kernel.cuh for what training and inference of Mamba take, from Hopper on, fused_kernel.cuh for
+// everything else, about three times slower. Their instantiations are in fused_f32.cu, fused_f16.cu and
+// fused_bf16.cu.
 
 #include <algorithm>
 
@@ -38,6 +39,7 @@ bool in_octets(const ScanArgs& args, bool along_time) {
   return true;
 }
 
+/// Of the current device.
 int device_attribute(cudaDeviceAttr attribute) {
   int device = 0;
   int value = 0;

@@ -4,7 +4,7 @@
 // ahead of the scan, and finish those that it has left.
 
 #include "kernels/common/io_types.cuh"
-#include "kernels/linear_scan/tile_copy.cuh"
+#include "kernels/common/tile_copy.cuh"
 #include "kernels/selective_scan/args.h"
 #include "kernels/selective_scan/fused_rows_map.h"
 #include "kernels/selective_scan/fused_rows_math.h"

@@ -1,7 +1,8 @@
 #pragma once
 
-// The fast kernel of cuda-fused: real A, variable B and C, methods of one sample, tensors that are read and
-// written by 16 bytes. Sequential in time; the states of a channel are spread over lanes, in registers.
+// The fast kernel of cuda-fused, from Hopper on: real A, variable B and C, methods of one sample, tensors
+// that are read and written by 16 bytes. Sequential in time; the states of a channel are spread over lanes,
+// in registers.
 //
 //   block    channels of one group: 128 threads that scan them, and 128 helpers that prepare their tiles
 //
