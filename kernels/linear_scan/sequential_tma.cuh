@@ -2,10 +2,10 @@
 
 #include "device/cuda_attribute.h"
 #include "kernels/common/launch.cuh"
+#include "kernels/common/tile_copy.cuh"
 #include "kernels/linear_scan/args.h"
 #include "kernels/linear_scan/sequential_map.h"
 #include "kernels/linear_scan/sequential_word.cuh"
-#include "kernels/linear_scan/tile_copy.cuh"
 
 // cuda-sequential on Hopper and newer, where rows of channels are aligned to 16 bytes.
 //

@@ -1,8 +1,9 @@
 // cuda-fused: registration and launch. Two kernels, each with the picture of its threads:
-// fused_rows_kernel.cuh for what training and inference of Mamba take, fused_kernel.cuh for everything else,
-// about three times slower. Their instantiations are in fused_f32.cu, fused_f16.cu and fused_bf16.cu.
+// fused_rows_kernel.cuh for what training and inference of Mamba take, from Hopper on, fused_kernel.cuh for
+// everything else, about three times slower. Their instantiations are in fused_f32.cu, fused_f16.cu and
+// fused_bf16.cu.
 
-#include <tuple>
+#include <algorithm>
 
 #include "device/cuda_attribute.h"
 #include "kernels/common/launch.cuh"
@@ -39,29 +40,44 @@ bool in_octets(const ScanArgs& args, bool along_time) {
   return true;
 }
 
+/// Whether the device copies tiles by itself, from Hopper on, and its maps can describe these tensors.
+bool copies_tiles(const ScanArgs& args) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 30;
+  return cuda_attribute(cudaDevAttrComputeCapabilityMajor) >= 9 && args.batch * args.groups < kMost &&
+         args.seqlen < kMost && args.dim < kMost && args.groups * args.dstate < kMost &&
+         args.seqlen <
+             64 * kMost / std::max(args.dim, args.groups * args.dstate);  // bytes of a batch: under 2^38
+}
+
+/// The fast kernel for one shape, where it takes the problem.
+template <class Io, class Map, bool kAlongTime>
+std::optional<Launch> bind_rows_as(RowsKernel kernel, const SelectiveScan& scan, const ScanArgs& args) {
+  using Raw = RawTiles<Map, kAlongTime, sizeof(Io)>;
+  if (kernel == nullptr || Raw::kSharedBytes > cuda_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin))
+    return {};
+  const std::int64_t blocks_per_group = ceil_div(args.channels_per_group, std::int64_t{Map::kChannels});
+  if (args.batch > kMaxGridX / (args.groups * blocks_per_group)) return {};
+  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Raw::kSharedBytes));
+  return launch_of(kernel, args.batch * args.groups * blocks_per_group, Map::kThreads, Raw::kSharedBytes,
+                   args, blocks_per_group, rows_parameters(scan.method),
+                   rows::rows_maps<Raw>(args, kAlongTime));
+}
+
 /// The fast kernel's launch, where it takes the problem.
 std::optional<Launch> bind_rows(const SelectiveScan& scan, DType dtype, const ScanArgs& args) {
   const bool along_time = args.sequence.time == 1;
   const auto shape = rows_shape(scan.batch * scan.dim, scan.dstate, size_of(dtype));
-  if (scan.complex || !scan.variable_b || !scan.variable_c || !shape || !in_octets(args, along_time))
+  if (scan.complex || !scan.variable_b || !scan.variable_c || !shape || !in_octets(args, along_time) ||
+      !copies_tiles(args))
     return {};
-  const auto [kernel, channels, threads, shared_bytes] =
-      with_io_type(dtype, [&]<class Io>(std::type_identity<Io>) {
-        return with_rows_shape<sizeof(Io)>(*shape, [&](auto states, auto lanes, auto rows) {
-          using Map = RowsMap<states, lanes, rows>;
-          return std::tuple<RowsKernel, std::int64_t, int, int>(
-              rows_kernel_for<Io>(scan.method, *shape, along_time), Map::kChannels, Map::kThreads,
-              Map::kSharedBytes);
-        });
-      });
-  if (kernel == nullptr) return {};
-  // Two tiles may take more than the 64 KB of Turing; later GPUs have 99 KB or more.
-  if (shared_bytes > cuda_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)) return {};
-  const std::int64_t blocks_per_group = ceil_div(args.channels_per_group, channels);
-  if (args.batch > kMaxGridX / (args.groups * blocks_per_group)) return {};
-  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
-  return launch_of(kernel, args.batch * args.groups * blocks_per_group, threads, shared_bytes, args,
-                   blocks_per_group, rows_parameters(scan.method));
+  return with_io_type(dtype, [&]<class Io>(std::type_identity<Io>) {
+    return with_rows_shape(*shape, [&](auto states, auto lanes) {
+      using Map = RowsMap<states, lanes>;
+      const RowsKernel kernel = rows_kernel_for<Io>(scan.method, *shape, along_time);
+      return along_time ? bind_rows_as<Io, Map, true>(kernel, scan, args)
+                        : bind_rows_as<Io, Map, false>(kernel, scan, args);
+    });
+  });
 }
 
 Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*/) {

@@ -1,9 +1,10 @@
 #pragma once
 
-// What the helpers of cuda-fused's fast kernel do (fused_rows_kernel.cuh): load and stage tiles ahead of the
-// scan, and finish those that it has left.
+// What the helpers of cuda-fused's fast kernel do (fused_rows_kernel.cuh): have tiles copied and stage them
+// ahead of the scan, and finish those that it has left.
 
 #include "kernels/common/io_types.cuh"
+#include "kernels/common/tile_copy.cuh"
 #include "kernels/selective_scan/args.h"
 #include "kernels/selective_scan/fused_rows_map.h"
 #include "kernels/selective_scan/fused_rows_math.h"
@@ -52,83 +53,136 @@ __device__ inline void tile_barrier() {
 }
 
 /// A block's shared memory.
-template <class Map>
+template <class Map, class Raw>
 struct RowsShared {
   __device__ explicit RowsShared(float4* shared)
-      : tiles(reinterpret_cast<float*>(shared)),
+      : raw(reinterpret_cast<char*>(shared)),
+        tiles(reinterpret_cast<float*>(raw + Raw::kBytes)),
         bias(tiles + 2 * Map::kTileFloats),
-        D(bias + Map::kChannels) {}
+        D(bias + Map::kChannels),
+        arrived(reinterpret_cast<TileBarrier*>(D + Map::kChannels)) {}
 
+  char* raw;
   float *tiles, *bias, *D;
+  TileBarrier* arrived;  ///< of the copies of tiles that are kAhead apart
 };
+
+/// What is copied by tiles.
+struct RowsMaps {
+  CUtensorMap u, z, delta, B, C;
+};
+
+/// `z` is that of u where there is none.
+template <class Raw>
+RowsMaps rows_maps(const ScanArgs& args, bool along_time) {
+  constexpr int element_bytes = Raw::kElementBytes;
+  const auto map_tiles = [&]<class Tile>(const Tile&, const void* data, std::int64_t rows, std::int64_t z) {
+    const std::int64_t x = along_time ? args.seqlen : rows;
+    const std::int64_t y = along_time ? rows : args.seqlen;
+    return map_of({.data = data,
+                   .element_bytes = element_bytes,
+                   .x = static_cast<std::uint64_t>(x),
+                   .y = static_cast<std::uint64_t>(y),
+                   .z = static_cast<std::uint64_t>(z),
+                   .tile_x = static_cast<unsigned>(Tile::kCopyRow / element_bytes),
+                   .tile_y = Tile::kRows,
+                   .swizzle = Tile::kCopyRow == 128  ? CU_TENSOR_MAP_SWIZZLE_128B
+                              : Tile::kCopyRow == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
+                                                     : CU_TENSOR_MAP_SWIZZLE_32B});
+  };
+  const auto sequence = [&](const void* data) {
+    return map_tiles(typename Raw::Sequence(), data, args.dim, args.batch);
+  };
+  // Groups of states are rows of their own, or parts of a row.
+  const auto projection = [&](const void* data) {
+    return along_time ? map_tiles(typename Raw::Projection(), data, args.dstate, args.batch * args.groups)
+                      : map_tiles(typename Raw::Projection(), data, args.groups * args.dstate, args.batch);
+  };
+  return {sequence(args.u), sequence(args.z == nullptr ? args.u : args.z), sequence(args.delta),
+          projection(args.B), projection(args.C)};
+}
+
+/// One thread of a block: starts to copy what stage() takes of `tile`, and finish() of the last but one.
+template <class Map, class Raw, bool kAlongTime>
+__device__ void copy_tile(const ScanArgs& args, const RowsMaps& maps, const RowsBlock& block,
+                          const RowsShared<Map, Raw>& shared, int tile) {
+  using Sequence = typename Raw::Sequence;
+  using Projection = typename Raw::Projection;
+  const bool exists = tile < ceil_div(args.seqlen, Map::kSteps);
+  const bool finishes = tile >= 2 && args.z != nullptr;
+  TileBarrier* const arrived = shared.arrived + tile % Raw::kAhead;
+  expect_tiles(arrived, (exists ? 2 * (Sequence::kBytes + Projection::kBytes) : 0) +
+                            (finishes ? Sequence::kBytes : 0));
+  const auto copy = [&]<class Tile>(const Tile&, const CUtensorMap& map, int to, int of, int across, int z) {
+#pragma unroll
+    for (int i = 0; i < Tile::kCopies; ++i) {
+      const int along = i * Tile::kCopyRow / Raw::kElementBytes;
+      const int time = of * Map::kSteps;
+      load_tile(shared.raw + to + i * Tile::kCopyBytes, map, kAlongTime ? time + along : across + along,
+                kAlongTime ? across : time, z, arrived);
+    }
+  };
+  const int first = static_cast<int>(block.first);
+  const int b = static_cast<int>(block.b);
+  if (exists) {
+    const int state = kAlongTime ? 0 : static_cast<int>(block.g * args.dstate);
+    const int z = kAlongTime ? static_cast<int>(block.b * args.groups + block.g) : b;
+    copy(Sequence(), maps.delta, Raw::delta_at(tile), tile, first, b);
+    copy(Sequence(), maps.u, Raw::u_at(tile), tile, first, b);
+    copy(Projection(), maps.B, Raw::projection_at(0, tile), tile, state, z);
+    copy(Projection(), maps.C, Raw::projection_at(1, tile), tile, state, z);
+  }
+  if (finishes) copy(Sequence(), maps.z, Raw::z_at(tile - 2), tile - 2, first, b);
+}
 
 /// One of a block's helpers. Its octet of each sequence is at the same place in each tile.
 template <class Map, class Io, bool kTakesGain, bool kAlongTime>
 class RowsHelper {
  public:
-  __device__ RowsHelper(const ScanArgs& args, const RowsBlock& block, const RowsShared<Map>& shared,
-                        int group, int thread)
+  using Raw = RawTiles<Map, kAlongTime, sizeof(Io)>;
+
+  __device__ RowsHelper(const ScanArgs& args, const RowsBlock& block, const RowsShared<Map, Raw>& shared,
+                        int thread)
       : args_(args),
         shared_(shared),
         sequence_(thread),
-        sequence_tiles_(sequence_.channel < block.count ? tiles_past(sequence_.step) : 0),
-        sequence_at_(block.b * args.sequence.batch + (block.first + sequence_.channel) * args.sequence.dim +
-                     (sequence_.step + group * Map::kSteps) * args.sequence.time) {
-    const Place place(thread);
-    const int first = thread / Place::kThreads;  // B or C
-    stages_projections_ = first + Place::kProjections <= 2;
-    staged_at_ =
-        Map::kSequenceFloats + first * Map::kProjectionFloats + Map::projection_at(place.step, place.state);
-#pragma unroll
-    for (int i = 0; i < kOctets; ++i) {
-      const bool is_c = first + i / Place::kOctets == 1;
-      const int step = place.step + i % Place::kOctets * Place::kStepsApart;
-      const ProjectionStrides& strides = is_c ? args.c_strides : args.b_strides;
-      projection_tiles_[i] = stages_projections_ && place.state < args.dstate ? tiles_past(step) : 0;
-      projection_from_[i] = static_cast<const Io*>(is_c ? args.C : args.B) + block.b * strides.batch +
-                            block.g * strides.group + place.state * strides.state +
-                            (step + group * Map::kSteps) * strides.time;
-      projection_apart_[i] = Map::kGroups * Map::kSteps * strides.time;
-    }
+        place_(thread),
+        which_(thread / Place::kThreads),
+        stages_projections_(which_ + Place::kProjections <= 2),
+        has_states_(place_.state < args.dstate),
+        sequence_tiles_(sequence_.channel < block.count && sequence_.step < args.seqlen
+                            ? static_cast<int>(ceil_div(args.seqlen - sequence_.step, Map::kSteps))
+                            : 0),
+        out_(static_cast<Io*>(args.out) + block.b * args.sequence.batch +
+             (block.first + sequence_.channel) * args.sequence.dim + sequence_.step * args.sequence.time) {}
+
+  /// Waits for what copy_tile has started for `tile`.
+  __device__ void wait(int tile) const {
+    wait_tiles(shared_.arrived + tile % Raw::kAhead, tile / Raw::kAhead % 2);
   }
 
-  /// Loads what stage() takes of the next tile, zeros past the end.
-  __device__ void load(int tile) {
-    const bool exists = tile < sequence_tiles_;
-    delta_ = load_octet(static_cast<const Io*>(args_.delta) + sequence_at_, exists);
-    u_ = load_octet(static_cast<const Io*>(args_.u) + sequence_at_, exists);
-    sequence_at_ += Map::kGroups * sequence_apart();
-#pragma unroll
-    for (int i = 0; i < kOctets; ++i) {
-      octets_[i] = load_octet(projection_from_[i], tile < projection_tiles_[i]);
-      projection_from_[i] += projection_apart_[i];
-    }
-  }
-
-  /// {Δ, Δ·u}, B and C of the tile that was loaded. Steps past the end become zeros, which leave states as
-  /// they are.
+  /// {Δ, Δ·u} (or {Δ, u}), B and C of `tile`. Steps past the end become zeros, which leave states as they
+  /// are.
   __device__ void stage(float* to, int tile) const {
-    if (stages_projections_) {
-#pragma unroll
-      for (int i = 0; i < kOctets; ++i)
-        stage_projection<Map, kAlongTime>(to + staged_at_ + i / Place::kOctets * Map::kProjectionFloats +
-                                              Map::projection_at(i % Place::kOctets * Place::kStepsApart, 0),
-                                          octets_[i]);
-    }
     float delta[8], second[8];
-    convert(delta_, delta);
+    convert(sequence_octet(Raw::delta_at(tile)), delta);
+    // Past the end delta and u are 0, but softplus(bias) is not.
+    float bias = args_.delta_softplus ? -INFINITY : 0.0F;
 #pragma unroll
-    for (int k = 0; k < 8; ++k) delta[k] += shared_.bias[channel(k)];
+    for (int k = 0; k < 8; ++k) {
+      if ((!kAlongTime || k == 0) && tile < sequence_tiles_) bias = shared_.bias[channel(k)];
+      delta[k] += bias;
+    }
     if (args_.delta_softplus) {
 #pragma unroll
       for (int k = 0; k < 8; ++k) delta[k] = fast_softplus(delta[k]);
     }
-    convert(u_, second);
+    convert(sequence_octet(Raw::u_at(tile)), second);
+    if constexpr (kTakesGain) {
 #pragma unroll
-    for (int k = 0; k < 8; ++k) {
-      if (tile >= sequence_tiles_) delta[k] = 0;  // softplus(bias) is not 0
-      if constexpr (kTakesGain) second[k] *= delta[k];
+      for (int k = 0; k < 8; ++k) second[k] *= delta[k];
     }
+    if (stages_projections_) stage_projections(to + Map::kSequenceFloats, tile);
     float* const steps = to + Map::step_at(sequence_.channel, sequence_.step);
     if constexpr (kAlongTime) {
 #pragma unroll
@@ -141,16 +195,59 @@ class RowsHelper {
     }
   }
 
-  /// Loads what finish() takes of `tile`, which lies `back` tiles before the one that is loaded next.
-  __device__ void load_to_finish(int tile, int back) {
-    const bool exists = tile < sequence_tiles_;
-    const std::int64_t at = sequence_at_ - back * sequence_apart();
-    u_to_finish_ = load_octet(static_cast<const Io*>(args_.u) + at, exists && args_.D != nullptr);
-    z_ = load_octet(static_cast<const Io*>(args_.z) + at, exists && args_.z != nullptr);
+  /// out = (y + D·u)·silu(z) of `tile`, y the sum of the parts that the scan has left.
+  __device__ void finish(const float* from, int tile) {
+    float y[8];
+    add_parts(from, y);
+    if (args_.D != nullptr) {
+      float values[8];
+      convert(sequence_octet(Raw::u_at(tile)), values);
+#pragma unroll
+      for (int k = 0; k < 8; ++k) y[k] += shared_.D[channel(k)] * values[k];
+    }
+    if (args_.z != nullptr) {
+      float values[8];
+      convert(sequence_octet(Raw::z_at(tile)), values);
+#pragma unroll
+      for (int k = 0; k < 8; ++k) y[k] *= fast_silu(values[k]);
+    }
+    if (tile < sequence_tiles_) store_octet(out_, octet_of<Io>(y));
+    out_ += Map::kSteps * args_.sequence.time;
   }
 
-  /// Adds the parts of y that the scan has left.
-  __device__ void add_parts(const float* tile) {
+ private:
+  using Place = ProjectionPlace<Map, kAlongTime>;
+
+  /// The octet of which `byte` of `row` is the first one.
+  template <class Tile>
+  __device__ Octet<Io> octet_at(int tile_at, int row, int byte) const {
+    Octet<Io> octet;
+#pragma unroll
+    for (int i = 0; i < Octet<Io>::kPieces; ++i)
+      octet.pieces[i] = *reinterpret_cast<const uint4*>(shared_.raw + tile_at + Tile::at(row, byte + 16 * i));
+    return octet;
+  }
+  __device__ Octet<Io> sequence_octet(int tile_at) const {
+    const int row = kAlongTime ? sequence_.channel : sequence_.step;
+    const int along = kAlongTime ? sequence_.step : sequence_.channel;
+    return octet_at<typename Raw::Sequence>(tile_at, row, along * static_cast<int>(sizeof(Io)));
+  }
+  /// Its octets of B, of C or of both. States that do not exist may lie in another group's row.
+  __device__ void stage_projections(float* to, int tile) const {
+#pragma unroll
+    for (int i = 0; i < Place::kProjections * Place::kOctets; ++i) {
+      const int which = which_ + i / Place::kOctets;
+      const int step = place_.step + i % Place::kOctets * Place::kStepsApart;
+      Octet<Io> octet{};
+      if (has_states_)
+        octet = octet_at<typename Raw::Projection>(
+            Raw::projection_at(0, tile) + which * Raw::Projection::kBytes, kAlongTime ? place_.state : step,
+            (kAlongTime ? step : place_.state) * static_cast<int>(sizeof(Io)));
+      stage_projection<Map, kAlongTime>(
+          to + which * Map::kProjectionFloats + Map::projection_at(step, place_.state), octet);
+    }
+  }
+  __device__ void add_parts(const float* tile, float (&y)[8]) const {
 #pragma unroll
     for (int part = 0; part < Map::kParts; ++part) {
       float values[8];
@@ -163,38 +260,8 @@ class RowsHelper {
         for (int k = 0; k < 8; ++k) values[k] = from[k * Map::kPitch];
       }
 #pragma unroll
-      for (int k = 0; k < 8; ++k) y_[k] = part == 0 ? values[k] : y_[k] + values[k];
+      for (int k = 0; k < 8; ++k) y[k] = part == 0 ? values[k] : y[k] + values[k];
     }
-  }
-
-  /// out = (y + D·u)·silu(z) of `tile`, `back` tiles before the one that is loaded next.
-  __device__ void finish(int tile, int back) {
-    if (args_.D != nullptr) {
-      float values[8];
-      convert(u_to_finish_, values);
-#pragma unroll
-      for (int k = 0; k < 8; ++k) y_[k] += shared_.D[channel(k)] * values[k];
-    }
-    if (args_.z != nullptr) {
-      float values[8];
-      convert(z_, values);
-#pragma unroll
-      for (int k = 0; k < 8; ++k) y_[k] *= fast_silu(values[k]);
-    }
-    if (tile < sequence_tiles_)
-      store_octet(static_cast<Io*>(args_.out) + sequence_at_ - back * sequence_apart(), octet_of<Io>(y_));
-  }
-
- private:
-  using Place = ProjectionPlace<Map, kAlongTime>;
-  static constexpr int kOctets = Place::kProjections * Place::kOctets;
-
-  /// Tiles in which a step exists that is the `step`-th of the first one.
-  __device__ int tiles_past(int step) const {
-    return step < args_.seqlen ? static_cast<int>(ceil_div(args_.seqlen - step, Map::kSteps)) : 0;
-  }
-  __device__ std::int64_t sequence_apart() const {
-    return Map::kSteps * args_.sequence.time;
   }
   /// The channel of the k-th element of its octets.
   __device__ int channel(int k) const {
@@ -202,19 +269,13 @@ class RowsHelper {
   }
 
   const ScanArgs& args_;
-  const RowsShared<Map>& shared_;
-  const SequencePlace<Map, kAlongTime> sequence_;
-  const int sequence_tiles_;
-  std::int64_t sequence_at_;  ///< its octet in the tile that is loaded next
-  bool stages_projections_;
-  int staged_at_;
-  int projection_tiles_[kOctets];
-  const Io* projection_from_[kOctets];
-  std::int64_t projection_apart_[kOctets];
-
-  Octet<Io> delta_, u_, octets_[kOctets];  ///< to stage
-  Octet<Io> u_to_finish_, z_;
-  float y_[8];
+  const RowsShared<Map, Raw>& shared_;
+  const SequencePlace<Map, kAlongTime, sizeof(Io)> sequence_;
+  const Place place_;
+  const int which_;  ///< 0 where it stages B, or B and C; 1: C
+  const bool stages_projections_, has_states_;
+  const int sequence_tiles_;  ///< tiles in which its octets of sequences exist
+  Io* out_;                   ///< where the next one to be finished goes
 };
 
 }  // namespace ssmbench::rows

@@ -1,18 +1,19 @@
 #pragma once
 
-// The fast kernel of cuda-fused: real A, variable B and C, methods of one sample, tensors that are read and
-// written by 16 bytes. Sequential in time; the states of a channel are spread over lanes, in registers.
+// The fast kernel of cuda-fused, from Hopper on: real A, variable B and C, methods of one sample, tensors
+// that are read and written by 16 bytes. Sequential in time; the states of a channel are spread over lanes,
+// in registers.
 //
-//   block    channels of one group: 128 threads that scan them, and helpers that move and prepare their tiles
+//   block    channels of one group: 128 threads that scan them, and 128 helpers that prepare their tiles
 //
-//     shape (RowsShape)     4 × 4    4 × 4, f32   2 × 8    4 × 8
-//     states of a lane      4        4            2        4
-//     lanes of a channel    4        4            8        8
-//     channels              32       64           16       16        64: 2 to a thread
-//     helpers               128      256          2 · 128  128
-//     blocks on an SM       4        2            2        2
-//     registers             64       80           80       128
-//     shared memory         49 KB    89 KB        99 KB    75 KB
+//     shape (RowsShape)     4 × 4    2 × 8    4 × 8
+//     states of a lane      4        2        4
+//     lanes of a channel    4        8        8
+//     channels              32       16       16
+//     blocks on an SM       4        1        2
+//     registers             64       76       91
+//     shared memory         49 KB    131 KB   105 KB    16-bit elements
+//                           53 KB    165 KB   109 KB    f32
 //
 //     Which thread is which: RowsMap::channel_of and lane_of; lane l has states l·kStates and on
 //
@@ -21,18 +22,19 @@
 //     helpers    │ finish 0, stage 2 in A │ finish 1, stage 3 in B │ finish 2, stage 4 in A │
 //     scanners   │ scan 1 in B            │ scan 2 in A            │ scan 3 in B            │
 //
-//     load     u, delta: 8 elements a helper; B, C: 8 to 32. Into registers, a tile ahead
-//     stage    {Δ, Δ·u} and f32 B and C into shared memory, each computed once per block
-//     scan     h ← Ā·h + c·B,  y = Σ C·h over the thread's own states; its parts of y go where {Δ, Δ·u} were
-//     finish   out = (Σ parts + D·u)·silu(z), with u loaded a second time, which the L2 cache has
+//     copy     u, delta, z, B, C as they are, 1 to 3 tiles ahead, by the tensor memory accelerator, to
+//              places of their own, where u and z stay until their tile is finished (RawTiles)
+//     stage    {Δ, Δ·u} and f32 B and C, each computed once per block
+//     scan     h ← Ā·h + c·B,  y = Σ C·h over the thread's own states; neighbouring lanes (not of 2 × 8) add
+//              their parts of y, which go where {Δ, Δ·u} were
+//     finish   out = (Σ parts + D·u)·silu(z)
 //
 // All meet at one barrier a tile. So the scan waits for nothing else, as long as helpers need less time for a
-// tile than it does, and the GPU has twice the warps to choose from. 16 channels are scanned so fast, where a
-// GPU has no more of them, that two groups of helpers take turns. Before, the same threads did all one after
-// the other: docs/performance-notes.md.
+// tile than it does, and the GPU has twice the warps to choose from. Before, the same threads did all one
+// after the other, and loads went through registers: docs/performance-notes.md.
 //
-// Per (element, state) the scan takes FMUL Δ·A', MUFU.EX2, FMUL Δu·B, FFMA h, FFMA y, and 0.8 (2 channels a
-// thread: 0.55) for reading shared memory, storing y and the loop. Staging and finishing take some 47
+// Per (element, state) the scan takes FMUL Δ·A', MUFU.EX2, FMUL Δu·B, FFMA h, FFMA y, and 1.4 (2 × 8: 1.1)
+// for reading shared memory, adding and storing y and the loop. Staging and finishing take some 38
 // instructions an element, 3 of them on the MUFU. What binds is in docs/performance-notes.md.
 
 #include "kernels/selective_scan/fused_rows_helper.cuh"
@@ -40,7 +42,7 @@
 
 namespace ssmbench {
 
-using RowsKernel = void (*)(ScanArgs, std::int64_t blocks_per_group, MethodParameters);
+using RowsKernel = void (*)(ScanArgs, std::int64_t blocks_per_group, MethodParameters, rows::RowsMaps);
 
 /// The kernel of one io dtype, given as its device type, and one layout; null where there is none.
 template <class Io>
@@ -49,11 +51,10 @@ RowsKernel rows_kernel_for(MethodId method, RowsShape shape, bool along_time);
 namespace rows {
 
 /// Groups of 4 steps that one iteration of the scan's loop takes: the more, the more loads are under way
-/// while the steps before are computed. The whole tile for zoh, 13 to 26 KB of code; for other methods 128
-/// pairs of a step and a state, 17 to 29 KB, which is the whole tile but where a thread has 2 channels or a
-/// channel 8 lanes of 4 states.
+/// while the steps before are computed. The whole tile for zoh; for other methods 128 pairs of a step and a
+/// state, which is the whole tile but where a channel has 8 lanes of 4 states. 13 to 29 KB of code.
 template <Family family, class Map>
-constexpr int kUnrolled = family == Family::zoh ? 2 * Map::kLanes : 32 / (Map::kStates * Map::kRows);
+constexpr int kUnrolled = family == Family::zoh ? 2 * Map::kLanes : 32 / Map::kStates;
 
 __device__ inline void load_four(float* to, const float* from) {
   const float4 four = *reinterpret_cast<const float4*>(from);
@@ -78,132 +79,111 @@ __device__ void store_parts(float* tile, int lane, int channel, int step, const 
   }
 }
 
+/// Calls call(s, exists, at, state_at) for each state of a thread: its number, and where it lies in A and in
+/// tensors of states.
+template <class Map, class Call>
+__device__ void for_states(const ScanArgs& args, const RowsBlock& block, int thread, const Call& call) {
+  const int channel = Map::channel_of(thread);
+  const std::int64_t d = block.first + channel;
+#pragma unroll
+  for (int s = 0; s < Map::kStates; ++s) {
+    const int state = Map::lane_of(thread) * Map::kStates + s;
+    const bool exists = channel < block.count && state < args.dstate;
+    call(s, exists, d * args.dstate + state, (block.b * args.dim + d) * args.dstate + state);
+  }
+}
+
 /// What a scanner does.
 template <class Map, Family family>
 __device__ void scan(const ScanArgs& args, const RowsBlock& block, const MethodParameters& method,
                      float* tiles, int thread) {
   using Step = RowsStep<family, Map::kStates>;
   constexpr int kStates = Map::kStates;
-  constexpr int kRows = Map::kRows;
-  constexpr bool kProjectionsLate = kRows == 2;  // too few registers to have all that 4 steps take
   const int channel = Map::channel_of(thread);
   const int lane = Map::lane_of(thread);
-  float h[kRows][kStates];
-  decltype(Step::state(method, 0.0F)) A[kRows][kStates];
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    const std::int64_t d = block.first + channel + r * Map::kChannelsApart;
-    const std::int64_t state_at = (block.b * args.dim + d) * args.dstate + lane * kStates;
-    const int count =
-        channel + r * Map::kChannelsApart < block.count ? static_cast<int>(args.dstate) - lane * kStates : 0;
-#pragma unroll
-    for (int s = 0; s < kStates; ++s) {
-      h[r][s] = s < count && args.initial_state != nullptr ? args.initial_state[state_at + s] : 0.0F;
-      A[r][s] = Step::state(method, s < count ? args.A[d * args.dstate + lane * kStates + s] : 0.0F);
-    }
-  }
+  float h[kStates];
+  decltype(Step::state(method, 0.0F)) A[kStates];
+  for_states<Map>(args, block, thread, [&](int s, bool exists, std::int64_t at, std::int64_t state_at) {
+    h[s] = exists && args.initial_state != nullptr ? args.initial_state[state_at] : 0.0F;
+    A[s] = Step::state(method, exists ? args.A[at] : 0.0F);
+  });
 
   float* tile = tiles;
   bool of_two = false;
   for (std::int64_t start = 0; start < args.seqlen; start += Map::kSteps) {
     tile_barrier();
-    float y_before[kRows][4];
+    float y[4];
 #pragma unroll(kUnrolled <family, Map>)
     for (int t = 0; t < Map::kSteps; t += 4) {
-      float pairs[kRows][8], B[4 * kStates], C[4 * kStates];
+      float pairs[8], B[4 * kStates], C[4 * kStates];
+      load_four(pairs, tile + Map::step_at(channel, t));
+      load_four(pairs + 4, tile + Map::step_at(channel, t) + 4);
 #pragma unroll
-      for (int r = 0; r < kRows; ++r) {
-        load_four(pairs[r], tile + Map::step_at(channel + r * Map::kChannelsApart, t));
-        load_four(pairs[r] + 4, tile + Map::step_at(channel + r * Map::kChannelsApart, t) + 4);
+      for (int k = 0; k < 4; k += Map::kStepsAtOnce) {
+        const float* from = tile + Map::kSequenceFloats + Map::projection_at(t + k, 0) + 4 * lane;
+        load_four(B + k * kStates, from);
+        load_four(C + k * kStates, from + Map::kProjectionFloats);
       }
-      const auto load_projections = [&] {
-#pragma unroll
-        for (int k = 0; k < 4; k += Map::kStepsAtOnce) {
-          const float* from = tile + Map::kSequenceFloats + Map::projection_at(t + k, 0) + 4 * lane;
-          load_four(B + k * kStates, from);
-          load_four(C + k * kStates, from + Map::kProjectionFloats);
-        }
-      };
-      if constexpr (!kProjectionsLate) load_projections();
       // Parts lie where {Δ, Δ·u} of these and of the next 4 steps have been.
       __syncwarp();
-      if (t > 0) {
-#pragma unroll
-        for (int r = 0; r < kRows; ++r)
-          store_parts<Map>(tile, lane, channel + r * Map::kChannelsApart, t - 4, y_before[r]);
-      }
-      if constexpr (kProjectionsLate) load_projections();
+      if (t > 0) store_parts<Map>(tile, lane, channel, t - 4, y);
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
+        const Step step(method, pairs[2 * k], pairs[2 * k + 1]);
 #pragma unroll
-        for (int r = 0; r < kRows; ++r) {
-          const Step step(method, pairs[r][2 * k], pairs[r][2 * k + 1]);
-          float y = 0;
-#pragma unroll
-          for (int s = 0; s < kStates; ++s) {
-            const int i = k * kStates + s;
-            h[r][s] = step(A[r][s], h[r][s], B[i]);
-            y = s == 0 ? C[i] * h[r][s] : C[i] * h[r][s] + y;
-          }
-          y_before[r][k] = y;
+        for (int s = 0; s < kStates; ++s) {
+          const int i = k * kStates + s;
+          h[s] = step(A[s], h[s], B[i]);
+          y[k] = s == 0 ? C[i] * h[s] : C[i] * h[s] + y[k];
         }
       }
     }
-#pragma unroll
-    for (int r = 0; r < kRows; ++r)
-      store_parts<Map>(tile, lane, channel + r * Map::kChannelsApart, Map::kSteps - 4, y_before[r]);
+    store_parts<Map>(tile, lane, channel, Map::kSteps - 4, y);
     of_two = !of_two;
     tile = tiles + (of_two ? Map::kTileFloats : 0);
   }
   tile_barrier();
 
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    const std::int64_t d = block.first + channel + r * Map::kChannelsApart;
-    const std::int64_t state_at = (block.b * args.dim + d) * args.dstate + lane * kStates;
-    const int count =
-        channel + r * Map::kChannelsApart < block.count ? static_cast<int>(args.dstate) - lane * kStates : 0;
-#pragma unroll
-    for (int s = 0; s < kStates; ++s)
-      if (s < count) args.last_state[state_at + s] = h[r][s];
-  }
+  for_states<Map>(args, block, thread, [&](int s, bool exists, std::int64_t /*at*/, std::int64_t state_at) {
+    if (exists) args.last_state[state_at] = h[s];
+  });
 }
 
-/// What a helper does. Before the barrier after which `tile` is scanned, it takes what the scan has left of
-/// the last but one and stages `tile` in its place; after it, while the next one is staged by the other group
-/// if there are two, it loads and finishes.
+/// What a helper does. Before the barrier after which `tile` is scanned, it finishes what the scan has left
+/// of the last but one, and stages `tile` in its place; after it one helper has the raw tiles replaced that
+/// have been read.
 template <class Map, class Io, bool kTakesGain, bool kAlongTime>
-__device__ void help(const ScanArgs& args, const RowsBlock& block, const RowsShared<Map>& shared, int group,
-                     int thread) {
-  constexpr int kGroups = Map::kGroups;
-  RowsHelper<Map, Io, kTakesGain, kAlongTime> helper(args, block, shared, group, thread);
+__device__ void help(const ScanArgs& args, const RowsMaps& maps, const RowsBlock& block,
+                     const RowsShared<Map, RawTiles<Map, kAlongTime, sizeof(Io)>>& shared, int thread) {
+  using Raw = RawTiles<Map, kAlongTime, sizeof(Io)>;
+  RowsHelper<Map, Io, kTakesGain, kAlongTime> helper(args, block, shared, thread);
   const int tiles = static_cast<int>(ceil_div(args.seqlen, Map::kSteps));
-  helper.load(group);
+  const auto copy = [&](int tile) {
+    if (thread == 0 && tile < tiles + 2) copy_tile<Map, Raw, kAlongTime>(args, maps, block, shared, tile);
+  };
+  for (int tile = 0; tile < Raw::kAhead; ++tile) copy(tile);
+#pragma unroll 1  // twice the code would leave less of the instruction cache to the scan
   for (int tile = 0; tile < tiles + 2; ++tile) {
-    const bool takes_turn = kGroups == 1 || tile % 2 == group;
-    if (takes_turn) {
-      float* const floats = shared.tiles + tile % 2 * Map::kTileFloats;
-      if (tile >= 2) {
-        helper.add_parts(floats);
-        __syncwarp();  // other threads of the warp have read what it writes
-      }
-      if (tile < tiles) helper.stage(floats, tile);
+    float* const floats = shared.tiles + tile % 2 * Map::kTileFloats;
+    helper.wait(tile);
+    if (tile >= 2) {
+      helper.finish(floats, tile - 2);
+      __syncwarp();  // other threads of the warp have read what it writes
     }
+    if (tile < tiles) helper.stage(floats, tile);
     if (tile <= tiles) tile_barrier();
-    if (takes_turn) {
-      helper.load(tile + kGroups);
-      if (tile >= 2) helper.finish(tile - 2, 2 * kGroups + 2);
-      if (tile >= 2 - kGroups) helper.load_to_finish(tile + kGroups - 2, kGroups + 2);
-    }
+    copy(tile + Raw::kAhead);
   }
 }
 
-template <class Io, Family family, int kStates, int kLanes, int kRows, bool kAlongTime>
-__global__ void __launch_bounds__(RowsMap<kStates, kLanes, kRows>::kThreads, kLanes == 4 ? 4 / kRows : 2)
-    rows_kernel(const ScanArgs args, const std::int64_t blocks_per_group, const MethodParameters method) {
-  using Map = RowsMap<kStates, kLanes, kRows>;
-  extern __shared__ float4 memory[];
-  const RowsShared<Map> shared(memory);
+template <class Io, Family family, int kStates, int kLanes, bool kAlongTime>
+__global__ void __launch_bounds__(RowsMap<kStates, kLanes>::kThreads, RowsMap<kStates, kLanes>::kBlocks)
+    rows_kernel(const ScanArgs args, const std::int64_t blocks_per_group, const MethodParameters method,
+                const __grid_constant__ RowsMaps maps) {
+  using Map = RowsMap<kStates, kLanes>;
+  using Raw = RawTiles<Map, kAlongTime, sizeof(Io)>;
+  extern __shared__ __align__(1024) float4 memory[];
+  const RowsShared<Map, Raw> shared(memory);
   const int thread = static_cast<int>(threadIdx.x);
   const RowsBlock block = rows_block<Map>(args, blocks_per_group);
   if (thread < Map::kChannels) {
@@ -211,13 +191,18 @@ __global__ void __launch_bounds__(RowsMap<kStates, kLanes, kRows>::kThreads, kLa
     shared.bias[thread] = exists && args.delta_bias != nullptr ? args.delta_bias[block.first + thread] : 0.0F;
     shared.D[thread] = exists && args.D != nullptr ? args.D[block.first + thread] : 0.0F;
   }
+  if (thread == 0) {
+    for (int i = 0; i < Raw::kAhead; ++i) init_barrier(shared.arrived + i);
+    fence_tile_copies();
+  }
   __syncthreads();
-  const int group = __shfl_sync(~0U, (thread - kRowsScanners + Map::kHelpers) / Map::kHelpers - 1, 0);
-  if (group < 0) {
+  // Exchanged so that the compiler knows it to be the same in all of a warp.
+  const int group = __shfl_sync(~0U, thread / kRowsScanners, 0);
+  if (group == 0) {
     scan<Map, family>(args, block, method, shared.tiles, thread);
   } else {
-    help<Map, Io, RowsStep<family>::kTakesGain, kAlongTime>(args, block, shared, group,
-                                                            thread - kRowsScanners - group * Map::kHelpers);
+    help<Map, Io, RowsStep<family>::kTakesGain, kAlongTime>(args, maps, block, shared,
+                                                            thread - kRowsScanners);
   }
 }
 
@@ -229,13 +214,12 @@ RowsKernel rows_kernel_for(MethodId method, RowsShape shape, bool along_time) {
     if constexpr (two_samples(family)) {
       return nullptr;
     } else {
-      const auto with = [&]<int kStates, int kLanes, int kRows>(
-                            std::integral_constant<int, kStates>, std::integral_constant<int, kLanes>,
-                            std::integral_constant<int, kRows>) -> RowsKernel {
-        return along_time ? rows::rows_kernel<Io, family, kStates, kLanes, kRows, true>
-                          : rows::rows_kernel<Io, family, kStates, kLanes, kRows, false>;
+      const auto with = [&]<int kStates, int kLanes>(std::integral_constant<int, kStates>,
+                                                     std::integral_constant<int, kLanes>) -> RowsKernel {
+        return along_time ? rows::rows_kernel<Io, family, kStates, kLanes, true>
+                          : rows::rows_kernel<Io, family, kStates, kLanes, false>;
       };
-      return with_rows_shape<sizeof(Io)>(shape, with);
+      return with_rows_shape(shape, with);
     }
   });
 }

@@ -12,11 +12,10 @@
 
 namespace ssmbench {
 
-/// How channels are spread: `channels` and `states` of each per thread, the states on `lanes` threads.
+/// How channels are spread: each on `lanes` threads, of which each has `states` of its states.
 struct RowsShape {
-  int states;    ///< 2 or 4
-  int lanes;     ///< 4 or 8
-  int channels;  ///< 1 or 2
+  int states;  ///< 2 or 4
+  int lanes;   ///< 4 or 8
 
   friend bool operator==(const RowsShape&, const RowsShape&) = default;
 };
@@ -24,60 +23,45 @@ struct RowsShape {
 inline constexpr int kRowsScanners = 128;  ///< threads of a block that scan
 inline constexpr int kRowsMaxStates = 32;
 
-/// Channels on the busiest of an H200's 132 multiprocessors, of `rows` in blocks of `channels`.
-constexpr std::int64_t rows_of_busiest(std::int64_t rows, std::int64_t channels) {
-  return ceil_div(ceil_div(rows, channels), 132) * channels;
-}
-
 /// The spread of `dstate` states in a problem of `rows` = batch · dim channels; nothing over kRowsMaxStates.
-/// 4 states a thread take the fewest instructions, but while there are not enough threads to keep the GPU
-/// busy, fewer states on more threads are faster. 2 channels a thread read B and C half as often and leave
-/// registers for more bytes under way, which f32 needs, while 16-bit elements gain from more warps; but their
-/// blocks are twice as large, which must not leave more to the busiest multiprocessor.
+/// 4 states a thread take the fewest instructions, but while there are not enough threads to keep an H200's
+/// 132 multiprocessors busy, 2 states on twice the threads are faster: up to one block of 16 channels for
+/// each, and in f32 up to two, one after the other, since in larger blocks fewer bytes are under way.
 constexpr std::optional<RowsShape> rows_shape(std::int64_t rows, std::int64_t dstate,
                                               std::size_t element_bytes) {
   if (dstate > kRowsMaxStates) return std::nullopt;
-  if (dstate > 16) return RowsShape{4, 8, 1};
-  if (element_bytes < 4) return rows <= 6144 ? RowsShape{2, 8, 1} : RowsShape{4, 4, 1};
-  if (rows <= 4096) return RowsShape{2, 8, 1};
-  return RowsShape{4, 4, rows_of_busiest(rows, 64) <= rows_of_busiest(rows, 32) ? 2 : 1};
+  if (dstate > 16) return RowsShape{4, 8};
+  const std::int64_t few = element_bytes < 4 ? 132 * 16 : 2 * 132 * 16;
+  return rows <= few ? RowsShape{2, 8} : RowsShape{4, 4};
 }
 
-/// Calls `call` with the shape's three numbers as std::integral_constant, and returns what it returns. The
-/// shape is one of elements of this size: 2 channels a thread are for 4 bytes only.
-template <std::size_t element_bytes, class Call>
+/// Calls `call` with the shape's two numbers as std::integral_constant, and returns what it returns.
+template <class Call>
 auto with_rows_shape(RowsShape shape, const Call& call) {
   using std::integral_constant;
-  const integral_constant<int, 1> one;
   const integral_constant<int, 2> two;
   const integral_constant<int, 4> four;
   const integral_constant<int, 8> eight;
-  if constexpr (element_bytes == 4) {
-    if (shape.channels == 2) return call(four, four, two);
-  }
-  if (shape.states == 2) return call(two, eight, one);
-  return shape.lanes == 4 ? call(four, four, one) : call(four, eight, one);
+  if (shape.states == 2) return call(two, eight);
+  return shape.lanes == 4 ? call(four, four) : call(four, eight);
 }
 
-/// Sizes and index maps of a kernel with kStates states of kRows channels on each of kLanes threads. A tile
-/// has 8 steps times the lanes of a channel, so that a helper stages 8 elements of each sequence.
-template <int states_of_thread, int lanes_of_channel, int channels_of_thread>
+/// Sizes and index maps of a kernel with kStates states of a channel on each of kLanes threads. A tile has 8
+/// steps times the lanes of a channel, so that a helper stages 8 elements of each sequence.
+template <int states_of_thread, int lanes_of_channel>
 struct RowsMap {
   static constexpr int kStates = states_of_thread;
   static constexpr int kLanes = lanes_of_channel;
-  static constexpr int kRows = channels_of_thread;
-  static constexpr int kHelpers = kRows * 128;          ///< of one group
-  static constexpr int kGroups = kStates == 2 ? 2 : 1;  ///< of helpers, which take turns
-  static constexpr int kThreads = kRowsScanners + kGroups * kHelpers;
-  static constexpr int kChannels = kRows * kRowsScanners / kLanes;
+  static constexpr int kHelpers = 128;
+  static constexpr int kThreads = kRowsScanners + kHelpers;
+  static constexpr int kBlocks = kLanes == 4 ? 4 : kStates == 2 ? 1 : 2;  ///< on a multiprocessor
+  static constexpr int kChannels = kRowsScanners / kLanes;
   static constexpr int kSteps = 8 * kLanes;
   static constexpr int kPaddedStates = kStates * kLanes;
-  /// Sums of a channel's states that the scan leaves to be added.
-  static constexpr int kParts = kPaddedStates <= 16 ? kLanes : 4;
+  /// Sums of a channel's states that the scan leaves to be added, each of one or two lanes.
+  static constexpr int kParts = kStates == 2 ? kLanes : kLanes / 2;
 
-  static constexpr int kChannelsApart = kRowsScanners / kLanes;  ///< of a thread's channels
-
-  /// A scanner's first channel in its block and its lane. The lowest bits of the lane in a warp are one of
+  /// A scanner's channel in its block and its lane. The lowest bits of the lane in a warp are one of
   /// the channel and one of the state: shared memory serves 16-byte loads of 16 threads at once where threads
   /// that differ in one of these two bits only take the same address.
   SSMBENCH_HD static constexpr int channel_of(int thread) {
@@ -90,16 +74,15 @@ struct RowsMap {
   /// Distance in the warp of threads whose lanes differ in bit 0.
   static constexpr int kFirstLaneBit = 2;
 
-  // Shared memory, in floats. 8 steps of a channel are 16 floats: first {Δ, Δ·u} of each, then the parts of
-  // y of lanes 0 and 2, of 8 steps each, that the scan leaves in their place. Other parts lie in planes of
-  // their own. The pads put the 16-byte accesses of 8 neighbouring channels, those of 8 channels apart, and
-  // those of 8 threads along time into different banks.
+  // Shared memory, in floats. 8 steps of a channel are 16 floats: first {Δ, Δ·u} of each, then two parts of
+  // y, of 8 steps each, that the scan leaves in their place. Other parts lie in planes of their own. The pads
+  // put the 16-byte accesses of 8 neighbouring channels, those of 8 channels apart, and those of 8
+  // threads along time into different banks.
   SSMBENCH_HD static constexpr int step_at(int channel, int step) {
     return channel * kPitch + (channel >> 3) * 8 + within_row(step);
   }
   SSMBENCH_HD static constexpr int part_at(int part, int channel, int step) {
-    const int plane = (part & 1) + (part >> 2 << 1);
-    return plane * kPlaneFloats + step_at(channel, step & ~7) + (part >> 1 & 1) * 8 + (step & 7);
+    return part % kPlanes * kPlaneFloats + step_at(channel, step & ~7) + part / kPlanes * 8 + (step & 7);
   }
   SSMBENCH_HD static constexpr int within_row(int step) {
     return 2 * step + (step >> 4) * 8 + (step >> 5) * 4;
@@ -107,7 +90,8 @@ struct RowsMap {
   static constexpr int kPitch =
       (2 * kSteps + ((kSteps - 1) >> 4) * 8 + ((kSteps - 1) >> 5) * 4) / 4 / 2 * 8 + 4;
   static constexpr int kPlaneFloats = (kChannels * kPitch + (kChannels >> 3) * 8 + 15) / 32 * 32 + 16;
-  static constexpr int kSequenceFloats = kParts / 2 * kPlaneFloats;
+  static constexpr int kPlanes = kParts / 2;
+  static constexpr int kSequenceFloats = kPlanes * kPlaneFloats;
 
   /// B and C: what a thread reads at once are 16 bytes, its states in 4/kStates steps.
   static constexpr int kStepsAtOnce = 4 / kStates;
@@ -122,19 +106,86 @@ struct RowsMap {
   static constexpr int kSharedBytes = (2 * kTileFloats + 2 * kChannels) * static_cast<int>(sizeof(float));
 };
 
+/// A tile of a tensor as the tensor memory accelerator leaves it. A row of it has `row_bytes`; those of each
+/// copy, at most 128, lie together. Their 16-byte pieces are permuted by address bits 7 and up
+/// (CU_TENSOR_MAP_SWIZZLE_*), so that the same piece of neighbouring rows is in different banks.
+template <int rows, int row_bytes>
+struct RawTile {
+  static constexpr int kRows = rows;
+  static constexpr int kCopyRow = row_bytes < 128 ? row_bytes : 128;
+  static constexpr int kCopies = row_bytes / kCopyRow;
+  static constexpr int kCopyBytes = rows * kCopyRow;
+  static constexpr int kBytes = rows * row_bytes;
+
+  SSMBENCH_HD static constexpr int at(int row, int byte) {
+    const int offset = byte / kCopyRow * kCopyBytes + row * kCopyRow + byte % kCopyRow;
+    return offset ^ (offset >> 3 & (kCopyRow - 16));
+  }
+};
+
+/// The raw tiles in shared memory, in bytes: rings of places for the tiles of each tensor. Those of a tile
+/// are copied kAhead tiles before it is staged, and z's two tiles later, since u and z are needed once more
+/// when it is finished: by then the next but one is staged.
+template <class Map, bool kAlongTime, int element_bytes>
+struct RawTiles {
+  static constexpr int kElementBytes = element_bytes;
+  using Sequence = RawTile<kAlongTime ? Map::kChannels : Map::kSteps,
+                           (kAlongTime ? Map::kSteps : Map::kChannels) * element_bytes>;
+  using Projection = RawTile<kAlongTime ? Map::kPaddedStates : Map::kSteps,
+                             (kAlongTime ? Map::kSteps : Map::kPaddedStates) * element_bytes>;
+
+  static constexpr int bytes_with(int ahead) {
+    return (3 * ahead + 2) * Sequence::kBytes + 2 * ahead * Projection::kBytes;
+  }
+  static constexpr int shared_bytes_with(int ahead) {
+    return bytes_with(ahead) + Map::kSharedBytes + ahead * 8;
+  }
+  /// Up to 3, where a multiprocessor's 228 KB have room for it in all of its blocks.
+  static constexpr bool fits(int ahead) {
+    return shared_bytes_with(ahead) <= 228 * 1024 / Map::kBlocks - 1024;
+  }
+  static constexpr int kAhead = fits(3) ? 3 : fits(2) ? 2 : 1;
+  static constexpr int kBytes = bytes_with(kAhead);
+  static constexpr int kSharedBytes = shared_bytes_with(kAhead);  ///< of a block
+
+  static constexpr int kKeptU = kAhead + 2;
+  SSMBENCH_HD static constexpr int u_at(unsigned tile) {
+    return static_cast<int>(tile % kKeptU) * Sequence::kBytes;
+  }
+  SSMBENCH_HD static constexpr int z_at(unsigned tile) {
+    return (kKeptU + static_cast<int>(tile % kAhead)) * Sequence::kBytes;
+  }
+  SSMBENCH_HD static constexpr int delta_at(unsigned tile) {
+    return (kKeptU + kAhead + static_cast<int>(tile % kAhead)) * Sequence::kBytes;
+  }
+  /// B, C: 0, 1.
+  SSMBENCH_HD static constexpr int projection_at(int which, unsigned tile) {
+    return (kKeptU + 2 * kAhead) * Sequence::kBytes +
+           (2 * static_cast<int>(tile % kAhead) + which) * Projection::kBytes;
+  }
+};
+
 /// Where a helper's octet of a tile of sequences lies: 8 elements along the axis that is contiguous in
-/// memory.
-template <class Map, bool kAlongTime>
+/// memory. Where raw rows are two copies, of which the same pieces are in the same banks, 8 neighbouring
+/// threads take one half of two rows.
+template <class Map, bool kAlongTime, int element_bytes>
 struct SequencePlace {
   SSMBENCH_HD explicit SequencePlace(int thread)
-      : channel(kAlongTime ? thread / Map::kLanes
-                           : thread % kAcross * 8 + thread / kRowsScanners * Map::kChannelsApart),
-        step(kAlongTime ? thread % Map::kLanes * 8 : step_across(thread % kRowsScanners / kAcross)) {}
+      : channel(kAlongTime ? channel_along(thread) : thread % kAcross * 8),
+        step(kAlongTime ? octet_along(thread) * 8 : step_across(thread / kAcross)) {}
 
   int channel, step;
 
  private:
-  static constexpr int kAcross = Map::kChannelsApart / 8;  ///< octets of a step
+  static constexpr int kAcross = Map::kChannels / 8;  ///< octets of a step
+  static constexpr bool kTwoCopies = Map::kLanes == 8 && Map::kSteps * element_bytes > 128;
+
+  SSMBENCH_HD static constexpr int channel_along(int i) {
+    return kTwoCopies ? (i >> 5 << 2) + (i >> 2 & 3) : i / Map::kLanes;
+  }
+  SSMBENCH_HD static constexpr int octet_along(int i) {
+    return kTwoCopies ? (i & 3) + (i >> 2 & 4) : i % Map::kLanes;
+  }
 
   /// Which of the steps it is of which 16 octets are stored at once: of 32 channels 4 neighbours, of 16
   /// channels 4 and the 4 that are 8 later.

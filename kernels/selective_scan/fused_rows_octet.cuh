@@ -16,34 +16,17 @@ struct Octet {
   uint4 pieces[kPieces];
 };
 
-/// Zeros where it does not exist. The address is a multiple of 16 bytes. By predicates: around a branch the
-/// compiler waits for what is under way.
-template <class Io>
-__device__ Octet<Io> load_octet(const Io* from, bool exists) {
-  Octet<Io> octet;
-#pragma unroll
-  for (int i = 0; i < Octet<Io>::kPieces; ++i) {
-    uint4& piece = octet.pieces[i];
-    asm volatile(
-        "{\n"
-        ".reg .pred p;\n"
-        "setp.ne.u32 p, %5, 0;\n"
-        "mov.u32 %0, 0;\n"
-        "mov.u32 %1, 0;\n"
-        "mov.u32 %2, 0;\n"
-        "mov.u32 %3, 0;\n"
-        "@p ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];\n"
-        "}\n"
-        : "=r"(piece.x), "=r"(piece.y), "=r"(piece.z), "=r"(piece.w)
-        : "l"(reinterpret_cast<const uint4*>(from) + i), "r"(static_cast<unsigned>(exists)));
-  }
-  return octet;
-}
-
+/// By one instruction: the compiler would make four of it.
 template <class Io>
 __device__ void store_octet(Io* to, const Octet<Io>& octet) {
 #pragma unroll
-  for (int i = 0; i < Octet<Io>::kPieces; ++i) reinterpret_cast<uint4*>(to)[i] = octet.pieces[i];
+  for (int i = 0; i < Octet<Io>::kPieces; ++i) {
+    const uint4& piece = octet.pieces[i];
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(
+                     __cvta_generic_to_global(to + i * (16 / sizeof(Io)))),
+                 "r"(piece.x), "r"(piece.y), "r"(piece.z), "r"(piece.w)
+                 : "memory");
+  }
 }
 
 /// Two elements as they lie in a word, in f32. bf16 by one instruction an element: it is the upper half of an

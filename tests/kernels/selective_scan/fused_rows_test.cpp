@@ -25,14 +25,29 @@ namespace {
 
 template <class Call>
 void for_shapes(const Call& call) {
-  for (const RowsShape shape :
-       {RowsShape{2, 8, 1}, RowsShape{4, 4, 1}, RowsShape{4, 4, 2}, RowsShape{4, 8, 1}}) {
-    INFO(shape.states << " states of " << shape.channels << " channels on " << shape.lanes << " lanes");
-    with_rows_shape<4>(shape, [&](auto states, auto lanes, auto channels) {
-      CHECK(RowsShape{states, lanes, channels} == shape);
-      call(RowsMap<states, lanes, channels>());
+  for (const RowsShape shape : {RowsShape{2, 8}, RowsShape{4, 4}, RowsShape{4, 8}}) {
+    INFO(shape.states << " states on " << shape.lanes << " lanes");
+    with_rows_shape(shape, [&](auto states, auto lanes) {
+      CHECK(RowsShape{states, lanes} == shape);
+      call(RowsMap<states, lanes>());
     });
   }
+}
+
+/// The same with each raw tile.
+template <class Call>
+void for_raw_tiles(const Call& call) {
+  for_shapes([&]<class Map>(Map map) {
+    const auto with = [&]<bool kAlongTime, int bytes>(std::bool_constant<kAlongTime> along_time,
+                                                      std::integral_constant<int, bytes>) {
+      INFO(bytes << " bytes, along time: " << kAlongTime);
+      call(map, along_time, RawTiles<Map, kAlongTime, bytes>());
+    };
+    with(std::true_type(), std::integral_constant<int, 2>());
+    with(std::true_type(), std::integral_constant<int, 4>());
+    with(std::false_type(), std::integral_constant<int, 2>());
+    with(std::false_type(), std::integral_constant<int, 4>());
+  });
 }
 
 /// Counts how often each float of a tile is used.
@@ -56,7 +71,7 @@ TEST_CASE("scanners of the fast kernel take each lane of each channel once") {
     for (int thread = 0; thread < kRowsScanners; ++thread) {
       const int channel = Map::channel_of(thread);
       const int lane = Map::lane_of(thread);
-      CHECK((channel >= 0 && channel < Map::kChannelsApart && lane >= 0 && lane < Map::kLanes));
+      CHECK((channel >= 0 && channel < Map::kChannels && lane >= 0 && lane < Map::kLanes));
       taken.insert({channel, lane});
       // Lanes write parts where other lanes have read: one warp has all of a channel.
       CHECK(channel / (32 / Map::kLanes) == thread / 32);
@@ -65,17 +80,16 @@ TEST_CASE("scanners of the fast kernel take each lane of each channel once") {
       CHECK(Map::lane_of(thread ^ Map::kFirstLaneBit) == (lane ^ 1));
     }
     CHECK(taken.size() == kRowsScanners);
-    CHECK(Map::kRows * Map::kChannelsApart == Map::kChannels);
   });
 }
 
 TEST_CASE("helpers of the fast kernel take each octet of a tile once") {
-  const auto check = []<class Map, bool kAlongTime>(Map, std::bool_constant<kAlongTime>) {
+  for_raw_tiles([]<class Map, bool kAlongTime, class Raw>(Map, std::bool_constant<kAlongTime>, Raw) {
     using Place = ProjectionPlace<Map, kAlongTime>;
     std::set<std::pair<int, int>> sequences;
     std::set<std::pair<int, int>> projections;
     for (int thread = 0; thread < Map::kHelpers; ++thread) {
-      const SequencePlace<Map, kAlongTime> sequence(thread);
+      const SequencePlace<Map, kAlongTime, Raw::kElementBytes> sequence(thread);
       const Place projection(thread);
       CHECK((kAlongTime ? sequence.step : sequence.channel) % 8 == 0);
       CHECK((kAlongTime ? projection.step : projection.state) % 8 == 0);
@@ -90,10 +104,6 @@ TEST_CASE("helpers of the fast kernel take each octet of a tile once") {
     CHECK(sequences.rbegin()->first < Map::kChannels);
     CHECK(projections.size() == std::size_t{Map::kPaddedStates * Map::kSteps});
     CHECK(projections.rbegin()->first < Map::kPaddedStates);
-  };
-  for_shapes([&]<class Map>(Map map) {
-    check(map, std::true_type());
-    check(map, std::false_type());
   });
 }
 
@@ -147,11 +157,11 @@ TEST_CASE("the fast kernel's parts of y take the place of what has been read") {
 }
 
 TEST_CASE("what helpers of the fast kernel stage over has been read by their own warp") {
-  const auto check = []<class Map, bool kAlongTime>(Map, std::bool_constant<kAlongTime>) {
+  for_raw_tiles([]<class Map, bool kAlongTime, class Raw>(Map, std::bool_constant<kAlongTime>, Raw) {
     std::map<int, int> reader;  // the warp that adds up the part at a float
     const auto elements = [](const auto& call) {
       for (int thread = 0; thread < Map::kHelpers; ++thread) {
-        const SequencePlace<Map, kAlongTime> place(thread);
+        const SequencePlace<Map, kAlongTime, Raw::kElementBytes> place(thread);
         for (int k = 0; k < 8; ++k)
           call(thread / 32, place.channel + (kAlongTime ? 0 : k), place.step + (kAlongTime ? k : 0));
       }
@@ -165,10 +175,6 @@ TEST_CASE("what helpers of the fast kernel stage over has been read by their own
         CHECK((found == reader.end() || found->second == warp));
       }
     });
-  };
-  for_shapes([&]<class Map>(Map map) {
-    check(map, std::true_type());
-    check(map, std::false_type());
   });
 }
 
@@ -202,22 +208,68 @@ TEST_CASE("the fast kernel's accesses to sequences and parts have no bank confli
                       [](int thread) { return Map::step_at(Map::channel_of(thread), 2); }));
     CHECK(all_at_once(kRowsScanners, 16, 4,
                       [](int thread) { return Map::projection_at(4, 0) + 4 * Map::lane_of(thread); }));
-    if constexpr (Map::kParts == Map::kLanes)
-      CHECK(all_at_once(kRowsScanners, 8, 4, [](int thread) {
-        return Map::part_at(Map::lane_of(thread), Map::channel_of(thread), 4);
-      }));
-    const auto step_at = []<bool kAlongTime>(std::bool_constant<kAlongTime>, int thread) {
-      const SequencePlace<Map, kAlongTime> place(thread);
-      return Map::step_at(place.channel, place.step);
+    constexpr bool kOfLane = Map::kParts == Map::kLanes;
+    CHECK(all_at_once(kRowsScanners, kOfLane ? 8 : 16, kOfLane ? 4 : 2, [](int thread) {
+      const int lane = Map::lane_of(thread);
+      const int channel = Map::channel_of(thread);
+      return kOfLane ? Map::part_at(lane, channel, 4) : Map::part_at(lane >> 1, channel, 4) + lane % 2 * 2;
+    }));
+  });
+  for_raw_tiles([]<class Map, bool kAlongTime, class Raw>(Map, std::bool_constant<kAlongTime>, Raw) {
+    using Place = SequencePlace<Map, kAlongTime, Raw::kElementBytes>;
+    const auto step_at = [](int thread) { return Map::step_at(Place(thread).channel, Place(thread).step); };
+    const auto part_at = [](int thread) {
+      return Map::part_at(1, Place(thread).channel, Place(thread).step);
     };
-    const auto part_at = []<bool kAlongTime>(std::bool_constant<kAlongTime>, int thread) {
-      const SequencePlace<Map, kAlongTime> place(thread);
-      return Map::part_at(1, place.channel, place.step);
+    CHECK(all_at_once(Map::kHelpers, kAlongTime ? 8 : 16, kAlongTime ? 4 : 2, step_at));
+    CHECK(all_at_once(Map::kHelpers, kAlongTime ? 8 : 32, kAlongTime ? 4 : 1, part_at));
+  });
+}
+
+TEST_CASE("raw tiles of the fast kernel have a place while they are needed") {
+  for_raw_tiles([]<class Raw>(auto /*map*/, auto /*along_time*/, Raw) {
+    for (unsigned staged = 2; staged < 20; ++staged) {
+      // All that has been copied and may not have been read, before the barrier after `staged` is staged.
+      Uses bytes(Raw::kBytes);
+      for (unsigned tile = staged - 2; tile < staged + Raw::kAhead; ++tile) {
+        bytes.add(Raw::u_at(tile), Raw::Sequence::kBytes);
+        if (tile < staged - 2 + Raw::kAhead) bytes.add(Raw::z_at(tile), Raw::Sequence::kBytes);
+        if (tile < staged) continue;
+        bytes.add(Raw::delta_at(tile), Raw::Sequence::kBytes);
+        for (const int which : {0, 1}) bytes.add(Raw::projection_at(which, tile), Raw::Projection::kBytes);
+      }
+      CHECK(bytes.at_most_once());
+    }
+    CHECK(Raw::Sequence::kBytes % 1024 == 0);  // copies are permuted by address
+    CHECK(Raw::Projection::kBytes % 1024 == 0);
+  });
+}
+
+TEST_CASE("helpers of the fast kernel read raw tiles without bank conflicts") {
+  for_raw_tiles([]<class Map, bool kAlongTime, class Raw>(Map, std::bool_constant<kAlongTime>, Raw) {
+    using Place = ProjectionPlace<Map, kAlongTime>;
+    constexpr int kBytes = Raw::kElementBytes;
+    const auto octet = []<class Tile>(Tile, int channel, int step, int piece) {
+      return Tile::at(kAlongTime ? channel : step, (kAlongTime ? step : channel) * kBytes + 16 * piece);
     };
-    CHECK(all_at_once(Map::kHelpers, 8, 4, [&](int thread) { return step_at(std::true_type(), thread); }));
-    CHECK(all_at_once(Map::kHelpers, 8, 4, [&](int thread) { return part_at(std::true_type(), thread); }));
-    CHECK(all_at_once(Map::kHelpers, 16, 2, [&](int thread) { return step_at(std::false_type(), thread); }));
-    CHECK(all_at_once(Map::kHelpers, 32, 1, [&](int thread) { return part_at(std::false_type(), thread); }));
+    Uses sequence(Raw::Sequence::kBytes);
+    Uses projection(Raw::Projection::kBytes);
+    for (int piece = 0; piece < kBytes / 2; ++piece) {
+      const auto sequence_at = [&](int thread) {
+        const SequencePlace<Map, kAlongTime, Raw::kElementBytes> place(thread);
+        return octet(typename Raw::Sequence(), place.channel, place.step, piece);
+      };
+      const auto projection_at = [&](int thread) {
+        const Place place(thread);
+        return octet(typename Raw::Projection(), place.state, place.step, piece);
+      };
+      CHECK(all_at_once(Map::kHelpers, 8, 4, [&](int thread) { return sequence_at(thread) / 4; }));
+      CHECK(all_at_once(Place::kThreads, 8, 4, [&](int thread) { return projection_at(thread) / 4; }));
+      for (int thread = 0; thread < Map::kHelpers; ++thread) sequence.add(sequence_at(thread), 16);
+      for (int thread = 0; thread < Place::kThreads; ++thread) projection.add(projection_at(thread), 16);
+    }
+    CHECK(sequence.at_most_once());
+    CHECK(projection.at_most_once());
   });
 }
 
@@ -228,12 +280,11 @@ TEST_CASE("the fast kernel has a shape for up to 32 states") {
         const auto shape = rows_shape(rows, dstate, element_bytes);
         CHECK(shape.has_value() == (dstate <= kRowsMaxStates));
         if (shape) CHECK(shape->states * shape->lanes >= dstate);
-        if (shape && element_bytes < 4) CHECK(shape->channels == 1);
       }
-  CHECK(rows_shape(16384, 16, 4) == RowsShape{4, 4, 2});
-  CHECK(rows_shape(12288, 16, 4) == RowsShape{4, 4, 1});  // 192 blocks of 64 would leave 128 to an SM, not 96
-  CHECK(rows_shape(16384, 16, 2) == RowsShape{4, 4, 1});
-  CHECK(rows_shape(2048, 16, 2) == RowsShape{2, 8, 1});
+  CHECK(rows_shape(16384, 16, 4) == RowsShape{4, 4});
+  CHECK(rows_shape(4096, 16, 4) == RowsShape{2, 8});
+  CHECK(rows_shape(4096, 16, 2) == RowsShape{4, 4});
+  CHECK(rows_shape(2048, 16, 2) == RowsShape{2, 8});
 }
 
 namespace {
@@ -281,7 +332,7 @@ TEST_CASE("cuda-fused is right in every shape of the fast kernel", "[gpu]") {
     return implementation.name == "cuda-fused" && implementation.op == "selective_scan_fwd";
   });
   REQUIRE(fused != all.end());
-  for (const std::int64_t batch : {1, 160, 240})  // 40, 6400 and 9600 channels
+  for (const std::int64_t batch : {1, 160})  // 40 and 6400 channels
     for (const std::int64_t dstate : {16, 24})
       for (const char* layout : {"bdl", "bld"})
         for (const char* dtype : {"f32", "f16", "bf16"}) {

@@ -28,6 +28,7 @@ struct TiledTensor {
   int element_bytes;        ///< 2 or 4
   std::uint64_t x, y, z;    ///< sizes; a row of x is a multiple of 16 bytes
   unsigned tile_x, tile_y;  ///< of a tile, which has one z; at most 256 each
+  CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_NONE;
 };
 
 /// Throws DeviceError when the driver does not know such maps, or not this one.
@@ -51,7 +52,7 @@ inline CUtensorMap map_of(const TiledTensor& tensor) {
   const CUresult result = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function)(
       &map, tensor.element_bytes == 4 ? CU_TENSOR_MAP_DATA_TYPE_UINT32 : CU_TENSOR_MAP_DATA_TYPE_UINT16, 3,
       const_cast<void*>(tensor.data), sizes, strides, tile, every, CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+      tensor.swizzle, CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS)
     throw DeviceError("cuTensorMapEncodeTiled: error " + std::to_string(static_cast<int>(result)));
   return map;
