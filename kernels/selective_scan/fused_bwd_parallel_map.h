@@ -13,20 +13,21 @@
 namespace ssmbench {
 
 inline constexpr int kParallelChannels = 64;  // of a block
-inline constexpr int kParallelThreads = 128;  // of a block
+inline constexpr int kParallelThreads = 256;  // of a block
 inline constexpr int kParallelStates = 16;    // dstate rounded up
 inline constexpr int kParallelSteps = 16;     // of a tile
-inline constexpr int kWarpChannels = 16;      // of a warp
-inline constexpr int kLaneChannels = 2;       // of a thread
-inline constexpr int kLaneStates = 4;         // of a thread, of each of its channels
+inline constexpr int kWarpChannels = 8;       // of a warp
+inline constexpr int kLaneStates = 4;         // of a thread, of its channel
 inline constexpr int kKeptSteps = 8;          // whose states and decays are in registers at a time
+inline constexpr int kGroupSteps = 4;         // whose sums lanes exchange together
+inline constexpr int kPieceElements = 4;  // of a tile, neighbours in time or channels, which a thread moves
 inline constexpr int kBlockStates = kParallelChannels * kParallelStates;
 
-/// Which of a warp's channels and states a lane has. Register r of a lane is not channel r of its two, nor
-/// register s state s of its four: they are exchanged by bits of the lane, so that lanes that add up their
-/// sums find, in the same register, what the one keeps and the other gives away.
+/// Which of a warp's channels and states a lane has. Register s of a lane is not state s of its four: they
+/// are exchanged by bits of the lane, so that lanes that add up their sums find, in the same register, what
+/// the one keeps and the other gives away.
 ///
-///   lane bits   4 3 | 2 1 | 0      channels  4·(bits 4..3) + 2·(bit 0) + (r xor bit 2)
+///   lane bits   4 3 | 2 1 | 0      channel   4·(bit 0) + (bits 4..3)
 ///                                  states    4·(bits 2..1) + (s xor bits 4..3)
 ///
 /// Neighbours read the same of B and C, lanes two apart the same of a channel: shared memory then serves 16
@@ -34,12 +35,26 @@ inline constexpr int kBlockStates = kParallelChannels * kParallelStates;
 struct ParallelLane {
   int lane;
 
-  SSMBENCH_HD constexpr int channel(int r) const {
-    return (lane >> 3) * 4 + (lane & 1) * 2 + (r ^ (lane >> 2 & 1));
-  }
+  SSMBENCH_HD constexpr int channel() const { return (lane & 1) * 4 + (lane >> 3); }
   SSMBENCH_HD constexpr int order() const { return lane >> 3; }  // of its states
   SSMBENCH_HD constexpr int first_state() const { return (lane >> 1 & 3) * kLaneStates; }
   SSMBENCH_HD constexpr int state(int s) const { return first_state() + (s ^ order()); }
+  /// Of a group of steps, the one that is the lane's once sums over states are done.
+  SSMBENCH_HD constexpr int step() const { return lane >> 1 & 3; }
+};
+
+/// Which of a tile's elements of a warp's channels a thread brings and stores: four, along the axis that is
+/// contiguous in memory. Eight lanes then touch each of eight 16-byte places of shared memory's rows once.
+struct ParallelPiece {
+  bool along_time;
+  int lane;
+
+  SSMBENCH_HD constexpr int step(int k) const {
+    return along_time ? (lane >> 3) * kPieceElements + k : lane >> 1;
+  }
+  SSMBENCH_HD constexpr int channel(int k) const {
+    return along_time ? lane & 7 : (lane & 1) * kPieceElements + k;
+  }
 };
 
 struct FusedBackwardParallelPlan {
@@ -53,10 +68,12 @@ struct FusedBackwardParallelPlan {
   /// Blocks that one segment takes.
   SSMBENCH_HD constexpr std::int64_t blocks() const { return batch * groups * blocks_per_group; }
   SSMBENCH_HD constexpr std::int64_t rows() const { return blocks() * kParallelChannels; }
-  /// Floats of a state of each channel of the grid: [block][r][thread][s].
+  /// Floats of a state of each channel of the grid: [block][thread][s].
   SSMBENCH_HD constexpr std::int64_t state_floats() const { return blocks() * kBlockStates; }
   SSMBENCH_HD constexpr std::int64_t segments() const { return ceil_div(seqlen, segment); }
   SSMBENCH_HD constexpr std::int64_t tiles() const { return segment / kParallelSteps; }  // of a segment
+  /// Places of a segment whose states are kept, its start among them.
+  SSMBENCH_HD constexpr std::int64_t kept() const { return segment / kKeptSteps; }
   SSMBENCH_HD constexpr std::int64_t span_segments() const { return span / segment; }
   SSMBENCH_HD constexpr std::int64_t spans() const { return ceil_div(seqlen, span); }
   /// Segments that a block goes back through.
@@ -71,8 +88,8 @@ struct FusedBackwardParallelWorkspace {
   std::int64_t carries;     ///< [run][state_floats]: the same for Ā·g, from its end to its start
   std::int64_t delta_sums;  ///< [segment][row]: ΣΔ
   std::int64_t
-      tile_states;  ///< [segment of the span][tile − 1][state_floats]: from zero at the segment's start
-  std::int64_t tile_sums;    ///< [segment of the span][tile − 1][row]: ΣΔ from there
+      tile_states;  ///< [segment of the span][place kept − 1][state_floats]: from zero at the segment's start
+  std::int64_t tile_sums;    ///< [segment of the span][place kept − 1][row]: ΣΔ from there
   std::int64_t dD;           ///< [run][row]
   std::int64_t ddelta_bias;  ///< [run][row]
   std::int64_t shares_B;     ///< [block][step of the span][kParallelStates]
@@ -89,7 +106,7 @@ inline FusedBackwardParallelWorkspace fused_backward_parallel_workspace(
     end += ceil_div(floats, kLine) * kLine;
     return begin;
   };
-  const std::int64_t inner_tiles = plan.span_segments() * (plan.tiles() - 1);
+  const std::int64_t inner_tiles = plan.span_segments() * (plan.kept() - 1);
   FusedBackwardParallelWorkspace at{};
   at.states = take(plan.segments() * plan.state_floats());
   at.carries = take(plan.runs() * plan.state_floats());

@@ -24,8 +24,14 @@ inline constexpr int kCombineThreads = 256;
 inline constexpr int kOrders = 4;
 inline constexpr int kProjectionPitch = kOrders * kParallelStates + 4;
 
-/// Elements of a tile of a warp's channels that a thread stages.
-inline constexpr int kStaged = kWarpChannels * kParallelSteps / 32;
+/// Steps of a warp's channels lie this far apart in shared memory: one place more than there are channels, so
+/// that pieces along either axis spread over the banks.
+inline constexpr int kRowPitch = kWarpChannels + 1;
+static_assert(kWarpChannels * kParallelSteps == 32 * kPieceElements);
+
+__device__ inline int row_index(int step, int channel) {
+  return step * kRowPitch + channel;
+}
 
 /// 2^x, error 2 ulp; below 2^-126 zero.
 __device__ inline float exp2_fast(float x) {
@@ -41,51 +47,40 @@ __device__ inline float reciprocal_fast(float x) {
 }
 
 /// softplus and its slope, the logistic function. With e = e^-|x| and s = e/(2 + e) ≤ 1/3, log(1 + e) is
-/// 2·artanh(s), whose series keeps the relative accuracy; what is left out is under 2e-8 of it.
+/// 2·artanh(s) = s·p(s²), which keeps the relative accuracy; p is the minimax polynomial, error 4e-9.
 __device__ inline ValueSlope softplus_slope(float x) {
   const float e = exp2_fast(-kLog2e * fabsf(x));
   const float s = e * reciprocal_fast(2.0F + e);
   const float square = s * s;
-  float series = 2.0F / 13;
-  series = fmaf(series, square, 2.0F / 11);
-  series = fmaf(series, square, 2.0F / 9);
-  series = fmaf(series, square, 2.0F / 7);
-  series = fmaf(series, square, 2.0F / 5);
-  series = fmaf(series, square, 2.0F / 3);
-  series = fmaf(series, square, 2.0F);
-  return {fmaf(series, s, fmaxf(x, 0.0F)), (x < 0.0F ? e : 1.0F) * reciprocal_fast(1.0F + e)};
+  float p = 0.281783351F;
+  p = fmaf(p, square, 0.2796060271F);
+  p = fmaf(p, square, 0.4002491029F);
+  p = fmaf(p, square, 0.6666631468F);
+  p = fmaf(p, square, 2.0F);
+  return {fmaf(p, s, fmaxf(x, 0.0F)), (x < 0.0F ? e : 1.0F) * reciprocal_fast(1.0F + e)};
 }
 
-/// silu: x·σ(x), σ(x)·(1 + x·σ(−x)).
+/// silu: x·σ(x), σ(x)·(1 + x·σ(−x)). The limit keeps σ(−x) = e^-x·σ(x) finite.
 __device__ inline ValueSlope silu_slope(float x) {
-  const float e = exp2_fast(-kLog2e * fabsf(x));
-  const float large = reciprocal_fast(1.0F + e);
-  const float small = e * large;
-  const float open = x < 0.0F ? small : large;
-  const float closed = x < 0.0F ? large : small;
-  return {x * open, open * fmaf(x, closed, 1.0F)};
+  const float e = exp2_fast(fminf(-kLog2e * x, 125.0F));
+  const float open = reciprocal_fast(1.0F + e);
+  return {x * open, open * fmaf(x, e * open, 1.0F)};
 }
 
-/// Whether the (B, D, L) tensors can be read and written in aligned pieces of 16 bytes along time.
+/// Whether the (B, D, L) tensors can be read and written in aligned pieces of kPieceElements, along time or
+/// along channels.
 inline bool in_pieces(const ScanGradientArgs& args, DType io) {
-  if (args.scan.sequence.time != 1) return false;
-  constexpr std::uintptr_t kPiece = 16;
-  const std::int64_t size = io == DType::f32 ? 4 : 2;
-  auto bits = static_cast<std::uintptr_t>((args.scan.sequence.dim | args.scan.sequence.batch) * size);
-  for (const void* tensor :
-       {args.scan.u, args.scan.delta, args.scan.z, args.dout, static_cast<const void*>(args.du),
-        static_cast<const void*>(args.ddelta), static_cast<const void*>(args.dz)})
-    bits |= reinterpret_cast<std::uintptr_t>(tensor);
-  return bits % kPiece == 0;
+  const ScanArgs& scan = args.scan;
+  const bool along_time = scan.sequence.time == 1;
+  const std::int64_t rows = along_time ? scan.sequence.dim : scan.sequence.time | scan.channels_per_group;
+  const std::int64_t bytes = kPieceElements * (io == DType::f32 ? 4 : 2);
+  if ((rows | scan.sequence.batch) % kPieceElements != 0) return false;
+  std::uintptr_t addresses = 0;
+  for (const void* tensor : {scan.u, scan.delta, scan.z, args.dout, static_cast<const void*>(args.du),
+                             static_cast<const void*>(args.ddelta), static_cast<const void*>(args.dz)})
+    addresses |= reinterpret_cast<std::uintptr_t>(tensor);
+  return addresses % static_cast<std::uintptr_t>(bytes) == 0;
 }
-
-/// An element of a tile of a warp's channels.
-struct Element {
-  int step, channel;
-
-  /// Where shared memory has it: of two steps, lanes of one access have them in different banks.
-  __device__ int index() const { return step * kWarpChannels + (channel ^ (step & 1) * 4); }
-};
 
 /// Where a thread is.
 struct ParallelPlace {
@@ -122,18 +117,14 @@ struct ParallelPlace {
   __device__ int projection_at(int step) const {
     return step * kProjectionPitch + lane.order() * kParallelStates + lane.first_state();
   }
-  __device__ bool exists(int r, int s, std::int64_t dstate) const {
-    return lane.channel(r) < warp_count && lane.state(s) < dstate;
+  __device__ bool exists(int s, std::int64_t dstate) const {
+    return lane.channel() < warp_count && lane.state(s) < dstate;
   }
   /// Steps of the tile that begins at `start`; at least one.
   __device__ int valid(std::int64_t start) const { return steps_within(start, kParallelSteps, end); }
-  /// Of a tile of `valid` steps.
-  __device__ bool exists(const Element& e, int valid) const {
-    return e.channel < warp_count && e.step < valid;
-  }
   /// In (D, N).
-  __device__ std::int64_t state_at(int r, int s, std::int64_t dstate) const {
-    return (block.first + warp * kWarpChannels + lane.channel(r)) * dstate + lane.state(s);
+  __device__ std::int64_t state_at(int s, std::int64_t dstate) const {
+    return (block.first + warp * kWarpChannels + lane.channel()) * dstate + lane.state(s);
   }
 };
 
@@ -161,11 +152,10 @@ struct StoredState {
       : index(i) {
     const int of_block = static_cast<int>(i % kBlockStates);
     const int s = of_block % kLaneStates;
-    const int thread = of_block / kLaneStates % kParallelThreads;
-    const int r = of_block / (kLaneStates * kParallelThreads);
+    const int thread = of_block / kLaneStates;
     const ParallelLane lane{thread & 31};
-    const StoredRow at(
-        plan, i / kBlockStates * kParallelChannels + (thread >> 5) * kWarpChannels + lane.channel(r));
+    const StoredRow at(plan,
+                       i / kBlockStates * kParallelChannels + (thread >> 5) * kWarpChannels + lane.channel());
     row = at.index;
     exists = at.exists && lane.state(s) < args.dstate;
     in_channels = at.d * args.dstate + lane.state(s);
@@ -185,50 +175,62 @@ __device__ inline void load_channels(float* bias, float* D, const ScanArgs& args
 }
 
 /// Of each channel of the warp one sum, which all lanes that share the channel have.
-__device__ inline void store_row_sums(float* rows, const float (&sums)[kLaneChannels],
-                                      const ParallelPlace& place) {
-  if ((place.lane.lane & 2) != 0) return;
-  rows[place.row() + place.lane.channel(0)] = sums[0];
+__device__ inline void store_row_sum(float* rows, float sum, const ParallelPlace& place) {
+  if (place.lane.step() == 0) rows[place.row() + place.lane.channel()] = sum;
 }
 
 /// A thread's part of B and C of a tile: four states of one step of one of them, on their way through
-/// registers to shared memory.
+/// registers to shared memory. The first half of a block's warps does it.
 class ProjectionStage {
  public:
-  __device__ explicit ProjectionStage(const ScanArgs& args) {
+  static constexpr int kThreads = 2 * kParallelSteps * kParallelStates / kLaneStates;
+  static_assert(2 * kThreads == kParallelThreads);
+
+  /// Of tiles of `place`, from the one that begins at `start` on; C too or B only.
+  __device__ ProjectionStage(const ScanArgs& args, const ParallelPlace& place, std::int64_t start,
+                             bool with_c)
+      : mine_(threadIdx.x < (with_c ? kThreads : kThreads / 2)) {
     constexpr int kQuads = kParallelStates / kLaneStates;
-    static_assert(kParallelThreads == 2 * kParallelSteps * kQuads);
     which_ = static_cast<int>(threadIdx.x) / (kParallelSteps * kQuads);
     const int i = static_cast<int>(threadIdx.x) % (kParallelSteps * kQuads);
-    const bool by_time = (which_ == 0 ? args.b_strides : args.c_strides).time == 1;
+    const ProjectionStrides& strides = which_ == 0 ? args.b_strides : args.c_strides;
+    const bool by_time = strides.time == 1;
     step_ = by_time ? i % kParallelSteps : i / kQuads;
     state_ = kLaneStates * (by_time ? i / kParallelSteps : i % kQuads);
+    count_ = mine_ ? static_cast<int>(args.dstate) - state_ : 0;
+    source_ = which_ == 0 ? args.B : args.C;
+    at_ = place.block.b * strides.batch + place.block.g * strides.group + (start + step_) * strides.time +
+          state_ * strides.state;
+    stride_ = strides.state;
+    tile_stride_ = kParallelSteps * strides.time;
   }
-  /// Starts to load them. What does not exist is read from where something does, and not used, so that no
-  /// branch puts one load after the other; the same below.
+  /// Goes on to the tile that is so many away.
+  __device__ void move(int tiles) { at_ += tiles * tile_stride_; }
+  /// Starts to load them. The tile has `valid` steps.
   template <class Io>
-  __device__ void load(const ScanArgs& args, const ParallelPlace& place, std::int64_t start) {
+  __device__ void load(int valid) {
     using Bits = std::conditional_t<sizeof(Io) == sizeof(unsigned), unsigned, unsigned short>;
-    const ProjectionStrides& strides = which_ == 0 ? args.b_strides : args.c_strides;
-    const int valid = place.valid(start);
-    const int states = static_cast<int>(args.dstate);
-    count_ = step_ < valid ? states - state_ : 0;
-    const Bits* from = static_cast<const Bits*>(which_ == 0 ? args.B : args.C) +
-                       place.block.b * strides.batch + place.block.g * strides.group +
-                       (start + min(step_, valid - 1)) * strides.time;
+    const Bits* const from = static_cast<const Bits*>(source_) + at_;
 #pragma unroll
-    for (int k = 0; k < kLaneStates; ++k) raw_[k] = from[min(state_ + k, states - 1) * strides.state];
+    for (int k = 0; k < kLaneStates; ++k)
+      raw_[k] = step_ < valid && k < count_ ? static_cast<unsigned>(from[k * stride_]) : 0U;
   }
   /// Stores them in each of the four orders; zeros for what does not exist.
   template <class Io>
-  __device__ void finish(float (&to)[2][kParallelSteps * kProjectionPitch]) const {
+  __device__ void finish(float (&to)[2][kParallelSteps * kProjectionPitch]) {
+    if (!mine_) return;
     float values[kLaneStates];
 #pragma unroll
-    for (int k = 0; k < kLaneStates; ++k) values[k] = k < count_ ? from_bits<Io>(raw_[k]) : 0.0F;
+    for (int k = 0; k < kLaneStates; ++k) values[k] = from_bits<Io>(raw_[k]);
 #pragma unroll
     for (int order = 0; order < kOrders; ++order)
       *reinterpret_cast<float4*>(&to[which_][step_ * kProjectionPitch + order * kParallelStates + state_]) = {
           values[0 ^ order], values[1 ^ order], values[2 ^ order], values[3 ^ order]};
+  }
+  /// Forgets them: no registers are taken from here to the next load.
+  __device__ void drop() {
+#pragma unroll
+    for (int k = 0; k < kLaneStates; ++k) raw_[k] = 0;
   }
 
  private:
@@ -239,32 +241,28 @@ class ProjectionStage {
     return to_float(reinterpret_cast<const Io&>(half));
   }
 
+  bool mine_;
   unsigned raw_[kLaneStates];
   int which_, step_, state_, count_;
+  const void* source_;
+  std::int64_t at_, stride_, tile_stride_;
 };
 
-/// The k-th of the elements that a thread stages: pieces of 16 bytes, or one by one along whichever axis is
-/// contiguous in memory.
-template <class Io, bool pieces>
-__device__ Element element_of(const SequenceStrides& strides, int k) {
-  constexpr int kPiece = 16 / static_cast<int>(sizeof(Io));
-  const int lane = static_cast<int>(threadIdx.x & 31);
-  if constexpr (pieces) {
-    const int piece = k / kPiece * 32 + lane;
-    return {piece / kWarpChannels * kPiece + k % kPiece, piece % kWarpChannels};
-  }
-  const int i = k * 32 + lane;
-  if (strides.time == 1) return {i % kParallelSteps, i / kParallelSteps};
-  return {i / kWarpChannels, i % kWarpChannels};
-}
-
-/// 16 bytes from global memory to shared memory, where the thread that copied them finds them after
-/// copies_done().
-__device__ inline void copy_16(void* shared, const void* global) {
+/// 16, 8 or 4 bytes from global memory to shared memory, where the thread that copied them finds them after
+/// copies_done(); zeros, and nothing is read, unless they exist.
+template <class Bytes>
+__device__ inline void copy_piece(Bytes* shared, const void* global, bool exists) {
 #if __CUDA_ARCH__ >= 800
-  copy_async_16(shared_address(shared), global);
+  constexpr int kBytes = static_cast<int>(sizeof(Bytes));
+  if constexpr (kBytes == 16) {
+    copy_async_16(shared_address(shared), global, exists ? kBytes : 0);
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;\n" ::"r"(shared_address(shared)),
+                 "l"(__cvta_generic_to_global(global)), "n"(kBytes), "r"(exists ? kBytes : 0)
+                 : "memory");
+  }
 #else
-  *static_cast<uint4*>(shared) = *static_cast<const uint4*>(global);
+  *shared = exists ? *static_cast<const Bytes*>(global) : Bytes{};
 #endif
 }
 __device__ inline void copies_done() {
@@ -274,67 +272,27 @@ __device__ inline void copies_done() {
 #endif
 }
 
-/// Pieces of u, delta, dout, z of the next tile: each thread its own.
-using RawSlots = uint4[4 * kStaged * sizeof(float) / sizeof(uint4)][kParallelThreads];
-
 /// A thread's elements of one tensor in a tile.
-template <class Io, bool pieces>
-struct StagedElements {
-  static constexpr int kPiece = pieces ? 16 / static_cast<int>(sizeof(Io)) : 1;
-  using Piece = std::conditional_t<pieces, uint4, Io>;
+template <class Io>
+union PieceValues {
+  using Bytes = std::conditional_t<sizeof(Io) == 4, uint4, uint2>;
 
-  union {
-    Piece at[kStaged / kPiece];
-    Io values[kStaged];
-  };
+  Bytes bytes;
+  Io values[kPieceElements];
 
-  __device__ StagedElements() {}
-  __device__ static constexpr int slot(int tensor_index, int k) {
-    return (tensor_index * kStaged + k) / kPiece;
-  }
-  /// Starts to load them. All of a piece exists or nothing.
-  __device__ void load(const void* tensor, const ScanArgs& args, const ParallelPlace& place,
-                       std::int64_t start) {
-    const Io* from = static_cast<const Io*>(tensor) + place.warp_row + start * args.sequence.time;
-    const int last = place.valid(start) - kPiece;
-#pragma unroll
-    for (int k = 0; k < kStaged; k += kPiece) {
-      const Element e = element_of<Io, pieces>(args.sequence, k);
-      at[k / kPiece] =
-          *reinterpret_cast<const Piece*>(from + min(e.channel, place.warp_count - 1) * args.sequence.dim +
-                                          min(e.step, last) * args.sequence.time);
+  __device__ PieceValues() : bytes{} {}
+  __device__ float get(int k) const {
+    if constexpr (std::is_same_v<Io, __nv_bfloat16>) {  // one instruction each, for which compilers take two
+      const unsigned pair = k < 2 ? bytes.x : bytes.y;
+      return __uint_as_float(k % 2 == 0 ? pair << 16 : pair & 0xFFFF0000U);
     }
-  }
-  /// Starts to copy what load() would read to slots of this thread.
-  __device__ static void fetch(RawSlots& slots, int tensor_index, const void* tensor, const ScanArgs& args,
-                               const ParallelPlace& place, std::int64_t start) {
-    const Io* from = static_cast<const Io*>(tensor) + place.warp_row + start * args.sequence.time;
-    const int last = place.valid(start) - kPiece;
-#pragma unroll
-    for (int k = 0; k < kStaged; k += kPiece) {
-      const Element e = element_of<Io, pieces>(args.sequence, k);
-      copy_16(&slots[slot(tensor_index, k)][threadIdx.x],
-              from + min(e.channel, place.warp_count - 1) * args.sequence.dim + min(e.step, last));
-    }
-  }
-  /// Takes it from there.
-  __device__ void take(const RawSlots& slots, int tensor_index) {
-#pragma unroll
-    for (int k = 0; k < kStaged; k += kPiece) at[k / kPiece] = slots[slot(tensor_index, k)][threadIdx.x];
-  }
-  __device__ void store(void* tensor, const ScanArgs& args, const ParallelPlace& place,
-                        std::int64_t start) const {
-    Io* to = static_cast<Io*>(tensor) + place.warp_row + start * args.sequence.time;
-    const int valid = place.valid(start);
-#pragma unroll
-    for (int k = 0; k < kStaged; k += kPiece) {
-      const Element e = element_of<Io, pieces>(args.sequence, k);
-      if (place.exists(e, valid))
-        *reinterpret_cast<Piece*>(to + e.channel * args.sequence.dim + e.step * args.sequence.time) =
-            at[k / kPiece];
-    }
+    return to_float(values[k]);
   }
 };
+
+/// u, delta, dout, z of the next tile: each thread its own piece.
+template <class Io>
+using RawSlots = typename PieceValues<Io>::Bytes[4][kParallelThreads];
 
 /// What is staged of an element.
 enum class Staging {
@@ -343,165 +301,187 @@ enum class Staging {
   gradients,  ///< these, and {Δ's slope, dz/y}
 };
 
-/// Starts to bring the tile that begins at `start` to this thread's slots.
-template <class Io, bool pieces, Staging staging>
-__device__ void fetch_tile(RawSlots& raw, const ScanGradientArgs& args, const ParallelPlace& place,
-                           std::int64_t start) {
-  if constexpr (pieces) {
-    using Elements = StagedElements<Io, pieces>;
-    Elements::fetch(raw, 0, args.scan.u, args.scan, place, start);
-    Elements::fetch(raw, 1, args.scan.delta, args.scan, place, start);
-    if constexpr (staging != Staging::input) {
-      Elements::fetch(raw, 2, args.dout, args.scan, place, start);
-      if (args.scan.z != nullptr) Elements::fetch(raw, 3, args.scan.z, args.scan, place, start);
-    }
-  }
-}
-
-/// The warp's channels of the tile that begins at `start`, of which `raw` has the pieces. Zeros past the end,
-/// where a step then changes nothing.
-template <class Io, bool pieces, Staging staging>
-__device__ void stage_tile(float4* sequences, float2* factors, const RawSlots& raw, const float* bias,
-                           const ScanGradientArgs& args, const ParallelPlace& place, std::int64_t start) {
-  constexpr bool kInput = staging == Staging::input;
-  constexpr int kPiece = StagedElements<Io, pieces>::kPiece;
-  const ScanArgs& scan = args.scan;
-  const int valid = place.valid(start);
-  StagedElements<Io, pieces> u, x, dout, z;
-  if constexpr (pieces) {
-    u.take(raw, 0);
-    x.take(raw, 1);
-    if constexpr (!kInput) {
-      dout.take(raw, 2);
-      z.take(raw, 3);
-    }
-  } else {
-    u.load(scan.u, scan, place, start);
-    x.load(scan.delta, scan, place, start);
-    if constexpr (!kInput) {
-      dout.load(args.dout, scan, place, start);
-      z.load(scan.z != nullptr ? scan.z : scan.u, scan, place, start);
-    }
-  }
-  // Options are branches around whole loops, so that the chains of all elements overlap.
-  ValueSlope step[kStaged], gate[kStaged];
-#pragma unroll
-  for (int k = 0; k < kStaged; ++k) {
-    const Element e = element_of<Io, pieces>(scan.sequence, k);
-    step[k] = {to_float(x.values[k]) + bias[place.warp * kWarpChannels + e.channel], 1.0F};
-    gate[k] = {1.0F, 0.0F};
-  }
-  if (scan.delta_softplus) {
-#pragma unroll
-    for (int k = 0; k < kStaged; ++k) step[k] = softplus_slope(step[k].value);
-  }
-  if constexpr (!kInput) {
-    if (scan.z != nullptr) {
-#pragma unroll
-      for (int k = 0; k < kStaged; ++k) gate[k] = silu_slope(to_float(z.values[k]));
-    }
-  }
-#pragma unroll
-  for (int k = 0; k < kStaged; ++k) {
-    const Element e = element_of<Io, pieces>(scan.sequence, k);
-    const bool exists = place.exists(element_of<Io, pieces>(scan.sequence, k / kPiece * kPiece), valid);
-    const float input = exists ? to_float(u.values[k]) : 0.0F;
-    const float delta = exists ? step[k].value : 0.0F;
-    if constexpr (kInput) {
-      *reinterpret_cast<float2*>(&sequences[e.index()]) = {delta, delta * input};
-    } else {
-      const float loss = exists ? to_float(dout.values[k]) : 0.0F;
-      sequences[e.index()] = {delta, delta * input, loss * gate[k].value, input};
-      if constexpr (staging == Staging::gradients) factors[e.index()] = {step[k].slope, loss * gate[k].slope};
-    }
-  }
-}
-
-/// {du, ddelta, dz} of a tile of the warp's channels, to memory.
+/// A thread's part of the warp's channels of a tile. Where `pieces` does not hold, elements are loaded and
+/// stored one by one, and loaded only when they are staged.
 template <class Io, bool pieces>
-__device__ void store_sequences(const float4* sequences, const ScanGradientArgs& args,
-                                const ParallelPlace& place, std::int64_t start) {
-  StagedElements<Io, pieces> du, ddelta, dz;
-#pragma unroll
-  for (int k = 0; k < kStaged; ++k) {
-    const float4 gradients = sequences[element_of<Io, pieces>(args.scan.sequence, k).index()];
-    du.values[k] = from_float<Io>(gradients.x);
-    ddelta.values[k] = from_float<Io>(gradients.y);
-    dz.values[k] = from_float<Io>(gradients.z);
+class SequenceStage {
+ public:
+  using Values = PieceValues<Io>;
+
+  /// Of tiles of `place`, from the one that begins at `start` on.
+  __device__ SequenceStage(const ScanGradientArgs& args, const ParallelPlace& place, std::int64_t start)
+      : args_(args), place_(place), piece_{args.scan.sequence.time == 1, place.lane.lane} {
+    const SequenceStrides& strides = args.scan.sequence;
+    at_ = place.warp_row + piece_.channel(0) * strides.dim + (start + piece_.step(0)) * strides.time;
+    index_ = row_index(piece_.step(0), piece_.channel(0));
+    bias_ = place.warp * kWarpChannels + piece_.channel(0);
   }
-  du.store(args.du, args.scan, place, start);
-  ddelta.store(args.ddelta, args.scan, place, start);
-  if (args.dz != nullptr) dz.store(args.dz, args.scan, place, start);
-}
+  /// Goes on to the tile that is so many away.
+  __device__ void move(int tiles) { at_ += away(tiles); }
 
-/// Calls call.operator()<Io, pieces>().
-template <class Call>
-__device__ void with_staging(DType io, bool pieces, const Call& call) {
-  fused_bwd::with_io(io, [&]<class Io>(std::type_identity<Io>) {
-    if (pieces)
-      call.template operator()<Io, true>();
-    else
-      call.template operator()<Io, false>();
-  });
-}
+  /// Starts to bring the tile that is so many away, of `valid` steps, to this thread's slots.
+  template <Staging staging>
+  __device__ void fetch(RawSlots<Io>& raw, int tiles, int valid) const {
+    if constexpr (pieces) {
+      const bool there = exists(0, valid);
+      const std::int64_t at = there ? at_ + away(tiles) : 0;
+      const auto copy = [&](int tensor_index, const void* tensor) {
+        copy_piece(&raw[tensor_index][threadIdx.x], static_cast<const Io*>(tensor) + at, there);
+      };
+      copy(0, args_.scan.u);
+      copy(1, args_.scan.delta);
+      if constexpr (staging != Staging::input) {
+        copy(2, args_.dout);
+        if (args_.scan.z != nullptr) copy(3, args_.scan.z);
+      }
+    }
+  }
 
-/// Sums of one step: over a thread's states, of each of its channels, and over its channels, of each state.
+  /// Stages the tile, of which `raw` has the pieces. Zeros past the end, where a step then changes nothing.
+  template <Staging staging>
+  __device__ void stage(float4* sequences, float2* factors, const RawSlots<Io>& raw, const float* bias,
+                        int valid) const {
+    constexpr bool kInput = staging == Staging::input;
+    const ScanArgs& scan = args_.scan;
+    Values u, x, dout, z;
+    take(u, raw, 0, scan.u, valid);
+    take(x, raw, 1, scan.delta, valid);
+    if constexpr (!kInput) {
+      take(dout, raw, 2, args_.dout, valid);
+      if (scan.z != nullptr) take(z, raw, 3, scan.z, valid);
+    }
+    // Options are branches around whole loops, so that the chains of all elements overlap.
+    ValueSlope step[kPieceElements], gate[kPieceElements];
+#pragma unroll
+    for (int k = 0; k < kPieceElements; ++k) {
+      step[k] = {x.get(k) + bias[bias_ + (piece_.along_time ? 0 : k)], 1.0F};
+      gate[k] = {1.0F, 0.0F};
+    }
+    if (scan.delta_softplus) {
+#pragma unroll
+      for (int k = 0; k < kPieceElements; ++k) step[k] = softplus_slope(step[k].value);
+    }
+    if constexpr (!kInput) {
+      if (scan.z != nullptr) {
+#pragma unroll
+        for (int k = 0; k < kPieceElements; ++k) gate[k] = silu_slope(z.get(k));
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < kPieceElements; ++k) {
+      const float input = u.get(k);
+      const float delta = exists(pieces ? 0 : k, valid) ? step[k].value : 0.0F;
+      float4* const to = &sequences[index(k)];
+      if constexpr (kInput) {
+        *reinterpret_cast<float2*>(to) = {delta, delta * input};
+      } else {
+        const float loss = dout.get(k);
+        *to = {delta, delta * input, loss * gate[k].value, input};
+        if constexpr (staging == Staging::gradients)
+          factors[index(k)] = {step[k].slope, loss * gate[k].slope};
+      }
+    }
+  }
+
+  /// {du, ddelta, dz} of a tile, from where the sequences were staged to memory.
+  __device__ void store(const float4* sequences, int valid) const {
+    Values du, ddelta, dz;
+#pragma unroll
+    for (int k = 0; k < kPieceElements; ++k) {
+      const float4 gradients = sequences[index(k)];
+      du.values[k] = from_float<Io>(gradients.x);
+      ddelta.values[k] = from_float<Io>(gradients.y);
+      dz.values[k] = from_float<Io>(gradients.z);
+    }
+    give(args_.du, du, valid);
+    give(args_.ddelta, ddelta, valid);
+    if (args_.dz != nullptr) give(args_.dz, dz, valid);
+  }
+
+ private:
+  __device__ bool exists(int k, int valid) const {
+    return piece_.channel(k) < place_.warp_count && piece_.step(k) < valid;
+  }
+  __device__ int index(int k) const {
+    return index_ + k * (piece_.along_time ? kRowPitch : 1);
+  }
+  __device__ std::int64_t away(int tiles) const {
+    return tiles * (kParallelSteps * args_.scan.sequence.time);
+  }
+  __device__ void take(Values& values, const RawSlots<Io>& raw, int tensor_index, const void* tensor,
+                       int valid) const {
+    if constexpr (pieces) {
+      values.bytes = raw[tensor_index][threadIdx.x];
+    } else {
+#pragma unroll
+      for (int k = 0; k < kPieceElements; ++k) {
+        const Io loaded = static_cast<const Io*>(tensor)[exists(k, valid) ? at_ + k : 0];
+        values.values[k] = exists(k, valid) ? loaded : Io(0.0F);
+      }
+    }
+  }
+  __device__ void give(void* tensor, const Values& values, int valid) const {
+    Io* const to = static_cast<Io*>(tensor) + at_;
+    if constexpr (pieces) {
+      if (exists(0, valid)) *reinterpret_cast<typename Values::Bytes*>(to) = values.bytes;
+    } else {
+#pragma unroll
+      for (int k = 0; k < kPieceElements; ++k)
+        if (exists(k, valid)) to[k] = values.values[k];
+    }
+  }
+
+  const ScanGradientArgs& args_;
+  const ParallelPlace& place_;
+  ParallelPiece piece_;
+  std::int64_t at_;  ///< the first element in the tensors
+  int index_, bias_;
+};
+
+/// Sums of one step: over a thread's states, and over nothing yet but this channel, of each state.
 struct StepSums {
-  float of_exponent[kLaneChannels] = {};  ///< Σ A·log2(e)·Ā·g·h_before
-  float of_input[kLaneChannels] = {};     ///< Σ g·B
-  float y[kLaneChannels] = {};            ///< Σ C·h
-  float dB[kLaneStates] = {}, dC[kLaneStates] = {};
+  float of_exponent = 0.0F;  ///< Σ A·log2(e)·Ā·g·h_before
+  float of_input = 0.0F;     ///< Σ g·B
+  float y = 0.0F;            ///< Σ C·h
+  float dB[kLaneStates], dC[kLaneStates];
 };
 
 /// One state, one step back. `step` is {Δ, Δ·u, dy, u}; h before and after it.
-__device__ inline void step_back(float& carry, float& dA, StepSums& sums, int r, int s, const float4& step,
+__device__ inline void step_back(float& carry, float& dA, StepSums& sums, int s, const float4& step,
                                  float decay, float A, float B, float C, float before, float after) {
   const float g = fmaf(step.z, C, carry);
   carry = decay * g;
   const float of_exponent = carry * before;
   dA = fmaf(step.x, of_exponent, dA);
-  sums.of_exponent[r] = fmaf(A, of_exponent, sums.of_exponent[r]);
-  sums.of_input[r] = fmaf(g, B, sums.of_input[r]);
-  sums.y[r] = fmaf(C, after, sums.y[r]);
-  sums.dB[s] = fmaf(g, step.y, sums.dB[s]);
-  sums.dC[s] = fmaf(step.z, after, sums.dC[s]);
+  sums.of_exponent = fmaf(A, of_exponent, sums.of_exponent);
+  sums.of_input = fmaf(g, B, sums.of_input);
+  sums.y = fmaf(C, after, sums.y);
+  sums.dB[s] = g * step.y;
+  sums.dC[s] = step.z * after;
 }
 
-/// The sum of a value over this lane and the one at `distance`: of the odd step in lanes that have the bit of
-/// `distance`, of the even step in the others.
-__device__ inline float exchange_steps(float even, float odd, int distance, bool upper) {
-  return (upper ? odd : even) + shuffle_xor(upper ? even : odd, distance);
+/// The sum over this lane and the one at `distance`: of `second` in lanes that have the bit of `distance`, of
+/// `first` in the others.
+__device__ inline float exchange(float first, float second, int distance, int lane) {
+  const bool upper = (lane & distance) != 0;
+  return (upper ? second : first) + shuffle_xor(upper ? first : second, distance);
 }
 
-/// Adds over the four lanes that share channels. even.…[0] is then of the lane's channel(0), and of the odd
-/// step where lane bit 1 is set.
-__device__ inline void add_over_states(StepSums& even, StepSums& odd, int lane) {
-  const bool upper = (lane & 2) != 0;
-  const auto add = [&](float(&a)[kLaneChannels], float(&b)[kLaneChannels]) {
-    a[0] += shuffle_xor(a[1], 4);
-    b[0] += shuffle_xor(b[1], 4);
-    a[0] = exchange_steps(a[0], b[0], 2, upper);
-  };
-  add(even.of_exponent, odd.of_exponent);
-  add(even.of_input, odd.of_input);
-  add(even.y, odd.y);
-}
-
-/// Adds over the eight lanes that share states. even.…[0] is then of the lane's state(0), and of the odd step
-/// where lane bit 0 is set.
-__device__ inline void add_over_channels(StepSums& even, StepSums& odd, int lane) {
-  const bool upper = (lane & 1) != 0;
-  const auto add = [&](float(&a)[kLaneStates]) {
+/// Adds over the eight lanes that share states: dB of the lane's state(0) in even lanes, dC in odd ones.
+__device__ inline float add_over_channels(StepSums& sums, int lane) {
+  const auto add = [](float(&a)[kLaneStates]) {
     a[0] += shuffle_xor(a[2], 16);
     a[1] += shuffle_xor(a[3], 16);
-    a[0] += shuffle_xor(a[1], 8);
+    return a[0] + shuffle_xor(a[1], 8);
   };
-  add(even.dB);
-  add(even.dC);
-  add(odd.dB);
-  add(odd.dC);
-  even.dB[0] = exchange_steps(even.dB[0], odd.dB[0], 1, upper);
-  even.dC[0] = exchange_steps(even.dC[0], odd.dC[0], 1, upper);
+  const float dB = add(sums.dB);
+  return exchange(dB, add(sums.dC), 1, lane);
+}
+
+/// Adds over the four lanes of a channel, of four steps: of the lane's step().
+__device__ inline float add_over_states(const float (&of_steps)[kGroupSteps], int lane) {
+  return exchange(exchange(of_steps[0], of_steps[2], 4, lane), exchange(of_steps[1], of_steps[3], 4, lane), 2,
+                  lane);
 }
 
 }  // namespace ssmbench::parallel_bwd

@@ -36,9 +36,8 @@ FusedBackwardParallelPlan plan_of(const Problem& of) {
 TEST_CASE("parallel backward: the lanes of a warp hold each state of each channel once") {
   std::set<std::pair<int, int>> held;
   for (int lane = 0; lane < 32; ++lane)
-    for (int r = 0; r < kLaneChannels; ++r)
-      for (int s = 0; s < kLaneStates; ++s)
-        CHECK(held.insert({ParallelLane{lane}.channel(r), ParallelLane{lane}.state(s)}).second);
+    for (int s = 0; s < kLaneStates; ++s)
+      CHECK(held.insert({ParallelLane{lane}.channel(), ParallelLane{lane}.state(s)}).second);
   CHECK(held.size() == std::size_t{kWarpChannels * kParallelStates});
   CHECK(held.rbegin()->first == kWarpChannels - 1);
 }
@@ -46,11 +45,38 @@ TEST_CASE("parallel backward: the lanes of a warp hold each state of each channe
 TEST_CASE("parallel backward: what one lane gives away its partner has in the register that it keeps") {
   for (int lane = 0; lane < 32; ++lane) {
     const ParallelLane own{lane};
-    CHECK(ParallelLane{lane ^ 4}.channel(1) == own.channel(0));
-    CHECK(ParallelLane{lane ^ 2}.channel(0) == own.channel(0));
+    for (const int distance : {2, 4}) CHECK(ParallelLane{lane ^ distance}.channel() == own.channel());
     for (const int s : {0, 1}) CHECK(ParallelLane{lane ^ 16}.state(s + 2) == own.state(s));
     CHECK(ParallelLane{lane ^ 8}.state(1) == own.state(0));
     CHECK(ParallelLane{lane ^ 1}.state(0) == own.state(0));
+  }
+}
+
+TEST_CASE("parallel backward: the lanes of a channel end with a step of a group each") {
+  std::set<std::pair<int, int>> kept;
+  for (int lane = 0; lane < 32; ++lane) {
+    const ParallelLane own{lane};
+    CHECK(kept.insert({own.channel(), own.step()}).second);
+    // Of steps 0 to 3 the upper of two lanes keeps the later two, then the second of what is left.
+    CHECK(own.step() / 2 == ((lane & 4) != 0 ? 1 : 0));
+    CHECK(own.step() % 2 == ((lane & 2) != 0 ? 1 : 0));
+  }
+  CHECK(kept.size() == std::size_t{kWarpChannels * kGroupSteps});
+}
+
+TEST_CASE("parallel backward: the pieces of a warp's lanes cover a tile once, along either axis") {
+  for (const bool along_time : {true, false}) {
+    std::set<std::pair<int, int>> covered;
+    for (int lane = 0; lane < 32; ++lane) {
+      const ParallelPiece piece{along_time, lane};
+      for (int k = 0; k < kPieceElements; ++k) {
+        CHECK(covered.insert({piece.step(k), piece.channel(k)}).second);
+        CHECK(piece.step(k) == piece.step(0) + (along_time ? k : 0));
+        CHECK(piece.channel(k) == piece.channel(0) + (along_time ? 0 : k));
+      }
+    }
+    CHECK(covered.size() == std::size_t{kParallelSteps * kWarpChannels});
+    CHECK(covered.rbegin()->first == kParallelSteps - 1);
   }
 }
 
@@ -98,13 +124,18 @@ TEST_CASE("parallel backward: the parts of the workspace do not overlap") {
     const FusedBackwardParallelWorkspace at = fused_backward_parallel_workspace(plan);
     const std::int64_t blocks = 3 * 2;  // 50 channels a group
     CHECK(plan.blocks() == blocks);
-    const std::int64_t inner_tiles = plan.span / kParallelSteps - plan.span / plan.segment;
+    const std::int64_t kept = plan.span / kKeptSteps - plan.span / plan.segment;
     const std::vector<std::pair<std::int64_t, std::int64_t>> parts{
-        {at.states, plan.segments() * blocks * 1024},   {at.carries, plan.runs() * blocks * 1024},
-        {at.delta_sums, plan.segments() * blocks * 64}, {at.tile_states, inner_tiles * blocks * 1024},
-        {at.tile_sums, inner_tiles * blocks * 64},      {at.dD, plan.runs() * blocks * 64},
-        {at.ddelta_bias, plan.runs() * blocks * 64},    {at.shares_B, blocks * plan.span * 16},
-        {at.shares_C, blocks * plan.span * 16},         {at.floats, 0}};
+        {at.states, plan.segments() * blocks * 1024},
+        {at.carries, plan.runs() * blocks * 1024},
+        {at.delta_sums, plan.segments() * blocks * 64},
+        {at.tile_states, kept * blocks * 1024},
+        {at.tile_sums, kept * blocks * 64},
+        {at.dD, plan.runs() * blocks * 64},
+        {at.ddelta_bias, plan.runs() * blocks * 64},
+        {at.shares_B, blocks * plan.span * 16},
+        {at.shares_C, blocks * plan.span * 16},
+        {at.floats, 0}};
     for (std::size_t i = 0; i + 1 < parts.size(); ++i) {
       CHECK(parts[i].first % 64 == 0);
       CHECK(parts[i].first + parts[i].second <= parts[i + 1].first);
