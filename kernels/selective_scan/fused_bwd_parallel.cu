@@ -2,11 +2,11 @@
 // of time are done side by side, so that a batch of one fills the GPU too. The two kernels that go over time
 // are in fused_bwd_parallel_kernel.cuh, their instantiations in a file per io dtype.
 //
-//   block    8 warps: 64 channels of one group, one segment of 64 to 256 steps
-//   warp     8 channels; a thread has one of them and four of its states
+//   block    4 warps: 64 channels of one group, one segment of 64 to 256 steps
+//   warp     16 channels; a thread has two of them and four states of each
 //
-//     lane bits    4 3 | 2 1 | 0      channel   4·(bit 0) + (bits 4..3)
-//                                     states    4·(bits 2..1) + {0, 1, 2, 3}
+//     lane bits    4 | 3 | 2 1 | 0      channels  8·(bit 4) + 4·(bit 0) + {0, 2} + (bit 3)
+//                                       states    4·(bits 2..1) + {0, 1, 2, 3}
 //
 //   segment_kernel   ├──►  ├──►  ├──►  all segments from zero: h every 8 steps and at the end, and what the
 //                    ◄──┤  ◄──┤  ◄──┤  end's carry is at the start, Σ_t (Π_{s≤t} Ā_s)·dy_t·C_t, on the way
@@ -22,27 +22,27 @@
 //
 // gradient_kernel, a tile of 16 steps:
 //
-//     fetch    u, delta, dout, z in pieces of four elements along time or channels, h at both halves, while
-//              the tile before is computed: copied to where each thread finds its own
+//     fetch    u, delta, dout, z in 16-byte pieces of time or of channels, h at both halves, while the tile
+//              before is computed: copied to where each thread finds its own; B and C to registers
 //     stage    {Δ, Δ·u, dy, u}, {Δ's slope, dz/y}      a warp its own channels
-//              B and C, as four copies                 by half of the block's warps
 //     half     twice, the later 8 steps first: forward through it, states and decays into registers; back,
-//              sums of each step over channels (dB, dC) and of four steps over states (du, ∂Δ, y) by shuffles,
-//              which leave each lane one state of dB or dC and one (channel, step); then du, ddelta, dz of it
-//     store    du, ddelta, dz as staged; dB and dC added over the warps, by the other half, to the workspace
+//              two steps at a time: sums over states (du, ∂Δ, y) and over channels (dB, dC) by shuffles,
+//              which leave each lane one (channel, step) and one (state, step); then du, ddelta, dz of these.
+//              In the first, B and C of the next tile, as four copies, to shared memory
+//     store    du, ddelta, dz as staged; dB and dC added over the warps, to the workspace
 //
 // One barrier a tile, since what all warps use is there for two tiles: B and C of the next one are staged,
 // and the sums of the one before are added, around it.
 //
-// Exchanging sums between lanes takes two instructions per pair of values where lanes keep their states in
-// orders of their own (ParallelLane), four where what is kept is selected. That is why B and C lie in shared
-// memory in each of the four orders.
+// Exchanging sums between lanes takes two instructions per pair of values where lanes keep their states and
+// channels in orders of their own (ParallelLane), four where what is kept is selected. That is why B and C
+// lie in shared memory in each of the four orders.
 //
-// Registers: h and Ā of 8 steps: 64; h, carry, A, the sum of dA: 16; and what a step needs. All 128 are used,
-// so that two blocks, 16 warps, share an SM, which is what 8 · 2048 channels have. What is loaded from memory
-// into a register that has then to be spilled is waited for at once: hence all of the next tile goes to shared
-// memory, B and C through registers before going back fills them. Shared memory: 107 KB (99 KB for 16-bit
-// types). No atomics, all orders of sums are fixed. What was measured: docs/performance-notes.md.
+// Registers: per pair of channel and state h, carry, A, the sum of dA: 32; h and Ā of 8 steps: 128; and B, C,
+// Δ, Δ·u, dy of two steps. All 255 are used, so that two blocks share an SM, which is what 8 · 2048 channels
+// have. What is loaded into a register that has then to be spilled is waited for at once: hence B and C leave
+// the registers before going back fills them, and all else is copied to shared memory: 89 KB, 8 less
+// for 16-bit types. No atomics, all orders of sums are fixed. What was measured: docs/performance-notes.md.
 
 #include "kernels/selective_scan/fused_bwd_parallel.h"
 

@@ -13,49 +13,58 @@
 namespace ssmbench {
 
 inline constexpr int kParallelChannels = 64;  // of a block
-inline constexpr int kParallelThreads = 256;  // of a block
+inline constexpr int kParallelThreads = 128;  // of a block
 inline constexpr int kParallelStates = 16;    // dstate rounded up
 inline constexpr int kParallelSteps = 16;     // of a tile
-inline constexpr int kWarpChannels = 8;       // of a warp
-inline constexpr int kLaneStates = 4;         // of a thread, of its channel
+inline constexpr int kWarpChannels = 16;      // of a warp
+inline constexpr int kLaneChannels = 2;       // of a thread
+inline constexpr int kLaneStates = 4;         // of a thread, of each of its channels
 inline constexpr int kKeptSteps = 8;          // whose states and decays are in registers at a time
-inline constexpr int kGroupSteps = 4;         // whose sums lanes exchange together
-inline constexpr int kPieceElements = 4;  // of a tile, neighbours in time or channels, which a thread moves
 inline constexpr int kBlockStates = kParallelChannels * kParallelStates;
 
-/// Which of a warp's channels and states a lane has. Register s of a lane is not state s of its four: they
-/// are exchanged by bits of the lane, so that lanes that add up their sums find, in the same register, what
-/// the one keeps and the other gives away.
+/// Which of a warp's channels and states a lane has. Register r of a lane is not channel r of its two, nor
+/// register s state s of its four: they are exchanged by bits of the lane, so that lanes that add up their
+/// sums find, in the same register, what the one keeps and the other gives away.
 ///
-///   lane bits   4 3 | 2 1 | 0      channel   4·(bit 0) + (bits 4..3)
-///                                  states    4·(bits 2..1) + (s xor bits 4..3)
+///   lane bits   4 | 3 | 2 1 | 0      channels  8·(bit 4) + 4·(bit 0) + 2·(r xor bit 2) + (bit 3)
+///                                    states    4·(bits 2..1) + (s xor bits 4..3)
 ///
-/// Neighbours read the same of B and C, lanes two apart the same of a channel: shared memory then serves 16
-/// lanes at a time with 16 bytes each, else 8.
+/// Neighbours read the same of B and C, and 16 lanes all of eight neighbouring channels: shared memory then
+/// serves 16 lanes at a time with 16 bytes each, else 8.
 struct ParallelLane {
   int lane;
 
-  SSMBENCH_HD constexpr int channel() const { return (lane & 1) * 4 + (lane >> 3); }
+  SSMBENCH_HD constexpr int channel(int r) const {
+    return (lane >> 4) * 8 + (lane & 1) * 4 + (r ^ (lane >> 2 & 1)) * 2 + (lane >> 3 & 1);
+  }
   SSMBENCH_HD constexpr int order() const { return lane >> 3; }  // of its states
   SSMBENCH_HD constexpr int first_state() const { return (lane >> 1 & 3) * kLaneStates; }
   SSMBENCH_HD constexpr int state(int s) const { return first_state() + (s ^ order()); }
-  /// Of a group of steps, the one that is the lane's once sums over states are done.
-  SSMBENCH_HD constexpr int step() const { return lane >> 1 & 3; }
 };
 
-/// Which of a tile's elements of a warp's channels a thread brings and stores: four, along the axis that is
-/// contiguous in memory. Eight lanes then touch each of eight 16-byte places of shared memory's rows once.
+/// Which of a tile's elements of a warp's channels a thread brings and stores: eight, in pieces of neighbours
+/// along the axis that is contiguous in memory. What lanes stage together then lies in different banks.
 struct ParallelPiece {
-  bool along_time;
-  int lane;
+  static constexpr int kElements = kWarpChannels * kParallelSteps / 32;
 
-  SSMBENCH_HD constexpr int step(int k) const {
-    return along_time ? (lane >> 3) * kPieceElements + k : lane >> 1;
-  }
-  SSMBENCH_HD constexpr int channel(int k) const {
-    return along_time ? lane & 7 : (lane & 1) * kPieceElements + k;
-  }
+  int lane;
+  bool along_time;
+  int size;  ///< elements of a piece; a divisor of kElements
+
+  SSMBENCH_HD constexpr int step(int k) const { return along_time ? along(k) : lane & 15; }
+  SSMBENCH_HD constexpr int channel(int k) const { return along_time ? lane & 15 : along(k); }
+
+ private:
+  SSMBENCH_HD constexpr int along(int k) const { return k / size * 2 * size + (lane >> 4) * size + k % size; }
 };
+
+/// Where shared memory has a step of a warp's channel, in elements: one place more than there are channels
+/// lies between steps, so that neighbours along either axis are in different banks.
+inline constexpr int kRowPitch = kWarpChannels + 1;
+
+SSMBENCH_HD constexpr int row_index(int step, int channel) {
+  return step * kRowPitch + channel;
+}
 
 struct FusedBackwardParallelPlan {
   std::int64_t batch, dim, dstate, seqlen, groups, channels_per_group;
@@ -68,7 +77,7 @@ struct FusedBackwardParallelPlan {
   /// Blocks that one segment takes.
   SSMBENCH_HD constexpr std::int64_t blocks() const { return batch * groups * blocks_per_group; }
   SSMBENCH_HD constexpr std::int64_t rows() const { return blocks() * kParallelChannels; }
-  /// Floats of a state of each channel of the grid: [block][thread][s].
+  /// Floats of a state of each channel of the grid: [block][r][thread][s].
   SSMBENCH_HD constexpr std::int64_t state_floats() const { return blocks() * kBlockStates; }
   SSMBENCH_HD constexpr std::int64_t segments() const { return ceil_div(seqlen, segment); }
   SSMBENCH_HD constexpr std::int64_t tiles() const { return segment / kParallelSteps; }  // of a segment

@@ -24,15 +24,6 @@ inline constexpr int kCombineThreads = 256;
 inline constexpr int kOrders = 4;
 inline constexpr int kProjectionPitch = kOrders * kParallelStates + 4;
 
-/// Steps of a warp's channels lie this far apart in shared memory: one place more than there are channels, so
-/// that pieces along either axis spread over the banks.
-inline constexpr int kRowPitch = kWarpChannels + 1;
-static_assert(kWarpChannels * kParallelSteps == 32 * kPieceElements);
-
-__device__ inline int row_index(int step, int channel) {
-  return step * kRowPitch + channel;
-}
-
 /// 2^x, error 2 ulp; below 2^-126 zero.
 __device__ inline float exp2_fast(float x) {
   float result;
@@ -67,19 +58,21 @@ __device__ inline ValueSlope silu_slope(float x) {
   return {x * open, open * fmaf(x, e * open, 1.0F)};
 }
 
-/// Whether the (B, D, L) tensors can be read and written in aligned pieces of kPieceElements, along time or
-/// along channels.
+/// Elements of a tile of a warp's channels that a thread stages.
+inline constexpr int kStaged = ParallelPiece::kElements;
+
+/// Whether the (B, D, L) tensors can be read and written in aligned pieces of 16 bytes, along time or along
+/// channels.
 inline bool in_pieces(const ScanGradientArgs& args, DType io) {
+  constexpr std::uintptr_t kPiece = 16;
   const ScanArgs& scan = args.scan;
-  const bool along_time = scan.sequence.time == 1;
-  const std::int64_t rows = along_time ? scan.sequence.dim : scan.sequence.time | scan.channels_per_group;
-  const std::int64_t bytes = kPieceElements * (io == DType::f32 ? 4 : 2);
-  if ((rows | scan.sequence.batch) % kPieceElements != 0) return false;
-  std::uintptr_t addresses = 0;
+  const std::int64_t rows =
+      scan.sequence.time == 1 ? scan.sequence.dim : scan.sequence.time | scan.channels_per_group;
+  auto bits = static_cast<std::uintptr_t>((rows | scan.sequence.batch) * (io == DType::f32 ? 4 : 2));
   for (const void* tensor : {scan.u, scan.delta, scan.z, args.dout, static_cast<const void*>(args.du),
                              static_cast<const void*>(args.ddelta), static_cast<const void*>(args.dz)})
-    addresses |= reinterpret_cast<std::uintptr_t>(tensor);
-  return addresses % static_cast<std::uintptr_t>(bytes) == 0;
+    bits |= reinterpret_cast<std::uintptr_t>(tensor);
+  return bits % kPiece == 0;
 }
 
 /// Where a thread is.
@@ -117,14 +110,14 @@ struct ParallelPlace {
   __device__ int projection_at(int step) const {
     return step * kProjectionPitch + lane.order() * kParallelStates + lane.first_state();
   }
-  __device__ bool exists(int s, std::int64_t dstate) const {
-    return lane.channel() < warp_count && lane.state(s) < dstate;
+  __device__ bool exists(int r, int s, std::int64_t dstate) const {
+    return lane.channel(r) < warp_count && lane.state(s) < dstate;
   }
   /// Steps of the tile that begins at `start`; at least one.
   __device__ int valid(std::int64_t start) const { return steps_within(start, kParallelSteps, end); }
   /// In (D, N).
-  __device__ std::int64_t state_at(int s, std::int64_t dstate) const {
-    return (block.first + warp * kWarpChannels + lane.channel()) * dstate + lane.state(s);
+  __device__ std::int64_t state_at(int r, int s, std::int64_t dstate) const {
+    return (block.first + warp * kWarpChannels + lane.channel(r)) * dstate + lane.state(s);
   }
 };
 
@@ -152,10 +145,11 @@ struct StoredState {
       : index(i) {
     const int of_block = static_cast<int>(i % kBlockStates);
     const int s = of_block % kLaneStates;
-    const int thread = of_block / kLaneStates;
+    const int thread = of_block / kLaneStates % kParallelThreads;
+    const int r = of_block / (kLaneStates * kParallelThreads);
     const ParallelLane lane{thread & 31};
-    const StoredRow at(plan,
-                       i / kBlockStates * kParallelChannels + (thread >> 5) * kWarpChannels + lane.channel());
+    const StoredRow at(
+        plan, i / kBlockStates * kParallelChannels + (thread >> 5) * kWarpChannels + lane.channel(r));
     row = at.index;
     exists = at.exists && lane.state(s) < args.dstate;
     in_channels = at.d * args.dstate + lane.state(s);
@@ -175,16 +169,19 @@ __device__ inline void load_channels(float* bias, float* D, const ScanArgs& args
 }
 
 /// Of each channel of the warp one sum, which all lanes that share the channel have.
-__device__ inline void store_row_sum(float* rows, float sum, const ParallelPlace& place) {
-  if (place.lane.step() == 0) rows[place.row() + place.lane.channel()] = sum;
+__device__ inline void store_row_sums(float* rows, const float (&sums)[kLaneChannels],
+                                      const ParallelPlace& place) {
+  if ((place.lane.lane & 2) != 0) return;
+  rows[place.row() + place.lane.channel(0)] = sums[0];
 }
 
 /// A thread's part of B and C of a tile: four states of one step of one of them, on their way through
-/// registers to shared memory. The first half of a block's warps does it.
+/// registers to shared memory.
+template <class Io>
 class ProjectionStage {
  public:
   static constexpr int kThreads = 2 * kParallelSteps * kParallelStates / kLaneStates;
-  static_assert(2 * kThreads == kParallelThreads);
+  static_assert(kThreads == kParallelThreads);
 
   /// Of tiles of `place`, from the one that begins at `start` on; C too or B only.
   __device__ ProjectionStage(const ScanArgs& args, const ParallelPlace& place, std::int64_t start,
@@ -198,30 +195,25 @@ class ProjectionStage {
     step_ = by_time ? i % kParallelSteps : i / kQuads;
     state_ = kLaneStates * (by_time ? i / kParallelSteps : i % kQuads);
     count_ = mine_ ? static_cast<int>(args.dstate) - state_ : 0;
-    source_ = which_ == 0 ? args.B : args.C;
-    at_ = place.block.b * strides.batch + place.block.g * strides.group + (start + step_) * strides.time +
-          state_ * strides.state;
+    from_ = static_cast<const Bits*>(which_ == 0 ? args.B : args.C) + place.block.b * strides.batch +
+            place.block.g * strides.group + (start + step_) * strides.time + state_ * strides.state;
     stride_ = strides.state;
     tile_stride_ = kParallelSteps * strides.time;
   }
   /// Goes on to the tile that is so many away.
-  __device__ void move(int tiles) { at_ += tiles * tile_stride_; }
+  __device__ void move(int tiles) { from_ += tiles * tile_stride_; }
   /// Starts to load them. The tile has `valid` steps.
-  template <class Io>
   __device__ void load(int valid) {
-    using Bits = std::conditional_t<sizeof(Io) == sizeof(unsigned), unsigned, unsigned short>;
-    const Bits* const from = static_cast<const Bits*>(source_) + at_;
 #pragma unroll
     for (int k = 0; k < kLaneStates; ++k)
-      raw_[k] = step_ < valid && k < count_ ? static_cast<unsigned>(from[k * stride_]) : 0U;
+      raw_[k] = step_ < valid && k < count_ ? static_cast<unsigned>(from_[k * stride_]) : 0U;
   }
   /// Stores them in each of the four orders; zeros for what does not exist.
-  template <class Io>
   __device__ void finish(float (&to)[2][kParallelSteps * kProjectionPitch]) {
     if (!mine_) return;
     float values[kLaneStates];
 #pragma unroll
-    for (int k = 0; k < kLaneStates; ++k) values[k] = from_bits<Io>(raw_[k]);
+    for (int k = 0; k < kLaneStates; ++k) values[k] = from_bits(raw_[k]);
 #pragma unroll
     for (int order = 0; order < kOrders; ++order)
       *reinterpret_cast<float4*>(&to[which_][step_ * kProjectionPitch + order * kParallelStates + state_]) = {
@@ -234,7 +226,8 @@ class ProjectionStage {
   }
 
  private:
-  template <class Io>
+  using Bits = std::conditional_t<sizeof(Io) == sizeof(unsigned), unsigned, unsigned short>;
+
   __device__ static float from_bits(unsigned bits) {
     if constexpr (sizeof(Io) == sizeof(unsigned)) return __uint_as_float(bits);
     const auto half = static_cast<unsigned short>(bits);
@@ -244,14 +237,14 @@ class ProjectionStage {
   bool mine_;
   unsigned raw_[kLaneStates];
   int which_, step_, state_, count_;
-  const void* source_;
-  std::int64_t at_, stride_, tile_stride_;
+  const Bits* from_;
+  std::int64_t stride_, tile_stride_;
 };
 
-/// 16, 8 or 4 bytes from global memory to shared memory, where the thread that copied them finds them after
+/// 16 or 4 bytes from global memory to shared memory, where the thread that copied them finds them after
 /// copies_done(); zeros, and nothing is read, unless they exist.
 template <class Bytes>
-__device__ inline void copy_piece(Bytes* shared, const void* global, bool exists) {
+__device__ inline void copy_bytes(Bytes* shared, const void* global, bool exists) {
 #if __CUDA_ARCH__ >= 800
   constexpr int kBytes = static_cast<int>(sizeof(Bytes));
   if constexpr (kBytes == 16) {
@@ -274,25 +267,34 @@ __device__ inline void copies_done() {
 
 /// A thread's elements of one tensor in a tile.
 template <class Io>
-union PieceValues {
-  using Bytes = std::conditional_t<sizeof(Io) == 4, uint4, uint2>;
+union StagedElements {
+  static constexpr int kPieces = kStaged * static_cast<int>(sizeof(Io)) / 16;
 
-  Bytes bytes;
-  Io values[kPieceElements];
+  uint4 pieces[kPieces];
+  Io values[kStaged];
 
-  __device__ PieceValues() : bytes{} {}
+  using Slots = uint4[kPieces][kParallelThreads];
+
+  __device__ StagedElements() : pieces{} {}
+  /// Those of this thread.
+  __device__ void take(const Slots& slots) {
+#pragma unroll
+    for (int piece = 0; piece < kPieces; ++piece) pieces[piece] = slots[piece][threadIdx.x];
+  }
   __device__ float get(int k) const {
-    if constexpr (std::is_same_v<Io, __nv_bfloat16>) {  // one instruction each, for which compilers take two
-      const unsigned pair = k < 2 ? bytes.x : bytes.y;
+    if constexpr (std::is_same_v<Io,
+                                 __nv_bfloat16>) {  // one instruction each, for which the compiler takes two
+      const uint4& all = pieces[0];
+      const unsigned pair = k < 4 ? (k < 2 ? all.x : all.y) : (k < 6 ? all.z : all.w);
       return __uint_as_float(k % 2 == 0 ? pair << 16 : pair & 0xFFFF0000U);
     }
     return to_float(values[k]);
   }
 };
 
-/// u, delta, dout, z of the next tile: each thread its own piece.
+/// u, delta, dout, z of the next tile: each thread its own pieces.
 template <class Io>
-using RawSlots = typename PieceValues<Io>::Bytes[4][kParallelThreads];
+using RawSlots = typename StagedElements<Io>::Slots[4];
 
 /// What is staged of an element.
 enum class Staging {
@@ -302,15 +304,17 @@ enum class Staging {
 };
 
 /// A thread's part of the warp's channels of a tile. Where `pieces` does not hold, elements are loaded and
-/// stored one by one, and loaded only when they are staged.
+/// stored one by one, and waited for at once.
 template <class Io, bool pieces>
 class SequenceStage {
  public:
-  using Values = PieceValues<Io>;
+  using Elements = StagedElements<Io>;
 
   /// Of tiles of `place`, from the one that begins at `start` on.
   __device__ SequenceStage(const ScanGradientArgs& args, const ParallelPlace& place, std::int64_t start)
-      : args_(args), place_(place), piece_{args.scan.sequence.time == 1, place.lane.lane} {
+      : args_(args),
+        place_(place),
+        piece_{place.lane.lane, args.scan.sequence.time == 1, kStaged / Elements::kPieces} {
     const SequenceStrides& strides = args.scan.sequence;
     at_ = place.warp_row + piece_.channel(0) * strides.dim + (start + piece_.step(0)) * strides.time;
     index_ = row_index(piece_.step(0), piece_.channel(0));
@@ -319,21 +323,15 @@ class SequenceStage {
   /// Goes on to the tile that is so many away.
   __device__ void move(int tiles) { at_ += away(tiles); }
 
-  /// Starts to bring the tile that is so many away, of `valid` steps, to this thread's slots.
+  /// Starts to bring the tile that is so many away, of `valid` steps, to this thread's slots; zeros for what
+  /// does not exist.
   template <Staging staging>
   __device__ void fetch(RawSlots<Io>& raw, int tiles, int valid) const {
-    if constexpr (pieces) {
-      const bool there = exists(0, valid);
-      const std::int64_t at = there ? at_ + away(tiles) : 0;
-      const auto copy = [&](int tensor_index, const void* tensor) {
-        copy_piece(&raw[tensor_index][threadIdx.x], static_cast<const Io*>(tensor) + at, there);
-      };
-      copy(0, args_.scan.u);
-      copy(1, args_.scan.delta);
-      if constexpr (staging != Staging::input) {
-        copy(2, args_.dout);
-        if (args_.scan.z != nullptr) copy(3, args_.scan.z);
-      }
+    fetch_tensor(raw[0], args_.scan.u, tiles, valid);
+    fetch_tensor(raw[1], args_.scan.delta, tiles, valid);
+    if constexpr (staging != Staging::input) {
+      fetch_tensor(raw[2], args_.dout, tiles, valid);
+      if (args_.scan.z != nullptr) fetch_tensor(raw[3], args_.scan.z, tiles, valid);
     }
   }
 
@@ -343,34 +341,41 @@ class SequenceStage {
                         int valid) const {
     constexpr bool kInput = staging == Staging::input;
     const ScanArgs& scan = args_.scan;
-    Values u, x, dout, z;
-    take(u, raw, 0, scan.u, valid);
-    take(x, raw, 1, scan.delta, valid);
+    Elements u, x, dout, z;
+    u.take(raw[0]);
+    x.take(raw[1]);
     if constexpr (!kInput) {
-      take(dout, raw, 2, args_.dout, valid);
-      if (scan.z != nullptr) take(z, raw, 3, scan.z, valid);
+      dout.take(raw[2]);
+      if (scan.z != nullptr) z.take(raw[3]);
     }
     // Options are branches around whole loops, so that the chains of all elements overlap.
-    ValueSlope step[kPieceElements], gate[kPieceElements];
+    float shifted[kStaged];
+    if (piece_.along_time) {
 #pragma unroll
-    for (int k = 0; k < kPieceElements; ++k) {
-      step[k] = {x.get(k) + bias[bias_ + (piece_.along_time ? 0 : k)], 1.0F};
-      gate[k] = {1.0F, 0.0F};
+      for (int k = 0; k < kStaged; ++k) shifted[k] = x.get(k) + bias[bias_];
+    } else {
+#pragma unroll
+      for (int k = 0; k < kStaged; ++k) shifted[k] = x.get(k) + bias[bias_ + offset(k)];
     }
+    ValueSlope step[kStaged], gate[kStaged];
     if (scan.delta_softplus) {
 #pragma unroll
-      for (int k = 0; k < kPieceElements; ++k) step[k] = softplus_slope(step[k].value);
-    }
-    if constexpr (!kInput) {
-      if (scan.z != nullptr) {
+      for (int k = 0; k < kStaged; ++k) step[k] = softplus_slope(shifted[k]);
+    } else {
 #pragma unroll
-        for (int k = 0; k < kPieceElements; ++k) gate[k] = silu_slope(z.get(k));
-      }
+      for (int k = 0; k < kStaged; ++k) step[k] = {shifted[k], 1.0F};
+    }
+    if (!kInput && scan.z != nullptr) {
+#pragma unroll
+      for (int k = 0; k < kStaged; ++k) gate[k] = silu_slope(z.get(k));
+    } else {
+#pragma unroll
+      for (int k = 0; k < kStaged; ++k) gate[k] = {1.0F, 0.0F};
     }
 #pragma unroll
-    for (int k = 0; k < kPieceElements; ++k) {
+    for (int k = 0; k < kStaged; ++k) {
       const float input = u.get(k);
-      const float delta = exists(pieces ? 0 : k, valid) ? step[k].value : 0.0F;
+      const float delta = exists(pieces ? k / kPiece * kPiece : k, valid) ? step[k].value : 0.0F;
       float4* const to = &sequences[index(k)];
       if constexpr (kInput) {
         *reinterpret_cast<float2*>(to) = {delta, delta * input};
@@ -385,9 +390,9 @@ class SequenceStage {
 
   /// {du, ddelta, dz} of a tile, from where the sequences were staged to memory.
   __device__ void store(const float4* sequences, int valid) const {
-    Values du, ddelta, dz;
+    Elements du, ddelta, dz;
 #pragma unroll
-    for (int k = 0; k < kPieceElements; ++k) {
+    for (int k = 0; k < kStaged; ++k) {
       const float4 gradients = sequences[index(k)];
       du.values[k] = from_float<Io>(gradients.x);
       ddelta.values[k] = from_float<Io>(gradients.y);
@@ -399,35 +404,54 @@ class SequenceStage {
   }
 
  private:
+  static constexpr int kPiece = kStaged / Elements::kPieces;
+
   __device__ bool exists(int k, int valid) const {
     return piece_.channel(k) < place_.warp_count && piece_.step(k) < valid;
   }
+  /// Of the k-th element from the first, along the axis that is contiguous.
+  __device__ static constexpr int offset(int k) {
+    return k / kPiece * 2 * kPiece + k % kPiece;
+  }
   __device__ int index(int k) const {
-    return index_ + k * (piece_.along_time ? kRowPitch : 1);
+    return index_ + offset(k) * (piece_.along_time ? kRowPitch : 1);
   }
   __device__ std::int64_t away(int tiles) const {
     return tiles * (kParallelSteps * args_.scan.sequence.time);
   }
-  __device__ void take(Values& values, const RawSlots<Io>& raw, int tensor_index, const void* tensor,
-                       int valid) const {
+  __device__ void fetch_tensor(typename Elements::Slots& slots, const void* tensor, int tiles,
+                               int valid) const {
+    const Io* const from = static_cast<const Io*>(tensor);
+    const std::int64_t at = at_ + away(tiles);
     if constexpr (pieces) {
-      values.bytes = raw[tensor_index][threadIdx.x];
-    } else {
 #pragma unroll
-      for (int k = 0; k < kPieceElements; ++k) {
-        const Io loaded = static_cast<const Io*>(tensor)[exists(k, valid) ? at_ + k : 0];
-        values.values[k] = exists(k, valid) ? loaded : Io(0.0F);
+      for (int piece = 0; piece < Elements::kPieces; ++piece) {
+        const bool there = exists(piece * kPiece, valid);
+        copy_bytes(&slots[piece][threadIdx.x], from + (there ? at + offset(piece * kPiece) : 0), there);
       }
+    } else {
+      Elements loaded;
+#pragma unroll
+      for (int k = 0; k < kStaged; ++k) {
+        const Io value = from[exists(k, valid) ? at + offset(k) : 0];
+        loaded.values[k] = exists(k, valid) ? value : Io(0.0F);
+      }
+#pragma unroll
+      for (int piece = 0; piece < Elements::kPieces; ++piece)
+        slots[piece][threadIdx.x] = loaded.pieces[piece];
     }
   }
-  __device__ void give(void* tensor, const Values& values, int valid) const {
+  __device__ void give(void* tensor, const Elements& from, int valid) const {
     Io* const to = static_cast<Io*>(tensor) + at_;
     if constexpr (pieces) {
-      if (exists(0, valid)) *reinterpret_cast<typename Values::Bytes*>(to) = values.bytes;
+#pragma unroll
+      for (int piece = 0; piece < Elements::kPieces; ++piece)
+        if (exists(piece * kPiece, valid))
+          *reinterpret_cast<uint4*>(to + offset(piece * kPiece)) = from.pieces[piece];
     } else {
 #pragma unroll
-      for (int k = 0; k < kPieceElements; ++k)
-        if (exists(k, valid)) to[k] = values.values[k];
+      for (int k = 0; k < kStaged; ++k)
+        if (exists(k, valid)) to[offset(k)] = from.values[k];
     }
   }
 
@@ -438,50 +462,63 @@ class SequenceStage {
   int index_, bias_;
 };
 
-/// Sums of one step: over a thread's states, and over nothing yet but this channel, of each state.
+/// Sums of one step: over a thread's states, of each of its channels, and over its channels, of each state.
 struct StepSums {
-  float of_exponent = 0.0F;  ///< Σ A·log2(e)·Ā·g·h_before
-  float of_input = 0.0F;     ///< Σ g·B
-  float y = 0.0F;            ///< Σ C·h
-  float dB[kLaneStates], dC[kLaneStates];
+  float of_exponent[kLaneChannels] = {};  ///< Σ A·log2(e)·Ā·g·h_before
+  float of_input[kLaneChannels] = {};     ///< Σ g·B
+  float y[kLaneChannels] = {};            ///< Σ C·h
+  float dB[kLaneStates] = {}, dC[kLaneStates] = {};
 };
 
 /// One state, one step back. `step` is {Δ, Δ·u, dy, u}; h before and after it.
-__device__ inline void step_back(float& carry, float& dA, StepSums& sums, int s, const float4& step,
+__device__ inline void step_back(float& carry, float& dA, StepSums& sums, int r, int s, const float4& step,
                                  float decay, float A, float B, float C, float before, float after) {
   const float g = fmaf(step.z, C, carry);
   carry = decay * g;
   const float of_exponent = carry * before;
   dA = fmaf(step.x, of_exponent, dA);
-  sums.of_exponent = fmaf(A, of_exponent, sums.of_exponent);
-  sums.of_input = fmaf(g, B, sums.of_input);
-  sums.y = fmaf(C, after, sums.y);
-  sums.dB[s] = g * step.y;
-  sums.dC[s] = step.z * after;
+  sums.of_exponent[r] = fmaf(A, of_exponent, sums.of_exponent[r]);
+  sums.of_input[r] = fmaf(g, B, sums.of_input[r]);
+  sums.y[r] = fmaf(C, after, sums.y[r]);
+  sums.dB[s] = fmaf(g, step.y, sums.dB[s]);
+  sums.dC[s] = fmaf(step.z, after, sums.dC[s]);
 }
 
-/// The sum over this lane and the one at `distance`: of `second` in lanes that have the bit of `distance`, of
-/// `first` in the others.
-__device__ inline float exchange(float first, float second, int distance, int lane) {
-  const bool upper = (lane & distance) != 0;
-  return (upper ? second : first) + shuffle_xor(upper ? first : second, distance);
+/// The sum of a value over this lane and the one at `distance`: of the odd step in lanes that have the bit of
+/// `distance`, of the even step in the others.
+__device__ inline float exchange_steps(float even, float odd, int distance, bool upper) {
+  return (upper ? odd : even) + shuffle_xor(upper ? even : odd, distance);
 }
 
-/// Adds over the eight lanes that share states: dB of the lane's state(0) in even lanes, dC in odd ones.
-__device__ inline float add_over_channels(StepSums& sums, int lane) {
-  const auto add = [](float(&a)[kLaneStates]) {
+/// Adds over the four lanes that share channels. even.…[0] is then of the lane's channel(0), and of the odd
+/// step where lane bit 1 is set.
+__device__ inline void add_over_states(StepSums& even, StepSums& odd, int lane) {
+  const bool upper = (lane & 2) != 0;
+  const auto add = [&](float(&a)[kLaneChannels], float(&b)[kLaneChannels]) {
+    a[0] += shuffle_xor(a[1], 4);
+    b[0] += shuffle_xor(b[1], 4);
+    a[0] = exchange_steps(a[0], b[0], 2, upper);
+  };
+  add(even.of_exponent, odd.of_exponent);
+  add(even.of_input, odd.of_input);
+  add(even.y, odd.y);
+}
+
+/// Adds over the eight lanes that share states. even.…[0] is then of the lane's state(0), and of the odd step
+/// where lane bit 0 is set.
+__device__ inline void add_over_channels(StepSums& even, StepSums& odd, int lane) {
+  const bool upper = (lane & 1) != 0;
+  const auto add = [&](float(&a)[kLaneStates]) {
     a[0] += shuffle_xor(a[2], 16);
     a[1] += shuffle_xor(a[3], 16);
-    return a[0] + shuffle_xor(a[1], 8);
+    a[0] += shuffle_xor(a[1], 8);
   };
-  const float dB = add(sums.dB);
-  return exchange(dB, add(sums.dC), 1, lane);
-}
-
-/// Adds over the four lanes of a channel, of four steps: of the lane's step().
-__device__ inline float add_over_states(const float (&of_steps)[kGroupSteps], int lane) {
-  return exchange(exchange(of_steps[0], of_steps[2], 4, lane), exchange(of_steps[1], of_steps[3], 4, lane), 2,
-                  lane);
+  add(even.dB);
+  add(even.dC);
+  add(odd.dB);
+  add(odd.dC);
+  even.dB[0] = exchange_steps(even.dB[0], odd.dB[0], 1, upper);
+  even.dC[0] = exchange_steps(even.dC[0], odd.dC[0], 1, upper);
 }
 
 }  // namespace ssmbench::parallel_bwd

@@ -36,8 +36,9 @@ FusedBackwardParallelPlan plan_of(const Problem& of) {
 TEST_CASE("parallel backward: the lanes of a warp hold each state of each channel once") {
   std::set<std::pair<int, int>> held;
   for (int lane = 0; lane < 32; ++lane)
-    for (int s = 0; s < kLaneStates; ++s)
-      CHECK(held.insert({ParallelLane{lane}.channel(), ParallelLane{lane}.state(s)}).second);
+    for (int r = 0; r < kLaneChannels; ++r)
+      for (int s = 0; s < kLaneStates; ++s)
+        CHECK(held.insert({ParallelLane{lane}.channel(r), ParallelLane{lane}.state(s)}).second);
   CHECK(held.size() == std::size_t{kWarpChannels * kParallelStates});
   CHECK(held.rbegin()->first == kWarpChannels - 1);
 }
@@ -45,39 +46,49 @@ TEST_CASE("parallel backward: the lanes of a warp hold each state of each channe
 TEST_CASE("parallel backward: what one lane gives away its partner has in the register that it keeps") {
   for (int lane = 0; lane < 32; ++lane) {
     const ParallelLane own{lane};
-    for (const int distance : {2, 4}) CHECK(ParallelLane{lane ^ distance}.channel() == own.channel());
+    CHECK(ParallelLane{lane ^ 4}.channel(1) == own.channel(0));
+    CHECK(ParallelLane{lane ^ 2}.channel(0) == own.channel(0));
     for (const int s : {0, 1}) CHECK(ParallelLane{lane ^ 16}.state(s + 2) == own.state(s));
     CHECK(ParallelLane{lane ^ 8}.state(1) == own.state(0));
     CHECK(ParallelLane{lane ^ 1}.state(0) == own.state(0));
   }
 }
 
-TEST_CASE("parallel backward: the lanes of a channel end with a step of a group each") {
-  std::set<std::pair<int, int>> kept;
-  for (int lane = 0; lane < 32; ++lane) {
-    const ParallelLane own{lane};
-    CHECK(kept.insert({own.channel(), own.step()}).second);
-    // Of steps 0 to 3 the upper of two lanes keeps the later two, then the second of what is left.
-    CHECK(own.step() / 2 == ((lane & 4) != 0 ? 1 : 0));
-    CHECK(own.step() % 2 == ((lane & 2) != 0 ? 1 : 0));
-  }
-  CHECK(kept.size() == std::size_t{kWarpChannels * kGroupSteps});
+TEST_CASE("parallel backward: the pieces of a warp's lanes cover a tile once, along either axis") {
+  for (const bool along_time : {true, false})
+    for (const int size : {4, 8}) {
+      std::set<std::pair<int, int>> covered;
+      for (int lane = 0; lane < 32; ++lane) {
+        const ParallelPiece piece{lane, along_time, size};
+        for (int k = 0; k < ParallelPiece::kElements; ++k) {
+          CHECK(covered.insert({piece.step(k), piece.channel(k)}).second);
+          const int first = k / size * size;
+          CHECK(piece.step(k) == piece.step(first) + (along_time ? k - first : 0));
+          CHECK(piece.channel(k) == piece.channel(first) + (along_time ? 0 : k - first));
+        }
+      }
+      CHECK(covered.size() == std::size_t{kParallelSteps * kWarpChannels});
+      CHECK(covered.rbegin()->first == kParallelSteps - 1);
+    }
 }
 
-TEST_CASE("parallel backward: the pieces of a warp's lanes cover a tile once, along either axis") {
-  for (const bool along_time : {true, false}) {
-    std::set<std::pair<int, int>> covered;
-    for (int lane = 0; lane < 32; ++lane) {
-      const ParallelPiece piece{along_time, lane};
-      for (int k = 0; k < kPieceElements; ++k) {
-        CHECK(covered.insert({piece.step(k), piece.channel(k)}).second);
-        CHECK(piece.step(k) == piece.step(0) + (along_time ? k : 0));
-        CHECK(piece.channel(k) == piece.channel(0) + (along_time ? 0 : k));
-      }
+TEST_CASE("parallel backward: lanes that shared memory serves together have different banks") {
+  // Eight lanes with 16 bytes each.
+  const auto distinct = [](auto place) {
+    for (int first = 0; first < 32; first += 8) {
+      std::set<int> banks;
+      for (int lane = first; lane < first + 8; ++lane) banks.insert(place(lane) % 8);
+      CHECK(banks.size() == 8);
     }
-    CHECK(covered.size() == std::size_t{kParallelSteps * kWarpChannels});
-    CHECK(covered.rbegin()->first == kParallelSteps - 1);
-  }
+  };
+  for (const bool along_time : {true, false})
+    for (const int size : {4, 8})
+      for (int k = 0; k < ParallelPiece::kElements; ++k)
+        distinct([&](int lane) {
+          const ParallelPiece piece{lane, along_time, size};
+          return row_index(piece.step(k), piece.channel(k));
+        });
+  distinct([](int lane) { return row_index((lane & 2) != 0 ? 1 : 0, ParallelLane{lane}.channel(0)); });
 }
 
 TEST_CASE("parallel backward: segments are whole tiles, spans whole segments, and cover the sequence") {
