@@ -87,10 +87,10 @@ __global__ void __launch_bounds__(kParallelThreads, 4)
     for (int s = 0; s < kLaneStates; ++s) product[r][s] = 1.0F;
   float delta_sum[kLaneChannels] = {};
   float4* const own = shared.sequences[place.warp];
-  // Of the next place whose states are kept; a segment's start is none.
-  const std::int64_t kept = (place.segment - first_segment) * (plan.kept() - 1);
-  float* kept_states = problem.workspace + at.tile_states + kept * plan.state_floats() + place.lane_at;
-  float* kept_sums = problem.workspace + at.tile_sums + kept * plan.rows();
+  // Of the next place whose states are kept.
+  const std::int64_t kept = (place.segment - first_segment) * plan.kept();
+  float* kept_states = problem.workspace + at.kept_states + kept * plan.state_floats() + place.lane_at;
+  float* kept_sums = problem.workspace + at.kept_sums + kept * plan.rows();
 
   for (int start = 0; start < steps; start += kParallelSteps) {
     if (start > 0) __syncwarp();  // all lanes are done with `own`
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(kParallelThreads, 4)
     __syncthreads();
 #pragma unroll 4
     for (int t = 0; t < kParallelSteps; ++t) {
-      if (t % kKeptSteps == 0 && keep_tiles && start + t > 0) {
+      if (t % kKeptSteps == 0 && keep_tiles) {
         store_lane(kept_states, h);
         store_row_sums(kept_sums, delta_sum, place);
         kept_states += plan.state_floats();
@@ -182,10 +182,10 @@ __global__ void __launch_bounds__(kParallelThreads, 2)
   ProjectionStage<Io> projection(args, place, last_start, true);
   // Of the tile to fetch: at the start of its segment; kept at its start, from zero; ΣΔ to there.
   const std::int64_t segment = place.segment + tile / tiles_of_segment;
-  const std::int64_t kept = (segment - first_segment) * (plan.kept() - 1) + of_segment * kHalves - 1;
+  const std::int64_t kept = (segment - first_segment) * plan.kept() + of_segment * kHalves;
   const float* first = problem.workspace + at.states + segment * plan.state_floats() + place.lane_at;
-  const float* kept_states = problem.workspace + at.tile_states + kept * plan.state_floats() + place.lane_at;
-  const float* kept_sums = problem.workspace + at.tile_sums + kept * plan.rows() + place.row();
+  const float* kept_states = problem.workspace + at.kept_states + kept * plan.state_floats() + place.lane_at;
+  const float* kept_sums = problem.workspace + at.kept_sums + kept * plan.rows() + place.row();
   const auto fetch = [&](int tiles, int steps) {
     sequence.template fetch<Staging::gradients>(shared.raw, tiles, steps);
     projection.load(steps);
@@ -195,11 +195,10 @@ __global__ void __launch_bounds__(kParallelThreads, 2)
       copy_bytes(&shared.states[kHalves][r][threadIdx.x], first + of_lane, true);
 #pragma unroll
       for (int half = 0; half < kHalves; ++half) {
-        const bool inner = half > 0 || of_segment > 0;  // else it is the segment's start
-        copy_bytes(&shared.states[half][r][threadIdx.x],
-                   inner ? kept_states + half * plan.state_floats() + of_lane : first, inner);
+        copy_bytes(&shared.states[half][r][threadIdx.x], kept_states + half * plan.state_floats() + of_lane,
+                   true);
         copy_bytes(&shared.elapsed[half][r][threadIdx.x],
-                   inner ? kept_sums + half * plan.rows() + place.lane.channel(r) : first, inner);
+                   kept_sums + half * plan.rows() + place.lane.channel(r), true);
       }
     }
   };
@@ -267,10 +266,8 @@ __global__ void __launch_bounds__(kParallelThreads, 2)
           at_halves[half][r][s] = fmaf(exp2_fast(elapsed * A[r][s]), at_start[s], local[s]);
       }
     }
-    // A segment's start is no place that is kept.
-    const int places = of_segment > 0 ? kHalves : kHalves - 1;
-    kept_states -= places * plan.state_floats();
-    kept_sums -= places * plan.rows();
+    kept_states -= kHalves * plan.state_floats();
+    kept_sums -= kHalves * plan.rows();
     if (--of_segment < 0) {
       of_segment = tiles_of_segment - 1;
       first -= plan.state_floats();

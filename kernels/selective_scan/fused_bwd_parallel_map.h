@@ -70,7 +70,7 @@ struct FusedBackwardParallelPlan {
   std::int64_t batch, dim, dstate, seqlen, groups, channels_per_group;
   std::int64_t blocks_per_group;  ///< of kParallelChannels channels
   std::int64_t segment;           ///< steps that a block does; whole tiles
-  std::int64_t span;              ///< steps whose tiles' states are kept together; whole segments
+  std::int64_t span;              ///< steps whose kept states are in the workspace together; whole segments
   bool in_turn;                   ///< a block goes back through all segments of a span, and not through one
 
   SSMBENCH_HD constexpr int channels() const { return kParallelChannels; }
@@ -92,13 +92,12 @@ struct FusedBackwardParallelPlan {
 
 /// Where things begin in the workspace, in floats; each on a 256-byte line.
 struct FusedBackwardParallelWorkspace {
-  std::int64_t states;      ///< [segment][state_floats]: at a segment's end from zero at its start; then the
-                            ///< true ones at its start; then its share of dA
-  std::int64_t carries;     ///< [run][state_floats]: the same for Ā·g, from its end to its start
-  std::int64_t delta_sums;  ///< [segment][row]: ΣΔ
-  std::int64_t
-      tile_states;  ///< [segment of the span][place kept − 1][state_floats]: from zero at the segment's start
-  std::int64_t tile_sums;    ///< [segment of the span][place kept − 1][row]: ΣΔ from there
+  std::int64_t states;       ///< [segment][state_floats]: at a segment's end from zero at its start; then the
+                             ///< true ones at its start; then its share of dA
+  std::int64_t carries;      ///< [run][state_floats]: the same for Ā·g, from its end to its start
+  std::int64_t delta_sums;   ///< [segment][row]: ΣΔ
+  std::int64_t kept_states;  ///< [segment of the span][kept][state_floats]: from zero at its start
+  std::int64_t kept_sums;    ///< [segment of the span][kept][row]: ΣΔ from there
   std::int64_t dD;           ///< [run][row]
   std::int64_t ddelta_bias;  ///< [run][row]
   std::int64_t shares_B;     ///< [block][step of the span][kParallelStates]
@@ -115,13 +114,13 @@ inline FusedBackwardParallelWorkspace fused_backward_parallel_workspace(
     end += ceil_div(floats, kLine) * kLine;
     return begin;
   };
-  const std::int64_t inner_tiles = plan.span_segments() * (plan.kept() - 1);
+  const std::int64_t kept = plan.span_segments() * plan.kept();
   FusedBackwardParallelWorkspace at{};
   at.states = take(plan.segments() * plan.state_floats());
   at.carries = take(plan.runs() * plan.state_floats());
   at.delta_sums = take(plan.segments() * plan.rows());
-  at.tile_states = take(inner_tiles * plan.state_floats());
-  at.tile_sums = take(inner_tiles * plan.rows());
+  at.kept_states = take(kept * plan.state_floats());
+  at.kept_sums = take(kept * plan.rows());
   at.dD = take(plan.runs() * plan.rows());
   at.ddelta_bias = take(plan.runs() * plan.rows());
   at.shares_B = take(plan.blocks() * plan.span * kParallelStates);
@@ -145,14 +144,14 @@ constexpr bool fill_whole_waves(std::int64_t blocks) {
   return 10 * blocks >= 9 * kWave * ceil_div(blocks, kWave);
 }
 
-/// Segments are as long as leaves enough blocks to fill a large GPU several times. A sequence of up to 16384
+/// Segments are as long as leaves enough blocks to fill a large GPU twice. A sequence of up to 16384
 /// steps is one span; a longer one is cut into spans where the workspace would be over 24% of the bytes of
-/// all tensors, whose tiles' states are then computed once more, and then into longer segments.
+/// all tensors, whose kept states are then computed once more, and then into longer segments.
 inline FusedBackwardParallelPlan plan_fused_backward_parallel(const SelectiveScan& scan,
                                                               double tensor_bytes) {
   constexpr std::int64_t kLongestSegment = 256;
   constexpr std::int64_t kShortestSegment = 64;
-  constexpr std::int64_t kEnoughBlocks = 3072;
+  constexpr std::int64_t kEnoughBlocks = 512;  // two waves
   constexpr std::int64_t kShortestLimited = 16384;
   constexpr std::int64_t kLongestLimited = 1024;
   constexpr double kWorkspaceShare = 0.24;
@@ -177,7 +176,7 @@ inline FusedBackwardParallelPlan plan_fused_backward_parallel(const SelectiveSca
   };
   while (plan.span > plan.segment && too_large())
     plan.span = ceil_div(plan.span / 2, plan.segment) * plan.segment;
-  // Of few channels even one segment's tiles may be too much, beside what each segment has.
+  // Of few channels even one segment's kept states may be too much, beside what each segment has.
   while (plan.segment < kLongestLimited && too_large()) plan.span = plan.segment *= 2;
   return plan;
 }

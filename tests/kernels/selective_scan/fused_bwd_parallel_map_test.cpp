@@ -135,13 +135,13 @@ TEST_CASE("parallel backward: the parts of the workspace do not overlap") {
     const FusedBackwardParallelWorkspace at = fused_backward_parallel_workspace(plan);
     const std::int64_t blocks = 3 * 2;  // 50 channels a group
     CHECK(plan.blocks() == blocks);
-    const std::int64_t kept = plan.span / kKeptSteps - plan.span / plan.segment;
+    const std::int64_t kept = plan.span / kKeptSteps;
     const std::vector<std::pair<std::int64_t, std::int64_t>> parts{
         {at.states, plan.segments() * blocks * 1024},
         {at.carries, plan.runs() * blocks * 1024},
         {at.delta_sums, plan.segments() * blocks * 64},
-        {at.tile_states, kept * blocks * 1024},
-        {at.tile_sums, kept * blocks * 64},
+        {at.kept_states, kept * blocks * 1024},
+        {at.kept_sums, kept * blocks * 64},
         {at.dD, plan.runs() * blocks * 64},
         {at.ddelta_bias, plan.runs() * blocks * 64},
         {at.shares_B, blocks * plan.span * 16},
