@@ -1,7 +1,8 @@
 #pragma once
 
-// The common case of cuda-fused for selective_scan_bwd: the two kernels that go over time. The picture is in
-// fused_bwd_parallel.cu, instantiations are in a file per io dtype.
+// The common case of cuda-fused for selective_scan_bwd: the two kernels that go
+// over time. The picture is in fused_bwd_parallel.cu, instantiations are in a
+// file per io dtype.
 
 #include "kernels/selective_scan/fused_bwd_parallel_tile.cuh"
 
@@ -20,8 +21,8 @@ namespace parallel_bwd {
 inline constexpr int kParallelWarps = kParallelThreads / 32;
 inline constexpr int kHalves = kParallelSteps / kKeptSteps;
 
-/// Shared memory of both kernels; the gradient kernel has all of it. What all warps use is there for two
-/// tiles, so that a tile takes one barrier.
+/// Shared memory of both kernels; the gradient kernel has all of it. What all
+/// warps use is there for two tiles, so that a tile takes one barrier.
 template <class Io>
 struct SegmentShared {
   float projections[2][2][kParallelSteps * kProjectionPitch];
@@ -32,7 +33,8 @@ struct SegmentShared {
 template <class Io>
 struct GradientShared : SegmentShared<Io> {
   float2 factors[kParallelWarps][kParallelSteps * kRowPitch];
-  /// Of the next tile: at its halves, from zero; at the segment's start; ΣΔ from there to the halves.
+  /// Of the next tile: at its halves, from zero; at the segment's start; ΣΔ
+  /// from there to the halves.
   float4 states[kHalves + 1][kLaneChannels][kParallelThreads];
   float elapsed[kHalves][kLaneChannels][kParallelThreads];
   /// [tile][warp][pair of steps]: dB, dC [step][state]
@@ -61,7 +63,7 @@ __device__ inline void load_exponents(LaneStates& to, const ScanArgs& args, cons
 }
 
 template <class Io, bool pieces, bool with_carry>
-__global__ void __launch_bounds__(kParallelThreads, 4)
+__global__ void __launch_bounds__(kParallelThreads, with_carry ? 4 : 5)
     segment_kernel(const ParallelProblem problem, const std::int64_t first_segment, const bool keep_tiles,
                    const bool keep_ends) {
   constexpr Staging kStaging = with_carry ? Staging::sequences : Staging::input;
@@ -106,35 +108,39 @@ __global__ void __launch_bounds__(kParallelThreads, 4)
       projection.load(left);
     }
     __syncthreads();
-#pragma unroll 4
-    for (int t = 0; t < kParallelSteps; ++t) {
-      if (t % kKeptSteps == 0 && keep_tiles) {
+#pragma unroll 1
+    for (int half = 0; half < kHalves; ++half) {
+      if (keep_tiles) {
         store_lane(kept_states, h);
         store_row_sums(kept_sums, delta_sum, place);
         kept_states += plan.state_floats();
         kept_sums += plan.rows();
       }
-      float B[kLaneStates], C[kLaneStates];
-      load_states(B, projections[0] + place.projection_at(t));
-      if constexpr (with_carry) load_states(C, projections[1] + place.projection_at(t));
 #pragma unroll
-      for (int r = 0; r < kLaneChannels; ++r) {
-        const float4* const from = &own[row_index(t, place.lane.channel(r))];
-        float4 step;
-        if constexpr (with_carry) {
-          step = *from;
-        } else {
-          const float2 input = *reinterpret_cast<const float2*>(from);
-          step = {input.x, input.y, 0.0F, 0.0F};
-        }
-        delta_sum[r] += step.x;
+      for (int k = 0; k < kKeptSteps; ++k) {
+        const int t = half * kKeptSteps + k;
+        float B[kLaneStates], C[kLaneStates];
+        load_states(B, projections[0] + place.projection_at(t));
+        if constexpr (with_carry) load_states(C, projections[1] + place.projection_at(t));
 #pragma unroll
-        for (int s = 0; s < kLaneStates; ++s) {
-          const float decay = exp2_fast(step.x * A[r][s]);
-          h[r][s] = fmaf(decay, h[r][s], step.y * B[s]);
+        for (int r = 0; r < kLaneChannels; ++r) {
+          const float4* const from = &own[row_index(t, place.lane.channel(r))];
+          float4 step;
           if constexpr (with_carry) {
-            product[r][s] *= decay;
-            carry[r][s] = fmaf(product[r][s], step.z * C[s], carry[r][s]);
+            step = *from;
+          } else {
+            const float2 input = *reinterpret_cast<const float2*>(from);
+            step = {input.x, input.y, 0.0F, 0.0F};
+          }
+          delta_sum[r] += step.x;
+#pragma unroll
+          for (int s = 0; s < kLaneStates; ++s) {
+            const float decay = exp2_fast(step.x * A[r][s]);
+            h[r][s] = fmaf(decay, h[r][s], step.y * B[s]);
+            if constexpr (with_carry) {
+              product[r][s] *= decay;
+              carry[r][s] = fmaf(product[r][s], step.z * C[s], carry[r][s]);
+            }
           }
         }
       }
@@ -176,11 +182,12 @@ __global__ void __launch_bounds__(kParallelThreads, 2)
   int tile = static_cast<int>(place.tiles()) - 1;
   int of_segment = tile % tiles_of_segment;  // the tile to fetch
   const std::int64_t last_start = place.begin + tile * kParallelSteps;
-  int valid =
-      place.valid(last_start);  // steps; only the last tile, which is the first, may have fewer than 16
+  int valid = place.valid(last_start);  // steps; only the last tile, which is
+                                        // the first, may have fewer than 16
   SequenceStage<Io, pieces> sequence(problem.args, place, last_start);
   ProjectionStage<Io> projection(args, place, last_start, true);
-  // Of the tile to fetch: at the start of its segment; kept at its start, from zero; ΣΔ to there.
+  // Of the tile to fetch: at the start of its segment; kept at its start, from
+  // zero; ΣΔ to there.
   const std::int64_t segment = place.segment + tile / tiles_of_segment;
   const std::int64_t kept = (segment - first_segment) * plan.kept() + of_segment * kHalves;
   const float* first = problem.workspace + at.states + segment * plan.state_floats() + place.lane_at;
@@ -224,7 +231,8 @@ __global__ void __launch_bounds__(kParallelThreads, 2)
   const int own_element = row_index(own_is_odd ? 1 : 0, own_channel);
   const int own_sum = (lane & 1) * kParallelStates + place.lane.state(0);
 
-  // dB and dC of a tile, four states of a step a thread. A barrier has to be between it and the sums.
+  // dB and dC of a tile, four states of a step a thread. A barrier has to be
+  // between it and the sums.
   const int which = threadIdx.x / (kParallelThreads / 2);
   const int quad = threadIdx.x % (kParallelThreads / 2);
   const int share_step = quad / (kParallelStates / 4);
@@ -302,11 +310,13 @@ __global__ void __launch_bounds__(kParallelThreads, 2)
           for (int s = 0; s < kLaneStates; ++s) before[t][r][s] = h[r][s];
         step_forward(h, decay[t], A, half_own, half_B, place, t);
       }
-      // B and C of the next tile leave the registers before going back needs them.
+      // B and C of the next tile leave the registers before going back needs
+      // them.
       if (half > 0 && tile > 0) projection.finish(shared.projections[(tile - 1) & 1]);
       projection.drop();
-      // What a pair of steps leaves is stored after the next one's operands are loaded: a load cannot be
-      // moved above a store, and would wait for the shuffles that the store waits for.
+      // What a pair of steps leaves is stored after the next one's operands are
+      // loaded: a load cannot be moved above a store, and would wait for the
+      // shuffles that the store waits for.
       float4 gradients;
       float dB, dC;
       const auto store_pair = [&](int pair) {

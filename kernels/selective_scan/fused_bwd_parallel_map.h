@@ -144,14 +144,15 @@ constexpr bool fill_whole_waves(std::int64_t blocks) {
   return 10 * blocks >= 9 * kWave * ceil_div(blocks, kWave);
 }
 
-/// Segments are as long as leaves enough blocks to fill a large GPU twice. A sequence of up to 16384
-/// steps is one span; a longer one is cut into spans where the workspace would be over 24% of the bytes of
-/// all tensors, whose kept states are then computed once more, and then into longer segments.
+/// Segments are as long as leaves enough blocks to fill a large GPU, two on each of 132 multiprocessors. A
+/// sequence of up to 16384 steps is one span; a longer one is cut into spans where the workspace would be
+/// over 24% of the bytes of all tensors, whose kept states are then computed once more, and then into longer
+/// segments.
 inline FusedBackwardParallelPlan plan_fused_backward_parallel(const SelectiveScan& scan,
                                                               double tensor_bytes) {
   constexpr std::int64_t kLongestSegment = 256;
   constexpr std::int64_t kShortestSegment = 64;
-  constexpr std::int64_t kEnoughBlocks = 512;  // two waves
+  constexpr std::int64_t kEnoughBlocks = 256;
   constexpr std::int64_t kShortestLimited = 16384;
   constexpr std::int64_t kLongestLimited = 1024;
   constexpr double kWorkspaceShare = 0.24;
