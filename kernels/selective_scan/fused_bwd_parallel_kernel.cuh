@@ -1,8 +1,7 @@
 #pragma once
 
-// The common case of cuda-fused for selective_scan_bwd: the two kernels that go
-// over time. The picture is in fused_bwd_parallel.cu, instantiations are in a
-// file per io dtype.
+// The common case of cuda-fused for selective_scan_bwd: the two kernels that go over time. The picture is in
+// fused_bwd_parallel.cu, instantiations are in a file per io dtype.
 
 #include "kernels/selective_scan/fused_bwd_parallel_tile.cuh"
 
@@ -21,8 +20,8 @@ namespace parallel_bwd {
 inline constexpr int kParallelWarps = kParallelThreads / 32;
 inline constexpr int kHalves = kParallelSteps / kKeptSteps;
 
-/// Shared memory of both kernels; the gradient kernel has all of it. What all
-/// warps use is there for two tiles, so that a tile takes one barrier.
+/// Shared memory of both kernels; the gradient kernel has all of it. What all warps use is there for two
+/// tiles, so that a tile takes one barrier.
 template <class Io>
 struct SegmentShared {
   float projections[2][2][kParallelSteps * kProjectionPitch];
@@ -33,8 +32,7 @@ struct SegmentShared {
 template <class Io>
 struct GradientShared : SegmentShared<Io> {
   float2 factors[kParallelWarps][kParallelSteps * kRowPitch];
-  /// Of the next tile: at its halves, from zero; at the segment's start; ΣΔ
-  /// from there to the halves.
+  /// Of the next tile: at its halves, from zero; at the segment's start; ΣΔ from there to the halves.
   float4 states[kHalves + 1][kLaneChannels][kParallelThreads];
   float elapsed[kHalves][kLaneChannels][kParallelThreads];
   /// [tile][warp][pair of steps]: dB, dC [step][state]
@@ -182,12 +180,11 @@ __global__ void __launch_bounds__(kParallelThreads, 2)
   int tile = static_cast<int>(place.tiles()) - 1;
   int of_segment = tile % tiles_of_segment;  // the tile to fetch
   const std::int64_t last_start = place.begin + tile * kParallelSteps;
-  int valid = place.valid(last_start);  // steps; only the last tile, which is
-                                        // the first, may have fewer than 16
+  // Steps of a tile: only the last, which is the first to be done, may have fewer than 16.
+  int valid = place.valid(last_start);
   SequenceStage<Io, pieces> sequence(problem.args, place, last_start);
   ProjectionStage<Io> projection(args, place, last_start, true);
-  // Of the tile to fetch: at the start of its segment; kept at its start, from
-  // zero; ΣΔ to there.
+  // Of the tile to fetch: at the start of its segment; kept at its start, from zero; ΣΔ to there.
   const std::int64_t segment = place.segment + tile / tiles_of_segment;
   const std::int64_t kept = (segment - first_segment) * plan.kept() + of_segment * kHalves;
   const float* first = problem.workspace + at.states + segment * plan.state_floats() + place.lane_at;
@@ -231,8 +228,7 @@ __global__ void __launch_bounds__(kParallelThreads, 2)
   const int own_element = row_index(own_is_odd ? 1 : 0, own_channel);
   const int own_sum = (lane & 1) * kParallelStates + place.lane.state(0);
 
-  // dB and dC of a tile, four states of a step a thread. A barrier has to be
-  // between it and the sums.
+  // dB and dC of a tile, four states of a step a thread. A barrier has to be between it and the sums.
   const int which = threadIdx.x / (kParallelThreads / 2);
   const int quad = threadIdx.x % (kParallelThreads / 2);
   const int share_step = quad / (kParallelStates / 4);
@@ -310,13 +306,11 @@ __global__ void __launch_bounds__(kParallelThreads, 2)
           for (int s = 0; s < kLaneStates; ++s) before[t][r][s] = h[r][s];
         step_forward(h, decay[t], A, half_own, half_B, place, t);
       }
-      // B and C of the next tile leave the registers before going back needs
-      // them.
+      // B and C of the next tile leave the registers before going back needs them.
       if (half > 0 && tile > 0) projection.finish(shared.projections[(tile - 1) & 1]);
       projection.drop();
-      // What a pair of steps leaves is stored after the next one's operands are
-      // loaded: a load cannot be moved above a store, and would wait for the
-      // shuffles that the store waits for.
+      // What a pair of steps leaves is stored after the next one's operands are loaded: a load cannot be
+      // moved above a store, and would wait for the shuffles that the store waits for.
       float4 gradients;
       float dB, dC;
       const auto store_pair = [&](int pair) {
