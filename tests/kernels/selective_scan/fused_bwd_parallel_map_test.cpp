@@ -119,7 +119,10 @@ TEST_CASE(
   CHECK_FALSE(in_turn(1, 2048, 2048));
   CHECK(in_turn(1, 64, 64));  // one segment
   CHECK_FALSE(in_turn(1, 64, 65));
-  CHECK(in_turn(240, 16, 200));  // tests/kernels/implementations_test.cpp relies on it
+  for (const std::int64_t seqlen : {135, 200}) {  // tests/kernels/implementations_test.cpp relies on it
+    CHECK(in_turn(240, 16, seqlen));
+    CHECK(plan_of(problem(240, 16, seqlen, "bf16")).segments() == 2);
+  }
   for (const std::int64_t batch : {1, 8})
     for (const std::int64_t seqlen : {1, 100, 2048, 65536}) {
       const FusedBackwardParallelPlan plan = plan_of(problem(batch, 2048, seqlen, "bf16"));
