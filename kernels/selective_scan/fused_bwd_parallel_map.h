@@ -26,27 +26,51 @@ inline constexpr int kBlockStates = kParallelChannels * kParallelStates;
 /// register s state s of its four: they are exchanged by bits of the lane, so that lanes that add up their
 /// sums find, in the same register, what the one keeps and the other gives away.
 ///
-///   lane bits   4 3 | 2 1 | 0      channels  4·(bits 4..3) + 2·(bit 0) + (r xor bit 2)
-///                                  states    4·(bits 2..1) + (s xor bits 4..3)
+///   lane bits   4 | 3 | 2 1 | 0      channels  8·(bit 4) + 4·(bit 0) + 2·(r xor bit 2) + (bit 3)
+///                                    states    4·(bits 2..1) + (s xor bits 4..3)
 ///
-/// Neighbours read the same of B and C, lanes two apart the same of a channel: shared memory then serves 16
-/// lanes at a time with 16 bytes each, else 8.
+/// Neighbours read the same of B and C, and 16 lanes all of eight neighbouring channels: shared memory then
+/// serves 16 lanes at a time with 16 bytes each, else 8.
 struct ParallelLane {
   int lane;
 
   SSMBENCH_HD constexpr int channel(int r) const {
-    return (lane >> 3) * 4 + (lane & 1) * 2 + (r ^ (lane >> 2 & 1));
+    return (lane >> 4) * 8 + (lane & 1) * 4 + (r ^ (lane >> 2 & 1)) * 2 + (lane >> 3 & 1);
   }
   SSMBENCH_HD constexpr int order() const { return lane >> 3; }  // of its states
   SSMBENCH_HD constexpr int first_state() const { return (lane >> 1 & 3) * kLaneStates; }
   SSMBENCH_HD constexpr int state(int s) const { return first_state() + (s ^ order()); }
 };
 
+/// Which of a tile's elements of a warp's channels a thread brings and stores: eight, in pieces of neighbours
+/// along the axis that is contiguous in memory. What lanes stage together then lies in different banks.
+struct ParallelPiece {
+  static constexpr int kElements = kWarpChannels * kParallelSteps / 32;
+
+  int lane;
+  bool along_time;
+  int size;  ///< elements of a piece; a divisor of kElements
+
+  SSMBENCH_HD constexpr int step(int k) const { return along_time ? along(k) : lane & 15; }
+  SSMBENCH_HD constexpr int channel(int k) const { return along_time ? lane & 15 : along(k); }
+
+ private:
+  SSMBENCH_HD constexpr int along(int k) const { return k / size * 2 * size + (lane >> 4) * size + k % size; }
+};
+
+/// Where shared memory has a step of a warp's channel, in elements: one place more than there are channels
+/// lies between steps, so that neighbours along either axis are in different banks.
+inline constexpr int kRowPitch = kWarpChannels + 1;
+
+SSMBENCH_HD constexpr int row_index(int step, int channel) {
+  return step * kRowPitch + channel;
+}
+
 struct FusedBackwardParallelPlan {
   std::int64_t batch, dim, dstate, seqlen, groups, channels_per_group;
   std::int64_t blocks_per_group;  ///< of kParallelChannels channels
   std::int64_t segment;           ///< steps that a block does; whole tiles
-  std::int64_t span;              ///< steps whose tiles' states are kept together; whole segments
+  std::int64_t span;              ///< steps whose kept states are in the workspace together; whole segments
   bool in_turn;                   ///< a block goes back through all segments of a span, and not through one
 
   SSMBENCH_HD constexpr int channels() const { return kParallelChannels; }
@@ -57,6 +81,8 @@ struct FusedBackwardParallelPlan {
   SSMBENCH_HD constexpr std::int64_t state_floats() const { return blocks() * kBlockStates; }
   SSMBENCH_HD constexpr std::int64_t segments() const { return ceil_div(seqlen, segment); }
   SSMBENCH_HD constexpr std::int64_t tiles() const { return segment / kParallelSteps; }  // of a segment
+  /// Places of a segment whose states are kept, its start among them.
+  SSMBENCH_HD constexpr std::int64_t kept() const { return segment / kKeptSteps; }
   SSMBENCH_HD constexpr std::int64_t span_segments() const { return span / segment; }
   SSMBENCH_HD constexpr std::int64_t spans() const { return ceil_div(seqlen, span); }
   /// Segments that a block goes back through.
@@ -66,13 +92,12 @@ struct FusedBackwardParallelPlan {
 
 /// Where things begin in the workspace, in floats; each on a 256-byte line.
 struct FusedBackwardParallelWorkspace {
-  std::int64_t states;      ///< [segment][state_floats]: at a segment's end from zero at its start; then the
-                            ///< true ones at its start; then its share of dA
-  std::int64_t carries;     ///< [run][state_floats]: the same for Ā·g, from its end to its start
-  std::int64_t delta_sums;  ///< [segment][row]: ΣΔ
-  std::int64_t
-      tile_states;  ///< [segment of the span][tile − 1][state_floats]: from zero at the segment's start
-  std::int64_t tile_sums;    ///< [segment of the span][tile − 1][row]: ΣΔ from there
+  std::int64_t states;       ///< [segment][state_floats]: at a segment's end from zero at its start; then the
+                             ///< true ones at its start; then its share of dA
+  std::int64_t carries;      ///< [run][state_floats]: the same for Ā·g, from its end to its start
+  std::int64_t delta_sums;   ///< [segment][row]: ΣΔ
+  std::int64_t kept_states;  ///< [segment of the span][kept][state_floats]: from zero at its start
+  std::int64_t kept_sums;    ///< [segment of the span][kept][row]: ΣΔ from there
   std::int64_t dD;           ///< [run][row]
   std::int64_t ddelta_bias;  ///< [run][row]
   std::int64_t shares_B;     ///< [block][step of the span][kParallelStates]
@@ -89,13 +114,13 @@ inline FusedBackwardParallelWorkspace fused_backward_parallel_workspace(
     end += ceil_div(floats, kLine) * kLine;
     return begin;
   };
-  const std::int64_t inner_tiles = plan.span_segments() * (plan.tiles() - 1);
+  const std::int64_t kept = plan.span_segments() * plan.kept();
   FusedBackwardParallelWorkspace at{};
   at.states = take(plan.segments() * plan.state_floats());
   at.carries = take(plan.runs() * plan.state_floats());
   at.delta_sums = take(plan.segments() * plan.rows());
-  at.tile_states = take(inner_tiles * plan.state_floats());
-  at.tile_sums = take(inner_tiles * plan.rows());
+  at.kept_states = take(kept * plan.state_floats());
+  at.kept_sums = take(kept * plan.rows());
   at.dD = take(plan.runs() * plan.rows());
   at.ddelta_bias = take(plan.runs() * plan.rows());
   at.shares_B = take(plan.blocks() * plan.span * kParallelStates);
@@ -119,14 +144,15 @@ constexpr bool fill_whole_waves(std::int64_t blocks) {
   return 10 * blocks >= 9 * kWave * ceil_div(blocks, kWave);
 }
 
-/// Segments are as long as leaves enough blocks to fill a large GPU several times. A sequence of up to 16384
-/// steps is one span; a longer one is cut into spans where the workspace would be over 24% of the bytes of
-/// all tensors, whose tiles' states are then computed once more, and then into longer segments.
+/// Segments are as long as leaves enough blocks to fill a large GPU, two on each of 132 multiprocessors. A
+/// sequence of up to 16384 steps is one span; a longer one is cut into spans where the workspace would be
+/// over 24% of the bytes of all tensors, whose kept states are then computed once more, and then into longer
+/// segments.
 inline FusedBackwardParallelPlan plan_fused_backward_parallel(const SelectiveScan& scan,
                                                               double tensor_bytes) {
   constexpr std::int64_t kLongestSegment = 256;
   constexpr std::int64_t kShortestSegment = 64;
-  constexpr std::int64_t kEnoughBlocks = 3072;
+  constexpr std::int64_t kEnoughBlocks = 256;
   constexpr std::int64_t kShortestLimited = 16384;
   constexpr std::int64_t kLongestLimited = 1024;
   constexpr double kWorkspaceShare = 0.24;
@@ -151,7 +177,7 @@ inline FusedBackwardParallelPlan plan_fused_backward_parallel(const SelectiveSca
   };
   while (plan.span > plan.segment && too_large())
     plan.span = ceil_div(plan.span / 2, plan.segment) * plan.segment;
-  // Of few channels even one segment's tiles may be too much, beside what each segment has.
+  // Of few channels even one segment's kept states may be too much, beside what each segment has.
   while (plan.segment < kLongestLimited && too_large()) plan.span = plan.segment *= 2;
   return plan;
 }

@@ -24,9 +24,6 @@ inline constexpr int kCombineThreads = 256;
 inline constexpr int kOrders = 4;
 inline constexpr int kProjectionPitch = kOrders * kParallelStates + 4;
 
-/// Elements of a tile of a warp's channels that a thread stages.
-inline constexpr int kStaged = kWarpChannels * kParallelSteps / 32;
-
 /// 2^x, error 2 ulp; below 2^-126 zero.
 __device__ inline float exp2_fast(float x) {
   float result;
@@ -41,51 +38,42 @@ __device__ inline float reciprocal_fast(float x) {
 }
 
 /// softplus and its slope, the logistic function. With e = e^-|x| and s = e/(2 + e) ≤ 1/3, log(1 + e) is
-/// 2·artanh(s), whose series keeps the relative accuracy; what is left out is under 2e-8 of it.
+/// 2·artanh(s) = s·p(s²), which keeps the relative accuracy; p is the minimax polynomial, error 4e-9.
 __device__ inline ValueSlope softplus_slope(float x) {
   const float e = exp2_fast(-kLog2e * fabsf(x));
   const float s = e * reciprocal_fast(2.0F + e);
   const float square = s * s;
-  float series = 2.0F / 13;
-  series = fmaf(series, square, 2.0F / 11);
-  series = fmaf(series, square, 2.0F / 9);
-  series = fmaf(series, square, 2.0F / 7);
-  series = fmaf(series, square, 2.0F / 5);
-  series = fmaf(series, square, 2.0F / 3);
-  series = fmaf(series, square, 2.0F);
-  return {fmaf(series, s, fmaxf(x, 0.0F)), (x < 0.0F ? e : 1.0F) * reciprocal_fast(1.0F + e)};
+  float p = 0.281783351F;
+  p = fmaf(p, square, 0.2796060271F);
+  p = fmaf(p, square, 0.4002491029F);
+  p = fmaf(p, square, 0.6666631468F);
+  p = fmaf(p, square, 2.0F);
+  return {fmaf(p, s, fmaxf(x, 0.0F)), (x < 0.0F ? e : 1.0F) * reciprocal_fast(1.0F + e)};
 }
 
-/// silu: x·σ(x), σ(x)·(1 + x·σ(−x)).
+/// silu: x·σ(x), σ(x)·(1 + x·σ(−x)). The limit keeps σ(−x) = e^-x·σ(x) finite.
 __device__ inline ValueSlope silu_slope(float x) {
-  const float e = exp2_fast(-kLog2e * fabsf(x));
-  const float large = reciprocal_fast(1.0F + e);
-  const float small = e * large;
-  const float open = x < 0.0F ? small : large;
-  const float closed = x < 0.0F ? large : small;
-  return {x * open, open * fmaf(x, closed, 1.0F)};
+  const float e = exp2_fast(fminf(-kLog2e * x, 125.0F));
+  const float open = reciprocal_fast(1.0F + e);
+  return {x * open, open * fmaf(x, e * open, 1.0F)};
 }
 
-/// Whether the (B, D, L) tensors can be read and written in aligned pieces of 16 bytes along time.
+/// Elements of a tile of a warp's channels that a thread stages.
+inline constexpr int kStaged = ParallelPiece::kElements;
+
+/// Whether the (B, D, L) tensors can be read and written in aligned pieces of 16 bytes, along time or along
+/// channels.
 inline bool in_pieces(const ScanGradientArgs& args, DType io) {
-  if (args.scan.sequence.time != 1) return false;
   constexpr std::uintptr_t kPiece = 16;
-  const std::int64_t size = io == DType::f32 ? 4 : 2;
-  auto bits = static_cast<std::uintptr_t>((args.scan.sequence.dim | args.scan.sequence.batch) * size);
-  for (const void* tensor :
-       {args.scan.u, args.scan.delta, args.scan.z, args.dout, static_cast<const void*>(args.du),
-        static_cast<const void*>(args.ddelta), static_cast<const void*>(args.dz)})
+  const ScanArgs& scan = args.scan;
+  const std::int64_t rows =
+      scan.sequence.time == 1 ? scan.sequence.dim : scan.sequence.time | scan.channels_per_group;
+  auto bits = static_cast<std::uintptr_t>((rows | scan.sequence.batch) * (io == DType::f32 ? 4 : 2));
+  for (const void* tensor : {scan.u, scan.delta, scan.z, args.dout, static_cast<const void*>(args.du),
+                             static_cast<const void*>(args.ddelta), static_cast<const void*>(args.dz)})
     bits |= reinterpret_cast<std::uintptr_t>(tensor);
   return bits % kPiece == 0;
 }
-
-/// An element of a tile of a warp's channels.
-struct Element {
-  int step, channel;
-
-  /// Where shared memory has it: of two steps, lanes of one access have them in different banks.
-  __device__ int index() const { return step * kWarpChannels + (channel ^ (step & 1) * 4); }
-};
 
 /// Where a thread is.
 struct ParallelPlace {
@@ -127,10 +115,6 @@ struct ParallelPlace {
   }
   /// Steps of the tile that begins at `start`; at least one.
   __device__ int valid(std::int64_t start) const { return steps_within(start, kParallelSteps, end); }
-  /// Of a tile of `valid` steps.
-  __device__ bool exists(const Element& e, int valid) const {
-    return e.channel < warp_count && e.step < valid;
-  }
   /// In (D, N).
   __device__ std::int64_t state_at(int r, int s, std::int64_t dstate) const {
     return (block.first + warp * kWarpChannels + lane.channel(r)) * dstate + lane.state(s);
@@ -193,78 +177,85 @@ __device__ inline void store_row_sums(float* rows, const float (&sums)[kLaneChan
 
 /// A thread's part of B and C of a tile: four states of one step of one of them, on their way through
 /// registers to shared memory.
+template <class Io>
 class ProjectionStage {
  public:
-  __device__ explicit ProjectionStage(const ScanArgs& args) {
+  static constexpr int kThreads = 2 * kParallelSteps * kParallelStates / kLaneStates;
+  static_assert(kThreads == kParallelThreads);
+
+  /// Of tiles of `place`, from the one that begins at `start` on; C too or B only.
+  __device__ ProjectionStage(const ScanArgs& args, const ParallelPlace& place, std::int64_t start,
+                             bool with_c)
+      : mine_(threadIdx.x < (with_c ? kThreads : kThreads / 2)) {
     constexpr int kQuads = kParallelStates / kLaneStates;
-    static_assert(kParallelThreads == 2 * kParallelSteps * kQuads);
     which_ = static_cast<int>(threadIdx.x) / (kParallelSteps * kQuads);
     const int i = static_cast<int>(threadIdx.x) % (kParallelSteps * kQuads);
-    const bool by_time = (which_ == 0 ? args.b_strides : args.c_strides).time == 1;
+    const ProjectionStrides& strides = which_ == 0 ? args.b_strides : args.c_strides;
+    const bool by_time = strides.time == 1;
     step_ = by_time ? i % kParallelSteps : i / kQuads;
     state_ = kLaneStates * (by_time ? i / kParallelSteps : i % kQuads);
+    count_ = mine_ ? static_cast<int>(args.dstate) - state_ : 0;
+    from_ = static_cast<const Bits*>(which_ == 0 ? args.B : args.C) + place.block.b * strides.batch +
+            place.block.g * strides.group + (start + step_) * strides.time + state_ * strides.state;
+    stride_ = strides.state;
+    tile_stride_ = kParallelSteps * strides.time;
   }
-  /// Starts to load them. What does not exist is read from where something does, and not used, so that no
-  /// branch puts one load after the other; the same below.
-  template <class Io>
-  __device__ void load(const ScanArgs& args, const ParallelPlace& place, std::int64_t start) {
-    using Bits = std::conditional_t<sizeof(Io) == sizeof(unsigned), unsigned, unsigned short>;
-    const ProjectionStrides& strides = which_ == 0 ? args.b_strides : args.c_strides;
-    const int valid = place.valid(start);
-    const int states = static_cast<int>(args.dstate);
-    count_ = step_ < valid ? states - state_ : 0;
-    const Bits* from = static_cast<const Bits*>(which_ == 0 ? args.B : args.C) +
-                       place.block.b * strides.batch + place.block.g * strides.group +
-                       (start + min(step_, valid - 1)) * strides.time;
+  /// Goes on to the tile that is so many away.
+  __device__ void move(int tiles) { from_ += tiles * tile_stride_; }
+  /// Starts to load them. The tile has `valid` steps.
+  __device__ void load(int valid) {
 #pragma unroll
-    for (int k = 0; k < kLaneStates; ++k) raw_[k] = from[min(state_ + k, states - 1) * strides.state];
+    for (int k = 0; k < kLaneStates; ++k)
+      raw_[k] = step_ < valid && k < count_ ? static_cast<unsigned>(from_[k * stride_]) : 0U;
   }
   /// Stores them in each of the four orders; zeros for what does not exist.
-  template <class Io>
-  __device__ void finish(float (&to)[2][kParallelSteps * kProjectionPitch]) const {
+  __device__ void finish(float (&to)[2][kParallelSteps * kProjectionPitch]) {
+    if (!mine_) return;
     float values[kLaneStates];
 #pragma unroll
-    for (int k = 0; k < kLaneStates; ++k) values[k] = k < count_ ? from_bits<Io>(raw_[k]) : 0.0F;
+    for (int k = 0; k < kLaneStates; ++k) values[k] = from_bits(raw_[k]);
 #pragma unroll
     for (int order = 0; order < kOrders; ++order)
       *reinterpret_cast<float4*>(&to[which_][step_ * kProjectionPitch + order * kParallelStates + state_]) = {
           values[0 ^ order], values[1 ^ order], values[2 ^ order], values[3 ^ order]};
   }
+  /// Forgets them: no registers are taken from here to the next load.
+  __device__ void drop() {
+#pragma unroll
+    for (int k = 0; k < kLaneStates; ++k) raw_[k] = 0;
+  }
 
  private:
-  template <class Io>
+  using Bits = std::conditional_t<sizeof(Io) == sizeof(unsigned), unsigned, unsigned short>;
+
   __device__ static float from_bits(unsigned bits) {
     if constexpr (sizeof(Io) == sizeof(unsigned)) return __uint_as_float(bits);
     const auto half = static_cast<unsigned short>(bits);
     return to_float(reinterpret_cast<const Io&>(half));
   }
 
+  bool mine_;
   unsigned raw_[kLaneStates];
   int which_, step_, state_, count_;
+  const Bits* from_;
+  std::int64_t stride_, tile_stride_;
 };
 
-/// The k-th of the elements that a thread stages: pieces of 16 bytes, or one by one along whichever axis is
-/// contiguous in memory.
-template <class Io, bool pieces>
-__device__ Element element_of(const SequenceStrides& strides, int k) {
-  constexpr int kPiece = 16 / static_cast<int>(sizeof(Io));
-  const int lane = static_cast<int>(threadIdx.x & 31);
-  if constexpr (pieces) {
-    const int piece = k / kPiece * 32 + lane;
-    return {piece / kWarpChannels * kPiece + k % kPiece, piece % kWarpChannels};
-  }
-  const int i = k * 32 + lane;
-  if (strides.time == 1) return {i % kParallelSteps, i / kParallelSteps};
-  return {i / kWarpChannels, i % kWarpChannels};
-}
-
-/// 16 bytes from global memory to shared memory, where the thread that copied them finds them after
-/// copies_done().
-__device__ inline void copy_16(void* shared, const void* global) {
+/// 16 or 4 bytes from global memory to shared memory, where the thread that copied them finds them after
+/// copies_done(); zeros, and nothing is read, unless they exist.
+template <class Bytes>
+__device__ inline void copy_bytes(Bytes* shared, const void* global, bool exists) {
 #if __CUDA_ARCH__ >= 800
-  copy_async_16(shared_address(shared), global);
+  constexpr int kBytes = static_cast<int>(sizeof(Bytes));
+  if constexpr (kBytes == 16) {
+    copy_async_16(shared_address(shared), global, exists ? kBytes : 0);
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;\n" ::"r"(shared_address(shared)),
+                 "l"(__cvta_generic_to_global(global)), "n"(kBytes), "r"(exists ? kBytes : 0)
+                 : "memory");
+  }
 #else
-  *static_cast<uint4*>(shared) = *static_cast<const uint4*>(global);
+  *shared = exists ? *static_cast<const Bytes*>(global) : Bytes{};
 #endif
 }
 __device__ inline void copies_done() {
@@ -274,67 +265,36 @@ __device__ inline void copies_done() {
 #endif
 }
 
-/// Pieces of u, delta, dout, z of the next tile: each thread its own.
-using RawSlots = uint4[4 * kStaged * sizeof(float) / sizeof(uint4)][kParallelThreads];
-
 /// A thread's elements of one tensor in a tile.
-template <class Io, bool pieces>
-struct StagedElements {
-  static constexpr int kPiece = pieces ? 16 / static_cast<int>(sizeof(Io)) : 1;
-  using Piece = std::conditional_t<pieces, uint4, Io>;
+template <class Io>
+union StagedElements {
+  static constexpr int kPieces = kStaged * static_cast<int>(sizeof(Io)) / 16;
 
-  union {
-    Piece at[kStaged / kPiece];
-    Io values[kStaged];
-  };
+  uint4 pieces[kPieces];
+  Io values[kStaged];
 
-  __device__ StagedElements() {}
-  __device__ static constexpr int slot(int tensor_index, int k) {
-    return (tensor_index * kStaged + k) / kPiece;
-  }
-  /// Starts to load them. All of a piece exists or nothing.
-  __device__ void load(const void* tensor, const ScanArgs& args, const ParallelPlace& place,
-                       std::int64_t start) {
-    const Io* from = static_cast<const Io*>(tensor) + place.warp_row + start * args.sequence.time;
-    const int last = place.valid(start) - kPiece;
+  using Slots = uint4[kPieces][kParallelThreads];
+
+  __device__ StagedElements() : pieces{} {}
+  /// Those of this thread.
+  __device__ void take(const Slots& slots) {
 #pragma unroll
-    for (int k = 0; k < kStaged; k += kPiece) {
-      const Element e = element_of<Io, pieces>(args.sequence, k);
-      at[k / kPiece] =
-          *reinterpret_cast<const Piece*>(from + min(e.channel, place.warp_count - 1) * args.sequence.dim +
-                                          min(e.step, last) * args.sequence.time);
+    for (int piece = 0; piece < kPieces; ++piece) pieces[piece] = slots[piece][threadIdx.x];
+  }
+  __device__ float get(int k) const {
+    if constexpr (std::is_same_v<Io,
+                                 __nv_bfloat16>) {  // one instruction each, for which the compiler takes two
+      const uint4& all = pieces[0];
+      const unsigned pair = k < 4 ? (k < 2 ? all.x : all.y) : (k < 6 ? all.z : all.w);
+      return __uint_as_float(k % 2 == 0 ? pair << 16 : pair & 0xFFFF0000U);
     }
-  }
-  /// Starts to copy what load() would read to slots of this thread.
-  __device__ static void fetch(RawSlots& slots, int tensor_index, const void* tensor, const ScanArgs& args,
-                               const ParallelPlace& place, std::int64_t start) {
-    const Io* from = static_cast<const Io*>(tensor) + place.warp_row + start * args.sequence.time;
-    const int last = place.valid(start) - kPiece;
-#pragma unroll
-    for (int k = 0; k < kStaged; k += kPiece) {
-      const Element e = element_of<Io, pieces>(args.sequence, k);
-      copy_16(&slots[slot(tensor_index, k)][threadIdx.x],
-              from + min(e.channel, place.warp_count - 1) * args.sequence.dim + min(e.step, last));
-    }
-  }
-  /// Takes it from there.
-  __device__ void take(const RawSlots& slots, int tensor_index) {
-#pragma unroll
-    for (int k = 0; k < kStaged; k += kPiece) at[k / kPiece] = slots[slot(tensor_index, k)][threadIdx.x];
-  }
-  __device__ void store(void* tensor, const ScanArgs& args, const ParallelPlace& place,
-                        std::int64_t start) const {
-    Io* to = static_cast<Io*>(tensor) + place.warp_row + start * args.sequence.time;
-    const int valid = place.valid(start);
-#pragma unroll
-    for (int k = 0; k < kStaged; k += kPiece) {
-      const Element e = element_of<Io, pieces>(args.sequence, k);
-      if (place.exists(e, valid))
-        *reinterpret_cast<Piece*>(to + e.channel * args.sequence.dim + e.step * args.sequence.time) =
-            at[k / kPiece];
-    }
+    return to_float(values[k]);
   }
 };
+
+/// u, delta, dout, z of the next tile: each thread its own pieces.
+template <class Io>
+using RawSlots = typename StagedElements<Io>::Slots[4];
 
 /// What is staged of an element.
 enum class Staging {
@@ -343,107 +303,164 @@ enum class Staging {
   gradients,  ///< these, and {Δ's slope, dz/y}
 };
 
-/// Starts to bring the tile that begins at `start` to this thread's slots.
-template <class Io, bool pieces, Staging staging>
-__device__ void fetch_tile(RawSlots& raw, const ScanGradientArgs& args, const ParallelPlace& place,
-                           std::int64_t start) {
-  if constexpr (pieces) {
-    using Elements = StagedElements<Io, pieces>;
-    Elements::fetch(raw, 0, args.scan.u, args.scan, place, start);
-    Elements::fetch(raw, 1, args.scan.delta, args.scan, place, start);
-    if constexpr (staging != Staging::input) {
-      Elements::fetch(raw, 2, args.dout, args.scan, place, start);
-      if (args.scan.z != nullptr) Elements::fetch(raw, 3, args.scan.z, args.scan, place, start);
-    }
-  }
-}
-
-/// The warp's channels of the tile that begins at `start`, of which `raw` has the pieces. Zeros past the end,
-/// where a step then changes nothing.
-template <class Io, bool pieces, Staging staging>
-__device__ void stage_tile(float4* sequences, float2* factors, const RawSlots& raw, const float* bias,
-                           const ScanGradientArgs& args, const ParallelPlace& place, std::int64_t start) {
-  constexpr bool kInput = staging == Staging::input;
-  constexpr int kPiece = StagedElements<Io, pieces>::kPiece;
-  const ScanArgs& scan = args.scan;
-  const int valid = place.valid(start);
-  StagedElements<Io, pieces> u, x, dout, z;
-  if constexpr (pieces) {
-    u.take(raw, 0);
-    x.take(raw, 1);
-    if constexpr (!kInput) {
-      dout.take(raw, 2);
-      z.take(raw, 3);
-    }
-  } else {
-    u.load(scan.u, scan, place, start);
-    x.load(scan.delta, scan, place, start);
-    if constexpr (!kInput) {
-      dout.load(args.dout, scan, place, start);
-      z.load(scan.z != nullptr ? scan.z : scan.u, scan, place, start);
-    }
-  }
-  // Options are branches around whole loops, so that the chains of all elements overlap.
-  ValueSlope step[kStaged], gate[kStaged];
-#pragma unroll
-  for (int k = 0; k < kStaged; ++k) {
-    const Element e = element_of<Io, pieces>(scan.sequence, k);
-    step[k] = {to_float(x.values[k]) + bias[place.warp * kWarpChannels + e.channel], 1.0F};
-    gate[k] = {1.0F, 0.0F};
-  }
-  if (scan.delta_softplus) {
-#pragma unroll
-    for (int k = 0; k < kStaged; ++k) step[k] = softplus_slope(step[k].value);
-  }
-  if constexpr (!kInput) {
-    if (scan.z != nullptr) {
-#pragma unroll
-      for (int k = 0; k < kStaged; ++k) gate[k] = silu_slope(to_float(z.values[k]));
-    }
-  }
-#pragma unroll
-  for (int k = 0; k < kStaged; ++k) {
-    const Element e = element_of<Io, pieces>(scan.sequence, k);
-    const bool exists = place.exists(element_of<Io, pieces>(scan.sequence, k / kPiece * kPiece), valid);
-    const float input = exists ? to_float(u.values[k]) : 0.0F;
-    const float delta = exists ? step[k].value : 0.0F;
-    if constexpr (kInput) {
-      *reinterpret_cast<float2*>(&sequences[e.index()]) = {delta, delta * input};
-    } else {
-      const float loss = exists ? to_float(dout.values[k]) : 0.0F;
-      sequences[e.index()] = {delta, delta * input, loss * gate[k].value, input};
-      if constexpr (staging == Staging::gradients) factors[e.index()] = {step[k].slope, loss * gate[k].slope};
-    }
-  }
-}
-
-/// {du, ddelta, dz} of a tile of the warp's channels, to memory.
+/// A thread's part of the warp's channels of a tile. Where `pieces` does not hold, elements are loaded and
+/// stored one by one, and waited for at once.
 template <class Io, bool pieces>
-__device__ void store_sequences(const float4* sequences, const ScanGradientArgs& args,
-                                const ParallelPlace& place, std::int64_t start) {
-  StagedElements<Io, pieces> du, ddelta, dz;
-#pragma unroll
-  for (int k = 0; k < kStaged; ++k) {
-    const float4 gradients = sequences[element_of<Io, pieces>(args.scan.sequence, k).index()];
-    du.values[k] = from_float<Io>(gradients.x);
-    ddelta.values[k] = from_float<Io>(gradients.y);
-    dz.values[k] = from_float<Io>(gradients.z);
-  }
-  du.store(args.du, args.scan, place, start);
-  ddelta.store(args.ddelta, args.scan, place, start);
-  if (args.dz != nullptr) dz.store(args.dz, args.scan, place, start);
-}
+class SequenceStage {
+ public:
+  using Elements = StagedElements<Io>;
 
-/// Calls call.operator()<Io, pieces>().
-template <class Call>
-__device__ void with_staging(DType io, bool pieces, const Call& call) {
-  fused_bwd::with_io(io, [&]<class Io>(std::type_identity<Io>) {
-    if (pieces)
-      call.template operator()<Io, true>();
-    else
-      call.template operator()<Io, false>();
-  });
-}
+  /// Of tiles of `place`, from the one that begins at `start` on.
+  __device__ SequenceStage(const ScanGradientArgs& args, const ParallelPlace& place, std::int64_t start)
+      : args_(args),
+        place_(place),
+        piece_{place.lane.lane, args.scan.sequence.time == 1, kStaged / Elements::kPieces} {
+    const SequenceStrides& strides = args.scan.sequence;
+    at_ = place.warp_row + piece_.channel(0) * strides.dim + (start + piece_.step(0)) * strides.time;
+    index_ = row_index(piece_.step(0), piece_.channel(0));
+    bias_ = place.warp * kWarpChannels + piece_.channel(0);
+  }
+  /// Goes on to the tile that is so many away.
+  __device__ void move(int tiles) { at_ += away(tiles); }
+
+  /// Starts to bring the tile that is so many away, of `valid` steps, to this thread's slots; zeros for what
+  /// does not exist.
+  template <Staging staging>
+  __device__ void fetch(RawSlots<Io>& raw, int tiles, int valid) const {
+    fetch_tensor(raw[0], args_.scan.u, tiles, valid);
+    fetch_tensor(raw[1], args_.scan.delta, tiles, valid);
+    if constexpr (staging != Staging::input) {
+      fetch_tensor(raw[2], args_.dout, tiles, valid);
+      if (args_.scan.z != nullptr) fetch_tensor(raw[3], args_.scan.z, tiles, valid);
+    }
+  }
+
+  /// Stages the tile, of which `raw` has the pieces. Zeros past the end, where a step then changes nothing.
+  template <Staging staging>
+  __device__ void stage(float4* sequences, float2* factors, const RawSlots<Io>& raw, const float* bias,
+                        int valid) const {
+    constexpr bool kInput = staging == Staging::input;
+    const ScanArgs& scan = args_.scan;
+    Elements u, x, dout, z;
+    u.take(raw[0]);
+    x.take(raw[1]);
+    if constexpr (!kInput) {
+      dout.take(raw[2]);
+      if (scan.z != nullptr) z.take(raw[3]);
+    }
+    // Options are branches around whole loops, so that the chains of all elements overlap.
+    float shifted[kStaged];
+    if (piece_.along_time) {
+#pragma unroll
+      for (int k = 0; k < kStaged; ++k) shifted[k] = x.get(k) + bias[bias_];
+    } else {
+#pragma unroll
+      for (int k = 0; k < kStaged; ++k) shifted[k] = x.get(k) + bias[bias_ + offset(k)];
+    }
+    ValueSlope step[kStaged], gate[kStaged];
+    if (scan.delta_softplus) {
+#pragma unroll
+      for (int k = 0; k < kStaged; ++k) step[k] = softplus_slope(shifted[k]);
+    } else {
+#pragma unroll
+      for (int k = 0; k < kStaged; ++k) step[k] = {shifted[k], 1.0F};
+    }
+    if (!kInput && scan.z != nullptr) {
+#pragma unroll
+      for (int k = 0; k < kStaged; ++k) gate[k] = silu_slope(z.get(k));
+    } else {
+#pragma unroll
+      for (int k = 0; k < kStaged; ++k) gate[k] = {1.0F, 0.0F};
+    }
+#pragma unroll
+    for (int k = 0; k < kStaged; ++k) {
+      const float input = u.get(k);
+      const float delta = exists(pieces ? k / kPiece * kPiece : k, valid) ? step[k].value : 0.0F;
+      float4* const to = &sequences[index(k)];
+      if constexpr (kInput) {
+        *reinterpret_cast<float2*>(to) = {delta, delta * input};
+      } else {
+        const float loss = dout.get(k);
+        *to = {delta, delta * input, loss * gate[k].value, input};
+        if constexpr (staging == Staging::gradients)
+          factors[index(k)] = {step[k].slope, loss * gate[k].slope};
+      }
+    }
+  }
+
+  /// {du, ddelta, dz} of a tile, from where the sequences were staged to memory.
+  __device__ void store(const float4* sequences, int valid) const {
+    Elements du, ddelta, dz;
+#pragma unroll
+    for (int k = 0; k < kStaged; ++k) {
+      const float4 gradients = sequences[index(k)];
+      du.values[k] = from_float<Io>(gradients.x);
+      ddelta.values[k] = from_float<Io>(gradients.y);
+      dz.values[k] = from_float<Io>(gradients.z);
+    }
+    give(args_.du, du, valid);
+    give(args_.ddelta, ddelta, valid);
+    if (args_.dz != nullptr) give(args_.dz, dz, valid);
+  }
+
+ private:
+  static constexpr int kPiece = kStaged / Elements::kPieces;
+
+  __device__ bool exists(int k, int valid) const {
+    return piece_.channel(k) < place_.warp_count && piece_.step(k) < valid;
+  }
+  /// Of the k-th element from the first, along the axis that is contiguous.
+  __device__ static constexpr int offset(int k) {
+    return k / kPiece * 2 * kPiece + k % kPiece;
+  }
+  __device__ int index(int k) const {
+    return index_ + offset(k) * (piece_.along_time ? kRowPitch : 1);
+  }
+  __device__ std::int64_t away(int tiles) const {
+    return tiles * (kParallelSteps * args_.scan.sequence.time);
+  }
+  __device__ void fetch_tensor(typename Elements::Slots& slots, const void* tensor, int tiles,
+                               int valid) const {
+    const Io* const from = static_cast<const Io*>(tensor);
+    const std::int64_t at = at_ + away(tiles);
+    if constexpr (pieces) {
+#pragma unroll
+      for (int piece = 0; piece < Elements::kPieces; ++piece) {
+        const bool there = exists(piece * kPiece, valid);
+        copy_bytes(&slots[piece][threadIdx.x], from + (there ? at + offset(piece * kPiece) : 0), there);
+      }
+    } else {
+      Elements loaded;
+#pragma unroll
+      for (int k = 0; k < kStaged; ++k) {
+        const Io value = from[exists(k, valid) ? at + offset(k) : 0];
+        loaded.values[k] = exists(k, valid) ? value : Io(0.0F);
+      }
+#pragma unroll
+      for (int piece = 0; piece < Elements::kPieces; ++piece)
+        slots[piece][threadIdx.x] = loaded.pieces[piece];
+    }
+  }
+  __device__ void give(void* tensor, const Elements& from, int valid) const {
+    Io* const to = static_cast<Io*>(tensor) + at_;
+    if constexpr (pieces) {
+#pragma unroll
+      for (int piece = 0; piece < Elements::kPieces; ++piece)
+        if (exists(piece * kPiece, valid))
+          *reinterpret_cast<uint4*>(to + offset(piece * kPiece)) = from.pieces[piece];
+    } else {
+#pragma unroll
+      for (int k = 0; k < kStaged; ++k)
+        if (exists(k, valid)) to[offset(k)] = from.values[k];
+    }
+  }
+
+  const ScanGradientArgs& args_;
+  const ParallelPlace& place_;
+  ParallelPiece piece_;
+  std::int64_t at_;  ///< the first element in the tensors
+  int index_, bias_;
+};
 
 /// Sums of one step: over a thread's states, of each of its channels, and over its channels, of each state.
 struct StepSums {

@@ -172,21 +172,28 @@ std::vector<Axes> level_problems() {
 }
 
 /// Gradients of so many channels that a block of the GPU's common case goes back through all segments of
-/// time.
+/// time; their tensors in pieces along time, along channels, and by elements.
 std::vector<Axes> in_turn_problems() {
+  struct Access {
+    const char *dtype, *layout;
+    std::int64_t seqlen, dstate;
+  };
   std::vector<Axes> all;
-  for (const bool first : {true, false})
+  for (const Access& access :
+       {Access{"f32", "bdl", 200, 16}, Access{"bf16", "bld", 135, 9}, Access{"f16", "bdl", 135, 16}}) {
+    const bool first = all.empty();
     all.push_back({{"batch", size(240)},
                    {"dim", size(16)},
-                   {"seqlen", size(first ? 200 : 135)},
-                   {"dstate", size(first ? 16 : 9)},
-                   {"dtype", first ? "f32" : "bf16"},
-                   {"layout", first ? "bdl" : "bld"},
+                   {"seqlen", size(access.seqlen)},
+                   {"dstate", size(access.dstate)},
+                   {"dtype", access.dtype},
+                   {"layout", access.layout},
                    {"z", first},
                    {"D", true},
                    {"delta_bias", first},
                    {"delta_softplus", true},
                    {"initial_state", true}});
+  }
   return all;
 }
 

@@ -54,6 +54,43 @@ TEST_CASE("parallel backward: what one lane gives away its partner has in the re
   }
 }
 
+TEST_CASE("parallel backward: the pieces of a warp's lanes cover a tile once, along either axis") {
+  for (const bool along_time : {true, false})
+    for (const int size : {4, 8}) {
+      std::set<std::pair<int, int>> covered;
+      for (int lane = 0; lane < 32; ++lane) {
+        const ParallelPiece piece{lane, along_time, size};
+        for (int k = 0; k < ParallelPiece::kElements; ++k) {
+          CHECK(covered.insert({piece.step(k), piece.channel(k)}).second);
+          const int first = k / size * size;
+          CHECK(piece.step(k) == piece.step(first) + (along_time ? k - first : 0));
+          CHECK(piece.channel(k) == piece.channel(first) + (along_time ? 0 : k - first));
+        }
+      }
+      CHECK(covered.size() == std::size_t{kParallelSteps * kWarpChannels});
+      CHECK(covered.rbegin()->first == kParallelSteps - 1);
+    }
+}
+
+TEST_CASE("parallel backward: lanes that shared memory serves together have different banks") {
+  // Eight lanes with 16 bytes each.
+  const auto distinct = [](auto place) {
+    for (int first = 0; first < 32; first += 8) {
+      std::set<int> banks;
+      for (int lane = first; lane < first + 8; ++lane) banks.insert(place(lane) % 8);
+      CHECK(banks.size() == 8);
+    }
+  };
+  for (const bool along_time : {true, false})
+    for (const int size : {4, 8})
+      for (int k = 0; k < ParallelPiece::kElements; ++k)
+        distinct([&](int lane) {
+          const ParallelPiece piece{lane, along_time, size};
+          return row_index(piece.step(k), piece.channel(k));
+        });
+  distinct([](int lane) { return row_index((lane & 2) != 0 ? 1 : 0, ParallelLane{lane}.channel(0)); });
+}
+
 TEST_CASE("parallel backward: segments are whole tiles, spans whole segments, and cover the sequence") {
   for (const std::int64_t batch : {1, 8, 64})
     for (const std::int64_t dim : {16, 100, 2048})
@@ -82,7 +119,10 @@ TEST_CASE(
   CHECK_FALSE(in_turn(1, 2048, 2048));
   CHECK(in_turn(1, 64, 64));  // one segment
   CHECK_FALSE(in_turn(1, 64, 65));
-  CHECK(in_turn(240, 16, 200));  // tests/kernels/implementations_test.cpp relies on it
+  for (const std::int64_t seqlen : {135, 200}) {  // tests/kernels/implementations_test.cpp relies on it
+    CHECK(in_turn(240, 16, seqlen));
+    CHECK(plan_of(problem(240, 16, seqlen, "bf16")).segments() == 2);
+  }
   for (const std::int64_t batch : {1, 8})
     for (const std::int64_t seqlen : {1, 100, 2048, 65536}) {
       const FusedBackwardParallelPlan plan = plan_of(problem(batch, 2048, seqlen, "bf16"));
@@ -98,13 +138,18 @@ TEST_CASE("parallel backward: the parts of the workspace do not overlap") {
     const FusedBackwardParallelWorkspace at = fused_backward_parallel_workspace(plan);
     const std::int64_t blocks = 3 * 2;  // 50 channels a group
     CHECK(plan.blocks() == blocks);
-    const std::int64_t inner_tiles = plan.span / kParallelSteps - plan.span / plan.segment;
+    const std::int64_t kept = plan.span / kKeptSteps;
     const std::vector<std::pair<std::int64_t, std::int64_t>> parts{
-        {at.states, plan.segments() * blocks * 1024},   {at.carries, plan.runs() * blocks * 1024},
-        {at.delta_sums, plan.segments() * blocks * 64}, {at.tile_states, inner_tiles * blocks * 1024},
-        {at.tile_sums, inner_tiles * blocks * 64},      {at.dD, plan.runs() * blocks * 64},
-        {at.ddelta_bias, plan.runs() * blocks * 64},    {at.shares_B, blocks * plan.span * 16},
-        {at.shares_C, blocks * plan.span * 16},         {at.floats, 0}};
+        {at.states, plan.segments() * blocks * 1024},
+        {at.carries, plan.runs() * blocks * 1024},
+        {at.delta_sums, plan.segments() * blocks * 64},
+        {at.kept_states, kept * blocks * 1024},
+        {at.kept_sums, kept * blocks * 64},
+        {at.dD, plan.runs() * blocks * 64},
+        {at.ddelta_bias, plan.runs() * blocks * 64},
+        {at.shares_B, blocks * plan.span * 16},
+        {at.shares_C, blocks * plan.span * 16},
+        {at.floats, 0}};
     for (std::size_t i = 0; i + 1 < parts.size(); ++i) {
       CHECK(parts[i].first % 64 == 0);
       CHECK(parts[i].first + parts[i].second <= parts[i + 1].first);
