@@ -131,7 +131,7 @@ struct Exponentials {
 /// to 0.7, where e^r has an error of 1e-5: n stays where 2^n is finite. For finite z.
 SSMBENCH_HD inline Exponentials<float> exponentials(float z) {
   constexpr float kRound = 12582912;  // 1.5 · 2^23: adding it rounds to a whole number
-  const float n = fminf((z * 0x1.715476p+0F + kRound) - kRound, 127.0F);
+  const float n = fminf((z * kLog2E + kRound) - kRound, 127.0F);
   const float r = (z - n * 0x1.62e4p-1F) - n * 0x1.7f7d1cp-20F;
   const float series =
       0.5F + r * (0x1.5554b0p-3F + r * (0x1.555486p-5F + r * (0x1.122838p-7F + r * 0x1.6d9956p-10F)));

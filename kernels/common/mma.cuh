@@ -115,31 +115,6 @@ __device__ inline std::uint32_t round_to_tf32(float x) {
   return round_to_tf32(__float_as_uint(x));
 }
 
-/// Two 16-bit elements of a register, the first in the low half.
-template <class Element>
-__device__ std::uint32_t pack_pair(float first, float second);
-template <>
-__device__ inline std::uint32_t pack_pair<__nv_bfloat16>(float first, float second) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
-  return *reinterpret_cast<const std::uint32_t*>(&pair);
-}
-template <>
-__device__ inline std::uint32_t pack_pair<__half>(float first, float second) {
-  const __half2 pair = __floats2half2_rn(first, second);
-  return *reinterpret_cast<const std::uint32_t*>(&pair);
-}
-
-template <class Element>
-__device__ float2 unpack_pair(std::uint32_t bits);
-template <>
-__device__ inline float2 unpack_pair<__nv_bfloat16>(std::uint32_t bits) {
-  return make_float2(__uint_as_float(bits << 16), __uint_as_float(bits & 0xFFFF0000U));
-}
-template <>
-__device__ inline float2 unpack_pair<__half>(std::uint32_t bits) {
-  return __half22float2(*reinterpret_cast<const __half2*>(&bits));
-}
-
 /// Byte offset of 16-byte chunk `chunk` of row `row` in a shared tile whose rows are `row_bytes` long, a
 /// multiple of 128. Chunks are permuted within each 128 bytes, by the row, so that the eight rows that
 /// load_matrices reads lie in different banks.

@@ -9,6 +9,8 @@
 
 namespace ssmbench {
 
+inline constexpr float kLog2E = 0x1.715476p+0F;
+
 /// 2^x, 0 under 2^-126; on the GPU two roundoffs, and exact for whole numbers up to 127.
 SSMBENCH_HD inline float exp2_approximate(float x) {
 #ifdef __CUDA_ARCH__
@@ -17,6 +19,17 @@ SSMBENCH_HD inline float exp2_approximate(float x) {
   return power;
 #else
   return exp2f(x);
+#endif
+}
+
+/// 1/x, 0 for infinity; two roundoffs on the GPU.
+SSMBENCH_HD inline float reciprocal_approximate(float x) {
+#ifdef __CUDA_ARCH__
+  float inverse = 0;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(x));
+  return inverse;
+#else
+  return 1.0F / x;
 #endif
 }
 

@@ -13,29 +13,23 @@ struct alignas(4) Word {
   Io at[kChannels];
 };
 
-/// A word in f32. bf16 is the upper half of an f32.
+/// A word in f32.
 __device__ inline void convert(const Word<float>& word, float (&to)[1]) {
   to[0] = word.at[0];
 }
-__device__ inline void convert(const Word<__half>& word, float (&to)[2]) {
-  const float2 two = __half22float2(reinterpret_cast<const __half2&>(word));
+template <class Io>
+__device__ void convert(const Word<Io>& word, float (&to)[2]) {
+  const float2 two = unpack_pair<Io>(reinterpret_cast<const unsigned&>(word));
   to[0] = two.x;
   to[1] = two.y;
-}
-__device__ inline void convert(const Word<__nv_bfloat16>& word, float (&to)[2]) {
-  const auto two = reinterpret_cast<const unsigned&>(word);
-  to[0] = __uint_as_float(two << 16);
-  to[1] = __uint_as_float(two & 0xFFFF0000U);
 }
 
 __device__ inline void store(Word<float>& to, const float (&values)[1]) {
   to.at[0] = values[0];
 }
-__device__ inline void store(Word<__half>& to, const float (&values)[2]) {
-  reinterpret_cast<__half2&>(to) = __floats2half2_rn(values[0], values[1]);
-}
-__device__ inline void store(Word<__nv_bfloat16>& to, const float (&values)[2]) {
-  reinterpret_cast<__nv_bfloat162&>(to) = __floats2bfloat162_rn(values[0], values[1]);
+template <class Io>
+__device__ void store(Word<Io>& to, const float (&values)[2]) {
+  reinterpret_cast<unsigned&>(to) = pack_pair<Io>(values[0], values[1]);
 }
 
 /// h after each of `kSteps` steps in place of a; steps lie `kPitch` words apart. Sixteen steps are read

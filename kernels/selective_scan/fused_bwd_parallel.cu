@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kCombineThreads) combine_kernel(const Parallel
   const FusedBackwardParallelPlan& plan = problem.plan;
   const StoredState state(args, plan, static_cast<std::int64_t>(blockIdx.x) * kCombineThreads + threadIdx.x);
   const bool forward = blockIdx.y == 0;
-  const float A = state.exists ? kLog2e * args.A[state.in_channels] : 0.0F;
+  const float A = state.exists ? kLog2E * args.A[state.in_channels] : 0.0F;
   float value =
       forward && state.exists && args.initial_state != nullptr ? args.initial_state[state.in_batches] : 0.0F;
   float* const own = problem.workspace + (forward ? problem.at.states : problem.at.carries) + state.index;
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(kCombineThreads) combine_kernel(const Parallel
       const std::int64_t i = first + k;
       if (i >= segments) break;
       own[(forward ? i : segments - 1 - i) * plan.state_floats()] = value;
-      value = fmaf(exp2_fast(sum[k] * A), value, local[k]);
+      value = fmaf(exp2_approximate(sum[k] * A), value, local[k]);
     }
   }
 }

@@ -57,7 +57,7 @@ __device__ inline void load_exponents(LaneStates& to, const ScanArgs& args, cons
   for (int r = 0; r < kLaneChannels; ++r)
 #pragma unroll
     for (int s = 0; s < kLaneStates; ++s)
-      to[r][s] = place.exists(r, s, args.dstate) ? kLog2e * args.A[place.state_at(r, s, args.dstate)] : 0.0F;
+      to[r][s] = place.exists(r, s, args.dstate) ? kLog2E * args.A[place.state_at(r, s, args.dstate)] : 0.0F;
 }
 
 template <class Io, bool pieces, bool with_carry>
@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(kParallelThreads, with_carry ? 4 : 5)
           delta_sum[r] += step.x;
 #pragma unroll
           for (int s = 0; s < kLaneStates; ++s) {
-            const float decay = exp2_fast(step.x * A[r][s]);
+            const float decay = exp2_approximate(step.x * A[r][s]);
             h[r][s] = fmaf(decay, h[r][s], step.y * B[s]);
             if constexpr (with_carry) {
               product[r][s] *= decay;
@@ -161,7 +161,7 @@ __device__ inline void step_forward(LaneStates& h, LaneStates& decay, const Lane
     const float2 step = *reinterpret_cast<const float2*>(&own[row_index(t, place.lane.channel(r))]);
 #pragma unroll
     for (int s = 0; s < kLaneStates; ++s) {
-      decay[r][s] = exp2_fast(step.x * A[r][s]);
+      decay[r][s] = exp2_approximate(step.x * A[r][s]);
       h[r][s] = fmaf(decay[r][s], h[r][s], step.y * B[s]);
     }
   }
@@ -267,7 +267,7 @@ __global__ void __launch_bounds__(kParallelThreads, 2)
         load_states(local, reinterpret_cast<const float*>(&shared.states[half][r][threadIdx.x]));
 #pragma unroll
         for (int s = 0; s < kLaneStates; ++s)
-          at_halves[half][r][s] = fmaf(exp2_fast(elapsed * A[r][s]), at_start[s], local[s]);
+          at_halves[half][r][s] = fmaf(exp2_approximate(elapsed * A[r][s]), at_start[s], local[s]);
       }
     }
     kept_states -= kHalves * plan.state_floats();

@@ -4,6 +4,7 @@
 // memory, one step back in time, and the sums over lanes. The picture is in fused_bwd_parallel.cu.
 
 #include "kernels/common/mma.cuh"
+#include "kernels/common/scalar_math.h"
 #include "kernels/selective_scan/fused_bwd_parallel_map.h"
 #include "kernels/selective_scan/fused_bwd_stage.cuh"
 #include "kernels/selective_scan/fused_bwd_sums.cuh"
@@ -15,7 +16,6 @@ using fused_bwd::shuffle_xor;
 using fused_bwd::store_states;
 using fused_bwd::ValueSlope;
 
-inline constexpr float kLog2e = 1.44269504F;
 inline constexpr float kLn2 = 0.693147181F;
 inline constexpr int kCombineThreads = 256;
 
@@ -24,37 +24,25 @@ inline constexpr int kCombineThreads = 256;
 inline constexpr int kOrders = 4;
 inline constexpr int kProjectionPitch = kOrders * kParallelStates + 4;
 
-/// 2^x, error 2 ulp; below 2^-126 zero.
-__device__ inline float exp2_fast(float x) {
-  float result;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
-}
-/// 1/x, error 1 ulp, |x| at most 2^126.
-__device__ inline float reciprocal_fast(float x) {
-  float result;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
-}
-
 /// softplus and its slope, the logistic function. With e = e^-|x| and s = e/(2 + e) ≤ 1/3, log(1 + e) is
-/// 2·artanh(s) = s·p(s²), which keeps the relative accuracy; p is the minimax polynomial, error 4e-9.
+/// 2·artanh(s) = s·p(s²), which keeps the relative accuracy; p is the minimax polynomial, relative error
+/// 8e-9.
 __device__ inline ValueSlope softplus_slope(float x) {
-  const float e = exp2_fast(-kLog2e * fabsf(x));
-  const float s = e * reciprocal_fast(2.0F + e);
+  const float e = exp2_approximate(-kLog2E * fabsf(x));
+  const float s = e * reciprocal_approximate(2.0F + e);
   const float square = s * s;
   float p = 0.281783351F;
   p = fmaf(p, square, 0.2796060271F);
   p = fmaf(p, square, 0.4002491029F);
   p = fmaf(p, square, 0.6666631468F);
   p = fmaf(p, square, 2.0F);
-  return {fmaf(p, s, fmaxf(x, 0.0F)), (x < 0.0F ? e : 1.0F) * reciprocal_fast(1.0F + e)};
+  return {fmaf(p, s, fmaxf(x, 0.0F)), (x < 0.0F ? e : 1.0F) * reciprocal_approximate(1.0F + e)};
 }
 
 /// silu: x·σ(x), σ(x)·(1 + x·σ(−x)). The limit keeps σ(−x) = e^-x·σ(x) finite.
 __device__ inline ValueSlope silu_slope(float x) {
-  const float e = exp2_fast(fminf(-kLog2e * x, 125.0F));
-  const float open = reciprocal_fast(1.0F + e);
+  const float e = exp2_approximate(fminf(-kLog2E * x, 125.0F));
+  const float open = reciprocal_approximate(1.0F + e);
   return {x * open, open * fmaf(x, e * open, 1.0F)};
 }
 
@@ -282,11 +270,10 @@ union StagedElements {
     for (int piece = 0; piece < kPieces; ++piece) pieces[piece] = slots[piece][threadIdx.x];
   }
   __device__ float get(int k) const {
-    if constexpr (std::is_same_v<Io,
-                                 __nv_bfloat16>) {  // one instruction each, for which the compiler takes two
+    if constexpr (std::is_same_v<Io, __nv_bfloat16>) {  // of to_float the compiler makes two instructions
       const uint4& all = pieces[0];
-      const unsigned pair = k < 4 ? (k < 2 ? all.x : all.y) : (k < 6 ? all.z : all.w);
-      return __uint_as_float(k % 2 == 0 ? pair << 16 : pair & 0xFFFF0000U);
+      const float2 pair = unpack_pair<Io>(k < 4 ? (k < 2 ? all.x : all.y) : (k < 6 ? all.z : all.w));
+      return k % 2 == 0 ? pair.x : pair.y;
     }
     return to_float(values[k]);
   }

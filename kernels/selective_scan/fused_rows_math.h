@@ -11,19 +11,6 @@
 
 namespace ssmbench::rows {
 
-inline constexpr float kLog2E = 0x1.715476p+0F;
-
-/// 1/x, 0 for infinity; two roundoffs on the GPU.
-SSMBENCH_HD inline float reciprocal_approximate(float x) {
-#ifdef __CUDA_ARCH__
-  float inverse = 0;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(x));
-  return inverse;
-#else
-  return 1.0F / x;
-#endif
-}
-
 /// log(1 + e^x) = max(x, 0) + log1p(w), w = e^-|x| ≤ 1: log1p(w)/w by the polynomial of degree 9 with the
 /// least relative error, 0.6 of a roundoff with these coefficients, that is 1 at 0. One MUFU, where a
 /// logarithm would take a second one and lose w's digits.

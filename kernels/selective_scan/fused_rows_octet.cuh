@@ -29,23 +29,6 @@ __device__ void store_octet(Io* to, const Octet<Io>& octet) {
   }
 }
 
-/// Two elements as they lie in a word, in f32. bf16 by one instruction an element: it is the upper half of an
-/// f32.
-__device__ inline float2 unpack(unsigned word, __half /*type*/) {
-  return __half22float2(reinterpret_cast<const __half2&>(word));
-}
-__device__ inline float2 unpack(unsigned word, __nv_bfloat16 /*type*/) {
-  return {__uint_as_float(word << 16), __uint_as_float(word & 0xFFFF0000U)};
-}
-__device__ inline unsigned pack(float low, float high, __half /*type*/) {
-  const __half2 two = __floats2half2_rn(low, high);
-  return reinterpret_cast<const unsigned&>(two);
-}
-__device__ inline unsigned pack(float low, float high, __nv_bfloat16 /*type*/) {
-  const __nv_bfloat162 two = __floats2bfloat162_rn(low, high);
-  return reinterpret_cast<const unsigned&>(two);
-}
-
 template <class Io>
 __device__ void convert(const Octet<Io>& octet, float (&to)[8]) {
 #pragma unroll
@@ -57,7 +40,7 @@ __device__ void convert(const Octet<Io>& octet, float (&to)[8]) {
       if constexpr (Octet<Io>::kPieces == 2) {
         to[4 * i + k] = __uint_as_float(words[k]);
       } else {
-        const float2 two = unpack(words[k], Io());
+        const float2 two = unpack_pair<Io>(words[k]);
         to[2 * k] = two.x;
         to[2 * k + 1] = two.y;
       }
@@ -76,7 +59,7 @@ __device__ Octet<Io> octet_of(const float (&from)[8]) {
       if constexpr (Octet<Io>::kPieces == 2)
         words[k] = __float_as_uint(from[4 * i + k]);
       else
-        words[k] = pack(from[2 * k], from[2 * k + 1], Io());
+        words[k] = pack_pair<Io>(from[2 * k], from[2 * k + 1]);
     }
     octet.pieces[i] = uint4{words[0], words[1], words[2], words[3]};
   }

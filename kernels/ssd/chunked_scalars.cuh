@@ -7,14 +7,13 @@
 #include <type_traits>
 
 #include "kernels/common/io_types.cuh"
+#include "kernels/common/scalar_math.h"
 #include "kernels/ssd/args.h"
 #include "kernels/ssd/chunked_map.h"
 #include "kernels/ssd/chunked_ops.cuh"
 #include "kernels/ssd/delta.cuh"
 
 namespace ssmbench::chunked {
-
-constexpr float kLog2E = 1.4426950408889634F;
 
 __device__ inline float power_of_two(int exponent) {
   return __int_as_float((exponent + 127) << 23);
@@ -28,13 +27,6 @@ __device__ inline int exponent_to(float magnitude, int target) {
   return max(-60, min(60, target - exponent));
 }
 
-/// 2^x to 2 ulp, 0 where the result would be subnormal: one instruction.
-__device__ inline float exp2_fast(float x) {
-  float result;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
-}
-
 /// What sums of Δ·A are multiplied with so that decay_of gives their exponentials.
 template <class Op>
 constexpr float kSumFactor = Op::kExact ? 1.0F : kLog2E;
@@ -42,7 +34,7 @@ constexpr float kSumFactor = Op::kExact ? 1.0F : kLog2E;
 template <class Op>
 __device__ float decay_of(float sum) {
   if constexpr (Op::kExact) return expf(sum);
-  return exp2_fast(sum);
+  return exp2_approximate(sum);
 }
 
 /// silu(z). For 16-bit tensors the error of the fast exponential, some 2^-24·|z|, is lost in the rounding of
@@ -50,10 +42,8 @@ __device__ float decay_of(float sum) {
 template <class Op>
 __device__ float gate(float z) {
   if constexpr (Op::kExact) return silu(z);
-  const float exponential = sizeof(typename Op::Element) == 4 ? expf(-z) : exp2_fast(-kLog2E * z);
-  float reciprocal;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(reciprocal) : "f"(1.0F + exponential));
-  return z * reciprocal;
+  const float exponential = sizeof(typename Op::Element) == 4 ? expf(-z) : exp2_approximate(-kLog2E * z);
+  return z * reciprocal_approximate(1.0F + exponential);
 }
 
 /// dt (not yet Δ) and seq_idx of a lane's two steps; loaded early, since it waits for memory.
