@@ -14,9 +14,6 @@
 //
 // Source: PTX ISA, "Matrix Fragments for mma.m16n8k16" and "... m16n8k8".
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include <cstdint>
 
 namespace ssmbench {

@@ -3,6 +3,7 @@
 // The common case of cuda-fused for selective_scan_bwd: where a thread is, how tiles get to and from shared
 // memory, one step back in time, and the sums over lanes. The picture is in fused_bwd_parallel.cu.
 
+#include "kernels/common/io_types.cuh"
 #include "kernels/common/mma.cuh"
 #include "kernels/common/scalar_math.h"
 #include "kernels/selective_scan/fused_bwd_parallel_map.h"

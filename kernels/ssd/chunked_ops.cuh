@@ -15,6 +15,7 @@
 
 #include <cstdint>
 
+#include "kernels/common/io_types.cuh"
 #include "kernels/common/mma.cuh"
 
 namespace ssmbench {
