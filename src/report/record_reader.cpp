@@ -11,6 +11,7 @@
 #include <tuple>
 
 #include "model/errors.h"
+#include "model/json_error.h"
 
 namespace ssmbench {
 namespace {
@@ -217,7 +218,7 @@ auto reading(Read read) {
   try {
     return read();
   } catch (const nlohmann::json::exception& error) {
-    throw UsageError(error.what());
+    throw UsageError(fmt::format("not a record of results ({:.200})", json_error_text(error.what())));
   } catch (const ContractError& error) {
     throw UsageError(error.what());
   }
