@@ -42,6 +42,12 @@ class PartsFolder {
   std::string path_;
 };
 
+/// The command for a process of its own. After "run", because what comes last may come after a "--".
+std::vector<std::string> with_option(std::vector<std::string> argv, const char* option) {
+  argv.insert(argv.begin() + 2, option);
+  return argv;
+}
+
 }  // namespace
 
 void execute_plan(const RunOptions& options, const Plan& plan, const JobSet& jobs, RunListener& listener,
@@ -52,8 +58,9 @@ void execute_plan(const RunOptions& options, const Plan& plan, const JobSet& job
     runner.run(jobs);
     return;
   }
-  SupervisorOptions how{.worker_argv = options.argv, .timeout_seconds = *options.timeout, .dump_folder = {}};
-  how.worker_argv.emplace_back("--worker");
+  SupervisorOptions how{.worker_argv = with_option(options.argv, "--worker"),
+                        .timeout_seconds = *options.timeout,
+                        .dump_folder = {}};
   how.warn = [&progress](const std::string& message) { progress.say(message); };
   std::optional<PartsFolder> parts;
   if (dump != nullptr) {
@@ -65,9 +72,8 @@ void execute_plan(const RunOptions& options, const Plan& plan, const JobSet& job
 }
 
 void rehearse_planning(const RunOptions& options) {
-  std::vector<std::string> argv = options.argv;
-  argv.emplace_back("--rehearse");
-  ChildProcess child(argv, to_text({.supervisor = getpid(), .plan = "", .jobs = {}, .dump_folder = ""}));
+  ChildProcess child(with_option(options.argv, "--rehearse"),
+                     to_text({.supervisor = getpid(), .plan = "", .jobs = {}, .dump_folder = ""}));
   const std::atomic<bool> never{false};
   const std::chrono::duration<double> allowed(std::min(*options.timeout, kForeverSeconds));
   const auto deadline =
