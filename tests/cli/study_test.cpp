@@ -51,6 +51,13 @@ TEST_CASE("options of sweeps and commands that list cases say that a study has n
         "configs/convergence.json: 1 studies\n");
 }
 
+TEST_CASE("convergence, which runs on the CPU, refuses a CUDA device") {
+  const CommandResult cuda = run_ssmbench("run configs/convergence.json --device cuda --json -");
+  CHECK((cuda.exit_code == 2 || cuda.exit_code == 4));  // with a device, and without one
+  CHECK(cuda.out.empty());
+  CHECK(run_ssmbench("run configs/convergence.json --device gpu --json -").exit_code == 2);
+}
+
 TEST_CASE("run on consistency studies writes a record per check, case and pair, and passes") {
   const CommandResult result = run_ssmbench("run configs/consistency.json --device cpu --json -");
   INFO(result.out << result.err);
