@@ -124,10 +124,11 @@ int run(RunOptions options) {
   const Results results = choose_results(options, devices);
   const Remainder remainder = remaining(plan, keys, results.earlier.cases);
   std::vector<std::unique_ptr<Reporter>> reporters;
-  if (!options.stdout_is_taken() && !options.quiet) reporters.push_back(std::make_unique<TableReporter>());
+  // First, so that a result is kept where the others cannot be written.
   reporters.push_back(results.continued
                           ? std::make_unique<JsonlReporter>(results.file, results.earlier.whole_bytes)
                           : std::make_unique<JsonlReporter>(results.file));
+  if (!options.stdout_is_taken() && !options.quiet) reporters.push_back(std::make_unique<TableReporter>());
   if (!options.markdown_file.empty())
     reporters.push_back(std::make_unique<MarkdownReporter>(options.markdown_file));
   if (!options.junit_file.empty()) reporters.push_back(std::make_unique<JunitReporter>(options.junit_file));
