@@ -73,7 +73,7 @@ void execute_plan(const RunOptions& options, const Plan& plan, const JobSet& job
 
 void rehearse_planning(const RunOptions& options) {
   ChildProcess child(with_option(options.argv, "--rehearse"),
-                     to_text({.supervisor = getpid(), .plan = "", .jobs = {}, .dump_folder = ""}));
+                     to_bytes({.supervisor = getpid(), .plan = "", .jobs = {}, .dump_folder = ""}));
   const std::atomic<bool> never{false};
   const std::chrono::duration<double> allowed(std::min(*options.timeout, kForeverSeconds));
   const auto deadline =

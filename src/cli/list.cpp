@@ -117,7 +117,7 @@ void print_ceilings(const Json& ceilings, std::size_t indent) {
 /// Name and summary, aligned; JSON carries the rest.
 void print(const Json& entries, bool json) {
   if (json) {
-    fmt::print("{}\n", entries.dump(2));
+    fmt::print("{}\n", entries.dump(2, ' ', false, Json::error_handler_t::replace));
     return;
   }
   std::size_t width = 18;

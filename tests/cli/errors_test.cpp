@@ -126,6 +126,18 @@ TEST_CASE("a standard stream that is closed is no results file") {
   for (const auto& record : records_of(read_file(file))) CHECK(record.contains("record"));
 }
 
+TEST_CASE("names of files may hold what is not UTF-8") {
+  const TemporaryFolder folder;
+  const auto named = [&](const char* name) { return "'" + (folder / name) + "'"; };
+  folder.write("caf\xE9.json", read_file(SSMBENCH_SOURCE_DIR "/configs/small.json"));
+  CHECK(run_ssmbench("run " + named("caf\xE9.json") + " --device cpu --impl cpu-scalar --no-timing --json " +
+                     named("r\xE9.jsonl") + " --dump " + named("d\xE9.h5"))
+            .exit_code == 0);
+  CHECK(run_ssmbench("check --quiet " + named("d\xE9.h5")).exit_code == 0);
+  CHECK(run_ssmbench("list cases --json " + named("caf\xE9.json")).exit_code == 0);
+  for (const auto& record : records_of(read_file(folder / "r\xE9.jsonl"))) CHECK(record.contains("record"));
+}
+
 TEST_CASE("a dump holds one implementation") {
   const TemporaryFolder folder;
   check_error("run configs/small.json --device cpu --quiet --json /dev/null --dump " + folder / "x.h5", 2,
@@ -162,6 +174,10 @@ TEST_CASE("nothing that matches is exit code 5") {
 }
 
 TEST_CASE("a file that holds no results is named, with what is there") {
+  check_error("gate no-such.jsonl no-such.jsonl", 2,
+              "ssmbench: no-such.jsonl: cannot be read (No such file or directory); expected a results file");
+  check_error("report configs -o -", 2,
+              "ssmbench: configs: cannot be read (it is a directory); expected a results file");
   for (const char* command : {"gate configs/small.json configs/small.json", "report configs/small.json -o -"})
     check_error(command, 2,
                 "ssmbench: configs/small.json:1: not a record of results (parse error at line 1, column 2: "
