@@ -43,7 +43,9 @@ struct RunOptions {
   std::vector<std::string> argv;
 
   /// Whether a file of a machine's format is stdout, which then holds nothing else.
-  bool stdout_is_taken() const { return json_file == "-" || junit_file == "-" || csv_file == "-"; }
+  bool stdout_is_taken() const {
+    return json_file == "-" || markdown_file == "-" || junit_file == "-" || csv_file == "-";
+  }
 };
 
 void add_run_options(CLI::App& command, RunOptions& options);

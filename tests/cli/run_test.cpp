@@ -150,6 +150,14 @@ TEST_CASE("runs that follow one another at once have results files of their own"
   CHECK(folder.entries().size() == 4);
 }
 
+TEST_CASE("one table goes to stdout: with --markdown - that one") {
+  const CommandResult result = run_ssmbench(
+      "run configs/small.json --device cpu --dtype f32 --no-timing --json /dev/null --markdown -");
+  CHECK(result.exit_code == 0);
+  CHECK(result.out.find("| pass | cpu-simd |") != std::string::npos);
+  CHECK(result.out.find("\npass ") == std::string::npos);
+}
+
 TEST_CASE("configs may come after a --") {
   CHECK(run_ssmbench("run --device cpu --dtype f32 --no-timing --json - -- configs/small.json").exit_code ==
         0);
