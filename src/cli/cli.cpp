@@ -69,7 +69,7 @@ int parse_and_run(const std::vector<std::string>& arguments) {
   Action action;
   add_run(app, action, arguments);
   add_report(app, action);
-  add_list(app, action);
+  add_list(app, action, arguments);
   add_dump(app, action, arguments);
   add_check(app, action);
   add_compare(app, action);

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "cli/exit_code.h"
 #include "model/errors.h"
 #include "supervise/supervisor.h"
 #include "supervise/worker.h"
@@ -71,22 +72,33 @@ void execute_plan(const RunOptions& options, const Plan& plan, const JobSet& job
   Supervisor(plan, options.runner, std::move(how), listener, stop).run(jobs);
 }
 
-void rehearse_planning(const RunOptions& options) {
-  ChildProcess child(with_option(options.argv, "--rehearse"),
+void rehearse_plugins(const std::vector<std::string>& argv, const std::vector<fs::path>& plugins,
+                      double timeout_seconds) {
+  ChildProcess child(with_option(argv, "--rehearse"),
                      to_bytes({.supervisor = getpid(), .plan = "", .jobs = {}, .dump_folder = ""}));
   const std::atomic<bool> never{false};
-  const std::chrono::duration<double> allowed(std::min(*options.timeout, kForeverSeconds));
+  const std::chrono::duration<double> allowed(std::min(timeout_seconds, kForeverSeconds));
   const auto deadline =
       ChildProcess::Clock::now() + std::chrono::duration_cast<ChildProcess::Clock::duration>(allowed);
   std::string line;
   const auto event = child.next_line(line, deadline, never);
   if (event == ChildProcess::Event::line) return;
   std::string names;
-  for (const auto& file : options.plugins) names += " --plugin " + file.string();
+  for (const auto& file : plugins) names += " --plugin " + file.string();
   throw DeviceError(fmt::format("{}: {} while asked what it can do", names.substr(1),
                                 event == ChildProcess::Event::closed
                                     ? child.end(std::chrono::seconds(10))
                                     : fmt::format("timed out after {:g} s", allowed.count())));
+}
+
+int finish_rehearsal(const std::function<void()>& work) {
+  tie_to(read_orders(kOrdersDescriptor).supervisor);
+  try {
+    work();
+  } catch (const std::exception&) {  // the process that asked meets it too, and says it
+  }
+  send({.kind = Message::Kind::done});
+  return kOk;
 }
 
 int run_as_worker(const RunOptions& options, const Plan& plan) {

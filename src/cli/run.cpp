@@ -28,7 +28,6 @@
 #include "report/table.h"
 #include "study/load_studies.h"
 #include "supervise/resume.h"
-#include "supervise/worker.h"
 #include "sweep/job_keys.h"
 #include "sweep/run_recorder.h"
 
@@ -72,23 +71,18 @@ Results choose_results(const RunOptions& options, const std::vector<DeviceInfo>&
 }
 
 /// All that is asked of plugins before their cases run.
-int rehearse(const RunOptions& options) {
-  tie_to(read_orders(kOrdersDescriptor).supervisor);
-  try {
-    register_plugins(options.plugins);
-    std::string note;
-    const Plan plan = make_plan(load_configs(options.configs, options.overrides, options.quick),
-                                choose_devices(options.device, note), options.selection);
-    check_fits(plan, options.runner.verify);
-  } catch (const std::exception&) {  // the process that asked meets it too, and says it
-  }
-  send({.kind = Message::Kind::done});
-  return kOk;
+void plan_alone(const RunOptions& options) {
+  register_plugins(options.plugins);
+  std::string note;
+  const Plan plan = make_plan(load_configs(options.configs, options.overrides, options.quick),
+                              choose_devices(options.device, note), options.selection);
+  check_fits(plan, options.runner.verify);
 }
 
 int run(RunOptions options) {
-  if (options.rehearse) return rehearse(options);
-  if (!options.plugins.empty() && !options.worker && !options.no_supervision) rehearse_planning(options);
+  if (options.rehearse) return finish_rehearsal([&] { plan_alone(options); });
+  if (!options.plugins.empty() && !options.worker && !options.no_supervision)
+    rehearse_plugins(options.argv, options.plugins, *options.timeout);
   register_plugins(options.plugins);
   if (const auto studies = load_studies(options.configs); !studies.empty())
     return run_studies(options, studies);

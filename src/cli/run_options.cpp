@@ -11,8 +11,6 @@
 namespace ssmbench {
 namespace {
 
-constexpr double kDefaultTimeoutSeconds = 600;
-
 /// As a shell needs it: bare when it holds nothing special, else in single quotes.
 std::string quote(const std::string& text) {
   constexpr std::string_view kPlain =

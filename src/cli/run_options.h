@@ -16,6 +16,8 @@ class App;
 
 namespace ssmbench {
 
+inline constexpr double kDefaultTimeoutSeconds = 600;
+
 /// The options of `run`, as given, and what follows from them.
 struct RunOptions {
   std::vector<std::filesystem::path> configs;

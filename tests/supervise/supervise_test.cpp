@@ -280,6 +280,11 @@ TEST_CASE("plugins that crash or hang, when asked what they can do or when they 
   const std::string named = "ssmbench: --plugin " SSMBENCH_ODD_PLUGIN ": ";
   CHECK(run("abort").exit_code == 4);
   CHECK(run("abort").err == named + "aborted while asked what it can do\n");
+  const CommandResult listed = run_shell("SSMBENCH_ODD_PLUGIN=abort '" SSMBENCH_EXECUTABLE "' list cases " +
+                                             config(folder, "5") + " --plugin " SSMBENCH_ODD_PLUGIN,
+                                         SSMBENCH_SOURCE_DIR);
+  CHECK(listed.exit_code == 4);
+  CHECK(listed.err == named + "aborted while asked what it can do\n");
   CHECK(run("hang").exit_code == 4);
   CHECK(run("hang").err == named + "timed out after 1 s while asked what it can do\n");
   const CommandResult segfault = run("segfault");
