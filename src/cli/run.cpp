@@ -79,6 +79,14 @@ void plan_alone(const RunOptions& options) {
   check_fits(plan, options.runner.verify);
 }
 
+/// Results that cannot be written take no tensors with them, which may go to another disk.
+void keep_tensors(std::optional<TensorDump>& dump) {
+  try {
+    if (dump) dump->finish();
+  } catch (const std::exception&) {  // what went wrong first is said
+  }
+}
+
 int run(RunOptions options) {
   if (options.rehearse) return finish_rehearsal([&] { plan_alone(options); });
   if (!options.plugins.empty() && !options.worker && !options.no_supervision)
@@ -138,13 +146,19 @@ int run(RunOptions options) {
   recorder.begin(info);
   for (const auto& result : remainder.kept) recorder.kept(result);
   bool interrupted = false;
+  Summary summary;
   try {
-    execute_plan(options, plan, remainder.jobs, recorder, dump ? &*dump : nullptr, progress,
-                 interrupt.flag());
-  } catch (const Interrupted&) {
-    interrupted = true;
+    try {
+      execute_plan(options, plan, remainder.jobs, recorder, dump ? &*dump : nullptr, progress,
+                   interrupt.flag());
+    } catch (const Interrupted&) {
+      interrupted = true;
+    }
+    summary = recorder.finish(interrupted);
+  } catch (...) {
+    keep_tensors(dump);
+    throw;
   }
-  const Summary summary = recorder.finish(interrupted);
   if (dump) dump->finish();
   if (options.json_file != "-") progress.say(fmt::format("results: {}", results.file));
   if (interrupted) progress.say("interrupted: " + results.file + " holds every case that finished");

@@ -186,6 +186,19 @@ TEST_CASE("option --dump holds inputs, outputs and the reference of each case") 
   CHECK(InterchangeFile(none).case_ids().empty());  // nothing failed
 }
 
+TEST_CASE("tensors are kept though results cannot be written") {
+  const TemporaryFolder folder;
+  const std::string file = folder / "small.h5";
+  const CommandResult result = run_ssmbench(
+      "run configs/small.json --device cpu --impl cpu-scalar --no-timing --quiet --json /dev/null "
+      "--junit /dev/full --dump " +
+      file);
+  CHECK(result.exit_code == 4);
+  CHECK(result.err == "ssmbench: /dev/full: cannot be written: No space left on device\n");
+  REQUIRE(std::filesystem::exists(file));
+  CHECK(InterchangeFile(file).case_ids().size() == 48);
+}
+
 TEST_CASE("Ctrl-C in the middle keeps every finished record and exits with 130") {
   const TemporaryFolder folder;
   const std::string file = folder / "results.jsonl";
