@@ -39,9 +39,12 @@ TEST_CASE("run on a study writes a run record, a record per method and A, and a 
 }
 
 TEST_CASE("options of sweeps and commands that list cases say that a study has none") {
-  const CommandResult quick = run_ssmbench("run configs/convergence.json --quick");
-  CHECK(quick.exit_code == 2);
-  CHECK(quick.err.find("configs/convergence.json holds studies; ") != std::string::npos);
+  for (const std::string option : {"--quick", "--set batch=1", "--resume", "--profile", "--no-verify"}) {
+    INFO(option);
+    const CommandResult refused = run_ssmbench("run configs/convergence.json --json /dev/null " + option);
+    CHECK(refused.exit_code == 2);
+    CHECK(refused.err.find("configs/convergence.json holds studies; ") != std::string::npos);
+  }
   const CommandResult list = run_ssmbench("list cases configs/convergence.json");
   CHECK(list.exit_code == 2);
   CHECK(
