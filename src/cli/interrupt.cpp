@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdint>
 #include <ctime>
@@ -33,8 +34,10 @@ extern "C" void on_signal(int /*signal*/) {
     return;
   }
   signalled = true;
+  const int error = errno;  // of what was interrupted, which has yet to look at it
   // Nothing can be done about a failing stderr here.
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kFirst.data(), kFirst.size());
+  errno = error;
 }
 
 }  // namespace
