@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <iostream>
@@ -99,6 +100,7 @@ int parse_and_run(const std::vector<std::string>& arguments) {
 
 int run_command_line(const std::vector<std::string>& arguments) {
   open_standard_streams();
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is a failing write, as on a full disk
   return with_stdout_written(parse_and_run(arguments));
 }
 
