@@ -8,7 +8,8 @@ namespace ssmbench {
 /// error at line 3, column 7: …" what follows the bracket. `what` has to outlive the result.
 inline std::string_view json_error_text(std::string_view what) {
   const auto end_of_code = what.find("] ");
-  return what.starts_with("[json.exception") && end_of_code != what.npos ? what.substr(end_of_code + 2) : what;
+  return what.starts_with("[json.exception") && end_of_code != what.npos ? what.substr(end_of_code + 2)
+                                                                         : what;
 }
 
 }  // namespace ssmbench

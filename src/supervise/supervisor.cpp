@@ -35,9 +35,9 @@ std::string Supervisor::run_worker() {
   since_ = Clock::now();
   spent_seconds_.clear();
   ChildProcess worker(how_.worker_argv, to_bytes({.supervisor = getpid(),
-                                                 .plan = plan_fingerprint(plan_),
-                                                 .jobs = left_,
-                                                 .dump_folder = how_.dump_folder}));
+                                                  .plan = plan_fingerprint(plan_),
+                                                  .jobs = left_,
+                                                  .dump_folder = how_.dump_folder}));
   while (true) {
     std::string line;
     switch (worker.next_line(line, deadline(), stop_)) {
