@@ -20,7 +20,9 @@ def records(path, kind):
 
 
 def worst(outputs):
-    return max((output["tolerance_ratio"] for output in outputs.values()), default=None)
+    """Of the ratios, where null is one that is not finite."""
+    ratios = (output["tolerance_ratio"] for output in outputs.values())
+    return max((float("inf") if ratio is None else ratio for ratio in ratios), default=None)
 
 
 def cells(name, status, error, times, peer, light):
@@ -77,5 +79,6 @@ def main():
 if __name__ == "__main__":
     try:
         main()
-    except (OSError, KeyError, ValueError) as error:
-        sys.exit(f"comparison_table.py: {error}")
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        print(f"comparison_table.py: {type(error).__name__}: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/errors.h"
+#include "model/json_error.h"
 
 namespace ssmbench {
 namespace {
@@ -54,7 +55,7 @@ CeilingsByKey read_ceilings(const fs::path& file, std::string& warning) {
     for (const auto& [key, object] : json.at("devices").items()) all[key] = ceilings_of(object);
     return all;
   } catch (const std::exception& error) {
-    warning = fmt::format("{}: ignored: {}", file.string(), error.what());
+    warning = fmt::format("{}: ignored: {:.200}", file.string(), json_error_text(error.what()));
     return {};
   }
 }

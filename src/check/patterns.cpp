@@ -73,7 +73,7 @@ std::string about_groups(const AxisErrors& channels, std::int64_t groups) {
   return std::ssize(wrong) == 1 ? fmt::format("group {} of {}", wrong.front(), groups) : "";
 }
 
-/// How many of the elements pass as the element `shift` steps later.
+/// Whether every element passes as the one `shift` steps later.
 bool passes_shifted(const JudgedOutput& output, const Expectation& expected, const Arithmetic& arithmetic,
                     std::int64_t shift) {
   const std::size_t time = *output.axis('l');

@@ -41,7 +41,9 @@ class Checker {
     if (prints_text()) fmt::print("{} pass, {} fail\n", passed_, failed_);
     if (unreadable_ > 0) return kUsage;
     if (failed_ > 0) return kOutOfTolerance;
-    return passed_ > 0 ? kOk : kNothingMatched;
+    if (passed_ > 0) return kOk;
+    fmt::print(stderr, "ssmbench: no case to judge in {}\n", fmt::join(options_.files, ", "));
+    return kNothingMatched;
   }
 
  private:

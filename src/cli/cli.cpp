@@ -1,11 +1,16 @@
 #include "cli/cli.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
+#include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <iostream>
 
 #include "cli/exit_code.h"
@@ -20,6 +25,23 @@ namespace {
 int fail(int code, const std::string& message) {
   fmt::print(stderr, "ssmbench: {}\n", message);
   return code;
+}
+
+/// A file takes the lowest number that is free: what is printed would end up in a results file that took
+/// stdout's.
+void open_standard_streams() {
+  int descriptor = open("/dev/null", O_RDWR);
+  while (descriptor >= 0 && descriptor <= STDERR_FILENO) descriptor = open("/dev/null", O_RDWR);
+  if (descriptor >= 0) close(descriptor);
+}
+
+/// A full disk shows when what was printed leaves the buffer, and not before.
+int with_stdout_written(int code) {
+  errno = 0;
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  if (code == kUsage || code == kDeviceOrCrash || code == kInterrupted) return code;  // worse, and said
+  return fail(kDeviceOrCrash, fmt::format("standard output: cannot be written{}{}", errno == 0 ? "" : ": ",
+                                          errno == 0 ? "" : std::strerror(errno)));
 }
 
 /// CLI11 would only say that a subcommand is required.
@@ -40,9 +62,7 @@ int parse_failure(const CLI::App& app, const CLI::ParseError& error) {
   return fail(kUsage, fmt::format("{} (see --help)", message));
 }
 
-}  // namespace
-
-int run_command_line(const std::vector<std::string>& arguments) {
+int parse_and_run(const std::vector<std::string>& arguments) {
   CLI::App app("Benchmarks and validates state-space-model kernels against a fp64 reference.", "ssmbench");
   app.set_version_flag("--version", fmt::format("ssmbench {}", build_info().version));
   app.require_subcommand(1);
@@ -50,7 +70,7 @@ int run_command_line(const std::vector<std::string>& arguments) {
   Action action;
   add_run(app, action, arguments);
   add_report(app, action);
-  add_list(app, action);
+  add_list(app, action, arguments);
   add_dump(app, action, arguments);
   add_check(app, action);
   add_compare(app, action);
@@ -74,6 +94,14 @@ int run_command_line(const std::vector<std::string>& arguments) {
   } catch (const std::exception& error) {  // devices, outputs, and what nobody thought of
     return fail(kDeviceOrCrash, error.what());
   }
+}
+
+}  // namespace
+
+int run_command_line(const std::vector<std::string>& arguments) {
+  open_standard_streams();
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is a failing write, as on a full disk
+  return with_stdout_written(parse_and_run(arguments));
 }
 
 }  // namespace ssmbench

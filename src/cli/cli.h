@@ -5,7 +5,7 @@
 
 namespace ssmbench {
 
-/// Runs the command line (argv without the program's name) and returns the exit code of cli.md.
+/// Runs the command line (argv without the program's name) and returns the exit code (exit_code.h).
 int run_command_line(const std::vector<std::string>& arguments);
 
 }  // namespace ssmbench

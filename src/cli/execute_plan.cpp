@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "cli/exit_code.h"
 #include "model/errors.h"
 #include "supervise/supervisor.h"
 #include "supervise/worker.h"
@@ -42,6 +43,12 @@ class PartsFolder {
   std::string path_;
 };
 
+/// The command for a process of its own. After "run", because what comes last may come after a "--".
+std::vector<std::string> with_option(std::vector<std::string> argv, const char* option) {
+  argv.insert(argv.begin() + 2, option);
+  return argv;
+}
+
 }  // namespace
 
 void execute_plan(const RunOptions& options, const Plan& plan, const JobSet& jobs, RunListener& listener,
@@ -52,8 +59,9 @@ void execute_plan(const RunOptions& options, const Plan& plan, const JobSet& job
     runner.run(jobs);
     return;
   }
-  SupervisorOptions how{.worker_argv = options.argv, .timeout_seconds = *options.timeout, .dump_folder = {}};
-  how.worker_argv.emplace_back("--worker");
+  SupervisorOptions how{.worker_argv = with_option(options.argv, "--worker"),
+                        .timeout_seconds = *options.timeout,
+                        .dump_folder = {}};
   how.warn = [&progress](const std::string& message) { progress.say(message); };
   std::optional<PartsFolder> parts;
   if (dump != nullptr) {
@@ -64,23 +72,33 @@ void execute_plan(const RunOptions& options, const Plan& plan, const JobSet& job
   Supervisor(plan, options.runner, std::move(how), listener, stop).run(jobs);
 }
 
-void rehearse_planning(const RunOptions& options) {
-  std::vector<std::string> argv = options.argv;
-  argv.emplace_back("--rehearse");
-  ChildProcess child(argv, to_text({.supervisor = getpid(), .plan = "", .jobs = {}, .dump_folder = ""}));
+void rehearse_plugins(const std::vector<std::string>& argv, const std::vector<fs::path>& plugins,
+                      double timeout_seconds) {
+  ChildProcess child(with_option(argv, "--rehearse"),
+                     to_bytes({.supervisor = getpid(), .plan = "", .jobs = {}, .dump_folder = ""}));
   const std::atomic<bool> never{false};
-  const std::chrono::duration<double> allowed(std::min(*options.timeout, kForeverSeconds));
+  const std::chrono::duration<double> allowed(std::min(timeout_seconds, kForeverSeconds));
   const auto deadline =
       ChildProcess::Clock::now() + std::chrono::duration_cast<ChildProcess::Clock::duration>(allowed);
   std::string line;
   const auto event = child.next_line(line, deadline, never);
   if (event == ChildProcess::Event::line) return;
   std::string names;
-  for (const auto& file : options.plugins) names += " --plugin " + file.string();
+  for (const auto& file : plugins) names += " --plugin " + file.string();
   throw DeviceError(fmt::format("{}: {} while asked what it can do", names.substr(1),
                                 event == ChildProcess::Event::closed
                                     ? child.end(std::chrono::seconds(10))
                                     : fmt::format("timed out after {:g} s", allowed.count())));
+}
+
+int finish_rehearsal(const std::function<void()>& work) {
+  tie_to(read_orders(kOrdersDescriptor).supervisor);
+  try {
+    work();
+  } catch (const std::exception&) {  // the process that asked meets it too, and says it
+  }
+  send({.kind = Message::Kind::done});
+  return kOk;
 }
 
 int run_as_worker(const RunOptions& options, const Plan& plan) {

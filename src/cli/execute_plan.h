@@ -1,6 +1,10 @@
 #pragma once
 
 #include <atomic>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
 
 #include "cli/run_options.h"
 #include "cli/tensor_dump.h"
@@ -14,9 +18,14 @@ namespace ssmbench {
 void execute_plan(const RunOptions& options, const Plan& plan, const JobSet& jobs, RunListener& listener,
                   TensorDump* dump, Progress& progress, const std::atomic<bool>& stop);
 
-/// Planning calls into plugins. Does it once in a process of its own, and throws DeviceError, which names the
-/// plugins, when that crashes or takes longer than --timeout.
-void rehearse_planning(const RunOptions& options);
+/// Loading and planning call into plugins. Does what the command line `argv` does of it once in a process of
+/// its own, which answers by finish_rehearsal(), and throws DeviceError, which names the plugins, when that
+/// crashes or takes longer.
+void rehearse_plugins(const std::vector<std::string>& argv, const std::vector<std::filesystem::path>& plugins,
+                      double timeout_seconds);
+
+/// What such a process does, with --rehearse: `work`, whose failures its parent meets too, and says.
+int finish_rehearsal(const std::function<void()>& work);
 
 /// What such a worker process does: `run --worker`. Returns the exit code.
 int run_as_worker(const RunOptions& options, const Plan& plan);

@@ -5,7 +5,8 @@
 namespace ssmbench {
 
 /// While alive, the first Ctrl-C (SIGINT, or SIGTERM) sets a flag that long work looks at, so that what is
-/// finished gets written; a second one ends the process at once. One at a time.
+/// finished gets written; another one, later than a quarter of a
+/// second, ends the process at once. One at a time.
 class InterruptGuard {
  public:
   InterruptGuard();

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cli/calibrate.h"
+#include "cli/execute_plan.h"
 #include "cli/exit_code.h"
 #include "cli/list_cases.h"
 #include "cli/subcommands.h"
@@ -33,6 +34,8 @@ struct ListOptions {
   std::vector<std::filesystem::path> plugins;
   bool json = false;
   bool calibrate = false;
+  bool rehearse = false;  ///< not for users: only asks plugins, to see whether they survive that
+  std::vector<std::string> argv;
 };
 
 Json ops() {
@@ -117,7 +120,7 @@ void print_ceilings(const Json& ceilings, std::size_t indent) {
 /// Name and summary, aligned; JSON carries the rest.
 void print(const Json& entries, bool json) {
   if (json) {
-    fmt::print("{}\n", entries.dump(2));
+    fmt::print("{}\n", entries.dump(2, ' ', false, Json::error_handler_t::replace));
     return;
   }
   std::size_t width = 18;
@@ -143,14 +146,26 @@ void print_devices(const ListOptions& options) {
   write_ceilings(file, ceilings);
 }
 
+Plan plan_of(const std::vector<std::filesystem::path>& configs) {
+  return make_plan(load_configs(configs, {}, false), possible_devices(), {});
+}
+
+int rehearse(const ListOptions& options) {
+  return finish_rehearsal([&] {
+    register_plugins(options.plugins);
+    if (!options.configs.empty()) plan_of(options.configs);
+  });
+}
+
 int list(const ListOptions& options) {
+  if (options.rehearse) return rehearse(options);
+  if (!options.plugins.empty()) rehearse_plugins(options.argv, options.plugins, kDefaultTimeoutSeconds);
   register_plugins(options.plugins);
   if (options.calibrate && options.what != "devices")
     throw UsageError(fmt::format("list {}: --calibrate is for devices", options.what));
   if (options.what == "cases") {
     if (options.configs.empty()) throw UsageError("list cases: name at least one config");
-    const Plan plan = make_plan(load_configs(options.configs, {}, false), possible_devices(), {});
-    print_cases(plan, options.json);
+    print_cases(plan_of(options.configs), options.json);
     return kOk;
   }
   if (!options.configs.empty()) throw UsageError(fmt::format("list {}: takes no config", options.what));
@@ -163,7 +178,7 @@ int list(const ListOptions& options) {
 
 }  // namespace
 
-void add_list(CLI::App& app, Action& action) {
+void add_list(CLI::App& app, Action& action, const std::vector<std::string>& arguments) {
   CLI::App* command = app.add_subcommand("list", "Print what there is.");
   command->footer("Example: ssmbench list cases configs/small.json");
   auto options = std::make_shared<ListOptions>();
@@ -177,6 +192,9 @@ void add_list(CLI::App& app, Action& action) {
   command->add_flag("--json", options->json, "Print JSON");
   command->add_flag("--calibrate", options->calibrate,
                     "devices: measure what they can do at most, and keep it for run");
+  command->add_flag("--rehearse", options->rehearse)->group("");  // hidden
+  options->argv = {"ssmbench"};
+  options->argv.insert(options->argv.end(), arguments.begin(), arguments.end());
   command->callback([&action, options] { action = [options] { return list(*options); }; });
 }
 

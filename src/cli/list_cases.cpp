@@ -27,7 +27,7 @@ void print_cases(const Plan& plan, bool json) {
                    {"implementations", implementations}});
   }
   if (json) {
-    fmt::print("{}\n", all.dump(2));
+    fmt::print("{}\n", all.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
     return;
   }
   for (const auto& entry : all) {

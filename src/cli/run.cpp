@@ -28,7 +28,6 @@
 #include "report/table.h"
 #include "study/load_studies.h"
 #include "supervise/resume.h"
-#include "supervise/worker.h"
 #include "sweep/job_keys.h"
 #include "sweep/run_recorder.h"
 
@@ -72,23 +71,26 @@ Results choose_results(const RunOptions& options, const std::vector<DeviceInfo>&
 }
 
 /// All that is asked of plugins before their cases run.
-int rehearse(const RunOptions& options) {
-  tie_to(read_orders(kOrdersDescriptor).supervisor);
+void plan_alone(const RunOptions& options) {
+  register_plugins(options.plugins);
+  std::string note;
+  const Plan plan = make_plan(load_configs(options.configs, options.overrides, options.quick),
+                              choose_devices(options.device, note), options.selection);
+  check_fits(plan, options.runner.verify);
+}
+
+/// Results that cannot be written take no tensors with them, which may go to another disk.
+void keep_tensors(std::optional<TensorDump>& dump) {
   try {
-    register_plugins(options.plugins);
-    std::string note;
-    const Plan plan = make_plan(load_configs(options.configs, options.overrides, options.quick),
-                                choose_devices(options.device, note), options.selection);
-    check_fits(plan, options.runner.verify);
-  } catch (const std::exception&) {  // the process that asked meets it too, and says it
+    if (dump) dump->finish();
+  } catch (const std::exception&) {  // what went wrong first is said
   }
-  send({.kind = Message::Kind::done});
-  return kOk;
 }
 
 int run(RunOptions options) {
-  if (options.rehearse) return rehearse(options);
-  if (!options.plugins.empty() && !options.worker && !options.no_supervision) rehearse_planning(options);
+  if (options.rehearse) return finish_rehearsal([&] { plan_alone(options); });
+  if (!options.plugins.empty() && !options.worker && !options.no_supervision)
+    rehearse_plugins(options.argv, options.plugins, *options.timeout);
   register_plugins(options.plugins);
   if (const auto studies = load_studies(options.configs); !studies.empty())
     return run_studies(options, studies);
@@ -124,10 +126,11 @@ int run(RunOptions options) {
   const Results results = choose_results(options, devices);
   const Remainder remainder = remaining(plan, keys, results.earlier.cases);
   std::vector<std::unique_ptr<Reporter>> reporters;
-  if (!options.stdout_is_taken() && !options.quiet) reporters.push_back(std::make_unique<TableReporter>());
+  // First, so that a result is kept where the others cannot be written.
   reporters.push_back(results.continued
                           ? std::make_unique<JsonlReporter>(results.file, results.earlier.whole_bytes)
                           : std::make_unique<JsonlReporter>(results.file));
+  if (!options.stdout_is_taken() && !options.quiet) reporters.push_back(std::make_unique<TableReporter>());
   if (!options.markdown_file.empty())
     reporters.push_back(std::make_unique<MarkdownReporter>(options.markdown_file));
   if (!options.junit_file.empty()) reporters.push_back(std::make_unique<JunitReporter>(options.junit_file));
@@ -143,13 +146,19 @@ int run(RunOptions options) {
   recorder.begin(info);
   for (const auto& result : remainder.kept) recorder.kept(result);
   bool interrupted = false;
+  Summary summary;
   try {
-    execute_plan(options, plan, remainder.jobs, recorder, dump ? &*dump : nullptr, progress,
-                 interrupt.flag());
-  } catch (const Interrupted&) {
-    interrupted = true;
+    try {
+      execute_plan(options, plan, remainder.jobs, recorder, dump ? &*dump : nullptr, progress,
+                   interrupt.flag());
+    } catch (const Interrupted&) {
+      interrupted = true;
+    }
+    summary = recorder.finish(interrupted);
+  } catch (...) {
+    keep_tensors(dump);
+    throw;
   }
-  const Summary summary = recorder.finish(interrupted);
   if (dump) dump->finish();
   if (options.json_file != "-") progress.say(fmt::format("results: {}", results.file));
   if (interrupted) progress.say("interrupted: " + results.file + " holds every case that finished");

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
@@ -21,8 +22,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string utc_now(const char* format) {
-  return fmt::format(fmt::runtime(fmt::format("{{:{}}}", format)), fmt::gmtime(std::time(nullptr)));
+/// For names: in milliseconds, because a loop around a short run starts several in a second.
+std::string basic_iso_now() {
+  using Clock = std::chrono::system_clock;
+  const auto now = std::chrono::floor<std::chrono::milliseconds>(Clock::now());
+  return fmt::format("{:%Y%m%dT%H%M%S}.{:03}Z", fmt::gmtime(Clock::to_time_t(now)),
+                     now.time_since_epoch().count() % 1000);
 }
 
 std::string content_of(const fs::path& path) {
@@ -42,7 +47,7 @@ std::string results_prefix(const RunOptions& options, const std::vector<DeviceIn
 }  // namespace
 
 std::string iso_now() {
-  return utc_now("%FT%TZ");
+  return fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)));
 }
 
 RunInfo run_info(const RunOptions& options, const std::vector<DeviceInfo>& devices) {
@@ -81,14 +86,14 @@ std::string default_results_file(const RunOptions& options, const std::vector<De
   if (error)
     throw UsageError(fmt::format("--out {}: cannot be made: {}", options.out_directory, error.message()));
   return (fs::path(options.out_directory) /
-          (results_prefix(options, devices) + utc_now("%Y%m%dT%H%M%SZ").append(kResultsSuffix)))
+          (results_prefix(options, devices) + basic_iso_now().append(kResultsSuffix)))
       .string();
 }
 
 std::optional<std::string> newest_results_file(const RunOptions& options,
                                                const std::vector<DeviceInfo>& devices) {
   const std::string prefix = results_prefix(options, devices);
-  constexpr std::size_t kTimeLength = 16;  // 20261120T101500Z
+  constexpr std::size_t kTimeLength = 20;  // 20261120T101500.123Z
   std::string newest;
   std::error_code error;  // no such directory: no such file
   for (const auto& entry : fs::directory_iterator(options.out_directory, error)) {

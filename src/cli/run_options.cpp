@@ -4,13 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <cmath>
 
 #include "model/errors.h"
 
 namespace ssmbench {
 namespace {
-
-constexpr double kDefaultTimeoutSeconds = 600;
 
 /// As a shell needs it: bare when it holds nothing special, else in single quotes.
 std::string quote(const std::string& text) {
@@ -20,6 +19,18 @@ std::string quote(const std::string& text) {
   std::string quoted = "'";
   for (const char c : text) quoted += c == '\'' ? "'\\''" : std::string(1, c);
   return quoted + "'";
+}
+
+/// A finite number, positive or also 0. CLI11's own checks let NaN pass, and in their message the largest
+/// double has all of its digits.
+CLI::Validator number(bool or_zero) {
+  return {[or_zero](const std::string& text) {
+            double value = 0;
+            const bool is_number = CLI::detail::lexical_cast(text, value) && std::isfinite(value);
+            if (is_number && (value > 0 || (or_zero && value == 0))) return std::string();
+            return fmt::format("got {}; expected a number {}", text, or_zero ? "of at least 0" : "above 0");
+          },
+          or_zero ? "NONNEGATIVE" : "POSITIVE"};
 }
 
 }  // namespace
@@ -43,18 +54,18 @@ void add_run_options(CLI::App& command, RunOptions& o) {
       ->expected(1);
   command.add_option("--seed", o.seed, "Seed of the inputs");
   command.add_flag("--quick", o.quick, "Batch 1, the shortest seqlen of each sweep, at most five timed runs");
-  command.add_option("--warmup", o.warmup, "Launches before timing starts")->check(CLI::NonNegativeNumber);
-  command.add_option("--runs", o.runs, "Exactly this many timed runs")->check(CLI::PositiveNumber);
+  command.add_option("--warmup", o.warmup, "Launches before timing starts")->check(number(true));
+  command.add_option("--runs", o.runs, "Exactly this many timed runs")->check(number(false));
   command.add_option("--min-time", o.min_time, "Time each case for at least this many seconds")
-      ->check(CLI::NonNegativeNumber);
+      ->check(number(true));
   command
       .add_option("--reruns", o.reruns,
                   "Launches that have to give the same bits again (default 2, fewer of what takes long)")
-      ->check(CLI::NonNegativeNumber);
+      ->check(number(true));
   command
       .add_option("--timeout", o.timeout,
                   "Seconds that one implementation may take on one case (default 600)")
-      ->check(CLI::PositiveNumber);
+      ->check(number(false));
   command.add_flag("--no-timing", o.no_timing, "Verify only");
   command.add_flag("--no-verify", o.no_verify, "Time only; nothing is reported as pass");
   command.add_flag("--profile", o.profile,

@@ -16,6 +16,8 @@ class App;
 
 namespace ssmbench {
 
+inline constexpr double kDefaultTimeoutSeconds = 600;
+
 /// The options of `run`, as given, and what follows from them.
 struct RunOptions {
   std::vector<std::filesystem::path> configs;
@@ -43,7 +45,9 @@ struct RunOptions {
   std::vector<std::string> argv;
 
   /// Whether a file of a machine's format is stdout, which then holds nothing else.
-  bool stdout_is_taken() const { return json_file == "-" || junit_file == "-" || csv_file == "-"; }
+  bool stdout_is_taken() const {
+    return json_file == "-" || markdown_file == "-" || junit_file == "-" || csv_file == "-";
+  }
 };
 
 void add_run_options(CLI::App& command, RunOptions& options);

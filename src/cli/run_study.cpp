@@ -21,10 +21,10 @@ namespace {
 void refuse_sweep_options(const RunOptions& options) {
   if (!options.overrides.empty() || options.quick || options.list_only || !options.dump_file.empty() ||
       !options.markdown_file.empty() || !options.junit_file.empty() || !options.csv_file.empty() ||
-      options.resume)
+      options.resume || options.profile || options.no_verify)
     throw UsageError(fmt::format(
-        "{} holds studies; --set, --seed, --quick, --list, --dump, --markdown, --junit, --csv and "
-        "--resume are for sweeps",
+        "{} holds studies; --set, --seed, --quick, --list, --dump, --markdown, --junit, --csv, --resume, "
+        "--profile and --no-verify are for sweeps",
         options.configs.front().string()));
 }
 
@@ -55,15 +55,23 @@ void run_consistency(const std::vector<ConsistencyStudy>& studies, const std::ve
   }
 }
 
+/// Convergence is a property of methods, which the CPU computes whatever devices there are.
+std::vector<DeviceInfo> devices_of(const RunOptions& options, const Studies& studies, std::string& note) {
+  std::vector<DeviceInfo> devices = choose_devices(options.device, note);
+  if (!studies.consistency.empty()) return devices;
+  if (options.device.starts_with("cuda"))
+    throw UsageError(fmt::format("--device {}: studies of convergence run on the CPU", options.device));
+  note.clear();
+  return choose_devices("cpu", note);
+}
+
 }  // namespace
 
 int run_studies(const RunOptions& options, const Studies& studies) {
   refuse_sweep_options(options);
   const bool print = options.json_file != "-" && !options.quiet;
   std::string note;
-  const std::vector<DeviceInfo> devices = studies.consistency.empty()
-                                              ? std::vector<DeviceInfo>{list_devices().front()}
-                                              : choose_devices(options.device, note);
+  const std::vector<DeviceInfo> devices = devices_of(options, studies, note);
   if (!note.empty() && !options.quiet) fmt::print(stderr, "{}\n", note);
   const std::string results =
       options.json_file.empty() ? default_results_file(options, devices) : options.json_file;

@@ -13,7 +13,7 @@ namespace ssmbench {
 /// Each adds one subcommand; when it was given, `action` is set to what then runs and returns the exit code.
 using Action = std::function<int()>;
 void add_run(CLI::App& app, Action& action, const std::vector<std::string>& arguments);
-void add_list(CLI::App& app, Action& action);
+void add_list(CLI::App& app, Action& action, const std::vector<std::string>& arguments);
 void add_report(CLI::App& app, Action& action);
 void add_check(CLI::App& app, Action& action);
 void add_compare(CLI::App& app, Action& action);

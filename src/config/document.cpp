@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "model/errors.h"
+#include "model/json_error.h"
 
 namespace ssmbench {
 namespace {
@@ -112,12 +113,8 @@ Json read_document(const std::filesystem::path& file) {
   try {
     return Json::parse(text, Watcher(file.string()));
   } catch (const Json::exception& error) {
-    // "[json.exception.parse_error.101] parse error at line 3, column 7: …": the library's own code says
-    // nothing here.
-    const std::string_view message = error.what();
-    const auto end_of_code = message.find("] ");
     throw UsageError(fmt::format("{}: not JSON ({:.200}); expected a config in JSON", file.string(),
-                                 end_of_code == message.npos ? message : message.substr(end_of_code + 2)));
+                                 json_error_text(error.what())));
   }
 }
 

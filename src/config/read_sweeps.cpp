@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <stdexcept>
 
@@ -29,6 +30,7 @@ class SweepReader {
       if (sweep_.budget_ms)
         fail({file_, to_pointer(path_)}, "\"budget_ms\" and \"fps\" are the same budget", "one of them");
       sweep_.budget_ms = 1000 / json_["fps"].get<double>();
+      if (!std::isfinite(*sweep_.budget_ms)) reject({"fps"}, fmt::format("got {}", shown(json_["fps"])));
     }
     sweep_.timed = json_.value("timing", true);
     if (!sweep_.timed && sweep_.budget_ms)

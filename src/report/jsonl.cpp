@@ -12,6 +12,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+/// JSON is UTF-8, but names of files and messages of foreign libraries may hold any bytes.
+std::string line_of(const Json& record) {
+  return record.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 Json to_json(const AxisValue& value) {
   return std::visit([](const auto& held) { return Json(held); }, value);
 }
@@ -109,8 +114,7 @@ std::string case_record(const CaseResult& result) {
   record["workspace_bytes"] = result.workspace_bytes;
   record["repro"] = result.repro;
   record["key"] = result.key;
-  // Error messages of foreign libraries may hold any bytes; JSON is UTF-8.
-  return record.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return line_of(record);
 }
 
 void JsonlReporter::case_done(const CaseResult& result) {
@@ -118,13 +122,12 @@ void JsonlReporter::case_done(const CaseResult& result) {
 }
 
 void JsonlReporter::begin(const RunInfo& info) {
-  file_.append(Json{{"record", "run"},
-                    {"schema", "ssmbench-results/1"},
-                    {"argv", info.argv},
-                    {"started", info.started},
-                    {"build", info.build},
-                    {"devices", info.devices}}
-                   .dump());
+  file_.append(line_of({{"record", "run"},
+                        {"schema", "ssmbench-results/1"},
+                        {"argv", info.argv},
+                        {"started", info.started},
+                        {"build", info.build},
+                        {"devices", info.devices}}));
 }
 
 void JsonlReporter::study_done(const MethodConvergence& result) {
@@ -141,7 +144,7 @@ void JsonlReporter::study_done(const MethodConvergence& result) {
                               {"delta", errors.delta},
                               {"discretization_error", errors.discretization},
                               {"f32_rounding_error", errors.rounding}});
-  file_.append(record.dump());
+  file_.append(line_of(record));
 }
 
 void JsonlReporter::study_done(const ConsistencyResult& result) {
@@ -160,21 +163,20 @@ void JsonlReporter::study_done(const ConsistencyResult& result) {
   record["reason"] = at_once.reason;
   for (const auto& [name, comparison] : at_once.outputs)
     record["verify"]["outputs"][name] = to_json(comparison);
-  file_.append(record.dump(-1, ' ', false, Json::error_handler_t::replace));
+  file_.append(line_of(record));
 }
 
 void JsonlReporter::finish(const Summary& summary) {
   Json counts = Json::object();
   for (const auto& [status, count] : summary.counts) counts[std::string(name_of(status))] = count;
-  file_.append(Json{{"record", "summary"},
-                    {"counts", counts},
-                    {"kept", summary.kept},
-                    {"passed_by_user_tolerance", summary.passed_by_user},
-                    {"interrupted", summary.interrupted},
-                    {"seconds", summary.seconds},
-                    {"input_seconds", summary.input_seconds},
-                    {"reference_seconds", summary.reference_seconds}}
-                   .dump());
+  file_.append(line_of({{"record", "summary"},
+                        {"counts", counts},
+                        {"kept", summary.kept},
+                        {"passed_by_user_tolerance", summary.passed_by_user},
+                        {"interrupted", summary.interrupted},
+                        {"seconds", summary.seconds},
+                        {"input_seconds", summary.input_seconds},
+                        {"reference_seconds", summary.reference_seconds}}));
 }
 
 }  // namespace ssmbench

@@ -33,12 +33,14 @@ int open_existing(const std::string& path, std::uintmax_t keep_bytes) {
   return descriptor;
 }
 
-int open_new(const std::string& path) {
+/// `is_new` where there was nothing of that name.
+int open_new(const std::string& path, bool& is_new) {
   if (path == "-") return STDOUT_FILENO;
   struct stat status {};
   // Devices (/dev/null, /dev/fd/3) and pipes exist before they are written to; only a regular file would be
   // lost.
   const bool exists = stat(path.c_str(), &status) == 0;
+  is_new = !exists;
   if (exists && S_ISREG(status.st_mode))
     throw UsageError(fmt::format("{}: exists already; remove it or name another file", path));
   const int created = exists ? O_WRONLY : O_WRONLY | O_CREAT | O_EXCL;
@@ -50,12 +52,13 @@ int open_new(const std::string& path) {
 
 }  // namespace
 
-LineFile::LineFile(std::string path) : path_(std::move(path)), descriptor_(open_new(path_)) {}
+LineFile::LineFile(std::string path) : path_(std::move(path)), descriptor_(open_new(path_, is_new_)) {}
 
 LineFile::LineFile(std::string path, std::uintmax_t keep_bytes)
-    : path_(std::move(path)), descriptor_(open_existing(path_, keep_bytes)) {}
+    : path_(std::move(path)), descriptor_(open_existing(path_, keep_bytes)), has_records_(keep_bytes > 0) {}
 
 LineFile::~LineFile() {
+  if (is_new_ && !has_records_) unlink(path_.c_str());
   if (descriptor_ != STDOUT_FILENO) close(descriptor_);
 }
 
@@ -70,11 +73,13 @@ void LineFile::append(const std::string& text) {
       const int error = errno;
       // The message below is what counts; a file that cannot be shortened ends in a partial line.
       if (whole >= 0 && ftruncate(descriptor_, whole) != 0) errno = error;
-      throw OutputError(fmt::format("{}: cannot be written: {}; the records before are complete",
-                                    path_ == "-" ? "standard output" : path_, std::strerror(error)));
+      throw OutputError(fmt::format("{}: cannot be written: {}{}", path_ == "-" ? "standard output" : path_,
+                                    std::strerror(error),
+                                    has_records_ ? "; the records before are complete" : ""));
     }
     written += static_cast<std::size_t>(count);
   }
+  has_records_ = true;
 }
 
 }  // namespace ssmbench

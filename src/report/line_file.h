@@ -5,7 +5,8 @@
 
 namespace ssmbench {
 
-/// A text file that grows by whole records, each of which is on disk when append() returns. "-" is stdout.
+/// A text file that grows by whole records, each of which is on disk when append() returns. "-" is stdout. A
+/// new file that got none is removed again: its name would be refused the next time.
 class LineFile {
  public:
   /// Throws UsageError when the file exists already or cannot be created.
@@ -25,7 +26,9 @@ class LineFile {
 
  private:
   std::string path_;
+  bool is_new_ = false;  ///< no device, no pipe; set while the descriptor is opened
   int descriptor_;
+  bool has_records_ = false;
 };
 
 }  // namespace ssmbench

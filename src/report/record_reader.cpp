@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <limits>
 #include <map>
@@ -11,6 +13,7 @@
 #include <tuple>
 
 #include "model/errors.h"
+#include "model/json_error.h"
 
 namespace ssmbench {
 namespace {
@@ -217,7 +220,7 @@ auto reading(Read read) {
   try {
     return read();
   } catch (const nlohmann::json::exception& error) {
-    throw UsageError(error.what());
+    throw UsageError(fmt::format("not a record of results ({:.200})", json_error_text(error.what())));
   } catch (const ContractError& error) {
     throw UsageError(error.what());
   }
@@ -264,8 +267,14 @@ CaseResult read_case_record(const std::string& line) {
 }
 
 ResultsFile read_results(const std::filesystem::path& path) {
+  const auto unreadable = [&](const char* reason) {
+    return UsageError(fmt::format("{}: cannot be read ({}); expected a results file", path.string(), reason));
+  };
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) throw unreadable("it is a directory");
+  errno = 0;
   std::ifstream stream(path, std::ios::binary);
-  if (!stream) throw UsageError(fmt::format("{}: cannot be read", path.string()));
+  if (!stream) throw unreadable(std::strerror(errno));
   Collector collector;
   std::string line;
   for (int number = 1; std::getline(stream, line) && !stream.eof();

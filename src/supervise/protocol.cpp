@@ -50,17 +50,20 @@ std::string read_all(int descriptor) {
 
 }  // namespace
 
-std::string to_text(const WorkerOrders& orders) {
-  return Json{{"supervisor", orders.supervisor},
-              {"plan", orders.plan},
-              {"jobs", orders.jobs},
-              {"dump_folder", orders.dump_folder}}
-      .dump();
+std::string to_bytes(const WorkerOrders& orders) {
+  // Not as text, which is UTF-8: names of folders may hold any bytes.
+  std::string bytes;
+  Json::to_msgpack(Json{{"supervisor", orders.supervisor},
+                        {"plan", orders.plan},
+                        {"jobs", orders.jobs},
+                        {"dump_folder", orders.dump_folder}},
+                   bytes);
+  return bytes;
 }
 
 WorkerOrders read_orders(int descriptor) {
   try {
-    const Json json = Json::parse(read_all(descriptor));
+    const Json json = Json::from_msgpack(read_all(descriptor));
     return {.supervisor = json.at("supervisor").get<int>(),
             .plan = json.at("plan").get<std::string>(),
             .jobs = json.at("jobs").get<JobSet>(),

@@ -26,7 +26,7 @@ struct WorkerOrders {
   std::string dump_folder;  ///< where to leave each job's tensors (dump_part); empty: nowhere
 };
 
-std::string to_text(const WorkerOrders& orders);
+std::string to_bytes(const WorkerOrders& orders);
 /// Throws UsageError when the descriptor has no orders: nobody but a supervisor starts workers.
 WorkerOrders read_orders(int descriptor);
 

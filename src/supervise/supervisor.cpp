@@ -34,10 +34,10 @@ std::string Supervisor::run_worker() {
   has_finished_some_ = false;
   since_ = Clock::now();
   spent_seconds_.clear();
-  ChildProcess worker(how_.worker_argv, to_text({.supervisor = getpid(),
-                                                 .plan = plan_fingerprint(plan_),
-                                                 .jobs = left_,
-                                                 .dump_folder = how_.dump_folder}));
+  ChildProcess worker(how_.worker_argv, to_bytes({.supervisor = getpid(),
+                                                  .plan = plan_fingerprint(plan_),
+                                                  .jobs = left_,
+                                                  .dump_folder = how_.dump_folder}));
   while (true) {
     std::string line;
     switch (worker.next_line(line, deadline(), stop_)) {

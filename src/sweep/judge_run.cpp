@@ -200,20 +200,4 @@ void RunJudge::finish() {
     append(result_.reason, "known: " + implementation_.known_failure);
 }
 
-std::vector<HostTensor> judge_run(const CaseOnDevice& on, const Implementation& implementation,
-                                  const JudgePolicy& policy, const std::atomic<bool>& stop,
-                                  CaseResult& result) {
-  on.device.use_second_stream(false);  // where a run before this one threw
-  RunJudge judge(on, implementation, stop, result);
-  judge.verify(policy.reruns);
-  if (judge.is_fine() && policy.timing) {
-    judge.start_timing(*policy.timing);
-    const auto pinned = on.device.pin_threads();
-    while (!judge.timer().is_done()) judge.timer().burst(false);
-    judge.finish_timing();
-  }
-  judge.finish();
-  return judge.take_outputs();
-}
-
 }  // namespace ssmbench

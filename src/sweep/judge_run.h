@@ -20,12 +20,6 @@ struct RerunPolicy {
   double max_seconds = 2;
 };
 
-/// What is asked of implementations beside being right at the first launch.
-struct JudgePolicy {
-  RerunPolicy reruns;
-  std::optional<TimingPolicy> timing;  ///< none: not timed
-};
-
 /// A case on one device.
 struct CaseOnDevice {
   Device& device;
@@ -86,10 +80,5 @@ class RunJudge {
   double seconds_ = 0;  ///< of all launches before timing
   std::int64_t launches_ = 0;
 };
-
-/// All of that without a break. Returns the outputs of the first launch.
-std::vector<HostTensor> judge_run(const CaseOnDevice& on, const Implementation& implementation,
-                                  const JudgePolicy& policy, const std::atomic<bool>& stop,
-                                  CaseResult& result);
 
 }  // namespace ssmbench

@@ -1,10 +1,12 @@
 // Bad input: one clear line on stderr, nothing on stdout, the right exit code.
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "catch.h"
 #include "device/device.h"
+#include "support/records_of.h"
 #include "support/run_command.h"
 #include "support/temporary_folder.h"
 
@@ -35,6 +37,12 @@ TEST_CASE("usage errors name what was wrong") {
               "ssmbench: --device cuda:x: expected auto, cpu, cuda, cuda:N or all");
   check_error("run configs/small.json --no-timing --no-verify", 2,
               "ssmbench: --no-timing and --no-verify leave nothing to do");
+  check_error("run configs/small.json --runs 0", 2,
+              "ssmbench: --runs: got 0; expected a number above 0 (see --help)");
+  check_error("run configs/small.json --timeout nan", 2,
+              "ssmbench: --timeout: got nan; expected a number above 0 (see --help)");
+  check_error("run configs/small.json --warmup -1", 2,
+              "ssmbench: --warmup: got -1; expected a number of at least 0 (see --help)");
   check_error("list cases", 2, "ssmbench: list cases: name at least one config");
   check_error("list ops configs/small.json", 2, "ssmbench: list ops: takes no config");
 }
@@ -83,6 +91,53 @@ TEST_CASE("an output that exists or cannot be written is refused before anything
                   "/no/such/folder.jsonl: cannot be written: No such file or directory");
 }
 
+TEST_CASE("a run that is refused leaves no results file, whose name would be refused the next time") {
+  const TemporaryFolder folder;
+  const std::string small = "run configs/small.json --device cpu --quiet --json " + (folder / "r.jsonl");
+  check_error(small + " --junit /no/such/x.xml", 2,
+              "ssmbench: /no/such/x.xml: cannot be written: No such file or directory");
+  CHECK(run_ssmbench(small + " --dump " + (folder / "x.h5")).exit_code == 2);  // two implementations
+  CHECK(folder.entries().empty());
+}
+
+TEST_CASE("what is printed and cannot be written is exit code 4") {
+  const auto onto_a_full_disk = [](const std::string& arguments) {
+    return run_shell("'" SSMBENCH_EXECUTABLE "' " + arguments + " >/dev/full", SSMBENCH_SOURCE_DIR);
+  };
+  for (const char* arguments : {"list ops", "--help", "validate-config configs/small.json"}) {
+    const CommandResult result = onto_a_full_disk(arguments);
+    CHECK(result.exit_code == 4);
+    CHECK(result.err == "ssmbench: standard output: cannot be written: No space left on device\n");
+  }
+  const TemporaryFolder folder;
+  const std::string file = folder / "results.jsonl";
+  CHECK(onto_a_full_disk("run configs/small.json --device cpu --no-timing --json " + file).exit_code == 4);
+  CHECK(read_file(file).find(R"("status":"pass")") != std::string::npos);
+}
+
+TEST_CASE("a standard stream that is closed is no results file") {
+  const TemporaryFolder folder;
+  const std::string file = folder / "results.jsonl";
+  const CommandResult result =
+      run_shell("'" SSMBENCH_EXECUTABLE "' run configs/small.json --device cpu --no-timing --json " + file +
+                    " <&- >&- 2>&-",
+                SSMBENCH_SOURCE_DIR);
+  CHECK(result.exit_code == 0);
+  for (const auto& record : records_of(read_file(file))) CHECK(record.contains("record"));
+}
+
+TEST_CASE("names of files may hold what is not UTF-8") {
+  const TemporaryFolder folder;
+  const auto named = [&](const char* name) { return "'" + (folder / name) + "'"; };
+  folder.write("caf\xE9.json", read_file(SSMBENCH_SOURCE_DIR "/configs/small.json"));
+  CHECK(run_ssmbench("run " + named("caf\xE9.json") + " --device cpu --impl cpu-scalar --no-timing --json " +
+                     named("r\xE9.jsonl") + " --dump " + named("d\xE9.h5"))
+            .exit_code == 0);
+  CHECK(run_ssmbench("check --quiet " + named("d\xE9.h5")).exit_code == 0);
+  CHECK(run_ssmbench("list cases --json " + named("caf\xE9.json")).exit_code == 0);
+  for (const auto& record : records_of(read_file(folder / "r\xE9.jsonl"))) CHECK(record.contains("record"));
+}
+
 TEST_CASE("a dump holds one implementation") {
   const TemporaryFolder folder;
   check_error("run configs/small.json --device cpu --quiet --json /dev/null --dump " + folder / "x.h5", 2,
@@ -91,13 +146,12 @@ TEST_CASE("a dump holds one implementation") {
 }
 
 TEST_CASE("a full disk keeps the records before it whole and exits with 4") {
-  check_error(
-      "run configs/small.json --device cpu --quiet --json /dev/full", 4,
-      "ssmbench: /dev/full: cannot be written: No space left on device; the records before are complete");
+  check_error("run configs/small.json --device cpu --quiet --json /dev/full", 4,
+              "ssmbench: /dev/full: cannot be written: No space left on device");
   // A file that may not grow past 8 KiB: a few records fit.
   const TemporaryFolder folder;
   const std::string file = folder / "results.jsonl";
-  const CommandResult result = run_shell("trap '' XFSZ; ulimit -f 8; '" SSMBENCH_EXECUTABLE
+  const CommandResult result = run_shell("ulimit -f 8; '" SSMBENCH_EXECUTABLE
                                          "' run configs/small.json --device cpu --no-timing --quiet --json " +
                                              file,
                                          SSMBENCH_SOURCE_DIR);
@@ -115,6 +169,19 @@ TEST_CASE("nothing that matches is exit code 5") {
               "ssmbench: no case and implementation on cpu match the selection");
   check_error("run configs/small.json --device cpu --dtype f64", 5,
               "ssmbench: no case and implementation on cpu match the selection");
+  check_error("check tests/golden/m1_fwd_f32.h5 --quiet --case no-such-*", 5,
+              "ssmbench: no case to judge in tests/golden/m1_fwd_f32.h5");
+}
+
+TEST_CASE("a file that holds no results is named, with what is there") {
+  check_error("gate no-such.jsonl no-such.jsonl", 2,
+              "ssmbench: no-such.jsonl: cannot be read (No such file or directory); expected a results file");
+  check_error("report configs -o -", 2,
+              "ssmbench: configs: cannot be read (it is a directory); expected a results file");
+  for (const char* command : {"gate configs/small.json configs/small.json", "report configs/small.json -o -"})
+    check_error(command, 2,
+                "ssmbench: configs/small.json:1: not a record of results (parse error at line 1, column 2: "
+                "syntax error while parsing object key - unexpected end of input; expected string literal)");
 }
 
 TEST_CASE("an explicit CUDA device that is missing is an error, never a fallback") {

@@ -14,8 +14,6 @@ using namespace ssmbench;
 using namespace ssmbench::test;
 using Json = nlohmann::json;
 
-namespace {}  // namespace
-
 TEST_CASE("run writes a run record, a record per case and a summary") {
   const CommandResult result = run_ssmbench("run configs/small.json --device cpu --dtype f32 --json -");
   REQUIRE(result.exit_code == 0);
@@ -142,6 +140,29 @@ TEST_CASE("option --out gets a results file that says where it came from, and th
   CHECK(records_of(read_file(file)).back().at("record") == "summary");
 }
 
+TEST_CASE("runs that follow one another at once have results files of their own") {
+  const TemporaryFolder folder;
+  for (int i = 0; i < 4; ++i)
+    CHECK(run_ssmbench(
+              "run configs/small.json --device cpu --impl cpu-scalar --dtype f32 --no-timing --quiet --out " +
+              folder.path().string())
+              .exit_code == 0);
+  CHECK(folder.entries().size() == 4);
+}
+
+TEST_CASE("one table goes to stdout: with --markdown - that one") {
+  const CommandResult result = run_ssmbench(
+      "run configs/small.json --device cpu --dtype f32 --no-timing --json /dev/null --markdown -");
+  CHECK(result.exit_code == 0);
+  CHECK(result.out.find("| pass | cpu-simd |") != std::string::npos);
+  CHECK(result.out.find("\npass ") == std::string::npos);
+}
+
+TEST_CASE("configs may come after a --") {
+  CHECK(run_ssmbench("run --device cpu --dtype f32 --no-timing --json - -- configs/small.json").exit_code ==
+        0);
+}
+
 TEST_CASE("option --dump holds inputs, outputs and the reference of each case") {
   const TemporaryFolder folder;
   const std::string file = folder / "small.h5";
@@ -165,16 +186,28 @@ TEST_CASE("option --dump holds inputs, outputs and the reference of each case") 
   CHECK(InterchangeFile(none).case_ids().empty());  // nothing failed
 }
 
+TEST_CASE("tensors are kept though results cannot be written") {
+  const TemporaryFolder folder;
+  const std::string file = folder / "small.h5";
+  const CommandResult result = run_ssmbench(
+      "run configs/small.json --device cpu --impl cpu-scalar --no-timing --quiet --json /dev/null "
+      "--junit /dev/full --dump " +
+      file);
+  CHECK(result.exit_code == 4);
+  CHECK(result.err == "ssmbench: /dev/full: cannot be written: No space left on device\n");
+  REQUIRE(std::filesystem::exists(file));
+  CHECK(InterchangeFile(file).case_ids().size() == 48);
+}
+
 TEST_CASE("Ctrl-C in the middle keeps every finished record and exits with 130") {
   const TemporaryFolder folder;
   const std::string file = folder / "results.jsonl";
-  // --foreground: one signal, to the program alone; without it timeout sends a second to the whole group.
-  // Each case is timed for 0.5 s: three seconds are well inside the 48 × 2 of them.
-  const CommandResult result =
-      run_shell("timeout --foreground --preserve-status -s INT 3 '" SSMBENCH_EXECUTABLE
-                "' run configs/small.json --device cpu --min-time 0.5 --json " +
-                    file,
-                SSMBENCH_SOURCE_DIR);
+  // timeout sends a second signal at once, to the group; only a later one ends the process on the spot. Each
+  // case is timed for 0.5 s: three seconds are well inside the 48 × 2 of them.
+  const CommandResult result = run_shell("timeout --preserve-status -s INT 3 '" SSMBENCH_EXECUTABLE
+                                         "' run configs/small.json --device cpu --min-time 0.5 --json " +
+                                             file,
+                                         SSMBENCH_SOURCE_DIR);
   CHECK(result.exit_code == 130);
   CHECK(result.err.find("interrupted") != std::string::npos);
   const auto records = records_of(read_file(file));

@@ -39,9 +39,12 @@ TEST_CASE("run on a study writes a run record, a record per method and A, and a 
 }
 
 TEST_CASE("options of sweeps and commands that list cases say that a study has none") {
-  const CommandResult quick = run_ssmbench("run configs/convergence.json --quick");
-  CHECK(quick.exit_code == 2);
-  CHECK(quick.err.find("configs/convergence.json holds studies; ") != std::string::npos);
+  for (const std::string option : {"--quick", "--set batch=1", "--resume", "--profile", "--no-verify"}) {
+    INFO(option);
+    const CommandResult refused = run_ssmbench("run configs/convergence.json --json /dev/null " + option);
+    CHECK(refused.exit_code == 2);
+    CHECK(refused.err.find("configs/convergence.json holds studies; ") != std::string::npos);
+  }
   const CommandResult list = run_ssmbench("list cases configs/convergence.json");
   CHECK(list.exit_code == 2);
   CHECK(
@@ -49,6 +52,13 @@ TEST_CASE("options of sweeps and commands that list cases say that a study has n
       std::string::npos);
   CHECK(run_ssmbench("validate-config configs/convergence.json").out ==
         "configs/convergence.json: 1 studies\n");
+}
+
+TEST_CASE("convergence, which runs on the CPU, refuses a CUDA device") {
+  const CommandResult cuda = run_ssmbench("run configs/convergence.json --device cuda --json -");
+  CHECK((cuda.exit_code == 2 || cuda.exit_code == 4));  // with a device, and without one
+  CHECK(cuda.out.empty());
+  CHECK(run_ssmbench("run configs/convergence.json --device gpu --json -").exit_code == 2);
 }
 
 TEST_CASE("run on consistency studies writes a record per check, case and pair, and passes") {

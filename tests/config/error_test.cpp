@@ -208,6 +208,9 @@ TEST_CASE("a sweep that lacks something") {
   CHECK(error_of(config_of(kOneCase, R"(, "fps": -60)")) ==
         "test.json: /sweeps/0/fps: got -60; expected frames per second, above 0: a budget of 1000/fps "
         "milliseconds");
+  CHECK(error_of(config_of(kOneCase, R"(, "fps": 1e-306)")) ==  // a budget of more than a double holds
+        "test.json: /sweeps/0/fps: got 1e-306; expected frames per second, above 0: a budget of 1000/fps "
+        "milliseconds");
   CHECK(error_of(config_of(kOneCase, R"(, "fps": 60, "timing": false)")) ==
         "test.json: /sweeps/0/timing: got false, and there is a budget; expected true, or no budget");
   CHECK(error_of(config_of(kOneCase, R"(, "timing": 0)")) ==

@@ -258,7 +258,7 @@ TEST_CASE("discretization has every method, real, complex and dense, with B and 
   const auto cases = shipped("discretization");
   CHECK(sizes_of(cases) == std::set<Sizes>{{8, 512, 128, 16}, {8, 512, 1024, 16}});
   const auto names = method_names();
-  CHECK(cases.size() == names.size() * 2 * 2 + 2 * 2);  // two methods of dense A at two lengths
+  CHECK(cases.size() == (names.size() * 2 * 2 + 2) * 2);  // two methods of dense A; all at two lengths
   CHECK(values_of(cases, "method") == std::set<std::string>(names.begin(), names.end()));
   for (const auto& one : cases) {
     CHECK(one.problem.choice("B") == one.problem.choice("C"));
@@ -360,6 +360,16 @@ TEST_CASE("ci decodes with both forms, every option, and states of every kind of
   double states = 0;
   for (const auto& one : cases) states += StateUpdate(one.problem).states();
   CHECK(states < 1e6);
+}
+
+TEST_CASE("quick takes what two cores without a GPU do in half a minute") {
+  for (const char* name : {"comparison", "discretization", "scaling"}) {
+    INFO(name);
+    const auto cases = shipped(name, true);
+    CHECK(pairs_of(of_op(cases, "selective_scan_fwd")) < 1e8);
+    CHECK(pairs_of(of_op(cases, "selective_scan_bwd")) < 5e7);
+    CHECK(updates_of(of_op(cases, "ssd_chunk_scan_bwd")) < 1e8);
+  }
 }
 
 TEST_CASE("quick takes batch 1 and the shortest sequence of the shipped configs") {

@@ -7,6 +7,7 @@ import argparse
 import contextlib
 import io
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -228,6 +229,15 @@ class Exporters(unittest.TestCase):
         self.assertEqual(own[3:5], ["cpu-scalar", "pass"])
         self.assertGreater(float(own[6]), 0)
         self.assertEqual(len([line for line in table if line.startswith("| linear_scan-")]), 2)  # not run
+
+        with open(checks) as file:  # an error that is not finite is null in records
+            unbounded = re.sub(r'"tolerance_ratio":[^,}]*', '"tolerance_ratio":null', file.read())
+        with open(checks, "w") as file:
+            file.write(unbounded)
+        table = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        self.assertIn("| a | pass | inf |", table)
+        refused = subprocess.run([*command[:-1], self.cases], capture_output=True, text=True)
+        self.assertEqual((refused.returncode, refused.stderr.count("\n")), (2, 1), refused.stderr)
 
     def test_pytorch(self):
         try:

@@ -216,8 +216,7 @@ TEST_CASE("a full disk ends the run with one line and keeps every whole record")
       config(folder, "5, 6, 7, 8, 9, 10") + " --no-timing --impl cpu-scalar --quiet --json ";
   const CommandResult full = run_faulty(run + "/dev/full");
   CHECK(full.exit_code == 4);
-  CHECK(full.err ==
-        "ssmbench: /dev/full: cannot be written: No space left on device; the records before are complete\n");
+  CHECK(full.err == "ssmbench: /dev/full: cannot be written: No space left on device\n");
 
   // A limit of 4 KiB per file fails like a full disk, after some records.
   const std::string file = folder / "results.jsonl";
@@ -281,6 +280,11 @@ TEST_CASE("plugins that crash or hang, when asked what they can do or when they 
   const std::string named = "ssmbench: --plugin " SSMBENCH_ODD_PLUGIN ": ";
   CHECK(run("abort").exit_code == 4);
   CHECK(run("abort").err == named + "aborted while asked what it can do\n");
+  const CommandResult listed = run_shell("SSMBENCH_ODD_PLUGIN=abort '" SSMBENCH_EXECUTABLE "' list cases " +
+                                             config(folder, "5") + " --plugin " SSMBENCH_ODD_PLUGIN,
+                                         SSMBENCH_SOURCE_DIR);
+  CHECK(listed.exit_code == 4);
+  CHECK(listed.err == named + "aborted while asked what it can do\n");
   CHECK(run("hang").exit_code == 4);
   CHECK(run("hang").err == named + "timed out after 1 s while asked what it can do\n");
   const CommandResult segfault = run("segfault");

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <thread>
 
 #include "catch.h"
@@ -56,6 +57,19 @@ std::string invalid_reason(const std::function<void(const Touch&)>& spoil) {
   return result.reason;
 }
 
+/// All steps without a break; without a policy it is not timed.
+void judge_run(const CaseOnDevice& on, const Implementation& implementation,
+               const std::optional<TimingPolicy>& timing, CaseResult& result) {
+  RunJudge judge(on, implementation, never_stop, result);
+  judge.verify({});
+  if (judge.is_fine() && timing) {
+    judge.start_timing(*timing);
+    while (!judge.timer().is_done()) judge.timer().burst(false);
+    judge.finish_timing();
+  }
+  judge.finish();
+}
+
 /// Timed in exactly `runs` runs after the warm-up.
 CaseResult timed(const Implementation& implementation, int runs) {
   const auto device = open_device(DeviceKind::cpu);
@@ -66,8 +80,7 @@ CaseResult timed(const Implementation& implementation, int runs) {
   CaseResult result{.the_case = the_case, .impl = implementation.name, .device = "cpu"};
   const TimingPolicy timing{
       .min_runs = runs, .max_runs = runs, .max_seconds = std::numeric_limits<double>::infinity()};
-  judge_run({*device, on_device, &reference}, implementation, {.reruns = {}, .timing = timing}, never_stop,
-            result);
+  judge_run({*device, on_device, &reference}, implementation, timing, result);
   return result;
 }
 
@@ -244,7 +257,7 @@ TEST_CASE("an implementation that is wrong on a second stream is a fail that say
   });
   const auto judge = [&](const Implementation& implementation) {
     CaseResult result{.the_case = the_case, .impl = implementation.name, .device = "cpu"};
-    judge_run({device, on_device, &reference}, implementation, {}, never_stop, result);
+    judge_run({device, on_device, &reference}, implementation, {}, result);
     return result;
   };
   const CaseResult result = judge(other);
