@@ -125,21 +125,19 @@ inline void add_sums_of_rows(const float* rows, std::size_t steps, float* to) {
   for (std::size_t t = 0; t < steps; ++t)
     for (std::size_t i = 0; i < lanes; ++i) to[t] += rows[t * lanes + i];
 #else
+  const FloatTag tag;
   const hn::FixedTag<float, 4> four;
-  const auto fold = [&](std::size_t t) HWY_ATTR {
-    auto sum = hn::Load(four, rows + t * lanes);
-    for (std::size_t i = 4; i < lanes; i += 4) sum = hn::Add(sum, hn::Load(four, rows + t * lanes + i));
-    return sum;
+  const auto row_sums = [&](FloatVec a, FloatVec b) HWY_ATTR {
+    return hn::Add(hn::InterleaveLower(tag, a, b), hn::InterleaveUpper(tag, a, b));
   };
   for (std::size_t t = 0; t < steps; t += 4) {
-    const auto row0 = fold(t);
-    const auto row1 = fold(t + 1);
-    const auto row2 = fold(t + 2);
-    const auto row3 = fold(t + 3);
-    const auto even = hn::Add(hn::InterleaveLower(four, row0, row2), hn::InterleaveUpper(four, row0, row2));
-    const auto odd = hn::Add(hn::InterleaveLower(four, row1, row3), hn::InterleaveUpper(four, row1, row3));
-    const auto sums = hn::Add(hn::InterleaveLower(four, even, odd), hn::InterleaveUpper(four, even, odd));
-    hn::StoreU(hn::Add(hn::LoadU(four, to + t), sums), four, to + t);
+    const auto even = row_sums(row(rows, t), row(rows, t + 2));
+    const auto odd = row_sums(row(rows, t + 1), row(rows, t + 3));
+    alignas(64) float blocks[kMaxLanes];  // of 4 lanes, with the sums of theirs for each of the 4 steps
+    hn::Store(row_sums(even, odd), tag, blocks);
+    auto sums = hn::LoadU(four, to + t);
+    for (std::size_t i = 0; i < lanes; i += 4) sums = hn::Add(sums, hn::Load(four, blocks + i));
+    hn::StoreU(sums, four, to + t);
   }
 #endif
 }
@@ -298,8 +296,9 @@ class ChannelGradients {
     channels_.for_each_vector([&](const ChannelVector& v) {
       load_steps(v);
       load_gradients(v);
+      for (float* zeros : {s_.y, s_.dw, s_.ddelta})
+        std::fill_n(zeros + step_rows(v), steps_.count * lanes_, 0.0F);
     });
-    for (float* zeros : {s_.y, s_.dw, s_.ddelta}) std::fill_n(zeros, ScanBwdScratch::kRows, 0.0F);
     const float* entering = checkpoints_ + tile * plan_.checkpoint;
     with_projections([&](auto b, auto c) {
       for_each_states([&](std::size_t n, auto count) {
