@@ -59,6 +59,7 @@ namespace {
 
 using namespace parallel_bwd;
 
+constexpr int kCombineThreads = 256;
 constexpr int kSumSlices = 8;
 constexpr int kSumWidth = kCombineThreads / kSumSlices;
 
@@ -168,8 +169,8 @@ void ParallelBackward::launch(cudaStream_t stream, const AddShares& add_shares) 
   const ParallelProblem problem{args_, plan_, fused_backward_parallel_workspace(plan_), workspace_};
   const bool one_span = plan_.spans() == 1;
   const auto forward = plan_.in_turn ? kernels.segment : kernels.segment_with_carry;
-  forward<<<grid_of(plan_.segments() * plan_.blocks()), kParallelThreads, kernels.segment_bytes, stream>>>(
-      problem, 0, one_span, true);
+  forward<<<grid_of(plan_.segments() * plan_.blocks() * kSegmentBlocks), kStagingThreads,
+            kernels.segment_bytes, stream>>>(problem, 0, one_span, true);
   check_cuda(cudaGetLastError());
   // What blocks go through in turn needs no carries beforehand.
   combine_kernel<<<dim3(grid_of(plan_.state_floats() / kCombineThreads), plan_.in_turn ? 1 : 2),
@@ -180,12 +181,11 @@ void ParallelBackward::launch(cudaStream_t stream, const AddShares& add_shares) 
     const std::int64_t end = std::min((span + 1) * plan_.span, plan_.seqlen);
     const std::int64_t segments = std::min(first + plan_.span_segments(), plan_.segments()) - first;
     if (!one_span) {
-      kernels
-          .segment<<<grid_of(segments * plan_.blocks()), kParallelThreads, kernels.segment_bytes, stream>>>(
-              problem, first, true, false);
+      kernels.segment<<<grid_of(segments * plan_.blocks() * kSegmentBlocks), kStagingThreads,
+                        kernels.segment_bytes, stream>>>(problem, first, true, false);
       check_cuda(cudaGetLastError());
     }
-    kernels.gradient<<<grid_of(ceil_div(segments, plan_.run()) * plan_.blocks()), kParallelThreads,
+    kernels.gradient<<<grid_of(ceil_div(segments, plan_.run()) * plan_.blocks()), kGradientThreads,
                        kernels.gradient_bytes, stream>>>(problem, first);
     check_cuda(cudaGetLastError());
     add_shares(problem.at.shares_B, args_.dB, args_.scan.b_strides, {span * plan_.span, end});

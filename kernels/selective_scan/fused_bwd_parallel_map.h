@@ -12,8 +12,9 @@
 
 namespace ssmbench {
 
-inline constexpr int kParallelChannels = 64;  // of a block
-inline constexpr int kParallelThreads = 128;  // of a block
+inline constexpr int kParallelChannels = 128;  // of a block of gradient_kernel; two of segment_kernel have them
+inline constexpr int kStateThreads = 256;      // that have the states of these channels
+inline constexpr int kStagingThreads = 128;    // that stage tiles: helpers, or a block of segment_kernel
 inline constexpr int kParallelStates = 16;    // dstate rounded up
 inline constexpr int kParallelSteps = 16;     // of a tile
 inline constexpr int kWarpChannels = 16;      // of a warp
@@ -140,7 +141,7 @@ inline bool parallel_backward_applies(const SelectiveScan& scan) {
 /// Whether blocks, of which each goes through all of the sequence, keep a large GPU busy: two on each of 132
 /// multiprocessors at a time, nine tenths of them to the end.
 constexpr bool fill_whole_waves(std::int64_t blocks) {
-  constexpr std::int64_t kWave = 2 * 132;
+  constexpr std::int64_t kWave = 132;
   return 10 * blocks >= 9 * kWave * ceil_div(blocks, kWave);
 }
 
@@ -152,7 +153,7 @@ inline FusedBackwardParallelPlan plan_fused_backward_parallel(const SelectiveSca
                                                               double tensor_bytes) {
   constexpr std::int64_t kLongestSegment = 256;
   constexpr std::int64_t kShortestSegment = 64;
-  constexpr std::int64_t kEnoughBlocks = 256;
+  constexpr std::int64_t kEnoughBlocks = 128;
   constexpr std::int64_t kShortestLimited = 16384;
   constexpr std::int64_t kLongestLimited = 1024;
   constexpr double kWorkspaceShare = 0.24;

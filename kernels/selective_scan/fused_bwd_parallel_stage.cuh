@@ -1,29 +1,16 @@
 #pragma once
 
-// The common case of cuda-fused for selective_scan_bwd: where a thread is, how tiles get to and from shared
-// memory, one step back in time, and the sums over lanes. The picture is in fused_bwd_parallel.cu.
+// The common case of cuda-fused for selective_scan_bwd: how tiles get to shared memory and back. The picture
+// is in fused_bwd_parallel.cu.
 
 #include "kernels/common/io_types.cuh"
 #include "kernels/common/mma.cuh"
 #include "kernels/common/scalar_math.h"
-#include "kernels/selective_scan/fused_bwd_parallel_map.h"
-#include "kernels/selective_scan/fused_bwd_stage.cuh"
-#include "kernels/selective_scan/fused_bwd_sums.cuh"
+#include "kernels/selective_scan/fused_bwd_parallel_place.cuh"
 
 namespace ssmbench::parallel_bwd {
 
-using fused_bwd::load_states;
-using fused_bwd::shuffle_xor;
-using fused_bwd::store_states;
 using fused_bwd::ValueSlope;
-
-inline constexpr float kLn2 = 0.693147181F;
-inline constexpr int kCombineThreads = 256;
-
-/// B and C of a step: in each of the four orders that lanes have their states in. The pad spreads the stores
-/// of neighbouring steps over the banks.
-inline constexpr int kOrders = 4;
-inline constexpr int kProjectionPitch = kOrders * kParallelStates + 4;
 
 /// softplus and its slope, the logistic function. With e = e^-|x| and s = e/(2 + e) ≤ 1/3, log(1 + e) is
 /// 2·artanh(s) = s·p(s²), which keeps the relative accuracy; p is the minimax polynomial, relative error
@@ -64,113 +51,13 @@ inline bool in_pieces(const ScanGradientArgs& args, DType io) {
   return bits % kPiece == 0;
 }
 
-/// Where a thread is.
-struct ParallelPlace {
-  ParallelLane lane;
-  int warp;
-  std::int64_t block_index;  ///< among those of a segment
-  BlockChannels block;
-  int warp_count;             ///< channels of the warp that exist; may be negative
-  std::int64_t segment;       ///< the block's first
-  std::int64_t begin, end;    ///< steps of the block's segments
-  std::int64_t row_of_block;  ///< among plan.rows()
-  std::int64_t warp_row;      ///< of the warp's first channel in the (B, D, L) tensors
-  std::int64_t lane_at;       ///< its states among plan.state_floats()
-
-  /// A block does `segments` neighbouring ones, the first blocks those from first_segment on.
-  __device__ ParallelPlace(const ScanArgs& args, const FusedBackwardParallelPlan& plan,
-                           std::int64_t first_segment, std::int64_t segments)
-      : lane{static_cast<int>(threadIdx.x & 31)},
-        warp(static_cast<int>(threadIdx.x >> 5)),
-        block_index(blockIdx.x % plan.blocks()),
-        block(block_channels(plan, block_index, args.groups, args.channels_per_group)),
-        warp_count(block.count - warp * kWarpChannels),
-        segment(first_segment + blockIdx.x / plan.blocks() * segments),
-        begin(segment * plan.segment),
-        end(min(begin + segments * plan.segment, args.seqlen)),
-        row_of_block(block_index * kParallelChannels),
-        warp_row(block.b * args.sequence.batch + (block.first + warp * kWarpChannels) * args.sequence.dim),
-        lane_at(block_index * kBlockStates + threadIdx.x * kLaneStates) {}
-
-  __device__ std::int64_t tiles() const { return ceil_div(end - begin, kParallelSteps); }
-  /// Of the warp's first channel among plan.rows().
-  __device__ std::int64_t row() const { return row_of_block + warp * kWarpChannels; }
-  /// Where the lane's states of B or C are in a staged tile.
-  __device__ int projection_at(int step) const {
-    return step * kProjectionPitch + lane.order() * kParallelStates + lane.first_state();
-  }
-  __device__ bool exists(int r, int s, std::int64_t dstate) const {
-    return lane.channel(r) < warp_count && lane.state(s) < dstate;
-  }
-  /// Steps of the tile that begins at `start`; at least one.
-  __device__ int valid(std::int64_t start) const { return steps_within(start, kParallelSteps, end); }
-  /// In (D, N).
-  __device__ std::int64_t state_at(int r, int s, std::int64_t dstate) const {
-    return (block.first + warp * kWarpChannels + lane.channel(r)) * dstate + lane.state(s);
-  }
-};
-
-/// A channel of the grid, by its place in the workspace.
-struct StoredRow {
-  std::int64_t index, d, b;
-  bool exists;
-
-  __device__ StoredRow(const FusedBackwardParallelPlan& plan, std::int64_t row) : index(row) {
-    const BlockChannels block =
-        block_channels(plan, row / kParallelChannels, plan.groups, plan.channels_per_group);
-    const int channel = static_cast<int>(row % kParallelChannels);
-    b = block.b;
-    d = block.first + channel;
-    exists = channel < block.count;
-  }
-};
-
-/// A state of the grid, by its place in the workspace.
-struct StoredState {
-  std::int64_t index, row, in_channels, in_batches;
-  bool exists;
-
-  __device__ StoredState(const ScanArgs& args, const FusedBackwardParallelPlan& plan, std::int64_t i)
-      : index(i) {
-    const int of_block = static_cast<int>(i % kBlockStates);
-    const int s = of_block % kLaneStates;
-    const int thread = of_block / kLaneStates % kParallelThreads;
-    const int r = of_block / (kLaneStates * kParallelThreads);
-    const ParallelLane lane{thread & 31};
-    const StoredRow at(
-        plan, i / kBlockStates * kParallelChannels + (thread >> 5) * kWarpChannels + lane.channel(r));
-    row = at.index;
-    exists = at.exists && lane.state(s) < args.dstate;
-    in_channels = at.d * args.dstate + lane.state(s);
-    in_batches = at.b * args.dim * args.dstate + in_channels;
-  }
-};
-
-/// delta_bias and D of the block's channels; zeros where there are none. A barrier has to follow.
-__device__ inline void load_channels(float* bias, float* D, const ScanArgs& args,
-                                     const ParallelPlace& place) {
-  const int channel = static_cast<int>(threadIdx.x);
-  if (channel >= kParallelChannels) return;
-  const bool exists = channel < place.block.count;
-  const std::int64_t d = place.block.first + channel;
-  bias[channel] = exists && args.delta_bias != nullptr ? args.delta_bias[d] : 0.0F;
-  D[channel] = exists && args.D != nullptr ? args.D[d] : 0.0F;
-}
-
-/// Of each channel of the warp one sum, which all lanes that share the channel have.
-__device__ inline void store_row_sums(float* rows, const float (&sums)[kLaneChannels],
-                                      const ParallelPlace& place) {
-  if ((place.lane.lane & 2) != 0) return;
-  rows[place.row() + place.lane.channel(0)] = sums[0];
-}
-
 /// A thread's part of B and C of a tile: four states of one step of one of them, on their way through
 /// registers to shared memory.
 template <class Io>
 class ProjectionStage {
  public:
   static constexpr int kThreads = 2 * kParallelSteps * kParallelStates / kLaneStates;
-  static_assert(kThreads == kParallelThreads);
+  static_assert(kThreads == kStagingThreads);
 
   /// Of tiles of `place`, from the one that begins at `start` on; C too or B only.
   __device__ ProjectionStage(const ScanArgs& args, const ParallelPlace& place, std::int64_t start,
@@ -262,7 +149,7 @@ union StagedElements {
   uint4 pieces[kPieces];
   Io values[kStaged];
 
-  using Slots = uint4[kPieces][kParallelThreads];
+  using Slots = uint4[kPieces][kStagingThreads];
 
   __device__ StagedElements() : pieces{} {}
   /// Those of this thread.
@@ -291,7 +178,7 @@ enum class Staging {
   gradients,  ///< these, and {Δ's slope, dz/y}
 };
 
-/// A thread's part of the warp's channels of a tile. Where `pieces` does not hold, elements are loaded and
+/// A thread's part of the warp's channels of a tile, or of those that are `later`. Where `pieces` does not hold, elements are loaded and
 /// stored one by one, and waited for at once.
 template <class Io, bool pieces>
 class SequenceStage {
@@ -301,32 +188,31 @@ class SequenceStage {
   /// Of tiles of `place`, from the one that begins at `start` on.
   __device__ SequenceStage(const ScanGradientArgs& args, const ParallelPlace& place, std::int64_t start)
       : args_(args),
-        place_(place),
+        count_(place.warp_count),
         piece_{place.lane.lane, args.scan.sequence.time == 1, kStaged / Elements::kPieces} {
     const SequenceStrides& strides = args.scan.sequence;
     at_ = place.warp_row + piece_.channel(0) * strides.dim + (start + piece_.step(0)) * strides.time;
     index_ = row_index(piece_.step(0), piece_.channel(0));
-    bias_ = place.warp * kWarpChannels + piece_.channel(0);
   }
   /// Goes on to the tile that is so many away.
-  __device__ void move(int tiles) { at_ += away(tiles); }
+  __device__ void move(int tiles) { at_ = at(0, tiles); }
 
   /// Starts to bring the tile that is so many away, of `valid` steps, to this thread's slots; zeros for what
   /// does not exist.
   template <Staging staging>
-  __device__ void fetch(RawSlots<Io>& raw, int tiles, int valid) const {
-    fetch_tensor(raw[0], args_.scan.u, tiles, valid);
-    fetch_tensor(raw[1], args_.scan.delta, tiles, valid);
+  __device__ void fetch(RawSlots<Io>& raw, int later, int tiles, int valid) const {
+    fetch_tensor(raw[0], args_.scan.u, later, tiles, valid);
+    fetch_tensor(raw[1], args_.scan.delta, later, tiles, valid);
     if constexpr (staging != Staging::input) {
-      fetch_tensor(raw[2], args_.dout, tiles, valid);
-      if (args_.scan.z != nullptr) fetch_tensor(raw[3], args_.scan.z, tiles, valid);
+      fetch_tensor(raw[2], args_.dout, later, tiles, valid);
+      if (args_.scan.z != nullptr) fetch_tensor(raw[3], args_.scan.z, later, tiles, valid);
     }
   }
 
   /// Stages the tile, of which `raw` has the pieces. Zeros past the end, where a step then changes nothing.
   template <Staging staging>
   __device__ void stage(float4* sequences, float2* factors, const RawSlots<Io>& raw, const float* bias,
-                        int valid) const {
+                        int later, int valid) const {
     constexpr bool kInput = staging == Staging::input;
     const ScanArgs& scan = args_.scan;
     Elements u, x, dout, z;
@@ -340,10 +226,10 @@ class SequenceStage {
     float shifted[kStaged];
     if (piece_.along_time) {
 #pragma unroll
-      for (int k = 0; k < kStaged; ++k) shifted[k] = x.get(k) + bias[bias_];
+      for (int k = 0; k < kStaged; ++k) shifted[k] = x.get(k) + bias[piece_.channel(0)];
     } else {
 #pragma unroll
-      for (int k = 0; k < kStaged; ++k) shifted[k] = x.get(k) + bias[bias_ + offset(k)];
+      for (int k = 0; k < kStaged; ++k) shifted[k] = x.get(k) + bias[piece_.channel(k)];
     }
     ValueSlope step[kStaged], gate[kStaged];
     if (scan.delta_softplus) {
@@ -363,7 +249,7 @@ class SequenceStage {
 #pragma unroll
     for (int k = 0; k < kStaged; ++k) {
       const float input = u.get(k);
-      const float delta = exists(pieces ? k / kPiece * kPiece : k, valid) ? step[k].value : 0.0F;
+      const float delta = exists(pieces ? k / kPiece * kPiece : k, later, valid) ? step[k].value : 0.0F;
       float4* const to = &sequences[index(k)];
       if constexpr (kInput) {
         *reinterpret_cast<float2*>(to) = {delta, delta * input};
@@ -376,8 +262,8 @@ class SequenceStage {
     }
   }
 
-  /// {du, ddelta, dz} of a tile, from where the sequences were staged to memory.
-  __device__ void store(const float4* sequences, int valid) const {
+  /// {du, ddelta, dz} of the tile that is so many away, from where the sequences were staged to memory.
+  __device__ void store(const float4* sequences, int later, int tiles, int valid) const {
     Elements du, ddelta, dz;
 #pragma unroll
     for (int k = 0; k < kStaged; ++k) {
@@ -386,16 +272,16 @@ class SequenceStage {
       ddelta.values[k] = from_float<Io>(gradients.y);
       dz.values[k] = from_float<Io>(gradients.z);
     }
-    give(args_.du, du, valid);
-    give(args_.ddelta, ddelta, valid);
-    if (args_.dz != nullptr) give(args_.dz, dz, valid);
+    give(args_.du, du, later, tiles, valid);
+    give(args_.ddelta, ddelta, later, tiles, valid);
+    if (args_.dz != nullptr) give(args_.dz, dz, later, tiles, valid);
   }
 
  private:
   static constexpr int kPiece = kStaged / Elements::kPieces;
 
-  __device__ bool exists(int k, int valid) const {
-    return piece_.channel(k) < place_.warp_count && piece_.step(k) < valid;
+  __device__ bool exists(int k, int later, int valid) const {
+    return piece_.channel(k) < count_ - later && piece_.step(k) < valid;
   }
   /// Of the k-th element from the first, along the axis that is contiguous.
   __device__ static constexpr int offset(int k) {
@@ -404,109 +290,51 @@ class SequenceStage {
   __device__ int index(int k) const {
     return index_ + offset(k) * (piece_.along_time ? kRowPitch : 1);
   }
-  __device__ std::int64_t away(int tiles) const {
-    return tiles * (kParallelSteps * args_.scan.sequence.time);
+  /// Of the first element, in the tensors.
+  __device__ std::int64_t at(int later, int tiles) const {
+    return at_ + later * args_.scan.sequence.dim + tiles * (kParallelSteps * args_.scan.sequence.time);
   }
-  __device__ void fetch_tensor(typename Elements::Slots& slots, const void* tensor, int tiles,
+  __device__ void fetch_tensor(typename Elements::Slots& slots, const void* tensor, int later, int tiles,
                                int valid) const {
     const Io* const from = static_cast<const Io*>(tensor);
-    const std::int64_t at = at_ + away(tiles);
+    const std::int64_t first = at(later, tiles);
     if constexpr (pieces) {
 #pragma unroll
       for (int piece = 0; piece < Elements::kPieces; ++piece) {
-        const bool there = exists(piece * kPiece, valid);
-        copy_bytes(&slots[piece][threadIdx.x], from + (there ? at + offset(piece * kPiece) : 0), there);
+        const bool there = exists(piece * kPiece, later, valid);
+        copy_bytes(&slots[piece][threadIdx.x], from + (there ? first + offset(piece * kPiece) : 0), there);
       }
     } else {
       Elements loaded;
 #pragma unroll
       for (int k = 0; k < kStaged; ++k) {
-        const Io value = from[exists(k, valid) ? at + offset(k) : 0];
-        loaded.values[k] = exists(k, valid) ? value : Io(0.0F);
+        const Io value = from[exists(k, later, valid) ? first + offset(k) : 0];
+        loaded.values[k] = exists(k, later, valid) ? value : Io(0.0F);
       }
 #pragma unroll
       for (int piece = 0; piece < Elements::kPieces; ++piece)
         slots[piece][threadIdx.x] = loaded.pieces[piece];
     }
   }
-  __device__ void give(void* tensor, const Elements& from, int valid) const {
-    Io* const to = static_cast<Io*>(tensor) + at_;
+  __device__ void give(void* tensor, const Elements& from, int later, int tiles, int valid) const {
+    Io* const to = static_cast<Io*>(tensor) + at(later, tiles);
     if constexpr (pieces) {
 #pragma unroll
       for (int piece = 0; piece < Elements::kPieces; ++piece)
-        if (exists(piece * kPiece, valid))
+        if (exists(piece * kPiece, later, valid))
           *reinterpret_cast<uint4*>(to + offset(piece * kPiece)) = from.pieces[piece];
     } else {
 #pragma unroll
       for (int k = 0; k < kStaged; ++k)
-        if (exists(k, valid)) to[offset(k)] = from.values[k];
+        if (exists(k, later, valid)) to[offset(k)] = from.values[k];
     }
   }
 
   const ScanGradientArgs& args_;
-  const ParallelPlace& place_;
+  int count_;  ///< channels from the warp's first on that exist; may be negative
   ParallelPiece piece_;
   std::int64_t at_;  ///< the first element in the tensors
-  int index_, bias_;
+  int index_;
 };
-
-/// Sums of one step: over a thread's states, of each of its channels, and over its channels, of each state.
-struct StepSums {
-  float of_exponent[kLaneChannels] = {};  ///< Σ A·log2(e)·Ā·g·h_before
-  float of_input[kLaneChannels] = {};     ///< Σ g·B
-  float y[kLaneChannels] = {};            ///< Σ C·h
-  float dB[kLaneStates] = {}, dC[kLaneStates] = {};
-};
-
-/// One state, one step back. `step` is {Δ, Δ·u, dy, u}; h before and after it.
-__device__ inline void step_back(float& carry, float& dA, StepSums& sums, int r, int s, const float4& step,
-                                 float decay, float A, float B, float C, float before, float after) {
-  const float g = fmaf(step.z, C, carry);
-  carry = decay * g;
-  const float of_exponent = carry * before;
-  dA = fmaf(step.x, of_exponent, dA);
-  sums.of_exponent[r] = fmaf(A, of_exponent, sums.of_exponent[r]);
-  sums.of_input[r] = fmaf(g, B, sums.of_input[r]);
-  sums.y[r] = fmaf(C, after, sums.y[r]);
-  sums.dB[s] = fmaf(g, step.y, sums.dB[s]);
-  sums.dC[s] = fmaf(step.z, after, sums.dC[s]);
-}
-
-/// The sum of a value over this lane and the one at `distance`: of the odd step in lanes that have the bit of
-/// `distance`, of the even step in the others.
-__device__ inline float exchange_steps(float even, float odd, int distance, bool upper) {
-  return (upper ? odd : even) + shuffle_xor(upper ? even : odd, distance);
-}
-
-/// Adds over the four lanes that share channels. even.…[0] is then of the lane's channel(0), and of the odd
-/// step where lane bit 1 is set.
-__device__ inline void add_over_states(StepSums& even, StepSums& odd, int lane) {
-  const bool upper = (lane & 2) != 0;
-  const auto add = [&](float(&a)[kLaneChannels], float(&b)[kLaneChannels]) {
-    a[0] += shuffle_xor(a[1], 4);
-    b[0] += shuffle_xor(b[1], 4);
-    a[0] = exchange_steps(a[0], b[0], 2, upper);
-  };
-  add(even.of_exponent, odd.of_exponent);
-  add(even.of_input, odd.of_input);
-  add(even.y, odd.y);
-}
-
-/// Adds over the eight lanes that share states. even.…[0] is then of the lane's state(0), and of the odd step
-/// where lane bit 0 is set.
-__device__ inline void add_over_channels(StepSums& even, StepSums& odd, int lane) {
-  const bool upper = (lane & 1) != 0;
-  const auto add = [&](float(&a)[kLaneStates]) {
-    a[0] += shuffle_xor(a[2], 16);
-    a[1] += shuffle_xor(a[3], 16);
-    a[0] += shuffle_xor(a[1], 8);
-  };
-  add(even.dB);
-  add(even.dC);
-  add(odd.dB);
-  add(odd.dC);
-  even.dB[0] = exchange_steps(even.dB[0], odd.dB[0], 1, upper);
-  even.dC[0] = exchange_steps(even.dC[0], odd.dC[0], 1, upper);
-}
 
 }  // namespace ssmbench::parallel_bwd
