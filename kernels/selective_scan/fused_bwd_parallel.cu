@@ -160,7 +160,7 @@ ParallelBackward::ParallelBackward(const ScanGradientArgs& args, DType io,
   };
   const ParallelKernels kernels = kernels_of(args, io);
   allow(kernels.segment, kernels.segment_bytes);
-  allow(kernels.segment_with_carry, kernels.segment_bytes);
+  allow(kernels.segment_with_carry, kernels.segment_with_carry_bytes);
   allow(kernels.gradient, kernels.gradient_bytes);
 }
 
@@ -170,7 +170,8 @@ void ParallelBackward::launch(cudaStream_t stream, const AddShares& add_shares) 
   const bool one_span = plan_.spans() == 1;
   const auto forward = plan_.in_turn ? kernels.segment : kernels.segment_with_carry;
   forward<<<grid_of(plan_.segments() * plan_.blocks() * kSegmentBlocks), kStagingThreads,
-            kernels.segment_bytes, stream>>>(problem, 0, one_span, true);
+            plan_.in_turn ? kernels.segment_bytes : kernels.segment_with_carry_bytes, stream>>>(
+      problem, 0, one_span, true);
   check_cuda(cudaGetLastError());
   // What blocks go through in turn needs no carries beforehand.
   combine_kernel<<<dim3(grid_of(plan_.state_floats() / kCombineThreads), plan_.in_turn ? 1 : 2),

@@ -41,7 +41,8 @@ struct GradientShared {
   /// {Δ's slope, dz/y}; of a pair of steps then dB, dC [step][state].
   float2 factors[kFactorTiles][kBlockWarps][kParallelSteps * kRowPitch];
   float bias[kParallelChannels], D[kParallelChannels];
-  RawSlots<Io> raw[kHelperWarps];
+  /// u, delta, dout, z.
+  StagedSlots<Io> raw[kHelperWarps][4];
 };
 static_assert(2 * kRowPitch * sizeof(float2) >= 4 * kParallelStates * sizeof(float));
 
@@ -86,9 +87,8 @@ __device__ void help(const ParallelProblem& problem, std::int64_t first_segment,
   const float* kept_states =
       problem.workspace + at.kept_states + kept * plan.state_floats() + of_block + thread * kLaneStates;
   constexpr int kSumPieces = kParallelChannels / 4;
-  const float* kept_sums = problem.workspace + at.kept_sums +
-                           (kept + thread / kSumPieces) * plan.rows() + place.row_of_block +
-                           thread % kSumPieces * 4;
+  const float* kept_sums = problem.workspace + at.kept_sums + (kept + thread / kSumPieces) * plan.rows() +
+                           place.row_of_block + thread % kSumPieces * 4;
   const auto fetch_states = [&](GradientTile& tile) {
 #pragma unroll
     for (int i = 0; i < kLaneChannels * kStateThreads / kStagingThreads; ++i) {
@@ -159,8 +159,10 @@ __device__ void help(const ParallelProblem& problem, std::int64_t first_segment,
             i == 0 ? last_valid : kParallelSteps);
       projection.finish(tile.projections);
       projection.move(-1);
-      if (i + 1 < tiles) fetch(-1, kParallelSteps);
-      else copy_async_commit();
+      if (i + 1 < tiles)
+        fetch(-1, kParallelSteps);
+      else
+        copy_async_commit();
       copy_async_wait<1>();
     }
     sequence.move(-1);
@@ -327,9 +329,9 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
     gradient_kernel(const ParallelProblem problem, const std::int64_t first_segment) {
   extern __shared__ float4 memory[];
   auto& shared = *reinterpret_cast<GradientShared<Io>*>(memory);
-  load_channels(shared.bias, shared.D, 0, kParallelChannels, problem.args.scan,
-                ParallelPlace(problem.args.scan, problem.plan, blockIdx.x, 0, first_segment,
-                              problem.plan.run()));
+  load_channels(
+      shared.bias, shared.D, 0, kParallelChannels, problem.args.scan,
+      ParallelPlace(problem.args.scan, problem.plan, blockIdx.x, 0, first_segment, problem.plan.run()));
   __syncthreads();
   if (threadIdx.x < kStagingThreads) {
     give_registers<kHelperRegisters>();

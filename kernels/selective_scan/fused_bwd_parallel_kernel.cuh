@@ -13,13 +13,16 @@ inline constexpr int kSegmentWarps = kStagingThreads / 32;
 inline constexpr int kSegmentChannels = kSegmentWarps * kWarpChannels;
 inline constexpr int kSegmentBlocks = kParallelChannels / kSegmentChannels;
 
-/// Shared memory. B and C are there for two tiles, so that a tile takes one barrier.
-template <class Io>
+/// Shared memory: C, dy, dout and z for the carries only. B and C are there for two tiles, so that a tile
+/// takes one barrier.
+template <class Io, bool with_carry>
 struct SegmentShared {
-  float projections[2][2][kParallelSteps * kProjectionPitch];
+  using Staged = std::conditional_t<with_carry, float4, float2>;
+
+  float projections[2][with_carry ? 2 : 1][kParallelSteps * kProjectionPitch];
   float bias[kSegmentChannels], D[kSegmentChannels];
-  float4 sequences[kSegmentWarps][kParallelSteps * kRowPitch];
-  RawSlots<Io> raw;
+  Staged sequences[kSegmentWarps][kParallelSteps * kRowPitch];
+  StagedSlots<Io> raw[with_carry ? 4 : 2];
 };
 
 template <class Io, bool pieces, bool with_carry>
@@ -28,7 +31,7 @@ __global__ void __launch_bounds__(kStagingThreads, with_carry ? 4 : 5)
                    const bool keep_ends) {
   constexpr Staging kStaging = with_carry ? Staging::sequences : Staging::input;
   extern __shared__ float4 memory[];
-  auto& shared = *reinterpret_cast<SegmentShared<Io>*>(memory);
+  auto& shared = *reinterpret_cast<SegmentShared<Io, with_carry>*>(memory);
   const ScanArgs& args = problem.args.scan;
   const FusedBackwardParallelPlan& plan = problem.plan;
   const FusedBackwardParallelWorkspace& at = problem.at;
@@ -51,7 +54,7 @@ __global__ void __launch_bounds__(kStagingThreads, with_carry ? 4 : 5)
     for (int s = 0; s < kLaneStates; ++s) product[r][s] = 1.0F;
   float delta_sum[kLaneChannels] = {};
   const int warp = place.warp - first_warp;
-  float4* const own = shared.sequences[warp];
+  auto* const own = shared.sequences[warp];
   // Of the next place whose states are kept.
   const std::int64_t kept = (place.segment - first_segment) * plan.kept();
   float* kept_states = problem.workspace + at.kept_states + kept * plan.state_floats() + place.lane_at;
@@ -88,14 +91,7 @@ __global__ void __launch_bounds__(kStagingThreads, with_carry ? 4 : 5)
         if constexpr (with_carry) load_states(C, projections[1] + place.projection_at(t));
 #pragma unroll
         for (int r = 0; r < kLaneChannels; ++r) {
-          const float4* const from = &own[row_index(t, place.lane.channel(r))];
-          float4 step;
-          if constexpr (with_carry) {
-            step = *from;
-          } else {
-            const float2 input = *reinterpret_cast<const float2*>(from);
-            step = {input.x, input.y, 0.0F, 0.0F};
-          }
+          const auto step = own[row_index(t, place.lane.channel(r))];
           delta_sum[r] += step.x;
 #pragma unroll
           for (int s = 0; s < kLaneStates; ++s) {
@@ -126,14 +122,15 @@ struct ParallelKernels {
 
   Segment segment, segment_with_carry;
   Gradient gradient;
-  std::size_t segment_bytes, gradient_bytes;
+  std::size_t segment_bytes, segment_with_carry_bytes, gradient_bytes;
 };
 
 template <class Io>
 ParallelKernels parallel_kernels(bool pieces) {
   using namespace parallel_bwd;
   ParallelKernels kernels{segment_kernel<Io, false, false>, segment_kernel<Io, false, true>,
-                          gradient_kernel<Io, false>, sizeof(SegmentShared<Io>), sizeof(GradientShared<Io>)};
+                          gradient_kernel<Io, false>,       sizeof(SegmentShared<Io, false>),
+                          sizeof(SegmentShared<Io, true>),  sizeof(GradientShared<Io>)};
   if (pieces) {
     kernels.segment = segment_kernel<Io, true, false>;
     kernels.segment_with_carry = segment_kernel<Io, true, true>;

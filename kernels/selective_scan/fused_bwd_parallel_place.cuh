@@ -43,8 +43,8 @@ struct ParallelPlace {
   std::int64_t warp_row;      ///< of the warp's first channel in the (B, D, L) tensors
   std::int64_t lane_at;       ///< its states among plan.state_floats()
 
-  /// Of the channels of `in_block`, one of the warps that have a block's. Block `block_of_all` does `segments`
-  /// neighbouring segments, the first blocks those from first_segment on.
+  /// Of the channels of `in_block`, one of the warps that have a block's. Block `block_of_all` does
+  /// `segments` neighbouring segments, the first blocks those from first_segment on.
   __device__ ParallelPlace(const ScanArgs& args, const FusedBackwardParallelPlan& plan,
                            std::int64_t block_of_all, int in_block, std::int64_t first_segment,
                            std::int64_t segments)

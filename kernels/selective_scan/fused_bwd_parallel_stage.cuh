@@ -85,7 +85,7 @@ class ProjectionStage {
       raw_[k] = step_ < valid && k < count_ ? static_cast<unsigned>(from_[k * stride_]) : 0U;
   }
   /// Stores them in each of the four orders; zeros for what does not exist.
-  __device__ void finish(float (&to)[2][kParallelSteps * kProjectionPitch]) {
+  __device__ void finish(float (*to)[kParallelSteps * kProjectionPitch]) {
     if (!mine_) return;
     float values[kLaneStates];
 #pragma unroll
@@ -94,11 +94,6 @@ class ProjectionStage {
     for (int order = 0; order < kOrders; ++order)
       *reinterpret_cast<float4*>(&to[which_][step_ * kProjectionPitch + order * kParallelStates + state_]) = {
           values[0 ^ order], values[1 ^ order], values[2 ^ order], values[3 ^ order]};
-  }
-  /// Forgets them: no registers are taken from here to the next load.
-  __device__ void drop() {
-#pragma unroll
-    for (int k = 0; k < kLaneStates; ++k) raw_[k] = 0;
   }
 
  private:
@@ -167,9 +162,9 @@ union StagedElements {
   }
 };
 
-/// u, delta, dout, z of the next tile: each thread its own pieces.
+/// A tensor's elements of the next tile: each thread its own pieces.
 template <class Io>
-using RawSlots = typename StagedElements<Io>::Slots[4];
+using StagedSlots = typename StagedElements<Io>::Slots;
 
 /// What is staged of an element.
 enum class Staging {
@@ -178,8 +173,8 @@ enum class Staging {
   gradients,  ///< these, and {Δ's slope, dz/y}
 };
 
-/// A thread's part of the warp's channels of a tile, or of those that are `later`. Where `pieces` does not hold, elements are loaded and
-/// stored one by one, and waited for at once.
+/// A thread's part of the warp's channels of a tile, or of those that are `later`. Where `pieces` does not
+/// hold, elements are loaded and stored one by one, and waited for at once.
 template <class Io, bool pieces>
 class SequenceStage {
  public:
@@ -200,7 +195,7 @@ class SequenceStage {
   /// Starts to bring the tile that is so many away, of `valid` steps, to this thread's slots; zeros for what
   /// does not exist.
   template <Staging staging>
-  __device__ void fetch(RawSlots<Io>& raw, int later, int tiles, int valid) const {
+  __device__ void fetch(StagedSlots<Io>* raw, int later, int tiles, int valid) const {
     fetch_tensor(raw[0], args_.scan.u, later, tiles, valid);
     fetch_tensor(raw[1], args_.scan.delta, later, tiles, valid);
     if constexpr (staging != Staging::input) {
@@ -210,8 +205,8 @@ class SequenceStage {
   }
 
   /// Stages the tile, of which `raw` has the pieces. Zeros past the end, where a step then changes nothing.
-  template <Staging staging>
-  __device__ void stage(float4* sequences, float2* factors, const RawSlots<Io>& raw, const float* bias,
+  template <Staging staging, class Staged>
+  __device__ void stage(Staged* sequences, float2* factors, const StagedSlots<Io>* raw, const float* bias,
                         int later, int valid) const {
     constexpr bool kInput = staging == Staging::input;
     const ScanArgs& scan = args_.scan;
@@ -250,12 +245,11 @@ class SequenceStage {
     for (int k = 0; k < kStaged; ++k) {
       const float input = u.get(k);
       const float delta = exists(pieces ? k / kPiece * kPiece : k, later, valid) ? step[k].value : 0.0F;
-      float4* const to = &sequences[index(k)];
       if constexpr (kInput) {
-        *reinterpret_cast<float2*>(to) = {delta, delta * input};
+        sequences[index(k)] = {delta, delta * input};
       } else {
         const float loss = dout.get(k);
-        *to = {delta, delta * input, loss * gate[k].value, input};
+        sequences[index(k)] = {delta, delta * input, loss * gate[k].value, input};
         if constexpr (staging == Staging::gradients)
           factors[index(k)] = {step[k].slope, loss * gate[k].slope};
       }
