@@ -46,7 +46,7 @@
 
 #include "kernels/selective_scan/fused_bwd_parallel.h"
 
-#include "device/cuda_check.h"
+#include "device/cuda_attribute.h"
 #include "kernels/selective_scan/fused_bwd_parallel_kernel.cuh"
 
 namespace ssmbench {
@@ -150,6 +150,12 @@ ParallelKernels kernels_of(const ScanGradientArgs& args, DType io) {
 }
 
 }  // namespace
+
+bool parallel_backward_fits(DType io) {
+  const auto bytes = with_io_type(
+      io, []<class Io>(std::type_identity<Io>) { return parallel_kernels<Io>(true).gradient_bytes; });
+  return static_cast<int>(bytes) <= cuda_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+}
 
 ParallelBackward::ParallelBackward(const ScanGradientArgs& args, DType io,
                                    const FusedBackwardParallelPlan& plan, float* workspace)

@@ -93,14 +93,14 @@ __device__ void help(const ParallelProblem& problem, std::int64_t first_segment,
 #pragma unroll
     for (int i = 0; i < kLaneChannels * kStateThreads / kStagingThreads; ++i) {
       const int state = i * kStagingThreads;
-      copy_bytes(&tile.states[kHalves][thread + state], first + state * kLaneStates, true);
+      copy_async_16(shared_address(&tile.states[kHalves][thread + state]), first + state * kLaneStates);
 #pragma unroll
       for (int half = 0; half < kHalves; ++half)
-        copy_bytes(&tile.states[half][thread + state],
-                   kept_states + half * plan.state_floats() + state * kLaneStates, true);
+        copy_async_16(shared_address(&tile.states[half][thread + state]),
+                      kept_states + half * plan.state_floats() + state * kLaneStates);
     }
     if (thread < kHalves * kSumPieces)
-      copy_bytes(reinterpret_cast<float4*>(tile.elapsed) + thread, kept_sums, true);
+      copy_async_16(shared_address(reinterpret_cast<float4*>(tile.elapsed) + thread), kept_sums);
     copy_async_commit();
     kept_states -= kHalves * plan.state_floats();
     kept_sums -= kHalves * plan.rows();
@@ -327,6 +327,9 @@ __device__ void go_back(const ParallelProblem& problem, std::int64_t first_segme
 template <class Io, bool pieces>
 __global__ void __launch_bounds__(kGradientThreads, 1)
     gradient_kernel(const ParallelProblem problem, const std::int64_t first_segment) {
+#if __CUDA_ARCH__ < 900
+  __trap();  // blocks have too little shared memory there
+#else
   extern __shared__ float4 memory[];
   auto& shared = *reinterpret_cast<GradientShared<Io>*>(memory);
   load_channels(
@@ -340,6 +343,7 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
     take_registers<kComputeRegisters>();
     go_back<Io>(problem, first_segment, shared);
   }
+#endif
 }
 
 }  // namespace ssmbench::parallel_bwd

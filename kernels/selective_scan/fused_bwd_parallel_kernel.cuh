@@ -11,7 +11,7 @@ namespace parallel_bwd {
 
 inline constexpr int kSegmentWarps = kStagingThreads / 32;
 inline constexpr int kSegmentChannels = kSegmentWarps * kWarpChannels;
-inline constexpr int kSegmentBlocks = kParallelChannels / kSegmentChannels;
+static_assert(kSegmentChannels * kSegmentBlocks == kParallelChannels);
 
 /// Shared memory: C, dy, dout and z for the carries only. B and C are there for two tiles, so that a tile
 /// takes one barrier.
@@ -63,7 +63,8 @@ __global__ void __launch_bounds__(kStagingThreads, with_carry ? 4 : 5)
   for (int start = 0; start < steps; start += kParallelSteps) {
     if (start > 0) __syncwarp();  // all lanes are done with `own`
     auto& projections = shared.projections[start / kParallelSteps & 1];
-    copies_done();
+    copy_async_commit();
+    copy_async_wait<0>();
     projection.finish(projections);
     sequence.template stage<kStaging>(own, nullptr, shared.raw, shared.bias + warp * kWarpChannels, 0,
                                       steps - start);

@@ -16,6 +16,7 @@ inline constexpr int kParallelChannels =
     128;                                     // of a block of gradient_kernel; two of segment_kernel have them
 inline constexpr int kStateThreads = 256;    // that have the states of these channels
 inline constexpr int kStagingThreads = 128;  // that stage tiles: helpers, or a block of segment_kernel
+inline constexpr int kSegmentBlocks = 2;     // of segment_kernel
 inline constexpr int kParallelStates = 16;   // dstate rounded up
 inline constexpr int kParallelSteps = 16;    // of a tile
 inline constexpr int kWarpChannels = 16;     // of a warp

@@ -112,30 +112,6 @@ class ProjectionStage {
   std::int64_t stride_, tile_stride_;
 };
 
-/// 16 or 4 bytes from global memory to shared memory, where the thread that copied them finds them after
-/// copies_done(); zeros, and nothing is read, unless they exist.
-template <class Bytes>
-__device__ inline void copy_bytes(Bytes* shared, const void* global, bool exists) {
-#if __CUDA_ARCH__ >= 800
-  constexpr int kBytes = static_cast<int>(sizeof(Bytes));
-  if constexpr (kBytes == 16) {
-    copy_async_16(shared_address(shared), global, exists ? kBytes : 0);
-  } else {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;\n" ::"r"(shared_address(shared)),
-                 "l"(__cvta_generic_to_global(global)), "n"(kBytes), "r"(exists ? kBytes : 0)
-                 : "memory");
-  }
-#else
-  *shared = exists ? *static_cast<const Bytes*>(global) : Bytes{};
-#endif
-}
-__device__ inline void copies_done() {
-#if __CUDA_ARCH__ >= 800
-  copy_async_commit();
-  copy_async_wait<0>();
-#endif
-}
-
 /// A thread's elements of one tensor in a tile.
 template <class Io>
 union StagedElements {
@@ -296,7 +272,8 @@ class SequenceStage {
 #pragma unroll
       for (int piece = 0; piece < Elements::kPieces; ++piece) {
         const bool there = exists(piece * kPiece, later, valid);
-        copy_bytes(&slots[piece][threadIdx.x], from + (there ? first + offset(piece * kPiece) : 0), there);
+        copy_async_16(shared_address(&slots[piece][threadIdx.x]),
+                      from + (there ? first + offset(piece * kPiece) : 0), there ? 16 : 0);
       }
     } else {
       Elements loaded;
