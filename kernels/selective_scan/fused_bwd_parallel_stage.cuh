@@ -217,31 +217,31 @@ class SequenceStage {
 #pragma unroll
       for (int k = 0; k < kStaged; ++k) gate[k] = {1.0F, 0.0F};
     }
-#pragma unroll
-    for (int k = 0; k < kStaged; ++k) {
+    for_each([&](int k, int at) {
       const float input = u.get(k);
-      const float delta = exists(pieces ? k / kPiece * kPiece : k, later, valid) ? step[k].value : 0.0F;
+      float delta = step[k].value;
+      // Where dy and what comes from after the end are zero, so is all that Δ goes into.
+      if constexpr (staging != Staging::gradients)
+        if (!exists(pieces ? k / kPiece * kPiece : k, later, valid)) delta = 0.0F;
       if constexpr (kInput) {
-        sequences[index(k)] = {delta, delta * input};
+        sequences[at] = {delta, delta * input};
       } else {
         const float loss = dout.get(k);
-        sequences[index(k)] = {delta, delta * input, loss * gate[k].value, input};
-        if constexpr (staging == Staging::gradients)
-          factors[index(k)] = {step[k].slope, loss * gate[k].slope};
+        sequences[at] = {delta, delta * input, loss * gate[k].value, input};
+        if constexpr (staging == Staging::gradients) factors[at] = {step[k].slope, loss * gate[k].slope};
       }
-    }
+    });
   }
 
   /// {du, ddelta, dz} of the tile that is so many away, from where the sequences were staged to memory.
   __device__ void store(const float4* sequences, int later, int tiles, int valid) const {
     Elements du, ddelta, dz;
-#pragma unroll
-    for (int k = 0; k < kStaged; ++k) {
-      const float4 gradients = sequences[index(k)];
+    for_each([&](int k, int at) {
+      const float4 gradients = sequences[at];
       du.values[k] = from_float<Io>(gradients.x);
       ddelta.values[k] = from_float<Io>(gradients.y);
       dz.values[k] = from_float<Io>(gradients.z);
-    }
+    });
     give(args_.du, du, later, tiles, valid);
     give(args_.ddelta, ddelta, later, tiles, valid);
     if (args_.dz != nullptr) give(args_.dz, dz, later, tiles, valid);
@@ -257,8 +257,17 @@ class SequenceStage {
   __device__ static constexpr int offset(int k) {
     return k / kPiece * 2 * kPiece + k % kPiece;
   }
-  __device__ int index(int k) const {
-    return index_ + offset(k) * (piece_.along_time ? kRowPitch : 1);
+  /// call(k, where shared memory has the k-th element). A loop of its own for either axis: each place is then
+  /// a constant away from the first.
+  template <class Call>
+  __device__ void for_each(const Call& call) const {
+    if (piece_.along_time) {
+#pragma unroll
+      for (int k = 0; k < kStaged; ++k) call(k, index_ + offset(k) * kRowPitch);
+    } else {
+#pragma unroll
+      for (int k = 0; k < kStaged; ++k) call(k, index_ + offset(k));
+    }
   }
   /// Of the first element, in the tensors.
   __device__ std::int64_t at(int later, int tiles) const {
