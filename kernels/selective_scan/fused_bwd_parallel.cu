@@ -180,7 +180,7 @@ void ParallelBackward::launch(cudaStream_t stream, const AddShares& add_shares) 
   const ParallelProblem problem{args_, plan_, fused_backward_parallel_workspace(plan_), workspace_};
   const bool one_span = plan_.spans() == 1;
   const auto forward = plan_.in_turn ? kernels.segment : kernels.segment_with_carry;
-  forward<<<grid_of(plan_.segments() * plan_.blocks() * kSegmentBlocks), kStagingThreads,
+  forward<<<grid_of(plan_.segments() * plan_.blocks() * kSegmentBlocks), kSegmentThreads,
             plan_.in_turn ? kernels.segment_bytes : kernels.segment_with_carry_bytes, stream>>>(
       problem, 0, one_span, true);
   check_cuda(cudaGetLastError());
@@ -193,7 +193,7 @@ void ParallelBackward::launch(cudaStream_t stream, const AddShares& add_shares) 
     const std::int64_t end = std::min((span + 1) * plan_.span, plan_.seqlen);
     const std::int64_t segments = std::min(first + plan_.span_segments(), plan_.segments()) - first;
     if (!one_span) {
-      kernels.segment<<<grid_of(segments * plan_.blocks() * kSegmentBlocks), kStagingThreads,
+      kernels.segment<<<grid_of(segments * plan_.blocks() * kSegmentBlocks), kSegmentThreads,
                         kernels.segment_bytes, stream>>>(problem, first, true, false);
       check_cuda(cudaGetLastError());
     }

@@ -11,16 +11,14 @@ namespace ssmbench::parallel_bwd {
 
 inline constexpr int kHalves = kParallelSteps / kKeptSteps;
 inline constexpr int kBlockWarps = kStateThreads / 32;
-inline constexpr int kGradientThreads = kStagingThreads + kStateThreads;
-/// Whose channels' tiles a helper stages.
-inline constexpr int kHelperWarps = kStateThreads / kStagingThreads;
+inline constexpr int kGradientThreads = kHelperThreads + kStateThreads;
 
-// Registers of a thread: as the kernel is launched, then of helpers and of those that compute.
-inline constexpr int kLaunchRegisters = 168;
-inline constexpr int kHelperRegisters = 56;
-inline constexpr int kComputeRegisters = 224;
-static_assert(kStagingThreads * kHelperRegisters + kStateThreads * kComputeRegisters <=
-              kGradientThreads * kLaunchRegisters);
+// Registers of a thread, of helpers and of those that compute; together as many as the kernel is launched
+// with.
+inline constexpr int kHelperRegisters = 40;
+inline constexpr int kComputeRegisters = 216;
+static_assert(kHelperThreads * kHelperRegisters + kStateThreads * kComputeRegisters <= 65536);
+inline constexpr int kStagedAtOnce = 4;  // elements that a helper has registers for
 
 /// What a tile is computed from; {du, ddelta, dz} take the place of what is staged.
 struct GradientTile {
@@ -42,7 +40,7 @@ struct GradientShared {
   float2 factors[kFactorTiles][kBlockWarps][kParallelSteps * kRowPitch];
   float bias[kParallelChannels], D[kParallelChannels];
   /// u, delta, dout, z.
-  StagedSlots<Io> raw[kHelperWarps][4];
+  StagedSlots<Io> raw[kBlockWarps][4];
 };
 static_assert(2 * kRowPitch * sizeof(float2) >= 4 * kParallelStates * sizeof(float));
 
@@ -52,55 +50,64 @@ __device__ inline void tile_barrier() {
   asm volatile("bar.sync 0;" ::: "memory");
 }
 
-/// What a helper does. Before the barrier after which a tile is computed, it stores what the last but one has
-/// left, and stages the tile in its place.
+/// The thread, read again: what follows from it is then computed again as well, and takes no registers
+/// meanwhile.
+__device__ inline int thread_again() {
+  int thread = 0;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread;
+}
+
+/// What a helper does, of the channels of one of the warps that compute. Before the barrier after which a
+/// tile is computed, it stores what the last but one has left, and stages the tile in its place.
 template <class Io, bool pieces>
 __device__ void help(const ParallelProblem& problem, std::int64_t first_segment, GradientShared<Io>& shared) {
   const ScanArgs& args = problem.args.scan;
   const FusedBackwardParallelPlan& plan = problem.plan;
   const FusedBackwardParallelWorkspace& at = problem.at;
-  const int thread = static_cast<int>(threadIdx.x);
-  const int first_warp = thread / 32 * kHelperWarps;
-  const ParallelPlace place(args, plan, blockIdx.x, first_warp, first_segment, plan.run());
+  const ParallelPlace place(args, plan, blockIdx.x, 0, first_segment, plan.run());
+  const int warp = __shfl_sync(~0U, static_cast<int>(threadIdx.x) / 32, 0);
   const int tiles_of_segment = static_cast<int>(plan.tiles());
   const int tiles = static_cast<int>(place.tiles());
-  int of_segment = (tiles - 1) % tiles_of_segment;  // the tile to stage
   const std::int64_t last_start = place.begin + (tiles - 1) * kParallelSteps;
   // Only the last tile, which is the first to be done, may have fewer than 16 steps.
   const int last_valid = place.valid(last_start);
-  SequenceStage<Io, pieces> sequence(problem.args, place, last_start);
-  ProjectionStage<Io> projection(args, place, last_start, true);
-  const auto fetch = [&](int away, int valid) {
-#pragma unroll
-    for (int warp = 0; warp < kHelperWarps; ++warp)
-      sequence.template fetch<Staging::gradients>(shared.raw[warp], warp * kWarpChannels, away, valid);
-    copy_async_commit();
+  const auto valid_of = [&](int tile) { return tile == 0 ? last_valid : kParallelSteps; };
+  const std::int64_t row = place.warp_row + warp * kWarpChannels * args.sequence.dim;
+  const auto sequence_of = [&](int tile) {
+    return SequenceStage<Io, pieces>(problem.args, row, place.warp_count - warp * kWarpChannels,
+                                     thread_again() % 32, last_start - tile * kParallelSteps);
   };
-  fetch(0, last_valid);
 
-  // At the start of its segment; kept at its start, from zero; ΣΔ to there.
+  // One half of the helpers stages B and C, the other adds dB and dC.
+  const bool projects = warp < ProjectionStage<Io>::kThreads / 32;
+  const auto projection_of = [&](int tile) {
+    return ProjectionStage<Io>(args, place, last_start - tile * kParallelSteps, thread_again());
+  };
+
+  // Of the tile to stage: at the start of its segment; kept at its start, from zero; ΣΔ to there.
+  int of_segment = (tiles - 1) % tiles_of_segment;
   const std::int64_t segment = place.segment + (tiles - 1) / tiles_of_segment;
   const std::int64_t kept = (segment - first_segment) * plan.kept() + of_segment * kHalves;
   const std::int64_t of_block = place.block_index * kBlockStates;
-  const float* first =
-      problem.workspace + at.states + segment * plan.state_floats() + of_block + thread * kLaneStates;
-  const float* kept_states =
-      problem.workspace + at.kept_states + kept * plan.state_floats() + of_block + thread * kLaneStates;
-  constexpr int kSumPieces = kParallelChannels / 4;
-  const float* kept_sums = problem.workspace + at.kept_sums + (kept + thread / kSumPieces) * plan.rows() +
-                           place.row_of_block + thread % kSumPieces * 4;
+  const float* first = problem.workspace + at.states + segment * plan.state_floats() + of_block;
+  const float* kept_states = problem.workspace + at.kept_states + kept * plan.state_floats() + of_block;
+  const float* kept_sums = problem.workspace + at.kept_sums + kept * plan.rows() + place.row_of_block;
   const auto fetch_states = [&](GradientTile& tile) {
+    const int thread = thread_again();
 #pragma unroll
-    for (int i = 0; i < kLaneChannels * kStateThreads / kStagingThreads; ++i) {
-      const int state = i * kStagingThreads;
-      copy_async_16(shared_address(&tile.states[kHalves][thread + state]), first + state * kLaneStates);
+    for (int state = 0; state < kLaneChannels * kStateThreads; state += kHelperThreads) {
+      const int i = thread + state;
+      copy_async_16(shared_address(&tile.states[kHalves][i]), first + i * kLaneStates);
 #pragma unroll
       for (int half = 0; half < kHalves; ++half)
-        copy_async_16(shared_address(&tile.states[half][thread + state]),
-                      kept_states + half * plan.state_floats() + state * kLaneStates);
+        copy_async_16(shared_address(&tile.states[half][i]),
+                      kept_states + half * plan.state_floats() + i * kLaneStates);
     }
+    constexpr int kSumPieces = kParallelChannels / 4;
     if (thread < kHalves * kSumPieces)
-      copy_async_16(shared_address(reinterpret_cast<float4*>(tile.elapsed) + thread), kept_sums);
+      copy_async_16(shared_address(reinterpret_cast<float4*>(tile.elapsed) + thread),
+                    kept_sums + thread / kSumPieces * plan.rows() + thread % kSumPieces * 4);
     copy_async_commit();
     kept_states -= kHalves * plan.state_floats();
     kept_sums -= kHalves * plan.rows();
@@ -111,61 +118,64 @@ __device__ void help(const ParallelProblem& problem, std::int64_t first_segment,
   };
 
   // dB and dC of a tile, four states of a step a thread.
-  const int which = thread / (kStagingThreads / 2);
-  const int share_step = thread % (kStagingThreads / 2) / (kParallelStates / 4);
-  const int quad = thread % 4;
-  float* shares = problem.workspace + (which == 0 ? at.shares_B : at.shares_C) + quad * 4 +
-                  (place.block_index * plan.span + last_start - first_segment * plan.segment + share_step) *
-                      kParallelStates;
-  const auto add_warps = [&](const float2(&sums)[kBlockWarps][kParallelSteps * kRowPitch]) {
+  float* const shares_B =
+      problem.workspace + at.shares_B +
+      (place.block_index * plan.span + last_start - first_segment * plan.segment) * kParallelStates;
+  const auto add_warps = [&](const float2(&sums)[kBlockWarps][kParallelSteps * kRowPitch], int tile) {
+    constexpr int kQuads = kParallelSteps * kParallelStates / kLaneStates;  // of dB or dC
+    const int thread = thread_again() - ProjectionStage<Io>::kThreads;
+    const int which = thread / kQuads;
+    const int step = thread % kQuads / (kParallelStates / kLaneStates);
+    const int state = thread % (kParallelStates / kLaneStates) * kLaneStates;
+    const float* const from = reinterpret_cast<const float*>(sums[0] + step / 2 * 2 * kRowPitch) +
+                              (2 * which + step % 2) * kParallelStates + state;
     float total[kLaneStates] = {};
 #pragma unroll
-    for (int warp = 0; warp < kBlockWarps; ++warp) {
+    for (int other = 0; other < kBlockWarps; ++other) {
       float term[kLaneStates];
-      load_states(term, reinterpret_cast<const float*>(sums[warp] + share_step / 2 * 2 * kRowPitch) +
-                            which * 2 * kParallelStates + share_step % 2 * kParallelStates + quad * 4);
+      load_states(term, from + other * 2 * kParallelSteps * kRowPitch);
 #pragma unroll
       for (int s = 0; s < kLaneStates; ++s) total[s] += term[s];
     }
-    store_states(shares, total);
-    shares -= kParallelSteps * kParallelStates;
+    store_states(shares_B + (which == 0 ? 0 : at.shares_C - at.shares_B) +
+                     (step - tile * kParallelSteps) * kParallelStates + state,
+                 total);
   };
+  static_assert(kHelperThreads - ProjectionStage<Io>::kThreads ==
+                2 * kParallelSteps * kParallelStates / kLaneStates);
 
-  int factor_tile = 0;  // that is staged next, and of the last but one the other way
+  const auto fetch = [&](int tile) {
+    if (tile < tiles) sequence_of(tile).template fetch<Staging::gradients>(shared.raw[warp], valid_of(tile));
+    copy_async_commit();
+  };
+  fetch(0);
+  int factor_tile = 0;  // that is staged next
 #pragma unroll 1
   for (int i = 0; i < tiles + 2; ++i) {
     GradientTile& tile = shared.tiles[i % 2];
     const bool exists = i < tiles;
     const int next_factor_tile = factor_tile == GradientShared<Io>::kFactorTiles - 1 ? 0 : factor_tile + 1;
     if (exists) {
-      projection.load(i == 0 ? last_valid : kParallelSteps);
+      // B and C are waited for: there are no registers that could keep them meanwhile.
       fetch_states(tile);
+      if (projects) {
+        const ProjectionStage<Io> projection = projection_of(i);
+        projection.finish(projection.load(valid_of(i)), tile.projections);
+      }
     }
     if (i >= 2) {
-      const int valid = i == 2 ? last_valid : kParallelSteps;
-#pragma unroll 1
-      for (int warp = 0; warp < kHelperWarps; ++warp)
-        sequence.store(tile.sequences[first_warp + warp], warp * kWarpChannels, 2, valid);
-      add_warps(shared.factors[next_factor_tile]);  // (i − 2) mod 3
-      __syncwarp();                                 // all lanes have read what is staged next
+      sequence_of(i - 2).store(tile.sequences[warp], valid_of(i - 2));
+      if (!projects) add_warps(shared.factors[next_factor_tile], i - 2);  // (i − 2) mod 3
+      __syncwarp();  // all lanes have read what is staged next
     }
     if (exists) {
       copy_async_wait<1>();
-#pragma unroll 1
-      for (int warp = 0; warp < kHelperWarps; ++warp)
-        sequence.template stage<Staging::gradients>(
-            tile.sequences[first_warp + warp], shared.factors[factor_tile][first_warp + warp],
-            shared.raw[warp], shared.bias + (first_warp + warp) * kWarpChannels, warp * kWarpChannels,
-            i == 0 ? last_valid : kParallelSteps);
-      projection.finish(tile.projections);
-      projection.move(-1);
-      if (i + 1 < tiles)
-        fetch(-1, kParallelSteps);
-      else
-        copy_async_commit();
+      sequence_of(i).template stage<Staging::gradients, kStagedAtOnce>(
+          tile.sequences[warp], shared.factors[factor_tile][warp], shared.raw[warp],
+          shared.bias + warp * kWarpChannels, valid_of(i));
+      fetch(i + 1);
       copy_async_wait<1>();
     }
-    sequence.move(-1);
     if (i <= tiles) tile_barrier();
     factor_tile = next_factor_tile;
   }
@@ -194,7 +204,7 @@ __device__ void go_back(const ParallelProblem& problem, std::int64_t first_segme
   const ScanArgs& args = problem.args.scan;
   const FusedBackwardParallelPlan& plan = problem.plan;
   const FusedBackwardParallelWorkspace& at = problem.at;
-  const int thread = static_cast<int>(threadIdx.x) - kStagingThreads;
+  const int thread = static_cast<int>(threadIdx.x) - kHelperThreads;
   const ParallelPlace place(args, plan, blockIdx.x, __shfl_sync(~0U, thread / 32, 0), first_segment,
                             plan.run());
   LaneStates A, carry = {}, dA = {};
@@ -270,6 +280,7 @@ __device__ void go_back(const ParallelProblem& problem, std::int64_t first_segme
             step[k][r] = half_own[row_index(2 * pair + k, place.lane.channel(r))];
         }
         const float2 factor = half_factors[2 * pair * kRowPitch + own_element];
+        const float4 of_lane = half_own[2 * pair * kRowPitch + own_element];
         if (pair < kKeptSteps / 2 - 1) store_pair(pair + 1);
         StepSums sums[2];
 #pragma unroll
@@ -286,7 +297,6 @@ __device__ void go_back(const ParallelProblem& problem, std::int64_t first_segme
         }
         add_over_states(sums[0], sums[1], lane);
         add_over_channels(sums[0], sums[1], lane);
-        const float4 of_lane = own_is_odd ? step[1][0] : step[0][0];
         const float of_delta = (kLn2 * sums[0].of_exponent[0] + of_lane.w * sums[0].of_input[0]) * factor.x;
         dD += of_lane.z * of_lane.w;
         ddelta_bias += of_delta;
@@ -336,7 +346,7 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
       shared.bias, shared.D, 0, kParallelChannels, problem.args.scan,
       ParallelPlace(problem.args.scan, problem.plan, blockIdx.x, 0, first_segment, problem.plan.run()));
   __syncthreads();
-  if (threadIdx.x < kStagingThreads) {
+  if (threadIdx.x < kHelperThreads) {
     give_registers<kHelperRegisters>();
     help<Io, pieces>(problem, first_segment, shared);
   } else {

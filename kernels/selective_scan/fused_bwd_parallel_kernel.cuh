@@ -9,7 +9,7 @@ namespace ssmbench {
 
 namespace parallel_bwd {
 
-inline constexpr int kSegmentWarps = kStagingThreads / 32;
+inline constexpr int kSegmentWarps = kSegmentThreads / 32;
 inline constexpr int kSegmentChannels = kSegmentWarps * kWarpChannels;
 static_assert(kSegmentChannels * kSegmentBlocks == kParallelChannels);
 
@@ -22,11 +22,11 @@ struct SegmentShared {
   float projections[2][with_carry ? 2 : 1][kParallelSteps * kProjectionPitch];
   float bias[kSegmentChannels], D[kSegmentChannels];
   Staged sequences[kSegmentWarps][kParallelSteps * kRowPitch];
-  StagedSlots<Io> raw[with_carry ? 4 : 2];
+  StagedSlots<Io> raw[kSegmentWarps][with_carry ? 4 : 2];
 };
 
 template <class Io, bool pieces, bool with_carry>
-__global__ void __launch_bounds__(kStagingThreads, with_carry ? 4 : 5)
+__global__ void __launch_bounds__(kSegmentThreads, with_carry ? 4 : 5)
     segment_kernel(const ParallelProblem problem, const std::int64_t first_segment, const bool keep_tiles,
                    const bool keep_ends) {
   constexpr Staging kStaging = with_carry ? Staging::sequences : Staging::input;
@@ -38,11 +38,16 @@ __global__ void __launch_bounds__(kStagingThreads, with_carry ? 4 : 5)
   const int first_warp = static_cast<int>(blockIdx.x % kSegmentBlocks) * kSegmentWarps;
   const ParallelPlace place(args, plan, blockIdx.x / kSegmentBlocks,
                             first_warp + static_cast<int>(threadIdx.x) / 32, first_segment, 1);
+  const int warp = place.warp - first_warp;
   const int steps = static_cast<int>(place.end - place.begin);
-  SequenceStage<Io, pieces> sequence(problem.args, place, place.begin);
-  ProjectionStage<Io> projection(args, place, place.begin, with_carry);
-  sequence.template fetch<kStaging>(shared.raw, 0, 0, steps);
-  projection.load(steps);
+  SequenceStage<Io, pieces> sequence(problem.args, place.warp_row, place.warp_count, place.lane.lane,
+                                     place.begin);
+  const int thread = static_cast<int>(threadIdx.x);
+  ProjectionStage<Io> projection(args, place, place.begin, thread);
+  const bool projects = thread < ProjectionStage<Io>::kThreads / (with_carry ? 1 : 2);  // C too, or B only
+  typename ProjectionStage<Io>::Loaded loaded{};
+  sequence.template fetch<kStaging>(shared.raw[warp], steps);
+  if (projects) loaded = projection.load(steps);
   load_channels(shared.bias, shared.D, first_warp * kWarpChannels, kSegmentChannels, args, place);
   __syncthreads();
 
@@ -53,7 +58,6 @@ __global__ void __launch_bounds__(kStagingThreads, with_carry ? 4 : 5)
 #pragma unroll
     for (int s = 0; s < kLaneStates; ++s) product[r][s] = 1.0F;
   float delta_sum[kLaneChannels] = {};
-  const int warp = place.warp - first_warp;
   auto* const own = shared.sequences[warp];
   // Of the next place whose states are kept.
   const std::int64_t kept = (place.segment - first_segment) * plan.kept();
@@ -65,15 +69,15 @@ __global__ void __launch_bounds__(kStagingThreads, with_carry ? 4 : 5)
     auto& projections = shared.projections[start / kParallelSteps & 1];
     copy_async_commit();
     copy_async_wait<0>();
-    projection.finish(projections);
-    sequence.template stage<kStaging>(own, nullptr, shared.raw, shared.bias + warp * kWarpChannels, 0,
-                                      steps - start);
-    sequence.move(1);
-    projection.move(1);
+    if (projects) projection.finish(loaded, projections);
+    sequence.template stage<kStaging, kStaged>(own, nullptr, shared.raw[warp],
+                                               shared.bias + warp * kWarpChannels, steps - start);
+    sequence.move();
+    projection.move();
     const int left = steps - start - kParallelSteps;
     if (left > 0) {
-      sequence.template fetch<kStaging>(shared.raw, 0, 0, left);
-      projection.load(left);
+      sequence.template fetch<kStaging>(shared.raw[warp], left);
+      if (projects) loaded = projection.load(left);
     }
     __syncthreads();
 #pragma unroll 1

@@ -12,17 +12,17 @@
 
 namespace ssmbench {
 
-inline constexpr int kParallelChannels =
-    128;                                     // of a block of gradient_kernel; two of segment_kernel have them
-inline constexpr int kStateThreads = 256;    // that have the states of these channels
-inline constexpr int kStagingThreads = 128;  // that stage tiles: helpers, or a block of segment_kernel
-inline constexpr int kSegmentBlocks = 2;     // of segment_kernel
-inline constexpr int kParallelStates = 16;   // dstate rounded up
-inline constexpr int kParallelSteps = 16;    // of a tile
-inline constexpr int kWarpChannels = 16;     // of a warp
-inline constexpr int kLaneChannels = 2;      // of a thread
-inline constexpr int kLaneStates = 4;        // of a thread, of each of its channels
-inline constexpr int kKeptSteps = 8;         // whose states and decays are in registers at a time
+inline constexpr int kParallelChannels = 128;  // of a block of gradient_kernel
+inline constexpr int kStateThreads = 256;      // that have the states of these channels
+inline constexpr int kHelperThreads = 256;     // that stage tiles for them
+inline constexpr int kSegmentBlocks = 2;       // of segment_kernel, which have these channels
+inline constexpr int kSegmentThreads = kStateThreads / kSegmentBlocks;
+inline constexpr int kParallelStates = 16;  // dstate rounded up
+inline constexpr int kParallelSteps = 16;   // of a tile
+inline constexpr int kWarpChannels = 16;    // of a warp
+inline constexpr int kLaneChannels = 2;     // of a thread
+inline constexpr int kLaneStates = 4;       // of a thread, of each of its channels
+inline constexpr int kKeptSteps = 8;        // whose states and decays are in registers at a time
 inline constexpr int kBlockStates = kParallelChannels * kParallelStates;
 
 /// Which of a warp's channels and states a lane has. Register r of a lane is not channel r of its two, nor

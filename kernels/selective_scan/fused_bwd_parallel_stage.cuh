@@ -57,39 +57,44 @@ template <class Io>
 class ProjectionStage {
  public:
   static constexpr int kThreads = 2 * kParallelSteps * kParallelStates / kLaneStates;
-  static_assert(kThreads == kStagingThreads);
+  static_assert(kThreads == kSegmentThreads && kThreads < kHelperThreads);
 
-  /// Of tiles of `place`, from the one that begins at `start` on; C too or B only.
+  /// In registers, as they lie in memory.
+  struct Loaded {
+    unsigned raw[kLaneStates];
+  };
+
+  /// The part of `thread`, of the tile that begins at `start`.
   __device__ ProjectionStage(const ScanArgs& args, const ParallelPlace& place, std::int64_t start,
-                             bool with_c)
-      : mine_(threadIdx.x < (with_c ? kThreads : kThreads / 2)) {
+                             int thread) {
     constexpr int kQuads = kParallelStates / kLaneStates;
-    which_ = static_cast<int>(threadIdx.x) / (kParallelSteps * kQuads);
-    const int i = static_cast<int>(threadIdx.x) % (kParallelSteps * kQuads);
+    which_ = thread / (kParallelSteps * kQuads);
+    const int i = thread % (kParallelSteps * kQuads);
     const ProjectionStrides& strides = which_ == 0 ? args.b_strides : args.c_strides;
     const bool by_time = strides.time == 1;
     step_ = by_time ? i % kParallelSteps : i / kQuads;
     state_ = kLaneStates * (by_time ? i / kParallelSteps : i % kQuads);
-    count_ = mine_ ? static_cast<int>(args.dstate) - state_ : 0;
+    count_ = static_cast<int>(args.dstate) - state_;
     from_ = static_cast<const Bits*>(which_ == 0 ? args.B : args.C) + place.block.b * strides.batch +
             place.block.g * strides.group + (start + step_) * strides.time + state_ * strides.state;
     stride_ = strides.state;
     tile_stride_ = kParallelSteps * strides.time;
   }
-  /// Goes on to the tile that is so many away.
-  __device__ void move(int tiles) { from_ += tiles * tile_stride_; }
+  /// Goes on to the next tile.
+  __device__ void move() { from_ += tile_stride_; }
   /// Starts to load them. The tile has `valid` steps.
-  __device__ void load(int valid) {
+  __device__ Loaded load(int valid) const {
+    Loaded loaded;
 #pragma unroll
     for (int k = 0; k < kLaneStates; ++k)
-      raw_[k] = step_ < valid && k < count_ ? static_cast<unsigned>(from_[k * stride_]) : 0U;
+      loaded.raw[k] = step_ < valid && k < count_ ? static_cast<unsigned>(from_[k * stride_]) : 0U;
+    return loaded;
   }
   /// Stores them in each of the four orders; zeros for what does not exist.
-  __device__ void finish(float (*to)[kParallelSteps * kProjectionPitch]) {
-    if (!mine_) return;
+  __device__ void finish(const Loaded& loaded, float (*to)[kParallelSteps * kProjectionPitch]) const {
     float values[kLaneStates];
 #pragma unroll
-    for (int k = 0; k < kLaneStates; ++k) values[k] = from_bits(raw_[k]);
+    for (int k = 0; k < kLaneStates; ++k) values[k] = from_bits(loaded.raw[k]);
 #pragma unroll
     for (int order = 0; order < kOrders; ++order)
       *reinterpret_cast<float4*>(&to[which_][step_ * kProjectionPitch + order * kParallelStates + state_]) = {
@@ -105,42 +110,63 @@ class ProjectionStage {
     return to_float(reinterpret_cast<const Io&>(half));
   }
 
-  bool mine_;
-  unsigned raw_[kLaneStates];
   int which_, step_, state_, count_;
   const Bits* from_;
   std::int64_t stride_, tile_stride_;
 };
 
-/// A thread's elements of one tensor in a tile.
-template <class Io>
+/// Neighbouring elements of a thread, as they lie in memory.
+template <class Io, int count>
 union StagedElements {
-  static constexpr int kPieces = kStaged * static_cast<int>(sizeof(Io)) / 16;
+  using Word = std::conditional_t<count * sizeof(Io) == 8, uint2, uint4>;
+  static constexpr int kWords = count * static_cast<int>(sizeof(Io) / 2) / static_cast<int>(sizeof(Word) / 2);
 
-  uint4 pieces[kPieces];
-  Io values[kStaged];
+  Word words[kWords];
+  Io values[count];
 
-  using Slots = uint4[kPieces][kStagingThreads];
-
-  __device__ StagedElements() : pieces{} {}
-  /// Those of this thread.
-  __device__ void take(const Slots& slots) {
-#pragma unroll
-    for (int piece = 0; piece < kPieces; ++piece) pieces[piece] = slots[piece][threadIdx.x];
-  }
+  __device__ StagedElements() : words{} {}
   __device__ float get(int k) const {
-    if constexpr (std::is_same_v<Io, __nv_bfloat16>) {  // of to_float the compiler makes two instructions
-      const uint4& all = pieces[0];
-      const float2 pair = unpack_pair<Io>(k < 4 ? (k < 2 ? all.x : all.y) : (k < 6 ? all.z : all.w));
+    if constexpr (sizeof(Io) == 2) {
+      const float2 pair = unpack_pair<Io>(reinterpret_cast<const unsigned*>(words)[k / 2]);
       return k % 2 == 0 ? pair.x : pair.y;
+    } else {
+      return values[k];
     }
-    return to_float(values[k]);
+  }
+  /// Elements k, which is even, and k + 1.
+  __device__ void set_pair(int k, float first, float second) {
+    if constexpr (sizeof(Io) == 2) {
+      reinterpret_cast<unsigned*>(words)[k / 2] = pack_pair<Io>(first, second);
+    } else {
+      values[k] = first;
+      values[k + 1] = second;
+    }
   }
 };
 
-/// A tensor's elements of the next tile: each thread its own pieces.
+/// A warp's elements of one tensor of the next tile, each lane its own: in pieces of 16 bytes.
 template <class Io>
-using StagedSlots = typename StagedElements<Io>::Slots;
+struct StagedSlots {
+  static constexpr int kPiece = 16 / static_cast<int>(sizeof(Io));  // elements
+  static constexpr int kPieces = kStaged / kPiece;
+
+  uint4 pieces[kPieces][32];
+
+  /// The elements of `lane` from `first` on.
+  template <int count>
+  __device__ StagedElements<Io, count> take(int lane, int first) const {
+    using Elements = StagedElements<Io, count>;
+    constexpr int kOfWord = count / Elements::kWords;
+    Elements elements;
+#pragma unroll
+    for (int i = 0; i < Elements::kWords; ++i) {
+      const int k = first + i * kOfWord;
+      elements.words[i] = *reinterpret_cast<const typename Elements::Word*>(
+          reinterpret_cast<const Io*>(&pieces[k / kPiece][lane]) + k % kPiece);
+    }
+    return elements;
+  }
+};
 
 /// What is staged of an element.
 enum class Staging {
@@ -149,169 +175,175 @@ enum class Staging {
   gradients,  ///< these, and {Δ's slope, dz/y}
 };
 
-/// A thread's part of the warp's channels of a tile, or of those that are `later`. Where `pieces` does not
-/// hold, elements are loaded and stored one by one, and waited for at once.
+/// A lane's part of the warp's channels of a tile. Where `pieces` does not hold, elements are loaded and
+/// stored one by one, and waited for at once.
 template <class Io, bool pieces>
 class SequenceStage {
  public:
-  using Elements = StagedElements<Io>;
+  using Slots = StagedSlots<Io>;
 
-  /// Of tiles of `place`, from the one that begins at `start` on.
-  __device__ SequenceStage(const ScanGradientArgs& args, const ParallelPlace& place, std::int64_t start)
+  /// Of the tile that begins at `start`. `row` is that of the warp's first channel in the (B, D, L) tensors;
+  /// from it on `count` exist.
+  __device__ SequenceStage(const ScanGradientArgs& args, std::int64_t row, int count, int lane,
+                           std::int64_t start)
       : args_(args),
-        count_(place.warp_count),
-        piece_{place.lane.lane, args.scan.sequence.time == 1, kStaged / Elements::kPieces} {
-    const SequenceStrides& strides = args.scan.sequence;
-    at_ = place.warp_row + piece_.channel(0) * strides.dim + (start + piece_.step(0)) * strides.time;
-    index_ = row_index(piece_.step(0), piece_.channel(0));
-  }
-  /// Goes on to the tile that is so many away.
-  __device__ void move(int tiles) { at_ = at(0, tiles); }
+        count_(count),
+        piece_{lane, args.scan.sequence.time == 1, Slots::kPiece},
+        at_(row + piece_.channel(0) * args.scan.sequence.dim +
+            (start + piece_.step(0)) * args.scan.sequence.time),
+        index_(row_index(piece_.step(0), piece_.channel(0))) {}
+  /// Goes on to the next tile.
+  __device__ void move() { at_ += kParallelSteps * args_.scan.sequence.time; }
 
-  /// Starts to bring the tile that is so many away, of `valid` steps, to this thread's slots; zeros for what
-  /// does not exist.
+  /// Starts to bring the tile, of `valid` steps, to the lane's slots; zeros for what does not exist.
   template <Staging staging>
-  __device__ void fetch(StagedSlots<Io>* raw, int later, int tiles, int valid) const {
-    fetch_tensor(raw[0], args_.scan.u, later, tiles, valid);
-    fetch_tensor(raw[1], args_.scan.delta, later, tiles, valid);
+  __device__ void fetch(Slots* raw, int valid) const {
+    fetch_tensor(raw[0], args_.scan.u, valid);
+    fetch_tensor(raw[1], args_.scan.delta, valid);
     if constexpr (staging != Staging::input) {
-      fetch_tensor(raw[2], args_.dout, later, tiles, valid);
-      if (args_.scan.z != nullptr) fetch_tensor(raw[3], args_.scan.z, later, tiles, valid);
+      fetch_tensor(raw[2], args_.dout, valid);
+      if (args_.scan.z != nullptr) fetch_tensor(raw[3], args_.scan.z, valid);
     }
   }
 
-  /// Stages the tile, of which `raw` has the pieces. Zeros past the end, where a step then changes nothing.
-  template <Staging staging, class Staged>
-  __device__ void stage(Staged* sequences, float2* factors, const StagedSlots<Io>* raw, const float* bias,
-                        int later, int valid) const {
-    constexpr bool kInput = staging == Staging::input;
-    const ScanArgs& scan = args_.scan;
-    Elements u, x, dout, z;
-    u.take(raw[0]);
-    x.take(raw[1]);
-    if constexpr (!kInput) {
-      dout.take(raw[2]);
-      if (scan.z != nullptr) z.take(raw[3]);
-    }
-    // Options are branches around whole loops, so that the chains of all elements overlap.
-    float shifted[kStaged];
-    if (piece_.along_time) {
+  /// Stages the tile, of which `raw` has the pieces, so many elements at once: the fewer, the fewer
+  /// registers. Past the end Δ is zero, where a step then changes nothing; not for gradients, which are zero
+  /// there.
+  template <Staging staging, int at_once, class Staged>
+  __device__ void stage(Staged* sequences, float2* factors, const Slots* raw, const float* bias,
+                        int valid) const {
 #pragma unroll
-      for (int k = 0; k < kStaged; ++k) shifted[k] = x.get(k) + bias[piece_.channel(0)];
-    } else {
-#pragma unroll
-      for (int k = 0; k < kStaged; ++k) shifted[k] = x.get(k) + bias[piece_.channel(k)];
-    }
-    ValueSlope step[kStaged], gate[kStaged];
-    if (scan.delta_softplus) {
-#pragma unroll
-      for (int k = 0; k < kStaged; ++k) step[k] = softplus_slope(shifted[k]);
-    } else {
-#pragma unroll
-      for (int k = 0; k < kStaged; ++k) step[k] = {shifted[k], 1.0F};
-    }
-    if (!kInput && scan.z != nullptr) {
-#pragma unroll
-      for (int k = 0; k < kStaged; ++k) gate[k] = silu_slope(z.get(k));
-    } else {
-#pragma unroll
-      for (int k = 0; k < kStaged; ++k) gate[k] = {1.0F, 0.0F};
-    }
-    for_each([&](int k, int at) {
-      const float input = u.get(k);
-      float delta = step[k].value;
-      // Where dy and what comes from after the end are zero, so is all that Δ goes into.
-      if constexpr (staging != Staging::gradients)
-        if (!exists(pieces ? k / kPiece * kPiece : k, later, valid)) delta = 0.0F;
-      if constexpr (kInput) {
-        sequences[at] = {delta, delta * input};
-      } else {
-        const float loss = dout.get(k);
-        sequences[at] = {delta, delta * input, loss * gate[k].value, input};
-        if constexpr (staging == Staging::gradients) factors[at] = {step[k].slope, loss * gate[k].slope};
-      }
-    });
+    for (int first = 0; first < kStaged; first += at_once)
+      stage_some<staging, at_once>(sequences, factors, raw, bias, valid, first);
   }
 
-  /// {du, ddelta, dz} of the tile that is so many away, from where the sequences were staged to memory.
-  __device__ void store(const float4* sequences, int later, int tiles, int valid) const {
-    Elements du, ddelta, dz;
-    for_each([&](int k, int at) {
-      const float4 gradients = sequences[at];
-      du.values[k] = from_float<Io>(gradients.x);
-      ddelta.values[k] = from_float<Io>(gradients.y);
-      dz.values[k] = from_float<Io>(gradients.z);
-    });
-    give(args_.du, du, later, tiles, valid);
-    give(args_.ddelta, ddelta, later, tiles, valid);
-    if (args_.dz != nullptr) give(args_.dz, dz, later, tiles, valid);
+  /// {du, ddelta, dz} of the tile, from where the sequences were staged to memory.
+  __device__ void store(const float4* sequences, int valid) const {
+#pragma unroll
+    for (int first = 0; first < kStaged; first += Slots::kPiece) {
+      StagedElements<Io, Slots::kPiece> du, ddelta, dz;
+      with_places([&](const auto& place) {
+#pragma unroll
+        for (int k = 0; k < Slots::kPiece; k += 2) {
+          const float4 even = sequences[place(first + k)];
+          const float4 odd = sequences[place(first + k + 1)];
+          du.set_pair(k, even.x, odd.x);
+          ddelta.set_pair(k, even.y, odd.y);
+          dz.set_pair(k, even.z, odd.z);
+        }
+      });
+      give(args_.du, du, first, valid);
+      give(args_.ddelta, ddelta, first, valid);
+      if (args_.dz != nullptr) give(args_.dz, dz, first, valid);
+    }
   }
 
  private:
-  static constexpr int kPiece = kStaged / Elements::kPieces;
-
-  __device__ bool exists(int k, int later, int valid) const {
-    return piece_.channel(k) < count_ - later && piece_.step(k) < valid;
+  __device__ bool exists(int k, int valid) const {
+    return piece_.channel(k) < count_ && piece_.step(k) < valid;
   }
   /// Of the k-th element from the first, along the axis that is contiguous.
   __device__ static constexpr int offset(int k) {
-    return k / kPiece * 2 * kPiece + k % kPiece;
+    return k / Slots::kPiece * 2 * Slots::kPiece + k % Slots::kPiece;
   }
-  /// call(k, where shared memory has the k-th element). A loop of its own for either axis: each place is then
-  /// a constant away from the first.
+  /// call(place), place(k) being where shared memory has the k-th element. What `call` does is compiled for
+  /// either axis: each place is then a constant away from the first.
   template <class Call>
-  __device__ void for_each(const Call& call) const {
+  __device__ void with_places(const Call& call) const {
+    if (piece_.along_time)
+      call([this](int k) { return index_ + offset(k) * kRowPitch; });
+    else
+      call([this](int k) { return index_ + offset(k); });
+  }
+
+  template <Staging staging, int count, class Staged>
+  __device__ void stage_some(Staged* sequences, float2* factors, const Slots* raw, const float* bias,
+                             int valid, int first) const {
+    constexpr bool kInput = staging == Staging::input;
+    const ScanArgs& scan = args_.scan;
+    const auto x = raw[1].template take<count>(piece_.lane, first);
+    // Options are branches around whole loops, so that the chains of all elements overlap.
+    float shifted[count];
     if (piece_.along_time) {
 #pragma unroll
-      for (int k = 0; k < kStaged; ++k) call(k, index_ + offset(k) * kRowPitch);
+      for (int k = 0; k < count; ++k) shifted[k] = x.get(k) + bias[piece_.channel(0)];
     } else {
 #pragma unroll
-      for (int k = 0; k < kStaged; ++k) call(k, index_ + offset(k));
+      for (int k = 0; k < count; ++k) shifted[k] = x.get(k) + bias[piece_.channel(first + k)];
     }
+    ValueSlope step[count], gate[count];
+    if (scan.delta_softplus) {
+#pragma unroll
+      for (int k = 0; k < count; ++k) step[k] = softplus_slope(shifted[k]);
+    } else {
+#pragma unroll
+      for (int k = 0; k < count; ++k) step[k] = {shifted[k], 1.0F};
+    }
+    if (!kInput && scan.z != nullptr) {
+      const auto z = raw[3].template take<count>(piece_.lane, first);
+#pragma unroll
+      for (int k = 0; k < count; ++k) gate[k] = silu_slope(z.get(k));
+    } else {
+#pragma unroll
+      for (int k = 0; k < count; ++k) gate[k] = {1.0F, 0.0F};
+    }
+    const auto u = raw[0].template take<count>(piece_.lane, first);
+    StagedElements<Io, count> dout;
+    if constexpr (!kInput) dout = raw[2].template take<count>(piece_.lane, first);
+    with_places([&](const auto& place) {
+#pragma unroll
+      for (int k = 0; k < count; ++k) {
+        const int at = place(first + k);
+        const float input = u.get(k);
+        float delta = step[k].value;
+        if constexpr (staging != Staging::gradients)
+          if (!exists(pieces ? (first + k) / Slots::kPiece * Slots::kPiece : first + k, valid)) delta = 0.0F;
+        if constexpr (kInput) {
+          sequences[at] = {delta, delta * input};
+        } else {
+          const float loss = dout.get(k);
+          sequences[at] = {delta, delta * input, loss * gate[k].value, input};
+          if constexpr (staging == Staging::gradients) factors[at] = {step[k].slope, loss * gate[k].slope};
+        }
+      }
+    });
   }
-  /// Of the first element, in the tensors.
-  __device__ std::int64_t at(int later, int tiles) const {
-    return at_ + later * args_.scan.sequence.dim + tiles * (kParallelSteps * args_.scan.sequence.time);
-  }
-  __device__ void fetch_tensor(typename Elements::Slots& slots, const void* tensor, int later, int tiles,
-                               int valid) const {
+
+  __device__ void fetch_tensor(Slots& slots, const void* tensor, int valid) const {
     const Io* const from = static_cast<const Io*>(tensor);
-    const std::int64_t first = at(later, tiles);
-    if constexpr (pieces) {
 #pragma unroll
-      for (int piece = 0; piece < Elements::kPieces; ++piece) {
-        const bool there = exists(piece * kPiece, later, valid);
-        copy_async_16(shared_address(&slots[piece][threadIdx.x]),
-                      from + (there ? first + offset(piece * kPiece) : 0), there ? 16 : 0);
+    for (int piece = 0; piece < Slots::kPieces; ++piece) {
+      const int first = piece * Slots::kPiece;
+      uint4* const to = &slots.pieces[piece][piece_.lane];
+      if constexpr (pieces) {
+        const bool there = exists(first, valid);
+        copy_async_16(shared_address(to), from + (there ? at_ + offset(first) : 0), there ? 16 : 0);
+      } else {
+        StagedElements<Io, Slots::kPiece> loaded;
+#pragma unroll
+        for (int k = 0; k < Slots::kPiece; ++k) {
+          const bool there = exists(first + k, valid);
+          const Io value = from[there ? at_ + offset(first + k) : 0];
+          loaded.values[k] = there ? value : Io(0.0F);
+        }
+        *to = loaded.words[0];
       }
-    } else {
-      Elements loaded;
-#pragma unroll
-      for (int k = 0; k < kStaged; ++k) {
-        const Io value = from[exists(k, later, valid) ? first + offset(k) : 0];
-        loaded.values[k] = exists(k, later, valid) ? value : Io(0.0F);
-      }
-#pragma unroll
-      for (int piece = 0; piece < Elements::kPieces; ++piece)
-        slots[piece][threadIdx.x] = loaded.pieces[piece];
     }
   }
-  __device__ void give(void* tensor, const Elements& from, int later, int tiles, int valid) const {
-    Io* const to = static_cast<Io*>(tensor) + at(later, tiles);
+  __device__ void give(void* tensor, const StagedElements<Io, Slots::kPiece>& from, int first,
+                       int valid) const {
+    Io* const to = static_cast<Io*>(tensor) + at_;
     if constexpr (pieces) {
-#pragma unroll
-      for (int piece = 0; piece < Elements::kPieces; ++piece)
-        if (exists(piece * kPiece, later, valid))
-          *reinterpret_cast<uint4*>(to + offset(piece * kPiece)) = from.pieces[piece];
+      if (exists(first, valid)) *reinterpret_cast<uint4*>(to + offset(first)) = from.words[0];
     } else {
 #pragma unroll
-      for (int k = 0; k < kStaged; ++k)
-        if (exists(k, later, valid)) to[offset(k)] = from.values[k];
+      for (int k = 0; k < Slots::kPiece; ++k)
+        if (exists(first + k, valid)) to[offset(first + k)] = from.values[k];
     }
   }
 
   const ScanGradientArgs& args_;
-  int count_;  ///< channels from the warp's first on that exist; may be negative
+  int count_;  ///< may be negative
   ParallelPiece piece_;
   std::int64_t at_;  ///< the first element in the tensors
   int index_;
