@@ -50,12 +50,12 @@ __device__ inline void tile_barrier() {
   asm volatile("bar.sync 0;" ::: "memory");
 }
 
-/// The thread, read again: what follows from it is then computed again as well, and takes no registers
-/// meanwhile.
-__device__ inline int thread_again() {
+/// The helper that this thread is. Read again each time, so that what follows from it is computed again as
+/// well, and takes no registers meanwhile.
+__device__ inline int helper_again() {
   int thread = 0;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
-  return thread;
+  return thread - kStateThreads;
 }
 
 /// What a helper does, of the channels of one of the warps that compute. Before the barrier after which a
@@ -66,23 +66,26 @@ __device__ void help(const ParallelProblem& problem, std::int64_t first_segment,
   const FusedBackwardParallelPlan& plan = problem.plan;
   const FusedBackwardParallelWorkspace& at = problem.at;
   const ParallelPlace place(args, plan, blockIdx.x, 0, first_segment, plan.run());
-  const int warp = __shfl_sync(~0U, static_cast<int>(threadIdx.x) / 32, 0);
+  const int warp = __shfl_sync(~0U, helper_again() / 32, 0);
   const int tiles_of_segment = static_cast<int>(plan.tiles());
   const int tiles = static_cast<int>(place.tiles());
   const std::int64_t last_start = place.begin + (tiles - 1) * kParallelSteps;
   // Only the last tile, which is the first to be done, may have fewer than 16 steps.
   const int last_valid = place.valid(last_start);
   const auto valid_of = [&](int tile) { return tile == 0 ? last_valid : kParallelSteps; };
-  const std::int64_t row = place.warp_row + warp * kWarpChannels * args.sequence.dim;
-  const auto sequence_of = [&](int tile) {
-    return SequenceStage<Io, pieces>(problem.args, row, place.warp_count - warp * kWarpChannels,
-                                     thread_again() % 32, last_start - tile * kParallelSteps);
+  const auto sequence = [&] {
+    return SequenceStage<Io, pieces>(problem.args, place.warp_count - warp * kWarpChannels,
+                                     helper_again() % 32);
   };
+  // Of the tile to stage.
+  std::int64_t sequence_at =
+      sequence().first_at(place.warp_row + warp * kWarpChannels * args.sequence.dim, last_start);
+  const std::int64_t tile_away = kParallelSteps * args.sequence.time;
 
   // One half of the helpers stages B and C, the other adds dB and dC.
   const bool projects = warp < ProjectionStage<Io>::kThreads / 32;
   const auto projection_of = [&](int tile) {
-    return ProjectionStage<Io>(args, place, last_start - tile * kParallelSteps, thread_again());
+    return ProjectionStage<Io>(args, place, last_start - tile * kParallelSteps, helper_again());
   };
 
   // Of the tile to stage: at the start of its segment; kept at its start, from zero; ΣΔ to there.
@@ -94,7 +97,7 @@ __device__ void help(const ParallelProblem& problem, std::int64_t first_segment,
   const float* kept_states = problem.workspace + at.kept_states + kept * plan.state_floats() + of_block;
   const float* kept_sums = problem.workspace + at.kept_sums + kept * plan.rows() + place.row_of_block;
   const auto fetch_states = [&](GradientTile& tile) {
-    const int thread = thread_again();
+    const int thread = helper_again();
 #pragma unroll
     for (int state = 0; state < kLaneChannels * kStateThreads; state += kHelperThreads) {
       const int i = thread + state;
@@ -123,7 +126,7 @@ __device__ void help(const ParallelProblem& problem, std::int64_t first_segment,
       (place.block_index * plan.span + last_start - first_segment * plan.segment) * kParallelStates;
   const auto add_warps = [&](const float2(&sums)[kBlockWarps][kParallelSteps * kRowPitch], int tile) {
     constexpr int kQuads = kParallelSteps * kParallelStates / kLaneStates;  // of dB or dC
-    const int thread = thread_again() - ProjectionStage<Io>::kThreads;
+    const int thread = helper_again() - ProjectionStage<Io>::kThreads;
     const int which = thread / kQuads;
     const int step = thread % kQuads / (kParallelStates / kLaneStates);
     const int state = thread % (kParallelStates / kLaneStates) * kLaneStates;
@@ -144,11 +147,8 @@ __device__ void help(const ParallelProblem& problem, std::int64_t first_segment,
   static_assert(kHelperThreads - ProjectionStage<Io>::kThreads ==
                 2 * kParallelSteps * kParallelStates / kLaneStates);
 
-  const auto fetch = [&](int tile) {
-    if (tile < tiles) sequence_of(tile).template fetch<Staging::gradients>(shared.raw[warp], valid_of(tile));
-    copy_async_commit();
-  };
-  fetch(0);
+  sequence().template fetch<Staging::gradients>(shared.raw[warp], sequence_at, last_valid);
+  copy_async_commit();
   int factor_tile = 0;  // that is staged next
 #pragma unroll 1
   for (int i = 0; i < tiles + 2; ++i) {
@@ -164,18 +164,22 @@ __device__ void help(const ParallelProblem& problem, std::int64_t first_segment,
       }
     }
     if (i >= 2) {
-      sequence_of(i - 2).store(tile.sequences[warp], valid_of(i - 2));
+      sequence().store(tile.sequences[warp], sequence_at + 2 * tile_away, valid_of(i - 2));
       if (!projects) add_warps(shared.factors[next_factor_tile], i - 2);  // (i − 2) mod 3
       __syncwarp();  // all lanes have read what is staged next
     }
     if (exists) {
       copy_async_wait<1>();
-      sequence_of(i).template stage<Staging::gradients, kStagedAtOnce>(
+      sequence().template stage<Staging::gradients, kStagedAtOnce>(
           tile.sequences[warp], shared.factors[factor_tile][warp], shared.raw[warp],
           shared.bias + warp * kWarpChannels, valid_of(i));
-      fetch(i + 1);
+      if (i + 1 < tiles)
+        sequence().template fetch<Staging::gradients>(shared.raw[warp], sequence_at - tile_away,
+                                                      kParallelSteps);
+      copy_async_commit();
       copy_async_wait<1>();
     }
+    sequence_at -= tile_away;
     if (i <= tiles) tile_barrier();
     factor_tile = next_factor_tile;
   }
@@ -204,7 +208,7 @@ __device__ void go_back(const ParallelProblem& problem, std::int64_t first_segme
   const ScanArgs& args = problem.args.scan;
   const FusedBackwardParallelPlan& plan = problem.plan;
   const FusedBackwardParallelWorkspace& at = problem.at;
-  const int thread = static_cast<int>(threadIdx.x) - kHelperThreads;
+  const int thread = static_cast<int>(threadIdx.x);
   const ParallelPlace place(args, plan, blockIdx.x, __shfl_sync(~0U, thread / 32, 0), first_segment,
                             plan.run());
   LaneStates A, carry = {}, dA = {};
@@ -346,12 +350,12 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
       shared.bias, shared.D, 0, kParallelChannels, problem.args.scan,
       ParallelPlace(problem.args.scan, problem.plan, blockIdx.x, 0, first_segment, problem.plan.run()));
   __syncthreads();
-  if (threadIdx.x < kHelperThreads) {
-    give_registers<kHelperRegisters>();
-    help<Io, pieces>(problem, first_segment, shared);
-  } else {
+  if (threadIdx.x < kStateThreads) {
     take_registers<kComputeRegisters>();
     go_back<Io>(problem, first_segment, shared);
+  } else {
+    give_registers<kHelperRegisters>();
+    help<Io, pieces>(problem, first_segment, shared);
   }
 #endif
 }

@@ -40,13 +40,13 @@ __global__ void __launch_bounds__(kSegmentThreads, with_carry ? 4 : 5)
                             first_warp + static_cast<int>(threadIdx.x) / 32, first_segment, 1);
   const int warp = place.warp - first_warp;
   const int steps = static_cast<int>(place.end - place.begin);
-  SequenceStage<Io, pieces> sequence(problem.args, place.warp_row, place.warp_count, place.lane.lane,
-                                     place.begin);
+  const SequenceStage<Io, pieces> sequence(problem.args, place.warp_count, place.lane.lane);
+  std::int64_t sequence_at = sequence.first_at(place.warp_row, place.begin);
   const int thread = static_cast<int>(threadIdx.x);
   ProjectionStage<Io> projection(args, place, place.begin, thread);
   const bool projects = thread < ProjectionStage<Io>::kThreads / (with_carry ? 1 : 2);  // C too, or B only
   typename ProjectionStage<Io>::Loaded loaded{};
-  sequence.template fetch<kStaging>(shared.raw[warp], steps);
+  sequence.template fetch<kStaging>(shared.raw[warp], sequence_at, steps);
   if (projects) loaded = projection.load(steps);
   load_channels(shared.bias, shared.D, first_warp * kWarpChannels, kSegmentChannels, args, place);
   __syncthreads();
@@ -72,11 +72,11 @@ __global__ void __launch_bounds__(kSegmentThreads, with_carry ? 4 : 5)
     if (projects) projection.finish(loaded, projections);
     sequence.template stage<kStaging, kStaged>(own, nullptr, shared.raw[warp],
                                                shared.bias + warp * kWarpChannels, steps - start);
-    sequence.move();
+    sequence_at += kParallelSteps * args.sequence.time;
     projection.move();
     const int left = steps - start - kParallelSteps;
     if (left > 0) {
-      sequence.template fetch<kStaging>(shared.raw[warp], left);
+      sequence.template fetch<kStaging>(shared.raw[warp], sequence_at, left);
       if (projects) loaded = projection.load(left);
     }
     __syncthreads();

@@ -7,24 +7,16 @@
 #include "kernels/common/mma.cuh"
 #include "kernels/common/scalar_math.h"
 #include "kernels/selective_scan/fused_bwd_parallel_place.cuh"
+#include "kernels/selective_scan/fused_rows_math.h"
 
 namespace ssmbench::parallel_bwd {
 
 using fused_bwd::ValueSlope;
 
-/// softplus and its slope, the logistic function. With e = e^-|x| and s = e/(2 + e) ≤ 1/3, log(1 + e) is
-/// 2·artanh(s) = s·p(s²), which keeps the relative accuracy; p is the minimax polynomial, relative error
-/// 8e-9.
+/// softplus and its slope, the logistic function.
 __device__ inline ValueSlope softplus_slope(float x) {
-  const float e = exp2_approximate(-kLog2E * fabsf(x));
-  const float s = e * reciprocal_approximate(2.0F + e);
-  const float square = s * s;
-  float p = 0.281783351F;
-  p = fmaf(p, square, 0.2796060271F);
-  p = fmaf(p, square, 0.4002491029F);
-  p = fmaf(p, square, 0.6666631468F);
-  p = fmaf(p, square, 2.0F);
-  return {fmaf(p, s, fmaxf(x, 0.0F)), (x < 0.0F ? e : 1.0F) * reciprocal_approximate(1.0F + e)};
+  const float e = exp2_approximate(fabsf(x) * -kLog2E);
+  return {rows::fast_softplus(x), (x < 0.0F ? e : 1.0F) * reciprocal_approximate(1.0F + e)};
 }
 
 /// silu: x·σ(x), σ(x)·(1 + x·σ(−x)). The limit keeps σ(−x) = e^-x·σ(x) finite.
@@ -182,27 +174,28 @@ class SequenceStage {
  public:
   using Slots = StagedSlots<Io>;
 
-  /// Of the tile that begins at `start`. `row` is that of the warp's first channel in the (B, D, L) tensors;
-  /// from it on `count` exist.
-  __device__ SequenceStage(const ScanGradientArgs& args, std::int64_t row, int count, int lane,
-                           std::int64_t start)
+  /// Of channels of which the first `count` exist.
+  __device__ SequenceStage(const ScanGradientArgs& args, int count, int lane)
       : args_(args),
         count_(count),
         piece_{lane, args.scan.sequence.time == 1, Slots::kPiece},
-        at_(row + piece_.channel(0) * args.scan.sequence.dim +
-            (start + piece_.step(0)) * args.scan.sequence.time),
         index_(row_index(piece_.step(0), piece_.channel(0))) {}
-  /// Goes on to the next tile.
-  __device__ void move() { at_ += kParallelSteps * args_.scan.sequence.time; }
+  /// The lane's first element in the (B, D, L) tensors, of the tile that begins at `start` in the row of the
+  /// warp's first channel.
+  __device__ std::int64_t first_at(std::int64_t row, std::int64_t start) const {
+    return row + piece_.channel(0) * args_.scan.sequence.dim +
+           (start + piece_.step(0)) * args_.scan.sequence.time;
+  }
 
-  /// Starts to bring the tile, of `valid` steps, to the lane's slots; zeros for what does not exist.
+  /// Starts to bring the tile of which the lane's first element is `at`, and which has `valid` steps, to the
+  /// lane's slots; zeros for what does not exist.
   template <Staging staging>
-  __device__ void fetch(Slots* raw, int valid) const {
-    fetch_tensor(raw[0], args_.scan.u, valid);
-    fetch_tensor(raw[1], args_.scan.delta, valid);
+  __device__ void fetch(Slots* raw, std::int64_t at, int valid) const {
+    fetch_tensor(raw[0], args_.scan.u, at, valid);
+    fetch_tensor(raw[1], args_.scan.delta, at, valid);
     if constexpr (staging != Staging::input) {
-      fetch_tensor(raw[2], args_.dout, valid);
-      if (args_.scan.z != nullptr) fetch_tensor(raw[3], args_.scan.z, valid);
+      fetch_tensor(raw[2], args_.dout, at, valid);
+      if (args_.scan.z != nullptr) fetch_tensor(raw[3], args_.scan.z, at, valid);
     }
   }
 
@@ -212,13 +205,19 @@ class SequenceStage {
   template <Staging staging, int at_once, class Staged>
   __device__ void stage(Staged* sequences, float2* factors, const Slots* raw, const float* bias,
                         int valid) const {
+    const auto stage_all = [&](auto usual) {
 #pragma unroll
-    for (int first = 0; first < kStaged; first += at_once)
-      stage_some<staging, at_once>(sequences, factors, raw, bias, valid, first);
+      for (int first = 0; first < kStaged; first += at_once)
+        stage_some<staging, at_once, usual>(sequences, factors, raw, bias, valid, first);
+    };
+    if (staging == Staging::gradients && args_.scan.delta_softplus && args_.scan.z != nullptr)
+      stage_all(std::true_type());
+    else
+      stage_all(std::false_type());
   }
 
   /// {du, ddelta, dz} of the tile, from where the sequences were staged to memory.
-  __device__ void store(const float4* sequences, int valid) const {
+  __device__ void store(const float4* sequences, std::int64_t at, int valid) const {
 #pragma unroll
     for (int first = 0; first < kStaged; first += Slots::kPiece) {
       StagedElements<Io, Slots::kPiece> du, ddelta, dz;
@@ -232,9 +231,9 @@ class SequenceStage {
           dz.set_pair(k, even.z, odd.z);
         }
       });
-      give(args_.du, du, first, valid);
-      give(args_.ddelta, ddelta, first, valid);
-      if (args_.dz != nullptr) give(args_.dz, dz, first, valid);
+      give(args_.du, du, at, first, valid);
+      give(args_.ddelta, ddelta, at, first, valid);
+      if (args_.dz != nullptr) give(args_.dz, dz, at, first, valid);
     }
   }
 
@@ -256,13 +255,14 @@ class SequenceStage {
       call([this](int k) { return index_ + offset(k); });
   }
 
-  template <Staging staging, int count, class Staged>
+  /// `usual`: with softplus and z. Options are branches around whole loops, so that the chains of all
+  /// elements overlap.
+  template <Staging staging, int count, bool usual, class Staged>
   __device__ void stage_some(Staged* sequences, float2* factors, const Slots* raw, const float* bias,
                              int valid, int first) const {
     constexpr bool kInput = staging == Staging::input;
     const ScanArgs& scan = args_.scan;
     const auto x = raw[1].template take<count>(piece_.lane, first);
-    // Options are branches around whole loops, so that the chains of all elements overlap.
     float shifted[count];
     if (piece_.along_time) {
 #pragma unroll
@@ -272,14 +272,14 @@ class SequenceStage {
       for (int k = 0; k < count; ++k) shifted[k] = x.get(k) + bias[piece_.channel(first + k)];
     }
     ValueSlope step[count], gate[count];
-    if (scan.delta_softplus) {
+    if (usual || scan.delta_softplus) {
 #pragma unroll
       for (int k = 0; k < count; ++k) step[k] = softplus_slope(shifted[k]);
     } else {
 #pragma unroll
       for (int k = 0; k < count; ++k) step[k] = {shifted[k], 1.0F};
     }
-    if (!kInput && scan.z != nullptr) {
+    if (!kInput && (usual || scan.z != nullptr)) {
       const auto z = raw[3].template take<count>(piece_.lane, first);
 #pragma unroll
       for (int k = 0; k < count; ++k) gate[k] = silu_slope(z.get(k));
@@ -309,7 +309,7 @@ class SequenceStage {
     });
   }
 
-  __device__ void fetch_tensor(Slots& slots, const void* tensor, int valid) const {
+  __device__ void fetch_tensor(Slots& slots, const void* tensor, std::int64_t at, int valid) const {
     const Io* const from = static_cast<const Io*>(tensor);
 #pragma unroll
     for (int piece = 0; piece < Slots::kPieces; ++piece) {
@@ -317,22 +317,22 @@ class SequenceStage {
       uint4* const to = &slots.pieces[piece][piece_.lane];
       if constexpr (pieces) {
         const bool there = exists(first, valid);
-        copy_async_16(shared_address(to), from + (there ? at_ + offset(first) : 0), there ? 16 : 0);
+        copy_async_16(shared_address(to), from + (there ? at + offset(first) : 0), there ? 16 : 0);
       } else {
         StagedElements<Io, Slots::kPiece> loaded;
 #pragma unroll
         for (int k = 0; k < Slots::kPiece; ++k) {
           const bool there = exists(first + k, valid);
-          const Io value = from[there ? at_ + offset(first + k) : 0];
+          const Io value = from[there ? at + offset(first + k) : 0];
           loaded.values[k] = there ? value : Io(0.0F);
         }
         *to = loaded.words[0];
       }
     }
   }
-  __device__ void give(void* tensor, const StagedElements<Io, Slots::kPiece>& from, int first,
-                       int valid) const {
-    Io* const to = static_cast<Io*>(tensor) + at_;
+  __device__ void give(void* tensor, const StagedElements<Io, Slots::kPiece>& from, std::int64_t at,
+                       int first, int valid) const {
+    Io* const to = static_cast<Io*>(tensor) + at;
     if constexpr (pieces) {
       if (exists(first, valid)) *reinterpret_cast<uint4*>(to + offset(first)) = from.words[0];
     } else {
@@ -345,8 +345,7 @@ class SequenceStage {
   const ScanGradientArgs& args_;
   int count_;  ///< may be negative
   ParallelPiece piece_;
-  std::int64_t at_;  ///< the first element in the tensors
-  int index_;
+  int index_;  ///< of its first element in shared memory
 };
 
 }  // namespace ssmbench::parallel_bwd

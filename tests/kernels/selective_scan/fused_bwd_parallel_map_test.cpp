@@ -121,7 +121,7 @@ TEST_CASE(
   CHECK_FALSE(in_turn(1, 64, 65));
   for (const std::int64_t seqlen : {135, 200}) {  // tests/kernels/implementations_test.cpp relies on it
     CHECK(in_turn(120, 16, seqlen));
-    CHECK(plan_of(problem(120, 16, seqlen, "bf16")).segments() == 2);
+    CHECK(plan_of(problem(120, 16, seqlen, "bf16")).segments() >= 3);
   }
   for (const std::int64_t batch : {1, 8})
     for (const std::int64_t seqlen : {1, 100, 2048, 65536}) {
