@@ -1,6 +1,7 @@
 // cuda-fused for selective_scan_bwd: registration, launches, and the two kernels that only add. The common
 // case is in fused_bwd_parallel.cu. The kernels of all others, with the picture of their threads, are in
-// fused_bwd_kernel.cuh; their instantiations are in fused_bwd_real.cu and fused_bwd_complex.cu.
+// fused_bwd_kernel.cuh; their instantiations are in fused_bwd_real.cu and fused_bwd_complex.cu. Before Hopper
+// they take the common case too.
 
 #include <string>
 
@@ -117,13 +118,11 @@ ShareLayout shares_of(const FusedBackwardParallelPlan& plan) {
 }
 
 std::optional<std::string> unsupported(const Problem& problem) {
-  std::int64_t blocks = 0;
+  const FusedBackwardPlan general = plan_of(problem);
+  std::int64_t blocks = std::max(general.blocks, shares_of(general).blocks());
   if (parallel_backward_applies(SelectiveScan(problem))) {
     const FusedBackwardParallelPlan plan = parallel_plan_of(problem);
-    blocks = std::max(plan.blocks() * plan.segments(), shares_of(plan).blocks());
-  } else {
-    const FusedBackwardPlan plan = plan_of(problem);
-    blocks = std::max(plan.blocks, shares_of(plan).blocks());
+    blocks = std::max({blocks, plan.blocks() * plan.segments() * kSegmentBlocks, shares_of(plan).blocks()});
   }
   if (blocks > kMaxGridX)
     return "needs at most 2147483647 blocks, and not " + std::to_string(blocks) +
@@ -132,10 +131,11 @@ std::optional<std::string> unsupported(const Problem& problem) {
   return std::nullopt;
 }
 
+/// Enough for whichever kernels the device takes.
 std::size_t workspace_bytes(const Problem& problem) {
-  const std::int64_t floats = parallel_backward_applies(SelectiveScan(problem))
-                                  ? fused_backward_parallel_workspace(parallel_plan_of(problem)).floats
-                                  : fused_backward_workspace(plan_of(problem)).floats;
+  std::int64_t floats = fused_backward_workspace(plan_of(problem)).floats;
+  if (parallel_backward_applies(SelectiveScan(problem)))
+    floats = std::max(floats, fused_backward_parallel_workspace(parallel_plan_of(problem)).floats);
   return static_cast<std::size_t>(floats) * sizeof(float);
 }
 
@@ -223,7 +223,7 @@ class Backward {
 
 Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
   if (auto reason = unsupported(problem)) throw ContractError("cuda-fused " + *reason);
-  if (parallel_backward_applies(SelectiveScan(problem))) {
+  if (parallel_backward_applies(SelectiveScan(problem)) && parallel_backward_fits(problem.dtype())) {
     const FusedBackwardParallelPlan plan = parallel_plan_of(problem);
     const ScanGradientArgs args = bind_scan_gradients(problem, tensors);
     auto* floats = static_cast<float*>(workspace);

@@ -1,9 +1,9 @@
-// cuda-fused for selective_scan_bwd, the common case: real A, zoh, variable B and C, 9 to 16 states. Segments
-// of time are done side by side, so that a batch of one fills the GPU too. The two kernels that go over time
-// are in fused_bwd_parallel_kernel.cuh, their instantiations in a file per io dtype.
+// cuda-fused for selective_scan_bwd, the common case from Hopper on: real A, zoh, variable B and C, 9 to 16
+// states. Segments of time are done side by side, so that a batch of one fills the GPU too. The two kernels
+// that go over time are in fused_bwd_parallel_kernel.cuh and fused_bwd_parallel_gradient.cuh, their
+// instantiations in a file per io dtype.
 //
-//   block    4 warps: 64 channels of one group, one segment of 64 to 256 steps
-//   warp     16 channels; a thread has two of them and four states of each
+//   warp     16 channels of one group, one segment; a thread has two of them and four states of each
 //
 //     lane bits    4 | 3 | 2 1 | 0      channels  8·(bit 4) + 4·(bit 0) + {0, 2} + (bit 3)
 //                                       states    4·(bits 2..1) + {0, 1, 2, 3}
@@ -20,33 +20,38 @@
 // segment_kernel leaves the carries out (plan.in_turn). If the workspace would grow too large, states are
 // kept for a span of several segments only: segment_kernel goes over each span once more.
 //
+//   blocks   segment_kernel: 4 warps, 64 channels, which stage tiles for themselves; 4 or 5 on an SM
+//            gradient_kernel: 8 warps that compute, 128 channels, and 4 helpers; one on an SM
+//
 // gradient_kernel, a tile of 16 steps:
 //
-//     fetch    u, delta, dout, z in 16-byte pieces of time or of channels, h at both halves, while the tile
-//              before is computed: copied to where each thread finds its own; B and C to registers
-//     stage    {Δ, Δ·u, dy, u}, {Δ's slope, dz/y}      a warp its own channels
+//     helpers    │ store 5, stage 3 in A │ store 4, stage 2 in B │ store 3, stage 1 in A │
+//     computing  │ tile 4 in B           │ tile 3 in A           │ tile 2 in B           │
+//
+//     fetch    u, delta, dout, z of the next tile in 16-byte pieces of time or of channels, each helper its
+//              own; h of the tile at both halves and at the segment's start
+//     stage    {Δ, Δ·u, dy, u}, {Δ's slope, dz/y}, four copies of B and C
 //     half     twice, the later 8 steps first: forward through it, states and decays into registers; back,
 //              two steps at a time: sums over states (du, ∂Δ, y) and over channels (dB, dC) by shuffles,
-//              which leave each lane one (channel, step) and one (state, step); then du, ddelta, dz of these.
-//              In the first, B and C of the next tile, as four copies, to shared memory
-//     store    du, ddelta, dz as staged; dB and dC added over the warps, to the workspace
+//              which leave each lane one (channel, step) and one (state, step); then du, ddelta, dz of these,
+//              in the places of {Δ, Δ·u, dy}, and dB and dC, in those of {Δ's slope, dz/y}
+//     store    du, ddelta, dz; dB and dC added over the warps, to the workspace
 //
-// One barrier a tile, since what all warps use is there for two tiles: B and C of the next one are staged,
-// and the sums of the one before are added, around it.
+// One barrier of all a tile: helpers' work, which is mostly waiting, fills the gaps that two computing warps
+// on a scheduler leave.
 //
 // Exchanging sums between lanes takes two instructions per pair of values where lanes keep their states and
 // channels in orders of their own (ParallelLane), four where what is kept is selected. That is why B and C
 // lie in shared memory in each of the four orders.
 //
-// Registers: per pair of channel and state h, carry, A, the sum of dA: 32; h and Ā of 8 steps: 128; and B, C,
-// Δ, Δ·u, dy of two steps. All 255 are used, so that two blocks share an SM, which is what 8 · 2048 channels
-// have. What is loaded into a register that has then to be spilled is waited for at once: hence B and C leave
-// the registers before going back fills them, and all else is copied to shared memory: 89 KB, 8 less
-// for 16-bit types. No atomics, all orders of sums are fixed. What was measured: docs/performance-notes.md.
+// Registers of gradient_kernel: per pair of channel and state h, carry, A, the sum of dA: 32; h and Ā of 8
+// steps: 128; and B, C, Δ, Δ·u, dy of two steps: 224 of a computing thread, which helpers, with 56, leave it.
+// Shared memory: two tiles, 69 KB each; {Δ's slope, dz/y} of a third; raw tiles: 220 KB, 16 less for 16-bit
+// types. No atomics, all orders of sums are fixed. What was measured: docs/performance-notes.md.
 
 #include "kernels/selective_scan/fused_bwd_parallel.h"
 
-#include "device/cuda_check.h"
+#include "device/cuda_attribute.h"
 #include "kernels/selective_scan/fused_bwd_parallel_kernel.cuh"
 
 namespace ssmbench {
@@ -59,6 +64,7 @@ namespace {
 
 using namespace parallel_bwd;
 
+constexpr int kCombineThreads = 256;
 constexpr int kSumSlices = 8;
 constexpr int kSumWidth = kCombineThreads / kSumSlices;
 
@@ -150,6 +156,12 @@ ParallelKernels kernels_of(const ScanGradientArgs& args, DType io) {
 
 }  // namespace
 
+bool parallel_backward_fits(DType io) {
+  const auto bytes = with_io_type(
+      io, []<class Io>(std::type_identity<Io>) { return parallel_kernels<Io>(true).gradient_bytes; });
+  return static_cast<int>(bytes) <= cuda_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+}
+
 ParallelBackward::ParallelBackward(const ScanGradientArgs& args, DType io,
                                    const FusedBackwardParallelPlan& plan, float* workspace)
     : args_(args), io_(io), plan_(plan), workspace_(workspace) {
@@ -159,7 +171,7 @@ ParallelBackward::ParallelBackward(const ScanGradientArgs& args, DType io,
   };
   const ParallelKernels kernels = kernels_of(args, io);
   allow(kernels.segment, kernels.segment_bytes);
-  allow(kernels.segment_with_carry, kernels.segment_bytes);
+  allow(kernels.segment_with_carry, kernels.segment_with_carry_bytes);
   allow(kernels.gradient, kernels.gradient_bytes);
 }
 
@@ -168,7 +180,8 @@ void ParallelBackward::launch(cudaStream_t stream, const AddShares& add_shares) 
   const ParallelProblem problem{args_, plan_, fused_backward_parallel_workspace(plan_), workspace_};
   const bool one_span = plan_.spans() == 1;
   const auto forward = plan_.in_turn ? kernels.segment : kernels.segment_with_carry;
-  forward<<<grid_of(plan_.segments() * plan_.blocks()), kParallelThreads, kernels.segment_bytes, stream>>>(
+  forward<<<grid_of(plan_.segments() * plan_.blocks() * kSegmentBlocks), kSegmentThreads,
+            plan_.in_turn ? kernels.segment_bytes : kernels.segment_with_carry_bytes, stream>>>(
       problem, 0, one_span, true);
   check_cuda(cudaGetLastError());
   // What blocks go through in turn needs no carries beforehand.
@@ -180,12 +193,11 @@ void ParallelBackward::launch(cudaStream_t stream, const AddShares& add_shares) 
     const std::int64_t end = std::min((span + 1) * plan_.span, plan_.seqlen);
     const std::int64_t segments = std::min(first + plan_.span_segments(), plan_.segments()) - first;
     if (!one_span) {
-      kernels
-          .segment<<<grid_of(segments * plan_.blocks()), kParallelThreads, kernels.segment_bytes, stream>>>(
-              problem, first, true, false);
+      kernels.segment<<<grid_of(segments * plan_.blocks() * kSegmentBlocks), kSegmentThreads,
+                        kernels.segment_bytes, stream>>>(problem, first, true, false);
       check_cuda(cudaGetLastError());
     }
-    kernels.gradient<<<grid_of(ceil_div(segments, plan_.run()) * plan_.blocks()), kParallelThreads,
+    kernels.gradient<<<grid_of(ceil_div(segments, plan_.run()) * plan_.blocks()), kGradientThreads,
                        kernels.gradient_bytes, stream>>>(problem, first);
     check_cuda(cudaGetLastError());
     add_shares(problem.at.shares_B, args_.dB, args_.scan.b_strides, {span * plan_.span, end});

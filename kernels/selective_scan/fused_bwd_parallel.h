@@ -14,7 +14,10 @@ namespace ssmbench {
 using AddShares =
     std::function<void(std::int64_t shares, void* gradient, const ProjectionStrides&, SegmentRange)>;
 
-/// The gradients of the common case: where parallel_backward_applies.
+/// Whether the current device's blocks may have as much shared memory as these kernels take: from Hopper on.
+bool parallel_backward_fits(DType io);
+
+/// The gradients of the common case: where parallel_backward_applies and fits.
 class ParallelBackward {
  public:
   /// `workspace` has fused_backward_parallel_workspace(plan).floats.

@@ -12,14 +12,17 @@
 
 namespace ssmbench {
 
-inline constexpr int kParallelChannels = 64;  // of a block
-inline constexpr int kParallelThreads = 128;  // of a block
-inline constexpr int kParallelStates = 16;    // dstate rounded up
-inline constexpr int kParallelSteps = 16;     // of a tile
-inline constexpr int kWarpChannels = 16;      // of a warp
-inline constexpr int kLaneChannels = 2;       // of a thread
-inline constexpr int kLaneStates = 4;         // of a thread, of each of its channels
-inline constexpr int kKeptSteps = 8;          // whose states and decays are in registers at a time
+inline constexpr int kParallelChannels = 128;  // of a block of gradient_kernel
+inline constexpr int kStateThreads = 256;      // that have the states of these channels
+inline constexpr int kHelperThreads = 256;     // that stage tiles for them
+inline constexpr int kSegmentBlocks = 2;       // of segment_kernel, which have these channels
+inline constexpr int kSegmentThreads = kStateThreads / kSegmentBlocks;
+inline constexpr int kParallelStates = 16;  // dstate rounded up
+inline constexpr int kParallelSteps = 16;   // of a tile
+inline constexpr int kWarpChannels = 16;    // of a warp
+inline constexpr int kLaneChannels = 2;     // of a thread
+inline constexpr int kLaneStates = 4;       // of a thread, of each of its channels
+inline constexpr int kKeptSteps = 8;        // whose states and decays are in registers at a time
 inline constexpr int kBlockStates = kParallelChannels * kParallelStates;
 
 /// Which of a warp's channels and states a lane has. Register r of a lane is not channel r of its two, nor
@@ -137,24 +140,29 @@ inline bool parallel_backward_applies(const SelectiveScan& scan) {
          scan.channels_per_group() >= kWarpChannels;
 }
 
-/// Whether blocks, of which each goes through all of the sequence, keep a large GPU busy: two on each of 132
+/// Whether blocks, of which each goes through all of the sequence, keep a large GPU busy: one on each of 132
 /// multiprocessors at a time, nine tenths of them to the end.
+inline constexpr std::int64_t kWave = 132;
 constexpr bool fill_whole_waves(std::int64_t blocks) {
-  constexpr std::int64_t kWave = 2 * 132;
   return 10 * blocks >= 9 * kWave * ceil_div(blocks, kWave);
 }
 
-/// Segments are as long as leaves enough blocks to fill a large GPU, two on each of 132 multiprocessors. A
-/// sequence of up to 16384 steps is one span; a longer one is cut into spans where the workspace would be
-/// over 24% of the bytes of all tensors, whose kept states are then computed once more, and then into longer
-/// segments.
+/// What all segments take of a large GPU's time, side by side: waves of blocks, each as long as its tiles and
+/// 1.5 more to begin and to end. In half tiles.
+constexpr std::int64_t segments_time(const FusedBackwardParallelPlan& plan) {
+  return ceil_div(plan.blocks() * plan.segments(), kWave) * (2 * plan.tiles() + 3);
+}
+
+/// Segments that are done in turn are as long as leaves segment_kernel blocks for a wave, five on each of 132
+/// multiprocessors; side by side those of which gradient_kernel takes the least time. A sequence of up to
+/// 16384 steps is one span; a longer one is cut into spans where the workspace would be over 24% of the bytes
+/// of all tensors, whose kept states are then computed once more, and then into longer segments.
 inline FusedBackwardParallelPlan plan_fused_backward_parallel(const SelectiveScan& scan,
                                                               double tensor_bytes) {
-  constexpr std::int64_t kLongestSegment = 256;
+  constexpr std::int64_t kLongestInTurn = 256;
   constexpr std::int64_t kShortestSegment = 64;
-  constexpr std::int64_t kEnoughBlocks = 256;
+  constexpr std::int64_t kLongestSegment = 1024;
   constexpr std::int64_t kShortestLimited = 16384;
-  constexpr std::int64_t kLongestLimited = 1024;
   constexpr double kWorkspaceShare = 0.24;
   FusedBackwardParallelPlan plan{};
   plan.batch = scan.batch;
@@ -164,11 +172,20 @@ inline FusedBackwardParallelPlan plan_fused_backward_parallel(const SelectiveSca
   plan.groups = scan.groups;
   plan.channels_per_group = scan.channels_per_group();
   plan.blocks_per_group = ceil_div(plan.channels_per_group, kParallelChannels);
-  plan.segment = kLongestSegment;
-  while (plan.segment > kShortestSegment &&
-         (plan.blocks() * plan.segments() < kEnoughBlocks || plan.segment / 2 >= plan.seqlen))
-    plan.segment /= 2;
+  plan.segment = kShortestSegment;
   plan.in_turn = plan.segments() == 1 || fill_whole_waves(plan.blocks());
+  if (plan.in_turn) {
+    while (plan.segment < kLongestInTurn &&
+           kSegmentBlocks * plan.blocks() * ceil_div(plan.seqlen, 2 * plan.segment) >= 5 * kWave)
+      plan.segment *= 2;
+  } else {
+    FusedBackwardParallelPlan other = plan;
+    while (other.segment < kLongestSegment && other.segments() > 1) {
+      other.segment *= 2;
+      if (segments_time(other) <= segments_time(plan)) plan.segment = other.segment;
+    }
+    plan.in_turn = plan.segments() == 1;
+  }
   plan.span = plan.segments() * plan.segment;
   if (plan.seqlen <= kShortestLimited) return plan;
   const double allowed = kWorkspaceShare * tensor_bytes / sizeof(float);
@@ -178,7 +195,7 @@ inline FusedBackwardParallelPlan plan_fused_backward_parallel(const SelectiveSca
   while (plan.span > plan.segment && too_large())
     plan.span = ceil_div(plan.span / 2, plan.segment) * plan.segment;
   // Of few channels even one segment's kept states may be too much, beside what each segment has.
-  while (plan.segment < kLongestLimited && too_large()) plan.span = plan.segment *= 2;
+  while (plan.segment < kLongestSegment && too_large()) plan.span = plan.segment *= 2;
   return plan;
 }
 

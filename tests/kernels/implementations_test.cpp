@@ -182,7 +182,7 @@ std::vector<Axes> in_turn_problems() {
   for (const Access& access :
        {Access{"f32", "bdl", 200, 16}, Access{"bf16", "bld", 135, 9}, Access{"f16", "bdl", 135, 16}}) {
     const bool first = all.empty();
-    all.push_back({{"batch", size(240)},
+    all.push_back({{"batch", size(120)},
                    {"dim", size(16)},
                    {"seqlen", size(access.seqlen)},
                    {"dstate", size(access.dstate)},
