@@ -46,19 +46,16 @@ auto with_rows_shape(RowsShape shape, const Call& call) {
   return shape.lanes == 4 ? call(four, four) : call(four, eight);
 }
 
-/// Teams of a block, of at most `most`, for `groups` times ceil_div(channels of a group, those of a team)
-/// teams: as few as possible for the busiest of an H200's 132 multiprocessors, which takes one block after
-/// the other. Among equals the most, since teams of a block share B and C.
+/// Teams of a block, of at most `most`, for `groups` times `teams_of_group` teams: the most, since teams of a
+/// block share B and C and end together, unless fewer save the busiest of an H200's 132 multiprocessors,
+/// which takes one block after the other, a tenth of its teams.
 constexpr int rows_teams(std::int64_t groups, std::int64_t teams_of_group, int most) {
-  int best = 1;
-  std::int64_t least = 0;
-  for (int teams = most; teams >= 1; --teams) {
-    const std::int64_t busiest = ceil_div(groups * ceil_div(teams_of_group, teams), 132) * teams;
-    if (teams == most || busiest < least) {
-      best = teams;
-      least = busiest;
-    }
-  }
+  const auto of_busiest = [&](int teams) {
+    return ceil_div(groups * ceil_div(teams_of_group, teams), 132) * teams;
+  };
+  int best = most;
+  for (int teams = most - 1; teams >= 1; --teams)
+    if (10 * of_busiest(teams) <= 9 * of_busiest(best)) best = teams;
   return best;
 }
 
