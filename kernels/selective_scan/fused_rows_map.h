@@ -20,7 +20,7 @@ struct RowsShape {
   friend bool operator==(const RowsShape&, const RowsShape&) = default;
 };
 
-inline constexpr int kRowsScanners = 128;  ///< threads of a block that scan
+inline constexpr int kRowsScanners = 128;  ///< threads of a team that scan
 inline constexpr int kRowsMaxStates = 32;
 
 /// The spread of `dstate` states in a problem of `rows` = batch · dim channels; nothing over kRowsMaxStates.
@@ -46,22 +46,36 @@ auto with_rows_shape(RowsShape shape, const Call& call) {
   return shape.lanes == 4 ? call(four, four) : call(four, eight);
 }
 
+/// Teams of a block, of at most `most`, for `groups` times `teams_of_group` teams: the most, since teams of a
+/// block share B and C and end together, unless fewer save the busiest of an H200's 132 multiprocessors,
+/// which takes one block after the other, a tenth of its teams.
+constexpr int rows_teams(std::int64_t groups, std::int64_t teams_of_group, int most) {
+  const auto of_busiest = [&](int teams) {
+    return ceil_div(groups * ceil_div(teams_of_group, teams), 132) * teams;
+  };
+  int best = most;
+  for (int teams = most - 1; teams >= 1; --teams)
+    if (10 * of_busiest(teams) <= 9 * of_busiest(best)) best = teams;
+  return best;
+}
+
 /// Sizes and index maps of a kernel with kStates states of a channel on each of kLanes threads. A tile has 8
 /// steps times the lanes of a channel, so that a helper stages 8 elements of each sequence.
 template <int states_of_thread, int lanes_of_channel>
 struct RowsMap {
   static constexpr int kStates = states_of_thread;
   static constexpr int kLanes = lanes_of_channel;
-  static constexpr int kHelpers = 128;
+  static constexpr int kHelpers = 128;  ///< of a team
   static constexpr int kThreads = kRowsScanners + kHelpers;
-  static constexpr int kBlocks = kLanes == 4 ? 4 : kStates == 2 ? 1 : 2;  ///< on a multiprocessor
+  static constexpr int kMostTeams = kLanes == 4 ? 4 : 1;               ///< of a block
+  static constexpr int kBlocks = kStates == 4 && kLanes == 8 ? 2 : 1;  ///< such blocks on a multiprocessor
   static constexpr int kChannels = kRowsScanners / kLanes;
   static constexpr int kSteps = 8 * kLanes;
   static constexpr int kPaddedStates = kStates * kLanes;
   /// Sums of a channel's states that the scan leaves to be added, each of one or two lanes.
   static constexpr int kParts = kStates == 2 ? kLanes : kLanes / 2;
 
-  /// A scanner's channel in its block and its lane. The lowest bits of the lane in a warp are one of
+  /// A scanner's channel in its team and its lane. The lowest bits of the lane in a warp are one of
   /// the channel and one of the state: shared memory serves 16-byte loads of 16 threads at once where threads
   /// that differ in one of these two bits only take the same address.
   SSMBENCH_HD static constexpr int channel_of(int thread) {
@@ -100,10 +114,6 @@ struct RowsMap {
            state % kStates + (step >> 3) * 16;
   }
   static constexpr int kProjectionFloats = kSteps * kPaddedStates + (kSteps >> 3) * 16;
-
-  /// A tile: planes of sequences, B, C. Two of them, one scanned while the other is finished and staged.
-  static constexpr int kTileFloats = kSequenceFloats + 2 * kProjectionFloats;
-  static constexpr int kSharedBytes = (2 * kTileFloats + 2 * kChannels) * static_cast<int>(sizeof(float));
 };
 
 /// A tile of a tensor as the tensor memory accelerator leaves it. A row of it has `row_bytes`; those of each
@@ -123,31 +133,41 @@ struct RawTile {
   }
 };
 
-/// The raw tiles in shared memory, in bytes: rings of places for the tiles of each tensor. Those of a tile
-/// are copied kAhead tiles before it is staged, and z's two tiles later, since u and z are needed once more
-/// when it is finished: by then the next but one is staged.
+/// A block's shared memory, in bytes: what its teams share, and then a region of each team. In both lie first
+/// the raw tiles, in rings of places for those of each tensor, and then two tiles in f32, one of which is
+/// scanned while the other is finished and staged. Raw tiles are copied kAhead tiles before they are staged,
+/// and z's two tiles later, since u and z are needed once more when a tile is finished: by then the next but
+/// one is staged.
 template <class Map, bool kAlongTime, int element_bytes>
-struct RawTiles {
+struct RowsMemory {
   static constexpr int kElementBytes = element_bytes;
   using Sequence = RawTile<kAlongTime ? Map::kChannels : Map::kSteps,
                            (kAlongTime ? Map::kSteps : Map::kChannels) * element_bytes>;
   using Projection = RawTile<kAlongTime ? Map::kPaddedStates : Map::kSteps,
                              (kAlongTime ? Map::kSteps : Map::kPaddedStates) * element_bytes>;
 
-  static constexpr int bytes_with(int ahead) {
-    return (3 * ahead + 2) * Sequence::kBytes + 2 * ahead * Projection::kBytes;
+  /// In f32: the two tiles of {Δ, Δ·u} and of parts of y, bias and D of a team; those of B and C.
+  static constexpr int kTeamFloats = 2 * (Map::kSequenceFloats + Map::kChannels);
+  static constexpr int kCommonFloats = 4 * Map::kProjectionFloats;
+
+  static constexpr int team_bytes_with(int ahead) {
+    return in_kilobytes((3 * ahead + 2) * Sequence::kBytes + kTeamFloats * 4);
   }
-  static constexpr int shared_bytes_with(int ahead) {
-    return bytes_with(ahead) + Map::kSharedBytes + ahead * 8;
+  /// With a barrier for each tile ahead.
+  static constexpr int common_bytes_with(int ahead) {
+    return in_kilobytes(2 * ahead * Projection::kBytes + kCommonFloats * 4 + ahead * 8);
   }
-  /// Up to 3, where a multiprocessor's 228 KB have room for it in all of its blocks.
+  /// Up to 3, where a multiprocessor's 228 KB have room for it in the largest of blocks.
   static constexpr bool fits(int ahead) {
-    return shared_bytes_with(ahead) <= 228 * 1024 / Map::kBlocks - 1024;
+    return common_bytes_with(ahead) + Map::kMostTeams * team_bytes_with(ahead) <=
+           228 * 1024 / Map::kBlocks - 1024;
   }
   static constexpr int kAhead = fits(3) ? 3 : fits(2) ? 2 : 1;
-  static constexpr int kBytes = bytes_with(kAhead);
-  static constexpr int kSharedBytes = shared_bytes_with(kAhead);  ///< of a block
+  static constexpr int kTeamBytes = team_bytes_with(kAhead);
+  static constexpr int kCommonBytes = common_bytes_with(kAhead);
+  SSMBENCH_HD static constexpr int bytes(int teams) { return kCommonBytes + teams * kTeamBytes; }
 
+  // Raw tiles, from where those of a team begin.
   static constexpr int kKeptU = kAhead + 2;
   SSMBENCH_HD static constexpr int u_at(unsigned tile) {
     return static_cast<int>(tile % kKeptU) * Sequence::kBytes;
@@ -158,11 +178,16 @@ struct RawTiles {
   SSMBENCH_HD static constexpr int delta_at(unsigned tile) {
     return (kKeptU + kAhead + static_cast<int>(tile % kAhead)) * Sequence::kBytes;
   }
-  /// B, C: 0, 1.
+  static constexpr int kTeamRawBytes = (kKeptU + 2 * kAhead) * Sequence::kBytes;
+  /// B, C: 0, 1. From where the common ones begin.
   SSMBENCH_HD static constexpr int projection_at(int which, unsigned tile) {
-    return (kKeptU + 2 * kAhead) * Sequence::kBytes +
-           (2 * static_cast<int>(tile % kAhead) + which) * Projection::kBytes;
+    return (2 * static_cast<int>(tile % kAhead) + which) * Projection::kBytes;
   }
+  static constexpr int kCommonRawBytes = 2 * kAhead * Projection::kBytes;
+
+ private:
+  /// Copies are permuted by address: their places are multiples of 1 KB.
+  static constexpr int in_kilobytes(int bytes) { return (bytes + 1023) / 1024 * 1024; }
 };
 
 /// Where a helper's octet of a tile of sequences lies: 8 elements along the axis that is contiguous in
