@@ -136,8 +136,7 @@ class SequenceStage {
   }
 
   /// Stages the tile, of which `raw` has the pieces, so many elements at once: the fewer, the fewer
-  /// registers. Past the end Δ is zero, where a step then changes nothing; not for gradients, which are zero
-  /// there.
+  /// registers. Zeros past the end, where a step then changes nothing.
   template <Staging staging, int at_once, class Staged>
   __device__ void stage(Staged* sequences, float2* factors, const Slots* raw, const float* bias,
                         int valid) const {
@@ -150,6 +149,14 @@ class SequenceStage {
       stage_all(std::true_type());
     else
       stage_all(std::false_type());
+    if constexpr (staging == Staging::gradients) {
+      if (valid >= kParallelSteps) return;
+      with_places([&](const auto& place) {
+#pragma unroll
+        for (int k = 0; k < kStaged; ++k)
+          if (piece_.step(k) >= valid) sequences[place(k)].x = 0.0F;
+      });
+    }
   }
 
   /// {du, ddelta, dz} of the tile, from where the sequences were staged to memory.
