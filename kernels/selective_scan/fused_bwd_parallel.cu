@@ -21,7 +21,7 @@
 // kept for a span of several segments only: segment_kernel goes over each span once more.
 //
 //   blocks   segment_kernel: 4 warps, 64 channels, which stage tiles for themselves; 4 or 5 on an SM
-//            gradient_kernel: 8 warps that compute, 128 channels, and 4 helpers; one on an SM
+//            gradient_kernel: 8 warps that compute, 128 channels, and 8 helpers; one on an SM
 //
 // gradient_kernel, a tile of 16 steps:
 //
@@ -30,24 +30,24 @@
 //
 //     fetch    u, delta, dout, z of the next tile in 16-byte pieces of time or of channels, each helper its
 //              own; h of the tile at both halves and at the segment's start
-//     stage    {Δ, Δ·u, dy, u}, {Δ's slope, dz/y}, four copies of B and C
+//     stage    {Δ, Δ·u, dy, u}, {Δ's slope, dz/y}, a helper warp 16 channels; four copies of B and C
 //     half     twice, the later 8 steps first: forward through it, states and decays into registers; back,
 //              two steps at a time: sums over states (du, ∂Δ, y) and over channels (dB, dC) by shuffles,
 //              which leave each lane one (channel, step) and one (state, step); then du, ddelta, dz of these,
 //              in the places of {Δ, Δ·u, dy}, and dB and dC, in those of {Δ's slope, dz/y}
 //     store    du, ddelta, dz; dB and dC added over the warps, to the workspace
 //
-// One barrier of all a tile: helpers' work, which is mostly waiting, fills the gaps that two computing warps
-// on a scheduler leave.
+// One barrier of all a tile. What helpers do fills the gaps that two computing warps on a scheduler leave.
 //
 // Exchanging sums between lanes takes two instructions per pair of values where lanes keep their states and
 // channels in orders of their own (ParallelLane), four where what is kept is selected. That is why B and C
 // lie in shared memory in each of the four orders.
 //
 // Registers of gradient_kernel: per pair of channel and state h, carry, A, the sum of dA: 32; h and Ā of 8
-// steps: 128; and B, C, Δ, Δ·u, dy of two steps: 224 of a computing thread, which helpers, with 56, leave it.
-// Shared memory: two tiles, 69 KB each; {Δ's slope, dz/y} of a third; raw tiles: 220 KB, 16 less for 16-bit
-// types. No atomics, all orders of sums are fixed. What was measured: docs/performance-notes.md.
+// steps: 128; and B, C, Δ, Δ·u, dy of two steps: 216, where helpers have 40. These compute addresses again
+// where they use them: what is spilled has hardly any L1 cache. Shared memory: two tiles, 68 KB each;
+// {Δ's slope, dz/y} of a third; raw tiles: 219 KB, 16 less for 16-bit types. No atomics, all orders of sums
+// are fixed. What was measured: docs/performance-notes.md.
 
 #include "kernels/selective_scan/fused_bwd_parallel.h"
 
