@@ -29,7 +29,7 @@ Coefficients coefficients_of(MethodId method, float delta, float A) {
     } else {
       using Step = rows::RowsStep<family, kStates>;
       const MethodParameters parameters = rows_parameters(method);
-      const Step step(parameters, delta, Step::kTakesGain ? delta : 1.0F);
+      const Step step(parameters, delta, Step::kTakesGain ? delta : 0.5F);
       const auto state = Step::state(parameters, A);
       return {step(state, 1.0F, 0.0F), step(state, 0.0F, 1.0F)};
     }
