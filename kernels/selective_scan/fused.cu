@@ -66,13 +66,13 @@ std::optional<Launch> bind_rows_as(RowsKernel kernel, const SelectiveScan& scan,
 /// The fast kernel's launch, where it takes the problem.
 std::optional<Launch> bind_rows(const SelectiveScan& scan, DType dtype, const ScanArgs& args) {
   const bool along_time = args.sequence.time == 1;
-  const auto shape = rows_shape(scan.batch * scan.dim, scan.dstate, size_of(dtype));
+  const auto shape = rows_shape(scan.batch * scan.dim, scan.dstate);
   if (scan.complex || !scan.variable_b || !scan.variable_c || !shape || !in_octets(args, along_time) ||
       !copies_tiles(args))
     return {};
   return with_io_type(dtype, [&]<class Io>(std::type_identity<Io>) {
     return with_rows_shape(*shape, [&](auto states, auto lanes) {
-      using Map = RowsMap<states, lanes>;
+      using Map = RowsMap<states, lanes, sizeof(Io)>;
       const RowsKernel kernel = rows_kernel_for<Io>(scan.method, *shape, along_time);
       return along_time ? bind_rows_as<Io, Map, true>(kernel, scan, args)
                         : bind_rows_as<Io, Map, false>(kernel, scan, args);

@@ -96,7 +96,7 @@ __device__ void for_states(const ScanArgs& args, const RowsBlock& block, int thr
 template <class Map, Family family>
 __device__ void scan(const ScanArgs& args, const RowsBlock& block, const MethodParameters& method,
                      float* tiles, int thread) {
-  using Step = RowsStep<family, Map::kStates>;
+  using Step = RowsStep<family, (Map::kBlocks <= 2)>;
   constexpr int kStates = Map::kStates;
   const int channel = Map::channel_of(thread);
   const int lane = Map::lane_of(thread);
@@ -176,10 +176,11 @@ __device__ void help(const ScanArgs& args, const RowsMaps& maps, const RowsBlock
 }
 
 template <class Io, Family family, int kStates, int kLanes, bool kAlongTime>
-__global__ void __launch_bounds__(RowsMap<kStates, kLanes>::kThreads, RowsMap<kStates, kLanes>::kBlocks)
+__global__ void __launch_bounds__(RowsMap<kStates, kLanes, sizeof(Io)>::kThreads,
+                                  RowsMap<kStates, kLanes, sizeof(Io)>::kBlocks)
     rows_kernel(const ScanArgs args, const std::int64_t blocks_per_group, const MethodParameters method,
                 const __grid_constant__ RowsMaps maps) {
-  using Map = RowsMap<kStates, kLanes>;
+  using Map = RowsMap<kStates, kLanes, sizeof(Io)>;
   using Raw = RawTiles<Map, kAlongTime, sizeof(Io)>;
   extern __shared__ __align__(1024) float4 memory[];
   const RowsShared<Map, Raw> shared(memory);

@@ -26,13 +26,11 @@ inline constexpr int kRowsMaxStates = 32;
 /// The spread of `dstate` states in a problem of `rows` = batch · dim channels; nothing over kRowsMaxStates.
 /// 4 states a thread take the fewest instructions, but while there are not enough threads to keep an H200's
 /// 132 multiprocessors busy, 2 states on twice the threads are faster: up to one block of 16 channels for
-/// each, and in f32 up to two, one after the other, since in larger blocks fewer bytes are under way.
-constexpr std::optional<RowsShape> rows_shape(std::int64_t rows, std::int64_t dstate,
-                                              std::size_t element_bytes) {
+/// each.
+constexpr std::optional<RowsShape> rows_shape(std::int64_t rows, std::int64_t dstate) {
   if (dstate > kRowsMaxStates) return std::nullopt;
   if (dstate > 16) return RowsShape{4, 8};
-  const std::int64_t few = element_bytes < 4 ? 132 * 16 : 2 * 132 * 16;
-  return rows <= few ? RowsShape{2, 8} : RowsShape{4, 4};
+  return rows <= 132 * 16 ? RowsShape{2, 8} : RowsShape{4, 4};
 }
 
 /// Calls `call` with the shape's two numbers as std::integral_constant, and returns what it returns.
@@ -48,18 +46,21 @@ auto with_rows_shape(RowsShape shape, const Call& call) {
 
 /// Sizes and index maps of a kernel with kStates states of a channel on each of kLanes threads. A tile has 8
 /// steps times the lanes of a channel, so that a helper stages 8 elements of each sequence.
-template <int states_of_thread, int lanes_of_channel>
+template <int states_of_thread, int lanes_of_channel, int element_bytes>
 struct RowsMap {
+  static constexpr int kElementBytes = element_bytes;  ///< of the tensors in memory
   static constexpr int kStates = states_of_thread;
   static constexpr int kLanes = lanes_of_channel;
   static constexpr int kHelpers = 128;
   static constexpr int kThreads = kRowsScanners + kHelpers;
-  static constexpr int kBlocks = kLanes == 4 ? 4 : kStates == 2 ? 1 : 2;  ///< on a multiprocessor
+  /// On a multiprocessor. In f32 four would leave room for one tile ahead: two have it for three, need not
+  /// add parts of y in pairs, and have registers for a state's coefficients.
+  static constexpr int kBlocks = kStates == 2 ? 1 : kLanes == 4 && element_bytes == 2 ? 4 : 2;
   static constexpr int kChannels = kRowsScanners / kLanes;
   static constexpr int kSteps = 8 * kLanes;
   static constexpr int kPaddedStates = kStates * kLanes;
   /// Sums of a channel's states that the scan leaves to be added, each of one or two lanes.
-  static constexpr int kParts = kStates == 2 ? kLanes : kLanes / 2;
+  static constexpr int kParts = kStates * kLanes == 16 && kBlocks <= 2 ? kLanes : kLanes / 2;
 
   /// A scanner's channel in its block and its lane. The lowest bits of the lane in a warp are one of
   /// the channel and one of the state: shared memory serves 16-byte loads of 16 threads at once where threads

@@ -36,12 +36,13 @@ SSMBENCH_HD inline float exponent_of(float delta, float A) {
 /// called with it, a step gives the next h. With 2^x instead of the C library's e^x: 7 instructions fewer.
 /// Explicitly fused: of a·h + c·B the compiler would round a·h, and steps would wait for two instructions
 /// each instead of one. Slots are instructions per (element, state), with that of y = Σ C·h.
-template <Family family, int kStates = 4>
+/// `kStateCoefficients`: there are registers for what Taylor methods would keep of a state.
+template <Family family, bool kStateCoefficients = false>
 class RowsStep;
 
 /// 5 slots.
-template <int kStates>
-class RowsStep<Family::zoh, kStates> {
+template <bool kStateCoefficients>
+class RowsStep<Family::zoh, kStateCoefficients> {
  public:
   static constexpr bool kTakesGain = true;  ///< Δ·u, not u/2
   SSMBENCH_HD RowsStep(const MethodParameters& /*method*/, float delta, float gain)
@@ -55,11 +56,10 @@ class RowsStep<Family::zoh, kStates> {
   float delta_, gain_;
 };
 
-/// Its parameters are those of powers of z·log2(e), rows_parameters(). With many states to a thread, the
-/// coefficients of powers of z, which depend on Δ in the vim_ methods, are a step's: 9 slots and, per
-/// step, 6.
-template <int kStates>
-class RowsStep<Family::taylor, kStates> {
+/// Its parameters are those of powers of z·log2(e), rows_parameters(). The coefficients of
+/// powers of z, which depend on Δ in the vim_ methods, are a step's: 9 slots and, per step, 6.
+template <>
+class RowsStep<Family::taylor, false> {
  public:
   static constexpr bool kTakesGain = true;
   SSMBENCH_HD RowsStep(const MethodParameters& method, float delta, float gain) : delta_(delta), gain_(gain) {
@@ -77,11 +77,11 @@ class RowsStep<Family::taylor, kStates> {
   float delta_, gain_, taylor_[4];
 };
 
-/// With few, c is a polynomial in Δ whose coefficients are a state's: 8 slots and, per step, 3.
-/// c·u = G + G·Δ·(c₁ + c₂Δ + c₃Δ²) with G = Δ·u, or Δ²u/2 for vim_foh. While |A| < 2^42, past which A³
+/// c is a polynomial in Δ whose coefficients are a state's: 8 slots and, per step, 3, but three registers a
+/// state. c·u = G + G·Δ·(c₁ + c₂Δ + c₃Δ²) with G = Δ·u, or Δ²u/2 for vim_foh. While |A| < 2^42, past which A³
 /// overflows.
 template <>
-class RowsStep<Family::taylor, 2> {
+class RowsStep<Family::taylor, true> {
  public:
   static constexpr bool kTakesGain = true;
   struct State {
@@ -115,8 +115,8 @@ class RowsStep<Family::taylor, 2> {
 
 /// Ā·h + c·B as ((1 + w)·h + Δ·u·B)/(1 − w): 7 slots. Taking (1 + w)/(1 − w) as 2/(1 − w) − 1 would save two
 /// and lose what is left of the difference near its zero.
-template <int kStates>
-class RowsStep<Family::bilinear, kStates> {
+template <bool kStateCoefficients>
+class RowsStep<Family::bilinear, kStateCoefficients> {
  public:
   static constexpr bool kTakesGain = true;
   SSMBENCH_HD RowsStep(const MethodParameters& /*method*/, float delta, float gain)
@@ -136,8 +136,8 @@ class RowsStep<Family::bilinear, kStates> {
 /// second form takes the place of the first by one predicated instruction. 12 slots and, per step, 2: as in
 /// the Taylor methods, powers of Δ are a step's and of A a state's. While |A| < 2^33; past
 /// it A⁴ overflows, and the first form loses digits.
-template <int kStates>
-class RowsStep<Family::foh, kStates> {
+template <bool kStateCoefficients>
+class RowsStep<Family::foh, kStateCoefficients> {
  public:
   static constexpr bool kTakesGain = false;
   struct State {

@@ -29,7 +29,8 @@ void for_shapes(const Call& call) {
     INFO(shape.states << " states on " << shape.lanes << " lanes");
     with_rows_shape(shape, [&](auto states, auto lanes) {
       CHECK(RowsShape{states, lanes} == shape);
-      call(RowsMap<states, lanes>());
+      call(RowsMap<states, lanes, 2>());
+      call(RowsMap<states, lanes, 4>());
     });
   }
 }
@@ -38,15 +39,12 @@ void for_shapes(const Call& call) {
 template <class Call>
 void for_raw_tiles(const Call& call) {
   for_shapes([&]<class Map>(Map map) {
-    const auto with = [&]<bool kAlongTime, int bytes>(std::bool_constant<kAlongTime> along_time,
-                                                      std::integral_constant<int, bytes>) {
-      INFO(bytes << " bytes, along time: " << kAlongTime);
-      call(map, along_time, RawTiles<Map, kAlongTime, bytes>());
+    const auto with = [&]<bool kAlongTime>(std::bool_constant<kAlongTime> along_time) {
+      INFO(Map::kElementBytes << " bytes, along time: " << kAlongTime);
+      call(map, along_time, RawTiles<Map, kAlongTime, Map::kElementBytes>());
     };
-    with(std::true_type(), std::integral_constant<int, 2>());
-    with(std::true_type(), std::integral_constant<int, 4>());
-    with(std::false_type(), std::integral_constant<int, 2>());
-    with(std::false_type(), std::integral_constant<int, 4>());
+    with(std::true_type());
+    with(std::false_type());
   });
 }
 
@@ -274,17 +272,14 @@ TEST_CASE("helpers of the fast kernel read raw tiles without bank conflicts") {
 }
 
 TEST_CASE("the fast kernel has a shape for up to 32 states") {
-  for (const std::size_t element_bytes : {2, 4})
-    for (const std::int64_t rows : {1, 2048, 16384, 1 << 20})
-      for (int dstate = 1; dstate <= 40; ++dstate) {
-        const auto shape = rows_shape(rows, dstate, element_bytes);
-        CHECK(shape.has_value() == (dstate <= kRowsMaxStates));
-        if (shape) CHECK(shape->states * shape->lanes >= dstate);
-      }
-  CHECK(rows_shape(16384, 16, 4) == RowsShape{4, 4});
-  CHECK(rows_shape(4096, 16, 4) == RowsShape{2, 8});
-  CHECK(rows_shape(4096, 16, 2) == RowsShape{4, 4});
-  CHECK(rows_shape(2048, 16, 2) == RowsShape{2, 8});
+  for (const std::int64_t rows : {1, 2048, 16384, 1 << 20})
+    for (int dstate = 1; dstate <= 40; ++dstate) {
+      const auto shape = rows_shape(rows, dstate);
+      CHECK(shape.has_value() == (dstate <= kRowsMaxStates));
+      if (shape) CHECK(shape->states * shape->lanes >= dstate);
+    }
+  CHECK(rows_shape(2112, 16) == RowsShape{2, 8});
+  CHECK(rows_shape(2113, 16) == RowsShape{4, 4});
 }
 
 namespace {
