@@ -10,10 +10,14 @@
 //     states of a lane      4        2        4
 //     lanes of a channel    4        8        8
 //     channels              32       16       16
-//     blocks on an SM       4        1        2
-//     registers             64       76       91
-//     shared memory         49 KB    131 KB   105 KB    16-bit elements
-//                           53 KB    165 KB   109 KB    f32
+//     16-bit elements:
+//       blocks on an SM     4        1        2
+//       registers           64       78       102
+//       shared memory       49 KB    131 KB   105 KB
+//     f32:
+//       blocks on an SM     2        1        2
+//       registers           91       78       102
+//       shared memory       104 KB   165 KB   109 KB
 //
 //     Which thread is which: RowsMap::channel_of and lane_of; lane l has states l·kStates and on
 //
@@ -25,8 +29,8 @@
 //     copy     u, delta, z, B, C as they are, 1 to 3 tiles ahead, by the tensor memory accelerator, to
 //              places of their own, where u and z stay until their tile is finished (RawTiles)
 //     stage    {Δ, Δ·u} and f32 B and C, each computed once per block
-//     scan     h ← Ā·h + c·B,  y = Σ C·h over the thread's own states; neighbouring lanes (not of 2 × 8) add
-//              their parts of y, which go where {Δ, Δ·u} were
+//     scan     h ← Ā·h + c·B,  y = Σ C·h over the thread's own states; where shared memory is
+//              scarce neighbouring lanes add their parts of y (RowsMap::kParts); these go where {Δ, Δ·u} were
 //     finish   out = (Σ parts + D·u)·silu(z)
 //
 // All meet at one barrier a tile. So the scan waits for nothing else, as long as helpers need less time for a
