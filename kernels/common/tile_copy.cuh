@@ -60,10 +60,11 @@ inline CUtensorMap map_of(const TiledTensor& tensor) {
 
 using TileBarrier = std::uint64_t;
 
-/// A barrier that a phase of which ends with one thread's expect_tile and the bytes that it expects.
-__device__ inline void init_barrier(TileBarrier* barrier) {
-  SSMBENCH_NEEDS_SM90(asm volatile("mbarrier.init.shared.b64 [%0], 1;\n" ::"r"(shared_address(barrier))
-                                   : "memory"));
+/// A barrier a phase of which ends with so many expect_tiles() and the bytes that they expect.
+__device__ inline void init_barrier(TileBarrier* barrier, int threads = 1) {
+  SSMBENCH_NEEDS_SM90(
+      asm volatile("mbarrier.init.shared.b64 [%0], %1;\n" ::"r"(shared_address(barrier)), "r"(threads)
+                   : "memory"));
 }
 
 /// What this thread has written to shared memory is seen by the tile copies that are started after it, once

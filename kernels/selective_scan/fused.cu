@@ -52,27 +52,29 @@ bool copies_tiles(const ScanArgs& args) {
 /// The fast kernel for one shape, where it takes the problem.
 template <class Io, class Map, bool kAlongTime>
 std::optional<Launch> bind_rows_as(RowsKernel kernel, const SelectiveScan& scan, const ScanArgs& args) {
-  using Raw = RawTiles<Map, kAlongTime, sizeof(Io)>;
-  if (kernel == nullptr || Raw::kSharedBytes > cuda_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin))
-    return {};
-  const std::int64_t blocks_per_group = ceil_div(args.channels_per_group, std::int64_t{Map::kChannels});
+  using Memory = RowsMemory<Map, kAlongTime, sizeof(Io)>;
+  const std::int64_t teams_of_group = ceil_div(args.channels_per_group, std::int64_t{Map::kChannels});
+  const int teams = rows_teams(args.batch * args.groups, teams_of_group, Map::kMostTeams);
+  constexpr int kMostBytes = Memory::bytes(Map::kMostTeams);
+  if (kernel == nullptr || kMostBytes > cuda_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)) return {};
+  const std::int64_t blocks_per_group = ceil_div(teams_of_group, std::int64_t{teams});
   if (args.batch > kMaxGridX / (args.groups * blocks_per_group)) return {};
-  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Raw::kSharedBytes));
-  return launch_of(kernel, args.batch * args.groups * blocks_per_group, Map::kThreads, Raw::kSharedBytes,
-                   args, blocks_per_group, rows_parameters(scan.method),
-                   rows::rows_maps<Raw>(args, kAlongTime));
+  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostBytes));
+  return launch_of(kernel, args.batch * args.groups * blocks_per_group, teams * Map::kThreads,
+                   Memory::bytes(teams), args, blocks_per_group, rows_parameters(scan.method),
+                   rows::rows_maps<Memory>(args, kAlongTime));
 }
 
 /// The fast kernel's launch, where it takes the problem.
 std::optional<Launch> bind_rows(const SelectiveScan& scan, DType dtype, const ScanArgs& args) {
   const bool along_time = args.sequence.time == 1;
-  const auto shape = rows_shape(scan.batch * scan.dim, scan.dstate);
+  const auto shape = rows_shape(scan.batch * scan.dim, scan.dstate, size_of(dtype));
   if (scan.complex || !scan.variable_b || !scan.variable_c || !shape || !in_octets(args, along_time) ||
       !copies_tiles(args))
     return {};
   return with_io_type(dtype, [&]<class Io>(std::type_identity<Io>) {
-    return with_rows_shape(*shape, [&](auto states, auto lanes) {
-      using Map = RowsMap<states, lanes, sizeof(Io)>;
+    return with_rows_shape<sizeof(Io)>(*shape, [&](auto states, auto lanes, auto teams) {
+      using Map = RowsMap<states, lanes, teams>;
       const RowsKernel kernel = rows_kernel_for<Io>(scan.method, *shape, along_time);
       return along_time ? bind_rows_as<Io, Map, true>(kernel, scan, args)
                         : bind_rows_as<Io, Map, false>(kernel, scan, args);

@@ -12,21 +12,23 @@
 
 namespace ssmbench::rows {
 
-/// What a block works on.
-struct RowsBlock {
+/// What a team works on.
+struct RowsTeam {
+  int index;                 ///< in its block
   std::int64_t b, g, first;  ///< batch, group, first channel
   int count;                 ///< channels that exist
 };
 
 template <class Map>
-__device__ RowsBlock rows_block(const ScanArgs& args, std::int64_t blocks_per_group) {
+__device__ RowsTeam rows_team(const ScanArgs& args, std::int64_t blocks_per_group, int teams, int index) {
   // There are fewer than 2^31 blocks; a division of 64 bits takes a hundred instructions.
   const unsigned pair = blockIdx.x / static_cast<unsigned>(blocks_per_group);
-  const std::int64_t first = (blockIdx.x - pair * blocks_per_group) * Map::kChannels;
+  const std::int64_t block = blockIdx.x - pair * blocks_per_group;
+  const std::int64_t first = (block * teams + index) * Map::kChannels;
   const std::int64_t b = pair / static_cast<unsigned>(args.groups);
   const std::int64_t g = pair - b * args.groups;
-  return {b, g, g * args.channels_per_group + first,
-          steps_within(first, Map::kChannels, args.channels_per_group)};
+  return {index, b, g, g * args.channels_per_group + first,
+          first < args.channels_per_group ? steps_within(first, Map::kChannels, args.channels_per_group) : 0};
 }
 
 /// B or C of 8 steps or states in f32, the first of which lies at `to`.
@@ -52,19 +54,25 @@ __device__ inline void tile_barrier() {
   asm volatile("bar.sync 0;" ::: "memory");
 }
 
-/// A block's shared memory.
-template <class Map, class Raw>
+/// What a team sees of its block's shared memory. Of tiles in f32 there are two: `tile` % 2 is the place.
+template <class Map, class Memory>
 struct RowsShared {
-  __device__ explicit RowsShared(float4* shared)
-      : raw(reinterpret_cast<char*>(shared)),
-        tiles(reinterpret_cast<float*>(raw + Raw::kBytes)),
-        bias(tiles + 2 * Map::kTileFloats),
-        D(bias + Map::kChannels),
-        arrived(reinterpret_cast<TileBarrier*>(D + Map::kChannels)) {}
+  __device__ RowsShared(float4* shared, int team)
+      : raw_projections(reinterpret_cast<char*>(shared)),
+        projections(reinterpret_cast<float*>(raw_projections + Memory::kCommonRawBytes)),
+        arrived(reinterpret_cast<TileBarrier*>(projections + Memory::kCommonFloats)),
+        raw(raw_projections + Memory::kCommonBytes + team * Memory::kTeamBytes),
+        sequences(reinterpret_cast<float*>(raw + Memory::kTeamRawBytes)),
+        bias(sequences + 2 * Map::kSequenceFloats),
+        D(bias + Map::kChannels) {}
 
-  char* raw;
-  float *tiles, *bias, *D;
+  char* raw_projections;
+  float* projections;
   TileBarrier* arrived;  ///< of the copies of tiles that are kAhead apart
+
+  // The team's own.
+  char* raw;
+  float *sequences, *bias, *D;
 };
 
 /// What is copied by tiles.
@@ -73,9 +81,9 @@ struct RowsMaps {
 };
 
 /// `z` is that of u where there is none.
-template <class Raw>
+template <class Memory>
 RowsMaps rows_maps(const ScanArgs& args, bool along_time) {
-  constexpr int element_bytes = Raw::kElementBytes;
+  constexpr int element_bytes = Memory::kElementBytes;
   const auto map_tiles = [&]<class Tile>(const Tile&, const void* data, std::int64_t rows, std::int64_t z) {
     const std::int64_t x = along_time ? args.seqlen : rows;
     const std::int64_t y = along_time ? rows : args.seqlen;
@@ -91,81 +99,84 @@ RowsMaps rows_maps(const ScanArgs& args, bool along_time) {
                                                      : CU_TENSOR_MAP_SWIZZLE_32B});
   };
   const auto sequence = [&](const void* data) {
-    return map_tiles(typename Raw::Sequence(), data, args.dim, args.batch);
+    return map_tiles(typename Memory::Sequence(), data, args.dim, args.batch);
   };
   // Groups of states are rows of their own, or parts of a row.
   const auto projection = [&](const void* data) {
-    return along_time ? map_tiles(typename Raw::Projection(), data, args.dstate, args.batch * args.groups)
-                      : map_tiles(typename Raw::Projection(), data, args.groups * args.dstate, args.batch);
+    return along_time ? map_tiles(typename Memory::Projection(), data, args.dstate, args.batch * args.groups)
+                      : map_tiles(typename Memory::Projection(), data, args.groups * args.dstate, args.batch);
   };
   return {sequence(args.u), sequence(args.z == nullptr ? args.u : args.z), sequence(args.delta),
           projection(args.B), projection(args.C)};
 }
 
-/// One thread of a block: starts to copy what stage() takes of `tile`, and finish() of the last but one.
-template <class Map, class Raw, bool kAlongTime>
-__device__ void copy_tile(const ScanArgs& args, const RowsMaps& maps, const RowsBlock& block,
-                          const RowsShared<Map, Raw>& shared, int tile) {
-  using Sequence = typename Raw::Sequence;
-  using Projection = typename Raw::Projection;
+/// One thread of each team: starts to copy what stage() takes of `tile`, and finish() of the last but one.
+template <class Map, class Memory, bool kAlongTime>
+__device__ void copy_tile(const ScanArgs& args, const RowsMaps& maps, const RowsTeam& team,
+                          const RowsShared<Map, Memory>& shared, int tile) {
+  using Sequence = typename Memory::Sequence;
+  using Projection = typename Memory::Projection;
   const bool exists = tile < ceil_div(args.seqlen, Map::kSteps);
   const bool finishes = tile >= 2 && args.z != nullptr;
-  TileBarrier* const arrived = shared.arrived + tile % Raw::kAhead;
-  expect_tiles(arrived, (exists ? 2 * (Sequence::kBytes + Projection::kBytes) : 0) +
+  TileBarrier* const arrived = shared.arrived + tile % Memory::kAhead;
+  expect_tiles(arrived, (exists ? 2 * (Sequence::kBytes + (team.index == 0 ? Projection::kBytes : 0)) : 0) +
                             (finishes ? Sequence::kBytes : 0));
-  const auto copy = [&]<class Tile>(const Tile&, const CUtensorMap& map, int to, int of, int across, int z) {
+  const auto copy = [&]<class Tile>(const Tile&, const CUtensorMap& map, char* to, int of, int across,
+                                    int z) {
 #pragma unroll
     for (int i = 0; i < Tile::kCopies; ++i) {
-      const int along = i * Tile::kCopyRow / Raw::kElementBytes;
+      const int along = i * Tile::kCopyRow / Memory::kElementBytes;
       const int time = of * Map::kSteps;
-      load_tile(shared.raw + to + i * Tile::kCopyBytes, map, kAlongTime ? time + along : across + along,
+      load_tile(to + i * Tile::kCopyBytes, map, kAlongTime ? time + along : across + along,
                 kAlongTime ? across : time, z, arrived);
     }
   };
-  const int first = static_cast<int>(block.first);
-  const int b = static_cast<int>(block.b);
+  const int first = static_cast<int>(team.first);
+  const int b = static_cast<int>(team.b);
   if (exists) {
-    const int state = kAlongTime ? 0 : static_cast<int>(block.g * args.dstate);
-    const int z = kAlongTime ? static_cast<int>(block.b * args.groups + block.g) : b;
-    copy(Sequence(), maps.delta, Raw::delta_at(tile), tile, first, b);
-    copy(Sequence(), maps.u, Raw::u_at(tile), tile, first, b);
-    copy(Projection(), maps.B, Raw::projection_at(0, tile), tile, state, z);
-    copy(Projection(), maps.C, Raw::projection_at(1, tile), tile, state, z);
+    copy(Sequence(), maps.delta, shared.raw + Memory::delta_at(tile), tile, first, b);
+    copy(Sequence(), maps.u, shared.raw + Memory::u_at(tile), tile, first, b);
   }
-  if (finishes) copy(Sequence(), maps.z, Raw::z_at(tile - 2), tile - 2, first, b);
+  if (exists && team.index == 0) {
+    const int state = kAlongTime ? 0 : static_cast<int>(team.g * args.dstate);
+    const int z = kAlongTime ? static_cast<int>(team.b * args.groups + team.g) : b;
+    copy(Projection(), maps.B, shared.raw_projections + Memory::projection_at(0, tile), tile, state, z);
+    copy(Projection(), maps.C, shared.raw_projections + Memory::projection_at(1, tile), tile, state, z);
+  }
+  if (finishes) copy(Sequence(), maps.z, shared.raw + Memory::z_at(tile - 2), tile - 2, first, b);
 }
 
-/// One of a block's helpers. Its octet of each sequence is at the same place in each tile.
+/// One of a team's helpers. Its octet of each sequence is at the same place in each tile.
 template <class Map, class Io, bool kTakesGain, bool kAlongTime>
 class RowsHelper {
  public:
-  using Raw = RawTiles<Map, kAlongTime, sizeof(Io)>;
+  using Memory = RowsMemory<Map, kAlongTime, sizeof(Io)>;
 
-  __device__ RowsHelper(const ScanArgs& args, const RowsBlock& block, const RowsShared<Map, Raw>& shared,
+  __device__ RowsHelper(const ScanArgs& args, const RowsTeam& team, const RowsShared<Map, Memory>& shared,
                         int thread)
       : args_(args),
         shared_(shared),
         sequence_(thread),
         place_(thread),
         which_(thread / Place::kThreads),
-        stages_projections_(which_ + Place::kProjections <= 2),
+        stages_projections_(team.index == 0 && which_ + Place::kProjections <= 2),
         has_states_(place_.state < args.dstate),
-        sequence_tiles_(sequence_.channel < block.count && sequence_.step < args.seqlen
+        sequence_tiles_(sequence_.channel < team.count && sequence_.step < args.seqlen
                             ? static_cast<int>(ceil_div(args.seqlen - sequence_.step, Map::kSteps))
                             : 0),
-        out_(static_cast<Io*>(args.out) + block.b * args.sequence.batch +
-             (block.first + sequence_.channel) * args.sequence.dim + sequence_.step * args.sequence.time) {}
+        out_(static_cast<Io*>(args.out) + team.b * args.sequence.batch +
+             (team.first + sequence_.channel) * args.sequence.dim + sequence_.step * args.sequence.time) {}
 
   /// Waits for what copy_tile has started for `tile`.
   __device__ void wait(int tile) const {
-    wait_tiles(shared_.arrived + tile % Raw::kAhead, tile / Raw::kAhead % 2);
+    wait_tiles(shared_.arrived + tile % Memory::kAhead, tile / Memory::kAhead % 2);
   }
 
   /// {Δ, Δ·u} (or {Δ, u/2}), B and C of `tile`. Steps past the end become zeros, which leave states as they
   /// are.
-  __device__ void stage(float* to, int tile) const {
+  __device__ void stage(int tile) const {
     float delta[8], second[8];
-    convert(sequence_octet(Raw::delta_at(tile)), delta);
+    convert(sequence_octet(Memory::delta_at(tile)), delta);
     // Past the end delta and u are 0, but softplus(bias) is not.
     float bias = args_.delta_softplus ? -INFINITY : 0.0F;
 #pragma unroll
@@ -177,11 +188,11 @@ class RowsHelper {
 #pragma unroll
       for (int k = 0; k < 8; ++k) delta[k] = fast_softplus(delta[k]);
     }
-    convert(sequence_octet(Raw::u_at(tile)), second);
+    convert(sequence_octet(Memory::u_at(tile)), second);
 #pragma unroll
     for (int k = 0; k < 8; ++k) second[k] *= kTakesGain ? delta[k] : 0.5F;
-    if (stages_projections_) stage_projections(to + Map::kSequenceFloats, tile);
-    float* const steps = to + Map::step_at(sequence_.channel, sequence_.step);
+    if (stages_projections_) stage_projections(tile);
+    float* const steps = sequences(tile) + Map::step_at(sequence_.channel, sequence_.step);
     if constexpr (kAlongTime) {
 #pragma unroll
       for (int k = 0; k < 8; k += 2)
@@ -194,18 +205,18 @@ class RowsHelper {
   }
 
   /// out = (y + D·u)·silu(z) of `tile`, y the sum of the parts that the scan has left.
-  __device__ void finish(const float* from, int tile) {
+  __device__ void finish(int tile) {
     float y[8];
-    add_parts(from, y);
+    add_parts(sequences(tile), y);
     if (args_.D != nullptr) {
       float values[8];
-      convert(sequence_octet(Raw::u_at(tile)), values);
+      convert(sequence_octet(Memory::u_at(tile)), values);
 #pragma unroll
       for (int k = 0; k < 8; ++k) y[k] += shared_.D[channel(k)] * values[k];
     }
     if (args_.z != nullptr) {
       float values[8];
-      convert(sequence_octet(Raw::z_at(tile)), values);
+      convert(sequence_octet(Memory::z_at(tile)), values);
 #pragma unroll
       for (int k = 0; k < 8; ++k) y[k] *= fast_silu(values[k]);
     }
@@ -216,30 +227,37 @@ class RowsHelper {
  private:
   using Place = ProjectionPlace<Map, kAlongTime>;
 
-  /// The octet of which `byte` of `row` is the first one.
+  __device__ float* sequences(int tile) const {
+    return shared_.sequences + tile % 2 * Map::kSequenceFloats;
+  }
+
+  /// The octet of which `byte` of `row` of a raw tile is the first one.
   template <class Tile>
-  __device__ Octet<Io> octet_at(int tile_at, int row, int byte) const {
+  __device__ static Octet<Io> octet_at(const char* raw, int row, int byte) {
     Octet<Io> octet;
 #pragma unroll
     for (int i = 0; i < Octet<Io>::kPieces; ++i)
-      octet.pieces[i] = *reinterpret_cast<const uint4*>(shared_.raw + tile_at + Tile::at(row, byte + 16 * i));
+      octet.pieces[i] = *reinterpret_cast<const uint4*>(raw + Tile::at(row, byte + 16 * i));
     return octet;
   }
   __device__ Octet<Io> sequence_octet(int tile_at) const {
     const int row = kAlongTime ? sequence_.channel : sequence_.step;
     const int along = kAlongTime ? sequence_.step : sequence_.channel;
-    return octet_at<typename Raw::Sequence>(tile_at, row, along * static_cast<int>(sizeof(Io)));
+    return octet_at<typename Memory::Sequence>(shared_.raw + tile_at, row,
+                                               along * static_cast<int>(sizeof(Io)));
   }
   /// Its octets of B, of C or of both. States that do not exist may lie in another group's row.
-  __device__ void stage_projections(float* to, int tile) const {
+  __device__ void stage_projections(int tile) const {
+    float* const to = shared_.projections + tile % 2 * (2 * Map::kProjectionFloats);
 #pragma unroll
     for (int i = 0; i < Place::kProjections * Place::kOctets; ++i) {
       const int which = which_ + i / Place::kOctets;
       const int step = place_.step + i % Place::kOctets * Place::kStepsApart;
       Octet<Io> octet{};
       if (has_states_)
-        octet = octet_at<typename Raw::Projection>(
-            Raw::projection_at(0, tile) + which * Raw::Projection::kBytes, kAlongTime ? place_.state : step,
+        octet = octet_at<typename Memory::Projection>(
+            shared_.raw_projections + Memory::projection_at(0, tile) + which * Memory::Projection::kBytes,
+            kAlongTime ? place_.state : step,
             (kAlongTime ? step : place_.state) * static_cast<int>(sizeof(Io)));
       stage_projection<Map, kAlongTime>(
           to + which * Map::kProjectionFloats + Map::projection_at(step, place_.state), octet);
@@ -267,7 +285,7 @@ class RowsHelper {
   }
 
   const ScanArgs& args_;
-  const RowsShared<Map, Raw>& shared_;
+  const RowsShared<Map, Memory>& shared_;
   const SequencePlace<Map, kAlongTime, sizeof(Io)> sequence_;
   const Place place_;
   const int which_;  ///< 0 where it stages B, or B and C; 1: C

@@ -4,20 +4,19 @@
 // that are read and written by 16 bytes. Sequential in time; the states of a channel are spread over lanes,
 // in registers.
 //
-//   block    channels of one group: 128 threads that scan them, and 128 helpers that prepare their tiles
+//   team     128 threads that scan some channels, and 128 helpers that prepare their tiles
+//   block    1 to 4 teams of one group (rows_teams), which share B and C; first the scanners of all teams,
+//            then the helpers
 //
-//     shape (RowsShape)     4 × 4    2 × 8    4 × 8
-//     states of a lane      4        2        4
-//     lanes of a channel    4        8        8
-//     channels              32       16       16
-//     16-bit elements:
-//       blocks on an SM     4        1        2
-//       registers           64       78       102
-//       shared memory       49 KB    131 KB   105 KB
-//     f32:
-//       blocks on an SM     2        1        2
-//       registers           91       78       102
-//       shared memory       104 KB   165 KB   109 KB
+//     shape (RowsShape)     4 × 4    4 × 4    2 × 8    4 × 8
+//     states of a lane      4        4        2        4
+//     lanes of a channel    4        4        8        8
+//     channels of a team    32       32       16       16
+//     teams of a block      1 to 4   1, 2     1        1
+//     registers             64       93       78       102
+//     shared memory of the largest block (RowsMemory)
+//       16-bit elements     184 KB            132 KB   107 KB
+//       f32                 226 KB   188 KB   166 KB   111 KB
 //
 //     Which thread is which: RowsMap::channel_of and lane_of; lane l has states l·kStates and on
 //
@@ -27,14 +26,16 @@
 //     scanners   │ scan 1 in B            │ scan 2 in A            │ scan 3 in B            │
 //
 //     copy     u, delta, z, B, C as they are, 1 to 3 tiles ahead, by the tensor memory accelerator, to
-//              places of their own, where u and z stay until their tile is finished (RawTiles)
-//     stage    {Δ, Δ·u} and f32 B and C, each computed once per block
-//     scan     h ← Ā·h + c·B,  y = Σ C·h over the thread's own states; where shared memory is
-//              scarce neighbouring lanes add their parts of y (RowsMap::kParts); these go where {Δ, Δ·u} were
+//              places of their own, where u and z stay until their tile is finished (RowsMemory)
+//     stage    {Δ, Δ·u} and, once per block, f32 B and C
+//     scan     h ← Ā·h + c·B,  y = Σ C·h over the thread's own states; where shared memory
+//              is scarce neighbouring lanes add their parts of y (RowsMap::kParts); these go where
+//              {Δ, Δ·u} were
 //     finish   out = (Σ parts + D·u)·silu(z)
 //
-// All meet at one barrier a tile. So the scan waits for nothing else, as long as helpers need less time for a
-// tile than it does, and the GPU has twice the warps to choose from.
+// All threads of a block meet at one barrier a tile. So the scan waits for nothing else, as long as helpers
+// need less time for a tile than it does, and the GPU has twice the warps to choose from. And all channels of
+// a multiprocessor end together: blocks of one team that share it would not.
 //
 // Per (element, state) the scan takes FMUL Δ·A', MUFU.EX2, FMUL Δu·B, FFMA h, FFMA y, and 1.4 (2 × 8: 1.1)
 // for reading shared memory, adding and storing y and the loop. Staging and finishing take some 38
@@ -85,35 +86,36 @@ __device__ void store_parts(float* tile, int lane, int channel, int step, const 
 /// Calls call(s, exists, at, state_at) for each state of a thread: its number, and where it lies in A and in
 /// tensors of states.
 template <class Map, class Call>
-__device__ void for_states(const ScanArgs& args, const RowsBlock& block, int thread, const Call& call) {
+__device__ void for_states(const ScanArgs& args, const RowsTeam& team, int thread, const Call& call) {
   const int channel = Map::channel_of(thread);
-  const std::int64_t d = block.first + channel;
+  const std::int64_t d = team.first + channel;
 #pragma unroll
   for (int s = 0; s < Map::kStates; ++s) {
     const int state = Map::lane_of(thread) * Map::kStates + s;
-    const bool exists = channel < block.count && state < args.dstate;
-    call(s, exists, d * args.dstate + state, (block.b * args.dim + d) * args.dstate + state);
+    const bool exists = channel < team.count && state < args.dstate;
+    call(s, exists, d * args.dstate + state, (team.b * args.dim + d) * args.dstate + state);
   }
 }
 
 /// What a scanner does.
-template <class Map, Family family>
-__device__ void scan(const ScanArgs& args, const RowsBlock& block, const MethodParameters& method,
-                     float* tiles, int thread) {
-  using Step = RowsStep<family, (Map::kBlocks <= 2)>;
+template <class Map, Family family, class Memory>
+__device__ void scan(const ScanArgs& args, const RowsTeam& team, const MethodParameters& method,
+                     const RowsShared<Map, Memory>& shared, int thread) {
+  using Step = RowsStep<family, (Map::kMostTeams <= 2)>;
   constexpr int kStates = Map::kStates;
   const int channel = Map::channel_of(thread);
   const int lane = Map::lane_of(thread);
   float h[kStates];
   decltype(Step::state(method, 0.0F)) A[kStates];
-  for_states<Map>(args, block, thread, [&](int s, bool exists, std::int64_t at, std::int64_t state_at) {
+  for_states<Map>(args, team, thread, [&](int s, bool exists, std::int64_t at, std::int64_t state_at) {
     h[s] = exists && args.initial_state != nullptr ? args.initial_state[state_at] : 0.0F;
     A[s] = Step::state(method, exists ? args.A[at] : 0.0F);
   });
 
-  float* tile = tiles;
-  bool of_two = false;
+  int place = 0;  // of two
   for (std::int64_t start = 0; start < args.seqlen; start += Map::kSteps) {
+    float* const tile = shared.sequences + place * Map::kSequenceFloats;
+    const float* const projections = shared.projections + place * (2 * Map::kProjectionFloats) + 4 * lane;
     tile_barrier();
     float y[4];
 #pragma unroll(kUnrolled <family, Map>)
@@ -123,7 +125,7 @@ __device__ void scan(const ScanArgs& args, const RowsBlock& block, const MethodP
       load_four(pairs + 4, tile + Map::step_at(channel, t) + 4);
 #pragma unroll
       for (int k = 0; k < 4; k += Map::kStepsAtOnce) {
-        const float* from = tile + Map::kSequenceFloats + Map::projection_at(t + k, 0) + 4 * lane;
+        const float* from = projections + Map::projection_at(t + k, 0);
         load_four(B + k * kStates, from);
         load_four(C + k * kStates, from + Map::kProjectionFloats);
       }
@@ -142,71 +144,68 @@ __device__ void scan(const ScanArgs& args, const RowsBlock& block, const MethodP
       }
     }
     store_parts<Map>(tile, lane, channel, Map::kSteps - 4, y);
-    of_two = !of_two;
-    tile = tiles + (of_two ? Map::kTileFloats : 0);
+    place ^= 1;
   }
   tile_barrier();
 
-  for_states<Map>(args, block, thread, [&](int s, bool exists, std::int64_t /*at*/, std::int64_t state_at) {
+  for_states<Map>(args, team, thread, [&](int s, bool exists, std::int64_t /*at*/, std::int64_t state_at) {
     if (exists) args.last_state[state_at] = h[s];
   });
 }
 
 /// What a helper does. Before the barrier after which `tile` is scanned, it finishes what the scan has left
-/// of the last but one, and stages `tile` in its place; after it one helper has the raw tiles replaced that
-/// have been read.
-template <class Map, class Io, bool kTakesGain, bool kAlongTime>
-__device__ void help(const ScanArgs& args, const RowsMaps& maps, const RowsBlock& block,
-                     const RowsShared<Map, RawTiles<Map, kAlongTime, sizeof(Io)>>& shared, int thread) {
-  using Raw = RawTiles<Map, kAlongTime, sizeof(Io)>;
-  RowsHelper<Map, Io, kTakesGain, kAlongTime> helper(args, block, shared, thread);
+/// of the last but one, and stages `tile` in its place; after it one helper of the team has the raw tiles
+/// replaced that have been read.
+template <class Map, class Io, bool kTakesGain, bool kAlongTime, class Memory>
+__device__ void help(const ScanArgs& args, const RowsMaps& maps, const RowsTeam& team,
+                     const RowsShared<Map, Memory>& shared, int thread) {
+  RowsHelper<Map, Io, kTakesGain, kAlongTime> helper(args, team, shared, thread);
   const int tiles = static_cast<int>(ceil_div(args.seqlen, Map::kSteps));
   const auto copy = [&](int tile) {
-    if (thread == 0 && tile < tiles + 2) copy_tile<Map, Raw, kAlongTime>(args, maps, block, shared, tile);
+    if (thread == 0 && tile < tiles + 2) copy_tile<Map, Memory, kAlongTime>(args, maps, team, shared, tile);
   };
-  for (int tile = 0; tile < Raw::kAhead; ++tile) copy(tile);
+  for (int tile = 0; tile < Memory::kAhead; ++tile) copy(tile);
 #pragma unroll 1  // twice the code would leave less of the instruction cache to the scan
   for (int tile = 0; tile < tiles + 2; ++tile) {
-    float* const floats = shared.tiles + tile % 2 * Map::kTileFloats;
     helper.wait(tile);
     if (tile >= 2) {
-      helper.finish(floats, tile - 2);
+      helper.finish(tile - 2);
       __syncwarp();  // other threads of the warp have read what it writes
     }
-    if (tile < tiles) helper.stage(floats, tile);
+    if (tile < tiles) helper.stage(tile);
     if (tile <= tiles) tile_barrier();
-    copy(tile + Raw::kAhead);
+    copy(tile + Memory::kAhead);
   }
 }
 
-template <class Io, Family family, int kStates, int kLanes, bool kAlongTime>
-__global__ void __launch_bounds__(RowsMap<kStates, kLanes, sizeof(Io)>::kThreads,
-                                  RowsMap<kStates, kLanes, sizeof(Io)>::kBlocks)
+/// A block has 1 to kMostTeams teams: first the scanners of all, then the helpers of all.
+template <class Io, Family family, class Map, bool kAlongTime>
+__global__ void __launch_bounds__(Map::kMostTeams* Map::kThreads, Map::kBlocks)
     rows_kernel(const ScanArgs args, const std::int64_t blocks_per_group, const MethodParameters method,
                 const __grid_constant__ RowsMaps maps) {
-  using Map = RowsMap<kStates, kLanes, sizeof(Io)>;
-  using Raw = RawTiles<Map, kAlongTime, sizeof(Io)>;
+  using Memory = RowsMemory<Map, kAlongTime, sizeof(Io)>;
   extern __shared__ __align__(1024) float4 memory[];
-  const RowsShared<Map, Raw> shared(memory);
-  const int thread = static_cast<int>(threadIdx.x);
-  const RowsBlock block = rows_block<Map>(args, blocks_per_group);
-  if (thread < Map::kChannels) {
-    const bool exists = thread < block.count;
-    shared.bias[thread] = exists && args.delta_bias != nullptr ? args.delta_bias[block.first + thread] : 0.0F;
-    shared.D[thread] = exists && args.D != nullptr ? args.D[block.first + thread] : 0.0F;
+  const int teams = static_cast<int>(blockDim.x) / Map::kThreads;
+  // Exchanged so that the compiler knows it to be the same in all of a warp.
+  const int part = __shfl_sync(~0U, static_cast<int>(threadIdx.x) / kRowsScanners, 0);
+  const int index = part < teams ? part : part - teams;
+  const int thread = static_cast<int>(threadIdx.x) % kRowsScanners;
+  const RowsShared<Map, Memory> shared(memory, index);
+  const RowsTeam team = rows_team<Map>(args, blocks_per_group, teams, index);
+  if (part < teams && thread < Map::kChannels) {
+    const bool exists = thread < team.count;
+    shared.bias[thread] = exists && args.delta_bias != nullptr ? args.delta_bias[team.first + thread] : 0.0F;
+    shared.D[thread] = exists && args.D != nullptr ? args.D[team.first + thread] : 0.0F;
   }
-  if (thread == 0) {
-    for (int i = 0; i < Raw::kAhead; ++i) init_barrier(shared.arrived + i);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < Memory::kAhead; ++i) init_barrier(shared.arrived + i, teams);
     fence_tile_copies();
   }
   __syncthreads();
-  // Exchanged so that the compiler knows it to be the same in all of a warp.
-  const int group = __shfl_sync(~0U, thread / kRowsScanners, 0);
-  if (group == 0) {
-    scan<Map, family>(args, block, method, shared.tiles, thread);
+  if (part < teams) {
+    scan<Map, family>(args, team, method, shared, thread);
   } else {
-    help<Map, Io, RowsStep<family>::kTakesGain, kAlongTime>(args, maps, block, shared,
-                                                            thread - kRowsScanners);
+    help<Map, Io, RowsStep<family>::kTakesGain, kAlongTime>(args, maps, team, shared, thread);
   }
 }
 
@@ -218,12 +217,11 @@ RowsKernel rows_kernel_for(MethodId method, RowsShape shape, bool along_time) {
     if constexpr (two_samples(family)) {
       return nullptr;
     } else {
-      const auto with = [&]<int kStates, int kLanes>(std::integral_constant<int, kStates>,
-                                                     std::integral_constant<int, kLanes>) -> RowsKernel {
-        return along_time ? rows::rows_kernel<Io, family, kStates, kLanes, true>
-                          : rows::rows_kernel<Io, family, kStates, kLanes, false>;
-      };
-      return with_rows_shape(shape, with);
+      return with_rows_shape<sizeof(Io)>(shape, [&](auto states, auto lanes, auto teams) -> RowsKernel {
+        using Map = RowsMap<states, lanes, teams>;
+        return along_time ? rows::rows_kernel<Io, family, Map, true>
+                          : rows::rows_kernel<Io, family, Map, false>;
+      });
     }
   });
 }

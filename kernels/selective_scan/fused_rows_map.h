@@ -16,53 +16,75 @@ namespace ssmbench {
 struct RowsShape {
   int states;  ///< 2 or 4
   int lanes;   ///< 4 or 8
+  int teams;   ///< the most of a block, 1, 2 or 4
 
   friend bool operator==(const RowsShape&, const RowsShape&) = default;
 };
 
-inline constexpr int kRowsScanners = 128;  ///< threads of a block that scan
+inline constexpr int kRowsScanners = 128;  ///< threads of a team that scan
 inline constexpr int kRowsMaxStates = 32;
 
 /// The spread of `dstate` states in a problem of `rows` = batch · dim channels; nothing over kRowsMaxStates.
 /// 4 states a thread take the fewest instructions, but while there are not enough threads to keep an H200's
 /// 132 multiprocessors busy, 2 states on twice the threads are faster: up to one block of 16 channels for
-/// each.
-constexpr std::optional<RowsShape> rows_shape(std::int64_t rows, std::int64_t dstate) {
+/// each. In f32 blocks of four teams leave room for two tiles ahead, which is not enough where fewer are on a
+/// multiprocessor: up to two teams of 32 channels for each, blocks of two have it for three, and need not add
+/// parts of y in pairs. In 16 bits they would bring nothing.
+constexpr std::optional<RowsShape> rows_shape(std::int64_t rows, std::int64_t dstate,
+                                              std::size_t element_bytes) {
   if (dstate > kRowsMaxStates) return std::nullopt;
-  if (dstate > 16) return RowsShape{4, 8};
-  return rows <= 132 * 16 ? RowsShape{2, 8} : RowsShape{4, 4};
+  if (dstate > 16) return RowsShape{4, 8, 1};
+  if (rows <= 132 * 16) return RowsShape{2, 8, 1};
+  return RowsShape{4, 4, element_bytes == 4 && rows <= 132 * 64 ? 2 : 4};
 }
 
-/// Calls `call` with the shape's two numbers as std::integral_constant, and returns what it returns.
-template <class Call>
+/// Calls `call` with the numbers of a shape of these elements as std::integral_constant, and returns what it
+/// returns.
+template <std::size_t element_bytes, class Call>
 auto with_rows_shape(RowsShape shape, const Call& call) {
   using std::integral_constant;
+  const integral_constant<int, 1> one;
   const integral_constant<int, 2> two;
   const integral_constant<int, 4> four;
   const integral_constant<int, 8> eight;
-  if (shape.states == 2) return call(two, eight);
-  return shape.lanes == 4 ? call(four, four) : call(four, eight);
+  if (shape.states == 2) return call(two, eight, one);
+  if (shape.lanes == 8) return call(four, eight, one);
+  if constexpr (element_bytes == 4) {
+    if (shape.teams == 2) return call(four, four, two);
+  }
+  return call(four, four, four);
+}
+
+/// Teams of a block, of at most `most`, for `groups` times `teams_of_group` teams: the most, since teams of a
+/// block share B and C and end together, unless fewer save the busiest of an H200's 132 multiprocessors,
+/// which takes one block after the other, a tenth of its teams.
+constexpr int rows_teams(std::int64_t groups, std::int64_t teams_of_group, int most) {
+  const auto of_busiest = [&](int teams) {
+    return ceil_div(groups * ceil_div(teams_of_group, teams), 132) * teams;
+  };
+  int best = most;
+  for (int teams = most - 1; teams >= 1; --teams)
+    if (10 * of_busiest(teams) <= 9 * of_busiest(best)) best = teams;
+  return best;
 }
 
 /// Sizes and index maps of a kernel with kStates states of a channel on each of kLanes threads. A tile has 8
 /// steps times the lanes of a channel, so that a helper stages 8 elements of each sequence.
-template <int states_of_thread, int lanes_of_channel, int element_bytes>
+template <int states_of_thread, int lanes_of_channel, int most_teams>
 struct RowsMap {
-  static constexpr int kElementBytes = element_bytes;  ///< of the tensors in memory
   static constexpr int kStates = states_of_thread;
   static constexpr int kLanes = lanes_of_channel;
-  static constexpr int kHelpers = 128;
+  static constexpr int kHelpers = 128;  ///< of a team
   static constexpr int kThreads = kRowsScanners + kHelpers;
-  /// On a multiprocessor. In f32 four would leave room for one tile ahead: two have it for three, need not
-  /// add parts of y in pairs, and have registers for a state's coefficients.
-  static constexpr int kBlocks = kStates == 2 ? 1 : kLanes == 4 && element_bytes == 2 ? 4 : 2;
+  static constexpr int kMostTeams = most_teams;                        ///< of a block
+  static constexpr int kBlocks = kStates == 4 && kLanes == 8 ? 2 : 1;  ///< such blocks on a multiprocessor
   static constexpr int kChannels = kRowsScanners / kLanes;
   static constexpr int kSteps = 8 * kLanes;
   static constexpr int kPaddedStates = kStates * kLanes;
   /// Sums of a channel's states that the scan leaves to be added, each of one or two lanes.
-  static constexpr int kParts = kStates * kLanes == 16 && kBlocks <= 2 ? kLanes : kLanes / 2;
+  static constexpr int kParts = kStates == 2 || kMostTeams == 2 ? kLanes : kLanes / 2;
 
-  /// A scanner's channel in its block and its lane. The lowest bits of the lane in a warp are one of
+  /// A scanner's channel in its team and its lane. The lowest bits of the lane in a warp are one of
   /// the channel and one of the state: shared memory serves 16-byte loads of 16 threads at once where threads
   /// that differ in one of these two bits only take the same address.
   SSMBENCH_HD static constexpr int channel_of(int thread) {
@@ -101,10 +123,6 @@ struct RowsMap {
            state % kStates + (step >> 3) * 16;
   }
   static constexpr int kProjectionFloats = kSteps * kPaddedStates + (kSteps >> 3) * 16;
-
-  /// A tile: planes of sequences, B, C. Two of them, one scanned while the other is finished and staged.
-  static constexpr int kTileFloats = kSequenceFloats + 2 * kProjectionFloats;
-  static constexpr int kSharedBytes = (2 * kTileFloats + 2 * kChannels) * static_cast<int>(sizeof(float));
 };
 
 /// A tile of a tensor as the tensor memory accelerator leaves it. A row of it has `row_bytes`; those of each
@@ -124,31 +142,41 @@ struct RawTile {
   }
 };
 
-/// The raw tiles in shared memory, in bytes: rings of places for the tiles of each tensor. Those of a tile
-/// are copied kAhead tiles before it is staged, and z's two tiles later, since u and z are needed once more
-/// when it is finished: by then the next but one is staged.
+/// A block's shared memory, in bytes: what its teams share, and then a region of each team. In both lie first
+/// the raw tiles, in rings of places for those of each tensor, and then two tiles in f32, one of which is
+/// scanned while the other is finished and staged. Raw tiles are copied kAhead tiles before they are staged,
+/// and z's two tiles later, since u and z are needed once more when a tile is finished: by then the next but
+/// one is staged.
 template <class Map, bool kAlongTime, int element_bytes>
-struct RawTiles {
+struct RowsMemory {
   static constexpr int kElementBytes = element_bytes;
   using Sequence = RawTile<kAlongTime ? Map::kChannels : Map::kSteps,
                            (kAlongTime ? Map::kSteps : Map::kChannels) * element_bytes>;
   using Projection = RawTile<kAlongTime ? Map::kPaddedStates : Map::kSteps,
                              (kAlongTime ? Map::kSteps : Map::kPaddedStates) * element_bytes>;
 
-  static constexpr int bytes_with(int ahead) {
-    return (3 * ahead + 2) * Sequence::kBytes + 2 * ahead * Projection::kBytes;
+  /// In f32: the two tiles of {Δ, Δ·u} and of parts of y, bias and D of a team; those of B and C.
+  static constexpr int kTeamFloats = 2 * (Map::kSequenceFloats + Map::kChannels);
+  static constexpr int kCommonFloats = 4 * Map::kProjectionFloats;
+
+  static constexpr int team_bytes_with(int ahead) {
+    return in_kilobytes((3 * ahead + 2) * Sequence::kBytes + kTeamFloats * 4);
   }
-  static constexpr int shared_bytes_with(int ahead) {
-    return bytes_with(ahead) + Map::kSharedBytes + ahead * 8;
+  /// With a barrier for each tile ahead.
+  static constexpr int common_bytes_with(int ahead) {
+    return in_kilobytes(2 * ahead * Projection::kBytes + kCommonFloats * 4 + ahead * 8);
   }
-  /// Up to 3, where a multiprocessor's 228 KB have room for it in all of its blocks.
+  /// Up to 3, where a multiprocessor's 228 KB have room for it in the largest of blocks.
   static constexpr bool fits(int ahead) {
-    return shared_bytes_with(ahead) <= 228 * 1024 / Map::kBlocks - 1024;
+    return common_bytes_with(ahead) + Map::kMostTeams * team_bytes_with(ahead) <=
+           228 * 1024 / Map::kBlocks - 1024;
   }
   static constexpr int kAhead = fits(3) ? 3 : fits(2) ? 2 : 1;
-  static constexpr int kBytes = bytes_with(kAhead);
-  static constexpr int kSharedBytes = shared_bytes_with(kAhead);  ///< of a block
+  static constexpr int kTeamBytes = team_bytes_with(kAhead);
+  static constexpr int kCommonBytes = common_bytes_with(kAhead);
+  SSMBENCH_HD static constexpr int bytes(int teams) { return kCommonBytes + teams * kTeamBytes; }
 
+  // Raw tiles, from where those of a team begin.
   static constexpr int kKeptU = kAhead + 2;
   SSMBENCH_HD static constexpr int u_at(unsigned tile) {
     return static_cast<int>(tile % kKeptU) * Sequence::kBytes;
@@ -159,11 +187,16 @@ struct RawTiles {
   SSMBENCH_HD static constexpr int delta_at(unsigned tile) {
     return (kKeptU + kAhead + static_cast<int>(tile % kAhead)) * Sequence::kBytes;
   }
-  /// B, C: 0, 1.
+  static constexpr int kTeamRawBytes = (kKeptU + 2 * kAhead) * Sequence::kBytes;
+  /// B, C: 0, 1. From where the common ones begin.
   SSMBENCH_HD static constexpr int projection_at(int which, unsigned tile) {
-    return (kKeptU + 2 * kAhead) * Sequence::kBytes +
-           (2 * static_cast<int>(tile % kAhead) + which) * Projection::kBytes;
+    return (2 * static_cast<int>(tile % kAhead) + which) * Projection::kBytes;
   }
+  static constexpr int kCommonRawBytes = 2 * kAhead * Projection::kBytes;
+
+ private:
+  /// Copies are permuted by address: their places are multiples of 1 KB.
+  static constexpr int in_kilobytes(int bytes) { return (bytes + 1023) / 1024 * 1024; }
 };
 
 /// Where a helper's octet of a tile of sequences lies: 8 elements along the axis that is contiguous in

@@ -26,12 +26,12 @@ namespace {
 
 template <class Call>
 void for_shapes(const Call& call) {
-  for (const RowsShape shape : {RowsShape{2, 8}, RowsShape{4, 4}, RowsShape{4, 8}}) {
-    INFO(shape.states << " states on " << shape.lanes << " lanes");
-    with_rows_shape(shape, [&](auto states, auto lanes) {
-      CHECK(RowsShape{states, lanes} == shape);
-      call(RowsMap<states, lanes, 2>());
-      call(RowsMap<states, lanes, 4>());
+  for (const RowsShape shape :
+       {RowsShape{2, 8, 1}, RowsShape{4, 4, 2}, RowsShape{4, 4, 4}, RowsShape{4, 8, 1}}) {
+    INFO(shape.states << " states on " << shape.lanes << " lanes, teams: " << shape.teams);
+    with_rows_shape<4>(shape, [&](auto states, auto lanes, auto teams) {
+      CHECK(RowsShape{states, lanes, teams} == shape);
+      call(RowsMap<states, lanes, teams>());
     });
   }
 }
@@ -40,12 +40,15 @@ void for_shapes(const Call& call) {
 template <class Call>
 void for_raw_tiles(const Call& call) {
   for_shapes([&]<class Map>(Map map) {
-    const auto with = [&]<bool kAlongTime>(std::bool_constant<kAlongTime> along_time) {
-      INFO(Map::kElementBytes << " bytes, along time: " << kAlongTime);
-      call(map, along_time, RawTiles<Map, kAlongTime, Map::kElementBytes>());
+    const auto with = [&]<bool kAlongTime, int bytes>(std::bool_constant<kAlongTime> along_time,
+                                                      std::integral_constant<int, bytes>) {
+      INFO(bytes << " bytes, along time: " << kAlongTime);
+      call(map, along_time, RowsMemory<Map, kAlongTime, bytes>());
     };
-    with(std::true_type());
-    with(std::false_type());
+    with(std::true_type(), std::integral_constant<int, 2>());
+    with(std::true_type(), std::integral_constant<int, 4>());
+    with(std::false_type(), std::integral_constant<int, 2>());
+    with(std::false_type(), std::integral_constant<int, 4>());
   });
 }
 
@@ -83,12 +86,12 @@ TEST_CASE("scanners of the fast kernel take each lane of each channel once") {
 }
 
 TEST_CASE("helpers of the fast kernel take each octet of a tile once") {
-  for_raw_tiles([]<class Map, bool kAlongTime, class Raw>(Map, std::bool_constant<kAlongTime>, Raw) {
+  for_raw_tiles([]<class Map, bool kAlongTime, class Memory>(Map, std::bool_constant<kAlongTime>, Memory) {
     using Place = ProjectionPlace<Map, kAlongTime>;
     std::set<std::pair<int, int>> sequences;
     std::set<std::pair<int, int>> projections;
     for (int thread = 0; thread < Map::kHelpers; ++thread) {
-      const SequencePlace<Map, kAlongTime, Raw::kElementBytes> sequence(thread);
+      const SequencePlace<Map, kAlongTime, Memory::kElementBytes> sequence(thread);
       const Place projection(thread);
       CHECK((kAlongTime ? sequence.step : sequence.channel) % 8 == 0);
       CHECK((kAlongTime ? projection.step : projection.state) % 8 == 0);
@@ -156,11 +159,11 @@ TEST_CASE("the fast kernel's parts of y take the place of what has been read") {
 }
 
 TEST_CASE("what helpers of the fast kernel stage over has been read by their own warp") {
-  for_raw_tiles([]<class Map, bool kAlongTime, class Raw>(Map, std::bool_constant<kAlongTime>, Raw) {
+  for_raw_tiles([]<class Map, bool kAlongTime, class Memory>(Map, std::bool_constant<kAlongTime>, Memory) {
     std::map<int, int> reader;  // the warp that adds up the part at a float
     const auto elements = [](const auto& call) {
       for (int thread = 0; thread < Map::kHelpers; ++thread) {
-        const SequencePlace<Map, kAlongTime, Raw::kElementBytes> place(thread);
+        const SequencePlace<Map, kAlongTime, Memory::kElementBytes> place(thread);
         for (int k = 0; k < 8; ++k)
           call(thread / 32, place.channel + (kAlongTime ? 0 : k), place.step + (kAlongTime ? k : 0));
       }
@@ -214,8 +217,8 @@ TEST_CASE("the fast kernel's accesses to sequences and parts have no bank confli
       return kOfLane ? Map::part_at(lane, channel, 4) : Map::part_at(lane >> 1, channel, 4) + lane % 2 * 2;
     }));
   });
-  for_raw_tiles([]<class Map, bool kAlongTime, class Raw>(Map, std::bool_constant<kAlongTime>, Raw) {
-    using Place = SequencePlace<Map, kAlongTime, Raw::kElementBytes>;
+  for_raw_tiles([]<class Map, bool kAlongTime, class Memory>(Map, std::bool_constant<kAlongTime>, Memory) {
+    using Place = SequencePlace<Map, kAlongTime, Memory::kElementBytes>;
     const auto step_at = [](int thread) { return Map::step_at(Place(thread).channel, Place(thread).step); };
     const auto part_at = [](int thread) {
       return Map::part_at(1, Place(thread).channel, Place(thread).step);
@@ -226,41 +229,67 @@ TEST_CASE("the fast kernel's accesses to sequences and parts have no bank confli
 }
 
 TEST_CASE("raw tiles of the fast kernel have a place while they are needed") {
-  for_raw_tiles([]<class Raw>(auto /*map*/, auto /*along_time*/, Raw) {
+  for_raw_tiles([]<class Memory>(auto /*map*/, auto /*along_time*/, Memory) {
     for (unsigned staged = 2; staged < 20; ++staged) {
-      // All that has been copied and may not have been read, before the barrier after `staged` is staged.
-      Uses bytes(Raw::kBytes);
-      for (unsigned tile = staged - 2; tile < staged + Raw::kAhead; ++tile) {
-        bytes.add(Raw::u_at(tile), Raw::Sequence::kBytes);
-        if (tile < staged - 2 + Raw::kAhead) bytes.add(Raw::z_at(tile), Raw::Sequence::kBytes);
+      // All that has been copied and may not have been read until `staged` is staged.
+      Uses of_team(Memory::kTeamRawBytes);
+      Uses common(Memory::kCommonRawBytes);
+      for (unsigned tile = staged - 2; tile < staged + Memory::kAhead; ++tile) {
+        of_team.add(Memory::u_at(tile), Memory::Sequence::kBytes);
+        if (tile < staged - 2 + Memory::kAhead) of_team.add(Memory::z_at(tile), Memory::Sequence::kBytes);
         if (tile < staged) continue;
-        bytes.add(Raw::delta_at(tile), Raw::Sequence::kBytes);
-        for (const int which : {0, 1}) bytes.add(Raw::projection_at(which, tile), Raw::Projection::kBytes);
+        of_team.add(Memory::delta_at(tile), Memory::Sequence::kBytes);
+        for (const int which : {0, 1})
+          common.add(Memory::projection_at(which, tile), Memory::Projection::kBytes);
       }
-      CHECK(bytes.at_most_once());
+      CHECK(of_team.at_most_once());
+      CHECK(common.at_most_once());
     }
-    CHECK(Raw::Sequence::kBytes % 1024 == 0);  // copies are permuted by address
-    CHECK(Raw::Projection::kBytes % 1024 == 0);
+    // Copies are permuted by address.
+    CHECK(Memory::Sequence::kBytes % 1024 == 0);
+    CHECK(Memory::Projection::kBytes % 1024 == 0);
+    CHECK(Memory::kTeamBytes % 1024 == 0);
+    CHECK(Memory::kCommonBytes % 1024 == 0);
   });
 }
 
+TEST_CASE("the largest blocks of the fast kernel fit in an H200's shared memory") {
+  for_raw_tiles([]<class Map, class Memory>(Map, auto /*along_time*/, Memory) {
+    CHECK((Memory::bytes(Map::kMostTeams) + 1024) * Map::kBlocks <= 228 * 1024);
+    CHECK(Memory::bytes(Map::kMostTeams) <= 227 * 1024);
+    CHECK(Map::kMostTeams * Map::kThreads <= 1024);
+  });
+}
+
+TEST_CASE("the fast kernel's blocks have as many teams as leave the fewest to one multiprocessor") {
+  CHECK(rows_teams(8, 64, 4) == 4);  // 128 blocks of 4, 256 of 2 or 512 of 1 are 4 teams in turn
+  CHECK(rows_teams(8, 48, 4) == 3);  // 128 blocks of 3, but 96 of 4
+  CHECK(rows_teams(8, 96, 4) == 3);  // twice 3, not twice 4
+  CHECK(rows_teams(3, 64, 4) == 2);
+  CHECK(rows_teams(2, 64, 4) == 1);
+  CHECK(rows_teams(32, 16, 4) == 4);
+  CHECK(rows_teams(1, 1, 4) == 1);
+  CHECK(rows_teams(8, 64, 1) == 1);
+  CHECK(rows_teams(std::int64_t{1} << 30, 64, 4) == 4);
+}
+
 TEST_CASE("helpers of the fast kernel read raw tiles without bank conflicts") {
-  for_raw_tiles([]<class Map, bool kAlongTime, class Raw>(Map, std::bool_constant<kAlongTime>, Raw) {
+  for_raw_tiles([]<class Map, bool kAlongTime, class Memory>(Map, std::bool_constant<kAlongTime>, Memory) {
     using Place = ProjectionPlace<Map, kAlongTime>;
-    constexpr int kBytes = Raw::kElementBytes;
+    constexpr int kBytes = Memory::kElementBytes;
     const auto octet = []<class Tile>(Tile, int channel, int step, int piece) {
       return Tile::at(kAlongTime ? channel : step, (kAlongTime ? step : channel) * kBytes + 16 * piece);
     };
-    Uses sequence(Raw::Sequence::kBytes);
-    Uses projection(Raw::Projection::kBytes);
+    Uses sequence(Memory::Sequence::kBytes);
+    Uses projection(Memory::Projection::kBytes);
     for (int piece = 0; piece < kBytes / 2; ++piece) {
       const auto sequence_at = [&](int thread) {
-        const SequencePlace<Map, kAlongTime, Raw::kElementBytes> place(thread);
-        return octet(typename Raw::Sequence(), place.channel, place.step, piece);
+        const SequencePlace<Map, kAlongTime, Memory::kElementBytes> place(thread);
+        return octet(typename Memory::Sequence(), place.channel, place.step, piece);
       };
       const auto projection_at = [&](int thread) {
         const Place place(thread);
-        return octet(typename Raw::Projection(), place.state, place.step, piece);
+        return octet(typename Memory::Projection(), place.state, place.step, piece);
       };
       CHECK(all_at_once(Map::kHelpers, 8, 4, [&](int thread) { return sequence_at(thread) / 4; }));
       CHECK(all_at_once(Place::kThreads, 8, 4, [&](int thread) { return projection_at(thread) / 4; }));
@@ -273,14 +302,20 @@ TEST_CASE("helpers of the fast kernel read raw tiles without bank conflicts") {
 }
 
 TEST_CASE("the fast kernel has a shape for up to 32 states") {
-  for (const std::int64_t rows : {1, 2048, 16384, 1 << 20})
-    for (int dstate = 1; dstate <= 40; ++dstate) {
-      const auto shape = rows_shape(rows, dstate);
-      CHECK(shape.has_value() == (dstate <= kRowsMaxStates));
-      if (shape) CHECK(shape->states * shape->lanes >= dstate);
-    }
-  CHECK(rows_shape(2112, 16) == RowsShape{2, 8});
-  CHECK(rows_shape(2113, 16) == RowsShape{4, 4});
+  for (const std::size_t element_bytes : {2, 4})
+    for (const std::int64_t rows : {1, 2048, 16384, 1 << 20})
+      for (int dstate = 1; dstate <= 40; ++dstate) {
+        const auto shape = rows_shape(rows, dstate, element_bytes);
+        CHECK(shape.has_value() == (dstate <= kRowsMaxStates));
+        if (shape) CHECK(shape->states * shape->lanes >= dstate);
+      }
+  for (const std::size_t element_bytes : {2, 4}) {
+    CHECK(rows_shape(2112, 16, element_bytes) == RowsShape{2, 8, 1});
+    CHECK(rows_shape(8449, 16, element_bytes) == RowsShape{4, 4, 4});
+  }
+  CHECK(rows_shape(2113, 16, 2) == RowsShape{4, 4, 4});
+  CHECK(rows_shape(2113, 16, 4) == RowsShape{4, 4, 2});
+  CHECK(rows_shape(8448, 16, 4) == RowsShape{4, 4, 2});
 }
 
 namespace {
@@ -357,13 +392,15 @@ TEST_CASE("cuda-fused is right in every shape of the fast kernel", "[gpu]") {
     return;
   }
   const auto device = open_device(DeviceKind::cuda);
-  const std::int64_t seqlen = 200;           // past two tiles of each shape
-  for (const std::int64_t batch : {1, 160})  // 40 and 6400 channels
+  const std::int64_t seqlen = 200;  // past two tiles of each shape
+  // The second has blocks of two teams, one of which has no channels; the third is more than blocks of two
+  // are for.
+  for (const auto& [batch, dim] : {std::pair{1, 40}, std::pair{24, 280}, std::pair{220, 40}})
     for (const std::int64_t dstate : {16, 24})
       for (const char* layout : {"bdl", "bld"})
         for (const char* dtype : {"f32", "f16", "bf16"})
           check_against_reference(*device, whole_problem({{"batch", size(batch)},
-                                                          {"dim", size(40)},
+                                                          {"dim", size(dim)},
                                                           {"seqlen", size(seqlen)},
                                                           {"dstate", size(dstate)},
                                                           {"layout", layout},
