@@ -54,7 +54,8 @@ template <class Io, class Map, bool kAlongTime>
 std::optional<Launch> bind_rows_as(RowsKernel kernel, const SelectiveScan& scan, const ScanArgs& args) {
   using Memory = RowsMemory<Map, kAlongTime, sizeof(Io)>;
   const std::int64_t teams_of_group = ceil_div(args.channels_per_group, std::int64_t{Map::kChannels});
-  const int teams = rows_teams(args.batch * args.groups, teams_of_group, Map::kMostTeams);
+  const int teams =
+      rows_teams(args.batch * args.groups, teams_of_group, Memory::kUsualTeams, Map::kMostTeams);
   constexpr int kMostBytes = Memory::bytes(Map::kMostTeams);
   if (kernel == nullptr || kMostBytes > cuda_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)) return {};
   const std::int64_t blocks_per_group = ceil_div(teams_of_group, std::int64_t{teams});

@@ -55,15 +55,15 @@ auto with_rows_shape(RowsShape shape, const Call& call) {
   return call(four, four, four);
 }
 
-/// Teams of a block, of at most `most`, for `groups` times `teams_of_group` teams: the most, since teams of a
-/// block share B and C and end together, unless fewer save the busiest of an H200's 132 multiprocessors,
-/// which takes one block after the other, a tenth of its teams.
-constexpr int rows_teams(std::int64_t groups, std::int64_t teams_of_group, int most) {
+/// Teams of a block, of at most `most`, for `groups` times `teams_of_group` teams: `usual`, unless another
+/// number saves the busiest of an H200's 132 multiprocessors, on which blocks end together, a tenth of its
+/// teams.
+constexpr int rows_teams(std::int64_t groups, std::int64_t teams_of_group, int usual, int most) {
   const auto of_busiest = [&](int teams) {
     return ceil_div(groups * ceil_div(teams_of_group, teams), 132) * teams;
   };
-  int best = most;
-  for (int teams = most - 1; teams >= 1; --teams)
+  int best = usual;
+  for (int teams = most; teams >= 1; --teams)
     if (10 * of_busiest(teams) <= 9 * of_busiest(best)) best = teams;
   return best;
 }
@@ -175,6 +175,11 @@ struct RowsMemory {
   static constexpr int kTeamBytes = team_bytes_with(kAhead);
   static constexpr int kCommonBytes = common_bytes_with(kAhead);
   SSMBENCH_HD static constexpr int bytes(int teams) { return kCommonBytes + teams * kTeamBytes; }
+  /// Teams of a block where nothing speaks against it: two blocks of two teams on a multiprocessor, of which
+  /// one scans while the other waits at its barrier, or, where these do not fit, one of all.
+  static constexpr int kUsualTeams = Map::kMostTeams > 2 && 2 * (bytes(2) + 1024) <= 228 * 1024
+                                         ? 2
+                                         : Map::kMostTeams;
 
   // Raw tiles, from where those of a team begin.
   static constexpr int kKeptU = kAhead + 2;

@@ -261,16 +261,26 @@ TEST_CASE("the largest blocks of the fast kernel fit in an H200's shared memory"
   });
 }
 
-TEST_CASE("the fast kernel's blocks have as many teams as leave the fewest to one multiprocessor") {
-  CHECK(rows_teams(8, 64, 4) == 4);  // 128 blocks of 4, 256 of 2 or 512 of 1 are 4 teams in turn
-  CHECK(rows_teams(8, 48, 4) == 3);  // 128 blocks of 3, but 96 of 4
-  CHECK(rows_teams(8, 96, 4) == 3);  // twice 3, not twice 4
-  CHECK(rows_teams(3, 64, 4) == 2);
-  CHECK(rows_teams(2, 64, 4) == 1);
-  CHECK(rows_teams(32, 16, 4) == 4);
-  CHECK(rows_teams(1, 1, 4) == 1);
-  CHECK(rows_teams(8, 64, 1) == 1);
-  CHECK(rows_teams(std::int64_t{1} << 30, 64, 4) == 4);
+TEST_CASE("the fast kernel's blocks leave few teams to one multiprocessor") {
+  CHECK(RowsMemory<RowsMap<4, 4, 4>, true, 2>::kUsualTeams == 2);
+  CHECK(RowsMemory<RowsMap<4, 4, 4>, true, 4>::kUsualTeams == 4);
+  CHECK(RowsMemory<RowsMap<4, 4, 2>, true, 4>::kUsualTeams == 2);
+  CHECK(RowsMemory<RowsMap<4, 4, 2>, true, 4>::kAhead == 3);
+  CHECK(RowsMemory<RowsMap<2, 8, 1>, true, 2>::kUsualTeams == 1);
+  for (const int usual : {2, 4}) {
+    CHECK(rows_teams(8, 64, usual, 4) == usual);  // 128 blocks of 4 or 256 of 2 are 4 teams in turn
+    CHECK(rows_teams(8, 48, usual, 4) == 3);      // 128 blocks of 3, but 96 of 4 or 192 of 2
+    CHECK(rows_teams(3, 64, usual, 4) == 2);
+    CHECK(rows_teams(2, 64, usual, 4) == 1);
+    CHECK(rows_teams(32, 16, usual, 4) == usual);
+    CHECK(rows_teams(1, 1, usual, 4) == 1);
+    CHECK(rows_teams(std::int64_t{1} << 30, 64, usual, 4) == usual);
+  }
+  CHECK(rows_teams(8, 96, 2, 4) == 2);  // three times 2
+  CHECK(rows_teams(8, 96, 4, 4) == 3);  // twice 3, not twice 4
+  CHECK(rows_teams(8, 64, 1, 1) == 1);
+  CHECK(rows_teams(8, 16, 2, 2) == 1);
+  CHECK(rows_teams(4, 64, 2, 2) == 2);
 }
 
 TEST_CASE("helpers of the fast kernel read raw tiles without bank conflicts") {
