@@ -34,8 +34,7 @@
 //     finish   out = (Σ parts + D·u)·silu(z)
 //
 // All threads of a block meet at one barrier a tile. So the scan waits for nothing else, as long as helpers
-// need less time for a tile than it does, and the GPU has twice the warps to choose from. And all channels of
-// a multiprocessor end together: blocks of one team that share it would not.
+// need less time for a tile than it does, and the GPU has twice the warps to choose from.
 //
 // Per (element, state) the scan takes FMUL Δ·A', MUFU.EX2, FMUL Δu·B, FFMA h, FFMA y, and 1.4 (2 × 8: 1.1)
 // for reading shared memory, adding and storing y and the loop. Staging and finishing take some 38
