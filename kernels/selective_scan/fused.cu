@@ -54,7 +54,8 @@ template <class Io, class Map, bool kAlongTime>
 std::optional<Launch> bind_rows_as(RowsKernel kernel, const SelectiveScan& scan, const ScanArgs& args) {
   using Memory = RowsMemory<Map, kAlongTime, sizeof(Io)>;
   const std::int64_t teams_of_group = ceil_div(args.channels_per_group, std::int64_t{Map::kChannels});
-  const int teams = rows_teams(args.batch * args.groups, teams_of_group, Map::kMostTeams);
+  const int teams =
+      rows_teams(args.batch * args.groups, teams_of_group, Memory::kUsualTeams, Map::kMostTeams);
   constexpr int kMostBytes = Memory::bytes(Map::kMostTeams);
   if (kernel == nullptr || kMostBytes > cuda_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)) return {};
   const std::int64_t blocks_per_group = ceil_div(teams_of_group, std::int64_t{teams});
@@ -73,8 +74,8 @@ std::optional<Launch> bind_rows(const SelectiveScan& scan, DType dtype, const Sc
       !copies_tiles(args))
     return {};
   return with_io_type(dtype, [&]<class Io>(std::type_identity<Io>) {
-    return with_rows_shape(*shape, [&](auto states, auto lanes) {
-      using Map = RowsMap<states, lanes>;
+    return with_rows_shape<sizeof(Io)>(*shape, [&](auto states, auto lanes, auto teams) {
+      using Map = RowsMap<states, lanes, teams>;
       const RowsKernel kernel = rows_kernel_for<Io>(scan.method, *shape, along_time);
       return along_time ? bind_rows_as<Io, Map, true>(kernel, scan, args)
                         : bind_rows_as<Io, Map, false>(kernel, scan, args);

@@ -172,7 +172,7 @@ class RowsHelper {
     wait_tiles(shared_.arrived + tile % Memory::kAhead, tile / Memory::kAhead % 2);
   }
 
-  /// {Δ, Δ·u} (or {Δ, u}), B and C of `tile`. Steps past the end become zeros, which leave states as they
+  /// {Δ, Δ·u} (or {Δ, u/2}), B and C of `tile`. Steps past the end become zeros, which leave states as they
   /// are.
   __device__ void stage(int tile) const {
     float delta[8], second[8];
@@ -189,10 +189,8 @@ class RowsHelper {
       for (int k = 0; k < 8; ++k) delta[k] = fast_softplus(delta[k]);
     }
     convert(sequence_octet(Memory::u_at(tile)), second);
-    if constexpr (kTakesGain) {
 #pragma unroll
-      for (int k = 0; k < 8; ++k) second[k] *= delta[k];
-    }
+    for (int k = 0; k < 8; ++k) second[k] *= kTakesGain ? delta[k] : 0.5F;
     if (stages_projections_) stage_projections(tile);
     float* const steps = sequences(tile) + Map::step_at(sequence_.channel, sequence_.step);
     if constexpr (kAlongTime) {

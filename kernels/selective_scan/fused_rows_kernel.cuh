@@ -8,15 +8,15 @@
 //   block    1 to 4 teams of one group (rows_teams), which share B and C; first the scanners of all teams,
 //            then the helpers
 //
-//     shape (RowsShape)     4 × 4    2 × 8    4 × 8
-//     states of a lane      4        2        4
-//     lanes of a channel    4        8        8
-//     channels of a team    32       16       16
-//     teams of a block      1 to 4   1        1
-//     registers             64       76       91
+//     shape (RowsShape)     4 × 4    4 × 4    2 × 8    4 × 8
+//     states of a lane      4        4        2        4
+//     lanes of a channel    4        4        8        8
+//     channels of a team    32       32       16       16
+//     teams of a block      1 to 4   1, 2     1        1
+//     registers             64       93       78       102
 //     shared memory of the largest block (RowsMemory)
-//       16-bit elements     184 KB   132 KB   107 KB
-//       f32                 226 KB   166 KB   111 KB
+//       16-bit elements     184 KB            132 KB   107 KB
+//       f32                 226 KB   188 KB   166 KB   111 KB
 //
 //     Which thread is which: RowsMap::channel_of and lane_of; lane l has states l·kStates and on
 //
@@ -28,13 +28,13 @@
 //     copy     u, delta, z, B, C as they are, 1 to 3 tiles ahead, by the tensor memory accelerator, to
 //              places of their own, where u and z stay until their tile is finished (RowsMemory)
 //     stage    {Δ, Δ·u} and, once per block, f32 B and C
-//     scan     h ← Ā·h + c·B,  y = Σ C·h over the thread's own states; neighbouring lanes (not of 2 × 8) add
-//              their parts of y, which go where {Δ, Δ·u} were
+//     scan     h ← Ā·h + c·B,  y = Σ C·h over the thread's own states; where shared memory
+//              is scarce neighbouring lanes add their parts of y (RowsMap::kParts); these go where
+//              {Δ, Δ·u} were
 //     finish   out = (Σ parts + D·u)·silu(z)
 //
 // All threads of a block meet at one barrier a tile. So the scan waits for nothing else, as long as helpers
-// need less time for a tile than it does, and the GPU has twice the warps to choose from. And all channels of
-// a multiprocessor end together: blocks of one team that share it would not.
+// need less time for a tile than it does, and the GPU has twice the warps to choose from.
 //
 // Per (element, state) the scan takes FMUL Δ·A', MUFU.EX2, FMUL Δu·B, FFMA h, FFMA y, and 1.4 (2 × 8: 1.1)
 // for reading shared memory, adding and storing y and the loop. Staging and finishing take some 38
@@ -100,7 +100,7 @@ __device__ void for_states(const ScanArgs& args, const RowsTeam& team, int threa
 template <class Map, Family family, class Memory>
 __device__ void scan(const ScanArgs& args, const RowsTeam& team, const MethodParameters& method,
                      const RowsShared<Map, Memory>& shared, int thread) {
-  using Step = RowsStep<family, Map::kStates>;
+  using Step = RowsStep<family, (Map::kMostTeams <= 2)>;
   constexpr int kStates = Map::kStates;
   const int channel = Map::channel_of(thread);
   const int lane = Map::lane_of(thread);
@@ -178,12 +178,10 @@ __device__ void help(const ScanArgs& args, const RowsMaps& maps, const RowsTeam&
 }
 
 /// A block has 1 to kMostTeams teams: first the scanners of all, then the helpers of all.
-template <class Io, Family family, int kStates, int kLanes, bool kAlongTime>
-__global__ void __launch_bounds__(RowsMap<kStates, kLanes>::kMostTeams* RowsMap<kStates, kLanes>::kThreads,
-                                  RowsMap<kStates, kLanes>::kBlocks)
+template <class Io, Family family, class Map, bool kAlongTime>
+__global__ void __launch_bounds__(Map::kMostTeams* Map::kThreads, Map::kBlocks)
     rows_kernel(const ScanArgs args, const std::int64_t blocks_per_group, const MethodParameters method,
                 const __grid_constant__ RowsMaps maps) {
-  using Map = RowsMap<kStates, kLanes>;
   using Memory = RowsMemory<Map, kAlongTime, sizeof(Io)>;
   extern __shared__ __align__(1024) float4 memory[];
   const int teams = static_cast<int>(blockDim.x) / Map::kThreads;
@@ -218,12 +216,11 @@ RowsKernel rows_kernel_for(MethodId method, RowsShape shape, bool along_time) {
     if constexpr (two_samples(family)) {
       return nullptr;
     } else {
-      const auto with = [&]<int kStates, int kLanes>(std::integral_constant<int, kStates>,
-                                                     std::integral_constant<int, kLanes>) -> RowsKernel {
-        return along_time ? rows::rows_kernel<Io, family, kStates, kLanes, true>
-                          : rows::rows_kernel<Io, family, kStates, kLanes, false>;
-      };
-      return with_rows_shape(shape, with);
+      return with_rows_shape<sizeof(Io)>(shape, [&](auto states, auto lanes, auto teams) -> RowsKernel {
+        using Map = RowsMap<states, lanes, teams>;
+        return along_time ? rows::rows_kernel<Io, family, Map, true>
+                          : rows::rows_kernel<Io, family, Map, false>;
+      });
     }
   });
 }

@@ -16,6 +16,7 @@ namespace ssmbench {
 struct RowsShape {
   int states;  ///< 2 or 4
   int lanes;   ///< 4 or 8
+  int teams;   ///< the most of a block, 1, 2 or 4
 
   friend bool operator==(const RowsShape&, const RowsShape&) = default;
 };
@@ -26,54 +27,62 @@ inline constexpr int kRowsMaxStates = 32;
 /// The spread of `dstate` states in a problem of `rows` = batch · dim channels; nothing over kRowsMaxStates.
 /// 4 states a thread take the fewest instructions, but while there are not enough threads to keep an H200's
 /// 132 multiprocessors busy, 2 states on twice the threads are faster: up to one block of 16 channels for
-/// each, and in f32 up to two, one after the other, since in larger blocks fewer bytes are under way.
+/// each. In f32 blocks of four teams leave room for two tiles ahead, which is not enough where fewer are on a
+/// multiprocessor: up to two teams of 32 channels for each, blocks of two have it for three, and need not add
+/// parts of y in pairs. In 16 bits they would bring nothing.
 constexpr std::optional<RowsShape> rows_shape(std::int64_t rows, std::int64_t dstate,
                                               std::size_t element_bytes) {
   if (dstate > kRowsMaxStates) return std::nullopt;
-  if (dstate > 16) return RowsShape{4, 8};
-  const std::int64_t few = element_bytes < 4 ? 132 * 16 : 2 * 132 * 16;
-  return rows <= few ? RowsShape{2, 8} : RowsShape{4, 4};
+  if (dstate > 16) return RowsShape{4, 8, 1};
+  if (rows <= 132 * 16) return RowsShape{2, 8, 1};
+  return RowsShape{4, 4, element_bytes == 4 && rows <= 132 * 64 ? 2 : 4};
 }
 
-/// Calls `call` with the shape's two numbers as std::integral_constant, and returns what it returns.
-template <class Call>
+/// Calls `call` with the numbers of a shape of these elements as std::integral_constant, and returns what it
+/// returns.
+template <std::size_t element_bytes, class Call>
 auto with_rows_shape(RowsShape shape, const Call& call) {
   using std::integral_constant;
+  const integral_constant<int, 1> one;
   const integral_constant<int, 2> two;
   const integral_constant<int, 4> four;
   const integral_constant<int, 8> eight;
-  if (shape.states == 2) return call(two, eight);
-  return shape.lanes == 4 ? call(four, four) : call(four, eight);
+  if (shape.states == 2) return call(two, eight, one);
+  if (shape.lanes == 8) return call(four, eight, one);
+  if constexpr (element_bytes == 4) {
+    if (shape.teams == 2) return call(four, four, two);
+  }
+  return call(four, four, four);
 }
 
-/// Teams of a block, of at most `most`, for `groups` times `teams_of_group` teams: the most, since teams of a
-/// block share B and C and end together, unless fewer save the busiest of an H200's 132 multiprocessors,
-/// which takes one block after the other, a tenth of its teams.
-constexpr int rows_teams(std::int64_t groups, std::int64_t teams_of_group, int most) {
+/// Teams of a block, of at most `most`, for `groups` times `teams_of_group` teams: `usual`, unless another
+/// number saves the busiest of an H200's 132 multiprocessors, on which blocks end together, a tenth of its
+/// teams.
+constexpr int rows_teams(std::int64_t groups, std::int64_t teams_of_group, int usual, int most) {
   const auto of_busiest = [&](int teams) {
     return ceil_div(groups * ceil_div(teams_of_group, teams), 132) * teams;
   };
-  int best = most;
-  for (int teams = most - 1; teams >= 1; --teams)
+  int best = usual;
+  for (int teams = most; teams >= 1; --teams)
     if (10 * of_busiest(teams) <= 9 * of_busiest(best)) best = teams;
   return best;
 }
 
 /// Sizes and index maps of a kernel with kStates states of a channel on each of kLanes threads. A tile has 8
 /// steps times the lanes of a channel, so that a helper stages 8 elements of each sequence.
-template <int states_of_thread, int lanes_of_channel>
+template <int states_of_thread, int lanes_of_channel, int most_teams>
 struct RowsMap {
   static constexpr int kStates = states_of_thread;
   static constexpr int kLanes = lanes_of_channel;
   static constexpr int kHelpers = 128;  ///< of a team
   static constexpr int kThreads = kRowsScanners + kHelpers;
-  static constexpr int kMostTeams = kLanes == 4 ? 4 : 1;               ///< of a block
+  static constexpr int kMostTeams = most_teams;                        ///< of a block
   static constexpr int kBlocks = kStates == 4 && kLanes == 8 ? 2 : 1;  ///< such blocks on a multiprocessor
   static constexpr int kChannels = kRowsScanners / kLanes;
   static constexpr int kSteps = 8 * kLanes;
   static constexpr int kPaddedStates = kStates * kLanes;
   /// Sums of a channel's states that the scan leaves to be added, each of one or two lanes.
-  static constexpr int kParts = kStates == 2 ? kLanes : kLanes / 2;
+  static constexpr int kParts = kStates == 2 || kMostTeams == 2 ? kLanes : kLanes / 2;
 
   /// A scanner's channel in its team and its lane. The lowest bits of the lane in a warp are one of
   /// the channel and one of the state: shared memory serves 16-byte loads of 16 threads at once where threads
@@ -166,6 +175,11 @@ struct RowsMemory {
   static constexpr int kTeamBytes = team_bytes_with(kAhead);
   static constexpr int kCommonBytes = common_bytes_with(kAhead);
   SSMBENCH_HD static constexpr int bytes(int teams) { return kCommonBytes + teams * kTeamBytes; }
+  /// Teams of a block where nothing speaks against it: two blocks of two teams on a multiprocessor, of which
+  /// one scans while the other waits at its barrier, or, where these do not fit, one of all.
+  static constexpr int kUsualTeams = Map::kMostTeams > 2 && 2 * (bytes(2) + 1024) <= 228 * 1024
+                                         ? 2
+                                         : Map::kMostTeams;
 
   // Raw tiles, from where those of a team begin.
   static constexpr int kKeptU = kAhead + 2;
