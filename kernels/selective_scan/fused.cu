@@ -69,7 +69,7 @@ std::optional<Launch> bind_rows_as(RowsKernel kernel, const SelectiveScan& scan,
 /// The fast kernel's launch, where it takes the problem.
 std::optional<Launch> bind_rows(const SelectiveScan& scan, DType dtype, const ScanArgs& args) {
   const bool along_time = args.sequence.time == 1;
-  const auto shape = rows_shape(scan.batch * scan.dim, scan.dstate, size_of(dtype));
+  const auto shape = rows_shape(scan.batch * scan.dim, scan.dstate, scan.seqlen, size_of(dtype));
   if (scan.complex || !scan.variable_b || !scan.variable_c || !shape || !in_octets(args, along_time) ||
       !copies_tiles(args))
     return {};

@@ -8,15 +8,15 @@
 //   block    1 to 4 teams of one group (rows_teams), which share B and C; first the scanners of all teams,
 //            then the helpers
 //
-//     shape (RowsShape)     4 × 4    4 × 4    2 × 8    4 × 8
-//     states of a lane      4        4        2        4
-//     lanes of a channel    4        4        8        8
-//     channels of a team    32       32       16       16
-//     teams of a block      1 to 4   1, 2     1        1
-//     registers             64       93       78       102
+//     shape (RowsShape)     4 × 4    4 × 4    4 × 4    2 × 8    4 × 8
+//     states of a lane      4        4        4        2        4
+//     lanes of a channel    4        4        4        8        8
+//     channels of a team    32       32       32       16       16
+//     teams of a block      1 to 4   1, 2     1        1        1
+//     registers             64       93       64       78       102
 //     shared memory of the largest block (RowsMemory)
-//       16-bit elements     184 KB            132 KB   107 KB
-//       f32                 226 KB   188 KB   166 KB   111 KB
+//       16-bit elements     184 KB                     132 KB   107 KB
+//       f32                 226 KB   188 KB   55 KB    166 KB   111 KB
 //
 //     Which thread is which: RowsMap::channel_of and lane_of; lane l has states l·kStates and on
 //
@@ -100,7 +100,7 @@ __device__ void for_states(const ScanArgs& args, const RowsTeam& team, int threa
 template <class Map, Family family, class Memory>
 __device__ void scan(const ScanArgs& args, const RowsTeam& team, const MethodParameters& method,
                      const RowsShared<Map, Memory>& shared, int thread) {
-  using Step = RowsStep<family, (Map::kMostTeams <= 2)>;
+  using Step = RowsStep<family, (Map::kMostTeams * Map::kBlocks <= 2)>;
   constexpr int kStates = Map::kStates;
   const int channel = Map::channel_of(thread);
   const int lane = Map::lane_of(thread);

@@ -29,13 +29,16 @@ inline constexpr int kRowsMaxStates = 32;
 /// 132 multiprocessors busy, 2 states on twice the threads are faster: up to one block of 16 channels for
 /// each. In f32 blocks of four teams leave room for two tiles ahead, which is not enough where fewer are on a
 /// multiprocessor: up to two teams of 32 channels for each, blocks of two have it for three, and need not add
-/// parts of y in pairs. In 16 bits they would bring nothing.
-constexpr std::optional<RowsShape> rows_shape(std::int64_t rows, std::int64_t dstate,
+/// parts of y in pairs. Sequences of two tiles leave nothing to copy ahead: four blocks of one team, for
+/// which there is room then, begin sooner. In 16 bits these two would bring nothing.
+constexpr std::optional<RowsShape> rows_shape(std::int64_t rows, std::int64_t dstate, std::int64_t seqlen,
                                               std::size_t element_bytes) {
   if (dstate > kRowsMaxStates) return std::nullopt;
   if (dstate > 16) return RowsShape{4, 8, 1};
   if (rows <= 132 * 16) return RowsShape{2, 8, 1};
-  return RowsShape{4, 4, element_bytes == 4 && rows <= 132 * 64 ? 2 : 4};
+  if (element_bytes == 2) return RowsShape{4, 4, 4};
+  if (rows <= 132 * 64) return RowsShape{4, 4, 2};
+  return RowsShape{4, 4, seqlen <= 2 * 32 ? 1 : 4};
 }
 
 /// Calls `call` with the numbers of a shape of these elements as std::integral_constant, and returns what it
@@ -50,6 +53,7 @@ auto with_rows_shape(RowsShape shape, const Call& call) {
   if (shape.states == 2) return call(two, eight, one);
   if (shape.lanes == 8) return call(four, eight, one);
   if constexpr (element_bytes == 4) {
+    if (shape.teams == 1) return call(four, four, one);
     if (shape.teams == 2) return call(four, four, two);
   }
   return call(four, four, four);
@@ -76,8 +80,9 @@ struct RowsMap {
   static constexpr int kLanes = lanes_of_channel;
   static constexpr int kHelpers = 128;  ///< of a team
   static constexpr int kThreads = kRowsScanners + kHelpers;
-  static constexpr int kMostTeams = most_teams;                        ///< of a block
-  static constexpr int kBlocks = kStates == 4 && kLanes == 8 ? 2 : 1;  ///< such blocks on a multiprocessor
+  static constexpr int kMostTeams = most_teams;  ///< of a block
+  /// Such blocks on a multiprocessor.
+  static constexpr int kBlocks = kLanes == 4 && kMostTeams == 1 ? 4 : kStates == 4 && kLanes == 8 ? 2 : 1;
   static constexpr int kChannels = kRowsScanners / kLanes;
   static constexpr int kSteps = 8 * kLanes;
   static constexpr int kPaddedStates = kStates * kLanes;

@@ -27,7 +27,7 @@ namespace {
 template <class Call>
 void for_shapes(const Call& call) {
   for (const RowsShape shape :
-       {RowsShape{2, 8, 1}, RowsShape{4, 4, 2}, RowsShape{4, 4, 4}, RowsShape{4, 8, 1}}) {
+       {RowsShape{2, 8, 1}, RowsShape{4, 4, 1}, RowsShape{4, 4, 2}, RowsShape{4, 4, 4}, RowsShape{4, 8, 1}}) {
     INFO(shape.states << " states on " << shape.lanes << " lanes, teams: " << shape.teams);
     with_rows_shape<4>(shape, [&](auto states, auto lanes, auto teams) {
       CHECK(RowsShape{states, lanes, teams} == shape);
@@ -315,17 +315,20 @@ TEST_CASE("the fast kernel has a shape for up to 32 states") {
   for (const std::size_t element_bytes : {2, 4})
     for (const std::int64_t rows : {1, 2048, 16384, 1 << 20})
       for (int dstate = 1; dstate <= 40; ++dstate) {
-        const auto shape = rows_shape(rows, dstate, element_bytes);
+        const auto shape = rows_shape(rows, dstate, 2048, element_bytes);
         CHECK(shape.has_value() == (dstate <= kRowsMaxStates));
         if (shape) CHECK(shape->states * shape->lanes >= dstate);
       }
   for (const std::size_t element_bytes : {2, 4}) {
-    CHECK(rows_shape(2112, 16, element_bytes) == RowsShape{2, 8, 1});
-    CHECK(rows_shape(8449, 16, element_bytes) == RowsShape{4, 4, 4});
+    CHECK(rows_shape(2112, 16, 65, element_bytes) == RowsShape{2, 8, 1});
+    CHECK(rows_shape(8449, 16, 65, element_bytes) == RowsShape{4, 4, 4});
   }
-  CHECK(rows_shape(2113, 16, 2) == RowsShape{4, 4, 4});
-  CHECK(rows_shape(2113, 16, 4) == RowsShape{4, 4, 2});
-  CHECK(rows_shape(8448, 16, 4) == RowsShape{4, 4, 2});
+  CHECK(rows_shape(2113, 16, 65, 2) == RowsShape{4, 4, 4});
+  CHECK(rows_shape(2113, 16, 65, 4) == RowsShape{4, 4, 2});
+  CHECK(rows_shape(8448, 16, 65, 4) == RowsShape{4, 4, 2});
+  CHECK(rows_shape(8448, 16, 64, 4) == RowsShape{4, 4, 2});
+  CHECK(rows_shape(8449, 16, 64, 4) == RowsShape{4, 4, 1});
+  CHECK(rows_shape(8449, 16, 64, 2) == RowsShape{4, 4, 4});
 }
 
 namespace {
@@ -415,11 +418,12 @@ TEST_CASE("cuda-fused is right in every shape of the fast kernel", "[gpu]") {
                                                           {"layout", layout},
                                                           {"dtype", dtype},
                                                           {"initial_state", true}}));
-  for (const char* layout : {"bdl", "bld"})  // blocks of four teams
-    check_against_reference(
-        *device,
-        whole_problem(
-            {{"batch", size(132)}, {"dim", size(128)}, {"seqlen", size(seqlen)}, {"layout", layout}}));
+  for (const char* layout : {"bdl", "bld"})
+    for (const std::int64_t length : {seqlen, std::int64_t{56}})  // blocks of four teams, and of one
+      check_against_reference(
+          *device,
+          whole_problem(
+              {{"batch", size(132)}, {"dim", size(128)}, {"seqlen", size(length)}, {"layout", layout}}));
   for (const char* method : {"foh", "bilinear", "vim_highorder"})
     check_against_reference(
         *device, whole_problem(
