@@ -58,7 +58,7 @@ void rehearse(const std::string& file, const std::string& where, const std::func
   const int status = wait_for(child);
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
   const int signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-  if (signal == SIGINT || signal == SIGTERM) throw Interrupted();
+  if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP) throw Interrupted();
   if (signal == SIGXCPU || signal == SIGKILL)
     reject_file(file, where,
                 fmt::format("damaged: reading takes more than {} s, or more memory than there is", seconds));

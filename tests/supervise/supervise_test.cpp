@@ -193,9 +193,9 @@ TEST_CASE("option --resume without a file continues the newest of --out") {
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path() / "out"), {}) == 1);
 }
 
-TEST_CASE("Ctrl-C and SIGTERM end the worker too") {
+TEST_CASE("Ctrl-C, SIGTERM and a terminal that is gone end the worker too") {
   const TemporaryFolder folder;
-  for (const char* signal : {"INT", "TERM"}) {
+  for (const char* signal : {"INT", "TERM", "HUP"}) {
     const std::string file = folder / signal;
     const CommandResult result = run_shell(
         "'" SSMBENCH_FAULTY_EXECUTABLE "' run --device cpu " + config(folder, "5") +
@@ -208,6 +208,18 @@ TEST_CASE("Ctrl-C and SIGTERM end the worker too") {
     CHECK(result.out.find("alive") == std::string::npos);
     CHECK(records_of(read_file(file)).back().at("interrupted") == true);
   }
+}
+
+TEST_CASE("nohup keeps a run going") {
+  const TemporaryFolder folder;
+  const std::string file = folder / "results.jsonl";
+  const CommandResult result =
+      run_shell("trap '' HUP; '" SSMBENCH_FAULTY_EXECUTABLE "' run --device cpu " + config(folder, "5") +
+                    " --impl cpu-hang --timeout 1 --json " + file + " & run=$!; until test -s " + file +
+                    "; do sleep 0.01; done; kill -HUP $run; wait $run",
+                folder.path());
+  CHECK(result.exit_code == 4);
+  CHECK(records_of(read_file(file)).back().at("interrupted") == false);
 }
 
 TEST_CASE("a full disk ends the run with one line and keeps every whole record") {
