@@ -3,7 +3,7 @@
 // The common case of cuda-fused for selective_scan_bwd: the kernel that goes back. What its helpers do
 // is in fused_bwd_parallel_helper.cuh, the picture in fused_bwd_parallel.cu.
 
-#include "kernels/common/registers.cuh"
+#include "kernels/common/warp_roles.cuh"
 #include "kernels/selective_scan/fused_bwd_parallel_back.cuh"
 #include "kernels/selective_scan/fused_bwd_parallel_helper.cuh"
 
@@ -65,7 +65,7 @@ __device__ void go_back(const ParallelProblem& problem, std::int64_t first_segme
     GradientTile& tile = shared.tiles[i % 2];
     float2* const factors = shared.factors[factor_tile][place.warp];
     factor_tile = factor_tile == GradientShared<Io>::kFactorTiles - 1 ? 0 : factor_tile + 1;
-    tile_barrier();
+    role_barrier();
 #pragma unroll
     for (int half = kHalves - 1; half >= 0; --half) {
       LaneStates h, before[kKeptSteps], decay[kKeptSteps];
@@ -144,7 +144,7 @@ __device__ void go_back(const ParallelProblem& problem, std::int64_t first_segme
       store_pair(0);
     }
   }
-  tile_barrier();
+  role_barrier();
 
   store_lane(problem.workspace + at.states + place.segment * plan.state_floats() + place.lane_at, dA);
   // The other lane that has this channel has the other step of each pair.

@@ -3,6 +3,7 @@
 // The common case of cuda-fused for selective_scan_bwd: what the kernel that goes back has in shared memory,
 // and what its helpers do. The picture is in fused_bwd_parallel.cu.
 
+#include "kernels/common/warp_roles.cuh"
 #include "kernels/selective_scan/fused_bwd_parallel_projection.cuh"
 #include "kernels/selective_scan/fused_bwd_parallel_stage.cuh"
 
@@ -35,12 +36,6 @@ struct GradientShared {
   StagedSlots<Io> raw[kBlockWarps][4];
 };
 static_assert(2 * kRowPitch * sizeof(float2) >= 4 * kParallelStates * sizeof(float));
-
-/// __syncthreads() for helpers and those that compute, which wait in loops of their own, where that must not
-/// stand.
-__device__ inline void tile_barrier() {
-  asm volatile("bar.sync 0;" ::: "memory");
-}
 
 /// The helper that this thread is. Read again each time, so that what follows from it is computed again as
 /// well, and takes no registers meanwhile.
@@ -172,7 +167,7 @@ __device__ void help(const ParallelProblem& problem, std::int64_t first_segment,
       copy_async_wait<1>();
     }
     sequence_at -= tile_away;
-    if (i <= tiles) tile_barrier();
+    if (i <= tiles) role_barrier();
     factor_tile = next_factor_tile;
   }
 }

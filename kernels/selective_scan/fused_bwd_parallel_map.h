@@ -140,9 +140,10 @@ inline bool parallel_backward_applies(const SelectiveScan& scan) {
          scan.channels_per_group() >= kWarpChannels;
 }
 
-/// Whether blocks, of which each goes through all of the sequence, keep a large GPU busy: one on each of 132
-/// multiprocessors at a time, nine tenths of them to the end.
-inline constexpr std::int64_t kWave = 132;
+inline constexpr std::int64_t kWave = 132;  // blocks that a large GPU has at a time, one a multiprocessor
+
+/// Whether blocks, of which each goes through all of the sequence, keep a large GPU busy: nine tenths of its
+/// multiprocessors to the end.
 constexpr bool fill_whole_waves(std::int64_t blocks) {
   return 10 * blocks >= 9 * kWave * ceil_div(blocks, kWave);
 }

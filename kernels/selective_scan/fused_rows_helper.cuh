@@ -49,11 +49,6 @@ __device__ void stage_projection(float* to, const Octet<Io>& octet) {
   }
 }
 
-/// __syncthreads() for scanners and helpers, which wait in loops of their own, where that must not stand.
-__device__ inline void tile_barrier() {
-  asm volatile("bar.sync 0;" ::: "memory");
-}
-
 /// What a team sees of its block's shared memory. Of tiles in f32 there are two: `tile` % 2 is the place.
 template <class Map, class Memory>
 struct RowsShared {

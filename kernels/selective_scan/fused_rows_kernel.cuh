@@ -40,6 +40,7 @@
 // for reading shared memory, adding and storing y and the loop. Staging and finishing take some 38
 // instructions an element, 3 of them on the MUFU. What binds is in docs/performance-notes.md.
 
+#include "kernels/common/warp_roles.cuh"
 #include "kernels/selective_scan/fused_rows_helper.cuh"
 #include "kernels/selective_scan/fused_rows_step.cuh"
 
@@ -115,7 +116,7 @@ __device__ void scan(const ScanArgs& args, const RowsTeam& team, const MethodPar
   for (std::int64_t start = 0; start < args.seqlen; start += Map::kSteps) {
     float* const tile = shared.sequences + place * Map::kSequenceFloats;
     const float* const projections = shared.projections + place * (2 * Map::kProjectionFloats) + 4 * lane;
-    tile_barrier();
+    role_barrier();
     float y[4];
 #pragma unroll(kUnrolled <family, Map>)
     for (int t = 0; t < Map::kSteps; t += 4) {
@@ -145,7 +146,7 @@ __device__ void scan(const ScanArgs& args, const RowsTeam& team, const MethodPar
     store_parts<Map>(tile, lane, channel, Map::kSteps - 4, y);
     place ^= 1;
   }
-  tile_barrier();
+  role_barrier();
 
   for_states<Map>(args, team, thread, [&](int s, bool exists, std::int64_t /*at*/, std::int64_t state_at) {
     if (exists) args.last_state[state_at] = h[s];
@@ -172,7 +173,7 @@ __device__ void help(const ScanArgs& args, const RowsMaps& maps, const RowsTeam&
       __syncwarp();  // other threads of the warp have read what it writes
     }
     if (tile < tiles) helper.stage(tile);
-    if (tile <= tiles) tile_barrier();
+    if (tile <= tiles) role_barrier();
     copy(tile + Memory::kAhead);
   }
 }

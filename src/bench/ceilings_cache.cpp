@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "model/errors.h"
-#include "model/json_error.h"
+#include "model/json_text.h"
 
 namespace ssmbench {
 namespace {

@@ -20,6 +20,7 @@
 #include "device/device.h"
 #include "model/errors.h"
 #include "model/implementation.h"
+#include "model/json_text.h"
 #include "model/method.h"
 #include "plugin/plugin.h"
 
@@ -120,7 +121,7 @@ void print_ceilings(const Json& ceilings, std::size_t indent) {
 /// Name and summary, aligned; JSON carries the rest.
 void print(const Json& entries, bool json) {
   if (json) {
-    fmt::print("{}\n", entries.dump(2, ' ', false, Json::error_handler_t::replace));
+    fmt::print("{}\n", json_text(entries, 2));
     return;
   }
   std::size_t width = 18;

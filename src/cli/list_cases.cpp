@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "model/json_text.h"
+
 namespace ssmbench {
 
 std::vector<DeviceInfo> possible_devices() {
@@ -27,7 +29,7 @@ void print_cases(const Plan& plan, bool json) {
                    {"implementations", implementations}});
   }
   if (json) {
-    fmt::print("{}\n", all.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    fmt::print("{}\n", json_text(all, 2));
     return;
   }
   for (const auto& entry : all) {

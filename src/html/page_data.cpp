@@ -9,6 +9,7 @@
 
 #include "html/median_interval.h"
 #include "model/build_info.h"
+#include "model/json_text.h"
 #include "report/labels.h"
 
 namespace ssmbench {
@@ -144,7 +145,7 @@ std::string page_data(const std::vector<NamedResults>& files) {
       if (result->status != Status::skip) data["cases"].push_back(case_of(i, *result));
     for (const auto& study : results.convergence) data["convergence"].push_back(convergence_of(i, study));
   }
-  const std::string text = data.dump(-1, ' ', false, Json::error_handler_t::replace);
+  const std::string text = json_text(data);
   std::string safe;  // in JSON '<' is only ever part of a string
   safe.reserve(text.size());
   for (const char c : text) {

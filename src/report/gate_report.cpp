@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "model/json_text.h"
 #include "report/junit.h"
 #include "report/text.h"
 
@@ -161,7 +162,7 @@ std::string gate_record(const Comparison& comparison, const GatePolicy& policy) 
                      {"interval", {time.ratio.low, time.ratio.high}},
                      {"processes", {time.processes_before, time.processes_after}}});
   }
-  return record.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return json_text(record);
 }
 
 std::string gate_junit(const std::vector<Comparison>& comparisons, const GatePolicy& policy) {

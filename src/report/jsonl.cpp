@@ -5,17 +5,13 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "model/json_text.h"
 #include "report/json.h"
 
 namespace ssmbench {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-/// JSON is UTF-8, but names of files and messages of foreign libraries may hold any bytes.
-std::string line_of(const Json& record) {
-  return record.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
 
 Json to_json(const AxisValue& value) {
   return std::visit([](const auto& held) { return Json(held); }, value);
@@ -114,7 +110,7 @@ std::string case_record(const CaseResult& result) {
   record["workspace_bytes"] = result.workspace_bytes;
   record["repro"] = result.repro;
   record["key"] = result.key;
-  return line_of(record);
+  return json_text(record);
 }
 
 void JsonlReporter::case_done(const CaseResult& result) {
@@ -122,12 +118,12 @@ void JsonlReporter::case_done(const CaseResult& result) {
 }
 
 void JsonlReporter::begin(const RunInfo& info) {
-  file_.append(line_of({{"record", "run"},
-                        {"schema", "ssmbench-results/1"},
-                        {"argv", info.argv},
-                        {"started", info.started},
-                        {"build", info.build},
-                        {"devices", info.devices}}));
+  file_.append(json_text(Json{{"record", "run"},
+                              {"schema", "ssmbench-results/1"},
+                              {"argv", info.argv},
+                              {"started", info.started},
+                              {"build", info.build},
+                              {"devices", info.devices}}));
 }
 
 void JsonlReporter::study_done(const MethodConvergence& result) {
@@ -144,7 +140,7 @@ void JsonlReporter::study_done(const MethodConvergence& result) {
                               {"delta", errors.delta},
                               {"discretization_error", errors.discretization},
                               {"f32_rounding_error", errors.rounding}});
-  file_.append(line_of(record));
+  file_.append(json_text(record));
 }
 
 void JsonlReporter::study_done(const ConsistencyResult& result) {
@@ -163,20 +159,20 @@ void JsonlReporter::study_done(const ConsistencyResult& result) {
   record["reason"] = at_once.reason;
   for (const auto& [name, comparison] : at_once.outputs)
     record["verify"]["outputs"][name] = to_json(comparison);
-  file_.append(line_of(record));
+  file_.append(json_text(record));
 }
 
 void JsonlReporter::finish(const Summary& summary) {
   Json counts = Json::object();
   for (const auto& [status, count] : summary.counts) counts[std::string(name_of(status))] = count;
-  file_.append(line_of({{"record", "summary"},
-                        {"counts", counts},
-                        {"kept", summary.kept},
-                        {"passed_by_user_tolerance", summary.passed_by_user},
-                        {"interrupted", summary.interrupted},
-                        {"seconds", summary.seconds},
-                        {"input_seconds", summary.input_seconds},
-                        {"reference_seconds", summary.reference_seconds}}));
+  file_.append(json_text(Json{{"record", "summary"},
+                              {"counts", counts},
+                              {"kept", summary.kept},
+                              {"passed_by_user_tolerance", summary.passed_by_user},
+                              {"interrupted", summary.interrupted},
+                              {"seconds", summary.seconds},
+                              {"input_seconds", summary.input_seconds},
+                              {"reference_seconds", summary.reference_seconds}}));
 }
 
 }  // namespace ssmbench

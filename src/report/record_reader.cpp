@@ -13,7 +13,7 @@
 #include <tuple>
 
 #include "model/errors.h"
-#include "model/json_error.h"
+#include "model/json_text.h"
 
 namespace ssmbench {
 namespace {

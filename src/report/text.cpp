@@ -4,13 +4,15 @@
 
 #include <nlohmann/json.hpp>
 
+#include "model/json_text.h"
+
 namespace ssmbench {
 namespace {
 
 constexpr const char* kUnknown = "\xEF\xBF\xBD";
 
 std::string valid_utf8(std::string_view text) {
-  const auto quoted = nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  const auto quoted = json_text(nlohmann::json(text));
   return nlohmann::json::parse(quoted).get<std::string>();
 }
 

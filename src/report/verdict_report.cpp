@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "model/json_text.h"
 #include "report/json.h"
 #include "verify/describe.h"
 
@@ -97,7 +98,7 @@ std::string verdict_json(const std::string& file, const FileInfo& info, const Ca
     entry["ulp_histogram"] = {{"up_to", ErrorProfile::kUlps}, {"counts", profile.histogram}};
     record["outputs"][output.name] = entry;
   }
-  return record.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return json_text(record);
 }
 
 }  // namespace ssmbench

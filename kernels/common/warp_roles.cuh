@@ -1,12 +1,20 @@
 #pragma once
 
-// Registers that go from some of a block's warps to others: a kernel is launched with as many for each
-// thread, and those that need fewer give some up. All warps of a group of four, whose first is a multiple of
-// four, have to do the same. Without the instructions of Hopper (sm_90a) all keep what they have.
-//
-// Source: PTX ISA, "setmaxnreg".
+// Warps of a block that do different things: registers go from some of them to others, and they wait for
+// each other in loops of their own.
 
 namespace ssmbench {
+
+/// __syncthreads() where that must not stand: each role waits in a loop of its own.
+__device__ inline void role_barrier() {
+  asm volatile("bar.sync 0;" ::: "memory");
+}
+
+// A kernel is launched with as many registers for each thread, and warps that need fewer give some up. All
+// warps of a group of four, whose first is a multiple of four, have to do the same. Without the
+// instructions of Hopper (sm_90a) all keep what they have.
+//
+// Source: PTX ISA, "setmaxnreg".
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define SSMBENCH_SM90A_ONLY(...) __VA_ARGS__
