@@ -47,8 +47,27 @@ ReferenceOutput empty_output(Shape shape);
 
 using ReferenceOutputs = std::map<std::string, ReferenceOutput>;
 
+/// What computes the reference of one operation.
+struct Reference {
+  std::string op;
+  /// As compute_reference.
+  ReferenceOutputs (*compute)(const Problem& problem, const TensorSet& inputs, const std::atomic<bool>& stop);
+  /// As reference_bytes.
+  std::size_t (*bytes)(const Problem& problem);
+};
+
+/// An operation's reference registers itself with one line: `const ReferenceRegistration registration({…});`
+struct ReferenceRegistration {
+  explicit ReferenceRegistration(Reference reference);
+};
+
+/// Bytes of the arrays of a problem's ReferenceOutputs: the values and their bounds, and for outputs of which
+/// `has_third` is true one more array of floats (operand_bound or decay_response).
+std::size_t output_bytes(const Problem& problem, bool (*has_third)(const TensorSpec& output));
+
 /// Computes a problem's outputs from the stored values of its inputs, in fp64, on all cores.
-/// `inputs` are host tensors. Throws ContractError on wrong shapes, Interrupted once `stop` is true.
+/// `inputs` are host tensors. Throws ContractError on wrong shapes, Interrupted once `stop` is true, and
+/// std::logic_error for an operation without a reference.
 ReferenceOutputs compute_reference(const Problem& problem, const TensorSet& inputs,
                                    const std::atomic<bool>& stop);
 

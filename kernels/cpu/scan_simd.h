@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "model/selective_scan.h"
+#include "ops/selective_scan/selective_scan.h"
 
 // What the parts of cpu-simd that are compiled once per instruction set share with the part that is compiled
 // once.

@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-#include "model/ssd.h"
+#include "ops/ssd_chunk_scan/ssd_chunk_scan.h"
 
 // What the parts of cpu-simd for Mamba-2 that are compiled once per instruction set share with the part that
 // is compiled once.

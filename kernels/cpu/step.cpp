@@ -9,7 +9,7 @@
 #include "kernels/common/scalar_math.h"
 #include "kernels/cpu/io_types.h"
 #include "kernels/state_update/args.h"
-#include "model/selective_scan.h"
+#include "ops/selective_scan/selective_scan.h"
 
 namespace ssmbench {
 namespace {

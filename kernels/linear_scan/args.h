@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "model/implementation.h"
-#include "model/linear_scan.h"
+#include "ops/linear_scan/linear_scan.h"
 
 namespace ssmbench {
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "model/implementation.h"
-#include "model/selective_scan.h"
+#include "ops/selective_scan/selective_scan.h"
 
 namespace ssmbench {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "kernels/selective_scan/fused_map.h"
-#include "model/selective_scan.h"
+#include "ops/selective_scan/selective_scan.h"
 
 // How cuda-fused cuts selective_scan_bwd up, and where everything lies in shared memory and in the workspace.
 // Host and device, so that the CPU tests cover it. Threads are those of fused_map.h.

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "kernels/common/index_math.h"
-#include "model/selective_scan.h"
+#include "ops/selective_scan/selective_scan.h"
 
 // How cuda-fused cuts the gradients of the common case up (real A, zoh, variable B and C, 9 to 16 states),
 // and where everything lies in the workspace. Host and device, so that the CPU tests cover it. The picture is

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "model/implementation.h"
-#include "model/ssd.h"
+#include "ops/ssd_chunk_scan/ssd_chunk_scan.h"
 
 namespace ssmbench {
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "model/implementation.h"
-#include "model/state_update.h"
+#include "ops/selective_state_update/selective_state_update.h"
 
 namespace ssmbench {
 

@@ -17,7 +17,7 @@ std::size_t bin_of(const ElementVerdict& element, double expected, DType dtype) 
 
 ErrorProfile profile_of(const JudgedOutput& output, const Expectation& expected) {
   ErrorProfile profile;
-  const auto time = output.axis('l');
+  const auto time = output.axis(kTimeLetter);
   std::int64_t inner = 1;  // elements between neighbours in time
   for (std::size_t axis = output.shape.size(); time && axis-- > *time + 1;) inner *= output.shape[axis];
   const std::int64_t steps = time ? output.shape[*time] : 1;

@@ -49,12 +49,13 @@ class Explainer {
     for (const auto& axis : read_.problem.op().axes) {
       if (axis.kind == AxisKind::flag && read_.problem.flag(axis.name) && explained_by(axis.name, false))
         return axis.name + " is not applied";
-      if (axis.name == "method")
+      if (axis.role == AxisRole::method)
         for (const auto& method : axis.choices)
           if (explained_by(axis.name, method))
-            return fmt::format("these are the outputs of method {}", method);
+            return fmt::format("these are the outputs of {} {}", axis.name, method);
     }
-    if (explained_by_swap()) return "B and C are swapped";
+    for (const auto& [one, other] : read_.problem.op().look_alikes)
+      if (explained_by_swap(one, other)) return fmt::format("{} and {} are swapped", one, other);
     if (explained_by_tiling())
       return "groups are tiled (channel modulo groups) where they should be repeated";
     return "";
@@ -81,14 +82,16 @@ class Explainer {
     return problem && passes(*problem, inputs_of(*problem, read_), read_.outputs);
   }
 
-  bool explained_by_swap() const {
+  bool explained_by_swap(const std::string& one, const std::string& other) const {
     TensorSet inputs = views_of(read_.inputs);
-    const TensorView* B = inputs.find("B");
-    const TensorView* C = inputs.find("C");
-    if (B == nullptr || C == nullptr || B->shape != C->shape || B->dtype != C->dtype) return false;
-    const TensorView b = *B;
-    inputs.add("B", *C);
-    inputs.add("C", b);
+    const TensorView* found = inputs.find(one);
+    const TensorView* other_found = inputs.find(other);
+    if (found == nullptr || other_found == nullptr || found->shape != other_found->shape ||
+        found->dtype != other_found->dtype)
+      return false;
+    const TensorView view = *found;
+    inputs.add(one, *other_found);
+    inputs.add(other, view);
     return passes(read_.problem, inputs, read_.outputs);
   }
 
@@ -96,17 +99,17 @@ class Explainer {
   /// tiled group together.
   bool explained_by_tiling() const {
     const Problem& problem = read_.problem;
-    if (problem.op().find_axis("groups") == nullptr || problem.size("groups") == 1) return false;
-    const bool heads = problem.op().find_axis("nheads") != nullptr;
-    const std::int64_t groups = problem.size("groups");
-    const std::int64_t channels = problem.size(heads ? "nheads" : "dim");
+    const AxisSpec* channel_axis = problem.find_axis(AxisRole::channel);
+    const std::int64_t groups = problem.groups();
+    if (channel_axis == nullptr || groups == 1) return false;
+    const std::int64_t channels = problem.size(channel_axis->name);
     std::vector<std::int64_t> order;
     for (std::int64_t group = 0; group < groups; ++group)
       for (std::int64_t channel = group; channel < channels; channel += groups) order.push_back(channel);
 
     const auto reorder = [&](const std::vector<HostTensor>& tensors) {
       std::vector<HostTensor> all;
-      for (const auto& tensor : tensors) all.push_back(reordered(tensor, heads ? 'h' : 'd', order));
+      for (const auto& tensor : tensors) all.push_back(reordered(tensor, channel_axis->letter, order));
       return all;
     };
     const auto inputs = reorder(read_.inputs);

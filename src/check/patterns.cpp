@@ -76,7 +76,7 @@ std::string about_groups(const AxisErrors& channels, std::int64_t groups) {
 /// Whether every element passes as the one `shift` steps later.
 bool passes_shifted(const JudgedOutput& output, const Expectation& expected, const Arithmetic& arithmetic,
                     std::int64_t shift) {
-  const std::size_t time = *output.axis('l');
+  const std::size_t time = *output.axis(kTimeLetter);
   const std::int64_t steps = output.shape[time];
   const std::int64_t inner = std::accumulate(output.shape.begin() + static_cast<std::ptrdiff_t>(time) + 1,
                                              output.shape.end(), std::int64_t{1}, std::multiplies<>());
@@ -96,20 +96,22 @@ std::vector<std::string> patterns_of(const JudgedOutput& output, const Expectati
   const auto bad =
       std::ranges::count_if(output.elements, [](const auto& element) { return !element.passed(); });
   if (bad == 0) return {};
-  if (output.axis('l'))
+  if (output.axis(kTimeLetter))
     for (const std::int64_t shift : {-1, 1})
       if (passes_shifted(output, expected, arithmetic, shift))
         return {fmt::format("every step holds what belongs to the step {}", shift < 0 ? "before" : "after")};
   if (bad == 1) return {"one element"};
 
   std::vector<std::string> patterns;
-  const std::int64_t groups = problem.op().find_axis("groups") != nullptr ? problem.size("groups") : 1;
+  const std::int64_t groups = problem.groups();
+  const AxisSpec* channel = problem.find_axis(AxisRole::channel);
   for (std::size_t axis = 0; axis < output.axes.size(); ++axis) {
     const AxisErrors errors = errors_along(output, axis);
     if (errors.everywhere()) continue;
     std::string note;
-    if (errors.letter == 'l') note = about_time(errors);
-    if ((errors.letter == 'd' || errors.letter == 'h') && groups > 1) note = about_groups(errors, groups);
+    if (errors.letter == kTimeLetter) note = about_time(errors);
+    if (channel != nullptr && errors.letter == channel->letter && groups > 1)
+      note = about_groups(errors, groups);
     patterns.push_back(note.empty() ? "only " + errors.text()
                                     : fmt::format("only {}, {}", errors.text(), note));
   }

@@ -76,6 +76,7 @@ int parse_and_run(const std::vector<std::string>& arguments) {
   add_compare(app, action);
   add_gate(app, action);
   add_validate_config(app, action);
+  add_schema(app, action);
 
   try {
     limit_simd_target();

@@ -3,6 +3,8 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "cli/calibrate.h"
@@ -44,14 +46,14 @@ void check_fits(const Plan& plan, bool verify) {
     check_memory(planned.the_case, memory_need(planned, plan, verify), host, device);
 }
 
-void warn_of_unstable_methods(const Plan& plan, Progress& progress) {
+/// What operations warn of, each warning once.
+void print_warnings(const Plan& plan, Progress& progress) {
+  std::set<std::string> said;
   for (const auto& planned : plan.cases) {
     const Problem& problem = planned.the_case.problem;
-    if (problem.op().find_axis("method") == nullptr || problem.choice("method") != "bilinear_flipped")
-      continue;
-    progress.say(
-        "warning: bilinear_flipped is unstable for A < 0 and has a pole at z = -2; states may overflow");
-    return;
+    if (problem.op().warning == nullptr) continue;
+    if (const auto warning = problem.op().warning(problem); warning && said.insert(*warning).second)
+      progress.say("warning: " + *warning);
   }
 }
 
@@ -118,7 +120,7 @@ int run(RunOptions options) {
   };
   if (options.worker) return run_as_worker(options, plan);
   check_fits(plan, options.runner.verify);
-  warn_of_unstable_methods(plan, progress);
+  print_warnings(plan, progress);
 
   InterruptGuard interrupt;
   const RunInfo info = run_info(options, devices);

@@ -19,6 +19,7 @@ void add_check(CLI::App& app, Action& action);
 void add_compare(CLI::App& app, Action& action);
 void add_gate(CLI::App& app, Action& action);
 void add_dump(CLI::App& app, Action& action, const std::vector<std::string>& arguments);
+void add_schema(CLI::App& app, Action& action);
 void add_validate_config(CLI::App& app, Action& action);
 
 }  // namespace ssmbench

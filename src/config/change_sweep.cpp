@@ -69,13 +69,18 @@ bool apply_override(Sweep& sweep, const Override& change) {
 }
 
 void make_quick(Sweep& sweep) {
-  std::optional<AxisValue> shortest;
-  for (const auto& axis : sweep.axes)
-    for (const auto& point : axis.points)
-      if (const auto found = point.find("seqlen"); found != point.end())
-        shortest = std::min(shortest.value_or(found->second), found->second);
-  if (shortest) replace_axis(sweep, {"seqlen", {{{"seqlen", *shortest}}}});
-  if (sweep.op->find_axis("batch") != nullptr) replace_axis(sweep, {"batch", {{{"batch", std::int64_t{1}}}}});
+  const auto keep = [&sweep](const std::string& axis, const AxisValue& value) {
+    replace_axis(sweep, {axis, {{{axis, value}}}});
+  };
+  if (const AxisSpec* time = sweep.op->find_axis(AxisRole::time)) {
+    std::optional<AxisValue> shortest;
+    for (const auto& axis : sweep.axes)
+      for (const auto& point : axis.points)
+        if (const auto found = point.find(time->name); found != point.end())
+          shortest = std::min(shortest.value_or(found->second), found->second);
+    if (shortest) keep(time->name, *shortest);
+  }
+  if (const AxisSpec* batch = sweep.op->find_axis(AxisRole::batch)) keep(batch->name, std::int64_t{1});
 }
 
 }  // namespace ssmbench

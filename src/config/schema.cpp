@@ -17,9 +17,9 @@
 #include <valijson/validator.hpp>
 #pragma GCC diagnostic pop
 
-namespace ssmbench {
+#include "config/make_schema.h"
 
-extern const char* const config_schema_text;  // configs/schema.json, embedded by the build
+namespace ssmbench {
 
 namespace {
 
@@ -27,8 +27,8 @@ using valijson::adapters::NlohmannJsonAdapter;
 using Nodes = std::vector<const Json*>;
 
 const Json& schema() {
-  static const Json parsed = Json::parse(config_schema_text);
-  return parsed;
+  static const Json made = config_schema();
+  return made;
 }
 
 const valijson::Schema& compiled_schema() {

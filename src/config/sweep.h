@@ -56,7 +56,7 @@ std::optional<Point> make_point(const std::string& axis, const Json& value, cons
 /// values.
 bool apply_override(Sweep& sweep, const Override& change);
 
-/// Keeps batch 1 and the shortest seqlen, for ops that have these axes.
+/// Keeps one sequence of the shortest length, for ops that have such axes.
 void make_quick(Sweep& sweep);
 
 /// All points of the sweep, the last axis fastest. Throws UsageError when a point makes no sense or no

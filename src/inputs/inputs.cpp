@@ -4,14 +4,8 @@
 
 #include <algorithm>
 #include <array>
-#include <functional>
 #include <span>
-#include <stdexcept>
 
-#include "inputs/linear_scan_inputs.h"
-#include "inputs/scan_inputs.h"
-#include "inputs/ssd_inputs.h"
-#include "inputs/state_update_inputs.h"
 #include "model/errors.h"
 
 namespace ssmbench {
@@ -72,25 +66,7 @@ std::int64_t row_offset(const TensorView& view, std::int64_t row) {
   return offset;
 }
 
-/// The exact values of elements first, first + 1, … of the named tensor, which lie in one row.
-using Fill = std::function<void(std::string_view tensor, std::int64_t first, std::span<double> values)>;
-
-template <class Inputs>
-Fill fill_from(Inputs inputs) {
-  return [inputs = std::move(inputs)](std::string_view tensor, std::int64_t first, std::span<double> values) {
-    inputs.fill(tensor, first, values);
-  };
-}
-
-Fill fill_of(const Problem& problem, const InputSpec& spec) {
-  if (problem.op().name.starts_with("selective_scan")) return fill_from(ScanInputs(problem, spec));
-  if (problem.op().name.starts_with("ssd_chunk_scan")) return fill_from(SsdChunkScanInputs(problem, spec));
-  if (problem.op().name == "selective_state_update") return fill_from(StateUpdateInputs(problem, spec));
-  if (problem.op().name == "linear_scan") return fill_from(LinearScanInputs(problem, spec));
-  throw std::logic_error(fmt::format("no inputs for {}", problem.op().name));
-}
-
-void generate(const Fill& fill, const HostTensor& tensor, bool shared, const std::atomic<bool>& stop) {
+void generate(const InputFill& fill, const HostTensor& tensor, bool shared, const std::atomic<bool>& stop) {
   const TensorView view = real_view(tensor.view());
   const std::int64_t length = view.shape.back();
   const std::int64_t rows = element_count(view.shape) / length;
@@ -120,7 +96,7 @@ std::vector<HostTensor> generate_inputs(const Problem& problem, const InputSpec&
                                         const std::atomic<bool>& stop) {
   if (spec.values != "native" && spec.values != "shared")
     throw UsageError(fmt::format("values must be native or shared, got '{}'", spec.values));
-  const Fill fill = fill_of(problem, spec);
+  const InputFill fill = problem.op().inputs(problem, spec);
   const auto specs = problem.tensors();
   // Only tensors that take the problem's dtype have values to share; the others are f32 or c64 in any case.
   const auto specs_in_bf16 = problem.with({{"dtype", "bf16"}}).tensors();

@@ -90,7 +90,7 @@ CaseRead CaseReader::read() const {
 }
 
 void CaseReader::check_values(const std::vector<HostTensor>& inputs) const {
-  const auto wrong_values = read_format().wrong_values;
+  const auto wrong_values = read_op().file.wrong_values;
   if (wrong_values == nullptr) return;
   for (const auto& input : inputs)
     if (const auto wrong = wrong_values(input)) reject_file(file_, where("inputs", input.spec.name), *wrong);
@@ -103,17 +103,17 @@ void CaseReader::check_members() const {
 }
 
 Problem CaseReader::read_problem() const {
-  const OpFormat& format = read_format();
+  const OpSpec& op = read_op();
   Axes axes;
-  for (const auto& name : format.attributes) axes[name] = read_axis(*format.op.find_axis(name));
-  format.infer(stored_inputs(), axes);
-  for (const auto& name : format.repeated_attributes) check_repeated(name, axes.at(name));
-  return {format.op, axes};
+  for (const auto& name : op.file.attributes) axes[name] = read_axis(*op.find_axis(name));
+  op.file.infer(stored_inputs(), axes);
+  for (const auto& name : op.file.repeated_attributes) check_repeated(name, axes.at(name));
+  return {op, axes};
 }
 
-const OpFormat& CaseReader::read_format() const {
+const OpSpec& CaseReader::read_op() const {
   const std::string op = require_text(file_, path_, group_, "op");
-  if (const OpFormat* format = find_format(op)) return *format;
+  if (const OpSpec* spec = find_op(op)) return *spec;
   std::vector<std::string> known;
   for (const OpSpec* spec : all_ops()) known.push_back(spec->name);
   reject_file(file_, path_, fmt::format("unknown op '{}'; this build knows {}", op, fmt::join(known, ", ")));
@@ -149,7 +149,7 @@ Arithmetic CaseReader::read_arithmetic() const {
   if (!math)
     reject_file(file_, path_,
                 fmt::format("unknown math '{}'; this build knows {}", name, fmt::join(math_names(), ", ")));
-  if (!read_format().has_chunk_states) return {.math = *math};
+  if (!read_op().file.has_chunk_states) return {.math = *math};
   const std::string state_name = require_text(file_, path_, group_, "state_dtype");
   const auto state_dtype = parse_dtype(state_name);
   if (!state_dtype || *state_dtype == DType::c64 || *state_dtype == DType::i32)
@@ -211,7 +211,7 @@ h5::Dataset CaseReader::open_checked(const std::string& group, const TensorSpec&
   const std::string place = where(group, spec.name);
   return reading(file_, place, [&] {
     h5::Dataset dataset(H5Dopen2(group_, place.c_str(), H5P_DEFAULT), "open the dataset");
-    const auto other_shape = read_format().other_shape;
+    const auto other_shape = read_op().file.other_shape;
     const auto other = other_shape == nullptr ? std::nullopt : other_shape(spec);
     if (const auto wrong = misfit(dataset, spec, other)) reject_file(file_, place, *wrong);
     return dataset;

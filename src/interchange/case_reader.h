@@ -47,7 +47,7 @@ class CaseReader {
   }
   void check_members() const;
   Problem read_problem() const;
-  const OpFormat& read_format() const;
+  const OpSpec& read_op() const;
   AxisValue read_axis(const AxisSpec& axis) const;
   /// Throws unless the attribute is missing or a word for what the datasets hold.
   void check_repeated(const std::string& name, const AxisValue& found) const;

@@ -24,7 +24,8 @@ const TensorSpec& find_spec(const std::vector<TensorSpec>& specs, const std::str
 }
 
 std::string layout_words(const Problem& problem) {
-  return problem.op().find_axis("layout") == nullptr ? "" : " in layout " + problem.choice("layout");
+  const AxisSpec* layout = problem.find_axis(AxisRole::layout);
+  return layout == nullptr ? "" : " in layout " + problem.choice(layout->name);
 }
 
 std::vector<CheckedTensor> check_tensors(const std::vector<TensorSpec>& specs, const TensorSet& tensors,
@@ -109,14 +110,15 @@ void write_axis(hid_t group, const AxisSpec& axis, const Problem& problem) {
     h5::write_attribute(group, name, std::get<std::int64_t>(value));
 }
 
-void write_attributes(hid_t group, const CaseToWrite& the_case, const OpFormat& format) {
-  h5::write_attribute(group, "op", the_case.problem.op().name);
+void write_attributes(hid_t group, const CaseToWrite& the_case) {
+  const OpSpec& op = the_case.problem.op();
+  h5::write_attribute(group, "op", op.name);
   h5::write_attribute(group, "math", std::string(name_of(the_case.arithmetic.math)));
-  if (format.has_chunk_states)
+  if (op.file.has_chunk_states)
     h5::write_attribute(group, "state_dtype", std::string(name_of(the_case.arithmetic.state_dtype)));
   if (the_case.seed) h5::write_attribute(group, "seed", *the_case.seed);
-  for (const auto* names : {&format.attributes, &format.repeated_attributes})
-    for (const auto& axis : *names) write_axis(group, *format.op.find_axis(axis), the_case.problem);
+  for (const auto* names : {&op.file.attributes, &op.file.repeated_attributes})
+    for (const auto& axis : *names) write_axis(group, *op.find_axis(axis), the_case.problem);
 }
 
 TensorSpec reference_spec(const CaseToWrite& the_case, const std::string& name,
@@ -126,11 +128,6 @@ TensorSpec reference_spec(const CaseToWrite& the_case, const std::string& name,
     throw ContractError(fmt::format("the reference of '{}' has {} values, {} has {}", name, values.size(),
                                     the_case.problem.id(), to_string(spec.shape)));
   return spec;
-}
-
-const OpFormat& format_of(const Problem& problem) {
-  if (const OpFormat* format = find_format(problem.op().name)) return *format;
-  throw ContractError(fmt::format("interchange files have no {}", problem.op().name));
 }
 
 void write_tensors(hid_t parent, const std::string& name, const std::vector<CheckedTensor>& tensors,
@@ -158,8 +155,7 @@ CheckedCase check_case(const CaseToWrite& the_case) {
   const Problem& problem = the_case.problem;
   const auto inputs = tensors_of(problem, Role::input);
   for (const auto& spec : inputs) the_case.inputs.at(spec.name);
-  CheckedCase checked{format_of(problem),
-                      check_tensors(inputs, the_case.inputs, problem),
+  CheckedCase checked{check_tensors(inputs, the_case.inputs, problem),
                       check_tensors(tensors_of(problem, Role::output), the_case.outputs, problem),
                       {}};
   for (const auto& [name, values] : the_case.reference)
@@ -170,7 +166,7 @@ CheckedCase check_case(const CaseToWrite& the_case) {
 void write_case(hid_t cases, const CaseToWrite& the_case, const CheckedCase& checked, bool compress,
                 const TemporaryFile& disk) {
   const h5::Group group = h5::create_group(cases, the_case.id);
-  write_attributes(group, the_case, checked.format);
+  write_attributes(group, the_case);
   write_tensors(group, "inputs", checked.inputs, compress, disk);
   write_tensors(group, "outputs", checked.outputs, compress, disk);
   if (!checked.reference.empty()) write_reference(group, checked, compress, disk);

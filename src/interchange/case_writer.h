@@ -19,7 +19,6 @@ struct CheckedTensor {
 
 /// A case that has been found to fit its problem, so that from here on only the disk can fail.
 struct CheckedCase {
-  const OpFormat& format;
   std::vector<CheckedTensor> inputs, outputs;
   std::vector<std::pair<TensorSpec, std::span<const double>>> reference;
 };

@@ -5,20 +5,11 @@
 #include <optional>
 #include <string>
 
+#include "model/input_spec.h"
 #include "model/problem.h"
 #include "model/user_tolerance.h"
 
 namespace ssmbench {
-
-/// How input values are drawn. The values of a tensor depend on (seed, tensor name, logical index) and the
-/// fields here alone: not on layout, thread count or machine.
-struct InputSpec {
-  std::string distribution = "mamba";  ///< see src/inputs/distributions.h
-  /// "native": each value is rounded to the tensor's own dtype. "shared": rounded to what f32, f16 and bf16
-  /// can all hold, so that cases of different dtype see the same values and share one reference.
-  std::string values = "native";
-  std::int64_t seed = 0;
-};
 
 /// Where in which file a case was asked for, for messages.
 struct Source {

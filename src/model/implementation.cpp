@@ -36,10 +36,9 @@ Registration::Registration(Implementation implementation) {
   all.insert(place, std::move(implementation));
 }
 
-double tensor_bytes(const Problem& problem) {
-  double bytes = 0;
-  for (const auto& tensor : problem.tensors()) bytes += static_cast<double>(tensor.bytes());
-  return bytes;
+Work least_work(const Implementation& implementation, const Problem& problem) {
+  if (implementation.work) return implementation.work(problem);
+  return problem.op().least_work(problem, implementation.arithmetic(problem.dtype()).math);
 }
 
 void check_contract(const Problem& problem, const TensorSet& tensors) {

@@ -16,14 +16,6 @@ namespace ssmbench {
 enum class DeviceKind { cpu, cuda };
 std::string_view name_of(DeviceKind kind);
 
-/// What one launch must at least move and compute; throughput and the roofline are figured from it.
-struct Work {
-  double bytes = 0;         ///< each input read once, each output written once
-  double exponentials = 0;  ///< per-state decays, the bulk of the MUFU work
-  double fmas = 0;          ///< outside of tensor cores
-  double tensor_flops = 0;  ///< on tensor cores, two per multiply-add, at the rate of the claimed math
-};
-
 /// Enqueues the work on a stream (cudaStream_t as void*; ignored on the CPU) and returns. Throws DeviceError.
 using Launch = std::function<void(void* stream)>;
 
@@ -35,8 +27,7 @@ struct Implementation {
   std::string summary;
   /// What inputs its algorithm is known to get wrong, for those kept to show it; empty for all others. A
   /// result that is out of tolerance is a fail all the same, with this beside the reason; `run` leaves it out
-  /// unless
-  /// --impl is given.
+  /// unless --impl is given.
   std::string known_failure = {};
   /// Arithmetic it claims on problems of an io dtype; tolerances are derived from it.
   std::function<Arithmetic(DType io)> arithmetic = [](DType) { return Arithmetic(); };
@@ -44,7 +35,8 @@ struct Implementation {
   /// Why it cannot do the problem; nothing when it can.
   std::function<std::optional<std::string>(const Problem&)> unsupported;
   std::function<std::size_t(const Problem&)> workspace_bytes;
-  std::function<Work(const Problem&)> work;
+  /// What its algorithm has to do at least, where that may be less than its operation's least work; null elsewhere.
+  std::function<Work(const Problem&)> work = nullptr;
   /// Resolves tensors (in the device's memory) to arguments once; the result is launched many times.
   /// Throws ContractError when a tensor does not have the problem's shape.
   std::function<Launch(const Problem&, const TensorSet&, void* workspace)> bind;
@@ -58,8 +50,8 @@ struct Registration {
   explicit Registration(Implementation implementation);
 };
 
-/// Bytes that every implementation of the problem has to move: all inputs and outputs once.
-double tensor_bytes(const Problem& problem);
+/// What one launch of it has to move and compute at least.
+Work least_work(const Implementation& implementation, const Problem& problem);
 
 /// Throws ContractError unless `tensors` holds exactly the problem's tensors, each with its dtype, shape and
 /// strides.

@@ -25,6 +25,9 @@ std::string to_string(const Shape& shape);
 /// output's there.
 enum class Role { input, output };
 
+/// What TensorSpec::axes calls the axis of time steps, in every operation.
+inline constexpr char kTimeLetter = 'l';
+
 /// What one tensor of a problem must look like. The layout (bdl or bld) changes only `storage_order`.
 struct TensorSpec {
   std::string name;  ///< the field's name for it: u, delta, A, B, C, D, z, out, last_state, …

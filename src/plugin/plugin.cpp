@@ -132,23 +132,6 @@ struct Entry {
   }
 };
 
-/// What an operation takes at least, however it is computed: the least of each kind of work that those who
-/// are there already declare.
-std::function<Work(const Problem&)> work_of(const std::string& op) {
-  std::vector<std::function<Work(const Problem&)>> declared;
-  for (const auto& implementation : implementations())
-    if (implementation.op == op) declared.push_back(implementation.work);
-  return [declared](const Problem& problem) {
-    Work least{.bytes = tensor_bytes(problem)};
-    for (std::size_t i = 0; i < declared.size(); ++i) {
-      const Work work = declared[i](problem);
-      for (double Work::*kind : {&Work::exponentials, &Work::fmas, &Work::tensor_flops})
-        least.*kind = i == 0 ? work.*kind : std::min(least.*kind, work.*kind);
-    }
-    return least;
-  };
-}
-
 Implementation implementation_of(const fs::path& file, const Functions& functions, std::int32_t index,
                                  const ssmbench_implementation& described) {
   const std::string name = text_of(described.name);
@@ -179,7 +162,6 @@ Implementation implementation_of(const fs::path& file, const Functions& function
           .deterministic = described.deterministic != 0,
           .unsupported = [entry](const Problem& problem) { return entry.unsupported(problem); },
           .workspace_bytes = [entry](const Problem& problem) { return entry.workspace_bytes(problem); },
-          .work = work_of(op),
           .bind = [entry](const Problem& problem, const TensorSet& tensors,
                           void* workspace) { return entry.bind(problem, tensors, workspace); }};
 }

@@ -38,12 +38,15 @@ void add_problem(Columns& columns) {
       {"op", [](const CaseResult& result) { return std::string(result.the_case.problem.op().name); }});
   columns.push_back({"impl", [](const CaseResult& result) { return result.impl; }});
   columns.push_back({"device", [](const CaseResult& result) { return result.device; }});
-  for (const char* name : {"method", "dtype", "layout"}) add_axis(columns, name);
-  for (const OpSpec* op : all_ops())
-    for (const auto& axis : op->axes)
-      if (axis.kind == AxisKind::size &&
-          std::ranges::find(columns, axis.name, &Column::name) == columns.end())
-        add_axis(columns, axis.name);
+  const auto add_axes = [&columns](const auto& chosen) {
+    for (const OpSpec* op : all_ops())
+      for (const auto& axis : op->axes)
+        if (chosen(axis) && std::ranges::find(columns, axis.name, &Column::name) == columns.end())
+          add_axis(columns, axis.name);
+  };
+  for (const AxisRole role : {AxisRole::method, AxisRole::dtype, AxisRole::layout})
+    add_axes([role](const AxisSpec& axis) { return axis.role == role; });
+  add_axes([](const AxisSpec& axis) { return axis.kind == AxisKind::size; });
   columns.push_back({"options", [](const CaseResult& result) { return options_label(result.the_case); }});
 }
 

@@ -17,7 +17,7 @@ Json to_json(const AxisValue& value) {
   return std::visit([](const auto& held) { return Json(held); }, value);
 }
 
-/// The size axes as "shape", the rest (op's dtype, method and layout are fields of their own) as "options".
+/// The size axes as "shape"; method, dtype and layout as fields of their own; the rest as "options".
 void add_problem(Json& record, const Case& the_case) {
   const Problem& problem = the_case.problem;
   Json shape = Json::object();
@@ -27,7 +27,7 @@ void add_problem(Json& record, const Case& the_case) {
     const Json value = to_json(problem.axes().at(axis.name));
     if (axis.kind == AxisKind::size)
       shape[axis.name] = value;
-    else if (axis.name == "method" || axis.name == "dtype" || axis.name == "layout")
+    else if (has_own_field(axis))
       record[axis.name] = value;
     else
       options[axis.name] = value;

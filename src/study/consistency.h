@@ -7,9 +7,9 @@
 
 #include "model/arithmetic.h"
 #include "model/case.h"
+#include "model/parts.h"
 #include "model/result.h"
 #include "reference/reference.h"
-#include "study/parts.h"
 #include "sweep/plan.h"
 
 namespace ssmbench {

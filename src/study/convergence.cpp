@@ -4,7 +4,7 @@
 #include <limits>
 #include <stdexcept>
 
-#include "reference/discretization.h"
+#include "reference/common/discretization.h"
 
 namespace ssmbench {
 namespace {

@@ -74,16 +74,15 @@ class ConvergenceReader {
 /// A consistency study is written like a sweep, with checks.
 ConsistencyStudy read_consistency(const Json& document, const std::string& file, std::size_t index) {
   const Json& json = document["studies"][index];
-  const auto op = json["op"].get<std::string>();
+  const OpSpec& op = *find_op(json["op"].get<std::string>());
   ConsistencyStudy study;
   for (std::size_t i = 0; i < json["check"].size(); ++i) {
-    const auto* check = find_partwise(json["check"][i].get<std::string>(), op);
+    const auto* check = op.find_parts(json["check"][i].get<std::string>());
     if (check == nullptr) {
       std::vector<std::string> known;
-      for (const auto& each : partwise_computations())
-        if (each.op == op) known.push_back(each.check);
+      for (const auto& each : op.parts) known.push_back(each.check);
       fail({file, to_pointer({"studies", std::to_string(index), "check", std::to_string(i)})},
-           fmt::format("{} has no check {}", op, shown(json["check"][i])),
+           fmt::format("{} has no check {}", op.name, shown(json["check"][i])),
            fmt::format("one of {}", fmt::join(known, ", ")));
     }
     study.checks.push_back(check);

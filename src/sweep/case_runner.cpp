@@ -77,7 +77,7 @@ void CaseRunner::start(const NumberedJob& job) {
 
 void CaseRunner::verify(Candidate& candidate) {
   const Implementation& implementation = *candidate.job.job->implementation;
-  candidate.result.work = implementation.work(case_.problem);
+  candidate.result.work = least_work(implementation, case_.problem);
   candidate.result.workspace_bytes = implementation.workspace_bytes(case_.problem);
   if (options_.profile) {
     profile_run(device_, *uploaded_, implementation, options_.timing.warmup, candidate.result);

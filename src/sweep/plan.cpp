@@ -18,12 +18,12 @@ bool matches(const std::string& pattern, const std::string& text) {
 
 bool selected(const Case& the_case, const Selection& selection) {
   const Problem& problem = the_case.problem;
-  const auto axis_matches = [&](const char* axis, const std::string& pattern) {
-    return pattern.empty() ||
-           (problem.op().find_axis(axis) != nullptr && matches(pattern, problem.choice(axis)));
+  const auto axis_matches = [&](AxisRole role, const std::string& pattern) {
+    const AxisSpec* axis = problem.find_axis(role);
+    return pattern.empty() || (axis != nullptr && matches(pattern, problem.choice(axis->name)));
   };
-  return matches(selection.op, problem.op().name) && axis_matches("dtype", selection.dtype) &&
-         axis_matches("method", selection.method) && matches(selection.case_id, the_case.id());
+  return matches(selection.op, problem.op().name) && axis_matches(AxisRole::dtype, selection.dtype) &&
+         axis_matches(AxisRole::method, selection.method) && matches(selection.case_id, the_case.id());
 }
 
 /// Why not to run an implementation on a problem; nothing to run it. One that is known to fail shows how an
@@ -73,10 +73,7 @@ std::string device_id(const DeviceInfo& device) {
 
 std::string reference_key(const Case& the_case) {
   Case canonical = the_case;
-  if (const AxisSpec* layout = canonical.problem.op().find_axis("layout"))
-    canonical.problem = canonical.problem.with({{"layout", layout->choices.front()}});
-  if (canonical.problem.op().find_axis("chunk_size") != nullptr)
-    canonical.problem = canonical.problem.with({{"chunk_size", std::int64_t{256}}});
+  canonical.problem = canonical.problem.canonical();
   if (canonical.inputs.values == "shared") canonical.problem = canonical.problem.with({{"dtype", "f32"}});
   return canonical.id();
 }

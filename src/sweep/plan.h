@@ -47,7 +47,7 @@ std::string device_id(const DeviceInfo& device);
 
 Plan make_plan(std::vector<Case> cases, std::vector<DeviceInfo> devices, const Selection& selection);
 
-/// Cases with equal keys have equal reference outputs: layout and chunk_size do not matter, nor does dtype
+/// Cases with equal keys have equal reference outputs: axes that change no values do not matter, nor does dtype
 /// where the values are shared between dtypes.
 std::string reference_key(const Case& the_case);
 

@@ -168,7 +168,7 @@ std::vector<OutputComparison::Span> over_time(const TimeSpans& time, const Parti
 }  // namespace
 
 std::optional<std::size_t> time_axis(const TensorSpec& spec) {
-  const auto found = spec.axes.find('l');
+  const auto found = spec.axes.find(kTimeLetter);
   return found == std::string::npos ? std::nullopt : std::optional(found);
 }
 

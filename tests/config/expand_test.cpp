@@ -7,7 +7,7 @@
 #include "catch.h"
 #include "config/config.h"
 #include "config/config_files.h"
-#include "model/selective_scan.h"
+#include "ops/selective_scan/selective_scan.h"
 
 using namespace ssmbench;
 using test::config_of;

@@ -10,7 +10,7 @@
 #include "catch.h"
 #include "inputs/distributions.h"
 #include "model/errors.h"
-#include "model/selective_scan.h"
+#include "ops/selective_scan/selective_scan.h"
 
 using namespace ssmbench;
 

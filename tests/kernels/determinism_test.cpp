@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "catch.h"
-#include "model/linear_scan.h"
+#include "ops/linear_scan/linear_scan.h"
 #include "support/run_plan.h"
 #include "support/scan_problem.h"
 #include "support/ssd_problem.h"

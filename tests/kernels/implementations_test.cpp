@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "catch.h"
-#include "model/selective_scan.h"
+#include "ops/selective_scan/selective_scan.h"
 #include "support/scan_problem.h"
 #include "support/verdicts.h"
 

@@ -10,7 +10,7 @@
 #include "catch.h"
 #include "device/device.h"
 #include "model/errors.h"
-#include "model/linear_scan.h"
+#include "ops/linear_scan/linear_scan.h"
 #include "plugin/plugin.h"
 #include "support/run_command.h"
 #include "support/run_plan.h"

@@ -5,8 +5,8 @@
 
 #include "catch.h"
 #include "model/errors.h"
+#include "model/parts.h"
 #include "report/jsonl.h"
-#include "study/parts.h"
 #include "support/run_plan.h"
 #include "support/scan_problem.h"
 #include "support/ssd_problem.h"
@@ -164,7 +164,7 @@ TEST_CASE("studies of convergence that were read are written as they were") {
 TEST_CASE("studies of consistency are read beside the cases, and name both sides") {
   const TemporaryFolder folder;
   ConsistencyResult study{
-      .check = &partwise_computations().front(), .at_once = full_result(), .parts = "cpu-y"};
+      .check = &find_op("selective_scan_fwd")->parts.front(), .at_once = full_result(), .parts = "cpu-y"};
   {
     JsonlReporter reporter(folder / "a");
     reporter.begin({});

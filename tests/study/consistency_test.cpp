@@ -10,8 +10,8 @@
 
 #include "catch.h"
 #include "inputs/inputs.h"
-#include "model/ssd.h"
 #include "model/tensor_map.h"
+#include "ops/ssd_chunk_scan/ssd_chunk_scan.h"
 #include "support/find_implementation.h"
 #include "support/host_tensors.h"
 #include "support/run_plan.h"
@@ -65,7 +65,7 @@ const Problem& small_heads() {
 }
 
 std::vector<ConsistencyResult> measure(const std::string& check, const Problem& problem) {
-  const ConsistencyStudy study{{find_partwise(check, problem.op().name)}, {make_case(problem)}};
+  const ConsistencyStudy study{{problem.op().find_parts(check)}, {make_case(problem)}};
   std::vector<ConsistencyResult> results;
   measure_consistency(study, {list_devices().front()}, {}, never_stop, [&](const ConsistencyResult& result) {
     // Other tests register implementations of their own.
@@ -83,7 +83,7 @@ void spoil(std::vector<HostTensor>& inputs, const char* name) {
 /// Whether a run in parts whose inputs `change` has changed still agrees with the reference of the whole.
 bool agrees(const char* check, const Problem& whole, const char* parts,
             const std::function<void(std::vector<HostTensor>&)>& change) {
-  const PartwiseComputation& computation = *find_partwise(check, whole.op().name);
+  const PartwiseComputation& computation = *whole.op().find_parts(check);
   const Implementation& implementation = find_implementation(computation.parts_op, parts);
   const auto device = open_device(DeviceKind::cpu);
   const auto inputs = generate_inputs(whole, {}, never_stop);

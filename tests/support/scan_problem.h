@@ -4,7 +4,7 @@
 #include <string>
 
 #include "model/case.h"
-#include "model/selective_scan.h"
+#include "ops/selective_scan/selective_scan.h"
 
 namespace ssmbench::test {
 

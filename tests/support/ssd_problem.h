@@ -3,7 +3,7 @@
 #include <map>
 #include <string>
 
-#include "model/ssd.h"
+#include "ops/ssd_chunk_scan/ssd_chunk_scan.h"
 
 namespace ssmbench::test {
 

@@ -3,7 +3,7 @@
 #include <map>
 #include <string>
 
-#include "model/state_update.h"
+#include "ops/selective_state_update/selective_state_update.h"
 #include "support/scan_problem.h"
 
 namespace ssmbench::test {

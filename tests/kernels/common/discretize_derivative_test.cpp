@@ -12,7 +12,7 @@
 
 #include "catch.h"
 #include "kernels/common/exact_methods.h"
-#include "reference/discretization_derivative.h"
+#include "reference/common/discretization_derivative.h"
 
 using namespace ssmbench;
 using namespace ssmbench::test;

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "model/selective_scan.h"
 #include "model/tensor.h"
+#include "ops/selective_scan/selective_scan.h"
 
 namespace ssmbench {
 

@@ -12,7 +12,7 @@
 #include "inputs/inputs.h"
 #include "kernels/cpu/scan_definition.h"
 #include "model/implementation.h"
-#include "model/selective_scan.h"
+#include "ops/selective_scan/selective_scan.h"
 #include "support/find_implementation.h"
 #include "support/simd_targets.h"
 

@@ -9,7 +9,7 @@
 
 #include "catch.h"
 #include "inputs/distributions.h"
-#include "model/linear_scan.h"
+#include "ops/linear_scan/linear_scan.h"
 #include "support/run_plan.h"
 
 using namespace ssmbench;

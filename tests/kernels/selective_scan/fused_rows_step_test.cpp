@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "catch.h"
-#include "reference/discretization.h"
+#include "reference/common/discretization.h"
 
 using namespace ssmbench;
 

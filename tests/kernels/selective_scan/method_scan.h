@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "kernels/common/exact_methods.h"
-#include "model/selective_scan.h"
 #include "model/tensor.h"
+#include "ops/selective_scan/selective_scan.h"
 
 namespace ssmbench::test {
 

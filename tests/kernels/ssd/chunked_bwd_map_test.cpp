@@ -5,7 +5,7 @@
 
 #include "catch.h"
 #include "model/implementation.h"
-#include "model/ssd.h"
+#include "ops/ssd_chunk_scan/ssd_chunk_scan.h"
 
 using namespace ssmbench;
 

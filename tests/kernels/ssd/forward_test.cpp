@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "catch.h"
-#include "model/ssd.h"
+#include "ops/ssd_chunk_scan/ssd_chunk_scan.h"
 #include "support/verdicts.h"
 
 using namespace ssmbench;

@@ -1,0 +1,279 @@
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+#include "model/errors.h"
+#include "ops/selective_scan/selective_scan.h"
+#include "reference/common/activations.h"
+#include "reference/common/lane_math.h"
+#include "reference/common/with_loader.h"
+#include "reference/reference.h"
+#include "reference/selective_scan/dense.h"
+#include "reference/selective_scan/step.h"
+#include "reference/selective_scan/tile.h"
+
+namespace ssmbench {
+namespace {
+
+double load(const TensorView& view, std::int64_t at, double /*type*/) {
+  return load_as_double(view.data, at, view.dtype);
+}
+std::complex<double> load(const TensorView& view, std::int64_t at, std::complex<double> /*type*/) {
+  return static_cast<const std::complex<float>*>(view.data)[at];
+}
+
+/// A value of a c64 output is stored as two, one of a real output as one.
+void store(ReferenceOutput& to, std::int64_t at, double value, double error) {
+  to.expected[at] = value;
+  to.bound[at] = static_cast<float>(error);
+}
+void store(ReferenceOutput& to, std::int64_t at, std::complex<double> value, double error) {
+  store(to, 2 * at, value.real(), error);
+  store(to, 2 * at + 1, value.imag(), error);
+}
+
+/// The scan of one problem, S = double or std::complex<double>; run(block) does kBlockChannels channels of
+/// one (batch, group).
+template <class S>
+class Scan {
+ public:
+  Scan(const Problem& problem, const TensorSet& inputs, ReferenceOutput& out, ReferenceOutput& last_state)
+      : shape_(problem), inputs_(inputs), out_(out), last_state_(last_state) {}
+
+  std::int64_t blocks() const { return shape_.batch * shape_.groups * blocks_per_group(); }
+
+  void run(std::int64_t block, const std::atomic<bool>& stop) {
+    const std::int64_t batch = block / (shape_.groups * blocks_per_group());
+    const std::int64_t group = block / blocks_per_group() % shape_.groups;
+    const std::int64_t first = block % blocks_per_group() * kBlockChannels;
+    Block place{.batch = batch,
+                .group = group,
+                .first_channel = group * shape_.channels_per_group() + first,
+                .channels = std::min(kBlockChannels, shape_.channels_per_group() - first)};
+
+    std::vector<ScanState<S>> states(shape_.dstate);
+    std::vector<S> A(shape_.dstate * kBlockChannels);
+    load_states(place, states, A);
+    const Projection B(inputs_.at("B"), shape_.variable_b, shape_.dstate);
+    const Projection C(inputs_.at("C"), shape_.variable_c, shape_.dstate);
+    std::vector<S> b_values(B.tile_size());
+    std::vector<S> c_values(C.tile_size());
+    const auto tile = std::make_unique<ScanTile>();
+    const auto numbers = std::make_unique<Numbers>();
+
+    for (std::int64_t start = 0; start < shape_.seqlen && !stop; start += kTileSteps) {
+      tile->steps = std::min(kTileSteps, shape_.seqlen - start);
+      load_steps(place, start, *tile, *numbers);
+      B.load(place, start, tile->steps, b_values);
+      C.load(place, start, tile->steps, c_values);
+      for (std::int64_t n = 0; n < shape_.dstate; ++n)
+        scan_tile(*tile, states[n], A.data() + n * kBlockChannels, B.of_state(b_values, n),
+                  C.of_state(c_values, n));
+      store_steps(place, start, *tile, *numbers);
+    }
+    store_states(place, states);
+  }
+
+ private:
+  struct Block {
+    std::int64_t batch, group, first_channel, channels;
+  };
+
+  /// Arguments of elementary functions and what they give, [time][channel].
+  struct Numbers {
+    double x[kTileSteps * kBlockChannels] = {};
+    double exp[kTileSteps * kBlockChannels];    ///< e^-|x|
+    double log1p[kTileSteps * kBlockChannels];  ///< log(1 + e^-|x|)
+  };
+
+  /// B or C: brings a tile of it to fp64 as [state][time] when variable, [state][channel] when constant.
+  class Projection {
+   public:
+    Projection(const TensorView& view, bool variable, std::int64_t dstate)
+        : view_(view), variable_(variable), dstate_(dstate) {}
+
+    std::int64_t tile_size() const { return dstate_ * row(); }
+    Coefficients<S> of_state(const std::vector<S>& values, std::int64_t n) const {
+      return {values.data() + n * row(), variable_ ? 1 : 0, variable_ ? 0 : 1};
+    }
+
+    void load(const Block& place, std::int64_t start, std::int64_t steps, std::vector<S>& values) const {
+      const auto& s = view_.strides;
+      if (!variable_ && start > 0) return;  // the same at every step
+      const std::int64_t first =
+          variable_ ? place.batch * s[0] + place.group * s[1] + start * s[3] : place.first_channel * s[0];
+      const std::int64_t of_state = variable_ ? s[2] : s[1];
+      const std::int64_t step = variable_ ? s[3] : s[0];
+      const std::int64_t count = variable_ ? steps : place.channels;
+      for (std::int64_t n = 0; n < dstate_; ++n)
+        for (std::int64_t i = 0; i < count; ++i)
+          values[n * row() + i] = ssmbench::load(view_, first + n * of_state + i * step, S());
+    }
+
+   private:
+    std::int64_t row() const { return variable_ ? kTileSteps : kBlockChannels; }
+
+    const TensorView& view_;
+    bool variable_;
+    std::int64_t dstate_;
+  };
+
+  std::int64_t blocks_per_group() const {
+    return (shape_.channels_per_group() + kBlockChannels - 1) / kBlockChannels;
+  }
+
+  const float* floats(const char* name) const {
+    const TensorView* view = inputs_.find(name);
+    return view == nullptr ? nullptr : static_cast<const float*>(view->data);
+  }
+
+  void scan_tile(ScanTile& tile, ScanState<S>& state, const S* A, Coefficients<S> B,
+                 Coefficients<S> C) const {
+    if (shape_.method == MethodId::zoh) return scan_tile_zoh(tile, state, A, B, C);
+    scan_tile_by(shape_.method, tile, state, A, B, C);
+  }
+
+  void load_states(const Block& place, std::vector<ScanState<S>>& states, std::vector<S>& A) const {
+    const TensorView& decay = inputs_.at("A");
+    const TensorView* initial = inputs_.find("initial_state");
+    for (std::int64_t n = 0; n < shape_.dstate; ++n) {
+      for (std::int64_t c = 0; c < place.channels; ++c) {
+        const std::int64_t channel = place.first_channel + c;
+        A[n * kBlockChannels + c] = ssmbench::load(decay, channel * shape_.dstate + n, S());
+        if (initial == nullptr) continue;
+        const std::int64_t at = (place.batch * shape_.dim + channel) * shape_.dstate + n;
+        states[n].h[c] = ssmbench::load(*initial, at, S());
+        states[n].magnitude[c] = std::abs(states[n].h[c]);
+      }
+    }
+  }
+
+  /// Calls visit(position in the tile, element offset) for all elements of a (B, D, L) tensor in the tile.
+  template <class Visit>
+  void for_each_step(const Block& place, std::int64_t start, std::int64_t steps, const Shape& strides,
+                     const Visit& visit) const {
+    for (std::int64_t c = 0; c < place.channels; ++c) {
+      std::int64_t offset =
+          place.batch * strides[0] + (place.first_channel + c) * strides[1] + start * strides[2];
+      for (std::int64_t t = 0; t < steps; ++t, offset += strides[2]) visit(t * kBlockChannels + c, offset, c);
+    }
+  }
+
+  /// Brings an input (B, D, L) in; lanes past the last channel keep what they hold.
+  void load_numbers(const TensorView& view, const Block& place, std::int64_t start, std::int64_t steps,
+                    double* into) const {
+    with_loader(view.dtype, [&](auto value_at) {
+      for_each_step(place, start, steps, view.strides,
+                    [&](std::int64_t at, std::int64_t offset, std::int64_t /*channel*/) {
+                      into[at] = value_at(view.data, offset);
+                    });
+    });
+  }
+
+  void load_steps(const Block& place, std::int64_t start, ScanTile& tile, Numbers& numbers) const {
+    const float* bias = floats("delta_bias");
+    const std::int64_t count = tile.steps * kBlockChannels;
+    // Lanes past the last channel stay at u = 0: harmless numbers that are never stored.
+    std::fill_n(tile.u, count, 0.0);
+    std::fill_n(tile.y, count, 0.0);
+    std::fill_n(tile.y_magnitude, count, 0.0);
+    std::fill_n(tile.y_error, count, 0.0);
+    std::fill_n(tile.y_response, count, 0.0);
+    load_numbers(inputs_.at("u"), place, start, tile.steps, tile.u);
+    load_numbers(inputs_.at("delta"), place, start, tile.steps, numbers.x);
+    for (std::int64_t c = 0; c < place.channels && bias != nullptr; ++c)
+      for (std::int64_t t = 0; t < tile.steps; ++t)
+        numbers.x[t * kBlockChannels + c] += bias[place.first_channel + c];
+    if (shape_.delta_softplus) {
+      exp_of_minus_size(numbers.x, count, numbers.exp);
+      log1p_of(numbers.exp, count, numbers.log1p);
+    }
+    for (std::int64_t at = 0; at < count; ++at) {
+      const Rounded<double> delta =
+          shape_.delta_softplus
+              ? softplus_of(numbers.x[at], bias != nullptr, numbers.exp[at], numbers.log1p[at]).delta
+              : step_of(numbers.x[at], 0, bias != nullptr, false).delta;
+      tile.delta[at] = delta.value;
+      tile.delta_error[at] = delta.value == 0 ? 0 : delta.error / std::abs(delta.value);
+      tile.delta_u[at] = delta.value * tile.u[at];
+    }
+  }
+
+  void store_steps(const Block& place, std::int64_t start, const ScanTile& tile, Numbers& numbers) {
+    const TensorView& u = inputs_.at("u");
+    const TensorView* z = inputs_.find("z");
+    const float* skip = floats("D");
+    const double roundings = roundings_of_output(shape_.dstate);
+    if (z != nullptr) {
+      load_numbers(*z, place, start, tile.steps, numbers.x);
+      exp_of_minus_size(numbers.x, tile.steps * kBlockChannels, numbers.exp);
+    }
+    for_each_step(
+        place, start, tile.steps, u.strides, [&](std::int64_t at, std::int64_t /*offset*/, std::int64_t c) {
+          const std::int64_t channel = place.first_channel + c;
+          const double term = skip != nullptr ? skip[channel] * tile.u[at] : 0;
+          Rounded<double> gate;
+          if (z != nullptr) gate = gate_of(numbers.x[at], numbers.exp[at]).value;
+          const BoundedValue out =
+              scan_output({tile.y[at], tile.y_magnitude[at], tile.y_error[at], tile.y_response[at]},
+                          roundings, skip != nullptr ? &term : nullptr, z != nullptr ? &gate : nullptr);
+          const std::int64_t element =
+              (place.batch * shape_.dim + channel) * shape_.seqlen + start + at / kBlockChannels;
+          store(out_, element, out.value, out.error);
+          if (!out_.decay_response.empty()) out_.decay_response[element] = static_cast<float>(out.response);
+        });
+  }
+
+  void store_states(const Block& place, const std::vector<ScanState<S>>& states) {
+    for (std::int64_t c = 0; c < place.channels; ++c) {
+      for (std::int64_t n = 0; n < shape_.dstate; ++n) {
+        const std::int64_t element = (place.batch * shape_.dim + place.first_channel + c) * shape_.dstate + n;
+        store(last_state_, element, states[n].h[c], states[n].error[c]);
+      }
+    }
+  }
+
+  SelectiveScan shape_;
+  const TensorSet& inputs_;
+  ReferenceOutput& out_;
+  ReferenceOutput& last_state_;
+};
+
+template <class S>
+void scan_all(const Problem& problem, const TensorSet& inputs, ReferenceOutput& out,
+              ReferenceOutput& last_state, const std::atomic<bool>& stop) {
+  Scan<S> scan(problem, inputs, out, last_state);
+  const std::int64_t blocks = scan.blocks();
+#pragma omp parallel for schedule(dynamic)
+  for (std::int64_t block = 0; block < blocks; ++block)
+    if (!stop) scan.run(block, stop);
+  if (stop) throw Interrupted();
+}
+
+/// Sequential in time, threads over blocks of channels, SIMD lanes over the channels of a block.
+ReferenceOutputs compute(const Problem& problem, const TensorSet& inputs, const std::atomic<bool>& stop) {
+  const SelectiveScan shape(problem);
+  if (shape.dense) return selective_scan_dense_reference(problem, inputs, stop);
+  Shape state_shape{shape.batch, shape.dim, shape.dstate};
+  if (shape.complex) state_shape.push_back(2);
+  ReferenceOutputs outputs;
+  auto& out = outputs["out"] = empty_output({shape.batch, shape.dim, shape.seqlen});
+  auto& last_state = outputs["last_state"] = empty_output(state_shape);
+  // Of out alone: the states of a channel share the errors of few Δ, which would pass for one of the decays.
+  if (element_count(out.shape) <= kMostResponses) out.decay_response.resize(out.expected.size());
+  const auto scan = shape.complex ? scan_all<std::complex<double>> : scan_all<double>;
+  scan(problem, inputs, out, last_state, stop);
+  return outputs;
+}
+
+std::size_t bytes(const Problem& problem) {
+  return output_bytes(problem, [](const TensorSpec& output) {
+    return output.name == "out" && element_count(output.shape) <= kMostResponses;
+  });
+}
+
+const ReferenceRegistration registration({.op = "selective_scan_fwd", .compute = compute, .bytes = bytes});
+
+}  // namespace
+}  // namespace ssmbench

@@ -1,0 +1,70 @@
+#include <cmath>
+#include <limits>
+
+#include "reference/common/discretization.h"
+#include "reference/selective_scan/tile.h"
+
+namespace ssmbench {
+namespace {
+
+double real_part(double value) {
+  return value;
+}
+double real_part(std::complex<double> value) {
+  return value.real();
+}
+
+}  // namespace
+
+// The error bound is the one of scan_tile_zoh.cpp with the method's own errors of Ā, c and c' in place of
+// zoh's:
+//   m_t = |Ā|·m_{t-1} + |c|·|B_t·u_t| + |c'|·|B_{t-1}·u_{t-1}|
+//   e_t = |Ā|·e_{t-1} + δĀ·m_{t-1} + (δc + 2·r·|c|)·|B_t·u_t| + (δc' + 2·r·|c'|)·|B_{t-1}·u_{t-1}| + 2·r·m_t
+// with r = 1 rounding for a real operation and r = 3 for a complex product, which has √8 at most (Higham,
+// "Accuracy and Stability of Numerical Algorithms", 2nd ed., lemma 3.5). Once m_t is beyond f32 an
+// implementation may have overflowed, even where C makes y small, and e_t is infinite from there on.
+template <class S>
+void scan_tile_by(MethodId method, ScanTile& tile, ScanState<S>& state, const S* A, Coefficients<S> B,
+                  Coefficients<S> C) {
+  constexpr bool kComplex = !std::is_same_v<S, double>;
+  constexpr double kRounding = kComplex ? 3 : 1;
+  constexpr double kShare = kComplex ? 2 : 1;  // y = 2·Re Σ C·h when complex
+  for (std::int64_t c = 0; c < kBlockChannels; ++c) {
+    for (std::int64_t t = 0; t < tile.steps; ++t) {
+      const std::int64_t at = t * kBlockChannels + c;
+      const double delta = tile.delta[at];
+      const Discretized<S> step = discretize(method, delta, A[c]);
+      const DiscretizationError error = discretization_error(method, delta, tile.delta_error[at], A[c], step);
+      const S input = B.at(t, c) * tile.u[at];
+      const double now = std::abs(input);
+      const double before = std::abs(state.previous_input[c]);
+      const double decay = std::abs(step.decay);
+
+      const double inherited = decay * state.error[c] + kRounding * error.decay * state.magnitude[c];
+      state.response[c] = step.decay * (state.response[c] + state.h[c]);
+      state.h[c] =
+          step.decay * state.h[c] + step.input * input + step.previous_input * state.previous_input[c];
+      state.magnitude[c] =
+          decay * state.magnitude[c] + std::abs(step.input) * now + std::abs(step.previous_input) * before;
+      state.error[c] = inherited + (error.input + 2 * kRounding * std::abs(step.input)) * now +
+                       (error.previous_input + 2 * kRounding * std::abs(step.previous_input)) * before +
+                       2 * kRounding * state.magnitude[c];
+      if (!(state.magnitude[c] <= std::numeric_limits<float>::max()))
+        state.error[c] = std::numeric_limits<double>::infinity();
+      state.previous_input[c] = input;
+
+      const S c_value = C.at(t, c);
+      tile.y[at] += kShare * real_part(c_value * state.h[c]);
+      tile.y_response[at] += kShare * real_part(c_value * state.response[c]);
+      tile.y_magnitude[at] += kShare * kRounding * std::abs(c_value) * state.magnitude[c];
+      tile.y_error[at] += kShare * std::abs(c_value) * state.error[c];
+    }
+  }
+}
+
+template void scan_tile_by(MethodId, ScanTile&, ScanState<double>&, const double*, Coefficients<double>,
+                           Coefficients<double>);
+template void scan_tile_by(MethodId, ScanTile&, ScanState<std::complex<double>>&, const std::complex<double>*,
+                           Coefficients<std::complex<double>>, Coefficients<std::complex<double>>);
+
+}  // namespace ssmbench

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+#include "reference/reference.h"
+#include "reference/ssd_chunk_scan/pass.h"
+#include "reference/ssd_chunk_scan/steps.h"
+
+namespace ssmbench {
+
+/// Standard deviations of the operands' roundings that a bound allows. A rounding to nearest is within ±u and
+/// off by some 0.4·u in the root mean square, and the tolerance doubles a bound, so that 10 standard
+/// deviations pass: no element of a tensor of 1e9 shows more. (Higham & Mary 2019, theorem 3.1: λ.)
+inline constexpr double kOperandSpread = 2;
+/// Roundings that r[n]·S[n] has: r, the state as it is stored between chunks, and as an operand.
+inline constexpr double kReadRoundings = 3;
+/// Roundings on the way of one term through a chunk's state: r, w, its decayed product, and twice the state.
+/// Where inputs repeat, roundings do too and do not average out; their share is relative to the result.
+inline constexpr double kSharedRoundings = 5;
+
+/// Bound on what rounded operands do to a result with this variance.
+inline double operand_bound(double variance, double value) {
+  return kOperandSpread * std::sqrt(variance) + kSharedRoundings * std::abs(value);
+}
+
+/// Roundings of a sum over `count` states or head dims: an implementation adds up those and the steps of its
+/// chunk in any order, which costs some √ of their number roundings (Higham & Mary 2019), and one for each
+/// product.
+inline double roundings_of_sum(std::int64_t count) {
+  return 2 + std::sqrt(static_cast<double>(count + kLongestChunk));
+}
+
+/// Element i of a contraction after step t of a tile, with roundings_of_sum. `extra` is one more summand,
+/// rounded once.
+struct SsdRead {
+  double value, magnitude, error;
+  double variance;  ///< of what rounded operands do, in squared roundoffs
+  double operand_error;
+};
+inline SsdRead read(const SsdContraction& sums, std::int64_t t, std::int64_t i, double roundings,
+                    double extra = 0) {
+  const double sum = sums.value.row(t)[i];
+  const double magnitude = sums.magnitude.row(t)[i] + std::abs(extra);
+  const double variance = kReadRoundings * sums.squares.row(t)[i] + sums.spread[t];
+  return {sum + extra, magnitude, sums.error.row(t)[i] + roundings * magnitude, variance,
+          operand_bound(variance, sum)};
+}
+
+/// All outputs of a problem, zeros. They are large: the system's clearing of pages is spread over threads.
+inline ReferenceOutputs empty_ssd_outputs(const Problem& problem) {
+  ReferenceOutputs outputs;
+  for (const auto& tensor : problem.tensors()) {
+    if (tensor.role != Role::output) continue;
+    ReferenceOutput& output = outputs[tensor.name];
+    const auto count = static_cast<std::size_t>(element_count(tensor.shape));
+    output.shape = tensor.shape;
+    output.expected.reserve(count);  // here, where what it throws can be caught
+    output.bound.reserve(count);
+    output.operand_bound.reserve(count);
+  }
+#pragma omp parallel
+#pragma omp single
+  for (auto& named : outputs) {
+    ReferenceOutput* output = &named.second;
+    const auto count = static_cast<std::size_t>(element_count(output->shape));
+#pragma omp task
+    output->expected.resize(count);
+#pragma omp task
+    output->bound.resize(count);
+#pragma omp task
+    output->operand_bound.resize(count);
+  }
+  return outputs;
+}
+
+inline void store(ReferenceOutput& to, std::int64_t at, double value, double error, double operand_error) {
+  to.expected[at] = value;
+  to.bound[at] = static_cast<float>(error);
+  to.operand_bound[at] = static_cast<float>(operand_error);
+}
+
+}  // namespace ssmbench

@@ -1,0 +1,555 @@
+// The adjoint of Mamba-2's scan. With dy_t = dout_t·silu(z_t) and a_t = exp(Δ_t·A), per (batch, head):
+//   g_t  = dy_t ⊗ C_t + a_{t+1}·g_{t+1}          gradient of h_t; g after the last step is dfinal_states
+//   dC_t = Σ_p dy_t[p]·h_t[p]                    dB_t = Σ_p Δ_t·x_t[p]·g_t[p]
+//   dx_t = Δ_t·g_t·B_t + D·dy_t                  dz_t = dout_t·(y_t + D·x_t)·silu'(z_t)
+//   dΔ_t = A·w_t + x_t·(g_t·B_t)                 dA = Σ Δ_t·w_t
+// where w_t = a_t·Σ g_t∘h_{t-1} needs both states at once, but Σ g_t∘h_t = w_t + Δ_t·x_t·(g_t·B_t) by the
+// recurrence of h and = dy_t·y_t + w_{t+1} by that of g, so that
+//   w_t = w_{t+1} + dy_t·y_t − Δ_t·x_t·(g_t·B_t)
+// and one pass in time and one against it do, without checkpoints. fp64 leaves the differences more digits
+// than f32 has to begin with. Source of the identity: mamba_ssm's ssd_chunk_scan.py (ddA_cumsum).
+//
+// Bounds: those of ssd_pass.h for what is read from h and g. Those of w are of its definition, a sum of
+// products g·h. Independent relative errors ε of what is read add up to ε·s, s² = a²·Σ (g·h)² ≤
+// a²·√(Σ g⁴·Σ h⁴) (Cauchy and Schwarz). Errors of the terms that g and h are sums of do not shrink where
+// those cancel: with K the sum of their squares (ssd_pass.h) they add up to ε·s', s'² = a²·Σ (h²·K_g +
+// g²·K_h), by the same inequality. Errors that all share add up to ε·|w|.
+
+#include <omp.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "model/errors.h"
+#include "reference/common/activations.h"
+#include "reference/common/lane_math.h"
+#include "reference/reference.h"
+#include "reference/ssd_chunk_scan/bounds.h"
+
+namespace ssmbench {
+namespace {
+
+/// What fp64 leaves of the differences that w is made of: some 2^10 roundings of 2^-53, in those of f32.
+constexpr double kOwnError = 0x1p-19;
+/// Implementations too take w as the difference of what flows in and out, within a chunk: so many roundings
+/// of that. It shows where decays are strong and w is small beside it.
+constexpr double kDifference = 2;
+/// Heads of a group are done by at least so many tasks over all batches and groups, each with its own sums.
+constexpr std::int64_t kTasks = 32;
+
+/// Σ_p of products, with the variances of its terms' errors.
+struct Dot {
+  double value = 0, magnitude = 0;
+  double squared_errors = 0;    ///< f32 roundings, squared bounds
+  double operand_variance = 0;  ///< squared bounds of what rounded operands do
+
+  void add(double term, double error, double operand_error) {
+    value += term;
+    magnitude += std::abs(term);
+    squared_errors += error * error;
+    operand_variance += operand_error * operand_error;
+  }
+  /// Squared bound, the roundings of adding up `terms` included.
+  double squared_error(std::int64_t terms) const {
+    const double adding = (2 + std::sqrt(static_cast<double>(terms))) * magnitude;
+    return squared_errors + adding * adding;
+  }
+};
+
+/// A sum over time steps, whose errors are alike for as long as the state remembers.
+struct TimeSum {
+  double value = 0, magnitude = 0, error = 0, squared_errors = 0, operand_error = 0, operand_squares = 0;
+
+  /// `alike`: over how many steps.
+  void add(double term, double term_error, double term_operand_error, double alike) {
+    value += term;
+    magnitude += std::abs(term);
+    error += term_error;
+    squared_errors += alike * term_error * term_error;
+    operand_error += term_operand_error;
+    operand_squares += alike * term_operand_error * term_operand_error;
+  }
+  void add(const TimeSum& other) {
+    value += other.value;
+    magnitude += other.magnitude;
+    error += other.error;
+    squared_errors += other.squared_errors;
+    operand_error += other.operand_error;
+    operand_squares += other.operand_squares;
+  }
+  void store_to(ReferenceOutput& to, std::int64_t at, std::int64_t terms) const {
+    const double spread = kSpread * std::sqrt(squared_errors) + kSharedError * std::abs(value);
+    const double roundings = 1 + std::sqrt(static_cast<double>(terms));
+    const double operand_spread = std::sqrt(operand_squares) + kSharedRoundings * std::abs(value);
+    store(to, at, value, std::min(error, spread) + roundings * magnitude,
+          std::min(operand_error, operand_spread));
+  }
+};
+
+/// What is summed for one (batch, head); dD has one sum per head dim.
+struct HeadSums {
+  TimeSum dA, ddt_bias;
+  std::vector<Sum<double>> dD;
+};
+
+/// dB or dC of one (batch, group): values, errors, and variances from operands, [time][state].
+struct ProjectionSums {
+  std::vector<double> value;
+  std::vector<float> error, variance;
+
+  explicit ProjectionSums(std::int64_t count) : value(count), error(count), variance(count) {}
+  void clear() {
+    std::ranges::fill(value, 0.0);
+    std::ranges::fill(error, 0.0F);
+    std::ranges::fill(variance, 0.0F);
+  }
+};
+
+class Backward {
+ public:
+  Backward(const Problem& problem, const TensorSet& inputs, ReferenceOutputs& outputs,
+           std::vector<HeadSums>& heads)
+      : scan_(problem),
+        inputs_(inputs),
+        outputs_(outputs),
+        heads_(heads),
+        over_states_(roundings_of_sum(scan_.dstate)),
+        over_headdims_(roundings_of_sum(scan_.headdim)),
+        pass_(scan_.headdim, scan_.dstate, true),
+        before_(scan_.seqlen + 1),
+        alpha_(scan_.seqlen),
+        differences_(scan_.seqlen),
+        x_(kSsdTileSteps, scan_.headdim),
+        v_(kSsdTileSteps, scan_.headdim),
+        v_error_(kSsdTileSteps, scan_.headdim),
+        dout_(kSsdTileSteps, scan_.headdim),
+        z_(kSsdTileSteps, scan_.headdim),
+        z_exp_(kSsdTileSteps, scan_.headdim),
+        dy_(kSsdTileSteps, scan_.headdim),
+        dy_error_(kSsdTileSteps, scan_.headdim),
+        product_error_(kSsdTileSteps, scan_.headdim),
+        z_slope_(kSsdTileSteps, scan_.headdim),
+        z_slope_error_(kSsdTileSteps, scan_.headdim),
+        exact_(1, scan_.headdim),
+        B_(kSsdTileSteps, scan_.dstate),
+        C_(kSsdTileSteps, scan_.dstate),
+        dB_(scan_.seqlen * scan_.dstate),
+        dC_(scan_.seqlen * scan_.dstate) {}
+
+  /// Heads [first, last) of one group.
+  void run(std::int64_t batch, std::int64_t first, std::int64_t last, const std::atomic<bool>& stop) {
+    dB_.clear();
+    dC_.clear();
+    batch_ = batch;
+    for (head_ = first; head_ < last && !stop; ++head_) {
+      group_ = head_ / scan_.heads_per_group();
+      steps_ = ssd_steps(scan_, inputs_, batch_, head_);
+      HeadSums& sums = heads_[batch_ * scan_.nheads + head_];
+      sums.dD.resize(scan_.headdim);
+      go_forward(sums, stop);
+      go_back(sums, stop);
+    }
+  }
+
+  /// Adds what run() has summed to dB and dC, whose operand_bound holds variances until the end.
+  void add_projections() {
+    for (const auto& [name, sums] : {std::pair{"dB", &dB_}, std::pair{"dC", &dC_}}) {
+      ReferenceOutput& to = outputs_.at(name);
+      for (std::int64_t t = 0; t < scan_.seqlen; ++t)
+        for (std::int64_t n = 0; n < scan_.dstate; ++n) {
+          const std::int64_t at = projection_at(t) + n;
+          const std::int64_t from = t * scan_.dstate + n;
+          to.expected[at] += sums->value[from];
+          to.bound[at] += sums->error[from];
+          to.operand_bound[at] += sums->variance[from];
+        }
+    }
+  }
+
+ private:
+  /// Σ of fourth powers of the elements and of their terms, and the relative error of what is read.
+  struct StateSize {
+    double fourths = 0, fourths_of_terms = 0, relative_error = 0;
+  };
+
+  std::int64_t state_at() const { return (batch_ * scan_.nheads + head_) * scan_.headdim * scan_.dstate; }
+  std::int64_t row_at(std::int64_t t) const {
+    return ((batch_ * scan_.seqlen + t) * scan_.nheads + head_) * scan_.headdim;
+  }
+  std::int64_t projection_at(std::int64_t t) const {
+    return ((batch_ * scan_.seqlen + t) * scan_.groups + group_) * scan_.dstate;
+  }
+  /// Step t as the tile's step `into`.
+  void load_step(std::int64_t t, std::int64_t into) {
+    double* x = x_.row(into);
+    load_row(inputs_.at("x"), row_at(t), scan_.headdim, x);
+    load_row(inputs_.at("dout"), row_at(t), scan_.headdim, dout_.row(into));
+    load_row(inputs_.at("B"), projection_at(t), scan_.dstate, B_.row(into));
+    load_row(inputs_.at("C"), projection_at(t), scan_.dstate, C_.row(into));
+    if (scan_.has_z) load_row(inputs_.at("z"), row_at(t), scan_.headdim, z_.row(into));
+    const Rounded<double>& delta = steps_[t].delta;
+    for (std::int64_t p = 0; p < scan_.headdim; ++p) {
+      const double v = delta.value * x[p];
+      v_.row(into)[p] = v;
+      v_error_.row(into)[p] = std::abs(x[p]) * delta.error + std::abs(v);
+    }
+  }
+
+  /// Makes dy of the steps loaded.
+  void make_gradients(std::int64_t steps) {
+    const std::int64_t count = steps * dy_.stride();
+    if (!scan_.has_z) {
+      std::copy_n(dout_.data(), count, dy_.data());
+      return;  // dy_error_ stays 0
+    }
+    exp_of_minus_size(z_.data(), count, z_exp_.data());
+    for (std::int64_t i = 0; i < count; ++i) {
+      const Gate gate = gate_of(z_.data()[i], z_exp_.data()[i]);
+      const Rounded<double> dy = exactly(dout_.data()[i]) * gate.value;
+      dy_.data()[i] = dy.value;
+      dy_error_.data()[i] = dy.error;
+      z_slope_.data()[i] = gate.slope.value;
+      z_slope_error_.data()[i] = gate.slope.error;
+    }
+  }
+
+  /// Makes product_error_, the errors of factors v with one rounding for the product.
+  void add_products(const PaddedRows<double>& v, const PaddedRows<double>& error, std::int64_t steps) {
+    for (std::int64_t i = 0; i < steps * v.stride(); ++i)
+      product_error_.data()[i] = error.data()[i] + std::abs(v.data()[i]);
+  }
+
+  void go_forward(HeadSums& sums, const std::atomic<bool>& stop) {
+    pass_.clear();
+    before_[0] = {};
+    if (scan_.has_initial_states) {
+      pass_.start_from(static_cast<const float*>(inputs_.at("initial_states").data) + state_at());
+      for (std::int64_t p = 0; p < scan_.headdim; ++p)
+        for (std::int64_t n = 0; n < scan_.dstate; ++n) before_[0].fourths += std::pow(pass_.state(p, n), 4);
+    }
+    for (std::int64_t start = 0; start < scan_.seqlen && !stop;) {
+      if (steps_[start].starts) pass_.clear();
+      SsdTile tile{.v = v_, .v_error = product_error_, .w = B_, .r = C_, .q = dy_};
+      std::int64_t t = start;
+      do {
+        tile.decay[tile.steps] = steps_[t].decay;
+        tile.decay_error[tile.steps] = steps_[t].decay_error;
+        tile.cumulative_error[tile.steps] = t == 0 ? 0 : steps_[t - 1].cumulative_error;
+        load_step(t++, tile.steps++);
+      } while (t < scan_.seqlen && tile.steps < kSsdTileSteps && !steps_[t].starts);
+      make_gradients(tile.steps);
+      add_products(v_, v_error_, tile.steps);
+      pass_.advance(tile);
+      for (std::int64_t i = 0; i < tile.steps; ++i) take_forward(start + i, i, sums);
+      start = t;
+    }
+    const Dot of_final_states = final_dot();
+    w_ = of_final_states.value;
+    w_magnitude_ = of_final_states.magnitude;
+    of_chunk_ = 0;
+  }
+
+  /// What the forward pass gives at step t, the tile's step `from`.
+  void take_forward(std::int64_t t, std::int64_t from, HeadSums& sums) {
+    const double* x = x_.row(from);
+    const double* dy = dy_.row(from);
+    const double* dy_error = dy_error_.row(from);
+    add_projection(dC_, t, from, dy, dy_error);
+    alpha_[t] = dot(from, dy, dy_error);
+    before_[t + 1] = size_of_state(from);
+    for (std::int64_t p = 0; p < scan_.headdim; ++p) {
+      const double term = dy[p] * x[p];
+      sums.dD[p].add(Rounded<double>{term, std::abs(term), std::abs(x[p]) * dy_error[p] + std::abs(term)});
+    }
+    if (scan_.has_z) store_dz(t, from);
+  }
+
+  /// Σ_p factor·(what is read over states).
+  Dot dot(std::int64_t from, const double* factor, const double* factor_error) const {
+    Dot sum;
+    for (std::int64_t p = 0; p < scan_.headdim; ++p) {
+      const SsdRead term = read(pass_.of_states(), from, p, over_states_);
+      sum.add(factor[p] * term.value,
+              std::abs(factor[p]) * term.error + factor_error[p] * std::abs(term.value),
+              std::abs(factor[p]) * term.operand_error);
+    }
+    return sum;
+  }
+
+  /// After the tile's step `from`.
+  StateSize size_of_state(std::int64_t from) const {
+    double error = 0;
+    double magnitude = 0;
+    for (std::int64_t p = 0; p < scan_.headdim; ++p) {
+      error += pass_.of_states().error.row(from)[p];
+      magnitude += pass_.of_states().magnitude.row(from)[p];
+    }
+    return {pass_.fourths(from), pass_.fourths_of_terms(from), magnitude > 0 ? error / magnitude : 0};
+  }
+
+  /// Σ dfinal_states·final_states.
+  Dot final_dot() const {
+    Dot sum;
+    const TensorView* view = inputs_.find("dfinal_states");
+    if (view == nullptr) return sum;
+    const auto* gradient = static_cast<const float*>(view->data) + state_at();
+    for (std::int64_t p = 0; p < scan_.headdim; ++p)
+      for (std::int64_t n = 0; n < scan_.dstate; ++n)
+        sum.add(gradient[p * scan_.dstate + n] * pass_.state(p, n), 0, 0);
+    return sum;
+  }
+
+  /// Adds what is read over head dims, with factors that have errors of their own.
+  void add_projection(ProjectionSums& to, std::int64_t t, std::int64_t from, const double* factor,
+                      const double* factor_error) {
+    double relative = 0;
+    for (std::int64_t p = 0; p < scan_.headdim; ++p)
+      if (factor[p] != 0) relative = std::max(relative, factor_error[p] / std::abs(factor[p]));
+    const double more = relative + std::sqrt(static_cast<double>(scan_.heads_per_group()));
+    for (std::int64_t n = 0; n < scan_.dstate; ++n) {
+      const SsdRead term = read(pass_.of_headdims(), from, n, over_headdims_);
+      const std::int64_t at = t * scan_.dstate + n;
+      to.value[at] += term.value;
+      to.error[at] += static_cast<float>(term.error + more * term.magnitude);
+      to.variance[at] += static_cast<float>(term.variance);
+    }
+  }
+
+  /// y may have been saved by the forward kernel in the io dtype: a rounding like those of operands, which
+  /// kSharedRoundings has room for.
+  void store_dz(std::int64_t t, std::int64_t from) {
+    const SsdSkips skips(scan_, inputs_, head_);
+    ReferenceOutput& dz = outputs_.at("dz");
+    for (std::int64_t p = 0; p < scan_.headdim; ++p) {
+      const SsdRead y = read(pass_.of_states(), from, p, over_states_, skips[p] * x_.row(from)[p]);
+      const double dout = dout_.row(from)[p];
+      const double slope = z_slope_.row(from)[p];
+      const double factor = std::abs(dout * slope);
+      const double of_slope = std::abs(dout) * (z_slope_error_.row(from)[p] + 2 * std::abs(slope));
+      store(dz, row_at(t) + p, dout * y.value * slope, factor * y.error + std::abs(y.value) * of_slope,
+            factor * y.operand_error);
+    }
+  }
+
+  void go_back(HeadSums& sums, const std::atomic<bool>& stop) {
+    pass_.clear();
+    if (scan_.has_final_states)
+      pass_.start_from(static_cast<const float*>(inputs_.at("dfinal_states").data) + state_at());
+    for (std::int64_t start = scan_.seqlen - 1; start >= 0 && !stop;) {
+      if (starts_after(start)) pass_.clear();
+      SsdTile tile{.v = dy_, .v_error = product_error_, .w = C_, .r = B_, .q = v_};
+      std::int64_t t = start;
+      do {
+        // Chunked, dfinal_states come with exp(sum to the end − sum to the last step), which is not 1.
+        const bool last = t + 1 == scan_.seqlen;
+        tile.decay[tile.steps] = last ? 1 : steps_[t + 1].decay;
+        tile.decay_error[tile.steps] = last ? steps_[t].cumulative_error : steps_[t + 1].decay_error;
+        tile.cumulative_error[tile.steps] = last ? 0 : steps_[t + 1].cumulative_error;
+        load_step(t--, tile.steps++);
+      } while (t >= 0 && tile.steps < kSsdTileSteps && !starts_after(t));
+      make_gradients(tile.steps);
+      add_products(dy_, dy_error_, tile.steps);
+      pass_.advance(tile);
+      for (std::int64_t i = 0; i < tile.steps; ++i) take_backward(start - i, i, sums);
+      start = t;
+    }
+    if (scan_.has_initial_states) store_dinitial_states();
+  }
+
+  /// Whether a sequence starts after step t.
+  bool starts_after(std::int64_t t) const { return t + 1 < scan_.seqlen && steps_[t + 1].starts; }
+
+  /// What the pass against time gives at step t, the tile's step `from`.
+  void take_backward(std::int64_t t, std::int64_t from, HeadSums& sums) {
+    add_projection(dB_, t, from, v_.row(from), v_error_.row(from));
+    store_dx(t, from);
+    store_ddt(t, from, sums);
+  }
+
+  void store_dx(std::int64_t t, std::int64_t from) {
+    const Rounded<double>& delta = steps_[t].delta;
+    const SsdSkips skips(scan_, inputs_, head_);
+    ReferenceOutput& dx = outputs_.at("dx");
+    for (std::int64_t p = 0; p < scan_.headdim; ++p) {
+      const SsdRead of_v = read(pass_.of_states(), from, p, over_states_);
+      const double skip = skips[p];
+      const double direct = skip * dy_.row(from)[p];
+      const double error = std::abs(delta.value) * (of_v.error + 2 * std::abs(of_v.value)) +
+                           delta.error * std::abs(of_v.value) + std::abs(skip) * dy_error_.row(from)[p] +
+                           over_states_ * std::abs(direct);
+      store(dx, row_at(t) + p, delta.value * of_v.value + direct, error,
+            std::abs(delta.value) * of_v.operand_error);
+    }
+  }
+
+  /// w of step t, the tile's step `from`, its error and what rounded operands do to it; `direct` is x·(g·B).
+  SsdRead decay_gradient(std::int64_t t, std::int64_t from, const Dot& direct) {
+    const SsdStep& step = steps_[t];
+    const bool last = t + 1 == scan_.seqlen;
+    const double carried = !last && steps_[t + 1].starts ? 0 : w_;
+    // No state comes before a sequence, so that nothing depends on the decay of its first step.
+    const bool unused = step.starts || (t == 0 && !scan_.has_initial_states);
+    differences_[t] = alpha_[t].magnitude + std::abs(step.delta.value) * direct.magnitude;
+    w_magnitude_ += differences_[t];
+    of_chunk_ += differences_[t] - (t + kLongestChunk < scan_.seqlen ? differences_[t + kLongestChunk] : 0);
+    w_ = unused ? 0 : carried + alpha_[t].value - step.delta.value * direct.value;
+    if (unused) return {};
+
+    const StateSize after = size_of_state(from);
+    const StateSize& before = before_[t];
+    const double squared_decay = step.decay * step.decay;
+    const double of_reads = squared_decay * std::sqrt(after.fourths * before.fourths);
+    const double of_terms = squared_decay * (std::sqrt(before.fourths * after.fourths_of_terms) +
+                                             std::sqrt(after.fourths * before.fourths_of_terms));
+    const double products = static_cast<double>(scan_.headdim * scan_.dstate + kLongestChunk);
+    const double relative = after.relative_error + before.relative_error + step.decay_error +
+                            step.cumulative_error + 2 + std::sqrt(products);
+    const double size = std::abs(w_);
+    const double variance =
+        2 * kReadRoundings * of_reads + (SsdPass::kTermRoundings + SsdPass::kPartRoundings) * of_terms;
+    return {w_, size,
+            relative * (std::max(kSpread * std::sqrt(of_reads), std::sqrt(of_terms)) + size) +
+                kOwnError * w_magnitude_ + kDifference * of_chunk_,
+            variance, operand_bound(variance, w_)};
+  }
+
+  void store_ddt(std::int64_t t, std::int64_t from, HeadSums& sums) {
+    const SsdStep& step = steps_[t];
+    const Dot direct = dot(from, x_.row(from), exact_.row(0));  // x·(g·B)
+    const SsdRead w = decay_gradient(t, from, direct);
+    const double A = float_of(inputs_, "A", head_);
+
+    const double value = A * w.value + direct.value;
+    const double error = std::abs(A) * w.error + kSpread * std::sqrt(direct.squared_error(scan_.headdim)) +
+                         2 * (std::abs(A * w.value) + std::abs(direct.value));
+    const double operand_error = std::hypot(A * w.operand_error, std::sqrt(direct.operand_variance));
+    const double slope = std::abs(step.slope.value);
+    const double of_dt = value * step.slope.value;
+    double dt_error = slope * (error + std::abs(value)) + std::abs(value) * step.slope.error;
+    if (step.slope_may_jump) dt_error = std::numeric_limits<double>::infinity();
+    store(outputs_.at("ddt"), (batch_ * scan_.seqlen + t) * scan_.nheads + head_, of_dt, dt_error,
+          slope * operand_error);
+    if (step.slope_may_jump) dt_error = std::abs(value) / unit_roundoff(DType::f32);
+    // The state forgets in 1/(1 − decay) steps; terms on both sides of one are alike.
+    const double alike = std::min<double>(kLongestChunk, 2 / (1 - std::min(step.decay, 0.999)));
+    sums.ddt_bias.add(of_dt, dt_error, slope * operand_error, alike);
+    sums.dA.add(step.delta.value * w.value,
+                std::abs(step.delta.value) * (w.error + w.magnitude) + step.delta.error * w.magnitude,
+                std::abs(step.delta.value) * w.operand_error, alike);
+  }
+
+  void store_dinitial_states() {
+    pass_.decay(steps_[0].decay, steps_[0].decay_error, steps_[0].cumulative_error);
+    const double roundings = 2 + std::sqrt(static_cast<double>(kLongestChunk));
+    for (std::int64_t p = 0; p < scan_.headdim; ++p)
+      for (std::int64_t n = 0; n < scan_.dstate; ++n)
+        store(outputs_.at("dinitial_states"), state_at() + p * scan_.dstate + n, pass_.state(p, n),
+              pass_.error(p, n) + roundings * pass_.magnitude(p, n),
+              operand_bound(pass_.variance(n), pass_.state(p, n)));
+  }
+
+  SsdChunkScan scan_;
+  const TensorSet& inputs_;
+  ReferenceOutputs& outputs_;
+  std::vector<HeadSums>& heads_;
+  std::int64_t batch_ = 0, head_ = 0, group_ = 0;
+  std::vector<SsdStep> steps_;
+  double over_states_, over_headdims_;  // roundings of sums
+  SsdPass pass_;
+  std::vector<StateSize> before_;    // the state that each step sees
+  std::vector<Dot> alpha_;           // dy·y of each step
+  std::vector<double> differences_;  // of each step, what it adds to and subtracts from w, in magnitude
+  double w_magnitude_ = 0;           // of all of that
+  double of_chunk_ = 0;              // of that of the longest chunk that begins with the step
+  double w_ = 0;                     // of the step at hand
+  // Of the tile's steps, [step][head dim]
+  PaddedRows<double> x_, v_, v_error_, dout_, z_, z_exp_, dy_, dy_error_, product_error_, z_slope_,
+      z_slope_error_;
+  PaddedRows<double> exact_;  // no errors, a row
+  PaddedRows<double> B_, C_;  // [step][state]
+  ProjectionSums dB_, dC_;
+};
+
+/// Sums over batches, in order.
+void store_head_sums(const SsdChunkScan& scan, const std::vector<HeadSums>& heads,
+                     ReferenceOutputs& outputs) {
+  const std::int64_t steps = scan.batch * scan.seqlen;
+  for (std::int64_t h = 0; h < scan.nheads; ++h) {
+    TimeSum dA;
+    TimeSum ddt_bias;
+    std::vector<Sum<double>> dD(scan.headdim);
+    for (std::int64_t b = 0; b < scan.batch; ++b) {
+      const HeadSums& of_batch = heads[b * scan.nheads + h];
+      dA.add(of_batch.dA);
+      ddt_bias.add(of_batch.ddt_bias);
+      for (std::int64_t p = 0; p < scan.headdim; ++p) dD[p].add(of_batch.dD[p]);
+    }
+    dA.store_to(outputs.at("dA"), h, steps);
+    if (scan.has_dt_bias) ddt_bias.store_to(outputs.at("ddt_bias"), h, steps);
+    if (scan.skip == SsdSkip::headdim)
+      for (std::int64_t p = 0; p < scan.headdim; ++p) {
+        const auto sum = dD[p].over(steps);
+        store(outputs.at("dD"), h * scan.headdim + p, sum.value, sum.error, 0);
+      }
+    if (scan.skip == SsdSkip::head) {
+      for (std::int64_t p = 1; p < scan.headdim; ++p) dD[0].add(dD[p]);
+      const auto sum = dD[0].over(steps * scan.headdim);
+      store(outputs.at("dD"), h, sum.value, sum.error, 0);
+    }
+  }
+}
+
+/// Slabs that the heads of each group are cut into: a task for every batch, group and slab.
+std::int64_t slabs_of(const SsdChunkScan& scan) {
+  return std::clamp<std::int64_t>(kTasks / (scan.batch * scan.groups), 1, scan.heads_per_group());
+}
+
+/// The adjoint of the sequential recurrence.
+ReferenceOutputs compute(const Problem& problem, const TensorSet& inputs, const std::atomic<bool>& stop) {
+  const SsdChunkScan scan(problem);
+  ReferenceOutputs outputs = empty_ssd_outputs(problem);
+  std::vector<HeadSums> heads(scan.batch * scan.nheads);
+  const std::int64_t slabs = slabs_of(scan);
+  const std::int64_t slab = (scan.heads_per_group() + slabs - 1) / slabs;
+#pragma omp parallel
+  {
+    Backward backward(problem, inputs, outputs, heads);
+#pragma omp for ordered schedule(dynamic)
+    for (std::int64_t task = 0; task < scan.batch * scan.groups * slabs; ++task) {
+      const std::int64_t group = task / slabs % scan.groups;
+      const std::int64_t end = (group + 1) * scan.heads_per_group();
+      const std::int64_t first = std::min(end, group * scan.heads_per_group() + task % slabs * slab);
+      if (!stop) backward.run(task / (slabs * scan.groups), first, std::min(end, first + slab), stop);
+#pragma omp ordered
+      if (first < end) backward.add_projections();
+    }
+  }
+  if (stop) throw Interrupted();
+  for (const char* name : {"dB", "dC"}) {
+    ReferenceOutput& output = outputs.at(name);
+    for (std::size_t i = 0; i < output.expected.size(); ++i)
+      output.operand_bound[i] =
+          static_cast<float>(operand_bound(output.operand_bound[i], output.expected[i]));
+  }
+  store_head_sums(scan, heads, outputs);
+  return outputs;
+}
+
+/// What is allocated beside the outputs at the peak.
+std::size_t working_bytes(const Problem& problem) {
+  const SsdChunkScan scan(problem);
+  const std::int64_t threads =
+      std::min<std::int64_t>(omp_get_max_threads(), scan.batch * scan.groups * slabs_of(scan));
+  const auto of_element = 2 * (sizeof(double) + 2 * sizeof(float));  // of dB and dC
+  return static_cast<std::size_t>(threads * scan.seqlen * scan.dstate) * of_element;
+}
+
+std::size_t bytes(const Problem& problem) {
+  return working_bytes(problem) + output_bytes(problem, [](const TensorSpec&) { return true; });
+}
+
+const ReferenceRegistration registration({.op = "ssd_chunk_scan_bwd", .compute = compute, .bytes = bytes});
+
+}  // namespace
+}  // namespace ssmbench

@@ -1,0 +1,139 @@
+
+#include "model/errors.h"
+#include "reference/common/activations.h"
+#include "reference/common/lane_math.h"
+#include "reference/reference.h"
+#include "reference/ssd_chunk_scan/bounds.h"
+
+namespace ssmbench {
+namespace {
+
+/// One (batch, head) after the other, each with its own state.
+class Forward {
+ public:
+  Forward(const Problem& problem, const TensorSet& inputs, ReferenceOutputs& outputs)
+      : scan_(problem),
+        inputs_(inputs),
+        out_(outputs.at("out")),
+        final_states_(scan_.has_final_states ? &outputs.at("final_states") : nullptr),
+        roundings_(roundings_of_sum(scan_.dstate)),
+        pass_(scan_.headdim, scan_.dstate, false),
+        x_(kSsdTileSteps, scan_.headdim),
+        z_(kSsdTileSteps, scan_.headdim),
+        z_exp_(kSsdTileSteps, scan_.headdim),
+        v_(kSsdTileSteps, scan_.headdim),
+        v_error_(kSsdTileSteps, scan_.headdim),
+        B_(kSsdTileSteps, scan_.dstate),
+        C_(kSsdTileSteps, scan_.dstate) {}
+
+  void run(std::int64_t batch, std::int64_t head, const std::atomic<bool>& stop) {
+    const auto steps = ssd_steps(scan_, inputs_, batch, head);
+    pass_.clear();
+    if (scan_.has_initial_states)
+      pass_.start_from(static_cast<const float*>(inputs_.at("initial_states").data) + state_at(batch, head));
+    for (std::int64_t start = 0; start < scan_.seqlen && !stop;) {
+      if (steps[start].starts) pass_.clear();
+      SsdTile tile{.v = v_, .v_error = v_error_, .w = B_, .r = C_, .q = x_};
+      std::int64_t t = start;
+      do {
+        tile.decay[tile.steps] = steps[t].decay;
+        tile.decay_error[tile.steps] = steps[t].decay_error;
+        tile.cumulative_error[tile.steps] = t == 0 ? 0 : steps[t - 1].cumulative_error;
+        load_step(batch, head, t, tile.steps, steps[t].delta);
+        ++tile.steps;
+        ++t;
+      } while (t < scan_.seqlen && tile.steps < kSsdTileSteps && !steps[t].starts);
+      if (scan_.has_z) exp_of_minus_size(z_.data(), tile.steps * z_.stride(), z_exp_.data());
+      pass_.advance(tile);
+      for (std::int64_t i = 0; i < tile.steps; ++i) store_step(batch, head, start + i, i);
+      start = t;
+    }
+    if (final_states_ != nullptr && !stop) store_states(batch, head);
+  }
+
+ private:
+  std::int64_t state_at(std::int64_t batch, std::int64_t head) const {
+    return (batch * scan_.nheads + head) * scan_.headdim * scan_.dstate;
+  }
+  std::int64_t row_at(std::int64_t batch, std::int64_t head, std::int64_t t) const {
+    return ((batch * scan_.seqlen + t) * scan_.nheads + head) * scan_.headdim;
+  }
+
+  /// Step t as the tile's step `into`.
+  void load_step(std::int64_t batch, std::int64_t head, std::int64_t t, std::int64_t into,
+                 const Rounded<double>& delta) {
+    const std::int64_t row = row_at(batch, head, t);
+    load_row(inputs_.at("x"), row, scan_.headdim, x_.row(into));
+    if (scan_.has_z) load_row(inputs_.at("z"), row, scan_.headdim, z_.row(into));
+    const std::int64_t group = head / scan_.heads_per_group();
+    const std::int64_t projection = ((batch * scan_.seqlen + t) * scan_.groups + group) * scan_.dstate;
+    load_row(inputs_.at("B"), projection, scan_.dstate, B_.row(into));
+    load_row(inputs_.at("C"), projection, scan_.dstate, C_.row(into));
+    const double* x = x_.row(into);
+    double* v = v_.row(into);
+    double* v_error = v_error_.row(into);
+    for (std::int64_t p = 0; p < scan_.headdim; ++p) {
+      v[p] = delta.value * x[p];
+      v_error[p] = std::abs(x[p]) * delta.error + 2 * std::abs(v[p]);
+    }
+  }
+
+  /// out = (y + D·x)·silu(z).
+  void store_step(std::int64_t batch, std::int64_t head, std::int64_t t, std::int64_t from) {
+    const std::int64_t row = row_at(batch, head, t);
+    const SsdSkips skips(scan_, inputs_, head);
+    for (std::int64_t p = 0; p < scan_.headdim; ++p) {
+      SsdRead sum = read(pass_.of_states(), from, p, roundings_, skips[p] * x_.row(from)[p]);
+      if (scan_.has_z) {
+        const Rounded<double> gate = gate_of(z_.row(from)[p], z_exp_.row(from)[p]).value;
+        const double factor = std::abs(gate.value);
+        sum.error = factor * sum.error + std::abs(sum.value) * (gate.error + factor);
+        sum.operand_error *= factor;
+        sum.value *= gate.value;
+      }
+      store(out_, row + p, sum.value, sum.error, sum.operand_error);
+    }
+  }
+
+  void store_states(std::int64_t batch, std::int64_t head) {
+    const double roundings = 2 + std::sqrt(static_cast<double>(kLongestChunk));
+    for (std::int64_t p = 0; p < scan_.headdim; ++p)
+      for (std::int64_t n = 0; n < scan_.dstate; ++n)
+        store(*final_states_, state_at(batch, head) + p * scan_.dstate + n, pass_.state(p, n),
+              pass_.error(p, n) + roundings * pass_.magnitude(p, n),
+              operand_bound(pass_.variance(n), pass_.state(p, n)));
+  }
+
+  SsdChunkScan scan_;
+  const TensorSet& inputs_;
+  ReferenceOutput& out_;
+  ReferenceOutput* final_states_;
+  double roundings_;  // of a sum over states
+  SsdPass pass_;
+  PaddedRows<double> x_, z_, z_exp_, v_, v_error_;  // of the tile's steps, [step][head dim]
+  PaddedRows<double> B_, C_;                        // [step][state]
+};
+
+/// The sequential recurrence, whatever the chunk_size.
+ReferenceOutputs compute(const Problem& problem, const TensorSet& inputs, const std::atomic<bool>& stop) {
+  const SsdChunkScan scan(problem);
+  ReferenceOutputs outputs = empty_ssd_outputs(problem);
+#pragma omp parallel
+  {
+    Forward forward(problem, inputs, outputs);
+#pragma omp for schedule(dynamic)
+    for (std::int64_t row = 0; row < scan.batch * scan.nheads; ++row)
+      if (!stop) forward.run(row / scan.nheads, row % scan.nheads, stop);
+  }
+  if (stop) throw Interrupted();
+  return outputs;
+}
+
+std::size_t bytes(const Problem& problem) {
+  return output_bytes(problem, [](const TensorSpec&) { return true; });
+}
+
+const ReferenceRegistration registration({.op = "ssd_chunk_scan_fwd", .compute = compute, .bytes = bytes});
+
+}  // namespace
+}  // namespace ssmbench

@@ -1,0 +1,134 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "reference/common/padded_rows.h"
+#include "reference/ssd_chunk_scan/tile.h"
+
+namespace ssmbench {
+
+/// One number for each step of a tile.
+using SsdStepNumbers = std::array<double, kSsdTileSteps>;
+
+/// What contractions of the state with vectors give, step by step of a tile, element by element.
+struct SsdContraction {
+  PaddedRows<double> value;
+  PaddedRows<float> magnitude;  ///< on absolute values
+  PaddedRows<float> error;      ///< Σ |vector|·error(state)
+  PaddedRows<double> squares;   ///< Σ (vector·state)²
+  SsdStepNumbers spread{};      ///< bound, for every element, on the variance from roundings of terms
+
+  explicit SsdContraction(std::int64_t count)
+      : value(kSsdTileSteps, count),
+        magnitude(kSsdTileSteps, count),
+        error(kSsdTileSteps, count),
+        squares(kSsdTileSteps, count) {}
+};
+
+/// What happens to the state in the steps of a tile and what is read from it after each:
+/// S ← decay·S + v ⊗ w, rows v over head dims, columns w over states. Vectors are [step][element].
+struct SsdTile {
+  std::int64_t steps = 0;
+  SsdStepNumbers decay{};
+  SsdStepNumbers decay_error{};       ///< relative
+  SsdStepNumbers cumulative_error{};  ///< relative, of what the step before added; see SsdStep
+  const PaddedRows<double>& v;
+  const PaddedRows<double>& v_error;  ///< absolute error of v·w per |w|, the rounding of the product included
+  const PaddedRows<double>& w;
+  const PaddedRows<double>& r;  ///< read by Σ_n S[p, n]·r[n] for each p
+  const PaddedRows<double>& q;  ///< and by Σ_p S[p, n]·q[p] for each n, where the pass reads head dims
+};
+
+/// K = Σ L²·size²·w·wᵀ over steps, and the variance that it bounds; see SsdPass.
+class SsdSpread {
+ public:
+  explicit SsdSpread(std::int64_t count);
+
+  void clear();
+  /// `sizes`: of the other factor of each step.
+  void advance(std::int64_t steps, const SsdStepNumbers& decay, const SsdStepNumbers& sizes,
+               const PaddedRows<double>& w, const PaddedRows<double>& r);
+
+  SsdStepNumbers variance{};           ///< of what r reads, by step of the tile
+  SsdStepNumbers squared_diagonals{};  ///< Σ K[n,n]², by step of the tile
+  double diagonal(std::int64_t n) const { return diagonal_.row(0)[n]; }
+
+ private:
+  std::int64_t count_;
+  PaddedRows<double> matrix_;
+  PaddedRows<double> diagonal_;
+  PaddedRows<double> v_;  // size²·w
+};
+
+/// The recurrence of a headdim × dstate state in fp64 with its error bounds, a tile of steps at a time: both
+/// the state of the forward scan (v = Δx, w = B, read by C) and the adjoint one of its gradient (v = dy, w =
+/// C, read by B, steps last to first).
+///
+/// Bounds for f32 operations are the running error analysis of scan_tile_zoh.cpp: with
+/// M ← decay·M + |v|⊗|w|,
+///   E ← decay·(E + decay_error·M + cumulative_error·|v|⊗|w| of the step before) + v_error⊗|w| + 2·M
+///
+/// Bounds for rounded operands. With terms T_s = L(s→t)·v_s·(w_s·r) of a result read by r, a chunked
+/// implementation rounds r and the chunk's state (relative errors of r[n]·S[n] for each n), v_s and the
+/// product of decay and w_s·r or v_s (of T_s), and w_s (of each w_s[n]·r[n] in T_s). Such roundings are
+/// independent, and their sum has a variance of Σ (r[n]·S[n])², Σ_s T_s² and Σ_s Σ_n (…)² times u² at most.
+/// The last two take K = Σ_s L²·v_s²·w_s wᵀ_s: rᵀ·K·r and Σ K[n,n]·r[n]². K is kept once for all head dims,
+/// with the largest v_s². Reading along head dims has the same with v and w exchanged.
+class SsdPass {
+ public:
+  /// `reads_headdims`: whether sums over head dims will be read, which costs a second K.
+  SsdPass(std::int64_t headdim, std::int64_t dstate, bool reads_headdims);
+
+  void clear();
+  /// An exact state, (headdim, dstate) f32.
+  void start_from(const float* state);
+  void advance(const SsdTile& tile);
+  /// Only the decay of a step, after which nothing is added; reads nothing.
+  void decay(double decay, double decay_error, double cumulative_error);
+
+  std::int64_t headdim() const { return headdim_; }
+  std::int64_t dstate() const { return dstate_; }
+  double state(std::int64_t p, std::int64_t n) const { return state_.row(p)[n]; }
+  float magnitude(std::int64_t p, std::int64_t n) const { return magnitude_.row(p)[n]; }
+  float error(std::int64_t p, std::int64_t n) const { return error_.row(p)[n]; }
+  /// Variance of a state element from roundings of its terms.
+  double variance(std::int64_t n) const { return kTermRoundings * over_states_.diagonal(n); }
+
+  /// What the last tile gave.
+  const SsdContraction& of_states() const { return of_states_; }
+  const SsdContraction& of_headdims() const { return of_headdims_; }
+  /// Σ of the fourth powers of all state elements after step t of the last tile, where head dims are read.
+  double fourths(std::int64_t t) const { return fourths_[t]; }
+  /// The same of the squares of K[n,n] over all state elements: the fourth powers of what their terms are in
+  /// the root of the sum of squares, which is the size that their roundings have also where they cancel.
+  double fourths_of_terms(std::int64_t t) const {
+    return static_cast<double>(headdim_) * over_states_.squared_diagonals[t];
+  }
+
+  /// Roundings that T_s has as a whole (v_s and the decayed product), and those of its parts.
+  static constexpr double kTermRoundings = 2;
+  static constexpr double kPartRoundings = 2;  ///< w_s, and w_s with its decay
+
+ private:
+  SsdMatrixSize size_of(std::int64_t steps) const;
+  void advance_values(const SsdTile& tile);
+  void advance_bounds(const SsdTile& tile);
+  void advance_spreads(const SsdTile& tile);
+
+  std::int64_t headdim_, dstate_;
+  bool reads_headdims_;
+  PaddedRows<double> state_;  // [p][n], as the next two
+  PaddedRows<float> magnitude_, error_;
+  std::vector<double> last_v_;  // |v| of the step before
+  SsdSpread over_states_, over_headdims_;
+  SsdContraction of_states_, of_headdims_;
+  SsdStepNumbers fourths_{};
+  // Of the tile at hand, [step][element].
+  PaddedRows<double> r_squared_, q_squared_;
+  PaddedRows<float> v_size_, added_, late_, q_size_, r_size_;
+  PaddedRows<float> w_size_;  // after a first row for the step before the tile
+};
+
+}  // namespace ssmbench

@@ -1,0 +1,45 @@
+#include "ops/selective_scan/file_form.h"
+
+#include <fmt/format.h>
+
+namespace ssmbench {
+namespace {
+
+/// B and C are (D, N) when constant; (B, G, N, L), or (B, L, G, N) in layout bld, when given per step.
+bool is_variable(const StoredInputs& inputs, const std::string& name) {
+  const std::size_t rank = inputs.at(name).shape.size();
+  if (rank != 2 && rank != 4)
+    inputs.reject(name, fmt::format("expected 2 axes (constant) or 4 (one value per step), found {}", rank));
+  return rank == 4;
+}
+
+/// One matrix per channel is (D, N, N).
+const char* kind_of_decay(const StoredInput& A) {
+  if (A.shape.size() == 3) return "dense";
+  return A.dtype == name_of(DType::c64) ? "complex" : "real";
+}
+
+void infer_scan(const StoredInputs& inputs, Axes& axes) {
+  const bool time_last = axes.at("layout") == AxisValue("bdl");
+  const Shape& u = inputs.shape("u", 3);
+  axes["batch"] = u[0];
+  axes["dim"] = u[time_last ? 1 : 2];
+  axes["seqlen"] = u[time_last ? 2 : 1];
+  axes["A"] = kind_of_decay(inputs.at("A"));
+  axes["dstate"] = inputs.shape("A", axes["A"] == AxisValue("dense") ? 3 : 2)[1];
+  axes["groups"] = std::int64_t{1};
+  for (const char* name : {"C", "B"}) {
+    const bool variable = is_variable(inputs, name);
+    axes[name] = variable ? "variable" : "constant";
+    if (variable) axes["groups"] = inputs.at(name).shape[time_last ? 1 : 2];
+  }
+  for (const char* name : {"D", "z", "delta_bias", "initial_state"}) axes[name] = inputs.has(name);
+}
+
+}  // namespace
+
+FileForm scan_file_form() {
+  return {.attributes = {"method", "dtype", "layout", "delta_softplus"}, .infer = infer_scan};
+}
+
+}  // namespace ssmbench

@@ -1,0 +1,204 @@
+#include "ops/selective_scan/selective_scan.h"
+
+#include <fmt/format.h>
+
+#include "ops/selective_scan/file_form.h"
+#include "ops/selective_scan/inputs.h"
+#include "ops/selective_scan/parts.h"
+#include "ops/selective_scan/work.h"
+
+namespace ssmbench {
+namespace {
+
+/// The inputs, then out and last_state: what the forward operation has.
+std::vector<TensorSpec> scan_fwd_tensors(const Problem& problem) {
+  const SelectiveScan scan(problem);
+  const DType io = problem.dtype();
+  const DType state_dtype = scan.complex ? DType::c64 : DType::f32;
+  const bool time_last = problem.choice("layout") == "bdl";
+  const std::vector<int> storage_bdl = time_last ? std::vector{0, 1, 2} : std::vector{0, 2, 1};
+  const std::vector<int> storage_bgnl = time_last ? std::vector{0, 1, 2, 3} : std::vector{0, 3, 1, 2};
+
+  const Shape per_step{scan.batch, scan.dim, scan.seqlen};
+  const Shape per_channel_state{scan.dim, scan.dstate};
+  const Shape matrix_per_channel{scan.dim, scan.dstate, scan.dstate};
+  const Shape per_group_step{scan.batch, scan.groups, scan.dstate, scan.seqlen};
+  const Shape state{scan.batch, scan.dim, scan.dstate};
+
+  const auto sequence = [&](const char* name, Role role) {
+    return TensorSpec{name, role, io, per_step, storage_bdl, "bdl"};
+  };
+  const auto projection = [&](const char* name, bool variable) {
+    return variable ? TensorSpec{name,           Role::input,  scan.complex ? DType::c64 : io,
+                                 per_group_step, storage_bgnl, "bgnl"}
+                    : TensorSpec{name, Role::input, state_dtype, per_channel_state, {0, 1}, "dn"};
+  };
+  const auto per_channel = [&](const char* name) {
+    return TensorSpec{name, Role::input, DType::f32, {scan.dim}, {0}, "d"};
+  };
+
+  std::vector<TensorSpec> all{
+      sequence("u", Role::input), sequence("delta", Role::input),
+      scan.dense ? TensorSpec{"A", Role::input, state_dtype, matrix_per_channel, {0, 1, 2}, "dmn"}
+                 : TensorSpec{"A", Role::input, state_dtype, per_channel_state, {0, 1}, "dn"},
+      projection("B", scan.variable_b), projection("C", scan.variable_c)};
+  if (scan.has_D) all.push_back(per_channel("D"));
+  if (scan.has_z) all.push_back(sequence("z", Role::input));
+  if (scan.has_delta_bias) all.push_back(per_channel("delta_bias"));
+  if (scan.has_initial_state)
+    all.push_back({"initial_state", Role::input, state_dtype, state, {0, 1, 2}, "bdn"});
+  all.push_back(sequence("out", Role::output));
+  all.push_back({"last_state", Role::output, state_dtype, state, {0, 1, 2}, "bdn"});
+  return all;
+}
+
+/// The inputs of the forward operation and dout, then a gradient "d" + name for each input but dout, shaped
+/// and stored as the input itself.
+std::vector<TensorSpec> scan_bwd_tensors(const Problem& problem) {
+  std::vector<TensorSpec> all;
+  std::vector<TensorSpec> gradients;
+  for (auto& tensor : scan_fwd_tensors(problem)) {
+    if (tensor.role == Role::input) {
+      gradients.push_back(tensor);
+      gradients.back().name = "d" + tensor.name;
+      gradients.back().role = Role::output;
+      all.push_back(std::move(tensor));
+    } else if (tensor.name == "out") {
+      tensor.name = "dout";
+      tensor.role = Role::input;
+      all.push_back(std::move(tensor));
+    }
+  }
+  all.insert(all.end(), gradients.begin(), gradients.end());
+  return all;
+}
+
+std::optional<std::string> dense_scan_contradiction(const Problem& problem, const SelectiveScan& scan) {
+  if (problem.op().name != "selective_scan_fwd") return "A dense is forward only";
+  if (scan.method != MethodId::bilinear && scan.method != MethodId::foh)
+    return fmt::format("A dense has the methods bilinear and foh, not {}", problem.choice("method"));
+  if (scan.dstate > kMaxDenseDState)
+    return fmt::format("dstate {} is over the limit of {} for A dense", scan.dstate, kMaxDenseDState);
+  return {};
+}
+
+std::optional<std::string> scan_contradiction(const Problem& problem) {
+  const SelectiveScan scan(problem);
+  if (scan.dstate > kMaxDState)
+    return fmt::format("dstate {} is over the limit of {}", scan.dstate, kMaxDState);
+  if (scan.dim % scan.groups != 0)
+    return fmt::format("dim {} is not a multiple of groups {}", scan.dim, scan.groups);
+  if (scan.groups > 1 && !scan.variable_b && !scan.variable_c)
+    return fmt::format("groups {} has no meaning when B and C are both constant", scan.groups);
+  if (scan.dense) return dense_scan_contradiction(problem, scan);
+  return {};
+}
+
+AxisSpec size(const char* name, const char* id_token, AxisRole role) {
+  return {.name = name, .id_token = id_token, .role = role};
+}
+
+AxisSpec flag(const char* name, const char* id_token, bool fallback) {
+  return {.name = name, .kind = AxisKind::flag, .id_token = id_token, .fallback = fallback};
+}
+
+AxisSpec choice(const char* name, std::vector<std::string> choices) {
+  return {.name = name,
+          .kind = AxisKind::choice,
+          .id_token = name,
+          .choices = choices,
+          .fallback = choices.front()};
+}
+
+std::vector<AxisSpec> scan_axes() {
+  return {
+      {.name = "method",
+       .kind = AxisKind::choice,
+       .choices = method_names(),
+       .fallback = "zoh",
+       .role = AxisRole::method},
+      {.name = "dtype", .kind = AxisKind::choice, .choices = {"f32", "f16", "bf16"}, .role = AxisRole::dtype},
+      {.name = "layout",
+       .kind = AxisKind::choice,
+       .choices = {"bdl", "bld"},
+       .fallback = "bdl",
+       .role = AxisRole::layout,
+       .changes_values = false},
+      size("batch", "b", AxisRole::batch),
+      {.name = "dim", .id_token = "d", .role = AxisRole::channel, .letter = 'd'},
+      size("seqlen", "l", AxisRole::time),
+      size("dstate", "n", AxisRole::none),
+      {.name = "groups", .id_token = "g", .fallback = std::int64_t{1}, .role = AxisRole::groups},
+      choice("A", {"real", "complex", "dense"}),
+      choice("B", {"variable", "constant"}),
+      choice("C", {"variable", "constant"}),
+      flag("D", "D", true),
+      flag("z", "z", true),
+      flag("delta_bias", "bias", true),
+      flag("delta_softplus", "softplus", true),
+      flag("initial_state", "init", false)};
+}
+
+InputFill scan_inputs(const Problem& problem, const InputSpec& spec) {
+  return
+      [inputs = ScanInputs(problem, spec)](std::string_view tensor, std::int64_t first,
+                                           std::span<double> values) { inputs.fill(tensor, first, values); };
+}
+
+std::optional<std::string> unstable_method(const Problem& problem) {
+  if (SelectiveScan(problem).method != MethodId::bilinear_flipped) return {};
+  return "bilinear_flipped is unstable for A < 0 and has a pole at z = -2; states may overflow";
+}
+
+const OpRegistration forward(selective_scan_fwd());
+const OpRegistration backward(selective_scan_bwd());
+
+}  // namespace
+
+const OpSpec& selective_scan_fwd() {
+  static const OpSpec spec{.name = "selective_scan_fwd",
+                           .summary = "Mamba-1 selective scan, forward",
+                           .axes = scan_axes(),
+                           .tensors = scan_fwd_tensors,
+                           .contradiction = scan_contradiction,
+                           .inputs = scan_inputs,
+                           .least_work = scan_least_work,
+                           .file = scan_file_form(),
+                           .warning = unstable_method,
+                           .parts = {scan_in_steps(), scan_in_halves()},
+                           .look_alikes = {{"B", "C"}}};
+  return spec;
+}
+
+const OpSpec& selective_scan_bwd() {
+  static const OpSpec spec{.name = "selective_scan_bwd",
+                           .summary = "Mamba-1 selective scan, all gradients",
+                           .axes = scan_axes(),
+                           .tensors = scan_bwd_tensors,
+                           .contradiction = scan_contradiction,
+                           .inputs = scan_inputs,
+                           .least_work = scan_bwd_least_work,
+                           .file = scan_file_form(),
+                           .warning = unstable_method,
+                           .look_alikes = {{"B", "C"}}};
+  return spec;
+}
+
+SelectiveScan::SelectiveScan(const Problem& problem)
+    : batch(problem.size("batch")),
+      dim(problem.size("dim")),
+      seqlen(problem.size("seqlen")),
+      dstate(problem.size("dstate")),
+      groups(problem.size("groups")),
+      method(method_named(problem.choice("method")).id),
+      complex(problem.choice("A") == "complex"),
+      dense(problem.choice("A") == "dense"),
+      variable_b(problem.choice("B") == "variable"),
+      variable_c(problem.choice("C") == "variable"),
+      has_z(problem.flag("z")),
+      has_D(problem.flag("D")),
+      has_delta_bias(problem.flag("delta_bias")),
+      has_initial_state(problem.flag("initial_state")),
+      delta_softplus(problem.flag("delta_softplus")) {}
+
+}  // namespace ssmbench

@@ -1,0 +1,62 @@
+#include "ops/selective_state_update/inputs.h"
+
+#include "inputs/portable_math.h"
+#include "inputs/random.h"
+
+namespace ssmbench {
+namespace {
+
+constexpr double kLeastHeadRate = 1, kMostHeadRate = 16;
+
+}  // namespace
+
+StateUpdateInputs::StateUpdateInputs(const Problem& problem, const InputSpec& spec)
+    : update_(problem),
+      seed_(spec.seed),
+      distribution_(&find_distribution(spec.distribution)),
+      dt_(update_.heads) {
+  fill_log_uniform(Stream(seed_, "dt centre"), distribution_->dt, 0, dt_);
+  for (const double dt : dt_) inverse_of_dt_.push_back(portable::inverse_softplus(dt));
+}
+
+void StateUpdateInputs::fill(std::string_view tensor, std::int64_t first, std::span<double> values) const {
+  if (tensor == "A") return fill_rate(first, values);
+  if (tensor == "dt") return fill_dt(first, values);
+  if (tensor == "dt_bias") return fill_dt_bias(first, values);
+  Stream(seed_, tensor).normals(first, values);
+  if (tensor == "D")
+    for (double& value : values) value = 1 + kSkipDeviation * value;
+}
+
+void StateUpdateInputs::fill_rate(std::int64_t first, std::span<double> values) const {
+  if (distribution_->decay_rate) {
+    fill_log_uniform(Stream(seed_, "A"), *distribution_->decay_rate, first, values);
+    for (double& value : values) value = -value;
+  } else if (update_.rate_per_state) {
+    for (double& value : values) value = -static_cast<double>(first++ % update_.dstate + 1);
+  } else {
+    Stream(seed_, "A").uniforms(first, values);
+    for (double& value : values) value = -(kLeastHeadRate + (kMostHeadRate - kLeastHeadRate) * value);
+  }
+}
+
+void StateUpdateInputs::fill_dt(std::int64_t first, std::span<double> values) const {
+  const bool bias_is_apart = update_.dt_softplus && update_.has_dt_bias;
+  Stream(seed_, "dt").normals(first, values);
+  std::int64_t head = first % update_.heads;
+  for (double& value : values) {
+    value = (bias_is_apart ? 0 : inverse_of_dt_[head]) + kDeltaDeviation * value;
+    if (!update_.dt_softplus)
+      value = portable::softplus(value) - (update_.has_dt_bias ? kPlainBiasShare * dt_[head] : 0);
+    ++head;
+  }
+}
+
+void StateUpdateInputs::fill_dt_bias(std::int64_t first, std::span<double> values) const {
+  for (double& value : values) {
+    value = update_.dt_softplus ? inverse_of_dt_[first] : kPlainBiasShare * dt_[first];
+    ++first;
+  }
+}
+
+}  // namespace ssmbench

@@ -1,0 +1,73 @@
+#include "ops/ssd_chunk_scan/file_form.h"
+
+#include <fmt/format.h>
+
+namespace ssmbench {
+namespace {
+
+std::string skip_of(const StoredInputs& inputs) {
+  if (!inputs.has("D")) return "none";
+  const std::size_t rank = inputs.at("D").shape.size();
+  if (rank != 1 && rank != 2)
+    inputs.reject("D", fmt::format("expected 1 axis (per head) or 2 (per head dim), found {}", rank));
+  return rank == 1 ? "head" : "headdim";
+}
+
+void infer_ssd(const StoredInputs& inputs, Axes& axes) {
+  const Shape& x = inputs.shape("x", 4);
+  const Shape& B = inputs.shape("B", 4);
+  axes["batch"] = x[0];
+  axes["seqlen"] = x[1];
+  axes["nheads"] = x[2];
+  axes["headdim"] = x[3];
+  axes["groups"] = B[2];
+  axes["dstate"] = B[3];
+  axes["D"] = skip_of(inputs);
+  for (const char* name : {"z", "dt_bias", "initial_states", "seq_idx"}) axes[name] = inputs.has(name);
+}
+
+/// Any output may be missing from a file, so the problem is read as having final_states: they are judged
+/// where they are.
+void infer_forward(const StoredInputs& inputs, Axes& axes) {
+  infer_ssd(inputs, axes);
+  axes["final_states"] = true;
+}
+
+void infer_backward(const StoredInputs& inputs, Axes& axes) {
+  infer_ssd(inputs, axes);
+  axes["final_states"] = inputs.has("dfinal_states");
+}
+
+std::optional<std::string> wrong_values(const HostTensor& input) {
+  if (input.spec.name != "seq_idx") return {};
+  const auto* values = static_cast<const std::int32_t*>(input.buffer.data());
+  const std::int64_t batch = input.spec.shape[0];
+  const std::int64_t seqlen = input.spec.shape[1];
+  for (std::int64_t b = 0; b < batch; ++b) {
+    const std::int32_t* row = values + b * seqlen;
+    if (row[0] != 0) return fmt::format("batch {} starts with {}, not with 0", b, row[0]);
+    for (std::int64_t t = 1; t < seqlen; ++t)
+      if (row[t] < row[t - 1])
+        return fmt::format("batch {} decreases from {} to {} at step {}", b, row[t - 1], row[t], t);
+  }
+  return {};
+}
+
+FileForm file_form(void (*infer)(const StoredInputs& inputs, Axes& axes)) {
+  return {.attributes = {"dtype", "chunk_size", "dt_softplus", "dt_limit"},
+          .infer = infer,
+          .has_chunk_states = true,
+          .wrong_values = wrong_values};
+}
+
+}  // namespace
+
+FileForm ssd_file_form() {
+  return file_form(infer_forward);
+}
+
+FileForm ssd_bwd_file_form() {
+  return file_form(infer_backward);
+}
+
+}  // namespace ssmbench

@@ -1,0 +1,16 @@
+#pragma once
+
+#include "model/parts.h"
+
+namespace ssmbench {
+
+/// A scan as decoding steps, one after the other.
+PartwiseComputation ssd_in_steps();
+/// A scan as two of half the length, the state carried from one to the other.
+PartwiseComputation ssd_in_halves();
+/// Packed sequences each on its own.
+PartwiseComputation ssd_in_sequences();
+/// Mamba-2's scan as Mamba-1's, with dt, A, D and dt_bias repeated over the head.
+PartwiseComputation ssd_as_scan();
+
+}  // namespace ssmbench
