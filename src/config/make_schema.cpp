@@ -95,7 +95,7 @@ Json op_schema(const OpSpec& op) {
   properties["seed"] = with_default(reference_to("seed_axis"), inputs.seed);
   const std::string conditions = conditions_of(op);
   return {{"description",
-           fmt::format("an object of {}'s axes{}{}", op.name, conditions.empty() ? "" : ": ", conditions)},
+           fmt::format("an object of the operation's axes{}{}", conditions.empty() ? "" : ": ", conditions)},
           {"additionalProperties", false},
           {"properties", properties}};
 }
@@ -151,7 +151,14 @@ Json config_schema() {
   for (const auto& distribution : distributions()) names.push_back(distribution.name);
   definitions["inputs_axis"] = choice_axis_schema(names);
   definitions["values_axis"] = choice_axis_schema({"native", "shared"});
-  for (const OpSpec* op : all_ops()) definitions[op->name] = op_schema(*op);
+  std::vector<std::pair<Json, std::string>>
+      seen;  // what forward operations and their gradients have in common
+  for (const OpSpec* op : all_ops()) {
+    const Json made = op_schema(*op);
+    const auto same = std::ranges::find(seen, made, &std::pair<Json, std::string>::first);
+    definitions[op->name] = same == seen.end() ? made : reference_to(same->second);
+    if (same == seen.end()) seen.emplace_back(made, op->name);
+  }
   return schema;
 }
 

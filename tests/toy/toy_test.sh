@@ -36,7 +36,7 @@ expect 0 "${toy[@]}" schema && shows '"running_sum"' && shows '"lanes"'
 expect 0 "${toy[@]}" validate-config "$here/toy.json"
 sed 's/"lanes": 5/"lanes": 65/' "$here/toy.json" >wide.json
 expect 2 "${toy[@]}" validate-config wide.json && shows "lanes are over the limit of 64"
-expect 0 "${toy[@]}" list cases "$here/toy.json" && shows "running_sum-b2-l3-c5-gain-mamba-native-s0" && shows "tile16"
+expect 0 "${toy[@]}" list cases "$here/toy.json" && shows "running_sum-f32-b2-l3-c5-gain-mamba-native-s0" && shows "tile16"
 
 expect 0 "${run[@]}" --plugin "$plugin" --impl 'cpu-[tr]*' --json run.jsonl --csv run.csv --junit run.xml --markdown run.md
 shows "cpu-toy" && shows "cpu-right" && lacks "fail"
