@@ -31,7 +31,7 @@ def read_times(text):
         shape, dtype, kernels, cold = cells[1], cells[2], cells[3], float(cells[7])
         by_kernels = rows.setdefault((operation, dtype), {}).setdefault(shape, {})
         by_kernels[kernels] = cold
-        if kernels == "cuda-fused":  # of the faster kernels the percentage is larger, and rounding matters less
+        if kernels == "cuda-fused":  # its percentage is the larger one, so that rounding matters less
             by_kernels["floor"] = cold * int(percent[1]) / 100
     return rows
 
