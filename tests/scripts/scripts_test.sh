@@ -121,7 +121,9 @@ expect_in "a failed build: the compiler's words" "main.cpp:3:1: error: expected 
 expect "a failed build: stdout" "" "$out"
 
 new_sandbox
+# shellcheck disable=SC2016 # backticks are Markdown
 printf '# A page\n\n## What `is` here\n' >"$sandbox/tree/page.md"
+# shellcheck disable=SC2016
 printf '[a](page.md) [b](page.md#what-is-here) [c](https://x.org/y) `[d](code.md)`\n' >"$sandbox/tree/links.md"
 run check_links.py ../tree
 expect "links that resolve: exit code" 0 "$rc"
