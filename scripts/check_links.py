@@ -10,27 +10,28 @@ import re
 import sys
 
 LINK = re.compile(r"(?<!\\)\[[^\]]*\]\(([^)\s]+)\)")
-CODE = re.compile(r"`[^`]*`")
+FENCED = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"`(?:[^`\n]|\n(?!\n))*`")
 
 
+def without(pattern, text):
+    """The text with what matches left blank, so that places stay the same."""
+    return pattern.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
+
+
+@functools.cache
 def prose(path):
-    """(number, line) of a file, without fenced code."""
-    fenced = False
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        if line.lstrip().startswith("```"):
-            fenced = not fenced
-        elif not fenced:
-            yield number, line
+    """The text of a file without fenced code."""
+    return without(FENCED, path.read_text(encoding="utf-8"))
 
 
 @functools.cache
 def anchors(path):
     """Of all headings, as GitHub makes them."""
     found = set()
-    for _, line in prose(path):
-        if heading := re.match(r"#+ +(.*)", line):
-            words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading[1]).lower()
-            found.add(re.sub(r"[^\w\- ]", "", words).strip().replace(" ", "-"))
+    for heading in re.findall(r"^#+ +(.*)", prose(path), re.MULTILINE):
+        words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
+        found.add(re.sub(r"[^\w\- ]", "", words).strip().replace(" ", "-"))
     return found
 
 
@@ -50,13 +51,15 @@ def complaint(path, target):
 def main(root):
     wrong = 0
     for path in sorted(root.rglob("*.md")):
-        if path.relative_to(root).parts[0].startswith(("build", ".git/")):
+        top = path.relative_to(root).parts[0]
+        if top == ".git" or top.startswith("build"):
             continue
-        for number, line in prose(path):
-            for target in LINK.findall(CODE.sub(lambda code: "x" * len(code[0]), line)):
-                if what := complaint(path, target):
-                    print(f"{path.relative_to(root)}:{number}: {target}: {what}")
-                    wrong += 1
+        text = without(CODE, prose(path))
+        for link in LINK.finditer(text):
+            if what := complaint(path, link[1]):
+                number = text.count("\n", 0, link.end()) + 1
+                print(f"{path.relative_to(root)}:{number}: {link[1]}: {what}")
+                wrong += 1
     return 1 if wrong else 0
 
 

@@ -128,11 +128,11 @@ printf '[a](page.md) [b](page.md#what-is-here) [c](https://x.org/y) `[d](code.md
 run check_links.py ../tree
 expect "links that resolve: exit code" 0 "$rc"
 expect "links that resolve: says nothing" "" "$out$err"
-printf '[e](missing.md)\n[f](page.md#missing)\n' >>"$sandbox/tree/links.md"
+printf '[e](missing.md)\n[f\ng](page.md#missing)\n' >>"$sandbox/tree/links.md"
 run check_links.py ../tree
 expect "links that do not resolve: exit code" 1 "$rc"
 expect "links that do not resolve: says where" "links.md:2: missing.md: no such file
-links.md:3: page.md#missing: no such heading" "$out"
+links.md:4: page.md#missing: no such heading" "$out"
 
 ((failures == 0)) || exit 1
 echo "all passed"
