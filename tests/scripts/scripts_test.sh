@@ -120,5 +120,19 @@ expect "a failed build: exit code" 2 "$rc"
 expect_in "a failed build: the compiler's words" "main.cpp:3:1: error: expected ';'" "$err"
 expect "a failed build: stdout" "" "$out"
 
+new_sandbox
+# shellcheck disable=SC2016 # backticks are Markdown
+printf '# A page\n\n## What `is` here\n' >"$sandbox/tree/page.md"
+# shellcheck disable=SC2016
+printf '[a](page.md) [b](page.md#what-is-here) [c](https://x.org/y) `[d](code.md)`\n' >"$sandbox/tree/links.md"
+run check_links.py ../tree
+expect "links that resolve: exit code" 0 "$rc"
+expect "links that resolve: says nothing" "" "$out$err"
+printf '[e](missing.md)\n[f\ng](page.md#missing)\n' >>"$sandbox/tree/links.md"
+run check_links.py ../tree
+expect "links that do not resolve: exit code" 1 "$rc"
+expect "links that do not resolve: says where" "links.md:2: missing.md: no such file
+links.md:4: page.md#missing: no such heading" "$out"
+
 ((failures == 0)) || exit 1
 echo "all passed"
