@@ -8,14 +8,14 @@
 #include <string>
 #include <vector>
 
+#include "base/progress.h"
 #include "check/verdict.h"
 #include "cli/exit_code.h"
 #include "cli/interrupt.h"
 #include "cli/subcommands.h"
 #include "interchange/reader.h"
 #include "model/errors.h"
-#include "report/line_file.h"
-#include "report/progress.h"
+#include "record/line_file.h"
 #include "report/verdict_report.h"
 
 namespace ssmbench {

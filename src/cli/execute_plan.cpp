@@ -14,6 +14,7 @@
 #include "model/errors.h"
 #include "supervise/supervisor.h"
 #include "supervise/worker.h"
+#include "sweep/runner.h"
 
 namespace ssmbench {
 namespace {

@@ -16,9 +16,9 @@
 #include "cli/subcommands.h"
 #include "gate/judge.h"
 #include "model/errors.h"
+#include "record/line_file.h"
 #include "report/gate_report.h"
 #include "report/github.h"
-#include "report/line_file.h"
 
 namespace ssmbench {
 namespace {

@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "base/json_text.h"
 #include "html/median_interval.h"
 #include "model/build_info.h"
-#include "model/json_text.h"
 #include "report/labels.h"
 
 namespace ssmbench {

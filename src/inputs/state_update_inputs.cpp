@@ -1,7 +1,7 @@
 #include "inputs/state_update_inputs.h"
 
-#include "inputs/portable_math.h"
-#include "inputs/random.h"
+#include "base/portable_math.h"
+#include "base/random.h"
 
 namespace ssmbench {
 namespace {

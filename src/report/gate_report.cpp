@@ -7,7 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "model/json_text.h"
+#include "base/json_text.h"
 #include "report/junit.h"
 #include "report/text.h"
 

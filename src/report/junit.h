@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "report/line_file.h"
-#include "report/reporter.h"
+#include "record/line_file.h"
+#include "record/reporter.h"
 
 namespace ssmbench {
 

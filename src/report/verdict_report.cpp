@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "model/json_text.h"
-#include "report/json.h"
+#include "base/json_text.h"
+#include "record/comparison_json.h"
 #include "verify/describe.h"
 
 namespace ssmbench {

@@ -102,7 +102,7 @@ class CaseStudy {
     result.reason = worse.reason;
     if (result.status == Status::pass)
       judge(result, at_once.outputs, whole.arithmetic(io), in_parts.outputs, parts.arithmetic(io));
-    return {&check, std::move(result), parts.name};
+    return {check.check, check.parts_op, parts.name, std::move(result)};
   }
 
   void judge(CaseResult& result, const std::vector<HostTensor>& at_once, const Arithmetic& at_once_arithmetic,

@@ -11,8 +11,8 @@
 #include <sstream>
 #include <string_view>
 
+#include "base/fnv1a.h"
 #include "model/errors.h"
-#include "model/fnv1a.h"
 
 namespace ssmbench {
 namespace {

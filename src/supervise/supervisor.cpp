@@ -7,7 +7,8 @@
 #include <stdexcept>
 
 #include "model/errors.h"
-#include "report/record_reader.h"
+#include "record/record_reader.h"
+#include "sweep/job_result.h"
 
 namespace ssmbench {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "supervise/child_process.h"
 #include "supervise/protocol.h"
-#include "sweep/runner.h"
+#include "sweep/runner_options.h"
 
 namespace ssmbench {
 

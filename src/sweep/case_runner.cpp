@@ -5,11 +5,11 @@
 #include <random>
 #include <utility>
 
+#include "base/fnv1a.h"
 #include "bench/roofline.h"
 #include "device/cpu.h"
 #include "inputs/inputs.h"
 #include "model/errors.h"
-#include "model/fnv1a.h"
 #include "sweep/profile_run.h"
 
 namespace ssmbench {
@@ -32,9 +32,8 @@ std::vector<Upload> uploads(const std::vector<HostTensor>& inputs, const DeviceI
 }  // namespace
 
 CaseRunner::CaseRunner(const Plan& plan, const RunnerOptions& options, RunListener& listener,
-                       const std::atomic<bool>& stop, const Runner::FinishedHook& finished,
-                       const Case& the_case, Device& device, std::vector<HostTensor>& inputs,
-                       const ReferenceOutputs* reference)
+                       const std::atomic<bool>& stop, const FinishedHook& finished, const Case& the_case,
+                       Device& device, std::vector<HostTensor>& inputs, const ReferenceOutputs* reference)
     : plan_(plan),
       options_(options),
       listener_(listener),

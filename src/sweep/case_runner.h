@@ -8,17 +8,16 @@
 #include <string>
 #include <vector>
 
+#include "bench/transfers.h"
+#include "device/device.h"
+#include "sweep/job_result.h"
 #include "sweep/judge_run.h"
+#include "sweep/plan.h"
+#include "sweep/prepared_run.h"
 #include "sweep/run_listener.h"
-#include "sweep/runner.h"
+#include "sweep/runner_options.h"
 
 namespace ssmbench {
-
-/// A job of a plan, and its place among all of them.
-struct NumberedJob {
-  std::size_t number;
-  const Job* job;
-};
 
 /// Runs jobs of one case on one device. They are verified one after the other; those that pass stay in memory
 /// and are then timed in turns, a burst of samples each, in rounds of random order, so that a device that
@@ -32,7 +31,7 @@ class CaseRunner {
   /// `inputs` are made anew where a job on a device that shares their memory overwrote them; they and
   /// `reference` (null: nothing is verified) have to live as long.
   CaseRunner(const Plan& plan, const RunnerOptions& options, RunListener& listener,
-             const std::atomic<bool>& stop, const Runner::FinishedHook& finished, const Case& the_case,
+             const std::atomic<bool>& stop, const FinishedHook& finished, const Case& the_case,
              Device& device, std::vector<HostTensor>& inputs, const ReferenceOutputs* reference);
 
   void run(const std::vector<NumberedJob>& jobs);
@@ -81,7 +80,7 @@ class CaseRunner {
   const RunnerOptions& options_;
   RunListener& listener_;
   const std::atomic<bool>& stop_;
-  const Runner::FinishedHook& finished_;
+  const FinishedHook& finished_;
   const Case& case_;
   Device& device_;
   std::vector<HostTensor>& inputs_;

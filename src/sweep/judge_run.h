@@ -7,7 +7,7 @@
 
 #include "bench/timer.h"
 #include "bench/transfers.h"
-#include "model/result.h"
+#include "record/result.h"
 #include "reference/reference.h"
 #include "sweep/prepared_run.h"
 

@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "model/result.h"
 #include "model/tensor.h"
+#include "record/result.h"
 
 namespace ssmbench {
 

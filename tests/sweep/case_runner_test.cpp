@@ -69,7 +69,7 @@ Outcome run(const std::vector<Implementation>& chosen, bool own_memory = false, 
   std::vector<NumberedJob> jobs;
   for (std::size_t i = 0; i < chosen.size(); ++i) jobs.push_back({i, &planned.jobs[i]});
   Recorder recorder;
-  const Runner::FinishedHook no_hook;
+  const FinishedHook no_hook;
   CaseRunner(plan, options, recorder, never_stop, no_hook, planned.the_case, *device, inputs, &reference)
       .run(jobs);
   CHECK(recorder.outcome.results.size() == chosen.size());

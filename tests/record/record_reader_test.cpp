@@ -1,12 +1,11 @@
-#include "report/record_reader.h"
+#include "record/record_reader.h"
 
 #include <cmath>
 #include <limits>
 
 #include "catch.h"
 #include "model/errors.h"
-#include "report/jsonl.h"
-#include "study/parts.h"
+#include "record/record_writer.h"
 #include "support/run_plan.h"
 #include "support/scan_problem.h"
 #include "support/ssd_problem.h"
@@ -145,10 +144,9 @@ TEST_CASE("studies of convergence that were read are written as they were") {
                                 .measured_stability_limit = 2.5,
                                 .errors = {{16, 0.5, 1.0 / 3, 1e-7}, {32, 0.25, kInfinity, kInfinity}}};
   const auto write = [&](const std::string& name, const MethodConvergence& what) {
-    JsonlReporter reporter(folder / name);
-    reporter.begin({});
-    reporter.study_done(what);
-    return read_file(folder / name);
+    const std::string text = run_record({}) + "\n" + study_record(what) + "\n";
+    folder.write(name, text);
+    return text;
   };
   const std::string written = write("a", study);
   const ResultsFile file = read_results(folder / "a");
@@ -163,14 +161,10 @@ TEST_CASE("studies of convergence that were read are written as they were") {
 
 TEST_CASE("studies of consistency are read beside the cases, and name both sides") {
   const TemporaryFolder folder;
-  ConsistencyResult study{
-      .check = &partwise_computations().front(), .at_once = full_result(), .parts = "cpu-y"};
-  {
-    JsonlReporter reporter(folder / "a");
-    reporter.begin({});
-    reporter.study_done(study);
-  }
-  const ResultsFile file = read_results(folder / "a");
+  const ConsistencyResult study{
+      .check = "steps", .parts_op = "selective_state_update", .parts = "cpu-y", .at_once = full_result()};
+  const ResultsFile file =
+      read_results(folder.write("a", run_record({}) + "\n" + study_record(study) + "\n"));
   CHECK(file.cases.empty());
   REQUIRE(file.consistency.size() == 1);
   CHECK(file.consistency.front().impl == "cpu-x against cpu-y in parts");
