@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <fnmatch.h>
 
 #include <CLI/CLI.hpp>
 #include <memory>
@@ -8,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/glob.h"
 #include "base/progress.h"
 #include "check/verdict.h"
 #include "cli/exit_code.h"
@@ -64,8 +64,7 @@ class Checker {
     const InterchangeFile file(name);
     if (prints_text()) fmt::print("{}: {}\n{}", name, file.info().producer, verdict_heading());
     for (const auto& id : file.case_ids())
-      if (options_.case_id.empty() || fnmatch(options_.case_id.c_str(), id.c_str(), 0) == 0)
-        contained([&] { check_case(name, file, id); });
+      if (matches_glob(options_.case_id, id)) contained([&] { check_case(name, file, id); });
   }
 
   void check_case(const std::string& name, const InterchangeFile& file, const std::string& id) {

@@ -125,11 +125,21 @@ Status status_of(const Json& record) {
   throw UsageError("unknown status " + name);
 }
 
+/// Nothing in files of before there were causes, too.
+std::optional<Cause> cause_of(const Json& record) {
+  const auto found = record.find("cause");
+  if (found == record.end() || found->is_null()) return {};
+  const auto& name = found->get_ref<const std::string&>();
+  if (const auto cause = cause_named(name)) return cause;
+  throw UsageError("unknown cause " + name);
+}
+
 CaseResult result_of(const Json& record) {
   CaseResult result{.the_case = case_of(record),
                     .impl = record.at("impl").get<std::string>(),
                     .device = record.at("device").get<std::string>(),
                     .status = status_of(record),
+                    .cause = cause_of(record),
                     .reason = record.at("reason").get<std::string>()};
   if (record.contains("verify"))
     for (const auto& [name, output] : record.at("verify").at("outputs").items())

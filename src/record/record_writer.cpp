@@ -39,6 +39,12 @@ void add_problem(Json& record, const Case& the_case) {
   record["options"] = options;
 }
 
+void add_status(Json& record, const CaseResult& result) {
+  record["status"] = name_of(result.status);
+  record["cause"] = result.cause ? Json(name_of(*result.cause)) : Json(nullptr);
+  record["reason"] = result.reason;
+}
+
 Json to_json(const Determinism& d) {
   Json json{{"reruns", d.reruns}, {"bitwise_equal", nullptr}};
   if (d.reruns > 0 || !d.first_difference.empty()) json["bitwise_equal"] = d.first_difference.empty();
@@ -99,8 +105,7 @@ std::string case_record(const CaseResult& result) {
               {"impl", result.impl},
               {"device", result.device}};
   add_problem(record, result.the_case);
-  record["status"] = name_of(result.status);
-  record["reason"] = result.reason;
+  add_status(record, result);
   add_measurements(record, result);
   if (result.work.bytes > 0)
     record["work"] = {{"bytes", result.work.bytes},
@@ -151,8 +156,7 @@ std::string study_record(const ConsistencyResult& result) {
               {"parts_impl", result.parts},
               {"device", at_once.device}};
   add_problem(record, at_once.the_case);
-  record["status"] = name_of(at_once.status);
-  record["reason"] = at_once.reason;
+  add_status(record, at_once);
   for (const auto& [name, comparison] : at_once.outputs)
     record["verify"]["outputs"][name] = to_json(comparison);
   return json_text(record);

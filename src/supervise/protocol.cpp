@@ -78,7 +78,7 @@ std::string plan_fingerprint(const Plan& plan) {
   for (const auto& planned : plan.cases)
     for (const auto& job : planned.jobs)
       text += fmt::format("{} {} {} {}\n", planned.the_case.id(), job.implementation->name,
-                          device_id(plan.devices[job.device]), job.skip_reason.value_or(""));
+                          device_id(plan.devices[job.device]), job.skip ? job.skip->reason : "");
   return fmt::format("{:016x}", fnv1a(text));
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <exception>
 #include <functional>
 #include <list>
 #include <memory>
@@ -62,10 +63,10 @@ class CaseRunner {
   /// Does a part of the work on one. False where that failed, and the result says how.
   template <class Work>
   bool contained(Candidate& candidate, const Work& work);
-  void fail(Candidate& candidate, const std::string& reason);
+  void fail(Candidate& candidate, const std::exception& error);
   /// For want of memory, which others may hold.
-  void lacks_memory(Candidate& candidate, const std::string& reason);
-  CaseResult failed(const NumberedJob& job, const std::string& reason) const;
+  void lacks_memory(Candidate& candidate, const std::exception& error);
+  CaseResult failed(const NumberedJob& job, const Explanation& why) const;
 
   std::size_t bytes_of(const NumberedJob& job) const;
   std::size_t room() const;
@@ -87,7 +88,7 @@ class CaseRunner {
   const ReferenceOutputs* reference_;
 
   std::optional<DeviceInputs> uploaded_;
-  std::string upload_error_;
+  std::optional<Explanation> upload_error_;
   std::optional<TransferTimer> transfers_;
   std::list<Candidate> held_;  ///< in the order of the plan
   std::size_t held_bytes_ = 0;

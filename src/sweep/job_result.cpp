@@ -13,10 +13,11 @@ CaseResult blank_result(const Plan& plan, const Case& the_case, const Job& job,
 }
 
 CaseResult failed_result(const Plan& plan, const Case& the_case, const Job& job, const RunnerOptions& options,
-                         std::string reason) {
+                         Explanation why) {
   CaseResult result = blank_result(plan, the_case, job, options);
   result.status = Status::error;
-  result.reason = std::move(reason);
+  result.cause = why.cause;
+  result.reason = std::move(why.reason);
   return result;
 }
 

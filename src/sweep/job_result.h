@@ -32,6 +32,6 @@ using FinishedHook = std::function<void(const FinishedJob&)>;
 CaseResult blank_result(const Plan& plan, const Case& the_case, const Job& job, const RunnerOptions& options);
 /// The record of a job that could not be run. Calls nothing of the implementation's.
 CaseResult failed_result(const Plan& plan, const Case& the_case, const Job& job, const RunnerOptions& options,
-                         std::string reason);
+                         Explanation why);
 
 }  // namespace ssmbench

@@ -36,9 +36,6 @@ class Runner {
  private:
   void run_case(const Case& the_case, const std::vector<NumberedJob>& jobs);
   Device& device(std::size_t index);
-  CaseResult failed(const Case& the_case, const Job& job, std::string reason) const {
-    return failed_result(plan_, the_case, job, options_, std::move(reason));
-  }
   /// Leaves the case's reference in reference_, computed anew only if the last one was another.
   void compute_reference_of(const Case& the_case, std::size_t job, const std::vector<HostTensor>& inputs);
 

@@ -24,6 +24,7 @@ CaseResult full_result() {
       .impl = "cpu-x",
       .device = "cuda:1",
       .status = Status::fail,
+      .cause = Cause::nonfinite,
       .reason = "a \"quoted\" reason"};
   result.the_case.budget_ms = 1.5;
   result.outputs["out"] = {.max_abs = 0.1,
@@ -75,6 +76,7 @@ TEST_CASE("a record that was read is written as it was, bit for bit") {
              .impl = "cpu-y",
              .device = "cpu",
              .status = Status::skip,
+             .cause = Cause::unsupported,
              .reason = "no"};
   CHECK(case_record(read_case_record(case_record(skipped))) == case_record(skipped));
 }
@@ -84,6 +86,7 @@ TEST_CASE("what a record carries is read") {
   CHECK(result.the_case.id() == full_result().the_case.id());
   CHECK(result.the_case.budget_ms == 1.5);
   CHECK(result.status == Status::fail);
+  CHECK(result.cause == Cause::nonfinite);
   const OutputComparison& out = result.outputs.at("out");
   CHECK(out.tolerance_ratio == kInfinity);  // a maximum that is not finite
   CHECK(std::isnan(out.worst_expected));
@@ -108,9 +111,19 @@ TEST_CASE("records that are not whole are refused") {
   };
   CHECK_THROWS_AS(read_case_record(replaced("selective_scan_fwd\"", "no_such_op\"")), UsageError);
   CHECK_THROWS_AS(read_case_record(replaced("\"fail\"", "\"failed\"")), UsageError);
+  CHECK_THROWS_AS(read_case_record(replaced("\"nonfinite\",", "\"infinite\",")), UsageError);
   CHECK_THROWS_AS(read_case_record(replaced("\"seqlen\":7", "\"seqlen\":-7")), UsageError);
   CHECK_THROWS_AS(read_case_record(replaced("\"seqlen\":7", "\"seqlen\":{}")), UsageError);
   CHECK_THROWS_AS(read_case_record("[]"), UsageError);
+}
+
+TEST_CASE("records of before there were causes are read as without one") {
+  std::string record = case_record(full_result());
+  const std::string cause = R"("cause":"nonfinite",)";
+  record.erase(record.find(cause), cause.size());
+  const CaseResult result = read_case_record(record);
+  CHECK_FALSE(result.cause);
+  CHECK(result.reason == full_result().reason);
 }
 
 TEST_CASE("of a case that was run again the last record counts, and a line that was cut off is none") {

@@ -13,6 +13,7 @@ using namespace ssmbench::test;
 TEST_CASE("a failed case carries what was wrong, with non-finite numbers as null") {
   CaseResult result{
       .the_case = make_case(scan_problem()), .impl = "cpu-x", .device = "cpu", .status = Status::fail};
+  result.cause = Cause::nonfinite;
   result.reason = "out at (0, 0, 0): bytes \xff that are not UTF-8";
   result.outputs["out"] = {.max_abs = 0.5,
                            .worst_index = {0, 0, 0},
@@ -20,6 +21,7 @@ TEST_CASE("a failed case carries what was wrong, with non-finite numbers as null
                            .nonfinite = 1};
   const auto record = nlohmann::json::parse(case_record(result));
   CHECK(record.at("status") == "fail");
+  CHECK(record.at("cause") == "nonfinite");
   CHECK(record.at("id") == result.the_case.id());
   CHECK(record.at("verify").at("outputs").at("out").at("max_abs") == 0.5);
   CHECK(record.at("verify").at("outputs").at("out").at("worst_got").is_null());
