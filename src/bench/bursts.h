@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "device/device.h"
-#include "model/result.h"
+#include "record/result.h"
 
 namespace ssmbench {
 

@@ -8,8 +8,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "model/errors.h"
-#include "model/json_text.h"
 
 namespace ssmbench {
 namespace {

@@ -62,6 +62,7 @@ void judge_speed(const Implementation& implementation, const Ceilings& ceilings,
     const Roofline floor = floor_of(launched, ceilings, name == "cold" ? CacheState::cold : CacheState::hot);
     if (timing.median_ms * margin >= floor.floor_ms) continue;
     result.status = Status::invalid;
+    result.cause = Cause::too_fast;
     result.reason = fmt::format(
         "faster than the device can be: {} {:.4g} ms, and {} alone takes {:.4g} ms; does it compute in every "
         "launch?",

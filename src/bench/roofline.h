@@ -1,7 +1,7 @@
 #pragma once
 
 #include "device/ceilings.h"
-#include "model/result.h"
+#include "record/result.h"
 
 namespace ssmbench {
 

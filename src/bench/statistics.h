@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "model/result.h"
+#include "record/result.h"
 
 namespace ssmbench {
 

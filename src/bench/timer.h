@@ -8,7 +8,7 @@
 #include "bench/bursts.h"
 #include "bench/stopping_rule.h"
 #include "device/device.h"
-#include "model/result.h"
+#include "record/result.h"
 
 namespace ssmbench {
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "device/device.h"
-#include "model/result.h"
 #include "model/tensor.h"
+#include "record/result.h"
 
 namespace ssmbench {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "interchange/reader.h"
-#include "model/result.h"
+#include "record/result.h"
 
 namespace ssmbench {
 

@@ -6,7 +6,7 @@
 
 #include "check/error_profile.h"
 #include "interchange/reader.h"
-#include "model/result.h"
+#include "record/result.h"
 
 namespace ssmbench {
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "base/progress.h"
 #include "bench/ceilings_cache.h"
-#include "report/progress.h"
 
 namespace ssmbench {
 

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <fnmatch.h>
 
 #include <CLI/CLI.hpp>
 #include <memory>
@@ -8,14 +7,15 @@
 #include <string>
 #include <vector>
 
+#include "base/glob.h"
+#include "base/progress.h"
 #include "check/verdict.h"
 #include "cli/exit_code.h"
 #include "cli/interrupt.h"
 #include "cli/subcommands.h"
 #include "interchange/reader.h"
 #include "model/errors.h"
-#include "report/line_file.h"
-#include "report/progress.h"
+#include "record/line_file.h"
 #include "report/verdict_report.h"
 
 namespace ssmbench {
@@ -64,8 +64,7 @@ class Checker {
     const InterchangeFile file(name);
     if (prints_text()) fmt::print("{}: {}\n{}", name, file.info().producer, verdict_heading());
     for (const auto& id : file.case_ids())
-      if (options_.case_id.empty() || fnmatch(options_.case_id.c_str(), id.c_str(), 0) == 0)
-        contained([&] { check_case(name, file, id); });
+      if (matches_glob(options_.case_id, id)) contained([&] { check_case(name, file, id); });
   }
 
   void check_case(const std::string& name, const InterchangeFile& file, const std::string& id) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/progress.h"
 #include "cli/exit_code.h"
 #include "cli/interrupt.h"
 #include "cli/list_cases.h"
@@ -17,7 +18,6 @@
 #include "interchange/writer.h"
 #include "model/build_info.h"
 #include "reference/reference.h"
-#include "report/progress.h"
 #include "sweep/plan.h"
 
 namespace ssmbench {

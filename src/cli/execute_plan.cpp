@@ -14,6 +14,7 @@
 #include "model/errors.h"
 #include "supervise/supervisor.h"
 #include "supervise/worker.h"
+#include "sweep/runner.h"
 
 namespace ssmbench {
 namespace {
@@ -87,7 +88,7 @@ void rehearse_plugins(const std::vector<std::string>& argv, const std::vector<fs
   for (const auto& file : plugins) names += " --plugin " + file.string();
   throw DeviceError(fmt::format("{}: {} while asked what it can do", names.substr(1),
                                 event == ChildProcess::Event::closed
-                                    ? child.end(std::chrono::seconds(10))
+                                    ? child.end(std::chrono::seconds(10)).reason
                                     : fmt::format("timed out after {:g} s", allowed.count())));
 }
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "base/progress.h"
 #include "cli/run_options.h"
 #include "cli/tensor_dump.h"
-#include "report/progress.h"
 #include "sweep/run_listener.h"
 
 namespace ssmbench {

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <fnmatch.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -11,14 +10,15 @@
 #include <utility>
 #include <vector>
 
+#include "base/glob.h"
 #include "cli/exit_code.h"
 #include "cli/run_options.h"
 #include "cli/subcommands.h"
 #include "gate/judge.h"
 #include "model/errors.h"
+#include "record/line_file.h"
 #include "report/gate_report.h"
 #include "report/github.h"
-#include "report/line_file.h"
 
 namespace ssmbench {
 namespace {
@@ -78,11 +78,9 @@ std::vector<std::string> files_of(const std::string& name) {
 
 ResultsFile read_selected(const std::string& name, const GateOptions& options) {
   ResultsFile file = read_results(name);
-  const auto matches = [](const std::string& glob, const std::string& text) {
-    return glob.empty() || fnmatch(glob.c_str(), text.c_str(), 0) == 0;
-  };
   std::erase_if(file.cases, [&](const CaseResult& result) {
-    return !matches(options.impl, result.impl) || !matches(options.case_id, result.the_case.id());
+    return !matches_any_glob(options.impl, result.impl) ||
+           !matches_glob(options.case_id, result.the_case.id());
   });
   return file;
 }

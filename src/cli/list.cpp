@@ -11,6 +11,7 @@
 #include <set>
 #include <vector>
 
+#include "base/json_text.h"
 #include "cli/calibrate.h"
 #include "cli/execute_plan.h"
 #include "cli/exit_code.h"
@@ -20,7 +21,6 @@
 #include "device/device.h"
 #include "model/errors.h"
 #include "model/implementation.h"
-#include "model/json_text.h"
 #include "model/method.h"
 #include "plugin/plugin.h"
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "model/json_text.h"
+#include "base/json_text.h"
 
 namespace ssmbench {
 
@@ -22,7 +22,7 @@ void print_cases(const Plan& plan, bool json) {
   for (const auto& planned : plan.cases) {
     nlohmann::ordered_json implementations = nlohmann::ordered_json::object();
     for (const auto& job : planned.jobs)
-      implementations[job.implementation->name] = job.skip_reason.value_or("supported");
+      implementations[job.implementation->name] = job.skip ? job.skip->reason : "supported";
     all.push_back({{"id", planned.the_case.id()},
                    {"file", planned.the_case.source.file},
                    {"pointer", planned.the_case.source.pointer},

@@ -10,7 +10,7 @@
 #include "cli/exit_code.h"
 #include "cli/subcommands.h"
 #include "html/page.h"
-#include "report/line_file.h"
+#include "record/line_file.h"
 
 namespace ssmbench {
 namespace {

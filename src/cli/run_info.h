@@ -6,7 +6,7 @@
 
 #include "cli/run_options.h"
 #include "device/device.h"
-#include "model/result.h"
+#include "record/result.h"
 
 namespace ssmbench {
 

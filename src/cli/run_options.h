@@ -8,7 +8,7 @@
 
 #include "config/config.h"
 #include "sweep/plan.h"
-#include "sweep/runner.h"
+#include "sweep/runner_options.h"
 
 namespace CLI {
 class App;

@@ -12,7 +12,7 @@
 #include "model/errors.h"
 #include "report/jsonl.h"
 #include "report/labels.h"
-#include "study/table.h"
+#include "report/study_table.h"
 
 namespace ssmbench {
 namespace {

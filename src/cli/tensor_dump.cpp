@@ -18,7 +18,7 @@ FileInfo producer_of(const Plan& plan, const std::vector<std::string>& argv, con
   std::set<std::size_t> devices;
   for (const auto& planned : plan.cases) {
     for (const auto& job : planned.jobs) {
-      if (job.skip_reason) continue;
+      if (job.skip) continue;
       names.insert(job.implementation->name);
       devices.insert(job.device);
     }

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "interchange/writer.h"
+#include "sweep/job_result.h"
 #include "sweep/plan.h"
-#include "sweep/runner.h"
 
 namespace ssmbench {
 

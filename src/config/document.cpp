@@ -8,8 +8,8 @@
 #include <set>
 #include <system_error>
 
+#include "base/json_text.h"
 #include "model/errors.h"
-#include "model/json_text.h"
 
 namespace ssmbench {
 namespace {

@@ -24,12 +24,12 @@ void MemoryGuard::arm() {
   digests_ = device_.digests(spans_);
 }
 
-std::string MemoryGuard::damage() const {
+Damage MemoryGuard::damage() const {
   const auto now = device_.digests(spans_);
-  std::string text;
+  Damage all;
   for (std::size_t i = 0; i < now.size(); ++i)
-    if (now[i] != digests_[i]) text += (text.empty() ? "" : "; ") + describe(regions_[i]);
-  return text;
+    if (now[i] != digests_[i]) all.add({describe(regions_[i]), regions_[i].kind != Kind::contents});
+  return all;
 }
 
 std::string MemoryGuard::describe(const Region& region) const {

@@ -8,6 +8,19 @@
 
 namespace ssmbench {
 
+/// What launches did to memory that they have to leave as it is.
+struct Damage {
+  std::string text = {};       ///< "out was written past its end, first at byte +0", "input u was modified"
+  bool out_of_bounds = false;  ///< a band was overwritten, and not only the contents of an input
+
+  bool found() const { return !text.empty(); }
+  void add(const Damage& more) {
+    if (!more.found()) return;
+    text += (text.empty() ? "" : "; ") + more.text;
+    out_of_bounds = out_of_bounds || more.out_of_bounds;
+  }
+};
+
 /// Memory of a device that implementations have to leave as it is: the bands around every buffer that they
 /// are given (model/guard_band.h), and what inputs hold. Owns none of it. Members throw DeviceError.
 class MemoryGuard {
@@ -22,9 +35,8 @@ class MemoryGuard {
 
   /// Everything that was added is right as it is now.
   void arm();
-  /// What was overwritten since, after launches that have been waited for: "out was written past its end,
-  /// first at byte +0", "input u was modified". Empty when nothing was.
-  std::string damage() const;
+  /// What was overwritten since, after launches that have been waited for.
+  Damage damage() const;
 
  private:
   enum class Kind { band_before, band_after, contents };

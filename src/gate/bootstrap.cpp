@@ -6,8 +6,8 @@
 #include <numeric>
 #include <string>
 
+#include "base/random.h"
 #include "bench/statistics.h"
-#include "inputs/random.h"
 
 namespace ssmbench {
 namespace {

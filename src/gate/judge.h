@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "gate/bootstrap.h"
-#include "report/record_reader.h"
+#include "record/record_reader.h"
 
 namespace ssmbench {
 

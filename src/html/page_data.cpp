@@ -5,11 +5,12 @@
 #include <cstdlib>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <tuple>
 
+#include "base/json_text.h"
 #include "html/median_interval.h"
 #include "model/build_info.h"
-#include "model/json_text.h"
 #include "report/labels.h"
 
 namespace ssmbench {
@@ -72,6 +73,7 @@ Json case_of(std::size_t file, const CaseResult& result) {
             {"sizes", sizes_of(problem)},
             {"options", options_label(result.the_case)},
             {"status", name_of(result.status)}};
+  if (result.cause) json["cause"] = name_of(*result.cause);
   if (!result.reason.empty()) json["reason"] = result.reason;
   if (result.status != Status::pass) json["repro"] = result.repro;
   json["outputs"] = outputs_of(result);
@@ -99,17 +101,23 @@ std::vector<const CaseResult*> judged_of(const ResultsFile& file) {
   return all;
 }
 
-/// Cases that were skipped, by file, operation, implementation and reason: there may be thousands.
+std::string_view cause_text(const CaseResult& result) {
+  return result.cause ? name_of(*result.cause) : "";
+}
+
+/// Cases that were skipped, by file, operation, implementation, cause and reason: there may be thousands.
 Json skips_of(const std::vector<NamedResults>& files) {
-  std::map<std::tuple<std::size_t, std::string, std::string, std::string>, int> counts;
+  std::map<std::tuple<std::size_t, std::string, std::string, std::string_view, std::string>, int> counts;
   for (std::size_t file = 0; file < files.size(); ++file)
     for (const CaseResult* result : judged_of(files[file].results))
       if (result->status == Status::skip)
-        ++counts[{file, result->the_case.problem.op().name, result->impl, result->reason}];
+        ++counts[{file, result->the_case.problem.op().name, result->impl, cause_text(*result),
+                  result->reason}];
   Json skips = Json::array();
   for (const auto& [key, count] : counts) {
-    const auto& [file, op, impl, reason] = key;
-    skips.push_back({{"file", file}, {"op", op}, {"impl", impl}, {"reason", reason}, {"count", count}});
+    const auto& [file, op, impl, cause, reason] = key;
+    skips.push_back(
+        {{"file", file}, {"op", op}, {"impl", impl}, {"cause", cause}, {"reason", reason}, {"count", count}});
   }
   return skips;
 }

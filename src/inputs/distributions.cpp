@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "inputs/portable_math.h"
+#include "base/portable_math.h"
 #include "model/errors.h"
 
 namespace ssmbench {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "inputs/random.h"
+#include "base/random.h"
 
 namespace ssmbench {
 

@@ -103,6 +103,9 @@ Columns make_columns() {
   Columns columns;
   add_problem(columns);
   columns.push_back({"status", [](const CaseResult& result) { return std::string(name_of(result.status)); }});
+  columns.push_back({"cause", [](const CaseResult& result) {
+                       return result.cause ? std::string(name_of(*result.cause)) : "";
+                     }});
   columns.push_back({"reason", [](const CaseResult& result) { return result.reason; }});
   add_measurements(columns);
   columns.push_back({"repro", [](const CaseResult& result) { return result.repro; }});

@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "report/line_file.h"
-#include "report/reporter.h"
+#include "record/line_file.h"
+#include "record/reporter.h"
 
 namespace ssmbench {
 

@@ -4,10 +4,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "model/json_text.h"
+#include "base/json_text.h"
 #include "report/junit.h"
 #include "report/text.h"
 
@@ -72,6 +73,17 @@ JunitCase::Outcome junit_outcome(const Comparison& comparison, const GatePolicy&
       break;
   }
   return gate_label(comparison) == "-" ? JunitCase::Outcome::skipped : JunitCase::Outcome::passed;
+}
+
+/// "slower", "missing"; of one that got worse because it no longer passes, the cause.
+std::string junit_type(const Comparison& comparison) {
+  const CaseResult* after = comparison.after;
+  if (!comparison.worse.empty() && after != nullptr && after->cause)
+    return std::string(name_of(*after->cause));
+  const std::string label = gate_label(comparison);
+  std::string type;
+  for (const char c : label) type += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return label == "-" ? "not_compared" : type;
 }
 
 }  // namespace
@@ -142,6 +154,9 @@ std::string gate_record(const Comparison& comparison, const GatePolicy& policy) 
     return result == nullptr ? Json(nullptr) : Json(name_of(result->status));
   };
   const CaseResult& result = comparison.either();
+  const auto cause = [](const CaseResult* result) {
+    return result == nullptr || !result->cause ? Json(nullptr) : Json(name_of(*result->cause));
+  };
   Json record{{"record", "gate"},
               {"id", result.the_case.id()},
               {"op", result.the_case.problem.op().name},
@@ -149,6 +164,7 @@ std::string gate_record(const Comparison& comparison, const GatePolicy& policy) 
               {"device", result.device},
               {"verdict", gate_label(comparison)},
               {"status", {{"before", status(comparison.before)}, {"after", status(comparison.after)}}},
+              {"cause", {{"before", cause(comparison.before)}, {"after", cause(comparison.after)}}},
               {"worse", comparison.worse}};
   if (comparison.time) {
     const TimeChange& time = *comparison.time;
@@ -174,6 +190,7 @@ std::string gate_junit(const std::vector<Comparison>& comparisons, const GatePol
                      .class_name = fmt::format("{} on {}", result.impl, result.device),
                      .name = result.the_case.id(),
                      .outcome = junit_outcome(comparison, policy),
+                     .type = junit_type(comparison),
                      .message = message,
                      .output = message + "\n" + result.repro,
                      .seconds = comparison.time ? comparison.time->after_ms / 1000 : 0});

@@ -26,11 +26,11 @@ std::string gate_table(const std::vector<Comparison>& comparisons, const GatePol
 /// Markdown: a table of what is not SAME, and one of the rest, folded up (left out where it is huge).
 std::string gate_markdown(const std::vector<Comparison>& comparisons, const GatePolicy& policy);
 
-/// A line of JSON: {"record":"gate","id":…,"verdict":…,"status":…,"timing":…,"worse":…}.
+/// A line of JSON: {"record":"gate","id":…,"verdict":…,"status":…,"cause":…,"timing":…,"worse":…}.
 std::string gate_record(const Comparison& comparison, const GatePolicy& policy);
 
 /// JUnit: slower and worse are failures, what crashed is an error; inconclusive is skipped, or a failure
-/// where the policy says so.
+/// where the policy says so. Their type is the cause, or the verdict in small letters.
 std::string gate_junit(const std::vector<Comparison>& comparisons, const GatePolicy& policy);
 
 }  // namespace ssmbench

@@ -63,7 +63,8 @@ void GithubReporter::begin(const RunInfo& info) {
 void GithubReporter::case_done(const CaseResult& result) {
   const bool failure = is_failure(result.status);
   if (failure)
-    annotate_error(fmt::format("{}: {}", result.impl, name_of(result.status)),
+    annotate_error(fmt::format("{}: {}{}", result.impl, name_of(result.status),
+                               result.cause ? fmt::format(" ({})", name_of(*result.cause)) : ""),
                    fmt::format("{}: {}\n{}", result.the_case.id(), result.reason, result.repro));
   if (!table_) return;
   if (rows_ >= (failure ? kRowsOfFailures : kRows)) {

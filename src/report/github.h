@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "record/reporter.h"
 #include "report/markdown.h"
-#include "report/reporter.h"
 
 namespace ssmbench {
 

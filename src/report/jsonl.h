@@ -3,20 +3,14 @@
 #include <cstdint>
 #include <string>
 
-#include "report/line_file.h"
-#include "report/reporter.h"
-#include "study/consistency.h"
-#include "study/convergence.h"
+#include "record/line_file.h"
+#include "record/record_writer.h"
+#include "record/reporter.h"
 
 namespace ssmbench {
 
-/// The record of a case, one line without its newline. read_case_record reads it back.
-std::string case_record(const CaseResult& result);
-
-/// JSON Lines, "ssmbench-results/1": a run record, a record per case or study as it finishes, a summary
-/// record. The
-/// fields are those of the command line's contract; what was not measured is left out. Non-finite numbers are
-/// null.
+/// JSON Lines (record/record_writer.h): a run record, a record per case or study as it finishes, a summary
+/// record.
 class JsonlReporter : public Reporter {
  public:
   /// "-" writes to stdout. Throws UsageError when the file exists or cannot be created.
@@ -24,12 +18,12 @@ class JsonlReporter : public Reporter {
   /// Goes on after the first `keep_bytes` bytes of an existing file.
   JsonlReporter(std::string path, std::uintmax_t keep_bytes) : file_(std::move(path), keep_bytes) {}
 
-  void begin(const RunInfo& info) override;
-  void case_done(const CaseResult& result) override;
+  void begin(const RunInfo& info) override { file_.append(run_record(info)); }
+  void case_done(const CaseResult& result) override { file_.append(case_record(result)); }
   void case_kept(const CaseResult& /*result*/) override {}  // it is in the file
-  void finish(const Summary& summary) override;
-  void study_done(const MethodConvergence& result);
-  void study_done(const ConsistencyResult& result);
+  void finish(const Summary& summary) override { file_.append(summary_record(summary)); }
+  void study_done(const MethodConvergence& result) { file_.append(study_record(result)); }
+  void study_done(const ConsistencyResult& result) { file_.append(study_record(result)); }
 
  private:
   LineFile file_;

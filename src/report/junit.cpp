@@ -33,10 +33,12 @@ std::string element(const JunitCase& test) {
       fmt::format(R"(    <testcase classname="{}" name="{}" time="{:.9f}">)",
                   xml_text(test.suite + "." + test.class_name), xml_text(test.name), test.seconds);
   const std::string message = xml_text(test.message);
-  if (test.outcome == Outcome::skipped) text += fmt::format("<skipped message=\"{}\"/>", message);
+  const std::string type = xml_text(test.type);
+  if (test.outcome == Outcome::skipped)
+    text += fmt::format(R"(<skipped type="{}" message="{}"/>)", type, message);
   if (test.outcome == Outcome::failure || test.outcome == Outcome::error) {
     const char* tag = test.outcome == Outcome::failure ? "failure" : "error";
-    text += fmt::format(R"(<{0} type="{0}" message="{1}">{1}</{0}>)", tag, message);
+    text += fmt::format(R"(<{0} type="{1}" message="{2}">{2}</{0}>)", tag, type, message);
   }
   if (!test.output.empty()) text += fmt::format("<system-out>{}</system-out>", xml_text(test.output));
   return text + "</testcase>\n";
@@ -86,6 +88,7 @@ void JunitReporter::case_done(const CaseResult& result) {
                     .class_name = fmt::format("{} on {}", result.impl, result.device),
                     .name = result.the_case.id(),
                     .outcome = outcome_of(result.status),
+                    .type = std::string(result.cause ? name_of(*result.cause) : name_of(result.status)),
                     .message = result.reason.empty() && result.status != Status::pass
                                    ? std::string(name_of(result.status))
                                    : result.reason,
@@ -99,6 +102,7 @@ void JunitReporter::finish(const Summary& summary) {
                       .class_name = "run",
                       .name = "every case ran",
                       .outcome = Outcome::error,
+                      .type = "interrupted",
                       .message = summary_line(summary)});
   file_.append(junit_document(cases_));
 }

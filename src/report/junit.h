@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "report/line_file.h"
-#include "report/reporter.h"
+#include "record/line_file.h"
+#include "record/reporter.h"
 
 namespace ssmbench {
 
@@ -16,6 +16,7 @@ struct JunitCase {
   std::string class_name;  ///< tools show it as suite.class
   std::string name;
   Outcome outcome = Outcome::passed;
+  std::string type = {};  ///< of an outcome that is not passed: a word to group by
   std::string message = {};
   std::string output = {};  ///< of any outcome
   double seconds = 0;
@@ -25,8 +26,8 @@ struct JunitCase {
 std::string junit_document(const std::vector<JunitCase>& cases);
 
 /// JUnit of a run, written at its end, also when it is interrupted. A suite is an operation. Out of tolerance
-/// and invalid are failures, a crash is an error; unsupported and unverified are skipped. The time of a case
-/// is its median in seconds.
+/// and invalid are failures, a crash is an error; unsupported and unverified are skipped. Their type is the
+/// result's cause. The time of a case is its median in seconds.
 class JunitReporter : public Reporter {
  public:
   /// "-" writes to stdout. Throws UsageError when the file exists or cannot be created.

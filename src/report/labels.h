@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "model/result.h"
+#include "record/result.h"
 
 namespace ssmbench {
 

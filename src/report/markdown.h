@@ -3,8 +3,8 @@
 #include <memory>
 #include <string>
 
-#include "report/line_file.h"
-#include "report/reporter.h"
+#include "record/line_file.h"
+#include "record/reporter.h"
 
 namespace ssmbench {
 

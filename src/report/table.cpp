@@ -4,8 +4,8 @@
 
 #include <cstdio>
 
+#include "base/progress.h"
 #include "report/labels.h"
-#include "report/progress.h"
 
 namespace ssmbench {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "report/reporter.h"
+#include "record/reporter.h"
 
 namespace ssmbench {
 

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "model/json_text.h"
+#include "base/json_text.h"
 
 namespace ssmbench {
 namespace {

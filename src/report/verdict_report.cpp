@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
-#include "model/json_text.h"
-#include "report/json.h"
+#include <optional>
+
+#include "base/json_text.h"
+#include "record/comparison_json.h"
 #include "verify/describe.h"
 
 namespace ssmbench {
@@ -53,6 +55,20 @@ std::string details_text(const OutputVerdict& output) {
   return text + histogram_text(output.profile) + over_time_text(c);
 }
 
+nlohmann::ordered_json cause_json(std::optional<Cause> cause) {
+  return cause ? nlohmann::ordered_json(name_of(*cause)) : nullptr;
+}
+
+/// Of the output that is furthest off.
+std::optional<Cause> worst_cause(const CaseVerdict& verdict) {
+  const OutputComparison* worst = nullptr;
+  for (const auto& output : verdict.outputs)
+    if (const OutputComparison& c = output.comparison;
+        !c.passed() && (worst == nullptr || c.tolerance_ratio > worst->tolerance_ratio))
+      worst = &c;
+  return worst == nullptr ? std::nullopt : cause_of_failure(*worst);
+}
+
 std::string status_of(const OutputComparison& comparison) {
   return std::string(name_of(comparison.passed() ? Status::pass : Status::fail));
 }
@@ -87,10 +103,12 @@ std::string verdict_json(const std::string& file, const FileInfo& info, const Ca
                                 {"op", read.problem.op().name},
                                 {"math", name_of(read.arithmetic.math)},
                                 {"status", name_of(verdict.passed() ? Status::pass : Status::fail)},
+                                {"cause", cause_json(worst_cause(verdict))},
                                 {"hint", verdict.explanation}};
   for (const auto& output : verdict.outputs) {
     auto entry = to_json(output.comparison);
     const ErrorProfile& profile = output.profile;
+    entry["cause"] = cause_json(cause_of_failure(output.comparison));
     entry["out_of_tolerance"] = profile.bad;
     entry["not_judged"] = profile.left_out;
     if (profile.first_bad) entry["first_bad_index"] = *profile.first_bad;

@@ -15,7 +15,7 @@ std::string verdict_text(const CaseRead& read, const CaseVerdict& verdict, bool 
 /// decay_bias_ratio) pass up to 1.
 std::string verdict_heading();
 
-/// A line of JSON for one case: {"record":"check","file":…,"id":…,"status":…,"outputs":{…}}.
+/// A line of JSON for one case: {"record":"check","file":…,"id":…,"status":…,"cause":…,"outputs":{…}}.
 std::string verdict_json(const std::string& file, const FileInfo& info, const CaseRead& read,
                          const CaseVerdict& verdict);
 

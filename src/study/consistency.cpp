@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "device/device.h"
 #include "inputs/inputs.h"
 #include "model/errors.h"
 #include "sweep/prepared_run.h"
 #include "verify/compare_pair.h"
+#include "verify/describe.h"
 
 namespace ssmbench {
 namespace {
@@ -19,19 +21,21 @@ namespace {
 struct Attempt {
   std::vector<HostTensor> outputs;
   Status status = Status::pass;
-  std::string reason;
+  std::optional<Explanation> why = {};  ///< unless it passed
 };
 
 template <class Run>
 Attempt attempt(const Run& run) {
   try {
-    return {run(), Status::pass, ""};
+    return {run()};
   } catch (const UnsupportedPart& error) {
-    return {{}, Status::skip, error.what()};
+    return {{}, Status::skip, {{Cause::unsupported, error.what()}}};
   } catch (const Interrupted&) {
     throw;
+  } catch (const DamageError& error) {
+    return {{}, Status::error, {{cause_of(error.damage), error.what()}}};
   } catch (const std::exception& error) {  // an implementation that fails is a result
-    return {{}, Status::error, error.what()};
+    return {{}, Status::error, explain(error)};
   }
 }
 
@@ -65,12 +69,13 @@ class CaseStudy {
 
  private:
   Attempt compute_at_once(const Job& job) {
-    if (job.skip_reason) return {{}, Status::skip, *job.skip_reason};
+    if (job.skip) return {{}, Status::skip, job.skip};
     return attempt([&] { return run_once(*device_, *job.implementation, case_.problem, inputs_); });
   }
 
   Attempt compute_in_parts(const PartwiseComputation& check, const Implementation& implementation) {
-    if (auto reason = check.inapplicable(case_.problem)) return {{}, Status::skip, *reason};
+    if (auto reason = check.inapplicable(case_.problem))
+      return {{}, Status::skip, {{Cause::inapplicable, *reason}}};
     return attempt([&] {
       return check.compute(case_.problem, inputs_,
                            [&](const Problem& part, const std::vector<HostTensor>& part_inputs) {
@@ -99,10 +104,13 @@ class CaseStudy {
     CaseResult result{.the_case = case_, .impl = whole.name, .device = device_id(info_)};
     const Attempt& worse = at_once.status == Status::pass ? in_parts : at_once;
     result.status = worse.status;
-    result.reason = worse.reason;
+    if (worse.why) {
+      result.cause = worse.why->cause;
+      result.reason = worse.why->reason;
+    }
     if (result.status == Status::pass)
       judge(result, at_once.outputs, whole.arithmetic(io), in_parts.outputs, parts.arithmetic(io));
-    return {&check, std::move(result), parts.name};
+    return {check.check, check.parts_op, parts.name, std::move(result)};
   }
 
   void judge(CaseResult& result, const std::vector<HostTensor>& at_once, const Arithmetic& at_once_arithmetic,
@@ -114,6 +122,7 @@ class CaseStudy {
                        at_once_arithmetic, in_parts_arithmetic);
       if (!comparison.passed() && result.status == Status::pass) {
         result.status = Status::fail;
+        result.cause = cause_of_failure(comparison);
         result.reason = fmt::format("{} at ({}): {:.9g} at once, {:.9g} in parts, {:.3g} × the tolerances",
                                     name, fmt::join(comparison.worst_index, ", "), comparison.worst_expected,
                                     comparison.worst_got, comparison.tolerance_ratio);

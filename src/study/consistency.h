@@ -9,6 +9,7 @@
 #include "model/case.h"
 #include "model/parts.h"
 #include "model/result.h"
+#include "record/study_result.h"
 #include "reference/reference.h"
 #include "sweep/plan.h"
 
@@ -19,16 +20,6 @@ namespace ssmbench {
 struct ConsistencyStudy {
   std::vector<const PartwiseComputation*> checks;  ///< all of the cases' operation
   std::vector<Case> cases;                         ///< what is computed at once
-};
-
-/// One check of one case by a pair of implementations.
-struct ConsistencyResult {
-  const PartwiseComputation* check;
-  /// `impl` computed at once. For each output the difference of the two, in units of the sum of their
-  /// tolerances; worst_expected is what came at once, worst_got what came in parts, rel_l2 is relative to the
-  /// reference.
-  CaseResult at_once;
-  std::string parts;  ///< the implementation that computed in parts
 };
 
 /// Runs a study: every implementation of the cases' operation that `selection` names, on the devices, against

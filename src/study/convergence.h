@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "model/method.h"
+#include "record/study_result.h"
 
 namespace ssmbench {
 
@@ -17,26 +18,6 @@ struct ConvergenceStudy {
   std::vector<const Method*> methods;
   double horizon = 0;
   std::vector<std::int64_t> steps;  ///< how many steps the horizon is divided into: two or more, increasing
-};
-
-/// Largest errors over all steps of one run, relative to the largest |h|. Not finite where the recurrence
-/// left the range of its arithmetic, as an unstable one does.
-struct StepErrors {
-  std::int64_t steps;
-  double delta;
-  double discretization;  ///< of the recurrence in fp64
-  double rounding;        ///< of the recurrence in f32, against the one in fp64: what f32 adds
-};
-
-struct MethodConvergence {
-  const Method* method;
-  std::complex<double> A;
-  double horizon;
-  int order;                        ///< expected_order
-  double measured_order;            ///< from the last two runs
-  double stability_limit;           ///< expected_stability_limit
-  double measured_stability_limit;  ///< in units of Δ·|A|
-  std::vector<StepErrors> errors;   ///< one per element of ConvergenceStudy::steps
 };
 
 /// One method, one A.

@@ -96,18 +96,19 @@ long oom_kills() {
   return 0;
 }
 
-std::string describe_end(int status, long oom_kills_before) {
-  if (WIFEXITED(status)) return fmt::format("exit with status {}", WEXITSTATUS(status));
+Explanation describe_end(int status, long oom_kills_before) {
+  if (WIFEXITED(status)) return {Cause::crash, fmt::format("exit with status {}", WEXITSTATUS(status))};
   const int signal = WTERMSIG(status);
   switch (signal) {
     case SIGSEGV:
-      return "segmentation fault";
+      return {Cause::crash, "segmentation fault"};
     case SIGABRT:
-      return "aborted";
+      return {Cause::crash, "aborted"};
     case SIGKILL:
-      return oom_kills() > oom_kills_before ? "killed for memory" : "killed";
+      if (oom_kills() > oom_kills_before) return {Cause::out_of_memory, "killed for memory"};
+      return {Cause::crash, "killed"};
     default:
-      return fmt::format("ended by signal {} ({})", signal, strsignal(signal));
+      return {Cause::crash, fmt::format("ended by signal {} ({})", signal, strsignal(signal))};
   }
 }
 
@@ -169,8 +170,8 @@ bool ChildProcess::has_ended() const {
          info.si_pid == process_;
 }
 
-std::string ChildProcess::end(Clock::duration grace) {
-  if (process_ < 0) return "";
+Explanation ChildProcess::end(Clock::duration grace) {
+  if (process_ < 0) return {Cause::crash, ""};
   // It is waited for last: until then nothing else can have its number.
   const auto wait = [this](Clock::duration limit) {
     const auto deadline = Clock::now() + limit;
@@ -182,11 +183,11 @@ std::string ChildProcess::end(Clock::duration grace) {
   constexpr std::chrono::seconds kLongestTeardown{60};  // a device may have to stop what runs there
   if (!by_itself && !wait(kLongestTeardown)) {
     process_ = -1;
-    return "hangs and cannot be killed";
+    return {Cause::timeout, "hangs and cannot be killed"};
   }
   int status = 0;
   waitpid(std::exchange(process_, -1), &status, 0);
-  return by_itself ? describe_end(status, oom_kills_before_) : "hangs";
+  return by_itself ? describe_end(status, oom_kills_before_) : Explanation{Cause::timeout, "hangs"};
 }
 
 }  // namespace ssmbench

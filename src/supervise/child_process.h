@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "record/cause.h"
+
 namespace ssmbench {
 
 /// As long as deadlines can be ahead: what clocks can still count.
@@ -36,9 +38,9 @@ class ChildProcess {
   /// Waits for what comes first. Lines that were sent before a deadline that has passed come all the same.
   Event next_line(std::string& line, Clock::time_point deadline, const std::atomic<bool>& stop);
 
-  /// Gives it `grace` to end by itself, then kills it and all it started. How it ended: "segmentation fault",
-  /// "exit with status 3", "killed for memory".
-  std::string end(Clock::duration grace);
+  /// Gives it `grace` to end by itself, then kills it and all it started. How it ended: a crash
+  /// ("segmentation fault", "exit with status 3"), out of memory ("killed for memory") or a timeout ("hangs").
+  Explanation end(Clock::duration grace);
 
  private:
   bool take_line(std::string& line);

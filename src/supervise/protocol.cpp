@@ -11,8 +11,8 @@
 #include <sstream>
 #include <string_view>
 
+#include "base/fnv1a.h"
 #include "model/errors.h"
-#include "model/fnv1a.h"
 
 namespace ssmbench {
 namespace {
@@ -78,7 +78,7 @@ std::string plan_fingerprint(const Plan& plan) {
   for (const auto& planned : plan.cases)
     for (const auto& job : planned.jobs)
       text += fmt::format("{} {} {} {}\n", planned.the_case.id(), job.implementation->name,
-                          device_id(plan.devices[job.device]), job.skip_reason.value_or(""));
+                          device_id(plan.devices[job.device]), job.skip ? job.skip->reason : "");
   return fmt::format("{:016x}", fnv1a(text));
 }
 

@@ -13,7 +13,7 @@ Remainder remaining(const Plan& plan, const std::vector<std::string>& keys,
       const auto found = by_key.find(keys[remainder.jobs.size()]);
       const CaseResult* result = found == by_key.end() ? nullptr : found->second;
       const bool done = result != nullptr && result->status != Status::error &&
-                        (result->status != Status::skip || job.skip_reason);
+                        (result->status != Status::skip || job.skip);
       remainder.jobs.push_back(!done);
       if (!done) continue;
       remainder.kept.push_back(*result);

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "report/record_reader.h"
+#include "record/record_reader.h"
 #include "sweep/plan.h"
 #include "sweep/run_listener.h"
 

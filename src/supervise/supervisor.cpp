@@ -7,7 +7,8 @@
 #include <stdexcept>
 
 #include "model/errors.h"
-#include "report/record_reader.h"
+#include "record/record_reader.h"
+#include "sweep/job_result.h"
 
 namespace ssmbench {
 namespace {
@@ -16,7 +17,14 @@ namespace {
 constexpr std::chrono::seconds kGrace{10};
 
 std::string_view describe(Stage stage) {
-  return stage == Stage::inputs ? "making the inputs" : "computing the reference";
+  return stage == Stage::inputs ? "generating the inputs" : "computing the reference";
+}
+
+/// A death before any implementation ran is not put down to one.
+Explanation of_preparation(const Explanation& death, Stage stage) {
+  const Cause of_stage = stage == Stage::inputs ? Cause::inputs : Cause::reference;
+  return {death.cause == Cause::out_of_memory ? death.cause : of_stage,
+          fmt::format("{} while {}", death.reason, describe(stage))};
 }
 
 }  // namespace
@@ -24,12 +32,11 @@ std::string_view describe(Stage stage) {
 void Supervisor::run(JobSet jobs) {
   left_ = std::move(jobs);
   while (std::ranges::find(left_, true) != left_.end()) {
-    const std::string death = run_worker();
-    if (!death.empty()) blame(death);
+    if (const auto death = run_worker()) blame(*death);
   }
 }
 
-std::string Supervisor::run_worker() {
+std::optional<Explanation> Supervisor::run_worker() {
   place_.reset();
   has_finished_some_ = false;
   since_ = Clock::now();
@@ -46,14 +53,15 @@ std::string Supervisor::run_worker() {
         try {
           if (handle(parse_message(line))) continue;
         } catch (const ProtocolError& error) {  // something wrote over its memory, or into its pipe
-          return fmt::format("its process says what makes no sense: {}", error.what());
+          return {
+              {Cause::protocol, fmt::format("the worker process sent an invalid message: {}", error.what())}};
         }
         worker.end(kGrace);
-        return "";
+        return {};
       case ChildProcess::Event::closed:
         return worker.end(kGrace);
       case ChildProcess::Event::timed_out:
-        return fmt::format("timed out after {:g} s", seconds_allowed());
+        return {{Cause::timeout, fmt::format("timed out after {:g} s", seconds_allowed())}};
       case ChildProcess::Event::interrupted:
         throw Interrupted();
     }
@@ -108,32 +116,32 @@ void Supervisor::finish(std::size_t job, const std::string& record) {
   place_.reset();
 }
 
-void Supervisor::blame(const std::string& death) {
+void Supervisor::blame(const Explanation& death) {
   if (place_) {
     const PlannedCase& planned = *plan_.job(place_->job).first;
     if (place_->stage == Stage::run)
       fail(place_->job, death);
     else if (!has_finished_some_)
-      fail_case(planned, fmt::format("{} while {}", death, describe(place_->stage)));
+      fail_case(planned, of_preparation(death, place_->stage));
     else  // perhaps something that ran before spoilt that process; a new one tells
-      how_.warn(fmt::format("warning: {} while {} of {}; trying again in a new process", death,
+      how_.warn(fmt::format("warning: {} while {} of {}; trying again in a new process", death.reason,
                             describe(place_->stage), planned.the_case.id()));
   } else if (has_finished_some_) {
-    how_.warn(fmt::format("warning: {} between two cases; going on in a new process", death));
+    how_.warn(fmt::format("warning: {} between two cases; going on in a new process", death.reason));
   } else if (++deaths_at_start_ == 2) {
     for (const auto& planned : plan_.cases)
-      fail_case(planned, fmt::format("no worker process gets as far as its first case: {}", death));
+      fail_case(planned, {Cause::worker, "no worker process gets as far as its first case: " + death.reason});
   }
 }
 
-void Supervisor::fail_case(const PlannedCase& planned, const std::string& reason) {
+void Supervisor::fail_case(const PlannedCase& planned, const Explanation& why) {
   for (std::size_t job = 0; job < left_.size(); ++job)
-    if (left_[job] && plan_.job(job).first == &planned) fail(job, reason);
+    if (left_[job] && plan_.job(job).first == &planned) fail(job, why);
 }
 
-void Supervisor::fail(std::size_t job, const std::string& reason) {
+void Supervisor::fail(std::size_t job, const Explanation& why) {
   const auto& [planned, the_job] = plan_.job(job);
-  listener_.finished(job, failed_result(plan_, planned->the_case, *the_job, options_, reason));
+  listener_.finished(job, failed_result(plan_, planned->the_case, *the_job, options_, why));
   left_[job] = false;
 }
 

@@ -9,7 +9,7 @@
 
 #include "supervise/child_process.h"
 #include "supervise/protocol.h"
-#include "sweep/runner.h"
+#include "sweep/runner_options.h"
 
 namespace ssmbench {
 
@@ -45,16 +45,16 @@ class Supervisor {
     std::size_t job;
     Stage stage;
   };
-  /// The life of one worker. How it died, or nothing when it ended in good order.
-  std::string run_worker();
+  /// The life of one worker. How it died; nothing when it ended in good order.
+  std::optional<Explanation> run_worker();
   /// False for a worker's last words.
   bool handle(const Message& message);
   void finish(std::size_t job, const std::string& record);
   /// Puts a death down to what it happened at.
-  void blame(const std::string& death);
+  void blame(const Explanation& death);
   /// All that is left of a case.
-  void fail_case(const PlannedCase& planned, const std::string& reason);
-  void fail(std::size_t job, const std::string& reason);
+  void fail_case(const PlannedCase& planned, const Explanation& why);
+  void fail(std::size_t job, const Explanation& why);
   double seconds_allowed() const;
   /// Charges the time since the last message to the job that it was about.
   void charge();

@@ -8,7 +8,7 @@
 #include <fstream>
 
 #include "model/errors.h"
-#include "report/jsonl.h"
+#include "record/record_writer.h"
 
 namespace ssmbench {
 namespace {

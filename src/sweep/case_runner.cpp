@@ -5,17 +5,16 @@
 #include <random>
 #include <utility>
 
+#include "base/fnv1a.h"
 #include "bench/roofline.h"
 #include "device/cpu.h"
 #include "inputs/inputs.h"
 #include "model/errors.h"
-#include "model/fnv1a.h"
 #include "sweep/profile_run.h"
 
 namespace ssmbench {
 namespace {
 
-constexpr const char* kOutOfHostMemory = "out of host memory";
 /// Of the memory that is free, what jobs that wait for their turn may take; the rest is for what
 /// implementations allocate without saying so.
 constexpr std::size_t kShareOfMemory = 2;
@@ -32,9 +31,8 @@ std::vector<Upload> uploads(const std::vector<HostTensor>& inputs, const DeviceI
 }  // namespace
 
 CaseRunner::CaseRunner(const Plan& plan, const RunnerOptions& options, RunListener& listener,
-                       const std::atomic<bool>& stop, const Runner::FinishedHook& finished,
-                       const Case& the_case, Device& device, std::vector<HostTensor>& inputs,
-                       const ReferenceOutputs* reference)
+                       const std::atomic<bool>& stop, const FinishedHook& finished, const Case& the_case,
+                       Device& device, std::vector<HostTensor>& inputs, const ReferenceOutputs* reference)
     : plan_(plan),
       options_(options),
       listener_(listener),
@@ -58,8 +56,8 @@ void CaseRunner::run(const std::vector<NumberedJob>& jobs) {
 
 void CaseRunner::start(const NumberedJob& job) {
   listener_.starting(job.number, Stage::run);
-  if (!upload_error_.empty()) {
-    listener_.finished(job.number, failed(job, upload_error_));
+  if (upload_error_) {
+    listener_.finished(job.number, failed(job, *upload_error_));
     return;
   }
   const std::size_t bytes = bytes_of(job);
@@ -166,12 +164,12 @@ bool CaseRunner::contained(Candidate& candidate, const Work& work) {
     throw;
   } catch (const OutputError&) {
     throw;
-  } catch (const std::bad_alloc&) {
-    lacks_memory(candidate, kOutOfHostMemory);
+  } catch (const std::bad_alloc& error) {
+    lacks_memory(candidate, error);
   } catch (const OutOfMemory& error) {
-    lacks_memory(candidate, error.what());
+    lacks_memory(candidate, error);
   } catch (const std::exception& error) {  // a kernel that fails is a result, and the sweep goes on
-    fail(candidate, error.what());
+    fail(candidate, error);
   }
   try {
     device_.use_second_stream(false);  // in case it failed on that
@@ -180,18 +178,18 @@ bool CaseRunner::contained(Candidate& candidate, const Work& work) {
   return false;
 }
 
-void CaseRunner::lacks_memory(Candidate& candidate, const std::string& reason) {
+void CaseRunner::lacks_memory(Candidate& candidate, const std::exception& error) {
   candidate.put_back = held_.size() > 1;
-  fail(candidate, reason);
+  fail(candidate, error);
 }
 
-void CaseRunner::fail(Candidate& candidate, const std::string& reason) {
+void CaseRunner::fail(Candidate& candidate, const std::exception& error) {
   candidate.judge.reset();
-  candidate.result = failed(candidate.job, reason);
+  candidate.result = failed(candidate.job, explain(error));
 }
 
-CaseResult CaseRunner::failed(const NumberedJob& job, const std::string& reason) const {
-  return failed_result(plan_, case_, *job.job, options_, reason);
+CaseResult CaseRunner::failed(const NumberedJob& job, const Explanation& why) const {
+  return failed_result(plan_, case_, *job.job, options_, why);
 }
 
 std::size_t CaseRunner::bytes_of(const NumberedJob& job) const {
@@ -216,9 +214,9 @@ std::size_t CaseRunner::room() const {
 
 bool CaseRunner::inputs_are_damaged() {
   try {
-    return !uploaded_->damage().empty();
+    return uploaded_->damage().found();
   } catch (const DeviceError& error) {
-    upload_error_ = error.what();
+    upload_error_ = explain(error);
     return false;
   }
 }
@@ -227,7 +225,7 @@ void CaseRunner::upload() {
   try {
     uploaded_.emplace(device_, inputs_);
   } catch (const DeviceError& error) {
-    upload_error_ = error.what();
+    upload_error_ = explain(error);
     return;
   }
   if (is_timed() && !device_.shares_host_memory())

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <exception>
 #include <functional>
 #include <list>
 #include <memory>
@@ -8,17 +9,16 @@
 #include <string>
 #include <vector>
 
+#include "bench/transfers.h"
+#include "device/device.h"
+#include "sweep/job_result.h"
 #include "sweep/judge_run.h"
+#include "sweep/plan.h"
+#include "sweep/prepared_run.h"
 #include "sweep/run_listener.h"
-#include "sweep/runner.h"
+#include "sweep/runner_options.h"
 
 namespace ssmbench {
-
-/// A job of a plan, and its place among all of them.
-struct NumberedJob {
-  std::size_t number;
-  const Job* job;
-};
 
 /// Runs jobs of one case on one device. They are verified one after the other; those that pass stay in memory
 /// and are then timed in turns, a burst of samples each, in rounds of random order, so that a device that
@@ -32,7 +32,7 @@ class CaseRunner {
   /// `inputs` are made anew where a job on a device that shares their memory overwrote them; they and
   /// `reference` (null: nothing is verified) have to live as long.
   CaseRunner(const Plan& plan, const RunnerOptions& options, RunListener& listener,
-             const std::atomic<bool>& stop, const Runner::FinishedHook& finished, const Case& the_case,
+             const std::atomic<bool>& stop, const FinishedHook& finished, const Case& the_case,
              Device& device, std::vector<HostTensor>& inputs, const ReferenceOutputs* reference);
 
   void run(const std::vector<NumberedJob>& jobs);
@@ -63,10 +63,10 @@ class CaseRunner {
   /// Does a part of the work on one. False where that failed, and the result says how.
   template <class Work>
   bool contained(Candidate& candidate, const Work& work);
-  void fail(Candidate& candidate, const std::string& reason);
+  void fail(Candidate& candidate, const std::exception& error);
   /// For want of memory, which others may hold.
-  void lacks_memory(Candidate& candidate, const std::string& reason);
-  CaseResult failed(const NumberedJob& job, const std::string& reason) const;
+  void lacks_memory(Candidate& candidate, const std::exception& error);
+  CaseResult failed(const NumberedJob& job, const Explanation& why) const;
 
   std::size_t bytes_of(const NumberedJob& job) const;
   std::size_t room() const;
@@ -81,14 +81,14 @@ class CaseRunner {
   const RunnerOptions& options_;
   RunListener& listener_;
   const std::atomic<bool>& stop_;
-  const Runner::FinishedHook& finished_;
+  const FinishedHook& finished_;
   const Case& case_;
   Device& device_;
   std::vector<HostTensor>& inputs_;
   const ReferenceOutputs* reference_;
 
   std::optional<DeviceInputs> uploaded_;
-  std::string upload_error_;
+  std::optional<Explanation> upload_error_;
   std::optional<TransferTimer> transfers_;
   std::list<Candidate> held_;  ///< in the order of the plan
   std::size_t held_bytes_ = 0;

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "model/fnv1a.h"
+#include "base/fnv1a.h"
 
 namespace ssmbench {
 namespace {

@@ -3,8 +3,9 @@
 #include <string>
 #include <vector>
 
+#include "record/result.h"
 #include "sweep/plan.h"
-#include "sweep/runner.h"
+#include "sweep/runner_options.h"
 
 namespace ssmbench {
 

@@ -64,8 +64,9 @@ OutputComparison RunJudge::compare(const TensorSpec& spec, const TensorView& out
                         result_.the_case.tolerance_of(spec.name), time_axis(spec));
 }
 
-void RunJudge::fail(const std::string& reason) {
+void RunJudge::fail(Cause cause, const std::string& reason) {
   result_.status = Status::fail;
+  if (!result_.cause) result_.cause = cause;
   result_.timing.clear();
   append(result_.reason, reason);
 }
@@ -85,8 +86,9 @@ void RunJudge::launch_first() {
         (worst == nullptr || comparison.tolerance_ratio > result_.outputs[worst->spec.name].tolerance_ratio))
       worst = &output;
   }
-  if (worst != nullptr)
-    fail(describe_failure(worst->spec.name, result_.outputs[worst->spec.name], worst->view()));
+  if (worst == nullptr) return;
+  const OutputComparison& comparison = result_.outputs[worst->spec.name];
+  fail(*cause_of_failure(comparison), describe_failure(worst->spec.name, comparison, worst->view()));
 }
 
 void RunJudge::compare_again(const std::string& when) {
@@ -106,11 +108,13 @@ void RunJudge::compare_again(const std::string& when) {
     const OutputComparison comparison = compare(spec, output);
     if (comparison.passed() || !is_fine()) return;
     result_.outputs[spec.name] = comparison;
-    fail(fmt::format("{}: {}", when, describe_failure(spec.name, comparison, output)));
+    fail(*cause_of_failure(comparison),
+         fmt::format("{}: {}", when, describe_failure(spec.name, comparison, output)));
   });
   if (difference.empty()) return;
   if (result_.determinism->first_difference.empty()) result_.determinism->first_difference = difference;
-  if (implementation_.deterministic) fail("not deterministic, as it claims to be: " + difference);
+  if (implementation_.deterministic)
+    fail(Cause::nondeterministic, "nondeterministic, although it claims to be deterministic: " + difference);
 }
 
 void RunJudge::launch_again(const RerunPolicy& policy) {
@@ -184,12 +188,13 @@ void RunJudge::measure_transfers() {
 }
 
 void RunJudge::look_for_damage() {
-  std::string damage = run_.damage();
-  append(damage, on_.inputs.damage());
-  if (damage.empty()) return;
-  append(damage, result_.reason);
-  result_.reason = damage;
+  Damage damage = run_.damage();
+  damage.add(on_.inputs.damage());
+  if (!damage.found()) return;
   result_.status = Status::invalid;
+  result_.cause = cause_of(damage);
+  append(damage.text, result_.reason);
+  result_.reason = damage.text;
   result_.timing.clear();
   result_.transfers.reset();
 }

@@ -7,7 +7,7 @@
 
 #include "bench/timer.h"
 #include "bench/transfers.h"
-#include "model/result.h"
+#include "record/result.h"
 #include "reference/reference.h"
 #include "sweep/prepared_run.h"
 
@@ -29,7 +29,7 @@ struct CaseOnDevice {
 };
 
 /// Takes one implementation through everything that happens to it on one case, in three steps between which
-/// others may run. Fills in `status`, `reason`, `outputs`, `determinism`, `timing` and `transfers` of the
+/// others may run. Fills in `status`, `cause`, `reason`, `outputs`, `determinism`, `timing` and `transfers` of the
 /// result, which has the case already. Whatever goes wrong ends it: no step may follow one that did not leave
 /// it fine. Where memory was overwritten that is not the implementation's, the status is invalid, whatever
 /// else is wrong. Members throw what the device and the implementation throw, and Interrupted on `stop` while
@@ -68,7 +68,8 @@ class RunJudge {
   OutputComparison compare(const TensorSpec& spec, const TensorView& output) const;
   /// Judges outputs that were computed anew. `when` is for messages.
   void compare_again(const std::string& when);
-  void fail(const std::string& reason);
+  /// Of several failures the first one is the cause.
+  void fail(Cause cause, const std::string& reason);
 
   CaseOnDevice on_;
   const Implementation& implementation_;

@@ -1,38 +1,35 @@
 #include "sweep/plan.h"
 
 #include <fmt/format.h>
-#include <fnmatch.h>
 
 #include <algorithm>
 #include <map>
 #include <stdexcept>
+#include <utility>
 
+#include "base/glob.h"
 #include "reference/reference.h"
 
 namespace ssmbench {
 namespace {
 
-bool matches(const std::string& pattern, const std::string& text) {
-  return pattern.empty() || fnmatch(pattern.c_str(), text.c_str(), 0) == 0;
-}
-
 bool selected(const Case& the_case, const Selection& selection) {
   const Problem& problem = the_case.problem;
   const auto axis_matches = [&](AxisRole role, const std::string& pattern) {
     const AxisSpec* axis = problem.find_axis(role);
-    return pattern.empty() || (axis != nullptr && matches(pattern, problem.choice(axis->name)));
+    return pattern.empty() || (axis != nullptr && matches_glob(pattern, problem.choice(axis->name)));
   };
-  return matches(selection.op, problem.op().name) && axis_matches(AxisRole::dtype, selection.dtype) &&
-         axis_matches(AxisRole::method, selection.method) && matches(selection.case_id, the_case.id());
+  return matches_glob(selection.op, problem.op().name) && axis_matches(AxisRole::dtype, selection.dtype) &&
+         axis_matches(AxisRole::method, selection.method) && matches_glob(selection.case_id, the_case.id());
 }
 
 /// Why not to run an implementation on a problem; nothing to run it. One that is known to fail shows how an
 /// algorithm breaks: it is for those who ask for it, and not to turn every sweep red.
-std::optional<std::string> reason_to_skip(const Implementation& implementation, const Problem& problem,
+std::optional<Explanation> reason_to_skip(const Implementation& implementation, const Problem& problem,
                                           const Selection& selection) {
-  if (auto reason = implementation.unsupported(problem)) return reason;
+  if (auto reason = implementation.unsupported(problem)) return {{Cause::unsupported, std::move(*reason)}};
   if (implementation.known_failure.empty() || !selection.impl.empty()) return {};
-  return "runs only when --impl names it: " + implementation.known_failure;
+  return {{Cause::only_when_named, "runs only when --impl names it: " + implementation.known_failure}};
 }
 
 std::vector<Job> jobs_for(const Problem& problem, const std::vector<DeviceInfo>& devices,
@@ -41,7 +38,7 @@ std::vector<Job> jobs_for(const Problem& problem, const std::vector<DeviceInfo>&
   for (std::size_t device = 0; device < devices.size(); ++device)
     for (const auto& implementation : implementations())
       if (implementation.op == problem.op().name && implementation.device == devices[device].kind &&
-          matches(selection.impl, implementation.name))
+          matches_any_glob(selection.impl, implementation.name))
         jobs.push_back({&implementation, device, reason_to_skip(implementation, problem, selection)});
   return jobs;
 }
@@ -49,7 +46,7 @@ std::vector<Job> jobs_for(const Problem& problem, const std::vector<DeviceInfo>&
 }  // namespace
 
 bool PlannedCase::runs_anything() const {
-  return std::ranges::any_of(jobs, [](const Job& job) { return !job.skip_reason; });
+  return std::ranges::any_of(jobs, [](const Job& job) { return !job.skip; });
 }
 
 std::size_t Plan::job_count() const {
@@ -108,7 +105,7 @@ MemoryNeed memory_need(const PlannedCase& planned, const Plan& plan, bool verify
   const std::size_t reference = verify ? reference_bytes(problem) : 0;
   need.host = inputs + outputs + reference;
   for (const auto& job : planned.jobs) {
-    if (job.skip_reason) continue;
+    if (job.skip) continue;
     const std::size_t workspace = job.implementation->workspace_bytes(problem);
     if (plan.devices[job.device].kind == DeviceKind::cuda) {
       need.device = std::max(need.device, inputs + outputs + workspace);

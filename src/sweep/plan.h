@@ -8,21 +8,22 @@
 #include "device/device.h"
 #include "model/case.h"
 #include "model/implementation.h"
+#include "record/cause.h"
 
 namespace ssmbench {
 
 /// What the user asked for; empty patterns match everything. Globs as in fnmatch(3).
 struct Selection {
-  std::string impl;     ///< glob on implementation names
+  std::string impl;     ///< globs on implementation names, with commas between them
   std::string case_id;  ///< glob on case ids
   std::string op, dtype, method;
 };
 
-/// One implementation to run on one case and device, or the reason why it cannot.
+/// One implementation to run on one case and device, or why it is not run.
 struct Job {
   const Implementation* implementation = nullptr;
   std::size_t device = 0;  ///< index into Plan::devices
-  std::optional<std::string> skip_reason;
+  std::optional<Explanation> skip = {};
 };
 
 struct PlannedCase {

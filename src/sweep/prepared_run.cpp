@@ -1,7 +1,5 @@
 #include "sweep/prepared_run.h"
 
-#include "model/errors.h"
-
 namespace ssmbench {
 
 namespace {
@@ -93,8 +91,9 @@ std::vector<HostTensor> run_once(Device& device, const Implementation& implement
   const PreparedRun run(device, implementation, problem, device_inputs.views());
   run.launch()(device.stream());
   device.synchronize();
-  for (const std::string& damage : {run.damage(), device_inputs.damage()})
-    if (!damage.empty()) throw DeviceError(damage);
+  Damage damage = run.damage();
+  damage.add(device_inputs.damage());
+  if (damage.found()) throw DamageError(std::move(damage));
   return run.copy_outputs();
 }
 

@@ -1,15 +1,22 @@
 #pragma once
 
 #include <functional>
-#include <string>
+#include <utility>
 #include <vector>
 
 #include "device/device.h"
 #include "device/memory_guard.h"
+#include "model/errors.h"
 #include "model/implementation.h"
 #include "model/tensor.h"
+#include "record/cause.h"
 
 namespace ssmbench {
+
+/// What damage is put down to.
+inline Cause cause_of(const Damage& damage) {
+  return damage.out_of_bounds ? Cause::guard_band : Cause::inputs_changed;
+}
 
 /// The inputs of one case in a device's memory: in place where the device reads host memory, else copied.
 /// `inputs` has to live as long.
@@ -19,7 +26,7 @@ class DeviceInputs {
 
   const TensorSet& views() const { return views_; }
   /// What launches that have been waited for did to the inputs or the bands around them (MemoryGuard).
-  std::string damage() const { return guard_.damage(); }
+  Damage damage() const { return guard_.damage(); }
 
  private:
   std::vector<Device::Buffer> buffers_;
@@ -49,7 +56,7 @@ class PreparedRun {
   /// Where the outputs are on the device, in the same order.
   std::vector<MemorySpan> output_memory() const;
   /// What launches that have been waited for did to the bands around outputs and workspace (MemoryGuard).
-  std::string damage() const { return guard_.damage(); }
+  Damage damage() const { return guard_.damage(); }
 
  private:
   struct Output {
@@ -66,8 +73,13 @@ class PreparedRun {
   MemoryGuard guard_;
 };
 
-/// Runs an implementation once, from inputs to outputs in host memory. Throws DeviceError also where it wrote
-/// to memory that it must not write to.
+/// An implementation wrote to memory that it must not write to.
+struct DamageError : DeviceError {
+  explicit DamageError(Damage found) : DeviceError(found.text), damage(std::move(found)) {}
+  Damage damage;
+};
+
+/// Runs an implementation once, from inputs to outputs in host memory. Throws DeviceError, and DamageError.
 std::vector<HostTensor> run_once(Device& device, const Implementation& implementation, const Problem& problem,
                                  const std::vector<HostTensor>& inputs);
 

@@ -2,7 +2,7 @@
 
 #include "device/device.h"
 #include "model/implementation.h"
-#include "model/result.h"
+#include "record/result.h"
 #include "sweep/prepared_run.h"
 
 namespace ssmbench {

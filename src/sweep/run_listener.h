@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "model/result.h"
+#include "record/result.h"
 
 namespace ssmbench {
 

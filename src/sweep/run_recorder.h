@@ -6,10 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include "report/progress.h"
-#include "report/reporter.h"
+#include "base/progress.h"
+#include "record/reporter.h"
 #include "sweep/run_listener.h"
-#include "sweep/runner.h"
+#include "sweep/runner_options.h"
 #include "sweep/time_left.h"
 
 namespace ssmbench {

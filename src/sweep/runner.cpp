@@ -7,21 +7,6 @@
 #include "sweep/case_runner.h"
 
 namespace ssmbench {
-CaseResult blank_result(const Plan& plan, const Case& the_case, const Job& job,
-                        const RunnerOptions& options) {
-  const DeviceInfo& device = plan.devices[job.device];
-  CaseResult result{.the_case = the_case, .impl = job.implementation->name, .device = device_id(device)};
-  result.repro = options.repro(the_case, *job.implementation, device);
-  return result;
-}
-
-CaseResult failed_result(const Plan& plan, const Case& the_case, const Job& job, const RunnerOptions& options,
-                         std::string reason) {
-  CaseResult result = blank_result(plan, the_case, job, options);
-  result.status = Status::error;
-  result.reason = std::move(reason);
-  return result;
-}
 
 void Runner::run(const JobSet& jobs) {
   std::size_t number = 0;
@@ -31,13 +16,14 @@ void Runner::run(const JobSet& jobs) {
     for (const auto& job : planned.jobs) {
       const std::size_t this_one = number++;
       if (!jobs[this_one]) continue;
-      if (!job.skip_reason) {
+      if (!job.skip) {
         to_run.push_back({this_one, &job});
         continue;
       }
       CaseResult skipped = blank_result(plan_, planned.the_case, job, options_);
       skipped.status = Status::skip;
-      skipped.reason = *job.skip_reason;
+      skipped.cause = job.skip->cause;
+      skipped.reason = job.skip->reason;
       listener_.finished(this_one, skipped);
     }
     if (!to_run.empty()) run_case(planned.the_case, to_run);
@@ -45,8 +31,9 @@ void Runner::run(const JobSet& jobs) {
 }
 
 void Runner::run_case(const Case& the_case, const std::vector<NumberedJob>& jobs) {
-  const auto fail_all = [&](const char* reason) {
-    for (const auto& [number, job] : jobs) listener_.finished(number, failed(the_case, *job, reason));
+  const auto fail_all = [&](const std::exception& error) {
+    for (const auto& [number, job] : jobs)
+      listener_.finished(number, failed_result(plan_, the_case, *job, options_, explain(error)));
   };
   try {
     listener_.starting(jobs.front().number, Stage::inputs);
@@ -61,9 +48,9 @@ void Runner::run_case(const Case& the_case, const std::vector<NumberedJob>& jobs
           .run(of_device);
     }
   } catch (const OutOfMemory& error) {
-    fail_all(error.what());
-  } catch (const std::bad_alloc&) {
-    fail_all("out of host memory");
+    fail_all(error);
+  } catch (const std::bad_alloc& error) {
+    fail_all(error);
   }
 }
 

@@ -1,55 +1,26 @@
 #pragma once
 
 #include <atomic>
-#include <functional>
+#include <map>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "bench/timer.h"
-#include "device/ceilings.h"
-#include "model/result.h"
+#include "device/device.h"
 #include "reference/reference.h"
-#include "sweep/judge_run.h"
+#include "sweep/job_result.h"
 #include "sweep/plan.h"
 #include "sweep/run_listener.h"
+#include "sweep/runner_options.h"
 
 namespace ssmbench {
-
-struct RunnerOptions {
-  bool verify = true;
-  bool time = true;
-  bool profile = false;  ///< neither, but once for profilers
-  TimingPolicy timing;
-  RerunPolicy reruns = {};
-  std::map<std::string, Ceilings> ceilings = {};  ///< by device ("cuda:0"), of those that are calibrated
-  /// The command that runs one job again.
-  std::function<std::string(const Case&, const Implementation&, const DeviceInfo&)> repro;
-};
-
-/// What a finished job leaves behind, for whoever dumps tensors. Valid during the call only.
-struct FinishedJob {
-  const CaseResult& result;
-  const Implementation& implementation;
-  const std::vector<HostTensor>& inputs;
-  const std::vector<HostTensor>& outputs;  ///< of the first launch
-  const ReferenceOutputs* reference;       ///< null with --no-verify
-};
-
-/// The record of a job about which nothing is known but what it is.
-CaseResult blank_result(const Plan& plan, const Case& the_case, const Job& job, const RunnerOptions& options);
-/// The record of a job that could not be run. Calls nothing of the implementation's.
-CaseResult failed_result(const Plan& plan, const Case& the_case, const Job& job, const RunnerOptions& options,
-                         std::string reason);
-
-struct NumberedJob;
 
 /// Runs the jobs of a plan in this process: for each case inputs and reference once, then its implementations
 /// on each device (sweep/case_runner.h), and reports what comes of them. One that fails in a way that can be
 /// caught becomes a record and the sweep goes on; src/supervise/ contains the others.
 class Runner {
  public:
-  using FinishedHook = std::function<void(const FinishedJob&)>;
-
   Runner(const Plan& plan, RunnerOptions options, RunListener& listener, const std::atomic<bool>& stop)
       : plan_(plan), options_(std::move(options)), listener_(listener), stop_(stop) {}
 
@@ -65,9 +36,6 @@ class Runner {
  private:
   void run_case(const Case& the_case, const std::vector<NumberedJob>& jobs);
   Device& device(std::size_t index);
-  CaseResult failed(const Case& the_case, const Job& job, std::string reason) const {
-    return failed_result(plan_, the_case, job, options_, std::move(reason));
-  }
   /// Leaves the case's reference in reference_, computed anew only if the last one was another.
   void compute_reference_of(const Case& the_case, std::size_t job, const std::vector<HostTensor>& inputs);
 

@@ -27,7 +27,7 @@ TimeLeft::TimeLeft(const Plan& plan, const JobSet& jobs, bool verify) {
     std::optional<std::size_t> reference;
     for (const auto& job : planned.jobs) {
       const std::size_t this_one = number++;
-      if (!jobs[this_one] || job.skip_reason) continue;
+      if (!jobs[this_one] || job.skip) continue;
       if (tasks_.size() == inputs) {
         tasks_.push_back({"inputs of " + op, Stage::inputs, elements});
         const std::string key = reference_key(planned.the_case);

@@ -5,9 +5,9 @@
 
 #include "model/arithmetic.h"
 #include "model/expectation.h"
-#include "model/result.h"
 #include "model/tensor.h"
 #include "model/user_tolerance.h"
+#include "record/result.h"
 
 namespace ssmbench {
 

@@ -2,8 +2,8 @@
 
 #include "model/arithmetic.h"
 #include "model/expectation.h"
-#include "model/result.h"
 #include "model/tensor.h"
+#include "record/result.h"
 
 namespace ssmbench {
 

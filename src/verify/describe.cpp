@@ -22,6 +22,13 @@ std::int64_t count_never_written(const TensorView& output) {
 
 }  // namespace
 
+std::optional<Cause> cause_of_failure(const OutputComparison& c) {
+  if (c.passed()) return {};
+  if (c.judged == 0) return Cause::not_judged;
+  if (c.nonfinite > 0) return Cause::nonfinite;
+  return c.tolerance_ratio <= 1 ? Cause::distribution : Cause::tolerance;
+}
+
 std::string why_failed(const OutputComparison& c) {
   if (c.passed()) return "";
   if (c.judged == 0) return "every element overflows, none could be judged";

@@ -1,13 +1,17 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
-#include "model/result.h"
 #include "model/tensor.h"
+#include "record/result.h"
 
 namespace ssmbench {
 
-/// Why it did not pass: "3.2 × the tolerance", "2 elements not finite", or what is wrong with the errors as a
+/// What kept it from passing; nothing when it did.
+std::optional<Cause> cause_of_failure(const OutputComparison& comparison);
+
+/// The same in words: "3.2 × the tolerance", "2 elements not finite", or what is wrong with the errors as a
 /// whole; empty when it did.
 std::string why_failed(const OutputComparison& comparison);
 

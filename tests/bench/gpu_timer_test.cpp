@@ -8,6 +8,7 @@
 #include "device/device.h"
 #include "inputs/inputs.h"
 #include "support/find_implementation.h"
+#include "support/gpu.h"
 #include "support/run_plan.h"
 #include "support/scan_problem.h"
 #include "sweep/prepared_run.h"
@@ -59,16 +60,10 @@ double bare_loop_ms(const Launch& launch, void* stream) {
   return ms / kLaunches;
 }
 
-bool has_no_gpu() {
-  if (no_cuda_reason().empty()) return false;
-  WARN("skipped: no CUDA device");
-  return true;
-}
-
 }  // namespace
 
 TEST_CASE("times on a GPU agree with a bare event loop, as launches and as a graph", "[gpu][timing]") {
-  if (has_no_gpu()) return;
+  if (!gpu_or_skip()) return;
   LongKernel kernel;
   LaunchTimer timer(*kernel.device, kernel.run.launch(), {.min_seconds = 0.3}, 0, kNever);
   auto replay = kernel.device->capture(kernel.run.launch());
@@ -86,7 +81,7 @@ TEST_CASE("times on a GPU agree with a bare event loop, as launches and as a gra
 }
 
 TEST_CASE("a graph computes what the launch computes", "[gpu][timing]") {
-  if (has_no_gpu()) return;
+  if (!gpu_or_skip()) return;
   LongKernel kernel;
   kernel.run.launch()(kernel.device->stream());
   const auto expected = kernel.run.copy_outputs();
@@ -103,7 +98,7 @@ TEST_CASE("a graph computes what the launch computes", "[gpu][timing]") {
 }
 
 TEST_CASE("what cannot be captured gives no graph, and the stream goes on as before", "[gpu][timing]") {
-  if (has_no_gpu()) return;
+  if (!gpu_or_skip()) return;
   LongKernel kernel;
   Device& device = *kernel.device;
   const Launch& launch = kernel.run.launch();
@@ -129,7 +124,7 @@ TEST_CASE("what cannot be captured gives no graph, and the stream goes on as bef
 }
 
 TEST_CASE("the clock of a GPU is read where the driver says it", "[gpu][timing]") {
-  if (has_no_gpu()) return;
+  if (!gpu_or_skip()) return;
   LongKernel kernel;
   for (int i = 0; i < 100; ++i) kernel.device->time_ms(kernel.run.launch());
   const auto clock = kernel.device->read_clock();

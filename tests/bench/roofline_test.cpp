@@ -123,6 +123,7 @@ TEST_CASE("faster than the floor is invalid, but for what calibration may be off
 
   CaseResult nothing = timed({.bytes = 1.1e9}, 0.002);
   judge_speed(on(DeviceKind::cuda), kGpu, nothing);
+  CHECK(nothing.cause == Cause::too_fast);
   CHECK(nothing.reason ==
         "faster than the device can be: hot 0.002 ms, and dram alone takes 1 ms; does it compute in every "
         "launch?");

@@ -173,7 +173,7 @@ TEST_CASE("gate: JSON, Markdown, JUnit and GitHub say what the table says") {
         std::string::npos);
   const std::string junit = files.gate("--junit -").out;
   CHECK(junit.find("tests=\"2\" failures=\"1\" errors=\"0\"") != std::string::npos);
-  CHECK(junit.find("message=\"SLOWER +20.0% (") != std::string::npos);
+  CHECK(junit.find("<failure type=\"slower\" message=\"SLOWER +20.0% (") != std::string::npos);
 
   const CommandResult github = run_shell(
       "GITHUB_ACTIONS=true GITHUB_STEP_SUMMARY=summary '" SSMBENCH_EXECUTABLE "' gate before after --quiet",

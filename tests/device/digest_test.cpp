@@ -6,6 +6,7 @@
 
 #include "catch.h"
 #include "device/device.h"
+#include "support/gpu.h"
 
 using namespace ssmbench;
 
@@ -48,12 +49,8 @@ TEST_CASE("what many threads digest has the digest that one has") {
 }
 
 TEST_CASE("a GPU digests as the CPU does, any number of spans at any address", "[gpu]") {
-  const auto devices = list_devices();
-  const auto cuda = std::ranges::find(devices, DeviceKind::cuda, &DeviceInfo::kind);
-  if (cuda == devices.end()) {
-    WARN("skipped: no CUDA device");
-    return;
-  }
+  const auto cuda = gpu_or_skip();
+  if (!cuda) return;
   const auto device = open_device(DeviceKind::cuda, cuda->index);
   const auto bytes = some_bytes(std::size_t{9} << 20);  // more than one wave of blocks reads at once
   const auto buffer = device->allocate(bytes.size());

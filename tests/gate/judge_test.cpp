@@ -4,9 +4,9 @@
 #include <limits>
 #include <map>
 
+#include "base/random.h"
 #include "bench/statistics.h"
 #include "catch.h"
-#include "inputs/random.h"
 #include "support/run_plan.h"
 #include "support/scan_problem.h"
 

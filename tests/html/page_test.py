@@ -115,6 +115,7 @@ def case(impl, seqlen, status="pass", factor=1.0, dim=4):
         record["roofline"] = {"floor_ms": samples[0] / 2, "bound": "dram" if seqlen > 64 else "mufu", "fraction": 0.5}
     else:
         record["reason"] = HOSTILE
+        record["cause"] = "nonfinite"
         record["verify"]["outputs"]["out"]["tolerance_ratio"] = None
     return record
 

@@ -11,12 +11,12 @@
 #include "inputs/distributions.h"
 #include "model/errors.h"
 #include "ops/selective_scan/selective_scan.h"
+#include "support/axes.h"
 
 using namespace ssmbench;
+using namespace ssmbench::test;
 
 namespace {
-
-using Axes = std::map<std::string, AxisValue>;
 
 // 39 steps: rows start inside a Philox call of four, and 39 is not 1 modulo the 6 channels.
 Problem problem(const Axes& changes = {}) {

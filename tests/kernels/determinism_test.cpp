@@ -9,6 +9,7 @@
 
 #include "catch.h"
 #include "ops/linear_scan/linear_scan.h"
+#include "support/gpu.h"
 #include "support/run_plan.h"
 #include "support/scan_problem.h"
 #include "support/ssd_problem.h"
@@ -112,11 +113,5 @@ TEST_CASE("CPU implementations give the same bits twice") {
 }
 
 TEST_CASE("CUDA implementations give the same bits twice", "[gpu]") {
-  bool found = false;
-  for (const auto& device : list_devices())
-    if (device.kind == DeviceKind::cuda && !found) {
-      found = true;
-      check_twice(device);
-    }
-  if (!found) WARN("skipped: no CUDA device");
+  if (const auto gpu = gpu_or_skip()) check_twice(*gpu);
 }

@@ -16,8 +16,6 @@ using namespace ssmbench::test;
 
 namespace {
 
-using Axes = std::map<std::string, AxisValue>;
-
 /// Lengths, each for the boundary that it hits.
 const std::vector<std::int64_t> kLengths{
     1,                 // nothing before, nothing after

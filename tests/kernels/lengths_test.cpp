@@ -13,8 +13,6 @@ using namespace ssmbench::test;
 
 namespace {
 
-using Axes = std::map<std::string, AxisValue>;
-
 std::vector<std::int64_t> lengths_up_to(std::int64_t most) {
   std::vector<std::int64_t> lengths;
   for (std::int64_t length = 1; length <= 17; ++length) lengths.push_back(length);

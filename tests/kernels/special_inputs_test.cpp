@@ -10,6 +10,7 @@
 #include "device/device.h"
 #include "interchange/reader.h"
 #include "reference/reference.h"
+#include "support/gpu.h"
 #include "support/host_tensors.h"
 #include "support/scan_problem.h"
 #include "sweep/prepared_run.h"
@@ -101,10 +102,7 @@ TEST_CASE("CPU implementations are right where A, delta or all inputs are 0") {
 
 TEST_CASE("CUDA implementations are right on the inputs of the golden files and where inputs are 0",
           "[gpu]") {
-  if (!no_cuda_reason().empty()) {
-    WARN("skipped: no CUDA device");
-    return;
-  }
+  if (!gpu_or_skip()) return;
   const auto device = open_device(DeviceKind::cuda);
   check_golden(*device);
   check_zeros(*device);

@@ -12,6 +12,7 @@
 #include "model/errors.h"
 #include "ops/linear_scan/linear_scan.h"
 #include "plugin/plugin.h"
+#include "support/gpu.h"
 #include "support/run_command.h"
 #include "support/run_plan.h"
 #include "support/scan_problem.h"
@@ -101,10 +102,7 @@ TEST_CASE("the example in C runs, verifies and is timed like what is built in") 
 
 #ifdef SSMBENCH_EXAMPLE_CUDA
 TEST_CASE("the example in CUDA runs, verifies and is timed like what is built in", "[gpu]") {
-  if (list_devices().size() == 1) {
-    WARN("skipped: no CUDA device");
-    return;
-  }
+  if (!gpu_or_skip()) return;
   check_example(SSMBENCH_EXAMPLE_CUDA, "cuda-example", "cuda");
 }
 

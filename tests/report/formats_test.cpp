@@ -21,11 +21,27 @@ namespace {
 
 const std::string kNasty = "a<b>&\"'|,\n\x01\x1b[31m\xff\xef\xbf\xbf ü]]> -- ::error::%0A";
 
+std::optional<Cause> cause_of(Status status) {
+  switch (status) {
+    case Status::fail:
+      return Cause::nonfinite;
+    case Status::skip:
+      return Cause::unsupported;
+    case Status::error:
+      return Cause::timeout;
+    case Status::invalid:
+      return Cause::guard_band;
+    default:
+      return {};
+  }
+}
+
 CaseResult result_of(const std::string& impl, Status status, const std::string& reason = "") {
   CaseResult result{.the_case = make_case(scan_problem({{"seqlen", size(7)}})),
                     .impl = impl,
                     .device = "cpu",
                     .status = status,
+                    .cause = cause_of(status),
                     .reason = reason,
                     .repro = "ssmbench run 'x y'"};
   if (status == Status::pass) {
@@ -74,18 +90,18 @@ print(root.tag, root.get("tests"), root.get("failures"), root.get("errors"))
 for suite in root:
     print(suite.tag, suite.get("name"), *(suite.get(k) for k in ("tests", "failures", "errors", "skipped")))
     for case in suite:
-        print(case.get("classname"), "|", case.get("time"), "|", [child.tag for child in case])
+        print(case.get("classname"), "|", case.get("time"), "|", [child.tag for child in case], case[0].get("type"))
 print(ascii(root[0][1][0].get("message")), root[0][1][0].get("message") == root[0][1][0].text)
 )",
                xml) ==
         "testsuites 6 2 1\n"
         "testsuite selective_scan_fwd 6 2 1 2\n"
-        "selective_scan_fwd.cpu-x on cpu | 0.000250000 | ['system-out']\n"
-        "selective_scan_fwd.cpu-x on cpu | 0.000000000 | ['failure', 'system-out']\n"
-        "selective_scan_fwd.cpu-x on cpu | 0.000000000 | ['skipped', 'system-out']\n"
-        "selective_scan_fwd.cpu-x on cpu | 0.000000000 | ['error', 'system-out']\n"
-        "selective_scan_fwd.cpu-x on cpu | 0.000000000 | ['failure', 'system-out']\n"
-        "selective_scan_fwd.cpu-x on cpu | 0.000000000 | ['skipped', 'system-out']\n"
+        "selective_scan_fwd.cpu-x on cpu | 0.000250000 | ['system-out'] None\n"
+        "selective_scan_fwd.cpu-x on cpu | 0.000000000 | ['failure', 'system-out'] nonfinite\n"
+        "selective_scan_fwd.cpu-x on cpu | 0.000000000 | ['skipped', 'system-out'] unsupported\n"
+        "selective_scan_fwd.cpu-x on cpu | 0.000000000 | ['error', 'system-out'] timeout\n"
+        "selective_scan_fwd.cpu-x on cpu | 0.000000000 | ['failure', 'system-out'] guard_band\n"
+        "selective_scan_fwd.cpu-x on cpu | 0.000000000 | ['skipped', 'system-out'] unverified\n"
         R"('a<b>&"\'|,\n\ufffd\ufffd[31m\ufffd\ufffd \xfc]]> -- ::error::%0A' True)"
         "\n");
 }
@@ -104,12 +120,13 @@ rows = list(csv.DictReader(open(sys.argv[1], encoding="utf-8", newline=""), stri
 print(len(rows), {None in row or None in row.values() for row in rows})
 print(rows[0]["impl"], rows[0]["seqlen"], rows[0]["nheads"] if "nheads" in rows[0] else "", rows[0]["hot_median_ms"],
       rows[0]["hot_n"], rows[0]["cold_n"] == "", rows[0]["tolerance_ratio"], rows[0]["gb_per_s"])
-print([row["status"] for row in rows], ascii(rows[1]["reason"]))
+print([row["status"] for row in rows], [row["cause"] for row in rows], ascii(rows[1]["reason"]))
 )",
                written<CsvReporter>("x.csv")) ==
         "6 {False}\n"
         "cpu-x 7  0.25 2 True inf 4\n"
         "['pass', 'fail', 'skip', 'error', 'invalid', 'unverified'] "
+        "['', 'nonfinite', 'unsupported', 'timeout', 'guard_band', ''] "
         R"('a<b>&"\'|,\n\x01\x1b[31m\ufffd\uffff \xfc]]> -- ::error::%0A')"
         "\n");
 }
@@ -148,7 +165,8 @@ TEST_CASE("a GitHub workflow gets annotations on stderr and the table in the ste
                 SSMBENCH_SOURCE_DIR);
   CHECK(failing.exit_code == 1);
   CHECK(failing.out.starts_with("{"));
-  CHECK(failing.err.find("::error title=cpu-scalar%3A fail::selective_scan_fwd-") != std::string::npos);
+  CHECK(failing.err.find("::error title=cpu-scalar%3A fail (tolerance)::selective_scan_fwd-") !=
+        std::string::npos);
   const std::string table = read_file(summary);
   CHECK(table.starts_with("what an earlier command wrote\n"));
   CHECK(table.find("| fail | cpu-scalar | bf16 |") != std::string::npos);

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Tests scripts/ssmbench and scripts/test in a copy of their folder, with stand-ins for the programs that install,
-# configure and build: fast, offline, and nothing here touches the real build folder.
+# configure and build, and scripts/check_layers.py on copies of the sources: fast, offline, and nothing here touches
+# the real build folder.
 set -euo pipefail
 scripts=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../scripts
 sandbox=$(mktemp -d)
@@ -133,6 +134,31 @@ run check_links.py ../tree
 expect "links that do not resolve: exit code" 1 "$rc"
 expect "links that do not resolve: says where" "links.md:2: missing.md: no such file
 links.md:4: page.md#missing: no such heading" "$out"
+
+new_sandbox
+cp -r "$scripts/../src" "$scripts/../kernels" "$scripts/../reference" "$sandbox/tree"
+run check_layers.py
+before=$out
+sed -i '1i #include "report/csv.h"' "$sandbox/tree/src/record/result.h"
+run check_layers.py
+expect "an include that points up: exit code" 1 "$rc"
+expect "an include that points up is the one that is new" \
+  "src/record/result.h:1: record must not include report, which is above it" \
+  "$(grep -vxF "${before:-nothing}" <<<"$out")"
+sed -i '1i #include "sweep/plan.h"' "$sandbox/tree/src/gate/judge.cpp"
+touch "$sandbox/tree/kernels/new.h"
+sed -i '1i #include "kernels/new.h"' "$sandbox/tree/reference/reference.cpp"
+run check_layers.py
+expect_in "a sibling" "src/gate/judge.cpp:1: gate must not include sweep, which is beside it" "$out"
+expect_in "the reference shares nothing with kernels" \
+  "reference/reference.cpp:1: reference must not include kernels, which is beside it" "$out"
+mkdir "$sandbox/tree/src/shelf" && echo '#include "base/fnv1a.h"' >"$sandbox/tree/src/shelf/new.cpp"
+run check_layers.py
+expect_in "a folder without a place" "src/shelf/new.cpp:1: shelf is on no step of the ladder" "$out"
+rm -r "$sandbox"/tree/{kernels,reference} "$sandbox"/tree/src/{[^bm],bench,main.cpp}*
+run check_layers.py
+expect "includes that point down: exit code" 0 "$rc"
+expect "includes that point down" "" "$out"
 
 ((failures == 0)) || exit 1
 echo "all passed"

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "catch.h"
-#include "study/table.h"
+#include "report/study_table.h"
 
 using namespace ssmbench;
 

@@ -1,30 +1,23 @@
 #pragma once
 
-#include <map>
-#include <string>
-
 #include "model/case.h"
 #include "ops/selective_scan/selective_scan.h"
+#include "support/axes.h"
 
 namespace ssmbench::test {
 
 /// A small selective_scan problem; every option is off and B and C are variable unless `axes` says otherwise.
-inline Problem scan_problem(std::map<std::string, AxisValue> axes = {},
-                            const OpSpec& op = selective_scan_fwd()) {
-  axes.merge(std::map<std::string, AxisValue>{{"dtype", "f32"},
-                                              {"batch", std::int64_t{1}},
-                                              {"dim", std::int64_t{1}},
-                                              {"seqlen", std::int64_t{1}},
-                                              {"dstate", std::int64_t{1}},
-                                              {"D", false},
-                                              {"z", false},
-                                              {"delta_bias", false},
-                                              {"delta_softplus", false}});
+inline Problem scan_problem(Axes axes = {}, const OpSpec& op = selective_scan_fwd()) {
+  axes.merge(Axes{{"dtype", "f32"},
+                  {"batch", std::int64_t{1}},
+                  {"dim", std::int64_t{1}},
+                  {"seqlen", std::int64_t{1}},
+                  {"dstate", std::int64_t{1}},
+                  {"D", false},
+                  {"z", false},
+                  {"delta_bias", false},
+                  {"delta_softplus", false}});
   return {op, std::move(axes)};
-}
-
-inline AxisValue size(std::int64_t value) {
-  return value;
 }
 
 }  // namespace ssmbench::test

@@ -1,14 +1,10 @@
 #pragma once
 
-#include <map>
-#include <string>
-
 #include "ops/selective_state_update/selective_state_update.h"
+#include "support/axes.h"
 #include "support/scan_problem.h"
 
 namespace ssmbench::test {
-
-using Axes = std::map<std::string, AxisValue>;
 
 /// A small selective_state_update problem; every option is off and every size 1 unless `axes` says otherwise.
 inline Problem step_problem(Axes axes) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "catch.h"
+#include "support/gpu.h"
 #include "support/run_plan.h"
 
 namespace ssmbench::test {
@@ -38,15 +39,6 @@ inline Verdicts verdicts_of(const std::vector<Problem>& problems, const DeviceIn
 inline std::size_t count_in(DType dtype, const std::vector<Problem>& problems) {
   return static_cast<std::size_t>(
       std::ranges::count_if(problems, [dtype](const Problem& problem) { return problem.dtype() == dtype; }));
-}
-
-/// Warns where there are none.
-inline std::vector<DeviceInfo> gpus() {
-  std::vector<DeviceInfo> found;
-  for (const auto& device : list_devices())
-    if (device.kind == DeviceKind::cuda) found.push_back(device);
-  if (found.empty()) WARN("skipped: no CUDA device");
-  return found;
 }
 
 }  // namespace ssmbench::test

@@ -69,7 +69,7 @@ Outcome run(const std::vector<Implementation>& chosen, bool own_memory = false, 
   std::vector<NumberedJob> jobs;
   for (std::size_t i = 0; i < chosen.size(); ++i) jobs.push_back({i, &planned.jobs[i]});
   Recorder recorder;
-  const Runner::FinishedHook no_hook;
+  const FinishedHook no_hook;
   CaseRunner(plan, options, recorder, never_stop, no_hook, planned.the_case, *device, inputs, &reference)
       .run(jobs);
   CHECK(recorder.outcome.results.size() == chosen.size());
@@ -130,7 +130,7 @@ TEST_CASE("one that throws while it is timed is an error, and the others are tim
   });
   const Outcome outcome = run({quiet("a"), tiring, quiet("c")});
   CHECK(outcome.results.at(1).status == Status::error);
-  CHECK(outcome.results.at(1).reason == "gave up");
+  CHECK(outcome.results.at(1).cause == Cause::exception);
   CHECK(outcome.results.at(1).timing.empty());
   CHECK(is_timed(outcome.results.at(0)));
   CHECK(is_timed(outcome.results.at(2)));
@@ -144,7 +144,7 @@ TEST_CASE("one that overwrites an input while it is timed is found, and the othe
     });
     const Outcome outcome = run({quiet("a"), late, quiet("c")}, own_memory);
     CHECK(outcome.results.at(1).status == Status::invalid);
-    CHECK(outcome.results.at(1).reason.starts_with("input u was modified"));
+    CHECK(outcome.results.at(1).cause == Cause::inputs_changed);
     CHECK(outcome.results.at(1).timing.empty());
     CHECK(is_timed(outcome.results.at(0)));
     CHECK(is_timed(outcome.results.at(2)));

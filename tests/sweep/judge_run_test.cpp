@@ -14,6 +14,7 @@
 #include "catch.h"
 #include "inputs/inputs.h"
 #include "support/cpu_in_disguise.h"
+#include "support/gpu.h"
 #include "support/host_tensors.h"
 #include "support/run_plan.h"
 #include "support/scan_problem.h"
@@ -51,9 +52,11 @@ CaseResult result_of(const Implementation& spoilt, const RunnerOptions& options 
   return results[0];
 }
 
-std::string invalid_reason(const std::function<void(const Touch&)>& spoil) {
+/// Of one that writes where it must not: why it is invalid.
+std::string invalid_reason(Cause cause, const std::function<void(const Touch&)>& spoil) {
   const CaseResult result = result_of(spoilt_scan("spoilt", spoil));
   CHECK(result.status == Status::invalid);
+  CHECK(result.cause == cause);
   return result.reason;
 }
 
@@ -110,37 +113,39 @@ TEST_CASE("an honest implementation passes, with the same bits in two reruns") {
 }
 
 TEST_CASE("a write outside of a buffer is found, on either side of outputs, inputs and the workspace") {
-  CHECK(invalid_reason([](const Touch& t) { *t.end("out") = 0; }) ==
+  CHECK(invalid_reason(Cause::guard_band, [](const Touch& t) { *t.end("out") = 0; }) ==
         "out was written past its end, first at byte +0");
-  CHECK(invalid_reason([](const Touch& t) { *(t.end("out") + 255) = 0; }) ==
+  CHECK(invalid_reason(Cause::guard_band, [](const Touch& t) { *(t.end("out") + 255) = 0; }) ==
         "out was written past its end, first at byte +1020");
-  CHECK(invalid_reason([](const Touch& t) { *(t.at("last_state") - 2) = 0; }) ==
+  CHECK(invalid_reason(Cause::guard_band, [](const Touch& t) { *(t.at("last_state") - 2) = 0; }) ==
         "last_state was written before its start, first at byte -8");
-  CHECK(invalid_reason([](const Touch& t) { *(t.at("last_state") - 256) = 0; }) ==
+  CHECK(invalid_reason(Cause::guard_band, [](const Touch& t) { *(t.at("last_state") - 256) = 0; }) ==
         "last_state was written before its start, first at byte -1024");
-  CHECK(invalid_reason([](const Touch& t) { *t.end("u") = 0; }) ==
+  CHECK(invalid_reason(Cause::guard_band, [](const Touch& t) { *t.end("u") = 0; }) ==
         "u was written past its end, first at byte +0");
-  CHECK(invalid_reason([](const Touch& t) { *(t.at("A") - 1) = 0; }) ==
+  CHECK(invalid_reason(Cause::guard_band, [](const Touch& t) { *(t.at("A") - 1) = 0; }) ==
         "A was written before its start, first at byte -4");
-  CHECK(invalid_reason([](const Touch& t) { *(t.workspace + 16) = 0; }) ==
+  CHECK(invalid_reason(Cause::guard_band, [](const Touch& t) { *(t.workspace + 16) = 0; }) ==
         "the workspace was written past its end, first at byte +0");
-  CHECK(invalid_reason([](const Touch& t) { *(t.workspace - 1) = 0; }) ==
+  CHECK(invalid_reason(Cause::guard_band, [](const Touch& t) { *(t.workspace - 1) = 0; }) ==
         "the workspace was written before its start, first at byte -4");
 }
 
 TEST_CASE("an input that was modified is found") {
-  CHECK(invalid_reason([](const Touch& t) { *t.at("u") *= 2; }) == "input u was modified");
+  CHECK(invalid_reason(Cause::inputs_changed, [](const Touch& t) { *t.at("u") *= 2; }) ==
+        "input u was modified");
   // Two changes that a sum of the words would not see.
-  CHECK(invalid_reason([](const Touch& t) {
+  CHECK(invalid_reason(Cause::inputs_changed, [](const Touch& t) {
           t.at("delta")[1] = -t.at("delta")[1];
           t.at("delta")[3] = -t.at("delta")[3];
         }) == "input delta was modified");
-  CHECK(invalid_reason([](const Touch& t) { std::swap(t.at("B")[0], t.at("B")[20]); }) ==
-        "input B was modified");
+  CHECK(invalid_reason(Cause::inputs_changed, [](const Touch& t) {
+          std::swap(t.at("B")[0], t.at("B")[20]);
+        }) == "input B was modified");
 }
 
 TEST_CASE("memory overwritten comes before a wrong output, and takes the timing away") {
-  const auto reason = invalid_reason([](const Touch& t) {
+  const auto reason = invalid_reason(Cause::guard_band, [](const Touch& t) {
     *t.end("out") = 0;
     *t.at("out") = 1e9F;
   });
@@ -161,6 +166,7 @@ TEST_CASE("an implementation that throws after it changed an input harms none af
   });
   const CaseResult result = result_of(throwing);
   CHECK(result.status == Status::error);
+  CHECK(result.cause == Cause::exception);
   CHECK(result.reason == "gave up");
 }
 
@@ -170,10 +176,12 @@ TEST_CASE("an element that is never written is a fail that says so") {
   });
   const CaseResult result = result_of(lazy);
   CHECK(result.status == Status::fail);
+  CHECK(result.cause == Cause::nonfinite);
   CHECK(result.reason.find("out at (0, 0, 5): expected ") == 0);
   CHECK(result.reason.ends_with("1 elements not finite, 1 of the tensor never written"));
   const auto nan = spoilt_scan("nan", [](const Touch& t) { t.at("out")[5] = std::sqrt(-1.0F); });
-  CHECK(result_of(nan).reason.ends_with("1 elements not finite"));
+  CHECK(result_of(nan).cause == Cause::nonfinite);
+  CHECK(result_of(nan).reason.ends_with("1 elements not finite"));  // and was written
 }
 
 TEST_CASE("an implementation that depends on what the workspace held is a fail") {
@@ -183,6 +191,7 @@ TEST_CASE("an implementation that depends on what the workspace held is a fail")
   });
   const CaseResult result = result_of(stale);
   CHECK(result.status == Status::fail);
+  CHECK(result.cause == Cause::tolerance);
   CHECK(result.reason.starts_with("in rerun 1: out at (0, 0, 2): expected "));
   // Right where the workspace is as the one before left it: it is other garbage at each rerun.
   float seen = 0;
@@ -201,6 +210,7 @@ TEST_CASE("an implementation that is wrong from the tenth launch on is a fail wi
   });
   const CaseResult result = timed(tiring, 10);
   CHECK(result.status == Status::fail);
+  CHECK(result.cause == Cause::tolerance);
   CHECK(result.reason.starts_with("after 16 launches: last_state at (0, 1, 0): expected "));
   CHECK(result.reason.find("got 0;") != std::string::npos);
   CHECK_FALSE(result.outputs.at("last_state").passed());
@@ -218,7 +228,7 @@ TEST_CASE("an implementation that is wrong from the tenth launch on is a fail wi
   CHECK(right.timing.at("hot").samples_ms.size() == 10);
 }
 
-TEST_CASE("an implementation that gives other bits again fails if it claims not to, and is recorded if not") {
+TEST_CASE("an implementation that is nondeterministic fails if it claims not to be, and is recorded if not") {
   auto random = spoilt_scan("random", [](const Touch& t) {
     float& element = t.at("out")[23];
     if (t.launch % 2 == 0) element = std::nextafter(element, 1e9F);
@@ -226,12 +236,14 @@ TEST_CASE("an implementation that gives other bits again fails if it claims not 
   const CaseResult claims = result_of(random);
   CHECK(claims.status == Status::fail);
   CHECK(claims.outputs.at("out").passed());
-  CHECK(claims.reason.starts_with("not deterministic, as it claims to be: out at (0, 1, 2): "));
+  CHECK(claims.cause == Cause::nondeterministic);
+  CHECK(claims.reason.find(" out at (0, 1, 2): ") != std::string::npos);
   CHECK(claims.reason.ends_with(" in rerun 1"));
 
   random.deterministic = false;
   const CaseResult honest_about_it = result_of(random);
   CHECK(honest_about_it.status == Status::pass);
+  CHECK_FALSE(honest_about_it.cause);
   CHECK(honest_about_it.reason.empty());
   CHECK(honest_about_it.determinism->reruns == 2);
   CHECK(honest_about_it.determinism->first_difference.starts_with("out at (0, 1, 2): "));
@@ -242,6 +254,7 @@ TEST_CASE("an implementation that gives other bits again fails if it claims not 
   wild.deterministic = false;
   const CaseResult out_of_tolerance = result_of(wild);
   CHECK(out_of_tolerance.status == Status::fail);
+  CHECK(out_of_tolerance.cause == Cause::tolerance);
   CHECK(out_of_tolerance.reason.starts_with("in rerun 2: out at (0, 1, 2): expected "));
 }
 
@@ -266,7 +279,7 @@ TEST_CASE("an implementation that is wrong on a second stream is a fail that say
   CHECK(device.stream() == first_stream);
   CHECK(judge(honest()).status == Status::pass);
   // Inputs that are copies on the device are watched as well.
-  CHECK(judge(spoilt_scan("u", [](const Touch& t) { t.at("u")[0] = 0; })).reason == "input u was modified");
+  CHECK(judge(spoilt_scan("u", [](const Touch& t) { t.at("u")[0] = 0; })).cause == Cause::inputs_changed);
 }
 
 TEST_CASE("there are as many reruns as asked for, and fewer of what takes long") {
@@ -284,12 +297,8 @@ TEST_CASE("there are as many reruns as asked for, and fewer of what takes long")
 
 TEST_CASE("on a GPU too, writes outside of buffers, modified inputs and the wrong stream are found",
           "[gpu]") {
-  const auto devices = list_devices();
-  const auto cuda = std::ranges::find(devices, DeviceKind::cuda, &DeviceInfo::kind);
-  if (cuda == devices.end()) {
-    WARN("skipped: no CUDA device");
-    return;
-  }
+  const auto cuda = gpu_or_skip();
+  if (!cuda) return;
   const auto hand = open_device(DeviceKind::cuda, cuda->index);  // writes where the implementation must not
   const auto zero = [&](void* memory) {
     hand->fill(memory, 0, 1);

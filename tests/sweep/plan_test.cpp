@@ -58,16 +58,19 @@ TEST_CASE("an implementation that is known to fail runs only when it is asked fo
   shown.name = "test-known-failure";
   shown.known_failure = "breaks, to show it";
   static const Registration registration{shown};
-  const auto reason_with = [](const std::string& impl) {
+  const auto skip_with = [](const std::string& impl) {
     Selection selection;
     selection.impl = impl;
     const Plan plan = make_plan({case_of({})}, {list_devices().front()}, selection);
     for (const auto& job : plan.cases.at(0).jobs)
-      if (job.implementation->name == "test-known-failure") return job.skip_reason;
-    return std::optional<std::string>("not in the plan");
+      if (job.implementation->name == "test-known-failure") return job.skip;
+    throw std::logic_error("not in the plan");
   };
-  CHECK(reason_with("") == "runs only when --impl names it: breaks, to show it");
-  CHECK(reason_with("test-*") == std::nullopt);
+  REQUIRE(skip_with(""));
+  CHECK(skip_with("")->cause == Cause::only_when_named);
+  CHECK(skip_with("")->reason == "runs only when --impl names it: breaks, to show it");
+  CHECK_FALSE(skip_with("test-*"));
+  CHECK_FALSE(skip_with("cpu-simd,test-known-failure"));
 }
 
 TEST_CASE("memory need counts inputs, outputs, the reference and the judged copy") {

@@ -80,7 +80,7 @@ TEST_CASE("no time left is shown before it means something") {
 
 TEST_CASE("jobs that do not run and references that are not computed count for nothing") {
   Plan plan = plan_of({100, 200, 100, 100});
-  plan.cases[1].jobs[0].skip_reason = "no";
+  plan.cases[1].jobs[0].skip = {Cause::unsupported, "no"};
   TimeLeft left(plan, {true, true, true, false}, false);
   left.spent(0, Stage::inputs, 1);
   left.ended(0, Stage::inputs);

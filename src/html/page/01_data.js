@@ -2,12 +2,12 @@
 
 // What page_data.cpp wrote:
 //   version, files: [{name, started, argv, build, devices}],
-//   cases: [{file, id, op, impl, device, dtype, sizes: {batch: 8, …}, options, status, reason?, repro?,
+//   cases: [{file, id, op, impl, device, dtype, sizes: {batch: 8, …}, options, status, cause?, reason?, repro?,
 //            outputs: {out: {ratio, rms, rel, steps?, first?: [step, …], over_time?: [err/tol, …]}},
 //            timing?: {hot: [median, low, high, confidence, samples], …}, milliseconds,
 //            work?: [bytes, exponentials, multiply-adds, tensor operations],
 //            roofline?: {floor, bound, fraction}, transfers?: [h2d, d2h, end to end, … pageable], budget?}],
-//   skips: [{file, op, impl, reason, count}],
+//   skips: [{file, op, impl, cause, reason, count}],
 //   convergence: [{file, method, A: [re, im], horizon, order: [theory, measured], limit: [theory, measured],
 //                  runs: [[delta, discretization error, f32 rounding error], …]}]
 // null is a number that was not finite.

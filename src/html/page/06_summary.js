@@ -33,15 +33,16 @@ function fileTable() {
   ], data.files);
 }
 
-/** All that is no pass, the worst first. */
+/** Every case that did not pass, the worst first. */
 function problemTable(problems) {
   return table('Cases that did not pass', [
     { name: 'Status', of: (one) => statusMark(one.status) },
     { name: 'Implementation', of: (one) => one.series },
     { name: 'Device', of: (one) => one.device },
     { name: 'Case', of: (one) => element('code', {}, one.id) },
-    { name: 'Why', of: (one) => one.reason ?? '', optional: true },
-    { name: 'Run it again', of: (one) => element('code', {}, one.repro ?? '') },
+    { name: 'Cause', of: (one) => one.cause ?? '', optional: true },
+    { name: 'Reason', of: (one) => one.reason ?? '', optional: true },
+    { name: 'Repro command', of: (one) => element('code', {}, one.repro ?? '') },
   ], problems);
 }
 
@@ -61,11 +62,12 @@ function addSummary() {
   if (data.cases.length + data.skips.length > 0) made.append(statusTable());
   if (problems.length > 0) made.append(problemTable(problems));
   if (data.skips.length > 0)
-    made.append(dataTable('what was skipped, and why', [
+    made.append(dataTable('skipped cases, by reason', [
       { name: 'File', of: (skip) => data.files[skip.file].name },
       { name: 'Operation', of: (skip) => skip.op },
       { name: 'Implementation', of: (skip) => skip.impl },
       { name: 'Cases', numeric: true, of: (skip) => String(skip.count) },
+      { name: 'Cause', of: (skip) => skip.cause, optional: true },
       { name: 'Reason', of: (skip) => skip.reason },
     ], data.skips));
 }

@@ -51,6 +51,7 @@ function addComparison() {
       { name: 'Case', of: (pair) => element('code', {}, pair.one.id) },
       { name: 'Status before', of: (pair) => statusMark(pair.base.status) },
       { name: 'Status', of: (pair) => statusMark(pair.one.status) },
+      { name: 'Cause', optional: true, of: (pair) => pair.one.cause ?? '' },
       { name: 'ms before', numeric: true, optional: true, of: (pair) => number(pair.base.timing?.[timingKind]?.[0]) },
       { name: 'ms', numeric: true, optional: true, of: (pair) => number(pair.one.timing?.[timingKind]?.[0]) },
       { name: 'ratio', numeric: true, optional: true, of: (pair) => number(pair.ratio) },

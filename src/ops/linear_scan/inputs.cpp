@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "inputs/portable_math.h"
-#include "inputs/random.h"
+#include "base/portable_math.h"
+#include "base/random.h"
 
 namespace ssmbench {
 namespace {

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <numbers>
 
-#include "inputs/portable_math.h"
-#include "inputs/random.h"
+#include "base/portable_math.h"
+#include "base/random.h"
 
 namespace ssmbench {
 namespace {

@@ -1,7 +1,7 @@
 #include "ops/selective_state_update/inputs.h"
 
-#include "inputs/portable_math.h"
-#include "inputs/random.h"
+#include "base/portable_math.h"
+#include "base/random.h"
 
 namespace ssmbench {
 namespace {

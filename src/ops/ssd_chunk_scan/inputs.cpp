@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "inputs/portable_math.h"
-#include "inputs/random.h"
+#include "base/portable_math.h"
+#include "base/random.h"
 
 namespace ssmbench {
 namespace {

@@ -7,14 +7,13 @@
 
 #include "catch.h"
 #include "kernels/selective_scan/method_scan.h"
+#include "support/axes.h"
 #include "support/find_implementation.h"
 
 using namespace ssmbench;
 using namespace ssmbench::test;
 
 namespace {
-
-using Axes = std::map<std::string, AxisValue>;
 
 /// Runs into outputs filled with NaN, so that an element left out shows.
 double error_of(const Axes& changes) {

@@ -21,8 +21,6 @@ using namespace ssmbench::test;
 
 namespace {
 
-using Axes = std::map<std::string, AxisValue>;
-
 /// Every option, unless `axes` says otherwise.
 Problem full_problem(Axes axes) {
   axes.merge(Axes{{"batch", size(2)},

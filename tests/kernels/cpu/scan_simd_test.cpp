@@ -13,6 +13,7 @@
 #include "kernels/cpu/scan_definition.h"
 #include "model/implementation.h"
 #include "ops/selective_scan/selective_scan.h"
+#include "support/axes.h"
 #include "support/find_implementation.h"
 #include "support/simd_targets.h"
 
@@ -20,8 +21,6 @@ using namespace ssmbench;
 using test::on_every_target;
 
 namespace {
-
-using Axes = std::map<std::string, AxisValue>;
 
 Problem problem(std::int64_t dim, std::int64_t seqlen, std::int64_t dstate, const Axes& changes = {}) {
   Axes axes{

@@ -21,12 +21,6 @@ using namespace ssmbench::test;
 
 namespace {
 
-using Axes = std::map<std::string, AxisValue>;
-
-AxisValue size(std::int64_t value) {
-  return value;
-}
-
 /// Every option, a ragged tail, sizes beside the lanes of each instruction set.
 Problem full_problem(const OpSpec& op, const char* dtype, std::int64_t headdim, std::int64_t dstate) {
   return ssd_problem({{"dtype", dtype},

@@ -15,13 +15,7 @@ using namespace ssmbench::test;
 
 namespace {
 
-using Axes = std::map<std::string, AxisValue>;
-
 const std::vector<const OpSpec*> kOps{&ssd_chunk_scan_fwd(), &ssd_chunk_scan_bwd()};
-
-AxisValue size(std::int64_t value) {
-  return value;
-}
 
 /// Head dims and states around vectors and tiles, steps around tiles and chunks.
 std::vector<Axes> boundary_problems() {

@@ -10,6 +10,7 @@
 #include "catch.h"
 #include "inputs/distributions.h"
 #include "ops/linear_scan/linear_scan.h"
+#include "support/gpu.h"
 #include "support/run_plan.h"
 
 using namespace ssmbench;
@@ -64,7 +65,5 @@ TEST_CASE("CPU implementations of linear_scan agree with the reference at every 
 }
 
 TEST_CASE("CUDA implementations of linear_scan agree with the reference at every boundary size", "[gpu]") {
-  for (const auto& device : list_devices())
-    if (device.kind == DeviceKind::cuda) return check_all(device);
-  WARN("skipped: no CUDA device");
+  if (const auto gpu = gpu_or_skip()) check_all(*gpu);
 }

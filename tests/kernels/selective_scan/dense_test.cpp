@@ -12,6 +12,7 @@
 #include "kernels/selective_scan/dense_map.h"
 #include "reference/reference.h"
 #include "support/find_implementation.h"
+#include "support/gpu.h"
 #include "support/host_tensors.h"
 #include "support/scan_problem.h"
 #include "verify/compare.h"
@@ -139,10 +140,7 @@ TEST_CASE("cpu-scalar: odd matrices are right, or not finite, and touch no other
 }
 
 TEST_CASE("cuda-dense: odd matrices are right, or not finite, and touch no other row", "[gpu]") {
-  if (list_devices().size() < 2) {
-    WARN("skipped: no CUDA device");
-    return;
-  }
+  if (!gpu_or_skip()) return;
   check_odd_rows(DeviceKind::cuda);
 }
 

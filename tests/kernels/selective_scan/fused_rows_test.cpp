@@ -14,6 +14,7 @@
 #include "kernels/selective_scan/fused_rows_map.h"
 #include "kernels/selective_scan/fused_rows_math.h"
 #include "reference/reference.h"
+#include "support/gpu.h"
 #include "support/host_tensors.h"
 #include "support/scan_problem.h"
 #include "sweep/prepared_run.h"
@@ -400,10 +401,7 @@ void check_against_reference(Device& device, const Problem& problem) {
 
 // The tests of all implementations have few channels, and so one of the shapes only.
 TEST_CASE("cuda-fused is right in every shape of the fast kernel", "[gpu]") {
-  if (!no_cuda_reason().empty()) {
-    WARN("skipped: no CUDA device");
-    return;
-  }
+  if (!gpu_or_skip()) return;
   const auto device = open_device(DeviceKind::cuda);
   const std::int64_t seqlen = 200;  // past two tiles of each shape
   // The second has blocks of two teams, one of which has no channels.
@@ -431,10 +429,7 @@ TEST_CASE("cuda-fused is right in every shape of the fast kernel", "[gpu]") {
 }
 
 TEST_CASE("states of the fast kernel do not add up a bias of the hardware's exponential", "[gpu]") {
-  if (!no_cuda_reason().empty()) {
-    WARN("skipped: no CUDA device");
-    return;
-  }
+  if (!gpu_or_skip()) return;
   const auto device = open_device(DeviceKind::cuda);
   const Problem problem = whole_problem({{"dim", size(256)}, {"seqlen", size(2048)}});
   const auto inputs = generate_inputs(problem, {}, never_stop);

@@ -8,18 +8,13 @@
 
 #include "catch.h"
 #include "ops/ssd_chunk_scan/ssd_chunk_scan.h"
+#include "support/axes.h"
 #include "support/verdicts.h"
 
 using namespace ssmbench;
 using namespace ssmbench::test;
 
 namespace {
-
-using Axes = std::map<std::string, AxisValue>;
-
-AxisValue size(std::int64_t value) {
-  return value;
-}
 
 Problem problem_of(Axes axes, const OpSpec& op = ssd_chunk_scan_fwd()) {
   axes.merge(Axes{{"dtype", "f32"},

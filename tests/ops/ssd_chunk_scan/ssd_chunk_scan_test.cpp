@@ -10,12 +10,6 @@ using namespace ssmbench::test;
 
 namespace {
 
-using Axes = std::map<std::string, AxisValue>;
-
-AxisValue size(std::int64_t value) {
-  return value;
-}
-
 std::string error_of(Axes axes) {
   try {
     ssd_problem(std::move(axes));

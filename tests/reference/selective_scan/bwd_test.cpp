@@ -20,8 +20,6 @@ using namespace ssmbench::test;
 
 namespace {
 
-using Axes = std::map<std::string, AxisValue>;
-
 double uniform(std::mt19937& random, double low, double high) {
   return low + (high - low) * static_cast<double>(random()) / 4294967296.0;
 }

@@ -20,12 +20,7 @@ using namespace ssmbench::test;
 
 namespace {
 
-using Axes = std::map<std::string, AxisValue>;
 using Values = std::map<std::string, std::vector<double>>;
-
-AxisValue size(std::int64_t value) {
-  return value;
-}
 
 double uniform(std::mt19937& random, double low, double high) {
   return low + (high - low) * static_cast<double>(random()) / 4294967296.0;

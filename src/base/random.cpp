@@ -1,4 +1,4 @@
-#include "inputs/random.h"
+#include "base/random.h"
 
 #include <Random123/philox.h>
 
@@ -6,8 +6,8 @@
 #include <bit>
 #include <cmath>
 
-#include "inputs/portable_math.h"
-#include "model/fnv1a.h"
+#include "base/fnv1a.h"
+#include "base/portable_math.h"
 
 namespace ssmbench {
 namespace {

@@ -1,4 +1,4 @@
-#include "study/table.h"
+#include "report/study_table.h"
 
 #include <fmt/format.h>
 
@@ -50,7 +50,7 @@ std::string consistency_line(const ConsistencyResult& result) {
   const CaseResult& at_once = result.at_once;
   const Problem& problem = at_once.the_case.problem;
   std::string line =
-      fmt::format("{:<7} {:<7} {:<19} {:<19} {:<6} {:<5}", name_of(at_once.status), result.check->check,
+      fmt::format("{:<7} {:<7} {:<19} {:<19} {:<6} {:<5}", name_of(at_once.status), result.check,
                   at_once.impl, result.parts, at_once.device, problem.choice("dtype"));
   const OutputComparison* worst = worst_output(at_once);
   line += worst != nullptr ? fmt::format(" {:>9.2e} {:>7.3f}", worst->rel_l2, worst->tolerance_ratio)

@@ -1,4 +1,4 @@
-#include "report/progress.h"
+#include "base/progress.h"
 
 #include <fmt/format.h>
 #include <sys/ioctl.h>

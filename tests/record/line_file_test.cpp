@@ -1,4 +1,4 @@
-#include "report/line_file.h"
+#include "record/line_file.h"
 
 #include "catch.h"
 #include "model/errors.h"

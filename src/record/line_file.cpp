@@ -1,4 +1,4 @@
-#include "report/line_file.h"
+#include "record/line_file.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

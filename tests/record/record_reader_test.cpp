@@ -1,4 +1,4 @@
-#include "report/record_reader.h"
+#include "record/record_reader.h"
 
 #include <cmath>
 #include <limits>
@@ -6,6 +6,7 @@
 #include "catch.h"
 #include "model/errors.h"
 #include "model/parts.h"
+#include "record/record_writer.h"
 #include "report/jsonl.h"
 #include "support/run_plan.h"
 #include "support/scan_problem.h"
@@ -25,6 +26,7 @@ CaseResult full_result() {
       .impl = "cpu-x",
       .device = "cuda:1",
       .status = Status::fail,
+      .cause = Cause::nonfinite,
       .reason = "a \"quoted\" reason"};
   result.the_case.budget_ms = 1.5;
   result.outputs["out"] = {.max_abs = 0.1,
@@ -76,6 +78,7 @@ TEST_CASE("a record that was read is written as it was, bit for bit") {
              .impl = "cpu-y",
              .device = "cpu",
              .status = Status::skip,
+             .cause = Cause::unsupported,
              .reason = "no"};
   CHECK(case_record(read_case_record(case_record(skipped))) == case_record(skipped));
 }
@@ -85,6 +88,7 @@ TEST_CASE("what a record carries is read") {
   CHECK(result.the_case.id() == full_result().the_case.id());
   CHECK(result.the_case.budget_ms == 1.5);
   CHECK(result.status == Status::fail);
+  CHECK(result.cause == Cause::nonfinite);
   const OutputComparison& out = result.outputs.at("out");
   CHECK(out.tolerance_ratio == kInfinity);  // a maximum that is not finite
   CHECK(std::isnan(out.worst_expected));
@@ -109,9 +113,19 @@ TEST_CASE("records that are not whole are refused") {
   };
   CHECK_THROWS_AS(read_case_record(replaced("selective_scan_fwd\"", "no_such_op\"")), UsageError);
   CHECK_THROWS_AS(read_case_record(replaced("\"fail\"", "\"failed\"")), UsageError);
+  CHECK_THROWS_AS(read_case_record(replaced("\"nonfinite\",", "\"infinite\",")), UsageError);
   CHECK_THROWS_AS(read_case_record(replaced("\"seqlen\":7", "\"seqlen\":-7")), UsageError);
   CHECK_THROWS_AS(read_case_record(replaced("\"seqlen\":7", "\"seqlen\":{}")), UsageError);
   CHECK_THROWS_AS(read_case_record("[]"), UsageError);
+}
+
+TEST_CASE("records of before there were causes are read as without one") {
+  std::string record = case_record(full_result());
+  const std::string cause = R"("cause":"nonfinite",)";
+  record.erase(record.find(cause), cause.size());
+  const CaseResult result = read_case_record(record);
+  CHECK_FALSE(result.cause);
+  CHECK(result.reason == full_result().reason);
 }
 
 TEST_CASE("of a case that was run again the last record counts, and a line that was cut off is none") {
@@ -145,10 +159,9 @@ TEST_CASE("studies of convergence that were read are written as they were") {
                                 .measured_stability_limit = 2.5,
                                 .errors = {{16, 0.5, 1.0 / 3, 1e-7}, {32, 0.25, kInfinity, kInfinity}}};
   const auto write = [&](const std::string& name, const MethodConvergence& what) {
-    JsonlReporter reporter(folder / name);
-    reporter.begin({});
-    reporter.study_done(what);
-    return read_file(folder / name);
+    const std::string text = run_record({}) + "\n" + study_record(what) + "\n";
+    folder.write(name, text);
+    return text;
   };
   const std::string written = write("a", study);
   const ResultsFile file = read_results(folder / "a");
@@ -163,14 +176,10 @@ TEST_CASE("studies of convergence that were read are written as they were") {
 
 TEST_CASE("studies of consistency are read beside the cases, and name both sides") {
   const TemporaryFolder folder;
-  ConsistencyResult study{
-      .check = &find_op("selective_scan_fwd")->parts.front(), .at_once = full_result(), .parts = "cpu-y"};
-  {
-    JsonlReporter reporter(folder / "a");
-    reporter.begin({});
-    reporter.study_done(study);
-  }
-  const ResultsFile file = read_results(folder / "a");
+  const ConsistencyResult study{
+      .check = "steps", .parts_op = "selective_state_update", .parts = "cpu-y", .at_once = full_result()};
+  const ResultsFile file =
+      read_results(folder.write("a", run_record({}) + "\n" + study_record(study) + "\n"));
   CHECK(file.cases.empty());
   REQUIRE(file.consistency.size() == 1);
   CHECK(file.consistency.front().impl == "cpu-x against cpu-y in parts");

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "model/result.h"
+#include "record/result.h"
 
 namespace ssmbench {
 

@@ -10,12 +10,13 @@
 
 #include "model/case.h"
 #include "model/implementation.h"
+#include "record/cause.h"
 
 namespace ssmbench {
 
 enum class Status {
   pass,     ///< every output within tolerance, each time it was computed
-  fail,     ///< an output out of tolerance, or not the same bits again where the implementation claims it
+  fail,     ///< an output out of tolerance, or nondeterministic where the implementation claims otherwise
   skip,     ///< the implementation does not support the case
   error,    ///< crash, out of memory, device failure
   invalid,  ///< memory was overwritten that is not the implementation's; or a measurement that cannot be true
@@ -112,7 +113,8 @@ struct CaseResult {
   std::string impl;
   std::string device;  ///< "cpu", "cuda:0"
   Status status = Status::error;
-  std::string reason = {};
+  std::optional<Cause> cause = {};  ///< of a fail, invalid, error or skip
+  std::string reason = {};          ///< the same in words
   std::map<std::string, OutputComparison> outputs = {};
   std::optional<Determinism> determinism = {};  ///< none where nothing was verified or it failed before
   /// "hot", "cold" where the cache can be flushed, "graph" where launches can be replayed.

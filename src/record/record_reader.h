@@ -5,12 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "model/result.h"
-#include "study/convergence.h"
+#include "record/result.h"
+#include "record/study_result.h"
 
 namespace ssmbench {
 
-/// The result that case_record wrote. What the record does not carry stays at its default; null is infinity
+/// The result that case_record (record_writer.h) wrote. What the record does not carry stays at its default; null is infinity
 /// where a maximum is meant, else NaN. Throws UsageError, one line, when it is no case record or misses
 /// something.
 CaseResult read_case_record(const std::string& line);

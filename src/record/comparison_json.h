@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "model/result.h"
+#include "record/result.h"
 
 namespace ssmbench {
 

@@ -3,8 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "study/consistency.h"
-#include "study/convergence.h"
+#include "record/study_result.h"
 
 namespace ssmbench {
 

@@ -1,4 +1,4 @@
-#include "report/json.h"
+#include "record/comparison_json.h"
 
 namespace ssmbench {
 namespace {

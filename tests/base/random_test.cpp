@@ -1,4 +1,4 @@
-#include "inputs/random.h"
+#include "base/random.h"
 
 #include <algorithm>
 #include <cmath>

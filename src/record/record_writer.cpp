@@ -1,12 +1,12 @@
-#include "report/jsonl.h"
+#include "record/record_writer.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "model/json_text.h"
-#include "report/json.h"
+#include "base/json_text.h"
+#include "record/comparison_json.h"
 
 namespace ssmbench {
 namespace {
@@ -37,6 +37,12 @@ void add_problem(Json& record, const Case& the_case) {
   options["seed"] = the_case.inputs.seed;
   record["shape"] = shape;
   record["options"] = options;
+}
+
+void add_status(Json& record, const CaseResult& result) {
+  record["status"] = name_of(result.status);
+  record["cause"] = result.cause ? Json(name_of(*result.cause)) : Json(nullptr);
+  record["reason"] = result.reason;
 }
 
 Json to_json(const Determinism& d) {
@@ -99,8 +105,7 @@ std::string case_record(const CaseResult& result) {
               {"impl", result.impl},
               {"device", result.device}};
   add_problem(record, result.the_case);
-  record["status"] = name_of(result.status);
-  record["reason"] = result.reason;
+  add_status(record, result);
   add_measurements(record, result);
   if (result.work.bytes > 0)
     record["work"] = {{"bytes", result.work.bytes},
@@ -113,20 +118,16 @@ std::string case_record(const CaseResult& result) {
   return json_text(record);
 }
 
-void JsonlReporter::case_done(const CaseResult& result) {
-  file_.append(case_record(result));
+std::string run_record(const RunInfo& info) {
+  return json_text(Json{{"record", "run"},
+                        {"schema", "ssmbench-results/1"},
+                        {"argv", info.argv},
+                        {"started", info.started},
+                        {"build", info.build},
+                        {"devices", info.devices}});
 }
 
-void JsonlReporter::begin(const RunInfo& info) {
-  file_.append(json_text(Json{{"record", "run"},
-                              {"schema", "ssmbench-results/1"},
-                              {"argv", info.argv},
-                              {"started", info.started},
-                              {"build", info.build},
-                              {"devices", info.devices}}));
-}
-
-void JsonlReporter::study_done(const MethodConvergence& result) {
+std::string study_record(const MethodConvergence& result) {
   Json record{{"record", "study"},
               {"kind", "convergence"},
               {"method", result.method->name},
@@ -140,39 +141,38 @@ void JsonlReporter::study_done(const MethodConvergence& result) {
                               {"delta", errors.delta},
                               {"discretization_error", errors.discretization},
                               {"f32_rounding_error", errors.rounding}});
-  file_.append(json_text(record));
+  return json_text(record);
 }
 
-void JsonlReporter::study_done(const ConsistencyResult& result) {
+std::string study_record(const ConsistencyResult& result) {
   const CaseResult& at_once = result.at_once;
   Json record{{"record", "study"},
               {"kind", "consistency"},
-              {"check", result.check->check},
+              {"check", result.check},
               {"id", at_once.the_case.id()},
               {"op", at_once.the_case.problem.op().name},
               {"impl", at_once.impl},
-              {"parts_op", result.check->parts_op},
+              {"parts_op", result.parts_op},
               {"parts_impl", result.parts},
               {"device", at_once.device}};
   add_problem(record, at_once.the_case);
-  record["status"] = name_of(at_once.status);
-  record["reason"] = at_once.reason;
+  add_status(record, at_once);
   for (const auto& [name, comparison] : at_once.outputs)
     record["verify"]["outputs"][name] = to_json(comparison);
-  file_.append(json_text(record));
+  return json_text(record);
 }
 
-void JsonlReporter::finish(const Summary& summary) {
+std::string summary_record(const Summary& summary) {
   Json counts = Json::object();
   for (const auto& [status, count] : summary.counts) counts[std::string(name_of(status))] = count;
-  file_.append(json_text(Json{{"record", "summary"},
-                              {"counts", counts},
-                              {"kept", summary.kept},
-                              {"passed_by_user_tolerance", summary.passed_by_user},
-                              {"interrupted", summary.interrupted},
-                              {"seconds", summary.seconds},
-                              {"input_seconds", summary.input_seconds},
-                              {"reference_seconds", summary.reference_seconds}}));
+  return json_text(Json{{"record", "summary"},
+                        {"counts", counts},
+                        {"kept", summary.kept},
+                        {"passed_by_user_tolerance", summary.passed_by_user},
+                        {"interrupted", summary.interrupted},
+                        {"seconds", summary.seconds},
+                        {"input_seconds", summary.input_seconds},
+                        {"reference_seconds", summary.reference_seconds}});
 }
 
 }  // namespace ssmbench

@@ -1,4 +1,4 @@
-#include "report/progress.h"
+#include "base/progress.h"
 
 #include "catch.h"
 #include "support/run_command.h"

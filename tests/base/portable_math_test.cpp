@@ -1,4 +1,4 @@
-#include "inputs/portable_math.h"
+#include "base/portable_math.h"
 
 #include <cmath>
 

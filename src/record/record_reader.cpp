@@ -1,4 +1,4 @@
-#include "report/record_reader.h"
+#include "record/record_reader.h"
 
 #include <fmt/format.h>
 
@@ -12,8 +12,8 @@
 #include <string_view>
 #include <tuple>
 
+#include "base/json_text.h"
 #include "model/errors.h"
-#include "model/json_text.h"
 
 namespace ssmbench {
 namespace {
@@ -40,7 +40,7 @@ AxisValue axis_value(const Json& value) {
   return value.get<std::string>();
 }
 
-/// Inverse of add_problem of jsonl.cpp.
+/// Inverse of add_problem of record_writer.cpp.
 Case case_of(const Json& record) {
   const auto& op_name = record.at("op").get_ref<const std::string&>();
   const OpSpec* op = find_op(op_name);
@@ -125,11 +125,21 @@ Status status_of(const Json& record) {
   throw UsageError("unknown status " + name);
 }
 
+/// Nothing in files of before there were causes, too.
+std::optional<Cause> cause_of(const Json& record) {
+  const auto found = record.find("cause");
+  if (found == record.end() || found->is_null()) return {};
+  const auto& name = found->get_ref<const std::string&>();
+  if (const auto cause = cause_named(name)) return cause;
+  throw UsageError("unknown cause " + name);
+}
+
 CaseResult result_of(const Json& record) {
   CaseResult result{.the_case = case_of(record),
                     .impl = record.at("impl").get<std::string>(),
                     .device = record.at("device").get<std::string>(),
                     .status = status_of(record),
+                    .cause = cause_of(record),
                     .reason = record.at("reason").get<std::string>()};
   if (record.contains("verify"))
     for (const auto& [name, output] : record.at("verify").at("outputs").items())
@@ -166,7 +176,7 @@ CaseResult result_of(const Json& record) {
   return result;
 }
 
-/// Inverse of JsonlReporter::study_done.
+/// Inverse of study_record.
 MethodConvergence convergence_of(const Json& record) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   const auto& name = record.at("method").get_ref<const std::string&>();
@@ -191,7 +201,7 @@ MethodConvergence convergence_of(const Json& record) {
   return result;
 }
 
-/// What JsonlReporter wrote of a ConsistencyResult.
+/// Inverse of study_record, as a result of both sides.
 CaseResult consistency_of(const Json& record) {
   Json as_case = record;
   as_case["workspace_bytes"] = 0;

@@ -1,4 +1,4 @@
-#include "model/result.h"
+#include "record/result.h"
 
 #include <algorithm>
 #include <stdexcept>

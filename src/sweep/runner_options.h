@@ -1,0 +1,28 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+
+#include "bench/timer.h"
+#include "device/ceilings.h"
+#include "device/device.h"
+#include "model/case.h"
+#include "model/implementation.h"
+#include "sweep/judge_run.h"
+
+namespace ssmbench {
+
+/// How the jobs of a plan are run.
+struct RunnerOptions {
+  bool verify = true;
+  bool time = true;
+  bool profile = false;  ///< neither, but once for profilers
+  TimingPolicy timing;
+  RerunPolicy reruns = {};
+  std::map<std::string, Ceilings> ceilings = {};  ///< by device ("cuda:0"), of those that are calibrated
+  /// The command that runs one job again.
+  std::function<std::string(const Case&, const Implementation&, const DeviceInfo&)> repro;
+};
+
+}  // namespace ssmbench

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "model/problem.h"
+
+namespace ssmbench::test {
+
+/// Of a problem, by name.
+using Axes = std::map<std::string, AxisValue>;
+
+inline AxisValue size(std::int64_t value) {
+  return value;
+}
+
+}  // namespace ssmbench::test
