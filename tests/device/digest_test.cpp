@@ -9,6 +9,7 @@
 #include "support/gpu.h"
 
 using namespace ssmbench;
+using namespace ssmbench::test;
 
 namespace {
 

@@ -54,8 +54,11 @@ std::vector<CaseResult> run_odd(const std::string& dtype) {
       .the_case = make_case(Problem(
           linear_scan(), {{"dtype", dtype}, {"batch", size(2)}, {"seqlen", size(9)}, {"dim", size(3)}})),
       .jobs = {}};
-  for (const auto& implementation : implementations)
-    planned.jobs.push_back({&implementation, 0, implementation.unsupported(planned.the_case.problem)});
+  for (const auto& implementation : implementations) {
+    Job& job = planned.jobs.emplace_back(Job{.implementation = &implementation});
+    if (const auto reason = implementation.unsupported(planned.the_case.problem))
+      job.skip = {Cause::unsupported, *reason};
+  }
   return run_plan({.devices = {list_devices().front()}, .cases = {planned}});
 }
 

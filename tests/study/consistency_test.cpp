@@ -15,6 +15,7 @@
 #include "support/find_implementation.h"
 #include "support/host_tensors.h"
 #include "support/run_plan.h"
+#include "support/scan_problem.h"
 #include "support/step_problem.h"
 #include "sweep/prepared_run.h"
 #include "verify/compare_pair.h"

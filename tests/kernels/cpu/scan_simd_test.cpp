@@ -18,6 +18,7 @@
 #include "support/simd_targets.h"
 
 using namespace ssmbench;
+using namespace ssmbench::test;
 using test::on_every_target;
 
 namespace {

@@ -9,6 +9,7 @@
 #include "model/errors.h"
 #include "reference/reference.h"
 #include "support/host_tensors.h"
+#include "support/scan_problem.h"
 #include "support/step_problem.h"
 
 using namespace ssmbench;
