@@ -12,7 +12,9 @@ import sys
 STEPS = (
     "base",
     "model",
-    "ops reference kernels inputs",
+    "inputs",  # how values are drawn, for operations to fill their inputs
+    "ops",
+    "reference kernels",
     "record device",  # device: memory, streams and clocks of what implementations run on
     "team bench verify interchange config plugin",
     "check",  # judges files of others: a step above verify and interchange, of which it is made

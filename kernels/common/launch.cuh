@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "device/cuda_check.h"
+#include "base/cuda_check.h"
 #include "model/implementation.h"
 
 namespace ssmbench {

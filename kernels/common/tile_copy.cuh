@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "device/cuda_check.h"
+#include "base/cuda_check.h"
 #include "kernels/common/mma.cuh"
 
 // Copies of whole tiles between memory and shared memory by the tensor memory accelerator, as thin wrappers

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cuda/atomic>
 
-#include "device/cuda_check.h"
+#include "base/cuda_check.h"
 #include "kernels/common/scalar_math.h"
 #include "kernels/linear_scan/lookback_map.h"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "device/cuda_attribute.h"
+#include "base/cuda_attribute.h"
 #include "kernels/common/launch.cuh"
 #include "kernels/common/tile_copy.cuh"
 #include "kernels/linear_scan/args.h"

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "device/cuda_attribute.h"
+#include "base/cuda_attribute.h"
 #include "kernels/common/launch.cuh"
 #include "kernels/selective_scan/fused_kernel.cuh"
 #include "kernels/selective_scan/fused_rows_kernel.cuh"

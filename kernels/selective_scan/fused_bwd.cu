@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "device/cuda_check.h"
+#include "base/cuda_check.h"
 #include "kernels/selective_scan/fused_bwd_kernel.cuh"
 #include "kernels/selective_scan/fused_bwd_parallel.h"
 

@@ -51,7 +51,7 @@
 
 #include "kernels/selective_scan/fused_bwd_parallel.h"
 
-#include "device/cuda_attribute.h"
+#include "base/cuda_attribute.h"
 #include "kernels/selective_scan/fused_bwd_parallel_kernel.cuh"
 
 namespace ssmbench {

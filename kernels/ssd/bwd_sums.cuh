@@ -3,7 +3,7 @@
 // The last step of the SSD gradients: sums over batch and time, and over slices of heads. Every sum has one
 // order.
 
-#include "device/cuda_check.h"
+#include "base/cuda_check.h"
 #include "kernels/common/index_math.h"
 #include "kernels/common/io_types.cuh"
 #include "kernels/ssd/args.h"

@@ -2,7 +2,7 @@
 
 // The kernels of cuda-chunked backward, one after the other.
 
-#include "device/cuda_check.h"
+#include "base/cuda_check.h"
 #include "kernels/ssd/bwd_sums.cuh"
 #include "kernels/ssd/chunked_bwd.h"
 #include "kernels/ssd/chunked_bwd_gradients.cuh"

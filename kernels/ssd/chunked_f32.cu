@@ -1,9 +1,9 @@
 // cuda-chunked-f32: registration, and its kernels. cuda-chunked rounds the operands of products to tf32 for
 // f32 tensors; this is the same kernel with all products as f32 multiply-adds.
 
+#include "base/errors.h"
 #include "kernels/ssd/chunked_kernel.cuh"
 #include "kernels/ssd/chunked_work.h"
-#include "model/errors.h"
 
 namespace ssmbench {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "kernels/ssd/chunked_launch.h"
 
-#include "device/cuda_attribute.h"
+#include "base/cuda_attribute.h"
 
 namespace ssmbench {
 namespace {

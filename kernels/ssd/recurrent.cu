@@ -19,7 +19,7 @@
 // Registers: h is 32 a thread, B and C come from shared memory four at a time, the same address for all rows
 // of a warp. Shared memory: 36 KB at dstate 256, less below.
 
-#include "device/cuda_check.h"
+#include "base/cuda_check.h"
 #include "kernels/common/io_types.cuh"
 #include "kernels/ssd/args.h"
 #include "kernels/ssd/delta.cuh"

@@ -22,12 +22,12 @@
 
 #include <string>
 
-#include "device/cuda_check.h"
+#include "base/cuda_check.h"
+#include "base/errors.h"
 #include "kernels/common/io_types.cuh"
 #include "kernels/common/scalar_math.h"
 #include "kernels/state_update/args.h"
 #include "kernels/state_update/step_map.h"
-#include "model/errors.h"
 
 namespace ssmbench {
 namespace {

@@ -8,7 +8,7 @@
 #include <array>
 #include <cmath>
 
-#include "model/errors.h"
+#include "base/errors.h"
 #include "ops/linear_scan/linear_scan.h"
 #include "reference/reference.h"
 

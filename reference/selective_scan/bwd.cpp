@@ -20,7 +20,7 @@
 #include <exception>
 #include <vector>
 
-#include "model/errors.h"
+#include "base/errors.h"
 #include "ops/selective_scan/selective_scan.h"
 #include "reference/common/rounded.h"
 #include "reference/common/zeros.h"

@@ -20,7 +20,7 @@
 #include <cmath>
 #include <limits>
 
-#include "model/errors.h"
+#include "base/errors.h"
 #include "ops/selective_scan/selective_scan.h"
 #include "reference/common/activations.h"
 #include "reference/selective_scan/dense_matrix.h"

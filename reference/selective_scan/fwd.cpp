@@ -3,7 +3,7 @@
 #include <cmath>
 #include <memory>
 
-#include "model/errors.h"
+#include "base/errors.h"
 #include "ops/selective_scan/selective_scan.h"
 #include "reference/common/activations.h"
 #include "reference/common/lane_math.h"

@@ -14,7 +14,7 @@
 #include <array>
 #include <cmath>
 
-#include "model/errors.h"
+#include "base/errors.h"
 #include "ops/selective_scan/selective_scan.h"
 #include "ops/selective_state_update/selective_state_update.h"
 #include "reference/common/activations.h"

@@ -21,7 +21,7 @@
 #include <cmath>
 #include <limits>
 
-#include "model/errors.h"
+#include "base/errors.h"
 #include "reference/common/activations.h"
 #include "reference/common/lane_math.h"
 #include "reference/reference.h"

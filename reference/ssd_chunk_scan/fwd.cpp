@@ -1,5 +1,5 @@
 
-#include "model/errors.h"
+#include "base/errors.h"
 #include "reference/common/activations.h"
 #include "reference/common/lane_math.h"
 #include "reference/reference.h"

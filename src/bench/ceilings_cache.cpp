@@ -8,8 +8,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/errors.h"
 #include "base/json_text.h"
-#include "model/errors.h"
 
 namespace ssmbench {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "model/errors.h"
+#include "base/errors.h"
 
 namespace ssmbench {
 namespace {

@@ -4,9 +4,9 @@
 #include <chrono>
 #include <cstring>
 
+#include "base/errors.h"
 #include "bench/statistics.h"
 #include "device/cpu.h"
-#include "model/errors.h"
 
 namespace ssmbench {
 namespace {

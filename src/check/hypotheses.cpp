@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "model/errors.h"
+#include "base/errors.h"
 #include "model/tensor_map.h"
 #include "reference/reference.h"
 #include "verify/compare.h"

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/errors.h"
 #include "base/glob.h"
 #include "base/progress.h"
 #include "check/verdict.h"
@@ -14,7 +15,6 @@
 #include "cli/interrupt.h"
 #include "cli/subcommands.h"
 #include "interchange/reader.h"
-#include "model/errors.h"
 #include "record/line_file.h"
 #include "report/verdict_report.h"
 

@@ -13,11 +13,11 @@
 #include <cstring>
 #include <iostream>
 
+#include "base/errors.h"
 #include "cli/exit_code.h"
 #include "cli/subcommands.h"
 #include "device/simd_target.h"
 #include "model/build_info.h"
-#include "model/errors.h"
 
 namespace ssmbench {
 namespace {

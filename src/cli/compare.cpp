@@ -7,13 +7,13 @@
 #include <string>
 #include <vector>
 
+#include "base/errors.h"
 #include "base/progress.h"
 #include "check/difference.h"
 #include "cli/exit_code.h"
 #include "cli/interrupt.h"
 #include "cli/subcommands.h"
 #include "interchange/reader.h"
-#include "model/errors.h"
 
 namespace ssmbench {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <charconv>
 
-#include "model/errors.h"
+#include "base/errors.h"
 
 namespace ssmbench {
 namespace {

@@ -10,8 +10,8 @@
 #include <cstring>
 #include <filesystem>
 
+#include "base/errors.h"
 #include "cli/exit_code.h"
-#include "model/errors.h"
 #include "supervise/supervisor.h"
 #include "supervise/worker.h"
 #include "sweep/runner.h"

@@ -10,12 +10,12 @@
 #include <utility>
 #include <vector>
 
+#include "base/errors.h"
 #include "base/glob.h"
 #include "cli/exit_code.h"
 #include "cli/run_options.h"
 #include "cli/subcommands.h"
 #include "gate/judge.h"
-#include "model/errors.h"
 #include "record/line_file.h"
 #include "report/gate_report.h"
 #include "report/github.h"

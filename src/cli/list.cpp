@@ -11,6 +11,7 @@
 #include <set>
 #include <vector>
 
+#include "base/errors.h"
 #include "base/json_text.h"
 #include "cli/calibrate.h"
 #include "cli/execute_plan.h"
@@ -19,7 +20,6 @@
 #include "cli/subcommands.h"
 #include "config/config.h"
 #include "device/device.h"
-#include "model/errors.h"
 #include "model/implementation.h"
 #include "model/method.h"
 #include "plugin/plugin.h"

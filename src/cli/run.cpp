@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/errors.h"
 #include "cli/calibrate.h"
 #include "cli/device_choice.h"
 #include "cli/execute_plan.h"
@@ -19,7 +20,6 @@
 #include "cli/subcommands.h"
 #include "cli/tensor_dump.h"
 #include "config/config.h"
-#include "model/errors.h"
 #include "plugin/plugin.h"
 #include "record/record_reader.h"
 #include "report/csv.h"

@@ -11,10 +11,10 @@
 #include <iterator>
 #include <string_view>
 
+#include "base/errors.h"
 #include "base/fnv1a.h"
 #include "bench/ceilings_cache.h"
 #include "model/build_info.h"
-#include "model/errors.h"
 #include "sweep/plan.h"
 
 namespace ssmbench {

@@ -6,7 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <cmath>
 
-#include "model/errors.h"
+#include "base/errors.h"
 
 namespace ssmbench {
 namespace {

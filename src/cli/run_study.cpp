@@ -4,12 +4,12 @@
 
 #include <chrono>
 
+#include "base/errors.h"
 #include "cli/device_choice.h"
 #include "cli/exit_code.h"
 #include "cli/interrupt.h"
 #include "cli/run_info.h"
 #include "device/device.h"
-#include "model/errors.h"
 #include "report/jsonl.h"
 #include "report/labels.h"
 #include "report/study_table.h"

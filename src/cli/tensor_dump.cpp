@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <set>
 
+#include "base/errors.h"
 #include "model/build_info.h"
-#include "model/errors.h"
 
 namespace ssmbench {
 namespace {

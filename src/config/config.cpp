@@ -7,10 +7,10 @@
 #include <map>
 #include <set>
 
+#include "base/errors.h"
 #include "config/document.h"
 #include "config/schema.h"
 #include "config/sweep.h"
-#include "model/errors.h"
 
 namespace ssmbench {
 namespace {

@@ -8,8 +8,8 @@
 #include <set>
 #include <system_error>
 
+#include "base/errors.h"
 #include "base/json_text.h"
-#include "model/errors.h"
 
 namespace ssmbench {
 namespace {

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <set>
 
+#include "base/errors.h"
 #include "config/range.h"
 #include "config/sweep.h"
-#include "model/errors.h"
 
 namespace ssmbench {
 namespace {

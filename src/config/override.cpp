@@ -3,9 +3,9 @@
 #include <charconv>
 #include <stdexcept>
 
+#include "base/errors.h"
 #include "config/config.h"
 #include "config/range.h"
-#include "model/errors.h"
 
 namespace ssmbench {
 namespace {

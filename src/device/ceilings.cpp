@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "base/errors.h"
 #include "device/calibrate_cpu.h"
-#include "model/errors.h"
 
 #ifdef SSMBENCH_HAS_CUDA
 #include "device/cuda/calibrate.h"

@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
+#include "base/errors.h"
 #include "device/cpu.h"
 #include "device/profiler.h"
-#include "model/errors.h"
 
 #ifdef SSMBENCH_HAS_CUDA
 #include "device/cuda/cuda.h"

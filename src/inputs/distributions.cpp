@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/errors.h"
 #include "base/portable_math.h"
-#include "model/errors.h"
 
 namespace ssmbench {
 

@@ -6,7 +6,7 @@
 #include <array>
 #include <span>
 
-#include "model/errors.h"
+#include "base/errors.h"
 
 namespace ssmbench {
 namespace {

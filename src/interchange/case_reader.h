@@ -3,10 +3,10 @@
 #include <string>
 #include <vector>
 
+#include "base/errors.h"
 #include "interchange/format.h"
 #include "interchange/h5.h"
 #include "interchange/reader.h"
-#include "model/errors.h"
 
 namespace ssmbench {
 

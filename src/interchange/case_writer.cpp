@@ -6,7 +6,7 @@
 #include <functional>
 #include <numeric>
 
-#include "model/errors.h"
+#include "base/errors.h"
 
 namespace ssmbench {
 namespace {

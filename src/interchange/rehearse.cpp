@@ -11,8 +11,8 @@
 #include <cstring>
 #include <filesystem>
 
+#include "base/errors.h"
 #include "interchange/format.h"
-#include "model/errors.h"
 
 namespace ssmbench {
 namespace {

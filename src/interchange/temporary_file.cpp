@@ -10,7 +10,7 @@
 #include <cstring>
 #include <utility>
 
-#include "model/errors.h"
+#include "base/errors.h"
 
 namespace ssmbench {
 namespace {

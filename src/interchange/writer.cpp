@@ -4,9 +4,9 @@
 
 #include <set>
 
+#include "base/errors.h"
 #include "interchange/case_writer.h"
 #include "interchange/output_driver.h"
-#include "model/errors.h"
 
 namespace ssmbench {
 namespace {

@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <tuple>
 
-#include "model/errors.h"
+#include "base/errors.h"
 
 namespace ssmbench {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "model/errors.h"
+#include "base/errors.h"
 
 namespace ssmbench {
 

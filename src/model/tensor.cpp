@@ -8,7 +8,7 @@
 #include <new>
 #include <numeric>
 
-#include "model/errors.h"
+#include "base/errors.h"
 #include "model/guard_band.h"
 
 namespace ssmbench {

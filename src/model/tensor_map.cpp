@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "model/errors.h"
+#include "base/errors.h"
 
 namespace ssmbench {
 namespace {

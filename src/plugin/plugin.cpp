@@ -10,8 +10,8 @@
 #include <memory>
 #include <string>
 
+#include "base/errors.h"
 #include "device/device.h"
-#include "model/errors.h"
 #include "plugin/plugin_problem.h"
 #include "plugins/ssmbench_plugin.h"
 

@@ -4,7 +4,7 @@
 #include <new>
 #include <stdexcept>
 
-#include "model/errors.h"
+#include "base/errors.h"
 
 namespace ssmbench {
 

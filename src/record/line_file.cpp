@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "model/errors.h"
+#include "base/errors.h"
 
 namespace ssmbench {
 namespace {

@@ -12,8 +12,8 @@
 #include <string_view>
 #include <tuple>
 
+#include "base/errors.h"
 #include "base/json_text.h"
-#include "model/errors.h"
 
 namespace ssmbench {
 namespace {

@@ -7,9 +7,9 @@
 #include <memory>
 #include <optional>
 
+#include "base/errors.h"
 #include "device/device.h"
 #include "inputs/inputs.h"
-#include "model/errors.h"
 #include "sweep/prepared_run.h"
 #include "verify/compare_pair.h"
 #include "verify/describe.h"

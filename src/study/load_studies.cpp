@@ -5,11 +5,11 @@
 
 #include <algorithm>
 
+#include "base/errors.h"
 #include "config/document.h"
 #include "config/range.h"
 #include "config/schema.h"
 #include "config/sweep.h"
-#include "model/errors.h"
 
 namespace ssmbench {
 namespace {

@@ -17,7 +17,7 @@
 #include <thread>
 #include <utility>
 
-#include "model/errors.h"
+#include "base/errors.h"
 #include "supervise/protocol.h"
 
 namespace ssmbench {

@@ -11,8 +11,8 @@
 #include <sstream>
 #include <string_view>
 
+#include "base/errors.h"
 #include "base/fnv1a.h"
-#include "model/errors.h"
 
 namespace ssmbench {
 namespace {

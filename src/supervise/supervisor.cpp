@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "model/errors.h"
+#include "base/errors.h"
 #include "record/record_reader.h"
 #include "sweep/job_result.h"
 

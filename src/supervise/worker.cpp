@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "model/errors.h"
+#include "base/errors.h"
 #include "record/record_writer.h"
 
 namespace ssmbench {

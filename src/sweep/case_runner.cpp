@@ -5,11 +5,11 @@
 #include <random>
 #include <utility>
 
+#include "base/errors.h"
 #include "base/fnv1a.h"
 #include "bench/roofline.h"
 #include "device/cpu.h"
 #include "inputs/inputs.h"
-#include "model/errors.h"
 #include "sweep/profile_run.h"
 
 namespace ssmbench {

@@ -4,9 +4,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/errors.h"
 #include "device/device.h"
 #include "device/memory_guard.h"
-#include "model/errors.h"
 #include "model/implementation.h"
 #include "model/tensor.h"
 #include "record/cause.h"

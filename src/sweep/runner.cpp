@@ -2,8 +2,8 @@
 
 #include <new>
 
+#include "base/errors.h"
 #include "inputs/inputs.h"
-#include "model/errors.h"
 #include "sweep/case_runner.h"
 
 namespace ssmbench {

@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/errors.h"
 #include "catch.h"
-#include "model/errors.h"
 #include "support/calibrated.h"
 
 using namespace ssmbench;

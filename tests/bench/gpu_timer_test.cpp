@@ -14,7 +14,7 @@
 #include "sweep/prepared_run.h"
 
 #ifdef SSMBENCH_HAS_CUDA
-#include "device/cuda_check.h"
+#include "base/cuda_check.h"
 
 using namespace ssmbench;
 using namespace ssmbench::test;

@@ -4,8 +4,8 @@
 
 #include <limits>
 
+#include "base/errors.h"
 #include "catch.h"
-#include "model/errors.h"
 #include "support/cpu_in_disguise.h"
 
 using namespace ssmbench;

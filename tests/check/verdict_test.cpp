@@ -13,8 +13,8 @@
 #include <set>
 #include <string_view>
 
+#include "base/errors.h"
 #include "catch.h"
-#include "model/errors.h"
 #include "reference/reference.h"
 #include "report/verdict_report.h"
 #include "support/host_tensors.h"

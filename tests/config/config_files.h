@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/errors.h"
 #include "config/config.h"
-#include "model/errors.h"
 #include "support/temporary_folder.h"
 
 // Configs for tests: written to a folder of this process, loaded, and their messages taken.

@@ -4,9 +4,9 @@
 #include <random>
 #include <string>
 
+#include "base/errors.h"
 #include "catch.h"
 #include "config/config.h"
-#include "model/errors.h"
 #include "support/temporary_folder.h"
 
 using namespace ssmbench;

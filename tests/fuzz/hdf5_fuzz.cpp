@@ -1,9 +1,9 @@
 // Interchange files: whatever the bytes, every case is read or there is one line of complaint. Not in a child
 // process, which would hide what is looked for.
 
+#include "base/errors.h"
 #include "fuzz/memory_file.h"
 #include "interchange/reader.h"
-#include "model/errors.h"
 
 using namespace ssmbench;
 

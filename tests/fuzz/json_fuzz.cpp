@@ -1,8 +1,8 @@
 // Configs: whatever the bytes, there are cases or one line of complaint.
 
+#include "base/errors.h"
 #include "config/config.h"
 #include "fuzz/memory_file.h"
-#include "model/errors.h"
 
 using namespace ssmbench;
 

@@ -7,9 +7,9 @@
 #include <map>
 #include <string>
 
+#include "base/errors.h"
 #include "catch.h"
 #include "inputs/distributions.h"
-#include "model/errors.h"
 #include "ops/selective_scan/selective_scan.h"
 #include "support/axes.h"
 

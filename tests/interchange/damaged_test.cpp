@@ -12,13 +12,13 @@
 #include <random>
 #include <sstream>
 
+#include "base/errors.h"
 #include "catch.h"
 #include "check/difference.h"
 #include "files.h"
 #include "interchange/format.h"
 #include "interchange/reader.h"
 #include "interchange/rehearse.h"
-#include "model/errors.h"
 #include "support/host_tensors.h"
 #include "support/run_command.h"
 

@@ -3,11 +3,11 @@
 #include <cstring>
 #include <fstream>
 
+#include "base/errors.h"
 #include "catch.h"
 #include "files.h"
 #include "interchange/format.h"
 #include "interchange/h5.h"
-#include "model/errors.h"
 #include "model/method.h"
 
 using namespace ssmbench;

@@ -5,11 +5,11 @@
 #include <csignal>
 #include <fstream>
 
+#include "base/errors.h"
 #include "catch.h"
 #include "files.h"
 #include "interchange/h5.h"
 #include "interchange/reader.h"
-#include "model/errors.h"
 
 using namespace ssmbench;
 using namespace ssmbench::test;

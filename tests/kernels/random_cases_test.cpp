@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "base/errors.h"
 #include "catch.h"
 #include "inputs/distributions.h"
-#include "model/errors.h"
 #include "support/run_plan.h"
 
 using namespace ssmbench;

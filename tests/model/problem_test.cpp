@@ -2,9 +2,9 @@
 
 #include <set>
 
+#include "base/errors.h"
 #include "catch.h"
 #include "model/case.h"
-#include "model/errors.h"
 #include "model/implementation.h"
 #include "support/host_tensors.h"
 #include "support/scan_problem.h"

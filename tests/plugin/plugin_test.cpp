@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "base/errors.h"
 #include "catch.h"
 #include "device/device.h"
-#include "model/errors.h"
 #include "ops/linear_scan/linear_scan.h"
 #include "plugin/plugin.h"
 #include "support/gpu.h"

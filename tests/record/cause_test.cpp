@@ -5,8 +5,8 @@
 #include <new>
 #include <set>
 
+#include "base/errors.h"
 #include "catch.h"
-#include "model/errors.h"
 #include "support/temporary_folder.h"
 
 using namespace ssmbench;

@@ -1,7 +1,7 @@
 #include "record/line_file.h"
 
+#include "base/errors.h"
 #include "catch.h"
-#include "model/errors.h"
 #include "support/temporary_folder.h"
 
 using namespace ssmbench;

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <limits>
 
+#include "base/errors.h"
 #include "catch.h"
-#include "model/errors.h"
 #include "model/parts.h"
 #include "record/record_writer.h"
 #include "report/jsonl.h"

@@ -3,8 +3,8 @@
 #include <cstdlib>
 #include <limits>
 
+#include "base/errors.h"
 #include "catch.h"
-#include "model/errors.h"
 #include "report/csv.h"
 #include "report/github.h"
 #include "report/junit.h"

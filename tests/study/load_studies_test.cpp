@@ -3,8 +3,8 @@
 #include <fstream>
 #include <set>
 
+#include "base/errors.h"
 #include "catch.h"
-#include "model/errors.h"
 #include "support/temporary_folder.h"
 
 using namespace ssmbench;

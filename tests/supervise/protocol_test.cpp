@@ -1,7 +1,7 @@
 #include "supervise/protocol.h"
 
+#include "base/errors.h"
 #include "catch.h"
-#include "model/errors.h"
 
 using namespace ssmbench;
 

@@ -7,9 +7,9 @@
 #include <map>
 #include <string>
 
+#include "base/errors.h"
 #include "catch.h"
 #include "inputs/inputs.h"
-#include "model/errors.h"
 #include "support/cpu_in_disguise.h"
 #include "support/host_tensors.h"
 #include "support/run_plan.h"

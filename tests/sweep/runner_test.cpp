@@ -6,8 +6,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/errors.h"
 #include "catch.h"
-#include "model/errors.h"
 #include "support/find_implementation.h"
 #include "support/run_plan.h"
 #include "support/scan_problem.h"

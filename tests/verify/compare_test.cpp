@@ -4,8 +4,8 @@
 #include <limits>
 #include <vector>
 
+#include "base/errors.h"
 #include "catch.h"
-#include "model/errors.h"
 #include "verify/tolerance.h"
 
 using namespace ssmbench;

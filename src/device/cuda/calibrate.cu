@@ -16,8 +16,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/cuda_check.h"
 #include "device/cuda/calibrate_tensor.cuh"
-#include "device/cuda_check.h"
 
 namespace ssmbench {
 namespace {

@@ -8,10 +8,10 @@
 #include <memory>
 #include <optional>
 
+#include "base/cuda_attribute.h"
+#include "base/cuda_check.h"
 #include "device/cuda/digest.h"
 #include "device/cuda/nvml.h"
-#include "device/cuda_attribute.h"
-#include "device/cuda_check.h"
 #include "model/guard_band.h"
 
 namespace ssmbench {

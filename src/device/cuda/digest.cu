@@ -9,7 +9,7 @@
 
 #include <algorithm>
 
-#include "device/cuda_check.h"
+#include "base/cuda_check.h"
 
 namespace ssmbench {
 namespace {

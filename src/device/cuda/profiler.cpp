@@ -4,7 +4,7 @@
 
 #include <nvtx3/nvtx3.hpp>
 
-#include "device/cuda_check.h"
+#include "base/cuda_check.h"
 
 namespace ssmbench {
 

@@ -2,10 +2,10 @@
 #include <cmath>
 #include <vector>
 
+#include "base/errors.h"
 #include "catch.h"
 #include "inputs/distributions.h"
 #include "inputs/inputs.h"
-#include "model/errors.h"
 #include "ops/linear_scan/linear_scan.h"
 #include "support/host_tensors.h"
 

@@ -3,11 +3,11 @@
 
 #include <cstring>
 
+#include "base/errors.h"
 #include "catch.h"
 #include "files.h"
 #include "interchange/h5.h"
 #include "interchange/reader.h"
-#include "model/errors.h"
 #include "support/step_problem.h"
 
 using namespace ssmbench;

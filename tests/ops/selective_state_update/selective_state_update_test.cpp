@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "base/errors.h"
 #include "catch.h"
-#include "model/errors.h"
 #include "support/step_problem.h"
 
 using namespace ssmbench;

@@ -5,11 +5,11 @@
 #include <array>
 #include <functional>
 
+#include "base/errors.h"
 #include "catch.h"
 #include "files.h"
 #include "interchange/h5.h"
 #include "interchange/reader.h"
-#include "model/errors.h"
 #include "support/ssd_problem.h"
 
 using namespace ssmbench;

@@ -1,8 +1,8 @@
 #include "ops/ssd_chunk_scan/ssd_chunk_scan.h"
 
+#include "base/errors.h"
 #include "catch.h"
 #include "model/arithmetic.h"
-#include "model/errors.h"
 #include "support/ssd_problem.h"
 
 using namespace ssmbench;

@@ -2,8 +2,8 @@
 
 #include <cmath>
 
+#include "base/errors.h"
 #include "catch.h"
-#include "model/errors.h"
 #include "ops/linear_scan/linear_scan.h"
 #include "reference/reference.h"
 #include "support/host_tensors.h"

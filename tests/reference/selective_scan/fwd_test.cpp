@@ -5,9 +5,9 @@
 #include <complex>
 #include <vector>
 
+#include "base/errors.h"
 #include "catch.h"
 #include "inputs/inputs.h"
-#include "model/errors.h"
 #include "reference/reference.h"
 #include "support/host_tensors.h"
 #include "support/scan_problem.h"

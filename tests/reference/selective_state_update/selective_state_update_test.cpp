@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/errors.h"
 #include "catch.h"
 #include "inputs/inputs.h"
-#include "model/errors.h"
 #include "reference/reference.h"
 #include "support/host_tensors.h"
 #include "support/scan_problem.h"

@@ -6,9 +6,9 @@
 #include <cmath>
 #include <random>
 
+#include "base/errors.h"
 #include "catch.h"
 #include "inputs/inputs.h"
-#include "model/errors.h"
 #include "reference/reference.h"
 #include "reference/ssd_chunk_scan/loss.h"
 #include "support/host_tensors.h"

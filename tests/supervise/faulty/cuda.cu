@@ -3,7 +3,7 @@
 
 #include <cuda_runtime.h>
 
-#include "device/cuda_check.h"
+#include "base/cuda_check.h"
 #include "kernels/linear_scan/args.h"
 
 namespace ssmbench {

@@ -2,7 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "device/cuda_check.h"
+#include "base/cuda_check.h"
 
 namespace ssmbench {
 
