@@ -1,6 +1,6 @@
 #include "operation.h"
 
-#include "inputs/random.h"
+#include "base/random.h"
 #include "model/problem.h"
 
 namespace ssmbench {
