@@ -5,7 +5,7 @@
 #include "cli/exit_code.h"
 #include "cli/subcommands.h"
 #include "config/make_schema.h"
-#include "model/json_text.h"
+#include "base/json_text.h"
 
 namespace ssmbench {
 

@@ -8,7 +8,6 @@
 #include "model/arithmetic.h"
 #include "model/case.h"
 #include "model/parts.h"
-#include "model/result.h"
 #include "record/study_result.h"
 #include "reference/reference.h"
 #include "sweep/plan.h"

@@ -4,7 +4,7 @@
 #include "catch.h"
 #include "config/config_files.h"
 #include "config/make_schema.h"
-#include "model/json_text.h"
+#include "base/json_text.h"
 
 using namespace ssmbench;
 

@@ -7,7 +7,7 @@
 
 #include "base/errors.h"
 #include "catch.h"
-#include "files.h"
+#include "interchange/files.h"
 #include "interchange/h5.h"
 #include "interchange/reader.h"
 #include "support/ssd_problem.h"
