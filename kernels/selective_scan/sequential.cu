@@ -19,8 +19,8 @@
 // 30 KB at dstate 16, under 48 KB always.
 
 #include "kernels/common/launch.cuh"
-#include "kernels/selective_scan/sequential_map.h"
-#include "kernels/selective_scan/staged_tiles.cuh"
+#include "kernels/selective_scan/block_channels.h"
+#include "kernels/selective_scan/fused_general/tiles.cuh"
 
 namespace ssmbench {
 namespace {

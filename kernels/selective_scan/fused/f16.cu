@@ -1,0 +1,11 @@
+// cuda-fused, the kernels of one io dtype: a file each, so that they compile side by side.
+
+#include "kernels/selective_scan/fused/kernel.cuh"
+#include "kernels/selective_scan/fused_general/kernel.cuh"
+
+namespace ssmbench {
+
+template FusedKernel fused_kernel_for<__half>(MethodId method, bool complex);
+template RowsKernel rows_kernel_for<__half>(MethodId method, RowsShape shape, bool along_time);
+
+}  // namespace ssmbench

@@ -1,0 +1,10 @@
+// cuda-fused, the kernels of selective_scan_bwd for complex states: a file each, so that they compile side by
+// side.
+
+#include "kernels/selective_scan/fused_bwd_general/kernel.cuh"
+
+namespace ssmbench {
+
+template FusedBackwardKernels fused_backward_kernels<Complex>(MethodId method, const FusedBackwardPlan& plan);
+
+}  // namespace ssmbench

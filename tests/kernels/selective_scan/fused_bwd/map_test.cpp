@@ -1,0 +1,172 @@
+#include "kernels/selective_scan/fused_bwd/map.h"
+
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "catch.h"
+#include "model/implementation.h"
+#include "support/scan_problem.h"
+
+using namespace ssmbench;
+using namespace ssmbench::test;
+
+namespace {
+
+Problem problem(std::int64_t batch, std::int64_t dim, std::int64_t seqlen, const char* dtype = "f32",
+                std::int64_t dstate = 16, std::int64_t groups = 1, bool options = true) {
+  return scan_problem({{"batch", size(batch)},
+                       {"dim", size(dim)},
+                       {"dstate", size(dstate)},
+                       {"seqlen", size(seqlen)},
+                       {"groups", size(groups)},
+                       {"dtype", dtype},
+                       {"z", options},
+                       {"D", options},
+                       {"delta_bias", options}},
+                      selective_scan_bwd());
+}
+
+FusedBackwardParallelPlan plan_of(const Problem& of) {
+  return plan_fused_backward_parallel(SelectiveScan(of), tensor_bytes(of));
+}
+
+}  // namespace
+
+TEST_CASE("parallel backward: the lanes of a warp hold each state of each channel once") {
+  std::set<std::pair<int, int>> held;
+  for (int lane = 0; lane < 32; ++lane)
+    for (int r = 0; r < kLaneChannels; ++r)
+      for (int s = 0; s < kLaneStates; ++s)
+        CHECK(held.insert({ParallelLane{lane}.channel(r), ParallelLane{lane}.state(s)}).second);
+  CHECK(held.size() == std::size_t{kWarpChannels * kParallelStates});
+  CHECK(held.rbegin()->first == kWarpChannels - 1);
+}
+
+TEST_CASE("parallel backward: what one lane gives away its partner has in the register that it keeps") {
+  for (int lane = 0; lane < 32; ++lane) {
+    const ParallelLane own{lane};
+    CHECK(ParallelLane{lane ^ 4}.channel(1) == own.channel(0));
+    CHECK(ParallelLane{lane ^ 2}.channel(0) == own.channel(0));
+    for (const int s : {0, 1}) CHECK(ParallelLane{lane ^ 16}.state(s + 2) == own.state(s));
+    CHECK(ParallelLane{lane ^ 8}.state(1) == own.state(0));
+    CHECK(ParallelLane{lane ^ 1}.state(0) == own.state(0));
+  }
+}
+
+TEST_CASE("parallel backward: the pieces of a warp's lanes cover a tile once, along either axis") {
+  for (const bool along_time : {true, false})
+    for (const int size : {4, 8}) {
+      std::set<std::pair<int, int>> covered;
+      for (int lane = 0; lane < 32; ++lane) {
+        const ParallelPiece piece{lane, along_time, size};
+        for (int k = 0; k < ParallelPiece::kElements; ++k) {
+          CHECK(covered.insert({piece.step(k), piece.channel(k)}).second);
+          const int first = k / size * size;
+          CHECK(piece.step(k) == piece.step(first) + (along_time ? k - first : 0));
+          CHECK(piece.channel(k) == piece.channel(first) + (along_time ? 0 : k - first));
+        }
+      }
+      CHECK(covered.size() == std::size_t{kParallelSteps * kWarpChannels});
+      CHECK(covered.rbegin()->first == kParallelSteps - 1);
+    }
+}
+
+TEST_CASE("parallel backward: lanes that shared memory serves together have different banks") {
+  // Eight lanes with 16 bytes each.
+  const auto distinct = [](auto place) {
+    for (int first = 0; first < 32; first += 8) {
+      std::set<int> banks;
+      for (int lane = first; lane < first + 8; ++lane) banks.insert(place(lane) % 8);
+      CHECK(banks.size() == 8);
+    }
+  };
+  for (const bool along_time : {true, false})
+    for (const int size : {4, 8})
+      for (int k = 0; k < ParallelPiece::kElements; ++k)
+        distinct([&](int lane) {
+          const ParallelPiece piece{lane, along_time, size};
+          return row_index(piece.step(k), piece.channel(k));
+        });
+  distinct([](int lane) { return row_index((lane & 2) != 0 ? 1 : 0, ParallelLane{lane}.channel(0)); });
+}
+
+TEST_CASE("parallel backward: segments are whole tiles, spans whole segments, and cover the sequence") {
+  for (const std::int64_t batch : {1, 8, 64})
+    for (const std::int64_t dim : {16, 100, 2048})
+      for (const std::int64_t seqlen : {1, 16, 65, 257, 2048, 2049, 16384, 65536}) {
+        INFO(batch << " x " << dim << " x " << seqlen);
+        const FusedBackwardParallelPlan plan = plan_of(problem(batch, dim, seqlen, "bf16"));
+        CHECK(plan.segment % kParallelSteps == 0);
+        CHECK(plan.span % plan.segment == 0);
+        CHECK(plan.segments() * plan.segment >= seqlen);
+        CHECK((plan.segments() - 1) * plan.segment < seqlen);
+        CHECK(plan.spans() * plan.span >= seqlen);
+        if (seqlen <= 16384) CHECK(plan.spans() == 1);
+      }
+  CHECK(plan_of(problem(1, 2048, 65536, "bf16")).spans() > 1);
+}
+
+TEST_CASE(
+    "parallel backward: blocks go through all segments in turn where they fill whole waves of a large GPU") {
+  const auto in_turn = [](std::int64_t batch, std::int64_t dim, std::int64_t seqlen) {
+    return plan_of(problem(batch, dim, seqlen, "bf16")).in_turn;
+  };
+  CHECK(in_turn(8, 2048, 2048));  // 128 of 132
+  CHECK(in_turn(8, 2048, 65536));
+  CHECK_FALSE(in_turn(9, 2048, 2048));  // 144 of 264
+  CHECK(in_turn(64, 2048, 2048));       // 1024 of 1056
+  CHECK_FALSE(in_turn(1, 2048, 2048));
+  CHECK(in_turn(1, 64, 64));  // one segment
+  CHECK_FALSE(in_turn(1, 64, 65));
+  for (const std::int64_t seqlen : {135, 200}) {  // tests/kernels/implementations_test.cpp relies on it
+    CHECK(in_turn(120, 16, seqlen));
+    CHECK(plan_of(problem(120, 16, seqlen, "bf16")).segments() >= 3);
+  }
+  for (const std::int64_t batch : {1, 8})
+    for (const std::int64_t seqlen : {1, 100, 2048, 65536}) {
+      const FusedBackwardParallelPlan plan = plan_of(problem(batch, 2048, seqlen, "bf16"));
+      CHECK(plan.runs() * plan.run() >= plan.segments());
+      CHECK((plan.runs() - 1) * plan.run() < plan.segments());
+      CHECK(plan.span_segments() % plan.run() == 0);
+    }
+}
+
+TEST_CASE("parallel backward: the parts of the workspace do not overlap") {
+  for (const std::int64_t seqlen : {1, 300, 2048, 9000}) {
+    const FusedBackwardParallelPlan plan = plan_of(problem(3, 100, seqlen, "bf16", 9, 2));
+    const FusedBackwardParallelWorkspace at = fused_backward_parallel_workspace(plan);
+    const std::int64_t blocks = 3 * 2;  // 50 channels a group
+    CHECK(plan.blocks() == blocks);
+    const std::int64_t kept = plan.span / kKeptSteps;
+    const std::vector<std::pair<std::int64_t, std::int64_t>> parts{
+        {at.states, plan.segments() * blocks * 2048},
+        {at.carries, plan.runs() * blocks * 2048},
+        {at.delta_sums, plan.segments() * blocks * 128},
+        {at.kept_states, kept * blocks * 2048},
+        {at.kept_sums, kept * blocks * 128},
+        {at.dD, plan.runs() * blocks * 128},
+        {at.ddelta_bias, plan.runs() * blocks * 128},
+        {at.shares_B, blocks * plan.span * 16},
+        {at.shares_C, blocks * plan.span * 16},
+        {at.floats, 0}};
+    for (std::size_t i = 0; i + 1 < parts.size(); ++i) {
+      CHECK(parts[i].first % 64 == 0);
+      CHECK(parts[i].first + parts[i].second <= parts[i + 1].first);
+    }
+  }
+}
+
+TEST_CASE("parallel backward: the workspace is under a quarter of the tensors at 65536 steps") {
+  for (const char* dtype : {"f32", "f16", "bf16"})
+    for (const bool options : {false, true})
+      for (const std::int64_t batch : {1, 8})
+        for (const std::int64_t dim : {16, 17, 65, 768, 2048, 5120})
+          for (std::int64_t dstate = 9; dstate <= 16; ++dstate) {
+            const Problem of = problem(batch, dim, 65536, dtype, dstate, 1, options);
+            INFO(of.id());
+            CHECK(parallel_backward_applies(SelectiveScan(of)));
+            const auto bytes = 4 * static_cast<double>(fused_backward_parallel_workspace(plan_of(of)).floats);
+            CHECK(bytes <= 0.25 * tensor_bytes(of));
+          }
+}
