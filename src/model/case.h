@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "model/problem.h"
 #include "model/user_tolerance.h"
@@ -34,6 +35,8 @@ struct Case {
   Source source;
   UserTolerances tolerances = {};  ///< of outputs that the derived ones do not apply to
   bool timed = true;               ///< false: only verified
+  std::vector<std::string> impl =
+      {};  ///< globs: the implementations to run; empty: all but those that are to be named
 
   /// What the user allows of an output; null where the derived tolerance applies.
   const UserTolerance* tolerance_of(const std::string& output) const {

@@ -38,6 +38,8 @@ struct Implementation {
   /// unless
   /// --impl is given.
   std::string known_failure = {};
+  /// Kept to compare algorithms: run only when --impl or a sweep's "impl" is given. A known failure implies it.
+  bool only_when_named = false;
   /// Arithmetic it claims on problems of an io dtype; tolerances are derived from it.
   std::function<Arithmetic(DType io)> arithmetic = [](DType) { return Arithmetic(); };
   bool deterministic = true;  ///< bitwise equal results from equal inputs

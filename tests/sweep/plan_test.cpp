@@ -67,8 +67,31 @@ TEST_CASE("an implementation that is known to fail runs only when it is asked fo
       if (job.implementation->name == "test-known-failure") return job.skip_reason;
     return std::optional<std::string>("not in the plan");
   };
-  CHECK(reason_with("") == "runs only when --impl names it: breaks, to show it");
+  CHECK(reason_with("") == "runs only when --impl or a config names it: breaks, to show it");
   CHECK(reason_with("test-*") == std::nullopt);
+}
+
+TEST_CASE("an implementation kept for comparison runs when --impl or the sweep names it") {
+  Implementation kept = find_implementation("selective_scan_fwd", "cpu-scalar");
+  kept.name = "test-kept";
+  kept.only_when_named = true;
+  static const Registration registration{kept};
+  const auto reason_with = [](const std::string& impl, std::vector<std::string> of_sweep) {
+    Selection selection;
+    selection.impl = impl;
+    Case made = case_of({});
+    made.impl = std::move(of_sweep);
+    const Plan plan = make_plan({made}, {list_devices().front()}, selection);
+    if (plan.cases.empty()) return std::optional<std::string>("not in the plan");
+    for (const auto& job : plan.cases.front().jobs)
+      if (job.implementation->name == "test-kept") return job.skip_reason;
+    return std::optional<std::string>("not in the plan");
+  };
+  CHECK(reason_with("", {}) == "runs only when --impl or a config names it");
+  CHECK(reason_with("test-kept", {}) == std::nullopt);
+  CHECK(reason_with("", {"cpu-simd", "test-*"}) == std::nullopt);
+  CHECK(reason_with("", {"cpu-*"}) == "not in the plan");
+  CHECK(reason_with("cpu-simd", {"test-*"}) == "not in the plan");
 }
 
 TEST_CASE("memory need counts inputs, outputs, the reference and the judged copy") {

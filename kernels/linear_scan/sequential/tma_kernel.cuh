@@ -2,7 +2,7 @@
 
 #include "device/cuda_attribute.h"
 #include "kernels/common/launch.cuh"
-#include "kernels/common/tile_copy.cuh"
+#include "kernels/common/tma.cuh"
 #include "kernels/linear_scan/args.h"
 #include "kernels/linear_scan/sequential/map.h"
 #include "kernels/linear_scan/sequential/word.cuh"
@@ -38,7 +38,7 @@ template <class Io, int kWarps>
 __global__ void __launch_bounds__(SequentialTmaMap<kWarps>::kThreads)
     sequential_tma_kernel(const __grid_constant__ SequentialTma scan) {
   using Map = SequentialTmaMap<kWarps>;
-  __shared__ TileBarrier arrived[Map::kTiles];
+  __shared__ Mbarrier arrived[Map::kTiles];
   extern __shared__ __align__(128) unsigned tiles[];
   const int thread = static_cast<int>(threadIdx.x);
   const int block = static_cast<int>(blockIdx.x);
@@ -53,34 +53,34 @@ __global__ void __launch_bounds__(SequentialTmaMap<kWarps>::kThreads)
   };
 
   if (thread == 0) {
-    for (auto& barrier : arrived) init_barrier(&barrier);
-    fence_tile_copies();
+    for (auto& barrier : arrived) init_mbarrier(&barrier);
+    fence_async_proxy();
   }
   synchronize();
   const auto fetch = [&](int tile) {
     const int step = tile * Map::kSteps;
     if (thread != 0 || step >= scan.seqlen) return;
-    TileBarrier* const barrier = &arrived[tile % Map::kTiles];
-    expect_tiles(barrier, 2 * Map::kTensorWords * 4);
-    load_tile(slot(tile), scan.a, channel, step, batch, barrier);
-    load_tile(slot(tile) + Map::kTensorWords, scan.b, channel, step, batch, barrier);
+    Mbarrier* const barrier = &arrived[tile % Map::kTiles];
+    arrive_expect_bytes(barrier, 2 * Map::kTensorWords * 4);
+    tma_load(slot(tile), scan.a, channel, step, batch, barrier);
+    tma_load(slot(tile) + Map::kTensorWords, scan.b, channel, step, batch, barrier);
   };
 
   // Two tiles of the ring are not under way: the one that is scanned, and the one before, until it is read.
-  constexpr int kAhead = Map::kTiles - 2;
+  constexpr int kDepth = Map::kTiles - 2;
   float h[Word<Io>::kChannels] = {};
-  for (int tile = 0; tile < kAhead; ++tile) fetch(tile);
+  for (int tile = 0; tile < kDepth; ++tile) fetch(tile);
   for (int tile = 0; tile * Map::kSteps < scan.seqlen; ++tile) {
-    if (thread == 0) wait_tiles_read<1>();  // what the next fetch writes over has been read
-    fetch(tile + kAhead);
-    wait_tiles(&arrived[tile % Map::kTiles], tile / Map::kTiles % 2);
+    if (thread == 0) tma_store_wait_read<1>();  // what the next fetch writes over has been read
+    fetch(tile + kDepth);
+    wait_mbarrier(&arrived[tile % Map::kTiles], tile / Map::kTiles % 2);
     auto* const words = reinterpret_cast<Word<Io>*>(slot(tile)) + thread;
     scan_words<Map::kSteps, Map::kThreads>(words, words + Map::kTensorWords, h);
-    fence_tile_copies();
+    fence_async_proxy();
     synchronize();
-    if (thread == 0) store_tile(scan.out, channel, tile * Map::kSteps, batch, slot(tile));
+    if (thread == 0) tma_store(scan.out, channel, tile * Map::kSteps, batch, slot(tile));
   }
-  if (thread == 0) wait_tiles_read<0>();
+  if (thread == 0) tma_store_wait_read<0>();
 }
 
 /// Whether the current device has such copies, and the problem fits their coordinates.
@@ -97,13 +97,13 @@ Launch sequential_tma_launch(const LinearScanArgs& args) {
   constexpr int kElementBytes = static_cast<int>(sizeof(Io));
   constexpr int kChannels = Map::kBytes / kElementBytes;
   const auto map = [&](const void* data) {
-    return map_of({.data = data,
-                   .element_bytes = kElementBytes,
-                   .x = static_cast<std::uint64_t>(args.dim),
-                   .y = static_cast<std::uint64_t>(args.seqlen),
-                   .z = static_cast<std::uint64_t>(args.batch),
-                   .tile_x = kChannels,
-                   .tile_y = Map::kSteps});
+    return make_tensor_map({.data = data,
+                            .element_bytes = kElementBytes,
+                            .x = static_cast<std::uint64_t>(args.dim),
+                            .y = static_cast<std::uint64_t>(args.seqlen),
+                            .z = static_cast<std::uint64_t>(args.batch),
+                            .tile_x = kChannels,
+                            .tile_y = Map::kSteps});
   };
   const SequentialTma scan{map(args.a), map(args.b), map(args.out),
                            static_cast<int>(ceil_div(args.dim, kChannels)), static_cast<int>(args.seqlen)};

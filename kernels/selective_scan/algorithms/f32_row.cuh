@@ -1,8 +1,9 @@
 #pragma once
 
+#include "kernels/common/index_math.h"
 #include "kernels/common/scalar_math.h"
 #include "kernels/selective_scan/args.h"
-#include "kernels/selective_scan/blockscan/map.h"
+#include "kernels/selective_scan/scan_row.h"
 
 // One row (b, d) of selective_scan_fwd in f32, for kernels whose subject is the scan along time: what
 // surrounds the recurrence, one time step at a time.
@@ -17,7 +18,7 @@ class F32Row {
   };
 
   __device__ F32Row(const ScanArgs& args, std::int64_t row) : args_(args) {
-    const auto [b, d, g] = blockscan_row(row, args.dim, args.channels_per_group);
+    const auto [b, d, g] = scan_row(row, args.dim, args.channels_per_group);
     sequence_ = b * args.sequence.batch + d * args.sequence.dim;
     state_ = row * args.dstate;
     A_ = args.A + d * args.dstate;

@@ -81,6 +81,7 @@ const Registration registration{
      .op = "selective_scan_fwd",
      .device = DeviceKind::cuda,
      .summary = "single pass with decoupled look-back, one block per row and chunk of 256 steps",
+     .only_when_named = true,
      .deterministic = false,
      .unsupported = unsupported,
      .workspace_bytes =

@@ -75,6 +75,7 @@ Implementation chunked_selective_scan(std::string name, std::string summary, std
           .device = DeviceKind::cuda,
           .summary = std::move(summary),
           .known_failure = std::move(known_failure),
+          .only_when_named = true,
           .unsupported = unsupported,
           .workspace_bytes = [](const Problem&) { return std::size_t{0}; },
           .work = scan_work,

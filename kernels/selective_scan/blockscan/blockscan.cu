@@ -22,11 +22,13 @@
 #include <cub/block/block_store.cuh>
 #include <utility>
 
+#include "kernels/common/index_math.h"
 #include "kernels/common/io_types.cuh"
 #include "kernels/common/launch.cuh"
 #include "kernels/common/scalar_math.h"
 #include "kernels/selective_scan/args.h"
 #include "kernels/selective_scan/blockscan/map.h"
+#include "kernels/selective_scan/scan_row.h"
 
 namespace ssmbench {
 namespace {
@@ -82,7 +84,7 @@ __global__ void __launch_bounds__(kThreads) blockscan_kernel(const ScanArgs args
   __shared__ typename Load::TempStorage load_c;
   __shared__ float states[kMaxDState];  // thread 0 alone uses them between the first and the last barrier
 
-  const auto [b, d, g] = blockscan_row(blockIdx.x, args.dim, args.channels_per_group);
+  const auto [b, d, g] = scan_row(blockIdx.x, args.dim, args.channels_per_group);
   const std::int64_t row = b * args.sequence.batch + d * args.sequence.dim;
   const std::int64_t state_row = blockIdx.x * args.dstate;
   const T* u_row = static_cast<const T*>(args.u) + row;

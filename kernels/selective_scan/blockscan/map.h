@@ -4,9 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/common/host_device.h"
-#include "kernels/common/index_math.h"
-
 // Which thread of cuda-blockscan does what. Host and device, so that the CPU tests cover it.
 
 namespace ssmbench {
@@ -28,18 +25,6 @@ constexpr std::size_t blockscan_shape_for(std::int64_t seqlen) {
   std::size_t shape = 0;
   while (shape + 1 < kBlockScanShapes.size() && kBlockScanShapes[shape].chunk() < seqlen) ++shape;
   return shape;
-}
-
-/// One row of the scan: batch, channel, and the group whose B and C the channel uses.
-struct ScanRow {
-  std::int64_t b, d, g;
-};
-
-/// Block → row. Neighbouring blocks share a group, so that B and C come from the cache.
-SSMBENCH_HD constexpr ScanRow blockscan_row(std::int64_t block, std::int64_t dim,
-                                            std::int64_t channels_per_group) {
-  const std::int64_t d = block % dim;
-  return {block / dim, d, d / channels_per_group};
 }
 
 }  // namespace ssmbench

@@ -5,7 +5,8 @@
 
 namespace ssmbench {
 
-template FusedKernel fused_kernel_for<__nv_bfloat16>(MethodId method, bool complex);
-template RowsKernel rows_kernel_for<__nv_bfloat16>(MethodId method, RowsShape shape, bool along_time);
+template fused_general::GeneralKernel fused_general::general_kernel_for<__nv_bfloat16>(MethodId method,
+                                                                                       bool complex);
+template fused::Kernel fused::kernel_for<__nv_bfloat16>(MethodId method, fused::Shape shape, bool along_time);
 
 }  // namespace ssmbench

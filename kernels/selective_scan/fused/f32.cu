@@ -5,7 +5,7 @@
 
 namespace ssmbench {
 
-template FusedKernel fused_kernel_for<float>(MethodId method, bool complex);
-template RowsKernel rows_kernel_for<float>(MethodId method, RowsShape shape, bool along_time);
+template fused_general::GeneralKernel fused_general::general_kernel_for<float>(MethodId method, bool complex);
+template fused::Kernel fused::kernel_for<float>(MethodId method, fused::Shape shape, bool along_time);
 
 }  // namespace ssmbench

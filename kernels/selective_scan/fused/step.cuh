@@ -1,15 +1,13 @@
 #pragma once
 
-// One step of one channel in cuda-fused's fast kernel (fused_rows_kernel.cuh): a class for each family of
-// methods. Host and device, so that the CPU tests cover them.
+// One step of one channel in cuda-fused's fast kernel (kernel.cuh): a class for each family of methods. Host and device, so that the CPU tests cover them.
 
 #include "kernels/common/discretize.h"
-#include "kernels/common/fast_math.h"
 
-namespace ssmbench {
+namespace ssmbench::fused {
 
 /// method_parameters() as the fast kernel takes them: Taylor coefficients of powers of z·log2(e).
-inline MethodParameters rows_parameters(MethodId method) {
+inline MethodParameters step_parameters(MethodId method) {
   MethodParameters parameters = method_parameters(method);
   for (auto& row : parameters.taylor) {
     double power = 1;
@@ -21,31 +19,41 @@ inline MethodParameters rows_parameters(MethodId method) {
   return parameters;
 }
 
-namespace rows {
-
 /// Δ·A·log2(e), with A times log2(e), plus a fifth of a roundoff of e^z, which costs nothing with the
 /// product. The hardware's 2^x is too small by 0.1 to 0.45 roundoffs on average for −1 < x < 0, and a state
-/// adds that up over as many steps as it remembers. 2^x of the constant alone is 1: a step of size 0 changes
+/// adds that up over all steps that it remembers. 2^x of the constant alone is 1: a step of size 0 changes
 /// nothing.
 SSMBENCH_HD inline float exponent_of(float delta, float A) {
   constexpr float kShift = 0x1.4p-26F;
   return fmaf(delta, A, kShift);
 }
 
-/// A channel's step with what is staged of it: Δ and Δ·u, or u/2. `state` is what a state's A is kept as;
+/// 2·tanh(z/2)/z = 1 + c₁x² + c₂x⁴ with x = z·log2(e), |x| ≤ ½: the polynomial with the least relative error,
+/// 0.93 of a roundoff.
+inline constexpr float kHalfTanhEnd = 0.5F;
+inline constexpr float kHalfTanh1 = -0x1.47f810p-5F;
+inline constexpr float kHalfTanh2 = 0x1.efd890p-10F;
+
+/// What is staged of a channel's step.
+struct StepInput {
+  float delta;
+  float gain;  ///< Δ·u, or u/2
+};
+
+/// A channel's step. `state` is what a state's A is kept as;
 /// called with it, a step gives the next h. With 2^x instead of the C library's e^x: 7 instructions fewer.
 /// Explicitly fused: of a·h + c·B the compiler would round a·h, and steps would wait for two instructions
-/// each instead of one. Slots are instructions per (element, state), with that of y = Σ C·h.
+/// each instead of one. Vectors are instructions per (element, state), with that of y = Σ C·h.
 /// `kStateCoefficients`: there are registers for what Taylor methods would keep of a state.
 template <Family family, bool kStateCoefficients = false>
-class RowsStep;
+class ScanStep;
 
 /// 5 slots.
 template <bool kStateCoefficients>
-class RowsStep<Family::zoh, kStateCoefficients> {
+class ScanStep<Family::zoh, kStateCoefficients> {
  public:
   static constexpr bool kTakesGain = true;  ///< Δ·u, not u/2
-  SSMBENCH_HD RowsStep(const MethodParameters& /*method*/, float delta, float gain)
+  SSMBENCH_HD ScanStep(const MethodParameters& /*method*/, float delta, float gain)
       : delta_(delta), gain_(gain) {}
   SSMBENCH_HD static float state(const MethodParameters& /*method*/, float A) { return A * kLog2E; }
   SSMBENCH_HD float operator()(float A, float h, float B) const {
@@ -56,13 +64,13 @@ class RowsStep<Family::zoh, kStateCoefficients> {
   float delta_, gain_;
 };
 
-/// Its parameters are those of powers of z·log2(e), rows_parameters(). The coefficients of
+/// Its parameters are those of powers of z·log2(e), step_parameters(). The coefficients of
 /// powers of z, which depend on Δ in the vim_ methods, are a step's: 9 slots and, per step, 6.
 template <>
-class RowsStep<Family::taylor, false> {
+class ScanStep<Family::taylor, false> {
  public:
   static constexpr bool kTakesGain = true;
-  SSMBENCH_HD RowsStep(const MethodParameters& method, float delta, float gain) : delta_(delta), gain_(gain) {
+  SSMBENCH_HD ScanStep(const MethodParameters& method, float delta, float gain) : delta_(delta), gain_(gain) {
     const auto& c = method.taylor;  // without Δ²z² and Δ²z³
     for (int k = 0; k < 4; ++k)
       taylor_[k] = fmaf(delta, k < 2 ? fmaf(delta, c[2][k], c[1][k]) : c[1][k], c[0][k]);
@@ -81,7 +89,7 @@ class RowsStep<Family::taylor, false> {
 /// state. c·u = G + G·Δ·(c₁ + c₂Δ + c₃Δ²) with G = Δ·u, or Δ²u/2 for vim_foh. While |A| < 2^42, past which A³
 /// overflows.
 template <>
-class RowsStep<Family::taylor, true> {
+class ScanStep<Family::taylor, true> {
  public:
   static constexpr bool kTakesGain = true;
   struct State {
@@ -89,7 +97,7 @@ class RowsStep<Family::taylor, true> {
     float c[3];  ///< c₁ to c₃
   };
 
-  SSMBENCH_HD RowsStep(const MethodParameters& method, float delta, float gain)
+  SSMBENCH_HD ScanStep(const MethodParameters& method, float delta, float gain)
       : delta_(delta),
         gain_(gain * fmaf(delta, (1.0F - method.taylor[0][0]) * method.taylor[1][0], method.taylor[0][0])),
         gain_delta_(gain_ * delta) {}
@@ -116,10 +124,10 @@ class RowsStep<Family::taylor, true> {
 /// Ā·h + c·B as ((1 + w)·h + Δ·u·B)/(1 − w): 7 slots. Taking (1 + w)/(1 − w) as 2/(1 − w) − 1 would save two
 /// and lose what is left of the difference near its zero.
 template <bool kStateCoefficients>
-class RowsStep<Family::bilinear, kStateCoefficients> {
+class ScanStep<Family::bilinear, kStateCoefficients> {
  public:
   static constexpr bool kTakesGain = true;
-  SSMBENCH_HD RowsStep(const MethodParameters& /*method*/, float delta, float gain)
+  SSMBENCH_HD ScanStep(const MethodParameters& /*method*/, float delta, float gain)
       : delta_(delta), gain_(gain) {}
   SSMBENCH_HD static float state(const MethodParameters& method, float A) { return method.half_sign * A; }
   SSMBENCH_HD float operator()(float half_A, float h, float B) const {
@@ -137,7 +145,7 @@ class RowsStep<Family::bilinear, kStateCoefficients> {
 /// the Taylor methods, powers of Δ are a step's and of A a state's. While |A| < 2^33; past
 /// it A⁴ overflows, and the first form loses digits.
 template <bool kStateCoefficients>
-class RowsStep<Family::foh, kStateCoefficients> {
+class ScanStep<Family::foh, kStateCoefficients> {
  public:
   static constexpr bool kTakesGain = false;
   struct State {
@@ -146,7 +154,7 @@ class RowsStep<Family::foh, kStateCoefficients> {
     float c1, c2;  ///< of Δ³ and Δ⁵
   };
 
-  SSMBENCH_HD RowsStep(const MethodParameters& /*method*/, float delta, float half_u)
+  SSMBENCH_HD ScanStep(const MethodParameters& /*method*/, float delta, float half_u)
       : delta_(delta), square_(delta * delta), cube_(delta * square_), half_u_(half_u) {}
   SSMBENCH_HD static State state(const MethodParameters& /*method*/, float A) {
     constexpr float kLargest = 0x1.fffffep+127F;  // times a Δ of 0 it is 0, as infinity is not
@@ -169,5 +177,4 @@ class RowsStep<Family::foh, kStateCoefficients> {
   float delta_, square_, cube_, half_u_;
 };
 
-}  // namespace rows
-}  // namespace ssmbench
+}  // namespace ssmbench::fused

@@ -1,10 +1,9 @@
-// cuda-fused for selective_scan_bwd, the common case's kernels of one io dtype: a file each, so that they
-// compile side by side.
+// The fast kernels of selective_scan_bwd for one io dtype: a file each, so that they compile side by side.
 
 #include "kernels/selective_scan/fused_bwd/kernel.cuh"
 
-namespace ssmbench {
+namespace ssmbench::fused_bwd {
 
-template ParallelKernels parallel_kernels<float>(bool pieces);
+template BackwardKernels backward_kernels<float>(bool vectorized);
 
-}  // namespace ssmbench
+}  // namespace ssmbench::fused_bwd

@@ -1,195 +1,254 @@
 #pragma once
 
-// The common case of cuda-fused for selective_scan_bwd: the kernel that goes back. What its helpers do
-// is in fused_bwd_parallel_helper.cuh, the picture in fused_bwd_parallel.cu.
+// The fast kernels of selective_scan_bwd: the kernel that goes back in time, warp-specialized. The picture is in
+// kernel.cuh, the producers in producer.cuh.
 
-#include "kernels/common/warp_roles.cuh"
+#include "kernels/common/warp_specialization.cuh"
 #include "kernels/selective_scan/fused_bwd/producer.cuh"
 #include "kernels/selective_scan/fused_bwd/step_back.cuh"
 
-namespace ssmbench::parallel_bwd {
+namespace ssmbench::fused_bwd {
 
-inline constexpr int kGradientThreads = kHelperThreads + kStateThreads;
+inline constexpr int kGradientThreads = kProducerThreads + kConsumerThreads;
 
-// Registers of a thread, of helpers and of those that compute; together as many as the kernel is launched
-// with.
-inline constexpr int kHelperRegisters = 40;
-inline constexpr int kComputeRegisters = 216;
-static_assert(kHelperThreads * kHelperRegisters + kStateThreads * kComputeRegisters <= 65536);
+// Registers of a thread; together not more than the kernel is launched with.
+inline constexpr int kProducerRegisters = 40;
+inline constexpr int kConsumerRegisters = 216;
+static_assert(kProducerThreads * kProducerRegisters + kConsumerThreads * kConsumerRegisters <=
+              h200::kRegisters);
 
-/// One step of all of a thread's states, whose decays it leaves.
-__device__ inline void step_forward(LaneStates& h, LaneStates& decay, const LaneStates& A, const float4* own,
-                                    const float* B_of_tile, const ParallelPlace& place, int t) {
-  float B[kLaneStates];
-  load_states(B, B_of_tile + place.projection_at(t));
-#pragma unroll
-  for (int r = 0; r < kLaneChannels; ++r) {
-    const float2 step = *reinterpret_cast<const float2*>(&own[row_index(t, place.lane.channel(r))]);
-#pragma unroll
-    for (int s = 0; s < kLaneStates; ++s) {
-      decay[r][s] = exp2_approximate(step.x * A[r][s]);
-      h[r][s] = fmaf(decay[r][s], h[r][s], step.y * B[s]);
-    }
-  }
-}
-
-/// What the others do: each warp its 16 channels of all tiles of the block's segments, last first.
+/// A consumer thread: two channels and four states of each, through all tiles of the block's segments, last
+/// first.
 template <class Io>
-__device__ void go_back(const ParallelProblem& problem, std::int64_t first_segment,
-                        GradientShared<Io>& shared) {
-  const ScanArgs& args = problem.args.scan;
-  const FusedBackwardParallelPlan& plan = problem.plan;
-  const FusedBackwardParallelWorkspace& at = problem.at;
-  const int thread = static_cast<int>(threadIdx.x);
-  const ParallelPlace place(args, plan, blockIdx.x, __shfl_sync(~0U, thread / 32, 0), first_segment,
-                            plan.run());
-  LaneStates A, carry = {}, dA = {};
-  load_exponents(A, args, place);
-  const std::int64_t run = place.segment / plan.run();
-  float* const run_carry = problem.workspace + at.carries + run * plan.state_floats() + place.lane_at;
-  if (!plan.in_turn || place.end < args.seqlen) load_lane(carry, run_carry);
-  float dD = 0.0F;
-  float ddelta_bias = 0.0F;
-  const int lane = place.lane.lane;
-  // What is this lane's once sums over states and channels are done.
-  const int own_channel = place.lane.channel(0);
-  const float D = shared.D[place.warp * kWarpChannels + own_channel];
-  const bool own_is_odd = (lane & 2) != 0;  // of a pair of steps
-  const int own_element = row_index(own_is_odd ? 1 : 0, own_channel);
-  const int own_sum = (lane & 1) * kParallelStates + place.lane.state(0);
+class Consumer {
+ public:
+  __device__ __forceinline__ Consumer(const KernelArgs& kernel, std::int64_t first_segment,
+                                      GradientShared<Io>& shared)
+      : args_(kernel.args.scan),
+        plan_(kernel.plan),
+        kernel_(kernel),
+        shared_(shared),
+        thread_(static_cast<int>(threadIdx.x)),
+        own_(args_, plan_, blockIdx.x, __shfl_sync(~0U, thread_ / 32, 0), first_segment, plan_.run()),
+        run_(own_.segment / plan_.run()),
+        run_carry_(kernel.workspace + kernel.at.carries + run_ * plan_.state_floats() + own_.lane_at),
+        own_channel_(own_.lane.channel(0)),
+        D_(shared.D[own_.warp * kWarpChannels + own_channel_]),
+        own_record_(row_index((own_.lane.lane & 2) != 0 ? 1 : 0, own_channel_)),
+        own_sum_((own_.lane.lane & 1) * kPaddedStates + own_.lane.state(0)) {
+    load_exponents(A_, args_, own_);
+    if (!plan_.in_turn || own_.end < args_.seqlen) load_lane(carry_, run_carry_);
+  }
 
-  const int tiles = static_cast<int>(place.tiles());
-  int factor_tile = 0;
-#pragma unroll 1
-  for (int i = 0; i < tiles; ++i) {
-    GradientTile& tile = shared.tiles[i % 2];
-    float2* const factors = shared.factors[factor_tile][place.warp];
-    factor_tile = factor_tile == GradientShared<Io>::kFactorTiles - 1 ? 0 : factor_tile + 1;
-    role_barrier();
+  __device__ __forceinline__ int tiles() const { return static_cast<int>(own_.tiles()); }
+
+  /// One half of a tile: forward through it from the states before it, and back.
+  __device__ __forceinline__ void do_half(GradientTile& tile,
+                                          StepFactors (&factors)[kBlockWarps][kTileSteps * kRowPitch],
+                                          int half) {
+    StepRecord* const records = tile.sequences[own_.warp] + half * kKeptSteps * kRowPitch;
+    StepFactors* const half_factors = factors[own_.warp] + half * kKeptSteps * kRowPitch;
+    const float* const B = tile.projections[0] + half * kKeptSteps * kProjectionPitch;
+    const float* const C = tile.projections[1] + half * kKeptSteps * kProjectionPitch;
+    LaneStates h, before[kKeptSteps], decay[kKeptSteps];
+    restore(h, tile, half);
 #pragma unroll
-    for (int half = kHalves - 1; half >= 0; --half) {
-      LaneStates h, before[kKeptSteps], decay[kKeptSteps];
+    for (int t = 0; t < kKeptSteps; ++t) {
 #pragma unroll
-      for (int r = 0; r < kLaneChannels; ++r) {
-        const float elapsed = tile.elapsed[half][place.warp * kWarpChannels + place.lane.channel(r)];
-        float local[kLaneStates], at_start[kLaneStates];
-        load_states(local, reinterpret_cast<const float*>(&tile.states[half][r * kStateThreads + thread]));
-        load_states(at_start,
-                    reinterpret_cast<const float*>(&tile.states[kHalves][r * kStateThreads + thread]));
+      for (int r = 0; r < kLaneChannels; ++r)
 #pragma unroll
-        for (int s = 0; s < kLaneStates; ++s)
-          h[r][s] = fmaf(exp2_approximate(elapsed * A[r][s]), at_start[s], local[s]);
-      }
-      float4* const half_own = tile.sequences[place.warp] + half * kKeptSteps * kRowPitch;
-      float2* const half_factors = factors + half * kKeptSteps * kRowPitch;
-      const float* const half_B = tile.projections[0] + half * kKeptSteps * kProjectionPitch;
-      const float* const half_C = tile.projections[1] + half * kKeptSteps * kProjectionPitch;
+        for (int s = 0; s < kLaneStates; ++s) before[t][r][s] = h[r][s];
+      step_forward(h, decay[t], records, B, t);
+    }
+    // What a pair of steps leaves is stored after the next one's operands are loaded: a load cannot be
+    // moved above a store, and would wait for the shuffles that the store waits for.
+    PairResult result;
 #pragma unroll
-      for (int t = 0; t < kKeptSteps; ++t) {
+    for (int pair = kKeptSteps / 2 - 1; pair >= 0; --pair) {
+      PairOperands operands;
+      load_pair(operands, records, half_factors, B, C, pair);
+      if (pair < kKeptSteps / 2 - 1) store_pair(result, records, half_factors, pair + 1);
+      StepSums sums[2];
+#pragma unroll
+      for (int k = 1; k >= 0; --k) {
+        const int t = 2 * pair + k;
 #pragma unroll
         for (int r = 0; r < kLaneChannels; ++r)
 #pragma unroll
-          for (int s = 0; s < kLaneStates; ++s) before[t][r][s] = h[r][s];
-        step_forward(h, decay[t], A, half_own, half_B, place, t);
+          for (int s = 0; s < kLaneStates; ++s) {
+            const float after = t + 1 < kKeptSteps ? before[(t + 1) % kKeptSteps][r][s] : h[r][s];
+            step_back(carry_[r][s], dA_[r][s], sums[k], r, s, operands.step[k][r], decay[t][r][s], A_[r][s],
+                      operands.B[k][s], operands.C[k][s], before[t][r][s], after);
+          }
       }
-      // What a pair of steps leaves is stored after the next one's operands are loaded: a load cannot be
-      // moved above a store, and would wait for the shuffles that the store waits for.
-      float4 gradients;
-      float dB, dC;
-      const auto store_pair = [&](int pair) {
-        __syncwarp();  // all lanes have read these steps
-        auto* const to = reinterpret_cast<float*>(half_factors + 2 * pair * kRowPitch) + own_sum;
-        to[0] = dB;
-        to[2 * kParallelStates] = dC;
-        half_own[2 * pair * kRowPitch + own_element] = gradients;
-      };
+      add_over_states(sums[0], sums[1], own_.lane.lane);
+      add_over_channels(sums[0], sums[1], own_.lane.lane);
+      result = finish_pair(sums[0], operands);
+    }
+    store_pair(result, records, half_factors, 0);
+  }
+
+  /// Sums over time, and the carry.
+  __device__ __forceinline__ void store_segment() {
+    float* const workspace = kernel_.workspace;
+    store_lane(workspace + kernel_.at.states + own_.segment * plan_.state_floats() + own_.lane_at, dA_);
+    // The other lane that has this channel has the other step of each pair.
+    dD_ += shuffle_xor(dD_, 2);
+    ddelta_bias_ += shuffle_xor(ddelta_bias_, 2);
+    if ((own_.lane.lane & 2) == 0) {
+      const std::int64_t row = run_ * plan_.rows() + own_.row() + own_channel_;
+      workspace[kernel_.at.dD + row] = dD_;
+      workspace[kernel_.at.ddelta_bias + row] = ddelta_bias_;
+    }
+    if (own_.segment > 0) {
+      if (plan_.in_turn) store_lane(run_carry_ - plan_.state_floats(), carry_);
+      return;
+    }
+    if (kernel_.args.dinitial_state == nullptr) return;
+    float* const to = kernel_.args.dinitial_state + own_.block.b * args_.dim * args_.dstate;
 #pragma unroll
-      for (int pair = kKeptSteps / 2 - 1; pair >= 0; --pair) {
-        float B[2][kLaneStates], C[2][kLaneStates];
-        float4 step[2][kLaneChannels];
+    for (int r = 0; r < kLaneChannels; ++r)
 #pragma unroll
-        for (int k = 1; k >= 0; --k) {
-          load_states(B[k], half_B + place.projection_at(2 * pair + k));
-          load_states(C[k], half_C + place.projection_at(2 * pair + k));
+      for (int s = 0; s < kLaneStates; ++s)
+        if (own_.exists(r, s, args_.dstate)) to[own_.state_at(r, s, args_.dstate)] = carry_[r][s];
+  }
+
+ private:
+  struct PairOperands {
+    float B[2][kLaneStates], C[2][kLaneStates];
+    StepInputs step[2][kLaneChannels];
+    StepFactors own_factors;  ///< of the lane's one channel and step of the pair
+    StepInputs own_step;
+  };
+  /// What a pair of steps leaves in this lane: one channel and step, one state and step.
+  struct PairResult {
+    StepGradients gradients;
+    float dB, dC;
+  };
+
+  /// h before the half: from zero at the segment's start, plus what is left of the true state there.
+  __device__ __forceinline__ void restore(LaneStates& h, const GradientTile& tile, int half) const {
 #pragma unroll
-          for (int r = 0; r < kLaneChannels; ++r)
-            step[k][r] = half_own[row_index(2 * pair + k, place.lane.channel(r))];
-        }
-        const float2 factor = half_factors[2 * pair * kRowPitch + own_element];
-        const float4 of_lane = half_own[2 * pair * kRowPitch + own_element];
-        if (pair < kKeptSteps / 2 - 1) store_pair(pair + 1);
-        StepSums sums[2];
+    for (int r = 0; r < kLaneChannels; ++r) {
+      const float elapsed = tile.elapsed[half][own_.warp * kWarpChannels + own_.lane.channel(r)];
+      float local[kLaneStates], at_start[kLaneStates];
+      load_vectors(local, tile.states[half][r * kConsumerThreads + thread_]);
+      load_vectors(at_start, tile.states[kHalves][r * kConsumerThreads + thread_]);
 #pragma unroll
-        for (int k = 1; k >= 0; --k) {
-          const int t = 2 * pair + k;
-#pragma unroll
-          for (int r = 0; r < kLaneChannels; ++r)
-#pragma unroll
-            for (int s = 0; s < kLaneStates; ++s) {
-              const float after = t + 1 < kKeptSteps ? before[(t + 1) % kKeptSteps][r][s] : h[r][s];
-              step_back(carry[r][s], dA[r][s], sums[k], r, s, step[k][r], decay[t][r][s], A[r][s], B[k][s],
-                        C[k][s], before[t][r][s], after);
-            }
-        }
-        add_over_states(sums[0], sums[1], lane);
-        add_over_channels(sums[0], sums[1], lane);
-        const float of_delta = (kLn2 * sums[0].of_exponent[0] + of_lane.w * sums[0].of_input[0]) * factor.x;
-        dD += of_lane.z * of_lane.w;
-        ddelta_bias += of_delta;
-        gradients = {fmaf(of_lane.x, sums[0].of_input[0], D * of_lane.z), of_delta,
-                     fmaf(D, of_lane.w, sums[0].y[0]) * factor.y, 0.0F};
-        dB = sums[0].dB[0];
-        dC = sums[0].dC[0];
-      }
-      store_pair(0);
+      for (int s = 0; s < kLaneStates; ++s)
+        h[r][s] = fmaf(exp2_approximate(elapsed * A_[r][s]), at_start[s], local[s]);
     }
   }
-  role_barrier();
 
-  store_lane(problem.workspace + at.states + place.segment * plan.state_floats() + place.lane_at, dA);
-  // The other lane that has this channel has the other step of each pair.
-  dD += shuffle_xor(dD, 2);
-  ddelta_bias += shuffle_xor(ddelta_bias, 2);
-  if ((lane & 2) == 0) {
-    const std::int64_t row = run * plan.rows() + place.row() + own_channel;
-    problem.workspace[at.dD + row] = dD;
-    problem.workspace[at.ddelta_bias + row] = ddelta_bias;
-  }
-  if (place.segment > 0) {
-    if (plan.in_turn) store_lane(run_carry - plan.state_floats(), carry);
-    return;
-  }
-  if (problem.args.dinitial_state == nullptr) return;
+  /// One step of all of a thread's states, whose decays it leaves.
+  __device__ __forceinline__ void step_forward(LaneStates& h, LaneStates& decay, const StepRecord* records,
+                                               const float* B_of_tile, int t) const {
+    float B[kLaneStates];
+    load_vectors(B, B_of_tile + own_.projection_at(t));
 #pragma unroll
-  for (int r = 0; r < kLaneChannels; ++r)
+    for (int r = 0; r < kLaneChannels; ++r) {
+      const StepInput step = records[row_index(t, own_.lane.channel(r))].in;
 #pragma unroll
-    for (int s = 0; s < kLaneStates; ++s)
-      if (place.exists(r, s, args.dstate))
-        problem.args
-            .dinitial_state[place.block.b * args.dim * args.dstate + place.state_at(r, s, args.dstate)] =
-            carry[r][s];
+      for (int s = 0; s < kLaneStates; ++s) {
+        decay[r][s] = exp2_approximate(step.delta * A_[r][s]);
+        h[r][s] = fmaf(decay[r][s], h[r][s], step.delta_u * B[s]);
+      }
+    }
+  }
+
+  __device__ __forceinline__ void load_pair(PairOperands& to, const StepRecord* records,
+                                            const StepFactors* factors, const float* B, const float* C,
+                                            int pair) const {
+#pragma unroll
+    for (int k = 1; k >= 0; --k) {
+      load_vectors(to.B[k], B + own_.projection_at(2 * pair + k));
+      load_vectors(to.C[k], C + own_.projection_at(2 * pair + k));
+#pragma unroll
+      for (int r = 0; r < kLaneChannels; ++r)
+        to.step[k][r] = records[row_index(2 * pair + k, own_.lane.channel(r))].in;
+    }
+    to.own_factors = factors[2 * pair * kRowPitch + own_record_];
+    to.own_step = records[2 * pair * kRowPitch + own_record_].in;
+  }
+
+  __device__ __forceinline__ PairResult finish_pair(const StepSums& sums, const PairOperands& operands) {
+    const StepInputs& step = operands.own_step;
+    const float ddelta =
+        (kLn2 * sums.by_exponent[0] + step.u * sums.by_input[0]) * operands.own_factors.slope;
+    dD_ += step.dy * step.u;
+    ddelta_bias_ += ddelta;
+    return {{fmaf(step.delta, sums.by_input[0], D_ * step.dy), ddelta,
+             fmaf(D_, step.u, sums.y[0]) * operands.own_factors.dz_by_y, 0.0F},
+            sums.dB[0],
+            sums.dC[0]};
+  }
+
+  /// Over the pair's factors, and over its inputs.
+  __device__ __forceinline__ void store_pair(const PairResult& result, StepRecord* records,
+                                             StepFactors* factors, int pair) const {
+    __syncwarp();  // all lanes have read these steps
+    auto* const to = reinterpret_cast<float*>(factors + 2 * pair * kRowPitch) + own_sum_;
+    to[0] = result.dB;
+    to[2 * kPaddedStates] = result.dC;
+    records[2 * pair * kRowPitch + own_record_].out = result.gradients;
+  }
+
+  const ScanArgs& args_;
+  const BackwardPlan& plan_;
+  const KernelArgs& kernel_;
+  GradientShared<Io>& shared_;
+  const int thread_;
+  const WarpCoordinates own_;
+  const std::int64_t run_;
+  float* const run_carry_;
+  // The lane's own channel, step of a pair and state, once sums over states and channels are done.
+  const int own_channel_;
+  const float D_;
+  const int own_record_, own_sum_;
+
+  LaneStates A_, carry_ = {}, dA_ = {};
+  float dD_ = 0.0F, ddelta_bias_ = 0.0F;
+};
+
+template <class Io>
+__device__ __forceinline__ void consume(const KernelArgs& kernel, std::int64_t first_segment,
+                                        GradientShared<Io>& shared) {
+  Consumer<Io> consumer(kernel, first_segment, shared);
+  const int tiles = consumer.tiles();
+  int factor_slot = 0;
+#pragma unroll 1
+  for (int i = 0; i < tiles; ++i) {
+    GradientTile& tile = shared.tiles[i % 2];
+    auto& factors = shared.factors[factor_slot];
+    factor_slot = factor_slot == GradientShared<Io>::kFactorSlots - 1 ? 0 : factor_slot + 1;
+    block_barrier();
+#pragma unroll
+    for (int half = kHalves - 1; half >= 0; --half) consumer.do_half(tile, factors, half);
+  }
+  block_barrier();
+  consumer.store_segment();
 }
 
-template <class Io, bool pieces>
+template <class Io, bool vectorized>
 __global__ void __launch_bounds__(kGradientThreads, 1)
-    gradient_kernel(const ParallelProblem problem, const std::int64_t first_segment) {
+    gradient_kernel(const KernelArgs kernel, const std::int64_t first_segment) {
 #if __CUDA_ARCH__ < 900
   __trap();  // blocks have too little shared memory there
 #else
   extern __shared__ float4 memory[];
   auto& shared = *reinterpret_cast<GradientShared<Io>*>(memory);
   load_channels(
-      shared.bias, shared.D, 0, kParallelChannels, problem.args.scan,
-      ParallelPlace(problem.args.scan, problem.plan, blockIdx.x, 0, first_segment, problem.plan.run()));
+      shared.bias, shared.D, 0, kBlockChannels, kernel.args.scan,
+      WarpCoordinates(kernel.args.scan, kernel.plan, blockIdx.x, 0, first_segment, kernel.plan.run()));
   __syncthreads();
-  if (threadIdx.x < kStateThreads) {
-    take_registers<kComputeRegisters>();
-    go_back<Io>(problem, first_segment, shared);
+  if (threadIdx.x < kConsumerThreads) {
+    warpgroup_reg_alloc<kConsumerRegisters>();
+    consume<Io>(kernel, first_segment, shared);
   } else {
-    give_registers<kHelperRegisters>();
-    help<Io, pieces>(problem, first_segment, shared);
+    warpgroup_reg_dealloc<kProducerRegisters>();
+    produce<Io, vectorized>(kernel, first_segment, shared);
   }
 #endif
 }
 
-}  // namespace ssmbench::parallel_bwd
+}  // namespace ssmbench::fused_bwd

@@ -1,129 +1,63 @@
 #pragma once
 
-// The common case of cuda-fused for selective_scan_bwd: the kernel that goes forward, and what launches need
-// to know of both. The picture is in fused_bwd_parallel.cu, instantiations are in a file per io dtype.
+// The fast kernels of cuda-fused for selective_scan_bwd, the common case from Hopper on: real A, zoh, variable B
+// and C, 9 to 16 states. Segments of time are done side by side, so that a batch of one fills the GPU too.
+//
+//   warp     16 channels of one group, one segment; a thread has two of them and four states of each
+//
+//     lane bits    4 | 3 | 2 1 | 0      channels  8·(bit 4) + 4·(bit 0) + {0, 2} + (bit 3)
+//                                       states    4·(bits 2..1) + {0, 1, 2, 3}
+//
+//   segment_kernel   ├──►  ├──►  ├──►  all segments from zero: h every 8 steps and at the end, and what the
+//                    ◄──┤  ◄──┤  ◄──┤  end's carry is at the start, Σ_t (Π_{s≤t} Ā_s)·dy_t·C_t, on the way
+//   combine_kernel   ├─────►─────►──►  the true h at the starts, the true carries at the ends: a chain over
+//                    ◄──◄─────◄──────┤ segments with Ā = e^(A·ΣΔ), a thread per state
+//   gradient_kernel  ◄──┤  ◄──┤  ◄──┤  all segments, last tile first
+//   share_kernel, sums_kernel          sums over blocks of dB and dC, over segments and batches of the rest
+//
+// With carry_t = Ā_t·g_t, g_t = dy_t·C_t + carry_{t+1}. Where there are channels enough to fill the GPU, a
+// block of gradient_kernel goes through all segments in turn, ◄───◄───◄──┤, with the carry in registers, and
+// segment_kernel leaves the carries out (plan.in_turn). If the workspace would grow too large, states are
+// kept for a span of several segments only: segment_kernel goes over each span once more.
+//
+//   blocks   segment_kernel: 4 warps, 64 channels, which stage tiles for themselves; 4 or 5 on an SM
+//            gradient_kernel: 8 consumer warps, 128 channels, and 8 producer warps; one on an SM
+//
+// gradient_kernel, a tile of 16 steps:
+//
+//     producers  │ store 5, stage 3 in A │ store 4, stage 2 in B │ store 3, stage 1 in A │
+//     consumers  │ tile 4 in B           │ tile 3 in A           │ tile 2 in B           │
+//
+//     fetch    u, delta, dout, z of the next tile in 16-byte vectors along time or channels, each producer its
+//              own; h of the tile at both halves and at the segment's start
+//     stage    {Δ, Δ·u, dy, u}, {Δ's slope, dz/y}, a producer warp 16 channels; four copies of B and C
+//     half     twice, the later 8 steps first: forward through it, states and decays into registers; back,
+//              two steps at a time: sums over states (du, ∂Δ, y) and over channels (dB, dC) by shuffles,
+//              which leave each lane one (channel, step) and one (state, step); then du, ddelta, dz of these,
+//              over {Δ, Δ·u, dy}, and dB and dC, over {Δ's slope, dz/y}
+//     store    du, ddelta, dz; dB and dC added over the warps, to the workspace
+//
+// One barrier a tile for all threads. Producers fill the gaps that two consumer warps on a scheduler leave.
+//
+// Exchanging sums between lanes takes two instructions per pair of values where lanes keep their states and
+// channels in orders of their own (LaneMap), four where what is kept is selected. That is why B and C
+// lie in shared memory in each of the four orders.
+//
+// Registers of gradient_kernel: per pair of channel and state h, carry, A, the sum of dA: 32; h and Ā of 8
+// steps: 128; and B, C, Δ, Δ·u, dy of two steps: 216; producers have 40, and
+// rematerialize addresses where they use them: spills would have hardly any L1 cache. Shared memory: two tiles, 68 KB each;
+// {Δ's slope, dz/y} of a third; raw tiles: 219 KB, 16 less for 16-bit types. No atomics, all orders of sums
+// are fixed. What was measured: docs/performance-notes.md.
 
 #include "kernels/selective_scan/fused_bwd/gradient_kernel.cuh"
+#include "kernels/selective_scan/fused_bwd/segment_kernel.cuh"
 
-namespace ssmbench {
-
-namespace parallel_bwd {
-
-inline constexpr int kSegmentWarps = kSegmentThreads / 32;
-inline constexpr int kSegmentChannels = kSegmentWarps * kWarpChannels;
-static_assert(kSegmentChannels * kSegmentBlocks == kParallelChannels);
-
-/// Shared memory: C, dy, dout and z for the carries only. B and C are there for two tiles, so that a tile
-/// takes one barrier.
-template <class Io, bool with_carry>
-struct SegmentShared {
-  using Staged = std::conditional_t<with_carry, float4, float2>;
-
-  float projections[2][with_carry ? 2 : 1][kParallelSteps * kProjectionPitch];
-  float bias[kSegmentChannels], D[kSegmentChannels];
-  Staged sequences[kSegmentWarps][kParallelSteps * kRowPitch];
-  StagedSlots<Io> raw[kSegmentWarps][with_carry ? 4 : 2];
-};
-
-template <class Io, bool pieces, bool with_carry>
-__global__ void __launch_bounds__(kSegmentThreads, with_carry ? 4 : 5)
-    segment_kernel(const ParallelProblem problem, const std::int64_t first_segment, const bool keep_tiles,
-                   const bool keep_ends) {
-  constexpr Staging kStaging = with_carry ? Staging::sequences : Staging::input;
-  extern __shared__ float4 memory[];
-  auto& shared = *reinterpret_cast<SegmentShared<Io, with_carry>*>(memory);
-  const ScanArgs& args = problem.args.scan;
-  const FusedBackwardParallelPlan& plan = problem.plan;
-  const FusedBackwardParallelWorkspace& at = problem.at;
-  const int first_warp = static_cast<int>(blockIdx.x % kSegmentBlocks) * kSegmentWarps;
-  const ParallelPlace place(args, plan, blockIdx.x / kSegmentBlocks,
-                            first_warp + static_cast<int>(threadIdx.x) / 32, first_segment, 1);
-  const int warp = place.warp - first_warp;
-  const int steps = static_cast<int>(place.end - place.begin);
-  const SequenceStage<Io, pieces> sequence(problem.args, place.warp_count, place.lane.lane);
-  std::int64_t sequence_at = sequence.first_at(place.warp_row, place.begin);
-  const int thread = static_cast<int>(threadIdx.x);
-  ProjectionStage<Io> projection(args, place, place.begin, thread);
-  const bool projects = thread < ProjectionStage<Io>::kThreads / (with_carry ? 1 : 2);  // C too, or B only
-  typename ProjectionStage<Io>::Loaded loaded{};
-  sequence.template fetch<kStaging>(shared.raw[warp], sequence_at, steps);
-  if (projects) loaded = projection.load(steps);
-  load_channels(shared.bias, shared.D, first_warp * kWarpChannels, kSegmentChannels, args, place);
-  __syncthreads();
-
-  LaneStates A, h = {}, product, carry = {};
-  load_exponents(A, args, place);
-#pragma unroll
-  for (int r = 0; r < kLaneChannels; ++r)
-#pragma unroll
-    for (int s = 0; s < kLaneStates; ++s) product[r][s] = 1.0F;
-  float delta_sum[kLaneChannels] = {};
-  auto* const own = shared.sequences[warp];
-  // Of the next place whose states are kept.
-  const std::int64_t kept = (place.segment - first_segment) * plan.kept();
-  float* kept_states = problem.workspace + at.kept_states + kept * plan.state_floats() + place.lane_at;
-  float* kept_sums = problem.workspace + at.kept_sums + kept * plan.rows();
-
-  for (int start = 0; start < steps; start += kParallelSteps) {
-    if (start > 0) __syncwarp();  // all lanes are done with `own`
-    auto& projections = shared.projections[start / kParallelSteps & 1];
-    copy_async_commit();
-    copy_async_wait<0>();
-    if (projects) projection.finish(loaded, projections);
-    sequence.template stage<kStaging, kStaged>(own, nullptr, shared.raw[warp],
-                                               shared.bias + warp * kWarpChannels, steps - start);
-    sequence_at += kParallelSteps * args.sequence.time;
-    projection.move();
-    const int left = steps - start - kParallelSteps;
-    if (left > 0) {
-      sequence.template fetch<kStaging>(shared.raw[warp], sequence_at, left);
-      if (projects) loaded = projection.load(left);
-    }
-    __syncthreads();
-#pragma unroll 1
-    for (int half = 0; half < kHalves; ++half) {
-      if (keep_tiles) {
-        store_lane(kept_states, h);
-        store_row_sums(kept_sums, delta_sum, place);
-        kept_states += plan.state_floats();
-        kept_sums += plan.rows();
-      }
-#pragma unroll
-      for (int k = 0; k < kKeptSteps; ++k) {
-        const int t = half * kKeptSteps + k;
-        float B[kLaneStates], C[kLaneStates];
-        load_states(B, projections[0] + place.projection_at(t));
-        if constexpr (with_carry) load_states(C, projections[1] + place.projection_at(t));
-#pragma unroll
-        for (int r = 0; r < kLaneChannels; ++r) {
-          const auto step = own[row_index(t, place.lane.channel(r))];
-          delta_sum[r] += step.x;
-#pragma unroll
-          for (int s = 0; s < kLaneStates; ++s) {
-            const float decay = exp2_approximate(step.x * A[r][s]);
-            h[r][s] = fmaf(decay, h[r][s], step.y * B[s]);
-            if constexpr (with_carry) {
-              product[r][s] *= decay;
-              carry[r][s] = fmaf(product[r][s], step.z * C[s], carry[r][s]);
-            }
-          }
-        }
-      }
-    }
-  }
-  if (!keep_ends) return;
-  const std::int64_t states_at = place.segment * plan.state_floats() + place.lane_at;
-  store_lane(problem.workspace + at.states + states_at, h);
-  if constexpr (with_carry) store_lane(problem.workspace + at.carries + states_at, carry);
-  store_row_sums(problem.workspace + at.delta_sums + place.segment * plan.rows(), delta_sum, place);
-}
-
-}  // namespace parallel_bwd
+namespace ssmbench::fused_bwd {
 
 /// The kernels of one io dtype, and the shared memory that they need.
-struct ParallelKernels {
-  using Segment = void (*)(ParallelProblem, std::int64_t first_segment, bool keep_tiles, bool keep_ends);
-  using Gradient = void (*)(ParallelProblem, std::int64_t first_segment);
+struct BackwardKernels {
+  using Segment = void (*)(KernelArgs, std::int64_t first_segment, bool keep_tiles, bool keep_ends);
+  using Gradient = void (*)(KernelArgs, std::int64_t first_segment);
 
   Segment segment, segment_with_carry;
   Gradient gradient;
@@ -131,12 +65,11 @@ struct ParallelKernels {
 };
 
 template <class Io>
-ParallelKernels parallel_kernels(bool pieces) {
-  using namespace parallel_bwd;
-  ParallelKernels kernels{segment_kernel<Io, false, false>, segment_kernel<Io, false, true>,
+BackwardKernels backward_kernels(bool vectorized) {
+  BackwardKernels kernels{segment_kernel<Io, false, false>, segment_kernel<Io, false, true>,
                           gradient_kernel<Io, false>,       sizeof(SegmentShared<Io, false>),
                           sizeof(SegmentShared<Io, true>),  sizeof(GradientShared<Io>)};
-  if (pieces) {
+  if (vectorized) {
     kernels.segment = segment_kernel<Io, true, false>;
     kernels.segment_with_carry = segment_kernel<Io, true, true>;
     kernels.gradient = gradient_kernel<Io, true>;
@@ -144,4 +77,4 @@ ParallelKernels parallel_kernels(bool pieces) {
   return kernels;
 }
 
-}  // namespace ssmbench
+}  // namespace ssmbench::fused_bwd

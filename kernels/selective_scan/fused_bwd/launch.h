@@ -6,31 +6,30 @@
 
 #include "kernels/selective_scan/args.h"
 #include "kernels/selective_scan/fused_bwd/map.h"
-#include "kernels/selective_scan/fused_bwd_general/map.h"
+#include "kernels/selective_scan/segment_range.h"
 
-namespace ssmbench {
+namespace ssmbench::fused_bwd {
 
 /// Adds the shares of dB or dC of steps [begin, end) that lie in the workspace, from float `shares` on.
 using AddShares =
     std::function<void(std::int64_t shares, void* gradient, const ProjectionStrides&, SegmentRange)>;
 
 /// Whether the current device's blocks may have as much shared memory as these kernels take: from Hopper on.
-bool parallel_backward_fits(DType io);
+bool fits(DType io);
 
-/// The gradients of the common case: where parallel_backward_applies and fits.
-class ParallelBackward {
+/// The gradients of problems for which applies() and fits() hold.
+class Backward {
  public:
-  /// `workspace` has fused_backward_parallel_workspace(plan).floats.
-  ParallelBackward(const ScanGradientArgs& args, DType io, const FusedBackwardParallelPlan& plan,
-                   float* workspace);
+  /// `workspace` has backward_workspace(plan).floats.
+  Backward(const ScanGradientArgs& args, DType io, const BackwardPlan& plan, float* workspace);
   /// Launches everything; `add_shares` has to launch on the same stream. Throws DeviceError.
   void launch(cudaStream_t stream, const AddShares& add_shares) const;
 
  private:
   ScanGradientArgs args_;
   DType io_;
-  FusedBackwardParallelPlan plan_;
+  BackwardPlan plan_;
   float* workspace_;
 };
 
-}  // namespace ssmbench
+}  // namespace ssmbench::fused_bwd

@@ -3,27 +3,29 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/common/hardware.h"
 #include "kernels/common/index_math.h"
+#include "kernels/common/workspace.h"
 #include "model/selective_scan.h"
 
-// How cuda-fused cuts the gradients of the common case up (real A, zoh, variable B and C, 9 to 16 states),
+// How the fast kernels of selective_scan_bwd cut a problem up (real A, zoh, variable B and C, 9 to 16 states),
 // and where everything lies in the workspace. Host and device, so that the CPU tests cover it. The picture is
-// in fused_bwd_parallel.cu.
+// in kernel.cuh.
 
-namespace ssmbench {
+namespace ssmbench::fused_bwd {
 
-inline constexpr int kParallelChannels = 128;  // of a block of gradient_kernel
-inline constexpr int kStateThreads = 256;      // that have the states of these channels
-inline constexpr int kHelperThreads = 256;     // that stage tiles for them
-inline constexpr int kSegmentBlocks = 2;       // of segment_kernel, which have these channels
-inline constexpr int kSegmentThreads = kStateThreads / kSegmentBlocks;
-inline constexpr int kParallelStates = 16;  // dstate rounded up
-inline constexpr int kParallelSteps = 16;   // of a tile
-inline constexpr int kWarpChannels = 16;    // of a warp
-inline constexpr int kLaneChannels = 2;     // of a thread
-inline constexpr int kLaneStates = 4;       // of a thread, of each of its channels
-inline constexpr int kKeptSteps = 8;        // whose states and decays are in registers at a time
-inline constexpr int kBlockStates = kParallelChannels * kParallelStates;
+inline constexpr int kBlockChannels = 128;    ///< channels of a block of gradient_kernel
+inline constexpr int kConsumerThreads = 256;  ///< hold the states of these channels
+inline constexpr int kProducerThreads = 256;  ///< stage tiles for them
+inline constexpr int kSegmentBlocks = 2;      ///< blocks of segment_kernel for these channels
+inline constexpr int kSegmentThreads = kConsumerThreads / kSegmentBlocks;
+inline constexpr int kPaddedStates = 16;  ///< dstate rounded up
+inline constexpr int kTileSteps = 16;
+inline constexpr int kWarpChannels = 16;
+inline constexpr int kLaneChannels = 2;  ///< channels of a thread
+inline constexpr int kLaneStates = 4;    ///< states of a thread in each of its channels
+inline constexpr int kKeptSteps = 8;     ///< steps whose states and decays are in registers at a time
+inline constexpr int kBlockStates = kBlockChannels * kPaddedStates;
 
 /// Which of a warp's channels and states a lane has. Register r of a lane is not channel r of its two, nor
 /// register s state s of its four: they are exchanged by bits of the lane, so that lanes that add up their
@@ -32,9 +34,9 @@ inline constexpr int kBlockStates = kParallelChannels * kParallelStates;
 ///   lane bits   4 | 3 | 2 1 | 0      channels  8·(bit 4) + 4·(bit 0) + 2·(r xor bit 2) + (bit 3)
 ///                                    states    4·(bits 2..1) + (s xor bits 4..3)
 ///
-/// Neighbours read the same of B and C, and 16 lanes all of eight neighbouring channels: shared memory then
-/// serves 16 lanes at a time with 16 bytes each, else 8.
-struct ParallelLane {
+/// Neighbours read the same vectors of B and C, and 16 lanes all vectors of eight neighbouring channels: shared
+/// memory then serves 16 lanes at a time with 16 bytes each, else 8.
+struct LaneMap {
   int lane;
 
   SSMBENCH_HD constexpr int channel(int r) const {
@@ -45,14 +47,14 @@ struct ParallelLane {
   SSMBENCH_HD constexpr int state(int s) const { return first_state() + (s ^ order()); }
 };
 
-/// Which of a tile's elements of a warp's channels a thread brings and stores: eight, in pieces of neighbours
-/// along the axis that is contiguous in memory. What lanes stage together then lies in different banks.
-struct ParallelPiece {
-  static constexpr int kElements = kWarpChannels * kParallelSteps / 32;
+/// The elements of a warp's tile that a thread loads and stores: eight, in vectors of neighbours along the axis
+/// that is contiguous in memory. Lanes then stage elements of different banks at the same time.
+struct VectorMap {
+  static constexpr int kElements = kWarpChannels * kTileSteps / 32;
 
   int lane;
   bool along_time;
-  int size;  ///< elements of a piece; a divisor of kElements
+  int size;  ///< elements of a vector; a divisor of kElements
 
   SSMBENCH_HD constexpr int step(int k) const { return along_time ? along(k) : lane & 15; }
   SSMBENCH_HD constexpr int channel(int k) const { return along_time ? lane & 15 : along(k); }
@@ -61,30 +63,30 @@ struct ParallelPiece {
   SSMBENCH_HD constexpr int along(int k) const { return k / size * 2 * size + (lane >> 4) * size + k % size; }
 };
 
-/// Where shared memory has a step of a warp's channel, in elements: one place more than there are channels
-/// lies between steps, so that neighbours along either axis are in different banks.
+/// Index in shared memory of a step of a warp's channel, in elements. The pitch is odd, so that neighbours
+/// along either axis are in different banks.
 inline constexpr int kRowPitch = kWarpChannels + 1;
 
 SSMBENCH_HD constexpr int row_index(int step, int channel) {
   return step * kRowPitch + channel;
 }
 
-struct FusedBackwardParallelPlan {
+struct BackwardPlan {
   std::int64_t batch, dim, dstate, seqlen, groups, channels_per_group;
-  std::int64_t blocks_per_group;  ///< of kParallelChannels channels
+  std::int64_t blocks_per_group;  ///< of kBlockChannels channels
   std::int64_t segment;           ///< steps that a block does; whole tiles
   std::int64_t span;              ///< steps whose kept states are in the workspace together; whole segments
   bool in_turn;                   ///< a block goes back through all segments of a span, and not through one
 
-  SSMBENCH_HD constexpr int channels() const { return kParallelChannels; }
+  SSMBENCH_HD constexpr int channels() const { return kBlockChannels; }
   /// Blocks that one segment takes.
   SSMBENCH_HD constexpr std::int64_t blocks() const { return batch * groups * blocks_per_group; }
-  SSMBENCH_HD constexpr std::int64_t rows() const { return blocks() * kParallelChannels; }
+  SSMBENCH_HD constexpr std::int64_t rows() const { return blocks() * kBlockChannels; }
   /// Floats of a state of each channel of the grid: [block][r][thread][s].
   SSMBENCH_HD constexpr std::int64_t state_floats() const { return blocks() * kBlockStates; }
   SSMBENCH_HD constexpr std::int64_t segments() const { return ceil_div(seqlen, segment); }
-  SSMBENCH_HD constexpr std::int64_t tiles() const { return segment / kParallelSteps; }  // of a segment
-  /// Places of a segment whose states are kept, its start among them.
+  SSMBENCH_HD constexpr std::int64_t tiles() const { return segment / kTileSteps; }  // of a segment
+  /// Steps of a segment before which states are kept, its first among them.
   SSMBENCH_HD constexpr std::int64_t kept() const { return segment / kKeptSteps; }
   SSMBENCH_HD constexpr std::int64_t span_segments() const { return span / segment; }
   SSMBENCH_HD constexpr std::int64_t spans() const { return ceil_div(seqlen, span); }
@@ -93,8 +95,8 @@ struct FusedBackwardParallelPlan {
   SSMBENCH_HD constexpr std::int64_t runs() const { return ceil_div(segments(), run()); }
 };
 
-/// Where things begin in the workspace, in floats; each on a 256-byte line.
-struct FusedBackwardParallelWorkspace {
+/// Where the parts of the workspace begin, in floats.
+struct BackwardWorkspace {
   std::int64_t states;       ///< [segment][state_floats]: at a segment's end from zero at its start; then the
                              ///< true ones at its start; then its share of dA
   std::int64_t carries;      ///< [run][state_floats]: the same for Ā·g, from its end to its start
@@ -103,54 +105,47 @@ struct FusedBackwardParallelWorkspace {
   std::int64_t kept_sums;    ///< [segment of the span][kept][row]: ΣΔ from there
   std::int64_t dD;           ///< [run][row]
   std::int64_t ddelta_bias;  ///< [run][row]
-  std::int64_t shares_B;     ///< [block][step of the span][kParallelStates]
+  std::int64_t shares_B;     ///< [block][step of the span][kPaddedStates]
   std::int64_t shares_C;
   std::int64_t floats;
 };
 
-inline FusedBackwardParallelWorkspace fused_backward_parallel_workspace(
-    const FusedBackwardParallelPlan& plan) {
-  std::int64_t end = 0;
-  const auto take = [&end](std::int64_t floats) {
-    constexpr std::int64_t kLine = 64;
-    const std::int64_t begin = end;
-    end += ceil_div(floats, kLine) * kLine;
-    return begin;
-  };
+inline BackwardWorkspace backward_workspace(const BackwardPlan& plan) {
+  WorkspaceLayout layout;
   const std::int64_t kept = plan.span_segments() * plan.kept();
-  FusedBackwardParallelWorkspace at{};
-  at.states = take(plan.segments() * plan.state_floats());
-  at.carries = take(plan.runs() * plan.state_floats());
-  at.delta_sums = take(plan.segments() * plan.rows());
-  at.kept_states = take(kept * plan.state_floats());
-  at.kept_sums = take(kept * plan.rows());
-  at.dD = take(plan.runs() * plan.rows());
-  at.ddelta_bias = take(plan.runs() * plan.rows());
-  at.shares_B = take(plan.blocks() * plan.span * kParallelStates);
-  at.shares_C = take(plan.blocks() * plan.span * kParallelStates);
-  at.floats = end;
+  BackwardWorkspace at{};
+  at.states = layout.take(plan.segments() * plan.state_floats());
+  at.carries = layout.take(plan.runs() * plan.state_floats());
+  at.delta_sums = layout.take(plan.segments() * plan.rows());
+  at.kept_states = layout.take(kept * plan.state_floats());
+  at.kept_sums = layout.take(kept * plan.rows());
+  at.dD = layout.take(plan.runs() * plan.rows());
+  at.ddelta_bias = layout.take(plan.runs() * plan.rows());
+  at.shares_B = layout.take(plan.blocks() * plan.span * kPaddedStates);
+  at.shares_C = layout.take(plan.blocks() * plan.span * kPaddedStates);
+  at.floats = layout.floats();
   return at;
 }
 
 /// Whether the common case's kernels do it. Groups of fewer channels than a warp has would leave most of a
 /// block idle.
-inline bool parallel_backward_applies(const SelectiveScan& scan) {
+inline bool applies(const SelectiveScan& scan) {
   return !scan.complex && scan.method == MethodId::zoh && scan.variable_b && scan.variable_c &&
-         scan.dstate > kParallelStates / 2 && scan.dstate <= kParallelStates &&
+         scan.dstate > kPaddedStates / 2 && scan.dstate <= kPaddedStates &&
          scan.channels_per_group() >= kWarpChannels;
 }
 
-inline constexpr std::int64_t kWave = 132;  // blocks that a large GPU has at a time, one a multiprocessor
+inline constexpr std::int64_t kWave = h200::kMultiprocessors;  ///< blocks, one a multiprocessor
 
-/// Whether blocks, of which each goes through all of the sequence, keep a large GPU busy: nine tenths of its
-/// multiprocessors to the end.
+/// Whether blocks that go through all of the sequence keep nine tenths of the multiprocessors busy to the end
+/// (tail effect).
 constexpr bool fill_whole_waves(std::int64_t blocks) {
   return 10 * blocks >= 9 * kWave * ceil_div(blocks, kWave);
 }
 
-/// What all segments take of a large GPU's time, side by side: waves of blocks, each as long as its tiles and
-/// 1.5 more to begin and to end. In half tiles.
-constexpr std::int64_t segments_time(const FusedBackwardParallelPlan& plan) {
+/// Time of all segments side by side, in half tiles: waves of blocks, each as long as its tiles and 1.5 more to
+/// begin and to end.
+constexpr std::int64_t segments_time(const BackwardPlan& plan) {
   return ceil_div(plan.blocks() * plan.segments(), kWave) * (2 * plan.tiles() + 3);
 }
 
@@ -158,21 +153,20 @@ constexpr std::int64_t segments_time(const FusedBackwardParallelPlan& plan) {
 /// multiprocessors; side by side those of which gradient_kernel takes the least time. A sequence of up to
 /// 16384 steps is one span; a longer one is cut into spans where the workspace would be over 24% of the bytes
 /// of all tensors, whose kept states are then computed once more, and then into longer segments.
-inline FusedBackwardParallelPlan plan_fused_backward_parallel(const SelectiveScan& scan,
-                                                              double tensor_bytes) {
+inline BackwardPlan plan_backward(const SelectiveScan& scan, double tensor_bytes) {
   constexpr std::int64_t kLongestInTurn = 256;
   constexpr std::int64_t kShortestSegment = 64;
   constexpr std::int64_t kLongestSegment = 1024;
   constexpr std::int64_t kShortestLimited = 16384;
   constexpr double kWorkspaceShare = 0.24;
-  FusedBackwardParallelPlan plan{};
+  BackwardPlan plan{};
   plan.batch = scan.batch;
   plan.dim = scan.dim;
   plan.dstate = scan.dstate;
   plan.seqlen = scan.seqlen;
   plan.groups = scan.groups;
   plan.channels_per_group = scan.channels_per_group();
-  plan.blocks_per_group = ceil_div(plan.channels_per_group, kParallelChannels);
+  plan.blocks_per_group = ceil_div(plan.channels_per_group, kBlockChannels);
   plan.segment = kShortestSegment;
   plan.in_turn = plan.segments() == 1 || fill_whole_waves(plan.blocks());
   if (plan.in_turn) {
@@ -180,7 +174,7 @@ inline FusedBackwardParallelPlan plan_fused_backward_parallel(const SelectiveSca
            kSegmentBlocks * plan.blocks() * ceil_div(plan.seqlen, 2 * plan.segment) >= 5 * kWave)
       plan.segment *= 2;
   } else {
-    FusedBackwardParallelPlan other = plan;
+    BackwardPlan other = plan;
     while (other.segment < kLongestSegment && other.segments() > 1) {
       other.segment *= 2;
       if (segments_time(other) <= segments_time(plan)) plan.segment = other.segment;
@@ -190,9 +184,7 @@ inline FusedBackwardParallelPlan plan_fused_backward_parallel(const SelectiveSca
   plan.span = plan.segments() * plan.segment;
   if (plan.seqlen <= kShortestLimited) return plan;
   const double allowed = kWorkspaceShare * tensor_bytes / sizeof(float);
-  const auto too_large = [&] {
-    return static_cast<double>(fused_backward_parallel_workspace(plan).floats) > allowed;
-  };
+  const auto too_large = [&] { return static_cast<double>(backward_workspace(plan).floats) > allowed; };
   while (plan.span > plan.segment && too_large())
     plan.span = ceil_div(plan.span / 2, plan.segment) * plan.segment;
   // Of few channels even one segment's kept states may be too much, beside what each segment has.
@@ -200,4 +192,4 @@ inline FusedBackwardParallelPlan plan_fused_backward_parallel(const SelectiveSca
   return plan;
 }
 
-}  // namespace ssmbench
+}  // namespace ssmbench::fused_bwd

@@ -1,41 +1,41 @@
 #pragma once
 
-// The common case of cuda-fused for selective_scan_bwd: how B and C get to shared memory. The picture is in
-// fused_bwd_parallel.cu.
+// The fast kernels of selective_scan_bwd: how B and C are staged in shared memory. The picture is in
+// kernel.cuh.
 
 #include "kernels/common/io_types.cuh"
 #include "kernels/selective_scan/fused_bwd/coordinates.cuh"
 
-namespace ssmbench::parallel_bwd {
+namespace ssmbench::fused_bwd {
 
-/// A thread's part of B and C of a tile: four states of one step of one of them, on their way through
-/// registers to shared memory.
+/// A thread's values of B or C of a tile, four states of one step, on their way through registers to shared
+/// memory.
 template <class Io>
-class ProjectionStage {
+class ProjectionTile {
  public:
-  static constexpr int kThreads = 2 * kParallelSteps * kParallelStates / kLaneStates;
-  static_assert(kThreads == kSegmentThreads && kThreads < kHelperThreads);
+  static constexpr int kThreads = 2 * kTileSteps * kPaddedStates / kLaneStates;
+  static_assert(kThreads == kSegmentThreads && kThreads < kProducerThreads);
 
   /// In registers, as they lie in memory.
   struct Loaded {
     unsigned raw[kLaneStates];
   };
 
-  /// The part of `thread`, of the tile that begins at `start`.
-  __device__ ProjectionStage(const ScanArgs& args, const ParallelPlace& place, std::int64_t start,
-                             int thread) {
-    constexpr int kQuads = kParallelStates / kLaneStates;
-    which_ = thread / (kParallelSteps * kQuads);
-    const int i = thread % (kParallelSteps * kQuads);
+  /// For `thread`, and the tile that begins at `start`.
+  __device__ ProjectionTile(const ScanArgs& args, const WarpCoordinates& own, std::int64_t start,
+                            int thread) {
+    constexpr int kQuads = kPaddedStates / kLaneStates;
+    which_ = thread / (kTileSteps * kQuads);
+    const int i = thread % (kTileSteps * kQuads);
     const ProjectionStrides& strides = which_ == 0 ? args.b_strides : args.c_strides;
     const bool by_time = strides.time == 1;
-    step_ = by_time ? i % kParallelSteps : i / kQuads;
-    state_ = kLaneStates * (by_time ? i / kParallelSteps : i % kQuads);
+    step_ = by_time ? i % kTileSteps : i / kQuads;
+    state_ = kLaneStates * (by_time ? i / kTileSteps : i % kQuads);
     count_ = static_cast<int>(args.dstate) - state_;
-    from_ = static_cast<const Bits*>(which_ == 0 ? args.B : args.C) + place.block.b * strides.batch +
-            place.block.g * strides.group + (start + step_) * strides.time + state_ * strides.state;
+    from_ = static_cast<const Bits*>(which_ == 0 ? args.B : args.C) + own.block.b * strides.batch +
+            own.block.g * strides.group + (start + step_) * strides.time + state_ * strides.state;
     stride_ = strides.state;
-    tile_stride_ = kParallelSteps * strides.time;
+    tile_stride_ = kTileSteps * strides.time;
   }
   /// Goes on to the next tile.
   __device__ void move() { from_ += tile_stride_; }
@@ -48,14 +48,14 @@ class ProjectionStage {
     return loaded;
   }
   /// Stores them in each of the four orders; zeros for what does not exist.
-  __device__ void finish(const Loaded& loaded, float (*to)[kParallelSteps * kProjectionPitch]) const {
+  __device__ void finish(const Loaded& loaded, float (*to)[kTileSteps * kProjectionPitch]) const {
     float values[kLaneStates];
 #pragma unroll
     for (int k = 0; k < kLaneStates; ++k) values[k] = from_bits(loaded.raw[k]);
 #pragma unroll
     for (int order = 0; order < kOrders; ++order)
-      *reinterpret_cast<float4*>(&to[which_][step_ * kProjectionPitch + order * kParallelStates + state_]) = {
-          values[0 ^ order], values[1 ^ order], values[2 ^ order], values[3 ^ order]};
+      store_vector(&to[which_][step_ * kProjectionPitch + order * kPaddedStates + state_], values[0 ^ order],
+                   values[1 ^ order], values[2 ^ order], values[3 ^ order]);
   }
 
  private:
@@ -72,4 +72,4 @@ class ProjectionStage {
   std::int64_t stride_, tile_stride_;
 };
 
-}  // namespace ssmbench::parallel_bwd
+}  // namespace ssmbench::fused_bwd

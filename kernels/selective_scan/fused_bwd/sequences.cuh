@@ -1,38 +1,21 @@
 #pragma once
 
-// The common case of cuda-fused for selective_scan_bwd: how tiles of sequences get to shared memory and
-// back. The picture is in fused_bwd_parallel.cu.
+// The fast kernels of selective_scan_bwd: how tiles of sequences get to shared memory and back. The picture is
+// in kernel.cuh.
 
-#include "kernels/common/fast_math.h"
+#include "kernels/common/activations.h"
 #include "kernels/common/io_types.cuh"
 #include "kernels/common/mma.cuh"
-#include "kernels/common/scalar_math.h"
 #include "kernels/selective_scan/fused_bwd/coordinates.cuh"
 
-namespace ssmbench::parallel_bwd {
+namespace ssmbench::fused_bwd {
 
-using fused_bwd::ValueSlope;
+/// Elements of a warp's tile that a thread stages.
+inline constexpr int kStaged = VectorMap::kElements;
 
-/// softplus and its slope, the logistic function.
-__device__ inline ValueSlope softplus_slope(float x) {
-  const float e = exp2_approximate(fabsf(x) * -kLog2E);
-  return {rows::fast_softplus(x), (x < 0.0F ? e : 1.0F) * reciprocal_approximate(1.0F + e)};
-}
-
-/// silu: x·σ(x), σ(x)·(1 + x·σ(−x)). The limit keeps σ(−x) = e^-x·σ(x) finite.
-__device__ inline ValueSlope silu_slope(float x) {
-  const float e = exp2_approximate(fminf(-kLog2E * x, 125.0F));
-  const float open = reciprocal_approximate(1.0F + e);
-  return {x * open, open * fmaf(x, e * open, 1.0F)};
-}
-
-/// Elements of a tile of a warp's channels that a thread stages.
-inline constexpr int kStaged = ParallelPiece::kElements;
-
-/// Whether the (B, D, L) tensors can be read and written in aligned pieces of 16 bytes, along time or along
-/// channels.
-inline bool in_pieces(const ScanGradientArgs& args, DType io) {
-  constexpr std::uintptr_t kPiece = 16;
+/// Whether the (B, D, L) tensors can be read and written by 16-byte vectors, along time or along channels.
+inline bool in_vectors(const ScanGradientArgs& args, DType io) {
+  constexpr std::uintptr_t kVectorBytes = 16;
   const ScanArgs& scan = args.scan;
   const std::int64_t rows =
       scan.sequence.time == 1 ? scan.sequence.dim : scan.sequence.time | scan.channels_per_group;
@@ -40,7 +23,7 @@ inline bool in_pieces(const ScanGradientArgs& args, DType io) {
   for (const void* tensor : {scan.u, scan.delta, scan.z, args.dout, static_cast<const void*>(args.du),
                              static_cast<const void*>(args.ddelta), static_cast<const void*>(args.dz)})
     bits |= reinterpret_cast<std::uintptr_t>(tensor);
-  return bits % kPiece == 0;
+  return bits % kVectorBytes == 0;
 }
 
 /// Neighbouring elements of a thread, as they lie in memory.
@@ -72,13 +55,13 @@ union StagedElements {
   }
 };
 
-/// A warp's elements of one tensor of the next tile, each lane its own: in pieces of 16 bytes.
+/// A warp's elements of one tensor of the next tile, each lane its own.
 template <class Io>
-struct StagedSlots {
-  static constexpr int kPiece = 16 / static_cast<int>(sizeof(Io));  // elements
-  static constexpr int kPieces = kStaged / kPiece;
+struct StagedVectors {
+  static constexpr int kVectorElements = 16 / static_cast<int>(sizeof(Io));  // elements
+  static constexpr int kVectors = kStaged / kVectorElements;
 
-  uint4 pieces[kPieces][32];
+  uint4 vectors[kVectors][32];
 
   /// The elements of `lane` from `first` on.
   template <int count>
@@ -90,7 +73,7 @@ struct StagedSlots {
     for (int i = 0; i < Elements::kWords; ++i) {
       const int k = first + i * kOfWord;
       elements.words[i] = *reinterpret_cast<const typename Elements::Word*>(
-          reinterpret_cast<const Io*>(&pieces[k / kPiece][lane]) + k % kPiece);
+          reinterpret_cast<const Io*>(&vectors[k / kVectorElements][lane]) + k % kVectorElements);
     }
     return elements;
   }
@@ -103,30 +86,30 @@ enum class Staging {
   gradients,  ///< these, and {Δ's slope, dz/y}
 };
 
-/// A lane's part of the warp's channels of a tile. Where `pieces` does not hold, elements are loaded and
-/// stored one by one, and waited for at once.
-template <class Io, bool pieces>
-class SequenceStage {
+/// A lane's elements of a warp's tile. Unless `vectorized`, they are loaded and stored one by one, and waited
+/// for at once.
+template <class Io, bool vectorized>
+class SequenceTile {
  public:
-  using Slots = StagedSlots<Io>;
+  using Vectors = StagedVectors<Io>;
 
-  /// Of channels of which the first `count` exist.
-  __device__ SequenceStage(const ScanGradientArgs& args, int count, int lane)
+  /// The first `count` of the warp's channels exist.
+  __device__ SequenceTile(const ScanGradientArgs& args, int count, int lane)
       : args_(args),
         count_(count),
-        piece_{lane, args.scan.sequence.time == 1, Slots::kPiece},
-        index_(row_index(piece_.step(0), piece_.channel(0))) {}
-  /// The lane's first element in the (B, D, L) tensors, of the tile that begins at `start` in the row of the
-  /// warp's first channel.
+        map_{lane, args.scan.sequence.time == 1, Vectors::kVectorElements},
+        index_(row_index(map_.step(0), map_.channel(0))) {}
+  /// Index in the (B, D, L) tensors of the lane's first element of the tile that begins at `start`; `row` is
+  /// that of the warp's first channel.
   __device__ std::int64_t first_at(std::int64_t row, std::int64_t start) const {
-    return row + piece_.channel(0) * args_.scan.sequence.dim +
-           (start + piece_.step(0)) * args_.scan.sequence.time;
+    return row + map_.channel(0) * args_.scan.sequence.dim +
+           (start + map_.step(0)) * args_.scan.sequence.time;
   }
 
-  /// Starts to bring the tile of which the lane's first element is `at`, and which has `valid` steps, to the
-  /// lane's slots; zeros for what does not exist.
+  /// Starts to load the tile whose first element for the lane is `at`, and which has `valid` steps, to the
+  /// lane's vectors; zeros for elements that do not exist.
   template <Staging staging>
-  __device__ void fetch(Slots* raw, std::int64_t at, int valid) const {
+  __device__ void fetch(Vectors* raw, std::int64_t at, int valid) const {
     fetch_tensor(raw[0], args_.scan.u, at, valid);
     fetch_tensor(raw[1], args_.scan.delta, at, valid);
     if constexpr (staging != Staging::input) {
@@ -135,10 +118,10 @@ class SequenceStage {
     }
   }
 
-  /// Stages the tile, of which `raw` has the pieces, so many elements at once: the fewer, the fewer
-  /// registers. Zeros past the end, where a step then changes nothing.
+  /// Stages the tile of `raw`, `at_once` elements at a time: the fewer, the fewer registers. Zeros past the
+  /// end, where a step then changes nothing.
   template <Staging staging, int at_once, class Staged>
-  __device__ void stage(Staged* sequences, float2* factors, const Slots* raw, const float* bias,
+  __device__ void stage(Staged* sequences, StepFactors* factors, const Vectors* raw, const float* bias,
                         int valid) const {
     const auto stage_all = [&](auto usual) {
 #pragma unroll
@@ -150,121 +133,128 @@ class SequenceStage {
     else
       stage_all(std::false_type());
     if constexpr (staging == Staging::gradients) {
-      if (valid >= kParallelSteps) return;
-      with_places([&](const auto& place) {
+      if (valid >= kTileSteps) return;
+      with_indices([&](const auto& index) {
 #pragma unroll
         for (int k = 0; k < kStaged; ++k)
-          if (piece_.step(k) >= valid) sequences[place(k)].x = 0.0F;
+          if (map_.step(k) >= valid) sequences[index(k)].in.delta = 0.0F;
       });
     }
   }
 
-  /// {du, ddelta, dz} of the tile, from where the sequences were staged to memory.
-  __device__ void store(const float4* sequences, std::int64_t at, int valid) const {
+  /// {du, ddelta, dz} of the tile, from shared memory to memory.
+  __device__ void store(const StepRecord* sequences, std::int64_t at, int valid) const {
 #pragma unroll
-    for (int first = 0; first < kStaged; first += Slots::kPiece) {
-      StagedElements<Io, Slots::kPiece> du, ddelta, dz;
-      with_places([&](const auto& place) {
+    for (int first = 0; first < kStaged; first += Vectors::kVectorElements) {
+      StagedElements<Io, Vectors::kVectorElements> du, ddelta, dz;
+      with_indices([&](const auto& index) {
 #pragma unroll
-        for (int k = 0; k < Slots::kPiece; k += 2) {
-          const float4 even = sequences[place(first + k)];
-          const float4 odd = sequences[place(first + k + 1)];
-          du.set_pair(k, even.x, odd.x);
-          ddelta.set_pair(k, even.y, odd.y);
-          dz.set_pair(k, even.z, odd.z);
+        for (int k = 0; k < Vectors::kVectorElements; k += 2) {
+          const StepGradients even = sequences[index(first + k)].out;
+          const StepGradients odd = sequences[index(first + k + 1)].out;
+          du.set_pair(k, even.du, odd.du);
+          ddelta.set_pair(k, even.ddelta, odd.ddelta);
+          dz.set_pair(k, even.dz, odd.dz);
         }
       });
-      give(args_.du, du, at, first, valid);
-      give(args_.ddelta, ddelta, at, first, valid);
-      if (args_.dz != nullptr) give(args_.dz, dz, at, first, valid);
+      store_tensor(args_.du, du, at, first, valid);
+      store_tensor(args_.ddelta, ddelta, at, first, valid);
+      if (args_.dz != nullptr) store_tensor(args_.dz, dz, at, first, valid);
     }
   }
 
  private:
   __device__ bool exists(int k, int valid) const {
-    return piece_.channel(k) < count_ && piece_.step(k) < valid;
+    return map_.channel(k) < count_ && map_.step(k) < valid;
   }
-  /// Of the k-th element from the first, along the axis that is contiguous.
+  /// Distance of the k-th element from the first, along the axis that is contiguous.
   __device__ static constexpr int offset(int k) {
-    return k / Slots::kPiece * 2 * Slots::kPiece + k % Slots::kPiece;
+    return k / Vectors::kVectorElements * 2 * Vectors::kVectorElements + k % Vectors::kVectorElements;
   }
-  /// call(place), place(k) being where shared memory has the k-th element. What `call` does is compiled for
-  /// either axis: each place is then a constant away from the first.
+  /// call(index), index(k) being the index of the k-th element in shared memory. `call` is compiled for either
+  /// axis: each index is then a constant away from the first.
   template <class Call>
-  __device__ void with_places(const Call& call) const {
-    if (piece_.along_time)
+  __device__ void with_indices(const Call& call) const {
+    if (map_.along_time)
       call([this](int k) { return index_ + offset(k) * kRowPitch; });
     else
       call([this](int k) { return index_ + offset(k); });
   }
 
-  /// `usual`: with softplus and z. Options are branches around whole loops, so that the chains of all
-  /// elements overlap.
+  /// `usual`: with softplus and z. Options are branches around whole loops, so that the dependency chains of
+  /// all elements overlap.
   template <Staging staging, int count, bool usual, class Staged>
-  __device__ void stage_some(Staged* sequences, float2* factors, const Slots* raw, const float* bias,
+  __device__ void stage_some(Staged* sequences, StepFactors* factors, const Vectors* raw, const float* bias,
                              int valid, int first) const {
     constexpr bool kInput = staging == Staging::input;
     const ScanArgs& scan = args_.scan;
-    const auto x = raw[1].template take<count>(piece_.lane, first);
+    const auto x = raw[1].template take<count>(map_.lane, first);
     float shifted[count];
-    if (piece_.along_time) {
+    if (map_.along_time) {
 #pragma unroll
-      for (int k = 0; k < count; ++k) shifted[k] = x.get(k) + bias[piece_.channel(0)];
+      for (int k = 0; k < count; ++k) shifted[k] = x.get(k) + bias[map_.channel(0)];
     } else {
 #pragma unroll
-      for (int k = 0; k < count; ++k) shifted[k] = x.get(k) + bias[piece_.channel(first + k)];
+      for (int k = 0; k < count; ++k) shifted[k] = x.get(k) + bias[map_.channel(first + k)];
     }
     ValueSlope step[count], gate[count];
     if (usual || scan.delta_softplus) {
 #pragma unroll
-      for (int k = 0; k < count; ++k) step[k] = softplus_slope(shifted[k]);
+      for (int k = 0; k < count; ++k) step[k] = fast_softplus_slope(shifted[k]);
     } else {
 #pragma unroll
       for (int k = 0; k < count; ++k) step[k] = {shifted[k], 1.0F};
     }
     if (!kInput && (usual || scan.z != nullptr)) {
-      const auto z = raw[3].template take<count>(piece_.lane, first);
+      const auto z = raw[3].template take<count>(map_.lane, first);
 #pragma unroll
-      for (int k = 0; k < count; ++k) gate[k] = silu_slope(z.get(k));
+      for (int k = 0; k < count; ++k) gate[k] = fast_silu_slope(z.get(k));
     } else {
 #pragma unroll
       for (int k = 0; k < count; ++k) gate[k] = {1.0F, 0.0F};
     }
-    const auto u = raw[0].template take<count>(piece_.lane, first);
+    const auto u = raw[0].template take<count>(map_.lane, first);
     StagedElements<Io, count> dout;
-    if constexpr (!kInput) dout = raw[2].template take<count>(piece_.lane, first);
-    with_places([&](const auto& place) {
+    if constexpr (!kInput) dout = raw[2].template take<count>(map_.lane, first);
+    with_indices([&](const auto& index) {
 #pragma unroll
       for (int k = 0; k < count; ++k) {
-        const int at = place(first + k);
+        const int at = index(first + k);
         const float input = u.get(k);
         float delta = step[k].value;
         if constexpr (staging != Staging::gradients)
-          if (!exists(pieces ? (first + k) / Slots::kPiece * Slots::kPiece : first + k, valid)) delta = 0.0F;
+          if (!exists(
+                  vectorized ? (first + k) / Vectors::kVectorElements * Vectors::kVectorElements : first + k,
+                  valid))
+            delta = 0.0F;
         if constexpr (kInput) {
           sequences[at] = {delta, delta * input};
         } else {
           const float loss = dout.get(k);
-          sequences[at] = {delta, delta * input, loss * gate[k].value, input};
+          const StepInputs staged{{delta, delta * input}, loss * gate[k].value, input};
+          if constexpr (staging == Staging::gradients)
+            sequences[at].in = staged;
+          else
+            sequences[at] = staged;
           if constexpr (staging == Staging::gradients) factors[at] = {step[k].slope, loss * gate[k].slope};
         }
       }
     });
   }
 
-  __device__ void fetch_tensor(Slots& slots, const void* tensor, std::int64_t at, int valid) const {
+  __device__ void fetch_tensor(Vectors& vectors, const void* tensor, std::int64_t at, int valid) const {
     const Io* const from = static_cast<const Io*>(tensor);
 #pragma unroll
-    for (int piece = 0; piece < Slots::kPieces; ++piece) {
-      const int first = piece * Slots::kPiece;
-      uint4* const to = &slots.pieces[piece][piece_.lane];
-      if constexpr (pieces) {
+    for (int vector = 0; vector < Vectors::kVectors; ++vector) {
+      const int first = vector * Vectors::kVectorElements;
+      uint4* const to = &vectors.vectors[vector][map_.lane];
+      if constexpr (vectorized) {
         const bool there = exists(first, valid);
         copy_async_16(shared_address(to), from + (there ? at + offset(first) : 0), there ? 16 : 0);
       } else {
-        StagedElements<Io, Slots::kPiece> loaded;
+        StagedElements<Io, Vectors::kVectorElements> loaded;
 #pragma unroll
-        for (int k = 0; k < Slots::kPiece; ++k) {
+        for (int k = 0; k < Vectors::kVectorElements; ++k) {
           const bool there = exists(first + k, valid);
           const Io value = from[there ? at + offset(first + k) : 0];
           loaded.values[k] = there ? value : Io(0.0F);
@@ -273,22 +263,22 @@ class SequenceStage {
       }
     }
   }
-  __device__ void give(void* tensor, const StagedElements<Io, Slots::kPiece>& from, std::int64_t at,
-                       int first, int valid) const {
+  __device__ void store_tensor(void* tensor, const StagedElements<Io, Vectors::kVectorElements>& from,
+                               std::int64_t at, int first, int valid) const {
     Io* const to = static_cast<Io*>(tensor) + at;
-    if constexpr (pieces) {
+    if constexpr (vectorized) {
       if (exists(first, valid)) *reinterpret_cast<uint4*>(to + offset(first)) = from.words[0];
     } else {
 #pragma unroll
-      for (int k = 0; k < Slots::kPiece; ++k)
+      for (int k = 0; k < Vectors::kVectorElements; ++k)
         if (exists(first + k, valid)) to[offset(first + k)] = from.values[k];
     }
   }
 
   const ScanGradientArgs& args_;
   int count_;  ///< may be negative
-  ParallelPiece piece_;
+  VectorMap map_;
   int index_;  ///< of its first element in shared memory
 };
 
-}  // namespace ssmbench::parallel_bwd
+}  // namespace ssmbench::fused_bwd

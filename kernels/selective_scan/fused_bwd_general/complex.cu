@@ -1,10 +1,10 @@
-// cuda-fused, the kernels of selective_scan_bwd for complex states: a file each, so that they compile side by
-// side.
+// The general kernels of selective_scan_bwd for complex states: a file each, so that they compile side by side.
 
 #include "kernels/selective_scan/fused_bwd_general/kernel.cuh"
 
-namespace ssmbench {
+namespace ssmbench::fused_bwd_general {
 
-template FusedBackwardKernels fused_backward_kernels<Complex>(MethodId method, const FusedBackwardPlan& plan);
+template GeneralBackwardKernels general_backward_kernels<Complex>(MethodId method,
+                                                                  const GeneralBackwardPlan& plan);
 
-}  // namespace ssmbench
+}  // namespace ssmbench::fused_bwd_general

@@ -1,7 +1,7 @@
 #pragma once
 
-// The kernels of cuda-fused for selective_scan_bwd: every method, real and complex. Channels across threads
-// and sequential in time as in fused_kernel.cuh, with the same threads:
+// The general kernels of cuda-fused for selective_scan_bwd: every method, real and complex. Channels across
+// threads and sequential in time as in fused_general/kernel.cuh, with the same threads:
 //
 //   block    up to 128 threads: channels of one group times lanes of 4 states; at dstate 16 four lanes
 //
@@ -9,8 +9,8 @@
 //     channel                0                |       1      ...
 //     states    0..3   4..7   8..11  12..15   | 0..3   4..7  ...
 //
-// Going back in time needs the states, last step first. They are kept at few places and computed again from
-// there, in two levels, so that memory does not grow with the length:
+// Going back in time needs the states, last step first. They are kept at a few steps and rematerialized
+// from there, in two levels, so that memory does not grow with the length:
 //
 //   0             S             2·S           L
 //   ├────────────►├────────────►│               forward_kernel: states at segments, if there are several
@@ -20,7 +20,7 @@
 //                 ◄───◄───◄───◄───
 //
 // Where even the states at segments are too many, there are up to three more levels above: forward_kernel
-// keeps the states at ranges of several segments, and those at segments are computed again range by range.
+// keeps the states at ranges of several segments, and those at segments are rematerialized range by range.
 //
 // gradient_kernel, a tile of 16 steps (fewer where 16 do not fit), last tile first:
 //
@@ -38,12 +38,12 @@
 //
 // In both exchanges a thread gives half of its sums away at each step and adds what it gets to the other
 // half, so that 8 sums over 8 channels take 7 shuffles and not 24. dB and dC of a group are the sums of its
-// blocks' shares, in order (share_kernel, fused_bwd.cu); dA, dD, ddelta_bias, constant dB and dC are summed
+// blocks' shares, in order (share_kernel, fused_bwd_general.cu); dA, dD, ddelta_bias, constant dB and dC are summed
 // per tile in registers, over tiles in shared memory, over segments in the workspace, and over batches at
 // last. No atomics, and all orders are fixed, so that results are bitwise the same in every run.
 //
 // Registers: h, A, B, C, carry and the sums of dA, dB, dC: 32 floats, 40 for methods of two samples, twice
-// that when complex; capped at 128, 168 when complex. Shared memory: 56 KB at most (fused_bwd_map.h), most of
+// that when complex; capped at 128, 168 when complex. Shared memory: 56 KB at most (map.h), most of
 // it the states of a tile, so that four blocks share an SM.
 
 #include "kernels/common/discretize_derivative.h"
@@ -51,22 +51,20 @@
 #include "kernels/selective_scan/fused_bwd_general/stage.cuh"
 #include "kernels/selective_scan/fused_bwd_general/sums.cuh"
 
-namespace ssmbench {
+namespace ssmbench::fused_bwd_general {
 
-using FusedForwardKernel = void (*)(ScanArgs, DType, FusedBackwardPlan, MethodParameters, StateRun);
-using FusedGradientKernel = void (*)(ScanGradientArgs, DType, FusedBackwardPlan, MethodParameters,
-                                     SegmentRange, float* workspace, FusedBackwardWorkspace);
+using GeneralForwardKernel = void (*)(ScanArgs, DType, GeneralBackwardPlan, MethodParameters, StateRun);
+using GeneralGradientKernel = void (*)(ScanGradientArgs, DType, GeneralBackwardPlan, MethodParameters,
+                                       SegmentRange, float* workspace, GeneralBackwardWorkspace);
 
-struct FusedBackwardKernels {
-  FusedForwardKernel forward;
-  FusedGradientKernel gradient;
+struct GeneralBackwardKernels {
+  GeneralForwardKernel forward;
+  GeneralGradientKernel gradient;
 };
 
 /// The kernels for states of type Value: float or Complex.
 template <class Value>
-FusedBackwardKernels fused_backward_kernels(MethodId method, const FusedBackwardPlan& plan);
-
-namespace fused_bwd {
+GeneralBackwardKernels general_backward_kernels(MethodId method, const GeneralBackwardPlan& plan);
 
 /// Caps registers at 64 and 128 for real states, 96 and 168 for complex ones.
 template <class Value>
@@ -79,15 +77,15 @@ template <>
 constexpr int kGradientBlocksPerSm<Complex> = 3;
 
 /// The plans that are known at compile time: four lanes, blocks of 128 threads, the longest tiles.
-SSMBENCH_HD constexpr FusedBackwardPlan with_fixed_sizes(FusedBackwardPlan plan) {
+SSMBENCH_HD constexpr GeneralBackwardPlan with_fixed_sizes(GeneralBackwardPlan plan) {
   plan.tile.lanes_log2 = 2;
   plan.tile.channels_log2 = 5;
   plan.tile.steps_log2 = 4;
   plan.forward_steps_log2 = 5;
   return plan;
 }
-inline bool has_fixed_sizes(const FusedBackwardPlan& plan) {
-  const FusedBackwardPlan fixed = with_fixed_sizes(plan);
+inline bool has_fixed_sizes(const GeneralBackwardPlan& plan) {
+  const GeneralBackwardPlan fixed = with_fixed_sizes(plan);
   return plan.tile.lanes_log2 == fixed.tile.lanes_log2 &&
          plan.tile.channels_log2 == fixed.tile.channels_log2 &&
          plan.tile.steps_log2 == fixed.tile.steps_log2 && plan.forward_steps_log2 == fixed.forward_steps_log2;
@@ -95,7 +93,7 @@ inline bool has_fixed_sizes(const FusedBackwardPlan& plan) {
 
 /// The plan with what this instance of a kernel knows of it.
 template <class Value, bool fixed>
-__device__ FusedBackwardPlan known(FusedBackwardPlan plan) {
+__device__ GeneralBackwardPlan known(GeneralBackwardPlan plan) {
   plan.tile.value_floats = static_cast<int>(sizeof(Value) / sizeof(float));
   if constexpr (fixed) plan = with_fixed_sizes(plan);
   return plan;
@@ -114,74 +112,74 @@ __device__ void advance(Value& h, Value& before, const StepDerivative<family>& s
 }
 
 template <class Value, Family family, bool fixed>
-__global__ void __launch_bounds__(kFusedMaxThreads, kForwardBlocksPerSm<Value>)
-    forward_kernel(const ScanArgs args, const DType io, const FusedBackwardPlan given,
+__global__ void __launch_bounds__(kGeneralMaxThreads, kForwardBlocksPerSm<Value>)
+    forward_kernel(const ScanArgs args, const DType io, const GeneralBackwardPlan given,
                    const MethodParameters method, const StateRun run) {
   extern __shared__ float4 shared[];
-  const FusedBackwardPlan backward = known<Value, fixed>(given);
-  const FusedPlan plan = backward.forward_tile();
+  const GeneralBackwardPlan backward = known<Value, fixed>(given);
+  const GeneralPlan plan = backward.forward_tile();
   auto* tile_B = reinterpret_cast<Value*>(shared);
   auto* tile_u = reinterpret_cast<float*>(tile_B + plan.projection_values());
   float* tile_delta = tile_u + plan.sequence_floats();
-  const Place place(args, plan);
-  const std::int64_t thread_at = place.in_grid(plan);
+  const ThreadCoordinates own(args, plan);
+  const std::int64_t thread_at = own.grid_state(plan);
 
-  Value h[kFusedStates], A[kFusedStates], B[kFusedStates] = {};
-  [[maybe_unused]] Value before[kFusedStates] = {};  // u·B of the step before
+  Value h[kThreadStates], A[kThreadStates], B[kThreadStates] = {};
+  [[maybe_unused]] Value before[kThreadStates] = {};  // u·B of the step before
   if (run.from != nullptr)
-    load_states(h, values<Value>(run.from) + thread_at);
+    load_vectors(h, values_of<Value>(run.from) + thread_at);
   else
-    load_states(h, values<Value>(args.initial_state), place.in_batches(args), place.count);
-  load_states(A, values<Value>(args.A), place.in_channels(args), place.count);
-  if (!args.variable_b) load_constants(B, args.B, args.b_strides, place);
+    load_states(h, values_of<Value>(args.initial_state), own.batch_state(args), own.count);
+  load_states(A, values_of<Value>(args.A), own.channel_state(args), own.count);
+  if (!args.variable_b) load_constants(B, args.B, args.b_strides, own);
   if constexpr (two_samples(family))
-    if (run.begin > 0) load_products(before, B, args, io, place, run.begin - 1);
+    if (run.begin > 0) load_products(before, B, args, io, own, run.begin - 1);
 
   Value* to = reinterpret_cast<Value*>(run.to) + thread_at;
   for (std::int64_t start = run.begin; start < run.last; start += plan.steps()) {
     const int valid = steps_within(start, plan.steps(), run.last);
     with_io(io, [&]<class Io>(std::type_identity<Io>) {
-      ProjectionStage<StoredProjection<Io, Value>, Value, kInFlight> stage_B(
-          tile_B, args.B, args.variable_b, args.b_strides, place, start, valid, args.dstate, plan);
-      stage_sequences<Io, 2>({args.u, args.delta}, args, place, start, valid, plan,
+      ProjectionLoader<StoredProjection<Io, Value>, Value, kInFlight> load_B(
+          tile_B, args.B, args.variable_b, args.b_strides, own, start, valid, args.dstate, plan);
+      stage_sequences<Io, 2>({args.u, args.delta}, args, own, start, valid, plan,
                              [&](int at, bool exists, const float(&loaded)[2]) {
                                const auto [u, x] = loaded;
                                const float delta = args.delta_softplus ? softplus_slope(x).value : x;
                                tile_u[at] = exists ? u : 0.0F;
                                tile_delta[at] = exists ? delta : 0.0F;
                              });
-      stage_B.finish();
+      load_B.finish();
     });
     __syncthreads();
 
     for (int first = 0; first < valid; first += backward.tile.steps()) {
       if (((start - run.begin + first) & (run.every - 1)) == 0) {
-        store_states(to, h);
+        store_vectors(to, h);
         to += backward.thread_floats() / backward.tile.value_floats;
       }
 #pragma unroll(fixed ? 4 : 1)
       for (int t = first; t < first + backward.tile.steps(); ++t) {
-        const int at = place.channel * plan.sequence_pitch() + t;
+        const int at = own.channel * plan.sequence_pitch() + t;
         const float u = tile_u[at];
         const StepDerivative<family> step(method, tile_delta[at]);
-        if (args.variable_b) load_states(B, tile_B + t * plan.projection_pitch() + place.state);
+        if (args.variable_b) load_vectors(B, tile_B + t * plan.projection_pitch() + own.state);
 #pragma unroll
-        for (int s = 0; s < kFusedStates; ++s) advance(h[s], before[s], step, A[s], u, B[s]);
+        for (int s = 0; s < kThreadStates; ++s) advance(h[s], before[s], step, A[s], u, B[s]);
       }
     }
     __syncthreads();
   }
-  store_states(to, h);
+  store_vectors(to, h);
 }
 
-/// Shared memory of the gradient kernel, laid out as FusedBackwardPlan says.
+/// Shared memory of the gradient kernel, laid out as GeneralBackwardPlan says.
 template <class Value>
 struct GradientTiles {
   Value *B, *C, *exchange, *totals;
   float *u, *delta, *slope, *dy, *dz_factor;  ///< slope: of Δ by delta; dz = y·dz_factor
-  float* sums;                                ///< [du, ∂Δ, y][part]
+  float* sums;                                ///< [du, ∂Δ, y][partial sum]
 
-  __device__ GradientTiles(float4* shared, const FusedBackwardPlan& plan)
+  __device__ GradientTiles(float4* shared, const GeneralBackwardPlan& plan)
       : B(reinterpret_cast<Value*>(shared)),
         C(B + plan.tile.projection_values()),
         exchange(C + plan.tile.projection_values()),
@@ -193,23 +191,23 @@ struct GradientTiles {
         dz_factor(dy + plan.tile.sequence_floats()),
         sums(dz_factor + plan.tile.sequence_floats()) {}
 
-  /// The sum over all states; which as in kFusedBackwardSums.
-  __device__ float sum(int which, int at, const FusedPlan& plan) const {
-    const float* parts = sums + which * plan.parts() * plan.sequence_floats() + at;
-    return plan.parts() == 2 ? parts[0] + parts[plan.sequence_floats()] : parts[0];
+  /// The sum over all states; which as in kBackwardSums.
+  __device__ float sum(int which, int at, const GeneralPlan& plan) const {
+    const float* partials = sums + which * plan.partials() * plan.sequence_floats() + at;
+    return plan.partials() == 2 ? partials[0] + partials[plan.sequence_floats()] : partials[0];
   }
 };
 
 template <class Io, int in_flight, class Value>
 __device__ void stage_gradient_tile(const GradientTiles<Value>& tiles, const ScanGradientArgs& args,
-                                    const Place& place, std::int64_t start, int valid,
-                                    const FusedPlan& plan) {
+                                    const ThreadCoordinates& own, std::int64_t start, int valid,
+                                    const GeneralPlan& plan) {
   const ScanArgs& scan = args.scan;
-  using Stage = ProjectionStage<StoredProjection<Io, Value>, Value, in_flight>;
-  Stage stage_B(tiles.B, scan.B, scan.variable_b, scan.b_strides, place, start, valid, scan.dstate, plan);
-  Stage stage_C(tiles.C, scan.C, scan.variable_c, scan.c_strides, place, start, valid, scan.dstate, plan);
+  using Loader = ProjectionLoader<StoredProjection<Io, Value>, Value, in_flight>;
+  Loader load_B(tiles.B, scan.B, scan.variable_b, scan.b_strides, own, start, valid, scan.dstate, plan);
+  Loader load_C(tiles.C, scan.C, scan.variable_c, scan.c_strides, own, start, valid, scan.dstate, plan);
   stage_sequences<Io, 4>(
-      {scan.u, scan.delta, args.dout, scan.z}, scan, place, start, valid, plan,
+      {scan.u, scan.delta, args.dout, scan.z}, scan, own, start, valid, plan,
       [&](int at, bool exists, const float(&loaded)[4]) {
         const auto [u, x, dout, z] = loaded;
         const ValueSlope step = scan.delta_softplus ? softplus_slope(x) : ValueSlope{x, 1.0F};
@@ -220,23 +218,24 @@ __device__ void stage_gradient_tile(const GradientTiles<Value>& tiles, const Sca
         tiles.dy[at] = exists ? dout * gate.value : 0.0F;
         tiles.dz_factor[at] = dout * gate.slope;
       });
-  stage_B.finish();
-  stage_C.finish();
+  load_B.finish();
+  load_C.finish();
 }
 
 template <class Io, class Value>
 __device__ void finish_sequences(const GradientTiles<Value>& tiles, const ScanGradientArgs& args,
-                                 const Place& place, std::int64_t start, int valid, const FusedPlan& plan) {
+                                 const ThreadCoordinates& own, std::int64_t start, int valid,
+                                 const GeneralPlan& plan) {
   const ScanArgs& scan = args.scan;
-  const TileShape shape = sequence_shape(scan, place, valid, plan);
-  const std::int64_t origin = place.row + start * scan.sequence.time;
+  const TileShape shape = sequence_shape(scan, own, valid, plan);
+  const std::int64_t origin = own.row + start * scan.sequence.time;
 #pragma unroll 2
   for (int i = threadIdx.x; i < shape.count(); i += plan.threads()) {
     const TileShape::Element e = shape.element(i);
     if (!shape.exists(e)) continue;
     const int at = e.row * plan.sequence_pitch() + e.step;
     const std::int64_t to = origin + shape.offset(e);
-    const float D = scan.D != nullptr ? scan.D[place.block.first + e.row] : 0.0F;
+    const float D = scan.D != nullptr ? scan.D[own.block.first + e.row] : 0.0F;
     static_cast<Io*>(args.du)[to] = from_float<Io>(tiles.sum(0, at, plan) + D * tiles.dy[at]);
     static_cast<Io*>(args.ddelta)[to] = from_float<Io>(tiles.sum(1, at, plan) * tiles.slope[at]);
     if (scan.z == nullptr) continue;
@@ -248,7 +247,7 @@ __device__ void finish_sequences(const GradientTiles<Value>& tiles, const ScanGr
 /// The block's shares of dB (which 0) or dC (1) of a tile: the sums over its warps.
 template <class Value>
 __device__ void store_shares(Value* to, int which, const GradientTiles<Value>& tiles, int valid,
-                             const FusedBackwardPlan& plan) {
+                             const GeneralBackwardPlan& plan) {
   const int states = plan.tile.states();
 #pragma unroll 2
   for (int i = threadIdx.x; i < valid * states; i += plan.tile.threads()) {
@@ -264,211 +263,299 @@ __device__ void store_shares(Value* to, int which, const GradientTiles<Value>& t
 }
 
 template <class Value>
-__device__ void add_to(Value (&sums)[kFusedStates], const Value* terms) {
+__device__ void add_to(Value (&sums)[kThreadStates], const Value* terms) {
 #pragma unroll
-  for (int s = 0; s < kFusedStates; ++s) sums[s] = sums[s] + terms[s];
+  for (int s = 0; s < kThreadStates; ++s) sums[s] = sums[s] + terms[s];
 }
 
+/// A thread of gradient_kernel: its four states of one channel, from the last tile of a segment to the first.
 template <class Value, Family family, bool fixed>
-__global__ void __launch_bounds__(kFusedMaxThreads, kGradientBlocksPerSm<Value>)
-    gradient_kernel(const ScanGradientArgs args, const DType io, const FusedBackwardPlan given,
-                    const MethodParameters method, const SegmentRange range, float* workspace,
-                    const FusedBackwardWorkspace at_workspace) {
-  constexpr bool kSharedGain = family == Family::zoh;  // c is Δ for all states
-  extern __shared__ float4 shared[];
-  const ScanArgs& scan = args.scan;
-  const FusedBackwardPlan backward = known<Value, fixed>(given);
-  const FusedPlan plan = backward.tile;
-  const GradientTiles<Value> tiles(shared, backward);
-  const Totals<Value> totals(tiles.totals, backward);
-  const Place place(scan, plan);
-  const std::int64_t thread_at = place.in_grid(plan);
-  const std::int64_t state_at = place.in_batches(scan);
-  const auto of_workspace = [&](std::int64_t at) { return reinterpret_cast<Value*>(workspace + at); };
-  const bool first = range.end == scan.seqlen;  // the first segment that is done is the last in time
+class GradientThread {
+ public:
+  using States = Value[kThreadStates];
 
-  Value A[kFusedStates], B[kFusedStates] = {}, C[kFusedStates] = {};
-  load_states(A, values<Value>(scan.A), place.in_channels(scan), place.count);
-  if (!scan.variable_b) load_constants(B, scan.B, scan.b_strides, place);
-  if (!scan.variable_c) load_constants(C, scan.C, scan.c_strides, place);
+  __device__ __forceinline__ GradientThread(const ScanGradientArgs& args, DType io,
+                                            const GeneralBackwardPlan& known_plan,
+                                            const MethodParameters& method, const SegmentRange& range,
+                                            float* workspace, const GeneralBackwardWorkspace& at,
+                                            float4* shared)
+      : args_(args),
+        scan_(args.scan),
+        io_(io),
+        backward_(known_plan),
+        plan_(backward_.tile),
+        method_(method),
+        range_(range),
+        workspace_(workspace),
+        at_(at),
+        tiles_(shared, backward_),
+        totals_(tiles_.totals, backward_),
+        own_(scan_, plan_),
+        thread_at_(own_.grid_state(plan_)),
+        state_at_(own_.batch_state(scan_)),
+        partial_(plan_.partial_of(threadIdx.x)),
+        keeps_(own_.channel < own_.block.count &&
+               (plan_.lane_of(threadIdx.x) & (plan_.lanes_in_warp() - 1)) == 0),
+        kept_dD_(workspace + at.dD + own_.block.b * scan_.dim + own_.d),
+        kept_bias_(workspace + at.ddelta_bias + (own_.block.b * plan_.partials() + partial_) * scan_.dim +
+                   own_.d),
+        exchange_(tiles_.exchange + (threadIdx.x >> kWarpLanesLog2) * backward_.warp_values()),
+        own_states_(exchange_ + (threadIdx.x & 31) * kThreadStates),
+        row_(own_.channel * plan_.sequence_pitch()) {}
 
-  Value carry[kFusedStates] = {};                            // conj(Ā)·g of the step after
-  [[maybe_unused]] Value previous_carry[kFusedStates] = {};  // conj(c')·g
-  if (!first) {
-    load_states(carry, of_workspace(at_workspace.carry) + thread_at);
-    if constexpr (two_samples(family))
-      load_states(previous_carry, of_workspace(at_workspace.previous_carry) + thread_at);
+  /// The constants, and what the segment after this one has left in the workspace.
+  __device__ __forceinline__ void load_segment() {
+    load_states(A_, values_of<Value>(scan_.A), own_.channel_state(scan_), own_.count);
+    if (!scan_.variable_b) load_constants(B_, scan_.B, scan_.b_strides, own_);
+    if (!scan_.variable_c) load_constants(C_, scan_.C, scan_.c_strides, own_);
+    const bool is_last_in_time = range_.end == scan_.seqlen;  // and the first that is done
+    if (!is_last_in_time) {
+      load_vectors(carry_, in_workspace(at_.carry) + thread_at_);
+      if constexpr (two_samples(family))
+        load_vectors(previous_carry_, in_workspace(at_.previous_carry) + thread_at_);
+    }
+    const auto load_total = [&](int index, std::int64_t at) {
+      totals_.load(index, is_last_in_time ? nullptr : workspace_ + at, state_at_, own_.count);
+    };
+    load_total(0, at_.dA);
+    if (backward_.constant_b) load_total(1, at_.dB);
+    if (backward_.constant_c) load_total(total_C(), at_.dC);
+    total_dD_ = keeps_ && !is_last_in_time ? *kept_dD_ : 0.0F;
+    total_bias_ = keeps_ && !is_last_in_time ? *kept_bias_ : 0.0F;
   }
-  totals.load(0, first ? nullptr : workspace + at_workspace.dA, state_at, place.count);
-  const int total_C = backward.constant_b ? 2 : 1;
-  if (backward.constant_b)
-    totals.load(1, first ? nullptr : workspace + at_workspace.dB, state_at, place.count);
-  if (backward.constant_c)
-    totals.load(total_C, first ? nullptr : workspace + at_workspace.dC, state_at, place.count);
-  // One lane of each part of a channel keeps these.
-  const bool keeps =
-      place.channel < place.block.count && (plan.lane_of(threadIdx.x) & (plan.lanes_in_warp() - 1)) == 0;
-  const int part = plan.part_of(threadIdx.x);
-  float* kept_dD = workspace + at_workspace.dD + place.block.b * scan.dim + place.d;
-  float* kept_bias =
-      workspace + at_workspace.ddelta_bias + (place.block.b * plan.parts() + part) * scan.dim + place.d;
-  float total_dD = keeps && !first ? *kept_dD : 0.0F;
-  float total_bias = keeps && !first ? *kept_bias : 0.0F;
 
-  Value* exchange = tiles.exchange + (threadIdx.x >> kWarpLanesLog2) * backward.warp_values();
-  Value* own_states = exchange + (threadIdx.x & 31) * kFusedStates;
-  const int row = place.channel * plan.sequence_pitch();
-  const auto load_B = [&](int t) {
-    if (scan.variable_b) load_states(B, tiles.B + t * plan.projection_pitch() + place.state);
+  /// Everything for one tile of the segment. No barrier between its end and the next tile's start: a thread
+  /// stages what it alone finished, and finishing reads nothing else that is staged.
+  __device__ __forceinline__ void do_tile(std::int64_t tile) {
+    const std::int64_t start = range_.begin + tile * plan_.steps();
+    const int valid = steps_within(start, plan_.steps(), range_.end);
+    States h;
+    load_vectors(h, in_workspace(at_.tile_states + tile * backward_.thread_floats()) + thread_at_);
+    [[maybe_unused]] States before_tile = {};  // u·B
+    if constexpr (two_samples(family))
+      if (start > 0) load_products(before_tile, B_, scan_, io_, own_, start - 1);
+    with_io(io_, [&]<class Io>(std::type_identity<Io>) {
+      stage_gradient_tile<Io, fixed ? 2 : kInFlight>(tiles_, args_, own_, start, valid, plan_);
+    });
+    __syncthreads();
+    [[maybe_unused]] States before;
+#pragma unroll
+    for (int s = 0; s < kThreadStates; ++s) before[s] = before_tile[s];
+    forward(h, before);
+    back(h, before, before_tile);
+    __syncthreads();
+    finish_tile(tile, start, valid);
+  }
+
+  /// What the segment before this one needs, or the final sums.
+  __device__ __forceinline__ void store_segment() {
+    store_vectors(in_workspace(at_.carry) + thread_at_, carry_);
+    if constexpr (two_samples(family))
+      store_vectors(in_workspace(at_.previous_carry) + thread_at_, previous_carry_);
+    totals_.save(0, workspace_ + at_.dA, state_at_, own_.count);
+    if (backward_.constant_b) totals_.save(1, workspace_ + at_.dB, state_at_, own_.count);
+    if (backward_.constant_c) totals_.save(total_C(), workspace_ + at_.dC, state_at_, own_.count);
+    for (int distance = plan_.lanes_in_warp() / 2; distance > 0; distance /= 2)
+      total_bias_ += shuffle_xor(total_bias_, distance);
+    if (keeps_) *kept_bias_ = total_bias_;
+    if (keeps_ && partial_ == 0) *kept_dD_ = total_dD_;
+    if (range_.begin > 0 || args_.dinitial_state == nullptr) return;
+#pragma unroll
+    for (int s = 0; s < kThreadStates; ++s)
+      if (s < own_.count) reinterpret_cast<Value*>(args_.dinitial_state)[state_at_ + s] = carry_[s];
+  }
+
+ private:
+  static constexpr bool kSharedGain = family == Family::zoh;  ///< c is Δ for all states
+
+  /// Sums of a thread over the steps of a tile.
+  struct TileSums {
+    States dA = {}, dB = {}, dC = {};
+    float dD = 0.0F, bias = 0.0F;
+  };
+  /// Sums of one step: over the thread's states, and for each of its states those of dB and dC.
+  struct StepSums {
+    float of_step[4] = {};  ///< du, ∂Δ, y
+    float gain = 0.0F;      ///< Σ Re g·conj(B)
+    Value projections[2 * kThreadStates];
   };
 
-  const std::int64_t tile_count = ceil_div(range.end - range.begin, plan.steps());
-  for (std::int64_t tile = tile_count - 1; tile >= 0; --tile) {
-    const std::int64_t start = range.begin + tile * plan.steps();
-    const int valid = steps_within(start, plan.steps(), range.end);
-    // No barrier between finish and the next stage: a thread stages what it alone finished, and finish reads
-    // of the rest nothing that is staged.
-    Value h[kFusedStates];
-    load_states(h, of_workspace(at_workspace.tile_states + tile * backward.thread_floats()) + thread_at);
-    [[maybe_unused]] Value before_tile[kFusedStates] = {};  // u·B
-    if constexpr (two_samples(family))
-      if (start > 0) load_products(before_tile, B, scan, io, place, start - 1);
-    with_io(io, [&]<class Io>(std::type_identity<Io>) {
-      stage_gradient_tile<Io, fixed ? 2 : kInFlight>(tiles, args, place, start, valid, plan);
-    });
-    __syncthreads();
-
-    [[maybe_unused]] Value before[kFusedStates];
-#pragma unroll
-    for (int s = 0; s < kFusedStates; ++s) before[s] = before_tile[s];
-#pragma unroll(fixed ? 4 : 1)
-    for (int t = 0; t < plan.steps(); ++t) {
-      store_states(own_states + t * backward.exchange_pitch(), h);
-      const StepDerivative<family> step(method, tiles.delta[row + t]);
-      load_B(t);
-#pragma unroll
-      for (int s = 0; s < kFusedStates; ++s) advance(h[s], before[s], step, A[s], tiles.u[row + t], B[s]);
-    }
-
-    Value dA[kFusedStates] = {}, dB[kFusedStates] = {}, dC[kFusedStates] = {};
-    float dD = 0.0F;
-    float bias = 0.0F;
-#pragma unroll(fixed ? 2 : 1)
-    for (int t = plan.steps() - 1; t >= 0; --t) {
-      const float u = tiles.u[row + t];
-      const float dy = tiles.dy[row + t];
-      const float delta = tiles.delta[row + t];
-      const StepDerivative<family> step(method, delta);
-      if constexpr (two_samples(family)) {
-        if (t > 0) load_B(t - 1);
-#pragma unroll
-        for (int s = 0; s < kFusedStates; ++s)
-          before[s] = t > 0 ? tiles.u[row + t - 1] * B[s] : before_tile[s];
-      }
-      load_B(t);
-      if (scan.variable_c) load_states(C, tiles.C + t * plan.projection_pitch() + place.state);
-      Value h_before[kFusedStates];
-      load_states(h_before, own_states + t * backward.exchange_pitch());
-
-      float sums[4] = {};                       // du, ∂Δ, y
-      float of_gain = 0.0F;                     // Σ Re g·conj(B)
-      Value projection_sums[2 * kFusedStates];  // dB, dC
-#pragma unroll
-      for (int s = 0; s < kFusedStates; ++s) {
-        const auto [decay, input, previous] = step(A[s]);
-        const Value g = (kOutputFactor<Value> * dy) * conjugate(C[s]) + carry[s];
-        carry[s] = conjugate(decay.value) * g;
-        if constexpr (family == Family::bilinear) {
-          const Value of_decay = g * conjugate(h_before[s]);
-          dA[s] = dA[s] + of_decay * conjugate(decay.by_A);
-          sums[1] += real_part(of_decay * conjugate(decay.by_delta));
-        } else {  // e^z is its own derivative
-          const Value of_z = carry[s] * conjugate(h_before[s]);
-          dA[s] = dA[s] + delta * of_z;
-          sums[1] += real_part(of_z * conjugate(A[s]));
-        }
-        const Value of_B = g * conjugate(B[s]);
-        if constexpr (kSharedGain) {
-          of_gain += real_part(of_B);
-          projection_sums[s] = (u * input.value) * g;
-        } else {
-          const Value of_input = u * of_B;
-          if constexpr (input_varies(family)) dA[s] = dA[s] + of_input * conjugate(input.by_A);
-          sums[1] += real_part(conjugate(input.by_delta) * of_input);
-          Value of_product = conjugate(input.value) * g;
-          if constexpr (two_samples(family)) {
-            const Value of_previous = g * conjugate(before[s]);
-            dA[s] = dA[s] + of_previous * conjugate(previous.by_A);
-            sums[1] += real_part(of_previous * conjugate(previous.by_delta));
-            of_product = of_product + previous_carry[s];
-            previous_carry[s] = conjugate(previous.value) * g;
-          }
-          sums[0] += real_part(of_product * conjugate(B[s]));
-          projection_sums[s] = u * of_product;
-        }
-        sums[2] += real_product(C[s], h[s]);
-        projection_sums[kFusedStates + s] = (kOutputFactor<Value> * dy) * conjugate(h[s]);
-        h[s] = h_before[s];
-      }
-      if constexpr (kSharedGain) {
-        sums[0] = delta * of_gain;
-        sums[1] += u * of_gain;
-      }
-      if (backward.constant_b) add_to(dB, projection_sums);
-      if (backward.constant_c) add_to(dC, projection_sums + kFusedStates);
-      dD += dy * u;
-      bias += sums[1] * tiles.slope[row + t];
-      add_lanes(sums, tiles.sums + row + t, plan);
-      if (scan.variable_b || scan.variable_c) {
-        __syncwarp();  // all lanes have their states of this step
-        add_channels(projection_sums, exchange + t * backward.exchange_pitch(), backward);
-      }
-    }
-    totals.add(0, dA);
-    if (backward.constant_b) totals.add(1, dB);
-    if (backward.constant_c) totals.add(total_C, dC);
-    total_dD += dD;
-    total_bias += bias;
-    __syncthreads();
-
-    with_io(io, [&]<class Io>(std::type_identity<Io>) {
-      finish_sequences<Io>(tiles, args, place, start, valid, plan);
-    });
-    const std::int64_t share_at = (blockIdx.x * backward.segment() + tile * plan.steps()) * plan.states();
-    if (scan.variable_b)
-      store_shares(of_workspace(at_workspace.shares_B) + share_at, 0, tiles, valid, backward);
-    if (scan.variable_c)
-      store_shares(of_workspace(at_workspace.shares_C) + share_at, 1, tiles, valid, backward);
+  __device__ __forceinline__ Value* in_workspace(std::int64_t at) const {
+    return reinterpret_cast<Value*>(workspace_ + at);
+  }
+  __device__ __forceinline__ int total_C() const {
+    return backward_.constant_b ? 2 : 1;
+  }
+  __device__ __forceinline__ void load_B(int t) {
+    if (scan_.variable_b) load_vectors(B_, tiles_.B + t * plan_.projection_pitch() + own_.state);
   }
 
-  store_states(of_workspace(at_workspace.carry) + thread_at, carry);
-  if constexpr (two_samples(family))
-    store_states(of_workspace(at_workspace.previous_carry) + thread_at, previous_carry);
-  totals.save(0, workspace + at_workspace.dA, state_at, place.count);
-  if (backward.constant_b) totals.save(1, workspace + at_workspace.dB, state_at, place.count);
-  if (backward.constant_c) totals.save(total_C, workspace + at_workspace.dC, state_at, place.count);
-  for (int distance = plan.lanes_in_warp() / 2; distance > 0; distance /= 2)
-    total_bias += shuffle_xor(total_bias, distance);
-  if (keeps) *kept_bias = total_bias;
-  if (keeps && part == 0) *kept_dD = total_dD;
-  if (range.begin > 0 || args.dinitial_state == nullptr) return;
+  /// h before every step, to shared memory; at the end h after the last.
+  __device__ __forceinline__ void forward(States& h, States& before) {
+#pragma unroll(fixed ? 4 : 1)
+    for (int t = 0; t < plan_.steps(); ++t) {
+      store_vectors(own_states_ + t * backward_.exchange_pitch(), h);
+      const StepDerivative<family> step(method_, tiles_.delta[row_ + t]);
+      load_B(t);
 #pragma unroll
-  for (int s = 0; s < kFusedStates; ++s)
-    if (s < place.count) reinterpret_cast<Value*>(args.dinitial_state)[state_at + s] = carry[s];
+      for (int s = 0; s < kThreadStates; ++s)
+        advance(h[s], before[s], step, A_[s], tiles_.u[row_ + t], B_[s]);
+    }
+  }
+
+  __device__ __forceinline__ void back(States& h, States& before, const States& before_tile) {
+    TileSums sums;
+#pragma unroll(fixed ? 2 : 1)
+    for (int t = plan_.steps() - 1; t >= 0; --t) step_back(t, h, before, before_tile, sums);
+    totals_.add(0, sums.dA);
+    if (backward_.constant_b) totals_.add(1, sums.dB);
+    if (backward_.constant_c) totals_.add(total_C(), sums.dC);
+    total_dD_ += sums.dD;
+    total_bias_ += sums.bias;
+  }
+
+  /// One step back: h is that after it, and then that before it.
+  __device__ __forceinline__ void step_back(int t, States& h, States& before, const States& before_tile,
+                                            TileSums& tile) {
+    const float u = tiles_.u[row_ + t];
+    const float dy = tiles_.dy[row_ + t];
+    const float delta = tiles_.delta[row_ + t];
+    const StepDerivative<family> step(method_, delta);
+    if constexpr (two_samples(family)) {
+      if (t > 0) load_B(t - 1);
+#pragma unroll
+      for (int s = 0; s < kThreadStates; ++s)
+        before[s] = t > 0 ? tiles_.u[row_ + t - 1] * B_[s] : before_tile[s];
+    }
+    load_B(t);
+    if (scan_.variable_c) load_vectors(C_, tiles_.C + t * plan_.projection_pitch() + own_.state);
+    States h_before;
+    load_vectors(h_before, own_states_ + t * backward_.exchange_pitch());
+
+    StepSums sums;
+#pragma unroll
+    for (int s = 0; s < kThreadStates; ++s) {
+      state_back(s, step, {u, dy, delta}, h[s], h_before[s], before[s], tile.dA[s], sums);
+      h[s] = h_before[s];
+    }
+    if constexpr (kSharedGain) {
+      sums.of_step[0] = delta * sums.gain;
+      sums.of_step[1] += u * sums.gain;
+    }
+    if (backward_.constant_b) add_to(tile.dB, sums.projections);
+    if (backward_.constant_c) add_to(tile.dC, sums.projections + kThreadStates);
+    tile.dD += dy * u;
+    tile.bias += sums.of_step[1] * tiles_.slope[row_ + t];
+    add_lanes(sums.of_step, tiles_.sums + row_ + t, plan_);
+    if (scan_.variable_b || scan_.variable_c) {
+      __syncwarp();  // all lanes have their states of this step
+      add_channels(sums.projections, exchange_ + t * backward_.exchange_pitch(), backward_);
+    }
+  }
+
+  struct StepScalars {
+    float u, dy, delta;
+  };
+
+  /// One state, one step back: g, the new carry, and all sums that g gives.
+  __device__ __forceinline__ void state_back(int s, const StepDerivative<family>& step, const StepScalars& at,
+                                             Value h, Value h_before, [[maybe_unused]] Value before,
+                                             Value& dA, StepSums& sums) {
+    const auto [decay, input, previous] = step(A_[s]);
+    const Value g = (kOutputFactor<Value> * at.dy) * conjugate(C_[s]) + carry_[s];
+    carry_[s] = conjugate(decay.value) * g;
+    if constexpr (family == Family::bilinear) {
+      const Value by_decay = g * conjugate(h_before);
+      dA = dA + by_decay * conjugate(decay.by_A);
+      sums.of_step[1] += real_part(by_decay * conjugate(decay.by_delta));
+    } else {  // e^z is its own derivative
+      const Value by_z = carry_[s] * conjugate(h_before);
+      dA = dA + at.delta * by_z;
+      sums.of_step[1] += real_part(by_z * conjugate(A_[s]));
+    }
+    const Value by_B = g * conjugate(B_[s]);
+    if constexpr (kSharedGain) {
+      sums.gain += real_part(by_B);
+      sums.projections[s] = (at.u * input.value) * g;
+    } else {
+      const Value by_input = at.u * by_B;
+      if constexpr (input_varies(family)) dA = dA + by_input * conjugate(input.by_A);
+      sums.of_step[1] += real_part(conjugate(input.by_delta) * by_input);
+      Value by_product = conjugate(input.value) * g;
+      if constexpr (two_samples(family)) {
+        const Value by_previous = g * conjugate(before);
+        dA = dA + by_previous * conjugate(previous.by_A);
+        sums.of_step[1] += real_part(by_previous * conjugate(previous.by_delta));
+        by_product = by_product + previous_carry_[s];
+        previous_carry_[s] = conjugate(previous.value) * g;
+      }
+      sums.of_step[0] += real_part(by_product * conjugate(B_[s]));
+      sums.projections[s] = at.u * by_product;
+    }
+    sums.of_step[2] += real_product(C_[s], h);
+    sums.projections[kThreadStates + s] = (kOutputFactor<Value> * at.dy) * conjugate(h);
+  }
+
+  __device__ __forceinline__ void finish_tile(std::int64_t tile, std::int64_t start, int valid) {
+    with_io(io_, [&]<class Io>(std::type_identity<Io>) {
+      finish_sequences<Io>(tiles_, args_, own_, start, valid, plan_);
+    });
+    const std::int64_t share_at = (blockIdx.x * backward_.segment() + tile * plan_.steps()) * plan_.states();
+    if (scan_.variable_b) store_shares(in_workspace(at_.shares_B) + share_at, 0, tiles_, valid, backward_);
+    if (scan_.variable_c) store_shares(in_workspace(at_.shares_C) + share_at, 1, tiles_, valid, backward_);
+  }
+
+  const ScanGradientArgs& args_;
+  const ScanArgs& scan_;
+  const DType io_;
+  const GeneralBackwardPlan backward_;
+  const GeneralPlan plan_;
+  const MethodParameters& method_;
+  const SegmentRange& range_;
+  float* const workspace_;
+  const GeneralBackwardWorkspace& at_;
+  const GradientTiles<Value> tiles_;
+  const Totals<Value> totals_;
+  const ThreadCoordinates own_;
+  const std::int64_t thread_at_, state_at_;
+  const int partial_;
+  const bool keeps_;  ///< one lane of each partial sum of a channel keeps the sums over time
+  float* const kept_dD_;
+  float* const kept_bias_;
+  Value* const exchange_;
+  Value* const own_states_;
+  const int row_;
+
+  States A_, B_ = {}, C_ = {};
+  States carry_ = {};                            ///< conj(Ā)·g of the step after
+  [[maybe_unused]] States previous_carry_ = {};  ///< conj(c')·g
+  float total_dD_ = 0.0F, total_bias_ = 0.0F;
+};
+
+template <class Value, Family family, bool fixed>
+__global__ void __launch_bounds__(kGeneralMaxThreads, kGradientBlocksPerSm<Value>)
+    gradient_kernel(const ScanGradientArgs args, const DType io, const GeneralBackwardPlan given,
+                    const MethodParameters method, const SegmentRange range, float* workspace,
+                    const GeneralBackwardWorkspace at_workspace) {
+  extern __shared__ float4 shared[];
+  const GeneralBackwardPlan plan = known<Value, fixed>(given);
+  GradientThread<Value, family, fixed> thread(args, io, plan, method, range, workspace, at_workspace, shared);
+  thread.load_segment();
+  const std::int64_t tiles = ceil_div(range.end - range.begin, plan.tile.steps());
+  for (std::int64_t tile = tiles - 1; tile >= 0; --tile) thread.do_tile(tile);
+  thread.store_segment();
 }
 
-}  // namespace fused_bwd
-
 template <class Value>
-FusedBackwardKernels fused_backward_kernels(MethodId method, const FusedBackwardPlan& plan) {
-  using namespace fused_bwd;
+GeneralBackwardKernels general_backward_kernels(MethodId method, const GeneralBackwardPlan& plan) {
   return with_family(method, [&]<Family family>(std::integral_constant<Family, family>) {
     if constexpr (std::is_same_v<Value, float>)
       if (has_fixed_sizes(plan))
-        return FusedBackwardKernels{forward_kernel<Value, family, true>,
-                                    gradient_kernel<Value, family, true>};
-    return FusedBackwardKernels{forward_kernel<Value, family, false>, gradient_kernel<Value, family, false>};
+        return GeneralBackwardKernels{forward_kernel<Value, family, true>,
+                                      gradient_kernel<Value, family, true>};
+    return GeneralBackwardKernels{forward_kernel<Value, family, false>,
+                                  gradient_kernel<Value, family, false>};
   });
 }
 
-}  // namespace ssmbench
+}  // namespace ssmbench::fused_bwd_general

@@ -1,20 +1,20 @@
 // cuda-fused for selective_scan_bwd: registration, launches, and the two kernels that only add. The common
-// case is in fused_bwd_parallel.cu. The kernels of all others, with the picture of their threads, are in
-// fused_bwd_kernel.cuh; their instantiations are in fused_bwd_real.cu and fused_bwd_complex.cu. Before Hopper
-// they take the common case too.
+// case from Hopper on is in fused_bwd/. The general kernels for everything else, with the picture of their
+// threads, are in kernel.cuh; their instantiations are in real.cu and complex.cu.
 
 #include <string>
 
 #include "device/cuda_check.h"
+#include "kernels/common/launch.cuh"
 #include "kernels/selective_scan/fused_bwd/launch.h"
 #include "kernels/selective_scan/fused_bwd_general/kernel.cuh"
 
-namespace ssmbench {
+namespace ssmbench::fused_bwd_general {
 
-extern template FusedBackwardKernels fused_backward_kernels<float>(MethodId method,
-                                                                   const FusedBackwardPlan& plan);
-extern template FusedBackwardKernels fused_backward_kernels<Complex>(MethodId method,
-                                                                     const FusedBackwardPlan& plan);
+extern template GeneralBackwardKernels general_backward_kernels<float>(MethodId method,
+                                                                       const GeneralBackwardPlan& plan);
+extern template GeneralBackwardKernels general_backward_kernels<Complex>(MethodId method,
+                                                                         const GeneralBackwardPlan& plan);
 
 namespace {
 
@@ -30,7 +30,7 @@ struct ShareLayout {
   SSMBENCH_HD std::int64_t blocks() const { return groups * ceil_div(values(), kAddThreads); }
 };
 
-/// Adds the shares of dB or dC of one segment that the blocks of a group have, and rounds the sums once.
+/// Adds the shares of dB or dC of one segment over the blocks of a group, and rounds the sums once.
 ///
 ///   block    256 neighbouring (step, state) of one (batch, group); a thread each
 ///
@@ -98,31 +98,32 @@ __global__ void __launch_bounds__(kAddThreads) row_sum_kernel(const RowSums all)
   one.to[i] = sum;
 }
 
-FusedBackwardPlan plan_of(const Problem& problem) {
+GeneralBackwardPlan plan_of(const Problem& problem) {
   const SelectiveScan scan(problem);
   const bool two = with_family(scan.method, [](auto family) { return two_samples(family); });
-  return plan_fused_backward(scan, two, tensor_bytes(problem));
+  return plan_general_backward(scan, two, tensor_bytes(problem));
 }
 
-ShareLayout shares_of(const FusedBackwardPlan& plan) {
+ShareLayout shares_of(const GeneralBackwardPlan& plan) {
   return {plan.blocks / plan.tile.blocks_per_group, plan.tile.blocks_per_group, plan.segment(),
           plan.tile.states_log2()};
 }
 
-FusedBackwardParallelPlan parallel_plan_of(const Problem& problem) {
-  return plan_fused_backward_parallel(SelectiveScan(problem), tensor_bytes(problem));
+fused_bwd::BackwardPlan fast_plan_of(const Problem& problem) {
+  return fused_bwd::plan_backward(SelectiveScan(problem), tensor_bytes(problem));
 }
 
-ShareLayout shares_of(const FusedBackwardParallelPlan& plan) {
-  return {plan.batch * plan.groups, plan.blocks_per_group, plan.span, ceil_log2(kParallelStates)};
+ShareLayout shares_of(const fused_bwd::BackwardPlan& plan) {
+  return {plan.batch * plan.groups, plan.blocks_per_group, plan.span, ceil_log2(fused_bwd::kPaddedStates)};
 }
 
 std::optional<std::string> unsupported(const Problem& problem) {
-  const FusedBackwardPlan general = plan_of(problem);
+  const GeneralBackwardPlan general = plan_of(problem);
   std::int64_t blocks = std::max(general.blocks, shares_of(general).blocks());
-  if (parallel_backward_applies(SelectiveScan(problem))) {
-    const FusedBackwardParallelPlan plan = parallel_plan_of(problem);
-    blocks = std::max({blocks, plan.blocks() * plan.segments() * kSegmentBlocks, shares_of(plan).blocks()});
+  if (fused_bwd::applies(SelectiveScan(problem))) {
+    const fused_bwd::BackwardPlan plan = fast_plan_of(problem);
+    blocks = std::max(
+        {blocks, plan.blocks() * plan.segments() * fused_bwd::kSegmentBlocks, shares_of(plan).blocks()});
   }
   if (blocks > kMaxGridX)
     return "needs at most 2147483647 blocks, and not " + std::to_string(blocks) +
@@ -133,9 +134,9 @@ std::optional<std::string> unsupported(const Problem& problem) {
 
 /// Enough for whichever kernels the device takes.
 std::size_t workspace_bytes(const Problem& problem) {
-  std::int64_t floats = fused_backward_workspace(plan_of(problem)).floats;
-  if (parallel_backward_applies(SelectiveScan(problem)))
-    floats = std::max(floats, fused_backward_parallel_workspace(parallel_plan_of(problem)).floats);
+  std::int64_t floats = general_backward_workspace(plan_of(problem)).floats;
+  if (fused_bwd::applies(SelectiveScan(problem)))
+    floats = std::max(floats, fused_bwd::backward_workspace(fast_plan_of(problem)).floats);
   return static_cast<std::size_t>(floats) * sizeof(float);
 }
 
@@ -147,15 +148,15 @@ class Backward {
         io_(problem.dtype()),
         complex_(SelectiveScan(problem).complex),
         plan_(plan_of(problem)),
-        at_(fused_backward_workspace(plan_)),
+        at_(general_backward_workspace(plan_)),
         workspace_(static_cast<float*>(workspace)),
         method_(method_parameters(SelectiveScan(problem).method)),
-        kernels_(complex_ ? fused_backward_kernels<Complex>(SelectiveScan(problem).method, plan_)
-                          : fused_backward_kernels<float>(SelectiveScan(problem).method, plan_)) {
+        kernels_(complex_ ? general_backward_kernels<Complex>(SelectiveScan(problem).method, plan_)
+                          : general_backward_kernels<float>(SelectiveScan(problem).method, plan_)) {
     // The limit and not what this problem needs: other problems use the same kernel.
     check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernels_.gradient),
                                     cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    kFusedBackwardMaxSharedBytes));
+                                    kGeneralBackwardMaxSharedBytes));
   }
 
   void launch(cudaStream_t stream) const {
@@ -205,7 +206,8 @@ class Backward {
     if (!scan.variable_c) all.add({workspace_ + at_.dC, static_cast<float*>(args_.dC), states, scan.batch});
     if (args_.dD != nullptr) all.add({workspace_ + at_.dD, args_.dD, scan.dim, scan.batch});
     if (args_.ddelta_bias != nullptr)
-      all.add({workspace_ + at_.ddelta_bias, args_.ddelta_bias, scan.dim, scan.batch * plan_.tile.parts()});
+      all.add(
+          {workspace_ + at_.ddelta_bias, args_.ddelta_bias, scan.dim, scan.batch * plan_.tile.partials()});
     const dim3 grid(static_cast<unsigned>(ceil_div(states, kAddThreads)), static_cast<unsigned>(all.count));
     row_sum_kernel<<<grid, kAddThreads, 0, stream>>>(all);
     check_cuda(cudaGetLastError());
@@ -214,20 +216,20 @@ class Backward {
   ScanGradientArgs args_;
   DType io_;
   bool complex_;
-  FusedBackwardPlan plan_;
-  FusedBackwardWorkspace at_;
+  GeneralBackwardPlan plan_;
+  GeneralBackwardWorkspace at_;
   float* workspace_;
   MethodParameters method_;
-  FusedBackwardKernels kernels_;
+  GeneralBackwardKernels kernels_;
 };
 
 Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
   if (auto reason = unsupported(problem)) throw ContractError("cuda-fused " + *reason);
-  if (parallel_backward_applies(SelectiveScan(problem)) && parallel_backward_fits(problem.dtype())) {
-    const FusedBackwardParallelPlan plan = parallel_plan_of(problem);
+  if (fused_bwd::applies(SelectiveScan(problem)) && fused_bwd::fits(problem.dtype())) {
+    const fused_bwd::BackwardPlan plan = fast_plan_of(problem);
     const ScanGradientArgs args = bind_scan_gradients(problem, tensors);
     auto* floats = static_cast<float*>(workspace);
-    return [backward = ParallelBackward(args, problem.dtype(), plan, floats), io = problem.dtype(),
+    return [backward = fused_bwd::Backward(args, problem.dtype(), plan, floats), io = problem.dtype(),
             scan = args.scan, floats, layout = shares_of(plan)](void* stream_of_launch) {
       auto* stream = static_cast<cudaStream_t>(stream_of_launch);
       backward.launch(stream, [&](std::int64_t shares, void* gradient, const ProjectionStrides& strides,
@@ -252,4 +254,4 @@ const Registration registration{
      .bind = bind}};
 
 }  // namespace
-}  // namespace ssmbench
+}  // namespace ssmbench::fused_bwd_general

@@ -1,22 +1,21 @@
 #pragma once
 
-// cuda-fused for selective_scan_bwd: where a thread is, and how tiles get from memory to shared memory.
+// The general kernels of selective_scan_bwd: the coordinates of a thread, and how tiles are staged in shared
+// memory.
 
+#include "kernels/common/activations.h"
 #include "kernels/common/complex.h"
 #include "kernels/common/io_types.cuh"
-#include "kernels/common/scalar_math.h"
 #include "kernels/selective_scan/args.h"
+#include "kernels/selective_scan/fused_general/map.h"
 #include "kernels/selective_scan/states.cuh"
 
-namespace ssmbench::fused_bwd {
+namespace ssmbench::fused_bwd_general {
 
-using ssmbench::to_float;
+using fused_general::GeneralPlan;
+using fused_general::kThreadStates;
 
-__device__ inline Complex to_float(Complex x) {
-  return x;
-}
-
-/// with_io_type for device code: kernels are compiled once for all io dtypes, and only what touches memory
+/// with_io_type for device code: kernels are compiled once for all io dtypes, and only what accesses memory
 /// three times.
 template <class Call>
 __device__ void with_io(DType io, const Call& call) {
@@ -28,12 +27,8 @@ __device__ void with_io(DType io, const Call& call) {
     call(std::type_identity<__nv_bfloat16>());
 }
 
-/// B or C as it lies in memory when variable.
-template <class Io, class Value>
-using StoredProjection = std::conditional_t<std::is_same_v<Value, float>, Io, Value>;
-
-/// Where a thread is.
-struct Place {
+/// The coordinates of a thread: its channel and its four states.
+struct ThreadCoordinates {
   BlockChannels block;
   std::int64_t row;  ///< of the block's first channel in the (B, D, L) tensors
   int channel;       ///< of the block
@@ -41,7 +36,7 @@ struct Place {
   int count;         ///< states from there on that exist; the others keep zeros
   std::int64_t d;
 
-  __device__ Place(const ScanArgs& args, const FusedPlan& plan)
+  __device__ ThreadCoordinates(const ScanArgs& args, const GeneralPlan& plan)
       : block(block_channels(plan, blockIdx.x, args.groups, args.channels_per_group)),
         row(block.b * args.sequence.batch + block.first * args.sequence.dim),
         channel(plan.channel_of(threadIdx.x)),
@@ -49,68 +44,47 @@ struct Place {
         count(channel < block.count ? static_cast<int>(args.dstate) - state : 0),
         d(block.first + channel) {}
 
-  /// In (D, N) tensors.
-  __device__ std::int64_t in_channels(const ScanArgs& args) const { return d * args.dstate + state; }
-  /// In (B, D, N) tensors.
-  __device__ std::int64_t in_batches(const ScanArgs& args) const {
+  /// Index in (D, N) tensors.
+  __device__ std::int64_t channel_state(const ScanArgs& args) const { return d * args.dstate + state; }
+  /// Index in (B, D, N) tensors.
+  __device__ std::int64_t batch_state(const ScanArgs& args) const {
     return (block.b * args.dim + d) * args.dstate + state;
   }
-  /// Among what all threads of the grid hold, in values.
-  __device__ std::int64_t in_grid(const FusedPlan& plan) const {
-    return (static_cast<std::int64_t>(blockIdx.x) * plan.threads() + threadIdx.x) * kFusedStates;
+  /// Index among the values that all threads of the grid hold.
+  __device__ std::int64_t grid_state(const GeneralPlan& plan) const {
+    return (static_cast<std::int64_t>(blockIdx.x) * plan.threads() + threadIdx.x) * kThreadStates;
   }
 };
 
 template <class Value>
-__device__ void load_constants(Value (&to)[kFusedStates], const void* source,
-                               const ProjectionStrides& strides, const Place& place) {
-  load_states(to, static_cast<const Value*>(source), place.d * strides.channel + place.state, place.count);
+__device__ void load_constants(Value (&to)[kThreadStates], const void* source,
+                               const ProjectionStrides& strides, const ThreadCoordinates& own) {
+  load_states(to, static_cast<const Value*>(source), own.d * strides.channel + own.state, own.count);
 }
 
 /// u·B of one step, from memory; `B` has the values that it keeps when constant.
 template <class Value>
-__device__ void load_products(Value (&products)[kFusedStates], const Value (&B)[kFusedStates],
-                              const ScanArgs& args, DType io, const Place& place, std::int64_t t) {
+__device__ void load_products(Value (&products)[kThreadStates], const Value (&B)[kThreadStates],
+                              const ScanArgs& args, DType io, const ThreadCoordinates& own, std::int64_t t) {
   with_io(io, [&]<class Io>(std::type_identity<Io>) {
     using Stored = StoredProjection<Io, Value>;
-    const auto* variable = static_cast<const Stored*>(args.B) + place.block.b * args.b_strides.batch +
-                           place.block.g * args.b_strides.group + t * args.b_strides.time;
-    const std::int64_t at = place.row + place.channel * args.sequence.dim + t * args.sequence.time;
-    const float u = place.count > 0 ? to_float(static_cast<const Io*>(args.u)[at]) : 0.0F;
+    const auto* variable = static_cast<const Stored*>(args.B) + own.block.b * args.b_strides.batch +
+                           own.block.g * args.b_strides.group + t * args.b_strides.time;
+    const std::int64_t at = own.row + own.channel * args.sequence.dim + t * args.sequence.time;
+    const float u = own.count > 0 ? to_float(static_cast<const Io*>(args.u)[at]) : 0.0F;
 #pragma unroll
-    for (int s = 0; s < kFusedStates; ++s) {
+    for (int s = 0; s < kThreadStates; ++s) {
       products[s] = Value{};
-      if (s < place.count)
+      if (s < own.count)
         products[s] =
-            u * (args.variable_b ? to_float(variable[(place.state + s) * args.b_strides.state]) : B[s]);
+            u * (args.variable_b ? to_value(variable[(own.state + s) * args.b_strides.state]) : B[s]);
     }
   });
 }
 
-/// f(x) and f'(x).
-struct ValueSlope {
-  float value, slope;
-};
-
-/// softplus, whose slope is the logistic function; both from e^-|x|, which never overflows.
-__device__ inline ValueSlope softplus_slope(float x) {
-  const float e = expf(-fabsf(x));
-  return {fmaxf(x, 0.0F) + log1pf(e), (x < 0.0F ? e : 1.0F) * reciprocal(1.0F + e)};
-}
-
-/// silu: x·σ(x), σ(x)·(1 + x·σ(−x)).
-__device__ inline ValueSlope silu_slope(float x) {
-  const float e = expf(-fabsf(x));
-  const float large = reciprocal(1.0F + e);
-  const float small = e * large;
-  const float open = x < 0.0F ? small : large;
-  const float closed = x < 0.0F ? large : small;
-  return {x * open, open * (1.0F + x * closed)};
-}
-
-/// Loads that a thread has under way together while it stages: what staging waits for is the latency of
-/// memory. They are free of branches, which would put one after the other: what does not exist is read from
-/// where something does, and not used.
+/// Loads that a thread has in flight while it stages: staging waits for the latency of memory. They are free
+/// of branches, which would put one after the other: in place of an element that does not exist one that does
+/// is read, and not used.
 inline constexpr int kInFlight = 4;
 
 /// A tile of `rows` × `steps` elements that exist, at least one, out of 2^rows_log2 × 2^steps_log2.
@@ -133,17 +107,17 @@ struct TileShape {
   }
 };
 
-/// A thread's next few elements of B or C on their way from memory to a [step][state] tile.
+/// A thread's elements of B or C on their way from memory to a [step][state] tile.
 template <class Stored, class Value, int in_flight>
-class ProjectionStage {
+class ProjectionLoader {
  public:
   /// Starts to load the first of them, unless `source` is constant.
-  __device__ ProjectionStage(Value* tile, const void* source, bool variable, const ProjectionStrides& strides,
-                             const Place& place, std::int64_t start, int valid, std::int64_t dstate,
-                             const FusedPlan& plan)
+  __device__ ProjectionLoader(Value* tile, const void* source, bool variable,
+                              const ProjectionStrides& strides, const ThreadCoordinates& own,
+                              std::int64_t start, int valid, std::int64_t dstate, const GeneralPlan& plan)
       : tile_(tile),
-        source_(static_cast<const Stored*>(source) + place.block.b * strides.batch +
-                place.block.g * strides.group + start * strides.time),
+        source_(static_cast<const Stored*>(source) + own.block.b * strides.batch +
+                own.block.g * strides.group + start * strides.time),
         variable_(variable),
         shape_{plan.states_log2(), plan.steps_log2, static_cast<int>(dstate), valid,
                strides.state,      strides.time},
@@ -161,7 +135,7 @@ class ProjectionStage {
         const int i = first + k * threads_;
         const TileShape::Element e = shape_.element(i);
         if (i < shape_.count())
-          tile_[e.step * pitch_ + e.row] = shape_.exists(e) ? to_float(raw_[k]) : Value{};
+          tile_[e.step * pitch_ + e.row] = shape_.exists(e) ? to_value(raw_[k]) : Value{};
       }
     }
   }
@@ -181,20 +155,20 @@ class ProjectionStage {
   Stored raw_[in_flight];
 };
 
-__device__ inline TileShape sequence_shape(const ScanArgs& args, const Place& place, int valid,
-                                           const FusedPlan& plan) {
-  return {plan.channels_log2, plan.steps_log2,   place.block.count, valid,
-          args.sequence.dim,  args.sequence.time};
+__device__ inline TileShape sequence_shape(const ScanArgs& args, const ThreadCoordinates& own, int valid,
+                                           const GeneralPlan& plan) {
+  return {plan.channels_log2, plan.steps_log2, own.block.count, valid, args.sequence.dim, args.sequence.time};
 }
 
-/// For each of the thread's elements of `count` (B, D, L) tensors, loads them and calls store(where it is in
-/// a sequence tile, whether it exists, values). The second of the sources is delta, and gets delta_bias
+/// Loads the thread's elements of `count` (B, D, L) tensors and calls store(index in a sequence tile, whether it
+/// exists, values) for each. The second of the sources is delta, and gets delta_bias
 /// added. A null source has the values of the first.
 template <class Io, int count, class Store>
-__device__ void stage_sequences(const void* const (&sources)[count], const ScanArgs& args, const Place& place,
-                                std::int64_t start, int valid, const FusedPlan& plan, const Store& store) {
-  const TileShape shape = sequence_shape(args, place, valid, plan);
-  const std::int64_t origin = place.row + start * args.sequence.time;
+__device__ void stage_sequences(const void* const (&sources)[count], const ScanArgs& args,
+                                const ThreadCoordinates& own, std::int64_t start, int valid,
+                                const GeneralPlan& plan, const Store& store) {
+  const TileShape shape = sequence_shape(args, own, valid, plan);
+  const std::int64_t origin = own.row + start * args.sequence.time;
   for (int first = threadIdx.x; first < shape.count(); first += kInFlight * plan.threads()) {
     Io raw[kInFlight][count];
     float bias[kInFlight] = {};
@@ -202,8 +176,7 @@ __device__ void stage_sequences(const void* const (&sources)[count], const ScanA
     for (int k = 0; k < kInFlight; ++k) {
       const TileShape::Element e = shape.element(first + k * plan.threads());
       const std::int64_t at = origin + shape.offset(e);
-      if (args.delta_bias != nullptr)
-        bias[k] = args.delta_bias[place.block.first + min(e.row, shape.rows - 1)];
+      if (args.delta_bias != nullptr) bias[k] = args.delta_bias[own.block.first + min(e.row, shape.rows - 1)];
 #pragma unroll
       for (int i = 0; i < count; ++i)
         raw[k][i] = static_cast<const Io*>(sources[i] != nullptr ? sources[i] : sources[0])[at];
@@ -221,4 +194,4 @@ __device__ void stage_sequences(const void* const (&sources)[count], const ScanA
   }
 }
 
-}  // namespace ssmbench::fused_bwd
+}  // namespace ssmbench::fused_bwd_general

@@ -7,7 +7,7 @@
 // How threads share the elements of a tile of time steps that they move between memory and shared memory.
 // Host and device, so that the CPU tests cover it.
 
-namespace ssmbench::staged {
+namespace ssmbench::fused_general {
 
 /// One axis of a tile: 2^size_log2 elements, of which `end` exist, apart by `stride` in the tensor and by
 /// `pitch` in the tile.
@@ -18,16 +18,16 @@ struct Axis {
 };
 
 /// An element of a tile.
-struct Place {
+struct TileElement {
   bool exists;          ///< else it is past the end of an axis
   int row;              ///< channel or state
   std::int64_t offset;  ///< in the tensor, from the tile's first element
   int in_tile;
 };
 
-/// load(place), then store(place, what it loaded), for one thread's share of a tile. Neighbouring threads
-/// take neighbours along the axis that is contiguous in memory. A few loads are under way at a time, since
-/// what staging waits for is the latency of memory.
+/// load(element), then store(element, what it loaded), for a thread's elements of a tile. Neighbouring threads
+/// take neighbours along the axis that is contiguous in memory. A few loads are in flight at a time, since
+/// staging waits for the latency of memory.
 #ifdef __CUDACC__
 #pragma nv_exec_check_disable
 #endif
@@ -43,17 +43,17 @@ SSMBENCH_HD void stage(const Axis& rows, const Axis& steps, int thread, int thre
     for (int first = thread >> inner.size_log2; first < 1 << outer.size_log2; first += kInFlight * apart) {
       const std::int64_t offset = i * inner.stride + first * outer.stride;
       const int in_tile = i * inner.pitch + first * outer.pitch;
-      const auto place = [&](int k) {
+      const auto element = [&](int k) {
         const int j = first + k * apart;
-        return Place{i < inner.end && j < outer.end, along_time ? j : i, offset + k * (apart * outer.stride),
-                     in_tile + k * (apart * outer.pitch)};
+        return TileElement{i < inner.end && j < outer.end, along_time ? j : i,
+                           offset + k * (apart * outer.stride), in_tile + k * (apart * outer.pitch)};
       };
-      decltype(load(place(0))) loaded[kInFlight];
-      for (int k = 0; k < kInFlight; ++k) loaded[k] = load(place(k));
+      decltype(load(element(0))) loaded[kInFlight];
+      for (int k = 0; k < kInFlight; ++k) loaded[k] = load(element(k));
       for (int k = 0; k < kInFlight; ++k)
-        if (first + k * apart < 1 << outer.size_log2) store(place(k), loaded[k]);
+        if (first + k * apart < 1 << outer.size_log2) store(element(k), loaded[k]);
     }
   }
 }
 
-}  // namespace ssmbench::staged
+}  // namespace ssmbench::fused_general

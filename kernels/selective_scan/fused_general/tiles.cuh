@@ -5,27 +5,28 @@
 
 #include "kernels/common/complex.h"
 #include "kernels/common/io_types.cuh"
+#include "kernels/common/launch.cuh"
 #include "kernels/common/scalar_math.h"
+#include "kernels/common/vector.cuh"
 #include "kernels/selective_scan/args.h"
 #include "kernels/selective_scan/block_channels.h"
+#include "kernels/selective_scan/fused_general/map.h"
 #include "kernels/selective_scan/fused_general/tile_walk.h"
+#include "kernels/selective_scan/states.cuh"
 
 // Tiles of time steps in shared memory, for kernels that are sequential in time with channels across threads:
-// what is loaded before a tile is scanned and written after it. A plan (sequential_map.h, fused_map.h) says
-// how large they are; values of states are float, or Complex.
+// what is loaded before a tile is scanned and written after it. GeneralPlan
+// says how large they are; values of states are float, or Complex.
 
-namespace ssmbench::staged {
+namespace ssmbench::fused_general {
 
 /// Why a grid cannot have a block for each of the plan's; nothing when it can.
-template <class Plan>
-std::optional<std::string> too_many_blocks(const SelectiveScan& scan, const Plan& plan) {
-  if (scan.batch <= kMaxGridX / (scan.groups * plan.blocks_per_group)) return std::nullopt;
-  return "needs at most 2147483647 blocks: one per batch and " + std::to_string(plan.channels()) +
-         " channels";
+inline std::optional<std::string> too_many_blocks(const SelectiveScan& scan, const GeneralPlan& plan) {
+  return grid_too_large({scan.batch, scan.groups, plan.blocks_per_group},
+                        "batch and " + std::to_string(plan.channels()) + " channels");
 }
 
-template <class Plan>
-std::int64_t blocks_of(const ScanArgs& args, const Plan& plan) {
+inline std::int64_t blocks_of(const ScanArgs& args, const GeneralPlan& plan) {
   return args.batch * args.groups * plan.blocks_per_group;
 }
 
@@ -39,8 +40,7 @@ struct Tiles {
   float* delta;
   float* y;
 
-  template <class Plan>
-  __device__ Tiles(float4* shared, const Plan& plan)
+  __device__ Tiles(float4* shared, const GeneralPlan& plan)
       : B(reinterpret_cast<Value*>(shared)),
         C(B + plan.projection_values()),
         u(reinterpret_cast<float*>(C + plan.projection_values())),
@@ -48,39 +48,34 @@ struct Tiles {
         y(delta + plan.sequence_floats()) {}
 };
 
-__device__ inline Complex to_float(Complex x) {
-  return x;
-}
-using ssmbench::to_float;
-
 /// B or C of one group from time `start` on; zero in the states past dstate and the steps past `valid`.
 /// Stored is the type in memory: the io dtype, or Complex.
-template <class Stored, class Value, class Plan>
+template <class Stored, class Value>
 __device__ void stage_projection(Value* tile, const void* source, const ProjectionStrides& strides,
                                  const BlockChannels& block, std::int64_t start, int valid,
-                                 std::int64_t dstate, const Plan& plan) {
+                                 std::int64_t dstate, const GeneralPlan& plan) {
   const Stored* origin = static_cast<const Stored*>(source) + block.b * strides.batch +
                          block.g * strides.group + start * strides.time;
   stage(
       Axis{plan.states_log2(), static_cast<int>(dstate), strides.state, 1},
       Axis{plan.steps_log2, valid, strides.time, plan.projection_pitch()}, static_cast<int>(threadIdx.x),
-      plan.threads(), [&](const Place& at) { return at.exists ? to_float(origin[at.offset]) : Value{}; },
-      [&](const Place& at, Value value) { tile[at.in_tile] = value; });
+      plan.threads(),
+      [&](const TileElement& at) { return at.exists ? to_value(origin[at.offset]) : Value{}; },
+      [&](const TileElement& at, Value value) { tile[at.in_tile] = value; });
 }
 
-template <class Plan>
-__device__ Axis channel_axis(const ScanArgs& args, const BlockChannels& block, const Plan& plan) {
+__device__ inline Axis channel_axis(const ScanArgs& args, const BlockChannels& block,
+                                    const GeneralPlan& plan) {
   return {plan.channels_log2, block.count, args.sequence.dim, plan.sequence_pitch()};
 }
-template <class Plan>
-__device__ Axis time_axis(const ScanArgs& args, int valid, const Plan& plan) {
+__device__ inline Axis time_axis(const ScanArgs& args, int valid, const GeneralPlan& plan) {
   return {plan.steps_log2, valid, args.sequence.time, 1};
 }
 
 /// u and Δ; zero in the channels past the group's end and the steps past `valid`, which then change no state.
-template <class Io, class Value, class Plan>
+template <class Io, class Value>
 __device__ void stage_sequences(const Tiles<Value>& tiles, const ScanArgs& args, const BlockChannels& block,
-                                std::int64_t origin, int valid, const Plan& plan) {
+                                std::int64_t origin, int valid, const GeneralPlan& plan) {
   struct Loaded {
     float u, delta, bias;
   };
@@ -89,13 +84,13 @@ __device__ void stage_sequences(const Tiles<Value>& tiles, const ScanArgs& args,
   stage(
       channel_axis(args, block, plan), time_axis(args, valid, plan), static_cast<int>(threadIdx.x),
       plan.threads(),
-      [&](const Place& at) {
+      [&](const TileElement& at) {
         const bool has_bias = at.exists && args.delta_bias != nullptr;
         return Loaded{at.exists ? to_float(u[at.offset]) : 0.0F,
                       at.exists ? to_float(delta[at.offset]) : 0.0F,
                       has_bias ? args.delta_bias[block.first + at.row] : 0.0F};
       },
-      [&](const Place& at, const Loaded& loaded) {
+      [&](const TileElement& at, const Loaded& loaded) {
         float step = loaded.delta + loaded.bias;
         if (args.delta_softplus) step = softplus(step);
         tiles.u[at.in_tile] = loaded.u;
@@ -103,39 +98,10 @@ __device__ void stage_sequences(const Tiles<Value>& tiles, const ScanArgs& args,
       });
 }
 
-/// A thread's B or C from a [step][state] tile, by 16 bytes, to which the plan aligns them.
-template <int kStates>
-__device__ void load_states(float (&to)[kStates], const float* tile) {
-#pragma unroll
-  for (int s = 0; s < kStates; s += 4) {
-    const float4 four = *reinterpret_cast<const float4*>(tile + s);
-    to[s] = four.x;
-    to[s + 1] = four.y;
-    to[s + 2] = four.z;
-    to[s + 3] = four.w;
-  }
-}
-template <int kStates>
-__device__ void load_states(Complex (&to)[kStates], const Complex* tile) {
-#pragma unroll
-  for (int s = 0; s < kStates; s += 2) {
-    const float4 two = *reinterpret_cast<const float4*>(tile + s);
-    to[s] = Complex{two.x, two.y};
-    to[s + 1] = Complex{two.z, two.w};
-  }
-}
-
-/// `count` of a thread's states from memory, zeros after them and where there is no memory.
-template <class Value, int kStates>
-__device__ void load_states(Value (&to)[kStates], const Value* memory, std::int64_t at, int count) {
-#pragma unroll
-  for (int s = 0; s < kStates; ++s) to[s] = memory != nullptr && s < count ? memory[at + s] : Value{};
-}
-
-/// out = (y + D·u)·silu(z), y the sum of its parts.
-template <class Io, class Value, class Plan>
+/// out = (y + D·u)·silu(z), y the sum of its partial sums.
+template <class Io, class Value>
 __device__ void finish_sequences(const Tiles<Value>& tiles, const ScanArgs& args, const BlockChannels& block,
-                                 std::int64_t origin, int valid, const Plan& plan) {
+                                 std::int64_t origin, int valid, const GeneralPlan& plan) {
   struct Loaded {
     float z, D;
   };
@@ -144,14 +110,14 @@ __device__ void finish_sequences(const Tiles<Value>& tiles, const ScanArgs& args
   stage(
       channel_axis(args, block, plan), time_axis(args, valid, plan), static_cast<int>(threadIdx.x),
       plan.threads(),
-      [&](const Place& at) {
+      [&](const TileElement& at) {
         return Loaded{at.exists && args.z != nullptr ? to_float(z[at.offset]) : 0.0F,
                       at.exists && args.D != nullptr ? args.D[block.first + at.row] : 0.0F};
       },
-      [&](const Place& at, const Loaded& loaded) {
+      [&](const TileElement& at, const Loaded& loaded) {
         if (!at.exists) return;
         float y = tiles.y[at.in_tile];
-        if (plan.parts() == 2) y += tiles.y[plan.sequence_floats() + at.in_tile];
+        if (plan.partials() == 2) y += tiles.y[plan.sequence_floats() + at.in_tile];
         y *= kOutputFactor<Value>;
         if (args.D != nullptr) y += loaded.D * tiles.u[at.in_tile];
         if (args.z != nullptr) y *= silu(loaded.z);
@@ -159,4 +125,4 @@ __device__ void finish_sequences(const Tiles<Value>& tiles, const ScanArgs& args
       });
 }
 
-}  // namespace ssmbench::staged
+}  // namespace ssmbench::fused_general

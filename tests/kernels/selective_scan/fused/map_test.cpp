@@ -11,7 +11,7 @@
 #include "catch.h"
 #include "device/device.h"
 #include "inputs/inputs.h"
-#include "kernels/common/fast_math.h"
+#include "kernels/common/activations.h"
 #include "kernels/selective_scan/fused/map.h"
 #include "reference/reference.h"
 #include "support/host_tensors.h"
@@ -20,18 +20,18 @@
 #include "verify/compare.h"
 
 using namespace ssmbench;
+using namespace ssmbench::fused;
 using namespace ssmbench::test;
 
 namespace {
 
 template <class Call>
 void for_shapes(const Call& call) {
-  for (const RowsShape shape :
-       {RowsShape{2, 8, 1}, RowsShape{4, 4, 1}, RowsShape{4, 4, 2}, RowsShape{4, 4, 4}, RowsShape{4, 8, 1}}) {
-    INFO(shape.states << " states on " << shape.lanes << " lanes, teams: " << shape.teams);
-    with_rows_shape<4>(shape, [&](auto states, auto lanes, auto teams) {
-      CHECK(RowsShape{states, lanes, teams} == shape);
-      call(RowsMap<states, lanes, teams>());
+  for (const Shape shape : {Shape{2, 8, 1}, Shape{4, 4, 1}, Shape{4, 4, 2}, Shape{4, 4, 4}, Shape{4, 8, 1}}) {
+    INFO(shape.states << " states on " << shape.lanes << " lanes, slices: " << shape.slices);
+    with_shape<4>(shape, [&](auto states, auto lanes, auto slices) {
+      CHECK(Shape{states, lanes, slices} == shape);
+      call(ThreadMap<states, lanes, slices>());
     });
   }
 }
@@ -43,7 +43,7 @@ void for_raw_tiles(const Call& call) {
     const auto with = [&]<bool kAlongTime, int bytes>(std::bool_constant<kAlongTime> along_time,
                                                       std::integral_constant<int, bytes>) {
       INFO(bytes << " bytes, along time: " << kAlongTime);
-      call(map, along_time, RowsMemory<Map, kAlongTime, bytes>());
+      call(map, along_time, SharedLayout<Map, kAlongTime, bytes>());
     };
     with(std::true_type(), std::integral_constant<int, 2>());
     with(std::true_type(), std::integral_constant<int, 4>());
@@ -67,10 +67,10 @@ class Uses {
 
 }  // namespace
 
-TEST_CASE("scanners of the fast kernel take each lane of each channel once") {
+TEST_CASE("consumers of the fast kernel take each lane of each channel once") {
   for_shapes([]<class Map>(Map) {
     std::set<std::pair<int, int>> taken;
-    for (int thread = 0; thread < kRowsScanners; ++thread) {
+    for (int thread = 0; thread < kConsumerThreads; ++thread) {
       const int channel = Map::channel_of(thread);
       const int lane = Map::lane_of(thread);
       CHECK((channel >= 0 && channel < Map::kChannels && lane >= 0 && lane < Map::kLanes));
@@ -81,23 +81,23 @@ TEST_CASE("scanners of the fast kernel take each lane of each channel once") {
       CHECK(Map::channel_of(thread ^ Map::kFirstLaneBit) == channel);
       CHECK(Map::lane_of(thread ^ Map::kFirstLaneBit) == (lane ^ 1));
     }
-    CHECK(taken.size() == kRowsScanners);
+    CHECK(taken.size() == kConsumerThreads);
   });
 }
 
-TEST_CASE("helpers of the fast kernel take each octet of a tile once") {
+TEST_CASE("producers of the fast kernel take each 8 elements of a tile once") {
   for_raw_tiles([]<class Map, bool kAlongTime, class Memory>(Map, std::bool_constant<kAlongTime>, Memory) {
-    using Place = ProjectionPlace<Map, kAlongTime>;
+    using Place = ProjectionCoordinates<Map, kAlongTime>;
     std::set<std::pair<int, int>> sequences;
     std::set<std::pair<int, int>> projections;
-    for (int thread = 0; thread < Map::kHelpers; ++thread) {
-      const SequencePlace<Map, kAlongTime, Memory::kElementBytes> sequence(thread);
+    for (int thread = 0; thread < kProducerThreads; ++thread) {
+      const SequenceCoordinates<Map, kAlongTime, Memory::kElementBytes> sequence(thread);
       const Place projection(thread);
       CHECK((kAlongTime ? sequence.step : sequence.channel) % 8 == 0);
       CHECK((kAlongTime ? projection.step : projection.state) % 8 == 0);
       for (int k = 0; k < 8; ++k) {
         sequences.insert({sequence.channel + (kAlongTime ? 0 : k), sequence.step + (kAlongTime ? k : 0)});
-        for (int i = 0; i < Place::kOctets; ++i)
+        for (int i = 0; i < Place::kItems; ++i)
           projections.insert({projection.state + (kAlongTime ? 0 : k),
                               projection.step + i * Place::kStepsApart + (kAlongTime ? k : 0)});
       }
@@ -112,17 +112,17 @@ TEST_CASE("helpers of the fast kernel take each octet of a tile once") {
 TEST_CASE("tiles of the fast kernel do not overlap, and 16-byte accesses are aligned") {
   for_shapes([]<class Map>(Map) {
     Uses steps(Map::kSequenceFloats);
-    Uses parts(Map::kSequenceFloats);
+    Uses partials(Map::kSequenceFloats);
     Uses projection(Map::kProjectionFloats);
     for (int step = 0; step < Map::kSteps; ++step) {
       for (int channel = 0; channel < Map::kChannels; ++channel) {
         steps.add(Map::step_at(channel, step), 2);
         CHECK(Map::step_at(channel, step) == Map::step_at(channel, step & ~7) + 2 * (step % 8));
         if (step % 2 == 0) CHECK(Map::step_at(channel, step) % 4 == 0);
-        for (int part = 0; part < Map::kParts; ++part) {
-          parts.add(Map::part_at(part, channel, step));
-          if (step % 4 == 0) CHECK(Map::part_at(part, channel, step) % 4 == 0);
-          CHECK(Map::part_at(part, channel, step) == Map::part_at(part, channel, step & ~7) + step % 8);
+        for (int part = 0; part < Map::kPartials; ++part) {
+          partials.add(Map::partial_at(part, channel, step));
+          if (step % 4 == 0) CHECK(Map::partial_at(part, channel, step) % 4 == 0);
+          CHECK(Map::partial_at(part, channel, step) == Map::partial_at(part, channel, step & ~7) + step % 8);
         }
       }
       for (int state = 0; state < Map::kPaddedStates; ++state)
@@ -135,12 +135,12 @@ TEST_CASE("tiles of the fast kernel do not overlap, and 16-byte accesses are ali
                   Map::projection_at(step, 0) + 4 * lane + i);
     }
     CHECK(steps.at_most_once());
-    CHECK(parts.at_most_once());
+    CHECK(partials.at_most_once());
     CHECK(projection.at_most_once());
   });
 }
 
-TEST_CASE("the fast kernel's parts of y take the place of what has been read") {
+TEST_CASE("the fast kernel's partials of y take the place of what has been read") {
   // The parts of 4 steps are stored once {Δ, Δ·u} of these and of the next 4 are read.
   for_shapes([]<class Map>(Map) {
     std::map<int, std::pair<int, int>> owner;  // of a float: channel, step
@@ -149,8 +149,8 @@ TEST_CASE("the fast kernel's parts of y take the place of what has been read") {
         for (int i = 0; i < 2; ++i) owner[Map::step_at(channel, step) + i] = {channel, step};
     for (int channel = 0; channel < Map::kChannels; ++channel)
       for (int step = 0; step < Map::kSteps; ++step)
-        for (int part = 0; part < Map::kParts; ++part) {
-          const auto found = owner.find(Map::part_at(part, channel, step));
+        for (int part = 0; part < Map::kPartials; ++part) {
+          const auto found = owner.find(Map::partial_at(part, channel, step));
           if (found == owner.end()) continue;
           CHECK(found->second.first == channel);
           CHECK(found->second.second / 4 <= step / 4 + 1);
@@ -158,18 +158,18 @@ TEST_CASE("the fast kernel's parts of y take the place of what has been read") {
   });
 }
 
-TEST_CASE("what helpers of the fast kernel stage over has been read by their own warp") {
+TEST_CASE("what producers of the fast kernel stage over has been read by their own warp") {
   for_raw_tiles([]<class Map, bool kAlongTime, class Memory>(Map, std::bool_constant<kAlongTime>, Memory) {
     std::map<int, int> reader;  // the warp that adds up the part at a float
     const auto elements = [](const auto& call) {
-      for (int thread = 0; thread < Map::kHelpers; ++thread) {
-        const SequencePlace<Map, kAlongTime, Memory::kElementBytes> place(thread);
+      for (int thread = 0; thread < kProducerThreads; ++thread) {
+        const SequenceCoordinates<Map, kAlongTime, Memory::kElementBytes> place(thread);
         for (int k = 0; k < 8; ++k)
           call(thread / 32, place.channel + (kAlongTime ? 0 : k), place.step + (kAlongTime ? k : 0));
       }
     };
     elements([&](int warp, int channel, int step) {
-      for (int part = 0; part < Map::kParts; ++part) reader[Map::part_at(part, channel, step)] = warp;
+      for (int part = 0; part < Map::kPartials; ++part) reader[Map::partial_at(part, channel, step)] = warp;
     });
     elements([&](int warp, int channel, int step) {
       for (int i = 0; i < 2; ++i) {
@@ -204,27 +204,28 @@ bool all_at_once(int all, int threads, int floats, const Address& address) {
 
 }  // namespace
 
-TEST_CASE("the fast kernel's accesses to sequences and parts have no bank conflicts") {
+TEST_CASE("the fast kernel's accesses to sequences and partials have no bank conflicts") {
   for_shapes([]<class Map>(Map) {
-    CHECK(all_at_once(kRowsScanners, 16, 4,
+    CHECK(all_at_once(kConsumerThreads, 16, 4,
                       [](int thread) { return Map::step_at(Map::channel_of(thread), 2); }));
-    CHECK(all_at_once(kRowsScanners, 16, 4,
+    CHECK(all_at_once(kConsumerThreads, 16, 4,
                       [](int thread) { return Map::projection_at(4, 0) + 4 * Map::lane_of(thread); }));
-    constexpr bool kOfLane = Map::kParts == Map::kLanes;
-    CHECK(all_at_once(kRowsScanners, kOfLane ? 8 : 16, kOfLane ? 4 : 2, [](int thread) {
+    constexpr bool kOfLane = Map::kPartials == Map::kLanes;
+    CHECK(all_at_once(kConsumerThreads, kOfLane ? 8 : 16, kOfLane ? 4 : 2, [](int thread) {
       const int lane = Map::lane_of(thread);
       const int channel = Map::channel_of(thread);
-      return kOfLane ? Map::part_at(lane, channel, 4) : Map::part_at(lane >> 1, channel, 4) + lane % 2 * 2;
+      return kOfLane ? Map::partial_at(lane, channel, 4)
+                     : Map::partial_at(lane >> 1, channel, 4) + lane % 2 * 2;
     }));
   });
   for_raw_tiles([]<class Map, bool kAlongTime, class Memory>(Map, std::bool_constant<kAlongTime>, Memory) {
-    using Place = SequencePlace<Map, kAlongTime, Memory::kElementBytes>;
+    using Place = SequenceCoordinates<Map, kAlongTime, Memory::kElementBytes>;
     const auto step_at = [](int thread) { return Map::step_at(Place(thread).channel, Place(thread).step); };
-    const auto part_at = [](int thread) {
-      return Map::part_at(1, Place(thread).channel, Place(thread).step);
+    const auto partial_at = [](int thread) {
+      return Map::partial_at(1, Place(thread).channel, Place(thread).step);
     };
-    CHECK(all_at_once(Map::kHelpers, kAlongTime ? 8 : 16, kAlongTime ? 4 : 2, step_at));
-    CHECK(all_at_once(Map::kHelpers, kAlongTime ? 8 : 32, kAlongTime ? 4 : 1, part_at));
+    CHECK(all_at_once(kProducerThreads, kAlongTime ? 8 : 16, kAlongTime ? 4 : 2, step_at));
+    CHECK(all_at_once(kProducerThreads, kAlongTime ? 8 : 32, kAlongTime ? 4 : 1, partial_at));
   });
 }
 
@@ -232,78 +233,78 @@ TEST_CASE("raw tiles of the fast kernel have a place while they are needed") {
   for_raw_tiles([]<class Memory>(auto /*map*/, auto /*along_time*/, Memory) {
     for (unsigned staged = 2; staged < 20; ++staged) {
       // All that has been copied and may not have been read until `staged` is staged.
-      Uses of_team(Memory::kTeamRawBytes);
+      Uses of_slice(Memory::kSliceRawBytes);
       Uses common(Memory::kCommonRawBytes);
-      for (unsigned tile = staged - 2; tile < staged + Memory::kAhead; ++tile) {
-        of_team.add(Memory::u_at(tile), Memory::Sequence::kBytes);
-        if (tile < staged - 2 + Memory::kAhead) of_team.add(Memory::z_at(tile), Memory::Sequence::kBytes);
+      for (unsigned tile = staged - 2; tile < staged + Memory::kDepth; ++tile) {
+        of_slice.add(Memory::u_at(tile), Memory::Sequence::kBytes);
+        if (tile < staged - 2 + Memory::kDepth) of_slice.add(Memory::z_at(tile), Memory::Sequence::kBytes);
         if (tile < staged) continue;
-        of_team.add(Memory::delta_at(tile), Memory::Sequence::kBytes);
+        of_slice.add(Memory::delta_at(tile), Memory::Sequence::kBytes);
         for (const int which : {0, 1})
           common.add(Memory::projection_at(which, tile), Memory::Projection::kBytes);
       }
-      CHECK(of_team.at_most_once());
+      CHECK(of_slice.at_most_once());
       CHECK(common.at_most_once());
     }
     // Copies are permuted by address.
     CHECK(Memory::Sequence::kBytes % 1024 == 0);
     CHECK(Memory::Projection::kBytes % 1024 == 0);
-    CHECK(Memory::kTeamBytes % 1024 == 0);
+    CHECK(Memory::kSliceBytes % 1024 == 0);
     CHECK(Memory::kCommonBytes % 1024 == 0);
   });
 }
 
 TEST_CASE("the largest blocks of the fast kernel fit in an H200's shared memory") {
   for_raw_tiles([]<class Map, class Memory>(Map, auto /*along_time*/, Memory) {
-    CHECK((Memory::bytes(Map::kMostTeams) + 1024) * Map::kBlocks <= 228 * 1024);
-    CHECK(Memory::bytes(Map::kMostTeams) <= 227 * 1024);
-    CHECK(Map::kMostTeams * Map::kThreads <= 1024);
+    CHECK((Memory::bytes(Map::kMaxSlices) + 1024) * Map::kBlocks <= 228 * 1024);
+    CHECK(Memory::bytes(Map::kMaxSlices) <= 227 * 1024);
+    CHECK(Map::kMaxSlices * Map::kThreads <= 1024);
   });
 }
 
-TEST_CASE("the fast kernel's blocks leave few teams to one multiprocessor") {
-  CHECK(RowsMemory<RowsMap<4, 4, 4>, true, 2>::kUsualTeams == 2);
-  CHECK(RowsMemory<RowsMap<4, 4, 4>, true, 4>::kUsualTeams == 4);
-  CHECK(RowsMemory<RowsMap<4, 4, 2>, true, 4>::kUsualTeams == 2);
-  CHECK(RowsMemory<RowsMap<4, 4, 2>, true, 4>::kAhead == 3);
-  CHECK(RowsMemory<RowsMap<2, 8, 1>, true, 2>::kUsualTeams == 1);
+TEST_CASE("the fast kernel's blocks leave few slices to one multiprocessor") {
+  CHECK(SharedLayout<ThreadMap<4, 4, 4>, true, 2>::kUsualSlices == 2);
+  CHECK(SharedLayout<ThreadMap<4, 4, 4>, true, 4>::kUsualSlices == 4);
+  CHECK(SharedLayout<ThreadMap<4, 4, 2>, true, 4>::kUsualSlices == 2);
+  CHECK(SharedLayout<ThreadMap<4, 4, 2>, true, 4>::kDepth == 3);
+  CHECK(SharedLayout<ThreadMap<2, 8, 1>, true, 2>::kUsualSlices == 1);
   for (const int usual : {2, 4}) {
-    CHECK(rows_teams(8, 64, usual, 4) == usual);  // 128 blocks of 4 or 256 of 2 are 4 teams in turn
-    CHECK(rows_teams(8, 48, usual, 4) == 3);      // 128 blocks of 3, but 96 of 4 or 192 of 2
-    CHECK(rows_teams(3, 64, usual, 4) == 2);
-    CHECK(rows_teams(2, 64, usual, 4) == 1);
-    CHECK(rows_teams(32, 16, usual, 4) == usual);
-    CHECK(rows_teams(1, 1, usual, 4) == 1);
-    CHECK(rows_teams(std::int64_t{1} << 30, 64, usual, 4) == usual);
+    CHECK(slices_per_block(8, 64, usual, 4) == usual);  // 128 blocks of 4 or 256 of 2 are 4 slices in turn
+    CHECK(slices_per_block(8, 48, usual, 4) == 3);      // 128 blocks of 3, but 96 of 4 or 192 of 2
+    CHECK(slices_per_block(3, 64, usual, 4) == 2);
+    CHECK(slices_per_block(2, 64, usual, 4) == 1);
+    CHECK(slices_per_block(32, 16, usual, 4) == usual);
+    CHECK(slices_per_block(1, 1, usual, 4) == 1);
+    CHECK(slices_per_block(std::int64_t{1} << 30, 64, usual, 4) == usual);
   }
-  CHECK(rows_teams(8, 96, 2, 4) == 2);  // three times 2
-  CHECK(rows_teams(8, 96, 4, 4) == 3);  // twice 3, not twice 4
-  CHECK(rows_teams(8, 64, 1, 1) == 1);
-  CHECK(rows_teams(8, 16, 2, 2) == 1);
-  CHECK(rows_teams(4, 64, 2, 2) == 2);
+  CHECK(slices_per_block(8, 96, 2, 4) == 2);  // three times 2
+  CHECK(slices_per_block(8, 96, 4, 4) == 3);  // twice 3, not twice 4
+  CHECK(slices_per_block(8, 64, 1, 1) == 1);
+  CHECK(slices_per_block(8, 16, 2, 2) == 1);
+  CHECK(slices_per_block(4, 64, 2, 2) == 2);
 }
 
-TEST_CASE("helpers of the fast kernel read raw tiles without bank conflicts") {
+TEST_CASE("producers of the fast kernel read raw tiles without bank conflicts") {
   for_raw_tiles([]<class Map, bool kAlongTime, class Memory>(Map, std::bool_constant<kAlongTime>, Memory) {
-    using Place = ProjectionPlace<Map, kAlongTime>;
+    using Place = ProjectionCoordinates<Map, kAlongTime>;
     constexpr int kBytes = Memory::kElementBytes;
-    const auto octet = []<class Tile>(Tile, int channel, int step, int piece) {
-      return Tile::at(kAlongTime ? channel : step, (kAlongTime ? step : channel) * kBytes + 16 * piece);
+    const auto elements = []<class Tile>(Tile, int channel, int step, int vector) {
+      return Tile::at(kAlongTime ? channel : step, (kAlongTime ? step : channel) * kBytes + 16 * vector);
     };
     Uses sequence(Memory::Sequence::kBytes);
     Uses projection(Memory::Projection::kBytes);
-    for (int piece = 0; piece < kBytes / 2; ++piece) {
+    for (int vector = 0; vector < kBytes / 2; ++vector) {
       const auto sequence_at = [&](int thread) {
-        const SequencePlace<Map, kAlongTime, Memory::kElementBytes> place(thread);
-        return octet(typename Memory::Sequence(), place.channel, place.step, piece);
+        const SequenceCoordinates<Map, kAlongTime, Memory::kElementBytes> place(thread);
+        return elements(typename Memory::Sequence(), place.channel, place.step, vector);
       };
       const auto projection_at = [&](int thread) {
         const Place place(thread);
-        return octet(typename Memory::Projection(), place.state, place.step, piece);
+        return elements(typename Memory::Projection(), place.state, place.step, vector);
       };
-      CHECK(all_at_once(Map::kHelpers, 8, 4, [&](int thread) { return sequence_at(thread) / 4; }));
+      CHECK(all_at_once(kProducerThreads, 8, 4, [&](int thread) { return sequence_at(thread) / 4; }));
       CHECK(all_at_once(Place::kThreads, 8, 4, [&](int thread) { return projection_at(thread) / 4; }));
-      for (int thread = 0; thread < Map::kHelpers; ++thread) sequence.add(sequence_at(thread), 16);
+      for (int thread = 0; thread < kProducerThreads; ++thread) sequence.add(sequence_at(thread), 16);
       for (int thread = 0; thread < Place::kThreads; ++thread) projection.add(projection_at(thread), 16);
     }
     CHECK(sequence.at_most_once());
@@ -315,20 +316,20 @@ TEST_CASE("the fast kernel has a shape for up to 32 states") {
   for (const std::size_t element_bytes : {2, 4})
     for (const std::int64_t rows : {1, 2048, 16384, 1 << 20})
       for (int dstate = 1; dstate <= 40; ++dstate) {
-        const auto shape = rows_shape(rows, dstate, 2048, element_bytes);
-        CHECK(shape.has_value() == (dstate <= kRowsMaxStates));
+        const auto shape = shape_for(rows, dstate, 2048, element_bytes);
+        CHECK(shape.has_value() == (dstate <= kMaxStates));
         if (shape) CHECK(shape->states * shape->lanes >= dstate);
       }
   for (const std::size_t element_bytes : {2, 4}) {
-    CHECK(rows_shape(2112, 16, 65, element_bytes) == RowsShape{2, 8, 1});
-    CHECK(rows_shape(8449, 16, 65, element_bytes) == RowsShape{4, 4, 4});
+    CHECK(shape_for(2112, 16, 65, element_bytes) == Shape{2, 8, 1});
+    CHECK(shape_for(8449, 16, 65, element_bytes) == Shape{4, 4, 4});
   }
-  CHECK(rows_shape(2113, 16, 65, 2) == RowsShape{4, 4, 4});
-  CHECK(rows_shape(2113, 16, 65, 4) == RowsShape{4, 4, 2});
-  CHECK(rows_shape(8448, 16, 65, 4) == RowsShape{4, 4, 2});
-  CHECK(rows_shape(8448, 16, 64, 4) == RowsShape{4, 4, 2});
-  CHECK(rows_shape(8449, 16, 64, 4) == RowsShape{4, 4, 1});
-  CHECK(rows_shape(8449, 16, 64, 2) == RowsShape{4, 4, 4});
+  CHECK(shape_for(2113, 16, 65, 2) == Shape{4, 4, 4});
+  CHECK(shape_for(2113, 16, 65, 4) == Shape{4, 4, 2});
+  CHECK(shape_for(8448, 16, 65, 4) == Shape{4, 4, 2});
+  CHECK(shape_for(8448, 16, 64, 4) == Shape{4, 4, 2});
+  CHECK(shape_for(8449, 16, 64, 4) == Shape{4, 4, 1});
+  CHECK(shape_for(8449, 16, 64, 2) == Shape{4, 4, 4});
 }
 
 namespace {
@@ -351,17 +352,16 @@ TEST_CASE("the fast softplus and silu keep to what their tolerance counts") {
   // As reference/activations.h counts, which tolerances double: 2 roundings, an exponential's 2 and |x| for
   // its argument, a quarter more of which is the rounding of log2(e); a quotient's 3 for silu.
   CHECK(excess(
-            rows::fast_softplus,
-            [](double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); },
+            fast_softplus, [](double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); },
             [](double x) { return 4 + (x < 0 ? -1.25 * x : 0); }) <= 0);
   CHECK(excess(
-            rows::fast_silu, [](double x) { return x / (1 + std::exp(-x)); },
+            fast_silu, [](double x) { return x / (1 + std::exp(-x)); },
             [](double x) { return 7 + (x < 0 ? -1.25 * x : 0); }) <= 0);
-  CHECK(rows::fast_softplus(200.0F) == 200.0F);
-  CHECK(rows::fast_softplus(-200.0F) == 0.0F);
-  CHECK(rows::fast_silu(-200.0F) == 0.0F);
-  CHECK(rows::fast_silu(200.0F) == 200.0F);
-  CHECK(std::isnan(rows::fast_softplus(std::nanf(""))));
+  CHECK(fast_softplus(200.0F) == 200.0F);
+  CHECK(fast_softplus(-200.0F) == 0.0F);
+  CHECK(fast_silu(-200.0F) == 0.0F);
+  CHECK(fast_silu(200.0F) == 200.0F);
+  CHECK(std::isnan(fast_softplus(std::nanf(""))));
 }
 
 namespace {
@@ -406,7 +406,7 @@ TEST_CASE("cuda-fused is right in every shape of the fast kernel", "[gpu]") {
   }
   const auto device = open_device(DeviceKind::cuda);
   const std::int64_t seqlen = 200;  // past two tiles of each shape
-  // The second has blocks of two teams, one of which has no channels.
+  // The second has blocks of two slices, one of which has no channels.
   for (const auto& [batch, dim] : {std::pair{1, 40}, std::pair{24, 280}})
     for (const std::int64_t dstate : {16, 24})
       for (const char* layout : {"bdl", "bld"})
@@ -419,7 +419,7 @@ TEST_CASE("cuda-fused is right in every shape of the fast kernel", "[gpu]") {
                                                           {"dtype", dtype},
                                                           {"initial_state", true}}));
   for (const char* layout : {"bdl", "bld"})
-    for (const std::int64_t length : {seqlen, std::int64_t{56}})  // blocks of four teams, and of one
+    for (const std::int64_t length : {seqlen, std::int64_t{56}})  // blocks of four slices, and of one
       check_against_reference(
           *device,
           whole_problem(

@@ -13,6 +13,7 @@
 #include "reference/discretization.h"
 
 using namespace ssmbench;
+using namespace ssmbench::fused;
 
 namespace {
 
@@ -27,8 +28,8 @@ Coefficients coefficients_of(MethodId method, float delta, float A) {
     if constexpr (two_samples(family)) {
       return {};
     } else {
-      using Step = rows::RowsStep<family, kStateCoefficients>;
-      const MethodParameters parameters = rows_parameters(method);
+      using Step = ScanStep<family, kStateCoefficients>;
+      const MethodParameters parameters = step_parameters(method);
       const Step step(parameters, delta, Step::kTakesGain ? delta : 0.5F);
       const auto state = Step::state(parameters, A);
       return {step(state, 1.0F, 0.0F), step(state, 0.0F, 1.0F)};

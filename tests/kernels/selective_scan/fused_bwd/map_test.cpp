@@ -9,6 +9,7 @@
 #include "support/scan_problem.h"
 
 using namespace ssmbench;
+using namespace ssmbench::fused_bwd;
 using namespace ssmbench::test;
 
 namespace {
@@ -27,8 +28,8 @@ Problem problem(std::int64_t batch, std::int64_t dim, std::int64_t seqlen, const
                       selective_scan_bwd());
 }
 
-FusedBackwardParallelPlan plan_of(const Problem& of) {
-  return plan_fused_backward_parallel(SelectiveScan(of), tensor_bytes(of));
+BackwardPlan plan_of(const Problem& of) {
+  return plan_backward(SelectiveScan(of), tensor_bytes(of));
 }
 
 }  // namespace
@@ -38,37 +39,37 @@ TEST_CASE("parallel backward: the lanes of a warp hold each state of each channe
   for (int lane = 0; lane < 32; ++lane)
     for (int r = 0; r < kLaneChannels; ++r)
       for (int s = 0; s < kLaneStates; ++s)
-        CHECK(held.insert({ParallelLane{lane}.channel(r), ParallelLane{lane}.state(s)}).second);
-  CHECK(held.size() == std::size_t{kWarpChannels * kParallelStates});
+        CHECK(held.insert({LaneMap{lane}.channel(r), LaneMap{lane}.state(s)}).second);
+  CHECK(held.size() == std::size_t{kWarpChannels * kPaddedStates});
   CHECK(held.rbegin()->first == kWarpChannels - 1);
 }
 
 TEST_CASE("parallel backward: what one lane gives away its partner has in the register that it keeps") {
   for (int lane = 0; lane < 32; ++lane) {
-    const ParallelLane own{lane};
-    CHECK(ParallelLane{lane ^ 4}.channel(1) == own.channel(0));
-    CHECK(ParallelLane{lane ^ 2}.channel(0) == own.channel(0));
-    for (const int s : {0, 1}) CHECK(ParallelLane{lane ^ 16}.state(s + 2) == own.state(s));
-    CHECK(ParallelLane{lane ^ 8}.state(1) == own.state(0));
-    CHECK(ParallelLane{lane ^ 1}.state(0) == own.state(0));
+    const LaneMap own{lane};
+    CHECK(LaneMap{lane ^ 4}.channel(1) == own.channel(0));
+    CHECK(LaneMap{lane ^ 2}.channel(0) == own.channel(0));
+    for (const int s : {0, 1}) CHECK(LaneMap{lane ^ 16}.state(s + 2) == own.state(s));
+    CHECK(LaneMap{lane ^ 8}.state(1) == own.state(0));
+    CHECK(LaneMap{lane ^ 1}.state(0) == own.state(0));
   }
 }
 
-TEST_CASE("parallel backward: the pieces of a warp's lanes cover a tile once, along either axis") {
+TEST_CASE("parallel backward: the vectors of a warp's lanes cover a tile once, along either axis") {
   for (const bool along_time : {true, false})
     for (const int size : {4, 8}) {
       std::set<std::pair<int, int>> covered;
       for (int lane = 0; lane < 32; ++lane) {
-        const ParallelPiece piece{lane, along_time, size};
-        for (int k = 0; k < ParallelPiece::kElements; ++k) {
-          CHECK(covered.insert({piece.step(k), piece.channel(k)}).second);
+        const VectorMap vector{lane, along_time, size};
+        for (int k = 0; k < VectorMap::kElements; ++k) {
+          CHECK(covered.insert({vector.step(k), vector.channel(k)}).second);
           const int first = k / size * size;
-          CHECK(piece.step(k) == piece.step(first) + (along_time ? k - first : 0));
-          CHECK(piece.channel(k) == piece.channel(first) + (along_time ? 0 : k - first));
+          CHECK(vector.step(k) == vector.step(first) + (along_time ? k - first : 0));
+          CHECK(vector.channel(k) == vector.channel(first) + (along_time ? 0 : k - first));
         }
       }
-      CHECK(covered.size() == std::size_t{kParallelSteps * kWarpChannels});
-      CHECK(covered.rbegin()->first == kParallelSteps - 1);
+      CHECK(covered.size() == std::size_t{kTileSteps * kWarpChannels});
+      CHECK(covered.rbegin()->first == kTileSteps - 1);
     }
 }
 
@@ -83,12 +84,12 @@ TEST_CASE("parallel backward: lanes that shared memory serves together have diff
   };
   for (const bool along_time : {true, false})
     for (const int size : {4, 8})
-      for (int k = 0; k < ParallelPiece::kElements; ++k)
+      for (int k = 0; k < VectorMap::kElements; ++k)
         distinct([&](int lane) {
-          const ParallelPiece piece{lane, along_time, size};
-          return row_index(piece.step(k), piece.channel(k));
+          const VectorMap vector{lane, along_time, size};
+          return row_index(vector.step(k), vector.channel(k));
         });
-  distinct([](int lane) { return row_index((lane & 2) != 0 ? 1 : 0, ParallelLane{lane}.channel(0)); });
+  distinct([](int lane) { return row_index((lane & 2) != 0 ? 1 : 0, LaneMap{lane}.channel(0)); });
 }
 
 TEST_CASE("parallel backward: segments are whole tiles, spans whole segments, and cover the sequence") {
@@ -96,8 +97,8 @@ TEST_CASE("parallel backward: segments are whole tiles, spans whole segments, an
     for (const std::int64_t dim : {16, 100, 2048})
       for (const std::int64_t seqlen : {1, 16, 65, 257, 2048, 2049, 16384, 65536}) {
         INFO(batch << " x " << dim << " x " << seqlen);
-        const FusedBackwardParallelPlan plan = plan_of(problem(batch, dim, seqlen, "bf16"));
-        CHECK(plan.segment % kParallelSteps == 0);
+        const BackwardPlan plan = plan_of(problem(batch, dim, seqlen, "bf16"));
+        CHECK(plan.segment % kTileSteps == 0);
         CHECK(plan.span % plan.segment == 0);
         CHECK(plan.segments() * plan.segment >= seqlen);
         CHECK((plan.segments() - 1) * plan.segment < seqlen);
@@ -125,21 +126,21 @@ TEST_CASE(
   }
   for (const std::int64_t batch : {1, 8})
     for (const std::int64_t seqlen : {1, 100, 2048, 65536}) {
-      const FusedBackwardParallelPlan plan = plan_of(problem(batch, 2048, seqlen, "bf16"));
+      const BackwardPlan plan = plan_of(problem(batch, 2048, seqlen, "bf16"));
       CHECK(plan.runs() * plan.run() >= plan.segments());
       CHECK((plan.runs() - 1) * plan.run() < plan.segments());
       CHECK(plan.span_segments() % plan.run() == 0);
     }
 }
 
-TEST_CASE("parallel backward: the parts of the workspace do not overlap") {
+TEST_CASE("parallel backward: the partials of the workspace do not overlap") {
   for (const std::int64_t seqlen : {1, 300, 2048, 9000}) {
-    const FusedBackwardParallelPlan plan = plan_of(problem(3, 100, seqlen, "bf16", 9, 2));
-    const FusedBackwardParallelWorkspace at = fused_backward_parallel_workspace(plan);
+    const BackwardPlan plan = plan_of(problem(3, 100, seqlen, "bf16", 9, 2));
+    const BackwardWorkspace at = backward_workspace(plan);
     const std::int64_t blocks = 3 * 2;  // 50 channels a group
     CHECK(plan.blocks() == blocks);
     const std::int64_t kept = plan.span / kKeptSteps;
-    const std::vector<std::pair<std::int64_t, std::int64_t>> parts{
+    const std::vector<std::pair<std::int64_t, std::int64_t>> partials{
         {at.states, plan.segments() * blocks * 2048},
         {at.carries, plan.runs() * blocks * 2048},
         {at.delta_sums, plan.segments() * blocks * 128},
@@ -150,9 +151,9 @@ TEST_CASE("parallel backward: the parts of the workspace do not overlap") {
         {at.shares_B, blocks * plan.span * 16},
         {at.shares_C, blocks * plan.span * 16},
         {at.floats, 0}};
-    for (std::size_t i = 0; i + 1 < parts.size(); ++i) {
-      CHECK(parts[i].first % 64 == 0);
-      CHECK(parts[i].first + parts[i].second <= parts[i + 1].first);
+    for (std::size_t i = 0; i + 1 < partials.size(); ++i) {
+      CHECK(partials[i].first % 64 == 0);
+      CHECK(partials[i].first + partials[i].second <= partials[i + 1].first);
     }
   }
 }
@@ -165,8 +166,8 @@ TEST_CASE("parallel backward: the workspace is under a quarter of the tensors at
           for (std::int64_t dstate = 9; dstate <= 16; ++dstate) {
             const Problem of = problem(batch, dim, 65536, dtype, dstate, 1, options);
             INFO(of.id());
-            CHECK(parallel_backward_applies(SelectiveScan(of)));
-            const auto bytes = 4 * static_cast<double>(fused_backward_parallel_workspace(plan_of(of)).floats);
+            CHECK(applies(SelectiveScan(of)));
+            const auto bytes = 4 * static_cast<double>(backward_workspace(plan_of(of)).floats);
             CHECK(bytes <= 0.25 * tensor_bytes(of));
           }
 }

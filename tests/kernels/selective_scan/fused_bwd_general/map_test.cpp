@@ -11,6 +11,8 @@
 #include "support/scan_problem.h"
 
 using namespace ssmbench;
+using namespace ssmbench::fused_bwd_general;
+using namespace ssmbench::fused_general;
 using namespace ssmbench::test;
 
 namespace {
@@ -34,8 +36,8 @@ Problem problem(std::int64_t dim, std::int64_t dstate, std::int64_t seqlen, cons
                       selective_scan_bwd());
 }
 
-FusedBackwardPlan plan_of(const Problem& of, bool two_samples = false) {
-  return plan_fused_backward(SelectiveScan(of), two_samples, tensor_bytes(of));
+GeneralBackwardPlan plan_of(const Problem& of, bool two_samples = false) {
+  return plan_general_backward(SelectiveScan(of), two_samples, tensor_bytes(of));
 }
 
 }  // namespace
@@ -45,10 +47,10 @@ TEST_CASE("fused backward: four blocks fit an SM, with tiles of at least 2 steps
     for (const char* projections : {"variable", "constant"})
       for (const std::int64_t dstate : kStates)
         for (const std::int64_t dim : kChannels) {
-          const FusedBackwardPlan plan = plan_of(problem(dim, dstate, 3000, A, "f32", projections));
+          const GeneralBackwardPlan plan = plan_of(problem(dim, dstate, 3000, A, "f32", projections));
           INFO(A << " dstate " << dstate << ", dim " << dim);
-          CHECK(plan.shared_bytes() <= kFusedBackwardMaxSharedBytes);
-          CHECK(plan.forward_shared_bytes() <= kSequentialMaxSharedBytes);
+          CHECK(plan.shared_bytes() <= kGeneralBackwardMaxSharedBytes);
+          CHECK(plan.forward_shared_bytes() <= kDefaultSharedBytes);
           CHECK(plan.tile.steps() >= 2);
           CHECK(plan.forward_steps_log2 >= plan.tile.steps_log2);
           CHECK(plan.segment() % (1 << plan.forward_steps_log2) == 0);
@@ -59,7 +61,7 @@ TEST_CASE("fused backward: four blocks fit an SM, with tiles of at least 2 steps
 TEST_CASE("fused backward: vectors in shared memory are aligned to 16 bytes") {
   for (const char* A : {"real", "complex"})
     for (const std::int64_t dstate : kStates) {
-      const FusedBackwardPlan plan = plan_of(problem(300, dstate, 100, A));
+      const GeneralBackwardPlan plan = plan_of(problem(300, dstate, 100, A));
       CHECK(plan.tile.projection_values() * plan.tile.value_floats % 4 == 0);
       CHECK(plan.exchange_values() * plan.tile.value_floats % 4 == 0);
       CHECK(plan.warp_values() * plan.tile.value_floats % 4 == 0);
@@ -70,17 +72,17 @@ TEST_CASE("fused backward: the warps of a state hold all channels of the block, 
   for (const std::int64_t dstate : kStates)
     for (const std::int64_t dim : kChannels) {
       INFO("dstate " << dstate << ", dim " << dim);
-      const FusedBackwardPlan plan = plan_of(problem(dim, dstate, 100));
+      const GeneralBackwardPlan plan = plan_of(problem(dim, dstate, 100));
       for (int state = 0; state < plan.tile.states(); ++state) {
         std::set<int> channels;
         for (int warp = plan.first_warp_of(state); warp < plan.warps(); warp += plan.warp_stride()) {
           const std::size_t before = channels.size();
           for (int thread = 32 * warp; thread < 32 * (warp + 1); ++thread) {
             const int offset = state - plan.tile.first_state_of(thread);
-            if (offset < 0 || offset >= kFusedStates) continue;
+            if (offset < 0 || offset >= kThreadStates) continue;
             // Where the warp keeps the state's sum is where this lane's states lie.
             const int lane = thread & (plan.tile.lanes_in_warp() - 1);
-            CHECK((state & (plan.states_in_warp() - 1)) == lane * kFusedStates + offset);
+            CHECK((state & (plan.states_in_warp() - 1)) == lane * kThreadStates + offset);
             CHECK(channels.insert(plan.tile.channel_of(thread)).second);
           }
           CHECK(channels.size() > before);
@@ -92,30 +94,30 @@ TEST_CASE("fused backward: the warps of a state hold all channels of the block, 
 
 TEST_CASE("fused backward: a warp's sums of dB and dC do not overlap and stay inside its part") {
   for (const std::int64_t dstate : kStates) {
-    const FusedBackwardPlan plan = plan_of(problem(300, dstate, 100));
+    const GeneralBackwardPlan plan = plan_of(problem(300, dstate, 100));
     std::set<int> places;
     for (const int which : {0, 1})
       for (int n = 0; n < plan.states_in_warp(); ++n) CHECK(places.insert(plan.sum_at(which, n)).second);
     CHECK(*places.rbegin() < plan.warp_values());
-    CHECK(32 * kFusedStates <= plan.warp_values());  // the states that lie there before
+    CHECK(32 * kThreadStates <= plan.warp_values());  // the states that lie there before
   }
 }
 
-TEST_CASE("fused backward: the parts of the workspace do not overlap") {
+TEST_CASE("fused backward: the partials of the workspace do not overlap") {
   for (const char* projections : {"variable", "constant"})
     for (const bool two : {false, true})
       for (const std::int64_t seqlen : {1, 33, 2048, 2049, 5000, 65536}) {
-        const FusedBackwardPlan plan = plan_of(problem(33, 17, seqlen, "complex", "f32", projections), two);
-        const FusedBackwardWorkspace at = fused_backward_workspace(plan);
+        const GeneralBackwardPlan plan = plan_of(problem(33, 17, seqlen, "complex", "f32", projections), two);
+        const GeneralBackwardWorkspace at = general_backward_workspace(plan);
         const bool constant = std::string(projections) == "constant";
         const std::int64_t threads = plan.blocks * plan.tile.threads() * 4 * 2;
         const std::int64_t states = plan.batch * plan.dim * plan.dstate * 2;
         const std::int64_t tiles = ceil_div(std::min(plan.segment(), seqlen), plan.tile.steps());
         const std::int64_t shares = plan.blocks * plan.segment() * plan.tile.states() * 2;
-        std::vector<std::pair<std::int64_t, std::int64_t>> parts;
+        std::vector<std::pair<std::int64_t, std::int64_t>> partials;
         for (int level = 0; level < plan.levels; ++level)
-          parts.emplace_back(at.range_states[level],
-                             plan.ranges(level) > 1 ? plan.ranges(level) * threads : 0);
+          partials.emplace_back(at.range_states[level],
+                                plan.ranges(level) > 1 ? plan.ranges(level) * threads : 0);
         const std::vector<std::pair<std::int64_t, std::int64_t>> others{
             {at.tile_states, tiles * threads},
             {at.carry, threads},
@@ -124,14 +126,14 @@ TEST_CASE("fused backward: the parts of the workspace do not overlap") {
             {at.dB, constant ? states : 0},
             {at.dC, constant ? states : 0},
             {at.dD, plan.batch * plan.dim},
-            {at.ddelta_bias, plan.batch * plan.dim * plan.tile.parts()},
+            {at.ddelta_bias, plan.batch * plan.dim * plan.tile.partials()},
             {at.shares_B, constant ? 0 : shares},
             {at.shares_C, constant ? 0 : shares},
             {at.floats, 0}};
-        parts.insert(parts.end(), others.begin(), others.end());
-        for (std::size_t i = 0; i + 1 < parts.size(); ++i) {
-          CHECK(parts[i].first % 64 == 0);
-          CHECK(parts[i].first + parts[i].second <= parts[i + 1].first);
+        partials.insert(partials.end(), others.begin(), others.end());
+        for (std::size_t i = 0; i + 1 < partials.size(); ++i) {
+          CHECK(partials[i].first % 64 == 0);
+          CHECK(partials[i].first + partials[i].second <= partials[i + 1].first);
         }
       }
 }
@@ -157,8 +159,8 @@ TEST_CASE("fused backward: each segment is done once, last first, from the state
     for (const std::int64_t dstate : {16, 129, 256})
       for (const std::int64_t seqlen : {1, 2048, 2049, 5000, 65535, 65536, 70001}) {
         const Problem of = problem(512, dstate, seqlen, A, "bf16");
-        const FusedBackwardPlan plan = plan_of(of);
-        const FusedBackwardWorkspace at = fused_backward_workspace(plan);
+        const GeneralBackwardPlan plan = plan_of(of);
+        const GeneralBackwardWorkspace at = general_backward_workspace(plan);
         INFO(of.id() << ", levels: " << plan.levels);
         levels.insert(plan.levels);
         // Nothing is read or written: addresses stand for the states that would be there.
@@ -198,7 +200,8 @@ TEST_CASE("fused backward: the workspace is under a quarter of the tensors at 65
           for (const std::int64_t dim : {4, 33, 64, 768, 2048, 5120})
             for (std::int64_t dstate = 1; dstate <= 256; ++dstate) {
               const Problem of = problem(dim, dstate, 65536, A, dtype, projections, options);
-              const auto bytes = 4 * static_cast<double>(fused_backward_workspace(plan_of(of, true)).floats);
+              const auto bytes =
+                  4 * static_cast<double>(general_backward_workspace(plan_of(of, true)).floats);
               const double share = bytes / tensor_bytes(of);
               if (!(share <= 0.25)) FAIL(of.id() << ": " << share);
               ++problems;

@@ -6,6 +6,7 @@
 #include "catch.h"
 
 using namespace ssmbench;
+using namespace ssmbench::fused_general;
 
 namespace {
 
@@ -24,7 +25,7 @@ TEST_CASE("fused: every (batch, channel, state) belongs to one thread") {
     for (const std::int64_t channels_per_group : kChannels)
       for (const std::int64_t groups : {1, 3}) {
         INFO("dstate " << dstate << ", channels per group " << channels_per_group << ", groups " << groups);
-        const FusedPlan plan = plan_fused(channels_per_group, dstate, false);
+        const GeneralPlan plan = plan_general(channels_per_group, dstate, false);
         const std::int64_t dim = groups * channels_per_group;
         std::vector<int> visits(static_cast<std::size_t>(kBatch * dim * dstate));
         for (std::int64_t block = 0; block < kBatch * groups * plan.blocks_per_group; ++block) {
@@ -33,7 +34,7 @@ TEST_CASE("fused: every (batch, channel, state) belongs to one thread") {
             const int c = plan.channel_of(thread);
             if (c >= channels.count) continue;
             const std::int64_t first = plan.first_state_of(thread);
-            for (std::int64_t n = first; n < std::min(first + kFusedStates, dstate); ++n)
+            for (std::int64_t n = first; n < std::min(first + kThreadStates, dstate); ++n)
               ++visits.at(static_cast<std::size_t>((channels.b * dim + channels.first + c) * dstate + n));
           }
         }
@@ -46,12 +47,12 @@ TEST_CASE("fused: blocks are whole warps within their limits, real and complex")
     for (std::int64_t dstate = 1; dstate <= 256; ++dstate)
       for (const std::int64_t channels_per_group : kChannels) {
         INFO("dstate " << dstate << ", channels per group " << channels_per_group << ", complex " << complex);
-        const FusedPlan plan = plan_fused(channels_per_group, dstate, complex);
+        const GeneralPlan plan = plan_general(channels_per_group, dstate, complex);
         CHECK(plan.states() >= dstate);
-        CHECK(plan.parts() == (dstate > 128 ? 2 : 1));
+        CHECK(plan.partials() == (dstate > 128 ? 2 : 1));
         CHECK(plan.threads() % 32 == 0);
-        CHECK(plan.threads() <= kFusedMaxThreads);
-        CHECK(plan.shared_bytes() <= kSequentialMaxSharedBytes);
+        CHECK(plan.threads() <= kGeneralMaxThreads);
+        CHECK(plan.shared_bytes() <= kDefaultSharedBytes);
         CHECK(plan.steps() >= 8);
         CHECK((plan.blocks_per_group - 1) * plan.channels() < channels_per_group);
       }
@@ -59,12 +60,12 @@ TEST_CASE("fused: blocks are whole warps within their limits, real and complex")
 
 TEST_CASE("fused: the lanes that add their sums by xor shuffles are in one warp, of one channel and part") {
   for (const std::int64_t dstate : kStates) {
-    const FusedPlan plan = plan_fused(300, dstate, false);
+    const GeneralPlan plan = plan_general(300, dstate, false);
     for (int thread = 0; thread < plan.threads(); ++thread)
       for (int distance = plan.lanes_in_warp() / 2; distance > 0; distance /= 2) {
         const int partner = thread ^ distance;
         if (plan.channel_of(partner) != plan.channel_of(thread) || partner / 32 != thread / 32 ||
-            plan.part_of(partner) != plan.part_of(thread))
+            plan.partial_of(partner) != plan.partial_of(thread))
           FAIL("thread " << thread << " and " << partner << " at dstate " << dstate);
       }
   }
@@ -73,9 +74,9 @@ TEST_CASE("fused: the lanes that add their sums by xor shuffles are in one warp,
 TEST_CASE("fused: a thread's states in the B and C tiles are aligned to 16 bytes and inside them") {
   for (const bool complex : {false, true})
     for (const std::int64_t dstate : kStates) {
-      const FusedPlan plan = plan_fused(300, dstate, complex);
+      const GeneralPlan plan = plan_general(300, dstate, complex);
       CHECK(plan.projection_pitch() * plan.value_floats % 4 == 0);
       CHECK(plan.projection_values() * plan.value_floats % 4 == 0);  // C's tile starts where B's ends
-      CHECK(plan.first_state_of(plan.threads() - 1) + kFusedStates <= plan.projection_pitch());
+      CHECK(plan.first_state_of(plan.threads() - 1) + kThreadStates <= plan.projection_pitch());
     }
 }

@@ -4,7 +4,7 @@
 
 #include "catch.h"
 
-using namespace ssmbench::staged;
+using namespace ssmbench::fused_general;
 
 TEST_CASE("threads share a tile's elements, each at its place, along memory") {
   struct Sizes {
@@ -23,8 +23,8 @@ TEST_CASE("threads share a tile's elements, each at its place, along memory") {
       for (int thread = 0; thread < tile.threads; ++thread) {
         bool first = true;
         stage(
-            row_axis, time_axis, thread, tile.threads, [](const Place& at) { return at.in_tile; },
-            [&](const Place& at, int loaded) {
+            row_axis, time_axis, thread, tile.threads, [](const TileElement& at) { return at.in_tile; },
+            [&](const TileElement& at, int loaded) {
               const int step = at.in_tile % 100;
               CHECK(loaded == at.in_tile);
               CHECK(at.in_tile / 100 == at.row);

@@ -8,9 +8,9 @@
 #include "device/cuda_check.h"
 #include "kernels/common/mma.cuh"
 
-// Copies of whole tiles between memory and shared memory by the tensor memory accelerator, as thin wrappers
-// of PTX: one thread starts them, and a barrier in shared memory says when they have arrived. They need
-// compute capability 9.0: on older ones the code compiles, and traps.
+// TMA: copies of whole tiles between memory and shared memory, as thin wrappers of PTX. One thread starts them,
+// and an mbarrier in shared memory completes a phase when they have arrived. They need compute capability 9.0:
+// on older ones the code compiles, and traps.
 //
 // Source: PTX ISA, "Tensors", "cp.async.bulk.tensor" and "mbarrier".
 
@@ -22,7 +22,7 @@ namespace ssmbench {
 #define SSMBENCH_NEEDS_SM90(...) __VA_ARGS__
 #endif
 
-/// A tensor of three dimensions, x innermost, and the tiles that it is copied in.
+/// A tensor of three dimensions, x innermost, and the tiles in which it is copied.
 struct TiledTensor {
   const void* data;         ///< aligned to 16 bytes
   int element_bytes;        ///< 2 or 4
@@ -31,8 +31,8 @@ struct TiledTensor {
   CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_NONE;
 };
 
-/// Throws DeviceError when the driver does not know such maps, or not this one.
-inline CUtensorMap map_of(const TiledTensor& tensor) {
+/// Throws DeviceError when the driver has no tensor maps, or rejects this one.
+inline CUtensorMap make_tensor_map(const TiledTensor& tensor) {
   void* function = nullptr;
   cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
 #if CUDART_VERSION >= 12050
@@ -58,30 +58,31 @@ inline CUtensorMap map_of(const TiledTensor& tensor) {
   return map;
 }
 
-using TileBarrier = std::uint64_t;
+using Mbarrier = std::uint64_t;
 
-/// A barrier a phase of which ends with so many expect_tiles() and the bytes that they expect.
-__device__ inline void init_barrier(TileBarrier* barrier, int threads = 1) {
+/// A phase of the mbarrier completes with `threads` calls of arrive_expect_bytes() and the bytes that these
+/// expect.
+__device__ inline void init_mbarrier(Mbarrier* barrier, int threads = 1) {
   SSMBENCH_NEEDS_SM90(
       asm volatile("mbarrier.init.shared.b64 [%0], %1;\n" ::"r"(shared_address(barrier)), "r"(threads)
                    : "memory"));
 }
 
-/// What this thread has written to shared memory is seen by the tile copies that are started after it, once
-/// the threads that start them have synchronized with this one.
-__device__ inline void fence_tile_copies() {
+/// Makes what this thread has written to shared memory visible to TMA copies that are started later, by
+/// threads that have synchronized with this one.
+__device__ inline void fence_async_proxy() {
   SSMBENCH_NEEDS_SM90(asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory"));
 }
 
-/// Announces the bytes of the tiles that are copied next.
-__device__ inline void expect_tiles(TileBarrier* barrier, int bytes) {
+/// Arrives, and announces the bytes of the copies that are started next.
+__device__ inline void arrive_expect_bytes(Mbarrier* barrier, int bytes) {
   SSMBENCH_NEEDS_SM90(asm volatile(
       "mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;\n" ::"r"(shared_address(barrier)), "r"(bytes)
       : "memory"));
 }
 
-/// Waits until the barrier's phase, 0 or 1 in turn, has ended.
-__device__ inline void wait_tiles(TileBarrier* barrier, int phase) {
+/// Waits for the completion of the phase of this parity, 0 and 1 in turn.
+__device__ inline void wait_mbarrier(Mbarrier* barrier, int parity) {
   unsigned arrived = 0;
   while (arrived == 0)
     SSMBENCH_NEEDS_SM90(
@@ -89,13 +90,13 @@ __device__ inline void wait_tiles(TileBarrier* barrier, int phase) {
                      "mbarrier.try_wait.parity.shared.b64 p, [%1], %2;\n"
                      "selp.u32 %0, 1, 0, p;\n}\n"
                      : "=r"(arrived)
-                     : "r"(shared_address(barrier)), "r"(phase)
+                     : "r"(shared_address(barrier)), "r"(parity)
                      : "memory"));
 }
 
-/// Starts to copy the tile at (x, y, z), x innermost; elements outside of the tensor become zeros.
-__device__ inline void load_tile(void* shared, const CUtensorMap& map, int x, int y, int z,
-                                 TileBarrier* barrier) {
+/// Starts the load of the tile at (x, y, z), x innermost; elements outside of the tensor become zeros.
+__device__ inline void tma_load(void* shared, const CUtensorMap& map, int x, int y, int z,
+                                Mbarrier* barrier) {
   SSMBENCH_NEEDS_SM90(
       asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, "
                    "{%2, %3, %4}], [%5];\n" ::"r"(shared_address(shared)),
@@ -103,8 +104,8 @@ __device__ inline void load_tile(void* shared, const CUtensorMap& map, int x, in
                    : "memory"));
 }
 
-/// Starts to copy a tile back, those elements that are inside of the tensor, as a group of its own.
-__device__ inline void store_tile(const CUtensorMap& map, int x, int y, int z, const void* shared) {
+/// Starts the store of a tile, those elements that are inside of the tensor, as a bulk group of its own.
+__device__ inline void tma_store(const CUtensorMap& map, int x, int y, int z, const void* shared) {
   SSMBENCH_NEEDS_SM90(
       asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%1, %2, %3}], [%4];\n"
                    "cp.async.bulk.commit_group;\n" ::"l"(&map),
@@ -112,9 +113,9 @@ __device__ inline void store_tile(const CUtensorMap& map, int x, int y, int z, c
                    : "memory"));
 }
 
-/// Waits until at most `kPending` of this thread's youngest store_tile have yet to read shared memory.
+/// Waits until all but this thread's `kPending` youngest stores have read shared memory.
 template <int kPending>
-__device__ inline void wait_tiles_read() {
+__device__ inline void tma_store_wait_read() {
   SSMBENCH_NEEDS_SM90(asm volatile("cp.async.bulk.wait_group.read %0;\n" ::"n"(kPending) : "memory"));
 }
 
