@@ -18,7 +18,8 @@ static_assert(kProducerThreads * kProducerRegisters + kConsumerThreads * kConsum
               h200::kRegisters);
 
 /// A consumer thread: two channels and four states of each, through all tiles of the block's segments, last
-/// first.
+/// first. Its states are not members: the compiler keeps arrays in registers only where no scalar that it needs
+/// early lies beside them.
 template <class Io>
 class Consumer {
  public:
@@ -35,9 +36,11 @@ class Consumer {
         own_channel_(own_.lane.channel(0)),
         D_(shared.D[own_.warp * kWarpChannels + own_channel_]),
         own_record_(row_index((own_.lane.lane & 2) != 0 ? 1 : 0, own_channel_)),
-        own_sum_((own_.lane.lane & 1) * kPaddedStates + own_.lane.state(0)) {
-    load_exponents(A_, args_, own_);
-    if (!plan_.in_turn || own_.end < args_.seqlen) load_lane(carry_, run_carry_);
+        own_sum_((own_.lane.lane & 1) * kPaddedStates + own_.lane.state(0)) {}
+
+  __device__ __forceinline__ void load_segment(LaneStates& A, LaneStates& carry) const {
+    load_exponents(A, args_, own_);
+    if (!plan_.in_turn || own_.end < args_.seqlen) load_lane(carry, run_carry_);
   }
 
   __device__ __forceinline__ int tiles() const { return static_cast<int>(own_.tiles()); }
@@ -45,29 +48,48 @@ class Consumer {
   /// One half of a tile: forward through it from the states before it, and back.
   __device__ __forceinline__ void do_half(GradientTile& tile,
                                           StepFactors (&factors)[kBlockWarps][kTileSteps * kRowPitch],
-                                          int half) {
+                                          int half, const LaneStates& A, LaneStates& carry, LaneStates& dA) {
     StepRecord* const records = tile.sequences[own_.warp] + half * kKeptSteps * kRowPitch;
     StepFactors* const half_factors = factors[own_.warp] + half * kKeptSteps * kRowPitch;
-    const float* const B = tile.projections[0] + half * kKeptSteps * kProjectionPitch;
-    const float* const C = tile.projections[1] + half * kKeptSteps * kProjectionPitch;
+    const float* const B_of_half = tile.projections[0] + half * kKeptSteps * kProjectionPitch;
+    const float* const C_of_half = tile.projections[1] + half * kKeptSteps * kProjectionPitch;
     LaneStates h, before[kKeptSteps], decay[kKeptSteps];
-    restore(h, tile, half);
+    restore(h, A, tile, half);
 #pragma unroll
     for (int t = 0; t < kKeptSteps; ++t) {
 #pragma unroll
       for (int r = 0; r < kLaneChannels; ++r)
 #pragma unroll
         for (int s = 0; s < kLaneStates; ++s) before[t][r][s] = h[r][s];
-      step_forward(h, decay[t], records, B, t);
+      step_forward(h, decay[t], A, records, B_of_half, t);
     }
-    // What a pair of steps leaves is stored after the next one's operands are loaded: a load cannot be
-    // moved above a store, and would wait for the shuffles that the store waits for.
-    PairResult result;
+    // What a pair of steps leaves in this lane: one channel and step, one state and step. It is stored after the
+    // next pair's operands are loaded: a load cannot be moved above a store, and would wait for the shuffles
+    // that the store waits for.
+    StepGradients gradients;
+    float dB, dC;
+    const auto store_pair = [&](int pair) {
+      __syncwarp();  // all lanes have read these steps
+      auto* const to = reinterpret_cast<float*>(half_factors + 2 * pair * kRowPitch) + own_sum_;
+      to[0] = dB;
+      to[2 * kPaddedStates] = dC;
+      records[2 * pair * kRowPitch + own_record_].out = gradients;
+    };
 #pragma unroll
     for (int pair = kKeptSteps / 2 - 1; pair >= 0; --pair) {
-      PairOperands operands;
-      load_pair(operands, records, half_factors, B, C, pair);
-      if (pair < kKeptSteps / 2 - 1) store_pair(result, records, half_factors, pair + 1);
+      float B[2][kLaneStates], C[2][kLaneStates];
+      StepInputs step[2][kLaneChannels];
+#pragma unroll
+      for (int k = 1; k >= 0; --k) {
+        load_vectors(B[k], B_of_half + own_.projection_at(2 * pair + k));
+        load_vectors(C[k], C_of_half + own_.projection_at(2 * pair + k));
+#pragma unroll
+        for (int r = 0; r < kLaneChannels; ++r)
+          step[k][r] = records[row_index(2 * pair + k, own_.lane.channel(r))].in;
+      }
+      const StepFactors own_factors = half_factors[2 * pair * kRowPitch + own_record_];
+      const StepInputs own_step = records[2 * pair * kRowPitch + own_record_].in;
+      if (pair < kKeptSteps / 2 - 1) store_pair(pair + 1);
       StepSums sums[2];
 #pragma unroll
       for (int k = 1; k >= 0; --k) {
@@ -77,21 +99,28 @@ class Consumer {
 #pragma unroll
           for (int s = 0; s < kLaneStates; ++s) {
             const float after = t + 1 < kKeptSteps ? before[(t + 1) % kKeptSteps][r][s] : h[r][s];
-            step_back(carry_[r][s], dA_[r][s], sums[k], r, s, operands.step[k][r], decay[t][r][s], A_[r][s],
-                      operands.B[k][s], operands.C[k][s], before[t][r][s], after);
+            step_back(carry[r][s], dA[r][s], sums[k], r, s, step[k][r], decay[t][r][s], A[r][s], B[k][s],
+                      C[k][s], before[t][r][s], after);
           }
       }
       add_over_states(sums[0], sums[1], own_.lane.lane);
       add_over_channels(sums[0], sums[1], own_.lane.lane);
-      result = finish_pair(sums[0], operands);
+      const float ddelta =
+          (kLn2 * sums[0].by_exponent[0] + own_step.u * sums[0].by_input[0]) * own_factors.slope;
+      dD_ += own_step.dy * own_step.u;
+      ddelta_bias_ += ddelta;
+      gradients = {fmaf(own_step.delta, sums[0].by_input[0], D_ * own_step.dy), ddelta,
+                   fmaf(D_, own_step.u, sums[0].y[0]) * own_factors.dz_by_y, 0.0F};
+      dB = sums[0].dB[0];
+      dC = sums[0].dC[0];
     }
-    store_pair(result, records, half_factors, 0);
+    store_pair(0);
   }
 
   /// Sums over time, and the carry.
-  __device__ __forceinline__ void store_segment() {
+  __device__ __forceinline__ void store_segment(const LaneStates& carry, const LaneStates& dA) {
     float* const workspace = kernel_.workspace;
-    store_lane(workspace + kernel_.at.states + own_.segment * plan_.state_floats() + own_.lane_at, dA_);
+    store_lane(workspace + kernel_.at.states + own_.segment * plan_.state_floats() + own_.lane_at, dA);
     // The other lane that has this channel has the other step of each pair.
     dD_ += shuffle_xor(dD_, 2);
     ddelta_bias_ += shuffle_xor(ddelta_bias_, 2);
@@ -101,33 +130,24 @@ class Consumer {
       workspace[kernel_.at.ddelta_bias + row] = ddelta_bias_;
     }
     if (own_.segment > 0) {
-      if (plan_.in_turn) store_lane(run_carry_ - plan_.state_floats(), carry_);
+      if (plan_.in_turn) store_lane(run_carry_ - plan_.state_floats(), carry);
       return;
     }
     if (kernel_.args.dinitial_state == nullptr) return;
-    float* const to = kernel_.args.dinitial_state + own_.block.b * args_.dim * args_.dstate;
 #pragma unroll
     for (int r = 0; r < kLaneChannels; ++r)
 #pragma unroll
       for (int s = 0; s < kLaneStates; ++s)
-        if (own_.exists(r, s, args_.dstate)) to[own_.state_at(r, s, args_.dstate)] = carry_[r][s];
+        if (own_.exists(r, s, args_.dstate))
+          kernel_.args
+              .dinitial_state[own_.block.b * args_.dim * args_.dstate + own_.state_at(r, s, args_.dstate)] =
+              carry[r][s];
   }
 
  private:
-  struct PairOperands {
-    float B[2][kLaneStates], C[2][kLaneStates];
-    StepInputs step[2][kLaneChannels];
-    StepFactors own_factors;  ///< of the lane's one channel and step of the pair
-    StepInputs own_step;
-  };
-  /// What a pair of steps leaves in this lane: one channel and step, one state and step.
-  struct PairResult {
-    StepGradients gradients;
-    float dB, dC;
-  };
-
   /// h before the half: from zero at the segment's start, plus what is left of the true state there.
-  __device__ __forceinline__ void restore(LaneStates& h, const GradientTile& tile, int half) const {
+  __device__ __forceinline__ void restore(LaneStates& h, const LaneStates& A, const GradientTile& tile,
+                                          int half) const {
 #pragma unroll
     for (int r = 0; r < kLaneChannels; ++r) {
       const float elapsed = tile.elapsed[half][own_.warp * kWarpChannels + own_.lane.channel(r)];
@@ -136,13 +156,14 @@ class Consumer {
       load_vectors(at_start, tile.states[kHalves][r * kConsumerThreads + thread_]);
 #pragma unroll
       for (int s = 0; s < kLaneStates; ++s)
-        h[r][s] = fmaf(exp2_approximate(elapsed * A_[r][s]), at_start[s], local[s]);
+        h[r][s] = fmaf(exp2_approximate(elapsed * A[r][s]), at_start[s], local[s]);
     }
   }
 
   /// One step of all of a thread's states, whose decays it leaves.
-  __device__ __forceinline__ void step_forward(LaneStates& h, LaneStates& decay, const StepRecord* records,
-                                               const float* B_of_tile, int t) const {
+  __device__ __forceinline__ void step_forward(LaneStates& h, LaneStates& decay, const LaneStates& A,
+                                               const StepRecord* records, const float* B_of_tile,
+                                               int t) const {
     float B[kLaneStates];
     load_vectors(B, B_of_tile + own_.projection_at(t));
 #pragma unroll
@@ -150,47 +171,10 @@ class Consumer {
       const StepInput step = records[row_index(t, own_.lane.channel(r))].in;
 #pragma unroll
       for (int s = 0; s < kLaneStates; ++s) {
-        decay[r][s] = exp2_approximate(step.delta * A_[r][s]);
+        decay[r][s] = exp2_approximate(step.delta * A[r][s]);
         h[r][s] = fmaf(decay[r][s], h[r][s], step.delta_u * B[s]);
       }
     }
-  }
-
-  __device__ __forceinline__ void load_pair(PairOperands& to, const StepRecord* records,
-                                            const StepFactors* factors, const float* B, const float* C,
-                                            int pair) const {
-#pragma unroll
-    for (int k = 1; k >= 0; --k) {
-      load_vectors(to.B[k], B + own_.projection_at(2 * pair + k));
-      load_vectors(to.C[k], C + own_.projection_at(2 * pair + k));
-#pragma unroll
-      for (int r = 0; r < kLaneChannels; ++r)
-        to.step[k][r] = records[row_index(2 * pair + k, own_.lane.channel(r))].in;
-    }
-    to.own_factors = factors[2 * pair * kRowPitch + own_record_];
-    to.own_step = records[2 * pair * kRowPitch + own_record_].in;
-  }
-
-  __device__ __forceinline__ PairResult finish_pair(const StepSums& sums, const PairOperands& operands) {
-    const StepInputs& step = operands.own_step;
-    const float ddelta =
-        (kLn2 * sums.by_exponent[0] + step.u * sums.by_input[0]) * operands.own_factors.slope;
-    dD_ += step.dy * step.u;
-    ddelta_bias_ += ddelta;
-    return {{fmaf(step.delta, sums.by_input[0], D_ * step.dy), ddelta,
-             fmaf(D_, step.u, sums.y[0]) * operands.own_factors.dz_by_y, 0.0F},
-            sums.dB[0],
-            sums.dC[0]};
-  }
-
-  /// Over the pair's factors, and over its inputs.
-  __device__ __forceinline__ void store_pair(const PairResult& result, StepRecord* records,
-                                             StepFactors* factors, int pair) const {
-    __syncwarp();  // all lanes have read these steps
-    auto* const to = reinterpret_cast<float*>(factors + 2 * pair * kRowPitch) + own_sum_;
-    to[0] = result.dB;
-    to[2 * kPaddedStates] = result.dC;
-    records[2 * pair * kRowPitch + own_record_].out = result.gradients;
   }
 
   const ScanArgs& args_;
@@ -206,7 +190,6 @@ class Consumer {
   const float D_;
   const int own_record_, own_sum_;
 
-  LaneStates A_, carry_ = {}, dA_ = {};
   float dD_ = 0.0F, ddelta_bias_ = 0.0F;
 };
 
@@ -214,6 +197,8 @@ template <class Io>
 __device__ __forceinline__ void consume(const KernelArgs& kernel, std::int64_t first_segment,
                                         GradientShared<Io>& shared) {
   Consumer<Io> consumer(kernel, first_segment, shared);
+  LaneStates A, carry = {}, dA = {};
+  consumer.load_segment(A, carry);
   const int tiles = consumer.tiles();
   int factor_slot = 0;
 #pragma unroll 1
@@ -223,10 +208,10 @@ __device__ __forceinline__ void consume(const KernelArgs& kernel, std::int64_t f
     factor_slot = factor_slot == GradientShared<Io>::kFactorSlots - 1 ? 0 : factor_slot + 1;
     block_barrier();
 #pragma unroll
-    for (int half = kHalves - 1; half >= 0; --half) consumer.do_half(tile, factors, half);
+    for (int half = kHalves - 1; half >= 0; --half) consumer.do_half(tile, factors, half, A, carry, dA);
   }
   block_barrier();
-  consumer.store_segment();
+  consumer.store_segment(carry, dA);
 }
 
 template <class Io, bool vectorized>

@@ -273,6 +273,13 @@ template <class Value, Family family, bool fixed>
 class GradientThread {
  public:
   using States = Value[kThreadStates];
+  /// What a thread keeps of its states from tile to tile. Not members: the compiler keeps arrays in registers
+  /// only where no scalar that it needs early lies beside them.
+  struct ThreadStates {
+    States A, B = {}, C = {};
+    States carry = {};                            ///< conj(Ā)·g of the step after
+    [[maybe_unused]] States previous_carry = {};  ///< conj(c')·g
+  };
 
   __device__ __forceinline__ GradientThread(const ScanGradientArgs& args, DType io,
                                             const GeneralBackwardPlan& known_plan,
@@ -304,15 +311,15 @@ class GradientThread {
         row_(own_.channel * plan_.sequence_pitch()) {}
 
   /// The constants, and what the segment after this one has left in the workspace.
-  __device__ __forceinline__ void load_segment() {
-    load_states(A_, values_of<Value>(scan_.A), own_.channel_state(scan_), own_.count);
-    if (!scan_.variable_b) load_constants(B_, scan_.B, scan_.b_strides, own_);
-    if (!scan_.variable_c) load_constants(C_, scan_.C, scan_.c_strides, own_);
+  __device__ __forceinline__ void load_segment(ThreadStates& v) {
+    load_states(v.A, values_of<Value>(scan_.A), own_.channel_state(scan_), own_.count);
+    if (!scan_.variable_b) load_constants(v.B, scan_.B, scan_.b_strides, own_);
+    if (!scan_.variable_c) load_constants(v.C, scan_.C, scan_.c_strides, own_);
     const bool is_last_in_time = range_.end == scan_.seqlen;  // and the first that is done
     if (!is_last_in_time) {
-      load_vectors(carry_, in_workspace(at_.carry) + thread_at_);
+      load_vectors(v.carry, in_workspace(at_.carry) + thread_at_);
       if constexpr (two_samples(family))
-        load_vectors(previous_carry_, in_workspace(at_.previous_carry) + thread_at_);
+        load_vectors(v.previous_carry, in_workspace(at_.previous_carry) + thread_at_);
     }
     const auto load_total = [&](int index, std::int64_t at) {
       totals_.load(index, is_last_in_time ? nullptr : workspace_ + at, state_at_, own_.count);
@@ -326,14 +333,14 @@ class GradientThread {
 
   /// Everything for one tile of the segment. No barrier between its end and the next tile's start: a thread
   /// stages what it alone finished, and finishing reads nothing else that is staged.
-  __device__ __forceinline__ void do_tile(std::int64_t tile) {
+  __device__ __forceinline__ void do_tile(std::int64_t tile, ThreadStates& v) {
     const std::int64_t start = range_.begin + tile * plan_.steps();
     const int valid = steps_within(start, plan_.steps(), range_.end);
     States h;
     load_vectors(h, in_workspace(at_.tile_states + tile * backward_.thread_floats()) + thread_at_);
     [[maybe_unused]] States before_tile = {};  // u·B
     if constexpr (two_samples(family))
-      if (start > 0) load_products(before_tile, B_, scan_, io_, own_, start - 1);
+      if (start > 0) load_products(before_tile, v.B, scan_, io_, own_, start - 1);
     with_io(io_, [&]<class Io>(std::type_identity<Io>) {
       stage_gradient_tile<Io, fixed ? 2 : kInFlight>(tiles_, args_, own_, start, valid, plan_);
     });
@@ -341,17 +348,17 @@ class GradientThread {
     [[maybe_unused]] States before;
 #pragma unroll
     for (int s = 0; s < kThreadStates; ++s) before[s] = before_tile[s];
-    forward(h, before);
-    back(h, before, before_tile);
+    forward(h, before, v);
+    back(h, before, before_tile, v);
     __syncthreads();
     finish_tile(tile, start, valid);
   }
 
   /// What the segment before this one needs, or the final sums.
-  __device__ __forceinline__ void store_segment() {
-    store_vectors(in_workspace(at_.carry) + thread_at_, carry_);
+  __device__ __forceinline__ void store_segment(const ThreadStates& v) {
+    store_vectors(in_workspace(at_.carry) + thread_at_, v.carry);
     if constexpr (two_samples(family))
-      store_vectors(in_workspace(at_.previous_carry) + thread_at_, previous_carry_);
+      store_vectors(in_workspace(at_.previous_carry) + thread_at_, v.previous_carry);
     totals_.save(0, workspace_ + at_.dA, state_at_, own_.count);
     if (backward_.constant_b) totals_.save(1, workspace_ + at_.dB, state_at_, own_.count);
     if (backward_.constant_c) totals_.save(total_C(), workspace_ + at_.dC, state_at_, own_.count);
@@ -362,7 +369,7 @@ class GradientThread {
     if (range_.begin > 0 || args_.dinitial_state == nullptr) return;
 #pragma unroll
     for (int s = 0; s < kThreadStates; ++s)
-      if (s < own_.count) reinterpret_cast<Value*>(args_.dinitial_state)[state_at_ + s] = carry_[s];
+      if (s < own_.count) reinterpret_cast<Value*>(args_.dinitial_state)[state_at_ + s] = v.carry[s];
   }
 
  private:
@@ -371,12 +378,13 @@ class GradientThread {
   /// Sums of a thread over the steps of a tile.
   struct TileSums {
     States dA = {}, dB = {}, dC = {};
+  };
+  struct TileScalars {
     float dD = 0.0F, bias = 0.0F;
   };
   /// Sums of one step: over the thread's states, and for each of its states those of dB and dC.
   struct StepSums {
     float of_step[4] = {};  ///< du, ∂Δ, y
-    float gain = 0.0F;      ///< Σ Re g·conj(B)
     Value projections[2 * kThreadStates];
   };
 
@@ -386,66 +394,69 @@ class GradientThread {
   __device__ __forceinline__ int total_C() const {
     return backward_.constant_b ? 2 : 1;
   }
-  __device__ __forceinline__ void load_B(int t) {
-    if (scan_.variable_b) load_vectors(B_, tiles_.B + t * plan_.projection_pitch() + own_.state);
+  __device__ __forceinline__ void load_B(int t, ThreadStates& v) const {
+    if (scan_.variable_b) load_vectors(v.B, tiles_.B + t * plan_.projection_pitch() + own_.state);
   }
 
   /// h before every step, to shared memory; at the end h after the last.
-  __device__ __forceinline__ void forward(States& h, States& before) {
+  __device__ __forceinline__ void forward(States& h, States& before, ThreadStates& v) const {
 #pragma unroll(fixed ? 4 : 1)
     for (int t = 0; t < plan_.steps(); ++t) {
       store_vectors(own_states_ + t * backward_.exchange_pitch(), h);
       const StepDerivative<family> step(method_, tiles_.delta[row_ + t]);
-      load_B(t);
+      load_B(t, v);
 #pragma unroll
       for (int s = 0; s < kThreadStates; ++s)
-        advance(h[s], before[s], step, A_[s], tiles_.u[row_ + t], B_[s]);
+        advance(h[s], before[s], step, v.A[s], tiles_.u[row_ + t], v.B[s]);
     }
   }
 
-  __device__ __forceinline__ void back(States& h, States& before, const States& before_tile) {
+  __device__ __forceinline__ void back(States& h, States& before, const States& before_tile,
+                                       ThreadStates& v) {
     TileSums sums;
+    TileScalars scalars;
 #pragma unroll(fixed ? 2 : 1)
-    for (int t = plan_.steps() - 1; t >= 0; --t) step_back(t, h, before, before_tile, sums);
+    for (int t = plan_.steps() - 1; t >= 0; --t) step_back(t, h, before, before_tile, sums, scalars, v);
     totals_.add(0, sums.dA);
     if (backward_.constant_b) totals_.add(1, sums.dB);
     if (backward_.constant_c) totals_.add(total_C(), sums.dC);
-    total_dD_ += sums.dD;
-    total_bias_ += sums.bias;
+    total_dD_ += scalars.dD;
+    total_bias_ += scalars.bias;
   }
 
   /// One step back: h is that after it, and then that before it.
   __device__ __forceinline__ void step_back(int t, States& h, States& before, const States& before_tile,
-                                            TileSums& tile) {
+                                            TileSums& tile, TileScalars& scalars, ThreadStates& v) const {
     const float u = tiles_.u[row_ + t];
     const float dy = tiles_.dy[row_ + t];
     const float delta = tiles_.delta[row_ + t];
     const StepDerivative<family> step(method_, delta);
     if constexpr (two_samples(family)) {
-      if (t > 0) load_B(t - 1);
+      if (t > 0) load_B(t - 1, v);
 #pragma unroll
       for (int s = 0; s < kThreadStates; ++s)
-        before[s] = t > 0 ? tiles_.u[row_ + t - 1] * B_[s] : before_tile[s];
+        before[s] = t > 0 ? tiles_.u[row_ + t - 1] * v.B[s] : before_tile[s];
     }
-    load_B(t);
-    if (scan_.variable_c) load_vectors(C_, tiles_.C + t * plan_.projection_pitch() + own_.state);
+    load_B(t, v);
+    if (scan_.variable_c) load_vectors(v.C, tiles_.C + t * plan_.projection_pitch() + own_.state);
     States h_before;
     load_vectors(h_before, own_states_ + t * backward_.exchange_pitch());
 
     StepSums sums;
+    float gain = 0.0F;  // Σ Re g·conj(B)
 #pragma unroll
     for (int s = 0; s < kThreadStates; ++s) {
-      state_back(s, step, {u, dy, delta}, h[s], h_before[s], before[s], tile.dA[s], sums);
+      state_back(s, step, {u, dy, delta}, h[s], h_before[s], before[s], tile.dA[s], sums, gain, v);
       h[s] = h_before[s];
     }
     if constexpr (kSharedGain) {
-      sums.of_step[0] = delta * sums.gain;
-      sums.of_step[1] += u * sums.gain;
+      sums.of_step[0] = delta * gain;
+      sums.of_step[1] += u * gain;
     }
     if (backward_.constant_b) add_to(tile.dB, sums.projections);
     if (backward_.constant_c) add_to(tile.dC, sums.projections + kThreadStates);
-    tile.dD += dy * u;
-    tile.bias += sums.of_step[1] * tiles_.slope[row_ + t];
+    scalars.dD += dy * u;
+    scalars.bias += sums.of_step[1] * tiles_.slope[row_ + t];
     add_lanes(sums.of_step, tiles_.sums + row_ + t, plan_);
     if (scan_.variable_b || scan_.variable_c) {
       __syncwarp();  // all lanes have their states of this step
@@ -460,22 +471,23 @@ class GradientThread {
   /// One state, one step back: g, the new carry, and all sums that g gives.
   __device__ __forceinline__ void state_back(int s, const StepDerivative<family>& step, const StepScalars& at,
                                              Value h, Value h_before, [[maybe_unused]] Value before,
-                                             Value& dA, StepSums& sums) {
-    const auto [decay, input, previous] = step(A_[s]);
-    const Value g = (kOutputFactor<Value> * at.dy) * conjugate(C_[s]) + carry_[s];
-    carry_[s] = conjugate(decay.value) * g;
+                                             Value& dA, StepSums& sums, [[maybe_unused]] float& gain,
+                                             ThreadStates& v) const {
+    const auto [decay, input, previous] = step(v.A[s]);
+    const Value g = (kOutputFactor<Value> * at.dy) * conjugate(v.C[s]) + v.carry[s];
+    v.carry[s] = conjugate(decay.value) * g;
     if constexpr (family == Family::bilinear) {
       const Value by_decay = g * conjugate(h_before);
       dA = dA + by_decay * conjugate(decay.by_A);
       sums.of_step[1] += real_part(by_decay * conjugate(decay.by_delta));
     } else {  // e^z is its own derivative
-      const Value by_z = carry_[s] * conjugate(h_before);
+      const Value by_z = v.carry[s] * conjugate(h_before);
       dA = dA + at.delta * by_z;
-      sums.of_step[1] += real_part(by_z * conjugate(A_[s]));
+      sums.of_step[1] += real_part(by_z * conjugate(v.A[s]));
     }
-    const Value by_B = g * conjugate(B_[s]);
+    const Value by_B = g * conjugate(v.B[s]);
     if constexpr (kSharedGain) {
-      sums.gain += real_part(by_B);
+      gain += real_part(by_B);
       sums.projections[s] = (at.u * input.value) * g;
     } else {
       const Value by_input = at.u * by_B;
@@ -486,13 +498,13 @@ class GradientThread {
         const Value by_previous = g * conjugate(before);
         dA = dA + by_previous * conjugate(previous.by_A);
         sums.of_step[1] += real_part(by_previous * conjugate(previous.by_delta));
-        by_product = by_product + previous_carry_[s];
-        previous_carry_[s] = conjugate(previous.value) * g;
+        by_product = by_product + v.previous_carry[s];
+        v.previous_carry[s] = conjugate(previous.value) * g;
       }
-      sums.of_step[0] += real_part(by_product * conjugate(B_[s]));
+      sums.of_step[0] += real_part(by_product * conjugate(v.B[s]));
       sums.projections[s] = at.u * by_product;
     }
-    sums.of_step[2] += real_product(C_[s], h);
+    sums.of_step[2] += real_product(v.C[s], h);
     sums.projections[kThreadStates + s] = (kOutputFactor<Value> * at.dy) * conjugate(h);
   }
 
@@ -526,9 +538,6 @@ class GradientThread {
   Value* const own_states_;
   const int row_;
 
-  States A_, B_ = {}, C_ = {};
-  States carry_ = {};                            ///< conj(Ā)·g of the step after
-  [[maybe_unused]] States previous_carry_ = {};  ///< conj(c')·g
   float total_dD_ = 0.0F, total_bias_ = 0.0F;
 };
 
@@ -540,10 +549,11 @@ __global__ void __launch_bounds__(kGeneralMaxThreads, kGradientBlocksPerSm<Value
   extern __shared__ float4 shared[];
   const GeneralBackwardPlan plan = known<Value, fixed>(given);
   GradientThread<Value, family, fixed> thread(args, io, plan, method, range, workspace, at_workspace, shared);
-  thread.load_segment();
+  typename GradientThread<Value, family, fixed>::ThreadStates values;
+  thread.load_segment(values);
   const std::int64_t tiles = ceil_div(range.end - range.begin, plan.tile.steps());
-  for (std::int64_t tile = tiles - 1; tile >= 0; --tile) thread.do_tile(tile);
-  thread.store_segment();
+  for (std::int64_t tile = tiles - 1; tile >= 0; --tile) thread.do_tile(tile, values);
+  thread.store_segment(values);
 }
 
 template <class Value>
