@@ -3,18 +3,18 @@
 #include "kernels/common/scalar_math.h"
 #include "kernels/common/scan/blelloch_map.h"
 
-// The work-efficient scan: a tree over the chunk in shared memory, once up and once down.
+// The work-efficient scan: a tree over the tile in shared memory, once up and once down.
 //
 //   step        0    1    2    3    4    5    6    7      [i..j]: the map of steps i to j
 //   up 1           [0,1]     [2,3]     [4,5]     [6,7]    a pair of neighbours per thread
 //   up 2                     [0-3]               [4-7]    half the threads
 //   up 4                                         [0-7]
-//   root                                           s      replaced by the state s that enters the chunk
+//   root                                           s      replaced by the state s that enters the tile
 //   down 4                     s               [0-3]s     left takes the parent's, right [left]·parent
 //   down 2           s       [0,1]s    [0-3]s    [0-5]s
 //   down 1      s  [0]s  [0,1]s  …                        what entered each step; its own map gives h
 //
-// Depth 2·log2(chunk) barriers, work 2·chunk combinations, against chunk·log2(chunk) of Hillis and Steele;
+// Depth 2·log2(tile) barriers, work 2·tile combinations, against tile·log2(tile) of Hillis and Steele;
 // but fewer and fewer threads have any near the root. Shared memory: two words per step.
 //
 // Source: Blelloch, "Prefix Sums and Their Applications" (1990), figures 1.4 and 1.5, with the combination of
@@ -26,11 +26,11 @@ template <int kBlockThreads>
 struct Blelloch {
   static constexpr int kThreads = kBlockThreads;
   static constexpr int kItems = 2;  ///< steps per thread: each thread starts on one pair
-  static constexpr int kChunk = kThreads * kItems;
+  static constexpr int kTileSteps = kThreads * kItems;
 
   struct Shared {
-    float decay[blelloch_slot(kChunk)];
-    float value[blelloch_slot(kChunk)];
+    float decay[padded_index(kTileSteps)];
+    float value[padded_index(kTileSteps)];
   };
 
   /// The map of a step with decay e^exponent, or `decay`.
@@ -49,7 +49,7 @@ struct Blelloch {
       put(tree, right, combine(get(tree, left), get(tree, right)));
     }
     if (thread == 0)
-      put(tree, kChunk - 1, {1.0F, state});  // thread 0 wrote the root, nobody else reads it yet
+      put(tree, kTileSteps - 1, {1.0F, state});  // thread 0 wrote the root, nobody else reads it yet
     for (int stride = kThreads; stride >= 1; stride /= 2) {
       __syncthreads();
       if (thread >= kThreads / stride) continue;
@@ -64,11 +64,11 @@ struct Blelloch {
 
  private:
   static __device__ DecayValue get(const Shared& tree, int step) {
-    return {tree.decay[blelloch_slot(step)], tree.value[blelloch_slot(step)]};
+    return {tree.decay[padded_index(step)], tree.value[padded_index(step)]};
   }
   static __device__ void put(Shared& tree, int step, DecayValue map) {
-    tree.decay[blelloch_slot(step)] = map.decay;
-    tree.value[blelloch_slot(step)] = map.value;
+    tree.decay[padded_index(step)] = map.decay;
+    tree.value[padded_index(step)] = map.value;
   }
 };
 

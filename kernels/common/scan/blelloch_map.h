@@ -6,10 +6,10 @@
 
 namespace ssmbench {
 
-/// Where step `step` of a chunk lies in shared memory: an unused word after every 32 keeps the powers of two
+/// Where step `step` of a tile lies in shared memory: an unused word after every 32 keeps the powers of two
 /// that the tree is walked in from all falling into one bank (Harris, Sengupta & Owens, "Parallel Prefix Sum
 /// (Scan) with CUDA", GPU Gems 3, 2007, section 39.2.3).
-SSMBENCH_HD constexpr int blelloch_slot(int step) {
+SSMBENCH_HD constexpr int padded_index(int step) {
   return step + step / 32;
 }
 
@@ -18,7 +18,7 @@ struct BlellochPair {
   int left, right;
 };
 
-/// Threads 0 to chunk/(2·stride) − 1 have a pair.
+/// Threads 0 to tile/(2·stride) − 1 have a pair.
 SSMBENCH_HD constexpr BlellochPair blelloch_pair(int thread, int stride) {
   return {(2 * thread + 1) * stride - 1, (2 * thread + 2) * stride - 1};
 }

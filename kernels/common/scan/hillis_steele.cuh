@@ -9,7 +9,7 @@
 //   offset 2    [0]   [0-1]  [0-2]  [0-3]  [1-4]  [2-5]      2 before it
 //   offset 4    [0]   [0-1]  [0-2]  [0-3]  [0-4]  [0-5]      4 before it
 //
-// Depth log2(chunk) barriers, the fewest; work chunk·log2(chunk) combinations, all threads busy. Shared
+// Depth log2(tile) barriers, the fewest; work tile·log2(tile) combinations, all threads busy. Shared
 // memory: two buffers in turn, so that one barrier per doubling is enough: a buffer is written again only
 // past the barrier that follows its last read.
 //
@@ -36,7 +36,7 @@ template <int kBlockThreads>
 struct HillisSteele {
   static constexpr int kThreads = kBlockThreads;
   static constexpr int kItems = 1;
-  static constexpr int kChunk = kThreads;
+  static constexpr int kTileSteps = kThreads;
 
   struct Shared {
     DecayValue maps[2][kThreads];

@@ -4,7 +4,7 @@
 
 // The recurrence as two cumulative sums, as it is written where a framework has cumsum and no scan:
 //
-//   S_t = Σ_{s ≤ t} ln a_s              cumulative sum over the chunk
+//   S_t = Σ_{s ≤ t} ln a_s              cumulative sum over the tile
 //   h_t = e^(S_t)·(h_in + Σ_{s ≤ t} e^(−S_s)·b_s)
 //
 //   thread t    ln a_t → S_t → e^(−S_t)·b_t → sum → ·e^(S_t) → h_t        one step of time per thread
@@ -12,9 +12,9 @@
 // In f32 e^(−S) overflows as soon as |S| passes 88, and then h is infinite, or NaN where e^(S) has
 // underflowed as well. Well before, S carries an error of its own size that a decay near 1 does not show: the
 // relative error of h is about |S| roundings. It is kept as people write it: rescaling the sum by its largest
-// term (Heinsen's log-sum-exp, for positive b) or a shorter chunk hides the overflow and does not cure it.
+// term (Heinsen's log-sum-exp, for positive b) or a shorter tile hides the overflow and does not cure it.
 //
-// Depth 2·log2(chunk) barriers and work 2·chunk·log2(chunk) additions, with the sums by step doubling
+// Depth 2·log2(tile) barriers and work 2·tile·log2(tile) additions, with the sums by step doubling
 // (hillis_steele.cuh). Shared memory: four words per step.
 //
 // Source: Heinsen, "Efficient Parallelization of a Ubiquitous Sequential Computation" (2023), eq. 3 to 5.
@@ -22,16 +22,16 @@
 namespace ssmbench {
 
 inline constexpr const char* kLogCumSumSummary =
-    "log-space cumulative sums over chunks of 64 steps; overflows once a chunk's log decays sum past 88";
+    "log-space cumulative sums over tiles of 64 steps; overflows once a tile's log decays sum past 88";
 inline constexpr const char* kLogCumSumFailure =
-    "e^-S overflows once |S|, the sum of the log decays in a chunk, passes 88; its rounding grows "
+    "e^-S overflows once |S|, the sum of the log decays in a tile, passes 88; its rounding grows "
     "with |S| before that";
 
 template <int kBlockThreads>
 struct LogCumSum {
   static constexpr int kThreads = kBlockThreads;
   static constexpr int kItems = 1;
-  static constexpr int kChunk = kThreads;
+  static constexpr int kTileSteps = kThreads;
 
   struct Shared {
     float exponents[2][kThreads];

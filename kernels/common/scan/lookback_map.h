@@ -8,12 +8,13 @@
 
 namespace ssmbench {
 
-/// Chunk of time, and the row or group of rows that the tile is of.
+/// A tile: its index along time, and the row or group of rows.
 struct LookbackTile {
-  std::int64_t chunk, row;
+  std::int64_t tile, row;
 };
 
-/// Ticket → tile: chunk by chunk, so that all that a tile waits for was taken before it.
+/// Ticket → tile: all rows of one tile of time before the next, so that all that a tile waits for was taken
+/// before it.
 SSMBENCH_HD constexpr LookbackTile lookback_tile(std::int64_t ticket, std::int64_t rows) {
   return {ticket / rows, ticket % rows};
 }

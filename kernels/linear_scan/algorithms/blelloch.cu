@@ -1,4 +1,4 @@
-// cuda-blelloch for linear_scan: the work-efficient scan of blelloch.cuh over chunks of 128 steps.
+// cuda-blelloch for linear_scan: the work-efficient scan of blelloch.cuh over tiles of 128 steps.
 
 #include "kernels/common/scan/blelloch.cuh"
 #include "kernels/linear_scan/algorithms/tiled_scan.cuh"
@@ -6,8 +6,8 @@
 namespace ssmbench {
 namespace {
 
-const Registration registration(chunked_linear_scan<Blelloch<kLinearThreads>>(
-    "cuda-blelloch", "work-efficient up and down sweep in shared memory over chunks of 128 steps"));
+const Registration registration(tiled_linear_scan<Blelloch<kLinearThreads>>(
+    "cuda-blelloch", "work-efficient up and down sweep in shared memory over tiles of 128 steps"));
 
 }  // namespace
 }  // namespace ssmbench

@@ -1,4 +1,4 @@
-// cuda-hillis-steele for linear_scan: the step-doubling scan of hillis_steele.cuh over chunks of 64 steps.
+// cuda-hillis-steele for linear_scan: the step-doubling scan of hillis_steele.cuh over tiles of 64 steps.
 
 #include "kernels/common/scan/hillis_steele.cuh"
 #include "kernels/linear_scan/algorithms/tiled_scan.cuh"
@@ -6,8 +6,8 @@
 namespace ssmbench {
 namespace {
 
-const Registration registration(chunked_linear_scan<HillisSteele<kLinearThreads>>(
-    "cuda-hillis-steele", "step-doubling scan in shared memory over chunks of 64 steps"));
+const Registration registration(tiled_linear_scan<HillisSteele<kLinearThreads>>(
+    "cuda-hillis-steele", "step-doubling scan in shared memory over tiles of 64 steps"));
 
 }  // namespace
 }  // namespace ssmbench

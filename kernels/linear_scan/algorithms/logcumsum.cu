@@ -1,4 +1,4 @@
-// cuda-logcumsum for linear_scan: the two cumulative sums of logcumsum.cuh over chunks of 64 steps.
+// cuda-logcumsum for linear_scan: the two cumulative sums of logcumsum.cuh over tiles of 64 steps.
 
 #include "kernels/common/scan/logcumsum.cuh"
 #include "kernels/linear_scan/algorithms/tiled_scan.cuh"
@@ -6,9 +6,9 @@
 namespace ssmbench {
 namespace {
 
-const Registration registration(chunked_linear_scan<LogCumSum<kLinearThreads>>("cuda-logcumsum",
-                                                                               kLogCumSumSummary,
-                                                                               kLogCumSumFailure));
+const Registration registration(tiled_linear_scan<LogCumSum<kLinearThreads>>("cuda-logcumsum",
+                                                                             kLogCumSumSummary,
+                                                                             kLogCumSumFailure));
 
 }  // namespace
 }  // namespace ssmbench

@@ -1,14 +1,14 @@
-// cuda-lookback for linear_scan: the single-pass scan of lookback.cuh, its chunks 32 steps long.
+// cuda-lookback for linear_scan: the single-pass scan of lookback.cuh, its tiles 32 steps long.
 //
-//   block    128 neighbouring channels of a batch, one chunk of time
-//   thread   one channel: reads the 32 steps of its chunk into registers, folds them into one map, looks back
+//   block    128 neighbouring channels of a batch, one tile of time
+//   thread   one channel: reads the 32 steps of its tile into registers, folds them into one map, looks back
 //            for the state that enters, and runs the recurrence from there
 //
 // No shared memory but the ticket; 64 registers of inputs. Neighbouring threads read neighbouring channels,
 // which are neighbours in memory, and their records are too.
 
+#include "kernels/common/launch.cuh"
 #include "kernels/common/scan/lookback.cuh"
-
 #include "kernels/linear_scan/args.h"
 #include "kernels/linear_scan/channel_tiles.h"
 
@@ -21,11 +21,11 @@ constexpr int kSteps = 32;
 __global__ void __launch_bounds__(kThreads)
     lookback_linear_kernel(const LinearScanArgs args, const LookbackWorkspace workspace) {
   const std::int64_t rows = channel_tiles(args.batch, args.dim, kThreads);
-  const auto [chunk, row] = lookback_tile(take_ticket(workspace), rows);
+  const auto [tile, row] = lookback_tile(take_ticket(workspace), rows);
   const auto [batch, first] = channel_tile(row, args.dim, kThreads);
   const std::int64_t d = first + threadIdx.x;
   if (d >= args.dim) return;
-  const std::int64_t start = chunk * kSteps;
+  const std::int64_t start = tile * kSteps;
   const int steps = steps_within(start, kSteps, args.seqlen);
   const std::int64_t at = (batch * args.seqlen + start) * args.dim + d;
 
@@ -42,8 +42,8 @@ __global__ void __launch_bounds__(kThreads)
   for (int i = 0; i < kSteps; ++i) whole = combine(whole, maps[i]);
 
   const std::int64_t channels = args.batch * args.dim;
-  ChunkRecord* own = workspace.records + chunk * channels + batch * args.dim + d;
-  float h = entering_state(own, channels, chunk, whole, 0.0F);
+  TileRecord* own = workspace.records + tile * channels + batch * args.dim + d;
+  float h = entering_state(own, channels, tile, whole, 0.0F);
 #pragma unroll
   for (int i = 0; i < kSteps; ++i) {
     h = maps[i].decay * h + maps[i].value;
@@ -51,25 +51,24 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-std::int64_t chunks(const LinearScan& scan) {
+std::int64_t tiles(const LinearScan& scan) {
   return ceil_div(scan.seqlen, kSteps);
 }
 std::int64_t records(const LinearScan& scan) {
-  return chunks(scan) * scan.batch * scan.dim;
+  return tiles(scan) * scan.batch * scan.dim;
 }
 
 std::optional<std::string> unsupported(const Problem& problem) {
-  if (problem.dtype() != DType::f32) return "is written for f32 only, to compare algorithms";
+  if (problem.dtype() != DType::f32) return "supports f32 only: it is kept to compare algorithms";
   const LinearScan scan(problem);
-  if (channel_tiles(scan.batch, scan.dim, kThreads) > kMaxGridX / chunks(scan))
-    return "needs at most 2147483647 tiles of 128 channels and 32 steps";
-  return {};
+  return grid_too_large({scan.batch, ceil_div(scan.dim, kThreads), tiles(scan)},
+                        "batch, 128 channels and 32 steps");
 }
 
 Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
   if (auto reason = unsupported(problem)) throw ContractError("cuda-lookback " + *reason);
   const LinearScan scan(problem);
-  const std::int64_t blocks = channel_tiles(scan.batch, scan.dim, kThreads) * chunks(scan);
+  const std::int64_t blocks = channel_tiles(scan.batch, scan.dim, kThreads) * tiles(scan);
   return lookback_launch(lookback_linear_kernel, bind_linear_scan(problem, tensors), workspace, records(scan),
                          blocks, kThreads);
 }
@@ -78,7 +77,7 @@ const Registration registration{
     {.name = "cuda-lookback",
      .op = "linear_scan",
      .device = DeviceKind::cuda,
-     .summary = "single pass with decoupled look-back, chunks of 32 steps in registers",
+     .summary = "single pass with decoupled look-back, tiles of 32 steps in registers",
      .deterministic = false,
      .unsupported = unsupported,
      .workspace_bytes = [](const Problem& problem) { return lookback_bytes(records(LinearScan(problem))); },

@@ -5,13 +5,12 @@
 #include "kernels/linear_scan/args.h"
 #include "kernels/linear_scan/channel_tiles.h"
 
-// linear_scan, f32, by any algorithm that scans a chunk in shared memory (blelloch.cuh, hillis_steele.cuh,
-// logcumsum.cuh).
+// linear_scan, f32, by any algorithm that scans a tile in shared memory (common/scan/:
+// blelloch.cuh, hillis_steele.cuh, logcumsum.cuh).
 //
 //   grid     one block per 8 neighbouring channels of a batch: 32 bytes, the least that memory moves
 //   block    threadIdx.x: channel; threadIdx.y: the algorithm's thread along time
-//            walks the row in chunks; the state at the end of a chunk enters the next one through shared
-//            memory
+//            walks the row in tiles; the state at the end of a tile enters the next one through shared memory
 //
 // Channels past dim take part with steps that change nothing.
 
@@ -23,7 +22,7 @@ inline constexpr int kLinearThreads = 64;
 
 template <class Algorithm>
 __global__ void __launch_bounds__(kLinearChannels* Algorithm::kThreads)
-    chunked_linear_scan_kernel(const LinearScanArgs args) {
+    tiled_linear_scan_kernel(const LinearScanArgs args) {
   __shared__ typename Algorithm::Shared shared[kLinearChannels];
   __shared__ float states[kLinearChannels];
   const int channel = static_cast<int>(threadIdx.x);
@@ -37,7 +36,7 @@ __global__ void __launch_bounds__(kLinearChannels* Algorithm::kThreads)
 
   if (thread == 0) states[channel] = 0.0F;
   __syncthreads();
-  for (std::int64_t start = 0; start < args.seqlen; start += Algorithm::kChunk) {
+  for (std::int64_t start = 0; start < args.seqlen; start += Algorithm::kTileSteps) {
     DecayValue maps[Algorithm::kItems];
     float h[Algorithm::kItems];
     for (int i = 0; i < Algorithm::kItems; ++i) {
@@ -57,24 +56,24 @@ __global__ void __launch_bounds__(kLinearChannels* Algorithm::kThreads)
   }
 }
 
-/// Why a problem is not for a kernel with one block per `channels` channels and f32; nothing when it is.
+/// The unsupported reason of a kernel in f32 with one block per `channels` channels; nothing when it supports the
+/// problem.
 inline std::optional<std::string> not_f32_tiles(const Problem& problem, int channels) {
-  if (problem.dtype() != DType::f32) return "is written for f32 only, to compare algorithms";
+  if (problem.dtype() != DType::f32) return "supports f32 only: it is kept to compare algorithms";
   const LinearScan scan(problem);
-  if (ceil_div(scan.dim, channels) > kMaxGridX / scan.batch)
-    return "needs at most 2147483647 blocks of channels";
-  return {};
+  return grid_too_large({scan.batch, ceil_div(scan.dim, channels)},
+                        "batch and " + std::to_string(channels) + " channels");
 }
 
 /// The registry entry of an algorithm for linear_scan.
 template <class Algorithm>
-Implementation chunked_linear_scan(std::string name, std::string summary, std::string known_failure = {}) {
+Implementation tiled_linear_scan(std::string name, std::string summary, std::string known_failure = {}) {
   const auto unsupported = [](const Problem& problem) { return not_f32_tiles(problem, kLinearChannels); };
   const auto bind = [name, unsupported](const Problem& problem, const TensorSet& tensors,
                                         void* /*workspace*/) -> Launch {
     if (auto reason = unsupported(problem)) throw ContractError(name + " " + *reason);
     const LinearScanArgs args = bind_linear_scan(problem, tensors);
-    return launch_of(chunked_linear_scan_kernel<Algorithm>,
+    return launch_of(tiled_linear_scan_kernel<Algorithm>,
                      channel_tiles(args.batch, args.dim, kLinearChannels),
                      dim3(kLinearChannels, Algorithm::kThreads), 0, args);
   };

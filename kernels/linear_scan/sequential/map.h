@@ -13,17 +13,17 @@ inline constexpr int kSequentialBytes = 128;  ///< of the channels of a step tha
 inline constexpr int kSequentialSteps = 16;   ///< of a tile
 inline constexpr int kSequentialTiles = 8;    ///< of a and b each that a warp has in shared memory
 
-/// Bytes that a lane moves at once: as many as `alignment`, the common alignment of the tensors and of the
+/// Bytes that a lane moves at once: the most that `alignment`, the common alignment of the tensors and of the
 /// distance of two steps, allows.
-constexpr int sequential_piece(std::uint64_t alignment) {
+constexpr int sequential_access_bytes(std::uint64_t alignment) {
   return alignment % 16 == 0 ? 16 : alignment % 4 == 0 ? 4 : 2;
 }
 
-/// How a warp moves a tile of a, b or out between memory and shared memory, in pieces of `piece` bytes: 16,
-/// or 4, or 2 times 2.
-template <int piece>
+/// How a warp moves a tile of a, b or out between memory and shared memory, by accesses of `access_bytes`:
+/// 16, or 4, or 2 times 2.
+template <int access_bytes>
 struct SequentialMap {
-  static constexpr int kBytes = piece < 4 ? 4 : piece;  ///< a lane's, in one pass
+  static constexpr int kBytes = access_bytes < 4 ? 4 : access_bytes;  ///< a lane's, in one pass
   static constexpr int kLanes = kSequentialBytes / kBytes;
   static constexpr int kStepsOfPass = 32 / kLanes;
   static constexpr int kPasses = kSequentialSteps / kStepsOfPass;
@@ -36,7 +36,7 @@ struct SequentialMap {
 inline constexpr int kSequentialTensorBytes = kSequentialSteps * kSequentialBytes;
 inline constexpr int kSequentialSharedBytes = kSequentialTiles * 2 * kSequentialTensorBytes;
 
-/// The same of tiles that are copied as a whole (sequential_tma.cuh), by blocks of `warps` warps.
+/// The same for tiles that are loaded by TMA (tma_kernel.cuh), by blocks of `warps` warps.
 template <int warps>
 struct SequentialTmaMap {
   static constexpr int kThreads = 32 * warps;
@@ -47,13 +47,13 @@ struct SequentialTmaMap {
   static constexpr int kSharedBytes = kTiles * 2 * kTensorWords * 4;
 };
 
-/// Warps of a block in a problem with so many bytes of channels in a step of all batches: 4, so that long
-/// pieces of rows are read, if even so 3 of 4 multiprocessors of a large GPU have a block; else 1.
+/// Warps of a block in a problem with `channel_bytes` of channels in a step of all batches: 4, which read long
+/// runs of rows, if even so 3 of 4 multiprocessors of an H200 have a block; else 1.
 constexpr int sequential_tma_warps(std::int64_t channel_bytes) {
   return channel_bytes >= 96 * SequentialTmaMap<4>::kBytes ? 4 : 1;
 }
 
-/// Where the slot of a tile starts; a tile takes the slot of the one kSequentialTiles before it.
+/// Start of a tile's slot in the ring buffer of kSequentialTiles tiles.
 SSMBENCH_HD constexpr int sequential_slot(std::int64_t tile) {
   return static_cast<int>(tile % kSequentialTiles) * 2 * kSequentialTensorBytes;
 }

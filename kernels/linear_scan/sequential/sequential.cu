@@ -1,5 +1,5 @@
 // cuda-sequential for linear_scan: a lane per channel, one step after the other, every byte moved once. On
-// Hopper, where rows of channels are aligned to 16 bytes, by sequential_tma.cuh; else by the kernel here:
+// Hopper, where rows of channels are aligned to 16 bytes, by tma_kernel.cuh; else by the kernel here:
 //
 //   warp    128 bytes of neighbouring channels of a batch: 32 (f16, bf16: 64), one (two) on each lane; alone
 //           in its block, and nothing is shared between blocks
@@ -10,18 +10,18 @@
 //                                                                  lane after step
 //   registers                                           h of the lane's channels, from tile to tile
 //
-// Memory binds, and what it wants is bytes under way: at 4.2 TB/s and 0.7 µs 3 MB, 22 KB on each of 132
-// multiprocessors. A warp has 7 tiles of 4 KB under way, so that one per multiprocessor is enough, and the
+// Memory binds, and needs bytes in flight: at 4.2 TB/s and 0.7 µs 3 MB, 22 KB on each of an H200's 132
+// multiprocessors. A warp has 7 tiles of 4 KB in flight, so that one per multiprocessor is enough, and the
 // 512 (256) warps of 8 · 2048 channels run all at once. A block has 32 KB of shared memory, 6 of them fit.
-// Registers: 64 with pieces of 16 bytes, of which 32 hold a tile's a and b; 96 and 168 with smaller ones.
+// Registers: 64 with accesses of 16 bytes, of which 32 hold a tile's a and b; 96 and 168 with smaller ones.
 //
 // A single state is carried per channel and no maps are combined: the roundings are those of the plain loop.
 // With few channels, under some 32 (64) per multiprocessor, the latency of the steps binds, some 30 cycles
 // each: cuda-lookback is the faster one there.
 //
-// Pieces of 4 bytes are moved where rows are aligned to 4 or 8 bytes only, and of 2 in f16 and bf16 with an
-// odd dim or pointer; the latter go through registers, which waits for memory once per tile. On an H200 they
-// are 2.4 (f32), 1.9 and 0.4 TB/s at 8 · 2046 and 8 · 2047 channels.
+// Accesses are of 4 bytes where rows are aligned to 4 or 8 bytes only, and of 2 in f16 and bf16 with an odd dim
+// or pointer; the latter go through registers, which waits for memory once per tile. On an H200 they reach
+// 2.4 (f32), 1.9 and 0.4 TB/s at 8 · 2046 and 8 · 2047 channels.
 
 #include "kernels/common/launch.cuh"
 #include "kernels/common/mma.cuh"
@@ -42,26 +42,26 @@ __device__ void copy_async_4(std::uint32_t shared, const void* global) {
 }
 
 /// Starts to copy a lane's bytes of one pass.
-template <int kPiece>
+template <int kAccessBytes>
 __device__ void copy_in(char* shared, const char* memory) {
-  if constexpr (kPiece == 16)
+  if constexpr (kAccessBytes == 16)
     copy_async_16(shared_address(shared), memory);
   else
     copy_async_4(shared_address(shared), memory);
 }
 
-/// Two pieces of 2 bytes; the first one twice where the second does not exist.
+/// Two elements of 2 bytes; the first one twice where the second does not exist.
 __device__ ushort2 load_pair(const char* memory, bool second) {
   const auto* from = reinterpret_cast<const std::uint16_t*>(memory);
   return {__ldg(from), __ldg(from + (second ? 1 : 0))};
 }
 
-/// A lane's bytes of one pass; with pieces of 2 bytes the second one only if it exists.
-template <int kPiece>
+/// A lane's bytes of one pass; with accesses of 2 bytes the second one only if it exists.
+template <int kAccessBytes>
 __device__ void copy_out(char* memory, const char* shared, bool second) {
-  if constexpr (kPiece == 16) {
+  if constexpr (kAccessBytes == 16) {
     *reinterpret_cast<uint4*>(memory) = *reinterpret_cast<const uint4*>(shared);
-  } else if constexpr (kPiece == 4) {
+  } else if constexpr (kAccessBytes == 4) {
     *reinterpret_cast<unsigned*>(memory) = *reinterpret_cast<const unsigned*>(shared);
   } else {
     const ushort2 two = *reinterpret_cast<const ushort2*>(shared);
@@ -74,9 +74,9 @@ __device__ void copy_out(char* memory, const char* shared, bool second) {
 template <class Io>
 constexpr int kChannels = kSequentialBytes / static_cast<int>(sizeof(Io));
 
-template <class Io, int kPiece>
+template <class Io, int kAccessBytes>
 __global__ void __launch_bounds__(32) sequential_linear_kernel(const LinearScanArgs args) {
-  using Map = SequentialMap<kPiece>;
+  using Map = SequentialMap<kAccessBytes>;
   constexpr int kLaneChannels = Word<Io>::kChannels;
   extern __shared__ uint4 shared[];
   char* const ring = reinterpret_cast<char*>(shared);
@@ -98,8 +98,8 @@ __global__ void __launch_bounds__(32) sequential_linear_kernel(const LinearScanA
     const std::int64_t start = tile * kSequentialSteps;
     return start < args.seqlen ? steps_within(start, kSequentialSteps, args.seqlen) : 0;
   };
-  // Pieces of 2 bytes: what does not exist is read where something does, so that no branch keeps the loads
-  // from being under way together.
+  // Accesses of 2 bytes: in place of an element that does not exist one that does is read, so that no branch
+  // keeps the loads from being in flight together.
   const auto fetch_pairs = [&](std::int64_t tile) {
     const int steps = steps_of(tile);
     if (steps == 0) return;
@@ -118,8 +118,8 @@ __global__ void __launch_bounds__(32) sequential_linear_kernel(const LinearScanA
       *reinterpret_cast<ushort2*>(to + kSequentialTensorBytes) = loaded[step][1];
     }
   };
-  /// Calls `move` with the offsets in memory and in shared memory of the lane's pieces of a tile.
-  const auto for_pieces = [&](std::int64_t tile, const auto& move) {
+  /// Calls `move` with the offsets in memory and in shared memory of the lane's accesses to a tile.
+  const auto for_accesses = [&](std::int64_t tile, const auto& move) {
     const int steps = exists ? steps_of(tile) - Map::step_of(lane) : 0;
     std::int64_t offset = tile * kSequentialSteps * row;
 #pragma unroll
@@ -130,12 +130,12 @@ __global__ void __launch_bounds__(32) sequential_linear_kernel(const LinearScanA
     }
   };
   const auto fetch = [&](std::int64_t tile) {
-    if constexpr (kPiece == 2) {
+    if constexpr (kAccessBytes == 2) {
       fetch_pairs(tile);
     } else {
-      for_pieces(tile, [&](std::int64_t offset, int at) {
-        copy_in<kPiece>(own + at, a + offset);
-        copy_in<kPiece>(own + at + kSequentialTensorBytes, b + offset);
+      for_accesses(tile, [&](std::int64_t offset, int at) {
+        copy_in<kAccessBytes>(own + at, a + offset);
+        copy_in<kAccessBytes>(own + at + kSequentialTensorBytes, b + offset);
       });
       copy_async_commit();
     }
@@ -154,7 +154,8 @@ __global__ void __launch_bounds__(32) sequential_linear_kernel(const LinearScanA
     auto* words = reinterpret_cast<Word<Io>*>(ring + sequential_slot(tile)) + lane;
     scan_words<kSequentialSteps, kSequentialBytes / 4>(words, words + kSequentialTensorBytes / 4, h);
     __syncwarp();
-    for_pieces(tile, [&](std::int64_t offset, int at) { copy_out<kPiece>(out + offset, own + at, second); });
+    for_accesses(
+        tile, [&](std::int64_t offset, int at) { copy_out<kAccessBytes>(out + offset, own + at, second); });
   }
 }
 
@@ -167,8 +168,8 @@ Launch bind_as(const LinearScanArgs& args) {
                                     cudaSharedmemCarveoutMaxShared));
     return launch_of(kernel, blocks, dim3(32), kSequentialSharedBytes, args);
   };
-  switch (sequential_piece(address(args.a) | address(args.b) | address(args.out) |
-                           static_cast<std::uint64_t>(args.dim) * sizeof(Io))) {
+  switch (sequential_access_bytes(address(args.a) | address(args.b) | address(args.out) |
+                                  static_cast<std::uint64_t>(args.dim) * sizeof(Io))) {
     case 16:
       if (fits_tma(args)) return sequential_tma_launch<Io>(args);
       return launch(sequential_linear_kernel<Io, 16>);
@@ -183,9 +184,7 @@ Launch bind_as(const LinearScanArgs& args) {
 std::optional<std::string> unsupported(const Problem& problem) {
   const LinearScan scan(problem);
   const int channels = kSequentialBytes / static_cast<int>(size_of(problem.dtype()));
-  if (channel_tiles(scan.batch, scan.dim, channels) > kMaxGridX)
-    return "needs at most 2147483647 blocks of 128 bytes of channels";
-  return {};
+  return grid_too_large({scan.batch, ceil_div(scan.dim, channels)}, "batch and 128 bytes of channels");
 }
 
 Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*/) {

@@ -12,14 +12,14 @@
 //   block   1 or 4 warps: 128 or 512 bytes of neighbouring channels of a batch
 //   lane    4 bytes of them: one channel (f16, bf16: two)
 //
-//   memory        a, b ──── thread 0 starts copies of whole tiles ─────┐             ┌──> out, the same way
+//   memory        a, b ──── thread 0 loads whole tiles by TMA ─────────┐             ┌──> out, the same way
 //                                                                      v             │
-//   shared memory    tile t+1 … t+6 (t+4): under way   tile t: a, b  ─────> h, where a was     t−1: going out
+//   shared memory    tile t+1 … t+6 (t+4): in flight   tile t: a, b  ─────> h, where a was     t−1: going out
 //                                                                lane after step
 //
-// A tile is 16 steps: 4 instructions a step of a lane (f16, bf16: 11) and some 60 in all for the rest. What
-// is past the last step and the last channel the copies leave out by themselves. Shared memory: 32 KB with
-// one warp, of which 24 are under way; 96 KB with four, of which 64 are. Registers: 30 to 37.
+// A tile is 16 steps: 4 instructions a step of a lane (f16, bf16: 11) and some 60 in all for the rest. TMA
+// itself leaves out what is past the last step and the last channel. Shared memory: 32 KB with
+// one warp, of which 24 are in flight; 96 KB with four, of which 64 are. Registers: 30 to 37.
 //
 // Why two shapes: 8 · 2048 channels are 128 blocks of 512 bytes in f32, one per multiprocessor. As 512 blocks
 // of 128 bytes the first ends after half of the time, and the last ones do not have enough under way. In f16
@@ -66,7 +66,8 @@ __global__ void __launch_bounds__(SequentialTmaMap<kWarps>::kThreads)
     tma_load(slot(tile) + Map::kTensorWords, scan.b, channel, step, batch, barrier);
   };
 
-  // Two tiles of the ring are not under way: the one that is scanned, and the one before, until it is read.
+  // The pipeline depth. Two tiles of the ring are not in flight: the one that is scanned, and the one before,
+  // until it is read.
   constexpr int kDepth = Map::kTiles - 2;
   float h[Word<Io>::kChannels] = {};
   for (int tile = 0; tile < kDepth; ++tile) fetch(tile);
@@ -83,7 +84,7 @@ __global__ void __launch_bounds__(SequentialTmaMap<kWarps>::kThreads)
   if (thread == 0) tma_store_wait_read<0>();
 }
 
-/// Whether the current device has such copies, and the problem fits their coordinates.
+/// Whether the current device has TMA, and the problem fits its coordinates.
 inline bool fits_tma(const LinearScanArgs& args) {
   constexpr std::int64_t kMost = std::int64_t{1} << 30;
   return cuda_attribute(cudaDevAttrComputeCapabilityMajor) >= 9 && args.batch < kMost &&

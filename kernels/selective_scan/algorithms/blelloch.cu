@@ -1,5 +1,5 @@
-// cuda-blelloch for selective_scan_fwd: the work-efficient scan of linear_scan/blelloch.cuh over chunks of
-// 256 steps, state by state (chunked_scan.cuh).
+// cuda-blelloch for selective_scan_fwd: the work-efficient scan of common/scan/blelloch.cuh over tiles of
+// 256 steps, state by state (tiled_scan.cuh).
 
 #include "kernels/common/scan/blelloch.cuh"
 #include "kernels/selective_scan/algorithms/tiled_scan.cuh"
@@ -7,8 +7,8 @@
 namespace ssmbench {
 namespace {
 
-const Registration registration(chunked_selective_scan<Blelloch<128>>(
-    "cuda-blelloch", "work-efficient up and down sweep in shared memory over chunks of 256 steps"));
+const Registration registration(tiled_selective_scan<Blelloch<128>>(
+    "cuda-blelloch", "work-efficient up and down sweep in shared memory over tiles of 256 steps"));
 
 }  // namespace
 }  // namespace ssmbench

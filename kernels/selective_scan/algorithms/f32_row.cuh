@@ -73,10 +73,10 @@ class F32Row {
   float bias_, skip_;
 };
 
-/// Why a problem is not for such a kernel; nothing when it is.
+/// The unsupported reason of such a kernel; nothing when it supports the problem.
 inline std::optional<std::string> not_f32_rows(const Problem& problem) {
   if (auto reason = not_real_zoh(problem)) return reason;
-  if (problem.dtype() != DType::f32) return "is written for f32 only, to compare algorithms";
+  if (problem.dtype() != DType::f32) return "supports f32 only: it is kept to compare algorithms";
   if (problem.choice("layout") != "bdl")
     return "needs layout bdl: neighbouring threads take neighbouring time steps";
   return {};

@@ -1,5 +1,5 @@
-// cuda-hillis-steele for selective_scan_fwd: the step-doubling scan of linear_scan/hillis_steele.cuh over
-// chunks of 128 steps, state by state (chunked_scan.cuh).
+// cuda-hillis-steele for selective_scan_fwd: the step-doubling scan of common/scan/hillis_steele.cuh over
+// tiles of 128 steps, state by state (tiled_scan.cuh).
 
 #include "kernels/common/scan/hillis_steele.cuh"
 #include "kernels/selective_scan/algorithms/tiled_scan.cuh"
@@ -7,8 +7,8 @@
 namespace ssmbench {
 namespace {
 
-const Registration registration(chunked_selective_scan<HillisSteele<128>>(
-    "cuda-hillis-steele", "step-doubling scan in shared memory over chunks of 128 steps"));
+const Registration registration(tiled_selective_scan<HillisSteele<128>>(
+    "cuda-hillis-steele", "step-doubling scan in shared memory over tiles of 128 steps"));
 
 }  // namespace
 }  // namespace ssmbench

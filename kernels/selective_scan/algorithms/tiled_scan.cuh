@@ -3,16 +3,15 @@
 #include "kernels/common/launch.cuh"
 #include "kernels/selective_scan/algorithms/f32_row.cuh"
 
-// selective_scan_fwd, f32, method zoh, by any algorithm that scans a chunk in shared memory
-// (linear_scan/blelloch.cuh, hillis_steele.cuh, logcumsum.cuh).
+// selective_scan_fwd, f32, method zoh, by any algorithm that scans a tile in shared memory
+// (common/scan/: blelloch.cuh, hillis_steele.cuh, logcumsum.cuh).
 //
 //   grid     one block per row (b, d)
-//   block    walks the row in chunks, and in each chunk the states n one after the other; the state at the
-//   end of
-//            a chunk waits in shared memory, per n, for the next one
+//   block    walks the row in tiles, and in each tile the states n one after the other; the state at the end of
+//            a tile waits in shared memory, per n, for the next one
 //   thread   kItems steps, kThreads apart, so that neighbouring threads read neighbouring steps:
 //
-//     step in chunk   0 .. kThreads-1 | kThreads .. 2·kThreads-1
+//     step in tile    0 .. kThreads-1 | kThreads .. 2·kThreads-1
 //     item                   0        |            1
 //     thread          0 .. kThreads-1 |      0 .. kThreads-1
 //
@@ -22,7 +21,7 @@
 namespace ssmbench {
 
 template <class Algorithm>
-__global__ void __launch_bounds__(Algorithm::kThreads) chunked_selective_scan_kernel(const ScanArgs args) {
+__global__ void __launch_bounds__(Algorithm::kThreads) tiled_selective_scan_kernel(const ScanArgs args) {
   constexpr int kItems = Algorithm::kItems;
   __shared__ typename Algorithm::Shared shared;
   __shared__ float states[kMaxDState];
@@ -32,7 +31,7 @@ __global__ void __launch_bounds__(Algorithm::kThreads) chunked_selective_scan_ke
 
   for (int n = thread; n < dstate; n += Algorithm::kThreads) states[n] = row.initial_state(n);
   __syncthreads();
-  for (std::int64_t start = 0; start < args.seqlen; start += Algorithm::kChunk) {
+  for (std::int64_t start = 0; start < args.seqlen; start += Algorithm::kTileSteps) {
     const std::int64_t t0 = start + thread;
     F32Row::Step steps[kItems];
     for (int i = 0; i < kItems; ++i) steps[i] = row.step(t0 + i * Algorithm::kThreads);
@@ -56,18 +55,16 @@ __global__ void __launch_bounds__(Algorithm::kThreads) chunked_selective_scan_ke
 
 /// The registry entry of an algorithm for selective_scan_fwd.
 template <class Algorithm>
-Implementation chunked_selective_scan(std::string name, std::string summary, std::string known_failure = {}) {
+Implementation tiled_selective_scan(std::string name, std::string summary, std::string known_failure = {}) {
   const auto unsupported = [](const Problem& problem) -> std::optional<std::string> {
     if (auto reason = not_f32_rows(problem)) return reason;
-    if (problem.size("batch") > kMaxGridX / problem.size("dim"))
-      return "needs batch x dim of at most 2147483647: one block per row";
-    return {};
+    return grid_too_large({problem.size("batch"), problem.size("dim")}, "row of batch x dim");
   };
   const auto bind = [name, unsupported](const Problem& problem, const TensorSet& tensors,
                                         void* /*workspace*/) -> Launch {
     if (auto reason = unsupported(problem)) throw ContractError(name + " " + *reason);
     const ScanArgs args = bind_scan(problem, tensors);
-    return launch_of(chunked_selective_scan_kernel<Algorithm>, args.batch * args.dim, Algorithm::kThreads, 0,
+    return launch_of(tiled_selective_scan_kernel<Algorithm>, args.batch * args.dim, Algorithm::kThreads, 0,
                      args);
   };
   return {.name = name,

@@ -1,14 +1,14 @@
 // cuda-blockscan: a block-wide parallel scan along time, state by state; the structure of mamba_ssm's kernel.
 //
 //   grid     one block per row (b, d)
-//   block    walks the row in chunks of threads × items steps; the states n one after the other in each chunk
+//   block    walks the row in tiles of threads × items steps; the states n one after the other in each tile
 //   thread   `items` neighbouring steps:
 //
-//     time in chunk   0 .. items-1 | items .. 2·items-1 | ...
+//     time in tile    0 .. items-1 | items .. 2·items-1 | ...
 //     thread                0      |         1          | ...
 //
 // Each step is the map h ↦ e^(Δ·A)·h + Δ·B·u. BlockScan composes the maps up to every step; the state that
-// entered the chunk is the scan's prefix and waits in shared memory, per n, for the next chunk. Meant for
+// entered the tile is the scan's prefix and waits in shared memory, per n, for the next tile. Meant for
 // negative A: a growing product of decays can overflow before h does, and infinity times an empty state is
 // NaN.
 //
@@ -33,14 +33,14 @@
 namespace ssmbench {
 namespace {
 
-/// The prefix of a chunk's scan is the state that enters it. CUB calls this from one warp; thread 0's copy
+/// The prefix of a tile's scan is the state that enters it. CUB calls this from one warp; thread 0's copy
 /// counts.
 struct StatePrefix {
   float state;
 
-  __device__ DecayValue operator()(DecayValue chunk) {
+  __device__ DecayValue operator()(DecayValue tile) {
     const DecayValue entering{1.0F, state};
-    state = combine(entering, chunk).value;
+    state = combine(entering, tile).value;
     return entering;
   }
 };
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kThreads) blockscan_kernel(const ScanArgs args
   using Load = cub::BlockLoad<T, kThreads, kItems, cub::BLOCK_LOAD_WARP_TRANSPOSE>;
   using Store = cub::BlockStore<T, kThreads, kItems, cub::BLOCK_STORE_WARP_TRANSPOSE>;
   using Scan = cub::BlockScan<DecayValue, kThreads, cub::BLOCK_SCAN_WARP_SCANS>;
-  constexpr int kChunk = kThreads * kItems;
+  constexpr int kTileSteps = kThreads * kItems;
 
   // Every use of `step` is followed by a barrier; one barrier per state is enough for B, C and the scan.
   __shared__ union {
@@ -99,8 +99,8 @@ __global__ void __launch_bounds__(kThreads) blockscan_kernel(const ScanArgs args
     states[n] = args.initial_state != nullptr ? args.initial_state[state_row + n] : 0.0F;
   __syncthreads();
 
-  for (std::int64_t start = 0; start < args.seqlen; start += kChunk) {
-    const int valid = steps_within(start, kChunk, args.seqlen);
+  for (std::int64_t start = 0; start < args.seqlen; start += kTileSteps) {
+    const int valid = steps_within(start, kTileSteps, args.seqlen);
     float u[kItems], delta[kItems], delta_u[kItems], y[kItems];
     load_steps<Load>(step.load, u_row + start, valid, u);
     __syncthreads();
@@ -172,8 +172,7 @@ std::optional<std::string> unsupported(const Problem& problem) {
   const SelectiveScan scan(problem);
   if (problem.choice("layout") != "bdl")
     return "needs layout bdl: a block loads runs of time steps of one channel";
-  if (scan.batch > kMaxGridX / scan.dim) return "needs batch x dim of at most 2147483647: one block per row";
-  return std::nullopt;
+  return grid_too_large({scan.batch, scan.dim}, "row of batch x dim");
 }
 
 Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*/) {

@@ -282,7 +282,8 @@ std::optional<std::string> unsupported(const Problem& problem) {
   if (!scan.dense) return "has dense A only";
   const std::int64_t rows_per_block = kDenseThreads / dense_lanes(scan.dstate);
   if (scan.batch > kMaxGridX * rows_per_block / scan.dim)
-    return "needs at most 2147483647 blocks: one per " + std::to_string(rows_per_block) + " of batch x dim";
+    return "needs at most " + std::to_string(kMaxGridX) + " blocks: one per " +
+           std::to_string(rows_per_block) + " rows of batch x dim";
   return {};
 }
 

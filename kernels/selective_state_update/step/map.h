@@ -10,7 +10,7 @@
 
 namespace ssmbench {
 
-inline constexpr int kStepWarp = 32;
+inline constexpr int kStepWarp = kWarpThreads;
 inline constexpr int kStepMaxWarps = 4;
 /// Warps that keep a large GPU busy, four on each of its multiprocessors. With fewer, threads hold one row
 /// each; with fewer even so, blocks are one warp.
@@ -28,7 +28,7 @@ SSMBENCH_HD constexpr int states_per_row(RowShape shape) {
   return shape == RowShape::one_vector ? 4 : 8;
 }
 
-/// Rows that a thread holds at once: so many that 16 states are in flight, or one where rows are few. Row r
+/// Rows that a thread holds at once: those of 16 states in flight, or one where rows are few. Row r
 /// of a thread is owned by lane r of the lanes that share it, so that there are never more rows than lanes.
 SSMBENCH_HD constexpr int rows_per_thread(RowShape shape, bool many) {
   return many ? 16 / states_per_row(shape) : 1;

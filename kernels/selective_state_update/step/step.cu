@@ -10,10 +10,10 @@
 //   block    up to four warps, in a run of rows that share B and C: the rows of a head (form mamba2) or of a
 //            group (form mamba1)
 //
-// A thread loads its part of all its rows before it needs any: 16 values, 64 bytes in flight per thread,
+// A thread loads its states of all its rows before it needs any: 16 values, 64 bytes in flight per thread,
 // which at half occupancy is twice what covers the latency of memory. B and C of its states stay in registers
-// for all its rows; so does the decay in form mamba2, where it is one exponential per head. What a row has
-// one of (its step size, x, D, the gate) is worked out once, by the lane that owns it: lane r owns row r,
+// for all its rows; so does the decay in form mamba2, where it is one exponential per head. The scalars of
+// a row (its step size, x, D, the gate) are computed once, by the lane that owns it: lane r owns row r,
 // hands out Δ and Δ·x by shuffles, and gets the sum y, in a fixed order (reduce_rows). Without that, form
 // mamba1 at dstate 16 was bound by instructions. No shared memory; some 64 registers. dstate that is not a
 // multiple of four takes single values in place of vectors, up to eight per lane. Where there are few rows, a
@@ -22,8 +22,8 @@
 
 #include <string>
 
-#include "device/cuda_check.h"
 #include "kernels/common/io_types.cuh"
+#include "kernels/common/launch.cuh"
 #include "kernels/common/scalar_math.h"
 #include "kernels/selective_state_update/args.h"
 #include "kernels/selective_state_update/step/map.h"
@@ -33,11 +33,11 @@ namespace ssmbench {
 namespace {
 
 template <class T>
-struct alignas(4 * sizeof(T)) Four {
+struct alignas(4 * sizeof(T)) Vector4 {
   T values[4];
 };
 
-/// A lane's part of a row, zeros past its end and where there is no row.
+/// A lane's states of a row; zeros past its end and where there is no row.
 template <RowShape kShape, class T>
 __device__ void load_row(float (&values)[states_per_row(kShape)], const T* row, int lane,
                          const StepPlan& plan, int dstate) {
@@ -49,10 +49,10 @@ __device__ void load_row(float (&values)[states_per_row(kShape)], const T* row, 
     if constexpr (kWidth == 1) {
       values[i] = is_there ? to_float(row[n]) : 0.0F;
     } else {
-      Four<T> four{};
-      if (is_there) four = *reinterpret_cast<const Four<T>*>(row + n);
+      Vector4<T> vector{};
+      if (is_there) vector = *reinterpret_cast<const Vector4<T>*>(row + n);
 #pragma unroll
-      for (int j = 0; j < 4; ++j) values[4 * i + j] = to_float(four.values[j]);
+      for (int j = 0; j < 4; ++j) values[4 * i + j] = to_float(vector.values[j]);
     }
   }
 }
@@ -68,15 +68,15 @@ __device__ void store_row(const float (&values)[states_per_row(kShape)], T* row,
     if constexpr (kWidth == 1) {
       row[n] = from_float<T>(values[i]);
     } else {
-      Four<T> four;
+      Vector4<T> vector;
 #pragma unroll
-      for (int j = 0; j < 4; ++j) four.values[j] = from_float<T>(values[4 * i + j]);
-      *reinterpret_cast<Four<T>*>(row + n) = four;
+      for (int j = 0; j < 4; ++j) vector.values[j] = from_float<T>(values[4 * i + j]);
+      *reinterpret_cast<Vector4<T>*>(row + n) = vector;
     }
   }
 }
 
-/// What a row has one of, as loaded: converting a value waits for it, and other loads are to be under way
+/// The scalars of a row, as loaded: a conversion waits for its value, and other loads are to be in flight
 /// first.
 template <class Io>
 struct RowScalars {
@@ -225,13 +225,11 @@ StepPlan plan_of(const StateUpdate& update) {
 std::optional<std::string> unsupported(const Problem& problem) {
   const StateUpdate update(problem);
   if (update.state_dtype != DType::f32 && update.state_dtype != problem.dtype())
-    return "takes states in f32 or in the dtype of the sequence, not " + problem.choice("state_dtype") +
+    return "supports states in f32 or in the dtype of the sequence, not " + problem.choice("state_dtype") +
            " with " + problem.choice("dtype");
   const StepPlan plan = plan_of(update);
-  if (plan.sections > kMaxGridX / plan.blocks_per_section)
-    return "needs at most 2147483647 blocks: one per " + std::to_string(plan.warps * plan.rows_per_warp()) +
-           " rows that share B and C";
-  return {};
+  return grid_too_large({plan.sections, plan.blocks_per_section},
+                        std::to_string(plan.warps * plan.rows_per_warp()) + " rows that share B and C");
 }
 
 Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*/) {
@@ -244,12 +242,8 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*
                                             : kernel_of<Io, Io>(update, plan);
   });
   const auto heads_per_group = static_cast<unsigned>(args.heads / args.groups);
-  const auto blocks = static_cast<unsigned>(plan.blocks());
   const auto threads = static_cast<unsigned>(plan.threads());
-  return [=](void* stream) {
-    kernel<<<blocks, threads, 0, static_cast<cudaStream_t>(stream)>>>(args, plan, heads_per_group);
-    check_cuda(cudaGetLastError());
-  };
+  return launch_of(kernel, plan.blocks(), dim3(threads), 0, args, plan, heads_per_group);
 }
 
 const Registration registration{{.name = "cuda-step",

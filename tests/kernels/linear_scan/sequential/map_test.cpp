@@ -46,14 +46,14 @@ TEST_CASE("tiles that are in shared memory together do not overlap, at any time"
   }
 }
 
-TEST_CASE("pieces are no larger than the alignment") {
-  CHECK(sequential_piece(4096) == 16);
-  CHECK(sequential_piece(16) == 16);
-  CHECK(sequential_piece(8) == 4);
-  CHECK(sequential_piece(4) == 4);
-  CHECK(sequential_piece(2) == 2);
-  CHECK(sequential_piece(4096 | 6) == 2);  // a pointer, and an odd number of 2-byte elements
-  CHECK(sequential_piece(4096 | 12) == 4);
+TEST_CASE("accesses are no larger than the alignment") {
+  CHECK(sequential_access_bytes(4096) == 16);
+  CHECK(sequential_access_bytes(16) == 16);
+  CHECK(sequential_access_bytes(8) == 4);
+  CHECK(sequential_access_bytes(4) == 4);
+  CHECK(sequential_access_bytes(2) == 2);
+  CHECK(sequential_access_bytes(4096 | 6) == 2);  // a pointer, and an odd number of 2-byte elements
+  CHECK(sequential_access_bytes(4096 | 12) == 4);
 }
 
 TEST_CASE("cuda-sequential takes four warps a block where there are enough of such blocks") {
