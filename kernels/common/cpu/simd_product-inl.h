@@ -66,7 +66,7 @@ HWY_INLINE void add_product_rows(LeftFactor a, Rows<const float> b, std::size_t 
 /// and those of `to` written, up to a multiple of the lanes.
 HWY_INLINE void add_product(LeftFactor a, Rows<const float> b, std::size_t rows, std::size_t depth,
                             std::size_t columns, Rows<float> to) {
-  constexpr std::size_t kRows = 4;  // times two vectors: as many sums as hide the latency of a multiply-add
+  constexpr std::size_t kRows = 4;  // times two vectors: enough sums to hide the latency of a multiply-add
   std::size_t r = 0;
   for (; r + kRows <= rows; r += kRows)
     add_product_rows<kRows>({a.data + r * a.row_stride, a.row_stride, a.k_stride}, b, depth, columns,

@@ -22,7 +22,7 @@
 // one warp, of which 24 are in flight; 96 KB with four, of which 64 are. Registers: 30 to 37.
 //
 // Why two shapes: 8 · 2048 channels are 128 blocks of 512 bytes in f32, one per multiprocessor. As 512 blocks
-// of 128 bytes the first ends after half of the time, and the last ones do not have enough under way. In f16
+// of 128 bytes the first ends after half of the time, and the last ones do not have enough in flight. In f16
 // and bf16 they would be 64 blocks, too few.
 
 namespace ssmbench {

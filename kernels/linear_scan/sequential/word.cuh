@@ -33,7 +33,7 @@ __device__ void store(Word<Io>& to, const float (&values)[2]) {
 }
 
 /// h after each of `kSteps` steps in place of a; steps lie `kPitch` words apart. Sixteen steps are read
-/// before the first of them is written: all reads are under way together.
+/// before the first of them is written: all reads are in flight together.
 template <int kSteps, int kPitch, class Io>
 __device__ void scan_words(Word<Io>* a, const Word<Io>* b, float (&h)[Word<Io>::kChannels]) {
   constexpr int kTogether = 16;

@@ -15,7 +15,7 @@ struct BlockScanShape {
   constexpr int tile() const { return threads * items; }
 };
 
-/// Ordered by tile. Short rows get short tiles, so that few lanes idle; 16 items are as many as fit in
+/// Ordered by tile. Short rows get short tiles, so that few lanes idle; more than 16 items do not fit in
 /// registers.
 inline constexpr std::array<BlockScanShape, 5> kBlockScanShapes{
     {{32, 4}, {32, 8}, {32, 16}, {64, 16}, {128, 16}}};

@@ -1,4 +1,4 @@
-// cpu-simd: vectors hold channels of one group, threads share out pieces of up to 64 channels. Time is cut
+// cpu-simd: vectors hold channels of one group, threads share out runs of up to 64 channels. Time is cut
 // into tiles: a tile's inputs are converted to f32 and laid out [step][channel] once, then every state walks
 // over the tile with its h in a register. Channels never mix, so results do not depend on the number of
 // threads.
@@ -55,10 +55,10 @@ void scan_rows(const float* A, const float* B, const float* C, std::size_t steps
 }
 
 template <class Io>
-class PieceScan {
+class RunScan {
  public:
-  PieceScan(const ScanArgs& args, const Piece& piece, Scratch& scratch)
-      : args_(args), scratch_(scratch), channels_(args, piece, scratch.staging) {}
+  RunScan(const ScanArgs& args, const ChannelRun& run, Scratch& scratch)
+      : args_(args), scratch_(scratch), channels_(args, run, scratch.staging) {}
 
   void run() {
     channels_.load_constants(scratch_.A, scratch_.B, scratch_.C, scratch_.state);
@@ -134,8 +134,8 @@ class PieceScan {
   Channels<Io> channels_;
 };
 
-void scan_piece(const ScanArgs& args, DType dtype, const Piece& piece, Scratch& scratch) {
-  with_io_type(dtype, [&](auto io) { PieceScan<decltype(io)>(args, piece, scratch).run(); });
+void scan_run(const ScanArgs& args, DType dtype, const ChannelRun& run, Scratch& scratch) {
+  with_io_type(dtype, [&](auto io) { RunScan<decltype(io)>(args, run, scratch).run(); });
 }
 
 }  // namespace ssmbench::simd::HWY_NAMESPACE
@@ -151,39 +151,39 @@ HWY_AFTER_NAMESPACE();
 namespace ssmbench::simd {
 namespace {
 
-HWY_EXPORT(scan_piece);
+HWY_EXPORT(scan_run);
 
-/// Cuts the problem into pieces: as large as they may be, but small enough that every thread gets one.
-std::vector<Piece> pieces_of(const ScanArgs& args, std::size_t threads) {
+/// Cuts the problem into runs: as large as they may be, but small enough that every thread gets one.
+std::vector<ChannelRun> runs_of(const ScanArgs& args, std::size_t threads) {
   const std::int64_t rows = args.batch * args.dim;
   const auto share = static_cast<std::int64_t>((static_cast<std::size_t>(rows) + threads - 1) / threads);
   const auto lanes = static_cast<std::int64_t>(kMaxLanes);
   const std::int64_t size =
       std::min<std::int64_t>(kMaxChannels, std::max<std::int64_t>(1, share / lanes) * lanes);
-  std::vector<Piece> pieces;
+  std::vector<ChannelRun> runs;
   for (std::int64_t b = 0; b < args.batch; ++b)
     for (std::int64_t g = 0; g < args.groups; ++g)
       for (std::int64_t c = 0; c < args.channels_per_group; c += size)
-        pieces.push_back({b, g, g * args.channels_per_group + c,
-                          static_cast<std::size_t>(std::min(size, args.channels_per_group - c))});
-  return pieces;
+        runs.push_back({b, g, g * args.channels_per_group + c,
+                        static_cast<std::size_t>(std::min(size, args.channels_per_group - c))});
+  return runs;
 }
 
 /// One thread per element of `scratch`.
-void scan(const ScanArgs& args, DType dtype, const std::vector<Piece>& pieces,
+void scan(const ScanArgs& args, DType dtype, const std::vector<ChannelRun>& runs,
           std::vector<Scratch>& scratch) {
-  const auto scan_one = HWY_DYNAMIC_DISPATCH(scan_piece);
+  const auto scan_one = HWY_DYNAMIC_DISPATCH(scan_run);
 #pragma omp parallel for schedule(dynamic) num_threads(static_cast <int>(scratch.size()))
-  for (const Piece& piece : pieces) scan_one(args, dtype, piece, scratch[omp_get_thread_num()]);
+  for (const ChannelRun& run : runs) scan_one(args, dtype, run, scratch[omp_get_thread_num()]);
 }
 
 Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*/) {
   const ScanArgs args = bind_scan(problem, tensors);
   const auto threads = static_cast<std::size_t>(omp_get_max_threads());
-  const auto pieces = pieces_of(args, threads);
+  const auto runs = runs_of(args, threads);
   // Shared because a Launch is copyable; launches of one binding must not overlap.
-  const auto scratch = std::make_shared<std::vector<Scratch>>(std::min(threads, pieces.size()));
-  return [=, dtype = problem.dtype()](void*) { scan(args, dtype, pieces, *scratch); };
+  const auto scratch = std::make_shared<std::vector<Scratch>>(std::min(threads, runs.size()));
+  return [=, dtype = problem.dtype()](void*) { scan(args, dtype, runs, *scratch); };
 }
 
 const Registration registration{{.name = "cpu-simd",

@@ -14,16 +14,16 @@ namespace ssmbench::simd {
 /// Steps that are converted, transposed and scanned at a time: the five tiles of one vector of channels below
 /// take 20 KB at 16 lanes, so they stay in a first-level cache.
 inline constexpr std::size_t kTile = 64;
-/// Most channels in one piece of work. They share the conversion of B and C.
+/// Most channels of a run. They share the conversion of B and C.
 inline constexpr std::size_t kMaxChannels = 64;
 
-/// A run of channels of one batch element that lie in one group.
-struct Piece {
+/// Neighbouring channels of one batch element that lie in one group.
+struct ChannelRun {
   std::int64_t batch, group, first_channel;
   std::size_t channels;
 };
 
-/// One thread's working memory. lane: a channel in a vector; vector: one of the piece's vectors of channels,
+/// One thread's working memory. lane: a channel in a vector; vector: one of the run's vectors of channels,
 /// each with room for its states rounded up to 4, the width of a transposition.
 struct alignas(64) Scratch {
   static constexpr std::size_t kStates = static_cast<std::size_t>(kMaxDState);

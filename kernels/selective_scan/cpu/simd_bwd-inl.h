@@ -148,19 +148,19 @@ class ChannelGradients {
  public:
   /// `projections`: the task's sums for dB and dC, [state][time]. `checkpoints`: the thread's.
   /// `channel_sums`: those of the first channel.
-  ChannelGradients(const ScanGradientArgs& args, const ScanBwdPlan& plan, const Piece& piece,
+  ChannelGradients(const ScanGradientArgs& args, const ScanBwdPlan& plan, const ChannelRun& run,
                    float* const (&projections)[2], float* checkpoints, float* channel_sums,
                    ScanBwdScratch& scratch)
       : args_(args),
         in_(args.scan),
         plan_(plan),
-        channels_(args.scan, piece, scratch.staging),
+        channels_(args.scan, run, scratch.staging),
         dB_(projections[0]),
         dC_(projections[1]),
         checkpoints_(checkpoints),
         channel_sums_(channel_sums),
         s_(scratch),
-        in_use_(round_up(piece.channels, lanes_) * round_up(states_, 4)) {}
+        in_use_(round_up(run.channels, lanes_) * round_up(states_, 4)) {}
 
   void run() {
     channels_.load_constants(s_.A, s_.B, s_.C, s_.state);

@@ -40,13 +40,12 @@ void scan_task(const ScanGradientArgs& args, DType dtype, const ScanBwdPlan& pla
   float* const checkpoints = workspace + plan.checkpoints + thread * plan.tiles * plan.checkpoint;
   constexpr auto kMost = static_cast<std::int64_t>(kBwdChannels);
   for (std::int64_t channel = task.first; channel < task.last; channel += kMost) {
-    const Piece piece{task.batch, task.group, channel,
-                      static_cast<std::size_t>(std::min(kMost, task.last - channel))};
+    const ChannelRun run{task.batch, task.group, channel,
+                         static_cast<std::size_t>(std::min(kMost, task.last - channel))};
     float* const channel_sums =
         workspace + plan.per_channel + (task.batch * args.scan.dim + channel) * plan.channel_sums;
     with_io_type(dtype, [&](auto io) {
-      ChannelGradients<decltype(io)>(args, plan, piece, projections, checkpoints, channel_sums, scratch)
-          .run();
+      ChannelGradients<decltype(io)>(args, plan, run, projections, checkpoints, channel_sums, scratch).run();
     });
   }
 }

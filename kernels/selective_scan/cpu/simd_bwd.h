@@ -27,7 +27,7 @@ inline constexpr std::int64_t kScanBwdTasks = 32;
 /// How work is shared out, and where the workspace's parts lie, in floats.
 struct ScanBwdPlan {
   std::int64_t tiles, groups, channels_per_group;
-  std::int64_t slabs;     ///< a group's channels are shared out to so many tasks of a batch
+  std::int64_t slabs;     ///< a group's channels are shared out to this number of tasks of a batch
   std::int64_t per_slab;  ///< channels of a task; the last one of a group may have fewer
   std::int64_t tasks;
   std::int64_t threads;

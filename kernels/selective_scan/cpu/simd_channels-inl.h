@@ -24,9 +24,9 @@ FloatVec projection(const float* row, std::size_t step) {
   return kVariable ? hn::Set(FloatTag(), row[step]) : hn::Load(FloatTag(), row);
 }
 
-/// One vector of a piece's channels.
+/// One vector of a run's channels.
 struct ChannelVector {
-  std::size_t first;     ///< channel, counted from the piece's
+  std::size_t first;     ///< channel, counted from the run's
   std::size_t channels;  ///< in use, at most the lanes
 };
 
@@ -36,7 +36,7 @@ struct TileSteps {
   std::size_t count;
 };
 
-/// Brings a piece's tensors to rows of one vector each, and back. Lanes without a channel are loaded as
+/// Brings a run's tensors to rows of one vector each, and back. Lanes without a channel are loaded as
 /// zeros.
 template <class Io>
 class Channels {
@@ -44,17 +44,17 @@ class Channels {
   using Storage = typename Io::Storage;
 
   /// `staging`: room for a matrix before transposition.
-  Channels(const ScanArgs& args, const Piece& piece, float* staging)
-      : args_(args), piece_(piece), staging_(staging), states_(static_cast<std::size_t>(args.dstate)) {}
+  Channels(const ScanArgs& args, const ChannelRun& run, float* staging)
+      : args_(args), run_(run), staging_(staging), states_(static_cast<std::size_t>(args.dstate)) {}
 
   std::size_t lanes() const { return lanes_; }
   std::size_t states() const { return states_; }
 
-  /// Calls function(v) for the piece's vectors of channels.
+  /// Calls function(v) for the run's vectors of channels.
   template <class Function>
   void for_each_vector(const Function& function) const {
-    for (std::size_t c = 0; c < piece_.channels; c += lanes_)
-      function(ChannelVector{c, std::min(lanes_, piece_.channels - c)});
+    for (std::size_t c = 0; c < run_.channels; c += lanes_)
+      function(ChannelVector{c, std::min(lanes_, run_.channels - c)});
   }
 
   /// Where the rows of a vector begin in [vector][state][lane].
@@ -89,7 +89,7 @@ class Channels {
   /// Variable B or C of a tile, [state][step], rows `stride` apart.
   void load_projection(const void* from, const ProjectionStrides& s, const TileSteps& steps, float* to,
                        std::size_t stride) {
-    const auto* first = static_cast<const Storage*>(from) + piece_.batch * s.batch + piece_.group * s.group +
+    const auto* first = static_cast<const Storage*>(from) + run_.batch * s.batch + run_.group * s.group +
                         steps.begin * s.time;
     load_matrix<Io>(first, {s.state, s.time}, states_, steps.count, to, stride, staging_);
   }
@@ -114,15 +114,15 @@ class Channels {
 
  private:
   std::int64_t channel(const ChannelVector& v) const {
-    return piece_.first_channel + static_cast<std::int64_t>(v.first);
+    return run_.first_channel + static_cast<std::int64_t>(v.first);
   }
 
   /// Elements of (B, D, N) before the batch's.
-  std::int64_t of_batch() const { return piece_.batch * args_.dim * args_.dstate; }
+  std::int64_t of_batch() const { return run_.batch * args_.dim * args_.dstate; }
 
   std::int64_t sequence_offset(const ChannelVector& v, const TileSteps& steps) const {
     const auto& s = args_.sequence;
-    return piece_.batch * s.batch + channel(v) * s.dim + steps.begin * s.time;
+    return run_.batch * s.batch + channel(v) * s.dim + steps.begin * s.time;
   }
   MatrixStrides sequence_strides() const { return {args_.sequence.time, args_.sequence.dim}; }
 
@@ -142,7 +142,7 @@ class Channels {
   }
 
   const ScanArgs& args_;
-  const Piece& piece_;
+  const ChannelRun& run_;
   float* staging_;
   std::size_t states_;
   std::size_t lanes_ = hn::Lanes(FloatTag());

@@ -187,7 +187,7 @@ inline BackwardPlan plan_backward(const SelectiveScan& scan, double tensor_bytes
   const auto too_large = [&] { return static_cast<double>(backward_workspace(plan).floats) > allowed; };
   while (plan.span > plan.segment && too_large())
     plan.span = ceil_div(plan.span / 2, plan.segment) * plan.segment;
-  // Of few channels even one segment's kept states may be too much, beside what each segment has.
+  // With few channels the kept states of even one segment may be too large, beside what each segment has.
   while (plan.segment < kLongestSegment && too_large()) plan.span = plan.segment *= 2;
   return plan;
 }

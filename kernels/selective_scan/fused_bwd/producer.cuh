@@ -29,7 +29,7 @@ struct alignas(16) GradientShared {
   static constexpr int kFactorSlots = 3;
 
   GradientTile tiles[kTiles];
-  /// Of a pair of steps then dB, dC [step][state].
+  /// A pair of steps then leaves its dB, dC [step][state] there.
   StepFactors factors[kFactorSlots][kBlockWarps][kTileSteps * kRowPitch];
   float bias[kBlockChannels], D[kBlockChannels];
   /// u, delta, dout, z.
@@ -184,7 +184,7 @@ class Producer {
   const int tiles_of_segment_, tiles_;
   const std::int64_t last_start_;
   const int last_valid_;
-  // Of the tile that is staged next.
+  // What belongs to the tile that is staged next.
   std::int64_t sequence_at_;
   const std::int64_t tile_distance_;
   const bool projects_;       ///< one half of the producers stages B and C, the other adds dB and dC

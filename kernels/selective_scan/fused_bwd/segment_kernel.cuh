@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kSegmentThreads, with_carry ? 4 : 5)
     for (int s = 0; s < kLaneStates; ++s) product[r][s] = 1.0F;
   float delta_sum[kLaneChannels] = {};
   auto* const staged = shared.sequences[warp];
-  // Of the next step before which states are kept.
+  // For the next step before which states are kept.
   const std::int64_t kept = (own.segment - first_segment) * plan.kept();
   float* kept_states = kernel.workspace + at.kept_states + kept * plan.state_floats() + own.lane_at;
   float* kept_sums = kernel.workspace + at.kept_sums + kept * plan.rows();

@@ -12,7 +12,7 @@ namespace ssmbench {
 
 inline constexpr int kStepWarp = kWarpThreads;
 inline constexpr int kStepMaxWarps = 4;
-/// Warps that keep a large GPU busy, four on each of its multiprocessors. With fewer, threads hold one row
+/// Warps that keep an H200 busy, about four on each of its multiprocessors. With fewer, threads hold one row
 /// each; with fewer even so, blocks are one warp.
 inline constexpr std::int64_t kStepManyWarps = 512;
 

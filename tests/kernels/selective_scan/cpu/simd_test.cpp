@@ -107,9 +107,9 @@ TEST_CASE("cpu-simd is right at every boundary of its time tile") {
       check(problem(5, seqlen, 3, {{"layout", layout}, {"initial_state", true}}));
 }
 
-TEST_CASE("cpu-simd is right at every boundary of its vectors and pieces of channels") {
+TEST_CASE("cpu-simd is right at every boundary of its vectors and runs of channels") {
   // 1, 3, 5: fewer than any vector, or one more than four lanes; 7 to 17: around 8 and 16 lanes; 63, 64, 65:
-  // around the 64 channels of a piece, 80: a piece and a whole vector.
+  // around the 64 channels of a run, 80: a run and a whole vector.
   for (const std::int64_t dim : {1, 3, 5, 7, 8, 9, 15, 16, 17, 63, 64, 65, 80})
     for (const auto* layout : {"bdl", "bld"})
       check(problem(dim, 5, 2, {{"layout", layout}, {"initial_state", true}}));
@@ -141,7 +141,7 @@ TEST_CASE("cpu-simd is right with every combination of options") {
 }
 
 TEST_CASE("cpu-simd gives each channel its own group's B and C") {
-  // Groups of 3 channels are smaller than a vector, groups of 65 cut a piece.
+  // Groups of 3 channels are smaller than a vector, groups of 65 cut a run.
   for (const std::int64_t dim : {6, 130})
     for (const auto* layout : {"bdl", "bld"}) {
       check(problem(dim, 65, 3, {{"groups", std::int64_t{2}}, {"layout", layout}}));
@@ -157,7 +157,7 @@ TEST_CASE("cpu-simd is right in every dtype and for every distribution") {
 }
 
 TEST_CASE("cpu-simd gives the same bits for any number of threads") {
-  // 300 channels are cut into pieces of 64, 48 or 16, by the number of threads.
+  // 300 channels are cut into runs of 64, 48 or 16, by the number of threads.
   const Problem the_problem = problem(300, 70, 5, {{"initial_state", true}, {"dtype", "bf16"}});
   const auto inputs = generate_inputs(the_problem, {}, std::atomic<bool>(false));
   const int threads = omp_get_max_threads();

@@ -87,19 +87,19 @@ TEST_CASE("consumers of the fast kernel take each lane of each channel once") {
 
 TEST_CASE("producers of the fast kernel take each 8 elements of a tile once") {
   for_raw_tiles([]<class Map, bool kAlongTime, class Memory>(Map, std::bool_constant<kAlongTime>, Memory) {
-    using Place = ProjectionCoordinates<Map, kAlongTime>;
+    using Coordinates = ProjectionCoordinates<Map, kAlongTime>;
     std::set<std::pair<int, int>> sequences;
     std::set<std::pair<int, int>> projections;
     for (int thread = 0; thread < kProducerThreads; ++thread) {
       const SequenceCoordinates<Map, kAlongTime, Memory::kElementBytes> sequence(thread);
-      const Place projection(thread);
+      const Coordinates projection(thread);
       CHECK((kAlongTime ? sequence.step : sequence.channel) % 8 == 0);
       CHECK((kAlongTime ? projection.step : projection.state) % 8 == 0);
       for (int k = 0; k < 8; ++k) {
         sequences.insert({sequence.channel + (kAlongTime ? 0 : k), sequence.step + (kAlongTime ? k : 0)});
-        for (int i = 0; i < Place::kItems; ++i)
+        for (int i = 0; i < Coordinates::kItems; ++i)
           projections.insert({projection.state + (kAlongTime ? 0 : k),
-                              projection.step + i * Place::kStepsApart + (kAlongTime ? k : 0)});
+                              projection.step + i * Coordinates::kStepsApart + (kAlongTime ? k : 0)});
       }
     }
     CHECK(sequences.size() == std::size_t{Map::kChannels * Map::kSteps});
@@ -140,7 +140,7 @@ TEST_CASE("tiles of the fast kernel do not overlap, and 16-byte accesses are ali
   });
 }
 
-TEST_CASE("the fast kernel's partials of y take the place of what has been read") {
+TEST_CASE("the fast kernel's partial sums of y overwrite what has been read") {
   // The parts of 4 steps are stored once {Δ, Δ·u} of these and of the next 4 are read.
   for_shapes([]<class Map>(Map) {
     std::map<int, std::pair<int, int>> owner;  // of a float: channel, step
@@ -163,9 +163,9 @@ TEST_CASE("what producers of the fast kernel stage over has been read by their o
     std::map<int, int> reader;  // the warp that adds up the part at a float
     const auto elements = [](const auto& call) {
       for (int thread = 0; thread < kProducerThreads; ++thread) {
-        const SequenceCoordinates<Map, kAlongTime, Memory::kElementBytes> place(thread);
+        const SequenceCoordinates<Map, kAlongTime, Memory::kElementBytes> at(thread);
         for (int k = 0; k < 8; ++k)
-          call(thread / 32, place.channel + (kAlongTime ? 0 : k), place.step + (kAlongTime ? k : 0));
+          call(thread / 32, at.channel + (kAlongTime ? 0 : k), at.step + (kAlongTime ? k : 0));
       }
     };
     elements([&](int warp, int channel, int step) {
@@ -219,17 +219,19 @@ TEST_CASE("the fast kernel's accesses to sequences and partials have no bank con
     }));
   });
   for_raw_tiles([]<class Map, bool kAlongTime, class Memory>(Map, std::bool_constant<kAlongTime>, Memory) {
-    using Place = SequenceCoordinates<Map, kAlongTime, Memory::kElementBytes>;
-    const auto step_at = [](int thread) { return Map::step_at(Place(thread).channel, Place(thread).step); };
+    using Coordinates = SequenceCoordinates<Map, kAlongTime, Memory::kElementBytes>;
+    const auto step_at = [](int thread) {
+      return Map::step_at(Coordinates(thread).channel, Coordinates(thread).step);
+    };
     const auto partial_at = [](int thread) {
-      return Map::partial_at(1, Place(thread).channel, Place(thread).step);
+      return Map::partial_at(1, Coordinates(thread).channel, Coordinates(thread).step);
     };
     CHECK(all_at_once(kProducerThreads, kAlongTime ? 8 : 16, kAlongTime ? 4 : 2, step_at));
     CHECK(all_at_once(kProducerThreads, kAlongTime ? 8 : 32, kAlongTime ? 4 : 1, partial_at));
   });
 }
 
-TEST_CASE("raw tiles of the fast kernel have a place while they are needed") {
+TEST_CASE("raw tiles of the fast kernel keep their ring slots while they are needed") {
   for_raw_tiles([]<class Memory>(auto /*map*/, auto /*along_time*/, Memory) {
     for (unsigned staged = 2; staged < 20; ++staged) {
       // All that has been copied and may not have been read until `staged` is staged.
@@ -286,7 +288,7 @@ TEST_CASE("the fast kernel's blocks leave few slices to one multiprocessor") {
 
 TEST_CASE("producers of the fast kernel read raw tiles without bank conflicts") {
   for_raw_tiles([]<class Map, bool kAlongTime, class Memory>(Map, std::bool_constant<kAlongTime>, Memory) {
-    using Place = ProjectionCoordinates<Map, kAlongTime>;
+    using Coordinates = ProjectionCoordinates<Map, kAlongTime>;
     constexpr int kBytes = Memory::kElementBytes;
     const auto elements = []<class Tile>(Tile, int channel, int step, int vector) {
       return Tile::at(kAlongTime ? channel : step, (kAlongTime ? step : channel) * kBytes + 16 * vector);
@@ -295,17 +297,18 @@ TEST_CASE("producers of the fast kernel read raw tiles without bank conflicts") 
     Uses projection(Memory::Projection::kBytes);
     for (int vector = 0; vector < kBytes / 2; ++vector) {
       const auto sequence_at = [&](int thread) {
-        const SequenceCoordinates<Map, kAlongTime, Memory::kElementBytes> place(thread);
-        return elements(typename Memory::Sequence(), place.channel, place.step, vector);
+        const SequenceCoordinates<Map, kAlongTime, Memory::kElementBytes> at(thread);
+        return elements(typename Memory::Sequence(), at.channel, at.step, vector);
       };
       const auto projection_at = [&](int thread) {
-        const Place place(thread);
-        return elements(typename Memory::Projection(), place.state, place.step, vector);
+        const Coordinates at(thread);
+        return elements(typename Memory::Projection(), at.state, at.step, vector);
       };
       CHECK(all_at_once(kProducerThreads, 8, 4, [&](int thread) { return sequence_at(thread) / 4; }));
-      CHECK(all_at_once(Place::kThreads, 8, 4, [&](int thread) { return projection_at(thread) / 4; }));
+      CHECK(all_at_once(Coordinates::kThreads, 8, 4, [&](int thread) { return projection_at(thread) / 4; }));
       for (int thread = 0; thread < kProducerThreads; ++thread) sequence.add(sequence_at(thread), 16);
-      for (int thread = 0; thread < Place::kThreads; ++thread) projection.add(projection_at(thread), 16);
+      for (int thread = 0; thread < Coordinates::kThreads; ++thread)
+        projection.add(projection_at(thread), 16);
     }
     CHECK(sequence.at_most_once());
     CHECK(projection.at_most_once());

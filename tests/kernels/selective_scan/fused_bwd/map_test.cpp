@@ -75,10 +75,10 @@ TEST_CASE("parallel backward: the vectors of a warp's lanes cover a tile once, a
 
 TEST_CASE("parallel backward: lanes that shared memory serves together have different banks") {
   // Eight lanes with 16 bytes each.
-  const auto distinct = [](auto place) {
+  const auto distinct = [](auto index) {
     for (int first = 0; first < 32; first += 8) {
       std::set<int> banks;
-      for (int lane = first; lane < first + 8; ++lane) banks.insert(place(lane) % 8);
+      for (int lane = first; lane < first + 8; ++lane) banks.insert(index(lane) % 8);
       CHECK(banks.size() == 8);
     }
   };
@@ -109,7 +109,7 @@ TEST_CASE("parallel backward: segments are whole tiles, spans whole segments, an
 }
 
 TEST_CASE(
-    "parallel backward: blocks go through all segments in turn where they fill whole waves of a large GPU") {
+    "parallel backward: blocks go through all segments in turn where they fill whole waves of an H200") {
   const auto in_turn = [](std::int64_t batch, std::int64_t dim, std::int64_t seqlen) {
     return plan_of(problem(batch, dim, seqlen, "bf16")).in_turn;
   };

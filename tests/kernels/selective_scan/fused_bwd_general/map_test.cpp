@@ -95,10 +95,10 @@ TEST_CASE("fused backward: the warps of a state hold all channels of the block, 
 TEST_CASE("fused backward: a warp's sums of dB and dC do not overlap and stay inside its part") {
   for (const std::int64_t dstate : kStates) {
     const GeneralBackwardPlan plan = plan_of(problem(300, dstate, 100));
-    std::set<int> places;
+    std::set<int> indices;
     for (const int which : {0, 1})
-      for (int n = 0; n < plan.states_in_warp(); ++n) CHECK(places.insert(plan.sum_at(which, n)).second);
-    CHECK(*places.rbegin() < plan.warp_values());
+      for (int n = 0; n < plan.states_in_warp(); ++n) CHECK(indices.insert(plan.sum_at(which, n)).second);
+    CHECK(*indices.rbegin() < plan.warp_values());
     CHECK(32 * kThreadStates <= plan.warp_values());  // the states that lie there before
   }
 }

@@ -6,11 +6,11 @@
 
 using namespace ssmbench::fused_general;
 
-TEST_CASE("threads share a tile's elements, each at its place, along memory") {
+TEST_CASE("threads share a tile's elements, each at its index, along memory") {
   struct Sizes {
     int rows_log2, steps_log2, threads;
   };
-  // More threads than rows, as many, fewer: 256 states of two channels.
+  // More threads than rows, the same number, fewer: 256 states of two channels.
   for (const Sizes& tile :
        {Sizes{0, 5, 32}, Sizes{2, 4, 128}, Sizes{7, 5, 128}, Sizes{8, 3, 128}, Sizes{4, 5, 64}})
     for (const bool along_time : {true, false}) {

@@ -1,3 +1,5 @@
+#pragma once
+
 // cuda-dense: a matrix A per channel. Sequential in time; lanes across states, one row of A on each.
 //
 //   warp     32/K rows (b, d), K = 8, 16 or 32 lanes each, the least power of two that holds dstate
@@ -17,7 +19,7 @@
 //                all
 //     foh        x = Δ·φ1(ΔA)·w by Taylor series on the vector, in parts of the step where ‖ΔA/parts‖ ≤ 1
 //                (Al-Mohy & Higham, "Computing the Action of the Matrix Exponential" (2011), section 3): some
-//                ten products of A and a vector per part, where the matrix e^(ΔA) would take as many of two
+//                ten products of A and a vector per part, where the matrix e^(ΔA) would take ten of two
 //                matrices. Where ‖ΔA‖ > 32 that is cheaper: x of a part as before, then doubled and doubled
 //
 //            In both h changes by an increment, so that a small Δ does not round away what it does to h.
@@ -27,17 +29,14 @@
 // rows needs, and a row that is done keeps its values, so that no result depends on a neighbour.
 
 #include <cmath>
-#include <string>
 
 #include "kernels/common/index_math.h"
 #include "kernels/common/io_types.cuh"
-#include "kernels/common/launch.cuh"
 #include "kernels/common/scalar_math.h"
 #include "kernels/selective_scan/args.h"
 #include "kernels/selective_scan/dense/map.h"
 
-namespace ssmbench {
-namespace {
+namespace ssmbench::dense {
 
 constexpr int kDenseThreads = 128;
 constexpr unsigned kWholeWarp = 0xFFFFFFFFU;
@@ -268,45 +267,4 @@ __global__ void __launch_bounds__(kDenseThreads) dense_kernel(const ScanArgs arg
   if (has_state && own_row < rows) args.last_state[state] = h;
 }
 
-using DenseKernel = void (*)(ScanArgs);
-
-template <class T, bool kHold>
-DenseKernel kernel_for(int lanes) {
-  if (lanes == 8) return dense_kernel<T, 8, kHold>;
-  if (lanes == 16) return dense_kernel<T, 16, kHold>;
-  return dense_kernel<T, 32, kHold>;
-}
-
-std::optional<std::string> unsupported(const Problem& problem) {
-  const SelectiveScan scan(problem);
-  if (!scan.dense) return "has dense A only";
-  const std::int64_t rows_per_block = kDenseThreads / dense_lanes(scan.dstate);
-  if (scan.batch > kMaxGridX * rows_per_block / scan.dim)
-    return "needs at most " + std::to_string(kMaxGridX) + " blocks: one per " +
-           std::to_string(rows_per_block) + " rows of batch x dim";
-  return {};
-}
-
-Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*/) {
-  if (auto reason = unsupported(problem)) throw ContractError("cuda-dense " + *reason);
-  const ScanArgs args = bind_scan(problem, tensors);
-  const int lanes = dense_lanes(args.dstate);
-  const bool hold = SelectiveScan(problem).method == MethodId::foh;
-  const DenseKernel kernel = with_io_type(problem.dtype(), [&]<class T>(std::type_identity<T>) {
-    return hold ? kernel_for<T, true>(lanes) : kernel_for<T, false>(lanes);
-  });
-  return launch_of(kernel, ceil_div(args.batch * args.dim, kDenseThreads / lanes), kDenseThreads, 0, args);
-}
-
-const Registration registration{
-    {.name = "cuda-dense",
-     .op = "selective_scan_fwd",
-     .device = DeviceKind::cuda,
-     .summary = "dense A, bilinear and foh; a row of A per lane, sequential in time",
-     .unsupported = unsupported,
-     .workspace_bytes = [](const Problem&) { return std::size_t{0}; },
-     .work = scan_work,
-     .bind = bind}};
-
-}  // namespace
-}  // namespace ssmbench
+}  // namespace ssmbench::dense

@@ -1,5 +1,7 @@
+#pragma once
+
 // cuda-sequential for linear_scan: a lane per channel, one step after the other, every byte moved once. On
-// Hopper, where rows of channels are aligned to 16 bytes, by tma_kernel.cuh; else by the kernel here:
+// Hopper, where rows of channels are aligned to 16 bytes, by tma_kernel.cuh; else by this kernel:
 //
 //   warp    128 bytes of neighbouring channels of a batch: 32 (f16, bf16: 64), one (two) on each lane; alone
 //           in its block, and nothing is shared between blocks
@@ -23,19 +25,16 @@
 // or pointer; the latter go through registers, which waits for memory once per tile. On an H200 they reach
 // 2.4 (f32), 1.9 and 0.4 TB/s at 8 · 2046 and 8 · 2047 channels.
 
-#include "kernels/common/launch.cuh"
 #include "kernels/common/mma.cuh"
 #include "kernels/linear_scan/args.h"
 #include "kernels/linear_scan/channel_tiles.h"
 #include "kernels/linear_scan/sequential/map.h"
-#include "kernels/linear_scan/sequential/tma_kernel.cuh"
 #include "kernels/linear_scan/sequential/word.cuh"
 
-namespace ssmbench {
-namespace {
+namespace ssmbench::sequential {
 
 /// Starts to copy 4 bytes from global to shared memory, as copy_async_16 does 16.
-__device__ void copy_async_4(std::uint32_t shared, const void* global) {
+__device__ inline void copy_async_4(std::uint32_t shared, const void* global) {
   SSMBENCH_NEEDS_SM80(asm volatile("cp.async.ca.shared.global [%0], [%1], 4;\n" ::"r"(shared),
                                    "l"(__cvta_generic_to_global(global))
                                    : "memory"));
@@ -51,7 +50,7 @@ __device__ void copy_in(char* shared, const char* memory) {
 }
 
 /// Two elements of 2 bytes; the first one twice where the second does not exist.
-__device__ ushort2 load_pair(const char* memory, bool second) {
+__device__ inline ushort2 load_pair(const char* memory, bool second) {
   const auto* from = reinterpret_cast<const std::uint16_t*>(memory);
   return {__ldg(from), __ldg(from + (second ? 1 : 0))};
 }
@@ -159,49 +158,4 @@ __global__ void __launch_bounds__(32) sequential_linear_kernel(const LinearScanA
   }
 }
 
-template <class Io>
-Launch bind_as(const LinearScanArgs& args) {
-  const auto address = [](const void* tensor) { return reinterpret_cast<std::uintptr_t>(tensor); };
-  const std::int64_t blocks = channel_tiles(args.batch, args.dim, kChannels<Io>);
-  const auto launch = [&](auto kernel) {
-    check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                                    cudaSharedmemCarveoutMaxShared));
-    return launch_of(kernel, blocks, dim3(32), kSequentialSharedBytes, args);
-  };
-  switch (sequential_access_bytes(address(args.a) | address(args.b) | address(args.out) |
-                                  static_cast<std::uint64_t>(args.dim) * sizeof(Io))) {
-    case 16:
-      if (fits_tma(args)) return sequential_tma_launch<Io>(args);
-      return launch(sequential_linear_kernel<Io, 16>);
-    case 4:
-      return launch(sequential_linear_kernel<Io, 4>);
-    default:
-      if constexpr (sizeof(Io) == 2) return launch(sequential_linear_kernel<Io, 2>);
-      throw ContractError("cuda-sequential needs tensors whose elements are aligned");
-  }
-}
-
-std::optional<std::string> unsupported(const Problem& problem) {
-  const LinearScan scan(problem);
-  const int channels = kSequentialBytes / static_cast<int>(size_of(problem.dtype()));
-  return grid_too_large({scan.batch, ceil_div(scan.dim, channels)}, "batch and 128 bytes of channels");
-}
-
-Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*/) {
-  if (auto reason = unsupported(problem)) throw ContractError("cuda-sequential " + *reason);
-  const LinearScanArgs args = bind_linear_scan(problem, tensors);
-  return with_io_type(problem.dtype(), [&](auto io) { return bind_as<typename decltype(io)::type>(args); });
-}
-
-const Registration registration{
-    {.name = "cuda-sequential",
-     .op = "linear_scan",
-     .device = DeviceKind::cuda,
-     .summary = "sequential in time, a lane per channel, tiles by asynchronous copies; bound by memory",
-     .unsupported = unsupported,
-     .workspace_bytes = [](const Problem&) { return std::size_t{0}; },
-     .work = linear_scan_work,
-     .bind = bind}};
-
-}  // namespace
-}  // namespace ssmbench
+}  // namespace ssmbench::sequential

@@ -1,3 +1,5 @@
+#pragma once
+
 // cuda-blockscan: a block-wide parallel scan along time, state by state; the structure of mamba_ssm's kernel.
 //
 //   grid     one block per row (b, d)
@@ -20,18 +22,15 @@
 #include <cub/block/block_load.cuh>
 #include <cub/block/block_scan.cuh>
 #include <cub/block/block_store.cuh>
-#include <utility>
 
 #include "kernels/common/index_math.h"
 #include "kernels/common/io_types.cuh"
-#include "kernels/common/launch.cuh"
 #include "kernels/common/scalar_math.h"
 #include "kernels/selective_scan/args.h"
 #include "kernels/selective_scan/blockscan/map.h"
 #include "kernels/selective_scan/scan_row.h"
 
-namespace ssmbench {
-namespace {
+namespace ssmbench::blockscan {
 
 /// The prefix of a tile's scan is the state that enters it. CUB calls this from one warp; thread 0's copy
 /// counts.
@@ -158,42 +157,4 @@ __global__ void __launch_bounds__(kThreads) blockscan_kernel(const ScanArgs args
   for (int n = threadIdx.x; n < args.dstate; n += kThreads) args.last_state[state_row + n] = states[n];
 }
 
-using Kernel = void (*)(ScanArgs);
-
-template <class T, std::size_t... Shape>
-Kernel kernel_of_shape(std::size_t shape, std::index_sequence<Shape...> /*all*/) {
-  constexpr std::array<Kernel, sizeof...(Shape)> kernels{
-      blockscan_kernel<T, kBlockScanShapes[Shape].threads, kBlockScanShapes[Shape].items>...};
-  return kernels.at(shape);
-}
-
-std::optional<std::string> unsupported(const Problem& problem) {
-  if (auto reason = not_real_zoh(problem)) return reason;
-  const SelectiveScan scan(problem);
-  if (problem.choice("layout") != "bdl")
-    return "needs layout bdl: a block loads runs of time steps of one channel";
-  return grid_too_large({scan.batch, scan.dim}, "row of batch x dim");
-}
-
-Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*/) {
-  if (auto reason = unsupported(problem)) throw ContractError("cuda-blockscan " + *reason);
-  const ScanArgs args = bind_scan(problem, tensors);
-  const std::size_t shape = blockscan_shape_for(args.seqlen);
-  const Kernel kernel = with_io_type(problem.dtype(), [shape]<class T>(std::type_identity<T>) {
-    return kernel_of_shape<T>(shape, std::make_index_sequence<kBlockScanShapes.size()>());
-  });
-  return launch_of(kernel, args.batch * args.dim, kBlockScanShapes.at(shape).threads, 0, args);
-}
-
-const Registration registration{
-    {.name = "cuda-blockscan",
-     .op = "selective_scan_fwd",
-     .device = DeviceKind::cuda,
-     .summary = "block-wide scan along time, one block per row, as mamba_ssm does",
-     .unsupported = unsupported,
-     .workspace_bytes = [](const Problem&) { return std::size_t{0}; },
-     .work = scan_work,
-     .bind = bind}};
-
-}  // namespace
-}  // namespace ssmbench
+}  // namespace ssmbench::blockscan
