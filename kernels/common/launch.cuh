@@ -12,8 +12,8 @@
 
 namespace ssmbench {
 
-/// The reason where a grid of the product of `factors` blocks, one per `unit`, is too large; nothing where it is
-/// not.
+/// The reason where a grid of the product of `factors` blocks, one per `unit`, is too large; nothing where it
+/// is not.
 inline std::optional<std::string> grid_too_large(std::initializer_list<std::int64_t> factors,
                                                  const std::string& unit) {
   std::int64_t left = kMaxGridX;

@@ -8,9 +8,9 @@
 #include "device/cuda_check.h"
 #include "kernels/common/mma.cuh"
 
-// TMA: copies of whole tiles between memory and shared memory, as thin wrappers of PTX. One thread starts them,
-// and an mbarrier in shared memory completes a phase when they have arrived. They need compute capability 9.0:
-// on older ones the code compiles, and traps.
+// TMA: copies of whole tiles between memory and shared memory, as thin wrappers of PTX. One thread starts
+// them, and an mbarrier in shared memory completes a phase when they have arrived. They need compute
+// capability 9.0: on older ones the code compiles, and traps.
 //
 // Source: PTX ISA, "Tensors", "cp.async.bulk.tensor" and "mbarrier".
 

@@ -5,7 +5,8 @@
 #include "kernels/common/host_device.h"
 #include "kernels/common/index_math.h"
 
-// Block → channels, for kernels with channels across threads. Host and device, so that the CPU tests cover it.
+// Block → channels, for kernels with channels across threads. Host and device, so that the CPU tests cover
+// it.
 
 namespace ssmbench {
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// The states of a thread, to and from memory of any kind, and sums of them between threads. A state is a float
-// or Complex.
+// The states of a thread, to and from memory of any kind, and sums of them between threads. A state is a
+// float or Complex.
 
 #include <type_traits>
 

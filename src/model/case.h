@@ -35,8 +35,8 @@ struct Case {
   Source source;
   UserTolerances tolerances = {};  ///< of outputs that the derived ones do not apply to
   bool timed = true;               ///< false: only verified
-  std::vector<std::string> impl =
-      {};  ///< globs: the implementations to run; empty: all but those that are to be named
+  /// Globs on names of implementations: those to run. Empty: all but those that run only when named.
+  std::vector<std::string> impl = {};
 
   /// What the user allows of an output; null where the derived tolerance applies.
   const UserTolerance* tolerance_of(const std::string& output) const {

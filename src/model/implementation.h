@@ -38,7 +38,8 @@ struct Implementation {
   /// unless
   /// --impl is given.
   std::string known_failure = {};
-  /// Kept to compare algorithms: run only when --impl or a sweep's "impl" is given. A known failure implies it.
+  /// Kept to compare algorithms: runs only when --impl or a sweep's "impl" is given, as does one with a known
+  /// failure.
   bool only_when_named = false;
   /// Arithmetic it claims on problems of an io dtype; tolerances are derived from it.
   std::function<Arithmetic(DType io)> arithmetic = [](DType) { return Arithmetic(); };

@@ -33,8 +33,8 @@ bool wanted(const Implementation& implementation, const Case& the_case, const Se
                              [&](const std::string& glob) { return matches(glob, implementation.name); });
 }
 
-/// Why not to run a wanted implementation; nothing to run it. One that is kept to compare algorithms, or to show
-/// how one breaks, is for those who name it: it must not slow every sweep down, or turn it red.
+/// Why not to run a wanted implementation; nothing to run it. One that is kept to compare algorithms, or to
+/// show how one breaks, is for those who name it: it must not slow every sweep down, or turn it red.
 std::optional<std::string> reason_to_skip(const Implementation& implementation, const Case& the_case,
                                           const Selection& selection) {
   if (auto reason = implementation.unsupported(the_case.problem)) return reason;

@@ -16,9 +16,9 @@
 //                                                                     tiles before until it meets a state
 //   then                       [state]      [state]      [state]      publishes the state at its own end
 //
-// Blocks take tiles by ticket, in the order of time: what a tile waits for belongs to blocks that already run,
-// so that it ends whatever order the hardware starts blocks in. How far a block looks back depends on timing,
-// and with it the order of the roundings: results are nondeterministic in the last bits.
+// Blocks take tiles by ticket, in the order of time: what a tile waits for belongs to blocks that already
+// run, so that it ends whatever order the hardware starts blocks in. How far a block looks back depends on
+// timing, and with it the order of the roundings: results are nondeterministic in the last bits.
 //
 // Work: two passes of combinations within a tile, and a look-back per tile. Workspace: 16 bytes per
 // recurrence and tile, and the ticket.

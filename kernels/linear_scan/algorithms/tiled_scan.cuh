@@ -56,8 +56,8 @@ __global__ void __launch_bounds__(kLinearChannels* Algorithm::kThreads)
   }
 }
 
-/// The unsupported reason of a kernel in f32 with one block per `channels` channels; nothing when it supports the
-/// problem.
+/// The unsupported reason of a kernel in f32 with one block per `channels` channels; nothing when it supports
+/// the problem.
 inline std::optional<std::string> not_f32_tiles(const Problem& problem, int channels) {
   if (problem.dtype() != DType::f32) return "supports f32 only: it is kept to compare algorithms";
   const LinearScan scan(problem);

@@ -21,9 +21,9 @@
 // With few channels, under some 32 (64) per multiprocessor, the latency of the steps binds, some 30 cycles
 // each: cuda-lookback is the faster one there.
 //
-// Accesses are of 4 bytes where rows are aligned to 4 or 8 bytes only, and of 2 in f16 and bf16 with an odd dim
-// or pointer; the latter go through registers, which waits for memory once per tile. On an H200 they reach
-// 2.4 (f32), 1.9 and 0.4 TB/s at 8 · 2046 and 8 · 2047 channels.
+// Accesses are of 4 bytes where rows are aligned to 4 or 8 bytes only, and of 2 in f16 and bf16 with an odd
+// dim or pointer; the latter go through registers, which waits for memory once per tile. On an H200 they
+// reach 2.4 (f32), 1.9 and 0.4 TB/s at 8 · 2046 and 8 · 2047 channels.
 
 #include "kernels/common/mma.cuh"
 #include "kernels/linear_scan/args.h"

@@ -1,4 +1,5 @@
-// cuda-sequential for linear_scan: registration and launch. The pictures are in kernel.cuh and tma_kernel.cuh.
+// cuda-sequential for linear_scan: registration and launch. The pictures are in kernel.cuh and
+// tma_kernel.cuh.
 
 #include "kernels/common/launch.cuh"
 #include "kernels/linear_scan/sequential/kernel.cuh"

@@ -47,8 +47,8 @@ struct SequentialTmaMap {
   static constexpr int kSharedBytes = kTiles * 2 * kTensorWords * 4;
 };
 
-/// Warps of a block in a problem with `channel_bytes` of channels in a step of all batches: 4, which read long
-/// runs of rows, if even so 3 of 4 multiprocessors of an H200 have a block; else 1.
+/// Warps of a block in a problem with `channel_bytes` of channels in a step of all batches: 4, which read
+/// long runs of rows, if even so 3 of 4 multiprocessors of an H200 have a block; else 1.
 constexpr int sequential_tma_warps(std::int64_t channel_bytes) {
   return channel_bytes >= 96 * SequentialTmaMap<4>::kBytes ? 4 : 1;
 }

@@ -7,8 +7,8 @@
 // (common/scan/: blelloch.cuh, hillis_steele.cuh, logcumsum.cuh).
 //
 //   grid     one block per row (b, d)
-//   block    walks the row in tiles, and in each tile the states n one after the other; the state at the end of
-//            a tile waits in shared memory, per n, for the next one
+//   block    walks the row in tiles, and in each tile the states n one after the other; the state at the end
+//            of a tile waits in shared memory, per n, for the next one
 //   thread   kItems steps, kThreads apart, so that neighbouring threads read neighbouring steps:
 //
 //     step in tile    0 .. kThreads-1 | kThreads .. 2·kThreads-1

@@ -53,9 +53,9 @@ using Kernel = void (*)(ScanArgs, std::int64_t blocks_per_group, MethodParameter
 template <class Io>
 Kernel kernel_for(MethodId method, Shape shape, bool along_time);
 
-/// Groups of 4 steps that one iteration of the scan's loop takes: the more, the more loads are in flight while
-/// the steps before are computed. The whole tile for zoh; for other methods 128 pairs of a step and a state,
-/// which is the whole tile but where a channel has 8 lanes of 4 states. 13 to 29 KB of code.
+/// Groups of 4 steps that one iteration of the scan's loop takes: the more, the more loads are in flight
+/// while the steps before are computed. The whole tile for zoh; for other methods 128 pairs of a step and a
+/// state, which is the whole tile but where a channel has 8 lanes of 4 states. 13 to 29 KB of code.
 template <Family family, class Map>
 constexpr int kUnrolled = family == Family::zoh ? 2 * Map::kLanes : 32 / Map::kStates;
 
@@ -68,8 +68,8 @@ __device__ inline void load_inputs(StepInput (&to)[4], const float* from) {
   for (int k = 0; k < 4; ++k) to[k] = {values[2 * k], values[2 * k + 1]};
 }
 
-/// A consumer's partial sums of y in 4 steps. Where there are fewer partial sums than lanes, neighbours in bit 0
-/// of the lane add theirs first, each keeping half of the steps.
+/// A consumer's partial sums of y in 4 steps. Where there are fewer partial sums than lanes, neighbours in
+/// bit 0 of the lane add theirs first, each keeping half of the steps.
 template <class Map>
 __device__ void store_partials(float* tile, int lane, int channel, int step, const float (&y)[4]) {
   if constexpr (Map::kPartials == Map::kLanes) {

@@ -8,8 +8,8 @@
 #include "kernels/common/hardware.h"
 #include "kernels/common/index_math.h"
 
-// Which thread of cuda-fused's fast kernel (kernel.cuh) does what, and where its tiles lie. Host and device, so
-// that the CPU tests cover it.
+// Which thread of cuda-fused's fast kernel (kernel.cuh) does what, and where its tiles lie. Host and device,
+// so that the CPU tests cover it.
 
 namespace ssmbench::fused {
 
@@ -35,11 +35,11 @@ inline constexpr int kMaxStates = 32;
 ///              more                       4 × 4, 4   4 × 4, 4
 ///              more, up to 64 steps       4 × 4, 1   4 × 4, 4
 ///
-/// 4 states a thread take the fewest instructions. 2 states on twice the threads are faster while there are too
-/// few threads to keep the multiprocessors busy. In f32 blocks of four slices leave room for a pipeline of
-/// depth 2, too little where a multiprocessor has fewer slices; blocks of two have room for 3, and need not add
-/// partial sums in pairs. Sequences of two tiles leave nothing to prefetch: four blocks of one slice, for which
-/// there is room then, begin sooner. 16-bit elements gain from neither.
+/// 4 states a thread take the fewest instructions. 2 states on twice the threads are faster while there are
+/// too few threads to keep the multiprocessors busy. In f32 blocks of four slices leave room for a pipeline
+/// of depth 2, too little where a multiprocessor has fewer slices; blocks of two have room for 3, and need
+/// not add partial sums in pairs. Sequences of two tiles leave nothing to prefetch: four blocks of one slice,
+/// for which there is room then, begin sooner. 16-bit elements gain from neither.
 constexpr std::optional<Shape> shape_for(std::int64_t rows, std::int64_t dstate, std::int64_t seqlen,
                                          std::size_t element_bytes) {
   if (dstate > kMaxStates) return std::nullopt;
@@ -96,9 +96,9 @@ struct ThreadMap {
   /// Partial sums of y that consumers leave to be added, each of one or two lanes.
   static constexpr int kPartials = kStates == 2 || kMaxSlices == 2 ? kLanes : kLanes / 2;
 
-  /// A consumer's channel in its slice, and its lane. The lowest bits of the thread are one of the channel and
-  /// one of the lane: shared memory serves 16-byte loads of 16 threads at once where threads that differ in
-  /// only one of these two bits take the same address.
+  /// A consumer's channel in its slice, and its lane. The lowest bits of the thread are one of the channel
+  /// and one of the lane: shared memory serves 16-byte loads of 16 threads at once where threads that differ
+  /// in only one of these two bits take the same address.
   SSMBENCH_HD static constexpr int channel_of(int thread) {
     constexpr int kChannelsOfWarp = 32 / kLanes;
     return (thread >> 5) * kChannelsOfWarp + (thread & 1) + (((thread >> 2) << 1) & (kChannelsOfWarp - 1));
@@ -109,10 +109,10 @@ struct ThreadMap {
   /// Distance in the warp of threads whose lanes differ in bit 0.
   static constexpr int kFirstLaneBit = 2;
 
-  // A staged tile of sequences, in floats. 8 steps of a channel are 16 floats: first {Δ, Δ·u} of each, then, in
-  // their place, two partial sums of y, of 8 steps each. Other partial sums lie in planes of their own. The
-  // pads put the 16-byte accesses of 8 neighbouring channels, of 8 channels apart, and of 8 threads along time
-  // into different banks.
+  // A staged tile of sequences, in floats. 8 steps of a channel are 16 floats: first {Δ, Δ·u} of each, then,
+  // in their place, two partial sums of y, of 8 steps each. Other partial sums lie in planes of their own.
+  // The pads put the 16-byte accesses of 8 neighbouring channels, of 8 channels apart, and of 8 threads along
+  // time into different banks.
   SSMBENCH_HD static constexpr int step_at(int channel, int step) {
     return channel * kPitch + (channel >> 3) * 8 + within_row(step);
   }
@@ -244,8 +244,8 @@ struct SequenceCoordinates {
     return kTwoCopies ? (i & 3) + (i >> 2 & 4) : i % Map::kLanes;
   }
 
-  /// The steps that 16 threads store at once: with 32 channels 4 neighbours, with 16 channels 4 and the 4 that
-  /// are 8 later.
+  /// The steps that 16 threads store at once: with 32 channels 4 neighbours, with 16 channels 4 and the 4
+  /// that are 8 later.
   SSMBENCH_HD static constexpr int step_across(int i) {
     return kAcross == 2 ? (i & ~12) + ((i & 4) << 1) + ((i & 8) >> 1) : i;
   }

@@ -290,8 +290,8 @@ class Producer {
   Io* out_;                   ///< of the tile that is finished next
 };
 
-/// What a producer thread does. Before the barrier after which `tile` is scanned, it finishes the last but one
-/// and stages `tile` in its slot; after it one thread refills the ring slots that have been read.
+/// What a producer thread does. Before the barrier after which `tile` is scanned, it finishes the last but
+/// one and stages `tile` in its slot; after it one thread refills the ring slots that have been read.
 template <class Map, class Io, bool kTakesGain, bool kAlongTime, class Layout>
 __device__ void produce(const ScanArgs& args, const TensorMaps& maps, const ChannelSlice& slice,
                         const SharedTiles<Map, Layout>& shared, int thread) {

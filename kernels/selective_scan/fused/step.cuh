@@ -1,6 +1,7 @@
 #pragma once
 
-// One step of one channel in cuda-fused's fast kernel (kernel.cuh): a class for each family of methods. Host and device, so that the CPU tests cover them.
+// One step of one channel in cuda-fused's fast kernel (kernel.cuh): a class for each family of methods. Host
+// and device, so that the CPU tests cover them.
 
 #include "kernels/common/discretize.h"
 

@@ -62,8 +62,8 @@ struct WarpCoordinates {
   std::int64_t warp_row;      ///< index of the warp's first channel in the (B, D, L) tensors
   std::int64_t lane_at;       ///< index of its states among plan.state_floats()
 
-  /// For warp `in_block` of block `block_of_all`, which does `segments` neighbouring segments, the first blocks
-  /// those from first_segment on.
+  /// For warp `in_block` of block `block_of_all`, which does `segments` neighbouring segments, the first
+  /// blocks those from first_segment on.
   __device__ WarpCoordinates(const ScanArgs& args, const BackwardPlan& plan, std::int64_t block_of_all,
                              int in_block, std::int64_t first_segment, std::int64_t segments)
       : lane{static_cast<int>(threadIdx.x & 31)},

@@ -1,7 +1,7 @@
 #pragma once
 
-// The fast kernels of selective_scan_bwd: the kernel that goes back in time, warp-specialized. The picture is in
-// kernel.cuh, the producers in producer.cuh.
+// The fast kernels of selective_scan_bwd: the kernel that goes back in time, warp-specialized. The picture is
+// in kernel.cuh, the producers in producer.cuh.
 
 #include "kernels/common/warp_specialization.cuh"
 #include "kernels/selective_scan/fused_bwd/producer.cuh"
@@ -18,8 +18,8 @@ static_assert(kProducerThreads * kProducerRegisters + kConsumerThreads * kConsum
               h200::kRegisters);
 
 /// A consumer thread: two channels and four states of each, through all tiles of the block's segments, last
-/// first. Its states are not members: the compiler keeps arrays in registers only where no scalar that it needs
-/// early lies beside them.
+/// first. Its states are not members: the compiler keeps arrays in registers only where no scalar that it
+/// needs early lies beside them.
 template <class Io>
 class Consumer {
  public:
@@ -63,9 +63,9 @@ class Consumer {
         for (int s = 0; s < kLaneStates; ++s) before[t][r][s] = h[r][s];
       step_forward(h, decay[t], A, records, B_of_half, t);
     }
-    // What a pair of steps leaves in this lane: one channel and step, one state and step. It is stored after the
-    // next pair's operands are loaded: a load cannot be moved above a store, and would wait for the shuffles
-    // that the store waits for.
+    // What a pair of steps leaves in this lane: one channel and step, one state and step. It is stored after
+    // the next pair's operands are loaded: a load cannot be moved above a store, and would wait for the
+    // shuffles that the store waits for.
     StepGradients gradients;
     float dB, dC;
     const auto store_pair = [&](int pair) {

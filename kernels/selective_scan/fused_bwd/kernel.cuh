@@ -1,7 +1,8 @@
 #pragma once
 
-// The fast kernels of cuda-fused for selective_scan_bwd, the common case from Hopper on: real A, zoh, variable B
-// and C, 9 to 16 states. Segments of time are done side by side, so that a batch of one fills the GPU too.
+// The fast kernels of cuda-fused for selective_scan_bwd, the common case from Hopper on: real A, zoh,
+// variable B and C, 9 to 16 states. Segments of time are done side by side, so that a batch of one fills the
+// GPU too.
 //
 //   warp     16 channels of one group, one segment; a thread has two of them and four states of each
 //
@@ -28,8 +29,8 @@
 //     producers  │ store 5, stage 3 in A │ store 4, stage 2 in B │ store 3, stage 1 in A │
 //     consumers  │ tile 4 in B           │ tile 3 in A           │ tile 2 in B           │
 //
-//     fetch    u, delta, dout, z of the next tile in 16-byte vectors along time or channels, each producer its
-//              own; h of the tile at both halves and at the segment's start
+//     fetch    u, delta, dout, z of the next tile in 16-byte vectors along time or channels, each producer
+//              its own; h of the tile at both halves and at the segment's start
 //     stage    {Δ, Δ·u, dy, u}, {Δ's slope, dz/y}, a producer warp 16 channels; four copies of B and C
 //     half     twice, the later 8 steps first: forward through it, states and decays into registers; back,
 //              two steps at a time: sums over states (du, ∂Δ, y) and over channels (dB, dC) by shuffles,
@@ -45,9 +46,9 @@
 //
 // Registers of gradient_kernel: per pair of channel and state h, carry, A, the sum of dA: 32; h and Ā of 8
 // steps: 128; and B, C, Δ, Δ·u, dy of two steps: 216; producers have 40, and
-// rematerialize addresses where they use them: spills would have hardly any L1 cache. Shared memory: two tiles, 68 KB each;
-// {Δ's slope, dz/y} of a third; raw tiles: 219 KB, 16 less for 16-bit types. No atomics, all orders of sums
-// are fixed. What was measured: docs/performance-notes.md.
+// rematerialize addresses where they use them: spills would have hardly any L1 cache. Shared memory: two
+// tiles, 68 KB each; {Δ's slope, dz/y} of a third; raw tiles: 219 KB, 16 less for 16-bit types. No atomics,
+// all orders of sums are fixed. What was measured: docs/performance-notes.md.
 
 #include "kernels/selective_scan/fused_bwd/gradient_kernel.cuh"
 #include "kernels/selective_scan/fused_bwd/segment_kernel.cuh"

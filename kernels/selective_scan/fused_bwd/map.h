@@ -8,9 +8,9 @@
 #include "kernels/common/workspace.h"
 #include "model/selective_scan.h"
 
-// How the fast kernels of selective_scan_bwd cut a problem up (real A, zoh, variable B and C, 9 to 16 states),
-// and where everything lies in the workspace. Host and device, so that the CPU tests cover it. The picture is
-// in kernel.cuh.
+// How the fast kernels of selective_scan_bwd cut a problem up (real A, zoh, variable B and C, 9 to 16
+// states), and where everything lies in the workspace. Host and device, so that the CPU tests cover it. The
+// picture is in kernel.cuh.
 
 namespace ssmbench::fused_bwd {
 
@@ -34,8 +34,8 @@ inline constexpr int kBlockStates = kBlockChannels * kPaddedStates;
 ///   lane bits   4 | 3 | 2 1 | 0      channels  8·(bit 4) + 4·(bit 0) + 2·(r xor bit 2) + (bit 3)
 ///                                    states    4·(bits 2..1) + (s xor bits 4..3)
 ///
-/// Neighbours read the same vectors of B and C, and 16 lanes all vectors of eight neighbouring channels: shared
-/// memory then serves 16 lanes at a time with 16 bytes each, else 8.
+/// Neighbours read the same vectors of B and C, and 16 lanes all vectors of eight neighbouring channels:
+/// shared memory then serves 16 lanes at a time with 16 bytes each, else 8.
 struct LaneMap {
   int lane;
 
@@ -47,8 +47,8 @@ struct LaneMap {
   SSMBENCH_HD constexpr int state(int s) const { return first_state() + (s ^ order()); }
 };
 
-/// The elements of a warp's tile that a thread loads and stores: eight, in vectors of neighbours along the axis
-/// that is contiguous in memory. Lanes then stage elements of different banks at the same time.
+/// The elements of a warp's tile that a thread loads and stores: eight, in vectors of neighbours along the
+/// axis that is contiguous in memory. Lanes then stage elements of different banks at the same time.
 struct VectorMap {
   static constexpr int kElements = kWarpChannels * kTileSteps / 32;
 
@@ -143,8 +143,8 @@ constexpr bool fill_whole_waves(std::int64_t blocks) {
   return 10 * blocks >= 9 * kWave * ceil_div(blocks, kWave);
 }
 
-/// Time of all segments side by side, in half tiles: waves of blocks, each as long as its tiles and 1.5 more to
-/// begin and to end.
+/// Time of all segments side by side, in half tiles: waves of blocks, each as long as its tiles and 1.5 more
+/// to begin and to end.
 constexpr std::int64_t segments_time(const BackwardPlan& plan) {
   return ceil_div(plan.blocks() * plan.segments(), kWave) * (2 * plan.tiles() + 3);
 }

@@ -195,8 +195,8 @@ class Producer {
   float* shares_B_;
 };
 
-/// What a producer thread does. Before the barrier after which a tile is computed, it stores what the last but
-/// one has left, and stages the tile in its slot.
+/// What a producer thread does. Before the barrier after which a tile is computed, it stores what the last
+/// but one has left, and stages the tile in its slot.
 template <class Io, bool vectorized>
 __device__ __forceinline__ void produce(const KernelArgs& kernel, std::int64_t first_segment,
                                         GradientShared<Io>& shared) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// The fast kernels of selective_scan_bwd: how tiles of sequences get to shared memory and back. The picture is
-// in kernel.cuh.
+// The fast kernels of selective_scan_bwd: how tiles of sequences get to shared memory and back. The picture
+// is in kernel.cuh.
 
 #include "kernels/common/activations.h"
 #include "kernels/common/io_types.cuh"
@@ -171,8 +171,8 @@ class SequenceTile {
   __device__ static constexpr int offset(int k) {
     return k / Vectors::kVectorElements * 2 * Vectors::kVectorElements + k % Vectors::kVectorElements;
   }
-  /// call(index), index(k) being the index of the k-th element in shared memory. `call` is compiled for either
-  /// axis: each index is then a constant away from the first.
+  /// call(index), index(k) being the index of the k-th element in shared memory. `call` is compiled for
+  /// either axis: each index is then a constant away from the first.
   template <class Call>
   __device__ void with_indices(const Call& call) const {
     if (map_.along_time)

@@ -1,4 +1,5 @@
-// The general kernels of selective_scan_bwd for complex states: a file each, so that they compile side by side.
+// The general kernels of selective_scan_bwd for complex states: a file each, so that they compile side by
+// side.
 
 #include "kernels/selective_scan/fused_bwd_general/kernel.cuh"
 

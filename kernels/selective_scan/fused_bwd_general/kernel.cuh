@@ -38,7 +38,7 @@
 //
 // In both exchanges a thread gives half of its sums away at each step and adds what it gets to the other
 // half, so that 8 sums over 8 channels take 7 shuffles and not 24. dB and dC of a group are the sums of its
-// blocks' shares, in order (share_kernel, fused_bwd_general.cu); dA, dD, ddelta_bias, constant dB and dC are summed
+// blocks' shares, in order (share_kernel, launch.cu); dA, dD, ddelta_bias, constant dB and dC are summed
 // per tile in registers, over tiles in shared memory, over segments in the workspace, and over batches at
 // last. No atomics, and all orders are fixed, so that results are bitwise the same in every run.
 //

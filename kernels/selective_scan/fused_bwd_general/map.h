@@ -36,8 +36,8 @@ struct StateRun {
   std::int64_t begin, last, every;
 };
 
-/// Levels of ranges of time, one within the other. With four, the states of 256 complex states and 65536 steps take less
-/// than a quarter of the bytes of all tensors in f16.
+/// Levels of ranges of time, one within the other. With four, the states of 256 complex states and 65536
+/// steps take less than a quarter of the bytes of all tensors in f16.
 inline constexpr int kMaxLevels = 4;
 
 struct GeneralBackwardPlan {
@@ -98,8 +98,8 @@ struct GeneralBackwardPlan {
 
   /// Where the warp's sum of dB (which 0) or dC (1) of its n-th state lies among its exchange values.
   SSMBENCH_HD constexpr int sum_at(int which, int n) const { return which * states_in_warp() + n; }
-  /// The first warp of those that hold the state, and how far apart they are: two partial sums of a channel are
-  /// of two warps.
+  /// The first warp of those that hold the state, and how far apart they are: two partial sums of a channel
+  /// are of two warps.
   SSMBENCH_HD constexpr int first_warp_of(int state) const { return state >= states_in_warp() ? 1 : 0; }
   SSMBENCH_HD constexpr int warp_stride() const { return tile.partials(); }
 
@@ -171,8 +171,8 @@ void walk_segments(const GeneralBackwardPlan& plan, const GeneralBackwardWorkspa
   }
 }
 
-/// The plan with `levels` levels of ranges, the lowest of them segments of `segment` steps. Ranges of one level
-/// hold about the same number of ranges of the level below.
+/// The plan with `levels` levels of ranges, the lowest of them segments of `segment` steps. Ranges of one
+/// level hold about the same number of ranges of the level below.
 constexpr GeneralBackwardPlan with_levels(GeneralBackwardPlan plan, std::int64_t segment, int levels) {
   const int segments_log2 = ceil_log2(static_cast<std::uint64_t>(ceil_div(plan.seqlen, segment)));
   plan.levels = levels;

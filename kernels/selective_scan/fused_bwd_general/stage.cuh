@@ -160,9 +160,9 @@ __device__ inline TileShape sequence_shape(const ScanArgs& args, const ThreadCoo
   return {plan.channels_log2, plan.steps_log2, own.block.count, valid, args.sequence.dim, args.sequence.time};
 }
 
-/// Loads the thread's elements of `count` (B, D, L) tensors and calls store(index in a sequence tile, whether it
-/// exists, values) for each. The second of the sources is delta, and gets delta_bias
-/// added. A null source has the values of the first.
+/// Loads the thread's elements of `count` (B, D, L) tensors and calls store(index in a sequence tile, whether
+/// it exists, values) for each. The second of the sources is delta, and gets delta_bias added. A null source
+/// has the values of the first.
 template <class Io, int count, class Store>
 __device__ void stage_sequences(const void* const (&sources)[count], const ScanArgs& args,
                                 const ThreadCoordinates& own, std::int64_t start, int valid,

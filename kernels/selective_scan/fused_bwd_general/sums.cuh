@@ -1,7 +1,7 @@
 #pragma once
 
-// The general kernels of selective_scan_bwd: sums over the channels of a warp, the lanes of a channel, the steps of a
-// segment. The order of each is fixed.
+// The general kernels of selective_scan_bwd: sums over the channels of a warp, the lanes of a channel, the
+// steps of a segment. The order of each is fixed.
 
 #include "kernels/common/complex.h"
 #include "kernels/common/vector.cuh"
@@ -13,8 +13,8 @@ namespace ssmbench::fused_bwd_general {
 using fused_general::GeneralPlan;
 using fused_general::kThreadStates;
 
-/// Reduces 2·half sums over this thread and its partner at `distance`: this thread keeps the upper half of the
-/// sums if `upper`, else the lower, and the partner the other.
+/// Reduces 2·half sums over this thread and its partner at `distance`: this thread keeps the upper half of
+/// the sums if `upper`, else the lower, and the partner the other.
 template <int half, class Value, int count>
 __device__ void exchange_halves(Value (&sums)[count], int distance, bool upper) {
 #pragma unroll

@@ -18,9 +18,9 @@
 //     finish   out = (y + D·u)·silu(z)                 threads as in stage
 //
 // 4 states a thread, and not more, since what the scan waits for is latency: more warps hide more of it. That
-// makes 64 lanes at dstates over 128, two warps: each stores its partial sum of y, and finish adds the two, in
-// one order. Registers: h, A, 1/A where a method divides by it, B, C and, for methods of two samples, u·B of
-// the step before: 16 to 24 floats, twice that when complex. u·B needs no memory between tiles, since the
+// makes 64 lanes at dstates over 128, two warps: each stores its partial sum of y, and finish adds the two,
+// in one order. Registers: h, A, 1/A where a method divides by it, B, C and, for methods of two samples, u·B
+// of the step before: 16 to 24 floats, twice that when complex. u·B needs no memory between tiles, since the
 // thread that needs it has it. Shared memory: B and C, read by all channels of the block, and u, Δ, y: 48 KB
 // at most.
 

@@ -7,8 +7,8 @@
 #include "kernels/common/host_device.h"
 #include "kernels/selective_scan/block_channels.h"
 
-// Which thread of cuda-fused's general kernel does what, and where its tiles lie. Host and device, so that the
-// CPU tests cover it.
+// Which thread of cuda-fused's general kernel does what, and where its tiles lie. Host and device, so that
+// the CPU tests cover it.
 
 namespace ssmbench::fused_general {
 
@@ -43,8 +43,9 @@ struct GeneralPlan {
   SSMBENCH_HD constexpr int partials() const { return lanes() / lanes_in_warp(); }
   SSMBENCH_HD constexpr int partial_of(int thread) const { return lane_of(thread) >> kWarpLanesLog2; }
 
-  // Shared memory: B and C as [step][state], in values; then u, Δ and the partial sums of y as [channel][step], in
-  // floats. The pads spread the stores over the banks; 4 floats keep a thread's states aligned to 16 bytes.
+  // Shared memory: B and C as [step][state], in values; then u, Δ and the partial sums of y as
+  // [channel][step], in floats. The pads spread the stores over the banks; 4 floats keep a thread's states
+  // aligned to 16 bytes.
   SSMBENCH_HD constexpr int projection_pitch() const { return states() + 4 / value_floats; }
   SSMBENCH_HD constexpr int sequence_pitch() const { return steps() + 1; }
   SSMBENCH_HD constexpr int projection_values() const { return steps() * projection_pitch(); }

@@ -25,9 +25,9 @@ struct TileElement {
   int in_tile;
 };
 
-/// load(element), then store(element, what it loaded), for a thread's elements of a tile. Neighbouring threads
-/// take neighbours along the axis that is contiguous in memory. A few loads are in flight at a time, since
-/// staging waits for the latency of memory.
+/// load(element), then store(element, what it loaded), for a thread's elements of a tile. Neighbouring
+/// threads take neighbours along the axis that is contiguous in memory. A few loads are in flight at a time,
+/// since staging waits for the latency of memory.
 #ifdef __CUDACC__
 #pragma nv_exec_check_disable
 #endif
