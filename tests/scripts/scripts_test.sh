@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tests scripts/ssmbench and scripts/test in a copy of their folder, with stand-ins for the programs that install,
-# configure and build: fast, offline, and nothing here touches the real build folder.
+# Tests scripts/ssmbench, scripts/test and scripts/function_length.py in a copy of their folder, with stand-ins for the
+# programs that install, configure and build: fast, offline, and nothing here touches the real build folder.
 set -euo pipefail
 scripts=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../scripts
 sandbox=$(mktemp -d)
@@ -119,6 +119,37 @@ run ssmbench
 expect "a failed build: exit code" 2 "$rc"
 expect_in "a failed build: the compiler's words" "main.cpp:3:1: error: expected ';'" "$err"
 expect "a failed build: stdout" "" "$out"
+
+new_sandbox
+mkdir "$sandbox/elsewhere/code"
+cat >"$sandbox/elsewhere/code/kernel.cu" <<'SOURCE'
+// A brace in a comment: {
+namespace outer {
+struct Table {
+  const char* text = "{";
+  int member() const {
+    return 1;
+  }
+};
+template <class T>
+__global__ void __launch_bounds__(sizeof(T) * 32)
+    long_kernel(const T* from) {
+  if (from != nullptr) {
+    use(from);
+  }
+}
+}  // namespace outer
+SOURCE
+run function_length.py 4 code
+expect "a long function: exit code" 1 "$rc"
+expect "a long function: file, line, name and length; a class and a namespace are none" \
+  "code/kernel.cu:11 long_kernel 5" "$out"
+run function_length.py 2 code
+expect "members count too" "code/kernel.cu:5 member 3
+code/kernel.cu:11 long_kernel 5" "$out"
+run function_length.py 5 code
+expect "functions up to the limit: exit code" 0 "$rc"
+expect "functions up to the limit: stdout" "" "$out"
 
 ((failures == 0)) || exit 1
 echo "all passed"
