@@ -5,8 +5,8 @@
 #include <cmath>
 #include <vector>
 
+#include "kernels/common/cpu/io_types.h"
 #include "kernels/common/scalar_math.h"
-#include "kernels/cpu/io_types.h"
 #include "kernels/ssd/args.h"
 
 namespace ssmbench {

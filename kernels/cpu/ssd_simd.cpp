@@ -15,9 +15,9 @@
 #include <cmath>
 
 #include "hwy/highway.h"
+#include "kernels/common/cpu/simd_math-inl.h"
+#include "kernels/common/cpu/simd_matrix-inl.h"
 #include "kernels/common/scalar_math.h"
-#include "kernels/cpu/simd_math-inl.h"
-#include "kernels/cpu/simd_matrix-inl.h"
 #include "kernels/cpu/ssd_simd.h"
 #include "kernels/ssd/args.h"
 

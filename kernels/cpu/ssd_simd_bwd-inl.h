@@ -11,9 +11,9 @@
 #include <cmath>
 
 #include "hwy/highway.h"
-#include "kernels/cpu/simd_math-inl.h"
-#include "kernels/cpu/simd_matrix-inl.h"
-#include "kernels/cpu/simd_product-inl.h"
+#include "kernels/common/cpu/simd_math-inl.h"
+#include "kernels/common/cpu/simd_matrix-inl.h"
+#include "kernels/common/cpu/simd_product-inl.h"
 #include "kernels/cpu/ssd_simd_bwd.h"
 #include "kernels/ssd/args.h"
 #include "kernels/ssd/bwd_step.h"

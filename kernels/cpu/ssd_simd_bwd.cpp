@@ -16,7 +16,7 @@
 #include <algorithm>
 
 #include "hwy/highway.h"
-#include "kernels/cpu/simd_matrix-inl.h"
+#include "kernels/common/cpu/simd_matrix-inl.h"
 #include "kernels/cpu/ssd_simd_bwd-inl.h"
 #include "kernels/cpu/ssd_simd_bwd.h"
 #include "kernels/ssd/args.h"

@@ -92,7 +92,8 @@ Case make_case(const Sweep& sweep, Point point) {
               sweep.budget_ms,
               sweep.source,
               sweep.tolerances,
-              sweep.timed};
+              sweep.timed,
+              sweep.impl};
     if (const double bytes = bytes_of(made.problem); bytes > kMaxBytes)
       fail(axes,
            with_changes(sweep, fmt::format("the tensors of {} take {:.4g} TiB", made.id(), bytes / kTiB)),

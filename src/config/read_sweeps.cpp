@@ -35,6 +35,7 @@ class SweepReader {
     sweep_.timed = json_.value("timing", true);
     if (!sweep_.timed && sweep_.budget_ms)
       fail({file_, to_pointer(path_) + "/timing"}, "got false, and there is a budget", "true, or no budget");
+    sweep_.impl = json_.value("impl", std::vector<std::string>());
     const Json tolerances = json_.value("tolerance", Json::object());
     for (const auto& [output, allowed] : tolerances.items())
       sweep_.tolerances[output] = {allowed.value("abs", 0.0), allowed.value("rel", 0.0)};

@@ -33,6 +33,7 @@ struct Sweep {
   std::vector<std::vector<std::string>> zip;
   std::optional<double> budget_ms;
   bool timed = true;
+  std::vector<std::string> impl;  ///< globs on names of implementations
   UserTolerances tolerances = {};
   Json shapes;  ///< the file's named shapes
   Source source;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "model/input_spec.h"
 #include "model/problem.h"
@@ -25,6 +26,8 @@ struct Case {
   Source source;
   UserTolerances tolerances = {};  ///< of outputs that the derived ones do not apply to
   bool timed = true;               ///< false: only verified
+  /// Globs on names of implementations: those to run. Empty: all but those that run only when named.
+  std::vector<std::string> impl = {};
 
   /// What the user allows of an output; null where the derived tolerance applies.
   const UserTolerance* tolerance_of(const std::string& output) const {

@@ -29,6 +29,9 @@ struct Implementation {
   /// result that is out of tolerance is a fail all the same, with this beside the reason; `run` leaves it out
   /// unless --impl is given.
   std::string known_failure = {};
+  /// Kept to compare algorithms: runs only when --impl or a sweep's "impl" is given, as does one with a known
+  /// failure.
+  bool only_when_named = false;
   /// Arithmetic it claims on problems of an io dtype; tolerances are derived from it.
   std::function<Arithmetic(DType io)> arithmetic = [](DType) { return Arithmetic(); };
   bool deterministic = true;  ///< bitwise equal results from equal inputs

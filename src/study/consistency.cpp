@@ -92,7 +92,8 @@ class CaseStudy {
     if (check.parts_op == whole.op) return {&whole};
     std::vector<const Implementation*> chosen;
     for (const auto& each : implementations())
-      if (each.op == check.parts_op && each.device == info_.kind && each.known_failure.empty())
+      if (each.op == check.parts_op && each.device == info_.kind && each.known_failure.empty() &&
+          !each.only_when_named)
         chosen.push_back(&each);
     return chosen;
   }

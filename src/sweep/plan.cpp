@@ -23,23 +23,34 @@ bool selected(const Case& the_case, const Selection& selection) {
          axis_matches(AxisRole::method, selection.method) && matches_glob(selection.case_id, the_case.id());
 }
 
-/// Why not to run an implementation on a problem; nothing to run it. One that is known to fail shows how an
-/// algorithm breaks: it is for those who ask for it, and not to turn every sweep red.
-std::optional<Explanation> reason_to_skip(const Implementation& implementation, const Problem& problem,
-                                          const Selection& selection) {
-  if (auto reason = implementation.unsupported(problem)) return {{Cause::unsupported, std::move(*reason)}};
-  if (implementation.known_failure.empty() || !selection.impl.empty()) return {};
-  return {{Cause::only_when_named, "runs only when --impl names it: " + implementation.known_failure}};
+/// Whether --impl or, without it, the case's sweep asks for the implementation.
+bool wanted(const Implementation& implementation, const Case& the_case, const Selection& selection) {
+  if (!selection.impl.empty() || the_case.impl.empty())
+    return matches_any_glob(selection.impl, implementation.name);
+  return std::ranges::any_of(the_case.impl,
+                             [&](const std::string& glob) { return matches_glob(glob, implementation.name); });
 }
 
-std::vector<Job> jobs_for(const Problem& problem, const std::vector<DeviceInfo>& devices,
+/// Why not to run a wanted implementation; nothing to run it. One that is kept to compare algorithms, or to
+/// show how one breaks, is for those who name it: it must not slow every sweep down, or turn it red.
+std::optional<Explanation> reason_to_skip(const Implementation& implementation, const Case& the_case,
+                                          const Selection& selection) {
+  if (auto reason = implementation.unsupported(the_case.problem)) return {{Cause::unsupported, std::move(*reason)}};
+  const bool is_named = !selection.impl.empty() || !the_case.impl.empty();
+  if (is_named || (implementation.known_failure.empty() && !implementation.only_when_named)) return {};
+  const std::string reason = "runs only when --impl or a config names it";
+  return {{Cause::only_when_named,
+           implementation.known_failure.empty() ? reason : reason + ": " + implementation.known_failure}};
+}
+
+std::vector<Job> jobs_for(const Case& the_case, const std::vector<DeviceInfo>& devices,
                           const Selection& selection) {
   std::vector<Job> jobs;
   for (std::size_t device = 0; device < devices.size(); ++device)
     for (const auto& implementation : implementations())
-      if (implementation.op == problem.op().name && implementation.device == devices[device].kind &&
-          matches_any_glob(selection.impl, implementation.name))
-        jobs.push_back({&implementation, device, reason_to_skip(implementation, problem, selection)});
+      if (implementation.op == the_case.problem.op().name && implementation.device == devices[device].kind &&
+          wanted(implementation, the_case, selection))
+        jobs.push_back({&implementation, device, reason_to_skip(implementation, the_case, selection)});
   return jobs;
 }
 
@@ -81,7 +92,7 @@ Plan make_plan(std::vector<Case> cases, std::vector<DeviceInfo> devices, const S
   std::vector<std::vector<PlannedCase>> groups;
   for (auto& the_case : cases) {
     if (!selected(the_case, selection)) continue;
-    auto jobs = jobs_for(the_case.problem, plan.devices, selection);
+    auto jobs = jobs_for(the_case, plan.devices, selection);
     if (jobs.empty()) continue;
     const auto [place, is_new] = group_of_key.emplace(reference_key(the_case), groups.size());
     if (is_new) groups.emplace_back();

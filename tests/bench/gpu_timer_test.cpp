@@ -31,8 +31,8 @@ struct LongKernel {
             {{"batch", size(4)}, {"dim", size(1024)}, {"seqlen", size(1024)}, {"dstate", size(16)}})),
         inputs(generate_inputs(problem, {}, kNever)),
         uploaded(*device, inputs),
-        run(*device, find_implementation("selective_scan_fwd", "cuda-sequential"), problem,
-            uploaded.views()) {}
+        run(*device, find_implementation("selective_scan_fwd", "cuda-blockscan"), problem, uploaded.views()) {
+  }
 
   std::unique_ptr<Device> device;
   Problem problem;

@@ -131,7 +131,7 @@ TEST_CASE("unknown keys are named, with the known ones and the nearest") {
         R"(test.json: /sweeps/0/axes: unknown key "temperature"; expected one of )" + kAllAxes);
   CHECK(
       error_of(config_of(kOneCase, R"(, "budgetms": 3)")) ==
-      R"(test.json: /sweeps/0: unknown key "budgetms" (did you mean "budget_ms"?); expected one of op, description, axes, zip, budget_ms, fps, timing, tolerance)");
+      R"(test.json: /sweeps/0: unknown key "budgetms" (did you mean "budget_ms"?); expected one of op, description, axes, zip, budget_ms, fps, timing, impl, tolerance)");
   CHECK(
       error_of(config_of(kOneCase, "", R"(, "sweep": [])")) ==
       R"(test.json: /: unknown key "sweep" (did you mean "sweeps"?); expected one of $schema, format, description, shapes, sweeps, studies)");
@@ -199,7 +199,7 @@ TEST_CASE("unknown words list the known ones") {
 TEST_CASE("a sweep that lacks something") {
   CHECK(
       error_of(R"({"format": "ssmbench-config/1", "sweeps": [{"op": "selective_scan_fwd"}]})") ==
-      R"(test.json: /sweeps/0: "axes" is missing; expected a sweep: an object with "op" and "axes", and optionally "zip", "budget_ms" or "fps", "timing", "tolerance", "description")");
+      R"(test.json: /sweeps/0: "axes" is missing; expected a sweep: an object with "op" and "axes", and optionally "zip", "budget_ms" or "fps", "timing", "impl", "tolerance", "description")");
   CHECK(error_of(config_of(R"("batch": 1, "dim": 4, "seqlen": 8, "dstate": 2)")) ==
         "test.json: /sweeps/0/axes: selective_scan_fwd needs the axis 'dtype'; expected axes that are "
         "complete and go together");

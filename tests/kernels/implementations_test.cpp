@@ -169,8 +169,8 @@ std::vector<Axes> level_problems() {
   return all;
 }
 
-/// Gradients of so many channels that a block of the GPU's common case goes back through all segments of
-/// time; their tensors in pieces along time, along channels, and by elements.
+/// Gradients of enough channels that a block of the GPU's fast kernel goes back through all segments of time;
+/// their tensors by vectors along time, along channels, and by elements.
 std::vector<Axes> in_turn_problems() {
   struct Access {
     const char *dtype, *layout;

@@ -57,7 +57,7 @@ std::int64_t draw_size(const std::string& axis, Draw& draw) {
   return kBoundaries[draw.below(static_cast<std::size_t>(end - kBoundaries.begin()))];
 }
 
-/// Of time steps, the only thing that there are intervals of.
+/// Time steps, the only axis that has intervals.
 const std::vector<std::string> kIntervals{"0..inf", "0.001..0.1", "0.02..0.03"};
 
 /// The axes that make the work of a case.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Tests scripts/ssmbench and scripts/test in a copy of their folder, with stand-ins for the programs that install,
-# configure and build, and scripts/check_layers.py on copies of the sources: fast, offline, and nothing here touches
-# the real build folder.
+# configure and build, and the checks of scripts/check that are scripts: fast, offline, and nothing here touches the real
+# build folder.
 set -euo pipefail
 scripts=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/../../scripts
 sandbox=$(mktemp -d)
@@ -159,6 +159,37 @@ rm -r "$sandbox"/tree/{kernels,reference} "$sandbox"/tree/src/{[^bm],bench,main.
 run check_layers.py
 expect "includes that point down: exit code" 0 "$rc"
 expect "includes that point down" "" "$out"
+
+new_sandbox
+mkdir "$sandbox/elsewhere/code"
+cat >"$sandbox/elsewhere/code/kernel.cu" <<'SOURCE'
+// A brace in a comment: {
+namespace outer {
+struct Table {
+  const char* text = "{";
+  int member() const {
+    return 1;
+  }
+};
+template <class T>
+__global__ void __launch_bounds__(sizeof(T) * 32)
+    long_kernel(const T* from) {
+  if (from != nullptr) {
+    use(from);
+  }
+}
+}  // namespace outer
+SOURCE
+run function_length.py 4 code
+expect "a long function: exit code" 1 "$rc"
+expect "a long function: file, line, name and length; a class and a namespace are none" \
+  "code/kernel.cu:11 long_kernel 5" "$out"
+run function_length.py 2 code
+expect "members count too" "code/kernel.cu:5 member 3
+code/kernel.cu:11 long_kernel 5" "$out"
+run function_length.py 5 code
+expect "functions up to the limit: exit code" 0 "$rc"
+expect "functions up to the limit: stdout" "" "$out"
 
 ((failures == 0)) || exit 1
 echo "all passed"

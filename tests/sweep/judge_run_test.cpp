@@ -305,7 +305,7 @@ TEST_CASE("on a GPU too, writes outside of buffers, modified inputs and the wron
     hand->synchronize();
   };
   const auto reason_of = [&](const Implementation& spoilt, Status expected) {
-    const Implementation& right = find_implementation("selective_scan_fwd", "cuda-sequential");
+    const Implementation& right = find_implementation("selective_scan_fwd", "cuda-blockscan");
     const auto results = run_all({&spoilt, &right}, {}, *cuda);
     CHECK(results.at(0).status == expected);
     CHECK(results.at(1).status == Status::pass);
@@ -313,7 +313,7 @@ TEST_CASE("on a GPU too, writes outside of buffers, modified inputs and the wron
     return results.at(0).reason;
   };
   const auto invalid = [&](const std::function<void(const Touch&)>& spoil) {
-    return reason_of(spoilt_scan("spoilt", spoil, "cuda-sequential"), Status::invalid);
+    return reason_of(spoilt_scan("spoilt", spoil, "cuda-blockscan"), Status::invalid);
   };
   CHECK(invalid([&](const Touch& t) { zero(t.end("out")); }) ==
         "out was written past its end, first at byte +0");
@@ -327,7 +327,7 @@ TEST_CASE("on a GPU too, writes outside of buffers, modified inputs and the wron
           zero(t.at("delta") + 7);
         }).starts_with("input delta was modified"));  // the kernel may have seen it
 
-  Implementation elsewhere = find_implementation("selective_scan_fwd", "cuda-sequential");
+  Implementation elsewhere = find_implementation("selective_scan_fwd", "cuda-blockscan");
   elsewhere.bind = [&, bind = elsewhere.bind](const Problem& p, const TensorSet& tensors, void* workspace) {
     // The stream that it was given first, whatever it is given later.
     return Launch([launch = bind(p, tensors, workspace), stream = std::make_shared<void*>()](void* given) {
@@ -342,6 +342,6 @@ TEST_CASE("on a GPU too, writes outside of buffers, modified inputs and the wron
         std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the kernel is done
         if (t.launch == 3) zero(t.at("out"));
       },
-      "cuda-sequential");
+      "cuda-blockscan");
   CHECK(reason_of(alternating, Status::fail).find("in rerun 2") != std::string::npos);
 }

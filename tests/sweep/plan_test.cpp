@@ -68,9 +68,32 @@ TEST_CASE("an implementation that is known to fail runs only when it is asked fo
   };
   REQUIRE(skip_with(""));
   CHECK(skip_with("")->cause == Cause::only_when_named);
-  CHECK(skip_with("")->reason == "runs only when --impl names it: breaks, to show it");
+  CHECK(skip_with("")->reason == "runs only when --impl or a config names it: breaks, to show it");
   CHECK_FALSE(skip_with("test-*"));
   CHECK_FALSE(skip_with("cpu-simd,test-known-failure"));
+}
+
+TEST_CASE("an implementation kept for comparison runs when --impl or the sweep names it") {
+  Implementation kept = find_implementation("selective_scan_fwd", "cpu-scalar");
+  kept.name = "test-kept";
+  kept.only_when_named = true;
+  static const Registration registration{kept};
+  const auto runs = [](const std::string& impl, std::vector<std::string> of_sweep) {
+    Selection selection;
+    selection.impl = impl;
+    Case made = case_of({});
+    made.impl = std::move(of_sweep);
+    const Plan plan = make_plan({made}, {list_devices().front()}, selection);
+    if (plan.cases.empty()) return "not in the plan";
+    for (const auto& job : plan.cases.front().jobs)
+      if (job.implementation->name == "test-kept") return job.skip ? "skipped" : "runs";
+    return "not in the plan";
+  };
+  CHECK(runs("", {}) == std::string("skipped"));
+  CHECK(runs("test-kept", {}) == std::string("runs"));
+  CHECK(runs("", {"cpu-simd", "test-*"}) == std::string("runs"));
+  CHECK(runs("", {"cpu-*"}) == std::string("not in the plan"));
+  CHECK(runs("cpu-simd", {"test-*"}) == std::string("not in the plan"));
 }
 
 TEST_CASE("memory need counts inputs, outputs, the reference and the judged copy") {

@@ -28,12 +28,12 @@ std::vector<Case> boundary_cases(const std::string& distribution) {
   };
   for (const char* dtype : {"f32", "f16", "bf16"}) {
     // One step; around the 16 steps of a tile of cuda-sequential and the 32 that cuda-lookback holds; around
-    // the chunks of 64 and 128 steps, and the 7 and 8 tiles of cuda-sequential; two chunks and a tail of one
+    // the tiles of 64 and 128 steps, and the 7 and 8 tiles of cuda-sequential; two tiles and a tail of one
     // step; a long row. Rows of channels that are not aligned, and that are.
     for (const std::int64_t seqlen :
          {1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 111, 112, 113, 127, 128, 129, 257, 4097})
       for (const std::int64_t dim : {3, 8}) add(dtype, seqlen, dim);
-    // One channel; around the 8 channels of the chunked scans; around the 32 and 64 of a warp, with rows that
+    // One channel; around the 8 channels of the tiled scans; around the 32 and 64 of a warp, with rows that
     // are aligned to 2, 4 and 16 bytes; around the 128 of cuda-lookback.
     for (const std::int64_t dim : {1, 7, 8, 9, 31, 32, 33, 34, 40, 62, 63, 64, 65, 66, 72, 127, 128, 129})
       add(dtype, 70, dim);

@@ -1,0 +1,10 @@
+#pragma once
+
+#include <cstddef>
+
+namespace ssmbench::simd {
+
+/// Widest vector used, in floats.
+inline constexpr std::size_t kMaxLanes = 16;
+
+}  // namespace ssmbench::simd

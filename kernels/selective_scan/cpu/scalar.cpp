@@ -1,0 +1,102 @@
+// cpu-scalar: the plain loop that the definition describes, one (b, d) row after the other on one thread,
+// libm exponentials. It is the readable version of what every faster implementation computes.
+
+#include <cmath>
+#include <vector>
+
+#include "kernels/common/cpu/io_types.h"
+#include "kernels/common/discretize.h"
+#include "kernels/common/scalar_math.h"
+#include "kernels/selective_scan/args.h"
+#include "kernels/selective_scan/cpu/scalar_dense.h"
+
+namespace ssmbench {
+namespace {
+
+/// Element of B or C for channel d of batch b: io dtype when variable and real, else Value, f32 or c64.
+template <class Io, class Value>
+Value projection(const void* data, bool variable, const ProjectionStrides& s, std::int64_t b, std::int64_t g,
+                 std::int64_t d, std::int64_t n, std::int64_t t) {
+  const std::int64_t offset = b * s.batch + g * s.group + d * s.channel + n * s.state + t * s.time;
+  if constexpr (std::is_same_v<Value, float>)
+    if (variable) return Io::load(static_cast<const typename Io::Storage*>(data)[offset]);
+  return static_cast<const Value*>(data)[offset];
+}
+
+template <class Io, class Value, Family family>
+void scan_row(const ScanArgs& args, const MethodParameters& method, std::int64_t b, std::int64_t d,
+              std::vector<StateA<Value>>& A, std::vector<Value>& state, std::vector<Value>& previous) {
+  using Storage = typename Io::Storage;
+  const std::int64_t g = d / args.channels_per_group;
+  const std::int64_t row = b * args.sequence.batch + d * args.sequence.dim;
+  const std::int64_t state_row = (b * args.dim + d) * args.dstate;
+  const Value* A_row = reinterpret_cast<const Value*>(args.A) + d * args.dstate;
+  const Value* initial_state = reinterpret_cast<const Value*>(args.initial_state);
+  Value* last_state = reinterpret_cast<Value*>(args.last_state);
+
+  for (std::int64_t n = 0; n < args.dstate; ++n) {
+    A[n] = StateA<Value>(A_row[n]);
+    state[n] = initial_state != nullptr ? initial_state[state_row + n] : Value{};
+    previous[n] = {};  // B·u is 0 before the first step
+  }
+
+  for (std::int64_t t = 0; t < args.seqlen; ++t) {
+    const std::int64_t at = row + t * args.sequence.time;
+    const float u = Io::load(static_cast<const Storage*>(args.u)[at]);
+    float delta = Io::load(static_cast<const Storage*>(args.delta)[at]);
+    if (args.delta_bias != nullptr) delta += args.delta_bias[d];
+    if (args.delta_softplus) delta = softplus(delta);
+    const Step<family> step(method, delta, u);
+
+    float y = 0;
+    for (std::int64_t n = 0; n < args.dstate; ++n) {
+      const auto B = projection<Io, Value>(args.B, args.variable_b, args.b_strides, b, g, d, n, t);
+      const auto C = projection<Io, Value>(args.C, args.variable_c, args.c_strides, b, g, d, n, t);
+      const auto [decay, input, previous_input] = step(A[n]);
+      state[n] = multiply_add(decay, state[n], input * B);
+      if constexpr (two_samples(family)) state[n] = multiply_add(previous_input, previous[n], state[n]);
+      previous[n] = u * B;
+      y += real_product(C, state[n]);
+    }
+    y *= kOutputFactor<Value>;
+    if (args.D != nullptr) y += args.D[d] * u;
+    if (args.z != nullptr) y *= silu(Io::load(static_cast<const Storage*>(args.z)[at]));
+    static_cast<Storage*>(args.out)[at] = Io::store(y);
+  }
+  for (std::int64_t n = 0; n < args.dstate; ++n) last_state[state_row + n] = state[n];
+}
+
+template <class Io, class Value, Family family>
+void scan(const ScanArgs& args, const MethodParameters& method) {
+  std::vector<StateA<Value>> A(args.dstate);
+  std::vector<Value> state(args.dstate);
+  std::vector<Value> previous(args.dstate);
+  for (std::int64_t b = 0; b < args.batch; ++b)
+    for (std::int64_t d = 0; d < args.dim; ++d)
+      scan_row<Io, Value, family>(args, method, b, d, A, state, previous);
+}
+
+Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*/) {
+  const ScanArgs args = bind_scan(problem, tensors);
+  const SelectiveScan shape(problem);
+  if (shape.dense) return scalar_dense_scan(args, shape.method, problem.dtype());
+  const MethodParameters method = method_parameters(shape.method);
+  return with_io_type(problem.dtype(), [&]<class Io>(Io) {
+    return with_family(shape.method, [&]<Family family>(std::integral_constant<Family, family>) -> Launch {
+      if (shape.complex) return [=](void*) { scan<Io, Complex, family>(args, method); };
+      return [=](void*) { scan<Io, float, family>(args, method); };
+    });
+  });
+}
+
+const Registration registration{{.name = "cpu-scalar",
+                                 .op = "selective_scan_fwd",
+                                 .device = DeviceKind::cpu,
+                                 .summary = "the plain sequential loop, one thread",
+                                 .unsupported = [](const Problem&) { return std::optional<std::string>(); },
+                                 .workspace_bytes = [](const Problem&) { return std::size_t{0}; },
+                                 .work = scan_work,
+                                 .bind = bind}};
+
+}  // namespace
+}  // namespace ssmbench

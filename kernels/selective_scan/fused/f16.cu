@@ -1,0 +1,12 @@
+// cuda-fused, the kernels of one io dtype: a file each, so that they compile side by side.
+
+#include "kernels/selective_scan/fused/kernel.cuh"
+#include "kernels/selective_scan/fused_general/kernel.cuh"
+
+namespace ssmbench {
+
+template fused_general::GeneralKernel fused_general::general_kernel_for<__half>(MethodId method,
+                                                                                bool complex);
+template fused::Kernel fused::kernel_for<__half>(MethodId method, fused::Shape shape, bool along_time);
+
+}  // namespace ssmbench

@@ -1,0 +1,200 @@
+#pragma once
+
+// The fast kernel of cuda-fused, from Hopper on: real A, variable B and C, methods of one sample, tensors
+// that are read and written by 16-byte vectors. Sequential in time; the states of a channel are spread over
+// lanes, in registers. Warp-specialized: producer warps load and store, consumer warps scan.
+//
+//   slice    some channels of one group: a consumer warpgroup scans them, a producer warpgroup prepares their
+//            tiles
+//   block    1 to 4 slices of one group (slices_per_block), which share B and C; first the consumers of all
+//            slices, then the producers
+//
+//     shape (Shape)            4 × 4    4 × 4    4 × 4    2 × 8    4 × 8
+//     states of a thread       4        4        4        2        4
+//     lanes of a channel       4        4        4        8        8
+//     channels of a slice      32       32       32       16       16
+//     slices of a block        1 to 4   1, 2     1        1        1
+//     registers                64       93       64       78       102
+//     shared memory of the largest block (SharedLayout)
+//       16-bit elements        184 KB                     132 KB   107 KB
+//       f32                    226 KB   188 KB   55 KB    166 KB   111 KB
+//
+//     Thread → channel and lane: ThreadMap::channel_of, lane_of; lane l has states l·kStates and on
+//
+//   tile     32 (8 lanes: 64) steps of these channels, staged in one of two slots, A and B:
+//
+//     producers  │ finish 0, stage 2 in A │ finish 1, stage 3 in B │ finish 2, stage 4 in A │
+//     consumers  │ scan 1 in B            │ scan 2 in A            │ scan 3 in B            │
+//
+//     load     u, delta, z, B, C as they are, by TMA, into ring buffers; pipeline depth 1 to 3. u and z stay
+//              there until their tile is finished (SharedLayout)
+//     stage    {Δ, Δ·u} and, once per block, f32 B and C
+//     scan     h ← Ā·h + c·B,  y = Σ C·h over the thread's own states; where shared memory is scarce
+//              neighbouring lanes add their partial sums of y (ThreadMap::kPartials); these go where
+//              {Δ, Δ·u} were
+//     finish   out = (Σ partial sums + D·u)·silu(z)
+//
+// All threads of a block meet at one barrier a tile. So the scan waits for nothing else, as long as producers
+// need less time for a tile than it does, and the GPU has twice the warps to choose from.
+//
+// Per (element, state) the scan takes FMUL Δ·A', MUFU.EX2, FMUL Δu·B, FFMA h, FFMA y, and 1.4 (2 × 8: 1.1)
+// for reading shared memory, adding and storing y and the loop. Staging and finishing take some 38
+// instructions an element, 3 of them on the MUFU. What binds is in docs/performance-notes.md.
+
+#include "kernels/common/warp_specialization.cuh"
+#include "kernels/selective_scan/fused/producer.cuh"
+#include "kernels/selective_scan/fused/step.cuh"
+
+namespace ssmbench::fused {
+
+using Kernel = void (*)(ScanArgs, std::int64_t blocks_per_group, MethodParameters, TensorMaps);
+
+/// The kernel of one io dtype, given as its device type, and one layout; null where there is none.
+template <class Io>
+Kernel kernel_for(MethodId method, Shape shape, bool along_time);
+
+/// Groups of 4 steps that one iteration of the scan's loop takes: the more, the more loads are in flight
+/// while the steps before are computed. The whole tile for zoh; for other methods 128 pairs of a step and a
+/// state, which is the whole tile but where a channel has 8 lanes of 4 states. 13 to 29 KB of code.
+template <Family family, class Map>
+constexpr int kUnrolled = family == Family::zoh ? 2 * Map::kLanes : 32 / Map::kStates;
+
+/// Four neighbouring steps.
+__device__ inline void load_inputs(StepInput (&to)[4], const float* from) {
+  float values[8];
+  load_vector(values, from);
+  load_vector(values + 4, from + 4);
+#pragma unroll
+  for (int k = 0; k < 4; ++k) to[k] = {values[2 * k], values[2 * k + 1]};
+}
+
+/// A consumer's partial sums of y in 4 steps. Where there are fewer partial sums than lanes, neighbours in
+/// bit 0 of the lane add theirs first, each keeping half of the steps.
+template <class Map>
+__device__ void store_partials(float* tile, int lane, int channel, int step, const float (&y)[4]) {
+  if constexpr (Map::kPartials == Map::kLanes) {
+    store_vector(tile + Map::partial_at(lane, channel, step), y[0], y[1], y[2], y[3]);
+  } else {
+    const bool late = (lane & 1) != 0;
+    const float first = (late ? y[2] : y[0]) + __shfl_xor_sync(~0U, late ? y[0] : y[2], Map::kFirstLaneBit);
+    const float second = (late ? y[3] : y[1]) + __shfl_xor_sync(~0U, late ? y[1] : y[3], Map::kFirstLaneBit);
+    store_half_vector(tile + Map::partial_at(lane >> 1, channel, step) + (late ? 2 : 0), first, second);
+  }
+}
+
+/// Calls call(s, exists, at, state_at) for each state of a consumer: its number, and its index in A and in
+/// tensors of states.
+template <class Map, class Call>
+__device__ void for_states(const ScanArgs& args, const ChannelSlice& slice, int thread, const Call& call) {
+  const int channel = Map::channel_of(thread);
+  const std::int64_t d = slice.first + channel;
+#pragma unroll
+  for (int s = 0; s < Map::kStates; ++s) {
+    const int state = Map::lane_of(thread) * Map::kStates + s;
+    const bool exists = channel < slice.count && state < args.dstate;
+    call(s, exists, d * args.dstate + state, (slice.b * args.dim + d) * args.dstate + state);
+  }
+}
+
+/// What a consumer thread does.
+template <class Map, Family family, class Layout>
+__device__ void consume(const ScanArgs& args, const ChannelSlice& slice, const MethodParameters& method,
+                        const SharedTiles<Map, Layout>& shared, int thread) {
+  using Step = ScanStep<family, (Map::kMaxSlices * Map::kBlocks <= 2)>;
+  constexpr int kStates = Map::kStates;
+  const int channel = Map::channel_of(thread);
+  const int lane = Map::lane_of(thread);
+  float h[kStates];
+  decltype(Step::state(method, 0.0F)) A[kStates];
+  for_states<Map>(args, slice, thread, [&](int s, bool exists, std::int64_t at, std::int64_t state_at) {
+    h[s] = exists && args.initial_state != nullptr ? args.initial_state[state_at] : 0.0F;
+    A[s] = Step::state(method, exists ? args.A[at] : 0.0F);
+  });
+
+  int slot = 0;
+  for (std::int64_t start = 0; start < args.seqlen; start += Map::kSteps) {
+    float* const tile = shared.sequences + slot * Map::kSequenceFloats;
+    const float* const projections = shared.projections + slot * (2 * Map::kProjectionFloats) + 4 * lane;
+    block_barrier();
+    float y[4];
+#pragma unroll(kUnrolled <family, Map>)
+    for (int t = 0; t < Map::kSteps; t += 4) {
+      StepInput inputs[4];
+      float B[4 * kStates], C[4 * kStates];
+      load_inputs(inputs, tile + Map::step_at(channel, t));
+#pragma unroll
+      for (int k = 0; k < 4; k += Map::kStepsAtOnce) {
+        const float* from = projections + Map::projection_at(t + k, 0);
+        load_vector(B + k * kStates, from);
+        load_vector(C + k * kStates, from + Map::kProjectionFloats);
+      }
+      // Partial sums lie where {Δ, Δ·u} of these and of the next 4 steps have been.
+      __syncwarp();
+      if (t > 0) store_partials<Map>(tile, lane, channel, t - 4, y);
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        const Step step(method, inputs[k].delta, inputs[k].gain);
+#pragma unroll
+        for (int s = 0; s < kStates; ++s) {
+          const int i = k * kStates + s;
+          h[s] = step(A[s], h[s], B[i]);
+          y[k] = s == 0 ? C[i] * h[s] : C[i] * h[s] + y[k];
+        }
+      }
+    }
+    store_partials<Map>(tile, lane, channel, Map::kSteps - 4, y);
+    slot ^= 1;
+  }
+  block_barrier();
+
+  for_states<Map>(args, slice, thread, [&](int s, bool exists, std::int64_t /*at*/, std::int64_t state_at) {
+    if (exists) args.last_state[state_at] = h[s];
+  });
+}
+
+/// A block has 1 to kMaxSlices slices: first the consumers of all, then the producers of all.
+template <class Io, Family family, class Map, bool kAlongTime>
+__global__ void __launch_bounds__(Map::kMaxSlices* Map::kThreads, Map::kBlocks)
+    scan_kernel(const ScanArgs args, const std::int64_t blocks_per_group, const MethodParameters method,
+                const __grid_constant__ TensorMaps maps) {
+  using Layout = SharedLayout<Map, kAlongTime, sizeof(Io)>;
+  extern __shared__ __align__(1024) float4 memory[];
+  const int slices = static_cast<int>(blockDim.x) / Map::kThreads;
+  // Exchanged so that the compiler knows it to be the same in all of a warp.
+  const int warpgroup = __shfl_sync(~0U, static_cast<int>(threadIdx.x) / kConsumerThreads, 0);
+  const int index = warpgroup < slices ? warpgroup : warpgroup - slices;
+  const int thread = static_cast<int>(threadIdx.x) % kConsumerThreads;
+  const SharedTiles<Map, Layout> shared(memory, index);
+  const ChannelSlice slice = channel_slice<Map>(args, blocks_per_group, slices, index);
+  if (warpgroup < slices && thread < Map::kChannels) {
+    const bool exists = thread < slice.count;
+    shared.bias[thread] = exists && args.delta_bias != nullptr ? args.delta_bias[slice.first + thread] : 0.0F;
+    shared.D[thread] = exists && args.D != nullptr ? args.D[slice.first + thread] : 0.0F;
+  }
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < Layout::kDepth; ++i) init_mbarrier(shared.arrived + i, slices);
+    fence_async_proxy();
+  }
+  __syncthreads();
+  if (warpgroup < slices) {
+    consume<Map, family>(args, slice, method, shared, thread);
+  } else {
+    produce<Map, Io, ScanStep<family>::kTakesGain, kAlongTime>(args, maps, slice, shared, thread);
+  }
+}
+
+template <class Io>
+Kernel kernel_for(MethodId method, Shape shape, bool along_time) {
+  return with_family(method, [&]<Family family>(std::integral_constant<Family, family>) -> Kernel {
+    if constexpr (two_samples(family)) {
+      return nullptr;
+    } else {
+      return with_shape<sizeof(Io)>(shape, [&](auto states, auto lanes, auto slices) -> Kernel {
+        using Map = ThreadMap<states, lanes, slices>;
+        return along_time ? scan_kernel<Io, family, Map, true> : scan_kernel<Io, family, Map, false>;
+      });
+    }
+  });
+}
+
+}  // namespace ssmbench::fused

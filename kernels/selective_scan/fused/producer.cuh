@@ -1,0 +1,317 @@
+#pragma once
+
+// The producer warps of cuda-fused's fast kernel (kernel.cuh): they load tiles by TMA, stage them for the
+// consumers, and finish what these leave.
+
+#include "kernels/common/activations.h"
+#include "kernels/common/io_types.cuh"
+#include "kernels/common/tma.cuh"
+#include "kernels/common/vector.cuh"
+#include "kernels/common/warp_specialization.cuh"
+#include "kernels/selective_scan/args.h"
+#include "kernels/selective_scan/fused/map.h"
+
+namespace ssmbench::fused {
+
+/// The channels that one consumer and one producer warpgroup of a block work on.
+struct ChannelSlice {
+  int index;                 ///< in its block
+  std::int64_t b, g, first;  ///< batch, group, first channel
+  int count;                 ///< channels that exist
+};
+
+template <class Map>
+__device__ ChannelSlice channel_slice(const ScanArgs& args, std::int64_t blocks_per_group, int slices,
+                                      int index) {
+  // There are fewer than 2^31 blocks; a division of 64 bits takes a hundred instructions.
+  const unsigned pair = blockIdx.x / static_cast<unsigned>(blocks_per_group);
+  const std::int64_t block = blockIdx.x - pair * blocks_per_group;
+  const std::int64_t first = (block * slices + index) * Map::kChannels;
+  const std::int64_t b = pair / static_cast<unsigned>(args.groups);
+  const std::int64_t g = pair - b * args.groups;
+  return {index, b, g, g * args.channels_per_group + first,
+          first < args.channels_per_group ? steps_within(first, Map::kChannels, args.channels_per_group) : 0};
+}
+
+/// A block's shared memory as one slice sees it. There are two tiles in f32: `tile` % 2 is the slot.
+template <class Map, class Layout>
+struct SharedTiles {
+  __device__ SharedTiles(float4* shared, int slice)
+      : raw_projections(reinterpret_cast<char*>(shared)),
+        projections(reinterpret_cast<float*>(raw_projections + Layout::kCommonRawBytes)),
+        arrived(reinterpret_cast<Mbarrier*>(projections + Layout::kCommonFloats)),
+        raw(raw_projections + Layout::kCommonBytes + slice * Layout::kSliceBytes),
+        sequences(reinterpret_cast<float*>(raw + Layout::kSliceRawBytes)),
+        bias(sequences + 2 * Map::kSequenceFloats),
+        D(bias + Map::kChannels) {}
+
+  char* raw_projections;
+  float* projections;
+  Mbarrier* arrived;  ///< one for each pipeline stage
+
+  // The slice's own.
+  char* raw;
+  float *sequences, *bias, *D;
+};
+
+/// The tensors that TMA loads.
+struct TensorMaps {
+  CUtensorMap u, z, delta, B, C;
+};
+
+/// `z` is that of u where there is none.
+template <class Layout>
+TensorMaps tensor_maps(const ScanArgs& args, bool along_time) {
+  constexpr int element_bytes = Layout::kElementBytes;
+  const auto map_tiles = [&]<class Tile>(const Tile&, const void* data, std::int64_t rows, std::int64_t z) {
+    const std::int64_t x = along_time ? args.seqlen : rows;
+    const std::int64_t y = along_time ? rows : args.seqlen;
+    return make_tensor_map({.data = data,
+                            .element_bytes = element_bytes,
+                            .x = static_cast<std::uint64_t>(x),
+                            .y = static_cast<std::uint64_t>(y),
+                            .z = static_cast<std::uint64_t>(z),
+                            .tile_x = static_cast<unsigned>(Tile::kCopyRow / element_bytes),
+                            .tile_y = Tile::kRows,
+                            .swizzle = Tile::kCopyRow == 128  ? CU_TENSOR_MAP_SWIZZLE_128B
+                                       : Tile::kCopyRow == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
+                                                              : CU_TENSOR_MAP_SWIZZLE_32B});
+  };
+  const auto sequence = [&](const void* data) {
+    return map_tiles(typename Layout::Sequence(), data, args.dim, args.batch);
+  };
+  // Groups of states are rows of their own, or neighbours in a row.
+  const auto projection = [&](const void* data) {
+    return along_time ? map_tiles(typename Layout::Projection(), data, args.dstate, args.batch * args.groups)
+                      : map_tiles(typename Layout::Projection(), data, args.groups * args.dstate, args.batch);
+  };
+  return {sequence(args.u), sequence(args.z == nullptr ? args.u : args.z), sequence(args.delta),
+          projection(args.B), projection(args.C)};
+}
+
+/// One thread of each slice: starts to load what stage() takes of `tile`, and finish() of the last but one.
+template <class Map, class Layout, bool kAlongTime>
+__device__ void load_tile(const ScanArgs& args, const TensorMaps& maps, const ChannelSlice& slice,
+                          const SharedTiles<Map, Layout>& shared, int tile) {
+  using Sequence = typename Layout::Sequence;
+  using Projection = typename Layout::Projection;
+  const bool exists = tile < ceil_div(args.seqlen, Map::kSteps);
+  const bool finishes = tile >= 2 && args.z != nullptr;
+  Mbarrier* const arrived = shared.arrived + tile % Layout::kDepth;
+  arrive_expect_bytes(arrived,
+                      (exists ? 2 * (Sequence::kBytes + (slice.index == 0 ? Projection::kBytes : 0)) : 0) +
+                          (finishes ? Sequence::kBytes : 0));
+  const auto load = [&]<class Tile>(const Tile&, const CUtensorMap& map, char* to, int tile_index, int across,
+                                    int z) {
+#pragma unroll
+    for (int i = 0; i < Tile::kCopies; ++i) {
+      const int along = i * Tile::kCopyRow / Layout::kElementBytes;
+      const int time = tile_index * Map::kSteps;
+      tma_load(to + i * Tile::kCopyBytes, map, kAlongTime ? time + along : across + along,
+               kAlongTime ? across : time, z, arrived);
+    }
+  };
+  const int first = static_cast<int>(slice.first);
+  const int b = static_cast<int>(slice.b);
+  if (exists) {
+    load(Sequence(), maps.delta, shared.raw + Layout::delta_at(tile), tile, first, b);
+    load(Sequence(), maps.u, shared.raw + Layout::u_at(tile), tile, first, b);
+  }
+  if (exists && slice.index == 0) {
+    const int state = kAlongTime ? 0 : static_cast<int>(slice.g * args.dstate);
+    const int z = kAlongTime ? static_cast<int>(slice.b * args.groups + slice.g) : b;
+    load(Projection(), maps.B, shared.raw_projections + Layout::projection_at(0, tile), tile, state, z);
+    load(Projection(), maps.C, shared.raw_projections + Layout::projection_at(1, tile), tile, state, z);
+  }
+  if (finishes) load(Sequence(), maps.z, shared.raw + Layout::z_at(tile - 2), tile - 2, first, b);
+}
+
+/// B or C of 8 steps or states in f32, the first of which lies at `to`.
+template <class Map, bool kAlongTime, class Io>
+__device__ void stage_projection(float* to, const Elements8<Io>& elements) {
+  constexpr int kNeighbours = kAlongTime ? 1 : Map::kStates;
+  float values[8];
+  unpack(elements, values);
+#pragma unroll
+  for (int k = 0; k < 8; k += kNeighbours) {
+    float* const at = to + (kAlongTime ? Map::projection_at(k, 0) : Map::projection_at(0, k));
+    if constexpr (kNeighbours == 4)
+      store_vector(at, values[k], values[k + 1], values[k + 2], values[k + 3]);
+    else if constexpr (kNeighbours == 2)
+      store_half_vector(at, values[k], values[k + 1]);
+    else
+      *at = values[k];
+  }
+}
+
+/// A producer thread. Its elements of the sequences have the same coordinates in each tile.
+template <class Map, class Io, bool kTakesGain, bool kAlongTime>
+class Producer {
+ public:
+  using Layout = SharedLayout<Map, kAlongTime, sizeof(Io)>;
+
+  __device__ Producer(const ScanArgs& args, const ChannelSlice& slice, const SharedTiles<Map, Layout>& shared,
+                      int thread)
+      : args_(args),
+        shared_(shared),
+        sequence_(thread),
+        projection_(thread),
+        which_(thread / Coordinates::kThreads),
+        stages_projections_(slice.index == 0 && which_ + Coordinates::kProjections <= 2),
+        has_states_(projection_.state < args.dstate),
+        sequence_tiles_(sequence_.channel < slice.count && sequence_.step < args.seqlen
+                            ? static_cast<int>(ceil_div(args.seqlen - sequence_.step, Map::kSteps))
+                            : 0),
+        out_(static_cast<Io*>(args.out) + slice.b * args.sequence.batch +
+             (slice.first + sequence_.channel) * args.sequence.dim + sequence_.step * args.sequence.time) {}
+
+  /// Waits for what load_tile has started for `tile`.
+  __device__ void wait(int tile) const {
+    wait_mbarrier(shared_.arrived + tile % Layout::kDepth, tile / Layout::kDepth % 2);
+  }
+
+  /// {Δ, Δ·u} (or {Δ, u/2}), B and C of `tile`. Steps past the end become zeros, which leave states as they
+  /// are.
+  __device__ void stage(int tile) const {
+    float delta[8], gain[8];
+    unpack(sequence_elements(Layout::delta_at(tile)), delta);
+    // Past the end delta and u are 0, but softplus(bias) is not.
+    float bias = args_.delta_softplus ? -INFINITY : 0.0F;
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      if ((!kAlongTime || k == 0) && tile < sequence_tiles_) bias = shared_.bias[channel(k)];
+      delta[k] += bias;
+    }
+    if (args_.delta_softplus) {
+#pragma unroll
+      for (int k = 0; k < 8; ++k) delta[k] = fast_softplus(delta[k]);
+    }
+    unpack(sequence_elements(Layout::u_at(tile)), gain);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) gain[k] *= kTakesGain ? delta[k] : 0.5F;
+    if (stages_projections_) stage_projections(tile);
+    float* const steps = sequences(tile) + Map::step_at(sequence_.channel, sequence_.step);
+    if constexpr (kAlongTime) {
+#pragma unroll
+      for (int k = 0; k < 8; k += 2)
+        store_vector(steps + 2 * k, delta[k], gain[k], delta[k + 1], gain[k + 1]);
+    } else {
+#pragma unroll
+      for (int k = 0; k < 8; ++k) store_half_vector(steps + k * Map::kPitch, delta[k], gain[k]);
+    }
+  }
+
+  /// out = (y + D·u)·silu(z) of `tile`, y the sum of the partial sums that the consumers have left.
+  __device__ void finish(int tile) {
+    float y[8];
+    add_partials(sequences(tile), y);
+    if (args_.D != nullptr) {
+      float values[8];
+      unpack(sequence_elements(Layout::u_at(tile)), values);
+#pragma unroll
+      for (int k = 0; k < 8; ++k) y[k] += shared_.D[channel(k)] * values[k];
+    }
+    if (args_.z != nullptr) {
+      float values[8];
+      unpack(sequence_elements(Layout::z_at(tile)), values);
+#pragma unroll
+      for (int k = 0; k < 8; ++k) y[k] *= fast_silu(values[k]);
+    }
+    if (tile < sequence_tiles_) store_elements(out_, pack<Io>(y));
+    out_ += Map::kSteps * args_.sequence.time;
+  }
+
+ private:
+  using Coordinates = ProjectionCoordinates<Map, kAlongTime>;
+
+  __device__ float* sequences(int tile) const {
+    return shared_.sequences + tile % 2 * Map::kSequenceFloats;
+  }
+
+  /// 8 elements of a raw tile, from `byte` of `row` on.
+  template <class Tile>
+  __device__ static Elements8<Io> elements_at(const char* raw, int row, int byte) {
+    Elements8<Io> elements;
+#pragma unroll
+    for (int i = 0; i < Elements8<Io>::kVectors; ++i)
+      elements.vectors[i] = *reinterpret_cast<const uint4*>(raw + Tile::at(row, byte + 16 * i));
+    return elements;
+  }
+  __device__ Elements8<Io> sequence_elements(int tile_at) const {
+    const int row = kAlongTime ? sequence_.channel : sequence_.step;
+    const int along = kAlongTime ? sequence_.step : sequence_.channel;
+    return elements_at<typename Layout::Sequence>(shared_.raw + tile_at, row,
+                                                  along * static_cast<int>(sizeof(Io)));
+  }
+  /// Its items of B, of C or of both. States that do not exist may lie in another group's row.
+  __device__ void stage_projections(int tile) const {
+    float* const to = shared_.projections + tile % 2 * (2 * Map::kProjectionFloats);
+#pragma unroll
+    for (int i = 0; i < Coordinates::kProjections * Coordinates::kItems; ++i) {
+      const int which = which_ + i / Coordinates::kItems;
+      const int step = projection_.step + i % Coordinates::kItems * Coordinates::kStepsApart;
+      Elements8<Io> elements{};
+      if (has_states_)
+        elements = elements_at<typename Layout::Projection>(
+            shared_.raw_projections + Layout::projection_at(0, tile) + which * Layout::Projection::kBytes,
+            kAlongTime ? projection_.state : step,
+            (kAlongTime ? step : projection_.state) * static_cast<int>(sizeof(Io)));
+      stage_projection<Map, kAlongTime>(
+          to + which * Map::kProjectionFloats + Map::projection_at(step, projection_.state), elements);
+    }
+  }
+  __device__ void add_partials(const float* tile, float (&y)[8]) const {
+#pragma unroll
+    for (int partial = 0; partial < Map::kPartials; ++partial) {
+      float values[8];
+      const float* const from = tile + Map::partial_at(partial, sequence_.channel, sequence_.step);
+      if constexpr (kAlongTime) {
+        load_vectors(values, from);
+      } else {
+#pragma unroll
+        for (int k = 0; k < 8; ++k) values[k] = from[k * Map::kPitch];
+      }
+#pragma unroll
+      for (int k = 0; k < 8; ++k) y[k] = partial == 0 ? values[k] : y[k] + values[k];
+    }
+  }
+  /// The channel of the k-th of its elements.
+  __device__ int channel(int k) const {
+    return kAlongTime ? sequence_.channel : sequence_.channel + k;
+  }
+
+  const ScanArgs& args_;
+  const SharedTiles<Map, Layout>& shared_;
+  const SequenceCoordinates<Map, kAlongTime, sizeof(Io)> sequence_;
+  const Coordinates projection_;
+  const int which_;  ///< 0 where it stages B, or B and C; 1: C
+  const bool stages_projections_, has_states_;
+  const int sequence_tiles_;  ///< tiles in which its elements of sequences exist
+  Io* out_;                   ///< of the tile that is finished next
+};
+
+/// What a producer thread does. Before the barrier after which `tile` is scanned, it finishes the last but
+/// one and stages `tile` in its slot; after it one thread refills the ring slots that have been read.
+template <class Map, class Io, bool kTakesGain, bool kAlongTime, class Layout>
+__device__ void produce(const ScanArgs& args, const TensorMaps& maps, const ChannelSlice& slice,
+                        const SharedTiles<Map, Layout>& shared, int thread) {
+  Producer<Map, Io, kTakesGain, kAlongTime> producer(args, slice, shared, thread);
+  const int tiles = static_cast<int>(ceil_div(args.seqlen, Map::kSteps));
+  const auto load = [&](int tile) {
+    if (thread == 0 && tile < tiles + 2) load_tile<Map, Layout, kAlongTime>(args, maps, slice, shared, tile);
+  };
+  for (int tile = 0; tile < Layout::kDepth; ++tile) load(tile);
+#pragma unroll 1  // twice the code would leave less of the instruction cache to the consumers
+  for (int tile = 0; tile < tiles + 2; ++tile) {
+    producer.wait(tile);
+    if (tile >= 2) {
+      producer.finish(tile - 2);
+      __syncwarp();  // other threads of the warp have read what it writes
+    }
+    if (tile < tiles) producer.stage(tile);
+    if (tile <= tiles) block_barrier();
+    load(tile + Layout::kDepth);
+  }
+}
+
+}  // namespace ssmbench::fused

@@ -1,0 +1,9 @@
+// The fast kernels of selective_scan_bwd for one io dtype: a file each, so that they compile side by side.
+
+#include "kernels/selective_scan/fused_bwd/kernel.cuh"
+
+namespace ssmbench::fused_bwd {
+
+template BackwardKernels backward_kernels<float>(bool vectorized);
+
+}  // namespace ssmbench::fused_bwd

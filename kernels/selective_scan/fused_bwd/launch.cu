@@ -1,0 +1,161 @@
+// The fast kernels of selective_scan_bwd: launches, and the two kernels that go over segments and sums. The
+// picture is in kernel.cuh, instantiations are in a file per io dtype.
+
+#include "kernels/selective_scan/fused_bwd/launch.h"
+
+#include "base/cuda_attribute.h"
+#include "kernels/selective_scan/fused_bwd/kernel.cuh"
+
+namespace ssmbench::fused_bwd {
+
+extern template BackwardKernels backward_kernels<float>(bool vectorized);
+extern template BackwardKernels backward_kernels<__half>(bool vectorized);
+extern template BackwardKernels backward_kernels<__nv_bfloat16>(bool vectorized);
+
+namespace {
+
+constexpr int kCombineThreads = 256;
+constexpr int kSumSlices = 8;
+constexpr int kSumWidth = kCombineThreads / kSumSlices;
+
+/// blockIdx.y 0: `states` from those at the ends of segments to those at their starts; 1: `carries`, the
+/// other way.
+///
+///   block    256 neighbouring states of the grid, in the order of the workspace; a thread each
+__global__ void __launch_bounds__(kCombineThreads) combine_kernel(const KernelArgs kernel) {
+  const ScanArgs& args = kernel.args.scan;
+  const BackwardPlan& plan = kernel.plan;
+  const StoredState state(args, plan, static_cast<std::int64_t>(blockIdx.x) * kCombineThreads + threadIdx.x);
+  const bool forward = blockIdx.y == 0;
+  const float A = state.exists ? kLog2E * args.A[state.in_channels] : 0.0F;
+  float value =
+      forward && state.exists && args.initial_state != nullptr ? args.initial_state[state.in_batches] : 0.0F;
+  float* const own = kernel.workspace + (forward ? kernel.at.states : kernel.at.carries) + state.index;
+  const float* const sums = kernel.workspace + kernel.at.delta_sums + state.row;
+  const std::int64_t segments = plan.segments();
+  constexpr int kAtOnce = 8;  // loads in flight together
+  for (std::int64_t first = 0; first < segments; first += kAtOnce) {
+    float local[kAtOnce], sum[kAtOnce];
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      const std::int64_t i = min(first + k, segments - 1);
+      const std::int64_t segment = forward ? i : segments - 1 - i;
+      local[k] = own[segment * plan.state_floats()];
+      sum[k] = sums[segment * plan.rows()];
+    }
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      const std::int64_t i = first + k;
+      if (i >= segments) break;
+      own[(forward ? i : segments - 1 - i) * plan.state_floats()] = value;
+      value = fmaf(exp2_approximate(sum[k] * A), value, local[k]);
+    }
+  }
+}
+
+/// dA, dD, ddelta_bias: sums over batches and segments. In order.
+///
+///   block    32 neighbouring states of the channels, in the order of the workspace; 32 channels in the last
+///            blocks. Times 8 slices: every eighth run of all batches
+__global__ void __launch_bounds__(kCombineThreads)
+    sums_kernel(const KernelArgs kernel, const std::int64_t state_blocks) {
+  __shared__ float partial[kSumSlices][kSumWidth];
+  const BackwardPlan& plan = kernel.plan;
+  const ScanGradientArgs& args = kernel.args;
+  const int column = static_cast<int>(threadIdx.x) % kSumWidth;
+  const int slice = static_cast<int>(threadIdx.x) / kSumWidth;
+  // Complete in slice 0; all threads of a block have to call it.
+  const auto sum = [&](std::int64_t from, std::int64_t of_run, std::int64_t of_batch) {
+    const auto runs = static_cast<unsigned>(plan.runs());
+    const unsigned terms = static_cast<unsigned>(plan.batch) * runs;
+    float total = 0.0F;
+#pragma unroll 4
+    for (unsigned i = slice; i < terms; i += kSumSlices) {
+      const unsigned b = i / runs;
+      total += kernel.workspace[from + (i - b * runs) * of_run + b * of_batch];
+    }
+    __syncthreads();
+    partial[slice][column] = total;
+    __syncthreads();
+    for (int other = 1; slice == 0 && other < kSumSlices; ++other) total += partial[other][column];
+    return total;
+  };
+  if (blockIdx.x < state_blocks) {
+    const StoredState state(args.scan, plan, static_cast<std::int64_t>(blockIdx.x) * kSumWidth + column);
+    const float dA = sum(kernel.at.states + state.index, plan.run() * plan.state_floats(),
+                         plan.state_floats() / plan.batch);
+    if (slice == 0 && state.exists) args.dA[state.in_channels] = dA;
+    return;
+  }
+  const StoredRow row(plan, (blockIdx.x - state_blocks) * kSumWidth + column);
+  const float dD = sum(kernel.at.dD + row.index, plan.rows(), plan.rows() / plan.batch);
+  const float ddelta_bias = sum(kernel.at.ddelta_bias + row.index, plan.rows(), plan.rows() / plan.batch);
+  if (slice != 0 || !row.exists) return;
+  if (args.dD != nullptr) args.dD[row.d] = dD;
+  if (args.ddelta_bias != nullptr) args.ddelta_bias[row.d] = ddelta_bias;
+}
+
+unsigned grid_of(std::int64_t blocks) {
+  return static_cast<unsigned>(blocks);
+}
+
+BackwardKernels kernels_of(const ScanGradientArgs& args, DType io) {
+  return with_io_type(
+      io, [&]<class Io>(std::type_identity<Io>) { return backward_kernels<Io>(in_vectors(args, io)); });
+}
+
+}  // namespace
+
+bool fits(DType io) {
+  const auto bytes = with_io_type(
+      io, []<class Io>(std::type_identity<Io>) { return backward_kernels<Io>(true).gradient_bytes; });
+  return static_cast<int>(bytes) <= cuda_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+}
+
+Backward::Backward(const ScanGradientArgs& args, DType io, const BackwardPlan& plan, float* workspace)
+    : args_(args), io_(io), plan_(plan), workspace_(workspace) {
+  const auto allow = [](auto* kernel, std::size_t bytes) {
+    check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                    cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
+  };
+  const BackwardKernels kernels = kernels_of(args, io);
+  allow(kernels.segment, kernels.segment_bytes);
+  allow(kernels.segment_with_carry, kernels.segment_with_carry_bytes);
+  allow(kernels.gradient, kernels.gradient_bytes);
+}
+
+void Backward::launch(cudaStream_t stream, const AddShares& add_shares) const {
+  const BackwardKernels kernels = kernels_of(args_, io_);
+  const KernelArgs kernel{args_, plan_, backward_workspace(plan_), workspace_};
+  const bool one_span = plan_.spans() == 1;
+  const auto forward = plan_.in_turn ? kernels.segment : kernels.segment_with_carry;
+  forward<<<grid_of(plan_.segments() * plan_.blocks() * kSegmentBlocks), kSegmentThreads,
+            plan_.in_turn ? kernels.segment_bytes : kernels.segment_with_carry_bytes, stream>>>(
+      kernel, 0, one_span, true);
+  check_cuda(cudaGetLastError());
+  // What blocks go through in turn needs no carries beforehand.
+  combine_kernel<<<dim3(grid_of(plan_.state_floats() / kCombineThreads), plan_.in_turn ? 1 : 2),
+                   kCombineThreads, 0, stream>>>(kernel);
+  check_cuda(cudaGetLastError());
+  for (std::int64_t span = plan_.spans() - 1; span >= 0; --span) {
+    const std::int64_t first = span * plan_.span_segments();
+    const std::int64_t end = std::min((span + 1) * plan_.span, plan_.seqlen);
+    const std::int64_t segments = std::min(first + plan_.span_segments(), plan_.segments()) - first;
+    if (!one_span) {
+      kernels.segment<<<grid_of(segments * plan_.blocks() * kSegmentBlocks), kSegmentThreads,
+                        kernels.segment_bytes, stream>>>(kernel, first, true, false);
+      check_cuda(cudaGetLastError());
+    }
+    kernels.gradient<<<grid_of(ceil_div(segments, plan_.run()) * plan_.blocks()), kGradientThreads,
+                       kernels.gradient_bytes, stream>>>(kernel, first);
+    check_cuda(cudaGetLastError());
+    add_shares(kernel.at.shares_B, args_.dB, args_.scan.b_strides, {span * plan_.span, end});
+    add_shares(kernel.at.shares_C, args_.dC, args_.scan.c_strides, {span * plan_.span, end});
+  }
+  const std::int64_t state_blocks = plan_.state_floats() / plan_.batch / kSumWidth;
+  const std::int64_t row_blocks = plan_.rows() / plan_.batch / kSumWidth;
+  sums_kernel<<<grid_of(state_blocks + row_blocks), kCombineThreads, 0, stream>>>(kernel, state_blocks);
+  check_cuda(cudaGetLastError());
+}
+
+}  // namespace ssmbench::fused_bwd

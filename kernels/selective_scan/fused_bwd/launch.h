@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <functional>
+
+#include "kernels/selective_scan/args.h"
+#include "kernels/selective_scan/fused_bwd/map.h"
+#include "kernels/selective_scan/segment_range.h"
+
+namespace ssmbench::fused_bwd {
+
+/// Adds the shares of dB or dC of steps [begin, end) that lie in the workspace, from float `shares` on.
+using AddShares =
+    std::function<void(std::int64_t shares, void* gradient, const ProjectionStrides&, SegmentRange)>;
+
+/// Whether the current device's blocks may have as much shared memory as these kernels take: from Hopper on.
+bool fits(DType io);
+
+/// The gradients of problems for which applies() and fits() hold.
+class Backward {
+ public:
+  /// `workspace` has backward_workspace(plan).floats.
+  Backward(const ScanGradientArgs& args, DType io, const BackwardPlan& plan, float* workspace);
+  /// Launches everything; `add_shares` has to launch on the same stream. Throws DeviceError.
+  void launch(cudaStream_t stream, const AddShares& add_shares) const;
+
+ private:
+  ScanGradientArgs args_;
+  DType io_;
+  BackwardPlan plan_;
+  float* workspace_;
+};
+
+}  // namespace ssmbench::fused_bwd

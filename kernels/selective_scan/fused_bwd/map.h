@@ -1,0 +1,195 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/common/hardware.h"
+#include "kernels/common/index_math.h"
+#include "kernels/common/workspace.h"
+#include "ops/selective_scan/selective_scan.h"
+
+// How the fast kernels of selective_scan_bwd cut a problem up (real A, zoh, variable B and C, 9 to 16
+// states), and where everything lies in the workspace. Host and device, so that the CPU tests cover it. The
+// picture is in kernel.cuh.
+
+namespace ssmbench::fused_bwd {
+
+inline constexpr int kBlockChannels = 128;    ///< channels of a block of gradient_kernel
+inline constexpr int kConsumerThreads = 256;  ///< hold the states of these channels
+inline constexpr int kProducerThreads = 256;  ///< stage tiles for them
+inline constexpr int kSegmentBlocks = 2;      ///< blocks of segment_kernel for these channels
+inline constexpr int kSegmentThreads = kConsumerThreads / kSegmentBlocks;
+inline constexpr int kPaddedStates = 16;  ///< dstate rounded up
+inline constexpr int kTileSteps = 16;
+inline constexpr int kWarpChannels = 16;
+inline constexpr int kLaneChannels = 2;  ///< channels of a thread
+inline constexpr int kLaneStates = 4;    ///< states of a thread in each of its channels
+inline constexpr int kKeptSteps = 8;     ///< steps whose states and decays are in registers at a time
+inline constexpr int kBlockStates = kBlockChannels * kPaddedStates;
+
+/// Which of a warp's channels and states a lane has. Register r of a lane is not channel r of its two, nor
+/// register s state s of its four: they are exchanged by bits of the lane, so that lanes that add up their
+/// sums find, in the same register, what the one keeps and the other gives away.
+///
+///   lane bits   4 | 3 | 2 1 | 0      channels  8·(bit 4) + 4·(bit 0) + 2·(r xor bit 2) + (bit 3)
+///                                    states    4·(bits 2..1) + (s xor bits 4..3)
+///
+/// Neighbours read the same vectors of B and C, and 16 lanes all vectors of eight neighbouring channels:
+/// shared memory then serves 16 lanes at a time with 16 bytes each, else 8.
+struct LaneMap {
+  int lane;
+
+  SSMBENCH_HD constexpr int channel(int r) const {
+    return (lane >> 4) * 8 + (lane & 1) * 4 + (r ^ (lane >> 2 & 1)) * 2 + (lane >> 3 & 1);
+  }
+  SSMBENCH_HD constexpr int order() const { return lane >> 3; }  // of its states
+  SSMBENCH_HD constexpr int first_state() const { return (lane >> 1 & 3) * kLaneStates; }
+  SSMBENCH_HD constexpr int state(int s) const { return first_state() + (s ^ order()); }
+};
+
+/// The elements of a warp's tile that a thread loads and stores: eight, in vectors of neighbours along the
+/// axis that is contiguous in memory. Lanes then stage elements of different banks at the same time.
+struct VectorMap {
+  static constexpr int kElements = kWarpChannels * kTileSteps / 32;
+
+  int lane;
+  bool along_time;
+  int size;  ///< elements of a vector; a divisor of kElements
+
+  SSMBENCH_HD constexpr int step(int k) const { return along_time ? along(k) : lane & 15; }
+  SSMBENCH_HD constexpr int channel(int k) const { return along_time ? lane & 15 : along(k); }
+
+ private:
+  SSMBENCH_HD constexpr int along(int k) const { return k / size * 2 * size + (lane >> 4) * size + k % size; }
+};
+
+/// Index in shared memory of a step of a warp's channel, in elements. The pitch is odd, so that neighbours
+/// along either axis are in different banks.
+inline constexpr int kRowPitch = kWarpChannels + 1;
+
+SSMBENCH_HD constexpr int row_index(int step, int channel) {
+  return step * kRowPitch + channel;
+}
+
+struct BackwardPlan {
+  std::int64_t batch, dim, dstate, seqlen, groups, channels_per_group;
+  std::int64_t blocks_per_group;  ///< of kBlockChannels channels
+  std::int64_t segment;           ///< steps that a block does; whole tiles
+  std::int64_t span;              ///< steps whose kept states are in the workspace together; whole segments
+  bool in_turn;                   ///< a block goes back through all segments of a span, and not through one
+
+  SSMBENCH_HD constexpr int channels() const { return kBlockChannels; }
+  /// Blocks that one segment takes.
+  SSMBENCH_HD constexpr std::int64_t blocks() const { return batch * groups * blocks_per_group; }
+  SSMBENCH_HD constexpr std::int64_t rows() const { return blocks() * kBlockChannels; }
+  /// Floats of a state of each channel of the grid: [block][r][thread][s].
+  SSMBENCH_HD constexpr std::int64_t state_floats() const { return blocks() * kBlockStates; }
+  SSMBENCH_HD constexpr std::int64_t segments() const { return ceil_div(seqlen, segment); }
+  SSMBENCH_HD constexpr std::int64_t tiles() const { return segment / kTileSteps; }  // of a segment
+  /// Steps of a segment before which states are kept, its first among them.
+  SSMBENCH_HD constexpr std::int64_t kept() const { return segment / kKeptSteps; }
+  SSMBENCH_HD constexpr std::int64_t span_segments() const { return span / segment; }
+  SSMBENCH_HD constexpr std::int64_t spans() const { return ceil_div(seqlen, span); }
+  /// Segments that a block goes back through.
+  SSMBENCH_HD constexpr std::int64_t run() const { return in_turn ? span_segments() : 1; }
+  SSMBENCH_HD constexpr std::int64_t runs() const { return ceil_div(segments(), run()); }
+};
+
+/// Where the parts of the workspace begin, in floats.
+struct BackwardWorkspace {
+  std::int64_t states;       ///< [segment][state_floats]: at a segment's end from zero at its start; then the
+                             ///< true ones at its start; then its share of dA
+  std::int64_t carries;      ///< [run][state_floats]: the same for Ā·g, from its end to its start
+  std::int64_t delta_sums;   ///< [segment][row]: ΣΔ
+  std::int64_t kept_states;  ///< [segment of the span][kept][state_floats]: from zero at its start
+  std::int64_t kept_sums;    ///< [segment of the span][kept][row]: ΣΔ from there
+  std::int64_t dD;           ///< [run][row]
+  std::int64_t ddelta_bias;  ///< [run][row]
+  std::int64_t shares_B;     ///< [block][step of the span][kPaddedStates]
+  std::int64_t shares_C;
+  std::int64_t floats;
+};
+
+inline BackwardWorkspace backward_workspace(const BackwardPlan& plan) {
+  WorkspaceLayout layout;
+  const std::int64_t kept = plan.span_segments() * plan.kept();
+  BackwardWorkspace at{};
+  at.states = layout.take(plan.segments() * plan.state_floats());
+  at.carries = layout.take(plan.runs() * plan.state_floats());
+  at.delta_sums = layout.take(plan.segments() * plan.rows());
+  at.kept_states = layout.take(kept * plan.state_floats());
+  at.kept_sums = layout.take(kept * plan.rows());
+  at.dD = layout.take(plan.runs() * plan.rows());
+  at.ddelta_bias = layout.take(plan.runs() * plan.rows());
+  at.shares_B = layout.take(plan.blocks() * plan.span * kPaddedStates);
+  at.shares_C = layout.take(plan.blocks() * plan.span * kPaddedStates);
+  at.floats = layout.floats();
+  return at;
+}
+
+/// Whether the common case's kernels do it. Groups of fewer channels than a warp has would leave most of a
+/// block idle.
+inline bool applies(const SelectiveScan& scan) {
+  return !scan.complex && scan.method == MethodId::zoh && scan.variable_b && scan.variable_c &&
+         scan.dstate > kPaddedStates / 2 && scan.dstate <= kPaddedStates &&
+         scan.channels_per_group() >= kWarpChannels;
+}
+
+inline constexpr std::int64_t kWave = h200::kMultiprocessors;  ///< blocks, one a multiprocessor
+
+/// Whether blocks that go through all of the sequence keep nine tenths of the multiprocessors busy to the end
+/// (tail effect).
+constexpr bool fill_whole_waves(std::int64_t blocks) {
+  return 10 * blocks >= 9 * kWave * ceil_div(blocks, kWave);
+}
+
+/// Time of all segments side by side, in half tiles: waves of blocks, each as long as its tiles and 1.5 more
+/// to begin and to end.
+constexpr std::int64_t segments_time(const BackwardPlan& plan) {
+  return ceil_div(plan.blocks() * plan.segments(), kWave) * (2 * plan.tiles() + 3);
+}
+
+/// Segments that are done in turn are as long as leaves segment_kernel blocks for a wave, five on each of 132
+/// multiprocessors; side by side those of which gradient_kernel takes the least time. A sequence of up to
+/// 16384 steps is one span; a longer one is cut into spans where the workspace would be over 24% of the bytes
+/// of all tensors, whose kept states are then computed once more, and then into longer segments.
+inline BackwardPlan plan_backward(const SelectiveScan& scan, double tensor_bytes) {
+  constexpr std::int64_t kLongestInTurn = 256;
+  constexpr std::int64_t kShortestSegment = 64;
+  constexpr std::int64_t kLongestSegment = 1024;
+  constexpr std::int64_t kShortestLimited = 16384;
+  constexpr double kWorkspaceShare = 0.24;
+  BackwardPlan plan{};
+  plan.batch = scan.batch;
+  plan.dim = scan.dim;
+  plan.dstate = scan.dstate;
+  plan.seqlen = scan.seqlen;
+  plan.groups = scan.groups;
+  plan.channels_per_group = scan.channels_per_group();
+  plan.blocks_per_group = ceil_div(plan.channels_per_group, kBlockChannels);
+  plan.segment = kShortestSegment;
+  plan.in_turn = plan.segments() == 1 || fill_whole_waves(plan.blocks());
+  if (plan.in_turn) {
+    while (plan.segment < kLongestInTurn &&
+           kSegmentBlocks * plan.blocks() * ceil_div(plan.seqlen, 2 * plan.segment) >= 5 * kWave)
+      plan.segment *= 2;
+  } else {
+    BackwardPlan other = plan;
+    while (other.segment < kLongestSegment && other.segments() > 1) {
+      other.segment *= 2;
+      if (segments_time(other) <= segments_time(plan)) plan.segment = other.segment;
+    }
+    plan.in_turn = plan.segments() == 1;
+  }
+  plan.span = plan.segments() * plan.segment;
+  if (plan.seqlen <= kShortestLimited) return plan;
+  const double allowed = kWorkspaceShare * tensor_bytes / sizeof(float);
+  const auto too_large = [&] { return static_cast<double>(backward_workspace(plan).floats) > allowed; };
+  while (plan.span > plan.segment && too_large())
+    plan.span = ceil_div(plan.span / 2, plan.segment) * plan.segment;
+  // With few channels the kept states of even one segment may be too large, beside what each segment has.
+  while (plan.segment < kLongestSegment && too_large()) plan.span = plan.segment *= 2;
+  return plan;
+}
+
+}  // namespace ssmbench::fused_bwd

@@ -1,0 +1,222 @@
+#pragma once
+
+// The fast kernels of selective_scan_bwd: the shared memory of the kernel that goes back, and its producer
+// warps. The picture is in kernel.cuh.
+
+#include "kernels/common/warp_specialization.cuh"
+#include "kernels/selective_scan/fused_bwd/projections.cuh"
+#include "kernels/selective_scan/fused_bwd/sequences.cuh"
+
+namespace ssmbench::fused_bwd {
+
+inline constexpr int kHalves = kTileSteps / kKeptSteps;
+inline constexpr int kBlockWarps = kConsumerThreads / 32;
+inline constexpr int kStagedAtOnce = 4;  ///< elements that a producer has registers for
+
+/// The operands of a tile; {du, ddelta, dz} take the place of the staged inputs.
+struct alignas(16) GradientTile {
+  StepRecord sequences[kBlockWarps][kTileSteps * kRowPitch];
+  float projections[2][kTileSteps * kProjectionPitch];
+  /// At the halves, from zero; at the segment's start. ΣΔ from there to the halves.
+  float states[kHalves + 1][kLaneChannels * kConsumerThreads][kLaneStates];
+  float elapsed[kHalves][kBlockChannels];
+};
+
+template <class Io>
+struct alignas(16) GradientShared {
+  static constexpr int kTiles = 2;
+  /// One more, because all producers add up the sums of one tile, while some stage the next but one.
+  static constexpr int kFactorSlots = 3;
+
+  GradientTile tiles[kTiles];
+  /// A pair of steps then leaves its dB, dC [step][state] there.
+  StepFactors factors[kFactorSlots][kBlockWarps][kTileSteps * kRowPitch];
+  float bias[kBlockChannels], D[kBlockChannels];
+  /// u, delta, dout, z.
+  StagedVectors<Io> raw[kBlockWarps][4];
+};
+static_assert(2 * kRowPitch * sizeof(StepFactors) >= 4 * kPaddedStates * sizeof(float));
+
+/// The index of this thread among the producers. Read again each time, so that addresses are rematerialized
+/// and take no registers meanwhile.
+__device__ __forceinline__ int producer_thread() {
+  int thread = 0;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread - kConsumerThreads;
+}
+
+/// A producer thread, for the channels of one consumer warp.
+template <class Io, bool vectorized>
+class Producer {
+ public:
+  __device__ __forceinline__ Producer(const KernelArgs& kernel, std::int64_t first_segment,
+                                      GradientShared<Io>& shared)
+      : kernel_(kernel),
+        args_(kernel.args.scan),
+        plan_(kernel.plan),
+        shared_(shared),
+        own_(args_, plan_, blockIdx.x, 0, first_segment, plan_.run()),
+        warp_(__shfl_sync(~0U, producer_thread() / 32, 0)),
+        tiles_of_segment_(static_cast<int>(plan_.tiles())),
+        tiles_(static_cast<int>(own_.tiles())),
+        last_start_(own_.begin + (tiles_ - 1) * kTileSteps),
+        last_valid_(own_.valid(last_start_)),
+        sequence_at_(
+            sequence().first_at(own_.warp_row + warp_ * kWarpChannels * args_.sequence.dim, last_start_)),
+        tile_distance_(kTileSteps * args_.sequence.time),
+        projects_(warp_ < ProjectionTile<Io>::kThreads / 32),
+        tile_of_segment_((tiles_ - 1) % tiles_of_segment_) {
+    const BackwardWorkspace& at = kernel.at;
+    const std::int64_t segment = own_.segment + (tiles_ - 1) / tiles_of_segment_;
+    const std::int64_t kept = (segment - first_segment) * plan_.kept() + tile_of_segment_ * kHalves;
+    const std::int64_t of_block = own_.block_index * kBlockStates;
+    first_ = kernel.workspace + at.states + segment * plan_.state_floats() + of_block;
+    kept_states_ = kernel.workspace + at.kept_states + kept * plan_.state_floats() + of_block;
+    kept_sums_ = kernel.workspace + at.kept_sums + kept * plan_.rows() + own_.row_of_block;
+    shares_B_ = kernel.workspace + at.shares_B +
+                (own_.block_index * plan_.span + last_start_ - first_segment * plan_.segment) * kPaddedStates;
+  }
+
+  __device__ __forceinline__ int tiles() const { return tiles_; }
+
+  /// Starts to load the sequences of the first tile that is done.
+  __device__ __forceinline__ void load_first() {
+    sequence().template fetch<Staging::gradients>(shared_.raw[warp_], sequence_at_, last_valid_);
+    copy_async_commit();
+  }
+
+  /// States, B and C of tile i. B and C are waited for: no registers could keep them meanwhile.
+  __device__ __forceinline__ void stage_states(int i, GradientTile& tile) {
+    load_states(tile);
+    if (!projects_) return;
+    const ProjectionTile<Io> projection(args_, own_, last_start_ - i * kTileSteps, producer_thread());
+    projection.finish(projection.load(valid_of(i)), tile.projections);
+  }
+
+  /// What the consumers have left of tile i, to memory, while the next but one is staged.
+  __device__ __forceinline__ void store(int i, const GradientTile& tile,
+                                        const StepFactors (&sums)[kBlockWarps][kTileSteps * kRowPitch]) {
+    sequence().store(tile.sequences[warp_], sequence_at_ + 2 * tile_distance_, valid_of(i));
+    if (!projects_) add_warps(sums, i);
+    __syncwarp();  // all lanes have read what is staged next
+  }
+
+  /// The sequences of tile i, and starts to load those of the next.
+  __device__ __forceinline__ void stage_sequences(
+      int i, GradientTile& tile, StepFactors (&factors)[kBlockWarps][kTileSteps * kRowPitch]) {
+    copy_async_wait<1>();
+    sequence().template stage<Staging::gradients, kStagedAtOnce>(
+        tile.sequences[warp_], factors[warp_], shared_.raw[warp_], shared_.bias + warp_ * kWarpChannels,
+        valid_of(i));
+    if (i + 1 < tiles_)
+      sequence().template fetch<Staging::gradients>(shared_.raw[warp_], sequence_at_ - tile_distance_,
+                                                    kTileSteps);
+    copy_async_commit();
+    copy_async_wait<1>();
+  }
+
+  /// Goes on to the tile before.
+  __device__ __forceinline__ void move() { sequence_at_ -= tile_distance_; }
+
+ private:
+  /// Only the last tile, which is the first to be done, may have fewer than 16 steps.
+  __device__ __forceinline__ int valid_of(int tile) const { return tile == 0 ? last_valid_ : kTileSteps; }
+  __device__ __forceinline__ SequenceTile<Io, vectorized> sequence() const {
+    return SequenceTile<Io, vectorized>(kernel_.args, own_.warp_count - warp_ * kWarpChannels,
+                                        producer_thread() % 32);
+  }
+
+  /// Starts to copy the states at the halves and at the segment's start, and ΣΔ.
+  __device__ __forceinline__ void load_states(GradientTile& tile) {
+    const int thread = producer_thread();
+#pragma unroll
+    for (int state = 0; state < kLaneChannels * kConsumerThreads; state += kProducerThreads) {
+      const int i = thread + state;
+      copy_async_16(shared_address(tile.states[kHalves][i]), first_ + i * kLaneStates);
+#pragma unroll
+      for (int half = 0; half < kHalves; ++half)
+        copy_async_16(shared_address(tile.states[half][i]),
+                      kept_states_ + half * plan_.state_floats() + i * kLaneStates);
+    }
+    constexpr int kSumVectors = kBlockChannels / 4;
+    if (thread < kHalves * kSumVectors)
+      copy_async_16(shared_address(tile.elapsed[0] + 4 * thread),
+                    kept_sums_ + thread / kSumVectors * plan_.rows() + thread % kSumVectors * 4);
+    copy_async_commit();
+    kept_states_ -= kHalves * plan_.state_floats();
+    kept_sums_ -= kHalves * plan_.rows();
+    if (--tile_of_segment_ < 0) {
+      tile_of_segment_ = tiles_of_segment_ - 1;
+      first_ -= plan_.state_floats();
+    }
+  }
+
+  /// dB and dC of a tile, four states of a step a thread: the sums over the warps.
+  __device__ __forceinline__ void add_warps(const StepFactors (&sums)[kBlockWarps][kTileSteps * kRowPitch],
+                                            int tile) const {
+    constexpr int kVectors = kTileSteps * kPaddedStates / kLaneStates;  // of dB or dC
+    static_assert(kProducerThreads - ProjectionTile<Io>::kThreads == 2 * kVectors);
+    const int thread = producer_thread() - ProjectionTile<Io>::kThreads;
+    const int which = thread / kVectors;
+    const int step = thread % kVectors / (kPaddedStates / kLaneStates);
+    const int state = thread % (kPaddedStates / kLaneStates) * kLaneStates;
+    const float* const from = reinterpret_cast<const float*>(sums[0] + step / 2 * 2 * kRowPitch) +
+                              (2 * which + step % 2) * kPaddedStates + state;
+    float total[kLaneStates] = {};
+#pragma unroll
+    for (int other = 0; other < kBlockWarps; ++other) {
+      float term[kLaneStates];
+      load_vectors(term, from + other * 2 * kTileSteps * kRowPitch);
+#pragma unroll
+      for (int s = 0; s < kLaneStates; ++s) total[s] += term[s];
+    }
+    store_vectors(shares_B_ + (which == 0 ? 0 : kernel_.at.shares_C - kernel_.at.shares_B) +
+                      (step - tile * kTileSteps) * kPaddedStates + state,
+                  total);
+  }
+
+  const KernelArgs& kernel_;
+  const ScanArgs& args_;
+  const BackwardPlan& plan_;
+  GradientShared<Io>& shared_;
+  const WarpCoordinates own_;
+  const int warp_;  ///< of the consumers
+  const int tiles_of_segment_, tiles_;
+  const std::int64_t last_start_;
+  const int last_valid_;
+  // What belongs to the tile that is staged next.
+  std::int64_t sequence_at_;
+  const std::int64_t tile_distance_;
+  const bool projects_;       ///< one half of the producers stages B and C, the other adds dB and dC
+  int tile_of_segment_;       ///< of the tile that is staged next
+  const float* first_;        ///< its states at the start of its segment
+  const float* kept_states_;  ///< at its own start, from zero
+  const float* kept_sums_;    ///< ΣΔ from the segment's start to its own
+  float* shares_B_;
+};
+
+/// What a producer thread does. Before the barrier after which a tile is computed, it stores what the last
+/// but one has left, and stages the tile in its slot.
+template <class Io, bool vectorized>
+__device__ __forceinline__ void produce(const KernelArgs& kernel, std::int64_t first_segment,
+                                        GradientShared<Io>& shared) {
+  Producer<Io, vectorized> producer(kernel, first_segment, shared);
+  const int tiles = producer.tiles();
+  producer.load_first();
+  int factor_slot = 0;  // of the tile that is staged next
+#pragma unroll 1
+  for (int i = 0; i < tiles + 2; ++i) {
+    GradientTile& tile = shared.tiles[i % 2];
+    const bool exists = i < tiles;
+    const int next_factor_slot =
+        factor_slot == GradientShared<Io>::kFactorSlots - 1 ? 0 : factor_slot + 1;  // (i − 2) mod 3
+    if (exists) producer.stage_states(i, tile);
+    if (i >= 2) producer.store(i - 2, tile, shared.factors[next_factor_slot]);
+    if (exists) producer.stage_sequences(i, tile, shared.factors[factor_slot]);
+    producer.move();
+    if (i <= tiles) block_barrier();
+    factor_slot = next_factor_slot;
+  }
+}
+
+}  // namespace ssmbench::fused_bwd

@@ -1,0 +1,119 @@
+#pragma once
+
+// The fast kernels of selective_scan_bwd: the kernel that goes forward over segments. The picture is in
+// kernel.cuh.
+
+#include "kernels/selective_scan/fused_bwd/producer.cuh"
+
+namespace ssmbench::fused_bwd {
+
+inline constexpr int kSegmentWarps = kSegmentThreads / 32;
+inline constexpr int kSegmentChannels = kSegmentWarps * kWarpChannels;
+static_assert(kSegmentChannels * kSegmentBlocks == kBlockChannels);
+
+/// Shared memory: C, dy, dout and z for the carries only. B and C are there for two tiles, so that a tile
+/// takes one barrier.
+template <class Io, bool with_carry>
+struct SegmentShared {
+  using Staged = std::conditional_t<with_carry, StepInputs, StepInput>;
+
+  float projections[2][with_carry ? 2 : 1][kTileSteps * kProjectionPitch];
+  float bias[kSegmentChannels], D[kSegmentChannels];
+  Staged sequences[kSegmentWarps][kTileSteps * kRowPitch];
+  StagedVectors<Io> raw[kSegmentWarps][with_carry ? 4 : 2];
+};
+
+template <class Io, bool vectorized, bool with_carry>
+__global__ void __launch_bounds__(kSegmentThreads, with_carry ? 4 : 5)
+    segment_kernel(const KernelArgs kernel, const std::int64_t first_segment, const bool keep_tiles,
+                   const bool keep_ends) {
+  constexpr Staging kStaging = with_carry ? Staging::sequences : Staging::input;
+  extern __shared__ float4 memory[];
+  auto& shared = *reinterpret_cast<SegmentShared<Io, with_carry>*>(memory);
+  const ScanArgs& args = kernel.args.scan;
+  const BackwardPlan& plan = kernel.plan;
+  const BackwardWorkspace& at = kernel.at;
+  const int first_warp = static_cast<int>(blockIdx.x % kSegmentBlocks) * kSegmentWarps;
+  const WarpCoordinates own(args, plan, blockIdx.x / kSegmentBlocks,
+                            first_warp + static_cast<int>(threadIdx.x) / 32, first_segment, 1);
+  const int warp = own.warp - first_warp;
+  const int steps = static_cast<int>(own.end - own.begin);
+  const SequenceTile<Io, vectorized> sequence(kernel.args, own.warp_count, own.lane.lane);
+  std::int64_t sequence_at = sequence.first_at(own.warp_row, own.begin);
+  const int thread = static_cast<int>(threadIdx.x);
+  ProjectionTile<Io> projection(args, own, own.begin, thread);
+  const bool projects = thread < ProjectionTile<Io>::kThreads / (with_carry ? 1 : 2);  // C too, or B only
+  typename ProjectionTile<Io>::Loaded loaded{};
+  sequence.template fetch<kStaging>(shared.raw[warp], sequence_at, steps);
+  if (projects) loaded = projection.load(steps);
+  load_channels(shared.bias, shared.D, first_warp * kWarpChannels, kSegmentChannels, args, own);
+  __syncthreads();
+
+  LaneStates A, h = {}, product, carry = {};
+  load_exponents(A, args, own);
+#pragma unroll
+  for (int r = 0; r < kLaneChannels; ++r)
+#pragma unroll
+    for (int s = 0; s < kLaneStates; ++s) product[r][s] = 1.0F;
+  float delta_sum[kLaneChannels] = {};
+  auto* const staged = shared.sequences[warp];
+  // For the next step before which states are kept.
+  const std::int64_t kept = (own.segment - first_segment) * plan.kept();
+  float* kept_states = kernel.workspace + at.kept_states + kept * plan.state_floats() + own.lane_at;
+  float* kept_sums = kernel.workspace + at.kept_sums + kept * plan.rows();
+
+  for (int start = 0; start < steps; start += kTileSteps) {
+    if (start > 0) __syncwarp();  // all lanes are done with `staged`
+    auto& projections = shared.projections[start / kTileSteps & 1];
+    copy_async_commit();
+    copy_async_wait<0>();
+    if (projects) projection.finish(loaded, projections);
+    sequence.template stage<kStaging, kStaged>(staged, nullptr, shared.raw[warp],
+                                               shared.bias + warp * kWarpChannels, steps - start);
+    sequence_at += kTileSteps * args.sequence.time;
+    projection.move();
+    const int left = steps - start - kTileSteps;
+    if (left > 0) {
+      sequence.template fetch<kStaging>(shared.raw[warp], sequence_at, left);
+      if (projects) loaded = projection.load(left);
+    }
+    __syncthreads();
+#pragma unroll 1
+    for (int half = 0; half < kHalves; ++half) {
+      if (keep_tiles) {
+        store_lane(kept_states, h);
+        store_row_sums(kept_sums, delta_sum, own);
+        kept_states += plan.state_floats();
+        kept_sums += plan.rows();
+      }
+#pragma unroll
+      for (int k = 0; k < kKeptSteps; ++k) {
+        const int t = half * kKeptSteps + k;
+        float B[kLaneStates], C[kLaneStates];
+        load_vectors(B, projections[0] + own.projection_at(t));
+        if constexpr (with_carry) load_vectors(C, projections[1] + own.projection_at(t));
+#pragma unroll
+        for (int r = 0; r < kLaneChannels; ++r) {
+          const auto step = staged[row_index(t, own.lane.channel(r))];
+          delta_sum[r] += step.delta;
+#pragma unroll
+          for (int s = 0; s < kLaneStates; ++s) {
+            const float decay = exp2_approximate(step.delta * A[r][s]);
+            h[r][s] = fmaf(decay, h[r][s], step.delta_u * B[s]);
+            if constexpr (with_carry) {
+              product[r][s] *= decay;
+              carry[r][s] = fmaf(product[r][s], step.dy * C[s], carry[r][s]);
+            }
+          }
+        }
+      }
+    }
+  }
+  if (!keep_ends) return;
+  const std::int64_t states_at = own.segment * plan.state_floats() + own.lane_at;
+  store_lane(kernel.workspace + at.states + states_at, h);
+  if constexpr (with_carry) store_lane(kernel.workspace + at.carries + states_at, carry);
+  store_row_sums(kernel.workspace + at.delta_sums + own.segment * plan.rows(), delta_sum, own);
+}
+
+}  // namespace ssmbench::fused_bwd

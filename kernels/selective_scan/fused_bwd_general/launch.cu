@@ -1,0 +1,257 @@
+// cuda-fused for selective_scan_bwd: registration, launches, and the two kernels that only add. The common
+// case from Hopper on is in fused_bwd/. The general kernels for everything else, with the picture of their
+// threads, are in kernel.cuh; their instantiations are in real.cu and complex.cu.
+
+#include <string>
+
+#include "base/cuda_check.h"
+#include "kernels/common/launch.cuh"
+#include "kernels/selective_scan/fused_bwd/launch.h"
+#include "kernels/selective_scan/fused_bwd_general/kernel.cuh"
+
+namespace ssmbench::fused_bwd_general {
+
+extern template GeneralBackwardKernels general_backward_kernels<float>(MethodId method,
+                                                                       const GeneralBackwardPlan& plan);
+extern template GeneralBackwardKernels general_backward_kernels<Complex>(MethodId method,
+                                                                         const GeneralBackwardPlan& plan);
+
+namespace {
+
+constexpr int kAddThreads = 256;
+
+/// Shares of dB or dC in the workspace: [group of all batches][block][step][state].
+struct ShareLayout {
+  std::int64_t groups, blocks_per_group, steps;
+  int states_log2;
+
+  SSMBENCH_HD std::int64_t values() const { return steps << states_log2; }  // of a block
+  /// Blocks of share_kernel.
+  SSMBENCH_HD std::int64_t blocks() const { return groups * ceil_div(values(), kAddThreads); }
+};
+
+/// Adds the shares of dB or dC of one segment over the blocks of a group, and rounds the sums once.
+///
+///   block    256 neighbouring (step, state) of one (batch, group); a thread each
+///
+/// Registers: a sum. Blocks of a group are added in order.
+template <class Io, class Value>
+__global__ void __launch_bounds__(kAddThreads)
+    share_kernel(const Value* shares, void* gradient, const ProjectionStrides strides,
+                 const SegmentRange range, const std::int64_t groups, const std::int64_t dstate,
+                 const ShareLayout layout) {
+  const std::int64_t blocks_of_group = ceil_div(layout.values(), kAddThreads);
+  const std::int64_t group = blockIdx.x / blocks_of_group;  // over all batches
+  const std::int64_t i = blockIdx.x % blocks_of_group * kAddThreads + threadIdx.x;
+  const std::int64_t n = i & ((1 << layout.states_log2) - 1);
+  const std::int64_t t = range.begin + (i >> layout.states_log2);
+  if (n >= dstate || t >= range.end) return;
+  const Value* share = shares + group * layout.blocks_per_group * layout.values() + i;
+  Value sum = *share;
+#pragma unroll 8
+  for (std::int64_t block = 1; block < layout.blocks_per_group; ++block)
+    sum = sum + share[block * layout.values()];
+  const std::int64_t to =
+      group / groups * strides.batch + group % groups * strides.group + n * strides.state + t * strides.time;
+  if constexpr (std::is_same_v<Value, Complex>)
+    static_cast<Complex*>(gradient)[to] = sum;
+  else
+    static_cast<Io*>(gradient)[to] = from_float<Io>(sum);
+}
+
+void add_shares(DType io, bool complex, const float* shares, void* gradient, const ProjectionStrides& strides,
+                const SegmentRange& range, const ScanArgs& args, const ShareLayout& layout,
+                cudaStream_t stream) {
+  const auto launch = [&]<class Io, class Value>(std::type_identity<Io>, std::type_identity<Value>) {
+    share_kernel<Io, Value><<<static_cast<unsigned>(layout.blocks()), kAddThreads, 0, stream>>>(
+        reinterpret_cast<const Value*>(shares), gradient, strides, range, args.groups, args.dstate, layout);
+  };
+  if (complex)
+    launch(std::type_identity<float>(), std::type_identity<Complex>());
+  else
+    with_io_type(io, [&](auto type) { launch(type, std::type_identity<float>()); });
+  check_cuda(cudaGetLastError());
+}
+
+/// to[i] = Σ_k from[k·count + i], k < terms, in order.
+struct RowSum {
+  const float* from;
+  float* to;
+  std::int64_t count, terms;
+};
+
+/// dA, constant dB and dC, dD, ddelta_bias from the sums of each batch.
+struct RowSums {
+  RowSum sums[5];
+  int count;
+
+  void add(const RowSum& sum) { sums[count++] = sum; }
+};
+
+///   block    256 neighbouring elements of one of the sums, which blockIdx.y names; a thread each
+__global__ void __launch_bounds__(kAddThreads) row_sum_kernel(const RowSums all) {
+  const RowSum one = all.sums[blockIdx.y];
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kAddThreads + threadIdx.x;
+  if (i >= one.count) return;
+  float sum = one.from[i];
+  for (std::int64_t k = 1; k < one.terms; ++k) sum += one.from[k * one.count + i];
+  one.to[i] = sum;
+}
+
+GeneralBackwardPlan plan_of(const Problem& problem) {
+  const SelectiveScan scan(problem);
+  const bool two = with_family(scan.method, [](auto family) { return two_samples(family); });
+  return plan_general_backward(scan, two, tensor_bytes(problem));
+}
+
+ShareLayout shares_of(const GeneralBackwardPlan& plan) {
+  return {plan.blocks / plan.tile.blocks_per_group, plan.tile.blocks_per_group, plan.segment(),
+          plan.tile.states_log2()};
+}
+
+fused_bwd::BackwardPlan fast_plan_of(const Problem& problem) {
+  return fused_bwd::plan_backward(SelectiveScan(problem), tensor_bytes(problem));
+}
+
+ShareLayout shares_of(const fused_bwd::BackwardPlan& plan) {
+  return {plan.batch * plan.groups, plan.blocks_per_group, plan.span, ceil_log2(fused_bwd::kPaddedStates)};
+}
+
+std::optional<std::string> unsupported(const Problem& problem) {
+  const GeneralBackwardPlan general = plan_of(problem);
+  std::int64_t blocks = std::max(general.blocks, shares_of(general).blocks());
+  if (fused_bwd::applies(SelectiveScan(problem))) {
+    const fused_bwd::BackwardPlan plan = fast_plan_of(problem);
+    blocks = std::max(
+        {blocks, plan.blocks() * plan.segments() * fused_bwd::kSegmentBlocks, shares_of(plan).blocks()});
+  }
+  if (blocks > kMaxGridX)
+    return "needs at most 2147483647 blocks, and not " + std::to_string(blocks) +
+           ": one per some channels of a batch, and one per batch, group and " + std::to_string(kAddThreads) +
+           " states of a segment of time";
+  return std::nullopt;
+}
+
+/// Enough for whichever kernels the device takes.
+std::size_t workspace_bytes(const Problem& problem) {
+  std::int64_t floats = general_backward_workspace(plan_of(problem)).floats;
+  if (fused_bwd::applies(SelectiveScan(problem)))
+    floats = std::max(floats, fused_bwd::backward_workspace(fast_plan_of(problem)).floats);
+  return static_cast<std::size_t>(floats) * sizeof(float);
+}
+
+/// Everything that is launched for one problem, last segment first.
+class Backward {
+ public:
+  Backward(const Problem& problem, const TensorSet& tensors, void* workspace)
+      : args_(bind_scan_gradients(problem, tensors)),
+        io_(problem.dtype()),
+        complex_(SelectiveScan(problem).complex),
+        plan_(plan_of(problem)),
+        at_(general_backward_workspace(plan_)),
+        workspace_(static_cast<float*>(workspace)),
+        method_(method_parameters(SelectiveScan(problem).method)),
+        kernels_(complex_ ? general_backward_kernels<Complex>(SelectiveScan(problem).method, plan_)
+                          : general_backward_kernels<float>(SelectiveScan(problem).method, plan_)) {
+    // The limit and not what this problem needs: other problems use the same kernel.
+    check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernels_.gradient),
+                                    cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    kGeneralBackwardMaxSharedBytes));
+  }
+
+  void launch(cudaStream_t stream) const {
+    walk_segments(
+        plan_, at_, workspace_, plan_.levels - 1, {0, args_.scan.seqlen}, nullptr,
+        [&](const StateRun& run) { run_forward(run, stream); },
+        [&](const SegmentRange& segment, const float* from) { run_segment(segment, from, stream); });
+    add_batches(stream);
+  }
+
+ private:
+  /// `from`: the states before it, or null where it is the first.
+  void run_segment(const SegmentRange& range, const float* from, cudaStream_t stream) const {
+    const std::int64_t whole_tiles = (range.end - range.begin - 1) >> plan_.tile.steps_log2;
+    run_forward({from, workspace_ + at_.tile_states, range.begin,
+                 range.begin + (whole_tiles << plan_.tile.steps_log2), plan_.tile.steps()},
+                stream);
+    run_gradient(range, stream);
+    const auto add = [&](std::int64_t shares, void* gradient, const ProjectionStrides& strides) {
+      add_shares(io_, complex_, workspace_ + shares, gradient, strides, range, args_.scan, shares_of(plan_),
+                 stream);
+    };
+    if (args_.scan.variable_b) add(at_.shares_B, args_.dB, args_.scan.b_strides);
+    if (args_.scan.variable_c) add(at_.shares_C, args_.dC, args_.scan.c_strides);
+  }
+
+  void run_forward(const StateRun& run, cudaStream_t stream) const {
+    kernels_.forward<<<static_cast<unsigned>(plan_.blocks), static_cast<unsigned>(plan_.tile.threads()),
+                       static_cast<std::size_t>(plan_.forward_shared_bytes()), stream>>>(args_.scan, io_,
+                                                                                         plan_, method_, run);
+    check_cuda(cudaGetLastError());
+  }
+
+  void run_gradient(const SegmentRange& range, cudaStream_t stream) const {
+    kernels_.gradient<<<static_cast<unsigned>(plan_.blocks), static_cast<unsigned>(plan_.tile.threads()),
+                        static_cast<std::size_t>(plan_.shared_bytes()), stream>>>(args_, io_, plan_, method_,
+                                                                                  range, workspace_, at_);
+    check_cuda(cudaGetLastError());
+  }
+
+  void add_batches(cudaStream_t stream) const {
+    const ScanArgs& scan = args_.scan;
+    const std::int64_t states = scan.dim * scan.dstate * plan_.tile.value_floats;
+    RowSums all{};
+    all.add({workspace_ + at_.dA, args_.dA, states, scan.batch});
+    if (!scan.variable_b) all.add({workspace_ + at_.dB, static_cast<float*>(args_.dB), states, scan.batch});
+    if (!scan.variable_c) all.add({workspace_ + at_.dC, static_cast<float*>(args_.dC), states, scan.batch});
+    if (args_.dD != nullptr) all.add({workspace_ + at_.dD, args_.dD, scan.dim, scan.batch});
+    if (args_.ddelta_bias != nullptr)
+      all.add(
+          {workspace_ + at_.ddelta_bias, args_.ddelta_bias, scan.dim, scan.batch * plan_.tile.partials()});
+    const dim3 grid(static_cast<unsigned>(ceil_div(states, kAddThreads)), static_cast<unsigned>(all.count));
+    row_sum_kernel<<<grid, kAddThreads, 0, stream>>>(all);
+    check_cuda(cudaGetLastError());
+  }
+
+  ScanGradientArgs args_;
+  DType io_;
+  bool complex_;
+  GeneralBackwardPlan plan_;
+  GeneralBackwardWorkspace at_;
+  float* workspace_;
+  MethodParameters method_;
+  GeneralBackwardKernels kernels_;
+};
+
+Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
+  if (auto reason = unsupported(problem)) throw ContractError("cuda-fused " + *reason);
+  if (fused_bwd::applies(SelectiveScan(problem)) && fused_bwd::fits(problem.dtype())) {
+    const fused_bwd::BackwardPlan plan = fast_plan_of(problem);
+    const ScanGradientArgs args = bind_scan_gradients(problem, tensors);
+    auto* floats = static_cast<float*>(workspace);
+    return [backward = fused_bwd::Backward(args, problem.dtype(), plan, floats), io = problem.dtype(),
+            scan = args.scan, floats, layout = shares_of(plan)](void* stream_of_launch) {
+      auto* stream = static_cast<cudaStream_t>(stream_of_launch);
+      backward.launch(stream, [&](std::int64_t shares, void* gradient, const ProjectionStrides& strides,
+                                  const SegmentRange& range) {
+        add_shares(io, false, floats + shares, gradient, strides, range, scan, layout, stream);
+      });
+    };
+  }
+  return [backward = Backward(problem, tensors, workspace)](void* stream) {
+    backward.launch(static_cast<cudaStream_t>(stream));
+  };
+}
+
+const Registration registration{
+    {.name = "cuda-fused",
+     .op = "selective_scan_bwd",
+     .device = DeviceKind::cuda,
+     .summary = "every method, real and complex; states computed again tile by tile",
+     .unsupported = unsupported,
+     .workspace_bytes = workspace_bytes,
+     .work = scan_gradients_work,
+     .bind = bind}};
+
+}  // namespace
+}  // namespace ssmbench::fused_bwd_general

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/common/hardware.h"
+#include "kernels/common/host_device.h"
+#include "kernels/selective_scan/block_channels.h"
+
+// Which thread of cuda-fused's general kernel does what, and where its tiles lie. Host and device, so that
+// the CPU tests cover it.
+
+namespace ssmbench::fused_general {
+
+inline constexpr int kThreadStatesLog2 = 2;
+inline constexpr int kThreadStates = 1 << kThreadStatesLog2;  // per thread
+inline constexpr int kGeneralMaxThreads = 128;
+inline constexpr int kWarpLanesLog2 = 5;
+
+/// How a problem is cut up. The powers of two are kept as logarithms: index maps are then shifts.
+struct GeneralPlan {
+  int lanes_log2;     ///< threads that share a channel: 1 to 64, two warps then
+  int channels_log2;  ///< channels of a block; lanes × channels is 32, 64 or 128
+  int steps_log2;     ///< time steps of a tile: 8 to 32
+  int value_floats;   ///< floats of a state: 1, or 2 when complex
+  std::int64_t blocks_per_group;
+
+  SSMBENCH_HD constexpr int lanes() const { return 1 << lanes_log2; }
+  SSMBENCH_HD constexpr int channels() const { return 1 << channels_log2; }
+  SSMBENCH_HD constexpr int steps() const { return 1 << steps_log2; }
+  SSMBENCH_HD constexpr int threads() const { return lanes() * channels(); }
+  SSMBENCH_HD constexpr int states_log2() const { return lanes_log2 + kThreadStatesLog2; }
+  SSMBENCH_HD constexpr int states() const { return 1 << states_log2(); }  // dstate rounded up
+
+  // Thread → channel of the block and first state. Lanes of a channel are neighbours. They add their sums
+  // within a warp; y is the sum of these partial sums, two at most.
+  SSMBENCH_HD constexpr int channel_of(int thread) const { return thread >> lanes_log2; }
+  SSMBENCH_HD constexpr int lane_of(int thread) const { return thread & (lanes() - 1); }
+  SSMBENCH_HD constexpr int first_state_of(int thread) const { return lane_of(thread) * kThreadStates; }
+  SSMBENCH_HD constexpr int lanes_in_warp() const {
+    return lanes_log2 < kWarpLanesLog2 ? lanes() : 1 << kWarpLanesLog2;
+  }
+  SSMBENCH_HD constexpr int partials() const { return lanes() / lanes_in_warp(); }
+  SSMBENCH_HD constexpr int partial_of(int thread) const { return lane_of(thread) >> kWarpLanesLog2; }
+
+  // Shared memory: B and C as [step][state], in values; then u, Δ and the partial sums of y as
+  // [channel][step], in floats. The pads spread the stores over the banks; 4 floats keep a thread's states
+  // aligned to 16 bytes.
+  SSMBENCH_HD constexpr int projection_pitch() const { return states() + 4 / value_floats; }
+  SSMBENCH_HD constexpr int sequence_pitch() const { return steps() + 1; }
+  SSMBENCH_HD constexpr int projection_values() const { return steps() * projection_pitch(); }
+  SSMBENCH_HD constexpr int sequence_floats() const { return channels() * sequence_pitch(); }
+  SSMBENCH_HD constexpr int shared_bytes() const {
+    return (2 * projection_values() * value_floats + (2 + partials()) * sequence_floats()) *
+           static_cast<int>(sizeof(float));
+  }
+};
+
+/// Longer tiles have fewer barriers and longer runs in memory; the longest that fits is taken.
+constexpr GeneralPlan plan_general(std::int64_t channels_per_group, std::int64_t dstate, bool complex) {
+  constexpr int kMaxThreadsLog2 = 7;
+  static_assert(kGeneralMaxThreads == 1 << kMaxThreadsLog2);
+  GeneralPlan plan{};
+  plan.lanes_log2 = ceil_log2(static_cast<std::uint64_t>(ceil_div(dstate, kThreadStates)));
+  // A group with few channels gets small blocks, but whole warps, since its lanes exchange sums by shuffles.
+  const std::int64_t useful = std::min<std::int64_t>(channels_per_group, kGeneralMaxThreads);
+  plan.channels_log2 =
+      std::clamp(ceil_log2(static_cast<std::uint64_t>(useful)), std::max(kWarpLanesLog2 - plan.lanes_log2, 0),
+                 kMaxThreadsLog2 - plan.lanes_log2);
+  plan.value_floats = complex ? 2 : 1;
+  plan.steps_log2 = 5;
+  while (plan.shared_bytes() > kDefaultSharedBytes) --plan.steps_log2;
+  plan.blocks_per_group = ceil_div(channels_per_group, plan.channels());
+  return plan;
+}
+
+}  // namespace ssmbench::fused_general

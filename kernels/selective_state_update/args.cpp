@@ -1,0 +1,36 @@
+#include "kernels/selective_state_update/args.h"
+
+#include "kernels/common/tensor_data.h"
+
+namespace ssmbench {
+StateUpdateArgs bind_state_update(const Problem& problem, const TensorSet& tensors) {
+  check_contract(problem, tensors);
+  const StateUpdate update(problem);
+  return {.batch = update.batch,
+          .heads = update.heads,
+          .headdim = update.headdim,
+          .dstate = update.dstate,
+          .groups = update.groups,
+          .rate_per_state = update.rate_per_state,
+          .dt_softplus = update.dt_softplus,
+          .state = tensors.at("state").data,
+          .x = tensors.at("x").data,
+          .dt = tensors.at("dt").data,
+          .A = static_cast<const float*>(tensors.at("A").data),
+          .B = tensors.at("B").data,
+          .C = tensors.at("C").data,
+          .D = data_of<const float>(tensors, "D"),
+          .z = data_of<const void>(tensors, "z"),
+          .dt_bias = data_of<const float>(tensors, "dt_bias"),
+          .out = tensors.at("out").data};
+}
+
+Work state_update_work(const Problem& problem) {
+  const StateUpdate update(problem);
+  const double heads = static_cast<double>(update.batch) * static_cast<double>(update.heads);
+  return {.bytes = tensor_bytes(problem),
+          .exponentials = update.rate_per_state ? update.states() : heads,
+          .fmas = 3 * update.states()};
+}
+
+}  // namespace ssmbench

@@ -1,0 +1,173 @@
+#include "kernels/selective_scan/fused_bwd/map.h"
+
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "catch.h"
+#include "model/implementation.h"
+#include "support/scan_problem.h"
+
+using namespace ssmbench;
+using namespace ssmbench::fused_bwd;
+using namespace ssmbench::test;
+
+namespace {
+
+Problem problem(std::int64_t batch, std::int64_t dim, std::int64_t seqlen, const char* dtype = "f32",
+                std::int64_t dstate = 16, std::int64_t groups = 1, bool options = true) {
+  return scan_problem({{"batch", size(batch)},
+                       {"dim", size(dim)},
+                       {"dstate", size(dstate)},
+                       {"seqlen", size(seqlen)},
+                       {"groups", size(groups)},
+                       {"dtype", dtype},
+                       {"z", options},
+                       {"D", options},
+                       {"delta_bias", options}},
+                      selective_scan_bwd());
+}
+
+BackwardPlan plan_of(const Problem& of) {
+  return plan_backward(SelectiveScan(of), tensor_bytes(of));
+}
+
+}  // namespace
+
+TEST_CASE("parallel backward: the lanes of a warp hold each state of each channel once") {
+  std::set<std::pair<int, int>> held;
+  for (int lane = 0; lane < 32; ++lane)
+    for (int r = 0; r < kLaneChannels; ++r)
+      for (int s = 0; s < kLaneStates; ++s)
+        CHECK(held.insert({LaneMap{lane}.channel(r), LaneMap{lane}.state(s)}).second);
+  CHECK(held.size() == std::size_t{kWarpChannels * kPaddedStates});
+  CHECK(held.rbegin()->first == kWarpChannels - 1);
+}
+
+TEST_CASE("parallel backward: what one lane gives away its partner has in the register that it keeps") {
+  for (int lane = 0; lane < 32; ++lane) {
+    const LaneMap own{lane};
+    CHECK(LaneMap{lane ^ 4}.channel(1) == own.channel(0));
+    CHECK(LaneMap{lane ^ 2}.channel(0) == own.channel(0));
+    for (const int s : {0, 1}) CHECK(LaneMap{lane ^ 16}.state(s + 2) == own.state(s));
+    CHECK(LaneMap{lane ^ 8}.state(1) == own.state(0));
+    CHECK(LaneMap{lane ^ 1}.state(0) == own.state(0));
+  }
+}
+
+TEST_CASE("parallel backward: the vectors of a warp's lanes cover a tile once, along either axis") {
+  for (const bool along_time : {true, false})
+    for (const int size : {4, 8}) {
+      std::set<std::pair<int, int>> covered;
+      for (int lane = 0; lane < 32; ++lane) {
+        const VectorMap vector{lane, along_time, size};
+        for (int k = 0; k < VectorMap::kElements; ++k) {
+          CHECK(covered.insert({vector.step(k), vector.channel(k)}).second);
+          const int first = k / size * size;
+          CHECK(vector.step(k) == vector.step(first) + (along_time ? k - first : 0));
+          CHECK(vector.channel(k) == vector.channel(first) + (along_time ? 0 : k - first));
+        }
+      }
+      CHECK(covered.size() == std::size_t{kTileSteps * kWarpChannels});
+      CHECK(covered.rbegin()->first == kTileSteps - 1);
+    }
+}
+
+TEST_CASE("parallel backward: lanes that shared memory serves together have different banks") {
+  // Eight lanes with 16 bytes each.
+  const auto distinct = [](auto index) {
+    for (int first = 0; first < 32; first += 8) {
+      std::set<int> banks;
+      for (int lane = first; lane < first + 8; ++lane) banks.insert(index(lane) % 8);
+      CHECK(banks.size() == 8);
+    }
+  };
+  for (const bool along_time : {true, false})
+    for (const int size : {4, 8})
+      for (int k = 0; k < VectorMap::kElements; ++k)
+        distinct([&](int lane) {
+          const VectorMap vector{lane, along_time, size};
+          return row_index(vector.step(k), vector.channel(k));
+        });
+  distinct([](int lane) { return row_index((lane & 2) != 0 ? 1 : 0, LaneMap{lane}.channel(0)); });
+}
+
+TEST_CASE("parallel backward: segments are whole tiles, spans whole segments, and cover the sequence") {
+  for (const std::int64_t batch : {1, 8, 64})
+    for (const std::int64_t dim : {16, 100, 2048})
+      for (const std::int64_t seqlen : {1, 16, 65, 257, 2048, 2049, 16384, 65536}) {
+        INFO(batch << " x " << dim << " x " << seqlen);
+        const BackwardPlan plan = plan_of(problem(batch, dim, seqlen, "bf16"));
+        CHECK(plan.segment % kTileSteps == 0);
+        CHECK(plan.span % plan.segment == 0);
+        CHECK(plan.segments() * plan.segment >= seqlen);
+        CHECK((plan.segments() - 1) * plan.segment < seqlen);
+        CHECK(plan.spans() * plan.span >= seqlen);
+        if (seqlen <= 16384) CHECK(plan.spans() == 1);
+      }
+  CHECK(plan_of(problem(1, 2048, 65536, "bf16")).spans() > 1);
+}
+
+TEST_CASE(
+    "parallel backward: blocks go through all segments in turn where they fill whole waves of an H200") {
+  const auto in_turn = [](std::int64_t batch, std::int64_t dim, std::int64_t seqlen) {
+    return plan_of(problem(batch, dim, seqlen, "bf16")).in_turn;
+  };
+  CHECK(in_turn(8, 2048, 2048));  // 128 of 132
+  CHECK(in_turn(8, 2048, 65536));
+  CHECK_FALSE(in_turn(9, 2048, 2048));  // 144 of 264
+  CHECK(in_turn(64, 2048, 2048));       // 1024 of 1056
+  CHECK_FALSE(in_turn(1, 2048, 2048));
+  CHECK(in_turn(1, 64, 64));  // one segment
+  CHECK_FALSE(in_turn(1, 64, 65));
+  for (const std::int64_t seqlen : {135, 200}) {  // tests/kernels/implementations_test.cpp relies on it
+    CHECK(in_turn(120, 16, seqlen));
+    CHECK(plan_of(problem(120, 16, seqlen, "bf16")).segments() >= 3);
+  }
+  for (const std::int64_t batch : {1, 8})
+    for (const std::int64_t seqlen : {1, 100, 2048, 65536}) {
+      const BackwardPlan plan = plan_of(problem(batch, 2048, seqlen, "bf16"));
+      CHECK(plan.runs() * plan.run() >= plan.segments());
+      CHECK((plan.runs() - 1) * plan.run() < plan.segments());
+      CHECK(plan.span_segments() % plan.run() == 0);
+    }
+}
+
+TEST_CASE("parallel backward: the partials of the workspace do not overlap") {
+  for (const std::int64_t seqlen : {1, 300, 2048, 9000}) {
+    const BackwardPlan plan = plan_of(problem(3, 100, seqlen, "bf16", 9, 2));
+    const BackwardWorkspace at = backward_workspace(plan);
+    const std::int64_t blocks = 3 * 2;  // 50 channels a group
+    CHECK(plan.blocks() == blocks);
+    const std::int64_t kept = plan.span / kKeptSteps;
+    const std::vector<std::pair<std::int64_t, std::int64_t>> partials{
+        {at.states, plan.segments() * blocks * 2048},
+        {at.carries, plan.runs() * blocks * 2048},
+        {at.delta_sums, plan.segments() * blocks * 128},
+        {at.kept_states, kept * blocks * 2048},
+        {at.kept_sums, kept * blocks * 128},
+        {at.dD, plan.runs() * blocks * 128},
+        {at.ddelta_bias, plan.runs() * blocks * 128},
+        {at.shares_B, blocks * plan.span * 16},
+        {at.shares_C, blocks * plan.span * 16},
+        {at.floats, 0}};
+    for (std::size_t i = 0; i + 1 < partials.size(); ++i) {
+      CHECK(partials[i].first % 64 == 0);
+      CHECK(partials[i].first + partials[i].second <= partials[i + 1].first);
+    }
+  }
+}
+
+TEST_CASE("parallel backward: the workspace is under a quarter of the tensors at 65536 steps") {
+  for (const char* dtype : {"f32", "f16", "bf16"})
+    for (const bool options : {false, true})
+      for (const std::int64_t batch : {1, 8})
+        for (const std::int64_t dim : {16, 17, 65, 768, 2048, 5120})
+          for (std::int64_t dstate = 9; dstate <= 16; ++dstate) {
+            const Problem of = problem(batch, dim, 65536, dtype, dstate, 1, options);
+            INFO(of.id());
+            CHECK(applies(SelectiveScan(of)));
+            const auto bytes = 4 * static_cast<double>(backward_workspace(plan_of(of)).floats);
+            CHECK(bytes <= 0.25 * tensor_bytes(of));
+          }
+}
