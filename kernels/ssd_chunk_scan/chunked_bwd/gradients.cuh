@@ -45,6 +45,11 @@ inline constexpr int kGradientEights = 8 / kGradientColumns;
 template <class T>
 inline constexpr bool kBuffersAhead = sizeof(T) == 2;
 
+/// A thread's four elements of one fragment, as 16 bytes of shared memory.
+struct alignas(16) PatchVector {
+  float element[4];
+};
+
 /// What is not a tile.
 struct GradientShared {
   float steps[2][kStepRows][kSsdTile];         ///< of even and odd heads
@@ -56,8 +61,8 @@ struct GradientShared {
   float states[kGradientWarps];                ///< ⟨S', S⟩; at the end, the largest of Q
   alignas(16) float unscales[2][kUnscales];    ///< of the buffers of S and S'
   // C·Bᵀ and Q are used once or twice per head: registers are worth more. Each thread has its own.
-  float4 cb[kGradientEights][kGradientThreads];
-  float4 q[kGradientEights][kGradientThreads];
+  PatchVector cb[kGradientEights][kGradientThreads];
+  PatchVector q[kGradientEights][kGradientThreads];
 };
 
 /// Tiles of the dynamic shared memory, in order.
@@ -92,65 +97,129 @@ __device__ float sum_lanes(float x) {
   return x;
 }
 
-template <class T, int kTilesN>
-__global__ void __launch_bounds__(kGradientThreads, 1)
-    ssd_gradients_kernel(const SsdBwdArgs args, const ChunkedBwdPlan plan,
-                         const ChunkedBwdWorkspace workspace) {
-  constexpr bool kAhead = kBuffersAhead<T>;
-  extern __shared__ __align__(16) unsigned char dynamic_shared[];
-  __shared__ __align__(16) GradientShared shared;
-  const GradientTiles<T> tiles{reinterpret_cast<T*>(dynamic_shared)};
-  const SsdInputs& in = args.in;
+/// A head and a tile of P, which the block takes one after the other.
+struct GradientItem {
+  int index;
+  int head_index;  ///< within the slice
+  int p_tile;
+  bool head_done;  ///< the last tile of its head
+  std::int64_t head;
+  int buffer;  ///< of x, z and dout
+};
 
-  std::int64_t block = blockIdx.x;
-  const std::int64_t slice = block % plan.slices;
-  block /= plan.slices;
-  const std::int64_t group = block % in.groups;
-  block /= in.groups;
-  const std::int64_t chunk = block % plan.chunks;
-  const std::int64_t b = block / plan.chunks;
-  const std::int64_t start = chunk * kSsdTile;
-  const int steps_valid = steps_within(start, kSsdTile, in.seqlen);
-  const std::int64_t first_head = group * in.heads_per_group + slice * plan.per_slice;
-  const int heads =
-      steps_within(slice * plan.per_slice, static_cast<int>(plan.per_slice), in.heads_per_group);
-  const int items = heads * plan.headdim_tiles;
-  const int thread = static_cast<int>(threadIdx.x);
-  const int warp = thread / 32;
-  const Patch at{warp / kGradientColumns * 16, warp % kGradientColumns * kGradientEights * 8, thread % 32};
+/// What a thread adds up over the tiles of a head; rows are row_of(0) and row_of(2) of its patch.
+struct GradientHeadSums {
+  float flow_out[2], flow_in[2];
+  float states_product;  ///< ⟨S', S⟩
+  float skip;            ///< dy·x, for a D per head
+  float mixing_unscale;  ///< of the head's M
+};
 
-  // --- Loads; each call is of all threads.
-  const auto sequence_part = [&](auto* data, int item) {
-    const int p_tile = item % plan.headdim_tiles;
-    const std::int64_t head = first_head + item / plan.headdim_tiles;
-    return TileSource<std::remove_pointer_t<decltype(data)>>{
-        data + ((b * in.seqlen + start) * in.nheads + head) * in.headdim + p_tile * kSsdTile,
-        in.nheads * in.headdim, steps_valid, steps_within(p_tile * kSsdTile, kSsdTile, in.headdim),
-        parts_aligned<T>(in.headdim)};
-  };
-  const auto load_sequences = [&](int item) {
-    const int buffer = item % GradientTiles<T>::kBuffers;
-    load_tile<kGradientThreads>(tiles.x(buffer), sequence_part(static_cast<const T*>(in.x), item));
-    load_tile<kGradientThreads>(tiles.dout(buffer), sequence_part(static_cast<const T*>(args.dout), item));
+/// A block of the gradient kernel as one of its threads sees it: coordinates and phases. The phases stand in
+/// the order in which the kernel calls them; each is of all threads.
+template <class T>
+struct GradientBlock {
+  using Patches = Fragments<kGradientEights>;
+  static constexpr bool kAhead = kBuffersAhead<T>;
+
+  const SsdBwdArgs& args;
+  const SsdInputs& in;
+  const ChunkedBwdPlan& plan;
+  const ChunkedBwdWorkspace& workspace;
+  GradientShared& shared;
+  GradientTiles<T> tiles;
+
+  std::int64_t b, chunk, group, slice;
+  std::int64_t start;  ///< first step
+  int steps_valid;
+  std::int64_t first_head;  ///< of the slice
+  int items;
+  int thread, warp;
+  Patch at;
+  /// Of this thread's elements (t, s) of a product over time, those with s ≤ t in one sequence: bit 4e + i.
+  unsigned reaches;
+
+  __device__ __forceinline__ GradientBlock(const SsdBwdArgs& all, const ChunkedBwdPlan& cut,
+                                           const ChunkedBwdWorkspace& places, GradientShared& sums, T* memory)
+      : args(all), in(all.in), plan(cut), workspace(places), shared(sums), tiles{memory} {
+    std::int64_t index = blockIdx.x;
+    slice = index % plan.slices;
+    index /= plan.slices;
+    group = index % in.groups;
+    index /= in.groups;
+    chunk = index % plan.chunks;
+    b = index / plan.chunks;
+    start = chunk * kSsdTile;
+    steps_valid = steps_within(start, kSsdTile, in.seqlen);
+    first_head = group * in.heads_per_group + slice * plan.per_slice;
+    const int heads =
+        steps_within(slice * plan.per_slice, static_cast<int>(plan.per_slice), in.heads_per_group);
+    items = heads * plan.headdim_tiles;
+    thread = static_cast<int>(threadIdx.x);
+    warp = thread / 32;
+    at = {warp / kGradientColumns * 16, warp % kGradientColumns * kGradientEights * 8, thread % 32};
+    reaches = 0;
+#pragma unroll
+    for (int e = 0; e < kGradientEights; ++e)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int t = min(at.row_of(i), steps_valid - 1);
+        const int s = at.column_of(e, i);
+        if (s <= t && sequence_at(args, b, start + s) == sequence_at(args, b, start + t))
+          reaches |= 1U << (e * 4 + i);
+      }
+  }
+
+  __device__ __forceinline__ GradientItem item(int index) const {
+    const int head = index / plan.headdim_tiles;
+    const int p_tile = index % plan.headdim_tiles;
+    return {index,
+            head,
+            p_tile,
+            p_tile + 1 == plan.headdim_tiles,
+            first_head + head,
+            index % GradientTiles<T>::kBuffers};
+  }
+  __device__ __forceinline__ const float (&steps_of(const GradientItem& item) const)[kStepRows][kSsdTile] {
+    return shared.steps[item.head_index % 2];
+  }
+  /// Of the chunk and a head.
+  __device__ __forceinline__ std::int64_t row_of(const GradientItem& item) const {
+    return plan.row(b, chunk, item.head, in.nheads);
+  }
+
+  // --- Loads.
+
+  template <class Element>
+  __device__ __forceinline__ TileSource<Element> sequence_tile(Element* data,
+                                                               const GradientItem& item) const {
+    return {data + ((b * in.seqlen + start) * in.nheads + item.head) * in.headdim + item.p_tile * kSsdTile,
+            in.nheads * in.headdim, steps_valid, steps_within(item.p_tile * kSsdTile, kSsdTile, in.headdim),
+            parts_aligned<T>(in.headdim)};
+  }
+
+  /// x, dout and z of an item; with a head's first tile also its steps.
+  __device__ __forceinline__ void load_sequences(const GradientItem& item) const {
+    load_tile<kGradientThreads>(tiles.x(item.buffer), sequence_tile(static_cast<const T*>(in.x), item));
+    load_tile<kGradientThreads>(tiles.dout(item.buffer),
+                                sequence_tile(static_cast<const T*>(args.dout), item));
     if (in.z != nullptr)
-      load_tile<kGradientThreads>(tiles.z(buffer), sequence_part(static_cast<const T*>(in.z), item));
-    if (item % plan.headdim_tiles == 0 && threadIdx.x < kStepRows * kSsdTile / 4) {
-      const int index = item / plan.headdim_tiles;
-      const std::int64_t row = plan.row(b, chunk, first_head + index, in.nheads);
-      copy_async_16(shared_address(&shared.steps[index % 2][0][0] + threadIdx.x * 4),
-                    workspace.steps + row * kStepRows * kSsdTile + threadIdx.x * 4, 16);
-    }
-  };
-  const auto load_states = [&](int item, int n_tile, int buffer) {
-    const std::int64_t row = plan.row(b, chunk, first_head + item / plan.headdim_tiles, in.nheads);
-    const std::int64_t tile = plan.state_tile(row, item % plan.headdim_tiles, n_tile);
+      load_tile<kGradientThreads>(tiles.z(item.buffer), sequence_tile(static_cast<const T*>(in.z), item));
+    if (item.p_tile == 0 && threadIdx.x < kStepRows * kSsdTile / 4)
+      copy_async_16(shared_address(&shared.steps[item.head_index % 2][0][0] + threadIdx.x * 4),
+                    workspace.steps + row_of(item) * kStepRows * kSsdTile + threadIdx.x * 4, 16);
+  }
+
+  __device__ __forceinline__ void load_states(const GradientItem& item, int n_tile, int buffer) const {
+    const std::int64_t tile = plan.state_tile(row_of(item), item.p_tile, n_tile);
     const std::int64_t image = tile * kSsdTileElements;
     load_image<kGradientThreads>(tiles.state(buffer), static_cast<const T*>(workspace.states) + image);
     load_image<kGradientThreads>(tiles.dstate(buffer), static_cast<const T*>(workspace.dstates) + image);
     if (kNarrowRange<T> && threadIdx.x == 0)
       copy_async_16(shared_address(shared.unscales[buffer]), workspace.unscales + tile * kUnscales, 16);
-  };
-  const auto load_projections = [&](int n_tile) {
+  }
+
+  __device__ __forceinline__ void load_projections(int n_tile) const {
     const std::int64_t offset = ((b * in.seqlen + start) * in.groups + group) * in.dstate + n_tile * kSsdTile;
     TileSource<const T> source{static_cast<const T*>(in.B) + offset, in.groups * in.dstate, steps_valid,
                                steps_within(n_tile * kSsdTile, kSsdTile, in.dstate),
@@ -158,9 +227,10 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
     load_tile<kGradientThreads>(tiles.B(n_tile), source);
     source.data = static_cast<const T*>(in.C) + offset;
     load_tile<kGradientThreads>(tiles.C(n_tile), source);
-  };
-  /// Where B and C do not stay: fetches a tile of them after everyone is done with the one before.
-  const auto fetch_projections = [&](int n_tile) {
+  }
+
+  /// Where B and C do not stay: a tile of them, after everyone is done with the one before.
+  __device__ __forceinline__ void fetch_projections(int n_tile) const {
     if constexpr (!kAhead) {
       __syncthreads();
       load_projections(n_tile);
@@ -168,224 +238,209 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
       copy_async_wait<0>();
       __syncthreads();
     }
-  };
+  }
 
-  /// Of this thread's elements (t, s) of a product over time, those with s ≤ t in one sequence: bit 4e + i.
-  unsigned reaches = 0;
+  /// Where B and C stay: all of them; then starts the first item's copies.
+  template <int kTilesN>
+  __device__ __forceinline__ void start_pipeline() const {
+    if constexpr (kAhead) {
 #pragma unroll
-  for (int e = 0; e < kGradientEights; ++e)
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int t = min(at.row_of(i), steps_valid - 1);
-      const int s = at.column_of(e, i);
-      if (s <= t && sequence_at(args, b, start + s) == sequence_at(args, b, start + t))
-        reaches |= 1U << (e * 4 + i);
+      for (int n = 0; n < kTilesN; ++n)
+        if (n < plan.dstate_tiles) load_projections(n);
+      copy_async_commit();
+      copy_async_wait<0>();
+      __syncthreads();
+      load_sequences(item(0));
+      load_states(item(0), 0, 0);
+      copy_async_commit();
     }
-
-  // --- C·Bᵀ of the group.
-  if constexpr (kAhead) {
-#pragma unroll
-    for (int n = 0; n < kTilesN; ++n)
-      if (n < plan.dstate_tiles) load_projections(n);
-    copy_async_commit();
-    copy_async_wait<0>();
-    __syncthreads();
-    load_sequences(0);
-    load_states(0, 0, 0);
-    copy_async_commit();
-  }
-  Fragments<kGradientEights> cb, dyx, dB[kTilesN], dC[kTilesN];
-  clear<kGradientEights>(cb);
-  clear<kGradientEights>(dyx);
-#pragma unroll
-  for (int n = 0; n < kTilesN; ++n) {
-    clear<kGradientEights>(dB[n]);
-    clear<kGradientEights>(dC[n]);
-    if (n >= plan.dstate_tiles) continue;
-    fetch_projections(n);
-    multiply<Lies::along_k, Lies::along_k, kGradientEights>(cb, tiles.C(n), tiles.B(n), at);
   }
 
-#pragma unroll
-  for (int e = 0; e < kGradientEights; ++e) {
-    shared.cb[e][thread] = make_float4(cb[e][0], cb[e][1], cb[e][2], cb[e][3]);
-    shared.q[e][thread] = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
-  }
-
-  float flow_out[2] = {0.0F, 0.0F}, flow_in[2] = {0.0F, 0.0F};  // of rows row_of(0), row_of(2)
-  float states_product = 0.0F;
-  float skip_total = 0.0F;
-  float mixing_unscale = 1.0F;  // of the head's M
-  int state_buffer = 0;
-  for (int item = 0; item < items; ++item) {
-    const int p_tile = item % plan.headdim_tiles;
-    const std::int64_t head = first_head + item / plan.headdim_tiles;
-    const int buffer = item % GradientTiles<T>::kBuffers;
-    const auto& steps = shared.steps[item / plan.headdim_tiles % 2];
-    const T* const x_tile = tiles.x(buffer);
-    Fragments<kGradientEights> y, u;
-    clear<kGradientEights>(y);
-    clear<kGradientEights>(u);
-
-    /// L at this thread's elements.
-    const auto decays_between = [&](Fragments<kGradientEights>& L) {
-      const float decay[2] = {steps[kStepDecay][at.row_of(0)], steps[kStepDecay][at.row_of(2)]};
-#pragma unroll
-      for (int e = 0; e < kGradientEights; ++e)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const float between = __expf(decay[i / 2] - steps[kStepDecay][at.column_of(e, i)]);
-          L[e][i] = reaches >> (e * 4 + i) & 1U ? between : 0.0F;
-        }
-    };
-
-#pragma unroll
-    for (int n = 0; n < kTilesN; ++n) {
-      if (n >= plan.dstate_tiles) continue;
-      if constexpr (kAhead) {
-        copy_async_wait<0>();
-        __syncthreads();  // this step's tiles are there, and nobody uses the other buffers any more
-        if (n + 1 < plan.dstate_tiles) {
-          load_states(item, n + 1, state_buffer ^ 1);
-        } else if (item + 1 < items) {
-          load_sequences(item + 1);
-          load_states(item + 1, 0, state_buffer ^ 1);
-        }
-        copy_async_commit();
-      } else {
-        __syncthreads();
-        if (n == 0) load_sequences(item);
-        load_states(item, n, 0);
-        fetch_projections(n);
+  /// Waits for the tiles of (item, n_tile), and starts the copies of the next.
+  __device__ __forceinline__ void advance_pipeline(const GradientItem& now, int n_tile,
+                                                   int state_buffer) const {
+    if constexpr (kAhead) {
+      copy_async_wait<0>();
+      __syncthreads();  // this step's tiles are there, and nobody uses the other buffers any more
+      if (n_tile + 1 < plan.dstate_tiles) {
+        load_states(now, n_tile + 1, state_buffer ^ 1);
+      } else if (now.index + 1 < items) {
+        load_sequences(item(now.index + 1));
+        load_states(item(now.index + 1), 0, state_buffer ^ 1);
       }
-
-      if (n == 0) {
-        for_parts<kGradientThreads, T>([&](int part) {
-          const int offset = part_offset<T>(part);
-          float dy[kPart<T>];
-          load_part(dy, tiles.dout(buffer) + offset);
-          if (in.z != nullptr) {
-            float z[kPart<T>];
-            load_part(z, tiles.z(buffer) + offset);
-#pragma unroll
-            for (int j = 0; j < kPart<T>; ++j) dy[j] *= silu_with_slope(z[j]).value;
-          }
-          store_part(tiles.dy() + offset, dy);
-        });
-        if (p_tile == 0) {
-          SsdScale of_delta{1.0F, 1.0F};
-          if constexpr (kNarrowRange<T>)
-            of_delta = scale_to(largest_of_warp(fmaxf(fabsf(steps[kStepDelta][at.lane]),
-                                                      fabsf(steps[kStepDelta][at.lane + 32]))),
-                                kDeltaTarget);
-          mixing_unscale = of_delta.down;
-          Fragments<kGradientEights> mixing;
-          decays_between(mixing);
-#pragma unroll
-          for (int e = 0; e < kGradientEights; ++e) {
-            const float4 cb = shared.cb[e][thread];
-            const float2 delta{of_delta.up * steps[kStepDelta][at.column_of(e, 0)],
-                               of_delta.up * steps[kStepDelta][at.column_of(e, 1)]};
-            mixing[e][0] *= cb.x * delta.x;
-            mixing[e][1] *= cb.y * delta.y;
-            mixing[e][2] *= cb.z * delta.x;
-            mixing[e][3] *= cb.w * delta.y;
-          }
-          store_patch<kGradientEights>(tiles.mixing(), mixing, at, 1.0F);
-        }
-        __syncthreads();
-      }
-
-      const T* const state = tiles.state(state_buffer);
-      const T* const dstate = tiles.dstate(state_buffer);
-      float unscale = 1.0F;
-      float dunscale = 1.0F;
-      if constexpr (kNarrowRange<T>) {
-        unscale = shared.unscales[state_buffer][kUnscaleState];
-        dunscale = shared.unscales[state_buffer][kUnscaleGradient];
-      }
-      multiply<Lies::along_k, Lies::along_k, kGradientEights>(y, tiles.C(n), state, at, unscale);
-      multiply<Lies::along_k, Lies::along_k, kGradientEights>(u, tiles.B(n), dstate, at, dunscale);
-      Fragments<kGradientEights> product;
-      clear<kGradientEights>(product);
-      multiply<Lies::along_k, Lies::across_k, kGradientEights>(product, tiles.dy(), state, at);
-#pragma unroll
-      for (int e = 0; e < kGradientEights; ++e)
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-          dC[n][e][i] += steps[kStepEnter][at.row_of(i)] * (unscale * product[e][i]);
-      clear<kGradientEights>(product);
-      multiply<Lies::along_k, Lies::across_k, kGradientEights>(product, x_tile, dstate, at);
-#pragma unroll
-      for (int e = 0; e < kGradientEights; ++e)
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-          dB[n][e][i] +=
-              steps[kStepDelta][at.row_of(i)] * steps[kStepLeave][at.row_of(i)] * (dunscale * product[e][i]);
-      float of_tiles = 0.0F;
-      for_parts<kGradientThreads, T>([&](int part) {
-        float a[kPart<T>], c[kPart<T>];
-        load_part(a, state + part * kPart<T>);
-        load_part(c, dstate + part * kPart<T>);
-#pragma unroll
-        for (int j = 0; j < kPart<T>; ++j) of_tiles += a[j] * c[j];
-      });
-      states_product += of_tiles * unscale * dunscale;
-      if constexpr (kAhead) state_buffer ^= 1;
+      copy_async_commit();
+    } else {
+      __syncthreads();
+      if (n_tile == 0) load_sequences(now);
+      load_states(now, n_tile, 0);
+      fetch_projections(n_tile);
     }
+  }
 
-    // Between chunks so far: scaled, and its part of what flows past the steps.
+  // --- Once per item: dy, and M of its head.
+
+  /// dy = dout·silu(z).
+  __device__ __forceinline__ void store_dy(const GradientItem& item) const {
+    for_parts<kGradientThreads, T>([&](int part) {
+      const int offset = part_offset<T>(part);
+      float dy[kPart<T>];
+      load_part(dy, tiles.dout(item.buffer) + offset);
+      if (in.z != nullptr) {
+        float z[kPart<T>];
+        load_part(z, tiles.z(item.buffer) + offset);
+#pragma unroll
+        for (int j = 0; j < kPart<T>; ++j) dy[j] *= silu_with_slope(z[j]).value;
+      }
+      store_part(tiles.dy() + offset, dy);
+    });
+  }
+
+  /// L at this thread's elements.
+  __device__ __forceinline__ void decays_between(Patches& L, const GradientItem& item) const {
+    const auto& steps = steps_of(item);
+    const float decay[2] = {steps[kStepDecay][at.row_of(0)], steps[kStepDecay][at.row_of(2)]};
+#pragma unroll
+    for (int e = 0; e < kGradientEights; ++e)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float between = __expf(decay[i / 2] - steps[kStepDecay][at.column_of(e, i)]);
+        L[e][i] = reaches >> (e * 4 + i) & 1U ? between : 0.0F;
+      }
+  }
+
+  /// M, scaled into the range of T. Returns what undoes the scale.
+  __device__ __forceinline__ float store_mixing(const GradientItem& item) const {
+    const auto& steps = steps_of(item);
+    SsdScale of_delta{1.0F, 1.0F};
+    if constexpr (kNarrowRange<T>)
+      of_delta = scale_to(
+          largest_of_warp(fmaxf(fabsf(steps[kStepDelta][at.lane]), fabsf(steps[kStepDelta][at.lane + 32]))),
+          kDeltaTarget);
+    Patches mixing;
+    decays_between(mixing, item);
+#pragma unroll
+    for (int e = 0; e < kGradientEights; ++e) {
+      const PatchVector cb = shared.cb[e][thread];
+      const float delta[2] = {of_delta.up * steps[kStepDelta][at.column_of(e, 0)],
+                              of_delta.up * steps[kStepDelta][at.column_of(e, 1)]};
+#pragma unroll
+      for (int i = 0; i < 4; ++i) mixing[e][i] *= cb.element[i] * delta[i % 2];
+    }
+    store_patch<kGradientEights>(tiles.mixing(), mixing, at, 1.0F);
+    return of_delta.down;
+  }
+
+  // --- Products with what enters and leaves the chunk, one tile of N at a time.
+
+  /// y += C·Sᵀ, u += B·S'ᵀ, dC += enter ∘ (dy·S), dB += Δ∘leave ∘ (x·S'), and ⟨S', S⟩.
+  __device__ __forceinline__ void multiply_states(const GradientItem& item, int n_tile, int state_buffer,
+                                                  Patches& y, Patches& u, Patches& dB, Patches& dC,
+                                                  GradientHeadSums& sums) const {
+    const auto& steps = steps_of(item);
+    const T* const x_tile = tiles.x(item.buffer);
+    const T* const state = tiles.state(state_buffer);
+    const T* const dstate = tiles.dstate(state_buffer);
+    float unscale = 1.0F;
+    float dunscale = 1.0F;
+    if constexpr (kNarrowRange<T>) {
+      unscale = shared.unscales[state_buffer][kUnscaleState];
+      dunscale = shared.unscales[state_buffer][kUnscaleGradient];
+    }
+    multiply<Lies::along_k, Lies::along_k, kGradientEights>(y, tiles.C(n_tile), state, at, unscale);
+    multiply<Lies::along_k, Lies::along_k, kGradientEights>(u, tiles.B(n_tile), dstate, at, dunscale);
+    Patches product;
+    clear<kGradientEights>(product);
+    multiply<Lies::along_k, Lies::across_k, kGradientEights>(product, tiles.dy(), state, at);
+#pragma unroll
+    for (int e = 0; e < kGradientEights; ++e)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) dC[e][i] += steps[kStepEnter][at.row_of(i)] * (unscale * product[e][i]);
+    clear<kGradientEights>(product);
+    multiply<Lies::along_k, Lies::across_k, kGradientEights>(product, x_tile, dstate, at);
+#pragma unroll
+    for (int e = 0; e < kGradientEights; ++e)
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        dB[e][i] +=
+            steps[kStepDelta][at.row_of(i)] * steps[kStepLeave][at.row_of(i)] * (dunscale * product[e][i]);
+    float of_tiles = 0.0F;
+    for_parts<kGradientThreads, T>([&](int part) {
+      float a[kPart<T>], c[kPart<T>];
+      load_part(a, state + part * kPart<T>);
+      load_part(c, dstate + part * kPart<T>);
+#pragma unroll
+      for (int j = 0; j < kPart<T>; ++j) of_tiles += a[j] * c[j];
+    });
+    sums.states_product += of_tiles * unscale * dunscale;
+  }
+
+  /// Scales y and u, which hold what comes from other chunks so far, and adds their part of what flows past
+  /// the steps.
+  __device__ __forceinline__ void weigh_states(const GradientItem& item, Patches& y, Patches& u,
+                                               GradientHeadSums& sums) const {
+    const auto& steps = steps_of(item);
 #pragma unroll
     for (int e = 0; e < kGradientEights; ++e)
 #pragma unroll
       for (int i = 0; i < 4; i += 2) {
         const int t = at.row_of(i);
         const float2 dy = load_pair(tiles.dy(), t, at.column_of(e, i));
-        const float2 x = load_pair(x_tile, t, at.column_of(e, i));
+        const float2 x = load_pair(tiles.x(item.buffer), t, at.column_of(e, i));
         y[e][i] *= steps[kStepEnter][t];
         y[e][i + 1] *= steps[kStepEnter][t];
         u[e][i] *= steps[kStepLeave][t];
         u[e][i + 1] *= steps[kStepLeave][t];
-        flow_out[i / 2] += dy.x * y[e][i] + dy.y * y[e][i + 1];
-        flow_in[i / 2] += x.x * u[e][i] + x.y * u[e][i + 1];
+        sums.flow_out[i / 2] += dy.x * y[e][i] + dy.y * y[e][i + 1];
+        sums.flow_in[i / 2] += x.x * u[e][i] + x.y * u[e][i + 1];
         u[e][i] *= steps[kStepDelta][t];
         u[e][i + 1] *= steps[kStepDelta][t];
       }
-    // Within the chunk.
+  }
+
+  // --- Within the chunk.
+
+  /// y += M·x, u += Mᵀ·dy, dyx += dy·xᵀ.
+  __device__ __forceinline__ void multiply_chunk(const GradientItem& item, Patches& y, Patches& u,
+                                                 Patches& dyx, float mixing_unscale) const {
+    const T* const x_tile = tiles.x(item.buffer);
     if (in.z != nullptr)
       multiply<Lies::along_k, Lies::across_k, kGradientEights>(y, tiles.mixing(), x_tile, at, mixing_unscale);
     multiply<Lies::across_k, Lies::across_k, kGradientEights>(u, tiles.mixing(), tiles.dy(), at,
                                                               mixing_unscale);
     multiply<Lies::along_k, Lies::along_k, kGradientEights>(dyx, tiles.dy(), x_tile, at);
+  }
 
-    // dx takes the place of dout, dz that of z: each element belongs to one thread.
+  /// dx takes the place of dout, dz that of z: each element belongs to one thread. Column sums of dy·x are dD.
+  __device__ __forceinline__ void store_input_gradients(const GradientItem& item, const Patches& y,
+                                                        const Patches& u) const {
+    const std::int64_t headdim = in.headdim;
 #pragma unroll
     for (int e = 0; e < kGradientEights; ++e) {
       float skip[2] = {0.0F, 0.0F};  // D of the two columns
       float dskip[2] = {0.0F, 0.0F};
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        const int p = p_tile * kSsdTile + at.column_of(e, j);
-        if (in.D != nullptr && p < in.headdim)
-          skip[j] = in.D[in.skip_per_headdim ? head * in.headdim + p : head];
+        const int p = item.p_tile * kSsdTile + at.column_of(e, j);
+        if (in.D != nullptr && p < headdim)
+          skip[j] = in.D[in.skip_per_headdim ? item.head * headdim + p : item.head];
       }
 #pragma unroll
       for (int i = 0; i < 4; i += 2) {
         const int t = at.row_of(i);
         const int column = at.column_of(e, i);
-        const float2 x = load_pair(x_tile, t, column);
-        const float2 dout = load_pair(static_cast<const T*>(tiles.dout(buffer)), t, column);
+        const float2 x = load_pair(static_cast<const T*>(tiles.x(item.buffer)), t, column);
+        const float2 dout = load_pair(static_cast<const T*>(tiles.dout(item.buffer)), t, column);
         float2 dy = dout;
         if (in.z != nullptr) {
-          const float2 z = load_pair(static_cast<const T*>(tiles.z(buffer)), t, column);
+          const float2 z = load_pair(static_cast<const T*>(tiles.z(item.buffer)), t, column);
           const Silu gate[2] = {silu_with_slope(z.x), silu_with_slope(z.y)};
           dy.x *= gate[0].value;
           dy.y *= gate[1].value;
-          store_pair(tiles.z(buffer), t, column,
+          store_pair(tiles.z(item.buffer), t, column,
                      make_float2(dout.x * (y[e][i] + skip[0] * x.x) * gate[0].slope,
                                  dout.y * (y[e][i + 1] + skip[1] * x.y) * gate[1].slope));
         }
-        store_pair(tiles.dout(buffer), t, column,
+        store_pair(tiles.dout(item.buffer), t, column,
                    make_float2(u[e][i] + skip[0] * dy.x, u[e][i + 1] + skip[1] * dy.y));
         dskip[0] += dy.x * x.x;
         dskip[1] += dy.y * x.y;
@@ -396,145 +451,233 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
         if (at.lane < 4) shared.skip[at.row / 16][at.column_of(e, j)] = dskip[j];
       }
     }
+  }
 
-    const bool head_done = p_tile + 1 == plan.headdim_tiles;
-    if (head_done) {
-      Fragments<kGradientEights> decayed;
-      decays_between(decayed);
+  // --- Once per head.
+
+  /// From dy·xᵀ: Q, and the sums of W/Δ over columns and of W over rows.
+  __device__ __forceinline__ void finish_weights(const GradientItem& item, Patches& dyx,
+                                                 GradientHeadSums& sums) const {
+    const auto& steps = steps_of(item);
+    Patches decayed;
+    decays_between(decayed, item);
 #pragma unroll
-      for (int e = 0; e < kGradientEights; ++e) {
-        const float4 cb_bits = shared.cb[e][thread];
-        const float4 q_bits = shared.q[e][thread];
-        const float cb[4] = {cb_bits.x, cb_bits.y, cb_bits.z, cb_bits.w};
-        float q[4] = {q_bits.x, q_bits.y, q_bits.z, q_bits.w};
-        float column[2] = {0.0F, 0.0F};
+    for (int e = 0; e < kGradientEights; ++e) {
+      const PatchVector cb = shared.cb[e][thread];
+      PatchVector q = shared.q[e][thread];
+      float column[2] = {0.0F, 0.0F};
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int t = at.row_of(i);
-          const int s = at.column_of(e, i);
-          const float delta = steps[kStepDelta][s];
-          decayed[e][i] *= dyx[e][i];
-          const float w = cb[i] * decayed[e][i];
-          q[i] += decayed[e][i] * delta;
-          if (s < t) {
-            column[i % 2] += w;  // not the diagonal too: beside it, what strong decays leave would be lost
-            flow_out[i / 2] += w * delta;
-          }
-          if (s == t) shared.diagonal[s] = w;
+      for (int i = 0; i < 4; ++i) {
+        const int t = at.row_of(i);
+        const int s = at.column_of(e, i);
+        const float delta = steps[kStepDelta][s];
+        decayed[e][i] *= dyx[e][i];
+        const float w = cb.element[i] * decayed[e][i];
+        q.element[i] += decayed[e][i] * delta;
+        if (s < t) {
+          column[i % 2] += w;  // not the diagonal too: beside it, what strong decays leave would be lost
+          sums.flow_out[i / 2] += w * delta;
         }
-        shared.q[e][thread] = make_float4(q[0], q[1], q[2], q[3]);
-#pragma unroll
-        for (int j = 0; j < 2; ++j) {
-          column[j] = sum_lanes<4, 16>(column[j]);
-          if (at.lane < 4) shared.column[at.row / 16][at.column_of(e, j)] = column[j];
-        }
+        if (s == t) shared.diagonal[s] = w;
       }
+      shared.q[e][thread] = q;
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        flow_out[j] = sum_lanes<1, 2>(flow_out[j]);
-        flow_in[j] = sum_lanes<1, 2>(flow_in[j]);
-        if (at.lane % 4 == 0) {
-          shared.flow_out[warp % kGradientColumns][at.row_of(2 * j)] = flow_out[j];
-          shared.flow_in[warp % kGradientColumns][at.row_of(2 * j)] = flow_in[j];
-        }
-        flow_out[j] = flow_in[j] = 0.0F;
+        column[j] = sum_lanes<4, 16>(column[j]);
+        if (at.lane < 4) shared.column[at.row / 16][at.column_of(e, j)] = column[j];
       }
-      states_product = sum_lanes<1, 16>(states_product);
-      if (at.lane == 0) shared.states[warp] = states_product;
-      states_product = 0.0F;
-      clear<kGradientEights>(dyx);
     }
-    __syncthreads();
+    clear<kGradientEights>(dyx);
+  }
 
-    store_tile<kGradientThreads>(sequence_part(static_cast<T*>(args.dx), item),
-                                 static_cast<const T*>(tiles.dout(buffer)));
+  /// A head's sums to shared memory, where write_flows takes them; they start again from 0.
+  __device__ __forceinline__ void share_flows(GradientHeadSums& sums) const {
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      sums.flow_out[j] = sum_lanes<1, 2>(sums.flow_out[j]);
+      sums.flow_in[j] = sum_lanes<1, 2>(sums.flow_in[j]);
+      if (at.lane % 4 == 0) {
+        shared.flow_out[warp % kGradientColumns][at.row_of(2 * j)] = sums.flow_out[j];
+        shared.flow_in[warp % kGradientColumns][at.row_of(2 * j)] = sums.flow_in[j];
+      }
+      sums.flow_out[j] = sums.flow_in[j] = 0.0F;
+    }
+    sums.states_product = sum_lanes<1, 16>(sums.states_product);
+    if (at.lane == 0) shared.states[warp] = sums.states_product;
+    sums.states_product = 0.0F;
+  }
+
+  // --- Stores.
+
+  __device__ __forceinline__ void write_sequences(const GradientItem& item) const {
+    store_tile<kGradientThreads>(sequence_tile(static_cast<T*>(args.dx), item),
+                                 static_cast<const T*>(tiles.dout(item.buffer)));
     if (in.z != nullptr)
-      store_tile<kGradientThreads>(sequence_part(static_cast<T*>(args.dz), item),
-                                   static_cast<const T*>(tiles.z(buffer)));
-    if (head_done && thread < kSsdTile) {
-      float out = 0.0F, into = 0.0F, column = 0.0F;
+      store_tile<kGradientThreads>(sequence_tile(static_cast<T*>(args.dz), item),
+                                   static_cast<const T*>(tiles.z(item.buffer)));
+  }
+
+  /// Step `thread` of a head, for ddt and dA.
+  __device__ __forceinline__ void write_flows(const GradientItem& item) const {
+    if (thread >= kSsdTile) return;
+    const auto& steps = steps_of(item);
+    float out = 0.0F, into = 0.0F, column = 0.0F;
 #pragma unroll
-      for (int k = 0; k < kGradientColumns; ++k) {
-        out += shared.flow_out[k][thread];
-        into += shared.flow_in[k][thread];
-      }
-#pragma unroll
-      for (int k = 0; k < 4; ++k) column += shared.column[k][thread];
-      const float delta = steps[kStepDelta][thread];
-      out -= delta * column;
-      // What flows past all steps ends, for the sums, at the last one.
-      if (thread == kSsdTile - 1) {
-        float through = 0.0F;
-        for (const float part : shared.states) through += part;
-        out += steps[kStepEnter][thread] * through;
-      }
-      float* const flows =
-          workspace.flows + plan.row(b, chunk, head, in.nheads) * kFlowRows * kSsdTile + thread;
-      flows[kFlowOut * kSsdTile] = out;
-      flows[kFlowIn * kSsdTile] = delta * into;
-      flows[kFlowDirect * kSsdTile] = shared.diagonal[thread] + column + into;
+    for (int k = 0; k < kGradientColumns; ++k) {
+      out += shared.flow_out[k][thread];
+      into += shared.flow_in[k][thread];
     }
-    if (in.D != nullptr && warp == kGradientWarps - 1) {
-      float* const head_sums = workspace.head_sums + plan.row(b, chunk, head, in.nheads) * plan.sums;
 #pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        const int column = 2 * at.lane + j;
-        const int p = p_tile * kSsdTile + column;
-        const float sum = (shared.skip[0][column] + shared.skip[1][column]) +
-                          (shared.skip[2][column] + shared.skip[3][column]);
-        if (in.skip_per_headdim && p < in.headdim) head_sums[2 + p] = sum;
-        skip_total += sum;
-      }
-      if (head_done) {
-        skip_total = sum_lanes<1, 16>(skip_total);
-        if (!in.skip_per_headdim && at.lane == 0) head_sums[2] = skip_total;
-        skip_total = 0.0F;
-      }
+    for (int k = 0; k < 4; ++k) column += shared.column[k][thread];
+    const float delta = steps[kStepDelta][thread];
+    out -= delta * column;
+    // What flows past all steps ends, for the sums, at the last one.
+    if (thread == kSsdTile - 1) {
+      float through = 0.0F;
+      for (const float of_warp : shared.states) through += of_warp;
+      out += steps[kStepEnter][thread] * through;
+    }
+    float* const flows = workspace.flows + row_of(item) * kFlowRows * kSsdTile + thread;
+    flows[kFlowOut * kSsdTile] = out;
+    flows[kFlowIn * kSsdTile] = delta * into;
+    flows[kFlowDirect * kSsdTile] = shared.diagonal[thread] + column + into;
+  }
+
+  /// The chunk's part of dD, by the last warp.
+  __device__ __forceinline__ void write_skip(const GradientItem& item, GradientHeadSums& sums) const {
+    if (in.D == nullptr || warp != kGradientWarps - 1) return;
+    float* const head_sums = workspace.head_sums + row_of(item) * plan.sums;
+    const std::int64_t headdim = in.headdim;
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const int column = 2 * at.lane + j;
+      const int p = item.p_tile * kSsdTile + column;
+      const float sum = (shared.skip[0][column] + shared.skip[1][column]) +
+                        (shared.skip[2][column] + shared.skip[3][column]);
+      if (in.skip_per_headdim && p < headdim) head_sums[2 + p] = sum;
+      sums.skip += sum;
+    }
+    if (item.head_done) {
+      sums.skip = sum_lanes<1, 16>(sums.skip);
+      if (!in.skip_per_headdim && at.lane == 0) head_sums[2] = sums.skip;
+      sums.skip = 0.0F;
     }
   }
 
-  // --- What the heads share: Q's part of dB and dC, then out.
-  __syncthreads();
-  Fragments<kGradientEights> q;
+  // --- What the heads share.
+
+  /// Q, scaled into the range of T, in the place of M. Returns what undoes the scale.
+  __device__ __forceinline__ float store_q() const {
+    Patches q;
 #pragma unroll
-  for (int e = 0; e < kGradientEights; ++e) {
-    const float4 bits = shared.q[e][thread];
-    q[e][0] = bits.x;
-    q[e][1] = bits.y;
-    q[e][2] = bits.z;
-    q[e][3] = bits.w;
+    for (int e = 0; e < kGradientEights; ++e) {
+      const PatchVector sum = shared.q[e][thread];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) q[e][i] = sum.element[i];
+    }
+    SsdScale of_q{1.0F, 1.0F};
+    if constexpr (kNarrowRange<T>)
+      of_q =
+          scale_to(largest_of_block<kGradientWarps>(largest<kGradientEights>(q), shared.states), kTileTarget);
+    store_patch<kGradientEights>(tiles.mixing(), q, at, of_q.up);
+    return of_q.down;
   }
-  SsdScale of_q{1.0F, 1.0F};
-  if constexpr (kNarrowRange<T>)
-    of_q =
-        scale_to(largest_of_block<kGradientWarps>(largest<kGradientEights>(q), shared.states), kTileTarget);
-  store_patch<kGradientEights>(tiles.mixing(), q, at, of_q.up);
-  __syncthreads();
-  const std::int64_t all = in.batch * in.seqlen * in.groups * in.dstate;
-#pragma unroll
-  for (int n = 0; n < kTilesN; ++n) {
-    if (n >= plan.dstate_tiles) continue;
-    fetch_projections(n);
-    multiply<Lies::along_k, Lies::across_k, kGradientEights>(dC[n], tiles.mixing(), tiles.B(n), at,
-                                                             of_q.down);
-    multiply<Lies::across_k, Lies::across_k, kGradientEights>(dB[n], tiles.mixing(), tiles.C(n), at,
-                                                              of_q.down);
+
+  /// dC += Q·B, dB += Qᵀ·C; then out, or to the workspace as the slice's part.
+  __device__ __forceinline__ void write_projections(int n_tile, float q_unscale, Patches& dB,
+                                                    Patches& dC) const {
+    const std::int64_t dstate = in.dstate;
+    const std::int64_t all = in.batch * in.seqlen * in.groups * dstate;
+    multiply<Lies::along_k, Lies::across_k, kGradientEights>(dC, tiles.mixing(), tiles.B(n_tile), at,
+                                                             q_unscale);
+    multiply<Lies::across_k, Lies::across_k, kGradientEights>(dB, tiles.mixing(), tiles.C(n_tile), at,
+                                                              q_unscale);
 #pragma unroll
     for (int e = 0; e < kGradientEights; ++e)
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int t = at.row_of(i);
-        const int state = n * kSsdTile + at.column_of(e, i);
-        if (t >= steps_valid || state >= in.dstate) continue;
-        const std::int64_t place = ((b * in.seqlen + start + t) * in.groups + group) * in.dstate + state;
+        const int state = n_tile * kSsdTile + at.column_of(e, i);
+        if (t >= steps_valid || state >= dstate) continue;
+        const std::int64_t place = ((b * in.seqlen + start + t) * in.groups + group) * dstate + state;
         if (plan.slices == 1) {
-          static_cast<T*>(args.dB)[place] = from_float<T>(dB[n][e][i]);
-          static_cast<T*>(args.dC)[place] = from_float<T>(dC[n][e][i]);
+          static_cast<T*>(args.dB)[place] = from_float<T>(dB[e][i]);
+          static_cast<T*>(args.dC)[place] = from_float<T>(dC[e][i]);
         } else {
-          workspace.projections[slice * 2 * all + place] = dB[n][e][i];
-          workspace.projections[(slice * 2 + 1) * all + place] = dC[n][e][i];
+          workspace.projections[slice * 2 * all + place] = dB[e][i];
+          workspace.projections[(slice * 2 + 1) * all + place] = dC[e][i];
         }
       }
+  }
+};
+
+template <class T, int kTilesN>
+__global__ void __launch_bounds__(kGradientThreads, 1)
+    ssd_gradients_kernel(const SsdBwdArgs args, const ChunkedBwdPlan plan,
+                         const ChunkedBwdWorkspace workspace) {
+  extern __shared__ __align__(16) unsigned char dynamic_shared[];
+  __shared__ __align__(16) GradientShared shared;
+  const GradientBlock<T> block(args, plan, workspace, shared, reinterpret_cast<T*>(dynamic_shared));
+  using Patches = typename GradientBlock<T>::Patches;
+
+  block.template start_pipeline<kTilesN>();
+  Patches cb, dyx, dB[kTilesN], dC[kTilesN];
+  clear<kGradientEights>(cb);
+  clear<kGradientEights>(dyx);
+#pragma unroll
+  for (int n = 0; n < kTilesN; ++n) {
+    clear<kGradientEights>(dB[n]);
+    clear<kGradientEights>(dC[n]);
+    if (n >= plan.dstate_tiles) continue;
+    block.fetch_projections(n);
+    multiply<Lies::along_k, Lies::along_k, kGradientEights>(cb, block.tiles.C(n), block.tiles.B(n), block.at);
+  }
+#pragma unroll
+  for (int e = 0; e < kGradientEights; ++e) {
+    shared.cb[e][block.thread] = {cb[e][0], cb[e][1], cb[e][2], cb[e][3]};
+    shared.q[e][block.thread] = {};
+  }
+
+  GradientHeadSums sums{};
+  int state_buffer = 0;
+  for (int index = 0; index < block.items; ++index) {
+    const GradientItem item = block.item(index);
+    Patches y, u;
+    clear<kGradientEights>(y);
+    clear<kGradientEights>(u);
+#pragma unroll
+    for (int n = 0; n < kTilesN; ++n) {
+      if (n >= plan.dstate_tiles) continue;
+      block.advance_pipeline(item, n, state_buffer);
+      if (n == 0) {
+        block.store_dy(item);
+        if (item.p_tile == 0) sums.mixing_unscale = block.store_mixing(item);
+        __syncthreads();
+      }
+      block.multiply_states(item, n, state_buffer, y, u, dB[n], dC[n], sums);
+      if constexpr (kBuffersAhead<T>) state_buffer ^= 1;
+    }
+    block.weigh_states(item, y, u, sums);
+    block.multiply_chunk(item, y, u, dyx, sums.mixing_unscale);
+    block.store_input_gradients(item, y, u);
+    if (item.head_done) {
+      block.finish_weights(item, dyx, sums);
+      block.share_flows(sums);
+    }
+    __syncthreads();
+    block.write_sequences(item);
+    if (item.head_done) block.write_flows(item);
+    block.write_skip(item, sums);
+  }
+
+  __syncthreads();
+  const float q_unscale = block.store_q();
+  __syncthreads();
+#pragma unroll
+  for (int n = 0; n < kTilesN; ++n) {
+    if (n >= plan.dstate_tiles) continue;
+    block.fetch_projections(n);
+    block.write_projections(n, q_unscale, dB[n], dC[n]);
   }
 }
 
