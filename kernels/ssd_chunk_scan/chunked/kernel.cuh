@@ -103,63 +103,231 @@ __device__ void for_each_state(float (&state)[kBlocks][4], const SsdInputs& in, 
     }
 }
 
+/// A block of the kernel as one of its threads sees it: coordinates, tiles and phases. The phases stand in
+/// the order in which the kernel calls them; each is of all threads.
 template <class Op, int kStates>
-__global__ void __launch_bounds__(kChunkedThreads, Shapes<Op, kStates>::Layout::kBlocksPerSm)
-    chunked_kernel(const SsdArgs args, const ChunkedPass pass) {
+struct ScanBlock {
   using Shape = Shapes<Op, kStates>;
   using Layout = typename Shape::Layout;
   using Io = typename Op::Element;
+  using State = float[Shape::kStateBlocks][4];
+  using Out = float[Shape::kOutBlocks][4];
+  using Gates = Pair<Io>[Shape::kOutBlocks][2];
+  using ChunkStage = Stage<Op, kStates>;
+
+  const SsdArgs& args;
+  const SsdInputs& in;
+  const ChunkedPass& pass;
+  ChunkedBlock at;
+  WarpPart part;
+
+  unsigned char* shared;
+  typename Shape::StateTile state_tile;
+  typename Shape::SquareTile square;
+  float* skip;    ///< D of the block's rows
+  float* maxima;  ///< of the slabs of the state
+  std::int64_t head;
+  std::int64_t states_of_head;
+  std::int64_t cut;  ///< of pass.states and pass.decays
+
+  __device__ __forceinline__ ScanBlock(const SsdArgs& all, const ChunkedPass& launch, unsigned char* memory)
+      : args(all),
+        in(all.in),
+        pass(launch),
+        at(chunked_block(launch.plan, blockIdx.x, all.in.nheads, launch.segments)),
+        part(static_cast<int>(threadIdx.x) / 32),
+        shared(memory),
+        state_tile{memory + Layout::kStages * Layout::kStage + Layout::kState},
+        square{memory + Layout::kStages * Layout::kStage + Layout::kSquare},
+        skip(reinterpret_cast<float*>(memory + Layout::kStages * Layout::kStage + Layout::kSkip)),
+        maxima(reinterpret_cast<float*>(memory + Layout::kStages * Layout::kStage + Layout::kSlabMaxima)),
+        head(at.b * in.nheads + at.h),
+        states_of_head(in.headdim * in.dstate),
+        cut(head * (pass.plan.segments - 1) + at.segment) {}
+
+  __device__ __forceinline__ ChunkStage stage_of(std::int64_t chunk) const {
+    return ChunkStage(shared + (Layout::kStages == 2 ? (chunk & 1) * Layout::kStage : 0));
+  }
+
+  /// The state that enters the segment; zeros where there is none.
+  __device__ __forceinline__ void load_state(State& state) const {
+    const float* entering = nullptr;
+    if (at.segment == 0) {
+      if (in.initial_states != nullptr && !pass.states_only)
+        entering = in.initial_states + head * states_of_head;
+    } else if (!pass.states_only) {
+      entering = pass.states + (cut - 1) * states_of_head;
+    }
+    if (entering != nullptr)
+      for_each_state(state, in, at, part,
+                     [&](std::int64_t element, float& value) { value = entering[element]; });
+  }
+
+  __device__ __forceinline__ void load_skip() const {
+    const std::int64_t headdim = in.headdim;
+    if (threadIdx.x < kChunkRows) {
+      const std::int64_t p = at.row + threadIdx.x;
+      const bool exists = in.D != nullptr && p < headdim;
+      skip[threadIdx.x] = exists ? in.D[in.skip_per_headdim ? at.h * headdim + p : at.h] : 0.0F;
+    }
+  }
+
+  /// C·Bᵀ as operands to shared memory, with decays, Δ and mask; y = carry ∘ (C·Hᵀ).
+  __device__ __forceinline__ void multiply_entering(const Op& op, const ChunkStage& stage, Out& y) const {
+    const ChunkScalars& scalars = stage.scalars;
+    float products[2][2][4] = {};
+    const auto steps = static_cast<int>(ceil_div(in.dstate, Op::kStep));
+#pragma unroll(Op::kExact ? 1 : 2)
+    for (int k = 0; k < steps; ++k) {
+      // All loads before the first product, so that they wait for memory together.
+      typename Op::B b[2];
+      const auto c = op.load_a(stage.C, 16 * part.slab, k);
+      const auto h0 = op.load_b(state_tile, 32 * part.half, k);
+      const auto h1 = op.load_b(state_tile, 32 * part.half + 16, k);
+#pragma unroll
+      for (int j = 0; j < 2; ++j)
+        if (j < part.squares()) b[j] = op.load_b(stage.B, 16 * part.square_column(j), k);
+      op.multiply(y[0], c, h0, 0);
+      op.multiply(y[1], c, h0, 1);
+      op.multiply(y[2], c, h1, 0);
+      op.multiply(y[3], c, h1, 1);
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        if (j >= part.squares()) continue;
+        op.multiply(products[j][0], c, b[j], 0);
+        op.multiply(products[j][1], c, b[j], 1);
+      }
+    }
+    if (in.seq_idx == nullptr)
+      store_masked<false>(op, square, products, scalars, part);
+    else
+      store_masked<true>(op, square, products, scalars, part);
+#pragma unroll
+    for (int i = 0; i < Shape::kOutBlocks; ++i) {
+      const float unscale = scalars.scale * state_unscale<Op>(maxima, 2 * part.half + i / 2);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        y[i][e] *= scalars.carry[16 * part.slab + op.lane / 4 + 8 * (e / 2)];
+        if constexpr (Op::kNarrowRange) y[i][e] *= unscale;
+      }
+    }
+  }
+
+  /// The lane's part of z and out in the chunk.
+  __device__ __forceinline__ OutPart out_part(const Op& op, std::int64_t start) const {
+    const int row = 16 * part.slab + op.lane / 4;
+    const int column = 32 * part.half + 2 * (op.lane % 4);
+    return {((at.b * in.seqlen + start + row) * in.nheads + at.h) * in.headdim + at.row + column,
+            8 * in.nheads * in.headdim, steps_within(start, kChunkSteps, in.seqlen) - row,
+            static_cast<int>(in.headdim) - at.row - column};
+  }
+
+  __device__ __forceinline__ void load_z(Gates& gates, const OutPart& out, bool whole) const {
+    if (in.z != nullptr && !pass.states_only) {
+      if (whole)
+        load_gates<true>(gates, static_cast<const Io*>(in.z), out);
+      else
+        load_gates<false>(gates, static_cast<const Io*>(in.z), out);
+    }
+  }
+
+  /// y += (C·Bᵀ)'·x.
+  __device__ __forceinline__ void multiply_within(const Op& op, const ChunkStage& stage, Out& y) const {
+    for (int k = 0; k < 16 * (part.slab + 1) / Op::kStep; ++k) {
+      const auto m = op.load_masked(square, 16 * part.slab, k);
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const auto x = op.load_b_transposed(stage.x, k, 32 * part.half + 16 * j);
+        op.multiply(y[2 * j], m, x, 0);
+        op.multiply(y[2 * j + 1], m, x, 1);
+      }
+    }
+  }
+
+  /// out = (y + D·x)·silu(z).
+  template <bool kWhole, bool kGated>
+  __device__ __forceinline__ void write_out(const Op& op, const ChunkStage& stage, const Out& y,
+                                            const Gates& gates, const OutPart& out) const {
+    const int row = 16 * part.slab + op.lane / 4;
+    const int column = 32 * part.half + 2 * (op.lane % 4);
+#pragma unroll
+    for (int i = 0; i < 2 * Shape::kOutBlocks; ++i) {
+      const int j = i / 2;
+      const int r = i % 2;
+      float2 value = make_float2(y[j][2 * r], y[j][2 * r + 1]);
+      if constexpr (Op::kNarrowRange)
+        value = make_float2(value.x * stage.scalars.unscale, value.y * stage.scalars.unscale);
+      const float2 x = op.load_pair(stage.x, row + 8 * r, column + 8 * j);
+      const float2 d = *reinterpret_cast<const float2*>(skip + column + 8 * j);
+      value.x += d.x * x.x;
+      value.y += d.y * x.y;
+      if constexpr (kGated) {
+        const float2 z = unpacked<Io>(gates[j][r]);
+        value.x *= gate<Op>(z.x);
+        value.y *= gate<Op>(z.y);
+      }
+      store_pair<kWhole>(static_cast<Io*>(args.out) + out.offset(j, r), value, out.count(j, r));
+    }
+  }
+
+  __device__ __forceinline__ void write_out(const Op& op, const ChunkStage& stage, const Out& y,
+                                            const Gates& gates, const OutPart& out, bool whole) const {
+    if (whole && in.z != nullptr)
+      write_out<true, true>(op, stage, y, gates, out);
+    else if (whole)
+      write_out<true, false>(op, stage, y, gates, out);
+    else if (in.z != nullptr)
+      write_out<false, true>(op, stage, y, gates, out);
+    else
+      write_out<false, false>(op, stage, y, gates, out);
+  }
+
+  /// The state that leaves the segment: to the workspace in the first pass, to final_states behind the last.
+  __device__ __forceinline__ void write_state(State& state, float decay_of_segment) const {
+    float* leaving = nullptr;
+    if (pass.states_only)
+      leaving = pass.states + cut * states_of_head;
+    else if (args.final_states != nullptr && at.segment + 1 == pass.plan.segments)
+      leaving = args.final_states + head * states_of_head;
+    if (leaving != nullptr)
+      for_each_state(state, in, at, part,
+                     [&](std::int64_t element, float& value) { leaving[element] = value; });
+    if (pass.states_only && at.row == 0 && threadIdx.x == 0) pass.decays[cut] = decay_of_segment;
+  }
+};
+
+template <class Op, int kStates>
+__global__ void __launch_bounds__(kChunkedThreads, Shapes<Op, kStates>::Layout::kBlocksPerSm)
+    chunked_kernel(const SsdArgs args, const ChunkedPass pass) {
+  using Block = ScanBlock<Op, kStates>;
+  using Shape = typename Block::Shape;
+  using Io = typename Block::Io;
+  constexpr int kStages = Block::Layout::kStages;
   extern __shared__ __align__(128) unsigned char shared[];
   const SsdInputs& in = args.in;
-  const ChunkedBlock block = chunked_block(pass.plan, blockIdx.x, in.nheads, pass.segments);
+  const Block block(args, pass, shared);
+  const ChunkedBlock& at = block.at;
   const int warp = static_cast<int>(threadIdx.x) / 32;
-  const WarpPart part(warp);
   Op op{lane_id()};
+  const float A = in.A[at.h];
+  const float bias = in.dt_bias == nullptr ? 0.0F : in.dt_bias[at.h];
 
-  unsigned char* own = shared + Layout::kStages * Layout::kStage;
-  const typename Shape::StateTile state_tile{own + Layout::kState};
-  const typename Shape::SquareTile square{own + Layout::kSquare};
-  auto* skip = reinterpret_cast<float*>(own + Layout::kSkip);  // D
-  auto* maxima = reinterpret_cast<float*>(own + Layout::kSlabMaxima);
-  const auto stage_of = [&](std::int64_t chunk) {
-    return Stage<Op, kStates>(shared + (Layout::kStages == 2 ? (chunk & 1) * Layout::kStage : 0));
-  };
-
-  const std::int64_t head = block.b * in.nheads + block.h;
-  const std::int64_t states_of_head = in.headdim * in.dstate;
-  const std::int64_t cut = head * (pass.plan.segments - 1) + block.segment;  // of pass.states and pass.decays
-  const float A = in.A[block.h];
-  const float bias = in.dt_bias == nullptr ? 0.0F : in.dt_bias[block.h];
-
-  float state[Shape::kStateBlocks][4] = {};
-  const float* entering = nullptr;
-  if (block.segment == 0) {
-    if (in.initial_states != nullptr && !pass.states_only)
-      entering = in.initial_states + head * states_of_head;
-  } else if (!pass.states_only) {
-    entering = pass.states + (cut - 1) * states_of_head;
-  }
-  if (entering != nullptr)
-    for_each_state(state, in, block, part, [&](std::int64_t at, float& value) { value = entering[at]; });
-  if (!pass.states_only) store_state(op, state_tile, state, part, maxima);
-
-  if (threadIdx.x < kChunkRows) {
-    const std::int64_t p = block.row + threadIdx.x;
-    const bool exists = in.D != nullptr && p < in.headdim;
-    skip[threadIdx.x] = exists ? in.D[in.skip_per_headdim ? block.h * in.headdim + p : block.h] : 0.0F;
-  }
+  typename Block::State state = {};
+  block.load_state(state);
+  if (!pass.states_only) store_state(op, block.state_tile, state, block.part, block.maxima);
+  block.load_skip();
 
   float decay_of_segment = 1.0F;
-  const std::int64_t first = pass.plan.first_chunk(block.segment);
-  const std::int64_t end = pass.plan.end_chunk(block.segment);
-  fill_stage(stage_of(first), in, pass, block, first);
+  const std::int64_t first = pass.plan.first_chunk(at.segment);
+  const std::int64_t end = pass.plan.end_chunk(at.segment);
+  fill_stage(block.stage_of(first), in, pass, at, first);
   if (warp == 0) {
-    const LaneSteps steps = load_steps<Io>(in, block.b, block.h, first * kChunkSteps);
-    compute_scalars<Op>(stage_of(first).scalars, steps, in, A, bias, first * kChunkSteps);
+    const LaneSteps steps = load_steps<Io>(in, at.b, at.h, first * kChunkSteps);
+    compute_scalars<Op>(block.stage_of(first).scalars, steps, in, A, bias, first * kChunkSteps);
   }
 
   for (std::int64_t chunk = first; chunk < end; ++chunk) {
-    const Stage<Op, kStates> stage = stage_of(chunk);
+    const typename Block::ChunkStage stage = block.stage_of(chunk);
     const ChunkScalars& scalars = stage.scalars;
     asm volatile("" : "+r"(op.lane));  // or addresses of all tiles are computed before the loop, and spilled
     const std::int64_t start = chunk * kChunkSteps;
@@ -169,118 +337,34 @@ __global__ void __launch_bounds__(kChunkedThreads, Shapes<Op, kStates>::Layout::
 
     LaneSteps next_steps{};
     if (chunk + 1 < end) {
-      if constexpr (Layout::kStages == 2) fill_stage(stage_of(chunk + 1), in, pass, block, chunk + 1);
-      if (warp == 0) next_steps = load_steps<Io>(in, block.b, block.h, next_start);
+      if constexpr (kStages == 2) fill_stage(block.stage_of(chunk + 1), in, pass, at, chunk + 1);
+      if (warp == 0) next_steps = load_steps<Io>(in, at.b, at.h, next_start);
     }
 
-    float y[Shape::kOutBlocks][4] = {};
-    if (!pass.states_only) {
-      float products[2][2][4] = {};
-      const auto steps = static_cast<int>(ceil_div(in.dstate, Op::kStep));
-#pragma unroll(Op::kExact ? 1 : 2)
-      for (int k = 0; k < steps; ++k) {
-        // All loads before the first product, so that they wait for memory together.
-        typename Op::B b[2];
-        const auto c = op.load_a(stage.C, 16 * part.slab, k);
-        const auto h0 = op.load_b(state_tile, 32 * part.half, k);
-        const auto h1 = op.load_b(state_tile, 32 * part.half + 16, k);
-#pragma unroll
-        for (int j = 0; j < 2; ++j)
-          if (j < part.squares()) b[j] = op.load_b(stage.B, 16 * part.square_column(j), k);
-        op.multiply(y[0], c, h0, 0);
-        op.multiply(y[1], c, h0, 1);
-        op.multiply(y[2], c, h1, 0);
-        op.multiply(y[3], c, h1, 1);
-#pragma unroll
-        for (int j = 0; j < 2; ++j) {
-          if (j >= part.squares()) continue;
-          op.multiply(products[j][0], c, b[j], 0);
-          op.multiply(products[j][1], c, b[j], 1);
-        }
-      }
-      if (in.seq_idx == nullptr)
-        store_masked<false>(op, square, products, scalars, part);
-      else
-        store_masked<true>(op, square, products, scalars, part);
-#pragma unroll
-      for (int i = 0; i < Shape::kOutBlocks; ++i) {
-        const float unscale = scalars.scale * state_unscale<Op>(maxima, 2 * part.half + i / 2);
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          y[i][e] *= scalars.carry[16 * part.slab + op.lane / 4 + 8 * (e / 2)];
-          if constexpr (Op::kNarrowRange) y[i][e] *= unscale;
-        }
-      }
-    }
-
-    // z of the lane's part of out; it arrives while the products are computed.
-    const int row = 16 * part.slab + op.lane / 4;
-    const int column = 32 * part.half + 2 * (op.lane % 4);
-    const OutPart out_part{
-        ((block.b * in.seqlen + start + row) * in.nheads + block.h) * in.headdim + block.row + column,
-        8 * in.nheads * in.headdim, steps_within(start, kChunkSteps, in.seqlen) - row,
-        static_cast<int>(in.headdim) - block.row - column};
-    const bool whole = pass.pairs_aligned && next_start <= in.seqlen && block.row + kChunkRows <= in.headdim;
-    Pair<Io> gates[Shape::kOutBlocks][2] = {};
-    if (in.z != nullptr && !pass.states_only) {
-      if (whole)
-        load_gates<true>(gates, static_cast<const Io*>(in.z), out_part);
-      else
-        load_gates<false>(gates, static_cast<const Io*>(in.z), out_part);
-    }
+    typename Block::Out y = {};
+    if (!pass.states_only) block.multiply_entering(op, stage, y);
+    const OutPart out = block.out_part(op, start);
+    const bool whole = pass.pairs_aligned && next_start <= in.seqlen && at.row + kChunkRows <= in.headdim;
+    typename Block::Gates gates = {};
+    block.load_z(gates, out, whole);  // arrives while the products are computed
     __syncthreads();
 
     if (!pass.states_only) {
-      for (int k = 0; k < 16 * (part.slab + 1) / Op::kStep; ++k) {
-        const auto m = op.load_masked(square, 16 * part.slab, k);
-#pragma unroll
-        for (int j = 0; j < 2; ++j) {
-          const auto x = op.load_b_transposed(stage.x, k, 32 * part.half + 16 * j);
-          op.multiply(y[2 * j], m, x, 0);
-          op.multiply(y[2 * j + 1], m, x, 1);
-        }
-      }
-      const auto finish = [&]<bool kWhole, bool kGated>(std::bool_constant<kWhole>,
-                                                        std::bool_constant<kGated>) {
-#pragma unroll
-        for (int i = 0; i < 2 * Shape::kOutBlocks; ++i) {
-          const int j = i / 2;
-          const int r = i % 2;
-          float2 value = make_float2(y[j][2 * r], y[j][2 * r + 1]);
-          if constexpr (Op::kNarrowRange)
-            value = make_float2(value.x * scalars.unscale, value.y * scalars.unscale);
-          const float2 x = op.load_pair(stage.x, row + 8 * r, column + 8 * j);
-          const float2 d = *reinterpret_cast<const float2*>(skip + column + 8 * j);
-          value.x += d.x * x.x;
-          value.y += d.y * x.y;
-          if constexpr (kGated) {
-            const float2 z = unpacked<Io>(gates[j][r]);
-            value.x *= gate<Op>(z.x);
-            value.y *= gate<Op>(z.y);
-          }
-          store_pair<kWhole>(static_cast<Io*>(args.out) + out_part.offset(j, r), value, out_part.count(j, r));
-        }
-      };
-      if (whole && in.z != nullptr)
-        finish(std::true_type(), std::true_type());
-      else if (whole)
-        finish(std::true_type(), std::false_type());
-      else if (in.z != nullptr)
-        finish(std::false_type(), std::true_type());
-      else
-        finish(std::false_type(), std::false_type());
+      block.multiply_within(op, stage, y);
+      block.write_out(op, stage, y, gates, out, whole);
     }
 
+    // H ← decay·H + (w·x)ᵀ·B. In a function of its own it has other registers, and ten more spills.
     scale_all(state, scalars.decay * scalars.scale);
 #pragma unroll(Op::kExact ? 1 : 2)
     for (int k = 0; k < kChunkSteps / Op::kStep; ++k) {
-      const auto x = op.load_a_transposed(stage.x, 16 * part.slab, k, scalars.weight);
+      const auto x = op.load_a_transposed(stage.x, 16 * block.part.slab, k, scalars.weight);
 #pragma unroll
       for (int j = 0; j < Shape::kStateBlocks / 2; j += Shape::kLoadsAhead) {
         typename Op::B b[Shape::kLoadsAhead];
 #pragma unroll
         for (int i = 0; i < Shape::kLoadsAhead; ++i)
-          b[i] = op.load_b_transposed(stage.B, k, 8 * (part.half * Shape::kStateBlocks + 2 * (j + i)));
+          b[i] = op.load_b_transposed(stage.B, k, 8 * (block.part.half * Shape::kStateBlocks + 2 * (j + i)));
 #pragma unroll
         for (int i = 0; i < Shape::kLoadsAhead; ++i) {
           op.multiply(state[2 * (j + i)], x, b[i], 0);
@@ -292,23 +376,16 @@ __global__ void __launch_bounds__(kChunkedThreads, Shapes<Op, kStates>::Layout::
     decay_of_segment *= scalars.decay;
 
     if (chunk + 1 < end) {
-      if (!pass.states_only) store_state(op, state_tile, state, part, maxima);
-      if constexpr (Layout::kStages == 1) {
+      if (!pass.states_only) store_state(op, block.state_tile, state, block.part, block.maxima);
+      if constexpr (kStages == 1) {
         __syncthreads();
-        fill_stage(stage, in, pass, block, chunk + 1);
+        fill_stage(stage, in, pass, at, chunk + 1);
       }
-      if (warp == 0) compute_scalars<Op>(stage_of(chunk + 1).scalars, next_steps, in, A, bias, next_start);
+      if (warp == 0)
+        compute_scalars<Op>(block.stage_of(chunk + 1).scalars, next_steps, in, A, bias, next_start);
     }
   }
-
-  float* leaving = nullptr;
-  if (pass.states_only)
-    leaving = pass.states + cut * states_of_head;
-  else if (args.final_states != nullptr && block.segment + 1 == pass.plan.segments)
-    leaving = args.final_states + head * states_of_head;
-  if (leaving != nullptr)
-    for_each_state(state, in, block, part, [&](std::int64_t at, float& value) { leaving[at] = value; });
-  if (pass.states_only && block.row == 0 && threadIdx.x == 0) pass.decays[cut] = decay_of_segment;
+  block.write_state(state, decay_of_segment);
 }
 
 template <class Op, int kStates>
