@@ -1,6 +1,6 @@
-// cuda-chunked backward, bf16: instantiations of launch.cuh.
+// cuda-chunked backward, bf16: instantiations of kernel.cuh.
 
-#include "kernels/ssd_chunk_scan/chunked_bwd/launch.cuh"
+#include "kernels/ssd_chunk_scan/chunked_bwd/kernel.cuh"
 
 namespace ssmbench {
 

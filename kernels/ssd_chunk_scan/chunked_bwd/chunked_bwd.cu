@@ -1,18 +1,10 @@
-// cuda-chunked backward: registration, and what cuda-chunked-f32 shares on the host. Kernels, in the order
-// they run:
-//
-//   states.cuh     Δ and decays of all steps; the states entering all chunks, walking forward; the
-//                  gradients of the states leaving them, walking backward
-//   gradients.cuh  one block per chunk: every gradient; then ddt from its sums
-//   sums.cuh       sums over batch, time and slices of heads
-//
-// Chunks have 64 steps whatever chunk_size says: the weights of a chunk are a 64 × 64 tile then.
-// Source of the decomposition: Dao & Gu, "Transformers are SSMs" (2024), section 6.
+// cuda-chunked backward: registration, and what cuda-chunked-f32 shares on the host. The picture of the
+// kernels is in kernel.cuh.
 
 #include <algorithm>
 #include <string>
 
-#include "kernels/ssd_chunk_scan/chunked_bwd/launch.cuh"
+#include "kernels/ssd_chunk_scan/chunked_bwd/kernel.cuh"
 #include "kernels/ssd_chunk_scan/chunked_work.h"
 
 namespace ssmbench {
@@ -26,37 +18,37 @@ extern template void launch_chunked_bwd<__nv_bfloat16>(const SsdBwdArgs&, const 
 
 namespace {
 
-ChunkedBwdPlan plan_of(const Problem& problem) {
+ChunkedBwdPlan plan_of(const Problem& problem, const TileKind& tiles) {
   const SsdChunkScan scan(problem);
   int skip_sums = 0;
   if (scan.skip == SsdSkip::head) skip_sums = 1;
   if (scan.skip == SsdSkip::headdim) skip_sums = static_cast<int>(scan.headdim);
   return plan_chunked_bwd(scan.batch, scan.seqlen, scan.nheads, scan.headdim, scan.dstate, scan.groups,
-                          skip_sums, problem.dtype() == DType::f32 ? 4 : 2, problem.dtype() == DType::f16);
+                          skip_sums, tiles);
 }
 
 }  // namespace
 
-std::optional<std::string> chunked_bwd_unsupported(const Problem& problem) {
+std::optional<std::string> chunked_bwd_unsupported(const Problem& problem, const TileKind& tiles) {
   const SsdChunkScan scan(problem);
-  const ChunkedBwdPlan plan = plan_of(problem);
+  const ChunkedBwdPlan plan = plan_of(problem, tiles);
   const std::int64_t heads =
       scan.nheads * std::max<std::int64_t>(plan.chunks, plan.headdim_tiles * plan.dstate_tiles);
   if (scan.batch > kMaxGridX / heads ||
       projections_blocks(scan.batch, scan.seqlen, scan.groups, scan.dstate) > kMaxGridX)
-    return "needs at most 2147483647 blocks: one per batch, head and " + std::to_string(kSsdTile) + " steps";
+    return "needs at most 2147483647 blocks: one per batch, head and " + std::to_string(plan.side) + " steps";
   return std::nullopt;
 }
 
-std::size_t chunked_bwd_workspace_bytes(const Problem& problem) {
-  return plan_of(problem).bytes;
+std::size_t chunked_bwd_workspace_bytes(const Problem& problem, const TileKind& tiles) {
+  return plan_of(problem, tiles).bytes;
 }
 
 Launch bind_chunked_bwd(const Problem& problem, const TensorSet& tensors, void* workspace,
-                        ChunkedBwdLaunch launch) {
-  if (auto reason = chunked_bwd_unsupported(problem)) throw ContractError(*reason);
+                        const ChunkedBwdVariant& variant) {
+  if (auto reason = chunked_bwd_unsupported(problem, variant.tiles)) throw ContractError(*reason);
   const SsdBwdArgs args = bind_ssd_bwd(problem, tensors);
-  const ChunkedBwdPlan plan = plan_of(problem);
+  const ChunkedBwdPlan plan = plan_of(problem, variant.tiles);
   auto* const base = static_cast<unsigned char*>(workspace);
   const ChunkedBwdWorkspace places{.steps = reinterpret_cast<float*>(base + plan.steps),
                                    .states = base + plan.states,
@@ -65,16 +57,25 @@ Launch bind_chunked_bwd(const Problem& problem, const TensorSet& tensors, void* 
                                    .flows = reinterpret_cast<float*>(base + plan.flows),
                                    .head_sums = reinterpret_cast<float*>(base + plan.head_sums),
                                    .projections = reinterpret_cast<float*>(base + plan.projections)};
-  return [=](void* stream) { launch(args, plan, places, static_cast<cudaStream_t>(stream)); };
+  return [=, launch = variant.launch](void* stream) {
+    launch(args, plan, places, static_cast<cudaStream_t>(stream));
+  };
 }
 
 namespace {
+
+TileKind tiles_of(const Problem& problem) {
+  return {.side = 64,
+          .step_rows = 4,
+          .element_bytes = size_of(problem.dtype()),
+          .scaled_states = problem.dtype() == DType::f16};
+}
 
 Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
   const ChunkedBwdLaunch launch = with_io_type(problem.dtype(), []<class T>(std::type_identity<T>) {
     return static_cast<ChunkedBwdLaunch>(launch_chunked_bwd<T>);
   });
-  return bind_chunked_bwd(problem, tensors, workspace, launch);
+  return bind_chunked_bwd(problem, tensors, workspace, {launch, tiles_of(problem)});
 }
 
 const Registration registration{
@@ -93,8 +94,10 @@ const Registration registration{
                return Arithmetic{.math = Math::tf32, .state_dtype = DType::f32};
            }
          },
-     .unsupported = chunked_bwd_unsupported,
-     .workspace_bytes = chunked_bwd_workspace_bytes,
+     .unsupported =
+         [](const Problem& problem) { return chunked_bwd_unsupported(problem, tiles_of(problem)); },
+     .workspace_bytes =
+         [](const Problem& problem) { return chunked_bwd_workspace_bytes(problem, tiles_of(problem)); },
      .work = ssd_bwd_tensor_work,
      .bind = bind}};
 

@@ -17,12 +17,18 @@ namespace ssmbench {
 using ChunkedBwdLaunch = void (*)(const SsdBwdArgs& args, const ChunkedBwdPlan& plan,
                                   const ChunkedBwdWorkspace& workspace, cudaStream_t stream);
 
+/// A ChunkedBwdLaunch and the tiles that it is for.
+struct ChunkedBwdVariant {
+  ChunkedBwdLaunch launch;
+  TileKind tiles;
+};
+
 /// Why a problem is too large; nothing when it is not.
-std::optional<std::string> chunked_bwd_unsupported(const Problem& problem);
-std::size_t chunked_bwd_workspace_bytes(const Problem& problem);
+std::optional<std::string> chunked_bwd_unsupported(const Problem& problem, const TileKind& tiles);
+std::size_t chunked_bwd_workspace_bytes(const Problem& problem, const TileKind& tiles);
 
 /// Throws ContractError for what is unsupported.
 Launch bind_chunked_bwd(const Problem& problem, const TensorSet& tensors, void* workspace,
-                        ChunkedBwdLaunch launch);
+                        const ChunkedBwdVariant& variant);
 
 }  // namespace ssmbench

@@ -18,12 +18,12 @@
 //
 //   grid    one block per (batch, chunk, group, slice of the group's heads); it walks the heads of its slice,
 //           so that C·Bᵀ, Q, dB and dC are there once, and sums over heads have one order
-//   block   4 rows × kGradientColumns columns of warps; each has a patch of every 64 × 64 product in
+//   block   4 rows × kColumns columns of warps; each has a patch of every 64 × 64 product in
 //           registers
 //   item    a head and a tile of P: x, z, dout → dx, dz; for each tile of N, four products with S and S'
 //
-// Registers: dB and dC take 32·kGradientEights floats per thread and 256 states, y, dx, dy·xᵀ and a product
-// 4·kGradientEights each. 8 warps with patches of 16 × 32 have 255 registers and were 12% faster on an H200
+// Registers: dB and dC take 32·kEights floats per thread and 256 states, y, dx, dy·xᵀ and a product
+// 4·kEights each. 8 warps with patches of 16 × 32 have 255 registers and were 12% faster on an H200
 // than 16 warps with patches of 16 × 16: fewer loads of fragments, and fewer warps to wait for.
 // Shared memory: 38 KB of sums, C·Bᵀ and Q; in tiles: x, z, dout, S and S' twice (the next ones arrive during
 // the products), dy, M, and all of B and C: 160 KB at most. f32 has single buffers, and one tile of B and C:
@@ -31,15 +31,22 @@
 
 #include "kernels/ssd_chunk_scan/args.h"
 #include "kernels/ssd_chunk_scan/bwd_step.h"
-#include "kernels/ssd_chunk_scan/chunked_bwd/states.cuh"
-#include "kernels/ssd_chunk_scan/chunked_bwd/tile.cuh"
+#include "kernels/ssd_chunk_scan/chunked_bwd/map.h"
+#include "kernels/ssd_chunk_scan/states.cuh"
+#include "kernels/ssd_chunk_scan/tile.cuh"
 
 namespace ssmbench {
 
-inline constexpr int kGradientColumns = 2;
-inline constexpr int kGradientWarps = 4 * kGradientColumns;
+inline constexpr int kGradientWarps = 8;
 inline constexpr int kGradientThreads = 32 * kGradientWarps;
-inline constexpr int kGradientEights = 8 / kGradientColumns;
+
+/// How the warps share out a tile: patches of 16 × 32 of 64 × 64, of 16 × 8 of 32 × 32.
+template <class T>
+struct GradientShape {
+  static constexpr int kRows = kSide<T> / 16;
+  static constexpr int kColumns = kGradientWarps / kRows;
+  static constexpr int kEights = kSide<T> / 8 / kColumns;
+};
 
 /// True where shared memory has room for two buffers and all of B and C.
 template <class T>
@@ -51,18 +58,20 @@ struct alignas(16) PatchVector {
 };
 
 /// What is not a tile.
+template <class T>
 struct GradientShared {
-  float steps[2][kStepRows][kSsdTile];         ///< of even and odd heads
-  float flow_out[kGradientColumns][kSsdTile];  ///< per step, terms of da that end there
-  float flow_in[kGradientColumns][kSsdTile];   ///< x·(S'·B)·leave
-  float column[4][kSsdTile];                   ///< column sums of W/Δ, without the diagonal
-  float diagonal[kSsdTile];                    ///< of W/Δ
-  float skip[4][kSsdTile];                     ///< per column p, dy·x
-  float states[kGradientWarps];                ///< ⟨S', S⟩; at the end, the largest of Q
-  alignas(16) float unscales[2][kUnscales];    ///< of the buffers of S and S'
+  using Shape = GradientShape<T>;
+  float steps[2][kStepRows<T>][kSide<T>];     ///< of even and odd heads
+  float flow_out[Shape::kColumns][kSide<T>];  ///< per step, terms of da that end there
+  float flow_in[Shape::kColumns][kSide<T>];   ///< x·(S'·B)·leave
+  float column[Shape::kRows][kSide<T>];       ///< column sums of W/Δ, without the diagonal
+  float diagonal[kSide<T>];                   ///< of W/Δ
+  float skip[Shape::kRows][kSide<T>];         ///< per column p, dy·x
+  float states[kGradientWarps];               ///< ⟨S', S⟩; at the end, the largest of Q
+  alignas(16) float unscales[2][kUnscales];   ///< of the buffers of S and S'
   // C·Bᵀ and Q are used once or twice per head: registers are worth more. Each thread has its own.
-  PatchVector cb[kGradientEights][kGradientThreads];
-  PatchVector q[kGradientEights][kGradientThreads];
+  PatchVector cb[Shape::kEights][kGradientThreads];
+  PatchVector q[Shape::kEights][kGradientThreads];
 };
 
 /// Tiles of the dynamic shared memory, in order.
@@ -71,7 +80,7 @@ struct GradientTiles {
   T* base;
   static constexpr int kBuffers = kBuffersAhead<T> ? 2 : 1;
 
-  __device__ T* tile(int i) const { return base + i * kSsdTileElements; }
+  __device__ T* tile(int i) const { return base + i * kTileElements<T>; }
   __device__ T* dy() const { return tile(0); }
   __device__ T* mixing() const { return tile(1); }
   __device__ T* x(int buffer) const { return tile(2 + buffer * 3); }
@@ -80,13 +89,13 @@ struct GradientTiles {
   __device__ T* state(int buffer) const { return tile(2 + kBuffers * 3 + buffer * 2); }
   __device__ T* dstate(int buffer) const { return tile(3 + kBuffers * 3 + buffer * 2); }
   __device__ T* B(int n_tile) const { return tile(2 + kBuffers * 5 + (kBuffersAhead<T> ? n_tile * 2 : 0)); }
-  __device__ T* C(int n_tile) const { return B(n_tile) + kSsdTileElements; }
+  __device__ T* C(int n_tile) const { return B(n_tile) + kTileElements<T>; }
 };
 
 template <class T>
 constexpr int gradients_shared_bytes(int dstate_tiles) {
   const int tiles = 2 + GradientTiles<T>::kBuffers * 5 + 2 * (kBuffersAhead<T> ? dstate_tiles : 1);
-  return tiles * kSsdTileElements * static_cast<int>(sizeof(T));
+  return tiles * kTileElements<T> * static_cast<int>(sizeof(T));
 }
 
 /// Sum over the lanes whose index differs in the bits of `mask` (a run of bits).
@@ -117,16 +126,19 @@ struct GradientHeadSums {
 
 /// A block of the gradient kernel as one of its threads sees it: coordinates and phases. The phases stand in
 /// the order in which the kernel calls them; each is of all threads.
-template <class T>
+template <class T, class Io>
 struct GradientBlock {
-  using Patches = Fragments<kGradientEights>;
+  static constexpr int kRows = GradientShape<T>::kRows;
+  static constexpr int kColumns = GradientShape<T>::kColumns;
+  static constexpr int kEights = GradientShape<T>::kEights;
+  using Patches = Fragments<kEights>;
   static constexpr bool kAhead = kBuffersAhead<T>;
 
   const SsdBwdArgs& args;
   const SsdInputs& in;
   const ChunkedBwdPlan& plan;
   const ChunkedBwdWorkspace& workspace;
-  GradientShared& shared;
+  GradientShared<T>& shared;
   GradientTiles<T> tiles;
 
   std::int64_t b, chunk, group, slice;
@@ -136,11 +148,11 @@ struct GradientBlock {
   int items;
   int thread, warp;
   Patch at;
-  /// Of this thread's elements (t, s) of a product over time, those with s ≤ t in one sequence: bit 4e + i.
-  unsigned reaches;
+  unsigned reaches;  ///< causal_pairs
 
   __device__ __forceinline__ GradientBlock(const SsdBwdArgs& all, const ChunkedBwdPlan& cut,
-                                           const ChunkedBwdWorkspace& places, GradientShared& sums, T* memory)
+                                           const ChunkedBwdWorkspace& places, GradientShared<T>& sums,
+                                           T* memory)
       : args(all), in(all.in), plan(cut), workspace(places), shared(sums), tiles{memory} {
     std::int64_t index = blockIdx.x;
     slice = index % plan.slices;
@@ -149,25 +161,16 @@ struct GradientBlock {
     index /= in.groups;
     chunk = index % plan.chunks;
     b = index / plan.chunks;
-    start = chunk * kSsdTile;
-    steps_valid = steps_within(start, kSsdTile, in.seqlen);
+    start = chunk * kSide<T>;
+    steps_valid = steps_within(start, kSide<T>, in.seqlen);
     first_head = group * in.heads_per_group + slice * plan.per_slice;
     const int heads =
         steps_within(slice * plan.per_slice, static_cast<int>(plan.per_slice), in.heads_per_group);
     items = heads * plan.headdim_tiles;
     thread = static_cast<int>(threadIdx.x);
     warp = thread / 32;
-    at = {warp / kGradientColumns * 16, warp % kGradientColumns * kGradientEights * 8, thread % 32};
-    reaches = 0;
-#pragma unroll
-    for (int e = 0; e < kGradientEights; ++e)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int t = min(at.row_of(i), steps_valid - 1);
-        const int s = at.column_of(e, i);
-        if (s <= t && sequence_at(args, b, start + s) == sequence_at(args, b, start + t))
-          reaches |= 1U << (e * 4 + i);
-      }
+    at = {warp / kColumns * 16, warp % kColumns * kEights * 8, thread % 32};
+    reaches = causal_pairs<kEights>(in, b, start, steps_valid, at);
   }
 
   __device__ __forceinline__ GradientItem item(int index) const {
@@ -180,7 +183,7 @@ struct GradientBlock {
             first_head + head,
             index % GradientTiles<T>::kBuffers};
   }
-  __device__ __forceinline__ const float (&steps_of(const GradientItem& item) const)[kStepRows][kSsdTile] {
+  __device__ __forceinline__ const float (&steps_of(const GradientItem& item) const)[kStepRows<T>][kSide<T>] {
     return shared.steps[item.head_index % 2];
   }
   /// Of the chunk and a head.
@@ -193,26 +196,26 @@ struct GradientBlock {
   template <class Element>
   __device__ __forceinline__ TileSource<Element> sequence_tile(Element* data,
                                                                const GradientItem& item) const {
-    return {data + ((b * in.seqlen + start) * in.nheads + item.head) * in.headdim + item.p_tile * kSsdTile,
-            in.nheads * in.headdim, steps_valid, steps_within(item.p_tile * kSsdTile, kSsdTile, in.headdim),
-            parts_aligned<T>(in.headdim)};
+    return {data + ((b * in.seqlen + start) * in.nheads + item.head) * in.headdim + item.p_tile * kSide<T>,
+            in.nheads * in.headdim, steps_valid, steps_within(item.p_tile * kSide<T>, kSide<T>, in.headdim),
+            parts_aligned<Io>(in.headdim)};
   }
 
   /// x, dout and z of an item; with a head's first tile also its steps.
   __device__ __forceinline__ void load_sequences(const GradientItem& item) const {
-    load_tile<kGradientThreads>(tiles.x(item.buffer), sequence_tile(static_cast<const T*>(in.x), item));
+    load_tile<kGradientThreads>(tiles.x(item.buffer), sequence_tile(static_cast<const Io*>(in.x), item));
     load_tile<kGradientThreads>(tiles.dout(item.buffer),
-                                sequence_tile(static_cast<const T*>(args.dout), item));
+                                sequence_tile(static_cast<const Io*>(args.dout), item));
     if (in.z != nullptr)
-      load_tile<kGradientThreads>(tiles.z(item.buffer), sequence_tile(static_cast<const T*>(in.z), item));
-    if (item.p_tile == 0 && threadIdx.x < kStepRows * kSsdTile / 4)
+      load_tile<kGradientThreads>(tiles.z(item.buffer), sequence_tile(static_cast<const Io*>(in.z), item));
+    if (item.p_tile == 0 && threadIdx.x < kStepRows<T> * kSide<T> / 4)
       copy_async_16(shared_address(&shared.steps[item.head_index % 2][0][0] + threadIdx.x * 4),
-                    workspace.steps + row_of(item) * kStepRows * kSsdTile + threadIdx.x * 4, 16);
+                    workspace.steps + row_of(item) * kStepRows<T> * kSide<T> + threadIdx.x * 4, 16);
   }
 
   __device__ __forceinline__ void load_states(const GradientItem& item, int n_tile, int buffer) const {
     const std::int64_t tile = plan.state_tile(row_of(item), item.p_tile, n_tile);
-    const std::int64_t image = tile * kSsdTileElements;
+    const std::int64_t image = tile * kTileElements<T>;
     load_image<kGradientThreads>(tiles.state(buffer), static_cast<const T*>(workspace.states) + image);
     load_image<kGradientThreads>(tiles.dstate(buffer), static_cast<const T*>(workspace.dstates) + image);
     if (kNarrowRange<T> && threadIdx.x == 0)
@@ -220,12 +223,12 @@ struct GradientBlock {
   }
 
   __device__ __forceinline__ void load_projections(int n_tile) const {
-    const std::int64_t offset = ((b * in.seqlen + start) * in.groups + group) * in.dstate + n_tile * kSsdTile;
-    TileSource<const T> source{static_cast<const T*>(in.B) + offset, in.groups * in.dstate, steps_valid,
-                               steps_within(n_tile * kSsdTile, kSsdTile, in.dstate),
-                               parts_aligned<T>(in.dstate)};
+    const std::int64_t offset = ((b * in.seqlen + start) * in.groups + group) * in.dstate + n_tile * kSide<T>;
+    TileSource<const Io> source{static_cast<const Io*>(in.B) + offset, in.groups * in.dstate, steps_valid,
+                                steps_within(n_tile * kSide<T>, kSide<T>, in.dstate),
+                                parts_aligned<Io>(in.dstate)};
     load_tile<kGradientThreads>(tiles.B(n_tile), source);
-    source.data = static_cast<const T*>(in.C) + offset;
+    source.data = static_cast<const Io*>(in.C) + offset;
     load_tile<kGradientThreads>(tiles.C(n_tile), source);
   }
 
@@ -297,15 +300,7 @@ struct GradientBlock {
 
   /// L at this thread's elements.
   __device__ __forceinline__ void decays_between(Patches& L, const GradientItem& item) const {
-    const auto& steps = steps_of(item);
-    const float decay[2] = {steps[kStepDecay][at.row_of(0)], steps[kStepDecay][at.row_of(2)]};
-#pragma unroll
-    for (int e = 0; e < kGradientEights; ++e)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float between = __expf(decay[i / 2] - steps[kStepDecay][at.column_of(e, i)]);
-        L[e][i] = reaches >> (e * 4 + i) & 1U ? between : 0.0F;
-      }
+    decays_between_steps<T, kEights>(L, steps_of(item), at, reaches);
   }
 
   /// M, scaled into the range of T. Returns what undoes the scale.
@@ -319,14 +314,14 @@ struct GradientBlock {
     Patches mixing;
     decays_between(mixing, item);
 #pragma unroll
-    for (int e = 0; e < kGradientEights; ++e) {
+    for (int e = 0; e < kEights; ++e) {
       const PatchVector cb = shared.cb[e][thread];
       const float delta[2] = {of_delta.up * steps[kStepDelta][at.column_of(e, 0)],
                               of_delta.up * steps[kStepDelta][at.column_of(e, 1)]};
 #pragma unroll
       for (int i = 0; i < 4; ++i) mixing[e][i] *= cb.element[i] * delta[i % 2];
     }
-    store_patch<kGradientEights>(tiles.mixing(), mixing, at, 1.0F);
+    store_patch<kEights>(tiles.mixing(), mixing, at, 1.0F);
     return of_delta.down;
   }
 
@@ -346,19 +341,19 @@ struct GradientBlock {
       unscale = shared.unscales[state_buffer][kUnscaleState];
       dunscale = shared.unscales[state_buffer][kUnscaleGradient];
     }
-    multiply<Lies::along_k, Lies::along_k, kGradientEights>(y, tiles.C(n_tile), state, at, unscale);
-    multiply<Lies::along_k, Lies::along_k, kGradientEights>(u, tiles.B(n_tile), dstate, at, dunscale);
+    multiply<Lies::along_k, Lies::along_k, kEights>(y, tiles.C(n_tile), state, at, unscale);
+    multiply<Lies::along_k, Lies::along_k, kEights>(u, tiles.B(n_tile), dstate, at, dunscale);
     Patches product;
-    clear<kGradientEights>(product);
-    multiply<Lies::along_k, Lies::across_k, kGradientEights>(product, tiles.dy(), state, at);
+    clear<kEights>(product);
+    multiply<Lies::along_k, Lies::across_k, kEights>(product, tiles.dy(), state, at);
 #pragma unroll
-    for (int e = 0; e < kGradientEights; ++e)
+    for (int e = 0; e < kEights; ++e)
 #pragma unroll
       for (int i = 0; i < 4; ++i) dC[e][i] += steps[kStepEnter][at.row_of(i)] * (unscale * product[e][i]);
-    clear<kGradientEights>(product);
-    multiply<Lies::along_k, Lies::across_k, kGradientEights>(product, x_tile, dstate, at);
+    clear<kEights>(product);
+    multiply<Lies::along_k, Lies::across_k, kEights>(product, x_tile, dstate, at);
 #pragma unroll
-    for (int e = 0; e < kGradientEights; ++e)
+    for (int e = 0; e < kEights; ++e)
 #pragma unroll
       for (int i = 0; i < 4; ++i)
         dB[e][i] +=
@@ -380,7 +375,7 @@ struct GradientBlock {
                                                GradientHeadSums& sums) const {
     const auto& steps = steps_of(item);
 #pragma unroll
-    for (int e = 0; e < kGradientEights; ++e)
+    for (int e = 0; e < kEights; ++e)
 #pragma unroll
       for (int i = 0; i < 4; i += 2) {
         const int t = at.row_of(i);
@@ -404,10 +399,9 @@ struct GradientBlock {
                                                  Patches& dyx, float mixing_unscale) const {
     const T* const x_tile = tiles.x(item.buffer);
     if (in.z != nullptr)
-      multiply<Lies::along_k, Lies::across_k, kGradientEights>(y, tiles.mixing(), x_tile, at, mixing_unscale);
-    multiply<Lies::across_k, Lies::across_k, kGradientEights>(u, tiles.mixing(), tiles.dy(), at,
-                                                              mixing_unscale);
-    multiply<Lies::along_k, Lies::along_k, kGradientEights>(dyx, tiles.dy(), x_tile, at);
+      multiply<Lies::along_k, Lies::across_k, kEights>(y, tiles.mixing(), x_tile, at, mixing_unscale);
+    multiply<Lies::across_k, Lies::across_k, kEights>(u, tiles.mixing(), tiles.dy(), at, mixing_unscale);
+    multiply<Lies::along_k, Lies::along_k, kEights>(dyx, tiles.dy(), x_tile, at);
   }
 
   /// dx takes the place of dout, dz that of z: each element belongs to one thread. Column sums of dy·x are dD.
@@ -415,12 +409,12 @@ struct GradientBlock {
                                                         const Patches& u) const {
     const std::int64_t headdim = in.headdim;
 #pragma unroll
-    for (int e = 0; e < kGradientEights; ++e) {
+    for (int e = 0; e < kEights; ++e) {
       float skip[2] = {0.0F, 0.0F};  // D of the two columns
       float dskip[2] = {0.0F, 0.0F};
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        const int p = item.p_tile * kSsdTile + at.column_of(e, j);
+        const int p = item.p_tile * kSide<T> + at.column_of(e, j);
         if (in.D != nullptr && p < headdim)
           skip[j] = in.D[in.skip_per_headdim ? item.head * headdim + p : item.head];
       }
@@ -462,7 +456,7 @@ struct GradientBlock {
     Patches decayed;
     decays_between(decayed, item);
 #pragma unroll
-    for (int e = 0; e < kGradientEights; ++e) {
+    for (int e = 0; e < kEights; ++e) {
       const PatchVector cb = shared.cb[e][thread];
       PatchVector q = shared.q[e][thread];
       float column[2] = {0.0F, 0.0F};
@@ -487,7 +481,7 @@ struct GradientBlock {
         if (at.lane < 4) shared.column[at.row / 16][at.column_of(e, j)] = column[j];
       }
     }
-    clear<kGradientEights>(dyx);
+    clear<kEights>(dyx);
   }
 
   /// A head's sums to shared memory, where write_flows takes them; they start again from 0.
@@ -497,8 +491,8 @@ struct GradientBlock {
       sums.flow_out[j] = sum_lanes<1, 2>(sums.flow_out[j]);
       sums.flow_in[j] = sum_lanes<1, 2>(sums.flow_in[j]);
       if (at.lane % 4 == 0) {
-        shared.flow_out[warp % kGradientColumns][at.row_of(2 * j)] = sums.flow_out[j];
-        shared.flow_in[warp % kGradientColumns][at.row_of(2 * j)] = sums.flow_in[j];
+        shared.flow_out[warp % kColumns][at.row_of(2 * j)] = sums.flow_out[j];
+        shared.flow_in[warp % kColumns][at.row_of(2 * j)] = sums.flow_in[j];
       }
       sums.flow_out[j] = sums.flow_in[j] = 0.0F;
     }
@@ -510,37 +504,37 @@ struct GradientBlock {
   // --- Stores.
 
   __device__ __forceinline__ void write_sequences(const GradientItem& item) const {
-    store_tile<kGradientThreads>(sequence_tile(static_cast<T*>(args.dx), item),
+    store_tile<kGradientThreads>(sequence_tile(static_cast<Io*>(args.dx), item),
                                  static_cast<const T*>(tiles.dout(item.buffer)));
     if (in.z != nullptr)
-      store_tile<kGradientThreads>(sequence_tile(static_cast<T*>(args.dz), item),
+      store_tile<kGradientThreads>(sequence_tile(static_cast<Io*>(args.dz), item),
                                    static_cast<const T*>(tiles.z(item.buffer)));
   }
 
   /// Step `thread` of a head, for ddt and dA.
   __device__ __forceinline__ void write_flows(const GradientItem& item) const {
-    if (thread >= kSsdTile) return;
+    if (thread >= kSide<T>) return;
     const auto& steps = steps_of(item);
     float out = 0.0F, into = 0.0F, column = 0.0F;
 #pragma unroll
-    for (int k = 0; k < kGradientColumns; ++k) {
+    for (int k = 0; k < kColumns; ++k) {
       out += shared.flow_out[k][thread];
       into += shared.flow_in[k][thread];
     }
 #pragma unroll
-    for (int k = 0; k < 4; ++k) column += shared.column[k][thread];
+    for (int k = 0; k < kRows; ++k) column += shared.column[k][thread];
     const float delta = steps[kStepDelta][thread];
     out -= delta * column;
     // What flows past all steps ends, for the sums, at the last one.
-    if (thread == kSsdTile - 1) {
+    if (thread == kSide<T> - 1) {
       float through = 0.0F;
       for (const float of_warp : shared.states) through += of_warp;
       out += steps[kStepEnter][thread] * through;
     }
-    float* const flows = workspace.flows + row_of(item) * kFlowRows * kSsdTile + thread;
-    flows[kFlowOut * kSsdTile] = out;
-    flows[kFlowIn * kSsdTile] = delta * into;
-    flows[kFlowDirect * kSsdTile] = shared.diagonal[thread] + column + into;
+    float* const flows = workspace.flows + row_of(item) * kFlowRows * kSide<T> + thread;
+    flows[kFlowOut * kSide<T>] = out;
+    flows[kFlowIn * kSide<T>] = delta * into;
+    flows[kFlowDirect * kSide<T>] = shared.diagonal[thread] + column + into;
   }
 
   /// The chunk's part of dD, by the last warp.
@@ -551,9 +545,10 @@ struct GradientBlock {
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
       const int column = 2 * at.lane + j;
-      const int p = item.p_tile * kSsdTile + column;
-      const float sum = (shared.skip[0][column] + shared.skip[1][column]) +
-                        (shared.skip[2][column] + shared.skip[3][column]);
+      if (column >= kSide<T>) continue;
+      const int p = item.p_tile * kSide<T> + column;
+      float sum = shared.skip[0][column] + shared.skip[1][column];
+      if constexpr (kRows == 4) sum += shared.skip[2][column] + shared.skip[3][column];
       if (in.skip_per_headdim && p < headdim) head_sums[2 + p] = sum;
       sums.skip += sum;
     }
@@ -570,16 +565,15 @@ struct GradientBlock {
   __device__ __forceinline__ float store_q() const {
     Patches q;
 #pragma unroll
-    for (int e = 0; e < kGradientEights; ++e) {
+    for (int e = 0; e < kEights; ++e) {
       const PatchVector sum = shared.q[e][thread];
 #pragma unroll
       for (int i = 0; i < 4; ++i) q[e][i] = sum.element[i];
     }
     SsdScale of_q{1.0F, 1.0F};
     if constexpr (kNarrowRange<T>)
-      of_q =
-          scale_to(largest_of_block<kGradientWarps>(largest<kGradientEights>(q), shared.states), kTileTarget);
-    store_patch<kGradientEights>(tiles.mixing(), q, at, of_q.up);
+      of_q = scale_to(largest_of_block<kGradientWarps>(largest<kEights>(q), shared.states), kTileTarget);
+    store_patch<kEights>(tiles.mixing(), q, at, of_q.up);
     return of_q.down;
   }
 
@@ -588,21 +582,19 @@ struct GradientBlock {
                                                     Patches& dC) const {
     const std::int64_t dstate = in.dstate;
     const std::int64_t all = in.batch * in.seqlen * in.groups * dstate;
-    multiply<Lies::along_k, Lies::across_k, kGradientEights>(dC, tiles.mixing(), tiles.B(n_tile), at,
-                                                             q_unscale);
-    multiply<Lies::across_k, Lies::across_k, kGradientEights>(dB, tiles.mixing(), tiles.C(n_tile), at,
-                                                              q_unscale);
+    multiply<Lies::along_k, Lies::across_k, kEights>(dC, tiles.mixing(), tiles.B(n_tile), at, q_unscale);
+    multiply<Lies::across_k, Lies::across_k, kEights>(dB, tiles.mixing(), tiles.C(n_tile), at, q_unscale);
 #pragma unroll
-    for (int e = 0; e < kGradientEights; ++e)
+    for (int e = 0; e < kEights; ++e)
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int t = at.row_of(i);
-        const int state = n_tile * kSsdTile + at.column_of(e, i);
+        const int state = n_tile * kSide<T> + at.column_of(e, i);
         if (t >= steps_valid || state >= dstate) continue;
         const std::int64_t place = ((b * in.seqlen + start + t) * in.groups + group) * dstate + state;
         if (plan.slices == 1) {
-          static_cast<T*>(args.dB)[place] = from_float<T>(dB[e][i]);
-          static_cast<T*>(args.dC)[place] = from_float<T>(dC[e][i]);
+          static_cast<Io*>(args.dB)[place] = from_float<Io>(dB[e][i]);
+          static_cast<Io*>(args.dC)[place] = from_float<Io>(dC[e][i]);
         } else {
           workspace.projections[slice * 2 * all + place] = dB[e][i];
           workspace.projections[(slice * 2 + 1) * all + place] = dC[e][i];
@@ -611,29 +603,31 @@ struct GradientBlock {
   }
 };
 
-template <class T, int kTilesN>
+template <class T, class Io, int kTilesN>
 __global__ void __launch_bounds__(kGradientThreads, 1)
     ssd_gradients_kernel(const SsdBwdArgs args, const ChunkedBwdPlan plan,
                          const ChunkedBwdWorkspace workspace) {
   extern __shared__ __align__(16) unsigned char dynamic_shared[];
-  __shared__ __align__(16) GradientShared shared;
-  const GradientBlock<T> block(args, plan, workspace, shared, reinterpret_cast<T*>(dynamic_shared));
-  using Patches = typename GradientBlock<T>::Patches;
+  __shared__ __align__(16) GradientShared<T> shared;
+  using Block = GradientBlock<T, Io>;
+  constexpr int kEights = Block::kEights;
+  using Patches = typename Block::Patches;
+  const Block block(args, plan, workspace, shared, reinterpret_cast<T*>(dynamic_shared));
 
   block.template start_pipeline<kTilesN>();
   Patches cb, dyx, dB[kTilesN], dC[kTilesN];
-  clear<kGradientEights>(cb);
-  clear<kGradientEights>(dyx);
+  clear<kEights>(cb);
+  clear<kEights>(dyx);
 #pragma unroll
   for (int n = 0; n < kTilesN; ++n) {
-    clear<kGradientEights>(dB[n]);
-    clear<kGradientEights>(dC[n]);
+    clear<kEights>(dB[n]);
+    clear<kEights>(dC[n]);
     if (n >= plan.dstate_tiles) continue;
     block.fetch_projections(n);
-    multiply<Lies::along_k, Lies::along_k, kGradientEights>(cb, block.tiles.C(n), block.tiles.B(n), block.at);
+    multiply<Lies::along_k, Lies::along_k, kEights>(cb, block.tiles.C(n), block.tiles.B(n), block.at);
   }
 #pragma unroll
-  for (int e = 0; e < kGradientEights; ++e) {
+  for (int e = 0; e < kEights; ++e) {
     shared.cb[e][block.thread] = {cb[e][0], cb[e][1], cb[e][2], cb[e][3]};
     shared.q[e][block.thread] = {};
   }
@@ -643,8 +637,8 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
   for (int index = 0; index < block.items; ++index) {
     const GradientItem item = block.item(index);
     Patches y, u;
-    clear<kGradientEights>(y);
-    clear<kGradientEights>(u);
+    clear<kEights>(y);
+    clear<kEights>(u);
 #pragma unroll
     for (int n = 0; n < kTilesN; ++n) {
       if (n >= plan.dstate_tiles) continue;
@@ -682,26 +676,35 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
 }
 
 /// ddt, and the chunk's parts of dA and ddt_bias, from what the gradient kernel leaves of every step. One
-/// warp per row (batch, chunk, head); lane i has steps 2i and 2i + 1.
-template <class T>
+/// warp per row (batch, chunk, head); a lane has the kSide / 32 steps from kSide / 32 · lane on.
+template <class T, class Io>
 __global__ void __launch_bounds__(kStepsThreads)
     ssd_finish_steps_kernel(const SsdBwdArgs args, const ChunkedBwdPlan plan,
                             const ChunkedBwdWorkspace workspace) {
+  constexpr int kOwn = kSide<T> / 32;
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * (kStepsThreads / 32) + threadIdx.x / 32;
   if (row >= plan.rows) return;
   const SsdInputs& in = args.in;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const std::int64_t head = row % in.nheads;
-  const std::int64_t start = row / in.nheads % plan.chunks * kSsdTile;
+  const std::int64_t start = row / in.nheads % plan.chunks * kSide<T>;
   const std::int64_t b = row / in.nheads / plan.chunks;
-  const float* const flows = workspace.flows + row * kFlowRows * kSsdTile + 2 * lane;
-  const float2 out = *reinterpret_cast<const float2*>(flows + kFlowOut * kSsdTile);
-  const float2 into = *reinterpret_cast<const float2*>(flows + kFlowIn * kSsdTile);
-  const float2 direct = *reinterpret_cast<const float2*>(flows + kFlowDirect * kSsdTile);
+  struct alignas(4 * kOwn) Own {
+    float step[kOwn];
+  };
+  const float* const flows = workspace.flows + row * kFlowRows * kSide<T> + kOwn * lane;
+  const Own out = *reinterpret_cast<const Own*>(flows + kFlowOut * kSide<T>);
+  const Own into = *reinterpret_cast<const Own*>(flows + kFlowIn * kSide<T>);
+  const Own direct = *reinterpret_cast<const Own*>(flows + kFlowDirect * kSide<T>);
 
   // Sums over this and later steps, and over earlier ones.
-  float later = out.x + out.y;
-  float earlier = into.x + into.y;
+  float later = out.step[0];
+  float earlier = into.step[0];
+#pragma unroll
+  for (int i = 1; i < kOwn; ++i) {
+    later += out.step[i];
+    earlier += into.step[i];
+  }
 #pragma unroll
   for (int distance = 1; distance < 32; distance *= 2) {
     const float down = __shfl_down_sync(0xFFFFFFFFU, later, distance);
@@ -713,20 +716,21 @@ __global__ void __launch_bounds__(kStepsThreads)
   if (lane == 31) later_lanes = 0.0F;
   earlier = __shfl_up_sync(0xFFFFFFFFU, earlier, 1);
   if (lane == 0) earlier = 0.0F;
-  const float da[2] = {later + earlier, (out.y + later_lanes) + (earlier + into.x)};
-  const float of_delta[2] = {direct.x, direct.y};
+  float da[kOwn];
+  da[0] = later + earlier;
+  if constexpr (kOwn == 2) da[1] = (out.step[1] + later_lanes) + (earlier + into.step[0]);
 
   float dA = 0.0F, dbias = 0.0F;
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const std::int64_t t = start + 2 * lane + i;
+  for (int i = 0; i < kOwn; ++i) {
+    const std::int64_t t = start + kOwn * lane + i;
     if (t >= in.seqlen) continue;
     // Nothing flows past a reset.
-    const float flow = sequence_at(args, b, t) == sequence_at(args, b, t - 1) ? da[i] : 0.0F;
+    const float flow = sequence_at(in, b, t) == sequence_at(in, b, t - 1) ? da[i] : 0.0F;
     const std::int64_t place = (b * in.seqlen + t) * in.nheads + head;
-    const SsdDelta delta = ssd_delta(in, head, to_float(static_cast<const T*>(in.dt)[place]));
-    const float ddt = (in.A[head] * flow + of_delta[i]) * delta.slope;
-    static_cast<T*>(args.ddt)[place] = from_float<T>(ddt);
+    const SsdDelta delta = ssd_delta(in, head, to_float(static_cast<const Io*>(in.dt)[place]));
+    const float ddt = (in.A[head] * flow + direct.step[i]) * delta.slope;
+    static_cast<Io*>(args.ddt)[place] = from_float<Io>(ddt);
     dA += delta.value * flow;
     dbias += ddt;
   }

@@ -1,4 +1,4 @@
-#include "kernels/ssd_chunk_scan/chunked_bwd/range.h"
+#include "kernels/ssd_chunk_scan/range.h"
 
 #include <cmath>
 #include <limits>

@@ -1,6 +1,7 @@
 #pragma once
 
-// 64 × 64 tiles in shared memory and their products on the tensor cores, for the backward SSD kernels.
+// 64 × 64 tiles in shared memory and their products on the tensor cores, for the SSD kernels that
+// keep the states of all chunks.
 //
 // A warp owns a patch of a product, 16 rows × 8·kEights columns, in registers as mma fragments: with
 // g = lane / 4 and t = lane % 4, element i of fragment e is
@@ -11,27 +12,36 @@
 #include "kernels/common/index_math.h"
 #include "kernels/common/io_types.cuh"
 #include "kernels/common/mma.cuh"
-#include "kernels/ssd_chunk_scan/chunked_bwd/map.h"
-#include "kernels/ssd_chunk_scan/chunked_bwd/range.h"
+#include "kernels/ssd_chunk_scan/chunk_grid.h"
+#include "kernels/ssd_chunk_scan/range.h"
 
 namespace ssmbench {
 
-/// f16 has so few exponents that what decays and Δ scale must be moved into its range (bwd_range.h), and the
+/// f16 has so few exponents that what decays and Δ scale must be moved into its range (range.h), and the
 /// products back.
 template <class T>
 inline constexpr bool kNarrowRange = std::is_same_v<T, __half>;
 
-/// An f32 element of tiles whose products are f32 multiply-adds; those of float are tf32, on tensor cores.
-struct PlainF32 {
-  float value;
-};
-
-__device__ inline float to_float(PlainF32 x) {
+template <int kTileSide>
+__device__ float to_float(ExactF32<kTileSide> x) {
   return x.value;
 }
 template <>
-__device__ inline PlainF32 from_float<PlainF32>(float x) {
+__device__ inline WideF32 from_float<WideF32>(float x) {
   return {x};
+}
+template <>
+__device__ inline CompactF32 from_float<CompactF32>(float x) {
+  return {x};
+}
+
+/// x in another type: rounded once at most.
+template <class To, class From>
+__device__ To converted(From x) {
+  if constexpr (std::is_same_v<To, From>)
+    return x;
+  else
+    return from_float<To>(to_float(x));
 }
 
 /// Which part of a product a thread of a warp holds.
@@ -78,7 +88,7 @@ __device__ void load_16x16(std::uint32_t (&r)[4], const T* tile, int row, int co
 template <Lies kA, Lies kB, int kEights, class T>
 __device__ void multiply(Fragments<kEights>& d, const T* a_tile, const T* b_tile, const Patch& at) {
 #pragma unroll
-  for (int k = 0; k < kSsdTile; k += 16) {
+  for (int k = 0; k < kSide<T>; k += 16) {
     std::uint32_t a[4];
     if constexpr (kA == Lies::along_k)
       load_16x16<T, false>(a, a_tile, at.row, k, at.lane, true);
@@ -115,7 +125,7 @@ __device__ void multiply(Fragments<kEights>& d, const float* a_tile, const float
   const int g = at.lane / 4;
   const int t = at.lane % 4;
 #pragma unroll 4
-  for (int k = 0; k < kSsdTile; k += 8) {
+  for (int k = 0; k < kSide<float>; k += 8) {
     const std::uint32_t a[4] = {
         load_tf32<kA>(a_tile, at.row + g, k + t), load_tf32<kA>(a_tile, at.row + g + 8, k + t),
         load_tf32<kA>(a_tile, at.row + g, k + t + 4), load_tf32<kA>(a_tile, at.row + g + 8, k + t + 4)};
@@ -213,12 +223,12 @@ __device__ void store_pair(T* tile, int row, int column, float2 x) {
 template <class T>
 inline constexpr int kPart = 16 / static_cast<int>(sizeof(T));
 template <class T>
-inline constexpr int kTileParts = kSsdTileElements / kPart<T>;
+inline constexpr int kTileParts = kTileElements<T> / kPart<T>;
 
 /// Offset of part i of a tile, counted along rows.
 template <class T>
 __device__ int part_offset(int i) {
-  constexpr int kParts = kSsdTile / kPart<T>;
+  constexpr int kParts = kSide<T> / kPart<T>;
   return tile_offset<T>(i / kParts, i % kParts * kPart<T>);
 }
 
@@ -252,28 +262,28 @@ __device__ void store_part(T* part, const float (&x)[kPart<T>]) {
 }
 
 /// Four k's of an operand's row from `row` on, and of `kRows` − 1 more; `row` is a multiple of kRows, k of 4.
-template <Lies kLies, int kRows>
-__device__ void load_fours(float (&x)[kRows][4], const PlainF32* tile, int row, int k) {
+template <Lies kLies, int kRows, int kTileSide>
+__device__ void load_fours(float (&x)[kRows][4], const ExactF32<kTileSide>* tile, int row, int k) {
 #pragma unroll
   for (int i = 0; i < (kLies == Lies::along_k ? kRows : 4); ++i) {
     if constexpr (kLies == Lies::along_k) {
-      load_part(x[i], tile + tile_offset<PlainF32>(row + i, k));
+      load_part(x[i], tile + tile_offset<ExactF32<kTileSide>>(row + i, k));
     } else if constexpr (kRows == 2) {
       const float2 pair = load_pair(tile, k + i, row);
       x[0][i] = pair.x;
       x[1][i] = pair.y;
     } else {
-      x[0][i] = tile[tile_offset<PlainF32>(k + i, row)].value;
+      x[0][i] = tile[tile_offset<ExactF32<kTileSide>>(k + i, row)].value;
     }
   }
 }
 
 /// multiply() in f32: a lane multiplies its two rows of A and two columns of each block of B itself.
-template <Lies kA, Lies kB, int kEights>
-__device__ void multiply(Fragments<kEights>& d, const PlainF32* a_tile, const PlainF32* b_tile,
-                         const Patch& at) {
+template <Lies kA, Lies kB, int kEights, int kTileSide>
+__device__ void multiply(Fragments<kEights>& d, const ExactF32<kTileSide>* a_tile,
+                         const ExactF32<kTileSide>* b_tile, const Patch& at) {
 #pragma unroll 1  // twice at a time spills four times as many registers
-  for (int k = 0; k < kSsdTile; k += 4) {
+  for (int k = 0; k < kTileSide; k += 4) {
     float a[2][1][4];
     load_fours<kA, 1>(a[0], a_tile, at.row_of(0), k);
     load_fours<kA, 1>(a[1], a_tile, at.row_of(2), k);
@@ -313,48 +323,53 @@ __device__ void for_parts(const Call& call) {
   for (int k = 0; k < kTileParts<T> / kThreads; ++k) call(k * kThreads + static_cast<int>(threadIdx.x));
 }
 
-/// Starts the copies of a tile; what does not exist becomes zeros.
-template <int kThreads, class T>
-__device__ void load_tile(T* tile, const TileSource<const T>& source) {
-  if (source.aligned) {
-    for_parts<kThreads, T>([&](int i) {
-      const int row = i / (kSsdTile / kPart<T>);
-      const int column = i % (kSsdTile / kPart<T>)*kPart<T>;
-      const bool exists = row < source.rows && column < source.columns;
-      copy_async_16(shared_address(tile + part_offset<T>(i)),
-                    source.data + (exists ? row * source.pitch + column : 0), exists ? 16 : 0);
-    });
-    return;
+/// Starts the copies of a tile; what does not exist becomes zeros. Where the tensor has another type the
+/// elements are converted, and there when the call returns.
+template <int kThreads, class T, class Io>
+__device__ void load_tile(T* tile, const TileSource<const Io>& source) {
+  if constexpr (std::is_same_v<T, Io>) {
+    if (source.aligned) {
+      for_parts<kThreads, T>([&](int i) {
+        const int row = i / (kSide<T> / kPart<T>);
+        const int column = i % (kSide<T> / kPart<T>)*kPart<T>;
+        const bool exists = row < source.rows && column < source.columns;
+        copy_async_16(shared_address(tile + part_offset<T>(i)),
+                      source.data + (exists ? row * source.pitch + column : 0), exists ? 16 : 0);
+      });
+      return;
+    }
   }
 #pragma unroll 1
-  for (int i = static_cast<int>(threadIdx.x); i < kSsdTileElements; i += kThreads) {
-    const int row = i / kSsdTile;
-    const int column = i % kSsdTile;
+  for (int i = static_cast<int>(threadIdx.x); i < kTileElements<T>; i += kThreads) {
+    const int row = i / kSide<T>;
+    const int column = i % kSide<T>;
     const bool exists = row < source.rows && column < source.columns;
     tile[tile_offset<T>(row, column)] =
-        exists ? source.data[row * source.pitch + column] : from_float<T>(0.0F);
+        exists ? converted<T>(source.data[row * source.pitch + column]) : from_float<T>(0.0F);
   }
 }
 
 /// The existing part of a tile to global memory.
-template <int kThreads, class T>
-__device__ void store_tile(const TileSource<T>& target, const T* tile) {
-  if (target.aligned) {
-    for_parts<kThreads, T>([&](int i) {
-      const int row = i / (kSsdTile / kPart<T>);
-      const int column = i % (kSsdTile / kPart<T>)*kPart<T>;
-      if (row < target.rows && column < target.columns)
-        *reinterpret_cast<uint4*>(target.data + row * target.pitch + column) =
-            *reinterpret_cast<const uint4*>(tile + part_offset<T>(i));
-    });
-    return;
+template <int kThreads, class T, class Io>
+__device__ void store_tile(const TileSource<Io>& target, const T* tile) {
+  if constexpr (std::is_same_v<T, Io>) {
+    if (target.aligned) {
+      for_parts<kThreads, T>([&](int i) {
+        const int row = i / (kSide<T> / kPart<T>);
+        const int column = i % (kSide<T> / kPart<T>)*kPart<T>;
+        if (row < target.rows && column < target.columns)
+          *reinterpret_cast<uint4*>(target.data + row * target.pitch + column) =
+              *reinterpret_cast<const uint4*>(tile + part_offset<T>(i));
+      });
+      return;
+    }
   }
 #pragma unroll 1
-  for (int i = static_cast<int>(threadIdx.x); i < kSsdTileElements; i += kThreads) {
-    const int row = i / kSsdTile;
-    const int column = i % kSsdTile;
+  for (int i = static_cast<int>(threadIdx.x); i < kTileElements<T>; i += kThreads) {
+    const int row = i / kSide<T>;
+    const int column = i % kSide<T>;
     if (row < target.rows && column < target.columns)
-      target.data[row * target.pitch + column] = tile[tile_offset<T>(row, column)];
+      target.data[row * target.pitch + column] = converted<Io>(tile[tile_offset<T>(row, column)]);
   }
 }
 
