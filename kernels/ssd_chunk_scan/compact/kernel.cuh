@@ -19,7 +19,8 @@
 
 #include "device/cuda_check.h"
 #include "kernels/common/scalar_math.h"
-#include "kernels/ssd_chunk_scan/compact/compact.h"
+#include "kernels/ssd_chunk_scan/args.h"
+#include "kernels/ssd_chunk_scan/compact/map.h"
 #include "kernels/ssd_chunk_scan/states.cuh"
 
 namespace ssmbench {

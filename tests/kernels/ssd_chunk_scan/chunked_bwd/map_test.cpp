@@ -1,6 +1,5 @@
 #include "kernels/ssd_chunk_scan/chunked_bwd/map.h"
 
-#include <set>
 #include <vector>
 
 #include "catch.h"
@@ -14,23 +13,26 @@ namespace {
 struct Sizes {
   std::int64_t batch, seqlen, nheads, headdim, dstate, groups;
   int skip_sums;
-  std::size_t io_bytes;
+  std::size_t element_bytes;
   bool scaled_states = false;
+  int side = 64;
+  int step_rows = 4;
 };
 
 ChunkedBwdPlan plan_of(const Sizes& s) {
-  return plan_chunked_bwd(s.batch, s.seqlen, s.nheads, s.headdim, s.dstate, s.groups, s.skip_sums, s.io_bytes,
-                          s.scaled_states);
+  return plan_chunked_bwd(s.batch, s.seqlen, s.nheads, s.headdim, s.dstate, s.groups, s.skip_sums,
+                          {s.side, s.step_rows, s.element_bytes, s.scaled_states});
 }
 
 const std::vector<Sizes> kSizes{
-    {1, 1, 1, 1, 1, 1, 0, 4},             // the least of everything
-    {2, 64, 3, 64, 64, 3, 1, 2, true},    // whole tiles, groups of one head
-    {2, 65, 6, 65, 65, 2, 65, 2, true},   // one more than a tile
-    {1, 4096, 24, 64, 128, 1, 1, 2},      // a model, batch 1: several slices
-    {8, 4096, 32, 64, 128, 1, 64, 2},     // batch 8: one slice
-    {1, 200, 5, 256, 256, 1, 256, 4},     // five slices of one head
-    {3, 1000, 7 * 13, 33, 17, 7, 33, 4},  // nothing even
+    {1, 1, 1, 1, 1, 1, 0, 4},                   // the least of everything
+    {2, 64, 3, 64, 64, 3, 1, 2, true},          // whole tiles, groups of one head
+    {2, 65, 6, 65, 65, 2, 65, 2, true},         // one more than a tile
+    {1, 4096, 24, 64, 128, 1, 1, 2},            // a model, batch 1: several slices
+    {8, 4096, 32, 64, 128, 1, 64, 2},           // batch 8: one slice
+    {1, 200, 5, 256, 256, 1, 256, 4},           // five slices of one head
+    {3, 1000, 7 * 13, 33, 17, 7, 33, 4},        // nothing even
+    {2, 33, 3, 33, 64, 1, 0, 4, false, 32, 5},  // small tiles, one more of each than one holds
 };
 
 }  // namespace
@@ -39,16 +41,20 @@ TEST_CASE("chunked SSD gradients: the parts of the workspace follow each other")
   for (const Sizes& s : kSizes) {
     const ChunkedBwdPlan plan = plan_of(s);
     CAPTURE(s.seqlen, s.nheads, s.headdim, s.dstate);
-    CHECK(plan.chunks * 64 >= s.seqlen);
-    CHECK((plan.chunks - 1) * 64 < s.seqlen);
+    const std::int64_t side = s.side;
+    const std::size_t elements = static_cast<std::size_t>(side * side);
+    CHECK(plan.chunks * side >= s.seqlen);
+    CHECK((plan.chunks - 1) * side < s.seqlen);
     CHECK(plan.rows == s.batch * plan.chunks * s.nheads);
-    const auto tiles = static_cast<std::size_t>(plan.rows * ((s.headdim + 63) / 64) * ((s.dstate + 63) / 64));
-    CHECK(plan.states >= plan.steps + static_cast<std::size_t>(plan.rows) * 4 * 64 * sizeof(float));
-    CHECK(plan.dstates >= plan.states + tiles * 64 * 64 * s.io_bytes);
-    CHECK(plan.unscales >= plan.dstates + tiles * 64 * 64 * s.io_bytes);
+    const auto tiles = static_cast<std::size_t>(plan.rows * ((s.headdim + side - 1) / side) *
+                                                ((s.dstate + side - 1) / side));
+    const auto steps = static_cast<std::size_t>(plan.rows * side) * sizeof(float);
+    CHECK(plan.states >= plan.steps + steps * static_cast<std::size_t>(s.step_rows));
+    CHECK(plan.dstates >= plan.states + tiles * elements * s.element_bytes);
+    CHECK(plan.unscales >= plan.dstates + tiles * elements * s.element_bytes);
     CHECK(plan.flows >= plan.unscales + (s.scaled_states ? tiles * 16 : 0));
     if (!s.scaled_states) CHECK(plan.flows == plan.unscales);
-    CHECK(plan.head_sums >= plan.flows + static_cast<std::size_t>(plan.rows) * 3 * 64 * sizeof(float));
+    CHECK(plan.head_sums >= plan.flows + steps * 3);
     CHECK(plan.projections >=
           plan.head_sums + static_cast<std::size_t>(plan.rows * (2 + s.skip_sums)) * sizeof(float));
     const auto projections =
@@ -76,29 +82,6 @@ TEST_CASE("chunked SSD gradients: slices cover a group's heads once, and none is
   CHECK(plan_of({8, 4096, 32, 64, 128, 1, 1, 2}).slices == 1);   // 512 chunks are blocks enough
   CHECK(plan_of({1, 2048, 24, 64, 128, 1, 1, 2}).slices == 12);  // 32 chunks are not
   CHECK(plan_of({1, 64, 24, 64, 128, 1, 1, 2}).slices == 24);    // a head each at most
-}
-
-TEST_CASE("chunked SSD gradients: elements of a tile, in shared memory") {
-  const auto check = []<class T>(T) {
-    std::set<int> places;
-    for (int row = 0; row < 64; ++row)
-      for (int column = 0; column < 64; ++column) {
-        places.insert(tile_offset<T>(row, column));
-        constexpr int kPart = 16 / sizeof(T);  // parts of 16 bytes stay together
-        CHECK(tile_offset<T>(row, column) == tile_offset<T>(row, column / kPart * kPart) + column % kPart);
-      }
-    CHECK(places.size() == 64 * 64);
-    CHECK(*places.rbegin() == 64 * 64 - 1);
-    // What one matrix load reads, 16 bytes of eight rows, lies in different banks.
-    for (int column = 0; column < 64; column += 16 / static_cast<int>(sizeof(T))) {
-      std::set<std::size_t> banks;
-      for (int row = 8; row < 16; ++row)
-        banks.insert(static_cast<std::size_t>(tile_offset<T>(row, column)) * sizeof(T) % 128);
-      CHECK(banks.size() == 8);
-    }
-  };
-  check(float{});
-  check(std::uint16_t{});
 }
 
 TEST_CASE("chunked SSD gradients: workspace of at most twice the tensors' bytes on a model's shape") {
