@@ -107,12 +107,16 @@ struct WorkspaceEnd {
   }
 };
 
-/// Element of a tile in shared memory and in the workspace. Rows are 16-byte parts whose order is turned by
-/// the row, so that eight parts of one column lie in different banks.
+/// Elements of a 16-byte vector.
+template <class T>
+inline constexpr int kVectorElements = 16 / static_cast<int>(sizeof(T));
+
+/// Element of a tile in shared memory and in the workspace. Rows are 16-byte vectors, permuted by the row, so
+/// that eight vectors of one column lie in different banks: as swizzled() of mma.cuh does it.
 template <class T>
 SSMBENCH_HD constexpr int tile_offset(int row, int column) {
-  constexpr int kPart = 16 / sizeof(T);
-  return row * kSide<T> + ((column / kPart ^ (row & 7)) * kPart) + column % kPart;
+  constexpr int kElements = kVectorElements<T>;
+  return row * kSide<T> + ((column / kElements ^ (row & 7)) * kElements) + column % kElements;
 }
 
 }  // namespace ssmbench

@@ -110,9 +110,9 @@ struct StatesShared {
 template <class T, class Io, Walk kWalk>
 struct StatesBlock {
   static constexpr bool kForward = kWalk == Walk::forward;
-  /// Patches of 16 rows: of whole rows in a 64 × 64 tile, of half of them in one of 32 × 32.
-  static constexpr int kEights = kSide<T> == 64 ? 8 : 2;
-  using State = Fragments<kEights>;
+  /// PatchFragments of 16 rows: of whole rows in a 64 × 64 tile, of half of them in one of 32 × 32.
+  static constexpr int kAtoms = kSide<T> == 64 ? 8 : 2;
+  using State = Fragments<kAtoms>;
 
   const SsdInputs& in;
   const WalkTensors& tensors;
@@ -143,7 +143,7 @@ struct StatesBlock {
     n_valid = steps_within(n_tile * kSide<T>, kSide<T>, in.dstate);
     const int warp = static_cast<int>(threadIdx.x) / 32;
     constexpr int kRows = kSide<T> / 16;
-    at = {warp % kRows * 16, warp / kRows * kEights * 8, static_cast<int>(threadIdx.x) % 32};
+    at = {warp % kRows * 16, warp / kRows * kAtoms * 8, static_cast<int>(threadIdx.x) % 32};
     left = static_cast<const Io*>(tensors.left);
     gate = kForward ? nullptr : static_cast<const Io*>(tensors.gate);
     right = static_cast<const Io*>(tensors.right);
@@ -168,7 +168,7 @@ struct StatesBlock {
     const std::int64_t projection =
         ((b * in.seqlen + start) * in.groups + group) * in.dstate + n_tile * kSide<T>;
     const std::int64_t sequence_pitch = in.nheads * in.headdim;
-    const bool aligned = parts_aligned<Io>(in.headdim);
+    const bool aligned = vectors_aligned<Io>(in.headdim);
     load_tile<kStatesThreads>(stage.left,
                               TileSource<const Io>{left + sequence, sequence_pitch, valid, p_valid, aligned});
     if (gate != nullptr)
@@ -176,7 +176,7 @@ struct StatesBlock {
           stage.gate, TileSource<const Io>{gate + sequence, sequence_pitch, valid, p_valid, aligned});
     load_tile<kStatesThreads>(stage.right,
                               TileSource<const Io>{right + projection, in.groups * in.dstate, valid, n_valid,
-                                                   parts_aligned<Io>(in.dstate)});
+                                                   vectors_aligned<Io>(in.dstate)});
     if (threadIdx.x < kStepRows<T> * kSide<T> / 4)
       copy_async_16(shared_address(&stage.steps[0][0] + threadIdx.x * 4),
                     tensors.steps + row_of(i) * kStepRows<T> * kSide<T> + threadIdx.x * 4, 16);
@@ -188,7 +188,7 @@ struct StatesBlock {
     const float* const first = tensors.first;
     const std::int64_t dstate = in.dstate;
 #pragma unroll
-    for (int e = 0; e < kEights; ++e)
+    for (int e = 0; e < kAtoms; ++e)
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int p = at.row_of(i);
@@ -202,12 +202,12 @@ struct StatesBlock {
   __device__ __forceinline__ void store_image(const State& state, std::int64_t tile) const {
     SsdScale of_state{1.0F, 1.0F};
     if constexpr (kNarrowRange<T>) {
-      of_state = scale_to(largest_of_block<kStatesThreads / 32>(largest<kEights>(state), shared.largest),
+      of_state = scale_to(largest_of_block<kStatesThreads / 32>(largest<kAtoms>(state), shared.largest),
                           kTileTarget);
       if (threadIdx.x == 0)
         tensors.unscales[tile * kUnscales + (kForward ? kUnscaleState : kUnscaleGradient)] = of_state.down;
     }
-    store_patch<kEights>(shared.state, state, at, of_state.up);
+    store_fragments<kAtoms>(shared.state, state, at, of_state.up);
   }
 
   /// Step t's weight in the sum.
@@ -222,23 +222,23 @@ struct StatesBlock {
       of_weights = scale_to(
           largest_of_warp(fmaxf(fabsf(weight_of(stage, at.lane)), fabsf(weight_of(stage, at.lane + 32)))),
           kWeightTarget);
-    for_parts<kStatesThreads, T>([&](int part) {
-      const int t = part / (kSide<T> / kPart<T>);
-      const int offset = part_offset<T>(part);
-      *reinterpret_cast<uint4*>(image + part * kPart<T>) =
-          *reinterpret_cast<const uint4*>(shared.state + part * kPart<T>);
+    for_vectors<kStatesThreads, T>([&](int vector) {
+      const int t = vector / (kSide<T> / kVectorElements<T>);
+      const int offset = vector_offset<T>(vector);
+      *reinterpret_cast<uint4*>(image + vector * kVectorElements<T>) =
+          *reinterpret_cast<const uint4*>(shared.state + vector * kVectorElements<T>);
       const float weight = of_weights.up * weight_of(stage, t);
-      float x[kPart<T>];
-      load_part(x, stage.left + offset);
+      float x[kVectorElements<T>];
+      load_vector(x, stage.left + offset);
       if (gate != nullptr) {
-        float z[kPart<T>];
-        load_part(z, stage.gate + offset);
+        float z[kVectorElements<T>];
+        load_vector(z, stage.gate + offset);
 #pragma unroll
-        for (int j = 0; j < kPart<T>; ++j) x[j] *= silu_with_slope(z[j]).value;
+        for (int j = 0; j < kVectorElements<T>; ++j) x[j] *= silu_with_slope(z[j]).value;
       }
 #pragma unroll
-      for (int j = 0; j < kPart<T>; ++j) x[j] *= weight;
-      store_part(stage.left + offset, x);
+      for (int j = 0; j < kVectorElements<T>; ++j) x[j] *= weight;
+      store_vector(stage.left + offset, x);
     });
     return of_weights;
   }
@@ -248,7 +248,7 @@ struct StatesBlock {
     if (last == nullptr) return;
     const std::int64_t dstate = in.dstate;
 #pragma unroll
-    for (int e = 0; e < kEights; ++e)
+    for (int e = 0; e < kAtoms; ++e)
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int p = at.row_of(i);
@@ -289,24 +289,23 @@ __global__ void __launch_bounds__(kStatesThreads, sizeof(T) == 2 ? 4 : 1)
     const SsdScale of_weights = block.weigh(stage, images + tile * kTileElements<T>);
     const float decay = stage.steps[kStepEnter][kSide<T> - 1];
 #pragma unroll
-    for (int e = 0; e < Block::kEights; ++e)
+    for (int e = 0; e < Block::kAtoms; ++e)
 #pragma unroll
       for (int j = 0; j < 4; ++j) state[e][j] *= decay;
     __syncthreads();
-    multiply<Lies::across_k, Lies::across_k, Block::kEights>(state, stage.left, stage.right, block.at,
-                                                             of_weights.down);
+    multiply<Major::mn, Major::mn, Block::kAtoms>(state, stage.left, stage.right, block.at, of_weights.down);
   }
   block.store_last(state);
 }
 
 /// Of a thread's elements (t, s) of a product over a chunk's time, those with s ≤ t in one sequence: bit
 /// 4e + i. `start`: the chunk's first step, of which there are `valid`.
-template <int kEights>
+template <int kAtoms>
 __device__ __forceinline__ unsigned causal_pairs(const SsdInputs& in, std::int64_t b, std::int64_t start,
                                                  int valid, const Patch& at) {
   unsigned pairs = 0;
 #pragma unroll
-  for (int e = 0; e < kEights; ++e)
+  for (int e = 0; e < kAtoms; ++e)
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int t = min(at.row_of(i), valid - 1);
@@ -318,8 +317,8 @@ __device__ __forceinline__ unsigned causal_pairs(const SsdInputs& in, std::int64
 }
 
 /// e^(decay_t − decay_s) at a thread's elements (t, s), 0 outside of `pairs`.
-template <class T, int kEights>
-__device__ __forceinline__ void decays_between_steps(Fragments<kEights>& L,
+template <class T, int kAtoms>
+__device__ __forceinline__ void decays_between_steps(Fragments<kAtoms>& L,
                                                      const float (&steps)[kStepRows<T>][kSide<T>],
                                                      const Patch& at, unsigned pairs) {
   const float decay[2] = {steps[kStepDecay][at.row_of(0)], steps[kStepDecay][at.row_of(2)]};
@@ -329,7 +328,7 @@ __device__ __forceinline__ void decays_between_steps(Fragments<kEights>& L,
     rest[1] = steps[kStepDecayRest][at.row_of(2)];
   }
 #pragma unroll
-  for (int e = 0; e < kEights; ++e)
+  for (int e = 0; e < kAtoms; ++e)
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       float exponent = decay[i / 2] - steps[kStepDecay][at.column_of(e, i)];

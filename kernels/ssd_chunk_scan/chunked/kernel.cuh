@@ -11,7 +11,7 @@
 // Δ·A over later steps are ever exponentiated, so that nothing overflows where A < 0.
 //
 //   block    (b, h), 64 rows of the state (of P), a segment of time; 8 warps. Each product is cut into
-//            4 slabs of 16 rows times 2 halves of the columns, one for each warp (WarpPart):
+//            4 slabs of 16 rows times 2 halves of the columns, one for each warp (WarpTile):
 //
 //              C·Bᵀ          64 t × 64 s     summed over n    squares above the diagonal left out
 //              C·Hᵀ          64 t × 64 p     summed over n    with the same fragments of C
@@ -24,7 +24,7 @@
 //            with a barrier before 2 and 3. Warp 0 computes Δ, cum and the decays of the next chunk.
 //
 // Registers: H is 64 × N floats over 256 threads, 32 a thread at N = 128; the two results of step 2 are 16
-// each. Shared memory: ChunkedLayout; at N = 128 in bf16 or f16 two blocks of 107 KB share a multiprocessor,
+// each. Shared memory: ChunkedLayout; at N = 128 in bf16 or f16 two blocks of 107 KB share an SM,
 // whose barriers then fill each other's gaps. B and C are read again by every head of a group, from the L2.
 
 #include "kernels/ssd_chunk_scan/chunked/launch.h"
@@ -92,13 +92,13 @@ __device__ void scale_all(float (&values)[kBlocks][4], float factor) {
 /// Calls `visit(element of the state in memory, register)` for a lane's part of the state that exists.
 template <int kBlocks, class Visit>
 __device__ void for_each_state(float (&state)[kBlocks][4], const SsdInputs& in, const ChunkedBlock& block,
-                               const WarpPart& part, const Visit& visit) {
+                               const WarpTile& warp_tile, const Visit& visit) {
 #pragma unroll
   for (int i = 0; i < kBlocks; ++i)
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      const int p = block.row + 16 * part.slab + lane_id() / 4 + 8 * (e / 2);
-      const int n = 8 * (part.half * kBlocks + i) + 2 * (lane_id() % 4) + e % 2;
+      const int p = block.row + 16 * warp_tile.slab + lane_id() / 4 + 8 * (e / 2);
+      const int n = 8 * (warp_tile.half * kBlocks + i) + 2 * (lane_id() % 4) + e % 2;
       if (p < in.headdim && n < in.dstate) visit(p * in.dstate + n, state[i][e]);
     }
 }
@@ -119,7 +119,7 @@ struct ScanBlock {
   const SsdInputs& in;
   const ChunkedPass& pass;
   ChunkedBlock at;
-  WarpPart part;
+  WarpTile warp_tile;
 
   unsigned char* shared;
   typename Shape::StateTile state_tile;
@@ -135,7 +135,7 @@ struct ScanBlock {
         in(all.in),
         pass(launch),
         at(chunked_block(launch.plan, blockIdx.x, all.in.nheads, launch.segments)),
-        part(static_cast<int>(threadIdx.x) / 32),
+        warp_tile(static_cast<int>(threadIdx.x) / 32),
         shared(memory),
         state_tile{memory + Layout::kStages * Layout::kStage + Layout::kState},
         square{memory + Layout::kStages * Layout::kStage + Layout::kSquare},
@@ -159,7 +159,7 @@ struct ScanBlock {
       entering = pass.states + (cut - 1) * states_of_head;
     }
     if (entering != nullptr)
-      for_each_state(state, in, at, part,
+      for_each_state(state, in, at, warp_tile,
                      [&](std::int64_t element, float& value) { value = entering[element]; });
   }
 
@@ -181,48 +181,48 @@ struct ScanBlock {
     for (int k = 0; k < steps; ++k) {
       // All loads before the first product, so that they wait for memory together.
       typename Op::B b[2];
-      const auto c = op.load_a(stage.C, 16 * part.slab, k);
-      const auto h0 = op.load_b(state_tile, 32 * part.half, k);
-      const auto h1 = op.load_b(state_tile, 32 * part.half + 16, k);
+      const auto c = op.load_a(stage.C, 16 * warp_tile.slab, k);
+      const auto h0 = op.load_b(state_tile, 32 * warp_tile.half, k);
+      const auto h1 = op.load_b(state_tile, 32 * warp_tile.half + 16, k);
 #pragma unroll
       for (int j = 0; j < 2; ++j)
-        if (j < part.squares()) b[j] = op.load_b(stage.B, 16 * part.square_column(j), k);
+        if (j < warp_tile.squares()) b[j] = op.load_b(stage.B, 16 * warp_tile.square_column(j), k);
       op.multiply(y[0], c, h0, 0);
       op.multiply(y[1], c, h0, 1);
       op.multiply(y[2], c, h1, 0);
       op.multiply(y[3], c, h1, 1);
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        if (j >= part.squares()) continue;
+        if (j >= warp_tile.squares()) continue;
         op.multiply(products[j][0], c, b[j], 0);
         op.multiply(products[j][1], c, b[j], 1);
       }
     }
     if (in.seq_idx == nullptr)
-      store_masked<false>(op, square, products, scalars, part);
+      store_masked<false>(op, square, products, scalars, warp_tile);
     else
-      store_masked<true>(op, square, products, scalars, part);
+      store_masked<true>(op, square, products, scalars, warp_tile);
 #pragma unroll
     for (int i = 0; i < Shape::kOutBlocks; ++i) {
-      const float unscale = scalars.scale * state_unscale<Op>(maxima, 2 * part.half + i / 2);
+      const float unscale = scalars.scale * state_unscale<Op>(maxima, 2 * warp_tile.half + i / 2);
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        y[i][e] *= scalars.carry[16 * part.slab + op.lane / 4 + 8 * (e / 2)];
+        y[i][e] *= scalars.carry[16 * warp_tile.slab + op.lane / 4 + 8 * (e / 2)];
         if constexpr (Op::kNarrowRange) y[i][e] *= unscale;
       }
     }
   }
 
   /// The lane's part of z and out in the chunk.
-  __device__ __forceinline__ OutPart out_part(const Op& op, std::int64_t start) const {
-    const int row = 16 * part.slab + op.lane / 4;
-    const int column = 32 * part.half + 2 * (op.lane % 4);
+  __device__ __forceinline__ OutTile out_tile(const Op& op, std::int64_t start) const {
+    const int row = 16 * warp_tile.slab + op.lane / 4;
+    const int column = 32 * warp_tile.half + 2 * (op.lane % 4);
     return {((at.b * in.seqlen + start + row) * in.nheads + at.h) * in.headdim + at.row + column,
             8 * in.nheads * in.headdim, steps_within(start, kChunkSteps, in.seqlen) - row,
             static_cast<int>(in.headdim) - at.row - column};
   }
 
-  __device__ __forceinline__ void load_z(Gates& gates, const OutPart& out, bool whole) const {
+  __device__ __forceinline__ void load_z(Gates& gates, const OutTile& out, bool whole) const {
     if (in.z != nullptr && !pass.states_only) {
       if (whole)
         load_gates<true>(gates, static_cast<const Io*>(in.z), out);
@@ -233,11 +233,11 @@ struct ScanBlock {
 
   /// y += (C·Bᵀ)'·x.
   __device__ __forceinline__ void multiply_within(const Op& op, const ChunkStage& stage, Out& y) const {
-    for (int k = 0; k < 16 * (part.slab + 1) / Op::kStep; ++k) {
-      const auto m = op.load_masked(square, 16 * part.slab, k);
+    for (int k = 0; k < 16 * (warp_tile.slab + 1) / Op::kStep; ++k) {
+      const auto m = op.load_masked(square, 16 * warp_tile.slab, k);
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        const auto x = op.load_b_transposed(stage.x, k, 32 * part.half + 16 * j);
+        const auto x = op.load_b_transposed(stage.x, k, 32 * warp_tile.half + 16 * j);
         op.multiply(y[2 * j], m, x, 0);
         op.multiply(y[2 * j + 1], m, x, 1);
       }
@@ -247,9 +247,9 @@ struct ScanBlock {
   /// out = (y + D·x)·silu(z).
   template <bool kWhole, bool kGated>
   __device__ __forceinline__ void write_out(const Op& op, const ChunkStage& stage, const Out& y,
-                                            const Gates& gates, const OutPart& out) const {
-    const int row = 16 * part.slab + op.lane / 4;
-    const int column = 32 * part.half + 2 * (op.lane % 4);
+                                            const Gates& gates, const OutTile& out) const {
+    const int row = 16 * warp_tile.slab + op.lane / 4;
+    const int column = 32 * warp_tile.half + 2 * (op.lane % 4);
 #pragma unroll
     for (int i = 0; i < 2 * Shape::kOutBlocks; ++i) {
       const int j = i / 2;
@@ -271,7 +271,7 @@ struct ScanBlock {
   }
 
   __device__ __forceinline__ void write_out(const Op& op, const ChunkStage& stage, const Out& y,
-                                            const Gates& gates, const OutPart& out, bool whole) const {
+                                            const Gates& gates, const OutTile& out, bool whole) const {
     if (whole && in.z != nullptr)
       write_out<true, true>(op, stage, y, gates, out);
     else if (whole)
@@ -290,7 +290,7 @@ struct ScanBlock {
     else if (args.final_states != nullptr && at.segment + 1 == pass.plan.segments)
       leaving = args.final_states + head * states_of_head;
     if (leaving != nullptr)
-      for_each_state(state, in, at, part,
+      for_each_state(state, in, at, warp_tile,
                      [&](std::int64_t element, float& value) { leaving[element] = value; });
     if (pass.states_only && at.row == 0 && threadIdx.x == 0) pass.decays[cut] = decay_of_segment;
   }
@@ -314,7 +314,7 @@ __global__ void __launch_bounds__(kChunkedThreads, Shapes<Op, kStates>::Layout::
 
   typename Block::State state = {};
   block.load_state(state);
-  if (!pass.states_only) store_state(op, block.state_tile, state, block.part, block.maxima);
+  if (!pass.states_only) store_state(op, block.state_tile, state, block.warp_tile, block.maxima);
   block.load_skip();
 
   float decay_of_segment = 1.0F;
@@ -343,7 +343,7 @@ __global__ void __launch_bounds__(kChunkedThreads, Shapes<Op, kStates>::Layout::
 
     typename Block::Out y = {};
     if (!pass.states_only) block.multiply_entering(op, stage, y);
-    const OutPart out = block.out_part(op, start);
+    const OutTile out = block.out_tile(op, start);
     const bool whole = pass.pairs_aligned && next_start <= in.seqlen && at.row + kChunkRows <= in.headdim;
     typename Block::Gates gates = {};
     block.load_z(gates, out, whole);  // arrives while the products are computed
@@ -358,13 +358,14 @@ __global__ void __launch_bounds__(kChunkedThreads, Shapes<Op, kStates>::Layout::
     scale_all(state, scalars.decay * scalars.scale);
 #pragma unroll(Op::kExact ? 1 : 2)
     for (int k = 0; k < kChunkSteps / Op::kStep; ++k) {
-      const auto x = op.load_a_transposed(stage.x, 16 * block.part.slab, k, scalars.weight);
+      const auto x = op.load_a_transposed(stage.x, 16 * block.warp_tile.slab, k, scalars.weight);
 #pragma unroll
       for (int j = 0; j < Shape::kStateBlocks / 2; j += Shape::kLoadsAhead) {
         typename Op::B b[Shape::kLoadsAhead];
 #pragma unroll
         for (int i = 0; i < Shape::kLoadsAhead; ++i)
-          b[i] = op.load_b_transposed(stage.B, k, 8 * (block.part.half * Shape::kStateBlocks + 2 * (j + i)));
+          b[i] = op.load_b_transposed(stage.B, k,
+                                      8 * (block.warp_tile.half * Shape::kStateBlocks + 2 * (j + i)));
 #pragma unroll
         for (int i = 0; i < Shape::kLoadsAhead; ++i) {
           op.multiply(state[2 * (j + i)], x, b[i], 0);
@@ -376,7 +377,7 @@ __global__ void __launch_bounds__(kChunkedThreads, Shapes<Op, kStates>::Layout::
     decay_of_segment *= scalars.decay;
 
     if (chunk + 1 < end) {
-      if (!pass.states_only) store_state(op, block.state_tile, state, block.part, block.maxima);
+      if (!pass.states_only) store_state(op, block.state_tile, state, block.warp_tile, block.maxima);
       if constexpr (kStages == 1) {
         __syncthreads();
         fill_stage(stage, in, pass, at, chunk + 1);

@@ -15,18 +15,18 @@ inline constexpr int kChunkSteps = 64;  ///< time steps of a chunk, whatever chu
 inline constexpr int kChunkRows = 64;   ///< rows of the state (of P) that a block holds
 inline constexpr int kChunkedWarps = 8;
 inline constexpr int kChunkedThreads = 32 * kChunkedWarps;
-/// What a block may use of Hopper's shared memory, and what one of two blocks of a multiprocessor may.
+/// What a block may use of Hopper's shared memory, and what one of two blocks of an SM may.
 inline constexpr int kSharedBytesPerBlock = 227 * 1024;
 inline constexpr int kSharedBytesOfTwo = 113 * 1024;
 
 /// The part of a chunk that belongs to a warp: 16 rows of every product, and half of its columns. Warps w and
-/// w + 4 run on the same quarter of a multiprocessor; the first has little to do below the diagonal where the
+/// w + 4 run on the same quarter of an SM; the first has little to do below the diagonal where the
 /// second has much.
-struct WarpPart {
+struct WarpTile {
   int slab;  ///< rows 16·slab … 16·slab + 15
   int half;  ///< columns: the half's, in units of the product's width / 2
 
-  SSMBENCH_HD constexpr explicit WarpPart(int warp) : slab(warp < 4 ? warp : 7 - warp), half(warp / 4) {}
+  SSMBENCH_HD constexpr explicit WarpTile(int warp) : slab(warp < 4 ? warp : 7 - warp), half(warp / 4) {}
   /// C·Bᵀ is cut finer, into 16 × 16 squares, since those above the diagonal are not computed: warps of half
   /// 0 have the even columns of squares, those of half 1 the odd ones.
   SSMBENCH_HD constexpr int square_column(int j) const { return half + 2 * j; }
@@ -92,9 +92,9 @@ struct ChunkedPlan {
   }
 };
 
-/// From so many blocks on, time is not cut: the 132 multiprocessors of an H200 have one each but for four.
+/// The number of blocks from which on time is not cut: the 132 SMs of an H200 have one each but for four.
 inline constexpr std::int64_t kEnoughBlocks = 128;
-/// What cutting aims at: two blocks for each multiprocessor.
+/// What cutting aims at: two blocks for each SM.
 inline constexpr std::int64_t kWantedBlocks = 256;
 inline constexpr std::int64_t kMinChunksPerSegment = 4;
 

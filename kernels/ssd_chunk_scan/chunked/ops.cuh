@@ -1,7 +1,7 @@
 #pragma once
 
 // The matrix arithmetics of cuda-chunked behind one interface: how a warp reads fragments of a shared tile
-// and multiplies them. Tiles are row-major and swizzled (mma.cuh). A step is kStep of the summation index, 32
+// and multiplies them. Tiles are row-major and swizzled (mma_tile.cuh). A step is kStep of the summation index, 32
 // bytes of a tile's row where that index runs along the row. Results D are 16 × 8 in f32, as in mma.cuh:
 // lane (g, t) holds rows g and g + 8 of columns 2t and 2t + 1.
 //
@@ -16,28 +16,9 @@
 #include <cstdint>
 
 #include "kernels/common/io_types.cuh"
-#include "kernels/common/mma.cuh"
+#include "kernels/common/mma_tile.cuh"
 
 namespace ssmbench {
-
-/// A tile in shared memory: rows of kColumns elements, a multiple of 128 bytes.
-template <class Element, int kColumns>
-struct SharedTile {
-  static constexpr int kRowBytes = kColumns * static_cast<int>(sizeof(Element));
-  static constexpr int kChunkElements = 16 / static_cast<int>(sizeof(Element));
-  unsigned char* memory;
-
-  __device__ std::uint32_t chunk(int row, int index) const {
-    return shared_address(memory) + swizzled(row, index, kRowBytes);
-  }
-  __device__ unsigned char* bytes(int row, int index) const {
-    return memory + swizzled(row, index, kRowBytes);
-  }
-  /// Of an element; as many as lie in the same 16 bytes follow it.
-  __device__ Element* at(int row, int column) const {
-    return reinterpret_cast<Element*>(bytes(row, column / kChunkElements)) + column % kChunkElements;
-  }
-};
 
 __device__ inline int lane_id() {
   return static_cast<int>(threadIdx.x) % 32;
@@ -58,13 +39,13 @@ struct TensorCoreLoads {
   template <class Tile>
   __device__ A load_a(const Tile& tile, int row, int step) const {
     A a;
-    load_matrices(a.r, tile.chunk(row + lane % 16, 2 * step + lane / 16));
+    ssmbench::load_a(a.r, tile, row, 2 * step, lane);
     return a;
   }
   template <class Tile>
   __device__ B load_b(const Tile& tile, int row, int step) const {
     B b;
-    load_matrices(b.r, tile.chunk(row + lane % 8 + lane / 16 * 8, 2 * step + lane / 8 % 2));
+    ssmbench::load_b(b.r, tile, row, 2 * step, lane);
     return b;
   }
 };
@@ -87,14 +68,13 @@ struct HalfProducts : TensorCoreLoads {
   template <class Tile>
   __device__ B load_b_transposed(const Tile& tile, int step, int column) const {
     B b;
-    load_matrices_transposed(b.r, tile.chunk(16 * step + lane % 16, column / 8 + lane / 16));
+    ssmbench::load_b_transposed(b.r, tile, 16 * step, column / 8, lane);
     return b;
   }
   template <class Tile>
   __device__ A load_a_transposed(const Tile& tile, int column, int step, const float* weight) const {
     A a;
-    load_matrices_transposed(a.r,
-                             tile.chunk(16 * step + lane % 8 + lane / 16 * 8, column / 8 + lane / 8 % 2));
+    ssmbench::load_a_transposed(a.r, tile, 16 * step, column / 8, lane);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int k = 16 * step + 8 * (i / 2) + 2 * (lane % 4);
@@ -211,7 +191,7 @@ struct F32Products {
   __device__ void load_row(float (&v)[kStep], const Tile& tile, int row, int step) const {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const float4 four = *reinterpret_cast<const float4*>(tile.bytes(row, 2 * step + i));
+      const float4 four = *reinterpret_cast<const float4*>(tile.vector(row, 2 * step + i));
       v[4 * i] = four.x;
       v[4 * i + 1] = four.y;
       v[4 * i + 2] = four.z;

@@ -17,23 +17,24 @@ namespace ssmbench::chunked {
 template <class Tile, class Io>
 __device__ void fill_tile(const Tile& tile, const Io* source, int stride, int rows, int columns,
                           bool aligned) {
-  constexpr int kElements = Tile::kChunkElements;
-  constexpr int kChunksPerRow = Tile::kRowBytes / 16;
-  constexpr int kRowStep = kChunkedThreads / kChunksPerRow;
-  static_assert(kChunkedThreads % kChunksPerRow == 0 && kChunkSteps % kRowStep == 0);
-  const int chunk = static_cast<int>(threadIdx.x) % kChunksPerRow;
-  const int first = static_cast<int>(threadIdx.x) / kChunksPerRow;
-  const int count = max(0, min(kElements, columns - chunk * kElements));
-  const Io* from = source + static_cast<std::int64_t>(first) * stride + chunk * kElements;
+  constexpr int kElements = Tile::kVectorElements;
+  constexpr int kVectorsPerRow = Tile::kRowBytes / 16;
+  constexpr int kRowStep = kChunkedThreads / kVectorsPerRow;
+  static_assert(kChunkedThreads % kVectorsPerRow == 0 && kChunkSteps % kRowStep == 0);
+  const int vector = static_cast<int>(threadIdx.x) % kVectorsPerRow;
+  const int first = static_cast<int>(threadIdx.x) / kVectorsPerRow;
+  const int count = max(0, min(kElements, columns - vector * kElements));
+  const Io* from = source + static_cast<std::int64_t>(first) * stride + vector * kElements;
   const uint4 zeros = make_uint4(0, 0, 0, 0);
-  if (aligned) {  // the row's length too: a chunk is there or not
+  if (aligned) {  // the row's length too: a vector is there or not
 #pragma unroll
     for (int i = 0; i < kChunkSteps / kRowStep; ++i) {
       const int row = first + i * kRowStep;
       if (row < rows && count > 0)
-        copy_async_16(tile.chunk(row, chunk), from + static_cast<std::int64_t>(i * kRowStep) * stride);
+        copy_async_16(tile.vector_address(row, vector),
+                      from + static_cast<std::int64_t>(i * kRowStep) * stride);
       else
-        *reinterpret_cast<uint4*>(tile.bytes(row, chunk)) = zeros;
+        *reinterpret_cast<uint4*>(tile.vector(row, vector)) = zeros;
     }
     return;
   }
@@ -46,7 +47,7 @@ __device__ void fill_tile(const Tile& tile, const Io* source, int stride, int ro
                                           : from_float<Io>(0.0F);
     uint4 bits;
     memcpy(&bits, values, sizeof bits);
-    *reinterpret_cast<uint4*>(tile.bytes(row, chunk)) = bits;
+    *reinterpret_cast<uint4*>(tile.vector(row, vector)) = bits;
   }
 }
 
@@ -71,7 +72,7 @@ __device__ Pair<Io> packed(float2 pair) {
 
 /// A lane's elements of z and out in a chunk: pairs of rows g and g + 8 of its warp's slab, in 4 blocks of 8
 /// columns.
-struct OutPart {
+struct OutTile {
   std::int64_t at;          ///< of the first pair, in elements
   std::int64_t row_stride;  ///< between g and g + 8
   int rows, columns;        ///< that exist from the first pair on, 0 or less where none does
@@ -105,23 +106,23 @@ __device__ void store_pair(Io* memory, float2 pair, int count) {
 }
 
 template <bool kWhole, class Io>
-__device__ void load_gates(Pair<Io> (&gates)[4][2], const Io* z, const OutPart& part) {
+__device__ void load_gates(Pair<Io> (&gates)[4][2], const Io* z, const OutTile& out) {
 #pragma unroll
   for (int i = 0; i < 8; ++i)
-    gates[i / 2][i % 2] = load_pair<kWhole>(z + part.offset(i / 2, i % 2), part.count(i / 2, i % 2));
+    gates[i / 2][i % 2] = load_pair<kWhole>(z + out.offset(i / 2, i % 2), out.count(i / 2, i % 2));
 }
 
 /// The squares of C·Bᵀ that a warp has, with decay, Δ and mask, to shared memory.
-template <bool kPacked, class Op, class Tile>
+template <bool kSequences, class Op, class Tile>
 __device__ void store_masked(const Op& op, const Tile& square, const float (&products)[2][2][4],
-                             const ChunkScalars& scalars, const WarpPart& part) {
-  const int t = 16 * part.slab + op.lane / 4;  // and t + 8
+                             const ChunkScalars& scalars, const WarpTile& warp_tile) {
+  const int t = 16 * warp_tile.slab + op.lane / 4;  // and t + 8
   const float row_sums[2] = {scalars.sum[t], scalars.sum[t + 8]};
   [[maybe_unused]] const float row_rests[2] = {scalars.sum_rest[t], scalars.sum_rest[t + 8]};
 #pragma unroll
   for (int i = 0; i < 4; ++i) {  // block i % 2 of 8 columns of square i / 2
-    if (i / 2 >= part.squares()) continue;
-    const int s = 16 * part.square_column(i / 2) + 8 * (i % 2) + 2 * (op.lane % 4);  // and s + 1
+    if (i / 2 >= warp_tile.squares()) continue;
+    const int s = 16 * warp_tile.square_column(i / 2) + 8 * (i % 2) + 2 * (op.lane % 4);  // and s + 1
     const float2 deltas = *reinterpret_cast<const float2*>(scalars.delta + s);
     const float2 sums = *reinterpret_cast<const float2*>(scalars.sum + s);
     float2 rests{};
@@ -135,7 +136,7 @@ __device__ void store_masked(const Op& op, const Tile& square, const float (&pro
       }
       bool first = s <= t + 8 * r;
       bool second = s < t + 8 * r;
-      if constexpr (kPacked) {
+      if constexpr (kSequences) {
         first = first && scalars.sequence[s] == scalars.sequence[t + 8 * r];
         second = second && scalars.sequence[s + 1] == scalars.sequence[t + 8 * r];
       }
@@ -152,7 +153,7 @@ __device__ void store_masked(const Op& op, const Tile& square, const float (&pro
 /// power of two, which the two warps that share it agree upon; `maxima` then holds the inverses.
 template <class Op, class Tile, int kBlocks>
 __device__ void store_state(const Op& op, const Tile& tile, const float (&state)[kBlocks][4],
-                            const WarpPart& part, float* maxima) {
+                            const WarpTile& warp_tile, float* maxima) {
   float scale = 1.0F;
   if constexpr (Op::kNarrowRange) {
     float largest = 0.0F;
@@ -162,18 +163,18 @@ __device__ void store_state(const Op& op, const Tile& tile, const float (&state)
       for (int e = 0; e < 4; ++e) largest = fmaxf(largest, fabsf(state[i][e]));
     for (int distance = 16; distance > 0; distance /= 2)
       largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFU, largest, distance));
-    maxima[2 * part.slab + part.half] = largest;
-    asm volatile("bar.sync %0, 64;\n" ::"r"(1 + part.slab) : "memory");
-    largest = fmaxf(maxima[2 * part.slab], maxima[2 * part.slab + 1]);
+    maxima[2 * warp_tile.slab + warp_tile.half] = largest;
+    asm volatile("bar.sync %0, 64;\n" ::"r"(1 + warp_tile.slab) : "memory");
+    largest = fmaxf(maxima[2 * warp_tile.slab], maxima[2 * warp_tile.slab + 1]);
     scale = power_of_two(exponent_to(largest, 9));
   }
   const int g = op.lane / 4;
 #pragma unroll
   for (int i = 0; i < kBlocks; ++i) {
-    const int n = 8 * (part.half * kBlocks + i) + 2 * (op.lane % 4);
+    const int n = 8 * (warp_tile.half * kBlocks + i) + 2 * (op.lane % 4);
 #pragma unroll
     for (int r = 0; r < 2; ++r)
-      op.store_pair(tile, 16 * part.slab + g + 8 * r, n,
+      op.store_pair(tile, 16 * warp_tile.slab + g + 8 * r, n,
                     make_float2(scale * state[i][2 * r], scale * state[i][2 * r + 1]));
   }
 }

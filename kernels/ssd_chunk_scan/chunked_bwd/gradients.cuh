@@ -22,12 +22,12 @@
 //           registers
 //   item    a head and a tile of P: x, z, dout → dx, dz; for each tile of N, four products with S and S'
 //
-// Registers: dB and dC take 32·kEights floats per thread and 256 states, y, dx, dy·xᵀ and a product
-// 4·kEights each. 8 warps with patches of 16 × 32 have 255 registers and were 12% faster on an H200
+// Registers: dB and dC take 32·kAtoms floats per thread and 256 states, y, dx, dy·xᵀ and a product
+// 4·kAtoms each. 8 warps with patches of 16 × 32 have 255 registers and were 12% faster on an H200
 // than 16 warps with patches of 16 × 16: fewer loads of fragments, and fewer warps to wait for.
 // Shared memory: 38 KB of sums, C·Bᵀ and Q; in tiles: x, z, dout, S and S' twice (the next ones arrive during
-// the products), dy, M, and all of B and C: 160 KB at most. f32 has single buffers, and one tile of B and C:
-// 144 KB. One block per multiprocessor.
+// the products), dy, M, and all of B and C: 160 KB at most. f32 has single stages, and one tile of B and C:
+// 144 KB. One block per SM.
 
 #include "kernels/ssd_chunk_scan/args.h"
 #include "kernels/ssd_chunk_scan/bwd_step.h"
@@ -45,12 +45,12 @@ template <class T>
 struct GradientShape {
   static constexpr int kRows = kSide<T> / 16;
   static constexpr int kColumns = kGradientWarps / kRows;
-  static constexpr int kEights = kSide<T> / 8 / kColumns;
+  static constexpr int kAtoms = kSide<T> / 8 / kColumns;
 };
 
-/// True where shared memory has room for two buffers and all of B and C.
+/// True where shared memory has room for two stages and all of B and C.
 template <class T>
-inline constexpr bool kBuffersAhead = sizeof(T) == 2;
+inline constexpr bool kDoubleBuffered = sizeof(T) == 2;
 
 /// A thread's four elements of one fragment, as 16 bytes of shared memory.
 struct alignas(16) PatchVector {
@@ -68,33 +68,33 @@ struct GradientShared {
   float diagonal[kSide<T>];                   ///< of W/Δ
   float skip[Shape::kRows][kSide<T>];         ///< per column p, dy·x
   float states[kGradientWarps];               ///< ⟨S', S⟩; at the end, the largest of Q
-  alignas(16) float unscales[2][kUnscales];   ///< of the buffers of S and S'
+  alignas(16) float unscales[2][kUnscales];   ///< of the stages of S and S'
   // C·Bᵀ and Q are used once or twice per head: registers are worth more. Each thread has its own.
-  PatchVector cb[Shape::kEights][kGradientThreads];
-  PatchVector q[Shape::kEights][kGradientThreads];
+  PatchVector cb[Shape::kAtoms][kGradientThreads];
+  PatchVector q[Shape::kAtoms][kGradientThreads];
 };
 
 /// Tiles of the dynamic shared memory, in order.
 template <class T>
 struct GradientTiles {
   T* base;
-  static constexpr int kBuffers = kBuffersAhead<T> ? 2 : 1;
+  static constexpr int kStages = kDoubleBuffered<T> ? 2 : 1;
 
   __device__ T* tile(int i) const { return base + i * kTileElements<T>; }
   __device__ T* dy() const { return tile(0); }
   __device__ T* mixing() const { return tile(1); }
-  __device__ T* x(int buffer) const { return tile(2 + buffer * 3); }
-  __device__ T* z(int buffer) const { return tile(3 + buffer * 3); }
-  __device__ T* dout(int buffer) const { return tile(4 + buffer * 3); }
-  __device__ T* state(int buffer) const { return tile(2 + kBuffers * 3 + buffer * 2); }
-  __device__ T* dstate(int buffer) const { return tile(3 + kBuffers * 3 + buffer * 2); }
-  __device__ T* B(int n_tile) const { return tile(2 + kBuffers * 5 + (kBuffersAhead<T> ? n_tile * 2 : 0)); }
+  __device__ T* x(int stage) const { return tile(2 + stage * 3); }
+  __device__ T* z(int stage) const { return tile(3 + stage * 3); }
+  __device__ T* dout(int stage) const { return tile(4 + stage * 3); }
+  __device__ T* state(int stage) const { return tile(2 + kStages * 3 + stage * 2); }
+  __device__ T* dstate(int stage) const { return tile(3 + kStages * 3 + stage * 2); }
+  __device__ T* B(int n_tile) const { return tile(2 + kStages * 5 + (kDoubleBuffered<T> ? n_tile * 2 : 0)); }
   __device__ T* C(int n_tile) const { return B(n_tile) + kTileElements<T>; }
 };
 
 template <class T>
 constexpr int gradients_shared_bytes(int dstate_tiles) {
-  const int tiles = 2 + GradientTiles<T>::kBuffers * 5 + 2 * (kBuffersAhead<T> ? dstate_tiles : 1);
+  const int tiles = 2 + GradientTiles<T>::kStages * 5 + 2 * (kDoubleBuffered<T> ? dstate_tiles : 1);
   return tiles * kTileElements<T> * static_cast<int>(sizeof(T));
 }
 
@@ -113,7 +113,7 @@ struct GradientItem {
   int p_tile;
   bool head_done;  ///< the last tile of its head
   std::int64_t head;
-  int buffer;  ///< of x, z and dout
+  int stage;  ///< of x, z and dout
 };
 
 /// What a thread adds up over the tiles of a head; rows are row_of(0) and row_of(2) of its patch.
@@ -130,9 +130,9 @@ template <class T, class Io>
 struct GradientBlock {
   static constexpr int kRows = GradientShape<T>::kRows;
   static constexpr int kColumns = GradientShape<T>::kColumns;
-  static constexpr int kEights = GradientShape<T>::kEights;
-  using Patches = Fragments<kEights>;
-  static constexpr bool kAhead = kBuffersAhead<T>;
+  static constexpr int kAtoms = GradientShape<T>::kAtoms;
+  using PatchFragments = Fragments<kAtoms>;
+  static constexpr bool kAhead = kDoubleBuffered<T>;
 
   const SsdBwdArgs& args;
   const SsdInputs& in;
@@ -169,8 +169,8 @@ struct GradientBlock {
     items = heads * plan.headdim_tiles;
     thread = static_cast<int>(threadIdx.x);
     warp = thread / 32;
-    at = {warp / kColumns * 16, warp % kColumns * kEights * 8, thread % 32};
-    reaches = causal_pairs<kEights>(in, b, start, steps_valid, at);
+    at = {warp / kColumns * 16, warp % kColumns * kAtoms * 8, thread % 32};
+    reaches = causal_pairs<kAtoms>(in, b, start, steps_valid, at);
   }
 
   __device__ __forceinline__ GradientItem item(int index) const {
@@ -181,12 +181,12 @@ struct GradientBlock {
             p_tile,
             p_tile + 1 == plan.headdim_tiles,
             first_head + head,
-            index % GradientTiles<T>::kBuffers};
+            index % GradientTiles<T>::kStages};
   }
   __device__ __forceinline__ const float (&steps_of(const GradientItem& item) const)[kStepRows<T>][kSide<T>] {
     return shared.steps[item.head_index % 2];
   }
-  /// Of the chunk and a head.
+  /// The row of the chunk and a head.
   __device__ __forceinline__ std::int64_t row_of(const GradientItem& item) const {
     return plan.row(b, chunk, item.head, in.nheads);
   }
@@ -198,35 +198,35 @@ struct GradientBlock {
                                                                const GradientItem& item) const {
     return {data + ((b * in.seqlen + start) * in.nheads + item.head) * in.headdim + item.p_tile * kSide<T>,
             in.nheads * in.headdim, steps_valid, steps_within(item.p_tile * kSide<T>, kSide<T>, in.headdim),
-            parts_aligned<Io>(in.headdim)};
+            vectors_aligned<Io>(in.headdim)};
   }
 
   /// x, dout and z of an item; with a head's first tile also its steps.
   __device__ __forceinline__ void load_sequences(const GradientItem& item) const {
-    load_tile<kGradientThreads>(tiles.x(item.buffer), sequence_tile(static_cast<const Io*>(in.x), item));
-    load_tile<kGradientThreads>(tiles.dout(item.buffer),
+    load_tile<kGradientThreads>(tiles.x(item.stage), sequence_tile(static_cast<const Io*>(in.x), item));
+    load_tile<kGradientThreads>(tiles.dout(item.stage),
                                 sequence_tile(static_cast<const Io*>(args.dout), item));
     if (in.z != nullptr)
-      load_tile<kGradientThreads>(tiles.z(item.buffer), sequence_tile(static_cast<const Io*>(in.z), item));
+      load_tile<kGradientThreads>(tiles.z(item.stage), sequence_tile(static_cast<const Io*>(in.z), item));
     if (item.p_tile == 0 && threadIdx.x < kStepRows<T> * kSide<T> / 4)
       copy_async_16(shared_address(&shared.steps[item.head_index % 2][0][0] + threadIdx.x * 4),
                     workspace.steps + row_of(item) * kStepRows<T> * kSide<T> + threadIdx.x * 4, 16);
   }
 
-  __device__ __forceinline__ void load_states(const GradientItem& item, int n_tile, int buffer) const {
+  __device__ __forceinline__ void load_states(const GradientItem& item, int n_tile, int stage) const {
     const std::int64_t tile = plan.state_tile(row_of(item), item.p_tile, n_tile);
     const std::int64_t image = tile * kTileElements<T>;
-    load_image<kGradientThreads>(tiles.state(buffer), static_cast<const T*>(workspace.states) + image);
-    load_image<kGradientThreads>(tiles.dstate(buffer), static_cast<const T*>(workspace.dstates) + image);
+    load_image<kGradientThreads>(tiles.state(stage), static_cast<const T*>(workspace.states) + image);
+    load_image<kGradientThreads>(tiles.dstate(stage), static_cast<const T*>(workspace.dstates) + image);
     if (kNarrowRange<T> && threadIdx.x == 0)
-      copy_async_16(shared_address(shared.unscales[buffer]), workspace.unscales + tile * kUnscales, 16);
+      copy_async_16(shared_address(shared.unscales[stage]), workspace.unscales + tile * kUnscales, 16);
   }
 
   __device__ __forceinline__ void load_projections(int n_tile) const {
     const std::int64_t offset = ((b * in.seqlen + start) * in.groups + group) * in.dstate + n_tile * kSide<T>;
     TileSource<const Io> source{static_cast<const Io*>(in.B) + offset, in.groups * in.dstate, steps_valid,
                                 steps_within(n_tile * kSide<T>, kSide<T>, in.dstate),
-                                parts_aligned<Io>(in.dstate)};
+                                vectors_aligned<Io>(in.dstate)};
     load_tile<kGradientThreads>(tiles.B(n_tile), source);
     source.data = static_cast<const Io*>(in.C) + offset;
     load_tile<kGradientThreads>(tiles.C(n_tile), source);
@@ -261,15 +261,15 @@ struct GradientBlock {
 
   /// Waits for the tiles of (item, n_tile), and starts the copies of the next.
   __device__ __forceinline__ void advance_pipeline(const GradientItem& now, int n_tile,
-                                                   int state_buffer) const {
+                                                   int state_stage) const {
     if constexpr (kAhead) {
       copy_async_wait<0>();
-      __syncthreads();  // this step's tiles are there, and nobody uses the other buffers any more
+      __syncthreads();  // this step's tiles are there, and nobody uses the other stages any more
       if (n_tile + 1 < plan.dstate_tiles) {
-        load_states(now, n_tile + 1, state_buffer ^ 1);
+        load_states(now, n_tile + 1, state_stage ^ 1);
       } else if (now.index + 1 < items) {
         load_sequences(item(now.index + 1));
-        load_states(item(now.index + 1), 0, state_buffer ^ 1);
+        load_states(item(now.index + 1), 0, state_stage ^ 1);
       }
       copy_async_commit();
     } else {
@@ -284,23 +284,23 @@ struct GradientBlock {
 
   /// dy = dout·silu(z).
   __device__ __forceinline__ void store_dy(const GradientItem& item) const {
-    for_parts<kGradientThreads, T>([&](int part) {
-      const int offset = part_offset<T>(part);
-      float dy[kPart<T>];
-      load_part(dy, tiles.dout(item.buffer) + offset);
+    for_vectors<kGradientThreads, T>([&](int vector) {
+      const int offset = vector_offset<T>(vector);
+      float dy[kVectorElements<T>];
+      load_vector(dy, tiles.dout(item.stage) + offset);
       if (in.z != nullptr) {
-        float z[kPart<T>];
-        load_part(z, tiles.z(item.buffer) + offset);
+        float z[kVectorElements<T>];
+        load_vector(z, tiles.z(item.stage) + offset);
 #pragma unroll
-        for (int j = 0; j < kPart<T>; ++j) dy[j] *= silu_with_slope(z[j]).value;
+        for (int j = 0; j < kVectorElements<T>; ++j) dy[j] *= silu_with_slope(z[j]).value;
       }
-      store_part(tiles.dy() + offset, dy);
+      store_vector(tiles.dy() + offset, dy);
     });
   }
 
   /// L at this thread's elements.
-  __device__ __forceinline__ void decays_between(Patches& L, const GradientItem& item) const {
-    decays_between_steps<T, kEights>(L, steps_of(item), at, reaches);
+  __device__ __forceinline__ void decays_between(PatchFragments& L, const GradientItem& item) const {
+    decays_between_steps<T, kAtoms>(L, steps_of(item), at, reaches);
   }
 
   /// M, scaled into the range of T. Returns what undoes the scale.
@@ -311,76 +311,76 @@ struct GradientBlock {
       of_delta = scale_to(
           largest_of_warp(fmaxf(fabsf(steps[kStepDelta][at.lane]), fabsf(steps[kStepDelta][at.lane + 32]))),
           kDeltaTarget);
-    Patches mixing;
+    PatchFragments mixing;
     decays_between(mixing, item);
 #pragma unroll
-    for (int e = 0; e < kEights; ++e) {
+    for (int e = 0; e < kAtoms; ++e) {
       const PatchVector cb = shared.cb[e][thread];
       const float delta[2] = {of_delta.up * steps[kStepDelta][at.column_of(e, 0)],
                               of_delta.up * steps[kStepDelta][at.column_of(e, 1)]};
 #pragma unroll
       for (int i = 0; i < 4; ++i) mixing[e][i] *= cb.element[i] * delta[i % 2];
     }
-    store_patch<kEights>(tiles.mixing(), mixing, at, 1.0F);
+    store_fragments<kAtoms>(tiles.mixing(), mixing, at, 1.0F);
     return of_delta.down;
   }
 
   // --- Products with what enters and leaves the chunk, one tile of N at a time.
 
   /// y += C·Sᵀ, u += B·S'ᵀ, dC += enter ∘ (dy·S), dB += Δ∘leave ∘ (x·S'), and ⟨S', S⟩.
-  __device__ __forceinline__ void multiply_states(const GradientItem& item, int n_tile, int state_buffer,
-                                                  Patches& y, Patches& u, Patches& dB, Patches& dC,
-                                                  GradientHeadSums& sums) const {
+  __device__ __forceinline__ void multiply_states(const GradientItem& item, int n_tile, int state_stage,
+                                                  PatchFragments& y, PatchFragments& u, PatchFragments& dB,
+                                                  PatchFragments& dC, GradientHeadSums& sums) const {
     const auto& steps = steps_of(item);
-    const T* const x_tile = tiles.x(item.buffer);
-    const T* const state = tiles.state(state_buffer);
-    const T* const dstate = tiles.dstate(state_buffer);
+    const T* const x_tile = tiles.x(item.stage);
+    const T* const state = tiles.state(state_stage);
+    const T* const dstate = tiles.dstate(state_stage);
     float unscale = 1.0F;
     float dunscale = 1.0F;
     if constexpr (kNarrowRange<T>) {
-      unscale = shared.unscales[state_buffer][kUnscaleState];
-      dunscale = shared.unscales[state_buffer][kUnscaleGradient];
+      unscale = shared.unscales[state_stage][kUnscaleState];
+      dunscale = shared.unscales[state_stage][kUnscaleGradient];
     }
-    multiply<Lies::along_k, Lies::along_k, kEights>(y, tiles.C(n_tile), state, at, unscale);
-    multiply<Lies::along_k, Lies::along_k, kEights>(u, tiles.B(n_tile), dstate, at, dunscale);
-    Patches product;
-    clear<kEights>(product);
-    multiply<Lies::along_k, Lies::across_k, kEights>(product, tiles.dy(), state, at);
+    multiply<Major::k, Major::k, kAtoms>(y, tiles.C(n_tile), state, at, unscale);
+    multiply<Major::k, Major::k, kAtoms>(u, tiles.B(n_tile), dstate, at, dunscale);
+    PatchFragments product;
+    clear<kAtoms>(product);
+    multiply<Major::k, Major::mn, kAtoms>(product, tiles.dy(), state, at);
 #pragma unroll
-    for (int e = 0; e < kEights; ++e)
+    for (int e = 0; e < kAtoms; ++e)
 #pragma unroll
       for (int i = 0; i < 4; ++i) dC[e][i] += steps[kStepEnter][at.row_of(i)] * (unscale * product[e][i]);
-    clear<kEights>(product);
-    multiply<Lies::along_k, Lies::across_k, kEights>(product, x_tile, dstate, at);
+    clear<kAtoms>(product);
+    multiply<Major::k, Major::mn, kAtoms>(product, x_tile, dstate, at);
 #pragma unroll
-    for (int e = 0; e < kEights; ++e)
+    for (int e = 0; e < kAtoms; ++e)
 #pragma unroll
       for (int i = 0; i < 4; ++i)
         dB[e][i] +=
             steps[kStepDelta][at.row_of(i)] * steps[kStepLeave][at.row_of(i)] * (dunscale * product[e][i]);
     float of_tiles = 0.0F;
-    for_parts<kGradientThreads, T>([&](int part) {
-      float a[kPart<T>], c[kPart<T>];
-      load_part(a, state + part * kPart<T>);
-      load_part(c, dstate + part * kPart<T>);
+    for_vectors<kGradientThreads, T>([&](int vector) {
+      float a[kVectorElements<T>], c[kVectorElements<T>];
+      load_vector(a, state + vector * kVectorElements<T>);
+      load_vector(c, dstate + vector * kVectorElements<T>);
 #pragma unroll
-      for (int j = 0; j < kPart<T>; ++j) of_tiles += a[j] * c[j];
+      for (int j = 0; j < kVectorElements<T>; ++j) of_tiles += a[j] * c[j];
     });
     sums.states_product += of_tiles * unscale * dunscale;
   }
 
   /// Scales y and u, which hold what comes from other chunks so far, and adds their part of what flows past
   /// the steps.
-  __device__ __forceinline__ void weigh_states(const GradientItem& item, Patches& y, Patches& u,
+  __device__ __forceinline__ void weigh_states(const GradientItem& item, PatchFragments& y, PatchFragments& u,
                                                GradientHeadSums& sums) const {
     const auto& steps = steps_of(item);
 #pragma unroll
-    for (int e = 0; e < kEights; ++e)
+    for (int e = 0; e < kAtoms; ++e)
 #pragma unroll
       for (int i = 0; i < 4; i += 2) {
         const int t = at.row_of(i);
         const float2 dy = load_pair(tiles.dy(), t, at.column_of(e, i));
-        const float2 x = load_pair(tiles.x(item.buffer), t, at.column_of(e, i));
+        const float2 x = load_pair(tiles.x(item.stage), t, at.column_of(e, i));
         y[e][i] *= steps[kStepEnter][t];
         y[e][i + 1] *= steps[kStepEnter][t];
         u[e][i] *= steps[kStepLeave][t];
@@ -395,21 +395,21 @@ struct GradientBlock {
   // --- Within the chunk.
 
   /// y += M·x, u += Mᵀ·dy, dyx += dy·xᵀ.
-  __device__ __forceinline__ void multiply_chunk(const GradientItem& item, Patches& y, Patches& u,
-                                                 Patches& dyx, float mixing_unscale) const {
-    const T* const x_tile = tiles.x(item.buffer);
-    if (in.z != nullptr)
-      multiply<Lies::along_k, Lies::across_k, kEights>(y, tiles.mixing(), x_tile, at, mixing_unscale);
-    multiply<Lies::across_k, Lies::across_k, kEights>(u, tiles.mixing(), tiles.dy(), at, mixing_unscale);
-    multiply<Lies::along_k, Lies::along_k, kEights>(dyx, tiles.dy(), x_tile, at);
+  __device__ __forceinline__ void multiply_chunk(const GradientItem& item, PatchFragments& y,
+                                                 PatchFragments& u, PatchFragments& dyx,
+                                                 float mixing_unscale) const {
+    const T* const x_tile = tiles.x(item.stage);
+    if (in.z != nullptr) multiply<Major::k, Major::mn, kAtoms>(y, tiles.mixing(), x_tile, at, mixing_unscale);
+    multiply<Major::mn, Major::mn, kAtoms>(u, tiles.mixing(), tiles.dy(), at, mixing_unscale);
+    multiply<Major::k, Major::k, kAtoms>(dyx, tiles.dy(), x_tile, at);
   }
 
   /// dx takes the place of dout, dz that of z: each element belongs to one thread. Column sums of dy·x are dD.
-  __device__ __forceinline__ void store_input_gradients(const GradientItem& item, const Patches& y,
-                                                        const Patches& u) const {
+  __device__ __forceinline__ void store_input_gradients(const GradientItem& item, const PatchFragments& y,
+                                                        const PatchFragments& u) const {
     const std::int64_t headdim = in.headdim;
 #pragma unroll
-    for (int e = 0; e < kEights; ++e) {
+    for (int e = 0; e < kAtoms; ++e) {
       float skip[2] = {0.0F, 0.0F};  // D of the two columns
       float dskip[2] = {0.0F, 0.0F};
 #pragma unroll
@@ -422,19 +422,19 @@ struct GradientBlock {
       for (int i = 0; i < 4; i += 2) {
         const int t = at.row_of(i);
         const int column = at.column_of(e, i);
-        const float2 x = load_pair(static_cast<const T*>(tiles.x(item.buffer)), t, column);
-        const float2 dout = load_pair(static_cast<const T*>(tiles.dout(item.buffer)), t, column);
+        const float2 x = load_pair(static_cast<const T*>(tiles.x(item.stage)), t, column);
+        const float2 dout = load_pair(static_cast<const T*>(tiles.dout(item.stage)), t, column);
         float2 dy = dout;
         if (in.z != nullptr) {
-          const float2 z = load_pair(static_cast<const T*>(tiles.z(item.buffer)), t, column);
+          const float2 z = load_pair(static_cast<const T*>(tiles.z(item.stage)), t, column);
           const Silu gate[2] = {silu_with_slope(z.x), silu_with_slope(z.y)};
           dy.x *= gate[0].value;
           dy.y *= gate[1].value;
-          store_pair(tiles.z(item.buffer), t, column,
+          store_pair(tiles.z(item.stage), t, column,
                      make_float2(dout.x * (y[e][i] + skip[0] * x.x) * gate[0].slope,
                                  dout.y * (y[e][i + 1] + skip[1] * x.y) * gate[1].slope));
         }
-        store_pair(tiles.dout(item.buffer), t, column,
+        store_pair(tiles.dout(item.stage), t, column,
                    make_float2(u[e][i] + skip[0] * dy.x, u[e][i + 1] + skip[1] * dy.y));
         dskip[0] += dy.x * x.x;
         dskip[1] += dy.y * x.y;
@@ -450,13 +450,13 @@ struct GradientBlock {
   // --- Once per head.
 
   /// From dy·xᵀ: Q, and the sums of W/Δ over columns and of W over rows.
-  __device__ __forceinline__ void finish_weights(const GradientItem& item, Patches& dyx,
+  __device__ __forceinline__ void finish_weights(const GradientItem& item, PatchFragments& dyx,
                                                  GradientHeadSums& sums) const {
     const auto& steps = steps_of(item);
-    Patches decayed;
+    PatchFragments decayed;
     decays_between(decayed, item);
 #pragma unroll
-    for (int e = 0; e < kEights; ++e) {
+    for (int e = 0; e < kAtoms; ++e) {
       const PatchVector cb = shared.cb[e][thread];
       PatchVector q = shared.q[e][thread];
       float column[2] = {0.0F, 0.0F};
@@ -481,7 +481,7 @@ struct GradientBlock {
         if (at.lane < 4) shared.column[at.row / 16][at.column_of(e, j)] = column[j];
       }
     }
-    clear<kEights>(dyx);
+    clear<kAtoms>(dyx);
   }
 
   /// A head's sums to shared memory, where write_flows takes them; they start again from 0.
@@ -505,10 +505,10 @@ struct GradientBlock {
 
   __device__ __forceinline__ void write_sequences(const GradientItem& item) const {
     store_tile<kGradientThreads>(sequence_tile(static_cast<Io*>(args.dx), item),
-                                 static_cast<const T*>(tiles.dout(item.buffer)));
+                                 static_cast<const T*>(tiles.dout(item.stage)));
     if (in.z != nullptr)
       store_tile<kGradientThreads>(sequence_tile(static_cast<Io*>(args.dz), item),
-                                   static_cast<const T*>(tiles.z(item.buffer)));
+                                   static_cast<const T*>(tiles.z(item.stage)));
   }
 
   /// Step `thread` of a head, for ddt and dA.
@@ -563,41 +563,41 @@ struct GradientBlock {
 
   /// Q, scaled into the range of T, in the place of M. Returns what undoes the scale.
   __device__ __forceinline__ float store_q() const {
-    Patches q;
+    PatchFragments q;
 #pragma unroll
-    for (int e = 0; e < kEights; ++e) {
+    for (int e = 0; e < kAtoms; ++e) {
       const PatchVector sum = shared.q[e][thread];
 #pragma unroll
       for (int i = 0; i < 4; ++i) q[e][i] = sum.element[i];
     }
     SsdScale of_q{1.0F, 1.0F};
     if constexpr (kNarrowRange<T>)
-      of_q = scale_to(largest_of_block<kGradientWarps>(largest<kEights>(q), shared.states), kTileTarget);
-    store_patch<kEights>(tiles.mixing(), q, at, of_q.up);
+      of_q = scale_to(largest_of_block<kGradientWarps>(largest<kAtoms>(q), shared.states), kTileTarget);
+    store_fragments<kAtoms>(tiles.mixing(), q, at, of_q.up);
     return of_q.down;
   }
 
   /// dC += Q·B, dB += Qᵀ·C; then out, or to the workspace as the slice's part.
-  __device__ __forceinline__ void write_projections(int n_tile, float q_unscale, Patches& dB,
-                                                    Patches& dC) const {
+  __device__ __forceinline__ void write_projections(int n_tile, float q_unscale, PatchFragments& dB,
+                                                    PatchFragments& dC) const {
     const std::int64_t dstate = in.dstate;
     const std::int64_t all = in.batch * in.seqlen * in.groups * dstate;
-    multiply<Lies::along_k, Lies::across_k, kEights>(dC, tiles.mixing(), tiles.B(n_tile), at, q_unscale);
-    multiply<Lies::across_k, Lies::across_k, kEights>(dB, tiles.mixing(), tiles.C(n_tile), at, q_unscale);
+    multiply<Major::k, Major::mn, kAtoms>(dC, tiles.mixing(), tiles.B(n_tile), at, q_unscale);
+    multiply<Major::mn, Major::mn, kAtoms>(dB, tiles.mixing(), tiles.C(n_tile), at, q_unscale);
 #pragma unroll
-    for (int e = 0; e < kEights; ++e)
+    for (int e = 0; e < kAtoms; ++e)
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int t = at.row_of(i);
         const int state = n_tile * kSide<T> + at.column_of(e, i);
         if (t >= steps_valid || state >= dstate) continue;
-        const std::int64_t place = ((b * in.seqlen + start + t) * in.groups + group) * dstate + state;
+        const std::int64_t element = ((b * in.seqlen + start + t) * in.groups + group) * dstate + state;
         if (plan.slices == 1) {
-          static_cast<Io*>(args.dB)[place] = from_float<Io>(dB[e][i]);
-          static_cast<Io*>(args.dC)[place] = from_float<Io>(dC[e][i]);
+          static_cast<Io*>(args.dB)[element] = from_float<Io>(dB[e][i]);
+          static_cast<Io*>(args.dC)[element] = from_float<Io>(dC[e][i]);
         } else {
-          workspace.projections[slice * 2 * all + place] = dB[e][i];
-          workspace.projections[(slice * 2 + 1) * all + place] = dC[e][i];
+          workspace.projections[slice * 2 * all + element] = dB[e][i];
+          workspace.projections[(slice * 2 + 1) * all + element] = dC[e][i];
         }
       }
   }
@@ -610,46 +610,46 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
   extern __shared__ __align__(16) unsigned char dynamic_shared[];
   __shared__ __align__(16) GradientShared<T> shared;
   using Block = GradientBlock<T, Io>;
-  constexpr int kEights = Block::kEights;
-  using Patches = typename Block::Patches;
+  constexpr int kAtoms = Block::kAtoms;
+  using PatchFragments = typename Block::PatchFragments;
   const Block block(args, plan, workspace, shared, reinterpret_cast<T*>(dynamic_shared));
 
   block.template start_pipeline<kTilesN>();
-  Patches cb, dyx, dB[kTilesN], dC[kTilesN];
-  clear<kEights>(cb);
-  clear<kEights>(dyx);
+  PatchFragments cb, dyx, dB[kTilesN], dC[kTilesN];
+  clear<kAtoms>(cb);
+  clear<kAtoms>(dyx);
 #pragma unroll
   for (int n = 0; n < kTilesN; ++n) {
-    clear<kEights>(dB[n]);
-    clear<kEights>(dC[n]);
+    clear<kAtoms>(dB[n]);
+    clear<kAtoms>(dC[n]);
     if (n >= plan.dstate_tiles) continue;
     block.fetch_projections(n);
-    multiply<Lies::along_k, Lies::along_k, kEights>(cb, block.tiles.C(n), block.tiles.B(n), block.at);
+    multiply<Major::k, Major::k, kAtoms>(cb, block.tiles.C(n), block.tiles.B(n), block.at);
   }
 #pragma unroll
-  for (int e = 0; e < kEights; ++e) {
+  for (int e = 0; e < kAtoms; ++e) {
     shared.cb[e][block.thread] = {cb[e][0], cb[e][1], cb[e][2], cb[e][3]};
     shared.q[e][block.thread] = {};
   }
 
   GradientHeadSums sums{};
-  int state_buffer = 0;
+  int state_stage = 0;
   for (int index = 0; index < block.items; ++index) {
     const GradientItem item = block.item(index);
-    Patches y, u;
-    clear<kEights>(y);
-    clear<kEights>(u);
+    PatchFragments y, u;
+    clear<kAtoms>(y);
+    clear<kAtoms>(u);
 #pragma unroll
     for (int n = 0; n < kTilesN; ++n) {
       if (n >= plan.dstate_tiles) continue;
-      block.advance_pipeline(item, n, state_buffer);
+      block.advance_pipeline(item, n, state_stage);
       if (n == 0) {
         block.store_dy(item);
         if (item.p_tile == 0) sums.mixing_unscale = block.store_mixing(item);
         __syncthreads();
       }
-      block.multiply_states(item, n, state_buffer, y, u, dB[n], dC[n], sums);
-      if constexpr (kBuffersAhead<T>) state_buffer ^= 1;
+      block.multiply_states(item, n, state_stage, y, u, dB[n], dC[n], sums);
+      if constexpr (kDoubleBuffered<T>) state_stage ^= 1;
     }
     block.weigh_states(item, y, u, sums);
     block.multiply_chunk(item, y, u, dyx, sums.mixing_unscale);
@@ -725,12 +725,14 @@ __global__ void __launch_bounds__(kStepsThreads)
   for (int i = 0; i < kOwn; ++i) {
     const std::int64_t t = start + kOwn * lane + i;
     if (t >= in.seqlen) continue;
-    // Nothing flows past a reset.
-    const float flow = sequence_at(in, b, t) == sequence_at(in, b, t - 1) ? da[i] : 0.0F;
-    const std::int64_t place = (b * in.seqlen + t) * in.nheads + head;
-    const SsdDelta delta = ssd_delta(in, head, to_float(static_cast<const Io*>(in.dt)[place]));
+    // Nothing flows past a reset, or past the first step where no state enters: the sums cancel there, but
+    // for their rounding, beside which the gradient may be small.
+    const bool enters = t > 0 || in.initial_states != nullptr;
+    const float flow = enters && sequence_at(in, b, t) == sequence_at(in, b, t - 1) ? da[i] : 0.0F;
+    const std::int64_t element = (b * in.seqlen + t) * in.nheads + head;
+    const SsdDelta delta = ssd_delta(in, head, to_float(static_cast<const Io*>(in.dt)[element]));
     const float ddt = (in.A[head] * flow + direct.step[i]) * delta.slope;
-    static_cast<Io*>(args.ddt)[place] = from_float<Io>(ddt);
+    static_cast<Io*>(args.ddt)[element] = from_float<Io>(ddt);
     dA += delta.value * flow;
     dbias += ddt;
   }

@@ -40,8 +40,8 @@ struct OutputsShared {
 template <class Io>
 struct OutputsBlock {
   using T = CompactF32;
-  static constexpr int kEights = 2;
-  using Patches = Fragments<kEights>;
+  static constexpr int kAtoms = 2;
+  using PatchFragments = Fragments<kAtoms>;
 
   const SsdArgs& args;
   const SsdInputs& in;
@@ -75,9 +75,10 @@ struct OutputsBlock {
 
   __device__ __forceinline__ void load_sequence(const float* all_steps) const {
     load_tile<kOutputsThreads>(
-        shared.x, TileSource<const Io>{
-                      static_cast<const Io*>(in.x) + sequence_offset(), in.nheads * in.headdim, valid,
-                      steps_within(p_tile * kSide<T>, kSide<T>, in.headdim), parts_aligned<Io>(in.headdim)});
+        shared.x,
+        TileSource<const Io>{static_cast<const Io*>(in.x) + sequence_offset(), in.nheads * in.headdim, valid,
+                             steps_within(p_tile * kSide<T>, kSide<T>, in.headdim),
+                             vectors_aligned<Io>(in.headdim)});
     if (threadIdx.x < kStepRows<T> * kSide<T> / 4)
       copy_async_16(shared_address(&shared.steps[0][0] + threadIdx.x * 4),
                     all_steps + row * kStepRows<T> * kSide<T> + threadIdx.x * 4, 16);
@@ -88,7 +89,7 @@ struct OutputsBlock {
     const std::int64_t offset = ((b * in.seqlen + start) * in.groups + group) * in.dstate + n_tile * kSide<T>;
     TileSource<const Io> source{static_cast<const Io*>(in.B) + offset, in.groups * in.dstate, valid,
                                 steps_within(n_tile * kSide<T>, kSide<T>, in.dstate),
-                                parts_aligned<Io>(in.dstate)};
+                                vectors_aligned<Io>(in.dstate)};
     load_tile<kOutputsThreads>(shared.B, source);
     source.data = static_cast<const Io*>(in.C) + offset;
     load_tile<kOutputsThreads>(shared.C, source);
@@ -97,21 +98,20 @@ struct OutputsBlock {
   }
 
   /// (C·Bᵀ) ∘ L ∘ Δ as a tile.
-  __device__ __forceinline__ void store_weights(const Patches& cb) const {
-    Patches weights;
-    decays_between_steps<T, kEights>(weights, shared.steps, at,
-                                     causal_pairs<kEights>(in, b, start, valid, at));
+  __device__ __forceinline__ void store_weights(const PatchFragments& cb) const {
+    PatchFragments weights;
+    decays_between_steps<T, kAtoms>(weights, shared.steps, at, causal_pairs<kAtoms>(in, b, start, valid, at));
 #pragma unroll
-    for (int e = 0; e < kEights; ++e)
+    for (int e = 0; e < kAtoms; ++e)
 #pragma unroll
       for (int i = 0; i < 4; ++i) weights[e][i] *= cb[e][i] * shared.steps[kStepDelta][at.column_of(e, i)];
-    store_patch<kEights>(shared.weights, weights, at, 1.0F);
+    store_fragments<kAtoms>(shared.weights, weights, at, 1.0F);
   }
 
-  __device__ __forceinline__ void write_out(const Patches& y) const {
+  __device__ __forceinline__ void write_out(const PatchFragments& y) const {
     const std::int64_t offset = sequence_offset();
 #pragma unroll
-    for (int e = 0; e < kEights; ++e)
+    for (int e = 0; e < kAtoms; ++e)
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int t = at.row_of(i);
@@ -135,11 +135,11 @@ __global__ void __launch_bounds__(kOutputsThreads)
                        const CompactF32* states) {
   __shared__ __align__(16) OutputsShared shared;
   const OutputsBlock<Io> block(args, grid, shared);
-  constexpr int kEights = OutputsBlock<Io>::kEights;
+  constexpr int kAtoms = OutputsBlock<Io>::kAtoms;
 
-  Fragments<kEights> cb, y;
-  clear<kEights>(cb);
-  clear<kEights>(y);
+  Fragments<kAtoms> cb, y;
+  clear<kAtoms>(cb);
+  clear<kAtoms>(y);
   block.load_sequence(steps);
   for (int n = 0; n < grid.dstate_tiles; ++n) {
     if (n > 0) __syncthreads();  // everyone is done with the tiles before
@@ -147,17 +147,17 @@ __global__ void __launch_bounds__(kOutputsThreads)
     copy_async_commit();
     copy_async_wait<0>();
     __syncthreads();
-    multiply<Lies::along_k, Lies::along_k, kEights>(cb, shared.C, shared.B, block.at);
-    multiply<Lies::along_k, Lies::along_k, kEights>(y, shared.C, shared.state, block.at);
+    multiply<Major::k, Major::k, kAtoms>(cb, shared.C, shared.B, block.at);
+    multiply<Major::k, Major::k, kAtoms>(y, shared.C, shared.state, block.at);
   }
 
   block.store_weights(cb);
 #pragma unroll
-  for (int e = 0; e < kEights; ++e)
+  for (int e = 0; e < kAtoms; ++e)
 #pragma unroll
     for (int i = 0; i < 4; ++i) y[e][i] *= shared.steps[kStepEnter][block.at.row_of(i)];
   __syncthreads();
-  multiply<Lies::along_k, Lies::across_k, kEights>(y, shared.weights, shared.x, block.at);
+  multiply<Major::k, Major::mn, kAtoms>(y, shared.weights, shared.x, block.at);
   block.write_out(y);
 }
 

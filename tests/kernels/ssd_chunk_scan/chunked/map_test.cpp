@@ -11,7 +11,7 @@ TEST_CASE("chunked: warps share every product without overlap") {
   std::vector<int> parts(4 * 2);
   std::vector<int> squares(4 * 4);
   for (int warp = 0; warp < kChunkedWarps; ++warp) {
-    const WarpPart part(warp);
+    const WarpTile part(warp);
     ++parts.at(static_cast<std::size_t>(part.slab * 2 + part.half));
     CHECK(part.squares() <= 2);
     for (int j = 0; j < part.squares(); ++j)
