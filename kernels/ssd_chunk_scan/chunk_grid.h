@@ -47,9 +47,8 @@ inline constexpr int kStepDecayRest = 4;  ///< what rounding took from the decay
 template <class T>
 inline constexpr int kStepRows = kSplitSums<T> ? 5 : 4;
 
-/// Of a tile of states and one of gradients of states, in f16: what undoes the powers of two that their
-/// images are scaled by. 16 bytes, of which the last 8 are unused, so that one asynchronous copy fetches
-/// them.
+/// In f16 the images of states and of their gradients are scaled by powers of two; each tile has the two
+/// inverses. They are padded to 16 bytes, which one asynchronous copy fetches.
 inline constexpr int kUnscaleState = 0;
 inline constexpr int kUnscaleGradient = 1;
 inline constexpr int kUnscales = 4;
@@ -69,7 +68,7 @@ struct ChunkGrid {
   SSMBENCH_HD constexpr std::int64_t state_tile(std::int64_t row, int p_tile, int n_tile) const {
     return (row * headdim_tiles + p_tile) * dstate_tiles + n_tile;
   }
-  /// Of the states of all rows.
+  /// The number of state tiles of all rows.
   SSMBENCH_HD constexpr std::int64_t tiles() const { return rows * headdim_tiles * dstate_tiles; }
 };
 
@@ -88,7 +87,7 @@ struct TileKind {
   bool scaled_states;         ///< whether they are scaled into the range of their type
 };
 
-/// Of f32 arithmetic.
+/// The tiles of f32 arithmetic: T is an ExactF32.
 template <class T>
 constexpr TileKind tile_kind_of() {
   return {kSide<T>, kStepRows<T>, sizeof(T), false};

@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(kStepsThreads)
     decay[i] = static_cast<Sum>(delta[i]) * in.A[head];
     if (i > 0) decay[i] += decay[i - 1];
   }
-  Sum before = decay[kOwn - 1];  // of the lanes below, once scanned and shifted
+  Sum before = decay[kOwn - 1];  // the sum over the lanes below, once scanned and shifted
 #pragma unroll
   for (int distance = 1; distance < 32; distance *= 2) {
     const Sum other = __shfl_up_sync(0xFFFFFFFFU, before, distance);
@@ -298,8 +298,7 @@ __global__ void __launch_bounds__(kStatesThreads, sizeof(T) == 2 ? 4 : 1)
   block.store_last(state);
 }
 
-/// Of a thread's elements (t, s) of a product over a chunk's time, those with s ≤ t in one sequence: bit
-/// 4e + i. `start`: the chunk's first step, of which there are `valid`.
+/// Bit 4e + i says whether a thread's element (t, s) of a product over a chunk's time has s ≤ t in one sequence. `start`: the chunk's first step, of which there are `valid`.
 template <int kAtoms>
 __device__ __forceinline__ unsigned causal_pairs(const SsdInputs& in, std::int64_t b, std::int64_t start,
                                                  int valid, const Patch& at) {

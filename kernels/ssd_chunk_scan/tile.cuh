@@ -158,6 +158,14 @@ __device__ float largest(const Fragments<kAtoms>& x) {
   return result;
 }
 
+/// Sum over the lanes whose index differs in the bits of `mask` (a run of bits).
+template <int kFirst, int kLast>
+__device__ float sum_lanes(float x) {
+#pragma unroll
+  for (int bit = kFirst; bit <= kLast; bit *= 2) x += __shfl_xor_sync(0xFFFFFFFFU, x, bit);
+  return x;
+}
+
 /// The largest x, all at least 0, of the warp.
 __device__ inline float largest_of_warp(float x) {
 #pragma unroll

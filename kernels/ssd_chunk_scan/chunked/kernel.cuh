@@ -89,7 +89,7 @@ __device__ void scale_all(float (&values)[kBlocks][4], float factor) {
     for (int e = 0; e < 4; ++e) values[i][e] *= factor;
 }
 
-/// Calls `visit(element of the state in memory, register)` for a lane's part of the state that exists.
+/// Calls `visit(element of the state in memory, register)` for each element of a lane that exists.
 template <int kBlocks, class Visit>
 __device__ void for_each_state(float (&state)[kBlocks][4], const SsdInputs& in, const ChunkedBlock& block,
                                const WarpTile& warp_tile, const Visit& visit) {
@@ -173,31 +173,8 @@ struct ScanBlock {
   }
 
   /// C·Bᵀ as operands to shared memory, with decays, Δ and mask; y = carry ∘ (C·Hᵀ).
-  __device__ __forceinline__ void multiply_entering(const Op& op, const ChunkStage& stage, Out& y) const {
-    const ChunkScalars& scalars = stage.scalars;
-    float products[2][2][4] = {};
-    const auto steps = static_cast<int>(ceil_div(in.dstate, Op::kStep));
-#pragma unroll(Op::kExact ? 1 : 2)
-    for (int k = 0; k < steps; ++k) {
-      // All loads before the first product, so that they wait for memory together.
-      typename Op::B b[2];
-      const auto c = op.load_a(stage.C, 16 * warp_tile.slab, k);
-      const auto h0 = op.load_b(state_tile, 32 * warp_tile.half, k);
-      const auto h1 = op.load_b(state_tile, 32 * warp_tile.half + 16, k);
-#pragma unroll
-      for (int j = 0; j < 2; ++j)
-        if (j < warp_tile.squares()) b[j] = op.load_b(stage.B, 16 * warp_tile.square_column(j), k);
-      op.multiply(y[0], c, h0, 0);
-      op.multiply(y[1], c, h0, 1);
-      op.multiply(y[2], c, h1, 0);
-      op.multiply(y[3], c, h1, 1);
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        if (j >= warp_tile.squares()) continue;
-        op.multiply(products[j][0], c, b[j], 0);
-        op.multiply(products[j][1], c, b[j], 1);
-      }
-    }
+  __device__ __forceinline__ void finish_entering(const Op& op, const ChunkScalars& scalars,
+                                                  const float (&products)[2][2][4], Out& y) const {
     if (in.seq_idx == nullptr)
       store_masked<false>(op, square, products, scalars, warp_tile);
     else
@@ -213,7 +190,7 @@ struct ScanBlock {
     }
   }
 
-  /// The lane's part of z and out in the chunk.
+  /// The lane's elements of z and out in the chunk.
   __device__ __forceinline__ OutTile out_tile(const Op& op, std::int64_t start) const {
     const int row = 16 * warp_tile.slab + op.lane / 4;
     const int column = 32 * warp_tile.half + 2 * (op.lane % 4);
@@ -296,6 +273,8 @@ struct ScanBlock {
   }
 };
 
+// The loops over k of C·Bᵀ, C·Hᵀ and of the state's update stand in the kernel: as functions of their own,
+// inlined or not, they get other registers, and up to 28 spills more.
 template <class Op, int kStates>
 __global__ void __launch_bounds__(kChunkedThreads, Shapes<Op, kStates>::Layout::kBlocksPerSm)
     chunked_kernel(const SsdArgs args, const ChunkedPass pass) {
@@ -307,6 +286,7 @@ __global__ void __launch_bounds__(kChunkedThreads, Shapes<Op, kStates>::Layout::
   const SsdInputs& in = args.in;
   const Block block(args, pass, shared);
   const ChunkedBlock& at = block.at;
+  const WarpTile& warp_tile = block.warp_tile;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   Op op{lane_id()};
   const float A = in.A[at.h];
@@ -314,7 +294,7 @@ __global__ void __launch_bounds__(kChunkedThreads, Shapes<Op, kStates>::Layout::
 
   typename Block::State state = {};
   block.load_state(state);
-  if (!pass.states_only) store_state(op, block.state_tile, state, block.warp_tile, block.maxima);
+  if (!pass.states_only) store_state(op, block.state_tile, state, warp_tile, block.maxima);
   block.load_skip();
 
   float decay_of_segment = 1.0F;
@@ -342,7 +322,32 @@ __global__ void __launch_bounds__(kChunkedThreads, Shapes<Op, kStates>::Layout::
     }
 
     typename Block::Out y = {};
-    if (!pass.states_only) block.multiply_entering(op, stage, y);
+    if (!pass.states_only) {
+      float products[2][2][4] = {};
+      const auto steps = static_cast<int>(ceil_div(in.dstate, Op::kStep));
+#pragma unroll(Op::kExact ? 1 : 2)
+      for (int k = 0; k < steps; ++k) {
+        // All loads before the first product, so that they wait for memory together.
+        typename Op::B b[2];
+        const auto c = op.load_a(stage.C, 16 * warp_tile.slab, k);
+        const auto h0 = op.load_b(block.state_tile, 32 * warp_tile.half, k);
+        const auto h1 = op.load_b(block.state_tile, 32 * warp_tile.half + 16, k);
+#pragma unroll
+        for (int j = 0; j < 2; ++j)
+          if (j < warp_tile.squares()) b[j] = op.load_b(stage.B, 16 * warp_tile.square_column(j), k);
+        op.multiply(y[0], c, h0, 0);
+        op.multiply(y[1], c, h0, 1);
+        op.multiply(y[2], c, h1, 0);
+        op.multiply(y[3], c, h1, 1);
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          if (j >= warp_tile.squares()) continue;
+          op.multiply(products[j][0], c, b[j], 0);
+          op.multiply(products[j][1], c, b[j], 1);
+        }
+      }
+      block.finish_entering(op, scalars, products, y);
+    }
     const OutTile out = block.out_tile(op, start);
     const bool whole = pass.pairs_aligned && next_start <= in.seqlen && at.row + kChunkRows <= in.headdim;
     typename Block::Gates gates = {};
@@ -354,18 +359,17 @@ __global__ void __launch_bounds__(kChunkedThreads, Shapes<Op, kStates>::Layout::
       block.write_out(op, stage, y, gates, out, whole);
     }
 
-    // H ← decay·H + (w·x)ᵀ·B. In a function of its own it has other registers, and ten more spills.
+    // H ← decay·H + (w·x)ᵀ·B.
     scale_all(state, scalars.decay * scalars.scale);
 #pragma unroll(Op::kExact ? 1 : 2)
     for (int k = 0; k < kChunkSteps / Op::kStep; ++k) {
-      const auto x = op.load_a_transposed(stage.x, 16 * block.warp_tile.slab, k, scalars.weight);
+      const auto x = op.load_a_transposed(stage.x, 16 * warp_tile.slab, k, scalars.weight);
 #pragma unroll
       for (int j = 0; j < Shape::kStateBlocks / 2; j += Shape::kLoadsAhead) {
         typename Op::B b[Shape::kLoadsAhead];
 #pragma unroll
         for (int i = 0; i < Shape::kLoadsAhead; ++i)
-          b[i] = op.load_b_transposed(stage.B, k,
-                                      8 * (block.warp_tile.half * Shape::kStateBlocks + 2 * (j + i)));
+          b[i] = op.load_b_transposed(stage.B, k, 8 * (warp_tile.half * Shape::kStateBlocks + 2 * (j + i)));
 #pragma unroll
         for (int i = 0; i < Shape::kLoadsAhead; ++i) {
           op.multiply(state[2 * (j + i)], x, b[i], 0);
@@ -377,7 +381,7 @@ __global__ void __launch_bounds__(kChunkedThreads, Shapes<Op, kStates>::Layout::
     decay_of_segment *= scalars.decay;
 
     if (chunk + 1 < end) {
-      if (!pass.states_only) store_state(op, block.state_tile, state, block.warp_tile, block.maxima);
+      if (!pass.states_only) store_state(op, block.state_tile, state, warp_tile, block.maxima);
       if constexpr (kStages == 1) {
         __syncthreads();
         fill_stage(stage, in, pass, at, chunk + 1);

@@ -6,7 +6,7 @@
 #include "kernels/common/host_device.h"
 #include "kernels/common/index_math.h"
 
-// How cuda-chunked cuts a problem up, which warp computes which part of a chunk, and where the tiles of a
+// How cuda-chunked cuts a problem up, which warp computes which tile of a chunk, and where the tiles of a
 // block lie. Host and device, so that the CPU tests cover it.
 
 namespace ssmbench {
@@ -19,7 +19,7 @@ inline constexpr int kChunkedThreads = 32 * kChunkedWarps;
 inline constexpr int kSharedBytesPerBlock = 227 * 1024;
 inline constexpr int kSharedBytesOfTwo = 113 * 1024;
 
-/// The part of a chunk that belongs to a warp: 16 rows of every product, and half of its columns. Warps w and
+/// The tile of a warp in every product of a chunk: 16 rows and half of the columns. Warps w and
 /// w + 4 run on the same quarter of an SM; the first has little to do below the diagonal where the
 /// second has much.
 struct WarpTile {

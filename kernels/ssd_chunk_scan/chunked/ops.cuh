@@ -170,7 +170,7 @@ struct Tf32Products : TensorCoreLoads {
   }
 };
 
-/// f32 tensors in f32: multiply-adds of the ordinary pipe on the same parts of the result, so that one kernel
+/// f32 tensors in f32: multiply-adds of the FMA pipe on the same elements of the result, so that one kernel
 /// serves both. A lane reads rows g and g + 8 of A and columns 2t and 2t + 1 of each block of B.
 struct F32Products {
   int lane;

@@ -149,7 +149,7 @@ __device__ void store_masked(const Op& op, const Tile& square, const float (&pro
   }
 }
 
-/// A warp's part of the state as operands to shared memory. With a narrow range each slab is scaled by a
+/// A warp's tile of the state as operands to shared memory. With a narrow range each slab is scaled by a
 /// power of two, which the two warps that share it agree upon; `maxima` then holds the inverses.
 template <class Op, class Tile, int kBlocks>
 __device__ void store_state(const Op& op, const Tile& tile, const float (&state)[kBlocks][4],

@@ -50,7 +50,7 @@ Launch bind_chunked_bwd(const Problem& problem, const TensorSet& tensors, void* 
   const SsdBwdArgs args = bind_ssd_bwd(problem, tensors);
   const ChunkedBwdPlan plan = plan_of(problem, variant.tiles);
   auto* const base = static_cast<unsigned char*>(workspace);
-  const ChunkedBwdWorkspace places{.steps = reinterpret_cast<float*>(base + plan.steps),
+  const ChunkedBwdWorkspace arrays{.steps = reinterpret_cast<float*>(base + plan.steps),
                                    .states = base + plan.states,
                                    .dstates = base + plan.dstates,
                                    .unscales = reinterpret_cast<float*>(base + plan.unscales),
@@ -58,7 +58,7 @@ Launch bind_chunked_bwd(const Problem& problem, const TensorSet& tensors, void* 
                                    .head_sums = reinterpret_cast<float*>(base + plan.head_sums),
                                    .projections = reinterpret_cast<float*>(base + plan.projections)};
   return [=, launch = variant.launch](void* stream) {
-    launch(args, plan, places, static_cast<cudaStream_t>(stream));
+    launch(args, plan, arrays, static_cast<cudaStream_t>(stream));
   };
 }
 

@@ -18,16 +18,22 @@
 //
 //   grid    one block per (batch, chunk, group, slice of the group's heads); it walks the heads of its slice,
 //           so that C·Bᵀ, Q, dB and dC are there once, and sums over heads have one order
-//   block   4 rows × kColumns columns of warps; each has a patch of every 64 × 64 product in
-//           registers
+//   block   8 warps; each has a patch of every product over a tile in registers (GradientShape)
 //   item    a head and a tile of P: x, z, dout → dx, dz; for each tile of N, four products with S and S'
 //
-// Registers: dB and dC take 32·kAtoms floats per thread and 256 states, y, dx, dy·xᵀ and a product
-// 4·kAtoms each. 8 warps with patches of 16 × 32 have 255 registers and were 12% faster on an H200
-// than 16 warps with patches of 16 × 16: fewer loads of fragments, and fewer warps to wait for.
-// Shared memory: 38 KB of sums, C·Bᵀ and Q; in tiles: x, z, dout, S and S' twice (the next ones arrive during
-// the products), dy, M, and all of B and C: 160 KB at most. f32 has single stages, and one tile of B and C:
-// 144 KB. One block per SM.
+//                                tensor cores, 64 × 64     f32, 64 × 64     f32, 32 × 32
+//   patch of a warp              16 × 32                   16 × 32          16 × 8
+//   registers: dB and dC         128 for 256 states        128              64
+//   registers: y, dx, dy·xᵀ
+//     and a product, each        16                        16               4
+//   shared: sums, C·Bᵀ, Q        38 KB                     39 KB            11 KB
+//   shared: tiles                160 KB at most            144 KB           36 KB
+//   pipeline stages of x, z,
+//     dout, S and S'             2                         1                1
+//   tiles of B and C             all                       1                1
+//
+// One block per SM. 8 warps with patches of 16 × 32 have 255 registers and were 12% faster on an H200 than 16
+// warps with patches of 16 × 16: fewer loads of fragments, and fewer warps to wait for.
 
 #include "kernels/ssd_chunk_scan/args.h"
 #include "kernels/ssd_chunk_scan/bwd_step.h"
@@ -40,7 +46,7 @@ namespace ssmbench {
 inline constexpr int kGradientWarps = 8;
 inline constexpr int kGradientThreads = 32 * kGradientWarps;
 
-/// How the warps share out a tile: patches of 16 × 32 of 64 × 64, of 16 × 8 of 32 × 32.
+/// The patches of the warps in a tile: rows and columns of them, and the mma accumulators (16 × 8) of each.
 template <class T>
 struct GradientShape {
   static constexpr int kRows = kSide<T> / 16;
@@ -57,7 +63,7 @@ struct alignas(16) PatchVector {
   float element[4];
 };
 
-/// What is not a tile.
+/// Shared memory besides the tiles.
 template <class T>
 struct GradientShared {
   using Shape = GradientShape<T>;
@@ -96,14 +102,6 @@ template <class T>
 constexpr int gradients_shared_bytes(int dstate_tiles) {
   const int tiles = 2 + GradientTiles<T>::kStages * 5 + 2 * (kDoubleBuffered<T> ? dstate_tiles : 1);
   return tiles * kTileElements<T> * static_cast<int>(sizeof(T));
-}
-
-/// Sum over the lanes whose index differs in the bits of `mask` (a run of bits).
-template <int kFirst, int kLast>
-__device__ float sum_lanes(float x) {
-#pragma unroll
-  for (int bit = kFirst; bit <= kLast; bit *= 2) x += __shfl_xor_sync(0xFFFFFFFFU, x, bit);
-  return x;
 }
 
 /// A head and a tile of P, which the block takes one after the other.
@@ -151,9 +149,9 @@ struct GradientBlock {
   unsigned reaches;  ///< causal_pairs
 
   __device__ __forceinline__ GradientBlock(const SsdBwdArgs& all, const ChunkedBwdPlan& cut,
-                                           const ChunkedBwdWorkspace& places, GradientShared<T>& sums,
+                                           const ChunkedBwdWorkspace& arrays, GradientShared<T>& sums,
                                            T* memory)
-      : args(all), in(all.in), plan(cut), workspace(places), shared(sums), tiles{memory} {
+      : args(all), in(all.in), plan(cut), workspace(arrays), shared(sums), tiles{memory} {
     std::int64_t index = blockIdx.x;
     slice = index % plan.slices;
     index /= plan.slices;
@@ -369,8 +367,8 @@ struct GradientBlock {
     sums.states_product += of_tiles * unscale * dunscale;
   }
 
-  /// Scales y and u, which hold what comes from other chunks so far, and adds their part of what flows past
-  /// the steps.
+  /// Scales y and u, which hold what comes from other chunks so far, and adds what they
+  /// contribute to the flows past the steps.
   __device__ __forceinline__ void weigh_states(const GradientItem& item, PatchFragments& y, PatchFragments& u,
                                                GradientHeadSums& sums) const {
     const auto& steps = steps_of(item);
@@ -537,7 +535,7 @@ struct GradientBlock {
     flows[kFlowDirect * kSide<T>] = shared.diagonal[thread] + column + into;
   }
 
-  /// The chunk's part of dD, by the last warp.
+  /// The chunk's contribution to dD, by the last warp.
   __device__ __forceinline__ void write_skip(const GradientItem& item, GradientHeadSums& sums) const {
     if (in.D == nullptr || warp != kGradientWarps - 1) return;
     float* const head_sums = workspace.head_sums + row_of(item) * plan.sums;
@@ -577,7 +575,7 @@ struct GradientBlock {
     return of_q.down;
   }
 
-  /// dC += Q·B, dB += Qᵀ·C; then out, or to the workspace as the slice's part.
+  /// dC += Q·B, dB += Qᵀ·C; then out, or to the workspace as the slice's sum.
   __device__ __forceinline__ void write_projections(int n_tile, float q_unscale, PatchFragments& dB,
                                                     PatchFragments& dC) const {
     const std::int64_t dstate = in.dstate;
@@ -673,74 +671,6 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
     block.fetch_projections(n);
     block.write_projections(n, q_unscale, dB[n], dC[n]);
   }
-}
-
-/// ddt, and the chunk's parts of dA and ddt_bias, from what the gradient kernel leaves of every step. One
-/// warp per row (batch, chunk, head); a lane has the kSide / 32 steps from kSide / 32 · lane on.
-template <class T, class Io>
-__global__ void __launch_bounds__(kStepsThreads)
-    ssd_finish_steps_kernel(const SsdBwdArgs args, const ChunkedBwdPlan plan,
-                            const ChunkedBwdWorkspace workspace) {
-  constexpr int kOwn = kSide<T> / 32;
-  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * (kStepsThreads / 32) + threadIdx.x / 32;
-  if (row >= plan.rows) return;
-  const SsdInputs& in = args.in;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const std::int64_t head = row % in.nheads;
-  const std::int64_t start = row / in.nheads % plan.chunks * kSide<T>;
-  const std::int64_t b = row / in.nheads / plan.chunks;
-  struct alignas(4 * kOwn) Own {
-    float step[kOwn];
-  };
-  const float* const flows = workspace.flows + row * kFlowRows * kSide<T> + kOwn * lane;
-  const Own out = *reinterpret_cast<const Own*>(flows + kFlowOut * kSide<T>);
-  const Own into = *reinterpret_cast<const Own*>(flows + kFlowIn * kSide<T>);
-  const Own direct = *reinterpret_cast<const Own*>(flows + kFlowDirect * kSide<T>);
-
-  // Sums over this and later steps, and over earlier ones.
-  float later = out.step[0];
-  float earlier = into.step[0];
-#pragma unroll
-  for (int i = 1; i < kOwn; ++i) {
-    later += out.step[i];
-    earlier += into.step[i];
-  }
-#pragma unroll
-  for (int distance = 1; distance < 32; distance *= 2) {
-    const float down = __shfl_down_sync(0xFFFFFFFFU, later, distance);
-    const float up = __shfl_up_sync(0xFFFFFFFFU, earlier, distance);
-    if (lane + distance < 32) later += down;
-    if (lane >= distance) earlier += up;
-  }
-  float later_lanes = __shfl_down_sync(0xFFFFFFFFU, later, 1);
-  if (lane == 31) later_lanes = 0.0F;
-  earlier = __shfl_up_sync(0xFFFFFFFFU, earlier, 1);
-  if (lane == 0) earlier = 0.0F;
-  float da[kOwn];
-  da[0] = later + earlier;
-  if constexpr (kOwn == 2) da[1] = (out.step[1] + later_lanes) + (earlier + into.step[0]);
-
-  float dA = 0.0F, dbias = 0.0F;
-#pragma unroll
-  for (int i = 0; i < kOwn; ++i) {
-    const std::int64_t t = start + kOwn * lane + i;
-    if (t >= in.seqlen) continue;
-    // Nothing flows past a reset, or past the first step where no state enters: the sums cancel there, but
-    // for their rounding, beside which the gradient may be small.
-    const bool enters = t > 0 || in.initial_states != nullptr;
-    const float flow = enters && sequence_at(in, b, t) == sequence_at(in, b, t - 1) ? da[i] : 0.0F;
-    const std::int64_t element = (b * in.seqlen + t) * in.nheads + head;
-    const SsdDelta delta = ssd_delta(in, head, to_float(static_cast<const Io*>(in.dt)[element]));
-    const float ddt = (in.A[head] * flow + direct.step[i]) * delta.slope;
-    static_cast<Io*>(args.ddt)[element] = from_float<Io>(ddt);
-    dA += delta.value * flow;
-    dbias += ddt;
-  }
-  dA = sum_lanes<1, 16>(dA);
-  dbias = sum_lanes<1, 16>(dbias);
-  if (lane != 0) return;
-  workspace.head_sums[row * plan.sums] = dA;
-  workspace.head_sums[row * plan.sums + 1] = dbias;
 }
 
 }  // namespace ssmbench

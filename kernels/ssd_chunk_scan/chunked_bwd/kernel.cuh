@@ -2,10 +2,11 @@
 
 // The kernels of cuda-chunked backward and cuda-chunked-f32 backward, in the order they run:
 //
-//   states.cuh     Δ and decays of all steps; the states entering all chunks, walking forward; the
-//                  gradients of the states leaving them, walking backward
-//   gradients.cuh  one block per chunk: every gradient; then ddt from its sums
-//   sums.cuh       sums over batch, time and slices of heads
+//   states.cuh          Δ and decays of all steps; the states entering all chunks, walking forward; the
+//                       gradients of the states leaving them, walking backward
+//   gradients.cuh       one block per chunk: every gradient but those of Δ
+//   step_gradients.cuh  ddt
+//   sums.cuh            sums over batch, time and slices of heads
 //
 // T is the element of the tiles that are multiplied, Io that of the tensors. Chunks have kSide<T> steps
 // whatever chunk_size says: the weights of a chunk are one tile then.
@@ -13,6 +14,7 @@
 
 #include "kernels/ssd_chunk_scan/chunked_bwd/chunked_bwd.h"
 #include "kernels/ssd_chunk_scan/chunked_bwd/gradients.cuh"
+#include "kernels/ssd_chunk_scan/chunked_bwd/step_gradients.cuh"
 #include "kernels/ssd_chunk_scan/chunked_bwd/sums.cuh"
 
 namespace ssmbench {

@@ -19,11 +19,11 @@ inline constexpr int kFlowIn = 1;
 inline constexpr int kFlowDirect = 2;  ///< x·(G·B), dΔ but for the decay
 inline constexpr int kFlowRows = 3;
 
-/// Blocks of the gradient kernel that are wanted: some four waves of the largest GPUs.
+/// Blocks of the gradient kernel that heads are sliced for: four waves of the largest GPUs, roughly.
 inline constexpr std::int64_t kSsdWantedBlocks = 512;
 
 struct ChunkedBwdPlan : ChunkGrid {
-  std::int64_t slices;     ///< a group's heads are shared out to so many blocks
+  std::int64_t slices;     ///< blocks that share a group's heads
   std::int64_t per_slice;  ///< heads of a slice; the last may have fewer
   int sums;                ///< per head, f32 sums over batch and time: dA, ddt_bias, then dD
 
@@ -38,7 +38,7 @@ struct ChunkedBwdPlan : ChunkGrid {
   std::size_t bytes;
 };
 
-/// The slices depend on the shape alone: results are bitwise the same on every GPU with as many cores or not.
+/// The slices depend on the shape alone, so that results are bitwise the same on every GPU.
 constexpr ChunkedBwdPlan plan_chunked_bwd(std::int64_t batch, std::int64_t seqlen, std::int64_t nheads,
                                           std::int64_t headdim, std::int64_t dstate, std::int64_t groups,
                                           int skip_sums, const TileKind& tiles) {

@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(kSumColumns* kSumRows)
   if (which >= 2) args.dD[head * (sums - 2) + which - 2] = sum;
 }
 
-/// dB and dC from the parts of the slices, (slices, {dB, dC}, B, L, G, N); one thread per element of either.
+/// dB and dC from the sums of the slices, (slices, {dB, dC}, B, L, G, N); one thread per element of either.
 template <class T>
 __global__ void __launch_bounds__(kProjectionsThreads)
     ssd_projections_kernel(const SsdBwdArgs args, std::int64_t slices, const float* parts) {

@@ -68,7 +68,7 @@ struct OutputsBlock {
     at = {warp % 2 * 16, warp / 2 * 16, static_cast<int>(threadIdx.x) % 32};
   }
 
-  /// Of (step `start`, first p of the tile) in x, z and out.
+  /// Where (step `start`, first p of the tile) lies in x, z and out.
   __device__ __forceinline__ std::int64_t sequence_offset() const {
     return ((b * in.seqlen + start) * in.nheads + head) * in.headdim + p_tile * kSide<T>;
   }
