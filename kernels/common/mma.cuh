@@ -1,16 +1,17 @@
 #pragma once
 
-// Warp-wide matrix products and the asynchronous copies that feed them, as thin wrappers of PTX. They need
-// compute capability 8.0: on older ones the code compiles, and traps.
+// Warp-wide matrix products and the asynchronous copies that feed them, as thin wrappers of PTX. The products
+// need compute capability 8.0: on older GPUs the code compiles, and traps. The copies are synchronous there.
 //
-// Fragments of a warp's product D (16 × 8) += A (16 × K) · B (K × 8), with g = lane / 4 and t = lane % 4:
+// Fragments of a warp's product D (16 × 8) += A (16 × K) · B (K × 8), with g = lane / 4 and t = lane % 4. An
+// entry is (row, column); a register of 16-bit operands holds two neighbours along K.
 //
-//   D, f32           d[0], d[1] = (g, 2t), (g, 2t + 1)       d[2], d[3] = (g + 8, 2t), (g + 8, 2t + 1)
-//   16-bit, K = 16   a[0] = (g, 2t..2t+1)  a[1] = (g + 8, 2t..)  a[2] = (g, 2t + 8..)  a[3] = (g + 8, 2t
-//   + 8..)
-//                    b[0] = (2t..2t+1, g)  b[1] = (2t + 8.., g)
-//   tf32, K = 8      a[0] = (g, t)         a[1] = (g + 8, t)     a[2] = (g, t + 4)     a[3] = (g + 8, t + 4)
-//                    b[0] = (t, g)         b[1] = (t + 4, g)
+//              D, f32           A, 16-bit, K = 16        B, 16-bit, K = 16     A, tf32, K = 8    B, tf32, K = 8
+//   register
+//      0       (g,     2t)      (g,     2t … 2t+1)       (2t … 2t+1, g)        (g,     t)        (t,     g)
+//      1       (g,     2t+1)    (g + 8, 2t … 2t+1)       (2t+8 … 2t+9, g)      (g + 8, t)        (t + 4, g)
+//      2       (g + 8, 2t)      (g,     2t+8 … 2t+9)                           (g,     t + 4)
+//      3       (g + 8, 2t+1)    (g + 8, 2t+8 … 2t+9)                           (g + 8, t + 4)
 //
 // Source: PTX ISA, "Matrix Fragments for mma.m16n8k16" and "... m16n8k8".
 
@@ -29,31 +30,44 @@ __device__ inline std::uint32_t shared_address(const void* shared) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
 }
 
-/// Starts to copy 16 bytes from global to shared memory, both aligned to 16; the bytes past the first `valid`
-/// (0 to 16) become zeros and are not read.
+/// Starts to copy 16 bytes from global to shared memory, both aligned to 16. With `valid` 0, not 16, the bytes
+/// become zeros and nothing is read.
 __device__ inline void copy_async_16(std::uint32_t shared, const void* global, int valid) {
-  SSMBENCH_NEEDS_SM80(asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(shared),
-                                   "l"(__cvta_generic_to_global(global)), "r"(valid)
-                                   : "memory"));
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+  *static_cast<uint4*>(__cvta_shared_to_generic(shared)) =
+      valid == 16 ? *static_cast<const uint4*>(global) : make_uint4(0, 0, 0, 0);
+#else
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(shared),
+               "l"(__cvta_generic_to_global(global)), "r"(valid)
+               : "memory");
+#endif
 }
 
 /// The same of all 16 bytes.
 __device__ inline void copy_async_16(std::uint32_t shared, const void* global) {
-  SSMBENCH_NEEDS_SM80(asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n" ::"r"(shared),
-                                   "l"(__cvta_generic_to_global(global))
-                                   : "memory"));
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+  copy_async_16(shared, global, 16);
+#else
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n" ::"r"(shared),
+               "l"(__cvta_generic_to_global(global))
+               : "memory");
+#endif
 }
 
 /// Ends a group of this thread's copies.
 __device__ inline void copy_async_commit() {
-  SSMBENCH_NEEDS_SM80(asm volatile("cp.async.commit_group;\n" ::: "memory"));
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.commit_group;\n" ::: "memory");
+#endif
 }
 
 /// Waits until at most `kPending` of this thread's youngest groups are under way. What other threads copied
 /// is there after the barrier that follows.
 template <int kPending>
 __device__ inline void copy_async_wait() {
-  SSMBENCH_NEEDS_SM80(asm volatile("cp.async.wait_group %0;\n" ::"n"(kPending) : "memory"));
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_group %0;\n" ::"n"(kPending) : "memory");
+#endif
 }
 
 /// Four 8 × 8 matrices of 16-bit elements (8 × 4 of 32-bit ones). Lane i gives the address of row i % 8 of
@@ -112,11 +126,11 @@ __device__ inline std::uint32_t round_to_tf32(float x) {
   return round_to_tf32(__float_as_uint(x));
 }
 
-/// Byte offset of 16-byte chunk `chunk` of row `row` in a shared tile whose rows are `row_bytes` long, a
-/// multiple of 128. Chunks are permuted within each 128 bytes, by the row, so that the eight rows that
+/// Byte offset of 16-byte vector `vector` of row `row` in a shared tile whose rows are `row_bytes` long, a
+/// multiple of 128. Vectors are permuted within each 128 bytes, by the row, so that the eight rows that
 /// load_matrices reads lie in different banks.
-__device__ inline std::uint32_t swizzled(int row, int chunk, int row_bytes) {
-  return static_cast<std::uint32_t>(row * row_bytes + ((chunk ^ (row & 7)) << 4));
+__device__ inline std::uint32_t swizzled(int row, int vector, int row_bytes) {
+  return static_cast<std::uint32_t>(row * row_bytes + ((vector ^ (row & 7)) << 4));
 }
 
 }  // namespace ssmbench

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <map>
 #include <string>
 #include <vector>
@@ -33,12 +32,6 @@ inline Verdicts verdicts_of(const std::vector<Problem>& problems, const DeviceIn
       verdicts.failures += fmt::format("{} {}: {}\n", result.impl, result.the_case.id(), result.reason);
   }
   return verdicts;
-}
-
-/// How many of the problems have this io dtype.
-inline std::size_t count_in(DType dtype, const std::vector<Problem>& problems) {
-  return static_cast<std::size_t>(
-      std::ranges::count_if(problems, [dtype](const Problem& problem) { return problem.dtype() == dtype; }));
 }
 
 }  // namespace ssmbench::test

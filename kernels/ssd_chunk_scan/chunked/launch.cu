@@ -1,0 +1,120 @@
+// What cuda-chunked and cuda-chunked-f32 share: the choice of passes, and the pass between the two that run
+// their kernel.
+
+#include "kernels/ssd_chunk_scan/chunked/launch.h"
+
+#include "base/cuda_attribute.h"
+
+namespace ssmbench {
+namespace {
+
+constexpr int kPassThreads = 256;
+
+ChunkedPlan plan_of(const SsdChunkScan& scan) {
+  return plan_chunked(scan.batch, scan.nheads, scan.headdim, scan.seqlen);
+}
+
+/// Second pass: from end states of segments that started from nothing to the states that enter the segments
+/// after them. One thread per element of a head's state; neighbours are neighbours in memory.
+__global__ void __launch_bounds__(kPassThreads)
+    pass_states_kernel(const SsdInputs in, const ChunkedPass pass) {
+  const std::int64_t per_head = in.headdim * in.dstate;
+  const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * kPassThreads + threadIdx.x;
+  const std::int64_t head = index / per_head;
+  if (head >= in.batch * in.nheads) return;
+  const std::int64_t cuts = pass.plan.segments - 1;
+  float state = in.initial_states == nullptr ? 0.0F : in.initial_states[index];
+  for (std::int64_t cut = head * cuts; cut < (head + 1) * cuts; ++cut) {
+    float& here = pass.states[cut * per_head + index % per_head];
+    state = pass.decays[cut] * state + here;
+    here = state;
+  }
+}
+
+bool aligned(const void* pointer, std::int64_t row_bytes, std::int64_t alignment) {
+  return reinterpret_cast<std::uintptr_t>(pointer) % alignment == 0 && row_bytes % alignment == 0;
+}
+
+ChunkedPass pass_for(const SsdChunkScan& scan, const SsdArgs& args, std::int64_t element_bytes,
+                     void* workspace) {
+  const ChunkedPlan plan = plan_of(scan);
+  const std::int64_t row = scan.headdim * element_bytes;
+  const std::int64_t projection = scan.dstate * element_bytes;
+  auto* states = static_cast<float*>(workspace);
+  return {.plan = plan,
+          .segments = plan.segments,
+          .states_only = false,
+          .states = states,
+          .decays = states + scan.batch * scan.nheads * (plan.segments - 1) * scan.headdim * scan.dstate,
+          .rows_aligned = aligned(args.in.x, row, 16),
+          .projections_aligned = aligned(args.in.B, projection, 16) && aligned(args.in.C, projection, 16),
+          .pairs_aligned =
+              aligned(args.in.z, row, 2 * element_bytes) && aligned(args.out, row, 2 * element_bytes)};
+}
+
+/// Lets blocks have their shared memory. Throws DeviceError where the device has too little, or no tensor
+/// cores that the kernel can use.
+void prepare(const ChunkedVariant& variant) {
+  if (cuda_attribute(cudaDevAttrComputeCapabilityMajor) < 8)
+    throw DeviceError("needs compute capability 8.0");
+  const int most_shared = cuda_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  if (variant.shared_bytes > most_shared)
+    throw DeviceError("needs " + std::to_string(variant.shared_bytes) +
+                      " bytes of shared memory per block; the device has " + std::to_string(most_shared));
+  check_cuda(cudaFuncSetAttribute(variant.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  variant.shared_bytes));
+}
+
+}  // namespace
+
+std::optional<std::string> chunked_unsupported(const Problem& problem) {
+  const SsdChunkScan scan(problem);
+  const ChunkedPlan plan = plan_of(scan);
+  constexpr std::int64_t kMaxRow = 2147483647;  // strides between steps are 32-bit
+  if (scan.nheads > kMaxRow / scan.headdim || scan.groups > kMaxRow / scan.dstate)
+    return "needs at most 2147483647 elements per step";
+  const std::int64_t per_batch = scan.nheads * plan.row_tiles * plan.segments;
+  if (scan.nheads > kMaxGridX / (plan.row_tiles * plan.segments) || scan.batch > kMaxGridX / per_batch)
+    return "needs at most 2147483647 blocks: one per batch, head and 64 of headdim";
+  return {};
+}
+
+std::size_t chunked_workspace_bytes(const Problem& problem) {
+  const SsdChunkScan scan(problem);
+  const std::int64_t cuts = plan_of(scan).segments - 1;
+  return static_cast<std::size_t>(scan.batch * scan.nheads * cuts * (scan.headdim * scan.dstate + 1)) *
+         sizeof(float);
+}
+
+Launch chunked_launch(const Problem& problem, const TensorSet& tensors, void* workspace,
+                      const ChunkedVariant& variant) {
+  if (auto reason = chunked_unsupported(problem)) throw ContractError(*reason);
+  const SsdArgs args = bind_ssd(problem, tensors);
+  const SsdChunkScan scan(problem);
+  const ChunkedPass whole =
+      pass_for(scan, args, static_cast<std::int64_t>(size_of(problem.dtype())), workspace);
+  ChunkedPass ends = whole;
+  ends.states_only = true;
+  ends.segments = whole.segments - 1;
+  prepare(variant);
+  const std::int64_t heads = scan.batch * scan.nheads;
+  const auto blocks = [&](std::int64_t segments) {
+    return static_cast<unsigned>(heads * whole.plan.row_tiles * segments);
+  };
+  const auto end_blocks = blocks(ends.segments);
+  const auto whole_blocks = blocks(whole.segments);
+  const auto pass_blocks = static_cast<unsigned>(ceil_div(heads * scan.headdim * scan.dstate, kPassThreads));
+  return [=](void* launch_stream) {
+    auto* stream = static_cast<cudaStream_t>(launch_stream);
+    if (ends.segments > 0) {
+      variant.kernel<<<end_blocks, kChunkedThreads, variant.shared_bytes, stream>>>(args, ends);
+      check_cuda(cudaGetLastError());
+      pass_states_kernel<<<pass_blocks, kPassThreads, 0, stream>>>(args.in, whole);
+      check_cuda(cudaGetLastError());
+    }
+    variant.kernel<<<whole_blocks, kChunkedThreads, variant.shared_bytes, stream>>>(args, whole);
+    check_cuda(cudaGetLastError());
+  };
+}
+
+}  // namespace ssmbench

@@ -1,0 +1,10 @@
+// cuda-chunked backward, f16: instantiations of kernel.cuh.
+
+#include "kernels/ssd_chunk_scan/chunked_bwd/kernel.cuh"
+
+namespace ssmbench {
+
+template void launch_chunked_bwd<__half>(const SsdBwdArgs&, const ChunkedBwdPlan&, const ChunkedBwdWorkspace&,
+                                         cudaStream_t);
+
+}  // namespace ssmbench

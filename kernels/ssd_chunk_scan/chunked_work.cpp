@@ -1,0 +1,75 @@
+#include "kernels/ssd_chunk_scan/chunked_work.h"
+
+#include <algorithm>
+
+#include "kernels/ssd_chunk_scan/args.h"
+
+namespace ssmbench {
+namespace {
+
+/// What matrix products are counted in.
+struct ChunkProducts {
+  double before;        ///< updates of state elements at steps that have a state before their chunk
+  double behind;        ///< … at steps whose chunk has a state behind it that is used
+  double triangle;      ///< (batch, step, step of its chunk that is not later)
+  double rows, states;  ///< of all heads together, and of all groups together
+
+  explicit ChunkProducts(const SsdChunkScan& scan) {
+    constexpr std::int64_t kSteps = 64;
+    const double of_step = scan.updates() / static_cast<double>(scan.seqlen);
+    const auto all = static_cast<double>(scan.seqlen);
+    const auto others = static_cast<double>(std::max<std::int64_t>(0, scan.seqlen - kSteps));
+    before = of_step * (scan.has_initial_states ? all : others);
+    behind = of_step * (scan.has_final_states ? all : others);
+    const std::int64_t chunks = scan.seqlen / kSteps;
+    const std::int64_t rest = scan.seqlen % kSteps;
+    const std::int64_t of_sequence = chunks * (kSteps * (kSteps + 1) / 2) + rest * (rest + 1) / 2;
+    triangle = static_cast<double>(scan.batch * of_sequence);
+    rows = static_cast<double>(scan.nheads * scan.headdim);
+    states = static_cast<double>(scan.groups * scan.dstate);
+  }
+};
+
+double forward_fmas(const Problem& problem) {
+  const ChunkProducts p{SsdChunkScan(problem)};
+  return p.behind + p.before + p.triangle * (p.states + p.rows);
+}
+
+double backward_fmas(const Problem& problem) {
+  const SsdChunkScan scan(problem);
+  const ChunkProducts p(scan);
+  const double y = scan.has_z ? 1 : 0;
+  // Adjoints and dC need what is before a chunk, dB and dx what is behind; states come from one chunk to the
+  // next, as they do without final_states.
+  const double others = scan.updates() * static_cast<double>(std::max<std::int64_t>(0, scan.seqlen - 64)) /
+                        static_cast<double>(scan.seqlen);
+  return others + (2 + y) * p.before + 2 * p.behind + p.triangle * (3 * p.states + (2 + y) * p.rows);
+}
+
+Work by_multiply_adds(Work work, double fmas) {
+  work.fmas = fmas;
+  return work;
+}
+
+Work on_tensor_cores(Work work, double fmas) {
+  work.fmas = 0;
+  work.tensor_flops = 2 * fmas;
+  return work;
+}
+
+}  // namespace
+
+Work ssd_chunked_work(const Problem& problem) {
+  return by_multiply_adds(ssd_work(problem), forward_fmas(problem));
+}
+Work ssd_tensor_work(const Problem& problem) {
+  return on_tensor_cores(ssd_work(problem), forward_fmas(problem));
+}
+Work ssd_bwd_chunked_work(const Problem& problem) {
+  return by_multiply_adds(ssd_bwd_work(problem), backward_fmas(problem));
+}
+Work ssd_bwd_tensor_work(const Problem& problem) {
+  return on_tensor_cores(ssd_bwd_work(problem), backward_fmas(problem));
+}
+
+}  // namespace ssmbench

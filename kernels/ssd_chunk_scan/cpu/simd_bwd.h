@@ -1,0 +1,101 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/common/index_math.h"
+#include "kernels/common/cpu/simd_lanes.h"
+#include "kernels/ssd_chunk_scan/cpu/simd.h"
+
+// What the parts of cpu-simd for Mamba-2's gradients that are compiled once per instruction set share with
+// the part that is compiled once.
+
+namespace ssmbench::simd {
+
+/// Tasks that are wanted at least; each has sums of its own. Not the number of threads, so that results do
+/// not depend on it.
+inline constexpr std::int64_t kSsdBwdTasks = 32;
+
+/// A task: some heads of one (batch, group), one after the other.
+struct SsdBwdTask {
+  std::int64_t batch, first_head, last_head;
+};
+
+/// How work is shared out, and where the workspace's parts lie, in floats.
+struct SsdBwdPlan {
+  std::int64_t chunks, batch, groups, heads_per_group;
+  std::int64_t slabs;            ///< a group's heads are shared out to so many tasks
+  std::int64_t per_slab;         ///< heads of a task; the last one of a group may have fewer
+  std::int64_t headdim, dstate;  ///< rounded up to the lanes of any vector
+  std::int64_t sums;             ///< per head: dA, ddt_bias, then dD of each head dim
+  std::int64_t threads;
+  std::int64_t projections;  ///< [task][dB, dC][time][dstate]
+  std::int64_t states;       ///< [thread][chunk][dstate][headdim]: the states that enter the chunks of a head
+  std::int64_t head_sums;    ///< [batch][head][sums]
+  std::int64_t floats;       ///< in all
+
+  std::int64_t tasks() const { return batch * groups * slabs; }
+  SsdBwdTask task(std::int64_t index) const {
+    const std::int64_t group = index / slabs % groups;
+    const std::int64_t first = index % slabs * per_slab;
+    return {index / (slabs * groups), group * heads_per_group + first,
+            group * heads_per_group + std::min(heads_per_group, first + per_slab)};
+  }
+};
+
+inline SsdBwdPlan plan_ssd_bwd(const SsdChunkScan& scan, std::int64_t threads) {
+  constexpr auto kTileSteps = static_cast<std::int64_t>(kSsdTile);
+  SsdBwdPlan plan{};
+  plan.chunks = ceil_div(scan.seqlen, kTileSteps);
+  plan.batch = scan.batch;
+  plan.groups = scan.groups;
+  plan.heads_per_group = scan.heads_per_group();
+  const std::int64_t wanted =
+      std::clamp<std::int64_t>(ceil_div(kSsdBwdTasks, scan.batch * scan.groups), 1, plan.heads_per_group);
+  plan.per_slab = ceil_div(plan.heads_per_group, wanted);
+  plan.slabs = ceil_div(plan.heads_per_group, plan.per_slab);
+  constexpr auto kLanes = static_cast<std::int64_t>(kMaxLanes);
+  plan.headdim = ceil_div(scan.headdim, kLanes) * kLanes;
+  plan.dstate = ceil_div(scan.dstate, kLanes) * kLanes;
+  plan.sums = 2 + plan.headdim;
+  plan.threads = std::min(threads, plan.tasks());
+  plan.projections = 0;
+  plan.states = plan.tasks() * 2 * scan.seqlen * plan.dstate;
+  plan.head_sums = plan.states + plan.threads * plan.chunks * plan.dstate * plan.headdim;
+  plan.floats = plan.head_sums + scan.batch * scan.nheads * plan.sums;
+  return plan;
+}
+
+/// One thread's working memory. Rows are as long as the plan's headdim or dstate, or kSsdTile. Arrays of
+/// floats start at multiples of the largest vector.
+struct alignas(64) SsdBwdScratch {
+  static constexpr std::size_t kRow = kSsdTile * kSsdStates;
+  static constexpr std::size_t kState = kSsdStates * kSsdStates;
+  static constexpr std::size_t kSquare = kSsdTile * kSsdTile;
+
+  float x[kRow], dy[kRow];                                       ///< [step][head dim]
+  float dz_factor[kRow];                                         ///< dout·silu'(z)
+  float x_leaving[kRow];                                         ///< Δ·leave·x
+  float dy_entering[kRow];                                       ///< enter·dy
+  float y[kRow], u[kRow];                                        ///< [step][head dim]
+  float B[kRow], C[kRow];                                        ///< [step][state]
+  float B_columns[kRow], x_columns[kRow];                        ///< [state][step], [head dim][step]
+  float state[kState], dstate[kState];                           ///< [state][head dim]
+  float state_rows[kState], dstate_rows[kState];                 ///< [head dim][state]
+  float cb[kSquare], dyx[kSquare], mixing[kSquare], q[kSquare];  ///< [step t][step s]
+
+  float delta[kSsdTile], delta_slope[kSsdTile];
+  float decay[kSsdTile];      ///< Σ Δ·A over the chunk's steps so far
+  float enter[kSsdTile];      ///< weight of the state that enters; 0 behind a reset
+  float leave[kSsdTile];      ///< weight of the step in the state that leaves; 0 ahead of a reset
+  float first[kSsdTile];      ///< first step of the chunk that is of the same sequence
+  float column[kSsdTile];     ///< sums of W/Δ's columns, without the diagonal
+  double flow_out[kSsdTile];  ///< terms of the decays' gradients that end at the step
+  double flow_in[kSsdTile], direct[kSsdTile];  ///< that start there; what Δ has besides its decay
+  double through;                              ///< what flows past all steps
+  double sums[2 + kSsdStates];                 ///< of the head: dA, ddt_bias, dD per head dim
+  bool starts[kSsdTile];                       ///< first step of a sequence
+};
+
+}  // namespace ssmbench::simd

@@ -1,0 +1,132 @@
+// Every CUDA implementation of ssd_chunk_scan_fwd against the fp64 reference, at the sizes where its code
+// changes path. (Of all devices, on random problems: agreement_test.cpp.)
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "catch.h"
+#include "ops/ssd_chunk_scan/ssd_chunk_scan.h"
+#include "support/axes.h"
+#include "support/verdicts.h"
+
+using namespace ssmbench;
+using namespace ssmbench::test;
+
+namespace {
+
+Problem problem_of(Axes axes, const OpSpec& op = ssd_chunk_scan_fwd()) {
+  axes.merge(Axes{{"dtype", "f32"},
+                  {"batch", size(2)},
+                  {"seqlen", size(70)},
+                  {"nheads", size(2)},
+                  {"headdim", size(5)},
+                  {"dstate", size(6)},
+                  {"final_states", true}});
+  return {op, std::move(axes)};
+}
+
+/// Sizes of P and N: one; the 16 and 32 that products and threads are cut into, and one more; a block; two;
+/// the limit.
+constexpr std::int64_t kSizes[] = {1, 16, 33, 64, 128, 256};
+/// One step; around the 16 of a tile and the 64 of a chunk; several chunks and a tail of one; enough for time
+/// to be cut into segments.
+constexpr std::int64_t kLengths[] = {1, 15, 16, 17, 63, 64, 65, 257, 1000};
+
+std::vector<Problem> size_problems() {
+  std::vector<Problem> all;
+  const char* dtypes[] = {"f32", "f16", "bf16"};
+  std::size_t turn = 0;
+  for (const auto headdim : kSizes)
+    for (const auto dstate : kSizes)
+      all.push_back(problem_of({{"dtype", dtypes[turn++ % 3]},
+                                {"batch", size(1)},
+                                {"headdim", size(headdim)},
+                                {"dstate", size(dstate)}}));
+  for (const char* dtype : dtypes) {
+    for (const auto length : kLengths)
+      all.push_back(problem_of({{"dtype", dtype}, {"seqlen", size(length)}, {"initial_states", true}}));
+    // Blocks of a whole head; the states of f32 in one stage; more heads than time is cut for.
+    all.push_back(problem_of({{"dtype", dtype}, {"headdim", size(64)}, {"dstate", size(128)}}));
+    all.push_back(problem_of({{"dtype", dtype}, {"headdim", size(64)}, {"dstate", size(256)}}));
+    all.push_back(problem_of({{"dtype", dtype}, {"nheads", size(70)}, {"seqlen", size(300)}}));
+  }
+  return all;
+}
+
+/// Every combination of the optional parts, groups from one to a head each, and packed sequences where time
+/// is cut into segments.
+std::vector<Problem> option_problems() {
+  std::vector<Problem> all;
+  const char* dtypes[] = {"f32", "f16", "bf16"};
+  const char* skips[] = {"none", "head", "headdim"};
+  for (int bits = 0; bits < 64; ++bits)
+    all.push_back(problem_of({{"dtype", dtypes[bits % 3]},
+                              {"D", skips[bits / 3 % 3]},
+                              {"z", (bits & 1) != 0},
+                              {"dt_bias", (bits & 2) != 0},
+                              {"dt_softplus", (bits & 4) != 0},
+                              {"initial_states", (bits & 8) != 0},
+                              {"seq_idx", (bits & 16) != 0},
+                              {"dt_limit", (bits & 32) != 0 ? "0.01..0.05" : "0..inf"},
+                              {"final_states", bits % 5 != 0}}));
+  for (const char* dtype : dtypes)
+    for (const std::int64_t groups : {1, 2, 4})
+      all.push_back(problem_of({{"dtype", dtype},
+                                {"nheads", size(4)},
+                                {"groups", size(groups)},
+                                {"seqlen", size(700)},
+                                {"headdim", size(16)},
+                                {"dstate", size(32)},
+                                {"seq_idx", true},
+                                {"initial_states", true}}));
+  return all;
+}
+
+void check_all(const std::vector<Problem>& problems, const std::string& distribution,
+               const DeviceInfo& device) {
+  const auto [passed, skipped, failures] = verdicts_of(problems, device, distribution);
+  CHECK(failures == "");
+  for (const char* name : {"cuda-chunked", "cuda-chunked-f32"}) CHECK(passed.at(name) == problems.size());
+}
+
+}  // namespace
+
+TEST_CASE("CUDA implementations of ssd_chunk_scan_fwd agree with the reference at every boundary size",
+          "[gpu][ssd_fwd]") {
+  for (const auto& gpu : gpus())
+    for (const char* distribution : {"mamba", "slow_decay", "large_A", "tiny_delta"})
+      check_all(size_problems(), distribution, gpu);
+}
+
+TEST_CASE("CUDA implementations of ssd_chunk_scan_fwd agree with the reference for every option",
+          "[gpu][ssd_fwd]") {
+  for (const auto& gpu : gpus()) check_all(option_problems(), "mamba", gpu);
+}
+
+TEST_CASE("cuda-chunked gives the same whatever the chunk_size, gradients too", "[gpu][ssd_fwd]") {
+  Selection selection;
+  selection.impl = "cuda-chunked*";
+  for (const auto& gpu : gpus())
+    for (const OpSpec* op : {&ssd_chunk_scan_fwd(), &ssd_chunk_scan_bwd()})
+      for (const char* dtype : {"f32", "f16", "bf16"}) {
+        std::map<std::string, std::set<double>> errors;  // exactly equal outputs have exactly equal errors
+        for (const std::int64_t chunk_size : {32, 64, 100, 256}) {
+          const Problem problem =
+              problem_of({{"dtype", dtype}, {"seqlen", size(500)}, {"chunk_size", size(chunk_size)}}, *op);
+          for (const auto& result : run_cases({make_case(problem)}, selection, gpu)) {
+            if (result.status == Status::skip) continue;
+            INFO(result.impl << " " << result.the_case.id() << ": " << result.reason);
+            CHECK(result.status == Status::pass);
+            for (const auto& [name, output] : result.outputs)
+              errors[result.impl + " " + name].insert(output.rel_l2);
+          }
+        }
+        CHECK(!errors.empty());
+        for (const auto& [key, values] : errors) {
+          INFO(key << " " << dtype);
+          CHECK(values.size() == 1);
+        }
+      }
+}
