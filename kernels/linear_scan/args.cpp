@@ -13,8 +13,4 @@ LinearScanArgs bind_linear_scan(const Problem& problem, const TensorSet& tensors
           .out = tensors.at("out").data};
 }
 
-Work linear_scan_work(const Problem& problem) {
-  return {.bytes = tensor_bytes(problem), .exponentials = 0, .fmas = LinearScan(problem).elements()};
-}
-
 }  // namespace ssmbench

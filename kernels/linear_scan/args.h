@@ -18,7 +18,4 @@ struct LinearScanArgs {
 /// Checks the tensors against the problem and resolves them. Throws ContractError.
 LinearScanArgs bind_linear_scan(const Problem& problem, const TensorSet& tensors);
 
-/// What the recurrence has to do at least: one fused multiply-add per element, every tensor moved once.
-Work linear_scan_work(const Problem& problem);
-
 }  // namespace ssmbench

@@ -64,16 +64,4 @@ std::optional<std::string> not_diagonal(const Problem& problem);
 /// The reason of implementations that have method zoh and real A only; nothing when the problem is one of
 /// those.
 std::optional<std::string> not_real_zoh(const Problem& problem);
-
-/// What a scan has to do at least. Every tensor is moved once. Per (element, state) pair zoh takes one
-/// exponential and three fused multiply-adds (Δ·A counts as one), other methods what their formulas add; a
-/// reciprocal that depends on A counts as an exponential, since the same unit does both. For complex A these
-/// are ten multiply-adds and three exponentials (e^x, sin y, cos y); what a method adds counts twice.
-/// Dense A: per step A·h, N²; then for bilinear one LU factorization, N³/3, and its solution, N²; for foh
-/// terms of a Taylor series, which are not counted: there are none where ‖ΔA‖ is small enough.
-Work scan_work(const Problem& problem);
-/// The exponential of each pair, which may be kept, and four times the multiply-adds of the forward scan:
-/// its own, and for each of its operands one of the adjoint and one of a derivative or a sum.
-Work scan_gradients_work(const Problem& problem);
-
 }  // namespace ssmbench

@@ -25,12 +25,4 @@ StateUpdateArgs bind_state_update(const Problem& problem, const TensorSet& tenso
           .out = tensors.at("out").data};
 }
 
-Work state_update_work(const Problem& problem) {
-  const StateUpdate update(problem);
-  const double heads = static_cast<double>(update.batch) * static_cast<double>(update.heads);
-  return {.bytes = tensor_bytes(problem),
-          .exponentials = update.rate_per_state ? update.states() : heads,
-          .fmas = 3 * update.states()};
-}
-
 }  // namespace ssmbench

@@ -29,8 +29,4 @@ struct StateUpdateArgs {
 /// Checks the tensors against the problem and resolves them. Throws ContractError.
 StateUpdateArgs bind_state_update(const Problem& problem, const TensorSet& tensors);
 
-/// What a step has to do at least: the state read and written, every other tensor moved once; per state three
-/// multiply-adds; an exponential per state in form mamba1, per head in form mamba2.
-Work state_update_work(const Problem& problem);
-
 }  // namespace ssmbench

@@ -32,16 +32,6 @@ SsdInputs bind_inputs(const Problem& problem, const TensorSet& tensors) {
           .seq_idx = data_of<const std::int32_t>(tensors, "seq_idx")};
 }
 
-Work work_of(const Problem& problem, double fmas_per_update) {
-  const SsdChunkScan scan(problem);
-  const double steps =
-      static_cast<double>(scan.batch) * static_cast<double>(scan.seqlen) * static_cast<double>(scan.nheads);
-  double exponentials = steps * (scan.dt_softplus ? 3 : 1);
-  if (scan.has_z) exponentials += steps * static_cast<double>(scan.headdim);
-  return {
-      .bytes = tensor_bytes(problem), .exponentials = exponentials, .fmas = fmas_per_update * scan.updates()};
-}
-
 }  // namespace
 
 SsdArgs bind_ssd(const Problem& problem, const TensorSet& tensors) {
@@ -63,14 +53,6 @@ SsdBwdArgs bind_ssd_bwd(const Problem& problem, const TensorSet& tensors) {
           .dz = data_of<void>(tensors, "dz"),
           .ddt_bias = data_of<float>(tensors, "ddt_bias"),
           .dinitial_states = data_of<float>(tensors, "dinitial_states")};
-}
-
-Work ssd_work(const Problem& problem) {
-  return work_of(problem, 3);
-}
-
-Work ssd_bwd_work(const Problem& problem) {
-  return work_of(problem, problem.flag("z") ? 9 : 8);
 }
 
 }  // namespace ssmbench

@@ -55,14 +55,4 @@ struct SsdBwdArgs {
 SsdArgs bind_ssd(const Problem& problem, const TensorSet& tensors);
 SsdBwdArgs bind_ssd_bwd(const Problem& problem, const TensorSet& tensors);
 
-/// What a scan has to do at least, by the sequential definition; chunked_work.h has that of implementations
-/// by chunks. Every tensor is moved once. Each update of a state element takes three
-/// multiply-adds (one of them a product): Δx·B, the decay, and C·h. Exponentials: the decay and, for
-/// softplus, an exponential and a logarithm per (batch, step, head), and one per element of z.
-Work ssd_work(const Problem& problem);
-
-/// The same for the gradients: the state again (2), its adjoint (2), the terms of dB, dC, dx and of the
-/// decay's gradient (4), and with z also y (1).
-Work ssd_bwd_work(const Problem& problem);
-
 }  // namespace ssmbench

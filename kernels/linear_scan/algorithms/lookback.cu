@@ -81,7 +81,6 @@ const Registration registration{
      .deterministic = false,
      .unsupported = unsupported,
      .workspace_bytes = [](const Problem& problem) { return lookback_bytes(records(LinearScan(problem))); },
-     .work = linear_scan_work,
      .bind = bind}};
 
 }  // namespace

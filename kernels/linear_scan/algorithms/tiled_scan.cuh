@@ -84,7 +84,6 @@ Implementation tiled_linear_scan(std::string name, std::string summary, std::str
           .known_failure = std::move(known_failure),
           .unsupported = unsupported,
           .workspace_bytes = [](const Problem&) { return std::size_t{0}; },
-          .work = linear_scan_work,
           .bind = bind};
 }
 

@@ -40,7 +40,6 @@ const Registration registration{{.name = "cpu-scalar",
                                  .summary = "the plain sequential loop, one thread",
                                  .unsupported = [](const Problem&) { return std::optional<std::string>(); },
                                  .workspace_bytes = [](const Problem&) { return std::size_t{0}; },
-                                 .work = linear_scan_work,
                                  .bind = bind}};
 
 }  // namespace

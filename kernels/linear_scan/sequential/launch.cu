@@ -49,7 +49,6 @@ const Registration registration{
      .summary = "sequential in time, a lane per channel, tiles by asynchronous copies; bound by memory",
      .unsupported = unsupported,
      .workspace_bytes = [](const Problem&) { return std::size_t{0}; },
-     .work = linear_scan_work,
      .bind = bind}};
 
 }  // namespace

@@ -85,7 +85,6 @@ const Registration registration{
      .unsupported = unsupported,
      .workspace_bytes =
          [](const Problem& problem) { return lookback_bytes(records(SelectiveScan(problem))); },
-     .work = scan_work,
      .bind = bind}};
 
 }  // namespace

@@ -75,7 +75,6 @@ Implementation tiled_selective_scan(std::string name, std::string summary, std::
           .only_when_named = true,
           .unsupported = unsupported,
           .workspace_bytes = [](const Problem&) { return std::size_t{0}; },
-          .work = scan_work,
           .bind = bind};
 }
 

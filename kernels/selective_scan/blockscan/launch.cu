@@ -42,7 +42,6 @@ const Registration registration{
      .summary = "block-wide scan along time, one block per row, as mamba_ssm does",
      .unsupported = unsupported,
      .workspace_bytes = [](const Problem&) { return std::size_t{0}; },
-     .work = scan_work,
      .bind = bind}};
 
 }  // namespace

@@ -95,7 +95,6 @@ const Registration registration{{.name = "cpu-scalar",
                                  .summary = "the plain sequential loop, one thread",
                                  .unsupported = [](const Problem&) { return std::optional<std::string>(); },
                                  .workspace_bytes = [](const Problem&) { return std::size_t{0}; },
-                                 .work = scan_work,
                                  .bind = bind}};
 
 }  // namespace

@@ -290,7 +290,6 @@ const Registration registration{{.name = "cpu-scalar",
                                  .summary = "the plain sequential adjoint loop, one thread",
                                  .unsupported = [](const Problem&) { return std::optional<std::string>(); },
                                  .workspace_bytes = workspace_bytes,
-                                 .work = scan_gradients_work,
                                  .bind = bind}};
 
 }  // namespace

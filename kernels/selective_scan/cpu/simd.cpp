@@ -192,7 +192,6 @@ const Registration registration{{.name = "cpu-simd",
                                  .summary = "channels across SIMD lanes and threads (Highway)",
                                  .unsupported = not_real_zoh,
                                  .workspace_bytes = [](const Problem&) { return std::size_t{0}; },
-                                 .work = scan_work,
                                  .bind = bind}};
 
 }  // namespace

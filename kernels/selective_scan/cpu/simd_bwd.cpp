@@ -161,7 +161,6 @@ const Registration registration{
          [](const Problem& problem) {
            return static_cast<std::size_t>(plan_of(problem).floats) * sizeof(float);
          },
-     .work = scan_gradients_work,
      .bind = bind}};
 
 }  // namespace

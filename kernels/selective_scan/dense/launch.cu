@@ -45,7 +45,6 @@ const Registration registration{
      .summary = "dense A, bilinear and foh; a row of A per lane, sequential in time",
      .unsupported = unsupported,
      .workspace_bytes = [](const Problem&) { return std::size_t{0}; },
-     .work = scan_work,
      .bind = bind}};
 
 }  // namespace

@@ -110,7 +110,6 @@ const Registration registration{
      .summary = "every method, real and complex; sequential in time, states in registers",
      .unsupported = unsupported,
      .workspace_bytes = [](const Problem&) { return std::size_t{0}; },
-     .work = scan_work,
      .bind = bind}};
 
 }  // namespace

@@ -250,7 +250,6 @@ const Registration registration{
      .summary = "every method, real and complex; states computed again tile by tile",
      .unsupported = unsupported,
      .workspace_bytes = workspace_bytes,
-     .work = scan_gradients_work,
      .bind = bind}};
 
 }  // namespace

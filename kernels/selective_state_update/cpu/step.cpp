@@ -79,7 +79,6 @@ const Registration registration{{.name = "cpu-step",
                                  .summary = "one decoding step, all threads, states of a row on SIMD lanes",
                                  .unsupported = [](const Problem&) { return std::optional<std::string>(); },
                                  .workspace_bytes = [](const Problem&) { return std::size_t{0}; },
-                                 .work = state_update_work,
                                  .bind = bind}};
 
 }  // namespace

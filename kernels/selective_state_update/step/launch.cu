@@ -70,7 +70,6 @@ const Registration registration{{.name = "cuda-step",
                                  .summary = "one decoding step, both forms, the state through registers once",
                                  .unsupported = unsupported,
                                  .workspace_bytes = [](const Problem&) { return std::size_t{0}; },
-                                 .work = state_update_work,
                                  .bind = bind}};
 
 }  // namespace

@@ -7,7 +7,6 @@
 #include <stdexcept>
 
 #include "kernels/ssd_chunk_scan/chunked/launch.h"
-#include "kernels/ssd_chunk_scan/chunked_work.h"
 
 namespace ssmbench {
 
@@ -50,7 +49,6 @@ const Registration registration{
      .arithmetic = arithmetic,
      .unsupported = chunked_unsupported,
      .workspace_bytes = chunked_workspace_bytes,
-     .work = ssd_tensor_work,
      .bind = bind}};
 
 }  // namespace

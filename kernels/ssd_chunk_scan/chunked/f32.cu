@@ -3,7 +3,6 @@
 // too little shared memory for it, take the small kernels (compact/kernel.cuh).
 
 #include "kernels/ssd_chunk_scan/chunked/kernel.cuh"
-#include "kernels/ssd_chunk_scan/chunked_work.h"
 #include "kernels/ssd_chunk_scan/compact/compact.h"
 #include "kernels/ssd_chunk_scan/shared_memory.h"
 
@@ -37,7 +36,6 @@ const Registration registration{{.name = "cuda-chunked-f32",
                                  .summary = "cuda-chunked with f32 multiply-adds instead of tensor cores",
                                  .unsupported = unsupported,
                                  .workspace_bytes = workspace_bytes,
-                                 .work = ssd_chunked_work,
                                  .bind = bind}};
 
 }  // namespace

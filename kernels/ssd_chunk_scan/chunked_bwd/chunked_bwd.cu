@@ -5,7 +5,6 @@
 #include <string>
 
 #include "kernels/ssd_chunk_scan/chunked_bwd/kernel.cuh"
-#include "kernels/ssd_chunk_scan/chunked_work.h"
 
 namespace ssmbench {
 
@@ -98,7 +97,6 @@ const Registration registration{
          [](const Problem& problem) { return chunked_bwd_unsupported(problem, tiles_of(problem)); },
      .workspace_bytes =
          [](const Problem& problem) { return chunked_bwd_workspace_bytes(problem, tiles_of(problem)); },
-     .work = ssd_bwd_tensor_work,
      .bind = bind}};
 
 }  // namespace

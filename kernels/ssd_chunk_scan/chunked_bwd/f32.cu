@@ -3,7 +3,6 @@
 // shared memory; 16-bit tensors, and GPUs with less, take small ones.
 
 #include "kernels/ssd_chunk_scan/chunked_bwd/kernel.cuh"
-#include "kernels/ssd_chunk_scan/chunked_work.h"
 #include "kernels/ssd_chunk_scan/shared_memory.h"
 
 namespace ssmbench {
@@ -41,7 +40,6 @@ const Registration registration{{.name = "cuda-chunked-f32",
                                  .summary = "cuda-chunked with f32 multiply-adds instead of tensor cores",
                                  .unsupported = unsupported,
                                  .workspace_bytes = workspace_bytes,
-                                 .work = ssd_bwd_chunked_work,
                                  .bind = bind}};
 
 }  // namespace

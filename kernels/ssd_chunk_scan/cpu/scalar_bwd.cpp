@@ -183,7 +183,6 @@ const Registration registration{{.name = "cpu-scalar",
                                  .summary = "the plain sequential adjoint loop, one thread",
                                  .unsupported = [](const Problem&) { return std::optional<std::string>(); },
                                  .workspace_bytes = [](const Problem&) { return std::size_t{0}; },
-                                 .work = ssd_bwd_work,
                                  .bind = bind}};
 
 }  // namespace

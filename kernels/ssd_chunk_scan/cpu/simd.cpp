@@ -199,7 +199,6 @@ const Registration registration{{.name = "cpu-simd",
                                  .summary = "head dims across SIMD lanes, heads across threads (Highway)",
                                  .unsupported = [](const Problem&) { return std::optional<std::string>(); },
                                  .workspace_bytes = [](const Problem&) { return std::size_t{0}; },
-                                 .work = ssd_work,
                                  .bind = bind}};
 
 }  // namespace

@@ -18,7 +18,6 @@
 #include "hwy/highway.h"
 #include "kernels/common/cpu/simd_matrix-inl.h"
 #include "kernels/ssd_chunk_scan/args.h"
-#include "kernels/ssd_chunk_scan/chunked_work.h"
 #include "kernels/ssd_chunk_scan/cpu/simd_bwd-inl.h"
 #include "kernels/ssd_chunk_scan/cpu/simd_bwd.h"
 
@@ -145,7 +144,6 @@ const Registration registration{
          [](const Problem& problem) {
            return static_cast<std::size_t>(plan_of(problem).floats) * sizeof(float);
          },
-     .work = ssd_bwd_chunked_work,
      .bind = bind}};
 
 }  // namespace

@@ -35,7 +35,6 @@ Implementation implementation(const char* name, Fault fault) {
           .summary = "test",
           .unsupported = [](const Problem&) { return std::optional<std::string>(); },
           .workspace_bytes = [](const Problem&) { return std::size_t{0}; },
-          .work = linear_scan_work,
           .bind = [fault](const Problem& problem, const TensorSet& tensors, void*) -> Launch {
             const LinearScanArgs args = bind_linear_scan(problem, tensors);
             return [args, fault](void* stream) {

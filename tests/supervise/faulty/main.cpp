@@ -63,7 +63,6 @@ Implementation with_fault(const std::string& name, std::function<void(const Prob
           .summary = "test",
           .unsupported = [](const Problem&) { return std::optional<std::string>(); },
           .workspace_bytes = [](const Problem&) { return std::size_t{0}; },
-          .work = linear_scan_work,
           .bind = [fault = std::move(fault)](const Problem& problem, const TensorSet& tensors,
                                              void* workspace) -> Launch {
             const auto& honest = test::find_implementation("linear_scan", "cpu-scalar");
