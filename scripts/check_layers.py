@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that every #include "..." of src, kernels and reference points down (CONTRIBUTING.md, "Layers").
+"""Checks that every #include "..." of src, kernels and reference points down the ladder of folders below.
 
 check_layers.py [ROOT] prints FILE:LINE of each include that does not, and exits with 1 if there is one.
 """
@@ -12,7 +12,8 @@ import sys
 STEPS = (
     "base",
     "model",
-    "ops reference kernels inputs",
+    "inputs",  # distributions and random numbers that operations fill their tensors from
+    "ops reference kernels",
     "record device",  # device: memory, streams and clocks of what implementations run on
     "team bench verify interchange config plugin",
     "check",  # judges files of others: a step above verify and interchange, of which it is made
@@ -24,6 +25,8 @@ STEPS = (
 )
 # Edges within a step, each in one direction only, and what is outside of the ladder.
 ALSO_ALLOWED = {
+    ("reference", "ops"): "what an operation is, its axes and tensors, is said once",
+    ("kernels", "ops"): "the same",
     ("study", "sweep"): "a study plans its cases, and runs an implementation once, as a sweep does",
     ("report", "gate"): "what a gate found has formats as what a run found has",
     ("html", "report"): "the page names cases and options as the tables do",
