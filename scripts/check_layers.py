@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that every #include "..." of src, kernels and reference points down (CONTRIBUTING.md, "Layers").
+"""Checks that every #include "..." of src, kernels and reference points down the ladder of folders below.
 
 check_layers.py [ROOT] prints FILE:LINE of each include that does not, and exits with 1 if there is one.
 """

@@ -3,7 +3,7 @@
 
 FILE is an interchange file that an exporter wrote with --time, CHECK the records of
 `ssmbench check FILE --json CHECK`, and RUN those of `ssmbench run CONFIG --json RUN` on the same cases. A time is
-given only beside a pass. The ratio is that of the cold times, the producer's over ssmbench's; "of light", which RUN
+given only beside a pass. The ratio is that of the cold times, the producer's over ssmbench's; "% of peak", which RUN
 has where the device is calibrated, the least time that the device can take over the cold time, and what binds there.
 """
 
@@ -25,11 +25,11 @@ def worst(outputs):
     return max((float("inf") if ratio is None else ratio for ratio in ratios), default=None)
 
 
-def cells(name, status, error, times, peer, light):
+def cells(name, status, error, times, peer, roofline):
     """The columns from the implementation on; `times` are hot and cold, `peer` the producer's cold time."""
     hot, cold = times if status == "pass" else (None, None)
     ratio = f"{peer / cold:.2f}" if peer and cold else ""
-    fraction = f"{light['floor_ms'] / cold:.0%} {light['bound']}" if light and cold else ""
+    fraction = f"{roofline['floor_ms'] / cold:.0%} {roofline['bound']}" if roofline and cold else ""
     error = "" if error is None else f"{error:.3f}"
     return [name, status, error, *("" if ms is None else f"{ms:.4f}" for ms in (hot, cold)), ratio, fraction]
 
@@ -51,8 +51,8 @@ def rows(file, checks, runs):
         attributes = file[f"cases/{case_id}"].attrs
         times = [attributes.get(f"timing_{kind}_median_ms") for kind in ("hot", "cold")]
         case = described(own[0]) if own else [case_id, "", ""]
-        light = next((run["roofline"] for run in own if run.get("roofline")), None)
-        yield case + cells(name, check["status"], worst(check["outputs"]), times, None, light)
+        roofline = next((run["roofline"] for run in own if run.get("roofline")), None)
+        yield case + cells(name, check["status"], worst(check["outputs"]), times, None, roofline)
         peer = times[1] if check["status"] == "pass" else None
         for run in own:
             error = worst(run.get("verify", {}).get("outputs", {}))
@@ -70,7 +70,7 @@ def main():
     runs = records(options.RUN, "case")
     with h5py.File(options.FILE, "r") as file:
         print(f"{file.attrs['device']}; {file.attrs['producer']}\n")
-        print("| operation | shape | dtype | kernels | status | err/tol | hot ms | cold ms | ratio | of light |")
+        print("| operation | shape | dtype | kernels | status | err/tol | hot ms | cold ms | ratio | % of peak |")
         print("| --- | --- | --- | --- | --- | ---: | ---: | ---: | ---: | ---: |")
         for row in rows(file, checks, runs):
             print("|", " | ".join(row), "|")

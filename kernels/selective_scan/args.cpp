@@ -1,7 +1,5 @@
 #include "kernels/selective_scan/args.h"
 
-#include <stdexcept>
-
 #include "kernels/common/tensor_data.h"
 
 namespace ssmbench {

@@ -64,8 +64,9 @@ void judge_speed(const Implementation& implementation, const Ceilings& ceilings,
     result.status = Status::invalid;
     result.cause = Cause::too_fast;
     result.reason = fmt::format(
-        "faster than the device can be: {} {:.4g} ms, and {} alone takes {:.4g} ms; does it compute in every "
-        "launch?",
+        "faster than the device allows: {} {:.4g} ms, but {} alone takes at least {:.4g} ms; does every "
+        "launch "
+        "compute?",
         name, timing.median_ms, floor.bound, floor.floor_ms);
     result.timing.clear();
     result.transfers.reset();

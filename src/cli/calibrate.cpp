@@ -26,8 +26,8 @@ std::map<std::string, Ceilings> known_ceilings(const std::vector<DeviceInfo>& de
       missing += (missing.empty() ? "" : ", ") + device_id(device);
   }
   if (!missing.empty())
-    progress.say(
-        fmt::format("no speed of light for {}: `ssmbench list devices --calibrate` measures it", missing));
+    progress.say(fmt::format(
+        "no roofline for {}: run `ssmbench list devices --calibrate` once to measure its ceilings", missing));
   return known;
 }
 

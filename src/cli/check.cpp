@@ -42,7 +42,7 @@ class Checker {
     if (unreadable_ > 0) return kUsage;
     if (failed_ > 0) return kOutOfTolerance;
     if (passed_ > 0) return kOk;
-    fmt::print(stderr, "ssmbench: no case to judge in {}\n", fmt::join(options_.files, ", "));
+    fmt::print(stderr, "ssmbench: no case to check in {}\n", fmt::join(options_.files, ", "));
     return kNothingMatched;
   }
 
@@ -72,7 +72,7 @@ class Checker {
     progress_.update(passed_ + failed_, id);
     const CaseRead read = file.read_case(id);
     if (read.outputs.empty()) {
-      progress_.say(fmt::format("{}: /cases/{} has no outputs to judge", name, id));
+      progress_.say(fmt::format("{}: /cases/{} has no outputs to check", name, id));
       return;
     }
     if (const auto inputs = nonfinite_inputs(read); !inputs.empty() && !options_.allow_nonfinite)
@@ -97,16 +97,18 @@ class Checker {
 
 void add_check(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand(
-      "check", "Judge the outputs in interchange files against the fp64 reference of their inputs.");
+      "check", "Check the outputs in interchange files against the fp64 reference of their inputs.");
   command->footer("Example: ssmbench check outputs.h5");
   auto options = std::make_shared<CheckOptions>();
   command->add_option("FILE", options->files, "Interchange files (HDF5)")->required();
   command->add_option("--case", options->case_id, "Only cases whose id matches this glob");
-  command->add_option("--json", options->json_file, "Write a record per case to this file, or - for stdout");
+  command->add_option("--json", options->json_file,
+                      "Write one JSON record per case to this file (- for stdout)");
   command->add_flag("--allow-nonfinite", options->allow_nonfinite,
-                    "Judge cases whose inputs hold NaN or Inf too");
-  command->add_flag("--quiet", options->quiet, "No table, no progress");
-  command->add_flag("-v,--verbose", options->verbose, "Error histogram and error over time of every output");
+                    "Also check cases whose inputs contain NaN or Inf");
+  command->add_flag("--quiet", options->quiet, "Print no table and no progress");
+  command->add_flag("-v,--verbose", options->verbose,
+                    "Print error histogram and error over time of every output");
   command->callback([&action, options] { action = [options] { return Checker(*options).run(); }; });
 }
 

@@ -92,7 +92,7 @@ int parse_and_run(const std::vector<std::string>& arguments) {
     return fail(kInterrupted, error.what());
   } catch (const std::bad_alloc&) {
     return fail(kDeviceOrCrash, "out of host memory");
-  } catch (const std::exception& error) {  // devices, outputs, and what nobody thought of
+  } catch (const std::exception& error) {  // devices, outputs, and anything unexpected
     return fail(kDeviceOrCrash, error.what());
   }
 }

@@ -51,7 +51,7 @@ bool compare_case(const CompareOptions& options, const InterchangeFile& a, const
   const auto differences = compare_cases(in_a, in_b, stop);
   if (differences.empty()) throw complain("the files have no output in common");
   if (!options.quiet) {
-    fmt::print("{}\n{:<8} {:<16} {:>9} {:>9} {:>10} {:>9}\n", id, "", "output", "max abs", "rel L2",
+    fmt::print("{}\n{:<8} {:<16} {:>9} {:>9} {:>10} {:>9}\n", id, "status", "output", "max abs", "rel L2",
                "max ulp", "diff/tol");
     for (const auto& output : differences) print(output);
   }
@@ -95,9 +95,9 @@ void add_compare(CLI::App& app, Action& action) {
       app.add_subcommand("compare", "Compare two producers' outputs for the same cases, tensor by tensor.");
   command->footer("Example: ssmbench compare mamba_ssm.h5 mine.h5");
   auto options = std::make_shared<CompareOptions>();
-  command->add_option("A", options->a, "An interchange file (HDF5)")->required();
-  command->add_option("B", options->b, "Another one")->required();
-  command->add_flag("--quiet", options->quiet, "Exit code only");
+  command->add_option("A", options->a, "First interchange file (HDF5)")->required();
+  command->add_option("B", options->b, "Second interchange file")->required();
+  command->add_flag("--quiet", options->quiet, "Print no table; the exit code tells");
   command->callback([&action, options] { action = [options] { return compare(*options); }; });
 }
 

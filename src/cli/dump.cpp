@@ -95,13 +95,14 @@ void add_dump(CLI::App& app, Action& action, const std::vector<std::string>& arg
   command->add_option("--method", options->selection.method, "Only this method (glob)");
   command->add_option("--case", options->selection.case_id,
                       "Only cases whose id matches this glob (see list cases)");
-  command->add_option("--set", options->set, "Replace an axis: axis=v1,v2 or axis=512:65536:*2")
+  command->add_option("--set", options->set, "Override an axis: axis=v1,v2 or axis=512:65536:*2")
       ->take_all()
       ->expected(1);
-  command->add_flag("--quick", options->quick, "Batch 1, the shortest seqlen of each sweep");
-  command->add_flag("--no-compress", options->no_compress, "Store tensors as they are");
-  command->add_flag("--no-reference", options->no_reference, "Inputs alone: check computes what it needs");
-  command->add_flag("--quiet", options->quiet, "No progress");
+  command->add_flag("--quick", options->quick, "Use batch 1 and the shortest seqlen of each sweep");
+  command->add_flag("--no-compress", options->no_compress, "Store tensors uncompressed");
+  command->add_flag("--no-reference", options->no_reference,
+                    "Write inputs only; check computes the reference");
+  command->add_flag("--quiet", options->quiet, "Print no progress");
   options->argv = {"ssmbench"};
   options->argv.insert(options->argv.end(), arguments.begin(), arguments.end());
   command->callback([&action, options] { action = [options] { return dump(*options); }; });

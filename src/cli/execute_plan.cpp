@@ -27,7 +27,7 @@ class PartsFolder {
   explicit PartsFolder(const fs::path& file) {
     path_ = (file.parent_path() / fmt::format(".{}.parts-XXXXXX", file.filename().string())).string();
     if (mkdtemp(path_.data()) == nullptr)
-      throw OutputError(fmt::format("{}: cannot be made: {}", path_, std::strerror(errno)));
+      throw OutputError(fmt::format("{}: cannot be created: {}", path_, std::strerror(errno)));
   }
   ~PartsFolder() {
     std::error_code ignored;
@@ -86,7 +86,7 @@ void rehearse_plugins(const std::vector<std::string>& argv, const std::vector<fs
   if (event == ChildProcess::Event::line) return;
   std::string names;
   for (const auto& file : plugins) names += " --plugin " + file.string();
-  throw DeviceError(fmt::format("{}: {} while asked what it can do", names.substr(1),
+  throw DeviceError(fmt::format("{}: {} while its implementations were queried", names.substr(1),
                                 event == ChildProcess::Event::closed
                                     ? child.end(std::chrono::seconds(10)).reason
                                     : fmt::format("timed out after {:g} s", allowed.count())));

@@ -71,7 +71,8 @@ std::vector<std::string> files_of(const std::string& name) {
   std::vector<std::string> files;
   for (const auto& entry : fs::directory_iterator(name))
     if (entry.path().extension() == ".jsonl") files.push_back(entry.path().string());
-  if (files.empty()) throw UsageError(fmt::format("{}: a folder without results files (*.jsonl)", name));
+  if (files.empty())
+    throw UsageError(fmt::format("{}: the folder contains no results files (*.jsonl)", name));
   std::ranges::sort(files);
   return files;
 }
@@ -91,8 +92,8 @@ Side read_side(const std::string& name, const GateOptions& options) {
   for (const auto& file : side.names) {
     side.files.push_back(read_selected(file, options));
     if (side.files.back().run.build != side.files.front().run.build)
-      throw UsageError(
-          fmt::format("{} and {} are of different builds, and in one folder", side.names.front(), file));
+      throw UsageError(fmt::format("{} and {} are from different builds; a folder holds results of one build",
+                                   side.names.front(), file));
   }
   return side;
 }
@@ -114,12 +115,12 @@ void check_devices(const Side& before, const Side& after) {
       if (const auto differences = device_differences(before.files.front(), side->files[i]);
           !differences.empty())
         throw UsageError(
-            fmt::format("{} and {} are of different devices or drivers, and --allow-different-device "
-                        "was not given: {}",
+            fmt::format("{} and {} were measured on different devices or drivers; "
+                        "--allow-different-device compares them all the same: {}",
                         before.names.front(), side->names[i], fmt::join(differences, "; ")));
 }
 
-void print_heading(const Side& before, const Side& after) {
+void print_heading(const Side& before, const Side& after, const std::string& timing) {
   for (const auto& [title, side] : {std::pair("baseline", &before), {"new", &after}}) {
     const RunInfo& run = side->files.front().run;
     const auto found = run.build.find("git_revision");
@@ -127,7 +128,7 @@ void print_heading(const Side& before, const Side& after) {
                found == run.build.end() ? "unknown" : found->second,
                side->files.size() == 1 ? "" : fmt::format(", {} processes", side->files.size()));
   }
-  fmt::print("\n");
+  fmt::print("{:<9} {}\n\n", "timing", timing);
 }
 
 /// In a workflow of GitHub.
@@ -189,7 +190,7 @@ int gate(const GateOptions& options) {
   const bool text =
       !options.quiet && options.json_file != "-" && options.markdown_file != "-" && options.junit_file != "-";
   if (text) {
-    print_heading(before, after);
+    print_heading(before, after, policy.timing);
     fmt::print("{}\n{}\n", gate_table(comparisons, policy), gate_counts(comparisons));
   }
   if (json)
@@ -207,31 +208,32 @@ int gate(const GateOptions& options) {
 
 void add_gate(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand(
-      "gate", "Compare two results files statistically: what got slower, less exact, or stopped passing.");
+      "gate",
+      "Compare two results files statistically: find what got slower, less accurate, or stopped passing.");
   command->footer("Example: ssmbench gate results/h200/mamba-370m.jsonl new.jsonl --max-regression 3%");
   auto o = std::make_shared<GateOptions>();
   const auto text = [command](const char* name, std::string& to, const char* help) {
     return command->add_option(name, to, help);
   };
-  text("BASELINE", o->baseline, "A results file, or a folder of several: processes of one program")
-      ->required();
-  text("NEW", o->results, "Another one, or folder, of the same cases")->required();
-  text("--max-regression", o->max_regression, "How much slower a median may be (default 3%)");
-  text("--max-error-growth", o->max_error_growth, "How much larger a tolerance_ratio may be (default 25%)");
-  text("--confidence", o->confidence, "Of each interval (default 99%)");
-  text("--timing", o->policy.timing, "hot, cold or graph (default hot)")
+  text("BASELINE", o->baseline, "Results file, or folder of results files of several processes")->required();
+  text("NEW", o->results, "Results file or folder to compare with it")->required();
+  text("--max-regression", o->max_regression, "Largest slowdown of a median to accept (default 3%)");
+  text("--max-error-growth", o->max_error_growth,
+       "Largest growth of a tolerance_ratio to accept (default 25%)");
+  text("--confidence", o->confidence, "Confidence level of each interval (default 99%)");
+  text("--timing", o->policy.timing, "Timing to compare: hot, cold or graph (default hot)")
       ->check(CLI::IsMember({"hot", "cold", "graph"}));
-  text("--impl", o->impl, "Only implementations that match this glob");
+  text("--impl", o->impl, "Only implementations that match one of these globs (a,b,...)");
   text("--case", o->case_id, "Only cases whose id matches this glob");
   command->add_flag("--allow-different-device", o->allow_different_device,
-                    "Compare although devices or drivers differ");
-  command->add_flag("--allow-missing", o->policy.allow_missing, "Cases that NEW lacks do not matter");
+                    "Compare even if devices or drivers differ");
+  command->add_flag("--allow-missing", o->policy.allow_missing, "Accept cases that are missing from NEW");
   command->add_flag("--fail-on-inconclusive", o->policy.fail_on_inconclusive,
-                    "Exit code 6 where the samples do not tell");
-  text("--json", o->json_file, "Write a record per comparison to this file, or - for stdout");
-  text("--markdown", o->markdown_file, "Write Markdown too, to a file or - for stdout");
-  text("--junit", o->junit_file, "Write JUnit XML too, to a file or - for stdout");
-  command->add_flag("--quiet", o->quiet, "No table");
+                    "Exit with code 6 if a comparison is inconclusive");
+  text("--json", o->json_file, "Write one JSON record per comparison to this file (- for stdout)");
+  text("--markdown", o->markdown_file, "Also write Markdown to this file (- for stdout)");
+  text("--junit", o->junit_file, "Also write JUnit XML to this file (- for stdout)");
+  command->add_flag("--quiet", o->quiet, "Print no table");
   command->callback([&action, o] { action = [o] { return gate(*o); }; });
 }
 

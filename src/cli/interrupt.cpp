@@ -26,7 +26,7 @@ std::int64_t now_ms() {
 }
 
 extern "C" void on_signal(int /*signal*/) {
-  constexpr std::string_view kFirst = "\ninterrupted: stopping; again to stop at once\n";
+  constexpr std::string_view kFirst = "\ninterrupted: finishing; interrupt again to quit at once\n";
   const std::int64_t now = now_ms();
   std::int64_t before = 0;
   if (!first_ms.compare_exchange_strong(before, now)) {

@@ -38,15 +38,14 @@ int write_report(const ReportOptions& options) {
 }  // namespace
 
 void add_report(CLI::App& app, Action& action) {
-  CLI::App* command =
-      app.add_subcommand("report", "Draw results files as one HTML page that needs nothing else.");
+  CLI::App* command = app.add_subcommand("report", "Write a self-contained HTML report of results files.");
   command->footer("Example: ssmbench report results/*.jsonl -o report.html");
   auto options = std::make_shared<ReportOptions>();
   command
       ->add_option("RESULTS", options->files,
-                   "Results files of run; with several, the others are compared with the first")
+                   "Results files of run; with several, each is compared with the first")
       ->required();
-  command->add_option("-o,--output", options->output, "The page to write, or - for stdout")->required();
+  command->add_option("-o,--output", options->output, "HTML file to write (- for stdout)")->required();
   command->callback([&action, options] { action = [options] { return write_report(*options); }; });
 }
 

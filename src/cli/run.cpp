@@ -89,6 +89,21 @@ void keep_tensors(std::optional<TensorDump>& dump) {
   }
 }
 
+/// One per output format. JSON Lines come first, so that a result is kept where the others cannot be written.
+std::vector<std::unique_ptr<Reporter>> make_reporters(const RunOptions& options, const Results& results) {
+  std::vector<std::unique_ptr<Reporter>> reporters;
+  reporters.push_back(results.continued
+                          ? std::make_unique<JsonlReporter>(results.file, results.earlier.whole_bytes)
+                          : std::make_unique<JsonlReporter>(results.file));
+  if (!options.stdout_is_taken() && !options.quiet) reporters.push_back(std::make_unique<TableReporter>());
+  if (!options.markdown_file.empty())
+    reporters.push_back(std::make_unique<MarkdownReporter>(options.markdown_file));
+  if (!options.junit_file.empty()) reporters.push_back(std::make_unique<JunitReporter>(options.junit_file));
+  if (!options.csv_file.empty()) reporters.push_back(std::make_unique<CsvReporter>(options.csv_file));
+  if (in_github_actions()) reporters.push_back(std::make_unique<GithubReporter>());
+  return reporters;
+}
+
 int run(RunOptions options) {
   if (options.rehearse) return finish_rehearsal([&] { plan_alone(options); });
   if (!options.plugins.empty() && !options.worker && !options.no_supervision)
@@ -102,11 +117,12 @@ int run(RunOptions options) {
   Progress progress(options.quiet || options.worker, options.verbose);
   if (!note.empty()) progress.say(note);
   if (options.profile && devices.front().kind == DeviceKind::cpu)
-    throw UsageError("--profile: profilers of CUDA see nothing of a CPU; choose a GPU with --device");
+    throw UsageError("--profile: CUDA profilers need a GPU; choose one with --device");
 
   const Plan plan = make_plan(std::move(cases), devices, options.selection);
   if (plan.cases.empty()) {
-    fmt::print(stderr, "ssmbench: no case and implementation on {} match the selection\n", options.device);
+    fmt::print(stderr, "ssmbench: no case with an implementation on {} matches the selection\n",
+               options.device);
     return kNothingMatched;
   }
   if (options.list_only) {
@@ -127,17 +143,7 @@ int run(RunOptions options) {
   auto keys = job_keys(plan, options.runner, info);
   const Results results = choose_results(options, devices);
   const Remainder remainder = remaining(plan, keys, results.earlier.cases);
-  std::vector<std::unique_ptr<Reporter>> reporters;
-  // First, so that a result is kept where the others cannot be written.
-  reporters.push_back(results.continued
-                          ? std::make_unique<JsonlReporter>(results.file, results.earlier.whole_bytes)
-                          : std::make_unique<JsonlReporter>(results.file));
-  if (!options.stdout_is_taken() && !options.quiet) reporters.push_back(std::make_unique<TableReporter>());
-  if (!options.markdown_file.empty())
-    reporters.push_back(std::make_unique<MarkdownReporter>(options.markdown_file));
-  if (!options.junit_file.empty()) reporters.push_back(std::make_unique<JunitReporter>(options.junit_file));
-  if (!options.csv_file.empty()) reporters.push_back(std::make_unique<CsvReporter>(options.csv_file));
-  if (in_github_actions()) reporters.push_back(std::make_unique<GithubReporter>());
+  const auto reporters = make_reporters(options, results);
   std::optional<TensorDump> dump;
   if (!options.dump_file.empty())
     dump.emplace(options.dump_file, options.dump_what == "failed", plan, options.argv, iso_now());
@@ -163,7 +169,7 @@ int run(RunOptions options) {
   }
   if (dump) dump->finish();
   if (options.json_file != "-") progress.say(fmt::format("results: {}", results.file));
-  if (interrupted) progress.say("interrupted: " + results.file + " holds every case that finished");
+  if (interrupted) progress.say("interrupted: every finished case is in " + results.file);
   return exit_code_of(summary);
 }
 

@@ -84,7 +84,7 @@ std::string default_results_file(const RunOptions& options, const std::vector<De
     throw UsageError(fmt::format("--out {}: is not a directory", options.out_directory));
   fs::create_directories(options.out_directory, error);
   if (error)
-    throw UsageError(fmt::format("--out {}: cannot be made: {}", options.out_directory, error.message()));
+    throw UsageError(fmt::format("--out {}: cannot be created: {}", options.out_directory, error.message()));
   return (fs::path(options.out_directory) /
           (results_prefix(options, devices) + basic_iso_now().append(kResultsSuffix)))
       .string();

@@ -41,47 +41,49 @@ void add_run_options(CLI::App& command, RunOptions& o) {
     return command.add_option(name, to, help);
   };
   text("--device", o.device, "auto, cpu, cuda, cuda:N or all (default auto)");
-  text("--impl", o.selection.impl, "Only implementations that match this glob");
-  command.add_option("--plugin", o.plugins, "A shared library with more implementations")
+  text("--impl", o.selection.impl, "Only implementations that match one of these globs (a,b,...)");
+  command.add_option("--plugin", o.plugins, "Load more implementations from this shared library")
       ->take_all()
       ->expected(1);
   text("--op", o.selection.op, "Only this operation (glob)");
   text("--dtype", o.selection.dtype, "Only this dtype (glob)");
   text("--method", o.selection.method, "Only this method (glob)");
   text("--case", o.selection.case_id, "Only cases whose id matches this glob (see list cases)");
-  command.add_option("--set", o.set, "Replace an axis: axis=v1,v2 or axis=512:65536:*2")
+  command.add_option("--set", o.set, "Override an axis: axis=v1,v2 or axis=512:65536:*2")
       ->take_all()
       ->expected(1);
   command.add_option("--seed", o.seed, "Seed of the inputs");
-  command.add_flag("--quick", o.quick, "Batch 1, the shortest seqlen of each sweep, at most five timed runs");
+  command.add_flag("--quick", o.quick,
+                   "Use batch 1, the shortest seqlen of each sweep, at most five timed runs");
   command.add_option("--warmup", o.warmup, "Launches before timing starts")->check(number(true));
-  command.add_option("--runs", o.runs, "Exactly this many timed runs")->check(number(false));
+  command.add_option("--runs", o.runs, "Number of timed runs")->check(number(false));
   command.add_option("--min-time", o.min_time, "Time each case for at least this many seconds")
       ->check(number(true));
   command
       .add_option("--reruns", o.reruns,
-                  "Launches that have to give the same bits again (default 2, fewer of what takes long)")
+                  "Extra launches that check determinism (default 2, fewer for slow cases)")
       ->check(number(true));
   command
       .add_option("--timeout", o.timeout,
-                  "Seconds that one implementation may take on one case (default 600)")
+                  "Time limit of one implementation on one case, in seconds (default 600)")
       ->check(number(false));
   command.add_flag("--no-timing", o.no_timing, "Verify only");
   command.add_flag("--no-verify", o.no_verify, "Time only; nothing is reported as pass");
   command.add_flag("--profile", o.profile,
-                   "Launch each case once for ncu and nsys, after warm-up: neither verified nor timed");
-  text("--out", o.out_directory, "Directory of the results file (default results)");
-  text("--json", o.json_file, "Write the results to this file, or - for stdout");
-  text("--markdown", o.markdown_file, "Write a Markdown table too, to a file or - for stdout");
-  text("--junit", o.junit_file, "Write JUnit XML too, to a file or - for stdout");
-  text("--csv", o.csv_file, "Write a line per case too, to a file or - for stdout");
+                   "Launch each case once after warm-up, for ncu and nsys; verify and time nothing");
+  text("--out", o.out_directory, "Directory for the results file (default results)");
+  text("--json", o.json_file, "Write the results to this file (- for stdout)");
+  text("--markdown", o.markdown_file, "Also write a Markdown table to this file (- for stdout)");
+  text("--junit", o.junit_file, "Also write JUnit XML to this file (- for stdout)");
+  text("--csv", o.csv_file, "Also write CSV to this file (- for stdout)");
   text("--dump", o.dump_file, "Write tensors to this HDF5 file (one implementation only)");
-  text("--dump-what", o.dump_what, "failed or all (default all)")->check(CLI::IsMember({"failed", "all"}));
+  text("--dump-what", o.dump_what, "Cases to dump: failed or all (default all)")
+      ->check(CLI::IsMember({"failed", "all"}));
   command.add_flag("--resume", o.resume,
-                   "Continue the --json file, else the newest of --out; what it has is not run again");
-  command.add_flag("--no-supervision", o.no_supervision, "Run all cases in this process, for debuggers");
-  command.add_flag("--list", o.list_only, "Print what would run");
-  command.add_flag("--quiet", o.quiet, "No table, no progress");
+                   "Continue the --json file, or the newest file in --out; finished cases are not run again");
+  command.add_flag("--no-supervision", o.no_supervision, "Run all cases in this process (for debuggers)");
+  command.add_flag("--list", o.list_only, "Print the selected cases and exit");
+  command.add_flag("--quiet", o.quiet, "Print no table and no progress");
   command.add_flag("-v,--verbose", o.verbose, "Print each case's repro command before it starts");
   command.add_flag("--worker", o.worker)->group("");  // hidden
   command.add_flag("--rehearse", o.rehearse)->group("");
@@ -91,7 +93,8 @@ void refuse_shared_stdout(const std::vector<std::pair<std::string, std::string>>
   std::vector<std::string> names;
   for (const auto& [option, file] : files)
     if (file == "-") names.push_back(option + " -");
-  if (names.size() > 1) throw UsageError(fmt::format("{} share one stdout", fmt::join(names, " and ")));
+  if (names.size() > 1)
+    throw UsageError(fmt::format("{}: only one of them can go to stdout", fmt::join(names, ", ")));
 }
 
 RunOptions finish_options(RunOptions o) {
@@ -102,9 +105,9 @@ RunOptions finish_options(RunOptions o) {
                         {"--csv", o.csv_file}});
   if (o.resume && o.json_file == "-") throw UsageError("--resume needs a results file, not stdout");
   if (o.resume && !o.dump_file.empty())
-    throw UsageError("--resume and --dump: a dump holds what one run computed");
-  if (o.profile && o.resume) throw UsageError("--profile leaves nothing to --resume");
-  if (o.profile && !o.dump_file.empty()) throw UsageError("--profile leaves nothing to --dump");
+    throw UsageError("--resume cannot be combined with --dump: a dump holds the tensors of one run");
+  if (o.profile && o.resume) throw UsageError("--profile cannot be combined with --resume");
+  if (o.profile && !o.dump_file.empty()) throw UsageError("--profile cannot be combined with --dump");
   for (const auto& text : o.set) o.overrides.push_back(parse_override(text));
   if (o.seed) o.overrides.push_back(parse_override(fmt::format("seed={}", *o.seed)));
 

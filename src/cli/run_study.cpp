@@ -60,7 +60,7 @@ std::vector<DeviceInfo> devices_of(const RunOptions& options, const Studies& stu
   std::vector<DeviceInfo> devices = choose_devices(options.device, note);
   if (!studies.consistency.empty()) return devices;
   if (options.device.starts_with("cuda"))
-    throw UsageError(fmt::format("--device {}: studies of convergence run on the CPU", options.device));
+    throw UsageError(fmt::format("--device {}: convergence studies run on the CPU", options.device));
   note.clear();
   return choose_devices("cpu", note);
 }

@@ -2,10 +2,10 @@
 
 #include <CLI/CLI.hpp>
 
+#include "base/json_text.h"
 #include "cli/exit_code.h"
 #include "cli/subcommands.h"
 #include "config/make_schema.h"
-#include "base/json_text.h"
 
 namespace ssmbench {
 

@@ -33,7 +33,7 @@ class Resampler {
 
   double median() const { return quantile(sorted_, 0.5); }
 
-  /// Of the next set: counts how often each sample is drawn, and walks up to the middle of the counts.
+  /// The median of the next set: counts how often each sample is drawn, and walks up to their middle.
   double next_median() {
     const std::size_t n = sorted_.size();
     stream_.words(words_used_, starts_);
@@ -65,7 +65,7 @@ class Resampler {
   std::int64_t words_used_ = 0;
 };
 
-/// Of positive values; of one, exactly that.
+/// Geometric mean of positive values; of one value, exactly that value.
 double geometric_mean(const std::vector<double>& values) {
   if (values.size() == 1) return values.front();
   double sum = 0;
@@ -90,7 +90,7 @@ class Side {
     return geometric_mean(drawn_);
   }
   double count() const { return static_cast<double>(medians_.size()); }
-  /// Of the medians' logarithms, about their mean.
+  /// Squares of the medians' logarithms, about their mean.
   double sum_of_squares() const {
     double sum = 0;
     for (const double value : medians_) sum += std::pow(std::log(value / median()), 2);
@@ -131,7 +131,7 @@ class ProcessFactors {
   std::int64_t normals_used_ = 0;
 };
 
-/// About 5 ms of work; a set takes as long as so many samples, beside its own.
+/// About 5 ms of work; drawing a set costs as much as this many samples, beside its own.
 constexpr std::size_t kSamplesDrawn = 2'000'000;
 constexpr std::size_t kSamplesOfASet = 64;
 

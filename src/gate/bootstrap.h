@@ -22,7 +22,7 @@ struct BootstrapOptions {
   /// drawing them one by one would make the interval too narrow. 0: the cube root of their number, rounded
   /// up; 1: the textbook's bootstrap of independent samples.
   std::size_t block = 0;
-  /// 0: as many as a fixed amount of work allows, 1000 at least and 10000 at most.
+  /// 0: as a fixed amount of work allows, 1000 at least and 10000 at most.
   std::size_t replicates = 0;
 };
 
@@ -44,7 +44,7 @@ RatioInterval ratio_of_medians(const ProcessSamples& before, const ProcessSample
 
 /// Geometric mean of the processes' medians.
 double median_of_processes(const ProcessSamples& processes);
-/// Of all processes together.
+/// Number of samples of all processes together.
 std::size_t sample_count(const ProcessSamples& processes);
 
 /// The fewest samples that say anything about their median with that confidence: all n lie on the same side

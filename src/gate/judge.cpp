@@ -38,11 +38,11 @@ void add_error_growth(Comparison& comparison, double allowed) {
     const double before = found->second.tolerance_ratio;
     if (after.tolerance_ratio <= before * (1 + allowed) + kNegligibleError) continue;
     comparison.worse.push_back(
-        fmt::format("{}: error over tolerance {:.3g}, then {:.3g}", name, before, after.tolerance_ratio));
+        fmt::format("{}: error over tolerance was {:.3g}, now {:.3g}", name, before, after.tolerance_ratio));
   }
 }
 
-/// Of one case and implementation, what each process of a side made of it.
+/// The results of one case and implementation, one per process of a side.
 using Repeats = std::vector<const CaseResult*>;
 
 /// The processes' samples of one kind.
@@ -98,8 +98,9 @@ Comparison compare(const Repeats& befores, const Repeats& afters, const GatePoli
   const CaseResult& after = representative(afters);
   Comparison comparison{.before = &before, .after = &after};
   if (got_worse(before.status, after.status))
-    comparison.worse.push_back(fmt::format("{}, then {}{}{}", name_of(before.status), name_of(after.status),
-                                           after.reason.empty() ? "" : ": ", after.reason));
+    comparison.worse.push_back(fmt::format("was {}, now {}{}{}", name_of(before.status),
+                                           name_of(after.status), after.reason.empty() ? "" : ": ",
+                                           after.reason));
   if (!ran(before) || !ran(after)) return comparison;
   add_error_growth(comparison, policy.max_error_growth);
   comparison.time = time_change(befores, afters, policy);
@@ -108,7 +109,7 @@ Comparison compare(const Repeats& befores, const Repeats& afters, const GatePoli
 
 using Key = std::tuple<std::string, std::string, std::string>;
 
-/// Of one side, in the order of its files.
+/// The results of one side, in the order of its files.
 class Grouped {
  public:
   explicit Grouped(const std::vector<ResultsFile>& files) {
@@ -166,14 +167,14 @@ TimeChange compare_times(const ProcessSamples& before, const ProcessSamples& aft
   const std::size_t samples = std::min(sample_count(before), sample_count(after));
   const std::size_t needed = fewest_samples(policy.confidence);
   if (samples < needed) {
-    change.reason = fmt::format("{} samples, of {} that {:g}% confidence needs", samples, needed,
-                                100 * policy.confidence);
+    change.reason =
+        fmt::format("{} samples; {:g}% confidence needs {}", samples, 100 * policy.confidence, needed);
     return change;
   }
   for (const ProcessSamples* side : {&before, &after})
     for (const auto& process : *side)
       if (std::ranges::min(process) <= 0) {
-        change.reason = "a time that is not positive";
+        change.reason = "a sample is not positive";
         return change;
       }
   change.ratio = ratio_of_medians(before, after, {.confidence = policy.confidence}, name);
@@ -199,7 +200,7 @@ std::vector<Comparison> compare_results(const std::vector<ResultsFile>& before,
     const Repeats* const found = news.find(key);
     if (found == nullptr) {
       Comparison& missing = comparisons.emplace_back(Comparison{.before = &result});
-      if (ran(result) && !policy.allow_missing) missing.worse.emplace_back("not in the new results");
+      if (ran(result) && !policy.allow_missing) missing.worse.emplace_back("missing from the new results");
     } else if (result.status != Status::skip || representative(*found).status != Status::skip) {
       comparisons.push_back(compare(repeats, *found, policy));
     }
@@ -225,7 +226,7 @@ std::vector<std::string> device_differences(const ResultsFile& before, const Res
       if (old_value == old_details->second.end() || new_value == new_details->second.end()) continue;
       if (old_value->second != new_value->second)
         differences.push_back(
-            fmt::format("{}: {} {}, then {}", device, field, old_value->second, new_value->second));
+            fmt::format("{}: {} was {}, now {}", device, field, old_value->second, new_value->second));
     }
   }
   return differences;

@@ -10,7 +10,7 @@
 
 namespace ssmbench {
 
-/// Of the time of one case and implementation, by the interval of the ratio of medians, new over baseline:
+/// The verdict on one time, by the interval of the ratio of medians, new over baseline:
 enum class Verdict {
   same,    ///< the whole interval is within the limit
   faster,  ///< as slower, the other way around
@@ -37,7 +37,7 @@ struct GatePolicy {
   double max_regression = 0.03;
   /// How much an output's tolerance_ratio may grow, as a fraction of it.
   double max_error_growth = 0.25;
-  /// Of each interval by itself. It is not raised where there are many cases: what is slower by chance has to
+  /// Confidence of each single interval. It is not raised for many cases: what is slower by chance has to
   /// be over the limit too.
   double confidence = 0.99;
   std::string timing = "hot";
@@ -81,8 +81,8 @@ struct Comparison {
 std::vector<Comparison> compare_results(const std::vector<ResultsFile>& before,
                                         const std::vector<ResultsFile>& after, const GatePolicy& policy);
 
-/// Where devices that both files have results of differ in what their times depend on: "cuda:0: name: NVIDIA
-/// H100, then NVIDIA H200". Versions of compilers and runtime libraries are not among it: they are what a
+/// How devices that both files have results of differ in what times depend on: "cuda:0: name was NVIDIA
+/// H100, now NVIDIA H200". Versions of compilers and runtime libraries are not among it: they are what a
 /// gate may be asked about.
 std::vector<std::string> device_differences(const ResultsFile& before, const ResultsFile& after);
 

@@ -13,7 +13,7 @@ enum class Cause {
   // fail
   tolerance,     ///< an element is further from the reference than its tolerance
   nonfinite,     ///< NaN or Inf where the reference is finite
-  distribution,  ///< each element is within its tolerance, and rounding does not explain the errors as a whole
+  distribution,  ///< each element is within its tolerance; rounding does not explain the errors as a whole
   not_judged,    ///< an honest implementation may overflow at every element
   nondeterministic,  ///< other bits from equal inputs, where the implementation claims equal ones
   // invalid
@@ -54,7 +54,7 @@ struct Explanation {
   std::string reason;
 };
 
-/// Of an exception that an implementation or its device threw.
+/// Explains an exception that an implementation or its device threw.
 Explanation explain(const std::exception& error);
 
 }  // namespace ssmbench

@@ -230,7 +230,7 @@ auto reading(Read read) {
   try {
     return read();
   } catch (const nlohmann::json::exception& error) {
-    throw UsageError(fmt::format("not a record of results ({:.200})", json_error_text(error.what())));
+    throw UsageError(fmt::format("not a results record ({:.200})", json_error_text(error.what())));
   } catch (const ContractError& error) {
     throw UsageError(error.what());
   }
@@ -246,7 +246,7 @@ class Collector {
       file.run = run_of(record);
       started_ = true;
     }
-    if (!started_) throw UsageError("no record of a run; expected a results file");
+    if (!started_) throw UsageError("no run record before it; expected a results file");
     if (kind == "case") add(result_of(record));
     if (kind == "study" && record.at("kind") == "convergence")
       file.convergence.push_back(convergence_of(record));

@@ -84,7 +84,7 @@ void add_measurements(Json& record, const CaseResult& result) {
   const TimingStats* headline = result.headline();
   if (headline == nullptr) return;
   const double seconds = headline->median_ms / 1000;
-  // Of the first output: out, or du of the gradients, which is as large.
+  // Elements of the first output: out, or du of the gradients, which has the same size.
   const auto tensors = result.the_case.problem.tensors();
   const auto output = std::ranges::find(tensors, Role::output, &TensorSpec::role);
   const auto elements = static_cast<double>(element_count(output->shape));

@@ -8,8 +8,8 @@
 namespace ssmbench {
 
 // The records of a results file, "ssmbench-results/1": one line of JSON each, without its newline. The fields
-// are those of the command line's contract; what was not measured is left out, and numbers that are not finite
-// are null. record_reader.h reads them back.
+// are those of the command line's contract; what was not measured is left out, and non-finite numbers are
+// null. record_reader.h reads them back.
 
 std::string run_record(const RunInfo& info);
 std::string case_record(const CaseResult& result);

@@ -10,8 +10,8 @@
 
 namespace ssmbench {
 
-/// Largest errors over all steps of one run of a recurrence, relative to the largest |h|. Not finite where the
-/// recurrence left the range of its arithmetic, as an unstable one does.
+/// Largest errors over all steps of one run of a recurrence, relative to the largest |h|. Not finite where
+/// the recurrence left the range of its arithmetic, as an unstable one does.
 struct StepErrors {
   std::int64_t steps;
   double delta;

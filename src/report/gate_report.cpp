@@ -55,7 +55,7 @@ std::string markdown_table(const std::vector<Comparison>& comparisons, const Gat
   }
   if (rows.empty()) return rows;
   return fmt::format(
-      "| verdict | implementation | case | device | {0} ms | then | change | {1} | |\n"
+      "| verdict | implementation | case | device | {0} before, ms | {0} now, ms | change | {1} | reason |\n"
       "| --- | --- | --- | --- | ---: | ---: | ---: | --- | --- |\n{2}",
       policy.timing, interval_heading(policy), rows);
 }
@@ -101,7 +101,7 @@ std::string gate_remark(const Comparison& comparison) {
   if (comparison.before == nullptr || comparison.after == nullptr) return "";
   const auto before = name_of(comparison.before->status);
   const auto after = name_of(comparison.after->status);
-  return before == after ? std::string(after) : fmt::format("{}, then {}", before, after);
+  return before == after ? std::string(after) : fmt::format("was {}, now {}", before, after);
 }
 
 std::string gate_message(const Comparison& comparison) {
@@ -125,7 +125,7 @@ std::string gate_counts(const std::vector<Comparison>& comparisons) {
 std::string gate_table(const std::vector<Comparison>& comparisons, const GatePolicy& policy) {
   std::string text =
       fmt::format("{:<12} {:<18} {:<6} {:>10} {:>10} {:>8}  {:<18} {}\n", "verdict", "implementation",
-                  "device", policy.timing + " ms", "then", "change", interval_heading(policy), "case");
+                  "device", "before ms", "now ms", "change", interval_heading(policy), "case");
   for (const auto& comparison : comparisons) {
     const Cells cells = cells_of(comparison);
     const CaseResult& result = comparison.either();

@@ -80,13 +80,13 @@ std::string budget_label(const CaseResult& result) {
                      *result.the_case.budget_ms, std::abs(margin));
 }
 
-std::string light_label(const CaseResult& result) {
+std::string roofline_label(const CaseResult& result) {
   if (!result.roofline) return "";
   const double percent = 100 * result.roofline->fraction;
   return fmt::format("{:.{}f}% {}", percent, percent < 10 ? 1 : 0, result.roofline->bound);
 }
 
-bool has_light(const RunInfo& info) {
+bool has_roofline(const RunInfo& info) {
   return std::ranges::any_of(info.devices, [](const auto& device) {
     return std::ranges::any_of(device.second,
                                [](const auto& detail) { return detail.first.starts_with("ceiling_"); });
@@ -98,10 +98,10 @@ std::string summary_line(const Summary& summary) {
   for (const auto& [status, count] : summary.counts)
     parts.push_back(fmt::format("{} {}", count, name_of(status)));
   if (summary.passed_by_user > 0)
-    parts.push_back(fmt::format("{} of the passes by tolerances of the config", summary.passed_by_user));
+    parts.push_back(fmt::format("{} of them by tolerances that the config sets", summary.passed_by_user));
   return fmt::format("{}{}{} in {:.1f} s", summary.interrupted ? "interrupted: " : "",
                      parts.empty() ? "nothing ran" : fmt::format("{}", fmt::join(parts, ", ")),
-                     summary.kept > 0 ? fmt::format(" ({} of them before)", summary.kept) : "",
+                     summary.kept > 0 ? fmt::format(" ({} from an earlier run)", summary.kept) : "",
                      summary.seconds);
 }
 

@@ -31,10 +31,10 @@ bool has_device_times(const RunInfo& info);
 /// "meets the budget of 16.67 ms by 16.4 ms"; empty without a budget or a timing.
 std::string budget_label(const CaseResult& result);
 
-/// "62% dram": what part of the speed of light was reached, and what binds; empty where it is not known.
-std::string light_label(const CaseResult& result);
-/// Whether a device of the run is calibrated, so that results may have a speed of light.
-bool has_light(const RunInfo& info);
+/// "62% dram": the roofline fraction and what bounds it; empty where it is not known.
+std::string roofline_label(const CaseResult& result);
+/// Whether a device of the run is calibrated, so that results may have a roofline fraction.
+bool has_roofline(const RunInfo& info);
 
 /// "12 pass, 1 fail, 2 skip in 3.4 s".
 std::string summary_line(const Summary& summary);

@@ -10,7 +10,7 @@ namespace ssmbench {
 void MarkdownReporter::begin(const RunInfo& info) {
   for (const auto& [id, details] : info.devices) file_->append(fmt::format("{}: {}", id, details.at("name")));
   has_device_times_ = has_device_times(info);
-  has_light_ = has_light(info);
+  has_roofline_ = has_roofline(info);
 }
 
 void MarkdownReporter::case_done(const CaseResult& result) {
@@ -25,9 +25,9 @@ void MarkdownReporter::case_done(const CaseResult& result) {
     }
     file_->append(fmt::format(
         "\n| status | implementation | dtype | {} | hot ms |{} GB/s |{} rel. L2 | err/tol | options |",
-        heading, names, has_light_ ? " of light |" : ""));
+        heading, names, has_roofline_ ? " % of peak |" : ""));
     file_->append(fmt::format("| --- | --- | --- | --- | ---: |{} ---: |{} ---: | ---: | --- |", rulers,
-                              has_light_ ? " ---: |" : ""));
+                              has_roofline_ ? " ---: |" : ""));
     heading_ = heading;
   }
   const TimingStats* timing = result.headline();
@@ -36,11 +36,11 @@ void MarkdownReporter::case_done(const CaseResult& result) {
   for (const auto& [_, ms] : more_times) times += ms ? fmt::format(" {:.4f} |", *ms) : "  |";
   std::string remarks = result.reason.empty() ? options_label(result.the_case) : markdown_cell(result.reason);
   if (const auto budget = budget_label(result); !budget.empty()) remarks += "; " + budget;
-  const std::string light = has_light_ ? fmt::format(" {} |", light_label(result)) : "";
+  const std::string roofline = has_roofline_ ? fmt::format(" {} |", roofline_label(result)) : "";
   file_->append(fmt::format("| {} | {} | {} | {} | {} {} |{} {} | {} | {} |", name_of(result.status),
                             result.impl, problem.choice("dtype"), shape_label(problem), times,
                             timing != nullptr ? fmt::format("{:.1f}", gigabytes_per_second(result)) : "",
-                            light, worst != nullptr ? fmt::format("{:.2e}", worst->rel_l2) : "",
+                            roofline, worst != nullptr ? fmt::format("{:.2e}", worst->rel_l2) : "",
                             worst != nullptr ? fmt::format("{:.3f}", worst->tolerance_ratio) : "", remarks));
 }
 

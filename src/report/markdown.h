@@ -22,7 +22,7 @@ class MarkdownReporter : public Reporter {
  private:
   std::unique_ptr<LineFile> file_;
   bool has_device_times_ = false;  ///< columns for them
-  bool has_light_ = false;
+  bool has_roofline_ = false;
   std::string heading_;
 };
 

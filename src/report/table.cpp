@@ -29,7 +29,7 @@ TableReporter::TableReporter() : colour_(is_drawable(stdout)) {}
 void TableReporter::begin(const RunInfo& info) {
   for (const auto& [id, details] : info.devices) fmt::print("{}: {}\n", id, details.at("name"));
   has_device_times_ = has_device_times(info);
-  has_light_ = has_light(info);
+  has_roofline_ = has_roofline(info);
 }
 
 void TableReporter::case_done(const CaseResult& result) {
@@ -40,7 +40,7 @@ void TableReporter::case_done(const CaseResult& result) {
                "device", "dtype", heading, "hot ms");
     if (has_device_times_)
       for (const auto& [name, _] : device_times(result)) fmt::print(" {:>10}", name);
-    fmt::print(" {:>8}{} {:>9} {:>7}  {}\n", "GB/s", has_light_ ? fmt::format(" {:>11}", "of light") : "",
+    fmt::print(" {:>8}{} {:>9} {:>7}  {}\n", "GB/s", has_roofline_ ? fmt::format(" {:>11}", "% of peak") : "",
                "rel L2", "err/tol", "options");
     heading_ = heading;
   }
@@ -57,15 +57,15 @@ void TableReporter::case_done(const CaseResult& result) {
     for (const auto& [_, ms] : device_times(result)) add_ms(ms);
   line +=
       timing != nullptr ? fmt::format(" {:>8.1f}", gigabytes_per_second(result)) : fmt::format(" {:>8}", "");
-  if (has_light_) line += fmt::format(" {:>11}", light_label(result));
+  if (has_roofline_) line += fmt::format(" {:>11}", roofline_label(result));
   const OutputComparison* worst = worst_output(result);
   line += worst != nullptr ? fmt::format(" {:>9.2e} {:>7.3f}", worst->rel_l2, worst->tolerance_ratio)
                            : fmt::format(" {:>9} {:>7}", "", "");
   line += "  " + options_label(result.the_case);
   if (const auto budget = budget_label(result); !budget.empty()) line += "  [" + budget + "]";
   if (timing != nullptr && timing->throttled > 0)
-    line += fmt::format("  [{} throttled samples left out]", timing->throttled);
-  if (result.determinism && !result.determinism->first_difference.empty()) line += "  [other bits again]";
+    line += fmt::format("  [{} throttled samples dropped]", timing->throttled);
+  if (result.determinism && !result.determinism->first_difference.empty()) line += "  [nondeterministic]";
   if (!result.reason.empty()) line += "  -- " + result.reason;
   fmt::print("{}\n", line);
   std::fflush(stdout);

@@ -16,7 +16,7 @@ class TableReporter : public Reporter {
  private:
   bool colour_;
   bool has_device_times_ = false;  ///< columns for them
-  bool has_light_ = false;
+  bool has_roofline_ = false;
   std::string heading_;  ///< printed again only when another op has other axes
 };
 

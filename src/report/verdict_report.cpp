@@ -50,7 +50,7 @@ std::string details_text(const OutputVerdict& output) {
   }
   if (const auto left_out = output.profile.left_out; left_out > 0)
     text +=
-        fmt::format("    {} elements not judged: an honest implementation may overflow there\n", left_out);
+        fmt::format("    {} elements not compared: a correct implementation may overflow there\n", left_out);
   if (c.judged > 0) text += "  " + tolerance_text(output.name, c) + "\n";
   return text + histogram_text(output.profile) + over_time_text(c);
 }
@@ -59,7 +59,7 @@ nlohmann::ordered_json cause_json(std::optional<Cause> cause) {
   return cause ? nlohmann::ordered_json(name_of(*cause)) : nullptr;
 }
 
-/// Of the output that is furthest off.
+/// The cause of the output that is furthest off.
 std::optional<Cause> worst_cause(const CaseVerdict& verdict) {
   const OutputComparison* worst = nullptr;
   for (const auto& output : verdict.outputs)

@@ -56,7 +56,7 @@ class ConvergenceReader {
       auto steps = values_of(Range{.from = json["from"].get<std::int64_t>(),
                                    .to = json["to"].get<std::int64_t>(),
                                    .times = json["times"].get<std::int64_t>()});
-      if (steps.size() < 2) reject({"steps"}, "an order takes two runs or more");
+      if (steps.size() < 2) reject({"steps"}, "measuring an order takes at least two runs");
       if (static_cast<double>(steps.back()) > kMaxTotalSteps)
         reject({"steps"}, fmt::format("more than {:g} steps", kMaxTotalSteps));
       return steps;
@@ -102,7 +102,7 @@ Studies load_studies(const std::vector<std::filesystem::path>& files) {
     if (const auto violation = find_violation(document))
       fail({file.string(), to_pointer(violation->path)}, violation->what, violation->expected);
     if (document.contains("sweeps"))
-      fail({file.string(), "/"}, "there are sweeps and studies", "one of them");
+      fail({file.string(), "/"}, "sweeps and studies in one file", "one of them");
     for (std::size_t i = 0; i < document["studies"].size(); ++i) {
       if (document["studies"][i]["kind"] == "convergence")
         studies.convergence.push_back(ConvergenceReader(document, file.string(), i).read());
@@ -112,7 +112,7 @@ Studies load_studies(const std::vector<std::filesystem::path>& files) {
     ++files_with_studies;
   }
   if (files_with_studies != 0 && files_with_studies != files.size())
-    throw UsageError("some of the configs hold studies and some sweeps; expected all of one kind");
+    throw UsageError("some configs hold studies and some sweeps; expected one kind");
   return studies;
 }
 

@@ -97,7 +97,7 @@ long oom_kills() {
 }
 
 Explanation describe_end(int status, long oom_kills_before) {
-  if (WIFEXITED(status)) return {Cause::crash, fmt::format("exit with status {}", WEXITSTATUS(status))};
+  if (WIFEXITED(status)) return {Cause::crash, fmt::format("exited with status {}", WEXITSTATUS(status))};
   const int signal = WTERMSIG(status);
   switch (signal) {
     case SIGSEGV:
@@ -105,10 +105,10 @@ Explanation describe_end(int status, long oom_kills_before) {
     case SIGABRT:
       return {Cause::crash, "aborted"};
     case SIGKILL:
-      if (oom_kills() > oom_kills_before) return {Cause::out_of_memory, "killed for memory"};
+      if (oom_kills() > oom_kills_before) return {Cause::out_of_memory, "killed: out of memory"};
       return {Cause::crash, "killed"};
     default:
-      return {Cause::crash, fmt::format("ended by signal {} ({})", signal, strsignal(signal))};
+      return {Cause::crash, fmt::format("killed by signal {} ({})", signal, strsignal(signal))};
   }
 }
 
@@ -183,11 +183,11 @@ Explanation ChildProcess::end(Clock::duration grace) {
   constexpr std::chrono::seconds kLongestTeardown{60};  // a device may have to stop what runs there
   if (!by_itself && !wait(kLongestTeardown)) {
     process_ = -1;
-    return {Cause::timeout, "hangs and cannot be killed"};
+    return {Cause::timeout, "hung, and cannot be killed"};
   }
   int status = 0;
   waitpid(std::exchange(process_, -1), &status, 0);
-  return by_itself ? describe_end(status, oom_kills_before_) : Explanation{Cause::timeout, "hangs"};
+  return by_itself ? describe_end(status, oom_kills_before_) : Explanation{Cause::timeout, "hung"};
 }
 
 }  // namespace ssmbench

@@ -38,8 +38,8 @@ class ChildProcess {
   /// Waits for what comes first. Lines that were sent before a deadline that has passed come all the same.
   Event next_line(std::string& line, Clock::time_point deadline, const std::atomic<bool>& stop);
 
-  /// Gives it `grace` to end by itself, then kills it and all it started. How it ended: a crash
-  /// ("segmentation fault", "exit with status 3"), out of memory ("killed for memory") or a timeout ("hangs").
+  /// Gives it `grace` to end by itself, then kills it and all it started. How it ended: crash
+  /// ("segmentation fault", "exited with status 3"), out_of_memory or timeout ("hung").
   Explanation end(Clock::duration grace);
 
  private:

@@ -28,7 +28,7 @@ constexpr std::array<std::string_view, 3> kStages{"inputs", "reference", "run"};
 template <class Enum, std::size_t count>
 Enum named(const std::array<std::string_view, count>& names, const std::string& name) {
   const auto found = std::ranges::find(names, name);
-  if (found == names.end()) throw ProtocolError(fmt::format("'{:.40}'", name));
+  if (found == names.end()) throw ProtocolError(fmt::format("unknown word '{:.40}'", name));
   return static_cast<Enum>(found - names.begin());
 }
 
@@ -69,7 +69,7 @@ WorkerOrders read_orders(int descriptor) {
             .jobs = json.at("jobs").get<JobSet>(),
             .dump_folder = json.at("dump_folder").get<std::string>()};
   } catch (const Json::exception&) {
-    throw UsageError("--worker is for ssmbench itself");
+    throw UsageError("--worker is internal to ssmbench");
   }
 }
 
@@ -121,7 +121,7 @@ Message parse_message(const std::string& line) {
   words >> word;
   Message message{.kind = named<Kind>(kKinds, word)};
   if (message.kind == Kind::starting || message.kind == Kind::resuming || message.kind == Kind::finished)
-    if (!(words >> message.job)) throw ProtocolError("a job without its number");
+    if (!(words >> message.job)) throw ProtocolError("a job without a number");
   if (message.kind == Kind::starting) {
     words >> word;
     message.stage = named<Stage>(kStages, word);

@@ -14,7 +14,7 @@ namespace ssmbench {
 inline constexpr int kOrdersDescriptor = 3;
 inline constexpr int kMessagesDescriptor = 4;
 
-/// A worker says what it cannot have to say.
+/// A worker sent an invalid message.
 struct ProtocolError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

@@ -72,14 +72,14 @@ bool Supervisor::handle(const Message& message) {
   switch (message.kind) {
     case Message::Kind::starting:
       if (message.job >= left_.size() || !left_[message.job])
-        throw ProtocolError("a job that is not its own");
+        throw ProtocolError("a job that it was not given");
       deaths_at_start_ = 0;
       place_ = {message.job, message.stage};
       listener_.starting(message.job, message.stage);
       return true;
     case Message::Kind::resuming:
       if (message.job >= left_.size() || !left_[message.job])
-        throw ProtocolError("a job that is not its own");
+        throw ProtocolError("a job that it was not given");
       place_ = {message.job, Stage::run};
       return true;
     case Message::Kind::finished:
@@ -90,14 +90,14 @@ bool Supervisor::handle(const Message& message) {
     case Message::Kind::leaving:
       return false;
     case Message::Kind::done:
-      if (std::ranges::find(left_, true) != left_.end()) throw ProtocolError("done before the end");
+      if (std::ranges::find(left_, true) != left_.end()) throw ProtocolError("done, but jobs are left");
       return false;
   }
   throw std::logic_error("unreachable");
 }
 
 void Supervisor::finish(std::size_t job, const std::string& record) {
-  if (job >= left_.size() || !left_[job]) throw ProtocolError("a job that is not its own");
+  if (job >= left_.size() || !left_[job]) throw ProtocolError("a job that it was not given");
   CaseResult result = [&record] {
     try {
       return read_case_record(record);
@@ -124,13 +124,13 @@ void Supervisor::blame(const Explanation& death) {
     else if (!has_finished_some_)
       fail_case(planned, of_preparation(death, place_->stage));
     else  // perhaps something that ran before spoilt that process; a new one tells
-      how_.warn(fmt::format("warning: {} while {} of {}; trying again in a new process", death.reason,
+      how_.warn(fmt::format("warning: {} while {} of {}; retrying in a new process", death.reason,
                             describe(place_->stage), planned.the_case.id()));
   } else if (has_finished_some_) {
-    how_.warn(fmt::format("warning: {} between two cases; going on in a new process", death.reason));
+    how_.warn(fmt::format("warning: {} between two cases; continuing in a new process", death.reason));
   } else if (++deaths_at_start_ == 2) {
     for (const auto& planned : plan_.cases)
-      fail_case(planned, {Cause::worker, "no worker process gets as far as its first case: " + death.reason});
+      fail_case(planned, {Cause::worker, "worker processes end before the first case: " + death.reason});
   }
 }
 

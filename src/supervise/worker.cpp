@@ -55,7 +55,7 @@ class Sender : public RunListener {
 void tie_to(int supervisor) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != supervisor) _exit(EXIT_FAILURE);  // it died before
-  // Of the two, the kernel had better kill this one when memory runs out.
+  // When memory runs out, the kernel should kill this process and not its supervisor.
   std::ofstream("/proc/self/oom_score_adj") << 500;
 }
 
@@ -63,7 +63,7 @@ int run_worker(const Plan& plan, const RunnerOptions& options, const WorkerOrder
                const NumberedHook& hook) {
   tie_to(orders.supervisor);
   if (plan_fingerprint(plan) != orders.plan)
-    throw UsageError("the config or the devices changed while it ran");
+    throw UsageError("the config or the devices changed during the run");
   const std::atomic<bool> never{false};
   Sender sender(plan);
   Runner runner(plan, options, sender, never);

@@ -15,7 +15,7 @@
 namespace ssmbench {
 namespace {
 
-/// Of the memory that is free, what jobs that wait for their turn may take; the rest is for what
+/// The share of free memory (1 over this) that jobs waiting for their turn may take; the rest is for what
 /// implementations allocate without saying so.
 constexpr std::size_t kShareOfMemory = 2;
 /// What may be spent on the median of one kind of copies.

@@ -202,7 +202,7 @@ void RunJudge::look_for_damage() {
 void RunJudge::finish() {
   if (on_.reference != nullptr) append(result_.reason, describe_notes(*on_.reference));
   if (result_.status == Status::fail && !implementation_.known_failure.empty())
-    append(result_.reason, "known: " + implementation_.known_failure);
+    append(result_.reason, "known failure: " + implementation_.known_failure);
 }
 
 }  // namespace ssmbench

@@ -29,8 +29,8 @@ struct CaseOnDevice {
 };
 
 /// Takes one implementation through everything that happens to it on one case, in three steps between which
-/// others may run. Fills in `status`, `cause`, `reason`, `outputs`, `determinism`, `timing` and `transfers` of the
-/// result, which has the case already. Whatever goes wrong ends it: no step may follow one that did not leave
+/// others may run. Fills in `status`, `cause`, `reason`, `outputs`, `determinism`, `timing` and `transfers`
+/// of the result, which has the case already. Whatever goes wrong ends it: no step may follow one that did not leave
 /// it fine. Where memory was overwritten that is not the implementation's, the status is invalid, whatever
 /// else is wrong. Members throw what the device and the implementation throw, and Interrupted on `stop` while
 /// timing.
@@ -53,7 +53,7 @@ class RunJudge {
 
   /// Says what else is known about the result.
   void finish();
-  /// Of the first launch.
+  /// The outputs of the first launch.
   std::vector<HostTensor> take_outputs() { return std::move(first_outputs_); }
 
  private:
@@ -68,7 +68,7 @@ class RunJudge {
   OutputComparison compare(const TensorSpec& spec, const TensorView& output) const;
   /// Judges outputs that were computed anew. `when` is for messages.
   void compare_again(const std::string& when);
-  /// Of several failures the first one is the cause.
+  /// The first failure is the cause, if there are several.
   void fail(Cause cause, const std::string& reason);
 
   CaseOnDevice on_;

@@ -27,15 +27,16 @@ bool selected(const Case& the_case, const Selection& selection) {
 bool wanted(const Implementation& implementation, const Case& the_case, const Selection& selection) {
   if (!selection.impl.empty() || the_case.impl.empty())
     return matches_any_glob(selection.impl, implementation.name);
-  return std::ranges::any_of(the_case.impl,
-                             [&](const std::string& glob) { return matches_glob(glob, implementation.name); });
+  return std::ranges::any_of(
+      the_case.impl, [&](const std::string& glob) { return matches_glob(glob, implementation.name); });
 }
 
 /// Why not to run a wanted implementation; nothing to run it. One that is kept to compare algorithms, or to
 /// show how one breaks, is for those who name it: it must not slow every sweep down, or turn it red.
 std::optional<Explanation> reason_to_skip(const Implementation& implementation, const Case& the_case,
                                           const Selection& selection) {
-  if (auto reason = implementation.unsupported(the_case.problem)) return {{Cause::unsupported, std::move(*reason)}};
+  if (auto reason = implementation.unsupported(the_case.problem))
+    return {{Cause::unsupported, std::move(*reason)}};
   const bool is_named = !selection.impl.empty() || !the_case.impl.empty();
   if (is_named || (implementation.known_failure.empty() && !implementation.only_when_named)) return {};
   const std::string reason = "runs only when --impl or a config names it";

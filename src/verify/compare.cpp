@@ -38,7 +38,7 @@ class TimeSpans {
   }
 
   std::int64_t count() const { return count_; }  ///< 0 without a time axis
-  /// Of the element at a row-major position, and how many steps further its neighbour is.
+  /// Time step of the element at a row-major position, and the step between neighbours.
   std::int64_t step_of(std::int64_t position) const { return position / inner_ % steps_; }
   std::int64_t stride() const { return inner_ == 1 ? 1 : 0; }
   std::int64_t of(std::int64_t step) const { return step * count_ / steps_; }

@@ -31,17 +31,16 @@ std::optional<Cause> cause_of_failure(const OutputComparison& c) {
 
 std::string why_failed(const OutputComparison& c) {
   if (c.passed()) return "";
-  if (c.judged == 0) return "every element overflows, none could be judged";
+  if (c.judged == 0) return "every element may overflow, so none was compared";
   if (c.nonfinite > 0) return fmt::format("{} elements not finite", c.nonfinite);
   if (!(c.tolerance_ratio <= 1)) return fmt::format("{:.3g} × the tolerance", c.tolerance_ratio);
   if (!(c.rms_ratio <= 1))
     return fmt::format(
-        "each element is within its tolerance, but the errors are {:.3g} × what rounding makes them in the "
-        "root mean square",
+        "each element is within its tolerance, but the RMS error is {:.3g} × what rounding explains",
         c.rms_ratio);
   return fmt::format(
-      "each element is within its tolerance, but the errors show decays that are off by {:.3g} roundoffs in "
-      "the mean, {:.3g} × what rounding explains",
+      "each element is within its tolerance, but the errors show a decay bias of {:.3g} roundoffs, "
+      "{:.3g} × what rounding explains",
       c.decay_bias.value_or(0), c.decay_bias_ratio);
 }
 
@@ -55,9 +54,9 @@ std::string tolerance_text(const std::string& output, const OutputComparison& c)
                        c.tolerance_ratio);
   const std::string operands =
       parts.operand_bound ? fmt::format(" and {:.3g} of operands", *parts.operand_bound) : "";
-  const std::string decays = c.decay_bias ? fmt::format(", decays off by {:.2g} roundoffs ({:.3f})",
-                                                        *c.decay_bias, c.decay_bias_ratio)
-                                          : "";
+  const std::string decays =
+      c.decay_bias ? fmt::format(", decay bias {:.2g} roundoffs ({:.3f})", *c.decay_bias, c.decay_bias_ratio)
+                   : "";
   return fmt::format(
       "  {}: |err| {:.3g}, allowed {:.3g} of arithmetic + {:.3g} of half an ulp, ratio {:.3f}; expected "
       "{:.6g}, bound {} × ({:.3g} roundoffs{}); rms {:.3f}{}",

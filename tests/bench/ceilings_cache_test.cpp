@@ -92,11 +92,12 @@ TEST_CASE("calibrating a machine gives runs their speed of light") {
     return records;
   };
   const CommandResult before = run_ssmbench(run);
-  CHECK(before.err.find("no speed of light for cpu: `ssmbench list devices --calibrate` measures it\n") !=
+  CHECK(before.err.find(
+            "no roofline for cpu: run `ssmbench list devices --calibrate` once to measure its ceilings\n") !=
         std::string::npos);
   for (const auto& record : records_of(before)) CHECK_FALSE(record.contains("roofline"));
 
-  CHECK(run_ssmbench(table + "--json /dev/null").out.find("of light") == std::string::npos);
+  CHECK(run_ssmbench(table + "--json /dev/null").out.find("% of peak") == std::string::npos);
 
   const CommandResult listed = run_ssmbench("list devices --calibrate --json");
   CHECK(listed.exit_code == 0);
@@ -107,15 +108,15 @@ TEST_CASE("calibrating a machine gives runs their speed of light") {
         cpu.at("ceilings"));
 
   const CommandResult printed = run_ssmbench(table + "--json /dev/null");
-  CHECK(printed.out.find("of light") != std::string::npos);
+  CHECK(printed.out.find("% of peak") != std::string::npos);
   CHECK(printed.out.find("% fma ") != std::string::npos);
 
   const CommandResult markdown = run_ssmbench(table + "--quiet --json /dev/null --markdown -");
-  CHECK(markdown.out.find(" | GB/s | of light | rel. L2 | ") != std::string::npos);
+  CHECK(markdown.out.find(" | GB/s | % of peak | rel. L2 | ") != std::string::npos);
   CHECK(markdown.out.find("% fma | ") != std::string::npos);
 
   const CommandResult after = run_ssmbench(run);
-  CHECK(after.err.find("speed of light") == std::string::npos);
+  CHECK(after.err.find("no roofline") == std::string::npos);
   const auto records = records_of(after);
   REQUIRE(records.size() > 2);
   CHECK(records.front().at("devices").at("cpu").contains("ceiling_fmas_per_s"));

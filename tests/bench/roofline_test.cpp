@@ -125,8 +125,8 @@ TEST_CASE("faster than the floor is invalid, but for what calibration may be off
   judge_speed(on(DeviceKind::cuda), kGpu, nothing);
   CHECK(nothing.cause == Cause::too_fast);
   CHECK(nothing.reason ==
-        "faster than the device can be: hot 0.002 ms, and dram alone takes 1 ms; does it compute in every "
-        "launch?");
+        "faster than the device allows: hot 0.002 ms, but dram alone takes at least 1 ms; does every launch "
+        "compute?");
 }
 
 TEST_CASE("a result without timings is left alone") {

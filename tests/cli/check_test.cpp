@@ -78,10 +78,13 @@ TEST_CASE("check fails what is wrong, says where, and goes on to the next file")
     const auto record = nlohmann::json::parse(line);
     if (record.at("status") == "pass") {
       ++passed;
+      CHECK(record.at("cause").is_null());
       continue;
     }
     ++failed;
     CHECK(record.at("file") == wrong);
+    CHECK(record.at("cause") == "tolerance");
+    CHECK(record.at("outputs").at("last_state").at("cause").is_null());
     const auto& out = record.at("outputs").at("out");
     CHECK(out.at("out_of_tolerance") == 1);
     CHECK(out.at("first_bad_index") == nlohmann::json({0, 0, 0}));
@@ -101,7 +104,7 @@ TEST_CASE("check: what cannot be read is exit code 2, and the rest is judged all
   CHECK(result.out.find("pass   out ") != std::string::npos);
 }
 
-TEST_CASE("dump writes cases without outputs, of which check has nothing to judge") {
+TEST_CASE("dump writes cases without outputs, and check says so") {
   const TemporaryFolder folder;
   const std::string file = folder / "inputs.h5";
   const CommandResult dumped = run_ssmbench("dump " + kSmall + " -o " + file);
@@ -113,7 +116,7 @@ TEST_CASE("dump writes cases without outputs, of which check has nothing to judg
   CHECK(first.inputs.size() == 9);
   const CommandResult checked = run_ssmbench("check " + file);
   CHECK(checked.exit_code == 5);
-  CHECK(checked.err.find("has no outputs to judge") != std::string::npos);
+  CHECK(checked.err.find("has no outputs to check") != std::string::npos);
   // The same inputs as a run's.
   const CommandResult compared = run_ssmbench("compare " + file + " " + outputs_of(folder, "cpu-scalar"));
   CHECK(compared.exit_code == 2);
@@ -178,5 +181,5 @@ TEST_CASE("check: inputs that hold NaN are judged only when that is asked for") 
   // What follows from a NaN is not judged, and that is said.
   const CommandResult judged = run_ssmbench("check --allow-nonfinite " + file);
   CHECK(judged.exit_code == 0);
-  CHECK(judged.out.find("elements not judged") != std::string::npos);
+  CHECK(judged.out.find("elements not compared") != std::string::npos);
 }

@@ -166,11 +166,11 @@ TEST_CASE("a full disk keeps the records before it whole and exits with 4") {
 
 TEST_CASE("nothing that matches is exit code 5") {
   check_error("run configs/small.json --device cpu --impl no-such-*", 5,
-              "ssmbench: no case and implementation on cpu match the selection");
+              "ssmbench: no case with an implementation on cpu matches the selection");
   check_error("run configs/small.json --device cpu --dtype f64", 5,
-              "ssmbench: no case and implementation on cpu match the selection");
+              "ssmbench: no case with an implementation on cpu matches the selection");
   check_error("check tests/golden/m1_fwd_f32.h5 --quiet --case no-such-*", 5,
-              "ssmbench: no case to judge in tests/golden/m1_fwd_f32.h5");
+              "ssmbench: no case to check in tests/golden/m1_fwd_f32.h5");
 }
 
 TEST_CASE("a file that holds no results is named, with what is there") {
@@ -180,7 +180,7 @@ TEST_CASE("a file that holds no results is named, with what is there") {
               "ssmbench: configs: cannot be read (it is a directory); expected a results file");
   for (const char* command : {"gate configs/small.json configs/small.json", "report configs/small.json -o -"})
     check_error(command, 2,
-                "ssmbench: configs/small.json:1: not a record of results (parse error at line 1, column 2: "
+                "ssmbench: configs/small.json:1: not a results record (parse error at line 1, column 2: "
                 "syntax error while parsing object key - unexpected end of input; expected string literal)");
 }
 

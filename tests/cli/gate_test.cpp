@@ -72,6 +72,8 @@ TEST_CASE("gate: the same results pass, slower ones are a regression") {
   CHECK(files.gate("--max-regression 6%").exit_code == 0);
   CHECK(files.gate("--max-regression 4.5% --quiet").out.empty());
   CHECK(files.gate("--case nothing").exit_code == 5);
+  CHECK(files.gate("--impl nothing,cpu-s*").exit_code == 3);
+  CHECK(files.gate("--impl nothing,cuda-*").exit_code == 5);
   set_times(files.after[2], 0.475);
   CHECK(files.gate().out.find("1 SAME, 1 FASTER\n") != std::string::npos);
 }
@@ -90,8 +92,12 @@ TEST_CASE("gate: the worst wins: crash, then wrong, then slower, then inconclusi
   CHECK(grown.out.find("-- out: error over tolerance ") != std::string::npos);
   CHECK(files.gate("--max-error-growth 100000%").exit_code == 3);
   files.after[2]["status"] = "error";
+  files.after[2]["cause"] = "timeout";
   files.after[2].erase("timing");
   CHECK(files.gate().exit_code == 4);
+  CHECK(records_of(files.gate("--json -").out).at(1).at("cause") ==
+        Json{{"before", nullptr}, {"after", "timeout"}});
+  CHECK(files.gate("--junit -").out.find("<error type=\"timeout\"") != std::string::npos);
   files.after.resize(2);
   CHECK(files.gate("--max-error-growth 100000%").exit_code == 1);  // missing
   CHECK(files.gate("--max-error-growth 100000% --allow-missing").exit_code == 0);
@@ -128,7 +134,7 @@ TEST_CASE("gate: a folder holds processes of one program") {
   write(folder, "new/other.jsonl", other);
   const CommandResult refused = gate("old new");
   CHECK(refused.exit_code == 2);
-  CHECK(refused.err.find("new/other.jsonl are of different builds") != std::string::npos);
+  CHECK(refused.err.find("new/other.jsonl are from different builds") != std::string::npos);
   std::filesystem::create_directory(folder.path() / "empty");
   CHECK(gate("old empty").exit_code == 2);
 }

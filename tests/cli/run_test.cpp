@@ -239,7 +239,7 @@ TEST_CASE("a tolerance of the config's own is used, recorded and said") {
       run_ssmbench("run " + config(R"({"abs": 0.1, "rel": 0.01})") + options + (folder / "r.jsonl"));
   CHECK(loose.exit_code == 0);
   CHECK(loose.out.find("own-tolerance(out)") != std::string::npos);
-  CHECK(loose.out.find("1 pass, 1 of the passes by tolerances of the config") != std::string::npos);
+  CHECK(loose.out.find("1 pass, 1 of them by tolerances that the config sets") != std::string::npos);
   CHECK(loose.err.find("the config allows 0.1 + 0.01") != std::string::npos);
   CHECK(loose.err.find("of half an ulp") != std::string::npos);  // last_state has a derived one
   const auto records = records_of(read_file(folder / "r.jsonl"));

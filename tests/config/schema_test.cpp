@@ -1,10 +1,10 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/json_text.h"
 #include "catch.h"
 #include "config/config_files.h"
 #include "config/make_schema.h"
-#include "base/json_text.h"
 
 using namespace ssmbench;
 

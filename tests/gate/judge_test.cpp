@@ -41,7 +41,7 @@ std::vector<double> simulate(std::int64_t process, const Noise& noise, double me
   return samples;
 }
 
-/// Of 100 gates between processes of two programs.
+/// Verdicts of 100 gates between processes of two programs.
 std::map<Verdict, int> hundred_gates(const Noise& noise, double ratio) {
   std::map<Verdict, int> verdicts;
   std::int64_t process = 0;
@@ -165,7 +165,7 @@ TEST_CASE("gate: what the clock does not resolve is no change") {
 TEST_CASE("gate: too few samples, or times that cannot be, are inconclusive with the reason") {
   const TimeChange few = compare_times({simulate(1, {7, 0.001}, 1)}, {simulate(2, {50, 0.001}, 2)}, {}, "");
   CHECK(few.verdict == Verdict::inconclusive);
-  CHECK(few.reason == "7 samples, of 8 that 99% confidence needs");
+  CHECK(few.reason == "7 samples; 99% confidence needs 8");
   const TimeChange zero = compare_times({std::vector<double>(20, 0)}, {simulate(2, {50, 0.001}, 2)}, {}, "");
   CHECK(zero.verdict == Verdict::inconclusive);
   CHECK_FALSE(zero.reason.empty());
@@ -193,7 +193,7 @@ TEST_CASE("gate: a case that no longer passes is worse, and a crash is worst") {
   CaseResult crashed = result_of("x", Status::error);
   crashed.reason = "segmentation fault";
   CHECK(compare_one(result_of("x"), crashed).worse ==
-        std::vector<std::string>{"pass, then error: segmentation fault"});
+        std::vector<std::string>{"was pass, now error: segmentation fault"});
 }
 
 TEST_CASE("gate: errors may grow by a quarter") {
@@ -274,6 +274,7 @@ TEST_CASE("gate: other devices and drivers are seen, other libraries are not") {
   CHECK(device_differences(before, after).empty());
   after.run.devices["cuda:0"]["cuda_driver"] = "13.1";
   after.run.devices["cuda:0"]["name"] = "H200";
-  CHECK(device_differences(before, after) ==
-        std::vector<std::string>{"cuda:0: name H100, then H200", "cuda:0: cuda_driver 13.0, then 13.1"});
+  CHECK(
+      device_differences(before, after) ==
+      std::vector<std::string>{"cuda:0: name was H100, now H200", "cuda:0: cuda_driver was 13.0, now 13.1"});
 }

@@ -194,7 +194,7 @@ class ReportPage(unittest.TestCase):
             self.check_cell(times, row, "hot to", hot["samples_ms"][8])
             self.check_cell(times, row, "GB/s", record["work"]["bytes"] / hot["median_ms"] / 1e6)
         self.assertTrue(any("Roofs: cuda:0 memory 4200 GB/s, cuda:0 exponentials 4100 G/s." in each for each in seen["captions"]))
-        floors = seen["tables"]["distance to the floor"]
+        floors = seen["tables"]["roofline fractions"]
         self.check_cell(floors, floors[1], "floor ms", cases[0]["roofline"]["floor_ms"])
         errors = seen["tables"]["errors"]
         self.check_cell(errors, next(row for row in errors if "cuda-a (two.jsonl)" in row), "Largest err/tol", 1.1 * 0.123456)
@@ -204,6 +204,7 @@ class ReportPage(unittest.TestCase):
         self.assertEqual(len(pairs), 1 + len(slower))
         self.check_cell(pairs, next(row for row in pairs if row[0].startswith("cuda-a")), "ratio", 1.1)
         self.assertEqual(seen["tables"]["Cases whose status changed"][1][2:4], ["✓ pass", "✗ fail"])
+        self.assertIn("nonfinite", seen["tables"]["Cases that did not pass"][1])
 
     def test_dark_and_many_cases(self):
         many = [case(f"cuda-{k % 3}", 2 ** (k // 3 % 10 + 6), dim=4 + k // 30) for k in range(3000)]

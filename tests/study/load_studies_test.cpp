@@ -80,7 +80,7 @@ TEST_CASE("what is wrong with a study is said in one line") {
   const std::string steps =
       R"(; expected how many steps the horizon is divided into, {"from": 64, "to": 16384, "times": 2}, with two values or more and at most 1e8 steps)";
   CHECK(complaint_with("\"to\": 64", "\"to\": 4") ==
-        "/studies/0/steps: an order takes two runs or more" + steps);
+        "/studies/0/steps: measuring an order takes at least two runs" + steps);
   CHECK(complaint_with("\"to\": 64", "\"to\": 2147483648") ==
         "/studies/0/steps: more than 1e+08 steps" + steps);
   CHECK(complaint(R"({"format": "ssmbench-config/1", "studies": [], "sweeps": []})").starts_with("/"));
@@ -132,9 +132,8 @@ TEST_CASE("studies and sweeps do not mix") {
   CHECK(
       complaint(
           R"({"format": "ssmbench-config/1", "sweeps": [{"op": "selective_scan_fwd", "axes": {}}], "studies": [{)" +
-          kGood + "}]}") == "/: there are sweeps and studies; expected one of them");
+          kGood + "}]}") == "/: sweeps and studies in one file; expected one of them");
   const std::vector<std::filesystem::path> both{SSMBENCH_SOURCE_DIR "/configs/convergence.json",
                                                 SSMBENCH_SOURCE_DIR "/configs/small.json"};
-  CHECK_THROWS_WITH(load_studies(both),
-                    "some of the configs hold studies and some sweeps; expected all of one kind");
+  CHECK_THROWS_WITH(load_studies(both), "some configs hold studies and some sweeps; expected one kind");
 }

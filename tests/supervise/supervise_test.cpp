@@ -62,9 +62,9 @@ TEST_CASE("implementations that end their process or hang are errors that say ho
   for (const char* length : {" 5", " 6"}) {
     const auto of = [&](const std::string& name) { return found.at(name + length); };
     CHECK(of("cpu-abort") == "error (crash): aborted");
-    CHECK(of("cpu-exit") == "error (crash): exit with status 3");
-    CHECK(of("cpu-exit-well") == "error (crash): exit with status 0");
-    CHECK(of("cpu-fork") == "error (crash): exit with status 5");
+    CHECK(of("cpu-exit") == "error (crash): exited with status 3");
+    CHECK(of("cpu-exit-well") == "error (crash): exited with status 0");
+    CHECK(of("cpu-fork") == "error (crash): exited with status 5");
     CHECK(of("cpu-hang") == "error (timeout): timed out after 1 s");
     CHECK(of("cpu-liar").starts_with("error (protocol): "));
     CHECK(of("cpu-segfault") == "error (crash): segmentation fault");
@@ -192,7 +192,7 @@ TEST_CASE("option --resume without a file continues the newest of --out") {
   CHECK(run_faulty(run + " --resume").exit_code == 0);
   const CommandResult again = run_faulty(run + " --resume");
   CHECK(again.exit_code == 0);
-  CHECK(again.out.find("2 pass (2 of them before)") != std::string::npos);
+  CHECK(again.out.find("2 pass (2 from an earlier run)") != std::string::npos);
   CHECK(std::distance(std::filesystem::directory_iterator(folder.path() / "out"), {}) == 1);
 }
 
@@ -295,14 +295,14 @@ TEST_CASE("plugins that crash or hang, when asked what they can do or when they 
   };
   const std::string named = "ssmbench: --plugin " SSMBENCH_ODD_PLUGIN ": ";
   CHECK(run("abort").exit_code == 4);
-  CHECK(run("abort").err == named + "aborted while asked what it can do\n");
+  CHECK(run("abort").err == named + "aborted while its implementations were queried\n");
   const CommandResult listed = run_shell("SSMBENCH_ODD_PLUGIN=abort '" SSMBENCH_EXECUTABLE "' list cases " +
                                              config(folder, "5") + " --plugin " SSMBENCH_ODD_PLUGIN,
                                          SSMBENCH_SOURCE_DIR);
   CHECK(listed.exit_code == 4);
-  CHECK(listed.err == named + "aborted while asked what it can do\n");
+  CHECK(listed.err == named + "aborted while its implementations were queried\n");
   CHECK(run("hang").exit_code == 4);
-  CHECK(run("hang").err == named + "timed out after 1 s while asked what it can do\n");
+  CHECK(run("hang").err == named + "timed out after 1 s while its implementations were queried\n");
   const CommandResult segfault = run("segfault");
   CHECK(segfault.exit_code == 4);
   CHECK(outcomes(segfault.out).at("odd-fails 5") == "error (crash): segmentation fault");

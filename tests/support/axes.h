@@ -8,7 +8,7 @@
 
 namespace ssmbench::test {
 
-/// Of a problem, by name.
+/// Axes of a problem, by name.
 using Axes = std::map<std::string, AxisValue>;
 
 inline AxisValue size(std::int64_t value) {

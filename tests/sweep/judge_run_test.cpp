@@ -52,7 +52,7 @@ CaseResult result_of(const Implementation& spoilt, const RunnerOptions& options 
   return results[0];
 }
 
-/// Of one that writes where it must not: why it is invalid.
+/// The reason why one that writes where it must not is invalid.
 std::string invalid_reason(Cause cause, const std::function<void(const Touch&)>& spoil) {
   const CaseResult result = result_of(spoilt_scan("spoilt", spoil));
   CHECK(result.status == Status::invalid);

@@ -58,7 +58,7 @@ TEST_CASE(
   const auto results = run_all({&known, &right, &unknown});
   REQUIRE(results.size() == 3);
   CHECK(results[0].status == Status::fail);
-  CHECK(results[0].reason.ends_with("; known: writes nothing"));
+  CHECK(results[0].reason.ends_with("; known failure: writes nothing"));
   CHECK(results[1].status == Status::pass);
   CHECK(results[1].reason.empty());
   CHECK(results[2].status == Status::fail);

@@ -2,9 +2,9 @@
 
 #include <string>
 
+#include "base/errors.h"
 #include "kernels/common/launch.cuh"
 #include "kernels/selective_state_update/step/kernel.cuh"
-#include "base/errors.h"
 
 namespace ssmbench::step {
 namespace {

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <vector>
 
-#include "kernels/common/scalar_math.h"
 #include "kernels/common/cpu/io_types.h"
+#include "kernels/common/scalar_math.h"
 #include "kernels/ssd_chunk_scan/args.h"
 
 namespace ssmbench {

@@ -15,9 +15,9 @@
 #include <cmath>
 
 #include "hwy/highway.h"
-#include "kernels/common/scalar_math.h"
 #include "kernels/common/cpu/simd_math-inl.h"
 #include "kernels/common/cpu/simd_matrix-inl.h"
+#include "kernels/common/scalar_math.h"
 #include "kernels/ssd_chunk_scan/args.h"
 #include "kernels/ssd_chunk_scan/cpu/simd.h"
 

@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/common/index_math.h"
 #include "kernels/common/cpu/simd_lanes.h"
+#include "kernels/common/index_math.h"
 #include "kernels/ssd_chunk_scan/cpu/simd.h"
 
 // What the parts of cpu-simd for Mamba-2's gradients that are compiled once per instruction set share with

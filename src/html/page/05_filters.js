@@ -34,7 +34,7 @@ function chooseFrom(first) {
 
 /** A part of the page that says what is chosen and is the same for all charts; `changed` redraws them. */
 function filterBar(changed) {
-  const bar = element('form', { class: 'filters', 'aria-label': 'What the charts below show' });
+  const bar = element('form', { class: 'filters', 'aria-label': 'Filters of the charts below' });
   bar.addEventListener('submit', (event) => event.preventDefault());
   const controls = element('div', { class: 'controls' });
   const count = element('p', { role: 'status' });

@@ -39,7 +39,7 @@ function timingTable(cases) {
     transfer('host to device ms', 0),
     transfer('device to host ms', 1),
     transfer('end to end ms', 2),
-    transfer('the same, pageable', 3),
+    transfer('end to end ms, pageable', 3),
     { name: 'Budget ms', numeric: true, optional: true, of: (one) => number(one.budget) },
     {
       name: 'Budget',
@@ -90,7 +90,7 @@ function addShapes() {
         log,
         limits: log ? logLimits(values) : { suggestedMax: Math.max(...values) },
       }), barHeight(shown, series));
-    below.replaceChildren(cases.length > 0 ? timingTable(cases) : element('p', {}, 'Nothing here was timed.'));
+    below.replaceChildren(cases.length > 0 ? timingTable(cases) : element('p', {}, 'No selected case was timed.'));
   };
   return update;
 }

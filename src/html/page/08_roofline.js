@@ -62,9 +62,9 @@ function roofLine({ text, points, dash }) {
 
 function addRoofline() {
   const made = section('Roofline',
-    'Each point is a case: operations per byte that has to move at least, and operations per second. The roofs are the ' +
-    'ceilings of the device, as measured on it; there are none where it was not calibrated (ssmbench list devices --calibrate). ' +
-    'The nearer to a roof, the less is left to gain.');
+    'Each point is a case: operations per byte of its least traffic, and operations per second. The roofs are the measured ' +
+    'ceilings of the device; a device that was not calibrated has none (ssmbench list devices --calibrate). ' +
+    'The closer to a roof, the less can be gained.');
   const controls = element('div', { class: 'controls' });
   const caption = element('span');
   const { figure, draw } =
@@ -81,7 +81,7 @@ function addRoofline() {
     controls.replaceChildren();
     below.replaceChildren();
     if (kind === null) {
-      below.append(element('p', {}, 'Nothing here was timed and says what work it does.'));
+      below.append(element('p', {}, 'No selected case has both a time and its least work.'));
       return;
     }
     controls.append(choice('Operations', kinds, kind, (value) => {
@@ -115,7 +115,7 @@ function addRoofline() {
       };
       return config;
     }, 420);
-    below.append(dataTable('distance to the floor', [
+    below.append(dataTable('roofline fractions', [
       { name: 'Shape', of: (one) => one.shape },
       { name: 'Type', of: (one) => one.dtype },
       { name: 'Options', of: (one) => one.options },
@@ -123,7 +123,7 @@ function addRoofline() {
       { name: 'median ms', numeric: true, of: (one) => number(one.timing[timingKind][0]) },
       { name: 'floor ms', numeric: true, optional: true, of: (one) => number(one.roofline?.floor) },
       { name: 'bound by', optional: true, of: (one) => one.roofline?.bound ?? '' },
-      { name: 'fraction reached', numeric: true, optional: true, of: (one) => percent(one.roofline?.fraction) },
+      { name: '% of peak', numeric: true, optional: true, of: (one) => percent(one.roofline?.fraction) },
       { name: 'GB/s', numeric: true, of: (one) => number(gigabytesPerSecond(one, timingKind)) },
       { name: `${kind} per byte`, numeric: true, of: (one) => number(point(one).x) },
       { name: `G ${kind} per second`, numeric: true, of: (one) => number(point(one).y) },

@@ -52,7 +52,7 @@ function addErrors() {
         limits: log ? logLimits([1, ...rows.map((row) => Math.max(drawn(row.worst.ratio), 1e-3))]) : { suggestedMax: 1.05 },
         marked: { axis: 'x', value: 1, text: 'tolerance' },
       }), barHeight(labels, series));
-    below.replaceChildren(rows.length === 0 ? element('p', {}, 'Nothing here was verified.') :
+    below.replaceChildren(rows.length === 0 ? element('p', {}, 'No selected case was verified.') :
       dataTable('errors', [
         { name: 'Output', of: (row) => row.output },
         { name: 'Type', of: (row) => row.dtype },
@@ -76,8 +76,8 @@ function profileOf(one, output) {
 
 function addErrorOverTime() {
   const made = section('Error over time steps',
-    'The largest err/tol among the steps of each sixteenth of the sequence. An error that accumulates grows to the right; one ' +
-    'that begins somewhere shows where.');
+    'The largest err/tol among the steps of each sixteenth of the sequence. An error that accumulates grows to the right; a ' +
+    'jump shows where an error begins.');
   const controls = element('div', { class: 'controls' });
   const { figure, draw } = chartFigure('Lines of the error in units of the tolerance over time steps',
     'The dashed line is the tolerance.');
@@ -97,7 +97,7 @@ function addErrorOverTime() {
     below.replaceChildren();
     figure.hidden = shape === null;
     if (shape === null) {
-      below.append(element('p', {}, 'No results here carry errors over time.'));
+      below.append(element('p', {}, 'No selected case has errors over time.'));
       return;
     }
     const select = (title, values, value, set) => choice(title, values, value, (to) => {

@@ -59,7 +59,7 @@ function addComparison() {
       { name: 'err/tol', numeric: true, of: (pair) => number(worstRatio(pair.one)) },
     ];
     below.replaceChildren();
-    if (all.length === 0) below.append(element('p', {}, 'The files have no case in common here.'));
+    if (all.length === 0) below.append(element('p', {}, 'The files have no selected case in common.'));
     if (changed.length > 0) below.append(table('Cases whose status changed', columns, changed));
     if (all.length > 0) below.append(dataTable('all cases that the files have in common', columns, all));
   };

@@ -1,6 +1,5 @@
 <<<<<<<< HEAD:tests/ops/ssd_chunk_scan/work_test.cpp
 ========
-#include "kernels/ssd_chunk_scan/chunked_work.h"
 
 >>>>>>>> k-ssd:tests/kernels/ssd_chunk_scan/chunked_work_test.cpp
 #include <algorithm>
