@@ -7,6 +7,7 @@ namespace ssmbench {
 
 template fused_general::GeneralKernel fused_general::general_kernel_for<__nv_bfloat16>(MethodId method,
                                                                                        bool complex);
-template fused::Kernel fused::kernel_for<__nv_bfloat16>(MethodId method, fused::Shape shape, bool along_time);
+template fused::Kernel fused::kernel_for<__nv_bfloat16>(MethodId method, fused::ThreadShape shape,
+                                                        bool along_time);
 
 }  // namespace ssmbench

@@ -6,6 +6,6 @@
 namespace ssmbench {
 
 template fused_general::GeneralKernel fused_general::general_kernel_for<float>(MethodId method, bool complex);
-template fused::Kernel fused::kernel_for<float>(MethodId method, fused::Shape shape, bool along_time);
+template fused::Kernel fused::kernel_for<float>(MethodId method, fused::ThreadShape shape, bool along_time);
 
 }  // namespace ssmbench

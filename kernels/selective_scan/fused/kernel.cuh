@@ -9,7 +9,7 @@
 //   block    1 to 4 slices of one group (slices_per_block), which share B and C; first the consumers of all
 //            slices, then the producers
 //
-//     shape (Shape)            4 × 4    4 × 4    4 × 4    2 × 8    4 × 8
+//     shape (ThreadShape)      4 × 4    4 × 4    4 × 4    2 × 8    4 × 8
 //     states of a thread       4        4        4        2        4
 //     lanes of a channel       4        4        4        8        8
 //     channels of a slice      32       32       32       16       16
@@ -51,7 +51,7 @@ using Kernel = void (*)(ScanArgs, std::int64_t blocks_per_group, MethodParameter
 
 /// The kernel of one io dtype, given as its device type, and one layout; null where there is none.
 template <class Io>
-Kernel kernel_for(MethodId method, Shape shape, bool along_time);
+Kernel kernel_for(MethodId method, ThreadShape shape, bool along_time);
 
 /// Groups of 4 steps that one iteration of the scan's loop takes: the more, the more loads are in flight
 /// while the steps before are computed. The whole tile for zoh; for other methods 128 pairs of a step and a
@@ -184,7 +184,7 @@ __global__ void __launch_bounds__(Map::kMaxSlices* Map::kThreads, Map::kBlocks)
 }
 
 template <class Io>
-Kernel kernel_for(MethodId method, Shape shape, bool along_time) {
+Kernel kernel_for(MethodId method, ThreadShape shape, bool along_time) {
   return with_family(method, [&]<Family family>(std::integral_constant<Family, family>) -> Kernel {
     if constexpr (two_samples(family)) {
       return nullptr;

@@ -17,9 +17,9 @@ extern template GeneralKernel general_kernel_for<__half>(MethodId method, bool c
 extern template GeneralKernel general_kernel_for<__nv_bfloat16>(MethodId method, bool complex);
 }  // namespace fused_general
 namespace fused {
-extern template Kernel kernel_for<float>(MethodId method, Shape shape, bool along_time);
-extern template Kernel kernel_for<__half>(MethodId method, Shape shape, bool along_time);
-extern template Kernel kernel_for<__nv_bfloat16>(MethodId method, Shape shape, bool along_time);
+extern template Kernel kernel_for<float>(MethodId method, ThreadShape shape, bool along_time);
+extern template Kernel kernel_for<__half>(MethodId method, ThreadShape shape, bool along_time);
+extern template Kernel kernel_for<__nv_bfloat16>(MethodId method, ThreadShape shape, bool along_time);
 }  // namespace fused
 
 namespace {

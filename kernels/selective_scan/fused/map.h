@@ -14,12 +14,12 @@
 namespace ssmbench::fused {
 
 /// How channels are spread over threads: each on `lanes` threads with `states` of its states each.
-struct Shape {
+struct ThreadShape {
   int states;  ///< 2 or 4
   int lanes;   ///< 4 or 8
   int slices;  ///< the most of a block, 1, 2 or 4
 
-  friend bool operator==(const Shape&, const Shape&) = default;
+  friend bool operator==(const ThreadShape&, const ThreadShape&) = default;
 };
 
 inline constexpr int kConsumerThreads = 128;  ///< of a slice
@@ -40,20 +40,20 @@ inline constexpr int kMaxStates = 32;
 /// of depth 2, too little where a multiprocessor has fewer slices; blocks of two have room for 3, and need
 /// not add partial sums in pairs. Sequences of two tiles leave nothing to prefetch: four blocks of one slice,
 /// for which there is room then, begin sooner. 16-bit elements gain from neither.
-constexpr std::optional<Shape> shape_for(std::int64_t rows, std::int64_t dstate, std::int64_t seqlen,
-                                         std::size_t element_bytes) {
+constexpr std::optional<ThreadShape> shape_for(std::int64_t rows, std::int64_t dstate, std::int64_t seqlen,
+                                               std::size_t element_bytes) {
   if (dstate > kMaxStates) return std::nullopt;
-  if (dstate > 16) return Shape{4, 8, 1};
-  if (rows <= h200::kMultiprocessors * 16) return Shape{2, 8, 1};
-  if (element_bytes == 2) return Shape{4, 4, 4};
-  if (rows <= h200::kMultiprocessors * 64) return Shape{4, 4, 2};
-  return Shape{4, 4, seqlen <= 2 * 32 ? 1 : 4};
+  if (dstate > 16) return ThreadShape{4, 8, 1};
+  if (rows <= h200::kMultiprocessors * 16) return ThreadShape{2, 8, 1};
+  if (element_bytes == 2) return ThreadShape{4, 4, 4};
+  if (rows <= h200::kMultiprocessors * 64) return ThreadShape{4, 4, 2};
+  return ThreadShape{4, 4, seqlen <= 2 * 32 ? 1 : 4};
 }
 
 /// Calls `call` with the numbers of a shape of these elements as std::integral_constant, and returns what it
 /// returns.
 template <std::size_t element_bytes, class Call>
-auto with_shape(Shape shape, const Call& call) {
+auto with_shape(ThreadShape shape, const Call& call) {
   using std::integral_constant;
   const integral_constant<int, 1> one;
   const integral_constant<int, 2> two;

@@ -28,10 +28,11 @@ namespace {
 
 template <class Call>
 void for_shapes(const Call& call) {
-  for (const Shape shape : {Shape{2, 8, 1}, Shape{4, 4, 1}, Shape{4, 4, 2}, Shape{4, 4, 4}, Shape{4, 8, 1}}) {
+  for (const ThreadShape shape : {ThreadShape{2, 8, 1}, ThreadShape{4, 4, 1}, ThreadShape{4, 4, 2},
+                                  ThreadShape{4, 4, 4}, ThreadShape{4, 8, 1}}) {
     INFO(shape.states << " states on " << shape.lanes << " lanes, slices: " << shape.slices);
     with_shape<4>(shape, [&](auto states, auto lanes, auto slices) {
-      CHECK(Shape{states, lanes, slices} == shape);
+      CHECK(ThreadShape{states, lanes, slices} == shape);
       call(ThreadMap<states, lanes, slices>());
     });
   }
@@ -205,7 +206,7 @@ bool all_at_once(int all, int threads, int floats, const Address& address) {
 
 }  // namespace
 
-TEST_CASE("the fast kernel's accesses to sequences and partials have no bank conflicts") {
+TEST_CASE("the fast kernel's accesses to sequences and partial sums have no bank conflicts") {
   for_shapes([]<class Map>(Map) {
     CHECK(all_at_once(kConsumerThreads, 16, 4,
                       [](int thread) { return Map::step_at(Map::channel_of(thread), 2); }));
@@ -325,15 +326,15 @@ TEST_CASE("the fast kernel has a shape for up to 32 states") {
         if (shape) CHECK(shape->states * shape->lanes >= dstate);
       }
   for (const std::size_t element_bytes : {2, 4}) {
-    CHECK(shape_for(2112, 16, 65, element_bytes) == Shape{2, 8, 1});
-    CHECK(shape_for(8449, 16, 65, element_bytes) == Shape{4, 4, 4});
+    CHECK(shape_for(2112, 16, 65, element_bytes) == ThreadShape{2, 8, 1});
+    CHECK(shape_for(8449, 16, 65, element_bytes) == ThreadShape{4, 4, 4});
   }
-  CHECK(shape_for(2113, 16, 65, 2) == Shape{4, 4, 4});
-  CHECK(shape_for(2113, 16, 65, 4) == Shape{4, 4, 2});
-  CHECK(shape_for(8448, 16, 65, 4) == Shape{4, 4, 2});
-  CHECK(shape_for(8448, 16, 64, 4) == Shape{4, 4, 2});
-  CHECK(shape_for(8449, 16, 64, 4) == Shape{4, 4, 1});
-  CHECK(shape_for(8449, 16, 64, 2) == Shape{4, 4, 4});
+  CHECK(shape_for(2113, 16, 65, 2) == ThreadShape{4, 4, 4});
+  CHECK(shape_for(2113, 16, 65, 4) == ThreadShape{4, 4, 2});
+  CHECK(shape_for(8448, 16, 65, 4) == ThreadShape{4, 4, 2});
+  CHECK(shape_for(8448, 16, 64, 4) == ThreadShape{4, 4, 2});
+  CHECK(shape_for(8449, 16, 64, 4) == ThreadShape{4, 4, 1});
+  CHECK(shape_for(8449, 16, 64, 2) == ThreadShape{4, 4, 4});
 }
 
 namespace {

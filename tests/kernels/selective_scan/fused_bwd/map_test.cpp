@@ -34,7 +34,7 @@ BackwardPlan plan_of(const Problem& of) {
 
 }  // namespace
 
-TEST_CASE("parallel backward: the lanes of a warp hold each state of each channel once") {
+TEST_CASE("fast backward: the lanes of a warp hold each state of each channel once") {
   std::set<std::pair<int, int>> held;
   for (int lane = 0; lane < 32; ++lane)
     for (int r = 0; r < kLaneChannels; ++r)
@@ -44,7 +44,7 @@ TEST_CASE("parallel backward: the lanes of a warp hold each state of each channe
   CHECK(held.rbegin()->first == kWarpChannels - 1);
 }
 
-TEST_CASE("parallel backward: what one lane gives away its partner has in the register that it keeps") {
+TEST_CASE("fast backward: what one lane gives away its partner has in the register that it keeps") {
   for (int lane = 0; lane < 32; ++lane) {
     const LaneMap own{lane};
     CHECK(LaneMap{lane ^ 4}.channel(1) == own.channel(0));
@@ -55,7 +55,7 @@ TEST_CASE("parallel backward: what one lane gives away its partner has in the re
   }
 }
 
-TEST_CASE("parallel backward: the vectors of a warp's lanes cover a tile once, along either axis") {
+TEST_CASE("fast backward: the vectors of a warp's lanes cover a tile once, along either axis") {
   for (const bool along_time : {true, false})
     for (const int size : {4, 8}) {
       std::set<std::pair<int, int>> covered;
@@ -73,7 +73,7 @@ TEST_CASE("parallel backward: the vectors of a warp's lanes cover a tile once, a
     }
 }
 
-TEST_CASE("parallel backward: lanes that shared memory serves together have different banks") {
+TEST_CASE("fast backward: lanes that shared memory serves together have different banks") {
   // Eight lanes with 16 bytes each.
   const auto distinct = [](auto index) {
     for (int first = 0; first < 32; first += 8) {
@@ -92,7 +92,7 @@ TEST_CASE("parallel backward: lanes that shared memory serves together have diff
   distinct([](int lane) { return row_index((lane & 2) != 0 ? 1 : 0, LaneMap{lane}.channel(0)); });
 }
 
-TEST_CASE("parallel backward: segments are whole tiles, spans whole segments, and cover the sequence") {
+TEST_CASE("fast backward: segments are whole tiles, spans whole segments, and cover the sequence") {
   for (const std::int64_t batch : {1, 8, 64})
     for (const std::int64_t dim : {16, 100, 2048})
       for (const std::int64_t seqlen : {1, 16, 65, 257, 2048, 2049, 16384, 65536}) {
@@ -108,8 +108,7 @@ TEST_CASE("parallel backward: segments are whole tiles, spans whole segments, an
   CHECK(plan_of(problem(1, 2048, 65536, "bf16")).spans() > 1);
 }
 
-TEST_CASE(
-    "parallel backward: blocks go through all segments in turn where they fill whole waves of an H200") {
+TEST_CASE("fast backward: blocks go through all segments in turn where they fill whole waves of an H200") {
   const auto in_turn = [](std::int64_t batch, std::int64_t dim, std::int64_t seqlen) {
     return plan_of(problem(batch, dim, seqlen, "bf16")).in_turn;
   };
@@ -133,7 +132,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("parallel backward: the partials of the workspace do not overlap") {
+TEST_CASE("fast backward: the parts of the workspace do not overlap") {
   for (const std::int64_t seqlen : {1, 300, 2048, 9000}) {
     const BackwardPlan plan = plan_of(problem(3, 100, seqlen, "bf16", 9, 2));
     const BackwardWorkspace at = backward_workspace(plan);
@@ -158,7 +157,7 @@ TEST_CASE("parallel backward: the partials of the workspace do not overlap") {
   }
 }
 
-TEST_CASE("parallel backward: the workspace is under a quarter of the tensors at 65536 steps") {
+TEST_CASE("fast backward: the workspace is under a quarter of the tensors at 65536 steps") {
   for (const char* dtype : {"f32", "f16", "bf16"})
     for (const bool options : {false, true})
       for (const std::int64_t batch : {1, 8})

@@ -42,7 +42,7 @@ GeneralBackwardPlan plan_of(const Problem& of, bool two_samples = false) {
 
 }  // namespace
 
-TEST_CASE("fused backward: four blocks fit an SM, with tiles of at least 2 steps") {
+TEST_CASE("general backward: four blocks fit an SM, with tiles of at least 2 steps") {
   for (const char* A : {"real", "complex"})
     for (const char* projections : {"variable", "constant"})
       for (const std::int64_t dstate : kStates)
@@ -58,7 +58,7 @@ TEST_CASE("fused backward: four blocks fit an SM, with tiles of at least 2 steps
   CHECK(plan_of(problem(2048, 16, 2048)).tile.steps() == 16);
 }
 
-TEST_CASE("fused backward: vectors in shared memory are aligned to 16 bytes") {
+TEST_CASE("general backward: vectors in shared memory are aligned to 16 bytes") {
   for (const char* A : {"real", "complex"})
     for (const std::int64_t dstate : kStates) {
       const GeneralBackwardPlan plan = plan_of(problem(300, dstate, 100, A));
@@ -68,7 +68,7 @@ TEST_CASE("fused backward: vectors in shared memory are aligned to 16 bytes") {
     }
 }
 
-TEST_CASE("fused backward: the warps of a state hold all channels of the block, each once") {
+TEST_CASE("general backward: the warps of a state hold all channels of the block, each once") {
   for (const std::int64_t dstate : kStates)
     for (const std::int64_t dim : kChannels) {
       INFO("dstate " << dstate << ", dim " << dim);
@@ -92,7 +92,7 @@ TEST_CASE("fused backward: the warps of a state hold all channels of the block, 
     }
 }
 
-TEST_CASE("fused backward: a warp's sums of dB and dC do not overlap and stay inside its part") {
+TEST_CASE("general backward: a warp's sums of dB and dC do not overlap and stay inside its part") {
   for (const std::int64_t dstate : kStates) {
     const GeneralBackwardPlan plan = plan_of(problem(300, dstate, 100));
     std::set<int> indices;
@@ -103,7 +103,7 @@ TEST_CASE("fused backward: a warp's sums of dB and dC do not overlap and stay in
   }
 }
 
-TEST_CASE("fused backward: the partials of the workspace do not overlap") {
+TEST_CASE("general backward: the parts of the workspace do not overlap") {
   for (const char* projections : {"variable", "constant"})
     for (const bool two : {false, true})
       for (const std::int64_t seqlen : {1, 33, 2048, 2049, 5000, 65536}) {
@@ -138,7 +138,7 @@ TEST_CASE("fused backward: the partials of the workspace do not overlap") {
       }
 }
 
-TEST_CASE("fused backward: up to 2048 steps are one segment") {
+TEST_CASE("general backward: up to 2048 steps are one segment") {
   for (const std::int64_t seqlen : {1, 31, 33, 1000, 2048}) {
     CHECK(plan_of(problem(5, 16, seqlen)).levels == 1);
     CHECK(plan_of(problem(5, 16, seqlen)).ranges(0) == 1);
@@ -147,13 +147,13 @@ TEST_CASE("fused backward: up to 2048 steps are one segment") {
   CHECK(plan_of(problem(2048, 16, 65536)).segment() == 2048);
 }
 
-TEST_CASE("fused backward: more states than fit are kept for a range of segments at a time") {
+TEST_CASE("general backward: more states than fit are kept for a range of segments at a time") {
   CHECK(plan_of(problem(2048, 64, 65536, "real", "bf16")).levels == 1);
   CHECK(plan_of(problem(2048, 256, 65536, "real", "bf16")).levels == 2);
   CHECK(plan_of(problem(2048, 256, 65536, "complex", "bf16"), true).levels > 2);
 }
 
-TEST_CASE("fused backward: each segment is done once, last first, from the states before it") {
+TEST_CASE("general backward: each segment is done once, last first, from the states before it") {
   std::set<int> levels;
   for (const char* A : {"real", "complex"})
     for (const std::int64_t dstate : {16, 129, 256})
@@ -191,7 +191,7 @@ TEST_CASE("fused backward: each segment is done once, last first, from the state
   CHECK(levels == std::set<int>{1, 2, 3, 4});
 }
 
-TEST_CASE("fused backward: the workspace is under a quarter of the tensors at 65536 steps") {
+TEST_CASE("general backward: the workspace is under a quarter of the tensors at 65536 steps") {
   std::size_t problems = 0;
   for (const char* dtype : {"f32", "f16", "bf16"})
     for (const char* A : {"real", "complex"})

@@ -19,7 +19,7 @@ constexpr std::int64_t kChannels[] = {1, 2, 3, 5, 31, 32, 33, 63, 64, 65, 127, 1
 
 }  // namespace
 
-TEST_CASE("fused: every (batch, channel, state) belongs to one thread") {
+TEST_CASE("general: every (batch, channel, state) belongs to one thread") {
   constexpr std::int64_t kBatch = 2;
   for (const std::int64_t dstate : kStates)
     for (const std::int64_t channels_per_group : kChannels)
@@ -42,7 +42,7 @@ TEST_CASE("fused: every (batch, channel, state) belongs to one thread") {
       }
 }
 
-TEST_CASE("fused: blocks are whole warps within their limits, real and complex") {
+TEST_CASE("general: blocks are whole warps within their limits, real and complex") {
   for (const bool complex : {false, true})
     for (std::int64_t dstate = 1; dstate <= 256; ++dstate)
       for (const std::int64_t channels_per_group : kChannels) {
@@ -58,7 +58,7 @@ TEST_CASE("fused: blocks are whole warps within their limits, real and complex")
       }
 }
 
-TEST_CASE("fused: the lanes that add their sums by xor shuffles are in one warp, of one channel and part") {
+TEST_CASE("general: the lanes that add their sums by xor shuffles are in one warp, of one channel and part") {
   for (const std::int64_t dstate : kStates) {
     const GeneralPlan plan = plan_general(300, dstate, false);
     for (int thread = 0; thread < plan.threads(); ++thread)
@@ -71,7 +71,7 @@ TEST_CASE("fused: the lanes that add their sums by xor shuffles are in one warp,
   }
 }
 
-TEST_CASE("fused: a thread's states in the B and C tiles are aligned to 16 bytes and inside them") {
+TEST_CASE("general: a thread's states in the B and C tiles are aligned to 16 bytes and inside them") {
   for (const bool complex : {false, true})
     for (const std::int64_t dstate : kStates) {
       const GeneralPlan plan = plan_general(300, dstate, complex);
