@@ -125,3 +125,24 @@ TEST_CASE("CUDA implementations of ssd_chunk_scan_bwd agree with the reference f
           "[gpu][ssd_bwd]") {
   for (const auto& gpu : gpus()) check_cuda(option_problems(), gpu, "mamba");
 }
+
+TEST_CASE("CUDA implementations of ssd_chunk_scan_bwd do not lose a small ddt of the first step",
+          "[gpu][ssd_bwd]") {
+  // No state enters, so that ddt at step 0 has no part of the decay's gradient: sums over the chunk that cancel
+  // to 0 but for their rounding. With this seed that rounding alone is over the tolerance.
+  const Problem problem(ssd_chunk_scan_bwd(), {{"dtype", "f32"},
+                                               {"batch", size(3)},
+                                               {"seqlen", size(777)},
+                                               {"nheads", size(1)},
+                                               {"headdim", size(1)},
+                                               {"dstate", size(1)},
+                                               {"chunk_size", size(64)},
+                                               {"D", "headdim"},
+                                               {"z", true},
+                                               {"dt_bias", true},
+                                               {"dt_softplus", true},
+                                               {"final_states", true},
+                                               {"seq_idx", true},
+                                               {"seed", size(912)}});
+  for (const auto& gpu : gpus()) check_cuda({problem}, gpu, "mamba");
+}
