@@ -126,10 +126,9 @@ TEST_CASE("CUDA implementations of ssd_chunk_scan_bwd agree with the reference f
   for (const auto& gpu : gpus()) check_cuda(option_problems(), gpu, "mamba");
 }
 
-TEST_CASE("CUDA implementations of ssd_chunk_scan_bwd do not lose a small ddt of the first step",
-          "[gpu][ssd_bwd]") {
-  // No state enters, so that ddt at step 0 has no part of the decay's gradient: sums over the chunk that cancel
-  // to 0 but for their rounding. With this seed that rounding alone is over the tolerance.
+TEST_CASE("CUDA implementations of ssd_chunk_scan_bwd keep a small ddt of the first step", "[gpu][ssd_bwd]") {
+  // No state enters, so that ddt at step 0 takes nothing from the decay's gradient: that is a sum over the
+  // chunk that cancels to 0 but for its rounding. With this seed the rounding alone is over the tolerance.
   const Problem problem(ssd_chunk_scan_bwd(), {{"dtype", "f32"},
                                                {"batch", size(3)},
                                                {"seqlen", size(777)},
