@@ -6,12 +6,11 @@
 // Fragments of a warp's product D (16 × 8) += A (16 × K) · B (K × 8), with g = lane / 4 and t = lane % 4. An
 // entry is (row, column); a register of 16-bit operands holds two neighbours along K.
 //
-//              D, f32           A, 16-bit, K = 16        B, 16-bit, K = 16     A, tf32, K = 8    B, tf32, K = 8
-//   register
-//      0       (g,     2t)      (g,     2t … 2t+1)       (2t … 2t+1, g)        (g,     t)        (t,     g)
-//      1       (g,     2t+1)    (g + 8, 2t … 2t+1)       (2t+8 … 2t+9, g)      (g + 8, t)        (t + 4, g)
-//      2       (g + 8, 2t)      (g,     2t+8 … 2t+9)                           (g,     t + 4)
-//      3       (g + 8, 2t+1)    (g + 8, 2t+8 … 2t+9)                           (g + 8, t + 4)
+//   register  D, f32         A, 16-bit, K = 16     B, 16-bit, K = 16   A, tf32, K = 8   B, tf32, K = 8
+//      0      (g,     2t)    (g,     2t … 2t+1)    (2t … 2t+1, g)      (g,     t)       (t,     g)
+//      1      (g,     2t+1)  (g + 8, 2t … 2t+1)    (2t+8 … 2t+9, g)    (g + 8, t)       (t + 4, g)
+//      2      (g + 8, 2t)    (g,     2t+8 … 2t+9)                      (g,     t + 4)
+//      3      (g + 8, 2t+1)  (g + 8, 2t+8 … 2t+9)                      (g + 8, t + 4)
 //
 // Source: PTX ISA, "Matrix Fragments for mma.m16n8k16" and "... m16n8k8".
 
@@ -30,8 +29,8 @@ __device__ inline std::uint32_t shared_address(const void* shared) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
 }
 
-/// Starts to copy 16 bytes from global to shared memory, both aligned to 16. With `valid` 0, not 16, the bytes
-/// become zeros and nothing is read.
+/// Starts to copy 16 bytes from global to shared memory, both aligned to 16. With `valid` 0, not 16, the
+/// bytes become zeros and nothing is read.
 __device__ inline void copy_async_16(std::uint32_t shared, const void* global, int valid) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
   *static_cast<uint4*>(__cvta_shared_to_generic(shared)) =

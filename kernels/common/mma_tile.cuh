@@ -4,8 +4,8 @@
 // from them: fragments as mma.cuh draws them, four registers by one load_matrices.
 //
 //   load_a              A[m][k] from a tile [m][k]: 16 rows m, 32 bytes of k
-//   load_b              B[k][n] from a tile [n][k]: 16 rows n, which are two blocks of 8 columns, 32 bytes of k;
-//                       registers 0 and 1 are the first block, 2 and 3 the second
+//   load_b              B[k][n] from a tile [n][k]: 16 rows n, which are two blocks of 8 columns, 32 bytes
+//                       of k; registers 0 and 1 are the first block, 2 and 3 the second
 //   load_a_transposed   A[m][k] from a tile [k][m] of 16-bit elements: 16 rows k, 16 columns m
 //   load_b_transposed   B[k][n] from a tile [k][n] of 16-bit elements: 16 rows k, 16 columns n, in two blocks
 

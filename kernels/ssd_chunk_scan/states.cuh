@@ -298,7 +298,8 @@ __global__ void __launch_bounds__(kStatesThreads, sizeof(T) == 2 ? 4 : 1)
   block.store_last(state);
 }
 
-/// Bit 4e + i says whether a thread's element (t, s) of a product over a chunk's time has s ≤ t in one sequence. `start`: the chunk's first step, of which there are `valid`.
+/// Bit 4e + i says whether a thread's element (t, s) of a product over a chunk's time has s ≤ t in one
+/// sequence. The chunk has `valid` steps from `start` on.
 template <int kAtoms>
 __device__ __forceinline__ unsigned causal_pairs(const SsdInputs& in, std::int64_t b, std::int64_t start,
                                                  int valid, const Patch& at) {

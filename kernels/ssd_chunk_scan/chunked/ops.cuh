@@ -1,9 +1,9 @@
 #pragma once
 
 // The matrix arithmetics of cuda-chunked behind one interface: how a warp reads fragments of a shared tile
-// and multiplies them. Tiles are row-major and swizzled (mma_tile.cuh). A step is kStep of the summation index, 32
-// bytes of a tile's row where that index runs along the row. Results D are 16 × 8 in f32, as in mma.cuh:
-// lane (g, t) holds rows g and g + 8 of columns 2t and 2t + 1.
+// and multiplies them. Tiles are row-major and swizzled (mma_tile.cuh). A step is kStep of the summation
+// index, 32 bytes of a tile's row where that index runs along the row. Results D are 16 × 8 in f32, as in
+// mma.cuh: lane (g, t) holds rows g and g + 8 of columns 2t and 2t + 1.
 //
 //   load_a             A[m][k] from a tile [m][k]: 16 rows from `row` on
 //   load_masked        the same, of a tile that multiplies one read by load_b_transposed

@@ -402,7 +402,7 @@ struct GradientBlock {
     multiply<Major::k, Major::k, kAtoms>(dyx, tiles.dy(), x_tile, at);
   }
 
-  /// dx takes the place of dout, dz that of z: each element belongs to one thread. Column sums of dy·x are dD.
+  /// dx overwrites dout, dz overwrites z: each element belongs to one thread. Column sums of dy·x are dD.
   __device__ __forceinline__ void store_input_gradients(const GradientItem& item, const PatchFragments& y,
                                                         const PatchFragments& u) const {
     const std::int64_t headdim = in.headdim;

@@ -4,8 +4,7 @@
 
 #include "ops/ssd_chunk_scan/ssd_chunk_scan.h"
 
-// What the parts of cpu-simd for Mamba-2 that are compiled once per instruction set share with the part that
-// is compiled once.
+// cpu-simd for Mamba-2: what the code for each instruction set shares with the code that is compiled once.
 
 namespace ssmbench::simd {
 

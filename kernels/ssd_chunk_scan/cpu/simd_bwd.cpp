@@ -49,8 +49,8 @@ void add_projections(const SsdBwdArgs& args, DType dtype, const SsdBwdPlan& plan
   for (std::int64_t group = 0; group < plan.groups; ++group)
     for (std::int64_t which = 0; which < 2; ++which) {
       std::fill_n(scratch.y, plan.dstate, 0.0F);
-      for (std::int64_t slab = 0; slab < plan.slabs; ++slab) {
-        const std::int64_t task = (batch * plan.groups + group) * plan.slabs + slab;
+      for (std::int64_t slice = 0; slice < plan.slices; ++slice) {
+        const std::int64_t task = (batch * plan.groups + group) * plan.slices + slice;
         const float* part = workspace + plan.projections + (task * 2 + which) * each + t * plan.dstate;
         for (std::int64_t n = 0; n < args.in.dstate; ++n) scratch.y[n] += part[n];
       }

@@ -8,13 +8,13 @@
 #include "kernels/common/index_math.h"
 #include "kernels/ssd_chunk_scan/cpu/simd.h"
 
-// What the parts of cpu-simd for Mamba-2's gradients that are compiled once per instruction set share with
-// the part that is compiled once.
+// cpu-simd for Mamba-2's gradients: what the code for each instruction set shares with the code that is
+// compiled once.
 
 namespace ssmbench::simd {
 
-/// Tasks that are wanted at least; each has sums of its own. Not the number of threads, so that results do
-/// not depend on it.
+/// The least number of tasks, each with sums of its own. It is not the number of threads, so that results do
+/// not depend on that.
 inline constexpr std::int64_t kSsdBwdTasks = 32;
 
 /// A task: some heads of one (batch, group), one after the other.
@@ -22,11 +22,11 @@ struct SsdBwdTask {
   std::int64_t batch, first_head, last_head;
 };
 
-/// How work is shared out, and where the workspace's parts lie, in floats.
+/// The tasks, and the layout of the workspace in floats.
 struct SsdBwdPlan {
   std::int64_t chunks, batch, groups, heads_per_group;
-  std::int64_t slabs;            ///< a group's heads are shared out to so many tasks
-  std::int64_t per_slab;         ///< heads of a task; the last one of a group may have fewer
+  std::int64_t slices;           ///< tasks that share a group's heads
+  std::int64_t per_slice;        ///< heads of a task; the last one of a group may have fewer
   std::int64_t headdim, dstate;  ///< rounded up to the lanes of any vector
   std::int64_t sums;             ///< per head: dA, ddt_bias, then dD of each head dim
   std::int64_t threads;
@@ -35,12 +35,12 @@ struct SsdBwdPlan {
   std::int64_t head_sums;    ///< [batch][head][sums]
   std::int64_t floats;       ///< in all
 
-  std::int64_t tasks() const { return batch * groups * slabs; }
+  std::int64_t tasks() const { return batch * groups * slices; }
   SsdBwdTask task(std::int64_t index) const {
-    const std::int64_t group = index / slabs % groups;
-    const std::int64_t first = index % slabs * per_slab;
-    return {index / (slabs * groups), group * heads_per_group + first,
-            group * heads_per_group + std::min(heads_per_group, first + per_slab)};
+    const std::int64_t group = index / slices % groups;
+    const std::int64_t first = index % slices * per_slice;
+    return {index / (slices * groups), group * heads_per_group + first,
+            group * heads_per_group + std::min(heads_per_group, first + per_slice)};
   }
 };
 
@@ -53,8 +53,8 @@ inline SsdBwdPlan plan_ssd_bwd(const SsdChunkScan& scan, std::int64_t threads) {
   plan.heads_per_group = scan.heads_per_group();
   const std::int64_t wanted =
       std::clamp<std::int64_t>(ceil_div(kSsdBwdTasks, scan.batch * scan.groups), 1, plan.heads_per_group);
-  plan.per_slab = ceil_div(plan.heads_per_group, wanted);
-  plan.slabs = ceil_div(plan.heads_per_group, plan.per_slab);
+  plan.per_slice = ceil_div(plan.heads_per_group, wanted);
+  plan.slices = ceil_div(plan.heads_per_group, plan.per_slice);
   constexpr auto kLanes = static_cast<std::int64_t>(kMaxLanes);
   plan.headdim = ceil_div(scan.headdim, kLanes) * kLanes;
   plan.dstate = ceil_div(scan.dstate, kLanes) * kLanes;

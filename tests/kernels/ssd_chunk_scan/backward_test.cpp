@@ -120,3 +120,31 @@ TEST_CASE("CUDA implementations of ssd_chunk_scan_bwd agree with the reference f
           "[gpu][ssd_bwd]") {
   for (const auto& gpu : gpus()) check_cuda(option_problems(), gpu, "mamba");
 }
+
+TEST_CASE("cuda-chunked-f32 keeps a small ddt of the first step", "[gpu][ssd_bwd]") {
+  // No state enters, so that ddt at step 0 takes nothing from the decay's gradient: that is a sum over the
+  // chunk that cancels to 0 but for its rounding. With this seed the rounding alone is over the tolerance.
+  const Problem problem(ssd_chunk_scan_bwd(), {{"dtype", "f32"},
+                                               {"batch", size(3)},
+                                               {"seqlen", size(777)},
+                                               {"nheads", size(1)},
+                                               {"headdim", size(1)},
+                                               {"dstate", size(1)},
+                                               {"chunk_size", size(64)},
+                                               {"D", "headdim"},
+                                               {"z", true},
+                                               {"dt_bias", true},
+                                               {"dt_softplus", true},
+                                               {"final_states", true},
+                                               {"seq_idx", true}});
+  Case one = make_case(problem);
+  one.inputs.seed = 912;
+  Selection selection;
+  selection.impl = "cuda-chunked-f32";
+  for (const auto& gpu : gpus()) {
+    const auto results = run_cases({one}, selection, gpu);
+    REQUIRE(results.size() == 1);
+    INFO(results[0].reason);
+    CHECK(results[0].status == Status::pass);
+  }
+}
