@@ -154,8 +154,8 @@ std::string gate_record(const Comparison& comparison, const GatePolicy& policy) 
     return result == nullptr ? Json(nullptr) : Json(name_of(result->status));
   };
   const CaseResult& result = comparison.either();
-  const auto cause = [](const CaseResult* result) {
-    return result == nullptr || !result->cause ? Json(nullptr) : Json(name_of(*result->cause));
+  const auto cause = [](const CaseResult* side) {
+    return side == nullptr || !side->cause ? Json(nullptr) : Json(name_of(*side->cause));
   };
   Json record{{"record", "gate"},
               {"id", result.the_case.id()},
