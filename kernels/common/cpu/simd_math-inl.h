@@ -75,7 +75,7 @@ inline FloatVec vector_silu(FloatVec x) {
   return hn::Div(x, hn::Add(hn::Set(FloatTag(), 1.0F), exponential(hn::Neg(x))));
 }
 
-/// As silu_with_slope of kernels/ssd_chunk_scan/bwd_step.h.
+/// With its slope, as the gradients need it.
 struct VectorSilu {
   FloatVec value, slope;
 };
