@@ -71,19 +71,23 @@ struct RingPosition {
 
 /// The positions of a role that goes through several rings in step, one for each depth.
 struct RingPositions {
+  RingPosition<1> one;
   RingPosition<2> two;
   RingPosition<3> three;
   RingPosition<4> four;
 
   __device__ void advance() {
+    one.advance();
     two.advance();
     three.advance();
     four.advance();
   }
   template <int kDepth>
   __device__ const RingPosition<kDepth>& in() const {
-    static_assert(kDepth >= 2 && kDepth <= 4);
-    if constexpr (kDepth == 2)
+    static_assert(kDepth >= 1 && kDepth <= 4);
+    if constexpr (kDepth == 1)
+      return one;
+    else if constexpr (kDepth == 2)
       return two;
     else if constexpr (kDepth == 3)
       return three;

@@ -77,10 +77,9 @@ __device__ inline void store_tile(const CUtensorMap& map, const TileOrigin& to, 
       : "memory");
 }
 
-/// Waits until at most `kPending` of this thread's youngest store_tile have yet to read shared memory.
-template <int kPending>
+/// Waits until this thread's store_tile have read shared memory.
 __device__ inline void wait_stores_read() {
-  asm volatile("cp.async.bulk.wait_group.read %0;\n" ::"n"(kPending) : "memory");
+  asm volatile("cp.async.bulk.wait_group.read 0;\n" ::: "memory");
 }
 
 __device__ inline void prefetch_map(const CUtensorMap& map) {

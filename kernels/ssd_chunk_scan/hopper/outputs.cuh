@@ -18,6 +18,12 @@ template <class T>
 class OutputWarpgroup {
   using Io = typename T::Io;
   using Shared = SharedMemory<T>;
+  /// Blocks of 16 columns whose gates are computed during the first products: as many as registers are left for.
+#ifdef SSD_EARLY
+  static constexpr int kEarlyGates = SSD_EARLY;
+#else
+  static constexpr int kEarlyGates = 0;
+#endif
 
  public:
   __device__ OutputWarpgroup(const HopperArgs& args, const Shared& shared, int index, int thread)
@@ -50,10 +56,23 @@ class OutputWarpgroup {
     float y[32];
     const std::uint64_t c = hopper::operand_descriptor(shared_.c_tile(at_.template in<T::Depth::kProjections>()), kTile);
     shared_.projections().wait_full(at_.template in<T::Depth::kProjections>());
+#if SSD_PP == 2
+    shared_.states(head).wait_full(at_.template in<T::Depth::kState>());
+#endif
+#if SSD_PP
+    take_turn();
+#endif
     multiply(cb, c, hopper::operand_descriptor(shared_.b_tile(at_.template in<T::Depth::kProjections>()), kTile));
     shared_.states(head).wait_full(at_.template in<T::Depth::kState>());
     multiply(y, c, hopper::operand_descriptor(shared_.state_tile(head, at_.template in<T::Depth::kState>()), kTile));
 
+#if SSD_PP
+    pass_turn();
+#endif
+    float gate[32];
+    std::uint32_t gates = 0;
+    if constexpr (kEarlyGates > 0) gates = gate_tile();
+    load_gates<0, kEarlyGates>(gate, gates);
     shared_.scalars(head).wait_full(at_.template in<T::Depth::kScalars>());
     const ChunkScalars& scalars = shared_.scalars_of(head, at_.template in<T::Depth::kScalars>());
     const RowScalars upper = scalars.rows[16 * warp_ + lane_ / 4];
@@ -81,7 +100,22 @@ class OutputWarpgroup {
       hopper::wgmma<Io, hopper::Major::rows>(y, m + 4 * k,
                                              hopper::operand_step<hopper::Major::rows>(x, k, kTile), true);
     hopper::wgmma_commit();
-    finish(y, x_tile);
+    if constexpr (kEarlyGates == 0) gates = gate_tile();
+    load_gates<kEarlyGates, 4>(gate, gates);
+    finish(y, gate, x_tile, gates);
+  }
+
+  /// The two output warpgroups of two heads take turns at the long products, so that one computes gates and masks
+  /// while the other keeps the tensor cores busy: left alone they fall into step.
+  __device__ __forceinline__ void take_turn() const {
+    if constexpr (T::kHeads == 2)
+      hopper::barrier_wait(shared_.turn(share_.index), turn_parity_ ^ (share_.index == 0 ? 1U : 0U));
+  }
+  __device__ __forceinline__ void pass_turn() {
+    if constexpr (T::kHeads == 2) {
+      warp_arrive(shared_.turn(1 - share_.index), lane_);
+      turn_parity_ ^= 1;
+    }
   }
 
   /// C (64 steps × N) times a tile of rows of N.
@@ -140,29 +174,39 @@ class OutputWarpgroup {
     }
   }
 
-  /// While M·x is under way: the gates. Then out, over z.
-  __device__ __forceinline__ void finish(float (&y)[32], std::uint32_t x_tile) {
-    const int head = share_.head();
-    const auto gates = shared_.gates(head);
-    const std::uint32_t gate_tile = shared_.gate_tile(head, at_.template in<T::Depth::kGates>()) + fragment_;
-    float gate[32];
-    if constexpr (!T::kGated) {
-      gates.wait_empty(at_.template in<T::Depth::kGates>());
-    } else {
-      gates.wait_full(at_.template in<T::Depth::kGates>());
+  /// Waits for z; without z for a slot for out.
+  __device__ __forceinline__ std::uint32_t gate_tile() const {
+    const auto gates = shared_.gates(share_.head());
+    const auto& at = at_.template in<T::Depth::kGates>();
+    if constexpr (T::kGated)
+      gates.wait_full(at);
+    else
+      gates.wait_empty(at);
+    return shared_.gate_tile(share_.head(), at) + fragment_;
+  }
+
+  /// silu(z) of 16-column blocks kFirst … kEnd − 1.
+  template <int kFirst, int kEnd>
+  __device__ __forceinline__ void load_gates(float (&gate)[32], std::uint32_t tile) const {
+    if constexpr (!T::kGated) return;
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        std::uint32_t z[4];
-        load_matrices(z, gate_tile ^ j * 32);
+    for (int j = kFirst; j < kEnd; ++j) {
+      std::uint32_t z[4];
+      load_matrices(z, tile ^ j * 32);
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const float2 pair = unpack_pair<Io>(z[i]);
-          gate[8 * j + 2 * i] = silu_approximate(pair.x);
-          gate[8 * j + 2 * i + 1] = silu_approximate(pair.y);
-        }
+      for (int i = 0; i < 4; ++i) {
+        const float2 pair = unpack_pair<Io>(z[i]);
+        gate[8 * j + 2 * i] = silu_approximate(pair.x);
+        gate[8 * j + 2 * i + 1] = silu_approximate(pair.y);
+        asm volatile("" : "+f"(gate[8 * j + 2 * i]), "+f"(gate[8 * j + 2 * i + 1]));
       }
-      hopper::pin_registers(gate);
     }
+  }
+
+  /// M·x is under way. Then out, over z.
+  __device__ __forceinline__ void finish(float (&y)[32], const float (&gate)[32], std::uint32_t x_tile,
+                                         std::uint32_t gate_tile) {
+    const int head = share_.head();
     std::uint32_t x[16];
     if (args_.ssd.in.D != nullptr) {
 #pragma unroll
@@ -187,7 +231,7 @@ class OutputWarpgroup {
       hopper::store_matrices(gate_tile ^ j * 32, out[0], out[1], out[2], out[3]);
     }
     hopper::fence_async_proxy();
-    warp_arrive(gates.done(at_.template in<T::Depth::kGates>()), lane_);
+    warp_arrive(shared_.gates(head).done(at_.template in<T::Depth::kGates>()), lane_);
   }
 
   __device__ static float silu_approximate(float z) {
@@ -240,6 +284,7 @@ class OutputWarpgroup {
   int lane_;
   std::uint32_t fragment_;
   hopper::RingPositions at_;
+  std::uint32_t turn_parity_ = 0;
 };
 
 }  // namespace ssmbench::ssd_hopper
