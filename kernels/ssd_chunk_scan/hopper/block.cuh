@@ -71,11 +71,6 @@ struct SharedMemory {
             head * Scalars::kBytes};
   }
 
-  /// The barrier that an output warpgroup waits at for its turn.
-  __device__ std::uint32_t turn(int warpgroup) const {
-    return after(Layout::kRingBytes) + warpgroup * hopper::kBarrierBytes;
-  }
-
   /// B of a slot; C lies behind it.
   __device__ std::uint32_t b_tile(typename Projections::Position at) const {
     return base + Layout::kProjections + at.slot * Layout::kProjectionSlot;
@@ -110,8 +105,6 @@ struct SharedMemory {
       states(head).init(kWarpsOfGroup, kReaders);
       scalars(head).init(1, 2 * kReaders);
     }
-    for (int warpgroup = 0; warpgroup < 2; ++warpgroup)
-      hopper::barrier_init(turn(warpgroup), kWarpsOfGroup);
     hopper::barrier_init_fence();
   }
 

@@ -88,7 +88,7 @@ struct Layout {
   static constexpr int kRingBytes =
       16 * (Depth::kProjections + kHeads * (Depth::kX + Depth::kState + Depth::kScalars)) +
       24 * kHeads * Depth::kGates;
-  static constexpr int kBytes = kBarriers + kRingBytes + 16 + 1024;  // the start is not aligned to 1024
+  static constexpr int kBytes = kBarriers + kRingBytes + 1024;  // the start is not aligned to 1024
   static_assert(kBytes <= kMaxBlockBytes);
 };
 

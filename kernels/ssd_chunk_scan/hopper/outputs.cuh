@@ -18,12 +18,6 @@ template <class T>
 class OutputWarpgroup {
   using Io = typename T::Io;
   using Shared = SharedMemory<T>;
-  /// Blocks of 16 columns whose gates are computed during the first products: as many as registers are left for.
-#ifdef SSD_EARLY
-  static constexpr int kEarlyGates = SSD_EARLY;
-#else
-  static constexpr int kEarlyGates = 0;
-#endif
 
  public:
   __device__ OutputWarpgroup(const HopperArgs& args, const Shared& shared, int index, int thread)
@@ -56,12 +50,6 @@ class OutputWarpgroup {
     float y[32];
     const std::uint64_t c = hopper::operand_descriptor(shared_.c_tile(at_.template in<T::Depth::kProjections>()), kTile);
     shared_.projections().wait_full(at_.template in<T::Depth::kProjections>());
-#if SSD_PP == 2
-    shared_.states(head).wait_full(at_.template in<T::Depth::kState>());
-#endif
-#if SSD_PP
-    take_turn();
-#endif
     multiply(cb, c, hopper::operand_descriptor(shared_.b_tile(at_.template in<T::Depth::kProjections>()), kTile));
     shared_.states(head).wait_full(at_.template in<T::Depth::kState>());
     multiply(y, c, hopper::operand_descriptor(shared_.state_tile(head, at_.template in<T::Depth::kState>()), kTile));
@@ -69,28 +57,28 @@ class OutputWarpgroup {
 #if SSD_PP
     pass_turn();
 #endif
-    float gate[32];
-    std::uint32_t gates = 0;
-    if constexpr (kEarlyGates > 0) gates = gate_tile();
-    load_gates<0, kEarlyGates>(gate, gates);
     shared_.scalars(head).wait_full(at_.template in<T::Depth::kScalars>());
     const ChunkScalars& scalars = shared_.scalars_of(head, at_.template in<T::Depth::kScalars>());
-    const RowScalars upper = scalars.rows[16 * warp_ + lane_ / 4];
-    const RowScalars lower = scalars.rows[16 * warp_ + lane_ / 4 + 8];
+    const LaneScalars lane_scalars = load_scalars(scalars);
     std::uint32_t m[16];
     hopper::wgmma_wait<1>();
     hopper::pin_registers(cb);
-    mask(m, cb, scalars, upper, lower);
+    mask(m, cb, lane_scalars);
     hopper::wgmma_wait<0>();
     hopper::pin_registers(y);
     warp_arrive(shared_.projections().empty(at_.template in<T::Depth::kProjections>()), lane_);
     warp_arrive(shared_.states(head).empty(at_.template in<T::Depth::kState>()), lane_);
     warp_arrive(shared_.scalars(head).empty(at_.template in<T::Depth::kScalars>()), lane_);
 #pragma unroll
-    for (int i = 0; i < 32; ++i) y[i] *= i / 2 % 2 == 0 ? upper.carry : lower.carry;
+    for (int i = 0; i < 32; ++i) y[i] *= i / 2 % 2 == 0 ? lane_scalars.upper.carry : lane_scalars.lower.carry;
 
     shared_.x(head).wait_full(at_.template in<T::Depth::kX>());
     const std::uint32_t x_tile = shared_.x_tile(head, at_.template in<T::Depth::kX>());
+    std::uint32_t x_pairs[16];
+    if (args_.ssd.in.D != nullptr) load_tile_pairs(x_pairs, x_tile + fragment_);
+    const std::uint32_t gates = gate_tile();
+    std::uint32_t z_pairs[16];
+    if constexpr (T::kGated) load_tile_pairs(z_pairs, gates);
     const std::uint64_t x = hopper::operand_descriptor(x_tile, kTile);
     hopper::pin_registers(y);
     hopper::pin_registers(m);
@@ -100,22 +88,7 @@ class OutputWarpgroup {
       hopper::wgmma<Io, hopper::Major::rows>(y, m + 4 * k,
                                              hopper::operand_step<hopper::Major::rows>(x, k, kTile), true);
     hopper::wgmma_commit();
-    if constexpr (kEarlyGates == 0) gates = gate_tile();
-    load_gates<kEarlyGates, 4>(gate, gates);
-    finish(y, gate, x_tile, gates);
-  }
-
-  /// The two output warpgroups of two heads take turns at the long products, so that one computes gates and masks
-  /// while the other keeps the tensor cores busy: left alone they fall into step.
-  __device__ __forceinline__ void take_turn() const {
-    if constexpr (T::kHeads == 2)
-      hopper::barrier_wait(shared_.turn(share_.index), turn_parity_ ^ (share_.index == 0 ? 1U : 0U));
-  }
-  __device__ __forceinline__ void pass_turn() {
-    if constexpr (T::kHeads == 2) {
-      warp_arrive(shared_.turn(1 - share_.index), lane_);
-      turn_parity_ ^= 1;
-    }
+    finish(y, x_pairs, z_pairs, gates);
   }
 
   /// C (64 steps × N) times a tile of rows of N.
@@ -129,39 +102,56 @@ class OutputWarpgroup {
     hopper::wgmma_commit();
   }
 
+  /// What a lane takes of a chunk's scalars: of its two rows, and of its four columns in each of four slabs.
+  struct LaneScalars {
+    RowScalars upper, lower;
+    float4 below[3];
+    float4 diagonal;
+  };
+  __device__ __forceinline__ LaneScalars load_scalars(const ChunkScalars& from) const {
+    LaneScalars to;
+    to.upper = from.rows[16 * warp_ + lane_ / 4];
+    to.lower = from.rows[16 * warp_ + lane_ / 4 + 8];
+    const int first = square_below(max(warp_, 1), 0);  // those from `warp_` on are not used
+#pragma unroll
+    for (int k = 0; k < 3; ++k)
+      to.below[k] = *reinterpret_cast<const float4*>(from.below[min(first + k, 5)] + lane_ % 4 * 4);
+    to.diagonal = *reinterpret_cast<const float4*>(from.diagonal + 16 * warp_ + lane_ % 4 * 4);
+    return to;
+  }
+
   /// M of this warp's rows, as A of the product with x.
   __device__ __forceinline__ void mask(std::uint32_t (&m)[16], const float (&cb)[32],
-                                       const ChunkScalars& scalars, const RowScalars& upper,
-                                       const RowScalars& lower) const {
+                                       const LaneScalars& scalars) const {
     if (warp_ == 0)
-      mask_slab<0>(m, cb, scalars, upper, lower);
+      mask_slab<0>(m, cb, scalars);
     else if (warp_ == 1)
-      mask_slab<1>(m, cb, scalars, upper, lower);
+      mask_slab<1>(m, cb, scalars);
     else if (warp_ == 2)
-      mask_slab<2>(m, cb, scalars, upper, lower);
+      mask_slab<2>(m, cb, scalars);
     else
-      mask_slab<3>(m, cb, scalars, upper, lower);
+      mask_slab<3>(m, cb, scalars);
   }
 
   template <int kSlab>
   __device__ __forceinline__ void mask_slab(std::uint32_t (&m)[16], const float (&cb)[32],
-                                            const ChunkScalars& scalars, const RowScalars& upper,
-                                            const RowScalars& lower) const {
-    const int column = lane_ % 4;
+                                            const LaneScalars& scalars) const {
+    const RowScalars& upper = scalars.upper;
+    const RowScalars& lower = scalars.lower;
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       std::uint32_t* to = m + 4 * k;
       const float* from = cb + 8 * k;
       if (k < kSlab) {
-        const float4 s = *reinterpret_cast<const float4*>(scalars.below[square_below(kSlab, k)] + 4 * column);
+        const float4& s = scalars.below[k];
         to[0] = pack_pair<Io>(from[0] * (upper.within * s.x), from[1] * (upper.within * s.y));
         to[1] = pack_pair<Io>(from[2] * (lower.within * s.x), from[3] * (lower.within * s.y));
         to[2] = pack_pair<Io>(from[4] * (upper.within * s.z), from[5] * (upper.within * s.w));
         to[3] = pack_pair<Io>(from[6] * (lower.within * s.z), from[7] * (lower.within * s.w));
       } else if (k == kSlab) {
-        const float4 s = *reinterpret_cast<const float4*>(scalars.diagonal + 16 * kSlab + 4 * column);
+        const float4& s = scalars.diagonal;
         const auto element = [&](const RowScalars& row, int bit, float sum, float product) {
-          const bool kept = (row.mask >> (2 * column) & 1U << bit) != 0;
+          const bool kept = (row.mask >> (lane_ % 4 * 2) & 1U << bit) != 0;
           return kept ? product * exp2_approximate(row.sum - sum) : 0.0F;
         };
         to[0] = pack_pair<Io>(element(upper, 0, s.x, from[0]), element(upper, 1, s.y, from[1]));
@@ -185,35 +175,29 @@ class OutputWarpgroup {
     return shared_.gate_tile(share_.head(), at) + fragment_;
   }
 
-  /// silu(z) of 16-column blocks kFirst … kEnd − 1.
-  template <int kFirst, int kEnd>
-  __device__ __forceinline__ void load_gates(float (&gate)[32], std::uint32_t tile) const {
-    if constexpr (!T::kGated) return;
+  /// This warp's rows of a tile; `tile` is the lane's address in it.
+  __device__ __forceinline__ static void load_tile_pairs(std::uint32_t (&to)[16], std::uint32_t tile) {
 #pragma unroll
-    for (int j = kFirst; j < kEnd; ++j) {
-      std::uint32_t z[4];
-      load_matrices(z, tile ^ j * 32);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float2 pair = unpack_pair<Io>(z[i]);
-        gate[8 * j + 2 * i] = silu_approximate(pair.x);
-        gate[8 * j + 2 * i + 1] = silu_approximate(pair.y);
-        asm volatile("" : "+f"(gate[8 * j + 2 * i]), "+f"(gate[8 * j + 2 * i + 1]));
-      }
-    }
+    for (int j = 0; j < 4; ++j)
+      load_matrices(*reinterpret_cast<std::uint32_t(*)[4]>(to + 4 * j), tile ^ j * 32);
   }
 
-  /// M·x is under way. Then out, over z.
-  __device__ __forceinline__ void finish(float (&y)[32], const float (&gate)[32], std::uint32_t x_tile,
-                                         std::uint32_t gate_tile) {
+  /// M·x is under way, and meanwhile the gates are computed. Then out, over z.
+  __device__ __forceinline__ void finish(float (&y)[32], const std::uint32_t (&x)[16],
+                                         const std::uint32_t (&z)[16], std::uint32_t gate_tile) {
+    constexpr bool kGated = T::kGated;
     const int head = share_.head();
-    std::uint32_t x[16];
-    if (args_.ssd.in.D != nullptr) {
+    float gate[kGated ? 32 : 1];
+    if constexpr (kGated) {
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        std::uint32_t(&matrices)[4] = *reinterpret_cast<std::uint32_t(*)[4]>(x + 4 * j);
-        load_matrices(matrices, x_tile + fragment_ ^ j * 32);
+      for (int i = 0; i < 16; ++i) {
+        const float2 pair = unpack_pair<Io>(z[i]);
+        gate[2 * i] = silu_approximate(pair.x);
+        gate[2 * i + 1] = silu_approximate(pair.y);
       }
+      hopper::pin_registers(gate);
+      // A branch: the compiler would wait for the products before the gates.
+      shared_.gates(head).wait_full(at_.template in<T::Depth::kGates>());
     }
     hopper::wgmma_wait<0>();
     hopper::pin_registers(y);
@@ -225,8 +209,11 @@ class OutputWarpgroup {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int at = 8 * j + 2 * i;
-        out[i] = T::kGated ? pack_pair<Io>(y[at] * gate[at], y[at + 1] * gate[at + 1])
-                           : pack_pair<Io>(y[at], y[at + 1]);
+        if constexpr (kGated) {
+          y[at] *= gate[at];
+          y[at + 1] *= gate[at + 1];
+        }
+        out[i] = pack_pair<Io>(y[at], y[at + 1]);
       }
       hopper::store_matrices(gate_tile ^ j * 32, out[0], out[1], out[2], out[3]);
     }
@@ -284,7 +271,6 @@ class OutputWarpgroup {
   int lane_;
   std::uint32_t fragment_;
   hopper::RingPositions at_;
-  std::uint32_t turn_parity_ = 0;
 };
 
 }  // namespace ssmbench::ssd_hopper

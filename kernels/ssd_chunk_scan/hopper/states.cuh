@@ -82,24 +82,27 @@ class StateWarpgroup {
     std::uint32_t weighted[T::kHeads][16];
 #pragma unroll
     for (int head = 0; head < T::kHeads; ++head) {
-      shared_.x(head).wait_full(at_.template in<T::Depth::kX>());
-      weigh(weighted[head], shared_.x_tile(head, at_.template in<T::Depth::kX>()), pairs[head]);
-      if (head == 0) shared_.projections().wait_full(at_.template in<T::Depth::kProjections>());
-      const std::uint64_t b = hopper::operand_descriptor(shared_.b_tile(at_.template in<T::Depth::kProjections>()), kTile);
+      const auto& at = at_.template in<T::Depth::kX>();
+      shared_.x(head).wait_full(at);
+      weigh(weighted[head], shared_.x_tile(head, at), pairs[head]);
       hopper::pin_registers(weighted[head]);
-      hopper::wgmma_fence();
+      warp_arrive(shared_.x(head).empty(at), lane_);
+    }
+    const auto& operands_at = at_.template in<T::Depth::kProjections>();
+    shared_.projections().wait_full(operands_at);
+    const std::uint64_t b = hopper::operand_descriptor(shared_.b_tile(operands_at), kTile);
+    hopper::wgmma_fence();
+#pragma unroll
+    for (int head = 0; head < T::kHeads; ++head)
 #pragma unroll
       for (int k = 0; k < 4; ++k)
-        hopper::wgmma<Io, hopper::Major::rows>(
-            state[head], weighted[head] + 4 * k,
-            hopper::operand_step<hopper::Major::rows>(b, k, kTile), true);
-      hopper::wgmma_commit();
-      warp_arrive(shared_.x(head).empty(at_.template in<T::Depth::kX>()), lane_);
-    }
+        hopper::wgmma<Io, hopper::Major::rows>(state[head], weighted[head] + 4 * k,
+                                               hopper::operand_step<hopper::Major::rows>(b, k, 0), true);
+    hopper::wgmma_commit();
     hopper::wgmma_wait<0>();
 #pragma unroll
     for (int head = 0; head < T::kHeads; ++head) hopper::pin_registers(state[head]);
-    warp_arrive(shared_.projections().empty(at_.template in<T::Depth::kProjections>()), lane_);
+    warp_arrive(shared_.projections().empty(operands_at), lane_);
     at_.advance();
   }
 
