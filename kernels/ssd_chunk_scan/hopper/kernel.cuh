@@ -13,9 +13,9 @@ namespace ssmbench::ssd_hopper {
 inline constexpr int kGroupThreads = 128;
 inline constexpr int kThreads = 4 * kGroupThreads;
 // Registers of a thread by role: 512 in all, 65536 of a multiprocessor over 128 threads of a group.
-inline constexpr int kProducerRegisters = 48;
+inline constexpr int kProducerRegisters = 64;
 inline constexpr int kStateRegisters = 192;
-inline constexpr int kOutputRegisters = 136;
+inline constexpr int kOutputRegisters = 128;
 
 /// Index of a thread in its warpgroup. Volatile, so that each role takes its own: one that all of them shared would
 /// be kept in memory from before they part.

@@ -46,6 +46,10 @@ class OutputWarpgroup {
   /// One chunk of out.
   __device__ __forceinline__ void output() {
     const int head = share_.head();
+    // Before the products, which leave little of shared memory's bandwidth to others.
+    shared_.scalars(head).wait_full(at_.template in<T::Depth::kScalars>());
+    const ChunkScalars& scalars = shared_.scalars_of(head, at_.template in<T::Depth::kScalars>());
+    const LaneScalars lane_scalars = load_scalars(scalars);
     float cb[32];
     float y[32];
     const std::uint64_t c = hopper::operand_descriptor(shared_.c_tile(at_.template in<T::Depth::kProjections>()), kTile);
@@ -57,9 +61,6 @@ class OutputWarpgroup {
 #if SSD_PP
     pass_turn();
 #endif
-    shared_.scalars(head).wait_full(at_.template in<T::Depth::kScalars>());
-    const ChunkScalars& scalars = shared_.scalars_of(head, at_.template in<T::Depth::kScalars>());
-    const LaneScalars lane_scalars = load_scalars(scalars);
     std::uint32_t m[16];
     hopper::wgmma_wait<1>();
     hopper::pin_registers(cb);

@@ -22,13 +22,6 @@ __device__ inline float log2_approximate(float x) {
   return logarithm;
 }
 
-/// dt (not yet Δ) and seq_idx of a lane's two steps; loaded a chunk early, since it waits for memory.
-struct LaneSteps {
-  float dt[2];
-  int sequence[2];
-  int sequence_before;  ///< of the step before the chunk, to which the state belongs that enters
-};
-
 template <class T>
 class ScalarWarp {
   using Io = typename T::Io;
@@ -37,6 +30,7 @@ class ScalarWarp {
   __device__ ScalarWarp(const HopperArgs& args, const SharedMemory<T>& shared, int index, int lane)
       : in_(args.ssd.in), plan_(args.plan), shared_(shared), share_{index}, lane_(lane) {}
 
+  /// dt is loaded a chunk before Δ is computed from it, since that takes about as long.
   __device__ void run() {
     const int head = share_.head();
     const auto ring = shared_.scalars(head);
@@ -45,26 +39,37 @@ class ScalarWarp {
     for (int i = 0; i < plan_.pieces(blockIdx.x); ++i) {
       const Piece piece = plan_.piece(blockIdx.x, i);
       start(plan_.item(piece.item), piece.first + (share_.has(count) ? 0 : 1));
-      LaneSteps next = load();
+      LaneDeltas deltas = deltas_of(load());
+      advance();
+      float2 dt = load();
       for (int chunks = piece.end - piece.first; chunks > 0; --chunks, ++count, at.advance()) {
         if (!share_.has(count)) continue;
-        const LaneSteps steps = next;
-        const LaneDeltas deltas = deltas_of(steps);
-        advance();
-        next = load();
+        const LaneSums sums = sums_of(deltas);
         ring.wait_empty(at);
-        write(shared_.scalars_of(head, at), steps, deltas);
+        write(shared_.scalars_of(head, at), deltas, sums);
         warp_arrive(ring.full(at), lane_);
+        deltas = deltas_of(dt);
+        advance();
+        dt = load();
       }
     }
   }
 
  private:
   static constexpr int kStride = (3 - T::kHeads) * kSteps;  ///< from a chunk of this warp to its next
+  static constexpr int kSlabLanes = 8;
 
+  /// Δ and seq_idx of a lane's two steps.
   struct LaneDeltas {
     float delta[2];
-    float sum[2];  ///< of Δ·A·log₂e, from the chunk's first step on
+    int sequence[2];
+    int sequence_before;  ///< of the step before the chunk, to which the state belongs that enters
+  };
+  /// Sums of Δ·A·log₂e.
+  struct LaneSums {
+    float within[2];  ///< from the slab's first step to the lane's
+    float before[4];  ///< from the chunk's first step to each slab
+    float end;        ///< of the chunk
   };
 
   __device__ void start(const Item& item, int chunk) {
@@ -81,89 +86,104 @@ class ScalarWarp {
     dt_ += kStride * in_.nheads;
   }
 
-  __device__ LaneSteps load() const {
-    LaneSteps steps{};
-    if (left_ > 0) steps.dt[0] = to_float(dt_[0]);
-    if (left_ > 1) steps.dt[1] = to_float(dt_[in_.nheads]);
-    if (in_.seq_idx == nullptr) return steps;
-    const std::int32_t* end = in_.seq_idx + (b_ + 1) * in_.seqlen;  // the last one goes on after it
-#pragma unroll
-    for (int i = 0; i < 2; ++i) steps.sequence[i] = end[-max(left_ - i, 1)];
-    const int before = left_ + 2 * lane_ + 1;
-    if (before <= in_.seqlen) steps.sequence_before = end[-max(before, 1)];
-    return steps;
+  /// dt, not yet Δ.
+  __device__ float2 load() const {
+    return {left_ > 0 ? to_float(dt_[0]) : 0.0F, left_ > 1 ? to_float(dt_[in_.nheads]) : 0.0F};
   }
 
-  __device__ LaneDeltas deltas_of(const LaneSteps& steps) const {
+  /// Of the dt that was loaded last.
+  __device__ LaneDeltas deltas_of(float2 dt) const {
     const StepRule rule{in_.dt_softplus, in_.dt_low, in_.dt_high};
-    LaneDeltas to;
+    LaneDeltas to{};
+    to.delta[0] = left_ > 0 ? step_size(dt.x, bias_, rule) : 0.0F;
+    to.delta[1] = left_ > 1 ? step_size(dt.y, bias_, rule) : 0.0F;
+    if (in_.seq_idx == nullptr) return to;
+    const std::int32_t* end = in_.seq_idx + (b_ + 1) * in_.seqlen;  // the last one goes on after it
 #pragma unroll
-    for (int i = 0; i < 2; ++i) to.delta[i] = left_ > i ? step_size(steps.dt[i], bias_, rule) : 0.0F;
-    const float first = to.delta[0] * A_;
-    float total = first + to.delta[1] * A_;
-#pragma unroll
-    for (int distance = 1; distance < 32; distance *= 2) {
-      const float before = __shfl_up_sync(kAllLanes, total, distance);
-      if (lane_ >= distance) total += before;
-    }
-    const float before = __shfl_up_sync(kAllLanes, total, 1);
-    to.sum[0] = lane_ == 0 ? first : before + first;
-    to.sum[1] = total;
+    for (int i = 0; i < 2; ++i) to.sequence[i] = end[-max(left_ - i, 1)];
+    const int before = left_ + 2 * lane_ + 1;
+    if (before <= in_.seqlen) to.sequence_before = end[-max(before, 1)];
     return to;
   }
 
-  /// First step of the slab that is in the sequence of a lane's step i.
-  __device__ int run_start(const LaneSteps& steps, int i) const {
-    if (in_.seq_idx == nullptr) return 0;
-    const int before = __shfl_up_sync(kAllLanes, steps.sequence[1], 1);
-    const bool slab_begins = lane_ % 8 == 0;
-    const unsigned even = __ballot_sync(kAllLanes, slab_begins || steps.sequence[0] != before);
-    const unsigned odd = __ballot_sync(kAllLanes, steps.sequence[1] != steps.sequence[0]);
-    const int last_even = 31 - __clz(static_cast<int>(even & (2U << lane_) - 1));
-    const int last_odd = 31 - __clz(static_cast<int>(odd & ((i == 0 ? 1U : 2U) << lane_) - 1));
-    return max(2 * last_even, 2 * last_odd + 1) % 16;
+  __device__ LaneSums sums_of(const LaneDeltas& of) const {
+    const float second = of.delta[1] * A_;
+    LaneSums to;
+    to.within[1] = of.delta[0] * A_ + second;
+#pragma unroll
+    for (int distance = 1; distance < kSlabLanes; distance *= 2) {
+      const float before = __shfl_up_sync(kAllLanes, to.within[1], distance, kSlabLanes);
+      if (lane_ % kSlabLanes >= distance) to.within[1] += before;
+    }
+    to.within[0] = to.within[1] - second;
+    to.before[0] = 0.0F;
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      const float sum = to.before[k] + __shfl_sync(kAllLanes, to.within[1], kSlabLanes * k + kSlabLanes - 1);
+      if (k < 3)
+        to.before[k + 1] = sum;
+      else
+        to.end = sum;
+    }
+    return to;
   }
 
-  __device__ void write(ChunkScalars& to, const LaneSteps& steps, const LaneDeltas& of) const {
-    write_rows(to, steps, of);
+  __device__ void write(ChunkScalars& to, const LaneDeltas& of, const LaneSums& sums) const {
+    const int slab = lane_ / kSlabLanes;
     const int slot = slot_of_step(2 * lane_ % 16);
-    const int slab = lane_ / 8;
+    const float before = slab < 2 ? (slab == 0 ? 0.0F : sums.before[1])
+                                  : (slab == 2 ? sums.before[2] : sums.before[3]);
+    const float2 sum = make_float2(before + sums.within[0], before + sums.within[1]);
+    write_rows(to, of, sums, sum);
     *reinterpret_cast<float2*>(to.diagonal + 16 * slab + slot) =
-        make_float2(of.sum[0] - log2_approximate(of.delta[0]), of.sum[1] - log2_approximate(of.delta[1]));
+        make_float2(sum.x - log2_approximate(of.delta[0]), sum.y - log2_approximate(of.delta[1]));
 #pragma unroll
     for (int k = 1; k < 4; ++k) {
-      const float2 factors = weights_until(8 * k - 1, steps, of);
+      const float2 factors = weights_until(sums.before[k], kSlabLanes * k - 1, of, sum);
       if (slab < k) *reinterpret_cast<float2*>(to.below[square_below(k, slab)] + slot) = factors;
     }
-    const float2 weights = weights_until(31, steps, of);
+    const float2 weights = weights_until(sums.end, 31, of, sum);
     to.weights[slot_of_pair(lane_)] = pack_pair<Io>(weights.x, weights.y);
-    if (lane_ == 31)
-      to.decay = steps.sequence[1] == steps.sequence_before ? exp2_approximate(of.sum[1]) : 0.0F;
+    const bool carried = of.sequence[1] == of.sequence_before;
+    if (lane_ == 31) to.decay = carried ? exp2_approximate(sum.y) : 0.0F;
   }
 
-  __device__ void write_rows(ChunkScalars& to, const LaneSteps& steps, const LaneDeltas& of) const {
-    const int last_before = lane_ / 8 * 8 - 1;  // lane of the last step before this lane's slab
-    const float sum = __shfl_sync(kAllLanes, of.sum[1], max(last_before, 0));
-    const int sequence = __shfl_sync(kAllLanes, steps.sequence[1], max(last_before, 0));
-    const float sum_before = last_before < 0 ? 0.0F : sum;
-    const int sequence_before = last_before < 0 ? steps.sequence_before : sequence;
+  /// Decays from the slab's and from the chunk's begin to the lane's steps, 0 from another sequence.
+  __device__ void write_rows(ChunkScalars& to, const LaneDeltas& of, const LaneSums& sums, float2 sum) const {
+    RowScalars rows[2] = {
+        {sum.x, exp2_approximate(sums.within[0]), exp2_approximate(sum.x), (2U << 2 * lane_ % 16) - 1},
+        {sum.y, exp2_approximate(sums.within[1]), exp2_approximate(sum.y), (4U << 2 * lane_ % 16) - 1}};
+    if (in_.seq_idx != nullptr) {
+      const int before_slab = lane_ / kSlabLanes * kSlabLanes - 1;
+      const int shuffled = __shfl_sync(kAllLanes, of.sequence[1], max(before_slab, 0));
+      const int border = before_slab < 0 ? of.sequence_before : shuffled;
+      const int before = __shfl_up_sync(kAllLanes, of.sequence[1], 1);
+      const bool begins = lane_ % kSlabLanes == 0 || of.sequence[0] != before;
+      const unsigned even = __ballot_sync(kAllLanes, begins);
+      const unsigned odd = __ballot_sync(kAllLanes, of.sequence[1] != of.sequence[0]);
+      const int last_even = 31 - __clz(static_cast<int>(even & (2U << lane_) - 1));
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int step = 2 * lane_ + i;
-      const bool carried = steps.sequence[i] == steps.sequence_before;
-      const bool within = steps.sequence[i] == sequence_before;
-      to.rows[step] = {of.sum[i], within ? exp2_approximate(of.sum[i] - sum_before) : 0.0F,
-                       carried ? exp2_approximate(of.sum[i]) : 0.0F,
-                       (2U << step % 16) - (1U << run_start(steps, i))};
+      for (int i = 0; i < 2; ++i) {
+        if (of.sequence[i] != border) rows[i].within = 0.0F;
+        if (of.sequence[i] != of.sequence_before) rows[i].carry = 0.0F;
+        const int last_odd = 31 - __clz(static_cast<int>(odd & ((i == 0 ? 1U : 2U) << lane_) - 1));
+        rows[i].mask -= (1U << max(2 * last_even, 2 * last_odd + 1) % 16) - 1;
+      }
     }
+    to.rows[2 * lane_] = rows[0];
+    to.rows[2 * lane_ + 1] = rows[1];
   }
 
-  /// Δ·(decay to the end of a lane's steps) of this lane's steps, 0 where that is another sequence.
-  __device__ float2 weights_until(int lane, const LaneSteps& steps, const LaneDeltas& of) const {
-    const float end = __shfl_sync(kAllLanes, of.sum[1], lane);
-    const int sequence = __shfl_sync(kAllLanes, steps.sequence[1], lane);
-    return {steps.sequence[0] == sequence ? of.delta[0] * exp2_approximate(end - of.sum[0]) : 0.0F,
-            steps.sequence[1] == sequence ? of.delta[1] * exp2_approximate(end - of.sum[1]) : 0.0F};
+  /// Δ·(decay to the end of the steps of `lane`) of this lane's steps, 0 where that is another sequence.
+  __device__ float2 weights_until(float end, int lane, const LaneDeltas& of, float2 sum) const {
+    float2 weights =
+        make_float2(of.delta[0] * exp2_approximate(end - sum.x), of.delta[1] * exp2_approximate(end - sum.y));
+    if (in_.seq_idx != nullptr) {
+      const int last = __shfl_sync(kAllLanes, of.sequence[1], lane);
+      if (of.sequence[0] != last) weights.x = 0.0F;
+      if (of.sequence[1] != last) weights.y = 0.0F;
+    }
+    return weights;
   }
 
   const SsdInputs& in_;
@@ -174,7 +194,7 @@ class ScalarWarp {
   int b_ = 0;
   float A_ = 0.0F;
   float bias_ = 0.0F;
-  int left_ = 0;           ///< steps from the lane's first one of the next chunk to the sequence's end
+  int left_ = 0;            ///< steps from the lane's first one of the next chunk to the sequence's end
   const Io* dt_ = nullptr;  ///< of that step
 };
 
