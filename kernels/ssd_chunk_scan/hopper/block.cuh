@@ -41,6 +41,8 @@ struct Share {
 };
 
 inline constexpr int kWarpsOfGroup = 4;
+inline constexpr int kGroupThreads = 32 * kWarpsOfGroup;
+inline constexpr int kThreads = 4 * kGroupThreads;  ///< of a block: producers, states, two times outputs
 
 extern __shared__ unsigned char dynamic_shared[];
 

@@ -10,8 +10,6 @@
 
 namespace ssmbench::ssd_hopper {
 
-inline constexpr int kGroupThreads = 128;
-inline constexpr int kThreads = 4 * kGroupThreads;
 // Registers of a thread by role: 512 in all, 65536 of a multiprocessor over 128 threads of a group.
 inline constexpr int kProducerRegisters = 64;
 inline constexpr int kStateRegisters = 192;

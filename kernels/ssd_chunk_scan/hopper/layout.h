@@ -42,29 +42,17 @@ SSMBENCH_HD constexpr int square_below(int row, int column) {
   return row * (row - 1) / 2 + column;
 }
 
-#ifndef SSD_KX
-#define SSD_KX 3
-#endif
-#ifndef SSD_KZ
-#define SSD_KZ 2
-#endif
-#ifndef SSD_KBC
-#define SSD_KBC 3
-#endif
-#ifndef SSD_KH
-#define SSD_KH 1
-#endif
 inline constexpr int kTile = kSteps * kRows * 2;  ///< bytes of a tile of 64 × 64 elements
 inline constexpr int kMaxBlockBytes = 227 * 1024;
 
-/// Slots of the ring buffers. Loads have to be under way for a chunk or more, so that slots go to what comes from
-/// memory; the state of the next chunk is there in time with one.
+/// Slots of the ring buffers. Loads are under way for a chunk or two, so that slots go to what comes from memory;
+/// one slot is enough for the state of the next chunk, which is made meanwhile.
 template <int kHeads, int kStates>
 struct Depths {
-  static constexpr int kProjections = SSD_KBC;  ///< B and C
-  static constexpr int kX = kHeads == 2 ? SSD_KX : 4;
-  static constexpr int kGates = kHeads == 2 ? SSD_KZ : 4;  ///< z, and out on its way
-  static constexpr int kState = kHeads == 2 ? SSD_KH : 3;
+  static constexpr int kProjections = 3;  ///< B and C
+  static constexpr int kX = kHeads == 2 && kStates == 128 ? 2 : kHeads == 2 ? 3 : 4;
+  static constexpr int kGates = kHeads == 2 ? 3 : 4;  ///< z, and out on its way
+  static constexpr int kState = kHeads == 2 ? (kStates == 128 ? 1 : 2) : 3;
   static constexpr int kScalars = kHeads == 2 ? 3 : 4;
 };
 

@@ -46,6 +46,7 @@ class OutputWarpgroup {
   /// One chunk of out.
   __device__ __forceinline__ void output() {
     const int head = share_.head();
+    shared_.projections().wait_full(at_.template in<T::Depth::kProjections>());
     // Before the products, which leave little of shared memory's bandwidth to others.
     shared_.scalars(head).wait_full(at_.template in<T::Depth::kScalars>());
     const ChunkScalars& scalars = shared_.scalars_of(head, at_.template in<T::Depth::kScalars>());
@@ -53,14 +54,10 @@ class OutputWarpgroup {
     float cb[32];
     float y[32];
     const std::uint64_t c = hopper::operand_descriptor(shared_.c_tile(at_.template in<T::Depth::kProjections>()), kTile);
-    shared_.projections().wait_full(at_.template in<T::Depth::kProjections>());
     multiply(cb, c, hopper::operand_descriptor(shared_.b_tile(at_.template in<T::Depth::kProjections>()), kTile));
     shared_.states(head).wait_full(at_.template in<T::Depth::kState>());
     multiply(y, c, hopper::operand_descriptor(shared_.state_tile(head, at_.template in<T::Depth::kState>()), kTile));
 
-#if SSD_PP
-    pass_turn();
-#endif
     std::uint32_t m[16];
     hopper::wgmma_wait<1>();
     hopper::pin_registers(cb);
@@ -226,32 +223,42 @@ class OutputWarpgroup {
     return z * reciprocal_approximate(1.0F + exp2_approximate(-kLog2E * z));
   }
 
+  /// y += D·x.
   __device__ __forceinline__ void add_skip(float (&y)[32], const std::uint32_t (&x)[16]) const {
-    const auto* skip = reinterpret_cast<const float4*>(shared_.skip(share_.index));
+    const auto add = [&](const auto& skip_of) {
 #pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const float4 d = skip[4 * j + lane_ % 4];
+      for (int j = 0; j < 4; ++j) {
+        const float4 d = skip_of(j);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float2 pair = unpack_pair<Io>(x[4 * j + i]);
-        y[8 * j + 2 * i] += (i < 2 ? d.x : d.z) * pair.x;
-        y[8 * j + 2 * i + 1] += (i < 2 ? d.y : d.w) * pair.y;
+        for (int i = 0; i < 4; ++i) {
+          const float2 pair = unpack_pair<Io>(x[4 * j + i]);
+          y[8 * j + 2 * i] += (i < 2 ? d.x : d.z) * pair.x;
+          y[8 * j + 2 * i + 1] += (i < 2 ? d.y : d.w) * pair.y;
+        }
       }
+    };
+    if (args_.ssd.in.skip_per_headdim) {
+      const auto* skip = reinterpret_cast<const float4*>(shared_.skip(share_.index)) + lane_ % 4;
+      add([&](int j) { return skip[4 * j]; });
+    } else {
+      add([&](int) { return make_float4(skip_, skip_, skip_, skip_); });
     }
   }
 
-  /// D of the item's rows, in the order in which lanes take it.
-  __device__ void load_skip(const Item& item) const {
+  /// D of the item: in a register, or of its rows, in the order in which lanes take it, in shared memory.
+  __device__ void load_skip(const Item& item) {
     const SsdInputs& in = args_.ssd.in;
     if (in.D == nullptr) return;
-    const int h = item.tile(share_.head()).head;
-    const int p = item.tile(share_.head()).row + thread_;
-    group_barrier();  // the piece before is done
-    if (thread_ < kRows) {
-      const bool exists = h >= 0 && p < in.headdim;
-      shared_.skip(share_.index)[thread_ / 16 * 16 + slot_of_step(thread_ % 16)] =
-          exists ? in.D[in.skip_per_headdim ? h * in.headdim + p : h] : 0.0F;
+    const RowTile tile = item.tile(share_.head());
+    if (!in.skip_per_headdim) {
+      skip_ = tile.head < 0 ? 0.0F : in.D[tile.head];
+      return;
     }
+    const int p = tile.row + thread_;
+    group_barrier();  // the piece before is done
+    if (thread_ < kRows)
+      shared_.skip(share_.index)[thread_ / 16 * 16 + slot_of_step(thread_ % 16)] =
+          tile.head >= 0 && p < in.headdim ? in.D[tile.head * in.headdim + p] : 0.0F;
     group_barrier();
   }
 
@@ -272,6 +279,7 @@ class OutputWarpgroup {
   int lane_;
   std::uint32_t fragment_;
   hopper::RingPositions at_;
+  float skip_ = 0.0F;  ///< D of the head
 };
 
 }  // namespace ssmbench::ssd_hopper

@@ -41,7 +41,7 @@ class ScalarWarp {
       start(plan_.item(piece.item), piece.first + (share_.has(count) ? 0 : 1));
       LaneDeltas deltas = deltas_of(load());
       advance();
-      float2 dt = load();
+      RawSteps dt = load();
       for (int chunks = piece.end - piece.first; chunks > 0; --chunks, ++count, at.advance()) {
         if (!share_.has(count)) continue;
         const LaneSums sums = sums_of(deltas);
@@ -59,6 +59,10 @@ class ScalarWarp {
   static constexpr int kStride = (3 - T::kHeads) * kSteps;  ///< from a chunk of this warp to its next
   static constexpr int kSlabLanes = 8;
 
+  /// dt as it is stored: a conversion would wait for it.
+  struct RawSteps {
+    Io first, second;
+  };
   /// Δ and seq_idx of a lane's two steps.
   struct LaneDeltas {
     float delta[2];
@@ -86,17 +90,20 @@ class ScalarWarp {
     dt_ += kStride * in_.nheads;
   }
 
-  /// dt, not yet Δ.
-  __device__ float2 load() const {
-    return {left_ > 0 ? to_float(dt_[0]) : 0.0F, left_ > 1 ? to_float(dt_[in_.nheads]) : 0.0F};
+  /// Of the lane's next two steps.
+  __device__ RawSteps load() const {
+    RawSteps steps{};
+    if (left_ > 0) steps.first = dt_[0];
+    if (left_ > 1) steps.second = dt_[in_.nheads];
+    return steps;
   }
 
   /// Of the dt that was loaded last.
-  __device__ LaneDeltas deltas_of(float2 dt) const {
+  __device__ LaneDeltas deltas_of(const RawSteps& dt) const {
     const StepRule rule{in_.dt_softplus, in_.dt_low, in_.dt_high};
     LaneDeltas to{};
-    to.delta[0] = left_ > 0 ? step_size(dt.x, bias_, rule) : 0.0F;
-    to.delta[1] = left_ > 1 ? step_size(dt.y, bias_, rule) : 0.0F;
+    to.delta[0] = left_ > 0 ? step_size(to_float(dt.first), bias_, rule) : 0.0F;
+    to.delta[1] = left_ > 1 ? step_size(to_float(dt.second), bias_, rule) : 0.0F;
     if (in_.seq_idx == nullptr) return to;
     const std::int32_t* end = in_.seq_idx + (b_ + 1) * in_.seqlen;  // the last one goes on after it
 #pragma unroll
