@@ -72,30 +72,33 @@ __device__ __forceinline__ void pin_registers(T (&r)[kCount]) {
 #define SSMBENCH_D32 SSMBENCH_D16(0), SSMBENCH_D16(16)
 #define SSMBENCH_D64 SSMBENCH_D32, SSMBENCH_D16(32), SSMBENCH_D16(48)
 
-#define SSMBENCH_WGMMA_SS_64(type) \
-  "{\n.reg .pred more;\nsetp.ne.b32 more, %34, 0;\n" \
-  "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " " \
-  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+#define SSMBENCH_WGMMA_SS_64(type)                                                    \
+  "{\n.reg .pred more;\nsetp.ne.b32 more, %34, 0;\n"                                  \
+  "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type                         \
+  " "                                                                                 \
+  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "           \
   "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, " \
-  "%32, %33, more, 1, 1, %35, %36;\n" \
+  "%32, %33, more, 1, 1, %35, %36;\n"                                                 \
   "}\n"
 
-#define SSMBENCH_WGMMA_RS_64(type) \
-  "{\n.reg .pred more;\nsetp.ne.b32 more, %37, 0;\n" \
-  "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " " \
-  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+#define SSMBENCH_WGMMA_RS_64(type)                                                    \
+  "{\n.reg .pred more;\nsetp.ne.b32 more, %37, 0;\n"                                  \
+  "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type                         \
+  " "                                                                                 \
+  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "           \
   "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, " \
-  "{%32, %33, %34, %35}, %36, more, 1, 1, %38;\n" \
+  "{%32, %33, %34, %35}, %36, more, 1, 1, %38;\n"                                     \
   "}\n"
 
-#define SSMBENCH_WGMMA_RS_128(type) \
-  "{\n.reg .pred more;\nsetp.ne.b32 more, %69, 0;\n" \
-  "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " " \
-  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
-  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
-  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+#define SSMBENCH_WGMMA_RS_128(type)                                                   \
+  "{\n.reg .pred more;\nsetp.ne.b32 more, %69, 0;\n"                                  \
+  "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type                        \
+  " "                                                                                 \
+  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "           \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "  \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "  \
   "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, " \
-  "{%64, %65, %66, %67}, %68, more, 1, 1, %70;\n" \
+  "{%64, %65, %66, %67}, %68, more, 1, 1, %70;\n"                                     \
   "}\n"
 
 /// d = a·b, or += with `accumulate`; both operands from shared memory.
@@ -121,11 +124,13 @@ __device__ __forceinline__ void wgmma(float (&d)[32], const std::uint32_t* a, st
   if constexpr (std::is_same_v<Io, __half>)
     asm volatile(SSMBENCH_WGMMA_RS_64("f16")
                  : SSMBENCH_D32
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int{accumulate}), "n"(kTransposeB));
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int{accumulate}),
+                   "n"(kTransposeB));
   else
     asm volatile(SSMBENCH_WGMMA_RS_64("bf16")
                  : SSMBENCH_D32
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int{accumulate}), "n"(kTransposeB));
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int{accumulate}),
+                   "n"(kTransposeB));
 }
 
 /// The same, 128 columns wide.
@@ -136,11 +141,13 @@ __device__ __forceinline__ void wgmma(float (&d)[64], const std::uint32_t* a, st
   if constexpr (std::is_same_v<Io, __half>)
     asm volatile(SSMBENCH_WGMMA_RS_128("f16")
                  : SSMBENCH_D64
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int{accumulate}), "n"(kTransposeB));
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int{accumulate}),
+                   "n"(kTransposeB));
   else
     asm volatile(SSMBENCH_WGMMA_RS_128("bf16")
                  : SSMBENCH_D64
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int{accumulate}), "n"(kTransposeB));
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int{accumulate}),
+                   "n"(kTransposeB));
 }
 
 #undef SSMBENCH_WGMMA_SS_64

@@ -16,7 +16,7 @@ struct HopperArgs {
   CUtensorMap x, B, C, z, out;  ///< (B, L, H, P) and (B, L, G, N), of z only where it exists
   SsdArgs ssd;
   Plan plan;
-  float* handed_states;   ///< per block: the states of its last item where the next block goes on with it
+  float* handed_states;    ///< per block: the states of its last item where the next block goes on with it
   unsigned* handed_flags;  ///< per block: 1 when they are there
 };
 
@@ -105,7 +105,7 @@ struct SharedMemory {
       x(head).init(1, 2 * kReaders);
       gates(head).init(1, kWarpsOfGroup, 1);
       states(head).init(kWarpsOfGroup, kReaders);
-      scalars(head).init(1, 2 * kReaders);
+      scalars(head).init(32, 2 * kReaders);
     }
     hopper::barrier_init_fence();
   }
@@ -119,6 +119,14 @@ struct SharedMemory {
     return base + Layout::kBarriers + static_cast<std::uint32_t>(barrier_bytes);
   }
 };
+
+/// Index of a thread in its warpgroup. Volatile, so that each role takes its own: one that all of them shared would
+/// be kept in memory from before they part.
+__device__ inline int group_thread() {
+  int thread = 0;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread % kGroupThreads;
+}
 
 /// Arrives for the warp, once all its lanes are here.
 __device__ inline void warp_arrive(std::uint32_t barrier, int lane) {

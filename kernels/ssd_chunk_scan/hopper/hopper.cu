@@ -66,7 +66,8 @@ std::size_t workspace_bytes(const Problem& problem) {
 Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
   if (auto reason = unsupported(problem)) throw ContractError("cuda-hopper " + *reason);
   const SsdArgs ssd = bind_ssd(problem, tensors);
-  for (const void* tensor : std::array{ssd.in.x, ssd.in.B, ssd.in.C, ssd.in.z, static_cast<const void*>(ssd.out)})
+  for (const void* tensor :
+       std::array{ssd.in.x, ssd.in.B, ssd.in.C, ssd.in.z, static_cast<const void*>(ssd.out)})
     if (reinterpret_cast<std::uintptr_t>(tensor) % 16 != 0)
       throw ContractError("cuda-hopper needs tensors that are aligned to 16 bytes");
   const SsdChunkScan scan(problem);
@@ -75,8 +76,8 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
   const bool gated = ssd.in.z != nullptr;
   const Variant variant = plan.tiles_per_item == 1 ? variant_for<__nv_bfloat16, 1>(states, gated)
                                                    : variant_for<__nv_bfloat16, 2>(states, gated);
-  check_cuda(
-      cudaFuncSetAttribute(variant.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, variant.shared_bytes));
+  check_cuda(cudaFuncSetAttribute(variant.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  variant.shared_bytes));
   const HopperArgs args = make_args(ssd, plan, states, workspace);
   return [=](void* stream) { launch(variant, args, static_cast<cudaStream_t>(stream)); };
 }
@@ -85,7 +86,8 @@ const Registration registration{
     {.name = "cuda-hopper",
      .op = "ssd_chunk_scan_fwd",
      .device = DeviceKind::cuda,
-     .summary = "chunks as products by wgmma, fed by TMA, in warps of different roles; for compute capability 9.0",
+     .summary =
+         "chunks as products by wgmma, fed by TMA, in warps of different roles; for compute capability 9.0",
      .arithmetic = [](DType) { return Arithmetic{.math = Math::bf16}; },
      .unsupported = unsupported,
      .workspace_bytes = workspace_bytes,

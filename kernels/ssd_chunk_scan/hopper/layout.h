@@ -24,9 +24,10 @@ struct ChunkScalars {
   float diagonal[kSteps];  ///< sum − log₂ Δ: the factor of a column of a square on the diagonal
   /// Δ·(decay from s to the begin of a later slab), for the 6 squares below the diagonal (square_below).
   float below[6][16];
-  std::uint32_t weights[kSteps / 2];  ///< Δ·(decay from s to the chunk's end), pairs of the io dtype
-  float decay;                        ///< of the whole chunk
-  float unused[3];                    ///< keeps the size a multiple of 16
+  /// Δ·(decay from s to the chunk's end) in pairs of the io dtype, and what its rounding leaves in another.
+  std::uint32_t weights[2][kSteps / 2];
+  float decay;      ///< of the whole chunk
+  float unused[3];  ///< keeps the size a multiple of 16
 };
 
 /// Place of a step among the 16 of its slab: [lane % 4][column pair][column].

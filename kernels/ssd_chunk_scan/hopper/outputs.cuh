@@ -53,10 +53,14 @@ class OutputWarpgroup {
     const LaneScalars lane_scalars = load_scalars(scalars);
     float cb[32];
     float y[32];
-    const std::uint64_t c = hopper::operand_descriptor(shared_.c_tile(at_.template in<T::Depth::kProjections>()), kTile);
-    multiply(cb, c, hopper::operand_descriptor(shared_.b_tile(at_.template in<T::Depth::kProjections>()), kTile));
+    const std::uint64_t c =
+        hopper::operand_descriptor(shared_.c_tile(at_.template in<T::Depth::kProjections>()), kTile);
+    multiply(cb, c,
+             hopper::operand_descriptor(shared_.b_tile(at_.template in<T::Depth::kProjections>()), kTile));
     shared_.states(head).wait_full(at_.template in<T::Depth::kState>());
-    multiply(y, c, hopper::operand_descriptor(shared_.state_tile(head, at_.template in<T::Depth::kState>()), kTile));
+    multiply(
+        y, c,
+        hopper::operand_descriptor(shared_.state_tile(head, at_.template in<T::Depth::kState>()), kTile));
 
     std::uint32_t m[16];
     hopper::wgmma_wait<1>();

@@ -47,7 +47,7 @@ class ScalarWarp {
         const LaneSums sums = sums_of(deltas);
         ring.wait_empty(at);
         write(shared_.scalars_of(head, at), deltas, sums);
-        warp_arrive(ring.full(at), lane_);
+        hopper::barrier_arrive(ring.full(at));  // every lane for what it wrote
         deltas = deltas_of(dt);
         advance();
         dt = load();
@@ -138,8 +138,8 @@ class ScalarWarp {
   __device__ void write(ChunkScalars& to, const LaneDeltas& of, const LaneSums& sums) const {
     const int slab = lane_ / kSlabLanes;
     const int slot = slot_of_step(2 * lane_ % 16);
-    const float before = slab < 2 ? (slab == 0 ? 0.0F : sums.before[1])
-                                  : (slab == 2 ? sums.before[2] : sums.before[3]);
+    const float before =
+        slab < 2 ? (slab == 0 ? 0.0F : sums.before[1]) : (slab == 2 ? sums.before[2] : sums.before[3]);
     const float2 sum = make_float2(before + sums.within[0], before + sums.within[1]);
     write_rows(to, of, sums, sum);
     *reinterpret_cast<float2*>(to.diagonal + 16 * slab + slot) =
@@ -150,7 +150,10 @@ class ScalarWarp {
       if (slab < k) *reinterpret_cast<float2*>(to.below[square_below(k, slab)] + slot) = factors;
     }
     const float2 weights = weights_until(sums.end, 31, of, sum);
-    to.weights[slot_of_pair(lane_)] = pack_pair<Io>(weights.x, weights.y);
+    const std::uint32_t rounded = pack_pair<Io>(weights.x, weights.y);
+    const float2 back = unpack_pair<Io>(rounded);
+    to.weights[0][slot_of_pair(lane_)] = rounded;
+    to.weights[1][slot_of_pair(lane_)] = pack_pair<Io>(weights.x - back.x, weights.y - back.y);
     const bool carried = of.sequence[1] == of.sequence_before;
     if (lane_ == 31) to.decay = carried ? exp2_approximate(sum.y) : 0.0F;
   }

@@ -14,20 +14,22 @@
 
 namespace ssmbench::ssd_hopper {
 
-/// A product of two pairs of the io dtype, each rounded.
+/// a·(high + low) of pairs, rounded as if the sum were exact: the product with `low` is small.
 template <class Io>
-__device__ std::uint32_t multiply_pairs(std::uint32_t a, std::uint32_t b);
+__device__ std::uint32_t multiply_pairs(std::uint32_t a, std::uint32_t high, std::uint32_t low);
 template <>
-__device__ inline std::uint32_t multiply_pairs<__nv_bfloat16>(std::uint32_t a, std::uint32_t b) {
-  std::uint32_t product = 0;
-  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
-  return product;
+__device__ inline std::uint32_t multiply_pairs<__nv_bfloat16>(std::uint32_t a, std::uint32_t high,
+                                                              std::uint32_t low) {
+  asm("mul.rn.bf16x2 %0, %1, %0;" : "+r"(low) : "r"(a));
+  asm("fma.rn.bf16x2 %0, %1, %2, %0;" : "+r"(low) : "r"(a), "r"(high));
+  return low;
 }
 template <>
-__device__ inline std::uint32_t multiply_pairs<__half>(std::uint32_t a, std::uint32_t b) {
-  std::uint32_t product = 0;
-  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
-  return product;
+__device__ inline std::uint32_t multiply_pairs<__half>(std::uint32_t a, std::uint32_t high,
+                                                       std::uint32_t low) {
+  asm("mul.rn.f16x2 %0, %1, %0;" : "+r"(low) : "r"(a));
+  asm("fma.rn.f16x2 %0, %1, %2, %0;" : "+r"(low) : "r"(a), "r"(high));
+  return low;
 }
 
 template <class T>
@@ -44,9 +46,7 @@ class StateWarpgroup {
         plan_(args.plan),
         shared_(shared),
         thread_(thread),
-        lane_(thread % 32),
-        fragment_(hopper::fragment_offset(thread / 32, lane_)),
-        transposed_(hopper::transposed_fragment_offset(thread / 32, lane_)) {}
+        transposed_(hopper::transposed_fragment_offset(thread / 32, thread % 32)) {}
 
   __device__ void run() {
     float state[T::kHeads][kRegisters];
@@ -64,29 +64,24 @@ class StateWarpgroup {
   }
 
  private:
+  __device__ int lane() const { return thread_ % 32; }
+
   /// One chunk: all heads' products are under way together.
   __device__ __forceinline__ void update(float (&state)[T::kHeads][kRegisters]) {
-    std::uint32_t pairs[T::kHeads][8];  // weights of the steps of this lane's x
-#pragma unroll
-    for (int head = 0; head < T::kHeads; ++head) {
-      const auto ring = shared_.scalars(head);
-      ring.wait_full(at_.template in<T::Depth::kScalars>());
-      const ChunkScalars& scalars = shared_.scalars_of(head, at_.template in<T::Depth::kScalars>());
-      const auto* weights = reinterpret_cast<const uint4*>(scalars.weights + lane_ % 4 * 8);
-      reinterpret_cast<uint4*>(pairs[head])[0] = weights[0];
-      reinterpret_cast<uint4*>(pairs[head])[1] = weights[1];
-#pragma unroll
-      for (float& value : state[head]) value *= scalars.decay;
-      warp_arrive(ring.empty(at_.template in<T::Depth::kScalars>()), lane_);
-    }
     std::uint32_t weighted[T::kHeads][16];
 #pragma unroll
     for (int head = 0; head < T::kHeads; ++head) {
-      const auto& at = at_.template in<T::Depth::kX>();
-      shared_.x(head).wait_full(at);
-      weigh(weighted[head], shared_.x_tile(head, at), pairs[head]);
+      const auto& scalars_at = at_.template in<T::Depth::kScalars>();
+      const auto& x_at = at_.template in<T::Depth::kX>();
+      shared_.scalars(head).wait_full(scalars_at);
+      const ChunkScalars& scalars = shared_.scalars_of(head, scalars_at);
+#pragma unroll
+      for (float& value : state[head]) value *= scalars.decay;
+      shared_.x(head).wait_full(x_at);
+      weigh(weighted[head], shared_.x_tile(head, x_at), scalars);
       hopper::pin_registers(weighted[head]);
-      warp_arrive(shared_.x(head).empty(at), lane_);
+      warp_arrive(shared_.scalars(head).empty(scalars_at), lane());
+      warp_arrive(shared_.x(head).empty(x_at), lane());
     }
     const auto& operands_at = at_.template in<T::Depth::kProjections>();
     shared_.projections().wait_full(operands_at);
@@ -102,23 +97,31 @@ class StateWarpgroup {
     hopper::wgmma_wait<0>();
 #pragma unroll
     for (int head = 0; head < T::kHeads; ++head) hopper::pin_registers(state[head]);
-    warp_arrive(shared_.projections().empty(operands_at), lane_);
+    warp_arrive(shared_.projections().empty(operands_at), lane());
     at_.advance();
   }
 
   /// x of the chunk times the weights of its steps, transposed: A of the products.
   __device__ __forceinline__ void weigh(std::uint32_t (&to)[16], std::uint32_t tile,
-                                        const std::uint32_t (&pairs)[8]) const {
+                                        const ChunkScalars& scalars) const {
+    std::uint32_t weights[2][8];
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      reinterpret_cast<uint4*>(weights[i / 2])[i % 2] =
+          *reinterpret_cast<const uint4*>(scalars.weights[i / 2] + lane() % 4 * 8 + i % 2 * 4);
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       std::uint32_t x[4];
       load_matrices_transposed(x, tile + transposed_ + 2048 * k);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) to[4 * k + i] = multiply_pairs<Io>(x[i], pairs[2 * k + i / 2]);
+      for (int i = 0; i < 4; ++i)
+        to[4 * k + i] = multiply_pairs<Io>(x[i], weights[0][2 * k + i / 2], weights[1][2 * k + i / 2]);
     }
   }
 
   __device__ __forceinline__ void publish(const float (&state)[T::kHeads][kRegisters]) {
+    const int thread = group_thread();  // again: no register is left to keep the offset in
+    const std::uint32_t fragment = hopper::fragment_offset(thread / 32, thread % 32);
 #pragma unroll
     for (int head = 0; head < T::kHeads; ++head) {
       shared_.states(head).wait_empty(state_at_);
@@ -126,14 +129,14 @@ class StateWarpgroup {
 #pragma unroll
       for (int j = 0; j < T::kStates / 16; ++j) {
         const float* from = state[head] + 8 * j;
-        hopper::store_matrices(tile + j / 4 * kTile + (fragment_ ^ j % 4 * 32),
+        hopper::store_matrices(tile + j / 4 * kTile + (fragment ^ j % 4 * 32),
                                pack_pair<Io>(from[0], from[1]), pack_pair<Io>(from[2], from[3]),
                                pack_pair<Io>(from[4], from[5]), pack_pair<Io>(from[6], from[7]));
       }
     }
     hopper::fence_async_proxy();
 #pragma unroll
-    for (int head = 0; head < T::kHeads; ++head) warp_arrive(shared_.states(head).full(state_at_), lane_);
+    for (int head = 0; head < T::kHeads; ++head) warp_arrive(shared_.states(head).full(state_at_), lane());
     state_at_.advance();
   }
 
@@ -145,8 +148,9 @@ class StateWarpgroup {
     const SsdInputs& in = args_.ssd.in;
     const RowTile tile = item.tile(head);
     if (tile.head < 0) return;
-    const int p = tile.row + thread_ / 32 * 16 + lane_ / 4;
-    const std::int64_t upper = ((item.b * in.nheads + tile.head) * in.headdim + p) * in.dstate + lane_ % 4 * 2;
+    const int p = tile.row + thread_ / 32 * 16 + lane() / 4;
+    const std::int64_t upper =
+        ((item.b * in.nheads + tile.head) * in.headdim + p) * in.dstate + lane() % 4 * 2;
     const std::int64_t lower = upper + 8 * in.dstate;
     const int columns = static_cast<int>(in.dstate);
 #pragma unroll
@@ -203,7 +207,9 @@ class StateWarpgroup {
     const std::int64_t giver = static_cast<std::int64_t>(blockIdx.x) - 1;
     unsigned flag = 0;
     while (flag == 0)
-      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];\n" : "=r"(flag) : "l"(args_.handed_flags + giver)
+      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];\n"
+                   : "=r"(flag)
+                   : "l"(args_.handed_flags + giver)
                    : "memory");
     const float* from = args_.handed_states + giver * kAllRegisters * 128 + thread_;
 #pragma unroll
@@ -211,14 +217,14 @@ class StateWarpgroup {
   }
 
   /// Of this warpgroup's threads.
-  __device__ static void group_barrier() { asm volatile("bar.sync 1, 128;\n" ::: "memory"); }
+  __device__ static void group_barrier() {
+    asm volatile("bar.sync 1, 128;\n" ::: "memory");
+  }
 
   const HopperArgs& args_;
   const Plan& plan_;
   Shared shared_;
   int thread_;
-  int lane_;
-  std::uint32_t fragment_;
   std::uint32_t transposed_;
   typename Shared::States::Position state_at_;  // a chunk ahead of the rest
   hopper::RingPositions at_;

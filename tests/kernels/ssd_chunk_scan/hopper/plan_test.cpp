@@ -41,8 +41,8 @@ TEST_CASE("hopper: every row tile of every head belongs to one item, and items t
       }
     }
     const auto heads = static_cast<std::size_t>(plan.groups.value * plan.heads_per_group);
-    const auto batches = static_cast<std::size_t>(
-        plan.items / (plan.groups.value * plan.items_per_group.value));
+    const auto batches =
+        static_cast<std::size_t>(plan.items / (plan.groups.value * plan.items_per_group.value));
     CHECK(seen.size() == heads * batches * static_cast<std::size_t>(plan.row_tiles.value));
   }
 }
