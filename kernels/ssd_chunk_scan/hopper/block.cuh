@@ -1,0 +1,137 @@
+#pragma once
+
+#include <cuda.h>
+
+#include "kernels/common/hopper/fragments.cuh"
+#include "kernels/common/hopper/mbarrier.cuh"
+#include "kernels/ssd/args.h"
+#include "kernels/ssd_chunk_scan/hopper/layout.h"
+
+// What the roles of a block share: arguments, shared memory and its ring buffers.
+
+namespace ssmbench::ssd_hopper {
+
+/// Arguments of the kernel.
+struct HopperArgs {
+  CUtensorMap x, B, C, z, out;  ///< (B, L, H, P) and (B, L, G, N), of z only where it exists
+  SsdArgs ssd;
+  Plan plan;
+  float* handed_states;    ///< per block: the states of its last item where the next block goes on with it
+  unsigned* handed_flags;  ///< per block: 1 when they are there
+};
+
+template <class Io_, int kHeads_, int kStates_, bool kGated_>
+struct Traits {
+  using Io = Io_;
+  static constexpr int kHeads = kHeads_;    ///< row tiles of an item
+  static constexpr int kStates = kStates_;  ///< N, padded
+  static constexpr bool kGated = kGated_;   ///< z exists
+  using Layout = ssd_hopper::Layout<kHeads, kStates>;
+  using Depth = typename Layout::Depth;
+};
+
+/// Two output warpgroups share the work: with two heads each has one of them, with one head each has every
+/// second chunk. The same goes for the two warps that compute scalars.
+template <int kHeads>
+struct Share {
+  int index;  ///< 0 or 1
+
+  __device__ int head() const { return kHeads == 2 ? index : 0; }
+  __device__ bool has(int count) const { return kHeads == 2 || (count & 1) == index; }
+};
+
+inline constexpr int kWarpsOfGroup = 4;
+inline constexpr int kGroupThreads = 32 * kWarpsOfGroup;
+inline constexpr int kThreads = 4 * kGroupThreads;  ///< of a block: producers, states, two times outputs
+
+extern __shared__ unsigned char dynamic_shared[];
+
+template <class T>
+struct SharedMemory {
+  using Layout = typename T::Layout;
+  using Depth = typename T::Depth;
+
+  std::uint32_t base = (shared_address(dynamic_shared) + 1023) & ~1023U;  ///< aligned to 1024
+
+  using Projections = hopper::Ring<Depth::kProjections>;
+  using X = hopper::Ring<Depth::kX>;
+  using Gates = hopper::RelayRing<Depth::kGates>;
+  using States = hopper::Ring<Depth::kState>;
+  using Scalars = hopper::Ring<Depth::kScalars>;
+
+  __device__ Projections projections() const { return {base + Layout::kBarriers}; }
+  __device__ X x(int head) const { return {after(Projections::kBytes) + head * X::kBytes}; }
+  /// Filled with z, worked on by the output warpgroup, emptied as out.
+  __device__ Gates gates(int head) const {
+    return {{after(Projections::kBytes + T::kHeads * X::kBytes) + head * Gates::kBytes}};
+  }
+  __device__ States states(int head) const {
+    return {after(Projections::kBytes + T::kHeads * (X::kBytes + Gates::kBytes)) + head * States::kBytes};
+  }
+  __device__ Scalars scalars(int head) const {
+    return {after(Projections::kBytes + T::kHeads * (X::kBytes + Gates::kBytes + States::kBytes)) +
+            head * Scalars::kBytes};
+  }
+
+  /// B of a slot; C lies behind it.
+  __device__ std::uint32_t b_tile(typename Projections::Position at) const {
+    return base + Layout::kProjections + at.slot * Layout::kProjectionSlot;
+  }
+  __device__ std::uint32_t c_tile(typename Projections::Position at) const {
+    return b_tile(at) + Layout::kHalves * kTile;
+  }
+  __device__ std::uint32_t x_tile(int head, typename X::Position at) const {
+    return base + Layout::kX + (head * Depth::kX + at.slot) * kTile;
+  }
+  __device__ std::uint32_t gate_tile(int head, typename Gates::Position at) const {
+    return base + Layout::kGates + (head * Depth::kGates + at.slot) * kTile;
+  }
+  __device__ std::uint32_t state_tile(int head, typename States::Position at) const {
+    return base + Layout::kState + (head * Depth::kState + at.slot) * Layout::kStateSlot;
+  }
+  __device__ ChunkScalars& scalars_of(int head, typename Scalars::Position at) const {
+    return reinterpret_cast<ChunkScalars*>(pointer(Layout::kScalars))[head * Depth::kScalars + at.slot];
+  }
+  /// D of the rows that an output warpgroup works on, as float4 [j][lane % 4] for columns 16·j on.
+  __device__ float* skip(int warpgroup) const {
+    return reinterpret_cast<float*>(pointer(Layout::kSkip)) + warpgroup * kRows;
+  }
+
+  /// By one thread.
+  __device__ void init_barriers() const {
+    constexpr int kReaders = kWarpsOfGroup;
+    projections().init(1, kReaders * (1 + T::kHeads));
+    for (int head = 0; head < T::kHeads; ++head) {
+      x(head).init(1, 2 * kReaders);
+      gates(head).init(1, kWarpsOfGroup, 1);
+      states(head).init(kWarpsOfGroup, kReaders);
+      scalars(head).init(32, 2 * kReaders);
+    }
+    hopper::barrier_init_fence();
+  }
+
+ private:
+  /// From the array's own address, so that the compiler knows the address space.
+  __device__ unsigned char* pointer(int offset) const {
+    return dynamic_shared + (base - shared_address(dynamic_shared)) + offset;
+  }
+  __device__ std::uint32_t after(int barrier_bytes) const {
+    return base + Layout::kBarriers + static_cast<std::uint32_t>(barrier_bytes);
+  }
+};
+
+/// Index of a thread in its warpgroup. Volatile, so that each role takes its own: one that all of them shared would
+/// be kept in memory from before they part.
+__device__ inline int group_thread() {
+  int thread = 0;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread % kGroupThreads;
+}
+
+/// Arrives for the warp, once all its lanes are here.
+__device__ inline void warp_arrive(std::uint32_t barrier, int lane) {
+  __syncwarp();
+  if (lane == 0) hopper::barrier_arrive(barrier);
+}
+
+}  // namespace ssmbench::ssd_hopper

@@ -1,0 +1,98 @@
+// cuda-hopper: registration. The kernel, with the picture of its warps, is in kernel.cuh.
+
+#include <cuda_bf16.h>
+
+#include <array>
+
+#include "device/cuda_attribute.h"
+#include "kernels/ssd/chunked_work.h"
+#include "kernels/ssd_chunk_scan/hopper/launch.h"
+
+namespace ssmbench {
+
+namespace ssd_hopper {
+extern template Variant variant_for<__nv_bfloat16, 1>(int states, bool gated);
+extern template Variant variant_for<__nv_bfloat16, 2>(int states, bool gated);
+}  // namespace ssd_hopper
+
+namespace {
+
+using namespace ssd_hopper;
+
+/// Of an H200; a GPU with fewer runs the last blocks after the first.
+constexpr int kMultiprocessors = 132;
+constexpr std::int64_t kMaxStates = 128;
+
+Plan plan_of(const SsdChunkScan& scan) {
+  return plan_for({scan.batch, scan.seqlen, scan.nheads, scan.groups, scan.headdim}, kMultiprocessors);
+}
+
+int padded_dstate(const SsdChunkScan& scan) {
+  return scan.dstate <= 64 ? 64 : 128;
+}
+
+/// No reason without a GPU: the implementation is listed there.
+bool wrong_device() {
+  int device = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    return false;
+  }
+  return cuda_attribute(cudaDevAttrComputeCapabilityMajor, device) != 9 ||
+         cuda_attribute(cudaDevAttrComputeCapabilityMinor, device) != 0;
+}
+
+std::optional<std::string> unsupported(const Problem& problem) {
+  const SsdChunkScan scan(problem);
+  if (problem.dtype() != DType::bf16) return "needs bf16 tensors";
+  if (scan.headdim % 8 != 0 || scan.dstate % 8 != 0)
+    return "needs headdim and dstate that are multiples of 8: rows of 16-byte vectors";
+  if (scan.dstate > kMaxStates) return "needs dstate of at most 128: states of 64 rows are held in registers";
+  constexpr std::int64_t kMost = 2147483647;
+  const std::int64_t tiles = ceil_div(scan.headdim, kRows);
+  const std::int64_t chunks = ceil_div(scan.seqlen, kSteps);
+  if (scan.seqlen > kMost - 2 * kSteps || scan.nheads > kMost / tiles ||
+      chunks > kMost / (scan.nheads * tiles) || scan.batch > kMost / (scan.nheads * tiles * chunks))
+    return "needs at most 2147483647 chunks of 64 steps and 64 rows";
+  if (wrong_device()) return "needs a GPU of compute capability 9.0";
+  return {};
+}
+
+std::size_t workspace_bytes(const Problem& problem) {
+  const SsdChunkScan scan(problem);
+  return handed_bytes(plan_of(scan), padded_dstate(scan));
+}
+
+Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
+  if (auto reason = unsupported(problem)) throw ContractError("cuda-hopper " + *reason);
+  const SsdArgs ssd = bind_ssd(problem, tensors);
+  for (const void* tensor :
+       std::array{ssd.in.x, ssd.in.B, ssd.in.C, ssd.in.z, static_cast<const void*>(ssd.out)})
+    if (reinterpret_cast<std::uintptr_t>(tensor) % 16 != 0)
+      throw ContractError("cuda-hopper needs tensors that are aligned to 16 bytes");
+  const SsdChunkScan scan(problem);
+  const Plan plan = plan_of(scan);
+  const int states = padded_dstate(scan);
+  const bool gated = ssd.in.z != nullptr;
+  const Variant variant = plan.tiles_per_item == 1 ? variant_for<__nv_bfloat16, 1>(states, gated)
+                                                   : variant_for<__nv_bfloat16, 2>(states, gated);
+  check_cuda(cudaFuncSetAttribute(variant.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  variant.shared_bytes));
+  const HopperArgs args = make_args(ssd, plan, states, workspace);
+  return [=](void* stream) { launch(variant, args, static_cast<cudaStream_t>(stream)); };
+}
+
+const Registration registration{
+    {.name = "cuda-hopper",
+     .op = "ssd_chunk_scan_fwd",
+     .device = DeviceKind::cuda,
+     .summary =
+         "chunks as products by wgmma, fed by TMA, in warps of different roles; for compute capability 9.0",
+     .arithmetic = [](DType) { return Arithmetic{.math = Math::bf16}; },
+     .unsupported = unsupported,
+     .workspace_bytes = workspace_bytes,
+     .work = ssd_tensor_work,
+     .bind = bind}};
+
+}  // namespace
+}  // namespace ssmbench

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/common/host_device.h"
+#include "kernels/ssd_chunk_scan/hopper/plan.h"
+
+// Shared memory of a block of cuda-hopper. Tuned on an H200.
+
+namespace ssmbench::ssd_hopper {
+
+/// The numbers of a chunk that belong to a row t of the masked square.
+struct alignas(16) RowScalars {
+  float sum;           ///< Σ Δ·A·log₂e from the chunk's first step to t
+  float within;        ///< decay from the begin of t's slab of 16 steps to t
+  float carry;         ///< decay from the chunk's begin to t
+  std::uint32_t mask;  ///< bit s: step s of the slab is in t's sequence and not later than t
+};
+
+/// The numbers of a chunk of a head, each in the order in which lanes take them: the four columns that a lane
+/// has of 16 are together (slot_of_step).
+struct ChunkScalars {
+  RowScalars rows[kSteps];
+  float diagonal[kSteps];  ///< sum − log₂ Δ: the factor of a column of a square on the diagonal
+  /// Δ·(decay from s to the begin of a later slab), for the 6 squares below the diagonal (square_below).
+  float below[6][16];
+  /// Δ·(decay from s to the chunk's end) in pairs of the io dtype, and what its rounding leaves in another.
+  std::uint32_t weights[2][kSteps / 2];
+  float decay;      ///< of the whole chunk
+  float unused[3];  ///< keeps the size a multiple of 16
+};
+
+/// Place of a step among the 16 of its slab: [lane % 4][column pair][column].
+SSMBENCH_HD constexpr int slot_of_step(int step) {
+  return step / 2 % 4 * 4 + step / 8 % 2 * 2 + step % 2;
+}
+/// Place of the pair of steps 2·pair, 2·pair + 1 in ChunkScalars::weights: [lane % 4][product][half].
+SSMBENCH_HD constexpr int slot_of_pair(int pair) {
+  return pair % 4 * 8 + pair / 4;
+}
+/// The square of rows of slab `row` and columns of slab `column` < row in ChunkScalars::below.
+SSMBENCH_HD constexpr int square_below(int row, int column) {
+  return row * (row - 1) / 2 + column;
+}
+
+inline constexpr int kTile = kSteps * kRows * 2;  ///< bytes of a tile of 64 × 64 elements
+inline constexpr int kMaxBlockBytes = 227 * 1024;
+
+/// Slots of the ring buffers. Loads are under way for a chunk or two, so that slots go to what comes from memory;
+/// one slot is enough for the state of the next chunk, which is made meanwhile.
+template <int kHeads, int kStates>
+struct Depths {
+  static constexpr int kProjections = 3;  ///< B and C
+  static constexpr int kX = kHeads == 2 && kStates == 128 ? 2 : kHeads == 2 ? 3 : 4;
+  static constexpr int kGates = kHeads == 2 ? 3 : 4;  ///< z, and out on its way
+  static constexpr int kState = kHeads == 2 ? (kStates == 128 ? 1 : 2) : 3;
+  static constexpr int kScalars = kHeads == 2 ? 3 : 4;
+};
+
+/// Offsets in bytes; tiles are aligned to 1024.
+template <int kHeads_, int kStates_>
+struct Layout {
+  static constexpr int kHeads = kHeads_;
+  static constexpr int kStates = kStates_;
+  using Depth = Depths<kHeads, kStates>;
+  static constexpr int kHalves = kStates / 64;  ///< tiles that B, C and the state are wide
+  static constexpr int kProjectionSlot = 2 * kHalves * kTile;
+  static constexpr int kStateSlot = kHalves * kTile;
+
+  static constexpr int kProjections = 0;
+  static constexpr int kX = kProjections + Depth::kProjections * kProjectionSlot;
+  static constexpr int kGates = kX + kHeads * Depth::kX * kTile;
+  static constexpr int kState = kGates + kHeads * Depth::kGates * kTile;
+  static constexpr int kScalars = kState + kHeads * Depth::kState * kStateSlot;
+  static constexpr int kSkip = kScalars + kHeads * Depth::kScalars * static_cast<int>(sizeof(ChunkScalars));
+  static constexpr int kBarriers = kSkip + 2 * kRows * static_cast<int>(sizeof(float));
+  static constexpr int kRingBytes =
+      16 * (Depth::kProjections + kHeads * (Depth::kX + Depth::kState + Depth::kScalars)) +
+      24 * kHeads * Depth::kGates;
+  static constexpr int kBytes = kBarriers + kRingBytes + 1024;  // the start is not aligned to 1024
+  static_assert(kBytes <= kMaxBlockBytes);
+};
+
+}  // namespace ssmbench::ssd_hopper

@@ -1,0 +1,289 @@
+#pragma once
+
+// An output warpgroup of cuda-hopper: out of one head, for one chunk after the other,
+//
+//   Y = carry ∘ (C·Hᵀ) + M·x,   M = (C·Bᵀ) ∘ Δ·decay, on and below the diagonal;   out = (Y + D·x)·silu(z)
+//
+// Warp w has rows (time steps) 16w … 16w + 15 of all of them. M goes from accumulators to operand without
+// leaving registers.
+
+#include "kernels/common/hopper/wgmma.cuh"
+#include "kernels/common/io_types.cuh"
+#include "kernels/common/scalar_math.h"
+#include "kernels/ssd_chunk_scan/hopper/block.cuh"
+
+namespace ssmbench::ssd_hopper {
+
+template <class T>
+class OutputWarpgroup {
+  using Io = typename T::Io;
+  using Shared = SharedMemory<T>;
+
+ public:
+  __device__ OutputWarpgroup(const HopperArgs& args, const Shared& shared, int index, int thread)
+      : args_(args),
+        plan_(args.plan),
+        shared_(shared),
+        share_{index},
+        thread_(thread),
+        warp_(thread / 32),
+        lane_(thread % 32),
+        fragment_(hopper::fragment_offset(warp_, lane_)) {}
+
+  __device__ void run() {
+    int count = 0;
+    for (int i = 0; i < plan_.pieces(blockIdx.x); ++i) {
+      const Piece piece = plan_.piece(blockIdx.x, i);
+      load_skip(plan_.item(piece.item));
+      for (int chunk = piece.first; chunk < piece.end; ++chunk, ++count) {
+        if (share_.has(count)) output();
+        at_.advance();
+      }
+    }
+  }
+
+ private:
+  /// One chunk of out.
+  __device__ __forceinline__ void output() {
+    const int head = share_.head();
+    shared_.projections().wait_full(at_.template in<T::Depth::kProjections>());
+    // Before the products, which leave little of shared memory's bandwidth to others.
+    shared_.scalars(head).wait_full(at_.template in<T::Depth::kScalars>());
+    const ChunkScalars& scalars = shared_.scalars_of(head, at_.template in<T::Depth::kScalars>());
+    const LaneScalars lane_scalars = load_scalars(scalars);
+    float cb[32];
+    float y[32];
+    const std::uint64_t c =
+        hopper::operand_descriptor(shared_.c_tile(at_.template in<T::Depth::kProjections>()), kTile);
+    multiply(cb, c,
+             hopper::operand_descriptor(shared_.b_tile(at_.template in<T::Depth::kProjections>()), kTile));
+    shared_.states(head).wait_full(at_.template in<T::Depth::kState>());
+    multiply(
+        y, c,
+        hopper::operand_descriptor(shared_.state_tile(head, at_.template in<T::Depth::kState>()), kTile));
+
+    std::uint32_t m[16];
+    hopper::wgmma_wait<1>();
+    hopper::pin_registers(cb);
+    mask(m, cb, lane_scalars);
+    hopper::wgmma_wait<0>();
+    hopper::pin_registers(y);
+    warp_arrive(shared_.projections().empty(at_.template in<T::Depth::kProjections>()), lane_);
+    warp_arrive(shared_.states(head).empty(at_.template in<T::Depth::kState>()), lane_);
+    warp_arrive(shared_.scalars(head).empty(at_.template in<T::Depth::kScalars>()), lane_);
+#pragma unroll
+    for (int i = 0; i < 32; ++i) y[i] *= i / 2 % 2 == 0 ? lane_scalars.upper.carry : lane_scalars.lower.carry;
+
+    shared_.x(head).wait_full(at_.template in<T::Depth::kX>());
+    const std::uint32_t x_tile = shared_.x_tile(head, at_.template in<T::Depth::kX>());
+    std::uint32_t x_pairs[16];
+    if (args_.ssd.in.D != nullptr) load_tile_pairs(x_pairs, x_tile + fragment_);
+    const std::uint32_t gates = gate_tile();
+    std::uint32_t z_pairs[16];
+    if constexpr (T::kGated) load_tile_pairs(z_pairs, gates);
+    const std::uint64_t x = hopper::operand_descriptor(x_tile, kTile);
+    hopper::pin_registers(y);
+    hopper::pin_registers(m);
+    hopper::wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < 4; ++k)
+      hopper::wgmma<Io, hopper::Major::rows>(y, m + 4 * k,
+                                             hopper::operand_step<hopper::Major::rows>(x, k, kTile), true);
+    hopper::wgmma_commit();
+    finish(y, x_pairs, z_pairs, gates);
+  }
+
+  /// C (64 steps × N) times a tile of rows of N.
+  __device__ __forceinline__ static void multiply(float (&to)[32], std::uint64_t c, std::uint64_t rows) {
+    constexpr auto kAlong = hopper::Major::k;
+    hopper::wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < T::kStates / 16; ++k)
+      hopper::wgmma<Io, kAlong, kAlong>(to, hopper::operand_step<kAlong>(c, k, kTile),
+                                        hopper::operand_step<kAlong>(rows, k, kTile), k > 0);
+    hopper::wgmma_commit();
+  }
+
+  /// What a lane takes of a chunk's scalars: of its two rows, and of its four columns in each of four slabs.
+  struct LaneScalars {
+    RowScalars upper, lower;
+    float4 below[3];
+    float4 diagonal;
+  };
+  __device__ __forceinline__ LaneScalars load_scalars(const ChunkScalars& from) const {
+    LaneScalars to;
+    to.upper = from.rows[16 * warp_ + lane_ / 4];
+    to.lower = from.rows[16 * warp_ + lane_ / 4 + 8];
+    const int first = square_below(max(warp_, 1), 0);  // those from `warp_` on are not used
+#pragma unroll
+    for (int k = 0; k < 3; ++k)
+      to.below[k] = *reinterpret_cast<const float4*>(from.below[min(first + k, 5)] + lane_ % 4 * 4);
+    to.diagonal = *reinterpret_cast<const float4*>(from.diagonal + 16 * warp_ + lane_ % 4 * 4);
+    return to;
+  }
+
+  /// M of this warp's rows, as A of the product with x.
+  __device__ __forceinline__ void mask(std::uint32_t (&m)[16], const float (&cb)[32],
+                                       const LaneScalars& scalars) const {
+    if (warp_ == 0)
+      mask_slab<0>(m, cb, scalars);
+    else if (warp_ == 1)
+      mask_slab<1>(m, cb, scalars);
+    else if (warp_ == 2)
+      mask_slab<2>(m, cb, scalars);
+    else
+      mask_slab<3>(m, cb, scalars);
+  }
+
+  template <int kSlab>
+  __device__ __forceinline__ void mask_slab(std::uint32_t (&m)[16], const float (&cb)[32],
+                                            const LaneScalars& scalars) const {
+    const RowScalars& upper = scalars.upper;
+    const RowScalars& lower = scalars.lower;
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      std::uint32_t* to = m + 4 * k;
+      const float* from = cb + 8 * k;
+      if (k < kSlab) {
+        const float4& s = scalars.below[k];
+        to[0] = pack_pair<Io>(from[0] * (upper.within * s.x), from[1] * (upper.within * s.y));
+        to[1] = pack_pair<Io>(from[2] * (lower.within * s.x), from[3] * (lower.within * s.y));
+        to[2] = pack_pair<Io>(from[4] * (upper.within * s.z), from[5] * (upper.within * s.w));
+        to[3] = pack_pair<Io>(from[6] * (lower.within * s.z), from[7] * (lower.within * s.w));
+      } else if (k == kSlab) {
+        const float4& s = scalars.diagonal;
+        const auto element = [&](const RowScalars& row, int bit, float sum, float product) {
+          const bool kept = (row.mask >> (lane_ % 4 * 2) & 1U << bit) != 0;
+          return kept ? product * exp2_approximate(row.sum - sum) : 0.0F;
+        };
+        to[0] = pack_pair<Io>(element(upper, 0, s.x, from[0]), element(upper, 1, s.y, from[1]));
+        to[1] = pack_pair<Io>(element(lower, 0, s.x, from[2]), element(lower, 1, s.y, from[3]));
+        to[2] = pack_pair<Io>(element(upper, 8, s.z, from[4]), element(upper, 9, s.w, from[5]));
+        to[3] = pack_pair<Io>(element(lower, 8, s.z, from[6]), element(lower, 9, s.w, from[7]));
+      } else {
+        to[0] = to[1] = to[2] = to[3] = 0;
+      }
+    }
+  }
+
+  /// Waits for z; without z for a slot for out.
+  __device__ __forceinline__ std::uint32_t gate_tile() const {
+    const auto gates = shared_.gates(share_.head());
+    const auto& at = at_.template in<T::Depth::kGates>();
+    if constexpr (T::kGated)
+      gates.wait_full(at);
+    else
+      gates.wait_empty(at);
+    return shared_.gate_tile(share_.head(), at) + fragment_;
+  }
+
+  /// This warp's rows of a tile; `tile` is the lane's address in it.
+  __device__ __forceinline__ static void load_tile_pairs(std::uint32_t (&to)[16], std::uint32_t tile) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+      load_matrices(*reinterpret_cast<std::uint32_t(*)[4]>(to + 4 * j), tile ^ j * 32);
+  }
+
+  /// M·x is under way, and meanwhile the gates are computed. Then out, over z.
+  __device__ __forceinline__ void finish(float (&y)[32], const std::uint32_t (&x)[16],
+                                         const std::uint32_t (&z)[16], std::uint32_t gate_tile) {
+    constexpr bool kGated = T::kGated;
+    const int head = share_.head();
+    float gate[kGated ? 32 : 1];
+    if constexpr (kGated) {
+#pragma unroll
+      for (int i = 0; i < 16; ++i) {
+        const float2 pair = unpack_pair<Io>(z[i]);
+        gate[2 * i] = silu_approximate(pair.x);
+        gate[2 * i + 1] = silu_approximate(pair.y);
+      }
+      hopper::pin_registers(gate);
+      // A branch: the compiler would wait for the products before the gates.
+      shared_.gates(head).wait_full(at_.template in<T::Depth::kGates>());
+    }
+    hopper::wgmma_wait<0>();
+    hopper::pin_registers(y);
+    warp_arrive(shared_.x(head).empty(at_.template in<T::Depth::kX>()), lane_);
+    if (args_.ssd.in.D != nullptr) add_skip(y, x);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      std::uint32_t out[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int at = 8 * j + 2 * i;
+        if constexpr (kGated) {
+          y[at] *= gate[at];
+          y[at + 1] *= gate[at + 1];
+        }
+        out[i] = pack_pair<Io>(y[at], y[at + 1]);
+      }
+      hopper::store_matrices(gate_tile ^ j * 32, out[0], out[1], out[2], out[3]);
+    }
+    hopper::fence_async_proxy();
+    warp_arrive(shared_.gates(head).done(at_.template in<T::Depth::kGates>()), lane_);
+  }
+
+  __device__ static float silu_approximate(float z) {
+    return z * reciprocal_approximate(1.0F + exp2_approximate(-kLog2E * z));
+  }
+
+  /// y += D·x.
+  __device__ __forceinline__ void add_skip(float (&y)[32], const std::uint32_t (&x)[16]) const {
+    const auto add = [&](const auto& skip_of) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const float4 d = skip_of(j);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float2 pair = unpack_pair<Io>(x[4 * j + i]);
+          y[8 * j + 2 * i] += (i < 2 ? d.x : d.z) * pair.x;
+          y[8 * j + 2 * i + 1] += (i < 2 ? d.y : d.w) * pair.y;
+        }
+      }
+    };
+    if (args_.ssd.in.skip_per_headdim) {
+      const auto* skip = reinterpret_cast<const float4*>(shared_.skip(share_.index)) + lane_ % 4;
+      add([&](int j) { return skip[4 * j]; });
+    } else {
+      add([&](int) { return make_float4(skip_, skip_, skip_, skip_); });
+    }
+  }
+
+  /// D of the item: in a register, or of its rows, in the order in which lanes take it, in shared memory.
+  __device__ void load_skip(const Item& item) {
+    const SsdInputs& in = args_.ssd.in;
+    if (in.D == nullptr) return;
+    const RowTile tile = item.tile(share_.head());
+    if (!in.skip_per_headdim) {
+      skip_ = tile.head < 0 ? 0.0F : in.D[tile.head];
+      return;
+    }
+    const int p = tile.row + thread_;
+    group_barrier();  // the piece before is done
+    if (thread_ < kRows)
+      shared_.skip(share_.index)[thread_ / 16 * 16 + slot_of_step(thread_ % 16)] =
+          tile.head >= 0 && p < in.headdim ? in.D[tile.head * in.headdim + p] : 0.0F;
+    group_barrier();
+  }
+
+  /// Of this warpgroup's threads.
+  __device__ void group_barrier() const {
+    if (share_.index == 0)
+      asm volatile("bar.sync 2, 128;\n" ::: "memory");
+    else
+      asm volatile("bar.sync 3, 128;\n" ::: "memory");
+  }
+
+  const HopperArgs& args_;
+  const Plan& plan_;
+  Shared shared_;
+  Share<T::kHeads> share_;
+  int thread_;
+  int warp_;
+  int lane_;
+  std::uint32_t fragment_;
+  hopper::RingPositions at_;
+  float skip_ = 0.0F;  ///< D of the head
+};
+
+}  // namespace ssmbench::ssd_hopper

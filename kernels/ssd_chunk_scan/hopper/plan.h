@@ -1,0 +1,143 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/common/host_device.h"
+#include "kernels/common/index_math.h"
+
+// How cuda-hopper spreads a problem over thread blocks. Host and device, so that the CPU tests cover it.
+//
+// A head is cut into tiles of 64 rows of its state. One or two tiles whose heads read the same B and C are an
+// item, a scan over all chunks of a sequence. Items are cut evenly where there are more of them than thread
+// blocks: a block takes a run of (item, chunk), which begins and ends anywhere, as pieces of items.
+
+namespace ssmbench::ssd_hopper {
+
+inline constexpr int kSteps = 64;  ///< time steps of a chunk
+inline constexpr int kRows = 64;   ///< rows of the state in a tile
+
+struct RowTile {
+  int head;  ///< −1 where the tile is absent
+  int row;   ///< its first
+};
+
+/// One or two row tiles of a group. The second is absent where a group has an odd number of them.
+struct Item {
+  int b, group;
+  RowTile first, second;
+
+  SSMBENCH_HD constexpr RowTile tile(int index) const {  // by parts, or it takes an address
+    return {index == 0 ? first.head : second.head, index == 0 ? first.row : second.row};
+  }
+};
+
+/// Chunks first … end − 1 of an item. Where `first` is not 0 the state comes from the block before, and where
+/// `end` is not the sequence's it goes to the block after.
+struct Piece {
+  int item;
+  int first, end;
+};
+
+/// Division by a number that is known at launch, of what is below 2^31: two instructions.
+/// Source: Granlund & Montgomery, "Division by invariant integers using multiplication" (1994), theorem 4.2.
+struct Divisor {
+  int value = 1;
+  std::uint32_t multiplier = 0x80000000U;  ///< ⌈2^(31 + bits) / value⌉
+  int shift = 31;                          ///< 31 + bits, bits = ⌈log₂ value⌉
+
+  constexpr Divisor() = default;
+  constexpr explicit Divisor(int of) : value(of) {
+    while ((std::int64_t{1} << (shift - 31)) < of) ++shift;
+    multiplier = static_cast<std::uint32_t>(((std::uint64_t{1} << shift) + of - 1) / of);
+  }
+  SSMBENCH_HD constexpr int quotient(int number) const {
+    return static_cast<int>(static_cast<std::uint64_t>(static_cast<std::uint32_t>(number)) * multiplier >>
+                            shift);
+  }
+};
+
+struct Plan {
+  int tiles_per_item;  ///< 1 or 2
+  int heads_per_group;
+  Divisor row_tiles;  ///< of a head
+  Divisor groups;
+  Divisor items_per_group;
+  Divisor chunks;
+  int items;
+  int blocks;
+  /// Chunks of all items together are `share`·blocks + `rest`; the first `rest` blocks have one more.
+  int share, rest;
+
+  SSMBENCH_HD constexpr Item item(int index) const {
+    const int outer = items_per_group.quotient(index);
+    const int b = groups.quotient(outer);
+    const int group = outer - b * groups.value;
+    const int tile = (index - outer * items_per_group.value) * tiles_per_item;
+    return {b, group, row_tile(group, tile),
+            tiles_per_item == 2 ? row_tile(group, tile + 1) : RowTile{-1, 0}};
+  }
+  /// A row tile of a group.
+  SSMBENCH_HD constexpr RowTile row_tile(int group, int index) const {
+    const int head = row_tiles.quotient(index);
+    if (head >= heads_per_group) return {-1, 0};
+    return {group * heads_per_group + head, (index - head * row_tiles.value) * kRows};
+  }
+
+  /// Chunks of all items: a block takes those from first_unit(block) to first_unit(block + 1).
+  SSMBENCH_HD constexpr int first_unit(int block) const {
+    return block * share + (block < rest ? block : rest);
+  }
+  SSMBENCH_HD constexpr int pieces(int block) const {
+    const int begin = first_unit(block);
+    const int end = first_unit(block + 1);
+    return begin == end ? 0 : chunks.quotient(end - 1) - chunks.quotient(begin) + 1;
+  }
+  /// In the order that the block takes them, the last item first: what the next block waits for comes first,
+  /// and what waits for the block before comes last.
+  SSMBENCH_HD constexpr Piece piece(int block, int index) const {
+    const int begin = first_unit(block);
+    const int end = first_unit(block + 1);
+    const int item = chunks.quotient(end - 1) - index;
+    const int start = item * chunks.value;
+    return {item, begin > start ? begin - start : 0, end < start + chunks.value ? end - start : chunks.value};
+  }
+  /// Whether blocks hand states on to the next ones.
+  constexpr bool hands_over() const { return items % blocks != 0; }
+};
+
+/// Sizes of a problem that a plan depends on.
+struct PlanSizes {
+  std::int64_t batch, seqlen, nheads, groups, headdim;
+};
+
+constexpr Plan plan_with(const PlanSizes& of, int multiprocessors, int tiles_per_item) {
+  Plan plan{};
+  plan.tiles_per_item = tiles_per_item;
+  plan.heads_per_group = static_cast<int>(of.nheads / of.groups);
+  plan.row_tiles = Divisor(static_cast<int>(ceil_div(of.headdim, kRows)));
+  plan.groups = Divisor(static_cast<int>(of.groups));
+  plan.items_per_group = Divisor(
+      static_cast<int>(ceil_div(std::int64_t{plan.heads_per_group} * plan.row_tiles.value, tiles_per_item)));
+  plan.chunks = Divisor(static_cast<int>(ceil_div(of.seqlen, kSteps)));
+  plan.items = static_cast<int>(of.batch * of.groups * plan.items_per_group.value);
+  plan.blocks = std::min(plan.items, multiprocessors);
+  plan.share = plan.items * plan.chunks.value / plan.blocks;
+  plan.rest = plan.items * plan.chunks.value % plan.blocks;
+  return plan;
+}
+
+/// What a chunk of an item takes, in cycles of an H200 (measured).
+inline constexpr double kChunkCycles[] = {2100, 3800};  // one tile, two
+
+/// Two tiles share loads and the state warpgroup; one tile makes twice the items.
+constexpr Plan plan_for(const PlanSizes& of, int multiprocessors) {
+  const Plan one = plan_with(of, multiprocessors, 1);
+  const Plan two = plan_with(of, multiprocessors, 2);
+  const auto cycles = [](const Plan& plan) {
+    return kChunkCycles[plan.tiles_per_item - 1] * static_cast<double>(plan.items) / plan.blocks;
+  };
+  return cycles(one) < cycles(two) ? one : two;
+}
+
+}  // namespace ssmbench::ssd_hopper

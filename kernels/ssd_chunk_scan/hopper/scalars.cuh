@@ -1,0 +1,211 @@
+#pragma once
+
+// The scalar warps of cuda-hopper: Δ, the sums of Δ·A of a chunk, and the decays that products are weighted
+// with. A lane has steps 2·lane and 2·lane + 1.
+//
+// M[t][s] = (C·Bᵀ)[t][s] · Δ_s · decay(s → t) takes one exponential per element. Below the diagonal squares of
+// 16 × 16 it is split at the begin k of t's slab: decay(s → k)·decay(k → t), a factor of the column and one of
+// the row. Both are at most 1, so that neither overflows, and one underflows only where the product does.
+
+#include "kernels/common/io_types.cuh"
+#include "kernels/common/scalar_math.h"
+#include "kernels/ssd/delta.cuh"
+#include "kernels/ssd_chunk_scan/hopper/block.cuh"
+
+namespace ssmbench::ssd_hopper {
+
+inline constexpr unsigned kAllLanes = 0xFFFFFFFFU;
+
+__device__ inline float log2_approximate(float x) {
+  float logarithm = 0;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(logarithm) : "f"(x));
+  return logarithm;
+}
+
+template <class T>
+class ScalarWarp {
+  using Io = typename T::Io;
+
+ public:
+  __device__ ScalarWarp(const HopperArgs& args, const SharedMemory<T>& shared, int index, int lane)
+      : in_(args.ssd.in), plan_(args.plan), shared_(shared), share_{index}, lane_(lane) {}
+
+  /// dt is loaded a chunk before Δ is computed from it, since that takes about as long.
+  __device__ void run() {
+    const int head = share_.head();
+    const auto ring = shared_.scalars(head);
+    typename SharedMemory<T>::Scalars::Position at;
+    int count = 0;
+    for (int i = 0; i < plan_.pieces(blockIdx.x); ++i) {
+      const Piece piece = plan_.piece(blockIdx.x, i);
+      start(plan_.item(piece.item), piece.first + (share_.has(count) ? 0 : 1));
+      LaneDeltas deltas = deltas_of(load());
+      advance();
+      RawSteps dt = load();
+      for (int chunks = piece.end - piece.first; chunks > 0; --chunks, ++count, at.advance()) {
+        if (!share_.has(count)) continue;
+        const LaneSums sums = sums_of(deltas);
+        ring.wait_empty(at);
+        write(shared_.scalars_of(head, at), deltas, sums);
+        hopper::barrier_arrive(ring.full(at));  // every lane for what it wrote
+        deltas = deltas_of(dt);
+        advance();
+        dt = load();
+      }
+    }
+  }
+
+ private:
+  static constexpr int kStride = (3 - T::kHeads) * kSteps;  ///< from a chunk of this warp to its next
+  static constexpr int kSlabLanes = 8;
+
+  /// dt as it is stored: a conversion would wait for it.
+  struct RawSteps {
+    Io first, second;
+  };
+  /// Δ and seq_idx of a lane's two steps.
+  struct LaneDeltas {
+    float delta[2];
+    int sequence[2];
+    int sequence_before;  ///< of the step before the chunk, to which the state belongs that enters
+  };
+  /// Sums of Δ·A·log₂e.
+  struct LaneSums {
+    float within[2];  ///< from the slab's first step to the lane's
+    float before[4];  ///< from the chunk's first step to each slab
+    float end;        ///< of the chunk
+  };
+
+  __device__ void start(const Item& item, int chunk) {
+    const int h = item.tile(share_.head()).head;
+    A_ = h < 0 ? 0.0F : in_.A[h] * kLog2E;
+    bias_ = h < 0 || in_.dt_bias == nullptr ? 0.0F : in_.dt_bias[h];
+    b_ = item.b;
+    const int step = chunk * kSteps + 2 * lane_;
+    left_ = h < 0 ? 0 : static_cast<int>(in_.seqlen) - step;
+    dt_ = static_cast<const Io*>(in_.dt) + (b_ * in_.seqlen + step) * in_.nheads + h;
+  }
+  __device__ void advance() {
+    left_ -= kStride;
+    dt_ += kStride * in_.nheads;
+  }
+
+  /// Of the lane's next two steps.
+  __device__ RawSteps load() const {
+    RawSteps steps{};
+    if (left_ > 0) steps.first = dt_[0];
+    if (left_ > 1) steps.second = dt_[in_.nheads];
+    return steps;
+  }
+
+  /// Of the dt that was loaded last.
+  __device__ LaneDeltas deltas_of(const RawSteps& dt) const {
+    const StepRule rule{in_.dt_softplus, in_.dt_low, in_.dt_high};
+    LaneDeltas to{};
+    to.delta[0] = left_ > 0 ? step_size(to_float(dt.first), bias_, rule) : 0.0F;
+    to.delta[1] = left_ > 1 ? step_size(to_float(dt.second), bias_, rule) : 0.0F;
+    if (in_.seq_idx == nullptr) return to;
+    const std::int32_t* end = in_.seq_idx + (b_ + 1) * in_.seqlen;  // the last one goes on after it
+#pragma unroll
+    for (int i = 0; i < 2; ++i) to.sequence[i] = end[-max(left_ - i, 1)];
+    const int before = left_ + 2 * lane_ + 1;
+    if (before <= in_.seqlen) to.sequence_before = end[-max(before, 1)];
+    return to;
+  }
+
+  __device__ LaneSums sums_of(const LaneDeltas& of) const {
+    const float second = of.delta[1] * A_;
+    LaneSums to;
+    to.within[1] = of.delta[0] * A_ + second;
+#pragma unroll
+    for (int distance = 1; distance < kSlabLanes; distance *= 2) {
+      const float before = __shfl_up_sync(kAllLanes, to.within[1], distance, kSlabLanes);
+      if (lane_ % kSlabLanes >= distance) to.within[1] += before;
+    }
+    to.within[0] = to.within[1] - second;
+    to.before[0] = 0.0F;
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      const float sum = to.before[k] + __shfl_sync(kAllLanes, to.within[1], kSlabLanes * k + kSlabLanes - 1);
+      if (k < 3)
+        to.before[k + 1] = sum;
+      else
+        to.end = sum;
+    }
+    return to;
+  }
+
+  __device__ void write(ChunkScalars& to, const LaneDeltas& of, const LaneSums& sums) const {
+    const int slab = lane_ / kSlabLanes;
+    const int slot = slot_of_step(2 * lane_ % 16);
+    const float before =
+        slab < 2 ? (slab == 0 ? 0.0F : sums.before[1]) : (slab == 2 ? sums.before[2] : sums.before[3]);
+    const float2 sum = make_float2(before + sums.within[0], before + sums.within[1]);
+    write_rows(to, of, sums, sum);
+    *reinterpret_cast<float2*>(to.diagonal + 16 * slab + slot) =
+        make_float2(sum.x - log2_approximate(of.delta[0]), sum.y - log2_approximate(of.delta[1]));
+#pragma unroll
+    for (int k = 1; k < 4; ++k) {
+      const float2 factors = weights_until(sums.before[k], kSlabLanes * k - 1, of, sum);
+      if (slab < k) *reinterpret_cast<float2*>(to.below[square_below(k, slab)] + slot) = factors;
+    }
+    const float2 weights = weights_until(sums.end, 31, of, sum);
+    const std::uint32_t rounded = pack_pair<Io>(weights.x, weights.y);
+    const float2 back = unpack_pair<Io>(rounded);
+    to.weights[0][slot_of_pair(lane_)] = rounded;
+    to.weights[1][slot_of_pair(lane_)] = pack_pair<Io>(weights.x - back.x, weights.y - back.y);
+    const bool carried = of.sequence[1] == of.sequence_before;
+    if (lane_ == 31) to.decay = carried ? exp2_approximate(sum.y) : 0.0F;
+  }
+
+  /// Decays from the slab's and from the chunk's begin to the lane's steps, 0 from another sequence.
+  __device__ void write_rows(ChunkScalars& to, const LaneDeltas& of, const LaneSums& sums, float2 sum) const {
+    RowScalars rows[2] = {
+        {sum.x, exp2_approximate(sums.within[0]), exp2_approximate(sum.x), (2U << 2 * lane_ % 16) - 1},
+        {sum.y, exp2_approximate(sums.within[1]), exp2_approximate(sum.y), (4U << 2 * lane_ % 16) - 1}};
+    if (in_.seq_idx != nullptr) {
+      const int before_slab = lane_ / kSlabLanes * kSlabLanes - 1;
+      const int shuffled = __shfl_sync(kAllLanes, of.sequence[1], max(before_slab, 0));
+      const int border = before_slab < 0 ? of.sequence_before : shuffled;
+      const int before = __shfl_up_sync(kAllLanes, of.sequence[1], 1);
+      const bool begins = lane_ % kSlabLanes == 0 || of.sequence[0] != before;
+      const unsigned even = __ballot_sync(kAllLanes, begins);
+      const unsigned odd = __ballot_sync(kAllLanes, of.sequence[1] != of.sequence[0]);
+      const int last_even = 31 - __clz(static_cast<int>(even & (2U << lane_) - 1));
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        if (of.sequence[i] != border) rows[i].within = 0.0F;
+        if (of.sequence[i] != of.sequence_before) rows[i].carry = 0.0F;
+        const int last_odd = 31 - __clz(static_cast<int>(odd & ((i == 0 ? 1U : 2U) << lane_) - 1));
+        rows[i].mask -= (1U << max(2 * last_even, 2 * last_odd + 1) % 16) - 1;
+      }
+    }
+    to.rows[2 * lane_] = rows[0];
+    to.rows[2 * lane_ + 1] = rows[1];
+  }
+
+  /// Δ·(decay to the end of the steps of `lane`) of this lane's steps, 0 where that is another sequence.
+  __device__ float2 weights_until(float end, int lane, const LaneDeltas& of, float2 sum) const {
+    float2 weights =
+        make_float2(of.delta[0] * exp2_approximate(end - sum.x), of.delta[1] * exp2_approximate(end - sum.y));
+    if (in_.seq_idx != nullptr) {
+      const int last = __shfl_sync(kAllLanes, of.sequence[1], lane);
+      if (of.sequence[0] != last) weights.x = 0.0F;
+      if (of.sequence[1] != last) weights.y = 0.0F;
+    }
+    return weights;
+  }
+
+  const SsdInputs& in_;
+  const Plan& plan_;
+  SharedMemory<T> shared_;
+  Share<T::kHeads> share_;
+  int lane_;
+  int b_ = 0;
+  float A_ = 0.0F;
+  float bias_ = 0.0F;
+  int left_ = 0;            ///< steps from the lane's first one of the next chunk to the sequence's end
+  const Io* dt_ = nullptr;  ///< of that step
+};
+
+}  // namespace ssmbench::ssd_hopper

@@ -1,0 +1,233 @@
+#pragma once
+
+// The state warpgroup of cuda-hopper: it holds the states of an item's heads in registers, 64 rows of P by N
+// each, takes them from chunk to chunk,
+//
+//   H ← decay·H + (Δ·decay-to-the-end·x)ᵀ · B        A of the product from registers, B from shared memory
+//
+// and publishes each state that enters a chunk to the output warpgroups, in the io dtype, one chunk ahead.
+
+#include "kernels/common/hopper/wgmma.cuh"
+#include "kernels/common/io_types.cuh"
+#include "kernels/common/warp_roles.cuh"
+#include "kernels/ssd_chunk_scan/hopper/block.cuh"
+
+namespace ssmbench::ssd_hopper {
+
+/// a·(high + low) of pairs, rounded as if the sum were exact: the product with `low` is small.
+template <class Io>
+__device__ std::uint32_t multiply_pairs(std::uint32_t a, std::uint32_t high, std::uint32_t low);
+template <>
+__device__ inline std::uint32_t multiply_pairs<__nv_bfloat16>(std::uint32_t a, std::uint32_t high,
+                                                              std::uint32_t low) {
+  asm("mul.rn.bf16x2 %0, %1, %0;" : "+r"(low) : "r"(a));
+  asm("fma.rn.bf16x2 %0, %1, %2, %0;" : "+r"(low) : "r"(a), "r"(high));
+  return low;
+}
+template <>
+__device__ inline std::uint32_t multiply_pairs<__half>(std::uint32_t a, std::uint32_t high,
+                                                       std::uint32_t low) {
+  asm("mul.rn.f16x2 %0, %1, %0;" : "+r"(low) : "r"(a));
+  asm("fma.rn.f16x2 %0, %1, %2, %0;" : "+r"(low) : "r"(a), "r"(high));
+  return low;
+}
+
+template <class T>
+class StateWarpgroup {
+  using Io = typename T::Io;
+  using Shared = SharedMemory<T>;
+  static constexpr int kHalves = T::Layout::kHalves;
+  static constexpr int kRegisters = T::kStates / 2;  // of a state, a thread
+  static constexpr int kAllRegisters = T::kHeads * kRegisters;
+
+ public:
+  __device__ StateWarpgroup(const HopperArgs& args, const Shared& shared, int thread)
+      : args_(args),
+        plan_(args.plan),
+        shared_(shared),
+        thread_(thread),
+        transposed_(hopper::transposed_fragment_offset(thread / 32, thread % 32)) {}
+
+  __device__ void run() {
+    float state[T::kHeads][kRegisters];
+    for (int i = 0; i < plan_.pieces(blockIdx.x); ++i) {
+      const Piece piece = plan_.piece(blockIdx.x, i);
+      const Item item = plan_.item(piece.item);
+      enter(state, piece, item);
+      publish(state);
+      for (int chunk = piece.first; chunk < piece.end; ++chunk) {
+        update(state);
+        if (chunk + 1 < piece.end) publish(state);
+      }
+      leave(state, piece, item);
+    }
+  }
+
+ private:
+  __device__ int lane() const { return thread_ % 32; }
+
+  /// One chunk: all heads' products are under way together.
+  __device__ __forceinline__ void update(float (&state)[T::kHeads][kRegisters]) {
+    std::uint32_t weighted[T::kHeads][16];
+#pragma unroll
+    for (int head = 0; head < T::kHeads; ++head) {
+      const auto& scalars_at = at_.template in<T::Depth::kScalars>();
+      const auto& x_at = at_.template in<T::Depth::kX>();
+      shared_.scalars(head).wait_full(scalars_at);
+      const ChunkScalars& scalars = shared_.scalars_of(head, scalars_at);
+#pragma unroll
+      for (float& value : state[head]) value *= scalars.decay;
+      shared_.x(head).wait_full(x_at);
+      weigh(weighted[head], shared_.x_tile(head, x_at), scalars);
+      hopper::pin_registers(weighted[head]);
+      warp_arrive(shared_.scalars(head).empty(scalars_at), lane());
+      warp_arrive(shared_.x(head).empty(x_at), lane());
+    }
+    const auto& operands_at = at_.template in<T::Depth::kProjections>();
+    shared_.projections().wait_full(operands_at);
+    const std::uint64_t b = hopper::operand_descriptor(shared_.b_tile(operands_at), kTile);
+    hopper::wgmma_fence();
+#pragma unroll
+    for (int head = 0; head < T::kHeads; ++head)
+#pragma unroll
+      for (int k = 0; k < 4; ++k)
+        hopper::wgmma<Io, hopper::Major::rows>(state[head], weighted[head] + 4 * k,
+                                               hopper::operand_step<hopper::Major::rows>(b, k, 0), true);
+    hopper::wgmma_commit();
+    hopper::wgmma_wait<0>();
+#pragma unroll
+    for (int head = 0; head < T::kHeads; ++head) hopper::pin_registers(state[head]);
+    warp_arrive(shared_.projections().empty(operands_at), lane());
+    at_.advance();
+  }
+
+  /// x of the chunk times the weights of its steps, transposed: A of the products.
+  __device__ __forceinline__ void weigh(std::uint32_t (&to)[16], std::uint32_t tile,
+                                        const ChunkScalars& scalars) const {
+    std::uint32_t weights[2][8];
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      reinterpret_cast<uint4*>(weights[i / 2])[i % 2] =
+          *reinterpret_cast<const uint4*>(scalars.weights[i / 2] + lane() % 4 * 8 + i % 2 * 4);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      std::uint32_t x[4];
+      load_matrices_transposed(x, tile + transposed_ + 2048 * k);
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        to[4 * k + i] = multiply_pairs<Io>(x[i], weights[0][2 * k + i / 2], weights[1][2 * k + i / 2]);
+    }
+  }
+
+  __device__ __forceinline__ void publish(const float (&state)[T::kHeads][kRegisters]) {
+    const int thread = group_thread();  // again: no register is left to keep the offset in
+    const std::uint32_t fragment = hopper::fragment_offset(thread / 32, thread % 32);
+#pragma unroll
+    for (int head = 0; head < T::kHeads; ++head) {
+      shared_.states(head).wait_empty(state_at_);
+      const std::uint32_t tile = shared_.state_tile(head, state_at_);
+#pragma unroll
+      for (int j = 0; j < T::kStates / 16; ++j) {
+        const float* from = state[head] + 8 * j;
+        hopper::store_matrices(tile + j / 4 * kTile + (fragment ^ j % 4 * 32),
+                               pack_pair<Io>(from[0], from[1]), pack_pair<Io>(from[2], from[3]),
+                               pack_pair<Io>(from[4], from[5]), pack_pair<Io>(from[6], from[7]));
+      }
+    }
+    hopper::fence_async_proxy();
+#pragma unroll
+    for (int head = 0; head < T::kHeads; ++head) warp_arrive(shared_.states(head).full(state_at_), lane());
+    state_at_.advance();
+  }
+
+  /// visit(where in a (B, H, P, N) tensor, a pair of values) for this thread's elements of a head's state that
+  /// exist. N is a multiple of 8.
+  template <class Visit>
+  __device__ void for_each_pair(float (&state)[kRegisters], const Item& item, int head,
+                                const Visit& visit) const {
+    const SsdInputs& in = args_.ssd.in;
+    const RowTile tile = item.tile(head);
+    if (tile.head < 0) return;
+    const int p = tile.row + thread_ / 32 * 16 + lane() / 4;
+    const std::int64_t upper =
+        ((item.b * in.nheads + tile.head) * in.headdim + p) * in.dstate + lane() % 4 * 2;
+    const std::int64_t lower = upper + 8 * in.dstate;
+    const int columns = static_cast<int>(in.dstate);
+#pragma unroll
+    for (int j = 0; j < kRegisters / 4; ++j) {
+      if (8 * j >= columns) break;
+      if (p < in.headdim) visit(upper + 8 * j, state[4 * j], state[4 * j + 1]);
+      if (p + 8 < in.headdim) visit(lower + 8 * j, state[4 * j + 2], state[4 * j + 3]);
+    }
+  }
+
+  __device__ void enter(float (&state)[T::kHeads][kRegisters], const Piece& piece, const Item& item) const {
+    if (piece.first > 0) {
+      take(state);
+      return;
+    }
+#pragma unroll
+    for (int head = 0; head < T::kHeads; ++head) {
+#pragma unroll
+      for (float& value : state[head]) value = 0.0F;
+      if (args_.ssd.in.initial_states == nullptr) continue;
+      for_each_pair(state[head], item, head, [&](std::int64_t at, float& first, float& second) {
+        const float2 pair = *reinterpret_cast<const float2*>(args_.ssd.in.initial_states + at);
+        first = pair.x;
+        second = pair.y;
+      });
+    }
+  }
+
+  __device__ void leave(float (&state)[T::kHeads][kRegisters], const Piece& piece, const Item& item) const {
+    if (piece.end < plan_.chunks.value) {
+      hand_over(state);
+      return;
+    }
+    if (args_.ssd.final_states == nullptr) return;
+#pragma unroll
+    for (int head = 0; head < T::kHeads; ++head)
+      for_each_pair(state[head], item, head, [&](std::int64_t at, float first, float second) {
+        *reinterpret_cast<float2*>(args_.ssd.final_states + at) = make_float2(first, second);
+      });
+  }
+
+  /// The next block's item begins in this one: its states go to global memory as they lie in registers.
+  __device__ void hand_over(const float (&state)[T::kHeads][kRegisters]) const {
+    float* to = args_.handed_states + static_cast<std::int64_t>(blockIdx.x) * kAllRegisters * 128 + thread_;
+#pragma unroll
+    for (int i = 0; i < kAllRegisters; ++i) to[i * 128] = state[i / kRegisters][i % kRegisters];
+    __threadfence();
+    group_barrier();
+    if (thread_ == 0)
+      asm volatile("st.release.gpu.global.u32 [%0], 1;\n" ::"l"(args_.handed_flags + blockIdx.x) : "memory");
+  }
+
+  __device__ void take(float (&state)[T::kHeads][kRegisters]) const {
+    const std::int64_t giver = static_cast<std::int64_t>(blockIdx.x) - 1;
+    unsigned flag = 0;
+    while (flag == 0)
+      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];\n"
+                   : "=r"(flag)
+                   : "l"(args_.handed_flags + giver)
+                   : "memory");
+    const float* from = args_.handed_states + giver * kAllRegisters * 128 + thread_;
+#pragma unroll
+    for (int i = 0; i < kAllRegisters; ++i) state[i / kRegisters][i % kRegisters] = __ldcg(from + i * 128);
+  }
+
+  /// Of this warpgroup's threads.
+  __device__ static void group_barrier() {
+    asm volatile("bar.sync 1, 128;\n" ::: "memory");
+  }
+
+  const HopperArgs& args_;
+  const Plan& plan_;
+  Shared shared_;
+  int thread_;
+  std::uint32_t transposed_;
+  typename Shared::States::Position state_at_;  // a chunk ahead of the rest
+  hopper::RingPositions at_;
+};
+
+}  // namespace ssmbench::ssd_hopper

@@ -1,0 +1,18 @@
+#pragma once
+
+#include "kernels/ssd_chunk_scan/hopper/block.cuh"
+
+namespace ssmbench::ssd_hopper {
+
+/// A kernel and the dynamic shared memory of its blocks.
+struct Variant {
+  void (*kernel)(HopperArgs);
+  int shared_bytes;
+};
+
+/// The kernel for items of one or two row tiles, for a padded dstate of 64 or 128, with or without z. Compiled in
+/// files of their own, since each takes its time.
+template <class Io, int kTiles>
+Variant variant_for(int states, bool gated);
+
+}  // namespace ssmbench::ssd_hopper

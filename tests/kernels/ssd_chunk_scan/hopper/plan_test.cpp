@@ -1,0 +1,110 @@
+#include "kernels/ssd_chunk_scan/hopper/plan.h"
+
+#include <set>
+#include <tuple>
+#include <vector>
+
+#include "catch.h"
+#include "kernels/ssd_chunk_scan/hopper/layout.h"
+
+using namespace ssmbench::ssd_hopper;
+
+namespace {
+
+std::vector<Plan> plans() {
+  std::vector<Plan> all;
+  for (const std::int64_t batch : {1, 3})
+    for (const std::int64_t seqlen : {1, 64, 65, 640, 4096})
+      for (const auto& [nheads, groups] : {std::pair{1, 1}, {7, 1}, {6, 2}, {6, 6}, {48, 1}, {128, 8}})
+        for (const std::int64_t headdim : {8, 64, 72, 192})
+          for (const int multiprocessors : {3, 132})
+            for (const int tiles : {1, 2})
+              all.push_back(plan_with({batch, seqlen, nheads, groups, headdim}, multiprocessors, tiles));
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("hopper: every row tile of every head belongs to one item, and items to one group") {
+  for (const Plan& plan : plans()) {
+    std::set<std::tuple<int, int, int>> seen;  // batch, head, row
+    for (int i = 0; i < plan.items; ++i) {
+      const Item item = plan.item(i);
+      REQUIRE(item.first.head >= 0);
+      for (int tile = 0; tile < 2; ++tile) {
+        const auto [head, row] = item.tile(tile);
+        if (head < 0) continue;
+        CHECK(tile < plan.tiles_per_item);
+        CHECK(head / plan.heads_per_group == item.group);
+        CHECK((row % kRows == 0 && row / kRows < plan.row_tiles.value));
+        CHECK(seen.insert({item.b, head, row}).second);
+      }
+    }
+    const auto heads = static_cast<std::size_t>(plan.groups.value * plan.heads_per_group);
+    const auto batches =
+        static_cast<std::size_t>(plan.items / (plan.groups.value * plan.items_per_group.value));
+    CHECK(seen.size() == heads * batches * static_cast<std::size_t>(plan.row_tiles.value));
+  }
+}
+
+TEST_CASE("hopper: every chunk of every item belongs to one piece") {
+  for (const Plan& plan : plans()) {
+    REQUIRE(plan.blocks >= 1);
+    std::vector<int> visits(static_cast<std::size_t>(plan.items * plan.chunks.value));
+    for (int block = 0; block < plan.blocks; ++block) {
+      REQUIRE(plan.pieces(block) >= 1);
+      for (int i = 0; i < plan.pieces(block); ++i) {
+        const Piece piece = plan.piece(block, i);
+        CHECK(piece.first < piece.end);
+        for (int chunk = piece.first; chunk < piece.end; ++chunk)
+          ++visits.at(static_cast<std::size_t>(piece.item * plan.chunks.value + chunk));
+      }
+    }
+    CHECK(visits == std::vector<int>(visits.size(), 1));
+  }
+}
+
+TEST_CASE("hopper: a cut item goes from one block to the next, which needs it last") {
+  for (const Plan& plan : plans()) {
+    int cut = 0;
+    for (int block = 0; block < plan.blocks; ++block) {
+      const int pieces = plan.pieces(block);
+      for (int i = 0; i < pieces; ++i) {
+        const Piece piece = plan.piece(block, i);
+        if (piece.end < plan.chunks.value) {  // handed on: before anything is waited for, to the next block
+          CHECK(i == 0);
+          const Piece rest = plan.piece(block + 1, plan.pieces(block + 1) - 1);
+          CHECK((rest.item == piece.item && rest.first == piece.end));
+          ++cut;
+        }
+        if (piece.first > 0) CHECK(i == pieces - 1);
+      }
+    }
+    CHECK((plan.hands_over() || cut == 0));
+  }
+}
+
+TEST_CASE("hopper: divisors divide") {
+  for (const int divisor : {1, 2, 3, 7, 64, 100, 132, 65535, 65536, 1000003, 2147483647})
+    for (const int number : {0, 1, 2, 3, 63, 64, 65, 99, 100, 101, 65535, 65536, 2147483646, 2147483647})
+      CHECK(Divisor(divisor).quotient(number) == number / divisor);
+}
+
+TEST_CASE("hopper: one tile an item where two would leave multiprocessors idle") {
+  CHECK(plan_for({8, 4096, 32, 1, 64}, 132).tiles_per_item == 2);
+  CHECK(plan_for({1, 4096, 128, 8, 64}, 132).tiles_per_item == 1);
+  CHECK(plan_for({1, 4096, 1, 1, 64}, 132).tiles_per_item == 1);
+}
+
+TEST_CASE("hopper: scalars have a place each") {
+  std::set<int> steps;
+  for (int step = 0; step < 16; ++step) steps.insert(slot_of_step(step));
+  CHECK((steps.size() == 16 && *steps.rbegin() == 15));
+  std::set<int> pairs;
+  for (int pair = 0; pair < kSteps / 2; ++pair) pairs.insert(slot_of_pair(pair));
+  CHECK((pairs.size() == kSteps / 2 && *pairs.rbegin() == kSteps / 2 - 1));
+  std::set<int> squares;
+  for (int row = 1; row < 4; ++row)
+    for (int column = 0; column < row; ++column) squares.insert(square_below(row, column));
+  CHECK((squares.size() == 6 && *squares.rbegin() == 5));
+}

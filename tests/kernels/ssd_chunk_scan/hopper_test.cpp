@@ -1,0 +1,132 @@
+// cuda-hopper against the fp64 reference, at the sizes where its code changes path. (What all implementations
+// have in common: forward_test.cpp.)
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "catch.h"
+#include "model/ssd.h"
+#include "support/find_implementation.h"
+#include "support/verdicts.h"
+
+using namespace ssmbench;
+using namespace ssmbench::test;
+
+namespace {
+
+using Axes = std::map<std::string, AxisValue>;
+
+AxisValue size(std::int64_t value) {
+  return value;
+}
+
+Problem problem_of(Axes axes) {
+  axes.merge(Axes{{"dtype", "bf16"},
+                  {"batch", size(2)},
+                  {"seqlen", size(200)},
+                  {"nheads", size(2)},
+                  {"headdim", size(64)},
+                  {"dstate", size(128)},
+                  {"final_states", true},
+                  {"initial_states", true},
+                  {"D", "head"}});
+  return {ssd_chunk_scan_fwd(), std::move(axes)};
+}
+
+/// Around a chunk, its slabs of 16 steps, and the two or three chunks of rings.
+std::vector<Problem> length_problems() {
+  std::vector<Problem> all;
+  for (const std::int64_t seqlen : {1, 15, 16, 17, 63, 64, 65, 128, 129, 192, 256, 257, 1000})
+    for (const bool z : {false, true})
+      all.push_back(problem_of({{"seqlen", size(seqlen)}, {"z", z}, {"nheads", size(3)}}));
+  return all;
+}
+
+/// Rows and states that fill a tile, part of one, and more than one.
+std::vector<Problem> size_problems() {
+  std::vector<Problem> all;
+  for (const std::int64_t headdim : {8, 40, 64, 72, 128, 256})
+    for (const std::int64_t dstate : {8, 64, 72, 128})
+      for (const bool z : {false, true})
+        all.push_back(
+            problem_of({{"headdim", size(headdim)}, {"dstate", size(dstate)}, {"z", z}, {"D", "headdim"}}));
+  return all;
+}
+
+/// Items of one and of two tiles, odd heads in a group, and more items than multiprocessors: cut items.
+std::vector<Problem> plan_problems() {
+  std::vector<Problem> all;
+  for (const std::int64_t nheads : {66, 134, 198, 300, 528})
+    for (const std::int64_t groups : {1, 2, 6})
+      if (nheads % groups == 0)
+        all.push_back(problem_of({{"nheads", size(nheads)},
+                                  {"groups", size(groups)},
+                                  {"batch", size(1)},
+                                  {"z", nheads % 4 == 0},
+                                  {"seqlen", size(330)}}));
+  all.push_back(problem_of({{"nheads", size(6)}, {"groups", size(6)}, {"seq_idx", true}}));
+  return all;
+}
+
+std::vector<Problem> option_problems() {
+  std::vector<Problem> all;
+  const char* skips[] = {"none", "head", "headdim"};
+  for (int bits = 0; bits < 64; ++bits)
+    all.push_back(problem_of({{"D", skips[bits % 3]},
+                              {"z", (bits & 1) != 0},
+                              {"dt_bias", (bits & 2) != 0},
+                              {"dt_softplus", (bits & 4) != 0},
+                              {"initial_states", (bits & 8) != 0},
+                              {"seq_idx", (bits & 16) != 0},
+                              {"dt_limit", (bits & 32) != 0 ? "0.01..0.05" : "0..inf"},
+                              {"final_states", bits % 5 != 0},
+                              {"dstate", size(bits % 7 < 3 ? 64 : 128)}}));
+  return all;
+}
+
+/// On GPUs that it runs on, cuda-hopper passes all of the problems.
+void check_all(const std::vector<Problem>& problems, const std::string& distribution) {
+  Selection selection;
+  selection.impl = "cuda-hopper";
+  std::vector<Case> cases;
+  for (const auto& problem : problems) cases.push_back(make_case(problem, distribution));
+  for (const auto& gpu : gpus()) {
+    if (gpu.details.at("compute_capability") != "9.0") continue;
+    for (const auto& result : run_cases(cases, selection, gpu)) {
+      INFO(result.the_case.id() << ": " << result.reason);
+      CHECK(result.status == Status::pass);
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("cuda-hopper agrees with the reference at every length", "[gpu][ssd_fwd][ssd_hopper]") {
+  for (const char* distribution : {"mamba", "slow_decay", "large_A", "tiny_delta"})
+    check_all(length_problems(), distribution);
+}
+
+TEST_CASE("cuda-hopper agrees with the reference at every size", "[gpu][ssd_fwd][ssd_hopper]") {
+  check_all(size_problems(), "mamba");
+  check_all(size_problems(), "large_A");
+}
+
+TEST_CASE("cuda-hopper agrees with the reference however items are cut", "[gpu][ssd_fwd][ssd_hopper]") {
+  check_all(plan_problems(), "mamba");
+}
+
+TEST_CASE("cuda-hopper agrees with the reference for every option", "[gpu][ssd_fwd][ssd_hopper]") {
+  check_all(option_problems(), "mamba");
+}
+
+TEST_CASE("cuda-hopper says what it does not take") {
+  const auto reason = [](Axes axes) {
+    return find_implementation("ssd_chunk_scan_fwd", "cuda-hopper").unsupported(problem_of(std::move(axes)));
+  };
+  CHECK(reason({{"dtype", "f32"}}) == "needs bf16 tensors");
+  CHECK(reason({{"headdim", size(60)}}) ==
+        "needs headdim and dstate that are multiples of 8: rows of 16-byte vectors");
+  CHECK(reason({{"dstate", size(136)}}) ==
+        "needs dstate of at most 128: states of 64 rows are held in registers");
+}
