@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <string>
 
-#include "device/cuda_check.h"
+#include "base/cuda_check.h"
 
 namespace ssmbench::hopper {
 

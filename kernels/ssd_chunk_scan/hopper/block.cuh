@@ -4,7 +4,7 @@
 
 #include "kernels/common/hopper/fragments.cuh"
 #include "kernels/common/hopper/mbarrier.cuh"
-#include "kernels/ssd/args.h"
+#include "kernels/ssd_chunk_scan/args.h"
 #include "kernels/ssd_chunk_scan/hopper/layout.h"
 
 // What the roles of a block share: arguments, shared memory and its ring buffers.

@@ -4,8 +4,7 @@
 
 #include <array>
 
-#include "device/cuda_attribute.h"
-#include "kernels/ssd/chunked_work.h"
+#include "base/cuda_attribute.h"
 #include "kernels/ssd_chunk_scan/hopper/launch.h"
 
 namespace ssmbench {
@@ -91,7 +90,6 @@ const Registration registration{
      .arithmetic = [](DType) { return Arithmetic{.math = Math::bf16}; },
      .unsupported = unsupported,
      .workspace_bytes = workspace_bytes,
-     .work = ssd_tensor_work,
      .bind = bind}};
 
 }  // namespace

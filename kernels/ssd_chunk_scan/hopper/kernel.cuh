@@ -31,7 +31,7 @@
 // What hands a slot on: mbarriers, one arrival per warp (or the bytes of copies). What tensor cores or the copy engine
 // read after ordinary stores (H, out) is fenced by every thread that stored, before its warp arrives.
 
-#include "kernels/common/warp_roles.cuh"
+#include "kernels/common/warp_specialization.cuh"
 #include "kernels/ssd_chunk_scan/hopper/outputs.cuh"
 #include "kernels/ssd_chunk_scan/hopper/producer.cuh"
 #include "kernels/ssd_chunk_scan/hopper/scalars.cuh"
@@ -65,13 +65,13 @@ __global__ void __launch_bounds__(kThreads, 1) ssd_kernel(const __grid_constant_
   if (threadIdx.x == 0) SharedMemory<T>().init_barriers();
   __syncthreads();
   if (group == 0) {
-    give_registers<kProducerRegisters>();
+    warpgroup_reg_dealloc<kProducerRegisters>();
     produce<T>(args, SharedMemory<T>(), group_thread());
   } else if (group == 1) {
-    take_registers<kStateRegisters>();
+    warpgroup_reg_alloc<kStateRegisters>();
     StateWarpgroup<T>(args, SharedMemory<T>(), group_thread()).run();
   } else {
-    take_registers<kOutputRegisters>();
+    warpgroup_reg_alloc<kOutputRegisters>();
     OutputWarpgroup<T>(args, SharedMemory<T>(), group - 2, group_thread()).run();
   }
 #else

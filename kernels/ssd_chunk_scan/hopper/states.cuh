@@ -9,7 +9,7 @@
 
 #include "kernels/common/hopper/wgmma.cuh"
 #include "kernels/common/io_types.cuh"
-#include "kernels/common/warp_roles.cuh"
+#include "kernels/common/warp_specialization.cuh"
 #include "kernels/ssd_chunk_scan/hopper/block.cuh"
 
 namespace ssmbench::ssd_hopper {

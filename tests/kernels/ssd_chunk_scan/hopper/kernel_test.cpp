@@ -6,8 +6,9 @@
 #include <vector>
 
 #include "catch.h"
-#include "model/ssd.h"
+#include "ops/ssd_chunk_scan/ssd_chunk_scan.h"
 #include "support/find_implementation.h"
+#include "support/gpu.h"
 #include "support/verdicts.h"
 
 using namespace ssmbench;
