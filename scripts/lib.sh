@@ -80,12 +80,13 @@ parallel_jobs() {
 }
 
 # What the configuration in the build folder depends on, beyond what CMake itself watches. A toolkit installed
-# or upgraded later is one such thing: CMake looks for it only once.
+# or upgraded later is one such thing, another GPU the next: CMake looks for them only once.
 configuration_key() {
-  local nvcc
+  local nvcc gpus
+  gpus=$(cat /proc/driver/nvidia/gpus/*/information 2>/dev/null | sed -n 's/^Model:[[:space:]]*//p' | sort -u || true)
   nvcc=$(command -v "${CUDA_HOME:-}/bin/nvcc" nvcc /usr/local/cuda/bin/nvcc | head -n 1 || true)
   [[ -z $nvcc ]] || nvcc=$(readlink -f "$nvcc")
-  printf '%s\n' "$root" "CXX=${CXX:-}" "CUDACXX=${CUDACXX:-}" "nvcc=$nvcc" "$@"
+  printf '%s\n' "$root" "CXX=${CXX:-}" "CUDACXX=${CUDACXX:-}" "nvcc=$nvcc" "gpus=$gpus" "$@"
 }
 
 # configure ON|OFF: with tests or without. Does nothing when the build folder is already configured like that.
