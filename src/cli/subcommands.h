@@ -20,5 +20,7 @@ void add_compare(CLI::App& app, Action& action);
 void add_gate(CLI::App& app, Action& action);
 void add_dump(CLI::App& app, Action& action, const std::vector<std::string>& arguments);
 void add_validate_config(CLI::App& app, Action& action);
+void add_completion(CLI::App& app, Action& action);
+void add_man(CLI::App& app, Action& action);
 
 }  // namespace ssmbench
