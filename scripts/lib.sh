@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What scripts/ssmbench, scripts/test and scripts/check share: installing packages, configuring, building.
+# What scripts/ssmbench, scripts/test, scripts/check and scripts/sanitize share: installing packages, configuring, building.
 # stdout belongs to the tool; everything said here goes to stderr.
 
 root=$(dirname "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")")
@@ -13,6 +13,8 @@ test_packages=(catch2 python3-h5py)
 # One version of clang-format everywhere, since versions disagree about layout. libomp-dev is clang's <omp.h>.
 # shellcheck disable=SC2034 # used by scripts/check
 check_packages=(clang-format-14 clang-tidy libomp-dev shellcheck)
+# shellcheck disable=SC2034 # used by scripts/sanitize
+sanitize_packages=(clang libomp-dev)
 
 say() { printf 'ssmbench: %s\n' "$*" >&2; }
 
