@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What scripts/ssmbench, scripts/test and scripts/check share: installing packages, configuring, building.
+# What scripts/ssmbench, scripts/test, scripts/check and scripts/sanitize share: installing packages, configuring, building.
 # stdout belongs to the tool; everything said here goes to stderr.
 
 root=$(dirname "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")")
@@ -13,6 +13,8 @@ test_packages=(catch2 python3-h5py)
 # One version of clang-format everywhere, since versions disagree about layout. libomp-dev is clang's <omp.h>.
 # shellcheck disable=SC2034 # used by scripts/check
 check_packages=(clang-format-14 clang-tidy libomp-dev shellcheck)
+# shellcheck disable=SC2034 # used by scripts/sanitize
+sanitize_packages=(clang libomp-dev)
 
 say() { printf 'ssmbench: %s\n' "$*" >&2; }
 
@@ -80,12 +82,13 @@ parallel_jobs() {
 }
 
 # What the configuration in the build folder depends on, beyond what CMake itself watches. A toolkit installed
-# or upgraded later is one such thing: CMake looks for it only once.
+# or upgraded later is one such thing, another GPU the next: CMake looks for them only once.
 configuration_key() {
-  local nvcc
+  local nvcc gpus
+  gpus=$(cat /proc/driver/nvidia/gpus/*/information 2>/dev/null | sed -n 's/^Model:[[:space:]]*//p' | sort -u || true)
   nvcc=$(command -v "${CUDA_HOME:-}/bin/nvcc" nvcc /usr/local/cuda/bin/nvcc | head -n 1 || true)
   [[ -z $nvcc ]] || nvcc=$(readlink -f "$nvcc")
-  printf '%s\n' "$root" "CXX=${CXX:-}" "CUDACXX=${CUDACXX:-}" "nvcc=$nvcc" "$@"
+  printf '%s\n' "$root" "CXX=${CXX:-}" "CUDACXX=${CUDACXX:-}" "nvcc=$nvcc" "gpus=$gpus" "$@"
 }
 
 # configure ON|OFF: with tests or without. Does nothing when the build folder is already configured like that.

@@ -15,8 +15,12 @@ namespace ssmbench {
 inline void check_cuda(cudaError_t status, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   if (status == cudaSuccess) return;
   const std::string_view path = file;
-  const std::string message = std::string(path.substr(path.rfind('/') + 1)) + ":" + std::to_string(line) +
-                              ": " + cudaGetErrorName(status) + ": " + cudaGetErrorString(status);
+  std::string message = std::string(path.substr(path.rfind('/') + 1)) + ":" + std::to_string(line) + ": " +
+                        cudaGetErrorName(status) + ": " + cudaGetErrorString(status);
+  if (status == cudaErrorNoKernelImageForDevice)
+    message +=
+        "; this build is for other GPUs: build on a machine with this one, or with "
+        "SSMBENCH_CUDA_ARCHITECTURES=all";
   if (status == cudaErrorMemoryAllocation) throw OutOfMemory(message);
   throw DeviceError(message);
 }

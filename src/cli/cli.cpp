@@ -48,8 +48,12 @@ int with_stdout_written(int code) {
 void check_subcommand(const CLI::App& app, const std::vector<std::string>& arguments) {
   if (arguments.empty() || arguments[0].starts_with("-")) return;
   std::vector<std::string> names;
-  for (const auto* command : app.get_subcommands({})) names.push_back(command->get_name());
-  if (std::ranges::find(names, arguments[0]) == names.end())
+  bool is_known = false;
+  for (const auto* command : app.get_subcommands({})) {
+    is_known = is_known || command->get_name() == arguments[0];
+    if (!command->get_group().empty()) names.push_back(command->get_name());  // not hidden
+  }
+  if (!is_known)
     throw UsageError(
         fmt::format("unknown subcommand {}; expected one of {}", arguments[0], fmt::join(names, ", ")));
 }
@@ -77,6 +81,8 @@ int parse_and_run(const std::vector<std::string>& arguments) {
   add_gate(app, action);
   add_validate_config(app, action);
   add_schema(app, action);
+  add_completion(app, action);
+  add_man(app, action);
 
   try {
     limit_simd_target();

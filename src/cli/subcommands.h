@@ -21,5 +21,7 @@ void add_gate(CLI::App& app, Action& action);
 void add_dump(CLI::App& app, Action& action, const std::vector<std::string>& arguments);
 void add_schema(CLI::App& app, Action& action);
 void add_validate_config(CLI::App& app, Action& action);
+void add_completion(CLI::App& app, Action& action);
+void add_man(CLI::App& app, Action& action);
 
 }  // namespace ssmbench

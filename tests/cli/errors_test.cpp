@@ -29,7 +29,7 @@ TEST_CASE("usage errors name what was wrong") {
   check_error("", 2, "ssmbench: A subcommand is required (see --help)");
   check_error("bogus", 2,
               "ssmbench: unknown subcommand bogus; expected one of run, report, list, dump, check, "
-              "compare, gate, validate-config");
+              "compare, gate, validate-config, schema, completion");
   check_error("run", 2, "ssmbench: CONFIG is required (see --help)");
   check_error("run configs/small.json --device gpu", 2,
               "ssmbench: --device gpu: expected auto, cpu, cuda, cuda:N or all");

@@ -1,9 +1,15 @@
 'use strict';
 
-Chart.defaults.animation = false;
-Chart.defaults.maintainAspectRatio = false;
-Chart.defaults.font.family = 'system-ui, sans-serif';
-Chart.defaults.font.size = 12;
+/** False in a build without Chart.js: then there are tables only. */
+const hasCharts = typeof Chart !== 'undefined';
+const kNoCharts = 'Charts need Chart.js; this ssmbench was built without it.';
+
+if (hasCharts) {
+  Chart.defaults.animation = false;
+  Chart.defaults.maintainAspectRatio = false;
+  Chart.defaults.font.family = 'system-ui, sans-serif';
+  Chart.defaults.font.size = 12;
+}
 
 const charts = [];
 
@@ -65,7 +71,7 @@ const mark = {
   },
 };
 
-Chart.register(whiskers, mark);
+if (hasCharts) Chart.register(whiskers, mark);
 
 /** The powers of ten, and 2 and 5 times them where the range is small. */
 function logTick(value) {
@@ -105,11 +111,12 @@ function axis(title, type, { at, ...options } = {}) {
  *  can be made again in other colours, and the height in pixels. */
 function chartFigure(label, caption) {
   const canvas = element('canvas', { role: 'img', 'aria-label': `${label}; the table below has the numbers` });
-  const box = element('div', { class: 'chart' }, canvas);
+  const box = element('div', { class: hasCharts ? 'chart' : 'note' }, hasCharts ? canvas : kNoCharts);
   const figure = element('figure', {}, box, element('figcaption', {}, caption));
   const entry = { chart: null, make: null };
   charts.push(entry);
   const draw = (make, height) => {
+    if (!hasCharts) return;
     entry.make = make;
     entry.chart?.destroy();
     box.style.height = `${height}px`;

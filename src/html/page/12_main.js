@@ -22,6 +22,8 @@ function addCharts() {
 addSummary();
 if (data.cases.length > 0) addCharts();
 if (data.convergence.length > 0) addConvergence();
-document.getElementById('made-by').textContent =
-  `Made by ssmbench ${data.version} with Chart.js ${Chart.version}. This page loads nothing from elsewhere.`;
+document.getElementById('made-by').textContent = hasCharts
+  ? `Made by ssmbench ${data.version} with Chart.js ${Chart.version}. This page loads nothing from elsewhere.`
+  : `Made by ssmbench ${data.version}. ${kNoCharts} This page loads nothing from elsewhere.`;
+document.getElementById('chart-licence').hidden = !hasCharts;
 document.documentElement.dataset.drawn = 'true';
