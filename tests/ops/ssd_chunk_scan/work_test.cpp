@@ -1,17 +1,9 @@
-<<<<<<<< HEAD:tests/ops/ssd_chunk_scan/work_test.cpp
-========
-
->>>>>>>> k-ssd:tests/kernels/ssd_chunk_scan/chunked_work_test.cpp
 #include <algorithm>
 #include <vector>
 
 #include "catch.h"
-<<<<<<<< HEAD:tests/ops/ssd_chunk_scan/work_test.cpp
 #include "model/implementation.h"
 #include "ops/ssd_chunk_scan/ssd_chunk_scan.h"
-========
-#include "kernels/ssd_chunk_scan/args.h"
->>>>>>>> k-ssd:tests/kernels/ssd_chunk_scan/chunked_work_test.cpp
 #include "support/ssd_problem.h"
 
 using namespace ssmbench;
