@@ -20,12 +20,12 @@ struct HopperArgs {
   unsigned* handed_flags;  ///< per block: 1 when they are there
 };
 
-template <class Io_, int kHeads_, int kStates_, bool kGated_>
+template <class Element, int kItemHeads, int kPaddedStates, bool kHasGates>
 struct Traits {
-  using Io = Io_;
-  static constexpr int kHeads = kHeads_;    ///< row tiles of an item
-  static constexpr int kStates = kStates_;  ///< N, padded
-  static constexpr bool kGated = kGated_;   ///< z exists
+  using Io = Element;
+  static constexpr int kHeads = kItemHeads;      ///< row tiles of an item
+  static constexpr int kStates = kPaddedStates;  ///< N, padded
+  static constexpr bool kGated = kHasGates;      ///< z exists
   using Layout = ssd_hopper::Layout<kHeads, kStates>;
   using Depth = typename Layout::Depth;
 };

@@ -59,10 +59,10 @@ struct Depths {
 };
 
 /// Offsets in bytes; tiles are aligned to 1024.
-template <int kHeads_, int kStates_>
+template <int kItemHeads, int kPaddedStates>
 struct Layout {
-  static constexpr int kHeads = kHeads_;
-  static constexpr int kStates = kStates_;
+  static constexpr int kHeads = kItemHeads;
+  static constexpr int kStates = kPaddedStates;
   using Depth = Depths<kHeads, kStates>;
   static constexpr int kHalves = kStates / 64;  ///< tiles that B, C and the state are wide
   static constexpr int kProjectionSlot = 2 * kHalves * kTile;
