@@ -1,15 +1,13 @@
 #pragma once
 
-// Fragments between registers and tiles of 64 rows of 128 bytes, swizzled as TMA and wgmma have it: the 16-byte
-// vector v of row r lies at vector v ^ (r % 8). Tiles are aligned to 1024 bytes.
+// Fragments between registers and tiles of 64 rows of 128 bytes, swizzled as TMA and wgmma have it: the
+// 16-byte vector v of row r lies at vector v ^ (r % 8). Tiles are aligned to 1024 bytes.
 
 #include <cstdint>
 
 #include "kernels/common/mma.cuh"
 
 namespace ssmbench::hopper {
-
-inline constexpr int kTileBytes = 64 * 128;
 
 /// Where lane `lane` of warp `warp` of a warpgroup points ldmatrix and stmatrix in a tile, for the fragment
 /// (16 rows × 16 columns) of rows 16·warp on. XOR with 32·j for columns 16·j on.

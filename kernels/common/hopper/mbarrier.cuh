@@ -1,7 +1,7 @@
 #pragma once
 
-// Barriers in shared memory (mbarrier), and ring buffers that are guarded by pairs of them. Addresses are those
-// of shared memory, 32 bits wide.
+// Barriers in shared memory (mbarrier), and ring buffers that are guarded by pairs of them. Addresses are
+// those of shared memory, 32 bits wide.
 //
 // Source: PTX ISA, "mbarrier"; the naming of full and empty barriers is CUTLASS's.
 
@@ -49,8 +49,8 @@ __device__ inline void barrier_wait(std::uint32_t barrier, std::uint32_t parity)
       : "memory");
 }
 
-/// What this thread wrote to shared memory is seen by tensor cores and copy engine once the thread that starts
-/// them has synchronized with this one.
+/// What this thread wrote to shared memory is seen by tensor cores and copy engine once the thread that
+/// starts them has synchronized with this one.
 __device__ inline void fence_async_proxy() {
   asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
 }
@@ -69,7 +69,8 @@ struct RingPosition {
   }
 };
 
-/// The positions of a role that goes through several rings in step, one for each depth.
+/// The positions of a role that goes through several rings in step, one for each depth. Converts to that of
+/// any of the rings.
 struct RingPositions {
   RingPosition<1> one;
   RingPosition<2> two;
@@ -83,7 +84,7 @@ struct RingPositions {
     four.advance();
   }
   template <int kDepth>
-  __device__ const RingPosition<kDepth>& in() const {
+  __device__ operator RingPosition<kDepth>() const {
     static_assert(kDepth >= 1 && kDepth <= 4);
     if constexpr (kDepth == 1)
       return one;

@@ -1,7 +1,7 @@
 #pragma once
 
-// Tiles of tensors copied between memory and shared memory by the copy engine (TMA): one thread starts a copy,
-// an mbarrier says when it has arrived.
+// Tiles of tensors copied between memory and shared memory by the copy engine (TMA): one thread starts a
+// copy, an mbarrier says when it has arrived.
 //
 // Source: PTX ISA, "cp.async.bulk.tensor"; CUDA driver API, "cuTensorMapEncodeTiled".
 
@@ -14,8 +14,8 @@
 
 namespace ssmbench::hopper {
 
-/// A tensor (sizes[3], …, sizes[0]) of 16-bit elements in C order, and its tiles of rows[0] × tile_rows
-/// elements of dimensions 0 and `row_dimension`. A tile's rows are 128 bytes of shared memory, swizzled.
+/// A tensor (sizes[3], …, sizes[0]) of 16-bit elements in C order. Its tiles are `tile_rows` of dimension 2
+/// by kTileColumns of dimension 0; their rows are 128 bytes of shared memory, swizzled.
 struct TiledTensor {
   const void* data;        ///< aligned to 16 bytes
   std::uint64_t sizes[4];  ///< innermost first; sizes[0] is a multiple of 8
@@ -80,10 +80,6 @@ __device__ inline void store_tile(const CUtensorMap& map, const TileOrigin& to, 
 /// Waits until this thread's store_tile have read shared memory.
 __device__ inline void wait_stores_read() {
   asm volatile("cp.async.bulk.wait_group.read 0;\n" ::: "memory");
-}
-
-__device__ inline void prefetch_map(const CUtensorMap& map) {
-  asm volatile("prefetch.tensormap [%0];\n" ::"l"(&map) : "memory");
 }
 
 }  // namespace ssmbench::hopper

@@ -5,8 +5,10 @@
 //
 // Fragments of warp w of the warpgroup, with g = lane / 4 and t = lane % 4:
 //
-//   D    d[4j], d[4j + 1] = (16w + g, 8j + 2t), (16w + g, 8j + 2t + 1);   d[4j + 2], d[4j + 3] the same of row g + 8
-//   A    a[0] = (16w + g, 2t..2t + 1)  a[1] = (16w + g + 8, 2t..)  a[2] = (16w + g, 2t + 8..)  a[3] = (16w + g + 8, 2t + 8..)
+//   D   d[4j], d[4j + 1]     = (16w + g, 8j + 2t), (16w + g, 8j + 2t + 1)
+//       d[4j + 2], d[4j + 3] = the same of row 16w + g + 8
+//   A   a[0] = (16w + g, 2t..2t + 1)    a[1] = (16w + g + 8, 2t..)
+//       a[2] = (16w + g, 2t + 8..)      a[3] = (16w + g + 8, 2t + 8..)
 //
 // so that a warp's D, rounded and packed in pairs, is A of the next product, 16 columns of D per product.
 //
@@ -26,8 +28,8 @@ enum class Major {
   rows  ///< k counts the tile's rows: the operand transposed
 };
 
-/// Where an operand lies in shared memory, as the instructions take it. `tile` is aligned to 1024 bytes; the next
-/// 64 columns of a wider operand are a tile of their own, `tile_bytes` on.
+/// Where an operand lies in shared memory, as the instructions take it. `tile` is aligned to 1024 bytes; the
+/// next 64 columns of a wider operand are a tile of their own, `tile_bytes` on.
 __device__ inline std::uint64_t operand_descriptor(std::uint32_t tile, int tile_bytes) {
   constexpr std::uint64_t kSwizzle128 = std::uint64_t{1} << 62;
   constexpr std::uint64_t kEightRows = 1024;

@@ -20,12 +20,12 @@ struct HopperArgs {
   unsigned* handed_flags;  ///< per block: 1 when they are there
 };
 
-template <class Io_, int kHeads_, int kStates_, bool kGated_>
+template <class Element, int kItemHeads, int kPaddedStates, bool kHasGates>
 struct Traits {
-  using Io = Io_;
-  static constexpr int kHeads = kHeads_;    ///< row tiles of an item
-  static constexpr int kStates = kStates_;  ///< N, padded
-  static constexpr bool kGated = kGated_;   ///< z exists
+  using Io = Element;
+  static constexpr int kHeads = kItemHeads;      ///< row tiles of an item
+  static constexpr int kStates = kPaddedStates;  ///< N, padded
+  static constexpr bool kGated = kHasGates;      ///< z exists
   using Layout = ssd_hopper::Layout<kHeads, kStates>;
   using Depth = typename Layout::Depth;
 };
@@ -105,7 +105,7 @@ struct SharedMemory {
       x(head).init(1, 2 * kReaders);
       gates(head).init(1, kWarpsOfGroup, 1);
       states(head).init(kWarpsOfGroup, kReaders);
-      scalars(head).init(32, 2 * kReaders);
+      scalars(head).init(32, 32 * 2 * kReaders);  // each lane for what it wrote or read
     }
     hopper::barrier_init_fence();
   }
@@ -120,8 +120,8 @@ struct SharedMemory {
   }
 };
 
-/// Index of a thread in its warpgroup. Volatile, so that each role takes its own: one that all of them shared would
-/// be kept in memory from before they part.
+/// Index of a thread in its warpgroup. Volatile, so that each role takes its own: one that all of them shared
+/// would be kept in memory from before they part.
 __device__ inline int group_thread() {
   int thread = 0;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));

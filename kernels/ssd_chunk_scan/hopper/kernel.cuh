@@ -1,35 +1,37 @@
 #pragma once
 
-// cuda-hopper: the chunked scan by the instructions of compute capability 9.0. Chunks of 64 steps, tiles of 64 rows of
-// P, all of N (64 or 128, padded with zeros by the copies).
+// cuda-hopper: the chunked scan by the instructions of compute capability 9.0. Chunks of 64 steps, tiles of
+// 64 rows of P, all of N (64 or 128, padded with zeros by the copies).
 //
-//   One block per multiprocessor, persistent; it works on items (plan.h): one or two row tiles that read the same B
-//   and C, over all chunks of a sequence. Per chunk, with M = (C·Bᵀ) ∘ Δ·decay on and below the diagonal:
+// One block per multiprocessor, persistent. It works on items (plan.h): one or two row tiles that read the
+// same B and C, over all chunks of a sequence. Per chunk, with M = (C·Bᵀ) ∘ Δ·decay on and below the
+// diagonal:
 //
-//     H  ← decay·H + (weight ∘ x)ᵀ·B                      state, P × N
-//     Y  = carry ∘ (C·Hᵀ) + M·x                           H as it enters the chunk
+//     Y   = carry ∘ (C·Hᵀ) + M·x               H as it enters the chunk, P × N
 //     out = (Y + D·x) ∘ silu(z)
+//     H   ← decay·H + (weight ∘ x)ᵀ·B
 //
-//   warpgroup      registers  role
-//   0 producer        64      warp 0: copies B, C, x, z in (producer.cuh); warps 1, 2: decays of a chunk (scalars.cuh);
-//                             warp 3: copies out away
-//   1 states         192      H of the item's tiles in f32, 64 registers each; publishes them in the io dtype
-//                             (states.cuh)
-//   2, 3 outputs   2 × 128    two tiles: one each. One tile: every second chunk each (outputs.cuh)
+//     warpgroup    registers  role
+//     0 producer          64  warp 0 loads B, C, x, z, warp 3 stores out (producer.cuh);
+//                             warps 1 and 2 compute the decays of a chunk (scalars.cuh)
+//     1 states           192  H of the item's tiles in f32, 64 registers each, published in the io dtype for
+//                             the outputs (states.cuh)
+//     2, 3 outputs  2 × 128   of two tiles one each; of one tile every second chunk each (outputs.cuh)
 //
-//   Time of two tiles, chunk c (the rings of layout.h let roles run apart):
+// Time, with two tiles; the rings of layout.h let roles run apart:
 //
-//     producer   | loads c + 2 or c + 3: B, C when C·Hᵀ of both is done, x after M·x, z when out is away |
-//     scalars    | decays c + 2 |
-//     states     | publishes H(c + 1) once C·H(c)ᵀ is done | x·weight, products → H(c + 2) |
-//     output 0   | C·Bᵀ, C·Hᵀ | M | M·x | gates | out |
-//     output 1        | C·Bᵀ, C·Hᵀ | M | M·x | gates | out |
+//     producer   loads of chunks c + 2 and c + 3: B and C after C·Hᵀ of both tiles, x after M·x, z after out
+//     scalars    decays of chunk c + 2
+//     states     H(c + 1) published once C·H(c)ᵀ is done | weight ∘ x | products, H(c + 2)
+//     output 0   C·Bᵀ, C·Hᵀ | M | M·x | gates | out
+//     output 1       C·Bᵀ, C·Hᵀ | M | M·x | gates | out
 //
-//   Shared memory (layout.h), two tiles, N = 128, in KB: B and C 3 × 32, x 2 × 16, z and out 3 × 16, H 1 × 32,
-//   scalars 3 × 4. All tiles are 64 rows of 128 bytes, swizzled: what TMA writes, wgmma and ldmatrix read.
+// Shared memory with two tiles and N = 128, in KB: B and C 3 × 32, x 3 × 16, z and out 2 × 16, H 32, decays
+// 3 × 4. A tile is 64 rows of 128 bytes, swizzled: what TMA writes, wgmma and ldmatrix read.
 //
-// What hands a slot on: mbarriers, one arrival per warp (or the bytes of copies). What tensor cores or the copy engine
-// read after ordinary stores (H, out) is fenced by every thread that stored, before its warp arrives.
+// Slots are handed on by mbarriers, with an arrival per warp, or the bytes of copies. What tensor cores or
+// the copy engine read after ordinary stores (H, out) is fenced by every thread that stored, before its warp
+// arrives.
 
 #include "kernels/common/warp_specialization.cuh"
 #include "kernels/ssd_chunk_scan/hopper/outputs.cuh"

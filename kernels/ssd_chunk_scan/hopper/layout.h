@@ -46,22 +46,23 @@ SSMBENCH_HD constexpr int square_below(int row, int column) {
 inline constexpr int kTile = kSteps * kRows * 2;  ///< bytes of a tile of 64 × 64 elements
 inline constexpr int kMaxBlockBytes = 227 * 1024;
 
-/// Slots of the ring buffers. Loads are under way for a chunk or two, so that slots go to what comes from memory;
-/// one slot is enough for the state of the next chunk, which is made meanwhile.
+/// Slots of the ring buffers. Loads are under way for a chunk or two, so that slots go to what comes from
+/// memory; one slot is enough for the state of the next chunk, which is made meanwhile.
 template <int kHeads, int kStates>
 struct Depths {
-  static constexpr int kProjections = 3;  ///< B and C
-  static constexpr int kX = kHeads == 2 && kStates == 128 ? 2 : kHeads == 2 ? 3 : 4;
-  static constexpr int kGates = kHeads == 2 ? 3 : 4;  ///< z, and out on its way
-  static constexpr int kState = kHeads == 2 ? (kStates == 128 ? 1 : 2) : 3;
+  static constexpr bool kFull = kHeads == 2 && kStates == 128;  ///< shared memory is
+  static constexpr int kProjections = 3;                        ///< B and C
+  static constexpr int kX = kHeads == 2 ? 3 : 4;
+  static constexpr int kGates = kFull ? 2 : kHeads == 2 ? 3 : 4;  ///< z, and out on its way
+  static constexpr int kState = kFull ? 1 : kHeads == 2 ? 2 : 3;
   static constexpr int kScalars = kHeads == 2 ? 3 : 4;
 };
 
 /// Offsets in bytes; tiles are aligned to 1024.
-template <int kHeads_, int kStates_>
+template <int kItemHeads, int kPaddedStates>
 struct Layout {
-  static constexpr int kHeads = kHeads_;
-  static constexpr int kStates = kStates_;
+  static constexpr int kHeads = kItemHeads;
+  static constexpr int kStates = kPaddedStates;
   using Depth = Depths<kHeads, kStates>;
   static constexpr int kHalves = kStates / 64;  ///< tiles that B, C and the state are wide
   static constexpr int kProjectionSlot = 2 * kHalves * kTile;

@@ -46,21 +46,17 @@ class OutputWarpgroup {
   /// One chunk of out.
   __device__ __forceinline__ void output() {
     const int head = share_.head();
-    shared_.projections().wait_full(at_.template in<T::Depth::kProjections>());
+    shared_.projections().wait_full(at_);
     // Before the products, which leave little of shared memory's bandwidth to others.
-    shared_.scalars(head).wait_full(at_.template in<T::Depth::kScalars>());
-    const ChunkScalars& scalars = shared_.scalars_of(head, at_.template in<T::Depth::kScalars>());
+    shared_.scalars(head).wait_full(at_);
+    const ChunkScalars& scalars = shared_.scalars_of(head, at_);
     const LaneScalars lane_scalars = load_scalars(scalars);
     float cb[32];
     float y[32];
-    const std::uint64_t c =
-        hopper::operand_descriptor(shared_.c_tile(at_.template in<T::Depth::kProjections>()), kTile);
-    multiply(cb, c,
-             hopper::operand_descriptor(shared_.b_tile(at_.template in<T::Depth::kProjections>()), kTile));
-    shared_.states(head).wait_full(at_.template in<T::Depth::kState>());
-    multiply(
-        y, c,
-        hopper::operand_descriptor(shared_.state_tile(head, at_.template in<T::Depth::kState>()), kTile));
+    const std::uint64_t c = hopper::operand_descriptor(shared_.c_tile(at_), kTile);
+    multiply(cb, c, hopper::operand_descriptor(shared_.b_tile(at_), kTile));
+    shared_.states(head).wait_full(at_);
+    multiply(y, c, hopper::operand_descriptor(shared_.state_tile(head, at_), kTile));
 
     std::uint32_t m[16];
     hopper::wgmma_wait<1>();
@@ -68,14 +64,14 @@ class OutputWarpgroup {
     mask(m, cb, lane_scalars);
     hopper::wgmma_wait<0>();
     hopper::pin_registers(y);
-    warp_arrive(shared_.projections().empty(at_.template in<T::Depth::kProjections>()), lane_);
-    warp_arrive(shared_.states(head).empty(at_.template in<T::Depth::kState>()), lane_);
-    warp_arrive(shared_.scalars(head).empty(at_.template in<T::Depth::kScalars>()), lane_);
+    warp_arrive(shared_.projections().empty(at_), lane_);
+    warp_arrive(shared_.states(head).empty(at_), lane_);
+    hopper::barrier_arrive(shared_.scalars(head).empty(at_));
 #pragma unroll
     for (int i = 0; i < 32; ++i) y[i] *= i / 2 % 2 == 0 ? lane_scalars.upper.carry : lane_scalars.lower.carry;
 
-    shared_.x(head).wait_full(at_.template in<T::Depth::kX>());
-    const std::uint32_t x_tile = shared_.x_tile(head, at_.template in<T::Depth::kX>());
+    shared_.x(head).wait_full(at_);
+    const std::uint32_t x_tile = shared_.x_tile(head, at_);
     std::uint32_t x_pairs[16];
     if (args_.ssd.in.D != nullptr) load_tile_pairs(x_pairs, x_tile + fragment_);
     const std::uint32_t gates = gate_tile();
@@ -169,12 +165,11 @@ class OutputWarpgroup {
   /// Waits for z; without z for a slot for out.
   __device__ __forceinline__ std::uint32_t gate_tile() const {
     const auto gates = shared_.gates(share_.head());
-    const auto& at = at_.template in<T::Depth::kGates>();
     if constexpr (T::kGated)
-      gates.wait_full(at);
+      gates.wait_full(at_);
     else
-      gates.wait_empty(at);
-    return shared_.gate_tile(share_.head(), at) + fragment_;
+      gates.wait_empty(at_);
+    return shared_.gate_tile(share_.head(), at_) + fragment_;
   }
 
   /// This warp's rows of a tile; `tile` is the lane's address in it.
@@ -199,11 +194,11 @@ class OutputWarpgroup {
       }
       hopper::pin_registers(gate);
       // A branch: the compiler would wait for the products before the gates.
-      shared_.gates(head).wait_full(at_.template in<T::Depth::kGates>());
+      shared_.gates(head).wait_full(at_);
     }
     hopper::wgmma_wait<0>();
     hopper::pin_registers(y);
-    warp_arrive(shared_.x(head).empty(at_.template in<T::Depth::kX>()), lane_);
+    warp_arrive(shared_.x(head).empty(at_), lane_);
     if (args_.ssd.in.D != nullptr) add_skip(y, x);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
@@ -220,7 +215,7 @@ class OutputWarpgroup {
       hopper::store_matrices(gate_tile ^ j * 32, out[0], out[1], out[2], out[3]);
     }
     hopper::fence_async_proxy();
-    warp_arrive(shared_.gates(head).done(at_.template in<T::Depth::kGates>()), lane_);
+    warp_arrive(shared_.gates(head).done(at_), lane_);
   }
 
   __device__ static float silu_approximate(float z) {

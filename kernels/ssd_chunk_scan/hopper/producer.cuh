@@ -1,7 +1,7 @@
 #pragma once
 
-// The producer warps of cuda-hopper that copy tiles: one loads B, C and x, one loads z and stores out. Each is
-// one thread that starts copies and waits for slots.
+// The producer warps of cuda-hopper that copy tiles: one loads B, C, x and z, one stores out. Each is one
+// thread that starts copies and waits for slots.
 
 #include "kernels/common/hopper/tma.cuh"
 #include "kernels/ssd_chunk_scan/hopper/block.cuh"
@@ -43,8 +43,8 @@ class Cursor {
   Item item_{};
 };
 
-/// By one thread. The slots that a chunk of the output warpgroups has used come free in the order B and C, x, z:
-/// they are filled in that order, each for as many chunks ahead as its ring has slots.
+/// By one thread. The slots that a chunk of the output warpgroups has used come free in the order B and C, x,
+/// z: they are filled in that order, each for as many chunks ahead as its ring has slots.
 template <class T>
 class Loader {
   using Shared = SharedMemory<T>;

@@ -3,9 +3,10 @@
 // The scalar warps of cuda-hopper: Δ, the sums of Δ·A of a chunk, and the decays that products are weighted
 // with. A lane has steps 2·lane and 2·lane + 1.
 //
-// M[t][s] = (C·Bᵀ)[t][s] · Δ_s · decay(s → t) takes one exponential per element. Below the diagonal squares of
-// 16 × 16 it is split at the begin k of t's slab: decay(s → k)·decay(k → t), a factor of the column and one of
-// the row. Both are at most 1, so that neither overflows, and one underflows only where the product does.
+// M[t][s] = (C·Bᵀ)[t][s] · Δ_s · decay(s → t) takes one exponential per element. Below the diagonal squares
+// of 16 × 16 it is split at the begin k of t's slab: decay(s → k)·decay(k → t), a factor of the column and
+// one of the row. Both are at most 1, so that neither overflows, and one underflows only where the product
+// does.
 
 #include "kernels/common/io_types.cuh"
 #include "kernels/common/scalar_math.h"
@@ -47,7 +48,7 @@ class ScalarWarp {
         const LaneSums sums = sums_of(deltas);
         ring.wait_empty(at);
         write(shared_.scalars_of(head, at), deltas, sums);
-        hopper::barrier_arrive(ring.full(at));  // every lane for what it wrote
+        hopper::barrier_arrive(ring.full(at));
         deltas = deltas_of(dt);
         advance();
         dt = load();

@@ -71,21 +71,18 @@ class StateWarpgroup {
     std::uint32_t weighted[T::kHeads][16];
 #pragma unroll
     for (int head = 0; head < T::kHeads; ++head) {
-      const auto& scalars_at = at_.template in<T::Depth::kScalars>();
-      const auto& x_at = at_.template in<T::Depth::kX>();
-      shared_.scalars(head).wait_full(scalars_at);
-      const ChunkScalars& scalars = shared_.scalars_of(head, scalars_at);
+      shared_.scalars(head).wait_full(at_);
+      const ChunkScalars& scalars = shared_.scalars_of(head, at_);
 #pragma unroll
       for (float& value : state[head]) value *= scalars.decay;
-      shared_.x(head).wait_full(x_at);
-      weigh(weighted[head], shared_.x_tile(head, x_at), scalars);
+      shared_.x(head).wait_full(at_);
+      weigh(weighted[head], shared_.x_tile(head, at_), scalars);
       hopper::pin_registers(weighted[head]);
-      warp_arrive(shared_.scalars(head).empty(scalars_at), lane());
-      warp_arrive(shared_.x(head).empty(x_at), lane());
+      hopper::barrier_arrive(shared_.scalars(head).empty(at_));
+      warp_arrive(shared_.x(head).empty(at_), lane());
     }
-    const auto& operands_at = at_.template in<T::Depth::kProjections>();
-    shared_.projections().wait_full(operands_at);
-    const std::uint64_t b = hopper::operand_descriptor(shared_.b_tile(operands_at), kTile);
+    shared_.projections().wait_full(at_);
+    const std::uint64_t b = hopper::operand_descriptor(shared_.b_tile(at_), kTile);
     hopper::wgmma_fence();
 #pragma unroll
     for (int head = 0; head < T::kHeads; ++head)
@@ -97,7 +94,7 @@ class StateWarpgroup {
     hopper::wgmma_wait<0>();
 #pragma unroll
     for (int head = 0; head < T::kHeads; ++head) hopper::pin_registers(state[head]);
-    warp_arrive(shared_.projections().empty(operands_at), lane());
+    warp_arrive(shared_.projections().empty(at_), lane());
     at_.advance();
   }
 
@@ -140,8 +137,8 @@ class StateWarpgroup {
     state_at_.advance();
   }
 
-  /// visit(where in a (B, H, P, N) tensor, a pair of values) for this thread's elements of a head's state that
-  /// exist. N is a multiple of 8.
+  /// visit(where in a (B, H, P, N) tensor, a pair of values) for this thread's elements of a head's state
+  /// that exist. N is a multiple of 8.
   template <class Visit>
   __device__ void for_each_pair(float (&state)[kRegisters], const Item& item, int head,
                                 const Visit& visit) const {

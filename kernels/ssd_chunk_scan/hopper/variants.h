@@ -10,8 +10,8 @@ struct Variant {
   int shared_bytes;
 };
 
-/// The kernel for items of one or two row tiles, for a padded dstate of 64 or 128, with or without z. Compiled in
-/// files of their own, since each takes its time.
+/// The kernel for items of one or two row tiles, for a padded dstate of 64 or 128, with or without z.
+/// Compiled in files of their own, since each takes its time.
 template <class Io, int kTiles>
 Variant variant_for(int states, bool gated);
 
