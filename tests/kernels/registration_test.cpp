@@ -5,6 +5,7 @@
 
 #include "catch.h"
 #include "model/implementation.h"
+#include "support/find_implementation.h"
 #include "support/run_plan.h"
 #include "support/scan_problem.h"
 
@@ -53,6 +54,14 @@ TEST_CASE("a file with one registration line takes part in everything") {
   CHECK(results[0].status == Status::pass);
   CHECK(results[1].status == Status::skip);
   CHECK(results[1].reason == "test-one-step takes a single bare step");
+}
+
+TEST_CASE("least work is the operation's, unless an implementation may need less") {
+  const Problem problem = scan_problem();
+  Implementation implementation = test::find_implementation("selective_scan_fwd", "cpu-scalar");
+  CHECK(least_work(implementation, problem).fmas == problem.op().least_work(problem, Math::f32).fmas);
+  implementation.work = [](const Problem&) { return Work{.bytes = 1, .fmas = 2}; };
+  CHECK(least_work(implementation, problem).fmas == 2);
 }
 
 TEST_CASE("the registry is ordered, and every entry says who it is") {
