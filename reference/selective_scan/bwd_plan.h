@@ -62,7 +62,7 @@ struct BackwardPlan {
   /// Batches are done together while there are fewer tasks than this; more than the cores of any machine.
   static constexpr std::int64_t kTasks = 64;
 
-  /// Of method zoh; the rules of others take more room.
+  /// For method zoh; the rules of others take more room.
   static constexpr std::int64_t kStatesAtOnce = 8;
 
   /// Checkpoints and tiles take the least memory together near √L steps apart.

@@ -260,7 +260,7 @@ class Tile {
   std::array<Unrounded<double>, kLanes> u_before_{};  // u of the step before the tile; 0 before the first
   std::vector<Unrounded<T>> B_, C_;                   // [state][step], when variable
   std::vector<Unrounded<T>> B_before_;                // [state], of the step before the tile
-  // Of the states that are done at once, [place][step]; states from the step before the tile on.
+  // Those of the states that are done at once, [place][step]; states from the step before the tile on.
   std::vector<RuleLanes<T>> rules_;
   std::vector<RoundedLanes<T>> states_;
   std::vector<double> exponentials_;   // [place][number][step][lane]

@@ -54,7 +54,7 @@ class ErrorEllipsoid {
       shape_[i][i] += (1 + old_size / new_size) * step.error[i] * step.error[i];
   }
 
-  /// Of state i, and of cᵀ·h.
+  /// Errors of state i, and of cᵀ·h.
   double error(int i) const { return std::sqrt(shape_[i][i]); }
   double error(const Vector& c) const {
     const Vector image = product(shape_, c);

@@ -260,7 +260,7 @@ ReferenceOutputs compute(const Problem& problem, const TensorSet& inputs, const 
   ReferenceOutputs outputs;
   auto& out = outputs["out"] = empty_output({shape.batch, shape.dim, shape.seqlen});
   auto& last_state = outputs["last_state"] = empty_output(state_shape);
-  // Of out alone: the states of a channel share the errors of few Δ, which would pass for one of the decays.
+  // For out alone: the states of a channel share the errors of few Δ, which would pass for one of the decays.
   if (element_count(out.shape) <= kMostResponses) out.decay_response.resize(out.expected.size());
   const auto scan = shape.complex ? scan_all<std::complex<double>> : scan_all<double>;
   scan(problem, inputs, out, last_state, stop);

@@ -463,7 +463,7 @@ class Backward {
   double w_magnitude_ = 0;           // of all of that
   double of_chunk_ = 0;              // of that of the longest chunk that begins with the step
   double w_ = 0;                     // of the step at hand
-  // Of the tile's steps, [step][head dim]
+  // The tile's steps, [step][head dim]
   PaddedRows<double> x_, v_, v_error_, dout_, z_, z_exp_, dy_, dy_error_, product_error_, z_slope_,
       z_slope_error_;
   PaddedRows<double> exact_;  // no errors, a row

@@ -125,7 +125,7 @@ class SsdPass {
   SsdSpread over_states_, over_headdims_;
   SsdContraction of_states_, of_headdims_;
   SsdStepNumbers fourths_{};
-  // Of the tile at hand, [step][element].
+  // The tile at hand, [step][element].
   PaddedRows<double> r_squared_, q_squared_;
   PaddedRows<float> v_size_, added_, late_, q_size_, r_size_;
   PaddedRows<float> w_size_;  // after a first row for the step before the tile

@@ -20,7 +20,7 @@ struct Burst {
 std::optional<ClockReading> lower_clock(const std::optional<ClockReading>& a,
                                         const std::optional<ClockReading>& b);
 
-/// Of each burst, whether heat or the power supply held the clock down, or something did that the device does
+/// For each burst, whether heat or the power supply held the clock down, or something did that the device does
 /// not own up to: a clock more than a twentieth below the bursts' median.
 std::vector<bool> throttled(const std::vector<Burst>& bursts);
 

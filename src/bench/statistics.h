@@ -14,7 +14,7 @@ TimingStats summarize(std::vector<double> samples_ms);
 /// 1996, type 7; NumPy's default).
 double quantile(const std::vector<double>& ascending, double q);
 
-/// Of each sample, whether its modified z-score is above 3.5 (Iglewicz & Hoaglin 1993, "How to Detect and
+/// For each sample, whether its modified z-score is above 3.5 (Iglewicz & Hoaglin 1993, "How to Detect and
 /// Handle Outliers"): its distance from the median in units of the median distance, or of the mean distance
 /// where more than half of the samples are equal.
 std::vector<bool> find_outliers(const std::vector<double>& samples);

@@ -25,7 +25,7 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// Of the ways beside hot, so that all of them together take about twice as long as hot alone.
+/// The policy of the ways beside hot, so that all of them together take about twice as long as hot alone.
 TimingPolicy half(TimingPolicy policy) {
   policy.min_seconds /= 2;
   policy.patient_seconds /= 2;

@@ -8,7 +8,7 @@
 namespace ssmbench {
 
 DeviceInfo cpu_info();
-/// Of all data caches of all levels together.
+/// Bytes of all data caches of all levels together.
 std::size_t cpu_cache_bytes();
 std::unique_ptr<Device> open_cpu();
 

@@ -26,7 +26,7 @@ __host__ __device__
 }
 
 /// Sum of digest_of_word over the span's words of 8 bytes, the last one filled up with zeros, modulo 2^64.
-/// Of host memory, on all cores.
+/// The digest of host memory, on all cores.
 std::uint64_t digest(const MemorySpan& span);
 
 }  // namespace ssmbench

@@ -39,7 +39,7 @@ struct DistributionInfo {
 /// The standard deviation of x.
 extern const double kDeltaDeviation;
 
-/// Of D.
+/// The standard deviation of D.
 inline constexpr double kSkipDeviation = 0.1;
 
 /// The share of dt that the bias of Δ is without softplus, where x + bias has to be Δ itself. A bias of dt/64

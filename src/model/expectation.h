@@ -10,7 +10,7 @@ namespace ssmbench {
 struct ExpectedElement {
   double value = 0;
   float bound = 0;  ///< of rounding every operation
-  /// Of rounding the operands of matrix products; nothing for an operation without them.
+  /// The bound of rounding the operands of matrix products; nothing for an operation without them.
   std::optional<float> operand_bound = {};
 };
 

@@ -29,14 +29,14 @@ class Problem {
   bool flag(std::string_view axis) const;
   const std::string& choice(std::string_view axis) const;
   Interval interval(std::string_view axis) const;
-  /// Of channels; 1 where the operation has no such axis.
+  /// Groups of channels; 1 where the operation has no such axis.
   std::int64_t groups() const;
   DType dtype() const;
 
   std::vector<TensorSpec> tensors() const { return op_->tensors(*this); }
   /// The same problem with some axes changed.
   Problem with(const std::map<std::string, AxisValue>& changes) const;
-  /// Of the problems whose outputs have the same values, always the same one: axes that do not change values at
+  /// One and the same of all problems whose outputs have the same values: axes that do not change values at
   /// their fallback, or at their first choice.
   Problem canonical() const;
   /// Unique among problems, free of '/' and of shell meta characters. Flags that are on and whatever is not

@@ -18,7 +18,7 @@ namespace {
 
 using namespace ssd_hopper;
 
-/// Of an H200; a GPU with fewer runs the last blocks after the first.
+/// Multiprocessors of an H200; a GPU with fewer runs the last blocks after the first.
 constexpr int kMultiprocessors = 132;
 constexpr std::int64_t kMaxStates = 128;
 

@@ -32,10 +32,10 @@ class OutputWarpgroup {
 
   __device__ void run() {
     int count = 0;
-    for (int i = 0; i < plan_.pieces(blockIdx.x); ++i) {
-      const Piece piece = plan_.piece(blockIdx.x, i);
-      load_skip(plan_.item(piece.item));
-      for (int chunk = piece.first; chunk < piece.end; ++chunk, ++count) {
+    for (int i = 0; i < plan_.segments(blockIdx.x); ++i) {
+      const Segment segment = plan_.segment(blockIdx.x, i);
+      load_skip(plan_.item(segment.item));
+      for (int chunk = segment.first; chunk < segment.end; ++chunk, ++count) {
         if (share_.has(count)) output();
         at_.advance();
       }
@@ -254,14 +254,14 @@ class OutputWarpgroup {
       return;
     }
     const int p = tile.row + thread_;
-    group_barrier();  // the piece before is done
+    group_barrier();  // the segment before is done
     if (thread_ < kRows)
       shared_.skip(share_.index)[thread_ / 16 * 16 + slot_of_step(thread_ % 16)] =
           tile.head >= 0 && p < in.headdim ? in.D[tile.head * in.headdim + p] : 0.0F;
     group_barrier();
   }
 
-  /// Of this warpgroup's threads.
+  /// A barrier of this warpgroup's threads.
   __device__ void group_barrier() const {
     if (share_.index == 0)
       asm volatile("bar.sync 2, 128;\n" ::: "memory");

@@ -10,7 +10,7 @@
 //
 // A head is cut into tiles of 64 rows of its state. One or two tiles whose heads read the same B and C are an
 // item, a scan over all chunks of a sequence. Items are cut evenly where there are more of them than thread
-// blocks: a block takes a run of (item, chunk), which begins and ends anywhere, as pieces of items.
+// blocks: a block takes a run of (item, chunk), which begins and ends anywhere, as segments of items.
 
 namespace ssmbench::ssd_hopper {
 
@@ -34,7 +34,7 @@ struct Item {
 
 /// Chunks first … end − 1 of an item. Where `first` is not 0 the state comes from the block before, and where
 /// `end` is not the sequence's it goes to the block after.
-struct Piece {
+struct Segment {
   int item;
   int first, end;
 };
@@ -88,14 +88,14 @@ struct Plan {
   SSMBENCH_HD constexpr int first_unit(int block) const {
     return block * share + (block < rest ? block : rest);
   }
-  SSMBENCH_HD constexpr int pieces(int block) const {
+  SSMBENCH_HD constexpr int segments(int block) const {
     const int begin = first_unit(block);
     const int end = first_unit(block + 1);
     return begin == end ? 0 : chunks.quotient(end - 1) - chunks.quotient(begin) + 1;
   }
   /// In the order that the block takes them, the last item first: what the next block waits for comes first,
   /// and what waits for the block before comes last.
-  SSMBENCH_HD constexpr Piece piece(int block, int index) const {
+  SSMBENCH_HD constexpr Segment segment(int block, int index) const {
     const int begin = first_unit(block);
     const int end = first_unit(block + 1);
     const int item = chunks.quotient(end - 1) - index;

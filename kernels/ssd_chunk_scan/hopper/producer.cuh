@@ -17,23 +17,23 @@ __device__ inline hopper::TileOrigin head_tile(const Item& item, int head, int c
 /// Where a load or store is in a block's work: a chunk of an item.
 class Cursor {
  public:
-  __device__ explicit Cursor(const Plan& plan) : plan_(plan) { start_piece(); }
-  __device__ bool done() const { return index_ == plan_.pieces(blockIdx.x); }
+  __device__ explicit Cursor(const Plan& plan) : plan_(plan) { start_segment(); }
+  __device__ bool done() const { return index_ == plan_.segments(blockIdx.x); }
   __device__ const Item& item() const { return item_; }
   __device__ int chunk() const { return chunk_; }
   __device__ void advance() {
     if (++chunk_ < end_) return;
     ++index_;
-    start_piece();
+    start_segment();
   }
 
  private:
-  __device__ void start_piece() {
+  __device__ void start_segment() {
     if (done()) return;
-    const Piece piece = plan_.piece(blockIdx.x, index_);
-    item_ = plan_.item(piece.item);
-    chunk_ = piece.first;
-    end_ = piece.end;
+    const Segment segment = plan_.segment(blockIdx.x, index_);
+    item_ = plan_.item(segment.item);
+    chunk_ = segment.first;
+    end_ = segment.end;
   }
 
   const Plan& plan_;
@@ -101,7 +101,7 @@ class Loader {
     projections_at_.advance();
   }
 
-  /// Of x or z. `ring` is that of the first head.
+  /// Loads tiles of x or z. `ring` is that of the first head.
   template <class Ring, class TileOf>
   __device__ void load_head_tiles(Ring ring, typename Ring::Position& at, const CUtensorMap& map,
                                   const Cursor& cursor, const TileOf& tile_of) {

@@ -37,13 +37,13 @@ class ScalarWarp {
     const auto ring = shared_.scalars(head);
     typename SharedMemory<T>::Scalars::Position at;
     int count = 0;
-    for (int i = 0; i < plan_.pieces(blockIdx.x); ++i) {
-      const Piece piece = plan_.piece(blockIdx.x, i);
-      start(plan_.item(piece.item), piece.first + (share_.has(count) ? 0 : 1));
+    for (int i = 0; i < plan_.segments(blockIdx.x); ++i) {
+      const Segment segment = plan_.segment(blockIdx.x, i);
+      start(plan_.item(segment.item), segment.first + (share_.has(count) ? 0 : 1));
       LaneDeltas deltas = deltas_of(load());
       advance();
       RawSteps dt = load();
-      for (int chunks = piece.end - piece.first; chunks > 0; --chunks, ++count, at.advance()) {
+      for (int chunks = segment.end - segment.first; chunks > 0; --chunks, ++count, at.advance()) {
         if (!share_.has(count)) continue;
         const LaneSums sums = sums_of(deltas);
         ring.wait_empty(at);
@@ -91,7 +91,7 @@ class ScalarWarp {
     dt_ += kStride * in_.nheads;
   }
 
-  /// Of the lane's next two steps.
+  /// dt of the lane's next two steps.
   __device__ RawSteps load() const {
     RawSteps steps{};
     if (left_ > 0) steps.first = dt_[0];
@@ -99,7 +99,7 @@ class ScalarWarp {
     return steps;
   }
 
-  /// Of the dt that was loaded last.
+  /// Step sizes of the dt that was loaded last.
   __device__ LaneDeltas deltas_of(const RawSteps& dt) const {
     const StepRule rule{in_.dt_softplus, in_.dt_low, in_.dt_high};
     LaneDeltas to{};

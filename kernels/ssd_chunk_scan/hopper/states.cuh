@@ -50,16 +50,16 @@ class StateWarpgroup {
 
   __device__ void run() {
     float state[T::kHeads][kRegisters];
-    for (int i = 0; i < plan_.pieces(blockIdx.x); ++i) {
-      const Piece piece = plan_.piece(blockIdx.x, i);
-      const Item item = plan_.item(piece.item);
-      enter(state, piece, item);
+    for (int i = 0; i < plan_.segments(blockIdx.x); ++i) {
+      const Segment segment = plan_.segment(blockIdx.x, i);
+      const Item item = plan_.item(segment.item);
+      enter(state, segment, item);
       publish(state);
-      for (int chunk = piece.first; chunk < piece.end; ++chunk) {
+      for (int chunk = segment.first; chunk < segment.end; ++chunk) {
         update(state);
-        if (chunk + 1 < piece.end) publish(state);
+        if (chunk + 1 < segment.end) publish(state);
       }
-      leave(state, piece, item);
+      leave(state, segment, item);
     }
   }
 
@@ -158,8 +158,9 @@ class StateWarpgroup {
     }
   }
 
-  __device__ void enter(float (&state)[T::kHeads][kRegisters], const Piece& piece, const Item& item) const {
-    if (piece.first > 0) {
+  __device__ void enter(float (&state)[T::kHeads][kRegisters], const Segment& segment,
+                        const Item& item) const {
+    if (segment.first > 0) {
       take(state);
       return;
     }
@@ -176,8 +177,9 @@ class StateWarpgroup {
     }
   }
 
-  __device__ void leave(float (&state)[T::kHeads][kRegisters], const Piece& piece, const Item& item) const {
-    if (piece.end < plan_.chunks.value) {
+  __device__ void leave(float (&state)[T::kHeads][kRegisters], const Segment& segment,
+                        const Item& item) const {
+    if (segment.end < plan_.chunks.value) {
       hand_over(state);
       return;
     }
@@ -213,7 +215,7 @@ class StateWarpgroup {
     for (int i = 0; i < kAllRegisters; ++i) state[i / kRegisters][i % kRegisters] = __ldcg(from + i * 128);
   }
 
-  /// Of this warpgroup's threads.
+  /// A barrier of this warpgroup's threads.
   __device__ static void group_barrier() {
     asm volatile("bar.sync 1, 128;\n" ::: "memory");
   }

@@ -126,7 +126,7 @@ class Calibration {
   std::size_t l2_bytes() const { return static_cast<std::size_t>(gpu_.l2CacheSize); }
   double threads() const { return static_cast<double>(blocks_) * kThreads; }
 
-  /// Of many times that the device takes for what `enqueue` enqueues, the shortest, in seconds.
+  /// The shortest of many times that the device takes for what `enqueue` enqueues, in seconds.
   template <class Enqueue>
   double best_seconds(const Enqueue& enqueue) {
     const auto begin = std::chrono::steady_clock::now();

@@ -5,7 +5,7 @@
 namespace ssmbench {
 namespace {
 
-// Of nvml.h, whose numbers and names are stable.
+// From nvml.h, whose numbers and names are stable.
 constexpr int kSuccess = 0;
 constexpr int kClockOfSms = 1;  // NVML_CLOCK_SM
 // nvmlClocksEventReason…: HwSlowdown, SwThermalSlowdown, HwThermalSlowdown, HwPowerBrakeSlowdown.

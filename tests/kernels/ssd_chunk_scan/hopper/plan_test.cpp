@@ -47,17 +47,17 @@ TEST_CASE("hopper: every row tile of every head belongs to one item, and items t
   }
 }
 
-TEST_CASE("hopper: every chunk of every item belongs to one piece") {
+TEST_CASE("hopper: every chunk of every item belongs to one segment") {
   for (const Plan& plan : plans()) {
     REQUIRE(plan.blocks >= 1);
     std::vector<int> visits(static_cast<std::size_t>(plan.items * plan.chunks.value));
     for (int block = 0; block < plan.blocks; ++block) {
-      REQUIRE(plan.pieces(block) >= 1);
-      for (int i = 0; i < plan.pieces(block); ++i) {
-        const Piece piece = plan.piece(block, i);
-        CHECK(piece.first < piece.end);
-        for (int chunk = piece.first; chunk < piece.end; ++chunk)
-          ++visits.at(static_cast<std::size_t>(piece.item * plan.chunks.value + chunk));
+      REQUIRE(plan.segments(block) >= 1);
+      for (int i = 0; i < plan.segments(block); ++i) {
+        const Segment segment = plan.segment(block, i);
+        CHECK(segment.first < segment.end);
+        for (int chunk = segment.first; chunk < segment.end; ++chunk)
+          ++visits.at(static_cast<std::size_t>(segment.item * plan.chunks.value + chunk));
       }
     }
     CHECK(visits == std::vector<int>(visits.size(), 1));
@@ -68,16 +68,16 @@ TEST_CASE("hopper: a cut item goes from one block to the next, which needs it la
   for (const Plan& plan : plans()) {
     int cut = 0;
     for (int block = 0; block < plan.blocks; ++block) {
-      const int pieces = plan.pieces(block);
-      for (int i = 0; i < pieces; ++i) {
-        const Piece piece = plan.piece(block, i);
-        if (piece.end < plan.chunks.value) {  // handed on: before anything is waited for, to the next block
+      const int segments = plan.segments(block);
+      for (int i = 0; i < segments; ++i) {
+        const Segment segment = plan.segment(block, i);
+        if (segment.end < plan.chunks.value) {  // handed on: before anything is waited for, to the next block
           CHECK(i == 0);
-          const Piece rest = plan.piece(block + 1, plan.pieces(block + 1) - 1);
-          CHECK((rest.item == piece.item && rest.first == piece.end));
+          const Segment rest = plan.segment(block + 1, plan.segments(block + 1) - 1);
+          CHECK((rest.item == segment.item && rest.first == segment.end));
           ++cut;
         }
-        if (piece.first > 0) CHECK(i == pieces - 1);
+        if (segment.first > 0) CHECK(i == segments - 1);
       }
     }
     CHECK((plan.hands_over() || cut == 0));
