@@ -100,8 +100,8 @@ double quotient_error(double n_error, double quotient, double q, double q_error)
   return (n_error + quotient * q_error) / q + quotient;
 }
 
-/// The error of a polynomial in z with non-negative coefficients, whose value at |z| is `magnitude`: every term has at
-/// most three factors z of relative error z_error each, and some ten roundings.
+/// The error of a polynomial in z with non-negative coefficients, whose value at |z| is `magnitude`: every
+/// term has at most three factors z of relative error z_error each, and some ten roundings.
 double polynomial_error(double magnitude, double z_error) {
   return magnitude * (3 * z_error + 10);
 }

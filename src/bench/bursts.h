@@ -20,8 +20,8 @@ struct Burst {
 std::optional<ClockReading> lower_clock(const std::optional<ClockReading>& a,
                                         const std::optional<ClockReading>& b);
 
-/// For each burst, whether heat or the power supply held the clock down, or something did that the device does
-/// not own up to: a clock more than a twentieth below the bursts' median.
+/// For each burst, whether heat or the power supply held the clock down, or something did that the device
+/// does not own up to: a clock more than a twentieth below the bursts' median.
 std::vector<bool> throttled(const std::vector<Burst>& bursts);
 
 /// What all the samples say, the throttled ones left out and counted; where no others are, they are kept, and

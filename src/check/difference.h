@@ -24,7 +24,8 @@ struct OutputDifference {
 /// Names of the inputs that are not bitwise equal; the problems must be equal.
 std::vector<std::string> different_inputs(const CaseRead& a, const CaseRead& b);
 
-/// The differences of every output that both have. The cases have equal problems and inputs. Throws Interrupted, OutOfMemory.
+/// The differences of every output that both have. The cases have equal problems and inputs. Throws
+/// Interrupted, OutOfMemory.
 std::vector<OutputDifference> compare_cases(const CaseRead& a, const CaseRead& b,
                                             const std::atomic<bool>& stop);
 

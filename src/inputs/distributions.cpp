@@ -24,8 +24,8 @@ void fill_log_uniform(const Stream& stream, LogRange range, std::int64_t first, 
 
 const std::vector<DistributionInfo>& distributions() {
   static const std::vector<DistributionInfo> all{
-      // Gu & Dao, "Mamba" (2023), section 3.6, and mamba_ssm's mamba_simple.py: A is S4D-real, dt_min = 0.001,
-      // dt_max = 0.1.
+      // Gu & Dao, "Mamba" (2023), section 3.6, and mamba_ssm's mamba_simple.py: A is S4D-real, dt_min =
+      // 0.001, dt_max = 0.1.
       {"mamba", "as Mamba initialises them: A = -(n+1), dt log-uniform in [1e-3, 0.1]", {1e-3, 0.1}, {}},
       // The state remembers 1/(Δ|A|) steps: rounding errors add up over all of them.
       {"slow_decay",

@@ -20,8 +20,8 @@ enum class AxisKind {
   interval,  ///< two numbers, low ≤ high, as the word "LOW..HIGH"; either may be infinite ("0..inf")
 };
 
-/// What an axis is to the layers that know no operation: which one --quick shortens, which one a results record
-/// has as a field of its own, along which one `check` looks for mixed-up channels.
+/// What an axis is to the layers that know no operation: which one --quick shortens, which one a results
+/// record has as a field of its own, along which one `check` looks for mixed-up channels.
 enum class AxisRole {
   none,
   batch,    ///< sequences that have nothing to do with one another
@@ -44,8 +44,8 @@ struct AxisSpec {
   /// An axis and a choice of it, listed before: the axis is there only with that choice. None: always.
   std::optional<std::pair<std::string, std::string>> only_with = {};
   AxisRole role = AxisRole::none;
-  /// False where outputs have the same values whatever the axis is: layouts, hints to implementations. Cases that
-  /// differ in such axes alone share a reference.
+  /// False where outputs have the same values whatever the axis is: layouts, hints to implementations. Cases
+  /// that differ in such axes alone share a reference.
   bool changes_values = true;
   char letter = 0;  ///< of the channel axis: what TensorSpec::axes calls it
 };

@@ -38,7 +38,8 @@ struct Implementation {
   /// Why it cannot do the problem; nothing when it can.
   std::function<std::optional<std::string>(const Problem&)> unsupported;
   std::function<std::size_t(const Problem&)> workspace_bytes;
-  /// What its algorithm has to do at least, where that may be less than its operation's least work; null elsewhere.
+  /// What its algorithm has to do at least, where that may be less than its operation's least work; null
+  /// elsewhere.
   std::function<Work(const Problem&)> work = nullptr;
   /// Resolves tensors (in the device's memory) to arguments once; the result is launched many times.
   /// Throws ContractError when a tensor does not have the problem's shape.

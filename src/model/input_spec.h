@@ -18,8 +18,9 @@ struct InputSpec {
   std::int64_t seed = 0;
 };
 
-/// The exact values, before rounding to a dtype, of elements first, first + 1, … (row-major logical order) of the
-/// named input, complex ones as their real_view. They lie in one row: they differ in the last logical index only.
+/// The exact values, before rounding to a dtype, of elements first, first + 1, … (row-major logical order) of
+/// the named input, complex ones as their real_view. They lie in one row: they differ in the last logical
+/// index only.
 using InputFill = std::function<void(std::string_view tensor, std::int64_t first, std::span<double> values)>;
 
 }  // namespace ssmbench

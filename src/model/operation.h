@@ -21,8 +21,8 @@ class Problem;
 
 using Axes = std::map<std::string, AxisValue>;
 
-/// How the axes of an operation are kept in an interchange file: some as attributes of the case, named like the
-/// axis, the others in which datasets there are and in their shapes.
+/// How the axes of an operation are kept in an interchange file: some as attributes of the case, named like
+/// the axis, the others in which datasets there are and in their shapes.
 struct FileForm {
   std::vector<std::string> attributes;
   /// Adds the axes that the datasets hold to those that the attributes gave. Whether the datasets agree with
@@ -38,8 +38,9 @@ struct FileForm {
   std::optional<Shape> (*other_shape)(const TensorSpec& spec) = nullptr;
 };
 
-/// An operation: all that the program knows of it but for its reference and its implementations, which register
-/// themselves under its name (reference/reference.h, model/implementation.h). Registered in src/ops/<family>/.
+/// An operation: all that the program knows of it but for its reference and its implementations, which
+/// register themselves under its name (reference/reference.h, model/implementation.h). Registered in
+/// src/ops/<family>/.
 struct OpSpec {
   std::string name;
   std::string summary;
@@ -49,8 +50,8 @@ struct OpSpec {
   std::optional<std::string> (*contradiction)(const Problem&);
   /// How inputs are drawn. Throws UsageError for an unknown distribution.
   InputFill (*inputs)(const Problem&, const InputSpec&);
-  /// What an implementation has to move and compute at least, whatever its algorithm, with arithmetic `math`: matrix
-  /// products are on tensor cores where that is tf32, f16 or bf16.
+  /// What an implementation has to move and compute at least, whatever its algorithm, with arithmetic `math`:
+  /// matrix products are on tensor cores where that is tf32, f16 or bf16.
   Work (*least_work)(const Problem&, Math math);
   FileForm file;
   /// What a user should know who runs the problem; null where there never is anything.

@@ -11,8 +11,8 @@
 namespace ssmbench {
 
 /// The result that case_record (record_writer.h) wrote. What the record does not carry stays at its default;
-/// null is infinity where a maximum is meant, else NaN. Throws UsageError, one line, when it is no case record
-/// or is incomplete.
+/// null is infinity where a maximum is meant, else NaN. Throws UsageError, one line, when it is no case
+/// record or is incomplete.
 CaseResult read_case_record(const std::string& line);
 
 /// What a results file holds.

@@ -30,10 +30,10 @@ struct CaseOnDevice {
 
 /// Takes one implementation through everything that happens to it on one case, in three steps between which
 /// others may run. Fills in `status`, `cause`, `reason`, `outputs`, `determinism`, `timing` and `transfers`
-/// of the result, which has the case already. Whatever goes wrong ends it: no step may follow one that did not leave
-/// it fine. Where memory was overwritten that is not the implementation's, the status is invalid, whatever
-/// else is wrong. Members throw what the device and the implementation throw, and Interrupted on `stop` while
-/// timing.
+/// of the result, which has the case already. Whatever goes wrong ends it: no step may follow one that did
+/// not leave it fine. Where memory was overwritten that is not the implementation's, the status is invalid,
+/// whatever else is wrong. Members throw what the device and the implementation throw, and Interrupted on
+/// `stop` while timing.
 class RunJudge {
  public:
   RunJudge(const CaseOnDevice& on, const Implementation& implementation, const std::atomic<bool>& stop,

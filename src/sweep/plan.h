@@ -48,8 +48,8 @@ std::string device_id(const DeviceInfo& device);
 
 Plan make_plan(std::vector<Case> cases, std::vector<DeviceInfo> devices, const Selection& selection);
 
-/// Cases with equal keys have equal reference outputs: axes that change no values do not matter, nor does dtype
-/// where the values are shared between dtypes.
+/// Cases with equal keys have equal reference outputs: axes that change no values do not matter, nor does
+/// dtype where the values are shared between dtypes.
 std::string reference_key(const Case& the_case);
 
 /// Bytes that a planned case needs at its peak: inputs, outputs, reference, the largest workspace.

@@ -63,8 +63,8 @@ std::optional<std::string> state_update_contradiction(const Problem& problem) {
   return {};
 }
 
-/// One exponential a state in form mamba1, one a head in form mamba2; decay, input and output are a multiply-add
-/// each.
+/// One exponential a state in form mamba1, one a head in form mamba2; decay, input and output are a
+/// multiply-add each.
 Work state_update_work(const Problem& problem, Math /*math*/) {
   const StateUpdate update(problem);
   const double heads = static_cast<double>(update.batch) * static_cast<double>(update.heads);
