@@ -10,7 +10,7 @@
 #include "sweep/plan.h"
 #include "sweep/runner_options.h"
 
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): CLI11's
 class App;
 }
 
