@@ -82,7 +82,7 @@ TEST_CASE("the manual page and the completions have each option of each subcomma
     const std::string of_man = part(man, ".SS " + roff_name + "\n", ".S");
     const std::string of_bash = part(bash, "    " + command + ") options='", ";;");
     const std::string of_zsh = part(zsh, "      " + command + ")\n", ";;");
-    CHECK(has_word(zsh, "'" + command + ":"));
+    CHECK(zsh.find("'" + command + ":") != std::string::npos);
     CHECK(has_word(fish, "__fish_use_subcommand' -f -a " + command));
     for (const auto& option : options_in_help(command)) {
       INFO(option);
