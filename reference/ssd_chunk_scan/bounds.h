@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "reference/reference.h"
 #include "reference/ssd_chunk_scan/pass.h"
@@ -59,17 +61,15 @@ inline ReferenceOutputs empty_ssd_outputs(const Problem& problem) {
     output.bound.reserve(count);
     output.operand_bound.reserve(count);
   }
-#pragma omp parallel
-#pragma omp single
-  for (auto& named : outputs) {
-    ReferenceOutput* output = &named.second;
-    const auto count = static_cast<std::size_t>(element_count(output->shape));
-#pragma omp task
-    output->expected.resize(count);
-#pragma omp task
-    output->bound.resize(count);
-#pragma omp task
-    output->operand_bound.resize(count);
+  std::vector<ReferenceOutput*> all;
+  for (auto& [name, output] : outputs) all.push_back(&output);
+#pragma omp parallel for schedule(dynamic)
+  for (std::size_t part = 0; part < 3 * all.size(); ++part) {
+    ReferenceOutput& output = *all[part / 3];
+    const auto count = static_cast<std::size_t>(element_count(output.shape));
+    if (part % 3 == 0) output.expected.resize(count);
+    if (part % 3 == 1) output.bound.resize(count);
+    if (part % 3 == 2) output.operand_bound.resize(count);
   }
   return outputs;
 }

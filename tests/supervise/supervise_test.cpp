@@ -95,7 +95,7 @@ TEST_CASE("one that crashes or hangs while several are timed in turns is the one
     if (record.value("status", "") == "pass") CHECK(record.at("timing").at("hot").at("n") == 25);
 }
 
-TEST_CASE("want of memory is an error of the implementation that wants too much", "[unsanitized]") {
+TEST_CASE("want of memory is an error of the implementation that wants too much") {
   const TemporaryFolder folder;
   const CommandResult result =
       run_faulty(config(folder, "5, 6") + " --no-timing --json - --quiet --impl cpu-hungry,cpu-scalar",
