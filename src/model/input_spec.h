@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace ssmbench {
 
@@ -22,5 +23,13 @@ struct InputSpec {
 /// the named input, complex ones as their real_view. They lie in one row: they differ in the last logical
 /// index only.
 using InputFill = std::function<void(std::string_view tensor, std::int64_t first, std::span<double> values)>;
+
+/// The fill of an object with such a member function, which it keeps a copy of.
+template <class Inputs>
+InputFill fill_from(Inputs inputs) {
+  return [inputs = std::move(inputs)](std::string_view tensor, std::int64_t first, std::span<double> values) {
+    inputs.fill(tensor, first, values);
+  };
+}
 
 }  // namespace ssmbench

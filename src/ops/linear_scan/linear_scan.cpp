@@ -26,10 +26,7 @@ void infer_linear_scan(const StoredInputs& inputs, Axes& axes) {
 }
 
 InputFill linear_scan_inputs(const Problem& problem, const InputSpec& spec) {
-  return [inputs = LinearScanInputs(problem, spec)](std::string_view tensor, std::int64_t first,
-                                                    std::span<double> values) {
-    inputs.fill(tensor, first, values);
-  };
+  return fill_from(LinearScanInputs(problem, spec));
 }
 
 const OpRegistration registration(linear_scan());

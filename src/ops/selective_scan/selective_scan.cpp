@@ -140,9 +140,7 @@ std::vector<AxisSpec> scan_axes() {
 }
 
 InputFill scan_inputs(const Problem& problem, const InputSpec& spec) {
-  return
-      [inputs = ScanInputs(problem, spec)](std::string_view tensor, std::int64_t first,
-                                           std::span<double> values) { inputs.fill(tensor, first, values); };
+  return fill_from(ScanInputs(problem, spec));
 }
 
 std::optional<std::string> unstable_method(const Problem& problem) {

@@ -74,10 +74,7 @@ Work state_update_work(const Problem& problem, Math /*math*/) {
 }
 
 InputFill state_update_inputs(const Problem& problem, const InputSpec& spec) {
-  return [inputs = StateUpdateInputs(problem, spec)](std::string_view tensor, std::int64_t first,
-                                                     std::span<double> values) {
-    inputs.fill(tensor, first, values);
-  };
+  return fill_from(StateUpdateInputs(problem, spec));
 }
 
 AxisSpec flag(const char* name, const char* id_token) {

@@ -120,10 +120,7 @@ std::vector<AxisSpec> ssd_axes() {
 }
 
 InputFill ssd_inputs(const Problem& problem, const InputSpec& spec) {
-  return [inputs = SsdChunkScanInputs(problem, spec)](std::string_view tensor, std::int64_t first,
-                                                      std::span<double> values) {
-    inputs.fill(tensor, first, values);
-  };
+  return fill_from(SsdChunkScanInputs(problem, spec));
 }
 
 const OpRegistration forward(ssd_chunk_scan_fwd());
