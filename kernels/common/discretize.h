@@ -1,11 +1,11 @@
 #pragma once
 
-#include <stdexcept>
 #include <type_traits>
 
+#include "base/logic_error.h"
 #include "kernels/common/complex.h"
 #include "kernels/common/host_device.h"
-#include "model/method.h"
+#include "model/method_id.h"
 
 // Ā, c and c' of every method of model/method.h, real and complex, in f32, host and device.
 
@@ -161,7 +161,7 @@ auto with_family(MethodId method, const Call& call) {
     case MethodId::trapezoidal:
       return call(std::integral_constant<Family, Family::trapezoidal>());
   }
-  throw std::logic_error("not a method");
+  throw_logic_error("not a method");
 }
 
 /// One state's step h ← decay·h + input·B_t + previous·(B_{t-1}·u_{t-1}). `input` is c·u_t; it stays real

@@ -4,9 +4,9 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
-#include <stdexcept>
 #include <type_traits>
 
+#include "base/logic_error.h"
 #include "model/dtype.h"
 
 // The io dtypes as device types: exact on the way into f32, rounded once, to nearest even, on the way out.
@@ -75,7 +75,7 @@ auto with_io_type(DType dtype, const Call& call) {
     case DType::bf16:
       return call(std::type_identity<__nv_bfloat16>());
     default:
-      throw std::logic_error("not an io dtype");
+      throw_logic_error("not an io dtype");
   }
 }
 

@@ -2,9 +2,6 @@
 
 #include <cstdint>
 
-#include "model/implementation.h"
-#include "ops/linear_scan/linear_scan.h"
-
 namespace ssmbench {
 
 /// linear_scan as every implementation takes it: (batch, seqlen, dim) in the io dtype, dim innermost.
@@ -14,8 +11,5 @@ struct LinearScanArgs {
   const void* b;
   void* out;
 };
-
-/// Checks the tensors against the problem and resolves them. Throws ContractError.
-LinearScanArgs bind_linear_scan(const Problem& problem, const TensorSet& tensors);
 
 }  // namespace ssmbench

@@ -2,9 +2,6 @@
 
 #include <cstdint>
 
-#include "model/implementation.h"
-#include "ops/selective_scan/selective_scan.h"
-
 namespace ssmbench {
 
 /// Element strides of a (batch, dim, seqlen) tensor; one of dim and seqlen is 1, by layout.
@@ -42,9 +39,6 @@ struct ScanArgs {
   ProjectionStrides b_strides, c_strides;
 };
 
-/// Checks the tensors against the problem and resolves them. Throws ContractError.
-ScanArgs bind_scan(const Problem& problem, const TensorSet& tensors);
-
 /// selective_scan_bwd in the same way. A gradient has the type and the strides of its input, and is null
 /// where the input is.
 struct ScanGradientArgs {
@@ -55,13 +49,4 @@ struct ScanGradientArgs {
   float *dA, *dD, *ddelta_bias, *dinitial_state;
 };
 
-/// Checks the tensors against the problem and resolves them. Throws ContractError.
-ScanGradientArgs bind_scan_gradients(const Problem& problem, const TensorSet& tensors);
-
-/// The reason of implementations whose A is one number per state; nothing when the problem's is.
-std::optional<std::string> not_diagonal(const Problem& problem);
-
-/// The reason of implementations that have method zoh and real A only; nothing when the problem is one of
-/// those.
-std::optional<std::string> not_real_zoh(const Problem& problem);
 }  // namespace ssmbench

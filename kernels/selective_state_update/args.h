@@ -2,9 +2,6 @@
 
 #include <cstdint>
 
-#include "model/implementation.h"
-#include "ops/selective_state_update/selective_state_update.h"
-
 namespace ssmbench {
 
 /// selective_state_update as every implementation takes it; both forms are one with heads (StateUpdate).
@@ -25,8 +22,5 @@ struct StateUpdateArgs {
   const float* dt_bias;  ///< (H,) or null
   void* out;             ///< (B, H, P) io dtype
 };
-
-/// Checks the tensors against the problem and resolves them. Throws ContractError.
-StateUpdateArgs bind_state_update(const Problem& problem, const TensorSet& tensors);
 
 }  // namespace ssmbench

@@ -2,9 +2,6 @@
 
 #include <cstdint>
 
-#include "model/implementation.h"
-#include "ops/ssd_chunk_scan/ssd_chunk_scan.h"
-
 namespace ssmbench {
 
 /// Inputs and sizes of an ssd_chunk_scan as every implementation takes them: plain pointers into the device's
@@ -50,9 +47,5 @@ struct SsdBwdArgs {
   float* ddt_bias;
   float* dinitial_states;
 };
-
-/// Check the tensors against the problem and resolve them. Throw ContractError.
-SsdArgs bind_ssd(const Problem& problem, const TensorSet& tensors);
-SsdBwdArgs bind_ssd_bwd(const Problem& problem, const TensorSet& tensors);
 
 }  // namespace ssmbench

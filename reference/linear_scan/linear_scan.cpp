@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "base/errors.h"
+#include "model/problem.h"
 #include "ops/linear_scan/linear_scan.h"
 #include "reference/reference.h"
 

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "base/errors.h"
+#include "model/problem.h"
 #include "ops/selective_scan/selective_scan.h"
 #include "reference/common/rounded.h"
 #include "reference/common/zeros.h"

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "model/method.h"
 #include "ops/selective_scan/selective_scan.h"
 
 namespace ssmbench::scan_bwd {

@@ -21,6 +21,7 @@
 #include <limits>
 
 #include "base/errors.h"
+#include "model/problem.h"
 #include "ops/selective_scan/selective_scan.h"
 #include "reference/common/activations.h"
 #include "reference/selective_scan/dense_matrix.h"

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "base/errors.h"
+#include "model/problem.h"
 #include "ops/selective_scan/selective_scan.h"
 #include "reference/common/activations.h"
 #include "reference/common/lane_math.h"

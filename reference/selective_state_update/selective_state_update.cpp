@@ -15,6 +15,7 @@
 #include <cmath>
 
 #include "base/errors.h"
+#include "model/problem.h"
 #include "ops/selective_scan/selective_scan.h"
 #include "ops/selective_state_update/selective_state_update.h"
 #include "reference/common/activations.h"

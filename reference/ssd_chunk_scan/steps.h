@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "model/problem.h"
 #include "model/tensor.h"
 #include "ops/ssd_chunk_scan/ssd_chunk_scan.h"
 #include "reference/common/rounded.h"

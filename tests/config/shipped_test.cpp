@@ -9,6 +9,7 @@
 #include "catch.h"
 #include "config/config.h"
 #include "model/method.h"
+#include "model/problem.h"
 #include "ops/selective_scan/selective_scan.h"
 #include "ops/selective_state_update/selective_state_update.h"
 #include "ops/ssd_chunk_scan/ssd_chunk_scan.h"

@@ -10,6 +10,7 @@
 #include "base/errors.h"
 #include "catch.h"
 #include "inputs/distributions.h"
+#include "model/problem.h"
 #include "ops/selective_scan/selective_scan.h"
 #include "support/axes.h"
 

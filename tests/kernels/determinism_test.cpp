@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "catch.h"
+#include "model/problem.h"
 #include "ops/linear_scan/linear_scan.h"
 #include "support/gpu.h"
 #include "support/run_plan.h"

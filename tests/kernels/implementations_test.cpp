@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "catch.h"
+#include "model/method.h"
+#include "model/problem.h"
 #include "ops/selective_scan/selective_scan.h"
 #include "support/scan_problem.h"
 #include "support/verdicts.h"

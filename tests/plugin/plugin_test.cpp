@@ -10,6 +10,7 @@
 #include "base/errors.h"
 #include "catch.h"
 #include "device/device.h"
+#include "model/problem.h"
 #include "ops/linear_scan/linear_scan.h"
 #include "plugin/plugin.h"
 #include "support/gpu.h"

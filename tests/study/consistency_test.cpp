@@ -10,6 +10,7 @@
 
 #include "catch.h"
 #include "inputs/inputs.h"
+#include "model/problem.h"
 #include "model/tensor_map.h"
 #include "ops/ssd_chunk_scan/ssd_chunk_scan.h"
 #include "support/find_implementation.h"

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "model/case.h"
+#include "model/problem.h"
 #include "ops/selective_scan/selective_scan.h"
 #include "support/axes.h"
 

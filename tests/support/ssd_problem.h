@@ -1,5 +1,6 @@
 #pragma once
 
+#include "model/problem.h"
 #include "ops/ssd_chunk_scan/ssd_chunk_scan.h"
 #include "support/axes.h"
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "model/problem.h"
 #include "ops/selective_state_update/selective_state_update.h"
 #include "support/axes.h"
 #include "support/scan_problem.h"

@@ -1,6 +1,7 @@
 #include "sweep/plan.h"
 
 #include "catch.h"
+#include "model/problem.h"
 #include "ops/linear_scan/linear_scan.h"
 #include "reference/reference.h"
 #include "support/find_implementation.h"

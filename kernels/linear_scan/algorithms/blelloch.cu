@@ -2,6 +2,7 @@
 
 #include "kernels/common/scan/blelloch.cuh"
 #include "kernels/linear_scan/algorithms/tiled_scan.cuh"
+#include "kernels/linear_scan/bind.h"
 
 namespace ssmbench {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "kernels/common/launch.cuh"
 #include "kernels/common/scan/lookback.cuh"
-#include "kernels/linear_scan/args.h"
+#include "kernels/linear_scan/bind.h"
 #include "kernels/linear_scan/channel_tiles.h"
 
 namespace ssmbench {

@@ -2,7 +2,7 @@
 
 #include "kernels/common/launch.cuh"
 #include "kernels/common/scalar_math.h"
-#include "kernels/linear_scan/args.h"
+#include "kernels/linear_scan/bind.h"
 #include "kernels/linear_scan/channel_tiles.h"
 
 // linear_scan, f32, by any algorithm that scans a tile in shared memory (common/scan/:

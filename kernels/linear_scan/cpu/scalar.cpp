@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "kernels/common/cpu/io_types.h"
-#include "kernels/linear_scan/args.h"
+#include "kernels/linear_scan/bind.h"
 
 namespace ssmbench {
 namespace {

@@ -2,6 +2,7 @@
 // tma_kernel.cuh.
 
 #include "kernels/common/launch.cuh"
+#include "kernels/linear_scan/bind.h"
 #include "kernels/linear_scan/sequential/kernel.cuh"
 #include "kernels/linear_scan/sequential/tma_kernel.cuh"
 

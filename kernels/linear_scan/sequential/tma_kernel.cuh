@@ -4,6 +4,7 @@
 #include "kernels/common/launch.cuh"
 #include "kernels/common/tma.cuh"
 #include "kernels/linear_scan/args.h"
+#include "kernels/linear_scan/bind.h"
 #include "kernels/linear_scan/sequential/map.h"
 #include "kernels/linear_scan/sequential/word.cuh"
 

@@ -2,7 +2,7 @@
 
 #include "kernels/common/index_math.h"
 #include "kernels/common/scalar_math.h"
-#include "kernels/selective_scan/args.h"
+#include "kernels/selective_scan/bind.h"
 #include "kernels/selective_scan/scan_row.h"
 
 // One row (b, d) of selective_scan_fwd in f32, for kernels whose subject is the scan along time: what

@@ -3,6 +3,7 @@
 
 #include "kernels/common/scan/logcumsum.cuh"
 #include "kernels/selective_scan/algorithms/tiled_scan.cuh"
+#include "kernels/selective_scan/bind.h"
 
 namespace ssmbench {
 namespace {

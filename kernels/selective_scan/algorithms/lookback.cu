@@ -13,6 +13,7 @@
 #include "kernels/common/launch.cuh"
 #include "kernels/common/scan/lookback.cuh"
 #include "kernels/selective_scan/algorithms/f32_row.cuh"
+#include "kernels/selective_scan/bind.h"
 
 namespace ssmbench {
 namespace {

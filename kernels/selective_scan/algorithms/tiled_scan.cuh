@@ -2,6 +2,7 @@
 
 #include "kernels/common/launch.cuh"
 #include "kernels/selective_scan/algorithms/f32_row.cuh"
+#include "kernels/selective_scan/bind.h"
 
 // selective_scan_fwd, f32, method zoh, by any algorithm that scans a tile in shared memory
 // (common/scan/: blelloch.cuh, hillis_steele.cuh, logcumsum.cuh).

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "kernels/common/launch.cuh"
+#include "kernels/selective_scan/bind.h"
 #include "kernels/selective_scan/blockscan/kernel.cuh"
 
 namespace ssmbench::blockscan {

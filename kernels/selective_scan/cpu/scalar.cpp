@@ -7,7 +7,7 @@
 #include "kernels/common/cpu/io_types.h"
 #include "kernels/common/discretize.h"
 #include "kernels/common/scalar_math.h"
-#include "kernels/selective_scan/args.h"
+#include "kernels/selective_scan/bind.h"
 #include "kernels/selective_scan/cpu/scalar_dense.h"
 
 namespace ssmbench {

@@ -25,6 +25,7 @@
 #include "kernels/common/cpu/io_types.h"
 #include "kernels/common/discretize_derivative.h"
 #include "kernels/common/scalar_math.h"
+#include "kernels/selective_scan/bind.h"
 
 namespace ssmbench {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "kernels/common/discretize_derivative.h"
 #include "kernels/common/index_math.h"
-#include "kernels/selective_scan/args.h"
+#include "kernels/selective_scan/bind.h"
 
 // What kernels/selective_scan/cpu/scalar_bwd.cpp works on: the tensors by logical index, and the workspace.
 

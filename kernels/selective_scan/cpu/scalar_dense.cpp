@@ -9,6 +9,7 @@
 
 #include "kernels/common/cpu/io_types.h"
 #include "kernels/common/scalar_math.h"
+#include "kernels/selective_scan/bind.h"
 #include "kernels/selective_scan/dense/map.h"
 
 namespace ssmbench {

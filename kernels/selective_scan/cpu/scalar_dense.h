@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/selective_scan/args.h"
+#include "kernels/selective_scan/bind.h"
 
 namespace ssmbench {
 

@@ -12,7 +12,7 @@
 
 #include "hwy/highway.h"
 #include "kernels/common/cpu/simd_math-inl.h"
-#include "kernels/selective_scan/args.h"
+#include "kernels/selective_scan/bind.h"
 #include "kernels/selective_scan/cpu/simd.h"
 #include "kernels/selective_scan/cpu/simd_channels-inl.h"
 

@@ -23,7 +23,7 @@
 
 #include "hwy/highway.h"
 #include "kernels/common/cpu/simd_matrix-inl.h"
-#include "kernels/selective_scan/args.h"
+#include "kernels/selective_scan/bind.h"
 #include "kernels/selective_scan/cpu/simd_bwd-inl.h"
 #include "kernels/selective_scan/cpu/simd_bwd.h"
 

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "kernels/common/launch.cuh"
+#include "kernels/selective_scan/bind.h"
 #include "kernels/selective_scan/dense/kernel.cuh"
 
 namespace ssmbench::dense {

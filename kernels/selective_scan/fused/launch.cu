@@ -6,6 +6,7 @@
 
 #include "base/cuda_attribute.h"
 #include "kernels/common/launch.cuh"
+#include "kernels/selective_scan/bind.h"
 #include "kernels/selective_scan/fused/kernel.cuh"
 #include "kernels/selective_scan/fused_general/kernel.cuh"
 
@@ -35,7 +36,9 @@ GeneralPlan plan_of(const SelectiveScan& scan) {
 std::optional<std::string> unsupported(const Problem& problem) {
   if (auto reason = not_diagonal(problem)) return reason;
   const SelectiveScan scan(problem);
-  return fused_general::too_many_blocks(scan, plan_of(scan));
+  const GeneralPlan plan = plan_of(scan);
+  return grid_too_large({scan.batch, scan.groups, plan.blocks_per_group},
+                        "batch and " + std::to_string(plan.channels()) + " channels");
 }
 
 /// Whether all groups of 8 elements that the fast kernel moves are whole and aligned to 16 bytes.

@@ -6,6 +6,7 @@
 
 #include "base/cuda_check.h"
 #include "kernels/common/launch.cuh"
+#include "kernels/selective_scan/bind.h"
 #include "kernels/selective_scan/fused_bwd/launch.h"
 #include "kernels/selective_scan/fused_bwd_general/kernel.cuh"
 

@@ -1,11 +1,9 @@
 #pragma once
 
-#include <optional>
-#include <string>
+#include <cstdint>
 
 #include "kernels/common/complex.h"
 #include "kernels/common/io_types.cuh"
-#include "kernels/common/launch.cuh"
 #include "kernels/common/scalar_math.h"
 #include "kernels/common/vector.cuh"
 #include "kernels/selective_scan/args.h"
@@ -19,12 +17,6 @@
 // says how large they are; values of states are float, or Complex.
 
 namespace ssmbench::fused_general {
-
-/// Why a grid cannot have a block for each of the plan's; nothing when it can.
-inline std::optional<std::string> too_many_blocks(const SelectiveScan& scan, const GeneralPlan& plan) {
-  return grid_too_large({scan.batch, scan.groups, plan.blocks_per_group},
-                        "batch and " + std::to_string(plan.channels()) + " channels");
-}
 
 inline std::int64_t blocks_of(const ScanArgs& args, const GeneralPlan& plan) {
   return args.batch * args.groups * plan.blocks_per_group;

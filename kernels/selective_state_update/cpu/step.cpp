@@ -8,7 +8,7 @@
 
 #include "kernels/common/cpu/io_types.h"
 #include "kernels/common/scalar_math.h"
-#include "kernels/selective_state_update/args.h"
+#include "kernels/selective_state_update/bind.h"
 #include "ops/selective_scan/selective_scan.h"
 
 namespace ssmbench {

@@ -4,6 +4,7 @@
 
 #include "base/errors.h"
 #include "kernels/common/launch.cuh"
+#include "kernels/selective_state_update/bind.h"
 #include "kernels/selective_state_update/step/kernel.cuh"
 
 namespace ssmbench::step {

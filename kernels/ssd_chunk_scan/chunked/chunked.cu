@@ -6,6 +6,7 @@
 
 #include <stdexcept>
 
+#include "kernels/ssd_chunk_scan/bind.h"
 #include "kernels/ssd_chunk_scan/chunked/launch.h"
 
 namespace ssmbench {

@@ -2,7 +2,9 @@
 // f32 tensors; this is the same kernel with all products as f32 multiply-adds. 16-bit tensors, and GPUs with
 // too little shared memory for it, take the small kernels (compact/kernel.cuh).
 
+#include "kernels/ssd_chunk_scan/bind.h"
 #include "kernels/ssd_chunk_scan/chunked/kernel.cuh"
+#include "kernels/ssd_chunk_scan/chunked/launch.h"
 #include "kernels/ssd_chunk_scan/compact/compact.h"
 #include "kernels/ssd_chunk_scan/shared_memory.h"
 

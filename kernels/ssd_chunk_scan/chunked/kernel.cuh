@@ -27,8 +27,8 @@
 // each. Shared memory: ChunkedLayout; at N = 128 in bf16 or f16 two blocks of 107 KB share an SM,
 // whose barriers then fill each other's gaps. B and C are read again by every head of a group, from the L2.
 
-#include "kernels/ssd_chunk_scan/chunked/launch.h"
 #include "kernels/ssd_chunk_scan/chunked/tiles.cuh"
+#include "kernels/ssd_chunk_scan/chunked/variant.h"
 
 namespace ssmbench {
 namespace chunked {

@@ -4,6 +4,7 @@
 #include "kernels/ssd_chunk_scan/chunked/launch.h"
 
 #include "base/cuda_attribute.h"
+#include "kernels/ssd_chunk_scan/bind.h"
 
 namespace ssmbench {
 namespace {

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <string>
 
+#include "kernels/ssd_chunk_scan/bind.h"
+#include "kernels/ssd_chunk_scan/chunked_bwd/chunked_bwd.h"
 #include "kernels/ssd_chunk_scan/chunked_bwd/kernel.cuh"
 
 namespace ssmbench {

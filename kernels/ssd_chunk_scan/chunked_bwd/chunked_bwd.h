@@ -1,27 +1,15 @@
 #pragma once
 
-#include <cuda_runtime_api.h>
-
 #include <cstddef>
 #include <optional>
 #include <string>
 
-#include "kernels/ssd_chunk_scan/args.h"
-#include "kernels/ssd_chunk_scan/chunked_bwd/map.h"
+#include "kernels/ssd_chunk_scan/bind.h"
+#include "kernels/ssd_chunk_scan/chunked_bwd/variant.h"
 
 // What the backward cuda-chunked and cuda-chunked-f32 share on the host.
 
 namespace ssmbench {
-
-/// Enqueues all kernels of one arithmetic. Throws DeviceError.
-using ChunkedBwdLaunch = void (*)(const SsdBwdArgs& args, const ChunkedBwdPlan& plan,
-                                  const ChunkedBwdWorkspace& workspace, cudaStream_t stream);
-
-/// A ChunkedBwdLaunch and the tiles that it is for.
-struct ChunkedBwdVariant {
-  ChunkedBwdLaunch launch;
-  TileKind tiles;
-};
 
 /// Why a problem is too large; nothing when it is not.
 std::optional<std::string> chunked_bwd_unsupported(const Problem& problem, const TileKind& tiles);

@@ -2,6 +2,8 @@
 // as f32 multiply-adds. f32 tensors take tiles as large as those of cuda-chunked where a block may have the
 // shared memory; 16-bit tensors, and GPUs with less, take small ones.
 
+#include "kernels/ssd_chunk_scan/bind.h"
+#include "kernels/ssd_chunk_scan/chunked_bwd/chunked_bwd.h"
 #include "kernels/ssd_chunk_scan/chunked_bwd/kernel.cuh"
 #include "kernels/ssd_chunk_scan/shared_memory.h"
 

@@ -12,10 +12,10 @@
 // whatever chunk_size says: the weights of a chunk are one tile then.
 // Source of the decomposition: Dao & Gu, "Transformers are SSMs" (2024), section 6.
 
-#include "kernels/ssd_chunk_scan/chunked_bwd/chunked_bwd.h"
 #include "kernels/ssd_chunk_scan/chunked_bwd/gradients.cuh"
 #include "kernels/ssd_chunk_scan/chunked_bwd/step_gradients.cuh"
 #include "kernels/ssd_chunk_scan/chunked_bwd/sums.cuh"
+#include "kernels/ssd_chunk_scan/chunked_bwd/variant.h"
 
 namespace ssmbench {
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "kernels/ssd_chunk_scan/bind.h"
 #include "kernels/ssd_chunk_scan/compact/kernel.cuh"
 
 namespace ssmbench {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "kernels/ssd_chunk_scan/args.h"
+#include "kernels/ssd_chunk_scan/bind.h"
 
 // The small kernels of cuda-chunked-f32 on the host.
 

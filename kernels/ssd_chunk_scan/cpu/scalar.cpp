@@ -7,7 +7,7 @@
 
 #include "kernels/common/cpu/io_types.h"
 #include "kernels/common/scalar_math.h"
-#include "kernels/ssd_chunk_scan/args.h"
+#include "kernels/ssd_chunk_scan/bind.h"
 
 namespace ssmbench {
 namespace {

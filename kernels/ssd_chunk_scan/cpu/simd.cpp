@@ -18,7 +18,7 @@
 #include "kernels/common/cpu/simd_math-inl.h"
 #include "kernels/common/cpu/simd_matrix-inl.h"
 #include "kernels/common/scalar_math.h"
-#include "kernels/ssd_chunk_scan/args.h"
+#include "kernels/ssd_chunk_scan/bind.h"
 #include "kernels/ssd_chunk_scan/cpu/simd.h"
 
 HWY_BEFORE_NAMESPACE();

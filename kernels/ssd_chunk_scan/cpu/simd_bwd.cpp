@@ -17,7 +17,7 @@
 
 #include "hwy/highway.h"
 #include "kernels/common/cpu/simd_matrix-inl.h"
-#include "kernels/ssd_chunk_scan/args.h"
+#include "kernels/ssd_chunk_scan/bind.h"
 #include "kernels/ssd_chunk_scan/cpu/simd_bwd-inl.h"
 #include "kernels/ssd_chunk_scan/cpu/simd_bwd.h"
 

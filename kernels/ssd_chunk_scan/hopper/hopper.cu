@@ -5,6 +5,7 @@
 #include <array>
 
 #include "base/cuda_attribute.h"
+#include "kernels/ssd_chunk_scan/bind.h"
 #include "kernels/ssd_chunk_scan/hopper/launch.h"
 
 namespace ssmbench {

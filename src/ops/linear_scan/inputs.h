@@ -7,6 +7,7 @@
 
 #include "inputs/distributions.h"
 #include "model/case.h"
+#include "model/problem.h"
 #include "ops/linear_scan/linear_scan.h"
 
 namespace ssmbench {

@@ -1,5 +1,6 @@
 #include "ops/linear_scan/linear_scan.h"
 
+#include "model/problem.h"
 #include "ops/linear_scan/inputs.h"
 
 namespace ssmbench {

@@ -2,9 +2,10 @@
 
 #include <cstdint>
 
-#include "model/problem.h"
-
 namespace ssmbench {
+
+class Problem;
+struct OpSpec;
 
 /// The bare first-order recurrence that every scan algorithm is built on:
 ///   h_t = a_t·h_{t-1} + b_t, h_{-1} = 0, for each (batch, channel)

@@ -7,6 +7,7 @@
 
 #include "inputs/distributions.h"
 #include "model/case.h"
+#include "model/problem.h"
 #include "ops/selective_scan/selective_scan.h"
 
 namespace ssmbench {

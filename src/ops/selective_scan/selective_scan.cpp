@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "model/method.h"
+#include "model/problem.h"
 #include "ops/selective_scan/file_form.h"
 #include "ops/selective_scan/inputs.h"
 #include "ops/selective_scan/parts.h"

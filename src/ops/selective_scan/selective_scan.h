@@ -2,10 +2,12 @@
 
 #include <cstdint>
 
-#include "model/method.h"
-#include "model/problem.h"
+#include "model/method_id.h"
 
 namespace ssmbench {
+
+class Problem;
+struct OpSpec;
 
 /// Mamba-1's selective scan, forward:
 ///   Δ = delta + delta_bias, softplus if asked; h_t = Ā(Δ_t, A)·h_{t-1} + c(Δ_t, A)·B_t·u_t, Ā and c by the

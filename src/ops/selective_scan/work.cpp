@@ -2,6 +2,7 @@
 
 #include <stdexcept>
 
+#include "model/problem.h"
 #include "ops/selective_scan/selective_scan.h"
 
 namespace ssmbench {

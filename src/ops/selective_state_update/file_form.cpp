@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "model/problem.h"
 #include "ops/selective_state_update/selective_state_update.h"
 
 namespace ssmbench {

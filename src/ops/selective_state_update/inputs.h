@@ -7,6 +7,7 @@
 
 #include "inputs/distributions.h"
 #include "model/case.h"
+#include "model/problem.h"
 #include "ops/selective_state_update/selective_state_update.h"
 
 namespace ssmbench {

@@ -3,6 +3,7 @@
 
 #include "ops/selective_state_update/parts.h"
 
+#include "model/problem.h"
 #include "model/tensor_map.h"
 #include "ops/selective_state_update/selective_state_update.h"
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "model/problem.h"
 #include "ops/selective_state_update/file_form.h"
 #include "ops/selective_state_update/inputs.h"
 #include "ops/selective_state_update/parts.h"

@@ -2,9 +2,10 @@
 
 #include <cstdint>
 
-#include "model/problem.h"
-
 namespace ssmbench {
+
+class Problem;
+struct OpSpec;
 
 /// One decoding step of Mamba, the state updated in place:
 ///   Δ = dt + dt_bias, softplus if asked; state = exp(Δ·A)·state + Δ·x·B; y = Σ_n C[n]·state[n];

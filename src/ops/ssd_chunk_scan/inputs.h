@@ -7,6 +7,7 @@
 
 #include "inputs/distributions.h"
 #include "model/case.h"
+#include "model/problem.h"
 #include "ops/ssd_chunk_scan/ssd_chunk_scan.h"
 
 namespace ssmbench {

@@ -5,6 +5,7 @@
 
 #include <limits>
 
+#include "model/problem.h"
 #include "model/tensor_map.h"
 #include "ops/selective_scan/selective_scan.h"
 #include "ops/selective_state_update/selective_state_update.h"

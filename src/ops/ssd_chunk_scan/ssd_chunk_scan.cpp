@@ -4,6 +4,7 @@
 
 #include <numeric>
 
+#include "model/problem.h"
 #include "ops/ssd_chunk_scan/file_form.h"
 #include "ops/ssd_chunk_scan/inputs.h"
 #include "ops/ssd_chunk_scan/parts.h"

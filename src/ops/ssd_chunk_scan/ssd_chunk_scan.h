@@ -2,9 +2,10 @@
 
 #include <cstdint>
 
-#include "model/problem.h"
-
 namespace ssmbench {
+
+class Problem;
+struct OpSpec;
 
 /// Mamba-2's scan, forward, with one decay per head:
 ///   Δ = dt + dt_bias, softplus if asked, then clamped to dt_limit

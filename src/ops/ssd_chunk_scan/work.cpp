@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "model/problem.h"
 #include "ops/ssd_chunk_scan/ssd_chunk_scan.h"
 
 namespace ssmbench {

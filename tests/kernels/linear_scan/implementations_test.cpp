@@ -9,6 +9,7 @@
 
 #include "catch.h"
 #include "inputs/distributions.h"
+#include "model/problem.h"
 #include "ops/linear_scan/linear_scan.h"
 #include "support/gpu.h"
 #include "support/run_plan.h"

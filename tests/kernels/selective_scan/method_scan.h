@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/common/exact_methods.h"
+#include "model/problem.h"
 #include "model/tensor.h"
 #include "ops/selective_scan/selective_scan.h"
 

@@ -6,6 +6,7 @@
 #include "catch.h"
 #include "inputs/distributions.h"
 #include "inputs/inputs.h"
+#include "model/problem.h"
 #include "ops/linear_scan/linear_scan.h"
 #include "support/host_tensors.h"
 

@@ -4,6 +4,7 @@
 
 #include "base/errors.h"
 #include "catch.h"
+#include "model/problem.h"
 #include "support/step_problem.h"
 
 using namespace ssmbench;

@@ -3,6 +3,7 @@
 #include "base/errors.h"
 #include "catch.h"
 #include "model/arithmetic.h"
+#include "model/problem.h"
 #include "support/ssd_problem.h"
 
 using namespace ssmbench;

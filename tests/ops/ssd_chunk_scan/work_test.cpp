@@ -3,6 +3,7 @@
 
 #include "catch.h"
 #include "model/implementation.h"
+#include "model/problem.h"
 #include "ops/ssd_chunk_scan/ssd_chunk_scan.h"
 #include "support/ssd_problem.h"
 

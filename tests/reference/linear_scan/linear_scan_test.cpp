@@ -4,6 +4,7 @@
 
 #include "base/errors.h"
 #include "catch.h"
+#include "model/problem.h"
 #include "ops/linear_scan/linear_scan.h"
 #include "reference/reference.h"
 #include "support/host_tensors.h"

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "model/problem.h"
 #include "model/tensor.h"
 #include "ops/selective_scan/selective_scan.h"
 #include "reference/dual.h"

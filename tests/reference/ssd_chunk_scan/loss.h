@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "model/problem.h"
 #include "ops/ssd_chunk_scan/ssd_chunk_scan.h"
 #include "reference/dual.h"
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "model/problem.h"
 #include "model/tensor.h"
 #include "ops/selective_scan/selective_scan.h"
 

@@ -12,6 +12,7 @@
 #include "inputs/inputs.h"
 #include "kernels/selective_scan/cpu/definition.h"
 #include "model/implementation.h"
+#include "model/problem.h"
 #include "ops/selective_scan/selective_scan.h"
 #include "support/axes.h"
 #include "support/find_implementation.h"

@@ -4,6 +4,7 @@
 
 #include "catch.h"
 #include "model/implementation.h"
+#include "model/problem.h"
 #include "ops/ssd_chunk_scan/ssd_chunk_scan.h"
 
 using namespace ssmbench;

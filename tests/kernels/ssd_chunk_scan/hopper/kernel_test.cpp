@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "catch.h"
+#include "model/problem.h"
 #include "ops/ssd_chunk_scan/ssd_chunk_scan.h"
 #include "support/find_implementation.h"
 #include "support/gpu.h"

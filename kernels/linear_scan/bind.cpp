@@ -1,4 +1,4 @@
-#include "kernels/linear_scan/args.h"
+#include "kernels/linear_scan/bind.h"
 
 namespace ssmbench {
 

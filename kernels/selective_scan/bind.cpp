@@ -1,4 +1,4 @@
-#include "kernels/selective_scan/args.h"
+#include "kernels/selective_scan/bind.h"
 
 #include "kernels/common/tensor_data.h"
 

@@ -1,4 +1,4 @@
-#include "kernels/ssd_chunk_scan/args.h"
+#include "kernels/ssd_chunk_scan/bind.h"
 
 #include "kernels/common/tensor_data.h"
 

@@ -1,4 +1,4 @@
-#include "kernels/selective_state_update/args.h"
+#include "kernels/selective_state_update/bind.h"
 
 #include "kernels/common/tensor_data.h"
 
