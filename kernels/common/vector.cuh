@@ -53,6 +53,12 @@ __device__ void store_vectors(Complex* to, const Complex (&from)[count]) {
     *reinterpret_cast<float4*>(to + i) = {from[i].re, from[i].im, from[i + 1].re, from[i + 1].im};
 }
 
+/// Four neighbouring elements of a tensor: one access, of 16 bytes in f32 and 8 in 16 bits.
+template <class T>
+struct alignas(4 * sizeof(T)) Elements4 {
+  T values[4];
+};
+
 /// Eight neighbouring elements of a tensor: one vector, or two in f32. As words and not as elements: the
 /// compiler would take elements apart, and so wait for them, as soon as they are loaded and not where they
 /// are used.

@@ -93,19 +93,6 @@ constexpr TileKind tile_kind_of() {
   return {kSide<T>, kStepRows<T>, sizeof(T), false};
 }
 
-/// Puts arrays one behind the other in a workspace.
-struct WorkspaceEnd {
-  std::size_t bytes = 0;
-
-  /// The offset of the next array.
-  constexpr std::size_t place(std::int64_t elements, std::size_t element_bytes) {
-    constexpr std::size_t kAlign = 256;
-    const std::size_t start = bytes;
-    bytes += (static_cast<std::size_t>(elements) * element_bytes + kAlign - 1) / kAlign * kAlign;
-    return start;
-  }
-};
-
 /// Elements of a 16-byte vector.
 template <class T>
 inline constexpr int kVectorElements = 16 / static_cast<int>(sizeof(T));

@@ -5,7 +5,7 @@
 
 #include "base/cuda_check.h"
 #include "kernels/ssd_chunk_scan/args.h"
-#include "kernels/ssd_chunk_scan/bwd_step.h"
+#include "kernels/ssd_chunk_scan/delta.h"
 #include "kernels/ssd_chunk_scan/tile.cuh"
 
 namespace ssmbench {
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kStepsThreads)
 #pragma unroll
   for (int i = 0; i < kOwn; ++i) {
     const int t = kOwn * lane + i;
-    delta[i] = t <= last ? ssd_delta(in, head, to_float(dt[(start + t) * in.nheads])).value : 0.0F;
+    delta[i] = t <= last ? step_size_slope(in, head, to_float(dt[(start + t) * in.nheads])).value : 0.0F;
     decay[i] = static_cast<Sum>(delta[i]) * in.A[head];
     if (i > 0) decay[i] += decay[i - 1];
   }
@@ -234,7 +234,7 @@ struct StatesBlock {
         float z[kVectorElements<T>];
         load_vector(z, stage.gate + offset);
 #pragma unroll
-        for (int j = 0; j < kVectorElements<T>; ++j) x[j] *= silu_with_slope(z[j]).value;
+        for (int j = 0; j < kVectorElements<T>; ++j) x[j] *= silu_slope(z[j]).value;
       }
 #pragma unroll
       for (int j = 0; j < kVectorElements<T>; ++j) x[j] *= weight;

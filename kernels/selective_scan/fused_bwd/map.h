@@ -114,15 +114,15 @@ inline BackwardWorkspace backward_workspace(const BackwardPlan& plan) {
   WorkspaceLayout layout;
   const std::int64_t kept = plan.span_segments() * plan.kept();
   BackwardWorkspace at{};
-  at.states = layout.take(plan.segments() * plan.state_floats());
-  at.carries = layout.take(plan.runs() * plan.state_floats());
-  at.delta_sums = layout.take(plan.segments() * plan.rows());
-  at.kept_states = layout.take(kept * plan.state_floats());
-  at.kept_sums = layout.take(kept * plan.rows());
-  at.dD = layout.take(plan.runs() * plan.rows());
-  at.ddelta_bias = layout.take(plan.runs() * plan.rows());
-  at.shares_B = layout.take(plan.blocks() * plan.span * kPaddedStates);
-  at.shares_C = layout.take(plan.blocks() * plan.span * kPaddedStates);
+  at.states = layout.take_floats(plan.segments() * plan.state_floats());
+  at.carries = layout.take_floats(plan.runs() * plan.state_floats());
+  at.delta_sums = layout.take_floats(plan.segments() * plan.rows());
+  at.kept_states = layout.take_floats(kept * plan.state_floats());
+  at.kept_sums = layout.take_floats(kept * plan.rows());
+  at.dD = layout.take_floats(plan.runs() * plan.rows());
+  at.ddelta_bias = layout.take_floats(plan.runs() * plan.rows());
+  at.shares_B = layout.take_floats(plan.blocks() * plan.span * kPaddedStates);
+  at.shares_C = layout.take_floats(plan.blocks() * plan.span * kPaddedStates);
   at.floats = layout.floats();
   return at;
 }

@@ -137,17 +137,17 @@ inline GeneralBackwardWorkspace general_backward_workspace(const GeneralBackward
   GeneralBackwardWorkspace at{};
   for (int level = 0; level < plan.levels; ++level)
     at.range_states[level] =
-        layout.take(plan.ranges(level) > 1 ? plan.ranges(level) * plan.thread_floats() : 0);
-  at.tile_states = layout.take(tiles * plan.thread_floats());
-  at.carry = layout.take(plan.thread_floats());
-  at.previous_carry = layout.take(plan.two_samples ? plan.thread_floats() : 0);
-  at.dA = layout.take(states);
-  at.dB = layout.take(plan.constant_b ? states : 0);
-  at.dC = layout.take(plan.constant_c ? states : 0);
-  at.dD = layout.take(rows);
-  at.ddelta_bias = layout.take(rows * plan.tile.partials());
-  at.shares_B = layout.take(plan.constant_b ? 0 : plan.blocks * plan.share_floats());
-  at.shares_C = layout.take(plan.constant_c ? 0 : plan.blocks * plan.share_floats());
+        layout.take_floats(plan.ranges(level) > 1 ? plan.ranges(level) * plan.thread_floats() : 0);
+  at.tile_states = layout.take_floats(tiles * plan.thread_floats());
+  at.carry = layout.take_floats(plan.thread_floats());
+  at.previous_carry = layout.take_floats(plan.two_samples ? plan.thread_floats() : 0);
+  at.dA = layout.take_floats(states);
+  at.dB = layout.take_floats(plan.constant_b ? states : 0);
+  at.dC = layout.take_floats(plan.constant_c ? states : 0);
+  at.dD = layout.take_floats(rows);
+  at.ddelta_bias = layout.take_floats(rows * plan.tile.partials());
+  at.shares_B = layout.take_floats(plan.constant_b ? 0 : plan.blocks * plan.share_floats());
+  at.shares_C = layout.take_floats(plan.constant_c ? 0 : plan.blocks * plan.share_floats());
   at.floats = layout.floats();
   return at;
 }

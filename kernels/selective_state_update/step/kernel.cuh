@@ -24,15 +24,11 @@
 
 #include "kernels/common/io_types.cuh"
 #include "kernels/common/scalar_math.h"
+#include "kernels/common/vector.cuh"
 #include "kernels/selective_state_update/args.h"
 #include "kernels/selective_state_update/step/map.h"
 
 namespace ssmbench::step {
-
-template <class T>
-struct alignas(4 * sizeof(T)) Vector4 {
-  T values[4];
-};
 
 /// A lane's states of a row; zeros past its end and where there is no row.
 template <RowShape kShape, class T>
@@ -46,8 +42,8 @@ __device__ void load_row(float (&values)[states_per_row(kShape)], const T* row, 
     if constexpr (kWidth == 1) {
       values[i] = is_there ? to_float(row[n]) : 0.0F;
     } else {
-      Vector4<T> vector{};
-      if (is_there) vector = *reinterpret_cast<const Vector4<T>*>(row + n);
+      Elements4<T> vector{};
+      if (is_there) vector = *reinterpret_cast<const Elements4<T>*>(row + n);
 #pragma unroll
       for (int j = 0; j < 4; ++j) values[4 * i + j] = to_float(vector.values[j]);
     }
@@ -65,10 +61,10 @@ __device__ void store_row(const float (&values)[states_per_row(kShape)], T* row,
     if constexpr (kWidth == 1) {
       row[n] = from_float<T>(values[i]);
     } else {
-      Vector4<T> vector;
+      Elements4<T> vector;
 #pragma unroll
       for (int j = 0; j < 4; ++j) vector.values[j] = from_float<T>(values[4 * i + j]);
-      *reinterpret_cast<Vector4<T>*>(row + n) = vector;
+      *reinterpret_cast<Elements4<T>*>(row + n) = vector;
     }
   }
 }

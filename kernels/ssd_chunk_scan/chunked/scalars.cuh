@@ -11,7 +11,7 @@
 #include "kernels/ssd_chunk_scan/args.h"
 #include "kernels/ssd_chunk_scan/chunked/map.h"
 #include "kernels/ssd_chunk_scan/chunked/ops.cuh"
-#include "kernels/ssd_chunk_scan/delta.cuh"
+#include "kernels/ssd_chunk_scan/delta.h"
 
 namespace ssmbench::chunked {
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/common/workspace.h"
 #include "kernels/ssd_chunk_scan/chunk_grid.h"
 
 // How cuda-chunked cuts the backward SSD scan up, and where its workspace lies. Host and device, so that the
@@ -50,16 +51,16 @@ constexpr ChunkedBwdPlan plan_chunked_bwd(std::int64_t batch, std::int64_t seqle
   plan.per_slice = ceil_div(heads, wanted);
   plan.slices = ceil_div(heads, plan.per_slice);
   plan.sums = 2 + skip_sums;
-  WorkspaceEnd end;
-  plan.steps = end.place(plan.rows * tiles.step_rows * plan.side, sizeof(float));
-  plan.states = end.place(plan.tiles() * plan.side * plan.side, tiles.element_bytes);
-  plan.dstates = end.place(plan.tiles() * plan.side * plan.side, tiles.element_bytes);
-  plan.unscales = end.place(tiles.scaled_states ? plan.tiles() * kUnscales : 0, sizeof(float));
-  plan.flows = end.place(plan.rows * kFlowRows * plan.side, sizeof(float));
-  plan.head_sums = end.place(plan.rows * plan.sums, sizeof(float));
+  WorkspaceLayout layout;
+  plan.steps = layout.take(plan.rows * tiles.step_rows * plan.side, sizeof(float));
+  plan.states = layout.take(plan.tiles() * plan.side * plan.side, tiles.element_bytes);
+  plan.dstates = layout.take(plan.tiles() * plan.side * plan.side, tiles.element_bytes);
+  plan.unscales = layout.take(tiles.scaled_states ? plan.tiles() * kUnscales : 0, sizeof(float));
+  plan.flows = layout.take(plan.rows * kFlowRows * plan.side, sizeof(float));
+  plan.head_sums = layout.take(plan.rows * plan.sums, sizeof(float));
   plan.projections =
-      end.place(plan.slices > 1 ? plan.slices * 2 * batch * seqlen * groups * dstate : 0, sizeof(float));
-  plan.bytes = end.bytes;
+      layout.take(plan.slices > 1 ? plan.slices * 2 * batch * seqlen * groups * dstate : 0, sizeof(float));
+  plan.bytes = layout.bytes();
   return plan;
 }
 

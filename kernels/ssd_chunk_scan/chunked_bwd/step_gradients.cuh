@@ -3,8 +3,8 @@
 // The gradients of dt from the flows that the gradient kernel leaves.
 
 #include "kernels/ssd_chunk_scan/args.h"
-#include "kernels/ssd_chunk_scan/bwd_step.h"
 #include "kernels/ssd_chunk_scan/chunked_bwd/map.h"
+#include "kernels/ssd_chunk_scan/delta.h"
 #include "kernels/ssd_chunk_scan/states.cuh"
 
 namespace ssmbench {
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(kStepsThreads)
     const bool enters = t > 0 || in.initial_states != nullptr;
     const float flow = enters && sequence_at(in, b, t) == sequence_at(in, b, t - 1) ? da[i] : 0.0F;
     const std::int64_t element = (b * in.seqlen + t) * in.nheads + head;
-    const SsdDelta delta = ssd_delta(in, head, to_float(static_cast<const Io*>(in.dt)[element]));
+    const ValueSlope delta = step_size_slope(in, head, to_float(static_cast<const Io*>(in.dt)[element]));
     const float ddt = (in.A[head] * flow + direct.step[i]) * delta.slope;
     static_cast<Io*>(args.ddt)[element] = from_float<Io>(ddt);
     dA += delta.value * flow;

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/common/workspace.h"
 #include "kernels/ssd_chunk_scan/chunk_grid.h"
 
 // Where the workspace of the small kernels lies. Host and device, so that the CPU tests cover it.
@@ -20,10 +21,10 @@ constexpr CompactPlan plan_compact(std::int64_t batch, std::int64_t seqlen, std:
                                    std::int64_t headdim, std::int64_t dstate) {
   CompactPlan plan{};
   static_cast<ChunkGrid&>(plan) = chunk_grid(batch, seqlen, nheads, headdim, dstate, kSide<CompactF32>);
-  WorkspaceEnd end;
-  plan.steps = end.place(plan.rows * kStepRows<CompactF32> * kSide<CompactF32>, sizeof(float));
-  plan.states = end.place(plan.tiles() * kTileElements<CompactF32>, sizeof(CompactF32));
-  plan.bytes = end.bytes;
+  WorkspaceLayout layout;
+  plan.steps = layout.take(plan.rows * kStepRows<CompactF32> * kSide<CompactF32>, sizeof(float));
+  plan.states = layout.take(plan.tiles() * kTileElements<CompactF32>, sizeof(CompactF32));
+  plan.bytes = layout.bytes();
   return plan;
 }
 

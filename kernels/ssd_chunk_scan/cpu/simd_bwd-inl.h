@@ -15,8 +15,8 @@
 #include "kernels/common/cpu/simd_matrix-inl.h"
 #include "kernels/common/cpu/simd_product-inl.h"
 #include "kernels/ssd_chunk_scan/args.h"
-#include "kernels/ssd_chunk_scan/bwd_step.h"
 #include "kernels/ssd_chunk_scan/cpu/simd_bwd.h"
+#include "kernels/ssd_chunk_scan/delta.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ssmbench::simd::HWY_NAMESPACE {
@@ -100,8 +100,9 @@ class HeadGradients {
     steps_ = static_cast<std::size_t>(steps_within(begin_, kSsdTile, in_.seqlen));
     double decay = 0;
     for (std::size_t t = 0; t < kSsdTile; ++t) {
-      SsdDelta delta{0.0F, 0.0F};
-      if (t < steps_) delta = ssd_delta(in_, head_, Io::load(static_cast<const Storage*>(in_.dt)[dt_at(t)]));
+      ValueSlope delta{0.0F, 0.0F};
+      if (t < steps_)
+        delta = step_size_slope(in_, head_, Io::load(static_cast<const Storage*>(in_.dt)[dt_at(t)]));
       s_.delta[t] = delta.value;
       s_.delta_slope[t] = delta.slope;
       decay += static_cast<double>(delta.value) * in_.A[head_];

@@ -10,7 +10,7 @@
 
 #include "kernels/common/io_types.cuh"
 #include "kernels/common/scalar_math.h"
-#include "kernels/ssd_chunk_scan/delta.cuh"
+#include "kernels/ssd_chunk_scan/delta.h"
 #include "kernels/ssd_chunk_scan/hopper/block.cuh"
 
 namespace ssmbench::ssd_hopper {

@@ -1,4 +1,4 @@
-#include "kernels/ssd_chunk_scan/bwd_step.h"
+#include "kernels/ssd_chunk_scan/delta.h"
 
 #include <cmath>
 #include <limits>
@@ -29,12 +29,12 @@ TEST_CASE("SSD step size: softplus of dt + dt_bias, and its slope") {
     for (float dt = -30.0F; dt <= 30.0F; dt += 0.37F) {
       CAPTURE(head, dt);
       const double raw = static_cast<double>(dt + bias[head]);
-      const SsdDelta delta = ssd_delta(in, head, dt);
+      const ValueSlope delta = step_size_slope(in, head, dt);
       CHECK(std::abs(delta.value / std::log1p(std::exp(raw)) - 1) < 3e-7);
       CHECK(std::abs(delta.slope * (1 + std::exp(-raw)) - 1) < 3e-7);
     }
-  CHECK(ssd_delta(in, 0, -200.0F).slope == 0.0F);
-  CHECK(ssd_delta(in, 0, 200.0F).slope == 1.0F);
+  CHECK(step_size_slope(in, 0, -200.0F).slope == 0.0F);
+  CHECK(step_size_slope(in, 0, 200.0F).slope == 1.0F);
 }
 
 TEST_CASE("SSD step size: dt_limit cuts the value and the slope") {
@@ -47,25 +47,7 @@ TEST_CASE("SSD step size: dt_limit cuts the value and the slope") {
            std::tuple{0.6F, 0.5F, 0.0F},
        }) {
     CAPTURE(dt);
-    CHECK(ssd_delta(in, 0, dt).value == value);
-    CHECK(ssd_delta(in, 0, dt).slope == slope);
+    CHECK(step_size_slope(in, 0, dt).value == value);
+    CHECK(step_size_slope(in, 0, dt).slope == slope);
   }
-}
-
-TEST_CASE("SSD gate: silu and its derivative") {
-  for (float z = -60.0F; z <= 60.0F; z += 0.173F) {
-    CAPTURE(z);
-    const double x = z;
-    const double sigma = 1 / (1 + std::exp(-x));
-    const double rest = 1 / (1 + std::exp(x));
-    const double slope = sigma * (1 + x * rest);
-    const Silu gate = silu_with_slope(z);
-    CHECK(std::abs(gate.value - x * sigma) <= 4e-7 * std::abs(x * sigma));
-    // 1 + z·(1 − σ) cancels near its zero.
-    CHECK(std::abs(gate.slope - slope) <= 4e-7 * sigma * (1 + std::abs(x * rest)));
-  }
-  CHECK(silu_with_slope(0.0F).value == 0.0F);
-  CHECK(silu_with_slope(0.0F).slope == 0.5F);
-  CHECK(silu_with_slope(-200.0F).slope == 0.0F);
-  CHECK(silu_with_slope(200.0F).slope == 1.0F);
 }
