@@ -68,6 +68,14 @@ __device__ inline void load_tile(std::uint32_t shared, const CUtensorMap& map, c
       : "memory");
 }
 
+/// Starts to copy bytes as they lie in memory: a multiple of 16, both ends aligned to that.
+__device__ inline void load_bytes(std::uint32_t shared, const void* from, int bytes, std::uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];\n" ::"r"(shared),
+      "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+
 /// Starts to copy a tile back, as a group of its own.
 __device__ inline void store_tile(const CUtensorMap& map, const TileOrigin& to, std::uint32_t shared) {
   asm volatile(
@@ -77,7 +85,16 @@ __device__ inline void store_tile(const CUtensorMap& map, const TileOrigin& to, 
       : "memory");
 }
 
-/// Waits until this thread's store_tile have read shared memory.
+/// The same of bytes as they lie in memory.
+__device__ inline void store_bytes(void* to, std::uint32_t shared, int bytes) {
+  asm volatile(
+      "cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;\n"
+      "cp.async.bulk.commit_group;\n" ::"l"(__cvta_generic_to_global(to)),
+      "r"(shared), "r"(bytes)
+      : "memory");
+}
+
+/// Waits until this thread's stores have read shared memory.
 __device__ inline void wait_stores_read() {
   asm volatile("cp.async.bulk.wait_group.read 0;\n" ::: "memory");
 }
