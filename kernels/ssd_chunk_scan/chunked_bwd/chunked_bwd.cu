@@ -17,9 +17,7 @@ extern template void launch_chunked_bwd<__half>(const SsdBwdArgs&, const Chunked
 extern template void launch_chunked_bwd<__nv_bfloat16>(const SsdBwdArgs&, const ChunkedBwdPlan&,
                                                        const ChunkedBwdWorkspace&, cudaStream_t);
 
-namespace {
-
-ChunkedBwdPlan plan_of(const Problem& problem, const TileKind& tiles) {
+ChunkedBwdPlan chunked_bwd_plan(const Problem& problem, const TileKind& tiles) {
   const SsdChunkScan scan(problem);
   int skip_sums = 0;
   if (scan.skip == SsdSkip::head) skip_sums = 1;
@@ -28,11 +26,24 @@ ChunkedBwdPlan plan_of(const Problem& problem, const TileKind& tiles) {
                           skip_sums, tiles);
 }
 
-}  // namespace
+TileKind chunked_bwd_tiles(DType dtype) {
+  return {.side = 64, .step_rows = 4, .element_bytes = size_of(dtype), .scaled_states = dtype == DType::f16};
+}
+
+ChunkedBwdWorkspace chunked_bwd_arrays(const ChunkedBwdPlan& plan, void* workspace) {
+  auto* const base = static_cast<unsigned char*>(workspace);
+  return {.steps = reinterpret_cast<float*>(base + plan.steps),
+          .states = base + plan.states,
+          .dstates = base + plan.dstates,
+          .unscales = reinterpret_cast<float*>(base + plan.unscales),
+          .flows = reinterpret_cast<float*>(base + plan.flows),
+          .head_sums = reinterpret_cast<float*>(base + plan.head_sums),
+          .projections = reinterpret_cast<float*>(base + plan.projections)};
+}
 
 std::optional<std::string> chunked_bwd_unsupported(const Problem& problem, const TileKind& tiles) {
   const SsdChunkScan scan(problem);
-  const ChunkedBwdPlan plan = plan_of(problem, tiles);
+  const ChunkedBwdPlan plan = chunked_bwd_plan(problem, tiles);
   const std::int64_t heads =
       scan.nheads * std::max<std::int64_t>(plan.chunks, plan.headdim_tiles * plan.dstate_tiles);
   if (scan.batch > kMaxGridX / heads ||
@@ -42,22 +53,15 @@ std::optional<std::string> chunked_bwd_unsupported(const Problem& problem, const
 }
 
 std::size_t chunked_bwd_workspace_bytes(const Problem& problem, const TileKind& tiles) {
-  return plan_of(problem, tiles).bytes;
+  return chunked_bwd_plan(problem, tiles).bytes;
 }
 
 Launch bind_chunked_bwd(const Problem& problem, const TensorSet& tensors, void* workspace,
                         const ChunkedBwdVariant& variant) {
   if (auto reason = chunked_bwd_unsupported(problem, variant.tiles)) throw ContractError(*reason);
   const SsdBwdArgs args = bind_ssd_bwd(problem, tensors);
-  const ChunkedBwdPlan plan = plan_of(problem, variant.tiles);
-  auto* const base = static_cast<unsigned char*>(workspace);
-  const ChunkedBwdWorkspace arrays{.steps = reinterpret_cast<float*>(base + plan.steps),
-                                   .states = base + plan.states,
-                                   .dstates = base + plan.dstates,
-                                   .unscales = reinterpret_cast<float*>(base + plan.unscales),
-                                   .flows = reinterpret_cast<float*>(base + plan.flows),
-                                   .head_sums = reinterpret_cast<float*>(base + plan.head_sums),
-                                   .projections = reinterpret_cast<float*>(base + plan.projections)};
+  const ChunkedBwdPlan plan = chunked_bwd_plan(problem, variant.tiles);
+  const ChunkedBwdWorkspace arrays = chunked_bwd_arrays(plan, workspace);
   return [=, launch = variant.launch](void* stream) {
     launch(args, plan, arrays, static_cast<cudaStream_t>(stream));
   };
@@ -65,18 +69,11 @@ Launch bind_chunked_bwd(const Problem& problem, const TensorSet& tensors, void* 
 
 namespace {
 
-TileKind tiles_of(const Problem& problem) {
-  return {.side = 64,
-          .step_rows = 4,
-          .element_bytes = size_of(problem.dtype()),
-          .scaled_states = problem.dtype() == DType::f16};
-}
-
 Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
   const ChunkedBwdLaunch launch = with_io_type(problem.dtype(), []<class T>(std::type_identity<T>) {
     return static_cast<ChunkedBwdLaunch>(launch_chunked_bwd<T>);
   });
-  return bind_chunked_bwd(problem, tensors, workspace, {launch, tiles_of(problem)});
+  return bind_chunked_bwd(problem, tensors, workspace, {launch, chunked_bwd_tiles(problem.dtype())});
 }
 
 const Registration registration{
@@ -96,9 +93,13 @@ const Registration registration{
            }
          },
      .unsupported =
-         [](const Problem& problem) { return chunked_bwd_unsupported(problem, tiles_of(problem)); },
+         [](const Problem& problem) {
+           return chunked_bwd_unsupported(problem, chunked_bwd_tiles(problem.dtype()));
+         },
      .workspace_bytes =
-         [](const Problem& problem) { return chunked_bwd_workspace_bytes(problem, tiles_of(problem)); },
+         [](const Problem& problem) {
+           return chunked_bwd_workspace_bytes(problem, chunked_bwd_tiles(problem.dtype()));
+         },
      .bind = bind}};
 
 }  // namespace

@@ -31,6 +31,16 @@ void launch_gradients(const SsdBwdArgs& args, const ChunkedBwdPlan& plan,
   check_cuda(cudaGetLastError());
 }
 
+/// The kernels after that of the gradients: ddt, and the sums.
+template <class T, class Io>
+void launch_gradient_sums(const SsdBwdArgs& args, const ChunkedBwdPlan& plan,
+                          const ChunkedBwdWorkspace& workspace, cudaStream_t stream) {
+  ssd_finish_steps_kernel<T, Io><<<steps_blocks(plan), kStepsThreads, 0, stream>>>(args, plan, workspace);
+  check_cuda(cudaGetLastError());
+  launch_head_sums<Io>(args, args.in.batch * plan.chunks, plan.sums, workspace.head_sums, stream);
+  if (plan.slices > 1) launch_projections<Io>(args, plan.slices, workspace.projections, stream);
+}
+
 /// A ChunkedBwdLaunch.
 template <class T, class Io = T>
 void launch_chunked_bwd(const SsdBwdArgs& args, const ChunkedBwdPlan& plan,
@@ -65,11 +75,7 @@ void launch_chunked_bwd(const SsdBwdArgs& args, const ChunkedBwdPlan& plan,
     launch_gradients<T, Io, 2>(args, plan, workspace, stream);
   else
     launch_gradients<T, Io, 4>(args, plan, workspace, stream);
-
-  ssd_finish_steps_kernel<T, Io><<<steps_blocks(plan), kStepsThreads, 0, stream>>>(args, plan, workspace);
-  check_cuda(cudaGetLastError());
-  launch_head_sums<Io>(args, in.batch * plan.chunks, plan.sums, workspace.head_sums, stream);
-  if (plan.slices > 1) launch_projections<Io>(args, plan.slices, workspace.projections, stream);
+  launch_gradient_sums<T, Io>(args, plan, workspace, stream);
 }
 
 }  // namespace ssmbench

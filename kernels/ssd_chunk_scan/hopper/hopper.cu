@@ -4,7 +4,7 @@
 
 #include <array>
 
-#include "base/cuda_attribute.h"
+#include "kernels/common/hopper/device.h"
 #include "kernels/ssd_chunk_scan/bind.h"
 #include "kernels/ssd_chunk_scan/hopper/launch.h"
 
@@ -31,17 +31,6 @@ int padded_dstate(const SsdChunkScan& scan) {
   return scan.dstate <= 64 ? 64 : 128;
 }
 
-/// No reason without a GPU: the implementation is listed there.
-bool wrong_device() {
-  int device = 0;
-  if (cudaGetDevice(&device) != cudaSuccess) {
-    static_cast<void>(cudaGetLastError());
-    return false;
-  }
-  return cuda_attribute(cudaDevAttrComputeCapabilityMajor, device) != 9 ||
-         cuda_attribute(cudaDevAttrComputeCapabilityMinor, device) != 0;
-}
-
 std::optional<std::string> unsupported(const Problem& problem) {
   const SsdChunkScan scan(problem);
   if (problem.dtype() != DType::bf16) return "needs bf16 tensors";
@@ -54,7 +43,7 @@ std::optional<std::string> unsupported(const Problem& problem) {
   if (scan.seqlen > kMost - 2 * kSteps || scan.nheads > kMost / tiles ||
       chunks > kMost / (scan.nheads * tiles) || scan.batch > kMost / (scan.nheads * tiles * chunks))
     return "needs at most 2147483647 chunks of 64 steps and 64 rows";
-  if (wrong_device()) return "needs a GPU of compute capability 9.0";
+  if (hopper::wrong_device()) return "needs a GPU of compute capability 9.0";
   return {};
 }
 

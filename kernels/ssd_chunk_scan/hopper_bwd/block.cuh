@@ -1,0 +1,259 @@
+#pragma once
+
+#include <cuda.h>
+
+#include "kernels/common/hopper/fragments.cuh"
+#include "kernels/common/hopper/mbarrier.cuh"
+#include "kernels/ssd_chunk_scan/args.h"
+#include "kernels/ssd_chunk_scan/chunked_bwd/map.h"
+#include "kernels/ssd_chunk_scan/states.cuh"
+
+// What the roles of a block of the Hopper gradient kernel share: arguments, shared memory, rings.
+
+namespace ssmbench::ssd_hopper_bwd {
+
+inline constexpr int kSteps = 64;                   ///< of a chunk
+inline constexpr int kTile = kSteps * kSteps * 2;   ///< bytes of 64 × 64 elements
+inline constexpr int kStepsBytes = 4 * kSteps * 4;  ///< the four step rows of a chunk
+inline constexpr int kSkipBytes = kSteps * 4;
+inline constexpr int kWarpsOfGroup = 4;
+inline constexpr int kGroupThreads = 32 * kWarpsOfGroup;
+inline constexpr int kThreads = 3 * kGroupThreads;  ///< of a block: producers, queries, keys
+inline constexpr int kMaxBlockBytes = 227 * 1024;
+
+/// Arguments of the kernel.
+struct GradientArgs {
+  CUtensorMap x, z, dout, dx, dz, B, C;  ///< (B, L, H, P) and (B, L, G, N); z and dz only where they exist
+  SsdBwdArgs bwd;
+  ChunkedBwdPlan plan;
+  ChunkedBwdWorkspace workspace;
+};
+
+template <class Element, int kPaddedStates, bool kHasGates>
+struct Traits {
+  using Io = Element;
+  static constexpr int kStates = kPaddedStates;  ///< N, padded to 64 or 128
+  static constexpr bool kGated = kHasGates;      ///< z exists
+};
+
+/// What a head leaves for ddt, dA and dD (write_flows).
+struct HeadFlows {
+  float out[kSteps];                    ///< terms of da that end at the step, but for the column sums
+  float into[kSteps];                   ///< x·(S'·B)·leave
+  float column[kWarpsOfGroup][kSteps];  ///< column sums of W/Δ, without the diagonal, of 16 rows each
+  float diagonal[kSteps];               ///< of W/Δ
+  float skip[kWarpsOfGroup][kSteps];    ///< per column p, dy·x of 16 steps
+  float states[kWarpsOfGroup];          ///< ⟨S', S⟩, in parts
+};
+
+/// A thread's elements of a 64 × 64 product, in groups of 16 bytes.
+using OwnVectors = float4[8][kGroupThreads];
+
+/// Offsets in bytes; tiles are aligned to 1024.
+template <class T>
+struct Layout {
+  static constexpr int kHalves = T::kStates / 64;
+  static constexpr int kStages = 2;  ///< of x, z, dout, S, S' and the steps
+  static constexpr int kDepth = 2;   ///< of dy and M, and of flows
+  static constexpr int kStage = (3 + 2 * kHalves) * kTile;
+  static constexpr int kStageBytes = (2 + T::kGated + 2 * kHalves) * kTile + kStepsBytes;  ///< what is loaded
+
+  static constexpr int kProjections = 0;  ///< B, then C
+  static constexpr int kInputs = kProjections + 2 * kHalves * kTile;
+  static constexpr int kPairs = kInputs + kStages * kStage;  ///< dy, then M
+  static constexpr int kStepRows = kPairs + kDepth * 2 * kTile;
+  static constexpr int kSkip = kStepRows + kStages * kStepsBytes;  ///< D of the head's columns
+  static constexpr int kProducts = kSkip + kStages * kSkipBytes;   ///< C·Bᵀ, then Q
+  static constexpr int kFlows = kProducts + 2 * static_cast<int>(sizeof(OwnVectors));
+  static constexpr int kBarriers = kFlows + kDepth * static_cast<int>(sizeof(HeadFlows));
+  static constexpr int kBytes = kBarriers + 256 + 1024;  // the start is not aligned to 1024
+  static_assert(kBytes <= kMaxBlockBytes);
+};
+
+extern __shared__ unsigned char dynamic_shared[];
+
+template <class T>
+struct SharedMemory {
+  using Layout = ssd_hopper_bwd::Layout<T>;
+  /// Filled with x, z, dout, S, S' and the steps; done once dx lies over dout, dz over z and nobody reads any
+  /// more; empty once they are stored.
+  using Inputs = hopper::RelayRing<Layout::kStages>;
+  using Pairs = hopper::Ring<Layout::kDepth>;  ///< dy and M
+  using Flows = hopper::Ring<Layout::kDepth>;
+
+  std::uint32_t base = (shared_address(dynamic_shared) + 1023) & ~1023U;
+
+  __device__ std::uint32_t projections_full() const { return base + Layout::kBarriers; }
+  __device__ Inputs inputs() const { return {{base + Layout::kBarriers + 8}}; }
+  __device__ Pairs pairs() const { return {base + Layout::kBarriers + 8 + Inputs::kBytes}; }
+  __device__ Flows flows() const { return {base + Layout::kBarriers + 8 + Inputs::kBytes + Pairs::kBytes}; }
+
+  /// Says that the key warpgroup has read z of a slot of the inputs.
+  __device__ std::uint32_t gates_read(typename Inputs::Position at) const {
+    return flows().barriers + Flows::kBytes + at.slot * hopper::kBarrierBytes;
+  }
+
+  __device__ std::uint32_t b_tile() const { return base + Layout::kProjections; }
+  __device__ std::uint32_t c_tile() const { return b_tile() + Layout::kHalves * kTile; }
+  __device__ std::uint32_t x_tile(typename Inputs::Position at) const {
+    return base + Layout::kInputs + at.slot * Layout::kStage;
+  }
+  __device__ std::uint32_t dout_tile(typename Inputs::Position at) const { return x_tile(at) + kTile; }
+  __device__ std::uint32_t z_tile(typename Inputs::Position at) const { return x_tile(at) + 2 * kTile; }
+  __device__ std::uint32_t state_tile(typename Inputs::Position at) const { return x_tile(at) + 3 * kTile; }
+  __device__ std::uint32_t dstate_tile(typename Inputs::Position at) const {
+    return state_tile(at) + Layout::kHalves * kTile;
+  }
+  __device__ std::uint32_t dy_tile(typename Pairs::Position at) const {
+    return base + Layout::kPairs + at.slot * 2 * kTile;
+  }
+  __device__ std::uint32_t mixing_tile(typename Pairs::Position at) const { return dy_tile(at) + kTile; }
+  __device__ std::uint32_t steps_address(typename Inputs::Position at) const {
+    return base + Layout::kStepRows + at.slot * kStepsBytes;
+  }
+  /// Rows kStepDelta … kStepLeave.
+  __device__ const float (&steps(typename Inputs::Position at) const)[4][kSteps] {
+    return *reinterpret_cast<const float(*)[4][kSteps]>(pointer(Layout::kStepRows) + at.slot * kStepsBytes);
+  }
+  __device__ std::uint32_t skip_address(typename Inputs::Position at) const {
+    return base + Layout::kSkip + at.slot * kSkipBytes;
+  }
+  __device__ const float* skip(typename Inputs::Position at) const {
+    return reinterpret_cast<const float*>(pointer(Layout::kSkip)) + at.slot * kSteps;
+  }
+  /// Of the state tiles, as 16-byte vectors.
+  __device__ const uint4* vectors(std::uint32_t tile) const {
+    return reinterpret_cast<const uint4*>(pointer(static_cast<int>(tile - base)));
+  }
+  __device__ OwnVectors& cb() const { return *reinterpret_cast<OwnVectors*>(pointer(Layout::kProducts)); }
+  __device__ OwnVectors& q() const {
+    return *reinterpret_cast<OwnVectors*>(pointer(Layout::kProducts + static_cast<int>(sizeof(OwnVectors))));
+  }
+  __device__ HeadFlows& flows_of(typename Flows::Position at) const {
+    return reinterpret_cast<HeadFlows*>(pointer(Layout::kFlows))[at.slot];
+  }
+
+  /// By one thread.
+  __device__ void init_barriers() const {
+    hopper::barrier_init(projections_full(), 1);
+    inputs().init(1, 2 * kWarpsOfGroup + 1, 1);
+    pairs().init(kWarpsOfGroup, kWarpsOfGroup);
+    flows().init(2 * kGroupThreads, 32);
+    for (typename Inputs::Position at; at.parity == 0; at.advance())
+      hopper::barrier_init(gates_read(at), kWarpsOfGroup);
+    hopper::barrier_init_fence();
+  }
+
+ private:
+  /// From the array's own address, so that the compiler knows the address space.
+  __device__ unsigned char* pointer(int offset) const {
+    return dynamic_shared + (base - shared_address(dynamic_shared)) + offset;
+  }
+};
+
+/// Where a block works: a chunk, and the heads of a slice of a group.
+struct BlockPlace {
+  int b, chunk, group, slice;
+  int start;        ///< first step
+  int steps_valid;  ///< of the chunk
+  int first_head, heads;
+
+  __device__ explicit BlockPlace(const GradientArgs& args) {
+    const ChunkedBwdPlan& plan = args.plan;
+    const SsdInputs& in = args.bwd.in;
+    const auto slices = static_cast<int>(plan.slices);
+    const auto groups = static_cast<int>(in.groups);
+    const auto chunks = static_cast<int>(plan.chunks);
+    int index = 0;  // volatile, so that it is computed again where that takes fewer registers
+    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
+    slice = index % slices;
+    index /= slices;
+    group = index % groups;
+    index /= groups;
+    chunk = index % chunks;
+    b = index / chunks;
+    start = chunk * kSteps;
+    steps_valid = steps_within(start, kSteps, in.seqlen);
+    const auto before = static_cast<int>(slice * plan.per_slice);
+    first_head = group * static_cast<int>(in.heads_per_group) + before;
+    heads = min(static_cast<int>(plan.per_slice), static_cast<int>(in.heads_per_group) - before);
+  }
+  /// The row of the chunk and a head.
+  __device__ std::int64_t row(const GradientArgs& args, int head) const {
+    return args.plan.row(b, chunk, first_head + head, args.bwd.in.nheads);
+  }
+};
+
+/// Index of a thread in its warpgroup. Volatile, so that each role takes its own.
+__device__ inline int group_thread() {
+  int thread = 0;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread % kGroupThreads;
+}
+
+/// Arrives for the warp, once all its lanes are here.
+__device__ inline void warp_arrive(std::uint32_t barrier, int lane) {
+  __syncwarp();
+  if (lane == 0) hopper::barrier_arrive(barrier);
+}
+
+/// A warp's 16 rows of a tile, as pairs; `tile` is the lane's address in it.
+__device__ __forceinline__ void load_tile_pairs(std::uint32_t (&to)[16], std::uint32_t tile) {
+#pragma unroll
+  for (int j = 0; j < 4; ++j)
+    load_matrices(*reinterpret_cast<std::uint32_t(*)[4]>(to + 4 * j), tile ^ j * 32);
+}
+__device__ __forceinline__ void store_tile_pairs(std::uint32_t tile, const std::uint32_t (&from)[16]) {
+#pragma unroll
+  for (int j = 0; j < 4; ++j)
+    hopper::store_matrices(tile ^ j * 32, from[4 * j], from[4 * j + 1], from[4 * j + 2], from[4 * j + 3]);
+}
+
+/// One exchange of store_column_sums: halves what a lane holds, and the lanes that hold the same columns.
+template <int kHalf>
+__device__ __forceinline__ void exchange_sums(float (&of)[16], int lane) {
+  const bool upper = (lane & 2 * kHalf) != 0;
+#pragma unroll
+  for (int i = 0; i < kHalf; ++i) {
+    const float given = upper ? of[i] : of[i + kHalf];
+    const float kept = upper ? of[i + kHalf] : of[i];
+    of[i] = kept + __shfl_xor_sync(0xFFFFFFFFU, given, 2 * kHalf);
+  }
+}
+
+/// A warp's sums of 16 rows: `of` has a lane's sums in the two columns of each of the 8 fragments. To the 64
+/// columns of `to`.
+__device__ __forceinline__ void store_column_sums(float (&of)[16], float* to, int lane) {
+  exchange_sums<8>(of, lane);
+  exchange_sums<4>(of, lane);
+  exchange_sums<2>(of, lane);
+  const int fragment = (lane >> 4 & 1) * 4 + (lane >> 3 & 1) * 2 + (lane >> 2 & 1);
+  *reinterpret_cast<float2*>(to + 8 * fragment + lane % 4 * 2) = make_float2(of[0], of[1]);
+}
+
+/// D of the columns that a lane has of a head's tile: of fragment e, the pair.
+class SkipWeights {
+ public:
+  /// `row`: where D of the head's columns will be, where it has one for each.
+  __device__ SkipWeights(const SsdInputs& in, int head, int lane, const float* row)
+      : row_(in.skip_per_headdim ? row + lane % 4 * 2 : nullptr) {
+    if (in.D != nullptr && row_ == nullptr) one_ = in.D[head];
+  }
+  __device__ float2 of(int fragment) const {
+    if (row_ == nullptr) return make_float2(one_, one_);
+    return *reinterpret_cast<const float2*>(row_ + 8 * fragment);
+  }
+
+ private:
+  const float* row_;
+  float one_ = 0.0F;
+};
+
+/// silu and its derivative by approximate exponential and reciprocal.
+__device__ inline Silu silu_approximate(float z) {
+  const float sigma = reciprocal_approximate(1.0F + exp2_approximate(-kLog2E * z));
+  const float value = z * sigma;
+  return {value, value * (1.0F - sigma) + sigma};
+}
+
+}  // namespace ssmbench::ssd_hopper_bwd

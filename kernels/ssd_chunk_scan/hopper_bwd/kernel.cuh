@@ -1,0 +1,66 @@
+#pragma once
+
+// cuda-hopper backward: the gradients of a chunk by the instructions of compute capability 9.0. The formulas
+// are those of chunked_bwd/gradients.cuh, and so are the workspace and the kernels before and after.
+//
+//   grid    one block per (batch, chunk, group, slice of the group's heads); it walks the heads of its slice,
+//           so that C·Bᵀ, Q, dB and dC are there once, and sums over heads have one order
+//
+//     warpgroup    registers  role
+//     0 producer          48  warp 0 loads, warp 3 stores dx and dz, warp 2 what ddt, dA and dD are made from
+//     1 queries          232  dy, M, y, dz, Q; dC in 64 registers (queries.cuh)
+//     2 keys             224  dx, ⟨S', S⟩; dB in 64 registers (keys.cuh)
+//
+// Shared memory with z and N = 128, in KB: B and C 32; x, z, dout, S and S' 2 × 56, and their steps 2 × 1; dy
+// and M 2 × 16; C·Bᵀ and Q in f32 32; flows 2 × 3. States lie in the workspace as tiles do in shared memory,
+// so that they are copied as plain bytes.
+
+#include "kernels/common/warp_specialization.cuh"
+#include "kernels/ssd_chunk_scan/hopper_bwd/keys.cuh"
+#include "kernels/ssd_chunk_scan/hopper_bwd/producer.cuh"
+#include "kernels/ssd_chunk_scan/hopper_bwd/queries.cuh"
+
+namespace ssmbench::ssd_hopper_bwd {
+
+// Registers of a thread by role: 504 in all, of the 512 that a multiprocessor has.
+inline constexpr int kProducerRegisters = 48;
+inline constexpr int kQueryRegisters = 232;
+inline constexpr int kKeyRegisters = 224;
+
+template <class T>
+__device__ __forceinline__ void produce(const GradientArgs& args, const SharedMemory<T>& shared, int thread) {
+  const int warp = thread / 32;
+  const int lane = thread % 32;
+  if (warp == 0) {
+    if (lane == 0) load_inputs<T>(args, shared);
+  } else if (warp == 3) {
+    if (lane == 0) store_gradients<T>(args, shared);
+  } else if (warp == 2) {
+    write_flows<T>(args, shared, lane);
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads, 1)
+    ssd_hopper_gradients_kernel(const __grid_constant__ GradientArgs args) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  // Uniform, and known to be so.
+  const int group = __shfl_sync(0xFFFFFFFFU, static_cast<int>(threadIdx.x) / kGroupThreads, 0);
+  if (threadIdx.x == 0) SharedMemory<T>().init_barriers();
+  __syncthreads();
+  if (group == 0) {
+    warpgroup_reg_dealloc<kProducerRegisters>();
+    produce<T>(args, SharedMemory<T>(), group_thread());
+  } else if (group == 1) {
+    warpgroup_reg_alloc<kQueryRegisters>();
+    QueryWarpgroup<T>(args, SharedMemory<T>(), group_thread()).run();
+  } else {
+    warpgroup_reg_alloc<kKeyRegisters>();
+    KeyWarpgroup<T>(args, SharedMemory<T>(), group_thread()).run();
+  }
+#else
+  __trap();
+#endif
+}
+
+}  // namespace ssmbench::ssd_hopper_bwd

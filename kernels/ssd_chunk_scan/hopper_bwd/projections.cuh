@@ -1,0 +1,89 @@
+#pragma once
+
+// The end of a block of the Hopper gradient kernel: dB and dC of its chunk.
+
+#include "kernels/common/hopper/wgmma.cuh"
+#include "kernels/common/io_types.cuh"
+#include "kernels/ssd_chunk_scan/hopper_bwd/block.cuh"
+
+namespace ssmbench::ssd_hopper_bwd {
+
+/// dB or dC of a chunk, of 64 columns each.
+template <int kHalves>
+using ProjectionSums = float[kHalves][32];
+
+/// to += q (64 × 64, in fragments) times 64 rows of N.
+template <class Io, int kHalves>
+__device__ __forceinline__ void multiply_projection(ProjectionSums<kHalves>& to, std::uint32_t (&q)[16],
+                                                    std::uint32_t tile) {
+  hopper::pin_registers(q);
+#pragma unroll
+  for (int half = 0; half < kHalves; ++half) hopper::pin_registers(to[half]);
+  hopper::wgmma_fence();
+#pragma unroll
+  for (int half = 0; half < kHalves; ++half) {
+    const std::uint64_t rows = hopper::operand_descriptor(tile + half * kTile, kTile);
+#pragma unroll
+    for (int k = 0; k < 4; ++k)
+      hopper::wgmma<Io, hopper::Major::rows>(to[half], q + 4 * k,
+                                             hopper::operand_step<hopper::Major::rows>(rows, k, kTile), true);
+  }
+  hopper::wgmma_commit();
+  hopper::wgmma_wait<0>();
+#pragma unroll
+  for (int half = 0; half < kHalves; ++half) hopper::pin_registers(to[half]);
+}
+
+/// Starts product = a (64 × 64, in fragments) times 64 rows of 64 columns of N.
+template <class Io>
+__device__ __forceinline__ void start_product(float (&product)[32], const std::uint32_t (&a)[16],
+                                              std::uint32_t tile) {
+  const std::uint64_t rows = hopper::operand_descriptor(tile, kTile);
+  hopper::wgmma_fence();
+#pragma unroll
+  for (int k = 0; k < 4; ++k)
+    hopper::wgmma<Io, hopper::Major::rows>(product, a + 4 * k,
+                                           hopper::operand_step<hopper::Major::rows>(rows, k, kTile), k > 0);
+  hopper::wgmma_commit();
+}
+
+/// to += weights of the two rows ∘ product.
+__device__ __forceinline__ void add_weighted(float (&to)[32], const float (&product)[32],
+                                             const float (&weights)[2]) {
+#pragma unroll
+  for (int i = 0; i < 32; ++i) to[i] += weights[i / 2 % 2] * product[i];
+}
+
+enum class Projection { B, C };
+
+/// dB or dC, or the slice's sum of it to the workspace. N is a multiple of 8.
+template <class Io, int kHalves>
+__device__ __forceinline__ void write_projection(const GradientArgs& args, Projection which,
+                                                 const ProjectionSums<kHalves>& from, const Patch& at) {
+  const BlockPlace place(args);
+  const SsdInputs& in = args.bwd.in;
+  const ChunkedBwdPlan& plan = args.plan;
+  const auto states = static_cast<int>(in.dstate);
+  auto* const target = static_cast<Io*>(which == Projection::B ? args.bwd.dB : args.bwd.dC);
+  const std::int64_t all = in.batch * in.seqlen * in.groups * in.dstate;
+  float* const sums = args.workspace.projections + (place.slice * 2 + (which == Projection::C ? 1 : 0)) * all;
+#pragma unroll
+  for (int row = 0; row < 2; ++row) {
+    const int t = at.row_of(2 * row);
+    if (t >= place.steps_valid) continue;
+    const std::int64_t start =
+        ((place.b * in.seqlen + place.start + t) * in.groups + place.group) * in.dstate + at.lane % 4 * 2;
+#pragma unroll
+    for (int e = 0; e < 8 * kHalves; ++e) {
+      if (8 * e >= states) break;
+      const float first = from[e / 8][e % 8 * 4 + 2 * row];
+      const float second = from[e / 8][e % 8 * 4 + 2 * row + 1];
+      if (plan.slices == 1)
+        *reinterpret_cast<std::uint32_t*>(target + start + 8 * e) = pack_pair<Io>(first, second);
+      else
+        *reinterpret_cast<float2*>(sums + start + 8 * e) = make_float2(first, second);
+    }
+  }
+}
+
+}  // namespace ssmbench::ssd_hopper_bwd

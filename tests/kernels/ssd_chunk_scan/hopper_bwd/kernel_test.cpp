@@ -1,0 +1,119 @@
+// The backward cuda-hopper against the fp64 reference, at the sizes where its code changes path. (What all
+// implementations have in common: backward_test.cpp.)
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "catch.h"
+#include "ops/ssd_chunk_scan/ssd_chunk_scan.h"
+#include "support/axes.h"
+#include "support/find_implementation.h"
+#include "support/gpu.h"
+#include "support/verdicts.h"
+
+using namespace ssmbench;
+using namespace ssmbench::test;
+
+namespace {
+
+Problem problem_of(Axes axes) {
+  axes.merge(Axes{{"dtype", "bf16"},
+                  {"batch", size(2)},
+                  {"seqlen", size(200)},
+                  {"nheads", size(3)},
+                  {"headdim", size(64)},
+                  {"dstate", size(128)},
+                  {"final_states", true},
+                  {"initial_states", true},
+                  {"D", "head"},
+                  {"z", true}});
+  return {ssd_chunk_scan_bwd(), std::move(axes)};
+}
+
+/// Around a chunk, and the two or three chunks of rings.
+std::vector<Problem> length_problems() {
+  std::vector<Problem> all;
+  for (const std::int64_t seqlen : {1, 16, 17, 63, 64, 65, 128, 129, 200, 257, 520})
+    for (const bool z : {false, true}) all.push_back(problem_of({{"seqlen", size(seqlen)}, {"z", z}}));
+  return all;
+}
+
+/// Rows and states that fill a tile and part of one; heads that fill the rings, in one slice and in several.
+std::vector<Problem> size_problems() {
+  std::vector<Problem> all;
+  for (const std::int64_t headdim : {8, 40, 64})
+    for (const std::int64_t dstate : {8, 64, 72, 128})
+      for (const bool z : {false, true})
+        all.push_back(
+            problem_of({{"headdim", size(headdim)}, {"dstate", size(dstate)}, {"z", z}, {"D", "headdim"}}));
+  for (const std::int64_t groups : {1, 2, 6})
+    all.push_back(problem_of({{"nheads", size(12)}, {"groups", size(groups)}, {"batch", size(1)}}));
+  all.push_back(problem_of({{"nheads", size(7)}, {"batch", size(300)}, {"seqlen", size(65)}}));
+  return all;
+}
+
+std::vector<Problem> option_problems() {
+  std::vector<Problem> all;
+  const char* skips[] = {"none", "head", "headdim"};
+  for (int bits = 0; bits < 64; ++bits)
+    all.push_back(problem_of({{"D", skips[bits % 3]},
+                              {"z", (bits & 1) != 0},
+                              {"dt_bias", (bits & 2) != 0},
+                              {"dt_softplus", (bits & 4) != 0},
+                              {"initial_states", (bits & 8) != 0},
+                              {"seq_idx", (bits & 16) != 0},
+                              {"dt_limit", (bits & 32) != 0 ? "0.01..0.05" : "0..inf"},
+                              {"final_states", bits % 5 != 0},
+                              {"dstate", size(bits % 7 < 3 ? 64 : 128)}}));
+  return all;
+}
+
+/// On GPUs that it runs on, cuda-hopper passes all of the problems.
+void check_all(const std::vector<Problem>& problems, const std::string& distribution) {
+  Selection selection;
+  selection.impl = "cuda-hopper";
+  std::vector<Case> cases;
+  for (const auto& problem : problems) cases.push_back(make_case(problem, distribution));
+  for (const auto& gpu : gpus()) {
+    if (gpu.details.at("compute_capability") != "9.0") continue;
+    for (const auto& result : run_cases(cases, selection, gpu)) {
+      INFO(result.the_case.id() << ": " << result.reason);
+      CHECK(result.status == Status::pass);
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("backward cuda-hopper agrees with the reference at every length",
+          "[gpu][ssd_bwd][ssd_hopper_bwd]") {
+  for (const char* distribution : {"mamba", "slow_decay", "large_A", "tiny_delta"})
+    check_all(length_problems(), distribution);
+}
+
+TEST_CASE("backward cuda-hopper agrees with the reference at every size", "[gpu][ssd_bwd][ssd_hopper_bwd]") {
+  check_all(size_problems(), "mamba");
+  check_all(size_problems(), "large_A");
+}
+
+TEST_CASE("backward cuda-hopper agrees with the reference for every option",
+          "[gpu][ssd_bwd][ssd_hopper_bwd]") {
+  check_all(option_problems(), "mamba");
+}
+
+TEST_CASE("backward cuda-hopper says what it does not take") {
+  if (std::ranges::find(implementations(), "cuda-hopper", &Implementation::name) == implementations().end()) {
+    WARN("skipped: built without CUDA");
+    return;
+  }
+  const auto reason = [](Axes axes) {
+    return find_implementation("ssd_chunk_scan_bwd", "cuda-hopper").unsupported(problem_of(std::move(axes)));
+  };
+  CHECK(reason({{"dtype", "f16"}}) == "needs bf16 tensors");
+  CHECK(reason({{"headdim", size(60)}}) ==
+        "needs headdim and dstate that are multiples of 8: rows of 16-byte vectors");
+  CHECK(reason({{"headdim", size(72)}}) == "needs headdim of at most 64: a head is one tile");
+  CHECK(reason({{"dstate", size(136)}}) ==
+        "needs dstate of at most 128: gradients of B and C are held in registers");
+}
