@@ -1,4 +1,6 @@
 #include "files.h"
+#include "model/dtype.h"
+#include "model/problem.h"
 
 #include <algorithm>
 #include <cstdlib>

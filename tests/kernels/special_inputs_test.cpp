@@ -9,6 +9,7 @@
 #include "catch.h"
 #include "device/device.h"
 #include "interchange/reader.h"
+#include "model/method.h"
 #include "reference/reference.h"
 #include "support/gpu.h"
 #include "support/host_tensors.h"

@@ -7,6 +7,7 @@
 #include "kernels/selective_scan/args.h"
 #include "kernels/selective_scan/fused_bwd/map.h"
 #include "kernels/selective_scan/segment_range.h"
+#include "model/dtype.h"
 
 namespace ssmbench::fused_bwd {
 

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "model/dtype.h"
+
 namespace ssmbench {
 
 class Problem;

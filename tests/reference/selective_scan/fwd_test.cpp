@@ -8,6 +8,7 @@
 #include "base/errors.h"
 #include "catch.h"
 #include "inputs/inputs.h"
+#include "model/method.h"
 #include "reference/reference.h"
 #include "support/host_tensors.h"
 #include "support/scan_problem.h"

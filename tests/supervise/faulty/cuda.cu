@@ -5,6 +5,9 @@
 
 #include "base/cuda_check.h"
 #include "kernels/linear_scan/args.h"
+#include "model/implementation.h"
+#include "model/problem.h"
+#include "model/tensor.h"
 
 namespace ssmbench {
 namespace {
