@@ -4,10 +4,7 @@
 #include <cuda_runtime.h>
 
 #include "base/cuda_check.h"
-#include "kernels/linear_scan/args.h"
-#include "model/implementation.h"
-#include "model/problem.h"
-#include "model/tensor.h"
+#include "kernels/linear_scan/bind.h"
 
 namespace ssmbench {
 namespace {

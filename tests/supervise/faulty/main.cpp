@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "cli/cli.h"
-#include "kernels/linear_scan/args.h"
+#include "kernels/linear_scan/bind.h"
 #include "model/guard_band.h"
 #include "support/find_implementation.h"
 
