@@ -250,7 +250,7 @@ class SkipWeights {
 };
 
 /// silu and its derivative by approximate exponential and reciprocal.
-__device__ inline Silu silu_approximate(float z) {
+__device__ inline ValueSlope silu_approximate(float z) {
   const float sigma = reciprocal_approximate(1.0F + exp2_approximate(-kLog2E * z));
   const float value = z * sigma;
   return {value, value * (1.0F - sigma) + sigma};
