@@ -167,8 +167,8 @@ class QueryWarpgroup {
       for (int i = 0; i < 16; ++i) {
         const float2 dout = unpack_pair<Io>(dy[i]);
         const float2 pair = unpack_pair<Io>(z[i]);
-        const Silu first = silu_approximate(pair.x);
-        const Silu second = silu_approximate(pair.y);
+        const ValueSlope first = silu_approximate(pair.x);
+        const ValueSlope second = silu_approximate(pair.y);
         dy[i] = pack_pair<Io>(dout.x * first.value, dout.y * second.value);
         slopes[2 * i] = dout.x * first.slope;
         slopes[2 * i + 1] = dout.y * second.slope;
