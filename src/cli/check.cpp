@@ -9,6 +9,7 @@
 
 #include "base/errors.h"
 #include "base/glob.h"
+#include "base/printable.h"
 #include "base/progress.h"
 #include "check/verdict.h"
 #include "cli/exit_code.h"
@@ -55,14 +56,15 @@ class Checker {
       work();
     } catch (const UsageError& error) {
       progress_.clear();
-      fmt::print(stderr, "ssmbench: {}\n", error.what());
+      fmt::print(stderr, "ssmbench: {}\n", printable(error.what()));
       ++unreadable_;
     }
   }
 
   void check_file(const std::string& name) {
-    const InterchangeFile file(name);
-    if (prints_text()) fmt::print("{}: {}\n{}", name, file.info().producer, verdict_heading());
+    const InterchangeFile file(name, Rehearsal::in_child, interrupt_.flag());
+    if (prints_text())
+      fmt::print("{}: {}\n{}", printable(name), printable(file.info().producer), verdict_heading());
     for (const auto& id : file.case_ids())
       if (matches_glob(options_.case_id, id)) contained([&] { check_case(name, file, id); });
   }

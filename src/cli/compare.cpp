@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/errors.h"
+#include "base/printable.h"
 #include "base/progress.h"
 #include "check/difference.h"
 #include "cli/exit_code.h"
@@ -59,8 +60,9 @@ bool compare_case(const CompareOptions& options, const InterchangeFile& a, const
 }
 
 int compare(const CompareOptions& options) {
-  const InterchangeFile a(options.a);
-  const InterchangeFile b(options.b);
+  const InterruptGuard interrupt;
+  const InterchangeFile a(options.a, Rehearsal::in_child, interrupt.flag());
+  const InterchangeFile b(options.b, Rehearsal::in_child, interrupt.flag());
   std::vector<std::string> common;
   std::ranges::set_intersection(a.case_ids(), b.case_ids(), std::back_inserter(common));
   Progress progress(options.quiet, false);
@@ -69,7 +71,6 @@ int compare(const CompareOptions& options) {
       if (!std::ranges::binary_search(common, id))
         progress.say(fmt::format("only in {}: {}", file == &a ? options.a : options.b, id));
 
-  const InterruptGuard interrupt;
   int differing = 0;
   bool unreadable = false;
   for (const auto& id : common) {
@@ -77,7 +78,7 @@ int compare(const CompareOptions& options) {
     try {
       differing += compare_case(options, a, b, id, interrupt.flag()) ? 0 : 1;
     } catch (const UsageError& error) {  // the other cases are compared all the same
-      fmt::print(stderr, "ssmbench: {}\n", error.what());
+      fmt::print(stderr, "ssmbench: {}\n", printable(error.what()));
       unreadable = true;
     }
   }
