@@ -1,7 +1,7 @@
 #include "gate/students_t.h"
 
+#include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numbers>
 
 namespace ssmbench {
@@ -55,14 +55,16 @@ double students_t_outside(double t, double freedom) {
 }
 
 double students_t_quantile(double probability, double freedom) {
-  // Newton's method for log P as a function of log t, which is nearly straight.
+  // Newton's method for log P as a function of log t, which is nearly straight; where it is not, a step could
+  // go to where P underflows.
+  constexpr double kLongestStep = 1;
   constexpr int kMostSteps = 100;
   constexpr double kPrecise = 1e-13;
   double t = 1;
   for (int step = 0; step < kMostSteps; ++step) {
     const double outside = students_t_outside(t, freedom);
     const double slope = -2 * std::exp(log_density(t, freedom)) * t / outside;
-    const double change = (std::log(probability) - std::log(outside)) / slope;
+    const double change = std::min((std::log(probability) - std::log(outside)) / slope, kLongestStep);
     t *= std::exp(change);
     if (std::abs(change) < kPrecise) break;
   }

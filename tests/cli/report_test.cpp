@@ -47,7 +47,7 @@ TEST_CASE("markup and bytes that are no UTF-8 stay text in the report") {
   const std::string hostile = R"("reason":"</script><script>alert(1)</script><img src=x> )";
   REQUIRE(has(text, plain));
   text.replace(text.find(plain), plain.size(), hostile + "&<!--\"");
-  const auto result = run_ssmbench("report " + folder.write("r\xFF<b>.jsonl", text).string() + " -o -");
+  const auto result = run_ssmbench("report '" + folder.write("r\xFF<b>.jsonl", text).string() + "' -o -");
   CHECK(result.exit_code == 0);
   CHECK(has(result.out, "alert(1)"));
   CHECK_FALSE(has(result.out, "<script>alert"));
