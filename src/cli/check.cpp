@@ -15,6 +15,7 @@
 #include "cli/exit_code.h"
 #include "cli/interrupt.h"
 #include "cli/subcommands.h"
+#include "cli/time_limit.h"
 #include "interchange/reader.h"
 #include "record/line_file.h"
 #include "report/verdict_report.h"
@@ -25,6 +26,7 @@ namespace {
 struct CheckOptions {
   std::vector<std::string> files;
   std::string case_id, json_file;
+  double timeout = kDefaultJudgingSeconds;
   bool allow_nonfinite = false, quiet = false, verbose = false;
 };
 
@@ -81,7 +83,9 @@ class Checker {
       throw UsageError(
           fmt::format("{}: /cases/{}/inputs: NaN or Inf in {}; judged only with --allow-nonfinite", name, id,
                       fmt::join(inputs, ", ")));
-    const CaseVerdict verdict = judge_case(read, interrupt_.flag());
+    CaseVerdict verdict;
+    within_time(options_.timeout, interrupt_.flag(), fmt::format("{}: /cases/{}", name, id),
+                [&](const std::atomic<bool>& stop) { verdict = judge_case(read, stop); });
     ++(verdict.passed() ? passed_ : failed_);
     progress_.clear();
     if (prints_text()) fmt::print("{}", verdict_text(read, verdict, options_.verbose));
@@ -108,6 +112,8 @@ void add_check(CLI::App& app, Action& action) {
                       "Write one JSON record per case to this file (- for stdout)");
   command->add_flag("--allow-nonfinite", options->allow_nonfinite,
                     "Also check cases whose inputs contain NaN or Inf");
+  command->add_option("--timeout", options->timeout, "Longest that judging one case may take, in s (6000)")
+      ->check(CLI::PositiveNumber);
   command->add_flag("--quiet", options->quiet, "Print no table and no progress");
   command->add_flag("-v,--verbose", options->verbose,
                     "Print error histogram and error over time of every output");

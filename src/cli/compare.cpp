@@ -14,6 +14,7 @@
 #include "cli/exit_code.h"
 #include "cli/interrupt.h"
 #include "cli/subcommands.h"
+#include "cli/time_limit.h"
 #include "interchange/reader.h"
 
 namespace ssmbench {
@@ -21,6 +22,7 @@ namespace {
 
 struct CompareOptions {
   std::string a, b;
+  double timeout = kDefaultJudgingSeconds;
   bool quiet = false;
 };
 
@@ -39,7 +41,7 @@ void print(const OutputDifference& output) {
 
 /// Reads a case of both files and says how their outputs differ; true when all agree.
 bool compare_case(const CompareOptions& options, const InterchangeFile& a, const InterchangeFile& b,
-                  const std::string& id, const std::atomic<bool>& stop) {
+                  const std::string& id, const std::atomic<bool>& interrupted) {
   const CaseRead in_a = a.read_case(id);
   const CaseRead in_b = b.read_case(id);
   const auto complain = [&](const std::string& what) {
@@ -49,7 +51,9 @@ bool compare_case(const CompareOptions& options, const InterchangeFile& a, const
     throw complain("the problems differ");
   if (const auto names = different_inputs(in_a, in_b); !names.empty())
     throw complain(fmt::format("the inputs differ: {}", fmt::join(names, ", ")));
-  const auto differences = compare_cases(in_a, in_b, stop);
+  std::vector<OutputDifference> differences;
+  within_time(options.timeout, interrupted, fmt::format("{} and {}: /cases/{}", options.a, options.b, id),
+              [&](const std::atomic<bool>& stop) { differences = compare_cases(in_a, in_b, stop); });
   if (differences.empty()) throw complain("the files have no output in common");
   if (!options.quiet) {
     fmt::print("{}\n{:<8} {:<16} {:>9} {:>9} {:>10} {:>9}\n", id, "status", "output", "max abs", "rel L2",
@@ -98,6 +102,8 @@ void add_compare(CLI::App& app, Action& action) {
   auto options = std::make_shared<CompareOptions>();
   command->add_option("A", options->a, "First interchange file (HDF5)")->required();
   command->add_option("B", options->b, "Second interchange file")->required();
+  command->add_option("--timeout", options->timeout, "Longest that comparing one case may take, in s (6000)")
+      ->check(CLI::PositiveNumber);
   command->add_flag("--quiet", options->quiet, "Print no table; the exit code tells");
   command->callback([&action, options] { action = [options] { return compare(*options); }; });
 }
