@@ -63,6 +63,14 @@ void apply_overrides(std::vector<Sweep>& sweeps, const std::vector<Override>& ov
   }
 }
 
+/// Hashes of the cases' ids: a million of them take little memory.
+void add_ids(const std::vector<Case>& cases, std::vector<std::uint64_t>& ids) {
+  const std::size_t before = ids.size();
+  ids.resize(before + cases.size());
+#pragma omp parallel for schedule(static) if (cases.size() > 1000)
+  for (std::size_t i = 0; i < cases.size(); ++i) ids[before + i] = fnv1a(cases[i].id());
+}
+
 std::vector<Sweep> read_all(const std::vector<std::filesystem::path>& files) {
   std::vector<Sweep> sweeps;
   for (const auto& file : files)
@@ -93,8 +101,7 @@ void visit_configs(const std::vector<std::filesystem::path>& files,
                    const std::function<void(std::vector<Case>)>& visit) {
   const std::vector<Sweep> sweeps = read_all(files);
   std::vector<std::uint64_t> ids;
-  for (const auto& sweep : sweeps)
-    for (const auto& one : expand(sweep)) ids.push_back(fnv1a(one.id()));
+  for (const auto& sweep : sweeps) add_ids(expand(sweep), ids);
   std::ranges::sort(ids);
   if (std::ranges::adjacent_find(ids) != ids.end()) reject_duplicates(expand_all(sweeps));
   for (const auto& sweep : sweeps) visit(expand(sweep));
