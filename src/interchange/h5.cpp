@@ -129,8 +129,9 @@ HardLink follow(hid_t start, const std::string& path, int soft_links_left) {
       throw Error(fmt::format("'{}' is {}; everything has to be in this file", name,
                               describe_link_out(at.group, name, info)));
     if (soft_links_left == 0) throw Error("soft links lead to soft links without end");
-    const std::string target = value_of_link(at.group, name, info);
-    at = follow(at.group, target.c_str(), soft_links_left - 1);  // up to its terminating null
+    std::string target = value_of_link(at.group, name, info);
+    target.resize(std::min(target.find('\0'), target.size()));
+    at = follow(at.group, target, soft_links_left - 1);
   }
   return at;
 }

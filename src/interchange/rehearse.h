@@ -17,6 +17,6 @@ struct RehearsalLimits {
 /// this size is worth, and Interrupted when `stop` is set. What `read` changes in memory is lost with the
 /// child. The time in which this process is stopped (Ctrl-Z) does not count.
 void rehearse(const std::string& file, const std::string& where, const std::function<void()>& read,
-              const std::atomic<bool>& stop, RehearsalLimits limits = {});
+              const std::atomic<bool>& stop, RehearsalLimits for_any_file = {});
 
 }  // namespace ssmbench

@@ -363,12 +363,12 @@ ResultsFile read_results(const std::filesystem::path& path) {
   Block block;
   std::string line;
   while (std::getline(stream, line)) {
-    const bool is_whole = !stream.eof();
-    if (is_whole) block.add(std::move(line));
-    if (!is_whole || block.is_full()) block.collect(collector, path.string());
-    if (!is_whole) block.check_rest(collector, path.string(), line);
+    if (stream.eof()) break;  // a line that has no end
+    block.add(std::exchange(line, {}));
+    if (block.is_full()) block.collect(collector, path.string());
   }
   block.collect(collector, path.string());
+  block.check_rest(collector, path.string(), line);
   return std::move(collector.file);
 }
 

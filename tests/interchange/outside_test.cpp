@@ -125,6 +125,23 @@ TEST_CASE("external storage is refused by the name of its file") {
   }) == "/cases/a/inputs/u: has its values in /etc/passwd; everything has to be in this file");
 }
 
+TEST_CASE("headers that claim 12 GB, or an exabyte, are one complaint at once") {
+  for (const hsize_t seqlen : {hsize_t{250'000'000}, hsize_t{1} << 55}) {
+    const Trial trial;
+    const std::string message = trial.complaint_after([&](hid_t file) {
+      for (const char* name : {"u", "delta", "z"})
+        replace_dataset_unwritten(file, std::string("/cases/a/inputs/") + name, {2, 6, seqlen}, DType::f32,
+                                  "f32");
+      for (const char* name : {"B", "C"})
+        replace_dataset_unwritten(file, std::string("/cases/a/inputs/") + name, {2, 2, 3, seqlen}, DType::f32,
+                                  "f32");
+    });
+    INFO(message);
+    CHECK(message.starts_with("/cases/a"));
+    CHECK(message.find("takes more than") == message.npos);
+  }
+}
+
 TEST_CASE("virtual datasets are refused") {
   const Trial trial;
   CHECK(trial.complaint_after([&](hid_t file) {
