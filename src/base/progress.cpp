@@ -10,6 +10,8 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "base/printable.h"
+
 namespace ssmbench {
 namespace {
 
@@ -52,7 +54,7 @@ void Progress::update(std::size_t done, const std::string& what, std::optional<d
   if (quiet_) return;
   std::string line = total_ > 0 ? fmt::format("{}/{}", done, total_) : std::to_string(done);
   if (seconds_left) line += ", " + time_left_text(*seconds_left);
-  line += ": " + what;
+  line += ": " + printable(what);
   if (terminal_) {
     if (total_ > 0) line = fmt::format("{} {}", bar(done, total_), line);
     fmt::print(stderr, "\r\x1b[2K{:.{}}", line, columns() - 1);

@@ -9,11 +9,13 @@
 
 #include "base/errors.h"
 #include "base/glob.h"
+#include "base/printable.h"
 #include "base/progress.h"
 #include "check/verdict.h"
 #include "cli/exit_code.h"
 #include "cli/interrupt.h"
 #include "cli/subcommands.h"
+#include "cli/time_limit.h"
 #include "interchange/reader.h"
 #include "record/line_file.h"
 #include "report/verdict_report.h"
@@ -24,6 +26,7 @@ namespace {
 struct CheckOptions {
   std::vector<std::string> files;
   std::string case_id, json_file;
+  double timeout = kDefaultJudgingSeconds;
   bool allow_nonfinite = false, quiet = false, verbose = false;
 };
 
@@ -55,14 +58,15 @@ class Checker {
       work();
     } catch (const UsageError& error) {
       progress_.clear();
-      fmt::print(stderr, "ssmbench: {}\n", error.what());
+      fmt::print(stderr, "ssmbench: {}\n", printable(error.what()));
       ++unreadable_;
     }
   }
 
   void check_file(const std::string& name) {
-    const InterchangeFile file(name);
-    if (prints_text()) fmt::print("{}: {}\n{}", name, file.info().producer, verdict_heading());
+    const InterchangeFile file(name, Rehearsal::in_child, interrupt_.flag());
+    if (prints_text())
+      fmt::print("{}: {}\n{}", printable(name), printable(file.info().producer), verdict_heading());
     for (const auto& id : file.case_ids())
       if (matches_glob(options_.case_id, id)) contained([&] { check_case(name, file, id); });
   }
@@ -79,7 +83,9 @@ class Checker {
       throw UsageError(
           fmt::format("{}: /cases/{}/inputs: NaN or Inf in {}; judged only with --allow-nonfinite", name, id,
                       fmt::join(inputs, ", ")));
-    const CaseVerdict verdict = judge_case(read, interrupt_.flag());
+    CaseVerdict verdict;
+    within_time(options_.timeout, interrupt_.flag(), fmt::format("{}: /cases/{}", name, id),
+                [&](const std::atomic<bool>& stop) { verdict = judge_case(read, stop); });
     ++(verdict.passed() ? passed_ : failed_);
     progress_.clear();
     if (prints_text()) fmt::print("{}", verdict_text(read, verdict, options_.verbose));
@@ -106,6 +112,8 @@ void add_check(CLI::App& app, Action& action) {
                       "Write one JSON record per case to this file (- for stdout)");
   command->add_flag("--allow-nonfinite", options->allow_nonfinite,
                     "Also check cases whose inputs contain NaN or Inf");
+  command->add_option("--timeout", options->timeout, "Longest that judging one case may take, in s (6000)")
+      ->check(CLI::PositiveNumber);
   command->add_flag("--quiet", options->quiet, "Print no table and no progress");
   command->add_flag("-v,--verbose", options->verbose,
                     "Print error histogram and error over time of every output");

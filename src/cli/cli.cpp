@@ -14,6 +14,7 @@
 #include <iostream>
 
 #include "base/errors.h"
+#include "base/printable.h"
 #include "cli/exit_code.h"
 #include "cli/subcommands.h"
 #include "device/simd_target.h"
@@ -23,7 +24,7 @@ namespace ssmbench {
 namespace {
 
 int fail(int code, const std::string& message) {
-  fmt::print(stderr, "ssmbench: {}\n", message);
+  fmt::print(stderr, "ssmbench: {}\n", printable(message));
   return code;
 }
 

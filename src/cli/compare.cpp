@@ -8,11 +8,13 @@
 #include <vector>
 
 #include "base/errors.h"
+#include "base/printable.h"
 #include "base/progress.h"
 #include "check/difference.h"
 #include "cli/exit_code.h"
 #include "cli/interrupt.h"
 #include "cli/subcommands.h"
+#include "cli/time_limit.h"
 #include "interchange/reader.h"
 
 namespace ssmbench {
@@ -20,6 +22,7 @@ namespace {
 
 struct CompareOptions {
   std::string a, b;
+  double timeout = kDefaultJudgingSeconds;
   bool quiet = false;
 };
 
@@ -38,7 +41,7 @@ void print(const OutputDifference& output) {
 
 /// Reads a case of both files and says how their outputs differ; true when all agree.
 bool compare_case(const CompareOptions& options, const InterchangeFile& a, const InterchangeFile& b,
-                  const std::string& id, const std::atomic<bool>& stop) {
+                  const std::string& id, const std::atomic<bool>& interrupted) {
   const CaseRead in_a = a.read_case(id);
   const CaseRead in_b = b.read_case(id);
   const auto complain = [&](const std::string& what) {
@@ -48,7 +51,9 @@ bool compare_case(const CompareOptions& options, const InterchangeFile& a, const
     throw complain("the problems differ");
   if (const auto names = different_inputs(in_a, in_b); !names.empty())
     throw complain(fmt::format("the inputs differ: {}", fmt::join(names, ", ")));
-  const auto differences = compare_cases(in_a, in_b, stop);
+  std::vector<OutputDifference> differences;
+  within_time(options.timeout, interrupted, fmt::format("{} and {}: /cases/{}", options.a, options.b, id),
+              [&](const std::atomic<bool>& stop) { differences = compare_cases(in_a, in_b, stop); });
   if (differences.empty()) throw complain("the files have no output in common");
   if (!options.quiet) {
     fmt::print("{}\n{:<8} {:<16} {:>9} {:>9} {:>10} {:>9}\n", id, "status", "output", "max abs", "rel L2",
@@ -59,8 +64,9 @@ bool compare_case(const CompareOptions& options, const InterchangeFile& a, const
 }
 
 int compare(const CompareOptions& options) {
-  const InterchangeFile a(options.a);
-  const InterchangeFile b(options.b);
+  const InterruptGuard interrupt;
+  const InterchangeFile a(options.a, Rehearsal::in_child, interrupt.flag());
+  const InterchangeFile b(options.b, Rehearsal::in_child, interrupt.flag());
   std::vector<std::string> common;
   std::ranges::set_intersection(a.case_ids(), b.case_ids(), std::back_inserter(common));
   Progress progress(options.quiet, false);
@@ -69,7 +75,6 @@ int compare(const CompareOptions& options) {
       if (!std::ranges::binary_search(common, id))
         progress.say(fmt::format("only in {}: {}", file == &a ? options.a : options.b, id));
 
-  const InterruptGuard interrupt;
   int differing = 0;
   bool unreadable = false;
   for (const auto& id : common) {
@@ -77,7 +82,7 @@ int compare(const CompareOptions& options) {
     try {
       differing += compare_case(options, a, b, id, interrupt.flag()) ? 0 : 1;
     } catch (const UsageError& error) {  // the other cases are compared all the same
-      fmt::print(stderr, "ssmbench: {}\n", error.what());
+      fmt::print(stderr, "ssmbench: {}\n", printable(error.what()));
       unreadable = true;
     }
   }
@@ -97,6 +102,8 @@ void add_compare(CLI::App& app, Action& action) {
   auto options = std::make_shared<CompareOptions>();
   command->add_option("A", options->a, "First interchange file (HDF5)")->required();
   command->add_option("B", options->b, "Second interchange file")->required();
+  command->add_option("--timeout", options->timeout, "Longest that comparing one case may take, in s (6000)")
+      ->check(CLI::PositiveNumber);
   command->add_flag("--quiet", options->quiet, "Print no table; the exit code tells");
   command->callback([&action, options] { action = [options] { return compare(*options); }; });
 }

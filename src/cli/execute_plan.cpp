@@ -79,8 +79,7 @@ void rehearse_plugins(const std::vector<std::string>& argv, const std::vector<fs
                      to_bytes({.supervisor = getpid(), .plan = "", .jobs = {}, .dump_folder = ""}));
   const std::atomic<bool> never{false};
   const std::chrono::duration<double> allowed(std::min(timeout_seconds, kForeverSeconds));
-  const auto deadline =
-      ChildProcess::Clock::now() + std::chrono::duration_cast<ChildProcess::Clock::duration>(allowed);
+  const auto deadline = child.now() + std::chrono::duration_cast<ChildProcess::Clock::duration>(allowed);
   std::string line;
   const auto event = child.next_line(line, deadline, never);
   if (event == ChildProcess::Event::line) return;

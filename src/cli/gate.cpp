@@ -12,6 +12,7 @@
 
 #include "base/errors.h"
 #include "base/glob.h"
+#include "base/progress.h"
 #include "cli/exit_code.h"
 #include "cli/run_options.h"
 #include "cli/subcommands.h"
@@ -86,14 +87,25 @@ ResultsFile read_selected(const std::string& name, const GateOptions& options) {
   return file;
 }
 
-/// Files of another program are no further processes of this one.
-Side read_side(const std::string& name, const GateOptions& options) {
-  Side side{.name = name, .names = files_of(name), .files = {}};
-  for (const auto& file : side.names) {
-    side.files.push_back(read_selected(file, options));
-    if (side.files.back().run.build != side.files.front().run.build)
+/// Files of another program are no further processes of this one, and copies of a file are none at all.
+Side read_side(const std::string& name, const GateOptions& options, Progress& progress) {
+  Side side{.name = name, .names = {}, .files = {}};
+  const auto names = files_of(name);
+  for (const auto& file : names) {
+    progress.update(side.files.size(), file);
+    ResultsFile read = read_selected(file, options);
+    if (!side.files.empty() && read.run.build != side.files.front().run.build)
       throw UsageError(fmt::format("{} and {} are from different builds; a folder holds results of one build",
                                    side.names.front(), file));
+    const auto original =
+        std::ranges::find_if(side.files, [&](const ResultsFile& other) { return is_copy(other, read); });
+    if (original != side.files.end()) {
+      progress.say(fmt::format("warning: {} is a copy of {}; it does not count as a process", file,
+                               side.names[original - side.files.begin()]));
+      continue;
+    }
+    side.names.push_back(file);
+    side.files.push_back(std::move(read));
   }
   return side;
 }
@@ -175,8 +187,9 @@ int gate(const GateOptions& options) {
                         {"--markdown", options.markdown_file},
                         {"--junit", options.junit_file}});
   const GatePolicy policy = policy_of(options);
-  const Side before = read_side(options.baseline, options);
-  const Side after = read_side(options.results, options);
+  Progress progress(options.quiet, false);
+  const Side before = read_side(options.baseline, options, progress);
+  const Side after = read_side(options.results, options, progress);
   if (!options.allow_different_device) check_devices(before, after);
   check_timed(before, policy.timing);
   check_timed(after, policy.timing);
@@ -186,7 +199,12 @@ int gate(const GateOptions& options) {
   auto junit = open(options.junit_file);
   const auto summary = in_github_actions() ? open_step_summary() : nullptr;
 
-  const auto comparisons = compare_results(before.files, after.files, policy);
+  const auto comparisons =
+      compare_results(before.files, after.files, policy, [&](std::size_t done, std::size_t of) {
+        progress.total(of);
+        progress.update(done, "comparing");
+      });
+  progress.clear();
   const bool text =
       !options.quiet && options.json_file != "-" && options.markdown_file != "-" && options.junit_file != "-";
   if (text) {

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -13,6 +14,7 @@
 
 #include "base/errors.h"
 #include "base/json_text.h"
+#include "base/printable.h"
 #include "cli/calibrate.h"
 #include "cli/execute_plan.h"
 #include "cli/exit_code.h"
@@ -129,7 +131,7 @@ void print(const Json& entries, bool json) {
   for (const auto& entry : entries) {
     const std::string kind = entry.contains("op") ? fmt::format("{}  ", entry["op"].get<std::string>()) : "";
     fmt::print("{:<{}}{}{}\n", entry["name"].get<std::string>(), width + 2, kind,
-               entry["summary"].get<std::string>());
+               printable(entry["summary"].get<std::string>()));
     if (entry.contains("ceilings")) print_ceilings(entry["ceilings"], width + 2);
   }
 }
@@ -147,14 +149,25 @@ void print_devices(const ListOptions& options) {
   write_ceilings(file, ceilings);
 }
 
-Plan plan_of(const std::vector<std::filesystem::path>& configs) {
-  return make_plan(load_configs(configs, {}, false), possible_devices(), {});
+/// Sweep by sweep: a config may have a million cases.
+void visit_plans(const std::vector<std::filesystem::path>& configs,
+                 const std::function<void(const Plan&)>& visit) {
+  visit_configs(configs,
+                [&](std::vector<Case> cases) { visit(make_plan(std::move(cases), possible_devices(), {})); });
+}
+
+void print_cases_of(const ListOptions& options) {
+  if (!options.json) {
+    visit_plans(options.configs, print_cases);
+    return;
+  }
+  print_cases_as_json([&](const auto& visit) { visit_plans(options.configs, visit); });
 }
 
 int rehearse(const ListOptions& options) {
   return finish_rehearsal([&] {
     register_plugins(options.plugins);
-    if (!options.configs.empty()) plan_of(options.configs);
+    visit_plans(options.configs, [](const Plan& /*plan*/) {});
   });
 }
 
@@ -166,7 +179,7 @@ int list(const ListOptions& options) {
     throw UsageError(fmt::format("list {}: --calibrate is for devices", options.what));
   if (options.what == "cases") {
     if (options.configs.empty()) throw UsageError("list cases: name at least one config");
-    print_cases(plan_of(options.configs), options.json);
+    print_cases_of(options);
     return kOk;
   }
   if (!options.configs.empty()) throw UsageError(fmt::format("list {}: takes no config", options.what));

@@ -3,9 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
 
 #include "base/json_text.h"
+#include "base/printable.h"
 
 namespace ssmbench {
 
@@ -17,26 +21,42 @@ std::vector<DeviceInfo> possible_devices() {
   return devices;
 }
 
-void print_cases(const Plan& plan, bool json) {
-  auto all = nlohmann::ordered_json::array();
+namespace {
+
+std::string support_of(const Job& job) {
+  return job.skip ? job.skip->reason : "supported";
+}
+
+}  // namespace
+
+void print_cases(const Plan& plan) {
+  fmt::memory_buffer text;
   for (const auto& planned : plan.cases) {
-    nlohmann::ordered_json implementations = nlohmann::ordered_json::object();
+    fmt::format_to(std::back_inserter(text), "{}\n", planned.the_case.id());
     for (const auto& job : planned.jobs)
-      implementations[job.implementation->name] = job.skip ? job.skip->reason : "supported";
-    all.push_back({{"id", planned.the_case.id()},
-                   {"file", planned.the_case.source.file},
-                   {"pointer", planned.the_case.source.pointer},
-                   {"implementations", implementations}});
+      fmt::format_to(std::back_inserter(text), "  {:<18} {}\n", job.implementation->name,
+                     printable(support_of(job)));
+    fmt::print("{}", std::string_view(text.data(), text.size()));
+    text.clear();
   }
-  if (json) {
-    fmt::print("{}\n", json_text(all, 2));
-    return;
-  }
-  for (const auto& entry : all) {
-    fmt::print("{}\n", entry["id"].get<std::string>());
-    for (const auto& [name, support] : entry["implementations"].items())
-      fmt::print("  {:<18} {}\n", name, support.get<std::string>());
-  }
+}
+
+void print_cases_as_json(const std::function<void(const std::function<void(const Plan&)>&)>& for_each) {
+  fmt::print("[");
+  const char* before = "\n";
+  for_each([&](const Plan& plan) {
+    for (const auto& planned : plan.cases) {
+      nlohmann::ordered_json implementations = nlohmann::ordered_json::object();
+      for (const auto& job : planned.jobs) implementations[job.implementation->name] = support_of(job);
+      fmt::print("{}{}", before,
+                 json_text(nlohmann::ordered_json{{"id", planned.the_case.id()},
+                                                  {"file", planned.the_case.source.file},
+                                                  {"pointer", planned.the_case.source.pointer},
+                                                  {"implementations", implementations}}));
+      before = ",\n";
+    }
+  });
+  fmt::print("\n]\n");
 }
 
 }  // namespace ssmbench

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "sweep/plan.h"
@@ -10,8 +11,10 @@ namespace ssmbench {
 /// a case could run on.
 std::vector<DeviceInfo> possible_devices();
 
-/// The cases of a plan and, per implementation, "supported" or the reason why not. Text, or JSON for
-/// machines.
-void print_cases(const Plan& plan, bool json);
+/// The cases of a plan and, per implementation, "supported" or the reason why not.
+void print_cases(const Plan& plan);
+
+/// The same of several plans as one JSON array, for machines. `for_each` calls what it is given with each.
+void print_cases_as_json(const std::function<void(const std::function<void(const Plan&)>&)>& for_each);
 
 }  // namespace ssmbench

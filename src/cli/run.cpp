@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <memory>
 #include <optional>
 #include <set>
@@ -126,7 +127,7 @@ int run(RunOptions options) {
     return kNothingMatched;
   }
   if (options.list_only) {
-    print_cases(plan, false);
+    print_cases(plan);
     return kOk;
   }
   if (options.runner.time) options.runner.ceilings = known_ceilings(devices, progress);
@@ -139,6 +140,7 @@ int run(RunOptions options) {
   print_warnings(plan, progress);
 
   InterruptGuard interrupt;
+  std::signal(SIGPIPE, SIG_IGN);  // who stops reading the table does not end the run
   const RunInfo info = run_info(options, devices);
   auto keys = job_keys(plan, options.runner, info);
   const Results results = choose_results(options, devices);

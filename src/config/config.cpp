@@ -4,10 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <set>
 
 #include "base/errors.h"
+#include "base/fnv1a.h"
 #include "config/document.h"
 #include "config/schema.h"
 #include "config/sweep.h"
@@ -61,13 +63,26 @@ void apply_overrides(std::vector<Sweep>& sweeps, const std::vector<Override>& ov
   }
 }
 
+/// Hashes of the cases' ids: a million of them take little memory.
+void add_ids(const std::vector<Case>& cases, std::vector<std::uint64_t>& ids) {
+  const std::size_t before = ids.size();
+  ids.resize(before + cases.size());
+#pragma omp parallel for schedule(static) if (cases.size() > 1000)
+  for (std::size_t i = 0; i < cases.size(); ++i) ids[before + i] = fnv1a(cases[i].id());
+}
+
+std::vector<Sweep> read_all(const std::vector<std::filesystem::path>& files) {
+  std::vector<Sweep> sweeps;
+  for (const auto& file : files)
+    for (auto& sweep : read_sweeps(file)) sweeps.push_back(std::move(sweep));
+  return sweeps;
+}
+
 }  // namespace
 
 std::vector<Case> load_configs(const std::vector<std::filesystem::path>& files,
                                const std::vector<Override>& overrides, bool quick) {
-  std::vector<Sweep> sweeps;
-  for (const auto& file : files)
-    for (auto& sweep : read_sweeps(file)) sweeps.push_back(std::move(sweep));
+  std::vector<Sweep> sweeps = read_all(files);
 
   // What the files say has to be right by itself: an override hides none of their errors.
   std::vector<Case> cases = expand_all(sweeps);
@@ -80,6 +95,16 @@ std::vector<Case> load_configs(const std::vector<std::filesystem::path>& files,
   cases = expand_all(sweeps);
   drop_duplicates(cases);
   return cases;
+}
+
+void visit_configs(const std::vector<std::filesystem::path>& files,
+                   const std::function<void(std::vector<Case>)>& visit) {
+  const std::vector<Sweep> sweeps = read_all(files);
+  std::vector<std::uint64_t> ids;
+  for (const auto& sweep : sweeps) add_ids(expand(sweep), ids);
+  std::ranges::sort(ids);
+  if (std::ranges::adjacent_find(ids) != ids.end()) reject_duplicates(expand_all(sweeps));
+  for (const auto& sweep : sweeps) visit(expand(sweep));
 }
 
 std::vector<Case> load_config(const std::filesystem::path& file, const std::vector<Override>& overrides,

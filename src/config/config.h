@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -30,6 +31,10 @@ Override parse_override(std::string_view text);
 /// UsageError, one line: `FILE: JSON POINTER: what is wrong; expected …`.
 std::vector<Case> load_configs(const std::vector<std::filesystem::path>& files,
                                const std::vector<Override>& overrides, bool quick);
+/// The same without overrides, sweep by sweep: `visit` gets the cases of one, and only they are in memory.
+/// Everything is checked before the first call.
+void visit_configs(const std::vector<std::filesystem::path>& files,
+                   const std::function<void(std::vector<Case>)>& visit);
 std::vector<Case> load_config(const std::filesystem::path& file, const std::vector<Override>& overrides,
                               bool quick);
 

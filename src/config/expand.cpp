@@ -2,6 +2,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <exception>
+#include <optional>
 #include <set>
 
 #include "base/errors.h"
@@ -121,8 +123,23 @@ void check_tolerances(const Sweep& sweep, const std::vector<Case>& cases) {
 }  // namespace
 
 std::vector<Case> expand(const Sweep& sweep) {
+  Points points = cross(sweep);
+  std::vector<std::optional<Case>> made(points.size());
+  std::vector<std::exception_ptr> errors(points.size());
+#pragma omp parallel for schedule(static) if (points.size() > 1000)
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    try {
+      made[i] = make_case(sweep, std::move(points[i]));
+    } catch (...) {
+      errors[i] = std::current_exception();
+    }
+  }
   std::vector<Case> cases;
-  for (auto& point : cross(sweep)) cases.push_back(make_case(sweep, std::move(point)));
+  cases.reserve(points.size());
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    if (errors[i]) std::rethrow_exception(errors[i]);
+    cases.push_back(*std::move(made[i]));
+  }
   check_tolerances(sweep, cases);
   return cases;
 }

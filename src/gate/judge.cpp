@@ -64,9 +64,7 @@ std::optional<TimeChange> time_change(const Repeats& before, const Repeats& afte
                       .after_ms = new_times.empty() ? 0 : median_of_processes(new_times),
                       .reason = fmt::format("no {} times in the {}", policy.timing,
                                             old_times.empty() ? "baseline" : "new results")};
-  const CaseResult& any = *before.front();
-  return compare_times(old_times, new_times, policy,
-                       fmt::format("{} {} {}", any.the_case.id(), any.impl, policy.timing));
+  return compare_times(old_times, new_times, policy);
 }
 
 int badness(Status status) {
@@ -109,14 +107,17 @@ Comparison compare(const Repeats& befores, const Repeats& afters, const GatePoli
 
 using Key = std::tuple<std::string, std::string, std::string>;
 
+Key key_of(const CaseResult& result) {
+  return {result.the_case.id(), result.impl, result.device};
+}
+
 /// The results of one side, in the order of its files.
 class Grouped {
  public:
   explicit Grouped(const std::vector<ResultsFile>& files) {
     for (const auto& file : files)
       for (const auto& result : file.cases) {
-        const auto [place, is_new] =
-            place_of_.try_emplace({result.the_case.id(), result.impl, result.device}, groups_.size());
+        const auto [place, is_new] = place_of_.try_emplace(key_of(result), groups_.size());
         if (is_new) groups_.emplace_back(place->first, Repeats());
         groups_[place->second].second.push_back(&result);
       }
@@ -133,6 +134,39 @@ class Grouped {
   std::vector<std::pair<Key, Repeats>> groups_;
   std::map<Key, std::size_t> place_of_;
 };
+
+/// What both sides have results of, and where the comparison goes.
+struct Both {
+  std::size_t place;
+  const Repeats* before;
+  const Repeats* after;
+};
+
+void compare_all(const std::vector<Both>& of_both, const GatePolicy& policy,
+                 const std::function<void(std::size_t, std::size_t)>& tell,
+                 std::vector<Comparison>& comparisons) {
+  constexpr std::size_t kBetweenTells = 4096;
+  for (std::size_t first = 0; first < of_both.size(); first += kBetweenTells) {
+    if (tell) tell(first, of_both.size());
+    const std::size_t end = std::min(first + kBetweenTells, of_both.size());
+#pragma omp parallel for schedule(dynamic, 64)
+    for (std::size_t i = first; i < end; ++i)
+      comparisons[of_both[i].place] = compare(*of_both[i].before, *of_both[i].after, policy);
+  }
+}
+
+double limit_of(const TimeChange& change, const GatePolicy& policy) {
+  return std::max(policy.max_regression, kResolutionMs / change.before_ms);
+}
+
+Verdict verdict_of(const TimeChange& change, const GatePolicy& policy) {
+  const double limit = limit_of(change, policy);
+  const auto& ratio = change.ratio;
+  const bool differs = change.corrected_p_value <= 1 - policy.confidence;
+  if (differs && ratio.ratio > 1 + limit) return Verdict::slower;
+  if (differs && 1 / ratio.ratio > 1 + limit) return Verdict::faster;
+  return ratio.high <= 1 + limit && 1 / ratio.low <= 1 + limit ? Verdict::same : Verdict::inconclusive;
+}
 
 }  // namespace
 
@@ -158,8 +192,8 @@ Finding Comparison::finding() const {
   return time->verdict == Verdict::inconclusive ? Finding::inconclusive : Finding::none;
 }
 
-TimeChange compare_times(const ProcessSamples& before, const ProcessSamples& after, const GatePolicy& policy,
-                         std::string_view name) {
+TimeChange compare_times(const ProcessSamples& before, const ProcessSamples& after,
+                         const GatePolicy& policy) {
   TimeChange change{.before_ms = median_of_processes(before),
                     .after_ms = median_of_processes(after),
                     .processes_before = before.size(),
@@ -177,24 +211,30 @@ TimeChange compare_times(const ProcessSamples& before, const ProcessSamples& aft
         change.reason = "a sample is not positive";
         return change;
       }
-  change.ratio = ratio_of_medians(before, after, {.confidence = policy.confidence}, name);
-  const auto& [ratio, low, high, covers_processes] = change.ratio;
-  const double limit = std::max(policy.max_regression, kResolutionMs / change.before_ms);
-  const double surely = 1 + (covers_processes ? 0 : limit / 2);
-  if (ratio > 1 + limit && low > surely)
-    change.verdict = Verdict::slower;
-  else if (1 / ratio > 1 + limit && 1 / high > surely)
-    change.verdict = Verdict::faster;
-  else if (high <= 1 + limit && 1 / low <= 1 + limit)
-    change.verdict = Verdict::same;
+  change.ratio = ratio_of_medians(before, after, policy.confidence);
+  const double limit = limit_of(change, policy);
+  change.p_value = chance_of(change.ratio, 1 + (change.ratio.covers_processes ? 0 : limit / 2));
+  correct_for_number({&change}, policy);
   return change;
 }
 
+void correct_for_number(const std::vector<TimeChange*>& changes, const GatePolicy& policy) {
+  std::vector<double> p_values;
+  for (const TimeChange* change : changes) p_values.push_back(change->p_value);
+  const auto corrected = corrected_by_holm(p_values);
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    changes[i]->corrected_p_value = corrected[i];
+    changes[i]->verdict = verdict_of(*changes[i], policy);
+  }
+}
+
 std::vector<Comparison> compare_results(const std::vector<ResultsFile>& before,
-                                        const std::vector<ResultsFile>& after, const GatePolicy& policy) {
+                                        const std::vector<ResultsFile>& after, const GatePolicy& policy,
+                                        const std::function<void(std::size_t, std::size_t)>& tell) {
   const Grouped olds(before);
   const Grouped news(after);
   std::vector<Comparison> comparisons;
+  std::vector<Both> of_both;
   for (const auto& [key, repeats] : olds.groups()) {
     const CaseResult& result = representative(repeats);
     const Repeats* const found = news.find(key);
@@ -202,12 +242,36 @@ std::vector<Comparison> compare_results(const std::vector<ResultsFile>& before,
       Comparison& missing = comparisons.emplace_back(Comparison{.before = &result});
       if (ran(result) && !policy.allow_missing) missing.worse.emplace_back("missing from the new results");
     } else if (result.status != Status::skip || representative(*found).status != Status::skip) {
-      comparisons.push_back(compare(repeats, *found, policy));
+      of_both.push_back({comparisons.size(), &repeats, found});
+      comparisons.emplace_back();
     }
   }
+  compare_all(of_both, policy, tell, comparisons);
   for (const auto& [key, repeats] : news.groups())
     if (olds.find(key) == nullptr) comparisons.push_back({.after = &representative(repeats)});
+  std::vector<TimeChange*> judged;
+  for (auto& comparison : comparisons)
+    if (comparison.time && comparison.time->reason.empty()) judged.push_back(&*comparison.time);
+  correct_for_number(judged, policy);
   return comparisons;
+}
+
+bool is_copy(const ResultsFile& a, const ResultsFile& b) {
+  if (a.run.started != b.run.started) return false;
+  std::map<Key, const CaseResult*> of_a;
+  for (const auto& result : a.cases) of_a[key_of(result)] = &result;
+  bool same = false;
+  for (const auto& result : b.cases) {
+    const auto found = of_a.find(key_of(result));
+    if (found == of_a.end()) continue;
+    for (const auto& [name, times] : result.timing) {
+      const auto other = found->second->timing.find(name);
+      if (other == found->second->timing.end()) continue;
+      if (other->second.samples_ms != times.samples_ms) return false;
+      same = true;
+    }
+  }
+  return same;
 }
 
 std::vector<std::string> device_differences(const ResultsFile& before, const ResultsFile& after) {

@@ -1,21 +1,22 @@
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "gate/bootstrap.h"
+#include "gate/median_ratio.h"
 #include "record/record_reader.h"
 
 namespace ssmbench {
 
-/// The verdict on one time, by the interval of the ratio of medians, new over baseline:
+/// The verdict on one time, by the ratio of medians, new over baseline:
 enum class Verdict {
   same,    ///< the whole interval is within the limit
   faster,  ///< as slower, the other way around
-  /// The ratio is over the limit, and the whole interval over 1; where it does not cover what processes
-  /// differ by, over half of the limit.
+  /// The ratio is over the limit, and the program is slower with the policy's confidence for all comparisons
+  /// of the gate together; where nothing is known of what processes differ by, slower by half of the limit.
   slower,
   inconclusive,  ///< neither: more processes or samples, or a quieter machine, would tell
 };
@@ -37,8 +38,8 @@ struct GatePolicy {
   double max_regression = 0.03;
   /// How much an output's tolerance_ratio may grow, as a fraction of it.
   double max_error_growth = 0.25;
-  /// Confidence of each single interval. It is not raised for many cases: what is slower by chance has to
-  /// be over the limit too.
+  /// Of each single interval; and that no comparison of a whole gate is slower or faster by chance, however
+  /// many there are (corrected_by_holm).
   double confidence = 0.99;
   std::string timing = "hot";
   bool allow_missing = false;  ///< a case that ran in the baseline and is not in the new file
@@ -50,14 +51,19 @@ struct TimeChange {
   Verdict verdict = Verdict::inconclusive;
   RatioInterval ratio = {};
   double before_ms = 0, after_ms = 0;  ///< medians
+  /// Probability of such a ratio if nothing changed: of this comparison alone, and corrected for the number
+  /// of comparisons.
+  double p_value = 1, corrected_p_value = 1;
   std::size_t processes_before = 0, processes_after = 0;
   std::string reason = {};  ///< where there is no interval: why
 };
 
-/// Compares times alone. Fewer samples than the confidence needs are inconclusive, and what clocks do not
-/// resolve (0.1 µs) is no difference. The same name and samples give the same result. No set is empty.
-TimeChange compare_times(const ProcessSamples& before, const ProcessSamples& after, const GatePolicy& policy,
-                         std::string_view name);
+/// Compares times alone, as the only ones of a gate. Fewer samples than the confidence needs are
+/// inconclusive, and what clocks do not resolve (0.1 µs) is no difference. No set is empty.
+TimeChange compare_times(const ProcessSamples& before, const ProcessSamples& after, const GatePolicy& policy);
+
+/// Judges them again, as the comparisons of one gate.
+void correct_for_number(const std::vector<TimeChange*>& changes, const GatePolicy& policy);
 
 /// What keeps a comparison from passing, the worst last.
 enum class Finding { none, inconclusive, slower, worse, crashed };
@@ -77,9 +83,15 @@ struct Comparison {
 
 /// Every case and implementation of both sides, in the order of the baseline; those only in the new one at
 /// the end. What neither supports is left out. Each file of a side is of another process of the same program;
-/// none of a case in some of them is none of that process. The files have to outlive the result.
-std::vector<Comparison> compare_results(const std::vector<ResultsFile>& before,
-                                        const std::vector<ResultsFile>& after, const GatePolicy& policy);
+/// none of a case in some of them is none of that process. The files have to outlive the result. `tell` is
+/// called now and then with how many comparisons are done, and of how many.
+std::vector<Comparison> compare_results(
+    const std::vector<ResultsFile>& before, const std::vector<ResultsFile>& after, const GatePolicy& policy,
+    const std::function<void(std::size_t done, std::size_t of)>& tell = {});
+
+/// Whether both are of one process: started in the same second, and the same samples of all that both timed,
+/// which is something.
+bool is_copy(const ResultsFile& a, const ResultsFile& b);
 
 /// How devices that both files have results of differ in what times depend on: "cuda:0: name was NVIDIA
 /// H100, now NVIDIA H200". Versions of compilers and runtime libraries are not among it: they are what a

@@ -67,10 +67,7 @@ std::string require_text(const std::string& file, const std::string& where, hid_
 }
 
 CaseReader::CaseReader(std::string file, hid_t root, const std::string& id)
-    : file_(std::move(file)),
-      id_(id),
-      path_("/cases/" + id),
-      group_(H5Gopen2(root, path_.c_str(), H5P_DEFAULT), "open the group") {}
+    : file_(std::move(file)), id_(id), path_("/cases/" + id), group_(h5::open_group(root, path_)) {}
 
 CaseRead CaseReader::read() const {
   check_members();
@@ -162,10 +159,10 @@ StoredInputs CaseReader::stored_inputs() const {
   std::map<std::string, StoredInput> stored;
   if (h5::check(H5Lexists(group_, "inputs", H5P_DEFAULT), "look for the inputs") == 0)
     reject_file(file_, path_ + "/inputs", "the group is missing");
-  const h5::Group inputs(H5Gopen2(group_, "inputs", H5P_DEFAULT), "open the group 'inputs'");
+  const h5::Group inputs = open_part("inputs");
   for (const auto& name : h5::members(inputs))
     reading(file_, where("inputs", name), [&] {
-      const h5::Dataset dataset(H5Dopen2(inputs, name.c_str(), H5P_DEFAULT), "open the dataset");
+      const h5::Dataset dataset = h5::open_dataset(inputs, name);
       stored[name] = {h5::extents(dataset), h5::read_text(dataset, "dtype").value_or("")};
     });
   return {file_, path_ + "/inputs", std::move(stored)};
@@ -185,10 +182,14 @@ void CaseReader::check_size(const Problem& problem) const {
   }
 }
 
+h5::Group CaseReader::open_part(const std::string& name) const {
+  return reading(file_, path_ + "/" + name, [&] { return h5::open_group(group_, name); });
+}
+
 std::vector<CaseReader::OpenTensor> CaseReader::open_tensors(const std::string& group,
                                                              const std::vector<TensorSpec>& specs) const {
   if (h5::check(H5Lexists(group_, group.c_str(), H5P_DEFAULT), "look for a group") == 0) return {};
-  const h5::Group opened(H5Gopen2(group_, group.c_str(), H5P_DEFAULT), "open the group '" + group + "'");
+  const h5::Group opened = open_part(group);
   const auto present = h5::members(opened);
   for (const auto& name : present)
     if (std::ranges::find(specs, name, &TensorSpec::name) == specs.end()) {
@@ -210,7 +211,7 @@ std::vector<CaseReader::OpenTensor> CaseReader::open_tensors(const std::string& 
 h5::Dataset CaseReader::open_checked(const std::string& group, const TensorSpec& spec) const {
   const std::string place = where(group, spec.name);
   return reading(file_, place, [&] {
-    h5::Dataset dataset(H5Dopen2(group_, place.c_str(), H5P_DEFAULT), "open the dataset");
+    h5::Dataset dataset = h5::open_dataset(group_, place);
     const auto other_shape = read_op().file.other_shape;
     const auto other = other_shape == nullptr ? std::nullopt : other_shape(spec);
     if (const auto wrong = misfit(dataset, spec, other)) reject_file(file_, place, *wrong);

@@ -7,6 +7,7 @@
 #include <bit>
 #include <limits>
 #include <memory>
+#include <sstream>
 
 namespace ssmbench::h5 {
 namespace {
@@ -89,6 +90,79 @@ DataSpace scalar_space() {
   return {H5Screate(H5S_SCALAR), "define a single value"};
 }
 
+using Object = Handle<H5Oclose>;
+
+/// What a link that is no hard link holds: a path, or for HDF5 to unpack.
+std::string value_of_link(hid_t group, const std::string& name, const H5L_info_t& info) {
+  std::string value(info.u.val_size, '\0');
+  check(H5Lget_val(group, name.c_str(), value.data(), value.size(), H5P_DEFAULT), "read a link");
+  return value;
+}
+
+/// "an external link to /object of other.h5".
+std::string describe_link_out(hid_t group, const std::string& name, const H5L_info_t& info) {
+  if (info.type != H5L_TYPE_EXTERNAL) return "a user-defined link";
+  const std::string value = value_of_link(group, name, info);
+  const char* file = nullptr;
+  const char* object = nullptr;
+  check(H5Lunpack_elink_val(value.data(), value.size(), nullptr, &file, &object), "read an external link");
+  return fmt::format("an external link to {} of {}", object, file);
+}
+
+/// Where a path ends: a hard link in a group.
+struct HardLink {
+  Object group;
+  std::string name;
+};
+
+HardLink follow(hid_t start, const std::string& path, int soft_links_left) {
+  HardLink at{Object(H5Oopen(start, path.starts_with('/') ? "/" : ".", H5P_DEFAULT), "open a group"), "."};
+  std::istringstream names(path);
+  for (std::string name; std::getline(names, name, '/');) {
+    if (name.empty() || name == ".") continue;
+    at.group = Object(H5Oopen(at.group, at.name.c_str(), H5P_DEFAULT), "open a group");
+    at.name = name;
+    H5L_info_t info;
+    check(H5Lget_info(at.group, name.c_str(), &info, H5P_DEFAULT), fmt::format("find '{}'", name));
+    if (info.type == H5L_TYPE_HARD) continue;
+    if (info.type != H5L_TYPE_SOFT)
+      throw Error(fmt::format("'{}' is {}; everything has to be in this file", name,
+                              describe_link_out(at.group, name, info)));
+    if (soft_links_left == 0) throw Error("soft links lead to soft links without end");
+    std::string target = value_of_link(at.group, name, info);
+    target.resize(std::min(target.find('\0'), target.size()));
+    at = follow(at.group, target, soft_links_left - 1);
+  }
+  return at;
+}
+
+HardLink follow(hid_t start, const std::string& path) {
+  constexpr int kMostSoftLinks = 16;  // as HDF5 itself
+  return follow(start, path, kMostSoftLinks);
+}
+
+herr_t find_link_out(hid_t root, const char* path, const H5L_info_t* info, void* found) {
+  if (info->type == H5L_TYPE_HARD || info->type == H5L_TYPE_SOFT) return 0;
+  try {
+    *static_cast<std::optional<std::string>*>(found) =
+        fmt::format("/{} is {}", path, describe_link_out(root, path, *info));
+  } catch (const Error&) {
+    *static_cast<std::optional<std::string>*>(found) = fmt::format("/{} is a damaged link", path);
+  }
+  return 1;  // ends the visit
+}
+
+/// Complains about values that are not in the dataset itself, before anything looks at them.
+void check_storage(hid_t dataset) {
+  const PropertyList properties(H5Dget_create_plist(dataset), "read the properties");
+  if (check(H5Pget_layout(properties), "read the layout") == H5D_VIRTUAL)
+    throw Error("is a virtual dataset, whose values are elsewhere; everything has to be in this file");
+  if (check(H5Pget_external_count(properties), "read the storage") == 0) return;
+  std::array<char, 256> name{};
+  check(H5Pget_external(properties, 0, name.size() - 1, name.data(), nullptr, nullptr), "read the storage");
+  throw Error(fmt::format("has its values in {}; everything has to be in this file", name.data()));
+}
+
 }  // namespace
 
 void keep_quiet() {
@@ -98,6 +172,11 @@ void keep_quiet() {
 void fail(std::string_view action) {
   std::string reason;
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_innermost, &reason);
+  if (reason.find("version number") != std::string::npos)
+    reason += fmt::format(
+        "; damaged, or written by an HDF5 that is newer than this program's {}.{}: convert it with h5repack "
+        "--low=0 --high=2, or write it with h5py's libver=('earliest', 'v110')",
+        H5_VERS_MAJOR, H5_VERS_MINOR);
   throw Error(reason.empty() ? fmt::format("cannot {}", action)
                              : fmt::format("cannot {}: {}", action, reason));
 }
@@ -151,6 +230,24 @@ std::string describe(hid_t type) {
 Group create_group(hid_t parent, const std::string& name) {
   return {H5Gcreate2(parent, name.c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
           fmt::format("create group '{}'", name)};
+}
+
+Group open_group(hid_t start, const std::string& path) {
+  const HardLink link = follow(start, path);
+  return {H5Gopen2(link.group, link.name.c_str(), H5P_DEFAULT), "open the group"};
+}
+
+Dataset open_dataset(hid_t start, const std::string& path) {
+  const HardLink link = follow(start, path);
+  Dataset dataset(H5Dopen2(link.group, link.name.c_str(), H5P_DEFAULT), "open the dataset");
+  check_storage(dataset);
+  return dataset;
+}
+
+std::optional<std::string> link_out_of(hid_t file) {
+  std::optional<std::string> found;
+  H5Lvisit(file, H5_INDEX_NAME, H5_ITER_NATIVE, find_link_out, &found);
+  return found;
 }
 
 std::vector<std::string> members(hid_t group) {

@@ -81,6 +81,16 @@ bool stores(hid_t type, DType dtype);
 std::string describe(hid_t type);
 
 Group create_group(hid_t parent, const std::string& name);
+/// Opens what a path of the file leads to, and never anything outside of the file: each link on the way is
+/// looked at before it is followed. Soft links are followed. Throws Error when there is no such object, and
+/// one that names the target for an external or user-defined link.
+Group open_group(hid_t start, const std::string& path);
+/// The same for a dataset. Throws Error too when its values are outside of the file or in other datasets:
+/// external storage, a virtual dataset.
+Dataset open_dataset(hid_t start, const std::string& path);
+/// A link that leads out of the file, in words and with its path, wherever the file has one; nothing when
+/// there is none. What is too damaged to be listed says so when it is read.
+std::optional<std::string> link_out_of(hid_t file);
 /// Names of the links in a group, sorted.
 std::vector<std::string> members(hid_t group);
 /// Extents of a dataset. Throws Error when there is one that an int64 cannot hold or no simple dataspace.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -28,11 +29,17 @@ struct CaseRead {
 /// a file is rejected like any other that is damaged.
 enum class Rehearsal { in_child, none };
 
+/// For readers that nothing interrupts.
+inline const std::atomic<bool> kNeverStop{false};
+
 /// An interchange file (version 1), open for reading. Nothing in it is guessed: whatever is missing, unknown
-/// or does not fit throws UsageError with file, case and dataset on one line.
+/// or does not fit throws UsageError with file, case and dataset on one line. Nothing outside of the file is
+/// ever opened: external links, virtual datasets and external storage are refused.
 class InterchangeFile {
  public:
-  explicit InterchangeFile(const std::filesystem::path& path, Rehearsal rehearsal = Rehearsal::in_child);
+  /// `stop` ends a rehearsal, with Interrupted, and has to outlive the object.
+  explicit InterchangeFile(const std::filesystem::path& path, Rehearsal rehearsal = Rehearsal::in_child,
+                           const std::atomic<bool>& stop = kNeverStop);
   ~InterchangeFile();
   InterchangeFile(InterchangeFile&&) noexcept;
   InterchangeFile& operator=(InterchangeFile&&) noexcept;

@@ -52,10 +52,14 @@ int open_new(const std::string& path, bool& is_new) {
 
 }  // namespace
 
-LineFile::LineFile(std::string path) : path_(std::move(path)), descriptor_(open_new(path_, is_new_)) {}
+LineFile::LineFile(std::string path)
+    : path_(std::move(path)), descriptor_(open_new(path_, is_new_)), is_named_(is_new_) {}
 
 LineFile::LineFile(std::string path, std::uintmax_t keep_bytes)
-    : path_(std::move(path)), descriptor_(open_existing(path_, keep_bytes)), has_records_(keep_bytes > 0) {}
+    : path_(std::move(path)),
+      descriptor_(open_existing(path_, keep_bytes)),
+      is_named_(true),
+      has_records_(keep_bytes > 0) {}
 
 LineFile::~LineFile() {
   if (is_new_ && !has_records_) unlink(path_.c_str());
@@ -80,6 +84,13 @@ void LineFile::append(const std::string& text) {
     written += static_cast<std::size_t>(count);
   }
   has_records_ = true;
+  check_name();
+}
+
+void LineFile::check_name() const {
+  struct stat status {};
+  if (is_named_ && fstat(descriptor_, &status) == 0 && status.st_nlink == 0)
+    throw OutputError(fmt::format("{}: has been removed meanwhile, and with it what was written", path_));
 }
 
 }  // namespace ssmbench

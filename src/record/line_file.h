@@ -21,13 +21,17 @@ class LineFile {
   LineFile& operator=(LineFile&&) = delete;
 
   /// Appends `text` and a newline. When that fails (disk full) takes the partial record off again, so that
-  /// the file holds whole records only, and throws OutputError.
+  /// the file holds whole records only, and throws OutputError. So it does when the file has been removed:
+  /// what is written to a file without a name is lost.
   void append(const std::string& text);
 
  private:
+  void check_name() const;
+
   std::string path_;
   bool is_new_ = false;  ///< no device, no pipe; set while the descriptor is opened
   int descriptor_;
+  bool is_named_;  ///< a regular file that was opened by its own name
   bool has_records_ = false;
 };
 

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json_text.h"
+#include "base/printable.h"
 #include "report/junit.h"
 #include "report/text.h"
 
@@ -130,9 +131,10 @@ std::string gate_table(const std::vector<Comparison>& comparisons, const GatePol
     const Cells cells = cells_of(comparison);
     const CaseResult& result = comparison.either();
     const std::string remark = gate_remark(comparison);
-    text += fmt::format("{:<12} {:<18} {:<6} {:>10} {:>10} {:>8}  {:<18} {}{}{}\n", gate_label(comparison),
-                        result.impl, result.device, cells.before, cells.after, cells.change, cells.interval,
-                        result.the_case.id(), remark.empty() ? "" : "  -- ", remark);
+    text +=
+        fmt::format("{:<12} {:<18} {:<6} {:>10} {:>10} {:>8}  {:<18} {}{}{}\n", gate_label(comparison),
+                    printable(result.impl), printable(result.device), cells.before, cells.after, cells.change,
+                    cells.interval, result.the_case.id(), remark.empty() ? "" : "  -- ", printable(remark));
   }
   return text;
 }
@@ -176,6 +178,8 @@ std::string gate_record(const Comparison& comparison, const GatePolicy& policy) 
                      {"ratio", time.ratio.ratio},
                      {"confidence", policy.confidence},
                      {"interval", {time.ratio.low, time.ratio.high}},
+                     {"p_value", time.p_value},
+                     {"corrected_p_value", time.corrected_p_value},
                      {"processes", {time.processes_before, time.processes_after}}});
   }
   return json_text(record);

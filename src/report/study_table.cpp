@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "base/printable.h"
 #include "report/labels.h"
 
 namespace ssmbench {
@@ -56,7 +57,7 @@ std::string consistency_line(const ConsistencyResult& result) {
   line += worst != nullptr ? fmt::format(" {:>9.2e} {:>7.3f}", worst->rel_l2, worst->tolerance_ratio)
                            : fmt::format(" {:>9} {:>7}", "", "");
   line += fmt::format("  {} {} {}", problem.op().name, shape_label(problem), options_label(at_once.the_case));
-  return at_once.reason.empty() ? line : line + "  -- " + at_once.reason;
+  return at_once.reason.empty() ? line : line + "  -- " + printable(at_once.reason);
 }
 
 }  // namespace ssmbench

@@ -1,9 +1,13 @@
 #include "report/table.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 
+#include "base/printable.h"
 #include "base/progress.h"
 #include "report/labels.h"
 
@@ -22,6 +26,17 @@ const char* colour_of(Status status) {
   }
 }
 
+/// Where the reader has gone, as `head` does, the results are in the file all the same: what is left of the
+/// table goes nowhere. Other failures show at the end.
+void flush_table() {
+  if (std::fflush(stdout) == 0 || errno != EPIPE) return;
+  std::clearerr(stdout);
+  const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+  if (nowhere < 0) return;
+  dup2(nowhere, STDOUT_FILENO);
+  close(nowhere);
+}
+
 }  // namespace
 
 TableReporter::TableReporter() : colour_(is_drawable(stdout)) {}
@@ -30,6 +45,7 @@ void TableReporter::begin(const RunInfo& info) {
   for (const auto& [id, details] : info.devices) fmt::print("{}: {}\n", id, details.at("name"));
   has_device_times_ = has_device_times(info);
   has_roofline_ = has_roofline(info);
+  flush_table();
 }
 
 void TableReporter::case_done(const CaseResult& result) {
@@ -66,13 +82,14 @@ void TableReporter::case_done(const CaseResult& result) {
   if (timing != nullptr && timing->throttled > 0)
     line += fmt::format("  [{} throttled samples dropped]", timing->throttled);
   if (result.determinism && !result.determinism->first_difference.empty()) line += "  [nondeterministic]";
-  if (!result.reason.empty()) line += "  -- " + result.reason;
+  if (!result.reason.empty()) line += "  -- " + printable(result.reason);
   fmt::print("{}\n", line);
-  std::fflush(stdout);
+  flush_table();
 }
 
 void TableReporter::finish(const Summary& summary) {
   fmt::print("\n{}\n", summary_line(summary));
+  flush_table();
 }
 
 }  // namespace ssmbench

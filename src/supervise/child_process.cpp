@@ -131,12 +131,19 @@ ChildProcess::~ChildProcess() {
   close(pipe_);
 }
 
+ChildProcess::Clock::time_point ChildProcess::now() {
+  const auto now = Clock::now();
+  if (now - last_now_ > kLongestPause) paused_ += now - last_now_;
+  last_now_ = now;
+  return now - paused_;
+}
+
 ChildProcess::Event ChildProcess::next_line(std::string& line, Clock::time_point deadline,
                                             const std::atomic<bool>& stop) {
   while (true) {
     if (take_line(line)) return Event::line;
     if (stop) return Event::interrupted;
-    const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
+    const auto left = std::chrono::ceil<milliseconds>(deadline - now());
     pollfd what{.fd = pipe_, .events = POLLIN, .revents = 0};
     const auto wait = std::clamp(left, milliseconds::zero(), kTick);
     const int ready = poll(&what, 1, static_cast<int>(wait.count()));

@@ -39,17 +39,17 @@ void Supervisor::run(JobSet jobs) {
 std::optional<Explanation> Supervisor::run_worker() {
   place_.reset();
   has_finished_some_ = false;
-  since_ = Clock::now();
   spent_seconds_.clear();
   ChildProcess worker(how_.worker_argv, to_bytes({.supervisor = getpid(),
                                                   .plan = plan_fingerprint(plan_),
                                                   .jobs = left_,
                                                   .dump_folder = how_.dump_folder}));
+  since_ = worker.now();
   while (true) {
     std::string line;
     switch (worker.next_line(line, deadline(), stop_)) {
       case ChildProcess::Event::line:
-        charge();
+        charge(worker.now());
         try {
           if (handle(parse_message(line))) continue;
         } catch (const ProtocolError& error) {  // something wrote over its memory, or into its pipe
@@ -145,8 +145,7 @@ void Supervisor::fail(std::size_t job, const Explanation& why) {
   left_[job] = false;
 }
 
-void Supervisor::charge() {
-  const auto now = Clock::now();
+void Supervisor::charge(Clock::time_point now) {
   if (place_ && place_->stage == Stage::run)
     spent_seconds_[place_->job] += std::chrono::duration<double>(now - since_).count();
   since_ = now;

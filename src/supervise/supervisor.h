@@ -57,7 +57,7 @@ class Supervisor {
   void fail(std::size_t job, const Explanation& why);
   double seconds_allowed() const;
   /// Charges the time since the last message to the job that it was about.
-  void charge();
+  void charge(Clock::time_point now);
   /// When what the worker is at has taken too long. What other jobs took in between does not count.
   Clock::time_point deadline() const;
 
@@ -69,7 +69,7 @@ class Supervisor {
 
   JobSet left_;
   std::optional<Place> place_;                   ///< none between jobs
-  Clock::time_point since_;                      ///< there
+  Clock::time_point since_;                      ///< there, by the worker's now()
   std::map<std::size_t, double> spent_seconds_;  ///< by this worker, on the run of each job before that
   bool has_finished_some_ = false;               ///< this worker
   int deaths_at_start_ = 0;                      ///< in a row

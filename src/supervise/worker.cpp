@@ -53,6 +53,7 @@ class Sender : public RunListener {
 }  // namespace
 
 void tie_to(int supervisor) {
+  prctl(PR_SET_NAME, "ssmbench-worker");  // it was started as /proc/self/exe, and would be listed as "exe"
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != supervisor) _exit(EXIT_FAILURE);  // it died before
   // When memory runs out, the kernel should kill this process and not its supervisor.

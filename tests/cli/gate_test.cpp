@@ -126,6 +126,12 @@ TEST_CASE("gate: a folder holds processes of one program") {
   CHECK(gate("old old").out.find(", 4 processes\n") != std::string::npos);
   CHECK(gate("old old").exit_code == 0);
   CHECK(gate("old/0.jsonl new/0.jsonl").exit_code == 3);
+  write_side("copies", {0.526});
+  for (const char* copy : {"1.jsonl", "2.jsonl", "3.jsonl"})
+    std::filesystem::copy(folder.path() / "copies/0.jsonl", folder.path() / "copies" / copy);
+  const CommandResult copies = gate("old copies --json -");
+  CHECK(records_of(copies.out).at(0).at("timing").at("processes") == Json{4, 1});
+  CHECK(copies.err.find("copies/1.jsonl is a copy of copies/0.jsonl") != std::string::npos);
   write_side("scattered", {0.526, 0.49, 0.56, 0.525});
   CHECK(gate("old scattered").out.find("2 INCONCLUSIVE") != std::string::npos);
 

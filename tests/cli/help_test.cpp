@@ -66,6 +66,27 @@ TEST_CASE("list cases says where a case comes from and which implementation supp
           "needs layout bdl: a block loads runs of time steps of one channel");
 }
 
+TEST_CASE(
+    "list cases: sweeps follow each other, and what is there twice is said before anything is printed") {
+  const TemporaryFolder folder;
+  const auto list = [&](const std::string& second, const std::string& options) {
+    const std::string sweep =
+        R"({"op": "linear_scan", "axes": {"batch": 1, "dim": 1, "dtype": "f32", "seqlen": )";
+    const std::string text =
+        R"({"format": "ssmbench-config/1", "sweeps": [)" + sweep + R"([5, 6]}}, )" + sweep + second + "}}]}";
+    std::ofstream(folder / "two.json") << text;
+    return run_ssmbench("list cases " + (folder / "two.json") + options);
+  };
+  const auto cases = nlohmann::json::parse(list("[7, 8]", " --json").out);
+  REQUIRE(cases.size() == 4);
+  for (std::size_t i = 0; i < 4; ++i) CHECK(cases[i].at("pointer") == (i < 2 ? "/sweeps/0" : "/sweeps/1"));
+  CHECK(list("[7, 8]", "").out.find("-l8-") != std::string::npos);
+  const CommandResult twice = list("[7, 6]", "");
+  CHECK(twice.exit_code == 2);
+  CHECK(twice.out.empty());
+  CHECK(twice.err.find("is already in ") != std::string::npos);
+}
+
 TEST_CASE("list impls names every implementation of this build with its operation") {
   const CommandResult result = run_ssmbench("list impls");
   CHECK(result.exit_code == 0);

@@ -39,6 +39,24 @@ TEST_CASE("what a run measured is in the report, which loads and overwrites noth
   CHECK(read_file(folder / "page.html") == "mine");
 }
 
+TEST_CASE("markup and bytes that are no UTF-8 stay text in the report") {
+  const TemporaryFolder folder;
+  std::string text =
+      run_ssmbench("run configs/small.json --device cpu --impl cpu-scalar --quick --json -").out;
+  const std::string plain = R"("reason":"")";
+  const std::string hostile = R"("reason":"</script><script>alert(1)</script><img src=x> )";
+  REQUIRE(has(text, plain));
+  text.replace(text.find(plain), plain.size(), hostile + "&<!--\"");
+  const auto result = run_ssmbench("report '" + folder.write("r\xFF<b>.jsonl", text).string() + "' -o -");
+  CHECK(result.exit_code == 0);
+  CHECK(has(result.out, "alert(1)"));
+  CHECK_FALSE(has(result.out, "<script>alert"));
+  CHECK_FALSE(has(result.out, "<img src=x>"));
+  CHECK_FALSE(has(result.out, "\xFF"));
+  CHECK_FALSE(has(result.out, "r\xFF<b>"));
+  CHECK_FALSE(has(result.out, "<b>.jsonl"));
+}
+
 TEST_CASE("what cannot be reported is said in one line, and no page is left") {
   const TemporaryFolder folder;
   const std::string page = folder / "page.html";

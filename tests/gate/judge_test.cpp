@@ -1,5 +1,6 @@
 #include "gate/judge.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -52,7 +53,7 @@ std::map<Verdict, int> hundred_gates(const Noise& noise, double ratio) {
       before.push_back(simulate(process++, noise, 0.25));
       after.push_back(simulate(process++, noise, 0.25 * ratio));
     }
-    ++verdicts[compare_times(before, after, {}, "simulated").verdict];
+    ++verdicts[compare_times(before, after, {}).verdict];
   }
   return verdicts;
 }
@@ -121,14 +122,71 @@ TEST_CASE("gate: several processes on one side tell of both") {
   std::vector<double> slower = five[2];
   for (double& sample : slower) sample *= 1.05;
   const auto verdict = [](const ProcessSamples& before, const ProcessSamples& after) {
-    return compare_times(before, after, {}, "").verdict;
+    return compare_times(before, after, {}).verdict;
   };
   CHECK(verdict({five[2]}, {slower}) == Verdict::slower);
   CHECK(verdict(five, {slower}) == Verdict::inconclusive);
   CHECK(verdict({slower}, five) == Verdict::inconclusive);
-  const TimeChange change = compare_times(five, {slower}, {}, "");
+  const TimeChange change = compare_times(five, {slower}, {});
   CHECK(change.processes_before == 5);
   CHECK(change.processes_after == 1);
+}
+
+TEST_CASE("gate: of 100 gates of 100 cases on the same code one at most finds a regression") {
+  // Three processes that differ by 5% say little: of 10000 comparisons alone some are far off by chance.
+  std::int64_t process = 0;
+  int wrong_gates = 0;
+  int wrong_alone = 0;
+  for (int gate = 0; gate < 100; ++gate) {
+    std::vector<TimeChange> changes;
+    std::vector<TimeChange*> pointers;
+    for (int i = 0; i < 100; ++i) {
+      ProcessSamples before;
+      ProcessSamples after;
+      for (int repeat = 0; repeat < 3; ++repeat) {
+        before.push_back(simulate(process++, {8, 0.002, 3, 0.05}, 0.25));
+        after.push_back(simulate(process++, {8, 0.002, 3, 0.05}, 0.25));
+      }
+      changes.push_back(compare_times(before, after, {}));
+      wrong_alone += changes.back().verdict == Verdict::slower ? 1 : 0;
+    }
+    for (auto& change : changes) pointers.push_back(&change);
+    correct_for_number(pointers, {});
+    wrong_gates += std::ranges::count(changes, Verdict::slower, &TimeChange::verdict) > 0 ? 1 : 0;
+  }
+  CHECK(wrong_alone > 10);
+  CHECK(wrong_gates <= 1);
+}
+
+TEST_CASE("gate: in many cases a regression that is plain is still found, one that is not is inconclusive") {
+  const auto change = [](double ratio, double spread, std::int64_t seed) {
+    return compare_times({simulate(seed, {50, spread}, 1)}, {simulate(seed + 1, {50, spread}, ratio)}, {});
+  };
+  std::vector<TimeChange> changes(1000, change(1, 0.003, 4));
+  changes[17] = change(1.06, 0.003, 100);
+  changes[18] = change(1.06, 0.04, 100);
+  CHECK(changes[18].verdict == Verdict::slower);  // alone
+  std::vector<TimeChange*> pointers;
+  for (auto& one : changes) pointers.push_back(&one);
+  correct_for_number(pointers, {});
+  CHECK(changes[17].verdict == Verdict::slower);
+  CHECK(changes[18].verdict == Verdict::inconclusive);
+  CHECK(changes[18].corrected_p_value > 100 * changes[18].p_value);
+  CHECK(changes[0].verdict == Verdict::same);
+}
+
+TEST_CASE("gate: a copy of a file is known by its start and its samples") {
+  const ResultsFile file = file_of({result_of("a"), result_of("b")});
+  ResultsFile other = file;
+  CHECK(is_copy(file, other));
+  other.cases.pop_back();  // a part of it
+  CHECK(is_copy(file, other));
+  other.cases[0].timing["hot"].samples_ms[3] += 1e-6;
+  CHECK_FALSE(is_copy(file, other));
+  other = file;
+  other.run.started = "2026-11-22T10:00:00Z";
+  CHECK_FALSE(is_copy(file, other));
+  CHECK_FALSE(is_copy(file, file_of({result_of("c")})));
 }
 
 TEST_CASE("gate: noise that hides 5% is inconclusive, not slower") {
@@ -142,31 +200,31 @@ TEST_CASE("gate: the limit decides") {
   ProcessSamples after = before;
   for (double& sample : after.front()) sample *= 1.05;
   const auto verdict = [&](double limit) {
-    return compare_times(before, after, {.max_regression = limit}, "").verdict;
+    return compare_times(before, after, {.max_regression = limit}).verdict;
   };
   CHECK(verdict(0.03) == Verdict::slower);
   CHECK(verdict(0.049) == Verdict::slower);
   CHECK(verdict(0.0501) == Verdict::inconclusive);  // just under it, but not surely
   CHECK(verdict(0.06) == Verdict::same);
-  const TimeChange change = compare_times(before, after, {}, "");
+  const TimeChange change = compare_times(before, after, {});
   CHECK(std::abs(change.ratio.ratio - 1.05) < 1e-12);
   CHECK(change.ratio.low < 1.05);
   CHECK(change.ratio.high > 1.05);
-  CHECK(compare_times(after, before, {}, "").verdict == Verdict::faster);
-  CHECK(compare_times(before, before, {}, "").verdict == Verdict::same);
+  CHECK(compare_times(after, before, {}).verdict == Verdict::faster);
+  CHECK(compare_times(before, before, {}).verdict == Verdict::same);
 }
 
 TEST_CASE("gate: what the clock does not resolve is no change") {
   const auto constant = [](double value) { return ProcessSamples{std::vector<double>(20, value)}; };
-  CHECK(compare_times(constant(0.001), constant(0.00109), {}, "").verdict == Verdict::same);
-  CHECK(compare_times(constant(0.001), constant(0.00112), {}, "").verdict == Verdict::slower);
+  CHECK(compare_times(constant(0.001), constant(0.00109), {}).verdict == Verdict::same);
+  CHECK(compare_times(constant(0.001), constant(0.00112), {}).verdict == Verdict::slower);
 }
 
 TEST_CASE("gate: too few samples, or times that cannot be, are inconclusive with the reason") {
-  const TimeChange few = compare_times({simulate(1, {7, 0.001}, 1)}, {simulate(2, {50, 0.001}, 2)}, {}, "");
+  const TimeChange few = compare_times({simulate(1, {7, 0.001}, 1)}, {simulate(2, {50, 0.001}, 2)}, {});
   CHECK(few.verdict == Verdict::inconclusive);
   CHECK(few.reason == "7 samples; 99% confidence needs 8");
-  const TimeChange zero = compare_times({std::vector<double>(20, 0)}, {simulate(2, {50, 0.001}, 2)}, {}, "");
+  const TimeChange zero = compare_times({std::vector<double>(20, 0)}, {simulate(2, {50, 0.001}, 2)}, {});
   CHECK(zero.verdict == Verdict::inconclusive);
   CHECK_FALSE(zero.reason.empty());
 

@@ -2,8 +2,12 @@
 // never a crash, and a pass only of outputs that are right.
 
 #include <fmt/format.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <csignal>
 #include <fstream>
@@ -215,7 +219,8 @@ TEST_CASE("golden files with a NaN in an input: exit code 2, which names the inp
 
 TEST_CASE("what crashes or hangs while it reads is the file's fault, in one line") {
   const auto complaint = [](const std::function<void()>& read) {
-    return message_of<UsageError>([&] { rehearse("x.h5", "/cases/a", read, 1); });
+    return message_of<UsageError>(
+        [&] { rehearse("x.h5", "/cases/a", read, never_stop, {.cpu_seconds = 1, .wall_seconds = 5}); });
   };
   CHECK(complaint([] {}) == "(nothing was thrown)");
   CHECK(complaint([] { throw UsageError("the parent says so itself"); }) == "(nothing was thrown)");
@@ -228,6 +233,44 @@ TEST_CASE("what crashes or hangs while it reads is the file's fault, in one line
           while (!stop) {
           }
         }) == "x.h5: /cases/a: damaged: reading takes more than 1 s, or more memory than there is");
+}
+
+TEST_CASE("reading that waits for something ends at the wall-time limit, or when it is interrupted") {
+  const auto wait_for_ever = [] {
+    while (true) pause();
+  };
+  CHECK(message_of<UsageError>([&] {
+          rehearse("x.h5", "/cases/a", wait_for_ever, never_stop, {.cpu_seconds = 1, .wall_seconds = 1});
+        }) == "x.h5: /cases/a: damaged: reading takes more than 1 s");
+  const std::atomic<bool> stop = true;
+  CHECK_THROWS_AS(rehearse("x.h5", "", wait_for_ever, stop), Interrupted);
+}
+
+TEST_CASE("a reader that is killed takes the process that reads for it along") {
+  std::array<int, 2> ends{};
+  REQUIRE(pipe(ends.data()) == 0);
+  const pid_t reader = fork();
+  if (reader == 0) {
+    rehearse(
+        "x.h5", "",
+        [&] {
+          const pid_t own = getpid();
+          if (write(ends[1], &own, sizeof own) == sizeof own)
+            while (true) pause();
+        },
+        never_stop);
+    _exit(0);
+  }
+  pid_t child = 0;
+  REQUIRE(read(ends[0], &child, sizeof child) == sizeof child);
+  kill(reader, SIGKILL);
+  waitpid(reader, nullptr, 0);
+  close(ends[1]);  // the child has the other one, and then nobody
+  pollfd its_end{.fd = ends[0], .events = POLLIN, .revents = 0};
+  const bool has_ended = poll(&its_end, 1, 5000) == 1;
+  CHECK(has_ended);
+  if (!has_ended) kill(child, SIGKILL);
+  close(ends[0]);
 }
 
 TEST_CASE("inputs that fuzzing found are read, or rejected in one line") {

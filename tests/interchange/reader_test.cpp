@@ -217,6 +217,28 @@ TEST_CASE("files that are not interchange files are named as what they are") {
   CHECK(complaint(folder / "text.h5") == (folder / "text.h5") + ": not an HDF5 file");
 }
 
+TEST_CASE("files of a newer HDF5 say what to do") {
+  const TemporaryFolder folder;
+  const std::string golden = read_file(SSMBENCH_SOURCE_DIR "/tests/golden/m1_fwd_f32.h5");
+  const auto complaint = [&](const std::string& bytes) {
+    const InterchangeFile file(folder.write("new.h5", bytes));
+    file.read_case("m1_fwd_f32");
+  };
+  std::string superblock = golden;
+  constexpr std::size_t kVersion = 8;  // after the signature
+  superblock.at(kVersion) = 4;
+  std::string types = golden;  // of f32, little endian: class and version, then bits that say what floats are
+  const std::string_view of_f32("\x11\x20\x1F\x00\x04\x00\x00\x00", 8);
+  for (auto at = types.find(of_f32); at != types.npos; at = types.find(of_f32, at + 1)) types[at] = 0x51;
+  REQUIRE(types != golden);
+  for (const auto& bytes : {superblock, types}) {
+    const std::string message = message_of<UsageError>([&] { complaint(bytes); });
+    INFO(message);
+    CHECK(message.find("version number") != message.npos);
+    CHECK(message.find("h5repack --low=0 --high=2") != message.npos);
+  }
+}
+
 TEST_CASE("a file cut short anywhere is rejected") {
   const TemporaryFolder folder;
   for (const std::int64_t seqlen : {5, 3000}) {  // plain datasets, and compressed ones

@@ -55,6 +55,7 @@ const char* ssmbench_plugin_launch(int32_t index, const ssmbench_problem* proble
   (void)workspace;
   (void)stream;
   if (index == FAILS && is("segfault")) *(volatile int*)NULL = 0;
+  if (index == FAILS && is("escapes")) return "\x1b[2K\rpass\n";
   if (index == FAILS) return "the moon is in the wrong phase";
   const float* a = ssmbench_data(problem, "a");
   const float* b = ssmbench_data(problem, "b");

@@ -186,6 +186,22 @@ TEST_CASE("option --resume refuses what is no results file, and leaves it alone"
   CHECK(read_file(file) == text);
 }
 
+TEST_CASE("option --resume refuses a foreign file without a newline, and leaves it alone") {
+  const TemporaryFolder folder;
+  const auto resume = [&](const std::string& file) {
+    return run_faulty(config(folder, "5") + " --no-timing --impl cpu-scalar --resume --json " + file);
+  };
+  for (const std::string text : {"notes", R"({"some": "JSON"})", "\xFF\xFE", R"({"record":"case")"}) {
+    const std::string file = folder.write("other", text);
+    const CommandResult result = resume(file);
+    CHECK(result.exit_code == 2);
+    CHECK(result.err.starts_with("ssmbench: " + file + ":1: "));
+    CHECK(read_file(file) == text);
+  }
+  // All that a full disk took of the first record.
+  CHECK(resume(folder.write("ours", R"({"record":"run","schema":"ssm)")).exit_code == 0);
+}
+
 TEST_CASE("option --resume without a file continues the newest of --out") {
   const TemporaryFolder folder;
   const std::string run = config(folder, "5, 6") + " --no-timing --impl cpu-scalar --out " + (folder / "out");
@@ -274,6 +290,34 @@ TEST_CASE("a clock that jumps disturbs nothing") {
   }
 }
 
+TEST_CASE("the time for which a run is stopped, as by Ctrl-Z, is no case's") {
+  const TemporaryFolder folder;
+  const std::string file = folder / "results.jsonl";
+  // cpu-slow takes 1 s; in the middle of it all is stopped for longer than the timeout.
+  const CommandResult result =
+      run_shell("'" SSMBENCH_FAULTY_EXECUTABLE "' run --device cpu " + config(folder, "5") +
+                    " --impl cpu-slow --runs 20 --timeout 2.5 --json " + file +
+                    " & run=$!; until worker=$(cat /proc/$run/task/$run/children) && test -n \"$worker\"; do "
+                    "sleep 0.01; "
+                    "done; sleep 0.4; kill -STOP $run $worker; sleep 3; kill -CONT $worker $run; wait $run",
+                folder.path());
+  CHECK(result.exit_code == 0);
+  CHECK(outcomes(read_file(file)) == Outcomes{{"cpu-slow 5", "pass"}});
+}
+
+TEST_CASE("results that are removed while they are written end the run") {
+  const TemporaryFolder folder;
+  const std::string out = folder / "out";
+  const CommandResult result =
+      run_shell("'" SSMBENCH_FAULTY_EXECUTABLE "' run --device cpu " + config(folder, "5, 6, 7, 8") +
+                    " --no-timing --quiet --impl cpu-slow --out " + out + " & run=$!; until test -s " + out +
+                    "/*.jsonl; do sleep 0.01; done; rm -r " + out + "; wait $run",
+                folder.path());
+  CHECK(result.exit_code == 4);
+  CHECK(std::ranges::count(result.err, '\n') == 1);
+  CHECK(result.err.find("has been removed meanwhile") != std::string::npos);
+}
+
 TEST_CASE("with --no-supervision the records are the same") {
   const TemporaryFolder folder;
   const std::string run =
@@ -308,6 +352,38 @@ TEST_CASE("plugins that crash or hang, when asked what they can do or when they 
   CHECK(outcomes(segfault.out).at("odd-fails 5") == "error (crash): segmentation fault");
   CHECK(outcomes(segfault.out).at("odd-good 5") == "pass");
   CHECK(outcomes(segfault.out).at("cpu-scalar 5") == "pass");
+}
+
+TEST_CASE("control characters of plugins are shown, not obeyed") {
+  const TemporaryFolder folder;
+  const CommandResult result =
+      run_shell("SSMBENCH_ODD_PLUGIN=escapes '" SSMBENCH_EXECUTABLE "' run " + config(folder, "5") +
+                    " --device cpu --no-timing --out . --impl odd-fails --plugin " SSMBENCH_ODD_PLUGIN,
+                folder.path());
+  CHECK(result.out.find("\\x1b[2K\\x0dpass\\n") != std::string::npos);
+  CHECK(std::ranges::none_of(result.out, [](char c) { return c == '\x1b' || c == '\r'; }));
+}
+
+TEST_CASE("a run whose table nobody reads any more goes on, and its file has a summary") {
+  const TemporaryFolder folder;
+  const CommandResult result =
+      run_shell("{ '" SSMBENCH_FAULTY_EXECUTABLE "' run --device cpu " + config(folder, "5, 6, 7, 8, 9, 10") +
+                    " --impl cpu-slow --no-timing --json r; echo $? >code; } | head -n 1",
+                folder.path());
+  CHECK(std::ranges::count(result.out, '\n') == 1);
+  CHECK(read_file(folder / "code") == "0\n");
+  CHECK(records_of(read_file(folder / "r")).back().at("counts") == Json{{"pass", 6}});
+}
+
+TEST_CASE("workers are called by what they are") {
+  const TemporaryFolder folder;
+  const CommandResult result = run_shell(
+      "'" SSMBENCH_FAULTY_EXECUTABLE "' run --device cpu " + config(folder, "5") +
+          " --impl cpu-slow --runs 20 --quiet --json r & run=$!; until grep -qs worker "
+          "$(sed 's|[0-9]*|/proc/&/comm|' /proc/$run/task/$run/children) /dev/null || ! kill -0 $run; do "
+          "sleep 0.01; done; cat $(sed 's|[0-9]*|/proc/&/comm|' /proc/$run/task/$run/children); wait $run",
+      folder.path());
+  CHECK(result.out.starts_with("ssmbench-worker\n"));
 }
 
 TEST_CASE("device hangs and illegal addresses are errors, and the device works again", "[gpu]") {
