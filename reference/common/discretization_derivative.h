@@ -40,7 +40,7 @@ inline double real_part(std::complex<double> z) {
 template <class T>
 Rounded<T> exp(const Rounded<T>& z) {
   const double magnitude = std::exp(real_part(z.value));
-  return {std::exp(z.value), magnitude, magnitude * (z.error + kExpError)};
+  return {std::exp(z.value), magnitude, magnitude * (z.error + kExpError) + kUnderflowError};
 }
 
 /// φ1, φ2 and the derivatives that gradients need, exact to a few ulp of fp64.
@@ -154,12 +154,16 @@ Coefficient<T> taylor_input(MethodId method, const Rounded<double>& delta, const
   return c;
 }
 
-/// Ā = (1 + s·z/2)/(1 − s·z/2), c = Δ/(1 − s·z/2), with s = 1 or −1
+/// Ā = (1 + s·z/2)/(1 − s·z/2), c = Δ/(1 − s·z/2), with s = 1 or −1. The roundings within Ā are charged at
+/// 1 + |z|/2, once. What it decays is charged at |Ā| itself: states are multiplied by Ā and never by the terms
+/// of its numerator, whose magnitudes together exceed 1 and would grow without limit from step to step.
 template <class T>
 Discretization<T> bilinear(double s, const Rounded<double>& delta, const Rounded<T>& A, const Rounded<T>& z) {
   const auto r = reciprocal(-0.5 * s * z + 1.0);
   const auto squared = r * r;
-  return {.decay = decay_of(delta, A, (0.5 * s * z + 1.0) * r, s * squared),
+  auto decay = (0.5 * s * z + 1.0) * r;
+  decay.magnitude = std::abs(decay.value);
+  return {.decay = decay_of(delta, A, decay, s * squared),
           .input = input_of(delta, Profile<T>{r, 0.5 * s * squared, squared}),
           .previous_input = {}};
 }

@@ -27,6 +27,14 @@ struct Rounded {
 template <class T>
 inline constexpr bool is_complex = !std::is_floating_point_v<T>;
 
+/// What may become 0 because it is below the smallest normal f32, in roundoffs of f32. Exponentials, logistic
+/// functions and steps are charged with it where they are made: later factors may be large.
+inline constexpr double kUnderflowError = 0x1p-126 / 0x1p-24;
+/// The same relative to a number: 1 at most, since nothing is lost but the number.
+inline double relative_underflow_error(double number) {
+  return std::min(0x1p24, kUnderflowError / number);
+}
+
 /// A product of complex numbers in rounded arithmetic is off by at most √5 roundoffs (Brent, Percival &
 /// Zimmermann, "Error bounds on complex floating-point multiplication", 2007), a quotient by some 6.
 template <class T>

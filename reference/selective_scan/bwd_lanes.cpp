@@ -38,7 +38,7 @@ struct ZohRule {
 
   Rounded<T> decay(std::int64_t lane) const {
     const double z_error = (delta.get(lane) * A.get(lane)).error;
-    const double error = size[lane] * (z_error + kExpError);
+    const double error = size[lane] * (z_error + kExpError) + kUnderflowError;
     if constexpr (is_complex<T>)
       return {{size[lane] * cosine[lane], size[lane] * sine[lane]}, size[lane], error};
     else

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "reference/common/lane_math.h"
+#include "reference/common/rounded.h"
 #include "reference/selective_scan/tile.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -84,6 +85,7 @@ void scan_complex_tile(ScanTile& tile, ScanState<Complex>& state, const ComplexE
   const auto one = hn::Set(lanes, 1.0);
   const auto two = hn::Set(lanes, 2.0);
   const auto rounding = hn::Set(lanes, kRounding);
+  const auto underflow = hn::Set(lanes, kRounding * kUnderflowError);
   const auto two_roundings = hn::Set(lanes, 2 * kRounding);
   const auto largest = hn::Set(lanes, double{std::numeric_limits<float>::max()});
   const auto infinity = hn::Set(lanes, std::numeric_limits<double>::infinity());
@@ -106,11 +108,13 @@ void scan_complex_tile(ScanTile& tile, ScanState<Complex>& state, const ComplexE
       response = product(decay, {hn::Add(response.real, h.real), hn::Add(response.imag, h.imag)});
       h = product(decay, h);
       h = {hn::MulAdd(delta_u, b.real, h.real), hn::MulAdd(delta_u, b.imag, h.imag)};
+      const auto magnitude_before = magnitude;
       magnitude = hn::Add(kept, term_magnitude);
       const auto z_size = hn::LoadU(lanes, exponentials.exponent_size + at);
       const auto decay_error = hn::Mul(rounding, hn::MulAdd(z_size, hn::Add(delta_error, one), two));
-      const auto added =
+      auto added =
           hn::MulAdd(hn::Add(delta_error, two_roundings), term_magnitude, hn::Mul(two_roundings, magnitude));
+      added = hn::MulAdd(underflow, magnitude_before, added);
       error = hn::MulAdd(size, error, hn::MulAdd(decay_error, kept, added));
       error = hn::IfThenElse(hn::Le(magnitude, largest), error, infinity);
 

@@ -33,7 +33,7 @@ void ScanInputs::fill(std::string_view tensor, std::int64_t first, std::span<dou
   }
   if (tensor == "delta") return fill_delta(first, values);
   if (tensor == "delta_bias") return fill_delta_bias(first, values);
-  Stream(seed_, tensor).normals(first, values);
+  fill_projected(*distribution_, seed_, tensor, first, values);
   if (tensor == "D")
     for (double& value : values) value = 1 + kSkipDeviation * value;
   if (scan_.complex && has_two_parts(tensor))

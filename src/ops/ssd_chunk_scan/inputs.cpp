@@ -31,7 +31,7 @@ void SsdChunkScanInputs::fill(std::string_view tensor, std::int64_t first, std::
   if (tensor == "dt") return fill_dt(first, values);
   if (tensor == "dt_bias") return fill_dt_bias(first, values);
   if (tensor == "seq_idx") return fill_seq_idx(first, values);
-  Stream(seed_, tensor).normals(first, values);
+  fill_projected(*distribution_, seed_, tensor, first, values);
   if (tensor == "D")
     for (double& value : values) value = 1 + kSkipDeviation * value;
 }
