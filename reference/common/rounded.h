@@ -205,8 +205,8 @@ struct Sum {
   Rounded<T> over(std::int64_t terms) const {
     const double of_terms =
         std::min(total.error, kSpread * std::sqrt(squared_errors) + kSharedError * std::abs(total.value));
-    return {total.value, total.magnitude,
-            of_terms + (1 + std::sqrt(static_cast<double>(terms))) * total.magnitude};
+    return within_f32(Rounded<T>{total.value, total.magnitude,
+                                 of_terms + (1 + std::sqrt(static_cast<double>(terms))) * total.magnitude});
   }
 };
 
