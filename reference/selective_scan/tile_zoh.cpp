@@ -56,9 +56,11 @@ void scan_tile(ScanTile& tile, ScanState<double>& state, const double* A, Coeffi
     for (std::int64_t t = 0; t < tile.steps; ++t) {
       const std::int64_t at = t * kBlockChannels + c;
       const auto delta_error = hn::LoadU(lanes, tile.delta_error + at);
-      const auto z = hn::Mul(hn::LoadU(lanes, tile.delta + at), a);
+      const auto delta = hn::LoadU(lanes, tile.delta + at);
+      const auto z = hn::Mul(delta, a);
       const auto decay = hn::Exp(lanes, z);
-      const auto term = hn::Mul(hn::LoadU(lanes, tile.delta_u + at), coefficient(lanes, B, t, c));
+      const auto b = coefficient(lanes, B, t, c);
+      const auto term = hn::Mul(hn::LoadU(lanes, tile.delta_u + at), b);
       const auto term_magnitude = hn::Abs(term);
       const auto kept = hn::Mul(decay, magnitude);
 
@@ -68,7 +70,8 @@ void scan_tile(ScanTile& tile, ScanState<double>& state, const double* A, Coeffi
       magnitude = hn::Add(kept, term_magnitude);
       const auto decay_error = hn::MulAdd(hn::Abs(z), hn::Add(delta_error, one), two);
       auto added = hn::MulAdd(hn::Add(delta_error, two), term_magnitude, hn::Add(magnitude, magnitude));
-      added = hn::MulAdd(underflow, magnitude_before, added);
+      const auto factors = hn::Add(hn::Abs(delta), hn::Abs(b));
+      added = hn::MulAdd(underflow, hn::Add(magnitude_before, factors), added);
       error = hn::MulAdd(decay, error, hn::MulAdd(decay_error, kept, added));
 
       const auto c_value = coefficient(lanes, C, t, c);

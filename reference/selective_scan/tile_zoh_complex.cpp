@@ -102,7 +102,8 @@ void scan_complex_tile(ScanTile& tile, ScanState<Complex>& state, const ComplexE
       const auto delta_error = hn::LoadU(lanes, tile.delta_error + at);
       const auto delta_u = hn::LoadU(lanes, tile.delta_u + at);
       const ComplexParts b = complex_coefficient(B, t, c);
-      const auto term_magnitude = hn::Mul(hn::Abs(delta_u), size_of(b));
+      const auto b_size = size_of(b);
+      const auto term_magnitude = hn::Mul(hn::Abs(delta_u), b_size);
       const auto kept = hn::Mul(size, magnitude);
 
       response = product(decay, {hn::Add(response.real, h.real), hn::Add(response.imag, h.imag)});
@@ -114,7 +115,8 @@ void scan_complex_tile(ScanTile& tile, ScanState<Complex>& state, const ComplexE
       const auto decay_error = hn::Mul(rounding, hn::MulAdd(z_size, hn::Add(delta_error, one), two));
       auto added =
           hn::MulAdd(hn::Add(delta_error, two_roundings), term_magnitude, hn::Mul(two_roundings, magnitude));
-      added = hn::MulAdd(underflow, magnitude_before, added);
+      const auto factors = hn::Add(hn::Abs(hn::LoadU(lanes, tile.delta + at)), b_size);
+      added = hn::MulAdd(underflow, hn::Add(magnitude_before, factors), added);
       error = hn::MulAdd(size, error, hn::MulAdd(decay_error, kept, added));
       error = hn::IfThenElse(hn::Le(magnitude, largest), error, infinity);
 
