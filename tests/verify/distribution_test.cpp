@@ -148,9 +148,9 @@ TEST_CASE("errors of half their tolerance pass one by one and not all together")
   const Tolerance allowed{1e-5, 1e-8};
   for (int i = 0; i < 10000; ++i) {
     const double error = (0.5 + 1e-9 * i) * allowed.total();
-    if (i < 5) few.add(error, 1, allowed, DType::f32, {});
-    many.add(error, 1, allowed, DType::f32, {});
-    honest.add(0.25 * uniform(random) * allowed.total(), 1, allowed, DType::f32, {});
+    if (i < 5) few.add(error, 1 + i, allowed, DType::f32, {});
+    many.add(error, 1 + i, allowed, DType::f32, {});
+    honest.add(0.25 * uniform(random) * allowed.total(), 1 + i, allowed, DType::f32, {});
   }
   CHECK(few.rms_ratio() < 1);
   CHECK(many.rms_ratio() > 1);
@@ -162,8 +162,8 @@ TEST_CASE("an error that repeats counts once") {
   ErrorDistribution copies;
   ErrorDistribution different;
   for (int i = 0; i < 10000; ++i) {
-    copies.add(0.5 * allowed.total(), 1, allowed, DType::f32, {});
-    different.add((0.5 + 1e-9 * i) * allowed.total(), 1, allowed, DType::f32, {});
+    copies.add(0.5 * allowed.total(), 1 + i, allowed, DType::f32, {});
+    different.add((0.5 + 1e-9 * i) * allowed.total(), 1 + i, allowed, DType::f32, {});
   }
   CHECK(copies.rms_ratio() < 1);
   CHECK(different.rms_ratio() > 1);
