@@ -59,6 +59,18 @@ void fill_projected(const DistributionInfo& distribution, std::int64_t seed, std
   add_extremes(Stream(seed, std::string(name) + " extremes"), has_large, first, values);
 }
 
+void add_large_steps(const DistributionInfo& distribution, std::int64_t seed, std::string_view name,
+                     std::int64_t first, std::span<double> values,
+                     const std::function<double(std::size_t)>& bias) {
+  if (!distribution.has_extremes) return;
+  std::vector<double> draws(values.size());
+  Stream(seed, std::string(name) + " extremes").uniforms(first, draws);
+  constexpr double kLeast = 20;
+  constexpr double kMost = 100;
+  for (std::size_t i = 0; i < values.size(); ++i)
+    if (draws[i] < kShare) values[i] = kLeast + (kMost - kLeast) * draws[i] / kShare - bias(i);
+}
+
 const std::vector<DistributionInfo>& distributions() {
   static const std::vector<DistributionInfo> all{
       // Gu & Dao, "Mamba" (2023), section 3.6, and mamba_ssm's mamba_simple.py: A is S4D-real, dt_min =

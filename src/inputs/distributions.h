@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -57,6 +58,13 @@ void fill_log_uniform(const Stream& stream, LogRange range, std::int64_t first, 
 /// over [4, 100].
 void fill_projected(const DistributionInfo& distribution, std::int64_t seed, std::string_view name,
                     std::int64_t first, std::span<double> values);
+
+/// Of steps, as arguments of softplus less the bias that is a tensor of its own: where the distribution has
+/// extremes one of 64 becomes uniform over [20, 100], whatever the others are around. `bias`: of element
+/// first + i, by i.
+void add_large_steps(const DistributionInfo& distribution, std::int64_t seed, std::string_view name,
+                     std::int64_t first, std::span<double> values,
+                     const std::function<double(std::size_t)>& bias);
 
 /// Every distribution, the default first.
 const std::vector<DistributionInfo>& distributions();

@@ -15,6 +15,7 @@
 #include "support/host_tensors.h"
 #include "support/scan_problem.h"
 #include "support/ssd_problem.h"
+#include "verify/compare.h"
 #include "verify/tolerance.h"
 
 using namespace ssmbench;
@@ -105,6 +106,33 @@ std::string table(std::int64_t steps, double least, decltype(is_none)& is_known)
 TEST_CASE("table of tolerances over values", "[.bounds]") {
   for (const std::int64_t steps : {65, 257, 1025})
     fmt::print("{} steps\n{}", steps, table(steps, 0.001, is_none));
+}
+
+TEST_CASE("gradients of the bilinear rule with complex A that are zeroed or 1000 times too large fail") {
+  for (const std::int64_t steps : {65, 257}) {
+    const Problem problem = scan_problem({{"method", "bilinear"},
+                                          {"A", "complex"},
+                                          {"delta_bias", true},
+                                          {"delta_softplus", true},
+                                          {"dim", size(2)},
+                                          {"seqlen", size(steps)},
+                                          {"dstate", size(16)}},
+                                         selective_scan_bwd());
+    const auto inputs =
+        generate_inputs(problem, {.distribution = "mamba", .values = "native", .seed = 3}, never_stop);
+    const auto reference = compute_reference(problem, views_of(inputs), never_stop);
+    for (const TensorSpec& spec : specs_of(problem, Role::output)) {
+      if (spec.dtype == DType::c64) continue;
+      const ReferenceOutput& expected = reference.at(spec.name);
+      for (const double factor : {0.0, 1000.0, 1.0}) {
+        HostTensor got(spec);
+        for (std::int64_t i = 0; i < element_count(spec.shape); ++i)
+          store_from_double(got.buffer.data(), i, spec.dtype, factor * expected.expected[i]);
+        INFO(spec.name << " times " << factor << ", " << steps << " steps");
+        CHECK(compare_output(got.view(), expected.expectation(), {}).passed() == (factor == 1));
+      }
+    }
+  }
 }
 
 TEST_CASE("tolerances are small beside the values") {

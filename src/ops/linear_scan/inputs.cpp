@@ -32,12 +32,13 @@ LinearScanInputs::LinearScanInputs(const Problem& problem, const InputSpec& spec
 void LinearScanInputs::fill(std::string_view tensor, std::int64_t first, std::span<double> values) const {
   if (tensor != "a") return fill_projected(*distribution_, seed_, tensor, first, values);
   Stream(seed_, tensor).normals(first, values);
-  std::int64_t channel = first % dim_;
-  for (double& value : values) {
-    const double step = portable::softplus(centre_[channel] + kDeltaDeviation * value);
-    value = portable::exp(-std::min(step * rate_[channel], kLargestExponent));
-    ++channel;
-  }
+  const auto channel = static_cast<std::size_t>(first % dim_);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = centre_[channel + i] + kDeltaDeviation * values[i];
+  add_large_steps(*distribution_, seed_, tensor, first, values, [](std::size_t) { return 0.0; });
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] =
+        portable::exp(-std::min(portable::softplus(values[i]) * rate_[channel + i], kLargestExponent));
 }
 
 }  // namespace ssmbench

@@ -96,6 +96,8 @@ void ScanInputs::fill_delta(std::int64_t first, std::span<double> values) const 
   const double centre = bias_is_apart ? 0 : inverse_of_dt_[channel];
   Stream(seed_, "delta").normals(first, values);
   for (double& value : values) value = centre + kDeltaDeviation * value;
+  add_large_steps(*distribution_, seed_, "delta", first, values,
+                  [&](std::size_t) { return bias_is_apart ? inverse_of_dt_[channel] : 0; });
   if (scan_.delta_softplus) return;
   const double bias = scan_.has_delta_bias ? kPlainBiasShare * dt_[channel] : 0;
   for (double& value : values) value = portable::softplus(value) - bias;
