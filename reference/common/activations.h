@@ -11,11 +11,13 @@
 namespace ssmbench {
 
 /// σ(x) of an x that is off by error_of_x roundoffs, from e = e^-|x| (relative error 2 + |x|, its argument is
-/// scaled to base 2), which never overflows.
+/// scaled to base 2), which never overflows. Where 1 + e^-x is beyond 2^126 an implementation's reciprocal, or
+/// its quotient z/(1 + e^-z), may be 0.
 inline Rounded<double> logistic(double x, double e, double error_of_x) {
   const double open = (x < 0 ? e : 1) / (1 + e);
   const double closed = (x < 0 ? 1 : e) / (1 + e);
-  return {open, open, open * (3 + closed * (kExpError + std::abs(x)) + closed * error_of_x)};
+  return {open, open,
+          open * (3 + closed * (kExpError + std::abs(x)) + closed * error_of_x) + kUnderflowError};
 }
 
 /// Δ and its derivative by delta. The error of Δ: one rounding of the sum x of delta and bias, which softplus
@@ -30,7 +32,7 @@ inline Step softplus_of(double x, bool has_bias, double e, double log1p_e) {
   const double error = has_bias ? std::abs(x) : 0;
   const double delta = std::max(x, 0.0) + log1p_e;
   const Rounded<double> slope = logistic(x, e, error);
-  const double delta_error = 2 * delta + slope.value * (kExpError + std::abs(x) + error);
+  const double delta_error = 2 * delta + slope.value * (kExpError + std::abs(x) + error) + kUnderflowError;
   return {{delta, delta, delta_error}, slope};
 }
 

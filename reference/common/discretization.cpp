@@ -3,6 +3,8 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "reference/common/rounded.h"
+
 namespace ssmbench {
 namespace {
 
@@ -128,7 +130,8 @@ DiscretizationError discretization_error(MethodId method, double delta, double d
   const double z_error = delta_error + 1;
   const double decay = std::abs(exact.decay);
   const double input = std::abs(exact.input);
-  const double exponential = decay * (size * z_error + 2);  // an exponential of relative error 2
+  // An exponential of relative error 2.
+  const double exponential = decay * (size * z_error + 2) + kUnderflowError;
   switch (method) {
     case MethodId::zoh:
       return {exponential, input * delta_error, 0};

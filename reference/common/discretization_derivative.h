@@ -40,7 +40,7 @@ inline double real_part(std::complex<double> z) {
 template <class T>
 Rounded<T> exp(const Rounded<T>& z) {
   const double magnitude = std::exp(real_part(z.value));
-  return {std::exp(z.value), magnitude, magnitude * (z.error + kExpError)};
+  return {std::exp(z.value), magnitude, magnitude * (z.error + kExpError) + kUnderflowError};
 }
 
 /// φ1, φ2 and the derivatives that gradients need, exact to a few ulp of fp64.
@@ -71,11 +71,31 @@ Phi<T> phi(T z) {
   return {phi1, phi1_slope, (e - 2.0 * phi1_slope) / z, phi2, (phi1_slope - phi2) / z};
 }
 
-/// φ functions are averages of e^{sz} over s in [0, 1] with positive weights: modulus and slope are at most
-/// the value at Re z, which is what errors are charged at.
+/// Sizes of φ1, φ2 and their derivatives that errors are charged at. They are averages of e^{sz} over s in
+/// [0, 1] with positive weights: no modulus is above the value at Re z. Where |z| is large because Im z is they
+/// are smaller still, by the relations that make them of one another, z·φ1 = e^z − 1 and so on.
 template <class T>
-Rounded<T> phi_of(const Rounded<T>& z, T value, double at_real_part) {
-  return {value, at_real_part, at_real_part * (z.error + kPhiError)};
+Phi<double> phi_sizes(T z) {
+  Phi<double> at = phi(real_part(z));
+  const double size = std::abs(z);
+  if (!is_complex<T> || size < 1) return at;
+  const double e = std::exp(real_part(z));
+  at.phi1 = std::min(at.phi1, (e + 1) / size);
+  at.phi1_slope = std::min(at.phi1_slope, (e + at.phi1) / size);
+  at.phi1_curvature = std::min(at.phi1_curvature, (e + 2 * at.phi1_slope) / size);
+  at.phi2 = std::min(at.phi2, (at.phi1 + 1) / size);
+  at.phi2_slope = std::min(at.phi2_slope, (at.phi1_slope + at.phi2) / size);
+  return at;
+}
+
+/// Errors are charged at `size`. Its derivative is not above it: that of an average of e^{sz} has the weights
+/// times s. By the relations it may be twice as large, and an implementation that goes by them has 2 roundoffs
+/// of e^z, a sum and a quotient for each of the two or three relations, 8 each at most.
+template <class T>
+Rounded<T> phi_of(const Rounded<T>& z, T value, double size) {
+  const bool by_relations = is_complex<T> && std::abs(z.value) >= 1;
+  const double of_z = (by_relations ? 2 : 1) * z.error;
+  return {value, size, size * (of_z + (by_relations ? 24 : kPhiError))};
 }
 
 /// Ā = f(z)
@@ -154,12 +174,16 @@ Coefficient<T> taylor_input(MethodId method, const Rounded<double>& delta, const
   return c;
 }
 
-/// Ā = (1 + s·z/2)/(1 − s·z/2), c = Δ/(1 − s·z/2), with s = 1 or −1
+/// Ā = (1 + s·z/2)/(1 − s·z/2), c = Δ/(1 − s·z/2), with s = 1 or −1. The roundings within Ā are charged at
+/// 1 + |z|/2, once. What it decays is charged at |Ā| itself: states are multiplied by Ā and never by the terms
+/// of its numerator, whose magnitudes together exceed 1 and would grow without limit from step to step.
 template <class T>
 Discretization<T> bilinear(double s, const Rounded<double>& delta, const Rounded<T>& A, const Rounded<T>& z) {
   const auto r = reciprocal(-0.5 * s * z + 1.0);
   const auto squared = r * r;
-  return {.decay = decay_of(delta, A, (0.5 * s * z + 1.0) * r, s * squared),
+  auto decay = (0.5 * s * z + 1.0) * r;
+  decay.magnitude = std::abs(decay.value);
+  return {.decay = decay_of(delta, A, decay, s * squared),
           .input = input_of(delta, Profile<T>{r, 0.5 * s * squared, squared}),
           .previous_input = {}};
 }
@@ -174,7 +198,7 @@ Discretization<T> discretize(MethodId method, const Rounded<double>& delta, cons
   Discretization<T> all{.decay = decay_of(delta, A, e, e), .input = {}, .previous_input = {}};
   if (method == MethodId::foh || method == MethodId::foh_exact) {
     const Phi<T> at = phi(z.value);
-    const Phi<double> top = phi(real_part(z.value));
+    const Phi<double> top = phi_sizes(z.value);
     const auto phi1_slope = phi_of(z, at.phi1_slope, top.phi1_slope);
     if (method == MethodId::foh) {
       all.input = input_of(delta, Profile<T>{phi_of(z, at.phi1, top.phi1), phi1_slope, e});

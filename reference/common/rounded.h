@@ -27,6 +27,14 @@ struct Rounded {
 template <class T>
 inline constexpr bool is_complex = !std::is_floating_point_v<T>;
 
+/// What may become 0 because it is below the smallest normal f32, in roundoffs of f32. Products, exponentials,
+/// logistic functions and steps are charged with it where they are made: later factors may be large.
+inline constexpr double kUnderflowError = 0x1p-126 / 0x1p-24;
+/// The same relative to a number: 1 at most, since nothing is lost but the number.
+inline double relative_underflow_error(double number) {
+  return std::min(0x1p24, kUnderflowError / number);
+}
+
 /// A product of complex numbers in rounded arithmetic is off by at most √5 roundoffs (Brent, Percival &
 /// Zimmermann, "Error bounds on complex floating-point multiplication", 2007), a quotient by some 6.
 template <class T>
@@ -53,7 +61,7 @@ struct Unrounded {
 
 inline Rounded<double> operator*(const Rounded<double>& a, const Rounded<double>& b) {
   const double magnitude = a.magnitude * b.magnitude;
-  return {a.value * b.value, magnitude, a.error * b.magnitude + a.magnitude * b.error + magnitude};
+  return {a.value * b.value, magnitude, a.error * b.magnitude + a.magnitude * b.error + magnitude + kUnderflowError};
 }
 
 template <class T>
@@ -61,14 +69,14 @@ requires is_complex<T> Rounded<T>
 operator*(const Rounded<T>& a, const Rounded<T>& b) {
   const double magnitude = a.magnitude * b.magnitude;
   return {a.value * b.value, magnitude,
-          a.error * b.magnitude + a.magnitude * b.error + kProductError<T> * magnitude};
+          a.error * b.magnitude + a.magnitude * b.error + kProductError<T> * magnitude + kUnderflowError};
 }
 
 template <class T>
 requires is_complex<T> Rounded<T>
 operator*(const Rounded<double>& a, const Rounded<T>& b) {
   const double magnitude = a.magnitude * b.magnitude;
-  return {a.value * b.value, magnitude, a.error * b.magnitude + a.magnitude * b.error + magnitude};
+  return {a.value * b.value, magnitude, a.error * b.magnitude + a.magnitude * b.error + magnitude + kUnderflowError};
 }
 
 template <class T>
@@ -80,24 +88,24 @@ Rounded<T> operator+(const Rounded<T>& a, const Rounded<T>& b) {
 template <class T>
 Rounded<T> operator*(const Unrounded<T>& a, const Unrounded<T>& b) {
   const double magnitude = a.magnitude * b.magnitude;
-  return {a.value * b.value, magnitude, kProductError<T> * magnitude};
+  return {a.value * b.value, magnitude, kProductError<T> * magnitude + kUnderflowError};
 }
 template <class T>
 requires is_complex<T> Rounded<T>
 operator*(const Unrounded<double>& a, const Unrounded<T>& b) {
   const double magnitude = a.magnitude * b.magnitude;
-  return {a.value * b.value, magnitude, magnitude};
+  return {a.value * b.value, magnitude, magnitude + kUnderflowError};
 }
 template <class T>
 Rounded<T> operator*(const Rounded<T>& a, const Unrounded<T>& b) {
   const double magnitude = a.magnitude * b.magnitude;
-  return {a.value * b.value, magnitude, a.error * b.magnitude + kProductError<T> * magnitude};
+  return {a.value * b.value, magnitude, a.error * b.magnitude + kProductError<T> * magnitude + kUnderflowError};
 }
 template <class T>
 requires is_complex<T> Rounded<T>
 operator*(const Rounded<double>& a, const Unrounded<T>& b) {
   const double magnitude = a.magnitude * b.magnitude;
-  return {a.value * b.value, magnitude, a.error * b.magnitude + magnitude};
+  return {a.value * b.value, magnitude, a.error * b.magnitude + magnitude + kUnderflowError};
 }
 template <class T>
 Rounded<T> operator*(const Unrounded<T>& a, const Rounded<T>& b) {
@@ -107,7 +115,7 @@ template <class T>
 requires is_complex<T> Rounded<T>
 operator*(const Unrounded<double>& a, const Rounded<T>& b) {
   const double magnitude = a.magnitude * b.magnitude;
-  return {a.value * b.value, magnitude, a.magnitude * b.error + magnitude};
+  return {a.value * b.value, magnitude, a.magnitude * b.error + magnitude + kUnderflowError};
 }
 
 /// An exact constant is added or multiplied with.
@@ -119,7 +127,7 @@ Rounded<T> operator+(const Rounded<T>& a, double b) {
 template <class T>
 Rounded<T> operator*(double a, const Rounded<T>& b) {
   const double magnitude = std::abs(a) * b.magnitude;
-  return {a * b.value, magnitude, std::abs(a) * b.error + magnitude};
+  return {a * b.value, magnitude, std::abs(a) * b.error + magnitude + kUnderflowError};
 }
 
 /// Where the magnitude is beyond f32 an implementation may overflow, and nothing can be said: the error is
@@ -197,8 +205,8 @@ struct Sum {
   Rounded<T> over(std::int64_t terms) const {
     const double of_terms =
         std::min(total.error, kSpread * std::sqrt(squared_errors) + kSharedError * std::abs(total.value));
-    return {total.value, total.magnitude,
-            of_terms + (1 + std::sqrt(static_cast<double>(terms))) * total.magnitude};
+    return within_f32(Rounded<T>{total.value, total.magnitude,
+                                 of_terms + (1 + std::sqrt(static_cast<double>(terms))) * total.magnitude});
   }
 };
 

@@ -38,7 +38,7 @@ struct ZohRule {
 
   Rounded<T> decay(std::int64_t lane) const {
     const double z_error = (delta.get(lane) * A.get(lane)).error;
-    const double error = size[lane] * (z_error + kExpError);
+    const double error = size[lane] * (z_error + kExpError) + kUnderflowError;
     if constexpr (is_complex<T>)
       return {{size[lane] * cosine[lane], size[lane] * sine[lane]}, size[lane], error};
     else
@@ -191,18 +191,18 @@ void back_by(LaneScan<T>& scan) {
 
       const auto g = within_f32(dy * conj(C) + carry.get(lane));
       const auto of_decay = within_f32(g * conj(state_before.get(lane)));
-      const auto of_input = g * conj(step.u.get(lane) * B.get(lane));
+      const auto of_input = within_f32(g * conj(step.u.get(lane) * B.get(lane)));
       dA.add(lane, of_decay * conj(rule.decay.by_A));
       step.ddelta.add(lane, real(of_decay * conj(rule.decay.by_delta)));
       step.ddelta.add(lane, real(of_input * conj(rule.input.by_delta)));
       if constexpr (Rule::kInputByA) dA.add(lane, of_input * conj(rule.input.by_A));
-      auto of_product = conj(rule.input.value) * g;
+      auto of_product = within_f32(conj(rule.input.value) * g);
       if constexpr (Rule::kTwoSamples) {
-        const auto of_previous = g * conj(product_before.get(lane));
+        const auto of_previous = within_f32(g * conj(product_before.get(lane)));
         dA.add(lane, of_previous * conj(rule.previous_input.by_A));
         step.ddelta.add(lane, real(of_previous * conj(rule.previous_input.by_delta)));
         of_product = of_product + previous_carry.get(lane);
-        previous_carry.set(lane, conj(rule.previous_input.value) * g);
+        previous_carry.set(lane, within_f32(conj(rule.previous_input.value) * g));
       }
       carry.set(lane, conj(rule.decay.value) * g);
 

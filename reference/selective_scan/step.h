@@ -47,7 +47,7 @@ inline BoundedValue scan_output(StateSum y, double roundings, const double* skip
     y.value += *skip;
     y.magnitude += std::abs(*skip);
   }
-  double error = y.error + roundings * y.magnitude;
+  double error = y.error + roundings * (y.magnitude + roundings * kUnderflowError);
   // A small gate may follow what overflowed.
   if (!(y.magnitude <= std::numeric_limits<float>::max())) error = std::numeric_limits<double>::infinity();
   if (gate == nullptr) return {y.value, error, y.response};

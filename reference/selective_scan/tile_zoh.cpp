@@ -15,6 +15,7 @@
 // parallel) scans too: a product of k decays has k times the relative error of one, which is what the
 // recurrence adds up.
 
+#include "reference/common/rounded.h"
 #include "reference/selective_scan/tile.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -45,6 +46,7 @@ void scan_tile(ScanTile& tile, ScanState<double>& state, const double* A, Coeffi
   const Lanes lanes;
   const auto one = hn::Set(lanes, 1.0);
   const auto two = hn::Set(lanes, 2.0);
+  const auto underflow = hn::Set(lanes, kUnderflowError);
   for (std::int64_t c = 0; c < kBlockChannels; c += static_cast<std::int64_t>(hn::Lanes(lanes))) {
     const auto a = hn::LoadU(lanes, A + c);
     auto h = hn::LoadU(lanes, state.h + c);
@@ -54,17 +56,22 @@ void scan_tile(ScanTile& tile, ScanState<double>& state, const double* A, Coeffi
     for (std::int64_t t = 0; t < tile.steps; ++t) {
       const std::int64_t at = t * kBlockChannels + c;
       const auto delta_error = hn::LoadU(lanes, tile.delta_error + at);
-      const auto z = hn::Mul(hn::LoadU(lanes, tile.delta + at), a);
+      const auto delta = hn::LoadU(lanes, tile.delta + at);
+      const auto z = hn::Mul(delta, a);
       const auto decay = hn::Exp(lanes, z);
-      const auto term = hn::Mul(hn::LoadU(lanes, tile.delta_u + at), coefficient(lanes, B, t, c));
+      const auto b = coefficient(lanes, B, t, c);
+      const auto term = hn::Mul(hn::LoadU(lanes, tile.delta_u + at), b);
       const auto term_magnitude = hn::Abs(term);
       const auto kept = hn::Mul(decay, magnitude);
 
       response = hn::Mul(decay, hn::Add(response, h));
       h = hn::MulAdd(decay, h, term);
+      const auto magnitude_before = magnitude;
       magnitude = hn::Add(kept, term_magnitude);
       const auto decay_error = hn::MulAdd(hn::Abs(z), hn::Add(delta_error, one), two);
-      const auto added = hn::MulAdd(hn::Add(delta_error, two), term_magnitude, hn::Add(magnitude, magnitude));
+      auto added = hn::MulAdd(hn::Add(delta_error, two), term_magnitude, hn::Add(magnitude, magnitude));
+      const auto factors = hn::Add(hn::Abs(delta), hn::Abs(b));
+      added = hn::MulAdd(underflow, hn::Add(magnitude_before, factors), added);
       error = hn::MulAdd(decay, error, hn::MulAdd(decay_error, kept, added));
 
       const auto c_value = coefficient(lanes, C, t, c);

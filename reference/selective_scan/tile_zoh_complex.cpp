@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "reference/common/lane_math.h"
+#include "reference/common/rounded.h"
 #include "reference/selective_scan/tile.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -84,6 +85,7 @@ void scan_complex_tile(ScanTile& tile, ScanState<Complex>& state, const ComplexE
   const auto one = hn::Set(lanes, 1.0);
   const auto two = hn::Set(lanes, 2.0);
   const auto rounding = hn::Set(lanes, kRounding);
+  const auto underflow = hn::Set(lanes, kRounding * kUnderflowError);
   const auto two_roundings = hn::Set(lanes, 2 * kRounding);
   const auto largest = hn::Set(lanes, double{std::numeric_limits<float>::max()});
   const auto infinity = hn::Set(lanes, std::numeric_limits<double>::infinity());
@@ -100,17 +102,21 @@ void scan_complex_tile(ScanTile& tile, ScanState<Complex>& state, const ComplexE
       const auto delta_error = hn::LoadU(lanes, tile.delta_error + at);
       const auto delta_u = hn::LoadU(lanes, tile.delta_u + at);
       const ComplexParts b = complex_coefficient(B, t, c);
-      const auto term_magnitude = hn::Mul(hn::Abs(delta_u), size_of(b));
+      const auto b_size = size_of(b);
+      const auto term_magnitude = hn::Mul(hn::Abs(delta_u), b_size);
       const auto kept = hn::Mul(size, magnitude);
 
       response = product(decay, {hn::Add(response.real, h.real), hn::Add(response.imag, h.imag)});
       h = product(decay, h);
       h = {hn::MulAdd(delta_u, b.real, h.real), hn::MulAdd(delta_u, b.imag, h.imag)};
+      const auto magnitude_before = magnitude;
       magnitude = hn::Add(kept, term_magnitude);
       const auto z_size = hn::LoadU(lanes, exponentials.exponent_size + at);
       const auto decay_error = hn::Mul(rounding, hn::MulAdd(z_size, hn::Add(delta_error, one), two));
-      const auto added =
+      auto added =
           hn::MulAdd(hn::Add(delta_error, two_roundings), term_magnitude, hn::Mul(two_roundings, magnitude));
+      const auto factors = hn::Add(hn::Abs(hn::LoadU(lanes, tile.delta + at)), b_size);
+      added = hn::MulAdd(underflow, hn::Add(magnitude_before, factors), added);
       error = hn::MulAdd(size, error, hn::MulAdd(decay_error, kept, added));
       error = hn::IfThenElse(hn::Le(magnitude, largest), error, infinity);
 

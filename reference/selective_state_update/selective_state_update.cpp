@@ -60,7 +60,8 @@ class Update {
     for (std::int64_t n = 0; n < shape_.dstate; ++n) {
       const double rate = rate_[shape_.rate_per_state ? head * shape_.dstate + n : head];
       by_state.decay[n] = std::exp(delta.value * rate);
-      by_state.decay_error[n] = std::abs(rate) * (delta.error + std::abs(delta.value)) + 2;
+      by_state.decay_error[n] = std::abs(rate) * (delta.error + std::abs(delta.value)) + 2 +
+                                relative_underflow_error(by_state.decay[n]);
       by_state.B[n] = load_as_double(B_.data, group * shape_.dstate + n, B_.dtype);
       by_state.C[n] = load_as_double(C_.data, group * shape_.dstate + n, C_.dtype);
     }
@@ -84,7 +85,8 @@ class Update {
       const double added = delta.value * x * by_state.B[n];
       const double size = std::abs(kept) + std::abs(added);
       const double error = by_state.decay_error[n] * std::abs(kept) +
-                           (delta.error + 2 * std::abs(delta.value)) * std::abs(x * by_state.B[n]) + 2 * size;
+                           (delta.error + 2 * std::abs(delta.value)) * std::abs(x * by_state.B[n]) + 2 * size +
+                           kUnderflowError * (std::abs(delta.value) + std::abs(by_state.B[n]));
       state_.expected[at] = kept + added;
       state_.bound[at] = static_cast<float>(error);
       y.value += by_state.C[n] * (kept + added);

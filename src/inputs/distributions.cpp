@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 
 #include "base/errors.h"
 #include "base/portable_math.h"
@@ -22,6 +23,54 @@ void fill_log_uniform(const Stream& stream, LogRange range, std::int64_t first, 
   for (double& value : values) value = portable::exp(low + value * width);
 }
 
+namespace {
+
+constexpr double kShare = 1.0 / 64;
+constexpr LogRange kTiny{1e-42, 1e-4};
+constexpr LogRange kLarge{4, 100};
+
+/// Puts extremes in the place of some of the normal values. A uniform number says what becomes of a value, and
+/// where it is within its share how large.
+void add_extremes(const Stream& stream, bool has_large, std::int64_t first, std::span<double> values) {
+  std::vector<double> draws(values.size());
+  stream.uniforms(first, draws);
+  const auto of = [](LogRange range, double share) {
+    const double low = portable::log(range.low);
+    return portable::exp(low + share * (portable::log(range.high) - low));
+  };
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const double place = draws[i] / kShare;
+    if (place < 1)
+      values[i] = 0;
+    else if (place < 2)
+      values[i] = std::copysign(of(kTiny, place - 1), values[i]);
+    else if (has_large && place < 6)
+      values[i] = std::copysign(of(kLarge, (place - 2) / 4), values[i]);
+  }
+}
+
+}  // namespace
+
+void fill_projected(const DistributionInfo& distribution, std::int64_t seed, std::string_view name,
+                    std::int64_t first, std::span<double> values) {
+  Stream(seed, name).normals(first, values);
+  if (!distribution.has_extremes) return;
+  const bool has_large = name == "u" || name == "x" || name == "z";
+  add_extremes(Stream(seed, std::string(name) + " extremes"), has_large, first, values);
+}
+
+void add_large_steps(const DistributionInfo& distribution, std::int64_t seed, std::string_view name,
+                     std::int64_t first, std::span<double> values,
+                     const std::function<double(std::size_t)>& bias) {
+  if (!distribution.has_extremes) return;
+  std::vector<double> draws(values.size());
+  Stream(seed, std::string(name) + " extremes").uniforms(first, draws);
+  constexpr double kLeast = 20;
+  constexpr double kMost = 100;
+  for (std::size_t i = 0; i < values.size(); ++i)
+    if (draws[i] < kShare) values[i] = kLeast + (kMost - kLeast) * draws[i] / kShare - bias(i);
+}
+
 const std::vector<DistributionInfo>& distributions() {
   static const std::vector<DistributionInfo> all{
       // Gu & Dao, "Mamba" (2023), section 3.6, and mamba_ssm's mamba_simple.py: A is S4D-real, dt_min =
@@ -35,7 +84,13 @@ const std::vector<DistributionInfo>& distributions() {
       // Δ·A past -104 underflows in f32; dividing by a product of decays would overflow.
       {"large_A", "|A| in [1, 1e3]: decays that underflow to 0", {1e-3, 0.1}, LogRange{1.0, 1e3}},
       // softplus of about -16, where log(1 + e^x) without log1p has no correct digit in f32.
-      {"tiny_delta", "dt log-uniform in [1e-7, 1e-5]: decays next to 1", {1e-7, 1e-5}, {}}};
+      {"tiny_delta", "dt log-uniform in [1e-7, 1e-5]: decays next to 1", {1e-7, 1e-5}, {}},
+      // What trained layers give at times: softplus far beyond its threshold, gates where e^-z overflows.
+      {"trained",
+       "dt in [1e-3, 100], |A| in [1e-3, 16]; zeros, subnormals and |u|, |z| up to 100",
+       {1e-3, 100},
+       LogRange{1e-3, 16},
+       true}};
   return all;
 }
 

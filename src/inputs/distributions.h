@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -34,6 +35,7 @@ struct DistributionInfo {
   std::string summary;
   LogRange dt;
   std::optional<LogRange> decay_rate;  ///< −Re A per (channel, state); none: A[d][n] = −(n + 1), or S4D-Lin
+  bool has_extremes = false;           ///< fill_projected draws some values from the ends of what may occur
 };
 
 /// The standard deviation of x.
@@ -49,6 +51,20 @@ inline constexpr double kPlainBiasShare = 1.0 / 64;
 
 /// Values first, first + 1, … of the stream, log-uniform on the range.
 void fill_log_uniform(const Stream& stream, LogRange range, std::int64_t first, std::span<double> values);
+
+/// What a network's layers hand to the recurrence (u or x, z, B, C, gradients): values first, first + 1, … of
+/// tensor `name`, normal. Where the distribution has extremes, of 64 values one is 0 and one tiny, ± log-uniform
+/// over [1e-42, 1e-4], which has the subnormals of every dtype; and in u, x and z four are large, ± log-uniform
+/// over [4, 100].
+void fill_projected(const DistributionInfo& distribution, std::int64_t seed, std::string_view name,
+                    std::int64_t first, std::span<double> values);
+
+/// Of steps, as arguments of softplus less the bias that is a tensor of its own: where the distribution has
+/// extremes one of 64 becomes uniform over [20, 100], whatever the others are around. `bias`: of element
+/// first + i, by i.
+void add_large_steps(const DistributionInfo& distribution, std::int64_t seed, std::string_view name,
+                     std::int64_t first, std::span<double> values,
+                     const std::function<double(std::size_t)>& bias);
 
 /// Every distribution, the default first.
 const std::vector<DistributionInfo>& distributions();

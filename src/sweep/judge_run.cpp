@@ -64,9 +64,15 @@ OutputComparison RunJudge::compare(const TensorSpec& spec, const TensorView& out
                         result_.the_case.tolerance_of(spec.name), time_axis(spec));
 }
 
+void RunJudge::leave_unverified(const std::string& output, const OutputComparison& comparison) {
+  result_.status = Status::unverified;
+  result_.cause = cause_of_failure(comparison);
+  append(result_.reason, fmt::format("{}: {}", output, why_failed(comparison)));
+}
+
 void RunJudge::fail(Cause cause, const std::string& reason) {
   result_.status = Status::fail;
-  if (!result_.cause) result_.cause = cause;
+  if (!result_.cause || *result_.cause == Cause::not_judged) result_.cause = cause;
   result_.timing.clear();
   append(result_.reason, reason);
 }
@@ -82,7 +88,8 @@ void RunJudge::launch_first() {
   for (const auto& output : first_outputs_) {
     const OutputComparison& comparison = result_.outputs[output.spec.name] =
         compare(output.spec, output.view());
-    if (!comparison.passed() &&
+    if (comparison.judged == 0) leave_unverified(output.spec.name, comparison);
+    if (comparison.judged > 0 && !comparison.passed() &&
         (worst == nullptr || comparison.tolerance_ratio > result_.outputs[worst->spec.name].tolerance_ratio))
       worst = &output;
   }
@@ -106,7 +113,7 @@ void RunJudge::compare_again(const std::string& when) {
                                load_as_double(again.data, at, again.dtype), when);
     }
     const OutputComparison comparison = compare(spec, output);
-    if (comparison.passed() || !is_fine()) return;
+    if (comparison.passed() || comparison.judged == 0 || !is_fine()) return;
     result_.outputs[spec.name] = comparison;
     fail(*cause_of_failure(comparison),
          fmt::format("{}: {}", when, describe_failure(spec.name, comparison, output)));

@@ -49,6 +49,12 @@ double DistinctNumbers::count() const {
   return -kBits * std::log1p(-set / kBits);
 }
 
+void ErrorDistribution::Squares::add(const Squares& more, double weight) {
+  rr += weight * more.rr;
+  rx += weight * more.rx;
+  xx += weight * more.xx;
+}
+
 void ErrorDistribution::add(double error, double expected, const Tolerance& tolerance, DType dtype,
                             std::optional<float> response) {
   const double scale = stored_error(expected, tolerance, dtype) + kExpectedShare * tolerance.arithmetic;
@@ -56,29 +62,49 @@ void ErrorDistribution::add(double error, double expected, const Tolerance& tole
   ++count_;
   squares_ += e * e;
   distinct_.add(error);
+  if (run_.count == 0 || !(std::abs(expected - run_.first) <= 2 * tolerance.storage)) {
+    end_run();
+    run_.first = expected;
+  }
+  ++run_.count;
   if (!response) return;
   const double r = static_cast<double>(*response) / scale;
   const double x = expected / scale;
-  rr_ += r * r;
-  rx_ += r * x;
-  xx_ += x * x;
+  const Squares squares{r * r, r * x, x * x};
+  normal_.add(squares);
+  run_.squares.add(squares);
   re_ += r * e;
   xe_ += x * e;
 }
 
+void ErrorDistribution::end_run() {
+  squared_runs_ += run_.count * run_.count;
+  by_run_.add(run_.squares, run_.count);
+  run_ = {};
+}
+
 void ErrorDistribution::add(const ErrorDistribution& part) {
-  count_ += part.count_;
-  squares_ += part.squares_;
-  distinct_.add(part.distinct_);
-  rr_ += part.rr_;
-  rx_ += part.rx_;
-  xx_ += part.xx_;
-  re_ += part.re_;
-  xe_ += part.xe_;
+  const ErrorDistribution other = part.ended();
+  end_run();
+  count_ += other.count_;
+  squares_ += other.squares_;
+  distinct_.add(other.distinct_);
+  normal_.add(other.normal_);
+  by_run_.add(other.by_run_);
+  squared_runs_ += other.squared_runs_;
+  re_ += other.re_;
+  xe_ += other.xe_;
+}
+
+ErrorDistribution ErrorDistribution::ended() const {
+  ErrorDistribution copy = *this;
+  copy.end_run();
+  return copy;
 }
 
 double ErrorDistribution::independent() const {
-  return std::min(static_cast<double>(count_), distinct_.count());
+  const auto count = static_cast<double>(count_);
+  return std::min(count * count / ended().squared_runs_, distinct_.count());
 }
 
 double ErrorDistribution::rms_ratio() const {
@@ -87,13 +113,20 @@ double ErrorDistribution::rms_ratio() const {
 }
 
 std::optional<ErrorDistribution::DecayBias> ErrorDistribution::decay_bias(double roundoff) const {
-  const double determinant = rr_ * xx_ - rx_ * rx_;
-  if (!std::isfinite(determinant) || !(determinant > 1e-9 * rr_ * xx_)) return {};
-  const double mean = (xx_ * re_ - rx_ * xe_) / determinant;
+  const auto& [rr, rx, xx] = normal_;
+  const double determinant = normal_.determinant();
+  if (!std::isfinite(determinant) || !(determinant > 1e-9 * rr * xx)) return {};
+  const double mean = (xx * re_ - rx * xe_) / determinant;
   // As if beside the errors there were some as large as may be, so that few elements show little.
-  const double copies = static_cast<double>(count_) / independent();
+  const auto count = static_cast<double>(count_);
+  const double copies = count / independent();
   const double variance = (squares_ / copies + kPriorElements) / (independent() + kPriorElements);
-  const double deviation = std::sqrt(copies * variance * xx_ / determinant);
+  // Of a sum with weights w of errors that are alike within runs of n: Σ (Σ |w|)² ≤ Σ n·w² of each run, w being
+  // (xx·r − rx·x)/determinant. Copies that are no neighbours count as if all errors had as many.
+  const Squares& of_runs = ended().by_run_;
+  const double alike = (xx * xx * of_runs.rr - 2 * xx * rx * of_runs.rx + rx * rx * of_runs.xx) / determinant;
+  const double copied = count / distinct_.count() * xx;
+  const double deviation = std::sqrt(variance * std::max(alike, copied) / determinant);
   return DecayBias{mean / roundoff, std::abs(mean) / (kDecayBias * roundoff + kDeviations * deviation)};
 }
 

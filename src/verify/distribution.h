@@ -57,14 +57,38 @@ class ErrorDistribution {
   std::optional<DecayBias> decay_bias(double roundoff) const;
 
  private:
-  /// How many errors there are that are not copies of others, as they are where inputs repeat.
+  /// Σ r², Σ r·x and Σ x² over elements, r the response and x the expected value in units of the error that is
+  /// expected of the element.
+  struct Squares {
+    double rr = 0, rx = 0, xx = 0;
+
+    void add(const Squares& more, double weight = 1);
+    double determinant() const { return rr * xx - rx * rx; }
+  };
+  /// Neighbours whose expected values are within an ulp of the first one's. They are rounded alike when they
+  /// are stored, so that all of their errors together tell no more than one of them.
+  struct Run {
+    double first = 0;
+    double count = 0;
+    Squares squares = {};
+  };
+
+  void end_run();
+  /// The same with the last run ended.
+  ErrorDistribution ended() const;
+  /// How many errors there are that are not copies of others, as they are where inputs repeat or outputs hardly
+  /// change from one element to the next.
   double independent() const;
 
   std::int64_t count_ = 0;
   DistinctNumbers distinct_;
   double squares_ = 0;  // Σ e², of errors in units of what is expected
   // Normal equations of e ≈ θ·response + φ·expected, each in units of what is expected of the element.
-  double rr_ = 0, rx_ = 0, xx_ = 0, re_ = 0, xe_ = 0;
+  Squares normal_;
+  double re_ = 0, xe_ = 0;
+  Run run_;                  // the one that the last element belongs to
+  double squared_runs_ = 0;  // Σ count² of the runs before it
+  Squares by_run_;           // Σ of their squares, each times the elements of its run
 };
 
 }  // namespace ssmbench

@@ -8,11 +8,11 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-/// The value that `expected` takes in the output's dtype when it is out of its range, else itself.
-double in_range(double expected, DType dtype) {
+/// Whether what is stored may be this infinity: an honest result may be on either side of the number from which
+/// on the dtype has none.
+bool may_be_infinite(double infinity, double expected, double error, DType dtype) {
   const double largest = dtype == DType::f16 ? 65520.0 : std::numeric_limits<float>::max();
-  if (std::abs(expected) < largest) return expected;
-  return std::copysign(kInfinity, expected);
+  return std::copysign(1.0, infinity) * expected + error >= largest;
 }
 
 }  // namespace
@@ -27,7 +27,8 @@ ElementVerdict judge_element(double got, const ExpectedElement& expected, DType 
   using Kind = ElementVerdict::Kind;
   if (!std::isfinite(expected.bound)) return {Kind::left_out, 0, 0};
   if (!std::isfinite(got)) {
-    if (got == in_range(expected.value, dtype)) return {Kind::infinite, 0, 0};
+    if (std::isinf(got) && may_be_infinite(got, expected.value, allowed.arithmetic, dtype))
+      return {Kind::infinite, 0, 0};
     return {Kind::wrong, kInfinity, kInfinity};
   }
   const double error = std::abs(got - expected.value);

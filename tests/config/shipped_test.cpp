@@ -21,8 +21,18 @@ namespace {
 using Sizes =
     std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t>;  // batch, dim, seqlen, dstate
 
-std::vector<Case> shipped(const std::string& name, bool quick = false) {
+/// Every config has cases of this distribution beside those that it is made for.
+const std::string kTrained = "trained";
+
+std::vector<Case> all_shipped(const std::string& name, bool quick = false) {
   return load_config(SSMBENCH_SOURCE_DIR "/configs/" + name + ".json", {}, quick);
+}
+
+/// Those that it is made for.
+std::vector<Case> shipped(const std::string& name, bool quick = false) {
+  auto cases = all_shipped(name, quick);
+  std::erase_if(cases, [](const Case& one) { return one.inputs.distribution == kTrained; });
+  return cases;
 }
 
 std::set<Sizes> sizes_of(const std::vector<Case>& cases) {
@@ -86,6 +96,30 @@ TEST_CASE("exactly these configs are shipped") {
             "mamba-1.4b",     "mamba-130m",  "mamba-2.8b",  "mamba-370m",  "mamba-790m",   "mamba2-1.3b",
             "mamba2-130m",    "mamba2-2.7b", "mamba2-370m", "mamba2-780m", "mamba2-small", "medium",
             "realtime-60fps", "scaling",     "schema",      "small",       "stress-long"});
+}
+
+TEST_CASE("every config verifies each of its operations on trained inputs, in little time") {
+  for (const auto& entry : std::filesystem::directory_iterator(SSMBENCH_SOURCE_DIR "/configs")) {
+    const std::string name = entry.path().stem();
+    const std::set<std::string> others{"schema", "consistency", "convergence"};  // which have no sweeps
+    if (entry.path().extension() != ".json" || others.contains(name)) continue;
+    INFO(name);
+    for (const bool quick : {false, true}) {
+      std::set<std::string> ops;
+      std::set<std::string> trained;
+      double elements = 0;
+      for (const auto& one : all_shipped(name, quick)) {
+        ops.insert(one.problem.op().name);
+        if (one.inputs.distribution != kTrained) continue;
+        trained.insert(one.problem.op().name);
+        CHECK_FALSE(one.timed);
+        for (const auto& tensor : one.problem.tensors())
+          elements += static_cast<double>(element_count(tensor.shape));
+      }
+      CHECK(trained == ops);
+      CHECK(elements < 4e6);
+    }
+  }
 }
 
 TEST_CASE("small, medium and large have one size each, and all dtypes") {

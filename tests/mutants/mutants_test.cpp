@@ -168,6 +168,12 @@ TEST_CASE("mutants that compute nothing while they are timed are faster than lig
   unsetenv("OMP_NUM_THREADS");
 }
 
+TEST_CASE(
+    "mutants that are wrong outside of what freshly initialised layers give are caught by trained inputs") {
+  check_sweep("trained", "--device cpu --no-timing" + kPlugin,
+              "mutant-none,mutant-softplus-overflows,mutant-large-*-lost");
+}
+
 TEST_CASE("mutants that are wrong by less than a rounding at each step are caught by all steps together") {
   check_sweep("long", "--device cpu --no-timing" + kPlugin, "mutant-none,mutant-exp-biased");
 }

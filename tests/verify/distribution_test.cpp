@@ -148,9 +148,9 @@ TEST_CASE("errors of half their tolerance pass one by one and not all together")
   const Tolerance allowed{1e-5, 1e-8};
   for (int i = 0; i < 10000; ++i) {
     const double error = (0.5 + 1e-9 * i) * allowed.total();
-    if (i < 5) few.add(error, 1, allowed, DType::f32, {});
-    many.add(error, 1, allowed, DType::f32, {});
-    honest.add(0.25 * uniform(random) * allowed.total(), 1, allowed, DType::f32, {});
+    if (i < 5) few.add(error, 1 + i, allowed, DType::f32, {});
+    many.add(error, 1 + i, allowed, DType::f32, {});
+    honest.add(0.25 * uniform(random) * allowed.total(), 1 + i, allowed, DType::f32, {});
   }
   CHECK(few.rms_ratio() < 1);
   CHECK(many.rms_ratio() > 1);
@@ -162,11 +162,62 @@ TEST_CASE("an error that repeats counts once") {
   ErrorDistribution copies;
   ErrorDistribution different;
   for (int i = 0; i < 10000; ++i) {
-    copies.add(0.5 * allowed.total(), 1, allowed, DType::f32, {});
-    different.add((0.5 + 1e-9 * i) * allowed.total(), 1, allowed, DType::f32, {});
+    copies.add(0.5 * allowed.total(), 1 + i, allowed, DType::f32, {});
+    different.add((0.5 + 1e-9 * i) * allowed.total(), 1 + i, allowed, DType::f32, {});
   }
   CHECK(copies.rms_ratio() < 1);
   CHECK(different.rms_ratio() > 1);
+}
+
+TEST_CASE("roundings of honest outputs raise no false alarm in 100000 outputs") {
+  // Outputs of every kind of memory, from those that change by many ulps a step to those that hardly do, which
+  // are exact but for their rounding to the dtype: the largest errors that an honest kernel makes. Responses as
+  // a recurrence has them, t·y.
+  constexpr int kOutputs = 100000;
+  std::mt19937_64 random(11);
+  std::normal_distribution<double> normal;
+  std::uniform_real_distribution<double> uniform(0, 1);
+  int alarms = 0;
+  double worst = 0;
+  for (int output = 0; output < kOutputs; ++output) {
+    const DType dtype = output % 2 == 0 ? DType::bf16 : DType::f16;
+    const double roundoff = unit_roundoff(dtype);
+    const double change = roundoff * std::exp(uniform(random) * 9 - 6);
+    const double arithmetic = roundoff * std::exp(-6 * uniform(random));
+    const int rows = 1 + static_cast<int>(4 * uniform(random));
+    const int steps = 1 + static_cast<int>(60 * uniform(random));
+    ErrorDistribution errors;
+    for (int row = 0; row < rows; ++row) {
+      double y = normal(random);
+      for (int t = 0; t < steps; ++t) {
+        y *= 1 + change * normal(random);
+        const Tolerance allowed{2 * arithmetic * std::abs(y), ulp_at(y, dtype) / 2};
+        const double computed = y + 0.4 * arithmetic * std::abs(y) * (2 * uniform(random) - 1);
+        const double stored = dtype == DType::bf16 ? to_bf16(static_cast<float>(computed))
+                                                   : to_f16(static_cast<float>(computed));
+        errors.add(stored - y, y, allowed, dtype, static_cast<float>((t + 1) * y));
+      }
+    }
+    const auto bias = errors.decay_bias(unit_roundoff(Math::f32));
+    const double ratio = std::max(errors.rms_ratio(), bias ? bias->ratio : 0);
+    worst = std::max(worst, ratio);
+    alarms += ratio > 1 ? 1 : 0;
+  }
+  INFO("largest " << worst);
+  CHECK(alarms == 0);
+}
+
+TEST_CASE("neighbours that are rounded alike count as one") {
+  const Tolerance allowed{1e-3, 1e-4};
+  ErrorDistribution alike;
+  ErrorDistribution apart;
+  for (int i = 0; i < 10000; ++i) {
+    const double error = (0.9 + 1e-6 * i) * allowed.total();
+    alike.add(error, 1 + 1e-8 * i, allowed, DType::f32, {});
+    apart.add(error, 1 + i, allowed, DType::f32, {});
+  }
+  CHECK(alike.rms_ratio() < 1);
+  CHECK(apart.rms_ratio() > 1);
 }
 
 TEST_CASE("different numbers are counted") {

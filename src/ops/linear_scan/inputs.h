@@ -26,6 +26,7 @@ class LinearScanInputs {
  private:
   std::int64_t dim_;
   std::int64_t seed_;
+  const DistributionInfo* distribution_;
   std::vector<double> centre_;  // softplus⁻¹(dt), per channel
   std::vector<double> rate_;    // r, per channel
 };

@@ -33,7 +33,7 @@ void ScanInputs::fill(std::string_view tensor, std::int64_t first, std::span<dou
   }
   if (tensor == "delta") return fill_delta(first, values);
   if (tensor == "delta_bias") return fill_delta_bias(first, values);
-  Stream(seed_, tensor).normals(first, values);
+  fill_projected(*distribution_, seed_, tensor, first, values);
   if (tensor == "D")
     for (double& value : values) value = 1 + kSkipDeviation * value;
   if (scan_.complex && has_two_parts(tensor))
@@ -96,6 +96,8 @@ void ScanInputs::fill_delta(std::int64_t first, std::span<double> values) const 
   const double centre = bias_is_apart ? 0 : inverse_of_dt_[channel];
   Stream(seed_, "delta").normals(first, values);
   for (double& value : values) value = centre + kDeltaDeviation * value;
+  add_large_steps(*distribution_, seed_, "delta", first, values,
+                  [&](std::size_t) { return bias_is_apart ? inverse_of_dt_[channel] : 0; });
   if (scan_.delta_softplus) return;
   const double bias = scan_.has_delta_bias ? kPlainBiasShare * dt_[channel] : 0;
   for (double& value : values) value = portable::softplus(value) - bias;

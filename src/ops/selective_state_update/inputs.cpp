@@ -23,7 +23,7 @@ void StateUpdateInputs::fill(std::string_view tensor, std::int64_t first, std::s
   if (tensor == "A") return fill_rate(first, values);
   if (tensor == "dt") return fill_dt(first, values);
   if (tensor == "dt_bias") return fill_dt_bias(first, values);
-  Stream(seed_, tensor).normals(first, values);
+  fill_projected(*distribution_, seed_, tensor, first, values);
   if (tensor == "D")
     for (double& value : values) value = 1 + kSkipDeviation * value;
 }
@@ -43,13 +43,14 @@ void StateUpdateInputs::fill_rate(std::int64_t first, std::span<double> values) 
 void StateUpdateInputs::fill_dt(std::int64_t first, std::span<double> values) const {
   const bool bias_is_apart = update_.dt_softplus && update_.has_dt_bias;
   Stream(seed_, "dt").normals(first, values);
-  std::int64_t head = first % update_.heads;
-  for (double& value : values) {
-    value = (bias_is_apart ? 0 : inverse_of_dt_[head]) + kDeltaDeviation * value;
-    if (!update_.dt_softplus)
-      value = portable::softplus(value) - (update_.has_dt_bias ? kPlainBiasShare * dt_[head] : 0);
-    ++head;
-  }
+  const auto head = static_cast<std::size_t>(first % update_.heads);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = (bias_is_apart ? 0 : inverse_of_dt_[head + i]) + kDeltaDeviation * values[i];
+  add_large_steps(*distribution_, seed_, "dt", first, values,
+                  [&](std::size_t i) { return bias_is_apart ? inverse_of_dt_[head + i] : 0; });
+  if (update_.dt_softplus) return;
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = portable::softplus(values[i]) - (update_.has_dt_bias ? kPlainBiasShare * dt_[head + i] : 0);
 }
 
 void StateUpdateInputs::fill_dt_bias(std::int64_t first, std::span<double> values) const {

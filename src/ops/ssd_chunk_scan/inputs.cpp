@@ -31,7 +31,7 @@ void SsdChunkScanInputs::fill(std::string_view tensor, std::int64_t first, std::
   if (tensor == "dt") return fill_dt(first, values);
   if (tensor == "dt_bias") return fill_dt_bias(first, values);
   if (tensor == "seq_idx") return fill_seq_idx(first, values);
-  Stream(seed_, tensor).normals(first, values);
+  fill_projected(*distribution_, seed_, tensor, first, values);
   if (tensor == "D")
     for (double& value : values) value = 1 + kSkipDeviation * value;
 }
@@ -49,14 +49,15 @@ void SsdChunkScanInputs::fill_decay(std::int64_t first, std::span<double> values
 
 void SsdChunkScanInputs::fill_dt(std::int64_t first, std::span<double> values) const {
   Stream(seed_, "dt").normals(first, values);
-  std::int64_t head = first % scan_.nheads;  // a row holds one value per head
-  for (double& value : values) {
-    const bool bias_is_apart = scan_.dt_softplus && scan_.has_dt_bias;
-    value = (bias_is_apart ? 0 : inverse_of_step_[head]) + kDeltaDeviation * value;
-    if (!scan_.dt_softplus)
-      value = portable::softplus(value) - (scan_.has_dt_bias ? kPlainBiasShare * step_[head] : 0);
-    ++head;
-  }
+  const auto head = static_cast<std::size_t>(first % scan_.nheads);  // a row holds one value per head
+  const bool bias_is_apart = scan_.dt_softplus && scan_.has_dt_bias;
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = (bias_is_apart ? 0 : inverse_of_step_[head + i]) + kDeltaDeviation * values[i];
+  add_large_steps(*distribution_, seed_, "dt", first, values,
+                  [&](std::size_t i) { return bias_is_apart ? inverse_of_step_[head + i] : 0; });
+  if (scan_.dt_softplus) return;
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = portable::softplus(values[i]) - (scan_.has_dt_bias ? kPlainBiasShare * step_[head + i] : 0);
 }
 
 void SsdChunkScanInputs::fill_dt_bias(std::int64_t first, std::span<double> values) const {

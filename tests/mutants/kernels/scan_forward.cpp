@@ -57,7 +57,11 @@ float Scan::delta_at(std::int64_t b, std::int64_t d, std::int64_t t, bool past_e
   auto delta = static_cast<float>(past_end ? 0 : delta_(b, d, t));
   const float bias = bias_.given() ? static_cast<float>(bias_(d)) : 0;
   if (!has(Mistake::bias_after_softplus)) delta += bias;
-  if (call_.flag("delta_softplus")) delta = static_cast<float>(softplus(delta));
+  if (has(Mistake::softplus_overflows))
+    delta = std::log1p(std::exp(delta));
+  else if (call_.flag("delta_softplus"))
+    delta = static_cast<float>(softplus(delta));
+  if (has(Mistake::large_steps_lost) && delta > 0.75F) delta = 0;
   if (has(Mistake::bias_after_softplus)) delta += bias;
   if (has(Mistake::input_modified)) delta_.set(delta, b, d, t);
   return delta;
@@ -94,7 +98,8 @@ void Scan::finish_step(std::int64_t b, std::int64_t d, std::int64_t t, float x, 
   if (D_.given() && !has(Mistake::d_dropped)) y += static_cast<float>(D_(d)) * x;
   if (z_.given() && !has(Mistake::z_dropped)) {
     const double z = z_(b, d, t);
-    y *= static_cast<float>(z * sigmoid(z));
+    const bool is_lost = has(Mistake::large_gates_lost) && std::abs(z) > 6;
+    y *= is_lost ? 1.5F : static_cast<float>(z * sigmoid(z));
   }
   const std::int64_t at = has(Mistake::layout_ignored) ? (b * dim_ + d) * seqlen_ + t : out_.offset(b, d, t);
   if (has(Mistake::zeros_only)) y = 0;
