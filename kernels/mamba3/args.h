@@ -2,7 +2,6 @@
 
 #include <cstdint>
 
-#include "model/implementation.h"
 #include "ops/mamba3/mamba3.h"
 
 namespace ssmbench {
@@ -41,8 +40,5 @@ struct Mamba3Args {
   float* final_k;      ///< (M, R, H, N)
   void* final_v;       ///< (M, H, P) io dtype, f32 of a step
 };
-
-/// Checks the tensors against the problem and resolves them. Throws ContractError.
-Mamba3Args bind_mamba3(const Problem& problem, const TensorSet& tensors);
 
 }  // namespace ssmbench

@@ -9,7 +9,7 @@
 
 #include "kernels/common/cpu/io_types.h"
 #include "kernels/common/scalar_math.h"
-#include "kernels/mamba3/args.h"
+#include "kernels/mamba3/bind.h"
 
 namespace ssmbench {
 namespace {

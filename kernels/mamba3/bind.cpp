@@ -1,4 +1,4 @@
-#include "kernels/mamba3/args.h"
+#include "kernels/mamba3/bind.h"
 
 #include <string>
 
