@@ -30,12 +30,15 @@ struct ReferenceOutput {
   /// Why some elements have no value, with the index where that begins; empty as a rule. The bounds of those
   /// elements are not finite.
   std::string note = {};
+  /// Of values on a circle, such as angles: whole periods more or less are no error. 0 for all others.
+  double period = 0;
 
   Expectation expectation() const {
     return {.values = expected.data(),
             .bound = bound.data(),
             .operand_bound = operand_bound.empty() ? nullptr : operand_bound.data(),
-            .decay_response = decay_response.empty() ? nullptr : decay_response.data()};
+            .decay_response = decay_response.empty() ? nullptr : decay_response.data(),
+            .period = period};
   }
 };
 

@@ -34,8 +34,40 @@ std::optional<std::string> missing_chunks(hid_t dataset, const Shape& shape) {
   return fmt::format("values of {} of {} chunks have been written", found, expected);
 }
 
-/// What is wrong with a dataset where `spec` is expected, maybe in another shape; nothing when it fits.
-std::optional<std::string> misfit(hid_t dataset, const TensorSpec& spec, const std::optional<Shape>& other) {
+/// Whether every value of one real dtype is a value of the other.
+bool holds(DType wide, DType narrow) {
+  if (wide == narrow) return true;
+  if (wide == DType::f64) return narrow == DType::f32 || narrow == DType::f16 || narrow == DType::bf16;
+  return wide == DType::f32 && (narrow == DType::f16 || narrow == DType::bf16);
+}
+
+bool is_float(DType dtype) {
+  return dtype != DType::c64 && dtype != DType::i32;
+}
+
+/// Whether a dataset of another dtype does for `spec` (FileForm::may_have_other_dtype).
+bool does_for(DType found, const TensorSpec& spec) {
+  return spec.role == Role::output ? is_float(found) : holds(spec.dtype, found);
+}
+
+/// The dtype of a dataset that has been checked.
+DType dtype_of(hid_t dataset) {
+  return parse_dtype(h5::read_text(dataset, "dtype").value()).value();
+}
+
+/// The same values in the dtype of `spec`, which holds them exactly.
+HostTensor in_dtype_of(const TensorSpec& spec, const HostTensor& stored) {
+  HostTensor tensor(spec);
+  for (std::int64_t i = 0; i < element_count(spec.shape); ++i)
+    store_from_double(tensor.buffer.data(), i, spec.dtype,
+                      load_as_double(stored.buffer.data(), i, stored.spec.dtype));
+  return tensor;
+}
+
+/// What is wrong with a dataset where `spec` is expected, maybe in another shape or dtype; nothing when it
+/// fits.
+std::optional<std::string> misfit(hid_t dataset, const TensorSpec& spec, const std::optional<Shape>& other,
+                                  bool other_dtype) {
   const auto name = h5::read_text(dataset, "dtype");
   if (!name) return "the attribute 'dtype' is missing";
   const auto dtype = parse_dtype(*name);
@@ -44,7 +76,8 @@ std::optional<std::string> misfit(hid_t dataset, const TensorSpec& spec, const s
   if (!h5::stores(type, *dtype))
     return fmt::format("the attribute 'dtype' says {}, but values are stored as {}", *name,
                        h5::describe(type));
-  if (*dtype != spec.dtype) return fmt::format("expected {}, found {}", name_of(spec.dtype), *name);
+  if (*dtype != spec.dtype && !(other_dtype && does_for(*dtype, spec)))
+    return fmt::format("expected {}, found {}", name_of(spec.dtype), *name);
   const Shape stored = h5::extents(dataset);
   const Shape expected = stored == other ? stored : spec.stored_shape();
   if (stored.size() != expected.size())
@@ -214,7 +247,9 @@ h5::Dataset CaseReader::open_checked(const std::string& group, const TensorSpec&
     h5::Dataset dataset = h5::open_dataset(group_, place);
     const auto other_shape = read_op().file.other_shape;
     const auto other = other_shape == nullptr ? std::nullopt : other_shape(spec);
-    if (const auto wrong = misfit(dataset, spec, other)) reject_file(file_, place, *wrong);
+    const auto may_have_other_dtype = read_op().file.may_have_other_dtype;
+    const bool other_dtype = may_have_other_dtype != nullptr && may_have_other_dtype(spec);
+    if (const auto wrong = misfit(dataset, spec, other, other_dtype)) reject_file(file_, place, *wrong);
     return dataset;
   });
 }
@@ -224,11 +259,14 @@ std::vector<HostTensor> CaseReader::load(const std::string& group,
   std::vector<HostTensor> loaded;
   for (const auto& open : tensors)
     reading(file_, where(group, open.spec.name), [&] {
-      HostTensor tensor(open.spec);
-      const h5::DataType type = h5::native_type_of(open.spec.dtype);
+      TensorSpec stored = open.spec;
+      stored.dtype = dtype_of(open.dataset);
+      HostTensor tensor(stored);
+      const h5::DataType type = h5::native_type_of(stored.dtype);
       h5::check(H5Dread(open.dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, tensor.buffer.data()),
                 "read the values");
-      loaded.push_back(std::move(tensor));
+      const bool as_stored = stored.dtype == open.spec.dtype || open.spec.role == Role::output;
+      loaded.push_back(as_stored ? std::move(tensor) : in_dtype_of(open.spec, tensor));
     });
   return loaded;
 }

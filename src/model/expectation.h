@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <optional>
 
@@ -12,6 +13,12 @@ struct ExpectedElement {
   float bound = 0;  ///< of rounding every operation
   /// The bound of rounding the operands of matrix products; nothing for an operation without them.
   std::optional<float> operand_bound = {};
+  double period = 0;  ///< of values on a circle, such as angles; 0 for all others
+
+  /// a − b; on a circle the shorter way round.
+  double difference(double a, double b) const {
+    return period > 0 && std::isfinite(a) ? std::remainder(a - b, period) : a - b;
+  }
 };
 
 /// The same for a whole output, in logical order (the `bdl` column of the definition), C order; complex
@@ -23,9 +30,10 @@ struct Expectation {
   /// What a relative error of 1 in every decay of the recurrence would do, to first order; null where the
   /// reference does not say.
   const float* decay_response = nullptr;
+  double period = 0;  ///< as ExpectedElement::period
 
   ExpectedElement at(std::int64_t position) const {
-    ExpectedElement element{.value = values[position], .bound = bound[position]};
+    ExpectedElement element{.value = values[position], .bound = bound[position], .period = period};
     if (operand_bound != nullptr) element.operand_bound = operand_bound[position];
     return element;
   }

@@ -36,6 +36,9 @@ struct FileForm {
   std::vector<std::string> repeated_attributes = {};
   /// Another shape that a dataset may have, of the same elements in the same order; null where there is none.
   std::optional<Shape> (*other_shape)(const TensorSpec& spec) = nullptr;
+  /// Whether a dataset may have another dtype: an output any float type, in which it is then judged, an input
+  /// one whose values the tensor's dtype holds exactly. Null where none may.
+  bool (*may_have_other_dtype)(const TensorSpec& spec) = nullptr;
 };
 
 /// An operation: all that the program knows of it but for its reference and its implementations, which

@@ -66,6 +66,7 @@ struct Partial {
 void add(Partial& sum, std::int64_t position, double got, const Expectation& all,
          const ElementVerdict& element, DType dtype) {
   const double expected = all.values[position];
+  const double signed_error = all.at(position).difference(got, expected);
   using Kind = ElementVerdict::Kind;
   if (element.kind == Kind::left_out) return;
   ++sum.judged;
@@ -80,7 +81,7 @@ void add(Partial& sum, std::int64_t position, double got, const Expectation& all
   sum.max_ulp = std::max(sum.max_ulp, element.error / ulp_at(expected, dtype));
   std::optional<float> response;
   if (all.decay_response != nullptr) response = all.decay_response[position];
-  sum.distribution.add(got - expected, expected, element.tolerance, dtype, response);
+  sum.distribution.add(signed_error, expected, element.tolerance, dtype, response);
   if (element.ratio > sum.worst_ratio) {
     sum.worst_ratio = element.ratio;
     sum.worst = position;

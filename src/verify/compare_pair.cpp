@@ -31,7 +31,7 @@ OutputComparison compare_pair(const TensorView& a, const TensorView& b, const Ex
     const double in_a = value_at(of_a, index);
     const double in_b = value_at(of_b, index);
     if (in_a == in_b) continue;
-    const double difference = std::abs(in_a - in_b);
+    const double difference = std::abs(element.difference(in_a, in_b));
     double ratio = std::numeric_limits<double>::infinity();
     if (std::isfinite(difference)) {
       ratio = difference / (tolerance(element, of_a.dtype, arithmetic_of_a) +

@@ -31,7 +31,7 @@ ElementVerdict judge_element(double got, const ExpectedElement& expected, DType 
       return {Kind::infinite, 0, 0};
     return {Kind::wrong, kInfinity, kInfinity};
   }
-  const double error = std::abs(got - expected.value);
+  const double error = std::abs(expected.difference(got, expected.value));
   const double ratio = error == 0 ? 0 : error / allowed.total();  // a config may allow nothing
   return {Kind::measured, error, std::isnan(ratio) ? kInfinity : ratio, allowed};
 }

@@ -193,7 +193,7 @@ TEST_CASE("unknown words list the known ones") {
         "test.json: /sweeps/0/axes/z: got 1; expected true, false, or a list of both");
   CHECK(
       error_of(R"({"format": "ssmbench-config/1", "sweeps": [{"op": "scan", "axes": {}}]})") ==
-      R"(test.json: /sweeps/0/op: got "scan"; expected one of linear_scan, selective_scan_bwd, selective_scan_fwd, selective_state_update, ssd_chunk_scan_bwd, ssd_chunk_scan_fwd)");
+      R"(test.json: /sweeps/0/op: got "scan"; expected one of linear_scan, mamba3_mimo_fwd, mamba3_siso_fwd, mamba3_step, selective_scan_bwd, selective_scan_fwd, selective_state_update, ssd_chunk_scan_bwd, ssd_chunk_scan_fwd)");
 }
 
 TEST_CASE("a sweep that lacks something") {

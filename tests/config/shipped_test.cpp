@@ -91,11 +91,12 @@ TEST_CASE("exactly these configs are shipped") {
     if (entry.path().extension() == ".json") names.insert(entry.path().stem());
   CHECK(names ==
         std::set<std::string>{
-            "algorithms",     "ci",          "comparison",  "consistency", "convergence",  "decode",
-            "discretization", "gradients",   "huge",        "large",       "layouts",      "linear-scan",
-            "mamba-1.4b",     "mamba-130m",  "mamba-2.8b",  "mamba-370m",  "mamba-790m",   "mamba2-1.3b",
-            "mamba2-130m",    "mamba2-2.7b", "mamba2-370m", "mamba2-780m", "mamba2-small", "medium",
-            "realtime-60fps", "scaling",     "schema",      "small",       "stress-long"});
+            "algorithms",     "ci",          "comparison",  "consistency",  "convergence",  "decode",
+            "discretization", "gradients",   "huge",        "large",        "layouts",      "linear-scan",
+            "mamba-1.4b",     "mamba-130m",  "mamba-2.8b",  "mamba-370m",   "mamba-790m",   "mamba2-1.3b",
+            "mamba2-130m",    "mamba2-2.7b", "mamba2-370m", "mamba2-780m",  "mamba2-small", "mamba3-1.5b",
+            "mamba3-187m",    "mamba3-444m", "mamba3-893m", "mamba3-small", "medium",       "realtime-60fps",
+            "scaling",        "schema",      "small",       "stress-long"});
 }
 
 TEST_CASE("every config verifies each of its operations on trained inputs, in little time") {
@@ -171,6 +172,39 @@ TEST_CASE("the Mamba models have their real sizes") {
     for (const std::string flag : {"z", "D", "delta_bias", "delta_softplus"})
       CHECK(values_of(cases, flag) == std::set<std::string>{"true"});
   }
+}
+
+TEST_CASE("the Mamba-3 models have their real sizes") {
+  const std::map<std::string, std::string> heads{
+      {"187m", "24"}, {"444m", "32"}, {"893m", "48"}, {"1.5b", "64"}};
+  for (const auto& [model, nheads] : heads) {
+    INFO(model);
+    const auto cases = shipped("mamba3-" + model);
+    CHECK(cases.size() == 2 * 2 * 4 * 2 + 2 * 5 * 2);
+    CHECK(ops_of(cases) == std::set<std::string>{"mamba3_mimo_fwd", "mamba3_siso_fwd", "mamba3_step"});
+    const std::map<std::string, std::string> sizes{
+        {"nheads", nheads}, {"headdim", "64"}, {"dstate", "128"}, {"groups", "1"}, {"rope_angles", "32"}};
+    for (const auto& [axis, value] : sizes) CHECK(values_of(cases, axis) == std::set<std::string>{value});
+    CHECK(values_of(of_op(cases, "mamba3_mimo_fwd"), "mimo_rank") == std::set<std::string>{"4"});
+    CHECK(values_of(of_op(cases, "mamba3_siso_fwd"), "batch") == std::set<std::string>{"1", "8"});
+    CHECK(values_of(of_op(cases, "mamba3_step"), "batch") ==
+          std::set<std::string>{"1", "128", "512", "64", "8"});
+  }
+}
+
+TEST_CASE("mamba3-small has every option, in every dtype") {
+  const auto all = shipped("mamba3-small");
+  CHECK(all.size() <= 100);
+  for (const char* op : {"mamba3_siso_fwd", "mamba3_mimo_fwd"}) {
+    const auto cases = of_op(all, op);
+    CHECK(values_of(cases, "dtype") == kDtypes);
+    for (const char* flag : {"z", "D", "initial_states", "final_states", "cu_seqlens"})
+      CHECK(values_of(cases, flag) == kBoth);
+  }
+  for (const char* flag : {"out_reduce", "outproj_norm"})
+    CHECK(values_of(of_op(all, "mamba3_mimo_fwd"), flag) == kBoth);
+  CHECK(values_of(of_op(all, "mamba3_step"), "dtype") == kDtypes);
+  CHECK(values_of(of_op(all, "mamba3_step"), "form") == std::set<std::string>{"mimo", "siso"});
 }
 
 TEST_CASE("the Mamba-2 models have their real sizes") {

@@ -140,9 +140,10 @@ TEST_CASE("a golden file without one of its inputs names it") {
     for (const auto& tensor : InterchangeFile(golden).read_case(golden.stem()).inputs) {
       const std::string path = inputs + tensor.spec.name;
       const std::string message = complaint_after(golden, [&](hid_t file) { delete_link(file, path); });
-      // Without an optional input there is one gradient too many.
+      // Without an optional input there is one gradient too many, or out has another shape.
       const bool optional =
-          message.find("/outputs/d" + tensor.spec.name + ": unknown tensor") != message.npos;
+          message.find("/outputs/d" + tensor.spec.name + ": unknown tensor") != message.npos ||
+          (tensor.spec.name == "MIMO_Out" && message.find("/outputs/out: expected 5 axes") != message.npos);
       const bool absent = message == "(nothing was thrown)" || message.ends_with("(nothing was thrown)");
       if (message != path + ": the dataset is missing" && !optional && !absent) FAIL(path << ": " << message);
     }

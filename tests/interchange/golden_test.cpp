@@ -242,3 +242,49 @@ TEST_CASE("golden files of Mamba-2's chunked scan") {
   CHECK(halves.problem.size("chunk_size") == 256);
   CHECK(bits(tensor(halves.outputs, "out"), last(tensor(halves.outputs, "out"))) == 48513);
 }
+
+TEST_CASE("golden files of Mamba-3, outputs in dtypes of their own") {
+  const std::string producer = "mamba_ssm 2.3.2.post1 @ e9594ce ";
+  const CaseRead packed =
+      read_golden("m3_siso_fwd_f32_varlen",
+                  producer + "mamba3_siso_fwd/_bwd kernels on f32 (Triton, num_stages=1 num_warps=4)");
+  const Problem wanted(*find_op("mamba3_siso_fwd"), {{"dtype", "f32"},
+                                                     {"batch", 1_n},
+                                                     {"seqlen", 150_n},
+                                                     {"nheads", 2_n},
+                                                     {"headdim", 32_n},
+                                                     {"dstate", 32_n},
+                                                     {"rope_angles", 8_n},
+                                                     {"chunk_size", 32_n},
+                                                     {"initial_states", true},
+                                                     {"final_states", true},
+                                                     {"cu_seqlens", true},
+                                                     {"sequences", 4_n}});
+  CHECK(packed.problem.axes() == wanted.axes());
+  CHECK(packed.arithmetic == Arithmetic{Math::tf32, DType::f32});
+  CHECK(value(tensor(packed.inputs, "K"), 75 * 32 + 16) == -0.6313813924789429);
+  CHECK(static_cast<const std::int32_t*>(tensor(packed.inputs, "cu_seqlens").buffer.data())[3] == 98);
+  CHECK(value(tensor(packed.outputs, "out"), last(tensor(packed.outputs, "out"))) == 0.6698573231697083);
+  CHECK(value(tensor(packed.outputs, "Final_Angle_State"), (3 * 2 + 1) * 8 + 7) == 1.4353944063186646);
+
+  const CaseRead mimo = read_golden("m3_mimo_fwd_bf16", producer + "mamba3_mimo (TileLang)");
+  CHECK(mimo.problem.size("mimo_rank") == 4);
+  CHECK(mimo.problem.choice("rotary_pairing") == "halves");
+  CHECK(mimo.problem.flag("out_reduce"));
+  CHECK_FALSE(mimo.problem.flag("outproj_norm"));
+  CHECK(bits(tensor(mimo.inputs, "Q"), ((45 * 4 + 3) * 1 + 0) * 32 + 16) == 0x3ee0);
+  CHECK(value(tensor(mimo.inputs, "Angles"), (45 * 2 + 1) * 8 + 4) == -0.15589749813079834);
+  CHECK(tensor(mimo.outputs, "Final_Angle_State").spec.dtype == DType::f32);
+  const HostTensor& k = tensor(mimo.outputs, "Final_K_State");  // f32 as ssmbench has it
+  REQUIRE(k.spec.dtype == DType::bf16);
+  CHECK(bits(k, last(k)) == 0x3f55);
+
+  const CaseRead step =
+      read_golden("m3_step_bf16", producer + "mamba3_siso_step (Triton, num_stages=1 num_warps=4)");
+  CHECK(step.problem.choice("form") == "siso");
+  CHECK(value(tensor(step.inputs, "SSM_State"), last(tensor(step.inputs, "SSM_State"))) ==
+        -0.519580066204071);
+  CHECK(value(tensor(step.outputs, "SSM_State"), ((1 * 4 + 2) * 64 + 32) * 32 + 16) == -0.558709442615509);
+  REQUIRE(tensor(step.outputs, "V_State").spec.dtype == DType::bf16);
+  CHECK(bits(tensor(step.outputs, "V_State"), last(tensor(step.outputs, "V_State"))) == 0x400c);
+}

@@ -9,6 +9,7 @@
 #include "interchange/format.h"
 #include "interchange/h5.h"
 #include "model/method.h"
+#include "support/mamba3_problem.h"
 
 using namespace ssmbench;
 using namespace ssmbench::test;
@@ -298,7 +299,8 @@ TEST_CASE("case attributes that are missing or unknown are rejected") {
     return complaint_after([&](hid_t file) { replace_attribute(file, "/cases/a", name, value); });
   };
   CHECK(after_setting("op", "matmul") ==
-        "/cases/a: unknown op 'matmul'; this build knows linear_scan, selective_scan_bwd, "
+        "/cases/a: unknown op 'matmul'; this build knows linear_scan, mamba3_mimo_fwd, mamba3_siso_fwd, "
+        "mamba3_step, selective_scan_bwd, "
         "selective_scan_fwd, selective_state_update, ssd_chunk_scan_bwd, ssd_chunk_scan_fwd");
   CHECK(after_setting("method", "euler") ==
         "/cases/a: method must be one of zoh, foh, bilinear, bilinear_flipped, poly, highorder, rk4, "
@@ -401,6 +403,43 @@ TEST_CASE("datasets of the wrong type are rejected") {
   CHECK(with_type("u", {2, 6, 5}, DType::f16, "f16") == "/cases/a/inputs/u: expected f32, found f16");
   CHECK(with_type("D", {6}, DType::f64, "f64") == "/cases/a/inputs/D: expected f32, found f64");
   CHECK(with_type("A", {6, 3}, DType::f64, "f64") == "/cases/a/inputs/A: expected f32, found f64");
+}
+
+TEST_CASE(
+    "where an operation allows it, tensors have other dtypes: outputs keep theirs, inputs are widened") {
+  const Problem problem = mamba3_problem({{"initial_states", true}, {"final_states", true}});
+  const auto with_type = [&](const std::string& path, DType stored) {
+    return complaint_after(
+        [&](hid_t file) {
+          replace_dataset(file, "/cases/a/" + path, {1, 1, 1}, stored, std::string(name_of(stored)));
+        },
+        problem);
+  };
+  for (const DType dtype : {DType::f16, DType::bf16, DType::f64}) {
+    CHECK(with_type("outputs/Final_V_State", dtype) == "no file in: (nothing was thrown)");
+    const std::string of_input = with_type("inputs/Input_V_State", dtype);
+    CHECK(of_input == (dtype == DType::f64 ? "/cases/a/inputs/Input_V_State: expected f32, found f64"
+                                           : "no file in: (nothing was thrown)"));
+  }
+  CHECK(with_type("outputs/Final_V_State", DType::i32) ==
+        "/cases/a/outputs/Final_V_State: expected f32, found i32");
+  CHECK(with_type("inputs/DT", DType::f16) == "/cases/a/inputs/DT: expected f32, found f16");
+
+  const TemporaryFolder folder;
+  const std::string path = folder / "x.h5";
+  write_one_case(path, problem);
+  {
+    const h5::File file = open_for_change(path);
+    const auto dataset =
+        replace_dataset_unwritten(file, "/cases/a/inputs/Input_V_State", {1, 1, 1}, DType::bf16, "bf16");
+    const std::uint16_t value = float_to_bf16(-1.5F);
+    h5::check(H5Dwrite(dataset, h5::native_type_of(DType::bf16), H5S_ALL, H5S_ALL, H5P_DEFAULT, &value),
+              "write");
+  }
+  const CaseRead read = InterchangeFile(path).read_case("a");
+  const HostTensor* widened = find_tensor(read.inputs, "Input_V_State");
+  REQUIRE(widened->spec.dtype == DType::f32);
+  CHECK(*static_cast<const float*>(widened->buffer.data()) == -1.5F);
 }
 
 TEST_CASE("tensors of which some are complex and some are not are rejected") {

@@ -39,6 +39,15 @@ constexpr Golden kGolden[] = {
     {"ssd_fwd_f32.h5", 2e-3},
     {"ssd_fwd_bf16.h5", 6e-3},
     {"ssd_bwd_f32.h5", 4e-3},  // dA: four sums that cancel
+    {"m3_siso_fwd_f32.h5", 2e-3},
+    {"m3_siso_fwd_f32_plain.h5", 2e-3},
+    {"m3_siso_fwd_f32_varlen.h5", 2e-3},
+    {"m3_siso_fwd_bf16.h5", 6e-3},  // angles in bf16
+    {"m3_siso_fwd_bf16_groups.h5", 6e-3},
+    {"m3_mimo_fwd_bf16.h5", 5e-3},
+    {"m3_mimo_fwd_bf16_norank.h5", 5e-3},
+    {"m3_step_f32.h5", 3e-3},  // S·q in bf16
+    {"m3_step_bf16.h5", 4e-3},
 };
 
 }  // namespace

@@ -55,6 +55,22 @@ TEST_CASE("an exact output has no error, in any layout and dtype") {
   }
 }
 
+TEST_CASE("on a circle a value is right whichever way round, and errors are the shorter way") {
+  Output output(DType::f32, {2, 3, 50});
+  const auto judged = [&](double period) {
+    const Expectation expected{
+        .values = output.expected.data(), .bound = output.bound.data(), .period = period};
+    return compare_output(output.tensor.view(), expected, {});
+  };
+  output.set(1, 2, 3, output.expected[(1 * 3 + 2) * 50 + 3] - 8);
+  CHECK_FALSE(judged(0).passed());
+  CHECK(judged(4).passed());
+  CHECK(judged(4).max_abs == 0);
+  CHECK_FALSE(judged(5).passed());
+  CHECK(judged(5).max_abs == 2);
+  CHECK(judged(5).worst_index == Shape{1, 2, 3});
+}
+
 TEST_CASE("one wrong element fails, is located and measured") {
   for (const auto& order : {std::vector{0, 1, 2}, std::vector{0, 2, 1}}) {
     // More than one range of 65536 elements, the wrong one in the second.

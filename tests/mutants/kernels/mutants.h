@@ -63,6 +63,16 @@ enum class Mistake {
   state_not_updated,
   // linear_scan
   decay_of_step_before,
+  // mamba3_siso_fwd
+  pi_missing,
+  tanh_missing,
+  wrong_pairing,
+  rotation_before_bias,
+  scale_on_diagonal,
+  next_chunk_ignored,
+  lambda_of_step_before,
+  angles_cross_borders,
+  last_v_for_all,
 };
 
 struct Call {
@@ -157,5 +167,6 @@ void ssd_forward(const Call& call);
 void ssd_backward(const Call& call);
 void state_update(const Call& call);
 void linear_scan(const Call& call);
+void mamba3_forward(const Call& call);
 
 }  // namespace mutants

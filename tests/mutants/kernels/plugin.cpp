@@ -19,6 +19,7 @@ constexpr const char* kSsd = "ssd_chunk_scan_fwd";
 constexpr const char* kSsdBackward = "ssd_chunk_scan_bwd";
 constexpr const char* kUpdate = "selective_state_update";
 constexpr const char* kLinear = "linear_scan";
+constexpr const char* kMamba3 = "mamba3_siso_fwd";
 
 constexpr Mutant kMutants[] = {
     {"mutant-none", kScan, Mistake::none},
@@ -27,6 +28,7 @@ constexpr Mutant kMutants[] = {
     {"mutant-none", kSsdBackward, Mistake::none},
     {"mutant-none", kUpdate, Mistake::none},
     {"mutant-none", kLinear, Mistake::none},
+    {"mutant-none", kMamba3, Mistake::none},
     {"mutant-state-not-carried", kScan, Mistake::state_not_carried},
     {"mutant-off-by-one-step", kScan, Mistake::off_by_one_step},
     {"mutant-tail-not-masked", kScan, Mistake::tail_not_masked},
@@ -67,6 +69,15 @@ constexpr Mutant kMutants[] = {
     {"mutant-dfinal-states-ignored", kSsdBackward, Mistake::dfinal_states_ignored},
     {"mutant-state-not-updated", kUpdate, Mistake::state_not_updated},
     {"mutant-decay-of-step-before", kLinear, Mistake::decay_of_step_before},
+    {"mutant-pi-missing", kMamba3, Mistake::pi_missing},
+    {"mutant-tanh-missing", kMamba3, Mistake::tanh_missing},
+    {"mutant-wrong-pairing", kMamba3, Mistake::wrong_pairing},
+    {"mutant-rotation-before-bias", kMamba3, Mistake::rotation_before_bias},
+    {"mutant-scale-on-diagonal", kMamba3, Mistake::scale_on_diagonal},
+    {"mutant-next-chunk-ignored", kMamba3, Mistake::next_chunk_ignored},
+    {"mutant-lambda-of-step-before", kMamba3, Mistake::lambda_of_step_before},
+    {"mutant-angles-cross-borders", kMamba3, Mistake::angles_cross_borders},
+    {"mutant-last-V-for-all", kMamba3, Mistake::last_v_for_all},
 };
 constexpr std::size_t kCount = std::size(kMutants);
 
@@ -87,6 +98,7 @@ void run(std::string_view op, const Call& call) {
   if (op == kSsdBackward) ssd_backward(call);
   if (op == kUpdate) state_update(call);
   if (op == kLinear) linear_scan(call);
+  if (op == kMamba3) mamba3_forward(call);
 }
 
 }  // namespace

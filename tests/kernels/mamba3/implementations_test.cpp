@@ -1,0 +1,138 @@
+// Every registered implementation of Mamba-3's operations against the fp64 reference: sizes, options, dtypes,
+// packed sequences, and inputs of every distribution.
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "catch.h"
+#include "inputs/distributions.h"
+#include "support/mamba3_problem.h"
+#include "support/verdicts.h"
+
+using namespace ssmbench;
+using namespace ssmbench::test;
+
+namespace {
+
+const char* const kDtypes[] = {"f32", "f16", "bf16"};
+
+/// Sizes around vectors, warps and tiles, and the limits.
+std::vector<Axes> sizes() {
+  std::vector<Axes> all;
+  for (const std::int64_t dstate : {2, 16, 18, 64, 130, 256})
+    all.push_back(
+        {{"dstate", dstate}, {"headdim", size(5)}, {"rope_angles", std::max<std::int64_t>(1, dstate / 4)}});
+  for (const std::int64_t headdim : {1, 3, 33, 64, 256})
+    all.push_back({{"dstate", size(6)}, {"headdim", headdim}, {"rope_angles", size(3)}});
+  return all;
+}
+
+/// Every combination of the optional parts, with one group, several, and one per head.
+std::vector<Axes> options() {
+  std::vector<Axes> all;
+  for (int bits = 0; bits < 16; ++bits)
+    all.push_back({{"nheads", size(6)},
+                   {"groups", size(bits % 3 == 0   ? 1
+                                   : bits % 3 == 1 ? 2
+                                                   : 6)},
+                   {"headdim", size(4)},
+                   {"dstate", size(10)},
+                   {"rope_angles", size(bits % 2 == 0 ? 5 : 2)},
+                   {"rotary_pairing", bits % 4 < 2 ? "interleaved" : "halves"},
+                   {"angle_dtype", bits % 5 == 4 ? "bf16" : "f32"},
+                   {"z", (bits & 1) != 0},
+                   {"D", (bits & 2) != 0},
+                   {"initial_states", (bits & 4) != 0},
+                   {"final_states", (bits & 8) != 0}});
+  return all;
+}
+
+std::vector<Problem> scans(const OpSpec& op) {
+  std::vector<Problem> all;
+  std::size_t turn = 0;
+  const auto add = [&](Axes axes) {
+    axes.merge(Axes{{"dtype", kDtypes[turn % 3]}, {"nheads", size(2)}, {"final_states", true}});
+    if (&op == &mamba3_mimo_fwd()) {
+      const bool reduces = turn % 4 != 1;
+      const bool gated = axes.contains("z") && axes.at("z") == AxisValue(true);
+      axes.merge(Axes{{"mimo_rank", static_cast<std::int64_t>(1 + turn % 8)},
+                      {"out_reduce", reduces},
+                      {"outproj_norm", reduces && gated && turn % 2 == 1}});
+    }
+    all.push_back(mamba3_problem(std::move(axes), op));
+    ++turn;
+  };
+  for (Axes axes : sizes()) {
+    axes.merge(Axes{{"seqlen", size(11)}, {"batch", size(2)}, {"initial_states", true}});
+    add(std::move(axes));
+  }
+  for (Axes axes : options()) {
+    axes.merge(Axes{{"seqlen", size(21)}, {"batch", size(2)}});
+    add(std::move(axes));
+  }
+  for (const std::int64_t seqlen : {1, 2, 63, 64, 65, 257, 1025})
+    for (const bool packed : {false, true})
+      add({{"seqlen", seqlen},
+           {"headdim", size(3)},
+           {"dstate", size(6)},
+           {"rope_angles", size(2)},
+           {"z", true},
+           {"D", true},
+           {"initial_states", true},
+           {"cu_seqlens", packed},
+           {"sequences", size(packed ? 6 : 1)}});
+  return all;
+}
+
+std::vector<Problem> steps() {
+  std::vector<Problem> all;
+  std::size_t turn = 0;
+  const auto add = [&](Axes axes) {
+    for (const char* state : {"initial_states", "final_states"}) axes.erase(state);
+    axes.merge(Axes{{"dtype", kDtypes[turn % 3]}, {"nheads", size(3)}, {"batch", size(2)}});
+    const bool gated = axes.contains("z") && axes.at("z") == AxisValue(true);
+    axes["form"] = turn % 2 == 0 ? "siso" : "mimo";
+    if (turn % 2 == 1)
+      axes.merge(Axes{{"mimo_rank", static_cast<std::int64_t>(1 + turn % 8)},
+                      {"out_reduce", turn % 3 != 0},
+                      {"outproj_norm", turn % 3 != 0 && gated}});
+    all.push_back(mamba3_problem(std::move(axes), mamba3_step()));
+    ++turn;
+  };
+  for (const Axes& axes : sizes())
+    for (int form = 0; form < 2; ++form) add(axes);
+  for (const Axes& axes : options())
+    for (int form = 0; form < 3; ++form) add(axes);
+  return all;
+}
+
+/// All of them on the default distribution, every fourth on each of the others.
+void check_all(const std::vector<Problem>& problems, const DeviceInfo& device) {
+  for (std::size_t turn = 0; turn < distributions().size(); ++turn) {
+    const std::string& distribution = distributions()[turn].name;
+    INFO(distribution);
+    std::vector<Problem> chosen;
+    for (std::size_t i = 0; i < problems.size(); ++i)
+      if (turn == 0 || i % 4 == turn) chosen.push_back(problems[i]);
+    const auto [passed, skipped, failures] = verdicts_of(chosen, device, distribution);
+    CHECK(failures == "");
+    const auto most = std::ranges::max_element(passed, {}, [](const auto& entry) { return entry.second; });
+    REQUIRE(most != passed.end());
+    CHECK(most->second == chosen.size());
+  }
+}
+
+}  // namespace
+
+TEST_CASE("CPU implementations of Mamba-3's SISO scan agree with the reference", "[mamba3]") {
+  check_all(scans(mamba3_siso_fwd()), list_devices().front());
+}
+
+TEST_CASE("CPU implementations of Mamba-3's MIMO scan agree with the reference", "[mamba3]") {
+  check_all(scans(mamba3_mimo_fwd()), list_devices().front());
+}
+
+TEST_CASE("CPU implementations of Mamba-3's step agree with the reference", "[mamba3]") {
+  check_all(steps(), list_devices().front());
+}
