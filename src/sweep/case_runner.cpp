@@ -44,6 +44,7 @@ CaseRunner::CaseRunner(const Plan& plan, const RunnerOptions& options, RunListen
       reference_(reference) {}
 
 void CaseRunner::run(const std::vector<NumberedJob>& jobs) {
+  const auto pinned = device_.pin_threads();  // while launches are verified as while they are timed
   upload();
   room_ = room();
   for (const auto& job : jobs) start(job);
@@ -102,7 +103,6 @@ void CaseRunner::finish_held() {
 }
 
 void CaseRunner::take_turns() {
-  const auto pinned = device_.pin_threads();
   std::mt19937_64 random(fnv1a(case_.id()));  // the same order each time
   const bool others_run = held_.size() > 1;
   while (true) {
@@ -113,7 +113,8 @@ void CaseRunner::take_turns() {
     std::ranges::shuffle(round, random);
     for (const Place place : round) {
       listener_.resuming(place->job.number);
-      if (contained(*place, [&] { place->judge->timer().burst(others_run); })) continue;
+      if (contained(*place, [&] { place->judge->timer().burst(others_run); }) && place->judge->is_fine())
+        continue;
       conclude(place);
       if (held_.empty()) return;  // perhaps all were put back
     }
@@ -197,7 +198,7 @@ std::size_t CaseRunner::bytes_of(const NumberedJob& job) const {
     std::size_t bytes = job.job->implementation->workspace_bytes(case_.problem);
     for (const auto& spec : case_.problem.tensors())
       if (spec.role == Role::output)
-        bytes += 2 * spec.bytes();  // on the device, and the first ones on the host
+        bytes += 3 * spec.bytes();  // on the device, and the first and the latest ones on the host
     return bytes;
   } catch (const std::exception&) {  // verify() meets it too, and says it
     return 0;

@@ -109,11 +109,8 @@ MemoryNeed memory_need(const PlannedCase& planned, const Plan& plan, bool verify
   const Problem& problem = planned.the_case.problem;
   std::size_t inputs = 0;
   std::size_t outputs = 0;
-  std::size_t largest_output = 0;
-  for (const auto& tensor : problem.tensors()) {
+  for (const auto& tensor : problem.tensors())
     (tensor.role == Role::input ? inputs : outputs) += tensor.bytes();
-    if (tensor.role == Role::output) largest_output = std::max(largest_output, tensor.bytes());
-  }
   const std::size_t reference = verify ? reference_bytes(problem) : 0;
   need.host = inputs + outputs + reference;
   for (const auto& job : planned.jobs) {
@@ -121,10 +118,10 @@ MemoryNeed memory_need(const PlannedCase& planned, const Plan& plan, bool verify
     const std::size_t workspace = job.implementation->workspace_bytes(problem);
     if (plan.devices[job.device].kind == DeviceKind::cuda) {
       need.device = std::max(need.device, inputs + outputs + workspace);
-      // Outputs of later launches are copied one by one.
-      need.host = std::max(need.host, inputs + outputs + largest_output + reference);
-    } else {  // the CPU's outputs lie beside the copy that is judged
-      need.host = std::max(need.host, inputs + 2 * outputs + reference + workspace);
+      // The outputs of the first launch and of the latest.
+      need.host = std::max(need.host, inputs + 2 * outputs + reference);
+    } else {  // the CPU's outputs lie beside these copies
+      need.host = std::max(need.host, inputs + 3 * outputs + reference + workspace);
     }
   }
   return need;
