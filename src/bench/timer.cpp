@@ -12,7 +12,7 @@ using Clock = std::chrono::steady_clock;
 
 /// Long enough for what is around a burst not to matter, short enough for turns. Each burst is as long, or
 /// shorter by up to half.
-constexpr double kBurstSeconds = 0.01;
+constexpr double kBurstSeconds = 0.0133;
 constexpr double kBurstSamples = 50;
 /// Runs that bring caches back to what a launch leaves there: one is not enough on an H200, where the first
 /// of each burst was slower then.

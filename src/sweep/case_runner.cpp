@@ -10,6 +10,7 @@
 #include "bench/roofline.h"
 #include "device/cpu.h"
 #include "inputs/inputs.h"
+#include "sweep/exchange.h"
 #include "sweep/profile_run.h"
 
 namespace ssmbench {
@@ -82,7 +83,12 @@ void CaseRunner::verify(Candidate& candidate) {
     profile_run(device_, *uploaded_, implementation, options_.timing.warmup, candidate.result);
     return;
   }
-  const CaseOnDevice on{device_, *uploaded_, reference_, transfers_ ? &*transfers_ : nullptr};
+  const CaseOnDevice on{device_,
+                        *uploaded_,
+                        reference_,
+                        transfers_ ? &*transfers_ : nullptr,
+                        other_uploaded_ ? &*other_uploaded_ : nullptr,
+                        &other_reference_};
   candidate.judge = std::make_unique<RunJudge>(on, implementation, stop_, candidate.result);
   candidate.judge->verify(options_.reruns);
   if (candidate.judge->is_fine() && is_timed()) candidate.judge->start_timing(options_.timing);
@@ -225,6 +231,7 @@ bool CaseRunner::inputs_are_damaged() {
 void CaseRunner::upload() {
   try {
     uploaded_.emplace(device_, inputs_);
+    if (is_timed() && !ExchangeDraw(case_.problem).can_exchange()) prepare_other_seed();
   } catch (const DeviceError& error) {
     upload_error_ = explain(error);
     return;
@@ -234,8 +241,18 @@ void CaseRunner::upload() {
                        std::min(kTransferSeconds, options_.timing.max_seconds / 40), stop_);
 }
 
+void CaseRunner::prepare_other_seed() {
+  InputSpec other = case_.inputs;
+  ++other.seed;
+  other_inputs_ = generate_inputs(case_.problem, other, stop_);
+  if (reference_ != nullptr)
+    other_reference_ = compute_reference(case_.problem, views_of(other_inputs_), stop_);
+  other_uploaded_.emplace(device_, other_inputs_);
+}
+
 void CaseRunner::repair_inputs() {
   transfers_.reset();
+  other_uploaded_.reset();
   uploaded_.reset();
   if (device_.shares_host_memory()) {
     inputs_.clear();  // before they are made again, so that they are in memory only once

@@ -15,10 +15,12 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 }  // namespace
 
-Disturbance::Disturbance(Device& device, const Problem& problem, const DeviceInputs& inputs, PreparedRun& run,
-                         std::vector<HostTensor>& outputs, Judge judge)
+Disturbance::Disturbance(Device& device, const Problem& problem, const DeviceInputs& inputs,
+                         const DeviceInputs* other_seed, PreparedRun& run, std::vector<HostTensor>& outputs,
+                         Judge judge)
     : device_(device),
       inputs_(inputs),
+      other_seed_(other_seed),
       run_(run),
       outputs_(outputs),
       judge_(std::move(judge)),
@@ -29,7 +31,7 @@ Disturbance::Disturbance(Device& device, const Problem& problem, const DeviceInp
 
 Disturbance::~Disturbance() {
   try {
-    undo(of_launch_);
+    after_launch();
     undo(of_burst_);
     device_.synchronize();
   } catch (const DeviceError&) {  // a device that is lost has no inputs
@@ -49,6 +51,18 @@ void Disturbance::undo(std::optional<Exchange>& exchange) {
   exchange.reset();
 }
 
+void Disturbance::change_seed() {
+  std::vector<SlicePair> pairs;
+  for (const auto& spec : input_specs_)
+    pairs.push_back({.first = inputs_.views().at(spec.name).data,
+                     .second = other_seed_->views().at(spec.name).data,
+                     .width = spec.bytes(),
+                     .pitch = spec.bytes(),
+                     .rows = 1});
+  device_.exchange(pairs);
+  is_other_seed_ = !is_other_seed_;
+}
+
 void Disturbance::begin_burst() {
   burst_start_ = Clock::now();
   if (!draw_.of_channels(random_)) return;
@@ -60,11 +74,13 @@ void Disturbance::before_launch() {
   of_launch_ = draw_.of_channels(random_);
   if (!of_launch_) of_launch_ = draw_.of_batch(random_);
   if (of_launch_) exchange_inputs(*of_launch_);
+  if (other_seed_ != nullptr && std::bernoulli_distribution(0.5)(random_)) change_seed();
   run_.scatter_garbage(random_);
 }
 
 void Disturbance::after_launch() {
   undo(of_launch_);
+  if (is_other_seed_) change_seed();
 }
 
 bool Disturbance::can_afford_to_judge() {
@@ -86,13 +102,14 @@ void Disturbance::end_burst() {
             pairs.push_back(*pair);
     exchange_slices(pairs);
   }
-  undo(of_launch_);
+  const bool of_other_seed = is_other_seed_;
+  after_launch();
   undo(of_burst_);
   run_.fill_workspace(garbage_byte(random_));
   reset_floating_point();  // before any other implementation runs
   if (!judges) return;
   has_judged_ = true;
-  judge_(outputs_);
+  judge_(outputs_, of_other_seed);
   judging_seconds_ += seconds_since(start);
 }
 

@@ -24,6 +24,9 @@ class ExchangeDraw {
  public:
   explicit ExchangeDraw(const Problem& problem);
 
+  /// False where there is one sequence and no group has two channels.
+  bool can_exchange() const { return batch_ > 1 || channels_ / groups_ > 1; }
+
   /// Of two channels of one group; nothing where no group has two.
   std::optional<Exchange> of_channels(std::mt19937_64& random) const;
   /// Of two sequences of the batch; nothing where there is one.

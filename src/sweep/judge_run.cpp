@@ -55,8 +55,9 @@ void RunJudge::launch() {
   ++launches_;
 }
 
-OutputComparison RunJudge::compare(const TensorSpec& spec, const TensorView& output) const {
-  return compare_output(output, on_.reference->at(spec.name).expectation(),
+OutputComparison RunJudge::compare(const HostTensor& output, const ReferenceOutputs& reference) const {
+  const TensorSpec& spec = output.spec;
+  return compare_output(output.view(), reference.at(spec.name).expectation(),
                         implementation_.arithmetic(result_.the_case.problem.dtype()),
                         result_.the_case.tolerance_of(spec.name), time_axis(spec));
 }
@@ -78,8 +79,7 @@ void RunJudge::launch_first() {
   result_.status = Status::pass;
   const HostTensor* worst = nullptr;
   for (const auto& output : first_outputs_) {
-    const OutputComparison& comparison = result_.outputs[output.spec.name] =
-        compare(output.spec, output.view());
+    const OutputComparison& comparison = result_.outputs[output.spec.name] = compare(output, *on_.reference);
     if (!comparison.passed() &&
         (worst == nullptr || comparison.tolerance_ratio > result_.outputs[worst->spec.name].tolerance_ratio))
       worst = &output;
@@ -121,7 +121,7 @@ void RunJudge::compare_again(const std::string& when) {
                                load_as_double(first.data, at, first.dtype),
                                load_as_double(again.data, at, again.dtype), when);
     }
-    judge_again(latest_outputs_[i], when);
+    judge_again(latest_outputs_[i], *on_.reference, when);
   }
   if (difference.empty()) return;
   if (result_.determinism->first_difference.empty()) result_.determinism->first_difference = difference;
@@ -129,19 +129,21 @@ void RunJudge::compare_again(const std::string& when) {
     fail(Cause::nondeterministic, "nondeterministic, although it claims to be deterministic: " + difference);
 }
 
-void RunJudge::judge_again(const HostTensor& output, const std::string& when) {
+void RunJudge::judge_again(const HostTensor& output, const ReferenceOutputs& reference,
+                           const std::string& when) {
   const std::string& name = output.spec.name;
-  const OutputComparison comparison = compare(output.spec, output.view());
+  const OutputComparison comparison = compare(output, reference);
   if (comparison.passed()) return;
   result_.outputs[name] = comparison;
   fail(*cause_of_failure(comparison),
        fmt::format("{}: {}", when, describe_failure(name, comparison, output.view())));
 }
 
-void RunJudge::judge_timed(const std::vector<HostTensor>& outputs) {
+void RunJudge::judge_timed(const std::vector<HostTensor>& outputs, bool of_other_seed) {
+  const ReferenceOutputs& reference = of_other_seed ? *on_.other_reference : *on_.reference;
   for (std::size_t i = 0; i < outputs.size() && is_fine(); ++i)
-    if (first_difference(real_view(first_outputs_[i].view()), real_view(outputs[i].view())))
-      judge_again(outputs[i], fmt::format("in timed launch {}", launches_));
+    if (of_other_seed || first_difference(real_view(first_outputs_[i].view()), real_view(outputs[i].view())))
+      judge_again(outputs[i], reference, fmt::format("in timed launch {}", launches_));
   if (is_fine()) return;
   on_.device.wait_until_idle();  // before its memory goes
   look_for_damage();
@@ -181,9 +183,11 @@ void RunJudge::start_timing(const TimingPolicy& policy) {
     });
   Disturbance::Judge judge;
   if (on_.reference != nullptr)
-    judge = [this](const std::vector<HostTensor>& outputs) { judge_timed(outputs); };
-  disturbance_.emplace(on_.device, result_.the_case.problem, on_.inputs, run_, latest_outputs_,
-                       std::move(judge));
+    judge = [this](const std::vector<HostTensor>& outputs, bool of_other_seed) {
+      judge_timed(outputs, of_other_seed);
+    };
+  disturbance_.emplace(on_.device, result_.the_case.problem, on_.inputs, on_.other_seed, run_,
+                       latest_outputs_, std::move(judge));
   timer_->watch(*disturbance_);
 }
 
@@ -206,7 +210,7 @@ bool RunJudge::replays_well(const Launch& replay) {
     const HostTensor& output = latest_outputs_[i];
     if (!first_difference(real_view(first_outputs_[i].view()), real_view(output.view()))) continue;
     if (implementation_.deterministic || on_.reference == nullptr ||
-        !compare(output.spec, output.view()).passed())
+        !compare(output, *on_.reference).passed())
       return false;
   }
   return true;
@@ -237,6 +241,7 @@ void RunJudge::measure_transfers() {
 void RunJudge::look_for_damage() {
   Damage damage = run_.damage();
   damage.add(on_.inputs.damage());
+  if (on_.other_seed != nullptr) damage.add(on_.other_seed->damage());
   if (damage.found()) invalidate(cause_of(damage), std::move(damage.text));
 }
 

@@ -28,6 +28,10 @@ struct CaseOnDevice {
   const DeviceInputs& inputs;
   const ReferenceOutputs* reference;   ///< null: outputs are not verified
   TransferTimer* transfers = nullptr;  ///< null: copies to and from the device are not timed
+  /// Inputs of another seed and their reference, for launches that are timed where nothing can be exchanged
+  /// (Disturbance); else null.
+  const DeviceInputs* other_seed = nullptr;
+  const ReferenceOutputs* other_reference = nullptr;
 };
 
 /// Takes one implementation through everything that happens to it on one case, in three steps between which
@@ -68,7 +72,7 @@ class RunJudge {
   /// A replay of the launch that is right; nothing where there is none.
   std::optional<Launch> capture();
   bool replays_well(const Launch& replay);
-  OutputComparison compare(const TensorSpec& spec, const TensorView& output) const;
+  OutputComparison compare(const HostTensor& output, const ReferenceOutputs& reference) const;
   /// Copies the outputs of a launch that has returned, and looks whether it went on writing them.
   void take_outputs_again();
   /// What runs on after `seen`, which was copied when a launch had returned.
@@ -76,9 +80,9 @@ class RunJudge {
   /// Judges the latest outputs from the inputs of the first ones. `when` is for messages.
   void compare_again(const std::string& when);
   /// Against the reference.
-  void judge_again(const HostTensor& output, const std::string& when);
+  void judge_again(const HostTensor& output, const ReferenceOutputs& reference, const std::string& when);
   /// Judges outputs of a timed launch, which may have other bits.
-  void judge_timed(const std::vector<HostTensor>& outputs);
+  void judge_timed(const std::vector<HostTensor>& outputs, bool of_other_seed);
   /// Something that no kernel may do, whatever its outputs.
   void invalidate(Cause cause, std::string reason);
   /// The first failure is the cause, if there are several.

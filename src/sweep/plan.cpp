@@ -9,6 +9,7 @@
 
 #include "base/glob.h"
 #include "reference/reference.h"
+#include "sweep/exchange.h"
 
 namespace ssmbench {
 namespace {
@@ -111,7 +112,11 @@ MemoryNeed memory_need(const PlannedCase& planned, const Plan& plan, bool verify
   std::size_t outputs = 0;
   for (const auto& tensor : problem.tensors())
     (tensor.role == Role::input ? inputs : outputs) += tensor.bytes();
-  const std::size_t reference = verify ? reference_bytes(problem) : 0;
+  std::size_t reference = verify ? reference_bytes(problem) : 0;
+  if (!ExchangeDraw(problem).can_exchange()) {  // then there are inputs of another seed
+    inputs *= 2;
+    reference *= 2;
+  }
   need.host = inputs + outputs + reference;
   for (const auto& job : planned.jobs) {
     if (job.skip) continue;

@@ -262,6 +262,38 @@ TEST_CASE("launches that are timed find other inputs at the same addresses, whic
   CHECK(std::equal(given.begin(), given.end(), u));
 }
 
+TEST_CASE("where nothing can be exchanged, launches that are timed find inputs of another seed") {
+  std::set<float> seen;
+  int launches = 0;
+  const auto run = [&](const Implementation& implementation) {
+    Case the_case = make_case(scan_problem({{"seqlen", size(21)}}));
+    Plan plan{.devices = {list_devices().front()}, .cases = {}};
+    plan.cases.push_back({std::move(the_case), {{&implementation, 0, {}}}});
+    RunnerOptions options;
+    options.timing = {.min_runs = 100, .max_runs = 100, .max_seconds = 100};
+    options.repro = [](const Case&, const Implementation&, const DeviceInfo&) { return std::string(); };
+    Collector collector;
+    Runner(plan, options, collector, never_stop).run();
+    return collector.results.at(0);
+  };
+  const CaseResult right = run(spoilt_scan("spy", [&](const Touch& t) {
+    seen.insert(t.at("u")[0]);
+    ++launches;
+  }));
+  INFO(right.reason);
+  CHECK(right.status == Status::pass);
+  CHECK(seen.size() == 2);
+  CHECK(launches > 100);
+
+  std::vector<float> kept;
+  const CaseResult remembered = run(spoilt_scan("remembering", [&](const Touch& t) {
+    if (kept.empty()) kept.assign(t.at("out"), t.at("out") + 21);
+    std::ranges::copy(kept, t.at("out"));
+  }));
+  CHECK(remembered.status == Status::fail);
+  CHECK(remembered.reason.starts_with("in timed launch "));
+}
+
 TEST_CASE("outputs that are written after a launch has returned are invalid, and threads that never rest") {
   const auto late = spoilt_scan("late", [](const Touch& t) {
     std::thread([out = t.at("out")] {
