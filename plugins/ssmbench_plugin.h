@@ -113,7 +113,8 @@ SSMBENCH_EXPORT int64_t ssmbench_plugin_workspace_bytes(int32_t index, const ssm
 
 /* Computes all outputs from the inputs. CUDA: enqueues the work on `stream`, a cudaStream_t, and returns
  * without waiting for it; the current device is the stream's. CPU: `stream` is NULL, and outputs are there on
- * return. Launched many times on the same problem. Returns NULL, or what went wrong. */
+ * return. Launched many times on the same problem, with other values in the tensors each time. Returns NULL,
+ * or what went wrong. */
 SSMBENCH_EXPORT const char* ssmbench_plugin_launch(int32_t index, const ssmbench_problem* problem,
                                                    void* workspace, void* stream);
 

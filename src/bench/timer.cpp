@@ -10,9 +10,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Long enough for what is around a burst not to matter, short enough for turns.
-constexpr double kBurstSeconds = 0.01;
-constexpr std::size_t kBurstSamples = 50;
+/// Long enough for what is around a burst not to matter, short enough for turns. Each burst is as long, or
+/// shorter by up to half.
+constexpr double kBurstSeconds = 0.0133;
+constexpr double kBurstSamples = 50;
 /// Runs that bring caches back to what a launch leaves there: one is not enough on an H200, where the first
 /// of each burst was slower then.
 constexpr int kSettlingRuns = 2;
@@ -23,6 +24,11 @@ constexpr double kOwnCachesMs = 10;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+LaunchWatch& no_watch() {
+  static LaunchWatch watch;
+  return watch;
 }
 
 /// The policy of the ways beside hot, so that all of them together take about twice as long as hot alone.
@@ -36,7 +42,7 @@ TimingPolicy half(TimingPolicy policy) {
 
 LaunchTimer::LaunchTimer(Device& device, Launch launch, const TimingPolicy& policy, double first_run_seconds,
                          const std::atomic<bool>& stop)
-    : device_(device), policy_(policy), warmup_spent_(first_run_seconds), stop_(stop) {
+    : device_(device), policy_(policy), warmup_spent_(first_run_seconds), stop_(stop), watch_(&no_watch()) {
   ways_.push_back({.name = "hot", .launch = launch, .rule = StoppingRule(policy)});
   if (device.flush_cache())
     ways_.push_back({.name = "cold", .launch = std::move(launch), .rule = StoppingRule(half(policy))});
@@ -47,11 +53,18 @@ void LaunchTimer::add_graph(Launch replay) {
 }
 
 void LaunchTimer::warm_up() {
-  for (int run = 1; run < policy_.warmup && warmup_spent_ < policy_.warmup_seconds; ++run) {
+  for (int done = 1; done < policy_.warmup && warmup_spent_ < policy_.warmup_seconds; ++done) {
     if (stop_) throw Interrupted();
-    warmup_spent_ += device_.time_ms(ways_.front().launch) / 1000;
+    warmup_spent_ += run(ways_.front()) / 1000;
+    watch_->after_launch();
   }
   is_warm_ = true;
+}
+
+double LaunchTimer::run(const Way& way) {
+  watch_->before_launch();
+  if (way.is_cold()) device_.flush_cache();
+  return device_.time_ms(way.launch);
 }
 
 void LaunchTimer::burst(bool others_ran) {
@@ -61,28 +74,41 @@ void LaunchTimer::burst(bool others_ran) {
 }
 
 void LaunchTimer::burst(Way& way, bool others_ran) {
-  if (others_ran && !way.is_cold()) settle(way);
+  const double length = std::uniform_real_distribution<double>(0.5, 1)(random_);
+  watch_->begin_burst();
+  const bool caches_are_own = !others_ran && watch_ == &no_watch();
+  if (!caches_are_own && !way.is_cold()) settle(way);
   Burst burst{.clock = device_.read_clock()};
   const auto start = Clock::now();
-  double spent = 0;
-  do {
+  bool is_last = false;
+  for (double spent = 0; !is_last;) {
     if (stop_) throw Interrupted();
-    if (way.is_cold()) device_.flush_cache();
-    burst.samples_ms.push_back(device_.time_ms(way.launch));
-    way.rule.add(burst.samples_ms.back());
+    // Known before it starts: one that is interrupted for long would else be the last one more often.
+    is_last = spent + way.latest_ms / 1000 >= length * kBurstSeconds ||
+              static_cast<double>(burst.samples_ms.size() + 1) >= length * kBurstSamples;
+    burst.samples_ms.push_back(run(way));
+    way.latest_ms = burst.samples_ms.back();
+    way.rule.add(way.latest_ms);
     spent = seconds_since(start);
     way.stopped_by = way.rule.verdict(way.seconds + spent);
-  } while (way.stopped_by.empty() && spent < kBurstSeconds && burst.samples_ms.size() < kBurstSamples);
-  way.seconds += spent;
+    is_last = is_last || !way.stopped_by.empty();
+    if (is_last)
+      way.seconds += spent;
+    else
+      watch_->after_launch();
+  }
+  watch_->end_burst();
   burst.clock = lower_clock(burst.clock, device_.read_clock());
   way.bursts.push_back(std::move(burst));
 }
 
 void LaunchTimer::settle(const Way& way) {
-  if (!way.bursts.empty() && way.bursts.back().samples_ms.back() > kOwnCachesMs) return;
+  if (way.latest_ms > kOwnCachesMs) return;
   double spent_ms = 0;
-  for (int run = 0; run < kSettlingRuns && spent_ms < kSettlingMs; ++run)
-    spent_ms += device_.time_ms(way.launch);
+  for (int done = 0; done < kSettlingRuns && spent_ms < kSettlingMs; ++done) {
+    spent_ms += run(way);
+    watch_->after_launch();
+  }
 }
 
 bool LaunchTimer::is_done() const {

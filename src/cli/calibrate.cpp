@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/errors.h"
 #include "sweep/plan.h"
 
 namespace ssmbench {
@@ -15,19 +16,24 @@ void measure_devices(CeilingsByKey& ceilings) {
 
 std::map<std::string, Ceilings> known_ceilings(const std::vector<DeviceInfo>& devices, Progress& progress) {
   std::string warning;
-  const CeilingsByKey measured = read_ceilings(ceilings_file(), warning);
+  CeilingsByKey measured = read_ceilings(ceilings_file(), warning);
   if (!warning.empty()) progress.say("warning: " + warning);
   std::map<std::string, Ceilings> known;
-  std::string missing;
+  bool is_new = false;
   for (const auto& device : devices) {
-    if (const auto found = measured.find(ceilings_key(device)); found != measured.end())
-      known[device_id(device)] = found->second;
-    else
-      missing += (missing.empty() ? "" : ", ") + device_id(device);
+    const std::string key = ceilings_key(device);
+    if (!measured.contains(key)) {
+      progress.say(fmt::format("measuring the ceilings of {} once, for about a second", device_id(device)));
+      measured[key] = measure_ceilings(device);
+      is_new = true;
+    }
+    known[device_id(device)] = measured.at(key);
   }
-  if (!missing.empty())
-    progress.say(fmt::format(
-        "no roofline for {}: run `ssmbench list devices --calibrate` once to measure its ceilings", missing));
+  try {
+    if (is_new) write_ceilings(ceilings_file(), measured);
+  } catch (const OutputError& error) {  // then they are measured again the next time
+    progress.say(fmt::format("warning: {}", error.what()));
+  }
   return known;
 }
 

@@ -12,7 +12,8 @@ namespace ssmbench {
 /// Measures the ceilings of every device of this machine. Throws what measure_ceilings throws.
 void measure_devices(CeilingsByKey& ceilings);
 
-/// What was measured of the devices of a run, by id. Says which ones were not, and how that is done.
+/// What was measured of the devices of a run, by id. Measures those of which nothing is known, and keeps that
+/// for later runs. Throws what measure_ceilings throws.
 std::map<std::string, Ceilings> known_ceilings(const std::vector<DeviceInfo>& devices, Progress& progress);
 
 }  // namespace ssmbench

@@ -19,6 +19,7 @@
 #include "cli/subcommands.h"
 #include "device/simd_target.h"
 #include "model/build_info.h"
+#include "plugin/plugin.h"
 
 namespace ssmbench {
 namespace {
@@ -109,7 +110,9 @@ int parse_and_run(const std::vector<std::string>& arguments) {
 int run_command_line(const std::vector<std::string>& arguments) {
   open_standard_streams();
   std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is a failing write, as on a full disk
-  return with_stdout_written(parse_and_run(arguments));
+  const int code = with_stdout_written(parse_and_run(arguments));
+  if (a_plugin_is_loaded()) _exit(code);
+  return code;
 }
 
 }  // namespace ssmbench

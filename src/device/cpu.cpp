@@ -14,6 +14,7 @@
 #include <string>
 #include <thread>
 
+#include "device/other_threads.h"
 #include "device/simd_target.h"
 #include "device/thread_pinning.h"
 
@@ -68,6 +69,7 @@ class CpuDevice : public Device {
     std::memset(device, value, bytes);
   }
   void copy(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
+  void exchange(const std::vector<SlicePair>& pairs) override { exchange_slices(pairs); }
   std::vector<std::uint64_t> digests(const std::vector<MemorySpan>& spans) override {
     std::vector<std::uint64_t> all;
     for (const auto& span : spans) all.push_back(digest(span));
@@ -77,6 +79,7 @@ class CpuDevice : public Device {
   void* stream() override { return nullptr; }
   void use_second_stream(bool /*second*/) override {}
   void synchronize() override {}
+  bool wait_until_idle() override { return wait_for_other_threads(); }
 
   double time_ms(const Launch& launch) override {
     const auto start = std::chrono::steady_clock::now();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "device/digest.h"
+#include "device/slices.h"
 #include "model/implementation.h"
 
 namespace ssmbench {
@@ -59,9 +60,11 @@ class Device {
   }
   /// At least so much page-locked host memory, until the next call; null where there is none.
   virtual void* pinned_memory(std::size_t /*bytes*/) { return nullptr; }
-  /// Both enqueue: launches that follow find them done.
+  /// These enqueue: launches that follow find them done.
   virtual void fill(void* device, unsigned char value, std::size_t bytes) = 0;
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
+  /// The same of slices that change places (device/slices.h).
+  virtual void exchange(const std::vector<SlicePair>& pairs) = 0;
   /// The digest of each span (device/digest.h), after what was enqueued before.
   virtual std::vector<std::uint64_t> digests(const std::vector<MemorySpan>& spans) = 0;
 
@@ -72,6 +75,9 @@ class Device {
   /// elsewhere runs ahead of what should have come before it.
   virtual void use_second_stream(bool second) = 0;
   virtual void synchronize() = 0;
+  /// Waits until nothing runs any more that launches started, on whatever stream or thread. False where that
+  /// does not end: threads of this process still use a core half a second after the last launch returned.
+  virtual bool wait_until_idle() = 0;
   /// Milliseconds that one launch takes: between two events on the stream, enqueued with it before the device
   /// gets there, or by the steady clock on the CPU.
   virtual double time_ms(const Launch& launch) = 0;

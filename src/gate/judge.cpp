@@ -30,6 +30,34 @@ bool same_tolerance(const OutputComparison& a, const OutputComparison& b) {
   return a.user_tolerance->abs == b.user_tolerance->abs && a.user_tolerance->rel == b.user_tolerance->rel;
 }
 
+std::string text_of(const std::optional<UserTolerance>& tolerance) {
+  return tolerance ? fmt::format("{:g} + {:g}·|expected|", tolerance->abs, tolerance->rel) : "derived";
+}
+
+/// Tolerances of configs, and the claims that tolerances are derived from.
+void add_changed_rules(Comparison& comparison) {
+  const CaseResult& before = *comparison.before;
+  const CaseResult& after = *comparison.after;
+  if (before.claims && after.claims && *before.claims != *after.claims) {
+    const bool is_looser =
+        unit_roundoff(after.claims->math) > unit_roundoff(before.claims->math) ||
+        unit_roundoff(after.claims->state_dtype) > unit_roundoff(before.claims->state_dtype);
+    (is_looser ? comparison.worse : comparison.changes)
+        .push_back(fmt::format("claimed {} arithmetic and {} states, now {} and {}",
+                               name_of(before.claims->math), name_of(before.claims->state_dtype),
+                               name_of(after.claims->math), name_of(after.claims->state_dtype)));
+  }
+  for (const auto& [name, output] : after.outputs) {
+    const auto found = before.outputs.find(name);
+    if (found == before.outputs.end() || same_tolerance(found->second, output)) continue;
+    const auto& then = found->second.user_tolerance;
+    const auto& now = output.user_tolerance;
+    const bool is_looser = now && (!then || now->abs > then->abs || now->rel > then->rel);
+    (is_looser ? comparison.worse : comparison.changes)
+        .push_back(fmt::format("{}: tolerance was {}, now {}", name, text_of(then), text_of(now)));
+  }
+}
+
 /// What errors grew by more than the policy allows.
 void add_error_growth(Comparison& comparison, double allowed) {
   for (const auto& [name, after] : comparison.after->outputs) {
@@ -100,6 +128,7 @@ Comparison compare(const Repeats& befores, const Repeats& afters, const GatePoli
                                            name_of(after.status), after.reason.empty() ? "" : ": ",
                                            after.reason));
   if (!ran(before) || !ran(after)) return comparison;
+  add_changed_rules(comparison);
   add_error_growth(comparison, policy.max_error_growth);
   comparison.time = time_change(befores, afters, policy);
   return comparison;

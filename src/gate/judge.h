@@ -74,8 +74,10 @@ struct Comparison {
   const CaseResult* before = nullptr;   ///< null: only in the new files
   const CaseResult* after = nullptr;    ///< null: missing in the new files
   std::optional<TimeChange> time = {};  ///< where both ran, and at least one was timed
-  /// What got worse whatever the speed: a status, errors, or that it is missing.
+  /// What got worse whatever the speed: a status, errors, what it is judged by, or that it is missing.
   std::vector<std::string> worse = {};
+  /// What it is judged by, where that changed and is no looser.
+  std::vector<std::string> changes = {};
 
   const CaseResult& either() const { return after != nullptr ? *after : *before; }
   Finding finding() const;

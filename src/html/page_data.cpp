@@ -73,6 +73,11 @@ Json case_of(std::size_t file, const CaseResult& result) {
             {"sizes", sizes_of(problem)},
             {"options", options_label(result.the_case)},
             {"status", name_of(result.status)}};
+  if (const auto& claims = result.claims) {
+    json["math"] = name_of(claims->math);
+    json["state_dtype"] = name_of(claims->state_dtype);
+  }
+  if (const auto lowered = result.lowered_arithmetic(); !lowered.empty()) json["lowered"] = lowered;
   if (result.cause) json["cause"] = name_of(*result.cause);
   if (!result.reason.empty()) json["reason"] = result.reason;
   if (result.status != Status::pass) json["repro"] = result.repro;

@@ -12,6 +12,7 @@
 
 #include "base/errors.h"
 #include "device/device.h"
+#include "device/floating_point.h"
 #include "plugin/plugin_problem.h"
 #include "plugins/ssmbench_plugin.h"
 
@@ -20,6 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+bool is_any_loaded = false;
+
 [[noreturn]] void refuse(const fs::path& file, const std::string& why) {
   throw UsageError(fmt::format("--plugin {}: {}", file.string(), why));
 }
@@ -27,6 +30,8 @@ namespace fs = std::filesystem;
 void* open_library(const fs::path& file) {
   std::error_code error;
   if (!fs::exists(file, error)) refuse(file, "no such file");
+  is_any_loaded = true;  // what it does in the end, it may do even if it is refused
+  const KeptFloatingPoint kept;
   // An absolute path, or the loader would look for a bare name in its own folders.
   void* library = dlopen(fs::absolute(file).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) refuse(file, fmt::format("is not a shared library that loads here: {}", dlerror()));
@@ -91,6 +96,13 @@ std::int64_t memory_of(DeviceKind kind) {
   return most == 0 ? std::numeric_limits<std::int64_t>::max() : static_cast<std::int64_t>(most);
 }
 
+/// Calls a function of a plugin, which may leave another floating-point environment.
+template <class Function, class... Arguments>
+auto call(Function function, Arguments... arguments) {
+  const KeptFloatingPoint kept;
+  return function(arguments...);
+}
+
 /// One implementation of a plugin: its functions, with its number and its name for messages.
 struct Entry {
   Functions functions;
@@ -99,7 +111,7 @@ struct Entry {
   std::int64_t memory_bytes;
 
   std::optional<std::string> unsupported(const Problem& problem) const {
-    const char* reason = functions.unsupported(index, &PluginProblem(problem).view());
+    const char* reason = call(functions.unsupported, index, &PluginProblem(problem).view());
     if (reason == nullptr) return {};
     return *reason == '\0' ? "unsupported, without a reason" : std::string(reason);
   }
@@ -121,14 +133,14 @@ struct Entry {
           fmt::format("{}: asks for {} bytes of workspace, the device has {}", label, asked, memory_bytes));
     const auto arguments = std::make_shared<PluginProblem>(problem, tensors);
     return [launch = functions.launch, index = index, label = label, arguments, workspace](void* stream) {
-      if (const char* error = launch(index, &arguments->view(), workspace, stream))
+      if (const char* error = call(launch, index, &arguments->view(), workspace, stream))
         throw DeviceError(fmt::format("{}: {}", label, error));
     };
   }
 
  private:
   std::int64_t asked_workspace(const Problem& problem) const {
-    return functions.workspace_bytes(index, &PluginProblem(problem).view());
+    return call(functions.workspace_bytes, index, &PluginProblem(problem).view());
   }
 };
 
@@ -168,9 +180,13 @@ Implementation implementation_of(const fs::path& file, const Functions& function
 
 }  // namespace
 
+bool a_plugin_is_loaded() {
+  return is_any_loaded;
+}
+
 std::vector<Implementation> load_plugin(const fs::path& file) {
   const Functions functions = functions_of(file);
-  const ssmbench_plugin* plugin = functions.describe();
+  const ssmbench_plugin* plugin = call(functions.describe);
   if (plugin == nullptr) refuse(file, "ssmbench_plugin_describe returned nothing");
   if (plugin->abi_version != SSMBENCH_PLUGIN_ABI_VERSION)
     refuse(file, fmt::format("was built for ABI version {}, this ssmbench has {}; build it with the "

@@ -26,6 +26,8 @@ std::string_view name_of(Cause cause) {
       return "inputs_changed";
     case Cause::too_fast:
       return "too_fast";
+    case Cause::late_work:
+      return "late_work";
     case Cause::crash:
       return "crash";
     case Cause::timeout:

@@ -20,6 +20,7 @@ enum class Cause {
   guard_band,      ///< memory outside of a buffer was written
   inputs_changed,  ///< an input was written
   too_fast,        ///< faster than the ceilings of the device allow
+  late_work,       ///< work went on after a launch had ended
   // error
   crash,          ///< the worker process ended by a signal or by itself
   timeout,        ///< it took longer than --timeout, or did not end
@@ -36,13 +37,13 @@ enum class Cause {
   only_when_named,  ///< it runs only when --impl names it
   inapplicable,     ///< the check of a study does not apply to the case
 };
-inline constexpr std::array kAllCauses{Cause::tolerance,      Cause::nonfinite,        Cause::distribution,
-                                       Cause::not_judged,     Cause::nondeterministic, Cause::guard_band,
-                                       Cause::inputs_changed, Cause::too_fast,         Cause::crash,
-                                       Cause::timeout,        Cause::out_of_memory,    Cause::device_error,
-                                       Cause::contract,       Cause::exception,        Cause::protocol,
-                                       Cause::inputs,         Cause::reference,        Cause::worker,
-                                       Cause::unsupported,    Cause::only_when_named,  Cause::inapplicable};
+inline constexpr std::array kAllCauses{
+    Cause::tolerance,        Cause::nonfinite,   Cause::distribution,   Cause::not_judged,
+    Cause::nondeterministic, Cause::guard_band,  Cause::inputs_changed, Cause::too_fast,
+    Cause::late_work,        Cause::crash,       Cause::timeout,        Cause::out_of_memory,
+    Cause::device_error,     Cause::contract,    Cause::exception,      Cause::protocol,
+    Cause::inputs,           Cause::reference,   Cause::worker,         Cause::unsupported,
+    Cause::only_when_named,  Cause::inapplicable};
 
 std::string_view name_of(Cause cause);
 /// Nothing where the word is no cause.

@@ -138,10 +138,23 @@ std::optional<Cause> cause_of(const Json& record) {
   throw UsageError("unknown cause " + name);
 }
 
+/// Nothing in files of before it was kept.
+std::optional<Arithmetic> claims_of(const Json& record) {
+  if (!record.contains("math")) return {};
+  const auto& math = record.at("math").get_ref<const std::string&>();
+  const auto& state_dtype = record.at("state_dtype").get_ref<const std::string&>();
+  const auto known_math = parse_math(math);
+  const auto known_dtype = parse_dtype(state_dtype);
+  if (!known_math) throw UsageError("unknown math " + math);
+  if (!known_dtype) throw UsageError("unknown state_dtype " + state_dtype);
+  return Arithmetic{.math = *known_math, .state_dtype = *known_dtype};
+}
+
 CaseResult result_of(const Json& record) {
   CaseResult result{.the_case = case_of(record),
                     .impl = record.at("impl").get<std::string>(),
                     .device = record.at("device").get<std::string>(),
+                    .claims = claims_of(record),
                     .status = status_of(record),
                     .cause = cause_of(record),
                     .reason = record.at("reason").get<std::string>()};

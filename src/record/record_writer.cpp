@@ -105,6 +105,10 @@ std::string case_record(const CaseResult& result) {
               {"impl", result.impl},
               {"device", result.device}};
   add_problem(record, result.the_case);
+  if (const auto& claims = result.claims) {
+    record["math"] = name_of(claims->math);
+    record["state_dtype"] = name_of(claims->state_dtype);
+  }
   add_status(record, result);
   add_measurements(record, result);
   if (result.work.bytes > 0)

@@ -1,5 +1,7 @@
 #include "record/result.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <stdexcept>
 
@@ -28,6 +30,16 @@ std::optional<Status> status_named(std::string_view name) {
        {Status::pass, Status::fail, Status::skip, Status::error, Status::invalid, Status::unverified})
     if (name_of(status) == name) return status;
   return {};
+}
+
+std::string CaseResult::lowered_arithmetic() const {
+  if (!claims) return "";
+  const double of_case = unit_roundoff(the_case.problem.dtype());
+  std::string text;
+  if (unit_roundoff(claims->math) > of_case) text = name_of(claims->math);
+  if (unit_roundoff(claims->state_dtype) > of_case)
+    text += fmt::format("{}{} states", text.empty() ? "" : ", ", name_of(claims->state_dtype));
+  return text;
 }
 
 bool CaseResult::judged_by_user() const {

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "model/arithmetic.h"
 #include "model/case.h"
 #include "model/implementation.h"
 #include "record/cause.h"
@@ -112,6 +113,9 @@ struct CaseResult {
   Case the_case;
   std::string impl;
   std::string device;  ///< "cpu", "cuda:0"
+  /// The arithmetic that the implementation claims, from which tolerances follow; nothing in files of before
+  /// it was kept.
+  std::optional<Arithmetic> claims = {};
   Status status = Status::error;
   std::optional<Cause> cause = {};  ///< of a fail, invalid, error or skip
   std::string reason = {};          ///< the same in words
@@ -127,6 +131,8 @@ struct CaseResult {
   /// Hash of all that the result depends on: equal keys, equal work (sweep/job_keys.h).
   std::string key = {};
 
+  /// What it claims that is less exact than the case's dtype: "tf32", "bf16 states"; empty where nothing is.
+  std::string lowered_arithmetic() const;
   /// Whether an output was judged by the config's own tolerance.
   bool judged_by_user() const;
   /// The timing that tables and budgets use: hot.

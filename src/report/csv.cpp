@@ -102,6 +102,14 @@ void add_measurements(Columns& columns) {
 Columns make_columns() {
   Columns columns;
   add_problem(columns);
+  const auto claims = [](const CaseResult& result) { return result.claims ? &*result.claims : nullptr; };
+  columns.push_back({"math", [claims](const CaseResult& result) {
+                       return claims(result) == nullptr ? "" : std::string(name_of(claims(result)->math));
+                     }});
+  columns.push_back({"state_dtype", [claims](const CaseResult& result) {
+                       return claims(result) == nullptr ? ""
+                                                        : std::string(name_of(claims(result)->state_dtype));
+                     }});
   columns.push_back({"status", [](const CaseResult& result) { return std::string(name_of(result.status)); }});
   columns.push_back({"cause", [](const CaseResult& result) {
                        return result.cause ? std::string(name_of(*result.cause)) : "";

@@ -98,7 +98,9 @@ std::string gate_label(const Comparison& comparison) {
 
 std::string gate_remark(const Comparison& comparison) {
   if (!comparison.worse.empty()) return fmt::format("{}", fmt::join(comparison.worse, "; "));
-  if (comparison.time) return comparison.time->reason;
+  std::vector<std::string> remarks = comparison.changes;
+  if (comparison.time && !comparison.time->reason.empty()) remarks.push_back(comparison.time->reason);
+  if (comparison.time || !remarks.empty()) return fmt::format("{}", fmt::join(remarks, "; "));
   if (comparison.before == nullptr || comparison.after == nullptr) return "";
   const auto before = name_of(comparison.before->status);
   const auto after = name_of(comparison.after->status);
@@ -167,7 +169,8 @@ std::string gate_record(const Comparison& comparison, const GatePolicy& policy) 
               {"verdict", gate_label(comparison)},
               {"status", {{"before", status(comparison.before)}, {"after", status(comparison.after)}}},
               {"cause", {{"before", cause(comparison.before)}, {"after", cause(comparison.after)}}},
-              {"worse", comparison.worse}};
+              {"worse", comparison.worse},
+              {"changes", comparison.changes}};
   if (comparison.time) {
     const TimeChange& time = *comparison.time;
     Json& timing = record["timing"] = {

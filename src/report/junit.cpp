@@ -84,16 +84,18 @@ std::string junit_document(const std::vector<JunitCase>& cases) {
 
 void JunitReporter::case_done(const CaseResult& result) {
   const TimingStats* timing = result.headline();
-  cases_.push_back({.suite = std::string(result.the_case.problem.op().name),
-                    .class_name = fmt::format("{} on {}", result.impl, result.device),
-                    .name = result.the_case.id(),
-                    .outcome = outcome_of(result.status),
-                    .type = std::string(result.cause ? name_of(*result.cause) : name_of(result.status)),
-                    .message = result.reason.empty() && result.status != Status::pass
-                                   ? std::string(name_of(result.status))
-                                   : result.reason,
-                    .output = result.repro,
-                    .seconds = timing != nullptr ? timing->median_ms / 1000 : 0});
+  cases_.push_back(
+      {.suite = std::string(result.the_case.problem.op().name),
+       .class_name = fmt::format("{} on {}", result.impl, result.device),
+       .name = result.the_case.id(),
+       .outcome = outcome_of(result.status),
+       .type = std::string(result.cause ? name_of(*result.cause) : name_of(result.status)),
+       .message = result.reason.empty() && result.status != Status::pass ? std::string(name_of(result.status))
+                                                                         : result.reason,
+       .output = result.claims ? fmt::format("math {}, state_dtype {}\n{}", name_of(result.claims->math),
+                                             name_of(result.claims->state_dtype), result.repro)
+                               : result.repro,
+       .seconds = timing != nullptr ? timing->median_ms / 1000 : 0});
 }
 
 void JunitReporter::finish(const Summary& summary) {

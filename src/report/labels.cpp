@@ -72,6 +72,11 @@ bool has_device_times(const RunInfo& info) {
   return std::ranges::any_of(info.devices, [](const auto& device) { return device.first != "cpu"; });
 }
 
+std::string status_label(const CaseResult& result) {
+  const std::string lowered = result.status == Status::skip ? "" : result.lowered_arithmetic();
+  return fmt::format("{}{}", name_of(result.status), lowered.empty() ? "" : " (" + lowered + ")");
+}
+
 std::string budget_label(const CaseResult& result) {
   const TimingStats* timing = result.headline();
   if (timing == nullptr || !result.the_case.budget_ms) return "";

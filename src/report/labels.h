@@ -28,6 +28,9 @@ std::vector<std::pair<std::string, std::optional<double>>> device_times(const Ca
 /// Whether devices of a run have more than one kind of time.
 bool has_device_times(const RunInfo& info);
 
+/// The status, with the arithmetic that is claimed where it is less exact than the case's dtype: "pass (tf32)".
+std::string status_label(const CaseResult& result);
+
 /// "meets the budget of 16.67 ms by 16.4 ms"; empty without a budget or a timing.
 std::string budget_label(const CaseResult& result);
 

@@ -37,7 +37,7 @@ void MarkdownReporter::case_done(const CaseResult& result) {
   std::string remarks = result.reason.empty() ? options_label(result.the_case) : markdown_cell(result.reason);
   if (const auto budget = budget_label(result); !budget.empty()) remarks += "; " + budget;
   const std::string roofline = has_roofline_ ? fmt::format(" {} |", roofline_label(result)) : "";
-  file_->append(fmt::format("| {} | {} | {} | {} | {} {} |{} {} | {} | {} |", name_of(result.status),
+  file_->append(fmt::format("| {} | {} | {} | {} | {} {} |{} {} | {} | {} |", status_label(result),
                             result.impl, problem.choice("dtype"), shape_label(problem), times,
                             timing != nullptr ? fmt::format("{:.1f}", gigabytes_per_second(result)) : "",
                             roofline, worst != nullptr ? fmt::format("{:.2e}", worst->rel_l2) : "",

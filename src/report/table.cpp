@@ -52,7 +52,7 @@ void TableReporter::case_done(const CaseResult& result) {
   const Problem& problem = result.the_case.problem;
   const std::string heading = shape_heading(problem);
   if (heading != heading_) {
-    fmt::print("\n{}\n{:<10} {:<16} {:<6} {:<6} {:<24} {:>10}", problem.op().name, "status", "implementation",
+    fmt::print("\n{}\n{:<16} {:<16} {:<6} {:<6} {:<24} {:>10}", problem.op().name, "status", "implementation",
                "device", "dtype", heading, "hot ms");
     if (has_device_times_)
       for (const auto& [name, _] : device_times(result)) fmt::print(" {:>10}", name);
@@ -62,7 +62,7 @@ void TableReporter::case_done(const CaseResult& result) {
   }
 
   std::string line = fmt::format(
-      "{}{:<10}{} {:<16} {:<6} {:<6} {:<24}", colour_ ? colour_of(result.status) : "", name_of(result.status),
+      "{}{:<16}{} {:<16} {:<6} {:<6} {:<24}", colour_ ? colour_of(result.status) : "", status_label(result),
       colour_ ? "\x1b[0m" : "", result.impl, result.device, problem.choice("dtype"), shape_label(problem));
   const TimingStats* timing = result.headline();
   const auto add_ms = [&line](std::optional<double> ms) {

@@ -10,6 +10,7 @@
 #include "bench/roofline.h"
 #include "device/cpu.h"
 #include "inputs/inputs.h"
+#include "sweep/exchange.h"
 #include "sweep/profile_run.h"
 
 namespace ssmbench {
@@ -44,6 +45,7 @@ CaseRunner::CaseRunner(const Plan& plan, const RunnerOptions& options, RunListen
       reference_(reference) {}
 
 void CaseRunner::run(const std::vector<NumberedJob>& jobs) {
+  const auto pinned = device_.pin_threads();  // while launches are verified as while they are timed
   upload();
   room_ = room();
   for (const auto& job : jobs) start(job);
@@ -81,7 +83,12 @@ void CaseRunner::verify(Candidate& candidate) {
     profile_run(device_, *uploaded_, implementation, options_.timing.warmup, candidate.result);
     return;
   }
-  const CaseOnDevice on{device_, *uploaded_, reference_, transfers_ ? &*transfers_ : nullptr};
+  const CaseOnDevice on{device_,
+                        *uploaded_,
+                        reference_,
+                        transfers_ ? &*transfers_ : nullptr,
+                        other_uploaded_ ? &*other_uploaded_ : nullptr,
+                        &other_reference_};
   candidate.judge = std::make_unique<RunJudge>(on, implementation, stop_, candidate.result);
   candidate.judge->verify(options_.reruns);
   if (candidate.judge->is_fine() && is_timed()) candidate.judge->start_timing(options_.timing);
@@ -102,7 +109,6 @@ void CaseRunner::finish_held() {
 }
 
 void CaseRunner::take_turns() {
-  const auto pinned = device_.pin_threads();
   std::mt19937_64 random(fnv1a(case_.id()));  // the same order each time
   const bool others_run = held_.size() > 1;
   while (true) {
@@ -113,7 +119,8 @@ void CaseRunner::take_turns() {
     std::ranges::shuffle(round, random);
     for (const Place place : round) {
       listener_.resuming(place->job.number);
-      if (contained(*place, [&] { place->judge->timer().burst(others_run); })) continue;
+      if (contained(*place, [&] { place->judge->timer().burst(others_run); }) && place->judge->is_fine())
+        continue;
       conclude(place);
       if (held_.empty()) return;  // perhaps all were put back
     }
@@ -197,7 +204,7 @@ std::size_t CaseRunner::bytes_of(const NumberedJob& job) const {
     std::size_t bytes = job.job->implementation->workspace_bytes(case_.problem);
     for (const auto& spec : case_.problem.tensors())
       if (spec.role == Role::output)
-        bytes += 2 * spec.bytes();  // on the device, and the first ones on the host
+        bytes += 3 * spec.bytes();  // on the device, and the first and the latest ones on the host
     return bytes;
   } catch (const std::exception&) {  // verify() meets it too, and says it
     return 0;
@@ -224,6 +231,7 @@ bool CaseRunner::inputs_are_damaged() {
 void CaseRunner::upload() {
   try {
     uploaded_.emplace(device_, inputs_);
+    if (is_timed() && !ExchangeDraw(case_.problem).can_exchange()) prepare_other_seed();
   } catch (const DeviceError& error) {
     upload_error_ = explain(error);
     return;
@@ -233,8 +241,18 @@ void CaseRunner::upload() {
                        std::min(kTransferSeconds, options_.timing.max_seconds / 40), stop_);
 }
 
+void CaseRunner::prepare_other_seed() {
+  InputSpec other = case_.inputs;
+  ++other.seed;
+  other_inputs_ = generate_inputs(case_.problem, other, stop_);
+  if (reference_ != nullptr)
+    other_reference_ = compute_reference(case_.problem, views_of(other_inputs_), stop_);
+  other_uploaded_.emplace(device_, other_inputs_);
+}
+
 void CaseRunner::repair_inputs() {
   transfers_.reset();
+  other_uploaded_.reset();
   uploaded_.reset();
   if (device_.shares_host_memory()) {
     inputs_.clear();  // before they are made again, so that they are in memory only once

@@ -71,6 +71,8 @@ class CaseRunner {
   std::size_t bytes_of(const NumberedJob& job) const;
   std::size_t room() const;
   void upload();
+  /// Inputs of another seed and their reference, where launches that are timed need them (Disturbance).
+  void prepare_other_seed();
   /// Whether they or the bands around them are not as they were. When the device cannot say, no further job
   /// can be started.
   bool inputs_are_damaged();
@@ -88,6 +90,9 @@ class CaseRunner {
   const ReferenceOutputs* reference_;
 
   std::optional<DeviceInputs> uploaded_;
+  std::vector<HostTensor> other_inputs_;
+  ReferenceOutputs other_reference_;
+  std::optional<DeviceInputs> other_uploaded_;
   std::optional<Explanation> upload_error_;
   std::optional<TransferTimer> transfers_;
   std::list<Candidate> held_;  ///< in the order of the plan

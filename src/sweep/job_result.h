@@ -30,7 +30,7 @@ using FinishedHook = std::function<void(const FinishedJob&)>;
 
 /// The record of a job about which nothing is known but what it is.
 CaseResult blank_result(const Plan& plan, const Case& the_case, const Job& job, const RunnerOptions& options);
-/// The record of a job that could not be run. Calls nothing of the implementation's.
+/// The record of a job that could not be run. Runs nothing of the implementation's.
 CaseResult failed_result(const Plan& plan, const Case& the_case, const Job& job, const RunnerOptions& options,
                          Explanation why);
 

@@ -3,19 +3,15 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <array>
 #include <chrono>
 
+#include "device/floating_point.h"
 #include "verify/compare.h"
 #include "verify/describe.h"
 #include "verify/same_bits.h"
 
 namespace ssmbench {
 namespace {
-
-/// Bytes that fill the workspace in reruns; before the first launch they are 0xFF, which is NaN. In f32
-/// 1.5e16 and -2.9e-16.
-constexpr std::array<unsigned char, 2> kGarbage = {0x5A, 0xA5};
 
 /// What the reference says about elements without a value, whatever implementation was run.
 std::string describe_notes(const ReferenceOutputs& reference) {
@@ -54,12 +50,14 @@ void RunJudge::launch() {
   const auto start = std::chrono::steady_clock::now();
   run_.launch()(on_.device.stream());
   on_.device.synchronize();
+  reset_floating_point();
   seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   ++launches_;
 }
 
-OutputComparison RunJudge::compare(const TensorSpec& spec, const TensorView& output) const {
-  return compare_output(output, on_.reference->at(spec.name).expectation(),
+OutputComparison RunJudge::compare(const HostTensor& output, const ReferenceOutputs& reference) const {
+  const TensorSpec& spec = output.spec;
+  return compare_output(output.view(), reference.at(spec.name).expectation(),
                         implementation_.arithmetic(result_.the_case.problem.dtype()),
                         result_.the_case.tolerance_of(spec.name), time_axis(spec));
 }
@@ -81,13 +79,13 @@ void RunJudge::launch_first() {
   launch();
   first_outputs_ = run_.copy_outputs();
   result_.status = Status::unverified;
-  if (on_.reference == nullptr) return;
+  look_for_late_work(first_outputs_);
+  if (on_.reference == nullptr || !is_fine()) return;
 
   result_.status = Status::pass;
   const HostTensor* worst = nullptr;
   for (const auto& output : first_outputs_) {
-    const OutputComparison& comparison = result_.outputs[output.spec.name] =
-        compare(output.spec, output.view());
+    const OutputComparison& comparison = result_.outputs[output.spec.name] = compare(output, *on_.reference);
     if (comparison.judged == 0) leave_unverified(output.spec.name, comparison);
     if (comparison.judged > 0 && !comparison.passed() &&
         (worst == nullptr || comparison.tolerance_ratio > result_.outputs[worst->spec.name].tolerance_ratio))
@@ -98,30 +96,64 @@ void RunJudge::launch_first() {
   fail(*cause_of_failure(comparison), describe_failure(worst->spec.name, comparison, worst->view()));
 }
 
+void RunJudge::take_outputs_again() {
+  run_.copy_outputs(latest_outputs_);
+  look_for_late_work(latest_outputs_);
+}
+
+void RunJudge::look_for_late_work(const std::vector<HostTensor>& seen) {
+  const bool is_idle = on_.device.wait_until_idle();
+  std::size_t position = 0;
+  for (const auto now : on_.device.digests(run_.output_memory())) {
+    const HostTensor& output = seen[position++];
+    if (now == digest({output.buffer.data(), output.spec.bytes()})) continue;
+    return invalidate(Cause::late_work,
+                      fmt::format("{} was still written after the launch had ended", output.spec.name));
+  }
+  if (!is_idle)
+    invalidate(Cause::late_work, "threads still compute half a second after the launch has returned");
+}
+
 void RunJudge::compare_again(const std::string& when) {
   std::string difference;
-  std::size_t position = 0;
-  run_.visit_outputs([&](const TensorSpec& spec, const TensorView& output) {
-    const TensorView first = real_view(first_outputs_[position++].view());
-    const TensorView again = real_view(output);
+  for (std::size_t i = 0; i < latest_outputs_.size() && is_fine(); ++i) {
+    const TensorSpec& spec = latest_outputs_[i].spec;
+    const TensorView first = real_view(first_outputs_[i].view());
+    const TensorView again = real_view(latest_outputs_[i].view());
     const auto index = first_difference(first, again);
-    if (!index) return;  // the bits that were right
+    if (!index) continue;  // the bits that were right
     if (difference.empty()) {
       const std::int64_t at = offset_of(*index, again.strides);
       difference = fmt::format("{} at ({}): {:.9g}, then {:.9g} {}", spec.name, fmt::join(*index, ", "),
                                load_as_double(first.data, at, first.dtype),
                                load_as_double(again.data, at, again.dtype), when);
     }
-    const OutputComparison comparison = compare(spec, output);
-    if (comparison.passed() || comparison.judged == 0 || !is_fine()) return;
-    result_.outputs[spec.name] = comparison;
-    fail(*cause_of_failure(comparison),
-         fmt::format("{}: {}", when, describe_failure(spec.name, comparison, output)));
-  });
+    judge_again(latest_outputs_[i], *on_.reference, when);
+  }
   if (difference.empty()) return;
   if (result_.determinism->first_difference.empty()) result_.determinism->first_difference = difference;
   if (implementation_.deterministic)
     fail(Cause::nondeterministic, "nondeterministic, although it claims to be deterministic: " + difference);
+}
+
+void RunJudge::judge_again(const HostTensor& output, const ReferenceOutputs& reference,
+                           const std::string& when) {
+  const std::string& name = output.spec.name;
+  const OutputComparison comparison = compare(output, reference);
+  if (comparison.passed() || comparison.judged == 0) return;
+  result_.outputs[name] = comparison;
+  fail(*cause_of_failure(comparison),
+       fmt::format("{}: {}", when, describe_failure(name, comparison, output.view())));
+}
+
+void RunJudge::judge_timed(const std::vector<HostTensor>& outputs, bool of_other_seed) {
+  const ReferenceOutputs& reference = of_other_seed ? *on_.other_reference : *on_.reference;
+  for (std::size_t i = 0; i < outputs.size() && is_fine(); ++i)
+    if (of_other_seed || first_difference(real_view(first_outputs_[i].view()), real_view(outputs[i].view())))
+      judge_again(outputs[i], reference, fmt::format("in timed launch {}", launches_));
+  if (is_fine()) return;
+  on_.device.wait_until_idle();  // before its memory goes
+  look_for_damage();
 }
 
 void RunJudge::launch_again(const RerunPolicy& policy) {
@@ -131,10 +163,13 @@ void RunJudge::launch_again(const RerunPolicy& policy) {
   while (rerun < policy.count && seconds_ < policy.max_seconds && is_fine() && !stop_) {
     const bool on_second_stream = rerun % 2 == 0;
     on_.device.use_second_stream(on_second_stream);
-    run_.reset_outputs();
-    run_.fill_workspace(kGarbage.at(rerun % kGarbage.size()));
+    run_.reset_outputs(garbage_byte(random_));
+    garbage_ = garbage_byte(random_, garbage_);
+    run_.fill_workspace(garbage_);
     launch();
     ++rerun;
+    take_outputs_again();
+    if (!is_fine()) break;
     const bool has_streams = on_.device.stream() != nullptr;
     compare_again(
         fmt::format("in rerun {}{}", rerun, on_second_stream && has_streams ? " on a second stream" : ""));
@@ -148,7 +183,19 @@ void RunJudge::start_timing(const TimingPolicy& policy) {
     run_.launch()(stream);
   };
   timer_.emplace(on_.device, counted, policy, seconds_, stop_);
-  if (auto replay = capture()) timer_->add_graph(std::move(*replay));
+  if (auto replay = capture())
+    timer_->add_graph([this, replay = std::move(*replay)](void* stream) {
+      ++launches_;
+      replay(stream);
+    });
+  Disturbance::Judge judge;
+  if (on_.reference != nullptr)
+    judge = [this](const std::vector<HostTensor>& outputs, bool of_other_seed) {
+      judge_timed(outputs, of_other_seed);
+    };
+  disturbance_.emplace(on_.device, result_.the_case.problem, on_.inputs, on_.other_seed, run_,
+                       latest_outputs_, std::move(judge));
+  timer_->watch(*disturbance_);
 }
 
 std::optional<Launch> RunJudge::capture() {
@@ -161,27 +208,31 @@ bool RunJudge::replays_well(const Launch& replay) {
   // Part of a launch may go where a capture does not see it, or depend on how often it was launched before.
   constexpr int kReplays = 2;
   for (int i = 0; i < kReplays; ++i) {
-    run_.reset_outputs();
+    run_.reset_outputs(garbage_byte(random_));
     replay(on_.device.stream());
   }
   on_.device.synchronize();
-  std::size_t position = 0;
-  bool is_right = true;
-  run_.visit_outputs([&](const TensorSpec& spec, const TensorView& output) {
-    const TensorView first = real_view(first_outputs_[position++].view());
-    if (!first_difference(first, real_view(output))) return;
-    is_right = is_right && !implementation_.deterministic && on_.reference != nullptr &&
-               compare(spec, output).passed();
-  });
-  return is_right;
+  run_.copy_outputs(latest_outputs_);
+  for (std::size_t i = 0; i < latest_outputs_.size(); ++i) {
+    const HostTensor& output = latest_outputs_[i];
+    if (!first_difference(real_view(first_outputs_[i].view()), real_view(output.view()))) continue;
+    if (implementation_.deterministic || on_.reference == nullptr ||
+        !compare(output, *on_.reference).passed())
+      return false;
+  }
+  return true;
 }
 
 void RunJudge::finish_timing() {
+  disturbance_.reset();
   result_.timing = timer_->results();
   append(result_.reason, timer_->note());
   if (on_.reference != nullptr) {
-    run_.reset_outputs();  // to see that this launch writes them all; some were updated in place all the time
+    run_.reset_outputs(garbage_byte(random_));  // to see that this launch writes them all
     launch();
+    take_outputs_again();
+  }
+  if (on_.reference != nullptr && is_fine()) {
     compare_again(fmt::format("after {} launches", launches_));
   }
   look_for_damage();
@@ -197,11 +248,15 @@ void RunJudge::measure_transfers() {
 void RunJudge::look_for_damage() {
   Damage damage = run_.damage();
   damage.add(on_.inputs.damage());
-  if (!damage.found()) return;
+  if (on_.other_seed != nullptr) damage.add(on_.other_seed->damage());
+  if (damage.found()) invalidate(cause_of(damage), std::move(damage.text));
+}
+
+void RunJudge::invalidate(Cause cause, std::string reason) {
   result_.status = Status::invalid;
-  result_.cause = cause_of(damage);
-  append(damage.text, result_.reason);
-  result_.reason = damage.text;
+  result_.cause = cause;
+  append(reason, result_.reason);
+  result_.reason = std::move(reason);
   result_.timing.clear();
   result_.transfers.reset();
 }

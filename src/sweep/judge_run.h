@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <optional>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "bench/transfers.h"
 #include "record/result.h"
 #include "reference/reference.h"
+#include "sweep/disturbance.h"
 #include "sweep/prepared_run.h"
 
 namespace ssmbench {
@@ -26,6 +28,10 @@ struct CaseOnDevice {
   const DeviceInputs& inputs;
   const ReferenceOutputs* reference;   ///< null: outputs are not verified
   TransferTimer* transfers = nullptr;  ///< null: copies to and from the device are not timed
+  /// Inputs of another seed and their reference, for launches that are timed where nothing can be exchanged
+  /// (Disturbance); else null.
+  const DeviceInputs* other_seed = nullptr;
+  const ReferenceOutputs* other_reference = nullptr;
 };
 
 /// Takes one implementation through everything that happens to it on one case, in three steps between which
@@ -39,14 +45,15 @@ class RunJudge {
   RunJudge(const CaseOnDevice& on, const Implementation& implementation, const std::atomic<bool>& stop,
            CaseResult& result);
 
-  /// Launches it and verifies its outputs; launches it again from other garbage in the workspace, every other
-  /// time on a second stream.
+  /// Launches it and verifies its outputs; launches it again from other garbage in outputs and workspace,
+  /// every other time on a second stream.
   void verify(const RerunPolicy& policy);
   /// Whether nothing went wrong so far.
   bool is_fine() const;
 
   /// Gets ready to time its launches, as a graph's replay too where that gives the right outputs.
   void start_timing(const TimingPolicy& policy);
+  /// Each burst may end in a failure: outputs of launches that are timed are verified, too (Disturbance).
   LaunchTimer& timer() { return *timer_; }
   /// Takes what the timer found, and verifies the outputs of one more launch; then times copies.
   void finish_timing();
@@ -65,11 +72,21 @@ class RunJudge {
   /// A replay of the launch that is right; nothing where there is none.
   std::optional<Launch> capture();
   bool replays_well(const Launch& replay);
-  OutputComparison compare(const TensorSpec& spec, const TensorView& output) const;
-  /// Judges outputs that were computed anew. `when` is for messages.
+  OutputComparison compare(const HostTensor& output, const ReferenceOutputs& reference) const;
+  /// Copies the outputs of a launch that has returned, and looks whether it went on writing them.
+  void take_outputs_again();
+  /// What runs on after `seen`, which was copied when a launch had returned.
+  void look_for_late_work(const std::vector<HostTensor>& seen);
+  /// Judges the latest outputs from the inputs of the first ones. `when` is for messages.
   void compare_again(const std::string& when);
   /// An output that nothing can be said of; the others are judged all the same.
   void leave_unverified(const std::string& output, const OutputComparison& comparison);
+  /// Against the reference.
+  void judge_again(const HostTensor& output, const ReferenceOutputs& reference, const std::string& when);
+  /// Judges outputs of a timed launch, which may have other bits.
+  void judge_timed(const std::vector<HostTensor>& outputs, bool of_other_seed);
+  /// Something that no kernel may do, whatever its outputs.
+  void invalidate(Cause cause, std::string reason);
   /// The first failure is the cause, if there are several.
   void fail(Cause cause, const std::string& reason);
 
@@ -78,9 +95,12 @@ class RunJudge {
   const std::atomic<bool>& stop_;
   CaseResult& result_;
   PreparedRun run_;
-  std::vector<HostTensor> first_outputs_;
+  std::vector<HostTensor> first_outputs_, latest_outputs_;
+  std::optional<Disturbance> disturbance_;
   std::optional<LaunchTimer> timer_;
-  double seconds_ = 0;  ///< of all launches before timing
+  std::mt19937_64 random_{std::random_device()()};
+  unsigned char garbage_ = 0;  ///< in the workspace, of the rerun before
+  double seconds_ = 0;         ///< of all launches before timing
   std::int64_t launches_ = 0;
 };
 

@@ -9,6 +9,7 @@
 
 #include "base/glob.h"
 #include "reference/reference.h"
+#include "sweep/exchange.h"
 
 namespace ssmbench {
 namespace {
@@ -109,22 +110,23 @@ MemoryNeed memory_need(const PlannedCase& planned, const Plan& plan, bool verify
   const Problem& problem = planned.the_case.problem;
   std::size_t inputs = 0;
   std::size_t outputs = 0;
-  std::size_t largest_output = 0;
-  for (const auto& tensor : problem.tensors()) {
+  for (const auto& tensor : problem.tensors())
     (tensor.role == Role::input ? inputs : outputs) += tensor.bytes();
-    if (tensor.role == Role::output) largest_output = std::max(largest_output, tensor.bytes());
+  std::size_t reference = verify ? reference_bytes(problem) : 0;
+  if (!ExchangeDraw(problem).can_exchange()) {  // then there are inputs of another seed
+    inputs *= 2;
+    reference *= 2;
   }
-  const std::size_t reference = verify ? reference_bytes(problem) : 0;
   need.host = inputs + outputs + reference;
   for (const auto& job : planned.jobs) {
     if (job.skip) continue;
     const std::size_t workspace = job.implementation->workspace_bytes(problem);
     if (plan.devices[job.device].kind == DeviceKind::cuda) {
       need.device = std::max(need.device, inputs + outputs + workspace);
-      // Outputs of later launches are copied one by one.
-      need.host = std::max(need.host, inputs + outputs + largest_output + reference);
-    } else {  // the CPU's outputs lie beside the copy that is judged
-      need.host = std::max(need.host, inputs + 2 * outputs + reference + workspace);
+      // The outputs of the first launch and of the latest.
+      need.host = std::max(need.host, inputs + 2 * outputs + reference);
+    } else {  // the CPU's outputs lie beside these copies
+      need.host = std::max(need.host, inputs + 3 * outputs + reference + workspace);
     }
   }
   return need;

@@ -1,12 +1,27 @@
 #include "sweep/prepared_run.h"
 
+#include <algorithm>
+
 namespace ssmbench {
 
 namespace {
 
 constexpr unsigned char kNaN = 0xFF;
 
+/// Of garbage before a timed launch, and of which share (1 over this) of a buffer at most.
+constexpr std::size_t kStretchBytes = std::size_t{1} << 16;
+constexpr std::size_t kShareOfBuffer = 16;
+
 }  // namespace
+
+unsigned char garbage_byte(std::mt19937_64& random, unsigned char before) {
+  // 0x5A5A is 203 in f16, 0x7B7B 61280, and NaN from 0x7C7C on; in f32 they are 1.5e16 to 8.5e37.
+  std::uniform_int_distribution<int> magnitude(0x5A, 0x7E);
+  std::uniform_int_distribution<int> sign(0, 1);
+  unsigned char garbage = before;
+  while (garbage == before) garbage = static_cast<unsigned char>(magnitude(random) + 0x80 * sign(random));
+  return garbage;
+}
 
 DeviceInputs::DeviceInputs(Device& device, const std::vector<HostTensor>& inputs) : guard_(device) {
   for (const auto& input : inputs) {
@@ -38,18 +53,18 @@ PreparedRun::PreparedRun(Device& device, const Implementation& implementation, c
   }
   workspace_ = device.allocate(workspace_bytes_);
   guard_.add_bands("the workspace", workspace_.get(), workspace_bytes_);
-  reset_outputs();
+  reset_outputs(kNaN);
   fill_workspace(kNaN);
   guard_.arm();
   launch_ = implementation.bind(problem, all, workspace_.get());
 }
 
-void PreparedRun::reset_outputs() {
+void PreparedRun::reset_outputs(unsigned char garbage) {
   for (const auto& output : outputs_) {
     if (output.initial != nullptr)
       device_.copy(output.buffer.get(), output.initial, output.spec.bytes());
     else
-      device_.fill(output.buffer.get(), kNaN, output.spec.bytes());
+      device_.fill(output.buffer.get(), garbage, output.spec.bytes());
   }
 }
 
@@ -57,26 +72,32 @@ void PreparedRun::fill_workspace(unsigned char garbage) {
   device_.fill(workspace_.get(), garbage, workspace_bytes_);
 }
 
+void PreparedRun::scatter_garbage(std::mt19937_64& random) {
+  const auto scatter = [&](void* data, std::size_t bytes) {
+    const std::size_t length = std::min((bytes + kShareOfBuffer - 1) / kShareOfBuffer, kStretchBytes);
+    const auto begin = std::uniform_int_distribution<std::size_t>(0, bytes - length)(random);
+    device_.fill(static_cast<std::byte*>(data) + begin, garbage_byte(random), length);
+  };
+  for (const auto& output : outputs_) {
+    if (output.initial != nullptr)
+      device_.copy(output.buffer.get(), output.initial, output.spec.bytes());
+    else
+      scatter(output.buffer.get(), output.spec.bytes());
+  }
+  scatter(workspace_.get(), workspace_bytes_);
+}
+
 std::vector<HostTensor> PreparedRun::copy_outputs() const {
   std::vector<HostTensor> host;
-  for (const auto& output : outputs_) {
-    host.emplace_back(output.spec);
-    device_.copy_out(host.back().buffer.data(), output.buffer.get(), output.spec.bytes());
-  }
+  copy_outputs(host);
   return host;
 }
 
-void PreparedRun::visit_outputs(
-    const std::function<void(const TensorSpec&, const TensorView&)>& visit) const {
-  for (const auto& output : outputs_) {
-    if (device_.shares_host_memory()) {
-      visit(output.spec, {output.buffer.get(), output.spec});
-      continue;
-    }
-    const HostTensor host(output.spec);
-    device_.copy_out(host.buffer.data(), output.buffer.get(), output.spec.bytes());
-    visit(output.spec, host.view());
-  }
+void PreparedRun::copy_outputs(std::vector<HostTensor>& host) const {
+  if (host.empty())
+    for (const auto& output : outputs_) host.emplace_back(output.spec);
+  for (std::size_t i = 0; i < outputs_.size(); ++i)
+    device_.copy_out(host[i].buffer.data(), outputs_[i].buffer.get(), outputs_[i].spec.bytes());
 }
 
 std::vector<MemorySpan> PreparedRun::output_memory() const {

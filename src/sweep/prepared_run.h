@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <random>
 #include <utility>
 #include <vector>
 
@@ -34,6 +35,10 @@ class DeviceInputs {
   MemoryGuard guard_;
 };
 
+/// A byte to fill memory with that must not be read before it is written: a number of at least 200 in every
+/// dtype of outputs, and of 1e16 in f32 and bf16, or NaN in f16. Another one than `before`.
+unsigned char garbage_byte(std::mt19937_64& random, unsigned char before = 0);
+
 /// An implementation with the outputs and the workspace of one problem in a device's memory, ready to launch.
 class PreparedRun {
  public:
@@ -44,15 +49,19 @@ class PreparedRun {
               const TensorSet& device_inputs);
 
   const Launch& launch() const { return launch_; }
-  /// Enqueues that outputs become what they were before the first launch.
-  void reset_outputs();
+  /// Enqueues that outputs hold `garbage` (garbage_byte below), those that are updated in place the input.
+  void reset_outputs(unsigned char garbage);
   /// Enqueues that all bytes of the workspace become `garbage`.
   void fill_workspace(unsigned char garbage);
+  /// Enqueues what there is before each timed launch: outputs that are updated in place hold the input, and
+  /// garbage lies over a stretch of each other output and of the workspace, the rest of which the launch
+  /// before left. Both are drawn at random. A stretch is short, so that caches do not notice.
+  void scatter_garbage(std::mt19937_64& random);
 
   /// All outputs, in the problem's order, after a launch that has been waited for.
   std::vector<HostTensor> copy_outputs() const;
-  /// Calls visit(spec, view in host memory) for each of them, in the same order, with one copy at a time.
-  void visit_outputs(const std::function<void(const TensorSpec&, const TensorView&)>& visit) const;
+  /// The same into tensors that an earlier call made, or into new ones where there are none.
+  void copy_outputs(std::vector<HostTensor>& host) const;
   /// Where the outputs are on the device, in the same order.
   std::vector<MemorySpan> output_memory() const;
   /// What launches that have been waited for did to the bands around outputs and workspace (MemoryGuard).

@@ -336,3 +336,39 @@ TEST_CASE("gate: other devices and drivers are seen, other libraries are not") {
       device_differences(before, after) ==
       std::vector<std::string>{"cuda:0: name was H100, now H200", "cuda:0: cuda_driver was 13.0, now 13.1"});
 }
+
+TEST_CASE("gate: a looser claim or tolerance is WORSE, and one that is as strict is a remark") {
+  const auto with = [](std::optional<Arithmetic> claims, std::optional<UserTolerance> tolerance = {}) {
+    CaseResult result = result_of("cuda-x");
+    result.claims = claims;
+    result.outputs["out"].user_tolerance = tolerance;
+    return result;
+  };
+  const Arithmetic f32;
+  const Arithmetic tf32{.math = Math::tf32};
+  const Arithmetic bf16_states{.state_dtype = DType::bf16};
+  const auto compare = [](const CaseResult& before, const CaseResult& after) {
+    const Comparison comparison = compare_one(before, after);
+    return std::pair(comparison.worse, comparison.changes);
+  };
+  using Texts = std::vector<std::string>;
+  CHECK(compare(with(f32), with(f32)) == std::pair(Texts(), Texts()));
+  CHECK(compare(with({}), with(tf32)) == std::pair(Texts(), Texts()));  // files of before claims were kept
+  CHECK(compare(with(f32), with(tf32)) ==
+        std::pair(Texts{"claimed f32 arithmetic and f32 states, now tf32 and f32"}, Texts()));
+  CHECK(compare(with(f32), with(bf16_states)) ==
+        std::pair(Texts{"claimed f32 arithmetic and f32 states, now f32 and bf16"}, Texts()));
+  CHECK(compare(with(tf32), with(f32)) ==
+        std::pair(Texts(), Texts{"claimed tf32 arithmetic and f32 states, now f32 and f32"}));
+
+  const UserTolerance small{.abs = 1e-6, .rel = 1e-3};
+  const UserTolerance large{.abs = 1e-6, .rel = 1e-2};
+  CHECK(compare(with(f32, small), with(f32, small)) == std::pair(Texts(), Texts()));
+  CHECK(
+      compare(with(f32, small), with(f32, large)) ==
+      std::pair(Texts{"out: tolerance was 1e-06 + 0.001·|expected|, now 1e-06 + 0.01·|expected|"}, Texts()));
+  CHECK(compare(with(f32), with(f32, small)) ==
+        std::pair(Texts{"out: tolerance was derived, now 1e-06 + 0.001·|expected|"}, Texts()));
+  CHECK(compare(with(f32, large), with(f32, small)).second.size() == 1);
+  CHECK(compare(with(f32, large), with(f32)).second.size() == 1);
+}

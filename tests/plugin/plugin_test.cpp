@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <cfenv>
 #include <cstdlib>
 #include <sstream>
 #include <string>
@@ -27,6 +28,7 @@ namespace {
 
 const std::string kExample = SSMBENCH_EXAMPLE_C;
 const std::string kOdd = SSMBENCH_ODD_PLUGIN;
+const std::string kRude = SSMBENCH_RUDE_PLUGIN;
 
 /// The message that loading the plugin fails with; empty when it does not.
 std::string refusal(const std::string& file) {
@@ -229,4 +231,72 @@ TEST_CASE("a plugin that goes wrong fails its own cases, with its name and what 
   CHECK(result_of(results, "odd-no-reason").status == Status::skip);
   CHECK(result_of(results, "odd-no-reason").reason == "unsupported, without a reason");
   CHECK(result_of(run_odd("bf16"), "odd-good").reason == "has f32 only");
+}
+
+TEST_CASE("a plugin changes nobody's floating-point environment, when it is loaded or when it is called") {
+  const auto is_untouched = [] {
+    volatile float subnormal = 1e-40F;  // flushed where it is read, or where it is written
+    volatile float smallest = 1.2e-38F;
+    return std::fegetround() == FE_TONEAREST && subnormal * 1e10F > 0 && smallest * 0.5F > 0;
+  };
+  REQUIRE(is_untouched());
+  const auto implementations = load_plugin(kRude);
+  CHECK(is_untouched());
+  PlannedCase planned{
+      .the_case = make_case(Problem(
+          linear_scan(), {{"dtype", "f32"}, {"batch", size(1)}, {"seqlen", size(4)}, {"dim", size(2)}})),
+      .jobs = {{.implementation = &implementations.at(0)}}};
+  CHECK_FALSE(implementations.at(0).unsupported(planned.the_case.problem));
+  CHECK(is_untouched());
+  const auto results = run_plan({.devices = {list_devices().front()}, .cases = {planned}});
+  CHECK(results.at(0).reason.ends_with("changed the floating-point environment"));
+  CHECK(is_untouched());
+}
+
+TEST_CASE("what a plugin does at exit neither changes the exit code nor holds anything up") {
+  const std::string run =
+      " run tests/mutants/steps.json --device cpu --op linear_scan --dtype f32 --no-timing --json - "
+      "--plugin " +
+      kRude;
+  for (const char* asked : {"exit", "hang"}) {
+    const auto ssmbench = [&](const std::string& arguments) {
+      return run_shell(std::string("SSMBENCH_RUDE_PLUGIN=") + asked +
+                           " timeout 60 '" SSMBENCH_EXECUTABLE "'" + arguments,
+                       SSMBENCH_SOURCE_DIR)
+          .exit_code;
+    };
+    INFO(asked);
+    CHECK(ssmbench(run + " --impl rude-fails") == 4);
+    CHECK(ssmbench(run + " --impl rude-fails --no-supervision") == 4);
+    CHECK(ssmbench(run + " --impl no-such") == 5);
+    CHECK(ssmbench(" list impls --plugin " + kRude) == 0);
+    CHECK(ssmbench(" list impls --plugin " + kRude + " --plugin " SSMBENCH_NO_PLUGIN) == 2);
+  }
+}
+
+TEST_CASE("arithmetic below the case's dtype shows in the status, and in every format") {
+  const TemporaryFolder folder;
+  const std::string csv = folder / "x.csv";
+  const std::string junit = folder / "x.xml";
+  const std::string jsonl = folder / "x.jsonl";
+  const std::string markdown = folder / "x.md";
+  const std::string page = folder / "x.html";
+  const CommandResult result = run_ssmbench(
+      "run tests/mutants/steps.json --device cpu --op linear_scan --dtype f32 --no-timing "
+      "--impl cpu-scalar,rude-loose --plugin " +
+      kRude + " --csv " + csv + " --junit " + junit + " --markdown " + markdown + " --json " + jsonl);
+  INFO(result.out << result.err);
+  REQUIRE(result.exit_code == 0);
+  CHECK(result.out.find("pass (bf16)      rude-loose") != std::string::npos);
+  CHECK(result.out.find("pass             cpu-scalar") != std::string::npos);
+  CHECK(read_file(markdown).find("| pass (bf16) | rude-loose |") != std::string::npos);
+  CHECK(read_file(csv).find(",math,state_dtype,status,") != std::string::npos);
+  CHECK(read_file(csv).find(",bf16,f32,pass,") != std::string::npos);
+  CHECK(read_file(junit).find("<system-out>math bf16, state_dtype f32&#10;") != std::string::npos);
+  for (const auto& record : case_records(read_file(jsonl))) {
+    CHECK(record.at("math") == (record.at("impl") == "rude-loose" ? "bf16" : "f32"));
+    CHECK(record.at("state_dtype") == "f32");
+  }
+  REQUIRE(run_ssmbench("report " + jsonl + " -o " + page).exit_code == 0);
+  CHECK(read_file(page).find(R"("math":"bf16","state_dtype":"f32","lowered":"bf16")") != std::string::npos);
 }

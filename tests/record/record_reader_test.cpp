@@ -25,6 +25,7 @@ CaseResult full_result() {
       .the_case = make_case(scan_problem({{"B", "constant"}, {"seqlen", size(7)}, {"z", true}})),
       .impl = "cpu-x",
       .device = "cuda:1",
+      .claims = Arithmetic{.math = Math::tf32, .state_dtype = DType::bf16},
       .status = Status::fail,
       .cause = Cause::nonfinite,
       .reason = "a \"quoted\" reason"};
@@ -89,6 +90,7 @@ TEST_CASE("what a record carries is read") {
   CHECK(result.the_case.budget_ms == 1.5);
   CHECK(result.status == Status::fail);
   CHECK(result.cause == Cause::nonfinite);
+  CHECK(result.claims == full_result().claims);
   const OutputComparison& out = result.outputs.at("out");
   CHECK(out.tolerance_ratio == kInfinity);  // a maximum that is not finite
   CHECK(std::isnan(out.worst_expected));
@@ -114,6 +116,7 @@ TEST_CASE("records that are not whole are refused") {
   CHECK_THROWS_AS(read_case_record(replaced("selective_scan_fwd\"", "no_such_op\"")), UsageError);
   CHECK_THROWS_AS(read_case_record(replaced("\"fail\"", "\"failed\"")), UsageError);
   CHECK_THROWS_AS(read_case_record(replaced("\"nonfinite\",", "\"infinite\",")), UsageError);
+  CHECK_THROWS_AS(read_case_record(replaced("\"tf32\"", "\"tf33\"")), UsageError);
   CHECK_THROWS_AS(read_case_record(replaced("\"seqlen\":7", "\"seqlen\":-7")), UsageError);
   CHECK_THROWS_AS(read_case_record(replaced("\"seqlen\":7", "\"seqlen\":{}")), UsageError);
   CHECK_THROWS_AS(read_case_record("[]"), UsageError);

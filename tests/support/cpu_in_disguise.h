@@ -27,9 +27,11 @@ class CpuInDisguise : public Device {
   std::vector<std::uint64_t> digests(const std::vector<MemorySpan>& spans) override {
     return cpu_->digests(spans);
   }
+  void exchange(const std::vector<SlicePair>& pairs) override { cpu_->exchange(pairs); }
   void* stream() override { return nullptr; }
   void use_second_stream(bool /*second*/) override {}
   void synchronize() override {}
+  bool wait_until_idle() override { return cpu_->wait_until_idle(); }
   double time_ms(const Launch& launch) override {
     launch(stream());
     return 1;

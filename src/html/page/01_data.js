@@ -2,7 +2,7 @@
 
 // What page_data.cpp wrote:
 //   version, files: [{name, started, argv, build, devices}],
-//   cases: [{file, id, op, impl, device, dtype, sizes: {batch: 8, …}, options, status, cause?, reason?, repro?,
+//   cases: [{file, id, op, impl, device, dtype, sizes: {batch: 8, …}, options, status, math?, state_dtype?, lowered?, cause?, reason?, repro?,
 //            outputs: {out: {ratio, rms, rel, steps?, first?: [step, …], over_time?: [err/tol, …]}},
 //            timing?: {hot: [median, low, high, confidence, samples], …}, milliseconds,
 //            work?: [bytes, exponentials, multiply-adds, tensor operations],
@@ -18,7 +18,8 @@ const kTimings = ['hot', 'cold', 'graph'];
 
 for (const one of data.cases) {
   one.shape = Object.values(one.sizes).join('×');
-  one.series = data.files.length > 1 ? `${one.impl} (${data.files[one.file].name})` : one.impl;
+  const impl = one.lowered ? `${one.impl} [${one.lowered}]` : one.impl;
+  one.series = data.files.length > 1 ? `${impl} (${data.files[one.file].name})` : impl;
 }
 
 /** Distinct values in the order in which they come. */

@@ -47,6 +47,12 @@ enum class Mistake {
   race_on_one_element,
   nondeterministic_sum,
   result_kept,
+  rows_remembered,
+  eighth_unless_new,
+  eighth_when_pinned,
+  result_by_pointer,
+  result_in_workspace,
+  late_thread,
   // selective_scan_bwd
   silu_derivative,
   softplus_derivative,
@@ -162,6 +168,9 @@ inline double softplus(double x) {
 }
 
 void scan_forward(const Call& call);
+void watched_scan(const Call& call);
+/// Whether the thread may run on one CPU only.
+bool is_pinned();
 void scan_backward(const Call& call);
 void ssd_forward(const Call& call);
 void ssd_backward(const Call& call);

@@ -58,6 +58,12 @@ constexpr Mutant kMutants[] = {
     {"mutant-race-on-one-element", kScan, Mistake::race_on_one_element},
     {"mutant-nondeterministic-sum", kScan, Mistake::nondeterministic_sum},
     {"mutant-result-kept", kScan, Mistake::result_kept},
+    {"mutant-rows-remembered", kScan, Mistake::rows_remembered},
+    {"mutant-eighth-unless-new", kScan, Mistake::eighth_unless_new},
+    {"mutant-eighth-when-pinned", kScan, Mistake::eighth_when_pinned},
+    {"mutant-result-by-pointer", kScan, Mistake::result_by_pointer},
+    {"mutant-result-in-workspace", kScan, Mistake::result_in_workspace},
+    {"mutant-late-thread", kScan, Mistake::late_thread},
     {"mutant-silu-derivative", kScanBackward, Mistake::silu_derivative},
     {"mutant-softplus-derivative", kScanBackward, Mistake::softplus_derivative},
     {"mutant-dA-of-one-batch-lost", kScanBackward, Mistake::da_of_one_batch_lost},
@@ -91,8 +97,13 @@ const ssmbench_plugin& description() {
   return plugin;
 }
 
+bool is_watched(Mistake mistake) {
+  return mistake == Mistake::result_by_pointer || mistake == Mistake::result_in_workspace ||
+         mistake == Mistake::late_thread;
+}
+
 void run(std::string_view op, const Call& call) {
-  if (op == kScan) scan_forward(call);
+  if (op == kScan) is_watched(call.mistake) ? watched_scan(call) : scan_forward(call);
   if (op == kScanBackward) scan_backward(call);
   if (op == kSsd) ssd_forward(call);
   if (op == kSsdBackward) ssd_backward(call);
@@ -117,9 +128,14 @@ SSMBENCH_EXPORT const char* ssmbench_plugin_unsupported(int32_t, const ssmbench_
   return nullptr;
 }
 
-SSMBENCH_EXPORT int64_t ssmbench_plugin_workspace_bytes(int32_t, const ssmbench_problem* problem) {
-  return 4 * ssmbench_integer(problem, "batch") * ssmbench_integer(problem, "dim") *
-         ssmbench_integer(problem, "dstate");
+SSMBENCH_EXPORT int64_t ssmbench_plugin_workspace_bytes(int32_t index, const ssmbench_problem* problem) {
+  const std::int64_t channels = ssmbench_integer(problem, "batch") * ssmbench_integer(problem, "dim");
+  const std::int64_t dstate = ssmbench_integer(problem, "dstate");
+  const bool keeps_results =
+      mutants::kMutants[static_cast<std::size_t>(index)].mistake == mutants::Mistake::result_in_workspace;
+  const std::int64_t results =
+      keeps_results ? 2 * 4 + 4 * channels * (ssmbench_integer(problem, "seqlen") + dstate) : 0;
+  return 4 * channels * dstate + results;
 }
 
 SSMBENCH_EXPORT const char* ssmbench_plugin_launch(int32_t index, const ssmbench_problem* problem,

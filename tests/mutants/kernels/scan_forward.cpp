@@ -1,5 +1,7 @@
 // selective_scan_fwd, method zoh, real A: one row after the other in f32.
 
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "mutants.h"
@@ -26,8 +28,11 @@ class Scan {
   void run() {
     const std::int64_t elements = call_.size("batch") * dim_ * seqlen_;
     if (has(Mistake::result_kept) && !std::isnan(out_.get(elements - 1))) return;
+    const bool is_lazy = (has(Mistake::eighth_unless_new) && !std::isnan(out_.get(elements - 1))) ||
+                         (has(Mistake::eighth_when_pinned) && is_pinned());
     for (std::int64_t b = 0; b < call_.size("batch"); ++b)
-      for (std::int64_t d = 0; d < dim_; ++d) run_row(b, d);
+      for (std::int64_t d = 0; d < (is_lazy ? dim_ / 8 : dim_); ++d)
+        if (!has(Mistake::rows_remembered) || !recall_row(b, d)) run_row(b, d);
     if (has(Mistake::wrong_from_tenth_call) && call_.number >= 10) out_.put(0, out_.get(0) + 1);
     if (has(Mistake::race_on_one_element) && call_.number % 3 == 2) out_.put(elements - 1, 0);
     // Two at a time, but for the last of an odd number; or with it.
@@ -37,6 +42,7 @@ class Scan {
  private:
   bool has(Mistake which) const { return call_.has(which); }
   void run_row(std::int64_t b, std::int64_t d);
+  bool recall_row(std::int64_t b, std::int64_t d);
   float delta_at(std::int64_t b, std::int64_t d, std::int64_t t, bool past_end) const;
   float step(std::int64_t b, std::int64_t d, std::int64_t t, float x, float delta);
   float decay_of(float exponent) const;
@@ -127,6 +133,23 @@ void Scan::run_row(std::int64_t b, std::int64_t d) {
     if (step_number < seqlen_) finish_step(b, d, t, x, y);
   }
   for (std::int64_t n = 0; n < dstate_; ++n) last_.set(state_[n], b, d, n);
+}
+
+/// A row that begins with values of u that are known: without another layout, and where B and C are the same.
+/// Rows that are not known are computed, to be known the next time.
+bool Scan::recall_row(std::int64_t b, std::int64_t d) {
+  static std::map<std::pair<float, float>, std::vector<float>> known;
+  auto& row = known[{static_cast<float>(u_(b, d, 0)), static_cast<float>(u_(b, d, 1))}];
+  float* out = out_.data<float>() + out_.offset(b, d, 0);
+  float* last = last_.data<float>() + last_.offset(b, d, 0);
+  if (row.empty()) {
+    run_row(b, d);
+    row.assign(out, out + seqlen_);
+    row.insert(row.end(), last, last + dstate_);
+  }
+  std::copy_n(row.data(), seqlen_, out);
+  std::copy_n(row.data() + seqlen_, dstate_, last);
+  return true;
 }
 
 }  // namespace
