@@ -6,6 +6,7 @@
 #include "catch.h"
 #include "model/case.h"
 #include "model/implementation.h"
+#include "model/method.h"
 #include "support/host_tensors.h"
 #include "support/scan_problem.h"
 

@@ -11,6 +11,7 @@
 #include "catch.h"
 #include "inputs/distributions.h"
 #include "inputs/inputs.h"
+#include "model/method.h"
 #include "reference/reference.h"
 #include "support/host_tensors.h"
 #include "support/scan_problem.h"

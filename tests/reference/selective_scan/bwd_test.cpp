@@ -9,6 +9,7 @@
 #include "base/errors.h"
 #include "catch.h"
 #include "inputs/inputs.h"
+#include "model/method.h"
 #include "reference/reference.h"
 #include "reference/selective_scan/loss.h"
 #include "support/host_tensors.h"
