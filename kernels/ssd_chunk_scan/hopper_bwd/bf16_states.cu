@@ -15,7 +15,9 @@ WalkLaunch walk_of(const WalkArgs& args) {
 
 template <class Io, int kStates>
 Walks walks_of(const WalkArgs& forward, const WalkArgs& backward, bool gated) {
-  return {.forward = walk_of<Traits<Io, kStates, false>, Walk::forward>(forward),
+  return {.plan = {},
+          .steps = nullptr,
+          .forward = walk_of<Traits<Io, kStates, false>, Walk::forward>(forward),
           .backward = gated ? walk_of<Traits<Io, kStates, true>, Walk::backward>(backward)
                             : walk_of<Traits<Io, kStates, false>, Walk::backward>(backward)};
 }
@@ -33,15 +35,24 @@ Walks make_walks(const SsdBwdArgs& bwd, const ChunkedBwdPlan& plan, const Chunke
   const SsdInputs& in = bwd.in;
   const auto of_heads = [&](const void* data) { return map_sequences(data, in, in.nheads, in.headdim); };
   const auto chunks = static_cast<int>(plan.chunks);
-  WalkArgs forward{.in = in, .first = in.initial_states, .last = nullptr, .steps = workspace.steps,
-                   .images = workspace.states, .chunks = chunks};
-  forward.left = of_heads(in.x);
-  forward.right = map_sequences(in.B, in, in.groups, in.dstate);
-  WalkArgs backward{.in = in, .first = bwd.dfinal_states, .last = bwd.dinitial_states, .steps = workspace.steps,
-                    .images = workspace.dstates, .chunks = chunks};
-  backward.left = of_heads(bwd.dout);
-  if (in.z != nullptr) backward.gate = of_heads(in.z);
-  backward.right = map_sequences(in.C, in, in.groups, in.dstate);
+  const WalkArgs forward{.left = of_heads(in.x),
+                         .gate = {},
+                         .right = map_sequences(in.B, in, in.groups, in.dstate),
+                         .in = in,
+                         .first = in.initial_states,
+                         .last = nullptr,
+                         .steps = workspace.steps,
+                         .images = workspace.states,
+                         .chunks = chunks};
+  const WalkArgs backward{.left = of_heads(bwd.dout),
+                          .gate = in.z != nullptr ? of_heads(in.z) : CUtensorMap{},
+                          .right = map_sequences(in.C, in, in.groups, in.dstate),
+                          .in = in,
+                          .first = bwd.dfinal_states,
+                          .last = bwd.dinitial_states,
+                          .steps = workspace.steps,
+                          .images = workspace.dstates,
+                          .chunks = chunks};
   Walks walks = plan.dstate_tiles == 1 ? walks_of<Io, 64>(forward, backward, in.z != nullptr)
                                        : walks_of<Io, 128>(forward, backward, in.z != nullptr);
   walks.plan = plan;
