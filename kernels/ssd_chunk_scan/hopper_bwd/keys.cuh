@@ -140,7 +140,7 @@ class KeyWarpgroup {
       sums[0] += a.x * b.x;
       sums[1] += a.y * b.y;
     };
-#pragma unroll 2
+#pragma unroll 2  // the code of all roles has to fit in the instruction cache
     for (int i = 0; i < T::kStates / 16; ++i) {
       const uint4 a = states[i * kGroupThreads];
       const uint4 b = dstates[i * kGroupThreads];
@@ -212,7 +212,8 @@ class KeyWarpgroup {
     std::uint32_t q[16];
     load_transposed(q);
     multiply_projection<Io, kHalves>(dB, q, shared_.c_tile());
-    write_projection<Io, kHalves>(args_, Projection::B, dB, at_);
+    const int thread = group_thread();  // again: registers are short
+    write_projection<Io, kHalves>(args_, Projection::B, dB, {16 * (thread / 32), 0, thread % 32});
   }
 
   const GradientArgs& args_;

@@ -300,7 +300,8 @@ class QueryWarpgroup {
     store_tile_pairs(shared_.mixing_tile(pair_at_) + fragment_, q);
     warp_arrive(shared_.pairs().full(pair_at_), at_.lane);
     multiply_projection<Io, kHalves>(dC, q, shared_.b_tile());
-    write_projection<Io, kHalves>(args_, Projection::C, dC, at_);
+    const int thread = group_thread();  // again: registers are short
+    write_projection<Io, kHalves>(args_, Projection::C, dC, {16 * (thread / 32), 0, thread % 32});
   }
 
   const GradientArgs& args_;
