@@ -71,7 +71,8 @@ __device__ inline void load_tile(std::uint32_t shared, const CUtensorMap& map, c
 /// Starts to copy bytes as they lie in memory: a multiple of 16, both ends aligned to that.
 __device__ inline void load_bytes(std::uint32_t shared, const void* from, int bytes, std::uint32_t barrier) {
   asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];\n" ::"r"(shared),
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];\n" ::"r"(
+          shared),
       "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(barrier)
       : "memory");
 }

@@ -5,7 +5,7 @@
 namespace ssmbench {
 
 template void launch_gradient_sums<__nv_bfloat16, __nv_bfloat16>(const SsdBwdArgs&, const ChunkedBwdPlan&,
-                                                  const ChunkedBwdWorkspace&, cudaStream_t);
+                                                                 const ChunkedBwdWorkspace&, cudaStream_t);
 template void launch_chunked_bwd<__nv_bfloat16>(const SsdBwdArgs&, const ChunkedBwdPlan&,
                                                 const ChunkedBwdWorkspace&, cudaStream_t);
 

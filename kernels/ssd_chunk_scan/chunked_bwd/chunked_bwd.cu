@@ -91,9 +91,13 @@ const Registration registration{
            }
          },
      .unsupported =
-         [](const Problem& problem) { return chunked_bwd_unsupported(problem, chunked_bwd_tiles(problem.dtype())); },
+         [](const Problem& problem) {
+           return chunked_bwd_unsupported(problem, chunked_bwd_tiles(problem.dtype()));
+         },
      .workspace_bytes =
-         [](const Problem& problem) { return chunked_bwd_workspace_bytes(problem, chunked_bwd_tiles(problem.dtype())); },
+         [](const Problem& problem) {
+           return chunked_bwd_workspace_bytes(problem, chunked_bwd_tiles(problem.dtype()));
+         },
      .bind = bind}};
 
 }  // namespace

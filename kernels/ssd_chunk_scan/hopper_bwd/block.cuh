@@ -63,7 +63,7 @@ struct Layout {
   static constexpr int kPairs = kInputs + kStages * kStage;  ///< dy, then M
   static constexpr int kStepRows = kPairs + kDepth * 2 * kTile;
   static constexpr int kSkip = kStepRows + kStages * kStepsBytes;  ///< D of the head's columns
-  static constexpr int kProducts = kSkip + kStages * kSkipBytes;  ///< C·Bᵀ, then Q
+  static constexpr int kProducts = kSkip + kStages * kSkipBytes;   ///< C·Bᵀ, then Q
   static constexpr int kFlows = kProducts + 2 * static_cast<int>(sizeof(OwnVectors));
   static constexpr int kBarriers = kFlows + kDepth * static_cast<int>(sizeof(HeadFlows));
   static constexpr int kBytes = kBarriers + 256 + 1024;  // the start is not aligned to 1024

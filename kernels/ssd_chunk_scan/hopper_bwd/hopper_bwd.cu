@@ -50,10 +50,9 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
   if (auto reason = unsupported(problem)) throw ContractError("cuda-hopper " + *reason);
   const SsdBwdArgs bwd = bind_ssd_bwd(problem, tensors);
   const SsdInputs& in = bwd.in;
-  for (const void* tensor :
-       std::array{in.x, in.B, in.C, in.z, bwd.dout, static_cast<const void*>(bwd.dx),
-                  static_cast<const void*>(bwd.dz), static_cast<const void*>(bwd.dB),
-                  static_cast<const void*>(bwd.dC)})
+  for (const void* tensor : std::array{in.x, in.B, in.C, in.z, bwd.dout, static_cast<const void*>(bwd.dx),
+                                       static_cast<const void*>(bwd.dz), static_cast<const void*>(bwd.dB),
+                                       static_cast<const void*>(bwd.dC)})
     if (reinterpret_cast<std::uintptr_t>(tensor) % 16 != 0)
       throw ContractError("cuda-hopper needs tensors that are aligned to 16 bytes");
   const ChunkedBwdPlan plan = chunked_bwd_plan(problem, tiles_of(problem));
@@ -75,7 +74,8 @@ const Registration registration{
     {.name = "cuda-hopper",
      .op = "ssd_chunk_scan_bwd",
      .device = DeviceKind::cuda,
-     .summary = "all gradients by chunks of 64 steps, products by wgmma, fed by TMA; for compute capability 9.0",
+     .summary =
+         "all gradients by chunks of 64 steps, products by wgmma, fed by TMA; for compute capability 9.0",
      .arithmetic = [](DType) { return Arithmetic{.math = Math::bf16, .state_dtype = DType::bf16}; },
      .unsupported = unsupported,
      .workspace_bytes =

@@ -39,7 +39,8 @@ template <class Io>
 void launch_walks(const Walks& walks, cudaStream_t stream);
 
 /// A map of a (B, L, rows, columns) tensor, in tiles of a chunk's steps.
-inline CUtensorMap map_sequences(const void* data, const SsdInputs& in, std::int64_t rows, std::int64_t columns) {
+inline CUtensorMap map_sequences(const void* data, const SsdInputs& in, std::int64_t rows,
+                                 std::int64_t columns) {
   const auto size = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
   return hopper::tensor_map({data, {size(columns), size(rows), size(in.seqlen), size(in.batch)}, kSteps});
 }

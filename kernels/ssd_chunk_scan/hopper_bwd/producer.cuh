@@ -34,7 +34,8 @@ __device__ void load_inputs(const GradientArgs& args, const SharedMemory<T>& sha
     const int skip_bytes = in.skip_per_headdim ? 4 * static_cast<int>(in.headdim) : 0;
     hopper::barrier_arrive_expect(full, Layout::kStageBytes + skip_bytes);
     if (skip_bytes != 0)
-      hopper::load_bytes(shared.skip_address(at), in.D + (place.first_head + head) * in.headdim, skip_bytes, full);
+      hopper::load_bytes(shared.skip_address(at), in.D + (place.first_head + head) * in.headdim, skip_bytes,
+                         full);
     const hopper::TileOrigin from = head_tile(place, head);
     const std::int64_t row = place.row(args, head);
     constexpr int kStateBytes = Layout::kHalves * kTile;
@@ -42,8 +43,8 @@ __device__ void load_inputs(const GradientArgs& args, const SharedMemory<T>& sha
     hopper::load_tile(shared.dout_tile(at), args.dout, from, full);
     if constexpr (T::kGated) hopper::load_tile(shared.z_tile(at), args.z, from, full);
     hopper::load_bytes(shared.state_tile(at),
-                       static_cast<const unsigned char*>(args.workspace.states) + row * kStateBytes, kStateBytes,
-                       full);
+                       static_cast<const unsigned char*>(args.workspace.states) + row * kStateBytes,
+                       kStateBytes, full);
     hopper::load_tile(shared.x_tile(at), args.x, from, full);
     hopper::load_bytes(shared.dstate_tile(at),
                        static_cast<const unsigned char*>(args.workspace.dstates) + row * kStateBytes,

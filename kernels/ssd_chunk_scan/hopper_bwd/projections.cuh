@@ -25,8 +25,8 @@ __device__ __forceinline__ void multiply_projection(ProjectionSums<kHalves>& to,
     const std::uint64_t rows = hopper::operand_descriptor(tile + half * kTile, kTile);
 #pragma unroll
     for (int k = 0; k < 4; ++k)
-      hopper::wgmma<Io, hopper::Major::rows>(
-          to[half], q + 4 * k, hopper::operand_step<hopper::Major::rows>(rows, k, kTile), true);
+      hopper::wgmma<Io, hopper::Major::rows>(to[half], q + 4 * k,
+                                             hopper::operand_step<hopper::Major::rows>(rows, k, kTile), true);
   }
   hopper::wgmma_commit();
   hopper::wgmma_wait<0>();
@@ -42,8 +42,8 @@ __device__ __forceinline__ void start_product(float (&product)[32], const std::u
   hopper::wgmma_fence();
 #pragma unroll
   for (int k = 0; k < 4; ++k)
-    hopper::wgmma<Io, hopper::Major::rows>(
-        product, a + 4 * k, hopper::operand_step<hopper::Major::rows>(rows, k, kTile), k > 0);
+    hopper::wgmma<Io, hopper::Major::rows>(product, a + 4 * k,
+                                           hopper::operand_step<hopper::Major::rows>(rows, k, kTile), k > 0);
   hopper::wgmma_commit();
 }
 

@@ -242,7 +242,8 @@ class QueryWarpgroup {
         const int at = 8 * j + 2 * i;
         const float2 d = skip.of(2 * j + i / 2);
         const float2 pair = unpack_pair<Io>(x[i]);
-        dz[i] = pack_pair<Io>(slopes[at] * (y[at] + d.x * pair.x), slopes[at + 1] * (y[at + 1] + d.y * pair.y));
+        dz[i] =
+            pack_pair<Io>(slopes[at] * (y[at] + d.x * pair.x), slopes[at + 1] * (y[at + 1] + d.y * pair.y));
       }
       hopper::store_matrices(z_tile ^ j * 32, dz[0], dz[1], dz[2], dz[3]);
     }

@@ -83,7 +83,8 @@ class WalkBlock {
     typename Images::Position at;
     for (int i = 0; i < args_.chunks; ++i, at.advance()) {
       images().wait_full(at);
-      hopper::store_bytes(static_cast<unsigned char*>(args_.images) + row_of(i) * kBytes, image_tile(at), kBytes);
+      hopper::store_bytes(static_cast<unsigned char*>(args_.images) + row_of(i) * kBytes, image_tile(at),
+                          kBytes);
       hopper::wait_stores_read();
       hopper::barrier_arrive(images().empty(at));
     }
@@ -110,8 +111,8 @@ class WalkBlock {
       hopper::wgmma_fence();
 #pragma unroll
       for (int k = 0; k < 4; ++k)
-        hopper::wgmma<Io, hopper::Major::rows>(
-            state, weighted + 4 * k, hopper::operand_step<hopper::Major::rows>(right, k, 0), true);
+        hopper::wgmma<Io, hopper::Major::rows>(state, weighted + 4 * k,
+                                               hopper::operand_step<hopper::Major::rows>(right, k, 0), true);
       hopper::wgmma_commit();
       hopper::wgmma_wait<0>();
       hopper::pin_registers(state);
@@ -121,13 +122,21 @@ class WalkBlock {
   }
 
  private:
-  __device__ std::uint32_t base() const { return (shared_address(dynamic_shared) + 1023) & ~1023U; }
-  __device__ Inputs inputs() const { return {base() + Layout::kBarriers}; }
-  __device__ Images images() const { return {base() + Layout::kBarriers + Inputs::kBytes}; }
+  __device__ std::uint32_t base() const {
+    return (shared_address(dynamic_shared) + 1023) & ~1023U;
+  }
+  __device__ Inputs inputs() const {
+    return {base() + Layout::kBarriers};
+  }
+  __device__ Images images() const {
+    return {base() + Layout::kBarriers + Inputs::kBytes};
+  }
   __device__ std::uint32_t left_tile(typename Inputs::Position at) const {
     return base() + at.slot * Layout::kLoaded;
   }
-  __device__ std::uint32_t right_tile(typename Inputs::Position at) const { return left_tile(at) + kTile; }
+  __device__ std::uint32_t right_tile(typename Inputs::Position at) const {
+    return left_tile(at) + kTile;
+  }
   __device__ std::uint32_t gate_tile(typename Inputs::Position at) const {
     return right_tile(at) + Layout::kHalves * kTile;
   }
@@ -142,7 +151,9 @@ class WalkBlock {
     return *reinterpret_cast<const float(*)[4][kSteps]>(dynamic_shared + offset);
   }
 
-  __device__ int chunk_of(int i) const { return kForward ? i : args_.chunks - 1 - i; }
+  __device__ int chunk_of(int i) const {
+    return kForward ? i : args_.chunks - 1 - i;
+  }
   __device__ std::int64_t row_of(int i) const {
     return (static_cast<std::int64_t>(b_) * args_.chunks + chunk_of(i)) * args_.in.nheads + head_;
   }

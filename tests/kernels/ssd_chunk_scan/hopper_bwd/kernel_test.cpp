@@ -86,7 +86,8 @@ void check_all(const std::vector<Problem>& problems, const std::string& distribu
 
 }  // namespace
 
-TEST_CASE("backward cuda-hopper agrees with the reference at every length", "[gpu][ssd_bwd][ssd_hopper_bwd]") {
+TEST_CASE("backward cuda-hopper agrees with the reference at every length",
+          "[gpu][ssd_bwd][ssd_hopper_bwd]") {
   for (const char* distribution : {"mamba", "slow_decay", "large_A", "tiny_delta"})
     check_all(length_problems(), distribution);
 }
