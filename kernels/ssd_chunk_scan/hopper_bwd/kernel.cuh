@@ -1,7 +1,8 @@
 #pragma once
 
 // cuda-hopper backward: the gradients of a chunk by the instructions of compute capability 9.0. The formulas
-// are those of chunked_bwd/gradients.cuh, and so are the workspace and the kernels before and after.
+// are those of chunked_bwd/gradients.cuh, and so are the workspace and the kernels after it. States and their
+// gradients come from states.cuh.
 //
 //   grid    one block per (batch, chunk, group, slice of the group's heads); it walks the heads of its slice,
 //           so that C·Bᵀ, Q, dB and dC are there once, and sums over heads have one order
