@@ -1,15 +1,16 @@
 #pragma once
 
 // cuda-hopper backward: the gradients of a chunk by the instructions of compute capability 9.0. The formulas
-// are those of chunked_bwd/gradients.cuh, and so are the workspace and the kernels before and after.
+// are those of chunked_bwd/gradients.cuh, and so are the workspace and the kernels after it. States and their
+// gradients come from states.cuh.
 //
 //   grid    one block per (batch, chunk, group, slice of the group's heads); it walks the heads of its slice,
 //           so that C·Bᵀ, Q, dB and dC are there once, and sums over heads have one order
 //
 //     warpgroup    registers  role
 //     0 producer          48  warp 0 loads, warp 3 stores dx and dz, warp 2 what ddt, dA and dD are made from
-//     1 queries          232  dy, M, y, dz, Q; dC in 64 registers (queries.cuh)
-//     2 keys             224  dx, ⟨S', S⟩; dB in 64 registers (keys.cuh)
+//     1 queries          224  dy, M, y, dz, Q; dC in 64 registers (queries.cuh)
+//     2 keys             232  dx, ⟨S', S⟩; dB in 64 registers (keys.cuh)
 //
 // Shared memory with z and N = 128, in KB: B and C 32; x, z, dout, S and S' 2 × 56, and their steps 2 × 1; dy
 // and M 2 × 16; C·Bᵀ and Q in f32 32; flows 2 × 3. States lie in the workspace as tiles do in shared memory,
@@ -24,8 +25,8 @@ namespace ssmbench::ssd_hopper_bwd {
 
 // Registers of a thread by role: 504 in all, of the 512 that a multiprocessor has.
 inline constexpr int kProducerRegisters = 48;
-inline constexpr int kQueryRegisters = 232;
-inline constexpr int kKeyRegisters = 224;
+inline constexpr int kQueryRegisters = 224;
+inline constexpr int kKeyRegisters = 232;
 
 template <class T>
 __device__ __forceinline__ void produce(const GradientArgs& args, const SharedMemory<T>& shared, int thread) {

@@ -27,11 +27,9 @@ class KeyWarpgroup {
   __device__ KeyWarpgroup(const GradientArgs& args, const Shared& shared, int thread)
       : args_(args),
         shared_(shared),
-        thread_(thread),
         warp_(thread / 32),
         at_{16 * (thread / 32), 0, thread % 32},
-        fragment_(hopper::fragment_offset(thread / 32, thread % 32)),
-        transposed_(hopper::transposed_fragment_offset(thread / 32, thread % 32)) {}
+        fragment_(hopper::fragment_offset(thread / 32, thread % 32)) {}
 
   __device__ void run() {
     Sums dB;
@@ -101,15 +99,14 @@ class KeyWarpgroup {
     }
 
     shared_.pairs().wait_full(pair_at_);
-    std::uint32_t m[16];
-    load_transposed(m);
+    const std::uint64_t m = hopper::operand_descriptor(shared_.mixing_tile(pair_at_), kTile);
     const std::uint64_t dys = hopper::operand_descriptor(shared_.dy_tile(pair_at_), kTile);
     hopper::pin_registers(u);
-    hopper::pin_registers(m);
     hopper::wgmma_fence();
 #pragma unroll
     for (int k = 0; k < 4; ++k)
-      hopper::wgmma<Io, kAcross>(u, m + 4 * k, hopper::operand_step<kAcross>(dys, k, kTile), true);
+      hopper::wgmma<Io, kAcross, kAcross>(u, hopper::operand_step<kAcross>(m, k, kTile),
+                                          hopper::operand_step<kAcross>(dys, k, kTile), true);
     hopper::wgmma_commit();
     hopper::wgmma_wait<1>();
     hopper::pin_registers(product);
@@ -133,8 +130,9 @@ class KeyWarpgroup {
 
   /// This thread's part of ⟨S', S⟩.
   __device__ __forceinline__ float product_of_states() const {
-    const uint4* const states = shared_.vectors(shared_.state_tile(input_at_)) + thread_;
-    const uint4* const dstates = shared_.vectors(shared_.dstate_tile(input_at_)) + thread_;
+    const int thread = group_thread();  // again: registers are short
+    const uint4* const states = shared_.vectors(shared_.state_tile(input_at_)) + thread;
+    const uint4* const dstates = shared_.vectors(shared_.dstate_tile(input_at_)) + thread;
     float sums[2] = {0.0F, 0.0F};
     const auto add = [&](std::uint32_t of_state, std::uint32_t of_gradient) {
       const float2 a = unpack_pair<Io>(of_state);
@@ -142,7 +140,7 @@ class KeyWarpgroup {
       sums[0] += a.x * b.x;
       sums[1] += a.y * b.y;
     };
-#pragma unroll
+#pragma unroll 2  // the code of all roles has to fit in the instruction cache
     for (int i = 0; i < T::kStates / 16; ++i) {
       const uint4 a = states[i * kGroupThreads];
       const uint4 b = dstates[i * kGroupThreads];
@@ -154,12 +152,14 @@ class KeyWarpgroup {
     return sums[0] + sums[1];
   }
 
-  /// The transposed tile of M or Q: A of a product.
+  /// The transposed tile of Q: A of a product.
   __device__ __forceinline__ void load_transposed(std::uint32_t (&to)[16]) const {
+    const int thread = group_thread();
+    const std::uint32_t transposed = hopper::transposed_fragment_offset(thread / 32, thread % 32);
 #pragma unroll
     for (int k = 0; k < 4; ++k)
       load_matrices_transposed(*reinterpret_cast<std::uint32_t(*)[4]>(to + 4 * k),
-                               shared_.mixing_tile(pair_at_) + transposed_ + 2048 * k);
+                               shared_.mixing_tile(pair_at_) + transposed + 2048 * k);
   }
 
   /// D·dy with dy in f32, and dy·x summed over this warp's steps. The query warpgroup overwrites z after it.
@@ -212,16 +212,15 @@ class KeyWarpgroup {
     std::uint32_t q[16];
     load_transposed(q);
     multiply_projection<Io, kHalves>(dB, q, shared_.c_tile());
-    write_projection<Io, kHalves>(args_, Projection::B, dB, at_);
+    const int thread = group_thread();  // again: registers are short
+    write_projection<Io, kHalves>(args_, Projection::B, dB, {16 * (thread / 32), 0, thread % 32});
   }
 
   const GradientArgs& args_;
   Shared shared_;
-  int thread_;
   int warp_;
   Patch at_;
   std::uint32_t fragment_;
-  std::uint32_t transposed_;
   typename Shared::Inputs::Position input_at_;
   typename Shared::Pairs::Position pair_at_;
 };

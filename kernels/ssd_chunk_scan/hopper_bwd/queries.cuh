@@ -91,10 +91,8 @@ class QueryWarpgroup {
     float y[32];
     multiply_rows(y, hopper::operand_descriptor(shared_.c_tile(), kTile),
                   hopper::operand_descriptor(shared_.state_tile(input_at_), kTile));
-    std::uint32_t m[16];
-    mix(m, steps);
     shared_.pairs().wait_empty(pair_at_);
-    store_tile_pairs(shared_.mixing_tile(pair_at_) + fragment_, m);
+    mix(steps);
     std::uint32_t dy[16];
     float slopes[T::kGated ? 32 : 1];
     gate(dy, slopes);
@@ -112,12 +110,14 @@ class QueryWarpgroup {
     float dyx[32];
     hopper::pin_registers(y);
     hopper::pin_registers(dy);
-    hopper::pin_registers(m);
+    if constexpr (T::kGated) group_barrier();  // M is complete
     hopper::wgmma_fence();
     if constexpr (T::kGated) {
+      const std::uint64_t m = hopper::operand_descriptor(shared_.mixing_tile(pair_at_), kTile);
 #pragma unroll
       for (int k = 0; k < 4; ++k)
-        hopper::wgmma<Io, kAcross>(y, m + 4 * k, hopper::operand_step<kAcross>(x, k, kTile), true);
+        hopper::wgmma<Io, kAlong, kAcross>(y, hopper::operand_step<kAlong>(m, k, kTile),
+                                           hopper::operand_step<kAcross>(x, k, kTile), true);
       hopper::wgmma_commit();
     }
 #pragma unroll
@@ -182,23 +182,36 @@ class QueryWarpgroup {
     return (reaches_ >> (4 * e + i) & 1U) != 0 ? decay : 0.0F;
   }
 
-  /// M of this warp's rows, rounded: A of the product with x.
-  __device__ __forceinline__ void mix(std::uint32_t (&m)[16], const Steps& steps) const {
+  /// M of this warp's rows, rounded, to its tile. A loop: the code of all roles has to fit in the instruction
+  /// cache.
+  __device__ __forceinline__ void mix(const Steps& steps) const {
     const float rows[2] = {kLog2E * steps[kStepDecay][at_.row_of(0)],
                            kLog2E * steps[kStepDecay][at_.row_of(2)]};
+    const std::uint32_t tile = shared_.mixing_tile(pair_at_) + fragment_;
+#pragma unroll 1
+    for (int j = 0; j < 4; ++j) {
+      std::uint32_t m[4] = {0, 0, 0, 0};
+      if (j <= warp_) {
 #pragma unroll
-    for (int e = 0; e < 8; ++e) {
-      m[2 * e] = m[2 * e + 1] = 0;
-      if (e / 2 > warp_) continue;
-      const float4 cb = shared_.cb()[e][thread_];
-      const int s = at_.column_of(e, 0);
-      const float2 column = *reinterpret_cast<const float2*>(steps[kStepDecay] + s);
-      const float2 delta = *reinterpret_cast<const float2*>(steps[kStepDelta] + s);
-      m[2 * e] = pack_pair<Io>(cb.x * delta.x * decay_between(e, 0, rows[0], column.x),
-                               cb.y * delta.y * decay_between(e, 1, rows[0], column.y));
-      m[2 * e + 1] = pack_pair<Io>(cb.z * delta.x * decay_between(e, 2, rows[1], column.x),
-                                   cb.w * delta.y * decay_between(e, 3, rows[1], column.y));
+        for (int half = 0; half < 2; ++half) {
+          const int e = 2 * j + half;
+          const float4 cb = shared_.cb()[e][thread_];
+          const int s = at_.column_of(e, 0);
+          const float2 column = *reinterpret_cast<const float2*>(steps[kStepDecay] + s);
+          const float2 delta = *reinterpret_cast<const float2*>(steps[kStepDelta] + s);
+          m[2 * half] = pack_pair<Io>(cb.x * delta.x * decay_between(e, 0, rows[0], column.x),
+                                      cb.y * delta.y * decay_between(e, 1, rows[0], column.y));
+          m[2 * half + 1] = pack_pair<Io>(cb.z * delta.x * decay_between(e, 2, rows[1], column.x),
+                                          cb.w * delta.y * decay_between(e, 3, rows[1], column.y));
+        }
+      }
+      hopper::store_matrices(tile ^ j * 32, m[0], m[1], m[2], m[3]);
     }
+  }
+
+  /// A barrier of this warpgroup's threads.
+  __device__ static void group_barrier() {
+    asm volatile("bar.sync 1, 128;\n" ::: "memory");
   }
 
   /// y = enter ∘ (C·Sᵀ), and its part of what flows past the steps.
@@ -288,7 +301,8 @@ class QueryWarpgroup {
     store_tile_pairs(shared_.mixing_tile(pair_at_) + fragment_, q);
     warp_arrive(shared_.pairs().full(pair_at_), at_.lane);
     multiply_projection<Io, kHalves>(dC, q, shared_.b_tile());
-    write_projection<Io, kHalves>(args_, Projection::C, dC, at_);
+    const int thread = group_thread();  // again: registers are short
+    write_projection<Io, kHalves>(args_, Projection::C, dC, {16 * (thread / 32), 0, thread % 32});
   }
 
   const GradientArgs& args_;
