@@ -7,6 +7,7 @@
 // Warp w has rows (time steps) 16w … 16w + 15 of all of them. M goes from accumulators to operand without
 // leaving registers.
 
+#include "kernels/common/activations.h"
 #include "kernels/common/hopper/wgmma.cuh"
 #include "kernels/common/io_types.cuh"
 #include "kernels/common/scalar_math.h"
@@ -189,8 +190,8 @@ class OutputWarpgroup {
 #pragma unroll
       for (int i = 0; i < 16; ++i) {
         const float2 pair = unpack_pair<Io>(z[i]);
-        gate[2 * i] = silu_approximate(pair.x);
-        gate[2 * i + 1] = silu_approximate(pair.y);
+        gate[2 * i] = fast_silu(pair.x);
+        gate[2 * i + 1] = fast_silu(pair.y);
       }
       hopper::pin_registers(gate);
       // A branch: the compiler would wait for the products before the gates.
@@ -216,10 +217,6 @@ class OutputWarpgroup {
     }
     hopper::fence_async_proxy();
     warp_arrive(shared_.gates(head).done(at_), lane_);
-  }
-
-  __device__ static float silu_approximate(float z) {
-    return z * reciprocal_approximate(1.0F + exp2_approximate(-kLog2E * z));
   }
 
   /// y += D·x.
