@@ -45,9 +45,10 @@ std::int64_t draw_size(const std::string& axis, Draw& draw) {
   static const std::vector<std::int64_t> kBoundaries{1,  2,  3,  4,  7,  8,  9,  15,  16,  17,
                                                      31, 32, 33, 63, 64, 65, 96, 127, 128, 129};
   static const std::vector<std::int64_t> kLarge{64, 65, 127, 128, 129, 255, 256};
-  static const std::map<std::string, std::size_t> kMost{{"batch", 5},    {"dim", 40},        {"seqlen", 130},
-                                                        {"dstate", 40},  {"groups", 4},      {"nheads", 12},
-                                                        {"headdim", 40}, {"chunk_size", 130}};
+  static const std::map<std::string, std::size_t> kMost{
+      {"batch", 5},       {"dim", 40},      {"seqlen", 130}, {"dstate", 40},
+      {"groups", 4},      {"nheads", 12},   {"headdim", 40}, {"chunk_size", 130},
+      {"rope_angles", 8}, {"mimo_rank", 8}, {"sequences", 3}};
   if (axis == "dstate" && draw.one_in(12)) return draw.of(kLarge);
   if (axis == "headdim" && draw.one_in(6)) return draw.of(kLarge);
   const auto found = kMost.find(axis);
@@ -65,7 +66,8 @@ std::int64_t work_of(const std::map<std::string, AxisValue>& axes) {
   std::int64_t product = 1;
   for (const auto& [name, value] : axes)
     if (const auto* size = std::get_if<std::int64_t>(&value))
-      if (name != "groups" && name != "chunk_size") product *= *size;
+      if (name != "groups" && name != "chunk_size" && name != "rope_angles" && name != "sequences")
+        product *= *size;
   return product;
 }
 
@@ -105,11 +107,11 @@ std::size_t cases_of(const OpSpec& op) {
 }
 
 std::vector<Case> draw_cases() {
-  Draw draw;
   std::vector<std::string> distribution_names;
   for (const auto& distribution : distributions()) distribution_names.push_back(distribution.name);
   std::vector<Case> cases;
   for (const auto* op : ops_on_cpu()) {
+    Draw draw;  // of its own, so that one operation more does not change the problems of the others
     for (std::size_t i = 0; i < cases_of(*op); ++i) {
       Case drawn = make_case(draw_problem(*op, draw), draw.of(distribution_names));
       drawn.inputs.values = draw.one_in(4) ? "shared" : "native";
@@ -122,12 +124,12 @@ std::vector<Case> draw_cases() {
 
 using Counts = std::map<std::string, int>;  // of problems that have "axis value", or what else it says
 
-/// By operation; of those problems that have the axis.
-std::map<std::string, Counts> count_what_problems_have(const std::string& axis) {
+/// By operation; of those problems that have the axes.
+std::map<std::string, Counts> count_what_problems_have(const std::vector<std::string>& axes) {
   std::map<std::string, Counts> counts;
   for (const auto& drawn : draw_cases()) {
     const Problem& problem = drawn.problem;
-    if (!problem.axes().contains(axis)) continue;
+    if (!std::ranges::all_of(axes, [&](const auto& axis) { return problem.axes().contains(axis); })) continue;
     auto& of_op = counts[problem.op().name];
     for (const auto& [name, value] : problem.axes())
       if (const auto* size = std::get_if<std::int64_t>(&value)) {
@@ -162,7 +164,7 @@ bool nothing_judged_is_wrong(const CaseResult& result) {
 }  // namespace
 
 TEST_CASE("random problems of Mamba-2 have every option, sizes up to the limits and a group per head") {
-  const auto counts = count_what_problems_have("headdim");
+  const auto counts = count_what_problems_have({"headdim", "dt_bias"});
   CHECK(counts.size() == 3);
   for (const auto& [op, of_op] : counts) {
     std::vector<std::string> wanted{"headdim 1",    "headdim large",    "dstate 1", "dstate large",
@@ -179,8 +181,22 @@ TEST_CASE("random problems of Mamba-2 have every option, sizes up to the limits 
   }
 }
 
+TEST_CASE("random problems of Mamba-3 have every option, and sizes from 1") {
+  const auto counts = count_what_problems_have({"rope_angles"});
+  CHECK(counts.size() == 3);
+  for (const auto& [op, of_op] : counts) {
+    std::vector<std::string> wanted{"batch 1", "nheads 1", "headdim 1", "rope_angles 1", "groups"};
+    for (const auto& axis : find_op(op)->axes) {
+      for (const auto& choice : axis.choices) wanted.push_back(axis.name + " " + choice);
+      if (axis.kind == AxisKind::flag)
+        wanted.insert(wanted.end(), {axis.name + " true", axis.name + " false"});
+    }
+    check_all_are_there(op, of_op, wanted);
+  }
+}
+
 TEST_CASE("random problems of the selective scan have every method and option, and sizes up to the limits") {
-  const auto counts = count_what_problems_have("delta_bias");
+  const auto counts = count_what_problems_have({"delta_bias"});
   CHECK(counts.size() == 2);
   for (const auto& [op, of_op] : counts) {
     std::vector<std::string> wanted{"batch 1",  "dim 1",        "seqlen 1", "seqlen large",
