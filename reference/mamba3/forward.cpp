@@ -91,7 +91,9 @@ class Forward {
         tile_(kSsdTileSteps / ((scan_.is_step ? 3 : 2) * scan_.rank - 1)),
         v_before_(scan_.headdim),
         rates_(scan_.angles),
-        ups_(scan_.rank * scan_.headdim, 1.0),
+        ups_(scan_.rank * scan_.headdim),
+        gates_(ups_.size()),
+        downs_(ups_.size()),
         products_(scan_.headdim),
         product_errors_(scan_.headdim),
         y_(scan_.rank * scan_.headdim) {}
@@ -142,14 +144,19 @@ class Forward {
   }
   Value& y(std::int64_t r, std::int64_t p) { return y_[r * scan_.headdim + p]; }
   double up(std::int64_t r, std::int64_t p) const { return ups_[r * scan_.headdim + p]; }
-  double factor(const char* name, std::int64_t r, std::int64_t p) const {
-    const float* all = floats(name);
-    return all == nullptr ? 1 : all[(head_ * scan_.rank + r) * scan_.headdim + p];
+
+  /// MIMO_V, MIMO_Z or MIMO_Out of the head, [rank][head dim]; ones where it is absent.
+  void load_factors(const char* name, std::vector<double>& into) const {
+    std::ranges::fill(into, 1.0);
+    if (inputs_.find(name) != nullptr)
+      load_row(inputs_.at(name), head_ * std::ssize(into), std::ssize(into), into.data());
   }
 
   void begin() {
-    for (std::int64_t r = 0; r < scan_.rank && scan_.is_mimo; ++r)
-      for (std::int64_t p = 0; p < scan_.headdim; ++p) ups_[r * scan_.headdim + p] = factor("MIMO_V", r, p);
+    load_factors("MIMO_V", ups_);
+    load_factors("MIMO_Z", gates_);
+    load_factors("MIMO_Out", downs_);
+    skip_ = float_of(inputs_, "D", head_);
     if (!scan_.has_initial_states) {
       angles_ = Mamba3Angles(scan_.angles, nullptr);
       pass_.clear();
@@ -269,7 +276,7 @@ class Forward {
     }
     const double turned = kRotationError + 2 * step.angle_size;
     result.error += (roundings_ + turned) * result.magnitude;
-    const double skipped = skip() * step.v[p] * up(r, p);
+    const double skipped = skip_ * step.v[p] * up(r, p);
     result.value += skipped;
     result.magnitude += std::abs(skipped);
     result.error += 3 * std::abs(skipped);
@@ -291,11 +298,6 @@ class Forward {
                                              score.value * score.value);
   }
 
-  double skip() const {
-    const float* all = floats("D");
-    return all == nullptr ? 0 : all[head_];
-  }
-
   void store_out(const ReadStep& step) {
     for (std::int64_t r = 0; r < scan_.rank; ++r)
       for (std::int64_t p = 0; p < scan_.headdim; ++p) y(r, p) = y_of(step, r, p);
@@ -306,9 +308,9 @@ class Forward {
       Value sum;
       for (std::int64_t r = 0; r < scan_.rank; ++r) {
         Value value = y(r, p);
-        if (scan_.has_z) gate(step.z[p] * factor("MIMO_Z", r, p), value);
+        if (scan_.has_z) gate(step.z[p] * gates_[r * scan_.headdim + p], value);
         if (scan_.is_mimo && scan_.reduces_ranks) {
-          scale(value, exactly(factor("MIMO_Out", r, p)));
+          scale(value, exactly(downs_[r * scan_.headdim + p]));
           value.variance += value.value * value.value;
         }
         if (scan_.reduces_ranks)
@@ -418,7 +420,8 @@ class Forward {
   std::vector<Mamba3Vector> q_, k_, before_;  // by rank; the last: k of the step before
   std::vector<ReadStep> tile_;
   std::vector<double> v_before_, rates_;
-  std::vector<double> ups_;  // MIMO_V, [rank][head dim]
+  std::vector<double> ups_, gates_, downs_;  // MIMO_V, MIMO_Z, MIMO_Out, [rank][head dim]
+  double skip_ = 0;                          // D
   std::vector<double> products_, product_errors_;
   std::vector<Value> y_;
 };

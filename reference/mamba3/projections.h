@@ -54,7 +54,7 @@ class Mamba3Projections {
     for (std::int64_t i = 0; i < scan_.angles; ++i) {
       const std::int64_t first = scan_.first_of_pair(i);
       const std::int64_t second = scan_.second_of_pair(i);
-      sizes[first] = sizes[second] = std::hypot(sizes[first], sizes[second]);
+      sizes[first] = sizes[second] = std::sqrt(sizes[first] * sizes[first] + sizes[second] * sizes[second]);
     }
   }
 

@@ -137,7 +137,7 @@ TEST_CASE("unknown keys are named, with the known ones and the nearest") {
       R"(test.json: /: unknown key "sweep" (did you mean "sweeps"?); expected one of $schema, format, description, shapes, sweeps, studies)");
   CHECK(
       error_of(config_of(kOneCase, "", R"(, "shapes": {"a": {"dmi": 3}})")) ==
-      R"(test.json: /shapes/a: unknown key "dmi" (did you mean "dim"?); expected one of batch, seqlen, dim, dstate, groups, nheads, headdim, chunk_size)");
+      R"(test.json: /shapes/a: unknown key "dmi" (did you mean "dim"?); expected one of batch, seqlen, dim, nheads, headdim, dstate, groups, rope_angles, mimo_rank, chunk_size, sequences)");
 }
 
 TEST_CASE("sizes that are no sizes") {

@@ -9,13 +9,12 @@
 namespace ssmbench::test {
 namespace {
 
-/// The axes that make the work of a case.
+/// The axes that make the work of a case: those that have to be named.
 std::int64_t work_of(const OpSpec& op, const Axes& axes) {
   std::int64_t product = 1;
   for (const auto& [name, value] : axes) {
     const AxisSpec* axis = op.find_axis(name);
-    if (axis->kind == AxisKind::size && axis->role != AxisRole::groups && axis->changes_values)
-      product *= std::get<std::int64_t>(value);
+    if (axis->kind == AxisKind::size && !axis->fallback) product *= std::get<std::int64_t>(value);
   }
   return product;
 }
@@ -32,7 +31,7 @@ std::int64_t most_of(const AxisSpec& axis, const DrawnSizes& sizes) {
     case AxisRole::time:
       return sizes.most_steps;
     default:
-      return axis.changes_values ? 40 : 130;
+      return !axis.changes_values ? 130 : axis.fallback ? 8 : 40;
   }
 }
 
@@ -44,7 +43,7 @@ std::int64_t CaseDraw::size_of_axis(const AxisSpec& axis, const DrawnSizes& size
       1,   2,   3,   4,   7,   8,   9,   15,  16,   17,   31,   32,   33,   63,   64,   65,   96,  127,
       128, 129, 255, 256, 257, 511, 512, 513, 1000, 1023, 1024, 1025, 2047, 2048, 2049, 4096, 4097};
   static const std::vector<std::int64_t> kLarge{64, 65, 127, 128, 129, 255, 256};
-  if (axis.role == AxisRole::none && axis.changes_values && one_in(10)) return of(kLarge);
+  if (axis.role == AxisRole::none && axis.changes_values && !axis.fallback && one_in(10)) return of(kLarge);
   const std::int64_t most = most_of(axis, sizes);
   if (one_in(2)) return static_cast<std::int64_t>(1 + below(static_cast<std::size_t>(most)));
   const auto end = std::ranges::upper_bound(kBoundaries, most);

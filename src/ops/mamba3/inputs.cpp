@@ -84,9 +84,12 @@ void Mamba3Inputs::fill_borders(std::int64_t first, std::span<double> values) co
   std::ranges::sort(borders);
   borders.push_back(scan_.seqlen);
   borders[0] = 0;
-  if (scan_.sequences >= 3) borders[1] = 1;
-  if (scan_.sequences >= 4) borders[2] = 1;
-  std::ranges::sort(borders);
+  if (scan_.sequences >= 3) {
+    for (auto& border : borders) border = std::max<std::int64_t>(border, 1);
+    borders[0] = 0;
+    borders[1] = 1;
+    if (scan_.sequences >= 4) borders[2] = 1;
+  }
   for (double& value : values) value = static_cast<double>(borders[first++]);
 }
 
