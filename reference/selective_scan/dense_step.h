@@ -34,9 +34,9 @@ class DenseSystem {
  public:
   DenseSystem(MethodId method, const Matrix& A);
 
-  /// From h = h_{t-1}, whose error is at most h_error roundoffs, and input = B·u. λ is charged at |h| and what an
-  /// implementation in f32 may have in its place: where Ā is next to 0, and so what is left of errors before, its
-  /// own Ā need not be. Nothing where I − ΔA/2 is singular, exactly or to fp64.
+  /// From h = h_{t-1}, whose error is at most h_error roundoffs, and input = B·u. λ is charged at |h| and
+  /// what an implementation in f32 may have in its place: where Ā is next to 0, and so what is left of errors
+  /// before, its own Ā need not be. Nothing where I − ΔA/2 is singular, exactly or to fp64.
   std::optional<DenseStep> step(StepSize size, const Vector& h, const Vector& h_error,
                                 const Vector& input) const;
 

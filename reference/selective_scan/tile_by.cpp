@@ -47,7 +47,8 @@ void scan_tile_by(MethodId method, ScanTile& tile, ScanState<S>& state, const S*
           step.decay * state.h[c] + step.input * input + step.previous_input * state.previous_input[c];
       state.magnitude[c] =
           decay * state.magnitude[c] + std::abs(step.input) * now + std::abs(step.previous_input) * before;
-      state.error[c] = inherited + kUnderflowError * (std::abs(step.input) + std::abs(step.previous_input)) + (error.input + 2 * kRounding * std::abs(step.input)) * now +
+      state.error[c] = inherited + kUnderflowError * (std::abs(step.input) + std::abs(step.previous_input)) +
+                       (error.input + 2 * kRounding * std::abs(step.input)) * now +
                        (error.previous_input + 2 * kRounding * std::abs(step.previous_input)) * before +
                        2 * kRounding * state.magnitude[c];
       if (!(state.magnitude[c] <= std::numeric_limits<float>::max()))
