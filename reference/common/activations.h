@@ -11,8 +11,8 @@
 namespace ssmbench {
 
 /// σ(x) of an x that is off by error_of_x roundoffs, from e = e^-|x| (relative error 2 + |x|, its argument is
-/// scaled to base 2), which never overflows. Where 1 + e^-x is beyond 2^126 an implementation's reciprocal, or
-/// its quotient z/(1 + e^-z), may be 0.
+/// scaled to base 2), which never overflows. Where 1 + e^-x is beyond 2^126 an implementation's reciprocal,
+/// or its quotient z/(1 + e^-z), may be 0.
 inline Rounded<double> logistic(double x, double e, double error_of_x) {
   const double open = (x < 0 ? e : 1) / (1 + e);
   const double closed = (x < 0 ? 1 : e) / (1 + e);

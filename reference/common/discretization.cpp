@@ -132,6 +132,10 @@ DiscretizationError discretization_error(MethodId method, double delta, double d
   const double input = std::abs(exact.input);
   // An exponential of relative error 2.
   const double exponential = decay * (size * z_error + 2) + kUnderflowError;
+  const auto taylor = [&](double magnitude) {
+    return DiscretizationError{exponential,
+                               polynomial_error(d * magnitude, z_error) + input * (delta_error + 1), 0};
+  };
   switch (method) {
     case MethodId::zoh:
       return {exponential, input * delta_error, 0};
@@ -149,12 +153,11 @@ DiscretizationError discretization_error(MethodId method, double delta, double d
               quotient_error(d * delta_error, input, q, q_error), 0};
     }
     case MethodId::poly:
+      return taylor(cubic(size, 1, 1. / 2, 1. / 6, 0));
     case MethodId::highorder:
+      return taylor(cubic(size, 1, 1. / 2, 0, 0));
     case MethodId::rk4:
-      return {
-          exponential,
-          polynomial_error(d * cubic(size, 1, 1. / 2, 1. / 6, 1. / 24), z_error) + input * (delta_error + 1),
-          0};
+      return taylor(cubic(size, 1, 1. / 2, 1. / 6, 1. / 24));
     case MethodId::vim_foh:
     case MethodId::vim_poly:
     case MethodId::vim_highorder: {

@@ -72,8 +72,8 @@ Phi<T> phi(T z) {
 }
 
 /// Sizes of φ1, φ2 and their derivatives that errors are charged at. They are averages of e^{sz} over s in
-/// [0, 1] with positive weights: no modulus is above the value at Re z. Where |z| is large because Im z is they
-/// are smaller still, by the relations that make them of one another, z·φ1 = e^z − 1 and so on.
+/// [0, 1] with positive weights: no modulus is above the value at Re z. Where |z| is large because Im z is
+/// they are smaller still, by the relations that make them of one another, z·φ1 = e^z − 1 and so on.
 template <class T>
 Phi<double> phi_sizes(T z) {
   Phi<double> at = phi(real_part(z));
@@ -89,8 +89,8 @@ Phi<double> phi_sizes(T z) {
 }
 
 /// Errors are charged at `size`. Its derivative is not above it: that of an average of e^{sz} has the weights
-/// times s. By the relations it may be twice as large, and an implementation that goes by them has 2 roundoffs
-/// of e^z, a sum and a quotient for each of the two or three relations, 8 each at most.
+/// times s. By the relations it may be twice as large, and an implementation that goes by them has 2
+/// roundoffs of e^z, a sum and a quotient for each of the two or three relations, 8 each at most.
 template <class T>
 Rounded<T> phi_of(const Rounded<T>& z, T value, double size) {
   const bool by_relations = is_complex<T> && std::abs(z.value) >= 1;
@@ -175,8 +175,8 @@ Coefficient<T> taylor_input(MethodId method, const Rounded<double>& delta, const
 }
 
 /// Ā = (1 + s·z/2)/(1 − s·z/2), c = Δ/(1 − s·z/2), with s = 1 or −1. The roundings within Ā are charged at
-/// 1 + |z|/2, once. What it decays is charged at |Ā| itself: states are multiplied by Ā and never by the terms
-/// of its numerator, whose magnitudes together exceed 1 and would grow without limit from step to step.
+/// 1 + |z|/2, once. What it decays is charged at |Ā| itself: states are multiplied by Ā and never by the
+/// terms of its numerator, whose magnitudes together exceed 1 and would grow without limit from step to step.
 template <class T>
 Discretization<T> bilinear(double s, const Rounded<double>& delta, const Rounded<T>& A, const Rounded<T>& z) {
   const auto r = reciprocal(-0.5 * s * z + 1.0);

@@ -27,8 +27,9 @@ struct Rounded {
 template <class T>
 inline constexpr bool is_complex = !std::is_floating_point_v<T>;
 
-/// What may become 0 because it is below the smallest normal f32, in roundoffs of f32. Products, exponentials,
-/// logistic functions and steps are charged with it where they are made: later factors may be large.
+/// What may become 0 because it is below the smallest normal f32, in roundoffs of f32. Products,
+/// exponentials, logistic functions and steps are charged with it where they are made: later factors may be
+/// large.
 inline constexpr double kUnderflowError = 0x1p-126 / 0x1p-24;
 /// The same relative to a number: 1 at most, since nothing is lost but the number.
 inline double relative_underflow_error(double number) {
@@ -61,7 +62,8 @@ struct Unrounded {
 
 inline Rounded<double> operator*(const Rounded<double>& a, const Rounded<double>& b) {
   const double magnitude = a.magnitude * b.magnitude;
-  return {a.value * b.value, magnitude, a.error * b.magnitude + a.magnitude * b.error + magnitude + kUnderflowError};
+  return {a.value * b.value, magnitude,
+          a.error * b.magnitude + a.magnitude * b.error + magnitude + kUnderflowError};
 }
 
 template <class T>
@@ -76,7 +78,8 @@ template <class T>
 requires is_complex<T> Rounded<T>
 operator*(const Rounded<double>& a, const Rounded<T>& b) {
   const double magnitude = a.magnitude * b.magnitude;
-  return {a.value * b.value, magnitude, a.error * b.magnitude + a.magnitude * b.error + magnitude + kUnderflowError};
+  return {a.value * b.value, magnitude,
+          a.error * b.magnitude + a.magnitude * b.error + magnitude + kUnderflowError};
 }
 
 template <class T>
@@ -99,7 +102,8 @@ operator*(const Unrounded<double>& a, const Unrounded<T>& b) {
 template <class T>
 Rounded<T> operator*(const Rounded<T>& a, const Unrounded<T>& b) {
   const double magnitude = a.magnitude * b.magnitude;
-  return {a.value * b.value, magnitude, a.error * b.magnitude + kProductError<T> * magnitude + kUnderflowError};
+  return {a.value * b.value, magnitude,
+          a.error * b.magnitude + kProductError<T> * magnitude + kUnderflowError};
 }
 template <class T>
 requires is_complex<T> Rounded<T>

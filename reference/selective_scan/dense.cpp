@@ -96,7 +96,9 @@ class DenseScan {
       const double u = at("u", {b, d, t});
       Vector input = projection("B", shape_.variable_b, b, d, t);
       for (int i = 0; i < n_; ++i) input[i] *= u;
-      const auto step = system.step(size, h, input);
+      Vector error{};
+      for (int i = 0; i < n_; ++i) error[i] = ellipsoid.error(i);
+      const auto step = system.step(size, h, error, input);
       if (!step) {
         undefined_from(row, t);
         return t;

@@ -14,12 +14,17 @@ DenseSystem::DenseSystem(MethodId method, const Matrix& A)
   if (method == MethodId::foh) exponential_.emplace(A);
 }
 
-std::optional<DenseStep> DenseSystem::step(StepSize size, const Vector& h, const Vector& input) const {
-  if (method_ == MethodId::foh) return hold(size, h, input);
-  return bilinear(size, h, input);
+std::optional<DenseStep> DenseSystem::step(StepSize size, const Vector& h, const Vector& h_error,
+                                           const Vector& input) const {
+  constexpr double kRoundoff = 0x1p-23;  // of f32, twice, as tolerances have it
+  Vector h_size{};
+  for (int i = 0; i < A_.n; ++i) h_size[i] = std::abs(h[i]) + kRoundoff * h_error[i];
+  if (method_ == MethodId::foh) return hold(size, h, h_size, input);
+  return bilinear(size, h, h_size, input);
 }
 
-std::optional<DenseStep> DenseSystem::bilinear(StepSize size, const Vector& h, const Vector& input) const {
+std::optional<DenseStep> DenseSystem::bilinear(StepSize size, const Vector& h, const Vector& h_size,
+                                               const Vector& input) const {
   const int n = A_.n;
   const double d = size.delta;
   Matrix M = Matrix::identity(n);
@@ -41,7 +46,7 @@ std::optional<DenseStep> DenseSystem::bilinear(StepSize size, const Vector& h, c
 
   DenseStep step{lu.solve(right), inverse, {}};
   Vector largest{};
-  for (int i = 0; i < n; ++i) largest[i] = std::max(std::abs(h[i]), std::abs(step.state[i]));
+  for (int i = 0; i < n; ++i) largest[i] = std::max(h_size[i], std::abs(step.state[i]));
   const Vector factorization = lu.magnitude_product(largest);
   const Vector entries = magnitude_product(A_, largest);
   Vector local{};
@@ -58,14 +63,14 @@ std::optional<DenseStep> DenseSystem::bilinear(StepSize size, const Vector& h, c
   return step;
 }
 
-DenseStep DenseSystem::hold(StepSize size, const Vector& h, const Vector& input) const {
+DenseStep DenseSystem::hold(StepSize size, const Vector& h, const Vector& h_size, const Vector& input) const {
   const int n = A_.n;
   const auto doublings = exponential_->doublings(size.delta);
   const Matrix& decay = doublings.back().exponential;
   const Matrix& integral = doublings.back().integral;
   DenseStep step{{}, decay, {}};
   Vector largest{};
-  for (int i = 0; i < n; ++i) largest[i] = std::abs(h[i]);
+  for (int i = 0; i < n; ++i) largest[i] = h_size[i];
   for (const auto& part : doublings) {
     step.state = product(part.exponential, h);
     const Vector driven = product(part.integral, input);

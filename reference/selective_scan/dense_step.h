@@ -34,12 +34,16 @@ class DenseSystem {
  public:
   DenseSystem(MethodId method, const Matrix& A);
 
-  /// From h = h_{t-1} and input = B·u. Nothing where I − ΔA/2 is singular, exactly or to fp64.
-  std::optional<DenseStep> step(StepSize size, const Vector& h, const Vector& input) const;
+  /// From h = h_{t-1}, whose error is at most h_error roundoffs, and input = B·u. λ is charged at |h| and
+  /// what an implementation in f32 may have in its place: where Ā is next to 0, and so what is left of errors
+  /// before, its own Ā need not be. Nothing where I − ΔA/2 is singular, exactly or to fp64.
+  std::optional<DenseStep> step(StepSize size, const Vector& h, const Vector& h_error,
+                                const Vector& input) const;
 
  private:
-  std::optional<DenseStep> bilinear(StepSize size, const Vector& h, const Vector& input) const;
-  DenseStep hold(StepSize size, const Vector& h, const Vector& input) const;
+  std::optional<DenseStep> bilinear(StepSize size, const Vector& h, const Vector& h_size,
+                                    const Vector& input) const;
+  DenseStep hold(StepSize size, const Vector& h, const Vector& h_size, const Vector& input) const;
 
   MethodId method_;
   Matrix A_;

@@ -85,8 +85,8 @@ class Update {
       const double added = delta.value * x * by_state.B[n];
       const double size = std::abs(kept) + std::abs(added);
       const double error = by_state.decay_error[n] * std::abs(kept) +
-                           (delta.error + 2 * std::abs(delta.value)) * std::abs(x * by_state.B[n]) + 2 * size +
-                           kUnderflowError * (std::abs(delta.value) + std::abs(by_state.B[n]));
+                           (delta.error + 2 * std::abs(delta.value)) * std::abs(x * by_state.B[n]) +
+                           2 * size + kUnderflowError * (std::abs(delta.value) + std::abs(by_state.B[n]));
       state_.expected[at] = kept + added;
       state_.bound[at] = static_cast<float>(error);
       y.value += by_state.C[n] * (kept + added);

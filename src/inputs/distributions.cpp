@@ -29,8 +29,8 @@ constexpr double kShare = 1.0 / 64;
 constexpr LogRange kTiny{1e-42, 1e-4};
 constexpr LogRange kLarge{4, 100};
 
-/// Puts extremes in the place of some of the normal values. A uniform number says what becomes of a value, and
-/// where it is within its share how large.
+/// Puts extremes in the place of some of the normal values. A uniform number says what becomes of a value,
+/// and where it is within its share how large.
 void add_extremes(const Stream& stream, bool has_large, std::int64_t first, std::span<double> values) {
   std::vector<double> draws(values.size());
   stream.uniforms(first, draws);

@@ -57,8 +57,8 @@ class ErrorDistribution {
   std::optional<DecayBias> decay_bias(double roundoff) const;
 
  private:
-  /// Σ r², Σ r·x and Σ x² over elements, r the response and x the expected value in units of the error that is
-  /// expected of the element.
+  /// Σ r², Σ r·x and Σ x² over elements, r the response and x the expected value in units of the error that
+  /// is expected of the element.
   struct Squares {
     double rr = 0, rx = 0, xx = 0;
 
@@ -76,8 +76,8 @@ class ErrorDistribution {
   void end_run();
   /// The same with the last run ended.
   ErrorDistribution ended() const;
-  /// How many errors there are that are not copies of others, as they are where inputs repeat or outputs hardly
-  /// change from one element to the next.
+  /// How many errors there are that are not copies of others, as they are where inputs repeat or outputs
+  /// hardly change from one element to the next.
   double independent() const;
 
   std::int64_t count_ = 0;

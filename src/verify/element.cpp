@@ -8,8 +8,8 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-/// Whether what is stored may be this infinity: an honest result may be on either side of the number from which
-/// on the dtype has none.
+/// Whether what is stored may be this infinity: an honest result may be on either side of the number from
+/// which on the dtype has none.
 bool may_be_infinite(double infinity, double expected, double error, DType dtype) {
   const double largest = dtype == DType::f16 ? 65520.0 : std::numeric_limits<float>::max();
   return std::copysign(1.0, infinity) * expected + error >= largest;

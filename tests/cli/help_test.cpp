@@ -56,7 +56,7 @@ TEST_CASE("list cases says where a case comes from and which implementation supp
   const auto result = run_ssmbench("list cases configs/realtime-60fps.json --json");
   CHECK(result.exit_code == 0);
   const auto cases = nlohmann::json::parse(result.out);
-  REQUIRE(cases.size() == 1);
+  REQUIRE(cases.size() == 3);  // one, and two of trained inputs
   CHECK(cases[0].at("id") == "selective_scan_fwd-f32-bld-b32-d512-l60-n16-softplus-mamba-native-s0");
   CHECK(cases[0].at("file") == "configs/realtime-60fps.json");
   CHECK(cases[0].at("pointer") == "/sweeps/0");

@@ -173,7 +173,7 @@ TEST_CASE("option --dump holds inputs, outputs and the reference of each case") 
   REQUIRE(result.exit_code == 0);
   const InterchangeFile dump(file);
   CHECK(dump.info().producer.starts_with("ssmbench "));
-  CHECK(dump.case_ids().size() == 16);
+  CHECK(dump.case_ids().size() == 17);
   const auto the_case = dump.read_case(dump.case_ids().front());
   CHECK(the_case.outputs.size() == 2);
   CHECK(the_case.problem.dtype() == DType::bf16);
@@ -196,7 +196,7 @@ TEST_CASE("tensors are kept though results cannot be written") {
   CHECK(result.exit_code == 4);
   CHECK(result.err == "ssmbench: /dev/full: cannot be written: No space left on device\n");
   REQUIRE(std::filesystem::exists(file));
-  CHECK(InterchangeFile(file).case_ids().size() == 48);
+  CHECK(InterchangeFile(file).case_ids().size() == 51);
 }
 
 TEST_CASE("Ctrl-C in the middle keeps every finished record and exits with 130") {

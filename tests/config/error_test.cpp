@@ -186,7 +186,7 @@ TEST_CASE("unknown words list the known ones") {
         R"(test.json: /sweeps/0/axes/layout/1: got "dbl"; expected one of bdl, bld)");
   CHECK(
       error_with(R"("inputs": "normal")") ==
-      R"(test.json: /sweeps/0/axes/inputs: got "normal"; expected one of mamba, slow_decay, large_A, tiny_delta)");
+      R"(test.json: /sweeps/0/axes/inputs: got "normal"; expected one of mamba, slow_decay, large_A, tiny_delta, trained)");
   CHECK(error_with(R"("z": ["yes"])") ==
         R"(test.json: /sweeps/0/axes/z/0: got "yes"; expected true or false)");
   CHECK(error_with(R"("z": 1)") ==

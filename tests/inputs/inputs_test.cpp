@@ -334,7 +334,7 @@ TEST_CASE("unknown names and an interrupt end generation") {
   CHECK_THROWS_AS(generate(problem(), {.distribution = "flat"}), UsageError);
   CHECK_THROWS_WITH(
       generate(problem(), {.distribution = "flat"}),
-      "there is no input distribution 'flat'; there are mamba, slow_decay, large_A, tiny_delta");
+      "there is no input distribution 'flat'; there are mamba, slow_decay, large_A, tiny_delta, trained");
   CHECK_THROWS_AS(generate(problem(), {.values = "exact"}), UsageError);
   CHECK_THROWS_AS(generate_inputs(problem(), {}, std::atomic<bool>(true)), Interrupted);
 }

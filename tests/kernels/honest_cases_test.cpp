@@ -78,3 +78,17 @@ TEST_CASE("gradients of the bilinear rule with complex A can be judged") {
       with({{"seqlen", size(513)}, {"dstate", size(16)}, {"B", "constant"}, {"z", true}}), "slow_decay",
       598430);
 }
+
+TEST_CASE("a case of which an output may overflow everywhere is unverified, with a cause") {
+  const Case unstable =
+      make_case(scan_problem({{"method", "bilinear_flipped"}, {"seqlen", size(4000)}}), "large_A");
+  for (const auto& result : run_cases({unstable})) {
+    if (result.status == Status::skip) continue;
+    INFO(result.impl << " " << result.reason);
+    CHECK(result.status == Status::unverified);
+    CHECK(result.cause == Cause::not_judged);
+    CHECK(result.outputs.at("last_state").judged == 0);
+    CHECK(result.outputs.at("out").passed());
+    CHECK(result.reason.starts_with("last_state: "));
+  }
+}

@@ -93,6 +93,8 @@ void check_example(const std::string& library, const std::string& impl, const st
     CHECK((record.at("status") == "pass" || record.at("status") == "skip"));
     if (record.at("status") != "pass") continue;
     ++passed;
+    if (record.at("id").get<std::string>().find("-trained-") != std::string::npos)
+      continue;  // not always timed
     CHECK(record.at("timing").at("hot").at("median_ms") > 0);
     CHECK(record.at("throughput").at("gb_per_s") > 0);
     CHECK(record.at("repro").get<std::string>().find(" --plugin " + library) != std::string::npos);

@@ -1,5 +1,5 @@
-// Random cases of every operation, every implementation of a device, against the fp64 reference. Case number i
-// of a seed is the same on every machine, whatever else is run. Exit code 1 where one failed.
+// Random cases of every operation, every implementation of a device, against the fp64 reference. Case number
+// i of a seed is the same on every machine, whatever else is run. Exit code 1 where one failed.
 
 #include <fmt/format.h>
 

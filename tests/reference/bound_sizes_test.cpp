@@ -74,8 +74,8 @@ bool is_stable(const Problem& problem) {
   return !problem.axes().contains("method") || problem.choice("method") != "bilinear_flipped";
 }
 
-/// dA of the chunked scan where all decays are near 0: implementations take it as a difference of sums that are
-/// as large as the outputs.
+/// dA of the chunked scan where all decays are near 0: implementations take it as a difference of sums that
+/// are as large as the outputs.
 bool is_difference(const Problem& problem, const std::string& output, const std::string& distribution) {
   return &problem.op() == &ssd_chunk_scan_bwd() && output == "dA" &&
          (distribution == "large_A" || distribution == "trained");

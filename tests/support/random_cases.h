@@ -8,8 +8,8 @@
 #include "model/implementation.h"
 #include "model/operation.h"
 
-// Random problems on random inputs, drawn from what operations say of themselves (OpSpec), so that one that is
-// added later is covered without a line here. The same seed draws the same cases on every machine.
+// Random problems on random inputs, drawn from what operations say of themselves (OpSpec), so that one that
+// is added later is covered without a line here. The same seed draws the same cases on every machine.
 
 namespace ssmbench::test {
 

@@ -170,9 +170,9 @@ TEST_CASE("an error that repeats counts once") {
 }
 
 TEST_CASE("roundings of honest outputs raise no false alarm in 100000 outputs") {
-  // Outputs of every kind of memory, from those that change by many ulps a step to those that hardly do, which
-  // are exact but for their rounding to the dtype: the largest errors that an honest kernel makes. Responses as
-  // a recurrence has them, t·y.
+  // Outputs of every kind of memory, from those that change by many ulps a step to those that hardly do,
+  // which are exact but for their rounding to the dtype: the largest errors that an honest kernel makes.
+  // Responses as a recurrence has them, t·y.
   constexpr int kOutputs = 100000;
   std::mt19937_64 random(11);
   std::normal_distribution<double> normal;
