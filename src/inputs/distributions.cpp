@@ -55,7 +55,7 @@ void fill_projected(const DistributionInfo& distribution, std::int64_t seed, std
                     std::int64_t first, std::span<double> values) {
   Stream(seed, name).normals(first, values);
   if (!distribution.has_extremes) return;
-  const bool has_large = name == "u" || name == "x" || name == "z";
+  const bool has_large = name == "u" || name == "x" || name == "z" || name == "V" || name == "Z";
   add_extremes(Stream(seed, std::string(name) + " extremes"), has_large, first, values);
 }
 

@@ -54,7 +54,7 @@ void fill_log_uniform(const Stream& stream, LogRange range, std::int64_t first, 
 
 /// What a network's layers hand to the recurrence (u or x, z, B, C, gradients): values first, first + 1, … of
 /// tensor `name`, normal. Where the distribution has extremes, of 64 values one is 0 and one tiny, ±
-/// log-uniform over [1e-42, 1e-4], which has the subnormals of every dtype; and in u, x and z four are large,
+/// log-uniform over [1e-42, 1e-4], which has the subnormals of every dtype; and in u, x, V and z four are large,
 /// ± log-uniform over [4, 100].
 void fill_projected(const DistributionInfo& distribution, std::int64_t seed, std::string_view name,
                     std::int64_t first, std::span<double> values);

@@ -86,6 +86,20 @@ TEST_CASE("random problems of Mamba-2 have every option, sizes up to the limits 
   }
 }
 
+TEST_CASE("random problems of Mamba-3 have every option, and sizes from 1") {
+  const auto counts = count_what_problems_have({"rope_angles"});
+  CHECK(counts.size() == 3);
+  for (const auto& [op, of_op] : counts) {
+    std::vector<std::string> wanted{"batch 1", "nheads 1", "headdim 1", "rope_angles 1", "groups"};
+    for (const auto& axis : find_op(op)->axes) {
+      for (const auto& choice : axis.choices) wanted.push_back(axis.name + " " + choice);
+      if (axis.kind == AxisKind::flag)
+        wanted.insert(wanted.end(), {axis.name + " true", axis.name + " false"});
+    }
+    check_all_are_there(op, of_op, wanted);
+  }
+}
+
 TEST_CASE("random problems of the selective scan have every method and option, and sizes up to the limits") {
   const auto counts = count_what_problems_have({"delta_bias"});
   CHECK(counts.size() == 2);

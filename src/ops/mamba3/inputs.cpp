@@ -39,7 +39,7 @@ void Mamba3Inputs::fill(std::string_view tensor, std::int64_t first, std::span<d
     for (double& value : values) value *= 2 * std::numbers::pi;
     return;
   }
-  stream.normals(first, values);
+  fill_projected(*distribution_, seed_, tensor, first, values);
   const double centre = is_about(tensor, {"MIMO_V", "MIMO_Out"}) ? 1.0 / static_cast<double>(scan_.rank) : 1;
   if (is_about(tensor, {"Q_bias", "K_bias", "D", "MIMO_V", "MIMO_Z", "MIMO_Out", "outproj_norm_weight"}))
     for (double& value : values) value = centre * (1 + kSkipDeviation * value);
@@ -59,8 +59,10 @@ void Mamba3Inputs::fill_projection(std::string_view tensor, std::int64_t first,
 
 void Mamba3Inputs::fill_steps(std::int64_t first, std::span<double> values) const {
   Stream(seed_, "DT").normals(first, values);
-  for (double& value : values)
-    value = portable::softplus(inverse_of_step_[head_of(first++)] + kDeltaDeviation * value);
+  std::int64_t at = first;
+  for (double& value : values) value = inverse_of_step_[head_of(at++)] + kDeltaDeviation * value;
+  add_large_steps(*distribution_, seed_, "DT", first, values, [](std::size_t) { return 0.0; });
+  for (double& value : values) value = portable::softplus(value);
 }
 
 void Mamba3Inputs::fill_decays(std::int64_t first, std::span<double> values) const {
