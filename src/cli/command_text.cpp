@@ -32,7 +32,9 @@ ArgumentText argument_text(const CLI::Option& option) {
 
 CommandText command_text(const CLI::App& app) {
   constexpr std::string_view kExample = "Example: ";
-  CommandText text{.name = app.get_name(), .description = app.get_description()};
+  CommandText text;
+  text.name = app.get_name();
+  text.description = app.get_description();
   for (const CLI::Option* option : app.get_options()) {
     if (option->get_group().empty()) continue;  // hidden
     (option->get_positional() ? text.positionals : text.options).push_back(argument_text(*option));

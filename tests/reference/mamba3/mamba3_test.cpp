@@ -370,8 +370,8 @@ TEST_CASE("out does not depend on the frame that angles start from", "[mamba3]")
     for (double& angle : values.at("Input_Angle_State")) angle += 0.75;  // f32 rounds both sums
     const auto after = reference_of(problem, values);
     check_same("out", out_of(after), out_of(before), 1e-6);
-    const auto& k = out_of(before, "Final_K_State");
-    const auto& turned = out_of(after, "Final_K_State");
+    const std::vector<double> k = out_of(before, "Final_K_State");
+    const std::vector<double> turned = out_of(after, "Final_K_State");
     for (std::int64_t h = 0; h < scan.nheads; ++h)
       for (std::int64_t i = 0; i < scan.angles; ++i) {
         const std::int64_t first = h * scan.dstate + scan.first_of_pair(i);
