@@ -7,7 +7,7 @@ namespace ssmbench {
 namespace {
 
 /// Of the time that bursts take, what may be spent on their outputs.
-constexpr double kShareOfJudging = 0.1;
+constexpr double kShareOfJudging = 0.05;
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
