@@ -270,7 +270,7 @@ TEST_CASE("where nothing can be exchanged, launches that are timed find inputs o
     Plan plan{.devices = {list_devices().front()}, .cases = {}};
     plan.cases.push_back({std::move(the_case), {{&implementation, 0, {}}}});
     RunnerOptions options;
-    options.timing = {.min_runs = 100, .max_runs = 100, .max_seconds = 100};
+    options.timing = {.min_runs = 1000, .max_runs = 1000, .max_seconds = 100};  // some 25 bursts
     options.repro = [](const Case&, const Implementation&, const DeviceInfo&) { return std::string(); };
     Collector collector;
     Runner(plan, options, collector, never_stop).run();
@@ -283,7 +283,7 @@ TEST_CASE("where nothing can be exchanged, launches that are timed find inputs o
   INFO(right.reason);
   CHECK(right.status == Status::pass);
   CHECK(seen.size() == 2);
-  CHECK(launches > 100);
+  CHECK(launches > 1000);
 
   std::vector<float> kept;
   const CaseResult remembered = run(spoilt_scan("remembering", [&](const Touch& t) {
