@@ -9,7 +9,7 @@ namespace ssmbench {
 /// it.
 class KeptFloatingPoint {
  public:
-  KeptFloatingPoint() { std::fegetenv(&kept_); }
+  KeptFloatingPoint();
   ~KeptFloatingPoint() { std::fesetenv(&kept_); }
   KeptFloatingPoint(const KeptFloatingPoint&) = delete;
   KeptFloatingPoint& operator=(const KeptFloatingPoint&) = delete;
@@ -20,7 +20,8 @@ class KeptFloatingPoint {
   std::fenv_t kept_ = {};
 };
 
-/// Gives all threads of OpenMP, which foreign code may share, what a program starts with.
+/// Gives all threads of OpenMP, which foreign code may share, what a program starts with, if any foreign code
+/// was called since the last time.
 void reset_floating_point();
 
 }  // namespace ssmbench

@@ -121,6 +121,11 @@ void CaseRunner::take_turns() {
       listener_.resuming(place->job.number);
       if (contained(*place, [&] { place->judge->timer().burst(others_run); }) && place->judge->is_fine())
         continue;
+      if (place->judge != nullptr && held_.size() > 1 && inputs_are_damaged()) {  // perhaps not by this one
+        put_back_held();
+        repair_inputs();
+        return;
+      }
       conclude(place);
       if (held_.empty()) return;  // perhaps all were put back
     }

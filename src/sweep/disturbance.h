@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <functional>
 #include <random>
@@ -63,7 +64,7 @@ class Disturbance : public LaunchWatch {
   bool is_other_seed_ = false;                    ///< in force
   Clock::time_point burst_start_ = {};
   double burst_seconds_ = 0, judging_seconds_ = 0;
-  bool has_judged_ = false;
+  std::array<bool, 2> has_judged_ = {};  ///< by whether they were of the other seed
 };
 
 }  // namespace ssmbench

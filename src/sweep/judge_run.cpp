@@ -96,11 +96,6 @@ void RunJudge::launch_first() {
   fail(*cause_of_failure(comparison), describe_failure(worst->spec.name, comparison, worst->view()));
 }
 
-void RunJudge::take_outputs_again() {
-  run_.copy_outputs(latest_outputs_);
-  look_for_late_work(latest_outputs_);
-}
-
 void RunJudge::look_for_late_work(const std::vector<HostTensor>& seen) {
   const bool is_idle = on_.device.wait_until_idle();
   std::size_t position = 0;
@@ -168,13 +163,13 @@ void RunJudge::launch_again(const RerunPolicy& policy) {
     run_.fill_workspace(garbage_);
     launch();
     ++rerun;
-    take_outputs_again();
-    if (!is_fine()) break;
+    run_.copy_outputs(latest_outputs_);
     const bool has_streams = on_.device.stream() != nullptr;
     compare_again(
         fmt::format("in rerun {}{}", rerun, on_second_stream && has_streams ? " on a second stream" : ""));
   }
   on_.device.use_second_stream(false);
+  if (!is_fine()) on_.device.wait_until_idle();  // before its memory goes
 }
 
 void RunJudge::start_timing(const TimingPolicy& policy) {
@@ -230,7 +225,8 @@ void RunJudge::finish_timing() {
   if (on_.reference != nullptr) {
     run_.reset_outputs(garbage_byte(random_));  // to see that this launch writes them all
     launch();
-    take_outputs_again();
+    run_.copy_outputs(latest_outputs_);
+    look_for_late_work(latest_outputs_);
   }
   if (on_.reference != nullptr && is_fine()) {
     compare_again(fmt::format("after {} launches", launches_));

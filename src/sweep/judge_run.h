@@ -73,8 +73,6 @@ class RunJudge {
   std::optional<Launch> capture();
   bool replays_well(const Launch& replay);
   OutputComparison compare(const HostTensor& output, const ReferenceOutputs& reference) const;
-  /// Copies the outputs of a launch that has returned, and looks whether it went on writing them.
-  void take_outputs_again();
   /// What runs on after `seen`, which was copied when a launch had returned.
   void look_for_late_work(const std::vector<HostTensor>& seen);
   /// Judges the latest outputs from the inputs of the first ones. `when` is for messages.

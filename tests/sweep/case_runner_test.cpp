@@ -93,7 +93,7 @@ TEST_CASE("implementations of a case are timed in turns, in rounds of random ord
   const std::string turns = outcome.turns();
   REQUIRE(turns.size() >= 4 * 3);  // three bursts each at least, and a last turn
   std::vector<std::string> rounds;
-  for (std::size_t at = 0; at < turns.size(); at += 3) {
+  for (std::size_t at = 0; at < 3 * 3; at += 3) {  // bursts end at random: later rounds may lack one
     std::string round = turns.substr(at, 3);
     rounds.push_back(round);
     std::ranges::sort(round);

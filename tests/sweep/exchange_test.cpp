@@ -59,6 +59,7 @@ TEST_CASE("outputs follow two channels of a group, and two sequences of the batc
     Axes axes;
     for (const auto& axis : op->axes) {
       if (axis.fallback) continue;
+      if (axis.only_with && axes.at(axis.only_with->first) != AxisValue(axis.only_with->second)) continue;
       if (axis.kind == AxisKind::size) axes[axis.name] = size(axis.role == AxisRole::channel ? 8 : 4);
       if (axis.kind == AxisKind::choice) axes[axis.name] = axis.choices.front();
     }

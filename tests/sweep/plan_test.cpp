@@ -97,7 +97,7 @@ TEST_CASE("an implementation kept for comparison runs when --impl or the sweep n
   CHECK(runs("cpu-simd", {"test-*"}) == std::string("not in the plan"));
 }
 
-TEST_CASE("memory need counts inputs, outputs, the reference and the judged copy") {
+TEST_CASE("memory need counts inputs, outputs, the reference and the judged copies") {
   Selection scalar;
   scalar.impl = "cpu-scalar";
   const Plan plan =
@@ -106,8 +106,8 @@ TEST_CASE("memory need counts inputs, outputs, the reference and the judged copy
   const std::size_t inputs = 8840;
   const std::size_t outputs = 4040;
   const std::size_t reference = 16120;  // 8 + 4 bytes each, and 4 of out for what decays do
-  CHECK(memory_need(plan.cases[0], plan, true).host == inputs + 2 * outputs + reference);
-  CHECK(memory_need(plan.cases[0], plan, false).host == inputs + 2 * outputs);
+  CHECK(memory_need(plan.cases[0], plan, true).host == inputs + 3 * outputs + reference);
+  CHECK(memory_need(plan.cases[0], plan, false).host == inputs + 3 * outputs);
   CHECK(memory_need(plan.cases[0], plan, true).device == 0);
 }
 
