@@ -63,8 +63,9 @@ class Device {
   /// These enqueue: launches that follow find them done.
   virtual void fill(void* device, unsigned char value, std::size_t bytes) = 0;
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
-  /// The same of slices that change places (device/slices.h).
-  virtual void exchange(const std::vector<SlicePair>& pairs) = 0;
+  /// The same of slices that change places (device/slices.h), where can_exchange().
+  virtual void exchange(const std::vector<SlicePair>& /*pairs*/) {}
+  virtual bool can_exchange() const { return false; }
   /// The digest of each span (device/digest.h), after what was enqueued before.
   virtual std::vector<std::uint64_t> digests(const std::vector<MemorySpan>& spans) = 0;
 

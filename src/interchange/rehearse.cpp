@@ -60,6 +60,7 @@ class Child {
     const int error = errno;
     close(ends[1]);  // now only the child has it: the other end shows when it ends
     its_end_ = ends[0];
+    if (process_ < 0) close(its_end_);
     errno = error;
     if (process_ < 0) fail();
   }

@@ -38,7 +38,10 @@ class Sender : public RunListener {
   }
   void finished(std::size_t job, const CaseResult& result) override {
     send({.kind = Message::Kind::finished, .job = job, .text = case_record(result)});
-    if (result.status != Status::error || still_works(plan_.devices[plan_.job(job).second->device])) return;
+    const bool is_lost =
+        result.status == Status::error && !still_works(plan_.devices[plan_.job(job).second->device]);
+    // Late work goes on, in memory that is another one's next.
+    if (!is_lost && result.cause != Cause::late_work) return;
     send({.kind = Message::Kind::leaving});
     _exit(EXIT_SUCCESS);  // nothing that is left could be taken down in an orderly way
   }

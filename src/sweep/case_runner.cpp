@@ -45,7 +45,6 @@ CaseRunner::CaseRunner(const Plan& plan, const RunnerOptions& options, RunListen
       reference_(reference) {}
 
 void CaseRunner::run(const std::vector<NumberedJob>& jobs) {
-  const auto pinned = device_.pin_threads();  // while launches are verified as while they are timed
   upload();
   room_ = room();
   for (const auto& job : jobs) start(job);
@@ -109,6 +108,7 @@ void CaseRunner::finish_held() {
 }
 
 void CaseRunner::take_turns() {
+  const auto pinned = device_.pin_threads();
   std::mt19937_64 random(fnv1a(case_.id()));  // the same order each time
   const bool others_run = held_.size() > 1;
   while (true) {
@@ -236,8 +236,12 @@ bool CaseRunner::inputs_are_damaged() {
 void CaseRunner::upload() {
   try {
     uploaded_.emplace(device_, inputs_);
-    if (is_timed() && !ExchangeDraw(case_.problem).can_exchange()) prepare_other_seed();
+    if (is_timed() && device_.can_exchange() && !ExchangeDraw(case_.problem).can_exchange())
+      prepare_other_seed();
   } catch (const DeviceError& error) {
+    upload_error_ = explain(error);
+    return;
+  } catch (const std::bad_alloc& error) {
     upload_error_ = explain(error);
     return;
   }
@@ -250,7 +254,7 @@ void CaseRunner::prepare_other_seed() {
   InputSpec other = case_.inputs;
   ++other.seed;
   other_inputs_ = generate_inputs(case_.problem, other, stop_);
-  if (reference_ != nullptr)
+  if (reference_ != nullptr && other_reference_.empty())  // a repair changes no values
     other_reference_ = compute_reference(case_.problem, views_of(other_inputs_), stop_);
   other_uploaded_.emplace(device_, other_inputs_);
 }

@@ -113,7 +113,8 @@ MemoryNeed memory_need(const PlannedCase& planned, const Plan& plan, bool verify
   for (const auto& tensor : problem.tensors())
     (tensor.role == Role::input ? inputs : outputs) += tensor.bytes();
   std::size_t reference = verify ? reference_bytes(problem) : 0;
-  if (!ExchangeDraw(problem).can_exchange()) {  // then there are inputs of another seed
+  if (planned.the_case.timed &&
+      !ExchangeDraw(problem).can_exchange()) {  // then there are inputs of another seed
     inputs *= 2;
     reference *= 2;
   }

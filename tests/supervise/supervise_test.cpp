@@ -297,7 +297,8 @@ TEST_CASE("the time for which a run is stopped, as by Ctrl-Z, is no case's") {
   const CommandResult result =
       run_shell("'" SSMBENCH_FAULTY_EXECUTABLE "' run --device cpu " + config(folder, "5") +
                     " --impl cpu-slow --runs 20 --timeout 2.5 --json " + file +
-                    " & run=$!; until worker=$(cat /proc/$run/task/$run/children) && test -n \"$worker\"; do "
+                    " & run=$!; until worker=$(cat /proc/$run/task/$run/children) && test -n \"$worker\" || "
+                    "! kill -0 $run; do "
                     "sleep 0.01; "
                     "done; sleep 0.4; kill -STOP $run $worker; sleep 3; kill -CONT $worker $run; wait $run",
                 folder.path());

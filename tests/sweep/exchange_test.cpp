@@ -64,6 +64,9 @@ TEST_CASE("outputs follow two channels of a group, and two sequences of the batc
       if (axis.kind == AxisKind::choice) axes[axis.name] = axis.choices.front();
     }
     if (const AxisSpec* groups = op->find_axis(AxisRole::groups)) axes[groups->name] = size(2);
+    if (op->find_axis("rope_angles") != nullptr) axes["rope_angles"] = size(2);
+    for (const char* states : {"initial_state", "initial_states", "final_states"})
+      if (op->find_axis(states) != nullptr) axes[states] = true;
     if (op->find_axis("layout") != nullptr) axes["layout"] = op->find_axis("layout")->choices.back();
     const Problem problem(*op, axes);
     INFO(problem.id());

@@ -298,7 +298,7 @@ TEST_CASE("outputs that are written after a launch has returned are invalid, and
   const auto late = spoilt_scan("late", [](const Touch& t) {
     std::thread([out = t.at("out")] {
       const auto start = std::chrono::steady_clock::now();
-      for (float x = 0; std::chrono::steady_clock::now() - start < std::chrono::milliseconds(30); ++x)
+      for (float x = 0; std::chrono::steady_clock::now() - start < std::chrono::milliseconds(300); ++x)
         *out = x;
     }).detach();
     std::this_thread::sleep_for(std::chrono::milliseconds(10));  // the thread has begun to compute

@@ -11,7 +11,6 @@
 #include "base/cuda_attribute.h"
 #include "base/cuda_check.h"
 #include "device/cuda/digest.h"
-#include "device/cuda/exchange.h"
 #include "device/cuda/nvml.h"
 #include "model/guard_band.h"
 
@@ -150,14 +149,6 @@ class CudaDevice : public Device {
   }
   void copy(void* to, const void* from, std::size_t bytes) override {
     check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_));
-  }
-  void exchange(const std::vector<SlicePair>& pairs) override {
-    for (std::size_t first = 0; first < pairs.size(); first += ExchangeBatch::kCapacity) {
-      ExchangeBatch batch;
-      for (std::size_t i = first; i < pairs.size() && batch.count < ExchangeBatch::kCapacity; ++i)
-        batch.pairs[batch.count++] = pairs[i];
-      enqueue_exchange(batch, stream_);
-    }
   }
   std::vector<std::uint64_t> digests(const std::vector<MemorySpan>& spans) override {
     std::vector<std::uint64_t> all;

@@ -52,10 +52,11 @@ class Tensors {
   }
   /// The four states; `v_dtype` is that of the last.
   void add_states(const std::string& prefix, Role role, DType v_dtype) {
-    add(prefix + "Angle_State", role, DType::f32, "mhs");
-    add(prefix + "SSM_State", role, DType::f32, "mhpn");
-    add(prefix + "K_State", role, DType::f32, scan_.is_mimo ? "mrhn" : "mhn");
-    add(prefix + "V_State", role, v_dtype, "mhp");
+    const std::string m = scan_.has_cu_seqlens ? "m" : "b";  // sequences
+    add(prefix + "Angle_State", role, DType::f32, m + "hs");
+    add(prefix + "SSM_State", role, DType::f32, m + "hpn");
+    add(prefix + "K_State", role, DType::f32, m + (scan_.is_mimo ? "rhn" : "hn"));
+    add(prefix + "V_State", role, v_dtype, m + "hp");
   }
 
  private:
