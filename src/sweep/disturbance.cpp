@@ -31,7 +31,7 @@ Disturbance::Disturbance(Device& device, const Problem& problem, const DeviceInp
 
 Disturbance::~Disturbance() {
   try {
-    after_launch();
+    Disturbance::after_launch();
     undo(of_burst_);
     device_.synchronize();
   } catch (const DeviceError&) {  // a device that is lost has no inputs

@@ -28,7 +28,7 @@ ScanInputs::ScanInputs(const Problem& problem, const InputSpec& spec)
   LogRange dt = distribution_->dt;
   if (scan_.dense) dt.high = std::min(dt.high, kMostDenseStep);
   fill_log_uniform(Stream(seed_, "dt"), dt, 0, dt_);
-  for (const double dt : dt_) inverse_of_dt_.push_back(portable::inverse_softplus(dt));
+  for (const double step : dt_) inverse_of_dt_.push_back(portable::inverse_softplus(step));
 }
 
 void ScanInputs::fill(std::string_view tensor, std::int64_t first, std::span<double> values) const {
