@@ -50,9 +50,10 @@ Case case_of(const Json& record) {
   const OpSpec* op = find_op(op_name);
   if (op == nullptr) throw UsageError("unknown op " + op_name);
   std::map<std::string, AxisValue> axes;
-  for (const auto& axis : op->axes)
-    for (const Json* place : {&record, &record.at("shape"), &record.at("options")})
-      if (const auto found = place->find(axis.name); found != place->end() && !axes.contains(axis.name))
+  for (const auto& axis :
+       op->axes)  // a claim, which is a field of the record too, may have the name of another axis
+    for (const Json* place : {has_own_field(axis) ? &record : &record.at("shape"), &record.at("options")})
+      if (const auto found = place->find(axis.name); found != place->end())
         axes[axis.name] = axis_value(*found);
   const Json& options = record.at("options");
   Case the_case{.problem = Problem(*op, std::move(axes)),
