@@ -16,7 +16,8 @@ namespace ssmbench {
 /// 1/R, MIMO_Z and the norm's weight 1, each with a deviation of a tenth so that a mix-up shows; DT
 /// log-uniform per head with softplus's deviations per step; ADT = −a·DT with a = 1 + x, or 1/(1 − x) for
 /// x < 0, x ~ N(0, 1); a distribution that names decay rates draws a per head from them. Trap, Angles, V, Z
-/// and the states but for angles, which are uniform in [0, 2π), are N(0, 1). Of packed sequences the first
+/// and the states but for angles, which are uniform in [0, 2π), are N(0, 1), with the distribution's extremes
+/// where it has some, as has DT. Of packed sequences the first
 /// has one step where there are three or more, and the second none where there are four or more.
 class Mamba3Inputs {
  public:

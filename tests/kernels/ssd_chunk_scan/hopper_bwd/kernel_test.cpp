@@ -6,11 +6,9 @@
 #include <vector>
 
 #include "catch.h"
+#include "kernels/ssd_chunk_scan/hopper_problems.h"
 #include "ops/ssd_chunk_scan/ssd_chunk_scan.h"
-#include "support/axes.h"
 #include "support/find_implementation.h"
-#include "support/gpu.h"
-#include "support/verdicts.h"
 
 using namespace ssmbench;
 using namespace ssmbench::test;
@@ -53,37 +51,6 @@ std::vector<Problem> size_problems() {
   return all;
 }
 
-std::vector<Problem> option_problems() {
-  std::vector<Problem> all;
-  const char* skips[] = {"none", "head", "headdim"};
-  for (int bits = 0; bits < 64; ++bits)
-    all.push_back(problem_of({{"D", skips[bits % 3]},
-                              {"z", (bits & 1) != 0},
-                              {"dt_bias", (bits & 2) != 0},
-                              {"dt_softplus", (bits & 4) != 0},
-                              {"initial_states", (bits & 8) != 0},
-                              {"seq_idx", (bits & 16) != 0},
-                              {"dt_limit", (bits & 32) != 0 ? "0.01..0.05" : "0..inf"},
-                              {"final_states", bits % 5 != 0},
-                              {"dstate", size(bits % 7 < 3 ? 64 : 128)}}));
-  return all;
-}
-
-/// On GPUs that it runs on, cuda-hopper passes all of the problems.
-void check_all(const std::vector<Problem>& problems, const std::string& distribution) {
-  Selection selection;
-  selection.impl = "cuda-hopper";
-  std::vector<Case> cases;
-  for (const auto& problem : problems) cases.push_back(make_case(problem, distribution));
-  for (const auto& gpu : gpus()) {
-    if (gpu.details.at("compute_capability") != "9.0") continue;
-    for (const auto& result : run_cases(cases, selection, gpu)) {
-      INFO(result.the_case.id() << ": " << result.reason);
-      CHECK(result.status == Status::pass);
-    }
-  }
-}
-
 }  // namespace
 
 TEST_CASE("backward cuda-hopper agrees with the reference at every length",
@@ -99,7 +66,7 @@ TEST_CASE("backward cuda-hopper agrees with the reference at every size", "[gpu]
 
 TEST_CASE("backward cuda-hopper agrees with the reference for every option",
           "[gpu][ssd_bwd][ssd_hopper_bwd]") {
-  check_all(option_problems(), "mamba");
+  check_all(option_problems(problem_of), "mamba");
 }
 
 TEST_CASE("backward cuda-hopper says what it does not take") {

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "catch.h"
+#include "support/axes.h"
+#include "support/gpu.h"
+#include "support/verdicts.h"
+
+// What the tests of cuda-hopper, forward and backward, have in common.
+
+namespace ssmbench::test {
+
+/// Every option, on and off; `problem_of` makes a problem of axes.
+template <class ProblemOf>
+std::vector<Problem> option_problems(const ProblemOf& problem_of) {
+  std::vector<Problem> all;
+  const char* skips[] = {"none", "head", "headdim"};
+  for (int bits = 0; bits < 64; ++bits)
+    all.push_back(problem_of({{"D", skips[bits % 3]},
+                              {"z", (bits & 1) != 0},
+                              {"dt_bias", (bits & 2) != 0},
+                              {"dt_softplus", (bits & 4) != 0},
+                              {"initial_states", (bits & 8) != 0},
+                              {"seq_idx", (bits & 16) != 0},
+                              {"dt_limit", (bits & 32) != 0 ? "0.01..0.05" : "0..inf"},
+                              {"final_states", bits % 5 != 0},
+                              {"dstate", size(bits % 7 < 3 ? 64 : 128)}}));
+  return all;
+}
+
+/// On GPUs that it runs on, cuda-hopper passes all of the problems.
+inline void check_all(const std::vector<Problem>& problems, const std::string& distribution) {
+  Selection selection;
+  selection.impl = "cuda-hopper";
+  std::vector<Case> cases;
+  for (const auto& problem : problems) cases.push_back(make_case(problem, distribution));
+  for (const auto& gpu : gpus()) {
+    if (gpu.details.at("compute_capability") != "9.0") continue;
+    for (const auto& result : run_cases(cases, selection, gpu)) {
+      INFO(result.the_case.id() << ": " << result.reason);
+      CHECK(result.status == Status::pass);
+    }
+  }
+}
+
+}  // namespace ssmbench::test
