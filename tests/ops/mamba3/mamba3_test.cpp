@@ -7,7 +7,7 @@
 #include "catch.h"
 #include "inputs/inputs.h"
 #include "model/work.h"
-#include "support/host_tensors.h"
+#include "support/input_values.h"
 #include "support/mamba3_problem.h"
 
 using namespace ssmbench;
@@ -48,14 +48,7 @@ Axes sizes() {
 
 std::vector<double> values_of(const std::string& name, Axes axes, const InputSpec& spec = {}) {
   axes.merge(Axes{{"seqlen", size(400)}, {"nheads", size(12)}, {"headdim", size(16)}, {"dstate", size(32)}});
-  std::vector<double> values;
-  for (const auto& tensor : generate_inputs(mamba3_problem(axes), spec, never_stop))
-    if (tensor.spec.name == name)
-      for (std::int64_t i = 0; i < element_count(tensor.spec.shape); ++i)
-        values.push_back(tensor.spec.dtype == DType::i32
-                             ? static_cast<const std::int32_t*>(tensor.buffer.data())[i]
-                             : load_as_double(tensor.buffer.data(), i, tensor.spec.dtype));
-  return values;
+  return input_values(mamba3_problem(axes), name, spec);
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 
 #include "catch.h"
 #include "inputs/inputs.h"
-#include "support/host_tensors.h"
+#include "support/input_values.h"
 #include "support/ssd_problem.h"
 
 using namespace ssmbench;
@@ -18,14 +18,7 @@ constexpr std::int64_t kBatch = 3, kSteps = 3000, kHeads = 40;
 std::vector<double> values_of(const std::string& name, std::map<std::string, AxisValue> axes = {},
                               const InputSpec& spec = {}) {
   axes.merge(std::map<std::string, AxisValue>{{"batch", kBatch}, {"seqlen", kSteps}, {"nheads", kHeads}});
-  std::vector<double> values;
-  for (const auto& tensor : generate_inputs(ssd_problem(axes), spec, never_stop))
-    if (tensor.spec.name == name)
-      for (std::int64_t i = 0; i < element_count(tensor.spec.shape); ++i)
-        values.push_back(tensor.spec.dtype == DType::i32
-                             ? static_cast<const std::int32_t*>(tensor.buffer.data())[i]
-                             : load_as_double(tensor.buffer.data(), i, tensor.spec.dtype));
-  return values;
+  return input_values(ssd_problem(axes), name, spec);
 }
 
 }  // namespace
