@@ -6,7 +6,6 @@
 #include "base/cuda_check.h"
 #include "kernels/ssd_chunk_scan/args.h"
 #include "kernels/ssd_chunk_scan/delta.h"
-#include "kernels/ssd_chunk_scan/gate.h"
 #include "kernels/ssd_chunk_scan/tile.cuh"
 
 namespace ssmbench {
@@ -235,7 +234,7 @@ struct StatesBlock {
         float z[kVectorElements<T>];
         load_vector(z, stage.gate + offset);
 #pragma unroll
-        for (int j = 0; j < kVectorElements<T>; ++j) x[j] *= gate_slope(z[j]).value;
+        for (int j = 0; j < kVectorElements<T>; ++j) x[j] *= silu_slope(z[j]).value;
       }
 #pragma unroll
       for (int j = 0; j < kVectorElements<T>; ++j) x[j] *= weight;

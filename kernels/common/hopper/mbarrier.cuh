@@ -7,52 +7,61 @@
 
 #include <cstdint>
 
+// Older GPUs than compute capability 9.0 trap; code for them compiles.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+#define SSMBENCH_NEEDS_SM90(...) __trap()
+#else
+#define SSMBENCH_NEEDS_SM90(...) __VA_ARGS__
+#endif
+
 namespace ssmbench::hopper {
 
 inline constexpr int kBarrierBytes = 8;
 
 /// A phase of the barrier ends with `arrivals` arrivals and all bytes that arrivals announced.
 __device__ inline void barrier_init(std::uint32_t barrier, int arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n" ::"r"(barrier), "r"(arrivals) : "memory");
+  SSMBENCH_NEEDS_SM90(asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n" ::"r"(barrier), "r"(arrivals)
+                                   : "memory"));
 }
 
 /// After the initialization of all barriers, before the block's barrier that lets others use them.
 __device__ inline void barrier_init_fence() {
-  asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");
-  asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
+  SSMBENCH_NEEDS_SM90(asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory"));
+  SSMBENCH_NEEDS_SM90(asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory"));
 }
 
 __device__ inline void barrier_arrive(std::uint32_t barrier) {
-  asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];\n" ::"r"(barrier) : "memory");
+  SSMBENCH_NEEDS_SM90(asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];\n" ::"r"(barrier)
+                                   : "memory"));
 }
 
 /// Arrives, and announces the bytes of the copies that complete on the barrier.
 __device__ inline void barrier_arrive_expect(std::uint32_t barrier, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;\n" ::"r"(barrier),
-               "r"(bytes)
-               : "memory");
+  SSMBENCH_NEEDS_SM90(asm volatile(
+      "mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;\n" ::"r"(barrier), "r"(bytes)
+      : "memory"));
 }
 
 /// Waits until the barrier's phase of this parity has ended. The phase before a barrier's first counts as
 /// ended: parity 1 does not wait on a fresh barrier.
 __device__ inline void barrier_wait(std::uint32_t barrier, std::uint32_t parity) {
-  asm volatile(
-      "{\n"
-      ".reg .pred done;\n"
-      "WAIT:\n"
-      "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 done, [%0], %1;\n"
-      "@done bra DONE;\n"
-      "bra WAIT;\n"
-      "DONE:\n"
-      "}\n" ::"r"(barrier),
-      "r"(parity)
-      : "memory");
+  SSMBENCH_NEEDS_SM90(
+      asm volatile("{\n"
+                   ".reg .pred done;\n"
+                   "WAIT:\n"
+                   "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 done, [%0], %1;\n"
+                   "@done bra DONE;\n"
+                   "bra WAIT;\n"
+                   "DONE:\n"
+                   "}\n" ::"r"(barrier),
+                   "r"(parity)
+                   : "memory"));
 }
 
 /// What this thread wrote to shared memory is seen by tensor cores and copy engine once the thread that
 /// starts them has synchronized with this one.
 __device__ inline void fence_async_proxy() {
-  asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
+  SSMBENCH_NEEDS_SM90(asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory"));
 }
 
 /// The slot of a ring that a role is at, and the parity of its use.

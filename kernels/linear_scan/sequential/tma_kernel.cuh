@@ -1,9 +1,10 @@
 #pragma once
 
 #include "base/cuda_attribute.h"
+#include "kernels/common/hopper/tensor_map.h"
+#include "kernels/common/hopper/tma.cuh"
 #include "kernels/common/launch.cuh"
-#include "kernels/common/tma.cuh"
-#include "kernels/linear_scan/args.h"
+#include "kernels/common/mma.cuh"
 #include "kernels/linear_scan/bind.h"
 #include "kernels/linear_scan/sequential/map.h"
 #include "kernels/linear_scan/sequential/word.cuh"
@@ -39,13 +40,14 @@ template <class Io, int kWarps>
 __global__ void __launch_bounds__(SequentialTmaMap<kWarps>::kThreads)
     sequential_tma_kernel(const __grid_constant__ SequentialTma scan) {
   using Map = SequentialTmaMap<kWarps>;
-  __shared__ Mbarrier arrived[Map::kTiles];
+  __shared__ std::uint64_t barriers[Map::kTiles];
   extern __shared__ __align__(128) unsigned tiles[];
   const int thread = static_cast<int>(threadIdx.x);
   const int block = static_cast<int>(blockIdx.x);
   const int batch = block / scan.tiles_of_row;
   const int channel = (block - batch * scan.tiles_of_row) * (Map::kBytes / static_cast<int>(sizeof(Io)));
   const auto slot = [&](int tile) { return tiles + tile % Map::kTiles * (2 * Map::kTensorWords); };
+  const auto arrived = [&](int tile) { return shared_address(&barriers[tile % Map::kTiles]); };
   const auto synchronize = [] {
     if constexpr (kWarps == 1)
       __syncwarp();
@@ -54,17 +56,17 @@ __global__ void __launch_bounds__(SequentialTmaMap<kWarps>::kThreads)
   };
 
   if (thread == 0) {
-    for (auto& barrier : arrived) init_mbarrier(&barrier);
-    fence_async_proxy();
+    for (int tile = 0; tile < Map::kTiles; ++tile) hopper::barrier_init(arrived(tile), 1);
+    hopper::fence_async_proxy();
   }
   synchronize();
   const auto fetch = [&](int tile) {
     const int step = tile * Map::kSteps;
     if (thread != 0 || step >= scan.seqlen) return;
-    Mbarrier* const barrier = &arrived[tile % Map::kTiles];
-    arrive_expect_bytes(barrier, 2 * Map::kTensorWords * 4);
-    tma_load(slot(tile), scan.a, channel, step, batch, barrier);
-    tma_load(slot(tile) + Map::kTensorWords, scan.b, channel, step, batch, barrier);
+    const hopper::TileOrigin3 from{{channel, step, batch}};
+    hopper::barrier_arrive_expect(arrived(tile), 2 * Map::kTensorWords * 4);
+    hopper::load_tile(shared_address(slot(tile)), scan.a, from, arrived(tile));
+    hopper::load_tile(shared_address(slot(tile) + Map::kTensorWords), scan.b, from, arrived(tile));
   };
 
   // The pipeline depth. Two tiles of the ring are not in flight: the one that is scanned, and the one before,
@@ -73,16 +75,18 @@ __global__ void __launch_bounds__(SequentialTmaMap<kWarps>::kThreads)
   float h[Word<Io>::kChannels] = {};
   for (int tile = 0; tile < kDepth; ++tile) fetch(tile);
   for (int tile = 0; tile * Map::kSteps < scan.seqlen; ++tile) {
-    if (thread == 0) tma_store_wait_read<1>();  // what the next fetch writes over has been read
+    if (thread == 0) hopper::wait_stores_read<1>();  // what the next fetch writes over has been read
     fetch(tile + kDepth);
-    wait_mbarrier(&arrived[tile % Map::kTiles], tile / Map::kTiles % 2);
+    hopper::barrier_wait(arrived(tile), tile / Map::kTiles % 2);
     auto* const words = reinterpret_cast<Word<Io>*>(slot(tile)) + thread;
     scan_words<Map::kSteps, Map::kThreads>(words, words + Map::kTensorWords, h);
-    fence_async_proxy();
+    hopper::fence_async_proxy();
     synchronize();
-    if (thread == 0) tma_store(scan.out, channel, tile * Map::kSteps, batch, slot(tile));
+    if (thread == 0)
+      hopper::store_tile(scan.out, hopper::TileOrigin3{{channel, tile * Map::kSteps, batch}},
+                         shared_address(slot(tile)));
   }
-  if (thread == 0) tma_store_wait_read<0>();
+  if (thread == 0) hopper::wait_stores_read();
 }
 
 /// Whether the current device has TMA, and the problem fits its coordinates.
@@ -99,13 +103,14 @@ Launch sequential_tma_launch(const LinearScanArgs& args) {
   constexpr int kElementBytes = static_cast<int>(sizeof(Io));
   constexpr int kChannels = Map::kBytes / kElementBytes;
   const auto map = [&](const void* data) {
-    return make_tensor_map({.data = data,
-                            .element_bytes = kElementBytes,
-                            .x = static_cast<std::uint64_t>(args.dim),
-                            .y = static_cast<std::uint64_t>(args.seqlen),
-                            .z = static_cast<std::uint64_t>(args.batch),
-                            .tile_x = kChannels,
-                            .tile_y = Map::kSteps});
+    const auto size = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
+    return hopper::tensor_map({.data = data,
+                               .rank = 3,
+                               .sizes = {size(args.dim), size(args.seqlen), size(args.batch)},
+                               .tile = {kChannels, Map::kSteps, 1},
+                               .element_bytes = kElementBytes,
+                               .swizzle = CU_TENSOR_MAP_SWIZZLE_NONE,
+                               .promotion = CU_TENSOR_MAP_L2_PROMOTION_NONE});
   };
   const SequentialTma scan{map(args.a), map(args.b), map(args.out),
                            static_cast<int>(ceil_div(args.dim, kChannels)), static_cast<int>(args.seqlen)};

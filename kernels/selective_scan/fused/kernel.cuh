@@ -172,8 +172,8 @@ __global__ void __launch_bounds__(Map::kMaxSlices* Map::kThreads, Map::kBlocks)
     shared.D[thread] = exists && args.D != nullptr ? args.D[slice.first + thread] : 0.0F;
   }
   if (threadIdx.x == 0) {
-    for (int i = 0; i < Layout::kDepth; ++i) init_mbarrier(shared.arrived + i, slices);
-    fence_async_proxy();
+    for (int i = 0; i < Layout::kDepth; ++i) hopper::barrier_init(shared.arrived_at(i), slices);
+    hopper::fence_async_proxy();
   }
   __syncthreads();
   if (warpgroup < slices) {

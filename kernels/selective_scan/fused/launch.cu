@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/cuda_attribute.h"
+#include "kernels/common/hopper/tensor_map.h"
 #include "kernels/common/launch.cuh"
 #include "kernels/selective_scan/bind.h"
 #include "kernels/selective_scan/fused/kernel.cuh"
@@ -57,6 +58,37 @@ bool fits_tma(const ScanArgs& args) {
          args.seqlen < kMost && args.dim < kMost && args.groups * args.dstate < kMost &&
          args.seqlen <
              64 * kMost / std::max(args.dim, args.groups * args.dstate);  // bytes of a batch: under 2^38
+}
+
+/// `z` is that of u where there is none.
+template <class Layout>
+TensorMaps tensor_maps(const ScanArgs& args, bool along_time) {
+  constexpr int element_bytes = Layout::kElementBytes;
+  const auto map_tiles = [&]<class Tile>(const Tile&, const void* data, std::int64_t rows, std::int64_t z) {
+    const std::int64_t x = along_time ? args.seqlen : rows;
+    const std::int64_t y = along_time ? rows : args.seqlen;
+    const auto size = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
+    return hopper::tensor_map(
+        {.data = data,
+         .rank = 3,
+         .sizes = {size(x), size(y), size(z)},
+         .tile = {static_cast<unsigned>(Tile::kCopyRow / element_bytes), Tile::kRows, 1},
+         .element_bytes = element_bytes,
+         .swizzle = Tile::kCopyRow == 128  ? CU_TENSOR_MAP_SWIZZLE_128B
+                    : Tile::kCopyRow == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
+                                           : CU_TENSOR_MAP_SWIZZLE_32B,
+         .promotion = CU_TENSOR_MAP_L2_PROMOTION_NONE});
+  };
+  const auto sequence = [&](const void* data) {
+    return map_tiles(typename Layout::Sequence(), data, args.dim, args.batch);
+  };
+  // Groups of states are rows of their own, or neighbours in a row.
+  const auto projection = [&](const void* data) {
+    return along_time ? map_tiles(typename Layout::Projection(), data, args.dstate, args.batch * args.groups)
+                      : map_tiles(typename Layout::Projection(), data, args.groups * args.dstate, args.batch);
+  };
+  return {sequence(args.u), sequence(args.z == nullptr ? args.u : args.z), sequence(args.delta),
+          projection(args.B), projection(args.C)};
 }
 
 /// The fast kernel for one shape, where it takes the problem.

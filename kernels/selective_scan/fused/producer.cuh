@@ -4,8 +4,9 @@
 // consumers, and finish what these leave.
 
 #include "kernels/common/activations.h"
+#include "kernels/common/hopper/tma.cuh"
 #include "kernels/common/io_types.cuh"
-#include "kernels/common/tma.cuh"
+#include "kernels/common/mma.cuh"
 #include "kernels/common/vector.cuh"
 #include "kernels/common/warp_specialization.cuh"
 #include "kernels/selective_scan/args.h"
@@ -39,7 +40,7 @@ struct SharedTiles {
   __device__ SharedTiles(float4* shared, int slice)
       : raw_projections(reinterpret_cast<char*>(shared)),
         projections(reinterpret_cast<float*>(raw_projections + Layout::kCommonRawBytes)),
-        arrived(reinterpret_cast<Mbarrier*>(projections + Layout::kCommonFloats)),
+        arrived(shared_address(projections + Layout::kCommonFloats)),
         raw(raw_projections + Layout::kCommonBytes + slice * Layout::kSliceBytes),
         sequences(reinterpret_cast<float*>(raw + Layout::kSliceRawBytes)),
         bias(sequences + 2 * Map::kSequenceFloats),
@@ -47,7 +48,12 @@ struct SharedTiles {
 
   char* raw_projections;
   float* projections;
-  Mbarrier* arrived;  ///< one for each pipeline stage
+  std::uint32_t arrived;  ///< an mbarrier for each pipeline stage, one after the other
+
+  /// The mbarrier of a tile's stage.
+  __device__ std::uint32_t arrived_at(int tile) const {
+    return arrived + tile % Layout::kDepth * hopper::kBarrierBytes;
+  }
 
   // The slice's own.
   char* raw;
@@ -59,36 +65,6 @@ struct TensorMaps {
   CUtensorMap u, z, delta, B, C;
 };
 
-/// `z` is that of u where there is none.
-template <class Layout>
-TensorMaps tensor_maps(const ScanArgs& args, bool along_time) {
-  constexpr int element_bytes = Layout::kElementBytes;
-  const auto map_tiles = [&]<class Tile>(const Tile&, const void* data, std::int64_t rows, std::int64_t z) {
-    const std::int64_t x = along_time ? args.seqlen : rows;
-    const std::int64_t y = along_time ? rows : args.seqlen;
-    return make_tensor_map({.data = data,
-                            .element_bytes = element_bytes,
-                            .x = static_cast<std::uint64_t>(x),
-                            .y = static_cast<std::uint64_t>(y),
-                            .z = static_cast<std::uint64_t>(z),
-                            .tile_x = static_cast<unsigned>(Tile::kCopyRow / element_bytes),
-                            .tile_y = Tile::kRows,
-                            .swizzle = Tile::kCopyRow == 128  ? CU_TENSOR_MAP_SWIZZLE_128B
-                                       : Tile::kCopyRow == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
-                                                              : CU_TENSOR_MAP_SWIZZLE_32B});
-  };
-  const auto sequence = [&](const void* data) {
-    return map_tiles(typename Layout::Sequence(), data, args.dim, args.batch);
-  };
-  // Groups of states are rows of their own, or neighbours in a row.
-  const auto projection = [&](const void* data) {
-    return along_time ? map_tiles(typename Layout::Projection(), data, args.dstate, args.batch * args.groups)
-                      : map_tiles(typename Layout::Projection(), data, args.groups * args.dstate, args.batch);
-  };
-  return {sequence(args.u), sequence(args.z == nullptr ? args.u : args.z), sequence(args.delta),
-          projection(args.B), projection(args.C)};
-}
-
 /// One thread of each slice: starts to load what stage() takes of `tile`, and finish() of the last but one.
 template <class Map, class Layout, bool kAlongTime>
 __device__ void load_tile(const ScanArgs& args, const TensorMaps& maps, const ChannelSlice& slice,
@@ -97,18 +73,20 @@ __device__ void load_tile(const ScanArgs& args, const TensorMaps& maps, const Ch
   using Projection = typename Layout::Projection;
   const bool exists = tile < ceil_div(args.seqlen, Map::kSteps);
   const bool finishes = tile >= 2 && args.z != nullptr;
-  Mbarrier* const arrived = shared.arrived + tile % Layout::kDepth;
-  arrive_expect_bytes(arrived,
-                      (exists ? 2 * (Sequence::kBytes + (slice.index == 0 ? Projection::kBytes : 0)) : 0) +
-                          (finishes ? Sequence::kBytes : 0));
+  const std::uint32_t arrived = shared.arrived_at(tile);
+  hopper::barrier_arrive_expect(
+      arrived, (exists ? 2 * (Sequence::kBytes + (slice.index == 0 ? Projection::kBytes : 0)) : 0) +
+                   (finishes ? Sequence::kBytes : 0));
   const auto load = [&]<class Tile>(const Tile&, const CUtensorMap& map, char* to, int tile_index, int across,
                                     int z) {
 #pragma unroll
     for (int i = 0; i < Tile::kCopies; ++i) {
       const int along = i * Tile::kCopyRow / Layout::kElementBytes;
       const int time = tile_index * Map::kSteps;
-      tma_load(to + i * Tile::kCopyBytes, map, kAlongTime ? time + along : across + along,
-               kAlongTime ? across : time, z, arrived);
+      hopper::load_tile(
+          shared_address(to + i * Tile::kCopyBytes), map,
+          hopper::TileOrigin3{{kAlongTime ? time + along : across + along, kAlongTime ? across : time, z}},
+          arrived);
     }
   };
   const int first = static_cast<int>(slice.first);
@@ -167,7 +145,7 @@ class Producer {
 
   /// Waits for what load_tile has started for `tile`.
   __device__ void wait(int tile) const {
-    wait_mbarrier(shared_.arrived + tile % Layout::kDepth, tile / Layout::kDepth % 2);
+    hopper::barrier_wait(shared_.arrived_at(tile), tile / Layout::kDepth % 2);
   }
 
   /// {Δ, Δ·u} (or {Δ, u/2}), B and C of `tile`. Steps past the end become zeros, which leave states as they

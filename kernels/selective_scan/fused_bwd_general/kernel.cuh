@@ -268,292 +268,269 @@ __device__ void add_to(Value (&sums)[kThreadStates], const Value* terms) {
   for (int s = 0; s < kThreadStates; ++s) sums[s] = sums[s] + terms[s];
 }
 
-/// A thread of gradient_kernel: its four states of one channel, from the last tile of a segment to the first.
-template <class Value, Family family, bool fixed>
-class GradientThread {
- public:
-  using States = Value[kThreadStates];
-  /// What a thread keeps of its states from tile to tile. Not members: the compiler keeps arrays in registers
-  /// only where no scalar that it needs early lies beside them.
-  struct ThreadStates {
-    States A, B = {}, C = {};
-    States carry = {};                            ///< conj(Ā)·g of the step after
-    [[maybe_unused]] States previous_carry = {};  ///< conj(c')·g
-  };
+/// A, and B and C where they are constant.
+template <class Value>
+__device__ void load_all_constants(Value (&A)[kThreadStates], Value (&B)[kThreadStates],
+                                   Value (&C)[kThreadStates], const ScanArgs& scan,
+                                   const ThreadCoordinates& own) {
+  load_states(A, values_of<Value>(scan.A), own.channel_state(scan), own.count);
+  if (!scan.variable_b) load_constants(B, scan.B, scan.b_strides, own);
+  if (!scan.variable_c) load_constants(C, scan.C, scan.c_strides, own);
+}
 
-  __device__ __forceinline__ GradientThread(const ScanGradientArgs& args, DType io,
-                                            const GeneralBackwardPlan& known_plan,
-                                            const MethodParameters& method, const SegmentRange& range,
-                                            float* workspace, const GeneralBackwardWorkspace& at,
-                                            float4* shared)
-      : args_(args),
-        scan_(args.scan),
-        io_(io),
-        backward_(known_plan),
-        plan_(backward_.tile),
-        method_(method),
-        range_(range),
-        workspace_(workspace),
-        at_(at),
-        tiles_(shared, backward_),
-        totals_(tiles_.totals, backward_),
-        own_(scan_, plan_),
-        thread_at_(own_.grid_state(plan_)),
-        state_at_(own_.batch_state(scan_)),
-        partial_(plan_.partial_of(threadIdx.x)),
-        keeps_(own_.channel < own_.block.count &&
-               (plan_.lane_of(threadIdx.x) & (plan_.lanes_in_warp() - 1)) == 0),
-        kept_dD_(workspace + at.dD + own_.block.b * scan_.dim + own_.d),
-        kept_bias_(workspace + at.ddelta_bias + (own_.block.b * plan_.partials() + partial_) * scan_.dim +
-                   own_.d),
-        exchange_(tiles_.exchange + (threadIdx.x >> kWarpLanesLog2) * backward_.warp_values()),
-        own_states_(exchange_ + (threadIdx.x & 31) * kThreadStates),
-        row_(own_.channel * plan_.sequence_pitch()) {}
-
-  /// The constants, and what the segment after this one has left in the workspace.
-  __device__ __forceinline__ void load_segment(ThreadStates& v) {
-    load_states(v.A, values_of<Value>(scan_.A), own_.channel_state(scan_), own_.count);
-    if (!scan_.variable_b) load_constants(v.B, scan_.B, scan_.b_strides, own_);
-    if (!scan_.variable_c) load_constants(v.C, scan_.C, scan_.c_strides, own_);
-    const bool is_last_in_time = range_.end == scan_.seqlen;  // and the first that is done
-    if (!is_last_in_time) {
-      load_vectors(v.carry, in_workspace(at_.carry) + thread_at_);
-      if constexpr (two_samples(family))
-        load_vectors(v.previous_carry, in_workspace(at_.previous_carry) + thread_at_);
-    }
-    const auto load_total = [&](int index, std::int64_t at) {
-      totals_.load(index, is_last_in_time ? nullptr : workspace_ + at, state_at_, own_.count);
-    };
-    load_total(0, at_.dA);
-    if (backward_.constant_b) load_total(1, at_.dB);
-    if (backward_.constant_c) load_total(total_C(), at_.dC);
-    total_dD_ = keeps_ && !is_last_in_time ? *kept_dD_ : 0.0F;
-    total_bias_ = keeps_ && !is_last_in_time ? *kept_bias_ : 0.0F;
-  }
-
-  /// Everything for one tile of the segment. No barrier between its end and the next tile's start: a thread
-  /// stages what it alone finished, and finishing reads nothing else that is staged.
-  __device__ __forceinline__ void do_tile(std::int64_t tile, ThreadStates& v) {
-    const std::int64_t start = range_.begin + tile * plan_.steps();
-    const int valid = steps_within(start, plan_.steps(), range_.end);
-    States h;
-    load_vectors(h, in_workspace(at_.tile_states + tile * backward_.thread_floats()) + thread_at_);
-    [[maybe_unused]] States before_tile = {};  // u·B
-    if constexpr (two_samples(family))
-      if (start > 0) load_products(before_tile, v.B, scan_, io_, own_, start - 1);
-    with_io(io_, [&]<class Io>(std::type_identity<Io>) {
-      stage_gradient_tile<Io, fixed ? 2 : kInFlight>(tiles_, args_, own_, start, valid, plan_);
-    });
-    __syncthreads();
-    [[maybe_unused]] States before;
+/// The gradients of the initial states, if asked for.
+template <class Value>
+__device__ void store_initial(const ScanGradientArgs& args, const Value (&carry)[kThreadStates],
+                              std::int64_t at, int count) {
+  if (args.dinitial_state == nullptr) return;
 #pragma unroll
-    for (int s = 0; s < kThreadStates; ++s) before[s] = before_tile[s];
-    forward(h, before, v);
-    back(h, before, before_tile, v);
-    __syncthreads();
-    finish_tile(tile, start, valid);
-  }
+  for (int s = 0; s < kThreadStates; ++s)
+    if (s < count) reinterpret_cast<Value*>(args.dinitial_state)[at + s] = carry[s];
+}
 
-  /// What the segment before this one needs, or the final sums.
-  __device__ __forceinline__ void store_segment(const ThreadStates& v) {
-    store_vectors(in_workspace(at_.carry) + thread_at_, v.carry);
-    if constexpr (two_samples(family))
-      store_vectors(in_workspace(at_.previous_carry) + thread_at_, v.previous_carry);
-    totals_.save(0, workspace_ + at_.dA, state_at_, own_.count);
-    if (backward_.constant_b) totals_.save(1, workspace_ + at_.dB, state_at_, own_.count);
-    if (backward_.constant_c) totals_.save(total_C(), workspace_ + at_.dC, state_at_, own_.count);
-    for (int distance = plan_.lanes_in_warp() / 2; distance > 0; distance /= 2)
-      total_bias_ += shuffle_xor(total_bias_, distance);
-    if (keeps_) *kept_bias_ = total_bias_;
-    if (keeps_ && partial_ == 0) *kept_dD_ = total_dD_;
-    if (range_.begin > 0 || args_.dinitial_state == nullptr) return;
-#pragma unroll
-    for (int s = 0; s < kThreadStates; ++s)
-      if (s < own_.count) reinterpret_cast<Value*>(args_.dinitial_state)[state_at_ + s] = v.carry[s];
-  }
+/// The steps of a tile that there are.
+struct TileSteps {
+  std::int64_t start;
+  int valid;
+};
 
- private:
-  static constexpr bool kSharedGain = family == Family::zoh;  ///< c is Δ for all states
+/// Gradients along time of a tile, and the block's shares of dB and dC, those at `share_at`.
+template <class Value>
+__device__ __forceinline__ void finish_tile(const GradientTiles<Value>& tiles, const ScanGradientArgs& args,
+                                            DType io, const ThreadCoordinates& own,
+                                            const GeneralBackwardPlan& plan, const TileSteps& steps,
+                                            Value* shares_B, Value* shares_C, std::int64_t share_at) {
+  with_io(io, [&]<class Io>(std::type_identity<Io>) {
+    finish_sequences<Io>(tiles, args, own, steps.start, steps.valid, plan.tile);
+  });
+  if (args.scan.variable_b) store_shares(shares_B + share_at, 0, tiles, steps.valid, plan);
+  if (args.scan.variable_c) store_shares(shares_C + share_at, 1, tiles, steps.valid, plan);
+}
 
-  /// Sums of a thread over the steps of a tile.
-  struct TileSums {
-    States dA = {}, dB = {}, dC = {};
-  };
-  struct TileScalars {
-    float dD = 0.0F, bias = 0.0F;
-  };
-  /// Sums of one step: over the thread's states, and for each of its states those of dB and dC.
-  struct StepSums {
-    float of_step[4] = {};  ///< du, ∂Δ, y
-    Value projections[2 * kThreadStates];
-  };
+/// Whether c is Δ for all states.
+template <Family family>
+constexpr bool kSharedGain = family == Family::zoh;
 
-  __device__ __forceinline__ Value* in_workspace(std::int64_t at) const {
-    return reinterpret_cast<Value*>(workspace_ + at);
-  }
-  __device__ __forceinline__ int total_C() const {
-    return backward_.constant_b ? 2 : 1;
-  }
-  __device__ __forceinline__ void load_B(int t, ThreadStates& v) const {
-    if (scan_.variable_b) load_vectors(v.B, tiles_.B + t * plan_.projection_pitch() + own_.state);
-  }
+/// What the gradients of one step take of a channel.
+struct ChannelStep {
+  float u, dy, delta;
+};
+/// … and of one of its states.
+template <class Value>
+struct StateValues {
+  Value A, B, C;
+  Value h, h_before;  ///< after the step and before it
+  Value before;       ///< u·B of the step before
+};
+/// What one state passes on to the step before: conj(Ā)·g, and conj(c')·g for methods of two samples.
+template <class Value>
+struct Carry {
+  Value& decay;
+  Value& previous;
+};
+/// What one step adds to the sums over a thread's states, and gives for each state.
+template <class Value>
+struct StepSums {
+  float channel[4] = {};                 ///< du, ∂Δ, y
+  float gain = 0.0F;                     ///< Σ Re g·conj(B), where all states share c
+  Value projections[2 * kThreadStates];  ///< dB, dC
 
-  /// h before every step, to shared memory; at the end h after the last.
-  __device__ __forceinline__ void forward(States& h, States& before, ThreadStates& v) const {
-#pragma unroll(fixed ? 4 : 1)
-    for (int t = 0; t < plan_.steps(); ++t) {
-      store_vectors(own_states_ + t * backward_.exchange_pitch(), h);
-      const StepDerivative<family> step(method_, tiles_.delta[row_ + t]);
-      load_B(t, v);
-#pragma unroll
-      for (int s = 0; s < kThreadStates; ++s)
-        advance(h[s], before[s], step, v.A[s], tiles_.u[row_ + t], v.B[s]);
-    }
+  __device__ void add_gain(const ChannelStep& at) {
+    channel[0] = at.delta * gain;
+    channel[1] += at.u * gain;
   }
+};
 
-  __device__ __forceinline__ void back(States& h, States& before, const States& before_tile,
-                                       ThreadStates& v) {
-    TileSums sums;
-    TileScalars scalars;
-#pragma unroll(fixed ? 2 : 1)
-    for (int t = plan_.steps() - 1; t >= 0; --t) step_back(t, h, before, before_tile, sums, scalars, v);
-    totals_.add(0, sums.dA);
-    if (backward_.constant_b) totals_.add(1, sums.dB);
-    if (backward_.constant_c) totals_.add(total_C(), sums.dC);
-    total_dD_ += scalars.dD;
-    total_bias_ += scalars.bias;
+/// One state, one step back: the carry that enters becomes that which leaves; all that its g gives.
+template <Family family, class Value>
+__device__ __forceinline__ void state_back(const StepDerivative<family>& step, const ChannelStep& at, int s,
+                                           const StateValues<Value>& v, const Carry<Value>& carry, Value& dA,
+                                           StepSums<Value>& sums) {
+  const auto [decay, input, previous] = step(v.A);
+  const Value g = (kOutputFactor<Value> * at.dy) * conjugate(v.C) + carry.decay;
+  carry.decay = conjugate(decay.value) * g;
+  if constexpr (family == Family::bilinear) {
+    const Value by_decay = g * conjugate(v.h_before);
+    dA = dA + by_decay * conjugate(decay.by_A);
+    sums.channel[1] += real_part(by_decay * conjugate(decay.by_delta));
+  } else {  // e^z is its own derivative
+    const Value by_z = carry.decay * conjugate(v.h_before);
+    dA = dA + at.delta * by_z;
+    sums.channel[1] += real_part(by_z * conjugate(v.A));
   }
-
-  /// One step back: h is that after it, and then that before it.
-  __device__ __forceinline__ void step_back(int t, States& h, States& before, const States& before_tile,
-                                            TileSums& tile, TileScalars& scalars, ThreadStates& v) const {
-    const float u = tiles_.u[row_ + t];
-    const float dy = tiles_.dy[row_ + t];
-    const float delta = tiles_.delta[row_ + t];
-    const StepDerivative<family> step(method_, delta);
+  const Value by_B = g * conjugate(v.B);
+  if constexpr (kSharedGain<family>) {
+    sums.gain += real_part(by_B);
+    sums.projections[s] = (at.u * input.value) * g;
+  } else {
+    const Value by_input = at.u * by_B;
+    if constexpr (input_varies(family)) dA = dA + by_input * conjugate(input.by_A);
+    sums.channel[1] += real_part(conjugate(input.by_delta) * by_input);
+    Value by_product = conjugate(input.value) * g;
     if constexpr (two_samples(family)) {
-      if (t > 0) load_B(t - 1, v);
-#pragma unroll
-      for (int s = 0; s < kThreadStates; ++s)
-        before[s] = t > 0 ? tiles_.u[row_ + t - 1] * v.B[s] : before_tile[s];
+      const Value by_previous = g * conjugate(v.before);
+      dA = dA + by_previous * conjugate(previous.by_A);
+      sums.channel[1] += real_part(by_previous * conjugate(previous.by_delta));
+      by_product = by_product + carry.previous;
+      carry.previous = conjugate(previous.value) * g;
     }
-    load_B(t, v);
-    if (scan_.variable_c) load_vectors(v.C, tiles_.C + t * plan_.projection_pitch() + own_.state);
-    States h_before;
-    load_vectors(h_before, own_states_ + t * backward_.exchange_pitch());
-
-    StepSums sums;
-    float gain = 0.0F;  // Σ Re g·conj(B)
-#pragma unroll
-    for (int s = 0; s < kThreadStates; ++s) {
-      state_back(s, step, {u, dy, delta}, h[s], h_before[s], before[s], tile.dA[s], sums, gain, v);
-      h[s] = h_before[s];
-    }
-    if constexpr (kSharedGain) {
-      sums.of_step[0] = delta * gain;
-      sums.of_step[1] += u * gain;
-    }
-    if (backward_.constant_b) add_to(tile.dB, sums.projections);
-    if (backward_.constant_c) add_to(tile.dC, sums.projections + kThreadStates);
-    scalars.dD += dy * u;
-    scalars.bias += sums.of_step[1] * tiles_.slope[row_ + t];
-    add_lanes(sums.of_step, tiles_.sums + row_ + t, plan_);
-    if (scan_.variable_b || scan_.variable_c) {
-      __syncwarp();  // all lanes have their states of this step
-      add_channels(sums.projections, exchange_ + t * backward_.exchange_pitch(), backward_);
-    }
+    sums.channel[0] += real_part(by_product * conjugate(v.B));
+    sums.projections[s] = at.u * by_product;
   }
+  sums.channel[2] += real_product(v.C, v.h);
+  sums.projections[kThreadStates + s] = (kOutputFactor<Value> * at.dy) * conjugate(v.h);
+}
 
-  struct StepScalars {
-    float u, dy, delta;
-  };
+/// A thread's sums over time that stay in registers while it goes over a segment, and where they are kept
+/// between segments: those of dD and ddelta_bias, for one lane of each partial sum of a channel.
+struct ChannelTotals {
+  float *kept_dD, *kept_bias;
+  bool keeps;
+  int partial;
+  float dD = 0.0F, bias = 0.0F;
 
-  /// One state, one step back: g, the new carry, and all sums that g gives.
-  __device__ __forceinline__ void state_back(int s, const StepDerivative<family>& step, const StepScalars& at,
-                                             Value h, Value h_before, [[maybe_unused]] Value before,
-                                             Value& dA, StepSums& sums, [[maybe_unused]] float& gain,
-                                             ThreadStates& v) const {
-    const auto [decay, input, previous] = step(v.A[s]);
-    const Value g = (kOutputFactor<Value> * at.dy) * conjugate(v.C[s]) + v.carry[s];
-    v.carry[s] = conjugate(decay.value) * g;
-    if constexpr (family == Family::bilinear) {
-      const Value by_decay = g * conjugate(h_before);
-      dA = dA + by_decay * conjugate(decay.by_A);
-      sums.of_step[1] += real_part(by_decay * conjugate(decay.by_delta));
-    } else {  // e^z is its own derivative
-      const Value by_z = v.carry[s] * conjugate(h_before);
-      dA = dA + at.delta * by_z;
-      sums.of_step[1] += real_part(by_z * conjugate(v.A[s]));
-    }
-    const Value by_B = g * conjugate(v.B[s]);
-    if constexpr (kSharedGain) {
-      gain += real_part(by_B);
-      sums.projections[s] = (at.u * input.value) * g;
-    } else {
-      const Value by_input = at.u * by_B;
-      if constexpr (input_varies(family)) dA = dA + by_input * conjugate(input.by_A);
-      sums.of_step[1] += real_part(conjugate(input.by_delta) * by_input);
-      Value by_product = conjugate(input.value) * g;
-      if constexpr (two_samples(family)) {
-        const Value by_previous = g * conjugate(before);
-        dA = dA + by_previous * conjugate(previous.by_A);
-        sums.of_step[1] += real_part(by_previous * conjugate(previous.by_delta));
-        by_product = by_product + v.previous_carry[s];
-        v.previous_carry[s] = conjugate(previous.value) * g;
-      }
-      sums.of_step[0] += real_part(by_product * conjugate(v.B[s]));
-      sums.projections[s] = at.u * by_product;
-    }
-    sums.of_step[2] += real_product(v.C[s], h);
-    sums.projections[kThreadStates + s] = (kOutputFactor<Value> * at.dy) * conjugate(h);
+  __device__ ChannelTotals(const ScanArgs& scan, const GeneralPlan& plan, const ThreadCoordinates& own,
+                           float* workspace, const GeneralBackwardWorkspace& at)
+      : keeps(own.channel < own.block.count && (plan.lane_of(threadIdx.x) & (plan.lanes_in_warp() - 1)) == 0),
+        partial(plan.partial_of(threadIdx.x)) {
+    kept_dD = workspace + at.dD + own.block.b * scan.dim + own.d;
+    kept_bias = workspace + at.ddelta_bias + (own.block.b * plan.partials() + partial) * scan.dim + own.d;
   }
-
-  __device__ __forceinline__ void finish_tile(std::int64_t tile, std::int64_t start, int valid) {
-    with_io(io_, [&]<class Io>(std::type_identity<Io>) {
-      finish_sequences<Io>(tiles_, args_, own_, start, valid, plan_);
-    });
-    const std::int64_t share_at = (blockIdx.x * backward_.segment() + tile * plan_.steps()) * plan_.states();
-    if (scan_.variable_b) store_shares(in_workspace(at_.shares_B) + share_at, 0, tiles_, valid, backward_);
-    if (scan_.variable_c) store_shares(in_workspace(at_.shares_C) + share_at, 1, tiles_, valid, backward_);
+  __device__ void load() {
+    dD = keeps ? *kept_dD : 0.0F;
+    bias = keeps ? *kept_bias : 0.0F;
   }
-
-  const ScanGradientArgs& args_;
-  const ScanArgs& scan_;
-  const DType io_;
-  const GeneralBackwardPlan backward_;
-  const GeneralPlan plan_;
-  const MethodParameters& method_;
-  const SegmentRange& range_;
-  float* const workspace_;
-  const GeneralBackwardWorkspace& at_;
-  const GradientTiles<Value> tiles_;
-  const Totals<Value> totals_;
-  const ThreadCoordinates own_;
-  const std::int64_t thread_at_, state_at_;
-  const int partial_;
-  const bool keeps_;  ///< one lane of each partial sum of a channel keeps the sums over time
-  float* const kept_dD_;
-  float* const kept_bias_;
-  Value* const exchange_;
-  Value* const own_states_;
-  const int row_;
-
-  float total_dD_ = 0.0F, total_bias_ = 0.0F;
+  __device__ void save(const GeneralPlan& plan) {
+    for (int distance = plan.lanes_in_warp() / 2; distance > 0; distance /= 2)
+      bias += shuffle_xor(bias, distance);
+    if (keeps) *kept_bias = bias;
+    if (keeps && partial == 0) *kept_dD = dD;
+  }
 };
 
 template <class Value, Family family, bool fixed>
 __global__ void __launch_bounds__(kGeneralMaxThreads, kGradientBlocksPerSm<Value>)
     gradient_kernel(const ScanGradientArgs args, const DType io, const GeneralBackwardPlan given,
                     const MethodParameters method, const SegmentRange range, float* workspace,
-                    const GeneralBackwardWorkspace at_workspace) {
+                    const GeneralBackwardWorkspace at) {
   extern __shared__ float4 shared[];
-  const GeneralBackwardPlan plan = known<Value, fixed>(given);
-  GradientThread<Value, family, fixed> thread(args, io, plan, method, range, workspace, at_workspace, shared);
-  typename GradientThread<Value, family, fixed>::ThreadStates values;
-  thread.load_segment(values);
-  const std::int64_t tiles = ceil_div(range.end - range.begin, plan.tile.steps());
-  for (std::int64_t tile = tiles - 1; tile >= 0; --tile) thread.do_tile(tile, values);
-  thread.store_segment(values);
+  const ScanArgs& scan = args.scan;
+  const GeneralBackwardPlan backward = known<Value, fixed>(given);
+  const GeneralPlan plan = backward.tile;
+  const GradientTiles<Value> tiles(shared, backward);
+  const Totals<Value> totals(tiles.totals, backward);
+  const ThreadCoordinates own(scan, plan);
+  const std::int64_t thread_at = own.grid_state(plan);
+  const std::int64_t state_at = own.batch_state(scan);
+  const auto in_workspace = [&](std::int64_t where) { return reinterpret_cast<Value*>(workspace + where); };
+  const bool is_last_in_time = range.end == scan.seqlen;  // and the first that is done
+
+  Value A[kThreadStates], B[kThreadStates] = {}, C[kThreadStates] = {};
+  load_all_constants(A, B, C, scan, own);
+  Value carry[kThreadStates] = {};                            // conj(Ā)·g of the step after
+  [[maybe_unused]] Value previous_carry[kThreadStates] = {};  // conj(c')·g
+  if (!is_last_in_time) {
+    load_vectors(carry, in_workspace(at.carry) + thread_at);
+    if constexpr (two_samples(family))
+      load_vectors(previous_carry, in_workspace(at.previous_carry) + thread_at);
+  }
+  const int total_C = backward.constant_b ? 2 : 1;
+  const auto for_totals = [&](const auto& call) {
+    call(0, at.dA);
+    if (backward.constant_b) call(1, at.dB);
+    if (backward.constant_c) call(total_C, at.dC);
+  };
+  for_totals([&](int index, std::int64_t where) {
+    totals.load(index, is_last_in_time ? nullptr : workspace + where, state_at, own.count);
+  });
+  ChannelTotals channel(scan, plan, own, workspace, at);
+  if (!is_last_in_time) channel.load();
+
+  Value* const exchange = tiles.exchange + (threadIdx.x >> kWarpLanesLog2) * backward.warp_values();
+  Value* const own_states = exchange + (threadIdx.x & 31) * kThreadStates;
+  const int row = own.channel * plan.sequence_pitch();
+  const auto load_B = [&](int t) {
+    if (scan.variable_b) load_vectors(B, tiles.B + t * plan.projection_pitch() + own.state);
+  };
+
+  for (std::int64_t tile = ceil_div(range.end - range.begin, plan.steps()) - 1; tile >= 0; --tile) {
+    const std::int64_t start = range.begin + tile * plan.steps();
+    const int valid = steps_within(start, plan.steps(), range.end);
+    // No barrier between the end of a tile and the start of the next: a thread stages what it alone finished,
+    // and finishing reads nothing else that is staged.
+    Value h[kThreadStates];
+    load_vectors(h, in_workspace(at.tile_states + tile * backward.thread_floats()) + thread_at);
+    [[maybe_unused]] Value before_tile[kThreadStates] = {};  // u·B
+    if constexpr (two_samples(family))
+      if (start > 0) load_products(before_tile, B, scan, io, own, start - 1);
+    with_io(io, [&]<class Io>(std::type_identity<Io>) {
+      stage_gradient_tile<Io, fixed ? 2 : kInFlight>(tiles, args, own, start, valid, plan);
+    });
+    __syncthreads();
+    [[maybe_unused]] Value before[kThreadStates];
+#pragma unroll
+    for (int s = 0; s < kThreadStates; ++s) before[s] = before_tile[s];
+#pragma unroll(fixed ? 4 : 1)
+    for (int t = 0; t < plan.steps(); ++t) {
+      store_vectors(own_states + t * backward.exchange_pitch(), h);
+      const StepDerivative<family> step(method, tiles.delta[row + t]);
+      load_B(t);
+#pragma unroll
+      for (int s = 0; s < kThreadStates; ++s) advance(h[s], before[s], step, A[s], tiles.u[row + t], B[s]);
+    }
+
+    Value dA[kThreadStates] = {}, dB[kThreadStates] = {}, dC[kThreadStates] = {};
+    float dD = 0.0F, bias = 0.0F;
+#pragma unroll(fixed ? 2 : 1)
+    for (int t = plan.steps() - 1; t >= 0; --t) {
+      const ChannelStep own_step{tiles.u[row + t], tiles.dy[row + t], tiles.delta[row + t]};
+      const StepDerivative<family> step(method, own_step.delta);
+      if constexpr (two_samples(family)) {
+        if (t > 0) load_B(t - 1);
+#pragma unroll
+        for (int s = 0; s < kThreadStates; ++s)
+          before[s] = t > 0 ? tiles.u[row + t - 1] * B[s] : before_tile[s];
+      }
+      load_B(t);
+      if (scan.variable_c) load_vectors(C, tiles.C + t * plan.projection_pitch() + own.state);
+      Value h_before[kThreadStates];
+      load_vectors(h_before, own_states + t * backward.exchange_pitch());
+      StepSums<Value> sums;
+#pragma unroll
+      for (int s = 0; s < kThreadStates; ++s) {
+        state_back(step, own_step, s, StateValues<Value>{A[s], B[s], C[s], h[s], h_before[s], before[s]},
+                   Carry<Value>{carry[s], previous_carry[s]}, dA[s], sums);
+        h[s] = h_before[s];
+      }
+      if constexpr (kSharedGain<family>) sums.add_gain(own_step);
+      if (backward.constant_b) add_to(dB, sums.projections);
+      if (backward.constant_c) add_to(dC, sums.projections + kThreadStates);
+      dD += own_step.dy * own_step.u;
+      bias += sums.channel[1] * tiles.slope[row + t];
+      add_lanes(sums.channel, tiles.sums + row + t, plan);
+      if (scan.variable_b || scan.variable_c) {
+        __syncwarp();  // all lanes have their states of this step
+        add_channels(sums.projections, exchange + t * backward.exchange_pitch(), backward);
+      }
+    }
+    totals.add(0, dA);
+    if (backward.constant_b) totals.add(1, dB);
+    if (backward.constant_c) totals.add(total_C, dC);
+    channel.dD += dD;
+    channel.bias += bias;
+    __syncthreads();
+    finish_tile<Value>(tiles, args, io, own, backward, {.start = start, .valid = valid},
+                       in_workspace(at.shares_B), in_workspace(at.shares_C),
+                       (blockIdx.x * backward.segment() + tile * plan.steps()) * plan.states());
+  }
+  // What the segment before this one needs, or the final sums.
+  store_vectors(in_workspace(at.carry) + thread_at, carry);
+  if constexpr (two_samples(family))
+    store_vectors(in_workspace(at.previous_carry) + thread_at, previous_carry);
+  for_totals(
+      [&](int index, std::int64_t where) { totals.save(index, workspace + where, state_at, own.count); });
+  channel.save(plan);
+  if (range.begin == 0) store_initial(args, carry, state_at, own.count);
 }
 
 template <class Value>

@@ -38,7 +38,6 @@
 #include "kernels/ssd_chunk_scan/args.h"
 #include "kernels/ssd_chunk_scan/chunked_bwd/map.h"
 #include "kernels/ssd_chunk_scan/delta.h"
-#include "kernels/ssd_chunk_scan/gate.h"
 #include "kernels/ssd_chunk_scan/states.cuh"
 #include "kernels/ssd_chunk_scan/tile.cuh"
 
@@ -291,7 +290,7 @@ struct GradientBlock {
         float z[kVectorElements<T>];
         load_vector(z, tiles.z(item.stage) + offset);
 #pragma unroll
-        for (int j = 0; j < kVectorElements<T>; ++j) dy[j] *= gate_slope(z[j]).value;
+        for (int j = 0; j < kVectorElements<T>; ++j) dy[j] *= silu_slope(z[j]).value;
       }
       store_vector(tiles.dy() + offset, dy);
     });
@@ -426,7 +425,7 @@ struct GradientBlock {
         float2 dy = dout;
         if (in.z != nullptr) {
           const float2 z = load_pair(static_cast<const T*>(tiles.z(item.stage)), t, column);
-          const ValueSlope gate[2] = {gate_slope(z.x), gate_slope(z.y)};
+          const ValueSlope gate[2] = {silu_slope(z.x), silu_slope(z.y)};
           dy.x *= gate[0].value;
           dy.y *= gate[1].value;
           store_pair(tiles.z(item.stage), t, column,

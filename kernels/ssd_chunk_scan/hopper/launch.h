@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/common/hopper/tma.cuh"
+#include "kernels/common/hopper/tensor_map.h"
 #include "kernels/ssd_chunk_scan/hopper/variants.h"
 
 // The host's side of cuda-hopper: tensor maps, workspace, launch.
@@ -21,7 +21,10 @@ inline HopperArgs make_args(const SsdArgs& ssd, const Plan& plan, int states, vo
   const SsdInputs& in = ssd.in;
   const auto map = [&](const void* data, std::int64_t columns, std::int64_t rows) {
     const auto size = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
-    return hopper::tensor_map({data, {size(columns), size(rows), size(in.seqlen), size(in.batch)}, kSteps});
+    return hopper::tensor_map({.data = data,
+                               .rank = 4,
+                               .sizes = {size(columns), size(rows), size(in.seqlen), size(in.batch)},
+                               .tile = {hopper::kTileColumns, 1, kSteps, 1}});
   };
   HopperArgs args{};
   args.x = map(in.x, in.headdim, in.nheads);

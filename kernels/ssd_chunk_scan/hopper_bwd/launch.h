@@ -1,6 +1,6 @@
 #pragma once
 
-#include "kernels/common/hopper/tma.cuh"
+#include "kernels/common/hopper/tensor_map.h"
 #include "kernels/ssd_chunk_scan/hopper_bwd/block.cuh"
 #include "kernels/ssd_chunk_scan/hopper_bwd/walk.h"
 
@@ -42,7 +42,10 @@ void launch_walks(const Walks& walks, cudaStream_t stream);
 inline CUtensorMap map_sequences(const void* data, const SsdInputs& in, std::int64_t rows,
                                  std::int64_t columns) {
   const auto size = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
-  return hopper::tensor_map({data, {size(columns), size(rows), size(in.seqlen), size(in.batch)}, kSteps});
+  return hopper::tensor_map({.data = data,
+                             .rank = 4,
+                             .sizes = {size(columns), size(rows), size(in.seqlen), size(in.batch)},
+                             .tile = {hopper::kTileColumns, 1, kSteps, 1}});
 }
 
 /// Throws DeviceError when a tensor cannot be mapped.
