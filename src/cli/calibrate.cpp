@@ -19,24 +19,17 @@ std::map<std::string, Ceilings> known_ceilings(const std::vector<DeviceInfo>& de
   CeilingsByKey measured = read_ceilings(ceilings_file(), warning);
   if (!warning.empty()) progress.say("warning: " + warning);
   std::map<std::string, Ceilings> known;
-  std::string missing;
   bool is_new = false;
   for (const auto& device : devices) {
     const std::string key = ceilings_key(device);
-    // On a GPU it would leave a context in the process that supervises, which only asks for it.
-    if (!measured.contains(key) && device.kind == DeviceKind::cpu) {
+    if (!measured.contains(key)) {
       progress.say(fmt::format("measuring the ceilings of {} once, for about a second", device_id(device)));
       measured[key] = measure_ceilings(device);
+      leave_device(device);  // what computes from here on are other processes
       is_new = true;
     }
-    if (const auto found = measured.find(key); found != measured.end())
-      known[device_id(device)] = found->second;
-    else
-      missing += (missing.empty() ? "" : ", ") + device_id(device);
+    known[device_id(device)] = measured.at(key);
   }
-  if (!missing.empty())
-    progress.say(fmt::format(
-        "no roofline for {}: run `ssmbench list devices --calibrate` once to measure its ceilings", missing));
   try {
     if (is_new) write_ceilings(ceilings_file(), measured);
   } catch (const OutputError& error) {  // then they are measured again the next time

@@ -70,7 +70,6 @@ class CpuDevice : public Device {
   }
   void copy(void* to, const void* from, std::size_t bytes) override { std::memcpy(to, from, bytes); }
   void exchange(const std::vector<SlicePair>& pairs) override { exchange_slices(pairs); }
-  bool can_exchange() const override { return true; }
   std::vector<std::uint64_t> digests(const std::vector<MemorySpan>& spans) override {
     std::vector<std::uint64_t> all;
     for (const auto& span : spans) all.push_back(digest(span));

@@ -20,6 +20,9 @@ std::vector<DeviceInfo> find_cuda(std::string& reason) {
 std::unique_ptr<Device> open_gpu(int index) {
   return open_cuda(index);
 }
+void leave_gpu(int index) {
+  leave_cuda(index);
+}
 #else
 std::vector<DeviceInfo> find_cuda(std::string& reason) {
   reason = "this build has no CUDA";
@@ -28,6 +31,7 @@ std::vector<DeviceInfo> find_cuda(std::string& reason) {
 std::unique_ptr<Device> open_gpu(int /*index*/) {
   throw DeviceError("this build has no CUDA");
 }
+void leave_gpu(int /*index*/) {}
 #endif
 
 }  // namespace
@@ -59,6 +63,10 @@ std::unique_ptr<Device> open_device(DeviceKind kind, int index) {
   if (index < 0 || index >= count)
     throw DeviceError(fmt::format("no CUDA device {}: this machine has {}", index, count));
   return open_gpu(index);
+}
+
+void leave_device(const DeviceInfo& device) {
+  if (device.kind == DeviceKind::cuda) leave_gpu(device.index);
 }
 
 }  // namespace ssmbench

@@ -63,9 +63,8 @@ class Device {
   /// These enqueue: launches that follow find them done.
   virtual void fill(void* device, unsigned char value, std::size_t bytes) = 0;
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
-  /// The same of slices that change places (device/slices.h), where can_exchange().
-  virtual void exchange(const std::vector<SlicePair>& /*pairs*/) {}
-  virtual bool can_exchange() const { return false; }
+  /// The same of slices that change places (device/slices.h).
+  virtual void exchange(const std::vector<SlicePair>& pairs) = 0;
   /// The digest of each span (device/digest.h), after what was enqueued before.
   virtual std::vector<std::uint64_t> digests(const std::vector<MemorySpan>& spans) = 0;
 
@@ -103,5 +102,8 @@ std::vector<DeviceInfo> list_devices();
 std::string no_cuda_reason();
 
 std::unique_ptr<Device> open_device(DeviceKind kind, int index = 0);
+
+/// Gives back what the driver holds on the device for this process, which has nothing open on it.
+void leave_device(const DeviceInfo& device);
 
 }  // namespace ssmbench

@@ -236,7 +236,7 @@ bool CaseRunner::inputs_are_damaged() {
 void CaseRunner::upload() {
   try {
     uploaded_.emplace(device_, inputs_);
-    if (is_timed() && device_.can_exchange() && !ExchangeDraw(case_.problem).can_exchange())
+    if (is_timed() && !ExchangeDraw(case_.problem).can_exchange())
       prepare_other_seed();
   } catch (const DeviceError& error) {
     upload_error_ = explain(error);

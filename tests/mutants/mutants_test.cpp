@@ -199,10 +199,11 @@ TEST_CASE("mutants on a GPU are caught by the check meant for them", "[gpu]") {
   if (gpu_or_skip()) check_sweep("cuda", "--device cuda --no-timing" + kCudaPlugin);
 }
 
-TEST_CASE("mutants on a GPU that compute nothing over results are caught by launching them again", "[gpu]") {
-  if (gpu_or_skip())
-    check_sweep("cuda-kept", "--device cuda --runs 5" + kCudaPlugin,
-                "mutant-cuda-none,mutant-cuda-result-kept");
+TEST_CASE("mutants on a GPU that compute only where they believe that somebody looks are wrong while timed",
+          "[gpu]") {
+  if (!gpu_or_skip()) return;
+  check_sweep("cuda-kept", "--device cuda --runs 20 --reruns 0" + kCudaPlugin,
+              "mutant-cuda-none,mutant-cuda-result-*,mutant-cuda-late-stream");
 }
 
 // Half a minute and 25 GB of memory: only when it is asked for.

@@ -28,7 +28,6 @@ class CpuInDisguise : public Device {
     return cpu_->digests(spans);
   }
   void exchange(const std::vector<SlicePair>& pairs) override { cpu_->exchange(pairs); }
-  bool can_exchange() const override { return true; }
   void* stream() override { return nullptr; }
   void use_second_stream(bool /*second*/) override {}
   void synchronize() override {}

@@ -11,6 +11,7 @@
 #include "base/cuda_attribute.h"
 #include "base/cuda_check.h"
 #include "device/cuda/digest.h"
+#include "device/cuda/exchange.h"
 #include "device/cuda/nvml.h"
 #include "model/guard_band.h"
 
@@ -150,6 +151,14 @@ class CudaDevice : public Device {
   void copy(void* to, const void* from, std::size_t bytes) override {
     check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_));
   }
+  void exchange(const std::vector<SlicePair>& pairs) override {
+    for (std::size_t first = 0; first < pairs.size(); first += ExchangeBatch::kCapacity) {
+      ExchangeBatch batch;
+      for (std::size_t i = first; i < pairs.size() && batch.count < ExchangeBatch::kCapacity; ++i)
+        batch.pairs[batch.count++] = pairs[i];
+      enqueue_exchange(batch, stream_);
+    }
+  }
   std::vector<std::uint64_t> digests(const std::vector<MemorySpan>& spans) override {
     std::vector<std::uint64_t> all;
     for (std::size_t first = 0; first < spans.size(); first += DigestBatch::kCapacity) {
@@ -263,6 +272,11 @@ std::vector<DeviceInfo> cuda_devices(std::string& reason) {
 
 std::unique_ptr<Device> open_cuda(int index) {
   return std::make_unique<CudaDevice>(index);
+}
+
+void leave_cuda(int index) {
+  check_cuda(cudaSetDevice(index));
+  check_cuda(cudaDeviceReset());
 }
 
 }  // namespace ssmbench

@@ -14,4 +14,7 @@ std::vector<DeviceInfo> cuda_devices(std::string& reason);
 
 std::unique_ptr<Device> open_cuda(int index);
 
+/// Destroys the context of this process.
+void leave_cuda(int index);
+
 }  // namespace ssmbench

@@ -19,6 +19,8 @@ enum class Mistake {
   wrong_on_second_stream,
   bounds_not_checked,
   result_kept,
+  result_by_pointer,
+  late_stream,
   offset_of_32_bits
 };
 
@@ -34,6 +36,8 @@ constexpr Mutant kMutants[] = {
     {"mutant-cuda-wrong-on-second-stream", Mistake::wrong_on_second_stream},
     {"mutant-cuda-bounds-not-checked", Mistake::bounds_not_checked},
     {"mutant-cuda-result-kept", Mistake::result_kept},
+    {"mutant-cuda-result-by-pointer", Mistake::result_by_pointer},
+    {"mutant-cuda-late-stream", Mistake::late_stream},
     {"mutant-cuda-32-bit-offset", Mistake::offset_of_32_bits},
 };
 constexpr int kCount = sizeof(kMutants) / sizeof(kMutants[0]);
@@ -207,7 +211,34 @@ unsigned blocks(int64_t threads) {
   return static_cast<unsigned>((threads + kThreads - 1) / kThreads);
 }
 
+/// Copies what the first launch computed, whatever the inputs hold now.
+void launch_kept(const Arguments& p, cudaStream_t stream) {
+  static float* kept = nullptr;  // out, then last_state
+  const auto out = static_cast<size_t>(p.rows * p.seqlen);
+  const auto last = static_cast<size_t>(p.rows * p.dstate);
+  const bool is_first = kept == nullptr;
+  if (is_first) {
+    cudaMalloc(&kept, (out + last) * sizeof(float));
+    scan_kernel<<<blocks(p.rows), kThreads, 0, stream>>>(p);
+  }
+  const auto copy = [&](float* result, float* of_first, size_t count) {
+    cudaMemcpyAsync(is_first ? of_first : result, is_first ? result : of_first, count * sizeof(float),
+                    cudaMemcpyDeviceToDevice, stream);
+  };
+  copy(p.out.data, kept, out);
+  copy(p.last, kept + out, last);
+}
+
+/// A stream that nobody waits for.
+cudaStream_t late_stream() {
+  static cudaStream_t stream = nullptr;
+  if (stream == nullptr) cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  return stream;
+}
+
 void launch(const Arguments& p, cudaStream_t stream) {
+  if (p.mistake == Mistake::result_by_pointer) return launch_kept(p, stream);
+  if (p.mistake == Mistake::late_stream) stream = late_stream();
   if (p.mistake == Mistake::wrong_on_second_stream) {
     static const cudaStream_t first = stream;  // as one who keeps a handle that was made for it
     stream = first;
