@@ -12,6 +12,7 @@
 #include "kernels/common/index_math.h"
 #include "kernels/common/io_types.cuh"
 #include "kernels/common/mma_tile.cuh"
+#include "kernels/common/vector.cuh"
 #include "kernels/ssd_chunk_scan/chunk_grid.h"
 #include "kernels/ssd_chunk_scan/range.h"
 
@@ -335,6 +336,26 @@ __device__ void load_tile(T* tile, const TileSource<const Io>& source) {
       });
       return;
     }
+  } else if (source.aligned) {
+    Elements4<Io> own[kTileVectors<T> / kThreads]{};  // all of them are loaded before the first is waited for
+    int k = 0;
+    for_vectors<kThreads, T>([&](int i) {
+      const int row = i / (kSide<T> / kVectorElements<T>);
+      const int column = i % (kSide<T> / kVectorElements<T>)*kVectorElements<T>;
+      if (row < source.rows && column < source.columns)
+        own[k] = *reinterpret_cast<const Elements4<Io>*>(source.data + row * source.pitch + column);
+      ++k;
+    });
+    k = 0;
+    for_vectors<kThreads, T>([&](int i) {
+      float values[kVectorElements<T>];
+      static_assert(kVectorElements<T> == 4);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) values[j] = to_float(own[k].values[j]);
+      store_vector(tile + vector_offset<T>(i), values);
+      ++k;
+    });
+    return;
   }
 #pragma unroll 1
   for (int i = static_cast<int>(threadIdx.x); i < kTileElements<T>; i += kThreads) {
@@ -360,6 +381,19 @@ __device__ void store_tile(const TileSource<Io>& target, const T* tile) {
       });
       return;
     }
+  } else if (target.aligned) {
+    for_vectors<kThreads, T>([&](int i) {
+      const int row = i / (kSide<T> / kVectorElements<T>);
+      const int column = i % (kSide<T> / kVectorElements<T>)*kVectorElements<T>;
+      if (row >= target.rows || column >= target.columns) return;
+      float values[kVectorElements<T>];
+      load_vector(values, tile + vector_offset<T>(i));
+      Elements4<Io> elements;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) elements.values[j] = from_float<Io>(values[j]);
+      *reinterpret_cast<Elements4<Io>*>(target.data + row * target.pitch + column) = elements;
+    });
+    return;
   }
 #pragma unroll 1
   for (int i = static_cast<int>(threadIdx.x); i < kTileElements<T>; i += kThreads) {
