@@ -42,6 +42,22 @@ __device__ inline void barrier_arrive_expect(std::uint32_t barrier, int bytes) {
       : "memory"));
 }
 
+/// Waits for a while, and says whether the barrier's phase of this parity has ended. A loop of these is one that
+/// the compiler knows: it moves code ahead of it, which it does not with barrier_wait().
+__device__ inline bool barrier_try_wait(std::uint32_t barrier, std::uint32_t parity) {
+  unsigned has_ended = 0;
+  SSMBENCH_NEEDS_SM90(
+      asm volatile("{\n"
+                   ".reg .pred done;\n"
+                   "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 done, [%1], %2;\n"
+                   "selp.u32 %0, 1, 0, done;\n"
+                   "}\n"
+                   : "=r"(has_ended)
+                   : "r"(barrier), "r"(parity)
+                   : "memory"));
+  return has_ended != 0;
+}
+
 /// Waits until the barrier's phase of this parity has ended. The phase before a barrier's first counts as
 /// ended: parity 1 does not wait on a fresh barrier.
 __device__ inline void barrier_wait(std::uint32_t barrier, std::uint32_t parity) {

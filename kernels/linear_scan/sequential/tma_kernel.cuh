@@ -77,7 +77,8 @@ __global__ void __launch_bounds__(SequentialTmaMap<kWarps>::kThreads)
   for (int tile = 0; tile * Map::kSteps < scan.seqlen; ++tile) {
     if (thread == 0) hopper::wait_stores_read<1>();  // what the next fetch writes over has been read
     fetch(tile + kDepth);
-    hopper::barrier_wait(arrived(tile), tile / Map::kTiles % 2);
+    while (!hopper::barrier_try_wait(arrived(tile), tile / Map::kTiles % 2)) {
+    }
     auto* const words = reinterpret_cast<Word<Io>*>(slot(tile)) + thread;
     scan_words<Map::kSteps, Map::kThreads>(words, words + Map::kTensorWords, h);
     hopper::fence_async_proxy();
