@@ -1,13 +1,13 @@
-/* ssmbench's interface for kernels that are built elsewhere: a shared library that exports the four functions
- * at the end of this file, in C or in any language that can export C functions. `ssmbench run CONFIG --plugin
+/* ssmbench's interface for kernels that are built elsewhere: a shared library that exports the functions
+ * declared in this file, in C or in any language that can export C functions. `ssmbench run CONFIG --plugin
  * LIB.so` then lists, verifies and times its implementations like the built-in ones. This header needs
  * nothing but a C99 or C++ compiler; plugins/README.md is the guide, example_c/ and example_cuda/ are
  * complete.
  *
  * Everything that a function is given belongs to ssmbench. Pointers to problems, and what they point to, stay
- * valid while the function runs. Strings that a function returns belong to the plugin and stay valid until
- * the next call into it. All strings are UTF-8 and end in NUL. Functions are called from one thread at a
- * time. */
+ * valid while the function runs, and those that bind is given until release. Strings that a function returns
+ * belong to the plugin and stay valid until the next call into it. All strings are UTF-8 and end in NUL.
+ * Functions are called from one thread at a time. */
 #ifndef SSMBENCH_PLUGIN_H
 #define SSMBENCH_PLUGIN_H
 
@@ -17,16 +17,21 @@
 
 /* Of this header. It grows whenever a structure or the meaning of a field changes; a plugin that was built
  * with another one is refused. */
-#define SSMBENCH_PLUGIN_ABI_VERSION 1
+#define SSMBENCH_PLUGIN_ABI_VERSION 2
 
-/* Storage types. bf16 and f16 are their 16 bits, c64 is a pair of f32 (real, imaginary). */
+/* Storage types. bf16 and f16 are their 16 bits, c64 is a pair of f32 (real, imaginary), e4m3 is the 8-bit
+ * float without infinities. */
 enum {
   SSMBENCH_F32 = 0,
   SSMBENCH_F64 = 1,
   SSMBENCH_F16 = 2,
   SSMBENCH_BF16 = 3,
   SSMBENCH_C64 = 4,
-  SSMBENCH_I32 = 5
+  SSMBENCH_I32 = 5,
+  SSMBENCH_I64 = 6,
+  SSMBENCH_I16 = 7,
+  SSMBENCH_I8 = 8,
+  SSMBENCH_E4M3 = 9
 };
 
 /* Where tensors and workspaces lie. */
@@ -91,7 +96,8 @@ typedef struct ssmbench_implementation {
 typedef struct ssmbench_plugin {
   int32_t abi_version; /* SSMBENCH_PLUGIN_ABI_VERSION; the first field in every version */
   int32_t implementation_count;
-  const ssmbench_implementation* implementations; /* numbered from 0: `index` below */
+  const ssmbench_implementation* implementations; /* numbered from first_index on: `index` below */
+  int32_t first_index; /* 0, unless the library is opened more than once and describes others each time */
 } ssmbench_plugin;
 
 #ifdef __cplusplus
@@ -100,7 +106,12 @@ typedef struct ssmbench_plugin {
 #define SSMBENCH_EXPORT __attribute__((visibility("default")))
 #endif
 
-/* Called once, before anything else. What it returns stays valid. */
+/* Optional. Called first, with ARGUMENT of `--plugin LIB.so=ARGUMENT`, or "" where there is none. Returns
+ * NULL, or why the plugin cannot be used, which ends the program with that line. A library that is named
+ * several times with different arguments is opened, and described, as often. */
+SSMBENCH_EXPORT const char* ssmbench_plugin_open(const char* argument);
+
+/* Called once after each open. What it returns stays valid. */
 SSMBENCH_EXPORT const ssmbench_plugin* ssmbench_plugin_describe(void);
 
 /* Why the implementation cannot do the problem, in a few words ("has f32 only"); NULL when it can. Tensors
@@ -111,12 +122,22 @@ SSMBENCH_EXPORT const char* ssmbench_plugin_unsupported(int32_t index, const ssm
  * arbitrary before each launch. Tensors have no data here. */
 SSMBENCH_EXPORT int64_t ssmbench_plugin_workspace_bytes(int32_t index, const ssmbench_problem* problem);
 
-/* Computes all outputs from the inputs. CUDA: enqueues the work on `stream`, a cudaStream_t, and returns
- * without waiting for it; the current device is the stream's. CPU: `stream` is NULL, and outputs are there on
- * return. Launched many times on the same problem, with other values in the tensors each time. Returns NULL,
- * or what went wrong. */
-SSMBENCH_EXPORT const char* ssmbench_plugin_launch(int32_t index, const ssmbench_problem* problem,
-                                                   void* workspace, void* stream);
+/* Gets launches on these tensors ready: looks up arguments, compiles, tunes, allocates. Is not timed, and may
+ * wait for the device; CUDA: the current device is the one that the tensors are on. The inputs hold values,
+ * but launches will find others at the same addresses, so that nothing computed from them may be kept.
+ * Outputs and workspace are overwritten after it. Sets *handle, which is NULL before, to what launch and
+ * release are to be given. Returns NULL, or what went wrong, in which case there is nothing to release. */
+SSMBENCH_EXPORT const char* ssmbench_plugin_bind(int32_t index, const ssmbench_problem* problem,
+                                                 void* workspace, void** handle);
+
+/* Computes all outputs from the inputs, of the tensors that bind was given. CUDA: enqueues the work on
+ * `stream`, a cudaStream_t, and returns without waiting for it; the current device is the stream's. CPU:
+ * `stream` is NULL, and outputs are there on return. Launched many times on the same handle, with other
+ * values in the tensors each time. Returns NULL, or what went wrong. */
+SSMBENCH_EXPORT const char* ssmbench_plugin_launch(void* handle, void* stream);
+
+/* Called once for each handle, after its last launch is done. */
+SSMBENCH_EXPORT void ssmbench_plugin_release(void* handle);
 
 /* The tensor of that name; NULL where the case does not have it. */
 static inline const ssmbench_tensor* ssmbench_find(const ssmbench_problem* problem, const char* name) {

@@ -14,7 +14,7 @@ static const ssmbench_implementation implementations[] = {{
 }};
 
 const ssmbench_plugin* ssmbench_plugin_describe(void) {
-  static const ssmbench_plugin plugin = {SSMBENCH_PLUGIN_ABI_VERSION, 1, implementations};
+  static const ssmbench_plugin plugin = {SSMBENCH_PLUGIN_ABI_VERSION, 1, implementations, 0};
   return &plugin;
 }
 
@@ -42,11 +42,22 @@ static float* at(const ssmbench_tensor* t, int64_t i, int64_t j, int64_t k, int6
   return element;
 }
 
-const char* ssmbench_plugin_launch(int32_t index, const ssmbench_problem* problem, void* workspace,
-                                   void* stream) {
+/* The problem stays valid until it is released, and is all that a launch needs. */
+const char* ssmbench_plugin_bind(int32_t index, const ssmbench_problem* problem, void* workspace,
+                                 void** handle) {
   (void)index;
   (void)workspace;
+  *handle = (void*)problem;
+  return NULL;
+}
+
+void ssmbench_plugin_release(void* handle) {
+  (void)handle;
+}
+
+const char* ssmbench_plugin_launch(void* handle, void* stream) {
   (void)stream;
+  const ssmbench_problem* problem = handle;
   const int64_t dim = ssmbench_integer(problem, "dim");
   const int64_t dstate = ssmbench_integer(problem, "dstate");
   const int64_t channels_per_group = dim / ssmbench_integer(problem, "groups");

@@ -65,7 +65,7 @@ Strides strides(const ssmbench_problem* problem, const char* name) {
 SSMBENCH_EXPORT const ssmbench_plugin* ssmbench_plugin_describe() {
   static const ssmbench_implementation implementations[] = {
       {"cuda-example", "selective_scan_fwd", "a thread per channel, as a plugin", SSMBENCH_CUDA, 1, {}, {}}};
-  static const ssmbench_plugin plugin = {SSMBENCH_PLUGIN_ABI_VERSION, 1, implementations};
+  static const ssmbench_plugin plugin = {SSMBENCH_PLUGIN_ABI_VERSION, 1, implementations, 0};
   return &plugin;
 }
 
@@ -83,33 +83,42 @@ SSMBENCH_EXPORT int64_t ssmbench_plugin_workspace_bytes(int32_t, const ssmbench_
          ssmbench_integer(problem, "dstate") * static_cast<int64_t>(sizeof(float));
 }
 
-SSMBENCH_EXPORT const char* ssmbench_plugin_launch(int32_t, const ssmbench_problem* problem, void* workspace,
-                                                   void* stream) {
-  const int64_t batch = ssmbench_integer(problem, "batch"), dim = ssmbench_integer(problem, "dim");
-  const Arguments arguments{batch,
-                            dim,
-                            ssmbench_integer(problem, "seqlen"),
-                            ssmbench_integer(problem, "dstate"),
-                            dim / ssmbench_integer(problem, "groups"),
-                            ssmbench_integer(problem, "delta_softplus") != 0,
-                            floats(problem, "u"),
-                            floats(problem, "delta"),
-                            floats(problem, "A"),
-                            floats(problem, "B"),
-                            floats(problem, "C"),
-                            floats(problem, "D"),
-                            floats(problem, "z"),
-                            floats(problem, "delta_bias"),
-                            floats(problem, "initial_state"),
-                            floats(problem, "out"),
-                            floats(problem, "last_state"),
-                            static_cast<float*>(workspace),
-                            strides(problem, "u"),
-                            strides(problem, "B"),
-                            strides(problem, "C")};
+SSMBENCH_EXPORT const char* ssmbench_plugin_bind(int32_t, const ssmbench_problem* problem, void* workspace,
+                                                 void** handle) {
+  const int64_t dim = ssmbench_integer(problem, "dim");
+  *handle = new Arguments{ssmbench_integer(problem, "batch"),
+                          dim,
+                          ssmbench_integer(problem, "seqlen"),
+                          ssmbench_integer(problem, "dstate"),
+                          dim / ssmbench_integer(problem, "groups"),
+                          ssmbench_integer(problem, "delta_softplus") != 0,
+                          floats(problem, "u"),
+                          floats(problem, "delta"),
+                          floats(problem, "A"),
+                          floats(problem, "B"),
+                          floats(problem, "C"),
+                          floats(problem, "D"),
+                          floats(problem, "z"),
+                          floats(problem, "delta_bias"),
+                          floats(problem, "initial_state"),
+                          floats(problem, "out"),
+                          floats(problem, "last_state"),
+                          static_cast<float*>(workspace),
+                          strides(problem, "u"),
+                          strides(problem, "B"),
+                          strides(problem, "C")};
+  return nullptr;
+}
+
+SSMBENCH_EXPORT const char* ssmbench_plugin_launch(void* handle, void* stream) {
+  const auto& arguments = *static_cast<const Arguments*>(handle);
   constexpr int kThreads = 128;
-  const auto blocks = static_cast<unsigned>((batch * dim + kThreads - 1) / kThreads);
+  const auto blocks = static_cast<unsigned>((arguments.batch * arguments.dim + kThreads - 1) / kThreads);
   scan_kernel<<<blocks, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(arguments);
   const cudaError_t status = cudaGetLastError();
   return status == cudaSuccess ? nullptr : cudaGetErrorString(status);
+}
+
+SSMBENCH_EXPORT void ssmbench_plugin_release(void* handle) {
+  delete static_cast<Arguments*>(handle);
 }

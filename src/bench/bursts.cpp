@@ -44,15 +44,19 @@ TimingStats summarize_bursts(const std::vector<Burst>& bursts, std::string& note
   }
   std::vector<double> samples;
   int lost = 0;
+  int dry = 0;
   for (std::size_t i = 0; i < bursts.size(); ++i) {
     const auto& of_burst = bursts[i].samples_ms;
-    if (left_out[i])
+    if (left_out[i]) {
       lost += static_cast<int>(of_burst.size());
-    else
-      samples.insert(samples.end(), of_burst.begin(), of_burst.end());
+      continue;
+    }
+    samples.insert(samples.end(), of_burst.begin(), of_burst.end());
+    dry += bursts[i].queue_ran_dry;
   }
   TimingStats stats = summarize(std::move(samples));
   stats.throttled = lost;
+  stats.queue_ran_dry = dry;
   stats.clock_mhz = median_clock(bursts, left_out);
   return stats;
 }

@@ -13,6 +13,7 @@ namespace ssmbench {
 /// after, where it has any.
 struct Burst {
   std::vector<double> samples_ms = {};
+  int queue_ran_dry = 0;  ///< samples that may hold time of the host
   std::optional<ClockReading> clock = {};
 };
 

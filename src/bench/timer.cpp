@@ -1,5 +1,7 @@
 #include "bench/timer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 
@@ -21,6 +23,16 @@ constexpr int kSettlingRuns = 2;
 constexpr double kSettlingMs = 1;
 /// ... and none of a launch that takes longer than this, which moves many times what caches hold.
 constexpr double kOwnCachesMs = 10;
+
+/// How long the device is idle before a launch, so that all of it, and both events, are in the queue when it
+/// gets there. Without that the time of a kernel of a few microseconds is the time it takes to launch it
+/// (H200: 6 µs for an empty kernel, 2.8 µs if it was queued).
+constexpr double kLeastIdleMs = 0.05;
+constexpr double kMostIdleMs = 20;
+constexpr double kIdlePerEnqueueing = 2;
+
+/// A larger share of samples that may hold time of the host is worth a note: percentiles hold it then.
+constexpr double kDryShare = 0.05;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -55,16 +67,37 @@ void LaunchTimer::add_graph(Launch replay) {
 void LaunchTimer::warm_up() {
   for (int done = 1; done < policy_.warmup && warmup_spent_ < policy_.warmup_seconds; ++done) {
     if (stop_) throw Interrupted();
-    warmup_spent_ += run(ways_.front()) / 1000;
-    watch_->after_launch();
+    warmup_spent_ += run_untimed(ways_.front()) / 1000;
   }
   is_warm_ = true;
 }
 
-double LaunchTimer::run(const Way& way) {
+LaunchTime LaunchTimer::run(const Way& way, double idle_ms) {
   watch_->before_launch();
   if (way.is_cold()) device_.flush_cache();
-  return device_.time_ms(way.launch);
+  return device_.time_launch(way.launch, idle_ms);
+}
+
+double LaunchTimer::run_untimed(Way& way) {
+  // Idle for short: a launch that waits for the device is to be seen with what it takes itself.
+  const LaunchTime time = run(way, kLeastIdleMs);
+  watch_->after_launch();
+  way.enqueue_ms = std::max(way.enqueue_ms.value_or(0), time.enqueue_ms);
+  return time.ms;
+}
+
+double LaunchTimer::idle_ms(const Way& way) const {
+  const auto& known = way.is_cold() ? ways_.front().enqueue_ms : way.enqueue_ms;  // the same launch
+  return known ? std::clamp(kIdlePerEnqueueing * *known, kLeastIdleMs, kMostIdleMs) : kMostIdleMs;
+}
+
+void LaunchTimer::take_sample(Way& way, Burst& burst) {
+  const LaunchTime time = run(way, idle_ms(way));
+  if (!way.enqueue_ms) way.enqueue_ms = time.enqueue_ms;
+  way.latest_ms = time.ms;
+  way.rule.add(time.ms);
+  burst.samples_ms.push_back(time.ms);
+  burst.queue_ran_dry += time.queue_ran_dry ? 1 : 0;
 }
 
 void LaunchTimer::burst(bool others_ran) {
@@ -87,9 +120,7 @@ void LaunchTimer::burst(Way& way, bool others_ran) {
     // Known before it starts: one that is interrupted for long would else be the last one more often.
     is_last = spent + way.latest_ms / 1000 >= length * kBurstSeconds ||
               static_cast<double>(burst.samples_ms.size() + 1) >= length * kBurstSamples;
-    burst.samples_ms.push_back(run(way));
-    way.latest_ms = burst.samples_ms.back();
-    way.rule.add(way.latest_ms);
+    take_sample(way, burst);
     spent = seconds_since(start);
     way.stopped_by = way.rule.verdict(way.seconds + spent);
     is_last = is_last || !way.stopped_by.empty();
@@ -103,13 +134,10 @@ void LaunchTimer::burst(Way& way, bool others_ran) {
   way.bursts.push_back(std::move(burst));
 }
 
-void LaunchTimer::settle(const Way& way) {
+void LaunchTimer::settle(Way& way) {
   if (way.latest_ms > kOwnCachesMs) return;
   double spent_ms = 0;
-  for (int done = 0; done < kSettlingRuns && spent_ms < kSettlingMs; ++done) {
-    spent_ms += run(way);
-    watch_->after_launch();
-  }
+  for (int done = 0; done < kSettlingRuns && spent_ms < kSettlingMs; ++done) spent_ms += run_untimed(way);
 }
 
 bool LaunchTimer::is_done() const {
@@ -128,8 +156,17 @@ std::map<std::string, TimingStats> LaunchTimer::results() const {
 
 std::string LaunchTimer::note() const {
   std::string note;
-  for (const auto& way : ways_) summarize_bursts(way.bursts, note);
-  return note;
+  std::string dry;
+  for (const auto& way : ways_) {
+    const TimingStats stats = summarize_bursts(way.bursts, note);
+    const std::size_t samples = stats.samples_ms.size();
+    if (stats.queue_ran_dry > kDryShare * static_cast<double>(samples))
+      dry += fmt::format("{}{} in {} of {} launches", dry.empty() ? "" : ", ", way.name, stats.queue_ran_dry,
+                         samples);
+  }
+  if (dry.empty()) return note;
+  return fmt::format("{}{}the queue ran dry, so times may hold time of the host: {}", note,
+                     note.empty() ? "" : "; ", dry);
 }
 
 }  // namespace ssmbench

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <map>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -38,6 +39,8 @@ class LaunchWatch {
 /// Samples are taken in bursts of about ten milliseconds, so that those of several launches can take turns.
 /// A burst after something else ran starts with a run or two that are not timed: what is hot is hot by its
 /// own doing. How long a burst is, is drawn at random, so that no launch can know to be the last of one.
+/// Before each timed launch the device is idle for twice as long as the host took to enqueue the longest of
+/// those before that were not timed, within limits; what ran into time of the host all the same is counted.
 class LaunchTimer {
  public:
   /// `first_run_seconds`: what it took when it ran before, which counts as warm-up.
@@ -65,16 +68,25 @@ class LaunchTimer {
     std::vector<Burst> bursts = {};
     double seconds = 0;
     double latest_ms = 0;  ///< the latest sample
+    /// The longest that launches took to enqueue that were not timed, or else the first that was.
+    std::optional<double> enqueue_ms = {};
     std::string stopped_by = {};
 
     bool is_cold() const { return name == "cold"; }
   };
   void warm_up();
   void burst(Way& way, bool others_ran);
-  /// The time of one launch; whoever calls it says after_launch or end_burst.
-  double run(const Way& way);
+  /// One launch of `way` after the device was idle for so long; whoever calls it says after_launch or
+  /// end_burst.
+  LaunchTime run(const Way& way, double idle_ms);
+  /// One launch that is no sample; what it took, ms.
+  double run_untimed(Way& way);
+  /// One sample.
+  void take_sample(Way& way, Burst& burst);
+  /// How long the device has to be idle before a launch of `way` for that to be in the queue in time.
+  double idle_ms(const Way& way) const;
   /// Launches it without timing until caches hold what it leaves there.
-  void settle(const Way& way);
+  void settle(Way& way);
 
   Device& device_;
   TimingPolicy policy_;

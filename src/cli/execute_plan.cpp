@@ -73,7 +73,7 @@ void execute_plan(const RunOptions& options, const Plan& plan, const JobSet& job
   Supervisor(plan, options.runner, std::move(how), listener, stop).run(jobs);
 }
 
-void rehearse_plugins(const std::vector<std::string>& argv, const std::vector<fs::path>& plugins,
+void rehearse_plugins(const std::vector<std::string>& argv, const std::vector<std::string>& plugins,
                       double timeout_seconds) {
   ChildProcess child(with_option(argv, "--rehearse"),
                      to_bytes({.supervisor = getpid(), .plan = "", .jobs = {}, .dump_folder = ""}));
@@ -84,7 +84,7 @@ void rehearse_plugins(const std::vector<std::string>& argv, const std::vector<fs
   const auto event = child.next_line(line, deadline, never);
   if (event == ChildProcess::Event::line) return;
   std::string names;
-  for (const auto& file : plugins) names += " --plugin " + file.string();
+  for (const auto& plugin : plugins) names += " --plugin " + plugin;
   throw DeviceError(fmt::format("{}: {} while its implementations were queried", names.substr(1),
                                 event == ChildProcess::Event::closed
                                     ? child.end(std::chrono::seconds(10)).reason

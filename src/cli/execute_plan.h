@@ -21,7 +21,7 @@ void execute_plan(const RunOptions& options, const Plan& plan, const JobSet& job
 /// Loading and planning call into plugins. Does what the command line `argv` does of it once in a process of
 /// its own, which answers by finish_rehearsal(), and throws DeviceError, which names the plugins, when that
 /// crashes or takes longer.
-void rehearse_plugins(const std::vector<std::string>& argv, const std::vector<std::filesystem::path>& plugins,
+void rehearse_plugins(const std::vector<std::string>& argv, const std::vector<std::string>& plugins,
                       double timeout_seconds);
 
 /// What such a process does, with --rehearse: `work`, whose failures its parent meets too, and says.

@@ -34,7 +34,7 @@ using Json = nlohmann::ordered_json;
 struct ListOptions {
   std::string what;
   std::vector<std::filesystem::path> configs;
-  std::vector<std::filesystem::path> plugins;
+  std::vector<std::string> plugins;
   bool json = false;
   bool calibrate = false;
   bool rehearse = false;  ///< not for users: only asks plugins, to see whether they survive that
@@ -200,7 +200,9 @@ void add_list(CLI::App& app, Action& action, const std::vector<std::string>& arg
       ->required()
       ->check(CLI::IsMember({"ops", "methods", "impls", "devices", "cases"}));
   command->add_option("CONFIG", options->configs, "Config files, for cases");
-  command->add_option("--plugin", options->plugins, "A shared library with more implementations")
+  command
+      ->add_option("--plugin", options->plugins,
+                   "A shared library with more implementations (LIB.so or LIB.so=ARGUMENT)")
       ->take_all()
       ->expected(1);
   command->add_flag("--json", options->json, "Print JSON");

@@ -15,6 +15,7 @@
 #include "base/fnv1a.h"
 #include "bench/ceilings_cache.h"
 #include "model/build_info.h"
+#include "plugin/plugin.h"
 #include "sweep/plan.h"
 
 namespace ssmbench {
@@ -62,8 +63,8 @@ RunInfo run_info(const RunOptions& options, const std::vector<DeviceInfo>& devic
                          {"build_id", executable_build_id()}},
                .devices = {},
                .started = iso_now()};
-  for (const auto& file : options.plugins)
-    info.build["plugin " + file.string()] = fmt::format("{:016x}", fnv1a(content_of(file)));
+  for (const auto& plugin : options.plugins)
+    info.build["plugin " + plugin] = fmt::format("{:016x}", fnv1a(content_of(parse_plugin(plugin).file)));
   auto with_cpu = devices;
   if (devices.front().kind != DeviceKind::cpu) with_cpu.insert(with_cpu.begin(), list_devices().front());
   for (const auto& device : with_cpu) {

@@ -42,7 +42,9 @@ void add_run_options(CLI::App& command, RunOptions& o) {
   };
   text("--device", o.device, "auto, cpu, cuda, cuda:N or all (default auto)");
   text("--impl", o.selection.impl, "Only implementations that match one of these globs (a,b,...)");
-  command.add_option("--plugin", o.plugins, "Load more implementations from this shared library")
+  command
+      .add_option("--plugin", o.plugins,
+                  "Load more implementations from this shared library (LIB.so or LIB.so=ARGUMENT)")
       ->take_all()
       ->expected(1);
   text("--op", o.selection.op, "Only this operation (glob)");
@@ -146,7 +148,7 @@ std::string repro_command(const RunOptions& o, const Case& the_case, const Imple
   std::string command =
       fmt::format("ssmbench run {} --device {} --impl {} --case {}", quote(the_case.source.file), device,
                   implementation.name, quote(the_case.id()));
-  for (const auto& file : o.plugins) command += " --plugin " + quote(file.string());
+  for (const auto& plugin : o.plugins) command += " --plugin " + quote(plugin);
   for (const auto& text : o.set) command += " --set " + quote(text);
   if (o.seed) command += fmt::format(" --seed {}", *o.seed);
   if (o.reruns) command += fmt::format(" --reruns {}", *o.reruns);

@@ -21,7 +21,7 @@ inline constexpr double kDefaultTimeoutSeconds = 600;
 /// The options of `run`, as given, and what follows from them.
 struct RunOptions {
   std::vector<std::filesystem::path> configs;
-  std::vector<std::filesystem::path> plugins;
+  std::vector<std::string> plugins;  ///< as parse_plugin takes them
   std::string device = "auto";
   Selection selection;
   std::vector<std::string> set;

@@ -81,11 +81,11 @@ class CpuDevice : public Device {
   void synchronize() override {}
   bool wait_until_idle() override { return wait_for_other_threads(); }
 
-  double time_ms(const Launch& launch) override {
+  LaunchTime time_launch(const Launch& launch, double /*idle_ms*/) override {
     const auto start = std::chrono::steady_clock::now();
     launch(nullptr);
     const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
-    return elapsed.count();
+    return {.ms = elapsed.count()};
   }
   bool flush_cache() override { return false; }
   std::shared_ptr<void> pin_threads() override { return ssmbench::pin_threads(); }

@@ -31,6 +31,14 @@ struct ClockReading {
   bool held_down = false;  ///< by heat or the power supply, not by the device's own power limit
 };
 
+/// What timing one launch found.
+struct LaunchTime {
+  double ms = 0;          ///< that it took on the device
+  double enqueue_ms = 0;  ///< that it took the host to enqueue it; 0 where nothing is enqueued
+  /// The device got to it before all of it was enqueued, so that `ms` may hold time of the host.
+  bool queue_ran_dry = false;
+};
+
 /// Where an implementation runs: memory, copies, and a clock for its work.
 /// Every member throws DeviceError when the device fails and OutOfMemory when memory runs out.
 class Device {
@@ -78,9 +86,10 @@ class Device {
   /// Waits until nothing runs any more that launches started, on whatever stream or thread. False where that
   /// does not end: threads of this process still use a core half a second after the last launch returned.
   virtual bool wait_until_idle() = 0;
-  /// Milliseconds that one launch takes: between two events on the stream, enqueued with it before the device
-  /// gets there, or by the steady clock on the CPU.
-  virtual double time_ms(const Launch& launch) = 0;
+  /// Times one launch and waits for it: between two events on the stream, or by the steady clock on the CPU.
+  /// The stream is kept idle for `idle_ms` first, so that launch and events are enqueued before the device
+  /// gets there; not on the CPU.
+  virtual LaunchTime time_launch(const Launch& launch, double idle_ms) = 0;
   /// Evicts the last-level cache so that the next launch finds its inputs in memory. False: not possible
   /// here.
   virtual bool flush_cache() = 0;

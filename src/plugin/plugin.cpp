@@ -11,6 +11,7 @@
 #include <string>
 
 #include "base/errors.h"
+#include "base/printable.h"
 #include "device/device.h"
 #include "device/floating_point.h"
 #include "plugin/plugin_problem.h"
@@ -23,43 +24,46 @@ namespace fs = std::filesystem;
 
 bool is_any_loaded = false;
 
-[[noreturn]] void refuse(const fs::path& file, const std::string& why) {
-  throw UsageError(fmt::format("--plugin {}: {}", file.string(), why));
+/// `plugin`: as --plugin has it.
+[[noreturn]] void refuse(const std::string& plugin, const std::string& why) {
+  throw UsageError(fmt::format("--plugin {}: {}", plugin, printable(why)));
 }
 
-void* open_library(const fs::path& file) {
+void* open_library(const std::string& plugin, const fs::path& file) {
   std::error_code error;
-  if (!fs::exists(file, error)) refuse(file, "no such file");
+  if (!fs::exists(file, error)) refuse(plugin, "no such file");
   is_any_loaded = true;  // what it does in the end, it may do even if it is refused
   const KeptFloatingPoint kept;
   // An absolute path, or the loader would look for a bare name in its own folders.
   void* library = dlopen(fs::absolute(file).c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) refuse(file, fmt::format("is not a shared library that loads here: {}", dlerror()));
+  if (library == nullptr)
+    refuse(plugin, fmt::format("is not a shared library that loads here: {}", dlerror()));
   return library;
 }
 
 /// The functions of one plugin; they stay valid, since it is never unloaded.
 struct Functions {
-  decltype(&ssmbench_plugin_describe) describe;
   decltype(&ssmbench_plugin_unsupported) unsupported;
   decltype(&ssmbench_plugin_workspace_bytes) workspace_bytes;
+  decltype(&ssmbench_plugin_bind) bind;
   decltype(&ssmbench_plugin_launch) launch;
+  decltype(&ssmbench_plugin_release) release;
 };
 
 template <class Function>
-Function resolve(const fs::path& file, void* library, const char* name) {
+Function resolve(const std::string& plugin, void* library, const char* name) {
   void* symbol = dlsym(library, name);
-  if (symbol == nullptr) refuse(file, fmt::format("has no function {}; see plugins/README.md", name));
+  if (symbol == nullptr) refuse(plugin, fmt::format("has no function {}; see plugins/README.md", name));
   return reinterpret_cast<Function>(symbol);
 }
 
-Functions functions_of(const fs::path& file) {
-  void* library = open_library(file);
+Functions functions_of(const std::string& plugin, void* library) {
   return {
-      resolve<decltype(Functions::describe)>(file, library, "ssmbench_plugin_describe"),
-      resolve<decltype(Functions::unsupported)>(file, library, "ssmbench_plugin_unsupported"),
-      resolve<decltype(Functions::workspace_bytes)>(file, library, "ssmbench_plugin_workspace_bytes"),
-      resolve<decltype(Functions::launch)>(file, library, "ssmbench_plugin_launch"),
+      resolve<decltype(Functions::unsupported)>(plugin, library, "ssmbench_plugin_unsupported"),
+      resolve<decltype(Functions::workspace_bytes)>(plugin, library, "ssmbench_plugin_workspace_bytes"),
+      resolve<decltype(Functions::bind)>(plugin, library, "ssmbench_plugin_bind"),
+      resolve<decltype(Functions::launch)>(plugin, library, "ssmbench_plugin_launch"),
+      resolve<decltype(Functions::release)>(plugin, library, "ssmbench_plugin_release"),
   };
 }
 
@@ -70,9 +74,9 @@ constexpr std::array kDevices{DeviceKind::cpu, DeviceKind::cuda};
 /// The value that a plugin's number stands for.
 template <class Value, std::size_t size>
 Value decode(const std::array<Value, size>& values, std::int32_t code, const std::string& what,
-             const fs::path& file) {
+             const std::string& plugin) {
   if (code < 0 || code >= static_cast<std::int32_t>(size))
-    refuse(file,
+    refuse(plugin,
            fmt::format("{} is {}, expected 0 to {} (see plugins/ssmbench_plugin.h)", what, code, size - 1));
   return values[static_cast<std::size_t>(code)];
 }
@@ -103,6 +107,34 @@ auto call(Function function, Arguments... arguments) {
   return function(arguments...);
 }
 
+/// What a plugin has bound, until it is released.
+class Bound {
+ public:
+  /// Throws DeviceError with `label` and what the plugin says.
+  Bound(const Functions& functions, std::int32_t index, std::string label, const Problem& problem,
+        const TensorSet& tensors, void* workspace)
+      : functions_(functions), label_(std::move(label)), problem_(problem, tensors) {
+    check(call(functions_.bind, index, &problem_.view(), workspace, &handle_));
+  }
+  ~Bound() { call(functions_.release, handle_); }
+  Bound(const Bound&) = delete;
+  Bound& operator=(const Bound&) = delete;
+  Bound(Bound&&) = delete;
+  Bound& operator=(Bound&&) = delete;
+
+  void launch(void* stream) const { check(call(functions_.launch, handle_, stream)); }
+
+ private:
+  void check(const char* error) const {
+    if (error != nullptr) throw DeviceError(fmt::format("{}: {}", label_, error));
+  }
+
+  Functions functions_;
+  std::string label_;
+  PluginProblem problem_;
+  void* handle_ = nullptr;
+};
+
 /// One implementation of a plugin: its functions, with its number and its name for messages.
 struct Entry {
   Functions functions;
@@ -131,11 +163,8 @@ struct Entry {
     if (asked > memory_bytes)
       throw OutOfMemory(
           fmt::format("{}: asks for {} bytes of workspace, the device has {}", label, asked, memory_bytes));
-    const auto arguments = std::make_shared<PluginProblem>(problem, tensors);
-    return [launch = functions.launch, index = index, label = label, arguments, workspace](void* stream) {
-      if (const char* error = call(launch, index, &arguments->view(), workspace, stream))
-        throw DeviceError(fmt::format("{}: {}", label, error));
-    };
+    const auto bound = std::make_shared<Bound>(functions, index, label, problem, tensors, workspace);
+    return [bound](void* stream) { bound->launch(stream); };
   }
 
  private:
@@ -144,25 +173,26 @@ struct Entry {
   }
 };
 
-Implementation implementation_of(const fs::path& file, const Functions& functions, std::int32_t index,
+/// `label`: what messages call the plugin.
+Implementation implementation_of(const std::string& plugin, const std::string& label,
+                                 const Functions& functions, std::int32_t index,
                                  const ssmbench_implementation& described) {
   const std::string name = text_of(described.name);
   if (!is_plain_name(name))
-    refuse(file,
+    refuse(plugin,
            fmt::format("implementation {} has the name '{}'; expected letters, digits, '-', '_' and '.'",
                        index, name));
   const std::string op = text_of(described.op);
   if (find_op(op) == nullptr)
-    refuse(file, fmt::format("{} computes '{}', which is no operation (see ssmbench list ops)", name, op));
+    refuse(plugin, fmt::format("{} computes '{}', which is no operation (see ssmbench list ops)", name, op));
 
   std::array<Arithmetic, 3> arithmetic;
   for (std::size_t io = 0; io < arithmetic.size(); ++io)
     arithmetic[io] = {
-        decode(kMaths, described.math[io], fmt::format("{}: math[{}]", name, io), file),
-        decode(kDTypes, described.state_dtype[io], fmt::format("{}: state_dtype[{}]", name, io), file)};
-  const DeviceKind device = decode(kDevices, described.device, name + ": device", file);
-  const Entry entry{functions, index, fmt::format("{} of {}", name, file.filename().string()),
-                    memory_of(device)};
+        decode(kMaths, described.math[io], fmt::format("{}: math[{}]", name, io), plugin),
+        decode(kDTypes, described.state_dtype[io], fmt::format("{}: state_dtype[{}]", name, io), plugin)};
+  const DeviceKind device = decode(kDevices, described.device, name + ": device", plugin);
+  const Entry entry{functions, index, fmt::format("{} of {}", name, label), memory_of(device)};
   return {.name = name,
           .op = op,
           .device = device,
@@ -184,29 +214,46 @@ bool a_plugin_is_loaded() {
   return is_any_loaded;
 }
 
-std::vector<Implementation> load_plugin(const fs::path& file) {
-  const Functions functions = functions_of(file);
-  const ssmbench_plugin* plugin = call(functions.describe);
-  if (plugin == nullptr) refuse(file, "ssmbench_plugin_describe returned nothing");
+PluginName parse_plugin(const std::string& text) {
+  std::error_code error;
+  const auto equals = text.find('=');
+  if (equals == std::string::npos || fs::exists(text, error)) return {.file = text};
+  return {.file = text.substr(0, equals), .argument = text.substr(equals + 1)};
+}
+
+std::vector<Implementation> load_plugin(const std::string& text) {
+  const PluginName name = parse_plugin(text);
+  void* library = open_library(text, name.file);
+  const auto describe =
+      resolve<decltype(&ssmbench_plugin_describe)>(text, library, "ssmbench_plugin_describe");
+  const auto open = reinterpret_cast<decltype(&ssmbench_plugin_open)>(dlsym(library, "ssmbench_plugin_open"));
+  if (open == nullptr && !name.argument.empty()) refuse(text, "takes no argument");
+  if (open != nullptr)
+    if (const char* error = call(open, name.argument.c_str())) refuse(text, error);
+  const ssmbench_plugin* plugin = call(describe);
+  if (plugin == nullptr) refuse(text, "ssmbench_plugin_describe returned nothing");
   if (plugin->abi_version != SSMBENCH_PLUGIN_ABI_VERSION)
-    refuse(file, fmt::format("was built for ABI version {}, this ssmbench has {}; build it with the "
+    refuse(text, fmt::format("was built for ABI version {}, this ssmbench has {}; build it with the "
                              "ssmbench_plugin.h of this one",
                              plugin->abi_version, SSMBENCH_PLUGIN_ABI_VERSION));
   if (plugin->implementation_count < 1 || plugin->implementations == nullptr)
-    refuse(file, "describes no implementation");
+    refuse(text, "describes no implementation");
+  const Functions functions = functions_of(text, library);
+  const std::string label = name.file.filename().string();
   std::vector<Implementation> all;
-  for (std::int32_t index = 0; index < plugin->implementation_count; ++index)
-    all.push_back(implementation_of(file, functions, index, plugin->implementations[index]));
+  for (std::int32_t i = 0; i < plugin->implementation_count; ++i)
+    all.push_back(
+        implementation_of(text, label, functions, plugin->first_index + i, plugin->implementations[i]));
   return all;
 }
 
-void register_plugins(const std::vector<fs::path>& files) {
-  for (const auto& file : files)
-    for (auto& implementation : load_plugin(file)) {
+void register_plugins(const std::vector<std::string>& texts) {
+  for (const auto& text : texts)
+    for (auto& implementation : load_plugin(text)) {
       if (std::ranges::any_of(implementations(), [&](const Implementation& known) {
             return known.op == implementation.op && known.name == implementation.name;
           }))
-        refuse(file,
+        refuse(text,
                fmt::format("{} has an implementation {} already", implementation.op, implementation.name));
       const Registration registration(std::move(implementation));
     }

@@ -111,6 +111,7 @@ TimingStats timing_of(const Json& object) {
           .samples_ms = object.at("samples_ms").get<std::vector<double>>(),
           .outliers = object.value("outliers", 0),
           .throttled = object.value("throttled", 0),
+          .queue_ran_dry = object.value("queue_ran_dry", 0),
           .stopped_by = object.value("stopped_by", ""),
           .clock_mhz = optional_number(object, "clock_mhz")};
 }

@@ -53,10 +53,10 @@ Json to_json(const Determinism& d) {
 }
 
 Json to_json(const TimingStats& t) {
-  Json json{{"median_ms", t.median_ms}, {"mean_ms", t.mean_ms},    {"stdev_ms", t.stdev_ms},
-            {"min_ms", t.min_ms},       {"max_ms", t.max_ms},      {"p5_ms", t.p5_ms},
-            {"p95_ms", t.p95_ms},       {"p99_ms", t.p99_ms},      {"n", t.samples_ms.size()},
-            {"outliers", t.outliers},   {"throttled", t.throttled}};
+  Json json{{"median_ms", t.median_ms}, {"mean_ms", t.mean_ms},     {"stdev_ms", t.stdev_ms},
+            {"min_ms", t.min_ms},       {"max_ms", t.max_ms},       {"p5_ms", t.p5_ms},
+            {"p95_ms", t.p95_ms},       {"p99_ms", t.p99_ms},       {"n", t.samples_ms.size()},
+            {"outliers", t.outliers},   {"throttled", t.throttled}, {"queue_ran_dry", t.queue_ran_dry}};
   if (!t.stopped_by.empty()) json["stopped_by"] = t.stopped_by;
   if (t.clock_mhz) json["clock_mhz"] = *t.clock_mhz;
   json["samples_ms"] = t.samples_ms;

@@ -86,9 +86,10 @@ struct TimingStats {
   double median_ms = 0, mean_ms = 0, stdev_ms = 0, min_ms = 0, max_ms = 0;
   double p5_ms = 0, p95_ms = 0, p99_ms = 0;
   std::vector<double> samples_ms;
-  int outliers = 0;                      ///< of the samples, those far from the others; they are kept
-  int throttled = 0;                     ///< samples thrown away because the device held its clock down
-  std::string stopped_by = {};           ///< "precision", "plateau", "runs" or "time"
+  int outliers = 0;             ///< of the samples, those far from the others; they are kept
+  int throttled = 0;            ///< samples thrown away because the device held its clock down
+  int queue_ran_dry = 0;        ///< of the samples, those that may hold time of the host (LaunchTime)
+  std::string stopped_by = {};  ///< "precision", "plateau", "runs" or "time"
   std::optional<double> clock_mhz = {};  ///< of the device while the samples were taken, median
 };
 

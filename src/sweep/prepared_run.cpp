@@ -55,8 +55,10 @@ PreparedRun::PreparedRun(Device& device, const Implementation& implementation, c
   guard_.add_bands("the workspace", workspace_.get(), workspace_bytes_);
   reset_outputs(kNaN);
   fill_workspace(kNaN);
-  guard_.arm();
+  guard_.arm();  // after all of that is done, on whatever stream binding works
   launch_ = implementation.bind(problem, all, workspace_.get());
+  reset_outputs(kNaN);  // binding may have run the kernel, to tune it
+  fill_workspace(kNaN);
 }
 
 void PreparedRun::reset_outputs(unsigned char garbage) {

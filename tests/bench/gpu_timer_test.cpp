@@ -2,6 +2,7 @@
 // cannot leaves no trace.
 
 #include <algorithm>
+#include <chrono>
 
 #include "bench/timer.h"
 #include "catch.h"
@@ -80,6 +81,29 @@ TEST_CASE("times on a GPU agree with a bare event loop, as launches and as a gra
   CHECK(timing.at("cold").median_ms > 0.97 * bare);
 }
 
+TEST_CASE("the time of a launch holds no time of the host unless the queue ran dry", "[gpu][timing]") {
+  if (!gpu_or_skip()) return;
+  LongKernel kernel;
+  const auto hesitant = [&](void* stream) {  // within the launch, where its own time would hide it
+    const auto start = std::chrono::steady_clock::now();
+    while (std::chrono::steady_clock::now() - start < std::chrono::milliseconds(1)) continue;
+    kernel.run.launch()(stream);
+  };
+  LaunchTimer timer(*kernel.device, hesitant, {.min_seconds = 0.3}, 0, kNever);
+  while (!timer.is_done()) timer.burst(false);
+  const TimingStats hot = timer.results().at("hot");
+  const double bare = bare_loop_ms(kernel.run.launch(), kernel.device->stream());
+  INFO("bare " << bare << ", hot " << hot.median_ms << ", dry " << hot.queue_ran_dry);
+  CHECK(std::abs(hot.median_ms / bare - 1) < 0.03);
+  CHECK(hot.queue_ran_dry <= static_cast<int>(hot.samples_ms.size()) / 20);
+  CHECK_FALSE(kernel.device->time_launch(kernel.run.launch(), 1).queue_ran_dry);
+  const LaunchTime starved = kernel.device->time_launch(hesitant, 0.05);
+  CHECK(starved.queue_ran_dry);
+  CHECK(starved.enqueue_ms >= 1);
+  CHECK(starved.ms > 0.9);  // the host's millisecond is in it
+  CHECK(cudaGetLastError() == cudaSuccess);
+}
+
 TEST_CASE("a graph computes what the launch computes", "[gpu][timing]") {
   if (!gpu_or_skip()) return;
   LongKernel kernel;
@@ -118,7 +142,7 @@ TEST_CASE("what cannot be captured gives no graph, and the stream goes on as bef
   for (const Launch& bad : {Launch(synchronizing), Launch(careless), Launch(throwing), Launch(idle)}) {
     CHECK_FALSE(device.capture(bad));
     CHECK(cudaGetLastError() == cudaSuccess);
-    CHECK(device.time_ms(launch) > 0);
+    CHECK(device.time_launch(launch, 0.05).ms > 0);
   }
   CHECK(device.capture(launch));
 }
@@ -126,7 +150,7 @@ TEST_CASE("what cannot be captured gives no graph, and the stream goes on as bef
 TEST_CASE("the clock of a GPU is read where the driver says it", "[gpu][timing]") {
   if (!gpu_or_skip()) return;
   LongKernel kernel;
-  for (int i = 0; i < 100; ++i) kernel.device->time_ms(kernel.run.launch());
+  for (int i = 0; i < 100; ++i) kernel.device->time_launch(kernel.run.launch(), 0.05);
   const auto clock = kernel.device->read_clock();
   if (!clock) {
     WARN("this machine does not say");

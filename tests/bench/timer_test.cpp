@@ -16,9 +16,11 @@ namespace {
 class FakeDevice : public CpuInDisguise {
  public:
   explicit FakeDevice(bool has_cache) : has_cache_(has_cache) {}
-  double time_ms(const Launch& launch) override {
+  LaunchTime time_launch(const Launch& launch, double idle_ms) override {
     launch(nullptr);
-    return ms;
+    idle.push_back(idle_ms);
+    const double host = enqueueing.empty() ? 0 : enqueueing.at((idle.size() - 1) % enqueueing.size());
+    return {.ms = ms, .enqueue_ms = host, .queue_ran_dry = host > idle_ms};
   }
   bool flush_cache() override {
     flushes += has_cache_ ? 1 : 0;
@@ -29,7 +31,9 @@ class FakeDevice : public CpuInDisguise {
     return clocks.at(readings++ % clocks.size());
   }
 
-  double ms = 2.5;  ///< that a launch takes
+  double ms = 2.5;                 ///< that a launch takes
+  std::vector<double> enqueueing;  ///< that it takes the host, ms, one after the other
+  std::vector<double> idle;        ///< before each launch, ms
   int flushes = 0;
   std::vector<ClockReading> clocks;  ///< one after the other
   std::size_t readings = 0;
@@ -124,6 +128,65 @@ TEST_CASE("a burst after something else ran starts with launches that are not ti
       device, [&](void*) { ++launches; }, exactly(120), 0, kNever);
   while (!timer.is_done()) timer.burst(true);
   CHECK(launches == 121);
+}
+
+TEST_CASE("the device idles for twice the longest launch that was not timed, within limits") {
+  struct Expected {
+    std::vector<double> enqueueing;
+    double idle_ms;
+  };
+  for (const auto& [enqueueing, idle_ms] :
+       {Expected{{0.7, 1, 0.2, 0.5, 0.5, 0.5}, 2}, {{0.001}, 0.05}, {{15}, 20}}) {
+    FakeDevice device(false);
+    device.enqueueing = enqueueing;
+    const auto timing = time_launch(
+                            device, [](void*) {}, exactly(3, 4), 0)
+                            .results();
+    CHECK(device.idle == std::vector<double>{0.05, 0.05, 0.05, idle_ms, idle_ms, idle_ms});
+    CHECK(timing.at("hot").queue_ran_dry == 0);
+  }
+}
+
+TEST_CASE("without a launch that was not timed the device idles longest before the first") {
+  FakeDevice device(false);
+  device.enqueueing = {3};
+  time_launch(
+      device, [](void*) {}, exactly(3), 0);
+  CHECK(device.idle == std::vector<double>{20, 6, 6});
+}
+
+TEST_CASE("cold launches find the queue as long as hot ones") {
+  FakeDevice device(true);
+  device.enqueueing = {3};
+  time_launch(
+      device, [](void*) {}, exactly(1), 0);
+  CHECK(device.idle == std::vector<double>{0.05, 6, 6});
+}
+
+TEST_CASE("a graph has a queue of its own to fill") {
+  FakeDevice device(false);
+  LaunchTimer timer(
+      device, [&](void*) { device.enqueueing = {5}; }, exactly(1), 0, kNever);
+  timer.add_graph([&](void*) { device.enqueueing = {0.4}; });
+  while (!timer.is_done()) timer.burst(false);
+  CHECK(device.idle == std::vector<double>{0.05, 10, 0.05, 0.8});
+}
+
+TEST_CASE("samples for which the queue ran dry are counted, and a note says so where they matter") {
+  FakeDevice device(false);
+  device.enqueueing = {25};  // longer than the device ever idles
+  const LaunchTimer slow = time_launch(
+      device, [](void*) {}, exactly(40, 3), 0);
+  CHECK(slow.results().at("hot").queue_ran_dry == 40);
+  CHECK(slow.note() == "the queue ran dry, so times may hold time of the host: hot in 40 of 40 launches");
+
+  FakeDevice once(false);
+  once.enqueueing.assign(43, 0.1);
+  once.enqueueing[20] = 1;
+  const LaunchTimer fine = time_launch(
+      once, [](void*) {}, exactly(40, 3), 0);
+  CHECK(fine.results().at("hot").queue_ran_dry == 1);
+  CHECK(fine.note().empty());
 }
 
 TEST_CASE("timing stops when asked to") {

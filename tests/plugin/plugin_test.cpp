@@ -4,6 +4,7 @@
 
 #include <cfenv>
 #include <cstdlib>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -114,6 +115,27 @@ TEST_CASE("the example in CUDA runs, verifies and is timed like what is built in
   check_example(SSMBENCH_EXAMPLE_CUDA, "cuda-example", "cuda");
 }
 
+TEST_CASE("a launch that takes the host long is timed without the host, or the record says so", "[gpu]") {
+  if (!gpu_or_skip()) return;
+  const CommandResult result = run_ssmbench(
+      "run tests/mutants/steps.json --op linear_scan --dtype f32 --device cuda --runs 10 --json - "
+      "--impl 'cuda-slow*-launch' --plugin " SSMBENCH_SLOW_LAUNCH);
+  INFO(result.out << result.err);
+  REQUIRE(result.exit_code == 0);
+  std::set<std::string> seen;
+  for (const auto& record : case_records(result.out)) {
+    if (record.at("status") == "skip") continue;
+    CHECK(record.at("status") == "pass");
+    seen.insert(record.at("impl").get<std::string>());
+    const bool within = record.at("impl") == "cuda-slow-launch";
+    const Json& hot = record.at("timing").at("hot");
+    CHECK((hot.at("median_ms") < 0.2) == within);
+    CHECK((hot.at("queue_ran_dry") < 5) == within);  // on a busy machine one may be late
+    if (!within) CHECK(record.at("reason").get<std::string>().find("the queue ran dry") != std::string::npos);
+  }
+  CHECK(seen.size() == 2);
+}
+
 TEST_CASE("the example in CUDA is listed without a GPU too") {
   const CommandResult result = run_ssmbench("list impls --plugin " SSMBENCH_EXAMPLE_CUDA);
   CHECK(result.exit_code == 0);
@@ -188,7 +210,7 @@ TEST_CASE("descriptions that make no sense are refused in a line") {
   CHECK(refusal(kOdd) == "");
   CHECK(
       refusal_with("abi") ==
-      "was built for ABI version 999, this ssmbench has 1; build it with the ssmbench_plugin.h of this one");
+      "was built for ABI version 999, this ssmbench has 2; build it with the ssmbench_plugin.h of this one");
   CHECK(refusal_with("nothing") == "ssmbench_plugin_describe returned nothing");
   CHECK(refusal_with("count") == "describes no implementation");
   CHECK(refusal_with("table") == "describes no implementation");
@@ -218,7 +240,7 @@ TEST_CASE("a name that the operation has already is refused") {
 
 TEST_CASE("a plugin that goes wrong fails its own cases, with its name and what it said") {
   const auto results = run_odd("f32");
-  REQUIRE(results.size() == 5);
+  REQUIRE(results.size() == 7);
   const std::string of = " of " + std::filesystem::path(kOdd).filename().string() + ": ";
   CHECK(result_of(results, "odd-good").status == Status::pass);
   CHECK(result_of(results, "odd-fails").status == Status::error);
@@ -232,7 +254,42 @@ TEST_CASE("a plugin that goes wrong fails its own cases, with its name and what 
           .reason.starts_with("odd-huge-workspace" + of + "asks for 9223372036854775807 bytes of workspace"));
   CHECK(result_of(results, "odd-no-reason").status == Status::skip);
   CHECK(result_of(results, "odd-no-reason").reason == "unsupported, without a reason");
+  CHECK(result_of(results, "odd-bind-fails").status == Status::error);
+  CHECK(result_of(results, "odd-bind-fails").reason == "odd-bind-fails" + of + "the sun is, too");
+  CHECK(result_of(run_odd("f32"), "odd-bind-fails").reason == "odd-bind-fails" + of + "the sun is, too");
   CHECK(result_of(run_odd("bf16"), "odd-good").reason == "has f32 only");
+}
+
+TEST_CASE("what was computed while a plugin was bound is no result") {
+  const auto result = result_of(run_odd("f32"), "odd-bind-computes");
+  CHECK(result.status == Status::fail);
+  CHECK(result.cause == Cause::nonfinite);  // no launch wrote anything
+}
+
+TEST_CASE("a plugin is opened with the argument after =, as often as it is named") {
+  const auto all = load_plugin(kOdd);
+  const auto last = load_plugin(kOdd + "=6");
+  REQUIRE(last.size() == 1);
+  CHECK(last.at(0).name == all.back().name);
+  const Problem problem(linear_scan(),
+                        {{"dtype", "f32"}, {"batch", size(1)}, {"seqlen", size(1)}, {"dim", size(1)}});
+  CHECK(load_plugin(kOdd + "=4").at(0).unsupported(problem) == "unsupported, without a reason");
+  CHECK(refusal(kOdd + "=7") == "--plugin " + kOdd + "=7: there are\\nnot so many");
+  CHECK(refusal(kExample + "=x") == "--plugin " + kExample + "=x: takes no argument");
+  CHECK(refusal("no=where") == "--plugin no=where: no such file");
+
+  const TemporaryFolder folder;
+  const std::string name = folder / "lib=odd.so";
+  std::filesystem::copy_file(kOdd, name);
+  CHECK(load_plugin(name).size() == all.size());
+}
+
+TEST_CASE("plugins of an older interface are refused in a line") {
+  const CommandResult result = run_ssmbench("list impls --plugin " SSMBENCH_OLD_PLUGIN);
+  CHECK(result.exit_code == 2);
+  CHECK(result.err == "ssmbench: --plugin " SSMBENCH_OLD_PLUGIN
+                      ": was built for ABI version 1, this ssmbench has 2; build it with the "
+                      "ssmbench_plugin.h of this one\n");
 }
 
 TEST_CASE("a plugin changes nobody's floating-point environment, when it is loaded or when it is called") {

@@ -1,5 +1,5 @@
-/* A plugin for tests of what one may do to the process that loads it. When it is loaded and when it is
- * launched it changes the floating-point environment, as -ffast-math does. At exit it does what the
+/* A plugin for tests of what one may do to the process that loads it. When it is loaded and whenever it is
+ * called it changes the floating-point environment, as -ffast-math does. At exit it does what the
  * environment variable SSMBENCH_RUDE_PLUGIN says. The first of its implementations fails, the second claims
  * bf16 arithmetic and is 0.2% off. */
 
@@ -39,7 +39,7 @@ static const ssmbench_implementation implementations[] = {
      .math = {SSMBENCH_MATH_BF16, SSMBENCH_MATH_BF16, SSMBENCH_MATH_BF16}}};
 
 const ssmbench_plugin* ssmbench_plugin_describe(void) {
-  static const ssmbench_plugin plugin = {SSMBENCH_PLUGIN_ABI_VERSION, 2, implementations};
+  static const ssmbench_plugin plugin = {SSMBENCH_PLUGIN_ABI_VERSION, 2, implementations, 0};
   change_floating_point();
   return &plugin;
 }
@@ -57,10 +57,32 @@ int64_t ssmbench_plugin_workspace_bytes(int32_t index, const ssmbench_problem* p
   return 0;
 }
 
-const char* ssmbench_plugin_launch(int32_t index, const ssmbench_problem* problem, void* workspace,
-                                   void* stream) {
+struct bound {
+  const ssmbench_problem* problem;
+  int32_t index;
+};
+
+const char* ssmbench_plugin_bind(int32_t index, const ssmbench_problem* problem, void* workspace,
+                                 void** handle) {
   (void)workspace;
+  struct bound* mine = malloc(sizeof *mine);
+  if (mine == NULL) return "out of memory";
+  mine->problem = problem;
+  mine->index = index;
+  *handle = mine;
+  change_floating_point();
+  return NULL;
+}
+
+void ssmbench_plugin_release(void* handle) {
+  free(handle);
+  change_floating_point();
+}
+
+const char* ssmbench_plugin_launch(void* handle, void* stream) {
   (void)stream;
+  const struct bound* mine = handle;
+  const ssmbench_problem* problem = mine->problem;
   const float* a = ssmbench_data(problem, "a");
   const float* b = ssmbench_data(problem, "b");
   float* out = ssmbench_data(problem, "out");
@@ -75,5 +97,5 @@ const char* ssmbench_plugin_launch(int32_t index, const ssmbench_problem* proble
     }
   }
   change_floating_point();
-  return index == 0 ? "changed the floating-point environment" : NULL;
+  return mine->index == 0 ? "changed the floating-point environment" : NULL;
 }

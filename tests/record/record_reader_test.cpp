@@ -56,6 +56,7 @@ CaseResult full_result() {
                           .samples_ms = {0.1, 1.0 / 3, 5e-324},
                           .outliers = 2,
                           .throttled = 3,
+                          .queue_ran_dry = 1,
                           .stopped_by = "plateau",
                           .clock_mhz = 1980};
   result.transfers = {.pinned = {.h2d_ms = 1, .d2h_ms = 2, .end_to_end_ms = 3.5},
@@ -100,6 +101,7 @@ TEST_CASE("what a record carries is read") {
   CHECK(out.over_time[1].last == 6);
   CHECK(out.over_time[1].worst_ratio == kInfinity);
   CHECK(result.timing.at("hot").samples_ms == full_result().timing.at("hot").samples_ms);
+  CHECK(result.timing.at("hot").queue_ran_dry == 1);
   CHECK(result.work.fmas == 5.5);
   CHECK(result.workspace_bytes == std::size_t{1} << 40);
 }

@@ -32,9 +32,9 @@ class CpuInDisguise : public Device {
   void use_second_stream(bool /*second*/) override {}
   void synchronize() override {}
   bool wait_until_idle() override { return cpu_->wait_until_idle(); }
-  double time_ms(const Launch& launch) override {
+  LaunchTime time_launch(const Launch& launch, double /*idle_ms*/) override {
     launch(stream());
-    return 1;
+    return {.ms = 1};
   }
   bool flush_cache() override { return false; }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <chrono>
 #include <exception>
 #include <memory>
 #include <optional>
@@ -50,10 +51,16 @@ DeviceInfo describe(int index) {
 /// kernel.
 constexpr unsigned kIdleMicroseconds = 500;
 
-/// How long the device waits before a timed launch, so that all of it, and both events, are in the queue when
-/// it gets there. Without that the time of a kernel of a few microseconds is the time it takes to launch it
-/// (H200: 6 µs for an empty kernel, 2.8 µs if it was queued).
-constexpr unsigned kQueueingMicroseconds = 50;
+/// Whether what was enqueued before the event is done.
+bool is_done(cudaEvent_t event) {
+  const cudaError_t status = cudaEventQuery(event);
+  if (status == cudaErrorNotReady) {
+    cudaGetLastError();  // or whoever asks next takes it for an error of a launch
+    return false;
+  }
+  check_cuda(status);
+  return true;
+}
 
 /// What a stream enqueues while `launch` runs; null when that cannot be captured. Leaves neither the capture
 /// nor an error behind.
@@ -182,15 +189,18 @@ class CudaDevice : public Device {
     return true;
   }
 
-  double time_ms(const Launch& launch) override {
-    enqueue_delay(kQueueingMicroseconds, stream_);
+  LaunchTime time_launch(const Launch& launch, double idle_ms) override {
+    enqueue_delay(static_cast<unsigned>(1000 * idle_ms), stream_);
     check_cuda(cudaEventRecord(start_, stream_));
+    const auto begin = std::chrono::steady_clock::now();
     launch(stream_);
+    const std::chrono::duration<double, std::milli> enqueueing = std::chrono::steady_clock::now() - begin;
     check_cuda(cudaEventRecord(stop_, stream_));
+    const bool ran_dry = is_done(start_);
     check_cuda(cudaEventSynchronize(stop_));
     float elapsed = 0;
     check_cuda(cudaEventElapsedTime(&elapsed, start_, stop_));
-    return elapsed;
+    return {.ms = elapsed, .enqueue_ms = enqueueing.count(), .queue_ran_dry = ran_dry};
   }
 
   bool flush_cache() override {

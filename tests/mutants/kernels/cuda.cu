@@ -261,7 +261,7 @@ SSMBENCH_EXPORT const ssmbench_plugin* ssmbench_plugin_describe() {
   for (int i = 0; i < kCount; ++i)
     implementations[i] = {
         kMutants[i].name, "selective_scan_fwd", "test of the checks", SSMBENCH_CUDA, 1, {}, {}};
-  static const ssmbench_plugin plugin{SSMBENCH_PLUGIN_ABI_VERSION, kCount, implementations};
+  static const ssmbench_plugin plugin{SSMBENCH_PLUGIN_ABI_VERSION, kCount, implementations, 0};
   return &plugin;
 }
 
@@ -281,10 +281,18 @@ SSMBENCH_EXPORT int64_t ssmbench_plugin_workspace_bytes(int32_t index, const ssm
   return 4 * (sums ? rows * ssmbench_integer(problem, "seqlen") : states);
 }
 
-SSMBENCH_EXPORT const char* ssmbench_plugin_launch(int32_t index, const ssmbench_problem* problem,
-                                                   void* workspace, void* stream) {
-  launch(arguments_of(problem, kMutants[index].mistake, static_cast<float*>(workspace)),
-         static_cast<cudaStream_t>(stream));
+SSMBENCH_EXPORT const char* ssmbench_plugin_bind(int32_t index, const ssmbench_problem* problem,
+                                                 void* workspace, void** handle) {
+  *handle = new Arguments(arguments_of(problem, kMutants[index].mistake, static_cast<float*>(workspace)));
+  return nullptr;
+}
+
+SSMBENCH_EXPORT const char* ssmbench_plugin_launch(void* handle, void* stream) {
+  launch(*static_cast<const Arguments*>(handle), static_cast<cudaStream_t>(stream));
   const cudaError_t status = cudaGetLastError();
   return status == cudaSuccess ? nullptr : cudaGetErrorString(status);
+}
+
+SSMBENCH_EXPORT void ssmbench_plugin_release(void* handle) {
+  delete static_cast<Arguments*>(handle);
 }

@@ -93,9 +93,15 @@ const ssmbench_plugin& description() {
   for (std::size_t i = 0; i < kCount; ++i)
     implementations[i] = {kMutants[i].name, kMutants[i].op, "test of the checks", SSMBENCH_CPU, 1, {}, {}};
   static const ssmbench_plugin plugin{SSMBENCH_PLUGIN_ABI_VERSION, static_cast<std::int32_t>(kCount),
-                                      implementations.data()};
+                                      implementations.data(), 0};
   return plugin;
 }
+
+struct Bound {
+  std::size_t index;
+  const ssmbench_problem& problem;
+  float* workspace;
+};
 
 bool is_watched(Mistake mistake) {
   return mistake == Mistake::result_by_pointer || mistake == Mistake::result_in_workspace ||
@@ -138,11 +144,20 @@ SSMBENCH_EXPORT int64_t ssmbench_plugin_workspace_bytes(int32_t index, const ssm
   return 4 * channels * dstate + results;
 }
 
-SSMBENCH_EXPORT const char* ssmbench_plugin_launch(int32_t index, const ssmbench_problem* problem,
-                                                   void* workspace, void*) {
-  static std::array<int, mutants::kCount> calls;
-  const auto which = static_cast<std::size_t>(index);
-  mutants::run(mutants::kMutants[which].op,
-               {*problem, mutants::kMutants[which].mistake, static_cast<float*>(workspace), ++calls[which]});
+SSMBENCH_EXPORT const char* ssmbench_plugin_bind(int32_t index, const ssmbench_problem* problem,
+                                                 void* workspace, void** handle) {
+  *handle = new mutants::Bound{static_cast<std::size_t>(index), *problem, static_cast<float*>(workspace)};
   return nullptr;
+}
+
+SSMBENCH_EXPORT const char* ssmbench_plugin_launch(void* handle, void*) {
+  static std::array<int, mutants::kCount> calls;
+  const auto& bound = *static_cast<const mutants::Bound*>(handle);
+  const mutants::Mutant& mutant = mutants::kMutants[bound.index];
+  mutants::run(mutant.op, {bound.problem, mutant.mistake, bound.workspace, ++calls[bound.index]});
+  return nullptr;
+}
+
+SSMBENCH_EXPORT void ssmbench_plugin_release(void* handle) {
+  delete static_cast<mutants::Bound*>(handle);
 }
