@@ -6,7 +6,7 @@
 
 namespace ssmbench {
 
-/// Mamba-3's forward operations as every implementation takes them: plain pointers into the device's memory,
+/// Mamba-3's operations as every implementation takes them: plain pointers into the device's memory,
 /// tensors in C order without gaps, absent ones null. A step is a sequence of one, whose states are updated
 /// in place. Without MIMO R is 1 and the axis of ranks has one element.
 struct Mamba3Args {
@@ -39,6 +39,37 @@ struct Mamba3Args {
   float* final_ssm;    ///< (M, H, P, N)
   float* final_k;      ///< (M, R, H, N)
   void* final_v;       ///< (M, H, P) io dtype, f32 of a step
+};
+
+/// The gradients of the scans, each of the shape and dtype of its input, null where that is.
+struct Mamba3BwdArgs {
+  Mamba3Args in;  ///< without outputs
+
+  const void* dout;           ///< (B, L, H, P), or (B, L, R, H, P) io dtype
+  const float* dfinal_angle;  ///< (M, H, S) or null; then the other three are, too
+  const float* dfinal_ssm;    ///< (M, H, P, N)
+  const float* dfinal_k;      ///< (M, R, H, N)
+  const void* dfinal_v;       ///< (M, H, P) io dtype
+
+  void* dQ;
+  void* dK;
+  void* dV;
+  float* dadt;
+  float* ddt;
+  void* dtrap;
+  void* drates;
+  float* dQ_bias;
+  float* dK_bias;
+  float* dmimo_v;
+  float* dmimo_z;
+  float* dmimo_out;
+  float* dD;
+  void* dZ;
+  float* dnorm;
+  float* dinput_angle;
+  float* dinput_ssm;
+  float* dinput_k;
+  float* dinput_v;
 };
 
 }  // namespace ssmbench

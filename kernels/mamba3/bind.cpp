@@ -43,4 +43,32 @@ Mamba3Args bind_mamba3(const Problem& problem, const TensorSet& tensors) {
           .final_v = of_state(any, "Final_", "V_State")};
 }
 
+Mamba3BwdArgs bind_mamba3_bwd(const Problem& problem, const TensorSet& tensors) {
+  return {.in = bind_mamba3(problem, tensors),
+          .dout = data_of<const void>(tensors, "dout"),
+          .dfinal_angle = data_of<const float>(tensors, "dFinal_Angle_State"),
+          .dfinal_ssm = data_of<const float>(tensors, "dFinal_SSM_State"),
+          .dfinal_k = data_of<const float>(tensors, "dFinal_K_State"),
+          .dfinal_v = data_of<const void>(tensors, "dFinal_V_State"),
+          .dQ = data_of<void>(tensors, "dQ"),
+          .dK = data_of<void>(tensors, "dK"),
+          .dV = data_of<void>(tensors, "dV"),
+          .dadt = data_of<float>(tensors, "dADT"),
+          .ddt = data_of<float>(tensors, "dDT"),
+          .dtrap = data_of<void>(tensors, "dTrap"),
+          .drates = data_of<void>(tensors, "dAngles"),
+          .dQ_bias = data_of<float>(tensors, "dQ_bias"),
+          .dK_bias = data_of<float>(tensors, "dK_bias"),
+          .dmimo_v = data_of<float>(tensors, "dMIMO_V"),
+          .dmimo_z = data_of<float>(tensors, "dMIMO_Z"),
+          .dmimo_out = data_of<float>(tensors, "dMIMO_Out"),
+          .dD = data_of<float>(tensors, "dD"),
+          .dZ = data_of<void>(tensors, "dZ"),
+          .dnorm = data_of<float>(tensors, "doutproj_norm_weight"),
+          .dinput_angle = data_of<float>(tensors, "dInput_Angle_State"),
+          .dinput_ssm = data_of<float>(tensors, "dInput_SSM_State"),
+          .dinput_k = data_of<float>(tensors, "dInput_K_State"),
+          .dinput_v = data_of<float>(tensors, "dInput_V_State")};
+}
+
 }  // namespace ssmbench

@@ -23,41 +23,99 @@ double same(double x) {
 double size_of(double x) {
   return std::abs(x);
 }
+double square_of(double x) {
+  return x * x;
+}
+
+double largest_of(const float* row, std::int64_t count) {
+  return *std::max_element(row, row + count);
+}
 
 }  // namespace
 
-Mamba3Pass::Mamba3Pass(std::int64_t headdim, std::int64_t dstate)
+Mamba3Spread::Mamba3Spread(std::int64_t count)
+    : count_(count),
+      matrix_(whole_blocks(count), count),
+      diagonal_(1, count),
+      weighted_(kSsdTileSteps, count) {}
+
+void Mamba3Spread::clear() {
+  matrix_.clear();
+  diagonal_.clear();
+}
+
+void Mamba3Spread::advance(std::int64_t updates, const SsdStepNumbers& squared_decay,
+                           const SsdStepNumbers& weights, const PaddedRows<double>& w, const float* w_size,
+                           const PaddedRows<double>& read, const PaddedRows<double>& read_squared) {
+  double* diagonal = diagonal_.data();
+  for (std::int64_t i = 0; i < updates; ++i) {
+    const double* of_w = w.row(i);
+    const float* sizes = w_size + i * w.stride();
+    const double* of_read = read_squared.row(i);
+    double* weighted = weighted_.row(i);
+    double of_parts = 0;
+    double squares = 0;
+#pragma omp simd reduction(+ : of_parts, squares)
+    for (std::int64_t n = 0; n < count_; ++n) {
+      weighted[n] = weights[i] * of_w[n];
+      const double size = sizes[n];
+      diagonal[n] = squared_decay[i] * diagonal[n] + weights[i] * size * size;
+      of_parts += diagonal[n] * of_read[n];
+      squares += diagonal[n] * diagonal[n];
+    }
+    parts[i] = of_parts;
+    squared_diagonals[i] = squares;
+  }
+  advance_ssd(SsdQuadratic{.size = {.steps = updates,
+                                    .rows = whole_blocks(count_),
+                                    .row_stride = matrix_.stride(),
+                                    .column_stride = matrix_.stride()},
+                           .matrix = matrix_.data(),
+                           .decay = squared_decay.data(),
+                           .v = weighted_.data(),
+                           .w = w.data(),
+                           .r = read.data(),
+                           .sum = wholes.data()});
+  for (std::int64_t i = 0; i < updates; ++i) wholes[i] = std::max(wholes[i], 0.0);
+}
+
+Mamba3Pass::Mamba3Pass(std::int64_t headdim, std::int64_t dstate, bool reads_headdims)
     : headdim_(headdim),
       dstate_(dstate),
+      reads_headdims_(reads_headdims),
       state_(whole_blocks(headdim), dstate),
       magnitude_(whole_blocks(headdim), dstate),
       error_(whole_blocks(headdim), dstate),
-      spread_(whole_blocks(dstate), dstate),
-      diagonal_(1, dstate),
+      over_states_(dstate),
+      over_headdims_(reads_headdims ? headdim : 0),
+      along_states_(headdim),
+      along_headdims_(reads_headdims ? dstate : 0),
       v_(kSsdTileSteps, headdim),
       w_(kSsdTileSteps, dstate),
       r_(kSsdTileSteps, dstate),
       r_squared_(kSsdTileSteps, dstate),
-      weighted_w_(kSsdTileSteps, dstate),
+      q_(kSsdTileSteps, headdim),
+      q_squared_(kSsdTileSteps, headdim),
       v_size_(kSsdTileSteps, headdim),
       added_(kSsdTileSteps, headdim),
       late_(kSsdTileSteps, headdim),
       w_size_(kSsdTileSteps + 1, dstate),
       r_size_(kSsdTileSteps, dstate),
-      reads_(headdim) {}
+      q_size_(kSsdTileSteps, headdim) {}
 
 void Mamba3Pass::clear() {
   state_.clear();
   magnitude_.clear();
   error_.clear();
-  spread_.clear();
-  diagonal_.clear();
+  over_states_.clear();
+  over_headdims_.clear();
   count_ = 0;
 }
 
 std::int64_t Mamba3Pass::add(const Mamba3Update& update) {
   const std::int64_t i = count_++;
   decay_[i] = update.decay;
+  more_variance_[i] = update.more_variance;
   decay_float_[i] = static_cast<float>(update.decay);
   decay_and_error_[i] = static_cast<float>(update.decay * update.roundings);
   const bool adds = update.v != nullptr;
@@ -70,7 +128,11 @@ std::int64_t Mamba3Pass::add(const Mamba3Update& update) {
   set(w_size_.row(i + 1), adds ? update.w_size : nullptr, dstate_, same);
   set(r_.row(i), update.r, dstate_, same);
   set(r_size_.row(i), update.r_size, dstate_, same);
-  set(r_squared_.row(i), update.r_size, dstate_, [](double x) { return x * x; });
+  set(r_squared_.row(i), update.r_size, dstate_, square_of);
+  if (!reads_headdims_) return i;
+  set(q_.row(i), update.q, headdim_, same);
+  set(q_size_.row(i), update.q, headdim_, size_of);
+  set(q_squared_.row(i), update.q, headdim_, square_of);
   return i;
 }
 
@@ -82,6 +144,13 @@ SsdMatrixSize Mamba3Pass::size() const {
 }
 
 void Mamba3Pass::advance() {
+  advance_values();
+  advance_bounds();
+  advance_spreads();
+  count_ = 0;
+}
+
+void Mamba3Pass::advance_values() {
   advance_ssd(SsdValues{.size = size(),
                         .matrix = state_.data(),
                         .decay = decay_.data(),
@@ -89,11 +158,14 @@ void Mamba3Pass::advance() {
                         .w = w_.data(),
                         .r = r_.data(),
                         .r_squared = r_squared_.data(),
-                        .q = nullptr,
-                        .q_squared = nullptr,
-                        .of_rows = {reads_.value.data(), reads_.squares.data()},
-                        .of_columns = {},
-                        .fourths = nullptr});
+                        .q = reads_headdims_ ? q_.data() : nullptr,
+                        .q_squared = q_squared_.data(),
+                        .of_rows = {along_states_.value.data(), along_states_.squares.data()},
+                        .of_columns = {along_headdims_.value.data(), along_headdims_.squares.data()},
+                        .fourths = fourths_.data()});
+}
+
+void Mamba3Pass::advance_bounds() {
   advance_ssd(SsdBounds{.size = size(),
                         .magnitude = magnitude_.data(),
                         .error = error_.data(),
@@ -104,48 +176,23 @@ void Mamba3Pass::advance() {
                         .late = late_.data(),
                         .w = w_size_.data(),
                         .r = r_size_.data(),
-                        .q = nullptr,
-                        .of_rows = {reads_.magnitude.data(), reads_.error.data()},
-                        .of_columns = {}});
-  advance_spread();
-  count_ = 0;
+                        .q = reads_headdims_ ? q_size_.data() : nullptr,
+                        .of_rows = {along_states_.magnitude.data(), along_states_.error.data()},
+                        .of_columns = {along_headdims_.magnitude.data(), along_headdims_.error.data()}});
 }
 
-void Mamba3Pass::advance_spread() {
+void Mamba3Pass::advance_spreads() {
   SsdStepNumbers squared_decay{};
-  double* diagonal = diagonal_.row(0);
+  SsdStepNumbers of_v{};
+  SsdStepNumbers of_w{};
   for (std::int64_t i = 0; i < count_; ++i) {
     squared_decay[i] = decay_[i] * decay_[i];
-    const float largest = *std::max_element(v_size_.row(i), v_size_.row(i) + headdim_);
-    const double weight = static_cast<double>(largest) * largest;
-    const double* w = w_.row(i);
-    const float* w_size = w_size_.row(i + 1);
-    const double* r_squared = r_squared_.row(i);
-    double* weighted = weighted_w_.row(i);
-    double sum = 0;
-    for (std::int64_t n = 0; n < dstate_; ++n) {
-      weighted[n] = weight * w[n];
-      diagonal[n] = squared_decay[i] * diagonal[n] + weight * w_size[n] * w_size[n];
-      sum += diagonal[n] * r_squared[n];
-    }
-    parts_[i] = sum;
+    of_v[i] = more_variance_[i] * square_of(largest_of(v_size_.row(i), headdim_));
+    of_w[i] = more_variance_[i] * square_of(largest_of(w_size_.row(i + 1), dstate_));
   }
-  advance_ssd(SsdQuadratic{.size = {.steps = count_,
-                                    .rows = whole_blocks(dstate_),
-                                    .row_stride = spread_.stride(),
-                                    .column_stride = spread_.stride()},
-                           .matrix = spread_.data(),
-                           .decay = squared_decay.data(),
-                           .v = weighted_w_.data(),
-                           .w = w_.data(),
-                           .r = r_.data(),
-                           .sum = wholes_.data()});
-  for (std::int64_t i = 0; i < count_; ++i) wholes_[i] = std::max(wholes_[i], 0.0);
-}
-
-Mamba3Read Mamba3Pass::read(std::int64_t update, std::int64_t p) const {
-  return {reads_.value.row(update)[p], reads_.magnitude.row(update)[p], reads_.error.row(update)[p],
-          reads_.squares.row(update)[p]};
+  over_states_.advance(count_, squared_decay, of_v, w_, w_size_.row(1), r_, r_squared_);
+  if (reads_headdims_)
+    over_headdims_.advance(count_, squared_decay, of_w, v_, v_size_.data(), q_, q_squared_);
 }
 
 }  // namespace ssmbench

@@ -9,22 +9,45 @@
 
 namespace ssmbench {
 
-/// One rank-1 update of the state, S ← decay·S + v ⊗ w, and what is read after it, S·r. Numbers w and r are
-/// rotated: an error of an angle turns them, so that their errors are counted in the length of their pair,
-/// w_size and r_size.
+/// One rank-1 update of the state, S ← decay·S + v ⊗ w, and what is read after it, S·r and q·S. Numbers w and
+/// r are rotated: an error of an angle turns them, so that their errors are counted in the length of their
+/// pair, w_size and r_size.
 struct Mamba3Update {
   double decay = 1;
   double roundings = 0;             ///< of the state as it was: of the decay, the product and the sum
   const double* v = nullptr;        ///< [head dim]; null: nothing is added
   const double* v_error = nullptr;  ///< absolute, per w_size
   const double *w = nullptr, *w_size = nullptr;  ///< [state]
-  const double *r = nullptr, *r_size = nullptr;  ///< [state]; null: nothing is read
+  const double *r = nullptr, *r_size = nullptr;  ///< [state]; null: nothing is read along states
+  const double* q = nullptr;                     ///< [head dim]; null: nothing is read along head dims
+  double more_variance = 1;                      ///< factor on what rounded operands do to v ⊗ w
 };
 
-/// What an update read, for a head dim.
+/// What an update read, for a head dim or a state.
 struct Mamba3Read {
   double value, magnitude, error;
-  double reads;  ///< Σ (r_size·S)²: variance of one rounding of r or S, and of angles of r
+  double reads;  ///< Σ (r_size·S)², or Σ (q·S)²: variance of one rounding of r, q or S, and of angles of r
+};
+
+/// K = Σ L²·size²·w·wᵀ over updates, size of the other factor, and the variances that it bounds; see SsdPass.
+class Mamba3Spread {
+ public:
+  explicit Mamba3Spread(std::int64_t count);
+
+  void clear();
+  /// [update][element] each; `w_size` and `read_squared` are of lengths.
+  void advance(std::int64_t updates, const SsdStepNumbers& squared_decay, const SsdStepNumbers& weights,
+               const PaddedRows<double>& w, const float* w_size, const PaddedRows<double>& read,
+               const PaddedRows<double>& read_squared);
+
+  SsdStepNumbers wholes{};             ///< of one rounding of each term as a whole, by update
+  SsdStepNumbers parts{};              ///< of one of each of its parts
+  SsdStepNumbers squared_diagonals{};  ///< Σ K[n,n]²
+  double diagonal(std::int64_t n) const { return diagonal_.row(0)[n]; }
+
+ private:
+  std::int64_t count_;
+  PaddedRows<double> matrix_, diagonal_, weighted_;
 };
 
 /// The recurrence of a headdim × dstate state in fp64 with its error bounds. The bounds are those of SsdPass
@@ -32,12 +55,14 @@ struct Mamba3Read {
 /// collected by `add`, at most kSsdTileSteps of them, and done by `advance`.
 class Mamba3Pass {
  public:
-  Mamba3Pass(std::int64_t headdim, std::int64_t dstate);
+  /// `reads_headdims`: whether sums over head dims will be read, which costs a second K.
+  Mamba3Pass(std::int64_t headdim, std::int64_t dstate, bool reads_headdims = false);
 
   void clear();
-  /// An exact state, (headdim, dstate) f32; `sizes` makes lengths of pairs of a row.
+  /// A state, (headdim, dstate) f32; `sizes` makes lengths of pairs of a row, and `errors`, null for none,
+  /// are relative to them, [state].
   template <class Sizes>
-  void start_from(const float* state, const Sizes& sizes) {
+  void start_from(const float* state, const Sizes& sizes, const double* errors = nullptr) {
     clear();
     std::vector<double> row(dstate_);
     std::vector<double> size(dstate_);
@@ -46,6 +71,8 @@ class Mamba3Pass {
       std::copy(row.begin(), row.end(), state_.row(p));
       sizes(row.data(), size.data());
       std::copy(size.begin(), size.end(), magnitude_.row(p));
+      for (std::int64_t n = 0; errors != nullptr && n < dstate_; ++n)
+        error_.row(p)[n] = static_cast<float>(errors[n] * size[n]);
     }
   }
 
@@ -53,34 +80,46 @@ class Mamba3Pass {
   std::int64_t add(const Mamba3Update& update);
   void advance();
 
-  Mamba3Read read(std::int64_t update, std::int64_t p) const;
-  /// Variances of what update `update` read, for every head dim: of one rounding of each term as a whole, and
-  /// of each of its parts w·r.
-  double of_terms(std::int64_t update) const { return wholes_[update]; }
-  double of_parts(std::int64_t update) const { return parts_[update]; }
+  /// Along states, for a head dim.
+  Mamba3Read read(std::int64_t update, std::int64_t p) const { return read(along_states_, update, p); }
+  /// Along head dims, for a state.
+  Mamba3Read read_headdims(std::int64_t update, std::int64_t n) const {
+    return read(along_headdims_, update, n);
+  }
+  /// For every head dim of what was read along states, and for every state of what was read along head dims.
+  const Mamba3Spread& spread() const { return over_states_; }
+  const Mamba3Spread& spread_of_headdims() const { return over_headdims_; }
+  /// Σ of the fourth powers of all state elements after an update, where head dims are read.
+  double fourths(std::int64_t update) const { return fourths_[update]; }
 
   double state(std::int64_t p, std::int64_t n) const { return state_.row(p)[n]; }
   double magnitude(std::int64_t p, std::int64_t n) const { return magnitude_.row(p)[n]; }
   double error(std::int64_t p, std::int64_t n) const { return error_.row(p)[n]; }
   /// Variance of a state element of one rounding of each of its terms.
-  double variance(std::int64_t n) const { return diagonal_.row(0)[n]; }
+  double variance(std::int64_t n) const { return over_states_.diagonal(n); }
 
  private:
+  static Mamba3Read read(const SsdContraction& from, std::int64_t update, std::int64_t i) {
+    return {from.value.row(update)[i], from.magnitude.row(update)[i], from.error.row(update)[i],
+            from.squares.row(update)[i]};
+  }
   SsdMatrixSize size() const;
-  void advance_spread();
+  void advance_values();
+  void advance_bounds();
+  void advance_spreads();
 
   std::int64_t headdim_, dstate_;
+  bool reads_headdims_;
   std::int64_t count_ = 0;  // updates of the tile
   PaddedRows<double> state_;
   PaddedRows<float> magnitude_, error_;
-  PaddedRows<double> spread_;    // K = Σ L²·max v²·w·wᵀ
-  PaddedRows<double> diagonal_;  // of K, of lengths of pairs
-  SsdStepNumbers decay_{}, wholes_{}, parts_{};
+  Mamba3Spread over_states_, over_headdims_;
+  SsdContraction along_states_, along_headdims_;
+  SsdStepNumbers decay_{}, more_variance_{}, fourths_{};
   // The tile, [update][element]
-  PaddedRows<double> v_, w_, r_, r_squared_, weighted_w_;
-  PaddedRows<float> v_size_, added_, late_, w_size_, r_size_;  // w_size_ after an empty row
+  PaddedRows<double> v_, w_, r_, r_squared_, q_, q_squared_;
+  PaddedRows<float> v_size_, added_, late_, w_size_, r_size_, q_size_;  // w_size_ after an empty row
   std::array<float, kSsdTileSteps> decay_float_{}, decay_and_error_{};
-  SsdContraction reads_;
 };
 
 }  // namespace ssmbench

@@ -24,8 +24,9 @@ class Mamba3Projections {
  public:
   Mamba3Projections(const Mamba3& scan, const TensorSet& inputs) : scan_(scan), inputs_(inputs) {}
 
+  /// `cosines`, `sines`: of the step's angles.
   void make(const char* name, const char* bias_name, std::int64_t batch, std::int64_t t, std::int64_t rank,
-            std::int64_t head, const Mamba3Angles& angles, Mamba3Vector& into) const {
+            std::int64_t head, const double* cosines, const double* sines, Mamba3Vector& into) const {
     const std::int64_t group = head / scan_.heads_per_group();
     const std::int64_t step = batch * scan_.seqlen + t;
     const std::int64_t from = ((step * scan_.rank + rank) * scan_.groups + group) * scan_.dstate;
@@ -44,8 +45,8 @@ class Mamba3Projections {
       const std::int64_t second = scan_.second_of_pair(i);
       const double x0 = into.plain[first];
       const double x1 = into.plain[second];
-      into.rotated[first] = x0 * angles.cosine(i) - x1 * angles.sine(i);
-      into.rotated[second] = x0 * angles.sine(i) + x1 * angles.cosine(i);
+      into.rotated[first] = x0 * cosines[i] - x1 * sines[i];
+      into.rotated[second] = x0 * sines[i] + x1 * cosines[i];
     }
   }
 

@@ -51,12 +51,14 @@ std::vector<Mamba3Step> mamba3_steps(const Mamba3& scan, const TensorSet& inputs
     const double x = load_as_double(trap.data, at, trap.dtype);
     const double exponent = float_of(inputs, "ADT", at);
     const auto dt = exactly(float_of(inputs, "DT", at));
-    const Rounded<double> lambda = logistic(x, std::exp(-std::abs(x)), 0);
+    steps[i].dt = dt;
+    steps[i].open = logistic(x, std::exp(-std::abs(x)), 0);
+    steps[i].closed = complement_of(x, steps[i].open);
     exponents[i] = std::abs(exponent);
     steps[i].decay = std::exp(exponent);
     steps[i].decay_error = (1 + kSumRoundings) * exponents[i] + kExpError;
-    steps[i].own = lambda * dt;
-    steps[i].previous = complement_of(x, lambda) * dt;
+    steps[i].own = steps[i].open * dt;
+    steps[i].previous = steps[i].closed * dt;
   }
   double sum = 0;  // of the exponents of the longest chunk that ends with the step
   for (std::size_t i = 0; i < steps.size(); ++i) {

@@ -22,8 +22,11 @@ struct Mamba3Step {
   double decay = 0;             ///< α
   double decay_error = 0;       ///< relative, where it is formed from cumulative sums within a chunk
   double cumulative_error = 0;  ///< as SsdStep::cumulative_error
-  Rounded<double> own;          ///< γ = λ·DT
-  Rounded<double> previous;     ///< (1 − λ)·DT = β/α
+  Rounded<double> dt;
+  Rounded<double> open;      ///< λ
+  Rounded<double> closed;    ///< 1 − λ
+  Rounded<double> own;       ///< γ = λ·DT
+  Rounded<double> previous;  ///< (1 − λ)·DT = β/α
 };
 
 std::vector<Mamba3Step> mamba3_steps(const Mamba3& scan, const TensorSet& inputs,
@@ -48,8 +51,8 @@ class Mamba3Angles {
   void advance(double step, const double* rates);
 
   double angle(std::int64_t i) const { return angle_[i]; }  ///< not reduced
-  double cosine(std::int64_t i) const { return cosine_[i]; }
-  double sine(std::int64_t i) const { return sine_[i]; }
+  const double* cosines() const { return cosine_.data(); }
+  const double* sines() const { return sine_.data(); }
   /// Bound on the error of angle i itself.
   double error(std::int64_t i) const;
   /// Bound, for all angles, on what the step at hand adds to the error of a difference of two angles.

@@ -26,6 +26,7 @@
 #include "reference/common/lane_math.h"
 #include "reference/reference.h"
 #include "reference/ssd_chunk_scan/bounds.h"
+#include "reference/ssd_chunk_scan/time_sum.h"
 
 namespace ssmbench {
 namespace {
@@ -54,36 +55,6 @@ struct Dot {
   double squared_error(std::int64_t terms) const {
     const double adding = (2 + std::sqrt(static_cast<double>(terms))) * magnitude;
     return squared_errors + adding * adding;
-  }
-};
-
-/// A sum over time steps, whose errors are alike for as long as the state remembers.
-struct TimeSum {
-  double value = 0, magnitude = 0, error = 0, squared_errors = 0, operand_error = 0, operand_squares = 0;
-
-  /// `alike`: over how many steps.
-  void add(double term, double term_error, double term_operand_error, double alike) {
-    value += term;
-    magnitude += std::abs(term);
-    error += term_error;
-    squared_errors += alike * term_error * term_error;
-    operand_error += term_operand_error;
-    operand_squares += alike * term_operand_error * term_operand_error;
-  }
-  void add(const TimeSum& other) {
-    value += other.value;
-    magnitude += other.magnitude;
-    error += other.error;
-    squared_errors += other.squared_errors;
-    operand_error += other.operand_error;
-    operand_squares += other.operand_squares;
-  }
-  void store_to(ReferenceOutput& to, std::int64_t at, std::int64_t terms) const {
-    const double spread = kSpread * std::sqrt(squared_errors) + kSharedError * std::abs(value);
-    const double roundings = 1 + std::sqrt(static_cast<double>(terms));
-    const double operand_spread = std::sqrt(operand_squares) + kSharedRoundings * std::abs(value);
-    store(to, at, value, std::min(error, spread) + roundings * magnitude,
-          std::min(operand_error, operand_spread));
   }
 };
 

@@ -43,6 +43,14 @@ inline Dual cos(Dual a) {
 inline Dual sin(Dual a) {
   return {std::sin(a.value), std::cos(a.value) * a.slope};
 }
+inline Dual tanh(Dual a) {
+  const double t = std::tanh(a.value);
+  return {t, (1 - t * t) * a.slope};
+}
+inline Dual sqrt(Dual a) {
+  const double root = std::sqrt(a.value);
+  return {root, a.slope / (2 * root)};
+}
 
 /// re + i·im over any real number R.
 template <class R>

@@ -1,33 +1,24 @@
 // cpu-scalar: Mamba-3's recurrence as the definition has it (ops/mamba3/mamba3.h), one (sequence, head) after
 // the other on one thread, f32, libm. It is the readable version of what every faster implementation
-// computes. Angles are kept in turns, so that reducing them is exact.
+// computes.
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 #include <vector>
 
-#include "kernels/common/cpu/io_types.h"
 #include "kernels/common/scalar_math.h"
 #include "kernels/mamba3/bind.h"
+#include "kernels/mamba3/cpu/scalar_head.h"
 
 namespace ssmbench {
 namespace {
 
-constexpr float kTurn = 2 * std::numbers::pi_v<float>;
-
-template <class Io>
-float element(const void* data, std::int64_t at) {
-  return Io::load(static_cast<const typename Io::Storage*>(data)[at]);
-}
-
 /// One head of one sequence. Vectors with ranks are [rank][element].
 template <class Io>
-class Head {
+class Head : Mamba3ScalarHead {
  public:
   explicit Head(const Mamba3Args& args)
-      : args_(args),
-        scan_(args.scan),
+      : Mamba3ScalarHead(args),
         ssm_(scan_.headdim * scan_.dstate),
         turns_(scan_.angles),
         q_(scan_.rank * scan_.dstate),
@@ -39,12 +30,10 @@ class Head {
 
   /// Steps [begin, end) of batch `batch`; the states are those of sequence `index`.
   void run(std::int64_t index, std::int64_t batch, std::int64_t begin, std::int64_t end, std::int64_t head) {
-    index_ = index;
-    batch_ = batch;
-    head_ = head;
+    choose(index, batch, begin, end, head);
     load_states();
     for (std::int64_t t = begin; t < end; ++t) {
-      turn(t);
+      turn<Io>(t, turns_);
       load_vectors(t);
       update(t);
       read();
@@ -58,84 +47,39 @@ class Head {
   }
 
  private:
-  std::int64_t step_at(std::int64_t t) const { return (batch_ * scan_.seqlen + t) * scan_.nheads + head_; }
-  std::int64_t scalar_at(std::int64_t t) const { return (batch_ * scan_.nheads + head_) * scan_.seqlen + t; }
-  std::int64_t state_at() const { return index_ * scan_.nheads + head_; }
-  std::int64_t k_state_at(std::int64_t r) const {
-    return ((index_ * scan_.rank + r) * scan_.nheads + head_) * scan_.dstate;
-  }
-  /// An element of MIMO_V, MIMO_Z or MIMO_Out.
-  float factor(const float* all, std::int64_t r, std::int64_t p) const {
-    return all == nullptr ? 1.0F : all[(head_ * scan_.rank + r) * scan_.headdim + p];
-  }
-
   void load_states() {
+    load_turns(turns_);
     if (args_.input_ssm == nullptr) {
-      for (auto* state : {&ssm_, &turns_, &k_before_, &v_before_}) std::ranges::fill(*state, 0.0F);
+      for (auto* state : {&ssm_, &k_before_, &v_before_}) std::ranges::fill(*state, 0.0F);
       return;
     }
     std::copy_n(args_.input_ssm + state_at() * std::ssize(ssm_), ssm_.size(), ssm_.begin());
-    for (std::int64_t i = 0; i < scan_.angles; ++i)
-      turns_[i] = args_.input_angle[state_at() * scan_.angles + i] / kTurn;
     for (std::int64_t r = 0; r < scan_.rank; ++r)
       std::copy_n(args_.input_k + k_state_at(r), scan_.dstate, k_before_.begin() + r * scan_.dstate);
     std::copy_n(args_.input_v + state_at() * scan_.headdim, scan_.headdim, v_before_.begin());
-  }
-
-  /// DT·π·tanh of an angle is DT·tanh/2 turns.
-  void turn(std::int64_t t) {
-    const float dt = args_.dt[scalar_at(t)];
-    for (std::int64_t i = 0; i < scan_.angles; ++i) {
-      const std::int64_t at = step_at(t) * scan_.angles + i;
-      const float rate =
-          scan_.is_mimo ? static_cast<const float*>(args_.rates)[at] : element<Io>(args_.rates, at);
-      const float turns = turns_[i] + 0.5F * dt * tanhf(rate);
-      turns_[i] = turns - rintf(turns);
-    }
   }
 
   void load_vectors(std::int64_t t) {
     for (std::int64_t p = 0; p < scan_.headdim; ++p)
       v_[p] = element<Io>(args_.V, step_at(t) * scan_.headdim + p);
     for (std::int64_t r = 0; r < scan_.rank; ++r) {
-      load_vector(args_.Q, args_.Q_bias, t, r, q_.data() + r * scan_.dstate);
-      load_vector(args_.K, args_.K_bias, t, r, k_.data() + r * scan_.dstate);
-    }
-  }
-
-  /// Q or K of a rank with its bias, rotated.
-  void load_vector(const void* from, const float* bias, std::int64_t t, std::int64_t r, float* to) const {
-    const std::int64_t group = head_ / scan_.heads_per_group();
-    const std::int64_t row =
-        (((batch_ * scan_.seqlen + t) * scan_.rank + r) * scan_.groups + group) * scan_.dstate;
-    for (std::int64_t n = 0; n < scan_.dstate; ++n)
-      to[n] = element<Io>(from, row + n) + bias[(head_ * scan_.rank + r) * scan_.dstate + n];
-    for (std::int64_t i = 0; i < scan_.angles; ++i) {
-      const float cosine = cosf(kTurn * turns_[i]);
-      const float sine = sinf(kTurn * turns_[i]);
-      float& first = to[scan_.first_of_pair(i)];
-      float& second = to[scan_.second_of_pair(i)];
-      const float x0 = first;
-      const float x1 = second;
-      first = x0 * cosine - x1 * sine;
-      second = x0 * sine + x1 * cosine;
+      load_plain<Io>(args_.Q, args_.Q_bias, t, r, q_.data() + r * scan_.dstate);
+      load_plain<Io>(args_.K, args_.K_bias, t, r, k_.data() + r * scan_.dstate);
+      rotate(turns_.data(), 1, q_.data() + r * scan_.dstate);
+      rotate(turns_.data(), 1, k_.data() + r * scan_.dstate);
     }
   }
 
   /// S ← α·S + β·Σ V_{t-1}^r ⊗ k_{t-1}^r + γ·Σ V_t^r ⊗ k_t^r.
   void update(std::int64_t t) {
-    const float trap = element<Io>(args_.trap, scalar_at(t));
-    const float dt = args_.dt[scalar_at(t)];
-    const float alpha = expf(args_.adt[scalar_at(t)]);
-    const float beta = dt * alpha / (1.0F + expf(trap));  // 1 − σ(x) = σ(−x)
-    const float gamma = dt / (1.0F + expf(-trap));
+    const Scalars step = scalars<Io>(t);
     for (std::int64_t p = 0; p < scan_.headdim; ++p) {
       float* const states = ssm_.data() + p * scan_.dstate;
-      for (std::int64_t n = 0; n < scan_.dstate; ++n) states[n] *= alpha;
+      for (std::int64_t n = 0; n < scan_.dstate; ++n) states[n] *= step.alpha;
       for (std::int64_t r = 0; r < scan_.rank; ++r) {
         const float up = factor(args_.mimo_v, r, p);
-        const float before = beta * v_before_[p] * up;
-        const float now = gamma * v_[p] * up;
+        const float before = step.beta * v_before_[p] * up;
+        const float now = step.gamma * v_[p] * up;
         const float* const k_before = k_before_.data() + r * scan_.dstate;
         const float* const k = k_.data() + r * scan_.dstate;
         for (std::int64_t n = 0; n < scan_.dstate; ++n) states[n] += before * k_before[n] + now * k[n];
@@ -167,18 +111,16 @@ class Head {
 
   /// The gate, and the sum over ranks.
   void store_out(std::int64_t t) const {
-    auto* const out = static_cast<typename Io::Storage*>(args_.out);
     for (std::int64_t p = 0; p < scan_.headdim; ++p) {
       float sum = 0;
       for (std::int64_t r = 0; r < scan_.rank; ++r) {
         float y = y_[r * scan_.headdim + p];
         if (args_.Z != nullptr)
           y *= silu(element<Io>(args_.Z, step_at(t) * scan_.headdim + p) * factor(args_.mimo_z, r, p));
-        const std::int64_t at = ((batch_ * scan_.seqlen + t) * scan_.rank + r) * scan_.nheads + head_;
-        if (!scan_.reduces_ranks) out[at * scan_.headdim + p] = Io::store(y);
+        if (!scan_.reduces_ranks) store<Io>(args_.out, out_at(t, r) + p, y);
         sum += y * factor(args_.mimo_out, r, p);
       }
-      if (scan_.reduces_ranks) out[step_at(t) * scan_.headdim + p] = Io::store(sum);
+      if (scan_.reduces_ranks) store<Io>(args_.out, out_at(t, 0) + p, sum);
     }
   }
 
@@ -193,13 +135,10 @@ class Head {
       if (scan_.is_step)
         static_cast<float*>(args_.final_v)[at] = v_before_[p];
       else
-        static_cast<typename Io::Storage*>(args_.final_v)[at] = Io::store(v_before_[p]);
+        store<Io>(args_.final_v, at, v_before_[p]);
     }
   }
 
-  const Mamba3Args& args_;
-  const Mamba3& scan_;
-  std::int64_t index_ = 0, batch_ = 0, head_ = 0;
   std::vector<float> ssm_;    // [head dim][state]
   std::vector<float> turns_;  // angles
   std::vector<float> q_, k_, k_before_;
@@ -211,12 +150,7 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*
   return with_io_type(problem.dtype(), [&]<class Io>(Io) -> Launch {
     return [=](void*) {
       Head<Io> one(args);
-      for (std::int64_t m = 0; m < args.scan.sequences; ++m) {
-        const bool packed = args.cu_seqlens != nullptr;
-        const std::int64_t begin = packed ? args.cu_seqlens[m] : 0;
-        const std::int64_t end = packed ? args.cu_seqlens[m + 1] : args.scan.seqlen;
-        for (std::int64_t h = 0; h < args.scan.nheads; ++h) one.run(m, packed ? 0 : m, begin, end, h);
-      }
+      for_each_mamba3_head(args, [&](auto... which) { one.run(which...); });
     };
   });
 }

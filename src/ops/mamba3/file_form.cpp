@@ -56,6 +56,22 @@ void infer_mimo_fwd(const StoredInputs& inputs, Axes& axes) {
   axes["final_states"] = true;
 }
 
+void infer_cotangents(const StoredInputs& inputs, Axes& axes) {
+  axes["final_states"] =
+      has_any(inputs, {"dFinal_Angle_State", "dFinal_SSM_State", "dFinal_K_State", "dFinal_V_State"});
+}
+
+void infer_siso_bwd(const StoredInputs& inputs, Axes& axes) {
+  infer_scan(inputs, 4, axes);
+  infer_cotangents(inputs, axes);
+}
+
+void infer_mimo_bwd(const StoredInputs& inputs, Axes& axes) {
+  infer_scan(inputs, 5, axes);
+  infer_ranks(inputs, inputs.at("Q").shape[2], axes);
+  infer_cotangents(inputs, axes);
+}
+
 /// Q has an axis of ranks, (B, R, G, N), in form mimo.
 void infer_step(const StoredInputs& inputs, Axes& axes) {
   const Shape& Q = inputs.at("Q").shape;
@@ -115,6 +131,14 @@ FileForm mamba3_siso_fwd_file_form() {
 
 FileForm mamba3_mimo_fwd_file_form() {
   return scan_form({"outproj_norm"}, infer_mimo_fwd);
+}
+
+FileForm mamba3_siso_bwd_file_form() {
+  return scan_form({}, infer_siso_bwd);
+}
+
+FileForm mamba3_mimo_bwd_file_form() {
+  return scan_form({"outproj_norm"}, infer_mimo_bwd);
 }
 
 FileForm mamba3_step_file_form() {

@@ -8,6 +8,8 @@ namespace ssmbench {
 /// float type.
 FileForm mamba3_siso_fwd_file_form();
 FileForm mamba3_mimo_fwd_file_form();
+FileForm mamba3_siso_bwd_file_form();
+FileForm mamba3_mimo_bwd_file_form();
 FileForm mamba3_step_file_form();
 
 }  // namespace ssmbench

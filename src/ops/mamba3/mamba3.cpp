@@ -121,15 +121,15 @@ InputFill inputs_of(const Problem& problem, const InputSpec& spec) {
 }
 
 OpSpec operation(const char* name, const char* summary, std::vector<AxisSpec> axes,
-                 std::vector<TensorSpec> (*tensors)(const Problem&), FileForm file,
-                 std::vector<PartwiseComputation> parts) {
+                 std::vector<TensorSpec> (*tensors)(const Problem&), Work (*least_work)(const Problem&, Math),
+                 FileForm file, std::vector<PartwiseComputation> parts) {
   return {.name = name,
           .summary = summary,
           .axes = std::move(axes),
           .tensors = tensors,
           .contradiction = contradiction,
           .inputs = inputs_of,
-          .least_work = mamba3_least_work,
+          .least_work = least_work,
           .file = std::move(file),
           .parts = std::move(parts),
           .look_alikes = {{"Q", "K"}, {"Q_bias", "K_bias"}, {"ADT", "DT"}}};
@@ -149,6 +149,8 @@ std::int64_t size_of(const Problem& problem, const char* axis) {
 
 const OpRegistration siso_forward(mamba3_siso_fwd());
 const OpRegistration mimo_forward(mamba3_mimo_fwd());
+const OpRegistration siso_backward(mamba3_siso_bwd());
+const OpRegistration mimo_backward(mamba3_mimo_bwd());
 const OpRegistration step(mamba3_step());
 
 }  // namespace
@@ -156,23 +158,39 @@ const OpRegistration step(mamba3_step());
 const OpSpec& mamba3_siso_fwd() {
   static const OpSpec spec =
       operation("mamba3_siso_fwd", "Mamba-3 scan with one input and output per head, forward",
-                scan_axes(kInterleaved, {}), mamba3_fwd_tensors, mamba3_siso_fwd_file_form(),
-                scan_parts("mamba3_siso_fwd"));
+                scan_axes(kInterleaved, {}), mamba3_fwd_tensors, mamba3_least_work,
+                mamba3_siso_fwd_file_form(), scan_parts("mamba3_siso_fwd"));
   return spec;
 }
 
 const OpSpec& mamba3_mimo_fwd() {
   static const OpSpec spec =
       operation("mamba3_mimo_fwd", "Mamba-3 scan with several inputs and outputs per head, forward",
-                scan_axes(kHalves, mimo_axes()), mamba3_fwd_tensors, mamba3_mimo_fwd_file_form(),
-                scan_parts("mamba3_mimo_fwd"));
+                scan_axes(kHalves, mimo_axes()), mamba3_fwd_tensors, mamba3_least_work,
+                mamba3_mimo_fwd_file_form(), scan_parts("mamba3_mimo_fwd"));
+  return spec;
+}
+
+const OpSpec& mamba3_siso_bwd() {
+  static const OpSpec spec =
+      operation("mamba3_siso_bwd", "Mamba-3 scan with one input and output per head, all gradients",
+                scan_axes(kInterleaved, {}), mamba3_bwd_tensors, mamba3_bwd_least_work,
+                mamba3_siso_bwd_file_form(), {});
+  return spec;
+}
+
+const OpSpec& mamba3_mimo_bwd() {
+  static const OpSpec spec =
+      operation("mamba3_mimo_bwd", "Mamba-3 scan with several inputs and outputs per head, all gradients",
+                scan_axes(kHalves, mimo_axes()), mamba3_bwd_tensors, mamba3_bwd_least_work,
+                mamba3_mimo_bwd_file_form(), {});
   return spec;
 }
 
 const OpSpec& mamba3_step() {
   static const OpSpec spec =
       operation("mamba3_step", "one decoding step of Mamba-3, the states updated in place", step_axes(),
-                mamba3_step_tensors, mamba3_step_file_form(), {});
+                mamba3_step_tensors, mamba3_least_work, mamba3_step_file_form(), {});
   return spec;
 }
 

@@ -38,6 +38,24 @@ const OpSpec& mamba3_siso_fwd();
 /// Source: mamba_ssm's mamba3_mimo.
 const OpSpec& mamba3_mimo_fwd();
 
+/// All gradients of the scans. Inputs are those of the scan, dout, and with final_states the cotangents
+/// dFinal_Angle_State, dFinal_SSM_State, dFinal_K_State and dFinal_V_State (of the io dtype, the others f32);
+/// outputs are d<name> of every input of the scan but cu_seqlens, of its shape and dtype. With dy_t =
+/// dout_t·silu(Z_t) and G_t the adjoint of S_t, after the last step dFinal_SSM_State:
+///   G_t  = dy_t ⊗ q_t + α_{t+1}·G_{t+1}          dq_t = S_tᵀ·dy_t
+///   dV_t = γ_t·G_t·k_t + β_{t+1}·G_{t+1}·k_t + D·dy_t         (last: + dFinal_V_State)
+///   dk_t = γ_t·G_tᵀ·V_t + β_{t+1}·G_{t+1}ᵀ·V_t                (last: + dFinal_K_State)
+///   dADT_t = ⟨G_t, S_t − γ_t·V_t ⊗ k_t⟩
+///   dTrap_t = λ_t·(1 − λ_t)·DT_t·⟨G_t, V_t ⊗ k_t − α_t·V_{t-1} ⊗ k_{t-1}⟩
+///   dθ_t[i] = q⁰·dq¹ − q¹·dq⁰ + k⁰·dk¹ − k¹·dk⁰ of the pair (0, 1) = i
+///   Θ_t  = dFinal_Angle_State + Σ_{u≥t} dθ_u
+///   dAngles_t = π·(1 − tanh²(Angles_t))·DT_t·Θ_t
+///   dDT_t = ⟨G_t, λ_t·V_t ⊗ k_t + (1 − λ_t)·α_t·V_{t-1} ⊗ k_{t-1}⟩ + Σ_i π·tanh(Angles_t[i])·Θ_t[i]
+/// with dQ, dK and their biases those of dq, dk turned back by θ_t, and dInput_Angle_State Θ_0, dInput_SSM_State
+/// α_0·G_0, dInput_K_State and dInput_V_State β_0·G_0ᵀ·V_{-1} and β_0·G_0·k_{-1}. Source: as the scans.
+const OpSpec& mamba3_siso_bwd();
+const OpSpec& mamba3_mimo_bwd();
+
 /// One step of either, the states updated in place: form siso or mimo. The tensors have no axis of time:
 /// Q, K (B, G, N) or (B, R, G, N); V, Z, out (B, H, P), out (B, R, H, P) without out_reduce; ADT, DT, Trap
 /// (B, H); Angles (B, H, S); Angle_State (B, H, S), SSM_State (B, H, P, N), K_State (B, H, N) or

@@ -47,8 +47,15 @@ class Tensors {
     if (scan_.has_z) input("Z", io_, row);
     if (scan_.has_norm) input("outproj_norm_weight", f32, "hp");
   }
-  void add_out(const std::string& time) {
-    add("out", Role::output, io_, fmt::format("b{}{}", time, scan_.reduces_ranks ? "hp" : "rhp"));
+  /// All inputs of a scan.
+  void add_scan_inputs() {
+    add_inputs("l");
+    if (scan_.has_cu_seqlens) input("cu_seqlens", DType::i32, "c");
+    if (scan_.has_initial_states) add_states("Input_", Role::input, DType::f32);
+  }
+  /// `name`: out or its cotangent.
+  void add_out(const std::string& name, Role role, const std::string& time) {
+    add(name, role, io_, fmt::format("b{}{}", time, scan_.reduces_ranks ? "hp" : "rhp"));
   }
   /// The four states; `v_dtype` is that of the last.
   void add_states(const std::string& prefix, Role role, DType v_dtype) {
@@ -94,11 +101,25 @@ class Tensors {
 std::vector<TensorSpec> mamba3_fwd_tensors(const Problem& problem) {
   const Mamba3 scan(problem);
   Tensors tensors(problem);
-  tensors.add_inputs("l");
-  if (scan.has_cu_seqlens) tensors.input("cu_seqlens", DType::i32, "c");
-  if (scan.has_initial_states) tensors.add_states("Input_", Role::input, DType::f32);
-  tensors.add_out("l");
+  tensors.add_scan_inputs();
+  tensors.add_out("out", Role::output, "l");
   if (scan.has_final_states) tensors.add_states("Final_", Role::output, problem.dtype());
+  return tensors.all;
+}
+
+std::vector<TensorSpec> mamba3_bwd_tensors(const Problem& problem) {
+  const Mamba3 scan(problem);
+  Tensors tensors(problem);
+  tensors.add_scan_inputs();
+  const std::vector<TensorSpec> inputs = tensors.all;
+  tensors.add_out("dout", Role::input, "l");
+  if (scan.has_final_states) tensors.add_states("dFinal_", Role::input, problem.dtype());
+  for (TensorSpec gradient : inputs) {
+    if (gradient.dtype == DType::i32) continue;
+    gradient.name = "d" + gradient.name;
+    gradient.role = Role::output;
+    tensors.all.push_back(std::move(gradient));
+  }
   return tensors.all;
 }
 
@@ -106,7 +127,7 @@ std::vector<TensorSpec> mamba3_step_tensors(const Problem& problem) {
   Tensors tensors(problem);
   tensors.add_states("", Role::input, DType::f32);
   tensors.add_inputs("");
-  tensors.add_out("");
+  tensors.add_out("out", Role::output, "");
   tensors.add_states("", Role::output, DType::f32);
   return tensors.all;
 }

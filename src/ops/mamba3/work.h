@@ -15,4 +15,11 @@ namespace ssmbench {
 /// pair of ranks. On tensor cores, products are those of chunks.
 Work mamba3_least_work(const Problem& problem, Math math);
 
+/// The same of the gradients. By the recurrence an update takes two for the decays of the state and of its
+/// adjoint, one for their product and, for each rank, two for what is added to them, three for dQ, dK and dV,
+/// and with Z one for y. By chunks: the states and their adjoints, what they give to dQ, dK and dV, and with Z
+/// also to y; within chunks the triangles of Q·Kᵀ and of what the loss has of it, and the products of either
+/// that make dV, dQ and dK, and with Z y.
+Work mamba3_bwd_least_work(const Problem& problem, Math math);
+
 }  // namespace ssmbench

@@ -53,7 +53,7 @@ std::vector<Problem> scans(const OpSpec& op) {
   std::size_t turn = 0;
   const auto add = [&](Axes axes) {
     axes.merge(Axes{{"dtype", kDtypes[turn % 3]}, {"nheads", size(2)}, {"final_states", true}});
-    if (&op == &mamba3_mimo_fwd()) {
+    if (&op == &mamba3_mimo_fwd() || &op == &mamba3_mimo_bwd()) {
       const bool reduces = turn % 4 != 1;
       const bool gated = axes.contains("z") && axes.at("z") == AxisValue(true);
       axes.merge(Axes{{"mimo_rank", static_cast<std::int64_t>(1 + turn % 8)},
@@ -131,6 +131,14 @@ TEST_CASE("CPU implementations of Mamba-3's SISO scan agree with the reference",
 
 TEST_CASE("CPU implementations of Mamba-3's MIMO scan agree with the reference", "[mamba3]") {
   check_all(scans(mamba3_mimo_fwd()), list_devices().front());
+}
+
+TEST_CASE("CPU implementations of the SISO scan's gradients agree with the reference", "[mamba3]") {
+  check_all(scans(mamba3_siso_bwd()), list_devices().front());
+}
+
+TEST_CASE("CPU implementations of the MIMO scan's gradients agree with the reference", "[mamba3]") {
+  check_all(scans(mamba3_mimo_bwd()), list_devices().front());
 }
 
 TEST_CASE("CPU implementations of Mamba-3's step agree with the reference", "[mamba3]") {

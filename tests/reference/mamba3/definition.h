@@ -8,10 +8,12 @@
 
 #include "inputs/inputs.h"
 #include "ops/mamba3/mamba3.h"
+#include "reference/dual.h"
 #include "reference/reference.h"
 #include "support/host_tensors.h"
 
-// Mamba-3's recurrence word for word and slowly, in fp64.
+// Mamba-3's recurrence word for word and slowly, over any kind of real number R, so that its derivatives come
+// from R (dual numbers) or from differences.
 
 namespace ssmbench::test {
 
@@ -49,27 +51,38 @@ inline ReferenceOutputs reference_of(const Problem& problem, const Values& value
   return compute_reference(problem, views_of(tensors), never_stop);
 }
 
+inline std::int64_t whole(double x) {
+  return static_cast<std::int64_t>(x);
+}
+inline std::int64_t whole(long double x) {
+  return static_cast<std::int64_t>(x);
+}
+inline std::int64_t whole(Dual x) {
+  return static_cast<std::int64_t>(x.value);
+}
+
+template <class R = double>
 class Mamba3Definition {
  public:
-  Mamba3Definition(const Problem& problem, const Values& values) : s_(problem), in_(values) {
+  using Tensors = std::map<std::string, std::vector<R>>;
+
+  Mamba3Definition(const Problem& problem, const Tensors& values) : s_(problem), in_(values) {
     for (const auto& spec : specs_of(problem, Role::output))
-      out[spec.name].assign(static_cast<std::size_t>(element_count(spec.shape)), 0);
+      out[spec.name].assign(static_cast<std::size_t>(element_count(spec.shape)), R(0));
     for (std::int64_t m = 0; m < s_.sequences; ++m)
       for (std::int64_t h = 0; h < s_.nheads; ++h) run(m, h);
   }
 
-  Values out;
+  Tensors out;
 
  private:
-  using Vector = std::vector<double>;
+  using Vector = std::vector<R>;
 
-  double at(const std::string& name, std::int64_t i) const {
-    return in_.at(name).at(static_cast<std::size_t>(i));
-  }
+  R at(const std::string& name, std::int64_t i) const { return in_.at(name).at(static_cast<std::size_t>(i)); }
   std::string initial(const char* state) const { return (s_.is_step ? "" : "Input_") + std::string(state); }
   std::string final(const char* state) const { return (s_.is_step ? "" : "Final_") + std::string(state); }
-  double projected(const char* name, std::int64_t h, std::int64_t r, std::int64_t p) const {
-    return in_.contains(name) ? at(name, (h * s_.rank + r) * s_.headdim + p) : 1;
+  R projected(const char* name, std::int64_t h, std::int64_t r, std::int64_t p) const {
+    return in_.contains(name) ? at(name, (h * s_.rank + r) * s_.headdim + p) : R(1);
   }
   std::int64_t k_state(std::int64_t m, std::int64_t r, std::int64_t h) const {
     return ((m * s_.rank + r) * s_.nheads + h) * s_.dstate;
@@ -77,6 +90,8 @@ class Mamba3Definition {
 
   Vector rotated(const char* name, std::int64_t b, std::int64_t t, std::int64_t r, std::int64_t h) const {
     const std::int64_t g = h / (s_.nheads / s_.groups);
+    using std::cos;
+    using std::sin;
     Vector x(static_cast<std::size_t>(s_.dstate));
     for (std::int64_t n = 0; n < s_.dstate; ++n)
       x[n] = at(name, (((b * s_.seqlen + t) * s_.rank + r) * s_.groups + g) * s_.dstate + n) +
@@ -84,19 +99,18 @@ class Mamba3Definition {
     for (std::int64_t i = 0; i < s_.angles; ++i) {
       const std::int64_t first = s_.interleaved ? 2 * i : i;
       const std::int64_t second = s_.interleaved ? 2 * i + 1 : i + s_.dstate / 2;
-      const double x0 = x[first];
-      const double x1 = x[second];
-      x[first] = x0 * std::cos(theta_[i]) - x1 * std::sin(theta_[i]);
-      x[second] = x0 * std::sin(theta_[i]) + x1 * std::cos(theta_[i]);
+      const R x0 = x[first];
+      const R x1 = x[second];
+      x[first] = x0 * cos(theta_[i]) - x1 * sin(theta_[i]);
+      x[second] = x0 * sin(theta_[i]) + x1 * cos(theta_[i]);
     }
     return x;
   }
 
   void run(std::int64_t m, std::int64_t h) {
     const std::int64_t b = s_.has_cu_seqlens ? 0 : m;
-    const std::int64_t begin = s_.has_cu_seqlens ? static_cast<std::int64_t>(at("cu_seqlens", m)) : 0;
-    const std::int64_t end =
-        s_.has_cu_seqlens ? static_cast<std::int64_t>(at("cu_seqlens", m + 1)) : s_.seqlen;
+    const std::int64_t begin = s_.has_cu_seqlens ? whole(at("cu_seqlens", m)) : 0;
+    const std::int64_t end = s_.has_cu_seqlens ? whole(at("cu_seqlens", m + 1)) : s_.seqlen;
     const std::int64_t state = m * s_.nheads + h;
     Vector S(static_cast<std::size_t>(s_.headdim * s_.dstate));
     Vector v_before(static_cast<std::size_t>(s_.headdim));
@@ -129,23 +143,26 @@ class Mamba3Definition {
             std::vector<Vector>& k_before) {
     const std::int64_t scalar = (b * s_.nheads + h) * s_.seqlen + t;
     const std::int64_t row = (b * s_.seqlen + t) * s_.nheads + h;
-    const double lambda = 1 / (1 + std::exp(-at("Trap", scalar)));
-    const double alpha = std::exp(at("ADT", scalar));
-    const double beta = (1 - lambda) * at("DT", scalar) * alpha;
-    const double gamma = lambda * at("DT", scalar);
+    using std::exp;
+    using std::tanh;
+    const R lambda = R(1) / (R(1) + exp(R(0) - at("Trap", scalar)));
+    const R alpha = exp(at("ADT", scalar));
+    const R beta = (R(1) - lambda) * at("DT", scalar) * alpha;
+    const R gamma = lambda * at("DT", scalar);
     for (std::int64_t i = 0; i < s_.angles; ++i)
-      theta_[i] += at("DT", scalar) * std::numbers::pi * std::tanh(at("Angles", row * s_.angles + i));
+      theta_[i] =
+          theta_[i] + at("DT", scalar) * R(std::numbers::pi) * tanh(at("Angles", row * s_.angles + i));
     Vector v(static_cast<std::size_t>(s_.headdim));
     for (std::int64_t p = 0; p < s_.headdim; ++p) v[p] = at("V", row * s_.headdim + p);
     std::vector<Vector> k;
     for (std::int64_t r = 0; r < s_.rank; ++r) k.push_back(rotated("K", b, t, r, h));
     for (std::int64_t p = 0; p < s_.headdim; ++p)
       for (std::int64_t n = 0; n < s_.dstate; ++n) {
-        double& element = S[p * s_.dstate + n];
-        element *= alpha;
+        R& element = S[p * s_.dstate + n];
+        element = element * alpha;
         for (std::int64_t r = 0; r < s_.rank; ++r) {
-          const double up = projected("MIMO_V", h, r, p);
-          element += beta * v_before[p] * up * k_before[r][n] + gamma * v[p] * up * k[r][n];
+          const R up = projected("MIMO_V", h, r, p);
+          element = element + beta * v_before[p] * up * k_before[r][n] + gamma * v[p] * up * k[r][n];
         }
       }
     for (std::int64_t r = 0; r < s_.rank; ++r) read(b, h, t, r, S, v);
@@ -157,32 +174,35 @@ class Mamba3Definition {
   void read(std::int64_t b, std::int64_t h, std::int64_t t, std::int64_t r, const Vector& S,
             const Vector& v) {
     const std::int64_t row = (b * s_.seqlen + t) * s_.nheads + h;
+    using std::exp;
+    using std::sqrt;
     const Vector q = rotated("Q", b, t, r, h);
     Vector y(static_cast<std::size_t>(s_.headdim));
-    double squares = 0;
+    R squares(0);
     for (std::int64_t p = 0; p < s_.headdim; ++p) {
       if (s_.has_D) y[p] = at("D", h) * v[p] * projected("MIMO_V", h, r, p);
-      for (std::int64_t n = 0; n < s_.dstate; ++n) y[p] += S[p * s_.dstate + n] * q[n];
-      squares += y[p] * y[p];
+      for (std::int64_t n = 0; n < s_.dstate; ++n) y[p] = y[p] + S[p * s_.dstate + n] * q[n];
+      squares = squares + y[p] * y[p];
     }
     for (std::int64_t p = 0; p < s_.headdim; ++p) {
       if (s_.has_norm)
-        y[p] *= at("outproj_norm_weight", h * s_.headdim + p) /
-                std::sqrt(squares / static_cast<double>(s_.headdim) + 1e-5);
+        y[p] = y[p] * at("outproj_norm_weight", h * s_.headdim + p) /
+               sqrt(squares / R(static_cast<double>(s_.headdim)) + R(1e-5));
       if (s_.has_z) {
-        const double z = at("Z", row * s_.headdim + p) * projected("MIMO_Z", h, r, p);
-        y[p] *= z / (1 + std::exp(-z));
+        const R z = at("Z", row * s_.headdim + p) * projected("MIMO_Z", h, r, p);
+        y[p] = y[p] * z / (R(1) + exp(R(0) - z));
       }
       const std::int64_t ranked = ((b * s_.seqlen + t) * s_.rank + r) * s_.nheads + h;
       if (s_.reduces_ranks)
-        out["out"][row * s_.headdim + p] += y[p] * projected("MIMO_Out", h, r, p);
+        out["out"][row * s_.headdim + p] =
+            out["out"][row * s_.headdim + p] + y[p] * projected("MIMO_Out", h, r, p);
       else
         out["out"][ranked * s_.headdim + p] = y[p];
     }
   }
 
   Mamba3 s_;
-  const Values& in_;
+  const Tensors& in_;
   Vector theta_;
 };
 

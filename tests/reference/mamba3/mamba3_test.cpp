@@ -128,7 +128,7 @@ TEST_CASE("Mamba-3's reference is its definition", "[mamba3]") {
     INFO(problem.id());
     const Values values = drawn_values(problem);
     const auto got = reference_of(problem, values);
-    Mamba3Definition wanted(problem, values);
+    const Mamba3Definition<> wanted(problem, values);
     REQUIRE(got.size() == wanted.out.size());
     for (const auto& [name, output] : got) {
       check_same(name, output.expected, wanted.out.at(name));
