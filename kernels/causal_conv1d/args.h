@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "kernels/common/host_device.h"
+
 namespace ssmbench {
 
 /// weight (D, W) and bias (D,), or null, in C order.
@@ -24,7 +26,7 @@ struct ConvInputs1d {
   const void* initial_states;
   const std::int32_t* seq_idx;  ///< (B, L)
 
-  int taps() const { return width - 1; }
+  SSMBENCH_HD int taps() const { return width - 1; }
 };
 
 struct ConvForwardArgs {
@@ -57,7 +59,7 @@ struct ConvUpdateArgs {
   void* conv_state;                 ///< updated in place
   void* out;                        ///< (B, T, D)
 
-  int taps() const { return width - 1; }
+  SSMBENCH_HD int taps() const { return width - 1; }
 };
 
 }  // namespace ssmbench

@@ -30,4 +30,8 @@ struct ConvFilters {
   }
 };
 
+inline ConvFilters load_filters(const ConvWeights& from, DType dtype, std::int64_t dim, int width) {
+  return with_io_type(dtype, [&]<class Io>(Io) { return ConvFilters::load<Io>(from, dim, width); });
+}
+
 }  // namespace ssmbench
