@@ -1,0 +1,225 @@
+#pragma once
+
+// cuda-window, gradients, channels last: bound by reading x and dout and writing dx once.
+//
+// A thread walks down its run as forward_channels.cuh has it. At step t it makes g_t = dout_t·act'(s_t) from x
+// and its window, adds g_t·x̃ to the gradients of its weights, and with g_t and the W−1 g before it finishes
+// dx of step t−W+1. It goes W−1 steps beyond its run: their g are computed once more.
+//
+// Sums over time and batch in two stages without atomics: runs of a block in shared memory, in the order of
+// the runs, one partial sum per block; then sum_partials adds the blocks' sums in their order.
+//
+// Four channels a thread: weights, their gradients (2 × 16), windows of x and g (2 × 12) and two times four
+// steps of two tensors are some 100 registers, where eight channels would leave a quarter of the threads.
+
+#include "kernels/causal_conv1d/window/forward_channels.cuh"
+
+namespace ssmbench::window {
+
+/// Sums of gradients of a thread, a block, or many.
+template <int kReach, int kChannels>
+struct FilterSums {
+  float weight[kReach][kChannels];
+  float bias[kChannels];
+};
+
+/// Where dout lies.
+struct DoutStrides {
+  std::int64_t batch, channel, step;
+};
+
+/// A block's partial sums, [batch × blocks along steps][kReach taps, bias][D].
+template <int kReach>
+__device__ float* partial_of(float* partials, std::int64_t partial, int term, std::int64_t channel,
+                             std::int64_t dim) {
+  return partials + (partial * (kReach + 1) + term) * dim + channel;
+}
+
+/// The sums of the block's runs, in their order.
+template <int kReach, int kChannels>
+__device__ void reduce_runs(const FilterSums<kReach, kChannels>& sums, const ChannelPlan& plan,
+                            const ChannelPlace& place, std::int64_t dim, float* partials) {
+  constexpr int kTerms = (kReach + 1) * kChannels;
+  __shared__ float shared[kChannelThreads * kTerms];
+  const int groups = plan.groups();
+#pragma unroll
+  for (int c = 0; c < kChannels; ++c) {
+#pragma unroll
+    for (int j = 0; j < kReach; ++j)
+      shared[(place.run * kTerms + j * kChannels + c) * groups + place.group] = sums.weight[j][c];
+    shared[(place.run * kTerms + kReach * kChannels + c) * groups + place.group] = sums.bias[c];
+  }
+  __syncthreads();
+  const std::int64_t first = place.channel - std::int64_t{place.group} * kChannels;  // of the block
+  for (int i = static_cast<int>(threadIdx.x); i < kTerms * groups; i += kChannelThreads) {
+    float sum = 0.0F;
+    for (int run = 0; run < plan.runs(); ++run) sum += shared[run * kTerms * groups + i];
+    const int term = i / groups / kChannels;
+    const std::int64_t channel = first + i % groups * kChannels + i / groups % kChannels;
+    if (channel < dim) *partial_of<kReach>(partials, place.partial, term, channel, dim) = sum;
+  }
+}
+
+/// g of the last kReach steps and what they are of, the oldest first.
+template <int kReach, int kChannels>
+struct AdjointWindow {
+  float g[kReach][kChannels];
+  int number[kReach];
+
+  __device__ void push(const float (&newest)[kChannels], int newest_number) {
+#pragma unroll
+    for (int i = 0; i + 1 < kReach; ++i) {
+      number[i] = number[i + 1];
+#pragma unroll
+      for (int c = 0; c < kChannels; ++c) g[i][c] = g[i + 1][c];
+    }
+    number[kReach - 1] = newest_number;
+#pragma unroll
+    for (int c = 0; c < kChannels; ++c) g[kReach - 1][c] = newest[c];
+  }
+
+  /// dx̃ of the oldest step.
+  template <bool kPacked>
+  __device__ void finish(const Filter<kReach, kChannels>& filter, float (&dx)[kChannels]) const {
+#pragma unroll
+    for (int c = 0; c < kChannels; ++c) dx[c] = 0.0F;
+#pragma unroll
+    for (int j = 0; j < kReach; ++j) {
+      const int later = kReach - 1 - j;
+      if (!filter.has(j) || (kPacked && number[later] != number[0])) continue;
+#pragma unroll
+      for (int c = 0; c < kChannels; ++c) dx[c] = fmaf(filter.weight[j][c], g[later][c], dx[c]);
+    }
+  }
+};
+
+template <class Io, int kReach, bool kVector, bool kPacked>
+struct ChannelGradients {
+  static constexpr int kChannels = kBackwardChannels;
+
+  const ConvBackwardArgs& args;
+  DoutStrides strides;
+  ChannelRun<Io, kChannels, kVector> run;
+  Filter<kReach, kChannels> filter;
+  StepWindow<kReach, kChannels> window;
+  AdjointWindow<kReach, kChannels> adjoints{};
+  FilterSums<kReach, kChannels> sums{};
+
+  __device__ ChannelGradients(const ConvBackwardArgs& all, const DoutStrides& dout, const ChannelPlan& plan)
+      : args(all), strides(dout), run(all.in, plan) {}
+
+  __device__ Packed<Io, kChannels> load_dout(std::int64_t t) const {
+    const auto* dout = static_cast<const Io*>(args.dout) + run.place.batch * strides.batch +
+                       run.place.channel * strides.channel + t * strides.step;
+    return load_packed<Io, kChannels, kVector>(dout, strides.channel, t < args.in.seqlen ? run.valid : 0);
+  }
+
+  /// g of step t; adds to the sums if the step is one of the run.
+  __device__ void add_step(std::int64_t t, const float (&x)[kChannels], float (&g)[kChannels], int number) {
+    if (args.in.silu) {
+      float s[kChannels];
+      convolve<kReach, kChannels, kPacked>(filter, window, x, number, s);
+#pragma unroll
+      for (int c = 0; c < kChannels; ++c) g[c] *= fast_silu_slope(s[c]).slope;
+    }
+#pragma unroll
+    for (int c = 0; c < kChannels; ++c)
+      if (kPacked && number < 0) g[c] = 0.0F;
+    if (t >= run.end) return;
+#pragma unroll
+    for (int c = 0; c < kChannels; ++c) {
+#pragma unroll
+      for (int j = 0; j < kReach - 1; ++j)
+        if (!kPacked || window.number[j] == number)
+          sums.weight[j][c] = fmaf(g[c], window.x[j][c], sums.weight[j][c]);
+      sums.weight[kReach - 1][c] = fmaf(g[c], x[c], sums.weight[kReach - 1][c]);
+      sums.bias[c] += g[c];
+    }
+  }
+
+  /// dx of step t, or dinitial_states where t is before the first.
+  __device__ void store_step(std::int64_t t, float (&dx)[kChannels]) const {
+    const int taps = args.in.taps();
+    const std::int64_t final = t - (args.in.seqlen - taps);
+    if (args.dfinal_states != nullptr && final >= 0) {
+#pragma unroll
+      for (int c = 0; c < kChannels; ++c)
+        if (c < run.valid)
+          dx[c] += to_float(static_cast<const Io*>(args.dfinal_states)[run.state_offset(c) + final]);
+    }
+    if (t >= 0)
+      return store_floats<Io, kChannels, kVector>(static_cast<Io*>(args.dx) + run.offset(t), 1, run.valid,
+                                                  dx);
+    if (args.dinitial_states == nullptr || t + taps < 0) return;
+#pragma unroll
+    for (int c = 0; c < kChannels; ++c)
+      if (c < run.valid)
+        static_cast<Io*>(args.dinitial_states)[run.state_offset(c) + t + taps] = from_float<Io>(dx[c]);
+  }
+
+  /// The first step whose dx is the run's own: the first run has the steps before the sequence, too.
+  __device__ std::int64_t first_own() const {
+    return run.place.step > 0 ? run.place.step : 1 - kReach;
+  }
+
+  __device__ void walk() {
+    const std::int64_t begin = run.place.step;
+    const std::int64_t last = run.end + kReach - 1;  // one past the last step whose g is needed
+    Packed<Io, kChannels> x_ahead[kStepsAtOnce], dout_ahead[kStepsAtOnce];
+#pragma unroll
+    for (int u = 0; u < kStepsAtOnce; ++u) {
+      x_ahead[u] = run.load_x(begin + u);
+      dout_ahead[u] = load_dout(begin + u);
+    }
+    filter = load_filter<Io, kReach, kChannels, kVector>(args.in.weights, run.place.channel, args.in.width,
+                                                         run.valid);
+    window = run.template window_before<kReach, kPacked>();
+    if constexpr (kPacked) {
+#pragma unroll
+      for (int i = 0; i < kReach; ++i) adjoints.number[i] = i > 0 ? window.number[i - 1] : -2;
+    }
+    for (std::int64_t t0 = begin; t0 < last; t0 += kStepsAtOnce) {
+      Packed<Io, kChannels> x_now[kStepsAtOnce], dout_now[kStepsAtOnce];
+#pragma unroll
+      for (int u = 0; u < kStepsAtOnce; ++u) {
+        x_now[u] = x_ahead[u];
+        dout_now[u] = dout_ahead[u];
+      }
+      if (t0 + kStepsAtOnce < last) {
+#pragma unroll
+        for (int u = 0; u < kStepsAtOnce; ++u) {
+          x_ahead[u] = run.load_x(t0 + kStepsAtOnce + u);
+          dout_ahead[u] = load_dout(t0 + kStepsAtOnce + u);
+        }
+      }
+#pragma unroll
+      for (int u = 0; u < kStepsAtOnce; ++u) {
+        const std::int64_t t = t0 + u;
+        if (t >= last) break;
+        float x[kChannels], g[kChannels], dx[kChannels];
+        unpack(x_now[u], x);
+        unpack(dout_now[u], g);
+        const int number = kPacked ? run.number(t) : 0;
+        add_step(t, x, g, number);
+        window.push(x, number);
+        adjoints.push(g, number);
+        const std::int64_t finished = t - (kReach - 1);
+        if (finished < first_own()) continue;
+        adjoints.template finish<kPacked>(filter, dx);
+        store_step(finished, dx);
+      }
+    }
+  }
+};
+
+/// Two blocks on a multiprocessor where registers allow it.
+template <class Io, int kReach, bool kVector, bool kPacked>
+__global__ void __launch_bounds__(kChannelThreads, kReach == 4 ? 2 : 1)
+    backward_channels(const ConvBackwardArgs args, const DoutStrides strides, const ChannelPlan plan,
+                      float* partials) {
+  ChannelGradients<Io, kReach, kVector, kPacked> gradients(args, strides, plan);
+  if (!gradients.run.is_empty()) gradients.walk();
+  reduce_runs<kReach, kBackwardChannels>(gradients.sums, plan, gradients.run.place, args.in.dim, partials);
+}
+
+}  // namespace ssmbench::window

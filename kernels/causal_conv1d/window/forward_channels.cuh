@@ -1,0 +1,157 @@
+#pragma once
+
+// cuda-window, forward, channels last: bound by reading x and writing out once.
+//
+//            lanes 0 … 31, 16 bytes each ──────►  d
+//   step 0   ┌────┬────┬────┬────┐   a thread walks down its run of steps with the W−1 steps before in
+//   step 1   ├────┼────┼────┼────┤   registers; its loads are kStepsAtOnce steps ahead
+//    …       │    ▼    ▼    ▼    │
+//   run 1    ├────┼────┼────┼────┤   the next warp of the block; it reads the W−1 steps before its run once
+//    …                               more, which are in the first-level cache
+//
+// Weights (4 × 8), bias, window (3 × 8) and two times four vectors of 16 bytes are some 120 registers: two
+// blocks on a multiprocessor.
+
+#include "kernels/causal_conv1d/window/elements.cuh"
+#include "kernels/causal_conv1d/window/map.h"
+
+namespace ssmbench::window {
+
+/// The steps before the next one, and their sequences' numbers; the oldest first.
+template <int kReach, int kChannels>
+struct StepWindow {
+  float x[kReach - 1][kChannels];
+  int number[kReach - 1];
+
+  __device__ void push(const float (&newest)[kChannels], int newest_number) {
+#pragma unroll
+    for (int i = 0; i + 1 < kReach - 1; ++i) {
+      number[i] = number[i + 1];
+#pragma unroll
+      for (int c = 0; c < kChannels; ++c) x[i][c] = x[i + 1][c];
+    }
+    number[kReach - 2] = newest_number;
+#pragma unroll
+    for (int c = 0; c < kChannels; ++c) x[kReach - 2][c] = newest[c];
+  }
+};
+
+/// A thread's place in the tensors of layout bld.
+template <class Io, int kChannels, bool kVector>
+struct ChannelRun {
+  const ConvInputs1d& in;
+  ChannelPlace place;
+  std::int64_t end;  ///< of the run
+  int valid;         ///< channels
+
+  __device__ ChannelRun(const ConvInputs1d& inputs, const ChannelPlan& plan)
+      : in(inputs),
+        place(channel_place(plan, blockIdx.x, static_cast<int>(threadIdx.x))),
+        end(place.step + plan.steps < inputs.seqlen ? place.step + plan.steps : inputs.seqlen),
+        valid(valid_of(place.channel, kChannels, inputs.dim)) {}
+
+  __device__ bool is_empty() const { return valid <= 0 || place.step >= end; }
+  __device__ std::int64_t offset(std::int64_t t) const {
+    return (place.batch * in.seqlen + t) * in.dim + place.channel;
+  }
+  __device__ Packed<Io, kChannels> load_x(std::int64_t t) const {
+    return load_packed<Io, kChannels, kVector>(static_cast<const Io*>(in.x) + offset(t), 1,
+                                               t < in.seqlen ? valid : 0);
+  }
+  /// A number that no other step has where there is no step.
+  __device__ int number(std::int64_t t) const {
+    return t >= 0 && t < in.seqlen ? __ldg(in.seq_idx + place.batch * in.seqlen + t) : -2;
+  }
+  __device__ std::int64_t state_offset(int c) const {
+    return (place.batch * in.dim + place.channel + c) * in.taps();
+  }
+
+  /// x̃ of a step before the run.
+  __device__ void load_before(std::int64_t t, float (&to)[kChannels]) const {
+    if (t >= 0) return unpack(load_x(t), to);
+    const std::int64_t i = t + in.taps();
+    const auto* states = static_cast<const Io*>(in.initial_states);
+#pragma unroll
+    for (int c = 0; c < kChannels; ++c)
+      to[c] = states != nullptr && i >= 0 && c < valid ? to_float(states[state_offset(c) + i]) : 0.0F;
+  }
+  template <int kReach, bool kPacked>
+  __device__ StepWindow<kReach, kChannels> window_before() const {
+    StepWindow<kReach, kChannels> window;
+#pragma unroll
+    for (int i = 0; i < kReach - 1; ++i) {
+      const std::int64_t t = place.step - (kReach - 1) + i;
+      load_before(t, window.x[i]);
+      window.number[i] = kPacked ? number(t) : 0;
+    }
+    return window;
+  }
+};
+
+/// s of one step.
+template <int kReach, int kChannels, bool kPacked>
+__device__ void convolve(const Filter<kReach, kChannels>& filter, const StepWindow<kReach, kChannels>& window,
+                         const float (&x)[kChannels], int number, float (&s)[kChannels]) {
+#pragma unroll
+  for (int c = 0; c < kChannels; ++c) s[c] = filter.bias[c];
+#pragma unroll
+  for (int j = 0; j < kReach - 1; ++j) {
+    if (!filter.has(j) || (kPacked && window.number[j] != number)) continue;
+#pragma unroll
+    for (int c = 0; c < kChannels; ++c) s[c] = fmaf(filter.weight[j][c], window.x[j][c], s[c]);
+  }
+#pragma unroll
+  for (int c = 0; c < kChannels; ++c) s[c] = fmaf(filter.weight[kReach - 1][c], x[c], s[c]);
+}
+
+template <class Io, int kReach, bool kVector, bool kPacked>
+__global__ void __launch_bounds__(kChannelThreads, 2)
+    forward_channels(const ConvForwardArgs args, const ChannelPlan plan) {
+  constexpr int kChannels = forward_channels_of(kReach, sizeof(Io));
+  const ChannelRun<Io, kChannels, kVector> run(args.in, plan);
+  if (run.is_empty()) return;
+  const std::int64_t begin = run.place.step;
+
+  Packed<Io, kChannels> ahead[kStepsAtOnce];
+#pragma unroll
+  for (int u = 0; u < kStepsAtOnce; ++u) ahead[u] = run.load_x(begin + u);
+  const auto filter = load_filter<Io, kReach, kChannels, kVector>(args.in.weights, run.place.channel,
+                                                                  args.in.width, run.valid);
+  auto window = run.template window_before<kReach, kPacked>();
+
+  for (std::int64_t t0 = begin; t0 < run.end; t0 += kStepsAtOnce) {
+    Packed<Io, kChannels> now[kStepsAtOnce];
+#pragma unroll
+    for (int u = 0; u < kStepsAtOnce; ++u) now[u] = ahead[u];
+    if (t0 + kStepsAtOnce < run.end) {
+#pragma unroll
+      for (int u = 0; u < kStepsAtOnce; ++u) ahead[u] = run.load_x(t0 + kStepsAtOnce + u);
+    }
+#pragma unroll
+    for (int u = 0; u < kStepsAtOnce; ++u) {
+      const std::int64_t t = t0 + u;
+      if (t >= run.end) break;
+      float x[kChannels], s[kChannels];
+      unpack(now[u], x);
+      const int number = kPacked ? run.number(t) : 0;
+      convolve<kReach, kChannels, kPacked>(filter, window, x, number, s);
+#pragma unroll
+      for (int c = 0; c < kChannels; ++c) {
+        if (args.in.silu) s[c] = fast_silu(s[c]);
+        if (kPacked && number < 0) s[c] = 0.0F;
+      }
+      store_floats<Io, kChannels, kVector>(static_cast<Io*>(args.out) + run.offset(t), 1, run.valid, s);
+      window.push(x, number);
+    }
+  }
+  if (args.final_states == nullptr || run.end < args.in.seqlen) return;
+#pragma unroll
+  for (int c = 0; c < kChannels; ++c)
+#pragma unroll
+    for (int i = 0; i < kReach - 1; ++i)
+      if (c < run.valid && filter.has(i))
+        static_cast<Io*>(args.final_states)[run.state_offset(c) + i - filter.unused] =
+            from_float<Io>(window.x[i][c]);
+}
+
+}  // namespace ssmbench::window

@@ -1,0 +1,18 @@
+#pragma once
+
+#include "model/parts.h"
+
+namespace ssmbench {
+
+/// A convolution as decoding steps, one after the other.
+PartwiseComputation conv_in_steps();
+/// A convolution as two of half the length, the state handed over.
+PartwiseComputation conv_in_halves();
+/// A convolution as one of a single step for each step, split at every place with the state handed over.
+PartwiseComputation conv_split_everywhere();
+/// Packed sequences each on its own, with zeros in the place of the others.
+PartwiseComputation conv_in_sequences();
+/// An update of several tokens as one update a token.
+PartwiseComputation conv_token_by_token();
+
+}  // namespace ssmbench
