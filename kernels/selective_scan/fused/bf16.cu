@@ -5,9 +5,9 @@
 
 namespace ssmbench {
 
-template fused_general::GeneralKernel fused_general::general_kernel_for<__nv_bfloat16>(MethodId method,
-                                                                                       bool complex);
+template fused_general::GeneralKernels fused_general::general_kernels_for<__nv_bfloat16>(MethodId method,
+                                                                                         bool complex);
 template fused::Kernel fused::kernel_for<__nv_bfloat16>(MethodId method, fused::ThreadShape shape,
-                                                        bool along_time);
+                                                        bool along_time, fused::Pass pass);
 
 }  // namespace ssmbench

@@ -5,7 +5,9 @@
 
 namespace ssmbench {
 
-template fused_general::GeneralKernel fused_general::general_kernel_for<float>(MethodId method, bool complex);
-template fused::Kernel fused::kernel_for<float>(MethodId method, fused::ThreadShape shape, bool along_time);
+template fused_general::GeneralKernels fused_general::general_kernels_for<float>(MethodId method,
+                                                                                 bool complex);
+template fused::Kernel fused::kernel_for<float>(MethodId method, fused::ThreadShape shape, bool along_time,
+                                                fused::Pass pass);
 
 }  // namespace ssmbench

@@ -47,11 +47,11 @@
 
 namespace ssmbench::fused {
 
-using Kernel = void (*)(ScanArgs, std::int64_t blocks_per_group, MethodParameters, TensorMaps);
+using Kernel = void (*)(ScanArgs, std::int64_t blocks_per_group, MethodParameters, TensorMaps, SegmentStates);
 
 /// The kernel of one io dtype, given as its device type, and one layout; null where there is none.
 template <class Io>
-Kernel kernel_for(MethodId method, ThreadShape shape, bool along_time);
+Kernel kernel_for(MethodId method, ThreadShape shape, bool along_time, Pass pass);
 
 /// Groups of 4 steps that one iteration of the scan's loop takes: the more, the more loads are in flight
 /// while the steps before are computed. The whole tile for zoh; for other methods 128 pairs of a step and a
@@ -96,23 +96,25 @@ __device__ void for_states(const ScanArgs& args, const ChannelSlice& slice, int 
   }
 }
 
-/// What a consumer thread does.
+/// What a consumer thread does where there are outputs to be made.
 template <class Map, Family family, class Layout>
 __device__ void consume(const ScanArgs& args, const ChannelSlice& slice, const MethodParameters& method,
-                        const SharedTiles<Map, Layout>& shared, int thread) {
+                        const SharedTiles<Map, Layout>& shared, const SegmentStates& segments, int thread) {
   using Step = ScanStep<family, (Map::kMaxSlices * Map::kBlocks <= 2)>;
   constexpr int kStates = Map::kStates;
   const int channel = Map::channel_of(thread);
   const int lane = Map::lane_of(thread);
   float h[kStates];
   decltype(Step::state(method, 0.0F)) A[kStates];
+  const float* const before =
+      slice.segment == 0 ? args.initial_state : segments.ends + (slice.segment - 1) * segments.states;
   for_states<Map>(args, slice, thread, [&](int s, bool exists, std::int64_t at, std::int64_t state_at) {
-    h[s] = exists && args.initial_state != nullptr ? args.initial_state[state_at] : 0.0F;
+    h[s] = exists && before != nullptr ? before[state_at] : 0.0F;
     A[s] = Step::state(method, exists ? args.A[at] : 0.0F);
   });
 
   int slot = 0;
-  for (std::int64_t start = 0; start < args.seqlen; start += Map::kSteps) {
+  for (std::int64_t start = 0; start < slice.steps; start += Map::kSteps) {
     float* const tile = shared.sequences + slot * Map::kSequenceFloats;
     const float* const projections = shared.projections + slot * (2 * Map::kProjectionFloats) + 4 * lane;
     block_barrier();
@@ -147,16 +149,69 @@ __device__ void consume(const ScanArgs& args, const ChannelSlice& slice, const M
   }
   block_barrier();
 
+  if (slice.segment + 1 < segments.segments.count) return;
   for_states<Map>(args, slice, thread, [&](int s, bool exists, std::int64_t /*at*/, std::int64_t state_at) {
     if (exists) args.last_state[state_at] = h[s];
   });
 }
 
+/// What a consumer thread does where only states are made: the same scan, from zero.
+template <class Map, Family family, class Layout>
+__device__ void consume_states(const ScanArgs& args, const ChannelSlice& slice,
+                               const MethodParameters& method, const SharedTiles<Map, Layout>& shared,
+                               const SegmentStates& segments, int thread) {
+  using Step = ScanStep<family, (Map::kMaxSlices * Map::kBlocks <= 2)>;
+  constexpr int kStates = Map::kStates;
+  const int channel = Map::channel_of(thread);
+  const int lane = Map::lane_of(thread);
+  float h[kStates] = {};
+  DecayProduct<family, kStates> product;
+  decltype(Step::state(method, 0.0F)) A[kStates];
+  for_states<Map>(args, slice, thread, [&](int s, bool exists, std::int64_t at, std::int64_t /*state_at*/) {
+    A[s] = Step::state(method, exists ? args.A[at] : 0.0F);
+  });
+
+  int slot = 0;
+  for (std::int64_t start = 0; start < slice.steps; start += Map::kSteps) {
+    const float* const tile = shared.sequences + slot * Map::kSequenceFloats;
+    const float* const projections = shared.projections + slot * (2 * Map::kProjectionFloats) + 4 * lane;
+    block_barrier();
+#pragma unroll 4  // with more, exponentials that are begun early take registers that there are not
+    for (int t = 0; t < Map::kSteps; t += 4) {
+      StepInput inputs[4];
+      float B[4 * kStates];
+      load_inputs(inputs, tile + Map::step_at(channel, t));
+#pragma unroll
+      for (int k = 0; k < 4; k += Map::kStepsAtOnce)
+        load_vector(B + k * kStates, projections + Map::projection_at(t + k, 0));
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        const Step step(method, inputs[k].delta, inputs[k].gain);
+        product.add(inputs[k].delta);
+#pragma unroll
+        for (int s = 0; s < kStates; ++s) {
+          product.multiply(s, step, A[s]);
+          h[s] = step(A[s], h[s], B[k * kStates + s]);
+        }
+      }
+    }
+    slot ^= 1;
+  }
+  block_barrier();
+
+  const std::int64_t own = slice.segment * segments.states;
+  for_states<Map>(args, slice, thread, [&](int s, bool exists, std::int64_t at, std::int64_t state_at) {
+    if (!exists) return;
+    segments.ends[own + state_at] = h[s];
+    segments.decays[own + state_at] = product.of(s, args.A[at]);
+  });
+}
+
 /// A block has 1 to kMaxSlices slices: first the consumers of all, then the producers of all.
-template <class Io, Family family, class Map, bool kAlongTime>
+template <class Io, Family family, class Map, bool kAlongTime, Pass pass>
 __global__ void __launch_bounds__(Map::kMaxSlices* Map::kThreads, Map::kBlocks)
     scan_kernel(const ScanArgs args, const std::int64_t blocks_per_group, const MethodParameters method,
-                const __grid_constant__ TensorMaps maps) {
+                const __grid_constant__ TensorMaps maps, const SegmentStates segments) {
   using Layout = SharedLayout<Map, kAlongTime, sizeof(Io)>;
   extern __shared__ __align__(1024) float4 memory[];
   const int slices = static_cast<int>(blockDim.x) / Map::kThreads;
@@ -165,7 +220,7 @@ __global__ void __launch_bounds__(Map::kMaxSlices* Map::kThreads, Map::kBlocks)
   const int index = warpgroup < slices ? warpgroup : warpgroup - slices;
   const int thread = static_cast<int>(threadIdx.x) % kConsumerThreads;
   const SharedTiles<Map, Layout> shared(memory, index);
-  const ChannelSlice slice = channel_slice<Map>(args, blocks_per_group, slices, index);
+  const ChannelSlice slice = channel_slice<Map>(args, blocks_per_group, slices, index, segments.segments);
   if (warpgroup < slices && thread < Map::kChannels) {
     const bool exists = thread < slice.count;
     shared.bias[thread] = exists && args.delta_bias != nullptr ? args.delta_bias[slice.first + thread] : 0.0F;
@@ -176,22 +231,28 @@ __global__ void __launch_bounds__(Map::kMaxSlices* Map::kThreads, Map::kBlocks)
     hopper::fence_async_proxy();
   }
   __syncthreads();
-  if (warpgroup < slices) {
-    consume<Map, family>(args, slice, method, shared, thread);
-  } else {
-    produce<Map, Io, ScanStep<family>::kTakesGain, kAlongTime>(args, maps, slice, shared, thread);
-  }
+  if (warpgroup >= slices)
+    produce<Map, Io, ScanStep<family>::kTakesGain, kAlongTime, pass>(args, maps, slice, shared, thread);
+  else if constexpr (pass == Pass::outputs)
+    consume<Map, family>(args, slice, method, shared, segments, thread);
+  else
+    consume_states<Map, family>(args, slice, method, shared, segments, thread);
 }
 
 template <class Io>
-Kernel kernel_for(MethodId method, ThreadShape shape, bool along_time) {
+Kernel kernel_for(MethodId method, ThreadShape shape, bool along_time, Pass pass) {
   return with_family(method, [&]<Family family>(std::integral_constant<Family, family>) -> Kernel {
     if constexpr (two_samples(family)) {
       return nullptr;
     } else {
       return with_shape<sizeof(Io)>(shape, [&](auto states, auto lanes, auto slices) -> Kernel {
         using Map = ThreadMap<states, lanes, slices>;
-        return along_time ? scan_kernel<Io, family, Map, true> : scan_kernel<Io, family, Map, false>;
+        if constexpr (can_be_cut({states, lanes, slices}))
+          if (pass == Pass::states)
+            return along_time ? scan_kernel<Io, family, Map, true, Pass::states>
+                              : scan_kernel<Io, family, Map, false, Pass::states>;
+        return along_time ? scan_kernel<Io, family, Map, true, Pass::outputs>
+                          : scan_kernel<Io, family, Map, false, Pass::outputs>;
       });
     }
   });

@@ -3,6 +3,8 @@
 // three times slower. Their instantiations are in f32.cu, f16.cu and bf16.cu.
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "base/cuda_attribute.h"
 #include "kernels/common/hopper/tensor_map.h"
@@ -10,18 +12,20 @@
 #include "kernels/selective_scan/bind.h"
 #include "kernels/selective_scan/fused/kernel.cuh"
 #include "kernels/selective_scan/fused_general/kernel.cuh"
+#include "kernels/selective_scan/segments.cuh"
 
 namespace ssmbench {
 
 namespace fused_general {
-extern template GeneralKernel general_kernel_for<float>(MethodId method, bool complex);
-extern template GeneralKernel general_kernel_for<__half>(MethodId method, bool complex);
-extern template GeneralKernel general_kernel_for<__nv_bfloat16>(MethodId method, bool complex);
+extern template GeneralKernels general_kernels_for<float>(MethodId method, bool complex);
+extern template GeneralKernels general_kernels_for<__half>(MethodId method, bool complex);
+extern template GeneralKernels general_kernels_for<__nv_bfloat16>(MethodId method, bool complex);
 }  // namespace fused_general
 namespace fused {
-extern template Kernel kernel_for<float>(MethodId method, ThreadShape shape, bool along_time);
-extern template Kernel kernel_for<__half>(MethodId method, ThreadShape shape, bool along_time);
-extern template Kernel kernel_for<__nv_bfloat16>(MethodId method, ThreadShape shape, bool along_time);
+extern template Kernel kernel_for<float>(MethodId method, ThreadShape shape, bool along_time, Pass pass);
+extern template Kernel kernel_for<__half>(MethodId method, ThreadShape shape, bool along_time, Pass pass);
+extern template Kernel kernel_for<__nv_bfloat16>(MethodId method, ThreadShape shape, bool along_time,
+                                                 Pass pass);
 }  // namespace fused
 
 namespace {
@@ -30,8 +34,16 @@ using namespace fused;
 using fused_general::GeneralKernel;
 using fused_general::GeneralPlan;
 
+/// Whether products of decays over a segment are as good as decays step by step: they do not grow where states
+/// are to decay.
+constexpr bool decays_have_products(MethodId method) {
+  return method != MethodId::bilinear_flipped;
+}
+
 GeneralPlan plan_of(const SelectiveScan& scan) {
-  return fused_general::plan_general(scan.channels_per_group(), scan.dstate, scan.complex);
+  return fused_general::with_segments(
+      fused_general::plan_general(scan.channels_per_group(), scan.dstate, scan.complex),
+      scan.batch * scan.groups, scan.seqlen, decays_have_products(scan.method));
 }
 
 std::optional<std::string> unsupported(const Problem& problem) {
@@ -91,60 +103,107 @@ TensorMaps tensor_maps(const ScanArgs& args, bool along_time) {
           projection(args.B), projection(args.C)};
 }
 
+/// How a problem's time is cut by the fast kernel; uncut where that does not take it.
+std::optional<FastPlan> fast_plan_of(const SelectiveScan& scan, DType dtype) {
+  if (scan.complex || !scan.variable_b || !scan.variable_c) return {};
+  return plan_for(scan.batch * scan.groups, scan.channels_per_group(), scan.dstate, scan.seqlen,
+                  size_of(dtype), decays_have_products(scan.method));
+}
+
+std::int64_t states_of(const SelectiveScan& scan) {
+  return scan.batch * scan.dim * scan.dstate;
+}
+
+/// Enough for whichever kernels take the problem: that depends on the device, and on how tensors are aligned.
+std::size_t workspace_bytes(const Problem& problem) {
+  const SelectiveScan scan(problem);
+  const int values = scan.complex ? 2 : 1;
+  std::int64_t floats = segment_floats(plan_of(scan).segments, states_of(scan), values);
+  if (const auto fast = fast_plan_of(scan, problem.dtype()))
+    floats = std::max(floats, segment_floats(fast->segments, states_of(scan), values));
+  return static_cast<std::size_t>(floats) * sizeof(float);
+}
+
+/// One launch after the other.
+Launch in_turn(std::vector<Launch> launches) {
+  return [launches = std::move(launches)](void* stream) {
+    for (const Launch& launch : launches) launch(stream);
+  };
+}
+
 /// The fast kernel for one shape, where it takes the problem.
 template <class Io, class Map, bool kAlongTime>
-std::optional<Launch> bind_fast_as(Kernel kernel, const SelectiveScan& scan, const ScanArgs& args) {
+std::optional<Launch> bind_fast_as(const FastPlan& plan, const SelectiveScan& scan, const ScanArgs& args,
+                                   const SegmentStates& segments) {
   using Layout = SharedLayout<Map, kAlongTime, sizeof(Io)>;
+  const std::int64_t groups = args.batch * args.groups;
   const std::int64_t slices_of_group = ceil_div(args.channels_per_group, std::int64_t{Map::kChannels});
   const int slices =
-      slices_per_block(args.batch * args.groups, slices_of_group, Layout::kUsualSlices, Map::kMaxSlices);
+      slices_per_block(groups * plan.segments.count, slices_of_group, Layout::kUsualSlices, Map::kMaxSlices);
   constexpr int kMostBytes = Layout::bytes(Map::kMaxSlices);
-  if (kernel == nullptr || kMostBytes > cuda_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)) return {};
+  if (kMostBytes > cuda_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)) return {};
   const std::int64_t blocks_per_group = ceil_div(slices_of_group, std::int64_t{slices});
+  const std::int64_t blocks = groups * blocks_per_group;  // of a segment
   if (args.batch > kMaxGridX / (args.groups * blocks_per_group)) return {};
-  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostBytes));
-  return launch_of(kernel, args.batch * args.groups * blocks_per_group, slices * Map::kThreads,
-                   Layout::bytes(slices), args, blocks_per_group, step_parameters(scan.method),
-                   tensor_maps<Layout>(args, kAlongTime));
+  const auto launch = [&](Pass pass, std::int64_t count) {
+    const Kernel kernel = kernel_for<Io>(scan.method, plan.shape, kAlongTime, pass);
+    check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostBytes));
+    return launch_of(kernel, blocks * count, slices * Map::kThreads, Layout::bytes(slices), args,
+                     blocks_per_group, step_parameters(scan.method), tensor_maps<Layout>(args, kAlongTime),
+                     segments);
+  };
+  if (plan.segments.count == 1) return launch(Pass::outputs, 1);
+  return in_turn({launch(Pass::states, plan.segments.count - 1),
+                  combine_launch<float>(segments, args.initial_state),
+                  launch(Pass::outputs, plan.segments.count)});
 }
 
 /// The fast kernel's launch, where it takes the problem.
-std::optional<Launch> bind_fast(const SelectiveScan& scan, DType dtype, const ScanArgs& args) {
+std::optional<Launch> bind_fast(const SelectiveScan& scan, DType dtype, const ScanArgs& args,
+                                void* workspace) {
   const bool along_time = args.sequence.time == 1;
-  const auto shape = shape_for(scan.batch * scan.dim, scan.dstate, scan.seqlen, size_of(dtype));
-  if (scan.complex || !scan.variable_b || !scan.variable_c || !shape || !in_vectors(args, along_time) ||
-      !fits_tma(args))
-    return {};
+  const auto plan = fast_plan_of(scan, dtype);
+  const bool takes_method = with_family(scan.method, [](auto family) { return !two_samples(family); });
+  if (!plan || !takes_method || !in_vectors(args, along_time) || !fits_tma(args)) return {};
+  const SegmentStates segments = segment_states(plan->segments, states_of(scan), 1, workspace);
   return with_io_type(dtype, [&]<class Io>(std::type_identity<Io>) {
-    return with_shape<sizeof(Io)>(*shape, [&](auto states, auto lanes, auto slices) {
+    return with_shape<sizeof(Io)>(plan->shape, [&](auto states, auto lanes, auto slices) {
       using Map = ThreadMap<states, lanes, slices>;
-      const Kernel kernel = kernel_for<Io>(scan.method, *shape, along_time);
-      return along_time ? bind_fast_as<Io, Map, true>(kernel, scan, args)
-                        : bind_fast_as<Io, Map, false>(kernel, scan, args);
+      return along_time ? bind_fast_as<Io, Map, true>(*plan, scan, args, segments)
+                        : bind_fast_as<Io, Map, false>(*plan, scan, args, segments);
     });
   });
 }
 
-Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*/) {
+Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
   if (auto reason = unsupported(problem)) throw ContractError("cuda-fused " + *reason);
   const ScanArgs args = bind_scan(problem, tensors);
   const SelectiveScan scan(problem);
-  if (auto fast = bind_fast(scan, problem.dtype(), args)) return *fast;
+  if (auto fast = bind_fast(scan, problem.dtype(), args, workspace)) return *fast;
   const GeneralPlan plan = plan_of(scan);
-  const GeneralKernel kernel = with_io_type(problem.dtype(), [&]<class Io>(std::type_identity<Io>) {
-    return fused_general::general_kernel_for<Io>(scan.method, scan.complex);
+  const SegmentStates segments = segment_states(plan.segments, states_of(scan), plan.value_floats, workspace);
+  const auto kernels = with_io_type(problem.dtype(), [&]<class Io>(std::type_identity<Io>) {
+    return fused_general::general_kernels_for<Io>(scan.method, scan.complex);
   });
-  return launch_of(kernel, fused_general::blocks_of(args, plan), plan.threads(), plan.shared_bytes(), args,
-                   plan, method_parameters(scan.method));
+  const auto launch = [&](GeneralKernel kernel, std::int64_t count) {
+    return launch_of(kernel, fused_general::blocks_of(args, plan) * count, plan.threads(),
+                     plan.shared_bytes(), args, plan, method_parameters(scan.method), segments);
+  };
+  if (plan.segments.count == 1) return launch(kernels.outputs, 1);
+  return in_turn({launch(kernels.states, plan.segments.count - 1),
+                  scan.complex ? combine_launch<Complex>(segments, args.initial_state)
+                               : combine_launch<float>(segments, args.initial_state),
+                  launch(kernels.outputs, plan.segments.count)});
 }
 
 const Registration registration{
     {.name = "cuda-fused",
      .op = "selective_scan_fwd",
      .device = DeviceKind::cuda,
-     .summary = "every method, real and complex; sequential in time, states in registers",
+     .summary =
+         "every method, real and complex; states in registers, time in segments where channels are few",
      .unsupported = unsupported,
-     .workspace_bytes = [](const Problem&) { return std::size_t{0}; },
+     .workspace_bytes = workspace_bytes,
      .bind = bind}};
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "kernels/common/hardware.h"
 #include "kernels/common/index_math.h"
+#include "kernels/selective_scan/segments.h"
 
 // Which thread of cuda-fused's fast kernel (kernel.cuh) does what, and where its tiles lie. Host and device,
 // so that the CPU tests cover it.
@@ -48,6 +49,40 @@ constexpr std::optional<ThreadShape> shape_for(std::int64_t rows, std::int64_t d
   if (element_bytes == 2) return ThreadShape{4, 4, 4};
   if (rows <= h200::kMultiprocessors * 64) return ThreadShape{4, 4, 2};
   return ThreadShape{4, 4, seqlen <= 2 * 32 ? 1 : 4};
+}
+
+/// Whether a shape is one of those that plan_for() cuts time with.
+constexpr bool can_be_cut(ThreadShape shape) {
+  return shape.states == 4 && shape.slices != 2;
+}
+
+/// The shape of a problem, and how its time is cut.
+struct FastPlan {
+  ThreadShape shape;
+  TimeSegments segments;
+
+  friend bool operator==(const FastPlan&, const FastPlan&) = default;
+};
+
+/// The plan for batch·groups `groups` of `channels` channels each; nothing over kMaxStates. Time is cut where
+/// there are at most 16 channels a multiprocessor: segments then take the place of channels, so that
+/// multiprocessors are as full as with many of these. In f32 a block of four slices leaves no room for
+/// another block, and would be half empty with fewer.
+constexpr std::optional<FastPlan> plan_for(std::int64_t groups, std::int64_t channels, std::int64_t dstate,
+                                           std::int64_t seqlen, std::size_t element_bytes,
+                                           bool cuts_time = true) {
+  const std::int64_t rows = groups * channels;
+  const auto shape = shape_for(rows, dstate, seqlen, element_bytes);
+  if (!shape) return std::nullopt;
+  const FastPlan whole{*shape, {seqlen, 1}};
+  if (!cuts_time || rows > h200::kMultiprocessors * 16) return whole;
+  const bool wide = dstate > 16;
+  const std::int64_t slices = ceil_div(channels, wide ? 16 : 32);
+  const ThreadShape cut =
+      wide ? ThreadShape{4, 8, 1} : ThreadShape{4, 4, element_bytes == 4 && slices < 4 ? 1 : 4};
+  const SegmentCosts costs = wide ? SegmentCosts{60, 120, 2} : SegmentCosts{34, 84, 4};
+  const TimeSegments segments = cut_time(groups * slices, seqlen, 8 * cut.lanes, costs);
+  return segments.count == 1 ? whole : FastPlan{cut, segments};
 }
 
 /// Calls `call` with the numbers of a shape of these elements as std::integral_constant, and returns what it

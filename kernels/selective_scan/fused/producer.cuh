@@ -11,28 +11,45 @@
 #include "kernels/common/warp_specialization.cuh"
 #include "kernels/selective_scan/args.h"
 #include "kernels/selective_scan/fused/map.h"
+#include "kernels/selective_scan/segments.h"
 
 namespace ssmbench::fused {
 
-/// The channels that one consumer and one producer warpgroup of a block work on.
+/// The channels that one consumer and one producer warpgroup of a block work on, and their segment of time.
 struct ChannelSlice {
   int index;                 ///< in its block
   std::int64_t b, g, first;  ///< batch, group, first channel
   int count;                 ///< channels that exist
+  int segment;
+  std::int64_t begin, steps;  ///< the segment's first step, and how many it has
 };
 
+/// Blocks: those of a group are neighbours, and those of a segment.
 template <class Map>
 __device__ ChannelSlice channel_slice(const ScanArgs& args, std::int64_t blocks_per_group, int slices,
-                                      int index) {
+                                      int index, const TimeSegments& segments) {
   // There are fewer than 2^31 blocks; a division of 64 bits takes a hundred instructions.
-  const unsigned pair = blockIdx.x / static_cast<unsigned>(blocks_per_group);
-  const std::int64_t block = blockIdx.x - pair * blocks_per_group;
+  const unsigned pair_of_all = blockIdx.x / static_cast<unsigned>(blocks_per_group);
+  const std::int64_t block = blockIdx.x - pair_of_all * blocks_per_group;
   const std::int64_t first = (block * slices + index) * Map::kChannels;
+  const auto pairs = static_cast<unsigned>(args.batch * args.groups);
+  const unsigned segment = segments.count == 1 ? 0 : pair_of_all / pairs;
+  const unsigned pair = pair_of_all - segment * pairs;
   const std::int64_t b = pair / static_cast<unsigned>(args.groups);
   const std::int64_t g = pair - b * args.groups;
-  return {index, b, g, g * args.channels_per_group + first,
-          first < args.channels_per_group ? steps_within(first, Map::kChannels, args.channels_per_group) : 0};
+  const std::int64_t begin = segment * segments.steps;
+  return {index,
+          b,
+          g,
+          g * args.channels_per_group + first,
+          first < args.channels_per_group ? steps_within(first, Map::kChannels, args.channels_per_group) : 0,
+          static_cast<int>(segment),
+          begin,
+          min(segments.steps, args.seqlen - begin)};
 }
+
+/// What a kernel makes: the outputs, or the states at the ends of segments and the products of their decays.
+enum class Pass { states, outputs };
 
 /// A block's shared memory as one slice sees it. There are two tiles in f32: `tile` % 2 is the slot.
 template <class Map, class Layout>
@@ -66,23 +83,25 @@ struct TensorMaps {
 };
 
 /// One thread of each slice: starts to load what stage() takes of `tile`, and finish() of the last but one.
-template <class Map, class Layout, bool kAlongTime>
+template <class Map, class Layout, bool kAlongTime, Pass pass>
 __device__ void load_tile(const ScanArgs& args, const TensorMaps& maps, const ChannelSlice& slice,
                           const SharedTiles<Map, Layout>& shared, int tile) {
   using Sequence = typename Layout::Sequence;
   using Projection = typename Layout::Projection;
-  const bool exists = tile < ceil_div(args.seqlen, Map::kSteps);
-  const bool finishes = tile >= 2 && args.z != nullptr;
+  constexpr int kProjections = pass == Pass::outputs ? 2 : 1;  // B and C
+  const bool exists = tile < ceil_div(slice.steps, Map::kSteps);
+  const bool finishes = pass == Pass::outputs && tile >= 2 && args.z != nullptr;
   const std::uint32_t arrived = shared.arrived_at(tile);
   hopper::barrier_arrive_expect(
-      arrived, (exists ? 2 * (Sequence::kBytes + (slice.index == 0 ? Projection::kBytes : 0)) : 0) +
-                   (finishes ? Sequence::kBytes : 0));
+      arrived,
+      (exists ? 2 * Sequence::kBytes + (slice.index == 0 ? kProjections * Projection::kBytes : 0) : 0) +
+          (finishes ? Sequence::kBytes : 0));
   const auto load = [&]<class Tile>(const Tile&, const CUtensorMap& map, char* to, int tile_index, int across,
                                     int z) {
 #pragma unroll
     for (int i = 0; i < Tile::kCopies; ++i) {
       const int along = i * Tile::kCopyRow / Layout::kElementBytes;
-      const int time = tile_index * Map::kSteps;
+      const int time = static_cast<int>(slice.begin) + tile_index * Map::kSteps;
       hopper::load_tile(
           shared_address(to + i * Tile::kCopyBytes), map,
           hopper::TileOrigin3{{kAlongTime ? time + along : across + along, kAlongTime ? across : time, z}},
@@ -99,7 +118,8 @@ __device__ void load_tile(const ScanArgs& args, const TensorMaps& maps, const Ch
     const int state = kAlongTime ? 0 : static_cast<int>(slice.g * args.dstate);
     const int z = kAlongTime ? static_cast<int>(slice.b * args.groups + slice.g) : b;
     load(Projection(), maps.B, shared.raw_projections + Layout::projection_at(0, tile), tile, state, z);
-    load(Projection(), maps.C, shared.raw_projections + Layout::projection_at(1, tile), tile, state, z);
+    if constexpr (pass == Pass::outputs)
+      load(Projection(), maps.C, shared.raw_projections + Layout::projection_at(1, tile), tile, state, z);
   }
   if (finishes) load(Sequence(), maps.z, shared.raw + Layout::z_at(tile - 2), tile - 2, first, b);
 }
@@ -123,7 +143,7 @@ __device__ void stage_projection(float* to, const Elements8<Io>& elements) {
 }
 
 /// A producer thread. Its elements of the sequences have the same coordinates in each tile.
-template <class Map, class Io, bool kTakesGain, bool kAlongTime>
+template <class Map, class Io, bool kTakesGain, bool kAlongTime, Pass pass>
 class Producer {
  public:
   using Layout = SharedLayout<Map, kAlongTime, sizeof(Io)>;
@@ -135,13 +155,15 @@ class Producer {
         sequence_(thread),
         projection_(thread),
         which_(thread / Coordinates::kThreads),
-        stages_projections_(slice.index == 0 && which_ + Coordinates::kProjections <= 2),
+        stages_projections_(slice.index == 0 && which_ + Coordinates::kProjections <= 2 &&
+                            (pass == Pass::outputs || which_ == 0)),
         has_states_(projection_.state < args.dstate),
-        sequence_tiles_(sequence_.channel < slice.count && sequence_.step < args.seqlen
-                            ? static_cast<int>(ceil_div(args.seqlen - sequence_.step, Map::kSteps))
+        sequence_tiles_(sequence_.channel < slice.count && sequence_.step < slice.steps
+                            ? static_cast<int>(ceil_div(slice.steps - sequence_.step, Map::kSteps))
                             : 0),
         out_(static_cast<Io*>(args.out) + slice.b * args.sequence.batch +
-             (slice.first + sequence_.channel) * args.sequence.dim + sequence_.step * args.sequence.time) {}
+             (slice.first + sequence_.channel) * args.sequence.dim +
+             (slice.begin + sequence_.step) * args.sequence.time) {}
 
   /// Waits for what load_tile has started for `tile`.
   __device__ void wait(int tile) const {
@@ -201,6 +223,7 @@ class Producer {
 
  private:
   using Coordinates = ProjectionCoordinates<Map, kAlongTime>;
+  static constexpr int kStagedProjections = pass == Pass::outputs ? Coordinates::kProjections : 1;
 
   __device__ float* sequences(int tile) const {
     return shared_.sequences + tile % 2 * Map::kSequenceFloats;
@@ -225,7 +248,7 @@ class Producer {
   __device__ void stage_projections(int tile) const {
     float* const to = shared_.projections + tile % 2 * (2 * Map::kProjectionFloats);
 #pragma unroll
-    for (int i = 0; i < Coordinates::kProjections * Coordinates::kItems; ++i) {
+    for (int i = 0; i < kStagedProjections * Coordinates::kItems; ++i) {
       const int which = which_ + i / Coordinates::kItems;
       const int step = projection_.step + i % Coordinates::kItems * Coordinates::kStepsApart;
       Elements8<Io> elements{};
@@ -269,22 +292,27 @@ class Producer {
 };
 
 /// What a producer thread does. Before the barrier after which `tile` is scanned, it finishes the last but
-/// one and stages `tile` in its slot; after it one thread refills the ring slots that have been read.
-template <class Map, class Io, bool kTakesGain, bool kAlongTime, class Layout>
+/// one and stages `tile` in its slot; after it one thread refills the ring slots that have been read. Where
+/// there are no outputs there is nothing to finish.
+template <class Map, class Io, bool kTakesGain, bool kAlongTime, Pass pass, class Layout>
 __device__ void produce(const ScanArgs& args, const TensorMaps& maps, const ChannelSlice& slice,
                         const SharedTiles<Map, Layout>& shared, int thread) {
-  Producer<Map, Io, kTakesGain, kAlongTime> producer(args, slice, shared, thread);
-  const int tiles = static_cast<int>(ceil_div(args.seqlen, Map::kSteps));
+  Producer<Map, Io, kTakesGain, kAlongTime, pass> producer(args, slice, shared, thread);
+  const int tiles = static_cast<int>(ceil_div(slice.steps, Map::kSteps));
+  const int turns = tiles + (pass == Pass::outputs ? 2 : 1);
   const auto load = [&](int tile) {
-    if (thread == 0 && tile < tiles + 2) load_tile<Map, Layout, kAlongTime>(args, maps, slice, shared, tile);
+    if (thread == 0 && tile < turns)
+      load_tile<Map, Layout, kAlongTime, pass>(args, maps, slice, shared, tile);
   };
   for (int tile = 0; tile < Layout::kDepth; ++tile) load(tile);
 #pragma unroll 1  // twice the code would leave less of the instruction cache to the consumers
-  for (int tile = 0; tile < tiles + 2; ++tile) {
+  for (int tile = 0; tile < turns; ++tile) {
     producer.wait(tile);
-    if (tile >= 2) {
-      producer.finish(tile - 2);
-      __syncwarp();  // other threads of the warp have read what it writes
+    if constexpr (pass == Pass::outputs) {
+      if (tile >= 2) {
+        producer.finish(tile - 2);
+        __syncwarp();  // other threads of the warp have read what it writes
+      }
     }
     if (tile < tiles) producer.stage(tile);
     if (tile <= tiles) block_barrier();

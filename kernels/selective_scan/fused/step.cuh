@@ -131,6 +131,9 @@ class ScanStep<Family::bilinear, kStateCoefficients> {
   SSMBENCH_HD ScanStep(const MethodParameters& /*method*/, float delta, float gain)
       : delta_(delta), gain_(gain) {}
   SSMBENCH_HD static float state(const MethodParameters& method, float A) { return method.half_sign * A; }
+  SSMBENCH_HD float decay(float half_A) const {
+    return fmaf(delta_, half_A, 1.0F) * reciprocal_approximate(fmaf(-delta_, half_A, 1.0F));
+  }
   SSMBENCH_HD float operator()(float half_A, float h, float B) const {
     const float inverse = reciprocal_approximate(fmaf(-delta_, half_A, 1.0F));
     return fmaf(fmaf(delta_, half_A, 1.0F), h, gain_ * B) * inverse;
@@ -176,6 +179,37 @@ class ScanStep<Family::foh, kStateCoefficients> {
 
  private:
   float delta_, square_, cube_, half_u_;
+};
+
+/// The product of the decays of a channel's states over steps: e^(A·ΣΔ), or decay by decay where Ā is no
+/// exponential.
+template <Family family, int states>
+class DecayProduct {
+ public:
+  SSMBENCH_HD void add(float delta) { sum_ += delta; }
+  template <class Step, class State>
+  SSMBENCH_HD void multiply(int /*s*/, const Step& /*step*/, const State& /*state*/) {}
+  SSMBENCH_HD float of(int /*s*/, float A) const { return exp2_approximate(sum_ * (A * kLog2E)); }
+
+ private:
+  float sum_ = 0.0F;
+};
+
+template <int states>
+class DecayProduct<Family::bilinear, states> {
+ public:
+  SSMBENCH_HD DecayProduct() {
+    for (float& product : products_) product = 1.0F;
+  }
+  SSMBENCH_HD void add(float /*delta*/) {}
+  template <class Step>
+  SSMBENCH_HD void multiply(int s, const Step& step, float half_A) {
+    products_[s] *= step.decay(half_A);
+  }
+  SSMBENCH_HD float of(int s, float /*A*/) const { return products_[s]; }
+
+ private:
+  float products_[states];
 };
 
 }  // namespace ssmbench::fused

@@ -44,6 +44,8 @@ class Consumer {
   }
 
   __device__ __forceinline__ int tiles() const { return static_cast<int>(own_.tiles()); }
+  /// Whether the warp has channels; else it only meets the others at barriers.
+  __device__ __forceinline__ bool has_channels() const { return own_.warp_count > 0; }
 
   /// One half of a tile: forward through it from the states before it, and back.
   __device__ __forceinline__ void do_half(GradientTile& tile,
@@ -207,6 +209,7 @@ __device__ __forceinline__ void consume(const KernelArgs& kernel, std::int64_t f
     auto& factors = shared.factors[factor_slot];
     factor_slot = factor_slot == GradientShared<Io>::kFactorSlots - 1 ? 0 : factor_slot + 1;
     block_barrier();
+    if (!consumer.has_channels()) continue;
 #pragma unroll
     for (int half = kHalves - 1; half >= 0; --half) consumer.do_half(tile, factors, half, A, carry, dA);
   }

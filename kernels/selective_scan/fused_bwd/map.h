@@ -127,15 +127,16 @@ inline BackwardWorkspace backward_workspace(const BackwardPlan& plan) {
   return at;
 }
 
-/// Whether the common case's kernels do it. Groups of fewer channels than a warp has would leave most of a
-/// block idle.
+inline constexpr std::int64_t kWave = h200::kMultiprocessors;  ///< blocks, one a multiprocessor
+
+/// Whether the common case's kernels do it. Groups of fewer channels than a warp has leave most of a block
+/// idle: the general kernels are better where there are many of them, and worse where multiprocessors would
+/// be idle anyway.
 inline bool applies(const SelectiveScan& scan) {
   return !scan.complex && scan.method == MethodId::zoh && scan.variable_b && scan.variable_c &&
          scan.dstate > kPaddedStates / 2 && scan.dstate <= kPaddedStates &&
-         scan.channels_per_group() >= kWarpChannels;
+         (scan.channels_per_group() >= kWarpChannels || scan.batch * scan.groups <= kWave);
 }
-
-inline constexpr std::int64_t kWave = h200::kMultiprocessors;  ///< blocks, one a multiprocessor
 
 /// Whether blocks that go through all of the sequence keep nine tenths of the multiprocessors busy to the end
 /// (tail effect).
@@ -151,14 +152,16 @@ constexpr std::int64_t segments_time(const BackwardPlan& plan) {
 
 /// Segments that are done in turn are as long as leaves segment_kernel blocks for a wave, five on each of 132
 /// multiprocessors; side by side those of which gradient_kernel takes the least time. A sequence of up to
-/// 16384 steps is one span; a longer one is cut into spans where the workspace would be over 24% of the bytes
-/// of all tensors, whose kept states are then computed once more, and then into longer segments.
+/// 16384 steps is one span; a longer one is cut into spans where the workspace would be over 128 MB and over
+/// 24% of the bytes of all tensors, whose kept states are then computed once more. Spans have shorter segments
+/// where these would leave multiprocessors idle, and longer ones where not even one segment has room.
 inline BackwardPlan plan_backward(const SelectiveScan& scan, double tensor_bytes) {
   constexpr std::int64_t kLongestInTurn = 256;
   constexpr std::int64_t kShortestSegment = 64;
   constexpr std::int64_t kLongestSegment = 1024;
   constexpr std::int64_t kShortestLimited = 16384;
   constexpr double kWorkspaceShare = 0.24;
+  constexpr double kSmallWorkspace = 128 << 20;
   BackwardPlan plan{};
   plan.batch = scan.batch;
   plan.dim = scan.dim;
@@ -183,10 +186,13 @@ inline BackwardPlan plan_backward(const SelectiveScan& scan, double tensor_bytes
   }
   plan.span = plan.segments() * plan.segment;
   if (plan.seqlen <= kShortestLimited) return plan;
-  const double allowed = kWorkspaceShare * tensor_bytes / sizeof(float);
+  const double allowed = std::max(kWorkspaceShare * tensor_bytes, kSmallWorkspace) / sizeof(float);
   const auto too_large = [&] { return static_cast<double>(backward_workspace(plan).floats) > allowed; };
   while (plan.span > plan.segment && too_large())
     plan.span = ceil_div(plan.span / 2, plan.segment) * plan.segment;
+  while (plan.spans() > 1 && !plan.in_turn && plan.segment > kShortestSegment &&
+         plan.blocks() * plan.span_segments() < kWave)
+    plan.segment /= 2;
   // With few channels the kept states of even one segment may be too large, beside what each segment has.
   while (plan.segment < kLongestSegment && too_large()) plan.span = plan.segment *= 2;
   return plan;

@@ -81,7 +81,7 @@ class Producer {
 
   /// Starts to load the sequences of the first tile that is done.
   __device__ __forceinline__ void load_first() {
-    sequence().template fetch<Staging::gradients>(shared_.raw[warp_], sequence_at_, last_valid_);
+    if (has_channels()) sequence().template fetch<Staging::gradients>(shared_.raw[warp_], sequence_at_, last_valid_);
     copy_async_commit();
   }
 
@@ -96,7 +96,7 @@ class Producer {
   /// What the consumers have left of tile i, to memory, while the next but one is staged.
   __device__ __forceinline__ void store(int i, const GradientTile& tile,
                                         const StepFactors (&sums)[kBlockWarps][kTileSteps * kRowPitch]) {
-    sequence().store(tile.sequences[warp_], sequence_at_ + 2 * tile_distance_, valid_of(i));
+    if (has_channels()) sequence().store(tile.sequences[warp_], sequence_at_ + 2 * tile_distance_, valid_of(i));
     if (!projects_) add_warps(sums, i);
     __syncwarp();  // all lanes have read what is staged next
   }
@@ -105,10 +105,11 @@ class Producer {
   __device__ __forceinline__ void stage_sequences(
       int i, GradientTile& tile, StepFactors (&factors)[kBlockWarps][kTileSteps * kRowPitch]) {
     copy_async_wait<1>();
-    sequence().template stage<Staging::gradients, kStagedAtOnce>(
-        tile.sequences[warp_], factors[warp_], shared_.raw[warp_], shared_.bias + warp_ * kWarpChannels,
-        valid_of(i));
-    if (i + 1 < tiles_)
+    if (has_channels())
+      sequence().template stage<Staging::gradients, kStagedAtOnce>(
+          tile.sequences[warp_], factors[warp_], shared_.raw[warp_], shared_.bias + warp_ * kWarpChannels,
+          valid_of(i));
+    if (has_channels() && i + 1 < tiles_)
       sequence().template fetch<Staging::gradients>(shared_.raw[warp_], sequence_at_ - tile_distance_,
                                                     kTileSteps);
     copy_async_commit();
@@ -121,6 +122,10 @@ class Producer {
  private:
   /// Only the last tile, which is the first to be done, may have fewer than 16 steps.
   __device__ __forceinline__ int valid_of(int tile) const { return tile == 0 ? last_valid_ : kTileSteps; }
+  /// Whether its consumer warp has channels.
+  __device__ __forceinline__ bool has_channels() const {
+    return warp_ * kWarpChannels < own_.warp_count;  // that of warp 0
+  }
   __device__ __forceinline__ SequenceTile<Io, vectorized> sequence() const {
     return SequenceTile<Io, vectorized>(kernel_.args, own_.warp_count - warp_ * kWarpChannels,
                                         producer_thread() % 32);
@@ -165,6 +170,7 @@ class Producer {
     float total[kLaneStates] = {};
 #pragma unroll
     for (int other = 0; other < kBlockWarps; ++other) {
+      if (other * kWarpChannels >= own_.block.count) break;  // no channels, no sums
       float term[kLaneStates];
       load_vectors(term, from + other * 2 * kTileSteps * kRowPitch);
 #pragma unroll

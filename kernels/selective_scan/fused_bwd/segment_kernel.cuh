@@ -36,6 +36,7 @@ __global__ void __launch_bounds__(kSegmentThreads, with_carry ? 4 : 5)
   const int first_warp = static_cast<int>(blockIdx.x % kSegmentBlocks) * kSegmentWarps;
   const WarpCoordinates own(args, plan, blockIdx.x / kSegmentBlocks,
                             first_warp + static_cast<int>(threadIdx.x) / 32, first_segment, 1);
+  if (first_warp * kWarpChannels >= own.block.count) return;  // what it would leave nobody reads
   const int warp = own.warp - first_warp;
   const int steps = static_cast<int>(own.end - own.begin);
   const SequenceTile<Io, vectorized> sequence(kernel.args, own.warp_count, own.lane.lane);
@@ -78,6 +79,7 @@ __global__ void __launch_bounds__(kSegmentThreads, with_carry ? 4 : 5)
       if (projects) loaded = projection.load(left);
     }
     __syncthreads();
+    if (own.warp_count <= 0) continue;
 #pragma unroll 1
     for (int half = 0; half < kHalves; ++half) {
       if (keep_tiles) {

@@ -27,14 +27,20 @@
 #include "kernels/common/discretize.h"
 #include "kernels/selective_scan/fused_general/map.h"
 #include "kernels/selective_scan/fused_general/tiles.cuh"
+#include "kernels/selective_scan/segments.h"
 
 namespace ssmbench::fused_general {
 
-using GeneralKernel = void (*)(ScanArgs, GeneralPlan, MethodParameters);
+using GeneralKernel = void (*)(ScanArgs, GeneralPlan, MethodParameters, SegmentStates);
 
-/// The kernel of one io dtype, given as its device type.
+/// What makes the outputs, and what makes the states between segments where time is cut.
+struct GeneralKernels {
+  GeneralKernel outputs, states;
+};
+
+/// The kernels of one io dtype, given as its device type.
 template <class Io>
-GeneralKernel general_kernel_for(MethodId method, bool complex);
+GeneralKernels general_kernels_for(MethodId method, bool complex);
 
 /// Caps registers at 80 for real states, 168 for complex ones, with which no loop over steps or elements
 /// spills; with fewer, the instructions of one complex state wait for each other and not for those of the
@@ -51,38 +57,89 @@ constexpr int kStepsAtOnce = 4;
 template <>
 constexpr int kStepsAtOnce<Complex> = 2;
 
+/// The coordinates of a thread: its block's segment and channels, its own channel and four states.
+struct ThreadCoordinates {
+  int segment;
+  BlockChannels block;
+  std::int64_t begin, end;  ///< steps of the segment
+  std::int64_t row;         ///< index of the block's first channel in the (B, D, L) tensors
+  int c, n;                 ///< channel of the block, first state
+  std::int64_t d, state_at;
+  int count;  ///< states that exist. The others keep h = 0: their A, B and C are 0, and zeros are what they
+              ///< add to y.
+
+  __device__ ThreadCoordinates(const ScanArgs& args, const GeneralPlan& plan)
+      : segment(plan.segments.count == 1 ? 0 : static_cast<int>(blockIdx.x / blocks_of(args, plan))),
+        block(block_channels(plan, blockIdx.x - segment * blocks_of(args, plan), args.groups,
+                             args.channels_per_group)),
+        begin(segment * plan.segments.steps),
+        end(min(begin + plan.segments.steps, args.seqlen)),
+        row(block.b * args.sequence.batch + block.first * args.sequence.dim),
+        c(plan.channel_of(threadIdx.x)),
+        n(plan.first_state_of(threadIdx.x)),
+        d(block.first + c),
+        state_at((block.b * args.dim + d) * args.dstate + n),
+        count(c < block.count ? static_cast<int>(args.dstate) - n : 0) {}
+};
+
+/// u·B of the step before a segment, which methods of two samples take.
+template <class Io, class Value>
+__device__ void load_input_before(Value (&to)[kThreadStates], const Value (&B)[kThreadStates],
+                                  const ScanArgs& args, const ThreadCoordinates& own) {
+  using Stored = StoredProjection<Io, Value>;
+  const std::int64_t t = own.begin - 1;
+  const auto* variable = static_cast<const Stored*>(args.B) + own.block.b * args.b_strides.batch +
+                         own.block.g * args.b_strides.group + t * args.b_strides.time;
+  const std::int64_t at = own.row + own.c * args.sequence.dim + t * args.sequence.time;
+  const float u = own.count > 0 ? to_float(static_cast<const Io*>(args.u)[at]) : 0.0F;
+#pragma unroll
+  for (int s = 0; s < kThreadStates; ++s)
+    if (s < own.count)
+      to[s] = u * (args.variable_b ? to_value(variable[(own.n + s) * args.b_strides.state]) : B[s]);
+}
+
+/// A, and B where it is constant.
+template <class Value>
+__device__ void load_constants(StateA<Value> (&A)[kThreadStates], Value (&B)[kThreadStates],
+                               const ScanArgs& args, const ThreadCoordinates& own) {
+  Value A_values[kThreadStates];
+  load_states(A_values, values_of<Value>(args.A), own.d * args.dstate + own.n, own.count);
+#pragma unroll
+  for (int s = 0; s < kThreadStates; ++s) A[s] = StateA<Value>(A_values[s]);
+  if (!args.variable_b)
+    load_states(B, static_cast<const Value*>(args.B), own.d * args.b_strides.channel + own.n, own.count);
+}
+
 template <class Io, class Value, Family family>
 __global__ void __launch_bounds__(kGeneralMaxThreads, kBlocksPerSm<Value>)
-    general_kernel(const ScanArgs args, const GeneralPlan plan, const MethodParameters method) {
+    general_kernel(const ScanArgs args, const GeneralPlan plan, const MethodParameters method,
+                   const SegmentStates segments) {
   using Stored = StoredProjection<Io, Value>;
   constexpr int kSteps = kStepsAtOnce<Value>;
   extern __shared__ float4 shared[];
   const Tiles<Value> tiles(shared, plan);
-  const BlockChannels block = block_channels(plan, blockIdx.x, args.groups, args.channels_per_group);
-  const std::int64_t row = block.b * args.sequence.batch + block.first * args.sequence.dim;
+  const ThreadCoordinates own(args, plan);
+  const BlockChannels& block = own.block;
+  const int c = own.c;
+  const int n = own.n;
 
-  const int c = plan.channel_of(threadIdx.x);
-  const int n = plan.first_state_of(threadIdx.x);
-  const std::int64_t d = block.first + c;
-  const std::int64_t state_at = (block.b * args.dim + d) * args.dstate + n;
-  // States that exist. The others keep h = 0: their A, B and C are 0, and zeros are what they add to y.
-  const int count = c < block.count ? static_cast<int>(args.dstate) - n : 0;
-
-  Value h[kThreadStates], A_values[kThreadStates], B[kThreadStates], C[kThreadStates];
-  [[maybe_unused]] Value input_before[kThreadStates] = {};  // u·B
-  load_states(h, values_of<Value>(args.initial_state), state_at, count);
-  load_states(A_values, values_of<Value>(args.A), d * args.dstate + n, count);
+  Value h[kThreadStates], B[kThreadStates], C[kThreadStates];
   StateA<Value> A[kThreadStates];
-#pragma unroll
-  for (int s = 0; s < kThreadStates; ++s) A[s] = StateA<Value>(A_values[s]);
-  if (!args.variable_b)
-    load_states(B, static_cast<const Value*>(args.B), d * args.b_strides.channel + n, count);
+  load_constants(A, B, args, own);
   if (!args.variable_c)
-    load_states(C, static_cast<const Value*>(args.C), d * args.c_strides.channel + n, count);
+    load_states(C, static_cast<const Value*>(args.C), own.d * args.c_strides.channel + n, own.count);
+  if (own.segment == 0)
+    load_states(h, values_of<Value>(args.initial_state), own.state_at, own.count);
+  else
+    load_states(h, values_of<Value>(segments.ends) + (own.segment - 1) * segments.states, own.state_at,
+                own.count);
+  [[maybe_unused]] Value input_before[kThreadStates] = {};  // u·B
+  if constexpr (two_samples(family))
+    if (own.begin > 0) load_input_before<Io>(input_before, B, args, own);
 
-  for (std::int64_t start = 0; start < args.seqlen; start += plan.steps()) {
-    const int valid = steps_within(start, plan.steps(), args.seqlen);
-    const std::int64_t origin = row + start * args.sequence.time;
+  for (std::int64_t start = own.begin; start < own.end; start += plan.steps()) {
+    const int valid = steps_within(start, plan.steps(), own.end);
+    const std::int64_t origin = own.row + start * args.sequence.time;
     // No barrier between finish and the next stage: u is read and rewritten by the same thread, y is not
     // staged, and the scan's reads of the rest lie before the barrier that precedes finish.
     stage_sequences<Io>(tiles, args, block, origin, valid, plan);
@@ -126,17 +183,74 @@ __global__ void __launch_bounds__(kGeneralMaxThreads, kBlocksPerSm<Value>)
     finish_sequences<Io>(tiles, args, block, origin, valid, plan);
   }
 
+  if (own.segment + 1 < plan.segments.count) return;
   auto* last_state = reinterpret_cast<Value*>(args.last_state);
 #pragma unroll
   for (int s = 0; s < kThreadStates; ++s)
-    if (s < count) last_state[state_at + s] = h[s];
+    if (s < own.count) last_state[own.state_at + s] = h[s];
+}
+
+/// The same scan from zero, without outputs: the states at the ends of segments and the products of their
+/// decays.
+template <class Io, class Value, Family family>
+__global__ void __launch_bounds__(kGeneralMaxThreads, kBlocksPerSm<Value>)
+    general_states_kernel(const ScanArgs args, const GeneralPlan plan, const MethodParameters method,
+                          const SegmentStates segments) {
+  using Stored = StoredProjection<Io, Value>;
+  extern __shared__ float4 shared[];
+  const Tiles<Value> tiles(shared, plan);
+  const ThreadCoordinates own(args, plan);
+  const float* const delta = tiles.delta + own.c * plan.sequence_pitch();
+  const float* const u = tiles.u + own.c * plan.sequence_pitch();
+
+  Value h[kThreadStates] = {}, B[kThreadStates], product[kThreadStates];
+  StateA<Value> A[kThreadStates];
+  load_constants(A, B, args, own);
+  [[maybe_unused]] Value input_before[kThreadStates] = {};  // u·B
+  if constexpr (two_samples(family))
+    if (own.begin > 0) load_input_before<Io>(input_before, B, args, own);
+#pragma unroll
+  for (int s = 0; s < kThreadStates; ++s) product[s] = Value{} + 1.0F;
+
+  for (std::int64_t start = own.begin; start < own.end; start += plan.steps()) {
+    const int valid = steps_within(start, plan.steps(), own.end);
+    stage_sequences<Io>(tiles, args, own.block, own.row + start * args.sequence.time, valid, plan);
+    if (args.variable_b)
+      stage_projection<Stored>(tiles.B, args.B, args.b_strides, own.block, start, valid, args.dstate, plan);
+    __syncthreads();
+#pragma unroll 2
+    for (int t = 0; t < valid; ++t) {
+      const Step<family> step(method, delta[t], u[t]);
+      if (args.variable_b) load_vectors(B, tiles.B + t * plan.projection_pitch() + own.n);
+#pragma unroll
+      for (int s = 0; s < kThreadStates; ++s) {
+        const auto [decay, input, previous] = step(A[s]);
+        h[s] = multiply_add(decay, h[s], input * B[s]);
+        if constexpr (two_samples(family)) {
+          h[s] = multiply_add(previous, input_before[s], h[s]);
+          input_before[s] = u[t] * B[s];
+        }
+        product[s] = product[s] * decay;
+      }
+    }
+    __syncthreads();
+  }
+
+  const std::int64_t at = own.segment * segments.states + own.state_at;
+#pragma unroll
+  for (int s = 0; s < kThreadStates; ++s) {
+    if (s >= own.count) continue;
+    reinterpret_cast<Value*>(segments.ends)[at + s] = h[s];
+    reinterpret_cast<Value*>(segments.decays)[at + s] = product[s];
+  }
 }
 
 template <class Io>
-GeneralKernel general_kernel_for(MethodId method, bool complex) {
+GeneralKernels general_kernels_for(MethodId method, bool complex) {
   return with_family(
-      method, [complex]<Family family>(std::integral_constant<Family, family>) -> GeneralKernel {
-        return complex ? general_kernel<Io, Complex, family> : general_kernel<Io, float, family>;
+      method, [complex]<Family family>(std::integral_constant<Family, family>) -> GeneralKernels {
+        if (complex) return {general_kernel<Io, Complex, family>, general_states_kernel<Io, Complex, family>};
+        return {general_kernel<Io, float, family>, general_states_kernel<Io, float, family>};
       });
 }
 

@@ -6,6 +6,7 @@
 #include "kernels/common/hardware.h"
 #include "kernels/common/host_device.h"
 #include "kernels/selective_scan/block_channels.h"
+#include "kernels/selective_scan/segments.h"
 
 // Which thread of cuda-fused's general kernel does what, and where its tiles lie. Host and device, so that
 // the CPU tests cover it.
@@ -24,6 +25,7 @@ struct GeneralPlan {
   int steps_log2;     ///< time steps of a tile: 8 to 32
   int value_floats;   ///< floats of a state: 1, or 2 when complex
   std::int64_t blocks_per_group;
+  TimeSegments segments;  ///< how time is cut; segments are whole tiles
 
   SSMBENCH_HD constexpr int lanes() const { return 1 << lanes_log2; }
   SSMBENCH_HD constexpr int channels() const { return 1 << channels_log2; }
@@ -71,6 +73,16 @@ constexpr GeneralPlan plan_general(std::int64_t channels_per_group, std::int64_t
   plan.steps_log2 = 5;
   while (plan.shared_bytes() > kDefaultSharedBytes) --plan.steps_log2;
   plan.blocks_per_group = ceil_div(channels_per_group, plan.channels());
+  return plan;
+}
+
+/// The plan with time cut where `groups` groups of all batches have too few channels. Costs are those of a
+/// block of 128 threads; smaller ones take as long.
+constexpr GeneralPlan with_segments(GeneralPlan plan, std::int64_t groups, std::int64_t seqlen,
+                                    bool cuts_time = true) {
+  const SegmentCosts costs = plan.value_floats == 1 ? SegmentCosts{150, 150, 6} : SegmentCosts{400, 450, 3};
+  plan.segments = {seqlen, 1};
+  if (cuts_time) plan.segments = cut_time(groups * plan.blocks_per_group, seqlen, plan.steps(), costs);
   return plan;
 }
 

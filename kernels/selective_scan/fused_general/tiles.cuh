@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "kernels/common/complex.h"
+#include "kernels/common/host_device.h"
 #include "kernels/common/io_types.cuh"
 #include "kernels/common/scalar_math.h"
 #include "kernels/common/vector.cuh"
@@ -18,7 +19,7 @@
 
 namespace ssmbench::fused_general {
 
-inline std::int64_t blocks_of(const ScanArgs& args, const GeneralPlan& plan) {
+SSMBENCH_HD inline std::int64_t blocks_of(const ScanArgs& args, const GeneralPlan& plan) {
   return args.batch * args.groups * plan.blocks_per_group;
 }
 

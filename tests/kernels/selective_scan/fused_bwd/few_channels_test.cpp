@@ -1,0 +1,75 @@
+// The fast gradients of selective_scan where most of a block has no channels.
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "catch.h"
+#include "device/device.h"
+#include "kernels/selective_scan/fused_bwd/map.h"
+#include "reference/reference.h"
+#include "support/gpu.h"
+#include "support/host_tensors.h"
+#include "support/scan_problem.h"
+#include "sweep/prepared_run.h"
+#include "verify/compare.h"
+
+using namespace ssmbench;
+using namespace ssmbench::test;
+
+namespace {
+
+const Implementation& cuda_fused() {
+  const auto& all = implementations();
+  const auto found = std::ranges::find_if(all, [](const Implementation& implementation) {
+    return implementation.name == "cuda-fused" && implementation.op == "selective_scan_bwd";
+  });
+  REQUIRE(found != all.end());
+  return *found;
+}
+
+void check(Device& device, Axes axes) {
+  axes.merge(
+      Axes{{"dstate", size(16)}, {"D", true}, {"z", true}, {"delta_bias", true}, {"delta_softplus", true}});
+  const Problem problem = scan_problem(axes, selective_scan_bwd());
+  INFO(problem.id());
+  REQUIRE(fused_bwd::applies(SelectiveScan(problem)));
+  // Of slow decay, so that all segments count in one another.
+  const auto inputs = make_inputs(problem, [](const std::string& name, std::int64_t i) {
+    if (name == "A") return -0.003 * static_cast<double>(1 + i % 7);
+    const double spread = static_cast<double>(i * 37 % 101) / 101;
+    return name == "delta_bias" ? -2.5 + spread : spread - 0.4;
+  });
+  const auto expected = compute_reference(problem, views_of(inputs), never_stop);
+  for (const auto& output : run_once(device, cuda_fused(), problem, inputs)) {
+    INFO(output.spec.name);
+    const auto comparison =
+        compare_output(real_view(output.view()), expected.at(output.spec.name).expectation(),
+                       cuda_fused().arithmetic(problem.dtype()));
+    INFO("tolerance ratio " << comparison.tolerance_ratio);
+    CHECK(comparison.passed());
+  }
+}
+
+}  // namespace
+
+TEST_CASE("gradients of few channels are right", "[gpu]") {
+  if (!gpu_or_skip()) return;
+  const auto device = open_device(DeviceKind::cuda);
+  // One channel, half a warp, one over a warp, a half of a block, one over it.
+  for (const std::int64_t dim : {1, 8, 17, 64, 65})
+    for (const char* layout : {"bdl", "bld"})
+      for (const char* dtype : {"f32", "bf16"})
+        check(*device, {{"dim", size(dim)},
+                        {"seqlen", size(dim % 2 == 0 ? 520 : 333)},
+                        {"layout", layout},
+                        {"dtype", dtype},
+                        {"initial_state", true}});
+  check(*device, {{"batch", size(3)},
+                  {"dim", size(6)},
+                  {"groups", size(2)},
+                  {"seqlen", size(200)},
+                  {"dstate", size(9)}});
+  check(*device, {{"dim", size(1)}, {"seqlen", size(50)}});
+  check(*device, {{"dim", size(2)}, {"seqlen", size(200000)}, {"dtype", "bf16"}});  // several spans
+}
