@@ -5,6 +5,7 @@
 #include "kernels/common/hopper/fragments.cuh"
 #include "kernels/common/hopper/mbarrier.cuh"
 #include "kernels/ssd_chunk_scan/args.h"
+#include "kernels/ssd_chunk_scan/handed.h"
 #include "kernels/ssd_chunk_scan/hopper/layout.h"
 
 // What the roles of a block share: arguments, shared memory and its ring buffers.
@@ -16,17 +17,17 @@ struct HopperArgs {
   CUtensorMap x, B, C, z, out;  ///< (B, L, H, P) and (B, L, G, N), of z only where it exists
   SsdArgs ssd;
   Plan plan;
-  float* handed_states;    ///< per block: the states of its last item where the next block goes on with it
-  unsigned* handed_flags;  ///< per block: 1 when they are there
+  HandedStates handed;
 };
 
-template <class Element, int kItemHeads, int kPaddedStates, bool kHasGates>
+template <class Element, Pass kBlockPass, int kItemHeads, int kPaddedStates, bool kHasGates>
 struct Traits {
   using Io = Element;
+  static constexpr Pass kPass = kBlockPass;
   static constexpr int kHeads = kItemHeads;      ///< row tiles of an item
   static constexpr int kStates = kPaddedStates;  ///< N, padded
   static constexpr bool kGated = kHasGates;      ///< z exists
-  using Layout = ssd_hopper::Layout<kHeads, kStates>;
+  using Layout = ssd_hopper::Layout<kPass, kHeads, kStates>;
   using Depth = typename Layout::Depth;
 };
 
@@ -42,7 +43,8 @@ struct Share {
 
 inline constexpr int kWarpsOfGroup = 4;
 inline constexpr int kGroupThreads = 32 * kWarpsOfGroup;
-inline constexpr int kThreads = 4 * kGroupThreads;  ///< of a block: producers, states, two times outputs
+inline constexpr int kThreads = 4 * kGroupThreads;       ///< of a block: producers, states, two times outputs
+inline constexpr int kStateThreads = 2 * kGroupThreads;  ///< without outputs
 
 extern __shared__ unsigned char dynamic_shared[];
 
@@ -100,12 +102,15 @@ struct SharedMemory {
   /// By one thread.
   __device__ void init_barriers() const {
     constexpr int kReaders = kWarpsOfGroup;
-    projections().init(1, kReaders * (1 + T::kHeads));
+    constexpr bool kOutputs = T::kPass == Pass::outputs;
+    projections().init(1, kReaders * (1 + kOutputs * T::kHeads));
     for (int head = 0; head < T::kHeads; ++head) {
-      x(head).init(1, 2 * kReaders);
-      gates(head).init(1, kWarpsOfGroup, 1);
-      states(head).init(kWarpsOfGroup, kReaders);
-      scalars(head).init(32, 32 * 2 * kReaders);  // each lane for what it wrote or read
+      x(head).init(1, kReaders * (1 + kOutputs));
+      if constexpr (kOutputs) {
+        gates(head).init(1, kWarpsOfGroup, 1);
+        states(head).init(kWarpsOfGroup, kReaders);
+      }
+      scalars(head).init(32, 32 * kReaders * (1 + kOutputs));  // each lane for what it wrote or read
     }
     hopper::barrier_init_fence();
   }

@@ -49,7 +49,7 @@ std::optional<std::string> unsupported(const Problem& problem) {
 
 std::size_t workspace_bytes(const Problem& problem) {
   const SsdChunkScan scan(problem);
-  return handed_bytes(plan_of(scan), padded_dstate(scan));
+  return handed_layout_of(plan_of(scan), padded_dstate(scan)).bytes;
 }
 
 Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
@@ -67,8 +67,10 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
                                                    : variant_for<__nv_bfloat16, 2>(states, gated);
   check_cuda(cudaFuncSetAttribute(variant.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   variant.shared_bytes));
+  check_cuda(cudaFuncSetAttribute(variant.parts_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  variant.parts_shared_bytes));
   const HopperArgs args = make_args(ssd, plan, states, workspace);
-  return [=](void* stream) { launch(variant, args, static_cast<cudaStream_t>(stream)); };
+  return [=](void* stream) { launch(variant, args, states, static_cast<cudaStream_t>(stream)); };
 }
 
 const Registration registration{

@@ -81,4 +81,30 @@ __global__ void __launch_bounds__(kThreads, 1) ssd_kernel(const __grid_constant_
 #endif
 }
 
+/// The pass of states: those that leave all parts of items but the last, without what enters them (handed.h).
+/// Blocks of the plan, of two warpgroups, producers and states. Parts have one segment each.
+template <class T>
+__global__ void __launch_bounds__(kStateThreads, 1)
+    ssd_parts_kernel(const __grid_constant__ HopperArgs args) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  if (args.plan.segment(blockIdx.x, 0).end == args.plan.chunks.value) return;
+  const int group = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kGroupThreads, 0);
+  if (threadIdx.x == 0) SharedMemory<T>().init_barriers();
+  __syncthreads();
+  if (group == 1) {
+    StateWarpgroup<T>(args, SharedMemory<T>(), group_thread()).run();
+    return;
+  }
+  const int warp = group_thread() / 32;
+  const int lane = group_thread() % 32;
+  if (warp == 0) {
+    if (lane == 0) Loader<T>(args, SharedMemory<T>()).run();
+  } else if (warp < 3) {
+    ScalarWarp<T>(args, SharedMemory<T>(), warp - 1, lane).run();
+  }
+#else
+  __trap();
+#endif
+}
+
 }  // namespace ssmbench::ssd_hopper

@@ -7,13 +7,9 @@
 
 namespace ssmbench::ssd_hopper {
 
-/// What blocks hand on, each the states of an item, padded, and a flag; nothing where no item is cut.
-constexpr std::size_t handed_floats(const Plan& plan, int states) {
-  const std::size_t of_block = static_cast<std::size_t>(plan.tiles_per_item) * kRows * states;
-  return plan.hands_over() ? plan.blocks * of_block : 0;
-}
-constexpr std::size_t handed_bytes(const Plan& plan, int states) {
-  return plan.hands_over() ? handed_floats(plan, states) * sizeof(float) + plan.blocks * sizeof(unsigned) : 0;
+/// States that blocks hand on; none where no item is cut.
+constexpr HandedLayout handed_layout_of(const Plan& plan, int states) {
+  return handed_layout(plan.states_cross() ? plan.blocks : 0, plan.tiles_per_item, kRows * states);
 }
 
 /// Throws DeviceError when a tensor cannot be mapped.
@@ -34,16 +30,21 @@ inline HopperArgs make_args(const SsdArgs& ssd, const Plan& plan, int states, vo
   args.out = map(ssd.out, in.headdim, in.nheads);
   args.ssd = ssd;
   args.plan = plan;
-  args.handed_states = static_cast<float*>(workspace);
-  args.handed_flags = reinterpret_cast<unsigned*>(args.handed_states + handed_floats(plan, states));
+  args.handed = handed_states(handed_layout_of(plan, states), workspace);
   return args;
 }
 
-/// Throws DeviceError when it cannot be launched.
-inline void launch(const Variant& variant, const HopperArgs& args, cudaStream_t stream) {
-  const auto blocks = static_cast<unsigned>(args.plan.blocks);
-  if (args.plan.hands_over())
-    check_cuda(cudaMemsetAsync(args.handed_flags, 0, blocks * sizeof(unsigned), stream));
+/// Throws DeviceError when it cannot be launched. `states`: dstate, padded.
+inline void launch(const Variant& variant, const HopperArgs& args, int states, cudaStream_t stream) {
+  const Plan& plan = args.plan;
+  const auto blocks = static_cast<unsigned>(plan.blocks);
+  if (plan.hands_over()) check_cuda(cudaMemsetAsync(args.handed.flags, 0, blocks * sizeof(unsigned), stream));
+  if (plan.parts > 1) {
+    const auto bytes = static_cast<std::size_t>(variant.parts_shared_bytes);
+    variant.parts_kernel<<<blocks, kStateThreads, bytes, stream>>>(args);
+    check_cuda(cudaGetLastError());
+    launch_join_parts(args.handed, {plan.items, plan.parts, plan.tiles_per_item, kRows * states / 4}, stream);
+  }
   variant.kernel<<<blocks, kThreads, static_cast<std::size_t>(variant.shared_bytes), stream>>>(args);
   check_cuda(cudaGetLastError());
 }

@@ -46,9 +46,12 @@ SSMBENCH_HD constexpr int square_below(int row, int column) {
 inline constexpr int kTile = kSteps * kRows * 2;  ///< bytes of a tile of 64 × 64 elements
 inline constexpr int kMaxBlockBytes = 227 * 1024;
 
+/// What a block computes: out and the final states, or the states that leave its segments.
+enum class Pass { outputs, states };
+
 /// Slots of the ring buffers. Loads are under way for a chunk or two, so that slots go to what comes from
 /// memory; one slot is enough for the state of the next chunk, which is made meanwhile.
-template <int kHeads, int kStates>
+template <Pass kPass, int kHeads, int kStates>
 struct Depths {
   static constexpr bool kFull = kHeads == 2 && kStates == 128;  ///< shared memory is
   static constexpr int kProjections = 3;                        ///< B and C
@@ -57,15 +60,23 @@ struct Depths {
   static constexpr int kState = kFull ? 1 : kHeads == 2 ? 2 : 3;
   static constexpr int kScalars = kHeads == 2 ? 3 : 4;
 };
+template <int kHeads, int kStates>
+struct Depths<Pass::states, kHeads, kStates> {
+  static constexpr int kProjections = 4;  ///< B alone
+  static constexpr int kX = 4;
+  static constexpr int kGates = 0;
+  static constexpr int kState = 0;
+  static constexpr int kScalars = 4;
+};
 
 /// Offsets in bytes; tiles are aligned to 1024.
-template <int kItemHeads, int kPaddedStates>
+template <Pass kPass, int kItemHeads, int kPaddedStates>
 struct Layout {
   static constexpr int kHeads = kItemHeads;
   static constexpr int kStates = kPaddedStates;
-  using Depth = Depths<kHeads, kStates>;
+  using Depth = Depths<kPass, kHeads, kStates>;
   static constexpr int kHalves = kStates / 64;  ///< tiles that B, C and the state are wide
-  static constexpr int kProjectionSlot = 2 * kHalves * kTile;
+  static constexpr int kProjectionSlot = (kPass == Pass::outputs ? 2 : 1) * kHalves * kTile;
   static constexpr int kStateSlot = kHalves * kTile;
 
   static constexpr int kProjections = 0;

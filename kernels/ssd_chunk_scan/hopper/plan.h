@@ -9,8 +9,12 @@
 // How cuda-hopper spreads a problem over thread blocks. Host and device, so that the CPU tests cover it.
 //
 // A head is cut into tiles of 64 rows of its state. One or two tiles whose heads read the same B and C are an
-// item, a scan over all chunks of a sequence. Items are cut evenly where there are more of them than thread
-// blocks: a block takes a run of (item, chunk), which begins and ends anywhere, as segments of items.
+// item, a scan over all chunks of a sequence.
+//
+// Where there are more items than multiprocessors, all of them together are cut evenly: a block takes a run of
+// (item, chunk), which begins and ends anywhere, as segments of items, and hands the state of its last one on.
+// Where there are few, each item is cut into parts, a block each. The states that enter the parts are computed
+// before, by kernels of their own (handed.h), so that all parts of an item run at once.
 
 namespace ssmbench::ssd_hopper {
 
@@ -33,7 +37,7 @@ struct Item {
 };
 
 /// Chunks first … end − 1 of an item. Where `first` is not 0 the state comes from the block before, and where
-/// `end` is not the sequence's it goes to the block after.
+/// `end` is not the sequence's it goes to the block after. (From and by handed.h, if items are in parts.)
 struct Segment {
   int item;
   int first, end;
@@ -66,8 +70,11 @@ struct Plan {
   Divisor chunks;
   int items;
   int blocks;
-  /// Chunks of all items together are `share`·blocks + `rest`; the first `rest` blocks have one more.
-  int share, rest;
+  int parts;  ///< of an item; 1 where items are not cut, or all together
+  /// Blocks that share chunks evenly: those of an item in parts, otherwise all.
+  Divisor team;
+  /// Chunks of a team: `share`·team + `rest`. Its first `rest` blocks have one more.
+  int team_chunks, share, rest;
 
   SSMBENCH_HD constexpr Item item(int index) const {
     const int outer = items_per_group.quotient(index);
@@ -86,7 +93,9 @@ struct Plan {
 
   /// Chunks of all items: a block takes those from first_unit(block) to first_unit(block + 1).
   SSMBENCH_HD constexpr int first_unit(int block) const {
-    return block * share + (block < rest ? block : rest);
+    const int which = team.quotient(block);
+    const int member = block - which * team.value;
+    return which * team_chunks + member * share + (member < rest ? member : rest);
   }
   SSMBENCH_HD constexpr int segments(int block) const {
     const int begin = first_unit(block);
@@ -102,8 +111,10 @@ struct Plan {
     const int start = item * chunks.value;
     return {item, begin > start ? begin - start : 0, end < start + chunks.value ? end - start : chunks.value};
   }
-  /// Whether blocks hand states on to the next ones.
-  constexpr bool hands_over() const { return items % blocks != 0; }
+  /// Whether a block may wait for the states that the one before it hands on.
+  SSMBENCH_HD constexpr bool hands_over() const { return parts == 1 && items % blocks != 0; }
+  /// Whether states go from block to block, in either way.
+  constexpr bool states_cross() const { return parts > 1 || hands_over(); }
 };
 
 /// Sizes of a problem that a plan depends on.
@@ -111,7 +122,8 @@ struct PlanSizes {
   std::int64_t batch, seqlen, nheads, groups, headdim;
 };
 
-constexpr Plan plan_with(const PlanSizes& of, int multiprocessors, int tiles_per_item) {
+/// `parts` is 1 where there are more items than multiprocessors, and at most the number of chunks.
+constexpr Plan plan_with(const PlanSizes& of, int multiprocessors, int tiles_per_item, int parts) {
   Plan plan{};
   plan.tiles_per_item = tiles_per_item;
   plan.heads_per_group = static_cast<int>(of.nheads / of.groups);
@@ -121,23 +133,43 @@ constexpr Plan plan_with(const PlanSizes& of, int multiprocessors, int tiles_per
       static_cast<int>(ceil_div(std::int64_t{plan.heads_per_group} * plan.row_tiles.value, tiles_per_item)));
   plan.chunks = Divisor(static_cast<int>(ceil_div(of.seqlen, kSteps)));
   plan.items = static_cast<int>(of.batch * of.groups * plan.items_per_group.value);
-  plan.blocks = std::min(plan.items, multiprocessors);
-  plan.share = plan.items * plan.chunks.value / plan.blocks;
-  plan.rest = plan.items * plan.chunks.value % plan.blocks;
+  plan.parts = parts;
+  plan.blocks = parts > 1 ? plan.items * parts : std::min(plan.items, multiprocessors);
+  plan.team = Divisor(parts > 1 ? parts : plan.blocks);
+  plan.team_chunks = parts > 1 ? plan.chunks.value : plan.items * plan.chunks.value;
+  plan.share = plan.team_chunks / plan.team.value;
+  plan.rest = plan.team_chunks % plan.team.value;
   return plan;
 }
 
-/// What a chunk of an item takes, in cycles of an H200 (measured).
-inline constexpr double kChunkCycles[] = {2100, 3800};  // one tile, two
+// What a chunk of an item takes, in cycles of an H200 (measured): of one tile, of two.
+inline constexpr double kChunkCycles[] = {2100, 3800};
+inline constexpr double kStateChunkCycles[] = {1050, 1400};  ///< in the pass before, of states alone
+/// What the pass before costs besides: two more kernels, and the sum over an item's parts.
+inline constexpr double kPartsCycles = 12000;
+inline constexpr double kPartCycles = 150;
 
-/// Two tiles share loads and the state warpgroup; one tile makes twice the items.
+/// Cycles that the plan takes.
+constexpr double plan_cycles(const Plan& plan) {
+  const int tiles = plan.tiles_per_item - 1;
+  if (plan.parts == 1) return kChunkCycles[tiles] * plan.chunks.value * plan.items / plan.blocks;
+  const double chunks = plan.share + (plan.rest > 0 ? 1 : 0);
+  return (kChunkCycles[tiles] + kStateChunkCycles[tiles]) * chunks + kPartsCycles + kPartCycles * plan.parts;
+}
+
+/// Two tiles share loads and the state warpgroup; one tile makes twice the items, and parts make more of few.
+/// Of the shape and the number of multiprocessors alone, so that results are the same on every GPU.
 constexpr Plan plan_for(const PlanSizes& of, int multiprocessors) {
-  const Plan one = plan_with(of, multiprocessors, 1);
-  const Plan two = plan_with(of, multiprocessors, 2);
-  const auto cycles = [](const Plan& plan) {
-    return kChunkCycles[plan.tiles_per_item - 1] * static_cast<double>(plan.items) / plan.blocks;
-  };
-  return cycles(one) < cycles(two) ? one : two;
+  Plan best = plan_with(of, multiprocessors, 2, 1);
+  for (const int tiles : {2, 1}) {
+    const Plan whole = plan_with(of, multiprocessors, tiles, 1);
+    const int most = std::min(multiprocessors / whole.items, whole.chunks.value);
+    for (int parts = 1; parts <= std::max(most, 1); ++parts) {
+      const Plan plan = plan_with(of, multiprocessors, tiles, parts);
+      if (plan_cycles(plan) < plan_cycles(best)) best = plan;
+    }
+  }
+  return best;
 }
 
 }  // namespace ssmbench::ssd_hopper

@@ -96,7 +96,8 @@ class Loader {
       const hopper::TileOrigin from{
           {64 * half, cursor.item().group, cursor.chunk() * kSteps, cursor.item().b}};
       hopper::load_tile(shared_.b_tile(projections_at_) + half * kTile, args_.B, from, full);
-      hopper::load_tile(shared_.c_tile(projections_at_) + half * kTile, args_.C, from, full);
+      if constexpr (T::kPass == Pass::outputs)
+        hopper::load_tile(shared_.c_tile(projections_at_) + half * kTile, args_.C, from, full);
     }
     projections_at_.advance();
   }

@@ -138,17 +138,19 @@ class ScalarWarp {
 
   __device__ void write(ChunkScalars& to, const LaneDeltas& of, const LaneSums& sums) const {
     const int slab = lane_ / kSlabLanes;
-    const int slot = slot_of_step(2 * lane_ % 16);
+    [[maybe_unused]] const int slot = slot_of_step(2 * lane_ % 16);
     const float before =
         slab < 2 ? (slab == 0 ? 0.0F : sums.before[1]) : (slab == 2 ? sums.before[2] : sums.before[3]);
     const float2 sum = make_float2(before + sums.within[0], before + sums.within[1]);
-    write_rows(to, of, sums, sum);
-    *reinterpret_cast<float2*>(to.diagonal + 16 * slab + slot) =
-        make_float2(sum.x - log2_approximate(of.delta[0]), sum.y - log2_approximate(of.delta[1]));
+    if constexpr (T::kPass == Pass::outputs) {
+      write_rows(to, of, sums, sum);
+      *reinterpret_cast<float2*>(to.diagonal + 16 * slab + slot) =
+          make_float2(sum.x - log2_approximate(of.delta[0]), sum.y - log2_approximate(of.delta[1]));
 #pragma unroll
-    for (int k = 1; k < 4; ++k) {
-      const float2 factors = weights_until(sums.before[k], kSlabLanes * k - 1, of, sum);
-      if (slab < k) *reinterpret_cast<float2*>(to.below[square_below(k, slab)] + slot) = factors;
+      for (int k = 1; k < 4; ++k) {
+        const float2 factors = weights_until(sums.before[k], kSlabLanes * k - 1, of, sum);
+        if (slab < k) *reinterpret_cast<float2*>(to.below[square_below(k, slab)] + slot) = factors;
+      }
     }
     const float2 weights = weights_until(sums.end, 31, of, sum);
     const std::uint32_t rounded = pack_pair<Io>(weights.x, weights.y);

@@ -5,7 +5,8 @@
 //
 //   H ← decay·H + (Δ·decay-to-the-end·x)ᵀ · B        A of the product from registers, B from shared memory
 //
-// and publishes each state that enters a chunk to the output warpgroups, in the io dtype, one chunk ahead.
+// and publishes each state that enters a chunk to the output warpgroups, in the io dtype, one chunk ahead. In
+// the pass of states there are no outputs, and what leaves the segment is handed on (handed.h).
 
 #include "kernels/common/hopper/wgmma.cuh"
 #include "kernels/common/io_types.cuh"
@@ -39,6 +40,7 @@ class StateWarpgroup {
   static constexpr int kHalves = T::Layout::kHalves;
   static constexpr int kRegisters = T::kStates / 2;  // of a state, a thread
   static constexpr int kAllRegisters = T::kHeads * kRegisters;
+  static constexpr bool kOutputs = T::kPass == Pass::outputs;
 
  public:
   __device__ StateWarpgroup(const HopperArgs& args, const Shared& shared, int thread)
@@ -46,7 +48,9 @@ class StateWarpgroup {
         plan_(args.plan),
         shared_(shared),
         thread_(thread),
-        transposed_(hopper::transposed_fragment_offset(thread / 32, thread % 32)) {}
+        transposed_(hopper::transposed_fragment_offset(thread / 32, thread % 32)) {
+    for (float& decay : decay_) decay = 1.0F;
+  }
 
   __device__ void run() {
     float state[T::kHeads][kRegisters];
@@ -54,10 +58,11 @@ class StateWarpgroup {
       const Segment segment = plan_.segment(blockIdx.x, i);
       const Item item = plan_.item(segment.item);
       enter(state, segment, item);
-      publish(state);
+      if constexpr (kOutputs) publish(state);
       for (int chunk = segment.first; chunk < segment.end; ++chunk) {
         update(state);
-        if (chunk + 1 < segment.end) publish(state);
+        if constexpr (kOutputs)
+          if (chunk + 1 < segment.end) publish(state);
       }
       leave(state, segment, item);
     }
@@ -73,6 +78,7 @@ class StateWarpgroup {
     for (int head = 0; head < T::kHeads; ++head) {
       shared_.scalars(head).wait_full(at_);
       const ChunkScalars& scalars = shared_.scalars_of(head, at_);
+      if constexpr (!kOutputs) decay_[head] *= scalars.decay;
 #pragma unroll
       for (float& value : state[head]) value *= scalars.decay;
       shared_.x(head).wait_full(at_);
@@ -160,7 +166,7 @@ class StateWarpgroup {
 
   __device__ void enter(float (&state)[T::kHeads][kRegisters], const Segment& segment,
                         const Item& item) const {
-    if (segment.first > 0) {
+    if (kOutputs && segment.first > 0) {
       take(state);
       return;
     }
@@ -168,7 +174,7 @@ class StateWarpgroup {
     for (int head = 0; head < T::kHeads; ++head) {
 #pragma unroll
       for (float& value : state[head]) value = 0.0F;
-      if (args_.ssd.in.initial_states == nullptr) continue;
+      if (args_.ssd.in.initial_states == nullptr || segment.first > 0) continue;
       for_each_pair(state[head], item, head, [&](std::int64_t at, float& first, float& second) {
         const float2 pair = *reinterpret_cast<const float2*>(args_.ssd.in.initial_states + at);
         first = pair.x;
@@ -180,7 +186,7 @@ class StateWarpgroup {
   __device__ void leave(float (&state)[T::kHeads][kRegisters], const Segment& segment,
                         const Item& item) const {
     if (segment.end < plan_.chunks.value) {
-      hand_over(state);
+      if (!kOutputs || plan_.parts == 1) hand_over(state);
       return;
     }
     if (args_.ssd.final_states == nullptr) return;
@@ -193,26 +199,36 @@ class StateWarpgroup {
 
   /// The next block's item begins in this one: its states go to global memory as they lie in registers.
   __device__ void hand_over(const float (&state)[T::kHeads][kRegisters]) const {
-    float* to = args_.handed_states + static_cast<std::int64_t>(blockIdx.x) * kAllRegisters * 128 + thread_;
+    const std::int64_t block = blockIdx.x;
+    float* to = args_.handed.states + block * kAllRegisters * kGroupThreads + thread_;
 #pragma unroll
-    for (int i = 0; i < kAllRegisters; ++i) to[i * 128] = state[i / kRegisters][i % kRegisters];
-    __threadfence();
-    group_barrier();
-    if (thread_ == 0)
-      asm volatile("st.release.gpu.global.u32 [%0], 1;\n" ::"l"(args_.handed_flags + blockIdx.x) : "memory");
+    for (int i = 0; i < kAllRegisters; ++i) to[i * kGroupThreads] = state[i / kRegisters][i % kRegisters];
+    if constexpr (kOutputs) {
+      __threadfence();
+      group_barrier();
+      if (thread_ == 0)
+        asm volatile("st.release.gpu.global.u32 [%0], 1;\n" ::"l"(args_.handed.flags + block) : "memory");
+    } else {
+#pragma unroll
+      for (int head = 0; head < T::kHeads; ++head)
+        if (thread_ == 0) args_.handed.decays[block * T::kHeads + head] = decay_[head];
+    }
   }
 
   __device__ void take(float (&state)[T::kHeads][kRegisters]) const {
     const std::int64_t giver = static_cast<std::int64_t>(blockIdx.x) - 1;
-    unsigned flag = 0;
-    while (flag == 0)
-      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];\n"
-                   : "=r"(flag)
-                   : "l"(args_.handed_flags + giver)
-                   : "memory");
-    const float* from = args_.handed_states + giver * kAllRegisters * 128 + thread_;
+    if (plan_.hands_over()) {
+      unsigned flag = 0;
+      while (flag == 0)
+        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];\n"
+                     : "=r"(flag)
+                     : "l"(args_.handed.flags + giver)
+                     : "memory");
+    }
+    const float* from = args_.handed.states + giver * kAllRegisters * kGroupThreads + thread_;
 #pragma unroll
-    for (int i = 0; i < kAllRegisters; ++i) state[i / kRegisters][i % kRegisters] = __ldcg(from + i * 128);
+    for (int i = 0; i < kAllRegisters; ++i)
+      state[i / kRegisters][i % kRegisters] = __ldcg(from + i * kGroupThreads);
   }
 
   /// A barrier of this warpgroup's threads.
@@ -225,6 +241,7 @@ class StateWarpgroup {
   Shared shared_;
   int thread_;
   std::uint32_t transposed_;
+  float decay_[T::kHeads];                      ///< of the segment; in the pass of states
   typename Shared::States::Position state_at_;  // a chunk ahead of the rest
   hopper::RingPositions at_;
 };

@@ -5,11 +5,17 @@
 
 namespace ssmbench::ssd_hopper {
 
+template <class Io, int kTiles, int kStates, bool kGated>
+Variant variant_of() {
+  using Outputs = Traits<Io, Pass::outputs, kTiles, kStates, kGated>;
+  using States = Traits<Io, Pass::states, kTiles, kStates, false>;
+  return {ssd_kernel<Outputs>, Outputs::Layout::kBytes, ssd_parts_kernel<States>, States::Layout::kBytes};
+}
+
 template <class Io, int kTiles>
 Variant variant_for(int states, bool gated) {
-  const auto of = []<class T>(T) { return Variant{ssd_kernel<T>, T::Layout::kBytes}; };
-  if (states == 64) return gated ? of(Traits<Io, kTiles, 64, true>()) : of(Traits<Io, kTiles, 64, false>());
-  return gated ? of(Traits<Io, kTiles, 128, true>()) : of(Traits<Io, kTiles, 128, false>());
+  if (states == 64) return gated ? variant_of<Io, kTiles, 64, true>() : variant_of<Io, kTiles, 64, false>();
+  return gated ? variant_of<Io, kTiles, 128, true>() : variant_of<Io, kTiles, 128, false>();
 }
 
 }  // namespace ssmbench::ssd_hopper

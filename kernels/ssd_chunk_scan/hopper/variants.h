@@ -4,13 +4,15 @@
 
 namespace ssmbench::ssd_hopper {
 
-/// A kernel and the dynamic shared memory of its blocks.
+/// The kernels, and the dynamic shared memory of their blocks.
 struct Variant {
   void (*kernel)(HopperArgs);
   int shared_bytes;
+  void (*parts_kernel)(HopperArgs);  ///< the pass of states before it, where items are in parts
+  int parts_shared_bytes;
 };
 
-/// The kernel for items of one or two row tiles, for a padded dstate of 64 or 128, with or without z.
+/// Those for items of one or two row tiles, for a padded dstate of 64 or 128, with or without z.
 /// Compiled in files of their own, since each takes its time.
 template <class Io, int kTiles>
 Variant variant_for(int states, bool gated);

@@ -18,7 +18,7 @@ extern template void launch_gradient_sums<__nv_bfloat16, __nv_bfloat16>(const Ss
 namespace ssd_hopper_bwd {
 extern template Variant variant_for<__nv_bfloat16>(int states, bool gated);
 extern template Walks make_walks<__nv_bfloat16>(const SsdBwdArgs&, const ChunkedBwdPlan&,
-                                                const ChunkedBwdWorkspace&);
+                                                const ChunkedBwdWorkspace&, void*);
 extern template void launch_walks<__nv_bfloat16>(const Walks&, cudaStream_t);
 }  // namespace ssd_hopper_bwd
 
@@ -47,6 +47,14 @@ std::optional<std::string> unsupported(const Problem& problem) {
   return {};
 }
 
+/// That of cuda-chunked, and behind it the states that walks hand on.
+std::size_t workspace_bytes(const Problem& problem) {
+  const SsdChunkScan scan(problem);
+  const ChunkedBwdPlan plan = chunked_bwd_plan(problem, tiles_of(problem));
+  const std::int64_t heads = scan.batch * scan.nheads;
+  return plan.bytes + walk_handed_layout(heads, walk_parts(heads, plan.chunks), 64 * plan.dstate_tiles).bytes;
+}
+
 Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
   if (auto reason = unsupported(problem)) throw ContractError("cuda-hopper " + *reason);
   const SsdBwdArgs bwd = bind_ssd_bwd(problem, tensors);
@@ -62,7 +70,7 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
   check_cuda(cudaFuncSetAttribute(variant.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   variant.shared_bytes));
   const GradientArgs args = make_args(bwd, plan, arrays);
-  const Walks walks = make_walks<Io>(bwd, plan, arrays);
+  const Walks walks = make_walks<Io>(bwd, plan, arrays, static_cast<unsigned char*>(workspace) + plan.bytes);
   return [=](void* stream) {
     auto* const on = static_cast<cudaStream_t>(stream);
     launch_walks<Io>(walks, on);
@@ -79,8 +87,7 @@ const Registration registration{
          "all gradients by chunks of 64 steps, products by wgmma, fed by TMA; for compute capability 9.0",
      .arithmetic = [](DType) { return Arithmetic{.math = Math::bf16, .state_dtype = DType::bf16}; },
      .unsupported = unsupported,
-     .workspace_bytes =
-         [](const Problem& problem) { return chunked_bwd_workspace_bytes(problem, tiles_of(problem)); },
+     .workspace_bytes = workspace_bytes,
      .bind = bind}};
 
 }  // namespace

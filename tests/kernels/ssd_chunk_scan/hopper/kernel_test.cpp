@@ -64,7 +64,29 @@ std::vector<Problem> plan_problems() {
   return all;
 }
 
+/// Long and few enough for items in parts: of two tiles and of one, with and without absent tiles.
+std::vector<Problem> part_problems() {
+  std::vector<Problem> all;
+  for (const std::int64_t seqlen : {1100, 4096, 6001})
+    for (const std::int64_t nheads : {1, 3, 4, 18})
+      for (const bool seq_idx : {false, true})
+        if (nheads < 18 || seqlen == 4096)
+          all.push_back(problem_of({{"seqlen", size(seqlen)},
+                                    {"nheads", size(nheads)},
+                                    {"batch", size(1)},
+                                    {"headdim", size(nheads == 3 ? 72 : 64)},
+                                    {"dstate", size(nheads == 4 ? 64 : 128)},
+                                    {"z", nheads != 4},
+                                    {"seq_idx", seq_idx}}));
+  return all;
+}
+
 }  // namespace
+
+TEST_CASE("cuda-hopper agrees with the reference where items are in parts", "[gpu][ssd_fwd][ssd_hopper]") {
+  for (const char* distribution : {"mamba", "slow_decay", "large_A"})
+    check_all(part_problems(), distribution);
+}
 
 TEST_CASE("cuda-hopper agrees with the reference at every length", "[gpu][ssd_fwd][ssd_hopper]") {
   for (const char* distribution : {"mamba", "slow_decay", "large_A", "tiny_delta"})

@@ -1,5 +1,6 @@
 #include "kernels/ssd_chunk_scan/hopper/plan.h"
 
+#include <algorithm>
 #include <set>
 #include <tuple>
 #include <vector>
@@ -18,8 +19,14 @@ std::vector<Plan> plans() {
       for (const auto& [nheads, groups] : {std::pair{1, 1}, {7, 1}, {6, 2}, {6, 6}, {48, 1}, {128, 8}})
         for (const std::int64_t headdim : {8, 64, 72, 192})
           for (const int multiprocessors : {3, 132})
-            for (const int tiles : {1, 2})
-              all.push_back(plan_with({batch, seqlen, nheads, groups, headdim}, multiprocessors, tiles));
+            for (const int tiles : {1, 2}) {
+              const PlanSizes sizes{batch, seqlen, nheads, groups, headdim};
+              const Plan whole = plan_with(sizes, multiprocessors, tiles, 1);
+              all.push_back(whole);
+              for (int parts = 2; parts <= std::min(multiprocessors / whole.items, whole.chunks.value);
+                   parts += 3)
+                all.push_back(plan_with(sizes, multiprocessors, tiles, parts));
+            }
   return all;
 }
 
@@ -72,7 +79,7 @@ TEST_CASE("hopper: a cut item goes from one block to the next, which needs it la
       for (int i = 0; i < segments; ++i) {
         const Segment segment = plan.segment(block, i);
         if (segment.end < plan.chunks.value) {  // handed on: before anything is waited for, to the next block
-          CHECK(i == 0);
+          CHECK((plan.parts > 1 || i == 0));
           const Segment rest = plan.segment(block + 1, plan.segments(block + 1) - 1);
           CHECK((rest.item == segment.item && rest.first == segment.end));
           ++cut;
@@ -80,8 +87,28 @@ TEST_CASE("hopper: a cut item goes from one block to the next, which needs it la
         if (segment.first > 0) CHECK(i == segments - 1);
       }
     }
-    CHECK((plan.hands_over() || cut == 0));
+    CHECK((plan.states_cross() || cut == 0));
   }
+}
+
+TEST_CASE("hopper: the parts of an item are one segment of a block each, of nearly equal length") {
+  int in_parts = 0;
+  for (const Plan& plan : plans()) {
+    if (plan.parts == 1) continue;
+    ++in_parts;
+    REQUIRE(plan.blocks == plan.items * plan.parts);
+    CHECK_FALSE(plan.hands_over());
+    for (int block = 0; block < plan.blocks; ++block) {
+      REQUIRE(plan.segments(block) == 1);
+      const Segment segment = plan.segment(block, 0);
+      CHECK(segment.item == block / plan.parts);
+      CHECK((segment.first == 0) == (block % plan.parts == 0));
+      CHECK((segment.end == plan.chunks.value) == (block % plan.parts == plan.parts - 1));
+      const int chunks = segment.end - segment.first;
+      CHECK((chunks == plan.share || chunks == plan.share + 1));
+    }
+  }
+  CHECK(in_parts > 100);
 }
 
 TEST_CASE("hopper: divisors divide") {
@@ -93,7 +120,19 @@ TEST_CASE("hopper: divisors divide") {
 TEST_CASE("hopper: one tile an item where two would leave multiprocessors idle") {
   CHECK(plan_for({8, 4096, 32, 1, 64}, 132).tiles_per_item == 2);
   CHECK(plan_for({1, 4096, 128, 8, 64}, 132).tiles_per_item == 1);
-  CHECK(plan_for({1, 4096, 1, 1, 64}, 132).tiles_per_item == 1);
+  CHECK(plan_for({1, 256, 1, 1, 64}, 132).tiles_per_item == 1);
+}
+
+TEST_CASE("hopper: few heads are cut into parts, if they are long") {
+  const auto parts = [](const PlanSizes& sizes) { return plan_for(sizes, 132).parts; };
+  CHECK(parts({1, 8192, 32, 1, 64}) == 8);
+  CHECK(parts({1, 256, 32, 1, 64}) == 1);
+  CHECK(parts({8, 4096, 32, 1, 64}) == 1);
+  CHECK(parts({1, 8192, 128, 8, 64}) == 1);
+  for (const std::int64_t seqlen : {4096, 65536, 1048576}) {
+    const Plan plan = plan_for({1, seqlen, 1, 1, 64}, 132);
+    CHECK((plan.parts > 16 && plan.blocks <= 132 && plan.parts <= plan.chunks.value));
+  }
 }
 
 TEST_CASE("hopper: scalars have a place each") {

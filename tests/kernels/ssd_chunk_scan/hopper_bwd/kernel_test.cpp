@@ -51,7 +51,28 @@ std::vector<Problem> size_problems() {
   return all;
 }
 
+/// Long and few enough for walks in parts.
+std::vector<Problem> part_problems() {
+  std::vector<Problem> all;
+  for (const std::int64_t seqlen : {4096, 6001})
+    for (const std::int64_t nheads : {1, 3})
+      for (const bool seq_idx : {false, true})
+        all.push_back(problem_of({{"seqlen", size(seqlen)},
+                                  {"nheads", size(nheads)},
+                                  {"batch", size(1)},
+                                  {"headdim", size(nheads == 1 ? 64 : 40)},
+                                  {"dstate", size(nheads == 1 ? 128 : 64)},
+                                  {"z", nheads == 1},
+                                  {"seq_idx", seq_idx}}));
+  return all;
+}
+
 }  // namespace
+
+TEST_CASE("backward cuda-hopper agrees with the reference where walks are in parts",
+          "[gpu][ssd_bwd][ssd_hopper_bwd]") {
+  for (const char* distribution : {"mamba", "slow_decay"}) check_all(part_problems(), distribution);
+}
 
 TEST_CASE("backward cuda-hopper agrees with the reference at every length",
           "[gpu][ssd_bwd][ssd_hopper_bwd]") {

@@ -1,0 +1,53 @@
+// The states between the parts of a scan (handed.h): one thread per 4 elements of a state, one order of sums.
+
+#include "base/cuda_check.h"
+#include "kernels/common/index_math.h"
+#include "kernels/ssd_chunk_scan/handed.h"
+
+namespace ssmbench {
+namespace {
+
+constexpr int kPartsThreads = 256;
+constexpr int kPartsAhead = 8;  ///< states that are loaded at once
+
+__global__ void __launch_bounds__(kPartsThreads)
+    ssd_join_parts_kernel(const HandedStates handed, const Parts of) {
+  const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * kPartsThreads + threadIdx.x;
+  const int vectors = of.tiles * of.vectors;  // of a block
+  const std::int64_t sequence = index / vectors;
+  if (sequence >= of.sequences) return;
+  const int vector = static_cast<int>(index - sequence * vectors);
+  const int parts = of.parts;
+  const std::int64_t first = sequence * parts;
+  float4* const states = reinterpret_cast<float4*>(handed.states) + first * vectors + vector;
+  const float* const decays = handed.decays + first * of.tiles + vector / of.vectors;
+  float4 state = states[0];
+  for (int part = 1; part < parts - 1; part += kPartsAhead) {
+    float4 own[kPartsAhead];
+    float decay[kPartsAhead];
+#pragma unroll
+    for (int i = 0; i < kPartsAhead; ++i) {
+      if (part + i >= parts - 1) break;
+      own[i] = states[static_cast<std::int64_t>(part + i) * vectors];
+      decay[i] = decays[(part + i) * of.tiles];
+    }
+#pragma unroll
+    for (int i = 0; i < kPartsAhead; ++i) {
+      if (part + i >= parts - 1) break;
+      state = make_float4(state.x * decay[i] + own[i].x, state.y * decay[i] + own[i].y,
+                          state.z * decay[i] + own[i].z, state.w * decay[i] + own[i].w);
+      states[static_cast<std::int64_t>(part + i) * vectors] = state;
+    }
+  }
+}
+
+}  // namespace
+
+void launch_join_parts(const HandedStates& handed, const Parts& of, cudaStream_t stream) {
+  if (of.parts <= 2) return;  // the first part's state is final
+  const auto blocks = static_cast<unsigned>(ceil_div(of.sequences * of.tiles * of.vectors, kPartsThreads));
+  ssd_join_parts_kernel<<<blocks, kPartsThreads, 0, stream>>>(handed, of);
+  check_cuda(cudaGetLastError());
+}
+
+}  // namespace ssmbench
