@@ -212,7 +212,7 @@ __device__ void store_outputs(const Mamba3Args& args, const HeadAt& at, const St
 }
 
 template <class Io, int kShapeIndex>
-__global__ void __launch_bounds__(kStepThreads)
+__global__ void __launch_bounds__(kStepThreads, kRowShapes[kShapeIndex].blocks())
     step_kernel(const Mamba3Args args, const int heads_per_group) {
   constexpr RowShape kShape = kRowShapes[kShapeIndex];
   extern __shared__ float4 shared[];

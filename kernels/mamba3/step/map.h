@@ -20,6 +20,8 @@ struct RowShape {
   SSMBENCH_HD constexpr int rows_of_pass() const { return kStepThreads / lanes; }
   /// Rows of a thread in flight: some 32 states.
   SSMBENCH_HD constexpr int rows() const { return states() <= 4 ? 8 : 4; }
+  /// Resident on a multiprocessor of an H200: registers for so many.
+  SSMBENCH_HD constexpr int blocks() const { return states() <= 4 ? 3 : 2; }
 };
 
 inline constexpr RowShape kRowShapes[]{{8, 4, 1}, {16, 4, 1}, {32, 4, 1}, {32, 4, 2}, {32, 2, 1}, {32, 2, 4}};
