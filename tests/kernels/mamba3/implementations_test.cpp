@@ -7,6 +7,7 @@
 
 #include "catch.h"
 #include "inputs/distributions.h"
+#include "support/gpu.h"
 #include "support/mamba3_problem.h"
 #include "support/verdicts.h"
 
@@ -143,4 +144,15 @@ TEST_CASE("CPU implementations of the MIMO scan's gradients agree with the refer
 
 TEST_CASE("CPU implementations of Mamba-3's step agree with the reference", "[mamba3]") {
   check_all(steps(), list_devices().front());
+}
+
+TEST_CASE("CUDA implementations of Mamba-3's scans agree with the reference", "[mamba3][gpu]") {
+  for (const auto& gpu : gpus()) {
+    check_all(scans(mamba3_siso_fwd()), gpu);
+    check_all(scans(mamba3_mimo_fwd()), gpu);
+  }
+}
+
+TEST_CASE("CUDA implementations of Mamba-3's step agree with the reference", "[mamba3][gpu]") {
+  for (const auto& gpu : gpus()) check_all(steps(), gpu);
 }

@@ -1,0 +1,58 @@
+// cuda-step: registration and launch. The picture is in kernel.cuh.
+
+#include <string>
+
+#include "base/errors.h"
+#include "kernels/common/launch.cuh"
+#include "kernels/mamba3/bind.h"
+#include "kernels/mamba3/step/kernel.cuh"
+
+namespace ssmbench::mamba3 {
+namespace {
+
+using Kernel = void (*)(Mamba3Args, int heads_per_group);
+
+template <class Io>
+Kernel kernel_of(int shape) {
+  switch (shape) {
+    case 0:
+      return step_kernel<Io, 0>;
+    case 1:
+      return step_kernel<Io, 1>;
+    case 2:
+      return step_kernel<Io, 2>;
+    case 3:
+      return step_kernel<Io, 3>;
+    case 4:
+      return step_kernel<Io, 4>;
+    default:
+      return step_kernel<Io, 5>;
+  }
+}
+
+std::optional<std::string> unsupported(const Problem& problem) {
+  const Mamba3 scan(problem);
+  return grid_too_large({scan.batch, scan.nheads}, "head of a sequence");
+}
+
+Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*/) {
+  if (auto reason = unsupported(problem)) throw ContractError("cuda-step " + *reason);
+  const Mamba3Args args = bind_mamba3(problem, tensors);
+  const int shape = row_shape_of(args.scan.dstate);
+  const auto bytes = static_cast<int>(step_memory_bytes(args.scan, kRowShapes[shape].padded()));
+  const Kernel kernel =
+      with_io_type(problem.dtype(), [&]<class Io>(std::type_identity<Io>) { return kernel_of<Io>(shape); });
+  return launch_of(kernel, args.scan.batch * args.scan.nheads, dim3(kStepThreads), bytes, args,
+                   static_cast<int>(args.scan.heads_per_group()));
+}
+
+const Registration registration{{.name = "cuda-step",
+                                 .op = "mamba3_step",
+                                 .device = DeviceKind::cuda,
+                                 .summary = "one decoding step, the state through registers once",
+                                 .unsupported = unsupported,
+                                 .workspace_bytes = [](const Problem&) { return std::size_t{0}; },
+                                 .bind = bind}};
+
+}  // namespace
+}  // namespace ssmbench::mamba3

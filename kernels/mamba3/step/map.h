@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/common/hardware.h"
+#include "kernels/common/host_device.h"
+
+// How cuda-step's threads share the rows of a head; the picture is in kernel.cuh.
+
+namespace ssmbench::mamba3 {
+
+inline constexpr int kStepThreads = 256;
+
+/// The lanes that hold a row, `vectors` vectors of `width` neighbouring states each.
+struct RowShape {
+  int lanes, width, vectors;
+
+  SSMBENCH_HD constexpr int states() const { return width * vectors; }  ///< of a lane
+  SSMBENCH_HD constexpr int padded() const { return lanes * states(); }
+  SSMBENCH_HD constexpr int rows_of_pass() const { return kStepThreads / lanes; }
+  /// Rows of a thread in flight: some 32 states.
+  SSMBENCH_HD constexpr int rows() const { return states() <= 4 ? 8 : 4; }
+  /// Resident on a multiprocessor of an H200: registers for so many.
+  SSMBENCH_HD constexpr int blocks() const { return states() <= 4 ? 3 : 2; }
+};
+
+inline constexpr RowShape kRowShapes[]{{8, 4, 1}, {16, 4, 1}, {32, 4, 1}, {32, 4, 2}, {32, 2, 1}, {32, 2, 4}};
+
+/// The index of the shape for rows of dstate, which vectors of 4 have to divide.
+constexpr int row_shape_of(std::int64_t dstate) {
+  if (dstate % 4 != 0) return dstate <= kRowShapes[4].padded() ? 4 : 5;
+  int shape = 0;
+  while (kRowShapes[shape].padded() < dstate) ++shape;
+  return shape;
+}
+
+/// State j of a lane.
+SSMBENCH_HD constexpr int state_of(RowShape shape, int lane, int j) {
+  return j / shape.width * (shape.lanes * shape.width) + lane * shape.width + j % shape.width;
+}
+
+}  // namespace ssmbench::mamba3
