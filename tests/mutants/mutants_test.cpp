@@ -154,7 +154,7 @@ TEST_CASE("every mutant is in the table, and the table holds at least 25") {
 }
 
 TEST_CASE("mutants are caught by the check meant for them") {
-  for (const char* sweep : {"selective_scan_fwd", "selective_scan_bwd", "ssd", "steps", "mamba3"})
+  for (const char* sweep : {"selective_scan_fwd", "selective_scan_bwd", "ssd", "steps", "mamba3", "conv"})
     check_sweep(sweep, "--device cpu --no-timing --no-supervision" + kPlugin);
 }
 

@@ -9,8 +9,8 @@
 // Sums over time and batch in two stages without atomics: runs of a block in shared memory, in the order of
 // the runs, one partial sum per block; then sum_partials adds the blocks' sums in their order.
 //
-// Four channels a thread: weights, their gradients (2 × 16), windows of x and g (2 × 12) and two times four
-// steps of two tensors are some 100 registers, where eight channels would leave a quarter of the threads.
+// Four channels a thread: weights, their gradients (2 × 16), windows of x and g (2 × 12) and four steps of two
+// tensors are some 100 registers, where eight channels would leave a quarter of the threads.
 
 #include "kernels/causal_conv1d/window/forward_channels.cuh"
 
@@ -114,8 +114,9 @@ struct ChannelGradients {
     return load_packed<Io, kChannels, kVector>(dout, strides.channel, t < args.in.seqlen ? run.valid : 0);
   }
 
-  /// g of step t; adds to the sums if the step is one of the run.
-  __device__ void add_step(std::int64_t t, const float (&x)[kChannels], float (&g)[kChannels], int number) {
+  /// g of step t, after the sums of the run's own steps.
+  template <bool kIsOwn>
+  __device__ void add_step(const float (&x)[kChannels], float (&g)[kChannels], int number) {
     if (args.in.silu) {
       float s[kChannels];
       convolve<kReach, kChannels, kPacked>(filter, window, x, number, s);
@@ -125,7 +126,10 @@ struct ChannelGradients {
 #pragma unroll
     for (int c = 0; c < kChannels; ++c)
       if (kPacked && number < 0) g[c] = 0.0F;
-    if (t >= run.end) return;
+    if constexpr (kIsOwn) add_to_sums(x, g, number);
+  }
+
+  __device__ void add_to_sums(const float (&x)[kChannels], const float (&g)[kChannels], int number) {
 #pragma unroll
     for (int c = 0; c < kChannels; ++c) {
 #pragma unroll
@@ -137,9 +141,29 @@ struct ChannelGradients {
     }
   }
 
-  /// dx of step t, or dinitial_states where t is before the first.
-  __device__ void store_step(std::int64_t t, float (&dx)[kChannels]) const {
+  /// Step t, which finishes dx of the step kReach − 1 before.
+  template <bool kIsOwn>
+  __device__ void walk_step(std::int64_t t, const Packed<Io, kChannels>& packed_x,
+                            const Packed<Io, kChannels>& packed_dout, float (&dx)[kChannels]) {
+    float x[kChannels], g[kChannels];
+    unpack(packed_x, x);
+    unpack(packed_dout, g);
+    const int number = kPacked ? run.number(t) : 0;
+    add_step<kIsOwn>(x, g, number);
+    window.push(x, number);
+    adjoints.push(g, number);
+    adjoints.template finish<kPacked>(filter, dx);
+  }
+
+  __device__ void store_dx(std::int64_t t, const float (&dx)[kChannels]) const {
+    store_floats<Io, kChannels, kVector>(static_cast<Io*>(args.dx) + run.offset(t), 1, run.valid, dx);
+  }
+
+  /// The same of a step at an end of the run: it may be another run's, one before the sequence, which is of
+  /// dinitial_states, or one that dfinal_states add to.
+  __device__ void store_end(std::int64_t t, float (&dx)[kChannels]) const {
     const int taps = args.in.taps();
+    if (t < run.place.step && run.place.step > 0) return;
     const std::int64_t final = t - (args.in.seqlen - taps);
     if (args.dfinal_states != nullptr && final >= 0) {
 #pragma unroll
@@ -147,9 +171,7 @@ struct ChannelGradients {
         if (c < run.valid)
           dx[c] += to_float(static_cast<const Io*>(args.dfinal_states)[run.state_offset(c) + final]);
     }
-    if (t >= 0)
-      return store_floats<Io, kChannels, kVector>(static_cast<Io*>(args.dx) + run.offset(t), 1, run.valid,
-                                                  dx);
+    if (t >= 0) return store_dx(t, dx);
     if (args.dinitial_states == nullptr || t + taps < 0) return;
 #pragma unroll
     for (int c = 0; c < kChannels; ++c)
@@ -157,19 +179,25 @@ struct ChannelGradients {
         static_cast<Io*>(args.dinitial_states)[run.state_offset(c) + t + taps] = from_float<Io>(dx[c]);
   }
 
-  /// The first step whose dx is the run's own: the first run has the steps before the sequence, too.
-  __device__ std::int64_t first_own() const {
-    return run.place.step > 0 ? run.place.step : 1 - kReach;
+  /// Steps first to last at an end of the run.
+  template <bool kIsOwn>
+  __device__ void walk_end(std::int64_t first, std::int64_t last) {
+#pragma unroll 1
+    for (std::int64_t t = first; t < last; ++t) {
+      float dx[kChannels];
+      walk_step<kIsOwn>(t, run.load_x(t), load_dout(t), dx);
+      store_end(t - (kReach - 1), dx);
+    }
   }
 
   __device__ void walk() {
     const std::int64_t begin = run.place.step;
-    const std::int64_t last = run.end + kReach - 1;  // one past the last step whose g is needed
+    const std::int64_t body = begin + kReach - 1 < run.end ? begin + kReach - 1 : run.end;
     Packed<Io, kChannels> x_ahead[kStepsAtOnce], dout_ahead[kStepsAtOnce];
 #pragma unroll
     for (int u = 0; u < kStepsAtOnce; ++u) {
-      x_ahead[u] = run.load_x(begin + u);
-      dout_ahead[u] = load_dout(begin + u);
+      x_ahead[u] = run.load_x(body + u);
+      dout_ahead[u] = load_dout(body + u);
     }
     filter = load_filter<Io, kReach, kChannels, kVector>(args.in.weights, run.place.channel, args.in.width,
                                                          run.valid);
@@ -178,37 +206,24 @@ struct ChannelGradients {
 #pragma unroll
       for (int i = 0; i < kReach; ++i) adjoints.number[i] = i > 0 ? window.number[i - 1] : -2;
     }
-    for (std::int64_t t0 = begin; t0 < last; t0 += kStepsAtOnce) {
-      Packed<Io, kChannels> x_now[kStepsAtOnce], dout_now[kStepsAtOnce];
-#pragma unroll
-      for (int u = 0; u < kStepsAtOnce; ++u) {
-        x_now[u] = x_ahead[u];
-        dout_now[u] = dout_ahead[u];
-      }
-      if (t0 + kStepsAtOnce < last) {
-#pragma unroll
-        for (int u = 0; u < kStepsAtOnce; ++u) {
-          x_ahead[u] = run.load_x(t0 + kStepsAtOnce + u);
-          dout_ahead[u] = load_dout(t0 + kStepsAtOnce + u);
-        }
-      }
+    walk_end<true>(begin, body);
+    for (std::int64_t t0 = body; t0 < run.end; t0 += kStepsAtOnce) {
 #pragma unroll
       for (int u = 0; u < kStepsAtOnce; ++u) {
         const std::int64_t t = t0 + u;
-        if (t >= last) break;
-        float x[kChannels], g[kChannels], dx[kChannels];
-        unpack(x_now[u], x);
-        unpack(dout_now[u], g);
-        const int number = kPacked ? run.number(t) : 0;
-        add_step(t, x, g, number);
-        window.push(x, number);
-        adjoints.push(g, number);
-        const std::int64_t finished = t - (kReach - 1);
-        if (finished < first_own()) continue;
-        adjoints.template finish<kPacked>(filter, dx);
-        store_step(finished, dx);
+        if (t >= run.end) break;
+        const Packed<Io, kChannels> x = x_ahead[u];
+        const Packed<Io, kChannels> dout = dout_ahead[u];
+        if (t + kStepsAtOnce < run.end) {
+          x_ahead[u] = run.load_x(t + kStepsAtOnce);
+          dout_ahead[u] = load_dout(t + kStepsAtOnce);
+        }
+        float dx[kChannels];
+        walk_step<true>(t, x, dout, dx);
+        store_dx(t - (kReach - 1), dx);
       }
     }
+    walk_end<false>(run.end, run.end + kReach - 1);
   }
 };
 

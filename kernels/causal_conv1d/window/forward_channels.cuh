@@ -9,8 +9,8 @@
 //   run 1    ├────┼────┼────┼────┤   the next warp of the block; it reads the W−1 steps before its run once
 //    …                               more, which are in the first-level cache
 //
-// Weights (4 × 8), bias, window (3 × 8) and two times four vectors of 16 bytes are some 120 registers: two
-// blocks on a multiprocessor.
+// Weights (4 × 8), bias, window (3 × 8) and four vectors of 16 bytes are some 100 registers: two blocks on a
+// multiprocessor.
 
 #include "kernels/causal_conv1d/window/elements.cuh"
 #include "kernels/causal_conv1d/window/map.h"
@@ -120,19 +120,13 @@ __global__ void __launch_bounds__(kChannelThreads, 2)
   auto window = run.template window_before<kReach, kPacked>();
 
   for (std::int64_t t0 = begin; t0 < run.end; t0 += kStepsAtOnce) {
-    Packed<Io, kChannels> now[kStepsAtOnce];
-#pragma unroll
-    for (int u = 0; u < kStepsAtOnce; ++u) now[u] = ahead[u];
-    if (t0 + kStepsAtOnce < run.end) {
-#pragma unroll
-      for (int u = 0; u < kStepsAtOnce; ++u) ahead[u] = run.load_x(t0 + kStepsAtOnce + u);
-    }
 #pragma unroll
     for (int u = 0; u < kStepsAtOnce; ++u) {
       const std::int64_t t = t0 + u;
       if (t >= run.end) break;
       float x[kChannels], s[kChannels];
-      unpack(now[u], x);
+      unpack(ahead[u], x);
+      if (t + kStepsAtOnce < run.end) ahead[u] = run.load_x(t + kStepsAtOnce);
       const int number = kPacked ? run.number(t) : 0;
       convolve<kReach, kChannels, kPacked>(filter, window, x, number, s);
 #pragma unroll

@@ -79,6 +79,18 @@ enum class Mistake {
   lambda_of_step_before,
   angles_cross_borders,
   last_v_for_all,
+  // causal_conv1d_fwd
+  taps_reversed,
+  taps_cross_borders,
+  padding_has_bias,
+  final_states_from_zero,
+  // causal_conv1d_bwd
+  dfinal_cut_at_start,
+  dweight_without_states,
+  // causal_conv1d_update
+  destination_ignored,
+  pads_written,
+  shifted_by_one,
 };
 
 struct Call {
@@ -177,5 +189,8 @@ void ssd_backward(const Call& call);
 void state_update(const Call& call);
 void linear_scan(const Call& call);
 void mamba3_forward(const Call& call);
+void conv_forward(const Call& call);
+void conv_backward(const Call& call);
+void conv_update(const Call& call);
 
 }  // namespace mutants

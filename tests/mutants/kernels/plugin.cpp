@@ -20,6 +20,9 @@ constexpr const char* kSsdBackward = "ssd_chunk_scan_bwd";
 constexpr const char* kUpdate = "selective_state_update";
 constexpr const char* kLinear = "linear_scan";
 constexpr const char* kMamba3 = "mamba3_siso_fwd";
+constexpr const char* kConv = "causal_conv1d_fwd";
+constexpr const char* kConvBackward = "causal_conv1d_bwd";
+constexpr const char* kConvUpdate = "causal_conv1d_update";
 
 constexpr Mutant kMutants[] = {
     {"mutant-none", kScan, Mistake::none},
@@ -29,6 +32,9 @@ constexpr Mutant kMutants[] = {
     {"mutant-none", kUpdate, Mistake::none},
     {"mutant-none", kLinear, Mistake::none},
     {"mutant-none", kMamba3, Mistake::none},
+    {"mutant-none", kConv, Mistake::none},
+    {"mutant-none", kConvBackward, Mistake::none},
+    {"mutant-none", kConvUpdate, Mistake::none},
     {"mutant-state-not-carried", kScan, Mistake::state_not_carried},
     {"mutant-off-by-one-step", kScan, Mistake::off_by_one_step},
     {"mutant-tail-not-masked", kScan, Mistake::tail_not_masked},
@@ -84,6 +90,15 @@ constexpr Mutant kMutants[] = {
     {"mutant-lambda-of-step-before", kMamba3, Mistake::lambda_of_step_before},
     {"mutant-angles-cross-borders", kMamba3, Mistake::angles_cross_borders},
     {"mutant-last-V-for-all", kMamba3, Mistake::last_v_for_all},
+    {"mutant-taps-reversed", kConv, Mistake::taps_reversed},
+    {"mutant-taps-cross-borders", kConv, Mistake::taps_cross_borders},
+    {"mutant-padding-has-bias", kConv, Mistake::padding_has_bias},
+    {"mutant-final-states-from-zero", kConv, Mistake::final_states_from_zero},
+    {"mutant-dfinal-cut-at-start", kConvBackward, Mistake::dfinal_cut_at_start},
+    {"mutant-dweight-without-states", kConvBackward, Mistake::dweight_without_states},
+    {"mutant-destination-ignored", kConvUpdate, Mistake::destination_ignored},
+    {"mutant-pads-written", kConvUpdate, Mistake::pads_written},
+    {"mutant-shifted-by-one", kConvUpdate, Mistake::shifted_by_one},
 };
 constexpr std::size_t kCount = std::size(kMutants);
 
@@ -116,6 +131,9 @@ void run(std::string_view op, const Call& call) {
   if (op == kUpdate) state_update(call);
   if (op == kLinear) linear_scan(call);
   if (op == kMamba3) mamba3_forward(call);
+  if (op == kConv) conv_forward(call);
+  if (op == kConvBackward) conv_backward(call);
+  if (op == kConvUpdate) conv_update(call);
 }
 
 }  // namespace
