@@ -7,6 +7,7 @@
 #include "kernels/ssd_chunk_scan/args.h"
 #include "kernels/ssd_chunk_scan/handed.h"
 #include "kernels/ssd_chunk_scan/hopper/layout.h"
+#include "kernels/ssd_chunk_scan/scaled.cuh"
 
 // What the roles of a block share: arguments, shared memory and its ring buffers.
 
@@ -27,6 +28,7 @@ struct Traits {
   static constexpr int kHeads = kItemHeads;      ///< row tiles of an item
   static constexpr int kStates = kPaddedStates;  ///< N, padded
   static constexpr bool kGated = kHasGates;      ///< z exists
+  static constexpr bool kScaled = kNarrowRange<Io>;
   using Layout = ssd_hopper::Layout<kPass, kHeads, kStates>;
   using Depth = typename Layout::Depth;
 };
@@ -93,6 +95,10 @@ struct SharedMemory {
   }
   __device__ ChunkScalars& scalars_of(int head, typename Scalars::Position at) const {
     return reinterpret_cast<ChunkScalars*>(pointer(Layout::kScalars))[head * Depth::kScalars + at.slot];
+  }
+  /// In f16: what 16 rows of a published state are to be multiplied with, for each warp's rows.
+  __device__ float* state_scales(int head, typename States::Position at) const {
+    return reinterpret_cast<float*>(pointer(Layout::kStateScales)) + 4 * (head * Depth::kState + at.slot);
   }
   /// D of the rows that an output warpgroup works on, as float4 [j][lane % 4] for columns 16·j on.
   __device__ float* skip(int warpgroup) const {

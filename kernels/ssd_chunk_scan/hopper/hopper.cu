@@ -1,6 +1,7 @@
 // cuda-hopper: registration. The kernel, with the picture of its warps, is in kernel.cuh.
 
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 
 #include <array>
 
@@ -11,6 +12,8 @@
 namespace ssmbench {
 
 namespace ssd_hopper {
+extern template Variant variant_for<__half, 1>(int states, bool gated);
+extern template Variant variant_for<__half, 2>(int states, bool gated);
 extern template Variant variant_for<__nv_bfloat16, 1>(int states, bool gated);
 extern template Variant variant_for<__nv_bfloat16, 2>(int states, bool gated);
 }  // namespace ssd_hopper
@@ -33,7 +36,7 @@ int padded_dstate(const SsdChunkScan& scan) {
 
 std::optional<std::string> unsupported(const Problem& problem) {
   const SsdChunkScan scan(problem);
-  if (problem.dtype() != DType::bf16) return "needs bf16 tensors";
+  if (problem.dtype() == DType::f32) return "needs tensors of 16-bit elements";
   if (scan.headdim % 8 != 0 || scan.dstate % 8 != 0)
     return "needs headdim and dstate that are multiples of 8: rows of 16-byte vectors";
   if (scan.dstate > kMaxStates) return "needs dstate of at most 128: states of 64 rows are held in registers";
@@ -63,8 +66,12 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
   const Plan plan = plan_of(scan);
   const int states = padded_dstate(scan);
   const bool gated = ssd.in.z != nullptr;
-  const Variant variant = plan.tiles_per_item == 1 ? variant_for<__nv_bfloat16, 1>(states, gated)
-                                                   : variant_for<__nv_bfloat16, 2>(states, gated);
+  const bool one_tile = plan.tiles_per_item == 1;
+  const Variant variant =
+      problem.dtype() == DType::f16
+          ? (one_tile ? variant_for<__half, 1>(states, gated) : variant_for<__half, 2>(states, gated))
+          : (one_tile ? variant_for<__nv_bfloat16, 1>(states, gated)
+                      : variant_for<__nv_bfloat16, 2>(states, gated));
   check_cuda(cudaFuncSetAttribute(variant.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   variant.shared_bytes));
   check_cuda(cudaFuncSetAttribute(variant.parts_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -79,7 +86,7 @@ const Registration registration{
      .device = DeviceKind::cuda,
      .summary =
          "chunks as products by wgmma, fed by TMA, in warps of different roles; for compute capability 9.0",
-     .arithmetic = [](DType) { return Arithmetic{.math = Math::bf16}; },
+     .arithmetic = [](DType io) { return Arithmetic{.math = io == DType::f16 ? Math::f16 : Math::bf16}; },
      .unsupported = unsupported,
      .workspace_bytes = workspace_bytes,
      .bind = bind}};

@@ -26,8 +26,11 @@ struct ChunkScalars {
   float below[6][16];
   /// Δ·(decay from s to the chunk's end) in pairs of the io dtype, and what its rounding leaves in another.
   std::uint32_t weights[2][kSteps / 2];
-  float decay;      ///< of the whole chunk
-  float unused[3];  ///< keeps the size a multiple of 16
+  float decay;  ///< of the whole chunk
+  // In f16, powers of two that move operands into its range (range.h).
+  float mixing_scale;  ///< in `diagonal` and `below`
+  float weight_scale;  ///< in `weights`
+  float unused;        ///< keeps the size a multiple of 16
 };
 
 /// Place of a step among the 16 of its slab: [lane % 4][column pair][column].
@@ -44,6 +47,7 @@ SSMBENCH_HD constexpr int square_below(int row, int column) {
 }
 
 inline constexpr int kTile = kSteps * kRows * 2;  ///< bytes of a tile of 64 × 64 elements
+inline constexpr int kStateScalesBytes = 4 * 4;   ///< of a state: a float for 16 of its rows
 inline constexpr int kMaxBlockBytes = 227 * 1024;
 
 /// What a block computes: out and the final states, or the states that leave its segments.
@@ -84,7 +88,9 @@ struct Layout {
   static constexpr int kGates = kX + kHeads * Depth::kX * kTile;
   static constexpr int kState = kGates + kHeads * Depth::kGates * kTile;
   static constexpr int kScalars = kState + kHeads * Depth::kState * kStateSlot;
-  static constexpr int kSkip = kScalars + kHeads * Depth::kScalars * static_cast<int>(sizeof(ChunkScalars));
+  static constexpr int kStateScales =
+      kScalars + kHeads * Depth::kScalars * static_cast<int>(sizeof(ChunkScalars));
+  static constexpr int kSkip = kStateScales + kHeads * Depth::kState * kStateScalesBytes;
   static constexpr int kBarriers = kSkip + 2 * kRows * static_cast<int>(sizeof(float));
   static constexpr int kRingBytes =
       16 * (Depth::kProjections + kHeads * (Depth::kX + Depth::kState + Depth::kScalars)) +

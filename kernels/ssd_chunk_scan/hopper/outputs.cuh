@@ -5,7 +5,7 @@
 //   Y = carry ∘ (C·Hᵀ) + M·x,   M = (C·Bᵀ) ∘ Δ·decay, on and below the diagonal;   out = (Y + D·x)·silu(z)
 //
 // Warp w has rows (time steps) 16w … 16w + 15 of all of them. M goes from accumulators to operand without
-// leaving registers.
+// leaving registers. In f16, M and the state are scaled by powers of two, and y with M.
 
 #include "kernels/common/activations.h"
 #include "kernels/common/hopper/wgmma.cuh"
@@ -63,11 +63,23 @@ class OutputWarpgroup {
     hopper::wgmma_wait<1>();
     hopper::pin_registers(cb);
     mask(m, cb, lane_scalars);
+    [[maybe_unused]] float4 state_scales;
+    [[maybe_unused]] float unscale = 1.0F;
+    if constexpr (T::kScaled) {
+      state_scales = load_state_scales(shared_.state_scales(head, at_));
+      unscale = inverse_of_power(scalars.mixing_scale);
+    }
     hopper::wgmma_wait<0>();
     hopper::pin_registers(y);
     warp_arrive(shared_.projections().empty(at_), lane_);
     warp_arrive(shared_.states(head).empty(at_), lane_);
     hopper::barrier_arrive(shared_.scalars(head).empty(at_));
+    if constexpr (T::kScaled) {
+      const float scale = inverse_of_power(unscale);
+      const float slabs[]{state_scales.x, state_scales.y, state_scales.z, state_scales.w};
+#pragma unroll
+      for (int i = 0; i < 32; ++i) y[i] *= scale * slabs[i / 8];
+    }
 #pragma unroll
     for (int i = 0; i < 32; ++i) y[i] *= i / 2 % 2 == 0 ? lane_scalars.upper.carry : lane_scalars.lower.carry;
 
@@ -87,7 +99,7 @@ class OutputWarpgroup {
       hopper::wgmma<Io, hopper::Major::rows>(y, m + 4 * k,
                                              hopper::operand_step<hopper::Major::rows>(x, k, kTile), true);
     hopper::wgmma_commit();
-    finish(y, x_pairs, z_pairs, gates);
+    finish(y, x_pairs, z_pairs, gates, unscale);
   }
 
   /// C (64 steps × N) times a tile of rows of N.
@@ -163,6 +175,14 @@ class OutputWarpgroup {
     }
   }
 
+  /// By lane 0, which arrives for the warp, and from there to all lanes.
+  __device__ __forceinline__ float4 load_state_scales(const float* from) const {
+    float4 scales = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+    if (lane_ == 0) scales = *reinterpret_cast<const float4*>(from);
+    const auto of_lane_0 = [](float value) { return __shfl_sync(0xFFFFFFFFU, value, 0); };
+    return make_float4(of_lane_0(scales.x), of_lane_0(scales.y), of_lane_0(scales.z), of_lane_0(scales.w));
+  }
+
   /// Waits for z; without z for a slot for out.
   __device__ __forceinline__ std::uint32_t gate_tile() const {
     const auto gates = shared_.gates(share_.head());
@@ -180,9 +200,10 @@ class OutputWarpgroup {
       load_matrices(*reinterpret_cast<std::uint32_t(*)[4]>(to + 4 * j), tile ^ j * 32);
   }
 
-  /// M·x is under way, and meanwhile the gates are computed. Then out, over z.
+  /// M·x is under way, and meanwhile the gates are computed. Then out, over z. `unscale`: of y, in f16.
   __device__ __forceinline__ void finish(float (&y)[32], const std::uint32_t (&x)[16],
-                                         const std::uint32_t (&z)[16], std::uint32_t gate_tile) {
+                                         const std::uint32_t (&z)[16], std::uint32_t gate_tile,
+                                         [[maybe_unused]] float unscale) {
     constexpr bool kGated = T::kGated;
     const int head = share_.head();
     float gate[kGated ? 32 : 1];
@@ -200,6 +221,9 @@ class OutputWarpgroup {
     hopper::wgmma_wait<0>();
     hopper::pin_registers(y);
     warp_arrive(shared_.x(head).empty(at_), lane_);
+    if constexpr (T::kScaled)
+#pragma unroll
+      for (float& value : y) value *= unscale;
     if (args_.ssd.in.D != nullptr) add_skip(y, x);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {

@@ -144,21 +144,35 @@ class ScalarWarp {
     const float2 sum = make_float2(before + sums.within[0], before + sums.within[1]);
     if constexpr (T::kPass == Pass::outputs) {
       write_rows(to, of, sums, sum);
-      *reinterpret_cast<float2*>(to.diagonal + 16 * slab + slot) =
-          make_float2(sum.x - log2_approximate(of.delta[0]), sum.y - log2_approximate(of.delta[1]));
+      const float scale = scale_for(of.delta[0], of.delta[1], kDeltaTarget, to.mixing_scale);
+      *reinterpret_cast<float2*>(to.diagonal + 16 * slab + slot) = make_float2(
+          sum.x - log2_approximate(scale * of.delta[0]), sum.y - log2_approximate(scale * of.delta[1]));
 #pragma unroll
       for (int k = 1; k < 4; ++k) {
         const float2 factors = weights_until(sums.before[k], kSlabLanes * k - 1, of, sum);
-        if (slab < k) *reinterpret_cast<float2*>(to.below[square_below(k, slab)] + slot) = factors;
+        if (slab < k)
+          *reinterpret_cast<float2*>(to.below[square_below(k, slab)] + slot) =
+              make_float2(scale * factors.x, scale * factors.y);
       }
     }
-    const float2 weights = weights_until(sums.end, 31, of, sum);
+    float2 weights = weights_until(sums.end, 31, of, sum);
+    const float scale = scale_for(weights.x, weights.y, kWeightTarget, to.weight_scale);
+    weights = make_float2(scale * weights.x, scale * weights.y);
     const std::uint32_t rounded = pack_pair<Io>(weights.x, weights.y);
     const float2 back = unpack_pair<Io>(rounded);
     to.weights[0][slot_of_pair(lane_)] = rounded;
     to.weights[1][slot_of_pair(lane_)] = pack_pair<Io>(weights.x - back.x, weights.y - back.y);
     const bool carried = of.sequence[1] == of.sequence_before;
     if (lane_ == 31) to.decay = carried ? exp2_approximate(sum.y) : 0.0F;
+  }
+
+  /// In f16 the power of two that moves the largest of all lanes' two numbers to `target` (range.h). Also to
+  /// memory, by one lane.
+  __device__ float scale_for(float first, float second, int target, float& memory) const {
+    if constexpr (!T::kScaled) return 1.0F;
+    const float scale = scale_of_lanes(fmaxf(first, second), target);
+    if (lane_ == 0) memory = scale;
+    return scale;
   }
 
   /// Decays from the slab's and from the chunk's begin to the lane's steps, 0 from another sequence.

@@ -7,6 +7,9 @@
 //
 // and publishes each state that enters a chunk to the output warpgroups, in the io dtype, one chunk ahead. In
 // the pass of states there are no outputs, and what leaves the segment is handed on (handed.h).
+//
+// In f16 the weights are scaled by a power of two in each chunk, and the state with them; when it is published,
+// each warp moves its 16 rows into the range of f16.
 
 #include "kernels/common/hopper/wgmma.cuh"
 #include "kernels/common/io_types.cuh"
@@ -79,8 +82,13 @@ class StateWarpgroup {
       shared_.scalars(head).wait_full(at_);
       const ChunkScalars& scalars = shared_.scalars_of(head, at_);
       if constexpr (!kOutputs) decay_[head] *= scalars.decay;
+      float factor = scalars.decay;
+      if constexpr (T::kScaled) {
+        factor *= scalars.weight_scale * unscale_[head];
+        unscale_[head] = inverse_of_power(scalars.weight_scale);
+      }
 #pragma unroll
-      for (float& value : state[head]) value *= scalars.decay;
+      for (float& value : state[head]) value *= factor;
       shared_.x(head).wait_full(at_);
       weigh(weighted[head], shared_.x_tile(head, at_), scalars);
       hopper::pin_registers(weighted[head]);
@@ -129,18 +137,35 @@ class StateWarpgroup {
     for (int head = 0; head < T::kHeads; ++head) {
       shared_.states(head).wait_empty(state_at_);
       const std::uint32_t tile = shared_.state_tile(head, state_at_);
+      [[maybe_unused]] float scale = 1.0F;
+      if constexpr (T::kScaled) scale = scale_rows(state[head], head);
+      const auto pack = [&](const float* from) {
+        if constexpr (T::kScaled) return pack_pair<Io>(scale * from[0], scale * from[1]);
+        return pack_pair<Io>(from[0], from[1]);
+      };
 #pragma unroll
       for (int j = 0; j < T::kStates / 16; ++j) {
         const float* from = state[head] + 8 * j;
-        hopper::store_matrices(tile + j / 4 * kTile + (fragment ^ j % 4 * 32),
-                               pack_pair<Io>(from[0], from[1]), pack_pair<Io>(from[2], from[3]),
-                               pack_pair<Io>(from[4], from[5]), pack_pair<Io>(from[6], from[7]));
+        hopper::store_matrices(tile + j / 4 * kTile + (fragment ^ j % 4 * 32), pack(from), pack(from + 2),
+                               pack(from + 4), pack(from + 6));
       }
     }
     hopper::fence_async_proxy();
 #pragma unroll
     for (int head = 0; head < T::kHeads; ++head) warp_arrive(shared_.states(head).full(state_at_), lane());
     state_at_.advance();
+  }
+
+  /// The power of two that moves this warp's rows into the range of f16; its inverse, of the true state, goes to
+  /// the outputs.
+  __device__ __forceinline__ float scale_rows(const float (&state)[kRegisters], int head) const {
+    float largest = 0.0F;
+#pragma unroll
+    for (const float value : state) largest = fmaxf(largest, fabsf(value));
+    const SsdScale scale = scale_to(largest_of_lanes(largest), kTileTarget);
+    const int thread = group_thread();
+    if (thread % 32 == 0) shared_.state_scales(head, state_at_)[thread / 32] = scale.down * unscale_[head];
+    return scale.up;
   }
 
   /// visit(where in a (B, H, P, N) tensor, a pair of values) for this thread's elements of a head's state
@@ -164,8 +189,8 @@ class StateWarpgroup {
     }
   }
 
-  __device__ void enter(float (&state)[T::kHeads][kRegisters], const Segment& segment,
-                        const Item& item) const {
+  __device__ void enter(float (&state)[T::kHeads][kRegisters], const Segment& segment, const Item& item) {
+    for (float& unscale : unscale_) unscale = 1.0F;
     if (kOutputs && segment.first > 0) {
       take(state);
       return;
@@ -185,6 +210,12 @@ class StateWarpgroup {
 
   __device__ void leave(float (&state)[T::kHeads][kRegisters], const Segment& segment,
                         const Item& item) const {
+    if constexpr (T::kScaled) {
+#pragma unroll
+      for (int head = 0; head < T::kHeads; ++head)
+#pragma unroll
+        for (float& value : state[head]) value *= unscale_[head];
+    }
     if (segment.end < plan_.chunks.value) {
       if (!kOutputs || plan_.parts == 1) hand_over(state);
       return;
@@ -242,6 +273,7 @@ class StateWarpgroup {
   int thread_;
   std::uint32_t transposed_;
   float decay_[T::kHeads];                      ///< of the segment; in the pass of states
+  float unscale_[T::kHeads];                    ///< in f16: state times this is the true one
   typename Shared::States::Position state_at_;  // a chunk ahead of the rest
   hopper::RingPositions at_;
 };

@@ -92,7 +92,8 @@ class QueryWarpgroup {
     multiply_rows(y, hopper::operand_descriptor(shared_.c_tile(), kTile),
                   hopper::operand_descriptor(shared_.state_tile(input_at_), kTile));
     shared_.pairs().wait_empty(pair_at_);
-    mix(steps);
+    const float scale = mixing_scale<T>(steps, at_.lane);
+    mix(steps, scale);
     std::uint32_t dy[16];
     float slopes[T::kGated ? 32 : 1];
     gate(dy, slopes);
@@ -103,8 +104,13 @@ class QueryWarpgroup {
     hopper::wgmma_wait<0>();
     hopper::pin_registers(y);
     float flow_out[2] = {0.0F, 0.0F};
-    const float enter[2] = {steps[kStepEnter][at_.row_of(0)], steps[kStepEnter][at_.row_of(2)]};
+    const float unscale = shared_.unscale(input_at_, kUnscaleState);
+    const float enter[2] = {unscale * steps[kStepEnter][at_.row_of(0)],
+                            unscale * steps[kStepEnter][at_.row_of(2)]};
     weigh_states(y, dy, enter, flow_out);
+    if constexpr (T::kScaled)
+#pragma unroll
+      for (float& value : y) value *= scale;
 
     const std::uint64_t x = hopper::operand_descriptor(shared_.x_tile(input_at_), kTile);
     float dyx[32];
@@ -127,6 +133,9 @@ class QueryWarpgroup {
     if constexpr (T::kGated) {
       hopper::wgmma_wait<1>();
       hopper::pin_registers(y);
+      if constexpr (T::kScaled)
+#pragma unroll
+        for (float& value : y) value *= inverse_of_power(scale);
       store_dz(y, slopes, skip);
     }
     hopper::wgmma_wait<0>();
@@ -182,9 +191,9 @@ class QueryWarpgroup {
     return (reaches_ >> (4 * e + i) & 1U) != 0 ? decay : 0.0F;
   }
 
-  /// M of this warp's rows, rounded, to its tile. A loop: the code of all roles has to fit in the instruction
+  /// M of this warp's rows, scaled and rounded, to its tile. A loop: the code of all roles has to fit in the instruction
   /// cache.
-  __device__ __forceinline__ void mix(const Steps& steps) const {
+  __device__ __forceinline__ void mix(const Steps& steps, [[maybe_unused]] float scale) const {
     const float rows[2] = {kLog2E * steps[kStepDecay][at_.row_of(0)],
                            kLog2E * steps[kStepDecay][at_.row_of(2)]};
     const std::uint32_t tile = shared_.mixing_tile(pair_at_) + fragment_;
@@ -198,7 +207,8 @@ class QueryWarpgroup {
           const float4 cb = shared_.cb()[e][thread_];
           const int s = at_.column_of(e, 0);
           const float2 column = *reinterpret_cast<const float2*>(steps[kStepDecay] + s);
-          const float2 delta = *reinterpret_cast<const float2*>(steps[kStepDelta] + s);
+          float2 delta = *reinterpret_cast<const float2*>(steps[kStepDelta] + s);
+          if constexpr (T::kScaled) delta = make_float2(scale * delta.x, scale * delta.y);
           m[2 * half] = pack_pair<Io>(cb.x * delta.x * decay_between(e, 0, rows[0], column.x),
                                       cb.y * delta.y * decay_between(e, 1, rows[0], column.y));
           m[2 * half + 1] = pack_pair<Io>(cb.z * delta.x * decay_between(e, 2, rows[1], column.x),
@@ -288,19 +298,38 @@ class QueryWarpgroup {
     store_column_sums(columns, flows.column[warp_], at_.lane);
   }
 
-  /// dC += Q·B, and out. Q goes to the key warpgroup in the place of M.
-  __device__ __forceinline__ void finish(Sums& dC) {
-    std::uint32_t q[16];
+  /// In f16, what Q is scaled by; 1 otherwise.
+  __device__ __forceinline__ float scale_of_products() const {
+    if constexpr (!T::kScaled) return 1.0F;
+    float largest = 0.0F;
 #pragma unroll
     for (int e = 0; e < 8; ++e) {
       const float4 sums = shared_.q()[e][thread_];
+      largest =
+          fmaxf(fmaxf(fmaxf(largest, fabsf(sums.x)), fmaxf(fabsf(sums.y), fabsf(sums.z))), fabsf(sums.w));
+    }
+    largest = largest_of_lanes(largest);
+    if (at_.lane == 0) shared_.product_scales()[warp_] = largest;
+    group_barrier();
+    return product_scale(*reinterpret_cast<const float4*>(shared_.product_scales()));
+  }
+
+  /// dC += Q·B, and out. Q goes to the key warpgroup in the place of M.
+  __device__ __forceinline__ void finish(Sums& dC) {
+    const float scale = scale_of_products();
+    std::uint32_t q[16];
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      float4 sums = shared_.q()[e][thread_];
+      if constexpr (T::kScaled)
+        sums = make_float4(scale * sums.x, scale * sums.y, scale * sums.z, scale * sums.w);
       q[2 * e] = pack_pair<Io>(sums.x, sums.y);
       q[2 * e + 1] = pack_pair<Io>(sums.z, sums.w);
     }
     shared_.pairs().wait_empty(pair_at_);
     store_tile_pairs(shared_.mixing_tile(pair_at_) + fragment_, q);
     warp_arrive(shared_.pairs().full(pair_at_), at_.lane);
-    multiply_projection<Io, kHalves>(dC, q, shared_.b_tile());
+    multiply_projection<T>(dC, q, shared_.b_tile(), scale);
     const int thread = group_thread();  // again: registers are short
     write_projection<Io, kHalves>(args_, Projection::C, dC, {16 * (thread / 32), 0, thread % 32});
   }

@@ -14,6 +14,9 @@
 //   chunk   the state is rounded to shared memory, and stored as it lies there; left is weighted on its way
 //           from shared memory to registers, transposed: A of the products. B is `right`, as TMA leaves it.
 //           The next chunk's left is weighted while tensor cores work.
+//
+// In f16 the weights of a chunk are scaled by a power of two, and the state with them; its image has a power of
+// two of its own.
 
 #include "kernels/common/hopper/tma.cuh"
 #include "kernels/common/hopper/wgmma.cuh"
@@ -32,7 +35,8 @@ struct WalkLayout {
   static constexpr int kLoaded = (1 + T::kGated + kHalves) * kTile;
   static constexpr int kImages = kStages * kLoaded;  ///< two
   static constexpr int kStepRows = kImages + 2 * kHalves * kTile;
-  static constexpr int kBarriers = kStepRows + kStages * kStepsBytes;
+  static constexpr int kLargest = kStepRows + kStages * kStepsBytes;  ///< of a state, by warp; two
+  static constexpr int kBarriers = kLargest + 2 * 4 * kWarpsOfGroup;
   static constexpr int kBytes = kBarriers + 128 + 1024;  // the start is not aligned to 1024
   static_assert(2 * (kBytes + 1024) <= 228 * 1024);
 };
@@ -51,6 +55,11 @@ class WalkBlock {
   static constexpr bool kForward = kWalk == Walk::forward;
   static constexpr bool kImages = kPass == WalkPass::images;
   static constexpr int kRegisters = T::kStates / 2;
+
+  /// Of a chunk: its decay, and in f16 what its weights are scaled by.
+  struct ChunkFactors {
+    float decay, scale;
+  };
 
  public:
   /// `index`: among the blocks of this walk.
@@ -106,16 +115,20 @@ class WalkBlock {
     float state[kRegisters];
     enter(state, thread);
     float all_decay = 1.0F;
+    float scale = 1.0F;  // of the state
     float next[32];
     typename Left::Position left_at;
     typename Right::Position at;
     typename Images::Position image_at;
-    float decay = weigh(next, thread, left_at);
+    ChunkFactors factors = weigh(next, thread, left_at);
     for (int i = begin_; i < end_; ++i) {
-      if constexpr (kImages) publish(state, thread, image_at);
-      if constexpr (!kImages) all_decay *= decay;
+      if constexpr (kImages) publish(state, scale, row_of(i), thread, image_at);
+      if constexpr (!kImages) all_decay *= factors.decay;
+      float factor = factors.decay;
+      if constexpr (T::kScaled) factor *= factors.scale * inverse_of_power(scale);
+      scale = factors.scale;
 #pragma unroll
-      for (float& value : state) value *= decay;
+      for (float& value : state) value *= factor;
       // Rounded here, not before the wait: ptxas takes no operands that are made while products are under way.
       std::uint32_t weighted[16];
 #pragma unroll
@@ -130,13 +143,16 @@ class WalkBlock {
         hopper::wgmma<Io, hopper::Major::rows>(state, weighted + 4 * k,
                                                hopper::operand_step<hopper::Major::rows>(right, k, 0), true);
       hopper::wgmma_commit();
-      if (i + 1 < end_) decay = weigh(next, thread, left_at);
+      if (i + 1 < end_) factors = weigh(next, thread, left_at);
       hopper::wgmma_wait<0>();
       hopper::pin_registers(state);
       warp_arrive(right_ring().empty(at), thread % 32);
       at.advance();
       image_at.advance();
     }
+    if constexpr (T::kScaled)
+#pragma unroll
+      for (float& value : state) value *= inverse_of_power(scale);
     if constexpr (kImages)
       leave(state, thread);
     else
@@ -183,16 +199,43 @@ class WalkBlock {
     return (static_cast<std::int64_t>(b_) * args_.chunks + chunk_of(i)) * args_.in.nheads + head_;
   }
 
-  __device__ __forceinline__ void publish(const float (&state)[kRegisters], int thread,
+  /// Of all warps. `slot`: 0 or 1 in turn.
+  __device__ __forceinline__ float largest_of_state(const float (&state)[kRegisters], int thread,
+                                                    std::uint32_t slot) const {
+    float largest = 0.0F;
+#pragma unroll
+    for (const float value : state) largest = fmaxf(largest, fabsf(value));
+    largest = largest_of_lanes(largest);
+    const std::uint32_t offset = base() + Layout::kLargest - shared_address(dynamic_shared);
+    auto* const of_warps = reinterpret_cast<float*>(dynamic_shared + offset) + slot * kWarpsOfGroup;
+    if (thread % 32 == 0) of_warps[thread / 32] = largest;
+    asm volatile("bar.sync 1, 128;\n" ::: "memory");  // of this warpgroup's threads
+    const float4 all = *reinterpret_cast<const float4*>(of_warps);
+    return fmaxf(fmaxf(all.x, all.y), fmaxf(all.z, all.w));
+  }
+
+  /// The state as a chunk's image. It is scaled by `scale`.
+  __device__ __forceinline__ void publish(const float (&state)[kRegisters], [[maybe_unused]] float scale,
+                                          [[maybe_unused]] std::int64_t row, int thread,
                                           typename Images::Position at) const {
     images().wait_empty(at);
+    [[maybe_unused]] float up = 1.0F;
+    if constexpr (T::kScaled) {
+      const SsdScale of_image = scale_to(largest_of_state(state, thread, at.slot), kTileTarget);
+      up = of_image.up;
+      if (thread == 0)
+        args_.unscales[row * Layout::kHalves * kUnscales] = of_image.down * inverse_of_power(scale);
+    }
+    const auto pack = [&](const float* from) {
+      if constexpr (T::kScaled) return pack_pair<Io>(up * from[0], up * from[1]);
+      return pack_pair<Io>(from[0], from[1]);
+    };
     const std::uint32_t tile = image_tile(at) + hopper::fragment_offset(thread / 32, thread % 32);
 #pragma unroll
     for (int j = 0; j < T::kStates / 16; ++j) {
       const float* from = state + 8 * j;
-      hopper::store_matrices((tile ^ j % 4 * 32) + j / 4 * kTile, pack_pair<Io>(from[0], from[1]),
-                             pack_pair<Io>(from[2], from[3]), pack_pair<Io>(from[4], from[5]),
-                             pack_pair<Io>(from[6], from[7]));
+      hopper::store_matrices((tile ^ j % 4 * 32) + j / 4 * kTile, pack(from), pack(from + 2), pack(from + 4),
+                             pack(from + 6));
     }
     hopper::fence_async_proxy();
     warp_arrive(images().full(at), thread % 32);
@@ -220,11 +263,19 @@ class WalkBlock {
     at.advance();
   }
 
-  /// `left` of the chunk, gated, times the weights of its steps, transposed: A of the products before it is rounded. Returns the
-  /// decay of the chunk, and frees its slot.
-  __device__ __forceinline__ float weigh(float (&to)[32], int thread, typename Left::Position& at) const {
+  /// `left` of the chunk, gated, times the weights of its steps, transposed: A of the products before it is rounded. Frees
+  /// the slot.
+  __device__ __forceinline__ ChunkFactors weigh(float (&to)[32], int thread,
+                                                typename Left::Position& at) const {
     left_ring().wait_full(at);
     const float(&steps)[4][kSteps] = steps_of(at);
+    [[maybe_unused]] float scale = 1.0F;
+    if constexpr (T::kScaled) {
+      const auto weight = [&](int t) {
+        return kForward ? steps[kStepDelta][t] * steps[kStepLeave][t] : steps[kStepEnter][t];
+      };
+      scale = scale_of_lanes(fmaxf(weight(thread % 32), weight(thread % 32 + 32)), kWeightTarget);
+    }
     const std::uint32_t offset = hopper::transposed_fragment_offset(thread / 32, thread % 32);
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
@@ -241,6 +292,7 @@ class WalkBlock {
           const float2 delta = pair_of(kStepDelta);
           weight = make_float2(delta.x * weight.x, delta.y * weight.y);
         }
+        if constexpr (T::kScaled) weight = make_float2(scale * weight.x, scale * weight.y);
         float2 value = unpack_pair<Io>(left[i]);
         if constexpr (T::kGated) {
           const float2 z = unpack_pair<Io>(gate[i]);
@@ -253,7 +305,7 @@ class WalkBlock {
     const float decay = steps[kStepEnter][kSteps - 1];
     hopper::barrier_arrive(left_ring().empty(at));
     at.advance();
-    return decay;
+    return {decay, scale};
   }
 
   /// visit(where in a (B, H, P, N) tensor, a pair of values) for this thread's elements that exist. N is a

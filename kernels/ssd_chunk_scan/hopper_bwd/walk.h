@@ -15,6 +15,8 @@ struct WalkArgs {
   float* last;         ///< the same of the one that it ends with
   const float* steps;  ///< [row][4][step]
   void* images;        ///< [row][dstate tile]: of the states before each chunk of the walk
+  float*
+      unscales;  ///< in f16: [row][dstate tile][kUnscales], at what belongs to this walk; of the first tile
   HandedStates handed;
   int chunks;
   int parts;  ///< that the walk of a head is cut into, a block each (handed.h)

@@ -30,6 +30,12 @@ std::vector<Problem> option_problems(const ProblemOf& problem_of) {
   return all;
 }
 
+/// The same in f16.
+inline std::vector<Problem> in_f16(std::vector<Problem> problems) {
+  for (Problem& problem : problems) problem = problem.with({{"dtype", "f16"}});
+  return problems;
+}
+
 /// On GPUs that it runs on, cuda-hopper passes all of the problems.
 inline void check_all(const std::vector<Problem>& problems, const std::string& distribution) {
   Selection selection;

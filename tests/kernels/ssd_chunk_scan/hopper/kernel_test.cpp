@@ -106,6 +106,16 @@ TEST_CASE("cuda-hopper agrees with the reference for every option", "[gpu][ssd_f
   check_all(option_problems(problem_of), "mamba");
 }
 
+TEST_CASE("cuda-hopper agrees with the reference in f16", "[gpu][ssd_fwd][ssd_hopper]") {
+  for (const char* distribution : {"mamba", "slow_decay", "large_A", "tiny_delta"})
+    check_all(in_f16(length_problems()), distribution);
+  check_all(in_f16(size_problems()), "mamba");
+  check_all(in_f16(part_problems()), "mamba");
+  check_all(in_f16(part_problems()), "tiny_delta");
+  check_all(in_f16(plan_problems()), "mamba");
+  check_all(in_f16(option_problems(problem_of)), "mamba");
+}
+
 TEST_CASE("cuda-hopper says what it does not take") {
   if (std::ranges::find(implementations(), "cuda-hopper", &Implementation::name) == implementations().end()) {
     WARN("skipped: built without CUDA");
@@ -114,7 +124,7 @@ TEST_CASE("cuda-hopper says what it does not take") {
   const auto reason = [](Axes axes) {
     return find_implementation("ssd_chunk_scan_fwd", "cuda-hopper").unsupported(problem_of(std::move(axes)));
   };
-  CHECK(reason({{"dtype", "f32"}}) == "needs bf16 tensors");
+  CHECK(reason({{"dtype", "f32"}}) == "needs tensors of 16-bit elements");
   CHECK(reason({{"headdim", size(60)}}) ==
         "needs headdim and dstate that are multiples of 8: rows of 16-byte vectors");
   CHECK(reason({{"dstate", size(136)}}) ==

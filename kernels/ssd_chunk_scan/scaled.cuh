@@ -1,0 +1,29 @@
+#pragma once
+
+// Powers of two that keep operands in the range of f16 (range.h), in the kernels for Hopper.
+
+#include <cstdint>
+
+#include "kernels/ssd_chunk_scan/range.h"
+#include "kernels/ssd_chunk_scan/tile.cuh"
+
+namespace ssmbench {
+
+/// Of a power of two that is a normal number, as is its inverse.
+__device__ inline float inverse_of_power(float power) {
+  return __uint_as_float((254U << 23) - __float_as_uint(power));
+}
+
+/// largest_of_warp by one instruction, of compute capability 8.0.
+__device__ inline float largest_of_lanes(float x) {
+  return __uint_as_float(__reduce_max_sync(0xFFFFFFFFU, __float_as_uint(x)));  // bits are in their order
+}
+
+/// The power of two that moves the lanes' largest number, all at least 0, to `target`; as much as leaves room in
+/// f32 for sums that are scaled with it.
+__device__ inline float scale_of_lanes(float x, int target) {
+  constexpr float kLeast = 0x1p-60F;
+  return scale_to(largest_of_lanes(fmaxf(kLeast, x)), target).up;
+}
+
+}  // namespace ssmbench
