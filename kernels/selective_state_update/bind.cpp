@@ -11,8 +11,10 @@ StateUpdateArgs bind_state_update(const Problem& problem, const TensorSet& tenso
           .headdim = update.headdim,
           .dstate = update.dstate,
           .groups = update.groups,
+          .tokens = update.tokens,
           .rate_per_state = update.rate_per_state,
           .dt_softplus = update.dt_softplus,
+          .dt_is_f32 = update.dt_dtype == DType::f32,
           .state = tensors.at("state").data,
           .x = tensors.at("x").data,
           .dt = tensors.at("dt").data,
@@ -22,7 +24,10 @@ StateUpdateArgs bind_state_update(const Problem& problem, const TensorSet& tenso
           .D = data_of<const float>(tensors, "D"),
           .z = data_of<const void>(tensors, "z"),
           .dt_bias = data_of<const float>(tensors, "dt_bias"),
-          .out = tensors.at("out").data};
+          .source = data_of<const std::int32_t>(tensors, "source"),
+          .destination = data_of<const std::int32_t>(tensors, "destination"),
+          .out = tensors.at("out").data,
+          .intermediate = data_of<void>(tensors, "intermediate")};
 }
 
 }  // namespace ssmbench

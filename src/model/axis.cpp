@@ -38,6 +38,7 @@ std::string to_string(const Interval& interval) {
 std::optional<std::string> misfit(const AxisSpec& axis, const AxisValue& value) {
   switch (axis.kind) {
     case AxisKind::size:
+      if (value == axis.fallback) return {};  // 0 where nothing of the kind is there
       if (const auto* number = std::get_if<std::int64_t>(&value); number != nullptr && *number >= 1)
         return {};
       return fmt::format("{} must be an integer of at least 1, got {}", axis.name, to_string(value));

@@ -1,187 +1,176 @@
 #pragma once
 
-// cuda-step: one decoding step, bound by reading and writing the state once.
+// cuda-step with one token: bound by reading and writing the state once.
 //
-//   state, a matrix of rows (b, head, p) of dstate values:
+//   state, a matrix of rows (slot, head, p) of dstate values:
 //
-//            lanes 0 … lanes-1, four values each ──────►  n
+//            lanes 0 … lanes-1, 16 bytes each ────────►  n
 //   row 0    ┌────┬────┬────┬────┐  pass 0: rows_per_pass() neighbouring rows of a warp
-//   row 1    ├────┼────┼────┼────┤          (dstate 128: one row on 32 lanes; dstate 16: eight rows)
+//   row 1    ├────┼────┼────┼────┤          (dstate 128 in bf16: two rows on 16 lanes each)
 //    …       ├────┼────┼────┼────┤  pass 1: the next ones, held by the same threads
 //            └────┴────┴────┴────┘
-//   block    up to four warps, in a run of rows that share B and C: the rows of a head (form mamba2) or of a
-//            group (form mamba1)
+//   block    up to four warps, in a run of rows that share B, C and the decay: those of a head
 //
-// A thread loads its states of all its rows before it needs any: 16 values, 64 bytes in flight per thread,
-// which at half occupancy is twice what covers the latency of memory. B and C of its states stay in registers
-// for all its rows; so does the decay in form mamba2, where it is one exponential per head. The scalars of
-// a row (its step size, x, D, the gate) are computed once, by the lane that owns it: lane r owns row r,
-// hands out Δ and Δ·x by shuffles, and gets the sum y, in a fixed order (reduce_rows). Without that, form
-// mamba1 at dstate 16 was bound by instructions. No shared memory; some 64 registers. dstate that is not a
-// multiple of four takes single values in place of vectors, up to eight per lane. Where there are few rows, a
-// thread holds one, so that the rows spread over the whole GPU: the launch is then bound by latency. States
-// in the 16 bits of the io dtype are held and computed on in f32 the same way, at half the bytes in flight.
+// A thread loads its states of all its rows before it needs any: eight vectors of 16 bytes whatever the
+// dtype, so that states in 16 bits have as many bytes in flight as those in f32, for half of the time. They
+// are held as they lie in memory and unpacked row by row. B and C of its states stay in registers for all its
+// rows. What a row has one of (x, the gate) belongs to one lane of those that share it: lane r owns row r,
+// hands out Δ·x by shuffles, and gets the sum y, in a fixed order (reduce_rows). No shared memory.
+//
+// Form mamba1 has a decay for each state, from A (D, N) in f32, which is more to read than the state where that
+// has 16 bits. There the rows of a thread are the same channel of several sequences, and A is read once. Where
+// there are few rows, a thread holds one, so that they spread over the whole GPU: the launch is then bound by
+// latency.
 
-#include "kernels/common/io_types.cuh"
-#include "kernels/common/scalar_math.h"
-#include "kernels/common/vector.cuh"
-#include "kernels/selective_state_update/args.h"
-#include "kernels/selective_state_update/step/map.h"
+#include "kernels/selective_state_update/step/row.cuh"
 
 namespace ssmbench::step {
 
-/// A lane's states of a row; zeros past its end and where there is no row.
-template <RowShape kShape, class T>
-__device__ void load_row(float (&values)[states_per_row(kShape)], const T* row, int lane,
-                         const StepPlan& plan, int dstate) {
-  constexpr int kWidth = kShape == RowShape::scalars ? 1 : 4;
-#pragma unroll
-  for (int i = 0; i < states_per_row(kShape) / kWidth; ++i) {
-    const int n = state_of(kShape, lane, plan.lanes(), i);
-    const bool is_there = row != nullptr && n < dstate;
-    if constexpr (kWidth == 1) {
-      values[i] = is_there ? to_float(row[n]) : 0.0F;
-    } else {
-      Elements4<T> vector{};
-      if (is_there) vector = *reinterpret_cast<const Elements4<T>*>(row + n);
-#pragma unroll
-      for (int j = 0; j < 4; ++j) values[4 * i + j] = to_float(vector.values[j]);
-    }
-  }
-}
-
-template <RowShape kShape, class T>
-__device__ void store_row(const float (&values)[states_per_row(kShape)], T* row, int lane,
-                          const StepPlan& plan, int dstate) {
-  constexpr int kWidth = kShape == RowShape::scalars ? 1 : 4;
-#pragma unroll
-  for (int i = 0; i < states_per_row(kShape) / kWidth; ++i) {
-    const int n = state_of(kShape, lane, plan.lanes(), i);
-    if (n >= dstate) continue;
-    if constexpr (kWidth == 1) {
-      row[n] = from_float<T>(values[i]);
-    } else {
-      Elements4<T> vector;
-#pragma unroll
-      for (int j = 0; j < 4; ++j) vector.values[j] = from_float<T>(values[4 * i + j]);
-      *reinterpret_cast<Elements4<T>*>(row + n) = vector;
-    }
-  }
-}
-
-/// The scalars of a row, as loaded: a conversion waits for its value, and other loads are to be in flight
-/// first.
-template <class Io>
-struct RowScalars {
-  Io x{}, z{}, dt{};
-  float dt_bias = 0.0F, D = 0.0F;
-
-  __device__ float step_size(bool dt_softplus) const {
-    const float delta = to_float(dt) + dt_bias;
-    return dt_softplus ? softplus(delta) : delta;
-  }
-};
-
-/// Sums over the lanes of a row, for kRows rows at once. Returns the sum of row r to every lane whose number
-/// is r modulo kRows: lanes that differ in their last bits exchange the rows that the other one keeps, so
-/// that each round halves what is left to add.
-template <int kRows>
-__device__ float reduce_rows(const float (&y)[kRows], int lane, int lanes) {
-  constexpr unsigned kAll = 0xFFFFFFFFU;
-  float sums[kRows];
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) sums[r] = y[r];
-#pragma unroll
-  for (int distance = 1; distance < kRows; distance *= 2) {
-    const bool odd = (lane & distance) != 0;
-#pragma unroll
-    for (int i = 0; i < kRows / (2 * distance); ++i) {
-      const float keep = odd ? sums[2 * i + 1] : sums[2 * i];
-      const float give = odd ? sums[2 * i] : sums[2 * i + 1];
-      sums[i] = keep + __shfl_xor_sync(kAll, give, distance);
-    }
-  }
-  for (int distance = kRows; distance < lanes; distance *= 2)
-    sums[0] += __shfl_xor_sync(kAll, sums[0], distance);
-  return sums[0];
-}
-
-template <class Io, class State, bool kRatePerState, RowShape kShape, bool kMany>
-__global__ void __launch_bounds__(kStepMaxWarps* kStepWarp)
-    step_kernel(const StateUpdateArgs args, const StepPlan plan, const unsigned heads_per_group) {
-  constexpr int kStates = states_per_row(kShape);
-  constexpr int kRows = rows_per_thread(kShape, kMany);
-  const auto blocks_per_section = static_cast<unsigned>(plan.blocks_per_section);
-  const unsigned section = blockIdx.x / blocks_per_section;
-  const unsigned tile = blockIdx.x % blocks_per_section * plan.warps + threadIdx.x / kStepWarp;
-  const int lane = static_cast<int>(threadIdx.x) & (plan.lanes() - 1);
+/// Form mamba2.
+template <class Io, class State, RowShape kShape, int kRows>
+__global__ void __launch_bounds__(kStepMaxWarps* kWarpThreads)
+    step_heads(const StateUpdateArgs args, const StepPlan plan, const int heads_per_group) {
+  using Division = Lanes<State, kShape>;
   const int dstate = static_cast<int>(args.dstate);
-  const std::int64_t first =
-      std::int64_t{tile} * plan.rows_per_warp() + (threadIdx.x % kStepWarp >> plan.lanes_log2);
-  const std::int64_t origin = section * plan.section_rows;  // of the section's rows among all
-  // Form mamba1: the section is a group, its rows are heads. Form mamba2: it is a head.
-  const auto sections_per_batch = static_cast<unsigned>(kRatePerState ? args.groups : args.heads);
-  const std::int64_t first_head =
-      section % sections_per_batch * (kRatePerState ? plan.section_rows : std::int64_t{1});
-  const std::int64_t projection = kRatePerState ? section : section / heads_per_group;
+  const int headdim = static_cast<int>(args.headdim);
+  const int lanes = plan.lanes();
+  const int pass = plan.rows_per_pass();
+  const Division division{static_cast<int>(threadIdx.x) & (lanes - 1), lanes, dstate};
+  const int warp = static_cast<int>(blockIdx.x * plan.warps + threadIdx.x / kWarpThreads);
+  const int first = warp * kRows * pass + (static_cast<int>(threadIdx.x % kWarpThreads) >> plan.lanes_log2);
+  const int head = static_cast<int>(blockIdx.y);
+  const std::int64_t b = blockIdx.z;
+  const std::int64_t source = source_of(args, b);
+  const std::int64_t destination = destination_of(args, b, 0);
 
-  State* const state = static_cast<State*>(args.state) + origin * dstate;
-
-  // All loads come before the first store, which they could not pass, and before the first use.
-  const std::int64_t own_row = first + lane * plan.rows_per_pass();
-  const std::int64_t own_head = first_head + (kRatePerState ? own_row : 0);
-  const bool owns = lane < kRows && own_row < plan.section_rows;
-  RowScalars<Io> own;
-  if (owns) {
-    own.x = static_cast<const Io*>(args.x)[origin + own_row];
-    if (args.z != nullptr) own.z = static_cast<const Io*>(args.z)[origin + own_row];
-    if (args.D != nullptr) own.D = args.D[own_head];
+  // All loads come before the first use, and before the first store, which they could not pass.
+  const std::int64_t of_head = b * args.heads + head;
+  const int own_row = first + division.lane * pass;
+  const bool owns = division.lane < kRows && own_row < headdim;
+  const std::int64_t own = of_head * headdim + own_row;
+  Io stored_x{}, stored_z{};
+  float skip = 0.0F, dt_bias = 0.0F;
+  if (owns) stored_x = static_cast<const Io*>(args.x)[own];
+  if (owns && args.z != nullptr) stored_z = static_cast<const Io*>(args.z)[own];
+  if (args.D != nullptr) skip = args.D[head];
+  if (args.dt_bias != nullptr) dt_bias = args.dt_bias[head];
+  const StoredDt<Io> dt(args, of_head);
+  const float rate = args.A[head];
+  const std::int64_t projection = (b * args.groups + head / heads_per_group) * dstate;
+  RowPart<Io, Division> stored_B, stored_C;
+  stored_B.load(static_cast<const Io*>(args.B) + projection, division, true);
+  stored_C.load(static_cast<const Io*>(args.C) + projection, division, true);
+  if (source < 0) {  // padding
+    if (owns) static_cast<Io*>(args.out)[own] = from_float<Io>(0.0F);
+    return;
   }
-  if (owns || !kRatePerState) {  // every lane needs the step size of a head
-    own.dt = static_cast<const Io*>(args.dt)[kRatePerState ? origin + own_row : section];
-    if (args.dt_bias != nullptr) own.dt_bias = args.dt_bias[own_head];
-  }
-  float h[kRows][kStates], B[kStates], C[kStates];
-  float rate[kRatePerState ? kRows : 1][kStates];
+  const std::int64_t slot_rows = args.heads * headdim;
+  const std::int64_t row_of_slot = static_cast<std::int64_t>(head) * headdim + first;
+  RowPart<State, Division> stored[kRows];
+  const State* from = static_cast<const State*>(args.state) + (source * slot_rows + row_of_slot) * dstate;
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
-    const std::int64_t row = first + r * plan.rows_per_pass();
-    const bool is_there = row < plan.section_rows;
-    load_row<kShape>(h[r], is_there ? state + row * dstate : nullptr, lane, plan, dstate);
-    if constexpr (kRatePerState)
-      load_row<kShape>(rate[r], is_there ? args.A + (first_head + row) * dstate : nullptr, lane, plan,
-                       dstate);
+    stored[r].load(from, division, first + r * pass < headdim);
+    from += pass * dstate;
   }
-  load_row<kShape>(B, static_cast<const Io*>(args.B) + projection * dstate, lane, plan, dstate);
-  load_row<kShape>(C, static_cast<const Io*>(args.C) + projection * dstate, lane, plan, dstate);
-  const float head_rate = kRatePerState ? 0.0F : args.A[first_head];
 
-  const float delta = own.step_size(args.dt_softplus);
-  const float head_decay = kRatePerState ? 0.0F : expf(delta * head_rate);
-  const float x = to_float(own.x);
+  const float delta = dt.step_size(args, dt_bias);
+  const float decay = exp2_approximate(delta * (rate * kLog2E));
+  const float x = to_float(stored_x);
   const float own_delta_x = delta * x;
-
-  float y[kRows];
+  float B[Division::kStates], C[Division::kStates], y[kRows];
+  stored_B.unpack(B);
+  stored_C.unpack(C);
+  State* to = static_cast<State*>(args.state) + (destination * slot_rows + row_of_slot) * dstate;
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
-    const float row_delta = kRatePerState ? __shfl_sync(0xFFFFFFFFU, delta, r, plan.lanes()) : delta;
-    const float delta_x = __shfl_sync(0xFFFFFFFFU, own_delta_x, r, plan.lanes());
-    y[r] = 0.0F;
-#pragma unroll
-    for (int s = 0; s < kStates; ++s) {
-      float decay = head_decay;
-      if constexpr (kRatePerState) decay = expf(row_delta * rate[r][s]);
-      h[r][s] = decay * h[r][s] + delta_x * B[s];
-      y[r] += C[s] * h[r][s];
-    }
-    const std::int64_t row = first + r * plan.rows_per_pass();
-    if (row < plan.section_rows) store_row<kShape>(h[r], state + row * dstate, lane, plan, dstate);
+    const float delta_x = __shfl_sync(0xFFFFFFFFU, own_delta_x, r, lanes);
+    float h[Division::kStates];
+    stored[r].unpack(h);
+    y[r] = advance(h, decay, delta_x, B, C);
+    stored[r].pack(h);
+    if (destination >= 0 && first + r * pass < headdim) stored[r].store(to, division);
+    to += pass * dstate;
   }
-  float own_y = reduce_rows<kRows>(y, lane, plan.lanes());
+  float own_y = reduce_rows<kRows>(y, division.lane, lanes);
   if (!owns) return;
-  if (args.D != nullptr) own_y += own.D * x;
-  if (args.z != nullptr) own_y *= silu(to_float(own.z));
-  static_cast<Io*>(args.out)[origin + own_row] = from_float<Io>(own_y);
+  if (args.D != nullptr) own_y += skip * x;
+  if (args.z != nullptr) own_y *= fast_silu(to_float(stored_z));
+  static_cast<Io*>(args.out)[own] = from_float<Io>(own_y);
+}
+
+/// Form mamba1: thread rows are sequences.
+template <class Io, class State, RowShape kShape, int kRows>
+__global__ void __launch_bounds__(kStepMaxWarps* kWarpThreads)
+    step_channels(const StateUpdateArgs args, const StepPlan plan, const int heads_per_group) {
+  using Division = Lanes<State, kShape>;
+  const int dstate = static_cast<int>(args.dstate);
+  const int lanes = plan.lanes();
+  const Division division{static_cast<int>(threadIdx.x) & (lanes - 1), lanes, dstate};
+  const int warp = static_cast<int>(blockIdx.x * plan.warps + threadIdx.x / kWarpThreads);
+  const int of_group =
+      warp * plan.rows_per_pass() + (static_cast<int>(threadIdx.x % kWarpThreads) >> plan.lanes_log2);
+  const bool is_there = of_group < heads_per_group;
+  // Lanes without a channel go through the shuffles with the group's first one.
+  const std::int64_t channel =
+      static_cast<std::int64_t>(blockIdx.y) * heads_per_group + (is_there ? of_group : 0);
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.z) * kRows;
+
+  std::int64_t source[kRows];
+  RowPart<State, Division> stored[kRows];
+  RowPart<Io, Division> stored_B[kRows], stored_C[kRows];
+  Io stored_x[kRows], stored_z[kRows];
+  StoredDt<Io> dt[kRows];
+  RowPart<float, Division> stored_rate;
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) source[r] = first + r < args.batch ? source_of(args, first + r) : -1;
+#pragma unroll
+  for (int r = 0; r < kRows; ++r)
+    stored[r].load(static_cast<const State*>(args.state) + (source[r] * args.heads + channel) * dstate,
+                   division, is_there && source[r] >= 0);
+  stored_rate.load(args.A + channel * dstate, division, true);
+  const float dt_bias = args.dt_bias != nullptr ? args.dt_bias[channel] : 0.0F;
+  const float skip = args.D != nullptr ? args.D[channel] : 0.0F;
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    stored_x[r] = stored_z[r] = from_float<Io>(0.0F);
+    const bool has_row = first + r < args.batch;
+    const std::int64_t at = (first + r) * args.heads + channel;
+    const std::int64_t projection = ((first + r) * args.groups + blockIdx.y) * dstate;
+    stored_B[r].load(static_cast<const Io*>(args.B) + projection, division, has_row);
+    stored_C[r].load(static_cast<const Io*>(args.C) + projection, division, has_row);
+    if (!has_row) continue;
+    stored_x[r] = static_cast<const Io*>(args.x)[at];
+    dt[r] = StoredDt<Io>(args, at);
+    if (args.z != nullptr) stored_z[r] = static_cast<const Io*>(args.z)[at];
+  }
+
+  float rate[Division::kStates];
+  stored_rate.unpack(rate);
+#pragma unroll
+  for (int s = 0; s < Division::kStates; ++s) rate[s] *= kLog2E;
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    const float delta = dt[r].step_size(args, dt_bias);
+    const float x = to_float(stored_x[r]);
+    float h[Division::kStates], B[Division::kStates], C[Division::kStates];
+    stored[r].unpack(h);
+    stored_B[r].unpack(B);
+    stored_C[r].unpack(C);
+    float y = reduce_row(advance(h, rate, delta, delta * x, B, C), lanes);
+    if (!is_there || first + r >= args.batch) continue;
+    const std::int64_t destination = destination_of(args, first + r, 0);
+    if (source[r] >= 0 && destination >= 0) {
+      stored[r].pack(h);
+      stored[r].store(static_cast<State*>(args.state) + (destination * args.heads + channel) * dstate,
+                      division);
+    }
+    if (division.lane > 0) continue;
+    if (args.D != nullptr) y += skip * x;
+    if (args.z != nullptr) y *= fast_silu(to_float(stored_z[r]));
+    static_cast<Io*>(args.out)[(first + r) * args.heads + channel] =
+        from_float<Io>(source[r] >= 0 ? y : 0.0F);
+  }
 }
 
 }  // namespace ssmbench::step

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 
@@ -10,71 +11,123 @@
 
 namespace ssmbench {
 
-inline constexpr int kStepWarp = kWarpThreads;
 inline constexpr int kStepMaxWarps = 4;
-/// Warps that keep an H200 busy, about four on each of its multiprocessors. With fewer, threads hold one row
-/// each; with fewer even so, blocks are one warp.
-inline constexpr std::int64_t kStepManyWarps = 512;
+/// Blocks in the y or z dimension of a CUDA grid.
+inline constexpr std::int64_t kMaxGridYZ = 65535;
+/// Vectors of states that a thread holds at once, each of 16 bytes: those in flight of 20 warps and more on a
+/// multiprocessor are twice what covers the latency of an H200's memory.
+inline constexpr int kStepVectors = 8;
+/// States that a thread holds at once in f32, for several tokens.
+inline constexpr int kStepTokenStates = 32;
+/// Fewer warps than these leave multiprocessors of an H200 without work: threads then hold one row each.
+inline constexpr std::int64_t kStepManyWarps = std::int64_t{4} * h200::kMultiprocessors;
 
 /// How a row of dstate states lies across a group of lanes.
 enum class RowShape {
-  one_vector,   ///< four neighbouring states per lane: 4 | dstate ≤ 128
-  two_vectors,  ///< twice that, dstate / 2 apart or less: 4 | dstate > 128
+  one_vector,   ///< 16 bytes of neighbouring states per lane: a row has at most 32 such vectors
+  two_vectors,  ///< twice that, half a row apart or less
   scalars,      ///< every lanes-th state, at most eight: any dstate
 };
 
-/// States per thread and row.
-SSMBENCH_HD constexpr int states_per_row(RowShape shape) {
-  return shape == RowShape::one_vector ? 4 : 8;
+/// States in a vector of a lane.
+SSMBENCH_HD constexpr int vector_states(RowShape shape, int state_bytes) {
+  return shape == RowShape::scalars ? 1 : 16 / state_bytes;
+}
+/// Vectors that a lane has of a row.
+SSMBENCH_HD constexpr int vectors_per_row(RowShape shape) {
+  return shape == RowShape::one_vector ? 1 : shape == RowShape::two_vectors ? 2 : 8;
+}
+/// The most rows that a thread holds at once: where there are several tokens, as f32.
+SSMBENCH_HD constexpr int most_rows(RowShape shape, int state_bytes, bool several_tokens) {
+  const int rows = kStepVectors / vectors_per_row(shape);
+  const int states = vectors_per_row(shape) * vector_states(shape, state_bytes);
+  return several_tokens && rows * states > kStepTokenStates ? kStepTokenStates / states : rows;
 }
 
-/// Rows that a thread holds at once: those of 16 states in flight, or one where rows are few. Row r
-/// of a thread is owned by lane r of the lanes that share it, so that there are never more rows than lanes.
-SSMBENCH_HD constexpr int rows_per_thread(RowShape shape, bool many) {
-  return many ? 16 / states_per_row(shape) : 1;
-}
-
-/// A section is a run of rows that share B and C and, in form mamba2, the head: P rows of a (batch, head) in
-/// form mamba2, D/G rows of a (batch, group) in form mamba1. Blocks do not straddle sections.
+/// Blocks are (tile, section, batch tile). Form mamba2: a section is a head, a tile a run of its head dims, a
+/// batch tile one sequence. Form mamba1: a section is a group, a tile a run of its channels, and a batch tile
+/// as many sequences as a thread holds rows: A of a channel is loaded once for all of them.
 struct StepPlan {
   RowShape shape;
-  bool many;       ///< threads hold several rows
-  int lanes_log2;  ///< lanes that share a row
-  int warps;       ///< per block
-  std::int64_t sections, section_rows, blocks_per_section;
+  int lanes_log2;    ///< lanes that share a row
+  int rows;          ///< that a thread holds at once
+  int warps;         ///< per block
+  int stage_tokens;  ///< whose inputs are in shared memory at once
+  std::int64_t tiles, sections, batch_tiles;
 
   SSMBENCH_HD constexpr int lanes() const { return 1 << lanes_log2; }
-  SSMBENCH_HD constexpr int rows_per_pass() const { return kStepWarp >> lanes_log2; }
-  SSMBENCH_HD constexpr int rows_per_warp() const { return rows_per_pass() * rows_per_thread(shape, many); }
-  constexpr int threads() const { return warps * kStepWarp; }
-  constexpr std::int64_t blocks() const { return sections * blocks_per_section; }
+  /// Neighbouring rows that a warp holds by one vector of each lane.
+  SSMBENCH_HD constexpr int rows_per_pass() const { return kWarpThreads >> lanes_log2; }
+  constexpr int threads() const { return warps * kWarpThreads; }
+  /// Bytes of shared memory that the inputs of one token take. Form mamba2: B and C; Δ·x, x and gate of each
+  /// row; decay and destination. Form mamba1, for each sequence of a batch tile: B and C; Δ, Δ·x, x and gate of
+  /// each channel; destination.
+  constexpr int token_bytes(int dstate, bool rate_per_state) const {
+    const int tile = warps * rows_per_pass();
+    return 4 * (rate_per_state ? rows * (2 * dstate + 4 * tile + 1) : 2 * dstate + 3 * rows * tile + 2);
+  }
+  constexpr int stage_bytes(int dstate, bool rate_per_state) const {
+    return stage_tokens * token_bytes(dstate, rate_per_state);
+  }
 };
 
-/// First state of a lane's vector `i` (one_vector, two_vectors), or its state `i` (scalars).
-SSMBENCH_HD constexpr int state_of(RowShape shape, int lane, int lanes, int i) {
-  return (lane + i * lanes) * (shape == RowShape::scalars ? 1 : 4);
+/// First state of a lane's vector `i` of a row.
+SSMBENCH_HD constexpr int state_of(int lane, int lanes, int i, int vector_states) {
+  return (lane + i * lanes) * vector_states;
 }
 
-/// sections × section_rows rows of dstate ≤ 256 states.
-constexpr StepPlan plan_step(std::int64_t sections, std::int64_t section_rows, std::int64_t dstate) {
+namespace step_detail {
+
+/// The shape and the lanes of a row.
+constexpr StepPlan plan_row(int dstate, int state_bytes) {
   const auto n = static_cast<unsigned>(dstate);
-  StepPlan plan{.shape = n % 4 != 0 ? RowShape::scalars
-                         : n <= 128 ? RowShape::one_vector
-                                    : RowShape::two_vectors,
-                .many = false,
-                .lanes_log2 = 0,
-                .warps = 1,
-                .sections = sections,
-                .section_rows = section_rows,
-                .blocks_per_section = 1};
-  const unsigned items = plan.shape == RowShape::scalars ? n : n / 4;
-  plan.lanes_log2 = std::countr_zero(std::bit_ceil(items < 32 ? items : 32U));
-  const auto warps_per_section = [&] { return ceil_div(section_rows, plan.rows_per_warp()); };
-  plan.many = plan.lanes() >= rows_per_thread(plan.shape, true);
-  if (warps_per_section() * sections < kStepManyWarps) plan.many = false;
-  if (warps_per_section() * sections >= kStepManyWarps)
-    plan.warps = static_cast<int>(warps_per_section() < kStepMaxWarps ? warps_per_section() : kStepMaxWarps);
-  plan.blocks_per_section = ceil_div(section_rows, std::int64_t{plan.warps} * plan.rows_per_warp());
+  const auto per_vector = static_cast<unsigned>(16 / state_bytes);
+  StepPlan plan{};
+  plan.shape = n % per_vector != 0              ? RowShape::scalars
+               : n / per_vector <= kWarpThreads ? RowShape::one_vector
+                                                : RowShape::two_vectors;
+  const unsigned items = plan.shape == RowShape::scalars ? n : n / per_vector;
+  plan.lanes_log2 = std::countr_zero(std::bit_ceil(std::min(items, unsigned{kWarpThreads})));
+  return plan;
+}
+
+/// As many as fit in shared memory, which every block has 48 KB of; 16 leave room for several blocks.
+constexpr int stage_of(std::int64_t tokens, int token_bytes) {
+  const std::int64_t most = std::clamp<std::int64_t>(kDefaultSharedBytes / token_bytes, 1, 16);
+  return static_cast<int>(std::min(tokens, most));
+}
+
+}  // namespace step_detail
+
+/// batch × heads × headdim rows of dstate ≤ 256 states, form mamba2. A thread owns what a row has one of for
+/// one row at most, so that it holds no more rows than lanes share one.
+constexpr StepPlan plan_heads(std::int64_t batch, std::int64_t heads, std::int64_t headdim, int dstate,
+                              int state_bytes, std::int64_t tokens) {
+  StepPlan plan = step_detail::plan_row(dstate, state_bytes);
+  plan.rows = std::min(most_rows(plan.shape, state_bytes, tokens > 1), plan.lanes());
+  const auto warps = [&] { return ceil_div(headdim, plan.rows * plan.rows_per_pass()); };
+  if (plan.shape == RowShape::one_vector && plan.rows < 4) plan.rows = 1;
+  if (warps() * heads * batch < kStepManyWarps) plan.rows = 1;
+  plan.warps = static_cast<int>(std::min<std::int64_t>(warps(), kStepMaxWarps));
+  plan.tiles = ceil_div(warps(), plan.warps);
+  plan.sections = heads;
+  plan.batch_tiles = batch;
+  plan.stage_tokens = step_detail::stage_of(tokens, plan.token_bytes(dstate, false));
+  return plan;
+}
+
+/// batch rows of each of groups × channels, form mamba1.
+constexpr StepPlan plan_channels(std::int64_t batch, std::int64_t groups, std::int64_t channels, int dstate,
+                                 int state_bytes, std::int64_t tokens) {
+  StepPlan plan = step_detail::plan_row(dstate, state_bytes);
+  plan.sections = groups;
+  const std::int64_t warps = ceil_div(channels, plan.rows_per_pass());
+  plan.warps = static_cast<int>(std::min<std::int64_t>(warps, kStepMaxWarps));
+  plan.tiles = ceil_div(warps, plan.warps);
+  plan.rows = std::max(most_rows(plan.shape, state_bytes, false) / 2, 1);
+  if (warps * groups * ceil_div(batch, plan.rows) < kStepManyWarps) plan.rows = 1;
+  plan.batch_tiles = ceil_div(batch, plan.rows);
+  plan.stage_tokens = step_detail::stage_of(tokens, plan.token_bytes(dstate, true));
   return plan;
 }
 

@@ -17,28 +17,56 @@ std::string state_dtype_of(const StoredInputs& inputs) {
   return std::ranges::find(axis.choices, found) == axis.choices.end() ? to_string(*axis.fallback) : found;
 }
 
-/// The state is (B, D, N) in form mamba1 and (B, H, P, N) in form mamba2; B and C have an axis of groups, or
-/// none, in form mamba1, for one group.
+/// The state is (B, D, N) in form mamba1 and (B, H, P, N) in form mamba2, with slots in place of B where there
+/// is a source or a destination; x has an axis of tokens behind that of the batch, or none for one token; B
+/// and C have an axis of groups, or none, in form mamba1, for one group. Any output may be missing, so that
+/// several tokens are read as having intermediate states: they are judged where they are. Axes that only say
+/// how indices are drawn stay at their fallbacks.
 void infer_state_update(const StoredInputs& inputs, Axes& axes) {
   const Shape& state = inputs.at("state").shape;
   if (state.size() != 3 && state.size() != 4)
     inputs.reject("state", fmt::format("expected 3 axes (mamba1) or 4 (mamba2), found {}", state.size()));
   const bool mamba1 = state.size() == 3;
+  const Shape& x = inputs.at("x").shape;
+  const bool has_tokens = x.size() == state.size();
+  if (!has_tokens && x.size() != state.size() - 1)
+    inputs.reject(
+        "x", fmt::format("expected {} axes, or one more with tokens, found {}", state.size() - 1, x.size()));
   axes["form"] = mamba1 ? "mamba1" : "mamba2";
-  axes["batch"] = state[0];
+  axes["batch"] = x[0];
+  axes["tokens"] = has_tokens ? x[1] : 1;
+  axes["intermediate"] = has_tokens && x[1] > 1;
+  if (inputs.has("source") || inputs.has("destination")) axes["slots"] = state[0];
   axes[mamba1 ? "dim" : "nheads"] = state[1];
   if (!mamba1) axes["headdim"] = state[2];
   axes["dstate"] = state.back();
   axes["state_dtype"] = state_dtype_of(inputs);
-  const bool ungrouped = mamba1 && inputs.at("B").shape.size() == 2;
-  axes["groups"] = ungrouped ? 1 : inputs.shape("B", 3)[1];
+  axes["dt_dtype"] = inputs.at("dt").dtype == "f32" && inputs.at("x").dtype != "f32" ? "f32" : "io";
+  const std::size_t rank = has_tokens ? 3 : 2;  // of B without an axis of groups
+  const bool ungrouped = mamba1 && inputs.at("B").shape.size() == rank;
+  axes["groups"] = ungrouped ? 1 : inputs.shape("B", rank + 1)[rank - 1];
   for (const char* name : {"D", "z", "dt_bias"}) axes[name] = inputs.has(name);
 }
 
-/// B and C (B, N) of form mamba1 may come with their one group as an axis.
-std::optional<Shape> with_group_axis(const TensorSpec& spec) {
-  if ((spec.name != "B" && spec.name != "C") || spec.shape.size() != 2) return {};
-  return Shape{spec.shape[0], 1, spec.shape[1]};
+/// Axes of one may be there or not: groups of B and C in form mamba1, tokens.
+std::optional<Shape> with_axis_of_one(const TensorSpec& spec) {
+  if (spec.name == "destination" && spec.shape.back() == 1) return Shape{spec.shape[0]};
+  if ((spec.name != "B" && spec.name != "C") || spec.axes.find('g') != std::string::npos) return {};
+  Shape shape = spec.shape;
+  shape.insert(shape.end() - 1, 1);
+  return shape;
+}
+
+std::optional<std::string> wrong_indices(const HostTensor& input) {
+  const std::string& name = input.spec.name;
+  if (name != "source" && name != "destination") return {};
+  const auto* values = static_cast<const std::int32_t*>(input.buffer.data());
+  const std::int64_t count = element_count(input.spec.shape);
+  for (std::int64_t i = 0; i < count; ++i)
+    if (values[i] < -1)
+      return fmt::format("{} at {}: a slot is at least 0, and -1 is none", values[i],
+                         index_text(index_of(i, input.spec.shape), input.spec.axes));
+  return {};
 }
 
 }  // namespace
@@ -46,8 +74,9 @@ std::optional<Shape> with_group_axis(const TensorSpec& spec) {
 FileForm state_update_file_form() {
   return {.attributes = {"method", "dtype", "layout", "dt_softplus"},
           .infer = infer_state_update,
+          .wrong_values = wrong_indices,
           .repeated_attributes = {"state_dtype"},
-          .other_shape = with_group_axis};
+          .other_shape = with_axis_of_one};
 }
 
 }  // namespace ssmbench

@@ -1,5 +1,8 @@
 #include "ops/selective_state_update/inputs.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include "base/portable_math.h"
 #include "base/random.h"
 
@@ -7,6 +10,17 @@ namespace ssmbench {
 namespace {
 
 constexpr double kLeastHeadRate = 1, kMostHeadRate = 16;
+constexpr double kNoSlot = -1;
+
+/// 0 … count − 1 in an order that depends on the seed alone.
+std::vector<std::int64_t> shuffled(std::int64_t count, std::int64_t seed) {
+  std::vector<double> keys(static_cast<std::size_t>(count));
+  Stream(seed, "slots").uniforms(0, keys);
+  std::vector<std::int64_t> order(keys.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, {}, [&](std::int64_t i) { return keys[static_cast<std::size_t>(i)]; });
+  return order;
+}
 
 }  // namespace
 
@@ -14,7 +28,8 @@ StateUpdateInputs::StateUpdateInputs(const Problem& problem, const InputSpec& sp
     : update_(problem),
       seed_(spec.seed),
       distribution_(&find_distribution(spec.distribution)),
-      dt_(update_.heads) {
+      dt_(update_.heads),
+      slots_(shuffled(update_.slots, spec.seed)) {
   fill_log_uniform(Stream(seed_, "dt centre"), distribution_->dt, 0, dt_);
   for (const double dt : dt_) inverse_of_dt_.push_back(portable::inverse_softplus(dt));
 }
@@ -23,6 +38,8 @@ void StateUpdateInputs::fill(std::string_view tensor, std::int64_t first, std::s
   if (tensor == "A") return fill_rate(first, values);
   if (tensor == "dt") return fill_dt(first, values);
   if (tensor == "dt_bias") return fill_dt_bias(first, values);
+  if (tensor == "source") return fill_source(first, values);
+  if (tensor == "destination") return fill_destination(first, values);
   fill_projected(*distribution_, seed_, tensor, first, values);
   if (tensor == "D")
     for (double& value : values) value = 1 + kSkipDeviation * value;
@@ -57,6 +74,30 @@ void StateUpdateInputs::fill_dt_bias(std::int64_t first, std::span<double> value
   for (double& value : values) {
     value = update_.dt_softplus ? inverse_of_dt_[first] : kPlainBiasShare * dt_[first];
     ++first;
+  }
+}
+
+/// Where each token has a slot, the state is in that of one of them: of the last draft that was accepted.
+void StateUpdateInputs::fill_source(std::int64_t first, std::span<double> values) const {
+  for (double& value : values) {
+    const std::int64_t row = first++;
+    const std::int64_t slot =
+        update_.store == StateStore::each ? row * update_.tokens + row % update_.tokens : row;
+    value = update_.is_padding(row) ? kNoSlot : static_cast<double>(slots_[slot]);
+  }
+}
+
+void StateUpdateInputs::fill_destination(std::int64_t first, std::span<double> values) const {
+  for (double& value : values) {
+    const std::int64_t row = first / update_.tokens;
+    const std::int64_t token = first++ % update_.tokens;
+    const bool is_last = token == update_.tokens - 1;
+    value = kNoSlot;
+    if (update_.is_padding(row)) continue;
+    if (update_.store == StateStore::each) value = static_cast<double>(slots_[row * update_.tokens + token]);
+    if (update_.store == StateStore::last && is_last) value = static_cast<double>(slots_[row]);
+    if (update_.store == StateStore::apart && is_last)
+      value = static_cast<double>(slots_[update_.batch + row]);
   }
 }
 

@@ -7,4 +7,9 @@ namespace ssmbench {
 /// Form mamba2 as form mamba1, with dt, A, D and dt_bias repeated over the head.
 PartwiseComputation heads_as_channels();
 
+/// Tokens as steps one after the other, each from the state that the one before left, and a state that
+/// starts in a slot as a state of its own. States are f32: others are rounded between steps and not between
+/// tokens.
+PartwiseComputation tokens_as_steps();
+
 }  // namespace ssmbench

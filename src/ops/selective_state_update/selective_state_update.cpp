@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+
 #include "model/problem.h"
 #include "ops/selective_state_update/file_form.h"
 #include "ops/selective_state_update/inputs.h"
@@ -12,44 +16,85 @@ namespace {
 
 constexpr const char* kMamba1 = "mamba1";
 constexpr const char* kMamba2 = "mamba2";
+constexpr const char* kIoDType = "io";  // dt_dtype: that of the sequence
 
-std::vector<int> in_order(const Shape& shape) {
-  std::vector<int> order;
-  for (std::size_t axis = 0; axis < shape.size(); ++axis) order.push_back(static_cast<int>(axis));
-  return order;
-}
+constexpr const char* kStores[]{"last", "apart", "each", "none"};  // in the order of StateStore
 
-TensorSpec plain(const char* name, Role role, DType dtype, const Shape& shape, const std::string& axes) {
-  return {name, role, dtype, shape, in_order(shape), axes};
-}
+/// Makes tensors in C order from one letter per axis.
+class Tensors {
+ public:
+  explicit Tensors(const StateUpdate& update) : update_(update) {}
+
+  std::vector<TensorSpec> all;
+
+  void add(const char* name, Role role, DType dtype, const std::string& axes) {
+    Shape shape;
+    for (const char letter : axes) shape.push_back(extent(letter));
+    std::vector<int> order(shape.size());
+    std::iota(order.begin(), order.end(), 0);
+    all.push_back({name, role, dtype, std::move(shape), std::move(order), axes});
+  }
+  void input(const char* name, DType dtype, const std::string& axes) { add(name, Role::input, dtype, axes); }
+
+ private:
+  std::int64_t extent(char letter) const {
+    switch (letter) {
+      case 'b':
+        return update_.batch;
+      case 's':
+        return update_.slots;
+      case kTimeLetter:
+        return update_.tokens;
+      case 'g':
+        return update_.groups;
+      case 'p':
+        return update_.headdim;
+      case 'n':
+        return update_.dstate;
+      default:  // h, d
+        return update_.heads;
+    }
+  }
+
+  const StateUpdate& update_;
+};
 
 std::vector<TensorSpec> state_update_tensors(const Problem& problem) {
   const StateUpdate update(problem);
   const DType io = problem.dtype();
   const bool mamba1 = update.rate_per_state;
-  const Shape row =
-      mamba1 ? Shape{update.batch, update.heads} : Shape{update.batch, update.heads, update.headdim};
-  Shape state = row;
-  state.push_back(update.dstate);
-  const Shape projection = mamba1 && update.groups == 1 ? Shape{update.batch, update.dstate}
-                                                        : Shape{update.batch, update.groups, update.dstate};
-  const std::string row_axes = mamba1 ? "bd" : "bhp";
-  const std::string projection_axes = projection.size() == 2 ? "bn" : "bgn";
-  const std::string head_axis = mamba1 ? "d" : "h";
-  const Shape rate = mamba1 ? Shape{update.heads, update.dstate} : Shape{update.heads};
+  const std::string head = mamba1 ? "d" : "h";
+  const std::string row = mamba1 ? "d" : "hp";
+  const std::string token = update.tokens > 1 ? "bl" : "b";
+  const std::string state = (update.slots > 0 ? "s" : "b") + row + "n";
+  const std::string projection = token + (mamba1 && update.groups == 1 ? "n" : "gn");
 
-  std::vector<TensorSpec> all{plain("state", Role::input, update.state_dtype, state, row_axes + "n"),
-                              plain("x", Role::input, io, row, row_axes),
-                              plain("dt", Role::input, io, {update.batch, update.heads}, "b" + head_axis),
-                              plain("A", Role::input, DType::f32, rate, mamba1 ? "dn" : "h"),
-                              plain("B", Role::input, io, projection, projection_axes),
-                              plain("C", Role::input, io, projection, projection_axes)};
-  if (update.has_D) all.push_back(plain("D", Role::input, DType::f32, {update.heads}, head_axis));
-  if (update.has_z) all.push_back(plain("z", Role::input, io, row, row_axes));
-  if (update.has_dt_bias) all.push_back(plain("dt_bias", Role::input, DType::f32, {update.heads}, head_axis));
-  all.push_back(plain("out", Role::output, io, row, row_axes));
-  all.push_back(plain("state", Role::output, update.state_dtype, state, row_axes + "n"));
-  return all;
+  Tensors tensors(update);
+  tensors.input("state", update.state_dtype, state);
+  tensors.input("x", io, token + row);
+  tensors.input("dt", update.dt_dtype, token + head);
+  tensors.input("A", DType::f32, mamba1 ? "dn" : "h");
+  tensors.input("B", io, projection);
+  tensors.input("C", io, projection);
+  if (update.has_D) tensors.input("D", DType::f32, head);
+  if (update.has_z) tensors.input("z", io, token + row);
+  if (update.has_dt_bias) tensors.input("dt_bias", DType::f32, head);
+  if (update.slots > 0) {
+    tensors.input("source", DType::i32, "b");
+    tensors.input("destination", DType::i32, "bl");
+  }
+  tensors.add("out", Role::output, io, token + row);
+  tensors.add("state", Role::output, update.state_dtype, state);
+  if (update.has_intermediate)
+    tensors.add("intermediate", Role::output, update.state_dtype, "bl" + row + "n");
+  return tensors.all;
+}
+
+/// Slots that inputs of the problem take. Padding counts like other rows: a file does not say which are.
+std::int64_t slots_taken(const StateUpdate& update) {
+  if (update.store == StateStore::apart) return 2 * update.batch;
+  if (update.store == StateStore::each) return update.tokens * update.batch;
+  return update.batch;
 }
 
 std::optional<std::string> state_update_contradiction(const Problem& problem) {
@@ -61,25 +106,53 @@ std::optional<std::string> state_update_contradiction(const Problem& problem) {
   if (update.heads % update.groups != 0)
     return fmt::format("{} {} is not a multiple of groups {}", update.rate_per_state ? "dim" : "nheads",
                        update.heads, update.groups);
+  const std::string& store = problem.choice("store");
+  if (update.slots == 0 && update.store != StateStore::last)
+    return fmt::format("store {} without slots", store);
+  if (update.slots == 0 && update.pads > 0) return fmt::format("pads {} without slots", update.pads);
+  if (update.has_intermediate && update.tokens == 1) return "intermediate with one token, which is the last";
+  if (update.pads == 1) return "pads 1 leaves no row that is not padding";
+  if (update.slots > 0 && update.slots < slots_taken(update))
+    return fmt::format("slots {} are fewer than the {} that batch {}, tokens {} and store {} take",
+                       update.slots, slots_taken(update), update.batch, update.tokens, store);
   return {};
 }
 
-/// One exponential a state in form mamba1, one a head in form mamba2; decay, input and output are a
-/// multiply-add each.
+/// Slots that h is stored into.
+std::int64_t slots_written(const StateUpdate& update) {
+  const std::int64_t rows = update.batch - update.padding_rows();
+  if (update.store == StateStore::none) return 0;
+  return update.store == StateStore::each ? update.tokens * rows : rows;
+}
+
+/// Slots are read and written once where they are named. One exponential a state and token in form mamba1,
+/// one a head in form mamba2; decay, input and output are a multiply-add each.
 Work state_update_work(const Problem& problem, Math /*math*/) {
   const StateUpdate update(problem);
-  const double heads = static_cast<double>(update.batch) * static_cast<double>(update.heads);
-  return {.bytes = tensor_bytes(problem),
-          .exponentials = update.rate_per_state ? update.states() : heads,
-          .fmas = 3 * update.states()};
+  const std::int64_t rows = update.batch - update.padding_rows();
+  double bytes = 0;
+  for (const auto& tensor : problem.tensors())
+    if (tensor.name != "state") bytes += static_cast<double>(tensor.bytes());
+  const auto sequence_bytes =
+      static_cast<double>(update.states_of_sequence()) * static_cast<double>(size_of(update.state_dtype));
+  bytes += static_cast<double>(rows + slots_written(update)) * sequence_bytes;
+  const double tokens = static_cast<double>(rows) * static_cast<double>(update.tokens);
+  const double states = tokens * static_cast<double>(update.states_of_sequence());
+  return {.bytes = bytes,
+          .exponentials = update.rate_per_state ? states : tokens * static_cast<double>(update.heads),
+          .fmas = 3 * states};
 }
 
 InputFill state_update_inputs(const Problem& problem, const InputSpec& spec) {
   return fill_from(StateUpdateInputs(problem, spec));
 }
 
-AxisSpec flag(const char* name, const char* id_token) {
-  return {.name = name, .kind = AxisKind::flag, .id_token = id_token, .fallback = true};
+AxisSpec flag(const char* name, const char* id_token, bool fallback = true) {
+  return {.name = name, .kind = AxisKind::flag, .id_token = id_token, .fallback = fallback};
+}
+
+AxisSpec count(const char* name, const char* id_token, std::int64_t fallback) {
+  return {.name = name, .id_token = id_token, .fallback = fallback};
 }
 
 std::vector<AxisSpec> state_update_axes() {
@@ -119,7 +192,21 @@ std::vector<AxisSpec> state_update_axes() {
           flag("D", "D"),
           flag("z", "z"),
           flag("dt_bias", "bias"),
-          flag("dt_softplus", "softplus")};
+          flag("dt_softplus", "softplus"),
+          {.name = "dt_dtype",
+           .kind = AxisKind::choice,
+           .id_token = "dt",
+           .choices = {kIoDType, "f32"},
+           .fallback = kIoDType},
+          count("tokens", "t", 1),
+          count("slots", "slots", 0),
+          {.name = "store",
+           .kind = AxisKind::choice,
+           .id_token = "store",
+           .choices = {std::begin(kStores), std::end(kStores)},
+           .fallback = kStores[0]},
+          count("pads", "pads", 0),
+          flag("intermediate", "intermediate", false)};
 }
 
 const OpRegistration registration(selective_state_update());
@@ -128,14 +215,14 @@ const OpRegistration registration(selective_state_update());
 
 const OpSpec& selective_state_update() {
   static const OpSpec spec{.name = "selective_state_update",
-                           .summary = "one decoding step of Mamba-1 or Mamba-2, the state updated in place",
+                           .summary = "decoding steps of Mamba-1 or Mamba-2, the states updated in place",
                            .axes = state_update_axes(),
                            .tensors = state_update_tensors,
                            .contradiction = state_update_contradiction,
                            .inputs = state_update_inputs,
                            .least_work = state_update_work,
                            .file = state_update_file_form(),
-                           .parts = {heads_as_channels()},
+                           .parts = {heads_as_channels(), tokens_as_steps()},
                            .look_alikes = {{"B", "C"}}};
   return spec;
 }
@@ -151,6 +238,12 @@ StateUpdate::StateUpdate(const Problem& problem)
       has_D(problem.flag("D")),
       has_dt_bias(problem.flag("dt_bias")),
       dt_softplus(problem.flag("dt_softplus")),
-      state_dtype(*parse_dtype(problem.choice("state_dtype"))) {}
+      state_dtype(*parse_dtype(problem.choice("state_dtype"))),
+      dt_dtype(problem.choice("dt_dtype") == kIoDType ? problem.dtype() : DType::f32),
+      tokens(problem.size("tokens")),
+      slots(problem.size("slots")),
+      pads(problem.size("pads")),
+      store(static_cast<StateStore>(std::ranges::find(kStores, problem.choice("store")) - kStores)),
+      has_intermediate(problem.flag("intermediate")) {}
 
 }  // namespace ssmbench

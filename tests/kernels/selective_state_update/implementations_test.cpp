@@ -49,11 +49,11 @@ std::vector<Problem> boundary_problems() {
 }
 
 /// So many rows that cuda-step's threads hold several, in each of its kinds of row; `rows` is one more than a
-/// warp then holds.
+/// warp holds of heads in f32.
 std::vector<Problem> many_row_problems() {
   std::vector<Problem> all;
   for (const auto& [dstate, rows] :
-       {std::pair<std::int64_t, std::int64_t>{3, 17}, {16, 33}, {128, 5}, {256, 3}}) {
+       {std::pair<std::int64_t, std::int64_t>{3, 9}, {16, 33}, {128, 9}, {256, 5}}) {
     all.push_back(mamba1_step({{"dtype", "bf16"},
                                {"batch", size(512)},
                                {"dim", 2 * rows},
@@ -113,9 +113,47 @@ std::vector<Problem> state_dtype_problems() {
   return all;
 }
 
-/// cuda-step is for states in f32 or the dtype of the sequence.
+/// Every way to store states of one token and of several, from slots and in place, with padding or without;
+/// rows of threads that hold one and several, and more tokens than cuda-step stages at once.
+std::vector<Problem> slot_problems() {
+  std::vector<Problem> all;
+  std::size_t turn = 0;
+  for (const std::int64_t tokens : {1, 2, 5, 19})
+    for (const char* store : {"last", "apart", "each", "none", "in place"})
+      for (const std::int64_t dstate : {3, 16, 128, 256}) {
+        const bool many = dstate == 16 && tokens == 2;
+        const bool in_place = store == std::string("in place");
+        const std::int64_t batch = many ? 260 : 5;
+        ++turn;
+        Axes axes{{"dtype", kDtypes[turn % 3]},
+                  {"state_dtype", turn % 2 == 0 ? "f32" : kDtypes[turn % 3]},
+                  {"dt_dtype", turn % 4 < 2 ? "io" : "f32"},
+                  {"batch", batch},
+                  {"tokens", tokens},
+                  {"dstate", dstate},
+                  {"dt_softplus", true},
+                  {"intermediate", tokens > 1 && turn % 3 == 0}};
+        if (!in_place) {
+          axes["slots"] = batch * (tokens + 1) + 3;
+          axes["store"] = store;
+          axes["pads"] = turn % 2 == 0 ? size(3) : size(0);
+        }
+        Axes channels{{"dim", size(12)}, {"groups", size(3)}, {"z", true}, {"dt_bias", true}};
+        channels.merge(Axes(axes));
+        all.push_back(mamba1_step(channels));
+        Axes heads{
+            {"nheads", size(4)}, {"headdim", many ? size(40) : size(9)}, {"groups", size(2)}, {"D", true}};
+        heads.merge(Axes(axes));
+        all.push_back(mamba2_step(heads));
+      }
+  return all;
+}
+
+/// cuda-step is for states in f32 or the dtype of the sequence, and for f16 beside bf16.
 bool is_beyond_cuda_step(const Problem& problem) {
-  return problem.choice("state_dtype") != "f32" && problem.choice("state_dtype") != problem.choice("dtype");
+  const std::string& state = problem.choice("state_dtype");
+  return state != "f32" && state != problem.choice("dtype") &&
+         !(state == "f16" && problem.choice("dtype") == "bf16");
 }
 
 void check_all(const std::vector<Problem>& problems, const DeviceInfo& device,
@@ -136,6 +174,7 @@ void check_device(const DeviceInfo& device) {
   check_all(option_problems(), device, "mamba");
   check_all(many_row_problems(), device, "mamba");
   check_all(state_dtype_problems(), device, "mamba");
+  for (const char* distribution : {"mamba", "trained"}) check_all(slot_problems(), device, distribution);
 }
 
 }  // namespace

@@ -10,51 +10,80 @@ using namespace ssmbench;
 
 namespace {
 
-/// How often the threads of a section hold each of its states.
-std::vector<int> times_held(const StepPlan& plan, int dstate) {
-  std::vector<int> held(plan.section_rows * dstate, 0);
-  const int width = plan.shape == RowShape::scalars ? 1 : 4;
-  for (std::int64_t tile = 0; tile < plan.blocks_per_section * plan.warps; ++tile)
-    for (int thread = 0; thread < kStepWarp; ++thread)
-      for (int r = 0; r < rows_per_thread(plan.shape, plan.many); ++r) {
-        const std::int64_t row =
-            tile * plan.rows_per_warp() + (thread >> plan.lanes_log2) + r * plan.rows_per_pass();
-        if (row >= plan.section_rows) continue;
-        for (int i = 0; i < states_per_row(plan.shape) / width; ++i) {
-          const int n = state_of(plan.shape, thread & (plan.lanes() - 1), plan.lanes(), i);
-          for (int j = 0; j < width; ++j)
-            if (n < dstate) ++held[row * dstate + n + j];
-        }
+/// How often the lanes that share a row hold each of its states.
+std::vector<int> states_held(const StepPlan& plan, int dstate, int state_bytes) {
+  std::vector<int> held(dstate, 0);
+  const int width = vector_states(plan.shape, state_bytes);
+  for (int lane = 0; lane < plan.lanes(); ++lane)
+    for (int i = 0; i < vectors_per_row(plan.shape); ++i) {
+      const int n = state_of(lane, plan.lanes(), i, width);
+      for (int j = 0; j < width; ++j)
+        if (n < dstate) ++held[n + j];
+    }
+  return held;
+}
+
+/// How often groups of lanes hold each of a section's rows, form mamba2.
+std::vector<int> head_rows_held(const StepPlan& plan, int headdim) {
+  std::vector<int> held(headdim, 0);
+  for (std::int64_t warp = 0; warp < plan.tiles * plan.warps; ++warp)
+    for (int part = 0; part < plan.rows_per_pass(); ++part)
+      for (int r = 0; r < plan.rows; ++r) {
+        const std::int64_t row = (warp * plan.rows + r) * plan.rows_per_pass() + part;
+        if (row < headdim) ++held[row];
       }
   return held;
+}
+
+void check_rows(const StepPlan& plan, int dstate, int state_bytes) {
+  REQUIRE(states_held(plan, dstate, state_bytes) == std::vector<int>(dstate, 1));
+  REQUIRE(plan.warps >= 1);
+  REQUIRE(plan.warps <= kStepMaxWarps);
+  REQUIRE(plan.stage_tokens >= 1);
 }
 
 }  // namespace
 
 TEST_CASE("cuda-step covers every state once") {
-  for (int dstate = 1; dstate <= 256; ++dstate)
-    for (const std::int64_t rows : {1, 3, 32, 64, 100, 256})
-      for (const std::int64_t sections : {1, 100'000}) {  // few rows, many
-        const StepPlan plan = plan_step(sections, rows, dstate);
-        CAPTURE(dstate, rows, sections);
-        REQUIRE(times_held(plan, dstate) == std::vector<int>(rows * dstate, 1));
-        REQUIRE(plan.lanes() >= rows_per_thread(plan.shape, plan.many));
-        REQUIRE(plan.warps >= 1);
-        REQUIRE(plan.warps <= kStepMaxWarps);
-      }
+  for (const int state_bytes : {2, 4})
+    for (int dstate = 1; dstate <= 256; ++dstate)
+      for (const int rows : {1, 3, 32, 64, 100, 256})
+        for (const std::int64_t batch : {1, 10'000})  // few rows, many
+          for (const std::int64_t tokens : {1, 4, 1000}) {
+            CAPTURE(state_bytes, dstate, rows, batch, tokens);
+            const StepPlan heads = plan_heads(batch, 2, rows, dstate, state_bytes, tokens);
+            check_rows(heads, dstate, state_bytes);
+            REQUIRE(head_rows_held(heads, rows) == std::vector<int>(rows, 1));
+            REQUIRE(heads.lanes() >= heads.rows);  // each row has a lane that owns it
+            REQUIRE(heads.stage_bytes(dstate, false) <= kDefaultSharedBytes);
+            const StepPlan channels = plan_channels(batch, 2, rows, dstate, state_bytes, tokens);
+            check_rows(channels, dstate, state_bytes);
+            REQUIRE(channels.tiles * channels.warps * channels.rows_per_pass() >= rows);
+            REQUIRE((channels.tiles - 1) * channels.warps * channels.rows_per_pass() < rows);
+            REQUIRE(channels.batch_tiles * channels.rows >= batch);
+            REQUIRE((channels.batch_tiles - 1) * channels.rows < batch);
+            REQUIRE(channels.stage_bytes(dstate, true) <= kDefaultSharedBytes);
+          }
 }
 
 TEST_CASE(
     "cuda-step spreads a single sequence over the GPU and gives threads of large batches several rows") {
   // Mamba-1 130m and Mamba-2 370m, batch 1.
-  for (const auto& [dstate, rows] : {std::pair{3, 17}, {16, 33}, {128, 5}, {256, 3}}) {
-    CHECK(plan_step(1024, rows, dstate).many);  // the sizes of implementations_test.cpp
-    CHECK(plan_step(1024, rows, dstate).rows_per_warp() == rows - 1);
+  CHECK(plan_channels(1, 1, 1536, 16, 4, 1).tiles == 48);
+  CHECK(plan_heads(1, 32, 64, 128, 4, 1).rows == 1);
+  for (const int state_bytes : {2, 4}) {
+    const StepPlan large = plan_heads(512, 32, 64, 128, state_bytes, 1);
+    CHECK(large.rows == kStepVectors);
+    CHECK(large.warps == kStepMaxWarps);
+    CHECK(large.tiles == (state_bytes == 2 ? 1 : 2));
+    CHECK(large.lanes() * vector_states(large.shape, state_bytes) == 128);
   }
-  CHECK(plan_step(1, 1536, 16).blocks() == 192);
-  CHECK(plan_step(32, 64, 128).blocks() == 128);
-  const StepPlan large = plan_step(512 * 32, 64, 128);
-  CHECK(large.many);
-  CHECK(large.rows_per_warp() == 4);
-  CHECK(large.warps == kStepMaxWarps);
+  CHECK(plan_channels(512, 1, 8192, 16, 2, 1).rows == 4);
+}
+
+TEST_CASE("cuda-step takes single values where rows are not made of vectors") {
+  CHECK(plan_heads(1, 1, 1, 12, 2, 1).shape == RowShape::scalars);
+  CHECK(plan_heads(1, 1, 1, 12, 4, 1).shape == RowShape::one_vector);
+  CHECK(plan_heads(1, 1, 1, 256, 2, 1).shape == RowShape::one_vector);
+  CHECK(plan_heads(1, 1, 1, 256, 4, 1).shape == RowShape::two_vectors);
 }

@@ -1,0 +1,60 @@
+#pragma once
+
+// Which instance of the kernels of cuda-step a problem takes.
+
+#include <algorithm>
+#include <type_traits>
+
+#include "kernels/common/io_types.cuh"
+#include "kernels/selective_state_update/args.h"
+#include "kernels/selective_state_update/step/map.h"
+
+namespace ssmbench::step {
+
+using Kernel = void (*)(StateUpdateArgs, StepPlan, int heads_per_group);
+
+/// One token (kernel.cuh), and several (tokens.cuh).
+Kernel step_kernel(DType io, DType state, bool rate_per_state, const StepPlan& plan);
+Kernel tokens_kernel(DType io, DType state, bool rate_per_state, const StepPlan& plan);
+
+/// Whether there are kernels for states of that dtype beside sequences of the other: f32, the same, and f16
+/// beside bf16.
+inline bool has_state_dtype(DType io, DType state) {
+  return state == DType::f32 || state == io || (state == DType::f16 && io == DType::bf16);
+}
+
+/// Kernels::heads<Io, State, shape, rows> or Kernels::channels<…> of a plan.
+template <class Kernels, class Io, class State, RowShape kShape>
+Kernel instance_of_shape(bool rate_per_state, int rows) {
+  constexpr int kMost = most_rows(kShape, sizeof(State), Kernels::kSeveralTokens);
+  constexpr int kFewer = kMost > 1 ? kMost / 2 : 1;
+  constexpr int kSequences = std::max(most_rows(kShape, sizeof(State), false) / 2, 1);
+  if (rate_per_state)
+    return rows == 1 ? Kernels::template channels<Io, State, kShape, 1>
+                     : Kernels::template channels<Io, State, kShape, kSequences>;
+  if (rows == 1) return Kernels::template heads<Io, State, kShape, 1>;
+  if (rows == kFewer) return Kernels::template heads<Io, State, kShape, kFewer>;
+  return Kernels::template heads<Io, State, kShape, kMost>;
+}
+
+template <class Kernels, class Io, class State>
+Kernel instance_of_dtypes(bool rate_per_state, const StepPlan& plan) {
+  if (plan.shape == RowShape::one_vector)
+    return instance_of_shape<Kernels, Io, State, RowShape::one_vector>(rate_per_state, plan.rows);
+  if constexpr (sizeof(State) == 4)
+    if (plan.shape == RowShape::two_vectors)
+      return instance_of_shape<Kernels, Io, State, RowShape::two_vectors>(rate_per_state, plan.rows);
+  return instance_of_shape<Kernels, Io, State, RowShape::scalars>(rate_per_state, plan.rows);
+}
+
+template <class Kernels>
+Kernel instance_of(DType io, DType state, bool rate_per_state, const StepPlan& plan) {
+  return with_io_type(io, [&]<class Io>(std::type_identity<Io>) -> Kernel {
+    if (state == DType::f32) return instance_of_dtypes<Kernels, Io, float>(rate_per_state, plan);
+    if constexpr (std::is_same_v<Io, __nv_bfloat16>)
+      if (state == DType::f16) return instance_of_dtypes<Kernels, Io, __half>(rate_per_state, plan);
+    return instance_of_dtypes<Kernels, Io, Io>(rate_per_state, plan);
+  });
+}
+
+}  // namespace ssmbench::step
