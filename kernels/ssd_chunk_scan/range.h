@@ -15,6 +15,7 @@ namespace ssmbench {
 inline constexpr int kDeltaTarget = -4;   ///< Δ in (C·Bᵀ) ∘ L ∘ Δ: C·Bᵀ has room up to 10^5
 inline constexpr int kWeightTarget = -1;  ///< weights of x and dy, which stay inside if they were
 inline constexpr int kTileTarget = 9;     ///< the elements of a tile themselves
+inline constexpr int kTopTarget = 14;     ///< where they differ so much that all of the range is wanted
 
 /// A power of two and its inverse: multiplying by either is exact.
 struct SsdScale {

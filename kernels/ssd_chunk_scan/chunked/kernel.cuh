@@ -124,8 +124,9 @@ struct ScanBlock {
   unsigned char* shared;
   typename Shape::StateTile state_tile;
   typename Shape::SquareTile square;
-  float* skip;    ///< D of the block's rows
-  float* maxima;  ///< of the slabs of the state
+  float* skip;           ///< D of the block's rows
+  float* maxima;         ///< of the slabs of the state
+  float* square_maxima;  ///< of the slabs of the masked C·Bᵀ
   std::int64_t head;
   std::int64_t states_of_head;
   std::int64_t cut;  ///< of pass.states and pass.decays
@@ -141,6 +142,8 @@ struct ScanBlock {
         square{memory + Layout::kStages * Layout::kStage + Layout::kSquare},
         skip(reinterpret_cast<float*>(memory + Layout::kStages * Layout::kStage + Layout::kSkip)),
         maxima(reinterpret_cast<float*>(memory + Layout::kStages * Layout::kStage + Layout::kSlabMaxima)),
+        square_maxima(
+            reinterpret_cast<float*>(memory + Layout::kStages * Layout::kStage + Layout::kSquareMaxima)),
         head(at.b * in.nheads + at.h),
         states_of_head(in.headdim * in.dstate),
         cut(head * (pass.plan.segments - 1) + at.segment) {}
@@ -172,22 +175,23 @@ struct ScanBlock {
     }
   }
 
-  /// C·Bᵀ as operands to shared memory, with decays, Δ and mask; y = carry ∘ (C·Hᵀ).
-  __device__ __forceinline__ void finish_entering(const Op& op, const ChunkScalars& scalars,
-                                                  const float (&products)[2][2][4], Out& y) const {
-    if (in.seq_idx == nullptr)
-      store_masked<false>(op, square, products, scalars, warp_tile);
-    else
-      store_masked<true>(op, square, products, scalars, warp_tile);
+  /// C·Bᵀ as operands to shared memory, with decays, Δ and mask; y = carry ∘ (C·Hᵀ), scaled as they are. Returns the
+  /// scale's inverse.
+  __device__ __forceinline__ float finish_entering(const Op& op, const ChunkScalars& scalars,
+                                                   const float (&products)[2][2][4], Out& y) const {
+    const float unscale = in.seq_idx == nullptr
+                              ? store_masked<false>(op, square, products, scalars, warp_tile, square_maxima)
+                              : store_masked<true>(op, square, products, scalars, warp_tile, square_maxima);
 #pragma unroll
     for (int i = 0; i < Shape::kOutBlocks; ++i) {
-      const float unscale = scalars.scale * state_unscale<Op>(maxima, 2 * warp_tile.half + i / 2);
+      const float state_scale = state_unscale<Op>(maxima, 2 * warp_tile.half + i / 2) / unscale;
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         y[i][e] *= scalars.carry[16 * warp_tile.slab + op.lane / 4 + 8 * (e / 2)];
-        if constexpr (Op::kNarrowRange) y[i][e] *= unscale;
+        if constexpr (Op::kNarrowRange) y[i][e] *= state_scale;
       }
     }
+    return unscale;
   }
 
   /// The lane's elements of z and out in the chunk.
@@ -232,8 +236,6 @@ struct ScanBlock {
       const int j = i / 2;
       const int r = i % 2;
       float2 value = make_float2(y[j][2 * r], y[j][2 * r + 1]);
-      if constexpr (Op::kNarrowRange)
-        value = make_float2(value.x * stage.scalars.unscale, value.y * stage.scalars.unscale);
       const float2 x = op.load_pair(stage.x, row + 8 * r, column + 8 * j);
       const float2 d = *reinterpret_cast<const float2*>(skip + column + 8 * j);
       value.x += d.x * x.x;
@@ -322,6 +324,7 @@ __global__ void __launch_bounds__(kChunkedThreads, Shapes<Op, kStates>::Layout::
     }
 
     typename Block::Out y = {};
+    [[maybe_unused]] float square_unscale = 1.0F;
     if (!pass.states_only) {
       float products[2][2][4] = {};
       const auto steps = static_cast<int>(ceil_div(in.dstate, Op::kStep));
@@ -346,7 +349,7 @@ __global__ void __launch_bounds__(kChunkedThreads, Shapes<Op, kStates>::Layout::
           op.multiply(products[j][1], c, b[j], 1);
         }
       }
-      block.finish_entering(op, scalars, products, y);
+      square_unscale = block.finish_entering(op, scalars, products, y);
     }
     const OutTile out = block.out_tile(op, start);
     const bool whole = pass.pairs_aligned && next_start <= in.seqlen && at.row + kChunkRows <= in.headdim;
@@ -356,6 +359,7 @@ __global__ void __launch_bounds__(kChunkedThreads, Shapes<Op, kStates>::Layout::
 
     if (!pass.states_only) {
       block.multiply_within(op, stage, y);
+      if constexpr (Op::kNarrowRange) scale_all(y, square_unscale);
       block.write_out(op, stage, y, gates, out, whole);
     }
 

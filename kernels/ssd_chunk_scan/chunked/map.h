@@ -42,7 +42,7 @@ constexpr int padded_states(std::int64_t dstate) {
 struct ChunkScalars {
   float sum[kChunkSteps];       ///< Σ Δ·A from the chunk's first step to this one, included
   float sum_rest[kChunkSteps];  ///< what rounding took from `sum`
-  float delta[kChunkSteps];     ///< scale·Δ
+  float delta[kChunkSteps];     ///< Δ
   float weight[kChunkSteps];    ///< scale·Δ·(decay from this step to the chunk's end)
   float carry[kChunkSteps];     ///< decay from the chunk's begin to this step; 0 after a reset
   int sequence[kChunkSteps];    ///< seq_idx
@@ -67,7 +67,8 @@ struct ChunkedLayout {
   static constexpr int kSquare = kStateTile;
   static constexpr int kSkip = kSquare + kSquareTile;
   static constexpr int kSlabMaxima = kSkip + kChunkRows * static_cast<int>(sizeof(float));
-  static constexpr int kOwn = kSlabMaxima + kChunkedWarps * static_cast<int>(sizeof(float));
+  static constexpr int kSquareMaxima = kSlabMaxima + kChunkedWarps * static_cast<int>(sizeof(float));
+  static constexpr int kOwn = kSquareMaxima + kChunkedWarps * static_cast<int>(sizeof(float));
   static constexpr int kStages = 2 * kStage + kOwn <= kSharedBytesPerBlock ? 2 : 1;
   static constexpr int kBytes = kStages * kStage + kOwn;
   static constexpr int kBlocksPerSm = kBytes <= kSharedBytesOfTwo ? 2 : 1;

@@ -12,6 +12,7 @@
 #include "kernels/ssd_chunk_scan/chunked/map.h"
 #include "kernels/ssd_chunk_scan/chunked/ops.cuh"
 #include "kernels/ssd_chunk_scan/delta.h"
+#include "kernels/ssd_chunk_scan/range.h"
 
 namespace ssmbench::chunked {
 
@@ -99,8 +100,7 @@ __device__ void compute_scalars(ChunkScalars& to, const LaneSteps& steps, const 
     float largest = fmaxf(fabsf(delta[0]), fabsf(delta[1]));
     for (int distance = 16; distance > 0; distance /= 2)
       largest = fmaxf(largest, __shfl_xor_sync(kAll, largest, distance));
-    // 1/16: leaves C·B room up to 10^6 before the product overflows.
-    const int exponent = exponent_to(largest, -4);
+    const int exponent = exponent_to(largest, kWeightTarget);
     scale = power_of_two(exponent);
     unscale = power_of_two(-exponent);
   }
@@ -110,7 +110,7 @@ __device__ void compute_scalars(ChunkScalars& to, const LaneSteps& steps, const 
     const auto rounded = static_cast<float>(sum[i]);
     to.sum[step] = rounded;
     if constexpr (Op::kSplitSums) to.sum_rest[step] = static_cast<float>(sum[i] - static_cast<Sum>(rounded));
-    to.delta[step] = scale * delta[i];
+    to.delta[step] = delta[i];
     to.weight[step] = steps.sequence[i] == last_sequence
                           ? scale * delta[i] * decay_of<Op>(static_cast<float>(end - sum[i]))
                           : 0.0F;

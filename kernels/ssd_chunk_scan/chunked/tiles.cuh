@@ -9,6 +9,7 @@
 
 #include "kernels/common/io_types.cuh"
 #include "kernels/ssd_chunk_scan/chunked/scalars.cuh"
+#include "kernels/ssd_chunk_scan/range.h"
 
 namespace ssmbench::chunked {
 
@@ -112,10 +113,19 @@ __device__ void load_gates(Pair<Io> (&gates)[4][2], const Io* z, const OutTile& 
     gates[i / 2][i % 2] = load_pair<kWhole>(z + out.offset(i / 2, i % 2), out.count(i / 2, i % 2));
 }
 
-/// The squares of C·Bᵀ that a warp has, with decay, Δ and mask, to shared memory.
-template <bool kSequences, class Op, class Tile>
-__device__ void store_masked(const Op& op, const Tile& square, const float (&products)[2][2][4],
-                             const ChunkScalars& scalars, const WarpTile& warp_tile) {
+/// The largest of what two warps have that share a slab. `maxima`: two numbers for each slab.
+__device__ inline float largest_of_slab(float largest, const WarpTile& warp_tile, float* maxima) {
+  for (int distance = 16; distance > 0; distance /= 2)
+    largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFU, largest, distance));
+  maxima[2 * warp_tile.slab + warp_tile.half] = largest;
+  asm volatile("bar.sync %0, 64;\n" ::"r"(1 + warp_tile.slab) : "memory");
+  return fmaxf(maxima[2 * warp_tile.slab], maxima[2 * warp_tile.slab + 1]);
+}
+
+/// Calls store(i, r, pair) for the squares of C·Bᵀ that a warp has, with decay, Δ and mask: row 8·r of block i.
+template <bool kSequences, class Op, class Store>
+__device__ void mask_squares(const Op& op, const float (&products)[2][2][4], const ChunkScalars& scalars,
+                             const WarpTile& warp_tile, const Store& store) {
   const int t = 16 * warp_tile.slab + op.lane / 4;  // and t + 8
   const float row_sums[2] = {scalars.sum[t], scalars.sum[t + 8]};
   [[maybe_unused]] const float row_rests[2] = {scalars.sum_rest[t], scalars.sum_rest[t + 8]};
@@ -142,10 +152,41 @@ __device__ void store_masked(const Op& op, const Tile& square, const float (&pro
       }
       const float2 decays = make_float2(decay_of<Op>(first ? exponents.x : -INFINITY),
                                         decay_of<Op>(second ? exponents.y : -INFINITY));
-      op.store_pair(square, t + 8 * r, s,
-                    make_float2(products[i / 2][i % 2][2 * r] * decays.x * deltas.x,
-                                products[i / 2][i % 2][2 * r + 1] * decays.y * deltas.y));
+      store(i, r,
+            make_float2(products[i / 2][i % 2][2 * r] * decays.x * deltas.x,
+                        products[i / 2][i % 2][2 * r + 1] * decays.y * deltas.y));
     }
+  }
+}
+
+/// The same to shared memory as operands. With a narrow range each slab is scaled by a power of two: by its own
+/// largest element, since Δ may be 10^5 times as large at one step as at the next. Returns its inverse.
+template <bool kSequences, class Op, class Tile>
+__device__ float store_masked(const Op& op, const Tile& square, const float (&products)[2][2][4],
+                              const ChunkScalars& scalars, const WarpTile& warp_tile, float* maxima) {
+  const auto store = [&](int i, int r, float2 pair) {
+    op.store_pair(square, 16 * warp_tile.slab + op.lane / 4 + 8 * r,
+                  16 * warp_tile.square_column(i / 2) + 8 * (i % 2) + 2 * (op.lane % 4), pair);
+  };
+  if constexpr (!Op::kNarrowRange) {
+    mask_squares<kSequences>(op, products, scalars, warp_tile, store);
+    return 1.0F;
+  } else {
+    float2 masked[4][2] = {};
+    float largest = 0.0F;
+    mask_squares<kSequences>(op, products, scalars, warp_tile, [&](int i, int r, float2 pair) {
+      masked[i][r] = pair;
+      largest = fmaxf(largest, fmaxf(fabsf(pair.x), fabsf(pair.y)));
+    });
+    const int exponent = exponent_to(largest_of_slab(largest, warp_tile, maxima), kTopTarget);
+    const float scale = power_of_two(exponent);
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+#pragma unroll
+      for (int r = 0; r < 2; ++r)
+        if (i / 2 < warp_tile.squares())
+          store(i, r, make_float2(scale * masked[i][r].x, scale * masked[i][r].y));
+    return power_of_two(-exponent);
   }
 }
 
@@ -161,12 +202,7 @@ __device__ void store_state(const Op& op, const Tile& tile, const float (&state)
     for (int i = 0; i < kBlocks; ++i)
 #pragma unroll
       for (int e = 0; e < 4; ++e) largest = fmaxf(largest, fabsf(state[i][e]));
-    for (int distance = 16; distance > 0; distance /= 2)
-      largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFU, largest, distance));
-    maxima[2 * warp_tile.slab + warp_tile.half] = largest;
-    asm volatile("bar.sync %0, 64;\n" ::"r"(1 + warp_tile.slab) : "memory");
-    largest = fmaxf(maxima[2 * warp_tile.slab], maxima[2 * warp_tile.slab + 1]);
-    scale = power_of_two(exponent_to(largest, 9));
+    scale = power_of_two(exponent_to(largest_of_slab(largest, warp_tile, maxima), kTileTarget));
   }
   const int g = op.lane / 4;
 #pragma unroll
@@ -182,7 +218,7 @@ __device__ void store_state(const Op& op, const Tile& tile, const float (&state)
 template <class Op>
 __device__ float state_unscale(const float* maxima, int slab) {
   if constexpr (!Op::kNarrowRange) return 1.0F;
-  return power_of_two(-exponent_to(fmaxf(maxima[2 * slab], maxima[2 * slab + 1]), 9));
+  return power_of_two(-exponent_to(fmaxf(maxima[2 * slab], maxima[2 * slab + 1]), kTileTarget));
 }
 
 }  // namespace ssmbench::chunked

@@ -73,7 +73,8 @@ struct GradientShared {
   float column[Shape::kRows][kSide<T>];       ///< column sums of W/Δ, without the diagonal
   float diagonal[kSide<T>];                   ///< of W/Δ
   float skip[Shape::kRows][kSide<T>];         ///< per column p, dy·x
-  float states[kGradientWarps];               ///< ⟨S', S⟩; at the end, the largest of Q
+  float states[kGradientWarps];               ///< ⟨S', S⟩
+  float largest[kGradientWarps];              ///< of M; at the end, of Q
   alignas(16) float unscales[2][kUnscales];   ///< of the stages of S and S'
   // C·Bᵀ and Q are used once or twice per head: registers are worth more. Each thread has its own.
   PatchVector cb[Shape::kAtoms][kGradientThreads];
@@ -304,23 +305,21 @@ struct GradientBlock {
   /// M, scaled into the range of T. Returns what undoes the scale.
   __device__ __forceinline__ float store_mixing(const GradientItem& item) const {
     const auto& steps = steps_of(item);
-    SsdScale of_delta{1.0F, 1.0F};
-    if constexpr (kNarrowRange<T>)
-      of_delta = scale_to(
-          largest_of_warp(fmaxf(fabsf(steps[kStepDelta][at.lane]), fabsf(steps[kStepDelta][at.lane + 32]))),
-          kDeltaTarget);
     PatchFragments mixing;
     decays_between(mixing, item);
 #pragma unroll
     for (int e = 0; e < kAtoms; ++e) {
       const PatchVector cb = shared.cb[e][thread];
-      const float delta[2] = {of_delta.up * steps[kStepDelta][at.column_of(e, 0)],
-                              of_delta.up * steps[kStepDelta][at.column_of(e, 1)]};
+      const float delta[2] = {steps[kStepDelta][at.column_of(e, 0)], steps[kStepDelta][at.column_of(e, 1)]};
 #pragma unroll
       for (int i = 0; i < 4; ++i) mixing[e][i] *= cb.element[i] * delta[i % 2];
     }
-    store_fragments<kAtoms>(tiles.mixing(), mixing, at, 1.0F);
-    return of_delta.down;
+    SsdScale of_mixing{1.0F, 1.0F};
+    if constexpr (kNarrowRange<T>)  // Δ may be 10^5 times as large at one step as at the next
+      of_mixing =
+          scale_to(largest_of_block<kGradientWarps>(largest<kAtoms>(mixing), shared.largest), kTopTarget);
+    store_fragments<kAtoms>(tiles.mixing(), mixing, at, of_mixing.up);
+    return of_mixing.down;
   }
 
   // --- Products with what enters and leaves the chunk, one tile of N at a time.
@@ -570,7 +569,7 @@ struct GradientBlock {
     }
     SsdScale of_q{1.0F, 1.0F};
     if constexpr (kNarrowRange<T>)
-      of_q = scale_to(largest_of_block<kGradientWarps>(largest<kAtoms>(q), shared.states), kTileTarget);
+      of_q = scale_to(largest_of_block<kGradientWarps>(largest<kAtoms>(q), shared.largest), kTileTarget);
     store_fragments<kAtoms>(tiles.mixing(), q, at, of_q.up);
     return of_q.down;
   }
