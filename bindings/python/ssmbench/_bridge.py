@@ -120,14 +120,11 @@ class Binding:
             raise Wrong(str(reason))
         spans = [Span(tensor) for tensor in problem.tensors[: problem.tensor_count]]
         self.arrays = {span.name: self.framework.array(span) for span in spans}
-        self.known = {"case": case, "op": case.op, **case.axes, **self.arrays}
+        self.known = {"case": case, "tensors": self.arrays, **case.axes, **self.arrays}
+        self.op = case.op
         if kernel.prepare:
             self.known["prepared"] = kernel.prepare(**self.arguments(kernel.prepare))
         self.function = functools.partial(kernel.function, **self.arguments(kernel.function))
-        self.outputs = [self.arrays.get(name) for name in kernel.returns]
-        if any(output is None for output in self.outputs):
-            outputs = [span.name for span in spans if span.is_output]
-            raise Wrong(f"returns={kernel.returns}: the case has the outputs {outputs}")
 
     def arguments(self, function):
         chosen = {}
@@ -136,7 +133,7 @@ class Binding:
             optional = name in self.known or parameter.default is not parameter.empty
             if not optional:
                 raise Wrong(
-                    f"{function.__name__}: {self.known['op']} has no {name!r} here; "
+                    f"{function.__name__}: {self.op} has no {name!r} here; "
                     f"a parameter with a default need not be there"
                 )
             if value is None or value is False:
@@ -147,14 +144,24 @@ class Binding:
     def launch(self, stream):
         with self.framework.on(stream):
             returned = self.function()
-            if self.outputs:
+            if self.kernel.returns:
                 self.copy(returned)
 
     def copy(self, returned):
-        values = (returned,) if len(self.outputs) == 1 and not isinstance(returned, (tuple, list)) else returned
-        if len(values) != len(self.outputs):
-            raise Wrong(f"returns={self.kernel.returns}: returned {len(values)} arrays")
-        for name, output, value in zip(self.kernel.returns, self.outputs, values):
+        """What was returned, in the order of `returns` or by name, to the outputs that the case has."""
+        names = self.kernel.returns
+        if not isinstance(returned, dict):
+            values = returned if isinstance(returned, (tuple, list)) else (returned,)
+            if len(values) != len(names):
+                raise Wrong(f"returns={names}: returned {len(values)} arrays")
+            returned = dict(zip(names, values))
+        for name in names:
+            output = self.arrays.get(name)
+            if output is None:
+                continue
+            value = returned.get(name)
+            if value is None:
+                raise Wrong(f"returned no {name}")
             if tuple(value.shape) != tuple(output.shape):
                 raise Wrong(f"returned {name} of shape {tuple(value.shape)}, not {tuple(output.shape)}")
             self.framework.copy(output, value)

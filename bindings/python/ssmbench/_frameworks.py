@@ -113,8 +113,7 @@ class Torch:
 
         self.torch = torch
         self.device = device
-        if device == "cuda":
-            self.stream = functools.cache(torch.cuda.ExternalStream)
+        self.stream = functools.cache(self.external_stream)
 
     @staticmethod
     def lacks(dtype):
@@ -136,13 +135,18 @@ class Torch:
         new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
         return self.torch.utils.dlpack.from_dlpack(new_capsule(ctypes.addressof(managed), b"dltensor", None))
 
+    def external_stream(self, pointer):
+        return self.torch.cuda.ExternalStream(pointer, device=current_cuda_device())
+
     def on(self, stream):
-        if stream is None:
+        if self.device == "cpu":
             return contextlib.nullcontext()
+        if stream is None:
+            return self.torch.cuda.device(current_cuda_device())
         return self.torch.cuda.stream(self.stream(stream))
 
     def copy(self, to, values):
-        to.copy_(values)
+        to.copy_(values.detach())
 
     def synchronize(self):
         if self.device == "cuda":

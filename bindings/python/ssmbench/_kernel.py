@@ -49,8 +49,8 @@ def kernel(
 
     The function's parameters are chosen by name. A tensor of the operation's definition is an array that aliases
     ssmbench's memory; outputs are written in place, and a tensor that is both holds the input. An axis of the
-    operation ("method", "chunk_size") is a number, a flag, a word or a pair; `case` has them all, `prepared` is
-    what `prepare` returned. What a case does not have, and a flag that is off, is the parameter's default, or None.
+    operation ("method", "chunk_size") is a number, a flag, a word or a pair; `case` has them all, `tensors` all tensors
+    by name, and `prepared` is what `prepare` returned. What a case does not have, and a flag that is off, is the parameter's default, or None.
 
     device: "cuda" or "cpu".
     framework: of the arrays: "torch" or "cupy" on a GPU, "numpy" or "torch" on the CPU; else the first of these.
@@ -59,8 +59,8 @@ def kernel(
     deterministic: equal inputs give equal bits, always.
     unsupported: a function of the case; returns why the kernel cannot do it, or None.
     prepare: a function with parameters as above, called once for each case, not timed.
-    returns: names of outputs, if the function returns them instead of writing in place. They are copied, and the
-        copy is in the time.
+    returns: names of outputs, if the function returns them, in this order or by name in a dict, instead of writing
+        in place. Those that the case has are copied, and the copy is in the time.
     """
 
     def register(function):

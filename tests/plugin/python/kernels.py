@@ -31,6 +31,11 @@ def returns(a, b):
     return out
 
 
+@ssmbench.kernel("linear_scan", name="np-returns-some", returns=("out", "of_other_cases"), **cpu)
+def returns_some(tensors):
+    return {"out": returns(tensors["a"], tensors["b"])}
+
+
 @ssmbench.kernel("linear_scan", name="np-wrong-shape", returns=("out",), **cpu)
 def wrong_shape(a, b):
     return a[:, :1]
