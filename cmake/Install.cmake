@@ -18,6 +18,8 @@ install(FILES ${texts}/ssmbench.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-c
 install(FILES ${texts}/_ssmbench DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
 install(FILES ${texts}/ssmbench.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
 install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATADIR}/ssmbench FILES_MATCHING PATTERN "*.json")
+install(TARGETS ssmbench_python LIBRARY DESTINATION lib/ssmbench)
+install(DIRECTORY bindings/python/ssmbench DESTINATION lib/ssmbench/python FILES_MATCHING PATTERN "*.py")
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 # For plugins: find_package(ssmbench), then target_link_libraries(... ssmbench::plugin).
@@ -29,6 +31,14 @@ target_include_directories(ssmbench_plugin INTERFACE
 install(FILES plugins/ssmbench_plugin.h TYPE INCLUDE)
 set(package ${CMAKE_INSTALL_DATADIR}/cmake/ssmbench)
 install(TARGETS ssmbench_plugin EXPORT ssmbench)
+# For programs that call kernels: ssmbench::kernels, or `pkg-config --libs ssmbench_kernels`.
+if(SSMBENCH_KERNELS_LIBRARY)
+  target_link_libraries(ssmbench_kernels_library INTERFACE ssmbench_plugin)
+  install(TARGETS ssmbench_kernels_library EXPORT ssmbench)
+  file(RELATIVE_PATH relative_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+  configure_file(cmake/ssmbench_kernels.pc.in ssmbench_kernels.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/ssmbench_kernels.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endif()
 install(EXPORT ssmbench NAMESPACE ssmbench:: FILE ssmbenchConfig.cmake DESTINATION ${package})
 write_basic_package_version_file(ssmbenchConfigVersion.cmake COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/ssmbenchConfigVersion.cmake DESTINATION ${package})

@@ -16,7 +16,7 @@ STEPS = (
     "ops",
     "reference kernels",
     "record device",  # device: memory, streams and clocks of what implementations run on
-    "team bench verify interchange config plugin",
+    "team bench verify interchange config plugin library",
     "check",  # judges files of others: a step above verify and interchange, of which it is made
     "sweep study gate report html",
     "supervise",
@@ -30,6 +30,7 @@ ALSO_ALLOWED = {
     ("report", "gate"): "what a gate found has formats as what a run found has",
     ("html", "report"): "the page names cases and options as the tables do",
     ("plugin", "plugins"): "the C interface that plugins are compiled with",
+    ("library", "plugins"): "the same interface, which the library of all kernels exports",
 }
 
 RANK = {layer: rank for rank, layers in enumerate(STEPS) for layer in layers.split()}

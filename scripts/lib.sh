@@ -8,8 +8,8 @@ build=$root/build
 # The same names on Debian 12 and Ubuntu 24.04.
 build_packages=(cmake g++ libcli11-dev libfmt-dev libhdf5-dev libhwy-dev libjs-chart.js librandom123-dev
   libvalijson-dev ninja-build nlohmann-json3-dev)
-# python3-h5py for what the exporters do with files.
-test_packages=(catch2 python3-h5py)
+# python3-h5py for what the exporters do with files, and its NumPy and libpython for plugins in Python.
+test_packages=(catch2 libpython3-dev python3-h5py)
 # One version of clang-format everywhere, since versions disagree about layout. libomp-dev is clang's <omp.h>.
 # shellcheck disable=SC2034 # used by scripts/check
 check_packages=(clang-format-14 clang-tidy libomp-dev shellcheck)

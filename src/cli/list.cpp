@@ -201,8 +201,7 @@ void add_list(CLI::App& app, Action& action, const std::vector<std::string>& arg
       ->check(CLI::IsMember({"ops", "methods", "impls", "devices", "cases"}));
   command->add_option("CONFIG", options->configs, "Config files, for cases");
   command
-      ->add_option("--plugin", options->plugins,
-                   "A shared library with more implementations (LIB.so or LIB.so=ARGUMENT)")
+      ->add_option("--plugin", options->plugins, "More implementations: LIB.so, LIB.so=ARGUMENT or FILE.py")
       ->take_all()
       ->expected(1);
   command->add_flag("--json", options->json, "Print JSON");

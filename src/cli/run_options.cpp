@@ -42,9 +42,7 @@ void add_run_options(CLI::App& command, RunOptions& o) {
   };
   text("--device", o.device, "auto, cpu, cuda, cuda:N or all (default auto)");
   text("--impl", o.selection.impl, "Only implementations that match one of these globs (a,b,...)");
-  command
-      .add_option("--plugin", o.plugins,
-                  "Load more implementations from this shared library (LIB.so or LIB.so=ARGUMENT)")
+  command.add_option("--plugin", o.plugins, "Load more implementations: LIB.so, LIB.so=ARGUMENT or FILE.py")
       ->take_all()
       ->expected(1);
   text("--op", o.selection.op, "Only this operation (glob)");

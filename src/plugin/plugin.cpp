@@ -29,9 +29,26 @@ bool is_any_loaded = false;
   throw UsageError(fmt::format("--plugin {}: {}", plugin, printable(why)));
 }
 
-void* open_library(const std::string& plugin, const fs::path& file) {
+bool is_python(const fs::path& file) {
+  return file.extension() == ".py";
+}
+
+/// The plugin that runs Python files: in a folder of its own beside the program, as built, or beside the
+/// program's folder, as installed.
+fs::path python_bridge(const std::string& plugin) {
+  std::error_code error;
+  const fs::path folder = fs::read_symlink("/proc/self/exe", error).parent_path();
+  for (const char* there : {"lib/ssmbench", "../lib/ssmbench"})
+    if (fs::path library = folder / there / "ssmbench_python.so"; fs::exists(library, error)) return library;
+  refuse(plugin, "Python files need lib/ssmbench/ssmbench_python.so, which was not installed");
+}
+
+void check_that_exists(const std::string& plugin, const fs::path& file) {
   std::error_code error;
   if (!fs::exists(file, error)) refuse(plugin, "no such file");
+}
+
+void* open_library(const std::string& plugin, const fs::path& file) {
   is_any_loaded = true;  // what it does in the end, it may do even if it is refused
   const KeptFloatingPoint kept;
   // An absolute path, or the loader would look for a bare name in its own folders.
@@ -222,7 +239,13 @@ PluginName parse_plugin(const std::string& text) {
 }
 
 std::vector<Implementation> load_plugin(const std::string& text) {
-  const PluginName name = parse_plugin(text);
+  PluginName name = parse_plugin(text);
+  check_that_exists(text, name.file);
+  const std::string label = name.file.filename().string();
+  if (is_python(name.file)) {
+    if (!name.argument.empty()) refuse(text, "takes no argument");
+    name = {.file = python_bridge(text), .argument = fs::absolute(name.file).string()};
+  }
   void* library = open_library(text, name.file);
   const auto describe =
       resolve<decltype(&ssmbench_plugin_describe)>(text, library, "ssmbench_plugin_describe");
@@ -239,7 +262,6 @@ std::vector<Implementation> load_plugin(const std::string& text) {
   if (plugin->implementation_count < 1 || plugin->implementations == nullptr)
     refuse(text, "describes no implementation");
   const Functions functions = functions_of(text, library);
-  const std::string label = name.file.filename().string();
   std::vector<Implementation> all;
   for (std::int32_t i = 0; i < plugin->implementation_count; ++i)
     all.push_back(

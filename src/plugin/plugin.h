@@ -17,9 +17,9 @@ struct PluginName {
 /// What is before the first "=" is the file, unless all of it is one.
 PluginName parse_plugin(const std::string& text);
 
-/// Loads a shared library with the functions of plugins/ssmbench_plugin.h and returns its implementations. It
-/// stays loaded. Throws UsageError when it is not such a library, has another ABI version, or describes an
-/// implementation that makes no sense.
+/// Loads a shared library with the functions of plugins/ssmbench_plugin.h, or a Python file by the plugin that
+/// runs such files, and returns its implementations. It stays loaded. Throws UsageError when it is not such a
+/// library, has another ABI version, or describes an implementation that makes no sense.
 std::vector<Implementation> load_plugin(const std::string& text);
 
 /// Whether a library was loaded, or it was tried. Its destructors and exit handlers would run when this

@@ -37,4 +37,29 @@ CMAKE
 "$prefix/bin/ssmbench" list impls --plugin plugin/build/libplugin.so >listed
 "$prefix/bin/ssmbench" list impls >without
 (($(wc -l <listed) > $(wc -l <without))) || fail "the plugin adds no implementation"
+
+# The library of all kernels, where it was built: a program that finds it calls it.
+library=$(find "$prefix" -name libssmbench_kernels.so)
+if [[ -n $library ]]; then
+  "$prefix/bin/ssmbench" list impls --plugin "$library" | grep -q lib-cpu-scalar || fail "the library of kernels"
+  cat >plugin/main.c <<C
+#include "ssmbench_plugin.h"
+int main(void) { return ssmbench_plugin_describe()->abi_version == SSMBENCH_PLUGIN_ABI_VERSION ? 0 : 1; }
+C
+  cat >plugin/CMakeLists.txt <<CMAKE
+cmake_minimum_required(VERSION 3.20)
+project(caller LANGUAGES C)
+find_package(ssmbench ${version#ssmbench } REQUIRED)
+add_executable(caller main.c)
+target_link_libraries(caller PRIVATE ssmbench::kernels)
+CMAKE
+  { cmake -S plugin -B plugin/caller -D CMAKE_PREFIX_PATH="$prefix" && cmake --build plugin/caller; } >log 2>&1 ||
+    { cat log && fail "a program that finds the library"; }
+  plugin/caller/caller || fail "a program that calls the library"
+  pc=$(dirname "$(find "$prefix" -name ssmbench_kernels.pc)")
+  if command -v pkg-config >/dev/null; then
+    folder=$(PKG_CONFIG_PATH=$pc pkg-config --variable=libdir ssmbench_kernels)
+    [[ -f $folder/libssmbench_kernels.so ]] || fail "the pkg-config file names another folder"
+  fi
+fi
 echo "all passed"

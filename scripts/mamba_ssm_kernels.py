@@ -1,0 +1,56 @@
+"""The installed mamba_ssm as a plugin: `ssmbench run CONFIG --plugin scripts/mamba_ssm_kernels.py`.
+
+Both sides of a comparison then run in one process, in turns, by one timer:
+
+    ssmbench run configs/comparison.json --device cuda --plugin scripts/mamba_ssm_kernels.py
+
+What mamba_ssm returns is copied to ssmbench's memory, and the copy is in its time. Each launch of a backward pass
+has a forward pass of its own, since inputs change between launches; export_mamba_ssm.py times it alone.
+"""
+
+import mamba_ssm  # noqa: F401 # says so if it is missing
+import mamba_ssm_calls
+import ssmbench
+
+IO_DTYPES = ("f32", "f16", "bf16")
+SCAN = ("u", "delta", "A", "B", "C", "D", "z", "delta_bias")
+SSD = ("x", "dt", "A", "B", "C", "D", "z", "dt_bias", "initial_states")
+RETURNS = {
+    "selective_scan_fwd": ("out", "last_state"),
+    "selective_scan_bwd": tuple("d" + name for name in SCAN),
+    "ssd_chunk_scan_fwd": ("out", "final_states"),
+    "ssd_chunk_scan_bwd": tuple("d" + name for name in SSD),
+    "selective_state_update": ("out",),  # the state is updated in place
+}
+
+
+def declare(op):
+    why_not, call = mamba_ssm_calls.OPERATIONS[op]
+
+    def unsupported(case):
+        axes = {**case.axes, "dtype": case.dtype}
+        reason = why_not(axes, case.shapes, axes.get("A") == "complex")
+        if reason is None and op == "selective_scan_fwd" and axes["B"] == "constant":
+            return "mamba_ssm leaves a constant B out of last_state"
+        return reason
+
+    def prepare(case, tensors):
+        return call(case.axes, tensors, fresh=True)
+
+    def launch(prepared):
+        return prepared()
+
+    launch.__doc__ = call.__doc__ if "bwd" not in op else call.__doc__ + " The time has a forward pass in it."
+    ssmbench.kernel(
+        op,
+        name="mamba-ssm",
+        math={io: mamba_ssm_calls.math_of(op, io) for io in IO_DTYPES},
+        state_dtype={io: mamba_ssm_calls.state_dtype_of(op, io) or "f32" for io in IO_DTYPES},
+        unsupported=unsupported,
+        prepare=prepare,
+        returns=RETURNS[op],
+    )(launch)
+
+
+for operation in mamba_ssm_calls.OPERATIONS:
+    declare(operation)
