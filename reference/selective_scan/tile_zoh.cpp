@@ -54,6 +54,7 @@ void scan_tile(ScanTile& tile, ScanState<double>& state, const double* A, Coeffi
   for (std::int64_t c = 0; c < kBlockChannels; c += static_cast<std::int64_t>(hn::Lanes(lanes))) {
     const auto a = hn::LoadU(lanes, A + c);
     auto h = hn::LoadU(lanes, state.h + c);
+    h = hn::IfThenElse(hn::IsNaN(a), a, h);  // which Exp does not keep
     auto magnitude = hn::LoadU(lanes, state.magnitude + c);
     auto error = hn::LoadU(lanes, state.error + c);
     auto response = hn::LoadU(lanes, state.response + c);
