@@ -230,7 +230,7 @@ class Scan {
     for (std::int64_t c = 0; c < place.channels; ++c) {
       for (std::int64_t n = 0; n < shape_.dstate; ++n) {
         const std::int64_t element = (place.batch * shape_.dim + place.first_channel + c) * shape_.dstate + n;
-        store(last_state_, element, states[n].h[c], states[n].error[c]);
+        store(last_state_, element, states[n].h[c], states[n].bound(c));
       }
     }
   }

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "model/method.h"
+#include "reference/common/statistical_bound.h"
 
 // The recurrence of one state over a tile of time steps, for a block of channels side by side, in fp64. S is
 // double, or std::complex<double> when A is complex.
@@ -25,7 +26,7 @@ struct ScanTile {
   double delta_u[kTileSteps * kBlockChannels];      ///< Δ·u
   double y[kTileSteps * kBlockChannels];            ///< Σ_n C·h, accumulated; 2·Re of it when complex
   double y_magnitude[kTileSteps * kBlockChannels];  ///< the same on absolute values
-  double y_error[kTileSteps * kBlockChannels];  ///< Σ_n |C|·error(h), accumulated; twice that when complex
+  double y_error[kTileSteps * kBlockChannels];  ///< Σ_n |C|·bound(h), accumulated; twice that when complex
   double y_response[kTileSteps * kBlockChannels];  ///< Σ_n C·response, accumulated, as y
 };
 
@@ -38,6 +39,12 @@ struct ScanState {
   double magnitude[kBlockChannels];
   double error[kBlockChannels];
   S response[kBlockChannels];  ///< what a relative error of 1 in every decay so far would do to h
+  StatisticalBound<kBlockChannels> statistical;  ///< the other bound on that error
+
+  /// After a tile.
+  double bound(std::int64_t channel) const {
+    return smaller_bound(error[channel], statistical.bound(channel));
+  }
 };
 
 /// B or C for one state over a tile: element (t, channel) at data[t * time + channel * lane], strides 0 or

@@ -1,6 +1,6 @@
 // Method zoh with complex A on SIMD lanes over channels, real and imaginary parts in vectors of their own;
 // compiled for every instruction set that Highway knows and chosen at run time. The bound is the one of
-// scan_tile_by.cpp.
+// tile_by.cpp.
 
 #include <cmath>
 #include <limits>
@@ -83,17 +83,21 @@ void scan_complex_tile(ScanTile& tile, ScanState<Complex>& state, const ComplexE
   constexpr double kShare = 2;  // y = 2·Re Σ C·h
   const ComplexLanes lanes;
   const auto one = hn::Set(lanes, 1.0);
-  const auto two = hn::Set(lanes, 2.0);
   const auto rounding = hn::Set(lanes, kRounding);
   const auto underflow = hn::Set(lanes, kRounding * kUnderflowError);
   const auto two_roundings = hn::Set(lanes, 2 * kRounding);
   const auto largest = hn::Set(lanes, double{std::numeric_limits<float>::max()});
   const auto infinity = hn::Set(lanes, std::numeric_limits<double>::infinity());
+  const auto within_tile = hn::Set(lanes, state.statistical.kWithinTile);
+  double spreads[kBlockChannels];
+  double decays[kBlockChannels];
   for (std::int64_t c = 0; c < kBlockChannels; c += static_cast<std::int64_t>(hn::Lanes(lanes))) {
     ComplexParts h = load_complex(state.h + c);
     ComplexParts response = load_complex(state.response + c);
     auto magnitude = hn::LoadU(lanes, state.magnitude + c);
     auto error = hn::LoadU(lanes, state.error + c);
+    auto spread = hn::LoadU(lanes, state.statistical.start + c);
+    auto tile_decay = one;
     for (std::int64_t t = 0; t < tile.steps; ++t) {
       const std::int64_t at = t * kBlockChannels + c;
       const auto size = hn::LoadU(lanes, exponentials.size + at);
@@ -108,30 +112,38 @@ void scan_complex_tile(ScanTile& tile, ScanState<Complex>& state, const ComplexE
 
       response = product(decay, {hn::Add(response.real, h.real), hn::Add(response.imag, h.imag)});
       h = product(decay, h);
+      const auto kept_size = size_of(h);
       h = {hn::MulAdd(delta_u, b.real, h.real), hn::MulAdd(delta_u, b.imag, h.imag)};
       const auto magnitude_before = magnitude;
       magnitude = hn::Add(kept, term_magnitude);
       const auto z_size = hn::LoadU(lanes, exponentials.exponent_size + at);
-      const auto decay_error = hn::Mul(rounding, hn::MulAdd(z_size, hn::Add(delta_error, one), two));
-      auto added =
-          hn::MulAdd(hn::Add(delta_error, two_roundings), term_magnitude, hn::Mul(two_roundings, magnitude));
+      const auto decay_error = hn::Mul(rounding, hn::MulAdd(z_size, hn::Add(delta_error, one), one));
       const auto factors = hn::Add(hn::Abs(hn::LoadU(lanes, tile.delta + at)), b_size);
-      added = hn::MulAdd(underflow, hn::Add(magnitude_before, factors), added);
-      error = hn::MulAdd(size, error, hn::MulAdd(decay_error, kept, added));
+      const auto added = hn::MulAdd(hn::Add(delta_error, two_roundings), term_magnitude,
+                                    hn::Mul(underflow, hn::Add(magnitude_before, factors)));
+      const auto rounded = hn::MulAdd(rounding, kept, hn::MulAdd(two_roundings, magnitude, added));
+      error = hn::MulAdd(size, error, hn::MulAdd(decay_error, kept, rounded));
       error = hn::IfThenElse(hn::Le(magnitude, largest), error, infinity);
+      spread = hn::MulAdd(size, spread, hn::MulAdd(decay_error, kept_size, added));
+      tile_decay = hn::Mul(tile_decay, size);
+      const auto bound =
+          hn::IfThenElse(hn::Eq(error, infinity), error, hn::Min(error, hn::Mul(within_tile, spread)));
 
       const ComplexParts c_value = complex_coefficient(C, t, c);
       const auto c_size = size_of(c_value);
       add_scaled(tile.y + at, kShare, real_of_product(c_value, h));
       add_scaled(tile.y_response + at, kShare, real_of_product(c_value, response));
       add_scaled(tile.y_magnitude + at, kShare * kRounding, hn::Mul(c_size, magnitude));
-      add_scaled(tile.y_error + at, kShare, hn::Mul(c_size, error));
+      add_scaled(tile.y_error + at, kShare, hn::Mul(c_size, bound));
     }
     store_complex(h, state.h + c);
     store_complex(response, state.response + c);
     hn::StoreU(magnitude, lanes, state.magnitude + c);
     hn::StoreU(error, lanes, state.error + c);
+    hn::StoreU(spread, lanes, spreads + c);
+    hn::StoreU(tile_decay, lanes, decays + c);
   }
+  state.statistical.end_tile(spreads, decays);
 }
 
 }  // namespace ssmbench::HWY_NAMESPACE

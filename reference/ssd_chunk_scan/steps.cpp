@@ -28,7 +28,7 @@ bool is_close(const Rounded<double>& delta, double limit) {
 
 void clamp(SsdStep& step, double low, double high) {
   step.slope_may_jump = is_close(step.delta, low) || is_close(step.delta, high);
-  if (step.delta.value >= low && step.delta.value <= high) return;
+  if (!(step.delta.value < low || step.delta.value > high)) return;  // NaN stays NaN
   const double limit = step.delta.value < low ? low : high;
   step.delta = {limit, std::abs(limit), std::abs(limit)};  // a limit is rounded to f32
   step.slope = {};

@@ -48,21 +48,26 @@ std::vector<Points> factors_of(const Sweep& sweep) {
   return factors;
 }
 
-Points cross(const Sweep& sweep) {
-  Points points{{}};
-  for (const auto& factor : factors_of(sweep)) {
-    if (points.size() * factor.size() > kMaxCases)
+std::size_t count_of(const Sweep& sweep, const std::vector<Points>& factors) {
+  std::size_t count = 1;
+  for (const auto& factor : factors) {
+    if (count * factor.size() > kMaxCases)
       fail(sweep.source, with_changes(sweep, "the axes multiply to too many cases"),
            fmt::format("at most {} cases in a sweep", kMaxCases));
-    Points longer;
-    for (const auto& outer : points)
-      for (const auto& inner : factor) {
-        longer.push_back(outer);
-        longer.back().insert(inner.begin(), inner.end());
-      }
-    points = std::move(longer);
+    count *= factor.size();
   }
-  return points;
+  return count;
+}
+
+/// Point `number` of the product, in which the last factor varies fastest.
+Point point_of(const std::vector<Points>& factors, std::size_t number) {
+  Point point;
+  for (auto factor = factors.rbegin(); factor != factors.rend(); ++factor) {
+    const Point& part = (*factor)[number % factor->size()];
+    point.insert(part.begin(), part.end());
+    number /= factor->size();
+  }
+  return point;
 }
 
 /// Moves the value of an input axis from the point to `target`, where the point has it.
@@ -123,20 +128,21 @@ void check_tolerances(const Sweep& sweep, const std::vector<Case>& cases) {
 }  // namespace
 
 std::vector<Case> expand(const Sweep& sweep) {
-  Points points = cross(sweep);
-  std::vector<std::optional<Case>> made(points.size());
-  std::vector<std::exception_ptr> errors(points.size());
-#pragma omp parallel for schedule(static) if (points.size() > 1000)
-  for (std::size_t i = 0; i < points.size(); ++i) {
+  const std::vector<Points> factors = factors_of(sweep);
+  const std::size_t count = count_of(sweep, factors);
+  std::vector<std::optional<Case>> made(count);
+  std::vector<std::exception_ptr> errors(count);
+#pragma omp parallel for schedule(static) if (count > 1000)
+  for (std::size_t i = 0; i < count; ++i) {
     try {
-      made[i] = make_case(sweep, std::move(points[i]));
+      made[i] = make_case(sweep, point_of(factors, i));
     } catch (...) {
       errors[i] = std::current_exception();
     }
   }
   std::vector<Case> cases;
-  cases.reserve(points.size());
-  for (std::size_t i = 0; i < points.size(); ++i) {
+  cases.reserve(count);
+  for (std::size_t i = 0; i < count; ++i) {
     if (errors[i]) std::rethrow_exception(errors[i]);
     cases.push_back(*std::move(made[i]));
   }

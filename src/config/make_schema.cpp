@@ -150,7 +150,7 @@ Json config_schema() {
   Words names;
   for (const auto& distribution : distributions()) names.push_back(distribution.name);
   definitions["inputs_axis"] = choice_axis_schema(names);
-  definitions["values_axis"] = choice_axis_schema({"native", "shared"});
+  definitions["values_axis"] = choice_axis_schema({"native", "shared", "nan"});
   std::vector<std::pair<Json, std::string>>
       seen;  // what forward operations and their gradients have in common
   for (const OpSpec* op : all_ops()) {

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <span>
 
 #include "base/errors.h"
+#include "base/random.h"
 
 namespace ssmbench {
 namespace {
@@ -90,12 +92,26 @@ void generate(const InputFill& fill, const HostTensor& tensor, bool shared, cons
   if (stop) throw Interrupted();
 }
 
+/// Makes one element of one tensor NaN: the tensors take turns over seeds.
+void put_nan(const std::vector<HostTensor>& tensors, std::int64_t seed) {
+  std::vector<const HostTensor*> choice;
+  for (const auto& tensor : tensors)
+    if (tensor.spec.dtype != DType::i32) choice.push_back(&tensor);
+  const HostTensor& chosen = *choice.at(static_cast<std::size_t>(seed) % choice.size());
+  const TensorView view = real_view(chosen.view());
+  std::array<double, 1> draw{};
+  Stream(seed, "nan").uniforms(0, draw);
+  const auto position = static_cast<std::int64_t>(draw[0] * static_cast<double>(element_count(view.shape)));
+  store_from_double(view.data, offset_of(index_of(position, view.shape), view.strides), view.dtype,
+                    std::numeric_limits<double>::quiet_NaN());
+}
+
 }  // namespace
 
 std::vector<HostTensor> generate_inputs(const Problem& problem, const InputSpec& spec,
                                         const std::atomic<bool>& stop) {
-  if (spec.values != "native" && spec.values != "shared")
-    throw UsageError(fmt::format("values must be native or shared, got '{}'", spec.values));
+  if (spec.values != "native" && spec.values != "shared" && spec.values != "nan")
+    throw UsageError(fmt::format("values must be native, shared or nan, got '{}'", spec.values));
   const InputFill fill = problem.op().inputs(problem, spec);
   const auto specs = problem.tensors();
   // Only tensors that take the problem's dtype have values to share; the others are f32 or c64 in any case.
@@ -107,6 +123,7 @@ std::vector<HostTensor> generate_inputs(const Problem& problem, const InputSpec&
     const bool shared = spec.values == "shared" && specs_in_bf16[i].dtype == DType::bf16;
     generate(fill, tensors.back(), shared, stop);
   }
+  if (spec.values == "nan") put_nan(tensors, spec.seed);
   return tensors;
 }
 

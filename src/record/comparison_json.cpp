@@ -22,6 +22,7 @@ nlohmann::ordered_json to_json(const OutputComparison& c) {
                               {"rms_ratio", c.rms_ratio},
                               {"decay_bias", optional_number(c.decay_bias)},
                               {"decay_bias_ratio", c.decay_bias_ratio}};
+  if (c.significand_bits) json["significand_bits"] = *c.significand_bits;
   const OutputComparison::Parts& parts = c.worst_parts;
   json["tolerance"] = {{"arithmetic", parts.arithmetic},
                        {"storage", parts.storage},

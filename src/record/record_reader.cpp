@@ -87,6 +87,8 @@ OutputComparison comparison_of(const Json& object) {
                      .factor = number(*parts, "factor", kInfinity),
                      .bound = number(*parts, "bound", kInfinity),
                      .operand_bound = optional_number(*parts, "operand_bound")};
+  if (const auto bits = object.find("significand_bits"); bits != object.end())
+    c.significand_bits = bits->get<int>();
   if (const auto spans = object.find("over_time"); spans != object.end())
     for (const Json& span : *spans)
       c.over_time.push_back({.first = span.at("first").get<std::int64_t>(),

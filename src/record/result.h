@@ -36,7 +36,8 @@ struct OutputComparison {
   Shape worst_index;  ///< logical index of the element that sets tolerance_ratio, or of the first non-finite
   double worst_expected = 0;
   double worst_got = 0;
-  std::int64_t nonfinite = 0;  ///< elements that are NaN or Inf where the reference is finite
+  /// Elements that are NaN or Inf where the reference is finite, or finite where it is NaN.
+  std::int64_t nonfinite = 0;
   /// Elements that the comparison covers: all but those where an honest implementation may overflow on the
   /// way (an unstable method, the pole of a bilinear rule), of which nothing can be asked.
   std::int64_t judged = 0;
@@ -47,6 +48,9 @@ struct OutputComparison {
   /// where the reference does not say what it would do.
   std::optional<double> decay_bias = {};
   double decay_bias_ratio = 0;
+  /// Significand bits that the numbers of an f32 output have been rounded to, where those are fewer than the
+  /// implementation claims; passes when there are none.
+  std::optional<int> significand_bits = {};
 
   /// The parts of the tolerance at worst_index.
   struct Parts {
@@ -69,7 +73,8 @@ struct OutputComparison {
   std::optional<UserTolerance> user_tolerance = {};
 
   bool passed() const {
-    return judged > 0 && nonfinite == 0 && tolerance_ratio <= 1 && rms_ratio <= 1 && decay_bias_ratio <= 1;
+    return judged > 0 && nonfinite == 0 && tolerance_ratio <= 1 && rms_ratio <= 1 && decay_bias_ratio <= 1 &&
+           !significand_bits;
   }
 };
 

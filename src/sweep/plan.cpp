@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <stdexcept>
+#include <string>
+#include <unordered_map>
 #include <utility>
 
 #include "base/glob.h"
@@ -21,7 +22,8 @@ bool selected(const Case& the_case, const Selection& selection) {
     return pattern.empty() || (axis != nullptr && matches_glob(pattern, problem.choice(axis->name)));
   };
   return matches_glob(selection.op, problem.op().name) && axis_matches(AxisRole::dtype, selection.dtype) &&
-         axis_matches(AxisRole::method, selection.method) && matches_glob(selection.case_id, the_case.id());
+         axis_matches(AxisRole::method, selection.method) &&
+         (selection.case_id.empty() || matches_glob(selection.case_id, the_case.id()));
 }
 
 /// Whether --impl or, without it, the case's sweep asks for the implementation.
@@ -82,25 +84,33 @@ std::string device_id(const DeviceInfo& device) {
 }
 
 std::string reference_key(const Case& the_case) {
-  Case canonical = the_case;
-  canonical.problem = canonical.problem.canonical();
-  if (canonical.inputs.values == "shared") canonical.problem = canonical.problem.with({{"dtype", "f32"}});
-  return canonical.id();
+  Problem canonical = the_case.problem.canonical();
+  if (the_case.inputs.values == "shared") canonical = canonical.with({{"dtype", "f32"}});
+  return Case{.problem = std::move(canonical), .inputs = the_case.inputs, .budget_ms = {}, .source = {}}.id();
 }
 
 Plan make_plan(std::vector<Case> cases, std::vector<DeviceInfo> devices, const Selection& selection) {
   Plan plan{.devices = std::move(devices), .cases = {}};
-  std::map<std::string, std::size_t> group_of_key;
-  std::vector<std::vector<PlannedCase>> groups;
+  std::vector<PlannedCase> planned;
   for (auto& the_case : cases) {
     if (!selected(the_case, selection)) continue;
-    auto jobs = jobs_for(the_case, plan.devices, selection);
-    if (jobs.empty()) continue;
-    const auto [place, is_new] = group_of_key.emplace(reference_key(the_case), groups.size());
-    if (is_new) groups.emplace_back();
-    groups[place->second].push_back({std::move(the_case), std::move(jobs)});
+    if (auto jobs = jobs_for(the_case, plan.devices, selection); !jobs.empty())
+      planned.push_back({std::move(the_case), std::move(jobs)});
   }
-  for (auto& group : groups) std::ranges::move(group, std::back_inserter(plan.cases));
+  std::vector<std::string> keys(planned.size());
+#pragma omp parallel for schedule(static) if (planned.size() > 1000)
+  for (std::size_t i = 0; i < planned.size(); ++i) keys[i] = reference_key(planned[i].the_case);
+
+  std::unordered_map<std::string, std::size_t> group_of_key;
+  std::vector<std::vector<std::size_t>> groups;
+  for (std::size_t i = 0; i < planned.size(); ++i) {
+    const auto [place, is_new] = group_of_key.emplace(std::move(keys[i]), groups.size());
+    if (is_new) groups.emplace_back();
+    groups[place->second].push_back(i);
+  }
+  plan.cases.reserve(planned.size());
+  for (const auto& group : groups)
+    for (const std::size_t i : group) plan.cases.push_back(std::move(planned[i]));
   return plan;
 }
 

@@ -9,6 +9,7 @@
 
 #include "verify/distribution.h"
 #include "verify/element.h"
+#include "verify/significand.h"
 
 namespace ssmbench {
 namespace {
@@ -60,6 +61,7 @@ struct Partial {
   std::int64_t judged = 0;
   std::int64_t first_nonfinite = std::numeric_limits<std::int64_t>::max();
   ErrorDistribution distribution;
+  ShortNumbers numbers;
   std::array<SpanSum, TimeSpans::kMost> spans;
 };
 
@@ -82,6 +84,7 @@ void add(Partial& sum, std::int64_t position, double got, const Expectation& all
   std::optional<float> response;
   if (all.decay_response != nullptr) response = all.decay_response[position];
   sum.distribution.add(signed_error, expected, element.tolerance, dtype, response);
+  if (dtype == DType::f32) sum.numbers.add(got, expected);
   if (element.ratio > sum.worst_ratio) {
     sum.worst_ratio = element.ratio;
     sum.worst = position;
@@ -146,6 +149,7 @@ void add(Partial& all, const Partial& part) {
   all.judged += part.judged;
   all.first_nonfinite = std::min(all.first_nonfinite, part.first_nonfinite);
   all.distribution.add(part.distribution);
+  all.numbers.add(part.numbers);
   for (std::size_t span = 0; span < all.spans.size(); ++span) all.spans.at(span).add(part.spans.at(span));
   if (part.worst_ratio > all.worst_ratio) {
     all.worst_ratio = part.worst_ratio;
@@ -207,6 +211,7 @@ OutputComparison compare_output(const TensorView& output, const Expectation& exp
     return result;
   }
   result.rms_ratio = all.distribution.rms_ratio();
+  result.significand_bits = all.numbers.bits(arithmetic.operand_roundoff());
   if (const auto bias = all.distribution.decay_bias(unit_roundoff(arithmetic.math))) {
     result.decay_bias = bias->mean;
     result.decay_bias_ratio = bias->ratio;

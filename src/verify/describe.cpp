@@ -32,12 +32,20 @@ std::optional<Cause> cause_of_failure(const OutputComparison& c) {
 std::string why_failed(const OutputComparison& c) {
   if (c.passed()) return "";
   if (c.judged == 0) return "every element may overflow, so none was compared";
-  if (c.nonfinite > 0) return fmt::format("{} elements not finite", c.nonfinite);
+  if (c.nonfinite > 0)
+    return fmt::format(
+        "{} elements not {}", c.nonfinite,
+        std::isnan(c.worst_expected) ? "NaN although an input of theirs is, or not finite" : "finite");
   if (!(c.tolerance_ratio <= 1)) return fmt::format("{:.3g} × the tolerance", c.tolerance_ratio);
   if (!(c.rms_ratio <= 1))
     return fmt::format(
         "each element is within its tolerance, but the RMS error is {:.3g} × what rounding explains",
         c.rms_ratio);
+  if (c.significand_bits)
+    return fmt::format(
+        "each element is within its tolerance, but the numbers have been rounded to {} bits, fewer than "
+        "claimed",
+        *c.significand_bits);
   return fmt::format(
       "each element is within its tolerance, but the errors show a decay bias of {:.3g} roundoffs, "
       "{:.3g} × what rounding explains",

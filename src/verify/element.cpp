@@ -25,6 +25,9 @@ ElementVerdict judge_element(double got, const ExpectedElement& expected, DType 
 ElementVerdict judge_element(double got, const ExpectedElement& expected, DType dtype,
                              const Tolerance& allowed) {
   using Kind = ElementVerdict::Kind;
+  if (std::isnan(expected.value) && !std::isinf(expected.bound))  // an input is NaN
+    return std::isfinite(got) ? ElementVerdict{Kind::wrong, kInfinity, kInfinity}
+                              : ElementVerdict{Kind::infinite, 0, 0};
   if (!std::isfinite(expected.bound)) return {Kind::left_out, 0, 0};
   if (!std::isfinite(got)) {
     if (std::isinf(got) && may_be_infinite(got, expected.value, allowed.arithmetic, dtype))

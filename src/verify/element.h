@@ -9,10 +9,10 @@ namespace ssmbench {
 /// What is to be said about one element of an output.
 struct ElementVerdict {
   enum class Kind {
-    left_out,  ///< its bound is not finite: an honest implementation may overflow on the way, or an input is
-               ///< not finite
-    infinite,  ///< the infinity that the expected value becomes in the output's dtype
-    wrong,     ///< NaN or Inf where a finite value was expected
+    left_out,  ///< its bound is not finite: an honest implementation may overflow on the way
+    infinite,  ///< the infinity that the expected value becomes in the output's dtype; or not finite where a
+               ///< NaN was expected
+    wrong,     ///< NaN or Inf where a finite value was expected, or finite where a NaN was
     measured,  ///< finite: error and ratio say how far off
   };
   Kind kind = Kind::left_out;
