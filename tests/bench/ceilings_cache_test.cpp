@@ -5,7 +5,8 @@
 
 #include "base/errors.h"
 #include "catch.h"
-#include "support/calibrated.h"
+#include "support/own_cache.h"
+#include "support/run_command.h"
 
 using namespace ssmbench;
 using namespace ssmbench::test;
