@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
@@ -32,6 +33,25 @@ Ceilings ceilings_of(const Json& object) {
 
 }  // namespace
 
+Json json_of(const CeilingsByKey& ceilings) {
+  Json json = Json::object();
+  for (const auto& [key, values] : ceilings)
+    for (const auto& field : kCeilingFields) json[key][field.name] = values.*field.member;
+  return json;
+}
+
+CeilingsByKey ceilings_in(const Json& json) {
+  CeilingsByKey all;
+  for (const auto& [key, object] : json.items()) all[key] = ceilings_of(object);
+  return all;
+}
+
+Ceilings larger(const Ceilings& a, const Ceilings& b) {
+  Ceilings both;
+  for (const auto& field : kCeilingFields) both.*field.member = std::max(a.*field.member, b.*field.member);
+  return both;
+}
+
 fs::path ceilings_file() {
   const auto folder = [](const char* variable) -> fs::path {
     const char* value = std::getenv(variable);
@@ -51,9 +71,7 @@ CeilingsByKey read_ceilings(const fs::path& file, std::string& warning) {
     const Json json = Json::parse(stream);
     if (const auto format = json.at("format").get<std::string>(); format != kFormat)
       throw UsageError(fmt::format("format {}; expected {}", format, kFormat));
-    CeilingsByKey all;
-    for (const auto& [key, object] : json.at("devices").items()) all[key] = ceilings_of(object);
-    return all;
+    return ceilings_in(json.at("devices"));
   } catch (const std::exception& error) {
     warning = fmt::format("{}: ignored: {:.200}", file.string(), json_error_text(error.what()));
     return {};
@@ -62,9 +80,7 @@ CeilingsByKey read_ceilings(const fs::path& file, std::string& warning) {
 
 void write_ceilings(const fs::path& file, const CeilingsByKey& ceilings) {
   if (file.empty()) throw OutputError("ceilings cannot be kept: neither XDG_CACHE_HOME nor HOME is set");
-  Json json{{"format", kFormat}, {"devices", Json::object()}};
-  for (const auto& [key, values] : ceilings)
-    for (const auto& field : kCeilingFields) json["devices"][key][field.name] = values.*field.member;
+  const Json json{{"format", kFormat}, {"devices", json_of(ceilings)}};
 
   std::error_code error;
   fs::create_directories(file.parent_path(), error);

@@ -3,6 +3,7 @@
 #include <array>
 #include <filesystem>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "device/ceilings.h"
@@ -25,6 +26,14 @@ inline constexpr std::array<CeilingField, 8> kCeilingFields{{{"dram_bytes_per_s"
 
 /// Ceilings by ceilings_key.
 using CeilingsByKey = std::map<std::string, Ceilings>;
+
+/// An object of objects. ceilings_in throws UsageError, or an exception of nlohmann, for what json_of does not
+/// write.
+nlohmann::ordered_json json_of(const CeilingsByKey& ceilings);
+CeilingsByKey ceilings_in(const nlohmann::ordered_json& json);
+
+/// The larger of each two rates: whatever else runs while they are measured makes them smaller.
+Ceilings larger(const Ceilings& a, const Ceilings& b);
 
 /// $XDG_CACHE_HOME/ssmbench/ceilings.json, else ~/.cache/ssmbench/ceilings.json; empty where neither variable
 /// is set.

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
+#include <string>
 #include <utility>
 
 namespace ssmbench {
@@ -52,29 +54,51 @@ Roofline floor_of(const Launched& launched, const Ceilings& c, CacheState state)
   return floor;
 }
 
-void judge_speed(const Implementation& implementation, const Ceilings& ceilings, CaseResult& result) {
+namespace {
+
+Launched launched_by(const Implementation& implementation, const CaseResult& result) {
   const Problem& problem = result.the_case.problem;
-  const Launched launched{.work = result.work,
-                          .input_bytes = input_bytes(problem),
-                          .math = implementation.arithmetic(problem.dtype()).math};
-  const double margin = speed_margin(implementation.device);
+  return {.work = result.work,
+          .input_bytes = input_bytes(problem),
+          .math = implementation.arithmetic(problem.dtype()).math};
+}
+
+/// A way of timing that is faster than its floor by more than the margin: its name, and the floor.
+std::optional<std::pair<std::string, Roofline>> find_too_fast(const Implementation& implementation,
+                                                              const Ceilings& ceilings,
+                                                              const CaseResult& result) {
+  const Launched launched = launched_by(implementation, result);
   for (const auto& [name, timing] : result.timing) {
-    const Roofline floor = floor_of(launched, ceilings, name == "cold" ? CacheState::cold : CacheState::hot);
-    if (timing.median_ms * margin >= floor.floor_ms) continue;
+    Roofline floor = floor_of(launched, ceilings, name == "cold" ? CacheState::cold : CacheState::hot);
+    if (timing.median_ms * speed_margin(implementation.device) < floor.floor_ms)
+      return std::pair{name, std::move(floor)};
+  }
+  return {};
+}
+
+}  // namespace
+
+bool is_too_fast(const Implementation& implementation, const Ceilings& ceilings, const CaseResult& result) {
+  return find_too_fast(implementation, ceilings, result).has_value();
+}
+
+void judge_speed(const Implementation& implementation, const Ceilings& ceilings, CaseResult& result) {
+  if (const auto found = find_too_fast(implementation, ceilings, result)) {
+    const auto& [name, floor] = *found;
     result.status = Status::invalid;
     result.cause = Cause::too_fast;
     result.reason = fmt::format(
         "faster than the device allows: {} {:.4g} ms, but {} alone takes at least {:.4g} ms; does every "
         "launch "
         "compute?",
-        name, timing.median_ms, floor.bound, floor.floor_ms);
+        name, result.timing.at(name).median_ms, floor.bound, floor.floor_ms);
     result.timing.clear();
     result.transfers.reset();
     return;
   }
   const TimingStats* headline = result.headline();
   if (headline == nullptr) return;
-  Roofline floor = floor_of(launched, ceilings, CacheState::hot);
+  Roofline floor = floor_of(launched_by(implementation, result), ceilings, CacheState::hot);
   if (floor.bound.empty()) return;
   floor.fraction = floor.floor_ms / headline->median_ms;
   result.roofline = std::move(floor);

@@ -40,6 +40,9 @@ constexpr double speed_margin(DeviceKind device) {
   return device == DeviceKind::cuda ? 1.05 : 2;
 }
 
+/// Whether a timing is faster than its floor, and by more than the margin.
+bool is_too_fast(const Implementation& implementation, const Ceilings& ceilings, const CaseResult& result);
+
 /// Fills in `roofline`, of the headline timing; turns a result with a timing faster than its floor into one
 /// that is `invalid`, with the reason and without timings. A result without timings stays as it is.
 void judge_speed(const Implementation& implementation, const Ceilings& ceilings, CaseResult& result);

@@ -12,10 +12,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Long enough for what is around a burst not to matter, short enough for turns. Each burst is as long, or
-/// shorter by up to half.
-constexpr double kBurstSeconds = 0.0133;
-constexpr double kBurstSamples = 50;
+/// Long enough for what is around a burst not to matter, short enough for turns. Each burst is a share of it
+/// that is drawn at random from nothing to all: were there a least length, launches before that would know
+/// that nobody looks.
+constexpr double kBurstSeconds = 0.02;
+constexpr double kBurstSamples = 75;
 /// Runs that bring caches back to what a launch leaves there: one is not enough on an H200, where the first
 /// of each burst was slower then.
 constexpr int kSettlingRuns = 2;
@@ -75,7 +76,9 @@ void LaunchTimer::warm_up() {
 LaunchTime LaunchTimer::run(const Way& way, double idle_ms) {
   watch_->before_launch();
   if (way.is_cold()) device_.flush_cache();
-  return device_.time_launch(way.launch, idle_ms);
+  const LaunchTime time = device_.time_launch(way.launch, idle_ms);
+  watch_->launch_returned();
+  return time;
 }
 
 double LaunchTimer::run_untimed(Way& way) {
@@ -107,7 +110,7 @@ void LaunchTimer::burst(bool others_ran) {
 }
 
 void LaunchTimer::burst(Way& way, bool others_ran) {
-  const double length = std::uniform_real_distribution<double>(0.5, 1)(random_);
+  const double length = std::uniform_real_distribution<double>(0, 1)(random_);
   watch_->begin_burst();
   // A watch reads outputs between bursts; that is little beside what a longer launch moves.
   const bool was_watched = watch_ != &no_watch() && way.latest_ms < kSettlingMs;

@@ -27,6 +27,8 @@ class LaunchWatch {
 
   virtual void begin_burst() {}
   virtual void before_launch() {}
+  /// As soon as the clock has stopped.
+  virtual void launch_returned() {}
   virtual void after_launch() {}
   /// In place of after_launch, after the last launch of a burst.
   virtual void end_burst() {}

@@ -38,4 +38,22 @@ std::map<std::string, Ceilings> known_ceilings(const std::vector<DeviceInfo>& de
   return known;
 }
 
+decltype(RunnerOptions::measure_again) measure_again() {
+  constexpr int kMostTimes = 3;
+  return [largest = CeilingsByKey(), times = 0](const DeviceInfo& device, const Ceilings& known) mutable {
+    const std::string key = ceilings_key(device);
+    Ceilings& found = largest[key] = larger(known, largest[key]);
+    if (++times > kMostTimes) return found;
+    found = larger(found, measure_ceilings(device));
+    try {
+      std::string ignored;
+      CeilingsByKey all = read_ceilings(ceilings_file(), ignored);
+      all[key] = larger(all[key], found);
+      write_ceilings(ceilings_file(), all);
+    } catch (const OutputError&) {  // the run has said so when it measured them first
+    }
+    return found;
+  };
+}
+
 }  // namespace ssmbench

@@ -6,6 +6,7 @@
 
 #include "base/progress.h"
 #include "bench/ceilings_cache.h"
+#include "sweep/runner_options.h"
 
 namespace ssmbench {
 
@@ -15,5 +16,9 @@ void measure_devices(CeilingsByKey& ceilings);
 /// What was measured of the devices of a run, by id. Measures those of which nothing is known, and keeps that
 /// for later runs. Throws what measure_ceilings throws.
 std::map<std::string, Ceilings> known_ceilings(const std::vector<DeviceInfo>& devices, Progress& progress);
+
+/// For RunnerOptions: measures a device some times at most, and keeps the largest rates for later runs too.
+/// Ceilings that were measured while the machine was busy would else accuse honest kernels for ever.
+decltype(RunnerOptions::measure_again) measure_again();
 
 }  // namespace ssmbench

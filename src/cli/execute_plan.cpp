@@ -75,8 +75,9 @@ void execute_plan(const RunOptions& options, const Plan& plan, const JobSet& job
 
 void rehearse_plugins(const std::vector<std::string>& argv, const std::vector<std::string>& plugins,
                       double timeout_seconds) {
-  ChildProcess child(with_option(argv, "--rehearse"),
-                     to_bytes({.supervisor = getpid(), .plan = "", .jobs = {}, .dump_folder = ""}));
+  ChildProcess child(
+      with_option(argv, "--rehearse"),
+      to_bytes({.supervisor = getpid(), .plan = "", .jobs = {}, .dump_folder = "", .ceilings = {}}));
   const std::atomic<bool> never{false};
   const std::chrono::duration<double> allowed(std::min(timeout_seconds, kForeverSeconds));
   const auto deadline = child.now() + std::chrono::duration_cast<ChildProcess::Clock::duration>(allowed);
@@ -111,7 +112,9 @@ int run_as_worker(const RunOptions& options, const Plan& plan) {
       part.add(job);
       part.finish();
     };
-  return run_worker(plan, options.runner, orders, hook);
+  RunnerOptions runner = options.runner;
+  runner.ceilings = orders.ceilings;  // not to be measured in every worker
+  return run_worker(plan, runner, orders, hook);
 }
 
 }  // namespace ssmbench

@@ -130,7 +130,8 @@ int run(RunOptions options) {
     print_cases(plan);
     return kOk;
   }
-  if (options.runner.time) options.runner.ceilings = known_ceilings(devices, progress);
+  if (options.runner.time && !options.worker) options.runner.ceilings = known_ceilings(devices, progress);
+  options.runner.measure_again = measure_again();
   options.runner.repro = [&options](const Case& the_case, const Implementation& implementation,
                                     const DeviceInfo& device) {
     return repro_command(options, the_case, implementation, device_id(device));

@@ -1,5 +1,5 @@
-// What all threads of a CPU reach together, each on a part of its own: the best of many short runs, since
-// whatever disturbs one makes it slower and never faster.
+// What all threads of a CPU reach together, each on a part of its own: each thread's best of many short runs,
+// since whatever disturbs one makes it slower and never faster.
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "device/calibrate_cpu.cpp"
@@ -56,7 +56,6 @@ HWY_AFTER_NAMESPACE();
 #include <chrono>
 #include <cstring>
 #include <limits>
-#include <numeric>
 #include <vector>
 
 #include "device/calibrate_cpu.h"
@@ -75,35 +74,35 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// The shortest of many runs of `run(thread, number of the run)` on all threads at once, in seconds. A run
-/// has to be a millisecond or so, for some to be left alone on a machine that does something else too; it
-/// lasts as long as its slowest thread.
+/// Of many runs of `run(thread, number of the run)` on all threads at once how many a second each thread does
+/// at best, added up. A run has to be a millisecond or so, for some to be left alone on a machine that does
+/// something else too; that all threads are left alone at once may never happen there.
 template <class Run>
-double best_seconds(std::size_t threads, const Run& run) {
+double best_runs_per_second(std::size_t threads, const Run& run) {
   const auto begin = std::chrono::steady_clock::now();
-  std::vector<double> seconds(threads);
-  double best = std::numeric_limits<double>::infinity();
+  std::vector<double> seconds(threads, std::numeric_limits<double>::infinity());
   for (std::size_t number = 0; number == 0 || seconds_since(begin) < kSecondsEach; ++number) {
 #pragma omp parallel num_threads(static_cast <int>(threads))
     {
       const auto thread = static_cast<std::size_t>(omp_get_thread_num());
       const auto start = std::chrono::steady_clock::now();
       run(thread, number);
-      seconds[thread] = seconds_since(start);
+      seconds[thread] = std::min(seconds[thread], seconds_since(start));
     }
-    best = std::min(best, *std::ranges::max_element(seconds));
   }
-  return best;
+  double sum = 0;
+  for (const double best : seconds) sum += 1 / best;
+  return sum;
 }
 
 double fma_rate(std::size_t threads) {
   constexpr std::uint64_t kRounds = 200'000;
   std::vector<std::uint64_t> counts(threads);
   std::vector<float> sinks(threads);
-  const double seconds = best_seconds(threads, [&](std::size_t thread, std::size_t) {
+  const double runs = best_runs_per_second(threads, [&](std::size_t thread, std::size_t) {
     counts[thread] = HWY_DYNAMIC_DISPATCH(multiply_add)(kRounds, &sinks[thread]);
   });
-  return static_cast<double>(std::accumulate(counts.begin(), counts.end(), std::uint64_t{0})) / seconds;
+  return static_cast<double>(counts.front()) * runs;  // the same on all threads
 }
 
 /// Each run takes the next window of memory that is far larger than the caches together, or an eighth of
@@ -122,15 +121,15 @@ double dram_rate(std::size_t threads, std::size_t cache, std::size_t free) {
     from[thread].resize(windows * kWindow);
     to[thread].resize(windows * kWindow);
   }
-  const double copied = best_seconds(threads, [&](std::size_t thread, std::size_t number) {
+  const double copies = best_runs_per_second(threads, [&](std::size_t thread, std::size_t number) {
     const std::size_t at = number % windows * kWindow;
     std::memcpy(to[thread].data() + at, from[thread].data() + at, kWindow * sizeof(float));
   });
-  const double taken = best_seconds(threads, [&](std::size_t thread, std::size_t number) {
+  const double reads = best_runs_per_second(threads, [&](std::size_t thread, std::size_t number) {
     HWY_DYNAMIC_DISPATCH(read)(from[thread].data() + number % windows * kWindow, kWindow, &sinks[thread]);
   });
-  const auto moved = static_cast<double>(threads * kWindow * sizeof(float));
-  return std::max(2 * moved / copied, moved / taken);
+  const auto moved = static_cast<double>(kWindow * sizeof(float));
+  return moved * std::max(2 * copies, reads);
 }
 
 }  // namespace

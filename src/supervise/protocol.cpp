@@ -13,6 +13,7 @@
 
 #include "base/errors.h"
 #include "base/fnv1a.h"
+#include "bench/ceilings_cache.h"
 
 namespace ssmbench {
 namespace {
@@ -56,7 +57,8 @@ std::string to_bytes(const WorkerOrders& orders) {
   Json::to_msgpack(Json{{"supervisor", orders.supervisor},
                         {"plan", orders.plan},
                         {"jobs", orders.jobs},
-                        {"dump_folder", orders.dump_folder}},
+                        {"dump_folder", orders.dump_folder},
+                        {"ceilings", json_of(orders.ceilings)}},
                    bytes);
   return bytes;
 }
@@ -67,7 +69,8 @@ WorkerOrders read_orders(int descriptor) {
     return {.supervisor = json.at("supervisor").get<int>(),
             .plan = json.at("plan").get<std::string>(),
             .jobs = json.at("jobs").get<JobSet>(),
-            .dump_folder = json.at("dump_folder").get<std::string>()};
+            .dump_folder = json.at("dump_folder").get<std::string>(),
+            .ceilings = ceilings_in(json.at("ceilings"))};
   } catch (const Json::exception&) {
     throw UsageError("--worker is internal to ssmbench");
   }

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <map>
 #include <stdexcept>
 #include <string>
 
+#include "device/ceilings.h"
 #include "sweep/plan.h"
 #include "sweep/run_listener.h"
 
@@ -24,6 +26,7 @@ struct WorkerOrders {
   std::string plan;         ///< plan_fingerprint
   JobSet jobs;              ///< to run
   std::string dump_folder;  ///< where to leave each job's tensors (dump_part); empty: nowhere
+  std::map<std::string, Ceilings> ceilings = {};  ///< by device: RunnerOptions
 };
 
 std::string to_bytes(const WorkerOrders& orders);

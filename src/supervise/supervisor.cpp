@@ -43,7 +43,8 @@ std::optional<Explanation> Supervisor::run_worker() {
   ChildProcess worker(how_.worker_argv, to_bytes({.supervisor = getpid(),
                                                   .plan = plan_fingerprint(plan_),
                                                   .jobs = left_,
-                                                  .dump_folder = how_.dump_folder}));
+                                                  .dump_folder = how_.dump_folder,
+                                                  .ceilings = options_.ceilings}));
   since_ = worker.now();
   while (true) {
     std::string line;

@@ -151,14 +151,24 @@ void CaseRunner::report(Candidate& candidate) {
   if (candidate.judge != nullptr)
     contained(candidate, [&] {
       candidate.judge->finish();
-      if (const auto known = options_.ceilings.find(candidate.result.device);
-          known != options_.ceilings.end())
-        judge_speed(*candidate.job.job->implementation, known->second, candidate.result);
+      judge_speed_of(candidate);
       const auto outputs = candidate.judge->take_outputs();
       if (finished_ && candidate.result.status != Status::invalid)
         finished_({candidate.result, *candidate.job.job->implementation, inputs_, outputs, reference_});
     });
   listener_.finished(candidate.job.number, candidate.result);
+}
+
+void CaseRunner::judge_speed_of(Candidate& candidate) {
+  const auto known = options_.ceilings.find(candidate.result.device);
+  if (known == options_.ceilings.end()) return;
+  const Implementation& implementation = *candidate.job.job->implementation;
+  Ceilings ceilings = known->second;
+  if (options_.measure_again && is_too_fast(implementation, ceilings, candidate.result)) try {
+      ceilings = options_.measure_again(device_.info(), ceilings);
+    } catch (const OutOfMemory&) {  // then by what was measured before
+    }
+  judge_speed(implementation, ceilings, candidate.result);
 }
 
 void CaseRunner::put_back_held() {

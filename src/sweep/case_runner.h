@@ -59,6 +59,8 @@ class CaseRunner {
   /// they are bound to goes when the inputs are made anew.
   void conclude(Place place);
   void report(Candidate& candidate);
+  /// Holds its times against the roofline floor.
+  void judge_speed_of(Candidate& candidate);
   void put_back_held();
   /// Does a part of the work on one. False where that failed, and the result says how.
   template <class Work>

@@ -1,13 +1,21 @@
 #include "sweep/disturbance.h"
 
+#include <algorithm>
+
 #include "base/errors.h"
 #include "device/floating_point.h"
 
 namespace ssmbench {
 namespace {
 
-/// Of the time that bursts take, what may be spent on their outputs.
-constexpr double kShareOfJudging = 0.05;
+/// Of the time that bursts take, what may be spent on their outputs, ...
+constexpr double kShareOfJudging = 0.08;
+/// ... and the chance of a launch at the end of a burst to be judged whatever that takes.
+constexpr double kLeastChance = 0.15;
+/// Of launches that find inputs shuffled: most of them, so that their time is the
+/// median's. The others show sums over channels, of which rows have no reference.
+constexpr double kShareOfShuffled = 2.0 / 3;
+constexpr int kRowsOfLaunch = 2;
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -24,7 +32,8 @@ Disturbance::Disturbance(Device& device, const Problem& problem, const DeviceInp
       run_(run),
       outputs_(outputs),
       judge_(std::move(judge)),
-      draw_(problem) {
+      draw_(problem),
+      single_row_(problem) {
   for (auto& spec : problem.tensors())
     if (spec.role == Role::input) input_specs_.push_back(std::move(spec));
 }
@@ -70,47 +79,90 @@ void Disturbance::begin_burst() {
   if (of_burst_) exchange_inputs(*of_burst_);
 }
 
+void Disturbance::shuffle_inputs() {
+  std::vector<void*> data;
+  for (const auto& spec : input_specs_) data.push_back(inputs_.views().at(spec.name).data);
+  shuffled_ = draw_.stretches(input_specs_, data, random_);
+  if (is_shuffled()) device_.exchange(shuffled_);
+}
+
 void Disturbance::before_launch() {
   of_launch_ = draw_.of_channels(random_);
   if (!of_launch_) of_launch_ = draw_.of_batch(random_);
   if (of_launch_) exchange_inputs(*of_launch_);
   if (other_seed_ != nullptr && std::bernoulli_distribution(0.5)(random_)) change_seed();
+  if (single_row_.problem() && std::bernoulli_distribution(kShareOfShuffled)(random_)) shuffle_inputs();
   run_.scatter_garbage(random_);
+  held_signals_.reset();
+}
+
+void Disturbance::launch_returned() {
+  held_signals_.emplace();
 }
 
 void Disturbance::after_launch() {
+  if (is_shuffled()) device_.exchange(shuffled_);
+  shuffled_.clear();
   undo(of_launch_);
   if (is_other_seed_) change_seed();
 }
 
-bool Disturbance::can_afford_to_judge() {
-  const double share = kShareOfJudging * std::uniform_real_distribution<double>(0, 2)(random_);
-  return !has_judged_.at(is_other_seed_ ? 1 : 0) || judging_seconds_ < share * burst_seconds_;
+bool Disturbance::draws_to_judge() {
+  if (!has_judged_such() || judging_seconds_ == 0) return true;
+  const double chance = kShareOfJudging * (burst_seconds_ / bursts_) / (judging_seconds_ / judged_);
+  return std::bernoulli_distribution(std::clamp(chance, kLeastChance, 1.0))(random_);
+}
+
+void Disturbance::put_back_outputs() {
+  std::vector<SlicePair> pairs;
+  for (const auto* exchange : {&of_launch_, &of_burst_})
+    for (const auto& output : outputs_)
+      if (*exchange)
+        if (const auto pair = slices_of(**exchange, output.spec, output.buffer.data()))
+          pairs.push_back(*pair);
+  exchange_slices(pairs);
+}
+
+std::vector<RowOfLaunch> Disturbance::rows_of_launch() {
+  std::vector<RowOfLaunch> rows;
+  for (int i = 0; i < kRowsOfLaunch; ++i) rows.push_back({single_row_.draw(random_), {}, {}});
+  for (const auto& spec : input_specs_) {
+    const void* data = inputs_.views().at(spec.name).data;
+    std::optional<HostTensor> copy;
+    if (!device_.shares_host_memory()) {
+      copy.emplace(spec);
+      device_.copy_out(copy->buffer.data(), data, spec.bytes());
+      data = copy->buffer.data();
+    }
+    for (auto& row : rows) row.inputs.push_back(single_row_.part(row.row, spec, data));
+  }
+  for (const auto& output : outputs_)
+    if (single_row_.owns_part(output.spec))
+      for (auto& row : rows)
+        row.outputs.push_back(single_row_.part(row.row, output.spec, output.buffer.data()));
+  return rows;
 }
 
 void Disturbance::end_burst() {
   burst_seconds_ += seconds_since(burst_start_);
+  ++bursts_;
   const auto start = Clock::now();
-  const bool judges = judge_ && can_afford_to_judge();
-  if (judges) {
-    run_.copy_outputs(outputs_);  // at once: something may still be writing them
-    std::vector<SlicePair> pairs;
-    for (const auto* exchange : {&of_launch_, &of_burst_})
-      for (const auto& output : outputs_)
-        if (*exchange)
-          if (const auto pair = slices_of(**exchange, output.spec, output.buffer.data()))
-            pairs.push_back(*pair);
-    exchange_slices(pairs);
-  }
+  const bool judges = judge_ && draws_to_judge();
+  if (judges) run_.copy_outputs(outputs_);  // at once: something may still be writing them
+  held_signals_.reset();
+  std::vector<RowOfLaunch> rows;
+  if (judges && is_shuffled()) rows = rows_of_launch();
+  if (judges && !is_shuffled()) put_back_outputs();
+  if (judges) has_judged_such() = true;
   const bool of_other_seed = is_other_seed_;
   after_launch();
   undo(of_burst_);
   run_.fill_workspace(garbage_byte(random_));
   reset_floating_point();  // before any other implementation runs
   if (!judges) return;
-  has_judged_.at(of_other_seed ? 1 : 0) = true;
-  judge_(outputs_, of_other_seed);
+  judge_({.outputs = outputs_, .of_other_seed = of_other_seed, .rows = rows});
   judging_seconds_ += seconds_since(start);
+  ++judged_;
 }
 
 }  // namespace ssmbench

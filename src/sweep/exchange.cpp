@@ -15,6 +15,29 @@ std::optional<Exchange> draw(char axis, std::int64_t begin, std::int64_t count, 
   return Exchange{.axis = axis, .first = begin + first, .second = begin + second + (second >= first ? 1 : 0)};
 }
 
+bool has(const TensorSpec& spec, char axis) {
+  return spec.axes.find(axis) != std::string::npos;
+}
+
+/// Two stretches of one length that do not overlap.
+std::optional<SlicePair> two_stretches(const TensorSpec& spec, void* data, std::mt19937_64& random) {
+  const std::size_t size = size_of(spec.dtype);
+  const std::size_t count = spec.bytes() / size;
+  if (count < 2) return {};
+  const auto draw_from = [&](std::size_t least, std::size_t most) {
+    return std::uniform_int_distribution<std::size_t>(least, most)(random);
+  };
+  const std::size_t length = draw_from((count + 3) / 4, count / 2);
+  const std::size_t first = draw_from(0, count - 2 * length);
+  const std::size_t second = draw_from(first + length, count - length);
+  auto* const begin = static_cast<std::byte*>(data);
+  return SlicePair{.first = begin + first * size,
+                   .second = begin + second * size,
+                   .width = length * size,
+                   .pitch = length * size,
+                   .rows = 1};
+}
+
 }  // namespace
 
 ExchangeDraw::ExchangeDraw(const Problem& problem) : groups_(problem.groups()) {
@@ -37,6 +60,26 @@ std::optional<Exchange> ExchangeDraw::of_channels(std::mt19937_64& random) const
 
 std::optional<Exchange> ExchangeDraw::of_batch(std::mt19937_64& random) const {
   return draw(kBatchLetter, 0, batch_, random);
+}
+
+bool ExchangeDraw::is_shared(const TensorSpec& input) const {
+  return has(input, kBatchLetter) && !has(input, channel_letter_);
+}
+
+std::vector<SlicePair> ExchangeDraw::stretches(const std::vector<TensorSpec>& inputs,
+                                               const std::vector<void*>& data,
+                                               std::mt19937_64& random) const {
+  std::vector<SlicePair> pairs;
+  if (channel_letter_ == 0) return pairs;
+  const auto add = [&](const auto& is_wanted, std::size_t most) {
+    for (std::size_t i = 0; i < inputs.size() && pairs.size() < most; ++i)
+      if (inputs[i].dtype != DType::i32 && is_wanted(inputs[i]))
+        if (const auto pair = two_stretches(inputs[i], data[i], random)) pairs.push_back(*pair);
+  };
+  add([&](const TensorSpec& input) { return is_shared(input); }, inputs.size());
+  if (pairs.empty())
+    add([&](const TensorSpec& input) { return has(input, channel_letter_) && has(input, kTimeLetter); }, 1);
+  return pairs;
 }
 
 std::optional<SlicePair> slices_of(const Exchange& exchange, const TensorSpec& spec, void* data) {

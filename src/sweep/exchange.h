@@ -31,8 +31,15 @@ class ExchangeDraw {
   std::optional<Exchange> of_channels(std::mt19937_64& random) const;
   /// Of two sequences of the batch; nothing where there is one.
   std::optional<Exchange> of_batch(std::mt19937_64& random) const;
+  /// Stretches, drawn at random and a quarter to half of it each, that change places in every input that the
+  /// channels of a group share (B, C); where there is none, in the first input that has channels and steps.
+  /// What every channel makes of its own inputs is another thing then. Nothing for tensors of other letters.
+  std::vector<SlicePair> stretches(const std::vector<TensorSpec>& inputs, const std::vector<void*>& data,
+                                   std::mt19937_64& random) const;
 
  private:
+  bool is_shared(const TensorSpec& input) const;
+
   char channel_letter_ = 0;
   std::int64_t batch_ = 1, groups_ = 1, channels_ = 1;
 };

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "device/floating_point.h"
 #include "verify/compare.h"
+#include "verify/compare_sample.h"
 #include "verify/describe.h"
 #include "verify/same_bits.h"
 
@@ -32,7 +34,8 @@ RunJudge::RunJudge(const CaseOnDevice& on, const Implementation& implementation,
       implementation_(implementation),
       stop_(stop),
       result_(result),
-      run_(on.device, implementation, result.the_case.problem, on.inputs.views()) {}
+      run_(on.device, implementation, result.the_case.problem, on.inputs.views()),
+      single_row_(result.the_case.problem) {}
 
 bool RunJudge::is_fine() const {
   return result_.status == Status::pass || result_.status == Status::unverified;
@@ -79,7 +82,10 @@ void RunJudge::fail(Cause cause, const std::string& reason) {
 
 void RunJudge::launch_first() {
   launch();
-  first_outputs_ = run_.copy_outputs();
+  {
+    const HeldSignals held;
+    first_outputs_ = run_.copy_outputs();
+  }
   result_.status = Status::unverified;
   look_for_late_work(first_outputs_);
   if (on_.reference == nullptr || !is_fine()) return;
@@ -143,14 +149,42 @@ void RunJudge::judge_again(const HostTensor& output, const ReferenceOutputs& ref
        fmt::format("{}: {}", when, describe_failure(name, comparison, output.view())));
 }
 
-void RunJudge::judge_timed(const std::vector<HostTensor>& outputs, bool of_other_seed) {
-  const ReferenceOutputs& reference = of_other_seed ? *on_.other_reference : *on_.reference;
-  for (std::size_t i = 0; i < outputs.size() && is_fine(); ++i)
-    if (of_other_seed || first_difference(real_view(first_outputs_[i].view()), real_view(outputs[i].view())))
-      judge_again(outputs[i], reference, fmt::format("in timed launch {}", launches_));
+void RunJudge::judge_timed(const TimedLaunch& launch) {
+  const std::string when = fmt::format("in timed launch {}", launches_);
+  const ReferenceOutputs& reference = launch.of_other_seed ? *on_.other_reference : *on_.reference;
+  for (std::size_t i = 0; launch.rows.empty() && i < launch.outputs.size() && is_fine(); ++i) {
+    const HostTensor& output = launch.outputs[i];
+    const bool has_known_bits =
+        !launch.of_other_seed &&
+        !first_difference(real_view(first_outputs_[i].view()), real_view(output.view()));
+    if (has_known_bits) continue;
+    const TensorSpec& spec = output.spec;
+    if (!sample_passes(output.view(), reference.at(spec.name).expectation(),
+                       implementation_.arithmetic(result_.the_case.problem.dtype()),
+                       result_.the_case.tolerance_of(spec.name), random_))
+      judge_again(output, reference, when);
+  }
+  for (const auto& row : launch.rows)
+    if (is_fine()) judge_row(row, when);
   if (is_fine()) return;
   on_.device.wait_until_idle();  // before its memory goes
   look_for_damage();
+}
+
+void RunJudge::judge_row(const RowOfLaunch& row, const std::string& when) {
+  const auto reference = compute_reference(*single_row_.problem(), views_of(row.inputs), stop_);
+  for (const auto& output : row.outputs) {
+    const std::string& name = output.spec.name;
+    OutputComparison comparison = compare(output, reference);
+    const bool elements_pass = comparison.nonfinite == 0 && comparison.tolerance_ratio <= 1;
+    if (elements_pass) continue;  // a row alone says little of how errors are distributed
+    const auto& whole =
+        std::ranges::find(first_outputs_, name, [](const auto& first) { return first.spec.name; });
+    comparison.worst_index = single_row_.index_in_whole(row.row, whole->spec, comparison.worst_index);
+    result_.outputs[name] = comparison;
+    return fail(*cause_of_failure(comparison),
+                fmt::format("{}: {}", when, describe_failure(name, comparison, output.view())));
+  }
 }
 
 void RunJudge::launch_again(const RerunPolicy& policy) {
@@ -186,10 +220,7 @@ void RunJudge::start_timing(const TimingPolicy& policy) {
       replay(stream);
     });
   Disturbance::Judge judge;
-  if (on_.reference != nullptr)
-    judge = [this](const std::vector<HostTensor>& outputs, bool of_other_seed) {
-      judge_timed(outputs, of_other_seed);
-    };
+  if (on_.reference != nullptr) judge = [this](const TimedLaunch& launch) { judge_timed(launch); };
   disturbance_.emplace(on_.device, result_.the_case.problem, on_.inputs, on_.other_seed, run_,
                        latest_outputs_, std::move(judge));
   timer_->watch(*disturbance_);

@@ -81,8 +81,9 @@ class RunJudge {
   void leave_unverified(const std::string& output, const OutputComparison& comparison);
   /// Against the reference.
   void judge_again(const HostTensor& output, const ReferenceOutputs& reference, const std::string& when);
-  /// Judges outputs of a timed launch, which may have other bits.
-  void judge_timed(const std::vector<HostTensor>& outputs, bool of_other_seed);
+  /// Judges what a timed launch left, which may have other bits than the first one: of large outputs a sample.
+  void judge_timed(const TimedLaunch& launch);
+  void judge_row(const RowOfLaunch& row, const std::string& when);
   /// Something that no kernel may do, whatever its outputs.
   void invalidate(Cause cause, std::string reason);
   /// The first failure is the cause, if there are several.
@@ -93,6 +94,7 @@ class RunJudge {
   const std::atomic<bool>& stop_;
   CaseResult& result_;
   PreparedRun run_;
+  SingleRow single_row_;
   std::vector<HostTensor> first_outputs_, latest_outputs_;
   std::optional<Disturbance> disturbance_;
   std::optional<LaunchTimer> timer_;

@@ -21,6 +21,9 @@ struct RunnerOptions {
   TimingPolicy timing;
   RerunPolicy reruns = {};
   std::map<std::string, Ceilings> ceilings = {};  ///< by device ("cuda:0"), of those that are calibrated
+  /// The ceilings of a device, where it reaches more than those now: asked before a result is called too fast.
+  /// Empty: they are as they are.
+  std::function<Ceilings(const DeviceInfo& device, const Ceilings& known)> measure_again = {};
   /// The command that runs one job again.
   std::function<std::string(const Case&, const Implementation&, const DeviceInfo&)> repro;
 };

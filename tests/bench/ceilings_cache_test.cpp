@@ -5,7 +5,8 @@
 
 #include "base/errors.h"
 #include "catch.h"
-#include "support/calibrated.h"
+#include "support/own_cache.h"
+#include "support/run_command.h"
 
 using namespace ssmbench;
 using namespace ssmbench::test;
@@ -39,6 +40,26 @@ TEST_CASE("ceilings are read as they were written") {
   std::size_t files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(file.parent_path())) files += entry.exists();
   CHECK(files == 1);
+}
+
+TEST_CASE("of two measurements the larger rates are kept") {
+  const Ceilings both = larger({.dram_bytes = 1, .fmas = 5}, {.dram_bytes = 2, .fmas = 4, .cache_size = 3});
+  CHECK(both.dram_bytes == 2);
+  CHECK(both.fmas == 5);
+  CHECK(both.cache_size == 3);
+  CHECK(both.exponentials == 0);
+}
+
+TEST_CASE("a run whose ceilings cannot be kept has a roofline all the same") {
+  const OwnCache cache;
+  cache.folder().write("ssmbench", "a file where a folder has to be");
+  const CommandResult result = run_ssmbench(
+      "run configs/small.json --quick --device cpu --impl cpu-simd --op selective_scan_fwd --dtype f32 "
+      "--runs "
+      "1 --reruns 0 --json -");
+  CHECK(result.exit_code == 0);
+  CHECK(result.out.find("\"roofline\":{") != std::string::npos);
+  CHECK(result.err.find("ceilings.json: cannot be written\n") != std::string::npos);
 }
 
 TEST_CASE("a damaged file of ceilings is ignored, with a warning") {

@@ -142,8 +142,16 @@ TEST_CASE("the runner judges by the ceilings of the device that a job is on") {
   Plan plan{.devices = {list_devices().front()}, .cases = {}};
   const Implementation& honest = find_implementation("selective_scan_fwd", "cpu-scalar");
   plan.cases.push_back({make_case(scan_problem({})), {{&honest, 0, {}}}});
-  const auto status_with = [&](double fmas_per_s) {
+  int measured = 0;
+  const auto status_with = [&](double fmas_per_s, double measured_again = 0) {
     RunnerOptions options;
+    if (measured_again > 0)
+      options.measure_again = [&, measured_again](const DeviceInfo& device, const Ceilings& known) {
+        CHECK(device.kind == DeviceKind::cpu);
+        CHECK(known.fmas == fmas_per_s);
+        ++measured;
+        return Ceilings{.fmas = measured_again};
+      };
     options.timing.warmup = 0;
     options.timing.min_runs = options.timing.max_runs = 1;
     options.reruns.count = 0;
@@ -156,4 +164,10 @@ TEST_CASE("the runner judges by the ceilings of the device that a job is on") {
   };
   CHECK(status_with(1e18) == Status::pass);
   CHECK(status_with(1e-3) == Status::invalid);
+  // What was measured while the machine was busy is measured again before anything is called too fast.
+  CHECK(status_with(1e18, 1e19) == Status::pass);
+  CHECK(measured == 0);
+  CHECK(status_with(1e-3, 1e18) == Status::pass);
+  CHECK(measured == 1);
+  CHECK(status_with(1e-3, 1e-3) == Status::invalid);
 }

@@ -12,6 +12,7 @@
 #include "files.h"
 #include "interchange/reader.h"
 #include "support/host_tensors.h"
+#include "support/records_of.h"
 #include "support/run_command.h"
 
 using namespace ssmbench;
@@ -162,4 +163,32 @@ TEST_CASE("check: a file that refers to a FIFO is one line and exit code 2") {
                     "has to be in this file\n",
                     trial.path, trial.fifo));
   CHECK(run_ssmbench("compare " + trial.path + " " + trial.path).exit_code == 2);
+}
+
+TEST_CASE("check: ids of cases that are globs, markup, no UTF-8 or paths are names and nothing else") {
+  // No id makes a file name; HDF5 takes a slash for a group in a group, which is no case.
+  const Trial trial;
+  const std::vector<std::string> ids{"*", "[x", "..", "a;b $(c)", "<b>&\"'", "\xff\xfe"};
+  {
+    const h5::File file = open_for_change(trial.path);
+    for (const auto& id : ids)
+      h5::check(H5Ocopy(file, "/cases/a", file, ("/cases/" + id).c_str(), H5P_DEFAULT, H5P_DEFAULT), "copy");
+  }
+  CHECK(InterchangeFile(trial.path).case_ids().size() == 1 + ids.size());
+  const CommandResult all = run_ssmbench("check " + trial.path + " --allow-nonfinite --json -");
+  INFO(all.out << all.err);
+  CHECK(all.exit_code == 1);  // the bytes of the tensors are random
+  const auto verdicts = records_of(all.out);
+  CHECK(verdicts.size() >= 1 + ids.size());
+  const CommandResult one = run_ssmbench("check " + trial.path + " --allow-nonfinite --json - --case '[[]x'");
+  INFO(one.out << one.err);
+  CHECK(one.out.find("\"[x\"") != std::string::npos);
+  CHECK(one.out.find("\"*\"") == std::string::npos);
+  {
+    const h5::File file = open_for_change(trial.path);
+    h5::check(H5Lmove(file, "/cases/[x", file, "/cases/a/x", H5P_DEFAULT, H5P_DEFAULT), "move");
+  }
+  const CommandResult nested = run_ssmbench("check " + trial.path + " --allow-nonfinite");
+  CHECK(nested.exit_code == 2);
+  CHECK(nested.err.find("/cases/a/x") != std::string::npos);
 }

@@ -27,6 +27,7 @@ struct Options {
   std::int64_t cases = 1000;
   double seconds = 0;  // 0: no limit
   std::string op = "*";
+  std::string id = "*";
   std::string device = "cpu";
   DrawnSizes sizes;
 };
@@ -114,7 +115,9 @@ int run(const Options& options, bool details) {
   while (done < options.cases && !is_over()) {
     std::vector<Case> cases;
     const std::int64_t end = std::min(options.cases, done + kAtOnce);
-    for (; done < end; ++done) cases.push_back(case_at(options, ops, options.first + done));
+    for (; done < end; ++done)
+      if (Case drawn = case_at(options, ops, options.first + done); matches_glob(options.id, drawn.id()))
+        cases.push_back(std::move(drawn));
     for (const auto& result : run_plan(make_plan(std::move(cases), {*device}, {}))) tally.add(result);
   }
   fmt::print("{} cases: ", done);
@@ -133,6 +136,7 @@ int main(int argc, char** argv) {
   app.add_option("--cases", options.cases, "how many");
   app.add_option("--seconds", options.seconds, "start no more after so long");
   app.add_option("--op", options.op, "glob on operations");
+  app.add_option("--case", options.id, "glob on ids: others are drawn, and not run");
   app.add_option("--device", options.device, "cpu or cuda");
   app.add_option("--most-work", options.sizes.most_work, "product of a case's sizes");
   app.add_option("--most-steps", options.sizes.most_steps, "of a sequence");

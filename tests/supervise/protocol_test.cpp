@@ -1,5 +1,9 @@
 #include "supervise/protocol.h"
 
+#include <unistd.h>
+
+#include <array>
+
 #include "base/errors.h"
 #include "catch.h"
 
@@ -29,6 +33,27 @@ TEST_CASE("what no worker says is refused") {
     INFO(line);
     CHECK_THROWS_AS(parse_message(line), ProtocolError);
   }
+}
+
+TEST_CASE("a worker finds its orders as they were given, the ceilings of devices too") {
+  const std::string bytes = to_bytes({.supervisor = 7,
+                                      .plan = "p",
+                                      .jobs = {true, false},
+                                      .dump_folder = "\xff",
+                                      .ceilings = {{"cuda:0", {.dram_bytes = 4.25e12, .fmas = 0.1}}}});
+  std::array<int, 2> ends{};
+  REQUIRE(pipe(ends.data()) == 0);
+  REQUIRE(write(ends[1], bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()));
+  close(ends[1]);
+  const WorkerOrders orders = read_orders(ends[0]);
+  close(ends[0]);
+  CHECK(orders.supervisor == 7);
+  CHECK(orders.jobs == JobSet{true, false});
+  CHECK(orders.dump_folder == "\xff");
+  REQUIRE(orders.ceilings.size() == 1);
+  CHECK(orders.ceilings.at("cuda:0").dram_bytes == 4.25e12);
+  CHECK(orders.ceilings.at("cuda:0").fmas == 0.1);
+  CHECK(orders.ceilings.at("cuda:0").bf16_flops == 0);
 }
 
 TEST_CASE("orders are for workers, who find them at their descriptor") {

@@ -10,6 +10,7 @@
 #include "inputs/inputs.h"
 #include "reference/reference.h"
 #include "support/host_tensors.h"
+#include "support/problem_of_several_rows.h"
 #include "support/run_plan.h"
 #include "support/scan_problem.h"
 
@@ -56,19 +57,7 @@ std::map<std::string, std::vector<double>> outputs_with(const Problem& problem,
 TEST_CASE("outputs follow two channels of a group, and two sequences of the batch, of every operation") {
   std::mt19937_64 random(7);
   for (const OpSpec* op : all_ops()) {
-    Axes axes;
-    for (const auto& axis : op->axes) {
-      if (axis.fallback) continue;
-      if (axis.only_with && axes.at(axis.only_with->first) != AxisValue(axis.only_with->second)) continue;
-      if (axis.kind == AxisKind::size) axes[axis.name] = size(axis.role == AxisRole::channel ? 8 : 4);
-      if (axis.kind == AxisKind::choice) axes[axis.name] = axis.choices.front();
-    }
-    if (const AxisSpec* groups = op->find_axis(AxisRole::groups)) axes[groups->name] = size(2);
-    if (op->find_axis("rope_angles") != nullptr) axes["rope_angles"] = size(2);
-    for (const char* states : {"initial_state", "initial_states", "final_states"})
-      if (op->find_axis(states) != nullptr) axes[states] = true;
-    if (op->find_axis("layout") != nullptr) axes["layout"] = op->find_axis("layout")->choices.back();
-    const Problem problem(*op, axes);
+    const Problem problem = problem_of_several_rows(*op);
     INFO(problem.id());
     const auto expected = outputs_with(problem, {});
     const ExchangeDraw draw(problem);

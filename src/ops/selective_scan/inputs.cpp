@@ -11,9 +11,6 @@ namespace ssmbench {
 namespace {
 
 constexpr double kS4dLinRate = 0.5;
-// Dense A has no extremes: its bound is too small where a state falls by many orders of magnitude in one step
-// (docs/tolerances.md, section 4).
-constexpr double kMostDenseStep = 0.1;
 constexpr double kAsymmetryDeviation = 0.1;    // of W, beside K: distributions.h
 const double kPartDeviation = std::sqrt(0.5);  // two parts make a mean square of 1
 
@@ -25,9 +22,7 @@ bool has_two_parts(std::string_view tensor) {
 
 ScanInputs::ScanInputs(const Problem& problem, const InputSpec& spec)
     : scan_(problem), seed_(spec.seed), distribution_(&find_distribution(spec.distribution)), dt_(scan_.dim) {
-  LogRange dt = distribution_->dt;
-  if (scan_.dense) dt.high = std::min(dt.high, kMostDenseStep);
-  fill_log_uniform(Stream(seed_, "dt"), dt, 0, dt_);
+  fill_log_uniform(Stream(seed_, "dt"), distribution_->dt, 0, dt_);
   for (const double step : dt_) inverse_of_dt_.push_back(portable::inverse_softplus(step));
 }
 
@@ -38,10 +33,7 @@ void ScanInputs::fill(std::string_view tensor, std::int64_t first, std::span<dou
   }
   if (tensor == "delta") return fill_delta(first, values);
   if (tensor == "delta_bias") return fill_delta_bias(first, values);
-  if (scan_.dense)
-    Stream(seed_, tensor).normals(first, values);
-  else
-    fill_projected(*distribution_, seed_, tensor, first, values);
+  fill_projected(*distribution_, seed_, tensor, first, values);
   if (tensor == "D")
     for (double& value : values) value = 1 + kSkipDeviation * value;
   if (scan_.complex && has_two_parts(tensor))
@@ -104,9 +96,8 @@ void ScanInputs::fill_delta(std::int64_t first, std::span<double> values) const 
   const double centre = bias_is_apart ? 0 : inverse_of_dt_[channel];
   Stream(seed_, "delta").normals(first, values);
   for (double& value : values) value = centre + kDeltaDeviation * value;
-  if (!scan_.dense)
-    add_large_steps(*distribution_, seed_, "delta", first, values,
-                    [&](std::size_t) { return bias_is_apart ? inverse_of_dt_[channel] : 0; });
+  add_large_steps(*distribution_, seed_, "delta", first, values,
+                  [&](std::size_t) { return bias_is_apart ? inverse_of_dt_[channel] : 0; });
   if (scan_.delta_softplus) return;
   const double bias = scan_.has_delta_bias ? kPlainBiasShare * dt_[channel] : 0;
   for (double& value : values) value = portable::softplus(value) - bias;

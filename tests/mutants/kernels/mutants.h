@@ -53,6 +53,12 @@ enum class Mistake {
   result_by_pointer,
   result_in_workspace,
   late_thread,
+  eighth_unless_known_inputs,
+  eighth_by_stack,
+  eighth_after_pause,
+  lottery,
+  work_in_signal_handler,
+  lazy_pages,
   // selective_scan_bwd
   silu_derivative,
   softplus_derivative,
@@ -181,8 +187,8 @@ inline double softplus(double x) {
 
 void scan_forward(const Call& call);
 void watched_scan(const Call& call);
-/// Whether the thread may run on one CPU only.
-bool is_pinned();
+/// Whether this launch computes an eighth of the channels, for it believes that nobody looks.
+bool is_lazy(const Call& call);
 void scan_backward(const Call& call);
 void ssd_forward(const Call& call);
 void ssd_backward(const Call& call);

@@ -70,6 +70,12 @@ constexpr Mutant kMutants[] = {
     {"mutant-result-by-pointer", kScan, Mistake::result_by_pointer},
     {"mutant-result-in-workspace", kScan, Mistake::result_in_workspace},
     {"mutant-late-thread", kScan, Mistake::late_thread},
+    {"mutant-eighth-unless-known-inputs", kScan, Mistake::eighth_unless_known_inputs},
+    {"mutant-eighth-by-stack", kScan, Mistake::eighth_by_stack},
+    {"mutant-eighth-after-pause", kScan, Mistake::eighth_after_pause},
+    {"mutant-lottery", kScan, Mistake::lottery},
+    {"mutant-work-in-signal-handler", kScan, Mistake::work_in_signal_handler},
+    {"mutant-lazy-pages", kScan, Mistake::lazy_pages},
     {"mutant-silu-derivative", kScanBackward, Mistake::silu_derivative},
     {"mutant-softplus-derivative", kScanBackward, Mistake::softplus_derivative},
     {"mutant-dA-of-one-batch-lost", kScanBackward, Mistake::da_of_one_batch_lost},
@@ -118,9 +124,9 @@ struct Bound {
   float* workspace;
 };
 
+/// Those of watched.cpp.
 bool is_watched(Mistake mistake) {
-  return mistake == Mistake::result_by_pointer || mistake == Mistake::result_in_workspace ||
-         mistake == Mistake::late_thread;
+  return mistake >= Mistake::result_by_pointer && mistake <= Mistake::lazy_pages;
 }
 
 void run(std::string_view op, const Call& call) {

@@ -28,10 +28,9 @@ class Scan {
   void run() {
     const std::int64_t elements = call_.size("batch") * dim_ * seqlen_;
     if (has(Mistake::result_kept) && !std::isnan(out_.get(elements - 1))) return;
-    const bool is_lazy = (has(Mistake::eighth_unless_new) && !std::isnan(out_.get(elements - 1))) ||
-                         (has(Mistake::eighth_when_pinned) && is_pinned());
+    const std::int64_t channels = is_lazy(call_) ? dim_ / 8 : dim_;
     for (std::int64_t b = 0; b < call_.size("batch"); ++b)
-      for (std::int64_t d = 0; d < (is_lazy ? dim_ / 8 : dim_); ++d)
+      for (std::int64_t d = 0; d < channels; ++d)
         if (!has(Mistake::rows_remembered) || !recall_row(b, d)) run_row(b, d);
     if (has(Mistake::wrong_from_tenth_call) && call_.number >= 10) out_.put(0, out_.get(0) + 1);
     if (has(Mistake::race_on_one_element) && call_.number % 3 == 2) out_.put(elements - 1, 0);

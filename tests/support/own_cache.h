@@ -2,8 +2,6 @@
 
 #include <cstdlib>
 
-#include "catch.h"
-#include "support/run_command.h"
 #include "support/temporary_folder.h"
 
 namespace ssmbench::test {
@@ -23,12 +21,6 @@ class OwnCache {
 
  private:
   TemporaryFolder folder_;
-};
-
-/// While it lives this machine's devices are calibrated.
-class Calibrated : public OwnCache {
- public:
-  Calibrated() { REQUIRE(run_ssmbench("list devices --calibrate").exit_code == 0); }
 };
 
 }  // namespace ssmbench::test
