@@ -222,7 +222,7 @@ TEST_CASE("a slot below -1, and one that two rows write, is refused where a file
   const TemporaryFolder folder;
   const Problem problem = conv_update_problem({{"batch", size(3)}, {"store", "last"}, {"slots", size(7)}});
   const auto complaint_of = [&](const char* name, std::int32_t first, std::int32_t second) {
-    const std::string path = folder / "slots";
+    const std::string path = folder / name;
     write_case(path, problem, [&](const std::vector<HostTensor>& inputs) {
       for (const auto& input : inputs)
         if (input.spec.name == name) {
