@@ -1,7 +1,7 @@
 #pragma once
 
-// The fast kernel of cuda-fused, from Hopper on: real A, variable B and C, methods of one sample, tensors
-// that are read and written by 16-byte vectors. Sequential in time; the states of a channel are spread over
+// The fast kernel of cuda-fused, from Hopper on: real A, variable B and C, tensors that are read and written
+// by 16-byte vectors. Sequential in time; the states of a channel are spread over
 // lanes, in registers. Warp-specialized: producer warps load and store, consumer warps scan.
 //
 //   slice    some channels of one group: a consumer warpgroup scans them, a producer warpgroup prepares their
@@ -49,7 +49,7 @@ namespace ssmbench::fused {
 
 using Kernel = void (*)(ScanArgs, std::int64_t blocks_per_group, MethodParameters, TensorMaps, SegmentStates);
 
-/// The kernel of one io dtype, given as its device type, and one layout; null where there is none.
+/// The kernel of one io dtype, given as its device type, and one layout.
 template <class Io>
 Kernel kernel_for(MethodId method, ThreadShape shape, bool along_time, Pass pass);
 
@@ -57,7 +57,14 @@ Kernel kernel_for(MethodId method, ThreadShape shape, bool along_time, Pass pass
 /// while the steps before are computed. The whole tile for zoh; for other methods 128 pairs of a step and a
 /// state, which is the whole tile but where a channel has 8 lanes of 4 states. 13 to 29 KB of code.
 template <Family family, class Map>
-constexpr int kUnrolled = family == Family::zoh ? 2 * Map::kLanes : 32 / Map::kStates;
+constexpr int kUnrolled = family == Family::zoh ? 2 * Map::kLanes
+                          : two_samples(family) ? 4 / Map::kStates
+                                                : 32 / Map::kStates;
+
+/// Whether B and C of a step are loaded just before it, and not with those of its group: methods of two
+/// samples have no registers for these.
+template <Family family>
+constexpr bool kLoadsLate = two_samples(family);
 
 /// Four neighbouring steps.
 __device__ inline void load_inputs(StepInput (&to)[4], const float* from) {
@@ -96,8 +103,25 @@ __device__ void for_states(const ScanArgs& args, const ChannelSlice& slice, int 
   }
 }
 
+/// u·B/2 of the step before a segment, which methods of two samples take.
+template <class Map, class Io>
+__device__ void load_before(float (&before)[Map::kStates], const ScanArgs& args, const ChannelSlice& slice,
+                            int thread) {
+  if (slice.begin == 0) return;
+  const std::int64_t t = slice.begin - 1;
+  const Io* const u = static_cast<const Io*>(args.u) + slice.b * args.sequence.batch +
+                      (slice.first + Map::channel_of(thread)) * args.sequence.dim + t * args.sequence.time;
+  const Io* const B = static_cast<const Io*>(args.B) + slice.b * args.b_strides.batch +
+                      slice.g * args.b_strides.group + t * args.b_strides.time;
+  for_states<Map>(args, slice, thread,
+                  [&](int s, bool exists, std::int64_t /*at*/, std::int64_t /*state_at*/) {
+                    const int state = Map::lane_of(thread) * Map::kStates + s;
+                    if (exists) before[s] = 0.5F * to_float(*u) * to_float(B[state * args.b_strides.state]);
+                  });
+}
+
 /// What a consumer thread does where there are outputs to be made.
-template <class Map, Family family, class Layout>
+template <class Map, Family family, class Io, class Layout>
 __device__ void consume(const ScanArgs& args, const ChannelSlice& slice, const MethodParameters& method,
                         const SharedTiles<Map, Layout>& shared, const SegmentStates& segments, int thread) {
   using Step = ScanStep<family, (Map::kMaxSlices * Map::kBlocks <= 2)>;
@@ -112,6 +136,8 @@ __device__ void consume(const ScanArgs& args, const ChannelSlice& slice, const M
     h[s] = exists && before != nullptr ? before[state_at] : 0.0F;
     A[s] = Step::state(method, exists ? args.A[at] : 0.0F);
   });
+  float input_before[kStates] = {};
+  if constexpr (two_samples(family)) load_before<Map, Io>(input_before, args, slice, thread);
 
   int slot = 0;
   for (std::int64_t start = 0; start < slice.steps; start += Map::kSteps) {
@@ -124,22 +150,27 @@ __device__ void consume(const ScanArgs& args, const ChannelSlice& slice, const M
       StepInput inputs[4];
       float B[4 * kStates], C[4 * kStates];
       load_inputs(inputs, tile + Map::step_at(channel, t));
-#pragma unroll
-      for (int k = 0; k < 4; k += Map::kStepsAtOnce) {
+      const auto load_projections = [&](int k) {
         const float* from = projections + Map::projection_at(t + k, 0);
         load_vector(B + k * kStates, from);
         load_vector(C + k * kStates, from + Map::kProjectionFloats);
+      };
+      if constexpr (!kLoadsLate<family>) {
+#pragma unroll
+        for (int k = 0; k < 4; k += Map::kStepsAtOnce) load_projections(k);
       }
       // Partial sums lie where {Δ, Δ·u} of these and of the next 4 steps have been.
       __syncwarp();
       if (t > 0) store_partials<Map>(tile, lane, channel, t - 4, y);
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
+        if constexpr (kLoadsLate<family>)
+          if (k % Map::kStepsAtOnce == 0) load_projections(k);
         const Step step(method, inputs[k].delta, inputs[k].gain);
 #pragma unroll
         for (int s = 0; s < kStates; ++s) {
           const int i = k * kStates + s;
-          h[s] = step(A[s], h[s], B[i]);
+          h[s] = next_state<family>(step, A[s], h[s], B[i], input_before[s]);
           y[k] = s == 0 ? C[i] * h[s] : C[i] * h[s] + y[k];
         }
       }
@@ -156,7 +187,7 @@ __device__ void consume(const ScanArgs& args, const ChannelSlice& slice, const M
 }
 
 /// What a consumer thread does where only states are made: the same scan, from zero.
-template <class Map, Family family, class Layout>
+template <class Map, Family family, class Io, class Layout>
 __device__ void consume_states(const ScanArgs& args, const ChannelSlice& slice,
                                const MethodParameters& method, const SharedTiles<Map, Layout>& shared,
                                const SegmentStates& segments, int thread) {
@@ -170,13 +201,16 @@ __device__ void consume_states(const ScanArgs& args, const ChannelSlice& slice,
   for_states<Map>(args, slice, thread, [&](int s, bool exists, std::int64_t at, std::int64_t /*state_at*/) {
     A[s] = Step::state(method, exists ? args.A[at] : 0.0F);
   });
+  float input_before[kStates] = {};
+  if constexpr (two_samples(family)) load_before<Map, Io>(input_before, args, slice, thread);
 
   int slot = 0;
   for (std::int64_t start = 0; start < slice.steps; start += Map::kSteps) {
     const float* const tile = shared.sequences + slot * Map::kSequenceFloats;
     const float* const projections = shared.projections + slot * (2 * Map::kProjectionFloats) + 4 * lane;
     block_barrier();
-#pragma unroll 4  // with more, exponentials that are begun early take registers that there are not
+// With more of them, exponentials that are begun early take registers that there are not.
+#pragma unroll(two_samples(family) ? 1 : 4)
     for (int t = 0; t < Map::kSteps; t += 4) {
       StepInput inputs[4];
       float B[4 * kStates];
@@ -191,7 +225,7 @@ __device__ void consume_states(const ScanArgs& args, const ChannelSlice& slice,
 #pragma unroll
         for (int s = 0; s < kStates; ++s) {
           product.multiply(s, step, A[s]);
-          h[s] = step(A[s], h[s], B[k * kStates + s]);
+          h[s] = next_state<family>(step, A[s], h[s], B[k * kStates + s], input_before[s]);
         }
       }
     }
@@ -234,27 +268,23 @@ __global__ void __launch_bounds__(Map::kMaxSlices* Map::kThreads, Map::kBlocks)
   if (warpgroup >= slices)
     produce<Map, Io, ScanStep<family>::kTakesGain, kAlongTime, pass>(args, maps, slice, shared, thread);
   else if constexpr (pass == Pass::outputs)
-    consume<Map, family>(args, slice, method, shared, segments, thread);
+    consume<Map, family, Io>(args, slice, method, shared, segments, thread);
   else
-    consume_states<Map, family>(args, slice, method, shared, segments, thread);
+    consume_states<Map, family, Io>(args, slice, method, shared, segments, thread);
 }
 
 template <class Io>
 Kernel kernel_for(MethodId method, ThreadShape shape, bool along_time, Pass pass) {
   return with_family(method, [&]<Family family>(std::integral_constant<Family, family>) -> Kernel {
-    if constexpr (two_samples(family)) {
-      return nullptr;
-    } else {
-      return with_shape<sizeof(Io)>(shape, [&](auto states, auto lanes, auto slices) -> Kernel {
-        using Map = ThreadMap<states, lanes, slices>;
-        if constexpr (can_be_cut({states, lanes, slices}))
-          if (pass == Pass::states)
-            return along_time ? scan_kernel<Io, family, Map, true, Pass::states>
-                              : scan_kernel<Io, family, Map, false, Pass::states>;
-        return along_time ? scan_kernel<Io, family, Map, true, Pass::outputs>
-                          : scan_kernel<Io, family, Map, false, Pass::outputs>;
-      });
-    }
+    return with_shape<sizeof(Io)>(shape, [&](auto states, auto lanes, auto slices) -> Kernel {
+      using Map = ThreadMap<states, lanes, slices>;
+      if constexpr (can_be_cut({states, lanes, slices}))
+        if (pass == Pass::states)
+          return along_time ? scan_kernel<Io, family, Map, true, Pass::states>
+                            : scan_kernel<Io, family, Map, false, Pass::states>;
+      return along_time ? scan_kernel<Io, family, Map, true, Pass::outputs>
+                        : scan_kernel<Io, family, Map, false, Pass::outputs>;
+    });
   });
 }
 

@@ -163,8 +163,7 @@ std::optional<Launch> bind_fast(const SelectiveScan& scan, DType dtype, const Sc
                                 void* workspace) {
   const bool along_time = args.sequence.time == 1;
   const auto plan = fast_plan_of(scan, dtype);
-  const bool takes_method = with_family(scan.method, [](auto family) { return !two_samples(family); });
-  if (!plan || !takes_method || !in_vectors(args, along_time) || !fits_tma(args)) return {};
+  if (!plan || !in_vectors(args, along_time) || !fits_tma(args)) return {};
   const SegmentStates segments = segment_states(plan->segments, states_of(scan), 1, workspace);
   return with_io_type(dtype, [&]<class Io>(std::type_identity<Io>) {
     return with_shape<sizeof(Io)>(plan->shape, [&](auto states, auto lanes, auto slices) {

@@ -181,6 +181,70 @@ class ScanStep<Family::foh, kStateCoefficients> {
   float delta_, square_, cube_, half_u_;
 };
 
+/// h ← Ā·(h + ½Δ·(u·B before)) + ½Δ·u·B: 7 slots. `before`, u·B/2 of the step before, becomes that of this one.
+template <bool kStateCoefficients>
+class ScanStep<Family::trapezoidal, kStateCoefficients> {
+ public:
+  static constexpr bool kTakesGain = false;
+  SSMBENCH_HD ScanStep(const MethodParameters& /*method*/, float delta, float half_u)
+      : delta_(delta), half_u_(half_u) {}
+  SSMBENCH_HD static float state(const MethodParameters& /*method*/, float A) { return A * kLog2E; }
+  SSMBENCH_HD float operator()(float A, float h, float B, float& before) const {
+    const float input = half_u_ * B;
+    const float decayed = fmaf(delta_, before, h);
+    before = input;
+    return fmaf(exp2_approximate(exponent_of(delta_, A)), decayed, delta_ * input);
+  }
+
+ private:
+  float delta_, half_u_;
+};
+
+/// c = Δ·φ2(z) and c' = Δ·(φ1 − φ2)(z), twice each. For |z| < 1 by the series of φ2, and φ1 − φ2 = 1 + (z − 1)·φ2;
+/// beyond by (e^z − 1 − z)·Δ/z² and ((z − 1)·e^z + 1)·Δ/z², the one where the other cancels. 28 slots and, per
+/// step, 5. `before` is u·B/2 of the step before, and becomes that of this one.
+template <bool kStateCoefficients>
+class ScanStep<Family::foh_exact, kStateCoefficients> {
+ public:
+  static constexpr bool kTakesGain = false;
+
+  SSMBENCH_HD ScanStep(const MethodParameters& /*method*/, float delta, float half_u)
+      : delta_(delta), twice_(2.0F * delta), twice_inverse_(2.0F * reciprocal(delta)), half_u_(half_u) {}
+  SSMBENCH_HD static StateA<float> state(const MethodParameters& /*method*/, float A) {
+    return StateA<float>(A);
+  }
+  SSMBENCH_HD float operator()(const StateA<float>& state, float h, float B, float& before) const {
+    const float z = delta_ * state.A;
+    const float decay = exp2_approximate(exponent_of(z, kLog2E));
+    const float z_minus_1 = z - 1.0F;
+    float input = twice_ * phi2_series(z);
+    float previous = fmaf(z_minus_1, input, twice_);
+    const float scale = twice_inverse_ * state.inverse * state.inverse;  // 2Δ/z²
+    const float far_input = (decay - (z + 1.0F)) * scale;
+    const float far_previous = fmaf(z_minus_1, decay, 1.0F) * scale;
+    if (fabsf(z) >= 1.0F) {
+      input = far_input;
+      previous = far_previous;
+    }
+    const float own = half_u_ * B;
+    const float sum = fmaf(previous, before, input * own);
+    before = own;
+    return fmaf(decay, h, sum);
+  }
+
+ private:
+  float delta_, twice_, twice_inverse_, half_u_;
+};
+
+/// A state after a step. Methods of one sample leave `before` alone.
+template <Family family, class Step, class State>
+SSMBENCH_HD float next_state(const Step& step, const State& state, float h, float B, float& before) {
+  if constexpr (two_samples(family))
+    return step(state, h, B, before);
+  else
+    return step(state, h, B);
+}
+
 /// The product of the decays of a channel's states over steps: e^(A·ΣΔ), or decay by decay where Ā is no
 /// exponential.
 template <Family family, int states>

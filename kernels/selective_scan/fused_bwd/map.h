@@ -191,10 +191,11 @@ inline BackwardPlan plan_backward(const SelectiveScan& scan, double tensor_bytes
   while (plan.span > plan.segment && too_large())
     plan.span = ceil_div(plan.span / 2, plan.segment) * plan.segment;
   while (plan.spans() > 1 && !plan.in_turn && plan.segment > kShortestSegment &&
-         plan.blocks() * plan.span_segments() < kWave)
+         2 * plan.blocks() * plan.span_segments() <= kWave)
     plan.segment /= 2;
   // With few channels the kept states of even one segment may be too large, beside what each segment has.
-  while (plan.segment < kLongestSegment && too_large()) plan.span = plan.segment *= 2;
+  while (plan.span == plan.segment && plan.segment < kLongestSegment && too_large())
+    plan.span = plan.segment *= 2;
   return plan;
 }
 
