@@ -18,14 +18,19 @@ __device__ inline float inverse_of_norm(const float* y, int headdim) {
   return 1.0F / sqrtf(squares / static_cast<float>(headdim) + static_cast<float>(kMamba3NormEps));
 }
 
+/// Z of head dim p; 0 without.
+template <class Io>
+__device__ float load_z(const Mamba3Args& args, const HeadAt& at, std::int64_t t, int p) {
+  return args.Z == nullptr ? 0.0F : load<Io>(args.Z, at.step(args.scan, t) * args.scan.headdim + p);
+}
+
 /// Writes out of head dim p. y: of rank 0, with `stride` to that of the next; it has the skip. `inverses`:
 /// one for each rank where there is a norm.
 template <class Io>
-__device__ void store_out(const Mamba3Args& args, const HeadAt& at, std::int64_t t, int p, const float* y,
-                          std::int64_t stride, const float* inverses) {
+__device__ void store_out(const Mamba3Args& args, const HeadAt& at, std::int64_t t, int p, float z,
+                          const float* y, std::int64_t stride, const float* inverses) {
   const Mamba3& scan = args.scan;
   const std::int64_t row = at.step(scan, t) * scan.headdim;
-  const float z = args.Z == nullptr ? 0.0F : load<Io>(args.Z, row + p);
   float sum = 0.0F;
   for (int r = 0; r < scan.rank; ++r) {
     const std::int64_t factors = at.factor(scan, r, scan.headdim);

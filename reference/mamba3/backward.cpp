@@ -116,6 +116,9 @@ class Backward : Mamba3Head {
   Backward(const Problem& problem, const TensorSet& inputs, ReferenceOutputs& outputs)
       : Mamba3Head(problem, inputs, "Input_", true),
         outputs_(outputs),
+        dV_(outputs.at("dV")),
+        dAngles_(outputs.at("dAngles")),
+        dZ_(scan_.has_z ? &outputs.at("dZ") : nullptr),
         over_headdims_(roundings_of_sum(scan_.headdim)),
         tile_(kSsdTileSteps / (2 * scan_.rank - 1)),
         cosines_(scan_.seqlen * scan_.angles),
@@ -123,6 +126,7 @@ class Backward : Mamba3Head {
         drifts_(scan_.seqlen),
         sizes_(scan_.seqlen),
         angle_errors_(scan_.dstate),
+        dout_(scan_.rank * scan_.headdim),
         dy_(scan_.seqlen * scan_.rank * scan_.headdim),
         turns_(cosines_.size()),
         owns_(scan_.seqlen),
@@ -194,8 +198,8 @@ class Backward : Mamba3Head {
 
   std::int64_t time_of(std::int64_t i) const { return sequence_.begin + i; }
   double error_of(const Mamba3Value& value) const { return ssmbench::error_of(value, scan_.angles_in_bf16); }
-  void store_value(const char* name, std::int64_t at, const Mamba3Value& value) {
-    store(outputs_.at(name), at, value.value, error_of(value), operand_bound(value.variance, value.value));
+  void store_value(ReferenceOutput& to, std::int64_t at, const Mamba3Value& value) const {
+    store(to, at, value.value, error_of(value), operand_bound(value.variance, value.value));
   }
   /// The state forgets in 1/(1 − decay) steps; terms on both sides of one are alike.
   void add_to(TimeSum& sum, const Mamba3Value& term, std::int64_t i) const {
@@ -264,9 +268,14 @@ class Backward : Mamba3Head {
       }
   }
 
-  Mamba3Value dout_of(std::int64_t i, std::int64_t r, std::int64_t p) const {
-    const TensorView& dout = inputs_.at("dout");
-    const double value = load_as_double(dout.data, out_at(i, r) + p, dout.dtype);
+  void load_dout(std::int64_t i) {
+    for (std::int64_t r = 0; r < scan_.rank; ++r)
+      load_row(inputs_.at("dout"), out_at(i, r), scan_.headdim, dout_.data() + r * scan_.headdim);
+  }
+
+  /// dout·MIMO_Out of the step that was loaded.
+  Mamba3Value dout_of(std::int64_t r, std::int64_t p) const {
+    const double value = dout_[r * scan_.headdim + p];
     Mamba3Value result{value, std::abs(value)};
     if (scan_.is_mimo && scan_.reduces_ranks) scale(result, exactly(down(r, p)));
     return result;
@@ -276,12 +285,13 @@ class Backward : Mamba3Head {
   void make_dy() {
     std::vector<double> z(scan_.headdim);
     for (std::int64_t i = 0; i < length(); ++i) {
+      load_dout(i);
       if (scan_.has_z)
         load_row(inputs_.at("Z"), step_at(time_of(i)) * scan_.headdim, scan_.headdim, z.data());
       for (std::int64_t r = 0; r < scan_.rank; ++r)
         for (std::int64_t p = 0; p < scan_.headdim; ++p) {
           Mamba3Value& to = dy_[(i * scan_.rank + r) * scan_.headdim + p];
-          to = dout_of(i, r, p);
+          to = dout_of(r, p);
           if (scan_.has_z) scale(to, mamba3_gate(z[p] * gate(r, p), scan_.is_mimo).value);
         }
     }
@@ -322,6 +332,7 @@ class Backward : Mamba3Head {
   /// What y is needed for: dZ, dMIMO_Z, dMIMO_Out, and with a norm its weight's gradient and dy.
   void take_y(const TileStep& step) {
     if (!scan_.has_z && !scan_.is_mimo) return;
+    load_dout(step.i);
     std::vector<std::vector<Mamba3Value>> rows(scan_.rank);
     std::vector<double> inverses(scan_.rank, 1);
     for (std::int64_t r = 0; r < scan_.rank; ++r) {
@@ -339,7 +350,7 @@ class Backward : Mamba3Head {
         if (scan_.has_norm) scale(y, exactly<double>(weights[head_ * scan_.headdim + p]));
         take_gate(step, r, p, y, dz);
       }
-      if (scan_.has_z) store_value("dZ", step_at(step.reading.t) * scan_.headdim + p, dz);
+      if (scan_.has_z) store_value(*dZ_, step_at(step.reading.t) * scan_.headdim + p, dz);
     }
   }
 
@@ -350,14 +361,13 @@ class Backward : Mamba3Head {
     const double z = scan_.has_z ? step.reading.z[p] : 0;
     const Gate open = mamba3_gate(z * gate(r, p), scan_.is_mimo);
     if (scan_.is_mimo && scan_.reduces_ranks) {
-      const TensorView& dout = inputs_.at("dout");
       Mamba3Value term = y;
-      scale(term, exactly(load_as_double(dout.data, out_at(step.i, r) + p, dout.dtype)));
+      scale(term, exactly(dout_[at]));
       if (scan_.has_z) scale(term, open.value);
       add_to(sums_->downs[at], term, step.i);
     }
     if (!scan_.has_z) return;
-    Mamba3Value term = product(y, dout_of(step.i, r, p));
+    Mamba3Value term = product(y, dout_of(r, p));
     scale(term, open.slope);
     Mamba3Value of_gate = term;
     scale(of_gate, exactly(z));
@@ -380,7 +390,7 @@ class Backward : Mamba3Head {
     Dot mean;
     Mamba3Value of_inverse{inverse, inverse};
     for (std::int64_t p = 0; p < scan_.headdim; ++p) {
-      Mamba3Value& each = dn.emplace_back(dout_of(step.i, r, p));
+      Mamba3Value& each = dn.emplace_back(dout_of(r, p));
       scale(each, mamba3_gate(step.reading.z[p] * gate(r, p), true).value);
       add_to(sums_->norm[p], product(normalized[p], each), step.i);
       scale(each, exactly<double>(weights[p]));
@@ -672,7 +682,7 @@ class Backward : Mamba3Head {
         const double more = load_as_double(cotangent->data, state_at(scan_.headdim) + p, cotangent->dtype);
         add(dV[p], {more, std::abs(more)});
       }
-      store_value("dV", step_at(step.reading.t) * scan_.headdim + p, dV[p]);
+      store_value(dV_, step_at(step.reading.t) * scan_.headdim + p, dV[p]);
     }
   }
 
@@ -712,7 +722,7 @@ class Backward : Mamba3Head {
     w.variance += 2 * kReadRoundings * of_reads +
                   (roundings_of_operands_.terms + roundings_of_operands_.parts) * of_terms;
     w.angle_variance += 2 * of_reads + of_terms;
-    store_value("dADT", scalar_at(step.reading.t), w);
+    store_value(outputs_.at("dADT"), scalar_at(step.reading.t), w);
   }
 
   /// Θ of step i: dAngles, and what dDT has of it.
@@ -737,13 +747,15 @@ class Backward : Mamba3Head {
       turned.add(of_rate);
       Mamba3Value gradient = theta;
       scale(gradient, Rounded<double>{slope, slope, 2 * slope + 6 * std::numbers::pi * tanh * tanh} * dt);
-      store_value("dAngles", row + pair, gradient);
+      store_value(dAngles_, row + pair, gradient);
     }
     turned_[i] = turned.over(scan_.angles);
   }
 
   /// dTrap and dDT.
   void store_scalars() {
+    ReferenceOutput& dTrap = outputs_.at("dTrap");
+    ReferenceOutput& dDT = outputs_.at("dDT");
     for (std::int64_t i = 0; i < length(); ++i) {
       const Mamba3Step& step = steps_[i];
       Mamba3Value of_own = scales_[i + 1];
@@ -755,7 +767,7 @@ class Backward : Mamba3Head {
       trap.error += 2 * (std::abs(of_own.value) + std::abs(before.value));
       trap.variance += shared_variance(of_own) + shared_variance(before);
       scale(trap, step.open * step.closed * step.dt);
-      store_value("dTrap", scalar_at(time_of(i)), trap);
+      store_value(dTrap, scalar_at(time_of(i)), trap);
 
       Mamba3Value dt = of_own;
       scale(dt, step.open);
@@ -764,7 +776,7 @@ class Backward : Mamba3Head {
       dt.variance += shared_variance(dt) + shared_variance(before);
       add(dt, before);
       add(dt, turned_[i]);
-      store_value("dDT", scalar_at(time_of(i)), dt);
+      store_value(dDT, scalar_at(time_of(i)), dt);
     }
   }
 
@@ -807,7 +819,7 @@ class Backward : Mamba3Head {
     }
     scales_[0] = of_scale.over(scan_.rank * scan_.headdim);
     for (std::int64_t p = 0; p < scan_.headdim; ++p)
-      store_value("dInput_V_State", state_at(scan_.headdim) + p, dV[p]);
+      store_value(outputs_.at("dInput_V_State"), state_at(scan_.headdim) + p, dV[p]);
     for (std::int64_t pair = 0; pair < scan_.angles; ++pair)
       thetas_[pair].store_to(outputs_.at("dInput_Angle_State"), state_at(scan_.angles) + pair, length());
     store_start_ssm();
@@ -815,6 +827,7 @@ class Backward : Mamba3Head {
 
   void store_start_k(std::int64_t update, std::int64_t r, const Rounded<double>& weight) {
     const Mamba3Spread& spread = pass_.spread_of_headdims();
+    ReferenceOutput& dK = outputs_.at("dInput_K_State");
     for (std::int64_t n = 0; n < scan_.dstate; ++n) {
       const Mamba3Read read = pass_.read_headdims(update, n);
       Mamba3Value value{read.value, read.magnitude,
@@ -823,19 +836,20 @@ class Backward : Mamba3Head {
                             roundings_of_operands_.parts * spread.parts[update],
                         spread.wholes[update]};
       scale(value, weight);
-      store_value("dInput_K_State", k_state_at(r) + n, value);
+      store_value(dK, k_state_at(r) + n, value);
     }
   }
 
   void store_start_ssm() {
     const double adding = 2 + std::sqrt(static_cast<double>(kLongestChunk));
+    ReferenceOutput& dSSM = outputs_.at("dInput_SSM_State");
     for (std::int64_t p = 0; p < scan_.headdim; ++p)
       for (std::int64_t n = 0; n < scan_.dstate; ++n) {
         const double variance = pass_.variance(n);
         const Mamba3Value value{
             pass_.state(p, n), pass_.magnitude(p, n), pass_.error(p, n) + adding * pass_.magnitude(p, n),
             (roundings_of_operands_.terms + roundings_of_operands_.parts) * variance, variance};
-        store_value("dInput_SSM_State", state_at(scan_.headdim * scan_.dstate) + p * scan_.dstate + n, value);
+        store_value(dSSM, state_at(scan_.headdim * scan_.dstate) + p * scan_.dstate + n, value);
       }
   }
 
@@ -860,6 +874,8 @@ class Backward : Mamba3Head {
   };
 
   ReferenceOutputs& outputs_;
+  ReferenceOutput &dV_, &dAngles_;
+  ReferenceOutput* dZ_;
   HeadSums* sums_ = nullptr;
   double over_headdims_;  // roundings of a sum
   std::vector<Mamba3Step> steps_;
@@ -867,6 +883,7 @@ class Backward : Mamba3Head {
   std::vector<double> cosines_, sines_;  // [step][pair]
   std::vector<double> drifts_, sizes_;   // of the angles of each step
   std::vector<double> angle_errors_;     // of the last step's, [state]
+  std::vector<double> dout_;             // of one step, [rank][head dim]
   std::vector<Mamba3Value> dy_;          // [step][rank][head dim]
   std::vector<Mamba3Value> turns_;       // dθ, [step][pair]
   std::vector<Mamba3Value> owns_;        // Σ X·(q·k) of each step

@@ -7,7 +7,8 @@
 //   tile     up to 16 steps whose q, k, V and scalars are in shared memory
 //
 //   for each tile:
-//     angles: a thread for each pair adds up the steps' increments as wrapping integers
+//     angles: a thread for each (step, pair) makes an increment, one for each pair adds them up, as wrapping
+//             integers
 //     q, k:   a thread for each (step, pair) takes one sine and cosine to all ranks of Q and K
 //     steps:  no barrier; a warp goes on at its own pace, y to shared memory
 //     out:    a thread for each (step, row); with a norm, which needs all rows of a head, y goes to the
@@ -69,20 +70,17 @@ __device__ inline BlockWork work_of(const Mamba3Args& args, const SequentialPlan
   return work;
 }
 
-/// Angles and scalars of the tile's steps, V of its rows.
+/// Increments of the angles and scalars of the tile's steps, V of its rows.
 template <class Io>
 __device__ void load_steps(const Mamba3Args& args, const SequentialPlan& plan, const BlockWork& work,
                            std::int64_t start, int steps, const Tile& tile) {
   const Mamba3& scan = args.scan;
   const auto angles = static_cast<int>(scan.angles);
-  for (int i = static_cast<int>(threadIdx.x); i < angles; i += static_cast<int>(blockDim.x)) {
-    std::uint32_t phase = tile.angles[i];
-    for (int t = 0; t < steps; ++t) {
-      const float dt = args.dt[work.at.scalar(scan, start + t)];
-      phase += phase_step(dt, rate_of<Io>(args, work.at.step(scan, start + t) * scan.angles + i));
-      tile.phases[t * angles + i] = phase;
-    }
-    tile.angles[i] = phase;
+  for (int each = static_cast<int>(threadIdx.x); each < steps * angles;
+       each += static_cast<int>(blockDim.x)) {
+    const std::int64_t t = start + each / angles;
+    const float rate = rate_of<Io>(args, work.at.step(scan, t) * angles + each % angles);
+    tile.phases[each] = phase_step(args.dt[work.at.scalar(scan, t)], rate);
   }
   for (int t = static_cast<int>(threadIdx.x); t < steps; t += static_cast<int>(blockDim.x)) {
     const StepScalars here = scalars_of<Io>(args, work.at.scalar(scan, start + t));
@@ -99,6 +97,16 @@ __device__ void load_steps(const Mamba3Args& args, const SequentialPlan& plan, c
   }
 }
 
+/// Increments to angles.
+__device__ inline void add_up(const Mamba3& scan, int steps, const Tile& tile) {
+  const auto angles = static_cast<int>(scan.angles);
+  for (int i = static_cast<int>(threadIdx.x); i < angles; i += static_cast<int>(blockDim.x)) {
+    std::uint32_t phase = tile.angles[i];
+    for (int t = 0; t < steps; ++t) tile.phases[t * angles + i] = phase += tile.phases[t * angles + i];
+    tile.angles[i] = phase;
+  }
+}
+
 /// q and k of the tile's steps, for all ranks.
 template <class Io>
 __device__ void load_vectors(const Mamba3Args& args, const SequentialPlan& plan, const BlockWork& work,
@@ -106,6 +114,7 @@ __device__ void load_vectors(const Mamba3Args& args, const SequentialPlan& plan,
   const Mamba3& scan = args.scan;
   const auto pairs = static_cast<int>(scan.dstate) / 2;
   const auto angles = static_cast<int>(scan.angles);
+#pragma unroll 4
   for (int each = static_cast<int>(threadIdx.x); each < steps * pairs; each += static_cast<int>(blockDim.x)) {
     const int t = each / pairs;
     const int i = each % pairs;
@@ -206,7 +215,9 @@ __device__ void store_tile(const Mamba3Args& args, const SequentialPlan& plan, c
       if (workspace != nullptr)
         workspace[(work.at.step(scan, start + t) * rank + r) * scan.headdim + p] = y[r * plan.rows];
     }
-    if (workspace == nullptr) store_out<Io>(args, work.at, start + t, p, y, plan.rows, nullptr);
+    if (workspace == nullptr)
+      store_out<Io>(args, work.at, start + t, p, load_z<Io>(args, work.at, start + t, p), y, plan.rows,
+                    nullptr);
   }
 }
 
@@ -281,6 +292,8 @@ __global__ void __launch_bounds__(kMaxRows* kLanes)
     steps = steps_within(start, plan.steps, work.end);
     load_steps<Io>(args, plan, work, start, steps, tile);
     __syncthreads();
+    add_up(args.scan, steps, tile);
+    __syncthreads();
     load_vectors<Io>(args, plan, work, start, steps, tile);
     __syncthreads();
     for (int t = 0; t < steps; ++t) do_step(state, tile, plan, rank, t, row, lane);
@@ -309,7 +322,7 @@ __global__ void norm_kernel(const Mamba3Args args, const float* workspace) {
     inverses[r] =
         r < scan.rank ? inverse_of_norm(y + r * scan.headdim, static_cast<int>(scan.headdim)) : 0.0F;
   for (int p = static_cast<int>(threadIdx.x) % kWarpThreads; p < scan.headdim; p += kWarpThreads)
-    store_out<Io>(args, at, t, p, y + p, scan.headdim, inverses);
+    store_out<Io>(args, at, t, p, load_z<Io>(args, at, t, p), y + p, scan.headdim, inverses);
 }
 
 }  // namespace ssmbench::mamba3

@@ -12,21 +12,23 @@ namespace {
 
 using Kernel = void (*)(Mamba3Args, int heads_per_group);
 
+/// Models have headdim 64 and dstate 128, shape 2.
 template <class Io>
-Kernel kernel_of(int shape) {
+Kernel kernel_of(int shape, const Mamba3& scan) {
   switch (shape) {
     case 0:
-      return step_kernel<Io, 0>;
+      return step_kernel<Io, 0, false>;
     case 1:
-      return step_kernel<Io, 1>;
+      return step_kernel<Io, 1, false>;
     case 2:
-      return step_kernel<Io, 2>;
+      return kRowShapes[2].is_full(scan.headdim, scan.dstate) ? step_kernel<Io, 2, true>
+                                                              : step_kernel<Io, 2, false>;
     case 3:
-      return step_kernel<Io, 3>;
+      return step_kernel<Io, 3, false>;
     case 4:
-      return step_kernel<Io, 4>;
+      return step_kernel<Io, 4, false>;
     default:
-      return step_kernel<Io, 5>;
+      return step_kernel<Io, 5, false>;
   }
 }
 
@@ -40,8 +42,8 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*
   const Mamba3Args args = bind_mamba3(problem, tensors);
   const int shape = row_shape_of(args.scan.dstate);
   const auto bytes = static_cast<int>(step_memory_bytes(args.scan, kRowShapes[shape].padded()));
-  const Kernel kernel =
-      with_io_type(problem.dtype(), [&]<class Io>(std::type_identity<Io>) { return kernel_of<Io>(shape); });
+  const Kernel kernel = with_io_type(
+      problem.dtype(), [&]<class Io>(std::type_identity<Io>) { return kernel_of<Io>(shape, args.scan); });
   return launch_of(kernel, args.scan.batch * args.scan.nheads, dim3(kStepThreads), bytes, args,
                    static_cast<int>(args.scan.heads_per_group()));
 }

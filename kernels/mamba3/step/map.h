@@ -4,12 +4,15 @@
 
 #include "kernels/common/hardware.h"
 #include "kernels/common/host_device.h"
+#include "ops/mamba3/mamba3.h"
 
 // How cuda-step's threads share the rows of a head; the picture is in kernel.cuh.
 
 namespace ssmbench::mamba3 {
 
+/// One for each head dim at least.
 inline constexpr int kStepThreads = 256;
+static_assert(kStepThreads >= kMaxMamba3Dim);
 
 /// The lanes that hold a row, `vectors` vectors of `width` neighbouring states each.
 struct RowShape {
@@ -20,8 +23,13 @@ struct RowShape {
   SSMBENCH_HD constexpr int rows_of_pass() const { return kStepThreads / lanes; }
   /// Rows of a thread in flight: some 32 states.
   SSMBENCH_HD constexpr int rows() const { return states() <= 4 ? 8 : 4; }
-  /// Resident on a multiprocessor of an H200: registers for so many.
-  SSMBENCH_HD constexpr int blocks() const { return states() <= 4 ? 3 : 2; }
+  /// Resident on a multiprocessor of an H200: registers for so many. One more would spill states, and a spill
+  /// waits for the load.
+  SSMBENCH_HD constexpr int blocks(bool full) const { return states() <= 4 && full ? 3 : 2; }
+  /// Whether no lane and no row of a thread is without states, so that nothing need be checked.
+  SSMBENCH_HD constexpr bool is_full(std::int64_t headdim, std::int64_t dstate) const {
+    return dstate == padded() && headdim % (rows() * rows_of_pass()) == 0;
+  }
 };
 
 inline constexpr RowShape kRowShapes[]{{8, 4, 1}, {16, 4, 1}, {32, 4, 1}, {32, 4, 2}, {32, 2, 1}, {32, 2, 4}};
