@@ -3,10 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <functional>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "catch.h"
 #include "inputs/inputs.h"
@@ -14,6 +17,7 @@
 #include "support/axes.h"
 #include "support/find_implementation.h"
 #include "support/host_tensors.h"
+#include "support/scan_problem.h"
 #include "verify/compare.h"
 #include "verify/describe.h"
 
@@ -130,7 +134,134 @@ void check_state(const LongScan& scan, const HostTensor& honest, const HostTenso
   CHECK_FALSE(scan.judge(honest).passed());
 }
 
+using Floats = std::vector<float>;
+
+/// All states h_t = a_t·h_{t−1} + b_t of a row, in f32.
+using Order = std::function<Floats(const Floats& a, const Floats& b)>;
+
+Floats in_sequence(const Floats& a, const Floats& b) {
+  Floats h(a.size());
+  float state = 0;
+  for (std::size_t t = 0; t < h.size(); ++t) h[t] = state = a[t] * state + b[t];
+  return h;
+}
+
+/// Chunks from a state of 0, and what they inherit by products of decays.
+Floats in_chunks(const Floats& a, const Floats& b) {
+  constexpr std::size_t kChunk = 256;
+  Floats h(a.size());
+  float carry = 0;
+  for (std::size_t first = 0; first < h.size(); first += kChunk) {
+    float state = 0;
+    float decay = 1;
+    for (std::size_t t = first; t < first + kChunk; ++t) {
+      state = a[t] * state + b[t];
+      decay *= a[t];
+      h[t] = state + decay * carry;
+    }
+    carry = h[first + kChunk - 1];
+  }
+  return h;
+}
+
+/// Kogge and Stone's scan of pairs.
+Floats in_a_tree(const Floats& a, const Floats& b) {
+  Floats decay = a;
+  Floats h = b;
+  for (std::size_t reach = 1; reach < h.size(); reach *= 2)
+    for (std::size_t t = h.size(); t-- > reach;) {
+      h[t] = decay[t] * h[t - reach] + h[t];
+      decay[t] *= decay[t - reach];
+    }
+  return h;
+}
+
+float to_nearest(double x) {
+  return static_cast<float>(x);
+}
+float toward_zero(double x) {
+  const auto nearest = static_cast<float>(x);
+  return static_cast<double>(nearest) > x ? std::nextafter(nearest, 0.0F) : nearest;
+}
+
+constexpr std::int64_t kRows = 3;  // channels, and states of each
+
+/// What a scan of that order makes of inputs without options, its decays rounded so, in the outputs' order.
+std::vector<HostTensor> scan_by(const Problem& problem, const std::vector<HostTensor>& inputs,
+                                const Order& order, float (*round)(double)) {
+  const TensorSet tensors = views_of(inputs);
+  const auto at = [&](const char* name, const Shape& index) {
+    const TensorView& view = tensors.at(name);
+    return static_cast<const float*>(view.data)[offset_of(index, view.strides)];
+  };
+  std::vector<HostTensor> outputs;
+  for (const auto& spec : specs_of(problem, Role::output)) outputs.emplace_back(spec);
+  auto* out = static_cast<float*>(outputs.at(0).buffer.data());
+  auto* last_state = static_cast<float*>(outputs.at(1).buffer.data());
+  REQUIRE(outputs.at(0).spec.name == "out");
+  std::fill_n(out, kRows * kSteps, 0.0F);
+  for (std::int64_t d = 0; d < kRows; ++d)
+    for (std::int64_t n = 0; n < kRows; ++n) {
+      Floats decays(kSteps);
+      Floats terms(kSteps);
+      for (std::int64_t t = 0; t < kSteps; ++t) {
+        const float delta = at("delta", {0, d, t});
+        decays[t] = round(std::exp(static_cast<double>(delta * at("A", {d, n}))));
+        terms[t] = delta * at("u", {0, d, t}) * at("B", {0, 0, n, t});
+      }
+      const Floats h = order(decays, terms);
+      for (std::int64_t t = 0; t < kSteps; ++t) out[d * kSteps + t] += at("C", {0, 0, n, t}) * h[t];
+      last_state[d * kRows + n] = h.back();
+    }
+  return outputs;
+}
+
+void check_orders(const Problem& problem, const std::vector<HostTensor>& inputs, float (*round)(double)) {
+  const auto expected = compute_reference(problem, views_of(inputs), never_stop);
+  const std::map<std::string, Order> orders{
+      {"sequence", in_sequence}, {"chunks", in_chunks}, {"tree", in_a_tree}};
+  for (const auto& [name, order] : orders)
+    for (const auto& output : scan_by(problem, inputs, order, round)) {
+      const auto result = compare_output(output.view(), expected.at(output.spec.name).expectation(), {});
+      INFO(name << tolerance_text(output.spec.name, result));
+      CHECK(result.passed());
+      CHECK(result.tolerance_ratio < 0.5);
+      CHECK(result.rms_ratio < 0.9);
+    }
+}
+
+Problem row_problem() {
+  return scan_problem({{"dim", kRows}, {"dstate", kRows}, {"seqlen", kSteps}});
+}
+
 }  // namespace
+
+TEST_CASE("every order of a long scan passes, with decays that are truncated too", "[long]") {
+  const Problem problem = row_problem();
+  for (const char* distribution : {"slow_decay", "tiny_delta"}) {
+    CAPTURE(distribution);
+    const InputSpec spec{.distribution = distribution, .values = "native", .seed = 3};
+    const auto inputs = generate_inputs(problem, spec, never_stop);
+    check_orders(problem, inputs, to_nearest);
+    check_orders(problem, inputs, toward_zero);
+  }
+}
+
+TEST_CASE("a long scan of the same step again and again passes, whose roundings do not average out",
+          "[long]") {
+  const Problem problem = row_problem();
+  for (const double step : {0.011, 0.0037}) {
+    CAPTURE(step);
+    check_orders(problem,
+                 make_inputs(problem,
+                             [&](const std::string& name, std::int64_t i) {
+                               if (name == "delta") return step;
+                               if (name == "A") return -0.001 * (1 + 0.37 * static_cast<double>(i));
+                               return 0.7;
+                             }),
+                 to_nearest);
+  }
+}
 
 TEST_CASE("mistakes in a long selective scan are seen", "[long]") {
   LongScan scan("selective_scan_fwd", "cpu-simd", {{"dim", std::int64_t{16}}, {"dstate", std::int64_t{16}}});
