@@ -205,3 +205,25 @@ TEST_CASE("the example in Triton is right, timed without its host and as a graph
   CHECK(right > 0);
   CHECK(wrong > 0);
 }
+
+TEST_CASE("kernels in PyTorch on a GPU have graphs where they can, and spoil nothing for others",
+          "[gpu][python]") {
+  const PythonWith python("torch");
+  if (!gpu_or_skip() || !python.found()) return;
+  const CommandResult result = run_ssmbench(
+      "run tests/mutants/steps.json --op linear_scan --device cuda --runs 5 --json - "
+      "--plugin tests/plugin/python/gpu_kernels.py --impl 'gpu-*,cuda-sequential'");
+  INFO(result.out << result.err);
+  CHECK(result.exit_code == 4);
+  const auto records = by_implementation(result.out);
+  const auto status = [&](const char* name) { return records.at(name).at("status").get<std::string>(); };
+  REQUIRE(records.size() == 5);
+  CHECK(status("cuda-sequential") == "pass");
+  CHECK(status("gpu-temporaries") == "pass");
+  CHECK(records.at("gpu-temporaries").at("timing").contains("graph"));
+  CHECK(status("gpu-waits") == "pass");
+  CHECK_FALSE(records.at("gpu-waits").at("timing").contains("graph"));
+  CHECK(records.at("gpu-waits").at("timing").at("hot").at("queue_ran_dry") == 5);
+  CHECK(status("gpu-out-of-bounds") == "error");
+  CHECK(status("gpu-writes-input") == "invalid");
+}
