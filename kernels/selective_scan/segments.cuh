@@ -11,6 +11,7 @@
 // A run has 8 segments, whose loads are in flight together, or more where there are more than 256 segments.
 // Shared memory: 8 KB, 16 KB for complex states. All orders are fixed.
 
+#include "kernels/common/hopper/dependent_launch.cuh"
 #include "kernels/common/launch.cuh"
 #include "kernels/selective_scan/segments.h"
 #include "kernels/selective_scan/states.cuh"
@@ -35,6 +36,8 @@ __global__ void __launch_bounds__(kCombineMaxWarps* kWarpThreads)
     combine_kernel(const SegmentStates segments, const float* initial) {
   __shared__ Value run_decays[kCombineMaxWarps][kWarpThreads];
   __shared__ Value run_ends[kCombineMaxWarps][kWarpThreads];
+  hopper::launch_dependents();
+  hopper::wait_for_prerequisites();
   const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
   const int warp = static_cast<int>(threadIdx.x) / kWarpThreads;
   const int count = static_cast<int>(segments.segments.count) - 1;
@@ -81,13 +84,16 @@ __global__ void __launch_bounds__(kCombineMaxWarps* kWarpThreads)
   });
 }
 
-/// The launch that makes the ends of all segments but the last true. There are at least two.
+/// The launch that makes the ends of all segments but the last true. There are at least two. `early`: on
+/// devices that have it, it may begin before what makes the ends from zero has ended.
 template <class Value>
-Launch combine_launch(const SegmentStates& segments, const float* initial) {
+Launch combine_launch(const SegmentStates& segments, const float* initial, bool early) {
+  const std::int64_t blocks = ceil_div(segments.states, kWarpThreads);
   const std::int64_t warps =
       std::min<std::int64_t>(ceil_div(segments.segments.count - 1, kCombineAtOnce), kCombineMaxWarps);
-  return launch_of(combine_kernel<Value>, ceil_div(segments.states, kWarpThreads),
-                   static_cast<unsigned>(warps * kWarpThreads), 0, segments, initial);
+  const auto threads = static_cast<unsigned>(warps * kWarpThreads);
+  if (early) return hopper::dependent_launch_of(combine_kernel<Value>, blocks, threads, 0, segments, initial);
+  return launch_of(combine_kernel<Value>, blocks, threads, 0, segments, initial);
 }
 
 }  // namespace ssmbench

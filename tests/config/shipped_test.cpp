@@ -89,15 +89,32 @@ TEST_CASE("exactly these configs are shipped") {
   std::set<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(SSMBENCH_SOURCE_DIR "/configs"))
     if (entry.path().extension() == ".json") names.insert(entry.path().stem());
-  CHECK(names == std::set<std::string>{
-                     "algorithms",  "causal-conv1d",  "ci",          "comparison",     "consistency",
-                     "convergence", "conv1d-models",  "decode",      "discretization", "gradients",
-                     "huge",        "large",          "layouts",     "linear-scan",    "mamba-1.4b",
-                     "mamba-130m",  "mamba-2.8b",     "mamba-370m",  "mamba-790m",     "mamba2-1.3b",
-                     "mamba2-130m", "mamba2-2.7b",    "mamba2-370m", "mamba2-780m",    "mamba2-small",
-                     "mamba3-1.5b", "mamba3-187m",    "mamba3-444m", "mamba3-893m",    "mamba3-small",
-                     "medium",      "realtime-60fps", "scaling",     "schema",         "small",
-                     "stress-long"});
+  CHECK(names == std::set<std::string>{"algorithms",    "causal-conv1d", "ci",
+                                       "comparison",    "consistency",   "convergence",
+                                       "conv1d-models", "decode",        "discretization",
+                                       "few-channels",  "gradients",     "huge",
+                                       "large",         "layouts",       "linear-scan",
+                                       "mamba-1.4b",    "mamba-130m",    "mamba-2.8b",
+                                       "mamba-370m",    "mamba-790m",    "mamba2-1.3b",
+                                       "mamba2-130m",   "mamba2-2.7b",   "mamba2-370m",
+                                       "mamba2-780m",   "mamba2-small",  "mamba3-1.5b",
+                                       "mamba3-187m",   "mamba3-444m",   "mamba3-893m",
+                                       "mamba3-small",  "medium",        "realtime-60fps",
+                                       "scaling",       "schema",        "small",
+                                       "stress-long"});
+}
+
+TEST_CASE("few-channels has one channel to 16384 and 16 steps to 2^20") {
+  const auto cases = shipped("few-channels");
+  CHECK(cases.size() == 22);
+  std::set<std::int64_t> dims, lengths;
+  for (const auto& one : cases) {
+    dims.insert(one.problem.size("dim"));
+    lengths.insert(one.problem.size("seqlen"));
+    CHECK(one.problem.size("dim") * one.problem.size("seqlen") <= 1 << 24);
+  }
+  CHECK(dims == std::set<std::int64_t>{1, 16, 64, 256, 1024, 4096, 16384});
+  CHECK(lengths == std::set<std::int64_t>{16, 256, 1024, 4096, 65536, 1048576});
 }
 
 TEST_CASE("every config verifies each of its operations on trained inputs, in little time") {

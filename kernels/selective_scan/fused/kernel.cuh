@@ -41,6 +41,7 @@
 // for reading shared memory, adding and storing y and the loop. Staging and finishing take some 38
 // instructions an element, 3 of them on the MUFU. What binds is in docs/performance-notes.md.
 
+#include "kernels/common/hopper/dependent_launch.cuh"
 #include "kernels/common/warp_specialization.cuh"
 #include "kernels/selective_scan/fused/producer.cuh"
 #include "kernels/selective_scan/fused/step.cuh"
@@ -132,6 +133,7 @@ __device__ void consume(const ScanArgs& args, const ChannelSlice& slice, const M
   decltype(Step::state(method, 0.0F)) A[kStates];
   const float* const before =
       slice.segment == 0 ? args.initial_state : segments.ends + (slice.segment - 1) * segments.states;
+  if (slice.segment > 0) hopper::wait_for_prerequisites();
   for_states<Map>(args, slice, thread, [&](int s, bool exists, std::int64_t at, std::int64_t state_at) {
     h[s] = exists && before != nullptr ? before[state_at] : 0.0F;
     A[s] = Step::state(method, exists ? args.A[at] : 0.0F);
@@ -248,6 +250,7 @@ __global__ void __launch_bounds__(Map::kMaxSlices* Map::kThreads, Map::kBlocks)
                 const __grid_constant__ TensorMaps maps, const SegmentStates segments) {
   using Layout = SharedLayout<Map, kAlongTime, sizeof(Io)>;
   extern __shared__ __align__(1024) float4 memory[];
+  if constexpr (pass == Pass::states) hopper::launch_dependents();
   const int slices = static_cast<int>(blockDim.x) / Map::kThreads;
   // Exchanged so that the compiler knows it to be the same in all of a warp.
   const int warpgroup = __shfl_sync(~0U, static_cast<int>(threadIdx.x) / kConsumerThreads, 0);

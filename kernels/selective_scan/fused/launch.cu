@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/cuda_attribute.h"
+#include "kernels/common/hopper/dependent_launch.cuh"
 #include "kernels/common/hopper/tensor_map.h"
 #include "kernels/common/launch.cuh"
 #include "kernels/selective_scan/bind.h"
@@ -42,7 +43,9 @@ constexpr bool decays_have_products(MethodId method) {
 
 GeneralPlan plan_of(const SelectiveScan& scan) {
   return fused_general::with_segments(
-      fused_general::plan_general(scan.channels_per_group(), scan.dstate, scan.complex),
+      fused_general::plan_general(
+          scan.channels_per_group(), scan.dstate, scan.complex,
+          scan.complex ? fused_general::kThreadComplexStates : fused_general::kThreadStates),
       scan.batch * scan.groups, scan.seqlen, decays_have_products(scan.method));
 }
 
@@ -145,17 +148,24 @@ std::optional<Launch> bind_fast_as(const FastPlan& plan, const SelectiveScan& sc
   const std::int64_t blocks_per_group = ceil_div(slices_of_group, std::int64_t{slices});
   const std::int64_t blocks = groups * blocks_per_group;  // of a segment
   if (args.batch > kMaxGridX / (args.groups * blocks_per_group)) return {};
-  const auto launch = [&](Pass pass, std::int64_t count) {
+  const auto prepared = [&](Pass pass) {
     const Kernel kernel = kernel_for<Io>(scan.method, plan.shape, kAlongTime, pass);
     check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostBytes));
-    return launch_of(kernel, blocks * count, slices * Map::kThreads, Layout::bytes(slices), args,
-                     blocks_per_group, step_parameters(scan.method), tensor_maps<Layout>(args, kAlongTime),
-                     segments);
+    return kernel;
   };
-  if (plan.segments.count == 1) return launch(Pass::outputs, 1);
-  return in_turn({launch(Pass::states, plan.segments.count - 1),
-                  combine_launch<float>(segments, args.initial_state),
-                  launch(Pass::outputs, plan.segments.count)});
+  const MethodParameters method = step_parameters(scan.method);
+  const TensorMaps maps = tensor_maps<Layout>(args, kAlongTime);
+  const int threads = slices * Map::kThreads;
+  const int bytes = Layout::bytes(slices);
+  const Kernel outputs = prepared(Pass::outputs);
+  if (plan.segments.count == 1)
+    return launch_of(outputs, blocks, threads, bytes, args, blocks_per_group, method, maps, segments);
+  return in_turn(
+      {launch_of(prepared(Pass::states), blocks * (plan.segments.count - 1), threads, bytes, args,
+                 blocks_per_group, method, maps, segments),
+       combine_launch<float>(segments, args.initial_state, true),
+       hopper::dependent_launch_of(outputs, blocks * plan.segments.count, static_cast<unsigned>(threads),
+                                   bytes, args, blocks_per_group, method, maps, segments)});
 }
 
 /// The fast kernel's launch, where it takes the problem.
@@ -190,8 +200,8 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
   };
   if (plan.segments.count == 1) return launch(kernels.outputs, 1);
   return in_turn({launch(kernels.states, plan.segments.count - 1),
-                  scan.complex ? combine_launch<Complex>(segments, args.initial_state)
-                               : combine_launch<float>(segments, args.initial_state),
+                  scan.complex ? combine_launch<Complex>(segments, args.initial_state, false)
+                               : combine_launch<float>(segments, args.initial_state, false),
                   launch(kernels.outputs, plan.segments.count)});
 }
 

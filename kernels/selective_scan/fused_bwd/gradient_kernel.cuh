@@ -44,7 +44,6 @@ class Consumer {
   }
 
   __device__ __forceinline__ int tiles() const { return static_cast<int>(own_.tiles()); }
-  /// Whether the warp has channels; else it only meets the others at barriers.
   __device__ __forceinline__ bool has_channels() const { return own_.warp_count > 0; }
 
   /// One half of a tile: forward through it from the states before it, and back.
@@ -195,7 +194,8 @@ class Consumer {
   float dD_ = 0.0F, ddelta_bias_ = 0.0F;
 };
 
-template <class Io>
+/// Where there are `idle_warps`, those without channels only meet the others at barriers.
+template <class Io, bool idle_warps>
 __device__ __forceinline__ void consume(const KernelArgs& kernel, std::int64_t first_segment,
                                         GradientShared<Io>& shared) {
   Consumer<Io> consumer(kernel, first_segment, shared);
@@ -209,7 +209,8 @@ __device__ __forceinline__ void consume(const KernelArgs& kernel, std::int64_t f
     auto& factors = shared.factors[factor_slot];
     factor_slot = factor_slot == GradientShared<Io>::kFactorSlots - 1 ? 0 : factor_slot + 1;
     block_barrier();
-    if (!consumer.has_channels()) continue;
+    if constexpr (idle_warps)
+      if (!consumer.has_channels()) continue;
 #pragma unroll
     for (int half = kHalves - 1; half >= 0; --half) consumer.do_half(tile, factors, half, A, carry, dA);
   }
@@ -217,7 +218,7 @@ __device__ __forceinline__ void consume(const KernelArgs& kernel, std::int64_t f
   consumer.store_segment(carry, dA);
 }
 
-template <class Io, bool vectorized>
+template <class Io, bool vectorized, bool idle_warps>
 __global__ void __launch_bounds__(kGradientThreads, 1)
     gradient_kernel(const KernelArgs kernel, const std::int64_t first_segment) {
 #if __CUDA_ARCH__ < 900
@@ -231,10 +232,10 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
   __syncthreads();
   if (threadIdx.x < kConsumerThreads) {
     warpgroup_reg_alloc<kConsumerRegisters>();
-    consume<Io>(kernel, first_segment, shared);
+    consume<Io, idle_warps>(kernel, first_segment, shared);
   } else {
     warpgroup_reg_dealloc<kProducerRegisters>();
-    produce<Io, vectorized>(kernel, first_segment, shared);
+    produce<Io, vectorized, idle_warps>(kernel, first_segment, shared);
   }
 #endif
 }

@@ -66,16 +66,20 @@ struct BackwardKernels {
 };
 
 template <class Io>
-BackwardKernels backward_kernels(bool vectorized) {
-  BackwardKernels kernels{segment_kernel<Io, false, false>, segment_kernel<Io, false, true>,
-                          gradient_kernel<Io, false>,       sizeof(SegmentShared<Io, false>),
-                          sizeof(SegmentShared<Io, true>),  sizeof(GradientShared<Io>)};
-  if (vectorized) {
-    kernels.segment = segment_kernel<Io, true, false>;
-    kernels.segment_with_carry = segment_kernel<Io, true, true>;
-    kernels.gradient = gradient_kernel<Io, true>;
-  }
-  return kernels;
+BackwardKernels backward_kernels(bool vectorized, bool idle_warps) {
+  const auto kernels = []<bool kVectorized, bool kIdleWarps>(std::bool_constant<kVectorized>,
+                                                             std::bool_constant<kIdleWarps>) {
+    return BackwardKernels{segment_kernel<Io, kVectorized, false, kIdleWarps>,
+                           segment_kernel<Io, kVectorized, true, kIdleWarps>,
+                           gradient_kernel<Io, kVectorized, kIdleWarps>,
+                           sizeof(SegmentShared<Io, false>),
+                           sizeof(SegmentShared<Io, true>),
+                           sizeof(GradientShared<Io>)};
+  };
+  const std::true_type yes;
+  const std::false_type no;
+  if (vectorized) return idle_warps ? kernels(yes, yes) : kernels(yes, no);
+  return idle_warps ? kernels(no, yes) : kernels(no, no);
 }
 
 }  // namespace ssmbench::fused_bwd

@@ -8,49 +8,87 @@
 
 namespace ssmbench::fused_bwd {
 
-extern template BackwardKernels backward_kernels<float>(bool vectorized);
-extern template BackwardKernels backward_kernels<__half>(bool vectorized);
-extern template BackwardKernels backward_kernels<__nv_bfloat16>(bool vectorized);
+extern template BackwardKernels backward_kernels<float>(bool vectorized, bool idle_warps);
+extern template BackwardKernels backward_kernels<__half>(bool vectorized, bool idle_warps);
+extern template BackwardKernels backward_kernels<__nv_bfloat16>(bool vectorized, bool idle_warps);
 
 namespace {
 
 constexpr int kCombineThreads = 256;
+constexpr int kMaxCombineRuns = 32;  // blocks then read 32 bytes of each segment
 constexpr int kSumSlices = 8;
 constexpr int kSumWidth = kCombineThreads / kSumSlices;
 
 /// blockIdx.y 0: `states` from those at the ends of segments to those at their starts; 1: `carries`, the
-/// other way.
+/// other way. Chains over segments, or, where these are many, over `runs` runs of segments at a time: each run
+/// from zero, then the runs, then each run from its true value.
 ///
-///   block    256 neighbouring states of the grid, in the order of the workspace; a thread each
-__global__ void __launch_bounds__(kCombineThreads) combine_kernel(const KernelArgs kernel) {
+///   block    256 / runs neighbouring states of the grid, in the order of the workspace; a thread each for
+///            every run
+__global__ void __launch_bounds__(kCombineThreads) combine_kernel(const KernelArgs kernel, const int runs) {
+  __shared__ float run_decays[kCombineThreads], run_values[kCombineThreads];
   const ScanArgs& args = kernel.args.scan;
   const BackwardPlan& plan = kernel.plan;
-  const StoredState state(args, plan, static_cast<std::int64_t>(blockIdx.x) * kCombineThreads + threadIdx.x);
+  const int width = kCombineThreads / runs;
+  const int column = static_cast<int>(threadIdx.x) % width;
+  const int run = static_cast<int>(threadIdx.x) / width;
+  const StoredState state(args, plan, static_cast<std::int64_t>(blockIdx.x) * width + column);
   const bool forward = blockIdx.y == 0;
   const float A = state.exists ? kLog2E * args.A[state.in_channels] : 0.0F;
-  float value =
-      forward && state.exists && args.initial_state != nullptr ? args.initial_state[state.in_batches] : 0.0F;
   float* const own = kernel.workspace + (forward ? kernel.at.states : kernel.at.carries) + state.index;
   const float* const sums = kernel.workspace + kernel.at.delta_sums + state.row;
   const std::int64_t segments = plan.segments();
+  const std::int64_t of_run = ceil_div(segments, std::int64_t{runs});
+  const std::int64_t begin = run * of_run;
+  const std::int64_t end = min(begin + of_run, segments);
   constexpr int kAtOnce = 8;  // loads in flight together
-  for (std::int64_t first = 0; first < segments; first += kAtOnce) {
-    float local[kAtOnce], sum[kAtOnce];
+  // Calls call(its own element, e^(A·ΣΔ), what the element is from zero) for the run's segments, in its order.
+  const auto for_run = [&](const auto& call) {
+    for (std::int64_t first = begin; first < end; first += kAtOnce) {
+      float local[kAtOnce], sum[kAtOnce];
 #pragma unroll
-    for (int k = 0; k < kAtOnce; ++k) {
-      const std::int64_t i = min(first + k, segments - 1);
-      const std::int64_t segment = forward ? i : segments - 1 - i;
-      local[k] = own[segment * plan.state_floats()];
-      sum[k] = sums[segment * plan.rows()];
-    }
+      for (int k = 0; k < kAtOnce; ++k) {
+        const std::int64_t i = min(first + k, end - 1);
+        const std::int64_t segment = forward ? i : segments - 1 - i;
+        local[k] = own[segment * plan.state_floats()];
+        sum[k] = sums[segment * plan.rows()];
+      }
 #pragma unroll
-    for (int k = 0; k < kAtOnce; ++k) {
-      const std::int64_t i = first + k;
-      if (i >= segments) break;
-      own[(forward ? i : segments - 1 - i) * plan.state_floats()] = value;
-      value = fmaf(exp2_approximate(sum[k] * A), value, local[k]);
+      for (int k = 0; k < kAtOnce; ++k) {
+        const std::int64_t i = first + k;
+        if (i < end)
+          call(own[(forward ? i : segments - 1 - i) * plan.state_floats()], exp2_approximate(sum[k] * A),
+               local[k]);
+      }
     }
+  };
+
+  if (runs > 1) {
+    float product = 1.0F;
+    float value = 0.0F;
+    for_run([&](float& /*element*/, float decay, float local) {
+      product *= decay;
+      value = fmaf(decay, value, local);
+    });
+    run_decays[threadIdx.x] = product;
+    run_values[threadIdx.x] = value;
+    __syncthreads();
   }
+  float value =
+      forward && state.exists && args.initial_state != nullptr ? args.initial_state[state.in_batches] : 0.0F;
+  for (int before = column; before < run * width + column; before += width)
+    value = fmaf(run_decays[before], value, run_values[before]);
+  for_run([&](float& element, float decay, float local) {
+    element = value;
+    value = fmaf(decay, value, local);
+  });
+}
+
+/// Runs of combine_kernel: of at least 8 segments, whose loads are in flight together.
+int combine_runs(std::int64_t segments) {
+  int runs = 1;
+  while (runs < kMaxCombineRuns && segments >= 16 * runs) runs *= 2;
+  return runs;
 }
 
 /// dA, dD, ddelta_bias: sums over batches and segments. In order.
@@ -69,7 +107,7 @@ __global__ void __launch_bounds__(kCombineThreads)
     const auto runs = static_cast<unsigned>(plan.runs());
     const unsigned terms = static_cast<unsigned>(plan.batch) * runs;
     float total = 0.0F;
-#pragma unroll 4
+#pragma unroll 8
     for (unsigned i = slice; i < terms; i += kSumSlices) {
       const unsigned b = i / runs;
       total += kernel.workspace[from + (i - b * runs) * of_run + b * of_batch];
@@ -99,16 +137,17 @@ unsigned grid_of(std::int64_t blocks) {
   return static_cast<unsigned>(blocks);
 }
 
-BackwardKernels kernels_of(const ScanGradientArgs& args, DType io) {
-  return with_io_type(
-      io, [&]<class Io>(std::type_identity<Io>) { return backward_kernels<Io>(in_vectors(args, io)); });
+BackwardKernels kernels_of(const ScanGradientArgs& args, DType io, const BackwardPlan& plan) {
+  return with_io_type(io, [&]<class Io>(std::type_identity<Io>) {
+    return backward_kernels<Io>(in_vectors(args, io), plan.idle_warps());
+  });
 }
 
 }  // namespace
 
 bool fits(DType io) {
   const auto bytes = with_io_type(
-      io, []<class Io>(std::type_identity<Io>) { return backward_kernels<Io>(true).gradient_bytes; });
+      io, []<class Io>(std::type_identity<Io>) { return backward_kernels<Io>(true, false).gradient_bytes; });
   return static_cast<int>(bytes) <= cuda_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
 }
 
@@ -118,14 +157,14 @@ Backward::Backward(const ScanGradientArgs& args, DType io, const BackwardPlan& p
     check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                     cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
   };
-  const BackwardKernels kernels = kernels_of(args, io);
+  const BackwardKernels kernels = kernels_of(args, io, plan);
   allow(kernels.segment, kernels.segment_bytes);
   allow(kernels.segment_with_carry, kernels.segment_with_carry_bytes);
   allow(kernels.gradient, kernels.gradient_bytes);
 }
 
 void Backward::launch(cudaStream_t stream, const AddShares& add_shares) const {
-  const BackwardKernels kernels = kernels_of(args_, io_);
+  const BackwardKernels kernels = kernels_of(args_, io_, plan_);
   const KernelArgs kernel{args_, plan_, backward_workspace(plan_), workspace_};
   const bool one_span = plan_.spans() == 1;
   const auto forward = plan_.in_turn ? kernels.segment : kernels.segment_with_carry;
@@ -134,8 +173,9 @@ void Backward::launch(cudaStream_t stream, const AddShares& add_shares) const {
       kernel, 0, one_span, true);
   check_cuda(cudaGetLastError());
   // What blocks go through in turn needs no carries beforehand.
-  combine_kernel<<<dim3(grid_of(plan_.state_floats() / kCombineThreads), plan_.in_turn ? 1 : 2),
-                   kCombineThreads, 0, stream>>>(kernel);
+  const int runs = combine_runs(plan_.segments());
+  combine_kernel<<<dim3(grid_of(plan_.state_floats() / (kCombineThreads / runs)), plan_.in_turn ? 1 : 2),
+                   kCombineThreads, 0, stream>>>(kernel, runs);
   check_cuda(cudaGetLastError());
   for (std::int64_t span = plan_.spans() - 1; span >= 0; --span) {
     const std::int64_t first = span * plan_.span_segments();

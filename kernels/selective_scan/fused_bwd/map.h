@@ -90,6 +90,10 @@ struct BackwardPlan {
   SSMBENCH_HD constexpr std::int64_t kept() const { return segment / kKeptSteps; }
   SSMBENCH_HD constexpr std::int64_t span_segments() const { return span / segment; }
   SSMBENCH_HD constexpr std::int64_t spans() const { return ceil_div(seqlen, span); }
+  /// Whether warps of a block have no channels in every block.
+  SSMBENCH_HD constexpr bool idle_warps() const {
+    return channels_per_group <= kBlockChannels - kWarpChannels;
+  }
   /// Segments that a block goes back through.
   SSMBENCH_HD constexpr std::int64_t run() const { return in_turn ? span_segments() : 1; }
   SSMBENCH_HD constexpr std::int64_t runs() const { return ceil_div(segments(), run()); }
@@ -144,10 +148,13 @@ constexpr bool fill_whole_waves(std::int64_t blocks) {
   return 10 * blocks >= 9 * kWave * ceil_div(blocks, kWave);
 }
 
-/// Time of all segments side by side, in half tiles: waves of blocks, each as long as its tiles and 1.5 more
-/// to begin and to end.
+/// Time of all segments side by side, in half tiles of gradient_kernel: waves of its blocks, each as long as its
+/// tiles and 1.5 more to begin and to end; and waves of segment_kernel, of four blocks a multiprocessor, whose
+/// tiles take as long as half a tile of the other.
 constexpr std::int64_t segments_time(const BackwardPlan& plan) {
-  return ceil_div(plan.blocks() * plan.segments(), kWave) * (2 * plan.tiles() + 3);
+  const std::int64_t blocks = plan.blocks() * plan.segments();
+  return ceil_div(blocks, kWave) * (2 * plan.tiles() + 3) +
+         ceil_div(kSegmentBlocks * blocks, 4 * kWave) * (plan.tiles() + 2);
 }
 
 /// Segments that are done in turn are as long as leaves segment_kernel blocks for a wave, five on each of 132

@@ -46,7 +46,7 @@ __device__ __forceinline__ int producer_thread() {
 }
 
 /// A producer thread, for the channels of one consumer warp.
-template <class Io, bool vectorized>
+template <class Io, bool vectorized, bool idle_warps>
 class Producer {
  public:
   __device__ __forceinline__ Producer(const KernelArgs& kernel, std::int64_t first_segment,
@@ -81,7 +81,8 @@ class Producer {
 
   /// Starts to load the sequences of the first tile that is done.
   __device__ __forceinline__ void load_first() {
-    if (has_channels()) sequence().template fetch<Staging::gradients>(shared_.raw[warp_], sequence_at_, last_valid_);
+    if (has_channels())
+      sequence().template fetch<Staging::gradients>(shared_.raw[warp_], sequence_at_, last_valid_);
     copy_async_commit();
   }
 
@@ -96,7 +97,8 @@ class Producer {
   /// What the consumers have left of tile i, to memory, while the next but one is staged.
   __device__ __forceinline__ void store(int i, const GradientTile& tile,
                                         const StepFactors (&sums)[kBlockWarps][kTileSteps * kRowPitch]) {
-    if (has_channels()) sequence().store(tile.sequences[warp_], sequence_at_ + 2 * tile_distance_, valid_of(i));
+    if (has_channels())
+      sequence().store(tile.sequences[warp_], sequence_at_ + 2 * tile_distance_, valid_of(i));
     if (!projects_) add_warps(sums, i);
     __syncwarp();  // all lanes have read what is staged next
   }
@@ -124,7 +126,7 @@ class Producer {
   __device__ __forceinline__ int valid_of(int tile) const { return tile == 0 ? last_valid_ : kTileSteps; }
   /// Whether its consumer warp has channels.
   __device__ __forceinline__ bool has_channels() const {
-    return warp_ * kWarpChannels < own_.warp_count;  // that of warp 0
+    return !idle_warps || warp_ * kWarpChannels < own_.warp_count;  // that of warp 0
   }
   __device__ __forceinline__ SequenceTile<Io, vectorized> sequence() const {
     return SequenceTile<Io, vectorized>(kernel_.args, own_.warp_count - warp_ * kWarpChannels,
@@ -170,7 +172,7 @@ class Producer {
     float total[kLaneStates] = {};
 #pragma unroll
     for (int other = 0; other < kBlockWarps; ++other) {
-      if (other * kWarpChannels >= own_.block.count) break;  // no channels, no sums
+      if (idle_warps && other * kWarpChannels >= own_.block.count) break;  // no channels, no sums
       float term[kLaneStates];
       load_vectors(term, from + other * 2 * kTileSteps * kRowPitch);
 #pragma unroll
@@ -203,10 +205,10 @@ class Producer {
 
 /// What a producer thread does. Before the barrier after which a tile is computed, it stores what the last
 /// but one has left, and stages the tile in its slot.
-template <class Io, bool vectorized>
+template <class Io, bool vectorized, bool idle_warps>
 __device__ __forceinline__ void produce(const KernelArgs& kernel, std::int64_t first_segment,
                                         GradientShared<Io>& shared) {
-  Producer<Io, vectorized> producer(kernel, first_segment, shared);
+  Producer<Io, vectorized, idle_warps> producer(kernel, first_segment, shared);
   const int tiles = producer.tiles();
   producer.load_first();
   int factor_slot = 0;  // of the tile that is staged next

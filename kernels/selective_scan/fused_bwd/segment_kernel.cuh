@@ -23,7 +23,7 @@ struct SegmentShared {
   StagedVectors<Io> raw[kSegmentWarps][with_carry ? 4 : 2];
 };
 
-template <class Io, bool vectorized, bool with_carry>
+template <class Io, bool vectorized, bool with_carry, bool idle_warps>
 __global__ void __launch_bounds__(kSegmentThreads, with_carry ? 4 : 5)
     segment_kernel(const KernelArgs kernel, const std::int64_t first_segment, const bool keep_tiles,
                    const bool keep_ends) {
@@ -36,7 +36,8 @@ __global__ void __launch_bounds__(kSegmentThreads, with_carry ? 4 : 5)
   const int first_warp = static_cast<int>(blockIdx.x % kSegmentBlocks) * kSegmentWarps;
   const WarpCoordinates own(args, plan, blockIdx.x / kSegmentBlocks,
                             first_warp + static_cast<int>(threadIdx.x) / 32, first_segment, 1);
-  if (first_warp * kWarpChannels >= own.block.count) return;  // what it would leave nobody reads
+  if (idle_warps && first_warp * kWarpChannels >= own.block.count)
+    return;  // nobody reads what it would leave
   const int warp = own.warp - first_warp;
   const int steps = static_cast<int>(own.end - own.begin);
   const SequenceTile<Io, vectorized> sequence(kernel.args, own.warp_count, own.lane.lane);
@@ -79,7 +80,8 @@ __global__ void __launch_bounds__(kSegmentThreads, with_carry ? 4 : 5)
       if (projects) loaded = projection.load(left);
     }
     __syncthreads();
-    if (own.warp_count <= 0) continue;
+    if constexpr (idle_warps)
+      if (own.warp_count <= 0) continue;
 #pragma unroll 1
     for (int half = 0; half < kHalves; ++half) {
       if (keep_tiles) {

@@ -4,7 +4,8 @@
 // channels across threads, states in registers; every method, real and complex. Nothing is computed twice,
 // nothing but the operands passes through memory.
 //
-//   block    up to 128 threads: channels of one group times lanes of 4 states; at dstate 16 four lanes
+//   block    up to 128 threads: channels of one group times lanes of 4 states; at dstate 16 four lanes.
+//            Complex states: lanes of 2
 //
 //     thread      0      1      2       3     |   4      5   ...
 //     channel                0                |       1      ...
@@ -17,9 +18,9 @@
 //              y = Σ C·h                               lanes of a channel add their sums by shuffles
 //     finish   out = (y + D·u)·silu(z)                 threads as in stage
 //
-// 4 states a thread, and not more, since what the scan waits for is latency: more warps hide more of it. That
-// makes 64 lanes at dstates over 128, two warps: each stores its partial sum of y, and finish adds the two,
-// in one order. Registers: h, A, 1/A where a method divides by it, B, C and, for methods of two samples, u·B
+// 4 states a thread, 2 complex ones, and not more, since what the scan waits for is latency: more warps hide
+// more of it. That makes 64 lanes, complex 128, at dstates over 128, two or four warps: each stores its partial
+// sum of y, and finish adds these, in one order. Registers: h, A, 1/A where a method divides by it, B, C and, for methods of two samples, u·B
 // of the step before: 16 to 24 floats, twice that when complex. u·B needs no memory between tiles, since the
 // thread that needs it has it. Shared memory: B and C, read by all channels of the block, and u, Δ, y: 48 KB
 // at most.
@@ -42,22 +43,24 @@ struct GeneralKernels {
 template <class Io>
 GeneralKernels general_kernels_for(MethodId method, bool complex);
 
-/// Caps registers at 80 for real states, 168 for complex ones, with which no loop over steps or elements
-/// spills; with fewer, the instructions of one complex state wait for each other and not for those of the
-/// next.
+/// States of a thread.
+template <class Value>
+constexpr int kStatesOf = kThreadStates;
+template <>
+constexpr int kStatesOf<Complex> = kThreadComplexStates;
+
+/// Caps registers at 80 for real states, 128 for complex ones, with which no loop over steps or elements
+/// spills.
 template <class Value>
 constexpr int kBlocksPerSm = 6;
 template <>
-constexpr int kBlocksPerSm<Complex> = 3;
+constexpr int kBlocksPerSm<Complex> = 4;
 
 /// Steps whose sums are added across lanes together, so that the shuffles of one overlap those of the others.
-/// Four complex ones would take more registers than there are. Steps past the last are staged as zeros.
-template <class Value>
-constexpr int kStepsAtOnce = 4;
-template <>
-constexpr int kStepsAtOnce<Complex> = 2;
+/// Steps past the last are staged as zeros.
+inline constexpr int kStepsAtOnce = 4;
 
-/// The coordinates of a thread: its block's segment and channels, its own channel and four states.
+/// The coordinates of a thread: its block's segment and channels, its own channel and states.
 struct ThreadCoordinates {
   int segment;
   BlockChannels block;
@@ -84,7 +87,7 @@ struct ThreadCoordinates {
 
 /// u·B of the step before a segment, which methods of two samples take.
 template <class Io, class Value>
-__device__ void load_input_before(Value (&to)[kThreadStates], const Value (&B)[kThreadStates],
+__device__ void load_input_before(Value (&to)[kStatesOf<Value>], const Value (&B)[kStatesOf<Value>],
                                   const ScanArgs& args, const ThreadCoordinates& own) {
   using Stored = StoredProjection<Io, Value>;
   const std::int64_t t = own.begin - 1;
@@ -93,19 +96,19 @@ __device__ void load_input_before(Value (&to)[kThreadStates], const Value (&B)[k
   const std::int64_t at = own.row + own.c * args.sequence.dim + t * args.sequence.time;
   const float u = own.count > 0 ? to_float(static_cast<const Io*>(args.u)[at]) : 0.0F;
 #pragma unroll
-  for (int s = 0; s < kThreadStates; ++s)
+  for (int s = 0; s < kStatesOf<Value>; ++s)
     if (s < own.count)
       to[s] = u * (args.variable_b ? to_value(variable[(own.n + s) * args.b_strides.state]) : B[s]);
 }
 
 /// A, and B where it is constant.
 template <class Value>
-__device__ void load_constants(StateA<Value> (&A)[kThreadStates], Value (&B)[kThreadStates],
+__device__ void load_constants(StateA<Value> (&A)[kStatesOf<Value>], Value (&B)[kStatesOf<Value>],
                                const ScanArgs& args, const ThreadCoordinates& own) {
-  Value A_values[kThreadStates];
+  Value A_values[kStatesOf<Value>];
   load_states(A_values, values_of<Value>(args.A), own.d * args.dstate + own.n, own.count);
 #pragma unroll
-  for (int s = 0; s < kThreadStates; ++s) A[s] = StateA<Value>(A_values[s]);
+  for (int s = 0; s < kStatesOf<Value>; ++s) A[s] = StateA<Value>(A_values[s]);
   if (!args.variable_b)
     load_states(B, static_cast<const Value*>(args.B), own.d * args.b_strides.channel + own.n, own.count);
 }
@@ -115,7 +118,7 @@ __global__ void __launch_bounds__(kGeneralMaxThreads, kBlocksPerSm<Value>)
     general_kernel(const ScanArgs args, const GeneralPlan plan, const MethodParameters method,
                    const SegmentStates segments) {
   using Stored = StoredProjection<Io, Value>;
-  constexpr int kSteps = kStepsAtOnce<Value>;
+  constexpr int kSteps = kStepsAtOnce;
   extern __shared__ float4 shared[];
   const Tiles<Value> tiles(shared, plan);
   const ThreadCoordinates own(args, plan);
@@ -123,8 +126,8 @@ __global__ void __launch_bounds__(kGeneralMaxThreads, kBlocksPerSm<Value>)
   const int c = own.c;
   const int n = own.n;
 
-  Value h[kThreadStates], B[kThreadStates], C[kThreadStates];
-  StateA<Value> A[kThreadStates];
+  Value h[kStatesOf<Value>], B[kStatesOf<Value>], C[kStatesOf<Value>];
+  StateA<Value> A[kStatesOf<Value>];
   load_constants(A, B, args, own);
   if (!args.variable_c)
     load_states(C, static_cast<const Value*>(args.C), own.d * args.c_strides.channel + n, own.count);
@@ -133,7 +136,7 @@ __global__ void __launch_bounds__(kGeneralMaxThreads, kBlocksPerSm<Value>)
   else
     load_states(h, values_of<Value>(segments.ends) + (own.segment - 1) * segments.states, own.state_at,
                 own.count);
-  [[maybe_unused]] Value input_before[kThreadStates] = {};  // u·B
+  [[maybe_unused]] Value input_before[kStatesOf<Value>] = {};  // u·B
   if constexpr (two_samples(family))
     if (own.begin > 0) load_input_before<Io>(input_before, B, args, own);
 
@@ -159,7 +162,7 @@ __global__ void __launch_bounds__(kGeneralMaxThreads, kBlocksPerSm<Value>)
         if (args.variable_b) load_vectors(B, tiles.B + t * plan.projection_pitch() + n);
         if (args.variable_c) load_vectors(C, tiles.C + t * plan.projection_pitch() + n);
 #pragma unroll
-        for (int s = 0; s < kThreadStates; ++s) {
+        for (int s = 0; s < kStatesOf<Value>; ++s) {
           const auto [decay, input, previous] = step(A[s]);
           h[s] = multiply_add(decay, h[s], input * B[s]);
           if constexpr (two_samples(family)) {
@@ -186,7 +189,7 @@ __global__ void __launch_bounds__(kGeneralMaxThreads, kBlocksPerSm<Value>)
   if (own.segment + 1 < plan.segments.count) return;
   auto* last_state = reinterpret_cast<Value*>(args.last_state);
 #pragma unroll
-  for (int s = 0; s < kThreadStates; ++s)
+  for (int s = 0; s < kStatesOf<Value>; ++s)
     if (s < own.count) last_state[own.state_at + s] = h[s];
 }
 
@@ -203,14 +206,14 @@ __global__ void __launch_bounds__(kGeneralMaxThreads, kBlocksPerSm<Value>)
   const float* const delta = tiles.delta + own.c * plan.sequence_pitch();
   const float* const u = tiles.u + own.c * plan.sequence_pitch();
 
-  Value h[kThreadStates] = {}, B[kThreadStates], product[kThreadStates];
-  StateA<Value> A[kThreadStates];
+  Value h[kStatesOf<Value>] = {}, B[kStatesOf<Value>], product[kStatesOf<Value>];
+  StateA<Value> A[kStatesOf<Value>];
   load_constants(A, B, args, own);
-  [[maybe_unused]] Value input_before[kThreadStates] = {};  // u·B
+  [[maybe_unused]] Value input_before[kStatesOf<Value>] = {};  // u·B
   if constexpr (two_samples(family))
     if (own.begin > 0) load_input_before<Io>(input_before, B, args, own);
 #pragma unroll
-  for (int s = 0; s < kThreadStates; ++s) product[s] = Value{} + 1.0F;
+  for (int s = 0; s < kStatesOf<Value>; ++s) product[s] = Value{} + 1.0F;
 
   for (std::int64_t start = own.begin; start < own.end; start += plan.steps()) {
     const int valid = steps_within(start, plan.steps(), own.end);
@@ -223,7 +226,7 @@ __global__ void __launch_bounds__(kGeneralMaxThreads, kBlocksPerSm<Value>)
       const Step<family> step(method, delta[t], u[t]);
       if (args.variable_b) load_vectors(B, tiles.B + t * plan.projection_pitch() + own.n);
 #pragma unroll
-      for (int s = 0; s < kThreadStates; ++s) {
+      for (int s = 0; s < kStatesOf<Value>; ++s) {
         const auto [decay, input, previous] = step(A[s]);
         h[s] = multiply_add(decay, h[s], input * B[s]);
         if constexpr (two_samples(family)) {
@@ -238,7 +241,7 @@ __global__ void __launch_bounds__(kGeneralMaxThreads, kBlocksPerSm<Value>)
 
   const std::int64_t at = own.segment * segments.states + own.state_at;
 #pragma unroll
-  for (int s = 0; s < kThreadStates; ++s) {
+  for (int s = 0; s < kStatesOf<Value>; ++s) {
     if (s >= own.count) continue;
     reinterpret_cast<Value*>(segments.ends)[at + s] = h[s];
     reinterpret_cast<Value*>(segments.decays)[at + s] = product[s];

@@ -13,17 +13,18 @@
 
 namespace ssmbench::fused_general {
 
-inline constexpr int kThreadStatesLog2 = 2;
-inline constexpr int kThreadStates = 1 << kThreadStatesLog2;  // per thread
+inline constexpr int kThreadStates = 4;         ///< of a thread
+inline constexpr int kThreadComplexStates = 2;  ///< of a thread of the forward kernels where they are complex
 inline constexpr int kGeneralMaxThreads = 128;
 inline constexpr int kWarpLanesLog2 = 5;
 
 /// How a problem is cut up. The powers of two are kept as logarithms: index maps are then shifts.
 struct GeneralPlan {
-  int lanes_log2;     ///< threads that share a channel: 1 to 64, two warps then
+  int lanes_log2;     ///< threads that share a channel: 1 to 128, four warps then
   int channels_log2;  ///< channels of a block; lanes × channels is 32, 64 or 128
   int steps_log2;     ///< time steps of a tile: 8 to 32
   int value_floats;   ///< floats of a state: 1, or 2 when complex
+  int thread_states;  ///< a power of two
   std::int64_t blocks_per_group;
   TimeSegments segments;  ///< how time is cut; segments are whole tiles
 
@@ -31,14 +32,14 @@ struct GeneralPlan {
   SSMBENCH_HD constexpr int channels() const { return 1 << channels_log2; }
   SSMBENCH_HD constexpr int steps() const { return 1 << steps_log2; }
   SSMBENCH_HD constexpr int threads() const { return lanes() * channels(); }
-  SSMBENCH_HD constexpr int states_log2() const { return lanes_log2 + kThreadStatesLog2; }
+  SSMBENCH_HD constexpr int states_log2() const { return lanes_log2 + thread_states / 2; }  // 2: 1, 4: 2
   SSMBENCH_HD constexpr int states() const { return 1 << states_log2(); }  // dstate rounded up
 
   // Thread → channel of the block and first state. Lanes of a channel are neighbours. They add their sums
-  // within a warp; y is the sum of these partial sums, two at most.
+  // within a warp; y is the sum of these partial sums, four at most.
   SSMBENCH_HD constexpr int channel_of(int thread) const { return thread >> lanes_log2; }
   SSMBENCH_HD constexpr int lane_of(int thread) const { return thread & (lanes() - 1); }
-  SSMBENCH_HD constexpr int first_state_of(int thread) const { return lane_of(thread) * kThreadStates; }
+  SSMBENCH_HD constexpr int first_state_of(int thread) const { return lane_of(thread) * thread_states; }
   SSMBENCH_HD constexpr int lanes_in_warp() const {
     return lanes_log2 < kWarpLanesLog2 ? lanes() : 1 << kWarpLanesLog2;
   }
@@ -59,11 +60,13 @@ struct GeneralPlan {
 };
 
 /// Longer tiles have fewer barriers and longer runs in memory; the longest that fits is taken.
-constexpr GeneralPlan plan_general(std::int64_t channels_per_group, std::int64_t dstate, bool complex) {
+constexpr GeneralPlan plan_general(std::int64_t channels_per_group, std::int64_t dstate, bool complex,
+                                   int thread_states = kThreadStates) {
   constexpr int kMaxThreadsLog2 = 7;
   static_assert(kGeneralMaxThreads == 1 << kMaxThreadsLog2);
   GeneralPlan plan{};
-  plan.lanes_log2 = ceil_log2(static_cast<std::uint64_t>(ceil_div(dstate, kThreadStates)));
+  plan.thread_states = thread_states;
+  plan.lanes_log2 = ceil_log2(static_cast<std::uint64_t>(ceil_div(dstate, thread_states)));
   // A group with few channels gets small blocks, but whole warps, since its lanes exchange sums by shuffles.
   const std::int64_t useful = std::min<std::int64_t>(channels_per_group, kGeneralMaxThreads);
   plan.channels_log2 =
@@ -80,7 +83,7 @@ constexpr GeneralPlan plan_general(std::int64_t channels_per_group, std::int64_t
 /// block of 128 threads; smaller ones take as long.
 constexpr GeneralPlan with_segments(GeneralPlan plan, std::int64_t groups, std::int64_t seqlen,
                                     bool cuts_time = true) {
-  const SegmentCosts costs = plan.value_floats == 1 ? SegmentCosts{150, 150, 6} : SegmentCosts{400, 450, 3};
+  const SegmentCosts costs = plan.value_floats == 1 ? SegmentCosts{200, 150, 6} : SegmentCosts{400, 230, 4};
   plan.segments = {seqlen, 1};
   if (cuts_time) plan.segments = cut_time(groups * plan.blocks_per_group, seqlen, plan.steps(), costs);
   return plan;

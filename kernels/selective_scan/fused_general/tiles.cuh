@@ -110,7 +110,8 @@ __device__ void finish_sequences(const Tiles<Value>& tiles, const ScanArgs& args
       [&](const TileElement& at, const Loaded& loaded) {
         if (!at.exists) return;
         float y = tiles.y[at.in_tile];
-        if (plan.partials() == 2) y += tiles.y[plan.sequence_floats() + at.in_tile];
+        for (int partial = 1; partial < plan.partials(); ++partial)
+          y += tiles.y[partial * plan.sequence_floats() + at.in_tile];
         y *= kOutputFactor<Value>;
         if (args.D != nullptr) y += loaded.D * tiles.u[at.in_tile];
         if (args.z != nullptr) y *= silu(loaded.z);

@@ -1,0 +1,49 @@
+#pragma once
+
+// Programmatic dependent launch: a kernel that may begin while the one before it on the stream still runs, and
+// itself waits for what that one writes.
+//
+// Source: CUDA C++ Programming Guide, "Programmatic Dependent Launch and Synchronization"; PTX ISA,
+// "griddepcontrol".
+
+#include "base/cuda_check.h"
+#include "model/implementation.h"
+
+namespace ssmbench::hopper {
+
+/// Lets the kernel after this one begin once all blocks of this one have called it or ended.
+__device__ inline void launch_dependents() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+/// Waits until the kernels before this one have ended and what they wrote is seen. Returns at once in a kernel
+/// that was not launched by dependent_launch_of().
+__device__ inline void wait_for_prerequisites() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/// As launch_of() of kernels/common/launch.cuh, for a kernel that may begin early. The device has to be of
+/// compute capability 9.0 or more.
+template <class... Arguments>
+Launch dependent_launch_of(void (*kernel)(Arguments...), std::int64_t blocks, unsigned threads,
+                           int shared_bytes, const std::type_identity_t<Arguments>&... arguments) {
+  return [=](void* stream) {
+    cudaLaunchAttribute attribute{};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(static_cast<unsigned>(blocks));
+    config.blockDim = dim3(threads);
+    config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
+    config.stream = static_cast<cudaStream_t>(stream);
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    check_cuda(cudaLaunchKernelEx(&config, kernel, arguments...));
+  };
+}
+
+}  // namespace ssmbench::hopper
