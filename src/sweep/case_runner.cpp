@@ -246,8 +246,7 @@ bool CaseRunner::inputs_are_damaged() {
 void CaseRunner::upload() {
   try {
     uploaded_.emplace(device_, inputs_);
-    if (is_timed() && !ExchangeDraw(case_.problem).can_exchange())
-      prepare_other_seed();
+    if (is_timed() && !ExchangeDraw(case_.problem).can_exchange()) prepare_other_seed();
   } catch (const DeviceError& error) {
     upload_error_ = explain(error);
     return;
