@@ -20,6 +20,9 @@ constexpr const char* kSsdBackward = "ssd_chunk_scan_bwd";
 constexpr const char* kUpdate = "selective_state_update";
 constexpr const char* kLinear = "linear_scan";
 constexpr const char* kMamba3 = "mamba3_siso_fwd";
+constexpr const char* kMamba3Backward = "mamba3_siso_bwd";
+constexpr const char* kMamba3Ranks = "mamba3_mimo_fwd";
+constexpr const char* kMamba3Step = "mamba3_step";
 
 constexpr Mutant kMutants[] = {
     {"mutant-none", kScan, Mistake::none},
@@ -29,6 +32,9 @@ constexpr Mutant kMutants[] = {
     {"mutant-none", kUpdate, Mistake::none},
     {"mutant-none", kLinear, Mistake::none},
     {"mutant-none", kMamba3, Mistake::none},
+    {"mutant-none", kMamba3Backward, Mistake::none},
+    {"mutant-none", kMamba3Ranks, Mistake::none},
+    {"mutant-none", kMamba3Step, Mistake::none},
     {"mutant-state-not-carried", kScan, Mistake::state_not_carried},
     {"mutant-off-by-one-step", kScan, Mistake::off_by_one_step},
     {"mutant-tail-not-masked", kScan, Mistake::tail_not_masked},
@@ -84,6 +90,18 @@ constexpr Mutant kMutants[] = {
     {"mutant-lambda-of-step-before", kMamba3, Mistake::lambda_of_step_before},
     {"mutant-angles-cross-borders", kMamba3, Mistake::angles_cross_borders},
     {"mutant-last-V-for-all", kMamba3, Mistake::last_v_for_all},
+    {"mutant-angles-not-summed", kMamba3Backward, Mistake::angles_not_summed},
+    {"mutant-tanh-slope-missing", kMamba3Backward, Mistake::tanh_slope_missing},
+    {"mutant-dDT-without-angles", kMamba3Backward, Mistake::ddt_without_angles},
+    {"mutant-dTrap-of-own-input", kMamba3Backward, Mistake::dtrap_of_own_input},
+    {"mutant-dK-not-turned-back", kMamba3Backward, Mistake::dk_not_turned_back},
+    {"mutant-dFinal-SSM-ignored", kMamba3Backward, Mistake::final_ssm_ignored},
+    {"mutant-dFinal-K-ignored", kMamba3Backward, Mistake::final_k_ignored},
+    {"mutant-dQ-not-summed-over-group", kMamba3Backward, Mistake::dq_not_summed_over_group},
+    {"mutant-ranks-apart-on-diagonal", kMamba3Ranks, Mistake::ranks_apart_on_diagonal},
+    {"mutant-MIMO-Z-dropped", kMamba3Ranks, Mistake::mimo_z_dropped},
+    {"mutant-V-state-ignored", kMamba3Step, Mistake::v_state_ignored},
+    {"mutant-K-state-not-updated", kMamba3Step, Mistake::k_state_not_updated},
 };
 constexpr std::size_t kCount = std::size(kMutants);
 
@@ -110,6 +128,8 @@ void run(std::string_view op, const Call& call) {
   if (op == kUpdate) state_update(call);
   if (op == kLinear) linear_scan(call);
   if (op == kMamba3) mamba3_forward(call);
+  if (op == kMamba3Backward) mamba3_backward(call);
+  if (op == kMamba3Ranks || op == kMamba3Step) mamba3_ranks(call, op == kMamba3Step);
 }
 
 }  // namespace
