@@ -86,6 +86,36 @@ std::vector<Problem> scans(const OpSpec& op) {
   return all;
 }
 
+/// Sizes around the tiles of products on tensor cores, chunks of 64 steps with and without a tail, in bf16.
+std::vector<Problem> tiles() {
+  std::vector<Problem> all;
+  std::size_t turn = 0;
+  for (const std::int64_t dstate : {2, 16, 18, 64, 66, 128})
+    for (const std::int64_t seqlen : {1, 16, 63, 64, 65, 130, 257}) {
+      constexpr std::int64_t kHeaddims[]{8, 64, 72, 128};
+      const std::int64_t pairs = dstate / 2;
+      const bool packed = turn % 3 == 2;
+      all.push_back(
+          mamba3_problem({{"dtype", "bf16"},
+                          {"batch", size(packed ? 1 : 2)},
+                          {"seqlen", seqlen},
+                          {"nheads", size(4)},
+                          {"groups", size(turn % 2 == 0 ? 1 : 2)},
+                          {"headdim", kHeaddims[turn % 4]},
+                          {"dstate", dstate},
+                          {"rope_angles", turn % 2 == 0 ? pairs : std::max<std::int64_t>(1, pairs / 2)},
+                          {"rotary_pairing", turn % 5 < 3 ? "interleaved" : "halves"},
+                          {"z", turn % 3 != 1},
+                          {"D", turn % 4 != 3},
+                          {"initial_states", turn % 2 == 1},
+                          {"final_states", turn % 5 != 4},
+                          {"cu_seqlens", packed},
+                          {"sequences", size(packed ? 5 : 1)}}));
+      ++turn;
+    }
+  return all;
+}
+
 std::vector<Problem> steps() {
   std::vector<Problem> all;
   std::size_t turn = 0;
@@ -149,6 +179,7 @@ TEST_CASE("CPU implementations of Mamba-3's step agree with the reference", "[ma
 TEST_CASE("CUDA implementations of Mamba-3's scans agree with the reference", "[mamba3][gpu]") {
   for (const auto& gpu : gpus()) {
     check_all(scans(mamba3_siso_fwd()), gpu);
+    check_all(tiles(), gpu);
     check_all(scans(mamba3_mimo_fwd()), gpu);
   }
 }

@@ -97,6 +97,21 @@ enum class Mistake {
   destination_ignored,
   pads_written,
   shifted_by_one,
+  // mamba3_siso_bwd
+  angles_not_summed,
+  tanh_slope_missing,
+  ddt_without_angles,
+  dtrap_of_own_input,
+  dk_not_turned_back,
+  final_ssm_ignored,
+  final_k_ignored,
+  dq_not_summed_over_group,
+  // mamba3_mimo_fwd
+  ranks_apart_on_diagonal,
+  mimo_z_dropped,
+  // mamba3_step
+  v_state_ignored,
+  k_state_not_updated,
 };
 
 struct Call {
@@ -198,5 +213,7 @@ void mamba3_forward(const Call& call);
 void conv_forward(const Call& call);
 void conv_backward(const Call& call);
 void conv_update(const Call& call);
+void mamba3_backward(const Call& call);
+void mamba3_ranks(const Call& call, bool is_step);
 
 }  // namespace mutants

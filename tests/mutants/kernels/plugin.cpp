@@ -23,6 +23,9 @@ constexpr const char* kMamba3 = "mamba3_siso_fwd";
 constexpr const char* kConv = "causal_conv1d_fwd";
 constexpr const char* kConvBackward = "causal_conv1d_bwd";
 constexpr const char* kConvUpdate = "causal_conv1d_update";
+constexpr const char* kMamba3Backward = "mamba3_siso_bwd";
+constexpr const char* kMamba3Ranks = "mamba3_mimo_fwd";
+constexpr const char* kMamba3Step = "mamba3_step";
 
 constexpr Mutant kMutants[] = {
     {"mutant-none", kScan, Mistake::none},
@@ -35,6 +38,9 @@ constexpr Mutant kMutants[] = {
     {"mutant-none", kConv, Mistake::none},
     {"mutant-none", kConvBackward, Mistake::none},
     {"mutant-none", kConvUpdate, Mistake::none},
+    {"mutant-none", kMamba3Backward, Mistake::none},
+    {"mutant-none", kMamba3Ranks, Mistake::none},
+    {"mutant-none", kMamba3Step, Mistake::none},
     {"mutant-state-not-carried", kScan, Mistake::state_not_carried},
     {"mutant-off-by-one-step", kScan, Mistake::off_by_one_step},
     {"mutant-tail-not-masked", kScan, Mistake::tail_not_masked},
@@ -105,6 +111,18 @@ constexpr Mutant kMutants[] = {
     {"mutant-destination-ignored", kConvUpdate, Mistake::destination_ignored},
     {"mutant-pads-written", kConvUpdate, Mistake::pads_written},
     {"mutant-shifted-by-one", kConvUpdate, Mistake::shifted_by_one},
+    {"mutant-angles-not-summed", kMamba3Backward, Mistake::angles_not_summed},
+    {"mutant-tanh-slope-missing", kMamba3Backward, Mistake::tanh_slope_missing},
+    {"mutant-dDT-without-angles", kMamba3Backward, Mistake::ddt_without_angles},
+    {"mutant-dTrap-of-own-input", kMamba3Backward, Mistake::dtrap_of_own_input},
+    {"mutant-dK-not-turned-back", kMamba3Backward, Mistake::dk_not_turned_back},
+    {"mutant-dFinal-SSM-ignored", kMamba3Backward, Mistake::final_ssm_ignored},
+    {"mutant-dFinal-K-ignored", kMamba3Backward, Mistake::final_k_ignored},
+    {"mutant-dQ-not-summed-over-group", kMamba3Backward, Mistake::dq_not_summed_over_group},
+    {"mutant-ranks-apart-on-diagonal", kMamba3Ranks, Mistake::ranks_apart_on_diagonal},
+    {"mutant-MIMO-Z-dropped", kMamba3Ranks, Mistake::mimo_z_dropped},
+    {"mutant-V-state-ignored", kMamba3Step, Mistake::v_state_ignored},
+    {"mutant-K-state-not-updated", kMamba3Step, Mistake::k_state_not_updated},
 };
 constexpr std::size_t kCount = std::size(kMutants);
 
@@ -140,6 +158,8 @@ void run(std::string_view op, const Call& call) {
   if (op == kConv) conv_forward(call);
   if (op == kConvBackward) conv_backward(call);
   if (op == kConvUpdate) conv_update(call);
+  if (op == kMamba3Backward) mamba3_backward(call);
+  if (op == kMamba3Ranks || op == kMamba3Step) mamba3_ranks(call, op == kMamba3Step);
 }
 
 }  // namespace
