@@ -91,12 +91,12 @@ TEST_CASE("exactly these configs are shipped") {
     if (entry.path().extension() == ".json") names.insert(entry.path().stem());
   CHECK(names ==
         std::set<std::string>{
-            "algorithms",     "ci",          "comparison",  "consistency",  "convergence",  "decode",
-            "discretization", "gradients",   "huge",        "large",        "layouts",      "linear-scan",
-            "mamba-1.4b",     "mamba-130m",  "mamba-2.8b",  "mamba-370m",   "mamba-790m",   "mamba2-1.3b",
-            "mamba2-130m",    "mamba2-2.7b", "mamba2-370m", "mamba2-780m",  "mamba2-small", "mamba3-1.5b",
-            "mamba3-187m",    "mamba3-444m", "mamba3-893m", "mamba3-small", "medium",       "realtime-60fps",
-            "scaling",        "schema",      "small",       "stress-long"});
+            "algorithms",     "ci",          "comparison",  "consistency", "convergence",    "decode",
+            "discretization", "gradients",   "huge",        "large",       "layouts",        "linear-scan",
+            "mamba-1.4b",     "mamba-130m",  "mamba-2.8b",  "mamba-370m",  "mamba-790m",     "mamba2-1.3b",
+            "mamba2-130m",    "mamba2-2.7b", "mamba2-370m", "mamba2-780m", "mamba2-options", "mamba2-small",
+            "mamba3-1.5b",    "mamba3-187m", "mamba3-444m", "mamba3-893m", "mamba3-small",   "medium",
+            "realtime-60fps", "scaling",     "schema",      "small",       "stress-long"});
 }
 
 TEST_CASE("every config verifies each of its operations on trained inputs, in little time") {
