@@ -33,20 +33,34 @@ struct Traits {
   using Depth = typename Layout::Depth;
 };
 
-/// Two output warpgroups share the work: with two heads each has one of them, with one head each has every
-/// second chunk. The same goes for the two warps that compute scalars.
-template <int kHeads>
+/// Warps or warpgroups share the chunks of an item's heads: each has one head, and every `kStride`th chunk.
+template <int kHeads, int kStride>
 struct Share {
-  int index;  ///< 0 or 1
+  int index;  ///< 0 … kHeads · kStride − 1
 
-  __device__ int head() const { return kHeads == 2 ? index : 0; }
-  __device__ bool has(int count) const { return kHeads == 2 || (count & 1) == index; }
+  __device__ int head() const {
+    if constexpr (kHeads == 1) return 0;
+    return kStride == 1 ? index : index % 2;
+  }
+  /// Chunks from the count-th one to the next that it has.
+  __device__ int until(int count) const {
+    if constexpr (kStride == 1) return 0;
+    const int own = kHeads == 2 ? index / 2 : index;
+    return (own - count % kStride + kStride) % kStride;
+  }
+  __device__ bool has(int count) const { return until(count) == 0; }
 };
+/// Of two output warpgroups, and of the two warps that compute scalars for them.
+template <int kHeads>
+inline constexpr int kOutputStride = 3 - kHeads;
+/// Of the warps that compute scalars in the pass of states, which uses them up faster than one warp makes them.
+inline constexpr int kPartsStride = 3;
 
 inline constexpr int kWarpsOfGroup = 4;
 inline constexpr int kGroupThreads = 32 * kWarpsOfGroup;
-inline constexpr int kThreads = 4 * kGroupThreads;       ///< of a block: producers, states, two times outputs
-inline constexpr int kStateThreads = 2 * kGroupThreads;  ///< without outputs
+inline constexpr int kThreads = 4 * kGroupThreads;  ///< of a block: producers, states, two times outputs
+inline constexpr int kStateThreads =
+    3 * kGroupThreads;  ///< in the pass of states: two times producers, states
 
 extern __shared__ unsigned char dynamic_shared[];
 

@@ -45,6 +45,9 @@ namespace ssmbench::ssd_hopper {
 inline constexpr int kProducerRegisters = 64;
 inline constexpr int kStateRegisters = 192;
 inline constexpr int kOutputRegisters = 128;
+// In the pass of states: 392 of 512.
+inline constexpr int kPartsProducerRegisters = 80;
+inline constexpr int kPartsStateRegisters = 232;
 
 template <class T>
 __device__ __forceinline__ void produce(const HopperArgs& args, const SharedMemory<T>& shared, int thread) {
@@ -82,24 +85,26 @@ __global__ void __launch_bounds__(kThreads, 1) ssd_kernel(const __grid_constant_
 }
 
 /// The pass of states: those that leave all parts of items but the last, without what enters them (handed.h).
-/// Blocks of the plan, of two warpgroups, producers and states. Parts have one segment each.
+/// Blocks of the plan, of three warpgroups: producers twice, of which warp 0 loads and others compute scalars, and
+/// states. Parts have one segment each.
 template <class T>
 __global__ void __launch_bounds__(kStateThreads, 1)
     ssd_parts_kernel(const __grid_constant__ HopperArgs args) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   if (args.plan.segment(blockIdx.x, 0).end == args.plan.chunks.value) return;
-  const int group = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kGroupThreads, 0);
+  const int warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / 32, 0);
   if (threadIdx.x == 0) SharedMemory<T>().init_barriers();
   __syncthreads();
-  if (group == 1) {
+  if (warp >= 2 * kWarpsOfGroup) {
+    warpgroup_reg_alloc<kPartsStateRegisters>();
     StateWarpgroup<T>(args, SharedMemory<T>(), group_thread()).run();
     return;
   }
-  const int warp = group_thread() / 32;
+  warpgroup_reg_dealloc<kPartsProducerRegisters>();
   const int lane = group_thread() % 32;
   if (warp == 0) {
     if (lane == 0) Loader<T>(args, SharedMemory<T>()).run();
-  } else if (warp < 3) {
+  } else if (warp <= T::kHeads * kPartsStride) {
     ScalarWarp<T>(args, SharedMemory<T>(), warp - 1, lane).run();
   }
 #else

@@ -293,7 +293,7 @@ class OutputWarpgroup {
   const HopperArgs& args_;
   const Plan& plan_;
   Shared shared_;
-  Share<T::kHeads> share_;
+  Share<T::kHeads, kOutputStride<T::kHeads>> share_;
   int thread_;
   int warp_;
   int lane_;

@@ -144,17 +144,18 @@ constexpr Plan plan_with(const PlanSizes& of, int multiprocessors, int tiles_per
 
 // What a chunk of an item takes, in cycles of an H200 (measured): of one tile, of two.
 inline constexpr double kChunkCycles[] = {2100, 3800};
-inline constexpr double kStateChunkCycles[] = {1050, 1400};  ///< in the pass before, of states alone
-/// What the pass before costs besides: two more kernels, and the sum over an item's parts.
-inline constexpr double kPartsCycles = 12000;
-inline constexpr double kPartCycles = 150;
+inline constexpr double kStateChunkCycles[] = {800, 1400};  ///< in the pass before, of states alone
+/// What parts cost besides: two more kernels, states to and from memory, the sum over an item's parts.
+inline constexpr double kPartsCycles[] = {14000, 26000};
+inline constexpr double kPartCycles = 400;
 
 /// Cycles that the plan takes.
 constexpr double plan_cycles(const Plan& plan) {
   const int tiles = plan.tiles_per_item - 1;
   if (plan.parts == 1) return kChunkCycles[tiles] * plan.chunks.value * plan.items / plan.blocks;
   const double chunks = plan.share + (plan.rest > 0 ? 1 : 0);
-  return (kChunkCycles[tiles] + kStateChunkCycles[tiles]) * chunks + kPartsCycles + kPartCycles * plan.parts;
+  return (kChunkCycles[tiles] + kStateChunkCycles[tiles]) * chunks + kPartsCycles[tiles] +
+         kPartCycles * plan.parts;
 }
 
 /// Two tiles share loads and the state warpgroup; one tile makes twice the items, and parts make more of few.

@@ -39,7 +39,7 @@ class ScalarWarp {
     int count = 0;
     for (int i = 0; i < plan_.segments(blockIdx.x); ++i) {
       const Segment segment = plan_.segment(blockIdx.x, i);
-      start(plan_.item(segment.item), segment.first + (share_.has(count) ? 0 : 1));
+      start(plan_.item(segment.item), segment.first + share_.until(count));
       LaneDeltas deltas = deltas_of(load());
       advance();
       RawSteps dt = load();
@@ -57,7 +57,8 @@ class ScalarWarp {
   }
 
  private:
-  static constexpr int kStride = (3 - T::kHeads) * kSteps;  ///< from a chunk of this warp to its next
+  static constexpr int kChunks = T::kPass == Pass::outputs ? kOutputStride<T::kHeads> : kPartsStride;
+  static constexpr int kStride = kChunks * kSteps;  ///< from a chunk of this warp to its next
   static constexpr int kSlabLanes = 8;
 
   /// dt as it is stored: a conversion would wait for it.
@@ -216,7 +217,7 @@ class ScalarWarp {
   const SsdInputs& in_;
   const Plan& plan_;
   SharedMemory<T> shared_;
-  Share<T::kHeads> share_;
+  Share<T::kHeads, kChunks> share_;
   int lane_;
   int b_ = 0;
   float A_ = 0.0F;

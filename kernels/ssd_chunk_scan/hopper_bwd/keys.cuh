@@ -202,7 +202,8 @@ class KeyWarpgroup {
           direct[8 * j + 2 * i + 1] = d.y * dy.y;
         }
       }
-      store_column_sums(columns, flows.skip[warp_], at_.lane);
+      const int lane = group_thread() % 32;  // again: registers are short
+      store_column_sums(columns, flows.skip[warp_], lane);
     }
     if constexpr (T::kGated) warp_arrive(shared_.gates_read(input_at_), at_.lane);
   }

@@ -11,13 +11,13 @@ namespace ssmbench::ssd_hopper_bwd {
 /// Blocks that run at once: two on each multiprocessor of an H200.
 inline constexpr int kWalkBlocks = 264;
 /// What a chunk takes, in cycles of an H200 (measured): alone, and beside as many blocks as run at once.
-inline constexpr double kWalkChunkCycles = 1100;
-inline constexpr double kWalkFullCycles = 3700;
+inline constexpr double kWalkChunkCycles = 1800;
+inline constexpr double kWalkFullCycles = 4300;
 /// The same of the pass of states alone.
-inline constexpr double kWalkPartChunkCycles = 900;
-inline constexpr double kWalkPartFullCycles = 2300;
+inline constexpr double kWalkPartChunkCycles = 1450;
+inline constexpr double kWalkPartFullCycles = 2150;
 /// What the pass of states costs besides.
-inline constexpr double kWalkPartsCycles = 12000;
+inline constexpr double kWalkPartsCycles = 6000;
 inline constexpr double kWalkPartCycles = 150;
 
 /// Parts that both walks of each of `heads` sequences are cut into. Of the shape alone.
