@@ -89,14 +89,15 @@ TEST_CASE("exactly these configs are shipped") {
   std::set<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(SSMBENCH_SOURCE_DIR "/configs"))
     if (entry.path().extension() == ".json") names.insert(entry.path().stem());
-  CHECK(names ==
-        std::set<std::string>{
-            "algorithms",     "ci",          "comparison",  "consistency",  "convergence",  "decode",
-            "discretization", "gradients",   "huge",        "large",        "layouts",      "linear-scan",
-            "mamba-1.4b",     "mamba-130m",  "mamba-2.8b",  "mamba-370m",   "mamba-790m",   "mamba2-1.3b",
-            "mamba2-130m",    "mamba2-2.7b", "mamba2-370m", "mamba2-780m",  "mamba2-small", "mamba3-1.5b",
-            "mamba3-187m",    "mamba3-444m", "mamba3-893m", "mamba3-small", "medium",       "realtime-60fps",
-            "scaling",        "schema",      "small",       "stress-long"});
+  CHECK(names == std::set<std::string>{"algorithms",   "ci",          "comparison",     "consistency",
+                                       "convergence",  "decode",      "decode-models",  "discretization",
+                                       "gradients",    "huge",        "large",          "layouts",
+                                       "linear-scan",  "mamba-1.4b",  "mamba-130m",     "mamba-2.8b",
+                                       "mamba-370m",   "mamba-790m",  "mamba2-1.3b",    "mamba2-130m",
+                                       "mamba2-2.7b",  "mamba2-370m", "mamba2-780m",    "mamba2-small",
+                                       "mamba3-1.5b",  "mamba3-187m", "mamba3-444m",    "mamba3-893m",
+                                       "mamba3-small", "medium",      "realtime-60fps", "scaling",
+                                       "schema",       "small",       "stress-long"});
 }
 
 TEST_CASE("every config verifies each of its operations on trained inputs, in little time") {
@@ -415,6 +416,19 @@ TEST_CASE("decode has the models' sizes, one to 512 sequences, f32 and bf16, sta
   CHECK(in_halves == (2 + 2) * 3);
   CHECK(cases.size() == (5 + 3) * 5 * 2 + 12);
   for (const auto& one : shipped("decode", true)) CHECK(one.problem.size("batch") == 1);
+}
+
+TEST_CASE("decode-models has states in slots, one to 512 sequences, and several tokens") {
+  const auto cases = shipped("decode-models");
+  CHECK(values_of(cases, "batch") == std::set<std::string>{"1", "8", "64", "256", "512"});
+  CHECK(values_of(cases, "state_dtype") == kDtypes);
+  CHECK(values_of(cases, "tokens") == std::set<std::string>{"1", "4"});
+  CHECK(cases.size() == (9 * 3 + 2) * 5 + 2 * 2 * 2);
+  for (const auto& one : cases) {
+    const StateUpdate step(one.problem);
+    CHECK(step.slots > step.batch);
+    CHECK(step.states_of_sequence() >= 8 * 64 * 128);
+  }
 }
 
 TEST_CASE("ci decodes with both forms, every option, and states of every kind of row") {
