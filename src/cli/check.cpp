@@ -85,7 +85,13 @@ class Checker {
                       fmt::join(inputs, ", ")));
     CaseVerdict verdict;
     within_time(options_.timeout, interrupt_.flag(), fmt::format("{}: /cases/{}", name, id),
-                [&](const std::atomic<bool>& stop) { verdict = judge_case(read, stop); });
+                [&](const std::atomic<bool>& stop) {
+                  try {
+                    verdict = judge_case(read, stop);
+                  } catch (const ContractError& error) {  // inputs that contradict one another
+                    throw UsageError(fmt::format("{}: /cases/{}/inputs: {}", name, id, error.what()));
+                  }
+                });
     ++(verdict.passed() ? passed_ : failed_);
     progress_.clear();
     if (prints_text()) fmt::print("{}", verdict_text(read, verdict, options_.verbose));

@@ -1,7 +1,10 @@
 // dump, check and compare, from end to end.
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 
 #include "catch.h"
@@ -182,4 +185,77 @@ TEST_CASE("check: inputs that hold NaN are judged only when that is asked for") 
   const CommandResult judged = run_ssmbench("check --allow-nonfinite " + file);
   CHECK(judged.exit_code == 0);
   CHECK(judged.out.find("elements not compared") != std::string::npos);
+}
+
+namespace {
+
+/// Outputs of one case: five rows in slots, two tokens each.
+std::string outputs_with_slots(const TemporaryFolder& folder) {
+  const std::string config = folder.write("slots.json", R"({"format": "ssmbench-config/1", "sweeps": [
+      {"op": "selective_state_update",
+       "axes": {"form": "mamba1", "batch": 5, "dim": 3, "dstate": 4, "dtype": "f32", "tokens": 2,
+                "slots": 12, "store": "apart", "pads": 3, "intermediate": true}}]})");
+  const std::string file = folder / "slots.h5";
+  REQUIRE(run_ssmbench("run " + config + " --device cpu --no-timing --quiet --json /dev/null --dump " + file)
+              .exit_code == 0);
+  return file;
+}
+
+std::int32_t* indices(CaseRead& read, const char* name) {
+  for (auto& tensor : read.inputs)
+    if (tensor.spec.name == name) return static_cast<std::int32_t*>(tensor.buffer.data());
+  return nullptr;
+}
+
+}  // namespace
+
+TEST_CASE("states in slots are checked, those that nobody names too") {
+  const TemporaryFolder folder;
+  const std::string file = outputs_with_slots(folder);
+  const CommandResult right = run_ssmbench("check " + file);
+  CHECK(right.exit_code == 0);
+  CHECK(right.out.find("pass   intermediate ") != std::string::npos);
+  const InterchangeFile written(file);
+  CaseRead read = written.read_case(written.case_ids().front());
+  std::set<std::int32_t> stored;
+  for (std::int64_t i = 0; i < 10; ++i) stored.insert(indices(read, "destination")[i]);
+  std::int32_t kept = 0;
+  while (stored.contains(kept)) ++kept;
+  const std::string wrong = changed_copy(folder, file, [&](CaseRead& changed) {
+    for (auto& output : changed.outputs) {
+      if (output.spec.name != "state") continue;
+      float& value = static_cast<float*>(output.buffer.data())[kept * 3 * 4];
+      value = std::nextafter(value, 2 * value);
+    }
+  });
+  const CommandResult found = run_ssmbench("check " + wrong);
+  CHECK(found.exit_code == 1);
+  CHECK(found.out.find("fail   state ") != std::string::npos);
+}
+
+TEST_CASE("indices of slots that contradict one another are bad input") {
+  const TemporaryFolder folder;
+  const std::string file = outputs_with_slots(folder);
+  const auto complaint = [&](const std::function<void(CaseRead&)>& change) {
+    const TemporaryFolder other;
+    const CommandResult result = run_ssmbench("check " + changed_copy(other, file, change));
+    CHECK(result.exit_code == 2);
+    CHECK(std::ranges::count(result.err, '\n') == 1);
+    return result.err.substr(result.err.find("/inputs"));
+  };
+  CHECK(complaint([](CaseRead& read) { indices(read, "source")[0] = 12; }) ==
+        "/inputs: source 12: there are slots 0 to 11, and -1 is none\n");
+  CHECK(complaint([](CaseRead& read) { indices(read, "destination")[3] = 2000000000; }) ==
+        "/inputs: destination 2000000000: there are slots 0 to 11, and -1 is none\n");
+  CHECK(complaint([](CaseRead& read) { indices(read, "destination")[3] = -2; }) ==
+        "/inputs/destination: -2 at (b 1, l 1): a slot is at least 0, and -1 is none\n");
+  CHECK(complaint([](CaseRead& read) {
+          indices(read, "destination")[0] = indices(read, "destination")[3];
+        }).find(" is in destination twice") != std::string::npos);
+  CHECK(complaint([](CaseRead& read) {
+          indices(read, "destination")[3] = indices(read, "source")[0];
+        }).find(" is the source of row 0") != std::string::npos);
+  CHECK(complaint([](CaseRead& read) {
+          indices(read, "source")[1] = -1;
+        }).find(" of row 1, whose source says padding") != std::string::npos);
 }

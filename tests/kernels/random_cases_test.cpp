@@ -19,7 +19,7 @@ namespace {
 
 /// Cases of an operation: most of them of the scans and their gradients, 3800 together.
 constexpr std::size_t kCasesOfScan = 950;
-constexpr std::size_t kCasesOfOther = 200;
+constexpr std::size_t kCasesOfOther = 300;
 
 std::size_t cases_of(const OpSpec& op) {
   return op.name.starts_with("selective_scan") || op.name.starts_with("ssd") ? kCasesOfScan : kCasesOfOther;

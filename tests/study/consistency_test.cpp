@@ -156,6 +156,27 @@ TEST_CASE("a Mamba-2 step agrees with a Mamba-1 step of repeated heads") {
     }
 }
 
+TEST_CASE("tokens agree with steps, and states in slots with states of their own") {
+  const auto check = [](const char* name, const Problem& problem) {
+    const auto results = measure(name, problem);
+    REQUIRE(results.size() == 1);
+    INFO(problem.id() << " " << results[0].at_once.reason);
+    CHECK(results[0].at_once.status == Status::pass);
+  };
+  for (const char* dtype : {"f32", "bf16"})
+    for (const char* store : {"last", "apart", "each", "none"})
+      for (const std::int64_t tokens : {1, 3}) {
+        const Axes axes{{"tokens", tokens}, {"slots", size(9)}, {"store", store},
+                        {"dtype", dtype},   {"pads", size(2)},  {"dt_dtype", "f32"}};
+        check("steps", small_heads().with(axes));
+        check("mamba1", small_heads().with(axes));
+        Axes channels{{"batch", size(3)}, {"dim", size(4)}, {"dstate", size(5)}, {"groups", size(2)}};
+        channels.merge(Axes(axes));
+        check("steps", mamba1_step(channels));
+      }
+  check("steps", small_heads().with({{"tokens", size(4)}, {"intermediate", true}}));
+}
+
 TEST_CASE("a Mamba-2 scan agrees with its steps, halves, sequences and Mamba-1's scan") {
   const auto check = [](const char* name, const Problem& problem) {
     const auto results = measure(name, problem);
@@ -203,9 +224,14 @@ TEST_CASE("what does not add up is skipped, with the reason") {
     CHECK_FALSE(skipped(check, small_ssd().with({{"dt_limit", "0..0.1"}})).empty());
   }
   CHECK_FALSE(skipped("steps", small_ssd().with({{"D", "headdim"}})).empty());
-  const auto results = measure("mamba1", mamba1_step({}));
-  REQUIRE(results.size() == 1);
-  CHECK(results[0].at_once.status == Status::skip);
+  for (const auto& [check, problem] :
+       {std::pair{"mamba1", mamba1_step({})},
+        {"steps", mamba1_step({})},
+        {"steps", mamba1_step({{"tokens", size(2)}, {"state_dtype", "bf16"}})}}) {
+    const auto results = measure(check, problem);
+    REQUIRE(results.size() == 1);
+    CHECK(results[0].at_once.status == Status::skip);
+  }
 }
 
 TEST_CASE("a state that is not carried, or a tensor that is lost on the way, is found") {
@@ -219,6 +245,13 @@ TEST_CASE("a state that is not carried, or a tensor that is lost on the way, is 
                        [&](std::vector<HostTensor>& inputs) { spoil(inputs, lost); }));
     CHECK_FALSE(agrees("mamba1", small_heads(), "cpu-step",
                        [&](std::vector<HostTensor>& inputs) { spoil(inputs, lost); }));
+  }
+  const Problem tokens = small_heads().with({{"tokens", size(3)}, {"slots", size(9)}, {"store", "each"}});
+  CHECK(agrees("steps", tokens, "cpu-step", nothing));
+  for (const char* lost : {"state", "dt", "B"}) {
+    INFO(lost);
+    CHECK_FALSE(
+        agrees("steps", tokens, "cpu-step", [&](std::vector<HostTensor>& inputs) { spoil(inputs, lost); }));
   }
   CHECK_FALSE(agrees("halves", small_scan(), "cpu-scalar",
                      [](std::vector<HostTensor>& inputs) { spoil(inputs, "initial_state"); }));

@@ -2,7 +2,6 @@
 
 // Which instance of the kernels of cuda-step a problem takes.
 
-#include <algorithm>
 #include <type_traits>
 
 #include "kernels/common/io_types.cuh"
@@ -26,15 +25,16 @@ inline bool has_state_dtype(DType io, DType state) {
 /// Kernels::heads<Io, State, shape, rows> or Kernels::channels<…> of a plan.
 template <class Kernels, class Io, class State, RowShape kShape>
 Kernel instance_of_shape(bool rate_per_state, int rows) {
-  constexpr int kMost = most_rows(kShape, sizeof(State), Kernels::kSeveralTokens);
-  constexpr int kFewer = kMost > 1 ? kMost / 2 : 1;
-  constexpr int kSequences = std::max(most_rows(kShape, sizeof(State), false) / 2, 1);
-  if (rate_per_state)
-    return rows == 1 ? Kernels::template channels<Io, State, kShape, 1>
-                     : Kernels::template channels<Io, State, kShape, kSequences>;
-  if (rows == 1) return Kernels::template heads<Io, State, kShape, 1>;
-  if (rows == kFewer) return Kernels::template heads<Io, State, kShape, kFewer>;
-  return Kernels::template heads<Io, State, kShape, kMost>;
+  if (!rate_per_state) {
+    constexpr int kMost = most_rows(kShape, sizeof(State), Kernels::kSeveralTokens);
+    if (rows == 1) return Kernels::template heads<Io, State, kShape, 1>;
+    return Kernels::template heads<Io, State, kShape, kMost>;
+  }
+  if constexpr (kShape == RowShape::one_vector) {
+    if (rows == kStepSequences) return Kernels::template channels<Io, State, kShape, kStepSequences>;
+    if (rows == 2) return Kernels::template channels<Io, State, kShape, 2>;
+  }
+  return Kernels::template channels<Io, State, kShape, 1>;
 }
 
 template <class Kernels, class Io, class State>

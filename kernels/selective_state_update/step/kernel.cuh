@@ -28,7 +28,7 @@ namespace ssmbench::step {
 
 /// Form mamba2.
 template <class Io, class State, RowShape kShape, int kRows>
-__global__ void __launch_bounds__(kStepMaxWarps* kWarpThreads)
+__global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads)
     step_heads(const StateUpdateArgs args, const StepPlan plan, const int heads_per_group) {
   using Division = Lanes<State, kShape>;
   const int dstate = static_cast<int>(args.dstate);
@@ -99,9 +99,9 @@ __global__ void __launch_bounds__(kStepMaxWarps* kWarpThreads)
   static_cast<Io*>(args.out)[own] = from_float<Io>(own_y);
 }
 
-/// Form mamba1: thread rows are sequences.
+/// Form mamba1: the rows of a thread are sequences, lane r owns that of sequence r.
 template <class Io, class State, RowShape kShape, int kRows>
-__global__ void __launch_bounds__(kStepMaxWarps* kWarpThreads)
+__global__ void __launch_bounds__(kStepWarps* kWarpThreads)
     step_channels(const StateUpdateArgs args, const StepPlan plan, const int heads_per_group) {
   using Division = Lanes<State, kShape>;
   const int dstate = static_cast<int>(args.dstate);
@@ -115,62 +115,68 @@ __global__ void __launch_bounds__(kStepMaxWarps* kWarpThreads)
   const std::int64_t channel =
       static_cast<std::int64_t>(blockIdx.y) * heads_per_group + (is_there ? of_group : 0);
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.z) * kRows;
+  const int rows = steps_within(first, kRows, args.batch);
 
   std::int64_t source[kRows];
   RowPart<State, Division> stored[kRows];
   RowPart<Io, Division> stored_B[kRows], stored_C[kRows];
-  Io stored_x[kRows], stored_z[kRows];
-  StoredDt<Io> dt[kRows];
   RowPart<float, Division> stored_rate;
 #pragma unroll
-  for (int r = 0; r < kRows; ++r) source[r] = first + r < args.batch ? source_of(args, first + r) : -1;
+  for (int r = 0; r < kRows; ++r) source[r] = r < rows ? source_of(args, first + r) : -1;
+  const bool owns = division.lane < rows && is_there;
+  const std::int64_t own = (first + division.lane) * args.heads + channel;
+  Io stored_x{}, stored_z{};
+  StoredDt<Io> dt;
+  float dt_bias = 0.0F, skip = 0.0F;
+  if (owns) {
+    stored_x = static_cast<const Io*>(args.x)[own];
+    dt = StoredDt<Io>(args, own);
+    if (args.z != nullptr) stored_z = static_cast<const Io*>(args.z)[own];
+    if (args.dt_bias != nullptr) dt_bias = args.dt_bias[channel];
+    if (args.D != nullptr) skip = args.D[channel];
+  }
 #pragma unroll
   for (int r = 0; r < kRows; ++r)
     stored[r].load(static_cast<const State*>(args.state) + (source[r] * args.heads + channel) * dstate,
                    division, is_there && source[r] >= 0);
   stored_rate.load(args.A + channel * dstate, division, true);
-  const float dt_bias = args.dt_bias != nullptr ? args.dt_bias[channel] : 0.0F;
-  const float skip = args.D != nullptr ? args.D[channel] : 0.0F;
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
-    stored_x[r] = stored_z[r] = from_float<Io>(0.0F);
-    const bool has_row = first + r < args.batch;
-    const std::int64_t at = (first + r) * args.heads + channel;
     const std::int64_t projection = ((first + r) * args.groups + blockIdx.y) * dstate;
-    stored_B[r].load(static_cast<const Io*>(args.B) + projection, division, has_row);
-    stored_C[r].load(static_cast<const Io*>(args.C) + projection, division, has_row);
-    if (!has_row) continue;
-    stored_x[r] = static_cast<const Io*>(args.x)[at];
-    dt[r] = StoredDt<Io>(args, at);
-    if (args.z != nullptr) stored_z[r] = static_cast<const Io*>(args.z)[at];
+    stored_B[r].load(static_cast<const Io*>(args.B) + projection, division, r < rows);
+    stored_C[r].load(static_cast<const Io*>(args.C) + projection, division, r < rows);
   }
 
-  float rate[Division::kStates];
+  const float own_delta = dt.step_size(args, dt_bias);
+  const float x = to_float(stored_x);
+  const float own_delta_x = own_delta * x;
+  float rate[Division::kStates], y[kRows];
   stored_rate.unpack(rate);
 #pragma unroll
   for (int s = 0; s < Division::kStates; ++s) rate[s] *= kLog2E;
+  bool is_padding = false;  // the own row
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
-    const float delta = dt[r].step_size(args, dt_bias);
-    const float x = to_float(stored_x[r]);
+    const float delta = __shfl_sync(0xFFFFFFFFU, own_delta, r, lanes);
+    const float delta_x = __shfl_sync(0xFFFFFFFFU, own_delta_x, r, lanes);
     float h[Division::kStates], B[Division::kStates], C[Division::kStates];
     stored[r].unpack(h);
     stored_B[r].unpack(B);
     stored_C[r].unpack(C);
-    float y = reduce_row(advance(h, rate, delta, delta * x, B, C), lanes);
-    if (!is_there || first + r >= args.batch) continue;
+    y[r] = advance(h, rate, delta, delta_x, B, C);
+    if (division.lane == r) is_padding = source[r] < 0;
+    if (!is_there || source[r] < 0) continue;
     const std::int64_t destination = destination_of(args, first + r, 0);
-    if (source[r] >= 0 && destination >= 0) {
-      stored[r].pack(h);
-      stored[r].store(static_cast<State*>(args.state) + (destination * args.heads + channel) * dstate,
-                      division);
-    }
-    if (division.lane > 0) continue;
-    if (args.D != nullptr) y += skip * x;
-    if (args.z != nullptr) y *= fast_silu(to_float(stored_z[r]));
-    static_cast<Io*>(args.out)[(first + r) * args.heads + channel] =
-        from_float<Io>(source[r] >= 0 ? y : 0.0F);
+    if (destination < 0) continue;
+    stored[r].pack(h);
+    stored[r].store(static_cast<State*>(args.state) + (destination * args.heads + channel) * dstate,
+                    division);
   }
+  float own_y = reduce_rows<kRows>(y, division.lane, lanes);
+  if (!owns) return;
+  if (args.D != nullptr) own_y += skip * x;
+  if (args.z != nullptr) own_y *= fast_silu(to_float(stored_z));
+  static_cast<Io*>(args.out)[own] = from_float<Io>(is_padding ? 0.0F : own_y);
 }
 
 }  // namespace ssmbench::step

@@ -11,16 +11,23 @@
 
 namespace ssmbench {
 
-inline constexpr int kStepMaxWarps = 4;
 /// Blocks in the y or z dimension of a CUDA grid.
 inline constexpr std::int64_t kMaxGridYZ = 65535;
-/// Vectors of states that a thread holds at once, each of 16 bytes: those in flight of 20 warps and more on a
-/// multiprocessor are twice what covers the latency of an H200's memory.
-inline constexpr int kStepVectors = 8;
-/// States that a thread holds at once in f32, for several tokens.
+
+// Tuned on an H200 (docs/kernels/state-update.md).
+
+/// Warps of a block: small blocks of a launch that only moves states end and begin without waves.
+inline constexpr int kStepHeadWarps = 2;
+inline constexpr int kStepWarps = 4;
+/// Vectors of 16 bytes that a thread has in flight, of states in f32 and in 16 bits.
+inline constexpr int kStepWideVectors = 4;
+inline constexpr int kStepNarrowVectors = 8;
+/// States that a thread holds in f32 for several tokens.
 inline constexpr int kStepTokenStates = 32;
-/// Fewer warps than these leave multiprocessors of an H200 without work: threads then hold one row each.
-inline constexpr std::int64_t kStepManyWarps = std::int64_t{4} * h200::kMultiprocessors;
+/// Sequences whose states a thread of form mamba1 holds at most.
+inline constexpr int kStepSequences = 4;
+/// With fewer warps than these threads hold one row each: the launch is bound by latency.
+inline constexpr std::int64_t kStepManyWarps = 256;
 
 /// How a row of dstate states lies across a group of lanes.
 enum class RowShape {
@@ -37,11 +44,13 @@ SSMBENCH_HD constexpr int vector_states(RowShape shape, int state_bytes) {
 SSMBENCH_HD constexpr int vectors_per_row(RowShape shape) {
   return shape == RowShape::one_vector ? 1 : shape == RowShape::two_vectors ? 2 : 8;
 }
-/// The most rows that a thread holds at once: where there are several tokens, as f32.
+/// The most rows that a thread holds at once, form mamba2.
 SSMBENCH_HD constexpr int most_rows(RowShape shape, int state_bytes, bool several_tokens) {
-  const int rows = kStepVectors / vectors_per_row(shape);
-  const int states = vectors_per_row(shape) * vector_states(shape, state_bytes);
-  return several_tokens && rows * states > kStepTokenStates ? kStepTokenStates / states : rows;
+  if (shape == RowShape::scalars) return 1;
+  const int vectors = several_tokens     ? kStepTokenStates / vector_states(shape, state_bytes)
+                      : state_bytes == 4 ? kStepWideVectors
+                                         : kStepNarrowVectors;
+  return vectors / vectors_per_row(shape);
 }
 
 /// Blocks are (tile, section, batch tile). Form mamba2: a section is a head, a tile a run of its head dims, a
@@ -99,16 +108,17 @@ constexpr int stage_of(std::int64_t tokens, int token_bytes) {
 
 }  // namespace step_detail
 
-/// batch × heads × headdim rows of dstate ≤ 256 states, form mamba2. A thread owns what a row has one of for
-/// one row at most, so that it holds no more rows than lanes share one.
+/// batch × heads × headdim rows of dstate ≤ 256 states, form mamba2. Each row of a thread has a lane that owns
+/// it, so that it holds no more rows than lanes share one.
 constexpr StepPlan plan_heads(std::int64_t batch, std::int64_t heads, std::int64_t headdim, int dstate,
                               int state_bytes, std::int64_t tokens) {
   StepPlan plan = step_detail::plan_row(dstate, state_bytes);
-  plan.rows = std::min(most_rows(plan.shape, state_bytes, tokens > 1), plan.lanes());
-  const auto warps = [&] { return ceil_div(headdim, plan.rows * plan.rows_per_pass()); };
-  if (plan.shape == RowShape::one_vector && plan.rows < 4) plan.rows = 1;
+  plan.rows = most_rows(plan.shape, state_bytes, tokens > 1);
+  if (plan.rows > plan.lanes()) plan.rows = 1;
+  const auto warps = [&] { return ceil_div(headdim, std::int64_t{plan.rows} * plan.rows_per_pass()); };
   if (warps() * heads * batch < kStepManyWarps) plan.rows = 1;
-  plan.warps = static_cast<int>(std::min<std::int64_t>(warps(), kStepMaxWarps));
+  const std::int64_t most = tokens > 1 ? kStepWarps : kStepHeadWarps;
+  plan.warps = static_cast<int>(std::min(warps(), most));
   plan.tiles = ceil_div(warps(), plan.warps);
   plan.sections = heads;
   plan.batch_tiles = batch;
@@ -122,9 +132,9 @@ constexpr StepPlan plan_channels(std::int64_t batch, std::int64_t groups, std::i
   StepPlan plan = step_detail::plan_row(dstate, state_bytes);
   plan.sections = groups;
   const std::int64_t warps = ceil_div(channels, plan.rows_per_pass());
-  plan.warps = static_cast<int>(std::min<std::int64_t>(warps, kStepMaxWarps));
+  plan.warps = static_cast<int>(std::min<std::int64_t>(warps, kStepWarps));
   plan.tiles = ceil_div(warps, plan.warps);
-  plan.rows = std::max(most_rows(plan.shape, state_bytes, false) / 2, 1);
+  plan.rows = plan.shape == RowShape::one_vector ? std::min(kStepSequences, plan.lanes()) : 1;
   if (warps * groups * ceil_div(batch, plan.rows) < kStepManyWarps) plan.rows = 1;
   plan.batch_tiles = ceil_div(batch, plan.rows);
   plan.stage_tokens = step_detail::stage_of(tokens, plan.token_bytes(dstate, true));

@@ -14,7 +14,7 @@
 namespace ssmbench::step {
 
 /// Blocks that a multiprocessor has registers for.
-constexpr int kTokensBlocks = 4;
+constexpr int kTokensBlocks = 5;
 /// Neighbouring elements of B and C that a thread stages at once.
 constexpr int kStagedElements = 4;
 
@@ -151,7 +151,7 @@ __device__ void store_stage(const StateUpdateArgs& args, const HeadStage& stage,
 
 /// Form mamba2.
 template <class Io, class State, RowShape kShape, int kRows>
-__global__ void __launch_bounds__(kStepMaxWarps* kWarpThreads, kTokensBlocks)
+__global__ void __launch_bounds__(kStepWarps* kWarpThreads, kTokensBlocks)
     tokens_heads(const StateUpdateArgs args, const StepPlan plan, const int heads_per_group) {
   using Division = Lanes<State, kShape>;
   extern __shared__ __align__(16) float memory[];
@@ -307,7 +307,7 @@ __device__ void store_stage(const StateUpdateArgs& args, const ChannelStage& sta
 
 /// Form mamba1: thread rows are sequences.
 template <class Io, class State, RowShape kShape, int kRows>
-__global__ void __launch_bounds__(kStepMaxWarps* kWarpThreads, kTokensBlocks)
+__global__ void __launch_bounds__(kStepWarps* kWarpThreads, kTokensBlocks)
     tokens_channels(const StateUpdateArgs args, const StepPlan plan, const int heads_per_group) {
   using Division = Lanes<State, kShape>;
   extern __shared__ __align__(16) float memory[];

@@ -73,6 +73,11 @@ enum class Mistake {
   dfinal_states_ignored,
   // selective_state_update
   state_not_updated,
+  source_for_destination,
+  padding_stored,
+  state_rounded_between_tokens,
+  first_destination_only,
+  row_for_slot,
   // linear_scan
   decay_of_step_before,
   // mamba3_siso_fwd

@@ -1,36 +1,107 @@
 // selective_state_update, form mamba1, and linear_scan, in f64.
 
+#include <vector>
+
 #include "mutants.h"
 
 namespace mutants {
 
-void state_update(const Call& call) {
-  const Tensor state(call.problem, "state");
-  const Tensor x(call.problem, "x");
-  const Tensor dt(call.problem, "dt");
-  const Tensor A(call.problem, "A");
-  const Tensor B(call.problem, "B");
-  const Tensor C(call.problem, "C");
-  const Tensor D(call.problem, "D");
-  const Tensor z(call.problem, "z");
-  const Tensor bias(call.problem, "dt_bias");
-  const Tensor out(call.problem, "out");
-  const auto of_group = [](const Tensor& tensor, std::int64_t b, std::int64_t g, std::int64_t n) {
-    return tensor.rank() == 2 ? tensor(b, n) : tensor(b, g, n);
-  };
-  for (std::int64_t b = 0; b < call.size("batch"); ++b)
-    for (std::int64_t d = 0; d < call.size("dim"); ++d) {
-      const std::int64_t g = d / (call.size("dim") / call.size("groups"));
-      double delta = dt(b, d) + (bias.given() ? bias(d) : 0);
-      if (call.flag("dt_softplus")) delta = softplus(delta);
-      double y = D.given() ? D(d) * x(b, d) : 0;
-      for (std::int64_t n = 0; n < call.size("dstate"); ++n) {
-        const double h = std::exp(delta * A(d, n)) * state(b, d, n) + delta * x(b, d) * of_group(B, b, g, n);
-        y += of_group(C, b, g, n) * h;
-        if (!call.has(Mistake::state_not_updated)) state.set(h, b, d, n);
-      }
-      out.set(z.given() ? y * z(b, d) * sigmoid(z(b, d)) : y, b, d);
+namespace {
+
+/// The tensors of a state update by sequence and token, whether they have an axis of tokens or not.
+class StateUpdate {
+ public:
+  explicit StateUpdate(const Call& call)
+      : call_(call),
+        tokens_(call.size("tokens")),
+        has_slots_(call.size("slots") > 0),
+        state_(call.problem, "state"),
+        x_(call.problem, "x"),
+        dt_(call.problem, "dt"),
+        A_(call.problem, "A"),
+        B_(call.problem, "B"),
+        C_(call.problem, "C"),
+        D_(call.problem, "D"),
+        z_(call.problem, "z"),
+        bias_(call.problem, "dt_bias"),
+        source_(call.problem, "source"),
+        destination_(call.problem, "destination"),
+        out_(call.problem, "out"),
+        intermediate_(call.problem, "intermediate") {}
+
+  void channel(std::int64_t b, std::int64_t d) const {
+    std::vector<double> h(static_cast<std::size_t>(call_.size("dstate")));
+    const std::int64_t from = source(b);
+    for (std::size_t n = 0; n < h.size(); ++n)
+      h[n] = from < 0 ? 0 : state_(from, d, static_cast<std::int64_t>(n));
+    for (std::int64_t t = 0; t < tokens_; ++t) {
+      token(b, t, d, h);
+      store(h, b, t, d);
+      if (!call_.has(Mistake::state_rounded_between_tokens)) continue;
+      for (double& value : h)
+        value = ssmbench::bf16_to_float(ssmbench::float_to_bf16(static_cast<float>(value)));
     }
+  }
+
+ private:
+  double row(const Tensor& tensor, std::int64_t b, std::int64_t t, std::int64_t d) const {
+    return tokens_ > 1 ? tensor(b, t, d) : tensor(b, d);
+  }
+  double of_group(const Tensor& tensor, std::int64_t b, std::int64_t t, std::int64_t g,
+                  std::int64_t n) const {
+    if (tokens_ > 1) return tensor.rank() == 3 ? tensor(b, t, n) : tensor(b, t, g, n);
+    return tensor.rank() == 2 ? tensor(b, n) : tensor(b, g, n);
+  }
+  std::int64_t source(std::int64_t b) const {
+    if (!has_slots_ || call_.has(Mistake::row_for_slot)) return b;
+    const auto slot = source_.data<std::int32_t>()[b];
+    return slot < 0 && call_.has(Mistake::padding_stored) ? call_.size("slots") - 1 : slot;
+  }
+  std::int64_t destination(std::int64_t b, std::int64_t t) const {
+    if (!has_slots_) return t == tokens_ - 1 ? b : -1;
+    if (call_.has(Mistake::first_destination_only)) t = 0;
+    const auto slot = destination_.data<std::int32_t>()[b * tokens_ + t];
+    const bool is_padding = source_.data<std::int32_t>()[b] < 0;
+    if (is_padding && call_.has(Mistake::padding_stored)) return source(b);
+    return slot >= 0 && call_.has(Mistake::source_for_destination) ? source(b) : slot;
+  }
+
+  void token(std::int64_t b, std::int64_t t, std::int64_t d, std::vector<double>& h) const {
+    const std::int64_t g = d / (call_.size("dim") / call_.size("groups"));
+    const double x = row(x_, b, t, d);
+    double delta = row(dt_, b, t, d) + (bias_.given() ? bias_(d) : 0);
+    if (call_.flag("dt_softplus")) delta = softplus(delta);
+    double y = D_.given() ? D_(d) * x : 0;
+    for (std::size_t i = 0; i < h.size(); ++i) {
+      const auto n = static_cast<std::int64_t>(i);
+      h[i] = std::exp(delta * A_(d, n)) * h[i] + delta * x * of_group(B_, b, t, g, n);
+      y += of_group(C_, b, t, g, n) * h[i];
+    }
+    if (z_.given()) y *= row(z_, b, t, d) * sigmoid(row(z_, b, t, d));
+    tokens_ > 1 ? out_.set(y, b, t, d) : out_.set(y, b, d);
+  }
+
+  void store(const std::vector<double>& h, std::int64_t b, std::int64_t t, std::int64_t d) const {
+    const std::int64_t to = destination(b, t);
+    for (std::size_t i = 0; i < h.size(); ++i) {
+      const auto n = static_cast<std::int64_t>(i);
+      if (intermediate_.given()) intermediate_.set(h[i], b, t, d, n);
+      if (to >= 0 && !call_.has(Mistake::state_not_updated)) state_.set(h[i], to, d, n);
+    }
+  }
+
+  const Call& call_;
+  std::int64_t tokens_;
+  bool has_slots_;
+  Tensor state_, x_, dt_, A_, B_, C_, D_, z_, bias_, source_, destination_, out_, intermediate_;
+};
+
+}  // namespace
+
+void state_update(const Call& call) {
+  const StateUpdate update(call);
+  for (std::int64_t b = 0; b < call.size("batch"); ++b)
+    for (std::int64_t d = 0; d < call.size("dim"); ++d) update.channel(b, d);
 }
 
 void linear_scan(const Call& call) {

@@ -53,6 +53,9 @@ TEST_CASE(
       Axes heads{{"nheads", size(6)}, {"headdim", size(4)}};
       heads.merge(Axes(more));
       problems.push_back(with_sizes(mamba2_step, heads));
+      for (const Problem& one : {problems[problems.size() - 2], problems.back()})
+        problems.push_back(
+            one.with({{"tokens", size(3)}, {"intermediate", true}, {"dt_dtype", options ? "f32" : "io"}}));
     }
   for (std::size_t i = 0; i < problems.size(); ++i) {
     INFO(problems[i].id());
@@ -134,5 +137,6 @@ TEST_CASE("B and C of form mamba1 may have their one group as an axis") {
   CHECK(with_shape("B", {2, 1, 5}) == "");
   CHECK(with_shape("C", {2, 1, 5}) == "");
   CHECK(with_shape("C", {2, 5, 1}) == "/cases/a/inputs/C: expected 2 axes, found 3");
-  CHECK(with_shape("x", {2, 1, 6}) == "/cases/a/inputs/x: expected 2 axes, found 3");
+  CHECK(with_shape("x", {2, 1, 6}) == "/cases/a/inputs/B: expected 4 axes, found 2");
+  CHECK(with_shape("x", {12}) == "/cases/a/inputs/x: expected 2 axes, or one more with tokens, found 1");
 }

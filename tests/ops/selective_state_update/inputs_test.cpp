@@ -105,3 +105,74 @@ TEST_CASE("the state is standard normal and the same in every dtype, rounded to 
 TEST_CASE("an unknown distribution of a state update is a usage error") {
   CHECK_THROWS_AS(values_of(heads(true, true), "x", {.distribution = "nonsense"}), UsageError);
 }
+
+namespace {
+
+constexpr std::int64_t kRows = 7, kTokens = 3, kSlots = 40;
+
+struct Indices {
+  std::vector<double> source, destination;
+};
+
+Indices indices_of(const char* store, std::int64_t pads, std::int64_t seed = 0) {
+  const Problem problem = mamba1_step(
+      {{"batch", kRows}, {"tokens", kTokens}, {"slots", kSlots}, {"store", store}, {"pads", pads}});
+  Indices indices;
+  for (const auto& tensor : generate_inputs(problem, {.seed = seed}, never_stop)) {
+    const auto* values = static_cast<const std::int32_t*>(tensor.buffer.data());
+    const auto count = element_count(tensor.spec.shape);
+    if (tensor.spec.name == "source") indices.source.assign(values, values + count);
+    if (tensor.spec.name == "destination") indices.destination.assign(values, values + count);
+  }
+  return indices;
+}
+
+/// Those that are slots, in order.
+std::vector<double> slots_in(std::vector<double> values) {
+  std::erase(values, -1);
+  std::ranges::sort(values);
+  return values;
+}
+
+bool are_different_slots(const std::vector<double>& values) {
+  const auto slots = slots_in(values);
+  return std::ranges::adjacent_find(slots) == slots.end() && slots.front() >= 0 && slots.back() < kSlots;
+}
+
+}  // namespace
+
+TEST_CASE("slots are different ones in a random order, and padding has none") {
+  for (const char* store : {"last", "apart", "each", "none"}) {
+    CAPTURE(store);
+    const auto [source, destination] = indices_of(store, 3);
+    CHECK(are_different_slots(source));
+    CHECK(!std::ranges::is_sorted(source));
+    CHECK(indices_of(store, 3, 1).source != source);
+    for (std::int64_t b = 0; b < kRows; ++b) {
+      CHECK((source[b] == -1) == (b % 3 == 2));
+      if (b % 3 != 2) continue;
+      for (std::int64_t t = 0; t < kTokens; ++t) CHECK(destination[b * kTokens + t] == -1);
+    }
+    if (store != std::string("none")) CHECK(are_different_slots(destination));
+  }
+}
+
+TEST_CASE("states are stored where the axis says") {
+  const auto last_of = [](const std::vector<double>& destination) {
+    std::vector<double> last;
+    for (std::int64_t b = 0; b < kRows; ++b) last.push_back(destination[b * kTokens + kTokens - 1]);
+    return last;
+  };
+  const auto [last_source, last] = indices_of("last", 0);
+  CHECK(last_of(last) == last_source);
+  CHECK(slots_in(last).size() == kRows);
+  const auto [apart_source, apart] = indices_of("apart", 0);
+  CHECK(slots_in(apart).size() == kRows);
+  std::vector<double> both = last_of(apart);
+  both.insert(both.end(), apart_source.begin(), apart_source.end());
+  CHECK(are_different_slots(both));
+  const auto [each_source, each] = indices_of("each", 0);
+  CHECK(slots_in(each).size() == kRows * kTokens);
+  for (std::int64_t b = 0; b < kRows; ++b) CHECK(each[b * kTokens + b % kTokens] == each_source[b]);
+  CHECK(slots_in(indices_of("none", 0).destination).empty());
+}

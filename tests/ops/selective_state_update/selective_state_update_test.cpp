@@ -106,3 +106,72 @@ TEST_CASE("tensors of a state update have the shapes of the definition") {
   CHECK(tensor(heads, "dt").dtype == DType::bf16);
   CHECK(tensor(heads, "D").dtype == DType::f32);
 }
+
+TEST_CASE("slots, tokens and intermediate states add tensors and axes") {
+  const Problem problem = mamba2_step({{"batch", size(2)},
+                                       {"nheads", size(6)},
+                                       {"headdim", size(4)},
+                                       {"dstate", size(5)},
+                                       {"dtype", "bf16"},
+                                       {"dt_dtype", "f32"},
+                                       {"z", true},
+                                       {"tokens", size(3)},
+                                       {"slots", size(7)},
+                                       {"store", "each"},
+                                       {"intermediate", true}});
+  CHECK(tensor(problem, "state").shape == Shape{7, 6, 4, 5});
+  CHECK(tensor(problem, "x").shape == Shape{2, 3, 6, 4});
+  CHECK(tensor(problem, "z").shape == Shape{2, 3, 6, 4});
+  CHECK(tensor(problem, "out").shape == Shape{2, 3, 6, 4});
+  CHECK(tensor(problem, "dt").shape == Shape{2, 3, 6});
+  CHECK(tensor(problem, "dt").dtype == DType::f32);
+  CHECK(tensor(problem, "C").shape == Shape{2, 3, 1, 5});
+  CHECK(tensor(problem, "source").shape == Shape{2});
+  CHECK(tensor(problem, "destination").shape == Shape{2, 3});
+  CHECK(tensor(problem, "destination").dtype == DType::i32);
+  CHECK(tensor(problem, "intermediate").shape == Shape{2, 3, 6, 4, 5});
+  CHECK(problem.id() ==
+        "selective_state_update-mamba2-bf16-b2-h6-p4-n5-z-dtf32-t3-slots7-storeeach-intermediate");
+  const Problem channels = mamba1_step({{"batch", size(2)}, {"tokens", size(3)}, {"dim", size(6)}});
+  CHECK(tensor(channels, "B").shape == Shape{2, 3, 1});
+  CHECK(tensor(channels, "state").shape == Shape{2, 6, 1});
+}
+
+TEST_CASE("slots that contradict what is stored in them") {
+  const auto error = [](Axes axes) {
+    axes.merge(Axes{{"batch", size(3)}});
+    return error_of(mamba1_step, std::move(axes));
+  };
+  CHECK(error({{"store", "each"}}) == "store each without slots");
+  CHECK(error({{"pads", size(2)}}) == "pads 2 without slots");
+  CHECK(error({{"slots", size(3)}, {"pads", size(1)}}) == "pads 1 leaves no row that is not padding");
+  CHECK(error({{"intermediate", true}}) == "intermediate with one token, which is the last");
+  CHECK(error({{"slots", size(2)}}) ==
+        "slots 2 are fewer than the 3 that batch 3, tokens 1 and store last take");
+  CHECK(error({{"slots", size(5)}, {"store", "apart"}}) ==
+        "slots 5 are fewer than the 6 that batch 3, tokens 1 and store apart take");
+  CHECK(error({{"slots", size(11)}, {"tokens", size(4)}, {"store", "each"}}) ==
+        "slots 11 are fewer than the 12 that batch 3, tokens 4 and store each take");
+  CHECK(error({{"slots", size(12)}, {"tokens", size(4)}, {"store", "each"}}) == "");
+  CHECK(error({{"slots", size(3)}, {"pads", size(2)}}) == "");
+}
+
+TEST_CASE("the work of a state update has the slots that are read and written, and no others") {
+  const Axes axes{{"batch", size(4)}, {"dim", size(6)}, {"dstate", size(5)}, {"tokens", size(3)}};
+  const auto work_of = [&](const Axes& more) {
+    Axes all = more;
+    all.merge(Axes(axes));
+    const Problem problem = mamba1_step(all);
+    return problem.op().least_work(problem, Math::f32);
+  };
+  const double state = 6 * 5 * 4;                                     // of a slot
+  const double others = 4 * (4 * 3 * 6 * 3 + 6 * 5 + 2 * 4 * 3 * 5);  // x, dt, out; A; B, C
+  const double indices = 4 * (4 + 4 * 3);
+  CHECK(work_of({}).bytes == others + 8 * state);
+  CHECK(work_of({{"slots", size(100)}}).bytes == others + indices + 8 * state);
+  CHECK(work_of({{"slots", size(100)}, {"pads", size(2)}}).bytes == others + indices + 4 * state);
+  CHECK(work_of({{"slots", size(100)}, {"store", "none"}}).bytes == others + indices + 4 * state);
+  CHECK(work_of({{"slots", size(100)}, {"store", "each"}}).bytes == others + indices + 16 * state);
+  CHECK(work_of({}).fmas == 3 * 4 * 3 * 30);
+  CHECK(work_of({{"slots", size(100)}, {"pads", size(2)}}).exponentials == 2 * 3 * 30);
+}

@@ -138,6 +138,102 @@ TEST_CASE("form mamba2 is form mamba1 with dt, A, D and dt_bias repeated over th
   CHECK(expected.at("state").shape == Shape{kBatch, kHeads * kHeadDim, kStates});
 }
 
+namespace {
+
+/// Two rows in five slots, two tokens each; both forms.
+std::vector<Problem> slot_problems() {
+  const Axes axes{{"batch", size(2)},  {"dstate", size(3)},    {"tokens", size(2)},     {"slots", size(5)},
+                  {"store", "each"},   {"intermediate", true}, {"state_dtype", "bf16"}, {"D", true},
+                  {"groups", size(2)}, {"dt_softplus", true}};
+  Axes channels{{"dim", size(4)}};
+  channels.merge(Axes(axes));
+  Axes heads{{"nheads", size(2)}, {"headdim", size(2)}};
+  heads.merge(Axes(axes));
+  return {mamba1_step(channels), mamba2_step(heads)};
+}
+
+std::int32_t* indices(std::vector<HostTensor>& inputs, const char* name) {
+  return static_cast<std::int32_t*>(std::ranges::find(inputs, name, [](const HostTensor& tensor) {
+                                      return tensor.spec.name;
+                                    })->buffer.data());
+}
+
+std::vector<double> part(const ReferenceOutput& output, std::int64_t first, std::int64_t count) {
+  return {output.expected.begin() + first, output.expected.begin() + first + count};
+}
+
+}  // namespace
+
+TEST_CASE("two tokens by hand: the state is decayed twice and is not rounded in between") {
+  const std::map<std::string, double> values{{"state", 1}, {"x", 3}, {"dt", 0.5}, {"A", -2},
+                                             {"B", 4},     {"C", 5}, {"D", 0.5},  {"z", -1}};
+  for (const auto form : {mamba1_step, mamba2_step}) {
+    const auto outputs =
+        reference_of(form({{"tokens", size(2)}, {"state_dtype", "bf16"}, {"intermediate", true}}), values);
+    const double first = std::exp(-1.0) + 6;
+    const double second = std::exp(-1.0) * first + 6;
+    CHECK(near(outputs.at("state").expected.at(0), second));
+    CHECK(near(outputs.at("out").expected.at(0), 5 * first));
+    CHECK(near(outputs.at("out").expected.at(1), 5 * second));
+    CHECK(near(outputs.at("intermediate").expected.at(0), first));
+    CHECK(near(outputs.at("intermediate").expected.at(1), second));
+    // As in a step, of |z| = 1 and exact Δ, and then the same again on top of what has decayed.
+    const double error = 3 * std::exp(-1.0) + 2 * 6 + 2 * first;
+    const double error_after = std::exp(-1.0) * error + 3 * std::exp(-1.0) * first + 2 * 6 + 2 * second;
+    CHECK(std::abs(outputs.at("intermediate").bound.at(0) - error) < 1e-4);
+    CHECK(std::abs(outputs.at("state").bound.at(0) - error_after) < 1e-4);
+  }
+}
+
+TEST_CASE("states start in their slots and are stored where destination says; other slots are kept exactly") {
+  for (const auto& problem : slot_problems()) {
+    CAPTURE(problem.id());
+    constexpr std::int64_t kCount = 4 * 3;  // of a slot
+    auto inputs = generate_inputs(problem, {.seed = 6}, never_stop);
+    const auto outputs = compute_reference(problem, views_of(inputs), never_stop);
+    const ReferenceOutput& state = outputs.at("state");
+    const auto* destination = indices(inputs, "destination");
+    std::vector<bool> stored(5, false);
+    for (std::int64_t i = 0; i < 4; ++i) {
+      stored[destination[i]] = true;
+      CHECK(part(state, destination[i] * kCount, kCount) ==
+            part(outputs.at("intermediate"), i * kCount, kCount));
+    }
+    const auto& before = *std::ranges::find(inputs, "state", [](const auto& each) { return each.spec.name; });
+    CHECK(std::ranges::count(stored, false) == 1);
+    for (std::int64_t at = 0; at < 5 * kCount; ++at) {
+      if (stored[at / kCount]) continue;
+      CHECK(state.expected[at] == load_as_double(before.buffer.data(), at, DType::bf16));
+      CHECK(state.bound[at] == 0);
+    }
+    // The same without slots, from states that are those of the sources.
+    const auto* source = indices(inputs, "source");
+    const Problem plain = problem.with({{"slots", size(0)}, {"store", "last"}});
+    const auto own = make_inputs(plain, [&](const std::string& name, std::int64_t i) {
+      const auto& from = *std::ranges::find(inputs, name, [](const auto& each) { return each.spec.name; });
+      if (name == "state") i = source[i / kCount] * kCount + i % kCount;
+      return load_as_double(from.buffer.data(), i, from.spec.dtype);
+    });
+    const auto expected = compute_reference(plain, views_of(own), never_stop);
+    check_equal(outputs.at("out"), expected.at("out"));
+    check_equal(outputs.at("intermediate"), expected.at("intermediate"));
+  }
+}
+
+TEST_CASE("what padding leaves behind has no bound, and padding stores nothing") {
+  for (const auto& problem : slot_problems()) {
+    auto inputs = generate_inputs(problem, {.seed = 6}, never_stop);
+    const std::int32_t was = indices(inputs, "source")[1];
+    indices(inputs, "source")[1] = -1;
+    indices(inputs, "destination")[2] = indices(inputs, "destination")[3] = -1;
+    const auto outputs = compute_reference(problem, views_of(inputs), never_stop);
+    for (std::int64_t at = 0; at < 16; ++at) CHECK(std::isfinite(outputs.at("out").bound[at]) == (at < 8));
+    for (std::int64_t at = 0; at < 48; ++at)
+      CHECK(std::isfinite(outputs.at("intermediate").bound[at]) == (at < 24));
+    for (std::int64_t at = was * 12; at < (was + 1) * 12; ++at) CHECK(outputs.at("state").bound[at] == 0);
+  }
+}
+
 TEST_CASE("the state update's reference stops when it is told to") {
   const Problem one = mamba1_step({});
   const auto inputs = make_inputs(one, [](const std::string&, std::int64_t) { return 1.0; });

@@ -38,7 +38,7 @@ std::vector<int> head_rows_held(const StepPlan& plan, int headdim) {
 void check_rows(const StepPlan& plan, int dstate, int state_bytes) {
   REQUIRE(states_held(plan, dstate, state_bytes) == std::vector<int>(dstate, 1));
   REQUIRE(plan.warps >= 1);
-  REQUIRE(plan.warps <= kStepMaxWarps);
+  REQUIRE(plan.warps <= kStepWarps);
   REQUIRE(plan.stage_tokens >= 1);
 }
 
@@ -58,6 +58,7 @@ TEST_CASE("cuda-step covers every state once") {
             REQUIRE(heads.stage_bytes(dstate, false) <= kDefaultSharedBytes);
             const StepPlan channels = plan_channels(batch, 2, rows, dstate, state_bytes, tokens);
             check_rows(channels, dstate, state_bytes);
+            REQUIRE(channels.lanes() >= channels.rows);
             REQUIRE(channels.tiles * channels.warps * channels.rows_per_pass() >= rows);
             REQUIRE((channels.tiles - 1) * channels.warps * channels.rows_per_pass() < rows);
             REQUIRE(channels.batch_tiles * channels.rows >= batch);
@@ -70,15 +71,18 @@ TEST_CASE(
     "cuda-step spreads a single sequence over the GPU and gives threads of large batches several rows") {
   // Mamba-1 130m and Mamba-2 370m, batch 1.
   CHECK(plan_channels(1, 1, 1536, 16, 4, 1).tiles == 48);
-  CHECK(plan_heads(1, 32, 64, 128, 4, 1).rows == 1);
+  CHECK(plan_heads(1, 32, 64, 128, 2, 1).rows == 1);
   for (const int state_bytes : {2, 4}) {
     const StepPlan large = plan_heads(512, 32, 64, 128, state_bytes, 1);
-    CHECK(large.rows == kStepVectors);
-    CHECK(large.warps == kStepMaxWarps);
-    CHECK(large.tiles == (state_bytes == 2 ? 1 : 2));
+    CHECK(large.rows == (state_bytes == 2 ? kStepNarrowVectors : kStepWideVectors));
+    CHECK(large.warps == kStepHeadWarps);
+    CHECK(large.tiles == (state_bytes == 2 ? 2 : 8));
     CHECK(large.lanes() * vector_states(large.shape, state_bytes) == 128);
+    const StepPlan tokens = plan_heads(512, 32, 64, 128, state_bytes, 4);
+    CHECK(tokens.rows * vector_states(tokens.shape, state_bytes) == kStepTokenStates);
   }
-  CHECK(plan_channels(512, 1, 8192, 16, 2, 1).rows == 4);
+  CHECK(plan_channels(512, 1, 8192, 16, 2, 1).rows == 2);
+  CHECK(plan_channels(512, 1, 8192, 16, 4, 1).rows == 4);
 }
 
 TEST_CASE("cuda-step takes single values where rows are not made of vectors") {
