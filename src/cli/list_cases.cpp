@@ -6,7 +6,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <string_view>
+#include <vector>
 
 #include "base/json_text.h"
 #include "base/printable.h"
@@ -27,17 +27,25 @@ std::string support_of(const Job& job) {
   return job.skip ? job.skip->reason : "supported";
 }
 
+std::string text_of(const PlannedCase& planned) {
+  fmt::memory_buffer text;
+  fmt::format_to(std::back_inserter(text), "{}\n", planned.the_case.id());
+  for (const auto& job : planned.jobs)
+    fmt::format_to(std::back_inserter(text), "  {:<18} {}\n", job.implementation->name,
+                   printable(support_of(job)));
+  return fmt::to_string(text);
+}
+
 }  // namespace
 
 void print_cases(const Plan& plan) {
-  fmt::memory_buffer text;
-  for (const auto& planned : plan.cases) {
-    fmt::format_to(std::back_inserter(text), "{}\n", planned.the_case.id());
-    for (const auto& job : planned.jobs)
-      fmt::format_to(std::back_inserter(text), "  {:<18} {}\n", job.implementation->name,
-                     printable(support_of(job)));
-    fmt::print("{}", std::string_view(text.data(), text.size()));
-    text.clear();
+  constexpr std::size_t kBlock = 4096;  // cases, which are made to text on all cores
+  std::vector<std::string> texts(kBlock);
+  for (std::size_t first = 0; first < plan.cases.size(); first += kBlock) {
+    const std::size_t count = std::min(kBlock, plan.cases.size() - first);
+#pragma omp parallel for schedule(static) if (count > 1000)
+    for (std::size_t i = 0; i < count; ++i) texts[i] = text_of(plan.cases[first + i]);
+    for (std::size_t i = 0; i < count; ++i) fmt::print("{}", texts[i]);
   }
 }
 

@@ -22,7 +22,8 @@
 namespace ssmbench {
 namespace {
 
-using Json = nlohmann::ordered_json;
+// Not ordered_json, which copies what it holds whenever it grows.
+using Json = nlohmann::json;
 
 /// A number that may have been written as null because it was not finite; 0 in files of before it was there.
 double number(const Json& object, const char* name, double not_finite) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <stdexcept>
 #include <string>
 #include <unordered_map>
@@ -47,14 +48,25 @@ std::optional<Explanation> reason_to_skip(const Implementation& implementation, 
            implementation.known_failure.empty() ? reason : reason + ": " + implementation.known_failure}};
 }
 
-std::vector<Job> jobs_for(const Case& the_case, const std::vector<DeviceInfo>& devices,
-                          const Selection& selection) {
-  std::vector<Job> jobs;
+/// An implementation on a device.
+using Candidate = std::pair<const Implementation*, std::size_t>;
+
+/// Those of an operation.
+std::vector<Candidate> candidates_for(const OpSpec& op, const std::vector<DeviceInfo>& devices) {
+  std::vector<Candidate> candidates;
   for (std::size_t device = 0; device < devices.size(); ++device)
     for (const auto& implementation : implementations())
-      if (implementation.op == the_case.problem.op().name && implementation.device == devices[device].kind &&
-          wanted(implementation, the_case, selection))
-        jobs.push_back({&implementation, device, reason_to_skip(implementation, the_case, selection)});
+      if (implementation.op == op.name && implementation.device == devices[device].kind)
+        candidates.emplace_back(&implementation, device);
+  return candidates;
+}
+
+std::vector<Job> jobs_for(const Case& the_case, const std::vector<Candidate>& candidates,
+                          const Selection& selection) {
+  std::vector<Job> jobs;
+  for (const auto& [implementation, device] : candidates)
+    if (wanted(*implementation, the_case, selection))
+      jobs.push_back({implementation, device, reason_to_skip(*implementation, the_case, selection)});
   return jobs;
 }
 
@@ -91,10 +103,14 @@ std::string reference_key(const Case& the_case) {
 
 Plan make_plan(std::vector<Case> cases, std::vector<DeviceInfo> devices, const Selection& selection) {
   Plan plan{.devices = std::move(devices), .cases = {}};
+  std::map<const OpSpec*, std::vector<Candidate>> candidates;
   std::vector<PlannedCase> planned;
   for (auto& the_case : cases) {
     if (!selected(the_case, selection)) continue;
-    if (auto jobs = jobs_for(the_case, plan.devices, selection); !jobs.empty())
+    const OpSpec& op = the_case.problem.op();
+    const auto [of_op, is_new] = candidates.try_emplace(&op);
+    if (is_new) of_op->second = candidates_for(op, plan.devices);
+    if (auto jobs = jobs_for(the_case, of_op->second, selection); !jobs.empty())
       planned.push_back({std::move(the_case), std::move(jobs)});
   }
   std::vector<std::string> keys(planned.size());
