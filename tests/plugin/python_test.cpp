@@ -182,7 +182,8 @@ TEST_CASE("Python files that cannot be used are refused in a line", "[python]") 
             .starts_with("ValueError: f: framework 'cupy' on cpu: "));
   CHECK(refusal_of(decorated + ")\ndef f(*all): pass\n") ==
         "TypeError: f: parameter *all: parameters are chosen by name (mine.py:2)\n");
-  if (!PythonWith("numpy").found()) return;
+  const PythonWith with_numpy("numpy");
+  if (!with_numpy.found()) return;
   CHECK(refusal_of("import ssmbench\n@ssmbench.kernel('no_op', device='cpu')\ndef f(): pass\n") ==
         "f computes 'no_op', which is no operation (see ssmbench list ops)\n");
 }
