@@ -44,10 +44,10 @@ def scan_kernel(
         x = tl.load(u + at).to(tl.float32)
         step = tl.load(delta + at).to(tl.float32) + bias
         if SOFTPLUS:
-            # log(1 + e^x) without overflow, and without losing e^x beside 1.
+            # log(1 + e^x) without overflow; what e^x loses beside 1 is made up for (Goldberg, 1991, theorem 4).
             e = tl.exp(-tl.abs(step))
-            small = e * (1 - e * (0.5 - e * (1.0 / 3 - e * (0.25 - e * 0.2))))
-            step = tl.maximum(step, 0) + tl.where(e < 0.01, small, tl.log(1 + e))
+            w = 1 + e
+            step = tl.maximum(step, 0) + tl.where(w == 1, e, tl.log(w) * (e / tl.where(w == 1, 1, w - 1)))
         h = tl.exp(step * a) * h + step * tl.load(B, mask, 0).to(tl.float32) * x
         if LOW_STATE:
             h = h.to(tl.bfloat16).to(tl.float32)

@@ -89,7 +89,9 @@ static const char* start(void* library, const interpreter* found) {
     void* config = create();
     if (config == NULL || set_string == NULL || set_integer == NULL || initialize == NULL ||
         set_string(config, "program_name", found->program) < 0 ||
-        set_integer(config, "install_signal_handlers", 0) < 0 || initialize(config) < 0)
+        /* Which starts isolated, without PYTHONPATH and the user's packages. */
+        set_integer(config, "isolated", 0) < 0 || set_integer(config, "use_environment", 1) < 0 ||
+        set_integer(config, "user_site_directory", 1) < 0 || initialize(config) < 0)
       return error("%s cannot be started in this process", found->program);
     return NULL;
   }

@@ -122,6 +122,24 @@ TEST_CASE("kernels in Python are measured like others, and what goes wrong is on
         "no_such_tensor: linear_scan has no 'c' here; a parameter with a default need not be there");
 }
 
+TEST_CASE("axes come as Python's values, and those that are off as defaults", "[python]") {
+  const PythonWith python("numpy");
+  if (!python.found()) return;
+  const CommandResult result = run_ssmbench(
+      "run configs/mamba2-small.json --op ssd_chunk_scan_fwd --dtype f32 --device cpu --quick --no-timing "
+      "--set batch=2 --set seqlen=3 --set nheads=2 --set groups=1 --set headdim=4 --set dstate=5 "
+      "--set chunk_size=64 --set D=none --set z=false --set dt_bias=false --set dt_softplus=true "
+      "--set dt_limit=0.5..inf --json - --impl np-options --plugin " +
+      kKernels);
+  INFO(result.out << result.err);
+  const auto records = by_implementation(result.out);
+  REQUIRE(records.contains("np-options"));
+  CHECK(records.at("np-options")
+            .at("reason")
+            .get<std::string>()
+            .find("Exception: None None True (0.5, inf) 64 1 2 (96, 32, 16, 4)") != std::string::npos);
+}
+
 TEST_CASE("tensors of PyTorch alias those of a case, bf16 too", "[python]") {
   const PythonWith python("torch");
   if (!python.found()) return;
@@ -164,7 +182,8 @@ TEST_CASE("Python files that cannot be used are refused in a line", "[python]") 
             .starts_with("ValueError: f: framework 'cupy' on cpu: "));
   CHECK(refusal_of(decorated + ")\ndef f(*all): pass\n") ==
         "TypeError: f: parameter *all: parameters are chosen by name (mine.py:2)\n");
-  if (!PythonWith("numpy").found()) return;
+  const PythonWith with_numpy("numpy");
+  if (!with_numpy.found()) return;
   CHECK(refusal_of("import ssmbench\n@ssmbench.kernel('no_op', device='cpu')\ndef f(): pass\n") ==
         "f computes 'no_op', which is no operation (see ssmbench list ops)\n");
 }

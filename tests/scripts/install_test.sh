@@ -38,6 +38,11 @@ CMAKE
 "$prefix/bin/ssmbench" list impls >without
 (($(wc -l <listed) > $(wc -l <without))) || fail "the plugin adds no implementation"
 
+# Kernels in Python, where there is one that can be embedded.
+printf 'import ssmbench\n' >mine.py
+"$prefix/bin/ssmbench" list impls --plugin mine.py >listed 2>&1 && fail "a file without kernels"
+grep -qE 'decorates no function|python3|libpython' listed || { cat listed && fail "what runs Python files"; }
+
 # The library of all kernels, where it was built: a program that finds it calls it.
 library=$(find "$prefix" -name libssmbench_kernels.so)
 if [[ -n $library ]]; then

@@ -14,10 +14,12 @@ from . import _interface, _kernel
 from ._frameworks import framework
 from ._interface import Case, Problem, Span
 
+OFF = (False, "none")  # what an axis says where the tensor of its name is missing
 MOST_CHARACTERS = 400  # of a message, which a compiler may write pages of
 
 user_files = []  # in the order in which they were opened
 described = []  # what ssmbench was told of each: it stays valid
+kept = []  # of what C has addresses
 bindings = {}  # by handle
 next_handle = itertools.count(1)
 latest_text = None
@@ -129,15 +131,15 @@ class Binding:
     def arguments(self, function):
         chosen = {}
         for name, parameter in inspect.signature(function).parameters.items():
-            value = self.known.get(name)
-            optional = name in self.known or parameter.default is not parameter.empty
-            if not optional:
+            has_default = parameter.default is not parameter.empty
+            if name not in self.known and not has_default:
                 raise Wrong(
                     f"{function.__name__}: {self.op} has no {name!r} here; "
                     f"a parameter with a default need not be there"
                 )
-            if value is None or value is False:
-                value = None if parameter.default is parameter.empty else parameter.default
+            value = self.known.get(name, False)
+            if isinstance(value, (bool, str)) and value in OFF:
+                value = parameter.default if has_default else None
             chosen[name] = value
         return chosen
 
@@ -201,6 +203,6 @@ def connect(address):
         CFUNCTYPE(c_void_p, c_void_p, c_void_p)(without_exceptions(launch)),
         CFUNCTYPE(None, c_void_p)(release),
     ]
-    described.append(functions)  # kept, as what was described
+    kept.append(functions)
     table = (c_void_p * len(functions)).from_address(address)
     table[:] = [ctypes.cast(function, c_void_p).value for function in functions]

@@ -47,7 +47,7 @@ class CuPy:
         import cupy
 
         self.cupy = cupy
-        self.on = functools.cache(cupy.cuda.ExternalStream)
+        self.stream = functools.cache(cupy.cuda.ExternalStream)
 
     @staticmethod
     def lacks(dtype):
@@ -57,6 +57,11 @@ class CuPy:
         cuda = self.cupy.cuda
         memory = cuda.MemoryPointer(cuda.UnownedMemory(span.data, span.nbytes, None), 0)
         return self.cupy.ndarray(span.shape, FORMATS[span.dtype], memory, strides=strides_in_bytes(span))
+
+    def on(self, stream):
+        if stream is None:
+            return self.cupy.cuda.Device(current_cuda_device())
+        return self.stream(stream)
 
     def copy(self, to, values):
         to[...] = values

@@ -50,8 +50,8 @@ def kernel(
     The function's parameters are chosen by name. A tensor of the operation's definition is an array that aliases
     ssmbench's memory; outputs are written in place, and a tensor that is both holds the input. An axis of the
     operation ("method", "chunk_size") is a number, a flag, a word or a pair; `case` has them all, `tensors` all tensors
-    by name, and `prepared` is what `prepare` returned. What a case does not have, and a flag that is off, is the
-    parameter's default, or None.
+    by name, and `prepared` is what `prepare` returned. What a case does not have, a flag that is off and a
+    choice that is "none" are the parameter's default, or None.
 
     device: "cuda" or "cpu".
     framework: of the arrays: "torch" or "cupy" on a GPU, "numpy" or "torch" on the CPU; else the first of these.

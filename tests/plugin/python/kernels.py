@@ -85,3 +85,8 @@ def prepared(a, b, out, prepared):
     assert prepared == (out.shape, "linear_scan", "f32", out.shape[2], 7)
     assert out.flags.writeable and not a.flags.writeable
     scan(a, b, out)
+
+
+@ssmbench.kernel("ssd_chunk_scan_fwd", name="np-options", **cpu)
+def options(x, D, z, dt_softplus, dt_limit, chunk_size, seq_idx=1, dt_bias=2):
+    raise Exception(f"{D} {z} {dt_softplus} {dt_limit} {chunk_size} {seq_idx} {dt_bias} {x.strides}")
