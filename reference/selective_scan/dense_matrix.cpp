@@ -9,6 +9,11 @@ namespace {
 // (1/2)^16/16! = 7e-19 is far below fp64's roundoff.
 constexpr int kTaylorTerms = 16;
 
+void add(Matrix& sum, double factor, const Matrix& term) {
+  for (int i = 0; i < sum.n; ++i)
+    for (int j = 0; j < sum.n; ++j) sum[i][j] += factor * term[i][j];
+}
+
 /// 2·x + rest
 Matrix doubled(const Matrix& x, Matrix rest) {
   add(rest, 2, x);
@@ -43,17 +48,6 @@ Vector magnitude_product(const Matrix& a, const Vector& x) {
   for (int i = 0; i < a.n; ++i)
     for (int j = 0; j < a.n; ++j) y[i] += std::abs(a[i][j] * x[j]);
   return y;
-}
-
-Matrix magnitudes(const Matrix& a) {
-  Matrix sizes = a;
-  for (double& value : sizes.values) value = std::abs(value);
-  return sizes;
-}
-
-void add(Matrix& sum, double factor, const Matrix& term) {
-  for (int i = 0; i < sum.n; ++i)
-    for (int j = 0; j < sum.n; ++j) sum[i][j] += factor * term[i][j];
 }
 
 Matrix transposed(const Matrix& a) {

@@ -29,10 +29,6 @@ Vector product(const Matrix& a, const Vector& x);
 /// |a|·|x|
 Vector magnitude_product(const Matrix& a, const Vector& x);
 Matrix transposed(const Matrix& a);
-/// |a|, entry by entry.
-Matrix magnitudes(const Matrix& a);
-/// sum ← sum + factor·term
-void add(Matrix& sum, double factor, const Matrix& term);
 /// Largest column sum, and largest row sum, of magnitudes.
 double norm_1(const Matrix& a);
 double norm_infinity(const Matrix& a);

@@ -63,83 +63,6 @@ std::optional<DenseStep> DenseSystem::bilinear(StepSize size, const Vector& h, c
   return step;
 }
 
-Vector DenseSystem::parts_error(StepSize size, const std::vector<MatrixExponential::Step>& doublings,
-                                const Vector& largest, const Vector& input) const {
-  const int n = A_.n;
-  const double parts = std::max(1.0, std::abs(size.delta) * norm_);
-  const double first_part = std::ldexp(1.0, 1 - static_cast<int>(doublings.size()));
-  Vector rate = magnitude_product(A_, largest);
-  for (int i = 0; i < n; ++i) rate[i] = std::abs(size.delta) * (rate[i] + std::abs(input[i]));
-  const double truncated = *std::ranges::max_element(rate) / 2;
-  Vector error{};
-  for (int i = 0; i < n; ++i)
-    error[i] =
-        ((size.relative_error + 2 * roundings_) * rate[i] + truncated + parts * largest[i]) * first_part;
-  for (std::size_t k = 0; k + 1 < doublings.size(); ++k) {
-    const Vector carried = magnitude_product(doublings[k].exponential, error);
-    for (int i = 0; i < n; ++i) error[i] += carried[i];
-  }
-  return error;
-}
-
-Vector DenseSystem::doublings_error(StepSize size, const std::vector<MatrixExponential::Step>& doublings,
-                                    const Vector& h, const Vector& h_size, const Vector& input) const {
-  const int n = A_.n;
-  const double first = size.relative_error + 2 * roundings_ + 2;
-  // |X| and |x|, the latter of what an implementation has in place of h
-  const auto change = [&](const MatrixExponential::Step& part) {
-    Matrix X = magnitudes(part.exponential);
-    for (int i = 0; i < n; ++i) X[i][i] = std::abs(part.exponential[i][i] - 1);
-    return X;
-  };
-  const auto increment = [&](const MatrixExponential::Step& part, const Matrix& X) {
-    Vector x = product(part.exponential, h);
-    const Vector driven = product(part.integral, input);
-    for (int i = 0; i < n; ++i) x[i] = std::abs(x[i] - h[i] + driven[i]);
-    for (int i = 0; i < n; ++i)
-      for (int j = 0; j < n; ++j) x[i] += X[i][j] * (h_size[j] - std::abs(h[j]));
-    return x;
-  };
-  Matrix X = change(doublings.front());
-  Vector x = increment(doublings.front(), X);
-  Matrix X_error = series_magnitude(doublings.front().tau);
-  const Vector rate = magnitude_product(A_, h_size);
-  Vector x_error{};
-  for (int i = 0; i < n; ++i)
-    x_error[i] = first * std::abs(doublings.front().tau) * (rate[i] + std::abs(input[i])) + x[i];
-  const Vector of_higher_terms = magnitude_product(X_error, x_error);
-  for (int i = 0; i < n; ++i) x_error[i] += of_higher_terms[i];
-  for (double& value : X_error.values) value *= first;
-  for (std::size_t k = 0; k + 1 < doublings.size(); ++k) {
-    const Matrix E = magnitudes(doublings[k].exponential);
-    const Matrix X_next = change(doublings[k + 1]);
-    const Vector x_next = increment(doublings[k + 1], X_next);
-    const Vector carried = magnitude_product(E, x_error);
-    const Vector by_X = magnitude_product(X_error, x);
-    const Vector squared = magnitude_product(X, x);
-    for (int i = 0; i < n; ++i)
-      x_error[i] += carried[i] + by_X[i] + roundings_ * squared[i] + 2 * x[i] + x_next[i];
-    Matrix next = product(E, X_error);
-    add(next, 1, product(X_error, E));
-    add(next, roundings_, product(X, X));
-    add(next, 2, X);
-    add(next, 1, X_next);
-    X_error = next;
-    X = X_next;
-    x = x_next;
-  }
-  return x_error;
-}
-
-Matrix DenseSystem::series_magnitude(double tau) const {
-  // ‖τA‖ ≤ ½: the terms after the second add up to less than half of that.
-  Matrix linear = magnitudes(A_);
-  for (double& value : linear.values) value *= std::abs(tau);
-  Matrix sum = product(linear, linear);
-  add(sum, 1, linear);
-  return sum;
-}
-
 DenseStep DenseSystem::hold(StepSize size, const Vector& h, const Vector& h_size, const Vector& input) const {
   const int n = A_.n;
   const auto doublings = exponential_->doublings(size.delta);
@@ -156,10 +79,19 @@ DenseStep DenseSystem::hold(StepSize size, const Vector& h, const Vector& h_size
       largest[i] = std::max(largest[i], std::abs(step.state[i]));
     }
   }
-  const Vector by_parts = parts_error(size, doublings, largest, input);
-  const Vector by_doublings = doublings_error(size, doublings, h, h_size, input);
+  const double parts = std::max(1.0, std::abs(size.delta) * norm_);
+  const double first_part = std::ldexp(1.0, 1 - static_cast<int>(doublings.size()));
+  Vector rate = magnitude_product(A_, largest);
+  for (int i = 0; i < n; ++i) rate[i] = std::abs(size.delta) * (rate[i] + std::abs(input[i]));
+  const double truncated = *std::ranges::max_element(rate) / 2;
   Vector error{};
-  for (int i = 0; i < n; ++i) error[i] = std::max(by_parts[i], by_doublings[i]);
+  for (int i = 0; i < n; ++i)
+    error[i] =
+        ((size.relative_error + 2 * roundings_) * rate[i] + truncated + parts * largest[i]) * first_part;
+  for (std::size_t k = 0; k + 1 < doublings.size(); ++k) {
+    const Vector carried = magnitude_product(doublings[k].exponential, error);
+    for (int i = 0; i < n; ++i) error[i] += carried[i];
+  }
   const Vector kept = magnitude_product(decay, h);
   const Vector added = magnitude_product(integral, input);
   for (int i = 0; i < n; ++i) error[i] += roundings_ * (kept[i] + added[i]) + std::abs(step.state[i]);

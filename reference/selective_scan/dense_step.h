@@ -26,15 +26,11 @@ struct DenseStep {
 ///     λ = |M⁻¹|·((e_Δ + 1 + r)·|Δ||w| + 2·|h_{t-1}| + ((e_Δ + 1)·|ΔA/2| + |diag M|)·x + 3r·|L||U|·x) + |h_t|
 /// - foh: h_t is h(1) of h' = ΔA·h + Δ·B·u over one unit of time, by Taylor series or squaring, in ‖ΔA‖ parts
 ///   or what amounts to them. With x the largest |h| on the way, an implementation makes errors at a rate of
-///     η = (e_Δ + 2r)·(|ΔA|·x + |Δ·B·u|) + ½·‖|ΔA|·x + |Δ·B·u|‖∞ + max(1, ‖ΔA‖)·x
-///   at most, where the second term is a series that ends when its rest is below half a roundoff in norm, as
-///   the rest has to be judged (Al-Mohy & Higham, "Computing the Action of the Matrix Exponential" (2011)): in
-///   a state that is hardly coupled to the others that may be much. e^{(1-s)·ΔA} carries that of time s to the end: ∫ = (I + |e^{τA}|)·∫ at every doubling of
-///   τ. One that doubles changes of h, x ← 2x + X·x and X ← 2X + X² with X = e^{τA} − I, rounds at the size of
-///   x however little is left of h in the end. To first order, with δ the errors and E = e^{τA},
-///     δx' = |E|·δx + δx + (δX + r·|X| + 2)·|x| + |x'|     δX' = |E|·δX + δX·|E| + r·|X|² + 2·|X| + |X'|
-///   from (e_Δ + 2r + 2) times the terms of the series. With the larger of ∫ and δx
-///     λ = max + r·(|e^{ΔA}|·|h_{t-1}| + |Δ·φ1(ΔA)|·|B·u|) + |h_t|
+///     η = (e_Δ + 2r)·ρ + ½·‖ρ‖∞ + max(1, ‖ΔA‖)·x,    ρ = |ΔA|·x + |Δ·B·u|
+///   at most, and e^{(1-s)·ΔA} carries that of time s to the end: ∫ = (I + |e^{τA}|)·∫ at every doubling of
+///   τ. The ½·‖ρ‖∞ is a series that ends when its rest is below half a roundoff in norm (Al-Mohy & Higham,
+///   "Computing the Action of the Matrix Exponential" (2011)): much for a state that others hardly drive.
+///     λ = ∫ + r·(|e^{ΔA}|·|h_{t-1}| + |Δ·φ1(ΔA)|·|B·u|) + |h_t|
 class DenseSystem {
  public:
   DenseSystem(MethodId method, const Matrix& A);
@@ -49,14 +45,6 @@ class DenseSystem {
   std::optional<DenseStep> bilinear(StepSize size, const Vector& h, const Vector& h_size,
                                     const Vector& input) const;
   DenseStep hold(StepSize size, const Vector& h, const Vector& h_size, const Vector& input) const;
-  /// ∫; `largest`: |h| on the way.
-  Vector parts_error(StepSize size, const std::vector<MatrixExponential::Step>& doublings,
-                     const Vector& largest, const Vector& input) const;
-  /// δx
-  Vector doublings_error(StepSize size, const std::vector<MatrixExponential::Step>& doublings,
-                         const Vector& h, const Vector& h_size, const Vector& input) const;
-  /// At least Σ |τA|^k/k! over k ≥ 1, for ‖τA‖ ≤ ½.
-  Matrix series_magnitude(double tau) const;
 
   MethodId method_;
   Matrix A_;

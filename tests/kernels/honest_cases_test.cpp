@@ -43,6 +43,23 @@ TEST_CASE("outputs that hardly change over time are rounded alike, which shows n
       "tiny_delta", 1541);
 }
 
+TEST_CASE("a state that others hardly drive has what a series leaves out by its norm") {
+  // A series of e^(ΔA) that ends when its rest is below half a roundoff of all states together: 2.5 times the
+  // tolerance of state 1 of channel 6 where that takes each state for itself.
+  check_all_pass("selective_scan_fwd-foh-f32-b5-d31-l2-n2-Adense-Bconstant-D-z-trained-native-s22894",
+                 selective_scan_fwd(),
+                 {{"method", "foh"},
+                  {"A", "dense"},
+                  {"batch", size(5)},
+                  {"dim", size(31)},
+                  {"seqlen", size(2)},
+                  {"dstate", size(2)},
+                  {"B", "constant"},
+                  {"D", true},
+                  {"z", true}},
+                 "trained", 22894);
+}
+
 TEST_CASE("gradients of the bilinear rule with complex A can be judged") {
   const Axes complex{{"method", "bilinear"}, {"A", "complex"}, {"delta_softplus", true}};
   const auto with = [&](Axes axes) {

@@ -297,7 +297,7 @@ TEST_CASE("dense: a rotation keeps its length, and its error bound grows by as m
 
 TEST_CASE("dense: honest ways to compute in f32 are within tolerance") {
   for (const std::int64_t n : {1, 4, 16, 32})
-    for (const char* distribution : {"mamba", "slow_decay", "large_A", "tiny_delta"}) {
+    for (const char* distribution : {"mamba", "slow_decay", "large_A", "tiny_delta", "trained"}) {
       const std::map<std::string, AxisValue> axes{
           {"dim", size(3)}, {"seqlen", size(100)}, {"dstate", size(n)}, {"initial_state", true}};
       const Problem tustin = dense_problem("bilinear", axes);
