@@ -7,6 +7,7 @@
 #include "kernels/common/hopper/device.h"
 #include "kernels/ssd_chunk_scan/bind.h"
 #include "kernels/ssd_chunk_scan/hopper/launch.h"
+#include "ops/ssd_chunk_scan/sequences.h"
 
 namespace ssmbench {
 
@@ -32,6 +33,7 @@ int padded_dstate(const SsdChunkScan& scan) {
 }
 
 std::optional<std::string> unsupported(const Problem& problem) {
+  if (SsdSequences(problem).packed) return "does not support cu_seqlens";
   const SsdChunkScan scan(problem);
   if (problem.dtype() != DType::bf16) return "needs bf16 tensors";
   if (scan.headdim % 8 != 0 || scan.dstate % 8 != 0)
