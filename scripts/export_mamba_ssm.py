@@ -64,6 +64,8 @@ def ssd_chunk_scan(case, tensors, time):
     import torch
     from mamba_ssm.ops.triton.ssd_combined import mamba_chunk_scan_combined
 
+    if "cu_seqlens" in tensors:
+        raise Unsupported("mamba_chunk_scan_combined takes no initial states of packed sequences")
     chunk = int(case["chunk_size"])
     if chunk < 16 or chunk & (chunk - 1):
         raise Unsupported(f"Triton's blocks need a power of two, at least 16, for chunk_size, not {chunk}")
