@@ -109,6 +109,8 @@ def selective_scan(case, x):
 def ssd_chunk_scan(case, x):
     import torch
 
+    if "cu_seqlens" in x:
+        raise Unsupported("takes packed sequences by seq_idx only")
     sequence, dt, A = x["x"], x["dt"], x["A"]
     batch, seqlen, heads, headdim = sequence.shape
     if "dt_bias" in x:
@@ -174,19 +176,81 @@ def linear_scan(case, x):
     return {"out": torch.stack(rows, 1)}
 
 
+def convolved(case, padded, x, numbers=None):
+    """What W - 1 steps and those after them give, (batch, dim, steps) of the latter."""
+    import torch
+
+    weight = x["weight"]
+    width = weight.shape[1]
+    steps = padded.shape[2] - width + 1
+    sums = torch.zeros_like(padded[:, :, :steps])
+    if "bias" in x:
+        sums = sums + x["bias"][:, None]
+    for tap in range(width):
+        term = weight[:, tap, None] * padded[:, :, tap : tap + steps]
+        if numbers is not None:
+            term = term * (numbers[:, None, tap : tap + steps] == numbers[:, None, width - 1 :])
+        sums = sums + term
+    if numbers is not None:
+        sums = sums * (numbers[:, None, width - 1 :] >= 0)
+    return silu(sums) if case["silu"] else sums
+
+
+def causal_conv1d(case, x):
+    import torch
+
+    sequence, taps = x["x"], x["weight"].shape[1] - 1
+    before = x.get("initial_states")
+    if before is None:
+        before = sequence.new_zeros(*sequence.shape[:2], taps)
+    padded = torch.cat([before, sequence], 2)
+    numbers = None
+    if "seq_idx" in x:
+        nobody = x["seq_idx"].new_full((sequence.shape[0], taps), -2)
+        numbers = torch.cat([nobody, x["seq_idx"]], 1)
+    results = {"out": convolved(case, padded, x, numbers)}
+    if "seq_idx" not in x:
+        results["final_states"] = padded[:, :, padded.shape[2] - taps :]
+    return results
+
+
+def causal_conv1d_update(case, x):
+    import torch
+
+    tokens, state, taps = x["x"], x["conv_state"].clone(), x["weight"].shape[1] - 1
+    single = tokens.dim() == 2
+    new = tokens[:, :, None] if single else tokens.movedim(1, 2)
+    rows = torch.arange(new.shape[0], device=state.device)
+    source = x.get("source", rows).long()
+    destination = x.get("destination", rows).long()
+    everything = torch.cat([state[source.clamp(min=0)], new], 2)
+    out = convolved(case, everything[:, :, state.shape[2] - taps :], x)
+    out = torch.where((source >= 0)[:, None, None], out, torch.zeros_like(out))
+    kept = destination >= 0
+    state[destination[kept]] = everything[kept][:, :, everything.shape[2] - state.shape[2] :]
+    return {"out": out[:, :, 0] if single else out.movedim(2, 1), "conv_state": state}
+
+
 FORWARD = {
+    "causal_conv1d_fwd": causal_conv1d,
+    "causal_conv1d_update": causal_conv1d_update,
     "selective_scan_fwd": selective_scan,
     "ssd_chunk_scan_fwd": ssd_chunk_scan,
     "selective_state_update": selective_state_update,
     "linear_scan": linear_scan,
 }
-BACKWARD = {"selective_scan_bwd": selective_scan, "ssd_chunk_scan_bwd": ssd_chunk_scan}
+BACKWARD = {"causal_conv1d_bwd": causal_conv1d, "selective_scan_bwd": selective_scan, "ssd_chunk_scan_bwd": ssd_chunk_scan}
 # Tensors that layout bld stores with time before channels or states; as (b, d, l) and (b, g, n, l) here.
 TIME_INNERMOST = {"u": 3, "delta": 3, "z": 3, "dout": 3, "out": 3, "B": 4, "C": 4}
 
 
 def transposed(case, name):
-    """Whether a tensor, or the input whose gradient it is, is stored as (b, l, d) or (b, l, g, n)."""
+    """Whether a tensor, or the input whose gradient it is, is stored as (b, l, d), (b, l, g, n) or (s, k, d)."""
+    if case["op"] == "causal_conv1d_update":
+        return name == "conv_state" and case["layout"] == "skd"
+    if case["op"].startswith("causal_conv1d"):
+        other = name == "dout" and case["dout_layout"] == "other"
+        return name in ("x", "dx", "out", "dout") and (case["layout"] == "bld") != other
     if case["op"] not in ("selective_scan_fwd", "selective_scan_bwd") or case["layout"] != "bld":
         return False
     base = name if name in case.inputs or name == "out" else name[1:]
@@ -196,6 +260,8 @@ def transposed(case, name):
 def output_dtype(case, name):
     if name == "out":
         return case["dtype"]
+    if case["op"].startswith("causal_conv1d"):
+        return "f32" if name in ("dweight", "dbias") else case["dtype"]
     if name in ("last_state", "final_states"):
         return case.inputs["A"].dtype
     return case.inputs[name if name == "state" else name[1:]].dtype

@@ -115,7 +115,7 @@ class Backward {
     batch_ = batch;
     for (head_ = first; head_ < last && !stop; ++head_) {
       group_ = head_ / scan_.heads_per_group();
-      steps_ = ssd_steps(scan_, inputs_, batch_, head_);
+      steps_ = ssd_steps(scan_, inputs_, {batch_ * scan_.seqlen, scan_.seqlen}, head_);
       HeadSums& sums = heads_[batch_ * scan_.nheads + head_];
       sums.dD.resize(scan_.headdim);
       go_forward(sums, stop);

@@ -1,5 +1,7 @@
 
 #include "base/errors.h"
+#include "model/problem.h"
+#include "ops/ssd_chunk_scan/sequences.h"
 #include "reference/common/activations.h"
 #include "reference/common/lane_math.h"
 #include "reference/reference.h"
@@ -8,7 +10,7 @@
 namespace ssmbench {
 namespace {
 
-/// One (batch, head) after the other, each with its own state.
+/// One head of one sequence after the other, each with its own state.
 class Forward {
  public:
   Forward(const Problem& problem, const TensorSet& inputs, ReferenceOutputs& outputs)
@@ -26,12 +28,14 @@ class Forward {
         B_(kSsdTileSteps, scan_.dstate),
         C_(kSsdTileSteps, scan_.dstate) {}
 
-  void run(std::int64_t batch, std::int64_t head, const std::atomic<bool>& stop) {
-    const auto steps = ssd_steps(scan_, inputs_, batch, head);
+  /// Sequence `index` of all.
+  void run(const SsdStretch& sequence, std::int64_t index, std::int64_t head, const std::atomic<bool>& stop) {
+    begin_ = sequence.begin;
+    const auto steps = ssd_steps(scan_, inputs_, sequence, head);
     pass_.clear();
     if (scan_.has_initial_states)
-      pass_.start_from(static_cast<const float*>(inputs_.at("initial_states").data) + state_at(batch, head));
-    for (std::int64_t start = 0; start < scan_.seqlen && !stop;) {
+      pass_.start_from(static_cast<const float*>(inputs_.at("initial_states").data) + state_at(index, head));
+    for (std::int64_t start = 0; start < sequence.steps && !stop;) {
       if (steps[start].starts) pass_.clear();
       SsdTile tile{.v = v_, .v_error = v_error_, .w = B_, .r = C_, .q = x_};
       std::int64_t t = start;
@@ -39,34 +43,33 @@ class Forward {
         tile.decay[tile.steps] = steps[t].decay;
         tile.decay_error[tile.steps] = steps[t].decay_error;
         tile.cumulative_error[tile.steps] = t == 0 ? 0 : steps[t - 1].cumulative_error;
-        load_step(batch, head, t, tile.steps, steps[t].delta);
+        load_step(head, t, tile.steps, steps[t].delta);
         ++tile.steps;
         ++t;
-      } while (t < scan_.seqlen && tile.steps < kSsdTileSteps && !steps[t].starts);
+      } while (t < sequence.steps && tile.steps < kSsdTileSteps && !steps[t].starts);
       if (scan_.has_z) exp_of_minus_size(z_.data(), tile.steps * z_.stride(), z_exp_.data());
       pass_.advance(tile);
-      for (std::int64_t i = 0; i < tile.steps; ++i) store_step(batch, head, start + i, i);
+      for (std::int64_t i = 0; i < tile.steps; ++i) store_step(head, start + i, i);
       start = t;
     }
-    if (final_states_ != nullptr && !stop) store_states(batch, head);
+    if (final_states_ != nullptr && !stop) store_states(index, head, sequence.steps);
   }
 
  private:
-  std::int64_t state_at(std::int64_t batch, std::int64_t head) const {
-    return (batch * scan_.nheads + head) * scan_.headdim * scan_.dstate;
+  std::int64_t state_at(std::int64_t index, std::int64_t head) const {
+    return (index * scan_.nheads + head) * scan_.headdim * scan_.dstate;
   }
-  std::int64_t row_at(std::int64_t batch, std::int64_t head, std::int64_t t) const {
-    return ((batch * scan_.seqlen + t) * scan_.nheads + head) * scan_.headdim;
+  std::int64_t row_at(std::int64_t head, std::int64_t t) const {
+    return ((begin_ + t) * scan_.nheads + head) * scan_.headdim;
   }
 
   /// Step t as the tile's step `into`.
-  void load_step(std::int64_t batch, std::int64_t head, std::int64_t t, std::int64_t into,
-                 const Rounded<double>& delta) {
-    const std::int64_t row = row_at(batch, head, t);
+  void load_step(std::int64_t head, std::int64_t t, std::int64_t into, const Rounded<double>& delta) {
+    const std::int64_t row = row_at(head, t);
     load_row(inputs_.at("x"), row, scan_.headdim, x_.row(into));
     if (scan_.has_z) load_row(inputs_.at("z"), row, scan_.headdim, z_.row(into));
     const std::int64_t group = head / scan_.heads_per_group();
-    const std::int64_t projection = ((batch * scan_.seqlen + t) * scan_.groups + group) * scan_.dstate;
+    const std::int64_t projection = ((begin_ + t) * scan_.groups + group) * scan_.dstate;
     load_row(inputs_.at("B"), projection, scan_.dstate, B_.row(into));
     load_row(inputs_.at("C"), projection, scan_.dstate, C_.row(into));
     const double* x = x_.row(into);
@@ -79,8 +82,8 @@ class Forward {
   }
 
   /// out = (y + D·x)·silu(z).
-  void store_step(std::int64_t batch, std::int64_t head, std::int64_t t, std::int64_t from) {
-    const std::int64_t row = row_at(batch, head, t);
+  void store_step(std::int64_t head, std::int64_t t, std::int64_t from) {
+    const std::int64_t row = row_at(head, t);
     const SsdSkips skips(scan_, inputs_, head);
     for (std::int64_t p = 0; p < scan_.headdim; ++p) {
       SsdRead sum = read(pass_.of_states(), from, p, roundings_, skips[p] * x_.row(from)[p]);
@@ -95,35 +98,61 @@ class Forward {
     }
   }
 
-  void store_states(std::int64_t batch, std::int64_t head) {
-    const double roundings = 2 + std::sqrt(static_cast<double>(kLongestChunk));
+  /// The state of a sequence without steps is the one that it starts from, exactly.
+  void store_states(std::int64_t index, std::int64_t head, std::int64_t steps) {
+    const double roundings = steps == 0 ? 0 : 2 + std::sqrt(static_cast<double>(kLongestChunk));
     for (std::int64_t p = 0; p < scan_.headdim; ++p)
       for (std::int64_t n = 0; n < scan_.dstate; ++n)
-        store(*final_states_, state_at(batch, head) + p * scan_.dstate + n, pass_.state(p, n),
+        store(*final_states_, state_at(index, head) + p * scan_.dstate + n, pass_.state(p, n),
               pass_.error(p, n) + roundings * pass_.magnitude(p, n),
-              operand_bound(pass_.variance(n), pass_.state(p, n)));
+              steps == 0 ? 0 : operand_bound(pass_.variance(n), pass_.state(p, n)));
   }
 
   SsdChunkScan scan_;
   const TensorSet& inputs_;
   ReferenceOutput& out_;
   ReferenceOutput* final_states_;
-  double roundings_;  // of a sum over states
+  double roundings_;        // of a sum over states
+  std::int64_t begin_ = 0;  // first step of the sequence
   SsdPass pass_;
   PaddedRows<double> x_, z_, z_exp_, v_, v_error_;  // of the tile's steps, [step][head dim]
   PaddedRows<double> B_, C_;                        // [step][state]
 };
 
+/// Where all sequences are. Throws ContractError for cu_seqlens that mean nothing.
+std::vector<SsdStretch> sequences_of(const Problem& problem, const TensorSet& inputs) {
+  const SsdChunkScan scan(problem);
+  const SsdSequences sequences(problem);
+  std::vector<SsdStretch> all;
+  const auto* borders =
+      sequences.packed ? static_cast<const std::int32_t*>(inputs.at("cu_seqlens").data) : nullptr;
+  for (std::int64_t m = 0; m < sequences.count; ++m)
+    if (borders == nullptr)
+      all.push_back({m * scan.seqlen, scan.seqlen});
+    else
+      all.push_back({borders[m], std::int64_t{borders[m + 1]} - borders[m]});
+  if (borders == nullptr) return all;
+  if (borders[0] != 0 || borders[sequences.count] != scan.seqlen)
+    throw ContractError("cu_seqlens does not go from 0 to " + std::to_string(scan.seqlen));
+  for (const auto& sequence : all)
+    if (sequence.steps < 0) throw ContractError("cu_seqlens decreases");
+  return all;
+}
+
 /// The sequential recurrence, whatever the chunk_size.
 ReferenceOutputs compute(const Problem& problem, const TensorSet& inputs, const std::atomic<bool>& stop) {
   const SsdChunkScan scan(problem);
+  const auto sequences = sequences_of(problem, inputs);
   ReferenceOutputs outputs = empty_ssd_outputs(problem);
 #pragma omp parallel
   {
     Forward forward(problem, inputs, outputs);
 #pragma omp for schedule(dynamic)
-    for (std::int64_t row = 0; row < scan.batch * scan.nheads; ++row)
-      if (!stop) forward.run(row / scan.nheads, row % scan.nheads, stop);
+    for (std::int64_t row = 0; row < std::ssize(sequences) * scan.nheads; ++row)
+      if (!stop) {
+        const std::int64_t index = row / scan.nheads;
+        forward.run(sequences[index], index, row % scan.nheads, stop);
+      }
   }
   if (stop) throw Interrupted();
   return outputs;

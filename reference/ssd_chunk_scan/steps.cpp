@@ -58,32 +58,32 @@ double float_of(const TensorSet& tensors, const char* name, std::int64_t index) 
   return view == nullptr ? 0 : static_cast<const float*>(view->data)[index];
 }
 
-std::vector<SsdStep> ssd_steps(const SsdChunkScan& scan, const TensorSet& inputs, std::int64_t batch,
+std::vector<SsdStep> ssd_steps(const SsdChunkScan& scan, const TensorSet& inputs, const SsdStretch& sequence,
                                std::int64_t head) {
   const TensorView& dt = inputs.at("dt");
   const TensorView* seq_idx = inputs.find("seq_idx");
   const double A = float_of(inputs, "A", head);
   const double bias = float_of(inputs, "dt_bias", head);
-  std::vector<SsdStep> steps(scan.seqlen);
-  std::vector<double> exponents(scan.seqlen);  // |Δ·A|
-  for (std::int64_t t = 0; t < scan.seqlen; ++t) {
+  std::vector<SsdStep> steps(sequence.steps);
+  std::vector<double> exponents(sequence.steps);  // |Δ·A|
+  for (std::int64_t t = 0; t < sequence.steps; ++t) {
     SsdStep& step = steps[t];
-    const std::int64_t at = batch * scan.seqlen + t;
+    const std::int64_t at = sequence.begin + t;
     const Step raw = step_of(load_as_double(dt.data, at * scan.nheads + head, dt.dtype), bias,
                              scan.has_dt_bias, scan.dt_softplus);
     step.delta = raw.delta;
     step.slope = raw.slope;
     clamp(step, scan.dt_low, scan.dt_high);
     if (seq_idx != nullptr && t > 0) {
-      const auto* sequence = static_cast<const std::int32_t*>(seq_idx->data) + at;
-      step.starts = sequence[0] != sequence[-1];
+      const auto* number = static_cast<const std::int32_t*>(seq_idx->data) + at;
+      step.starts = number[0] != number[-1];
     }
     exponents[t] = std::abs(step.delta.value * A);
     step.decay = step.starts ? 0 : std::exp(step.delta.value * A);
     step.decay_error = std::abs(A) * step.delta.error + (1 + kSumRoundings) * exponents[t] + kExpError +
                        relative_underflow_error(std::exp(step.delta.value * A));
   }
-  for (std::int64_t t = 0; t < scan.seqlen; ++t) {
+  for (std::int64_t t = 0; t < sequence.steps; ++t) {
     const std::int64_t first = std::max<std::int64_t>(0, t + 1 - kLongestChunk);
     double sum = 0;
 #pragma omp simd reduction(+ : sum)

@@ -24,7 +24,13 @@ struct SsdStep {
   double cumulative_error = 0;
 };
 
-std::vector<SsdStep> ssd_steps(const SsdChunkScan& scan, const TensorSet& inputs, std::int64_t batch,
+/// Where the steps of a sequence are among those of all batches.
+struct SsdStretch {
+  std::int64_t begin, steps;
+};
+
+/// The steps of a head.
+std::vector<SsdStep> ssd_steps(const SsdChunkScan& scan, const TensorSet& inputs, const SsdStretch& sequence,
                                std::int64_t head);
 
 /// `count` neighbouring elements of a tensor of dtype f32, f16 or bf16, exactly.

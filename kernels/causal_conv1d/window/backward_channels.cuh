@@ -86,14 +86,15 @@ struct AdjointWindow {
 #pragma unroll
     for (int j = 0; j < kReach; ++j) {
       const int later = kReach - 1 - j;
-      if (!filter.has(j) || (kPacked && number[later] != number[0])) continue;
+      const bool counts = filter.has(j) && (!kPacked || number[later] == number[0]);
 #pragma unroll
-      for (int c = 0; c < kChannels; ++c) dx[c] = fmaf(filter.weight[j][c], g[later][c], dx[c]);
+      for (int c = 0; c < kChannels; ++c)
+        dx[c] = counts ? fmaf(filter.weight[j][c], g[later][c], dx[c]) : dx[c];
     }
   }
 };
 
-template <class Io, int kReach, bool kVector, bool kPacked>
+template <class Io, int kReach, bool kVector, bool kPacked, bool kSilu>
 struct ChannelGradients {
   static constexpr int kChannels = kBackwardChannels;
 
@@ -108,16 +109,20 @@ struct ChannelGradients {
   __device__ ChannelGradients(const ConvBackwardArgs& all, const DoutStrides& dout, const ChannelPlan& plan)
       : args(all), strides(dout), run(all.in, plan) {}
 
-  __device__ Packed<Io, kChannels> load_dout(std::int64_t t) const {
-    const auto* dout = static_cast<const Io*>(args.dout) + run.place.batch * strides.batch +
-                       run.place.channel * strides.channel + t * strides.step;
-    return load_packed<Io, kChannels, kVector>(dout, strides.channel, t < args.in.seqlen ? run.valid : 0);
+  __device__ const Io* dout_at(std::int64_t t) const {
+    return static_cast<const Io*>(args.dout) + run.place.batch * strides.batch +
+           run.place.channel * strides.channel + t * strides.step;
   }
 
-  /// g of step t, after the sums of the run's own steps.
+  /// Step t, which finishes dx of the step kReach − 1 before. kIsOwn: it adds to the sums.
   template <bool kIsOwn>
-  __device__ void add_step(const float (&x)[kChannels], float (&g)[kChannels], int number) {
-    if (args.in.silu) {
+  __device__ void walk_step(std::int64_t t, const Packed<Io, kChannels>& packed_x,
+                            const Packed<Io, kChannels>& packed_dout, float (&dx)[kChannels]) {
+    float x[kChannels], g[kChannels];
+    unpack(packed_x, x);
+    unpack(packed_dout, g);
+    const int number = kPacked ? run.number(t) : 0;
+    if constexpr (kSilu) {
       float s[kChannels];
       convolve<kReach, kChannels, kPacked>(filter, window, x, number, s);
 #pragma unroll
@@ -127,39 +132,27 @@ struct ChannelGradients {
     for (int c = 0; c < kChannels; ++c)
       if (kPacked && number < 0) g[c] = 0.0F;
     if constexpr (kIsOwn) add_to_sums(x, g, number);
-  }
-
-  __device__ void add_to_sums(const float (&x)[kChannels], const float (&g)[kChannels], int number) {
-#pragma unroll
-    for (int c = 0; c < kChannels; ++c) {
-#pragma unroll
-      for (int j = 0; j < kReach - 1; ++j)
-        if (!kPacked || window.number[j] == number)
-          sums.weight[j][c] = fmaf(g[c], window.x[j][c], sums.weight[j][c]);
-      sums.weight[kReach - 1][c] = fmaf(g[c], x[c], sums.weight[kReach - 1][c]);
-      sums.bias[c] += g[c];
-    }
-  }
-
-  /// Step t, which finishes dx of the step kReach − 1 before.
-  template <bool kIsOwn>
-  __device__ void walk_step(std::int64_t t, const Packed<Io, kChannels>& packed_x,
-                            const Packed<Io, kChannels>& packed_dout, float (&dx)[kChannels]) {
-    float x[kChannels], g[kChannels];
-    unpack(packed_x, x);
-    unpack(packed_dout, g);
-    const int number = kPacked ? run.number(t) : 0;
-    add_step<kIsOwn>(x, g, number);
     window.push(x, number);
     adjoints.push(g, number);
     adjoints.template finish<kPacked>(filter, dx);
   }
 
-  __device__ void store_dx(std::int64_t t, const float (&dx)[kChannels]) const {
-    store_floats<Io, kChannels, kVector>(static_cast<Io*>(args.dx) + run.offset(t), 1, run.valid, dx);
+  __device__ void add_to_sums(const float (&x)[kChannels], const float (&g)[kChannels], int number) {
+#pragma unroll
+    for (int j = 0; j < kReach - 1; ++j) {
+      const bool counts = !kPacked || window.number[j] == number;
+#pragma unroll
+      for (int c = 0; c < kChannels; ++c)
+        sums.weight[j][c] = counts ? fmaf(g[c], window.x[j][c], sums.weight[j][c]) : sums.weight[j][c];
+    }
+#pragma unroll
+    for (int c = 0; c < kChannels; ++c) {
+      sums.weight[kReach - 1][c] = fmaf(g[c], x[c], sums.weight[kReach - 1][c]);
+      sums.bias[c] += g[c];
+    }
   }
 
-  /// The same of a step at an end of the run: it may be another run's, one before the sequence, which is of
+  /// dx of a step at an end of the run: it may be another run's, one before the sequence, which is of
   /// dinitial_states, or one that dfinal_states add to.
   __device__ void store_end(std::int64_t t, float (&dx)[kChannels]) const {
     const int taps = args.in.taps();
@@ -171,7 +164,9 @@ struct ChannelGradients {
         if (c < run.valid)
           dx[c] += to_float(static_cast<const Io*>(args.dfinal_states)[run.state_offset(c) + final]);
     }
-    if (t >= 0) return store_dx(t, dx);
+    if (t >= 0)
+      return store_floats<Io, kChannels, kVector>(static_cast<Io*>(args.dx) + run.offset(t), 1, run.valid,
+                                                  dx);
     if (args.dinitial_states == nullptr || t + taps < 0) return;
 #pragma unroll
     for (int c = 0; c < kChannels; ++c)
@@ -185,20 +180,46 @@ struct ChannelGradients {
 #pragma unroll 1
     for (std::int64_t t = first; t < last; ++t) {
       float dx[kChannels];
-      walk_step<kIsOwn>(t, run.load_x(t), load_dout(t), dx);
+      const int valid = t < args.in.seqlen ? run.valid : 0;
+      const auto dout = load_packed<Io, kChannels, kVector>(dout_at(t), strides.channel, valid);
+      walk_step<kIsOwn>(t, run.load_x(t), dout, dx);
       store_end(t - (kReach - 1), dx);
     }
   }
 
+  /// Steps from t on as far as there are kStepsAtOnce of them; returns the next.
+  __device__ std::int64_t walk_body(std::int64_t t) {
+    const std::int64_t dim = args.in.dim;
+    const Io* next_x = static_cast<const Io*>(args.in.x) + run.offset(t);
+    const Io* next_dout = dout_at(t);
+    Io* to = static_cast<Io*>(args.dx) + run.offset(t - (kReach - 1));
+    Packed<Io, kChannels> x_ahead[kStepsAtOnce], dout_ahead[kStepsAtOnce];
+    const auto load = [&](std::int64_t step, int u) {
+      const int valid = step < run.end ? run.valid : 0;
+      x_ahead[u] = load_packed<Io, kChannels, kVector>(next_x, 1, valid);
+      dout_ahead[u] = load_packed<Io, kChannels, kVector>(next_dout, strides.channel, valid);
+      next_x += dim;
+      next_dout += strides.step;
+    };
+#pragma unroll
+    for (int u = 0; u < kStepsAtOnce; ++u) load(t + u, u);
+    for (; t + kStepsAtOnce <= run.end; t += kStepsAtOnce) {
+#pragma unroll
+      for (int u = 0; u < kStepsAtOnce; ++u, to += dim) {
+        const Packed<Io, kChannels> x = x_ahead[u];
+        const Packed<Io, kChannels> dout = dout_ahead[u];
+        load(t + kStepsAtOnce + u, u);
+        float dx[kChannels];
+        walk_step<true>(t + u, x, dout, dx);
+        store_floats<Io, kChannels, kVector>(to, 1, run.valid, dx);
+      }
+    }
+    return t;
+  }
+
   __device__ void walk() {
     const std::int64_t begin = run.place.step;
-    const std::int64_t body = begin + kReach - 1 < run.end ? begin + kReach - 1 : run.end;
-    Packed<Io, kChannels> x_ahead[kStepsAtOnce], dout_ahead[kStepsAtOnce];
-#pragma unroll
-    for (int u = 0; u < kStepsAtOnce; ++u) {
-      x_ahead[u] = run.load_x(body + u);
-      dout_ahead[u] = load_dout(body + u);
-    }
+    const std::int64_t body = begin + kReach < run.end ? begin + kReach : run.end;
     filter = load_filter<Io, kReach, kChannels, kVector>(args.in.weights, run.place.channel, args.in.width,
                                                          run.valid);
     window = run.template window_before<kReach, kPacked>();
@@ -207,32 +228,17 @@ struct ChannelGradients {
       for (int i = 0; i < kReach; ++i) adjoints.number[i] = i > 0 ? window.number[i - 1] : -2;
     }
     walk_end<true>(begin, body);
-    for (std::int64_t t0 = body; t0 < run.end; t0 += kStepsAtOnce) {
-#pragma unroll
-      for (int u = 0; u < kStepsAtOnce; ++u) {
-        const std::int64_t t = t0 + u;
-        if (t >= run.end) break;
-        const Packed<Io, kChannels> x = x_ahead[u];
-        const Packed<Io, kChannels> dout = dout_ahead[u];
-        if (t + kStepsAtOnce < run.end) {
-          x_ahead[u] = run.load_x(t + kStepsAtOnce);
-          dout_ahead[u] = load_dout(t + kStepsAtOnce);
-        }
-        float dx[kChannels];
-        walk_step<true>(t, x, dout, dx);
-        store_dx(t - (kReach - 1), dx);
-      }
-    }
+    walk_end<true>(walk_body(body), run.end);
     walk_end<false>(run.end, run.end + kReach - 1);
   }
 };
 
 /// Two blocks on a multiprocessor where registers allow it.
-template <class Io, int kReach, bool kVector, bool kPacked>
+template <class Io, int kReach, bool kVector, bool kPacked, bool kSilu>
 __global__ void __launch_bounds__(kChannelThreads, kReach == 4 ? 2 : 1)
     backward_channels(const ConvBackwardArgs args, const DoutStrides strides, const ChannelPlan plan,
                       float* partials) {
-  ChannelGradients<Io, kReach, kVector, kPacked> gradients(args, strides, plan);
+  ChannelGradients<Io, kReach, kVector, kPacked, kSilu> gradients(args, strides, plan);
   if (!gradients.run.is_empty()) gradients.walk();
   reduce_runs<kReach, kBackwardChannels>(gradients.sums, plan, gradients.run.place, args.in.dim, partials);
 }

@@ -5,7 +5,7 @@
 // A warp takes a segment of a row as forward_rows.cuh has it, its tiles from the last to the first, since dx of
 // a step takes g of the W−1 steps after it: a lane's come from the lane after by shuffles, those of lane 31
 // from lane 0 of the tile after, which has been done before. x̃ before a lane's own comes from the lane before,
-// for which the next tile (the one before in time) is loaded while this one is computed. Of the tile after the
+// of the tile that comes next (the one before in time): tiles are loaded two ahead. Of the tile after the
 // segment only lane 0's steps are loaded, for their g alone.
 //
 // A lane's sums of g·x̃ are added up over the warp by shuffles, one partial sum per segment; sum_partials adds
@@ -22,7 +22,7 @@ struct TilePair {
   Packed<Io, kLaneSteps> x, dout;
 };
 
-template <class Io, int kReach, bool kVector, bool kPacked>
+template <class Io, int kReach, bool kVector, bool kPacked, bool kSilu>
 struct RowGradients {
   const ConvBackwardArgs& args;
   DoutStrides strides;
@@ -41,8 +41,8 @@ struct RowGradients {
     const bool is_needed = t >= segment.begin && (t < segment.end || segment.lane == 0);
     const int valid = is_needed ? segment.valid(own) : 0;
     const auto* x = static_cast<const Io*>(args.in.x) + segment.row * args.in.seqlen + own;
-    const auto* dout = static_cast<const Io*>(args.dout) + segment.batch() * strides.batch +
-                       segment.channel() * strides.channel + own * strides.step;
+    const auto* dout = static_cast<const Io*>(args.dout) + segment.batch * strides.batch +
+                       segment.channel * strides.channel + own * strides.step;
     return {load_packed<Io, kLaneSteps, kVector>(x, 1, valid),
             load_packed<Io, kLaneSteps, kVector>(dout, strides.step, valid)};
   }
@@ -64,7 +64,7 @@ struct RowGradients {
     unpack(tile.dout, g);
 #pragma unroll
     for (int i = 0; i < kLaneSteps; ++i) {
-      if (args.in.silu) g[i] *= fast_silu_slope(steps.convolve(filter, i)).slope;
+      if constexpr (kSilu) g[i] *= fast_silu_slope(steps.convolve(filter, i)).slope;
       if (steps.is_padding(i)) g[i] = 0.0F;
     }
     return steps;
@@ -76,7 +76,8 @@ struct RowGradients {
       sums.bias[0] += g[i];
 #pragma unroll
       for (int j = 0; j < kReach; ++j)
-        if (steps.reaches(i, j)) sums.weight[j][0] = fmaf(g[i], steps.x[i + j], sums.weight[j][0]);
+        sums.weight[j][0] =
+            steps.reaches(i, j) ? fmaf(g[i], steps.x[i + j], sums.weight[j][0]) : sums.weight[j][0];
     }
   }
 
@@ -103,10 +104,14 @@ struct RowGradients {
 #pragma unroll
       for (int j = 0; j < kReach; ++j) {
         const int later = i + kReach - 1 - j;
-        if (!filter.has(j) || (kPacked && numbers[later] != numbers[i])) continue;
-        dx[i] = fmaf(filter.weight[j][0], later < kLaneSteps ? g[later] : g_after[later - kLaneSteps], dx[i]);
+        const float value = later < kLaneSteps ? g[later] : g_after[later - kLaneSteps];
+        const bool counts = filter.has(j) && (!kPacked || numbers[later] == numbers[i]);
+        dx[i] = counts ? fmaf(filter.weight[j][0], value, dx[i]) : dx[i];
       }
-      if (args.dfinal_states != nullptr) dx[i] += dfinal(own + i);
+    }
+    if (args.dfinal_states != nullptr && own + kLaneSteps > args.in.seqlen - args.in.taps()) {
+#pragma unroll
+      for (int i = 0; i < kLaneSteps; ++i) dx[i] += dfinal(own + i);
     }
     store_floats<Io, kLaneSteps, kVector>(static_cast<Io*>(args.dx) + segment.row * args.in.seqlen + own, 1,
                                           segment.valid(own), dx);
@@ -129,12 +134,13 @@ struct RowGradients {
   }
 
   __device__ void walk() {
-    filter = load_filter<Io, kReach, 1, false>(args.in.weights, segment.channel(), args.in.width, 1);
+    filter = load_filter<Io, kReach, 1, false>(args.in.weights, segment.channel, args.in.width, 1);
     segment.template load_before<kReach>(before_segment);
     const std::int64_t tiles = (segment.end - segment.begin + kTileSteps - 1) / kTileSteps;
     std::int64_t t = segment.begin + tiles * kTileSteps;
     TilePair<Io> tile = load(t);
     TilePair<Io> next = load(t - kTileSteps);
+    TilePair<Io> ahead = load(t - 2 * kTileSteps);
     float g[kLaneSteps];
     if (t < args.in.seqlen) {
       adjoints(t, tile, next.x, g);
@@ -143,7 +149,8 @@ struct RowGradients {
     }
     for (t -= kTileSteps; t >= segment.begin; t -= kTileSteps) {
       tile = next;
-      next = load(t - kTileSteps);
+      next = ahead;
+      ahead = load(t - 2 * kTileSteps);
       const auto steps = adjoints(t, tile, next.x, g);
       add(steps, g);
       store(t, g);
@@ -154,24 +161,23 @@ struct RowGradients {
   }
 
   __device__ void reduce(std::int64_t segments, float* partials) {
-    const std::int64_t partial = segment.batch() * segments + segment.segment;
+    const std::int64_t partial = segment.batch * segments + segment.segment;
 #pragma unroll
     for (int term = 0; term <= kReach; ++term) {
       float sum = term < kReach ? sums.weight[term < kReach ? term : 0][0] : sums.bias[0];
 #pragma unroll
       for (int distance = kWarpThreads / 2; distance > 0; distance /= 2)
         sum += __shfl_xor_sync(kAllLanes, sum, distance);
-      if (segment.lane == 0)
-        *partial_of<kReach>(partials, partial, term, segment.channel(), args.in.dim) = sum;
+      if (segment.lane == 0) *partial_of<kReach>(partials, partial, term, segment.channel, args.in.dim) = sum;
     }
   }
 };
 
-template <class Io, int kReach, bool kVector, bool kPacked>
+template <class Io, int kReach, bool kVector, bool kPacked, bool kSilu>
 __global__ void __launch_bounds__(kRowWarps* kWarpThreads)
     backward_rows(const ConvBackwardArgs args, const DoutStrides strides, const RowPlan plan,
                   float* partials) {
-  RowGradients<Io, kReach, kVector, kPacked> gradients(args, strides, plan);
+  RowGradients<Io, kReach, kVector, kPacked, kSilu> gradients(args, strides, plan);
   if (gradients.segment.is_empty()) return;
   gradients.walk();
   gradients.reduce(plan.segments, partials);

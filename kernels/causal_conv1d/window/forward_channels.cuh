@@ -96,48 +96,64 @@ __device__ void convolve(const Filter<kReach, kChannels>& filter, const StepWind
   for (int c = 0; c < kChannels; ++c) s[c] = filter.bias[c];
 #pragma unroll
   for (int j = 0; j < kReach - 1; ++j) {
-    if (!filter.has(j) || (kPacked && window.number[j] != number)) continue;
+    const bool counts = filter.has(j) && (!kPacked || window.number[j] == number);
 #pragma unroll
-    for (int c = 0; c < kChannels; ++c) s[c] = fmaf(filter.weight[j][c], window.x[j][c], s[c]);
+    for (int c = 0; c < kChannels; ++c)  // predicated, not a branch
+      s[c] = counts ? fmaf(filter.weight[j][c], window.x[j][c], s[c]) : s[c];
   }
 #pragma unroll
   for (int c = 0; c < kChannels; ++c) s[c] = fmaf(filter.weight[kReach - 1][c], x[c], s[c]);
 }
 
-template <class Io, int kReach, bool kVector, bool kPacked>
+/// One step: x is what has been loaded, `to` where out of the step is.
+template <class Io, int kReach, int kChannels, bool kVector, bool kPacked, bool kSilu>
+__device__ void forward_step(const ChannelRun<Io, kChannels, kVector>& run,
+                             const Filter<kReach, kChannels>& filter, StepWindow<kReach, kChannels>& window,
+                             std::int64_t t, const Packed<Io, kChannels>& packed, Io* to) {
+  float x[kChannels], s[kChannels];
+  unpack(packed, x);
+  const int number = kPacked ? run.number(t) : 0;
+  convolve<kReach, kChannels, kPacked>(filter, window, x, number, s);
+#pragma unroll
+  for (int c = 0; c < kChannels; ++c) {
+    if constexpr (kSilu) s[c] = fast_silu(s[c]);
+    if (kPacked && number < 0) s[c] = 0.0F;
+  }
+  store_floats<Io, kChannels, kVector>(to, 1, run.valid, s);
+  window.push(x, number);
+}
+
+template <class Io, int kReach, int kChannels, bool kVector, bool kPacked, bool kSilu>
 __global__ void __launch_bounds__(kChannelThreads, 2)
     forward_channels(const ConvForwardArgs args, const ChannelPlan plan) {
-  constexpr int kChannels = forward_channels_of(kReach, sizeof(Io));
   const ChannelRun<Io, kChannels, kVector> run(args.in, plan);
   if (run.is_empty()) return;
   const std::int64_t begin = run.place.step;
+  const std::int64_t dim = args.in.dim;
+  const Io* next = static_cast<const Io*>(args.in.x) + run.offset(begin);
+  Io* to = static_cast<Io*>(args.out) + run.offset(begin);
 
   Packed<Io, kChannels> ahead[kStepsAtOnce];
 #pragma unroll
-  for (int u = 0; u < kStepsAtOnce; ++u) ahead[u] = run.load_x(begin + u);
+  for (int u = 0; u < kStepsAtOnce; ++u, next += dim)
+    ahead[u] = load_packed<Io, kChannels, kVector>(next, 1, begin + u < run.end ? run.valid : 0);
   const auto filter = load_filter<Io, kReach, kChannels, kVector>(args.in.weights, run.place.channel,
                                                                   args.in.width, run.valid);
   auto window = run.template window_before<kReach, kPacked>();
 
-  for (std::int64_t t0 = begin; t0 < run.end; t0 += kStepsAtOnce) {
+  std::int64_t t = begin;
+  for (; t + kStepsAtOnce <= run.end; t += kStepsAtOnce) {
 #pragma unroll
-    for (int u = 0; u < kStepsAtOnce; ++u) {
-      const std::int64_t t = t0 + u;
-      if (t >= run.end) break;
-      float x[kChannels], s[kChannels];
-      unpack(ahead[u], x);
-      if (t + kStepsAtOnce < run.end) ahead[u] = run.load_x(t + kStepsAtOnce);
-      const int number = kPacked ? run.number(t) : 0;
-      convolve<kReach, kChannels, kPacked>(filter, window, x, number, s);
-#pragma unroll
-      for (int c = 0; c < kChannels; ++c) {
-        if (args.in.silu) s[c] = fast_silu(s[c]);
-        if (kPacked && number < 0) s[c] = 0.0F;
-      }
-      store_floats<Io, kChannels, kVector>(static_cast<Io*>(args.out) + run.offset(t), 1, run.valid, s);
-      window.push(x, number);
+    for (int u = 0; u < kStepsAtOnce; ++u, next += dim, to += dim) {
+      const Packed<Io, kChannels> now = ahead[u];
+      ahead[u] = load_packed<Io, kChannels, kVector>(next, 1, t + kStepsAtOnce + u < run.end ? run.valid : 0);
+      forward_step<Io, kReach, kChannels, kVector, kPacked, kSilu>(run, filter, window, t + u, now, to);
     }
   }
+#pragma unroll
+  for (int u = 0; u + 1 < kStepsAtOnce; ++u, to += dim)  // the last steps of the sequence
+    if (t + u < run.end)
+      forward_step<Io, kReach, kChannels, kVector, kPacked, kSilu>(run, filter, window, t + u, ahead[u], to);
   if (args.final_states == nullptr || run.end < args.in.seqlen) return;
 #pragma unroll
   for (int c = 0; c < kChannels; ++c)

@@ -12,15 +12,15 @@
 
 namespace ssmbench::window {
 
-template <class Io, int kReach, bool kVector, bool kPacked>
+template <class Io, int kReach, bool kVector, bool kPacked, bool kSilu>
 __device__ void forward_tile(const ConvForwardArgs& args, const RowSegment<Io, kVector>& segment,
                              const Filter<kReach, 1>& filter, std::int64_t t,
                              const LaneSteps<kReach, kPacked>& steps) {
   float out[kLaneSteps];
 #pragma unroll
   for (int i = 0; i < kLaneSteps; ++i) {
-    const float s = steps.convolve(filter, i);
-    out[i] = args.in.silu ? fast_silu(s) : s;
+    out[i] = steps.convolve(filter, i);
+    if constexpr (kSilu) out[i] = fast_silu(out[i]);
     if (steps.is_padding(i)) out[i] = 0.0F;
   }
   const std::int64_t own = segment.own(t);
@@ -37,7 +37,7 @@ __device__ void store_final_states(const ConvForwardArgs& args, const RowSegment
       from_float<Io>(segment.load_step(args.in.seqlen - taps + segment.lane));
 }
 
-template <class Io, int kReach, bool kVector, bool kPacked>
+template <class Io, int kReach, bool kVector, bool kPacked, bool kSilu>
 __global__ void __launch_bounds__(kRowWarps* kWarpThreads)
     forward_rows(const ConvForwardArgs args, const RowPlan plan) {
   const RowSegment<Io, kVector> segment(args.in, plan);
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(kRowWarps* kWarpThreads)
 #pragma unroll
   for (int tile = 0; tile < kForwardTiles; ++tile)
     tiles[tile] = segment.load_x(segment.begin + tile * kTileSteps);
-  const auto filter = load_filter<Io, kReach, 1, false>(args.in.weights, segment.channel(), args.in.width, 1);
+  const auto filter = load_filter<Io, kReach, 1, false>(args.in.weights, segment.channel, args.in.width, 1);
   float before[kReach - 1];
   segment.template load_before<kReach>(before);
 
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kRowWarps* kWarpThreads)
     LaneSteps<kReach, kPacked> steps;
     steps.set_x(steps_before, own);
     steps.load_numbers(segment, segment.own(t));
-    forward_tile<Io, kReach, kVector>(args, segment, filter, t, steps);
+    forward_tile<Io, kReach, kVector, kPacked, kSilu>(args, segment, filter, t, steps);
 #pragma unroll
     for (int i = 0; i < kReach - 1; ++i) before[i] = own[kLaneSteps - (kReach - 1) + i];
   }

@@ -61,10 +61,11 @@ SSMBENCH_HD constexpr ChannelPlace channel_place(const ChannelPlan& plan, std::i
           .run = run};
 }
 
-/// Runs are as long as leaves enough threads to fill an H200: a run reads the steps before it once more.
+/// Runs are as long as leaves enough threads to fill an H200, two blocks on a multiprocessor: a run reads the
+/// steps before it once more.
 constexpr ChannelPlan plan_channels(std::int64_t batch, std::int64_t dim, std::int64_t seqlen, int channels,
                                     int least_steps, int most_steps) {
-  constexpr std::int64_t kEnoughThreads = std::int64_t{h200::kMultiprocessors} * 2048;
+  constexpr std::int64_t kEnoughThreads = std::int64_t{h200::kMultiprocessors} * 448;
   const std::int64_t groups = ceil_div(dim, channels);
   int steps = most_steps;
   while (steps > least_steps && batch * groups * ceil_div(seqlen, steps) < kEnoughThreads) steps /= 2;

@@ -39,21 +39,23 @@ __device__ void from_lane_after(const T (&own)[kLaneSteps], const T (&after)[kRe
 template <class Io, bool kVector>
 struct RowSegment {
   const ConvInputs1d& in;
-  std::int64_t row, segment, begin, end;
+  std::int64_t row, batch, channel, segment, begin, end;
   int lane;
 
   __device__ RowSegment(const ConvInputs1d& inputs, const RowPlan& plan)
       : in(inputs), lane(static_cast<int>(threadIdx.x) % kWarpThreads) {
-    const std::int64_t warp = std::int64_t{blockIdx.x} * kRowWarps + threadIdx.x / kWarpThreads;
+    // By a shuffle, so that the compiler sees that a warp has one number and its loops do not diverge.
+    const int warp_of_block = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kWarpThreads, 0);
+    const std::int64_t warp = std::int64_t{blockIdx.x} * kRowWarps + warp_of_block;
     row = warp / plan.segments;
     segment = warp % plan.segments;
+    batch = row / in.dim;
+    channel = row % in.dim;
     begin = segment * plan.segment_steps;
     end = begin + plan.segment_steps < in.seqlen ? begin + plan.segment_steps : in.seqlen;
   }
 
   __device__ bool is_empty() const { return row >= in.batch * in.dim; }
-  __device__ std::int64_t batch() const { return row / in.dim; }
-  __device__ std::int64_t channel() const { return row % in.dim; }
   /// A lane's first step of the tile at t.
   __device__ std::int64_t own(std::int64_t t) const { return t + lane * kLaneSteps; }
   __device__ int valid(std::int64_t first) const { return valid_of(first, kLaneSteps, in.seqlen); }
@@ -77,7 +79,7 @@ struct RowSegment {
 
   /// A number that no other step has where there is no step.
   __device__ int number(std::int64_t t) const {
-    return t >= 0 && t < in.seqlen ? __ldg(in.seq_idx + batch() * in.seqlen + t) : -2;
+    return t >= 0 && t < in.seqlen ? __ldg(in.seq_idx + batch * in.seqlen + t) : -2;
   }
 };
 
@@ -115,7 +117,7 @@ struct LaneSteps {
     float s = filter.bias[0];
 #pragma unroll
     for (int j = 0; j < kReach; ++j)
-      if (filter.has(j) && reaches(i, j)) s = fmaf(filter.weight[j][0], x[i + j], s);
+      s = filter.has(j) && reaches(i, j) ? fmaf(filter.weight[j][0], x[i + j], s) : s;
     return s;
   }
 };

@@ -10,7 +10,7 @@
 // which are four matrix products. Source: Dao & Gu, "Transformers are SSMs" (2024), section 6. Only sums of
 // Δ·A over later steps are ever exponentiated, so that nothing overflows where A < 0.
 //
-//   block    (b, h), 64 rows of the state (of P), a segment of time; 8 warps. Each product is cut into
+//   block    a head of a sequence, 64 rows of the state (of P), a segment of time; 8 warps. Each product is cut into
 //            4 slabs of 16 rows times 2 halves of the columns, one for each warp (WarpTile):
 //
 //              C·Bᵀ          64 t × 64 s     summed over n    squares above the diagonal left out
@@ -63,11 +63,11 @@ struct Stage {
 
 template <class Op, int kStates>
 __device__ void fill_stage(const Stage<Op, kStates>& stage, const SsdInputs& in, const ChunkedPass& pass,
-                           const ChunkedBlock& block, std::int64_t chunk) {
+                           const ChunkedBlock& block, const SsdSequence& sequence, std::int64_t chunk) {
   using Io = typename Op::Element;
   const std::int64_t start = chunk * kChunkSteps;
-  const int rows = steps_within(start, kChunkSteps, in.seqlen);
-  const std::int64_t time = block.b * in.seqlen + start;
+  const int rows = steps_within(start, kChunkSteps, sequence.steps);
+  const std::int64_t time = sequence.begin + start;
   const auto states = static_cast<int>(in.dstate);
   const std::int64_t projection = (time * in.groups + block.h / in.heads_per_group) * in.dstate;
   fill_tile(stage.x, static_cast<const Io*>(in.x) + (time * in.nheads + block.h) * in.headdim + block.row,
@@ -119,6 +119,7 @@ struct ScanBlock {
   const SsdInputs& in;
   const ChunkedPass& pass;
   ChunkedBlock at;
+  SsdSequence sequence;
   WarpTile warp_tile;
 
   unsigned char* shared;
@@ -136,6 +137,7 @@ struct ScanBlock {
         in(all.in),
         pass(launch),
         at(chunked_block(launch.plan, blockIdx.x, all.in.nheads, launch.segments)),
+        sequence(launch.sequences.at(at.sequence)),
         warp_tile(static_cast<int>(threadIdx.x) / 32),
         shared(memory),
         state_tile{memory + Layout::kStages * Layout::kStage + Layout::kState},
@@ -144,7 +146,7 @@ struct ScanBlock {
         maxima(reinterpret_cast<float*>(memory + Layout::kStages * Layout::kStage + Layout::kSlabMaxima)),
         square_maxima(
             reinterpret_cast<float*>(memory + Layout::kStages * Layout::kStage + Layout::kSquareMaxima)),
-        head(at.b * in.nheads + at.h),
+        head(at.sequence * in.nheads + at.h),
         states_of_head(in.headdim * in.dstate),
         cut(head * (pass.plan.segments - 1) + at.segment) {}
 
@@ -198,8 +200,8 @@ struct ScanBlock {
   __device__ __forceinline__ OutTile out_tile(const Op& op, std::int64_t start) const {
     const int row = 16 * warp_tile.slab + op.lane / 4;
     const int column = 32 * warp_tile.half + 2 * (op.lane % 4);
-    return {((at.b * in.seqlen + start + row) * in.nheads + at.h) * in.headdim + at.row + column,
-            8 * in.nheads * in.headdim, steps_within(start, kChunkSteps, in.seqlen) - row,
+    return {((sequence.begin + start + row) * in.nheads + at.h) * in.headdim + at.row + column,
+            8 * in.nheads * in.headdim, steps_within(start, kChunkSteps, sequence.steps) - row,
             static_cast<int>(in.headdim) - at.row - column};
   }
 
@@ -300,12 +302,15 @@ __global__ void __launch_bounds__(kChunkedThreads, Shapes<Op, kStates>::Layout::
   block.load_skip();
 
   float decay_of_segment = 1.0F;
-  const std::int64_t first = pass.plan.first_chunk(at.segment);
-  const std::int64_t end = pass.plan.end_chunk(at.segment);
-  fill_stage(block.stage_of(first), in, pass, at, first);
-  if (warp == 0) {
-    const LaneSteps steps = load_steps<Io>(in, at.b, at.h, first * kChunkSteps);
-    compute_scalars<Op>(block.stage_of(first).scalars, steps, in, A, bias, first * kChunkSteps);
+  const SsdSequence& sequence = block.sequence;
+  const auto [first, end] = pass.plan.chunks_of(at.segment, sequence.steps);
+  if (first < end) {
+    fill_stage(block.stage_of(first), in, pass, at, sequence, first);
+    if (warp == 0) {
+      const LaneSteps steps = load_steps<Io>(in, sequence, at.h, first * kChunkSteps);
+      compute_scalars<Op>(block.stage_of(first).scalars, steps, in, A, bias,
+                          sequence.steps - first * kChunkSteps);
+    }
   }
 
   for (std::int64_t chunk = first; chunk < end; ++chunk) {
@@ -319,8 +324,8 @@ __global__ void __launch_bounds__(kChunkedThreads, Shapes<Op, kStates>::Layout::
 
     LaneSteps next_steps{};
     if (chunk + 1 < end) {
-      if constexpr (kStages == 2) fill_stage(block.stage_of(chunk + 1), in, pass, at, chunk + 1);
-      if (warp == 0) next_steps = load_steps<Io>(in, at.b, at.h, next_start);
+      if constexpr (kStages == 2) fill_stage(block.stage_of(chunk + 1), in, pass, at, sequence, chunk + 1);
+      if (warp == 0) next_steps = load_steps<Io>(in, sequence, at.h, next_start);
     }
 
     typename Block::Out y = {};
@@ -352,7 +357,8 @@ __global__ void __launch_bounds__(kChunkedThreads, Shapes<Op, kStates>::Layout::
       square_unscale = block.finish_entering(op, scalars, products, y);
     }
     const OutTile out = block.out_tile(op, start);
-    const bool whole = pass.pairs_aligned && next_start <= in.seqlen && at.row + kChunkRows <= in.headdim;
+    const bool whole =
+        pass.pairs_aligned && next_start <= sequence.steps && at.row + kChunkRows <= in.headdim;
     typename Block::Gates gates = {};
     block.load_z(gates, out, whole);  // arrives while the products are computed
     __syncthreads();
@@ -388,10 +394,11 @@ __global__ void __launch_bounds__(kChunkedThreads, Shapes<Op, kStates>::Layout::
       if (!pass.states_only) store_state(op, block.state_tile, state, warp_tile, block.maxima);
       if constexpr (kStages == 1) {
         __syncthreads();
-        fill_stage(stage, in, pass, at, chunk + 1);
+        fill_stage(stage, in, pass, at, sequence, chunk + 1);
       }
       if (warp == 0)
-        compute_scalars<Op>(block.stage_of(chunk + 1).scalars, next_steps, in, A, bias, next_start);
+        compute_scalars<Op>(block.stage_of(chunk + 1).scalars, next_steps, in, A, bias,
+                            sequence.steps - next_start);
     }
   }
   block.write_state(state, decay_of_segment);

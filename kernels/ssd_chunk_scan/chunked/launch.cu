@@ -5,14 +5,18 @@
 
 #include "base/cuda_attribute.h"
 #include "kernels/ssd_chunk_scan/bind.h"
+#include "ops/ssd_chunk_scan/sequences.h"
 
 namespace ssmbench {
 namespace {
 
 constexpr int kPassThreads = 256;
 
-ChunkedPlan plan_of(const SsdChunkScan& scan) {
-  return plan_chunked(scan.batch, scan.nheads, scan.headdim, scan.seqlen);
+ChunkedPlan plan_of(const Problem& problem) {
+  const SsdChunkScan scan(problem);
+  const SsdSequences sequences(problem);
+  const std::int64_t steps = sequences.packed ? ceil_div(scan.seqlen, sequences.count) : scan.seqlen;
+  return plan_chunked(sequences.count, scan.nheads, scan.headdim, steps);
 }
 
 /// Second pass: from end states of segments that started from nothing to the states that enter the segments
@@ -22,7 +26,7 @@ __global__ void __launch_bounds__(kPassThreads)
   const std::int64_t per_head = in.headdim * in.dstate;
   const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * kPassThreads + threadIdx.x;
   const std::int64_t head = index / per_head;
-  if (head >= in.batch * in.nheads) return;
+  if (head >= pass.sequences.count * in.nheads) return;
   const std::int64_t cuts = pass.plan.segments - 1;
   float state = in.initial_states == nullptr ? 0.0F : in.initial_states[index];
   for (std::int64_t cut = head * cuts; cut < (head + 1) * cuts; ++cut) {
@@ -36,17 +40,20 @@ bool aligned(const void* pointer, std::int64_t row_bytes, std::int64_t alignment
   return reinterpret_cast<std::uintptr_t>(pointer) % alignment == 0 && row_bytes % alignment == 0;
 }
 
-ChunkedPass pass_for(const SsdChunkScan& scan, const SsdArgs& args, std::int64_t element_bytes,
+ChunkedPass pass_for(const Problem& problem, const SsdArgs& args, const SsdSequenceTable& sequences,
                      void* workspace) {
-  const ChunkedPlan plan = plan_of(scan);
+  const SsdChunkScan scan(problem);
+  const ChunkedPlan plan = plan_of(problem);
+  const auto element_bytes = static_cast<std::int64_t>(size_of(problem.dtype()));
   const std::int64_t row = scan.headdim * element_bytes;
   const std::int64_t projection = scan.dstate * element_bytes;
   auto* states = static_cast<float*>(workspace);
   return {.plan = plan,
+          .sequences = sequences,
           .segments = plan.segments,
           .states_only = false,
           .states = states,
-          .decays = states + scan.batch * scan.nheads * (plan.segments - 1) * scan.headdim * scan.dstate,
+          .decays = states + sequences.count * scan.nheads * (plan.segments - 1) * scan.headdim * scan.dstate,
           .rows_aligned = aligned(args.in.x, row, 16),
           .projections_aligned = aligned(args.in.B, projection, 16) && aligned(args.in.C, projection, 16),
           .pairs_aligned =
@@ -70,20 +77,22 @@ void prepare(const ChunkedVariant& variant) {
 
 std::optional<std::string> chunked_unsupported(const Problem& problem) {
   const SsdChunkScan scan(problem);
-  const ChunkedPlan plan = plan_of(scan);
+  const ChunkedPlan plan = plan_of(problem);
+  const std::int64_t sequences = SsdSequences(problem).count;
   constexpr std::int64_t kMaxRow = 2147483647;  // strides between steps are 32-bit
   if (scan.nheads > kMaxRow / scan.headdim || scan.groups > kMaxRow / scan.dstate)
     return "needs at most 2147483647 elements per step";
-  const std::int64_t per_batch = scan.nheads * plan.row_tiles * plan.segments;
-  if (scan.nheads > kMaxGridX / (plan.row_tiles * plan.segments) || scan.batch > kMaxGridX / per_batch)
-    return "needs at most 2147483647 blocks: one per batch, head and 64 of headdim";
+  const std::int64_t per_sequence = scan.nheads * plan.row_tiles * plan.segments;
+  if (scan.nheads > kMaxGridX / (plan.row_tiles * plan.segments) || sequences > kMaxGridX / per_sequence)
+    return "needs at most 2147483647 blocks: one per sequence, head and 64 of headdim";
   return {};
 }
 
 std::size_t chunked_workspace_bytes(const Problem& problem) {
   const SsdChunkScan scan(problem);
-  const std::int64_t cuts = plan_of(scan).segments - 1;
-  return static_cast<std::size_t>(scan.batch * scan.nheads * cuts * (scan.headdim * scan.dstate + 1)) *
+  const std::int64_t cuts = plan_of(problem).segments - 1;
+  return static_cast<std::size_t>(SsdSequences(problem).count * scan.nheads * cuts *
+                                  (scan.headdim * scan.dstate + 1)) *
          sizeof(float);
 }
 
@@ -92,13 +101,13 @@ Launch chunked_launch(const Problem& problem, const TensorSet& tensors, void* wo
   if (auto reason = chunked_unsupported(problem)) throw ContractError(*reason);
   const SsdArgs args = bind_ssd(problem, tensors);
   const SsdChunkScan scan(problem);
-  const ChunkedPass whole =
-      pass_for(scan, args, static_cast<std::int64_t>(size_of(problem.dtype())), workspace);
+  const SsdSequenceTable sequences = bind_ssd_sequences(problem, tensors);
+  const ChunkedPass whole = pass_for(problem, args, sequences, workspace);
   ChunkedPass ends = whole;
   ends.states_only = true;
   ends.segments = whole.segments - 1;
   prepare(variant);
-  const std::int64_t heads = scan.batch * scan.nheads;
+  const std::int64_t heads = sequences.count * scan.nheads;
   const auto blocks = [&](std::int64_t segments) {
     return static_cast<unsigned>(heads * whole.plan.row_tiles * segments);
   };

@@ -75,21 +75,26 @@ struct ChunkedLayout {
   static_assert(kBytes <= kSharedBytesPerBlock);
 };
 
-/// How the work is spread over blocks: one per batch, head, 64 rows of the state, and segment of time. A
-/// segment is a run of whole chunks. With more than one, a first pass computes each segment's end state from
+/// Chunks of a sequence, from first to end − 1.
+struct ChunkRange {
+  std::int64_t first, end;
+};
+
+/// How the work is spread over blocks: one per sequence, head, 64 rows of the state, and segment of time. A
+/// segment is a run of whole chunks, none in some segments of the shorter ones of packed sequences. With more than one, a first pass computes each segment's end state from
 /// nothing, and a second the state that enters each from those; that costs about half as much again, and is
 /// done where there are too few blocks to fill a large GPU otherwise.
 struct ChunkedPlan {
   std::int64_t row_tiles;  ///< ⌈P / 64⌉
-  std::int64_t chunks;     ///< of a sequence
   std::int64_t segments;
-  std::int64_t chunks_per_segment;
 
-  SSMBENCH_HD constexpr std::int64_t first_chunk(std::int64_t segment) const {
-    return segment * chunks_per_segment;
-  }
-  SSMBENCH_HD constexpr std::int64_t end_chunk(std::int64_t segment) const {
-    return segment + 1 == segments ? chunks : (segment + 1) * chunks_per_segment;
+  /// Of a sequence of `steps` steps.
+  SSMBENCH_HD constexpr ChunkRange chunks_of(std::int64_t segment, std::int64_t steps) const {
+    const std::int64_t chunks = ceil_div(steps, kChunkSteps);
+    const std::int64_t each = ceil_div(chunks, segments);
+    const std::int64_t first = segment * each;
+    const std::int64_t end = first + each;
+    return {first < chunks ? first : chunks, end < chunks ? end : chunks};
   }
 };
 
@@ -99,27 +104,25 @@ inline constexpr std::int64_t kEnoughBlocks = 128;
 inline constexpr std::int64_t kWantedBlocks = 256;
 inline constexpr std::int64_t kMinChunksPerSegment = 4;
 
-constexpr ChunkedPlan plan_chunked(std::int64_t batch, std::int64_t nheads, std::int64_t headdim,
-                                   std::int64_t seqlen) {
-  ChunkedPlan plan{.row_tiles = ceil_div(headdim, kChunkRows),
-                   .chunks = ceil_div(seqlen, kChunkSteps),
-                   .segments = 1,
-                   .chunks_per_segment = 0};
-  const std::int64_t blocks = batch * nheads * plan.row_tiles;
+/// `steps`: of a sequence; of packed ones, in the mean.
+constexpr ChunkedPlan plan_chunked(std::int64_t sequences, std::int64_t nheads, std::int64_t headdim,
+                                   std::int64_t steps) {
+  ChunkedPlan plan{.row_tiles = ceil_div(headdim, kChunkRows), .segments = 1};
+  const std::int64_t chunks = ceil_div(steps, kChunkSteps);
+  const std::int64_t blocks = sequences * nheads * plan.row_tiles;
   if (blocks < kEnoughBlocks)
-    plan.segments = std::clamp<std::int64_t>(plan.chunks / kMinChunksPerSegment, 1, kWantedBlocks / blocks);
-  plan.chunks_per_segment = ceil_div(plan.chunks, plan.segments);
-  plan.segments = ceil_div(plan.chunks, plan.chunks_per_segment);  // none is empty
+    plan.segments = std::clamp<std::int64_t>(chunks / kMinChunksPerSegment, 1, kWantedBlocks / blocks);
+  plan.segments = ceil_div(chunks, ceil_div(chunks, plan.segments));  // none is empty
   return plan;
 }
 
 /// What a block works on.
 struct ChunkedBlock {
-  std::int64_t b, h, segment;
+  std::int64_t sequence, h, segment;
   int row;  ///< first row of the state
 };
 
-/// Block → work. Heads of one batch and segment are neighbours, so that their B and C come from the cache.
+/// Block → work. Heads of one sequence and segment are neighbours, so that their B and C come from the cache.
 SSMBENCH_HD constexpr ChunkedBlock chunked_block(const ChunkedPlan& plan, std::int64_t index,
                                                  std::int64_t nheads, std::int64_t segments) {
   const std::int64_t tile = index % plan.row_tiles;

@@ -13,6 +13,7 @@
 #include "kernels/ssd_chunk_scan/chunked/ops.cuh"
 #include "kernels/ssd_chunk_scan/delta.h"
 #include "kernels/ssd_chunk_scan/range.h"
+#include "kernels/ssd_chunk_scan/sequences.h"
 
 namespace ssmbench::chunked {
 
@@ -55,22 +56,24 @@ struct LaneSteps {
 };
 
 template <class Io>
-__device__ LaneSteps load_steps(const SsdInputs& in, std::int64_t b, std::int64_t h, std::int64_t start) {
+__device__ LaneSteps load_steps(const SsdInputs& in, const SsdSequence& sequence, std::int64_t h,
+                                std::int64_t start) {
   LaneSteps steps{};
   const Io* dt = static_cast<const Io*>(in.dt);
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const std::int64_t time = start + 2 * lane_id() + i;
-    if (time < in.seqlen) steps.dt[i] = to_float(dt[(b * in.seqlen + time) * in.nheads + h]);
-    if (in.seq_idx != nullptr) steps.sequence[i] = in.seq_idx[b * in.seqlen + min(time, in.seqlen - 1)];
+    if (time < sequence.steps) steps.dt[i] = to_float(dt[(sequence.begin + time) * in.nheads + h]);
+    if (in.seq_idx != nullptr) steps.sequence[i] = in.seq_idx[sequence.begin + min(time, sequence.steps - 1)];
   }
-  if (in.seq_idx != nullptr && start > 0) steps.sequence_before = in.seq_idx[b * in.seqlen + start - 1];
+  if (in.seq_idx != nullptr && start > 0) steps.sequence_before = in.seq_idx[sequence.begin + start - 1];
   return steps;
 }
 
+/// Of the chunk at `start`, from which on `left` steps of the sequence are left.
 template <class Op>
 __device__ void compute_scalars(ChunkScalars& to, const LaneSteps& steps, const SsdInputs& in, float A,
-                                float bias, std::int64_t start) {
+                                float bias, std::int64_t left) {
   using Sum = std::conditional_t<Op::kSplitSums, double, float>;
   const StepRule rule{in.dt_softplus, in.dt_low, in.dt_high};
   constexpr unsigned kAll = 0xFFFFFFFFU;
@@ -78,7 +81,7 @@ __device__ void compute_scalars(ChunkScalars& to, const LaneSteps& steps, const 
   Sum sum[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    const bool inside = start + 2 * lane_id() + i < in.seqlen;
+    const bool inside = 2 * lane_id() + i < left;
     delta[i] = inside ? step_size(steps.dt[i], bias, rule) : 0.0F;
     sum[i] = static_cast<Sum>(delta[i]) * static_cast<Sum>(A) * static_cast<Sum>(kSumFactor<Op>);
   }

@@ -1,4 +1,4 @@
-// cpu-scalar: the recurrence as the definition has it, one (b, h) after the other on one thread, f32, libm
+// cpu-scalar: the recurrence as the definition has it, one head of one sequence after the other on one thread, f32, libm
 // exponentials. It is the readable version of what every faster implementation computes.
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include "kernels/common/cpu/io_types.h"
 #include "kernels/common/scalar_math.h"
 #include "kernels/ssd_chunk_scan/bind.h"
+#include "kernels/ssd_chunk_scan/sequences.h"
 
 namespace ssmbench {
 namespace {
@@ -19,12 +20,13 @@ void load(const void* from, std::int64_t first, std::vector<float>& to) {
 }
 
 template <class Io>
-void scan_head(const SsdArgs& args, std::int64_t b, std::int64_t h, std::vector<float>& state) {
+void scan_head(const SsdArgs& args, const SsdSequence& sequence, std::int64_t m, std::int64_t h,
+               std::vector<float>& state) {
   using Storage = typename Io::Storage;
   const SsdInputs& in = args.in;
   const std::int64_t P = in.headdim;
   const std::int64_t N = in.dstate;
-  const std::int64_t head_state = (b * in.nheads + h) * P * N;
+  const std::int64_t head_state = (m * in.nheads + h) * P * N;
   std::vector<float> B(N);
   std::vector<float> C(N);
   if (in.initial_states != nullptr)
@@ -32,8 +34,8 @@ void scan_head(const SsdArgs& args, std::int64_t b, std::int64_t h, std::vector<
   else
     std::ranges::fill(state, 0.0F);
 
-  for (std::int64_t t = 0; t < in.seqlen; ++t) {
-    const std::int64_t step = b * in.seqlen + t;
+  for (std::int64_t t = 0; t < sequence.steps; ++t) {
+    const std::int64_t step = sequence.begin + t;
     if (in.seq_idx != nullptr && t > 0 && in.seq_idx[step] != in.seq_idx[step - 1])
       std::ranges::fill(state, 0.0F);
     float delta = Io::load(static_cast<const Storage*>(in.dt)[step * in.nheads + h]);
@@ -64,11 +66,12 @@ void scan_head(const SsdArgs& args, std::int64_t b, std::int64_t h, std::vector<
 
 Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*/) {
   const SsdArgs args = bind_ssd(problem, tensors);
+  const SsdSequenceTable sequences = bind_ssd_sequences(problem, tensors);
   return with_io_type(problem.dtype(), [&]<class Io>(Io) -> Launch {
     return [=](void*) {
       std::vector<float> state(args.in.headdim * args.in.dstate);
-      for (std::int64_t b = 0; b < args.in.batch; ++b)
-        for (std::int64_t h = 0; h < args.in.nheads; ++h) scan_head<Io>(args, b, h, state);
+      for (std::int64_t m = 0; m < sequences.count; ++m)
+        for (std::int64_t h = 0; h < args.in.nheads; ++h) scan_head<Io>(args, sequences.at(m), m, h, state);
     };
   });
 }

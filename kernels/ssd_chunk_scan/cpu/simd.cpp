@@ -1,4 +1,4 @@
-// cpu-simd: the recurrence with vectors over head dims, threads share out the (batch, head) pairs. Time is
+// cpu-simd: the recurrence with vectors over head dims, threads share out the heads of all sequences. Time is
 // cut into tiles whose inputs are converted to f32 once; every pair of vectors of head dims then walks over
 // the tile with its states, [state][head dim], in a first-level cache (128 states of 32 head dims: 16 KB).
 //
@@ -20,6 +20,7 @@
 #include "kernels/common/scalar_math.h"
 #include "kernels/ssd_chunk_scan/bind.h"
 #include "kernels/ssd_chunk_scan/cpu/simd.h"
+#include "kernels/ssd_chunk_scan/sequences.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ssmbench::simd::HWY_NAMESPACE {
@@ -40,13 +41,14 @@ HWY_INLINE void advance_state(FloatVec decay, const FloatVec (&input)[2], FloatV
 template <class Io>
 class HeadScan {
  public:
-  HeadScan(const SsdArgs& args, std::int64_t batch, std::int64_t head, SsdScratch& scratch)
-      : args_(args), in_(args.in), batch_(batch), head_(head), s_(scratch) {}
+  HeadScan(const SsdArgs& args, const SsdSequence& sequence, std::int64_t index, std::int64_t head,
+           SsdScratch& scratch)
+      : args_(args), in_(args.in), sequence_(sequence), index_(index), head_(head), s_(scratch) {}
 
   void run() {
     load_states();
-    for (std::int64_t begin = 0; begin < in_.seqlen; begin += kSsdTile) {
-      const auto steps = static_cast<std::size_t>(std::min<std::int64_t>(kSsdTile, in_.seqlen - begin));
+    for (std::int64_t begin = 0; begin < sequence_.steps; begin += kSsdTile) {
+      const auto steps = static_cast<std::size_t>(std::min<std::int64_t>(kSsdTile, sequence_.steps - begin));
       for (std::size_t t = 0; t < steps; ++t) load_step(t, begin + static_cast<std::int64_t>(t));
       std::size_t p = 0;
       for (; p + lanes_ < padded_; p += 2 * lanes_) scan_tile<2>(p, steps);
@@ -59,19 +61,19 @@ class HeadScan {
  private:
   using Storage = typename Io::Storage;
 
-  std::int64_t step_at(std::int64_t t) const { return batch_ * in_.seqlen + t; }
+  std::int64_t step_at(std::int64_t t) const { return sequence_.begin + t; }
   std::int64_t row_at(std::int64_t t) const { return (step_at(t) * in_.nheads + head_) * in_.headdim; }
 
   void load_states() {
     std::fill_n(s_.state, states_ * padded_, 0.0F);
     if (in_.initial_states == nullptr) return;
-    const float* from = in_.initial_states + (batch_ * in_.nheads + head_) * in_.headdim * in_.dstate;
+    const float* from = in_.initial_states + (index_ * in_.nheads + head_) * in_.headdim * in_.dstate;
     for (std::size_t p = 0; p < headdim_; ++p)
       for (std::size_t n = 0; n < states_; ++n) s_.state[n * padded_ + p] = from[p * states_ + n];
   }
 
   void store_states() const {
-    float* to = args_.final_states + (batch_ * in_.nheads + head_) * in_.headdim * in_.dstate;
+    float* to = args_.final_states + (index_ * in_.nheads + head_) * in_.headdim * in_.dstate;
     for (std::size_t p = 0; p < headdim_; ++p)
       for (std::size_t n = 0; n < states_; ++n) to[p * states_ + n] = s_.state[n * padded_ + p];
   }
@@ -149,7 +151,8 @@ class HeadScan {
 
   const SsdArgs& args_;
   const SsdInputs& in_;
-  std::int64_t batch_, head_;
+  SsdSequence sequence_;
+  std::int64_t index_, head_;  ///< of the sequence among all
   SsdScratch& s_;
   std::size_t lanes_ = hn::Lanes(FloatTag());
   std::size_t headdim_ = static_cast<std::size_t>(in_.headdim);
@@ -157,8 +160,9 @@ class HeadScan {
   std::size_t padded_ = round_up(headdim_, lanes_);
 };
 
-void scan_head(const SsdArgs& args, DType dtype, std::int64_t batch, std::int64_t head, SsdScratch& scratch) {
-  with_io_type(dtype, [&](auto io) { HeadScan<decltype(io)>(args, batch, head, scratch).run(); });
+void scan_head(const SsdArgs& args, DType dtype, const SsdSequence& sequence, std::int64_t index,
+               std::int64_t head, SsdScratch& scratch) {
+  with_io_type(dtype, [&](auto io) { HeadScan<decltype(io)>(args, sequence, index, head, scratch).run(); });
 }
 
 }  // namespace ssmbench::simd::HWY_NAMESPACE
@@ -177,20 +181,24 @@ namespace {
 HWY_EXPORT(scan_head);
 
 /// One thread per element of `scratch`.
-void scan(const SsdArgs& args, DType dtype, std::vector<SsdScratch>& scratch) {
+void scan(const SsdArgs& args, const SsdSequenceTable& sequences, DType dtype,
+          std::vector<SsdScratch>& scratch) {
   const auto scan_one = HWY_DYNAMIC_DISPATCH(scan_head);
-  const std::int64_t heads = args.in.batch * args.in.nheads;
+  const std::int64_t heads = sequences.count * args.in.nheads;
 #pragma omp parallel for schedule(dynamic) num_threads(static_cast <int>(scratch.size()))
   for (std::int64_t i = 0; i < heads; ++i)
-    scan_one(args, dtype, i / args.in.nheads, i % args.in.nheads, scratch[omp_get_thread_num()]);
+    scan_one(args, dtype, sequences.at(i / args.in.nheads), i / args.in.nheads, i % args.in.nheads,
+             scratch[omp_get_thread_num()]);
 }
 
 Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*/) {
   const SsdArgs args = bind_ssd(problem, tensors);
-  const std::int64_t threads = std::min<std::int64_t>(omp_get_max_threads(), args.in.batch * args.in.nheads);
+  const SsdSequenceTable sequences = bind_ssd_sequences(problem, tensors);
+  const std::int64_t threads =
+      std::min<std::int64_t>(omp_get_max_threads(), sequences.count * args.in.nheads);
   // Shared because a Launch is copyable; launches of one binding must not overlap.
   const auto scratch = std::make_shared<std::vector<SsdScratch>>(threads);
-  return [=, dtype = problem.dtype()](void*) { scan(args, dtype, *scratch); };
+  return [=, dtype = problem.dtype()](void*) { scan(args, sequences, dtype, *scratch); };
 }
 
 const Registration registration{{.name = "cpu-simd",

@@ -8,6 +8,7 @@
 #include "kernels/common/hopper/device.h"
 #include "kernels/ssd_chunk_scan/bind.h"
 #include "kernels/ssd_chunk_scan/hopper/launch.h"
+#include "ops/ssd_chunk_scan/sequences.h"
 
 namespace ssmbench {
 
@@ -35,6 +36,7 @@ int padded_dstate(const SsdChunkScan& scan) {
 }
 
 std::optional<std::string> unsupported(const Problem& problem) {
+  if (SsdSequences(problem).packed) return "does not support cu_seqlens";
   const SsdChunkScan scan(problem);
   if (problem.dtype() == DType::f32) return "needs tensors of 16-bit elements";
   if (scan.headdim % 8 != 0 || scan.dstate % 8 != 0)

@@ -30,6 +30,8 @@ void infer_ssd(const StoredInputs& inputs, Axes& axes) {
 /// where they are.
 void infer_forward(const StoredInputs& inputs, Axes& axes) {
   infer_ssd(inputs, axes);
+  axes["cu_seqlens"] = inputs.has("cu_seqlens");
+  axes["sequences"] = inputs.has("cu_seqlens") ? inputs.shape("cu_seqlens", 1)[0] - 1 : std::int64_t{1};
   axes["final_states"] = true;
 }
 
@@ -38,7 +40,17 @@ void infer_backward(const StoredInputs& inputs, Axes& axes) {
   axes["final_states"] = inputs.has("dfinal_states");
 }
 
+std::optional<std::string> wrong_borders(const HostTensor& input) {
+  const auto* values = static_cast<const std::int32_t*>(input.buffer.data());
+  if (values[0] != 0) return fmt::format("starts with {}, not with 0", values[0]);
+  for (std::int64_t m = 1; m < input.spec.shape[0]; ++m)
+    if (values[m] < values[m - 1])
+      return fmt::format("decreases from {} to {} at sequence {}", values[m - 1], values[m], m - 1);
+  return {};
+}
+
 std::optional<std::string> wrong_values(const HostTensor& input) {
+  if (input.spec.name == "cu_seqlens") return wrong_borders(input);
   if (input.spec.name != "seq_idx") return {};
   const auto* values = static_cast<const std::int32_t*>(input.buffer.data());
   const std::int64_t batch = input.spec.shape[0];

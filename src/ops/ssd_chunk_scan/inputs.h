@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -16,7 +17,8 @@ namespace ssmbench {
 /// A is uniform in [-16, -1] per head and dt_bias the inverse softplus of a step log-uniform in the
 /// distribution's range, as Mamba-2 initialises them (mamba_ssm's mamba2.py: A_init_range, dt_min, dt_max);
 /// distributions that name decay rates draw -A from them. seq_idx counts sequences from 0: there are one per
-/// 1024 steps and four more, of any length, at least one of them of a single step.
+/// 1024 steps and four more, of any length, at least one of them of a single step. cu_seqlens is drawn as the
+/// axis lengths has it.
 class SsdChunkScanInputs {
  public:
   /// Throws UsageError for an unknown distribution.
@@ -30,12 +32,14 @@ class SsdChunkScanInputs {
   void fill_dt(std::int64_t first, std::span<double> values) const;
   void fill_dt_bias(std::int64_t first, std::span<double> values) const;
   void fill_seq_idx(std::int64_t first, std::span<double> values) const;
+  std::vector<std::int64_t> draw_borders(std::int64_t sequences, const std::string& lengths) const;
 
   SsdChunkScan scan_;
   std::int64_t seed_;
   const DistributionInfo* distribution_;
   std::vector<double> step_;             // per head
   std::vector<double> inverse_of_step_;  // softplus⁻¹(step)
+  std::vector<std::int64_t> borders_;    // cu_seqlens
 };
 
 }  // namespace ssmbench

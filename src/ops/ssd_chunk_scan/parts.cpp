@@ -3,12 +3,14 @@
 
 #include "ops/ssd_chunk_scan/parts.h"
 
+#include <cstring>
 #include <limits>
 
 #include "model/problem.h"
 #include "model/tensor_map.h"
 #include "ops/selective_scan/selective_scan.h"
 #include "ops/selective_state_update/selective_state_update.h"
+#include "ops/ssd_chunk_scan/sequences.h"
 #include "ops/ssd_chunk_scan/ssd_chunk_scan.h"
 
 namespace ssmbench {
@@ -25,7 +27,8 @@ bool is_clamped(const SsdChunkScan& scan) {
 
 std::optional<std::string> no_ssd_of_steps(const Problem& whole) {
   const SsdChunkScan scan(whole);
-  if (scan.has_seq_idx) return "the state is reset on the way, which a decoding step knows nothing of";
+  if (scan.has_seq_idx || SsdSequences(whole).packed)
+    return "the state is reset on the way, which a decoding step knows nothing of";
   if (is_clamped(scan)) return "a decoding step has no dt_limit";
   if (scan.skip == SsdSkip::headdim) return "a decoding step has D per head only";
   return {};
@@ -118,6 +121,7 @@ void put_stretch(const std::vector<HostTensor>& results, std::int64_t batch, std
 std::optional<std::string> no_ssd_in_halves(const Problem& whole) {
   const SsdChunkScan scan(whole);
   if (scan.seqlen < 2) return "one step has no halves";
+  if (SsdSequences(whole).packed) return "packed sequences have halves of their own";
   if (scan.has_seq_idx) return "a second half would start with a seq_idx above 0, which keeps the state out";
   return {};
 }
@@ -137,12 +141,61 @@ std::vector<HostTensor> in_ssd_halves(const Problem& whole, const std::vector<Ho
 }
 
 std::optional<std::string> not_packed(const Problem& whole) {
-  if (!SsdChunkScan(whole).has_seq_idx) return "nothing is packed without seq_idx";
+  if (!SsdChunkScan(whole).has_seq_idx && !SsdSequences(whole).packed)
+    return "nothing is packed without seq_idx or cu_seqlens";
   return {};
+}
+
+/// Each sequence of cu_seqlens on its own, with its own state; one without steps passes it through.
+std::vector<HostTensor> in_borders(const Problem& whole, const std::vector<HostTensor>& inputs,
+                                   const RunPart& run) {
+  const auto* borders = static_cast<const std::int32_t*>(find_tensor(inputs, "cu_seqlens")->buffer.data());
+  const HostTensor* states = find_tensor(inputs, "initial_states");
+  std::vector<HostTensor> outputs = blank_outputs(whole);
+  const std::size_t state_bytes =
+      outputs.size() < 2 ? 0 : outputs[1].spec.bytes() / static_cast<std::size_t>(whole.size("sequences"));
+  for (std::int64_t m = 0; m < whole.size("sequences"); ++m) {
+    auto* const last = outputs.size() < 2 ? nullptr
+                                          : static_cast<std::byte*>(outputs[1].buffer.data()) +
+                                                static_cast<std::size_t>(m) * state_bytes;
+    if (borders[m] == borders[m + 1]) {
+      if (last == nullptr) continue;
+      if (states == nullptr)
+        std::memset(last, 0, state_bytes);
+      else
+        std::memcpy(
+            last,
+            static_cast<const std::byte*>(states->buffer.data()) + static_cast<std::size_t>(m) * state_bytes,
+            state_bytes);
+      continue;
+    }
+    Axes axes = whole.axes();
+    for (const char* name : {"cu_seqlens", "sequences", "lengths"}) axes.erase(name);
+    axes["seqlen"] = static_cast<std::int64_t>(borders[m + 1] - borders[m]);
+    const Problem alone(whole.op(), std::move(axes));
+    std::vector<HostTensor> part;
+    for (const auto& spec : alone.tensors()) {
+      if (spec.role != Role::input) continue;
+      const bool is_state = spec.name == "initial_states";
+      part.push_back(gathered(spec, *find_tensor(inputs, spec.name), [&](const Shape& here, Shape& there) {
+        there = here;
+        if (is_state) there[0] += m;
+        if (has_time(spec.name)) there[1] += borders[m];
+      }));
+    }
+    const auto results = run(alone, part);
+    scatter(results[0], outputs[0], [&](const Shape& here, Shape& there) {
+      there = here;
+      there[1] += borders[m];
+    });
+    if (last != nullptr) std::memcpy(last, results[1].buffer.data(), state_bytes);
+  }
+  return outputs;
 }
 
 std::vector<HostTensor> in_sequences(const Problem& whole, const std::vector<HostTensor>& inputs,
                                      const RunPart& run) {
+  if (SsdSequences(whole).packed) return in_borders(whole, inputs, run);
   const SsdChunkScan scan(whole);
   const auto* seq_idx = static_cast<const std::int32_t*>(find_tensor(inputs, "seq_idx")->buffer.data());
   std::vector<HostTensor> outputs = blank_outputs(whole);
@@ -167,7 +220,8 @@ std::vector<HostTensor> in_sequences(const Problem& whole, const std::vector<Hos
 
 std::optional<std::string> not_a_scan(const Problem& whole) {
   const SsdChunkScan scan(whole);
-  if (scan.has_seq_idx) return "the state is reset on the way, which Mamba-1's scan knows nothing of";
+  if (scan.has_seq_idx || SsdSequences(whole).packed)
+    return "the state is reset on the way, which Mamba-1's scan knows nothing of";
   if (is_clamped(scan)) return "Mamba-1's scan has no dt_limit";
   return {};
 }

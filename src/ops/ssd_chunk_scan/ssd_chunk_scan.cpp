@@ -8,15 +8,25 @@
 #include "ops/ssd_chunk_scan/file_form.h"
 #include "ops/ssd_chunk_scan/inputs.h"
 #include "ops/ssd_chunk_scan/parts.h"
+#include "ops/ssd_chunk_scan/sequences.h"
 #include "ops/ssd_chunk_scan/work.h"
 
 namespace ssmbench {
 namespace {
 
+constexpr const char* kRagged = "ragged";
+
 TensorSpec in_c_order(const char* name, Role role, DType dtype, Shape shape, const char* axes) {
   std::vector<int> order(shape.size());
   std::iota(order.begin(), order.end(), 0);
   return {name, role, dtype, std::move(shape), std::move(order), axes};
+}
+
+TensorSpec states_like(const Problem& problem, const char* name, Role role) {
+  const SsdChunkScan scan(problem);
+  const SsdSequences sequences(problem);
+  return in_c_order(name, role, DType::f32, {sequences.count, scan.nheads, scan.headdim, scan.dstate},
+                    sequences.packed ? "mhpn" : "bhpn");
 }
 
 std::vector<TensorSpec> inputs(const Problem& problem) {
@@ -35,9 +45,9 @@ std::vector<TensorSpec> inputs(const Problem& problem) {
   if (scan.skip == SsdSkip::headdim) all.push_back(input("D", DType::f32, {scan.nheads, scan.headdim}, "hp"));
   if (scan.has_z) all.push_back(input("z", io, sequence, "blhp"));
   if (scan.has_dt_bias) all.push_back(input("dt_bias", DType::f32, {scan.nheads}, "h"));
-  if (scan.has_initial_states)
-    all.push_back(
-        input("initial_states", DType::f32, {scan.batch, scan.nheads, scan.headdim, scan.dstate}, "bhpn"));
+  if (scan.has_initial_states) all.push_back(states_like(problem, "initial_states", Role::input));
+  const SsdSequences sequences(problem);
+  if (sequences.packed) all.push_back(input("cu_seqlens", DType::i32, {sequences.count + 1}, "c"));
   if (scan.has_seq_idx) all.push_back(input("seq_idx", DType::i32, {scan.batch, scan.seqlen}, "bl"));
   return all;
 }
@@ -48,15 +58,10 @@ TensorSpec out_like(const Problem& problem, const char* name, Role role) {
                     "blhp");
 }
 
-TensorSpec final_states_like(const Problem& problem, const char* name, Role role) {
-  const SsdChunkScan scan(problem);
-  return in_c_order(name, role, DType::f32, {scan.batch, scan.nheads, scan.headdim, scan.dstate}, "bhpn");
-}
-
 std::vector<TensorSpec> ssd_fwd_tensors(const Problem& problem) {
   auto all = inputs(problem);
   all.push_back(out_like(problem, "out", Role::output));
-  if (problem.flag("final_states")) all.push_back(final_states_like(problem, "final_states", Role::output));
+  if (problem.flag("final_states")) all.push_back(states_like(problem, "final_states", Role::output));
   return all;
 }
 
@@ -70,7 +75,7 @@ std::vector<TensorSpec> ssd_bwd_tensors(const Problem& problem) {
     gradients.back().role = Role::output;
   }
   all.push_back(out_like(problem, "dout", Role::input));
-  if (problem.flag("final_states")) all.push_back(final_states_like(problem, "dfinal_states", Role::input));
+  if (problem.flag("final_states")) all.push_back(states_like(problem, "dfinal_states", Role::input));
   all.insert(all.end(), gradients.begin(), gradients.end());
   return all;
 }
@@ -86,6 +91,21 @@ std::optional<std::string> ssd_contradiction(const Problem& problem) {
   if (scan.chunk_size > kMaxSsdChunk)
     return fmt::format("chunk_size {} is over the limit of {}", scan.chunk_size, kMaxSsdChunk);
   return {};
+}
+
+std::optional<std::string> ssd_fwd_contradiction(const Problem& problem) {
+  const SsdChunkScan scan(problem);
+  if (SsdSequences(problem).packed) {
+    if (scan.batch != 1)
+      return fmt::format("batch {} with cu_seqlens, which packs sequences into a batch of 1", scan.batch);
+    if (scan.has_seq_idx) return "seq_idx with cu_seqlens: both say where sequences begin";
+  } else {
+    if (problem.size("sequences") != 1)
+      return fmt::format("sequences {} without cu_seqlens", problem.size("sequences"));
+    if (problem.choice("lengths") != kRagged)
+      return fmt::format("lengths {} without cu_seqlens", problem.choice("lengths"));
+  }
+  return ssd_contradiction(problem);
 }
 
 AxisSpec size(const char* name, const char* id_token, AxisRole role = AxisRole::none) {
@@ -120,6 +140,17 @@ std::vector<AxisSpec> ssd_axes() {
       flag("seq_idx", "packed", false)};
 }
 
+std::vector<AxisSpec> ssd_fwd_axes() {
+  std::vector<AxisSpec> axes = ssd_axes();
+  axes.push_back(flag("cu_seqlens", "varlen", false));
+  axes.push_back({.name = "sequences", .id_token = "m", .fallback = std::int64_t{1}});
+  axes.push_back({.name = "lengths",
+                  .kind = AxisKind::choice,
+                  .choices = {kRagged, "equal", "with-empty"},
+                  .fallback = kRagged});
+  return axes;
+}
+
 InputFill ssd_inputs(const Problem& problem, const InputSpec& spec) {
   return fill_from(SsdChunkScanInputs(problem, spec));
 }
@@ -132,9 +163,9 @@ const OpRegistration backward(ssd_chunk_scan_bwd());
 const OpSpec& ssd_chunk_scan_fwd() {
   static const OpSpec spec{.name = "ssd_chunk_scan_fwd",
                            .summary = "Mamba-2 chunked scan (SSD), forward",
-                           .axes = ssd_axes(),
+                           .axes = ssd_fwd_axes(),
                            .tensors = ssd_fwd_tensors,
-                           .contradiction = ssd_contradiction,
+                           .contradiction = ssd_fwd_contradiction,
                            .inputs = ssd_inputs,
                            .least_work = ssd_least_work,
                            .file = ssd_file_form(),

@@ -18,6 +18,10 @@ struct OpSpec;
 /// All tensors are stored in C order: x, z, out (B, L, H, P); dt (B, L, H); A, dt_bias (H,) f32; B, C
 /// (B, L, G, N); D (H,) or (H, P) f32; initial_states, final_states (B, H, P, N) f32; seq_idx (B, L) i32, in
 /// each batch starting at 0 and never decreasing.
+/// Forward only: cu_seqlens (M + 1,) i32 packs M sequences along L, needs batch 1, starts at 0, never decreases
+/// and ends at L. States are then (M, H, P, N), of each sequence; one without steps passes its state through.
+/// lengths is how they are drawn: ragged, one of a single step among them where there are three or more; equal;
+/// with-empty, ragged with one without steps where there are two or more.
 const OpSpec& ssd_chunk_scan_fwd();
 
 /// Its gradients: from the inputs of ssd_chunk_scan_fwd, dout = ∂loss/∂out and, where the forward operation

@@ -1,4 +1,4 @@
-// Every CUDA implementation of ssd_chunk_scan_fwd against the fp64 reference, at the sizes where its code
+// Every CUDA implementation of ssd_chunk_scan_fwd, and of cu_seqlens every one, against the fp64 reference, at the sizes where its code
 // changes path. (Of all devices, on random problems: agreement_test.cpp.)
 
 #include <map>
@@ -85,6 +85,31 @@ std::vector<Problem> option_problems() {
   return all;
 }
 
+/// Sequences of cu_seqlens: shorter than a chunk, of one step, without steps, as many as fill the GPU and so few
+/// that time is cut into segments.
+std::vector<Problem> packed_problems() {
+  std::vector<Problem> all;
+  const char* dtypes[] = {"f32", "bf16", "f16"};
+  const char* lengths[] = {"ragged", "equal", "with-empty"};
+  std::size_t turn = 0;
+  for (const std::int64_t seqlen : {1, 64, 200, 1000, 4000})
+    for (const std::int64_t sequences : {1, 2, 3, 4, 9, 100})
+      for (const bool states : {false, true}) {
+        all.push_back(problem_of({{"dtype", dtypes[turn % 3]},
+                                  {"batch", size(1)},
+                                  {"seqlen", seqlen},
+                                  {"headdim", size(turn % 2 == 0 ? 16 : 5)},
+                                  {"dstate", size(turn % 2 == 0 ? 32 : 6)},
+                                  {"cu_seqlens", true},
+                                  {"sequences", sequences},
+                                  {"lengths", lengths[turn / 2 % 3]},
+                                  {"initial_states", states},
+                                  {"final_states", turn % 5 != 0}}));
+        ++turn;
+      }
+  return all;
+}
+
 void check_all(const std::vector<Problem>& problems, const std::string& distribution,
                const DeviceInfo& device) {
   const auto [passed, skipped, failures] = verdicts_of(problems, device, distribution);
@@ -104,6 +129,24 @@ TEST_CASE("CUDA implementations of ssd_chunk_scan_fwd agree with the reference a
 TEST_CASE("CUDA implementations of ssd_chunk_scan_fwd agree with the reference for every option",
           "[gpu][ssd_fwd]") {
   for (const auto& gpu : gpus()) check_all(option_problems(), "mamba", gpu);
+}
+
+TEST_CASE("CUDA implementations of ssd_chunk_scan_fwd agree with the reference on cu_seqlens",
+          "[gpu][ssd_fwd]") {
+  for (const auto& gpu : gpus()) {
+    auto [passed, skipped, failures] = verdicts_of(packed_problems(), gpu);
+    CHECK(failures == "");
+    CHECK(passed["cuda-chunked"] == packed_problems().size());
+    CHECK(skipped["cuda-hopper"] == packed_problems().size());
+    CHECK(passed["cuda-chunked-f32"] == packed_problems().size() / 3);
+  }
+}
+
+TEST_CASE("CPU implementations of ssd_chunk_scan_fwd agree with the reference on cu_seqlens") {
+  auto [passed, skipped, failures] = verdicts_of(packed_problems(), list_devices().front());
+  CHECK(failures == "");
+  CHECK(passed["cpu-scalar"] == packed_problems().size());
+  CHECK(passed["cpu-simd"] == packed_problems().size());
 }
 
 TEST_CASE("cuda-chunked gives the same whatever the chunk_size, gradients too", "[gpu][ssd_fwd]") {

@@ -36,29 +36,46 @@ TEST_CASE("chunked: every (batch, head, rows, chunk) belongs to one block, in ei
           // No more blocks than wanted where time is cut.
           const std::int64_t heads = batch * nheads * plan.row_tiles;
           CHECK((plan.segments == 1 || heads * plan.segments <= kWantedBlocks));
-          std::vector<int> visits(static_cast<std::size_t>(heads * plan.chunks));
+          const std::int64_t chunks = ceil_div(seqlen, kChunkSteps);
+          std::vector<int> visits(static_cast<std::size_t>(heads * chunks));
           std::set<std::vector<std::int64_t>> ends;
           for (std::int64_t i = 0; i < heads * plan.segments; ++i) {
             const ChunkedBlock block = chunked_block(plan, i, nheads, plan.segments);
-            CHECK(plan.first_chunk(block.segment) < plan.end_chunk(block.segment));
-            const std::int64_t tile = (block.b * nheads + block.h) * plan.row_tiles + block.row / kChunkRows;
-            for (auto chunk = plan.first_chunk(block.segment); chunk < plan.end_chunk(block.segment); ++chunk)
-              ++visits.at(static_cast<std::size_t>(tile * plan.chunks + chunk));
+            const ChunkRange range = plan.chunks_of(block.segment, seqlen);
+            CHECK(range.first < range.end);
+            const std::int64_t tile =
+                (block.sequence * nheads + block.h) * plan.row_tiles + block.row / kChunkRows;
+            for (auto chunk = range.first; chunk < range.end; ++chunk)
+              ++visits.at(static_cast<std::size_t>(tile * chunks + chunk));
           }
           CHECK(visits == std::vector<int>(visits.size(), 1));
           for (std::int64_t i = 0; i < heads * (plan.segments - 1); ++i) {
             const ChunkedBlock block = chunked_block(plan, i, nheads, plan.segments - 1);
             CHECK(block.segment + 1 < plan.segments);
-            ends.insert({block.b, block.h, block.row, block.segment});
+            ends.insert({block.sequence, block.h, block.row, block.segment});
           }
           CHECK(static_cast<std::int64_t>(ends.size()) == heads * (plan.segments - 1));
         }
 }
 
+TEST_CASE("chunked: segments of packed sequences take every chunk of every length, and may be empty") {
+  const ChunkedPlan plan{.row_tiles = 1, .segments = 5};
+  for (const std::int64_t steps : {0, 1, 64, 65, 320, 321, 1000, 4096}) {
+    std::int64_t next = 0;
+    for (std::int64_t segment = 0; segment < plan.segments; ++segment) {
+      const ChunkRange range = plan.chunks_of(segment, steps);
+      CHECK(range.first == next);
+      CHECK(range.end >= range.first);
+      next = range.end;
+    }
+    CHECK(next == ceil_div(steps, kChunkSteps));
+  }
+}
+
 TEST_CASE("chunked: one long sequence is cut, many heads are not") {
   CHECK(plan_chunked(8, 32, 64, 4096).segments == 1);
   CHECK(plan_chunked(1, 32, 64, 4096).segments == 8);
-  CHECK(plan_chunked(1, 32, 64, 4096).chunks_per_segment == 8);
+  CHECK(plan_chunked(1, 32, 64, 4096).chunks_of(1, 4096).first == 8);
   CHECK(plan_chunked(1, 1, 64, 255).segments == 1);
   CHECK(plan_chunked(1, 1, 64, 65536).segments == 256);
 }

@@ -1,0 +1,11 @@
+#include "ops/ssd_chunk_scan/sequences.h"
+
+#include "model/problem.h"
+
+namespace ssmbench {
+
+SsdSequences::SsdSequences(const Problem& problem)
+    : packed(problem.axes().contains("cu_seqlens") && problem.flag("cu_seqlens")),
+      count(packed ? problem.size("sequences") : problem.size("batch")) {}
+
+}  // namespace ssmbench
