@@ -5,18 +5,9 @@
 
 namespace ssmbench {
 
-/// __syncthreads() for roles: each may call it from another place in the code, all threads of a warp together.
-/// The number of threads is named, since a barrier without one is __syncthreads(), which compute-sanitizer's
-/// synccheck takes for divergent code where warps arrive from different places. It is read each time: a
-/// register would have to be kept for it.
+/// __syncthreads() for roles: each may call it from another place in the code.
 __device__ inline void block_barrier() {
-  asm volatile(
-      "{\n"
-      ".reg .u32 threads;\n"
-      "mov.u32 threads, %ntid.x;\n"
-      "bar.sync 0, threads;\n"
-      "}\n" ::
-          : "memory");
+  asm volatile("bar.sync 0;" ::: "memory");
 }
 
 // A kernel is launched with the same number of registers for each thread; a warpgroup that needs fewer

@@ -122,7 +122,7 @@ __device__ void load_before(float (&before)[Map::kStates], const ScanArgs& args,
 }
 
 /// What a consumer thread does where there are outputs to be made.
-template <class Map, Family family, class Io, class Layout>
+template <class Map, Family family, class Io, Pass pass, class Layout>
 __device__ void consume(const ScanArgs& args, const ChannelSlice& slice, const MethodParameters& method,
                         const SharedTiles<Map, Layout>& shared, const SegmentStates& segments, int thread) {
   using Step = ScanStep<family, (Map::kMaxSlices * Map::kBlocks <= 2)>;
@@ -131,15 +131,20 @@ __device__ void consume(const ScanArgs& args, const ChannelSlice& slice, const M
   const int lane = Map::lane_of(thread);
   float h[kStates];
   decltype(Step::state(method, 0.0F)) A[kStates];
-  const float* const before =
-      slice.segment == 0 ? args.initial_state : segments.ends + (slice.segment - 1) * segments.states;
-  if (slice.segment > 0) hopper::wait_for_prerequisites();
+  const float* before = args.initial_state;
+  if constexpr (pass == Pass::segments) {
+    if (slice.segment > 0) {
+      before = segments.ends + (slice.segment - 1) * segments.states;
+      hopper::wait_for_prerequisites();
+    }
+  }
   for_states<Map>(args, slice, thread, [&](int s, bool exists, std::int64_t at, std::int64_t state_at) {
     h[s] = exists && before != nullptr ? before[state_at] : 0.0F;
     A[s] = Step::state(method, exists ? args.A[at] : 0.0F);
   });
   float input_before[kStates] = {};
-  if constexpr (two_samples(family)) load_before<Map, Io>(input_before, args, slice, thread);
+  if constexpr (two_samples(family) && pass != Pass::outputs)
+    load_before<Map, Io>(input_before, args, slice, thread);
 
   int slot = 0;
   for (std::int64_t start = 0; start < slice.steps; start += Map::kSteps) {
@@ -182,7 +187,8 @@ __device__ void consume(const ScanArgs& args, const ChannelSlice& slice, const M
   }
   block_barrier();
 
-  if (slice.segment + 1 < segments.segments.count) return;
+  if constexpr (pass == Pass::segments)
+    if (slice.segment + 1 < segments.segments.count) return;
   for_states<Map>(args, slice, thread, [&](int s, bool exists, std::int64_t /*at*/, std::int64_t state_at) {
     if (exists) args.last_state[state_at] = h[s];
   });
@@ -257,7 +263,8 @@ __global__ void __launch_bounds__(Map::kMaxSlices* Map::kThreads, Map::kBlocks)
   const int index = warpgroup < slices ? warpgroup : warpgroup - slices;
   const int thread = static_cast<int>(threadIdx.x) % kConsumerThreads;
   const SharedTiles<Map, Layout> shared(memory, index);
-  const ChannelSlice slice = channel_slice<Map>(args, blocks_per_group, slices, index, segments.segments);
+  const ChannelSlice slice =
+      channel_slice<Map, pass>(args, blocks_per_group, slices, index, segments.segments);
   if (warpgroup < slices && thread < Map::kChannels) {
     const bool exists = thread < slice.count;
     shared.bias[thread] = exists && args.delta_bias != nullptr ? args.delta_bias[slice.first + thread] : 0.0F;
@@ -270,10 +277,10 @@ __global__ void __launch_bounds__(Map::kMaxSlices* Map::kThreads, Map::kBlocks)
   __syncthreads();
   if (warpgroup >= slices)
     produce<Map, Io, ScanStep<family>::kTakesGain, kAlongTime, pass>(args, maps, slice, shared, thread);
-  else if constexpr (pass == Pass::outputs)
-    consume<Map, family, Io>(args, slice, method, shared, segments, thread);
-  else
+  else if constexpr (pass == Pass::states)
     consume_states<Map, family, Io>(args, slice, method, shared, segments, thread);
+  else
+    consume<Map, family, Io, pass>(args, slice, method, shared, segments, thread);
 }
 
 template <class Io>
@@ -281,12 +288,15 @@ Kernel kernel_for(MethodId method, ThreadShape shape, bool along_time, Pass pass
   return with_family(method, [&]<Family family>(std::integral_constant<Family, family>) -> Kernel {
     return with_shape<sizeof(Io)>(shape, [&](auto states, auto lanes, auto slices) -> Kernel {
       using Map = ThreadMap<states, lanes, slices>;
-      if constexpr (can_be_cut({states, lanes, slices}))
-        if (pass == Pass::states)
-          return along_time ? scan_kernel<Io, family, Map, true, Pass::states>
-                            : scan_kernel<Io, family, Map, false, Pass::states>;
-      return along_time ? scan_kernel<Io, family, Map, true, Pass::outputs>
-                        : scan_kernel<Io, family, Map, false, Pass::outputs>;
+      const auto of = [&]<Pass kPass>(std::integral_constant<Pass, kPass>) -> Kernel {
+        return along_time ? scan_kernel<Io, family, Map, true, kPass>
+                          : scan_kernel<Io, family, Map, false, kPass>;
+      };
+      if constexpr (can_be_cut({states, lanes, slices})) {
+        if (pass == Pass::states) return of(std::integral_constant<Pass, Pass::states>());
+        if (pass == Pass::segments) return of(std::integral_constant<Pass, Pass::segments>());
+      }
+      return of(std::integral_constant<Pass, Pass::outputs>());
     });
   });
 }

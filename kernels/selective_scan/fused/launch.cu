@@ -157,15 +157,15 @@ std::optional<Launch> bind_fast_as(const FastPlan& plan, const SelectiveScan& sc
   const TensorMaps maps = tensor_maps<Layout>(args, kAlongTime);
   const int threads = slices * Map::kThreads;
   const int bytes = Layout::bytes(slices);
-  const Kernel outputs = prepared(Pass::outputs);
   if (plan.segments.count == 1)
-    return launch_of(outputs, blocks, threads, bytes, args, blocks_per_group, method, maps, segments);
-  return in_turn(
-      {launch_of(prepared(Pass::states), blocks * (plan.segments.count - 1), threads, bytes, args,
-                 blocks_per_group, method, maps, segments),
-       combine_launch<float>(segments, args.initial_state, true),
-       hopper::dependent_launch_of(outputs, blocks * plan.segments.count, static_cast<unsigned>(threads),
-                                   bytes, args, blocks_per_group, method, maps, segments)});
+    return launch_of(prepared(Pass::outputs), blocks, threads, bytes, args, blocks_per_group, method, maps,
+                     segments);
+  return in_turn({launch_of(prepared(Pass::states), blocks * (plan.segments.count - 1), threads, bytes, args,
+                            blocks_per_group, method, maps, segments),
+                  combine_launch<float>(segments, args.initial_state, true),
+                  hopper::dependent_launch_of(prepared(Pass::segments), blocks * plan.segments.count,
+                                              static_cast<unsigned>(threads), bytes, args, blocks_per_group,
+                                              method, maps, segments)});
 }
 
 /// The fast kernel's launch, where it takes the problem.

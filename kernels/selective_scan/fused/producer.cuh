@@ -15,6 +15,11 @@
 
 namespace ssmbench::fused {
 
+/// What a kernel makes: the outputs of a scan whose time is uncut; the states at the ends of segments and the
+/// products of their decays; the outputs of segments. The first is a kernel of its own, since its loops lose
+/// 3% to what the compiler makes of the others.
+enum class Pass { outputs, states, segments };
+
 /// The channels that one consumer and one producer warpgroup of a block work on, and their segment of time.
 struct ChannelSlice {
   int index;                 ///< in its block
@@ -25,19 +30,22 @@ struct ChannelSlice {
 };
 
 /// Blocks: those of a group are neighbours, and those of a segment.
-template <class Map>
+template <class Map, Pass pass>
 __device__ ChannelSlice channel_slice(const ScanArgs& args, std::int64_t blocks_per_group, int slices,
                                       int index, const TimeSegments& segments) {
   // There are fewer than 2^31 blocks; a division of 64 bits takes a hundred instructions.
-  const unsigned pair_of_all = blockIdx.x / static_cast<unsigned>(blocks_per_group);
-  const std::int64_t block = blockIdx.x - pair_of_all * blocks_per_group;
+  unsigned pair = blockIdx.x / static_cast<unsigned>(blocks_per_group);
+  const std::int64_t block = blockIdx.x - pair * blocks_per_group;
   const std::int64_t first = (block * slices + index) * Map::kChannels;
-  const auto pairs = static_cast<unsigned>(args.batch * args.groups);
-  const unsigned segment = segments.count == 1 ? 0 : pair_of_all / pairs;
-  const unsigned pair = pair_of_all - segment * pairs;
+  unsigned segment = 0;
+  if constexpr (pass != Pass::outputs) {
+    const auto pairs = static_cast<unsigned>(args.batch * args.groups);
+    segment = pair / pairs;
+    pair -= segment * pairs;
+  }
   const std::int64_t b = pair / static_cast<unsigned>(args.groups);
   const std::int64_t g = pair - b * args.groups;
-  const std::int64_t begin = segment * segments.steps;
+  const std::int64_t begin = pass == Pass::outputs ? 0 : segment * segments.steps;
   return {index,
           b,
           g,
@@ -45,11 +53,8 @@ __device__ ChannelSlice channel_slice(const ScanArgs& args, std::int64_t blocks_
           first < args.channels_per_group ? steps_within(first, Map::kChannels, args.channels_per_group) : 0,
           static_cast<int>(segment),
           begin,
-          min(segments.steps, args.seqlen - begin)};
+          pass == Pass::outputs ? args.seqlen : min(segments.steps, args.seqlen - begin)};
 }
-
-/// What a kernel makes: the outputs, or the states at the ends of segments and the products of their decays.
-enum class Pass { states, outputs };
 
 /// A block's shared memory as one slice sees it. There are two tiles in f32: `tile` % 2 is the slot.
 template <class Map, class Layout>
@@ -88,9 +93,9 @@ __device__ void load_tile(const ScanArgs& args, const TensorMaps& maps, const Ch
                           const SharedTiles<Map, Layout>& shared, int tile) {
   using Sequence = typename Layout::Sequence;
   using Projection = typename Layout::Projection;
-  constexpr int kProjections = pass == Pass::outputs ? 2 : 1;  // B and C
+  constexpr int kProjections = pass == Pass::states ? 1 : 2;  // B and C
   const bool exists = tile < ceil_div(slice.steps, Map::kSteps);
-  const bool finishes = pass == Pass::outputs && tile >= 2 && args.z != nullptr;
+  const bool finishes = pass != Pass::states && tile >= 2 && args.z != nullptr;
   const std::uint32_t arrived = shared.arrived_at(tile);
   hopper::barrier_arrive_expect(
       arrived,
@@ -118,7 +123,7 @@ __device__ void load_tile(const ScanArgs& args, const TensorMaps& maps, const Ch
     const int state = kAlongTime ? 0 : static_cast<int>(slice.g * args.dstate);
     const int z = kAlongTime ? static_cast<int>(slice.b * args.groups + slice.g) : b;
     load(Projection(), maps.B, shared.raw_projections + Layout::projection_at(0, tile), tile, state, z);
-    if constexpr (pass == Pass::outputs)
+    if constexpr (pass != Pass::states)
       load(Projection(), maps.C, shared.raw_projections + Layout::projection_at(1, tile), tile, state, z);
   }
   if (finishes) load(Sequence(), maps.z, shared.raw + Layout::z_at(tile - 2), tile - 2, first, b);
@@ -156,7 +161,7 @@ class Producer {
         projection_(thread),
         which_(thread / Coordinates::kThreads),
         stages_projections_(slice.index == 0 && which_ + Coordinates::kProjections <= 2 &&
-                            (pass == Pass::outputs || which_ == 0)),
+                            (pass != Pass::states || which_ == 0)),
         has_states_(projection_.state < args.dstate),
         sequence_tiles_(sequence_.channel < slice.count && sequence_.step < slice.steps
                             ? static_cast<int>(ceil_div(slice.steps - sequence_.step, Map::kSteps))
@@ -223,7 +228,7 @@ class Producer {
 
  private:
   using Coordinates = ProjectionCoordinates<Map, kAlongTime>;
-  static constexpr int kStagedProjections = pass == Pass::outputs ? Coordinates::kProjections : 1;
+  static constexpr int kStagedProjections = pass == Pass::states ? 1 : Coordinates::kProjections;
 
   __device__ float* sequences(int tile) const {
     return shared_.sequences + tile % 2 * Map::kSequenceFloats;
@@ -299,7 +304,7 @@ __device__ void produce(const ScanArgs& args, const TensorMaps& maps, const Chan
                         const SharedTiles<Map, Layout>& shared, int thread) {
   Producer<Map, Io, kTakesGain, kAlongTime, pass> producer(args, slice, shared, thread);
   const int tiles = static_cast<int>(ceil_div(slice.steps, Map::kSteps));
-  const int turns = tiles + (pass == Pass::outputs ? 2 : 1);
+  const int turns = tiles + (pass == Pass::states ? 1 : 2);
   const auto load = [&](int tile) {
     if (thread == 0 && tile < turns)
       load_tile<Map, Layout, kAlongTime, pass>(args, maps, slice, shared, tile);
@@ -308,7 +313,7 @@ __device__ void produce(const ScanArgs& args, const TensorMaps& maps, const Chan
 #pragma unroll 1  // twice the code would leave less of the instruction cache to the consumers
   for (int tile = 0; tile < turns; ++tile) {
     producer.wait(tile);
-    if constexpr (pass == Pass::outputs) {
+    if constexpr (pass != Pass::states) {
       if (tile >= 2) {
         producer.finish(tile - 2);
         __syncwarp();  // other threads of the warp have read what it writes
