@@ -1,4 +1,4 @@
-// cpu-simd: Mamba-3's scans and step with vectors over head dims, threads share out the heads of all sequences.
+// cpu-simd: Mamba-3's scans with vectors over head dims, threads share out the heads of all sequences.
 // Time is cut into tiles whose q, k and V are made once; every pair of vectors of head dims then walks over
 // the tile with its states, [state][head dim], in a first-level cache. The state that is carried has the
 // weight that later steps see, s_t = γ_t + (1 − λ_{t+1})·DT_{t+1}:
@@ -247,10 +247,7 @@ class Mamba3Scan : Mamba3ScalarHead {
       const std::int64_t at = state_at() * scan_.headdim + p;
       const float before = args_.input_v == nullptr ? 0.0F : args_.input_v[at];
       const float last = passes ? before : element<Io>(args_.V, step_at(end_ - 1) * scan_.headdim + p);
-      if (scan_.is_step)
-        static_cast<float*>(args_.final_v)[at] = last;
-      else
-        store<Io>(args_.final_v, at, last);
+      store<Io>(args_.final_v, at, last);
     }
   }
 
@@ -317,7 +314,6 @@ Implementation simd(const char* op) {
 
 const Registration siso(simd("mamba3_siso_fwd"));
 const Registration mimo(simd("mamba3_mimo_fwd"));
-const Registration step(simd("mamba3_step"));
 
 }  // namespace
 }  // namespace ssmbench::simd
