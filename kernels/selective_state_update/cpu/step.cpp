@@ -1,147 +1,179 @@
 // cpu-step: decoding steps, head after head, threads over batch × heads. The states of a row lie side by
 // side, so that the loops over them run on SIMD lanes; what depends on the head and token alone is worked out
 // once for its rows. A row's state stays in a buffer of f32 for all tokens: it is read before any is stored.
+// A head is computed by one thread, so results do not depend on the number of threads.
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/selective_state_update/cpu/step.cpp"
+#include "hwy/foreach_target.h"  // compiles this file once per instruction set
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <vector>
 
-#include "kernels/common/cpu/io_types.h"
+#include "hwy/highway.h"
+#include "kernels/common/cpu/simd_math-inl.h"
+#include "kernels/common/cpu/simd_matrix-inl.h"
 #include "kernels/common/scalar_math.h"
 #include "kernels/selective_state_update/bind.h"
+#include "kernels/selective_state_update/cpu/step.h"
 
-namespace ssmbench {
+HWY_BEFORE_NAMESPACE();
+namespace ssmbench::simd::HWY_NAMESPACE {
+
+/// Steps of one head of one row of the batch.
+template <class Io, class State>
+class HeadSteps {
+ public:
+  HeadSteps(const StateUpdateArgs& args, std::int64_t b, std::int64_t head, HeadToken* by_token)
+      : args_(args), b_(b), head_(head), by_token_(by_token) {}
+
+  void run() {
+    const std::int64_t source = args_.source != nullptr ? args_.source[b_] : b_;
+    if (source < 0) return clear();
+    for (std::int64_t t = 0; t < args_.tokens; ++t) load_token(t);
+    for (std::int64_t p = 0; p < args_.headdim; ++p) run_row(source, head_ * args_.headdim + p);
+  }
+
+ private:
+  using Storage = typename Io::Storage;
+  using StateStorage = typename State::Storage;
+
+  float io(const void* data, std::int64_t at) const {
+    return Io::load(static_cast<const Storage*>(data)[at]);
+  }
+  std::int64_t step(std::int64_t t) const { return b_ * args_.tokens + t; }
+
+  void load_token(std::int64_t t) {
+    const FloatTag tag;
+    HeadToken& token = by_token_[t];
+    const std::int64_t at = step(t) * args_.heads + head_;
+    token.delta = args_.dt_is_f32 ? static_cast<const float*>(args_.dt)[at] : io(args_.dt, at);
+    if (args_.dt_bias != nullptr) token.delta += args_.dt_bias[head_];
+    if (args_.dt_softplus) token.delta = softplus(token.delta);
+
+    if (args_.rate_per_state) {
+      load_row<F32>(args_.A + head_ * args_.dstate, dstate_, token.decay);
+      for (std::size_t n = 0; n < padded_; n += lanes_)
+        hn::Store(exponential(hn::Mul(hn::Set(tag, token.delta), hn::Load(tag, token.decay + n))), tag,
+                  token.decay + n);
+    } else {
+      std::fill_n(token.decay, padded_, std::exp(token.delta * args_.A[head_]));
+    }
+    const std::int64_t group = step(t) * args_.groups + head_ / (args_.heads / args_.groups);
+    load_row<Io>(static_cast<const Storage*>(args_.B) + group * args_.dstate, dstate_, token.B);
+    load_row<Io>(static_cast<const Storage*>(args_.C) + group * args_.dstate, dstate_, token.C);
+  }
+
+  /// `row` of those of a slot.
+  void run_row(std::int64_t source, std::int64_t row) {
+    alignas(64) float h[kStepStates];
+    const std::int64_t rows = args_.heads * args_.headdim;
+    load_row<State>(static_cast<const StateStorage*>(args_.state) + (source * rows + row) * args_.dstate,
+                    dstate_, h);
+    for (std::int64_t t = 0; t < args_.tokens; ++t) {
+      const std::int64_t at = step(t) * rows + row;
+      const float x = io(args_.x, at);
+      float y = advance(by_token_[t], by_token_[t].delta * x, h);
+      if (args_.D != nullptr) y += args_.D[head_] * x;
+      if (args_.z != nullptr) y *= silu(io(args_.z, at));
+      static_cast<Storage*>(args_.out)[at] = Io::store(y);
+      if (args_.intermediate != nullptr) store(h, args_.intermediate, at);
+      const bool is_last = t == args_.tokens - 1;
+      const std::int64_t slot = args_.destination != nullptr ? args_.destination[step(t)] : is_last ? b_ : -1;
+      if (slot >= 0) store(h, args_.state, slot * rows + row);
+    }
+  }
+
+  /// One token of a row; Σ C·h.
+  float advance(const HeadToken& token, float delta_x, float* h) const {
+    const FloatTag tag;
+    const auto input = hn::Set(tag, delta_x);
+    auto y = hn::Zero(tag);
+    for (std::size_t n = 0; n < padded_; n += lanes_) {
+      const auto next = hn::MulAdd(hn::Load(tag, token.decay + n), hn::Load(tag, h + n),
+                                   hn::Mul(input, hn::Load(tag, token.B + n)));
+      hn::Store(next, tag, h + n);
+      y = hn::MulAdd(hn::Load(tag, token.C + n), next, y);
+    }
+    return hn::GetLane(hn::SumOfLanes(tag, y));
+  }
+
+  void store(const float* h, void* states, std::int64_t row) const {
+    store_row<State>(h, dstate_, static_cast<StateStorage*>(states) + row * args_.dstate);
+  }
+
+  /// Padding has no state: its outputs are zeros.
+  void clear() const {
+    for (std::int64_t t = 0; t < args_.tokens; ++t) {
+      const std::int64_t first = (step(t) * args_.heads + head_) * args_.headdim;
+      std::fill_n(static_cast<Storage*>(args_.out) + first, args_.headdim, Io::store(0));
+      if (args_.intermediate != nullptr)
+        std::fill_n(static_cast<StateStorage*>(args_.intermediate) + first * args_.dstate,
+                    args_.headdim * args_.dstate, State::store(0));
+    }
+  }
+
+  const StateUpdateArgs& args_;
+  std::int64_t b_, head_;
+  HeadToken* by_token_;
+  std::size_t lanes_ = hn::Lanes(FloatTag());
+  std::size_t dstate_ = static_cast<std::size_t>(args_.dstate);
+  std::size_t padded_ = round_up(dstate_, lanes_);
+};
+
+void run_head(const StateUpdateArgs& args, DType io, DType state, std::int64_t index, HeadToken* by_token) {
+  with_io_type(io, [&](auto io_type) {
+    with_io_type(state, [&](auto state_type) {
+      HeadSteps<decltype(io_type), decltype(state_type)>(args, index / args.heads, index % args.heads,
+                                                         by_token)
+          .run();
+    });
+  });
+}
+
+}  // namespace ssmbench::simd::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+
+#include <vector>
+
+namespace ssmbench::simd {
 namespace {
 
-using Row = std::array<float, kMaxStepDState>;
+HWY_EXPORT(run_head);
 
 // Below this many states, some ten microseconds, waking threads costs more than it gains.
 constexpr std::int64_t kWorthThreads = 16384;
 
-/// What the rows of a head share at one token.
-struct HeadToken {
-  float delta;
-  Row decay, B, C;
-};
-
-/// Head `head` of row `b` of the batch, `token` of it.
-template <class Io>
-HeadToken head_token(const StateUpdateArgs& args, std::int64_t b, std::int64_t token, std::int64_t head) {
-  using Storage = typename Io::Storage;
-  HeadToken shared;
-  const std::int64_t step = b * args.tokens + token;
-  const std::int64_t group = step * args.groups + head / (args.heads / args.groups);
-  const std::int64_t at = step * args.heads + head;
-  float& delta = shared.delta;
-  delta = args.dt_is_f32 ? static_cast<const float*>(args.dt)[at]
-                         : Io::load(static_cast<const Storage*>(args.dt)[at]);
-  if (args.dt_bias != nullptr) delta += args.dt_bias[head];
-  if (args.dt_softplus) delta = softplus(delta);
-
-  if (args.rate_per_state)
-    for (std::int64_t n = 0; n < args.dstate; ++n)
-      shared.decay[n] = std::exp(delta * args.A[head * args.dstate + n]);
-  else
-    std::fill_n(shared.decay.begin(), args.dstate, std::exp(delta * args.A[head]));
-  for (std::int64_t n = 0; n < args.dstate; ++n) {
-    shared.B[n] = Io::load(static_cast<const Storage*>(args.B)[group * args.dstate + n]);
-    shared.C[n] = Io::load(static_cast<const Storage*>(args.C)[group * args.dstate + n]);
-  }
-  return shared;
-}
-
-/// One token of a row; `at`: of x, z and out.
-template <class Io>
-void advance(const StateUpdateArgs& args, const HeadToken& shared, std::int64_t head, std::int64_t at,
-             Row& h) {
-  using Storage = typename Io::Storage;
-  const float x = Io::load(static_cast<const Storage*>(args.x)[at]);
-  const float delta_x = shared.delta * x;
-  float y = 0;
-#pragma omp simd reduction(+ : y)
-  for (std::int64_t n = 0; n < args.dstate; ++n) {
-    h[n] = shared.decay[n] * h[n] + delta_x * shared.B[n];
-    y += shared.C[n] * h[n];
-  }
-  if (args.D != nullptr) y += args.D[head] * x;
-  if (args.z != nullptr) y *= silu(Io::load(static_cast<const Storage*>(args.z)[at]));
-  static_cast<Storage*>(args.out)[at] = Io::store(y);
-}
-
-template <class State>
-void store_row(const StateUpdateArgs& args, const Row& h, void* states, std::int64_t row) {
-  auto* const to = static_cast<typename State::Storage*>(states) + row * args.dstate;
-  for (std::int64_t n = 0; n < args.dstate; ++n) to[n] = State::store(h[n]);
-}
-
-/// Padding has no state: its outputs are zeros.
-template <class Io, class State>
-void clear_head(const StateUpdateArgs& args, std::int64_t b, std::int64_t head) {
-  for (std::int64_t t = 0; t < args.tokens; ++t) {
-    const std::int64_t first = ((b * args.tokens + t) * args.heads + head) * args.headdim;
-    std::fill_n(static_cast<typename Io::Storage*>(args.out) + first, args.headdim, Io::store(0));
-    if (args.intermediate != nullptr)
-      std::fill_n(static_cast<typename State::Storage*>(args.intermediate) + first * args.dstate,
-                  args.headdim * args.dstate, State::store(0));
-  }
-}
-
-template <class Io, class State>
-void update_head(const StateUpdateArgs& args, std::int64_t index, std::vector<HeadToken>& by_token) {
-  const std::int64_t b = index / args.heads;
-  const std::int64_t head = index % args.heads;
-  const std::int64_t source = args.source != nullptr ? args.source[b] : b;
-  if (source < 0) return clear_head<Io, State>(args, b, head);
-  for (std::int64_t t = 0; t < args.tokens; ++t) by_token[t] = head_token<Io>(args, b, t, head);
-  Row h;
-  for (std::int64_t p = 0; p < args.headdim; ++p) {
-    const std::int64_t row_of_slot = head * args.headdim + p;
-    const std::int64_t rows = args.heads * args.headdim;  // of a slot
-    const auto* const from =
-        static_cast<const typename State::Storage*>(args.state) + (source * rows + row_of_slot) * args.dstate;
-    for (std::int64_t n = 0; n < args.dstate; ++n) h[n] = State::load(from[n]);
-    for (std::int64_t t = 0; t < args.tokens; ++t) {
-      const std::int64_t at = (b * args.tokens + t) * rows + row_of_slot;
-      advance<Io>(args, by_token[t], head, at, h);
-      if (args.intermediate != nullptr) store_row<State>(args, h, args.intermediate, at);
-      const bool is_last = t == args.tokens - 1;
-      const std::int64_t slot = args.destination != nullptr ? args.destination[b * args.tokens + t]
-                                : is_last                   ? b
-                                                            : -1;
-      if (slot >= 0) store_row<State>(args, h, args.state, slot * rows + row_of_slot);
-    }
-  }
-}
-
-template <class Io, class State>
-void update(const StateUpdateArgs& args) {
+void run(const StateUpdateArgs& args, DType io, DType state) {
+  const auto run_one = HWY_DYNAMIC_DISPATCH(run_head);
   const std::int64_t states = args.batch * args.heads * args.headdim * args.dstate;
 #pragma omp parallel if (states > kWorthThreads)
   {
     std::vector<HeadToken> by_token(static_cast<std::size_t>(args.tokens));
 #pragma omp for schedule(static)
     for (std::int64_t index = 0; index < args.batch * args.heads; ++index)
-      update_head<Io, State>(args, index, by_token);
+      run_one(args, io, state, index, by_token.data());
   }
 }
 
 Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*/) {
   const StateUpdateArgs args = bind_state_update(problem, tensors);
-  return with_io_type(problem.dtype(), [&]<class Io>(Io) {
-    return with_io_type(StateUpdate(problem).state_dtype, [&args]<class State>(State) -> Launch {
-      return [args](void*) { update<Io, State>(args); };
-    });
-  });
+  return
+      [args, io = problem.dtype(), state = StateUpdate(problem).state_dtype](void*) { run(args, io, state); };
 }
 
-const Registration registration{{.name = "cpu-step",
-                                 .op = "selective_state_update",
-                                 .device = DeviceKind::cpu,
-                                 .summary = "decoding steps, all threads, states of a row on SIMD lanes",
-                                 .unsupported = [](const Problem&) { return std::optional<std::string>(); },
-                                 .workspace_bytes = [](const Problem&) { return std::size_t{0}; },
-                                 .bind = bind}};
+const Registration registration{
+    {.name = "cpu-step",
+     .op = "selective_state_update",
+     .device = DeviceKind::cpu,
+     .summary = "decoding steps, states of a row on SIMD lanes, all threads (Highway)",
+     .unsupported = [](const Problem&) { return std::optional<std::string>(); },
+     .workspace_bytes = [](const Problem&) { return std::size_t{0}; },
+     .bind = bind}};
 
 }  // namespace
-}  // namespace ssmbench
+}  // namespace ssmbench::simd
+
+#endif  // HWY_ONCE
