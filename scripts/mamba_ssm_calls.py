@@ -59,6 +59,8 @@ def selective_scan(axes, tensors, fresh):
 
 
 def ssd_why_not(axes, shapes, is_complex):
+    if "cu_seqlens" in shapes:
+        return "mamba_chunk_scan_combined takes no initial states of packed sequences"
     chunk = int(axes["chunk_size"])
     if chunk < 16 or chunk & (chunk - 1):
         return f"Triton's blocks need a power of two, at least 16, for chunk_size, not {chunk}"

@@ -306,11 +306,10 @@ __global__ void __launch_bounds__(kChunkedThreads, Shapes<Op, kStates>::Layout::
   const auto [first, end] = pass.plan.chunks_of(at.segment, sequence.steps);
   if (first < end) {
     fill_stage(block.stage_of(first), in, pass, at, sequence, first);
-    if (warp == 0) {
-      const LaneSteps steps = load_steps<Io>(in, sequence, at.h, first * kChunkSteps);
-      compute_scalars<Op>(block.stage_of(first).scalars, steps, in, A, bias,
+    if (warp == 0)
+      compute_scalars<Op>(block.stage_of(first).scalars,
+                          load_steps<Io>(in, sequence, at.h, first * kChunkSteps), in, A, bias,
                           sequence.steps - first * kChunkSteps);
-    }
   }
 
   for (std::int64_t chunk = first; chunk < end; ++chunk) {
