@@ -214,8 +214,9 @@ struct ScanBlock {
     }
   }
 
-  /// y += (C·Bᵀ)'·x.
-  __device__ __forceinline__ void multiply_within(const Op& op, const ChunkStage& stage, Out& y) const {
+  /// y = (y + (C·Bᵀ)'·x)·unscale.
+  __device__ __forceinline__ void multiply_within(const Op& op, const ChunkStage& stage, Out& y,
+                                                  float unscale) const {
     for (int k = 0; k < 16 * (warp_tile.slab + 1) / Op::kStep; ++k) {
       const auto m = op.load_masked(square, 16 * warp_tile.slab, k);
 #pragma unroll
@@ -225,6 +226,7 @@ struct ScanBlock {
         op.multiply(y[2 * j + 1], m, x, 1);
       }
     }
+    if constexpr (Op::kNarrowRange) scale_all(y, unscale);
   }
 
   /// out = (y + D·x)·silu(z).
@@ -363,8 +365,7 @@ __global__ void __launch_bounds__(kChunkedThreads, Shapes<Op, kStates>::Layout::
     __syncthreads();
 
     if (!pass.states_only) {
-      block.multiply_within(op, stage, y);
-      if constexpr (Op::kNarrowRange) scale_all(y, square_unscale);
+      block.multiply_within(op, stage, y, square_unscale);
       block.write_out(op, stage, y, gates, out, whole);
     }
 
