@@ -1,7 +1,7 @@
 #pragma once
 
-// Programmatic dependent launch: a kernel that may begin while the one before it on the stream still runs, and
-// itself waits for what that one writes.
+// Programmatic dependent launch: a kernel that may begin while the one before it on the stream still runs,
+// and itself waits for what that one writes.
 //
 // Source: CUDA C++ Programming Guide, "Programmatic Dependent Launch and Synchronization"; PTX ISA,
 // "griddepcontrol".
@@ -18,8 +18,8 @@ __device__ inline void launch_dependents() {
 #endif
 }
 
-/// Waits until the kernels before this one have ended and what they wrote is seen. Returns at once in a kernel
-/// that was not launched by dependent_launch_of().
+/// Waits until the kernels before this one have ended and what they wrote is seen. Returns at once in a
+/// kernel that was not launched by dependent_launch_of().
 __device__ inline void wait_for_prerequisites() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

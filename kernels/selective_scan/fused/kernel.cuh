@@ -34,6 +34,9 @@
 //              {Δ, Δ·u} were
 //     finish   out = (Σ partial sums + D·u)·silu(z)
 //
+// Where channels are few time is cut into segments (segments.h), which are blocks of their own: one kernel
+// makes the states between them, without C, y and out, another the outputs from these states.
+//
 // All threads of a block meet at one barrier a tile. So the scan waits for nothing else, as long as producers
 // need less time for a tile than it does, and the GPU has twice the warps to choose from.
 //

@@ -35,8 +35,8 @@ using namespace fused;
 using fused_general::GeneralKernel;
 using fused_general::GeneralPlan;
 
-/// Whether products of decays over a segment are as good as decays step by step: they do not grow where states
-/// are to decay.
+/// Whether products of decays over a segment are as good as decays step by step: they do not grow where
+/// states are to decay.
 constexpr bool decays_have_products(MethodId method) {
   return method != MethodId::bilinear_flipped;
 }

@@ -181,7 +181,8 @@ class ScanStep<Family::foh, kStateCoefficients> {
   float delta_, square_, cube_, half_u_;
 };
 
-/// h ← Ā·(h + ½Δ·(u·B before)) + ½Δ·u·B: 7 slots. `before`, u·B/2 of the step before, becomes that of this one.
+/// h ← Ā·(h + ½Δ·(u·B before)) + ½Δ·u·B: 7 slots. `before`, u·B/2 of the step before, becomes that of this
+/// one.
 template <bool kStateCoefficients>
 class ScanStep<Family::trapezoidal, kStateCoefficients> {
  public:
@@ -200,9 +201,9 @@ class ScanStep<Family::trapezoidal, kStateCoefficients> {
   float delta_, half_u_;
 };
 
-/// c = Δ·φ2(z) and c' = Δ·(φ1 − φ2)(z), twice each. For |z| < 1 by the series of φ2, and φ1 − φ2 = 1 + (z − 1)·φ2;
-/// beyond by (e^z − 1 − z)·Δ/z² and ((z − 1)·e^z + 1)·Δ/z², the one where the other cancels. 28 slots and, per
-/// step, 5. `before` is u·B/2 of the step before, and becomes that of this one.
+/// c = Δ·φ2(z) and c' = Δ·(φ1 − φ2)(z), twice each. For |z| < 1 by the series of φ2, and φ1 − φ2 = 1 + (z −
+/// 1)·φ2; beyond by (e^z − 1 − z)·Δ/z² and ((z − 1)·e^z + 1)·Δ/z², the one where the other cancels. 28 slots
+/// and, per step, 5. `before` is u·B/2 of the step before, and becomes that of this one.
 template <bool kStateCoefficients>
 class ScanStep<Family::foh_exact, kStateCoefficients> {
  public:

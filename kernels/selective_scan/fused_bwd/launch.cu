@@ -20,8 +20,8 @@ constexpr int kSumSlices = 8;
 constexpr int kSumWidth = kCombineThreads / kSumSlices;
 
 /// blockIdx.y 0: `states` from those at the ends of segments to those at their starts; 1: `carries`, the
-/// other way. Chains over segments, or, where these are many, over `runs` runs of segments at a time: each run
-/// from zero, then the runs, then each run from its true value.
+/// other way. Chains over segments, or, where these are many, over `runs` runs of segments at a time: each
+/// run from zero, then the runs, then each run from its true value.
 ///
 ///   block    256 / runs neighbouring states of the grid, in the order of the workspace; a thread each for
 ///            every run
@@ -42,7 +42,8 @@ __global__ void __launch_bounds__(kCombineThreads) combine_kernel(const KernelAr
   const std::int64_t begin = run * of_run;
   const std::int64_t end = min(begin + of_run, segments);
   constexpr int kAtOnce = 8;  // loads in flight together
-  // Calls call(its own element, e^(A·ΣΔ), what the element is from zero) for the run's segments, in its order.
+  // Calls call(its own element, e^(A·ΣΔ), what the element is from zero) for the run's segments, in its
+  // order.
   const auto for_run = [&](const auto& call) {
     for (std::int64_t first = begin; first < end; first += kAtOnce) {
       float local[kAtOnce], sum[kAtOnce];

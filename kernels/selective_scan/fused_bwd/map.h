@@ -148,9 +148,9 @@ constexpr bool fill_whole_waves(std::int64_t blocks) {
   return 10 * blocks >= 9 * kWave * ceil_div(blocks, kWave);
 }
 
-/// Time of all segments side by side, in half tiles of gradient_kernel: waves of its blocks, each as long as its
-/// tiles and 1.5 more to begin and to end; and waves of segment_kernel, of four blocks a multiprocessor, whose
-/// tiles take as long as half a tile of the other.
+/// Time of all segments side by side, in half tiles of gradient_kernel: waves of its blocks, each as long as
+/// its tiles and 1.5 more to begin and to end; and waves of segment_kernel, of four blocks a multiprocessor,
+/// whose tiles take as long as half a tile of the other.
 constexpr std::int64_t segments_time(const BackwardPlan& plan) {
   const std::int64_t blocks = plan.blocks() * plan.segments();
   return ceil_div(blocks, kWave) * (2 * plan.tiles() + 3) +
@@ -160,8 +160,9 @@ constexpr std::int64_t segments_time(const BackwardPlan& plan) {
 /// Segments that are done in turn are as long as leaves segment_kernel blocks for a wave, five on each of 132
 /// multiprocessors; side by side those of which gradient_kernel takes the least time. A sequence of up to
 /// 16384 steps is one span; a longer one is cut into spans where the workspace would be over 128 MB and over
-/// 24% of the bytes of all tensors, whose kept states are then computed once more. Spans have shorter segments
-/// where these would leave multiprocessors idle, and longer ones where not even one segment has room.
+/// 24% of the bytes of all tensors, whose kept states are then computed once more. Spans have shorter
+/// segments where these would leave multiprocessors idle, and longer ones where not even one segment has
+/// room.
 inline BackwardPlan plan_backward(const SelectiveScan& scan, double tensor_bytes) {
   constexpr std::int64_t kLongestInTurn = 256;
   constexpr std::int64_t kShortestSegment = 64;

@@ -1,8 +1,9 @@
 #pragma once
 
-// The general kernel of cuda-fused, for what fused/kernel.cuh does not take: sequential in time,
-// channels across threads, states in registers; every method, real and complex. Nothing is computed twice,
-// nothing but the operands passes through memory.
+// The general kernel of cuda-fused, for what fused/kernel.cuh does not take: sequential in time, channels
+// across threads, states in registers; every method, real and complex. Nothing is computed twice, nothing but
+// the operands passes through memory. Where channels are few time is cut (segments.h): then states are
+// computed twice.
 //
 //   block    up to 128 threads: channels of one group times lanes of 4 states; at dstate 16 four lanes.
 //            Complex states: lanes of 2
@@ -19,11 +20,11 @@
 //     finish   out = (y + D·u)·silu(z)                 threads as in stage
 //
 // 4 states a thread, 2 complex ones, and not more, since what the scan waits for is latency: more warps hide
-// more of it. That makes 64 lanes, complex 128, at dstates over 128, two or four warps: each stores its partial
-// sum of y, and finish adds these, in one order. Registers: h, A, 1/A where a method divides by it, B, C and, for methods of two samples, u·B
-// of the step before: 16 to 24 floats, twice that when complex. u·B needs no memory between tiles, since the
-// thread that needs it has it. Shared memory: B and C, read by all channels of the block, and u, Δ, y: 48 KB
-// at most.
+// more of it. That makes 64 lanes, complex 128, at dstates over 128, two or four warps: each stores its
+// partial sum of y, and finish adds these, in one order. Registers: h, A, 1/A where a method divides by it,
+// B, C and, for methods of two samples, u·B of the step before: 16 to 24 floats, twice that when complex. u·B
+// needs no memory between tiles, since the thread that needs it has it. Shared memory: B and C, read by all
+// channels of the block, and u, Δ, y: 48 KB at most.
 
 #include "kernels/common/discretize.h"
 #include "kernels/selective_scan/fused_general/map.h"

@@ -21,8 +21,8 @@ struct Coefficients {
   float decay, input, previous;
 };
 
-/// Ā, c·u·B and c'·u·B, with u and B of 1: h is the step from 1 without B, and from 0 with that of this step or
-/// of the one before.
+/// Ā, c·u·B and c'·u·B, with u and B of 1: h is the step from 1 without B, and from 0 with that of this step
+/// or of the one before.
 template <bool kStateCoefficients>
 Coefficients coefficients_of(MethodId method, float delta, float A) {
   return with_family(method, [&]<Family family>(std::integral_constant<Family, family>) -> Coefficients {

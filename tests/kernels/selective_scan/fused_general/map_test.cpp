@@ -42,6 +42,22 @@ TEST_CASE("general: every (batch, channel, state) belongs to one thread") {
       }
 }
 
+TEST_CASE("general: two complex states a thread take up to four warps a channel") {
+  for (std::int64_t dstate = 1; dstate <= 256; ++dstate)
+    for (const std::int64_t channels_per_group : kChannels) {
+      INFO("dstate " << dstate << ", channels per group " << channels_per_group);
+      const GeneralPlan plan = plan_general(channels_per_group, dstate, true, kThreadComplexStates);
+      CHECK(plan.states() >= dstate);
+      CHECK(plan.states() == plan.lanes() * kThreadComplexStates);
+      CHECK(plan.first_state_of(plan.lanes() - 1) == plan.states() - kThreadComplexStates);
+      CHECK(plan.partials() == (dstate > 128 ? 4 : dstate > 64 ? 2 : 1));
+      CHECK(plan.threads() % 32 == 0);
+      CHECK(plan.threads() <= kGeneralMaxThreads);
+      CHECK(plan.shared_bytes() <= kDefaultSharedBytes);
+      CHECK(plan.steps() >= 8);
+    }
+}
+
 TEST_CASE("general: blocks are whole warps within their limits, real and complex") {
   for (const bool complex : {false, true})
     for (std::int64_t dstate = 1; dstate <= 256; ++dstate)
