@@ -120,7 +120,7 @@ class Backward : Mamba3Head {
         dAngles_(outputs.at("dAngles")),
         dZ_(scan_.has_z ? &outputs.at("dZ") : nullptr),
         over_headdims_(roundings_of_sum(scan_.headdim)),
-        tile_(kSsdTileSteps / (2 * scan_.rank - 1)),
+        tile_(kSsdTileSteps / ((scan_.has_norm ? 4 : 2) * scan_.rank - 1)),
         cosines_(scan_.seqlen * scan_.angles),
         sines_(cosines_.size()),
         drifts_(scan_.seqlen),
@@ -316,6 +316,7 @@ class Backward : Mamba3Head {
         pass_.add({.r = step.q[r].rotated.data(),
                    .r_size = step.q[r].size.data(),
                    .q = of_dy.data() + r * scan_.headdim});
+      if (gradients && scan_.has_norm) read_errors_of_dy(i);
       before_ = step.k;
       v_before_ = step.reading.v;
       if (read < tile_.size() && i + 1 < length()) continue;
@@ -327,6 +328,29 @@ class Backward : Mamba3Head {
       read = 0;
     }
     if (gradients) take_final_state();
+  }
+
+  /// What errors of dy do to dq, of which a norm makes many: after the reads of all ranks, those of the errors
+  /// of each, and then those of its roots of variances.
+  void read_errors_of_dy(std::int64_t i) {
+    std::vector<double> row(scan_.headdim);
+    for (const bool of_variance : {false, true})
+      for (std::int64_t r = 0; r < scan_.rank; ++r) {
+        for (std::int64_t p = 0; p < scan_.headdim; ++p)
+          row[p] = of_variance ? std::sqrt(dy(i, r)[p].variance) : dy(i, r)[p].error;
+        pass_.add({.q = row.data()});
+      }
+  }
+
+  /// The same where dy has errors like those of the gate, relative to it on average.
+  double relative_error_of_dy(std::int64_t i, std::int64_t r) const {
+    double error = 0;
+    double magnitude = 0;
+    for (std::int64_t p = 0; p < scan_.headdim; ++p) {
+      error += dy(i, r)[p].error;
+      magnitude += std::abs(dy(i, r)[p].value);
+    }
+    return magnitude > 0 ? error / magnitude : 0;
   }
 
   /// What y is needed for: dZ, dMIMO_Z, dMIMO_Out, and with a norm its weight's gradient and dy.
@@ -426,7 +450,9 @@ class Backward : Mamba3Head {
       skip.add(step.crosses[r * scan_.rank + r]);
       for (std::int64_t p = 0; p < scan_.headdim; ++p)
         alpha.add(product(dy(i, r)[p], read_states(update, p, i)));
-      read_columns(update, i);
+      read_columns(update, scan_.has_norm ? 0 : relative_error_of_dy(i, r));
+      if (scan_.has_norm) add_errors_of_dy(update);
+      turn_back(i);
       for (std::int64_t other = 0; other < scan_.rank; ++other)
         add_own_vector(step, step.crosses[r * scan_.rank + other], step.k[other]);
       take_column(i, r, step.q[r], dQ_, sums_->dQ_bias);
@@ -444,19 +470,26 @@ class Backward : Mamba3Head {
     return value;
   }
 
-  /// What an update read along head dims, to column_, turned back by the angles of step i.
-  void read_columns(std::int64_t update, std::int64_t i) {
+  /// To what update `update` read, which read_errors_of_dy came after.
+  void add_errors_of_dy(std::int64_t update) {
+    for (std::int64_t n = 0; n < scan_.dstate; ++n) {
+      column_[n].read.error += pass_.read_headdims(update + scan_.rank, n).magnitude;
+      column_[n].read.variance += pass_.read_headdims(update + 2 * scan_.rank, n).reads;
+    }
+  }
+
+  /// What an update read along head dims, to column_. `relative`: error of what it read with.
+  void read_columns(std::int64_t update, double relative) {
     const Mamba3Spread& spread = pass_.spread_of_headdims();
     const double of_terms = roundings_of_operands_.terms * spread.wholes[update] +
                             roundings_of_operands_.parts * spread.parts[update];
+    const double roundings = over_headdims_ + kRotationError + relative;
     for (std::int64_t n = 0; n < scan_.dstate; ++n) {
       const Mamba3Read read = pass_.read_headdims(update, n);
       column_[n].own = {};
-      column_[n].read = {read.value, read.magnitude,
-                         read.error + (over_headdims_ + kRotationError + 2 * sizes_[i]) * read.magnitude,
+      column_[n].read = {read.value, read.magnitude, read.error + roundings * read.magnitude,
                          kReadRoundings * read.reads + of_terms, spread.wholes[update]};
     }
-    turn_back(i);
   }
 
   /// The vector in column_ may be stored in the io dtype before it is turned.
@@ -469,6 +502,8 @@ class Backward : Mamba3Head {
       const double x0 = first.value;
       const double x1 = second.value;
       const double square = x0 * x0 + x1 * x1;
+      first.error += 2 * sizes_[i] * first.magnitude;
+      second.error += 2 * sizes_[i] * second.magnitude;
       first.value = x0 * cosine + x1 * sine;
       second.value = x1 * cosine - x0 * sine;
       first.variance = second.variance = std::max(first.variance, second.variance) + square;
@@ -636,7 +671,8 @@ class Backward : Mamba3Head {
         of_scale.add(term);
         take_dV(step, r, p, read, dV[p]);
       }
-      read_columns(update, i);
+      read_columns(update, 1);  // V·MIMO_V
+      turn_back(i);
       for (auto& each : column_) scale(each.read, s);
       if (scan_.has_final_states && i + 1 == length()) add_final_k(r, i);
       for (std::int64_t other = 0; other < scan_.rank; ++other)
@@ -682,6 +718,8 @@ class Backward : Mamba3Head {
         const double more = load_as_double(cotangent->data, state_at(scan_.headdim) + p, cotangent->dtype);
         add(dV[p], {more, std::abs(more)});
       }
+      if (scan_.is_mimo || cotangent != nullptr)  // a sum of so many, in any order
+        dV[p].error += std::sqrt(static_cast<double>(scan_.rank + 1)) * dV[p].magnitude;
       store_value(dV_, step_at(step.reading.t) * scan_.headdim + p, dV[p]);
     }
   }

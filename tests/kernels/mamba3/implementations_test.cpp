@@ -176,6 +176,26 @@ TEST_CASE("CPU implementations of Mamba-3's step agree with the reference", "[ma
   check_all(steps(), list_devices().front());
 }
 
+TEST_CASE("gradients of a norm over one head dim can be judged, although they cancel", "[mamba3]") {
+  std::vector<Problem> all;
+  for (const std::int64_t rank : {1, 3, 8})
+    for (const std::int64_t seqlen : {2, 8, 20})
+      all.push_back(mamba3_problem({{"seqlen", seqlen},
+                                    {"nheads", size(9)},
+                                    {"groups", size(3)},
+                                    {"dstate", size(34)},
+                                    {"rope_angles", size(4)},
+                                    {"mimo_rank", rank},
+                                    {"z", true},
+                                    {"D", true},
+                                    {"outproj_norm", true},
+                                    {"initial_states", true}},
+                                   mamba3_mimo_bwd()));
+  const Verdicts verdicts = verdicts_of(all, list_devices().front(), "tiny_delta");
+  CHECK(verdicts.failures == "");
+  CHECK(verdicts.passed.at("cpu-scalar") == all.size());
+}
+
 TEST_CASE("CUDA implementations of Mamba-3's scans agree with the reference", "[mamba3][gpu]") {
   for (const auto& gpu : gpus()) {
     check_all(scans(mamba3_siso_fwd()), gpu);
