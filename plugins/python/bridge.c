@@ -22,7 +22,7 @@ static struct {
   void (*release)(void* handle);
 } python;
 
-static char message[4096];
+static char message[4096 + 256];
 
 static const char* error(const char* what, const char* detail) {
   snprintf(message, sizeof message, what, detail);
