@@ -137,7 +137,7 @@ TEST_CASE("unknown keys are named, with the known ones and the nearest") {
       R"(test.json: /: unknown key "sweep" (did you mean "sweeps"?); expected one of $schema, format, description, shapes, sweeps, studies)");
   CHECK(
       error_of(config_of(kOneCase, "", R"(, "shapes": {"a": {"dmi": 3}})")) ==
-      R"(test.json: /shapes/a: unknown key "dmi" (did you mean "dim"?); expected one of batch, seqlen, dim, nheads, headdim, dstate, groups, rope_angles, mimo_rank, chunk_size, sequences)");
+      R"(test.json: /shapes/a: unknown key "dmi" (did you mean "dim"?); expected one of batch, dim, width, seqlen, tokens, state_len, slots, nheads, headdim, dstate, groups, rope_angles, mimo_rank, chunk_size, sequences)");
 }
 
 TEST_CASE("sizes that are no sizes") {
@@ -193,7 +193,7 @@ TEST_CASE("unknown words list the known ones") {
         "test.json: /sweeps/0/axes/z: got 1; expected true, false, or a list of both");
   CHECK(
       error_of(R"({"format": "ssmbench-config/1", "sweeps": [{"op": "scan", "axes": {}}]})") ==
-      R"(test.json: /sweeps/0/op: got "scan"; expected one of linear_scan, mamba3_mimo_fwd, mamba3_siso_fwd, mamba3_step, selective_scan_bwd, selective_scan_fwd, selective_state_update, ssd_chunk_scan_bwd, ssd_chunk_scan_fwd)");
+      R"(test.json: /sweeps/0/op: got "scan"; expected one of causal_conv1d_bwd, causal_conv1d_fwd, causal_conv1d_update, linear_scan, mamba3_mimo_fwd, mamba3_siso_fwd, mamba3_step, selective_scan_bwd, selective_scan_fwd, selective_state_update, ssd_chunk_scan_bwd, ssd_chunk_scan_fwd)");
 }
 
 TEST_CASE("a sweep that lacks something") {

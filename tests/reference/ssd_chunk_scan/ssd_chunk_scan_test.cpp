@@ -9,6 +9,7 @@
 #include "base/errors.h"
 #include "catch.h"
 #include "inputs/inputs.h"
+#include "model/tensor_map.h"
 #include "reference/reference.h"
 #include "reference/ssd_chunk_scan/loss.h"
 #include "support/host_tensors.h"
@@ -262,4 +263,60 @@ TEST_CASE("ssd reference: tolerances catch mistakes of the size that the claimed
       }
     }
   }
+}
+
+TEST_CASE(
+    "sequences of cu_seqlens are each on its own, with bounds and states; empty ones pass theirs through") {
+  const Axes sizes{{"nheads", size(3)}, {"headdim", size(2)},     {"dstate", size(4)},
+                   {"D", "head"},       {"initial_states", true}, {"final_states", true}};
+  Axes axes{{"seqlen", size(90)}, {"cu_seqlens", true}, {"sequences", size(6)}, {"lengths", "with-empty"}};
+  axes.merge(Axes(sizes));
+  const Problem whole = ssd_problem(axes);
+  const auto inputs = generate_inputs(whole, {}, never_stop);
+  const auto packed = compute_reference(whole, views_of(inputs), never_stop);
+  const auto* borders = static_cast<const std::int32_t*>(find_tensor(inputs, "cu_seqlens")->buffer.data());
+  const std::int64_t of_state = 3 * 2 * 4;
+  int empty = 0;
+  for (std::int64_t m = 0; m < 6; ++m) {
+    const std::int64_t steps = borders[m + 1] - borders[m];
+    const auto& finals = packed.at("final_states");
+    if (steps == 0) {
+      ++empty;
+      for (std::int64_t i = m * of_state; i < (m + 1) * of_state; ++i) {
+        CHECK(finals.expected[i] ==
+              load_as_double(find_tensor(inputs, "initial_states")->buffer.data(), i, DType::f32));
+        CHECK(finals.bound[i] == 0);
+        CHECK(finals.operand_bound[i] == 0);
+      }
+      continue;
+    }
+    Axes one{{"seqlen", steps}};
+    one.merge(Axes(sizes));
+    const Problem alone = ssd_problem(one);
+    std::vector<HostTensor> part;
+    for (const auto& spec : alone.tensors())
+      if (spec.role == Role::input)
+        part.push_back(gathered(spec, *find_tensor(inputs, spec.name), [&](const Shape& here, Shape& there) {
+          there = here;
+          if (spec.name == "initial_states") there[0] = m;
+          if (spec.axes.starts_with("bl")) there[1] += borders[m];
+        }));
+    const auto separate = compute_reference(alone, views_of(part), never_stop);
+    for (const auto& [name, output] : separate) {
+      const std::int64_t first = name == "out" ? borders[m] * 3 * 2 : m * of_state;
+      for (std::int64_t i = 0; i < std::ssize(output.expected); ++i) {
+        REQUIRE(packed.at(name).expected[first + i] == output.expected[i]);
+        REQUIRE(packed.at(name).bound[first + i] == output.bound[i]);
+        REQUIRE(packed.at(name).operand_bound[first + i] == output.operand_bound[i]);
+      }
+    }
+  }
+  CHECK(empty > 0);
+}
+
+TEST_CASE("cu_seqlens that does not end with the steps is refused by the reference") {
+  const Problem whole = ssd_problem({{"seqlen", size(9)}, {"cu_seqlens", true}, {"sequences", size(2)}});
+  const auto inputs = generate_inputs(whole, {}, never_stop);
+  static_cast<std::int32_t*>(find_tensor(inputs, "cu_seqlens")->buffer.data())[2] = 8;
+  CHECK_THROWS_AS(compute_reference(whole, views_of(inputs), never_stop), ContractError);
 }
