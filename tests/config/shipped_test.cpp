@@ -423,6 +423,8 @@ TEST_CASE("ci decodes with both forms, every option, and states of every kind of
   CHECK(values_of(cases, "state_dtype") == kDtypes);
   for (const std::string flag : {"z", "D", "dt_bias", "dt_softplus"}) CHECK(values_of(cases, flag) == kBoth);
   CHECK(values_of(cases, "groups") == std::set<std::string>{"1", "2", "3", "6"});
+  CHECK(values_of(cases, "store") == std::set<std::string>{"last", "apart", "each", "none"});
+  for (const auto* axis : {"tokens", "pads", "slots", "dt_dtype"}) CHECK(values_of(cases, axis).size() == 2);
   CHECK(values_of(cases, "dstate") ==
         std::set<std::string>{"1", "128", "16", "17", "20", "256", "3", "4", "64"});
   double states = 0;
