@@ -32,8 +32,7 @@ CompactLaunch launch_for(DType io) {
 }  // namespace
 
 std::optional<std::string> compact_unsupported(const Problem& problem) {
-  if (SsdSequences(problem).packed)
-    return "does not support cu_seqlens in its small kernels, which 16-bit tensors take";
+  if (SsdSequences(problem).packed) return "supports cu_seqlens in f32 only";
   const SsdChunkScan scan(problem);
   const CompactPlan plan = plan_of(scan);
   const std::int64_t per_head = plan.headdim_tiles * std::max<std::int64_t>(plan.chunks, plan.dstate_tiles);
