@@ -311,7 +311,7 @@ class Backward : Mamba3Head {
                                             : scan_.has_initial_states ? steps_[0].previous
                                                                        : Rounded<double>{};
       step.reading.update = add_before(steps_[i], i == 0 ? 0 : steps_[i - 1].cumulative_error, drifts_[i],
-                                       weight_before, {.r = &step.q[0], .q = of_dy.data()});
+                                       weight_before, {.r = step.q.data(), .q = of_dy.data()});
       for (std::int64_t r = 1; r < scan_.rank; ++r)
         pass_.add({.r = step.q[r].rotated.data(),
                    .r_size = step.q[r].size.data(),
@@ -598,7 +598,7 @@ class Backward : Mamba3Head {
       TileStep& step = tile_[read++];
       load_step(i, step);
       make_crosses(step);
-      const Mamba3Reader reader{.r = &step.k[0], .q = step.raised.data()};
+      const Mamba3Reader reader{.r = step.k.data(), .q = step.raised.data()};
       step.reading.update =
           i + 1 < length()
               ? add_after(i + 1, after, reader)
@@ -669,7 +669,7 @@ class Backward : Mamba3Head {
         Mamba3Value term = read;
         scale(term, exactly(step.raised[r * scan_.headdim + p]));
         of_scale.add(term);
-        take_dV(step, r, p, read, dV[p]);
+        take_input(step, r, p, read, dV[p]);
       }
       read_columns(update, 1);  // V·MIMO_V
       turn_back(i);
@@ -679,15 +679,15 @@ class Backward : Mamba3Head {
         add_own_vector(step, step.crosses[other * scan_.rank + r], step.q[other]);
       take_column(i, r, step.k[r], dK_, sums_->dK_bias);
     }
-    store_dV(step, dV);
+    store_inputs(step, dV);
     scales_[i + 1] = of_scale.over(scan_.rank * scan_.headdim);
     store_decay_gradient(step);
     take_turns(i);
   }
 
   /// Adds what rank r gives to dV[p], and to dMIMO_V. `read`: W·k^r.
-  void take_dV(const TileStep& step, std::int64_t r, std::int64_t p, const Mamba3Value& read,
-               Mamba3Value& dV) {
+  void take_input(const TileStep& step, std::int64_t r, std::int64_t p, const Mamba3Value& read,
+                  Mamba3Value& dV) {
     Mamba3Value of_rank = read;
     scale(of_rank, weight(step.i));
     for (std::int64_t other = 0; other < scan_.rank; ++other) {
@@ -710,7 +710,7 @@ class Backward : Mamba3Head {
     scan_.rank == 1 ? void(dV = of_rank) : add(dV, of_rank);
   }
 
-  void store_dV(const TileStep& step, std::vector<Mamba3Value>& dV) {
+  void store_inputs(const TileStep& step, std::vector<Mamba3Value>& dV) {
     const bool last = step.i + 1 == length();
     const TensorView* cotangent = last ? inputs_.find("dFinal_V_State") : nullptr;
     for (std::int64_t p = 0; p < scan_.headdim; ++p) {
@@ -792,8 +792,8 @@ class Backward : Mamba3Head {
 
   /// dTrap and dDT.
   void store_scalars() {
-    ReferenceOutput& dTrap = outputs_.at("dTrap");
-    ReferenceOutput& dDT = outputs_.at("dDT");
+    ReferenceOutput& of_trap = outputs_.at("dTrap");
+    ReferenceOutput& of_dt = outputs_.at("dDT");
     for (std::int64_t i = 0; i < length(); ++i) {
       const Mamba3Step& step = steps_[i];
       Mamba3Value of_own = scales_[i + 1];
@@ -805,7 +805,7 @@ class Backward : Mamba3Head {
       trap.error += 2 * (std::abs(of_own.value) + std::abs(before.value));
       trap.variance += shared_variance(of_own) + shared_variance(before);
       scale(trap, step.open * step.closed * step.dt);
-      store_value(dTrap, scalar_at(time_of(i)), trap);
+      store_value(of_trap, scalar_at(time_of(i)), trap);
 
       Mamba3Value dt = of_own;
       scale(dt, step.open);
@@ -814,7 +814,7 @@ class Backward : Mamba3Head {
       dt.variance += shared_variance(dt) + shared_variance(before);
       add(dt, before);
       add(dt, turned_[i]);
-      store_value(dDT, scalar_at(time_of(i)), dt);
+      store_value(of_dt, scalar_at(time_of(i)), dt);
     }
   }
 
@@ -834,7 +834,7 @@ class Backward : Mamba3Head {
       load_k_state("Input_K_State", r, start_k_[r]);
       for (std::int64_t p = 0; p < scan_.headdim; ++p) raised[r * scan_.headdim + p] = v[p] * up(r, p);
     }
-    const std::int64_t update = add_after(0, q, {.r = &start_k_[0], .q = raised.data()});
+    const std::int64_t update = add_after(0, q, {.r = start_k_.data(), .q = raised.data()});
     read_other_ranks(start_k_, raised);
     pass_.advance();
     const Rounded<double>& weight = steps_[0].previous;
@@ -880,14 +880,14 @@ class Backward : Mamba3Head {
 
   void store_start_ssm() {
     const double adding = 2 + std::sqrt(static_cast<double>(kLongestChunk));
-    ReferenceOutput& dSSM = outputs_.at("dInput_SSM_State");
+    ReferenceOutput& of_ssm = outputs_.at("dInput_SSM_State");
     for (std::int64_t p = 0; p < scan_.headdim; ++p)
       for (std::int64_t n = 0; n < scan_.dstate; ++n) {
         const double variance = pass_.variance(n);
         const Mamba3Value value{
             pass_.state(p, n), pass_.magnitude(p, n), pass_.error(p, n) + adding * pass_.magnitude(p, n),
             (roundings_of_operands_.terms + roundings_of_operands_.parts) * variance, variance};
-        store_value(dSSM, state_at(scan_.headdim * scan_.dstate) + p * scan_.dstate + n, value);
+        store_value(of_ssm, state_at(scan_.headdim * scan_.dstate) + p * scan_.dstate + n, value);
       }
   }
 

@@ -48,7 +48,7 @@ class Forward : Mamba3Head {
       const Rounded<double> weight = i > 0                      ? steps[i - 1].own + steps[i].previous
                                      : scan_.has_initial_states ? steps[0].previous
                                                                 : Rounded<double>{};
-      const Mamba3Reader reader{.r = &q_[0]};
+      const Mamba3Reader reader{.r = q_.data()};
       step.update = add_before(steps[i], i == 0 ? 0 : steps[i - 1].cumulative_error, angles_.drift(), weight,
                                scan_.is_step ? Mamba3Reader{} : reader);
       if (scan_.is_step) step.update = add_own(step.own, k_, step.v, reader);

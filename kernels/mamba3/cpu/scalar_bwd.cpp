@@ -76,7 +76,7 @@ class Gradients : Mamba3ScalarHead {
       go_back(p);
     }
     store_vectors();
-    store_dV();
+    store_inputs();
     store_scalars();
     if (out_.dinput_k != nullptr) std::ranges::copy(turning_, out_.dinput_angle + state_at() * scan_.angles);
   }
@@ -173,7 +173,7 @@ class Gradients : Mamba3ScalarHead {
         take_gate(i, r, y, inverse);
         if (args_.norm != nullptr) take_norm(i, r, y, inverse);
       }
-      if (out_.dZ != nullptr) store_dZ(i);
+      if (out_.dZ != nullptr) store_gates(i);
     }
   }
 
@@ -184,7 +184,7 @@ class Gradients : Mamba3ScalarHead {
   }
 
   /// Makes dy that of what the gate takes, and y that of the gate's argument z = Z·MIMO_Z.
-  void take_gate(std::int64_t i, std::int64_t r, float* y, float inverse) {
+  void take_gate(std::int64_t i, std::int64_t r, const float* y, float inverse) {
     for (std::int64_t p = 0; p < scan_.headdim; ++p) {
       const float dout = element<Io>(out_.dout, out_at(begin_ + i, r) + p);
       const float down = factor(args_.mimo_out, r, p);
@@ -220,7 +220,7 @@ class Gradients : Mamba3ScalarHead {
     for (std::int64_t p = 0; p < scan_.headdim; ++p) row[p] = inverse * (row[p] - y[p] * inverse * mean);
   }
 
-  void store_dZ(std::int64_t i) const {
+  void store_gates(std::int64_t i) const {
     for (std::int64_t p = 0; p < scan_.headdim; ++p) {
       float sum = 0;
       for (std::int64_t r = 0; r < scan_.rank; ++r) sum += dz_[r * scan_.headdim + p];
@@ -333,7 +333,7 @@ class Gradients : Mamba3ScalarHead {
     }
   }
 
-  void store_dV() {
+  void store_inputs() {
     const float skip = args_.D == nullptr ? 0.0F : args_.D[head_];
     for (std::int64_t i = 0; i < length(); ++i) {
       const bool has_final = i + 1 == length() && out_.dfinal_v != nullptr;

@@ -89,12 +89,12 @@ class Mamba3ScalarHead {
     for (std::int64_t i = 0; i < scan_.angles; ++i) {
       const float cosine = cosf(kTurn * turns[i]);
       const float sine = sign * sinf(kTurn * turns[i]);
-      float& first = x[scan_.first_of_pair(i)];
-      float& second = x[scan_.second_of_pair(i)];
-      const float x0 = first;
-      const float x1 = second;
-      first = x0 * cosine - x1 * sine;
-      second = x0 * sine + x1 * cosine;
+      const std::int64_t first = scan_.first_of_pair(i);
+      const std::int64_t second = scan_.second_of_pair(i);
+      const float x0 = x[first];
+      const float x1 = x[second];
+      x[first] = x0 * cosine - x1 * sine;
+      x[second] = x0 * sine + x1 * cosine;
     }
   }
 

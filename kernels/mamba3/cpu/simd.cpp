@@ -115,11 +115,12 @@ class Mamba3Scan : Mamba3ScalarHead {
 
   void rotate_row(float* x) const {
     for (std::size_t i = 0; i < turns_.size(); ++i) {
-      float& first = x[scan_.first_of_pair(static_cast<std::int64_t>(i))];
-      float& second = x[scan_.second_of_pair(static_cast<std::int64_t>(i))];
-      const float x0 = first;
-      first = x0 * s_.cosine[i] - second * s_.sine[i];
-      second = x0 * s_.sine[i] + second * s_.cosine[i];
+      const std::int64_t first = scan_.first_of_pair(static_cast<std::int64_t>(i));
+      const std::int64_t second = scan_.second_of_pair(static_cast<std::int64_t>(i));
+      const float x0 = x[first];
+      const float x1 = x[second];
+      x[first] = x0 * s_.cosine[i] - x1 * s_.sine[i];
+      x[second] = x0 * s_.sine[i] + x1 * s_.cosine[i];
     }
   }
 

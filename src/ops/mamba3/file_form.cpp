@@ -69,6 +69,8 @@ void infer_siso_bwd(const StoredInputs& inputs, Axes& axes) {
 void infer_mimo_bwd(const StoredInputs& inputs, Axes& axes) {
   infer_scan(inputs, 5, axes);
   infer_ranks(inputs, inputs.at("Q").shape[2], axes);
+  if (inputs.has("dout") && inputs.at("dout").shape.size() == 4)
+    axes["out_reduce"] = true;  // it misses MIMO_Out
   infer_cotangents(inputs, axes);
 }
 

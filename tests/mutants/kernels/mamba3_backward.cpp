@@ -29,14 +29,14 @@ struct Given {
 struct Gradients {
   explicit Gradients(const Call& call) : problem(call.problem) {}
   void store() const {
-    for (const Sums* sums :
-         {&dQ, &dK, &dV, &dZ, &dADT, &dDT, &dTrap, &dAngles, &dQ_bias, &dK_bias, &dD, &angle, &ssm, &k, &v})
+    for (const Sums* sums : {&dQ, &dK, &dV, &dZ, &of_decay, &of_dt, &of_trap, &of_rates, &dQ_bias, &dK_bias,
+                             &dD, &angle, &ssm, &k, &v})
       if (sums->given()) sums->store();
   }
 
   const ssmbench_problem& problem;
-  Sums dQ{problem, "dQ"}, dK{problem, "dK"}, dV{problem, "dV"}, dZ{problem, "dZ"}, dADT{problem, "dADT"};
-  Sums dDT{problem, "dDT"}, dTrap{problem, "dTrap"}, dAngles{problem, "dAngles"};
+  Sums dQ{problem, "dQ"}, dK{problem, "dK"}, dV{problem, "dV"}, dZ{problem, "dZ"}, of_decay{problem, "dADT"};
+  Sums of_dt{problem, "dDT"}, of_trap{problem, "dTrap"}, of_rates{problem, "dAngles"};
   Sums dQ_bias{problem, "dQ_bias"}, dK_bias{problem, "dK_bias"}, dD{problem, "dD"};
   Sums angle{problem, "dInput_Angle_State"}, ssm{problem, "dInput_SSM_State"};
   Sums k{problem, "dInput_K_State"}, v{problem, "dInput_V_State"};
@@ -186,7 +186,7 @@ class Mamba3Adjoint {
         turns_[i][pair] = sum;
         const double rate = std::tanh(in_.rates(b_, time(i), h_, pair));
         const double slope = has(Mistake::tanh_slope_missing) ? 1 : 1 - rate * rate;
-        out_.dAngles.at(b_, time(i), h_, pair) = std::numbers::pi * slope * dt(i) * sum;
+        out_.of_rates.at(b_, time(i), h_, pair) = std::numbers::pi * slope * dt(i) * sum;
       }
       if (in_.ssm.given()) out_.angle.at(m_, h_, pair) = sum;
     }
@@ -209,14 +209,14 @@ class Mamba3Adjoint {
   void store_scalars() {
     for (std::int64_t i = 1; i <= steps_; ++i) {
       const std::int64_t t = time(i);
-      out_.dADT.at(b_, h_, t) = alpha(i) * of_decay_[i] + beta(i) * of_before_[i];
+      out_.of_decay.at(b_, h_, t) = alpha(i) * of_decay_[i] + beta(i) * of_before_[i];
       const double before = alpha(i) * of_before_[i];
       double ddt = (1 - lambda(i)) * before + lambda(i) * of_own_[i];
       for (std::int64_t pair = 0; pair < pairs_ && !has(Mistake::ddt_without_angles); ++pair)
         ddt += std::numbers::pi * std::tanh(in_.rates(b_, t, h_, pair)) * turns_[i][pair];
-      out_.dDT.at(b_, h_, t) = ddt;
+      out_.of_dt.at(b_, h_, t) = ddt;
       const double other = has(Mistake::dtrap_of_own_input) ? 0 : before;
-      out_.dTrap.at(b_, h_, t) = lambda(i) * (1 - lambda(i)) * dt(i) * (of_own_[i] - other);
+      out_.of_trap.at(b_, h_, t) = lambda(i) * (1 - lambda(i)) * dt(i) * (of_own_[i] - other);
     }
   }
 
