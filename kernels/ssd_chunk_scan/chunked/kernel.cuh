@@ -105,7 +105,7 @@ __device__ void for_each_state(float (&state)[kBlocks][4], const SsdInputs& in, 
 
 /// A block of the kernel as one of its threads sees it: coordinates, tiles and phases. The phases stand in
 /// the order in which the kernel calls them; each is of all threads.
-template <class Op, int kStates, bool kPacked>
+template <class Op, int kStates>
 struct ScanBlock {
   using Shape = Shapes<Op, kStates>;
   using Layout = typename Shape::Layout;
@@ -137,7 +137,7 @@ struct ScanBlock {
         in(all.in),
         pass(launch),
         at(chunked_block(launch.plan, blockIdx.x, all.in.nheads, launch.segments)),
-        sequence(sequence_at(launch, at.sequence)),
+        sequence(launch.sequences.at(at.sequence)),
         warp_tile(static_cast<int>(threadIdx.x) / 32),
         shared(memory),
         state_tile{memory + Layout::kStages * Layout::kStage + Layout::kState},
@@ -149,12 +149,6 @@ struct ScanBlock {
         head(at.sequence * in.nheads + at.h),
         states_of_head(in.headdim * in.dstate),
         cut(head * (pass.plan.segments - 1) + at.segment) {}
-
-  /// Without cu_seqlens begin and length are arguments of the kernel, which take no registers.
-  __device__ __forceinline__ static SsdSequence sequence_at(const ChunkedPass& pass, std::int64_t index) {
-    if constexpr (kPacked) return pass.sequences.at(index);
-    return {index * pass.sequences.seqlen, pass.sequences.seqlen};
-  }
 
   __device__ __forceinline__ ChunkStage stage_of(std::int64_t chunk) const {
     return ChunkStage(shared + (Layout::kStages == 2 ? (chunk & 1) * Layout::kStage : 0));
@@ -287,10 +281,10 @@ struct ScanBlock {
 
 // The loops over k of C·Bᵀ, C·Hᵀ and of the state's update stand in the kernel: as functions of their own,
 // inlined or not, they get other registers, and up to 28 spills more.
-template <class Op, int kStates, bool kPacked>
+template <class Op, int kStates>
 __global__ void __launch_bounds__(kChunkedThreads, Shapes<Op, kStates>::Layout::kBlocksPerSm)
     chunked_kernel(const SsdArgs args, const ChunkedPass pass) {
-  using Block = ScanBlock<Op, kStates, kPacked>;
+  using Block = ScanBlock<Op, kStates>;
   using Shape = typename Block::Shape;
   using Io = typename Block::Io;
   constexpr int kStages = Block::Layout::kStages;
@@ -311,22 +305,20 @@ __global__ void __launch_bounds__(kChunkedThreads, Shapes<Op, kStates>::Layout::
 
   float decay_of_segment = 1.0F;
   const SsdSequence& sequence = block.sequence;
-  const ChunkRange range = pass.plan.chunks_of(at.segment, sequence.steps);
-  const auto first = static_cast<int>(range.first);  // chunked_unsupported: no more than an int holds
-  const auto end = static_cast<int>(range.end);
+  const auto [first, end] = pass.plan.chunks_of(at.segment, sequence.steps);
   if (first < end) {
     fill_stage(block.stage_of(first), in, pass, at, sequence, first);
     if (warp == 0)
       compute_scalars<Op>(block.stage_of(first).scalars,
-                          load_steps<Io>(in, sequence, at.h, std::int64_t{first} * kChunkSteps), in, A, bias,
-                          sequence.steps - std::int64_t{first} * kChunkSteps);
+                          load_steps<Io>(in, sequence, at.h, first * kChunkSteps), in, A, bias,
+                          sequence.steps - first * kChunkSteps);
   }
 
-  for (int chunk = first; chunk < end; ++chunk) {
+  for (std::int64_t chunk = first; chunk < end; ++chunk) {
     const typename Block::ChunkStage stage = block.stage_of(chunk);
     const ChunkScalars& scalars = stage.scalars;
     asm volatile("" : "+r"(op.lane));  // or addresses of all tiles are computed before the loop, and spilled
-    const std::int64_t start = std::int64_t{chunk} * kChunkSteps;
+    const std::int64_t start = chunk * kChunkSteps;
     const std::int64_t next_start = start + kChunkSteps;
     copy_async_wait<0>();
     __syncthreads();
@@ -414,8 +406,7 @@ __global__ void __launch_bounds__(kChunkedThreads, Shapes<Op, kStates>::Layout::
 
 template <class Op, int kStates>
 ChunkedVariant variant() {
-  return {chunked_kernel<Op, kStates, false>, chunked_kernel<Op, kStates, true>,
-          Shapes<Op, kStates>::Layout::kBytes};
+  return {chunked_kernel<Op, kStates>, Shapes<Op, kStates>::Layout::kBytes};
 }
 
 }  // namespace chunked

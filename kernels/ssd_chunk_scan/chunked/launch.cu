@@ -62,14 +62,15 @@ ChunkedPass pass_for(const Problem& problem, const SsdArgs& args, const SsdSeque
 
 /// Lets blocks have their shared memory. Throws DeviceError where the device has too little, or no tensor
 /// cores that the kernel can use.
-void prepare(void (*kernel)(SsdArgs, ChunkedPass), int shared_bytes) {
+void prepare(const ChunkedVariant& variant) {
   if (cuda_attribute(cudaDevAttrComputeCapabilityMajor) < 8)
     throw DeviceError("needs compute capability 8.0");
   const int most_shared = cuda_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
-  if (shared_bytes > most_shared)
-    throw DeviceError("needs " + std::to_string(shared_bytes) +
+  if (variant.shared_bytes > most_shared)
+    throw DeviceError("needs " + std::to_string(variant.shared_bytes) +
                       " bytes of shared memory per block; the device has " + std::to_string(most_shared));
-  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
+  check_cuda(cudaFuncSetAttribute(variant.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  variant.shared_bytes));
 }
 
 }  // namespace
@@ -81,7 +82,6 @@ std::optional<std::string> chunked_unsupported(const Problem& problem) {
   constexpr std::int64_t kMaxRow = 2147483647;  // strides between steps are 32-bit
   if (scan.nheads > kMaxRow / scan.headdim || scan.groups > kMaxRow / scan.dstate)
     return "needs at most 2147483647 elements per step";
-  if (scan.seqlen / kChunkSteps >= kMaxRow) return "needs at most 2147483647 chunks of 64 steps";
   const std::int64_t per_sequence = scan.nheads * plan.row_tiles * plan.segments;
   if (scan.nheads > kMaxGridX / (plan.row_tiles * plan.segments) || sequences > kMaxGridX / per_sequence)
     return "needs at most 2147483647 blocks: one per sequence, head and 64 of headdim";
@@ -106,9 +106,7 @@ Launch chunked_launch(const Problem& problem, const TensorSet& tensors, void* wo
   ChunkedPass ends = whole;
   ends.states_only = true;
   ends.segments = whole.segments - 1;
-  const auto kernel = sequences.cu_seqlens == nullptr ? variant.kernel : variant.packed_kernel;
-  const int shared_bytes = variant.shared_bytes;
-  prepare(kernel, shared_bytes);
+  prepare(variant);
   const std::int64_t heads = sequences.count * scan.nheads;
   const auto blocks = [&](std::int64_t segments) {
     return static_cast<unsigned>(heads * whole.plan.row_tiles * segments);
@@ -119,12 +117,12 @@ Launch chunked_launch(const Problem& problem, const TensorSet& tensors, void* wo
   return [=](void* launch_stream) {
     auto* stream = static_cast<cudaStream_t>(launch_stream);
     if (ends.segments > 0) {
-      kernel<<<end_blocks, kChunkedThreads, shared_bytes, stream>>>(args, ends);
+      variant.kernel<<<end_blocks, kChunkedThreads, variant.shared_bytes, stream>>>(args, ends);
       check_cuda(cudaGetLastError());
       pass_states_kernel<<<pass_blocks, kPassThreads, 0, stream>>>(args.in, whole);
       check_cuda(cudaGetLastError());
     }
-    kernel<<<whole_blocks, kChunkedThreads, shared_bytes, stream>>>(args, whole);
+    variant.kernel<<<whole_blocks, kChunkedThreads, variant.shared_bytes, stream>>>(args, whole);
     check_cuda(cudaGetLastError());
   };
 }

@@ -25,7 +25,6 @@ struct ChunkedPass {
 /// The kernel for an arithmetic and a padded number of states, and the dynamic shared memory of its blocks.
 struct ChunkedVariant {
   void (*kernel)(SsdArgs, ChunkedPass);
-  void (*packed_kernel)(SsdArgs, ChunkedPass);  ///< with cu_seqlens
   int shared_bytes;
 };
 

@@ -68,9 +68,7 @@ class KeyWarpgroup {
                                         hopper::operand_step<kAlong>(dstates, k, kTile), k > 0);
     hopper::wgmma_commit();
     start_product<Io>(product, x, shared_.dstate_tile(input_at_));
-    const float unscale = shared_.unscale(input_at_, kUnscaleGradient);
-    float states = sum_lanes<1, 16>(product_of_states());
-    if constexpr (T::kScaled) states *= unscale * shared_.unscale(input_at_, kUnscaleState);
+    const float states = sum_lanes<1, 16>(product_of_states());
     shared_.flows().wait_empty(pair_at_);
     HeadFlows& flows = shared_.flows_of(pair_at_);
     float direct[32];
@@ -80,8 +78,7 @@ class KeyWarpgroup {
     hopper::pin_registers(u);
     float into[2] = {0.0F, 0.0F};
     const float delta[2] = {steps[kStepDelta][at_.row_of(0)], steps[kStepDelta][at_.row_of(2)]};
-    const float leave[2] = {unscale * steps[kStepLeave][at_.row_of(0)],
-                            unscale * steps[kStepLeave][at_.row_of(2)]};
+    const float leave[2] = {steps[kStepLeave][at_.row_of(0)], steps[kStepLeave][at_.row_of(2)]};
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
       const float2 pair = unpack_pair<Io>(x[i]);
@@ -93,10 +90,6 @@ class KeyWarpgroup {
     }
 
     const float weights[2] = {delta[0] * leave[0], delta[1] * leave[1]};
-    const float scale = mixing_scale<T>(steps, at_.lane);
-    if constexpr (T::kScaled)
-#pragma unroll
-      for (float& value : u) value *= scale;
     if constexpr (kHalves == 2) {
       hopper::wgmma_wait<0>();
       hopper::pin_registers(product);
@@ -130,9 +123,6 @@ class KeyWarpgroup {
     hopper::wgmma_wait<0>();
     hopper::pin_registers(u);
     warp_arrive(shared_.pairs().empty(pair_at_), at_.lane);
-    if constexpr (T::kScaled)
-#pragma unroll
-      for (float& value : u) value *= inverse_of_power(scale);
     store_dx(u, direct);
     hopper::fence_async_proxy();
     warp_arrive(shared_.inputs().done(input_at_), at_.lane);
@@ -202,8 +192,7 @@ class KeyWarpgroup {
           direct[8 * j + 2 * i + 1] = d.y * dy.y;
         }
       }
-      const int lane = group_thread() % 32;  // again: registers are short
-      store_column_sums(columns, flows.skip[warp_], lane);
+      store_column_sums(columns, flows.skip[warp_], at_.lane);
     }
     if constexpr (T::kGated) warp_arrive(shared_.gates_read(input_at_), at_.lane);
   }
@@ -222,9 +211,7 @@ class KeyWarpgroup {
     shared_.pairs().wait_full(pair_at_);
     std::uint32_t q[16];
     load_transposed(q);
-    const float scale =
-        T::kScaled ? product_scale(*reinterpret_cast<const float4*>(shared_.product_scales())) : 1.0F;
-    multiply_projection<T>(dB, q, shared_.c_tile(), scale);
+    multiply_projection<Io, kHalves>(dB, q, shared_.c_tile());
     const int thread = group_thread();  // again: registers are short
     write_projection<Io, kHalves>(args_, Projection::B, dB, {16 * (thread / 32), 0, thread % 32});
   }

@@ -12,25 +12,10 @@ namespace ssmbench::ssd_hopper_bwd {
 template <int kHalves>
 using ProjectionSums = float[kHalves][32];
 
-/// In f16, what Q is scaled by: from the largest of each warp's rows.
-__device__ inline float product_scale(const float4& largest) {
-  constexpr float kLeast = 0x1p-60F;  // leaves room in f32 for dB and dC
-  return scale_to(fmaxf(kLeast, fmaxf(fmaxf(largest.x, largest.y), fmaxf(largest.z, largest.w))), kTileTarget)
-      .up;
-}
-
-/// to += q (64 × 64, in fragments) / scale times 64 rows of N. The scale is 1 but in f16.
-template <class T, int kHalves = T::kStates / 64>
+/// to += q (64 × 64, in fragments) times 64 rows of N.
+template <class Io, int kHalves>
 __device__ __forceinline__ void multiply_projection(ProjectionSums<kHalves>& to, std::uint32_t (&q)[16],
-                                                    std::uint32_t tile, [[maybe_unused]] float scale) {
-  using Io = typename T::Io;
-  const auto scale_sums = [&](float by) {
-#pragma unroll
-    for (auto& half : to)
-#pragma unroll
-      for (float& value : half) value *= by;
-  };
-  if constexpr (T::kScaled) scale_sums(scale);
+                                                    std::uint32_t tile) {
   hopper::pin_registers(q);
 #pragma unroll
   for (int half = 0; half < kHalves; ++half) hopper::pin_registers(to[half]);
@@ -47,7 +32,6 @@ __device__ __forceinline__ void multiply_projection(ProjectionSums<kHalves>& to,
   hopper::wgmma_wait<0>();
 #pragma unroll
   for (int half = 0; half < kHalves; ++half) hopper::pin_registers(to[half]);
-  if constexpr (T::kScaled) scale_sums(inverse_of_power(scale));
 }
 
 /// Starts product = a (64 × 64, in fragments) times 64 rows of 64 columns of N.
