@@ -23,11 +23,17 @@ double tensor_rate(const Ceilings& ceilings, Math math) {
   }
 }
 
-double input_bytes(const Problem& problem) {
-  double bytes = 0;
-  for (const auto& spec : problem.tensors())
-    if (spec.role != Role::output) bytes += static_cast<double>(spec.bytes());
-  return bytes;
+/// What has to be read: all inputs, but for what a launch may leave alone, such as slots of a cache.
+double input_bytes(const Problem& problem, const Work& work) {
+  double inputs = 0;
+  double all = 0;
+  for (const auto& spec : problem.tensors()) {
+    const auto bytes = static_cast<double>(spec.bytes());
+    all += bytes;
+    if (spec.role == Role::input) inputs += bytes;
+  }
+  const double untouched = std::max(all - work.bytes, 0.0);
+  return std::max(inputs - untouched, 0.0);
 }
 
 }  // namespace
@@ -59,7 +65,7 @@ namespace {
 Launched launched_by(const Implementation& implementation, const CaseResult& result) {
   const Problem& problem = result.the_case.problem;
   return {.work = result.work,
-          .input_bytes = input_bytes(problem),
+          .input_bytes = input_bytes(problem, result.work),
           .math = implementation.arithmetic(problem.dtype()).math};
 }
 

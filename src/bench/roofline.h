@@ -17,8 +17,8 @@ struct Launched {
 
 /// The least time that a launch can take by what a device can do at most: the largest of
 ///
-///   dram     bytes that are in no cache. Hot: all but as many as the caches hold. Cold: all inputs, since
-///            outputs may stay in the cache
+///   dram     bytes that are in no cache. Hot: all but as many as the caches hold. Cold: all inputs that have
+///            to be read, since outputs may stay in the cache
 ///   l2       all bytes (GPUs)
 ///   fma      multiply-adds
 ///   mufu     exponentials, where multiply-adds may take the place of some: kFmasPerExponential·E + F over

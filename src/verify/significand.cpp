@@ -25,6 +25,11 @@ bool is_far(float number, int bits) {
   return std::min(rest, spacing - rest) >= spacing / 8;
 }
 
+/// Off by no more than rounding to so many bits a few times makes it: what cancellation leaves has few bits as well.
+bool is_near(float number, float right, int bits) {
+  return std::abs(number - right) <= std::ldexp(8.0F, -bits) * std::abs(right);
+}
+
 }  // namespace
 
 void ShortNumbers::add(double got, double expected) {
@@ -32,7 +37,7 @@ void ShortNumbers::add(double got, double expected) {
   const auto right = static_cast<float>(expected);
   if (!std::isnormal(number) || !std::isnormal(right)) return;
   for (std::size_t i = 0; i < formats_.size(); ++i) {
-    if (!is_far(right, kBits.at(i))) continue;
+    if (!is_far(right, kBits.at(i)) || !is_near(number, right, kBits.at(i))) continue;
     Format& format = formats_.at(i);
     ++format.far;
     if (rest_of(number, kBits.at(i)) != 0) continue;

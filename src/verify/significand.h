@@ -24,7 +24,7 @@ class ShortNumbers {
 
  private:
   struct Format {
-    std::int64_t far = 0;        ///< elements that should not fit by far
+    std::int64_t far = 0;        ///< elements that should not fit by far, and are near to what they should be
     std::int64_t fitting = 0;    ///< those of them that fit
     DistinctNumbers distinct{};  ///< of these
   };

@@ -129,6 +129,29 @@ TEST_CASE("faster than the floor is invalid, but for what calibration may be off
         "compute?");
 }
 
+TEST_CASE("inputs that a launch may leave alone need not come from memory") {
+  const Implementation step = find_implementation("selective_state_update", "cpu-scalar");
+  Implementation on_gpu = step;
+  on_gpu.device = DeviceKind::cuda;
+  const Problem few_of_many(*find_op("selective_state_update"), {{"form", std::string("mamba1")},
+                                                                 {"batch", std::int64_t{1}},
+                                                                 {"dim", std::int64_t{1024}},
+                                                                 {"dstate", std::int64_t{16}},
+                                                                 {"slots", std::int64_t{4096}},
+                                                                 {"store", std::string("last")},
+                                                                 {"dtype", std::string("f32")}});
+  CaseResult result{.the_case = make_case(few_of_many), .impl = "x", .device = "cuda:0"};
+  result.status = Status::pass;
+  result.work = least_work(step, few_of_many);
+  result.timing["hot"] = summarize({0.01});
+  result.timing["cold"] = summarize({0.01});  // all slots, 268 MB, would take 0.268 ms
+  judge_speed(on_gpu, kGpu, result);
+  CHECK(result.status == Status::pass);
+  result.timing["cold"] = summarize({0.0001});  // which is less than what its own slot takes
+  judge_speed(on_gpu, kGpu, result);
+  CHECK(result.status == Status::invalid);
+}
+
 TEST_CASE("a result without timings is left alone") {
   CaseResult result = timed({.bytes = 1.1e9}, 1);
   result.timing.clear();

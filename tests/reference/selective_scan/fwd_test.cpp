@@ -292,8 +292,8 @@ TEST_CASE("the error bound grows with the memory of the recurrence and not with 
   CHECK(std::abs(bound_at(-1, 10000) / bound_at(-1, 4000) - 1) < 1e-6);
   CHECK(bound_at(-1, 4000) > 100);
   CHECK(bound_at(-1, 4000) < 2000);
-  // Without decay every step adds its roundings.
-  CHECK(bound_at(0, 10000) > 9 * bound_at(0, 1000));
+  // Without decay every step adds its roundings, of which those that depend on the order add up like a root.
+  CHECK(bound_at(0, 10000) > 5 * bound_at(0, 1000));
 }
 
 TEST_CASE("a reference that is told to stop throws") {
