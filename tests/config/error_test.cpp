@@ -7,6 +7,7 @@
 #include "support/op_names.h"
 
 using namespace ssmbench;
+using namespace ssmbench::test;
 using test::config_of;
 using test::error_of;
 using test::kOneCase;

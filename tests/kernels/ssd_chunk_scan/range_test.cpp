@@ -1,5 +1,6 @@
 #include "kernels/ssd_chunk_scan/range.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -9,7 +10,7 @@ using namespace ssmbench;
 
 TEST_CASE("SSD scales: powers of two with exact inverses that reach the target") {
   for (const int target : {kDeltaTarget, kWeightTarget, kTileTarget, kTopTarget})
-    for (int exponent = target - 125; exponent <= 122; ++exponent)
+    for (int exponent = std::max(target - 125, -126); exponent <= 122; ++exponent)
       for (const float fraction : {1.0F, 1.3F, 2.0F - std::numeric_limits<float>::epsilon()}) {
         const float magnitude = std::ldexp(fraction, exponent);
         CAPTURE(target, magnitude);
