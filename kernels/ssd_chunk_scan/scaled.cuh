@@ -14,9 +14,14 @@ __device__ inline float inverse_of_power(float power) {
   return __uint_as_float((254U << 23) - __float_as_uint(power));
 }
 
-/// largest_of_warp by one instruction, of compute capability 8.0.
+/// largest_of_warp of numbers that are at least 0, by one instruction of compute capability 8.0; code for older
+/// GPUs compiles.
 __device__ inline float largest_of_lanes(float x) {
+#if __CUDA_ARCH__ >= 800
   return __uint_as_float(__reduce_max_sync(0xFFFFFFFFU, __float_as_uint(x)));  // bits are in their order
+#else
+  return largest_of_warp(x);
+#endif
 }
 
 /// The power of two that moves the lanes' largest number, all at least 0, to `target`; as much as leaves room in
