@@ -102,10 +102,13 @@ TEST_CASE("a graph is timed beside the launch, each as often") {
   LaunchTimer timer(
       device, [&](void*) { ++launches; }, exactly(7), 0, kNever);
   timer.add_graph([&](void*) { ++replays; });
-  while (!timer.is_done()) timer.burst(false);
+  int bursts = 0;
+  for (; !timer.is_done(); ++bursts) timer.burst(false);
   CHECK(timer.results().at("graph").samples_ms.size() == 7);
-  CHECK(launches == 1 + 7);  // what ran before a burst was the other way
-  CHECK(replays == 1 + 7);
+  for (const int count : {launches, replays}) {  // what ran before a burst was the other way
+    CHECK(count >= 7 + 1);
+    CHECK(count <= 7 + bursts);
+  }
 }
 
 TEST_CASE("a burst after something else ran starts with launches that are not timed, fewer of what is slow") {

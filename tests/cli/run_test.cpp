@@ -210,9 +210,9 @@ TEST_CASE("Ctrl-C in the middle keeps every finished record and exits with 130")
   const TemporaryFolder folder;
   const std::string file = folder / "results.jsonl";
   // timeout sends a second signal at once, to the group; only a later one ends the process on the spot. Each
-  // case is timed for 0.5 s: three seconds are well inside the 48 × 2 of them.
+  // case is timed for 0.1 s: three seconds are well inside the 48 × 2 of them.
   const CommandResult result = run_shell("timeout --preserve-status -s INT 3 '" SSMBENCH_EXECUTABLE
-                                         "' run configs/small.json --device cpu --min-time 0.5 --json " +
+                                         "' run configs/small.json --device cpu --min-time 0.1 --json " +
                                              file,
                                          SSMBENCH_SOURCE_DIR);
   CHECK(result.exit_code == 130);
