@@ -58,7 +58,7 @@ std::optional<int> ShortNumbers::bits(double claimed) const {
   for (std::size_t i = 0; i < formats_.size(); ++i) {
     const Format& format = formats_.at(i);
     const bool is_claimed = std::ldexp(1.0, -kBits.at(i)) <= claimed;
-    if (!is_claimed && 2 * format.fitting > format.far && format.distinct.count() >= kLeast)
+    if (!is_claimed && 16 * format.fitting > 15 * format.far && format.distinct.count() >= kLeast)
       return kBits.at(i);
   }
   return {};

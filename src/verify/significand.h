@@ -18,7 +18,7 @@ class ShortNumbers {
   void add(double got, double expected);
   void add(const ShortNumbers& part);
 
-  /// The significand bits that most of the numbers fit in; nothing where they need f32, or where there are
+  /// The significand bits that nearly all of the numbers fit in; nothing where they need f32, or where there are
   /// too few to tell. Formats whose roundoff is not above `claimed` are not looked for.
   std::optional<int> bits(double claimed) const;
 
