@@ -1,5 +1,6 @@
 // selective_scan_fwd, method zoh, real A: one row after the other in f32.
 
+#include <array>
 #include <map>
 #include <utility>
 #include <vector>
@@ -54,7 +55,8 @@ class Scan {
   Tensor B_{call_.problem, "B"}, C_{call_.problem, "C"}, D_{call_.problem, "D"}, z_{call_.problem, "z"};
   Tensor bias_{call_.problem, "delta_bias"}, initial_{call_.problem, "initial_state"};
   Tensor out_{call_.problem, "out"}, last_{call_.problem, "last_state"};
-  std::vector<float> own_state_ = std::vector<float>(dstate_);
+  std::array<float, 256>
+      own_state_{};  // of as many states as there may be: a signal handler may not allocate
   float* state_ = own_state_.data();
 };
 
