@@ -26,18 +26,11 @@
 #include "reference/common/lane_math.h"
 #include "reference/reference.h"
 #include "reference/ssd_chunk_scan/bounds.h"
+#include "reference/ssd_chunk_scan/gradient_sums.h"
 #include "reference/ssd_chunk_scan/time_sum.h"
 
 namespace ssmbench {
 namespace {
-
-/// What fp64 leaves of the differences that w is made of: some 2^10 roundings of 2^-53, in those of f32.
-constexpr double kOwnError = 0x1p-19;
-/// Implementations too take w as the difference of what flows in and out, within a chunk: so many roundings
-/// of that. It shows where decays are strong and w is small beside it.
-constexpr double kDifference = 2;
-/// Heads of a group are done by at least so many tasks over all batches and groups, each with its own sums.
-constexpr std::int64_t kTasks = 32;
 
 /// Σ_p of products, with the variances of its terms' errors.
 struct Dot {
@@ -62,19 +55,6 @@ struct Dot {
 struct HeadSums {
   TimeSum dA, ddt_bias;
   std::vector<Sum<double>> dD;
-};
-
-/// dB or dC of one (batch, group): values, errors, and variances from operands, [time][state].
-struct ProjectionSums {
-  std::vector<double> value;
-  std::vector<float> error, variance;
-
-  explicit ProjectionSums(std::int64_t count) : value(count), error(count), variance(count) {}
-  void clear() {
-    std::ranges::fill(value, 0.0);
-    std::ranges::fill(error, 0.0F);
-    std::ranges::fill(variance, 0.0F);
-  }
 };
 
 class Backward {
@@ -473,7 +453,7 @@ void store_head_sums(const SsdChunkScan& scan, const std::vector<HeadSums>& head
 
 /// Slabs that the heads of each group are cut into: a task for every batch, group and slab.
 std::int64_t slabs_of(const SsdChunkScan& scan) {
-  return std::clamp<std::int64_t>(kTasks / (scan.batch * scan.groups), 1, scan.heads_per_group());
+  return std::clamp<std::int64_t>(kGradientTasks / (scan.batch * scan.groups), 1, scan.heads_per_group());
 }
 
 /// What a NaN reaches depends on the chunks of an implementation, since differences and sums over a chunk carry

@@ -86,41 +86,9 @@ void check_gradients(const Problem& problem, Derivative derivative, double relat
   }
 }
 
-/// Every option on and off: states and their cotangents, packed sequences with an empty one and one of a
-/// single step, groups from 1 to one per head, pairs left alone.
-const std::vector<Axes> kScans{
-    {{"batch", size(2)}, {"seqlen", size(9)}, {"z", true}, {"D", true}, {"final_states", true}},
-    {{"batch", size(2)}, {"seqlen", size(1)}, {"initial_states", true}, {"final_states", true}},
-    {{"seqlen", size(21)},
-     {"groups", size(2)},
-     {"initial_states", true},
-     {"final_states", true},
-     {"z", true},
-     {"cu_seqlens", true},
-     {"sequences", size(5)}},
-    {{"seqlen", size(35)}, {"groups", size(4)}, {"D", true}, {"rope_angles", size(3)}},
-    {{"seqlen", size(12)}, {"cu_seqlens", true}, {"sequences", size(4)}, {"initial_states", true}},
-};
-
-Axes with_sizes(Axes axes) {
-  axes.merge(Axes{{"nheads", size(4)}, {"headdim", size(3)}, {"dstate", size(6)}, {"rope_angles", size(2)}});
-  return axes;
-}
-
+/// Gradients of scans with every option on and off.
 std::vector<Problem> problems() {
-  std::vector<Problem> all;
-  for (const char* pairing : {"interleaved", "halves"})
-    for (Axes axes : kScans) {
-      axes["rotary_pairing"] = pairing;
-      all.push_back(mamba3_problem(with_sizes(axes), mamba3_siso_bwd()));
-      for (const std::int64_t rank : {1, 2, 8}) {
-        axes["mimo_rank"] = rank;
-        axes["out_reduce"] = rank != 2;
-        axes["outproj_norm"] = rank == 8 && axes.contains("z");
-        all.push_back(mamba3_problem(with_sizes(axes), mamba3_mimo_bwd()));
-      }
-    }
-  return all;
+  return mamba3_scans(mamba3_siso_bwd(), mamba3_mimo_bwd());
 }
 
 double sum_of_products(const std::vector<double>& a, const std::vector<double>& b) {
@@ -140,13 +108,13 @@ TEST_CASE("Mamba-3's gradients are central differences", "[mamba3]") {
 
 TEST_CASE("Mamba-3's gradients do not depend on the number of threads, and can be stopped", "[mamba3]") {
   for (const OpSpec* op : {&mamba3_siso_bwd(), &mamba3_mimo_bwd()}) {
-    const Problem problem = mamba3_problem(with_sizes({{"nheads", size(12)},
-                                                       {"batch", size(2)},
-                                                       {"seqlen", size(37)},
-                                                       {"z", true},
-                                                       {"D", true},
-                                                       {"initial_states", true},
-                                                       {"final_states", true}}),
+    const Problem problem = mamba3_problem(mamba3_with_sizes({{"nheads", size(12)},
+                                                              {"batch", size(2)},
+                                                              {"seqlen", size(37)},
+                                                              {"z", true},
+                                                              {"D", true},
+                                                              {"initial_states", true},
+                                                              {"final_states", true}}),
                                            *op);
     const Values values = drawn_values(problem);
     const int threads = omp_get_max_threads();
@@ -168,7 +136,7 @@ TEST_CASE("Mamba-3's gradients do not depend on the number of threads, and can b
 
 TEST_CASE("out is linear in V and the states that go with it, and in Q and its bias", "[mamba3]") {
   const Problem problem = mamba3_problem(
-      with_sizes({{"seqlen", size(40)}, {"batch", size(2)}, {"z", true}, {"initial_states", true}}),
+      mamba3_with_sizes({{"seqlen", size(40)}, {"batch", size(2)}, {"z", true}, {"initial_states", true}}),
       mamba3_siso_bwd());
   const Values values = drawn_values(problem);
   const auto gradients = reference_of(problem, values);
@@ -186,7 +154,7 @@ TEST_CASE("out is linear in V and the states that go with it, and in Q and its b
 TEST_CASE("nothing depends on the frame that angles start from", "[mamba3]") {
   for (const char* pairing : {"interleaved", "halves"}) {
     const Problem problem = mamba3_problem(
-        with_sizes({{"seqlen", size(50)}, {"initial_states", true}, {"rotary_pairing", pairing}}),
+        mamba3_with_sizes({{"seqlen", size(50)}, {"initial_states", true}, {"rotary_pairing", pairing}}),
         mamba3_siso_bwd());
     Values values = drawn_values(problem);
     for (const char* state : {"Input_SSM_State", "Input_K_State"}) std::ranges::fill(values.at(state), 0.0);
@@ -202,7 +170,7 @@ TEST_CASE("nothing depends on the frame that angles start from", "[mamba3]") {
 }
 
 TEST_CASE("with no weight on the step itself a step's gradients are those of later steps", "[mamba3]") {
-  const Problem problem = mamba3_problem(with_sizes({{"seqlen", size(20)}}), mamba3_siso_bwd());
+  const Problem problem = mamba3_problem(mamba3_with_sizes({{"seqlen", size(20)}}), mamba3_siso_bwd());
   Values values = drawn_values(problem);
   std::ranges::fill(values.at("Trap"), -64.0);
   const Mamba3 scan(problem);

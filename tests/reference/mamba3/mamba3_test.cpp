@@ -22,45 +22,14 @@ namespace {
 
 const double kPi = std::numbers::pi;
 
-/// Every option: with input and final states, packed, groups, both pairings, some pairs left alone.
-const std::vector<Axes> kScans{
-    {{"batch", size(2)}, {"seqlen", size(9)}, {"z", true}, {"D", true}, {"final_states", true}},
-    {{"batch", size(2)}, {"seqlen", size(1)}, {"initial_states", true}, {"final_states", true}},
-    {{"seqlen", size(40)},
-     {"groups", size(2)},
-     {"initial_states", true},
-     {"final_states", true},
-     {"z", true},
-     {"cu_seqlens", true},
-     {"sequences", size(5)}},
-    {{"seqlen", size(33)}, {"groups", size(4)}, {"D", true}, {"rope_angles", size(3)}},
-    {{"seqlen", size(12)}, {"cu_seqlens", true}, {"sequences", size(4)}, {"final_states", true}},
-};
-
-Axes with_sizes(Axes axes) {
-  axes.merge(Axes{{"nheads", size(4)}, {"headdim", size(3)}, {"dstate", size(6)}, {"rope_angles", size(2)}});
-  return axes;
-}
-
 std::vector<Problem> problems() {
-  std::vector<Problem> all;
-  for (const char* pairing : {"interleaved", "halves"})
-    for (Axes axes : kScans) {
-      axes["rotary_pairing"] = pairing;
-      all.push_back(mamba3_problem(with_sizes(axes), mamba3_siso_fwd()));
-      for (const std::int64_t rank : {1, 2, 8}) {
-        axes["mimo_rank"] = rank;
-        axes["out_reduce"] = rank != 2;
-        axes["outproj_norm"] = rank == 8 && axes.contains("z");
-        all.push_back(mamba3_problem(with_sizes(axes), mamba3_mimo_fwd()));
-      }
-    }
+  std::vector<Problem> all = mamba3_scans(mamba3_siso_fwd(), mamba3_mimo_fwd());
   for (const bool on : {false, true}) {
     Axes axes{{"batch", size(3)}, {"groups", size(on ? 2 : 1)}, {"z", on}, {"D", !on}, {"form", "siso"}};
-    all.push_back(mamba3_problem(with_sizes(axes), mamba3_step()));
+    all.push_back(mamba3_problem(mamba3_with_sizes(axes), mamba3_step()));
     axes.merge(Axes{{"mimo_rank", size(3)}, {"out_reduce", on}, {"outproj_norm", on}});
     axes["form"] = "mimo";
-    all.push_back(mamba3_problem(with_sizes(axes), mamba3_step()));
+    all.push_back(mamba3_problem(mamba3_with_sizes(axes), mamba3_step()));
   }
   return all;
 }
@@ -87,7 +56,7 @@ const std::vector<double>& out_of(const ReferenceOutputs& outputs, const std::st
 
 Problem siso(Axes axes) {
   axes.merge(Axes{{"seqlen", size(37)}, {"groups", size(2)}});
-  return mamba3_problem(with_sizes(std::move(axes)));
+  return mamba3_problem(mamba3_with_sizes(std::move(axes)));
 }
 
 const std::vector<std::string> kStates{"Angle_State", "SSM_State", "K_State", "V_State"};
@@ -236,12 +205,12 @@ TEST_CASE("without rotation, and half the weight on either step, Mamba-3 is the 
 
 TEST_CASE("Mamba-3's scan goes on from its states, and packed sequences are on their own", "[mamba3]") {
   for (const OpSpec* op : {&mamba3_siso_fwd(), &mamba3_mimo_fwd()}) {
-    const Problem whole = mamba3_problem(with_sizes({{"seqlen", size(30)},
-                                                     {"cu_seqlens", true},
-                                                     {"sequences", size(1)},
-                                                     {"initial_states", true},
-                                                     {"final_states", true},
-                                                     {"z", true}}),
+    const Problem whole = mamba3_problem(mamba3_with_sizes({{"seqlen", size(30)},
+                                                            {"cu_seqlens", true},
+                                                            {"sequences", size(1)},
+                                                            {"initial_states", true},
+                                                            {"final_states", true},
+                                                            {"z", true}}),
                                          *op);
     const Values values = drawn_values(whole);
     const auto at_once = reference_of(whole, values);
@@ -297,13 +266,13 @@ TEST_CASE("cu_seqlens has to end where the sequences do", "[mamba3]") {
 }
 
 TEST_CASE("one rank without projections is SISO with states in another order", "[mamba3]") {
-  const Axes axes = with_sizes({{"seqlen", size(20)},
-                                {"batch", size(2)},
-                                {"z", true},
-                                {"D", true},
-                                {"rope_angles", size(3)},
-                                {"initial_states", true},
-                                {"final_states", true}});
+  const Axes axes = mamba3_with_sizes({{"seqlen", size(20)},
+                                       {"batch", size(2)},
+                                       {"z", true},
+                                       {"D", true},
+                                       {"rope_angles", size(3)},
+                                       {"initial_states", true},
+                                       {"final_states", true}});
   const Problem plain = mamba3_problem(axes);
   Axes with_rank = axes;
   with_rank["mimo_rank"] = size(1);
@@ -335,7 +304,7 @@ TEST_CASE("one rank without projections is SISO with states in another order", "
 TEST_CASE("equal ranks that share the input are SISO", "[mamba3]") {
   constexpr std::int64_t kRank = 4;
   const Axes axes =
-      with_sizes({{"seqlen", size(20)}, {"z", true}, {"D", true}, {"rotary_pairing", "halves"}});
+      mamba3_with_sizes({{"seqlen", size(20)}, {"z", true}, {"D", true}, {"rotary_pairing", "halves"}});
   const Problem plain = mamba3_problem(axes);
   Axes with_rank = axes;
   with_rank["mimo_rank"] = kRank;
@@ -424,7 +393,8 @@ TEST_CASE("rates far out turn a state by half a turn per unit of time", "[mamba3
 }
 
 TEST_CASE("a step of no length leaves the states alone", "[mamba3]") {
-  const Problem problem = mamba3_problem(with_sizes({{"form", "siso"}, {"batch", size(2)}}), mamba3_step());
+  const Problem problem =
+      mamba3_problem(mamba3_with_sizes({{"form", "siso"}, {"batch", size(2)}}), mamba3_step());
   Values values = drawn_values(problem);
   for (const char* name : {"ADT", "DT"}) std::ranges::fill(values.at(name), 0.0);
   const auto got = reference_of(problem, values);
