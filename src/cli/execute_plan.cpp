@@ -9,11 +9,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <thread>
 
 #include "base/errors.h"
 #include "cli/exit_code.h"
+#include "supervise/child_process.h"
+#include "supervise/run_clock.h"
 #include "supervise/supervisor.h"
-#include "supervise/worker.h"
 #include "sweep/runner.h"
 
 namespace ssmbench {
@@ -44,26 +46,22 @@ class PartsFolder {
   std::string path_;
 };
 
-/// The command for a process of its own. After "run", because what comes last may come after a "--".
-std::vector<std::string> with_option(std::vector<std::string> argv, const char* option) {
-  argv.insert(argv.begin() + 2, option);
-  return argv;
-}
-
 }  // namespace
 
-void execute_plan(const RunOptions& options, const Plan& plan, const JobSet& jobs, RunListener& listener,
-                  TensorDump* dump, Progress& progress, const std::atomic<bool>& stop) {
+void execute_plan(const RunOptions& options, const Plan& plan, const RunSlots& slots, const JobSet& jobs,
+                  RunListener& listener, TensorDump* dump, Progress& progress,
+                  const std::atomic<bool>& stop) {
   if (options.no_supervision) {
     Runner runner(plan, options.runner, listener, stop);
     if (dump != nullptr) runner.on_finished([dump](const FinishedJob& job) { dump->add(job); });
     runner.run(jobs);
     return;
   }
-  SupervisorOptions how{.worker_argv = with_option(options.argv, "--worker"),
-                        .timeout_seconds = *options.timeout,
-                        .dump_folder = {}};
-  how.warn = [&progress](const std::string& message) { progress.say(message); };
+  SupervisorOptions how{.slots = slots.places, .host_bytes = slots.host_bytes, .dump_folder = {}};
+  how.look_every = slots.look_every;
+  how.look = slots.look;
+  how.slot = {.timeout_seconds = *options.timeout,
+              .warn = [&progress](const std::string& message) { progress.say(message); }};
   std::optional<PartsFolder> parts;
   if (dump != nullptr) {
     parts.emplace(options.dump_file);
@@ -75,21 +73,31 @@ void execute_plan(const RunOptions& options, const Plan& plan, const JobSet& job
 
 void rehearse_plugins(const std::vector<std::string>& argv, const std::vector<std::string>& plugins,
                       double timeout_seconds) {
-  ChildProcess child(
-      with_option(argv, "--rehearse"),
-      to_bytes({.supervisor = getpid(), .plan = "", .jobs = {}, .dump_folder = "", .ceilings = {}}));
-  const std::atomic<bool> never{false};
+  ChildProcess child(with_option(argv, "--rehearse"));
+  child.order(to_bytes(WorkerOrders{.supervisor = getpid(), .plan = "", .dump_folder = ""}));
+  child.no_more_orders();
+  RunClock clock;
   const std::chrono::duration<double> allowed(std::min(timeout_seconds, kForeverSeconds));
-  const auto deadline = child.now() + std::chrono::duration_cast<ChildProcess::Clock::duration>(allowed);
+  const auto deadline = clock.now() + std::chrono::duration_cast<RunClock::Clock::duration>(allowed);
   std::string line;
-  const auto event = child.next_line(line, deadline, never);
-  if (event == ChildProcess::Event::line) return;
+  auto event = child.next_line(line);
+  while (event == WorkerHandle::Event::nothing && clock.now() < deadline) {
+    std::vector<pollfd> descriptors;
+    child.watch(descriptors);
+    poll(descriptors.data(), descriptors.size(), 100);
+    event = child.next_line(line);
+  }
+  if (event == WorkerHandle::Event::line) return;
+  std::string how = fmt::format("timed out after {:g} s", allowed.count());
+  if (event == WorkerHandle::Event::closed) {
+    child.end(std::chrono::seconds(10));
+    auto ending = child.ended();
+    for (; !ending; ending = child.ended()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    how = ending->how.reason;
+  }
   std::string names;
   for (const auto& plugin : plugins) names += " --plugin " + plugin;
-  throw DeviceError(fmt::format("{}: {} while its implementations were queried", names.substr(1),
-                                event == ChildProcess::Event::closed
-                                    ? child.end(std::chrono::seconds(10)).reason
-                                    : fmt::format("timed out after {:g} s", allowed.count())));
+  throw DeviceError(fmt::format("{}: {} while its implementations were queried", names.substr(1), how));
 }
 
 int finish_rehearsal(const std::function<void()>& work) {
@@ -102,8 +110,8 @@ int finish_rehearsal(const std::function<void()>& work) {
   return kOk;
 }
 
-int run_as_worker(const RunOptions& options, const Plan& plan) {
-  const WorkerOrders orders = read_orders(kOrdersDescriptor);
+int run_as_worker(const RunOptions& options, const Plan& plan, WorkerProcess& worker) {
+  const WorkerOrders& orders = worker.orders();
   NumberedHook hook;
   if (!orders.dump_folder.empty())
     hook = [&](std::size_t number, const FinishedJob& job) {
@@ -114,7 +122,7 @@ int run_as_worker(const RunOptions& options, const Plan& plan) {
     };
   RunnerOptions runner = options.runner;
   runner.ceilings = orders.ceilings;  // not to be measured in every worker
-  return run_worker(plan, runner, orders, hook);
+  return worker.run(plan, runner, hook);
 }
 
 }  // namespace ssmbench

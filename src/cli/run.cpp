@@ -10,13 +10,14 @@
 
 #include "base/errors.h"
 #include "cli/calibrate.h"
-#include "cli/device_choice.h"
 #include "cli/execute_plan.h"
 #include "cli/exit_code.h"
 #include "cli/interrupt.h"
 #include "cli/list_cases.h"
+#include "cli/rows_by_unit.h"
 #include "cli/run_info.h"
 #include "cli/run_options.h"
+#include "cli/run_slots.h"
 #include "cli/run_study.h"
 #include "cli/subcommands.h"
 #include "cli/tensor_dump.h"
@@ -78,7 +79,7 @@ void plan_alone(const RunOptions& options) {
   register_plugins(options.plugins);
   std::string note;
   const Plan plan = make_plan(load_configs(options.configs, options.overrides, options.quick),
-                              choose_devices(options.device, note), options.selection);
+                              choose_slot_devices(options, note).of_plan, options.selection);
   check_fits(plan, options.runner.verify);
 }
 
@@ -91,76 +92,55 @@ void keep_tensors(std::optional<TensorDump>& dump) {
 }
 
 /// One per output format. JSON Lines come first, so that a result is kept where the others cannot be written.
-std::vector<std::unique_ptr<Reporter>> make_reporters(const RunOptions& options, const Results& results) {
+std::vector<std::unique_ptr<Reporter>> make_reporters(const RunOptions& options, const Results& results,
+                                                      bool rows_are_mixed, const Plan& plan,
+                                                      const JobSet& jobs) {
   std::vector<std::unique_ptr<Reporter>> reporters;
+  const auto add_table = [&](std::unique_ptr<Reporter> table) {
+    if (rows_are_mixed) table = std::make_unique<RowsByUnit>(std::move(table), plan, jobs);
+    reporters.push_back(std::move(table));
+  };
   reporters.push_back(results.continued
                           ? std::make_unique<JsonlReporter>(results.file, results.earlier.whole_bytes)
                           : std::make_unique<JsonlReporter>(results.file));
-  if (!options.stdout_is_taken() && !options.quiet) reporters.push_back(std::make_unique<TableReporter>());
-  if (!options.markdown_file.empty())
-    reporters.push_back(std::make_unique<MarkdownReporter>(options.markdown_file));
+  if (!options.stdout_is_taken() && !options.quiet) add_table(std::make_unique<TableReporter>());
+  if (!options.markdown_file.empty()) add_table(std::make_unique<MarkdownReporter>(options.markdown_file));
   if (!options.junit_file.empty()) reporters.push_back(std::make_unique<JunitReporter>(options.junit_file));
   if (!options.csv_file.empty()) reporters.push_back(std::make_unique<CsvReporter>(options.csv_file));
   if (in_github_actions()) reporters.push_back(std::make_unique<GithubReporter>());
   return reporters;
 }
 
-int run(RunOptions options) {
-  if (options.rehearse) return finish_rehearsal([&] { plan_alone(options); });
-  if (!options.plugins.empty() && !options.worker && !options.no_supervision)
-    rehearse_plugins(options.argv, options.plugins, *options.timeout);
-  register_plugins(options.plugins);
-  if (const auto studies = load_studies(options.configs); !studies.empty())
-    return run_studies(options, studies);
-  auto cases = load_configs(options.configs, options.overrides, options.quick);
-  std::string note;
-  const auto devices = choose_devices(options.device, note);
-  Progress progress(options.quiet || options.worker, options.verbose);
-  if (!note.empty()) progress.say(note);
-  if (options.profile && devices.front().kind == DeviceKind::cpu)
-    throw UsageError("--profile: CUDA profilers need a GPU; choose one with --device");
-
-  const Plan plan = make_plan(std::move(cases), devices, options.selection);
-  if (plan.cases.empty()) {
-    fmt::print(stderr, "ssmbench: no case with an implementation on {} matches the selection\n",
-               options.device);
-    return kNothingMatched;
-  }
-  if (options.list_only) {
-    print_cases(plan);
-    return kOk;
-  }
-  if (options.runner.time && !options.worker) options.runner.ceilings = known_ceilings(devices, progress);
-  options.runner.measure_again = measure_again();
-  options.runner.repro = [&options](const Case& the_case, const Implementation& implementation,
-                                    const DeviceInfo& device) {
-    return repro_command(options, the_case, implementation, device_id(device));
-  };
-  if (options.worker) return run_as_worker(options, plan);
+int run_plan(const RunOptions& options, const Plan& plan, const SlotDevices& chosen, Progress& progress) {
+  const auto& devices = chosen.of_plan;
   check_fits(plan, options.runner.verify);
   print_warnings(plan, progress);
+  const RunSlots slots = local_slots(options, chosen.gpus);
 
   InterruptGuard interrupt;
   std::signal(SIGPIPE, SIG_IGN);  // who stops reading the table does not end the run
-  const RunInfo info = run_info(options, devices);
+  RunInfo info = run_info(options, devices);
+  for (const auto& place : slots.places)
+    if (!place.name.empty()) info.slots.push_back(place.name);
   auto keys = job_keys(plan, options.runner, info);
   const Results results = choose_results(options, devices);
   const Remainder remainder = remaining(plan, keys, results.earlier.cases);
-  const auto reporters = make_reporters(options, results);
+  const auto reporters = make_reporters(options, results, slots.are_several(), plan, remainder.jobs);
   std::optional<TensorDump> dump;
   if (!options.dump_file.empty())
     dump.emplace(options.dump_file, options.dump_what == "failed", plan, options.argv, iso_now());
 
   std::vector<Reporter*> listeners;
   for (const auto& reporter : reporters) listeners.push_back(reporter.get());
-  RunRecorder recorder(plan, options.runner, std::move(keys), remainder.jobs, listeners, progress);
+  RunRecorder recorder(plan, options.runner, std::move(keys), remainder.jobs, slots.places.size(), listeners,
+                       progress);
   recorder.begin(info);
   for (const auto& result : remainder.kept) recorder.kept(result);
   bool interrupted = false;
   Summary summary;
   try {
     try {
-      execute_plan(options, plan, remainder.jobs, recorder, dump ? &*dump : nullptr, progress,
+      execute_plan(options, plan, slots, remainder.jobs, recorder, dump ? &*dump : nullptr, progress,
                    interrupt.flag());
     } catch (const Interrupted&) {
       interrupted = true;
@@ -176,6 +156,48 @@ int run(RunOptions options) {
   return exit_code_of(summary);
 }
 
+int run(const RunOptions& unfinished) {
+  RunOptions options = finish_options(unfinished);
+  if (options.rehearse) return finish_rehearsal([&] { plan_alone(options); });
+  std::optional<WorkerProcess> worker;
+  if (options.worker) worker.emplace();
+  if (!options.plugins.empty() && !options.worker && !options.no_supervision)
+    rehearse_plugins(options.argv, options.plugins, *options.timeout);
+  register_plugins(options.plugins);
+  if (const auto studies = load_studies(options.configs); !studies.empty())
+    return run_studies(options, studies);
+  auto cases = load_configs(options.configs, options.overrides, options.quick);
+  std::string note;
+  const SlotDevices chosen = choose_slot_devices(options, note);
+  const auto& devices = chosen.of_plan;
+  Progress progress(options.quiet || options.worker, options.verbose);
+  if (!note.empty()) progress.say(note);
+  if (options.profile && devices.front().kind == DeviceKind::cpu)
+    throw UsageError("--profile: CUDA profilers need a GPU; choose one with --device");
+
+  const Plan plan = make_plan(std::move(cases), devices, options.selection);
+  if (plan.cases.empty()) {
+    fmt::print(stderr, "ssmbench: no case with an implementation on {} matches the selection\n",
+               options.device);
+    return kNothingMatched;
+  }
+  if (options.list_only) {
+    print_cases(plan);
+    return kOk;
+  }
+  if (options.runner.time && !options.worker) {
+    options.runner.ceilings = known_ceilings(devices, progress);
+    warn_of_unlike_ceilings(chosen.gpus, progress);
+  }
+  options.runner.measure_again = measure_again();
+  options.runner.repro = [&options](const Case& the_case, const Implementation& implementation,
+                                    const DeviceInfo& device) {
+    return repro_command(options, the_case, implementation, device_id(device));
+  };
+  if (worker) return run_as_worker(options, plan, *worker);
+  return run_plan(options, plan, chosen, progress);
+}
+
 }  // namespace
 
 void add_run(CLI::App& app, Action& action, const std::vector<std::string>& arguments) {
@@ -186,7 +208,7 @@ void add_run(CLI::App& app, Action& action, const std::vector<std::string>& argu
   add_run_options(*command, *options);
   options->argv = {"ssmbench"};
   options->argv.insert(options->argv.end(), arguments.begin(), arguments.end());
-  command->callback([&action, options] { action = [options] { return run(finish_options(*options)); }; });
+  command->callback([&action, options] { action = [options] { return run(*options); }; });
 }
 
 }  // namespace ssmbench

@@ -41,6 +41,11 @@ void add_run_options(CLI::App& command, RunOptions& o) {
     return command.add_option(name, to, help);
   };
   text("--device", o.device, "auto, cpu, cuda, cuda:N or all (default auto)");
+  command
+      .add_option("--cpus", o.cpus,
+                  "Run in so many processes at a time on the CPU; what is timed is timed alone, on all cores")
+      ->check(number(false));
+  text("--gpus", o.gpus, "Run on so many GPUs at a time, or on all of them; each gets cases as it is free");
   text("--impl", o.selection.impl, "Only implementations that match one of these globs (a,b,...)");
   command.add_option("--plugin", o.plugins, "Load more implementations: LIB.so, LIB.so=ARGUMENT or FILE.py")
       ->take_all()
@@ -106,6 +111,10 @@ RunOptions finish_options(RunOptions o) {
   if (o.resume && o.json_file == "-") throw UsageError("--resume needs a results file, not stdout");
   if (o.resume && !o.dump_file.empty())
     throw UsageError("--resume cannot be combined with --dump: a dump holds the tensors of one run");
+  if (o.cpus && !o.gpus.empty()) throw UsageError("--cpus and --gpus exclude each other");
+  if (o.has_slots() && (o.no_supervision || o.profile))
+    throw UsageError(fmt::format("{} cannot be combined with {}: those run in one process",
+                                 o.cpus ? "--cpus" : "--gpus", o.profile ? "--profile" : "--no-supervision"));
   if (o.profile && o.resume) throw UsageError("--profile cannot be combined with --resume");
   if (o.profile && !o.dump_file.empty()) throw UsageError("--profile cannot be combined with --dump");
   for (const auto& text : o.set) o.overrides.push_back(parse_override(text));

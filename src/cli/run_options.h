@@ -34,6 +34,8 @@ struct RunOptions {
   std::string json_file, markdown_file, junit_file, csv_file, dump_file;
   std::string dump_what = "all";
   bool resume = false, no_supervision = false;
+  std::optional<int> cpus;  ///< slots on the CPU
+  std::string gpus;         ///< slots on GPUs: how many, or "all"; empty: none
   bool list_only = false, quiet = false, verbose = false;
   // Not for users, but for processes that this one starts (src/supervise/):
   bool worker = false;    ///< runs cases
@@ -44,6 +46,8 @@ struct RunOptions {
   RunnerOptions runner;
   std::vector<std::string> argv;
 
+  /// Whether several workers are to run at a time.
+  bool has_slots() const { return cpus || !gpus.empty(); }
   /// Whether a file of a machine's format is stdout, which then holds nothing else.
   bool stdout_is_taken() const {
     return json_file == "-" || markdown_file == "-" || junit_file == "-" || csv_file == "-";

@@ -21,10 +21,10 @@ namespace {
 void refuse_sweep_options(const RunOptions& options) {
   if (!options.overrides.empty() || options.quick || options.list_only || !options.dump_file.empty() ||
       !options.markdown_file.empty() || !options.junit_file.empty() || !options.csv_file.empty() ||
-      options.resume || options.profile || options.no_verify)
+      options.resume || options.profile || options.no_verify || options.has_slots())
     throw UsageError(fmt::format(
         "{} holds studies; --set, --seed, --quick, --list, --dump, --markdown, --junit, --csv, --resume, "
-        "--profile and --no-verify are for sweeps",
+        "--profile, --no-verify, --cpus and --gpus are for sweeps",
         options.configs.front().string()));
 }
 

@@ -6,6 +6,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <vector>
 
 namespace ssmbench {
@@ -13,16 +14,6 @@ namespace {
 
 bool is_bound_by_openmp() {
   return omp_get_proc_bind() != omp_proc_bind_false;
-}
-
-/// Empty where the system does not say, as with more CPUs than fit a cpu_set_t.
-std::vector<int> allowed_cpus() {
-  cpu_set_t allowed;
-  std::vector<int> cpus;
-  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return cpus;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
-    if (CPU_ISSET(cpu, &allowed)) cpus.push_back(cpu);
-  return cpus;
 }
 
 cpu_set_t set_of(const std::vector<int>& cpus) {
@@ -69,16 +60,36 @@ class PinnedThreads {
 
 }  // namespace
 
+std::vector<int> allowed_cpus() {
+  cpu_set_t allowed;
+  std::vector<int> cpus;
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(cpu, &allowed)) cpus.push_back(cpu);
+  return cpus;
+}
+
+int threads_for(const std::vector<int>& cpus) {
+  if (cpus.empty() || std::getenv("OMP_NUM_THREADS") != nullptr) return omp_get_max_threads();
+  return static_cast<int>(cpus.size());
+}
+
+void use_cpus(const std::vector<int>& cpus, int threads) {
+  omp_set_num_threads(threads);
+  if (cpus.empty() || is_bound_by_openmp()) return;
+  const cpu_set_t set = set_of(cpus);
+  sched_setaffinity(0, sizeof(set), &set);  // of this thread, and of those that OpenMP starts next
+#pragma omp parallel
+  sched_setaffinity(0, sizeof(set), &set);
+}
+
 std::shared_ptr<void> pin_threads() {
   auto cpus = allowed_cpus();
   if (cpus.empty() || is_bound_by_openmp()) return nullptr;
   return std::make_shared<PinnedThreads>(std::move(cpus));
 }
 
-std::string pinned_cpus() {
-  if (is_bound_by_openmp()) return "as OMP_PROC_BIND says";
-  auto cpus = allowed_cpus();
-  cpus.resize(std::min(cpus.size(), static_cast<std::size_t>(omp_get_max_threads())));
+std::string cpu_list(const std::vector<int>& cpus) {
   std::string text;
   for (std::size_t first = 0; first < cpus.size();) {
     std::size_t last = first;
@@ -88,6 +99,13 @@ std::string pinned_cpus() {
     first = last + 1;
   }
   return text;
+}
+
+std::string pinned_cpus() {
+  if (is_bound_by_openmp()) return "as OMP_PROC_BIND says";
+  auto cpus = allowed_cpus();
+  cpus.resize(std::min(cpus.size(), static_cast<std::size_t>(omp_get_max_threads())));
+  return cpu_list(cpus);
 }
 
 }  // namespace ssmbench

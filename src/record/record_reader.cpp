@@ -193,6 +193,8 @@ CaseResult result_of(const Json& record) {
                    .tensor_flops = work.value("tensor_flops", 0.0)};
   }
   result.workspace_bytes = record.at("workspace_bytes").get<std::size_t>();
+  result.slot = record.value("slot", "");
+  if (record.contains("beside")) result.beside = record.at("beside").get<int>();
   result.repro = record.at("repro").get<std::string>();
   result.key = record.value("key", "");  // files of before there were keys
   return result;
@@ -243,6 +245,7 @@ RunInfo run_of(const Json& record) {
   record.at("build").get_to(info.build);
   record.at("devices").get_to(info.devices);
   record.at("started").get_to(info.started);
+  if (record.contains("slots")) record.at("slots").get_to(info.slots);
   return info;
 }
 

@@ -117,18 +117,19 @@ std::string case_record(const CaseResult& result) {
                       {"fmas", result.work.fmas},
                       {"tensor_flops", result.work.tensor_flops}};
   record["workspace_bytes"] = result.workspace_bytes;
+  if (!result.slot.empty()) record["slot"] = result.slot;
+  if (result.beside) record["beside"] = *result.beside;
   record["repro"] = result.repro;
   record["key"] = result.key;
   return json_text(record);
 }
 
 std::string run_record(const RunInfo& info) {
-  return json_text(Json{{"record", "run"},
-                        {"schema", "ssmbench-results/1"},
-                        {"argv", info.argv},
-                        {"started", info.started},
-                        {"build", info.build},
-                        {"devices", info.devices}});
+  Json record{{"record", "run"},     {"schema", "ssmbench-results/1"},
+              {"argv", info.argv},   {"started", info.started},
+              {"build", info.build}, {"devices", info.devices}};
+  if (!info.slots.empty()) record["slots"] = info.slots;
+  return json_text(record);
 }
 
 std::string study_record(const MethodConvergence& result) {

@@ -133,6 +133,10 @@ struct CaseResult {
   std::optional<Roofline> roofline = {};        ///< where the device is calibrated
   Work work = {};
   std::size_t workspace_bytes = 0;
+  /// Of a run with several slots: which it ran in ("cuda:1", "cpu:0", "cuda:1@node2"), and how many others
+  /// of its host were at work then; 0 for what has the host for itself. Of other runs empty, and nothing.
+  std::string slot = {};
+  std::optional<int> beside = {};
   std::string repro = {};  ///< the one command that runs exactly this again
   /// Hash of all that the result depends on: equal keys, equal work (sweep/job_keys.h).
   std::string key = {};
@@ -150,8 +154,9 @@ struct RunInfo {
   std::vector<std::string> argv;
   std::map<std::string, std::string> build;  ///< version, git revision, compiler, CUDA
   std::map<std::string, std::map<std::string, std::string>>
-      devices;          ///< "cpu", "cuda:0": name, memory, clocks, …
-  std::string started;  ///< ISO 8601, UTC
+      devices;                          ///< "cpu", "cuda:0": name, memory, clocks, …
+  std::string started;                  ///< ISO 8601, UTC
+  std::vector<std::string> slots = {};  ///< of several workers at a time (CaseResult::slot); else empty
 };
 
 /// How a run ended: the last record.
@@ -161,7 +166,8 @@ struct Summary {
   int passed_by_user = 0;  ///< of those that passed, judged by tolerances of the config
   bool interrupted = false;
   double seconds = 0;
-  double input_seconds = 0, reference_seconds = 0;  ///< of them, making inputs and references
+  /// Of them, making inputs and references; those of several slots are added up.
+  double input_seconds = 0, reference_seconds = 0;
 };
 
 }  // namespace ssmbench

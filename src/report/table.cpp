@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -43,6 +44,7 @@ TableReporter::TableReporter() : colour_(is_drawable(stdout)) {}
 
 void TableReporter::begin(const RunInfo& info) {
   for (const auto& [id, details] : info.devices) fmt::print("{}: {}\n", id, details.at("name"));
+  if (!info.slots.empty()) fmt::print("{} slots: {}\n", info.slots.size(), fmt::join(info.slots, ", "));
   has_device_times_ = has_device_times(info);
   has_roofline_ = has_roofline(info);
   flush_table();

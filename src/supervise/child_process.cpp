@@ -2,9 +2,8 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <poll.h>
 #include <spawn.h>
-#include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +13,7 @@
 #include <csignal>
 #include <cstring>
 #include <fstream>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -25,9 +25,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// How often to look whether a process still lives whose pipe is silent: something that it started may hold
-/// the pipe open.
-constexpr milliseconds kTick{200};
+constexpr std::chrono::seconds kLongestTeardown{60};  // a device may have to stop what runs there
 
 [[noreturn]] void fail(const char* what, int error) {
   throw DeviceError(fmt::format("cannot start a worker process: {}: {}", what, std::strerror(error)));
@@ -55,14 +53,18 @@ class Descriptor {
   int number_;
 };
 
-/// A file without a name that holds the text, to be read from its start.
-int file_of(const std::string& text) {
-  const int file = memfd_create("ssmbench-orders", MFD_CLOEXEC);
-  if (file < 0) fail("memfd_create", errno);
-  if (write(file, text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
-      lseek(file, 0, SEEK_SET) != 0)
-    fail("orders", errno);
-  return file;
+/// This process's environment without what launchers of parallel programs (Open MPI, PMIx, Slurm's PMI) tell
+/// the ranks that they start.
+std::vector<char*> worker_environment() {
+  constexpr std::array<std::string_view, 6> kOfLaunchers{"OMPI_", "PMIX_", "PMI_", "PMI2_", "PRTE_", "ORTE_"};
+  std::vector<char*> variables;
+  for (char** variable = environ; *variable != nullptr; ++variable)
+    if (std::ranges::none_of(kOfLaunchers, [&](std::string_view prefix) {
+          return std::string_view(*variable).starts_with(prefix);
+        }))
+      variables.push_back(*variable);
+  variables.push_back(nullptr);
+  return variables;
 }
 
 pid_t spawn(const std::vector<std::string>& arguments, int orders, int messages) {
@@ -80,7 +82,8 @@ pid_t spawn(const std::vector<std::string>& arguments, int orders, int messages)
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
   pid_t process = -1;
-  const int error = posix_spawn(&process, "/proc/self/exe", &files, &attributes, argv.data(), environ);
+  const int error =
+      posix_spawn(&process, "/proc/self/exe", &files, &attributes, argv.data(), worker_environment().data());
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&files);
   if (error != 0) fail("posix_spawn", error);
@@ -114,46 +117,64 @@ Explanation describe_end(int status, long oom_kills_before) {
 
 }  // namespace
 
-ChildProcess::ChildProcess(const std::vector<std::string>& arguments, const std::string& orders)
-    : oom_kills_before_(oom_kills()) {
-  const Descriptor orders_file(file_of(orders));
+ChildProcess::ChildProcess(const std::vector<std::string>& arguments) : oom_kills_before_(oom_kills()) {
   std::array<int, 2> ends{};
+  // No pipe: writing to a process that is gone must not end this one by a signal.
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) fail("socketpair", errno);
+  Descriptor orders(ends[0]);
+  const Descriptor orders_there(ends[1]);
   if (pipe2(ends.data(), O_CLOEXEC) != 0) fail("pipe", errno);
   Descriptor from(ends[0]);
   const Descriptor to(ends[1]);
   fcntl(from, F_SETFL, O_NONBLOCK);
-  process_ = spawn(arguments, orders_file, to);
+  process_ = spawn(arguments, orders_there, to);
+  orders_ = orders.release();
   pipe_ = from.release();
 }
 
 ChildProcess::~ChildProcess() {
   end(Clock::duration::zero());
+  while (!ended()) std::this_thread::sleep_for(milliseconds(2));
+  if (orders_ >= 0) close(orders_);
   close(pipe_);
 }
 
-ChildProcess::Clock::time_point ChildProcess::now() {
-  const auto now = Clock::now();
-  if (now - last_now_ > kLongestPause) paused_ += now - last_now_;
-  last_now_ = now;
-  return now - paused_;
+void ChildProcess::order(const std::string& bytes) {
+  unsent_ += bytes;
+  write_orders();
 }
 
-ChildProcess::Event ChildProcess::next_line(std::string& line, Clock::time_point deadline,
-                                            const std::atomic<bool>& stop) {
-  while (true) {
-    if (take_line(line)) return Event::line;
-    if (stop) return Event::interrupted;
-    const auto left = std::chrono::ceil<milliseconds>(deadline - now());
-    pollfd what{.fd = pipe_, .events = POLLIN, .revents = 0};
-    const auto wait = std::clamp(left, milliseconds::zero(), kTick);
-    const int ready = poll(&what, 1, static_cast<int>(wait.count()));
-    if (ready > 0) {
-      if (!read_more()) return Event::closed;
-    } else if (ready == 0) {
-      if (left <= milliseconds::zero()) return Event::timed_out;
-      if (has_ended() && poll(&what, 1, 0) == 0) return Event::closed;
-    }
+void ChildProcess::no_more_orders() {
+  is_last_order_ = true;
+  write_orders();
+}
+
+void ChildProcess::write_orders() {
+  while (!unsent_.empty() && orders_ >= 0) {
+    const ssize_t count = ::send(orders_, unsent_.data(), unsent_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EAGAIN) return;
+    if (count < 0) unsent_.clear();  // it is gone, which its pipe says too
+    if (count > 0) unsent_.erase(0, static_cast<std::size_t>(count));
   }
+  if (is_last_order_ && orders_ >= 0) close(std::exchange(orders_, -1));
+}
+
+WorkerHandle::Event ChildProcess::next_line(std::string& line) {
+  write_orders();
+  while (!take_line(line)) {
+    Read read = read_more();
+    // Something that it started may hold the pipe open.
+    if (read == Read::none_yet && has_ended()) read = read_more() == Read::some ? Read::some : Read::end;
+    if (read == Read::end) return Event::closed;
+    if (read == Read::none_yet) return Event::nothing;
+  }
+  return Event::line;
+}
+
+void ChildProcess::watch(std::vector<pollfd>& descriptors) const {
+  descriptors.push_back({.fd = pipe_, .events = POLLIN, .revents = 0});
+  if (!unsent_.empty()) descriptors.push_back({.fd = orders_, .events = POLLOUT, .revents = 0});
 }
 
 bool ChildProcess::take_line(std::string& line) {
@@ -164,11 +185,12 @@ bool ChildProcess::take_line(std::string& line) {
   return true;
 }
 
-bool ChildProcess::read_more() {
+ChildProcess::Read ChildProcess::read_more() {
   std::array<char, 1 << 16> block;  // NOLINT(cppcoreguidelines-pro-type-member-init): read fills it
   const ssize_t count = read(pipe_, block.data(), block.size());
   if (count > 0) buffer_.append(block.data(), static_cast<std::size_t>(count));
-  return count > 0 || (count < 0 && (errno == EAGAIN || errno == EINTR));
+  if (count > 0) return Read::some;
+  return count < 0 && (errno == EAGAIN || errno == EINTR) ? Read::none_yet : Read::end;
 }
 
 bool ChildProcess::has_ended() const {
@@ -177,24 +199,30 @@ bool ChildProcess::has_ended() const {
          info.si_pid == process_;
 }
 
-Explanation ChildProcess::end(Clock::duration grace) {
-  if (process_ < 0) return {Cause::crash, ""};
+void ChildProcess::end(Clock::duration grace) {
+  kill_at_ = std::min(kill_at_.value_or(Clock::time_point::max()), Clock::now() + grace);
+}
+
+std::optional<WorkerHandle::Ending> ChildProcess::ended() {
+  if (ending_ || !kill_at_) return ending_;
+  const auto now = Clock::now();
   // It is waited for last: until then nothing else can have its number.
-  const auto wait = [this](Clock::duration limit) {
-    const auto deadline = Clock::now() + limit;
-    while (!has_ended() && Clock::now() < deadline) std::this_thread::sleep_for(milliseconds(2));
-    return has_ended();
-  };
-  const bool by_itself = wait(grace);
-  kill(-process_, SIGKILL);
-  constexpr std::chrono::seconds kLongestTeardown{60};  // a device may have to stop what runs there
-  if (!by_itself && !wait(kLongestTeardown)) {
-    process_ = -1;
-    return {Cause::timeout, "hung, and cannot be killed"};
+  if (!killed_ && (has_ended() || now >= *kill_at_)) {
+    ended_by_itself_ = has_ended();
+    kill(-process_, SIGKILL);
+    killed_ = now;
   }
-  int status = 0;
-  waitpid(std::exchange(process_, -1), &status, 0);
-  return by_itself ? describe_end(status, oom_kills_before_) : Explanation{Cause::timeout, "hung"};
+  if (!killed_) return {};
+  if (has_ended()) {
+    int status = 0;
+    waitpid(std::exchange(process_, -1), &status, 0);
+    ending_ = {.how = ended_by_itself_ ? describe_end(status, oom_kills_before_)
+                                       : Explanation{Cause::timeout, "hung"}};
+  } else if (now >= *killed_ + kLongestTeardown) {
+    process_ = -1;
+    ending_ = {.how = {Cause::timeout, "hung, and cannot be killed"}, .is_gone = false};
+  }
+  return ending_;
 }
 
 }  // namespace ssmbench

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string_view>
@@ -22,7 +24,7 @@ using Json = nlohmann::json;
 using Kind = Message::Kind;
 
 // In the order of the enumerators.
-constexpr std::array<std::string_view, 6> kKinds{"starting", "resuming", "finished",
+constexpr std::array<std::string_view, 7> kKinds{"starting", "resuming", "finished", "waiting",
                                                  "leaving",  "failed",   "done"};
 constexpr std::array<std::string_view, 3> kStages{"inputs", "reference", "run"};
 
@@ -38,42 +40,89 @@ std::string_view name_in(const std::array<std::string_view, count>& names, auto 
   return names[static_cast<std::size_t>(enumerator)];
 }
 
-std::string read_all(int descriptor) {
-  std::string text;
-  std::array<char, 4096> block{};
-  while (true) {
-    const ssize_t count = read(descriptor, block.data(), block.size());
+/// An order begins with its length.
+using Length = std::uint32_t;
+
+std::string frame(const Json& order) {
+  // Not as text, which is UTF-8: names of folders may hold any bytes.
+  std::string bytes(sizeof(Length), '\0');
+  Json::to_msgpack(order, bytes);
+  const auto length = static_cast<Length>(bytes.size() - sizeof(Length));
+  std::memcpy(bytes.data(), &length, sizeof(length));
+  return bytes;
+}
+
+/// False where the stream ends before that.
+bool read_exactly(int descriptor, char* to, std::size_t bytes) {
+  while (bytes > 0) {
+    const ssize_t count = read(descriptor, to, bytes);
     if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return text;
-    text.append(block.data(), static_cast<std::size_t>(count));
+    if (count <= 0) return false;
+    to += count;
+    bytes -= static_cast<std::size_t>(count);
   }
+  return true;
+}
+
+/// Nothing at the end of the stream.
+std::optional<Json> read_frame(int descriptor) {
+  Length length = 0;
+  if (!read_exactly(descriptor, reinterpret_cast<char*>(&length), sizeof(length))) return {};
+  std::string bytes(length, '\0');
+  if (!read_exactly(descriptor, bytes.data(), bytes.size())) return {};
+  return Json::from_msgpack(bytes);
 }
 
 }  // namespace
 
 std::string to_bytes(const WorkerOrders& orders) {
-  // Not as text, which is UTF-8: names of folders may hold any bytes.
-  std::string bytes;
-  Json::to_msgpack(Json{{"supervisor", orders.supervisor},
-                        {"plan", orders.plan},
-                        {"jobs", orders.jobs},
-                        {"dump_folder", orders.dump_folder},
-                        {"ceilings", json_of(orders.ceilings)}},
-                   bytes);
-  return bytes;
+  const WorkerPlace& place = orders.place;
+  return frame({{"supervisor", orders.supervisor},
+                {"plan", orders.plan},
+                {"dump_folder", orders.dump_folder},
+                {"ceilings", json_of(orders.ceilings)},
+                {"lock", place.lock},
+                {"gpu", place.gpu.value_or(-1)},
+                {"cpus", place.cpus},
+                {"all_cpus", place.all_cpus}});
+}
+
+std::string to_bytes(const JobSet& jobs) {
+  // By the first of each run of them and the one after its last.
+  std::vector<std::size_t> bounds;
+  for (std::size_t job = 0; job <= jobs.size(); ++job) {
+    const bool is_in = job < jobs.size() && jobs[job];
+    if (is_in != (bounds.size() % 2 == 1)) bounds.push_back(job);
+  }
+  return frame({{"jobs", bounds}});
 }
 
 WorkerOrders read_orders(int descriptor) {
   try {
-    const Json json = Json::from_msgpack(read_all(descriptor));
-    return {.supervisor = json.at("supervisor").get<int>(),
-            .plan = json.at("plan").get<std::string>(),
-            .jobs = json.at("jobs").get<JobSet>(),
-            .dump_folder = json.at("dump_folder").get<std::string>(),
-            .ceilings = ceilings_in(json.at("ceilings"))};
+    const auto json = read_frame(descriptor);
+    if (!json) throw UsageError("--worker is internal to ssmbench");
+    const int gpu = json->at("gpu").get<int>();
+    return {.supervisor = json->at("supervisor").get<int>(),
+            .plan = json->at("plan").get<std::string>(),
+            .dump_folder = json->at("dump_folder").get<std::string>(),
+            .ceilings = ceilings_in(json->at("ceilings")),
+            .place = {.lock = json->at("lock").get<std::string>(),
+                      .gpu = gpu < 0 ? std::nullopt : std::optional(gpu),
+                      .cpus = json->at("cpus").get<std::vector<int>>(),
+                      .all_cpus = json->at("all_cpus").get<std::vector<int>>()}};
   } catch (const Json::exception&) {
     throw UsageError("--worker is internal to ssmbench");
   }
+}
+
+std::optional<JobSet> next_jobs(int descriptor, std::size_t job_count) {
+  const auto json = read_frame(descriptor);
+  if (!json) return {};
+  JobSet jobs(job_count, false);
+  const auto bounds = json->at("jobs").get<std::vector<std::size_t>>();
+  for (std::size_t i = 0; i + 1 < bounds.size(); i += 2)
+    for (std::size_t job = bounds[i]; job < std::min(bounds[i + 1], job_count); ++job) jobs[job] = true;
+  return jobs;
 }
 
 std::string plan_fingerprint(const Plan& plan) {

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "device/ceilings.h"
 #include "sweep/plan.h"
@@ -10,8 +12,11 @@
 
 namespace ssmbench {
 
-// What supervisor and worker say to each other. A worker is started with the arguments of its supervisor,
-// makes the same plan of them, and finds its orders and a pipe for its messages at these descriptors.
+// What supervisor and worker say to each other. A worker is started with the arguments of its supervisor
+// and makes the same plan of them. At these descriptors it finds a stream of orders, and a pipe for its
+// messages. The stream begins with WorkerOrders; then come sets of jobs, each of which the worker answers
+// with `done`, until the stream ends, and the worker with it. (An order for a set of jobs that several
+// workers run together, as a team, would be another kind in between.)
 
 inline constexpr int kOrdersDescriptor = 3;
 inline constexpr int kMessagesDescriptor = 4;
@@ -21,17 +26,29 @@ struct ProtocolError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// Where a worker is one of several of a run.
+struct WorkerPlace {
+  std::string lock = {};           ///< of the host (HostLock); empty: it is the only worker
+  std::optional<int> gpu = {};     ///< that it works on in place of the plan's
+  std::vector<int> cpus = {};      ///< of its own; empty: those that it may use anyway
+  std::vector<int> all_cpus = {};  ///< of all workers of the host
+};
+
 struct WorkerOrders {
   int supervisor = 0;       ///< its process id
   std::string plan;         ///< plan_fingerprint
-  JobSet jobs;              ///< to run
   std::string dump_folder;  ///< where to leave each job's tensors (dump_part); empty: nowhere
   std::map<std::string, Ceilings> ceilings = {};  ///< by device: RunnerOptions
+  WorkerPlace place = {};
 };
 
 std::string to_bytes(const WorkerOrders& orders);
+/// The order to run these jobs.
+std::string to_bytes(const JobSet& jobs);
 /// Throws UsageError when the descriptor has no orders: nobody but a supervisor starts workers.
 WorkerOrders read_orders(int descriptor);
+/// Waits for the next set of jobs, of a plan of so many. Nothing at the end of the stream.
+std::optional<JobSet> next_jobs(int descriptor, std::size_t job_count);
 
 /// Equal for plans with the same jobs: a config may be edited while it runs.
 std::string plan_fingerprint(const Plan& plan);
@@ -45,9 +62,10 @@ struct Message {
     starting,  ///< a stage of a job
     resuming,  ///< the run of a job that was started before
     finished,  ///< a job; the text is its record, as in results files
+    waiting,   ///< until others leave the host to it; the next message is of what goes on then
     leaving,   ///< the worker ends because its device is lost; another one can go on
     failed,    ///< what it writes cannot be written, for the reason in the text; no other worker could
-    done,      ///< all jobs
+    done,      ///< all jobs of an order
   };
   Kind kind = Kind::done;
   std::size_t job = 0;

@@ -1,168 +1,132 @@
 #include "supervise/supervisor.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <stdexcept>
 
 #include "base/errors.h"
-#include "record/record_reader.h"
-#include "sweep/job_result.h"
+#include "supervise/protocol.h"
 
 namespace ssmbench {
 namespace {
 
-/// For a worker that said its last words, or whose pipe is closed.
-constexpr std::chrono::seconds kGrace{10};
+using std::chrono::milliseconds;
 
-std::string_view describe(Stage stage) {
-  return stage == Stage::inputs ? "generating the inputs" : "computing the reference";
+/// While a worker ends, which nothing announces.
+constexpr milliseconds kWhileEnding{2};
+
+/// What a slot has of the host that others want too.
+int busy_beside(const Slot& slot, const std::vector<Slot>& slots) {
+  return static_cast<int>(std::ranges::count_if(slots, [&](const Slot& other) {
+    return &other != &slot && other.unit() != nullptr && other.host() == slot.host();
+  }));
 }
 
-/// A death before any implementation ran is not put down to one.
-Explanation of_preparation(const Explanation& death, Stage stage) {
-  const Cause of_stage = stage == Stage::inputs ? Cause::inputs : Cause::reference;
-  return {death.cause == Cause::out_of_memory ? death.cause : of_stage,
-          fmt::format("{} while {}", death.reason, describe(stage))};
-}
+/// Kills the workers that are left, all at the same time, whatever ends the run.
+class Ends {
+ public:
+  explicit Ends(std::vector<Slot>& slots) : slots_(slots) {}
+  ~Ends() {
+    for (auto& slot : slots_) slot.kill();
+  }
+  Ends(const Ends&) = delete;
+  Ends& operator=(const Ends&) = delete;
+  Ends(Ends&&) = delete;
+  Ends& operator=(Ends&&) = delete;
+
+ private:
+  std::vector<Slot>& slots_;
+};
 
 }  // namespace
 
 void Supervisor::run(JobSet jobs) {
-  left_ = std::move(jobs);
-  while (std::ranges::find(left_, true) != left_.end()) {
-    if (const auto death = run_worker()) blame(*death);
-  }
-}
-
-std::optional<Explanation> Supervisor::run_worker() {
-  place_.reset();
-  has_finished_some_ = false;
-  spent_seconds_.clear();
-  ChildProcess worker(how_.worker_argv, to_bytes({.supervisor = getpid(),
-                                                  .plan = plan_fingerprint(plan_),
-                                                  .jobs = left_,
-                                                  .dump_folder = how_.dump_folder,
-                                                  .ceilings = options_.ceilings}));
-  since_ = worker.now();
+  fill_queue(jobs);
+  JobBooks books(plan_, options_, listener_, how_.collect, std::move(jobs));
+  RunClock clock;
+  const std::string fingerprint = plan_fingerprint(plan_);
+  std::vector<Slot> slots;
+  slots.reserve(how_.slots.size());
+  for (const auto& place : how_.slots)
+    slots.emplace_back(slots.size(), place,
+                       to_bytes(WorkerOrders{.supervisor = place.supervisor,
+                                             .plan = fingerprint,
+                                             .dump_folder = how_.dump_folder,
+                                             .ceilings = options_.ceilings,
+                                             .place = place.place}),
+                       how_.slot, books, clock);
+  const Ends ends(slots);
   while (true) {
-    std::string line;
-    switch (worker.next_line(line, deadline(), stop_)) {
-      case ChildProcess::Event::line:
-        charge(worker.now());
-        try {
-          if (handle(parse_message(line))) continue;
-        } catch (const ProtocolError& error) {  // something wrote over its memory, or into its pipe
-          return {
-              {Cause::protocol, fmt::format("the worker process sent an invalid message: {}", error.what())}};
-        }
-        worker.end(kGrace);
-        return {};
-      case ChildProcess::Event::closed:
-        return worker.end(kGrace);
-      case ChildProcess::Event::timed_out:
-        return {{Cause::timeout, fmt::format("timed out after {:g} s", seconds_allowed())}};
-      case ChildProcess::Event::interrupted:
-        throw Interrupted();
+    if (stop_) throw Interrupted();
+    take_back(slots, books);
+    hand_out(slots);
+    if (std::ranges::none_of(slots, &Slot::has_worker)) return;
+    wait(slots);
+    for (auto& slot : slots) slot.step(busy_beside(slot, slots));
+  }
+}
+
+void Supervisor::fill_queue(const JobSet& jobs) {
+  queue_.clear();
+  if (is_pool()) {
+    for (auto& unit : units_of(plan_, jobs, options_.verify)) queue_.push_back(std::move(unit));
+    return;
+  }
+  Unit all;
+  for (std::size_t job = 0; job < jobs.size(); ++job)
+    if (jobs[job]) all.jobs.push_back(job);
+  if (!all.jobs.empty()) queue_.push_back(std::move(all));
+}
+
+void Supervisor::hand_out(std::vector<Slot>& slots) {
+  for (auto& slot : slots) {
+    if (!slot.is_free()) continue;
+    const auto next =
+        std::ranges::find_if(queue_, [&](const Unit& unit) { return fits(unit, slot.host(), slots); });
+    if (next != queue_.end()) {
+      Unit unit = std::move(*next);
+      queue_.erase(next);
+      slot.take(std::move(unit));
+    } else if (queue_.empty() && slot.has_worker()) {
+      slot.dismiss();
     }
   }
 }
 
-bool Supervisor::handle(const Message& message) {
-  switch (message.kind) {
-    case Message::Kind::starting:
-      if (message.job >= left_.size() || !left_[message.job])
-        throw ProtocolError("a job that it was not given");
-      deaths_at_start_ = 0;
-      place_ = {message.job, message.stage};
-      listener_.starting(message.job, message.stage);
-      return true;
-    case Message::Kind::resuming:
-      if (message.job >= left_.size() || !left_[message.job])
-        throw ProtocolError("a job that it was not given");
-      place_ = {message.job, Stage::run};
-      return true;
-    case Message::Kind::finished:
-      finish(message.job, message.text);
-      return true;
-    case Message::Kind::failed:
-      throw OutputError(message.text);
-    case Message::Kind::leaving:
-      return false;
-    case Message::Kind::done:
-      if (std::ranges::find(left_, true) != left_.end()) throw ProtocolError("done, but jobs are left");
-      return false;
+bool Supervisor::fits(const Unit& unit, const std::string& host, const std::vector<Slot>& slots) const {
+  std::size_t taken = 0;
+  bool is_alone = true;
+  for (const auto& slot : slots) {
+    if (slot.unit() == nullptr || slot.host() != host) continue;
+    taken += slot.unit()->host_bytes;
+    is_alone = false;
   }
-  throw std::logic_error("unreachable");
+  const auto limit = how_.host_bytes.find(host);
+  return is_alone || limit == how_.host_bytes.end() || taken + unit.host_bytes <= limit->second;
 }
 
-void Supervisor::finish(std::size_t job, const std::string& record) {
-  if (job >= left_.size() || !left_[job]) throw ProtocolError("a job that it was not given");
-  CaseResult result = [&record] {
-    try {
-      return read_case_record(record);
-    } catch (const UsageError& error) {
-      throw ProtocolError(error.what());
-    }
-  }();
-  const auto& [planned, the_job] = plan_.job(job);
-  if (result.the_case.id() != planned->the_case.id() || result.impl != the_job->implementation->name)
-    throw ProtocolError("the record of another job");
-  result.the_case = planned->the_case;  // knows where it was asked for, too
-  how_.collect(job);
-  listener_.finished(job, result);
-  left_[job] = false;
-  has_finished_some_ = true;
-  place_.reset();
-}
-
-void Supervisor::blame(const Explanation& death) {
-  if (place_) {
-    const PlannedCase& planned = *plan_.job(place_->job).first;
-    if (place_->stage == Stage::run)
-      fail(place_->job, death);
-    else if (!has_finished_some_)
-      fail_case(planned, of_preparation(death, place_->stage));
-    else  // perhaps something that ran before spoilt that process; a new one tells
-      how_.warn(fmt::format("warning: {} while {} of {}; retrying in a new process", death.reason,
-                            describe(place_->stage), planned.the_case.id()));
-  } else if (has_finished_some_) {
-    how_.warn(fmt::format("warning: {} between two cases; continuing in a new process", death.reason));
-  } else if (++deaths_at_start_ == 2) {
-    for (const auto& planned : plan_.cases)
-      fail_case(planned, {Cause::worker, "worker processes end before the first case: " + death.reason});
+void Supervisor::take_back(std::vector<Slot>& slots, JobBooks& books) {
+  for (auto& slot : slots) {
+    if (slot.out_of_service().empty() || slot.unit() == nullptr) continue;
+    if (is_pool())
+      how_.slot.warn(fmt::format("warning: {}: goes on without this slot", slot.out_of_service()));
+    queue_.push_front(slot.give_back());
   }
+  const auto broken = std::ranges::find_if(slots, [](const Slot& slot) {
+                        return slot.out_of_service().empty();
+                      }) == slots.end();
+  if (!broken || queue_.empty()) return;
+  queue_.clear();
+  books.fail_all({Cause::worker, slots.back().out_of_service()});
 }
 
-void Supervisor::fail_case(const PlannedCase& planned, const Explanation& why) {
-  for (std::size_t job = 0; job < left_.size(); ++job)
-    if (left_[job] && plan_.job(job).first == &planned) fail(job, why);
-}
-
-void Supervisor::fail(std::size_t job, const Explanation& why) {
-  const auto& [planned, the_job] = plan_.job(job);
-  listener_.finished(job, failed_result(plan_, planned->the_case, *the_job, options_, why));
-  left_[job] = false;
-}
-
-void Supervisor::charge(Clock::time_point now) {
-  if (place_ && place_->stage == Stage::run)
-    spent_seconds_[place_->job] += std::chrono::duration<double>(now - since_).count();
-  since_ = now;
-}
-
-Supervisor::Clock::time_point Supervisor::deadline() const {
-  double left = seconds_allowed();
-  if (place_ && place_->stage == Stage::run)
-    if (const auto spent = spent_seconds_.find(place_->job); spent != spent_seconds_.end())
-      left = std::max(left - spent->second, 0.0);
-  return since_ + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(left));
-}
-
-double Supervisor::seconds_allowed() const {
-  const bool under_test = place_ && place_->stage == Stage::run;
-  return std::min(how_.timeout_seconds * (under_test ? 1 : kPreparationFactor), kForeverSeconds);
+void Supervisor::wait(const std::vector<Slot>& slots) const {
+  std::vector<pollfd> descriptors;
+  for (const auto& slot : slots) slot.watch(descriptors);
+  const bool any_ends = std::ranges::any_of(slots, &Slot::is_ending);
+  const milliseconds longest = any_ends ? std::min(kWhileEnding, how_.look_every) : how_.look_every;
+  poll(descriptors.data(), descriptors.size(), static_cast<int>(longest.count()));
+  how_.look();
 }
 
 }  // namespace ssmbench

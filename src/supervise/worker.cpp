@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
+#include <optional>
 
 #include "base/errors.h"
 #include "record/record_writer.h"
@@ -15,9 +16,9 @@ namespace {
 
 /// A CUDA error such as an illegal address takes the context with it: nothing works on the device any more,
 /// in this process.
-bool still_works(const DeviceInfo& info) {
+bool still_works(const RunnerOptions& options, const DeviceInfo& info) {
   try {
-    open_device(info.kind, info.index)->synchronize();
+    options.open(info)->synchronize();
     return true;
   } catch (const DeviceError&) {
     return false;
@@ -26,31 +27,43 @@ bool still_works(const DeviceInfo& info) {
 
 class Sender : public RunListener {
  public:
-  explicit Sender(const Plan& plan) : plan_(plan) {}
+  Sender(const Plan& plan, const RunnerOptions& options) : plan_(plan), options_(options) {}
 
   void starting(std::size_t job, Stage stage) override {
     job_ = job;
+    stage_ = stage;
     send({.kind = Message::Kind::starting, .job = job, .stage = stage});
   }
   void resuming(std::size_t job) override {
     job_ = job;
+    stage_ = Stage::run;
     send({.kind = Message::Kind::resuming, .job = job});
   }
   void finished(std::size_t job, const CaseResult& result) override {
+    stage_.reset();
     send({.kind = Message::Kind::finished, .job = job, .text = case_record(result)});
-    const bool is_lost =
-        result.status == Status::error && !still_works(plan_.devices[plan_.job(job).second->device]);
+    const bool is_lost = result.status == Status::error &&
+                         !still_works(options_, plan_.devices[plan_.job(job).second->device]);
     // Late work goes on, in memory that is another one's next.
     if (!is_lost && result.cause != Cause::late_work) return;
     send({.kind = Message::Kind::leaving});
     _exit(EXIT_SUCCESS);  // nothing that is left could be taken down in an orderly way
+  }
+  /// Others have the host for themselves, or not any more.
+  void waits(bool begins) {
+    if (begins)
+      send({.kind = Message::Kind::waiting});
+    else if (stage_ == Stage::run)
+      send({.kind = Message::Kind::resuming, .job = job_});
   }
   /// The one that is being run.
   std::size_t job() const { return job_; }
 
  private:
   const Plan& plan_;
+  const RunnerOptions& options_;
   std::size_t job_ = 0;
+  std::optional<Stage> stage_;  ///< of that job; none once it is finished
 };
 
 }  // namespace
@@ -63,22 +76,43 @@ void tie_to(int supervisor) {
   std::ofstream("/proc/self/oom_score_adj") << 500;
 }
 
-int run_worker(const Plan& plan, const RunnerOptions& options, const WorkerOrders& orders,
-               const NumberedHook& hook) {
-  tie_to(orders.supervisor);
-  if (plan_fingerprint(plan) != orders.plan)
+WorkerProcess::WorkerProcess() : orders_(read_orders(kOrdersDescriptor)) {
+  tie_to(orders_.supervisor);
+  if (orders_.place.lock.empty()) return;
+  waits_ = [](bool begins) {
+    if (begins) send({.kind = Message::Kind::waiting});
+  };
+  share_.emplace(orders_.place, [this](bool begins) { waits_(begins); });
+  working_ = share_->work();
+}
+
+int WorkerProcess::run(const Plan& plan, RunnerOptions options, const NumberedHook& hook) {
+  if (plan_fingerprint(plan) != orders_.plan)
     throw UsageError("the config or the devices changed during the run");
   const std::atomic<bool> never{false};
-  Sender sender(plan);
+  Sender sender(plan, options);
+  waits_ = [&sender](bool begins) { sender.waits(begins); };
+  if (share_) options.host = &*share_;
+  if (const auto gpu = orders_.place.gpu) {
+    options.open = [gpu = *gpu](const DeviceInfo& info) {
+      return open_device(info.kind, info.kind == DeviceKind::cuda ? gpu : info.index);
+    };
+    // One that does not work is not to go through all cases of the run.
+    open_device(DeviceKind::cuda, *gpu)->synchronize();
+  }
   Runner runner(plan, options, sender, never);
   if (hook) runner.on_finished([&](const FinishedJob& job) { hook(sender.job(), job); });
-  try {
-    runner.run(orders.jobs);
-  } catch (const OutputError& error) {
-    send({.kind = Message::Kind::failed, .text = error.what()});
-    return EXIT_FAILURE;
+  working_.reset();
+  while (const auto jobs = next_jobs(kOrdersDescriptor, plan.job_count())) {
+    try {
+      const auto working = share_ ? share_->work() : nullptr;
+      runner.run(*jobs);
+    } catch (const OutputError& error) {
+      send({.kind = Message::Kind::failed, .text = error.what()});
+      return EXIT_FAILURE;
+    }
+    send({.kind = Message::Kind::done});
   }
-  send({.kind = Message::Kind::done});
   return EXIT_SUCCESS;
 }
 

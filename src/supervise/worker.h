@@ -1,8 +1,11 @@
 #pragma once
 
 #include <functional>
+#include <memory>
+#include <optional>
 
 #include "supervise/protocol.h"
+#include "supervise/slot_share.h"
 #include "sweep/runner.h"
 
 namespace ssmbench {
@@ -13,9 +16,23 @@ using NumberedHook = std::function<void(std::size_t job, const FinishedJob&)>;
 /// This process dies with its supervisor from now on.
 void tie_to(int supervisor);
 
-/// The life of a worker process: runs the jobs of its orders and sends what comes of them to its supervisor,
-/// with which it dies. Returns the exit code.
-int run_worker(const Plan& plan, const RunnerOptions& options, const WorkerOrders& orders,
-               const NumberedHook& hook);
+/// This process as a worker.
+class WorkerProcess {
+ public:
+  /// Reads its first orders, goes to its cores, and waits until its host is not somebody else's alone: what
+  /// comes next computes. Throws UsageError where there are no orders, DeviceError.
+  WorkerProcess();
+
+  const WorkerOrders& orders() const { return orders_; }
+  /// Runs the jobs of its orders, sends what comes of them to its supervisor, with which it dies, and
+  /// returns the exit code when there are no more.
+  int run(const Plan& plan, RunnerOptions options, const NumberedHook& hook);
+
+ private:
+  WorkerOrders orders_;
+  std::function<void(bool)> waits_;  ///< SlotShare
+  std::optional<SlotShare> share_;   ///< none where it is the only worker
+  std::shared_ptr<void> working_;
+};
 
 }  // namespace ssmbench

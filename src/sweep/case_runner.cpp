@@ -46,6 +46,12 @@ CaseRunner::CaseRunner(const Plan& plan, const RunnerOptions& options, RunListen
 
 void CaseRunner::run(const std::vector<NumberedJob>& jobs) {
   upload();
+  std::shared_ptr<void> alone;
+  std::shared_ptr<void> all_cores;
+  if (options_.host != nullptr && device_.shares_host_memory()) {  // what computes are the host's cores
+    if (is_timed()) alone = options_.host->alone();
+    all_cores = options_.host->all_cores();
+  }
   room_ = room();
   for (const auto& job : jobs) start(job);
   finish_held();
@@ -87,7 +93,8 @@ void CaseRunner::verify(Candidate& candidate) {
                         reference_,
                         transfers_ ? &*transfers_ : nullptr,
                         other_uploaded_ ? &*other_uploaded_ : nullptr,
-                        &other_reference_};
+                        &other_reference_,
+                        options_.host};
   candidate.judge = std::make_unique<RunJudge>(on, implementation, stop_, candidate.result);
   candidate.judge->verify(options_.reruns);
   if (candidate.judge->is_fine() && is_timed()) candidate.judge->start_timing(options_.timing);

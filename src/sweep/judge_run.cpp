@@ -271,6 +271,8 @@ void RunJudge::finish_timing() {
 }
 
 void RunJudge::measure_transfers() {
+  // Copies of several devices at a time share the host's memory.
+  const auto alone = on_.host != nullptr ? on_.host->alone() : nullptr;
   result_.transfers = on_.transfers->measure(run_.launch(), run_.output_memory());
 }
 

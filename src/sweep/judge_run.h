@@ -11,6 +11,7 @@
 #include "record/result.h"
 #include "reference/reference.h"
 #include "sweep/disturbance.h"
+#include "sweep/host_share.h"
 #include "sweep/prepared_run.h"
 
 namespace ssmbench {
@@ -32,6 +33,7 @@ struct CaseOnDevice {
   /// (Disturbance); else null.
   const DeviceInputs* other_seed = nullptr;
   const ReferenceOutputs* other_reference = nullptr;
+  HostShare* host = nullptr;  ///< RunnerOptions
 };
 
 /// Takes one implementation through everything that happens to it on one case, in three steps between which

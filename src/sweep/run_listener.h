@@ -24,6 +24,10 @@ class RunListener {
   RunListener(RunListener&&) = delete;
   RunListener& operator=(RunListener&&) = delete;
 
+  /// What follows happens in this slot of several; before the first call in slot 0.
+  virtual void in_slot(std::size_t /*slot*/) {}
+  /// Nothing goes on until the next event: others have the host for themselves.
+  virtual void waiting() {}
   virtual void starting(std::size_t job, Stage stage) = 0;
   /// A job that was started goes on; others of its case may have been at it in between. Many times a second.
   virtual void resuming(std::size_t /*job*/) {}

@@ -7,16 +7,19 @@
 namespace ssmbench {
 
 RunRecorder::RunRecorder(const Plan& plan, const RunnerOptions& options, std::vector<std::string> keys,
-                         const JobSet& jobs, std::vector<Reporter*> reporters, Progress& progress)
+                         const JobSet& jobs, std::size_t slots, std::vector<Reporter*> reporters,
+                         Progress& progress)
     : plan_(plan),
       options_(options),
       keys_(std::move(keys)),
       reporters_(std::move(reporters)),
       progress_(progress),
-      time_left_(plan, jobs, options.verify) {}
+      time_left_(plan, jobs, options.verify),
+      slots_(slots) {}
 
 void RunRecorder::begin(const RunInfo& info) {
   start_ = last_event_ = Clock::now();
+  for (auto& slot : slots_) slot.last_event = start_;
   progress_.total(plan_.job_count());
   for (Reporter* reporter : reporters_) reporter->begin(info);
 }
@@ -30,16 +33,15 @@ void RunRecorder::kept(const CaseResult& result) {
 void RunRecorder::starting(std::size_t job, Stage stage) {
   account();
   end_preparation();
-  going_on_ = {job, stage};
+  slots_[slot_].going_on = {job, stage};
   const auto& [planned, the_job] = plan_.job(job);
   const std::string id = planned->the_case.id();
   if (stage != Stage::run) {
     progress_.update(jobs_done_, (stage == Stage::inputs ? "inputs of " : "reference of ") + id,
-                     time_left_.seconds());
+                     seconds_left());
     return;
   }
-  progress_.update(jobs_done_, fmt::format("{} on {}", the_job->implementation->name, id),
-                   time_left_.seconds());
+  progress_.update(jobs_done_, fmt::format("{} on {}", the_job->implementation->name, id), seconds_left());
   if (progress_.verbose())
     progress_.say(
         options_.repro(planned->the_case, *the_job->implementation, plan_.devices[the_job->device]));
@@ -47,7 +49,7 @@ void RunRecorder::starting(std::size_t job, Stage stage) {
 
 void RunRecorder::resuming(std::size_t job) {
   account();
-  going_on_ = {job, Stage::run};
+  slots_[slot_].going_on = {job, Stage::run};
 }
 
 void RunRecorder::finished(std::size_t job, const CaseResult& result) {
@@ -78,18 +80,32 @@ void RunRecorder::count(const CaseResult& result) {
   ++jobs_done_;
 }
 
+void RunRecorder::waiting() {
+  account();
+  end_preparation();
+  slots_[slot_].going_on.reset();
+}
+
+std::optional<double> RunRecorder::seconds_left() const {
+  const auto seconds = time_left_.seconds();
+  if (!seconds) return {};
+  return *seconds / static_cast<double>(slots_.size());
+}
+
 void RunRecorder::end_preparation() {
-  if (!going_on_ || going_on_->second == Stage::run) return;
-  time_left_.ended(going_on_->first, going_on_->second);
-  going_on_.reset();
+  auto& going_on = slots_[slot_].going_on;
+  if (!going_on || going_on->second == Stage::run) return;
+  time_left_.ended(going_on->first, going_on->second);
+  going_on.reset();
 }
 
 void RunRecorder::account() {
-  const auto now = Clock::now();
-  const double seconds = std::chrono::duration<double>(now - last_event_).count();
-  last_event_ = now;
-  if (!going_on_) return;
-  const auto& [job, stage] = *going_on_;
+  auto& [going_on, last_event] = slots_[slot_];
+  last_event_ = Clock::now();
+  const double seconds = std::chrono::duration<double>(last_event_ - last_event).count();
+  last_event = last_event_;
+  if (!going_on) return;
+  const auto& [job, stage] = *going_on;
   time_left_.spent(job, stage, seconds);
   if (stage == Stage::inputs) summary_.input_seconds += seconds;
   if (stage == Stage::reference) summary_.reference_seconds += seconds;

@@ -18,13 +18,15 @@ namespace ssmbench {
 /// the reporters as it comes.
 class RunRecorder : public RunListener {
  public:
-  /// `keys`: of each job (job_keys); `jobs`: those that will run.
+  /// `keys`: of each job (job_keys); `jobs`: those that will run, in so many slots at a time.
   RunRecorder(const Plan& plan, const RunnerOptions& options, std::vector<std::string> keys,
-              const JobSet& jobs, std::vector<Reporter*> reporters, Progress& progress);
+              const JobSet& jobs, std::size_t slots, std::vector<Reporter*> reporters, Progress& progress);
 
   void begin(const RunInfo& info);
   /// A result of an earlier run, which counts like one of this.
   void kept(const CaseResult& result);
+  void in_slot(std::size_t slot) override { slot_ = slot; }
+  void waiting() override;
   void starting(std::size_t job, Stage stage) override;
   void resuming(std::size_t job) override;
   void finished(std::size_t job, const CaseResult& result) override;
@@ -36,8 +38,9 @@ class RunRecorder : public RunListener {
   void count(const CaseResult& result);
   /// Inputs and reference say only when they are begun.
   void end_preparation();
-  /// Adds the time since the last event to what was going on.
+  /// Adds the time since the last event of the slot to what was going on there.
   void account();
+  std::optional<double> seconds_left() const;
 
   const Plan& plan_;
   const RunnerOptions& options_;
@@ -48,7 +51,12 @@ class RunRecorder : public RunListener {
   Summary summary_;
   std::size_t jobs_done_ = 0;
   TimeLeft time_left_;
-  std::optional<std::pair<std::size_t, Stage>> going_on_;  ///< a job and what is being done for it
+  struct Activity {
+    std::optional<std::pair<std::size_t, Stage>> going_on = {};  ///< a job and what is being done for it
+    Clock::time_point last_event = {};
+  };
+  std::vector<Activity> slots_;
+  std::size_t slot_ = 0;  ///< of the latest event
   Clock::time_point start_, last_event_;
 };
 

@@ -56,7 +56,7 @@ void Runner::run_case(const Case& the_case, const std::vector<NumberedJob>& jobs
 
 Device& Runner::device(std::size_t index) {
   auto& open = devices_[index];
-  if (open == nullptr) open = open_device(plan_.devices[index].kind, plan_.devices[index].index);
+  if (open == nullptr) open = options_.open(plan_.devices[index]);
   return *open;
 }
 

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 
 #include "bench/timer.h"
@@ -9,6 +10,7 @@
 #include "device/device.h"
 #include "model/case.h"
 #include "model/implementation.h"
+#include "sweep/host_share.h"
 #include "sweep/judge_run.h"
 
 namespace ssmbench {
@@ -24,6 +26,12 @@ struct RunnerOptions {
   /// The ceilings of a device, where it reaches more than those now: asked before a result is called too fast.
   /// Empty: they are as they are.
   std::function<Ceilings(const DeviceInfo& device, const Ceilings& known)> measure_again = {};
+  /// What other processes of the same run take of this host; null: there are none.
+  HostShare* host = nullptr;
+  /// In place of open_device, where the plan's device stands for one that is like it.
+  std::function<std::unique_ptr<Device>(const DeviceInfo&)> open = [](const DeviceInfo& info) {
+    return open_device(info.kind, info.index);
+  };
   /// The command that runs one job again.
   std::function<std::string(const Case&, const Implementation&, const DeviceInfo&)> repro;
 };

@@ -24,6 +24,7 @@ TEST_CASE("what a worker says is understood") {
   CHECK(finished.text == record);
   CHECK(parse_message(to_line({.kind = Kind::failed, .text = "disk\nfull"})).text == "disk full");
   CHECK(parse_message(to_line({.kind = Kind::leaving})).kind == Kind::leaving);
+  CHECK(parse_message(to_line({.kind = Kind::waiting})).kind == Kind::waiting);
   CHECK(parse_message(to_line({.kind = Kind::done})).kind == Kind::done);
 }
 
@@ -35,25 +36,35 @@ TEST_CASE("what no worker says is refused") {
   }
 }
 
-TEST_CASE("a worker finds its orders as they were given, the ceilings of devices too") {
-  const std::string bytes = to_bytes({.supervisor = 7,
-                                      .plan = "p",
-                                      .jobs = {true, false},
-                                      .dump_folder = "\xff",
-                                      .ceilings = {{"cuda:0", {.dram_bytes = 4.25e12, .fmas = 0.1}}}});
+TEST_CASE("a worker finds its orders as they were given, one after the other, until they end") {
+  const std::string bytes =
+      to_bytes(WorkerOrders{.supervisor = 7,
+                            .plan = "p",
+                            .dump_folder = "\xff",
+                            .ceilings = {{"cuda:0", {.dram_bytes = 4.25e12, .fmas = 0.1}}},
+                            .place = {.lock = "/l", .gpu = 3, .cpus = {4, 5}, .all_cpus = {4, 5, 6}}}) +
+      to_bytes(JobSet{true, false, true, true}) + to_bytes(JobSet{false, false, false, false}) +
+      to_bytes(JobSet{false, true, false, true});
   std::array<int, 2> ends{};
   REQUIRE(pipe(ends.data()) == 0);
   REQUIRE(write(ends[1], bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()));
   close(ends[1]);
   const WorkerOrders orders = read_orders(ends[0]);
-  close(ends[0]);
   CHECK(orders.supervisor == 7);
-  CHECK(orders.jobs == JobSet{true, false});
   CHECK(orders.dump_folder == "\xff");
   REQUIRE(orders.ceilings.size() == 1);
   CHECK(orders.ceilings.at("cuda:0").dram_bytes == 4.25e12);
   CHECK(orders.ceilings.at("cuda:0").fmas == 0.1);
   CHECK(orders.ceilings.at("cuda:0").bf16_flops == 0);
+  CHECK(orders.place.lock == "/l");
+  CHECK(orders.place.gpu == 3);
+  CHECK(orders.place.cpus == std::vector<int>{4, 5});
+  CHECK(orders.place.all_cpus == std::vector<int>{4, 5, 6});
+  CHECK(next_jobs(ends[0], 4) == JobSet{true, false, true, true});
+  CHECK(next_jobs(ends[0], 4) == JobSet{false, false, false, false});
+  CHECK(next_jobs(ends[0], 4) == JobSet{false, true, false, true});
+  CHECK_FALSE(next_jobs(ends[0], 4));
+  close(ends[0]);
 }
 
 TEST_CASE("orders are for workers, who find them at their descriptor") {

@@ -1,12 +1,16 @@
 // ssmbench with implementations of linear_scan that end their process, or worse. Everything that supervises
 // them is the product's own.
 
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <stdexcept>
@@ -89,8 +93,35 @@ Implementation hungry() {
   return implementation;
 }
 
+/// Passes if the launch of another process goes on at the same time, as files in $SSMBENCH_MEETING tell.
+void meet_another() {
+  const std::filesystem::path folder = std::getenv("SSMBENCH_MEETING");
+  std::ofstream(folder / std::to_string(getpid())) << "here";
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (std::distance(std::filesystem::directory_iterator(folder), {}) < 2) {
+    if (std::chrono::steady_clock::now() > give_up) throw std::runtime_error("nobody came");
+    wait(std::chrono::milliseconds(2));
+  }
+}
+
+/// Passes if no launch of another process goes on at the same time.
+void be_alone() {
+  const int file = open(std::getenv("SSMBENCH_MEETING"), O_RDONLY | O_CLOEXEC);
+  const bool is_alone = flock(file, LOCK_EX | LOCK_NB) == 0;
+  wait(std::chrono::milliseconds(2));
+  close(file);
+  if (!is_alone) throw std::runtime_error("somebody is here");
+}
+
+Implementation when_named(Implementation implementation) {
+  implementation.only_when_named = true;
+  return implementation;
+}
+
 const std::vector<Registration> registrations{
     Registration(with_fault("cpu-abort", [](const Problem&) { std::abort(); })),
+    Registration(when_named(with_fault("cpu-alone", [](const Problem&) { be_alone(); }))),
+    Registration(when_named(with_fault("cpu-meets", [](const Problem&) { meet_another(); }))),
     Registration(with_fault("cpu-exit", [](const Problem&) { std::exit(3); })),
     Registration(with_fault("cpu-exit-well", [](const Problem&) { std::exit(0); })),
     Registration(with_fault("cpu-fickle",

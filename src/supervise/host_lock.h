@@ -1,0 +1,49 @@
+#pragma once
+
+#include <string>
+
+namespace ssmbench {
+
+/// What the processes of one run on one host lock: a file without a name, which lives as long as its owner.
+/// The others, of the same user, open it by its path.
+class HostLockFile {
+ public:
+  /// Throws DeviceError when the system gives no memory for it.
+  HostLockFile();
+  ~HostLockFile();
+  HostLockFile(const HostLockFile&) = delete;
+  HostLockFile& operator=(const HostLockFile&) = delete;
+  HostLockFile(HostLockFile&&) = delete;
+  HostLockFile& operator=(HostLockFile&&) = delete;
+
+  std::string path() const;
+
+ private:
+  int descriptor_;
+};
+
+/// A lock that several processes share, or one has alone. One that waits to have it alone keeps newcomers
+/// out, so that it comes to an end. The kernel frees it when its process dies, whatever that left behind. A
+/// process opens it once.
+class HostLock {
+ public:
+  enum class Kind { shared, alone };
+
+  /// Throws DeviceError when there is no such file.
+  explicit HostLock(const std::string& path);
+  ~HostLock();
+  HostLock(const HostLock&) = delete;
+  HostLock& operator=(const HostLock&) = delete;
+  HostLock(HostLock&&) = delete;
+  HostLock& operator=(HostLock&&) = delete;
+
+  /// Of a lock that this process does not have. False: it would have to wait.
+  bool try_lock(Kind kind);
+  void lock(Kind kind);
+  void unlock();
+
+ private:
+  int descriptor_;
+};
+
+}  // namespace ssmbench

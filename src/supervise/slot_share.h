@@ -1,0 +1,36 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "supervise/host_lock.h"
+#include "supervise/protocol.h"
+#include "sweep/host_share.h"
+
+namespace ssmbench {
+
+/// A worker's part of a host on which other workers of the same run are at work. It works on its slot's cores
+/// and shares the host lock as long as it has orders.
+class SlotShare : public HostShare {
+ public:
+  /// `waits` is called before and after each time that it has to wait for others, with true and false.
+  SlotShare(const WorkerPlace& place, std::function<void(bool)> waits);
+
+  /// As long as the result lives this process is at work.
+  std::shared_ptr<void> work();
+  std::shared_ptr<void> alone() override;
+  std::shared_ptr<void> all_cores() override;
+
+ private:
+  void lock(HostLock::Kind kind);
+
+  WorkerPlace place_;
+  std::function<void(bool)> waits_;
+  int all_threads_;
+  HostLock lock_;
+};
+
+}  // namespace ssmbench

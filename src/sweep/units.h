@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "sweep/plan.h"
+#include "sweep/run_listener.h"
+
+namespace ssmbench {
+
+/// What is handed to one worker at a time: jobs of cases that share a reference.
+struct Unit {
+  std::vector<std::size_t> jobs;
+  double size = 0;             ///< elements of tensors times implementations: what it takes, roughly
+  std::size_t host_bytes = 0;  ///< that the largest of its cases takes
+};
+
+/// These jobs of a plan by units, the largest first: what is started last is short then.
+std::vector<Unit> units_of(const Plan& plan, const JobSet& jobs, bool verify);
+
+}  // namespace ssmbench
