@@ -8,8 +8,9 @@ build=$root/build
 # The same names on Debian 12 and Ubuntu 24.04.
 build_packages=(cmake g++ libcli11-dev libfmt-dev libhdf5-dev libhwy-dev libjs-chart.js librandom123-dev
   libvalijson-dev ninja-build nlohmann-json3-dev)
-# python3-h5py for what the exporters do with files, and its NumPy and libpython for plugins in Python.
-test_packages=(catch2 libpython3-dev python3-h5py)
+# Open MPI for runs that mpirun starts. python3-h5py for what the exporters do with files, and its NumPy and
+# libpython for plugins in Python.
+test_packages=(catch2 libopenmpi-dev libpython3-dev openmpi-bin python3-h5py)
 # One version of clang-format everywhere, since versions disagree about layout. libomp-dev is clang's <omp.h>.
 # shellcheck disable=SC2034 # used by scripts/check
 check_packages=(clang-format-14 clang-tidy libomp-dev shellcheck)
@@ -88,7 +89,8 @@ configuration_key() {
   gpus=$(cat /proc/driver/nvidia/gpus/*/information 2>/dev/null | sed -n 's/^Model:[[:space:]]*//p' | sort -u || true)
   nvcc=$(command -v "${CUDA_HOME:-}/bin/nvcc" nvcc /usr/local/cuda/bin/nvcc | head -n 1 || true)
   [[ -z $nvcc ]] || nvcc=$(readlink -f "$nvcc")
-  printf '%s\n' "$root" "CXX=${CXX:-}" "CUDACXX=${CUDACXX:-}" "nvcc=$nvcc" "gpus=$gpus" "$@"
+  printf '%s\n' "$root" "CXX=${CXX:-}" "CUDACXX=${CUDACXX:-}" "nvcc=$nvcc" "gpus=$gpus" \
+    "mpi=$(command -v mpicxx || true)" "$@"
 }
 
 # configure ON|OFF: with tests or without. Does nothing when the build folder is already configured like that.

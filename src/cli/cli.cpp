@@ -18,6 +18,7 @@
 #include "cli/exit_code.h"
 #include "cli/subcommands.h"
 #include "device/simd_target.h"
+#include "launch/launcher.h"
 #include "model/build_info.h"
 #include "plugin/plugin.h"
 
@@ -70,7 +71,8 @@ int parse_failure(const CLI::App& app, const CLI::ParseError& error) {
 
 int parse_and_run(const std::vector<std::string>& arguments) {
   CLI::App app("Benchmarks and validates state-space-model kernels against a fp64 reference.", "ssmbench");
-  app.set_version_flag("--version", fmt::format("ssmbench {}", build_info().version));
+  app.set_version_flag("--version", fmt::format("ssmbench {}\nMPI: {}", build_info().version,
+                                                mpi_version().empty() ? "no" : mpi_version()));
   app.require_subcommand(1);
   app.footer("Example: ssmbench run configs/small.json");
   Action action;

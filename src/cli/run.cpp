@@ -14,6 +14,7 @@
 #include "cli/exit_code.h"
 #include "cli/interrupt.h"
 #include "cli/list_cases.h"
+#include "cli/rank_leader.h"
 #include "cli/rows_by_unit.h"
 #include "cli/run_info.h"
 #include "cli/run_options.h"
@@ -111,11 +112,13 @@ std::vector<std::unique_ptr<Reporter>> make_reporters(const RunOptions& options,
   return reporters;
 }
 
-int run_plan(const RunOptions& options, const Plan& plan, const SlotDevices& chosen, Progress& progress) {
+/// `leader`: of the ranks that share the run; null: there are none.
+int run_plan(const RunOptions& options, const Plan& plan, const SlotDevices& chosen, RankLeader* leader,
+             Progress& progress) {
   const auto& devices = chosen.of_plan;
   check_fits(plan, options.runner.verify);
   print_warnings(plan, progress);
-  const RunSlots slots = local_slots(options, chosen.gpus);
+  const RunSlots slots = leader != nullptr ? leader->slots(options, plan) : local_slots(options, chosen.gpus);
 
   InterruptGuard interrupt;
   std::signal(SIGPIPE, SIG_IGN);  // who stops reading the table does not end the run
@@ -157,15 +160,23 @@ int run_plan(const RunOptions& options, const Plan& plan, const SlotDevices& cho
 }
 
 int run(const RunOptions& unfinished) {
+  std::optional<RankLeader> leader;  // goes last, and with it the other ranks
+  if (const int processes = processes_of_run(unfinished); processes > 1) {
+    leader.emplace();
+    if (!leader->is_this()) return leader->relay(unfinished);
+  }
   RunOptions options = finish_options(unfinished);
+  if (leader) refuse_options_of_one_process(options);
   if (options.rehearse) return finish_rehearsal([&] { plan_alone(options); });
   std::optional<WorkerProcess> worker;
   if (options.worker) worker.emplace();
   if (!options.plugins.empty() && !options.worker && !options.no_supervision)
     rehearse_plugins(options.argv, options.plugins, *options.timeout);
   register_plugins(options.plugins);
-  if (const auto studies = load_studies(options.configs); !studies.empty())
+  if (const auto studies = load_studies(options.configs); !studies.empty()) {
+    if (leader) throw UsageError("studies run in one process; start it without mpirun or srun");
     return run_studies(options, studies);
+  }
   auto cases = load_configs(options.configs, options.overrides, options.quick);
   std::string note;
   const SlotDevices chosen = choose_slot_devices(options, note);
@@ -195,7 +206,7 @@ int run(const RunOptions& unfinished) {
     return repro_command(options, the_case, implementation, device_id(device));
   };
   if (worker) return run_as_worker(options, plan, *worker);
-  return run_plan(options, plan, chosen, progress);
+  return run_plan(options, plan, chosen, leader ? &*leader : nullptr, progress);
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ fail() { printf 'FAILED: %s\n' "$*" && exit 1; }
 
 cmake --install "$build" --prefix "$prefix" >"$folder/log" || { cat "$folder/log" && fail "cmake --install"; }
 cd "$folder"
-version=$("$prefix/bin/ssmbench" --version)
+version=$("$prefix/bin/ssmbench" --version | head -n 1)
 "$prefix/bin/ssmbench" validate-config "$prefix/share/ssmbench/configs/small.json" || fail "an installed config"
 [[ -s $prefix/share/ssmbench/configs/schema.json ]] || fail "the schema"
 
