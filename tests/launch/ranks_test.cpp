@@ -65,9 +65,8 @@ TEST_CASE("two ranks work at the same time, and rank 0 alone writes") {
 TEST_CASE("workers of ranks that crash or hang cost their case, and what is timed is alone") {
   if (!mpi_or_skip()) return;
   const TemporaryFolder folder;
-  const std::string meeting = folder.write("meeting", "");
   const CommandResult result = run_shell(
-      "SSMBENCH_MEETING=" + meeting + " " + kMpirun + "2 " +
+      for_cpu_alone(folder) + kMpirun + "2 " +
           faulty(config(folder, "5, 6, 7") + " --runs 5 --timeout 1 --json - --quiet --impl "
                                              "cpu-alone,cpu-exit,cpu-fickle,cpu-hang,cpu-scalar,cpu-throw"),
       folder.path());

@@ -86,8 +86,7 @@ TEST_CASE("what is timed on the CPU is launched alone, in as many threads as wit
   const TemporaryFolder folder;
   const std::string run =
       config(folder, "5, 6, 7, 8") + " --impl cpu-alone --runs 10 --json - --quiet --cpus 2";
-  const std::string meeting = folder.write("meeting", "");
-  const CommandResult timed = run_faulty(run, "SSMBENCH_MEETING=" + meeting);
+  const CommandResult timed = run_faulty(run, for_cpu_alone(folder));
   CHECK(timed.exit_code == 0);
   const auto records = case_records(timed.out);
   CHECK(records.size() == 4);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <omp.h>
+
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -22,6 +24,12 @@ inline std::string config(const TemporaryFolder& folder, const std::string& leng
 inline CommandResult run_faulty(const std::string& arguments, const std::string& before = "") {
   return run_shell(before + " '" SSMBENCH_FAULTY_EXECUTABLE "' run --device cpu " + arguments,
                    SSMBENCH_SOURCE_DIR);
+}
+
+/// What cpu-alone needs in its environment.
+inline std::string for_cpu_alone(const TemporaryFolder& folder) {
+  return "SSMBENCH_MEETING=" + folder.write("meeting", "") +
+         " SSMBENCH_THREADS=" + std::to_string(omp_get_max_threads()) + " ";
 }
 
 using Outcomes = std::map<std::string, std::string>;

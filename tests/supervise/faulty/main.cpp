@@ -2,6 +2,7 @@
 // them is the product's own.
 
 #include <fcntl.h>
+#include <omp.h>
 #include <signal.h>
 #include <sys/file.h>
 #include <unistd.h>
@@ -104,13 +105,15 @@ void meet_another() {
   }
 }
 
-/// Passes if no launch of another process goes on at the same time.
+/// Passes if no launch of another process goes on at the same time, and OpenMP has $SSMBENCH_THREADS threads.
 void be_alone() {
   const int file = open(std::getenv("SSMBENCH_MEETING"), O_RDONLY | O_CLOEXEC);
   const bool is_alone = flock(file, LOCK_EX | LOCK_NB) == 0;
   wait(std::chrono::milliseconds(2));
   close(file);
   if (!is_alone) throw std::runtime_error("somebody is here");
+  if (std::to_string(omp_get_max_threads()) != std::getenv("SSMBENCH_THREADS"))
+    throw std::runtime_error("other threads than without slots");
 }
 
 Implementation when_named(Implementation implementation) {
