@@ -156,6 +156,26 @@ TEST_CASE("tensors of PyTorch alias those of a case, bf16 too", "[python]") {
   }
 }
 
+TEST_CASE("the libraries of Python packages get along with a preloaded allocator", "[python]") {
+  const PythonWith python("numpy");
+  if (!python.found()) return;
+  const CommandResult result =
+      run_shell("LD_PRELOAD='" OTHER_MALLOC_LIBRARY "' FREES_MEMORY_LIBRARY='" FREES_MEMORY_LIBRARY
+                "' '" SSMBENCH_EXECUTABLE "' " +
+                    kLinear + kKernels + " --no-timing --impl np-loads-library",
+                SSMBENCH_SOURCE_DIR);
+  INFO(result.err);
+  const auto records = by_implementation(result.out);
+  REQUIRE(records.contains("np-loads-library"));
+  CHECK(records.at("np-loads-library").at("status") == "pass");
+}
+
+TEST_CASE("the program has no function that could take the place of one of a library") {
+  const CommandResult symbols = run_shell(
+      "nm -D --defined-only '" SSMBENCH_EXECUTABLE "' | grep -c -e ' [TWi] ' -e ' H5'", SSMBENCH_SOURCE_DIR);
+  CHECK(symbols.out == "0\n");
+}
+
 TEST_CASE("Python files that cannot be used are refused in a line", "[python]") {
   const PythonWith python("sys");
   const TemporaryFolder folder;
