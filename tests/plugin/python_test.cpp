@@ -113,11 +113,11 @@ TEST_CASE("kernels in Python are measured like others, and what goes wrong is on
   };
   expect("np-unsupported", "skip", "not 37 steps");
   expect("np-leaves", "error", "exited with status 3");
-  fails("np-raises", "ValueError: no kernel; for (2, 37, 3) (kernels.py:46)");
-  fails("np-exits", "SystemExit: 3 (kernels.py:51)");
-  fails("np-writes-input", "ValueError: assignment destination is read-only (kernels.py:61)");
+  fails("np-raises", "ValueError: no kernel; for (2, 37, 3) (kernels.py:47)");
+  fails("np-exits", "SystemExit: 3 (kernels.py:60)");
+  fails("np-writes-input", "ValueError: assignment destination is read-only (kernels.py:70)");
   fails("np-wrong-shape", "returned out of shape (2, 1, 3), not (2, 37, 3)");
-  fails("np-asks-wrongly", "AttributeError: linear_scan has no axis 'heads' (kernels.py:74)");
+  fails("np-asks-wrongly", "AttributeError: linear_scan has no axis 'heads' (kernels.py:83)");
   fails("np-no-such-tensor",
         "no_such_tensor: linear_scan has no 'c' here; a parameter with a default need not be there");
 }
