@@ -20,6 +20,13 @@ inline std::string config(const TemporaryFolder& folder, const std::string& leng
                           lengths + "]}}]}");
 }
 
+/// "5, 6, 7" from 5 to 7.
+inline std::string lengths(int from, int to) {
+  std::string all = std::to_string(from);
+  for (int length = from + 1; length <= to; ++length) all += ", " + std::to_string(length);
+  return all;
+}
+
 /// Runs the executable that has nothing but faulty implementations and an honest one (supervise/faulty/).
 inline CommandResult run_faulty(const std::string& arguments, const std::string& before = "") {
   return run_shell(before + " '" SSMBENCH_FAULTY_EXECUTABLE "' run --device cpu " + arguments,
