@@ -52,6 +52,17 @@ void store_rounded(std::span<const double> values, bool shared, const TensorView
     case DType::i32:
       return store<std::int32_t>(values, view.data, offset, stride,
                                  [](float value) { return static_cast<std::int32_t>(value); });
+    case DType::i64:
+      return store<std::int64_t>(values, view.data, offset, stride,
+                                 [](float value) { return static_cast<std::int64_t>(value); });
+    case DType::i16:
+    case DType::i8:
+    case DType::e4m3:
+      for (const double value : values) {
+        store_from_double(view.data, offset, view.dtype, value);
+        offset += stride;
+      }
+      return;
     default:
       if (shared) return store<float>(values, view.data, offset, stride, to_shared);
       return store<float>(values, view.data, offset, stride, [](float value) { return value; });
@@ -96,7 +107,7 @@ void generate(const InputFill& fill, const HostTensor& tensor, bool shared, cons
 void put_nan(const std::vector<HostTensor>& tensors, std::int64_t seed) {
   std::vector<const HostTensor*> choice;
   for (const auto& tensor : tensors)
-    if (tensor.spec.dtype != DType::i32) choice.push_back(&tensor);
+    if (is_float(tensor.spec.dtype) || tensor.spec.dtype == DType::c64) choice.push_back(&tensor);
   const HostTensor& chosen = *choice.at(static_cast<std::size_t>(seed) % choice.size());
   const TensorView view = real_view(chosen.view());
   std::array<double, 1> draw{};
