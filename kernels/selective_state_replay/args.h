@@ -6,8 +6,8 @@
 
 namespace ssmbench {
 
-/// selective_state_replay as every implementation takes it. Everything lies in C order. Absent tensors are null.
-/// T is 1 where tensors have no axis of tokens; R = window + T.
+/// selective_state_replay as every implementation takes it. Everything lies in C order. Absent tensors are
+/// null. T is 1 where tensors have no axis of tokens; R = window + T.
 struct StateReplayArgs {
   std::int64_t batch, heads, headdim, dstate, groups, tokens, window;
   bool dt_softplus;

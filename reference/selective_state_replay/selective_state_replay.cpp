@@ -1,7 +1,7 @@
-// Replayed steps in fp64, with the error bound of selective_state_update.cpp, from an exact checkpoint: of tokens
-// in the ring Δ is an input, and exact; of new ones it is computed, with the error that steps have. What is
-// written to the ring is x and B as they came, and Δ with its error. Rows of rings and checkpoints that are not
-// written have a bound of 0; rows of padding have none.
+// Replayed steps in fp64, with the error bound of selective_state_update.cpp, from an exact checkpoint: of
+// tokens in the ring Δ is an input, and exact; of new ones it is computed, with the error that steps have.
+// What is written to the ring is x and B as they came, and Δ with its error. Rows of rings and checkpoints
+// that are not written have a bound of 0; rows of padding have none.
 
 #include <fmt/format.h>
 

@@ -8,8 +8,8 @@
 //                               third, plus 2·m_t
 // out is bounded as in selective_scan.cpp: it is made from h_t before that is rounded to be stored. A slot
 // that is not stored into is its input, exactly, and so is its bound of 0; rows of padding have no bound.
-// States in units of a scale are h when the product with it has been rounded: |h_0| more. stored_row.h says how
-// they are stored.
+// States in units of a scale are h when the product with it has been rounded: |h_0| more. stored_row.h says
+// how they are stored.
 //
 // ε is that of the selective scan, and 1 more with softplus: mamba_ssm's Triton kernel takes log(1 + e^x),
 // and rounding 1 + e^x is worth 1 in Δ whatever its size (its outputs in tests/golden have the very errors of

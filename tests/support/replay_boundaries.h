@@ -6,8 +6,8 @@
 
 namespace ssmbench::test {
 
-/// States around vectors; one token and several, more and fewer than the window; every way to flush, with slots
-/// and padding and without, options in turn.
+/// States around vectors; one token and several, more and fewer than the window; every way to flush, with
+/// slots and padding and without, options in turn.
 inline std::vector<Problem> replay_boundaries() {
   const char* const dtypes[] = {"f32", "f16", "bf16"};
   std::vector<Problem> all;

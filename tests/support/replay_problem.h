@@ -7,8 +7,8 @@
 
 namespace ssmbench::test {
 
-/// A small selective_state_replay problem; every option is off and every size 1 unless `axes` says otherwise, the
-/// window is 4.
+/// A small selective_state_replay problem; every option is off and every size 1 unless `axes` says otherwise,
+/// the window is 4.
 inline Problem replay_problem(Axes axes) {
   axes.merge(Axes{{"dtype", "f32"},
                   {"batch", size(1)},

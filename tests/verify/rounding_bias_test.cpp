@@ -38,8 +38,8 @@ struct Values {
   }
 };
 
-/// `share`: the probability to be rounded away from zero, of the element's part f above its lower neighbour and
-/// its value. `draw`: uniform, by element.
+/// `share`: the probability to be rounded away from zero, of the element's part f above its lower neighbour
+/// and its value. `draw`: uniform, by element.
 OutputComparison judge(const Values& values, const std::function<double(double f, double value)>& share,
                        const std::function<double(std::size_t i)>& draw) {
   const auto count = static_cast<std::int64_t>(values.value.size());

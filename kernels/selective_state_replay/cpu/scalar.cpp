@@ -1,5 +1,5 @@
-// cpu-scalar: the replay as the definition has it, one row after the other on one thread, f32. It is the readable
-// version of what every faster implementation computes.
+// cpu-scalar: the replay as the definition has it, one row after the other on one thread, f32. It is the
+// readable version of what every faster implementation computes.
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,7 @@
-// cpu-simd: the replay head after head, threads over batch × heads. The states of a row lie side by side, so that
-// the loops over them run on SIMD lanes, and stay in f32 for all tokens; what depends on head and token alone is
-// worked out once for the head's rows. A head is computed by one thread, so results do not depend on the number of
-// threads. New tokens go to rows of the ring that nobody reads in this launch.
+// cpu-simd: the replay head after head, threads over batch × heads. The states of a row lie side by side, so
+// that the loops over them run on SIMD lanes, and stay in f32 for all tokens; what depends on head and token
+// alone is worked out once for the head's rows. A head is computed by one thread, so results do not depend on
+// the number of threads. New tokens go to rows of the ring that nobody reads in this launch.
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/selective_state_replay/cpu/simd.cpp"

@@ -1,5 +1,5 @@
-// Rows of states between memory in any state dtype and f32: rounded to nearest or stochastically, with a scale
-// for each row where the dtype needs one. Compiled once per instruction set.
+// Rows of states between memory in any state dtype and f32: rounded to nearest or stochastically, with a
+// scale for each row where the dtype needs one. Compiled once per instruction set.
 
 #if defined(SSMBENCH_STATE_ROWS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef SSMBENCH_STATE_ROWS_INL_H

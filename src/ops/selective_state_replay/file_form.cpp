@@ -9,8 +9,8 @@
 namespace ssmbench {
 namespace {
 
-/// The state is (S, H, P, N); x has an axis of tokens behind that of the batch, or none for one token; what the
-/// ring has beyond the new tokens is the window. Axes that only say how indices are drawn stay at their
+/// The state is (S, H, P, N); x has an axis of tokens behind that of the batch, or none for one token; what
+/// the ring has beyond the new tokens is the window. Axes that only say how indices are drawn stay at their
 /// fallbacks.
 void infer_state_replay(const StoredInputs& inputs, Axes& axes) {
   const Shape& state = inputs.shape("state", 4);

@@ -12,9 +12,9 @@
 
 namespace ssmbench {
 
-/// The exact values, before rounding to a dtype, of the inputs of selective_state_replay: new tokens and states
-/// as those of selective_state_update, tokens in rings like new ones, those that have not been written yet too.
-/// Rings start anywhere.
+/// The exact values, before rounding to a dtype, of the inputs of selective_state_replay: new tokens and
+/// states as those of selective_state_update, tokens in rings like new ones, those that have not been written
+/// yet too. Rings start anywhere.
 class StateReplayInputs {
  public:
   /// Throws UsageError for an unknown distribution.

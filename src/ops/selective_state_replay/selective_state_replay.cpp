@@ -88,8 +88,8 @@ std::optional<std::string> replay_contradiction(const Problem& problem) {
   return {};
 }
 
-/// Of each row: the checkpoint, the tokens in its ring, the new ones in and out, and the checkpoint again where
-/// it is stored.
+/// Of each row: the checkpoint, the tokens in its ring, the new ones in and out, and the checkpoint again
+/// where it is stored.
 Work replay_work(const Problem& problem, Math /*math*/) {
   const StateReplay replay(problem);
   const StateUpdate& step = replay.step;

@@ -141,8 +141,8 @@ std::int64_t slots_written(const StateUpdate& update) {
   return update.store == StateStore::each ? update.tokens * rows : rows;
 }
 
-/// Slots are read and written once where they are named, with their scales. One exponential a state and token in form mamba1,
-/// one a head in form mamba2; decay, input and output are a multiply-add each.
+/// Slots are read and written once where they are named, with their scales. One exponential a state and token
+/// in form mamba1, one a head in form mamba2; decay, input and output are a multiply-add each.
 Work state_update_work(const Problem& problem, Math /*math*/) {
   const StateUpdate update(problem);
   const std::int64_t rows = update.batch - update.padding_rows();

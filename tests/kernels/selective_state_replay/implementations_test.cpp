@@ -1,5 +1,5 @@
-// Every registered implementation of selective_state_replay against the fp64 reference at the sizes where code
-// changes path, and against decoding steps.
+// Every registered implementation of selective_state_replay against the fp64 reference at the sizes where
+// code changes path, and against decoding steps.
 
 #include <string>
 #include <vector>

@@ -149,8 +149,8 @@ std::vector<Problem> slot_problems() {
   return all;
 }
 
-/// States with scales, and with stochastic rounding, in both forms, stored in place, in slots and by token; rows
-/// that are shorter than a vector, and that end inside of one.
+/// States with scales, and with stochastic rounding, in both forms, stored in place, in slots and by token;
+/// rows that are shorter than a vector, and that end inside of one.
 std::vector<Problem> scaled_problems() {
   std::vector<Problem> all;
   std::size_t turn = 0;
