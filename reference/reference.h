@@ -32,13 +32,20 @@ struct ReferenceOutput {
   std::string note = {};
   /// Of values on a circle, such as angles: whole periods more or less are no error. 0 for all others.
   double period = 0;
+  /// Distance of neighbours among the values that can be stored, for outputs in units of a scale; empty for
+  /// others. `expected` is then what they stand for.
+  std::vector<float> step = {};
+  /// Rounded to either neighbour when it is stored, up as often as it is nearer to that one.
+  bool stochastic = false;
 
   Expectation expectation() const {
     return {.values = expected.data(),
             .bound = bound.data(),
             .operand_bound = operand_bound.empty() ? nullptr : operand_bound.data(),
             .decay_response = decay_response.empty() ? nullptr : decay_response.data(),
-            .period = period};
+            .period = period,
+            .step = step.empty() ? nullptr : step.data(),
+            .stochastic = stochastic};
   }
 };
 

@@ -13,16 +13,9 @@ import mamba_ssm_calls
 from interchange import Outcome, Rejected, Unsupported
 
 
-def make(options):
-    try:
-        import mamba_ssm
-        import torch
-        import torch_tensors
-    except ImportError as error:
-        raise Rejected(f"mamba_ssm cannot be used: {interchange.one_line(error)}") from None
-    if not torch.cuda.is_available():
-        raise Rejected("mamba_ssm needs a CUDA device, and PyTorch sees none")
-    device = torch.device("cuda", torch.cuda.current_device())
+def compute_on(device):
+    """What computes a case there."""
+    import torch_tensors
 
     def compute(case, timed):
         operation = case["op"]
@@ -32,6 +25,10 @@ def make(options):
         shapes = {name: tensor.values.shape for name, tensor in case.inputs.items()}
         if reason := why_not(case, shapes, case.inputs["A"].dtype == "c64"):
             raise Unsupported(reason)
+        if "destination" in case.inputs:
+            slots = (case.inputs[name].values for name in ("source", "destination"))
+            if reason := mamba_ssm_calls.stores_elsewhere(*slots):
+                raise Unsupported(reason)
 
         with torch_tensors.own_stream(device):
             tensors = {name: torch_tensors.to_torch(tensor, device) for name, tensor in case.inputs.items()}
@@ -46,8 +43,21 @@ def make(options):
         math, states = mamba_ssm_calls.math_of(operation, io), mamba_ssm_calls.state_dtype_of(operation, io)
         return Outcome(stored, math, state_dtype=states, timing=timing)
 
+    return compute
+
+
+def make(options):
+    try:
+        import mamba_ssm
+        import torch
+        import torch_tensors  # noqa: F401
+    except ImportError as error:
+        raise Rejected(f"mamba_ssm cannot be used: {interchange.one_line(error)}") from None
+    if not torch.cuda.is_available():
+        raise Rejected("mamba_ssm needs a CUDA device, and PyTorch sees none")
+    device = torch.device("cuda", torch.cuda.current_device())
     producer = f"mamba_ssm {mamba_ssm.__version__} (PyTorch {torch.__version__})"
-    return producer, torch.cuda.get_device_name(device), compute
+    return producer, torch.cuda.get_device_name(device), compute_on(device)
 
 
 def output_dtype(case, name):

@@ -21,7 +21,7 @@ except ImportError as missing:
     sys.exit(2)
 
 SCHEMA = "ssmbench-interchange/1"
-# What a tensor of each dtype is in a file. bf16 is its bits, which NumPy has no type for.
+# What a tensor of each dtype is in a file. bf16 and e4m3 are their bits, which NumPy has no types for.
 STORAGE = {
     "f32": numpy.float32,
     "f64": numpy.float64,
@@ -29,6 +29,10 @@ STORAGE = {
     "bf16": numpy.uint16,
     "c64": numpy.complex64,
     "i32": numpy.int32,
+    "i64": numpy.int64,
+    "i16": numpy.int16,
+    "i8": numpy.int8,
+    "e4m3": numpy.uint8,
 }
 LARGEST_PLAIN_BYTES = 65536  # the format's limit for datasets in one piece
 
@@ -46,7 +50,7 @@ class Unsupported(Exception):
 
 @dataclasses.dataclass
 class Tensor:
-    values: numpy.ndarray  # in stored order; bf16 as uint16
+    values: numpy.ndarray  # in stored order; bf16 as uint16, e4m3 as uint8
     dtype: str
 
 

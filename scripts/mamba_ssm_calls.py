@@ -61,7 +61,7 @@ def selective_scan(axes, tensors, fresh):
 
 
 def ssd_why_not(axes, shapes, is_complex):
-    if "cu_seqlens" in shapes:
+    if "cu_seqlens" in shapes and "initial_states" in shapes:
         return "mamba_chunk_scan_combined takes no initial states of packed sequences"
     chunk = int(axes["chunk_size"])
     if chunk < 16 or chunk & (chunk - 1):
@@ -71,19 +71,27 @@ def ssd_why_not(axes, shapes, is_complex):
 
 def ssd_chunk_scan(axes, tensors, fresh):
     """mamba_chunk_scan_combined, Mamba-2's Triton kernels."""
+    import torch
     from mamba_ssm.ops.triton.ssd_combined import mamba_chunk_scan_combined
 
     names = [n for n in ("x", "dt", "A", "B", "C", "D", "z", "dt_bias", "initial_states") if n in tensors]
     leaves = {name: tensors[name].requires_grad_("dout" in tensors) for name in names}
     low, high = (float(limit) for limit in axes["dt_limit"])
+    numbers, borders = tensors.get("seq_idx"), tensors.get("cu_seqlens")
+    if borders is not None:  # sequences are numbered as well, and a state is returned for each
+        lengths = (borders[1:] - borders[:-1]).long()
+        numbers = torch.arange(len(lengths), dtype=torch.int32, device=borders.device)
+        numbers = torch.repeat_interleave(numbers, lengths)[None]
     scan = lambda: mamba_chunk_scan_combined(  # noqa: E731
         *(leaves[name] for name in ("x", "dt", "A", "B", "C")),
         int(axes["chunk_size"]),
         **{name: leaves.get(name) for name in ("D", "z", "dt_bias", "initial_states")},
-        seq_idx=tensors.get("seq_idx"),
+        seq_idx=numbers,
+        cu_seqlens=borders,
         dt_softplus=bool(axes["dt_softplus"]),
         dt_limit=(low, high),
-        return_final_states=True,
+        return_final_states=borders is None,
+        return_varlen_states=borders is not None,
     )
     if "dout" not in tensors:
         return lambda: dict(zip(("out", "final_states"), scan()))
@@ -107,8 +115,21 @@ def step_why_not(axes, shapes, is_complex):
     for name in ("D", "dt_bias"):
         if name not in shapes:
             return f"selective_state_update fails without {name}"
+    if len(shapes["x"]) == len(shapes["state"]):
+        return "selective_state_update takes one token"
     if len(shapes["state"]) == 3 and len(shapes["B"]) == 3:
         return "selective_state_update has no groups of B and C without heads"
+    if "state_scale" in shapes:
+        return "selective_state_update has no states with scales"
+    if "seed" in shapes:
+        return "selective_state_update rounds to nearest"
+    return None
+
+
+def stores_elsewhere(source, destination):
+    """Why destinations (B,) or (B, 1) are not what the kernel does; nothing where they are."""
+    if (destination.reshape(-1) != source).any():
+        return "selective_state_update stores states where they come from"
     return None
 
 
@@ -124,6 +145,7 @@ def selective_state_update(axes, tensors, fresh):
         heads["D"] = tensors["D"][:, None].expand(-1, p)
         heads["dt_bias"] = tensors["dt_bias"][:, None].expand(-1, p)
     arguments = {**tensors, **heads}
+    indices = {"state_batch_indices": tensors["source"]} if "source" in tensors else {}
 
     def launch():
         out = update(
@@ -131,6 +153,7 @@ def selective_state_update(axes, tensors, fresh):
             z=arguments.get("z"),
             dt_bias=arguments["dt_bias"],
             dt_softplus=bool(axes["dt_softplus"]),
+            **indices,
         )
         return {"out": out, "state": state}
 

@@ -32,6 +32,8 @@ def declare(op):
         reason = why_not(axes, case.shapes, axes.get("A") == "complex")
         if reason is None and op == "selective_scan_fwd" and axes["B"] == "constant":
             return "mamba_ssm leaves a constant B out of last_state"
+        if reason is None and axes.get("store", "last") != "last":
+            return "selective_state_update stores states where they come from"
         return reason
 
     def prepare(case, tensors):

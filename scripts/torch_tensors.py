@@ -15,6 +15,10 @@ TYPES = {
     "bf16": torch.bfloat16,
     "c64": torch.complex64,
     "i32": torch.int32,
+    "i64": torch.int64,
+    "i16": torch.int16,
+    "i8": torch.int8,
+    "e4m3": torch.float8_e4m3fn,
 }
 WARMUP, MIN_RUNS, MAX_RUNS, MIN_SECONDS, MAX_SECONDS = 3, 10, 1000, 0.2, 2.0  # ssmbench's own policy
 
@@ -23,6 +27,8 @@ def to_torch(tensor, device):
     values = tensor.values
     if tensor.dtype == "bf16":
         return torch.from_numpy(values.view(numpy.int16).copy()).view(torch.bfloat16).to(device)
+    if tensor.dtype == "e4m3":
+        return torch.from_numpy(values.copy()).view(torch.float8_e4m3fn).to(device)
     return torch.from_numpy(values.copy()).to(device)
 
 
@@ -31,6 +37,8 @@ def to_tensor(values, dtype):
     values = values.detach().to(TYPES[dtype]).contiguous().cpu()
     if dtype == "bf16":
         return Tensor(values.view(torch.int16).numpy().view(numpy.uint16), dtype)
+    if dtype == "e4m3":
+        return Tensor(values.view(torch.uint8).numpy(), dtype)
     return Tensor(values.numpy(), dtype)
 
 

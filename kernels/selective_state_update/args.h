@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "model/dtype.h"
+
 namespace ssmbench {
 
 /// selective_state_update as every implementation takes it; both forms are one with heads (StateUpdate).
@@ -25,6 +27,13 @@ struct StateUpdateArgs {
   const std::int32_t* destination;  ///< (B, T), null where source is
   void* out;                        ///< (B, T, H, P) io dtype
   void* intermediate;               ///< (B, T, H, P, N) state_dtype, or null
+};
+
+/// How states are stored.
+struct StateStorage {
+  DType dtype;
+  float* scale;              ///< (S, H, P), updated in place; null where the dtype needs none
+  const std::int64_t* seed;  ///< (1,), or null: rounded to nearest
 };
 
 }  // namespace ssmbench

@@ -30,4 +30,10 @@ StateUpdateArgs bind_state_update(const Problem& problem, const TensorSet& tenso
           .intermediate = data_of<void>(tensors, "intermediate")};
 }
 
+StateStorage bind_state_storage(const Problem& problem, const TensorSet& tensors) {
+  return {.dtype = StateUpdate(problem).state_dtype,
+          .scale = data_of<float>(tensors, "state_scale"),
+          .seed = data_of<const std::int64_t>(tensors, "seed")};
+}
+
 }  // namespace ssmbench

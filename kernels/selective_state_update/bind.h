@@ -9,4 +9,7 @@ namespace ssmbench {
 /// Checks the tensors against the problem and resolves them. Throws ContractError.
 StateUpdateArgs bind_state_update(const Problem& problem, const TensorSet& tensors);
 
+/// Of tensors that have been checked.
+StateStorage bind_state_storage(const Problem& problem, const TensorSet& tensors);
+
 }  // namespace ssmbench

@@ -8,6 +8,8 @@
 //                               third, plus 2·m_t
 // out is bounded as in selective_scan.cpp: it is made from h_t before that is rounded to be stored. A slot
 // that is not stored into is its input, exactly, and so is its bound of 0; rows of padding have no bound.
+// States in units of a scale are h when the product with it has been rounded: |h_0| more. stored_row.h says
+// how they are stored.
 //
 // ε is that of the selective scan, and 1 more with softplus: mamba_ssm's Triton kernel takes log(1 + e^x),
 // and rounding 1 + e^x is worth 1 in Δ whatever its size (its outputs in tests/golden have the very errors of
@@ -17,7 +19,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -27,23 +28,13 @@
 #include "ops/selective_state_update/selective_state_update.h"
 #include "reference/common/activations.h"
 #include "reference/reference.h"
-#include "reference/selective_scan/step.h"
+#include "reference/selective_state_update/recurrence.h"
+#include "reference/selective_state_update/stored_row.h"
 
 namespace ssmbench {
 namespace {
 
 constexpr auto kNoBound = std::numeric_limits<float>::infinity();
-
-/// What the rows of a head share at one token, by state.
-struct Coefficients {
-  BoundedValue delta;
-  std::array<double, kMaxStepDState> decay, decay_error, B, C;  ///< e^z, its relative error
-};
-
-/// The state of a row.
-struct Row {
-  std::array<double, kMaxStepDState> value, magnitude, error;
-};
 
 /// Slots that rows of the batch start from and are stored into, −1 where there is none.
 class Slots {
@@ -111,6 +102,7 @@ class Update {
         skip_(floats("D")),
         dt_bias_(floats("dt_bias")),
         state_in_(inputs.at("state")),
+        scale_in_(floats("state_scale")),
         x_(inputs.at("x")),
         dt_(inputs.at("dt")),
         B_(inputs.at("B")),
@@ -118,13 +110,25 @@ class Update {
         z_(inputs.find("z")),
         out_(outputs.at("out")),
         state_(outputs.at("state")),
+        scale_(shape_.has_scale() ? &outputs.at("state_scale") : nullptr),
         intermediate_(shape_.has_intermediate ? &outputs.at("intermediate") : nullptr) {}
 
   /// The state as it came, exactly: states of row `sequence`.
   void keep(std::int64_t sequence) {
     const std::int64_t count = shape_.states_of_sequence();
-    for (std::int64_t at = sequence * count; at < (sequence + 1) * count; ++at)
-      state_.expected[at] = load_as_double(state_in_.data, at, state_in_.dtype);
+    for (std::int64_t at = sequence * count; at < (sequence + 1) * count; ++at) {
+      const double number = load_as_double(state_in_.data, at, state_in_.dtype);
+      const double scale = scale_in_ == nullptr ? 1 : scale_in_[at / shape_.dstate];
+      state_.expected[at] = number * scale;
+      // The neighbours are no values that it may have: half a step is the whole of the tolerance.
+      if (!state_.step.empty())
+        state_.step[at] =
+            static_cast<float>(scale * ulp_at(number, state_in_.dtype) / (shape_.stochastic ? 2 : 1));
+    }
+    const std::int64_t rows = count / shape_.dstate;
+    if (scale_ == nullptr) return;
+    for (std::int64_t row = sequence * rows; row < (sequence + 1) * rows; ++row)
+      scale_->expected[row] = scale_in_[row];
   }
 
   /// Head `index` of batch × heads.
@@ -132,15 +136,17 @@ class Update {
     const std::int64_t b = index / shape_.heads;
     const std::int64_t head = index % shape_.heads;
     if (slots_.source(b) < 0) return leave_out(b, head);
-    std::vector<Coefficients> by_token(static_cast<std::size_t>(shape_.tokens));
-    for (std::int64_t t = 0; t < shape_.tokens; ++t) by_token[t] = coefficients(b, t, head);
+    std::vector<HeadToken> by_token;
+    for (std::int64_t t = 0; t < shape_.tokens; ++t) by_token.push_back(head_token(b, t, head));
     for (std::int64_t p = 0; p < shape_.headdim; ++p) {
-      Row row = start(slots_.source(b), head, p);
+      StateRow row = start(slots_.source(b), head, p);
       for (std::int64_t t = 0; t < shape_.tokens; ++t) {
         const std::int64_t at = ((b * shape_.tokens + t) * shape_.heads + head) * shape_.headdim + p;
-        advance(at, head, by_token[t], row);
+        const double x = load_as_double(x_.data, at, x_.dtype);
+        advance(by_token[t], x, shape_.dstate, row);
+        put_out(at, head, x, contract(by_token[t], row, shape_.dstate));
         const std::int64_t slot = slots_.destination(b, t);
-        if (slot >= 0) store(row, state_, (slot * shape_.heads + head) * shape_.headdim + p);
+        if (slot >= 0) store_in_slot(row, (slot * shape_.heads + head) * shape_.headdim + p);
         if (intermediate_ != nullptr) store(row, *intermediate_, at);
       }
     }
@@ -152,54 +158,35 @@ class Update {
     return view == nullptr ? nullptr : static_cast<const float*>(view->data);
   }
 
-  Coefficients coefficients(std::int64_t b, std::int64_t t, std::int64_t head) const {
+  HeadToken head_token(std::int64_t b, std::int64_t t, std::int64_t head) const {
     const std::int64_t token = b * shape_.tokens + t;
-    const std::int64_t group = token * shape_.groups + head / shape_.heads_per_group();
     const double bias = dt_bias_ == nullptr ? 0 : dt_bias_[head];
     const StepSize step = step_size(load_as_double(dt_.data, token * shape_.heads + head, dt_.dtype),
                                     dt_bias_ == nullptr ? nullptr : &bias, shape_.dt_softplus);
-    Coefficients by_state;
-    by_state.delta = {step.delta, step.relative_error * std::abs(step.delta) + (shape_.dt_softplus ? 1 : 0)};
+    HeadToken shared;
+    set_decays(
+        shared, {step.delta, step.relative_error * std::abs(step.delta) + (shape_.dt_softplus ? 1 : 0)},
+        rate_ + (shape_.rate_per_state ? head * shape_.dstate : head), shape_.rate_per_state, shape_.dstate);
+    const std::int64_t group = token * shape_.groups + head / shape_.heads_per_group();
     for (std::int64_t n = 0; n < shape_.dstate; ++n) {
-      const double rate = rate_[shape_.rate_per_state ? head * shape_.dstate + n : head];
-      by_state.decay[n] = std::exp(by_state.delta.value * rate);
-      by_state.decay_error[n] = std::abs(rate) * (by_state.delta.error + std::abs(by_state.delta.value)) + 2 +
-                                relative_underflow_error(by_state.decay[n]);
-      by_state.B[n] = load_as_double(B_.data, group * shape_.dstate + n, B_.dtype);
-      by_state.C[n] = load_as_double(C_.data, group * shape_.dstate + n, C_.dtype);
+      shared.B[n] = load_as_double(B_.data, group * shape_.dstate + n, B_.dtype);
+      shared.C[n] = load_as_double(C_.data, group * shape_.dstate + n, C_.dtype);
     }
-    return by_state;
+    return shared;
   }
 
-  Row start(std::int64_t slot, std::int64_t head, std::int64_t p) const {
-    Row row;
-    const std::int64_t first = ((slot * shape_.heads + head) * shape_.headdim + p) * shape_.dstate;
-    for (std::int64_t n = 0; n < shape_.dstate; ++n) {
-      row.value[n] = load_as_double(state_in_.data, first + n, state_in_.dtype);
-      row.magnitude[n] = std::abs(row.value[n]);
-      row.error[n] = 0;
+  StateRow start(std::int64_t slot, std::int64_t head, std::int64_t p) const {
+    const std::int64_t at = (slot * shape_.heads + head) * shape_.headdim + p;
+    StateRow row = stored_states(state_in_, at, shape_.dstate);
+    for (std::int64_t n = 0; n < shape_.dstate && scale_in_ != nullptr; ++n) {
+      row.value[n] *= scale_in_[at];
+      row.magnitude[n] = row.error[n] = std::abs(row.value[n]);
     }
     return row;
   }
 
-  /// One token of one row; `at`: of x and out.
-  void advance(std::int64_t at, std::int64_t head, const Coefficients& by_state, Row& row) {
-    const BoundedValue& delta = by_state.delta;
-    const double x = load_as_double(x_.data, at, x_.dtype);
-    StateSum y{0, 0, 0};
-    for (std::int64_t n = 0; n < shape_.dstate; ++n) {
-      const double kept = by_state.decay[n] * row.magnitude[n];
-      const double added = delta.value * x * by_state.B[n];
-      row.value[n] = by_state.decay[n] * row.value[n] + added;
-      row.magnitude[n] = kept + std::abs(added);
-      row.error[n] = by_state.decay[n] * row.error[n] + by_state.decay_error[n] * kept +
-                     (delta.error + 2 * std::abs(delta.value)) * std::abs(x * by_state.B[n]) +
-                     2 * row.magnitude[n] +
-                     kUnderflowError * (std::abs(delta.value) + std::abs(by_state.B[n]));
-      y.value += by_state.C[n] * row.value[n];
-      y.error += std::abs(by_state.C[n]) * row.error[n];
-      y.magnitude += std::abs(by_state.C[n]) * row.magnitude[n];
-    }
+  /// out of one token of one row; `at`: of x and out.
+  void put_out(std::int64_t at, std::int64_t head, double x, const StateSum& y) {
     const double skip = skip_ != nullptr ? skip_[head] * x : 0;
     const Rounded<double> gate = gate_of(z_ != nullptr ? load_as_double(z_->data, at, z_->dtype) : 0).value;
     const BoundedValue out = scan_output(y, roundings_of_output(shape_.dstate),
@@ -208,11 +195,23 @@ class Update {
     out_.bound[at] = static_cast<float>(out.error);
   }
 
-  void store(const Row& row, ReferenceOutput& output, std::int64_t at) const {
+  void store(const StateRow& row, ReferenceOutput& output, std::int64_t at) const {
     for (std::int64_t n = 0; n < shape_.dstate; ++n) {
       output.expected[at * shape_.dstate + n] = row.value[n];
       output.bound[at * shape_.dstate + n] = static_cast<float>(row.error[n]);
+      if (!output.step.empty())
+        output.step[at * shape_.dstate + n] = step_around(row.value[n], row.error[n], 1, shape_.state_dtype);
     }
+  }
+
+  void store_in_slot(const StateRow& row, std::int64_t at) const {
+    store(row, state_, at);
+    if (scale_ == nullptr) return;
+    const ScaledRow scaled = scaled_row(row, shape_.dstate, shape_.state_dtype);
+    scale_->expected[at] = scaled.scale;
+    scale_->bound[at] = scaled.scale_bound;
+    std::copy_n(scaled.bound.begin(), shape_.dstate, state_.bound.begin() + at * shape_.dstate);
+    std::copy_n(scaled.step.begin(), shape_.dstate, state_.step.begin() + at * shape_.dstate);
   }
 
   /// What a row of padding leaves behind is not judged.
@@ -230,11 +229,17 @@ class Update {
   Slots slots_;
   const TensorSet& inputs_;
   const float *rate_, *skip_, *dt_bias_;
-  const TensorView &state_in_, &x_, &dt_, &B_, &C_;
+  const TensorView& state_in_;
+  const float* scale_in_;
+  const TensorView &x_, &dt_, &B_, &C_;
   const TensorView* z_;
   ReferenceOutput &out_, &state_;
-  ReferenceOutput* intermediate_;
+  ReferenceOutput *scale_, *intermediate_;
 };
+
+bool is_stored_state(const TensorSpec& output) {
+  return output.name == "state" || output.name == "intermediate";
+}
 
 /// Threads over heads; out, the state after the last token, and those in between.
 ReferenceOutputs compute(const Problem& problem, const TensorSet& inputs, const std::atomic<bool>& stop) {
@@ -243,7 +248,11 @@ ReferenceOutputs compute(const Problem& problem, const TensorSet& inputs, const 
   for (const auto& tensor : problem.tensors()) {
     if (tensor.role != Role::output) continue;
     const auto count = static_cast<std::size_t>(element_count(tensor.shape));
-    outputs[tensor.name] = {tensor.shape, std::vector<double>(count), std::vector<float>(count)};
+    ReferenceOutput& output = outputs[tensor.name];
+    output = {tensor.shape, std::vector<double>(count), std::vector<float>(count)};
+    if (!is_stored_state(tensor)) continue;
+    output.stochastic = shape.stochastic;
+    if (shape.stochastic || shape.has_scale()) output.step.resize(count);
   }
   Update update(problem, inputs, outputs);
   constexpr double kWorthThreads = 16384;  // below, waking threads costs more than it gains
@@ -258,7 +267,7 @@ ReferenceOutputs compute(const Problem& problem, const TensorSet& inputs, const 
 }
 
 std::size_t bytes(const Problem& problem) {
-  return output_bytes(problem, [](const TensorSpec&) { return false; });
+  return output_bytes(problem, is_stored_state);  // their steps
 }
 
 const ReferenceRegistration registration({.op = "selective_state_update",

@@ -8,6 +8,7 @@
 #include "model/tensor_map.h"
 #include "reference/reference.h"
 #include "verify/compare_pair.h"
+#include "verify/dequantized.h"
 
 namespace ssmbench {
 namespace {
@@ -42,15 +43,19 @@ std::vector<OutputDifference> compare_cases(const CaseRead& a, const CaseRead& b
                                             const std::atomic<bool>& stop) {
   std::vector<OutputDifference> differences;
   const auto reference = compute_reference(a.problem, views_of(a.inputs), stop);
-  for (const auto& output : a.outputs)
-    if (const HostTensor* other = find_tensor(b.outputs, output.spec.name))
-      differences.push_back({.name = output.spec.name,
-                             .axes = output.spec.axes,
-                             .elements = element_count(output.spec.shape),
-                             .different = count_different(output, *other),
-                             .comparison = compare_pair(output.view(), other->view(),
-                                                        reference.at(output.spec.name).expectation(),
-                                                        a.arithmetic, b.arithmetic)});
+  for (const auto& output : a.outputs) {
+    const HostTensor* other = find_tensor(b.outputs, output.spec.name);
+    if (other == nullptr) continue;
+    const auto of_a = dequantized(output, a.outputs);
+    const auto of_b = dequantized(*other, b.outputs);
+    differences.push_back({.name = output.spec.name,
+                           .axes = output.spec.axes,
+                           .elements = element_count(output.spec.shape),
+                           .different = count_different(output, *other),
+                           .comparison = compare_pair(
+                               (of_a ? *of_a : output).view(), (of_b ? *of_b : *other).view(),
+                               reference.at(output.spec.name).expectation(), a.arithmetic, b.arithmetic)});
+  }
   return differences;
 }
 

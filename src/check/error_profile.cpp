@@ -6,9 +6,9 @@
 namespace ssmbench {
 namespace {
 
-std::size_t bin_of(const ElementVerdict& element, double expected, DType dtype) {
+std::size_t bin_of(const ElementVerdict& element, const ExpectedElement& expected, DType dtype) {
   if (element.kind == ElementVerdict::Kind::wrong) return ErrorProfile::kUlps.size() + 1;
-  const double ulps = element.error == 0 ? 0 : element.error / ulp_at(expected, dtype);
+  const double ulps = element.error == 0 ? 0 : element.error / spacing(expected, dtype);
   const auto* const found = std::ranges::lower_bound(ErrorProfile::kUlps, ulps);
   return static_cast<std::size_t>(found - ErrorProfile::kUlps.begin());
 }
@@ -30,7 +30,7 @@ ErrorProfile profile_of(const JudgedOutput& output, const Expectation& expected)
       ++profile.left_out;
       continue;
     }
-    ++profile.histogram.at(bin_of(element, expected.values[i], output.dtype));
+    ++profile.histogram.at(bin_of(element, expected.at(i), output.dtype));
     if (element.passed()) continue;
     ++profile.bad;
     const std::int64_t step = i / inner % steps;

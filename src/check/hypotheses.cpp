@@ -8,6 +8,7 @@
 #include "model/tensor_map.h"
 #include "reference/reference.h"
 #include "verify/compare.h"
+#include "verify/dequantized.h"
 
 namespace ssmbench {
 namespace {
@@ -68,7 +69,9 @@ class Explainer {
     for (const auto& output : outputs) {
       const auto expected = reference.find(output.spec.name);
       if (expected == reference.end()) continue;
-      const auto comparison = compare_output(output.view(), expected->second.expectation(), read_.arithmetic);
+      const auto values = dequantized(output, outputs);
+      const auto comparison = compare_output((values ? *values : output).view(),
+                                             expected->second.expectation(), read_.arithmetic);
       // Where the mistake lets everything overflow, nothing speaks for or against it.
       if (comparison.judged == 0) continue;
       if (!comparison.passed()) return false;

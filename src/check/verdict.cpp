@@ -7,6 +7,7 @@
 #include "check/patterns.h"
 #include "reference/reference.h"
 #include "verify/compare.h"
+#include "verify/dequantized.h"
 
 namespace ssmbench {
 
@@ -17,7 +18,7 @@ bool CaseVerdict::passed() const {
 std::vector<std::string> nonfinite_inputs(const CaseRead& read) {
   std::vector<std::string> names;
   for (const auto& input : read.inputs) {
-    if (input.spec.dtype == DType::i32) continue;
+    if (is_index(input.spec.dtype)) continue;
     const auto values = logical_values(input);
     if (std::ranges::any_of(values, [](double value) { return !std::isfinite(value); }))
       names.push_back(input.spec.name);
@@ -31,10 +32,12 @@ CaseVerdict judge_case(const CaseRead& read, const std::atomic<bool>& stop) {
   std::set<std::string> failed;
   for (const auto& output : read.outputs) {
     const Expectation expected = reference.at(output.spec.name).expectation();
-    const JudgedOutput judged = judge_output(output, expected, read.arithmetic);
+    const auto values = dequantized(output, read.outputs);
+    const HostTensor& meant = values ? *values : output;
+    const JudgedOutput judged = judge_output(meant, expected, read.arithmetic);
     verdict.outputs.push_back({.name = output.spec.name,
                                .axes = output.spec.axes,
-                               .comparison = compare_output(output.view(), expected, read.arithmetic, nullptr,
+                               .comparison = compare_output(meant.view(), expected, read.arithmetic, nullptr,
                                                             time_axis(output.spec)),
                                .profile = profile_of(judged, expected),
                                .patterns = patterns_of(judged, expected, read.problem, read.arithmetic)});

@@ -52,6 +52,17 @@ void store_rounded(std::span<const double> values, bool shared, const TensorView
     case DType::i32:
       return store<std::int32_t>(values, view.data, offset, stride,
                                  [](float value) { return static_cast<std::int32_t>(value); });
+    case DType::i64:
+      return store<std::int64_t>(values, view.data, offset, stride,
+                                 [](float value) { return static_cast<std::int64_t>(value); });
+    case DType::i16:
+    case DType::i8:
+    case DType::e4m3:
+      for (const double value : values) {
+        store_from_double(view.data, offset, view.dtype, value);
+        offset += stride;
+      }
+      return;
     default:
       if (shared) return store<float>(values, view.data, offset, stride, to_shared);
       return store<float>(values, view.data, offset, stride, [](float value) { return value; });
@@ -113,7 +124,7 @@ void put_nan(const std::vector<HostTensor>& tensors, const std::vector<TensorSpe
              std::int64_t seed) {
   std::vector<std::size_t> choice;
   for (std::size_t i = 0; i < specs.size(); ++i)
-    if (specs[i].dtype != DType::i32) choice.push_back(i);
+    if (is_float(specs[i].dtype) || specs[i].dtype == DType::c64) choice.push_back(i);
   const std::size_t chosen = choice.at(static_cast<std::size_t>(seed) % choice.size());
   const TensorView view = real_view(tensors[chosen].view());
   const TensorView whole = real_view(TensorView(nullptr, specs[chosen]));

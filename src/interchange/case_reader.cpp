@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <array>
 
+#include "model/tensor_map.h"
+
 namespace ssmbench {
 namespace {
 
@@ -39,10 +41,6 @@ bool holds(DType wide, DType narrow) {
   if (wide == narrow) return true;
   if (wide == DType::f64) return narrow == DType::f32 || narrow == DType::f16 || narrow == DType::bf16;
   return wide == DType::f32 && (narrow == DType::f16 || narrow == DType::bf16);
-}
-
-bool is_float(DType dtype) {
-  return dtype != DType::c64 && dtype != DType::i32;
 }
 
 /// Whether a dataset of another dtype does for `spec` (FileForm::may_have_other_dtype).
@@ -116,6 +114,7 @@ CaseRead CaseReader::read() const {
                 .inputs = load("inputs", inputs),
                 .outputs = load("outputs", outputs)};
   check_values(read.inputs);
+  check_scales(read.outputs);
   return read;
 }
 
@@ -124,6 +123,13 @@ void CaseReader::check_values(const std::vector<HostTensor>& inputs) const {
   if (wrong_values == nullptr) return;
   for (const auto& input : inputs)
     if (const auto wrong = wrong_values(input)) reject_file(file_, where("inputs", input.spec.name), *wrong);
+}
+
+void CaseReader::check_scales(const std::vector<HostTensor>& outputs) const {
+  for (const auto& output : outputs)
+    if (!output.spec.scaled_by.empty() && find_tensor(outputs, output.spec.scaled_by) == nullptr)
+      reject_file(file_, where("outputs", output.spec.name),
+                  fmt::format("is in units of {}, which is missing", output.spec.scaled_by));
 }
 
 void CaseReader::check_members() const {
@@ -182,7 +188,7 @@ Arithmetic CaseReader::read_arithmetic() const {
   if (!read_op().file.has_chunk_states) return {.math = *math};
   const std::string state_name = require_text(file_, path_, group_, "state_dtype");
   const auto state_dtype = parse_dtype(state_name);
-  if (!state_dtype || *state_dtype == DType::c64 || *state_dtype == DType::i32)
+  if (!state_dtype || !is_float(*state_dtype))
     reject_file(file_, path_,
                 fmt::format("unknown state_dtype '{}'; this build knows f32, f64, f16, bf16", state_name));
   return {*math, *state_dtype};

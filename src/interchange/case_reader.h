@@ -56,6 +56,8 @@ class CaseReader {
   StoredInputs stored_inputs() const;
   void check_size(const Problem& problem) const;
   void check_values(const std::vector<HostTensor>& inputs) const;
+  /// Outputs in units of scales need these.
+  void check_scales(const std::vector<HostTensor>& outputs) const;
   h5::Group open_part(const std::string& name) const;
   /// The tensors of a group that the file has, in the order of `specs`. Of inputs none may be missing.
   std::vector<OpenTensor> open_tensors(const std::string& group, const std::vector<TensorSpec>& specs) const;

@@ -195,6 +195,14 @@ DataType type_of(DType dtype, ByteOrder order) {
       return complex64(order);
     case DType::i32:
       return copy_of(order, H5T_STD_I32LE, H5T_STD_I32BE);
+    case DType::i64:
+      return copy_of(order, H5T_STD_I64LE, H5T_STD_I64BE);
+    case DType::i16:
+      return copy_of(order, H5T_STD_I16LE, H5T_STD_I16BE);
+    case DType::i8:
+      return copy_of(order, H5T_STD_I8LE, H5T_STD_I8BE);
+    case DType::e4m3:
+      return copy_of(order, H5T_STD_U8LE, H5T_STD_U8BE);
   }
   throw std::logic_error("unreachable");
 }

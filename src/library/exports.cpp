@@ -51,7 +51,8 @@ std::int32_t code_of(Math math) {
 /// In the order of SSMBENCH_F32, … and of DType both.
 static_assert(static_cast<int>(DType::f32) == SSMBENCH_F32 &&
               static_cast<int>(DType::bf16) == SSMBENCH_BF16 &&
-              static_cast<int>(DType::c64) == SSMBENCH_C64 && static_cast<int>(DType::i32) == SSMBENCH_I32);
+              static_cast<int>(DType::c64) == SSMBENCH_C64 && static_cast<int>(DType::i32) == SSMBENCH_I32 &&
+              static_cast<int>(DType::e4m3) == SSMBENCH_E4M3);
 
 const ssmbench_plugin& description() {
   static std::deque<std::string> names;

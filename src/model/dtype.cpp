@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <stdexcept>
 
 namespace ssmbench {
@@ -17,15 +18,26 @@ struct DTypeInfo {
   int min_exponent;      // of the smallest normal number
 };
 
-constexpr std::array<DTypeInfo, 6> kDTypes{{{DType::f32, "f32", 4, 24, -126},
-                                            {DType::f64, "f64", 8, 53, -1022},
-                                            {DType::f16, "f16", 2, 11, -14},
-                                            {DType::bf16, "bf16", 2, 8, -126},
-                                            {DType::c64, "c64", 8, 24, -126},
-                                            {DType::i32, "i32", 4, 0, 0}}};
+constexpr std::array<DTypeInfo, 10> kDTypes{{{DType::f32, "f32", 4, 24, -126},
+                                             {DType::f64, "f64", 8, 53, -1022},
+                                             {DType::f16, "f16", 2, 11, -14},
+                                             {DType::bf16, "bf16", 2, 8, -126},
+                                             {DType::c64, "c64", 8, 24, -126},
+                                             {DType::i32, "i32", 4, 0, 0},
+                                             {DType::i64, "i64", 8, 0, 0},
+                                             {DType::i16, "i16", 2, 0, 0},
+                                             {DType::i8, "i8", 1, 0, 0},
+                                             {DType::e4m3, "e4m3", 1, 4, -6}}};
 
 const DTypeInfo& info(DType dtype) {
   return kDTypes.at(static_cast<std::size_t>(dtype));
+}
+
+template <class Integer>
+void store_integer(void* data, std::int64_t index, double value, DType dtype) {
+  const double most = largest_in_scale(dtype);
+  static_cast<Integer*>(data)[index] =
+      static_cast<Integer>(std::clamp(std::nearbyint(std::isnan(value) ? 0 : value), -most, most));
 }
 
 }  // namespace
@@ -44,12 +56,34 @@ std::optional<DType> parse_dtype(std::string_view name) {
   return found->dtype;
 }
 
+bool is_index(DType dtype) {
+  return dtype == DType::i32 || dtype == DType::i64;
+}
+
+bool is_float(DType dtype) {
+  return dtype == DType::f32 || dtype == DType::f64 || dtype == DType::f16 || dtype == DType::bf16;
+}
+
+double largest_in_scale(DType dtype) {
+  switch (dtype) {
+    case DType::i8:
+      return 127;
+    case DType::i16:
+      return 32767;
+    case DType::e4m3:
+      return 448;
+    default:
+      return 0;
+  }
+}
+
 double unit_roundoff(DType dtype) {
   return std::ldexp(1.0, -info(dtype).significand_bits);
 }
 
 double ulp_at(double value, DType dtype) {
   const auto& [_, name, bytes, bits, min_exponent] = info(dtype);
+  if (bits == 0) return 1;
   // A value beyond the dtype's range is judged by the spacing at its own exponent: the error is huge either
   // way.
   int exponent = min_exponent;
@@ -96,6 +130,26 @@ std::uint16_t float_to_bf16(float value) {
   return static_cast<std::uint16_t>((bits + 0x7FFFU + ((bits >> 16U) & 1U)) >> 16U);
 }
 
+float e4m3_to_float(std::uint8_t bits) {
+  const int exponent = (bits >> 3U) & 0xF;
+  const int fraction = bits & 7;
+  if ((bits & 0x7FU) == 0x7FU) return std::numeric_limits<float>::quiet_NaN();
+  const float magnitude = exponent == 0 ? std::ldexp(static_cast<float>(fraction), -9)
+                                        : std::ldexp(static_cast<float>(8 + fraction), exponent - 10);
+  return (bits & 0x80U) != 0 ? -magnitude : magnitude;
+}
+
+std::uint8_t float_to_e4m3(float value) {
+  const std::uint8_t sign = std::signbit(value) ? 0x80 : 0;
+  if (std::isnan(value)) return static_cast<std::uint8_t>(sign | 0x7FU);
+  const float magnitude = std::min(std::abs(value), 448.0F);
+  if (magnitude < 0x1p-6F)  // multiples of 2^-9; 8 of them are the smallest normal number, and its bits
+    return static_cast<std::uint8_t>(sign | static_cast<unsigned>(std::nearbyint(magnitude * 0x1p9F)));
+  const auto bits = std::bit_cast<std::uint32_t>(magnitude);
+  const std::uint32_t rounded = bits + 0x7FFFFU + ((bits >> 20U) & 1U);  // a carry goes into the exponent
+  return static_cast<std::uint8_t>(sign | ((rounded >> 20U) - (120U << 3U)));
+}
+
 double load_as_double(const void* data, std::int64_t index, DType dtype) {
   switch (dtype) {
     case DType::f32:
@@ -106,8 +160,15 @@ double load_as_double(const void* data, std::int64_t index, DType dtype) {
       return f16_to_float(static_cast<const std::uint16_t*>(data)[index]);
     case DType::bf16:
       return bf16_to_float(static_cast<const std::uint16_t*>(data)[index]);
+    case DType::i16:
+      return static_cast<const std::int16_t*>(data)[index];
+    case DType::i8:
+      return static_cast<const std::int8_t*>(data)[index];
+    case DType::e4m3:
+      return e4m3_to_float(static_cast<const std::uint8_t*>(data)[index]);
     case DType::c64:
     case DType::i32:
+    case DType::i64:
       break;
   }
   throw std::logic_error("load_as_double: not a real dtype");
@@ -127,8 +188,16 @@ void store_from_double(void* data, std::int64_t index, DType dtype, double value
     case DType::bf16:
       static_cast<std::uint16_t*>(data)[index] = float_to_bf16(static_cast<float>(value));
       return;
+    case DType::i16:
+      return store_integer<std::int16_t>(data, index, value, dtype);
+    case DType::i8:
+      return store_integer<std::int8_t>(data, index, value, dtype);
+    case DType::e4m3:
+      static_cast<std::uint8_t*>(data)[index] = float_to_e4m3(static_cast<float>(value));
+      return;
     case DType::c64:
     case DType::i32:
+    case DType::i64:
       break;
   }
   throw std::logic_error("store_from_double: not a real dtype");

@@ -37,6 +37,9 @@ struct TensorSpec {
   std::vector<int> storage_order;  ///< logical axes from outermost to innermost in memory
   /// One letter per logical axis, as definitions index it: b batch, d channel, l time, n state, g group, …
   std::string axes = {};
+  /// The tensor with a scale for each row, which values are in units of; it has no last axis, and the same role
+  /// as this one. Empty where values are what they say.
+  std::string scaled_by = {};
 
   std::size_t bytes() const;
   Shape stored_shape() const;  ///< extents as they lie in memory and in HDF5 files (C order)

@@ -20,6 +20,14 @@ std::int32_t code_of(DType dtype) {
       return SSMBENCH_C64;
     case DType::i32:
       return SSMBENCH_I32;
+    case DType::i64:
+      return SSMBENCH_I64;
+    case DType::i16:
+      return SSMBENCH_I16;
+    case DType::i8:
+      return SSMBENCH_I8;
+    case DType::e4m3:
+      return SSMBENCH_E4M3;
   }
   throw std::logic_error("not a dtype");
 }

@@ -23,6 +23,10 @@ nlohmann::ordered_json to_json(const OutputComparison& c) {
                               {"decay_bias", optional_number(c.decay_bias)},
                               {"decay_bias_ratio", c.decay_bias_ratio}};
   if (c.significand_bits) json["significand_bits"] = *c.significand_bits;
+  if (c.rounding_bias)
+    json["rounding_bias"] = {{"mean", c.rounding_bias->mean},
+                             {"ratio", c.rounding_bias->ratio},
+                             {"among", c.rounding_bias->among}};
   const OutputComparison::Parts& parts = c.worst_parts;
   json["tolerance"] = {{"arithmetic", parts.arithmetic},
                        {"storage", parts.storage},

@@ -90,6 +90,10 @@ OutputComparison comparison_of(const Json& object) {
                      .operand_bound = optional_number(*parts, "operand_bound")};
   if (const auto bits = object.find("significand_bits"); bits != object.end())
     c.significand_bits = bits->get<int>();
+  if (const auto bias = object.find("rounding_bias"); bias != object.end())
+    c.rounding_bias = {.mean = number(*bias, "mean", kNaN),
+                       .ratio = number(*bias, "ratio", kInfinity),
+                       .among = bias->at("among").get<std::string>()};
   if (const auto spans = object.find("over_time"); spans != object.end())
     for (const Json& span : *spans)
       c.over_time.push_back({.first = span.at("first").get<std::int64_t>(),

@@ -12,6 +12,7 @@
 #include "inputs/inputs.h"
 #include "sweep/prepared_run.h"
 #include "verify/compare_pair.h"
+#include "verify/dequantized.h"
 #include "verify/describe.h"
 
 namespace ssmbench {
@@ -118,9 +119,11 @@ class CaseStudy {
              const std::vector<HostTensor>& in_parts, const Arithmetic& in_parts_arithmetic) const {
     for (std::size_t i = 0; i < at_once.size(); ++i) {
       const std::string& name = at_once[i].spec.name;
+      const auto whole = dequantized(at_once[i], at_once);
+      const auto parts = dequantized(in_parts[i], in_parts);
       const auto comparison =
-          compare_pair(at_once[i].view(), in_parts[i].view(), reference_.at(name).expectation(),
-                       at_once_arithmetic, in_parts_arithmetic);
+          compare_pair((whole ? *whole : at_once[i]).view(), (parts ? *parts : in_parts[i]).view(),
+                       reference_.at(name).expectation(), at_once_arithmetic, in_parts_arithmetic);
       if (!comparison.passed() && result.status == Status::pass) {
         result.status = Status::fail;
         result.cause = cause_of_failure(comparison);

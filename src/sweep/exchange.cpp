@@ -73,7 +73,7 @@ std::vector<SlicePair> ExchangeDraw::stretches(const std::vector<TensorSpec>& in
   if (channel_letter_ == 0) return pairs;
   const auto add = [&](const auto& is_wanted, std::size_t most) {
     for (std::size_t i = 0; i < inputs.size() && pairs.size() < most; ++i)
-      if (inputs[i].dtype != DType::i32 && is_wanted(inputs[i]))
+      if (!is_index(inputs[i].dtype) && is_wanted(inputs[i]))
         if (const auto pair = two_stretches(inputs[i], data[i], random)) pairs.push_back(*pair);
   };
   add([&](const TensorSpec& input) { return is_shared(input); }, inputs.size());

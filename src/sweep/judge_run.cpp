@@ -9,6 +9,7 @@
 #include "device/floating_point.h"
 #include "verify/compare.h"
 #include "verify/compare_sample.h"
+#include "verify/dequantized.h"
 #include "verify/describe.h"
 #include "verify/same_bits.h"
 
@@ -60,9 +61,11 @@ void RunJudge::launch() {
   ++launches_;
 }
 
-OutputComparison RunJudge::compare(const HostTensor& output, const ReferenceOutputs& reference) const {
+OutputComparison RunJudge::compare(const HostTensor& output, const std::vector<HostTensor>& outputs,
+                                   const ReferenceOutputs& reference) const {
   const TensorSpec& spec = output.spec;
-  return compare_output(output.view(), reference.at(spec.name).expectation(),
+  const auto values = dequantized(output, outputs);
+  return compare_output((values ? *values : output).view(), reference.at(spec.name).expectation(),
                         implementation_.arithmetic(result_.the_case.problem.dtype()),
                         result_.the_case.tolerance_of(spec.name), time_axis(spec));
 }
@@ -93,7 +96,8 @@ void RunJudge::launch_first() {
   result_.status = Status::pass;
   const HostTensor* worst = nullptr;
   for (const auto& output : first_outputs_) {
-    const OutputComparison& comparison = result_.outputs[output.spec.name] = compare(output, *on_.reference);
+    const OutputComparison& comparison = result_.outputs[output.spec.name] =
+        compare(output, first_outputs_, *on_.reference);
     if (comparison.judged == 0) leave_unverified(output.spec.name, comparison);
     if (comparison.judged > 0 && !comparison.passed() &&
         (worst == nullptr || comparison.tolerance_ratio > result_.outputs[worst->spec.name].tolerance_ratio))
@@ -131,7 +135,7 @@ void RunJudge::compare_again(const std::string& when) {
                                load_as_double(first.data, at, first.dtype),
                                load_as_double(again.data, at, again.dtype), when);
     }
-    judge_again(latest_outputs_[i], *on_.reference, when);
+    judge_again(latest_outputs_[i], latest_outputs_, *on_.reference, when);
   }
   if (difference.empty()) return;
   if (result_.determinism->first_difference.empty()) result_.determinism->first_difference = difference;
@@ -139,10 +143,10 @@ void RunJudge::compare_again(const std::string& when) {
     fail(Cause::nondeterministic, "nondeterministic, although it claims to be deterministic: " + difference);
 }
 
-void RunJudge::judge_again(const HostTensor& output, const ReferenceOutputs& reference,
-                           const std::string& when) {
+void RunJudge::judge_again(const HostTensor& output, const std::vector<HostTensor>& outputs,
+                           const ReferenceOutputs& reference, const std::string& when) {
   const std::string& name = output.spec.name;
-  const OutputComparison comparison = compare(output, reference);
+  const OutputComparison comparison = compare(output, outputs, reference);
   if (comparison.passed() || comparison.judged == 0) return;
   result_.outputs[name] = comparison;
   fail(*cause_of_failure(comparison),
@@ -159,10 +163,11 @@ void RunJudge::judge_timed(const TimedLaunch& launch) {
         !first_difference(real_view(first_outputs_[i].view()), real_view(output.view()));
     if (has_known_bits) continue;
     const TensorSpec& spec = output.spec;
-    if (!sample_passes(output.view(), reference.at(spec.name).expectation(),
+    const auto values = dequantized(output, launch.outputs);
+    if (!sample_passes((values ? *values : output).view(), reference.at(spec.name).expectation(),
                        implementation_.arithmetic(result_.the_case.problem.dtype()),
                        result_.the_case.tolerance_of(spec.name), random_))
-      judge_again(output, reference, when);
+      judge_again(output, launch.outputs, reference, when);
   }
   for (const auto& row : launch.rows)
     if (is_fine()) judge_row(row, when);
@@ -175,7 +180,7 @@ void RunJudge::judge_row(const RowOfLaunch& row, const std::string& when) {
   const auto reference = compute_reference(*single_row_.problem(), views_of(row.inputs), stop_);
   for (const auto& output : row.outputs) {
     const std::string& name = output.spec.name;
-    OutputComparison comparison = compare(output, reference);
+    OutputComparison comparison = compare(output, row.outputs, reference);
     const bool elements_pass = comparison.nonfinite == 0 && comparison.tolerance_ratio <= 1;
     if (elements_pass) continue;  // a row alone says little of how errors are distributed
     const auto& whole =
@@ -245,7 +250,7 @@ bool RunJudge::replays_well(const Launch& replay) {
     const HostTensor& output = latest_outputs_[i];
     if (!first_difference(real_view(first_outputs_[i].view()), real_view(output.view()))) continue;
     if (implementation_.deterministic || on_.reference == nullptr ||
-        !compare(output, *on_.reference).passed())
+        !compare(output, latest_outputs_, *on_.reference).passed())
       return false;
   }
   return true;

@@ -74,7 +74,9 @@ class RunJudge {
   /// A replay of the launch that is right; nothing where there is none.
   std::optional<Launch> capture();
   bool replays_well(const Launch& replay);
-  OutputComparison compare(const HostTensor& output, const ReferenceOutputs& reference) const;
+  /// One of `outputs`.
+  OutputComparison compare(const HostTensor& output, const std::vector<HostTensor>& outputs,
+                           const ReferenceOutputs& reference) const;
   /// What runs on after `seen`, which was copied when a launch had returned.
   void look_for_late_work(const std::vector<HostTensor>& seen);
   /// Judges the latest outputs from the inputs of the first ones. `when` is for messages.
@@ -82,7 +84,8 @@ class RunJudge {
   /// An output that nothing can be said of; the others are judged all the same.
   void leave_unverified(const std::string& output, const OutputComparison& comparison);
   /// Against the reference.
-  void judge_again(const HostTensor& output, const ReferenceOutputs& reference, const std::string& when);
+  void judge_again(const HostTensor& output, const std::vector<HostTensor>& outputs,
+                   const ReferenceOutputs& reference, const std::string& when);
   /// Judges what a timed launch left, which may have other bits than the first one: of large outputs a sample.
   void judge_timed(const TimedLaunch& launch);
   void judge_row(const RowOfLaunch& row, const std::string& when);

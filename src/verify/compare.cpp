@@ -9,6 +9,7 @@
 
 #include "verify/distribution.h"
 #include "verify/element.h"
+#include "verify/rounding_bias.h"
 #include "verify/significand.h"
 
 namespace ssmbench {
@@ -67,8 +68,9 @@ struct Partial {
 
 void add(Partial& sum, std::int64_t position, double got, const Expectation& all,
          const ElementVerdict& element, DType dtype) {
-  const double expected = all.values[position];
-  const double signed_error = all.at(position).difference(got, expected);
+  const ExpectedElement expected_element = all.at(position);
+  const double expected = expected_element.value;
+  const double signed_error = expected_element.difference(got, expected);
   using Kind = ElementVerdict::Kind;
   if (element.kind == Kind::left_out) return;
   ++sum.judged;
@@ -80,10 +82,10 @@ void add(Partial& sum, std::int64_t position, double got, const Expectation& all
   sum.error_squared += element.error * element.error;
   sum.expected_squared += expected * expected;
   sum.max_abs = std::max(sum.max_abs, element.error);
-  sum.max_ulp = std::max(sum.max_ulp, element.error / ulp_at(expected, dtype));
+  sum.max_ulp = std::max(sum.max_ulp, element.error / spacing(expected_element, dtype));
   std::optional<float> response;
   if (all.decay_response != nullptr) response = all.decay_response[position];
-  sum.distribution.add(signed_error, expected, element.tolerance, dtype, response);
+  sum.distribution.add(signed_error, expected_element, element.tolerance, dtype, response);
   if (dtype == DType::f32) sum.numbers.add(got, expected);
   if (element.ratio > sum.worst_ratio) {
     sum.worst_ratio = element.ratio;
@@ -211,6 +213,7 @@ OutputComparison compare_output(const TensorView& output, const Expectation& exp
     return result;
   }
   result.rms_ratio = all.distribution.rms_ratio();
+  if (expected.stochastic) result.rounding_bias = rounding_bias(got, expected, arithmetic);
   result.significand_bits = all.numbers.bits(arithmetic.operand_roundoff());
   if (const auto bias = all.distribution.decay_bias(unit_roundoff(arithmetic.math))) {
     result.decay_bias = bias->mean;

@@ -37,7 +37,7 @@ OutputComparison compare_pair(const TensorView& a, const TensorView& b, const Ex
       ratio = difference / (tolerance(element, of_a.dtype, arithmetic_of_a) +
                             tolerance(element, of_a.dtype, arithmetic_of_b));
       result.max_abs = std::max(result.max_abs, difference);
-      result.max_ulp = std::max(result.max_ulp, difference / ulp_at(element.value, of_a.dtype));
+      result.max_ulp = std::max(result.max_ulp, difference / spacing(element, of_a.dtype));
       difference_squared += difference * difference;
     } else {
       ++result.nonfinite;

@@ -17,6 +17,7 @@ Expectation from(const Expectation& all, std::int64_t position) {
   part.bound += position;
   if (part.operand_bound != nullptr) part.operand_bound += position;
   if (part.decay_response != nullptr) part.decay_response += position;
+  if (part.step != nullptr) part.step += position;
   return part;
 }
 

@@ -46,6 +46,12 @@ std::string why_failed(const OutputComparison& c) {
         "each element is within its tolerance, but the numbers have been rounded to {} bits, fewer than "
         "claimed",
         *c.significand_bits);
+  if (c.rounding_bias && c.rounding_bias->ratio > 1)
+    return fmt::format(
+        "each element is a neighbour of its value, but among {} they are off by {:.3g} steps in the mean, "
+        "{:.3g} "
+        "× what chance explains",
+        c.rounding_bias->among, c.rounding_bias->mean, c.rounding_bias->ratio);
   return fmt::format(
       "each element is within its tolerance, but the errors show a decay bias of {:.3g} roundoffs, "
       "{:.3g} × what rounding explains",

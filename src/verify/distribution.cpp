@@ -19,7 +19,14 @@ double rounded_to(double value, DType dtype) {
 }
 
 /// The expected size of the final rounding's error.
-double stored_error(double expected, const Tolerance& tolerance, DType dtype) {
+double stored_error(const ExpectedElement& element, const Tolerance& tolerance, DType dtype) {
+  if (element.stochastic) return tolerance.storage / 2;  // √(f·(1 − f)), where f may be anything
+  const double expected = element.value;
+  if (element.step > 0) {  // a scale that is off by a little moves the neighbours
+    const double steps = expected / element.step;
+    return std::max(std::abs(steps - std::nearbyint(steps)) * element.step,
+                    tolerance.storage / std::sqrt(3.0));
+  }
   // Uniform over the ulp, where the result may be anywhere in it.
   if (tolerance.arithmetic >= tolerance.storage) return tolerance.storage / std::sqrt(3.0);
   // Else the result is the expected value rounded, unless that is about as near to the next number.
@@ -55,9 +62,10 @@ void ErrorDistribution::Squares::add(const Squares& more, double weight) {
   xx += weight * more.xx;
 }
 
-void ErrorDistribution::add(double error, double expected, const Tolerance& tolerance, DType dtype,
-                            std::optional<float> response) {
-  const double scale = stored_error(expected, tolerance, dtype) + kExpectedShare * tolerance.arithmetic;
+void ErrorDistribution::add(double error, const ExpectedElement& element, const Tolerance& tolerance,
+                            DType dtype, std::optional<float> response) {
+  const double expected = element.value;
+  const double scale = stored_error(element, tolerance, dtype) + kExpectedShare * tolerance.arithmetic;
   const double e = error / scale;
   ++count_;
   squares_ += e * e;

@@ -4,6 +4,10 @@
 
 namespace ssmbench {
 
+double spacing(const ExpectedElement& expected, DType output) {
+  return expected.step > 0 ? expected.step : ulp_at(expected.value, output);
+}
+
 Tolerance tolerance_of(const ExpectedElement& expected, DType output, const Arithmetic& arithmetic) {
   const double underflow = std::numeric_limits<float>::min();
   double error = unit_roundoff(arithmetic.math) * expected.bound;
@@ -13,7 +17,8 @@ Tolerance tolerance_of(const ExpectedElement& expected, DType output, const Arit
     error = roundoff * expected.bound;
     if (operand_roundoff > roundoff) error += operand_roundoff * *expected.operand_bound;
   }
-  return {kToleranceConstant * (error + underflow), ulp_at(expected.value, output) / 2};
+  error = kToleranceConstant * (error + underflow);
+  return {error, expected.stochastic ? spacing(expected, output) : spacing(expected, output) / 2};
 }
 
 }  // namespace ssmbench

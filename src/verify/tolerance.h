@@ -21,10 +21,14 @@ inline constexpr double kToleranceConstant = 2;
 /// The parts of an element's tolerance.
 struct Tolerance {
   double arithmetic;  ///< c·(u·bound + v·operand_bound + s)
-  double storage;     ///< ½ ulp of the output's dtype at the expected value
+  double storage;     ///< half of `spacing`, or all of it where rounding is stochastic
 
   double total() const { return arithmetic + storage; }
 };
+
+/// Distance of neighbours among the values that can be stored, at the expected one: an ulp of the output's
+/// dtype, or the step that a scale sets.
+double spacing(const ExpectedElement& expected, DType output);
 
 /// Largest error that an honest implementation may show at one element.
 Tolerance tolerance_of(const ExpectedElement& expected, DType output, const Arithmetic& arithmetic);

@@ -42,6 +42,7 @@ CaseResult full_result() {
                            .rms_ratio = 0.3,
                            .decay_bias = -0.25,
                            .decay_bias_ratio = kInfinity,
+                           .rounding_bias = {{.mean = -0.125, .ratio = 1.5, .among = "all"}},
                            .over_time = {{0, 3, 1.0 / 3, 0.5}, {4, 6, kInfinity, kInfinity}}};
   result.outputs["last_state"] = {.worst_index = {1, 2}, .judged = 2};
   result.determinism = {.reruns = 2, .first_difference = "out at (0, 0, 0)"};

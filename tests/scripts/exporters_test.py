@@ -19,6 +19,7 @@ import numpy
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SCRIPTS = os.path.join(ROOT, "scripts")
 sys.path.insert(0, SCRIPTS)
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import interchange  # noqa: E402
 
 SSMBENCH = os.path.abspath(sys.argv.pop(1))
@@ -204,7 +205,7 @@ class Exporters(unittest.TestCase):
             self.assert_rejected("")
 
     def test_scripts_answer_in_one_line(self):
-        for script in ("export_torch.py", "export_mamba_ssm.py"):
+        for script in ("export_torch.py", "export_mamba_ssm.py", "export_causal_conv1d.py"):
             for arguments, code in ((["--help"], 0), (["missing.h5"], 2)):
                 command = [sys.executable, "-B", os.path.join(SCRIPTS, script), *arguments]
                 result = subprocess.run(command, capture_output=True, text=True, cwd=self.folder)
@@ -254,6 +255,80 @@ class Exporters(unittest.TestCase):
         self.assertIn(" 0 fail", judged.stdout)
         with h5py.File(self.cases) as file:
             self.assertTrue(all(len(case["outputs"]) for case in file["cases"].values()))
+
+    def assert_peer_passes(self, peer, sweeps, skipped):
+        """A peer's exporter, with what stands in for the peer, on a file of these sweeps; ids of cases it skips."""
+        try:
+            import torch
+        except ImportError:
+            self.skipTest("no PyTorch")
+        import stand_ins
+
+        stand_ins.install()
+        config = os.path.join(self.folder, "peer.json")
+        with open(config, "w") as file:
+            file.write('{"format": "ssmbench-config/1", "sweeps": [%s]}' % ", ".join(sweeps))
+        self.cases = os.path.join(self.folder, "peer.h5")
+        subprocess.run([SSMBENCH, "dump", config, "-o", self.cases, "--quiet"], check=True)
+        compute = __import__(peer).compute_on(torch.device("cpu"))
+        code, out, err = self.export(compute=compute)
+        self.assertEqual((code, err), (0, ""), out)
+        found = {line.split()[1].rstrip(":") for line in out.splitlines() if line.startswith("skip")}
+        self.assertEqual(len(found), skipped, out)
+        judged = self.check()
+        self.assertIn(" 0 fail", judged.stdout, judged.stdout + judged.stderr)
+        with h5py.File(self.cases) as file:
+            for name, case in file["cases"].items():
+                self.assertEqual(len(case["outputs"]) > 0, name not in found, name)
+        return out
+
+    def test_causal_conv1d(self):
+        shape = '"batch": 2, "dim": 16, "seqlen": 11'
+        out = self.assert_peer_passes(
+            "export_causal_conv1d",
+            [
+                '{"op": "causal_conv1d_fwd", "axes": {%s, "dtype": ["f32", "bf16"], "layout": ["bdl", "bld"]}}' % shape,
+                '{"op": "causal_conv1d_fwd", "axes": {%s, "dtype": "f32", "layout": "bld", "initial_states": true,'
+                ' "final_states": true}}' % shape,
+                '{"op": "causal_conv1d_fwd", "axes": {%s, "dtype": "f32", "layout": "bld", "seq_idx": true}}' % shape,
+                '{"op": "causal_conv1d_fwd", "axes": {%s, "dtype": "f32", "layout": "bdl", "seq_idx": true}}' % shape,
+                '{"op": "causal_conv1d_fwd", "axes": {%s, "dtype": "f32", "layout": "bdl", "width": 5}}' % shape,
+                '{"op": "causal_conv1d_bwd", "axes": {%s, "dtype": "f32", "layout": "bld", "initial_states": true,'
+                ' "final_states": true, "dout_layout": ["same", "other"]}}' % shape,
+                '{"op": "causal_conv1d_bwd", "axes": {%s, "dtype": "f32", "layout": "bdl"}}' % shape,
+                '{"op": "causal_conv1d_update", "axes": {"batch": 5, "dim": 16, "dtype": ["f32", "bf16"],'
+                ' "layout": ["sdk", "skd"], "tokens": [1, 3], "state_len": 5}}',
+                '{"op": "causal_conv1d_update", "axes": {"batch": 5, "dim": 16, "dtype": "f32", "layout": "skd",'
+                ' "store": ["last", "apart"], "slots": 12, "pads": true}}',
+                '{"op": "linear_scan", "axes": {"batch": 2, "dim": 3, "seqlen": 4, "dtype": "f32"}}',
+            ],
+            skipped=4,
+        )
+        self.assertIn("causal_conv1d has widths 2 to 4, not 5", out)
+        self.assertIn("causal_conv1d_update stores states where they come from", out)
+
+    def test_mamba_ssm(self):
+        steps = '"op": "selective_state_update", "axes": {"batch": 5, "dstate": 6, "slots": 11, "pads": 3'
+        heads = '"form": "mamba2", "nheads": 4, "headdim": 3, "groups": 2'
+        packed = (
+            '"op": "ssd_chunk_scan_fwd", "axes": {"batch": 1, "seqlen": 40, "nheads": 4, "headdim": 3, "dstate": 6,'
+            ' "groups": 2, "chunk_size": 16, "dtype": "f32", "cu_seqlens": true, "sequences": 4'
+        )
+        out = self.assert_peer_passes(
+            "export_mamba_ssm",
+            [
+                '{%s, %s, "dtype": ["f32", "bf16"], "state_dtype": ["f32", "bf16"]}}' % (steps, heads),
+                '{%s, "form": "mamba1", "dim": 8, "dtype": "f32", "dt_dtype": "f32"}}' % steps,
+                '{%s, %s, "dtype": "f32", "store": "apart"}}' % (steps, heads),
+                '{%s, %s, "dtype": "f32", "tokens": 2}}' % (steps, heads),
+                '{%s, "final_states": [false, true]}}' % packed,
+                '{%s, "initial_states": true}}' % packed,
+            ],
+            skipped=3,
+        )
+        self.assertIn("selective_state_update takes one token", out)
+        self.assertIn("selective_state_update stores states where they come from", out)
+        self.assertIn("takes no initial states of packed sequences", out)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@
 #include "support/step_problem.h"
 #include "sweep/prepared_run.h"
 #include "verify/compare_pair.h"
+#include "verify/dequantized.h"
 
 using namespace ssmbench;
 using namespace ssmbench::test;
@@ -82,6 +83,14 @@ void spoil(std::vector<HostTensor>& inputs, const char* name) {
     if (tensor.spec.name == name) std::memset(tensor.buffer.data(), 0, tensor.spec.bytes());
 }
 
+/// What an output stands for.
+HostTensor meant(const std::vector<HostTensor>& outputs, std::size_t i) {
+  if (auto values = dequantized(outputs[i], outputs)) return std::move(*values);
+  HostTensor copy(outputs[i].spec);
+  std::memcpy(copy.buffer.data(), outputs[i].buffer.data(), copy.spec.bytes());
+  return copy;
+}
+
 /// Whether a run in parts whose inputs `change` has changed still agrees with the reference of the whole.
 bool agrees(const char* check, const Problem& whole, const char* parts,
             const std::function<void(std::vector<HostTensor>&)>& change) {
@@ -107,7 +116,7 @@ bool agrees(const char* check, const Problem& whole, const char* parts,
       });
   bool all = true;
   for (std::size_t i = 0; i < at_once.size(); ++i)
-    all &= compare_pair(at_once[i].view(), in_parts[i].view(),
+    all &= compare_pair(meant(at_once, i).view(), meant(in_parts, i).view(),
                         expected.at(at_once[i].spec.name).expectation(), {}, {})
                .passed();
   return all;
@@ -270,6 +279,23 @@ TEST_CASE("a state that is not carried, or a tensor that is lost on the way, is 
         agrees(check, problem, parts, [&](std::vector<HostTensor>& inputs) { spoil(inputs, state); }));
     CHECK_FALSE(agrees(check, problem, parts, [](std::vector<HostTensor>& inputs) { spoil(inputs, "B"); }));
   }
+}
+
+TEST_CASE("another seed rounds otherwise, and a kernel that does not look at it is found") {
+  for (const char* state_dtype : {"f16", "i8", "i16", "e4m3"}) {
+    const Problem problem = small_heads().with({{"state_dtype", state_dtype}, {"rounding", "stochastic"}});
+    CAPTURE(state_dtype);
+    for (const auto& result : measure("seeds", problem)) {
+      INFO(result.at_once.reason);
+      CHECK(result.at_once.status == Status::pass);
+    }
+    CHECK(agrees("seeds", problem, "cpu-step", [](std::vector<HostTensor>&) {}));
+    CHECK_THROWS_WITH(
+        agrees("seeds", problem, "cpu-step", [](std::vector<HostTensor>& inputs) { spoil(inputs, "seed"); }),
+        "another seed gives the same bits");
+  }
+  for (const auto& result : measure("seeds", small_heads()))
+    CHECK(result.at_once.reason == "states are rounded to nearest");
 }
 
 TEST_CASE("two outputs may differ by the sum of their tolerances") {

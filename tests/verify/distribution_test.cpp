@@ -152,9 +152,10 @@ TEST_CASE("errors of half their tolerance pass one by one and not all together")
   const Tolerance allowed{1e-5, 1e-8};
   for (int i = 0; i < 10000; ++i) {
     const double error = (0.5 + 1e-9 * i) * allowed.total();
-    if (i < 5) few.add(error, 1 + i, allowed, DType::f32, {});
-    many.add(error, 1 + i, allowed, DType::f32, {});
-    honest.add(0.25 * uniform(random) * allowed.total(), 1 + i, allowed, DType::f32, {});
+    const ExpectedElement expected{.value = 1.0 + i};
+    if (i < 5) few.add(error, expected, allowed, DType::f32, {});
+    many.add(error, expected, allowed, DType::f32, {});
+    honest.add(0.25 * uniform(random) * allowed.total(), expected, allowed, DType::f32, {});
   }
   CHECK(few.rms_ratio() < 1);
   CHECK(many.rms_ratio() > 1);
@@ -166,8 +167,9 @@ TEST_CASE("an error that repeats counts once") {
   ErrorDistribution copies;
   ErrorDistribution different;
   for (int i = 0; i < 10000; ++i) {
-    copies.add(0.5 * allowed.total(), 1 + i, allowed, DType::f32, {});
-    different.add((0.5 + 1e-9 * i) * allowed.total(), 1 + i, allowed, DType::f32, {});
+    const ExpectedElement expected{.value = 1.0 + i};
+    copies.add(0.5 * allowed.total(), expected, allowed, DType::f32, {});
+    different.add((0.5 + 1e-9 * i) * allowed.total(), expected, allowed, DType::f32, {});
   }
   CHECK(copies.rms_ratio() < 1);
   CHECK(different.rms_ratio() > 1);
@@ -199,7 +201,7 @@ double largest_ratio_of_output(std::mt19937_64& random, DType dtype, int rows, i
                                                    : to_f16(single);
       std::optional<float> response;
       if (has_response) response = static_cast<float>((t + 1) * y);
-      errors.add(stored - y, y, allowed, dtype, response);
+      errors.add(stored - y, {.value = y}, allowed, dtype, response);
     }
   }
   const auto bias = errors.decay_bias(unit_roundoff(Math::f32));
@@ -235,8 +237,8 @@ TEST_CASE("neighbours that are rounded alike count as one") {
   ErrorDistribution apart;
   for (int i = 0; i < 10000; ++i) {
     const double error = (0.9 + 1e-6 * i) * allowed.total();
-    alike.add(error, 1 + 1e-8 * i, allowed, DType::f32, {});
-    apart.add(error, 1 + i, allowed, DType::f32, {});
+    alike.add(error, {.value = 1 + 1e-8 * i}, allowed, DType::f32, {});
+    apart.add(error, {.value = 1.0 + i}, allowed, DType::f32, {});
   }
   CHECK(alike.rms_ratio() < 1);
   CHECK(apart.rms_ratio() > 1);

@@ -15,17 +15,24 @@
 #include "kernels/common/cpu/simd_matrix-inl.h"
 #include "kernels/common/scalar_math.h"
 #include "kernels/selective_state_update/bind.h"
+#include "kernels/selective_state_update/cpu/state_rows-inl.h"
 #include "kernels/selective_state_update/cpu/step.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ssmbench::simd::HWY_NAMESPACE {
 
 /// Steps of one head of one row of the batch.
-template <class Io, class State>
+template <class Io>
 class HeadSteps {
  public:
-  HeadSteps(const StateUpdateArgs& args, std::int64_t b, std::int64_t head, HeadToken* by_token)
-      : args_(args), b_(b), head_(head), by_token_(by_token) {}
+  HeadSteps(const StateUpdateArgs& args, const StateStorage& storage, std::int64_t b, std::int64_t head,
+            HeadToken* by_token)
+      : args_(args),
+        b_(b),
+        head_(head),
+        by_token_(by_token),
+        states_(args.state, storage, dstate_, 0),
+        intermediate_(args.intermediate, storage, dstate_, 1) {}
 
   void run() {
     const std::int64_t source = args_.source != nullptr ? args_.source[b_] : b_;
@@ -36,7 +43,6 @@ class HeadSteps {
 
  private:
   using Storage = typename Io::Storage;
-  using StateStorage = typename State::Storage;
 
   float io(const void* data, std::int64_t at) const {
     return Io::load(static_cast<const Storage*>(data)[at]);
@@ -68,8 +74,7 @@ class HeadSteps {
   void run_row(std::int64_t source, std::int64_t row) {
     alignas(64) float h[kStepStates];
     const std::int64_t rows = args_.heads * args_.headdim;
-    load_row<State>(static_cast<const StateStorage*>(args_.state) + (source * rows + row) * args_.dstate,
-                    dstate_, h);
+    states_.load(source * rows + row, h);
     for (std::int64_t t = 0; t < args_.tokens; ++t) {
       const std::int64_t at = step(t) * rows + row;
       const float x = io(args_.x, at);
@@ -77,10 +82,10 @@ class HeadSteps {
       if (args_.D != nullptr) y += args_.D[head_] * x;
       if (args_.z != nullptr) y *= silu(io(args_.z, at));
       static_cast<Storage*>(args_.out)[at] = Io::store(y);
-      if (args_.intermediate != nullptr) store(h, args_.intermediate, at);
+      if (args_.intermediate != nullptr) intermediate_.store(h, at);
       const bool is_last = t == args_.tokens - 1;
       const std::int64_t slot = args_.destination != nullptr ? args_.destination[step(t)] : is_last ? b_ : -1;
-      if (slot >= 0) store(h, args_.state, slot * rows + row);
+      if (slot >= 0) states_.store(h, slot * rows + row);
     }
   }
 
@@ -98,18 +103,14 @@ class HeadSteps {
     return hn::GetLane(hn::SumOfLanes(tag, y));
   }
 
-  void store(const float* h, void* states, std::int64_t row) const {
-    store_row<State>(h, dstate_, static_cast<StateStorage*>(states) + row * args_.dstate);
-  }
-
   /// Padding has no state: its outputs are zeros.
   void clear() const {
     for (std::int64_t t = 0; t < args_.tokens; ++t) {
       const std::int64_t first = (step(t) * args_.heads + head_) * args_.headdim;
       std::fill_n(static_cast<Storage*>(args_.out) + first, args_.headdim, Io::store(0));
-      if (args_.intermediate != nullptr)
-        std::fill_n(static_cast<StateStorage*>(args_.intermediate) + first * args_.dstate,
-                    args_.headdim * args_.dstate, State::store(0));
+      if (args_.intermediate == nullptr) continue;
+      alignas(64) const float zeros[kStepStates] = {};
+      for (std::int64_t p = 0; p < args_.headdim; ++p) intermediate_.store(zeros, first + p);
     }
   }
 
@@ -119,15 +120,13 @@ class HeadSteps {
   std::size_t lanes_ = hn::Lanes(FloatTag());
   std::size_t dstate_ = static_cast<std::size_t>(args_.dstate);
   std::size_t padded_ = round_up(dstate_, lanes_);
+  StateRows states_, intermediate_;
 };
 
-void run_head(const StateUpdateArgs& args, DType io, DType state, std::int64_t index, HeadToken* by_token) {
+void run_head(const StateUpdateArgs& args, const StateStorage& storage, DType io, std::int64_t index,
+              HeadToken* by_token) {
   with_io_type(io, [&](auto io_type) {
-    with_io_type(state, [&](auto state_type) {
-      HeadSteps<decltype(io_type), decltype(state_type)>(args, index / args.heads, index % args.heads,
-                                                         by_token)
-          .run();
-    });
+    HeadSteps<decltype(io_type)>(args, storage, index / args.heads, index % args.heads, by_token).run();
   });
 }
 
@@ -146,7 +145,7 @@ HWY_EXPORT(run_head);
 // Below this many states, some ten microseconds, waking threads costs more than it gains.
 constexpr std::int64_t kWorthThreads = 16384;
 
-void run(const StateUpdateArgs& args, DType io, DType state) {
+void run(const StateUpdateArgs& args, const StateStorage& storage, DType io) {
   const auto run_one = HWY_DYNAMIC_DISPATCH(run_head);
   const std::int64_t states = args.batch * args.heads * args.headdim * args.dstate;
 #pragma omp parallel if (states > kWorthThreads)
@@ -154,14 +153,15 @@ void run(const StateUpdateArgs& args, DType io, DType state) {
     std::vector<HeadToken> by_token(static_cast<std::size_t>(args.tokens));
 #pragma omp for schedule(static)
     for (std::int64_t index = 0; index < args.batch * args.heads; ++index)
-      run_one(args, io, state, index, by_token.data());
+      run_one(args, storage, io, index, by_token.data());
   }
 }
 
 Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*/) {
   const StateUpdateArgs args = bind_state_update(problem, tensors);
-  return
-      [args, io = problem.dtype(), state = StateUpdate(problem).state_dtype](void*) { run(args, io, state); };
+  return [args, storage = bind_state_storage(problem, tensors), io = problem.dtype()](void*) {
+    run(args, storage, io);
+  };
 }
 
 const Registration registration{

@@ -27,6 +27,7 @@ std::optional<std::string> unsupported(const Problem& problem) {
   if (!has_state_dtype(problem.dtype(), update.state_dtype))
     return "supports states in f32, in the dtype of the sequence, or in f16 with bf16, not " +
            problem.choice("state_dtype") + " with " + problem.choice("dtype");
+  if (update.stochastic) return "rounds states to nearest";
   const StepPlan plan = plan_of(update);
   if (plan.sections > kMaxGridYZ || plan.batch_tiles > kMaxGridYZ || plan.tiles > kMaxGridX)
     return "needs at most " + std::to_string(kMaxGridYZ) + " blocks in an axis of the grid: one per " +

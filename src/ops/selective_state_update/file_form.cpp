@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "model/problem.h"
 #include "ops/selective_state_update/selective_state_update.h"
@@ -45,6 +46,7 @@ void infer_state_update(const StoredInputs& inputs, Axes& axes) {
   const std::size_t rank = has_tokens ? 3 : 2;  // of B without an axis of groups
   const bool ungrouped = mamba1 && inputs.at("B").shape.size() == rank;
   axes["groups"] = ungrouped ? 1 : inputs.shape("B", rank + 1)[rank - 1];
+  axes["rounding"] = inputs.has("seed") ? "stochastic" : "nearest";
   for (const char* name : {"D", "z", "dt_bias"}) axes[name] = inputs.has(name);
 }
 
@@ -57,8 +59,20 @@ std::optional<Shape> with_axis_of_one(const TensorSpec& spec) {
   return shape;
 }
 
-std::optional<std::string> wrong_indices(const HostTensor& input) {
+/// Rows of zeros may have a scale of 0: those of a cache that has just been cleared.
+std::optional<std::string> wrong_scales(const HostTensor& input) {
+  const auto* values = static_cast<const float*>(input.buffer.data());
+  const std::int64_t count = element_count(input.spec.shape);
+  for (std::int64_t i = 0; i < count; ++i)
+    if (!(values[i] >= 0) || std::isinf(values[i]))
+      return fmt::format("{} at {}: a scale is finite and not negative", values[i],
+                         index_text(index_of(i, input.spec.shape), input.spec.axes));
+  return {};
+}
+
+std::optional<std::string> wrong_values(const HostTensor& input) {
   const std::string& name = input.spec.name;
+  if (name == "state_scale") return wrong_scales(input);
   if (name != "source" && name != "destination") return {};
   const auto* values = static_cast<const std::int32_t*>(input.buffer.data());
   const std::int64_t count = element_count(input.spec.shape);
@@ -74,7 +88,7 @@ std::optional<std::string> wrong_indices(const HostTensor& input) {
 FileForm state_update_file_form() {
   return {.attributes = {"method", "dtype", "layout", "dt_softplus"},
           .infer = infer_state_update,
-          .wrong_values = wrong_indices,
+          .wrong_values = wrong_values,
           .repeated_attributes = {"state_dtype"},
           .other_shape = with_axis_of_one};
 }

@@ -1,6 +1,8 @@
 #include "ops/selective_state_update/inputs.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <numeric>
 
 #include "base/portable_math.h"
@@ -11,6 +13,7 @@ namespace {
 
 constexpr double kLeastHeadRate = 1, kMostHeadRate = 16;
 constexpr double kNoSlot = -1;
+constexpr LogRange kLargestStates{1, 4};  // of rows with a scale
 
 /// 0 … count − 1 in an order that depends on the seed alone.
 std::vector<std::int64_t> shuffled(std::int64_t count, std::int64_t seed) {
@@ -40,9 +43,31 @@ void StateUpdateInputs::fill(std::string_view tensor, std::int64_t first, std::s
   if (tensor == "dt_bias") return fill_dt_bias(first, values);
   if (tensor == "source") return fill_source(first, values);
   if (tensor == "destination") return fill_destination(first, values);
+  if (tensor == "seed") return fill_seed(values);
+  if (tensor == "state_scale") return fill_scale(first, values);
+  if (tensor == "state" && update_.has_scale()) return fill_state(first, values);
   fill_projected(*distribution_, seed_, tensor, first, values);
   if (tensor == "D")
     for (double& value : values) value = 1 + kSkipDeviation * value;
+}
+
+void StateUpdateInputs::fill_scale(std::int64_t first, std::span<double> values) const {
+  fill_log_uniform(Stream(seed_, "state_scale"), kLargestStates, first, values);
+  for (double& value : values) value /= largest_in_scale(update_.state_dtype);
+}
+
+/// N(0, 1) like other states, cut off where its scale ends.
+void StateUpdateInputs::fill_state(std::int64_t first, std::span<double> values) const {
+  fill_projected(*distribution_, seed_, "state", first, values);
+  std::array<double, 1> scale{};
+  fill_scale(first / update_.dstate, scale);
+  const double most = largest_in_scale(update_.state_dtype);
+  for (double& value : values) value = std::clamp(value / scale[0], -most, most);
+}
+
+void StateUpdateInputs::fill_seed(std::span<double> values) const {
+  Stream(seed_, "seed").uniforms(0, values);
+  for (double& value : values) value = std::floor(value * 0x1p24);
 }
 
 void StateUpdateInputs::fill_rate(std::int64_t first, std::span<double> values) const {

@@ -15,7 +15,8 @@ namespace ssmbench {
 /// The exact values, before rounding to a dtype, of the inputs of selective_state_update: state, x, z, B, C ~
 /// N(0, 1), D, Δ and, in form mamba1, A as for the selective scan (inputs/distributions.h), with dt for each
 /// head. In form mamba2, where the distribution draws no rates, −A is uniform in [1, 16], as Mamba-2
-/// initialises it (mamba_ssm's mamba2.py, A_init_range). Slots are handed out in a random order.
+/// initialises it (mamba_ssm's mamba2.py, A_init_range). Slots are handed out in a random order. Where states
+/// have scales these are those of rows whose largest state is between 1 and 4.
 class StateUpdateInputs {
  public:
   /// Throws UsageError for an unknown distribution.
@@ -29,6 +30,9 @@ class StateUpdateInputs {
   void fill_dt(std::int64_t first, std::span<double> values) const;
   void fill_dt_bias(std::int64_t first, std::span<double> values) const;
   void fill_source(std::int64_t first, std::span<double> values) const;
+  void fill_state(std::int64_t first, std::span<double> values) const;
+  void fill_scale(std::int64_t first, std::span<double> values) const;
+  void fill_seed(std::span<double> values) const;
   void fill_destination(std::int64_t first, std::span<double> values) const;
 
   StateUpdate update_;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <stdexcept>
 
 #include "model/problem.h"
 #include "model/tensor_map.h"
@@ -161,6 +162,33 @@ std::vector<HostTensor> in_steps(const Problem& whole, const std::vector<HostTen
   return outputs;
 }
 
+constexpr double kEnoughStates = 64;  // by chance two seeds round no state differently
+
+std::optional<std::string> not_seeded(const Problem& whole) {
+  const StateUpdate update(whole);
+  if (!update.stochastic) return "states are rounded to nearest";
+  if (update.store == StateStore::none && !update.has_intermediate) return "no state is stored";
+  if (update.states() < kEnoughStates) return "too few states for seeds to show";
+  return {};
+}
+
+std::vector<HostTensor> with_other_seed(const Problem& whole, const std::vector<HostTensor>& inputs,
+                                        const RunPart& run) {
+  std::vector<HostTensor> others;
+  for (const auto& input : inputs) {
+    others.emplace_back(input.spec);
+    std::memcpy(others.back().buffer.data(), input.buffer.data(), input.spec.bytes());
+    if (input.spec.name == "seed") ++*static_cast<std::int64_t*>(others.back().buffer.data());
+  }
+  const auto one = run(whole, inputs);
+  auto other = run(whole, others);
+  for (std::size_t i = 0; i < one.size(); ++i)
+    if (one[i].spec.name != "out" && one[i].spec.name != "state_scale" &&
+        std::memcmp(one[i].buffer.data(), other[i].buffer.data(), one[i].spec.bytes()) != 0)
+      return other;
+  throw std::runtime_error("another seed gives the same bits");
+}
+
 }  // namespace
 
 PartwiseComputation heads_as_channels() {
@@ -177,6 +205,14 @@ PartwiseComputation tokens_as_steps() {
           .summary = "tokens against steps one after the other, states in slots against states of their own",
           .inapplicable = not_in_steps,
           .compute = in_steps};
+}
+
+PartwiseComputation other_seed() {
+  return {.check = "seeds",
+          .parts_op = "selective_state_update",
+          .summary = "stochastic rounding against the same with another seed, which has other bits",
+          .inapplicable = not_seeded,
+          .compute = with_other_seed};
 }
 
 }  // namespace ssmbench

@@ -12,4 +12,7 @@ PartwiseComputation heads_as_channels();
 /// tokens.
 PartwiseComputation tokens_as_steps();
 
+/// States that are rounded stochastically with another seed: right too, and not the same bits.
+PartwiseComputation other_seed();
+
 }  // namespace ssmbench

@@ -18,6 +18,7 @@ constexpr const char* kMamba1 = "mamba1";
 constexpr const char* kMamba2 = "mamba2";
 constexpr const char* kIoDType = "io";  // dt_dtype: that of the sequence
 
+constexpr const char* kRoundings[]{"nearest", "stochastic"};
 constexpr const char* kStores[]{"last", "apart", "each", "none"};  // in the order of StateStore
 
 /// Makes tensors in C order from one letter per axis.
@@ -51,6 +52,8 @@ class Tensors {
         return update_.headdim;
       case 'n':
         return update_.dstate;
+      case 'o':
+        return 1;
       default:  // h, d
         return update_.heads;
     }
@@ -70,7 +73,9 @@ std::vector<TensorSpec> state_update_tensors(const Problem& problem) {
   const std::string projection = token + (mamba1 && update.groups == 1 ? "n" : "gn");
 
   Tensors tensors(update);
+  const std::string scale = (update.slots > 0 ? "s" : "b") + row;
   tensors.input("state", update.state_dtype, state);
+  if (update.has_scale()) tensors.input("state_scale", DType::f32, scale);
   tensors.input("x", io, token + row);
   tensors.input("dt", update.dt_dtype, token + head);
   tensors.input("A", DType::f32, mamba1 ? "dn" : "h");
@@ -83,10 +88,15 @@ std::vector<TensorSpec> state_update_tensors(const Problem& problem) {
     tensors.input("source", DType::i32, "b");
     tensors.input("destination", DType::i32, "bl");
   }
+  if (update.stochastic) tensors.input("seed", DType::i64, "o");
   tensors.add("out", Role::output, io, token + row);
   tensors.add("state", Role::output, update.state_dtype, state);
+  if (update.has_scale()) tensors.add("state_scale", Role::output, DType::f32, scale);
   if (update.has_intermediate)
     tensors.add("intermediate", Role::output, update.state_dtype, "bl" + row + "n");
+  if (update.has_scale())
+    for (auto& tensor : tensors.all)
+      if (tensor.name == "state") tensor.scaled_by = "state_scale";
   return tensors.all;
 }
 
@@ -111,6 +121,12 @@ std::optional<std::string> state_update_contradiction(const Problem& problem) {
     return fmt::format("store {} without slots", store);
   if (update.slots == 0 && update.pads > 0) return fmt::format("pads {} without slots", update.pads);
   if (update.has_intermediate && update.tokens == 1) return "intermediate with one token, which is the last";
+  if (update.has_intermediate && update.has_scale())
+    return fmt::format("intermediate with states in {}, which have scales in the cache only",
+                       name_of(update.state_dtype));
+  if (update.stochastic && !update.has_scale() && update.state_dtype != DType::f16)
+    return fmt::format("rounding stochastic of states in {}; it is for f16, i8, i16 and e4m3",
+                       name_of(update.state_dtype));
   if (update.pads == 1) return "pads 1 leaves no row that is not padding";
   if (update.slots > 0 && update.slots < slots_taken(update))
     return fmt::format("slots {} are fewer than the {} that batch {}, tokens {} and store {} take",
@@ -125,16 +141,18 @@ std::int64_t slots_written(const StateUpdate& update) {
   return update.store == StateStore::each ? update.tokens * rows : rows;
 }
 
-/// Slots are read and written once where they are named. One exponential a state and token in form mamba1,
-/// one a head in form mamba2; decay, input and output are a multiply-add each.
+/// Slots are read and written once where they are named, with their scales. One exponential a state and token
+/// in form mamba1, one a head in form mamba2; decay, input and output are a multiply-add each.
 Work state_update_work(const Problem& problem, Math /*math*/) {
   const StateUpdate update(problem);
   const std::int64_t rows = update.batch - update.padding_rows();
   double bytes = 0;
   for (const auto& tensor : problem.tensors())
-    if (tensor.name != "state") bytes += static_cast<double>(tensor.bytes());
-  const auto sequence_bytes =
-      static_cast<double>(update.states_of_sequence()) * static_cast<double>(size_of(update.state_dtype));
+    if (tensor.name != "state" && tensor.name != "state_scale") bytes += static_cast<double>(tensor.bytes());
+  const double row_bytes =
+      static_cast<double>(update.dstate) * static_cast<double>(size_of(update.state_dtype)) +
+      (update.has_scale() ? static_cast<double>(sizeof(float)) : 0);
+  const double sequence_bytes = static_cast<double>(update.heads * update.headdim) * row_bytes;
   bytes += static_cast<double>(rows + slots_written(update)) * sequence_bytes;
   const double tokens = static_cast<double>(rows) * static_cast<double>(update.tokens);
   const double states = tokens * static_cast<double>(update.states_of_sequence());
@@ -167,7 +185,7 @@ std::vector<AxisSpec> state_update_axes() {
           {.name = "state_dtype",
            .kind = AxisKind::choice,
            .id_token = "state",
-           .choices = dtypes,
+           .choices = {"f32", "f16", "bf16", "i8", "i16", "e4m3"},
            .fallback = "f32"},
           {.name = "layout",
            .kind = AxisKind::choice,
@@ -206,7 +224,12 @@ std::vector<AxisSpec> state_update_axes() {
            .choices = {std::begin(kStores), std::end(kStores)},
            .fallback = kStores[0]},
           count("pads", "pads", 0),
-          flag("intermediate", "intermediate", false)};
+          flag("intermediate", "intermediate", false),
+          {.name = "rounding",
+           .kind = AxisKind::choice,
+           .id_token = "rounding",
+           .choices = {std::begin(kRoundings), std::end(kRoundings)},
+           .fallback = kRoundings[0]}};
 }
 
 const OpRegistration registration(selective_state_update());
@@ -222,7 +245,7 @@ const OpSpec& selective_state_update() {
                            .inputs = state_update_inputs,
                            .least_work = state_update_work,
                            .file = state_update_file_form(),
-                           .parts = {heads_as_channels(), tokens_as_steps()},
+                           .parts = {heads_as_channels(), tokens_as_steps(), other_seed()},
                            .look_alikes = {{"B", "C"}}};
   return spec;
 }
@@ -244,6 +267,7 @@ StateUpdate::StateUpdate(const Problem& problem)
       slots(problem.size("slots")),
       pads(problem.size("pads")),
       store(static_cast<StateStore>(std::ranges::find(kStores, problem.choice("store")) - kStores)),
-      has_intermediate(problem.flag("intermediate")) {}
+      has_intermediate(problem.flag("intermediate")),
+      stochastic(problem.choice("rounding") == kRoundings[1]) {}
 
 }  // namespace ssmbench

@@ -25,8 +25,17 @@ struct OpSpec;
 /// - intermediate (B, T, H, P, N) or (B, T, D, N), state_dtype: h after each token.
 ///
 /// h is rounded where it is stored, not between tokens, and out is of h before that, as in mamba_ssm.
+///
+/// - state_dtype i8, i16, e4m3: h = state·state_scale, with a scale for each row of N states: state_scale (S,
+/// H,
+///   P) or (S, D), f32, updated in place. With a = max_n |h| of a row and Q = 127, 32767 or 448 its scale
+///   becomes a/Q, or 1 where a is 0, and state becomes h/scale rounded; |state| ≤ Q. Ties may go either way.
+/// - rounding stochastic, for states in f16, i8, i16 and e4m3: h is stored as one of the two numbers next to
+///   it, the upper one with probability (h − lower)/(upper − lower), subnormals included. seed (1,) i64
+/// chooses
+///   them: equal seeds, equal bits; other seeds, others. Which ones, an implementation is free to choose.
 /// Source: mamba_ssm's selective_state_update; Dao & Gu, "Transformers are SSMs" (2024), for the second form;
-/// vLLM's and FlashInfer's selective_state_update for slots and tokens.
+/// vLLM's and FlashInfer's selective_state_update for slots and tokens, FlashInfer's for scales and seeds.
 const OpSpec& selective_state_update();
 
 /// The largest headdim and dstate that the operation is defined for.
@@ -53,8 +62,10 @@ struct StateUpdate {
   std::int64_t pads;   ///< every so manieth row of the batch is padding; 0: none
   StateStore store;
   bool has_intermediate;
+  bool stochastic;  ///< rounding of what is stored
 
   explicit StateUpdate(const Problem& problem);
+  bool has_scale() const { return largest_in_scale(state_dtype) > 0; }
   std::int64_t heads_per_group() const { return heads / groups; }
   std::int64_t rows() const { return batch * heads * headdim; }  ///< of dstate states each
   double states() const { return static_cast<double>(rows()) * static_cast<double>(dstate); }

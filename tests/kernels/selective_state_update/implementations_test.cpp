@@ -149,8 +149,44 @@ std::vector<Problem> slot_problems() {
   return all;
 }
 
-/// cuda-step is for states in f32 or the dtype of the sequence, and for f16 beside bf16.
+/// States with scales, and with stochastic rounding, in both forms, stored in place, in slots and by token;
+/// rows that are shorter than a vector, and that end inside of one.
+std::vector<Problem> scaled_problems() {
+  std::vector<Problem> all;
+  std::size_t turn = 0;
+  for (const char* state_dtype : {"i8", "i16", "e4m3", "f16"})
+    for (const char* rounding : {"nearest", "stochastic"})
+      for (const char* store : {"last", "each", "in place"})
+        for (const std::int64_t dstate : {1, 3, 16, 33, 256}) {
+          const bool in_place = store == std::string("in place");
+          const std::int64_t tokens = turn % 3 == 0 ? 3 : 1;
+          ++turn;
+          Axes axes{{"dtype", kDtypes[turn % 3]},
+                    {"state_dtype", state_dtype},
+                    {"rounding", rounding},
+                    {"batch", size(7)},
+                    {"tokens", tokens},
+                    {"dstate", dstate},
+                    {"dt_softplus", true},
+                    {"intermediate", tokens > 1 && state_dtype == std::string("f16")}};
+          if (!in_place) {
+            axes["slots"] = 7 * tokens + 3;
+            axes["store"] = store;
+            axes["pads"] = turn % 2 == 0 ? size(3) : size(0);
+          }
+          Axes channels{{"dim", size(12)}, {"groups", size(3)}, {"z", true}, {"dt_bias", true}};
+          channels.merge(Axes(axes));
+          all.push_back(mamba1_step(channels));
+          Axes heads{{"nheads", size(4)}, {"headdim", size(9)}, {"groups", size(2)}, {"D", true}};
+          heads.merge(Axes(axes));
+          all.push_back(mamba2_step(heads));
+        }
+  return all;
+}
+
+/// cuda-step is for states in f32 or the dtype of the sequence, and for f16 beside bf16, rounded to nearest.
 bool is_beyond_cuda_step(const Problem& problem) {
+  if (problem.choice("rounding") != "nearest") return true;
   const std::string& state = problem.choice("state_dtype");
   return state != "f32" && state != problem.choice("dtype") &&
          !(state == "f16" && problem.choice("dtype") == "bf16");
@@ -174,7 +210,10 @@ void check_device(const DeviceInfo& device) {
   check_all(option_problems(), device, "mamba");
   check_all(many_row_problems(), device, "mamba");
   check_all(state_dtype_problems(), device, "mamba");
-  for (const char* distribution : {"mamba", "trained"}) check_all(slot_problems(), device, distribution);
+  for (const char* distribution : {"mamba", "trained"}) {
+    check_all(slot_problems(), device, distribution);
+    check_all(scaled_problems(), device, distribution);
+  }
 }
 
 }  // namespace

@@ -69,6 +69,12 @@ enum class Mistake {
   chunk_state_not_decayed,
   seq_idx_ignored,
   dt_limit_ignored,
+  state_crosses_border,
+  first_initial_for_all,
+  decay_from_chunk,
+  last_state_for_all,
+  empty_takes_last,
+  empty_is_zero,
   // ssd_chunk_scan_bwd
   dt_limit_gradient_not_cut,
   dfinal_states_ignored,
@@ -79,6 +85,20 @@ enum class Mistake {
   state_rounded_between_tokens,
   first_destination_only,
   row_for_slot,
+  scale_kept,
+  padding_has_scale,
+  toward_zero,
+  rounded_up,
+  share_squared,
+  draw_shared,
+  subnormals_flushed,
+  // selective_state_replay
+  ring_from_row_zero,
+  counted_from_newest,
+  checkpoint_after_new,
+  checkpoint_stored_always,
+  appended_at_count,
+  raw_dt_in_ring,
   // linear_scan
   decay_of_step_before,
   // mamba3_siso_fwd
@@ -162,9 +182,9 @@ class Tensor {
     put(offset(index...), value);
   }
 
- private:
   ssmbench::DType dtype() const { return static_cast<ssmbench::DType>(tensor_->dtype); }  // the same order
 
+ private:
   const ssmbench_tensor* tensor_;
 };
 
@@ -214,6 +234,7 @@ void scan_backward(const Call& call);
 void ssd_forward(const Call& call);
 void ssd_backward(const Call& call);
 void state_update(const Call& call);
+void state_replay(const Call& call);
 void linear_scan(const Call& call);
 void mamba3_forward(const Call& call);
 void conv_forward(const Call& call);

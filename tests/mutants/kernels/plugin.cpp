@@ -18,6 +18,7 @@ constexpr const char* kScanBackward = "selective_scan_bwd";
 constexpr const char* kSsd = "ssd_chunk_scan_fwd";
 constexpr const char* kSsdBackward = "ssd_chunk_scan_bwd";
 constexpr const char* kUpdate = "selective_state_update";
+constexpr const char* kReplay = "selective_state_replay";
 constexpr const char* kLinear = "linear_scan";
 constexpr const char* kMamba3 = "mamba3_siso_fwd";
 constexpr const char* kConv = "causal_conv1d_fwd";
@@ -33,6 +34,7 @@ constexpr Mutant kMutants[] = {
     {"mutant-none", kSsd, Mistake::none},
     {"mutant-none", kSsdBackward, Mistake::none},
     {"mutant-none", kUpdate, Mistake::none},
+    {"mutant-none", kReplay, Mistake::none},
     {"mutant-none", kLinear, Mistake::none},
     {"mutant-none", kMamba3, Mistake::none},
     {"mutant-none", kConv, Mistake::none},
@@ -90,6 +92,12 @@ constexpr Mutant kMutants[] = {
     {"mutant-chunk-state-not-decayed", kSsd, Mistake::chunk_state_not_decayed},
     {"mutant-seq-idx-ignored", kSsd, Mistake::seq_idx_ignored},
     {"mutant-dt-limit-ignored", kSsd, Mistake::dt_limit_ignored},
+    {"mutant-state-crosses-border", kSsd, Mistake::state_crosses_border},
+    {"mutant-first-initial-for-all", kSsd, Mistake::first_initial_for_all},
+    {"mutant-decay-from-chunk", kSsd, Mistake::decay_from_chunk},
+    {"mutant-last-state-for-all", kSsd, Mistake::last_state_for_all},
+    {"mutant-empty-takes-last", kSsd, Mistake::empty_takes_last},
+    {"mutant-empty-is-zero", kSsd, Mistake::empty_is_zero},
     {"mutant-dt-limit-gradient-not-cut", kSsdBackward, Mistake::dt_limit_gradient_not_cut},
     {"mutant-dfinal-states-ignored", kSsdBackward, Mistake::dfinal_states_ignored},
     {"mutant-state-not-updated", kUpdate, Mistake::state_not_updated},
@@ -98,6 +106,19 @@ constexpr Mutant kMutants[] = {
     {"mutant-state-rounded-between-tokens", kUpdate, Mistake::state_rounded_between_tokens},
     {"mutant-first-destination-only", kUpdate, Mistake::first_destination_only},
     {"mutant-row-for-slot", kUpdate, Mistake::row_for_slot},
+    {"mutant-scale-kept", kUpdate, Mistake::scale_kept},
+    {"mutant-padding-has-scale", kUpdate, Mistake::padding_has_scale},
+    {"mutant-toward-zero", kUpdate, Mistake::toward_zero},
+    {"mutant-rounded-up", kUpdate, Mistake::rounded_up},
+    {"mutant-share-squared", kUpdate, Mistake::share_squared},
+    {"mutant-draw-shared", kUpdate, Mistake::draw_shared},
+    {"mutant-subnormals-flushed", kUpdate, Mistake::subnormals_flushed},
+    {"mutant-ring-from-row-zero", kReplay, Mistake::ring_from_row_zero},
+    {"mutant-counted-from-newest", kReplay, Mistake::counted_from_newest},
+    {"mutant-checkpoint-after-new", kReplay, Mistake::checkpoint_after_new},
+    {"mutant-checkpoint-stored-always", kReplay, Mistake::checkpoint_stored_always},
+    {"mutant-appended-at-count", kReplay, Mistake::appended_at_count},
+    {"mutant-raw-dt-in-ring", kReplay, Mistake::raw_dt_in_ring},
     {"mutant-decay-of-step-before", kLinear, Mistake::decay_of_step_before},
     {"mutant-pi-missing", kMamba3, Mistake::pi_missing},
     {"mutant-tanh-missing", kMamba3, Mistake::tanh_missing},
@@ -159,6 +180,7 @@ void run(std::string_view op, const Call& call) {
   if (op == kSsd) ssd_forward(call);
   if (op == kSsdBackward) ssd_backward(call);
   if (op == kUpdate) state_update(call);
+  if (op == kReplay) state_replay(call);
   if (op == kLinear) linear_scan(call);
   if (op == kMamba3) mamba3_forward(call);
   if (op == kConv) conv_forward(call);

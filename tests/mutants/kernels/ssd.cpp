@@ -27,6 +27,8 @@ class Head {
   Head(const Call& call, std::int64_t b, std::int64_t h) : call_(call), b_(b), h_(h) {}
 
   void forward();
+  /// Of sequences that cu_seqlens packs.
+  void forward_packed() const;
   void store_outputs() const;
   void backward(GradientSums& sums);
 
@@ -87,6 +89,51 @@ void Head::forward() {
     for (std::int64_t p = 0; p < headdim_; ++p)
       for (std::int64_t n = 0; n < dstate_; ++n)
         state(t, p, n) = decay * state(t - 1, p, n) + delta * x_(b_, t, h_, p) * B_(b_, t, g_, n);
+  }
+}
+
+void Head::forward_packed() const {
+  const auto* borders = Tensor(call_.problem, "cu_seqlens").data<std::int32_t>();
+  const Tensor out(call_.problem, "out");
+  const Tensor final_states(call_.problem, "final_states");
+  const std::int64_t sequences = call_.size("sequences");
+  for (std::int64_t p = 0; p < headdim_; ++p) {
+    std::vector<double> h(static_cast<std::size_t>(dstate_));
+    for (std::int64_t m = 0; m < sequences; ++m) {
+      const std::int64_t first = borders[m];
+      // What has decayed since the chunk that the sequence begins in did.
+      double before = 1;
+      for (std::int64_t t = first - first % call_.size("chunk_size"); t < first; ++t)
+        before *= std::exp(step_of(t) * A_(h_));
+      if (!has(Mistake::decay_from_chunk) || first == borders[m + 1]) before = 1;
+      const std::int64_t source = has(Mistake::first_initial_for_all) ? 0 : m;
+      const bool carries_on = has(Mistake::state_crosses_border) && m > 0;
+      for (std::int64_t n = 0; n < dstate_ && !carries_on; ++n)
+        h[static_cast<std::size_t>(n)] = initial_.given() ? before * initial_(source, h_, p, n) : 0;
+      for (std::int64_t t = first; t < borders[m + 1]; ++t) {
+        const double delta = step_of(t);
+        double y = skip(p) * x_(b_, t, h_, p);
+        for (std::int64_t n = 0; n < dstate_; ++n) {
+          double& state = h[static_cast<std::size_t>(n)];
+          state = std::exp(delta * A_(h_)) * state + delta * x_(b_, t, h_, p) * B_(b_, t, g_, n);
+          y += C_(b_, t, g_, n) * state;
+        }
+        const double z = z_.given() ? z_(b_, t, h_, p) : 0;
+        out.set(z_.given() ? y * z * sigmoid(z) : y, b_, t, h_, p);
+      }
+      const bool is_empty = first == borders[m + 1];
+      for (std::int64_t n = 0; n < dstate_ && final_states.given(); ++n)
+        final_states.set(is_empty && has(Mistake::empty_is_zero) ? 0 : h[static_cast<std::size_t>(n)], m, h_,
+                         p, n);
+    }
+    const auto overwrite = [&](std::int64_t m) {
+      for (std::int64_t n = 0; n < dstate_ && final_states.given(); ++n)
+        final_states.set(h[static_cast<std::size_t>(n)], m, h_, p, n);
+    };
+    for (std::int64_t m = 0; m < sequences; ++m)
+      if (has(Mistake::last_state_for_all) ||
+          (has(Mistake::empty_takes_last) && borders[m] == borders[m + 1]))
+        overwrite(m);
   }
 }
 
@@ -172,6 +219,10 @@ void for_each_head(const Call& call, const Visit& visit) {
 }  // namespace
 
 void ssd_forward(const Call& call) {
+  if (call.flag("cu_seqlens")) {
+    for (std::int64_t h = 0; h < call.size("nheads"); ++h) Head(call, 0, h).forward_packed();
+    return;
+  }
   for_each_head(call, [](const Head& head) { head.store_outputs(); });
 }
 

@@ -8,6 +8,17 @@ namespace mutants {
 
 namespace {
 
+/// Uniform in [0, 1), by the finalizer of splitmix64.
+double draw(std::uint64_t seed, std::uint64_t element) {
+  std::uint64_t hash = seed * 0x9E3779B97F4A7C15U + element;
+  for (int round = 0; round < 2; ++round) {
+    hash = (hash ^ (hash >> 30U)) * 0xBF58476D1CE4E5B9U;
+    hash = (hash ^ (hash >> 27U)) * 0x94D049BB133111EBU;
+    hash ^= hash >> 31U;
+  }
+  return static_cast<double>(hash >> 11U) * 0x1p-53;
+}
+
 /// The tensors of a state update by sequence and token, whether they have an axis of tokens or not.
 class StateUpdate {
  public:
@@ -27,13 +38,17 @@ class StateUpdate {
         source_(call.problem, "source"),
         destination_(call.problem, "destination"),
         out_(call.problem, "out"),
-        intermediate_(call.problem, "intermediate") {}
+        intermediate_(call.problem, "intermediate"),
+        scale_(call.problem, "state_scale"),
+        seed_(call.problem, "seed") {}
 
   void channel(std::int64_t b, std::int64_t d) const {
     std::vector<double> h(static_cast<std::size_t>(call_.size("dstate")));
     const std::int64_t from = source(b);
+    const double scale = from >= 0 && scale_.given() ? scale_(from, d) : 1;
     for (std::size_t n = 0; n < h.size(); ++n)
-      h[n] = from < 0 ? 0 : state_(from, d, static_cast<std::int64_t>(n));
+      h[n] = from < 0 ? 0 : scale * state_(from, d, static_cast<std::int64_t>(n));
+    if (from < 0 && scale_.given() && call_.has(Mistake::padding_has_scale)) scale_.set(1, 0, d);
     for (std::int64_t t = 0; t < tokens_; ++t) {
       token(b, t, d, h);
       store(h, b, t, d);
@@ -83,17 +98,51 @@ class StateUpdate {
 
   void store(const std::vector<double>& h, std::int64_t b, std::int64_t t, std::int64_t d) const {
     const std::int64_t to = destination(b, t);
-    for (std::size_t i = 0; i < h.size(); ++i) {
-      const auto n = static_cast<std::int64_t>(i);
-      if (intermediate_.given()) intermediate_.set(h[i], b, t, d, n);
-      if (to >= 0 && !call_.has(Mistake::state_not_updated)) state_.set(h[i], to, d, n);
+    for (std::size_t i = 0; i < h.size() && intermediate_.given(); ++i) {
+      const std::int64_t at = intermediate_.offset(b, t, d, static_cast<std::int64_t>(i));
+      intermediate_.put(at, number(intermediate_, h[i], at));
     }
+    if (to < 0 || call_.has(Mistake::state_not_updated)) return;
+    const double scale = scale_.given() ? scale_of(h, to, d) : 1;
+    for (std::size_t i = 0; i < h.size(); ++i) {
+      const std::int64_t at = state_.offset(to, d, static_cast<std::int64_t>(i));
+      state_.put(at, number(state_, h[i] / scale, at));
+    }
+  }
+
+  double scale_of(const std::vector<double>& h, std::int64_t to, std::int64_t d) const {
+    if (call_.has(Mistake::scale_kept)) return scale_(to, d);
+    double largest = 0;
+    for (const double value : h) largest = std::max(largest, std::abs(value));
+    // In f32: rows that underflow in it have no scale but 0.
+    const auto scale = static_cast<float>(largest / ssmbench::largest_in_scale(state_.dtype()));
+    scale_.set(scale > 0 ? scale : 1, to, d);
+    return scale > 0 ? scale : 1;
+  }
+
+  /// What is stored for x: where rounding is stochastic a neighbour of it, else x, which is rounded when it is
+  /// stored.
+  double number(const Tensor& tensor, double x, std::int64_t at) const {
+    const double step = ssmbench::ulp_at(x, tensor.dtype());
+    const double steps = std::abs(x) / step;
+    const double low = std::floor(steps);
+    if (call_.has(Mistake::toward_zero)) return std::copysign(low * step, x);
+    if (!seed_.given()) return x;
+    if (call_.has(Mistake::subnormals_flushed) && std::abs(x) < 0x1p-14) return 0;
+    double share = steps - low;
+    if (call_.has(Mistake::rounded_up)) share = share > 0 ? 1 : 0;
+    if (call_.has(Mistake::share_squared)) share *= share;
+    const auto element =
+        static_cast<std::uint64_t>(call_.has(Mistake::draw_shared) ? at % call_.size("dstate") : at);
+    const bool up = draw(static_cast<std::uint64_t>(seed_.data<std::int64_t>()[0]), element) < share;
+    return std::copysign((low + (up ? 1 : 0)) * step, x);
   }
 
   const Call& call_;
   std::int64_t tokens_;
   bool has_slots_;
-  Tensor state_, x_, dt_, A_, B_, C_, D_, z_, bias_, source_, destination_, out_, intermediate_;
+  Tensor state_, x_, dt_, A_, B_, C_, D_, z_, bias_, source_, destination_, out_, intermediate_, scale_,
+      seed_;
 };
 
 }  // namespace

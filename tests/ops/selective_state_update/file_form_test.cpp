@@ -1,13 +1,16 @@
 // Decoding steps in files: the form follows from the state's axes, and the state is both an input and an
 // output.
 
+#include <array>
 #include <cstring>
 
 #include "base/errors.h"
 #include "catch.h"
+#include "inputs/inputs.h"
 #include "interchange/files.h"
 #include "interchange/h5.h"
 #include "interchange/reader.h"
+#include "support/host_tensors.h"
 #include "support/step_problem.h"
 
 using namespace ssmbench;
@@ -123,6 +126,63 @@ TEST_CASE("the dtype of states is that of the dataset; an attribute may repeat i
   CHECK(complaint_after(problem, set_dtype("i32")) ==
         "/cases/a/inputs/state: the attribute 'dtype' says i32, but values are stored as 2-byte unsigned "
         "integer");
+}
+
+namespace {
+
+/// One case "a" with inputs as they are drawn.
+void write_drawn_case(const std::string& path, const Problem& problem) {
+  const auto inputs = generate_inputs(problem, {}, never_stop);
+  const auto outputs = filled_tensors(problem, Role::output);
+  InterchangeWriter writer(path, {.producer = "a test", .device = {}, .created = {}, .argv = {}}, true);
+  writer.add_case({.id = "a",
+                   .problem = problem,
+                   .arithmetic = {},
+                   .seed = {},
+                   .inputs = views_of(inputs),
+                   .outputs = views_of(outputs),
+                   .reference = {}});
+  writer.finish();
+}
+
+}  // namespace
+
+TEST_CASE("states with scales and seeds survive a file; scales make sense and are there") {
+  const TemporaryFolder folder;
+  for (const char* dtype : {"i8", "i16", "e4m3", "f16"})
+    for (const char* rounding : {"nearest", "stochastic"}) {
+      const Problem problem = with_sizes(
+          mamba2_step,
+          {{"nheads", size(3)}, {"state_dtype", dtype}, {"rounding", rounding}, {"slots", size(5)}});
+      INFO(problem.id());
+      const std::string path = folder / problem.id();
+      write_drawn_case(path, problem);
+      const CaseRead read = InterchangeFile(path).read_case("a");
+      CHECK(read.problem.axes() == problem.axes());
+      check_same(read.inputs, generate_inputs(problem, {}, never_stop));
+      check_same(read.outputs, filled_tensors(problem, Role::output));
+    }
+  const Problem problem = with_sizes(mamba1_step, {{"state_dtype", "i8"}});
+  std::string path = folder / "scales";
+  const auto complaint = [&] {
+    const std::string message = message_of<UsageError>([&] { InterchangeFile(path).read_case("a"); });
+    return message.substr(message.find("/cases"));
+  };
+  write_drawn_case(path, problem);
+  delete_link(open_for_change(path), "/cases/a/outputs/state_scale");
+  CHECK(complaint() == "/cases/a/outputs/state: is in units of state_scale, which is missing");
+  delete_link(open_for_change(path), "/cases/a/inputs/state_scale");
+  CHECK(complaint() == "/cases/a/inputs/state_scale: the dataset is missing");
+  path = folder / "negative";
+  write_drawn_case(path, problem);
+  {
+    const h5::File file = open_for_change(path);
+    const h5::Dataset scales(H5Dopen2(file, "/cases/a/inputs/state_scale", H5P_DEFAULT), "open");
+    const std::array<float, 2> values{0.5F, -0.5F};
+    h5::check(H5Dwrite(scales, h5::native_type_of(DType::f32), H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()),
+              "write");
+  }
+  CHECK(complaint() == "/cases/a/inputs/state_scale: -0.5 at (b 1, d 0): a scale is finite and not negative");
 }
 
 TEST_CASE("B and C of form mamba1 may have their one group as an axis") {

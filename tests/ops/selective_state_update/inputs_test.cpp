@@ -102,6 +102,28 @@ TEST_CASE("the state is standard normal and the same in every dtype, rounded to 
     CHECK(values_of(heads(true, true), name, shared) == values_of(heads(true, true, "f16"), name, shared));
 }
 
+TEST_CASE("states with a scale are drawn like others, as far as the scale of their row goes") {
+  for (const char* dtype : {"i8", "i16", "e4m3"}) {
+    CAPTURE(dtype);
+    const Problem problem = heads(true, true).with({{"state_dtype", dtype}});
+    const double most = largest_in_scale(*parse_dtype(dtype));
+    const auto state = values_of(problem, "state");
+    const auto scale = values_of(problem, "state_scale");
+    const auto in_f32 = values_of(heads(true, true), "state");
+    REQUIRE(scale.size() * kStates == state.size());
+    CHECK(std::ranges::max(state) == most);
+    CHECK(std::ranges::min(state) == -most);
+    for (std::size_t i = 0; i < state.size(); ++i) {
+      const double unit = scale[i / kStates];
+      CHECK(unit * most > 0.999);
+      CHECK(unit * most < 4.001);
+      if (std::abs(in_f32[i]) > most * unit) continue;
+      const double step = unit * ulp_at(std::abs(in_f32[i]) / unit, *parse_dtype(dtype));
+      REQUIRE(std::abs(state[i] * unit - in_f32[i]) <= 0.51 * step);
+    }
+  }
+}
+
 TEST_CASE("an unknown distribution of a state update is a usage error") {
   CHECK_THROWS_AS(values_of(heads(true, true), "x", {.distribution = "nonsense"}), UsageError);
 }

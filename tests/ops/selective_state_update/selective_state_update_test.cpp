@@ -58,7 +58,7 @@ TEST_CASE("each form has its own axes") {
 
 TEST_CASE("the state is an input and an output of the same name, shape and dtype, its own") {
   CHECK(error_of(mamba1_step, {{"state_dtype", "f64"}}) ==
-        "state_dtype must be one of f32, f16, bf16, got f64");
+        "state_dtype must be one of f32, f16, bf16, i8, i16, e4m3, got f64");
   for (const auto& problem : {mamba1_step({{"dim", size(6)}, {"dtype", "bf16"}, {"state_dtype", "f16"}}),
                               mamba2_step({{"nheads", size(6)}, {"state_dtype", "f16"}})}) {
     std::vector<TensorSpec> states;
@@ -135,6 +135,40 @@ TEST_CASE("slots, tokens and intermediate states add tensors and axes") {
   const Problem channels = mamba1_step({{"batch", size(2)}, {"tokens", size(3)}, {"dim", size(6)}});
   CHECK(tensor(channels, "B").shape == Shape{2, 3, 1});
   CHECK(tensor(channels, "state").shape == Shape{2, 6, 1});
+}
+
+TEST_CASE("states in integers and e4m3 have a scale for each row, stochastic rounding a seed") {
+  const Problem heads = mamba2_step({{"batch", size(2)},
+                                     {"nheads", size(6)},
+                                     {"headdim", size(4)},
+                                     {"dstate", size(5)},
+                                     {"slots", size(7)},
+                                     {"state_dtype", "i8"},
+                                     {"rounding", "stochastic"}});
+  CHECK(tensor(heads, "state").dtype == DType::i8);
+  CHECK(tensor(heads, "state").scaled_by == "state_scale");
+  CHECK(tensor(heads, "state_scale").shape == Shape{7, 6, 4});
+  CHECK(tensor(heads, "state_scale").dtype == DType::f32);
+  CHECK(tensor(heads, "seed").shape == Shape{1});
+  CHECK(tensor(heads, "seed").dtype == DType::i64);
+  CHECK(heads.id() == "selective_state_update-mamba2-f32-statei8-b2-h6-p4-n5-slots7-roundingstochastic");
+  const Problem channels = mamba1_step({{"batch", size(2)}, {"dim", size(6)}, {"state_dtype", "e4m3"}});
+  CHECK(tensor(channels, "state_scale").shape == Shape{2, 6});
+  for (const auto& each : mamba1_step({{"state_dtype", "f16"}}).tensors()) CHECK(each.scaled_by.empty());
+  CHECK(error_of(mamba1_step, {{"rounding", "stochastic"}}) ==
+        "rounding stochastic of states in f32; it is for f16, i8, i16 and e4m3");
+  CHECK(error_of(mamba1_step, {{"state_dtype", "i8"}, {"tokens", size(2)}, {"intermediate", true}}) ==
+        "intermediate with states in i8, which have scales in the cache only");
+}
+
+TEST_CASE("the least work of a step counts states in their own dtype, with their scales") {
+  const Axes axes{{"batch", size(2)}, {"dim", size(6)}, {"dstate", size(16)}};
+  const auto bytes = [&](const char* state_dtype) {
+    const Problem problem = mamba1_step(axes).with({{"state_dtype", state_dtype}});
+    return problem.op().least_work(problem, Math::f32).bytes;
+  };
+  CHECK(bytes("f32") - bytes("i16") == 2 * 12 * (16 * 4 - (16 * 2 + 4)));
+  CHECK(bytes("i16") - bytes("e4m3") == 2 * 12 * 16);
 }
 
 TEST_CASE("slots that contradict what is stored in them") {

@@ -3,14 +3,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/errors.h"
 #include "catch.h"
 #include "inputs/inputs.h"
+#include "model/tensor_map.h"
 #include "reference/reference.h"
 #include "support/host_tensors.h"
 #include "support/scan_problem.h"
 #include "support/step_problem.h"
+#include "verify/tolerance.h"
 
 using namespace ssmbench;
 using namespace ssmbench::test;
@@ -231,6 +234,91 @@ TEST_CASE("what padding leaves behind has no bound, and padding stores nothing")
     for (std::int64_t at = 0; at < 48; ++at)
       CHECK(std::isfinite(outputs.at("intermediate").bound[at]) == (at < 24));
     for (std::int64_t at = was * 12; at < (was + 1) * 12; ++at) CHECK(outputs.at("state").bound[at] == 0);
+  }
+}
+
+TEST_CASE("states with a scale by hand: what they stand for, the new scale, and the steps between them") {
+  const auto steps_of = [](const char* dtype) {
+    const double most = largest_in_scale(*parse_dtype(dtype));
+    const Problem problem = mamba1_step({{"dstate", size(2)}, {"state_dtype", dtype}});
+    const auto inputs = make_inputs(problem, [](const std::string& name, std::int64_t i) {
+      const std::map<std::string, double> values{{"x", 3}, {"dt", 0.5}, {"A", -2}, {"B", 4}, {"C", 5}};
+      if (name == "state") return i == 0 ? 96.0 : -64.0;
+      return name == "state_scale" ? 0.25 : values.at(name);
+    });
+    const auto outputs = compute_reference(problem, views_of(inputs), never_stop);
+    const double first = 24 * std::exp(-1.0) + 6, second = -16 * std::exp(-1.0) + 6;
+    const ReferenceOutput& state = outputs.at("state");
+    const ReferenceOutput& scale = outputs.at("state_scale");
+    CHECK(near(outputs.at("out").expected.at(0), 5 * (first + second)));
+    CHECK(near(state.expected.at(0), first));
+    CHECK(std::abs(state.expected.at(1) - second) < 1e-14);
+    CHECK(near(scale.expected.at(0), first / most));
+    // |z| = 1 and exact Δ, as without a scale; and the product with the scale is rounded.
+    const double kept = 24 * std::exp(-1.0), added = 6;
+    const double error = kept + 3 * kept + 2 * added + 2 * (kept + added);
+    CHECK(std::abs(scale.bound.at(0) - (error / most + 3 * first / most)) < 1e-5 * scale.bound.at(0));
+    return std::pair{state.step, scale.expected.at(0)};
+  };
+  const auto [of_i8, scale_of_i8] = steps_of("i8");
+  CHECK(std::abs(of_i8.at(0) - scale_of_i8) < 1e-6 * scale_of_i8);
+  CHECK(of_i8.at(1) == of_i8.at(0));
+  const auto [of_e4m3, scale_of_e4m3] = steps_of("e4m3");
+  CHECK(std::abs(of_e4m3.at(0) - 32 * scale_of_e4m3) < 1e-6 * 32 * scale_of_e4m3);  // at 448
+  CHECK(std::abs(of_e4m3.at(1) - scale_of_e4m3 / 4) < 1e-6 * scale_of_e4m3);        // at 3.4
+}
+
+TEST_CASE(
+    "a row of zeros has the scale 1, one that is not a number has any, and slots nobody names are kept") {
+  const Problem problem = mamba1_step(
+      {{"batch", size(2)}, {"dim", size(1)}, {"dstate", size(2)}, {"state_dtype", "i8"}, {"slots", size(3)}});
+  auto inputs = generate_inputs(problem, {}, never_stop);
+  const auto set = [&](const char* name, std::int64_t i, double value) {
+    const HostTensor& tensor = *find_tensor(inputs, name);
+    store_from_double(tensor.buffer.data(), i, tensor.spec.dtype, value);
+  };
+  for (std::int64_t i = 0; i < 6; ++i) set("state", i, i < 2 ? 0 : 100);
+  for (std::int64_t slot = 0; slot < 3; ++slot) set("state_scale", slot, 0.5);
+  set("x", 0, 0);
+  set("x", 1, std::numeric_limits<double>::infinity());
+  indices(inputs, "source")[0] = indices(inputs, "destination")[0] = 0;
+  indices(inputs, "source")[1] = indices(inputs, "destination")[1] = 2;
+  const auto outputs = compute_reference(problem, views_of(inputs), never_stop);
+  const ReferenceOutput& scale = outputs.at("state_scale");
+  const ReferenceOutput& state = outputs.at("state");
+  CHECK(scale.expected.at(0) == 1);
+  CHECK(scale.bound.at(0) == 0);
+  CHECK(state.expected.at(1) == 0);
+  CHECK(scale.expected.at(1) == 0.5);
+  CHECK(scale.bound.at(1) == 0);
+  CHECK(state.expected.at(2) == 50);
+  CHECK(state.bound.at(2) == 0);
+  CHECK(state.step.at(2) == 0.5F);
+  CHECK(std::isinf(scale.bound.at(2)));
+  CHECK(std::isinf(state.bound.at(4)));
+}
+
+TEST_CASE("with stochastic rounding half a step is all that a state may be off by that is kept") {
+  for (const char* dtype : {"f16", "i8"}) {
+    const Problem problem = mamba1_step({{"batch", size(2)},
+                                         {"dstate", size(2)},
+                                         {"state_dtype", dtype},
+                                         {"slots", size(3)},
+                                         {"rounding", "stochastic"}});
+    const auto inputs = generate_inputs(problem, {}, never_stop);
+    const auto outputs = compute_reference(problem, views_of(inputs), never_stop);
+    const ReferenceOutput& state = outputs.at("state");
+    CHECK(state.stochastic);
+    int kept = 0;
+    for (std::int64_t i = 0; i < 6; ++i) {
+      const ExpectedElement element = state.expectation().at(i);
+      const double step = dtype == std::string("i8") ? outputs.at("state_scale").expected.at(i / 2)
+                                                     : ulp_at(element.value, DType::f16);
+      const bool is_kept = element.bound == 0;
+      kept += is_kept ? 1 : 0;
+      CHECK(std::abs(tolerance_of(element, DType::f64, {}).storage / step - (is_kept ? 0.5 : 1)) < 1e-5);
+    }
+    CHECK(kept == 2);
   }
 }
 

@@ -21,6 +21,10 @@ TEST_CASE("cpu-step agrees with the reference on every instruction set") {
       Axes heads{{"nheads", size(2)}, {"headdim", size(3)}};
       heads.merge(Axes(axes));
       problems.push_back(mamba2_step(heads));
+      for (const char* state_dtype : {"i8", "i16", "e4m3", "f16"})
+        problems.push_back(problems.back().with({{"state_dtype", state_dtype},
+                                                 {"rounding", dstate == 16 ? "nearest" : "stochastic"},
+                                                 {"intermediate", false}}));
     }
   on_every_target([&](const char* target) {
     INFO(target);
