@@ -19,6 +19,7 @@
 #include "kernels/common/cpu/simd_matrix-inl.h"
 #include "kernels/common/scalar_math.h"
 #include "kernels/ssd_chunk_scan/bind.h"
+#include "kernels/ssd_chunk_scan/cpu/scans.h"
 #include "kernels/ssd_chunk_scan/cpu/simd.h"
 #include "kernels/ssd_chunk_scan/sequences.h"
 
@@ -53,7 +54,8 @@ class HeadScan {
       std::size_t p = 0;
       for (; p + lanes_ < padded_; p += 2 * lanes_) scan_tile<2>(p, steps);
       if (p < padded_) scan_tile<1>(p, steps);
-      for (std::size_t t = 0; t < steps; ++t) store_step(t, begin + static_cast<std::int64_t>(t));
+      for (std::size_t t = 0; t < steps && args_.out != nullptr; ++t)
+        store_step(t, begin + static_cast<std::int64_t>(t));
     }
     if (args_.final_states != nullptr) store_states();
   }
@@ -191,13 +193,15 @@ void scan(const SsdArgs& args, const SsdSequenceTable& sequences, DType dtype,
              scratch[omp_get_thread_num()]);
 }
 
+/// One for each thread. Shared because a Launch is copyable; launches of one binding must not overlap.
+std::shared_ptr<std::vector<SsdScratch>> scratch_for(std::int64_t heads) {
+  return std::make_shared<std::vector<SsdScratch>>(std::min<std::int64_t>(omp_get_max_threads(), heads));
+}
+
 Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*/) {
   const SsdArgs args = bind_ssd(problem, tensors);
   const SsdSequenceTable sequences = bind_ssd_sequences(problem, tensors);
-  const std::int64_t threads =
-      std::min<std::int64_t>(omp_get_max_threads(), sequences.count * args.in.nheads);
-  // Shared because a Launch is copyable; launches of one binding must not overlap.
-  const auto scratch = std::make_shared<std::vector<SsdScratch>>(threads);
+  const auto scratch = scratch_for(sequences.count * args.in.nheads);
   return [=, dtype = problem.dtype()](void*) { scan(args, sequences, dtype, *scratch); };
 }
 
@@ -211,5 +215,16 @@ const Registration registration{{.name = "cpu-simd",
 
 }  // namespace
 }  // namespace ssmbench::simd
+
+namespace ssmbench {
+
+SsdCall simd_ssd_scan(DType io, std::int64_t heads) {
+  return [io, scratch = simd::scratch_for(heads)](const SsdArgs& args) {
+    const SsdSequenceTable sequences{.count = args.in.batch, .seqlen = args.in.seqlen, .cu_seqlens = nullptr};
+    simd::scan(args, sequences, io, *scratch);
+  };
+}
+
+}  // namespace ssmbench
 
 #endif  // HWY_ONCE
