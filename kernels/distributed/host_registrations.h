@@ -19,8 +19,8 @@ struct ShardedOperation {
   std::unique_ptr<LocalScan> (*shard)(const Problem& part, const TensorSet& tensors);
 };
 
-/// Registers cpu-rerun, cpu-twopass and cpu-chain of an operation (state_passing.h). Their scans are those of cpu-simd
-/// and cpu-scalar; the names say how ranks work together.
+/// Registers cpu-rerun, cpu-twopass and cpu-chain of an operation (state_passing.h). Their scans are those of
+/// cpu-simd and cpu-scalar; the names say how ranks work together.
 struct HostRegistrations {
   explicit HostRegistrations(const ShardedOperation& operation);
 };

@@ -15,7 +15,10 @@ void HostScan::compare(const float* state, const float* kept, RerunProgress* pro
 }
 
 void HostScan::copy_state(const float* from, float* to, void* /*stream*/) {
-  std::copy_n(from, sizes().state_floats, to);
+  if (from == nullptr)
+    std::fill_n(to, sizes().state_floats, 0.0F);
+  else
+    std::copy_n(from, sizes().state_floats, to);
 }
 
 void HostScan::begin_second_pass(const float* state, RerunProgress* progress) const {

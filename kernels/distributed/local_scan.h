@@ -22,8 +22,17 @@ struct ShardSizes {
   std::int64_t payload_floats() const { return state_floats + summary_floats; }
 };
 
-/// A rank's shard of a scan along time, on its device: what algorithms over several ranks are made of. What a state that enters adds to the one that leaves is the product of the
-/// shard's decays with it; the *summary* is what these products are made of.
+/// What all ranks have given, `stride` floats of each: first ShardSizes::payload_floats().
+struct Payloads {
+  const float* data;
+  std::int64_t stride;
+
+  const float* of(int rank) const { return data + rank * stride; }
+};
+
+/// A rank's shard of a scan along time, on its device: what algorithms over several ranks are made of. What a
+/// state that enters adds to the one that leaves is the product of the shard's decays with it; the *summary*
+/// is what these products are made of.
 ///
 /// Pointers are to the device's memory, and everything is enqueued on `stream`.
 class LocalScan {
@@ -40,19 +49,24 @@ class LocalScan {
   virtual const float* initial_state() const = 0;
   virtual float* last_state() const = 0;
 
-  /// Runs the steps of a range, a multiple of kShardSteps from the first, from the state `entering` (null: zeros),
-  /// and writes the state after them. The outputs of these steps are written too, unless `outputs` is false.
-  /// Nothing where progress, if not null, is done.
+  /// Runs the steps of a range, a multiple of kShardSteps from the first, from the state `entering` (null:
+  /// zeros), and writes the state after them. The outputs of these steps are written too, unless `outputs` is
+  /// false. Nothing where progress, if not null, is done.
   virtual void run(IndexRange range, const float* entering, float* leaving, bool outputs,
                    const RerunProgress* progress, void* stream) = 0;
   virtual void summarize(float* summary, void* stream) = 0;
-  /// The state that enters the shard of `rank`, 1 or more. `payloads` has for each rank the state that leaves its
-  /// shard when zeros enter (rank 0: initial_state), and its summary. progress is reset, and done where the
-  /// state is all zeros bit for bit: what a first pass has begun from.
-  virtual void enter(const float* payloads, int rank, float* state, RerunProgress* progress,
-                     void* stream) = 0;
+  /// The state that enters the shard of `rank`, 1 or more. payloads has for each rank the state that leaves
+  /// its shard when zeros enter (rank 0: initial_state), and its summary. progress is reset, and done where
+  /// the state is all zeros bit for bit: what a first pass has begun from.
+  virtual void enter(Payloads payloads, int rank, float* state, RerunProgress* progress, void* stream) = 0;
+  /// The gradient of the state that leaves the shard of `rank`, one before the last. payloads + `carries` has
+  /// for each rank the gradient of the state that enters its shard, when that of the state that leaves it is
+  /// zeros (the last rank: what the problem has).
+  virtual void enter_from_after(Payloads payloads, std::int64_t carries, int rank, int ranks, float* gradient,
+                                void* stream) = 0;
   /// Counts a range that has been run again; done where the states are equal bit for bit.
   virtual void compare(const float* state, const float* kept, RerunProgress* progress, void* stream) = 0;
+  /// Zeros where `from` is null.
   virtual void copy_state(const float* from, float* to, void* stream) = 0;
 
  private:

@@ -1,6 +1,6 @@
 #include "kernels/distributed/state_passing.h"
 
-#include "kernels/common/workspace.h"
+#include "kernels/distributed/workspace_parts.h"
 
 namespace ssmbench {
 namespace {
@@ -15,26 +15,11 @@ bool is_last(const Communicator& team) {
   return team.rank() + 1 == team.size();
 }
 
-/// Takes the parts of a workspace, one after the other; only counts where there is none yet.
-class Parts {
- public:
-  explicit Parts(float* workspace) : workspace_(workspace) {}
-  float* take(std::int64_t floats) {
-    const std::int64_t at = layout_.take_floats(floats);
-    return workspace_ == nullptr ? nullptr : workspace_ + at;
-  }
-  std::int64_t floats() const { return layout_.floats(); }
-
- private:
-  float* workspace_;
-  WorkspaceLayout layout_;
-};
-
 }  // namespace
 
 Rerun::Rerun(LocalScan& scan, Communicator& team, std::vector<std::int64_t> stops, float* workspace)
     : scan_(scan), team_(team), stops_(std::move(stops)) {
-  Parts parts(workspace);
+  WorkspaceParts parts(workspace);
   own_ = parts.take(scan.sizes().payload_floats());
   payloads_ = parts.take(scan.sizes().payload_floats() * team.size());
   kept_ = parts.take(scan.sizes().state_floats * (std::ssize(stops_) - 1));
@@ -44,7 +29,7 @@ Rerun::Rerun(LocalScan& scan, Communicator& team, std::vector<std::int64_t> stop
 }
 
 std::int64_t Rerun::floats(const ShardSizes& sizes, int ranks, std::size_t stops) {
-  Parts parts(nullptr);
+  WorkspaceParts parts(nullptr);
   parts.take(sizes.payload_floats());
   parts.take(sizes.payload_floats() * ranks);
   parts.take(sizes.state_floats * (static_cast<std::int64_t>(stops) - 1));
@@ -76,7 +61,7 @@ void Rerun::first_pass(void* stream) {
 }
 
 void Rerun::second_pass(void* stream) {
-  scan_.enter(payloads_, team_.rank(), entering_, progress_, stream);
+  scan_.enter({payloads_, scan_.sizes().payload_floats()}, team_.rank(), entering_, progress_, stream);
   const float* state = entering_;
   for (std::size_t i = 0; i < stops_.size(); ++i) {
     // The last state has been that of the first pass so far, and stays so where this run is not needed.
@@ -95,7 +80,7 @@ std::int64_t Rerun::steps_again() const {
 }
 
 TwoPass::TwoPass(LocalScan& scan, Communicator& team, float* workspace) : scan_(scan), team_(team) {
-  Parts parts(workspace);
+  WorkspaceParts parts(workspace);
   own_ = parts.take(scan.sizes().payload_floats());
   payloads_ = parts.take(scan.sizes().payload_floats() * team.size());
   entering_ = parts.take(scan.sizes().state_floats);
@@ -103,7 +88,7 @@ TwoPass::TwoPass(LocalScan& scan, Communicator& team, float* workspace) : scan_(
 }
 
 std::int64_t TwoPass::floats(const ShardSizes& sizes, int ranks) {
-  Parts parts(nullptr);
+  WorkspaceParts parts(nullptr);
   parts.take(sizes.payload_floats());
   parts.take(sizes.payload_floats() * ranks);
   parts.take(sizes.state_floats);
@@ -119,20 +104,21 @@ void TwoPass::launch(void* stream) {
     scan_.run(all, is_first ? scan_.initial_state() : nullptr, own_, false, nullptr, stream);
   scan_.summarize(own_ + scan_.sizes().state_floats, stream);
   team_.all_gather(own_, payloads_, payload_bytes(scan_), stream);
-  if (!is_first) scan_.enter(payloads_, team_.rank(), entering_, progress_, stream);
+  if (!is_first)
+    scan_.enter({payloads_, scan_.sizes().payload_floats()}, team_.rank(), entering_, progress_, stream);
   float* leaving = is_last(team_) && scan_.last_state() != nullptr ? scan_.last_state() : own_;
   scan_.run(all, is_first ? scan_.initial_state() : entering_, leaving, true, nullptr, stream);
 }
 
 Chain::Chain(LocalScan& scan, Communicator& team, float* workspace) : scan_(scan), team_(team) {
-  Parts parts(workspace);
+  WorkspaceParts parts(workspace);
   payloads_ = parts.take(2 * scan.sizes().payload_floats());
   entering_ = parts.take(scan.sizes().state_floats);
   progress_ = reinterpret_cast<RerunProgress*>(parts.take(kProgressFloats));
 }
 
 std::int64_t Chain::floats(const ShardSizes& sizes) {
-  Parts parts(nullptr);
+  WorkspaceParts parts(nullptr);
   parts.take(2 * sizes.payload_floats());
   parts.take(sizes.state_floats);
   parts.take(kProgressFloats);
@@ -145,7 +131,7 @@ void Chain::launch(void* stream) {
   scan_.summarize(own + scan_.sizes().state_floats, stream);
   if (!is_first) {  // as the second of two shards
     team_.receive(payloads_, payload_bytes(scan_), team_.rank() - 1, stream);
-    scan_.enter(payloads_, 1, entering_, progress_, stream);
+    scan_.enter({payloads_, scan_.sizes().payload_floats()}, 1, entering_, progress_, stream);
   }
   float* leaving = is_last(team_) && scan_.last_state() != nullptr ? scan_.last_state() : own;
   scan_.run({0, scan_.sizes().steps}, is_first ? scan_.initial_state() : entering_, leaving, true, nullptr,

@@ -8,17 +8,17 @@
 #include "model/communicator.h"
 #include "model/implementation.h"
 
-// Scans along time over the ranks of a team, which pass states and nothing else. Every algorithm is written once, over a
-// local scan and a communicator.
+// Scans along time over the ranks of a team, which pass states and nothing else. Every algorithm is written
+// once, over a local scan and a communicator.
 //
-// Sources: Dao & Gu, "Transformers are SSMs" (2024), section 8.2 (states are passed between shards); Sun et al.,
-// "LASP-2" (2025, arXiv 2502.07563: one all-gather of states in place of a ring).
+// Sources: Dao & Gu, "Transformers are SSMs" (2024), section 8.2 (states are passed between shards); Sun et
+// al., "LASP-2" (2025, arXiv 2502.07563: one all-gather of states in place of a ring).
 
 namespace ssmbench {
 
-/// All shards at once from zeros, one all-gather of what they leave, then each shard again from the state that truly
-/// enters, until its state is bit for bit that of the first pass: from there on so are its outputs. The result is
-/// that of the shards one after the other, bit for bit, given the states that enter.
+/// All shards at once from zeros, one all-gather of what they leave, then each shard again from the state
+/// that truly enters, until its state is bit for bit that of the first pass: from there on so are its
+/// outputs. The result is that of the shards one after the other, bit for bit, given the states that enter.
 ///
 ///   rank 0   ├ initial_state ──────────────►│ gather │
 ///   rank 1   ├ zeros ──────────────────────►│ gather │ true state ─────► equal: stop
@@ -51,8 +51,8 @@ class Rerun {
   RerunProgress* progress_;
 };
 
-/// States of all shards at once, without outputs; one all-gather; then outputs from the true states. Costs a pass for
-/// states whatever the data, and nothing that depends on how long states last.
+/// States of all shards at once, without outputs; one all-gather; then outputs from the true states. Costs a
+/// pass for states whatever the data, and nothing that depends on how long states last.
 class TwoPass {
  public:
   TwoPass(LocalScan& scan, Communicator& team, float* workspace);
@@ -67,8 +67,8 @@ class TwoPass {
   RerunProgress* progress_;
 };
 
-/// Rank after rank, each with the state that the one before sends: no faster than one rank, which is what passing
-/// states has to beat.
+/// Rank after rank, each with the state that the one before sends: no faster than one rank, which is what
+/// passing states has to beat.
 class Chain {
  public:
   Chain(LocalScan& scan, Communicator& team, float* workspace);
@@ -83,8 +83,9 @@ class Chain {
   RerunProgress* progress_;
 };
 
-/// Where ranks of the CPU compare states: 64 steps from the start, then twice as far each time up to 16384, from
-/// there on every 4096 up to 32768. Steps that are run again in vain are then at most as many as were needed.
+/// Where ranks of the CPU compare states: 64 steps from the start, then twice as far each time up to 16384,
+/// from there on every 4096 up to 32768. Steps that are run again in vain are then at most as many as were
+/// needed.
 std::vector<std::int64_t> host_stops(std::int64_t steps);
 
 }  // namespace ssmbench

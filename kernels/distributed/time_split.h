@@ -14,8 +14,8 @@ namespace ssmbench {
 /// Shards begin at multiples of so many steps, as tiles and chunks of kernels do.
 inline constexpr std::int64_t kShardSteps = 64;
 
-/// The time steps of a rank: runs of blocks of kShardSteps that differ by a block at most. The last block may be
-/// shorter. Empty where there are fewer blocks than ranks.
+/// The time steps of a rank: runs of blocks of kShardSteps that differ by a block at most. The last block may
+/// be shorter. Empty where there are fewer blocks than ranks.
 IndexRange shard_of(std::int64_t steps, int rank, int ranks);
 
 /// The rank's part of a problem.

@@ -44,4 +44,32 @@ struct TeamOptions {
 std::vector<std::string> run_ranks(int ranks, const std::function<void(Communicator&)>& body,
                                    const TeamOptions& options = {});
 
+/// A team that does what another one does, for those that change a part of it.
+class PassingTeam : public Communicator {
+ public:
+  explicit PassingTeam(Communicator& team) : team_(team) {}
+  int rank() const override { return team_.rank(); }
+  int size() const override { return team_.size(); }
+  void all_gather(const void* from, void* to, std::size_t bytes, void* stream) override {
+    team_.all_gather(from, to, bytes, stream);
+  }
+  void all_reduce(float* values, std::size_t count, void* stream) override {
+    team_.all_reduce(values, count, stream);
+  }
+  void all_to_all(const void* from, void* to, std::size_t bytes, void* stream) override {
+    team_.all_to_all(from, to, bytes, stream);
+  }
+  void send(const void* from, std::size_t bytes, int to, void* stream) override {
+    team_.send(from, bytes, to, stream);
+  }
+  void receive(void* to, std::size_t bytes, int from, void* stream) override {
+    team_.receive(to, bytes, from, stream);
+  }
+  void barrier() override { team_.barrier(); }
+  double agree(double value) override { return team_.agree(value); }
+
+ private:
+  Communicator& team_;
+};
+
 }  // namespace ssmbench::test

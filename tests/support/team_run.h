@@ -27,8 +27,9 @@ struct TeamRun {
   std::string failures() const;
 };
 
-/// Runs an implementation as `ranks` processes over shared memory: each draws its part of the inputs, fills outputs and
-/// workspace with NaN, and launches twice. A second launch with other bits is a failure of the rank.
+/// Runs an implementation as `ranks` processes over shared memory: each draws its part of the inputs, fills
+/// outputs and workspace with NaN, and launches twice. A second launch with other bits is a failure of the
+/// rank.
 TeamRun run_team(const Case& one, const DistributedImplementation& implementation, int ranks,
                  const TeamChanges& changes = {});
 

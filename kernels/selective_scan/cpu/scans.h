@@ -6,8 +6,8 @@
 #include "model/dtype.h"
 #include "ops/selective_scan/selective_scan.h"
 
-// The scans of the CPU without the checks of a problem's tensors: for arguments that are part of one, such as some of
-// its time steps.
+// The scans of the CPU without the checks of a problem's tensors: for arguments that are part of one, such as
+// some of its time steps.
 
 namespace ssmbench {
 

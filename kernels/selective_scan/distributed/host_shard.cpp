@@ -1,6 +1,6 @@
-// The summary of a shard is made of its steps Δ: the decays of all methods but the bilinear ones are e^(Δ·A), whose
-// product over a shard is e^(A·ΣΔ). The sum is kept as two floats, of each channel, since A multiplies its error. The
-// bilinear methods keep the product of decays itself, one per state.
+// The summary of a shard is made of its steps Δ: the decays of all methods but the bilinear ones are e^(Δ·A),
+// whose product over a shard is e^(A·ΣΔ). The sum is kept as two floats, of each channel, since A multiplies
+// its error. The bilinear methods keep the product of decays itself, one per state.
 
 #include "kernels/selective_scan/distributed/host_shard.h"
 
@@ -32,6 +32,12 @@ double widen(float x) {
 std::complex<double> widen(Complex x) {
   return {x.re, x.im};
 }
+double conjugate_of(double x) {
+  return x;
+}
+std::complex<double> conjugate_of(std::complex<double> x) {
+  return std::conj(x);
+}
 void narrow(double x, float& to) {
   to = static_cast<float>(x);
 }
@@ -49,11 +55,11 @@ void* after(void* data, std::int64_t bytes) {
 template <class Value>
 class HostScanShard : public HostScan {
  public:
-  HostScanShard(const Problem& part, const TensorSet& tensors)
+  HostScanShard(const Problem& part, const ScanArgs& args)
       : HostScan(scan_shards::sizes(part)),
         shape_(part),
         io_(part.dtype()),
-        args_(bind_scan(part, tensors)),
+        args_(args),
         scan_(not_real_zoh(part) ? scalar_scan(shape_, io_) : simd_scan(args_, io_)) {}
 
   const float* initial_state() const override { return args_.initial_state; }
@@ -91,21 +97,27 @@ class HostScanShard : public HostScan {
     });
   }
 
-  void enter(const float* payloads, int rank, float* state, RerunProgress* progress,
-             void* /*stream*/) override {
-    auto* to = reinterpret_cast<Value*>(state);
+  void enter(Payloads payloads, int rank, float* state, RerunProgress* progress, void* /*stream*/) override {
 #pragma omp parallel for schedule(static)
     for (std::int64_t i = 0; i < states(); ++i) {
-      Wide<Value> h = widen(reinterpret_cast<const Value*>(payloads)[i]);
-      for (int q = 1; q < rank; ++q) {
-        const float* from = payloads + q * sizes().payload_floats();
-        const Wide<Value> end = widen(reinterpret_cast<const Value*>(from)[i]);
-        // A state that is 0 stays so, and is not multiplied by a decay that overflows.
-        h = h == Wide<Value>() ? end : decay_of(from + sizes().state_floats, i) * h + end;
-      }
-      narrow(h, to[i]);
+      Wide<Value> h = state_of(payloads.of(0), i);
+      for (int q = 1; q < rank; ++q)
+        h = passed(h, decay_of(summary_of(payloads, q), i)) + state_of(payloads.of(q), i);
+      narrow(h, reinterpret_cast<Value*>(state)[i]);
     }
     begin_second_pass(state, progress);
+  }
+
+  void enter_from_after(Payloads payloads, std::int64_t carries, int rank, int ranks, float* gradient,
+                        void* /*stream*/) override {
+#pragma omp parallel for schedule(static)
+    for (std::int64_t i = 0; i < states(); ++i) {
+      Wide<Value> g = state_of(payloads.of(ranks - 1) + carries, i);
+      for (int q = ranks - 2; q > rank; --q)
+        g = passed(g, conjugate_of(decay_of(summary_of(payloads, q), i))) +
+            state_of(payloads.of(q) + carries, i);
+      narrow(g, reinterpret_cast<Value*>(gradient)[i]);
+    }
   }
 
  private:
@@ -114,6 +126,17 @@ class HostScanShard : public HostScan {
   }
   Value A(std::int64_t d, std::int64_t n) const {
     return reinterpret_cast<const Value*>(args_.A)[d * args_.dstate + n];
+  }
+
+  const float* summary_of(Payloads payloads, int rank) const {
+    return payloads.of(rank) + sizes().state_floats;
+  }
+  static Wide<Value> state_of(const float* states, std::int64_t i) {
+    return widen(reinterpret_cast<const Value*>(states)[i]);
+  }
+  /// A state that is 0 stays so, and is not multiplied by a decay that overflows.
+  static Wide<Value> passed(Wide<Value> state, Wide<Value> decay) {
+    return state == Wide<Value>() ? state : decay * state;
   }
 
   /// Calls function(Δ) for the steps of a row, which counts (batch, channel).
@@ -176,8 +199,12 @@ ShardSizes sizes(const Problem& part) {
 }
 
 std::unique_ptr<LocalScan> on_host(const Problem& part, const TensorSet& tensors) {
-  if (SelectiveScan(part).complex) return std::make_unique<HostScanShard<Complex>>(part, tensors);
-  return std::make_unique<HostScanShard<float>>(part, tensors);
+  return on_host(part, bind_scan(part, tensors));
+}
+
+std::unique_ptr<LocalScan> on_host(const Problem& part, const ScanArgs& args) {
+  if (SelectiveScan(part).complex) return std::make_unique<HostScanShard<Complex>>(part, args);
+  return std::make_unique<HostScanShard<float>>(part, args);
 }
 
 std::optional<std::string> unsupported(const Problem& whole) {
@@ -194,7 +221,9 @@ const HostRegistrations registrations({.op = "selective_scan_fwd",
                                        .last_state = "last_state",
                                        .unsupported = unsupported,
                                        .sizes = sizes,
-                                       .shard = on_host});
+                                       .shard = [](const Problem& part, const TensorSet& tensors) {
+                                         return on_host(part, tensors);
+                                       }});
 
 }  // namespace
 }  // namespace ssmbench::scan_shards

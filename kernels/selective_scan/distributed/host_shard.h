@@ -5,6 +5,7 @@
 #include <string>
 
 #include "kernels/distributed/local_scan.h"
+#include "kernels/selective_scan/args.h"
 #include "model/problem.h"
 
 namespace ssmbench::scan_shards {
@@ -19,5 +20,7 @@ ShardSizes sizes(const Problem& part);
 /// The shard, of its own tensors: cpu-simd's scan where it does the problem, else cpu-scalar's. Throws
 /// ContractError.
 std::unique_ptr<LocalScan> on_host(const Problem& part, const TensorSet& tensors);
+/// The same of arguments that were checked, the problem's own or those of its gradients.
+std::unique_ptr<LocalScan> on_host(const Problem& part, const ScanArgs& args);
 
 }  // namespace ssmbench::scan_shards

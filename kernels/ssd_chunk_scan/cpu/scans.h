@@ -5,8 +5,8 @@
 #include "kernels/ssd_chunk_scan/args.h"
 #include "model/dtype.h"
 
-// The scans of the CPU without the checks of a problem's tensors: for arguments that are part of one, such as some of
-// its time steps. The sequences are those of the batch; no outputs are written where `out` is null.
+// The scans of the CPU without the checks of a problem's tensors: for arguments that are part of one, such as
+// some of its time steps. The sequences are those of the batch; no outputs are written where `out` is null.
 
 namespace ssmbench {
 

@@ -1,17 +1,19 @@
-// The summary of a shard: ΣΔ of each head, whose decay over the shard is e^(A·ΣΔ), as two floats since A multiplies its
-// error; and with seq_idx the first and the last number of each batch, as bits. A state passes a shard only where these are equal, and
-// a border between shards where the numbers on both sides are.
+// The summary of a shard: ΣΔ of each head, whose decay over the shard is e^(A·ΣΔ), as two floats since A
+// multiplies its error; and with seq_idx the first and the last number of each batch, as bits. A state passes
+// a shard only where these are equal, and a border between shards where the numbers on both sides are.
 
 #include "kernels/ssd_chunk_scan/distributed/host_shard.h"
 
 #include <bit>
 #include <cmath>
+#include <vector>
 
 #include "kernels/common/cpu/io_types.h"
 #include "kernels/distributed/host_registrations.h"
 #include "kernels/ssd_chunk_scan/bind.h"
 #include "kernels/ssd_chunk_scan/cpu/scans.h"
 #include "kernels/ssd_chunk_scan/delta.h"
+#include "ops/ssd_chunk_scan/sequences.h"
 
 namespace ssmbench::ssd_shards {
 namespace {
@@ -27,10 +29,10 @@ void* after(void* data, std::int64_t elements, DType io) {
 
 class HostSsdShard : public HostScan {
  public:
-  HostSsdShard(const Problem& part, const TensorSet& tensors)
+  HostSsdShard(const Problem& part, const SsdArgs& args)
       : HostScan(ssd_shards::sizes(part)),
         io_(part.dtype()),
-        args_(bind_ssd(part, tensors)),
+        args_(args),
         in_(args_.in),
         scan_(simd_ssd_scan(io_, in_.nheads)) {}
 
@@ -58,12 +60,19 @@ class HostSsdShard : public HostScan {
     }
   }
 
-  void enter(const float* payloads, int rank, float* state, RerunProgress* progress,
-             void* /*stream*/) override {
+  void enter(Payloads payloads, int rank, float* state, RerunProgress* progress, void* /*stream*/) override {
     const std::int64_t rows = in_.batch * in_.nheads;
 #pragma omp parallel for schedule(static)
     for (std::int64_t row = 0; row < rows; ++row) enter_head(payloads, rank, row, state);
     begin_second_pass(state, progress);
+  }
+
+  void enter_from_after(Payloads payloads, std::int64_t carries, int rank, int ranks, float* gradient,
+                        void* /*stream*/) override {
+    const std::int64_t rows = in_.batch * in_.nheads;
+#pragma omp parallel for schedule(static)
+    for (std::int64_t row = 0; row < rows; ++row)
+      enter_head_from_after(payloads, carries, rank, ranks, row, gradient);
   }
 
  private:
@@ -113,28 +122,51 @@ class HostSsdShard : public HostScan {
     sum[1] = static_cast<float>(total - sum[0]);
   }
 
+  const float* summary_of(Payloads payloads, int rank) const {
+    return payloads.of(rank) + sizes().state_floats;
+  }
+  /// The first (0) or last (1) number of a row's batch in the shard of a rank.
+  std::int32_t number(Payloads payloads, int rank, std::int64_t row, int which) const {
+    return std::bit_cast<std::int32_t>(summary_of(payloads, rank)[numbers_at(row / in_.nheads) + which]);
+  }
+  /// Whether a sequence goes on from the shard of a rank to that of the next.
+  bool passes_border(Payloads payloads, int rank, std::int64_t row) const {
+    return in_.seq_idx == nullptr || number(payloads, rank, row, 1) == number(payloads, rank + 1, row, 0);
+  }
+  /// The decay of a (batch, head) over the shard of a rank; 0 where a sequence begins in it.
+  double decay_of(Payloads payloads, int rank, std::int64_t row) const {
+    if (in_.seq_idx != nullptr && number(payloads, rank, row, 0) != number(payloads, rank, row, 1)) return 0;
+    const float* sum = summary_of(payloads, rank) + 2 * row;
+    return std::exp((static_cast<double>(sum[0]) + static_cast<double>(sum[1])) * in_.A[row % in_.nheads]);
+  }
+  /// What is 0 stays so, and is not multiplied by a decay that overflows.
+  static double passed(double state, double decay) {
+    return state == 0 || decay == 0 ? 0 : decay * state;
+  }
+
   /// The states of a (batch, head) that enter the shard of `rank`.
-  void enter_head(const float* payloads, int rank, std::int64_t row, float* state) const {
-    const auto payload = [&](int q) { return payloads + q * sizes().payload_floats(); };
-    const auto summary = [&](int q) { return payload(q) + sizes().state_floats; };
-    const auto number = [&](int q, int which) {
-      return std::bit_cast<std::int32_t>(summary(q)[numbers_at(row / in_.nheads) + which]);
-    };
-    const auto passes_border = [&](int q) {  // between q and the rank after it
-      return in_.seq_idx == nullptr || number(q, 1) == number(q + 1, 0);
-    };
-    const auto passes_shard = [&](int q) { return in_.seq_idx == nullptr || number(q, 0) == number(q, 1); };
-    const float A = in_.A[row % in_.nheads];
+  void enter_head(Payloads payloads, int rank, std::int64_t row, float* state) const {
+    std::vector<double> decays;  // of what leaves rank q, through the next
+    for (int q = 0; q + 1 < rank; ++q)
+      decays.push_back(passes_border(payloads, q, row) ? decay_of(payloads, q + 1, row) : 0);
     for (std::int64_t i = row * states_of_head(); i < (row + 1) * states_of_head(); ++i) {
-      double h = payload(0)[i];
-      for (int q = 0; q + 1 < rank; ++q) {
-        const double end = payload(q + 1)[i];
-        const float* sum = summary(q + 1);
-        const double delta = static_cast<double>(sum[2 * row]) + static_cast<double>(sum[2 * row + 1]);
-        const bool goes_on = h != 0 && passes_border(q) && passes_shard(q + 1);
-        h = goes_on ? std::exp(delta * A) * h + end : end;
-      }
-      state[i] = passes_border(rank - 1) ? static_cast<float>(h) : 0.0F;
+      double h = payloads.of(0)[i];
+      for (int q = 0; q + 1 < rank; ++q)
+        h = passed(h, decays[static_cast<std::size_t>(q)]) + static_cast<double>(payloads.of(q + 1)[i]);
+      state[i] = passes_border(payloads, rank - 1, row) ? static_cast<float>(h) : 0.0F;
+    }
+  }
+
+  void enter_head_from_after(Payloads payloads, std::int64_t carries, int rank, int ranks, std::int64_t row,
+                             float* gradient) const {
+    std::vector<double> decays(static_cast<std::size_t>(ranks), 0);  // from after rank q to before it
+    for (int q = rank + 1; q + 1 < ranks; ++q)
+      if (passes_border(payloads, q, row)) decays[static_cast<std::size_t>(q)] = decay_of(payloads, q, row);
+    for (std::int64_t i = row * states_of_head(); i < (row + 1) * states_of_head(); ++i) {
+      double g = payloads.of(ranks - 1)[carries + i];
+      for (int q = ranks - 2; q > rank; --q)
+        g = passed(g, decays[static_cast<std::size_t>(q)]) + static_cast<double>(payloads.of(q)[carries + i]);
+      gradient[i] = passes_border(payloads, rank, row) ? static_cast<float>(g) : 0.0F;
     }
   }
 
@@ -147,7 +179,7 @@ class HostSsdShard : public HostScan {
 }  // namespace
 
 std::optional<std::string> unsupported(const Problem& whole) {
-  if (whole.flag("cu_seqlens")) return "has one sequence a batch, or seq_idx, but no cu_seqlens";
+  if (SsdSequences(whole).packed) return "has one sequence a batch, or seq_idx, but no cu_seqlens";
   return {};
 }
 
@@ -159,7 +191,11 @@ ShardSizes sizes(const Problem& part) {
 }
 
 std::unique_ptr<LocalScan> on_host(const Problem& part, const TensorSet& tensors) {
-  return std::make_unique<HostSsdShard>(part, tensors);
+  return on_host(part, bind_ssd(part, tensors));
+}
+
+std::unique_ptr<LocalScan> on_host(const Problem& part, const SsdArgs& args) {
+  return std::make_unique<HostSsdShard>(part, args);
 }
 
 namespace {
@@ -168,7 +204,9 @@ const HostRegistrations registrations({.op = "ssd_chunk_scan_fwd",
                                        .last_state = "final_states",
                                        .unsupported = unsupported,
                                        .sizes = sizes,
-                                       .shard = on_host});
+                                       .shard = [](const Problem& part, const TensorSet& tensors) {
+                                         return on_host(part, tensors);
+                                       }});
 
 }  // namespace
 }  // namespace ssmbench::ssd_shards

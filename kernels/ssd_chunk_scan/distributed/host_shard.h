@@ -5,6 +5,7 @@
 #include <string>
 
 #include "kernels/distributed/local_scan.h"
+#include "kernels/ssd_chunk_scan/args.h"
 #include "model/problem.h"
 
 namespace ssmbench::ssd_shards {
@@ -17,5 +18,7 @@ std::optional<std::string> unsupported(const Problem& whole);
 ShardSizes sizes(const Problem& part);
 /// The shard, of its own tensors, by cpu-simd's scan. Throws ContractError.
 std::unique_ptr<LocalScan> on_host(const Problem& part, const TensorSet& tensors);
+/// The same of arguments that were checked, the problem's own or those of its gradients.
+std::unique_ptr<LocalScan> on_host(const Problem& part, const SsdArgs& args);
 
 }  // namespace ssmbench::ssd_shards

@@ -1,5 +1,6 @@
-// Scans over several ranks that pass states, each rank a process on the CPU: against the reference of the whole problem,
-// against one another, and against the shards one after the other bit for bit; and mistakes that must be found.
+// Scans over several ranks that pass states, each rank a process on the CPU: against the reference of the
+// whole problem, against one another, and against the shards one after the other bit for bit; and mistakes
+// that must be found.
 
 #include "kernels/distributed/state_passing.h"
 
@@ -15,9 +16,9 @@
 #include "kernels/distributed/time_split.h"
 #include "kernels/selective_scan/distributed/host_shard.h"
 #include "kernels/ssd_chunk_scan/distributed/host_shard.h"
+#include "support/ranks.h"
 #include "support/run_plan.h"
-#include "support/scan_problem.h"
-#include "support/ssd_problem.h"
+#include "support/sharded_problems.h"
 #include "support/team_run.h"
 
 using namespace ssmbench;
@@ -27,50 +28,10 @@ namespace {
 
 const std::vector<std::string> kAlgorithms{"cpu-rerun", "cpu-twopass", "cpu-chain"};
 
-/// A scan with options that take turns: dtypes, layouts, real and complex A, constant and variable B and C, states.
-Problem scan_at(std::int64_t seqlen, std::size_t turn) {
-  const char* const dtypes[] = {"f32", "f16", "bf16"};
-  const char* const methods[] = {"zoh", "zoh", "foh", "bilinear", "rk4"};
-  return scan_problem({{"seqlen", size(seqlen)},
-                       {"batch", size(2)},
-                       {"dim", size(6)},
-                       {"dstate", size(3)},
-                       {"dtype", dtypes[turn % 3]},
-                       {"layout", turn % 2 == 0 ? "bdl" : "bld"},
-                       {"method", methods[turn % 5]},
-                       {"A", turn % 7 == 2 || turn % 7 == 5 ? "complex" : "real"},
-                       {"B", turn % 4 == 3 ? "constant" : "variable"},
-                       {"C", turn % 6 == 4 ? "constant" : "variable"},
-                       {"groups", size(turn % 4 == 3 ? 1 : 2)},
-                       {"D", turn % 3 != 1},
-                       {"z", turn % 2 == 1},
-                       {"delta_bias", turn % 5 != 0},
-                       {"delta_softplus", turn % 3 != 2},
-                       {"initial_state", turn % 2 == 1}});
-}
-
-Problem ssd_at(std::int64_t seqlen, std::size_t turn) {
-  const char* const dtypes[] = {"f32", "bf16", "f16"};
-  const char* const skips[] = {"head", "headdim", "none"};
-  return ssd_problem({{"seqlen", size(seqlen)},
-                      {"batch", size(2)},
-                      {"nheads", size(4)},
-                      {"headdim", size(5)},
-                      {"dstate", size(3)},
-                      {"groups", size(turn % 2 == 0 ? 2 : 1)},
-                      {"dtype", dtypes[turn % 3]},
-                      {"D", skips[turn % 3]},
-                      {"z", turn % 2 == 1},
-                      {"dt_bias", turn % 3 != 0},
-                      {"dt_softplus", turn % 4 != 1},
-                      {"dt_limit", turn % 5 == 2 ? "0.002..0.05" : "0..inf"},
-                      {"initial_states", turn % 3 != 2},
-                      {"final_states", turn % 4 != 3},
-                      {"seq_idx", turn % 2 == 1}});
-}
-
 using ProblemAt = Problem (*)(std::int64_t seqlen, std::size_t turn);
-constexpr ProblemAt kProblems[] = {scan_at, ssd_at};
+const std::vector<ProblemAt> kProblems{
+    [](std::int64_t seqlen, std::size_t turn) { return scan_at(seqlen, turn, selective_scan_fwd()); },
+    [](std::int64_t seqlen, std::size_t turn) { return ssd_at(seqlen, turn, ssd_chunk_scan_fwd()); }};
 
 /// A tenth of the steps are remembered, about, that the model's inputs are.
 void die_out_soon(const HostTensor& input) {
@@ -97,7 +58,9 @@ DistributedImplementation with_launch(const DistributedImplementation& of, MakeS
 }
 
 MakeShard shard_of_op(const std::string& op) {
-  return op == "selective_scan_fwd" ? scan_shards::on_host : ssd_shards::on_host;
+  if (op == "selective_scan_fwd")
+    return [](const Problem& part, const TensorSet& tensors) { return scan_shards::on_host(part, tensors); };
+  return [](const Problem& part, const TensorSet& tensors) { return ssd_shards::on_host(part, tensors); };
 }
 
 std::vector<std::byte> bytes_of(const TensorView& view) {
@@ -217,8 +180,8 @@ TEST_CASE("what is run again is bit for bit the shards one after the other, wher
         const TeamChanges changes{.edit = dies_out ? die_out_soon : [](const HostTensor&) {}};
         const WholeCase whole(make_case(problem_at(1000, turn), dies_out ? "mamba" : "slow_decay"), changes);
         const auto& op = whole.the_case().problem.op().name;
-        // Stops early where states die out and goes on to the end where they last; with seq_idx (odd turns of SSD)
-        // a state may die at any border.
+        // Stops early where states die out and goes on to the end where they last; with seq_idx (odd turns of
+        // SSD) a state may die at any border.
         const bool is_plain = op == "selective_scan_fwd" || turn % 2 == 0;
         const auto look = [=](const Rerun& rerun, Communicator& team) {
           if (team.rank() == 0 || !is_plain) return;
@@ -251,34 +214,15 @@ TEST_CASE("both ways to pass states give the same bits") {
 namespace {
 
 /// A team in which a rank finds other payloads than were gathered.
-class ShiftedGather : public Communicator {
+class ShiftedGather : public PassingTeam {
  public:
-  explicit ShiftedGather(Communicator& team) : team_(team) {}
-  int rank() const override { return team_.rank(); }
-  int size() const override { return team_.size(); }
+  using PassingTeam::PassingTeam;
   void all_gather(const void* from, void* to, std::size_t bytes, void* stream) override {
     std::vector<std::byte> all(bytes * static_cast<std::size_t>(size()));
-    team_.all_gather(from, all.data(), bytes, stream);
+    PassingTeam::all_gather(from, all.data(), bytes, stream);
     std::memcpy(to, all.data() + bytes, all.size() - bytes);
     std::memcpy(static_cast<std::byte*>(to) + all.size() - bytes, all.data(), bytes);
   }
-  void all_reduce(float* values, std::size_t count, void* stream) override {
-    team_.all_reduce(values, count, stream);
-  }
-  void all_to_all(const void* from, void* to, std::size_t bytes, void* stream) override {
-    team_.all_to_all(from, to, bytes, stream);
-  }
-  void send(const void* from, std::size_t bytes, int to, void* stream) override {
-    team_.send(from, bytes, to, stream);
-  }
-  void receive(void* to, std::size_t bytes, int from, void* stream) override {
-    team_.receive(to, bytes, from, stream);
-  }
-  void barrier() override { team_.barrier(); }
-  double agree(double value) override { return team_.agree(value); }
-
- private:
-  Communicator& team_;
 };
 
 enum class Mistake { own_shard_twice, decay_left_out, stopped_early, last_state_of_first_pass };
@@ -306,8 +250,12 @@ class MistakenScan : public LocalScan {
     if (mistake_ == Mistake::decay_left_out)  // e^(A·0) = 1
       std::fill_n(summary, sizes().summary_floats, 0.0F);
   }
-  void enter(const float* payloads, int rank, float* state, RerunProgress* progress, void* stream) override {
+  void enter(Payloads payloads, int rank, float* state, RerunProgress* progress, void* stream) override {
     scan_.enter(payloads, mistake_ == Mistake::own_shard_twice ? rank + 1 : rank, state, progress, stream);
+  }
+  void enter_from_after(Payloads payloads, std::int64_t carries, int rank, int ranks, float* gradient,
+                        void* stream) override {
+    scan_.enter_from_after(payloads, carries, rank, ranks, gradient, stream);
   }
   void compare(const float* state, const float* kept, RerunProgress* progress, void* stream) override {
     scan_.compare(state, kept, progress, stream);
