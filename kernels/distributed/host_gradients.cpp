@@ -1,9 +1,9 @@
 #include "kernels/distributed/host_gradients.h"
 
 #include <algorithm>
-#include <stdexcept>
 
 #include "kernels/common/tensor_data.h"
+#include "kernels/distributed/host_implementation.h"
 #include "kernels/distributed/time_split.h"
 #include "kernels/distributed/workspace_parts.h"
 #include "model/distributed.h"
@@ -14,17 +14,6 @@ namespace {
 /// The part as a problem that is given its first state and its last gradient, whoever they come from.
 Problem with_states(const ShardedGradients& operation, const Problem& part) {
   return part.with({{operation.state, true}, {operation.dlast_axis, true}});
-}
-
-const Implementation& host_implementation(const Problem& problem) {
-  const auto does = [&](const Implementation& one) {
-    return one.op == problem.op().name && (one.name == "cpu-simd" || one.name == "cpu-scalar") &&
-           !one.unsupported(problem);
-  };
-  const auto& all = implementations();
-  const auto found = std::find_if(all.rbegin(), all.rend(), does);  // in the order of names
-  if (found == all.rend()) throw std::logic_error("no gradients of " + problem.id() + " on the CPU");
-  return *found;
 }
 
 const TensorSpec* find_spec(const std::vector<TensorSpec>& specs, std::string_view name) {
@@ -52,7 +41,7 @@ struct Room {
     numbers = reinterpret_cast<std::int32_t*>(
         parts.take(numbers_spec == nullptr ? 0 : element_count(numbers_spec->shape)));
     exchange = parts.take(StateGradients::floats(sizes, ranks));
-    const std::size_t bytes = host_implementation(inner).workspace_bytes(inner);
+    const std::size_t bytes = host_implementation(inner)->workspace_bytes(inner);
     buffers.workspace = parts.take(static_cast<std::int64_t>((bytes + sizeof(float) - 1) / sizeof(float)));
     floats = parts.floats();
   }
@@ -80,7 +69,7 @@ class HostGradients : public LocalGradients {
       rebased_ = room.numbers;
       put(operation.numbers, room.numbers);
     }
-    compute_ = host_implementation(inner).bind(inner, inner_tensors, room.buffers.workspace);
+    compute_ = host_implementation(inner)->bind(inner, inner_tensors, room.buffers.workspace);
     for (const char* name : operation.sums_over_time)
       if (const TensorSpec* spec = find_spec(specs, name);
           spec != nullptr && spec->axes.find(kTimeLetter) == spec->axes.npos)
@@ -139,7 +128,10 @@ HostGradientRegistration::HostGradientRegistration(const ShardedGradients& opera
        .summary = "states and their gradients of all shards of time at once, then all gradients",
        .unsupported = [operation](const Problem& whole, int ranks) -> std::optional<std::string> {
          if (auto reason = operation.unsupported(whole)) return reason;
-         return too_short(whole, ranks);
+         if (auto reason = too_short(whole, ranks)) return reason;
+         if (host_implementation(with_states(operation, whole)) == nullptr)
+           return "has no gradients on the CPU";
+         return {};
        },
        .box = time_box,
        .holder = [](const std::string& /*output*/, int /*ranks*/) { return 0; },  // sums are on all ranks

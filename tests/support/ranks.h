@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstring>
 #include <functional>
 #include <span>
 #include <string>
@@ -70,6 +71,25 @@ class PassingTeam : public Communicator {
 
  private:
   Communicator& team_;
+};
+
+/// A team in which a rank finds other payloads than were gathered.
+class ShiftedGather : public PassingTeam {
+ public:
+  using PassingTeam::PassingTeam;
+  void all_gather(const void* from, void* to, std::size_t bytes, void* stream) override {
+    std::vector<std::byte> all(bytes * static_cast<std::size_t>(size()));
+    PassingTeam::all_gather(from, all.data(), bytes, stream);
+    std::memcpy(to, all.data() + bytes, all.size() - bytes);
+    std::memcpy(static_cast<std::byte*>(to) + all.size() - bytes, all.data(), bytes);
+  }
+};
+
+/// A team that leaves sums as they are.
+class NothingAdded : public PassingTeam {
+ public:
+  using PassingTeam::PassingTeam;
+  void all_reduce(float* /*values*/, std::size_t /*count*/, void* /*stream*/) override {}
 };
 
 }  // namespace ssmbench::test

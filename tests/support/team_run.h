@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -51,5 +52,16 @@ class WholeCase {
 };
 
 const DistributedImplementation& find_distributed(const std::string& op, const std::string& name);
+
+/// The implementation on a team that Team makes of the true one.
+template <class Team>
+DistributedImplementation on_team(const DistributedImplementation& honest) {
+  DistributedImplementation changed = honest;
+  changed.bind = [honest](const Problem& whole, const TensorSet& parts, void* workspace, Communicator& team) {
+    const auto other = std::make_shared<Team>(team);
+    return [other, launch = honest.bind(whole, parts, workspace, *other)](void* stream) { launch(stream); };
+  };
+  return changed;
+}
 
 }  // namespace ssmbench::test

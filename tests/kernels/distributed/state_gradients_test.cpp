@@ -31,35 +31,6 @@ const DistributedImplementation& gradients_of(const Problem& problem) {
   return find_distributed(problem.op().name, "cpu-twopass");
 }
 
-/// The implementation on a team that Team makes of the true one.
-template <class Team>
-DistributedImplementation on_team(const DistributedImplementation& honest) {
-  DistributedImplementation changed = honest;
-  changed.bind = [honest](const Problem& whole, const TensorSet& parts, void* workspace, Communicator& team) {
-    const auto other = std::make_shared<Team>(team);
-    return [other, launch = honest.bind(whole, parts, workspace, *other)](void* stream) { launch(stream); };
-  };
-  return changed;
-}
-
-class NothingAdded : public PassingTeam {
- public:
-  using PassingTeam::PassingTeam;
-  void all_reduce(float* /*values*/, std::size_t /*count*/, void* /*stream*/) override {}
-};
-
-/// Takes the payloads of other ranks for those of the ranks before.
-class ShiftedGather : public PassingTeam {
- public:
-  using PassingTeam::PassingTeam;
-  void all_gather(const void* from, void* to, std::size_t bytes, void* stream) override {
-    std::vector<std::byte> all(bytes * static_cast<std::size_t>(size()));
-    PassingTeam::all_gather(from, all.data(), bytes, stream);
-    std::memcpy(to, all.data() + bytes, all.size() - bytes);
-    std::memcpy(static_cast<std::byte*>(to) + all.size() - bytes, all.data(), bytes);
-  }
-};
-
 /// Leaves out the summary, so that decays over a shard are 1: the second of three shards, whose summary is
 /// read by the third for states and by the first for gradients.
 class NothingDecays : public PassingTeam {

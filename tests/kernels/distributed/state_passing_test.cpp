@@ -213,18 +213,6 @@ TEST_CASE("both ways to pass states give the same bits") {
 
 namespace {
 
-/// A team in which a rank finds other payloads than were gathered.
-class ShiftedGather : public PassingTeam {
- public:
-  using PassingTeam::PassingTeam;
-  void all_gather(const void* from, void* to, std::size_t bytes, void* stream) override {
-    std::vector<std::byte> all(bytes * static_cast<std::size_t>(size()));
-    PassingTeam::all_gather(from, all.data(), bytes, stream);
-    std::memcpy(to, all.data() + bytes, all.size() - bytes);
-    std::memcpy(static_cast<std::byte*>(to) + all.size() - bytes, all.data(), bytes);
-  }
-};
-
 enum class Mistake { own_shard_twice, decay_left_out, stopped_early, last_state_of_first_pass };
 
 /// A shard with a mistake.
