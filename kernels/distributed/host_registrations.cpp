@@ -7,22 +7,16 @@
 namespace ssmbench {
 namespace {
 
-/// A shard with the algorithm that uses it.
-template <class Algorithm>
-struct Bound {
-  std::unique_ptr<LocalScan> scan;
-  Algorithm algorithm;
-};
-
 /// make(scan, team, workspace) gives the algorithm.
 template <class Make>
 auto binder(const ShardedOperation& operation, const Make& make) {
   return [=](const Problem& whole, const TensorSet& parts, void* workspace, Communicator& team) -> Launch {
-    auto scan = operation.shard(time_part(whole, team.rank(), team.size()), parts);
-    auto algorithm = make(*scan, team, static_cast<float*>(workspace));
-    const auto bound =  // shared because a Launch is copyable
-        std::make_shared<Bound<decltype(algorithm)>>(std::move(scan), std::move(algorithm));
-    return [bound](void* stream) { bound->algorithm.launch(stream); };
+    // Shared because a Launch is copyable.
+    const std::shared_ptr<LocalScan> scan =
+        operation.shard(time_part(whole, team.rank(), team.size()), parts);
+    const auto algorithm = std::make_shared<decltype(make(*scan, team, nullptr))>(
+        make(*scan, team, static_cast<float*>(workspace)));
+    return [scan, algorithm](void* stream) { algorithm->launch(stream); };
   };
 }
 

@@ -34,7 +34,7 @@ class WayBack {
     return Io::load(static_cast<const Storage*>(data)[at]);
   }
 
-  Value C(std::int64_t b, std::int64_t d, std::int64_t n, std::int64_t t) const {
+  Value output_weight(std::int64_t b, std::int64_t d, std::int64_t n, std::int64_t t) const {
     const auto& s = in_.c_strides;
     const std::int64_t at =
         b * s.batch + d / in_.channels_per_group * s.group + d * s.channel + n * s.state + t * s.time;
@@ -64,7 +64,7 @@ class WayBack {
       if (in_.z != nullptr) dy *= silu(load(in_.z, at));
       dy *= kOutputFactor<Value>;
       for (std::int64_t n = 0; n < in_.dstate; ++n)
-        g[n] = conjugate(step(A[n]).decay) * (dy * conjugate(C(b, d, n, t)) + g[n]);
+        g[n] = conjugate(step(A[n]).decay) * (dy * conjugate(output_weight(b, d, n, t)) + g[n]);
     }
     for (std::int64_t n = 0; n < in_.dstate; ++n)
       reinterpret_cast<Value*>(entering)[row * in_.dstate + n] = g[n];

@@ -124,7 +124,7 @@ class HostScanShard : public HostScan {
   std::int64_t states() const {
     return args_.batch * args_.dim * args_.dstate;
   }
-  Value A(std::int64_t d, std::int64_t n) const {
+  Value decay_rate(std::int64_t d, std::int64_t n) const {
     return reinterpret_cast<const Value*>(args_.A)[d * args_.dstate + n];
   }
 
@@ -165,7 +165,7 @@ class HostScanShard : public HostScan {
   void multiply_decays(std::int64_t row, Value* products) const {
     const MethodParameters method = method_parameters(shape_.method);
     for (std::int64_t n = 0; n < args_.dstate; ++n) {
-      const StateA<Value> state(A(row % args_.dim, n));
+      const StateA<Value> state(decay_rate(row % args_.dim, n));
       Wide<Value> product(1);
       for_each_step<Io>(row, [&](float delta) {
         product *= widen(Step<Family::bilinear>(method, delta, 0.0F)(state).decay);
@@ -179,7 +179,7 @@ class HostScanShard : public HostScan {
     if (is_bilinear(shape_.method)) return widen(reinterpret_cast<const Value*>(summary)[i]);
     const float* sum = summary + i / args_.dstate * 2;
     const double delta = static_cast<double>(sum[0]) + static_cast<double>(sum[1]);
-    return std::exp(delta * widen(A(i / args_.dstate % args_.dim, i % args_.dstate)));
+    return std::exp(delta * widen(decay_rate(i / args_.dstate % args_.dim, i % args_.dstate)));
   }
 
   SelectiveScan shape_;
