@@ -34,7 +34,7 @@ class HostSsdShard : public HostScan {
         io_(part.dtype()),
         args_(args),
         in_(args_.in),
-        scan_(simd_ssd_scan(io_, in_.nheads)) {}
+        scan_(simd_ssd_scan(part)) {}
 
   const float* initial_state() const override { return in_.initial_states; }
   float* last_state() const override { return args_.final_states; }
