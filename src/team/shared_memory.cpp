@@ -5,9 +5,9 @@
 //   channels    of each pair of ranks: pieces sent, pieces taken, and the piece under way
 //   mailboxes   of each rank two, which take turns
 //
-// All collective calls are exchanges: each rank writes its mailbox, comes to the exchange, waits for the others
-// to come, and reads. A rank that has come to exchange k has read what exchange k − 1 brought, so that two
-// mailboxes are enough, and one meeting an exchange.
+// All collective calls are exchanges: each rank writes its mailbox, comes to the exchange, waits for the
+// others to come, and reads. A rank that has come to exchange k has read what exchange k − 1 brought, so that
+// two mailboxes are enough, and one meeting an exchange.
 //
 // A rank holds the robust mutex of its seat while it is in the team. The kernel gives the mutex to the next
 // who asks when the thread that holds it ends, whatever ended it; that is how the others know.

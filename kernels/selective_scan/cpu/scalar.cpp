@@ -9,6 +9,7 @@
 #include "kernels/common/scalar_math.h"
 #include "kernels/selective_scan/bind.h"
 #include "kernels/selective_scan/cpu/scalar_dense.h"
+#include "kernels/selective_scan/cpu/scans.h"
 
 namespace ssmbench {
 namespace {
@@ -58,6 +59,7 @@ void scan_row(const ScanArgs& args, const MethodParameters& method, std::int64_t
       previous[n] = u * B;
       y += real_product(C, state[n]);
     }
+    if (args.out == nullptr) continue;
     y *= kOutputFactor<Value>;
     if (args.D != nullptr) y += args.D[d] * u;
     if (args.z != nullptr) y *= silu(Io::load(static_cast<const Storage*>(args.z)[at]));
@@ -80,13 +82,7 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*
   const ScanArgs args = bind_scan(problem, tensors);
   const SelectiveScan shape(problem);
   if (shape.dense) return scalar_dense_scan(args, shape.method, problem.dtype());
-  const MethodParameters method = method_parameters(shape.method);
-  return with_io_type(problem.dtype(), [&]<class Io>(Io) {
-    return with_family(shape.method, [&]<Family family>(std::integral_constant<Family, family>) -> Launch {
-      if (shape.complex) return [=](void*) { scan<Io, Complex, family>(args, method); };
-      return [=](void*) { scan<Io, float, family>(args, method); };
-    });
-  });
+  return [args, scan = scalar_scan(shape, problem.dtype())](void*) { scan(args); };
 }
 
 const Registration registration{{.name = "cpu-scalar",
@@ -98,4 +94,15 @@ const Registration registration{{.name = "cpu-scalar",
                                  .bind = bind}};
 
 }  // namespace
+
+ScanCall scalar_scan(const SelectiveScan& shape, DType io) {
+  const MethodParameters method = method_parameters(shape.method);
+  return with_io_type(io, [&]<class Io>(Io) {
+    return with_family(shape.method, [&]<Family family>(std::integral_constant<Family, family>) -> ScanCall {
+      if (shape.complex) return [=](const ScanArgs& args) { scan<Io, Complex, family>(args, method); };
+      return [=](const ScanArgs& args) { scan<Io, float, family>(args, method); };
+    });
+  });
+}
+
 }  // namespace ssmbench

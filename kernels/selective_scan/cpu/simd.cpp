@@ -13,6 +13,7 @@
 #include "hwy/highway.h"
 #include "kernels/common/cpu/simd_math-inl.h"
 #include "kernels/selective_scan/bind.h"
+#include "kernels/selective_scan/cpu/scans.h"
 #include "kernels/selective_scan/cpu/simd.h"
 #include "kernels/selective_scan/cpu/simd_channels-inl.h"
 
@@ -75,10 +76,13 @@ class RunScan {
   void scan_tile(const ChannelVector& v, const TileSteps& steps) {
     channels_.load_sequence(args_.u, v, steps, scratch_.u);
     channels_.load_sequence(args_.delta, v, steps, scratch_.delta);
-    if (args_.z != nullptr) channels_.load_sequence(args_.z, v, steps, scratch_.z);
     prepare(v, steps.count);
     scan_states(v, steps.count);
-    if (args_.z != nullptr) gate(steps.count);
+    if (args_.out == nullptr) return;
+    if (args_.z != nullptr) {
+      channels_.load_sequence(args_.z, v, steps, scratch_.z);
+      gate(steps.count);
+    }
     channels_.store_sequence(scratch_.y, v, steps, args_.out);
   }
 
@@ -179,11 +183,7 @@ void scan(const ScanArgs& args, DType dtype, const std::vector<ChannelRun>& runs
 
 Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*/) {
   const ScanArgs args = bind_scan(problem, tensors);
-  const auto threads = static_cast<std::size_t>(omp_get_max_threads());
-  const auto runs = runs_of(args, threads);
-  // Shared because a Launch is copyable; launches of one binding must not overlap.
-  const auto scratch = std::make_shared<std::vector<Scratch>>(std::min(threads, runs.size()));
-  return [=, dtype = problem.dtype()](void*) { scan(args, dtype, runs, *scratch); };
+  return [args, scan = simd_scan(args, problem.dtype())](void*) { scan(args); };
 }
 
 const Registration registration{{.name = "cpu-simd",
@@ -196,5 +196,17 @@ const Registration registration{{.name = "cpu-simd",
 
 }  // namespace
 }  // namespace ssmbench::simd
+
+namespace ssmbench {
+
+ScanCall simd_scan(const ScanArgs& sizes, DType io) {
+  const auto threads = static_cast<std::size_t>(omp_get_max_threads());
+  const auto runs = simd::runs_of(sizes, threads);
+  // Shared because a ScanCall is copyable.
+  const auto scratch = std::make_shared<std::vector<simd::Scratch>>(std::min(threads, runs.size()));
+  return [=](const ScanArgs& args) { simd::scan(args, io, runs, *scratch); };
+}
+
+}  // namespace ssmbench
 
 #endif  // HWY_ONCE

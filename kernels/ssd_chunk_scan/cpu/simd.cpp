@@ -20,6 +20,7 @@
 #include "kernels/common/cpu/simd_matrix-inl.h"
 #include "kernels/common/cpu/simd_product-inl.h"
 #include "kernels/ssd_chunk_scan/bind.h"
+#include "kernels/ssd_chunk_scan/cpu/scans.h"
 #include "kernels/ssd_chunk_scan/cpu/simd.h"
 #include "kernels/ssd_chunk_scan/cpu/simd_chunk-inl.h"
 #include "kernels/ssd_chunk_scan/sequences.h"
@@ -51,7 +52,7 @@ class HeadScans {
       for (std::int64_t head = heads_.first; head < heads_.last; ++head) {
         load_chunk(head);
         scan_chunk(state_of(head));
-        store_chunk(head);
+        if (args_.out != nullptr) store_chunk(head);
       }
     }
     if (args_.final_states == nullptr) return;
@@ -228,5 +229,20 @@ const Registration registration{
 
 }  // namespace
 }  // namespace ssmbench::simd
+
+namespace ssmbench {
+
+SsdCall simd_ssd_scan(const Problem& problem) {
+  const simd::SsdFwdPlan plan = simd::plan_ssd_fwd(SsdChunkScan(problem), 1, omp_get_max_threads());
+  // Shared because an SsdCall is copyable.
+  const auto states = std::make_shared<std::vector<float>>(plan.floats);
+  const auto scratch = std::make_shared<std::vector<simd::SsdScratch>>(plan.threads);
+  return [=, io = problem.dtype()](const SsdArgs& args) {
+    const SsdSequenceTable sequence{.count = 1, .seqlen = args.in.seqlen, .cu_seqlens = nullptr};
+    simd::scan(args, sequence, io, plan, states->data(), *scratch);
+  };
+}
+
+}  // namespace ssmbench
 
 #endif  // HWY_ONCE

@@ -54,8 +54,8 @@ std::vector<TensorSpec> scan_fwd_tensors(const Problem& problem) {
   return all;
 }
 
-/// The inputs of the forward operation, dout and, where the problem has it, dlast_state; then a gradient "d" +
-/// name for each input of the forward operation, shaped and stored as the input itself.
+/// The inputs of the forward operation, dout and, where the problem has it, dlast_state; then a gradient "d"
+/// + name for each input of the forward operation, shaped and stored as the input itself.
 std::vector<TensorSpec> scan_bwd_tensors(const Problem& problem) {
   std::vector<TensorSpec> all;
   std::vector<TensorSpec> gradients;

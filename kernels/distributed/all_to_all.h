@@ -1,0 +1,11 @@
+#pragma once
+
+namespace ssmbench {
+
+/// Registers cpu-alltoall of an operation: ranks have shards of time, change them for shards of channels by
+/// one all-to-all of each tensor, compute whole sequences, and change back. What Megatron-LM does around its
+/// scans (megatron/core/ssm/mamba_context_parallel.py): all the data goes over the wire, where passing states
+/// sends states.
+void register_host_all_to_all(const char* op);
+
+}  // namespace ssmbench

@@ -1,0 +1,142 @@
+#include "kernels/distributed/host_gradients.h"
+
+#include <algorithm>
+
+#include "kernels/common/tensor_data.h"
+#include "kernels/distributed/host_implementation.h"
+#include "kernels/distributed/time_split.h"
+#include "kernels/distributed/workspace_parts.h"
+#include "model/distributed.h"
+
+namespace ssmbench {
+namespace {
+
+/// The part as a problem that is given its first state and its last gradient, whoever they come from.
+Problem with_states(const ShardedGradients& operation, const Problem& part) {
+  return part.with({{operation.state, true}, {operation.dlast_axis, true}});
+}
+
+const TensorSpec* find_spec(const std::vector<TensorSpec>& specs, std::string_view name) {
+  const auto found = std::ranges::find(specs, name, &TensorSpec::name);
+  return found == specs.end() ? nullptr : &*found;
+}
+
+/// Where everything of a rank lies.
+struct Room {
+  GradientBuffers buffers{};
+  std::int32_t* numbers = nullptr;
+  float* exchange = nullptr;
+  std::int64_t floats = 0;
+
+  Room(const ShardedGradients& operation, const Problem& part, int ranks, float* workspace) {
+    const ShardSizes sizes = operation.sizes(part);
+    const auto specs = part.tensors();
+    const TensorSpec* numbers_spec =
+        operation.numbers == nullptr ? nullptr : find_spec(specs, operation.numbers);
+    const Problem inner = with_states(operation, part);
+    WorkspaceParts parts(workspace);
+    buffers.state = parts.take(sizes.state_floats);
+    buffers.carry = parts.take(sizes.state_floats);
+    buffers.dinitial = parts.take(sizes.state_floats);
+    numbers = reinterpret_cast<std::int32_t*>(
+        parts.take(numbers_spec == nullptr ? 0 : element_count(numbers_spec->shape)));
+    exchange = parts.take(StateGradients::floats(sizes, ranks));
+    const std::size_t bytes = host_implementation(inner)->workspace_bytes(inner);
+    buffers.workspace = parts.take(static_cast<std::int64_t>((bytes + sizeof(float) - 1) / sizeof(float)));
+    floats = parts.floats();
+  }
+};
+
+class HostGradients : public LocalGradients {
+ public:
+  HostGradients(const ShardedGradients& operation, const Problem& part, const TensorSet& tensors,
+                const Room& room)
+      : scan_(operation.scan(part, tensors)),
+        go_back_(operation.go_back(part, tensors)),
+        dlast_state_(data_of<const float>(tensors, operation.dlast_state)) {
+    const Problem inner = with_states(operation, part);
+    TensorSet inner_tensors = tensors;
+    const auto specs = inner.tensors();
+    const std::string dinitial = std::string("d") + operation.state;
+    const auto put = [&](const std::string& name, void* data) {
+      inner_tensors.add(name, TensorView(data, *find_spec(specs, name)));
+    };
+    put(operation.state, room.buffers.state);
+    put(operation.dlast_state, room.buffers.carry);
+    if (tensors.find(dinitial) == nullptr) put(dinitial, room.buffers.dinitial);
+    if (operation.numbers != nullptr && tensors.find(operation.numbers) != nullptr) {
+      numbers_ = tensors.at(operation.numbers);
+      rebased_ = room.numbers;
+      put(operation.numbers, room.numbers);
+    }
+    compute_ = host_implementation(inner)->bind(inner, inner_tensors, room.buffers.workspace);
+    for (const char* name : operation.sums_over_time)
+      if (const TensorSpec* spec = find_spec(specs, name);
+          spec != nullptr && spec->axes.find(kTimeLetter) == spec->axes.npos)
+        sums_.emplace_back(data_of<float>(tensors, name), spec->bytes() / sizeof(float));
+  }
+
+  LocalScan& scan() override { return *scan_; }
+  const float* dlast_state() const override { return dlast_state_; }
+  void go_back(const float* leaving, float* entering, void* /*stream*/) override {
+    go_back_(leaving, entering);
+  }
+  void compute(void* stream) override {
+    if (rebased_ != nullptr) rebase();
+    compute_(stream);
+  }
+  std::vector<std::span<float>> sums() const override { return sums_; }
+
+ private:
+  /// Sequences of a problem by itself are numbered from 0 in each batch.
+  void rebase() {
+    const std::int64_t steps = numbers_.shape.back();
+    const auto* from = static_cast<const std::int32_t*>(numbers_.data);
+    for (std::int64_t i = 0; i < element_count(numbers_.shape); ++i)
+      rebased_[i] = from[i] - from[i / steps * steps];
+  }
+
+  std::unique_ptr<LocalScan> scan_;
+  std::function<void(const float*, float*)> go_back_;
+  const float* dlast_state_;
+  TensorView numbers_;
+  std::int32_t* rebased_ = nullptr;
+  Launch compute_;
+  std::vector<std::span<float>> sums_;
+};
+
+}  // namespace
+
+HostGradientRegistration::HostGradientRegistration(const ShardedGradients& operation) {
+  const auto workspace_bytes = [operation](const Problem& whole, int rank, int ranks) {
+    return static_cast<std::size_t>(Room(operation, time_part(whole, rank, ranks), ranks, nullptr).floats) *
+           sizeof(float);
+  };
+  const auto bind = [operation](const Problem& whole, const TensorSet& tensors, void* workspace,
+                                Communicator& team) -> Launch {
+    const Problem part = time_part(whole, team.rank(), team.size());
+    check_contract(part, tensors);
+    const Room room(operation, part, team.size(), static_cast<float*>(workspace));
+    const auto gradients = std::make_shared<HostGradients>(operation, part, tensors, room);
+    const auto algorithm = std::make_shared<StateGradients>(*gradients, team, room.buffers, room.exchange);
+    return [gradients, algorithm](void* stream) { algorithm->launch(stream); };
+  };
+  const DistributedRegistration registration(
+      {.name = "cpu-twopass",
+       .op = operation.op,
+       .device = DeviceKind::cpu,
+       .summary = "states and their gradients of all shards of time at once, then all gradients",
+       .unsupported = [operation](const Problem& whole, int ranks) -> std::optional<std::string> {
+         if (auto reason = operation.unsupported(whole)) return reason;
+         if (auto reason = too_short(whole, ranks)) return reason;
+         if (host_implementation(with_states(operation, whole)) == nullptr)
+           return "has no gradients on the CPU";
+         return {};
+       },
+       .box = time_box,
+       .holder = [](const std::string& /*output*/, int /*ranks*/) { return 0; },  // sums are on all ranks
+       .workspace_bytes = workspace_bytes,
+       .bind = bind});
+}
+
+}  // namespace ssmbench

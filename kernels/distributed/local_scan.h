@@ -1,0 +1,88 @@
+#pragma once
+
+#include <cstdint>
+
+#include "model/box.h"
+
+namespace ssmbench {
+
+/// How far a second pass has come; in the memory of the device, so that no host waits for it.
+struct RerunProgress {
+  std::int32_t done;    ///< nothing is left to do: every run and comparison that follows returns at once
+  std::int32_t ranges;  ///< that have been run again
+};
+
+/// What a shard takes.
+struct ShardSizes {
+  std::int64_t steps;
+  std::int64_t state_floats;    ///< floats of all its states
+  std::int64_t summary_floats;  ///< of what the other ranks have to know of its decays
+
+  /// What a rank gives to all: the state that leaves its shard, then its summary.
+  std::int64_t payload_floats() const { return state_floats + summary_floats; }
+};
+
+/// What all ranks have given, `stride` floats of each: first ShardSizes::payload_floats().
+struct Payloads {
+  const float* data;
+  std::int64_t stride;
+
+  const float* of(int rank) const { return data + rank * stride; }
+};
+
+/// A rank's shard of a scan along time, on its device: what algorithms over several ranks are made of. What a
+/// state that enters adds to the one that leaves is the product of the shard's decays with it; the *summary*
+/// is what these products are made of.
+///
+/// Pointers are to the device's memory, and everything is enqueued on `stream`.
+class LocalScan {
+ public:
+  virtual ~LocalScan() = default;
+  explicit LocalScan(const ShardSizes& sizes) : sizes_(sizes) {}
+  LocalScan(const LocalScan&) = delete;
+  LocalScan& operator=(const LocalScan&) = delete;
+  LocalScan(LocalScan&&) = delete;
+  LocalScan& operator=(LocalScan&&) = delete;
+
+  const ShardSizes& sizes() const { return sizes_; }
+  /// Of the problem; null where it has none.
+  virtual const float* initial_state() const = 0;
+  virtual float* last_state() const = 0;
+
+  /// Runs the steps of a range, a multiple of kShardSteps from the first, from the state `entering` (null:
+  /// zeros), and writes the state after them. The outputs of these steps are written too, unless `outputs` is
+  /// false. Nothing where progress, if not null, is done.
+  virtual void run(IndexRange range, const float* entering, float* leaving, bool outputs,
+                   const RerunProgress* progress, void* stream) = 0;
+  virtual void summarize(float* summary, void* stream) = 0;
+  /// The state that enters the shard of `rank`, 1 or more. payloads has for each rank the state that leaves
+  /// its shard when zeros enter (rank 0: initial_state), and its summary. progress is reset, and done where
+  /// the state is all zeros bit for bit: what a first pass has begun from.
+  virtual void enter(Payloads payloads, int rank, float* state, RerunProgress* progress, void* stream) = 0;
+  /// The gradient of the state that leaves the shard of `rank`, one before the last. payloads + `carries` has
+  /// for each rank the gradient of the state that enters its shard, when that of the state that leaves it is
+  /// zeros (the last rank: what the problem has).
+  virtual void enter_from_after(Payloads payloads, std::int64_t carries, int rank, int ranks, float* gradient,
+                                void* stream) = 0;
+  /// Counts a range that has been run again; done where the states are equal bit for bit.
+  virtual void compare(const float* state, const float* kept, RerunProgress* progress, void* stream) = 0;
+  /// Zeros where `from` is null.
+  virtual void copy_state(const float* from, float* to, void* stream) = 0;
+
+ private:
+  ShardSizes sizes_;
+};
+
+/// A scan in host memory, whose calls return when they are done.
+class HostScan : public LocalScan {
+ public:
+  using LocalScan::LocalScan;
+  void compare(const float* state, const float* kept, RerunProgress* progress, void* stream) override;
+  void copy_state(const float* from, float* to, void* stream) override;
+
+ protected:
+  /// What enter() leaves in progress.
+  void begin_second_pass(const float* state, RerunProgress* progress) const;
+};
+
+}  // namespace ssmbench

@@ -1,0 +1,154 @@
+#include "kernels/distributed/state_passing.h"
+
+#include "kernels/distributed/workspace_parts.h"
+
+namespace ssmbench {
+namespace {
+
+std::size_t payload_bytes(const LocalScan& scan) {
+  return static_cast<std::size_t>(scan.sizes().payload_floats()) * sizeof(float);
+}
+
+constexpr std::int64_t kProgressFloats = sizeof(RerunProgress) / sizeof(float);
+
+bool is_last(const Communicator& team) {
+  return team.rank() + 1 == team.size();
+}
+
+}  // namespace
+
+Rerun::Rerun(LocalScan& scan, Communicator& team, std::vector<std::int64_t> stops, float* workspace)
+    : scan_(scan), team_(team), stops_(std::move(stops)) {
+  WorkspaceParts parts(workspace);
+  own_ = parts.take(scan.sizes().payload_floats());
+  payloads_ = parts.take(scan.sizes().payload_floats() * team.size());
+  kept_ = parts.take(scan.sizes().state_floats * (std::ssize(stops_) - 1));
+  entering_ = parts.take(scan.sizes().state_floats);
+  again_ = parts.take(2 * scan.sizes().state_floats);
+  progress_ = reinterpret_cast<RerunProgress*>(parts.take(kProgressFloats));
+}
+
+std::int64_t Rerun::floats(const ShardSizes& sizes, int ranks, std::size_t stops) {
+  WorkspaceParts parts(nullptr);
+  parts.take(sizes.payload_floats());
+  parts.take(sizes.payload_floats() * ranks);
+  parts.take(sizes.state_floats * (static_cast<std::int64_t>(stops) - 1));
+  parts.take(sizes.state_floats);
+  parts.take(2 * sizes.state_floats);
+  parts.take(kProgressFloats);
+  return parts.floats();
+}
+
+float* Rerun::kept(std::size_t index) const {
+  if (index + 1 == stops_.size()) return own_;  // what leaves the shard
+  return kept_ + static_cast<std::int64_t>(index) * scan_.sizes().state_floats;
+}
+
+void Rerun::launch(void* stream) {
+  first_pass(stream);
+  scan_.summarize(own_ + scan_.sizes().state_floats, stream);
+  team_.all_gather(own_, payloads_, payload_bytes(scan_), stream);
+  if (is_last(team_) && scan_.last_state() != nullptr) scan_.copy_state(own_, scan_.last_state(), stream);
+  if (team_.rank() > 0) second_pass(stream);
+}
+
+void Rerun::first_pass(void* stream) {
+  const float* state = team_.rank() == 0 ? scan_.initial_state() : nullptr;
+  for (std::size_t i = 0; i < stops_.size(); ++i) {
+    scan_.run(range(i), state, kept(i), true, nullptr, stream);
+    state = kept(i);
+  }
+}
+
+void Rerun::second_pass(void* stream) {
+  scan_.enter({payloads_, scan_.sizes().payload_floats()}, team_.rank(), entering_, progress_, stream);
+  const float* state = entering_;
+  for (std::size_t i = 0; i < stops_.size(); ++i) {
+    // The last state has been that of the first pass so far, and stays so where this run is not needed.
+    const bool is_result = i + 1 == stops_.size() && is_last(team_) && scan_.last_state() != nullptr;
+    float* next = is_result ? scan_.last_state()
+                            : again_ + static_cast<std::int64_t>(i % 2) * scan_.sizes().state_floats;
+    scan_.run(range(i), state, next, true, progress_, stream);
+    scan_.compare(next, kept(i), progress_, stream);
+    state = next;
+  }
+}
+
+std::int64_t Rerun::steps_again() const {
+  if (team_.rank() == 0 || progress_->ranges == 0) return 0;
+  return stops_[static_cast<std::size_t>(progress_->ranges) - 1];
+}
+
+TwoPass::TwoPass(LocalScan& scan, Communicator& team, float* workspace) : scan_(scan), team_(team) {
+  WorkspaceParts parts(workspace);
+  own_ = parts.take(scan.sizes().payload_floats());
+  payloads_ = parts.take(scan.sizes().payload_floats() * team.size());
+  entering_ = parts.take(scan.sizes().state_floats);
+  progress_ = reinterpret_cast<RerunProgress*>(parts.take(kProgressFloats));
+}
+
+std::int64_t TwoPass::floats(const ShardSizes& sizes, int ranks) {
+  WorkspaceParts parts(nullptr);
+  parts.take(sizes.payload_floats());
+  parts.take(sizes.payload_floats() * ranks);
+  parts.take(sizes.state_floats);
+  parts.take(kProgressFloats);
+  return parts.floats();
+}
+
+void TwoPass::launch(void* stream) {
+  const IndexRange all{0, scan_.sizes().steps};
+  const bool is_first = team_.rank() == 0;
+  // Nobody asks for what leaves the last shard; its summary says whether a sequence begins there.
+  if (!is_last(team_))
+    scan_.run(all, is_first ? scan_.initial_state() : nullptr, own_, false, nullptr, stream);
+  scan_.summarize(own_ + scan_.sizes().state_floats, stream);
+  team_.all_gather(own_, payloads_, payload_bytes(scan_), stream);
+  if (!is_first)
+    scan_.enter({payloads_, scan_.sizes().payload_floats()}, team_.rank(), entering_, progress_, stream);
+  float* leaving = is_last(team_) && scan_.last_state() != nullptr ? scan_.last_state() : own_;
+  scan_.run(all, is_first ? scan_.initial_state() : entering_, leaving, true, nullptr, stream);
+}
+
+Chain::Chain(LocalScan& scan, Communicator& team, float* workspace) : scan_(scan), team_(team) {
+  WorkspaceParts parts(workspace);
+  payloads_ = parts.take(2 * scan.sizes().payload_floats());
+  entering_ = parts.take(scan.sizes().state_floats);
+  progress_ = reinterpret_cast<RerunProgress*>(parts.take(kProgressFloats));
+}
+
+std::int64_t Chain::floats(const ShardSizes& sizes) {
+  WorkspaceParts parts(nullptr);
+  parts.take(2 * sizes.payload_floats());
+  parts.take(sizes.state_floats);
+  parts.take(kProgressFloats);
+  return parts.floats();
+}
+
+void Chain::launch(void* stream) {
+  const bool is_first = team_.rank() == 0;
+  float* own = payloads_ + scan_.sizes().payload_floats();
+  scan_.summarize(own + scan_.sizes().state_floats, stream);
+  if (!is_first) {  // as the second of two shards
+    team_.receive(payloads_, payload_bytes(scan_), team_.rank() - 1, stream);
+    scan_.enter({payloads_, scan_.sizes().payload_floats()}, 1, entering_, progress_, stream);
+  }
+  float* leaving = is_last(team_) && scan_.last_state() != nullptr ? scan_.last_state() : own;
+  scan_.run({0, scan_.sizes().steps}, is_first ? scan_.initial_state() : entering_, leaving, true, nullptr,
+            stream);
+  if (!is_last(team_)) team_.send(own, payload_bytes(scan_), team_.rank() + 1, stream);
+}
+
+std::vector<std::int64_t> host_stops(std::int64_t steps) {
+  constexpr std::int64_t kFirst = 64;
+  constexpr std::int64_t kDoubled = 16384;
+  constexpr std::int64_t kStride = 4096;
+  constexpr std::int64_t kLast = 32768;
+  std::vector<std::int64_t> stops;
+  for (std::int64_t stop = kFirst; stop < steps && stop <= kLast; stop += stop < kDoubled ? stop : kStride)
+    stops.push_back(stop);
+  stops.push_back(steps);
+  return stops;
+}
+
+}  // namespace ssmbench

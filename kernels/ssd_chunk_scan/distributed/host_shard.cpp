@@ -1,0 +1,212 @@
+// The summary of a shard: ΣΔ of each head, whose decay over the shard is e^(A·ΣΔ), as two floats since A
+// multiplies its error; and with seq_idx the first and the last number of each batch, as bits. A state passes
+// a shard only where these are equal, and a border between shards where the numbers on both sides are.
+
+#include "kernels/ssd_chunk_scan/distributed/host_shard.h"
+
+#include <bit>
+#include <cmath>
+#include <vector>
+
+#include "kernels/common/cpu/io_types.h"
+#include "kernels/distributed/host_registrations.h"
+#include "kernels/ssd_chunk_scan/bind.h"
+#include "kernels/ssd_chunk_scan/cpu/scans.h"
+#include "kernels/ssd_chunk_scan/delta.h"
+#include "ops/ssd_chunk_scan/sequences.h"
+
+namespace ssmbench::ssd_shards {
+namespace {
+
+const void* after(const void* data, std::int64_t elements, DType io) {
+  if (data == nullptr) return nullptr;
+  return static_cast<const std::byte*>(data) + elements * static_cast<std::int64_t>(size_of(io));
+}
+void* after(void* data, std::int64_t elements, DType io) {
+  if (data == nullptr) return nullptr;
+  return static_cast<std::byte*>(data) + elements * static_cast<std::int64_t>(size_of(io));
+}
+
+class HostSsdShard : public HostScan {
+ public:
+  HostSsdShard(const Problem& part, const SsdArgs& args)
+      : HostScan(ssd_shards::sizes(part)),
+        io_(part.dtype()),
+        args_(args),
+        in_(args_.in),
+        scan_(simd_ssd_scan(part)) {}
+
+  const float* initial_state() const override { return in_.initial_states; }
+  float* last_state() const override { return args_.final_states; }
+
+  void run(IndexRange range, const float* entering, float* leaving, bool outputs,
+           const RerunProgress* progress, void* /*stream*/) override {
+    if (progress != nullptr && progress->done != 0) return;
+    for (std::int64_t b = 0; b < in_.batch; ++b) run_batch(b, range, entering, leaving, outputs);
+  }
+
+  void summarize(float* summary, void* /*stream*/) override {
+    with_io_type(io_, [&]<class Io>(Io) {
+      const std::int64_t rows = in_.batch * in_.nheads;
+#pragma omp parallel for schedule(static)
+      for (std::int64_t row = 0; row < rows; ++row) add_steps<Io>(row, summary + 2 * row);
+    });
+    if (in_.seq_idx == nullptr) return;
+    for (std::int64_t b = 0; b < in_.batch; ++b) {
+      const std::int32_t* numbers = in_.seq_idx + b * in_.seqlen;
+      float* to = summary + numbers_at(b);
+      to[0] = std::bit_cast<float>(numbers[0]);
+      to[1] = std::bit_cast<float>(numbers[in_.seqlen - 1]);
+    }
+  }
+
+  void enter(Payloads payloads, int rank, float* state, RerunProgress* progress, void* /*stream*/) override {
+    const std::int64_t rows = in_.batch * in_.nheads;
+#pragma omp parallel for schedule(static)
+    for (std::int64_t row = 0; row < rows; ++row) enter_head(payloads, rank, row, state);
+    begin_second_pass(state, progress);
+  }
+
+  void enter_from_after(Payloads payloads, std::int64_t carries, int rank, int ranks, float* gradient,
+                        void* /*stream*/) override {
+    const std::int64_t rows = in_.batch * in_.nheads;
+#pragma omp parallel for schedule(static)
+    for (std::int64_t row = 0; row < rows; ++row)
+      enter_head_from_after(payloads, carries, rank, ranks, row, gradient);
+  }
+
+ private:
+  std::int64_t states_of_head() const {
+    return in_.headdim * in_.dstate;
+  }
+  /// Where a summary has the numbers of a batch.
+  std::int64_t numbers_at(std::int64_t b) const {
+    return 2 * (in_.batch * in_.nheads + b);
+  }
+
+  /// One batch at a time: a range of several is not without gaps.
+  void run_batch(std::int64_t b, IndexRange range, const float* entering, float* leaving,
+                 bool outputs) const {
+    const std::int64_t step = b * in_.seqlen + range.begin;
+    const std::int64_t state = b * in_.nheads * states_of_head();
+    const std::int64_t of_heads = step * in_.nheads * in_.headdim;
+    const std::int64_t of_groups = step * in_.groups * in_.dstate;
+    SsdArgs args = args_;
+    args.in.batch = 1;
+    args.in.seqlen = range.count();
+    args.in.x = after(in_.x, of_heads, io_);
+    args.in.z = after(in_.z, of_heads, io_);
+    args.in.dt = after(in_.dt, step * in_.nheads, io_);
+    args.in.B = after(in_.B, of_groups, io_);
+    args.in.C = after(in_.C, of_groups, io_);
+    args.out = outputs ? after(args_.out, of_heads, io_) : nullptr;
+    args.in.seq_idx = in_.seq_idx == nullptr ? nullptr : in_.seq_idx + step;
+    const bool begins =
+        range.begin > 0 && in_.seq_idx != nullptr && in_.seq_idx[step] != in_.seq_idx[step - 1];
+    args.in.initial_states = entering == nullptr || begins ? nullptr : entering + state;
+    args.final_states = leaving + state;
+    scan_(args);
+  }
+
+  template <class Io>
+  void add_steps(std::int64_t row, float* sum) const {
+    const std::int64_t h = row % in_.nheads;
+    const float bias = in_.dt_bias == nullptr ? 0.0F : in_.dt_bias[h];
+    const StepRule rule{in_.dt_softplus, in_.dt_low, in_.dt_high};
+    const auto* dt =
+        static_cast<const typename Io::Storage*>(in_.dt) + row / in_.nheads * in_.seqlen * in_.nheads + h;
+    double total = 0;
+    for (std::int64_t t = 0; t < in_.seqlen; ++t)
+      total += step_size(Io::load(dt[t * in_.nheads]), bias, rule);
+    sum[0] = static_cast<float>(total);
+    sum[1] = static_cast<float>(total - sum[0]);
+  }
+
+  const float* summary_of(Payloads payloads, int rank) const {
+    return payloads.of(rank) + sizes().state_floats;
+  }
+  /// The first (0) or last (1) number of a row's batch in the shard of a rank.
+  std::int32_t number(Payloads payloads, int rank, std::int64_t row, int which) const {
+    return std::bit_cast<std::int32_t>(summary_of(payloads, rank)[numbers_at(row / in_.nheads) + which]);
+  }
+  /// Whether a sequence goes on from the shard of a rank to that of the next.
+  bool passes_border(Payloads payloads, int rank, std::int64_t row) const {
+    return in_.seq_idx == nullptr || number(payloads, rank, row, 1) == number(payloads, rank + 1, row, 0);
+  }
+  /// The decay of a (batch, head) over the shard of a rank; 0 where a sequence begins in it.
+  double decay_of(Payloads payloads, int rank, std::int64_t row) const {
+    if (in_.seq_idx != nullptr && number(payloads, rank, row, 0) != number(payloads, rank, row, 1)) return 0;
+    const float* sum = summary_of(payloads, rank) + 2 * row;
+    return std::exp((static_cast<double>(sum[0]) + static_cast<double>(sum[1])) * in_.A[row % in_.nheads]);
+  }
+  /// What is 0 stays so, and is not multiplied by a decay that overflows.
+  static double passed(double state, double decay) {
+    return state == 0 || decay == 0 ? 0 : decay * state;
+  }
+
+  /// The states of a (batch, head) that enter the shard of `rank`.
+  void enter_head(Payloads payloads, int rank, std::int64_t row, float* state) const {
+    std::vector<double> decays;  // of what leaves rank q, through the next
+    for (int q = 0; q + 1 < rank; ++q)
+      decays.push_back(passes_border(payloads, q, row) ? decay_of(payloads, q + 1, row) : 0);
+    for (std::int64_t i = row * states_of_head(); i < (row + 1) * states_of_head(); ++i) {
+      double h = payloads.of(0)[i];
+      for (int q = 0; q + 1 < rank; ++q)
+        h = passed(h, decays[static_cast<std::size_t>(q)]) + static_cast<double>(payloads.of(q + 1)[i]);
+      state[i] = passes_border(payloads, rank - 1, row) ? static_cast<float>(h) : 0.0F;
+    }
+  }
+
+  void enter_head_from_after(Payloads payloads, std::int64_t carries, int rank, int ranks, std::int64_t row,
+                             float* gradient) const {
+    std::vector<double> decays(static_cast<std::size_t>(ranks), 0);  // from after rank q to before it
+    for (int q = rank + 1; q + 1 < ranks; ++q)
+      if (passes_border(payloads, q, row)) decays[static_cast<std::size_t>(q)] = decay_of(payloads, q, row);
+    for (std::int64_t i = row * states_of_head(); i < (row + 1) * states_of_head(); ++i) {
+      double g = payloads.of(ranks - 1)[carries + i];
+      for (int q = ranks - 2; q > rank; --q)
+        g = passed(g, decays[static_cast<std::size_t>(q)]) + static_cast<double>(payloads.of(q)[carries + i]);
+      gradient[i] = passes_border(payloads, rank, row) ? static_cast<float>(g) : 0.0F;
+    }
+  }
+
+  DType io_;
+  SsdArgs args_;
+  SsdInputs in_;
+  SsdCall scan_;
+};
+
+}  // namespace
+
+std::optional<std::string> unsupported(const Problem& whole) {
+  if (SsdSequences(whole).packed) return "has one sequence a batch, or seq_idx, but no cu_seqlens";
+  return {};
+}
+
+ShardSizes sizes(const Problem& part) {
+  const SsdChunkScan scan(part);
+  return {.steps = scan.seqlen,
+          .state_floats = scan.batch * scan.nheads * scan.headdim * scan.dstate,
+          .summary_floats = 2 * scan.batch * (scan.nheads + (scan.has_seq_idx ? 1 : 0))};
+}
+
+std::unique_ptr<LocalScan> on_host(const Problem& part, const TensorSet& tensors) {
+  return on_host(part, bind_ssd(part, tensors));
+}
+
+std::unique_ptr<LocalScan> on_host(const Problem& part, const SsdArgs& args) {
+  return std::make_unique<HostSsdShard>(part, args);
+}
+
+namespace {
+
+const HostRegistrations registrations({.op = "ssd_chunk_scan_fwd",
+                                       .last_state = "final_states",
+                                       .unsupported = unsupported,
+                                       .sizes = sizes,
+                                       .shard = [](const Problem& part, const TensorSet& tensors) {
+                                         return on_host(part, tensors);
+                                       }});
+
+}  // namespace
+}  // namespace ssmbench::ssd_shards

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/box.h"
+#include "model/communicator.h"
+#include "model/implementation.h"
+
+namespace ssmbench {
+
+/// A kernel that the ranks of a team compute together, each on its part of one problem. How many ranks there
+/// are is no part of the problem: inputs and the reference are those of the whole.
+struct DistributedImplementation {
+  std::string name;  ///< the kind of device comes first: "cpu-rerun"
+  std::string op;
+  DeviceKind device = DeviceKind::cpu;
+  std::string summary;
+  /// Why so many ranks cannot do the problem; nothing when they can.
+  std::function<std::optional<std::string>(const Problem& whole, int ranks)> unsupported;
+  /// The rank's part of every tensor. Outputs that it cuts are put together from the parts.
+  std::function<Box(const Problem& whole, int rank, int ranks)> box;
+  /// The rank whose copy counts of an output that the box does not cut.
+  std::function<int(const std::string& output, int ranks)> holder;
+  std::function<std::size_t(const Problem& whole, int rank, int ranks)> workspace_bytes;
+  /// Resolves the rank's parts of the tensors (in its device's memory) once; the result is launched many
+  /// times, by all ranks together. The communicator outlives it. Throws ContractError when a tensor is not
+  /// the part that the box says.
+  std::function<Launch(const Problem& whole, const TensorSet& parts, void* workspace, Communicator& team)>
+      bind;
+};
+
+/// Everything that is built in, ordered by op and name.
+const std::vector<DistributedImplementation>& distributed_implementations();
+
+/// Registers it, as Registration does.
+struct DistributedRegistration {
+  explicit DistributedRegistration(DistributedImplementation implementation);
+};
+
+}  // namespace ssmbench
