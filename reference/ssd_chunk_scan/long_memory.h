@@ -13,6 +13,7 @@ struct SsdTileErrors {
   double decay = 1;      ///< Π of the decays
   double of_decays = 0;  ///< Σ of what their relative errors share
   double of_terms = 0;   ///< the largest relative error of what a step adds
+  double of_order = 0;   ///< Σ of relative errors that are independent from chunk to chunk
 };
 
 /// The bound of statistical_bound.h for every element of a (rows × columns) state whose decays are scalars, and
@@ -30,10 +31,10 @@ class SsdLongMemory {
   SsdLongMemory(std::int64_t rows, std::int64_t columns);
 
   void clear();
-  /// An exact state with these absolute values.
-  void start_from(const PaddedRows<float>& magnitude);
-  /// After a tile. At the end of a chunk takes smaller bounds over into `magnitude` and `error`.
-  void end_tile(const SsdTileErrors& tile, const PaddedRows<double>& state, PaddedRows<float>& magnitude,
+  /// A state with these absolute values, and errors.
+  void start_from(const PaddedRows<float>& magnitude, const PaddedRows<float>& error);
+  /// After a tile; `sizes` is the state, whose signs do not matter. At the end of a chunk takes smaller bounds over into `magnitude` and `error`.
+  void end_tile(const SsdTileErrors& tile, const PaddedRows<double>& sizes, PaddedRows<float>& magnitude,
                 PaddedRows<float>& error);
 
   /// Whether this bound has been less than half of the other in the mean, and has taken its place.
@@ -45,9 +46,9 @@ class SsdLongMemory {
   const std::vector<float>& largest_of_columns() const { return largest_of_columns_; }
 
  private:
-  void add_tile(const SsdTileErrors& tile, const PaddedRows<double>& state,
+  void add_tile(const SsdTileErrors& tile, const PaddedRows<double>& sizes,
                 const PaddedRows<float>& magnitude);
-  void find_largest(double decay, const PaddedRows<double>& state, const PaddedRows<float>& error);
+  void find_largest(double decay, const PaddedRows<double>& sizes, const PaddedRows<float>& error);
   void end_chunk(PaddedRows<float>& magnitude, PaddedRows<float>& error);
   void take_over(PaddedRows<float>& magnitude, PaddedRows<float>& error) const;
 
@@ -56,6 +57,7 @@ class SsdLongMemory {
   PaddedRows<float> run_, own_;                       // R; G of the chunk
   PaddedRows<float> coherent_, coherent_before_;      // D; at the end of the last chunk
   PaddedRows<float> deviation_, largest_;             // √V and its largest share, decayed
+  PaddedRows<float> order_;                           // what the chunk has of SsdTileErrors::of_order
   PaddedRows<float> bound_;                           // of the error at the end of the last chunk
   std::int64_t steps_ = 0;                            // of the chunk
   double decay_ = 1;                                  // over it

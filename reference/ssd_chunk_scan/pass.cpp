@@ -22,8 +22,16 @@ void sizes_of(const PaddedRows<double>& values, std::int64_t steps, float* into)
   for (std::int64_t i = 0; i < steps * values.stride(); ++i) into[i] = static_cast<float>(std::abs(from[i]));
 }
 
-/// Makes errors of their squares, which independent elements add up to. `largest`: the largest error of the
-/// state's elements, for what is beyond f32; `squared` and `count`: of the vector.
+SsdStepNumbers largest_of(const PaddedRows<double>& values, std::int64_t steps) {
+  SsdStepNumbers largest{};
+  for (std::int64_t t = 0; t < steps; ++t)
+    for (std::int64_t i = 0; i < values.stride(); ++i)
+      largest[t] = std::max(largest[t], std::abs(values.row(t)[i]));
+  return largest;
+}
+
+}  // namespace
+
 void finish_errors(std::int64_t steps, const std::vector<float>& largest, const PaddedRows<double>& squared,
                    std::int64_t count, SsdContraction& sums) {
   constexpr float kBelowSquares = 0x1p-60F;  // where squares underflow
@@ -35,16 +43,6 @@ void finish_errors(std::int64_t steps, const std::vector<float>& largest, const 
       error[i] = std::min(std::sqrt(error[i]) + kBelowSquares, largest[i] * norm);
   }
 }
-
-SsdStepNumbers largest_of(const PaddedRows<double>& values, std::int64_t steps) {
-  SsdStepNumbers largest{};
-  for (std::int64_t t = 0; t < steps; ++t)
-    for (std::int64_t i = 0; i < values.stride(); ++i)
-      largest[t] = std::max(largest[t], std::abs(values.row(t)[i]));
-  return largest;
-}
-
-}  // namespace
 
 SsdSpread::SsdSpread(std::int64_t count)
     : count_(count), matrix_(whole_blocks(count), count), diagonal_(1, count), v_(kSsdTileSteps, count) {}
@@ -135,7 +133,7 @@ void SsdPass::start_from(const float* state) {
       state_.row(p)[n] = value;
       magnitude_.row(p)[n] = std::abs(value);
     }
-  memory_.start_from(magnitude_);
+  memory_.start_from(magnitude_, error_);
 }
 
 void SsdPass::advance(const SsdTile& tile) {

@@ -28,6 +28,11 @@ struct SsdContraction {
         squares(kSsdTileSteps, count) {}
 };
 
+/// Makes errors of their squares, which independent elements add up to. `largest`: the largest error of the
+/// state's elements, for squares beyond f32; `squared` and `count`: of the vector.
+void finish_errors(std::int64_t steps, const std::vector<float>& largest, const PaddedRows<double>& squared,
+                   std::int64_t count, SsdContraction& sums);
+
 /// What happens to the state in the steps of a tile and what is read from it after each:
 /// S ← decay·S + v ⊗ w, rows v over head dims, columns w over states. Vectors are [step][element].
 struct SsdTile {
