@@ -143,6 +143,14 @@ Rounded<T> within_f32(Rounded<T> a) {
   return a;
 }
 
+/// |x| or, without the root of a complex one, a little more.
+inline double size_of(double x) {
+  return std::abs(x);
+}
+inline double size_of(const std::complex<double>& x) {
+  return std::abs(x.real()) + std::abs(x.imag());
+}
+
 /// By a power of two, which rounds nothing.
 template <class T>
 Rounded<T> scaled(double power, const Rounded<T>& a) {
@@ -194,11 +202,12 @@ struct Sum {
   Rounded<T> total;
   double squared_errors = 0;
 
-  void add(const Rounded<T>& term) {
+  /// `weight`: of the term's squared error, more than 1 where errors of as many neighbours are alike.
+  void add(const Rounded<T>& term, double weight = 1) {
     total.value += term.value;
     total.magnitude += term.magnitude;
     total.error += term.error;
-    squared_errors += term.error * term.error;
+    squared_errors += weight * term.error * term.error;
   }
   void add(const Sum& part) {
     total.value += part.total.value;

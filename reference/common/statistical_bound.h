@@ -48,6 +48,14 @@ struct StatisticalBound {
   double coherent_[kCount] = {}, variance_[kCount] = {}, largest_[kCount] = {};
 };
 
+/// Weight of squared errors in a sum over `steps` steps of a long memory, where so many steps on end have errors
+/// that are alike. A tolerance of c·kSpread·√(w·Σe²) leaves n steps that all have half a roundoff in common, c·e/8
+/// each, twice their sum at w = n/256. Below that many remembered, blocks of 256 steps are as one.
+inline double weight_over_time(double alike, std::int64_t steps) {
+  constexpr double kBlock = 256;
+  return std::clamp(alike, 1.0, std::max(kBlock, static_cast<double>(steps) / kBlock));
+}
+
 /// The smaller one, but that what may have overflowed stays without bound.
 inline double smaller_bound(double running, double statistical) {
   return std::isinf(running) ? running : std::min(running, statistical);

@@ -146,7 +146,10 @@ Backward::StateSize Backward::size_of_state(std::int64_t update) const {
   }
   return {pass_.fourths(update),
           static_cast<double>(scan_.headdim) * pass_.spread().squared_diagonals[update],
-          magnitude > 0 ? error / magnitude : 0};
+          pass_.is_long() ? pass_.relative_error()
+          : magnitude > 0 ? error / magnitude
+                          : 0,
+          pass_.is_long()};
 }
 
 namespace {

@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "reference/common/statistical_bound.h"
 #include "reference/mamba3/gradient_sums.h"
 #include "reference/mamba3/head.h"
 #include "reference/ssd_chunk_scan/gradient_sums.h"
@@ -54,6 +55,7 @@ class Backward : Mamba3Head {
   /// what is read.
   struct StateSize {
     double fourths = 0, fourths_of_terms = 0, relative_error = 0;
+    bool is_long = false;
   };
 
   std::int64_t time_of(std::int64_t i) const { return sequence_.begin + i; }
@@ -65,7 +67,7 @@ class Backward : Mamba3Head {
   }
   /// The state forgets in 1/(1 − decay) steps; terms on both sides of one are alike.
   void add_to(TimeSum& sum, const Mamba3Value& term, std::int64_t i) const {
-    const double alike = std::min<double>(kLongestChunk, 2 / (1 - std::min(steps_[i].decay, 0.999)));
+    const double alike = weight_over_time(2 / (1 - std::min(steps_[i].decay, 1 - 1e-9)), length());
     sum.add(term.value, error_of(term), kOperandSpread * std::sqrt(term.variance), alike);
   }
   const Mamba3Value* dy(std::int64_t i, std::int64_t r) const {

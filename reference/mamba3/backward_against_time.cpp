@@ -73,6 +73,8 @@ std::int64_t Backward::add_after(std::int64_t i, const std::vector<Mamba3Vector>
     const double more = largest > 0 ? variance / (roundings_of_operands_.terms * largest * largest) : 0;
     last = add_update({.decay = r == 0 ? step.decay : 1,
                        .roundings = r == 0 ? decay_error + 2 : 1,
+                       .drift = drifts_[i],
+                       .is_step = r == 0,
                        .more_variance = 1 + more},
                       q[r], r + 1 == scan_.rank ? reader : Mamba3Reader{});
   }
@@ -102,7 +104,7 @@ void Backward::take_backward(const TileStep& step) {
     take_column(i, r, step.k[r], dK_, sums_->dK_bias);
   }
   store_inputs(step, dV);
-  scales_[i + 1] = of_scale.over(scan_.rank * scan_.headdim);
+  scales_[i + 1] = of_scale.over(scan_.rank * scan_.headdim, spread_of(pass_.is_long()));
   store_decay_gradient(step);
   take_turns(i);
 }
@@ -174,8 +176,11 @@ void Backward::store_decay_gradient(const TileStep& step) {
   const double size = std::abs(w_) + std::abs(w_ - alphas_[i].value);
   Mamba3Value w = alphas_[i];
   w.value = w_;
-  w.error += relative * (std::max(kSpread * std::sqrt(of_reads), std::sqrt(of_terms)) + size) +
-             kOwnError * w_magnitude_ + kDifference * of_chunk_;
+  // As in Mamba-2's gradients, the error of a long memory has that of terms that cancel in it.
+  const double of_products = before.is_long && after.is_long
+                                 ? std::sqrt(of_reads)
+                                 : std::max(kSpread * std::sqrt(of_reads), std::sqrt(of_terms));
+  w.error += relative * (of_products + size) + kOwnError * w_magnitude_ + kDifference * of_chunk_;
   w.variance += 2 * kReadRoundings * of_reads +
                 (roundings_of_operands_.terms + roundings_of_operands_.parts) * of_terms;
   w.angle_variance += 2 * of_reads + of_terms;

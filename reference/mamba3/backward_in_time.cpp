@@ -70,7 +70,7 @@ void Backward::take_forward(const TileStep& step) {
     take_column(i, r, step.q[r], dQ_, sums_->dQ_bias);
   }
   owns_[i] = own.over(scan_.rank * scan_.rank);
-  alphas_[i] = alpha.over(scan_.rank * scan_.headdim);
+  alphas_[i] = alpha.over(scan_.rank * scan_.headdim, spread_of(pass_.is_long()));
   add_to(sums_->dD, skip.over(scan_.rank), i);
   before_sizes_[i] = size_of_state(step.reading.update);
 }

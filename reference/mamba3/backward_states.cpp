@@ -37,7 +37,7 @@ void Backward::store_start(const std::vector<Mamba3Vector>& q) {
     }
     store_start_k(update + r, r, weight);
   }
-  scales_[0] = of_scale.over(scan_.rank * scan_.headdim);
+  scales_[0] = of_scale.over(scan_.rank * scan_.headdim, spread_of(pass_.is_long()));
   for (std::int64_t p = 0; p < scan_.headdim; ++p)
     store_value(outputs_.at("dInput_V_State"), state_at(scan_.headdim) + p, dV[p]);
   for (std::int64_t pair = 0; pair < scan_.angles; ++pair)

@@ -41,11 +41,11 @@ struct Dot {
     sum.variance += term.variance;
     sum.angle_variance += term.angle_variance;
   }
-  Mamba3Value over(std::int64_t terms) const {
+  /// `spread`: λ of the terms' errors.
+  Mamba3Value over(std::int64_t terms, double spread = kSpread) const {
     Mamba3Value all = sum;
-    all.error =
-        std::min(all.error, kSpread * std::sqrt(squared_errors) + kSharedError * std::abs(all.value)) +
-        (2 + std::sqrt(static_cast<double>(terms))) * all.magnitude;
+    all.error = std::min(all.error, spread * std::sqrt(squared_errors) + kSharedError * std::abs(all.value)) +
+                (2 + std::sqrt(static_cast<double>(terms))) * all.magnitude;
     return all;
   }
 };

@@ -15,7 +15,8 @@ Mamba3Head::Mamba3Head(const Problem& problem, const TensorSet& inputs, std::str
       roundings_of_operands_(mamba3_operand_roundings(scan_)),
       over_states_(roundings_of_sum(scan_.dstate)),
       projections_(scan_, inputs),
-      pass_(scan_.headdim, scan_.dstate, reads_headdims),
+      pass_(scan_.headdim, scan_.dstate, reads_headdims,
+            [this](double* sizes) { projections_.join_pairs(sizes); }),
       ups_(scan_.rank * scan_.headdim),
       gates_(ups_.size()),
       downs_(ups_.size()),
@@ -109,7 +110,10 @@ std::int64_t Mamba3Head::add_before(const Mamba3Step& step, double cumulative_er
       products_[p] *= step.decay;
       product_errors_[p] *= step.decay;
     }
-    last = add_update({.decay = r == 0 ? step.decay : 1, .roundings = r == 0 ? decay_error + 2 : 1},
+    last = add_update({.decay = r == 0 ? step.decay : 1,
+                       .roundings = r == 0 ? decay_error + 2 : 1,
+                       .drift = drift,
+                       .is_step = r == 0},
                       before_[r], r + 1 == scan_.rank ? reader : Mamba3Reader{});
   }
   return last;

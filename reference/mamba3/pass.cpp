@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace ssmbench {
 namespace {
@@ -79,13 +80,17 @@ void Mamba3Spread::advance(std::int64_t updates, const SsdStepNumbers& squared_d
   for (std::int64_t i = 0; i < updates; ++i) wholes[i] = std::max(wholes[i], 0.0);
 }
 
-Mamba3Pass::Mamba3Pass(std::int64_t headdim, std::int64_t dstate, bool reads_headdims)
+Mamba3Pass::Mamba3Pass(std::int64_t headdim, std::int64_t dstate, bool reads_headdims,
+                       std::function<void(double*)> join_pairs)
     : headdim_(headdim),
       dstate_(dstate),
       reads_headdims_(reads_headdims),
       state_(whole_blocks(headdim), dstate),
       magnitude_(whole_blocks(headdim), dstate),
       error_(whole_blocks(headdim), dstate),
+      join_pairs_(std::move(join_pairs)),
+      memory_(headdim, dstate),
+      lengths_(headdim, dstate),
       over_states_(dstate),
       over_headdims_(reads_headdims ? headdim : 0),
       along_states_(headdim),
@@ -107,6 +112,8 @@ void Mamba3Pass::clear() {
   state_.clear();
   magnitude_.clear();
   error_.clear();
+  memory_.clear();
+  errors_ = {};
   over_states_.clear();
   over_headdims_.clear();
   count_ = 0;
@@ -119,6 +126,7 @@ std::int64_t Mamba3Pass::add(const Mamba3Update& update) {
   decay_float_[i] = static_cast<float>(update.decay);
   decay_and_error_[i] = static_cast<float>(update.decay * update.roundings);
   const bool adds = update.v != nullptr;
+  add_errors(update);
   set(v_.row(i), update.v, headdim_, same);
   set(v_size_.row(i), update.v, headdim_, size_of);
   // The product is rounded, and the sum at its magnitude.
@@ -136,6 +144,19 @@ std::int64_t Mamba3Pass::add(const Mamba3Update& update) {
   return i;
 }
 
+/// Of `roundings` a step's decay has 3 that are not alike: the product, the sum, and one of its own.
+void Mamba3Pass::add_errors(const Mamba3Update& update) {
+  errors_.decay *= update.decay;
+  if (update.is_step) ++errors_.steps;
+  const double shared = update.is_step ? std::max(update.roundings - update.drift - 3, 0.0) : 0;
+  errors_.of_decays += shared;
+  errors_.of_order += update.is_step ? update.drift : update.roundings;
+  if (update.v == nullptr) return;
+  for (std::int64_t p = 0; p < headdim_; ++p)
+    if (update.v[p] != 0)
+      errors_.of_terms = std::max(errors_.of_terms, update.v_error[p] / std::abs(update.v[p]) + 1);
+}
+
 SsdMatrixSize Mamba3Pass::size() const {
   return {.steps = count_,
           .rows = whole_blocks(headdim_),
@@ -146,8 +167,23 @@ SsdMatrixSize Mamba3Pass::size() const {
 void Mamba3Pass::advance() {
   advance_values();
   advance_bounds();
+  advance_memory();
   advance_spreads();
   count_ = 0;
+}
+
+void Mamba3Pass::advance_memory() {
+  for (std::int64_t p = 0; p < headdim_; ++p) {
+    set(lengths_.row(p), state_.row(p), dstate_, size_of);
+    join_pairs_(lengths_.row(p));
+  }
+  const bool was_long = memory_.is_long();
+  memory_.end_tile(errors_, lengths_, magnitude_, error_);
+  errors_ = {};
+  if (!was_long) return;
+  finish_errors(count_, memory_.largest_of_rows(), r_squared_, dstate_, along_states_);
+  if (reads_headdims_)
+    finish_errors(count_, memory_.largest_of_columns(), q_squared_, headdim_, along_headdims_);
 }
 
 void Mamba3Pass::advance_values() {
@@ -178,7 +214,8 @@ void Mamba3Pass::advance_bounds() {
                         .r = r_size_.data(),
                         .q = reads_headdims_ ? q_size_.data() : nullptr,
                         .of_rows = {along_states_.magnitude.data(), along_states_.error.data()},
-                        .of_columns = {along_headdims_.magnitude.data(), along_headdims_.error.data()}});
+                        .of_columns = {along_headdims_.magnitude.data(), along_headdims_.error.data()},
+                        .squares = memory_.is_long()});
 }
 
 void Mamba3Pass::advance_spreads() {

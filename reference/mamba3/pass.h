@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "reference/common/padded_rows.h"
@@ -15,6 +16,8 @@ namespace ssmbench {
 struct Mamba3Update {
   double decay = 1;
   double roundings = 0;             ///< of the state as it was: of the decay, the product and the sum
+  double drift = 0;                 ///< those among them that are of angles, which nothing makes alike
+  bool is_step = false;             ///< whether it is a step's decay
   const double* v = nullptr;        ///< [head dim]; null: nothing is added
   const double* v_error = nullptr;  ///< absolute, per w_size
   const double *w = nullptr, *w_size = nullptr;  ///< [state]
@@ -51,12 +54,15 @@ class Mamba3Spread {
 };
 
 /// The recurrence of a headdim × dstate state in fp64 with its error bounds. The bounds are those of SsdPass
-/// (reference/ssd_chunk_scan/pass.h), with lengths of pairs in place of the rotated numbers. Updates are
+/// (reference/ssd_chunk_scan/pass.h), with lengths of pairs in place of the rotated numbers. Over long memories
+/// roundings of angles are taken to conspire within a chunk and to be independent from chunk to chunk. Updates are
 /// collected by `add`, at most kSsdTileSteps of them, and done by `advance`.
 class Mamba3Pass {
  public:
   /// `reads_headdims`: whether sums over head dims will be read, which costs a second K.
-  Mamba3Pass(std::int64_t headdim, std::int64_t dstate, bool reads_headdims = false);
+  /// `join_pairs` makes lengths of pairs of the absolute values of a row.
+  Mamba3Pass(std::int64_t headdim, std::int64_t dstate, bool reads_headdims,
+             std::function<void(double*)> join_pairs);
 
   void clear();
   /// A state, (headdim, dstate) f32; `sizes` makes lengths of pairs of a row, and `errors`, null for none,
@@ -74,6 +80,7 @@ class Mamba3Pass {
       for (std::int64_t n = 0; errors != nullptr && n < dstate_; ++n)
         error_.row(p)[n] = static_cast<float>(errors[n] * size[n]);
     }
+    memory_.start_from(magnitude_, error_);
   }
 
   /// The place of the update in the tile.
@@ -92,6 +99,11 @@ class Mamba3Pass {
   /// Σ of the fourth powers of all state elements after an update, where head dims are read.
   double fourths(std::int64_t update) const { return fourths_[update]; }
 
+  /// Whether all errors are those of a long memory.
+  bool is_long() const { return memory_.is_long(); }
+  /// Σ error / Σ of the lengths of pairs of the state after the last tile.
+  double relative_error() const { return memory_.relative_error(); }
+
   double state(std::int64_t p, std::int64_t n) const { return state_.row(p)[n]; }
   double magnitude(std::int64_t p, std::int64_t n) const { return magnitude_.row(p)[n]; }
   double error(std::int64_t p, std::int64_t n) const { return error_.row(p)[n]; }
@@ -104,8 +116,10 @@ class Mamba3Pass {
             from.squares.row(update)[i]};
   }
   SsdMatrixSize size() const;
+  void add_errors(const Mamba3Update& update);
   void advance_values();
   void advance_bounds();
+  void advance_memory();
   void advance_spreads();
 
   std::int64_t headdim_, dstate_;
@@ -113,6 +127,10 @@ class Mamba3Pass {
   std::int64_t count_ = 0;  // updates of the tile
   PaddedRows<double> state_;
   PaddedRows<float> magnitude_, error_;
+  std::function<void(double*)> join_pairs_;
+  SsdLongMemory memory_;
+  SsdTileErrors errors_;        // of the tile
+  PaddedRows<double> lengths_;  // of pairs of the state
   Mamba3Spread over_states_, over_headdims_;
   SsdContraction along_states_, along_headdims_;
   SsdStepNumbers decay_{}, more_variance_{}, fourths_{};

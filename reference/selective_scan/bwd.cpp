@@ -65,17 +65,24 @@ class Backward {
     const auto tasks = static_cast<std::size_t>(plan.tasks(plan.wave));
     const std::size_t blocks = tasks * static_cast<std::size_t>(Backward::blocks(plan));
     const std::size_t of_state =
-        sizeof(AdjointLanes<T>) + static_cast<std::size_t>(plan.tiles) * sizeof(RoundedLanes<T>);
+        sizeof(AdjointLanes<T>) + static_cast<std::size_t>(plan.tiles) * sizeof(Checkpoint);
     return channels * (dstate * sizeof(StateSums) + sizeof(ChannelSums)) +
            blocks * (dstate * of_state + sizeof(ChannelLanes)) +
            tasks * dstate * static_cast<std::size_t>(plan.tile) * sizeof(ProjectionSums<T>) +
-           static_cast<std::size_t>(threads) * Tile<T>::bytes(plan);
+           static_cast<std::size_t>(threads) *
+               (Tile<T>::bytes(plan) +
+                static_cast<std::size_t>(Backward::blocks(plan)) * dstate * sizeof(LongMemoryLanes<T>));
   }
 
  private:
   /// Sums over batches and time of one (channel, state); dB and dC when constant.
   struct StateSums {
     Sum<T> dA, dB, dC;
+  };
+  /// The states that enter a tile.
+  struct Checkpoint {
+    RoundedLanes<T> state;
+    MemoryLanes memory;
   };
   /// Those of one channel.
   struct ChannelSums {
@@ -100,7 +107,7 @@ class Backward {
     channels_.assign(static_cast<std::size_t>(tasks() * blocks_), {});
     adjoints_.assign(channels_.size() * static_cast<std::size_t>(shape_.dstate), {});
     if (first_batch_ == 0) {  // the largest wave
-      checkpoints_ = zeros<RoundedLanes<T>>(adjoints_.size() * static_cast<std::size_t>(plan_.tiles));
+      checkpoints_ = zeros<Checkpoint>(adjoints_.size() * static_cast<std::size_t>(plan_.tiles));
       shares_.resize(static_cast<std::size_t>(tasks() * shape_.dstate * plan_.tile));
     }
 #pragma omp parallel
@@ -126,25 +133,35 @@ class Backward {
   }
 
   /// The states of a block that enter tile `index`.
-  RoundedLanes<T>* checkpoint(const Task& task, std::int64_t first, std::int64_t index) {
+  Checkpoint* checkpoint(const Task& task, std::int64_t first, std::int64_t index) {
     return checkpoints_.data() + (index * tasks() * blocks_ + block_of(task, first)) * shape_.dstate;
   }
 
   void make_checkpoints(const Task& task, Tile<T>& tile) {
+    std::vector<LongMemoryLanes<T>> memories(static_cast<std::size_t>(blocks_ * shape_.dstate));
+    const auto memory_of = [&](std::int64_t first, std::int64_t n) -> LongMemoryLanes<T>& {
+      return memories[(first - task.first) / kLanes * shape_.dstate + n];
+    };
     for (std::int64_t first = task.first; first < task.last; first += kLanes)
       for (std::int64_t n = 0; n < shape_.dstate; ++n) {
-        checkpoint(task, first, 0)[n] = given_states("initial_state", task, first, n);
-        adjoints_[block_of(task, first) * shape_.dstate + n].carry =
-            given_states("dlast_state", task, first, n);
+        Checkpoint& start = checkpoint(task, first, 0)[n];
+        start.state = given_states("initial_state", task, first, n);
+        memory_of(first, n).start_from(start.state);
+        AdjointLanes<T>& adjoint = adjoints_[block_of(task, first) * shape_.dstate + n];
+        adjoint.carry = given_states("dlast_state", task, first, n);
+        adjoint.long_memory.start_from(adjoint.carry);
       }
     for (std::int64_t index = 0; index + 1 < plan_.tiles && !stop_; ++index) {
       for (std::int64_t first = task.first; first < task.last; first += kLanes) {
         tile.load(task, first, index, false);
         for (std::int64_t n = 0; n < shape_.dstate; ++n) {
           LaneScan<T> scan = tile.scan_of(n, 0);
-          scan.states[0] = checkpoint(task, first, index)[n];
+          scan.states[0] = checkpoint(task, first, index)[n].state;
+          LongMemoryLanes<T>& memory = memory_of(first, n);
+          scan.spread = &memory.tile;
           pass_through(scan);
-          checkpoint(task, first, index + 1)[n] = scan.states[0];
+          memory.end_tile(tile.count, shape_.seqlen, scan.states[0]);
+          checkpoint(task, first, index + 1)[n] = {scan.states[0], memory.memory()};
         }
       }
     }
@@ -190,6 +207,10 @@ class Backward {
     };
     for (std::int64_t i = 0; i < stretches; ++i) for_stretch(i, [](auto& scan) { go_forward(scan); });
     for (std::int64_t i = stretches - 1; i >= 0; --i) for_stretch(i, [](auto& scan) { go_back(scan); });
+    for (auto& scan : scans) {
+      tile.add_memory(scan.memory);
+      scan.adjoint->long_memory.end_tile(tile.count, shape_.seqlen, scan.adjoint->carry);
+    }
   }
 
   /// The scan of state n, with what came of later tiles.
@@ -200,7 +221,13 @@ class Backward {
     scan.adjoint = &adjoints_[block_of(task, first) * shape_.dstate + n];
     scan.sums_of_B = shape_.variable_b ? shares + n * plan_.tile : nullptr;
     scan.sums_of_C = shape_.variable_c ? shares + n * plan_.tile : nullptr;
-    scan.states[0] = checkpoint(task, first, index)[n];
+    const Checkpoint& start = checkpoint(task, first, index)[n];
+    scan.states[0] = start.state;
+    const MemoryLanes& adjoint = scan.adjoint->long_memory.memory();
+    for (std::int64_t lane = 0; lane < kLanes; ++lane) {
+      scan.memory.is_long[lane] = std::max(start.memory.is_long[lane], adjoint.is_long[lane]);
+      scan.memory.alike[lane] = std::max(start.memory.alike[lane], adjoint.alike[lane]);
+    }
     return scan;
   }
 
@@ -223,6 +250,7 @@ class Backward {
                       .has_D = shape_.has_D,
                       .has_z = shape_.has_z,
                       .D = of_channels(inputs_, "D", first, tile.channels),
+                      .alike = tile.alike,
                       .dD = sums.dD,
                       .ddelta_bias = sums.ddelta_bias};
     finish_steps(finish, tile.count, tile.steps.data());
@@ -342,13 +370,13 @@ class Backward {
   /// of it, halved because tolerances take twice the bound (verify/tolerance.h).
   double saved_error_;
   std::int64_t first_batch_ = 0, batches_ = 0;
-  std::int64_t blocks_;                       // of channels, in a task
-  std::vector<ChannelLanes> channels_;        // [task][block]
-  std::vector<AdjointLanes<T>> adjoints_;     // [task][block][state]
-  std::vector<RoundedLanes<T>> checkpoints_;  // [tile][task][block][state]
-  std::vector<ProjectionSums<T>> shares_;     // [task][state][step of the tile]
-  std::vector<StateSums> totals_;             // [channel][state]
-  std::vector<ChannelSums> channel_totals_;   // [channel]
+  std::int64_t blocks_;                      // of channels, in a task
+  std::vector<ChannelLanes> channels_;       // [task][block]
+  std::vector<AdjointLanes<T>> adjoints_;    // [task][block][state]
+  std::vector<Checkpoint> checkpoints_;      // [tile][task][block][state]
+  std::vector<ProjectionSums<T>> shares_;    // [task][state][step of the tile]
+  std::vector<StateSums> totals_;            // [channel][state]
+  std::vector<ChannelSums> channel_totals_;  // [channel]
 };
 
 /// All arrays of all outputs, side by side: most of their time is the first touch of their memory.

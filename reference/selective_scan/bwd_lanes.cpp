@@ -9,6 +9,9 @@
 // After foreach_target.h:
 #include <hwy/highway.h>
 
+#include <algorithm>
+#include <cmath>
+
 HWY_BEFORE_NAMESPACE();
 namespace ssmbench::scan_bwd::HWY_NAMESPACE {
 
@@ -44,6 +47,8 @@ struct ZohRule {
     else
       return {size[lane], size[lane], error};
   }
+  /// Of the decay, for the bound of statistical_bound.h: an exponential's roundings are alike by 1 at most.
+  double shared_error(std::int64_t lane) const { return decay(lane).error - size[lane]; }
   Rounded<T> input(std::int64_t lane) const {
     const auto step = delta.get(lane);
     return {T(step.value), step.magnitude, step.error + 4 * step.magnitude};
@@ -65,6 +70,7 @@ struct StoredRule {
   StoredRule(const LaneScan<T>& scan, std::int64_t t) : rule(scan.rules[t]) {}
 
   Rounded<T> decay(std::int64_t lane) const { return rule.decay.value.get(lane); }
+  double shared_error(std::int64_t lane) const { return rule.decay.value.error[lane]; }
   Rounded<T> input(std::int64_t lane) const { return rule.input.value.get(lane); }
   Rounded<T> previous_input(std::int64_t lane) const { return rule.previous_input.value.get(lane); }
   Discretization<T> all(std::int64_t lane) const {
@@ -100,12 +106,18 @@ HWY_INLINE RoundedLanes<T> product_at(const LaneScan<T>& scan, std::int64_t t) {
   return product;
 }
 
+/// Roundings of a product of complex numbers and a sum, in those of real ones (tile_by.cpp).
+template <class T>
+inline constexpr double kSpreadRoundings = is_complex<T> ? 3 : 1;
+
 /// Keeps the states of all steps, or only the one after the last, in the place of the first.
 template <class Rule, bool keep, class T>
 void forward_by(LaneScan<T>& scan) {
   RoundedLanes<T> state = scan.states[scan.first];
   RoundedLanes<T> product_before;
   if constexpr (Rule::kTwoSamples) product_before = product_at(scan, scan.first - 1);
+  SpreadLanes spread;
+  if constexpr (!keep) spread = *scan.spread;
   for (std::int64_t t = scan.first; t < scan.last; ++t) {
     const Rule rule(scan, t);
     const ExactLanes<double>& u = scan.steps[t].u;
@@ -113,10 +125,21 @@ void forward_by(LaneScan<T>& scan) {
     RoundedLanes<T>& after = scan.states[t + 1];
     const auto advance = [&](std::int64_t lane) HWY_ATTR __attribute__((always_inline)) {
       const auto product = u.get(lane) * B.get(lane);
-      auto next = rule.decay(lane) * state.get(lane) + rule.input(lane) * product;
+      const auto decay = rule.decay(lane);
+      const auto term = rule.input(lane) * product;
+      auto next = decay * state.get(lane) + term;
+      double term_error = term.error;
       if constexpr (Rule::kTwoSamples) {
-        next = next + rule.previous_input(lane) * product_before.get(lane);
+        const auto previous_term = rule.previous_input(lane) * product_before.get(lane);
+        next = next + previous_term;
+        term_error += previous_term.error;
         product_before.set(lane, product);
+      }
+      if constexpr (!keep) {
+        spread.spread[lane] =
+            decay.magnitude * spread.spread[lane] +
+            kSpreadRoundings<T> * (rule.shared_error(lane) * size_of(state.get(lane).value) + term_error);
+        spread.decay[lane] *= decay.magnitude;
       }
       next = within_f32(next);
       state.set(lane, next);
@@ -125,7 +148,10 @@ void forward_by(LaneScan<T>& scan) {
 #pragma omp simd
     for (std::int64_t lane = 0; lane < kLanes; ++lane) advance(lane);
   }
-  if constexpr (!keep) scan.states[scan.first] = state;
+  if constexpr (!keep) {
+    scan.states[scan.first] = state;
+    *scan.spread = spread;
+  }
 }
 
 /// Adds the lanes of each row to a number of its own: to[i] += Σ rows[i·kLanes + lane].
@@ -148,12 +174,43 @@ HWY_INLINE void add_lane_sums(const double* rows, std::int64_t count, double* to
     for (std::int64_t lane = 0; lane < kLanes; ++lane) to[i] += rows[i * kLanes + lane];
 }
 
+/// Weights of squared errors in sums. What a tolerance lets a term of a long memory have is 8 times what half
+/// a roundoff in all of its decays does, or 9 standard deviations: λ = 1 in place of kSpread leaves
+/// independent terms as many.
+struct SumWeights {
+  double side_by_side[kLanes];  ///< over states or channels
+  double over_time[kLanes];
+
+  explicit SumWeights(const MemoryLanes& memory) {
+    constexpr double kIndependent = 1 / (kSpread * kSpread);
+#pragma omp simd
+    for (std::int64_t lane = 0; lane < kLanes; ++lane) {
+      const bool is_long = memory.is_long[lane] != 0;
+      side_by_side[lane] = is_long ? kIndependent : 1;
+      over_time[lane] = is_long ? memory.alike[lane] : 1;
+    }
+  }
+};
+
+/// g·h, whose errors count with the other factor. Charged are sums of absolute values, or, where the memory is
+/// long, the values: whatever parts of a factor an implementation multiplies, their errors add up to its own.
+template <class T>
+HWY_INLINE Rounded<T> product_of_states(const Rounded<T>& g, const Rounded<T>& h, bool is_long) {
+  const double g_size = is_long ? size_of(g.value) : g.magnitude;
+  const double h_size = is_long ? size_of(h.value) : h.magnitude;
+  const double magnitude = g.magnitude * h.magnitude;
+  return {g.value * h.value, magnitude,
+          g.error * h_size + g_size * h.error + kProductError<T> * magnitude + kUnderflowError};
+}
+
 /// Adds the terms of a step, one a lane, to a sum over channels or to the lanes' own.
 template <class T>
-HWY_INLINE void add_terms(const RoundedLanes<T>& terms, Sum<T>* over_lanes, SumLanes<T>& by_lane) {
+HWY_INLINE void add_terms(const RoundedLanes<T>& terms, const SumWeights& weights, Sum<T>* over_lanes,
+                          SumLanes<T>& by_lane) {
   if (over_lanes == nullptr) {
 #pragma omp simd
-    for (std::int64_t lane = 0; lane < kLanes; ++lane) by_lane.add(lane, terms.get(lane));
+    for (std::int64_t lane = 0; lane < kLanes; ++lane)
+      by_lane.add(lane, terms.get(lane), weights.over_time[lane]);
     return;
   }
   static_assert(sizeof(SumLanes<T>) == kLanes * sizeof(Sum<T>));
@@ -161,7 +218,7 @@ HWY_INLINE void add_terms(const RoundedLanes<T>& terms, Sum<T>* over_lanes, SumL
   rows.total = terms;
 #pragma omp simd
   for (std::int64_t lane = 0; lane < kLanes; ++lane)
-    rows.squared_errors[lane] = terms.error[lane] * terms.error[lane];
+    rows.squared_errors[lane] = weights.side_by_side[lane] * terms.error[lane] * terms.error[lane];
   add_lane_sums(reinterpret_cast<const double*>(&rows), sizeof(Sum<T>) / sizeof(double),
                 reinterpret_cast<double*>(over_lanes));
 }
@@ -173,6 +230,9 @@ void back_by(LaneScan<T>& scan) {
   SumLanes<T> dA = scan.adjoint->dA;
   RoundedLanes<T> dB;
   RoundedLanes<T> dC;
+  SpreadLanes spread = scan.adjoint->long_memory.tile;
+  const MemoryLanes memory = scan.memory;
+  const SumWeights weights(memory);
   const double output_factor = scan.output_factor;
   for (std::int64_t t = scan.last - 1; t >= scan.first; --t) {
     const Rule rule_lanes(scan, t);
@@ -189,36 +249,45 @@ void back_by(LaneScan<T>& scan) {
       const auto dy = scaled(output_factor, step.dy.get(lane));
       const auto state = state_now.get(lane);
 
-      const auto g = within_f32(dy * conj(C) + carry.get(lane));
-      const auto of_decay = within_f32(g * conj(state_before.get(lane)));
+      const auto added = dy * conj(C);
+      const auto g = within_f32(added + carry.get(lane));
+      const bool is_long = memory.is_long[lane] != 0;
+      const auto of_decay = within_f32(product_of_states(g, conj(state_before.get(lane)), is_long));
       const auto of_input = within_f32(g * conj(step.u.get(lane) * B.get(lane)));
-      dA.add(lane, of_decay * conj(rule.decay.by_A));
-      step.ddelta.add(lane, real(of_decay * conj(rule.decay.by_delta)));
-      step.ddelta.add(lane, real(of_input * conj(rule.input.by_delta)));
-      if constexpr (Rule::kInputByA) dA.add(lane, of_input * conj(rule.input.by_A));
+      const double over_time = weights.over_time[lane];
+      const double over_states = weights.side_by_side[lane];
+      dA.add(lane, of_decay * conj(rule.decay.by_A), over_time);
+      step.ddelta.add(lane, real(of_decay * conj(rule.decay.by_delta)), over_states);
+      step.ddelta.add(lane, real(of_input * conj(rule.input.by_delta)), over_states);
+      if constexpr (Rule::kInputByA) dA.add(lane, of_input * conj(rule.input.by_A), over_time);
       auto of_product = within_f32(conj(rule.input.value) * g);
       if constexpr (Rule::kTwoSamples) {
         const auto of_previous = within_f32(g * conj(product_before.get(lane)));
-        dA.add(lane, of_previous * conj(rule.previous_input.by_A));
-        step.ddelta.add(lane, real(of_previous * conj(rule.previous_input.by_delta)));
+        dA.add(lane, of_previous * conj(rule.previous_input.by_A), over_time);
+        step.ddelta.add(lane, real(of_previous * conj(rule.previous_input.by_delta)), over_states);
         of_product = of_product + previous_carry.get(lane);
         previous_carry.set(lane, within_f32(conj(rule.previous_input.value) * g));
       }
       carry.set(lane, conj(rule.decay.value) * g);
+      const double decay = rule.decay.value.magnitude;
+      spread.spread[lane] = decay * (spread.spread[lane] + kSpreadRoundings<T> * added.error) +
+                            kSpreadRoundings<T> * rule_lanes.shared_error(lane) * size_of(g.value);
+      spread.decay[lane] *= decay;
 
-      step.y.add(lane, real(C * state));
-      step.du.add(lane, real(of_product * conj(B.get(lane))));
+      step.y.add(lane, real(C * state), over_states);
+      step.du.add(lane, real(of_product * conj(B.get(lane))), over_states);
       dB.set(lane, step.u.get(lane) * of_product);
       dC.set(lane, dy * conj(state));
     };
 #pragma omp simd
     for (std::int64_t lane = 0; lane < kLanes; ++lane) go_back(lane);
-    add_terms(dB, scan.sums_of_B == nullptr ? nullptr : &scan.sums_of_B[t].dB, scan.adjoint->dB);
-    add_terms(dC, scan.sums_of_C == nullptr ? nullptr : &scan.sums_of_C[t].dC, scan.adjoint->dC);
+    add_terms(dB, weights, scan.sums_of_B == nullptr ? nullptr : &scan.sums_of_B[t].dB, scan.adjoint->dB);
+    add_terms(dC, weights, scan.sums_of_C == nullptr ? nullptr : &scan.sums_of_C[t].dC, scan.adjoint->dC);
   }
   scan.adjoint->carry = carry;
   scan.adjoint->previous_carry = previous_carry;
   scan.adjoint->dA = dA;
+  scan.adjoint->long_memory.tile = spread;
 }
 
 template <bool keep, class T>
@@ -299,6 +368,8 @@ void finish_all_steps(StepFinish& finish, std::int64_t count, StepLanes* steps) 
   const double saved_error = finish.saved_error;
   const bool has_D = finish.has_D;
   const ExactLanes<double> D_lanes = finish.D;
+  double alike[kLanes];
+  std::copy_n(finish.alike, kLanes, alike);
   SumLanes<double> dD = finish.dD;
   SumLanes<double> ddelta_bias = finish.ddelta_bias;
   for (std::int64_t t = 0; t < count; ++t) {
@@ -309,7 +380,7 @@ void finish_all_steps(StepFinish& finish, std::int64_t count, StepLanes* steps) 
       // Every state gives three terms at most.
       const auto ddelta = step.ddelta.get(lane).over(3 * dstate) * step.slope.get(lane);
       step.ddelta.total.set(lane, ddelta);
-      ddelta_bias.add(lane, ddelta);
+      ddelta_bias.add(lane, ddelta, alike[lane]);
       dD.add(lane, dy * u);
       Sum<double> du = step.du.get(lane);
       if (has_D) du.add(D_lanes.get(lane) * dy);
@@ -366,6 +437,38 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace ssmbench::scan_bwd {
+
+template <class T>
+void LongMemoryLanes<T>::start_from(const RoundedLanes<T>& state) {
+  tile.start_from(statistical_.start);
+  for (std::int64_t lane = 0; lane < kLanes; ++lane) {
+    start_size_[lane] = run_[lane] = size_of(state.get(lane).value);
+    start_magnitude_[lane] = state.magnitude[lane];
+  }
+}
+
+template <class T>
+void LongMemoryLanes<T>::end_tile(std::int64_t steps, std::int64_t of_all, RoundedLanes<T>& state) {
+  statistical_.end_tile(tile.spread, tile.decay);
+  for (std::int64_t lane = 0; lane < kLanes; ++lane) {
+    const double decay = tile.decay[lane];
+    const double size = size_of(state.get(lane).value);
+    const double of_tile = std::max(state.magnitude[lane] - decay * start_magnitude_[lane], 0.0);
+    run_[lane] = std::max(decay * run_[lane], std::min(size, decay * start_size_[lane]) + of_tile);
+    const double bound = smaller_bound(state.error[lane], statistical_.bound(lane));
+    if (bound < state.error[lane]) memory_.is_long[lane] = 1;  // and stays so
+    memory_.alike[lane] =
+        weight_over_time(2 * static_cast<double>(steps) / (1 - std::min(decay, 1 - 1e-9)), of_all);
+    state.error[lane] = bound;
+    state.magnitude[lane] = std::min(state.magnitude[lane], 3 * run_[lane]);
+    start_size_[lane] = size;
+    start_magnitude_[lane] = state.magnitude[lane];
+  }
+  tile.start_from(statistical_.start);
+}
+
+template class LongMemoryLanes<double>;
+template class LongMemoryLanes<std::complex<double>>;
 
 HWY_EXPORT(make_all_steps);
 HWY_EXPORT(make_all_gradients);

@@ -1,11 +1,13 @@
 #pragma once
 
+#include <algorithm>
 #include <complex>
 #include <cstdint>
 
 #include "reference/common/activations.h"
 #include "reference/common/discretization_derivative.h"
 #include "reference/common/rounded.h"
+#include "reference/common/statistical_bound.h"
 
 // The backward pass of one state over a tile of time steps, for a block of channels side by side. Everything
 // lies lane by lane in arrays, so that loops over lanes of Rounded arithmetic become SIMD instructions. Lanes
@@ -72,11 +74,51 @@ struct SumLanes {
     total.set(lane, sum.total);
     squared_errors[lane] = sum.squared_errors;
   }
-  void add(std::int64_t lane, const Rounded<T>& term) {
+  void add(std::int64_t lane, const Rounded<T>& term, double weight = 1) {
     Sum<T> sum = get(lane);
-    sum.add(term);
+    sum.add(term, weight);
     set(lane, sum);
   }
+};
+
+/// What the bound of statistical_bound.h takes from the steps of a tile.
+struct SpreadLanes {
+  double spread[kLanes] = {};
+  double decay[kLanes] = {};  ///< Π|Ā|
+
+  /// At the start of a tile.
+  void start_from(const double* bound) {
+    std::copy_n(bound, kLanes, spread);
+    std::fill_n(decay, kLanes, 1.0);
+  }
+};
+
+/// By lane, how far errors of what a recurrence gives are alike.
+struct alignas(64) MemoryLanes {
+  double is_long[kLanes] = {};  ///< 1 where the bound of statistical_bound.h is the smaller one
+  double alike[kLanes] = {};    ///< weight_over_time() there
+};
+
+/// Both bounds of the error of a recurrence, from tile to tile. The smaller one at the end of a tile is what
+/// the next tile's running error analysis starts from; likewise its magnitude, which is what partial sums
+/// reach: an implementation has no others than h(a→b) = h_b − Π|Ā|·h_a of contiguous steps. With R the largest
+/// |h| so far, decayed, and a run's part within the tile, two of such runs and their sum are within 3·R.
+/// docs/tolerances.md: "Long memories".
+template <class T>
+class LongMemoryLanes {
+ public:
+  SpreadLanes tile;
+
+  void start_from(const RoundedLanes<T>& state);
+  /// After `steps` of all steps, with what `tile` says of them.
+  void end_tile(std::int64_t steps, std::int64_t of_all, RoundedLanes<T>& state);
+  const MemoryLanes& memory() const { return memory_; }
+
+ private:
+  StatisticalBound<kLanes> statistical_;
+  MemoryLanes memory_;
+  double run_[kLanes] = {};                                        // R
+  double start_size_[kLanes] = {}, start_magnitude_[kLanes] = {};  // of the tile
 };
 
 /// What a step needs and gathers over the states.
@@ -103,6 +145,7 @@ struct StepFinish {
   double saved_error;    ///< of a y that the forward pass saved, relative
   bool has_D, has_z;
   ExactLanes<double> D;
+  const double* alike;               ///< weight_over_time() of errors of ddelta, by lane
   SumLanes<double> dD, ddelta_bias;  ///< to which the steps are added
 };
 
@@ -147,6 +190,7 @@ template <class T>
 struct AdjointLanes {
   RoundedLanes<T> carry;           ///< conj(Ā)·g of the step after
   RoundedLanes<T> previous_carry;  ///< conj(c')·g of the step after
+  LongMemoryLanes<T> long_memory;  ///< of carry
   SumLanes<T> dA, dB, dC;          ///< dB and dC where they are sums over time
 };
 
@@ -161,6 +205,8 @@ struct LaneScan {
   const RuleLanes<T>* rules = nullptr;  ///< for any other method
   RoundedLanes<T>* states = nullptr;    ///< states[t + 1] is h at step t, states[0] before the tile
   RoundedLanes<T> product_before;       ///< B·u of the step before the tile, for methods of two samples
+  MemoryLanes memory;                   ///< of states and adjoint, for go_back
+  SpreadLanes* spread = nullptr;        ///< of states, for pass_through
   AdjointLanes<T>* adjoint = nullptr;   ///< for go_back
   ProjectionSums<T>*sums_of_B = nullptr, *sums_of_C = nullptr;  ///< where these are over channels
   double output_factor = 1;                                     ///< k of y = k·Re Σ C·h

@@ -79,6 +79,7 @@ class Tile {
     first_ = first;
     channels = std::min(kLanes, task.last - first);
     count = plan_.steps_in(tile);
+    std::fill_n(alike, kLanes, 1.0);
     if (plan_.two_samples) load_u_before(task, tile);
     load_projections(task, tile);
     load_steps(task, tile);
@@ -109,9 +110,16 @@ class Tile {
     return scan;
   }
 
+  /// How far errors of what a state gives are alike.
+  void add_memory(const MemoryLanes& memory) {
+    for (std::int64_t lane = 0; lane < kLanes; ++lane)
+      if (memory.is_long[lane] != 0) alike[lane] = std::max(alike[lane], memory.alike[lane]);
+  }
+
   std::int64_t channels = 0;  ///< of the block
   std::int64_t count = 0;     ///< steps that there are
   std::vector<StepLanes> steps;
+  double alike[kLanes] = {};  ///< weight_over_time() of errors of ddelta
 
  private:
   /// Numbers that an exponential is made of.

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "reference/common/rounded.h"
 #include "reference/reference.h"
 #include "reference/ssd_chunk_scan/pass.h"
 #include "reference/ssd_chunk_scan/steps.h"
@@ -31,6 +32,12 @@ inline double operand_bound(double variance, double value) {
 /// product.
 inline double roundings_of_sum(std::int64_t count) {
   return 2 + std::sqrt(static_cast<double>(count + kLongestChunk));
+}
+
+/// λ of errors that add up like independent ones. What a tolerance lets a state of a long memory be off by is
+/// 8 times what half a roundoff in all of its decays does, or 9 standard deviations, and λ = 1 leaves as many.
+inline double spread_of(bool is_long) {
+  return is_long ? 1 : kSpread;
 }
 
 /// Element i of a contraction after step t of a tile, with roundings_of_sum. `extra` is one more summand,

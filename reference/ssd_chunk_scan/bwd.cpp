@@ -24,6 +24,7 @@
 #include "base/errors.h"
 #include "reference/common/activations.h"
 #include "reference/common/lane_math.h"
+#include "reference/common/statistical_bound.h"
 #include "reference/reference.h"
 #include "reference/ssd_chunk_scan/bounds.h"
 #include "reference/ssd_chunk_scan/gradient_sums.h"
@@ -122,6 +123,7 @@ class Backward {
   /// Σ of fourth powers of the elements and of their terms, and the relative error of what is read.
   struct StateSize {
     double fourths = 0, fourths_of_terms = 0, relative_error = 0;
+    bool is_long = false;
   };
 
   std::int64_t state_at() const { return (batch_ * scan_.nheads + head_) * scan_.headdim * scan_.dstate; }
@@ -236,7 +238,9 @@ class Backward {
       error += pass_.of_states().error.row(from)[p];
       magnitude += pass_.of_states().magnitude.row(from)[p];
     }
-    return {pass_.fourths(from), pass_.fourths_of_terms(from), magnitude > 0 ? error / magnitude : 0};
+    const double relative = magnitude > 0 ? error / magnitude : 0;
+    return {pass_.fourths(from), pass_.fourths_of_terms(from),
+            pass_.is_long() ? pass_.relative_error() : relative, pass_.is_long()};
   }
 
   /// Σ dfinal_states·final_states.
@@ -357,11 +361,13 @@ class Backward {
     const double relative = after.relative_error + before.relative_error + step.decay_error +
                             step.cumulative_error + 2 + std::sqrt(products);
     const double size = std::abs(w_);
+    // The error of a long memory has that of terms that cancel in it.
+    const bool is_long = before.is_long && after.is_long;
+    const double of_products =
+        is_long ? std::sqrt(of_reads) : std::max(kSpread * std::sqrt(of_reads), std::sqrt(of_terms));
     const double variance =
         2 * kReadRoundings * of_reads + (SsdPass::kTermRoundings + SsdPass::kPartRoundings) * of_terms;
-    return {w_, size,
-            relative * (std::max(kSpread * std::sqrt(of_reads), std::sqrt(of_terms)) + size) +
-                kOwnError * w_magnitude_ + kDifference * of_chunk_,
+    return {w_, size, relative * (of_products + size) + kOwnError * w_magnitude_ + kDifference * of_chunk_,
             variance, operand_bound(variance, w_)};
   }
 
@@ -372,7 +378,8 @@ class Backward {
     const double A = float_of(inputs_, "A", head_);
 
     const double value = A * w.value + direct.value;
-    const double error = std::abs(A) * w.error + kSpread * std::sqrt(direct.squared_error(scan_.headdim)) +
+    const double error = std::abs(A) * w.error +
+                         spread_of(pass_.is_long()) * std::sqrt(direct.squared_error(scan_.headdim)) +
                          2 * (std::abs(A * w.value) + std::abs(direct.value));
     const double operand_error = std::hypot(A * w.operand_error, std::sqrt(direct.operand_variance));
     const double slope = std::abs(step.slope.value);
@@ -383,7 +390,7 @@ class Backward {
           slope * operand_error);
     if (step.slope_may_jump) dt_error = std::abs(value) / unit_roundoff(DType::f32);
     // The state forgets in 1/(1 − decay) steps; terms on both sides of one are alike.
-    const double alike = std::min<double>(kLongestChunk, 2 / (1 - std::min(step.decay, 0.999)));
+    const double alike = weight_over_time(2 / (1 - std::min(step.decay, 1 - 1e-9)), scan_.seqlen);
     sums.ddt_bias.add(of_dt, dt_error, slope * operand_error, alike);
     sums.dA.add(step.delta.value * w.value,
                 std::abs(step.delta.value) * (w.error + w.magnitude) + step.delta.error * w.magnitude,

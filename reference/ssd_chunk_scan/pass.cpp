@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace ssmbench {
 namespace {
@@ -30,6 +31,18 @@ SsdStepNumbers largest_of(const PaddedRows<double>& values, std::int64_t steps) 
 }
 
 }  // namespace
+
+void finish_errors(std::int64_t steps, const std::vector<float>& largest, const PaddedRows<double>& squared,
+                   std::int64_t count, SsdContraction& sums) {
+  constexpr float kBelowSquares = 0x1p-60F;  // where squares underflow
+  for (std::int64_t t = 0; t < steps; ++t) {
+    const double* of_vector = squared.row(t);
+    const auto norm = static_cast<float>(std::sqrt(std::accumulate(of_vector, of_vector + count, 0.0)));
+    float* error = sums.error.row(t);
+    for (std::size_t i = 0; i < largest.size(); ++i)
+      error[i] = std::min(std::sqrt(error[i]) + kBelowSquares, largest[i] * norm);
+  }
+}
 
 SsdSpread::SsdSpread(std::int64_t count)
     : count_(count), matrix_(whole_blocks(count), count), diagonal_(1, count), v_(kSsdTileSteps, count) {}
@@ -86,6 +99,7 @@ SsdPass::SsdPass(std::int64_t headdim, std::int64_t dstate, bool reads_headdims)
       state_(whole_blocks(headdim), dstate),
       magnitude_(whole_blocks(headdim), dstate),
       error_(whole_blocks(headdim), dstate),
+      memory_(headdim, dstate),
       last_v_(headdim),
       over_states_(dstate),
       over_headdims_(reads_headdims ? headdim : 0),
@@ -104,6 +118,7 @@ void SsdPass::clear() {
   state_.clear();
   magnitude_.clear();
   error_.clear();
+  memory_.clear();
   std::ranges::fill(last_v_, 0.0);
   w_size_.clear();
   over_states_.clear();
@@ -118,12 +133,33 @@ void SsdPass::start_from(const float* state) {
       state_.row(p)[n] = value;
       magnitude_.row(p)[n] = std::abs(value);
     }
+  memory_.start_from(magnitude_, error_);
 }
 
 void SsdPass::advance(const SsdTile& tile) {
   advance_values(tile);
   advance_bounds(tile);
+  advance_memory(tile);
   advance_spreads(tile);
+}
+
+void SsdPass::advance_memory(const SsdTile& tile) {
+  SsdTileErrors errors{.steps = tile.steps};
+  for (std::int64_t t = 0; t < tile.steps; ++t) {
+    errors.decay *= tile.decay[t];
+    errors.of_decays += std::max(tile.decay_error[t] - 1, 0.0);
+    double of_terms = 0;
+    for (std::int64_t p = 0; p < headdim_; ++p)
+      if (tile.v.row(t)[p] != 0)
+        of_terms = std::max(of_terms, tile.v_error.row(t)[p] / std::abs(tile.v.row(t)[p]));
+    errors.of_terms = std::max(errors.of_terms, of_terms + tile.cumulative_error[t]);
+  }
+  const bool was_long = memory_.is_long();
+  memory_.end_tile(errors, state_, magnitude_, error_);
+  if (!was_long) return;
+  finish_errors(tile.steps, memory_.largest_of_rows(), r_squared_, dstate_, of_states_);
+  if (reads_headdims_)
+    finish_errors(tile.steps, memory_.largest_of_columns(), q_squared_, headdim_, of_headdims_);
 }
 
 SsdMatrixSize SsdPass::size_of(std::int64_t steps) const {
@@ -181,7 +217,8 @@ void SsdPass::advance_bounds(const SsdTile& tile) {
                         .r = r_size_.data(),
                         .q = reads_headdims_ ? q_size_.data() : nullptr,
                         .of_rows = {of_states_.magnitude.data(), of_states_.error.data()},
-                        .of_columns = {of_headdims_.magnitude.data(), of_headdims_.error.data()}});
+                        .of_columns = {of_headdims_.magnitude.data(), of_headdims_.error.data()},
+                        .squares = memory_.is_long()});
   std::copy_n(w_size_.row(tile.steps), w_size_.stride(), w_size_.row(0));
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "reference/common/padded_rows.h"
+#include "reference/ssd_chunk_scan/long_memory.h"
 #include "reference/ssd_chunk_scan/tile.h"
 
 namespace ssmbench {
@@ -16,7 +17,7 @@ using SsdStepNumbers = std::array<double, kSsdTileSteps>;
 struct SsdContraction {
   PaddedRows<double> value;
   PaddedRows<float> magnitude;  ///< on absolute values
-  PaddedRows<float> error;      ///< Σ |vector|·error(state)
+  PaddedRows<float> error;      ///< Σ |vector|·error(state); of long memories the root of its squares' sum
   PaddedRows<double> squares;   ///< Σ (vector·state)²
   SsdStepNumbers spread{};      ///< bound, for every element, on the variance from roundings of terms
 
@@ -26,6 +27,11 @@ struct SsdContraction {
         error(kSsdTileSteps, count),
         squares(kSsdTileSteps, count) {}
 };
+
+/// Makes errors of their squares, which independent elements add up to. `largest`: the largest error of the
+/// state's elements, for squares beyond f32; `squared` and `count`: of the vector.
+void finish_errors(std::int64_t steps, const std::vector<float>& largest, const PaddedRows<double>& squared,
+                   std::int64_t count, SsdContraction& sums);
 
 /// What happens to the state in the steps of a tile and what is read from it after each:
 /// S ← decay·S + v ⊗ w, rows v over head dims, columns w over states. Vectors are [step][element].
@@ -69,6 +75,7 @@ class SsdSpread {
 /// Bounds for f32 operations are the running error analysis of scan_tile_zoh.cpp: with
 /// M ← decay·M + |v|⊗|w|,
 ///   E ← decay·(E + decay_error·M + cumulative_error·|v|⊗|w| of the step before) + v_error⊗|w| + 2·M
+/// From chunk to chunk the bound of long_memory.h takes its place where it is smaller.
 ///
 /// Bounds for rounded operands. With terms T_s = L(s→t)·v_s·(w_s·r) of a result read by r, a chunked
 /// implementation rounds r and the chunk's state (relative errors of r[n]·S[n] for each n), v_s and the
@@ -93,6 +100,10 @@ class SsdPass {
   double state(std::int64_t p, std::int64_t n) const { return state_.row(p)[n]; }
   float magnitude(std::int64_t p, std::int64_t n) const { return magnitude_.row(p)[n]; }
   float error(std::int64_t p, std::int64_t n) const { return error_.row(p)[n]; }
+  /// Whether all errors are those of a long memory.
+  bool is_long() const { return memory_.is_long(); }
+  /// Σ error / Σ |state| after the last tile.
+  double relative_error() const { return memory_.relative_error(); }
   /// Variance of a state element from roundings of its terms.
   double variance(std::int64_t n) const { return kTermRoundings * over_states_.diagonal(n); }
 
@@ -115,12 +126,14 @@ class SsdPass {
   SsdMatrixSize size_of(std::int64_t steps) const;
   void advance_values(const SsdTile& tile);
   void advance_bounds(const SsdTile& tile);
+  void advance_memory(const SsdTile& tile);
   void advance_spreads(const SsdTile& tile);
 
   std::int64_t headdim_, dstate_;
   bool reads_headdims_;
   PaddedRows<double> state_;  // [p][n], as the next two
   PaddedRows<float> magnitude_, error_;
+  SsdLongMemory memory_;
   std::vector<double> last_v_;  // |v| of the step before
   SsdSpread over_states_, over_headdims_;
   SsdContraction of_states_, of_headdims_;

@@ -210,8 +210,16 @@ void advance_quadratic(const SsdQuadratic& job) {
   for (std::int64_t t = 0; t < size.steps; ++t) job.sum[t] = sums.total(t, 0);
 }
 
+/// Adds E·r, or its square.
+template <bool kSquares>
+Vector<float> add_error(Vector<float> sum, Vector<float> error, Vector<float> r) {
+  if constexpr (!kSquares) return hn::MulAdd(error, r, sum);
+  const auto term = hn::Mul(error, r);
+  return hn::MulAdd(term, term, sum);
+}
+
 /// One block of SsdBounds.
-template <bool kColumns>
+template <bool kColumns, bool kSquares>
 void advance_block(const SsdBounds& job, std::int64_t p, std::int64_t n, RowSums<float>& magnitude,
                    RowSums<float>& error) {
   const Lanes<float> lanes;
@@ -251,11 +259,11 @@ void advance_block(const SsdBounds& job, std::int64_t p, std::int64_t n, RowSums
         e[i][j] = hn::MulAdd(decay, e[i][j], hn::MulAdd(decay_and_error, m[i][j], fresh));
         m[i][j] = hn::MulAdd(decay, m[i][j], hn::Mul(hn::Set(lanes, job.v[row + i]), w));
         row_magnitude[i] = hn::MulAdd(m[i][j], r, row_magnitude[i]);
-        row_error[i] = hn::MulAdd(e[i][j], r, row_error[i]);
+        row_error[i] = add_error<kSquares>(row_error[i], e[i][j], r);
         if constexpr (kColumns) {
           const auto q = hn::Set(lanes, job.q[row + i]);
           column_magnitude = hn::MulAdd(m[i][j], q, column_magnitude);
-          column_error = hn::MulAdd(e[i][j], q, column_error);
+          column_error = add_error<kSquares>(column_error, e[i][j], q);
         }
       }
       if constexpr (kColumns) {
@@ -279,7 +287,7 @@ void advance_block(const SsdBounds& job, std::int64_t p, std::int64_t n, RowSums
     }
 }
 
-template <bool kColumns>
+template <bool kColumns, bool kSquares>
 void advance_bounds_with(const SsdBounds& job) {
   const SsdMatrixSize& size = job.size;
   const std::int64_t width = kBoundVectors * lanes_of<float>();
@@ -293,7 +301,7 @@ void advance_bounds_with(const SsdBounds& job) {
     magnitude.clear(size.steps);
     error.clear(size.steps);
     for (std::int64_t n = 0; n < size.column_stride; n += width)
-      advance_block<kColumns>(job, p, n, magnitude, error);
+      advance_block<kColumns, kSquares>(job, p, n, magnitude, error);
     magnitude.store(size, job.of_rows.magnitude + p);
     error.store(size, job.of_rows.error + p);
   }
@@ -301,9 +309,9 @@ void advance_bounds_with(const SsdBounds& job) {
 
 void advance_bounds(const SsdBounds& job) {
   if (job.q == nullptr)
-    advance_bounds_with<false>(job);
+    job.squares ? advance_bounds_with<false, true>(job) : advance_bounds_with<false, false>(job);
   else
-    advance_bounds_with<true>(job);
+    job.squares ? advance_bounds_with<true, true>(job) : advance_bounds_with<true, false>(job);
 }
 
 }  // namespace ssmbench::HWY_NAMESPACE

@@ -59,6 +59,7 @@ struct SsdBounds {
   const float* w;  ///< its first row is the step before the tile
   const float *r, *q;
   SsdBoundReads of_rows, of_columns;
+  bool squares = false;  ///< errors of products with E are squared before they are summed
 };
 
 void advance_ssd(const SsdValues& job);
