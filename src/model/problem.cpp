@@ -1,7 +1,6 @@
 #include "model/problem.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <stdexcept>
@@ -77,21 +76,23 @@ Problem Problem::canonical() const {
     else if (axis.kind == AxisKind::choice)
       changes[axis.name] = axis.choices.front();
   }
-  return with(changes);
+  const bool is_canonical = std::ranges::all_of(
+      changes, [&](const auto& change) { return axes_.at(change.first) == change.second; });
+  return is_canonical ? *this : with(changes);
 }
 
 std::string Problem::id() const {
-  std::vector<std::string> tokens{op_->name};
+  std::string id = op_->name;
   for (const auto& axis : op_->axes) {
-    if (!has(axis)) continue;
-    const AxisValue& here = value(axis.name);
+    const auto here = axes_.find(axis.name);
+    if (here == axes_.end()) continue;
     if (axis.kind == AxisKind::flag) {
-      if (std::get<bool>(here)) tokens.push_back(axis.id_token);
-    } else if (here != axis.fallback) {
-      tokens.push_back(axis.id_token + to_string(here));
+      if (std::get<bool>(here->second)) (id += '-') += axis.id_token;
+    } else if (here->second != axis.fallback) {
+      ((id += '-') += axis.id_token) += to_string(here->second);
     }
   }
-  return fmt::format("{}", fmt::join(tokens, "-"));
+  return id;
 }
 
 double tensor_bytes(const Problem& problem) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/errors.h"
+#include "bench/statistics.h"
 #include "device/floating_point.h"
 
 namespace ssmbench {
@@ -12,6 +13,8 @@ namespace {
 constexpr double kShareOfJudging = 0.08;
 /// ... and the chance of a launch at the end of a burst to be judged whatever that takes.
 constexpr double kLeastChance = 0.15;
+/// What judging takes is the median of so many: a busy machine makes some take many times as long.
+constexpr std::size_t kLatest = 31;
 /// Of launches that find inputs shuffled: most of them, so that their time is the
 /// median's. The others show sums over channels, of which rows have no reference.
 constexpr double kShareOfShuffled = 2.0 / 3;
@@ -108,8 +111,10 @@ void Disturbance::after_launch() {
 }
 
 bool Disturbance::draws_to_judge() {
-  if (!has_judged_such() || judging_seconds_ == 0) return true;
-  const double chance = kShareOfJudging * (burst_seconds_ / bursts_) / (judging_seconds_ / judged_);
+  if (!has_judged_such() || judging_seconds_.empty()) return true;
+  std::vector<double> sorted = judging_seconds_;
+  std::ranges::sort(sorted);
+  const double chance = kShareOfJudging * (burst_seconds_ / bursts_) / quantile(sorted, 0.5);
   return std::bernoulli_distribution(std::clamp(chance, kLeastChance, 1.0))(random_);
 }
 
@@ -161,8 +166,8 @@ void Disturbance::end_burst() {
   reset_floating_point();  // before any other implementation runs
   if (!judges) return;
   judge_({.outputs = outputs_, .of_other_seed = of_other_seed, .rows = rows});
-  judging_seconds_ += seconds_since(start);
-  ++judged_;
+  judging_seconds_.resize(std::min(judged_ + 1, kLatest));
+  judging_seconds_[judged_++ % kLatest] = seconds_since(start);
 }
 
 }  // namespace ssmbench

@@ -96,8 +96,9 @@ class Disturbance : public LaunchWatch {
   bool is_other_seed_ = false;                    ///< in force
   std::optional<HeldSignals> held_signals_;
   Clock::time_point burst_start_ = {};
-  double burst_seconds_ = 0, judging_seconds_ = 0;
-  double bursts_ = 0, judged_ = 0;
+  double burst_seconds_ = 0, bursts_ = 0;
+  std::vector<double> judging_seconds_;  ///< the latest
+  std::size_t judged_ = 0;
   std::array<bool, 4> has_judged_ = {};
 };
 

@@ -92,10 +92,32 @@ Records run_sweep(const std::string& sweep, const std::string& options, const st
   return records;
 }
 
+/// The checks that caught a mutant in any of its records.
+std::set<std::string> checks_in(const std::vector<Json>& records) {
+  std::set<std::string> checks;
+  for (const auto& record : records) checks.merge(checks_in(record));
+  return checks;
+}
+
+/// Of a sweep that is run again, `runs` times at most, until all of its mutants have been caught.
+Records run_sweep_until_caught(const std::string& sweep, const std::string& options, const std::string& impls,
+                               int runs) {
+  Records records = run_sweep(sweep, options, impls);
+  const auto are_caught = [&] {
+    return std::ranges::all_of(table(), [&](const Mutant& mutant) {
+      return mutant.sweep != sweep || names(mutant.check, checks_in(records[{mutant.op, mutant.name}]));
+    });
+  };
+  for (int run = 1; run < runs && !are_caught(); ++run)
+    for (auto& [who, more] : run_sweep(sweep, options, impls))
+      records[who].insert(records[who].end(), more.begin(), more.end());
+  return records;
+}
+
 /// Those of the sweep are caught, and those without a mistake pass. `impls`: globs that match both.
-void check_sweep(const std::string& sweep, const std::string& options,
-                 const std::string& impls = "mutant-*") {
-  const Records records = run_sweep(sweep, options, impls);
+void check_sweep(const std::string& sweep, const std::string& options, const std::string& impls = "mutant-*",
+                 int runs = 1) {
+  const Records records = run_sweep_until_caught(sweep, options, impls, runs);
   std::set<std::string> correct;  // operations that have been computed without a mistake
   for (const auto& [who, results] : records) {
     if (!who.second.ends_with("-none")) continue;
@@ -114,13 +136,10 @@ void check_sweep(const std::string& sweep, const std::string& options,
     const auto found = records.find({mutant.op, mutant.name});
     REQUIRE(found != records.end());
     std::string said;
-    std::set<std::string> checks;
-    for (const auto& record : found->second) {
-      checks.merge(checks_in(record));
+    for (const auto& record : found->second)
       said += record.at("status").get<std::string>() + ": " + record.value("reason", "") + "\n";
-    }
     INFO(said);
-    CHECK(names(mutant.check, checks));
+    CHECK(names(mutant.check, checks_in(found->second)));
   }
   CHECK(mutants > 0);
 }
@@ -171,9 +190,10 @@ TEST_CASE("mutants that compute only where they believe that somebody looks are 
 }
 
 TEST_CASE("mutants that compute most of the time are wrong in some launch that is looked at") {
-  // A number of launches, not a time, so that a busy machine has as many bursts: a hundred or so.
+  // A number of launches, not a time, so that a busy machine has as many bursts: a hundred or so. Which are
+  // looked at is drawn, few of them where judging takes long: what is right but for a pause may come through once.
   check_sweep("patient", "--device cpu --runs 1500 --timeout 600 --reruns 0" + kPlugin,
-              "mutant-none,mutant-eighth-after-pause,mutant-lottery");
+              "mutant-none,mutant-eighth-after-pause,mutant-lottery", 5);
 }
 
 TEST_CASE(

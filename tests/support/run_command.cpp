@@ -3,10 +3,29 @@
 #include <sys/wait.h>
 
 #include <cstdlib>
+#include <regex>
 
 #include "support/temporary_folder.h"
 
 namespace ssmbench::test {
+
+namespace {
+
+/// Progress is printed every ten seconds, which a quick command takes on a busy machine only: no test is about it.
+std::string without_progress(const std::string& err) {
+  static const std::regex progress("^[0-9]+(/[0-9]+)?(, about [^:]* left)?: ");
+  std::string kept;
+  for (std::size_t begin = 0; begin < err.size();) {
+    const std::size_t newline = err.find('\n', begin);
+    const std::size_t end = newline == std::string::npos ? err.size() : newline + 1;
+    const std::string line = err.substr(begin, end - begin);
+    if (!std::regex_search(line, progress)) kept += line;
+    begin = end;
+  }
+  return kept;
+}
+
+}  // namespace
 
 CommandResult run_shell(const std::string& command, const std::string& directory) {
   const TemporaryFolder folder;
@@ -17,7 +36,7 @@ CommandResult run_shell(const std::string& command, const std::string& directory
                            "' 2>'" + err + "' </dev/null";
   const int status = std::system(line.c_str());
   const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  return {code, read_file(out), read_file(err)};
+  return {code, read_file(out), without_progress(read_file(err))};
 }
 
 CommandResult run_ssmbench(const std::string& arguments) {
