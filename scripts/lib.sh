@@ -10,7 +10,7 @@ build_packages=(cmake g++ libcli11-dev libfmt-dev libhdf5-dev libhwy-dev libjs-c
   libvalijson-dev ninja-build nlohmann-json3-dev)
 # Open MPI for runs that mpirun starts. python3-h5py for what the exporters do with files, and its NumPy and
 # libpython for plugins in Python.
-test_packages=(catch2 libopenmpi-dev libpython3-dev openmpi-bin python3-h5py)
+test_packages=(catch2 libopenmpi-dev libpython3-dev openmpi-bin python3-h5py python3-venv)
 # One version of clang-format everywhere, since versions disagree about layout. libomp-dev is clang's <omp.h>.
 # shellcheck disable=SC2034 # used by scripts/check
 check_packages=(clang-format-14 clang-tidy libomp-dev shellcheck)
@@ -63,6 +63,26 @@ install_packages() {
   not_installed=()
 }
 
+# Makes $SSMBENCH_TEST_VENV, a folder that is kept from one run to the next, with the packages that only tests of the
+# Python package need. Tests are skipped where there is none.
+make_test_venv() {
+  export SSMBENCH_TEST_VENV=${SSMBENCH_TEST_VENV:-${XDG_CACHE_HOME:-$HOME/.cache}/ssmbench/test-venv}
+  local -r python=$SSMBENCH_TEST_VENV/bin/python3
+  # PyPI's torch is the one for CUDA, of several gigabytes.
+  install_in_test_venv torch numpy --index-url https://download.pytorch.org/whl/cpu --extra-index-url https://pypi.org/simple
+}
+
+# install_in_test_venv PACKAGE PIP_ARGUMENT...: the package has the name of its module.
+install_in_test_venv() {
+  local -r package=$1
+  # One that python3 has anyway serves as well.
+  if python3 -c "import $package" 2>/dev/null || "$python" -c "import $package" 2>/dev/null; then return; fi
+  say "installing $package to $SSMBENCH_TEST_VENV, which may take a minute"
+  if [[ ! -x $python ]]; then python3 -m venv "$SSMBENCH_TEST_VENV" >/dev/null 2>&1 || true; fi
+  "$python" -m pip install --quiet --retries 1 --timeout 20 "$@" >/dev/null 2>&1 ||
+    say "going on without $package: its tests are skipped"
+}
+
 not_installed_help() {
   ((${#not_installed[@]} > 0)) || return 0
   say "these packages are missing and could not be installed from here:"
@@ -100,7 +120,8 @@ configure() {
   if grep -qs '^BUILD_TESTING:BOOL=ON' "$build/CMakeCache.txt"; then testing=ON; fi
   local -a packages=("${build_packages[@]}")
   [[ $testing == OFF ]] || packages+=("${test_packages[@]}")
-  local -a options=(-G Ninja -D "BUILD_TESTING=$testing")
+  # Tests of the Python package load the library of kernels.
+  local -a options=(-G Ninja -D "BUILD_TESTING=$testing" -D "SSMBENCH_KERNELS_LIBRARY=$testing")
   if [[ -n ${SSMBENCH_CUDA_ARCHITECTURES:-} ]]; then
     options+=(-D "SSMBENCH_CUDA_ARCHITECTURES=$SSMBENCH_CUDA_ARCHITECTURES")
   fi
