@@ -23,6 +23,19 @@ cpu_set_t set_of(const std::vector<int>& cpus) {
   return set;
 }
 
+/// "0-3,8".
+std::string cpu_list(const std::vector<int>& cpus) {
+  std::string text;
+  for (std::size_t first = 0; first < cpus.size();) {
+    std::size_t last = first;
+    while (last + 1 < cpus.size() && cpus[last + 1] == cpus[last] + 1) ++last;
+    text += fmt::format("{}{}", text.empty() ? "" : ",", cpus[first]);
+    if (last > first) text += fmt::format("-{}", cpus[last]);
+    first = last + 1;
+  }
+  return text;
+}
+
 class PinnedThreads {
  public:
   explicit PinnedThreads(std::vector<int> cpus) : cpus_(std::move(cpus)) {
@@ -87,18 +100,6 @@ std::shared_ptr<void> pin_threads() {
   auto cpus = allowed_cpus();
   if (cpus.empty() || is_bound_by_openmp()) return nullptr;
   return std::make_shared<PinnedThreads>(std::move(cpus));
-}
-
-std::string cpu_list(const std::vector<int>& cpus) {
-  std::string text;
-  for (std::size_t first = 0; first < cpus.size();) {
-    std::size_t last = first;
-    while (last + 1 < cpus.size() && cpus[last + 1] == cpus[last] + 1) ++last;
-    text += fmt::format("{}{}", text.empty() ? "" : ",", cpus[first]);
-    if (last > first) text += fmt::format("-{}", cpus[last]);
-    first = last + 1;
-  }
-  return text;
 }
 
 std::string pinned_cpus() {

@@ -24,9 +24,6 @@ void use_cpus(const std::vector<int>& cpus, int threads);
 /// part of them, so that what OpenMP counted says nothing, unless the user said how many there are to be.
 int threads_for(const std::vector<int>& cpus);
 
-/// "0-3,8".
-std::string cpu_list(const std::vector<int>& cpus);
-
 /// The CPUs that pin_threads() uses, "0-3,8"; "as OMP_PROC_BIND says" where it leaves them alone.
 std::string pinned_cpus();
 

@@ -77,4 +77,13 @@ void HostLock::unlock() {
   set(descriptor_, kHost, F_UNLCK, true);
 }
 
+bool HostLock::is_wanted() const {
+  struct flock gate {};
+  gate.l_type = F_WRLCK;
+  gate.l_whence = SEEK_SET;
+  gate.l_start = kGate;
+  gate.l_len = 1;
+  return fcntl(descriptor_, F_GETLK, &gate) == 0 && gate.l_type != F_UNLCK;
+}
+
 }  // namespace ssmbench

@@ -41,6 +41,8 @@ class HostLock {
   bool try_lock(Kind kind);
   void lock(Kind kind);
   void unlock();
+  /// Whether another process waits for it, or is about to get it.
+  bool is_wanted() const;
 
  private:
   int descriptor_;

@@ -32,10 +32,18 @@ std::shared_ptr<void> SlotShare::work() {
   return when_it_goes([this] { lock_.unlock(); });
 }
 
+void SlotShare::give_way() {
+  if (is_alone_ || !lock_.is_wanted()) return;
+  lock_.unlock();
+  lock(HostLock::Kind::shared);
+}
+
 std::shared_ptr<void> SlotShare::alone() {
   lock_.unlock();  // two that kept their shares would wait for each other
   lock(HostLock::Kind::alone);
+  is_alone_ = true;
   return when_it_goes([this] {
+    is_alone_ = false;
     lock_.unlock();
     lock(HostLock::Kind::shared);
   });

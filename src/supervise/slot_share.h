@@ -21,6 +21,8 @@ class SlotShare : public HostShare {
 
   /// As long as the result lives this process is at work.
   std::shared_ptr<void> work();
+  /// Lets another process that waits to be alone go first. To be called often, when nothing is being timed.
+  void give_way();
   std::shared_ptr<void> alone() override;
   std::shared_ptr<void> all_cores() override;
 
@@ -31,6 +33,7 @@ class SlotShare : public HostShare {
   std::function<void(bool)> waits_;
   int all_threads_;
   HostLock lock_;
+  bool is_alone_ = false;
 };
 
 }  // namespace ssmbench

@@ -27,14 +27,18 @@ bool still_works(const RunnerOptions& options, const DeviceInfo& info) {
 
 class Sender : public RunListener {
  public:
-  Sender(const Plan& plan, const RunnerOptions& options) : plan_(plan), options_(options) {}
+  /// `share`: of the host; null for the only worker.
+  Sender(const Plan& plan, const RunnerOptions& options, SlotShare* share)
+      : plan_(plan), options_(options), share_(share) {}
 
   void starting(std::size_t job, Stage stage) override {
+    if (share_ != nullptr) share_->give_way();
     job_ = job;
     stage_ = stage;
     send({.kind = Message::Kind::starting, .job = job, .stage = stage});
   }
   void resuming(std::size_t job) override {
+    if (share_ != nullptr) share_->give_way();  // between two bursts of samples
     job_ = job;
     stage_ = Stage::run;
     send({.kind = Message::Kind::resuming, .job = job});
@@ -62,6 +66,7 @@ class Sender : public RunListener {
  private:
   const Plan& plan_;
   const RunnerOptions& options_;
+  SlotShare* share_;
   std::size_t job_ = 0;
   std::optional<Stage> stage_;  ///< of that job; none once it is finished
 };
@@ -90,7 +95,7 @@ int WorkerProcess::run(const Plan& plan, RunnerOptions options, const NumberedHo
   if (plan_fingerprint(plan) != orders_.plan)
     throw UsageError("the config or the devices changed during the run");
   const std::atomic<bool> never{false};
-  Sender sender(plan, options);
+  Sender sender(plan, options, share_ ? &*share_ : nullptr);
   waits_ = [&sender](bool begins) { sender.waits(begins); };
   if (share_) options.host = &*share_;
   if (const auto gpu = orders_.place.gpu) {

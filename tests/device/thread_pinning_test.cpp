@@ -72,3 +72,17 @@ TEST_CASE("the CPUs of timed threads are listed with the device, and only those 
       .join();
   CHECK(text == std::to_string(*allowed.rbegin()));
 }
+
+TEST_CASE("threads are as many as they are told to be, and where, and back again") {
+  if (omp_get_proc_bind() != omp_proc_bind_false) return;
+  const auto before = allowed_cpus();
+  const int threads = omp_get_max_threads();
+  const std::set<int> all(before.begin(), before.end());
+  REQUIRE(all == my_cpus());
+  use_cpus({before.back()}, 1);
+  CHECK(all_cpus() == std::multiset<std::set<int>>{{before.back()}});
+  use_cpus(before, threads);
+  const auto after = all_cpus();
+  CHECK(after.size() == static_cast<std::size_t>(threads));
+  for (const auto& of_thread : after) CHECK(of_thread == all);
+}

@@ -67,7 +67,7 @@ TEST_CASE("workers of ranks that crash or hang cost their case, and what is time
   const TemporaryFolder folder;
   const CommandResult result = run_shell(
       for_cpu_alone(folder) + kMpirun + "2 " +
-          faulty(config(folder, "5, 6") + " --runs 5 --timeout 5 --json - --quiet --impl "
+          faulty(config(folder, "5, 6") + " --runs 5 --timeout 3 --json - --quiet --impl "
                                           "cpu-alone,cpu-exit,cpu-fickle,cpu-hang,cpu-scalar,cpu-throw"),
       folder.path());
   CHECK(result.exit_code == 4);
@@ -77,7 +77,7 @@ TEST_CASE("workers of ranks that crash or hang cost their case, and what is time
     const auto of = [&](const std::string& name) { return found.at(name + length); };
     CHECK(of("cpu-alone") == "pass");
     CHECK(of("cpu-exit") == "error (crash): exited with status 3");
-    CHECK(of("cpu-hang") == "error (timeout): timed out after 5 s");
+    CHECK(of("cpu-hang") == "error (timeout): timed out after 3 s");
     CHECK(of("cpu-throw") == "error (exception): thrown");
     CHECK(of("cpu-scalar") == "pass");
   }

@@ -14,7 +14,8 @@ using namespace ssmbench;
 
 namespace {
 
-/// A process that locks what it is told to: 's' shared, 'a' alone, 't' tries to share, 'u' unlocks. It
+/// A process that locks what it is told to: 's' shared, 'a' alone, 't' tries to share, 'u' unlocks, 'w' asks whether
+/// others want it. It
 /// answers each with 'y' when that is done, or 'n'.
 class Locker {
  public:
@@ -63,6 +64,7 @@ class Locker {
       if (command == 'a') lock.lock(HostLock::Kind::alone);
       if (command == 't') done = lock.try_lock(HostLock::Kind::shared);
       if (command == 'u') lock.unlock();
+      if (command == 'w') done = lock.is_wanted();
       const char answer = done ? 'y' : 'n';
       if (write(answers, &answer, 1) != 1) break;
     }
@@ -80,8 +82,10 @@ TEST_CASE("a host is shared, or one has it alone, and who waits for that is not 
   const Locker a(file.path()), b(file.path()), c(file.path()), newcomer(file.path());
   CHECK(a.ask('s') == 'y');
   CHECK(b.ask('s') == 'y');
+  CHECK(a.ask('w') == 'n');
   c.tell('a');
   CHECK_FALSE(c.has_answered(50));
+  CHECK(a.ask('w') == 'y');         // it may give way
   CHECK(newcomer.ask('t') == 'n');  // though a and b share it
   CHECK(a.ask('u') == 'y');
   CHECK_FALSE(c.has_answered(50));

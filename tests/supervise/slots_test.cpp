@@ -123,13 +123,13 @@ TEST_CASE("one that hangs while it has the host for itself does not keep others 
   const TemporaryFolder folder;
   // While it hangs, the other slot waits, as long as its own cases may take.
   const CommandResult result = run_faulty(config(folder, "5, 6") +
-                                          " --runs 3 --timeout 5 --json - --quiet --cpus 2 --impl "
+                                          " --runs 3 --timeout 3 --json - --quiet --cpus 2 --impl "
                                           "cpu-late-hang,cpu-scalar");
   CHECK(result.exit_code == 4);
   const auto found = outcomes(result.out);
   CHECK(found.size() == 4);
   for (const char* length : {" 5", " 6"}) {
-    CHECK(found.at(std::string("cpu-late-hang") + length) == "error (timeout): timed out after 5 s");
+    CHECK(found.at(std::string("cpu-late-hang") + length) == "error (timeout): timed out after 3 s");
     CHECK(found.at(std::string("cpu-scalar") + length) == "pass");
   }
 }

@@ -35,7 +35,7 @@ inline CommandResult run_faulty(const std::string& arguments, const std::string&
 
 /// What cpu-alone needs in its environment.
 inline std::string for_cpu_alone(const TemporaryFolder& folder) {
-  return "SSMBENCH_MEETING=" + folder.write("meeting", "") +
+  return "SSMBENCH_MEETING=" + folder.write("meeting", "").string() +
          " SSMBENCH_THREADS=" + std::to_string(omp_get_max_threads()) + " ";
 }
 
