@@ -27,7 +27,23 @@ struct SsdSequenceTable {
   }
 };
 
+/// States on the way that are wanted, in host memory: CPU implementations alone have them.
+struct SsdStops {
+  std::int64_t count;
+  const std::int32_t* states_at;  ///< (count,): steps of L, in any order; null where there are none
+  float* states;                  ///< (count, H, P, N)
+
+  /// The first step from `step` on, below `end`, whose state is wanted, or `end` − 1.
+  std::int64_t next(std::int64_t step, std::int64_t end) const {
+    std::int64_t found = end - 1;
+    for (std::int64_t k = 0; k < count; ++k)
+      if (states_at[k] >= step && states_at[k] < found) found = states_at[k];
+    return found;
+  }
+};
+
 /// Of tensors that fit the problem.
+SsdStops bind_ssd_stops(const Problem& problem, const TensorSet& tensors);
 SsdSequenceTable bind_ssd_sequences(const Problem& problem, const TensorSet& tensors);
 
 }  // namespace ssmbench

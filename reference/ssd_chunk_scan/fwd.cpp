@@ -1,3 +1,4 @@
+#include <algorithm>
 
 #include "base/errors.h"
 #include "model/problem.h"
@@ -18,6 +19,9 @@ class Forward {
         inputs_(inputs),
         out_(outputs.at("out")),
         final_states_(scan_.has_final_states ? &outputs.at("final_states") : nullptr),
+        stops_(SsdSequences(problem).stops),
+        states_at_(stops_ > 0 ? static_cast<const std::int32_t*>(inputs.at("states_at").data) : nullptr),
+        states_(stops_ > 0 ? &outputs.at("states") : nullptr),
         roundings_(roundings_of_sum(scan_.dstate)),
         pass_(scan_.headdim, scan_.dstate, false),
         x_(kSsdTileSteps, scan_.headdim),
@@ -46,13 +50,16 @@ class Forward {
         load_step(head, t, tile.steps, steps[t].delta);
         ++tile.steps;
         ++t;
-      } while (t < sequence.steps && tile.steps < kSsdTileSteps && !steps[t].starts);
+      } while (t < sequence.steps && tile.steps < kSsdTileSteps && !steps[t].starts && !is_stop(t - 1));
       if (scan_.has_z) exp_of_minus_size(z_.data(), tile.steps * z_.stride(), z_exp_.data());
       pass_.advance(tile);
       for (std::int64_t i = 0; i < tile.steps; ++i) store_step(head, start + i, i);
+      for (std::int64_t k = 0; k < stops_; ++k)
+        if (states_at_[k] == begin_ + t - 1) store_states(*states_, state_at(k, head), t);
       start = t;
     }
-    if (final_states_ != nullptr && !stop) store_states(index, head, sequence.steps);
+    if (final_states_ != nullptr && !stop)
+      store_states(*final_states_, state_at(index, head), sequence.steps);
   }
 
  private:
@@ -98,12 +105,17 @@ class Forward {
     }
   }
 
-  /// The state of a sequence without steps is the one that it starts from, exactly.
-  void store_states(std::int64_t index, std::int64_t head, std::int64_t steps) {
+  /// Whether the state after step t of the sequence is wanted.
+  bool is_stop(std::int64_t t) const {
+    return std::find(states_at_, states_at_ + stops_, begin_ + t) != states_at_ + stops_;
+  }
+
+  /// After `steps` steps. The state of a sequence without steps is the one that it starts from, exactly.
+  void store_states(ReferenceOutput& output, std::int64_t first, std::int64_t steps) {
     const double roundings = steps == 0 ? 0 : 2 + std::sqrt(static_cast<double>(kLongestChunk));
     for (std::int64_t p = 0; p < scan_.headdim; ++p)
       for (std::int64_t n = 0; n < scan_.dstate; ++n)
-        store(*final_states_, state_at(index, head) + p * scan_.dstate + n, pass_.state(p, n),
+        store(output, first + p * scan_.dstate + n, pass_.state(p, n),
               pass_.error(p, n) + roundings * pass_.magnitude(p, n),
               steps == 0 ? 0 : operand_bound(pass_.variance(n), pass_.state(p, n)));
   }
@@ -112,6 +124,9 @@ class Forward {
   const TensorSet& inputs_;
   ReferenceOutput& out_;
   ReferenceOutput* final_states_;
+  std::int64_t stops_;
+  const std::int32_t* states_at_;  // null where there are none
+  ReferenceOutput* states_;
   double roundings_;        // of a sum over states
   std::int64_t begin_ = 0;  // first step of the sequence
   SsdPass pass_;
@@ -136,6 +151,11 @@ std::vector<SsdStretch> sequences_of(const Problem& problem, const TensorSet& in
     throw ContractError("cu_seqlens does not go from 0 to " + std::to_string(scan.seqlen));
   for (const auto& sequence : all)
     if (sequence.steps < 0) throw ContractError("cu_seqlens decreases");
+  for (std::int64_t k = 0; k < sequences.stops; ++k)
+    if (const std::int32_t step = static_cast<const std::int32_t*>(inputs.at("states_at").data)[k];
+        step < 0 || step >= scan.seqlen)
+      throw ContractError("states_at " + std::to_string(step) + ": there are steps 0 to " +
+                          std::to_string(scan.seqlen - 1));
   return all;
 }
 

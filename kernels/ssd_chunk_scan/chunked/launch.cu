@@ -76,6 +76,7 @@ void prepare(const ChunkedVariant& variant) {
 }  // namespace
 
 std::optional<std::string> chunked_unsupported(const Problem& problem) {
+  if (SsdSequences(problem).stops > 0) return "does not support states_at";
   const SsdChunkScan scan(problem);
   const ChunkedPlan plan = plan_of(problem);
   const std::int64_t sequences = SsdSequences(problem).count;

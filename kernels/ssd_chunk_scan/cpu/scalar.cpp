@@ -20,8 +20,8 @@ void load(const void* from, std::int64_t first, std::vector<float>& to) {
 }
 
 template <class Io>
-void scan_head(const SsdArgs& args, const SsdSequence& sequence, std::int64_t m, std::int64_t h,
-               std::vector<float>& state) {
+void scan_head(const SsdArgs& args, const SsdStops& stops, const SsdSequence& sequence, std::int64_t m,
+               std::int64_t h, std::vector<float>& state) {
   using Storage = typename Io::Storage;
   const SsdInputs& in = args.in;
   const std::int64_t P = in.headdim;
@@ -60,6 +60,8 @@ void scan_head(const SsdArgs& args, const SsdSequence& sequence, std::int64_t m,
       if (in.z != nullptr) y *= silu(Io::load(static_cast<const Storage*>(in.z)[row + p]));
       static_cast<Storage*>(args.out)[row + p] = Io::store(y);
     }
+    for (std::int64_t k = 0; k < stops.count; ++k)
+      if (stops.states_at[k] == step) std::ranges::copy(state, stops.states + (k * in.nheads + h) * P * N);
   }
   if (args.final_states != nullptr) std::ranges::copy(state, args.final_states + head_state);
 }
@@ -67,11 +69,13 @@ void scan_head(const SsdArgs& args, const SsdSequence& sequence, std::int64_t m,
 Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*/) {
   const SsdArgs args = bind_ssd(problem, tensors);
   const SsdSequenceTable sequences = bind_ssd_sequences(problem, tensors);
+  const SsdStops stops = bind_ssd_stops(problem, tensors);
   return with_io_type(problem.dtype(), [&]<class Io>(Io) -> Launch {
     return [=](void*) {
       std::vector<float> state(args.in.headdim * args.in.dstate);
       for (std::int64_t m = 0; m < sequences.count; ++m)
-        for (std::int64_t h = 0; h < args.in.nheads; ++h) scan_head<Io>(args, sequences.at(m), m, h, state);
+        for (std::int64_t h = 0; h < args.in.nheads; ++h)
+          scan_head<Io>(args, stops, sequences.at(m), m, h, state);
     };
   });
 }

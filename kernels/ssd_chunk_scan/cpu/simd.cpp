@@ -33,9 +33,10 @@ template <class Io>
 class HeadScans {
  public:
   /// `states`: room for those of the heads, [head][state][head dim].
-  HeadScans(const SsdArgs& args, const SsdFwdPlan& plan, const SsdSequence& sequence, const SsdHeads& heads,
-            float* states, SsdScratch& scratch)
+  HeadScans(const SsdArgs& args, const SsdStops& stops, const SsdFwdPlan& plan, const SsdSequence& sequence,
+            const SsdHeads& heads, float* states, SsdScratch& scratch)
       : args_(args),
+        stops_(stops),
         in_(args.in),
         state_size_(plan.state),
         sequence_(sequence),
@@ -46,17 +47,22 @@ class HeadScans {
 
   void run() {
     for (std::int64_t head = heads_.first; head < heads_.last; ++head) load_state(head);
-    for (begin_ = 0; begin_ < sequence_.steps; begin_ += static_cast<std::int64_t>(kSsdTile)) {
-      steps_ = static_cast<std::size_t>(steps_within(begin_, kSsdTile, sequence_.steps));
+    for (begin_ = 0; begin_ < sequence_.steps; begin_ += static_cast<std::int64_t>(steps_)) {
+      // A chunk ends where a state is wanted.
+      const std::int64_t end = sequence_.begin + sequence_.steps;
+      const std::int64_t most = stops_.next(sequence_.begin + begin_, end) + 1 - sequence_.begin;
+      steps_ = static_cast<std::size_t>(steps_within(begin_, kSsdTile, most));
       load_projections();
       for (std::int64_t head = heads_.first; head < heads_.last; ++head) {
         load_chunk(head);
         scan_chunk(state_of(head));
         if (args_.out != nullptr) store_chunk(head);
+        store_stops(head);
       }
     }
     if (args_.final_states == nullptr) return;
-    for (std::int64_t head = heads_.first; head < heads_.last; ++head) store_state(head);
+    for (std::int64_t head = heads_.first; head < heads_.last; ++head)
+      store_state(head, args_.final_states + state_at(head));
   }
 
  private:
@@ -82,9 +88,14 @@ class HeadScans {
     for (std::size_t p = 0; p < headdim_; ++p)
       for (std::size_t n = 0; n < states_count_; ++n) to[n * p_stride_ + p] = from[p * states_count_ + n];
   }
-  void store_state(std::int64_t head) const {
+  /// The state where the chunk ends, if it is wanted.
+  void store_stops(std::int64_t head) const {
+    for (std::int64_t k = 0; k < stops_.count; ++k)
+      if (stops_.states_at[k] == step_at(steps_ - 1))
+        store_state(head, stops_.states + (k * in_.nheads + head) * in_.headdim * in_.dstate);
+  }
+  void store_state(std::int64_t head, float* to) const {
     const float* const from = state_of(head);
-    float* const to = args_.final_states + state_at(head);
     for (std::size_t p = 0; p < headdim_; ++p)
       for (std::size_t n = 0; n < states_count_; ++n) to[p * states_count_ + n] = from[n * p_stride_ + p];
   }
@@ -151,6 +162,7 @@ class HeadScans {
   }
 
   const SsdArgs& args_;
+  const SsdStops& stops_;
   const SsdInputs& in_;
   std::int64_t state_size_;
   SsdSequence sequence_;
@@ -166,10 +178,11 @@ class HeadScans {
   std::size_t p_count_ = round_up(headdim_, lanes_);  ///< computed with
 };
 
-void scan_heads(const SsdArgs& args, DType dtype, const SsdFwdPlan& plan, const SsdSequence& sequence,
-                const SsdHeads& heads, float* states, SsdScratch& scratch) {
-  with_io_type(dtype,
-               [&](auto io) { HeadScans<decltype(io)>(args, plan, sequence, heads, states, scratch).run(); });
+void scan_heads(const SsdArgs& args, const SsdStops& stops, DType dtype, const SsdFwdPlan& plan,
+                const SsdSequence& sequence, const SsdHeads& heads, float* states, SsdScratch& scratch) {
+  with_io_type(dtype, [&](auto io) {
+    HeadScans<decltype(io)>(args, stops, plan, sequence, heads, states, scratch).run();
+  });
 }
 
 }  // namespace ssmbench::simd::HWY_NAMESPACE
@@ -188,14 +201,14 @@ namespace {
 HWY_EXPORT(scan_heads);
 
 /// One thread per element of `scratch`.
-void scan(const SsdArgs& args, const SsdSequenceTable& sequences, DType dtype, const SsdFwdPlan& plan,
-          float* workspace, std::vector<SsdScratch>& scratch) {
+void scan(const SsdArgs& args, const SsdSequenceTable& sequences, const SsdStops& stops, DType dtype,
+          const SsdFwdPlan& plan, float* workspace, std::vector<SsdScratch>& scratch) {
   const auto scan_task = HWY_DYNAMIC_DISPATCH(scan_heads);
 #pragma omp parallel for schedule(dynamic) num_threads(static_cast <int>(scratch.size()))
   for (std::int64_t i = 0; i < plan.tasks(); ++i) {
     const int thread = omp_get_thread_num();
     const SsdHeads heads = plan.task(i);
-    scan_task(args, dtype, plan, sequences.at(heads.sequence), heads,
+    scan_task(args, stops, dtype, plan, sequences.at(heads.sequence), heads,
               workspace + thread * plan.per_task * plan.state, scratch[thread]);
   }
 }
@@ -207,11 +220,12 @@ SsdFwdPlan plan_of(const Problem& problem) {
 Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
   const SsdArgs args = bind_ssd(problem, tensors);
   const SsdSequenceTable sequences = bind_ssd_sequences(problem, tensors);
+  const SsdStops stops = bind_ssd_stops(problem, tensors);
   const SsdFwdPlan plan = plan_of(problem);
   // Shared because a Launch is copyable; launches of one binding must not overlap.
   const auto scratch = std::make_shared<std::vector<SsdScratch>>(plan.threads);
   return [=, dtype = problem.dtype()](void*) {
-    scan(args, sequences, dtype, plan, static_cast<float*>(workspace), *scratch);
+    scan(args, sequences, stops, dtype, plan, static_cast<float*>(workspace), *scratch);
   };
 }
 

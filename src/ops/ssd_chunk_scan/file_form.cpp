@@ -33,6 +33,7 @@ void infer_forward(const StoredInputs& inputs, Axes& axes) {
   axes["cu_seqlens"] = inputs.has("cu_seqlens");
   axes["sequences"] = inputs.has("cu_seqlens") ? inputs.shape("cu_seqlens", 1)[0] - 1 : std::int64_t{1};
   axes["final_states"] = true;
+  axes["states_at"] = inputs.has("states_at") ? inputs.shape("states_at", 1)[0] : std::int64_t{0};
 }
 
 void infer_backward(const StoredInputs& inputs, Axes& axes) {
@@ -49,8 +50,16 @@ std::optional<std::string> wrong_borders(const HostTensor& input) {
   return {};
 }
 
+std::optional<std::string> wrong_stops(const HostTensor& input) {
+  const auto* values = static_cast<const std::int32_t*>(input.buffer.data());
+  for (std::int64_t k = 0; k < input.spec.shape[0]; ++k)
+    if (values[k] < 0) return fmt::format("{} at (k {}): a step is at least 0", values[k], k);
+  return {};
+}
+
 std::optional<std::string> wrong_values(const HostTensor& input) {
   if (input.spec.name == "cu_seqlens") return wrong_borders(input);
+  if (input.spec.name == "states_at") return wrong_stops(input);
   if (input.spec.name != "seq_idx") return {};
   const auto* values = static_cast<const std::int32_t*>(input.buffer.data());
   const std::int64_t batch = input.spec.shape[0];

@@ -23,7 +23,8 @@ SsdChunkScanInputs::SsdChunkScanInputs(const Problem& problem, const InputSpec& 
     : scan_(problem),
       seed_(spec.seed),
       distribution_(&find_distribution(spec.distribution)),
-      step_(scan_.nheads) {
+      step_(scan_.nheads),
+      stops_(SsdSequences(problem).stops) {
   fill_log_uniform(Stream(seed_, "step"), distribution_->dt, 0, step_);
   for (const double step : step_) inverse_of_step_.push_back(portable::inverse_softplus(step));
   if (const SsdSequences sequences(problem); sequences.packed)
@@ -39,6 +40,7 @@ void SsdChunkScanInputs::fill(std::string_view tensor, std::int64_t first, std::
     std::copy_n(borders_.begin() + first, values.size(), values.begin());
     return;
   }
+  if (tensor == "states_at") return fill_states_at(first, values);
   fill_projected(*distribution_, seed_, tensor, first, values);
   if (tensor == "D")
     for (double& value : values) value = 1 + kSkipDeviation * value;
@@ -90,6 +92,15 @@ void SsdChunkScanInputs::fill_seq_idx(std::int64_t first, std::span<double> valu
   for (double& value : values) {
     value = static_cast<double>(std::ranges::upper_bound(starts, step) - starts.begin());
     ++step;
+  }
+}
+
+void SsdChunkScanInputs::fill_states_at(std::int64_t first, std::span<double> values) const {
+  Stream(seed_, "states_at").uniforms(first, values);
+  for (double& value : values) {
+    const std::int64_t begin = first * scan_.seqlen / stops_;
+    const std::int64_t end = ++first * scan_.seqlen / stops_;
+    value = static_cast<double>(begin) + std::floor(value * static_cast<double>(end - begin));
   }
 }
 

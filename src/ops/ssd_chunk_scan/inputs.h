@@ -32,6 +32,7 @@ class SsdChunkScanInputs {
   void fill_dt(std::int64_t first, std::span<double> values) const;
   void fill_dt_bias(std::int64_t first, std::span<double> values) const;
   void fill_seq_idx(std::int64_t first, std::span<double> values) const;
+  void fill_states_at(std::int64_t first, std::span<double> values) const;
   std::vector<std::int64_t> draw_borders(std::int64_t sequences, const std::string& lengths) const;
 
   SsdChunkScan scan_;
@@ -40,6 +41,7 @@ class SsdChunkScanInputs {
   std::vector<double> step_;             // per head
   std::vector<double> inverse_of_step_;  // softplus⁻¹(step)
   std::vector<std::int64_t> borders_;    // cu_seqlens
+  std::int64_t stops_;                   // of states_at
 };
 
 }  // namespace ssmbench

@@ -143,7 +143,53 @@ std::vector<HostTensor> in_ssd_halves(const Problem& whole, const std::vector<Ho
 std::optional<std::string> not_packed(const Problem& whole) {
   if (!SsdChunkScan(whole).has_seq_idx && !SsdSequences(whole).packed)
     return "nothing is packed without seq_idx or cu_seqlens";
+  if (SsdSequences(whole).stops > 0) return "a sequence on its own has no states on the way";
   return {};
+}
+
+std::optional<std::string> no_stops(const Problem& whole) {
+  if (SsdSequences(whole).stops == 0) return "there are no states on the way without states_at";
+  return {};
+}
+
+/// The scan up to and with a step, whose sequence is then the last one.
+std::vector<HostTensor> run_prefix(const Problem& whole, const std::vector<HostTensor>& inputs,
+                                   std::int64_t step, std::int64_t sequence, const RunPart& run) {
+  const Problem prefix = whole.with({{"seqlen", step + 1},
+                                     {"sequences", sequence + 1},
+                                     {"states_at", std::int64_t{0}},
+                                     {"final_states", true}});
+  std::vector<HostTensor> part;
+  for (const auto& spec : prefix.tensors()) {
+    if (spec.role != Role::input) continue;
+    part.push_back(gathered(spec, *find_tensor(inputs, spec.name), same_index));
+    if (spec.name == "cu_seqlens")
+      static_cast<std::int32_t*>(part.back().buffer.data())[sequence + 1] =
+          static_cast<std::int32_t>(step + 1);
+  }
+  return run(prefix, part);
+}
+
+std::vector<HostTensor> in_prefixes(const Problem& whole, const std::vector<HostTensor>& inputs,
+                                    const RunPart& run) {
+  const auto* stops = static_cast<const std::int32_t*>(find_tensor(inputs, "states_at")->buffer.data());
+  const auto* borders = static_cast<const std::int32_t*>(find_tensor(inputs, "cu_seqlens")->buffer.data());
+  const SsdSequences sequences(whole);
+  std::vector<HostTensor> outputs = blank_outputs(whole);  // out, final_states, states
+  const auto plain = run_prefix(whole, inputs, whole.size("seqlen") - 1, sequences.count - 1, run);
+  for (std::size_t i = 0; i + 1 < outputs.size(); ++i) scatter(plain[i], outputs[i], same_index);
+  for (std::int64_t k = 0; k < sequences.stops; ++k) {
+    std::int64_t sequence = 0;
+    while (borders[sequence + 1] <= stops[k]) ++sequence;
+    const auto results = run_prefix(whole, inputs, stops[k], sequence, run);
+    HostTensor& states = outputs.back();
+    const std::size_t bytes = states.spec.bytes() / static_cast<std::size_t>(sequences.stops);
+    std::memcpy(
+        static_cast<std::byte*>(states.buffer.data()) + static_cast<std::size_t>(k) * bytes,
+        static_cast<const std::byte*>(results[1].buffer.data()) + static_cast<std::size_t>(sequence) * bytes,
+        bytes);
+  }
+  return outputs;
 }
 
 /// Each sequence of cu_seqlens on its own, with its own state; one without steps passes it through.
@@ -308,6 +354,14 @@ PartwiseComputation ssd_in_sequences() {
           .summary = "packed sequences against each on its own",
           .inapplicable = not_packed,
           .compute = in_sequences};
+}
+
+PartwiseComputation ssd_in_prefixes() {
+  return {.check = "prefixes",
+          .parts_op = "ssd_chunk_scan_fwd",
+          .summary = "states on the way against the last states of scans that end there",
+          .inapplicable = no_stops,
+          .compute = in_prefixes};
 }
 
 PartwiseComputation ssd_as_scan() {

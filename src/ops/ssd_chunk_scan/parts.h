@@ -10,6 +10,8 @@ PartwiseComputation ssd_in_steps();
 PartwiseComputation ssd_in_halves();
 /// Packed sequences each on its own.
 PartwiseComputation ssd_in_sequences();
+/// States on the way as the last ones of scans that end there.
+PartwiseComputation ssd_in_prefixes();
 /// Mamba-2's scan as Mamba-1's, with dt, A, D and dt_bias repeated over the head.
 PartwiseComputation ssd_as_scan();
 

@@ -6,6 +6,7 @@ namespace ssmbench {
 
 SsdSequences::SsdSequences(const Problem& problem)
     : packed(problem.axes().contains("cu_seqlens") && problem.flag("cu_seqlens")),
-      count(packed ? problem.size("sequences") : problem.size("batch")) {}
+      count(packed ? problem.size("sequences") : problem.size("batch")),
+      stops(problem.axes().contains("states_at") ? problem.size("states_at") : 0) {}
 
 }  // namespace ssmbench

@@ -11,6 +11,7 @@ class Problem;
 struct SsdSequences {
   bool packed;         ///< there is cu_seqlens
   std::int64_t count;  ///< M
+  std::int64_t stops;  ///< K of states_at: states on the way that are wanted; 0 but with cu_seqlens
 
   explicit SsdSequences(const Problem& problem);
 };

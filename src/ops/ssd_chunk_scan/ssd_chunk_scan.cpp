@@ -59,9 +59,15 @@ TensorSpec out_like(const Problem& problem, const char* name, Role role) {
 }
 
 std::vector<TensorSpec> ssd_fwd_tensors(const Problem& problem) {
+  const SsdChunkScan scan(problem);
+  const std::int64_t stops = SsdSequences(problem).stops;
   auto all = inputs(problem);
+  if (stops > 0) all.push_back(in_c_order("states_at", Role::input, DType::i32, {stops}, "k"));
   all.push_back(out_like(problem, "out", Role::output));
   if (problem.flag("final_states")) all.push_back(states_like(problem, "final_states", Role::output));
+  if (stops > 0)
+    all.push_back(in_c_order("states", Role::output, DType::f32,
+                             {stops, scan.nheads, scan.headdim, scan.dstate}, "khpn"));
   return all;
 }
 
@@ -95,7 +101,12 @@ std::optional<std::string> ssd_contradiction(const Problem& problem) {
 
 std::optional<std::string> ssd_fwd_contradiction(const Problem& problem) {
   const SsdChunkScan scan(problem);
-  if (SsdSequences(problem).packed) {
+  const SsdSequences sequences(problem);
+  if (sequences.stops > 0 && !sequences.packed)
+    return fmt::format("states_at {} without cu_seqlens", sequences.stops);
+  if (sequences.stops > scan.seqlen)
+    return fmt::format("states_at {} is more than seqlen {}", sequences.stops, scan.seqlen);
+  if (sequences.packed) {
     if (scan.batch != 1)
       return fmt::format("batch {} with cu_seqlens, which packs sequences into a batch of 1", scan.batch);
     if (scan.has_seq_idx) return "seq_idx with cu_seqlens: both say where sequences begin";
@@ -148,6 +159,7 @@ std::vector<AxisSpec> ssd_fwd_axes() {
                   .kind = AxisKind::choice,
                   .choices = {kRagged, "equal", "with-empty"},
                   .fallback = kRagged});
+  axes.push_back({.name = "states_at", .id_token = "at", .fallback = std::int64_t{0}});
   return axes;
 }
 
@@ -161,16 +173,17 @@ const OpRegistration backward(ssd_chunk_scan_bwd());
 }  // namespace
 
 const OpSpec& ssd_chunk_scan_fwd() {
-  static const OpSpec spec{.name = "ssd_chunk_scan_fwd",
-                           .summary = "Mamba-2 chunked scan (SSD), forward",
-                           .axes = ssd_fwd_axes(),
-                           .tensors = ssd_fwd_tensors,
-                           .contradiction = ssd_fwd_contradiction,
-                           .inputs = ssd_inputs,
-                           .least_work = ssd_least_work,
-                           .file = ssd_file_form(),
-                           .parts = {ssd_in_steps(), ssd_in_halves(), ssd_in_sequences(), ssd_as_scan()},
-                           .look_alikes = {{"B", "C"}}};
+  static const OpSpec spec{
+      .name = "ssd_chunk_scan_fwd",
+      .summary = "Mamba-2 chunked scan (SSD), forward",
+      .axes = ssd_fwd_axes(),
+      .tensors = ssd_fwd_tensors,
+      .contradiction = ssd_fwd_contradiction,
+      .inputs = ssd_inputs,
+      .least_work = ssd_least_work,
+      .file = ssd_file_form(),
+      .parts = {ssd_in_steps(), ssd_in_halves(), ssd_in_sequences(), ssd_in_prefixes(), ssd_as_scan()},
+      .look_alikes = {{"B", "C"}}};
   return spec;
 }
 

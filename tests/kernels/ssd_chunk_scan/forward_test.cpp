@@ -1,6 +1,7 @@
 // Every CUDA implementation of ssd_chunk_scan_fwd, and of cu_seqlens every one, against the fp64 reference, at the sizes where its code
 // changes path. (Of all devices, on random problems: agreement_test.cpp.)
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
@@ -147,6 +148,17 @@ TEST_CASE("CPU implementations of ssd_chunk_scan_fwd agree with the reference on
   CHECK(failures == "");
   CHECK(passed["cpu-scalar"] == packed_problems().size());
   CHECK(passed["cpu-simd"] == packed_problems().size());
+}
+
+TEST_CASE("CPU implementations of ssd_chunk_scan_fwd agree with the reference on states on the way") {
+  std::vector<Problem> problems;
+  for (const auto& packed : packed_problems())
+    if (packed.size("seqlen") < 4000)
+      problems.push_back(packed.with({{"states_at", std::min<std::int64_t>(packed.size("seqlen"), 7)}}));
+  auto [passed, skipped, failures] = verdicts_of(problems, list_devices().front());
+  CHECK(failures == "");
+  CHECK(passed["cpu-scalar"] == problems.size());
+  CHECK(passed["cpu-simd"] == problems.size());
 }
 
 TEST_CASE("cuda-chunked gives the same whatever the chunk_size, gradients too", "[gpu][ssd_fwd]") {

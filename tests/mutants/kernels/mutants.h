@@ -75,6 +75,8 @@ enum class Mistake {
   last_state_for_all,
   empty_takes_last,
   empty_is_zero,
+  stop_at_chunk_end,
+  stop_before_step,
   // ssd_chunk_scan_bwd
   dt_limit_gradient_not_cut,
   dfinal_states_ignored,

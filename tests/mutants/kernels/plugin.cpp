@@ -98,6 +98,8 @@ constexpr Mutant kMutants[] = {
     {"mutant-last-state-for-all", kSsd, Mistake::last_state_for_all},
     {"mutant-empty-takes-last", kSsd, Mistake::empty_takes_last},
     {"mutant-empty-is-zero", kSsd, Mistake::empty_is_zero},
+    {"mutant-stop-at-chunk-end", kSsd, Mistake::stop_at_chunk_end},
+    {"mutant-stop-before-step", kSsd, Mistake::stop_before_step},
     {"mutant-dt-limit-gradient-not-cut", kSsdBackward, Mistake::dt_limit_gradient_not_cut},
     {"mutant-dfinal-states-ignored", kSsdBackward, Mistake::dfinal_states_ignored},
     {"mutant-state-not-updated", kUpdate, Mistake::state_not_updated},

@@ -30,6 +30,17 @@ class Head {
   /// Of sequences that cu_seqlens packs.
   void forward_packed() const;
   void store_outputs() const;
+  /// The state of head dim p where states_at names a step from `first` to `last`.
+  void store_stops(std::int64_t first, std::int64_t last, std::int64_t p,
+                   const std::vector<double>& h) const {
+    const Tensor stops(call_.problem, "states_at");
+    const Tensor states(call_.problem, "states");
+    for (std::int64_t k = 0; stops.given() && k < call_.size("states_at"); ++k) {
+      const std::int64_t step = stops.data<std::int32_t>()[k];
+      if (step < first || step > last) continue;
+      for (std::int64_t n = 0; n < dstate_; ++n) states.set(h[static_cast<std::size_t>(n)], k, h_, p, n);
+    }
+  }
   void backward(GradientSums& sums);
 
  private:
@@ -111,6 +122,7 @@ void Head::forward_packed() const {
       for (std::int64_t n = 0; n < dstate_ && !carries_on; ++n)
         h[static_cast<std::size_t>(n)] = initial_.given() ? before * initial_(source, h_, p, n) : 0;
       for (std::int64_t t = first; t < borders[m + 1]; ++t) {
+        if (has(Mistake::stop_before_step)) store_stops(t, t, p, h);
         const double delta = step_of(t);
         double y = skip(p) * x_(b_, t, h_, p);
         for (std::int64_t n = 0; n < dstate_; ++n) {
@@ -120,6 +132,13 @@ void Head::forward_packed() const {
         }
         const double z = z_.given() ? z_(b_, t, h_, p) : 0;
         out.set(z_.given() ? y * z * sigmoid(z) : y, b_, t, h_, p);
+        const std::int64_t chunk = call_.size("chunk_size");
+        const bool is_end = (t - first) % chunk == chunk - 1 || t + 1 == borders[m + 1];
+        if (has(Mistake::stop_at_chunk_end)) {
+          if (is_end) store_stops(first + (t - first) / chunk * chunk, t, p, h);
+        } else if (!has(Mistake::stop_before_step)) {
+          store_stops(t, t, p, h);
+        }
       }
       const bool is_empty = first == borders[m + 1];
       for (std::int64_t n = 0; n < dstate_ && final_states.given(); ++n)

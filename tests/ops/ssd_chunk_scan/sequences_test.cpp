@@ -58,6 +58,26 @@ TEST_CASE("packed sequences have a state each") {
   CHECK(SsdSequences(ssd_problem({{"batch", size(7)}})).count == 7);
 }
 
+TEST_CASE("states on the way add their steps and themselves, one in each equal part") {
+  const Problem problem =
+      packed(5, {{"nheads", size(2)}, {"headdim", size(3)}, {"dstate", size(4)}, {"states_at", size(7)}});
+  std::map<std::string, std::string> shapes;
+  for (const auto& spec : problem.tensors()) shapes[spec.name] = to_string(spec.shape);
+  CHECK(shapes.at("states_at") == "7");
+  CHECK(shapes.at("states") == "7×2×3×4");
+  CHECK(!shapes.contains("final_states"));
+  CHECK(SsdSequences(problem).stops == 7);
+  const auto steps =
+      input_values(problem, "states_at", {.distribution = "mamba", .values = "native", .seed = 3});
+  for (std::int64_t k = 0; k < 7; ++k) {
+    CHECK(steps[k] >= k * 300 / 7);
+    CHECK(steps[k] < (k + 1) * 300 / 7);
+  }
+  CHECK(complaint({{"states_at", size(1)}}) == "states_at 1 without cu_seqlens");
+  CHECK(complaint({{"cu_seqlens", true}, {"seqlen", size(3)}, {"states_at", size(4)}}) ==
+        "states_at 4 is more than seqlen 3");
+}
+
 TEST_CASE("packed sequences that contradict themselves are refused") {
   CHECK(complaint({{"cu_seqlens", true}, {"batch", size(2)}}) ==
         "batch 2 with cu_seqlens, which packs sequences into a batch of 1");

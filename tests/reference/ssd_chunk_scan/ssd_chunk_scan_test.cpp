@@ -314,6 +314,55 @@ TEST_CASE(
   CHECK(empty > 0);
 }
 
+TEST_CASE("states on the way are the last states of scans that end there, and change nothing else") {
+  const Problem whole = ssd_problem({{"seqlen", size(90)},
+                                     {"nheads", size(2)},
+                                     {"headdim", size(3)},
+                                     {"dstate", size(2)},
+                                     {"dt_softplus", true},
+                                     {"cu_seqlens", true},
+                                     {"sequences", size(4)},
+                                     {"initial_states", true},
+                                     {"final_states", true},
+                                     {"states_at", size(11)}});
+  const auto inputs = generate_inputs(whole, {.seed = 2}, never_stop);
+  const auto got = compute_reference(whole, views_of(inputs), never_stop);
+  const Problem plain = whole.with({{"states_at", size(0)}});
+  TensorSet without = views_of(inputs);
+  const auto expected = compute_reference(plain, without, never_stop);
+  const auto same = [](double a, double b) { return std::abs(a - b) <= 1e-13 * std::abs(b); };
+  for (const char* name : {"out", "final_states"})
+    for (std::size_t i = 0; i < expected.at(name).expected.size(); ++i)
+      REQUIRE(same(got.at(name).expected[i], expected.at(name).expected[i]));
+  const auto* borders = static_cast<const std::int32_t*>(find_tensor(inputs, "cu_seqlens")->buffer.data());
+  auto* stops = static_cast<std::int32_t*>(find_tensor(inputs, "states_at")->buffer.data());
+  for (std::int64_t k = 0; k < 11; ++k) {
+    std::int64_t sequence = 0;
+    while (borders[sequence + 1] <= stops[k]) ++sequence;
+    // The same scan whose sequence ends there: the steps after that are one sequence more.
+    std::vector<HostTensor> cut;
+    const Problem prefix = plain.with({{"sequences", sequence + 2}});
+    for (const auto& spec : specs_of(prefix, Role::input))
+      cut.push_back(gathered(spec, *find_tensor(inputs, spec.name), [&](const Shape& here, Shape& there) {
+        there = here;
+        if (spec.name == "initial_states") there[0] = std::min<std::int64_t>(here[0], 3);
+        if (spec.name == "cu_seqlens") there[0] = std::min<std::int64_t>(here[0], 4);
+      }));
+    auto* ends = static_cast<std::int32_t*>(find_tensor(cut, "cu_seqlens")->buffer.data());
+    ends[sequence + 1] = stops[k] + 1;
+    ends[sequence + 2] = 90;
+    const auto ended = compute_reference(prefix, views_of(cut), never_stop);
+    for (std::int64_t i = 0; i < 12; ++i) {
+      REQUIRE(
+          same(got.at("states").expected[k * 12 + i], ended.at("final_states").expected[sequence * 12 + i]));
+      REQUIRE(got.at("states").bound[k * 12 + i] > 0);
+    }
+  }
+  stops[3] = 90;
+  CHECK_THROWS_WITH(compute_reference(whole, views_of(inputs), never_stop),
+                    "states_at 90: there are steps 0 to 89");
+}
+
 TEST_CASE("cu_seqlens that does not end with the steps is refused by the reference") {
   const Problem whole = ssd_problem({{"seqlen", size(9)}, {"cu_seqlens", true}, {"sequences", size(2)}});
   const auto inputs = generate_inputs(whole, {}, never_stop);
