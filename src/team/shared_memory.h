@@ -12,8 +12,8 @@
 
 namespace ssmbench {
 
-/// The POSIX shared memory of one team. Whoever starts the ranks makes it and gives them its name; it is gone
-/// with the object, however the ranks have ended.
+/// The POSIX shared memory of one team. Whoever starts the ranks makes it and gives them its name. The name
+/// is gone once all ranks have joined, or with the object; the memory with the last rank, however ranks end.
 class TeamMemory {
  public:
   /// Room for `ranks` ranks (1 or more), which exchange `mailbox_bytes` bytes at a time. Throws DeviceError

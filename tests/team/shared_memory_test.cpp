@@ -193,6 +193,15 @@ TEST_CASE("a team has each of its ranks once, and waits for all") {
   CHECK(error_of("/ssmbench-none", 0) == "shared memory /ssmbench-none: No such file or directory");
 }
 
+TEST_CASE("a team's memory has no name once all ranks have joined") {
+  const TeamMemory team(2);
+  std::thread other([&] { join_team(team.name(), 1, 20s)->barrier(); });
+  const auto own = join_team(team.name(), 0, 20s);
+  CHECK(shm_open(team.name().c_str(), O_RDWR, 0) < 0);
+  own->barrier();
+  other.join();
+}
+
 TEST_CASE("a team's memory is gone with it") {
   std::string name;
   {
