@@ -41,7 +41,7 @@ Rounded<double> input_gradient(const ConvFilter& filter, const ConvSignal& signa
   Rounded<double> sum{dfinal, std::abs(dfinal), 0};
   for (std::int64_t j = 0; j < width; ++j) {
     const std::int64_t t = at - j;
-    if (t < 0 || t >= std::ssize(g) || !signal.reaches(t, j, width)) continue;
+    if (t < 0 || t >= std::ssize(g) || signal.is_padding(t) || !signal.reaches(t, j, width)) continue;
     sum.value += filter.weight[j] * g[t].value;
     sum.magnitude += std::abs(filter.weight[j]) * g[t].magnitude;
     sum.error += std::abs(filter.weight[j]) * g[t].error;
@@ -55,7 +55,8 @@ void add_to(FilterGradient& gradient, const ConvSignal& signal, const std::vecto
   for (std::int64_t t = 0; t < std::ssize(g); ++t) {
     gradient.bias.add(g[t]);
     for (std::int64_t j = 0; j < width; ++j)
-      if (signal.reaches(t, j, width)) gradient.weight[j].add(g[t] * exactly(signal.x[t + j]));
+      if (!signal.is_padding(t) && signal.reaches(t, j, width))
+        gradient.weight[j].add(g[t] * exactly(signal.x[t + j]));
   }
 }
 

@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <map>
-#include <set>
 #include <string>
 
 #include "catch.h"
@@ -115,13 +114,8 @@ TEST_CASE("a NaN that is lost fails, and so does one that spreads") {
   CHECK(judge().worst_index == Shape{0});
 }
 
-// Not yet: convolutions multiply what a mask leaves out by 0, and gradients of Mamba-3 lose it in sums over time
-// (docs/tolerances.md).
 TEST_CASE("CPU implementations keep a NaN where it belongs") {
-  const std::set<std::string> left_out{"causal_conv1d_fwd", "causal_conv1d_bwd", "mamba3_siso_bwd",
-                                       "mamba3_mimo_bwd"};
-  std::vector<Case> cases = cases_with_nan(16);
-  std::erase_if(cases, [&](const Case& one) { return left_out.contains(one.problem.op().name); });
+  const std::vector<Case> cases = cases_with_nan(16);
   std::string failures;
   int passed = 0;
   for (const auto& result : run_cases(cases)) {

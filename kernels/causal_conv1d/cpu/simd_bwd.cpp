@@ -43,7 +43,7 @@ class BlockGradients {
     numbers_ = tiles_.load_numbers(begin - in_.taps(), end + in_.taps(), s_.numbers);
     make_adjoints(steps + taps_);
     add_sums(steps);
-    make_dx(s_.g, taps_, steps);
+    make_dx(s_.g, taps_, steps, 0, static_cast<std::size_t>(in_.seqlen - begin));
     add_dfinal(begin, end);
     tiles_.store(s_.out, begin, end, args_.dx);
     if (begin == 0 && args_.dinitial_states != nullptr) store_dinitial();
@@ -90,29 +90,41 @@ class BlockGradients {
           for (std::size_t j = 0; j <= taps_; ++j) {
             const auto x = hn::IfThenElseZero(is_step, hn::LoadU(tag, s_.x + (t + j) * stride_ + channel));
             float* sum = s_.sums[j] + channel;
-            hn::Store(hn::MulAdd(g, if_same<kOneChannel>(numbers_, t + taps_, t + j, x), hn::Load(tag, sum)),
-                      tag, sum);
+            hn::Store(add_if_same<kOneChannel>(numbers_, t + taps_, t + j, g, x, hn::Load(tag, sum)), tag,
+                      sum);
           }
           float* sum = s_.sums[kMaxConvWidth] + channel;
           hn::Store(hn::Add(g, hn::Load(tag, sum)), tag, sum);
         });
   }
 
-  /// dx̃ of `steps` steps, the first of which is `first` rows into the tile of x; g begins W−1 rows into it.
-  void make_dx(const float* g, std::size_t first, std::size_t steps) {
+  /// dx̃ of `steps` steps, the first of which is `first` rows into the tile of x; g begins W−1 rows into it, and
+  /// its rows from `begin` to `end` are those of steps that there are.
+  void make_dx(const float* g, std::size_t first, std::size_t steps, std::size_t begin, std::size_t end) {
     const FloatTag tag;
-    for_each_vector<kOneChannel>(s_.filter, in_.width, stride_, steps,
-                                 [&](const VectorFilter& filter, std::size_t channel, std::size_t t) {
-                                   auto dx = hn::Zero(tag);
-                                   for (std::size_t j = 0; j <= taps_; ++j) {
-                                     const std::size_t later = t + taps_ - j;
-                                     const auto value = hn::LoadU(tag, g + later * stride_ + channel);
-                                     dx = hn::MulAdd(
-                                         filter.weight[j],
-                                         if_same<kOneChannel>(numbers_, first + t, first + later, value), dx);
-                                   }
-                                   hn::StoreU(dx, tag, s_.out + t * stride_ + channel);
-                                 });
+    const std::size_t rows = kOneChannel ? hn::Lanes(tag) : 1;
+    for_each_vector<kOneChannel>(
+        s_.filter, in_.width, stride_, steps,
+        [&](const VectorFilter& filter, std::size_t channel, std::size_t t) {
+          auto dx = hn::Zero(tag);
+          for (std::size_t j = 0; j <= taps_; ++j) {
+            const std::size_t later = t + taps_ - j;
+            if (later + rows <= begin || later >= end) continue;
+            const auto value = hn::LoadU(tag, g + later * stride_ + channel);
+            const auto sum =
+                add_if_same<kOneChannel>(numbers_, first + t, first + later, filter.weight[j], value, dx);
+            dx = later >= begin && later + rows <= end ? sum : where_step(later, begin, end, sum, dx);
+          }
+          hn::StoreU(dx, tag, s_.out + t * stride_ + channel);
+        });
+  }
+
+  /// `sum` in lanes of rows from `begin` to `end`, else `dx`, of a vector that begins at row `row`.
+  static FloatVec where_step(std::size_t row, std::size_t begin, std::size_t end, FloatVec sum, FloatVec dx) {
+    const FloatTag tag;
+    const auto before = hn::FirstN(tag, begin > row ? begin - row : 0);
+    const auto until = hn::FirstN(tag, end - row);
+    return hn::IfThenElse(hn::AndNot(before, until), sum, dx);
   }
 
   float dfinal(std::size_t c, std::int64_t t) const {
@@ -131,7 +143,7 @@ class BlockGradients {
   void store_dinitial() {
     std::copy_backward(s_.g, s_.g + taps_ * stride_, s_.g + 2 * taps_ * stride_);
     std::fill_n(s_.g, taps_ * stride_, 0.0F);
-    make_dx(s_.g, 0, taps_);
+    make_dx(s_.g, 0, taps_, taps_, taps_ + static_cast<std::size_t>(in_.seqlen));
     for (std::size_t c = 0; c < block_.channels; ++c)
       for (int i = 0; i < in_.taps(); ++i)
         static_cast<Storage*>(args_.dinitial_states)[tiles_.state_offset(c) + i] =

@@ -45,12 +45,17 @@ hn::Vec<IntTag> numbers_at(const std::int32_t* numbers, std::size_t t) {
   return kOneChannel ? hn::LoadU(tag, numbers + t) : hn::Set(tag, numbers[t]);
 }
 
-/// `value` where steps t and `other` are of one sequence, else 0.
+/// sum + a·b where steps t and `other` are of one sequence and no padding, else the sum: a product by a mask of
+/// 0 would let a NaN through.
 template <bool kOneChannel>
-FloatVec if_same(const std::int32_t* numbers, std::size_t t, std::size_t other, FloatVec value) {
-  if (numbers == nullptr) return value;
-  const auto same = hn::Eq(numbers_at<kOneChannel>(numbers, t), numbers_at<kOneChannel>(numbers, other));
-  return hn::IfThenElseZero(hn::RebindMask(FloatTag(), same), value);
+FloatVec add_if_same(const std::int32_t* numbers, std::size_t t, std::size_t other, FloatVec a, FloatVec b,
+                     FloatVec sum) {
+  const auto added = hn::MulAdd(a, b, sum);
+  if (numbers == nullptr) return added;
+  const auto own = numbers_at<kOneChannel>(numbers, t);
+  const auto same =
+      hn::AndNot(hn::Lt(own, hn::Zero(IntTag())), hn::Eq(own, numbers_at<kOneChannel>(numbers, other)));
+  return hn::IfThenElse(hn::RebindMask(FloatTag(), same), added, sum);
 }
 
 template <bool kOneChannel>
@@ -67,7 +72,7 @@ FloatVec convolve(const VectorFilter& filter, int width, const float* x, std::si
   auto s = filter.bias;
   for (int j = 0; j < width; ++j) {
     const auto tap = hn::LoadU(FloatTag(), x + (t + j) * stride);
-    s = hn::MulAdd(filter.weight[j], if_same<kOneChannel>(numbers, t + width - 1, t + j, tap), s);
+    s = add_if_same<kOneChannel>(numbers, t + width - 1, t + j, filter.weight[j], tap, s);
   }
   return s;
 }

@@ -7,13 +7,15 @@
 //   C·S, M·x         rows of steps, vectors of head dims: y = enter·(C·S) + M·x
 //   Bᵀ·(Δ·leave·x)   rows of states, vectors of head dims, added to the state
 //
-// A head is computed by one thread, so results do not depend on the number of threads.
+// A chunk whose y is not finite is done step by step. A head is computed by one thread, so results do not
+// depend on the number of threads.
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/ssd_chunk_scan/cpu/simd.cpp"
 #include "hwy/foreach_target.h"  // compiles this file once per instruction set
 
 #include <algorithm>
+#include <cmath>
 
 #include "hwy/highway.h"
 #include "kernels/common/cpu/simd_math-inl.h"
@@ -55,9 +57,9 @@ class HeadScans {
       load_projections();
       for (std::int64_t head = heads_.first; head < heads_.last; ++head) {
         load_chunk(head);
-        scan_chunk(state_of(head));
-        if (args_.out != nullptr) store_chunk(head);
-        store_stops(head);
+          scan_chunk(head);
+          if (args_.out != nullptr) store_chunk(head);
+          store_stops(head);
       }
     }
     if (args_.final_states == nullptr) return;
@@ -121,14 +123,49 @@ class HeadScans {
     }
   }
 
-  void scan_chunk(float* state) {
+  void scan_chunk(std::int64_t head) {
+    float* const state = state_of(head);
     for (std::size_t t = 0; t < steps_; ++t) mix_step(t);
     const Rows<float> y{s_.y, p_stride_};
     multiply({s_.C, kSsdStates, 1}, {state, p_stride_}, steps_, states_count_, p_count_, y, Overwrite{});
     multiply_lower({s_.mixing, kSsdTile, 1}, {s_.x, p_stride_}, steps_, p_count_, y,
                    AccumulateScaled{s_.steps.enter, 1});
+    if (!is_finite()) return scan_by_steps(head);
     multiply({s_.B, 1, kSsdStates}, {s_.x_leaving, p_stride_}, states_count_, steps_, p_count_,
              {state, p_stride_}, AccumulateScaled{s_.steps.enter + steps_ - 1, 0});
+  }
+
+  /// Whether all of y is. A number that is not shows in y of its own step, whatever the others do.
+  bool is_finite() const {
+    const FloatTag tag;
+    auto all = hn::Eq(hn::Zero(tag), hn::Zero(tag));
+    for (std::size_t t = 0; t < steps_; ++t)
+      for (std::size_t p = 0; p < p_count_; p += lanes_)
+        all = hn::And(all, hn::IsFinite(hn::Load(tag, s_.y + t * p_stride_ + p)));
+    return hn::AllTrue(tag, all);
+  }
+
+  /// The recurrence: products would take a NaN to steps that it does not enter, times the 0 of their weight.
+  void scan_by_steps(std::int64_t head) {
+    const FloatTag tag;
+    float* const state = state_of(head);
+    for (std::size_t t = 0; t < steps_; ++t) {
+      if (s_.steps.starts[t]) std::fill_n(state, state_size_, 0.0F);
+      const auto delta = hn::Set(tag, s_.steps.delta[t]);
+      const auto decay = hn::Set(tag, std::exp(s_.steps.delta[t] * in_.A[head]));
+      for (std::size_t p = 0; p < p_count_; p += lanes_) {
+        const auto x = hn::Mul(delta, hn::Load(tag, s_.x + t * p_stride_ + p));
+        auto y = hn::Zero(tag);
+        for (std::size_t n = 0; n < states_count_; ++n) {
+          float* const at = state + n * p_stride_ + p;
+          const auto added = hn::Mul(x, hn::Set(tag, s_.B[t * kSsdStates + n]));
+          const auto h = hn::MulAdd(decay, hn::Load(tag, at), added);
+          hn::Store(h, tag, at);
+          y = hn::MulAdd(hn::Set(tag, s_.C[t * kSsdStates + n]), h, y);
+        }
+        hn::Store(y, tag, s_.y + t * p_stride_ + p);
+      }
+    }
   }
 
   /// Row t of M.
