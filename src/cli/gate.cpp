@@ -82,7 +82,7 @@ ResultsFile read_selected(const std::string& name, const GateOptions& options) {
   ResultsFile file = read_results(name);
   std::erase_if(file.cases, [&](const CaseResult& result) {
     return !matches_any_glob(options.impl, result.impl) ||
-           !matches_glob(options.case_id, result.the_case.id());
+           (!options.case_id.empty() && !matches_glob(options.case_id, result.the_case.id()));
   });
   return file;
 }

@@ -3,9 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <set>
-#include <tuple>
+#include <unordered_map>
 
 namespace ssmbench {
 namespace {
@@ -134,22 +133,32 @@ Comparison compare(const Repeats& befores, const Repeats& afters, const GatePoli
   return comparison;
 }
 
-using Key = std::tuple<std::string, std::string, std::string>;
+/// Of a case, an implementation and a device: what results of two files are compared by.
+using Key = std::string;
 
 Key key_of(const CaseResult& result) {
-  return {result.the_case.id(), result.impl, result.device};
+  return fmt::format("{}\n{}\n{}", result.the_case.id(), result.impl, result.device);
+}
+
+std::vector<Key> keys_of(const std::vector<CaseResult>& results) {
+  std::vector<Key> keys(results.size());
+#pragma omp parallel for schedule(static) if (results.size() > 1000)
+  for (std::size_t i = 0; i < results.size(); ++i) keys[i] = key_of(results[i]);
+  return keys;
 }
 
 /// The results of one side, in the order of its files.
 class Grouped {
  public:
   explicit Grouped(const std::vector<ResultsFile>& files) {
-    for (const auto& file : files)
-      for (const auto& result : file.cases) {
-        const auto [place, is_new] = place_of_.try_emplace(key_of(result), groups_.size());
+    for (const auto& file : files) {
+      auto keys = keys_of(file.cases);
+      for (std::size_t i = 0; i < keys.size(); ++i) {
+        const auto [place, is_new] = place_of_.try_emplace(std::move(keys[i]), groups_.size());
         if (is_new) groups_.emplace_back(place->first, Repeats());
-        groups_[place->second].second.push_back(&result);
+        groups_[place->second].second.push_back(&file.cases[i]);
       }
+    }
   }
 
   const std::vector<std::pair<Key, Repeats>>& groups() const { return groups_; }
@@ -161,7 +170,7 @@ class Grouped {
 
  private:
   std::vector<std::pair<Key, Repeats>> groups_;
-  std::map<Key, std::size_t> place_of_;
+  std::unordered_map<Key, std::size_t> place_of_;
 };
 
 /// What both sides have results of, and where the comparison goes.
@@ -287,7 +296,7 @@ std::vector<Comparison> compare_results(const std::vector<ResultsFile>& before,
 
 bool is_copy(const ResultsFile& a, const ResultsFile& b) {
   if (a.run.started != b.run.started) return false;
-  std::map<Key, const CaseResult*> of_a;
+  std::unordered_map<Key, const CaseResult*> of_a;
   for (const auto& result : a.cases) of_a[key_of(result)] = &result;
   bool same = false;
   for (const auto& result : b.cases) {

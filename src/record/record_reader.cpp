@@ -11,7 +11,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string_view>
-#include <tuple>
+#include <unordered_map>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -286,13 +286,14 @@ Record record_of(const std::string& line) {
 /// Collects a file's records in their order.
 class Collector {
  public:
-  void add(Record record) {
+  /// `id` of the case, where it is a result of one.
+  void add(Record record, const std::string& id) {
     if (auto* run = std::get_if<RunInfo>(&record)) {
       file.run = std::move(*run);
       started_ = true;
     }
     if (!started_) throw UsageError("no run record before it; expected a results file");
-    if (auto* result = std::get_if<CaseResult>(&record)) add(std::move(*result));
+    if (auto* result = std::get_if<CaseResult>(&record)) add(std::move(*result), id);
     if (auto* study = std::get_if<MethodConvergence>(&record)) file.convergence.push_back(std::move(*study));
     if (auto* study = std::get_if<Consistency>(&record)) file.consistency.push_back(std::move(study->result));
   }
@@ -306,16 +307,16 @@ class Collector {
   ResultsFile file;
 
  private:
-  void add(CaseResult result) {
-    const auto [place, is_new] = place_of_.try_emplace(
-        std::make_tuple(result.the_case.id(), result.impl, result.device), file.cases.size());
+  void add(CaseResult result, const std::string& id) {
+    const auto [place, is_new] =
+        place_of_.try_emplace(fmt::format("{}\n{}\n{}", id, result.impl, result.device), file.cases.size());
     if (is_new)
       file.cases.push_back(std::move(result));
     else
       file.cases[place->second] = std::move(result);
   }
 
-  std::map<std::tuple<std::string, std::string, std::string>, std::size_t> place_of_;
+  std::unordered_map<std::string, std::size_t> place_of_;  ///< by id, implementation and device
   bool started_ = false;
 };
 
@@ -331,11 +332,13 @@ class Block {
   /// Hands its records to `collector`, in order, and is empty. Throws UsageError with the line's number.
   void collect(Collector& collector, const std::string& path) {
     std::vector<Record> records(lines_.size());
+    std::vector<std::string> ids(lines_.size());
     std::vector<std::exception_ptr> errors(lines_.size());
 #pragma omp parallel for schedule(dynamic, 16) if (lines_.size() > 16)
     for (std::size_t i = 0; i < lines_.size(); ++i) {
       try {
         records[i] = reading([&] { return record_of(lines_[i]); });
+        if (const auto* result = std::get_if<CaseResult>(&records[i])) ids[i] = result->the_case.id();
       } catch (...) {
         errors[i] = std::current_exception();
       }
@@ -344,7 +347,7 @@ class Block {
       ++number_;
       at_line(path, number_, [&] {
         if (errors[i]) std::rethrow_exception(errors[i]);
-        collector.add(std::move(records[i]));
+        collector.add(std::move(records[i]), ids[i]);
       });
       collector.file.whole_bytes += lines_[i].size() + 1;
     }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <omp.h>
 
 #include <algorithm>
 #include <chrono>
@@ -22,6 +23,29 @@ std::string describe_notes(const ReferenceOutputs& reference) {
     if (!output.note.empty()) return output.note;
   return "";
 }
+
+/// Exponentials and multiply-adds of a problem below which one thread is faster: others have to be woken and
+/// waited for, which takes milliseconds where cores are busy.
+constexpr double kWorthThreads = 1 << 16;
+
+bool is_worth_threads(const Problem& problem) {
+  const Work work = problem.op().least_work(problem, Math::f32);
+  return work.exponentials + work.fmas >= kWorthThreads;
+}
+
+/// Parallel regions that the calling thread begins have one thread while this lives.
+class OneThread {
+ public:
+  OneThread() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
+  ~OneThread() { omp_set_num_threads(before_); }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+  OneThread(OneThread&&) = delete;
+  OneThread& operator=(OneThread&&) = delete;
+
+ private:
+  int before_;
+};
 
 void append(std::string& text, const std::string& more) {
   if (!more.empty()) text += (text.empty() ? "" : "; ") + more;
@@ -177,6 +201,8 @@ void RunJudge::judge_timed(const TimedLaunch& launch) {
 }
 
 void RunJudge::judge_row(const RowOfLaunch& row, const std::string& when) {
+  std::optional<OneThread> alone;
+  if (!is_worth_threads(*single_row_.problem())) alone.emplace();
   const auto reference = compute_reference(*single_row_.problem(), views_of(row.inputs), stop_);
   for (const auto& output : row.outputs) {
     const std::string& name = output.spec.name;

@@ -15,9 +15,11 @@
 
 #include "base/errors.h"
 #include "catch.h"
+#include "inputs/inputs.h"
 #include "reference/reference.h"
 #include "report/verdict_report.h"
 #include "support/host_tensors.h"
+#include "support/random_cases.h"
 #include "verify/tolerance.h"
 
 using namespace ssmbench;
@@ -323,6 +325,31 @@ TEST_CASE("groups that are tiled and not repeated are called so") {
   const CaseVerdict verdict = judge(read);
   CHECK_FALSE(verdict.passed());
   CHECK(verdict.explanation == "groups are tiled (channel modulo groups) where they should be repeated");
+}
+
+TEST_CASE("outputs of any problem that are all wrong fail, whatever axes the problem lacks") {
+  for (const OpSpec* op : all_ops()) {
+    test::CaseDraw draw(7);
+    for (int i = 0; i < 8; ++i) {
+      const Case drawn = draw.draw(*op, {.most_work = 10000, .most_steps = 12});
+      INFO(drawn.id());
+      CaseRead read{.id = drawn.id(),
+                    .problem = drawn.problem,
+                    .arithmetic = {},
+                    .seed = {},
+                    .inputs = generate_inputs(drawn.problem, drawn.inputs, test::never_stop),
+                    .outputs = {}};
+      for (const auto& spec : drawn.problem.tensors()) {
+        if (spec.role != Role::output) continue;
+        const HostTensor& wrong = read.outputs.emplace_back(spec);
+        const TensorView view = real_view(wrong.view());
+        for (std::int64_t k = 0; k < element_count(view.shape); ++k)
+          store_from_double(view.data, test::offset_in(view, k), view.dtype,
+                            30000.0 + static_cast<double>(k));
+      }
+      CHECK_FALSE(judge(read).passed());
+    }
+  }
 }
 
 TEST_CASE("what is wrong everywhere by less than its tolerance fails as a whole") {

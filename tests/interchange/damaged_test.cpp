@@ -247,6 +247,27 @@ TEST_CASE("reading that waits for something ends at the wall-time limit, or when
   CHECK_THROWS_AS(rehearse("x.h5", "", wait_for_ever, stop), Interrupted);
 }
 
+TEST_CASE("a reading process says nothing itself, whatever ends it") {
+  std::array<int, 2> ends{};
+  REQUIRE(pipe(ends.data()) == 0);
+  const int before = dup(STDERR_FILENO);
+  dup2(ends[1], STDERR_FILENO);
+  CHECK_THROWS_AS(rehearse(
+                      "x.h5", "",
+                      [] {
+                        std::fputs("malloc(): corrupted top size\n", stderr);
+                        std::abort();
+                      },
+                      never_stop),
+                  UsageError);
+  dup2(before, STDERR_FILENO);
+  close(before);
+  close(ends[1]);
+  char said = 0;
+  CHECK(read(ends[0], &said, 1) == 0);
+  close(ends[0]);
+}
+
 TEST_CASE("a reader that is killed takes the process that reads for it along") {
   std::array<int, 2> ends{};
   REQUIRE(pipe(ends.data()) == 0);

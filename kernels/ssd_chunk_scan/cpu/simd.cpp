@@ -57,9 +57,9 @@ class HeadScans {
       load_projections();
       for (std::int64_t head = heads_.first; head < heads_.last; ++head) {
         load_chunk(head);
-          scan_chunk(head);
-          if (args_.out != nullptr) store_chunk(head);
-          store_stops(head);
+        scan_chunk(head);
+        if (args_.out != nullptr) store_chunk(head);
+        store_stops(head);
       }
     }
     if (args_.final_states == nullptr) return;
