@@ -27,7 +27,7 @@ struct SsdSequenceTable {
   }
 };
 
-/// Of tensors that fit the problem.
+/// The tensors have to fit the problem.
 SsdSequenceTable bind_ssd_sequences(const Problem& problem, const TensorSet& tensors);
 
 }  // namespace ssmbench
