@@ -15,8 +15,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Of this header. It grows whenever a structure or the meaning of a field changes; a plugin that was built
- * with another one is refused. */
+/* Version of this header. It grows whenever a structure or the meaning of a field changes; a plugin that was
+ * built with another one is refused. */
 #define SSMBENCH_PLUGIN_ABI_VERSION 2
 
 /* Storage types. bf16 and f16 are their 16 bits, c64 is a pair of f32 (real, imaginary), e4m3 is the 8-bit

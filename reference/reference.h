@@ -30,7 +30,7 @@ struct ReferenceOutput {
   /// Why some elements have no value, with the index where that begins; empty as a rule. The bounds of those
   /// elements are not finite.
   std::string note = {};
-  /// Of values on a circle, such as angles: whole periods more or less are no error. 0 for all others.
+  /// For values on a circle, such as angles: whole periods more or less are no error. 0 for all others.
   double period = 0;
   /// Distance of neighbours among the values that can be stored, for outputs in units of a scale; empty for
   /// others. `expected` is then what they stand for.

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Checks that relative links in Markdown files lead to files, and their #anchors to headings.
+"""Checks that relative links in Markdown files lead to files, and their #anchors to headings; and that sources which
+comments name are in the tree.
 
-check_links.py [ROOT] prints FILE:LINE of each link that does not, and exits with 1 if there is one.
+check_links.py [ROOT] prints FILE:LINE of each link and name that does not, and exits with 1 if there is one.
 """
 
 import functools
@@ -12,6 +13,9 @@ import sys
 LINK = re.compile(r"(?<!\\)\[[^\]]*\]\(([^)\s]+)\)")
 FENCED = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`(?:[^`\n]|\n(?!\n))*`")
+COMMENT = re.compile(r"^\s*//.*|\s//.*", re.MULTILINE)
+SOURCE = re.compile(r"(?<![\w/.<-])[\w-]+(?:/[\w-]+)*\.(?:cpp|cuh|cu|h)\b(?!\.)")
+OF_OTHERS = {"foreach_target.h"}  # Highway's
 
 
 def without(pattern, text):
@@ -48,18 +52,40 @@ def complaint(path, target):
     return None
 
 
-def main(root):
-    wrong = 0
-    for path in sorted(root.rglob("*.md")):
+def files_of(root, suffixes):
+    """The files of the tree, without what was built."""
+    for path in sorted(root.rglob("*.*")):
         top = path.relative_to(root).parts[0]
-        if top == ".git" or top.startswith("build"):
-            continue
+        if path.suffix in suffixes and top != ".git" and not top.startswith("build"):
+            yield path
+
+
+def wrong_links(root):
+    for path in files_of(root, {".md"}):
         text = without(CODE, prose(path))
         for link in LINK.finditer(text):
             if what := complaint(path, link[1]):
-                number = text.count("\n", 0, link.end()) + 1
-                print(f"{path.relative_to(root)}:{number}: {link[1]}: {what}")
-                wrong += 1
+                yield path, text.count("\n", 0, link.end()) + 1, f"{link[1]}: {what}"
+
+
+def wrong_names(root):
+    sources = list(files_of(root, {".cpp", ".cuh", ".cu", ".h"}))
+    ends = set(OF_OTHERS)
+    for path in sources:
+        parts = path.relative_to(root).parts
+        ends.update("/".join(parts[first:]) for first in range(len(parts)))
+    for path in sources:
+        text = path.read_text(encoding="utf-8")
+        for comment in COMMENT.finditer(text):
+            for name in SOURCE.findall(comment[0]):
+                if name not in ends:
+                    yield path, text.count("\n", 0, comment.end()) + 1, f"{name}: no such file"
+
+
+def main(root):
+    wrong = [*wrong_links(root), *wrong_names(root)]
+    for path, line, what in wrong:
+        print(f"{path.relative_to(root)}:{line}: {what}")
     return 1 if wrong else 0
 
 

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What scripts/ssmbench, scripts/test, scripts/check and scripts/sanitize share: installing packages, configuring, building.
+# What the scripts that build share: installing packages, configuring, building.
 # stdout belongs to the tool; everything said here goes to stderr.
 
 root=$(dirname "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")")
@@ -16,6 +16,8 @@ test_packages=(catch2 libopenmpi-dev libpython3-dev openmpi-bin python3-h5py pyt
 check_packages=(clang-format-14 clang-tidy libomp-dev shellcheck)
 # shellcheck disable=SC2034 # used by scripts/sanitize
 sanitize_packages=(clang libomp-dev)
+# shellcheck disable=SC2034 # used by scripts/coverage
+coverage_packages=(gcovr)
 
 say() { printf 'ssmbench: %s\n' "$*" >&2; }
 
@@ -172,4 +174,17 @@ prepare() {
     exit 2
   fi
   exec {lock}>&-
+}
+
+# build_preset PRESET ON|OFF TARGET...: configures a preset in its own folder, with tests or without, and builds the targets.
+# Exits with 2 when that fails, having shown why.
+build_preset() {
+  local log
+  if ! log=$(cmake --preset "$1" -D "BUILD_TESTING=$2" 2>&1); then
+    printf '%s\n' "$log" >&2
+    not_installed_help
+    exit 2
+  fi
+  cmake --build --preset "$1" --parallel "$(parallel_jobs)" --target "${@:3}" 2>&1 | show_progress ||
+    { say "the build failed" && exit 2; }
 }

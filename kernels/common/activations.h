@@ -8,8 +8,8 @@
 
 // softplus and silu with their slopes, host and device; the values alone, to a roundoff, are in
 // scalar_math.h. The functions called fast_… take as few instructions as the tolerance of kernels that are
-// bound by instructions allows (reference/activations.h): exponentials by the hardware's 2^x, whose argument
-// x·log2(e) is off by |x| roundoffs.
+// bound by instructions allows (reference/common/activations.h): exponentials by the hardware's 2^x, whose
+// argument x·log2(e) is off by |x| roundoffs.
 
 namespace ssmbench {
 

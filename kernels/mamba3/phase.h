@@ -10,7 +10,7 @@
 
 namespace ssmbench {
 
-/// Of an angle of any size.
+/// The phase of an angle of any size.
 SSMBENCH_HD inline std::uint32_t phase_of_turns(float turns) {
   const float part = turns - rintf(turns);  // exact, within ±1/2
   return static_cast<std::uint32_t>(static_cast<std::int64_t>(rintf(part * 0x1p32F)));

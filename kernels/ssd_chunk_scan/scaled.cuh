@@ -9,7 +9,7 @@
 
 namespace ssmbench {
 
-/// Of a power of two that is a normal number, as is its inverse.
+/// 1/power, for a power of two that is a normal number, as is its inverse.
 __device__ inline float inverse_of_power(float power) {
   return __uint_as_float((254U << 23) - __float_as_uint(power));
 }
@@ -24,8 +24,8 @@ __device__ inline float largest_of_lanes(float x) {
 #endif
 }
 
-/// The power of two that moves the lanes' largest number, all at least 0, to `target`; as much as leaves room in
-/// f32 for sums that are scaled with it.
+/// The power of two that moves the lanes' largest number, all at least 0, to `target`; as much as leaves room
+/// in f32 for sums that are scaled with it.
 __device__ inline float scale_of_lanes(float x, int target) {
   constexpr float kLeast = 0x1p-60F;
   return scale_to(largest_of_lanes(fmaxf(kLeast, x)), target).up;

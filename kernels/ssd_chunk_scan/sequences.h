@@ -42,7 +42,7 @@ struct SsdStops {
   }
 };
 
-/// Of tensors that fit the problem.
+/// The tensors have to fit the problem.
 SsdStops bind_ssd_stops(const Problem& problem, const TensorSet& tensors);
 SsdSequenceTable bind_ssd_sequences(const Problem& problem, const TensorSet& tensors);
 

@@ -21,7 +21,7 @@ namespace ssmbench {
 /// State of the bound at the end of a tile, for `kCount` recurrences side by side.
 template <std::int64_t kCount>
 struct StatisticalBound {
-  /// Of `spread` at the start of a tile: the bound in units of kWithinTile.
+  /// `spread` at the start of a tile: the bound in units of kWithinTile.
   double start[kCount] = {};
 
   /// What one unit of D within the present tile is worth: twice itself, and 4.5·3 for the roundings beside it.

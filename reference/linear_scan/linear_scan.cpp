@@ -1,5 +1,5 @@
-// The recurrence in fp64, with the running error bound of scan_tile_zoh.cpp. In units of the roundoff of the
-// implementation under test, and with the magnitude m_t = |a_t|·m_{t-1} + |b_t|:
+// The recurrence in fp64, with the running error bound of selective_scan/tile_zoh.cpp. In units of the roundoff
+// of the implementation under test, and with the magnitude m_t = |a_t|·m_{t-1} + |b_t|:
 //   e_t = |a_t|·e_{t-1} + |a_t|·m_{t-1} + 2·m_t
 // A sequential loop rounds the product and the sum, at most 2·m_t. Parallel scans form products of decays as
 // well, one rounding per decay: |a_t|·m_{t-1}. As there, the bound does not depend on the order. The bound of

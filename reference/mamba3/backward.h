@@ -51,7 +51,7 @@ class Backward : Mamba3Head {
   void add_projections();
 
  private:
-  /// Of a state after a step: Σ of fourth powers of the elements and of their terms, and the relative error of
+  /// A state after a step: Σ of fourth powers of the elements and of their terms, and the relative error of
   /// what is read.
   struct StateSize {
     double fourths = 0, fourths_of_terms = 0, relative_error = 0;

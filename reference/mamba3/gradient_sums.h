@@ -18,7 +18,7 @@ inline double error_of(const Mamba3Value& value, bool angles_in_bf16) {
   return value.error + (angles_in_bf16 ? of_angles : 0);
 }
 
-/// Of a product of two results.
+/// The product of two results.
 inline Mamba3Value product(const Mamba3Value& a, const Mamba3Value& b) {
   const double size = std::abs(a.value * b.value);
   const double a2 = a.value * a.value;

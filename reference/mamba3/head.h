@@ -36,7 +36,7 @@ class Mamba3Head {
  protected:
   const float* floats(const std::string& name) const;
   std::int64_t length() const { return sequence_.end - sequence_.begin; }
-  /// Of the sequence's state, with `of_head` numbers for each head.
+  /// Where the sequence's state begins, with `of_head` numbers for each head.
   std::int64_t state_at(std::int64_t of_head) const {
     return (sequence_.index * scan_.nheads + head_) * of_head;
   }

@@ -9,7 +9,7 @@
 // Forward states come from checkpoints at the start of every tile of time steps; tiles are done last to
 // first.
 //
-// Bounds: every quantity is a Rounded number (reference/rounded.h), so that the errors of the forward
+// Bounds: every quantity is a Rounded number (reference/common/rounded.h), so that the errors of the forward
 // recurrence, of the coefficients and of the adjoint recurrence add up as in an implementation, and every
 // rounding is charged at the magnitude of its operands; a Sum says what adding up many terms costs.
 

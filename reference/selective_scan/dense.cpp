@@ -2,7 +2,7 @@
 //
 // Let u be the roundoff of an implementation, and e_t the error of its state in units of u. To first order
 //   e_t = Ā_t·e_{t-1} + ε_t,   |ε_t[n]| ≤ λ_t[n]
-// where λ_t is what one step adds (reference/dense_step.h). The magnitudes of Ā must not be multiplied up
+// where λ_t is what one step adds (dense_step.h). The magnitudes of Ā must not be multiplied up
 // from step to step, as the diagonal scan does: a rotation keeps errors as long as they are, but powers of
 // |rotation| grow without limit. Instead the error is kept inside an ellipsoid {x : xᵀ·P⁻¹·x ≤ 1}. A step
 // maps it to that of Ā·P·Āᵀ, and adding the ellipsoid of Q = diag(λ²) gives one inside that of

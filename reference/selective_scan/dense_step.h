@@ -17,7 +17,7 @@ struct DenseStep {
 
 /// A of one channel, and a method: bilinear or foh.
 ///
-/// λ, with r = 2 + √N roundings for a sum of N products (reference/scan_step.h says why √N), e_Δ the relative
+/// λ, with r = 2 + √N roundings for a sum of N products (step.h says why √N), e_Δ the relative
 /// error of Δ, and |w| for |A|·|h_{t-1}| + |B·u|:
 /// - bilinear: h_t solves M·h_t = (I + ΔA/2)·h_{t-1} + Δ·B·u with M = I − ΔA/2, or
 ///   M·(h_t − h_{t-1}) = Δ·(A·h_{t-1} + B·u), or M·(h_t + h_{t-1}) = 2·h_{t-1} + Δ·B·u, by LU factorization.

@@ -16,7 +16,7 @@ struct StepSize {
   double relative_error;
 };
 
-/// From its stored parts; the error is that of step_of (reference/activations.h). `bias` may be null.
+/// From its stored parts; the error is that of step_of (reference/common/activations.h). `bias` may be null.
 StepSize step_size(double stored, const double* bias, bool use_softplus);
 
 /// y = Σ_n C·h: its value, the same sum on absolute values, the error that comes with the states, and what a
@@ -40,7 +40,7 @@ inline double roundings_of_output(std::int64_t dstate) {
 }
 
 /// out = (y + D·u)·silu(z), and its bound. `skip` is D·u, `gate` is silu(z) as gate_of gives it
-/// (reference/activations.h); null where the term is absent.
+/// (reference/common/activations.h); null where the term is absent.
 inline BoundedValue scan_output(StateSum y, double roundings, const double* skip,
                                 const Rounded<double>* gate) {
   if (skip != nullptr) {

@@ -17,7 +17,7 @@ inline constexpr std::int64_t kBlockChannels = 16;
 inline constexpr std::int64_t kTileSteps = 64;
 
 /// One tile of a block of channels, [time][channel]. `error` quantities count relative errors in units of the
-/// roundoff of the implementation under test; see scan_tile_zoh.cpp.
+/// roundoff of the implementation under test; see tile_zoh.cpp.
 struct ScanTile {
   std::int64_t steps;
   double u[kTileSteps * kBlockChannels];

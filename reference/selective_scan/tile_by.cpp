@@ -17,7 +17,7 @@ double real_part(std::complex<double> value) {
 
 }  // namespace
 
-// The error bound is the one of scan_tile_zoh.cpp with the method's own errors of Ā, c and c' in place of
+// The error bound is the one of tile_zoh.cpp with the method's own errors of Ā, c and c' in place of
 // zoh's:
 //   m_t = |Ā|·m_{t-1} + |c|·|B_t·u_t| + |c'|·|B_{t-1}·u_{t-1}|
 //   e_t = |Ā|·e_{t-1} + δĀ·m_{t-1} + (δc + 2·r·|c|)·|B_t·u_t| + (δc' + 2·r·|c'|)·|B_{t-1}·u_{t-1}| + 2·r·m_t

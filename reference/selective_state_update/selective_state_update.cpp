@@ -1,5 +1,5 @@
-// Steps of the recurrence in fp64, with the error bound of scan_tile_zoh.cpp: with z = Δ·A, h₀ exact whatever
-// its dtype, and magnitudes m₀ = |h₀|, m_t = e^z·m_{t-1} + |Δ·x·B|, in units of the roundoff of the
+// Steps of the recurrence in fp64, with the error bound of selective_scan/tile_zoh.cpp: with z = Δ·A, h₀ exact
+// whatever its dtype, and magnitudes m₀ = |h₀|, m_t = e^z·m_{t-1} + |Δ·x·B|, in units of the roundoff of the
 // implementation under test,
 //   Δ       is off by           ε, see below
 //   e^z     has relative error  |A|·(ε + Δ) + 2

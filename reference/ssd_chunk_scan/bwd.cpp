@@ -9,10 +9,10 @@
 // and one pass in time and one against it do, without checkpoints. fp64 leaves the differences more digits
 // than f32 has to begin with. Source of the identity: mamba_ssm's ssd_chunk_scan.py (ddA_cumsum).
 //
-// Bounds: those of ssd_pass.h for what is read from h and g. Those of w are of its definition, a sum of
+// Bounds: those of pass.h for what is read from h and g. Those of w are of its definition, a sum of
 // products g·h. Independent relative errors ε of what is read add up to ε·s, s² = a²·Σ (g·h)² ≤
 // a²·√(Σ g⁴·Σ h⁴) (Cauchy and Schwarz). Errors of the terms that g and h are sums of do not shrink where
-// those cancel: with K the sum of their squares (ssd_pass.h) they add up to ε·s', s'² = a²·Σ (h²·K_g +
+// those cancel: with K the sum of their squares (pass.h) they add up to ε·s', s'² = a²·Σ (h²·K_g +
 // g²·K_h), by the same inequality. Errors that all share add up to ε·|w|.
 
 #include <omp.h>

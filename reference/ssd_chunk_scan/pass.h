@@ -72,7 +72,7 @@ class SsdSpread {
 /// the state of the forward scan (v = Δx, w = B, read by C) and the adjoint one of its gradient (v = dy, w =
 /// C, read by B, steps last to first).
 ///
-/// Bounds for f32 operations are the running error analysis of scan_tile_zoh.cpp: with
+/// Bounds for f32 operations are the running error analysis of selective_scan/tile_zoh.cpp: with
 /// M ← decay·M + |v|⊗|w|,
 ///   E ← decay·(E + decay_error·M + cumulative_error·|v|⊗|w| of the step before) + v_error⊗|w| + 2·M
 /// From chunk to chunk the bound of long_memory.h takes its place where it is smaller.

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-// The inner loops of reference/ssd_pass.h: matrices X ← decay·X + v ⊗ w over the steps of a tile. Blocks of
+// The inner loops of pass.h: matrices X ← decay·X + v ⊗ w over the steps of a tile. Blocks of
 // a few rows by a few vectors of columns go through all steps of the tile in registers. All pointers are to
 // PaddedRows, whose strides are `row_stride` for what belongs to rows, [step][row], and `column_stride` for
 // what belongs to columns, [step][column], and for the matrices, [row][column].
@@ -48,7 +48,7 @@ struct SsdQuadratic {
   double* sum;
 };
 
-/// Magnitudes and errors of a state: with a step's errors (ssd_pass.h)
+/// Magnitudes and errors of a state: with a step's errors (pass.h)
 ///   E ← decay·E + decay_and_error·M + added ⊗ w + late ⊗ (w of the step before)
 ///   M ← decay·M + v ⊗ w
 struct SsdBounds {

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <optional>
 #include <string>
@@ -107,23 +106,21 @@ class Checker {
 
 }  // namespace
 
-void add_check(CLI::App& app, Action& action) {
-  CLI::App* command = app.add_subcommand(
-      "check", "Check the outputs in interchange files against the fp64 reference of their inputs.");
-  command->footer("Example: ssmbench check outputs.h5");
+void add_check(Program& program) {
+  Command& command = program.add(
+      "check", "Check the outputs in interchange files against the fp64 reference of their inputs.",
+      "ssmbench check outputs.h5");
   auto options = std::make_shared<CheckOptions>();
-  command->add_option("FILE", options->files, "Interchange files (HDF5)")->required();
-  command->add_option("--case", options->case_id, "Only cases whose id matches this glob");
-  command->add_option("--json", options->json_file,
-                      "Write one JSON record per case to this file (- for stdout)");
-  command->add_flag("--allow-nonfinite", options->allow_nonfinite,
-                    "Also check cases whose inputs contain NaN or Inf");
-  command->add_option("--timeout", options->timeout, "Longest that judging one case may take, in s (6000)")
-      ->check(CLI::PositiveNumber);
-  command->add_flag("--quiet", options->quiet, "Print no table and no progress");
-  command->add_flag("-v,--verbose", options->verbose,
-                    "Print error histogram and error over time of every output");
-  command->callback([&action, options] { action = [options] { return Checker(*options).run(); }; });
+  command.positionals("FILE", options->files, "Interchange files (HDF5)");
+  command.option("--case", "GLOB", options->case_id, "Only cases whose id matches");
+  command.option("--json", "FILE", options->json_file, "Write one JSON record per case (- for stdout)");
+  command.flag("--allow-nonfinite", options->allow_nonfinite,
+               "Also check cases whose inputs contain NaN or Inf");
+  command.positive("--timeout", "SECONDS", options->timeout, "Time limit for each case (default 6000)");
+  command.flag("--quiet", options->quiet, "Print no table and no progress");
+  command.flag("-v,--verbose", options->verbose,
+               "Print a histogram of errors, and the error over time, for every output");
+  command.runs([options] { return Checker(*options).run(); });
 }
 
 }  // namespace ssmbench

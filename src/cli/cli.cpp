@@ -2,11 +2,8 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -47,55 +44,26 @@ int with_stdout_written(int code) {
                                           errno == 0 ? "" : std::strerror(errno)));
 }
 
-/// CLI11 would only say that a subcommand is required.
-void check_subcommand(const CLI::App& app, const std::vector<std::string>& arguments) {
-  if (arguments.empty() || arguments[0].starts_with("-")) return;
-  std::vector<std::string> names;
-  bool is_known = false;
-  for (const auto* command : app.get_subcommands({})) {
-    is_known = is_known || command->get_name() == arguments[0];
-    if (!command->get_group().empty()) names.push_back(command->get_name());  // not hidden
-  }
-  if (!is_known)
-    throw UsageError(
-        fmt::format("unknown subcommand {}; expected one of {}", arguments[0], fmt::join(names, ", ")));
-}
-
-/// Help and version go to stdout with code 0; anything else that CLI11 throws is a usage error, in one line.
-int parse_failure(const CLI::App& app, const CLI::ParseError& error) {
-  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return app.exit(error);
-  std::string message = error.what();
-  std::ranges::replace(message, '\n', ' ');
-  return fail(kUsage, fmt::format("{} (see --help)", message));
-}
-
 int parse_and_run(const std::vector<std::string>& arguments) {
-  CLI::App app("Benchmarks and validates state-space-model kernels against a fp64 reference.", "ssmbench");
-  app.set_version_flag("--version", fmt::format("ssmbench {}\nMPI: {}", build_info().version,
-                                                mpi_version().empty() ? "no" : mpi_version()));
-  app.require_subcommand(1);
-  app.footer("Example: ssmbench run configs/small.json");
-  Action action;
-  add_run(app, action, arguments);
-  add_report(app, action);
-  add_list(app, action, arguments);
-  add_dump(app, action, arguments);
-  add_check(app, action);
-  add_compare(app, action);
-  add_gate(app, action);
-  add_validate_config(app, action);
-  add_schema(app, action);
-  add_completion(app, action);
-  add_man(app, action);
+  const std::string mpi = mpi_version();
+  Program program("Benchmarks and validates state-space-model kernels against a fp64 reference.",
+                  fmt::format("{}\nMPI: {}", build_info().version, mpi.empty() ? "no" : mpi),
+                  "ssmbench run configs/small.json");
+  add_run(program, arguments);
+  add_report(program);
+  add_list(program, arguments);
+  add_dump(program, arguments);
+  add_check(program);
+  add_compare(program);
+  add_gate(program);
+  add_validate_config(program);
+  add_schema(program);
+  add_completion(program);
+  add_man(program);
 
   try {
     limit_simd_target();
-    check_subcommand(app, arguments);
-    std::vector<std::string> last_first(arguments.rbegin(), arguments.rend());  // as CLI11 takes them
-    app.parse(last_first);
-    return action();
-  } catch (const CLI::ParseError& error) {
-    return parse_failure(app, error);
+    return program.run(arguments);
   } catch (const UsageError& error) {
     return fail(kUsage, error.what());
   } catch (const Interrupted& error) {

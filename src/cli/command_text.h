@@ -3,16 +3,12 @@
 #include <string>
 #include <vector>
 
-namespace CLI {  // NOLINT(readability-identifier-naming): CLI11's
-class App;
-}
-
 namespace ssmbench {
 
 /// What the command line takes, as text: the manual page and the completions are made of it.
 struct ArgumentText {
   std::vector<std::string> names;    ///< "-v", "--verbose"; of a positional argument "CONFIG" alone
-  std::string value;                 ///< what an option takes: "TEXT"; empty for a flag
+  std::string value;                 ///< what an option takes: "FILE"; empty for a flag
   std::vector<std::string> choices;  ///< all values that there are; empty when it takes others
   std::string description;
   bool required = false;
@@ -27,9 +23,6 @@ struct CommandText {
   std::string example;                ///< a command line
   std::vector<CommandText> commands;  ///< of the program: its subcommands
 };
-
-/// The program and its subcommands, without what is hidden from help.
-CommandText command_text(const CLI::App& app);
 
 /// A manual page, in the macros of man(7).
 std::string manual_page(const CommandText& program, const std::string& version);

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -95,17 +94,16 @@ int compare(const CompareOptions& options) {
 
 }  // namespace
 
-void add_compare(CLI::App& app, Action& action) {
-  CLI::App* command =
-      app.add_subcommand("compare", "Compare two producers' outputs for the same cases, tensor by tensor.");
-  command->footer("Example: ssmbench compare mamba_ssm.h5 mine.h5");
+void add_compare(Program& program) {
+  Command& command =
+      program.add("compare", "Compare two producers' outputs for the same cases, tensor by tensor.",
+                  "ssmbench compare mamba_ssm.h5 mine.h5");
   auto options = std::make_shared<CompareOptions>();
-  command->add_option("A", options->a, "First interchange file (HDF5)")->required();
-  command->add_option("B", options->b, "Second interchange file")->required();
-  command->add_option("--timeout", options->timeout, "Longest that comparing one case may take, in s (6000)")
-      ->check(CLI::PositiveNumber);
-  command->add_flag("--quiet", options->quiet, "Print no table; the exit code tells");
-  command->callback([&action, options] { action = [options] { return compare(*options); }; });
+  command.positional("A", options->a, "First interchange file (HDF5)");
+  command.positional("B", options->b, "Second interchange file (HDF5)");
+  command.positive("--timeout", "SECONDS", options->timeout, "Time limit for each case (default 6000)");
+  command.flag("--quiet", options->quiet, "Print no table; the exit code tells");
+  command.runs([options] { return compare(*options); });
 }
 
 }  // namespace ssmbench

@@ -1,10 +1,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 
-#include "cli/command_text.h"
 #include "cli/exit_code.h"
 #include "cli/subcommands.h"
 #include "model/build_info.h"
@@ -163,31 +161,25 @@ std::string fish_completion(const CommandText& program) {
   return lines;
 }
 
-void add_completion(CLI::App& app, Action& action) {
-  CLI::App* command = app.add_subcommand("completion", "Print a shell's completions of ssmbench.");
-  command->footer("Example: source <(ssmbench completion bash)");
+void add_completion(Program& program) {
+  Command& command = program.add("completion", "Print a completion script for a shell.",
+                                 "source <(ssmbench completion bash)");
   auto shell = std::make_shared<std::string>();
-  command->add_option("SHELL", *shell, "bash, zsh or fish")
-      ->required()
-      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
-  command->callback([&app, &action, shell] {
-    action = [&app, shell] {
-      const CommandText program = command_text(app);
-      fmt::print("{}", *shell == "bash"  ? bash_completion(program)
-                       : *shell == "zsh" ? zsh_completion(program)
-                                         : fish_completion(program));
-      return kOk;
-    };
+  command.positional_choice("SHELL", *shell, "Shell to complete in", {"bash", "zsh", "fish"});
+  command.runs([&program, shell] {
+    const CommandText text = program.text();
+    fmt::print("{}", *shell == "bash"  ? bash_completion(text)
+                     : *shell == "zsh" ? zsh_completion(text)
+                                       : fish_completion(text));
+    return kOk;
   });
 }
 
-void add_man(CLI::App& app, Action& action) {
-  CLI::App* command = app.add_subcommand("man", "Print the manual page.")->group("");  // for the build
-  command->callback([&app, &action] {
-    action = [&app] {
-      fmt::print("{}", manual_page(command_text(app), std::string(build_info().version)));
-      return kOk;
-    };
+void add_man(Program& program) {
+  Command& command = program.add_hidden("man", "Print the manual page.");  // for the build
+  command.runs([&program] {
+    fmt::print("{}", manual_page(program.text(), std::string(build_info().version)));
+    return kOk;
   });
 }
 

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -12,6 +11,7 @@
 #include "cli/interrupt.h"
 #include "cli/list_cases.h"
 #include "cli/run_info.h"
+#include "cli/run_options.h"
 #include "cli/subcommands.h"
 #include "config/config.h"
 #include "inputs/inputs.h"
@@ -83,29 +83,22 @@ int dump(const DumpOptions& options) {
 
 }  // namespace
 
-void add_dump(CLI::App& app, Action& action, const std::vector<std::string>& arguments) {
-  CLI::App* command = app.add_subcommand(
-      "dump", "Write inputs and fp64 reference outputs for another implementation to fill in.");
-  command->footer("Example: ssmbench dump configs/small.json -o small.h5");
+void add_dump(Program& program, const std::vector<std::string>& arguments) {
+  Command& command =
+      program.add("dump", "Write inputs and fp64 reference outputs for another implementation to fill in.",
+                  "ssmbench dump configs/small.json -o small.h5");
   auto options = std::make_shared<DumpOptions>();
-  command->add_option("CONFIG", options->configs, "Config files")->required();
-  command->add_option("-o,--output", options->file, "The interchange file (HDF5) to write")->required();
-  command->add_option("--op", options->selection.op, "Only this operation (glob)");
-  command->add_option("--dtype", options->selection.dtype, "Only this dtype (glob)");
-  command->add_option("--method", options->selection.method, "Only this method (glob)");
-  command->add_option("--case", options->selection.case_id,
-                      "Only cases whose id matches this glob (see list cases)");
-  command->add_option("--set", options->set, "Override an axis: axis=v1,v2 or axis=512:65536:*2")
-      ->take_all()
-      ->expected(1);
-  command->add_flag("--quick", options->quick, "Use batch 1 and the shortest seqlen of each sweep");
-  command->add_flag("--no-compress", options->no_compress, "Store tensors uncompressed");
-  command->add_flag("--no-reference", options->no_reference,
-                    "Write inputs only; check computes the reference");
-  command->add_flag("--quiet", options->quiet, "Print no progress");
+  command.positionals("CONFIG", options->configs, "Config files");
+  command.required_option("-o,--output", "FILE", options->file, "Interchange file (HDF5) to write");
+  add_selection(command, options->selection);
+  command.repeated_option("--set", "AXIS=VALUES", options->set, kSetHelp);
+  command.flag("--quick", options->quick, "Use batch 1 and the shortest seqlen of each sweep");
+  command.flag("--no-compress", options->no_compress, "Store tensors uncompressed");
+  command.flag("--no-reference", options->no_reference, "Write inputs only; check computes the reference");
+  command.flag("--quiet", options->quiet, "Print no progress");
   options->argv = {"ssmbench"};
   options->argv.insert(options->argv.end(), arguments.begin(), arguments.end());
-  command->callback([&action, options] { action = [options] { return dump(*options); }; });
+  command.runs([options] { return dump(*options); });
 }
 
 }  // namespace ssmbench

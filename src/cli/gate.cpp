@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 #include <memory>
@@ -224,35 +223,33 @@ int gate(const GateOptions& options) {
 
 }  // namespace
 
-void add_gate(CLI::App& app, Action& action) {
-  CLI::App* command = app.add_subcommand(
+void add_gate(Program& program) {
+  Command& command = program.add(
       "gate",
-      "Compare two results files statistically: find what got slower, less accurate, or stopped passing.");
-  command->footer("Example: ssmbench gate results/h200/mamba-370m.jsonl new.jsonl --max-regression 3%");
+      "Compare two results files statistically: find what got slower, less accurate, or stopped passing.",
+      "ssmbench gate results/h200/mamba-370m.jsonl new.jsonl --max-regression 3%");
   auto o = std::make_shared<GateOptions>();
-  const auto text = [command](const char* name, std::string& to, const char* help) {
-    return command->add_option(name, to, help);
-  };
-  text("BASELINE", o->baseline, "Results file, or folder of results files of several processes")->required();
-  text("NEW", o->results, "Results file or folder to compare with it")->required();
-  text("--max-regression", o->max_regression, "Largest slowdown of a median to accept (default 3%)");
-  text("--max-error-growth", o->max_error_growth,
-       "Largest growth of a tolerance_ratio to accept (default 25%)");
-  text("--confidence", o->confidence, "Confidence level of each interval (default 99%)");
-  text("--timing", o->policy.timing, "Timing to compare: hot, cold or graph (default hot)")
-      ->check(CLI::IsMember({"hot", "cold", "graph"}));
-  text("--impl", o->impl, "Only implementations that match one of these globs (a,b,...)");
-  text("--case", o->case_id, "Only cases whose id matches this glob");
-  command->add_flag("--allow-different-device", o->allow_different_device,
-                    "Compare even if devices or drivers differ");
-  command->add_flag("--allow-missing", o->policy.allow_missing, "Accept cases that are missing from NEW");
-  command->add_flag("--fail-on-inconclusive", o->policy.fail_on_inconclusive,
-                    "Exit with code 6 if a comparison is inconclusive");
-  text("--json", o->json_file, "Write one JSON record per comparison to this file (- for stdout)");
-  text("--markdown", o->markdown_file, "Also write Markdown to this file (- for stdout)");
-  text("--junit", o->junit_file, "Also write JUnit XML to this file (- for stdout)");
-  command->add_flag("--quiet", o->quiet, "Print no table");
-  command->callback([&action, o] { action = [o] { return gate(*o); }; });
+  command.positional("BASELINE", o->baseline,
+                     "Results file, or a folder with a results file for each of several processes");
+  command.positional("NEW", o->results, "Results file or folder to compare with it");
+  command.option("--max-regression", "PERCENT", o->max_regression,
+                 "Largest slowdown of a median to accept (default 3%)");
+  command.option("--max-error-growth", "PERCENT", o->max_error_growth,
+                 "Largest growth of a tolerance_ratio to accept (default 25%)");
+  command.option("--confidence", "PERCENT", o->confidence, "Confidence level of each interval (default 99%)");
+  command.choice("--timing", o->policy.timing, "Times to compare (default hot)", {"hot", "cold", "graph"});
+  command.option("--impl", "GLOBS", o->impl, kImplHelp);
+  command.option("--case", "GLOB", o->case_id, "Only cases whose id matches");
+  command.flag("--allow-different-device", o->allow_different_device,
+               "Compare even if devices or drivers differ");
+  command.flag("--allow-missing", o->policy.allow_missing, "Accept cases that are missing from NEW");
+  command.flag("--fail-on-inconclusive", o->policy.fail_on_inconclusive,
+               "Exit with code 6 if a comparison is inconclusive");
+  command.option("--json", "FILE", o->json_file, "Write one JSON record per comparison (- for stdout)");
+  command.option("--markdown", "FILE", o->markdown_file, "Also write Markdown (- for stdout)");
+  command.option("--junit", "FILE", o->junit_file, "Also write JUnit XML (- for stdout)");
+  command.flag("--quiet", o->quiet, "Print no table");
+  command.runs([o] { return gate(*o); });
 }
 
 }  // namespace ssmbench

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -19,6 +18,7 @@
 #include "cli/execute_plan.h"
 #include "cli/exit_code.h"
 #include "cli/list_cases.h"
+#include "cli/run_options.h"
 #include "cli/subcommands.h"
 #include "config/config.h"
 #include "device/device.h"
@@ -192,25 +192,22 @@ int list(const ListOptions& options) {
 
 }  // namespace
 
-void add_list(CLI::App& app, Action& action, const std::vector<std::string>& arguments) {
-  CLI::App* command = app.add_subcommand("list", "Print what there is.");
-  command->footer("Example: ssmbench list cases configs/small.json");
+void add_list(Program& program, const std::vector<std::string>& arguments) {
+  Command& command = program.add(
+      "list", "List operations, discretization methods, implementations, devices, or the cases of configs.",
+      "ssmbench list cases configs/small.json");
   auto options = std::make_shared<ListOptions>();
-  command->add_option("WHAT", options->what, "ops, methods, impls, devices or cases")
-      ->required()
-      ->check(CLI::IsMember({"ops", "methods", "impls", "devices", "cases"}));
-  command->add_option("CONFIG", options->configs, "Config files, for cases");
-  command
-      ->add_option("--plugin", options->plugins, "More implementations: LIB.so, LIB.so=ARGUMENT or FILE.py")
-      ->take_all()
-      ->expected(1);
-  command->add_flag("--json", options->json, "Print JSON");
-  command->add_flag("--calibrate", options->calibrate,
-                    "devices: measure what they can do at most, and keep it for run");
-  command->add_flag("--rehearse", options->rehearse)->group("");  // hidden
+  command.positional_choice("WHAT", options->what, "What to list",
+                            {"ops", "methods", "impls", "devices", "cases"});
+  command.optional_positionals("CONFIG", options->configs, "Config files, for cases");
+  command.repeated_option("--plugin", "LIBRARY", options->plugins, kPluginHelp);
+  command.flag("--json", options->json, "Print JSON");
+  command.flag("--calibrate", options->calibrate,
+               "devices: measure their peak rates again, and keep them for later runs");
+  command.hidden_flag("--rehearse", options->rehearse);
   options->argv = {"ssmbench"};
   options->argv.insert(options->argv.end(), arguments.begin(), arguments.end());
-  command->callback([&action, options] { action = [options] { return list(*options); }; });
+  command.runs([options] { return list(*options); });
 }
 
 }  // namespace ssmbench

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 #include <memory>
@@ -37,16 +36,14 @@ int write_report(const ReportOptions& options) {
 
 }  // namespace
 
-void add_report(CLI::App& app, Action& action) {
-  CLI::App* command = app.add_subcommand("report", "Write a self-contained HTML report of results files.");
-  command->footer("Example: ssmbench report results/*.jsonl -o report.html");
+void add_report(Program& program) {
+  Command& command = program.add("report", "Write a self-contained HTML report of results files.",
+                                 "ssmbench report results/*.jsonl -o report.html");
   auto options = std::make_shared<ReportOptions>();
-  command
-      ->add_option("RESULTS", options->files,
-                   "Results files of run; with several, each is compared with the first")
-      ->required();
-  command->add_option("-o,--output", options->output, "HTML file to write (- for stdout)")->required();
-  command->callback([&action, options] { action = [options] { return write_report(*options); }; });
+  command.positionals("RESULTS", options->files,
+                      "Results files of run; with several, each is compared with the first");
+  command.required_option("-o,--output", "FILE", options->output, "HTML file to write (- for stdout)");
+  command.runs([options] { return write_report(*options); });
 }
 
 }  // namespace ssmbench

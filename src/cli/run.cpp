@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <csignal>
 #include <memory>
 #include <optional>
@@ -211,15 +210,15 @@ int run(const RunOptions& unfinished) {
 
 }  // namespace
 
-void add_run(CLI::App& app, Action& action, const std::vector<std::string>& arguments) {
-  CLI::App* command = app.add_subcommand(
-      "run", "Run every implementation on every case of a sweep: verify, time, write results.");
-  command->footer("Example: ssmbench run configs/mamba-370m.json --impl 'cuda-*' --dtype bf16");
+void add_run(Program& program, const std::vector<std::string>& arguments) {
+  Command& command =
+      program.add("run", "Run every implementation on every case of a sweep: verify, time, write results.",
+                  "ssmbench run configs/mamba-370m.json --impl 'cuda-*' --dtype bf16");
   auto options = std::make_shared<RunOptions>();
-  add_run_options(*command, *options);
+  add_run_options(command, *options);
   options->argv = {"ssmbench"};
   options->argv.insert(options->argv.end(), arguments.begin(), arguments.end());
-  command->callback([&action, options] { action = [options] { return run(*options); }; });
+  command.runs([options] { return run(*options); });
 }
 
 }  // namespace ssmbench

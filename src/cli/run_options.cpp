@@ -3,9 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
-#include <cmath>
-
 #include "base/errors.h"
 
 namespace ssmbench {
@@ -21,77 +18,56 @@ std::string quote(const std::string& text) {
   return quoted + "'";
 }
 
-/// A finite number, positive or also 0. CLI11's own checks let NaN pass, and in their message the largest
-/// double has all of its digits.
-CLI::Validator number(bool or_zero) {
-  return {[or_zero](const std::string& text) {
-            double value = 0;
-            const bool is_number = CLI::detail::lexical_cast(text, value) && std::isfinite(value);
-            if (is_number && (value > 0 || (or_zero && value == 0))) return std::string();
-            return fmt::format("got {}; expected a number {}", text, or_zero ? "of at least 0" : "above 0");
-          },
-          or_zero ? "NONNEGATIVE" : "POSITIVE"};
-}
-
 }  // namespace
 
-void add_run_options(CLI::App& command, RunOptions& o) {
-  command.add_option("CONFIG", o.configs, "Config files")->required();
-  const auto text = [&command](const char* name, std::string& to, const char* help) {
-    return command.add_option(name, to, help);
-  };
-  text("--device", o.device, "auto, cpu, cuda, cuda:N or all (default auto)");
-  command
-      .add_option("--cpus", o.cpus,
-                  "Run in so many processes at a time on the CPU; what is timed is timed alone, on all cores")
-      ->check(number(false));
-  text("--gpus", o.gpus, "Run on so many GPUs at a time, or on all of them; each gets cases as it is free");
-  text("--impl", o.selection.impl, "Only implementations that match one of these globs (a,b,...)");
-  command.add_option("--plugin", o.plugins, "Load more implementations: LIB.so, LIB.so=ARGUMENT or FILE.py")
-      ->take_all()
-      ->expected(1);
-  text("--op", o.selection.op, "Only this operation (glob)");
-  text("--dtype", o.selection.dtype, "Only this dtype (glob)");
-  text("--method", o.selection.method, "Only this method (glob)");
-  text("--case", o.selection.case_id, "Only cases whose id matches this glob (see list cases)");
-  command.add_option("--set", o.set, "Override an axis: axis=v1,v2 or axis=512:65536:*2")
-      ->take_all()
-      ->expected(1);
-  command.add_option("--seed", o.seed, "Seed of the inputs");
-  command.add_flag("--quick", o.quick,
-                   "Use batch 1, the shortest seqlen of each sweep, at most five timed runs");
-  command.add_option("--warmup", o.warmup, "Launches before timing starts")->check(number(true));
-  command.add_option("--runs", o.runs, "Number of timed runs")->check(number(false));
-  command.add_option("--min-time", o.min_time, "Time each case for at least this many seconds")
-      ->check(number(true));
-  command
-      .add_option("--reruns", o.reruns,
-                  "Extra launches that check determinism (default 2, fewer for slow cases)")
-      ->check(number(true));
-  command
-      .add_option("--timeout", o.timeout,
-                  "Time limit of one implementation on one case, in seconds (default 600)")
-      ->check(number(false));
-  command.add_flag("--no-timing", o.no_timing, "Verify only");
-  command.add_flag("--no-verify", o.no_verify, "Time only; nothing is reported as pass");
-  command.add_flag("--profile", o.profile,
-                   "Launch each case once after warm-up, for ncu and nsys; verify and time nothing");
-  text("--out", o.out_directory, "Directory for the results file (default results)");
-  text("--json", o.json_file, "Write the results to this file (- for stdout)");
-  text("--markdown", o.markdown_file, "Also write a Markdown table to this file (- for stdout)");
-  text("--junit", o.junit_file, "Also write JUnit XML to this file (- for stdout)");
-  text("--csv", o.csv_file, "Also write CSV to this file (- for stdout)");
-  text("--dump", o.dump_file, "Write tensors to this HDF5 file (one implementation only)");
-  text("--dump-what", o.dump_what, "Cases to dump: failed or all (default all)")
-      ->check(CLI::IsMember({"failed", "all"}));
-  command.add_flag("--resume", o.resume,
-                   "Continue the --json file, or the newest file in --out; finished cases are not run again");
-  command.add_flag("--no-supervision", o.no_supervision, "Run all cases in this process (for debuggers)");
-  command.add_flag("--list", o.list_only, "Print the selected cases and exit");
-  command.add_flag("--quiet", o.quiet, "Print no table and no progress");
-  command.add_flag("-v,--verbose", o.verbose, "Print each case's repro command before it starts");
-  command.add_flag("--worker", o.worker)->group("");  // hidden
-  command.add_flag("--rehearse", o.rehearse)->group("");
+void add_selection(Command& command, Selection& selection) {
+  command.option("--op", "GLOB", selection.op, "Only operations whose name matches");
+  command.option("--dtype", "GLOB", selection.dtype, "Only dtypes that match");
+  command.option("--method", "GLOB", selection.method, "Only discretization methods that match");
+  command.option("--case", "GLOB", selection.case_id, "Only cases whose id matches (see list cases)");
+}
+
+void add_run_options(Command& command, RunOptions& o) {
+  command.positionals("CONFIG", o.configs, "Config files");
+  command.option("--device", "DEVICE", o.device, "auto, cpu, cuda, cuda:N or all (default auto)");
+  command.positive(
+      "--cpus", "N", o.cpus,
+      "Run in so many processes at a time on the CPU; what is timed is timed alone, on all cores");
+  command.option("--gpus", "N", o.gpus,
+                 "Run on so many GPUs at a time, or on all of them; each gets cases as it is free");
+  command.option("--impl", "GLOBS", o.selection.impl, kImplHelp);
+  command.repeated_option("--plugin", "LIBRARY", o.plugins, kPluginHelp);
+  add_selection(command, o.selection);
+  command.repeated_option("--set", "AXIS=VALUES", o.set, kSetHelp);
+  command.option("--seed", "N", o.seed, "Seed of the inputs");
+  command.flag("--quick", o.quick,
+               "Use batch 1, the shortest seqlen of each sweep, and at most five timed runs");
+  command.at_least_0("--warmup", "N", o.warmup, "Launches before timing starts");
+  command.positive("--runs", "N", o.runs, "Number of timed runs");
+  command.at_least_0("--min-time", "SECONDS", o.min_time, "Time each case for at least this long");
+  command.at_least_0("--reruns", "N", o.reruns,
+                     "Extra launches that check determinism (default 2, fewer for slow cases)");
+  command.positive("--timeout", "SECONDS", o.timeout,
+                   "Time limit for one implementation on one case (default 600)");
+  command.flag("--no-timing", o.no_timing, "Verify only");
+  command.flag("--no-verify", o.no_verify, "Time only; nothing is reported as pass");
+  command.flag("--profile", o.profile,
+               "Launch each case once after warm-up, for ncu and nsys; verify and time nothing");
+  command.option("--out", "FOLDER", o.out_directory, "Folder for the results file (default results)");
+  command.option("--json", "FILE", o.json_file, "Write the results to this file (- for stdout)");
+  command.option("--markdown", "FILE", o.markdown_file, "Also write a Markdown table (- for stdout)");
+  command.option("--junit", "FILE", o.junit_file, "Also write JUnit XML (- for stdout)");
+  command.option("--csv", "FILE", o.csv_file, "Also write CSV (- for stdout)");
+  command.option("--dump", "FILE", o.dump_file, "Write tensors to this HDF5 file (one implementation only)");
+  command.choice("--dump-what", o.dump_what, "Cases to dump (default all)", {"failed", "all"});
+  command.flag("--resume", o.resume,
+               "Continue the --json file, or the newest file in --out; finished cases are not run again");
+  command.flag("--no-supervision", o.no_supervision, "Run all cases in this process (for debuggers)");
+  command.flag("--list", o.list_only, "Print the selected cases and exit");
+  command.flag("--quiet", o.quiet, "Print no table and no progress");
+  command.flag("-v,--verbose", o.verbose, "Before each case starts, print the command that runs it alone");
+  command.hidden_flag("--worker", o.worker);
+  command.hidden_flag("--rehearse", o.rehearse);
 }
 
 void refuse_shared_stdout(const std::vector<std::pair<std::string, std::string>>& files) {

@@ -6,13 +6,10 @@
 #include <utility>
 #include <vector>
 
+#include "cli/program.h"
 #include "config/config.h"
 #include "sweep/plan.h"
 #include "sweep/runner_options.h"
-
-namespace CLI {  // NOLINT(readability-identifier-naming): CLI11's
-class App;
-}
 
 namespace ssmbench {
 
@@ -54,7 +51,13 @@ struct RunOptions {
   }
 };
 
-void add_run_options(CLI::App& command, RunOptions& options);
+inline constexpr const char* kImplHelp = "Only implementations that match one of these globs (a,b,...)";
+inline constexpr const char* kPluginHelp = "Load more implementations: LIB.so, LIB.so=ARGUMENT or FILE.py";
+inline constexpr const char* kSetHelp = "Override an axis: axis=v1,v2 or axis=512:65536:*2";
+
+/// --op, --dtype, --method and --case.
+void add_selection(Command& command, Selection& selection);
+void add_run_options(Command& command, RunOptions& options);
 
 /// Throws UsageError when several of these options (name and file) are given "-".
 void refuse_shared_stdout(const std::vector<std::pair<std::string, std::string>>& files);

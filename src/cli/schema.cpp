@@ -1,7 +1,5 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
-
 #include "base/json_text.h"
 #include "cli/exit_code.h"
 #include "cli/subcommands.h"
@@ -9,14 +7,12 @@
 
 namespace ssmbench {
 
-void add_schema(CLI::App& app, Action& action) {
-  CLI::App* command = app.add_subcommand("schema", "Print the JSON schema of configs.");
-  command->footer("Example: ssmbench schema > configs/schema.json");
-  command->callback([&action] {
-    action = [] {
-      fmt::print("{}\n", json_text(config_schema(), 2));
-      return int{kOk};
-    };
+void add_schema(Program& program) {
+  Command& command =
+      program.add("schema", "Print the JSON Schema of configs.", "ssmbench schema > configs/schema.json");
+  command.runs([] {
+    fmt::print("{}\n", json_text(config_schema(), 2));
+    return int{kOk};
   });
 }
 

@@ -1,27 +1,24 @@
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
-namespace CLI {  // NOLINT(readability-identifier-naming): CLI11's
-class App;
-}
+#include "cli/program.h"
 
 namespace ssmbench {
 
-/// Each adds one subcommand; when it was given, `action` is set to what then runs and returns the exit code.
-using Action = std::function<int()>;
-void add_run(CLI::App& app, Action& action, const std::vector<std::string>& arguments);
-void add_list(CLI::App& app, Action& action, const std::vector<std::string>& arguments);
-void add_report(CLI::App& app, Action& action);
-void add_check(CLI::App& app, Action& action);
-void add_compare(CLI::App& app, Action& action);
-void add_gate(CLI::App& app, Action& action);
-void add_dump(CLI::App& app, Action& action, const std::vector<std::string>& arguments);
-void add_schema(CLI::App& app, Action& action);
-void add_validate_config(CLI::App& app, Action& action);
-void add_completion(CLI::App& app, Action& action);
-void add_man(CLI::App& app, Action& action);
+// Each adds one subcommand. `arguments` are those of the program, which results and files record.
+
+void add_run(Program& program, const std::vector<std::string>& arguments);
+void add_list(Program& program, const std::vector<std::string>& arguments);
+void add_report(Program& program);
+void add_check(Program& program);
+void add_compare(Program& program);
+void add_gate(Program& program);
+void add_dump(Program& program, const std::vector<std::string>& arguments);
+void add_schema(Program& program);
+void add_validate_config(Program& program);
+void add_completion(Program& program);
+void add_man(Program& program);
 
 }  // namespace ssmbench

@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
 #include <vector>
@@ -12,21 +11,19 @@
 
 namespace ssmbench {
 
-void add_validate_config(CLI::App& app, Action& action) {
-  CLI::App* command = app.add_subcommand("validate-config", "Check config files without running anything.");
-  command->footer("Example: ssmbench validate-config configs/small.json");
+void add_validate_config(Program& program) {
+  Command& command = program.add("validate-config", "Check config files without running anything.",
+                                 "ssmbench validate-config configs/small.json");
   auto files = std::make_shared<std::vector<std::filesystem::path>>();
-  command->add_option("CONFIG", *files, "Config files")->required();
-  command->callback([&action, files] {
-    action = [files] {
-      for (const auto& file : *files) {
-        if (const auto studies = load_studies({file}); !studies.empty())
-          fmt::print("{}: {} studies\n", file.string(), studies.size());
-        else
-          fmt::print("{}: {} cases\n", file.string(), load_config(file, {}, false).size());
-      }
-      return kOk;
-    };
+  command.positionals("CONFIG", *files, "Config files");
+  command.runs([files] {
+    for (const auto& file : *files) {
+      if (const auto studies = load_studies({file}); !studies.empty())
+        fmt::print("{}: {} studies\n", file.string(), studies.size());
+      else
+        fmt::print("{}: {} cases\n", file.string(), load_config(file, {}, false).size());
+    }
+    return int{kOk};
   });
 }
 

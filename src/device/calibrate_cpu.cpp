@@ -74,9 +74,9 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// Of many runs of `run(thread, number of the run)` on all threads at once how many a second each thread does
-/// at best, added up. A run has to be a millisecond or so, for some to be left alone on a machine that does
-/// something else too; that all threads are left alone at once may never happen there.
+/// Runs `run(thread, number of the run)` many times on all threads at once. Returns how many a second each
+/// thread does at best, added up. A run has to be a millisecond or so, for some to be left alone on a machine
+/// that does something else too; that all threads are left alone at once may never happen there.
 template <class Run>
 double best_runs_per_second(std::size_t threads, const Run& run) {
   const auto begin = std::chrono::steady_clock::now();

@@ -38,8 +38,8 @@ struct GatePolicy {
   double max_regression = 0.03;
   /// How much an output's tolerance_ratio may grow, as a fraction of it.
   double max_error_growth = 0.25;
-  /// Of each single interval; and that no comparison of a whole gate is slower or faster by chance, however
-  /// many there are (corrected_by_holm).
+  /// The level of each single interval; and of no comparison in a whole gate being slower or faster by chance,
+  /// however many there are (corrected_by_holm).
   double confidence = 0.99;
   std::string timing = "hot";
   bool allow_missing = false;  ///< a case that ran in the baseline and is not in the new file

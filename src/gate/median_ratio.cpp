@@ -50,7 +50,7 @@ double variance_factor(const std::vector<double>& samples, double median) {
   return std::max(factor, 1.0);
 }
 
-/// Of the logarithm of the median of what one process sampled.
+/// The variance of the logarithm of the median of what one process sampled.
 Variance variance_of_median(const std::vector<double>& samples, const std::vector<double>& ascending) {
   constexpr double kDeviations = 1.96;
   const auto n = static_cast<double>(samples.size());

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <string>
 
 #include "base/errors.h"
@@ -69,6 +70,15 @@ void add_large_steps(const DistributionInfo& distribution, std::int64_t seed, st
   constexpr double kMost = 100;
   for (std::size_t i = 0; i < values.size(); ++i)
     if (draws[i] < kShare) values[i] = kLeast + (kMost - kLeast) * draws[i] / kShare - bias(i);
+}
+
+std::vector<std::int64_t> shuffled_slots(std::int64_t count, std::int64_t seed) {
+  std::vector<double> keys(static_cast<std::size_t>(count));
+  Stream(seed, "slots").uniforms(0, keys);
+  std::vector<std::int64_t> order(keys.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, {}, [&](std::int64_t i) { return keys[static_cast<std::size_t>(i)]; });
+  return order;
 }
 
 const std::vector<DistributionInfo>& distributions() {

@@ -59,12 +59,15 @@ void fill_log_uniform(const Stream& stream, LogRange range, std::int64_t first, 
 void fill_projected(const DistributionInfo& distribution, std::int64_t seed, std::string_view name,
                     std::int64_t first, std::span<double> values);
 
-/// Of steps, as arguments of softplus less the bias that is a tensor of its own: where the distribution has
-/// extremes one of 64 becomes uniform over [20, 100], whatever the others are around. `bias`: of element
-/// first + i, by i.
+/// For steps, as arguments of softplus less the bias, which is a tensor of its own: where the distribution has
+/// extremes, one of 64 becomes uniform over [20, 100], whatever its neighbours are. `bias` returns that of
+/// element first + i for i.
 void add_large_steps(const DistributionInfo& distribution, std::int64_t seed, std::string_view name,
                      std::int64_t first, std::span<double> values,
                      const std::function<double(std::size_t)>& bias);
+
+/// 0 … count − 1 in an order that depends on the seed alone: where in a cache of states those of a batch are.
+std::vector<std::int64_t> shuffled_slots(std::int64_t count, std::int64_t seed);
 
 /// Every distribution, the default first.
 const std::vector<DistributionInfo>& distributions();

@@ -15,7 +15,7 @@
 namespace ssmbench {
 
 /// Whether implementations that compute the same thing in different ways agree: a problem at once, and in
-/// parts (study/parts.h).
+/// parts (model/parts.h).
 struct ConsistencyStudy {
   std::vector<const PartwiseComputation*> checks;  ///< all of the cases' operation
   std::vector<Case> cases;                         ///< what is computed at once

@@ -9,13 +9,13 @@
 namespace ssmbench {
 namespace {
 
-/// Of the time that bursts take, what may be spent on their outputs, ...
+/// How much of the time that bursts take may be spent on their outputs, ...
 constexpr double kShareOfJudging = 0.08;
 /// ... and the chance of a launch at the end of a burst to be judged whatever that takes.
 constexpr double kLeastChance = 0.15;
 /// What judging takes is the median of so many: a busy machine makes some take many times as long.
 constexpr std::size_t kLatest = 31;
-/// Of launches that find inputs shuffled: most of them, so that their time is the
+/// The share of launches that find inputs shuffled: most of them, so that their time is the
 /// median's. The others show sums over channels, of which rows have no reference.
 constexpr double kShareOfShuffled = 2.0 / 3;
 constexpr int kRowsOfLaunch = 2;

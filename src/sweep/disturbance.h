@@ -78,7 +78,7 @@ class Disturbance : public LaunchWatch {
   void put_back_outputs();
   /// Some rows of the launch, drawn at random.
   std::vector<RowOfLaunch> rows_of_launch();
-  /// Of launches of the kind of the latest one.
+  /// For launches of the kind of the latest one.
   bool& has_judged_such() { return has_judged_.at((is_other_seed_ ? 1 : 0) + (is_shuffled() ? 2 : 0)); }
 
   Device& device_;

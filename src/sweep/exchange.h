@@ -27,9 +27,9 @@ class ExchangeDraw {
   /// False where there is one sequence and no group has two channels.
   bool can_exchange() const { return batch_ > 1 || channels_ / groups_ > 1; }
 
-  /// Of two channels of one group; nothing where no group has two.
+  /// Exchanges two channels of one group; nothing where no group has two.
   std::optional<Exchange> of_channels(std::mt19937_64& random) const;
-  /// Of two sequences of the batch; nothing where there is one.
+  /// Exchanges two sequences of the batch; nothing where there is one.
   std::optional<Exchange> of_batch(std::mt19937_64& random) const;
   /// Stretches, drawn at random and a quarter to half of it each, that change places in every input that the
   /// channels of a group share (B, C); where there is none, in the first input that has channels and steps.

@@ -8,7 +8,7 @@ namespace {
 
 constexpr unsigned char kNaN = 0xFF;
 
-/// Of garbage before a timed launch, and of which share (1 over this) of a buffer at most.
+/// How much garbage is written before a timed launch, and the most of a buffer (1 over this) that it takes.
 constexpr std::size_t kStretchBytes = std::size_t{1} << 16;
 constexpr std::size_t kShareOfBuffer = 16;
 

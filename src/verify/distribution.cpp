@@ -129,7 +129,7 @@ std::optional<ErrorDistribution::DecayBias> ErrorDistribution::decay_bias(double
   const auto count = static_cast<double>(count_);
   const double copies = count / independent();
   const double variance = (squares_ / copies + kPriorElements) / (independent() + kPriorElements);
-  // Of a sum with weights w of errors that are alike within runs of n: Σ (Σ |w|)² ≤ Σ n·w² of each run, w
+  // A sum with weights w of errors that are alike within runs of n has: Σ (Σ |w|)² ≤ Σ n·w² of each run, w
   // being (xx·r − rx·x)/determinant. Copies that are no neighbours count as if all errors had as many.
   const Squares& of_runs = ended().by_run_;
   const double alike = (xx * xx * of_runs.rr - 2 * xx * rx * of_runs.rx + rx * rx * of_runs.xx) / determinant;

@@ -7,7 +7,7 @@
 namespace ssmbench {
 namespace {
 
-/// Of bf16, and of f16 and tf32.
+/// Bits of the significand of bf16, and of f16 and tf32.
 constexpr std::array<int, 2> kBits{8, 11};
 /// Fewer different numbers tell nothing.
 constexpr double kLeast = 16;
@@ -25,7 +25,7 @@ bool is_far(float number, int bits) {
   return std::min(rest, spacing - rest) >= spacing / 8;
 }
 
-/// Off by no more than rounding to so many bits a few times makes it: what cancellation leaves has few bits as well.
+/// Off by no more than a few roundings to so many bits: what cancellation leaves has few bits as well.
 bool is_near(float number, float right, int bits) {
   return std::abs(number - right) <= std::ldexp(8.0F, -bits) * std::abs(right);
 }

@@ -24,7 +24,7 @@ std::set<int> my_cpus() {
   return cpus;
 }
 
-/// Of each OpenMP thread.
+/// The CPUs of each OpenMP thread.
 std::multiset<std::set<int>> all_cpus() {
   std::multiset<std::set<int>> all;
   std::mutex mutex;

@@ -24,7 +24,7 @@ std::vector<double> simulate(std::int64_t seed, std::size_t samples, double spre
   return result;
 }
 
-/// Of 2000 intervals of what has the ratio 1, how many do not contain it.
+/// How many of 2000 intervals of what has the ratio 1 do not contain it.
 int misses(std::size_t samples, double correlation, double confidence) {
   int count = 0;
   for (std::int64_t i = 0; i < 2000; ++i) {
@@ -61,7 +61,7 @@ TEST_CASE("gate: Student's t against tables and closed forms") {
 }
 
 TEST_CASE("gate: intervals contain the truth as often as they say") {
-  // Of 2000 at 99% 20 miss it on average; 34 is 3 standard deviations more. Few that are correlated miss more.
+  // 20 of 2000 at 99% miss it on average; 34 is 3 standard deviations more. Few that are correlated miss more.
   CHECK(misses(20, 0, 0.99) <= 34);
   CHECK(misses(100, 0, 0.99) <= 34);
   CHECK(misses(100, 0.3, 0.99) <= 40);

@@ -146,7 +146,7 @@ void check_sweep(const std::string& sweep, const std::string& options, const std
 
 const std::string kPlugin = " --plugin " SSMBENCH_MUTANTS;
 
-/// Of the mutants in a plugin and those in the table.
+/// Names of the mutants in a plugin and of those in the table.
 using Names = std::set<std::pair<std::string, std::string>>;
 
 Names listed_in(const std::string& plugin) {

@@ -41,7 +41,7 @@ std::string refusal(const std::string& file) {
   }
 }
 
-/// Of the odd plugin when that is wrong with it.
+/// How the odd plugin is refused when that is wrong with it.
 std::string refusal_with(const char* oddity) {
   setenv("SSMBENCH_ODD_PLUGIN", oddity, 1);
   const std::string message = refusal(kOdd);

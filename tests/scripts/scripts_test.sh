@@ -134,6 +134,13 @@ run check_links.py ../tree
 expect "links that do not resolve: exit code" 1 "$rc"
 expect "links that do not resolve: says where" "links.md:2: missing.md: no such file
 links.md:4: page.md#missing: no such heading" "$out"
+rm "$sandbox/tree/links.md"
+mkdir -p "$sandbox/tree/src/gate"
+printf '// As gate/here.cpp says,\nint i;  // and src/gate/gone.h\n' | tee "$sandbox/tree/src/gate/here.cpp" >"$sandbox/tree/there.h"
+run check_links.py ../tree
+expect "names of files that are not there: exit code" 1 "$rc"
+expect "names of files that are not there: says where" "src/gate/here.cpp:2: src/gate/gone.h: no such file
+there.h:2: src/gate/gone.h: no such file" "$out"
 
 new_sandbox
 cp -r "$scripts/../src" "$scripts/../kernels" "$scripts/../reference" "$sandbox/tree"

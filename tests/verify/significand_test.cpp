@@ -19,7 +19,7 @@ double to_f16(double value) {
   return f16_to_float(float_to_f16(static_cast<float>(value)));
 }
 
-/// Of `count` numbers whose errors are some roundoffs of f32; all of them changed by `change`.
+/// `count` numbers whose errors are some roundoffs of f32; all of them changed by `change`.
 template <class Change>
 ShortNumbers numbers(int count, Change change) {
   std::mt19937 random(3);

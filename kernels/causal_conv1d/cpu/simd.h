@@ -51,7 +51,7 @@ struct alignas(64) ConvScratch {
   ConvTileFilter filter;
 };
 
-/// Of a decoding step.
+/// Room for a decoding step.
 struct UpdateScratch {
   std::vector<float> steps, out, state;  ///< conv_state ++ x, out, and conv_state as it lies in memory
   ConvTileFilter filter;

@@ -147,7 +147,7 @@ __device__ void load_filter_as(Filter<kReach, kChannels>& filter, const ConvWeig
     if (from.bias != nullptr && c < valid) filter.bias[c] = to_float(bias[c]);
 }
 
-/// Of the channels from `channel` on, the first `valid` of them.
+/// The filters of the channels from `channel` on; only the first `valid` of them exist.
 template <class Io, int kReach, int kChannels, bool kVector>
 __device__ Filter<kReach, kChannels> load_filter(const ConvWeights& from, std::int64_t channel, int width,
                                                  int valid) {

@@ -95,7 +95,7 @@ struct LaneSteps {
 #pragma unroll
     for (int i = 0; i < kLaneSteps; ++i) x[kReach - 1 + i] = own[i];
   }
-  /// Of the lane whose first step is `first`.
+  /// For the lane whose first step is `first`.
   template <class Segment>
   __device__ void load_numbers(const Segment& segment, std::int64_t first) {
     if constexpr (kPacked) {

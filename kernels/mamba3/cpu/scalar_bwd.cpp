@@ -376,7 +376,7 @@ class Gradients : Mamba3ScalarHead {
   std::int64_t rn_, rp_;        // elements of a row of each rank
   std::vector<float> dQ_, dK_;  // as they are stored
   std::vector<float> dQ_bias_, dK_bias_, dup_, dgate_, ddown_, dnorm_, dD_;
-  // Of one head, [step][rank][element], some after one of the input states
+  // One head's, [step][rank][element], some after one of the input states
   std::vector<float> q_, k_, dq_, dk_, dv_, dy_, y_;
   std::vector<float> v_;        // after that of the input states, [step][head dim]
   std::vector<float> dz_;       // of one step, [rank][head dim]
@@ -384,7 +384,7 @@ class Gradients : Mamba3ScalarHead {
   std::vector<float> turning_;  // Σ dθ of later steps, [pair]
   std::vector<float> of_decay_, of_before_, of_own_, of_angles_;  // [step]
   std::vector<Scalars> scalars_;
-  // Of one row
+  // One row's
   std::vector<float> states_;  // before each step and after the last, [step][state]
   std::vector<float> adjoint_;
 };

@@ -52,7 +52,7 @@ class Mamba3Scan : Mamba3ScalarHead {
  private:
   using Storage = typename Io::Storage;
 
-  /// Of rank r of the tile's step t.
+  /// The row of rank r of the tile's step t.
   std::size_t row(std::size_t t, std::size_t r) const { return (t * ranks_ + r) * kMamba3Room; }
 
   void load_factors() {

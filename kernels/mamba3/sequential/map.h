@@ -40,7 +40,7 @@ struct SequentialPlan {
   static std::int64_t floats_of_step(const Mamba3& scan, int rows, int padded) {
     return 2 * scan.rank * padded + (scan.rank + 1) * rows + 3 + scan.angles;
   }
-  /// Of the head: MIMO_V and the angles.
+  /// What a head has: MIMO_V and the angles.
   static std::int64_t floats_of_head(const Mamba3& scan, int rows) { return scan.rank * rows + scan.angles; }
 
   explicit SequentialPlan(const Mamba3& scan) {

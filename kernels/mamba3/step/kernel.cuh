@@ -145,7 +145,7 @@ struct Rows {
   }
   static __device__ int lane() { return static_cast<int>(threadIdx.x) % kShape.lanes; }
   __device__ bool has(int i, int n) const { return kFull || (row(i) < headdim && n < dstate); }
-  /// Of a row's states in a matrix of rows.
+  /// Where a row's states lie in a matrix of rows.
   __device__ int at(int i, int n) const { return row(i) * (kFull ? kShape.padded() : dstate) + n; }
 
   __device__ void load(const float* ssm) {

@@ -1,5 +1,5 @@
 // cpu-scalar for dense A: a matrix per channel. For bilinear one elimination per step, for foh Taylor series
-// on the state, as kernels/selective_scan/dense/dense.cu does them.
+// on the state, as kernels/selective_scan/dense/kernel.cuh does them.
 
 #include "kernels/selective_scan/cpu/scalar_dense.h"
 

@@ -1,5 +1,5 @@
 // cpu-simd for the scan's gradients: vectors hold channels of one group, in f32; the formulas are those of
-// scan_scalar_bwd.cpp. A task takes some channels of a (batch, group), up to 64 at a time. These go through
+// scalar_bwd.cpp. A task takes some channels of a (batch, group), up to 64 at a time. These go through
 // time once forward, to keep the states that enter each tile of 32 steps, and once back:
 //
 //   time      0        32       64

@@ -80,15 +80,15 @@ struct ChunkRange {
   std::int64_t first, end;
 };
 
-/// How the work is spread over blocks: one per sequence, head, 64 rows of the state, and segment of time. A
-/// segment is a run of whole chunks, none in some segments of the shorter ones of packed sequences. With more than one, a first pass computes each segment's end state from
-/// nothing, and a second the state that enters each from those; that costs about half as much again, and is
-/// done where there are too few blocks to fill a large GPU otherwise.
+/// A block per sequence, head, 64 rows of the state, and segment of time: a run of whole chunks, none in some
+/// segments of the shorter packed sequences. With several segments a first pass computes the end state of each
+/// from nothing, and a second from those the state that enters each. That costs about half as much again, and
+/// is done where there are too few blocks to fill a large GPU otherwise.
 struct ChunkedPlan {
   std::int64_t row_tiles;  ///< ⌈P / 64⌉
   std::int64_t segments;
 
-  /// Of a sequence of `steps` steps.
+  /// The chunks of a segment in a sequence of `steps` steps.
   SSMBENCH_HD constexpr ChunkRange chunks_of(std::int64_t segment, std::int64_t steps) const {
     const std::int64_t chunks = ceil_div(steps, kChunkSteps);
     const std::int64_t each = ceil_div(chunks, segments);

@@ -70,7 +70,7 @@ __device__ LaneSteps load_steps(const SsdInputs& in, const SsdSequence& sequence
   return steps;
 }
 
-/// Of the chunk at `start`, from which on `left` steps of the sequence are left.
+/// For the chunk whose first step has `left` steps of the sequence left, itself included.
 template <class Op>
 __device__ void compute_scalars(ChunkScalars& to, const LaneSteps& steps, const SsdInputs& in, float A,
                                 float bias, std::int64_t left) {

@@ -50,10 +50,10 @@ struct Share {
   }
   __device__ bool has(int count) const { return until(count) == 0; }
 };
-/// Of two output warpgroups, and of the two warps that compute scalars for them.
+/// Stride of two output warpgroups, and of the two warps that compute scalars for them.
 template <int kHeads>
 inline constexpr int kOutputStride = 3 - kHeads;
-/// Of the warps that compute scalars in the pass of states, which uses them up faster than one warp makes them.
+/// Stride of the warps that compute scalars in the pass of states, which uses up more than one warp makes.
 inline constexpr int kPartsStride = 3;
 
 inline constexpr int kWarpsOfGroup = 4;

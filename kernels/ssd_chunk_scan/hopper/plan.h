@@ -159,7 +159,7 @@ constexpr double plan_cycles(const Plan& plan) {
 }
 
 /// Two tiles share loads and the state warpgroup; one tile makes twice the items, and parts make more of few.
-/// Of the shape and the number of multiprocessors alone, so that results are the same on every GPU.
+/// Follows from the shape and the number of multiprocessors alone, so that results are the same on every GPU.
 constexpr Plan plan_for(const PlanSizes& of, int multiprocessors) {
   Plan best = plan_with(of, multiprocessors, 2, 1);
   for (const int tiles : {2, 1}) {

@@ -121,7 +121,7 @@ struct SharedMemory {
   __device__ const float* skip(typename Inputs::Position at) const {
     return reinterpret_cast<const float*>(pointer(Layout::kSkip)) + at.slot * kSteps;
   }
-  /// Of the state tiles, as 16-byte vectors.
+  /// A state tile, as 16-byte vectors.
   __device__ const uint4* vectors(std::uint32_t tile) const {
     return reinterpret_cast<const uint4*>(pointer(static_cast<int>(tile - base)));
   }

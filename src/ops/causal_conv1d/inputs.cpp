@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <numeric>
 
 #include "base/random.h"
 #include "model/problem.h"
@@ -73,11 +72,7 @@ void ConvInputs::fill(std::string_view tensor, std::int64_t first, std::span<dou
 ConvUpdateInputs::ConvUpdateInputs(const Problem& problem, const InputSpec& spec)
     : update_(problem), seed_(spec.seed), distribution_(&find_distribution(spec.distribution)) {
   if (!update_.has_indices()) return;
-  std::vector<double> keys(update_.slots);
-  Stream(seed_, "slots").uniforms(0, keys);
-  std::vector<std::int64_t> slots(update_.slots);
-  std::iota(slots.begin(), slots.end(), 0);
-  std::ranges::sort(slots, {}, [&](std::int64_t slot) { return std::pair(keys[slot], slot); });
+  const std::vector<std::int64_t> slots = shuffled_slots(update_.slots, seed_);
   for (std::int64_t b = 0; b < update_.batch; ++b) {
     source_.push_back(update_.is_pad(b) ? -1 : slots[b]);
     if (update_.store == ConvUpdate::Store::none || update_.is_pad(b))

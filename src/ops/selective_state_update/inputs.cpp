@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <numeric>
 
 #include "base/portable_math.h"
 #include "base/random.h"
@@ -15,16 +14,6 @@ constexpr double kLeastHeadRate = 1, kMostHeadRate = 16;
 constexpr double kNoSlot = -1;
 constexpr LogRange kLargestStates{1, 4};  // of rows with a scale
 
-/// 0 … count − 1 in an order that depends on the seed alone.
-std::vector<std::int64_t> shuffled(std::int64_t count, std::int64_t seed) {
-  std::vector<double> keys(static_cast<std::size_t>(count));
-  Stream(seed, "slots").uniforms(0, keys);
-  std::vector<std::int64_t> order(keys.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::ranges::stable_sort(order, {}, [&](std::int64_t i) { return keys[static_cast<std::size_t>(i)]; });
-  return order;
-}
-
 }  // namespace
 
 StateUpdateInputs::StateUpdateInputs(const Problem& problem, const InputSpec& spec)
@@ -32,7 +21,7 @@ StateUpdateInputs::StateUpdateInputs(const Problem& problem, const InputSpec& sp
       seed_(spec.seed),
       distribution_(&find_distribution(spec.distribution)),
       dt_(update_.heads),
-      slots_(shuffled(update_.slots, spec.seed)) {
+      slots_(shuffled_slots(update_.slots, spec.seed)) {
   fill_log_uniform(Stream(seed_, "dt centre"), distribution_->dt, 0, dt_);
   for (const double dt : dt_) inverse_of_dt_.push_back(portable::inverse_softplus(dt));
 }

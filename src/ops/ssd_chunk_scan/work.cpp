@@ -22,7 +22,7 @@ struct ChunkProducts {
     constexpr std::int64_t kSteps = 64;
     const double of_step = scan.updates() / static_cast<double>(scan.seqlen);
     const auto all = static_cast<double>(scan.seqlen);
-    // Of packed sequences, whose lengths are values, least where all are of one length.
+    // Packed sequences, whose lengths are values, need least where all have the same length.
     const std::int64_t firsts = kSteps * (sequences.packed ? sequences.count : 1);
     const auto others = static_cast<double>(std::max<std::int64_t>(0, scan.seqlen - firsts));
     before = of_step * (scan.has_initial_states ? all : others);

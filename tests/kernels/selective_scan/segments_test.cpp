@@ -114,7 +114,7 @@ const Implementation& cuda_fused() {
   return *found;
 }
 
-/// Of slow decay: all segments before one count in it.
+/// With slow decay: all segments before one count in it.
 std::vector<HostTensor> slow_inputs(const Problem& problem) {
   return make_inputs(problem, [](const std::string& name, std::int64_t i) {
     if (name == "A") return -0.003 * static_cast<double>(1 + i % 7);

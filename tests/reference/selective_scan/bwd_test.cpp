@@ -1,4 +1,4 @@
-// The fp64 gradients against derivatives of the definition (scan_loss.h) that are taken another way: by dual
+// The fp64 gradients against derivatives of the definition (loss.h) that are taken another way: by dual
 // numbers and by central differences.
 
 #include <omp.h>

@@ -1,4 +1,4 @@
-// The fp64 reference of Mamba-2's scan against its definition (ssd_loss.h), and its gradients against
+// The fp64 reference of Mamba-2's scan against its definition (loss.h), and its gradients against
 // derivatives of the definition that are taken another way: by dual numbers and by central differences.
 
 #include <omp.h>

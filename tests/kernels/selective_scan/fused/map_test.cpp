@@ -354,8 +354,8 @@ double excess(const Function& function, const Exact& exact, const Allowed& allow
 }  // namespace
 
 TEST_CASE("the fast softplus and silu keep to what their tolerance counts") {
-  // As reference/activations.h counts, which tolerances double: 2 roundings, an exponential's 2 and |x| for
-  // its argument, a quarter more of which is the rounding of log2(e); a quotient's 3 for silu.
+  // As reference/common/activations.h counts, which tolerances double: 2 roundings, an exponential's 2 and |x|
+  // for its argument, a quarter more of which is the rounding of log2(e); a quotient's 3 for silu.
   CHECK(excess(
             fast_softplus, [](double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); },
             [](double x) { return 4 + (x < 0 ? -1.25 * x : 0); }) <= 0);

@@ -34,7 +34,7 @@ void check(Device& device, Axes axes) {
   const Problem problem = scan_problem(axes, selective_scan_bwd());
   INFO(problem.id());
   REQUIRE(fused_bwd::applies(SelectiveScan(problem)));
-  // Of slow decay, so that all segments count in one another.
+  // Slow decay, so that all segments count in one another.
   const auto inputs = make_inputs(problem, [](const std::string& name, std::int64_t i) {
     if (name == "A") return -0.003 * static_cast<double>(1 + i % 7);
     const double spread = static_cast<double>(i * 37 % 101) / 101;

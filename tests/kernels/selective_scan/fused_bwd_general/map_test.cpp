@@ -17,7 +17,7 @@ using namespace ssmbench::test;
 
 namespace {
 
-// As in fused_map_test.cpp: around the numbers of lanes, and of warps.
+// As in fused/map_test.cpp: around the numbers of lanes, and of warps.
 constexpr std::int64_t kStates[] = {1, 2, 4, 5, 8, 9, 16, 17, 32, 33, 64, 65, 128, 129, 256};
 constexpr std::int64_t kChannels[] = {1, 3, 31, 33, 128, 300};
 
