@@ -290,7 +290,8 @@ SsdCall simd_ssd_scan(const Problem& problem) {
   const auto scratch = std::make_shared<std::vector<simd::SsdScratch>>(plan.threads);
   return [=, io = problem.dtype()](const SsdArgs& args) {
     const SsdSequenceTable sequence{.count = 1, .seqlen = args.in.seqlen, .cu_seqlens = nullptr};
-    simd::scan(args, sequence, io, plan, states->data(), *scratch);
+    const SsdStops none{};
+    simd::scan(args, sequence, none, io, plan, states->data(), *scratch);
   };
 }
 
