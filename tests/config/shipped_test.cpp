@@ -420,8 +420,7 @@ TEST_CASE("ci decodes with both forms, every option, and states of every kind of
   const auto cases = of_op(shipped("ci"), "selective_state_update");
   CHECK(values_of(cases, "form") == std::set<std::string>{"mamba1", "mamba2"});
   CHECK(values_of(cases, "dtype") == kDtypes);
-  CHECK(values_of(cases, "state_dtype") ==
-        std::set<std::string>{"bf16", "e4m3", "f16", "f32", "i16", "i8"});
+  CHECK(values_of(cases, "state_dtype") == std::set<std::string>{"bf16", "e4m3", "f16", "f32", "i16", "i8"});
   for (const std::string flag : {"z", "D", "dt_bias", "dt_softplus"}) CHECK(values_of(cases, flag) == kBoth);
   CHECK(values_of(cases, "groups") == std::set<std::string>{"1", "2", "3", "6"});
   CHECK(values_of(cases, "store") == std::set<std::string>{"last", "apart", "each", "none"});
