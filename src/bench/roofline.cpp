@@ -100,6 +100,7 @@ void judge_speed(const Implementation& implementation, const Ceilings& ceilings,
         name, result.timing.at(name).median_ms, floor.bound, floor.floor_ms);
     result.timing.clear();
     result.transfers.reset();
+    if (result.team) result.team->exchange.reset();
     return;
   }
   const TimingStats* headline = result.headline();

@@ -228,7 +228,7 @@ int RankLeader::relay(const RunOptions& unfinished) {
     register_plugins(options.plugins);
     std::string note;
     own = report(options, make_plan(load_configs(options.configs, options.overrides, options.quick),
-                                    choose_devices(options.device, note), options.selection));
+                                    choose_slot_devices(options, note).of_plan, options.selection));
   } catch (const std::exception& error) {
     own.error = error.what();
   }

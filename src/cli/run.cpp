@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <memory>
 #include <optional>
@@ -31,7 +33,9 @@
 #include "report/markdown.h"
 #include "report/table.h"
 #include "study/load_studies.h"
+#include "supervise/child_ranks.h"
 #include "supervise/resume.h"
+#include "supervise/run_clock.h"
 #include "sweep/job_keys.h"
 #include "sweep/run_recorder.h"
 
@@ -158,6 +162,16 @@ int run_plan(const RunOptions& options, const Plan& plan, const SlotDevices& cho
   return exit_code_of(summary);
 }
 
+/// Opens devices in this process, and teams with ranks of their own.
+decltype(RunnerOptions::open) opener(const RunOptions& options) {
+  const std::chrono::duration<double> patience(std::min(*options.timeout, kForeverSeconds));
+  return
+      [start = ranks_as_children(with_option(options.argv, "--worker")), patience](const DeviceInfo& info) {
+        if (info.ranks == 1) return open_device(info.kind, info.index);
+        return open_team(info, start, std::chrono::duration_cast<std::chrono::milliseconds>(patience));
+      };
+}
+
 int run(const RunOptions& unfinished) {
   std::optional<RankLeader> leader;  // goes last, and with it the other ranks
   if (const int processes = processes_of_run(unfinished); processes > 1) {
@@ -169,11 +183,13 @@ int run(const RunOptions& unfinished) {
   if (options.rehearse) return finish_rehearsal([&] { plan_alone(options); });
   std::optional<WorkerProcess> worker;
   if (options.worker) worker.emplace();
+  if (worker && worker->is_rank()) return worker->follow();
   if (!options.plugins.empty() && !options.worker && !options.no_supervision)
     rehearse_plugins(options.argv, options.plugins, *options.timeout);
   register_plugins(options.plugins);
   if (const auto studies = load_studies(options.configs); !studies.empty()) {
     if (leader) throw UsageError("studies run in one process; start it without mpirun or srun");
+    if (options.team_sizes != std::vector{1}) throw UsageError("studies have no teams of ranks");
     return run_studies(options, studies);
   }
   auto cases = load_configs(options.configs, options.overrides, options.quick);
@@ -200,6 +216,7 @@ int run(const RunOptions& unfinished) {
     warn_of_unlike_ceilings(chosen.gpus, progress);
   }
   options.runner.measure_again = measure_again();
+  options.runner.open = opener(options);
   options.runner.repro = [&options](const Case& the_case, const Implementation& implementation,
                                     const DeviceInfo& device) {
     return repro_command(options, the_case, implementation, device_id(device));

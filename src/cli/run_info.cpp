@@ -42,6 +42,7 @@ constexpr std::string_view kResultsSuffix = ".jsonl";
 std::string results_prefix(const RunOptions& options, const std::vector<DeviceInfo>& devices) {
   std::string device = device_id(devices.back());
   std::erase(device, ':');
+  std::ranges::replace(device, '*', 'x');  // no wildcard of a shell
   return fmt::format("{}-{}-", options.configs.front().stem().string(), device);
 }
 

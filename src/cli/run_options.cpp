@@ -3,6 +3,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <charconv>
+#include <sstream>
+
 #include "base/errors.h"
 
 namespace ssmbench {
@@ -18,6 +22,36 @@ std::string quote(const std::string& text) {
   return quoted + "'";
 }
 
+constexpr int kMostRanks = 64;
+
+int team_size(const std::string& option, std::string_view text) {
+  int size = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
+  if (error != std::errc() || end != text.data() + text.size() || size < 1 || size > kMostRanks)
+    throw UsageError(fmt::format("{}: expected numbers of ranks from 1 to {}", option, kMostRanks));
+  return size;
+}
+
+/// By --ranks, or by a --device that is a team.
+void finish_teams(RunOptions& o) {
+  constexpr std::string_view kTeam = "cpu*";
+  if (o.device.starts_with(kTeam)) {
+    const std::string option = "--device " + o.device;
+    if (!o.ranks.empty()) throw UsageError(option + " and --ranks exclude each other");
+    o.team_sizes = {team_size(option, std::string_view(o.device).substr(kTeam.size()))};
+    o.device = "cpu";
+    return;
+  }
+  if (o.ranks.empty()) return;
+  o.team_sizes.clear();
+  std::istringstream sizes(o.ranks);
+  for (std::string text; std::getline(sizes, text, ',');)
+    o.team_sizes.push_back(team_size("--ranks " + o.ranks, text));
+  std::ranges::sort(o.team_sizes);
+  if (std::ranges::adjacent_find(o.team_sizes) != o.team_sizes.end())
+    throw UsageError(fmt::format("--ranks {}: a size is there twice", o.ranks));
+}
+
 }  // namespace
 
 void add_selection(Command& command, Selection& selection) {
@@ -29,12 +63,14 @@ void add_selection(Command& command, Selection& selection) {
 
 void add_run_options(Command& command, RunOptions& o) {
   command.positionals("CONFIG", o.configs, "Config files");
-  command.option("--device", "DEVICE", o.device, "auto, cpu, cuda, cuda:N or all (default auto)");
+  command.option("--device", "DEVICE", o.device, "auto, cpu, cpu*RANKS, cuda, cuda:N or all (default auto)");
   command.positive(
       "--cpus", "N", o.cpus,
       "Run in so many processes at a time on the CPU; what is timed is timed alone, on all cores");
   command.option("--gpus", "N", o.gpus,
                  "Run on so many GPUs at a time, or on all of them; each gets cases as it is free");
+  command.option("--ranks", "SIZES", o.ranks,
+                 "Compute each case in teams of so many processes too: 1,2,4 (default 1, no team)");
   command.option("--impl", "GLOBS", o.selection.impl, kImplHelp);
   command.repeated_option("--plugin", "LIBRARY", o.plugins, kPluginHelp);
   add_selection(command, o.selection);
@@ -93,6 +129,7 @@ RunOptions finish_options(RunOptions o) {
                                  o.cpus ? "--cpus" : "--gpus", o.profile ? "--profile" : "--no-supervision"));
   if (o.profile && o.resume) throw UsageError("--profile cannot be combined with --resume");
   if (o.profile && !o.dump_file.empty()) throw UsageError("--profile cannot be combined with --dump");
+  finish_teams(o);
   for (const auto& text : o.set) o.overrides.push_back(parse_override(text));
   if (o.seed) o.overrides.push_back(parse_override(fmt::format("seed={}", *o.seed)));
 
@@ -129,8 +166,8 @@ RunOptions finish_options(RunOptions o) {
 std::string repro_command(const RunOptions& o, const Case& the_case, const Implementation& implementation,
                           const std::string& device) {
   std::string command =
-      fmt::format("ssmbench run {} --device {} --impl {} --case {}", quote(the_case.source.file), device,
-                  implementation.name, quote(the_case.id()));
+      fmt::format("ssmbench run {} --device {} --impl {} --case {}", quote(the_case.source.file),
+                  quote(device), implementation.name, quote(the_case.id()));
   for (const auto& plugin : o.plugins) command += " --plugin " + quote(plugin);
   for (const auto& text : o.set) command += " --set " + quote(text);
   if (o.seed) command += fmt::format(" --seed {}", *o.seed);

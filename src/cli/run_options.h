@@ -33,6 +33,7 @@ struct RunOptions {
   bool resume = false, no_supervision = false;
   std::optional<int> cpus;  ///< slots on the CPU
   std::string gpus;         ///< slots on GPUs: how many, or "all"; empty: none
+  std::string ranks;        ///< sizes of teams, with commas between them; empty: 1
   bool list_only = false, quiet = false, verbose = false;
   // Not for users, but for processes that this one starts (src/supervise/):
   bool worker = false;    ///< runs cases
@@ -40,6 +41,7 @@ struct RunOptions {
 
   // Filled by finish_options:
   std::vector<Override> overrides;
+  std::vector<int> team_sizes{1};  ///< 1: devices by themselves
   RunnerOptions runner;
   std::vector<std::string> argv;
 

@@ -19,6 +19,7 @@
 #include "device/thread_pinning.h"
 #include "supervise/child_process.h"
 #include "sweep/plan.h"
+#include "team/team_device.h"
 
 namespace ssmbench {
 namespace {
@@ -93,7 +94,9 @@ std::vector<DeviceInfo> choose_gpus(const std::string& count, const std::string&
       list));
 }
 
-SlotDevices choose_slot_devices(const RunOptions& options, std::string& note) {
+namespace {
+
+SlotDevices devices_of_slots(const RunOptions& options, std::string& note) {
   if (options.cpus) {
     if (options.device != "auto" && options.device != "cpu")
       throw UsageError(fmt::format("--cpus is for runs on the CPU, not on --device {}", options.device));
@@ -112,6 +115,27 @@ SlotDevices choose_slot_devices(const RunOptions& options, std::string& note) {
   return chosen;
 }
 
+/// What a plan has for teams of these sizes, with 1 for the devices by themselves.
+std::vector<DeviceInfo> with_teams(const std::vector<DeviceInfo>& devices, const std::vector<int>& sizes) {
+  const bool has_cpu = std::ranges::find(devices, DeviceKind::cpu, &DeviceInfo::kind) != devices.end();
+  std::vector<DeviceInfo> all;
+  for (const int size : sizes) {
+    if (size == 1) all.insert(all.end(), devices.begin(), devices.end());
+    if (size > 1 && !has_cpu)
+      throw UsageError(fmt::format("--ranks {}: teams are of the CPU so far; name it by --device cpu", size));
+    if (size > 1) all.push_back(team_info(size));
+  }
+  return all;
+}
+
+}  // namespace
+
+SlotDevices choose_slot_devices(const RunOptions& options, std::string& note) {
+  SlotDevices chosen = devices_of_slots(options, note);
+  chosen.of_plan = with_teams(chosen.of_plan, options.team_sizes);
+  return chosen;
+}
+
 void warn_of_unlike_ceilings(const std::vector<DeviceInfo>& gpus, Progress& progress) {
   if (gpus.size() < 2) return;
   const auto known = known_ceilings(gpus, progress);
@@ -124,13 +148,6 @@ void warn_of_unlike_ceilings(const std::vector<DeviceInfo>& gpus, Progress& prog
         progress.say(fmt::format("warning: {} is not as fast as {}: {} {:.4g} and {:.4g}", device_id(gpu),
                                  device_id(gpus.front()), field.name, here, there));
     }
-}
-
-std::vector<int> share_of(const std::vector<int>& cpus, std::size_t slot, std::size_t slots) {
-  if (cpus.empty()) return {};
-  const std::size_t begin = slot * cpus.size() / slots;
-  const std::size_t end = std::max((slot + 1) * cpus.size() / slots, begin + 1);
-  return {cpus.begin() + static_cast<std::ptrdiff_t>(begin), cpus.begin() + static_cast<std::ptrdiff_t>(end)};
 }
 
 RunSlots local_slots(const RunOptions& options, const std::vector<DeviceInfo>& gpus) {

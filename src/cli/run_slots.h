@@ -22,7 +22,7 @@ struct SlotDevices {
   std::vector<DeviceInfo> gpus;  ///< of the slots, all alike: the plan has the first. Empty without --gpus
 };
 
-/// By --device, --cpus and --gpus, from the devices of this machine. `note` says what was chosen where nobody
+/// By --device, --cpus, --gpus and --ranks, from the devices of this machine. `note` says what was chosen where nobody
 /// did. Throws UsageError, and DeviceError when an asked-for device is missing.
 SlotDevices choose_slot_devices(const RunOptions& options, std::string& note);
 
@@ -34,9 +34,6 @@ std::vector<DeviceInfo> choose_gpus(const std::string& count, const std::string&
 
 /// Says of GPUs, of which the plan has the first, whose measured ceilings are not as high as its.
 void warn_of_unlike_ceilings(const std::vector<DeviceInfo>& gpus, Progress& progress);
-
-/// The CPUs of one of several slots: a run of them, of as equal a length as can be, and one at least.
-std::vector<int> share_of(const std::vector<int>& cpus, std::size_t slot, std::size_t slots);
 
 /// Where a run's workers are.
 struct RunSlots {

@@ -18,6 +18,7 @@ namespace ssmbench {
 struct DeviceInfo {
   DeviceKind kind = DeviceKind::cpu;
   int index = 0;
+  int ranks = 1;                               ///< more: a team of so many, each on a part of it
   std::string name;                            ///< as the vendor names it
   std::size_t total_bytes = 0;                 ///< memory of the device
   std::size_t free_bytes = 0;                  ///< of it, available now
@@ -37,6 +38,14 @@ struct LaunchTime {
   double enqueue_ms = 0;  ///< that it took the host to enqueue it; 0 where nothing is enqueued
   /// The device got to it before all of it was enqueued, so that `ms` may hold time of the host.
   bool queue_ran_dry = false;
+};
+
+class TeamRun;  // device/team_run.h
+
+/// An implementation that is bound to tensors, ready to launch.
+struct BoundRun {
+  Launch launch;
+  std::shared_ptr<TeamRun> team = {};  ///< on a team; else null
 };
 
 /// Where an implementation runs: memory, copies, and a clock for its work.
@@ -76,6 +85,11 @@ class Device {
   /// The digest of each span (device/digest.h), after what was enqueued before.
   virtual std::vector<std::uint64_t> digests(const std::vector<MemorySpan>& spans) = 0;
 
+  /// Implementation::bind, of tensors in this device's memory.
+  virtual BoundRun bind(const Implementation& implementation, const Problem& problem,
+                        const TensorSet& tensors, void* workspace) {
+    return {.launch = implementation.bind(problem, tensors, workspace)};
+  }
   /// What launches are given: a cudaStream_t, or nullptr on the CPU.
   virtual void* stream() = 0;
   /// Waits, and makes another stream, or the first one again, the one that everything is enqueued on; nothing

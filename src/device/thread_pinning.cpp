@@ -82,6 +82,13 @@ std::vector<int> allowed_cpus() {
   return cpus;
 }
 
+std::vector<int> share_of(const std::vector<int>& cpus, std::size_t number, std::size_t shares) {
+  if (cpus.empty()) return {};
+  const std::size_t begin = number * cpus.size() / shares;
+  const std::size_t end = std::max((number + 1) * cpus.size() / shares, begin + 1);
+  return {cpus.begin() + static_cast<std::ptrdiff_t>(begin), cpus.begin() + static_cast<std::ptrdiff_t>(end)};
+}
+
 int threads_for(const std::vector<int>& cpus) {
   if (cpus.empty() || std::getenv("OMP_NUM_THREADS") != nullptr) return omp_get_max_threads();
   return static_cast<int>(cpus.size());

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,6 +16,9 @@ std::shared_ptr<void> pin_threads();
 /// The CPUs that this thread may use. Empty where the system does not say, as with more CPUs than fit a
 /// cpu_set_t.
 std::vector<int> allowed_cpus();
+
+/// One of so many shares of CPUs: a run of them, of as equal a length as can be, and one CPU at least.
+std::vector<int> share_of(const std::vector<int>& cpus, std::size_t number, std::size_t shares);
 
 /// From now on OpenMP has so many threads, and they and this one may use these CPUs; threads that are started
 /// later may too. Leaves them where they are where OMP_PROC_BIND binds them, and for an empty list.

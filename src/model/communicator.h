@@ -3,7 +3,14 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/errors.h"
+
 namespace ssmbench {
+
+/// Another rank is the reason: the team cannot be used any more.
+struct TeamError : DeviceError {
+  using DeviceError::DeviceError;
+};
 
 /// How the ranks of a team exchange data. A rank is a process with a device of its own; all of them run the
 /// same program over the same problem. Every member but send and receive is collective: all ranks call it, in
@@ -13,7 +20,7 @@ namespace ssmbench {
 /// is enqueued after it finds the result. On the CPU, where stream is null, a call returns when the result is
 /// there.
 ///
-/// Every member throws DeviceError, with the rank that it is about, when a rank ends, leaves, does something
+/// Every member throws TeamError, with the rank that it is about, when a rank ends, leaves, does something
 /// else or does not answer in time. The team cannot be used after that.
 class Communicator {
  public:

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <stdexcept>
 #include <tuple>
 
@@ -14,10 +15,53 @@ std::vector<DistributedImplementation>& registry() {
   return all;
 }
 
+std::size_t largest_workspace(const DistributedImplementation& implementation, const Problem& whole,
+                              int ranks) {
+  std::size_t bytes = 0;
+  for (int rank = 0; rank < ranks; ++rank)
+    bytes = std::max(bytes, implementation.workspace_bytes(whole, rank, ranks));
+  return bytes;
+}
+
 }  // namespace
 
 const std::vector<DistributedImplementation>& distributed_implementations() {
   return registry();
+}
+
+const DistributedImplementation* distributed_implementation(const std::string& op, const std::string& name) {
+  const auto found = std::ranges::find_if(
+      registry(), [&](const DistributedImplementation& each) { return each.op == op && each.name == name; });
+  return found == registry().end() ? nullptr : &*found;
+}
+
+const std::vector<Implementation>& team_implementations(int ranks) {
+  static std::map<int, std::vector<Implementation>> known;
+  const auto [place, is_new] = known.try_emplace(ranks);
+  if (!is_new) return place->second;
+  for (const auto& each : registry())
+    place->second.push_back(
+        {.name = each.name,
+         .op = each.op,
+         .device = each.device,
+         .summary = each.summary,
+         .unsupported = [&each, ranks](const Problem& whole) { return each.unsupported(whole, ranks); },
+         .workspace_bytes = [&each,
+                             ranks](const Problem& whole) { return largest_workspace(each, whole, ranks); },
+         .bind = [](const Problem& /*whole*/, const TensorSet& /*tensors*/, void* /*workspace*/) -> Launch {
+           throw std::logic_error("bound on a device of one rank");
+         }});
+  return place->second;
+}
+
+std::size_t bytes_of_ranks(const DistributedImplementation& implementation, const Problem& whole, int ranks) {
+  std::size_t bytes = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const Box box = implementation.box(whole, rank, ranks);
+    for (const auto& spec : whole.tensors()) bytes += part_of(spec, box).bytes();
+    bytes += implementation.workspace_bytes(whole, rank, ranks);
+  }
+  return bytes;
 }
 
 DistributedRegistration::DistributedRegistration(DistributedImplementation implementation) {

@@ -36,6 +36,16 @@ struct DistributedImplementation {
 /// Everything that is built in, ordered by op and name.
 const std::vector<DistributedImplementation>& distributed_implementations();
 
+/// One of them; null where there is none of that name.
+const DistributedImplementation* distributed_implementation(const std::string& op, const std::string& name);
+
+/// All of them as implementations on a device of so many ranks (2 or more), for plans. Nothing can be bound
+/// but by that device. workspace_bytes is that of the rank that needs most.
+const std::vector<Implementation>& team_implementations(int ranks);
+
+/// What the parts of tensors and the workspaces of all ranks take together.
+std::size_t bytes_of_ranks(const DistributedImplementation& implementation, const Problem& whole, int ranks);
+
 /// Registers it, as Registration does.
 struct DistributedRegistration {
   explicit DistributedRegistration(DistributedImplementation implementation);

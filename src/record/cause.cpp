@@ -66,6 +66,7 @@ std::optional<Cause> cause_named(std::string_view name) {
 Explanation explain(const std::exception& error) {
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr)
     return {Cause::out_of_memory, "out of host memory"};
+  if (const auto* explained = dynamic_cast<const ExplainedError*>(&error)) return explained->why;
   Cause cause = Cause::exception;
   if (dynamic_cast<const DeviceError*>(&error) != nullptr) cause = Cause::device_error;
   if (dynamic_cast<const OutOfMemory*>(&error) != nullptr) cause = Cause::out_of_memory;

@@ -5,6 +5,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+
+#include "base/errors.h"
 
 namespace ssmbench {
 
@@ -53,6 +56,13 @@ std::optional<Cause> cause_named(std::string_view name);
 struct Explanation {
   Cause cause;
   std::string reason;
+};
+
+/// Thrown where more is known than an exception's type says.
+struct ExplainedError : DeviceError {
+  explicit ExplainedError(Explanation explanation)
+      : DeviceError(explanation.reason), why(std::move(explanation)) {}
+  Explanation why;
 };
 
 /// Explains an exception that an implementation or its device threw.

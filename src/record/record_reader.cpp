@@ -159,6 +159,18 @@ std::optional<Arithmetic> claims_of(const Json& record) {
   return Arithmetic{.math = *known_math, .state_dtype = *known_dtype};
 }
 
+constexpr const char* kExchange = "exchange";
+
+std::optional<TeamUse> team_of(const Json& record) {
+  if (!record.contains("wire_bytes")) return {};
+  TeamUse team{.wire_bytes = record.at("wire_bytes").get<double>()};
+  if (record.contains("team"))
+    for (const Json& rank : record.at("team")) team.rank_ms.push_back(rank.at("median_ms").get<double>());
+  if (record.contains("timing") && record.at("timing").contains(kExchange))
+    team.exchange = timing_of(record.at("timing").at(kExchange));
+  return team;
+}
+
 CaseResult result_of(const Json& record) {
   CaseResult result{.the_case = case_of(record),
                     .impl = record.at("impl").get<std::string>(),
@@ -180,8 +192,16 @@ CaseResult result_of(const Json& record) {
   if (record.contains("timing")) {
     const Json& timing = record.at("timing");
     for (const auto& [name, stats] : timing.items())
-      if (stats.is_object()) result.timing[name] = timing_of(stats);
+      if (stats.is_object() && name != kExchange) result.timing[name] = timing_of(stats);
     if (timing.contains("h2d_ms")) result.transfers = transfers_of(timing);
+  }
+  result.team = team_of(record);
+  if (record.contains("scaling")) {
+    const Json& scaling = record.at("scaling");
+    result.scaling = {.impl = scaling.at("impl").get<std::string>(),
+                      .ms_one = scaling.at("ms_one").get<double>(),
+                      .speedup = scaling.at("speedup").get<double>(),
+                      .efficiency = scaling.at("efficiency").get<double>()};
   }
   if (record.contains("roofline")) {
     const Json& roofline = record.at("roofline");

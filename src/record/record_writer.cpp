@@ -78,6 +78,17 @@ void add_measurements(Json& record, const CaseResult& result) {
   if (result.determinism) record["determinism"] = to_json(*result.determinism);
   for (const auto& [name, timing] : result.timing) record["timing"][name] = to_json(timing);
   if (result.transfers) add_transfers(record["timing"], *result.transfers);
+  if (const auto& team = result.team) {
+    if (team->exchange) record["timing"]["exchange"] = to_json(*team->exchange);
+    for (std::size_t rank = 0; rank < team->rank_ms.size(); ++rank)
+      record["team"].push_back({{"rank", rank}, {"median_ms", team->rank_ms[rank]}});
+    record["wire_bytes"] = team->wire_bytes;
+  }
+  if (const auto& scaling = result.scaling)
+    record["scaling"] = {{"impl", scaling->impl},
+                         {"ms_one", scaling->ms_one},
+                         {"speedup", scaling->speedup},
+                         {"efficiency", scaling->efficiency}};
   if (const auto& roofline = result.roofline)
     record["roofline"] = {
         {"floor_ms", roofline->floor_ms}, {"bound", roofline->bound}, {"fraction", roofline->fraction}};

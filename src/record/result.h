@@ -121,11 +121,26 @@ struct Roofline {
   double fraction = 0;     ///< floor over measured time
 };
 
+/// What is known of a team beside its time, which is that of the rank that takes longest.
+struct TeamUse {
+  std::vector<double> rank_ms = {};  ///< by rank, the median of its own times; empty where nothing was timed
+  double wire_bytes = 0;             ///< that a launch sends: the most of any rank
+  std::optional<TimingStats> exchange = {};  ///< what a launch sends and receives, alone, where timed
+};
+
+/// A team against one device: the fastest that passed on the case in the same run.
+struct Scaling {
+  std::string impl;
+  double ms_one = 0;      ///< its median
+  double speedup = 0;     ///< of the team over it
+  double efficiency = 0;  ///< speedup over ranks
+};
+
 /// What came of one implementation on one case.
 struct CaseResult {
   Case the_case;
   std::string impl;
-  std::string device;  ///< "cpu", "cuda:0"
+  std::string device;  ///< "cpu", "cuda:0", "cpu*2" for a team
   /// The arithmetic that the implementation claims, from which tolerances follow; nothing in files of before
   /// it was kept.
   std::optional<Arithmetic> claims = {};
@@ -138,6 +153,8 @@ struct CaseResult {
   std::map<std::string, TimingStats> timing = {};
   std::optional<TransferTimes> transfers = {};  ///< where device and host memory are apart
   std::optional<Roofline> roofline = {};        ///< where the device is calibrated
+  std::optional<TeamUse> team = {};             ///< of a device of several ranks
+  std::optional<Scaling> scaling = {};          ///< of a team that passed, where one device did too
   Work work = {};
   std::size_t workspace_bytes = 0;
   /// Of a run with several slots: which it ran in ("cuda:1", "cpu:0", "cuda:1@node2"), and how many others

@@ -84,7 +84,9 @@ std::string to_bytes(const WorkerOrders& orders) {
                 {"lock", place.lock},
                 {"gpu", place.gpu.value_or(-1)},
                 {"cpus", place.cpus},
-                {"all_cpus", place.all_cpus}});
+                {"all_cpus", place.all_cpus},
+                {"team", orders.team},
+                {"rank", orders.rank}});
 }
 
 std::string to_bytes(const JobSet& jobs) {
@@ -109,7 +111,9 @@ WorkerOrders read_orders(int descriptor) {
             .place = {.lock = json->at("lock").get<std::string>(),
                       .gpu = gpu < 0 ? std::nullopt : std::optional(gpu),
                       .cpus = json->at("cpus").get<std::vector<int>>(),
-                      .all_cpus = json->at("all_cpus").get<std::vector<int>>()}};
+                      .all_cpus = json->at("all_cpus").get<std::vector<int>>()},
+            .team = json->at("team").get<std::string>(),
+            .rank = json->at("rank").get<int>()};
   } catch (const Json::exception&) {
     throw UsageError("--worker is internal to ssmbench");
   }
@@ -123,6 +127,47 @@ std::optional<JobSet> next_jobs(int descriptor, std::size_t job_count) {
   for (std::size_t i = 0; i + 1 < bounds.size(); i += 2)
     for (std::size_t job = bounds[i]; job < std::min(bounds[i + 1], job_count); ++job) jobs[job] = true;
   return jobs;
+}
+
+std::string to_bytes(const RankOrder& order) {
+  Json axes = Json::object();
+  for (const auto& [name, value] : order.axes)
+    std::visit([&, &axis = name](const auto& held) { axes[axis] = held; }, value);
+  return frame({{"kind", static_cast<int>(order.kind)},
+                {"run", order.run},
+                {"implementation", order.implementation},
+                {"op", order.op},
+                {"axes", axes},
+                {"garbage", order.garbage}});
+}
+
+std::optional<RankOrder> next_rank_order(int descriptor) {
+  const auto json = read_frame(descriptor);
+  if (!json) return {};
+  RankOrder order{.kind = static_cast<RankOrder::Kind>(json->at("kind").get<int>()),
+                  .run = json->at("run").get<std::size_t>(),
+                  .implementation = json->at("implementation").get<std::string>(),
+                  .op = json->at("op").get<std::string>(),
+                  .garbage = json->at("garbage").get<unsigned char>()};
+  for (const auto& [name, value] : json->at("axes").items()) {
+    if (value.is_boolean())
+      order.axes[name] = value.get<bool>();
+    else if (value.is_string())
+      order.axes[name] = value.get<std::string>();
+    else
+      order.axes[name] = value.get<std::int64_t>();
+  }
+  return order;
+}
+
+std::string text_of(const Explanation& why) {
+  return fmt::format("{} {}", name_of(why.cause), why.reason);
+}
+
+Explanation explanation_in(const std::string& text) {
+  const auto blank = text.find(' ');
+  return {cause_named(text.substr(0, blank)).value_or(Cause::exception),
+          blank == std::string::npos ? text : text.substr(blank + 1)};
 }
 
 std::string plan_fingerprint(const Plan& plan) {

@@ -9,14 +9,15 @@
 #include "device/ceilings.h"
 #include "sweep/plan.h"
 #include "sweep/run_listener.h"
+#include "team/rank_order.h"
 
 namespace ssmbench {
 
 // What supervisor and worker say to each other. A worker is started with the arguments of its supervisor
 // and makes the same plan of them. At these descriptors it finds a stream of orders, and a pipe for its
 // messages. The stream begins with WorkerOrders; then come sets of jobs, each of which the worker answers
-// with `done`, until the stream ends, and the worker with it. (An order for a set of jobs that several
-// workers run together, as a team, would be another kind in between.)
+// with `done`, until the stream ends, and the worker with it. A worker that is a rank of a team gets a
+// RankOrder each time in place of that; it says `done` once, before it joins the team.
 
 inline constexpr int kOrdersDescriptor = 3;
 inline constexpr int kMessagesDescriptor = 4;
@@ -40,6 +41,8 @@ struct WorkerOrders {
   std::string dump_folder;  ///< where to leave each job's tensors (dump_part); empty: nowhere
   std::map<std::string, Ceilings> ceilings = {};  ///< by device: RunnerOptions
   WorkerPlace place = {};
+  std::string team = {};  ///< TeamMemory that it joins as `rank`, to do what its supervisor does; else empty
+  int rank = 0;
 };
 
 std::string to_bytes(const WorkerOrders& orders);
@@ -49,6 +52,11 @@ std::string to_bytes(const JobSet& jobs);
 WorkerOrders read_orders(int descriptor);
 /// Waits for the next set of jobs, of a plan of so many. Nothing at the end of the stream.
 std::optional<JobSet> next_jobs(int descriptor, std::size_t job_count);
+
+/// What rank 0 of a team, which is their supervisor, orders the other ranks to do.
+std::string to_bytes(const RankOrder& order);
+/// Waits for the next one. Nothing at the end of the stream.
+std::optional<RankOrder> next_rank_order(int descriptor);
 
 /// Equal for plans with the same jobs: a config may be edited while it runs.
 std::string plan_fingerprint(const Plan& plan);
@@ -72,6 +80,10 @@ struct Message {
   Stage stage = Stage::inputs;
   std::string text = {};
 };
+
+/// The text of `failed` from a rank of a team, and what it says.
+std::string text_of(const Explanation& why);
+Explanation explanation_in(const std::string& text);
 
 /// Without a newline.
 std::string to_line(const Message& message);

@@ -3,13 +3,18 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
 #include <optional>
 
 #include "base/errors.h"
+#include "device/thread_pinning.h"
 #include "record/record_writer.h"
+#include "team/rank_run.h"
+#include "team/shared_memory.h"
 
 namespace ssmbench {
 namespace {
@@ -46,8 +51,10 @@ class Sender : public RunListener {
   void finished(std::size_t job, const CaseResult& result) override {
     stage_.reset();
     send({.kind = Message::Kind::finished, .job = job, .text = case_record(result)});
-    const bool is_lost = result.status == Status::error &&
-                         !still_works(options_, plan_.devices[plan_.job(job).second->device]);
+    const DeviceInfo& device = plan_.devices[plan_.job(job).second->device];
+    // After an error the other ranks of a team are not what they were.
+    const bool is_lost =
+        result.status == Status::error && (device.ranks > 1 || !still_works(options_, device));
     // Late work goes on, in memory that is another one's next.
     if (!is_lost && result.cause != Cause::late_work) return;
     send({.kind = Message::Kind::leaving});
@@ -91,6 +98,27 @@ WorkerProcess::WorkerProcess() : orders_(read_orders(kOrdersDescriptor)) {
   working_ = share_->work();
 }
 
+int WorkerProcess::follow() {
+  constexpr std::chrono::hours kUntilItDies(24 * 365);  // rank 0 knows how long ranks may take
+  const auto& cpus = orders_.place.cpus;
+  if (!cpus.empty()) use_cpus(cpus, std::min(threads_for(cpus), static_cast<int>(cpus.size())));
+  send({.kind = Message::Kind::done});
+  try {
+    const auto team = join_team(orders_.team, orders_.rank, kUntilItDies);
+    try {
+      ssmbench::follow(*team, [] { return next_rank_order(kOrdersDescriptor); });
+    } catch (const TeamError&) {
+      throw;
+    } catch (const std::exception& error) {  // before it leaves, which others notice
+      send({.kind = Message::Kind::failed, .text = text_of(explain(error))});
+      return EXIT_FAILURE;
+    }
+  } catch (const TeamError&) {  // the others know why
+    send({.kind = Message::Kind::leaving});
+  }
+  return EXIT_SUCCESS;
+}
+
 int WorkerProcess::run(const Plan& plan, RunnerOptions options, const NumberedHook& hook) {
   if (plan_fingerprint(plan) != orders_.plan)
     throw UsageError("the config or the devices changed during the run");
@@ -99,8 +127,8 @@ int WorkerProcess::run(const Plan& plan, RunnerOptions options, const NumberedHo
   waits_ = [&sender](bool begins) { sender.waits(begins); };
   if (share_) options.host = &*share_;
   if (const auto gpu = orders_.place.gpu) {
-    options.open = [gpu = *gpu](const DeviceInfo& info) {
-      return open_device(info.kind, info.kind == DeviceKind::cuda ? gpu : info.index);
+    options.open = [gpu = *gpu, open = options.open](const DeviceInfo& info) {
+      return info.kind == DeviceKind::cuda ? open_device(info.kind, gpu) : open(info);
     };
     // One that does not work is not to go through all cases of the run.
     open_device(DeviceKind::cuda, *gpu)->synchronize();

@@ -24,6 +24,10 @@ class WorkerProcess {
   WorkerProcess();
 
   const WorkerOrders& orders() const { return orders_; }
+  /// Whether it is a rank of a team, for which its supervisor runs the jobs.
+  bool is_rank() const { return !orders_.team.empty(); }
+  /// What such a rank does. Returns the exit code.
+  int follow();
   /// Runs the jobs of its orders, sends what comes of them to its supervisor, with which it dies, and
   /// returns the exit code when there are no more.
   int run(const Plan& plan, RunnerOptions options, const NumberedHook& hook);

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/errors.h"
+#include "bench/statistics.h"
 #include "device/floating_point.h"
 #include "verify/compare.h"
 #include "verify/compare_sample.h"
@@ -27,6 +29,10 @@ std::string describe_notes(const ReferenceOutputs& reference) {
 /// Exponentials and multiply-adds of a problem below which one thread is faster: others have to be woken and
 /// waited for, which takes milliseconds where cores are busy.
 constexpr double kWorthThreads = 1 << 16;
+
+/// Exchanges that are timed, fewer where they take longer than this together.
+constexpr std::size_t kExchangeSamples = 51;
+constexpr double kExchangeMs = 100;
 
 bool is_worth_threads(const Problem& problem) {
   const Work work = problem.op().least_work(problem, Math::f32);
@@ -68,6 +74,7 @@ bool RunJudge::is_fine() const {
 
 void RunJudge::verify(const RerunPolicy& policy) {
   launch_first();
+  take_team_use();
   look_for_damage();
   if (!is_fine()) return;
   // As while launches are timed; not before the first, when runtimes count the CPUs that they may use.
@@ -296,7 +303,10 @@ void RunJudge::finish_timing() {
     compare_again(fmt::format("after {} launches", launches_));
   }
   look_for_damage();
-  if (!is_fine() || on_.transfers == nullptr) return;
+  if (!is_fine()) return;
+  take_team_use();
+  if (result_.team && result_.team->wire_bytes > 0) result_.team->exchange = time_exchange();
+  if (on_.transfers == nullptr) return;
   measure_transfers();
   look_for_damage();
 }
@@ -321,6 +331,28 @@ void RunJudge::invalidate(Cause cause, std::string reason) {
   result_.reason = std::move(reason);
   result_.timing.clear();
   result_.transfers.reset();
+}
+
+void RunJudge::take_team_use() {
+  const TeamRun* team = run_.team();
+  if (team == nullptr) return;
+  result_.team = TeamUse{.wire_bytes = team->wire_bytes()};
+  for (auto of_rank : team->timed_ms()) {
+    std::ranges::sort(of_rank);
+    result_.team->rank_ms.push_back(quantile(of_rank, 0.5));
+  }
+}
+
+TimingStats RunJudge::time_exchange() {
+  const Launch exchange = run_.team()->exchange();
+  std::vector<double> samples;
+  double spent_ms = 0;
+  while (samples.size() < kExchangeSamples && spent_ms < kExchangeMs) {
+    if (stop_) throw Interrupted();
+    samples.push_back(on_.device.time_launch(exchange, 0).ms);
+    spent_ms += samples.back();
+  }
+  return summarize(std::move(samples));
 }
 
 void RunJudge::finish() {

@@ -71,6 +71,9 @@ class RunJudge {
   void launch();
   void look_for_damage();
   void measure_transfers();
+  /// What is known of a team: what it sends, and where it was timed how long that takes alone.
+  void take_team_use();
+  TimingStats time_exchange();
   /// A replay of the launch that is right; nothing where there is none.
   std::optional<Launch> capture();
   bool replays_well(const Launch& replay);

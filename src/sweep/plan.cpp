@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/glob.h"
+#include "model/distributed.h"
 #include "reference/reference.h"
 #include "sweep/exchange.h"
 
@@ -51,14 +52,26 @@ std::optional<Explanation> reason_to_skip(const Implementation& implementation, 
 /// An implementation on a device.
 using Candidate = std::pair<const Implementation*, std::size_t>;
 
+const std::vector<Implementation>& implementations_on(const DeviceInfo& device) {
+  return device.ranks > 1 ? team_implementations(device.ranks) : implementations();
+}
+
 /// Those of an operation.
 std::vector<Candidate> candidates_for(const OpSpec& op, const std::vector<DeviceInfo>& devices) {
   std::vector<Candidate> candidates;
   for (std::size_t device = 0; device < devices.size(); ++device)
-    for (const auto& implementation : implementations())
+    for (const auto& implementation : implementations_on(devices[device]))
       if (implementation.op == op.name && implementation.device == devices[device].kind)
         candidates.emplace_back(&implementation, device);
   return candidates;
+}
+
+/// What a team takes of the host's memory, which its ranks share.
+std::size_t of_ranks(const Job& job, const Plan& plan, const Problem& problem) {
+  const int ranks = plan.devices[job.device].ranks;
+  if (ranks == 1) return 0;
+  return bytes_of_ranks(*distributed_implementation(problem.op().name, job.implementation->name), problem,
+                        ranks);
 }
 
 std::vector<Job> jobs_for(const Case& the_case, const std::vector<Candidate>& candidates,
@@ -91,6 +104,7 @@ std::pair<const PlannedCase*, const Job*> Plan::job(std::size_t number) const {
 }
 
 std::string device_id(const DeviceInfo& device) {
+  if (device.ranks > 1) return fmt::format("{}*{}", name_of(device.kind), device.ranks);
   if (device.kind == DeviceKind::cpu) return "cpu";
   return fmt::format("cuda:{}", device.index);
 }
@@ -153,7 +167,8 @@ MemoryNeed memory_need(const PlannedCase& planned, const Plan& plan, bool verify
       // The outputs of the first launch and of the latest.
       need.host = std::max(need.host, inputs + 2 * outputs + reference);
     } else {  // the CPU's outputs lie beside these copies
-      need.host = std::max(need.host, inputs + 3 * outputs + reference + workspace);
+      need.host =
+          std::max(need.host, inputs + 3 * outputs + reference + workspace + of_ranks(job, plan, problem));
     }
   }
   return need;

@@ -43,7 +43,7 @@ struct Plan {
   std::pair<const PlannedCase*, const Job*> job(std::size_t number) const;
 };
 
-/// "cpu", "cuda:0".
+/// "cpu", "cuda:0", "cpu*2" for a team of two ranks.
 std::string device_id(const DeviceInfo& device);
 
 Plan make_plan(std::vector<Case> cases, std::vector<DeviceInfo> devices, const Selection& selection);

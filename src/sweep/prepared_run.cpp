@@ -56,9 +56,15 @@ PreparedRun::PreparedRun(Device& device, const Implementation& implementation, c
   reset_outputs(kNaN);
   fill_workspace(kNaN);
   guard_.arm();  // after all of that is done, on whatever stream binding works
-  launch_ = implementation.bind(problem, all, workspace_.get());
+  run_ = device.bind(implementation, problem, all, workspace_.get());
   reset_outputs(kNaN);  // binding may have run the kernel, to tune it
   fill_workspace(kNaN);
+}
+
+Damage PreparedRun::damage() const {
+  Damage damage = guard_.damage();
+  if (run_.team != nullptr) damage.add(run_.team->damage());
+  return damage;
 }
 
 void PreparedRun::reset_outputs(unsigned char garbage) {

@@ -8,6 +8,7 @@
 #include "base/errors.h"
 #include "device/device.h"
 #include "device/memory_guard.h"
+#include "device/team_run.h"
 #include "model/implementation.h"
 #include "model/tensor.h"
 #include "record/cause.h"
@@ -48,7 +49,9 @@ class PreparedRun {
   PreparedRun(Device& device, const Implementation& implementation, const Problem& problem,
               const TensorSet& device_inputs);
 
-  const Launch& launch() const { return launch_; }
+  const Launch& launch() const { return run_.launch; }
+  /// Null on a device of one rank.
+  TeamRun* team() const { return run_.team.get(); }
   /// Enqueues that outputs hold `garbage` (garbage_byte below), those that are updated in place the input.
   void reset_outputs(unsigned char garbage);
   /// Enqueues that all bytes of the workspace become `garbage`.
@@ -64,8 +67,9 @@ class PreparedRun {
   void copy_outputs(std::vector<HostTensor>& host) const;
   /// Where the outputs are on the device, in the same order.
   std::vector<MemorySpan> output_memory() const;
-  /// What launches that have been waited for did to the bands around outputs and workspace (MemoryGuard).
-  Damage damage() const { return guard_.damage(); }
+  /// What launches that have been waited for did to the bands around outputs and workspace (MemoryGuard), and
+  /// to the memory of ranks.
+  Damage damage() const;
 
  private:
   struct Output {
@@ -78,7 +82,7 @@ class PreparedRun {
   std::vector<Output> outputs_;
   std::size_t workspace_bytes_;
   Device::Buffer workspace_;
-  Launch launch_;
+  BoundRun run_;
   MemoryGuard guard_;
 };
 

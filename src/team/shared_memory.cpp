@@ -246,7 +246,7 @@ class SharedMemoryTeam : public Communicator {
     for_each_piece(bytes, Channel::kPiece, [&](std::size_t begin, std::size_t count) {
       wait_for(from, "sent", [&] { return channel.sent > channel.taken; });
       if (channel.bytes != bytes)
-        throw DeviceError(
+        throw TeamError(
             fmt::format("rank {} sent {} bytes, rank {} receives {}", from, channel.bytes, rank_, bytes));
       std::memcpy(bytes_at(to, begin), channel.piece, count);
       ++channel.taken;
@@ -312,7 +312,7 @@ class SharedMemoryTeam : public Communicator {
       wait_for(other, number == 1 ? "joined" : fmt::format("come to {}", doing.text()),
                [&] { return seat(other).exchanges >= number; });
       if (const Doing& found = seat(other).doing[number % 2]; found != doing)
-        throw DeviceError(
+        throw TeamError(
             fmt::format("rank {} is at {}, rank {} at {}", other, found.text(), rank_, doing.text()));
     }
     for (int sender = 0; sender < ranks_; ++sender) read(sender, mailbox(sender, number));
@@ -330,13 +330,12 @@ class SharedMemoryTeam : public Communicator {
     while (!done()) {
       if (has_gone(rank)) {
         if (done()) return;  // it did so, and went
-        throw DeviceError(fmt::format("rank {} {} and has not {}", rank,
-                                      seat(rank).presence == Presence::left ? "left the team" : "ended",
-                                      what));
+        throw TeamError(fmt::format("rank {} {} and has not {}", rank,
+                                    seat(rank).presence == Presence::left ? "left the team" : "ended", what));
       }
       if (Clock::now() - start > patience_)
-        throw DeviceError(fmt::format("rank {} has not {} for {} s", rank, what,
-                                      std::chrono::duration<double>(patience_).count()));
+        throw TeamError(fmt::format("rank {} has not {} for {} s", rank, what,
+                                    std::chrono::duration<double>(patience_).count()));
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
   }

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <string>
+
+#include "model/axis.h"
+
+namespace ssmbench {
+
+/// What rank 0 of a team has the other ranks do, while it does the same.
+struct RankOrder {
+  enum class Kind {
+    bind,      ///< `implementation` to the rank's parts of the problem
+    launch,    ///< a run, with `garbage` in its workspace
+    exchange,  ///< what the last launch of a run sent and received
+    release,   ///< a run: it is not launched any more
+  };
+  Kind kind = Kind::bind;
+  std::size_t run = 0;  ///< the number of what is bound
+  std::string implementation = {};
+  std::string op = {};
+  std::map<std::string, AxisValue> axes = {};  ///< Problem::axes
+  unsigned char garbage = 0;
+};
+
+}  // namespace ssmbench

@@ -1,0 +1,205 @@
+#include "team/rank_run.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <stdexcept>
+
+#include "device/cpu.h"
+#include "device/floating_point.h"
+#include "device/thread_pinning.h"
+#include "model/operation.h"
+
+namespace ssmbench {
+namespace {
+
+/// Of RankOutcome, as ranks exchange it.
+struct Report {
+  double ms, wire_bytes;
+  bool out_of_bounds;
+  std::array<char, 511> damage;  // with a zero at its end
+};
+
+/// Calls copy(offset in the whole tensor, offset in the part, count), in elements, for runs of elements that
+/// follow one another in both.
+template <class Copy>
+void for_each_run(const TensorSpec& whole, const TensorSpec& part, const Shape& begin, const Copy& copy) {
+  const Shape strides = whole.strides();
+  const auto& order = whole.storage_order;  // from the outermost
+  std::size_t outer = order.size();         // axes before those that make a run
+  std::int64_t run = 1;
+  for (bool is_whole = true; outer > 0 && is_whole;) {
+    const auto axis = static_cast<std::size_t>(order[--outer]);
+    run *= part.shape[axis];
+    is_whole = part.shape[axis] == whole.shape[axis];
+  }
+  std::int64_t base = 0;
+  for (std::size_t axis = 0; axis < begin.size(); ++axis) base += begin[axis] * strides[axis];
+  for (std::int64_t number = 0; number < element_count(part.shape) / run; ++number) {
+    std::int64_t rest = number;
+    std::int64_t offset = base;
+    for (std::size_t i = outer; i-- > 0;) {
+      const auto axis = static_cast<std::size_t>(order[i]);
+      offset += rest % part.shape[axis] * strides[axis];
+      rest /= part.shape[axis];
+    }
+    copy(offset, number * run, run);
+  }
+}
+
+}  // namespace
+
+RankRun::RankRun(Device& device, const DistributedImplementation& implementation, const Problem& problem,
+                 Communicator& team, const TensorSet* whole, void* workspace)
+    : device_(device),
+      implementation_(implementation),
+      problem_(problem),
+      team_(team),
+      counted_(team),
+      workspace_bytes_(implementation.workspace_bytes(problem, team.rank(), team.size())),
+      guard_(device) {
+  const Box box = implementation.box(problem, team.rank(), team.size());
+  TensorSet tensors;
+  for (const auto& spec : problem.tensors()) {
+    const TensorSpec part = part_of(spec, box);
+    auto* const in_whole = whole == nullptr ? nullptr : static_cast<std::byte*>(whole->at(spec.name).data);
+    parts_.push_back({spec, part, device.allocate(part.bytes()), in_whole, part.shape != spec.shape});
+    void* const data = parts_.back().buffer.get();
+    tensors.add(spec.name, TensorView(data, part));
+    guard_.add_bands(spec.name, data, part.bytes());
+    if (spec.role == Role::input) guard_.add_contents(spec.name, data, part.bytes());
+  }
+  if (workspace == nullptr) {
+    workspace_ = device.allocate(workspace_bytes_);
+    workspace = workspace_.get();
+    guard_.add_bands("the workspace", workspace, workspace_bytes_);
+  }
+  launch_ = implementation.bind(problem, tensors, workspace, counted_);
+  team_.barrier();  // where another rank cannot, this one is not to believe that all could
+}
+
+std::vector<RankOutcome> RankRun::launch(unsigned char garbage) {
+  hand_out();
+  if (workspace_ != nullptr) device_.fill(workspace_.get(), garbage, workspace_bytes_);
+  guard_.arm();
+  counted_.reset();
+  RankOutcome own;
+  own.ms = time([this] { launch_(device_.stream()); });
+  reset_floating_point();
+  own.wire_bytes = counted_.wire_bytes();
+  own.damage = guard_.damage();
+  auto all = outcomes_of_all(own);
+  collect();
+  return all;
+}
+
+std::vector<double> RankRun::exchange() {
+  std::vector<double> all(static_cast<std::size_t>(team_.size()));
+  const double own = time([this] { counted_.replay(device_.stream()); });
+  team_.all_gather(&own, all.data(), sizeof own, device_.stream());
+  return all;
+}
+
+double RankRun::time(const std::function<void()>& work) {
+  device_.synchronize();
+  team_.barrier();
+  return device_.time_launch([&work](void* /*stream*/) { work(); }, 0).ms;
+}
+
+std::vector<RankOutcome> RankRun::outcomes_of_all(const RankOutcome& own) {
+  Report report{
+      .ms = own.ms, .wire_bytes = own.wire_bytes, .out_of_bounds = own.damage.out_of_bounds, .damage = {}};
+  own.damage.text.copy(report.damage.data(), report.damage.size() - 1);
+  std::vector<Report> reports(static_cast<std::size_t>(team_.size()));
+  team_.all_gather(&report, reports.data(), sizeof report, device_.stream());
+  std::vector<RankOutcome> all;
+  for (const auto& each : reports)
+    all.push_back({each.ms, each.wire_bytes, {each.damage.data(), each.out_of_bounds}});
+  return all;
+}
+
+TensorSpec RankRun::part_at(const Part& part, int rank) const {
+  return part_of(part.of_whole, implementation_.box(problem_, rank, team_.size()));
+}
+
+void RankRun::copy(const Part& part, int rank, std::byte* packed, bool out_of_whole) const {
+  const std::size_t size = size_of(part.spec.dtype);
+  const Box box = implementation_.box(problem_, rank, team_.size());
+  for_each_run(part.of_whole, part_of(part.of_whole, box), begin_of(part.of_whole, box),
+               [&](std::int64_t in_whole, std::int64_t in_part, std::int64_t count) {
+                 std::byte* there = part.in_whole + static_cast<std::size_t>(in_whole) * size;
+                 std::byte* here = packed + static_cast<std::size_t>(in_part) * size;
+                 if (out_of_whole)
+                   device_.copy(here, there, static_cast<std::size_t>(count) * size);
+                 else
+                   device_.copy(there, here, static_cast<std::size_t>(count) * size);
+               });
+}
+
+void RankRun::hand_out() {
+  for (const auto& part : parts_) {
+    if (team_.rank() > 0) {
+      team_.receive(part.buffer.get(), part.spec.bytes(), 0, device_.stream());
+      continue;
+    }
+    copy(part, 0, static_cast<std::byte*>(part.buffer.get()), true);
+    for (int rank = 1; rank < team_.size(); ++rank) {
+      packed_.resize(part_at(part, rank).bytes());
+      copy(part, rank, packed_.data(), true);
+      team_.send(packed_.data(), packed_.size(), rank, device_.stream());
+    }
+  }
+}
+
+void RankRun::collect() {
+  for (const auto& part : parts_) {
+    if (part.spec.role == Role::input) continue;
+    const int holder = part.is_cut ? -1 : implementation_.holder(part.spec.name, team_.size());
+    const auto gives = [&](int rank) { return holder < 0 || rank == holder; };
+    if (team_.rank() > 0) {
+      if (gives(team_.rank())) team_.send(part.buffer.get(), part.spec.bytes(), 0, device_.stream());
+      continue;
+    }
+    if (gives(0)) copy(part, 0, static_cast<std::byte*>(part.buffer.get()), false);
+    for (int rank = 1; rank < team_.size(); ++rank) {
+      if (!gives(rank)) continue;
+      packed_.resize(part_at(part, rank).bytes());
+      team_.receive(packed_.data(), packed_.size(), rank, device_.stream());
+      copy(part, rank, packed_.data(), false);
+    }
+  }
+}
+
+void follow(Communicator& team, const std::function<std::optional<RankOrder>()>& next_order) {
+  const auto device = open_cpu();
+  std::map<std::size_t, std::unique_ptr<RankRun>> runs;
+  std::shared_ptr<void> pinned;
+  while (const auto order = next_order()) {
+    switch (order->kind) {
+      case RankOrder::Kind::bind: {
+        const OpSpec* op = find_op(order->op);
+        const auto* implementation = distributed_implementation(order->op, order->implementation);
+        if (op == nullptr || implementation == nullptr)
+          throw std::logic_error("bound to what this program does not have");
+        runs[order->run] = std::make_unique<RankRun>(*device, *implementation, Problem(*op, order->axes),
+                                                     team, nullptr, nullptr);
+        break;
+      }
+      case RankOrder::Kind::launch:
+        runs.at(order->run)->launch(order->garbage);
+        // Not before the first launch, when runtimes count the CPUs that they may use.
+        if (pinned == nullptr) pinned = pin_threads();
+        break;
+      case RankOrder::Kind::exchange:
+        runs.at(order->run)->exchange();
+        break;
+      case RankOrder::Kind::release:
+        runs.erase(order->run);
+    }
+  }
+}
+
+}  // namespace ssmbench

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "device/device.h"
+#include "device/memory_guard.h"
+#include "model/distributed.h"
+#include "team/counted_team.h"
+#include "team/rank_order.h"
+
+namespace ssmbench {
+
+/// What one rank found in a launch of all.
+struct RankOutcome {
+  double ms = 0;  ///< from when all ranks were ready until it was done
+  double wire_bytes = 0;
+  Damage damage = {};
+};
+
+/// A distributed implementation with a rank's parts of the tensors of one problem, in memory of the rank's
+/// device. Rank 0 has the tensors of the whole problem beside them: what inputs and outputs hold there before
+/// a launch is handed out first, and outputs are collected there afterwards, outside of its time. So parts
+/// are as the whole is, however often that changes.
+///
+/// Members are collective. They throw TeamError where another rank fails, and what the device and the
+/// implementation throw.
+class RankRun {
+ public:
+  /// `whole`: its tensors on rank 0, null elsewhere. `workspace` is of DistributedImplementation's size; null:
+  /// of its own, with guard bands. The device and the team have to live as long.
+  RankRun(Device& device, const DistributedImplementation& implementation, const Problem& problem,
+          Communicator& team, const TensorSet* whole, void* workspace);
+
+  /// By rank. A workspace of its own is filled with `garbage` before.
+  std::vector<RankOutcome> launch(unsigned char garbage);
+  /// What the last launch sent and received, alone; what it took, by rank, ms.
+  std::vector<double> exchange();
+
+ private:
+  struct Part {
+    TensorSpec of_whole, spec;
+    Device::Buffer buffer;
+    std::byte* in_whole;  ///< the whole tensor, on rank 0
+    bool is_cut;
+  };
+  void hand_out();
+  void collect();
+  /// From when all ranks are ready, ms.
+  double time(const std::function<void()>& work);
+  std::vector<RankOutcome> outcomes_of_all(const RankOutcome& own);
+  /// Copies between a whole tensor and the part that `rank` has of it, `packed`.
+  void copy(const Part& part, int rank, std::byte* packed, bool out_of_whole) const;
+  TensorSpec part_at(const Part& part, int rank) const;
+
+  Device& device_;
+  const DistributedImplementation& implementation_;
+  Problem problem_;
+  Communicator& team_;
+  CountedTeam counted_;
+  std::vector<Part> parts_;
+  std::size_t workspace_bytes_;
+  Device::Buffer workspace_;  ///< its own; else null
+  std::vector<std::byte> packed_;
+  MemoryGuard guard_;
+  Launch launch_;
+};
+
+/// What every rank but 0 does: obeys rank 0 until there are no more orders. Throws what RankRun throws.
+void follow(Communicator& team, const std::function<std::optional<RankOrder>()>& next_order);
+
+}  // namespace ssmbench

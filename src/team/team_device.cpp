@@ -1,0 +1,235 @@
+#include "team/team_device.h"
+
+#include <fmt/format.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <random>
+#include <stdexcept>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "device/cpu.h"
+#include "device/team_run.h"
+#include "device/thread_pinning.h"
+#include "model/distributed.h"
+#include "team/rank_run.h"
+#include "team/shared_memory.h"
+
+namespace ssmbench {
+namespace {
+
+/// Parallel regions of this thread have so many threads while it lives.
+class Threads {
+ public:
+  explicit Threads(int count) : before_(omp_get_max_threads()) { omp_set_num_threads(count); }
+  ~Threads() { omp_set_num_threads(before_); }
+  Threads(const Threads&) = delete;
+  Threads& operator=(const Threads&) = delete;
+  Threads(Threads&&) = delete;
+  Threads& operator=(Threads&&) = delete;
+
+ private:
+  int before_;
+};
+
+/// Ranks that have joined a team, until the first of them fails.
+class LiveTeam {
+ public:
+  LiveTeam(int ranks, const StartRanks& start, std::chrono::milliseconds patience)
+      : threads_(threads_of_rank(0, ranks)) {
+    const TeamMemory memory(ranks);
+    processes_ = start(memory.name(), ranks);
+    together([&] { communicator_ = join_team(memory.name(), 0, patience); });
+  }
+
+  bool is_over() const { return processes_ == nullptr; }
+  Communicator& communicator() { return *communicator_; }
+  void order(const RankOrder& order) {
+    if (!is_over()) processes_->order(order);
+  }
+
+  /// Does this rank's part of what was ordered. Whatever goes wrong is the end of the team.
+  template <class Work>
+  std::invoke_result_t<const Work&> together(const Work& work) {
+    if (is_over()) throw DeviceError("the ranks of the team have ended");
+    const Threads own(threads_);
+    try {
+      return work();
+    } catch (const TeamError& error) {
+      const Explanation why = processes_->why_lost().value_or(Explanation{Cause::timeout, error.what()});
+      processes_.reset();
+      throw ExplainedError(why);
+    } catch (...) {
+      processes_.reset();
+      throw;
+    }
+  }
+
+  std::size_t next_number() { return runs_++; }
+
+ private:
+  static int threads_of_rank(int rank, int ranks) {
+    const auto cpus =
+        share_of(allowed_cpus(), static_cast<std::size_t>(rank), static_cast<std::size_t>(ranks));
+    if (cpus.empty()) return std::max(omp_get_max_threads() / ranks, 1);
+    return std::min(threads_for(cpus), static_cast<int>(cpus.size()));
+  }
+
+  int threads_;  ///< of this rank
+  std::unique_ptr<Communicator> communicator_;
+  std::unique_ptr<RankProcesses> processes_;  ///< go before it, so that they need not be told
+  std::size_t runs_ = 0;
+};
+
+/// What launches of a device have found, for its clock.
+struct Latest {
+  double ms = 0;
+  bool is_timed = false;
+};
+
+double largest(const std::vector<double>& values) {
+  return *std::ranges::max_element(values);
+}
+
+class BoundTeamRun : public TeamRun, public std::enable_shared_from_this<BoundTeamRun> {
+ public:
+  BoundTeamRun(std::shared_ptr<LiveTeam> team, std::shared_ptr<Latest> latest, Device& memory,
+               const DistributedImplementation& implementation, const Problem& problem,
+               const TensorSet& tensors, void* workspace)
+      : team_(std::move(team)), latest_(std::move(latest)), number_(team_->next_number()) {
+    team_->order({.kind = RankOrder::Kind::bind,
+                  .run = number_,
+                  .implementation = implementation.name,
+                  .op = problem.op().name,
+                  .axes = problem.axes()});
+    team_->together([&] {
+      own_ = std::make_unique<RankRun>(memory, implementation, problem, team_->communicator(), &tensors,
+                                       workspace);
+    });
+  }
+  ~BoundTeamRun() override { team_->order({.kind = RankOrder::Kind::release, .run = number_}); }
+  BoundTeamRun(const BoundTeamRun&) = delete;
+  BoundTeamRun& operator=(const BoundTeamRun&) = delete;
+  BoundTeamRun(BoundTeamRun&&) = delete;
+  BoundTeamRun& operator=(BoundTeamRun&&) = delete;
+
+  void launch() {
+    const bool is_timed = std::exchange(latest_->is_timed, false);
+    const auto garbage = static_cast<unsigned char>(std::uniform_int_distribution<int>(0, 255)(random_));
+    team_->order({.kind = RankOrder::Kind::launch, .run = number_, .garbage = garbage});
+    const auto outcomes = team_->together([&] { return own_->launch(garbage); });
+    std::vector<double> ms;
+    wire_bytes_ = 0;
+    for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
+      const RankOutcome& found = outcomes[rank];
+      ms.push_back(found.ms);
+      wire_bytes_ = std::max(wire_bytes_, found.wire_bytes);
+      if (found.damage.found() && !damage_.found())
+        damage_ = {fmt::format("rank {}: {}", rank, found.damage.text), found.damage.out_of_bounds};
+    }
+    latest_->ms = largest(ms);
+    if (!is_timed) return;
+    timed_ms_.resize(ms.size());
+    for (std::size_t rank = 0; rank < ms.size(); ++rank) timed_ms_[rank].push_back(ms[rank]);
+  }
+
+  Damage damage() const override { return damage_; }
+  Launch exchange() override {
+    return [self = shared_from_this()](void* /*stream*/) {
+      self->team_->order({.kind = RankOrder::Kind::exchange, .run = self->number_});
+      self->latest_->ms = largest(self->team_->together([&] { return self->own_->exchange(); }));
+    };
+  }
+  double wire_bytes() const override { return wire_bytes_; }
+  std::vector<std::vector<double>> timed_ms() const override { return timed_ms_; }
+
+ private:
+  std::shared_ptr<LiveTeam> team_;
+  std::shared_ptr<Latest> latest_;
+  std::size_t number_;
+  std::unique_ptr<RankRun> own_;
+  Damage damage_;  ///< the first
+  double wire_bytes_ = 0;
+  std::vector<std::vector<double>> timed_ms_;
+  std::mt19937_64 random_{std::random_device()()};
+};
+
+/// Memory of rank 0 is the host's, as that of the CPU by itself.
+class TeamDevice : public Device {
+ public:
+  TeamDevice(DeviceInfo info, StartRanks start, std::chrono::milliseconds patience)
+      : info_(std::move(info)), start_(std::move(start)), patience_(patience), host_(open_cpu()) {}
+
+  DeviceInfo info() const override {
+    DeviceInfo now = info_;
+    now.free_bytes = host_->info().free_bytes;
+    return now;
+  }
+  bool shares_host_memory() const override { return true; }
+  Buffer allocate(std::size_t bytes) override { return host_->allocate(bytes); }
+  void copy_in(void* device, const void* host, std::size_t bytes) override {
+    host_->copy_in(device, host, bytes);
+  }
+  void copy_out(void* host, const void* device, std::size_t bytes) override {
+    host_->copy_out(host, device, bytes);
+  }
+  void fill(void* device, unsigned char value, std::size_t bytes) override {
+    host_->fill(device, value, bytes);
+  }
+  void copy(void* to, const void* from, std::size_t bytes) override { host_->copy(to, from, bytes); }
+  void exchange(const std::vector<SlicePair>& pairs) override { host_->exchange(pairs); }
+  std::vector<std::uint64_t> digests(const std::vector<MemorySpan>& spans) override {
+    return host_->digests(spans);
+  }
+  void* stream() override { return nullptr; }
+  void use_second_stream(bool /*second*/) override {}
+  void synchronize() override {}
+  bool wait_until_idle() override { return host_->wait_until_idle(); }
+  bool flush_cache() override { return false; }
+  std::shared_ptr<void> pin_threads() override { return host_->pin_threads(); }
+
+  BoundRun bind(const Implementation& implementation, const Problem& problem, const TensorSet& tensors,
+                void* workspace) override {
+    const auto* distributed = distributed_implementation(problem.op().name, implementation.name);
+    if (distributed == nullptr) throw std::logic_error(implementation.name + " is for one device");
+    if (team_ == nullptr || team_->is_over())
+      team_ = std::make_shared<LiveTeam>(info_.ranks, start_, patience_);
+    const auto run =
+        std::make_shared<BoundTeamRun>(team_, latest_, *host_, *distributed, problem, tensors, workspace);
+    return {.launch = [run](void* /*stream*/) { run->launch(); }, .team = run};
+  }
+
+  /// By the clocks of ranks, which start when all are ready.
+  LaunchTime time_launch(const Launch& launch, double /*idle_ms*/) override {
+    latest_->is_timed = true;
+    launch(nullptr);
+    latest_->is_timed = false;  // an exchange leaves it as it is
+    return {.ms = latest_->ms};
+  }
+
+ private:
+  DeviceInfo info_;
+  StartRanks start_;
+  std::chrono::milliseconds patience_;
+  std::unique_ptr<Device> host_;
+  std::shared_ptr<Latest> latest_ = std::make_shared<Latest>();
+  std::shared_ptr<LiveTeam> team_;  ///< none before the first bind
+};
+
+}  // namespace
+
+DeviceInfo team_info(int ranks) {
+  DeviceInfo info = cpu_info();
+  info.ranks = ranks;
+  info.details["ranks"] = std::to_string(ranks);
+  return info;
+}
+
+std::unique_ptr<Device> open_team(const DeviceInfo& info, StartRanks start,
+                                  std::chrono::milliseconds patience) {
+  return std::make_unique<TeamDevice>(info, std::move(start), patience);
+}
+
+}  // namespace ssmbench
