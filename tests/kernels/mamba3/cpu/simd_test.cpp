@@ -21,17 +21,21 @@ using namespace ssmbench::test;
 
 namespace {
 
-const OpSpec* const kScans[] = {&mamba3_siso_fwd(), &mamba3_mimo_fwd(), &mamba3_siso_bwd(),
-                                &mamba3_mimo_bwd()};
+const OpSpec* const kOperations[] = {&mamba3_siso_fwd(), &mamba3_mimo_fwd(), &mamba3_siso_bwd(),
+                                     &mamba3_mimo_bwd(), &mamba3_step()};
 
 /// Every option; sizes beside the lanes of each instruction set.
 Problem full_problem(const OpSpec& op, const char* dtype, std::int64_t headdim, std::int64_t dstate,
                      std::int64_t rank) {
-  Axes axes{{"dtype", dtype},     {"batch", size(2)}, {"seqlen", size(41)},        {"nheads", size(6)},
-            {"headdim", headdim}, {"dstate", dstate}, {"rope_angles", dstate / 4}, {"groups", size(2)},
-            {"D", true},          {"z", true},        {"initial_states", true},    {"final_states", true}};
-  const bool has_ranks = &op == &mamba3_mimo_fwd() || &op == &mamba3_mimo_bwd();
-  if (has_ranks) axes.merge(Axes{{"mimo_rank", rank}, {"outproj_norm", true}});
+  Axes axes{{"dtype", dtype},     {"batch", size(2)}, {"nheads", size(6)},
+            {"headdim", headdim}, {"dstate", dstate}, {"rope_angles", dstate / 4},
+            {"groups", size(2)},  {"D", true},        {"z", true}};
+  if (&op == &mamba3_step())
+    axes["form"] = "mimo";
+  else
+    axes.merge(Axes{{"seqlen", size(41)}, {"initial_states", true}, {"final_states", true}});
+  if (&op != &mamba3_siso_fwd() && &op != &mamba3_siso_bwd())
+    axes.merge(Axes{{"mimo_rank", rank}, {"outproj_norm", true}});
   return mamba3_problem(std::move(axes), op);
 }
 
@@ -50,7 +54,7 @@ void check_simd(const std::vector<Case>& cases) {
 
 TEST_CASE("cpu-simd of Mamba-3 agrees with the reference on every instruction set", "[mamba3]") {
   std::vector<Case> cases;
-  for (const OpSpec* op : kScans)
+  for (const OpSpec* op : kOperations)
     for (const char* dtype : {"f32", "f16", "bf16"}) {
       cases.push_back(make_case(full_problem(*op, dtype, 5, 18, 3)));
       cases.push_back(make_case(full_problem(*op, dtype, 33, 6, 2)));
@@ -63,7 +67,8 @@ TEST_CASE("cpu-simd of Mamba-3 agrees with the reference on every instruction se
 
 TEST_CASE("cpu-simd of Mamba-3 has the same bits for any number of threads", "[mamba3]") {
   const int threads = omp_get_max_threads();
-  for (const OpSpec* op : kScans) {
+  for (const OpSpec* op : kOperations) {
+    if (op == &mamba3_step()) continue;  // its outputs are inputs, too
     const Problem problem = full_problem(*op, "f32", 9, 20, 4);
     const auto inputs = generate_inputs(problem, {}, never_stop);
     omp_set_num_threads(1);
