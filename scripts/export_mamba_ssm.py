@@ -9,6 +9,7 @@ saved.
 import sys
 
 import interchange
+import mamba3_calls
 import mamba_ssm_calls
 from interchange import Outcome, Rejected, Unsupported
 
@@ -23,7 +24,8 @@ def compute_on(device):
             raise Unsupported(f"mamba_ssm has no {operation}")
         why_not, call = mamba_ssm_calls.OPERATIONS[operation]
         shapes = {name: tensor.values.shape for name, tensor in case.inputs.items()}
-        if reason := why_not(case, shapes, case.inputs["A"].dtype == "c64"):
+        is_complex = "A" in case.inputs and case.inputs["A"].dtype == "c64"
+        if reason := why_not(case, shapes, is_complex):
             raise Unsupported(reason)
         if "destination" in case.inputs:
             slots = (case.inputs[name].values for name in ("source", "destination"))
@@ -37,7 +39,7 @@ def compute_on(device):
             if "state" in outputs:  # before timing moves it on
                 outputs["state"] = outputs["state"].clone()
             timing = torch_tensors.timing_of(launch, device, graph=True) if timed else {}
-        dtypes = {name: output_dtype(case, name) for name in outputs}
+        dtypes = {name: output_dtype(case, name, values) for name, values in outputs.items()}
         stored = {name: torch_tensors.to_tensor(values, dtypes[name]) for name, values in outputs.items()}
         io = case["dtype"]
         math, states = mamba_ssm_calls.math_of(operation, io), mamba_ssm_calls.state_dtype_of(operation, io)
@@ -60,10 +62,15 @@ def make(options):
     return producer, torch.cuda.get_device_name(device), compute_on(device)
 
 
-def output_dtype(case, name):
-    """A gradient is stored like its input, out like the other sequences, states in f32, or c64 where A is."""
+def output_dtype(case, name, values):
+    """A gradient is stored like its input, out like the other sequences, states in f32, or c64 where A is; those of
+    Mamba-3 as they are."""
+    import torch_tensors
+
     if name == "out":
         return case["dtype"]
+    if name.startswith("Final_") or name in mamba3_calls.STATES:
+        return next(dtype for dtype, known in torch_tensors.TYPES.items() if known == values.dtype)
     if name in ("last_state", "final_states"):
         return case.inputs["A"].dtype
     return case.inputs[name if name == "state" else name[1:]].dtype

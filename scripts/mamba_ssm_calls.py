@@ -3,6 +3,8 @@
 Axes are an operation's by name, shapes and tensors those of a case, in logical order and PyTorch's.
 """
 
+import mamba3_calls
+
 
 def selective_scan_why_not(axes, shapes, is_complex):
     from mamba_ssm.ops.selective_scan_interface import selective_scan_cuda
@@ -168,14 +170,23 @@ OPERATIONS = {
     "ssd_chunk_scan_fwd": (ssd_why_not, ssd_chunk_scan),
     "ssd_chunk_scan_bwd": (ssd_why_not, ssd_chunk_scan),
     "selective_state_update": (step_why_not, selective_state_update),
+    "mamba3_siso_fwd": (mamba3_calls.siso_why_not, mamba3_calls.siso),
+    "mamba3_siso_bwd": (mamba3_calls.siso_why_not, mamba3_calls.siso),
+    "mamba3_mimo_fwd": (mamba3_calls.mimo_why_not, mamba3_calls.mimo),
+    "mamba3_mimo_bwd": (mamba3_calls.mimo_why_not, mamba3_calls.mimo),
+    "mamba3_step": (mamba3_calls.step_why_not, mamba3_calls.step),
 }
 
 
 def math_of(operation, io):
     """The scan and the step compute in f32; Triton's matrix products take operands of `io`, f32 ones as tf32."""
+    if operation.startswith("mamba3"):
+        return mamba3_calls.MATH
     return {"f32": "tf32"}.get(io, io) if operation.startswith("ssd") else "f32"
 
 
 def state_dtype_of(operation, io):
     """What chunk states are stored in."""
+    if operation.startswith("mamba3"):
+        return mamba3_calls.state_dtype_of(operation)
     return io if operation.startswith("ssd") else None

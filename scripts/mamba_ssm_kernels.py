@@ -8,6 +8,7 @@ What mamba_ssm returns is copied to ssmbench's memory, and the copy is in its ti
 has a forward pass of its own, since inputs change between launches; export_mamba_ssm.py times it alone.
 """
 
+import mamba3_calls
 import mamba_ssm  # noqa: F401 # says so if it is missing
 import mamba_ssm_calls
 import ssmbench
@@ -15,12 +16,17 @@ import ssmbench
 IO_DTYPES = ("f32", "f16", "bf16")
 SCAN = ("u", "delta", "A", "B", "C", "D", "z", "delta_bias")
 SSD = ("x", "dt", "A", "B", "C", "D", "z", "dt_bias", "initial_states")
+MAMBA3 = ("out", *("Final_" + state for state in mamba3_calls.STATES))
 RETURNS = {
     "selective_scan_fwd": ("out", "last_state"),
     "selective_scan_bwd": tuple("d" + name for name in SCAN),
     "ssd_chunk_scan_fwd": ("out", "final_states"),
     "ssd_chunk_scan_bwd": tuple("d" + name for name in SSD),
     "selective_state_update": ("out",),  # the state is updated in place
+    "mamba3_siso_fwd": MAMBA3,
+    "mamba3_siso_bwd": tuple("d" + name for name in mamba3_calls.OF_SISO),
+    "mamba3_mimo_fwd": MAMBA3,
+    "mamba3_mimo_bwd": tuple("d" + name for name in mamba3_calls.OF_MIMO),
 }
 
 
@@ -54,5 +60,5 @@ def declare(op):
     )(launch)
 
 
-for operation in mamba_ssm_calls.OPERATIONS:
+for operation in RETURNS:  # mamba3_step returns states, and copies of them would be all of its time
     declare(operation)

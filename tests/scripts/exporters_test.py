@@ -330,6 +330,38 @@ class Exporters(unittest.TestCase):
         self.assertIn("selective_state_update stores states where they come from", out)
         self.assertIn("takes no initial states of packed sequences", out)
 
+    def test_mamba_ssm_of_mamba3(self):
+        shape = '"batch": 2, "seqlen": 32, "nheads": 4, "headdim": 16, "dstate": 32, "groups": 2, "chunk_size": 16'
+        packed = shape.replace('"batch": 2', '"batch": 1, "cu_seqlens": true, "sequences": 3')
+        states = '"initial_states": true, "final_states": true'
+        siso = '"dtype": "bf16", "angle_dtype": "bf16", "rope_angles": 8'
+        mimo = '"dtype": "bf16", "rope_angles": 16, "mimo_rank": 2'
+        step = '"form": "siso", "batch": 3, "nheads": 4, "headdim": 16, "dstate": 32, "rope_angles": 8'
+        out = self.assert_peer_passes(
+            "export_mamba_ssm",
+            [
+                '{"op": "mamba3_siso_fwd", "axes": {%s, %s, "z": [true, false], "D": [true, false],'
+                ' "initial_states": [false, true]}}' % (shape, siso),
+                '{"op": "mamba3_siso_fwd", "axes": {%s, %s, %s}}' % (packed, siso, states),
+                '{"op": "mamba3_siso_bwd", "axes": {%s, %s}}' % (shape, siso),
+                '{"op": "mamba3_siso_bwd", "axes": {%s, %s, %s, "D": false}}' % (packed, siso, states),
+                '{"op": "mamba3_siso_fwd", "axes": {%s, %s, "dtype": "f32"}}' % (shape, siso[16:]),
+                '{"op": "mamba3_siso_fwd", "axes": {%s, "dtype": "bf16", "rope_angles": 8}}' % shape,
+                '{"op": "mamba3_mimo_fwd", "axes": {%s, %s, "out_reduce": [true, false], "z": [true, false]}}'
+                % (shape, mimo),
+                '{"op": "mamba3_mimo_fwd", "axes": {%s, %s, "outproj_norm": true}}' % (packed, mimo),
+                '{"op": "mamba3_mimo_bwd", "axes": {%s, %s, "outproj_norm": [false, true]}}' % (shape, mimo),
+                '{"op": "mamba3_mimo_bwd", "axes": {%s, %s}}' % (shape.replace("32", "31", 1), mimo),
+                '{"op": "mamba3_mimo_fwd", "axes": {%s, %s, "initial_states": true}}' % (shape, mimo),
+                '{"op": "mamba3_step", "axes": {%s, "dtype": ["bf16", "f32"], "D": [true, false]}}' % step,
+            ],
+            skipped=4,
+        )
+        self.assertIn("Mamba-3 rounds its inputs to bf16", out)
+        self.assertIn("--set angle_dtype=bf16", out)
+        self.assertIn("gradients take whole chunks alone", out)
+        self.assertIn("mamba3_mimo takes no Input_SSM_State", out)
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=1)

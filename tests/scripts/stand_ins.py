@@ -107,6 +107,94 @@ def mamba_chunk_scan_combined(x, dt, A, B, C, chunk_size, D=None, z=None, dt_bia
     return results[0] if len(results) == 1 else tuple(results)
 
 
+def turned(x, angles, interleaved):
+    """Pairs of the last axis of x, turned by the angles of its first ones."""
+    count, half = angles.shape[-1], x.shape[-1] // 2
+    first = torch.arange(count) * 2 if interleaved else torch.arange(count)
+    second = first + (1 if interleaved else half)
+    result = x.clone()
+    result[..., first] = x[..., first] * angles.cos() - x[..., second] * angles.sin()
+    result[..., second] = x[..., first] * angles.sin() + x[..., second] * angles.cos()
+    return result
+
+
+def mamba3_sequence(Q, K, V, ADT, DT, Trap, Angles, D, interleaved, states):
+    """One sequence of each batch: Q, K (B, L, R, H, N) with biases, V (B, L, R, H, P). y, and the states after it."""
+    angles, ssm, k_before, v_before = states
+    rows = []
+    for t in range(V.shape[1]):
+        step, weight, decay = DT[:, :, t], torch.sigmoid(Trap[:, :, t].float()), torch.exp(ADT[:, :, t])
+        angles = angles + step[..., None] * torch.pi * torch.tanh(Angles[:, t].float())
+        q, k = (turned(x[:, t], angles[:, None], interleaved) for x in (Q, K))
+        before = torch.einsum("brhp,brhn->bhpn", v_before, k_before)
+        own = torch.einsum("brhp,brhn->bhpn", V[:, t], k)
+        of_before = ((1 - weight) * step * decay)[..., None, None] * before
+        ssm = decay[..., None, None] * ssm + of_before + (weight * step)[..., None, None] * own
+        y = torch.einsum("bhpn,brhn->brhp", ssm, q)
+        rows.append(y if D is None else y + D[:, None] * V[:, t])
+        k_before, v_before = k, V[:, t]
+    return torch.stack(rows, 1), (angles, ssm, k_before, v_before)
+
+
+def mamba3(Q, K, V, ADT, DT, Trap, Q_bias, K_bias, Angles, D, up, states, borders, interleaved):
+    """y (B, L, R, H, P) of Q, K (B, L, R, G, N), and the final states, V's before its projection."""
+    heads = V.shape[2]
+    repeat = heads // Q.shape[3]
+    q, k = (
+        x.float().repeat_interleave(repeat, 3) + bias.transpose(0, 1) for x, bias in ((Q, Q_bias), (K, K_bias))
+    )
+    raised = V.float()[:, :, None] * up.transpose(0, 1)
+    if states is None:
+        count = V.shape[0] if borders is None else len(borders) - 1
+        sizes = (Angles.shape[-1:], (V.shape[-1], Q.shape[-1]), Q.shape[-1:], V.shape[-1:])
+        states = [V.new_zeros(count, heads, *size, dtype=torch.float32) for size in sizes]
+    states = (states[0], states[1], states[2][:, None], states[3][:, None] * up.transpose(0, 1))
+    limits = [0, V.shape[1]] if borders is None else borders.tolist()
+    rows, finals = [], []
+    for m, (begin, end) in enumerate(zip(limits, limits[1:])):
+        here = slice(begin, end)
+        own = states if borders is None else tuple(state[m : m + 1] for state in states)
+        parts = (q[:, here], k[:, here], raised[:, here], ADT[:, :, here], DT[:, :, here], Trap[:, :, here])
+        y, after = mamba3_sequence(*parts, Angles[:, here], D, interleaved, own)
+        rows.append(y)
+        finals.append((*after[:3], V[:, end - 1]))
+    return torch.cat(rows, 1), [torch.cat(state) for state in zip(*finals)]
+
+
+def mamba3_siso_combined(Q, K, V, ADT, DT, Trap, Q_bias, K_bias, Angles, D=None, Z=None, Input_States=None,
+                         chunk_size=64, return_final_states=False, cu_seqlens=None):  # fmt: skip
+    assert all(x.dtype == torch.bfloat16 for x in (Q, K, V, Trap, Angles)) and Angles.shape[-1] % 2 == 0
+    one = torch.ones(V.shape[2], 1, V.shape[3])
+    y, states = mamba3(Q[:, :, None], K[:, :, None], V, ADT, DT, Trap, Q_bias[:, None], K_bias[:, None], Angles, D, one,
+                       Input_States, cu_seqlens, True)  # fmt: skip
+    out = (y[:, :, 0] if Z is None else y[:, :, 0] * torch.nn.functional.silu(Z.float())).to(V.dtype)
+    angles, ssm, k, v = states
+    angles = torch.remainder(angles, 2 * torch.pi).to(Angles.dtype)
+    return (out, angles, ssm, k[:, 0], v) if return_final_states else out
+
+
+def mamba3_mimo(Q, K, V, ADT, DT, Trap, Q_bias, K_bias, MIMO_V, MIMO_Z, MIMO_Out, Angles, D, Z, chunk_size,
+                rotary_dim_divisor, dtype, return_state=False, cu_seqlens=None,
+                fuse_pregate_headwise_rms_norm=False, outproj_norm_weight=None, outproj_norm_eps=1e-5):  # fmt: skip
+    assert rotary_dim_divisor in (2, 4) and Angles.shape[-1] * rotary_dim_divisor == Q.shape[-1]
+    assert dtype == torch.bfloat16 and chunk_size >= 8
+    y, states = mamba3(Q, K, V, ADT, DT, Trap, Q_bias, K_bias, Angles, D, MIMO_V, None, cu_seqlens, False)
+    if fuse_pregate_headwise_rms_norm:
+        y = y * (y.square().mean(-1, keepdim=True) + outproj_norm_eps).rsqrt() * outproj_norm_weight
+    if Z is not None:
+        y = y * torch.nn.functional.silu(Z.float()[:, :, None] * MIMO_Z.transpose(0, 1))
+    out = (y if MIMO_Out is None else (y * MIMO_Out.transpose(0, 1)).sum(2)).to(V.dtype)
+    return (out, torch.remainder(states[0], 2 * torch.pi), *states[1:]) if return_state else out
+
+
+def mamba3_siso_step(Q, K, V, ADT, DT, Trap, Q_bias, K_bias, Angles, D=None, Z=None, Input_States=None):
+    one = torch.ones(V.shape[1], 1, V.shape[2])
+    y, states = mamba3(Q[:, None, None], K[:, None, None], V[:, None], ADT[..., None], DT[..., None], Trap[..., None],
+                       Q_bias[:, None], K_bias[:, None], Angles[:, None], D, one, Input_States, None, True)  # fmt: skip
+    out = y[:, 0, 0] if Z is None else y[:, 0, 0] * torch.nn.functional.silu(Z.float())
+    return out.to(V.dtype), [states[0], states[1], states[2][:, 0], V]
+
+
 def install():
     """As the modules that exporters import."""
     def module(name, **contents):
@@ -114,7 +202,10 @@ def install():
         sys.modules[name].__dict__.update(contents)
 
     module("causal_conv1d", causal_conv1d_fn=causal_conv1d_fn, causal_conv1d_update=causal_conv1d_update)
-    for name in ("mamba_ssm", "mamba_ssm.ops", "mamba_ssm.ops.triton"):
-        module(name, __path__=[])
+    for name in ("", ".ops", ".ops.triton", ".ops.triton.mamba3", ".ops.tilelang", ".ops.tilelang.mamba3"):
+        module("mamba_ssm" + name, __path__=[])
     module("mamba_ssm.ops.triton.selective_state_update", selective_state_update=selective_state_update)
     module("mamba_ssm.ops.triton.ssd_combined", mamba_chunk_scan_combined=mamba_chunk_scan_combined)
+    module("mamba_ssm.ops.triton.mamba3.mamba3_siso_combined", mamba3_siso_combined=mamba3_siso_combined)
+    module("mamba_ssm.ops.triton.mamba3.mamba3_siso_step", mamba3_siso_step=mamba3_siso_step)
+    module("mamba_ssm.ops.tilelang.mamba3.mamba3_mimo", mamba3_mimo=mamba3_mimo)

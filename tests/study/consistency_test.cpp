@@ -15,6 +15,7 @@
 #include "ops/ssd_chunk_scan/ssd_chunk_scan.h"
 #include "support/find_implementation.h"
 #include "support/host_tensors.h"
+#include "support/mamba3_problem.h"
 #include "support/run_plan.h"
 #include "support/scan_problem.h"
 #include "support/step_problem.h"
@@ -279,6 +280,40 @@ TEST_CASE("a state that is not carried, or a tensor that is lost on the way, is 
         agrees(check, problem, parts, [&](std::vector<HostTensor>& inputs) { spoil(inputs, state); }));
     CHECK_FALSE(agrees(check, problem, parts, [](std::vector<HostTensor>& inputs) { spoil(inputs, "B"); }));
   }
+}
+
+TEST_CASE("Mamba-3 agrees with itself mirrored, and SISO with one rank of MIMO", "[mamba3]") {
+  std::vector<std::pair<const char*, Problem>> studies;
+  for (const Problem& scan : mamba3_scans(mamba3_siso_fwd(), mamba3_mimo_fwd())) {
+    studies.emplace_back("mirrored", scan);
+    if (&scan.op() == &mamba3_siso_fwd()) studies.emplace_back("one-rank", scan);
+  }
+  for (const Problem& gradients : mamba3_scans(mamba3_siso_bwd(), mamba3_mimo_bwd())) {
+    studies.emplace_back("mirrored", gradients);
+    if (&gradients.op() == &mamba3_siso_bwd()) studies.emplace_back("one-rank", gradients);
+  }
+  for (const auto& [check, problem] : studies) {
+    const auto results = measure(check, problem);
+    REQUIRE(results.size() >= 2);  // cpu-scalar, cpu-simd
+    for (const auto& result : results) {
+      INFO(check << " " << result.at_once.impl << " " << result.parts << " " << result.at_once.reason);
+      CHECK(result.at_once.status == Status::pass);
+    }
+  }
+
+  const Problem whole = mamba3_scans(mamba3_siso_bwd(), mamba3_mimo_bwd()).front();
+  const Problem states = whole.with({{"initial_states", true}});
+  for (const char* check : {"mirrored", "one-rank"}) {
+    CHECK(agrees(check, states, "cpu-simd", [](std::vector<HostTensor>&) {}));
+    for (const char* lost : {"Q", "K_bias", "Angles", "Input_Angle_State", "Input_K_State"}) {
+      INFO(check << " " << lost);
+      CHECK_FALSE(
+          agrees(check, states, "cpu-simd", [&](std::vector<HostTensor>& inputs) { spoil(inputs, lost); }));
+    }
+  }
+  for (const char* lost : {"MIMO_V", "MIMO_Z", "MIMO_Out"})
+    CHECK_FALSE(agrees("one-rank", states, "cpu-simd",
+                       [&](std::vector<HostTensor>& inputs) { spoil(inputs, lost); }));
 }
 
 TEST_CASE("another seed rounds otherwise, and a kernel that does not look at it is found") {

@@ -1,4 +1,4 @@
-// Products of small dense f32 matrices. Compiled once per instruction set.
+// Products of small dense f32 vectors and matrices. Compiled once per instruction set.
 
 #if defined(SSMBENCH_SIMD_PRODUCT_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef SSMBENCH_SIMD_PRODUCT_INL_H
@@ -15,6 +15,28 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace ssmbench::simd::HWY_NAMESPACE {
+
+/// to[i] = factor·from[i]; both may be the same.
+inline void scale(float factor, const float* from, std::size_t count, float* to) {
+  const FloatTag tag;
+  for (std::size_t i = 0; i < count; i += hn::Lanes(tag))
+    hn::Store(hn::Mul(hn::Set(tag, factor), hn::Load(tag, from + i)), tag, to + i);
+}
+
+/// Σ a[i]·b[i] of i < count, a multiple of the lanes.
+inline float dot(const float* a, const float* b, std::size_t count) {
+  const FloatTag tag;
+  const std::size_t lanes = hn::Lanes(tag);
+  auto even = hn::Zero(tag);
+  auto odd = hn::Zero(tag);  // two sums, against latency
+  std::size_t i = 0;
+  for (; i + 2 * lanes <= count; i += 2 * lanes) {
+    even = hn::MulAdd(hn::Load(tag, a + i), hn::Load(tag, b + i), even);
+    odd = hn::MulAdd(hn::Load(tag, a + i + lanes), hn::Load(tag, b + i + lanes), odd);
+  }
+  for (; i < count; i += lanes) even = hn::MulAdd(hn::Load(tag, a + i), hn::Load(tag, b + i), even);
+  return hn::GetLane(hn::SumOfLanes(tag, hn::Add(even, odd)));
+}
 
 /// A left factor: element (row, k) at data[row·row_stride + k·k_stride]. A transposed one has its strides
 /// exchanged.

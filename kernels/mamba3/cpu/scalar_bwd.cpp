@@ -68,7 +68,7 @@ class Gradients : Mamba3ScalarHead {
   void run_head(std::int64_t index, std::int64_t batch, std::int64_t begin, std::int64_t end,
                 std::int64_t head) {
     choose(index, batch, begin, end, head);
-    if (length() == 0) return pass_through();
+    if (length() == 0) return pass_cotangents<Io>(out_);
     load();
     make_dy();
     for (std::int64_t p = 0; p < scan_.headdim; ++p) {
@@ -79,21 +79,6 @@ class Gradients : Mamba3ScalarHead {
     store_inputs();
     store_scalars();
     if (out_.dinput_k != nullptr) std::ranges::copy(turning_, out_.dinput_angle + state_at() * scan_.angles);
-  }
-
-  /// A sequence without steps passes its states through.
-  void pass_through() const {
-    if (out_.dinput_ssm == nullptr) return;
-    const auto copy = [](const float* from, float* to, std::int64_t first, std::int64_t count) {
-      for (std::int64_t at = first; at < first + count; ++at) to[at] = from == nullptr ? 0.0F : from[at];
-    };
-    const std::int64_t of_ssm = scan_.headdim * scan_.dstate;
-    copy(out_.dfinal_angle, out_.dinput_angle, state_at() * scan_.angles, scan_.angles);
-    copy(out_.dfinal_ssm, out_.dinput_ssm, state_at() * of_ssm, of_ssm);
-    for (std::int64_t r = 0; r < scan_.rank; ++r)
-      copy(out_.dfinal_k, out_.dinput_k, k_state_at(r), scan_.dstate);
-    for (std::int64_t at = state_at() * scan_.headdim; at < (state_at() + 1) * scan_.headdim; ++at)
-      out_.dinput_v[at] = out_.dfinal_v == nullptr ? 0.0F : element<Io>(out_.dfinal_v, at);
   }
 
   /// q, k, V and the scalars of all steps; gradients of 0.

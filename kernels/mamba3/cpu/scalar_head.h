@@ -112,6 +112,22 @@ class Mamba3ScalarHead {
     return {dt, open, closed, alpha, dt * alpha * closed, dt * open};
   }
 
+  /// The gradients of a sequence without steps, which passes its states through.
+  template <class Io>
+  void pass_cotangents(const Mamba3BwdArgs& out) const {
+    if (out.dinput_ssm == nullptr) return;
+    const auto copy = [](const float* from, float* to, std::int64_t first, std::int64_t count) {
+      for (std::int64_t at = first; at < first + count; ++at) to[at] = from == nullptr ? 0.0F : from[at];
+    };
+    const std::int64_t of_ssm = scan_.headdim * scan_.dstate;
+    copy(out.dfinal_angle, out.dinput_angle, state_at() * scan_.angles, scan_.angles);
+    copy(out.dfinal_ssm, out.dinput_ssm, state_at() * of_ssm, of_ssm);
+    for (std::int64_t r = 0; r < scan_.rank; ++r)
+      copy(out.dfinal_k, out.dinput_k, k_state_at(r), scan_.dstate);
+    for (std::int64_t at = state_at() * scan_.headdim; at < (state_at() + 1) * scan_.headdim; ++at)
+      out.dinput_v[at] = out.dfinal_v == nullptr ? 0.0F : element<Io>(out.dfinal_v, at);
+  }
+
   const Mamba3Args& args_;
   const Mamba3& scan_;
   std::int64_t index_ = 0, batch_ = 0, begin_ = 0, end_ = 0, head_ = 0;

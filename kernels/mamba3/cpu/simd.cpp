@@ -1,4 +1,6 @@
-// cpu-simd: Mamba-3's scans with vectors over head dims, threads share out the heads of all sequences.
+// cpu-simd: Mamba-3's scans with vectors over head dims, and its step with vectors over states, which lie side
+// by side in memory and are read and written once. Threads share out the heads of all sequences.
+//
 // Time is cut into tiles whose q, k and V are made once; every pair of vectors of head dims then walks over
 // the tile with its states, [state][head dim], in a first-level cache. The state that is carried has the
 // weight that later steps see, s_t = γ_t + (1 − λ_{t+1})·DT_{t+1}:
@@ -47,6 +49,18 @@ class Mamba3Scan : Mamba3ScalarHead {
       for (std::size_t t = 0; t < steps; ++t) store_step(t, first + static_cast<std::int64_t>(t));
     }
     if (args_.final_ssm != nullptr) store_states(steps);
+  }
+
+  /// A decoding step of a sequence, which updates its states.
+  void step(std::int64_t index, std::int64_t head) {
+    choose(index, index, 0, 1, head);
+    load_factors();
+    load_turns(turns_);
+    load_step(0, 0);
+    load_step_before();
+    for (std::size_t p = 0; p < headdim_; ++p) ranks_ == 1 ? update_row<true>(p) : update_row<false>(p);
+    store_step(0, 0);
+    store_vector_states(1);
   }
 
  private:
@@ -185,6 +199,45 @@ class Mamba3Scan : Mamba3ScalarHead {
     for (std::size_t i = 0; i < kVectors; ++i) hn::Store(sums[i], tag, s_.y + row(t, 0) + p + i * lanes_);
   }
 
+  /// k and V^r of the step before, to where the tile's second step is.
+  void load_step_before() {
+    const Scalars here = scalars<Io>(0);
+    s_.beta = here.beta;
+    for (std::size_t r = 0; r < ranks_; ++r) {
+      std::copy_n(args_.input_k + k_state_at(static_cast<std::int64_t>(r)), states_, s_.k + row(1, r));
+      for (std::size_t p = 0; p < headdim_; ++p)
+        s_.v[row(1, r) + p] = args_.input_v[state_at() * scan_.headdim + static_cast<std::int64_t>(p)] *
+                              s_.ups[r * kMamba3Room + p];
+    }
+  }
+
+  /// Head dim p of the states in memory, and what y has of those before the step and of its input.
+  template <bool kOneRank>
+  void update_row(std::size_t p) {
+    const FloatTag tag;
+    const std::size_t ranks = kOneRank ? 1 : ranks_;
+    float* const states =
+        args_.final_ssm + (state_at() * scan_.headdim + static_cast<std::int64_t>(p)) * scan_.dstate;
+    load_row<F32>(states, states_, s_.row);
+    FloatVec sums[kMamba3Ranks], before[kMamba3Ranks], own[kMamba3Ranks];
+    for (std::size_t r = 0; r < ranks; ++r) {
+      sums[r] = hn::Zero(tag);
+      before[r] = hn::Set(tag, s_.beta * s_.v[row(1, r) + p]);
+      own[r] = hn::Set(tag, s_.later[0] * s_.v[row(0, r) + p]);
+    }
+    for (std::size_t n = 0; n < states_; n += lanes_) {
+      auto h = hn::Mul(hn::Set(tag, s_.alpha[0]), hn::Load(tag, s_.row + n));
+      for (std::size_t r = 0; r < ranks; ++r)
+        h = hn::MulAdd(before[r], hn::Load(tag, s_.k + row(1, r) + n), h);
+      for (std::size_t r = 0; r < ranks; ++r)
+        sums[r] = hn::MulAdd(h, hn::Load(tag, s_.q + row(0, r) + n), sums[r]);
+      for (std::size_t r = 0; r < ranks; ++r) h = hn::MulAdd(own[r], hn::Load(tag, s_.k + row(0, r) + n), h);
+      hn::Store(h, tag, s_.row + n);
+    }
+    store_row<F32>(s_.row, states_, states);
+    for (std::size_t r = 0; r < ranks; ++r) s_.y[row(0, r) + p] = hn::GetLane(hn::SumOfLanes(tag, sums[r]));
+  }
+
   /// out = Σ_r norm(y^r + γ·Σ (q^r·k^r')·V^r' + D·V^r)·silu(Z·MIMO_Z^r)·MIMO_Out^r.
   void store_step(std::size_t at, std::int64_t t) {
     const FloatTag tag;
@@ -232,6 +285,10 @@ class Mamba3Scan : Mamba3ScalarHead {
     float* const ssm = args_.final_ssm + state_at() * scan_.headdim * scan_.dstate;
     for (std::size_t p = 0; p < headdim_; ++p)
       for (std::size_t n = 0; n < states_; ++n) ssm[p * states_ + n] = s_.state[n * padded_ + p];
+    store_vector_states(steps);
+  }
+  /// Those of angles, k and V.
+  void store_vector_states(std::size_t steps) const {
     const bool passes = steps == 0;
     for (std::size_t i = 0; i < turns_.size(); ++i) {
       const std::int64_t at = state_at() * scan_.angles + static_cast<std::int64_t>(i);
@@ -248,7 +305,10 @@ class Mamba3Scan : Mamba3ScalarHead {
       const std::int64_t at = state_at() * scan_.headdim + p;
       const float before = args_.input_v == nullptr ? 0.0F : args_.input_v[at];
       const float last = passes ? before : element<Io>(args_.V, step_at(end_ - 1) * scan_.headdim + p);
-      store<Io>(args_.final_v, at, last);
+      if (scan_.is_step)
+        static_cast<float*>(args_.final_v)[at] = last;
+      else
+        store<Io>(args_.final_v, at, last);
     }
   }
 
@@ -267,7 +327,8 @@ void mamba3_head(const Mamba3Args& args, DType dtype, std::int64_t index, std::i
   const std::int64_t begin = packed ? args.cu_seqlens[index] : 0;
   const std::int64_t end = packed ? args.cu_seqlens[index + 1] : args.scan.seqlen;
   with_io_type(dtype, [&](auto io) {
-    Mamba3Scan<decltype(io)>(args, scratch).run(index, packed ? 0 : index, begin, end, head);
+    Mamba3Scan<decltype(io)> scan(args, scratch);
+    args.scan.is_step ? scan.step(index, head) : scan.run(index, packed ? 0 : index, begin, end, head);
   });
 }
 
@@ -303,18 +364,20 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*
   return [=, dtype = problem.dtype()](void*) { scan(args, dtype, *scratch); };
 }
 
-Implementation simd(const char* op) {
+Implementation simd(const char* op, const char* summary) {
   return {.name = "cpu-simd",
           .op = op,
           .device = DeviceKind::cpu,
-          .summary = "head dims across SIMD lanes, heads across threads (Highway)",
+          .summary = summary,
           .unsupported = [](const Problem&) { return std::optional<std::string>(); },
           .workspace_bytes = [](const Problem&) { return std::size_t{0}; },
           .bind = bind};
 }
 
-const Registration siso(simd("mamba3_siso_fwd"));
-const Registration mimo(simd("mamba3_mimo_fwd"));
+constexpr const char* kOfScans = "head dims across SIMD lanes, heads across threads (Highway)";
+const Registration siso(simd("mamba3_siso_fwd", kOfScans));
+const Registration mimo(simd("mamba3_mimo_fwd", kOfScans));
+const Registration step(simd("mamba3_step", "states across SIMD lanes, heads across threads (Highway)"));
 
 }  // namespace
 }  // namespace ssmbench::simd

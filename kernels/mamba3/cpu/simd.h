@@ -27,6 +27,7 @@ struct alignas(64) Mamba3Scratch {
   float downs[kMamba3Ranks * kMamba3Room];
   float row[kMamba3Room], z[kMamba3Room], sum[kMamba3Room];
   float alpha[kMamba3Tile], later[kMamba3Tile];
+  float beta;  ///< of a decoding step
   float sine[kMamba3Room], cosine[kMamba3Room];
 };
 

@@ -21,20 +21,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace ssmbench::simd::HWY_NAMESPACE {
 
-inline float dot(const float* a, const float* b, std::size_t count) {
-  const FloatTag tag;
-  const std::size_t lanes = hn::Lanes(tag);
-  auto even = hn::Zero(tag);
-  auto odd = hn::Zero(tag);  // two sums, against latency
-  std::size_t i = 0;
-  for (; i + 2 * lanes <= count; i += 2 * lanes) {
-    even = hn::MulAdd(hn::Load(tag, a + i), hn::Load(tag, b + i), even);
-    odd = hn::MulAdd(hn::Load(tag, a + i + lanes), hn::Load(tag, b + i + lanes), odd);
-  }
-  for (; i < count; i += lanes) even = hn::MulAdd(hn::Load(tag, a + i), hn::Load(tag, b + i), even);
-  return hn::GetLane(hn::SumOfLanes(tag, hn::Add(even, odd)));
-}
-
 template <class Io>
 class HeadGradients {
  public:

@@ -21,13 +21,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace ssmbench::simd::HWY_NAMESPACE {
 
-/// to[i] = factor·from[i]; both may be the same.
-inline void scale(float factor, const float* from, std::size_t count, float* to) {
-  const FloatTag tag;
-  for (std::size_t i = 0; i < count; i += hn::Lanes(tag))
-    hn::Store(hn::Mul(hn::Set(tag, factor), hn::Load(tag, from + i)), tag, to + i);
-}
-
 /// Δ of raw dt values, bias added, and its slope: 0 outside of dt_limit.
 inline VectorSoftplus step_sizes(const SsdInputs& in, FloatVec raw) {
   const FloatTag tag;

@@ -136,7 +136,13 @@ OpSpec operation(const char* name, const char* summary, std::vector<AxisSpec> ax
 }
 
 std::vector<PartwiseComputation> scan_parts(const char* op) {
-  return {mamba3_in_steps(), mamba3_in_halves(op), mamba3_in_sequences(op)};
+  return {mamba3_in_steps(), mamba3_in_halves(op), mamba3_in_sequences(op), mamba3_mirrored(op)};
+}
+
+/// With SISO's, which `ranked` is MIMO of.
+std::vector<PartwiseComputation> with_one_rank(std::vector<PartwiseComputation> parts, const char* ranked) {
+  parts.push_back(mamba3_with_one_rank(ranked));
+  return parts;
 }
 
 /// Flags and sizes of axes that not all operations have.
@@ -159,7 +165,7 @@ const OpSpec& mamba3_siso_fwd() {
   static const OpSpec spec =
       operation("mamba3_siso_fwd", "Mamba-3 scan with one input and output per head, forward",
                 scan_axes(kInterleaved, {}), mamba3_fwd_tensors, mamba3_least_work,
-                mamba3_siso_fwd_file_form(), scan_parts("mamba3_siso_fwd"));
+                mamba3_siso_fwd_file_form(), with_one_rank(scan_parts("mamba3_siso_fwd"), "mamba3_mimo_fwd"));
   return spec;
 }
 
@@ -172,10 +178,10 @@ const OpSpec& mamba3_mimo_fwd() {
 }
 
 const OpSpec& mamba3_siso_bwd() {
-  static const OpSpec spec =
-      operation("mamba3_siso_bwd", "Mamba-3 scan with one input and output per head, all gradients",
-                scan_axes(kInterleaved, {}), mamba3_bwd_tensors, mamba3_bwd_least_work,
-                mamba3_siso_bwd_file_form(), {});
+  static const OpSpec spec = operation(
+      "mamba3_siso_bwd", "Mamba-3 scan with one input and output per head, all gradients",
+      scan_axes(kInterleaved, {}), mamba3_bwd_tensors, mamba3_bwd_least_work, mamba3_siso_bwd_file_form(),
+      with_one_rank({mamba3_mirrored("mamba3_siso_bwd")}, "mamba3_mimo_bwd"));
   return spec;
 }
 
@@ -183,14 +189,14 @@ const OpSpec& mamba3_mimo_bwd() {
   static const OpSpec spec =
       operation("mamba3_mimo_bwd", "Mamba-3 scan with several inputs and outputs per head, all gradients",
                 scan_axes(kHalves, mimo_axes()), mamba3_bwd_tensors, mamba3_bwd_least_work,
-                mamba3_mimo_bwd_file_form(), {});
+                mamba3_mimo_bwd_file_form(), {mamba3_mirrored("mamba3_mimo_bwd")});
   return spec;
 }
 
 const OpSpec& mamba3_step() {
-  static const OpSpec spec =
-      operation("mamba3_step", "one decoding step of Mamba-3, the states updated in place", step_axes(),
-                mamba3_step_tensors, mamba3_least_work, mamba3_step_file_form(), {});
+  static const OpSpec spec = operation(
+      "mamba3_step", "one decoding step of Mamba-3, the states updated in place", step_axes(),
+      mamba3_step_tensors, mamba3_least_work, mamba3_step_file_form(), {mamba3_mirrored("mamba3_step")});
   return spec;
 }
 

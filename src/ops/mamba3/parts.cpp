@@ -1,4 +1,5 @@
-// Mamba-3's scans as decoding steps, as two halves, and as the sequences that are packed into them.
+// Mamba-3's scans as decoding steps, as two halves, and as the sequences that are packed into them; its
+// operations mirrored; SISO as MIMO.
 
 #include "ops/mamba3/parts.h"
 
@@ -191,7 +192,93 @@ std::vector<HostTensor> in_sequences(const Problem& whole, const std::vector<Hos
   return outputs;
 }
 
+std::optional<std::string> always(const Problem& /*whole*/) {
+  return {};
+}
+
+/// Whether elements of a tensor change sign, by their last index, where angles do: the tensor itself or its
+/// gradient.
+std::function<bool(std::int64_t)> sign_of_mirrored(const Problem& whole, const std::string& name) {
+  const auto ends_with = [&](std::string_view end) { return name.ends_with(end); };
+  if (ends_with("Angles") || ends_with("Angle_State")) return [](std::int64_t) { return true; };
+  const Mamba3 scan(whole);
+  std::vector<bool> is_second(scan.dstate);
+  for (std::int64_t i = 0; i < scan.angles; ++i) is_second[scan.second_of_pair(i)] = true;
+  for (const char* of_states : {"Q", "K", "Q_bias", "K_bias", "K_State", "SSM_State"})
+    if (ends_with(of_states)) return [is_second](std::int64_t n) { return is_second[n]; };
+  return [](std::int64_t) { return false; };
+}
+
+HostTensor mirrored_tensor(const Problem& whole, const HostTensor& from) {
+  HostTensor tensor = gathered(from.spec, from, same_index);
+  const auto changes = sign_of_mirrored(whole, from.spec.name);
+  const DType dtype = from.spec.dtype;
+  for (std::int64_t i = 0; i < element_count(from.spec.shape); ++i)
+    if (changes(i % from.spec.shape.back()))
+      store_from_double(tensor.buffer.data(), i, dtype, -load_as_double(from.buffer.data(), i, dtype));
+  return tensor;
+}
+
+std::vector<HostTensor> mirrored(const Problem& whole, const std::vector<HostTensor>& inputs,
+                                 const RunPart& run) {
+  std::vector<HostTensor> others;
+  for (const auto& input : inputs) others.push_back(mirrored_tensor(whole, input));
+  std::vector<HostTensor> outputs;
+  for (const auto& output : run(whole, others)) outputs.push_back(mirrored_tensor(whole, output));
+  return outputs;
+}
+
+/// The same elements in the same order, with or without an axis of one rank.
+HostTensor reshaped(const TensorSpec& spec, const HostTensor& from) {
+  if (is_index(spec.dtype)) return gathered(spec, from, same_index);
+  HostTensor tensor(spec);
+  for (std::int64_t i = 0; i < element_count(spec.shape); ++i)
+    store_from_double(tensor.buffer.data(), i, spec.dtype,
+                      load_as_double(from.buffer.data(), i, from.spec.dtype));
+  return tensor;
+}
+
+std::vector<HostTensor> with_one_rank(const Problem& whole, const std::vector<HostTensor>& inputs,
+                                      const RunPart& run) {
+  const bool forward = &whole.op() == &mamba3_siso_fwd();
+  Axes axes = whole.axes();
+  axes["mimo_rank"] = std::int64_t{1};
+  const Problem ranked(forward ? mamba3_mimo_fwd() : mamba3_mimo_bwd(), std::move(axes));
+  std::vector<HostTensor> others;
+  for (const auto& spec : ranked.tensors()) {
+    if (spec.role != Role::input) continue;
+    if (const HostTensor* given = find_tensor(inputs, spec.name)) {
+      others.push_back(reshaped(spec, *given));
+      continue;
+    }
+    HostTensor& ones = others.emplace_back(spec);  // MIMO_V, MIMO_Z, MIMO_Out
+    for (std::int64_t i = 0; i < element_count(spec.shape); ++i)
+      store_from_double(ones.buffer.data(), i, spec.dtype, 1);
+  }
+  const std::vector<HostTensor> results = run(ranked, others);
+  std::vector<HostTensor> outputs;
+  for (const auto& output : blank_outputs(whole))
+    outputs.push_back(reshaped(output.spec, *find_tensor(results, output.spec.name)));
+  return outputs;
+}
+
 }  // namespace
+
+PartwiseComputation mamba3_mirrored(const char* op) {
+  return {.check = "mirrored",
+          .parts_op = op,
+          .summary = "an operation against itself with angles of the other sign and pairs mirrored",
+          .inapplicable = always,
+          .compute = mirrored};
+}
+
+PartwiseComputation mamba3_with_one_rank(const char* op) {
+  return {.check = "one-rank",
+          .parts_op = op,
+          .summary = "SISO against MIMO of one rank",
+          .inapplicable = always,
+          .compute = with_one_rank};
+}
 
 PartwiseComputation mamba3_in_steps() {
   return {.check = "steps",
