@@ -21,11 +21,13 @@
 #include <limits>
 
 #include "base/errors.h"
+#include "inputs/packed_sequences.h"
 #include "model/problem.h"
 #include "ops/selective_scan/selective_scan.h"
 #include "reference/common/activations.h"
 #include "reference/selective_scan/dense_matrix.h"
 #include "reference/selective_scan/dense_step.h"
+#include "reference/selective_scan/sequences.h"
 #include "reference/selective_scan/step.h"
 
 namespace ssmbench {
@@ -74,21 +76,24 @@ class DenseScan {
   DenseScan(const Problem& problem, const TensorSet& inputs, ReferenceOutput& out,
             ReferenceOutput& last_state)
       : shape_(problem),
+        sequences_(scan_sequences(problem, inputs)),
         n_(static_cast<int>(shape_.dstate)),
         inputs_(inputs),
         out_(out),
         last_state_(last_state) {}
 
-  std::int64_t rows() const { return shape_.batch * shape_.dim; }
+  /// Rows of states: (sequence, channel).
+  std::int64_t rows() const { return std::ssize(sequences_) * shape_.dim; }
 
   /// Returns the first step without a solution; seqlen if there is none.
   std::int64_t run(std::int64_t row, const std::atomic<bool>& stop) {
-    const std::int64_t b = row / shape_.dim;
+    const ScanSequence& sequence = sequences_[static_cast<std::size_t>(row / shape_.dim)];
+    const std::int64_t b = sequence.batch;
     const std::int64_t d = row % shape_.dim;
     const DenseSystem system(shape_.method, matrix(d));
     Vector h = initial_state(row);
     ErrorEllipsoid ellipsoid(n_);
-    for (std::int64_t t = 0; t < shape_.seqlen; ++t) {
+    for (std::int64_t t = sequence.begin; t < sequence.end; ++t) {
       if (stop) return shape_.seqlen;
       const double bias = optional("delta_bias", {d});
       const StepSize size =
@@ -100,7 +105,7 @@ class DenseScan {
       for (int i = 0; i < n_; ++i) error[i] = ellipsoid.error(i);
       const auto step = system.step(size, h, error, input);
       if (!step) {
-        undefined_from(row, t);
+        undefined_from(row, {b, d, t}, sequence.end);
         return t;
       }
       h = step->state;
@@ -164,33 +169,38 @@ class DenseScan {
     out_.bound[element] = static_cast<float>(value.error);
   }
 
-  void undefined_from(std::int64_t row, std::int64_t t) {
+  /// The outputs of `row` from the step at `index` (b, d, t) on.
+  void undefined_from(std::int64_t row, const Shape& index, std::int64_t steps_end) {
     const auto fill = [](ReferenceOutput& output, std::int64_t begin, std::int64_t end) {
       std::fill(output.expected.begin() + begin, output.expected.begin() + end,
                 std::numeric_limits<double>::quiet_NaN());
       std::fill(output.bound.begin() + begin, output.bound.begin() + end,
                 std::numeric_limits<float>::infinity());
     };
-    fill(out_, row * shape_.seqlen + t, (row + 1) * shape_.seqlen);
+    const std::int64_t first = (index[0] * shape_.dim + index[1]) * shape_.seqlen;
+    fill(out_, first + index[2], first + steps_end);
     fill(last_state_, row * n_, (row + 1) * n_);
   }
 
   SelectiveScan shape_;
+  std::vector<ScanSequence> sequences_;
   int n_;
   const TensorSet& inputs_;
   ReferenceOutput& out_;
   ReferenceOutput& last_state_;
 };
 
-/// `first_without[row]`: the step from which row (b, d) has no solution; seqlen if it has one throughout.
-std::string singular_note(const std::vector<std::int64_t>& first_without, const SelectiveScan& shape) {
+/// `first_without[row]`: the step from which row (sequence, channel) has no solution; seqlen if it has one
+/// throughout.
+std::string singular_note(const std::vector<std::int64_t>& first_without, const Problem& problem) {
+  const SelectiveScan shape(problem);
   const auto is_singular = [&](std::int64_t t) { return t < shape.seqlen; };
   const auto first = std::ranges::find_if(first_without, is_singular);
   if (first == first_without.end()) return "";
   const std::int64_t row = first - first_without.begin();
   const auto others = std::count_if(first + 1, first_without.end(), is_singular);
   return fmt::format("I - delta*A/2 is singular at (b, d, t) = ({}, {}, {}){}: no value from there on",
-                     row / shape.dim, row % shape.dim, *first,
+                     PackedSequences(problem).packed ? 0 : row / shape.dim, row % shape.dim, *first,
                      others == 0 ? "" : fmt::format(" and in {} more (b, d)", others));
 }
 
@@ -201,14 +211,15 @@ ReferenceOutputs selective_scan_dense_reference(const Problem& problem, const Te
   const SelectiveScan shape(problem);
   ReferenceOutputs outputs;
   auto& out = outputs["out"] = empty_output({shape.batch, shape.dim, shape.seqlen});
-  auto& last_state = outputs["last_state"] = empty_output({shape.batch, shape.dim, shape.dstate});
+  auto& last_state = outputs["last_state"] =
+      empty_output({PackedSequences(problem).count, shape.dim, shape.dstate});
   DenseScan scan(problem, inputs, out, last_state);
   std::vector<std::int64_t> first_without(scan.rows());
 #pragma omp parallel for schedule(dynamic)
   for (std::int64_t row = 0; row < scan.rows(); ++row)
     if (!stop) first_without[row] = scan.run(row, stop);
   if (stop) throw Interrupted();
-  out.note = last_state.note = singular_note(first_without, shape);
+  out.note = last_state.note = singular_note(first_without, problem);
   return outputs;
 }
 

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "base/errors.h"
+#include "inputs/packed_sequences.h"
 #include "model/problem.h"
 #include "ops/selective_scan/selective_scan.h"
 #include "reference/common/activations.h"
@@ -11,6 +12,7 @@
 #include "reference/common/with_loader.h"
 #include "reference/reference.h"
 #include "reference/selective_scan/dense.h"
+#include "reference/selective_scan/sequences.h"
 #include "reference/selective_scan/step.h"
 #include "reference/selective_scan/tile.h"
 
@@ -40,15 +42,22 @@ template <class S>
 class Scan {
  public:
   Scan(const Problem& problem, const TensorSet& inputs, ReferenceOutput& out, ReferenceOutput& last_state)
-      : shape_(problem), inputs_(inputs), out_(out), last_state_(last_state) {}
+      : shape_(problem),
+        sequences_(scan_sequences(problem, inputs)),
+        inputs_(inputs),
+        out_(out),
+        last_state_(last_state) {}
 
-  std::int64_t blocks() const { return shape_.batch * shape_.groups * blocks_per_group(); }
+  std::int64_t blocks() const { return std::ssize(sequences_) * shape_.groups * blocks_per_group(); }
 
   void run(std::int64_t block, const std::atomic<bool>& stop) {
-    const std::int64_t batch = block / (shape_.groups * blocks_per_group());
+    const std::int64_t index = block / (shape_.groups * blocks_per_group());
+    const ScanSequence& sequence = sequences_[static_cast<std::size_t>(index)];
     const std::int64_t group = block / blocks_per_group() % shape_.groups;
     const std::int64_t first = block % blocks_per_group() * kBlockChannels;
-    Block place{.batch = batch,
+    Block place{.batch = sequence.batch,
+                .index = index,
+                .begin = sequence.begin,
                 .group = group,
                 .first_channel = group * shape_.channels_per_group() + first,
                 .channels = std::min(kBlockChannels, shape_.channels_per_group() - first)};
@@ -63,8 +72,8 @@ class Scan {
     const auto tile = std::make_unique<ScanTile>();
     const auto numbers = std::make_unique<Numbers>();
 
-    for (std::int64_t start = 0; start < shape_.seqlen && !stop; start += kTileSteps) {
-      tile->steps = std::min(kTileSteps, shape_.seqlen - start);
+    for (std::int64_t start = sequence.begin; start < sequence.end && !stop; start += kTileSteps) {
+      tile->steps = std::min(kTileSteps, sequence.end - start);
       load_steps(place, start, *tile, *numbers);
       B.load(place, start, tile->steps, b_values);
       C.load(place, start, tile->steps, c_values);
@@ -78,7 +87,9 @@ class Scan {
 
  private:
   struct Block {
-    std::int64_t batch, group, first_channel, channels;
+    std::int64_t batch;
+    std::int64_t index, begin;  ///< of the sequence, its first step
+    std::int64_t group, first_channel, channels;
   };
 
   /// Arguments of elementary functions and what they give, [time][channel].
@@ -101,7 +112,7 @@ class Scan {
 
     void load(const Block& place, std::int64_t start, std::int64_t steps, std::vector<S>& values) const {
       const auto& s = view_.strides;
-      if (!variable_ && start > 0) return;  // the same at every step
+      if (!variable_ && start > place.begin) return;  // the same at every step
       const std::int64_t first =
           variable_ ? place.batch * s[0] + place.group * s[1] + start * s[3] : place.first_channel * s[0];
       const std::int64_t of_state = variable_ ? s[2] : s[1];
@@ -143,7 +154,7 @@ class Scan {
         const std::int64_t channel = place.first_channel + c;
         A[n * kBlockChannels + c] = ssmbench::load(decay, channel * shape_.dstate + n, S());
         if (initial == nullptr) continue;
-        const std::int64_t at = (place.batch * shape_.dim + channel) * shape_.dstate + n;
+        const std::int64_t at = (place.index * shape_.dim + channel) * shape_.dstate + n;
         states[n].h[c] = ssmbench::load(*initial, at, S());
         states[n].magnitude[c] = std::abs(states[n].h[c]);
       }
@@ -229,13 +240,14 @@ class Scan {
   void store_states(const Block& place, const std::vector<ScanState<S>>& states) {
     for (std::int64_t c = 0; c < place.channels; ++c) {
       for (std::int64_t n = 0; n < shape_.dstate; ++n) {
-        const std::int64_t element = (place.batch * shape_.dim + place.first_channel + c) * shape_.dstate + n;
+        const std::int64_t element = (place.index * shape_.dim + place.first_channel + c) * shape_.dstate + n;
         store(last_state_, element, states[n].h[c], states[n].bound(c));
       }
     }
   }
 
   SelectiveScan shape_;
+  std::vector<ScanSequence> sequences_;
   const TensorSet& inputs_;
   ReferenceOutput& out_;
   ReferenceOutput& last_state_;
@@ -256,7 +268,7 @@ void scan_all(const Problem& problem, const TensorSet& inputs, ReferenceOutput& 
 ReferenceOutputs compute(const Problem& problem, const TensorSet& inputs, const std::atomic<bool>& stop) {
   const SelectiveScan shape(problem);
   if (shape.dense) return selective_scan_dense_reference(problem, inputs, stop);
-  Shape state_shape{shape.batch, shape.dim, shape.dstate};
+  Shape state_shape{PackedSequences(problem).count, shape.dim, shape.dstate};
   if (shape.complex) state_shape.push_back(2);
   ReferenceOutputs outputs;
   auto& out = outputs["out"] = empty_output({shape.batch, shape.dim, shape.seqlen});

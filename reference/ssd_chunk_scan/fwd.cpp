@@ -5,6 +5,7 @@
 #include "ops/ssd_chunk_scan/sequences.h"
 #include "reference/common/activations.h"
 #include "reference/common/lane_math.h"
+#include "reference/common/sequences.h"
 #include "reference/reference.h"
 #include "reference/ssd_chunk_scan/bounds.h"
 
@@ -139,18 +140,12 @@ std::vector<SsdStretch> sequences_of(const Problem& problem, const TensorSet& in
   const SsdChunkScan scan(problem);
   const SsdSequences sequences(problem);
   std::vector<SsdStretch> all;
-  const auto* borders =
-      sequences.packed ? static_cast<const std::int32_t*>(inputs.at("cu_seqlens").data) : nullptr;
-  for (std::int64_t m = 0; m < sequences.count; ++m)
-    if (borders == nullptr)
-      all.push_back({m * scan.seqlen, scan.seqlen});
-    else
-      all.push_back({borders[m], std::int64_t{borders[m + 1]} - borders[m]});
-  if (borders == nullptr) return all;
-  if (borders[0] != 0 || borders[sequences.count] != scan.seqlen)
-    throw ContractError("cu_seqlens does not go from 0 to " + std::to_string(scan.seqlen));
-  for (const auto& sequence : all)
-    if (sequence.steps < 0) throw ContractError("cu_seqlens decreases");
+  if (!sequences.packed) {
+    for (std::int64_t m = 0; m < sequences.count; ++m) all.push_back({m * scan.seqlen, scan.seqlen});
+    return all;
+  }
+  for (const auto& range : packed_sequences(inputs.at("cu_seqlens"), scan.seqlen))
+    all.push_back({range.begin, range.steps});
   for (std::int64_t k = 0; k < sequences.stops; ++k)
     if (const std::int32_t step = static_cast<const std::int32_t*>(inputs.at("states_at").data)[k];
         step < 0 || step >= scan.seqlen)

@@ -57,13 +57,22 @@ class CaseStudy {
     std::map<const Implementation*, Attempt> at_once;
     for (const auto& job : jobs) at_once.emplace(job.implementation, compute_at_once(job));
     for (const auto* check : study_.checks) {
-      std::map<const Implementation*, Attempt> in_parts;
+      std::map<const Implementation*, Attempt> in_parts;  // of those that do without the one of the whole
       for (const auto& job : jobs)
         for (const auto* parts : implementations_of_parts(*check, *job.implementation)) {
           if (stop_) throw Interrupted();
-          if (!in_parts.contains(parts)) in_parts.emplace(parts, compute_in_parts(*check, *parts));
+          auto found = in_parts.find(parts);
+          std::optional<Attempt> own;
+          if (found == in_parts.end()) {
+            bool uses_whole = false;
+            Attempt computed = compute_in_parts(*check, *parts, *job.implementation, uses_whole);
+            if (uses_whole)
+              own = std::move(computed);
+            else
+              found = in_parts.emplace(parts, std::move(computed)).first;
+          }
           done(compare(*check, *job.implementation, at_once.at(job.implementation), *parts,
-                       in_parts.at(parts)));
+                       own ? *own : found->second));
         }
     }
   }
@@ -74,13 +83,19 @@ class CaseStudy {
     return attempt([&] { return run_once(*device_, *job.implementation, case_.problem, inputs_); });
   }
 
-  Attempt compute_in_parts(const PartwiseComputation& check, const Implementation& implementation) {
+  /// Parts of the operation of the whole, where that of the check is another, are computed by `whole`.
+  /// `uses_whole` becomes true where there are any.
+  Attempt compute_in_parts(const PartwiseComputation& check, const Implementation& parts,
+                           const Implementation& whole, bool& uses_whole) {
     if (auto reason = check.inapplicable(case_.problem))
       return {{}, Status::skip, {{Cause::inapplicable, *reason}}};
     return attempt([&] {
       return check.compute(case_.problem, inputs_,
                            [&](const Problem& part, const std::vector<HostTensor>& part_inputs) {
                              if (stop_) throw Interrupted();
+                             const bool is_of_whole = part.op().name != parts.op;
+                             uses_whole |= is_of_whole;
+                             const Implementation& implementation = is_of_whole ? whole : parts;
                              if (auto reason = implementation.unsupported(part))
                                throw UnsupportedPart(*reason);
                              return run_once(*device_, implementation, part, part_inputs);

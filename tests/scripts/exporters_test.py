@@ -205,7 +205,7 @@ class Exporters(unittest.TestCase):
             self.assert_rejected("")
 
     def test_scripts_answer_in_one_line(self):
-        for script in ("export_torch.py", "export_mamba_ssm.py", "export_causal_conv1d.py"):
+        for script in ("export_torch.py", "export_mamba_ssm.py", "export_causal_conv1d.py", "export_flashinfer.py"):
             for arguments, code in ((["--help"], 0), (["missing.h5"], 2)):
                 command = [sys.executable, "-B", os.path.join(SCRIPTS, script), *arguments]
                 result = subprocess.run(command, capture_output=True, text=True, cwd=self.folder)
@@ -361,6 +361,43 @@ class Exporters(unittest.TestCase):
         self.assertIn("--set angle_dtype=bf16", out)
         self.assertIn("gradients take whole chunks alone", out)
         self.assertIn("mamba3_mimo takes no Input_SSM_State", out)
+
+    def test_flashinfer(self):
+        heads = '"form": "mamba2", "nheads": 4, "headdim": 3, "groups": 2, "dstate": 6'
+        slots = '"op": "selective_state_update", "axes": {%s, "batch": 5, "slots": 31, "pads": 3' % heads
+        out = self.assert_peer_passes(
+            "export_flashinfer",
+            [
+                '{%s, "dtype": ["f32", "bf16"], "state_dtype": ["f32", "bf16"]}}' % slots,
+                '{%s, "dtype": "bf16", "state_dtype": ["i16", "i8"], "dt_dtype": "f32", "z": false}}' % slots,
+                '{%s, "dtype": "f32", "store": ["apart", "each", "none"]}}' % slots,
+                '{%s, "dtype": "bf16", "tokens": 3, "store": ["last", "apart", "each", "none"]}}' % slots,
+                '{%s, "dtype": "f32", "D": false}}' % slots,
+                '{"op": "selective_state_update", "axes": {%s, "batch": 3, "dtype": "f32", "dt_bias": false}}' % heads,
+                '{"op": "selective_state_update", "axes": {"form": "mamba1", "batch": 3, "dim": 4, "dstate": 6,'
+                ' "dtype": "f32"}}',
+            ],
+            skipped=3,
+        )
+        self.assertIn("has no states in i8", out)
+        self.assertIn("one number a head", out)
+        self.assertIn("needs D", out)
+        with h5py.File(self.cases) as file:
+            drafts = [case["outputs"] for case in file["cases"].values() if "intermediate" in case["outputs"]]
+        self.assertEqual(len(drafts), 1)
+
+    def test_flashinfer_calls_a_store_by_what_indices_say(self):
+        import flashinfer_calls
+
+        source = numpy.array([4, -1, 2])
+        for store, destination in (
+            ("last", [[-1, 4], [-1, -1], [-1, 2]]),
+            ("last", [4, -1, 2]),
+            ("apart", [[-1, 5], [-1, -1], [-1, 2]]),
+            ("each", [[5, 4], [-1, -1], [-1, 2]]),
+            ("none", [[-1, -1]] * 3),
+        ):
+            self.assertEqual(flashinfer_calls.store_of(source, numpy.array(destination)), store, destination)
 
 
 if __name__ == "__main__":

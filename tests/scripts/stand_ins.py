@@ -1,4 +1,4 @@
-"""causal_conv1d and the parts of mamba_ssm that exporters call, step by step in PyTorch on any device.
+"""causal_conv1d and the parts of mamba_ssm and FlashInfer that exporters call, step by step in PyTorch on any device.
 
 They take what the real ones take, and complain where these would. They are there to see that exporters pass every
 tensor in the right place and layout; what the real kernels compute is for the exporters to find out.
@@ -74,6 +74,62 @@ def selective_state_update(state, x, dt, A, B, C, D=None, z=None, dt_bias=None, 
         y = (h * after).sum(-1) + D * x[b].float()
         out[b] = (y if z is None else y * torch.nn.functional.silu(z[b].float())).to(x.dtype)
     return out
+
+
+def quantized(h, state_dtype):
+    """Rows of states in a dtype with scales: what is stored, and the scales."""
+    most = {torch.int16: 32767}[state_dtype]
+    largest = h.abs().amax(-1)
+    scale = torch.where(largest == 0, torch.ones_like(largest), largest / most)
+    return (h / scale[..., None]).round().clamp(-most, most).to(state_dtype), scale
+
+
+def flashinfer_update(state, x, dt, A, B, C, D, z=None, dt_bias=None, dt_softplus=False, state_batch_indices=None,
+                      pad_slot_id=-1, state_scale=None, out=None, disable_state_update=False,
+                      intermediate_states_buffer=None, intermediate_state_indices=None,
+                      intermediate_state_scales=None, rand_seed=None, philox_rounds=10, cache_steps=0,
+                      algorithm="auto", dst_state_batch_indices=None, cu_seqlens=None,
+                      num_accepted_tokens=None):  # fmt: skip
+    several = x.dim() == 4
+    assert state.dim() == 4 and several == (cache_steps > 0) and (not several or x.shape[1] == cache_steps)
+    assert all(tensor.stride(-1) == 0 for tensor in (dt, A, D)) and A.stride(-2) == 0
+    assert dt_bias is None or (dt_bias.stride(-1) == 0 and dt_bias.dtype == dt.dtype)
+    assert D.dtype == dt.dtype and A.dtype == torch.float32
+    assert B.dtype == C.dtype == x.dtype and (z is None or z.dtype == x.dtype)
+    assert (state.dtype == torch.int16) == (state_scale is not None)
+    assert rand_seed is None or (rand_seed.dtype == torch.int64 and state.dtype == torch.float16)
+    assert intermediate_states_buffer is None or dst_state_batch_indices is None
+    assert state.shape[0] >= x.shape[0]
+    rows = [tensor if several or tensor is None else tensor[:, None] for tensor in (x, dt, B, C, z)]
+    output = torch.empty_like(rows[0])
+    repeat = state.shape[1] // B.shape[-2]
+    for b in range(x.shape[0]):
+        slot = b if state_batch_indices is None else int(state_batch_indices[b])
+        h = torch.zeros_like(state[0], dtype=torch.float32) if slot == pad_slot_id else state[slot].float()
+        if state_scale is not None and slot != pad_slot_id:
+            h = h * state_scale[slot][..., None]
+        for t in range(rows[0].shape[1]):
+            x_t, dt_t, B_t, C_t, z_t = (None if row is None else row[b, t].float() for row in rows)
+            B_t, C_t = (value.repeat_interleave(repeat, 0)[:, None] for value in (B_t, C_t))
+            step = dt_t if dt_bias is None else dt_t + dt_bias
+            step = torch.nn.functional.softplus(step, threshold=20) if dt_softplus else step
+            h = torch.exp(step[..., None] * A) * h + (step * x_t)[..., None] * B_t
+            y = (h * C_t).sum(-1) + D * x_t
+            output[b, t] = (y if z_t is None else y * torch.nn.functional.silu(z_t)).to(x.dtype)
+            if intermediate_states_buffer is not None:
+                intermediate_states_buffer[int(intermediate_state_indices[b]), t] = h.to(state.dtype)
+            to = slot
+            if dst_state_batch_indices is not None:
+                to = int(dst_state_batch_indices[b, t] if several else dst_state_batch_indices[b])
+            elif disable_state_update or intermediate_states_buffer is not None or t + 1 < rows[0].shape[1]:
+                to = pad_slot_id
+            if pad_slot_id in (slot, to):
+                continue
+            if state_scale is None:
+                state[to] = h.to(state.dtype)
+            else:
+                state[to], state_scale[to] = quantized(h, state.dtype)
+    return output if several else output[:, 0]
 
 
 def mamba_chunk_scan_combined(x, dt, A, B, C, chunk_size, D=None, z=None, dt_bias=None, initial_states=None,
@@ -204,6 +260,8 @@ def install():
     module("causal_conv1d", causal_conv1d_fn=causal_conv1d_fn, causal_conv1d_update=causal_conv1d_update)
     for name in ("", ".ops", ".ops.triton", ".ops.triton.mamba3", ".ops.tilelang", ".ops.tilelang.mamba3"):
         module("mamba_ssm" + name, __path__=[])
+    module("flashinfer", __path__=[])
+    module("flashinfer.mamba", selective_state_update=flashinfer_update)
     module("mamba_ssm.ops.triton.selective_state_update", selective_state_update=selective_state_update)
     module("mamba_ssm.ops.triton.ssd_combined", mamba_chunk_scan_combined=mamba_chunk_scan_combined)
     module("mamba_ssm.ops.triton.mamba3.mamba3_siso_combined", mamba3_siso_combined=mamba3_siso_combined)

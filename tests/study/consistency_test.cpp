@@ -16,6 +16,7 @@
 #include "support/find_implementation.h"
 #include "support/host_tensors.h"
 #include "support/mamba3_problem.h"
+#include "support/replay_problem.h"
 #include "support/run_plan.h"
 #include "support/scan_problem.h"
 #include "support/step_problem.h"
@@ -96,7 +97,10 @@ HostTensor meant(const std::vector<HostTensor>& outputs, std::size_t i) {
 bool agrees(const char* check, const Problem& whole, const char* parts,
             const std::function<void(std::vector<HostTensor>&)>& change) {
   const PartwiseComputation& computation = *whole.op().find_parts(check);
-  const Implementation& implementation = find_implementation(computation.parts_op, parts);
+  const auto implementation_of = [&](const Problem& part) -> const Implementation& {
+    return part.op().name == computation.parts_op ? find_implementation(computation.parts_op, parts)
+                                                  : find_implementation(part.op().name, "cpu-scalar");
+  };
   const auto device = open_device(DeviceKind::cpu);
   const auto inputs = generate_inputs(whole, {}, never_stop);
   const auto expected = compute_reference(whole, views_of(inputs), never_stop);
@@ -113,7 +117,7 @@ bool agrees(const char* check, const Problem& whole, const char* parts,
           std::memcpy(changed.back().buffer.data(), tensor.buffer.data(), tensor.spec.bytes());
         }
         change(changed);
-        return run_once(*device, implementation, part, changed);
+        return run_once(*device, implementation_of(part), part, changed);
       });
   bool all = true;
   for (std::size_t i = 0; i < at_once.size(); ++i)
@@ -314,6 +318,100 @@ TEST_CASE("Mamba-3 agrees with itself mirrored, and SISO with one rank of MIMO",
   for (const char* lost : {"MIMO_V", "MIMO_Z", "MIMO_Out"})
     CHECK_FALSE(agrees("one-rank", states, "cpu-simd",
                        [&](std::vector<HostTensor>& inputs) { spoil(inputs, lost); }));
+}
+
+TEST_CASE("decoding goes on from a prefill of any length, and a state that is not handed over is found") {
+  for (const Problem& problem :
+       {small_scan(), small_scan().with({{"layout", "bld"}, {"initial_state", false}}), small_ssd(),
+        small_ssd().with({{"dtype", "bf16"}, {"final_states", false}})}) {
+    const auto results = measure("prefill", problem);
+    REQUIRE(results.size() == 2);  // cpu-scalar and cpu-simd, each before cpu-step
+    for (const auto& result : results) {
+      INFO(problem.id() << " " << result.at_once.impl << " " << result.at_once.reason);
+      CHECK(result.at_once.status == Status::pass);
+      CHECK(result.parts == "cpu-step");
+    }
+    CHECK(agrees("prefill", problem, "cpu-step", [](std::vector<HostTensor>&) {}));
+    for (const char* lost : {"state", "B", "dt"})
+      CHECK_FALSE(agrees("prefill", problem, "cpu-step",
+                         [&](std::vector<HostTensor>& inputs) { spoil(inputs, lost); }));
+  }
+  // What the scan itself leaves is in it: without C there is no out, but there is a state.
+  CHECK(agrees("prefill", small_scan(), "cpu-step", [](std::vector<HostTensor>& inputs) {
+    if (find_tensor(inputs, "u") != nullptr) spoil(inputs, "C");
+  }));
+  CHECK_FALSE(agrees("prefill", small_scan(), "cpu-step", [](std::vector<HostTensor>& inputs) {
+    if (find_tensor(inputs, "u") != nullptr) spoil(inputs, "A");
+  }));
+}
+
+TEST_CASE("packed sequences of Mamba-1 and Mamba-2 agree with each on its own, and with one another") {
+  const Axes packed{{"batch", size(1)}, {"seqlen", size(70)}, {"cu_seqlens", true}, {"sequences", size(5)}};
+  for (const char* lengths : {"ragged", "equal", "with-empty"})
+    for (const bool has_states : {false, true}) {
+      const Problem scan =
+          small_scan().with(packed).with({{"lengths", lengths}, {"initial_state", has_states}});
+      const Problem ssd =
+          small_ssd().with(packed).with({{"lengths", lengths}, {"initial_states", has_states}});
+      for (const auto& [check, problem] : {std::pair{"packed", scan}, {"packed", ssd}, {"mamba1", ssd}}) {
+        const auto results = measure(check, problem);
+        REQUIRE(results.size() >= 2);
+        for (const auto& result : results) {
+          INFO(problem.id() << " " << result.at_once.impl << " " << result.at_once.reason);
+          CHECK(result.at_once.status == Status::pass);
+        }
+        CHECK(agrees(check, problem, "cpu-scalar", [](std::vector<HostTensor>&) {}));
+        CHECK_FALSE(agrees(check, problem, "cpu-scalar",
+                           [](std::vector<HostTensor>& inputs) { spoil(inputs, "B"); }));
+        if (!has_states) continue;
+        const bool is_scan = check == std::string("mamba1") || &problem.op() == &selective_scan_fwd();
+        CHECK_FALSE(agrees(check, problem, "cpu-scalar", [&](std::vector<HostTensor>& inputs) {
+          spoil(inputs, is_scan ? "initial_state" : "initial_states");
+        }));
+      }
+    }
+}
+
+TEST_CASE("slots that nobody names keep garbage, and one that is written is found") {
+  const Problem update = small_heads().with({{"slots", size(9)}, {"store", "apart"}, {"pads", size(2)}});
+  const Problem scaled = update.with({{"state_dtype", "i8"}});
+  const Problem conv(*find_op("causal_conv1d_update"), {{"dtype", "bf16"},
+                                                        {"batch", size(3)},
+                                                        {"dim", size(5)},
+                                                        {"state_len", size(4)},
+                                                        {"layout", "skd"},
+                                                        {"store", "apart"},
+                                                        {"slots", size(9)}});
+  const Problem replay = replay_problem({{"slots", size(9)}, {"batch", size(3)}});
+  for (const Problem& problem : {update, scaled, conv, replay}) {
+    const auto results = measure("slots", problem);
+    REQUIRE_FALSE(results.empty());
+    for (const auto& result : results) {
+      INFO(problem.id() << " " << result.at_once.impl << " " << result.at_once.reason);
+      CHECK(result.at_once.status == Status::pass);
+    }
+    // A kernel that writes a slot too many: the last byte of one that has garbage.
+    const PartwiseComputation& check = *problem.op().find_parts("slots");
+    const auto device = open_device(DeviceKind::cpu);
+    const auto inputs = generate_inputs(problem, {}, never_stop);
+    const Implementation& kernel = find_implementation(problem.op().name, results[0].at_once.impl);
+    CHECK_THROWS_WITH(check.compute(problem, inputs,
+                                    [&](const Problem& part, const std::vector<HostTensor>& given) {
+                                      auto outputs = run_once(*device, kernel, part, given);
+                                      for (auto& output : outputs) {
+                                        if (output.spec.name == "out") continue;
+                                        auto* bytes = static_cast<unsigned char*>(output.buffer.data());
+                                        for (std::size_t i = output.spec.bytes(); i-- > 0;)
+                                          if (bytes[i] == 0xFF && bytes[i - 1] == 0xFF) {
+                                            bytes[i] = 0;
+                                            break;
+                                          }
+                                      }
+                                      return outputs;
+                                    }),
+                      Catch::Matchers::EndsWith(", which nobody names, does not keep its bits"));
+  }
+  CHECK(measure("slots", small_heads())[0].at_once.reason == "states are those of the batch, without slots");
 }
 
 TEST_CASE("another seed rounds otherwise, and a kernel that does not look at it is found") {

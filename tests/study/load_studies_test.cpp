@@ -103,8 +103,9 @@ TEST_CASE("a consistency study is read as a sweep with checks") {
     std::string changed = study;
     return complaint(config_of(changed.replace(changed.find(from), from.size(), to)));
   };
-  CHECK(complaint_about("\"steps\"", "\"packed\"") ==
-        "/studies/0/check/0: selective_scan_fwd has no check \"packed\"; expected one of steps, halves");
+  CHECK(complaint_about("\"steps\"", "\"mamba1\"") ==
+        "/studies/0/check/0: selective_scan_fwd has no check \"mamba1\"; expected one of steps, halves, "
+        "prefill, packed");
   CHECK(complaint_about("\"steps\"", "\"twice\"")
             .starts_with("/studies/0/check/0: got \"twice\"; expected one of steps, halves, "));
   CHECK(complaint_about("[\"steps\", \"halves\"]", "[]") ==

@@ -4,6 +4,7 @@
 #include "kernels/common/scalar_math.h"
 #include "kernels/selective_scan/bind.h"
 #include "kernels/selective_scan/scan_row.h"
+#include "kernels/selective_scan/sequences.h"
 
 // One row (b, d) of selective_scan_fwd in f32, for kernels whose subject is the scan along time: what
 // surrounds the recurrence, one time step at a time.
@@ -76,6 +77,7 @@ class F32Row {
 /// The unsupported reason of such a kernel; nothing when it supports the problem.
 inline std::optional<std::string> not_f32_rows(const Problem& problem) {
   if (auto reason = not_real_zoh(problem)) return reason;
+  if (auto reason = packs_sequences(problem)) return reason;
   if (problem.dtype() != DType::f32) return "supports f32 only: it is kept to compare algorithms";
   if (problem.choice("layout") != "bdl")
     return "needs layout bdl: neighbouring threads take neighbouring time steps";

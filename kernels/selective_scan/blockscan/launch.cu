@@ -5,6 +5,7 @@
 #include "kernels/common/launch.cuh"
 #include "kernels/selective_scan/bind.h"
 #include "kernels/selective_scan/blockscan/kernel.cuh"
+#include "kernels/selective_scan/sequences.h"
 
 namespace ssmbench::blockscan {
 namespace {
@@ -20,6 +21,7 @@ Kernel kernel_of_shape(std::size_t shape, std::index_sequence<Shape...> /*all*/)
 
 std::optional<std::string> unsupported(const Problem& problem) {
   if (auto reason = not_real_zoh(problem)) return reason;
+  if (auto reason = packs_sequences(problem)) return reason;
   const SelectiveScan scan(problem);
   if (problem.choice("layout") != "bdl")
     return "needs layout bdl: a block loads runs of time steps of one channel";

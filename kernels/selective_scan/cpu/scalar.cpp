@@ -10,6 +10,7 @@
 #include "kernels/selective_scan/bind.h"
 #include "kernels/selective_scan/cpu/scalar_dense.h"
 #include "kernels/selective_scan/cpu/scans.h"
+#include "kernels/selective_scan/sequences.h"
 
 namespace ssmbench {
 namespace {
@@ -81,8 +82,11 @@ void scan(const ScanArgs& args, const MethodParameters& method) {
 Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*/) {
   const ScanArgs args = bind_scan(problem, tensors);
   const SelectiveScan shape(problem);
-  if (shape.dense) return scalar_dense_scan(args, shape.method, problem.dtype());
-  return [args, scan = scalar_scan(shape, problem.dtype())](void*) { scan(args); };
+  const ScanCall scan =
+      shape.dense ? scalar_dense_scan(shape.method, problem.dtype()) : scalar_scan(shape, problem.dtype());
+  return [args, scan, sequences = SequenceScans(problem, tensors)](void*) {
+    for (const ScanArgs& sequence : sequences.of(args)) scan(sequence);
+  };
 }
 
 const Registration registration{{.name = "cpu-scalar",

@@ -192,8 +192,9 @@ void scan(const ScanArgs& args, MethodId method) {
 
 }  // namespace
 
-Launch scalar_dense_scan(const ScanArgs& args, MethodId method, DType dtype) {
-  return with_io_type(dtype, [&]<class Io>(Io) -> Launch { return [=](void*) { scan<Io>(args, method); }; });
+ScanCall scalar_dense_scan(MethodId method, DType io) {
+  return with_io_type(
+      io, [&]<class Io>(Io) -> ScanCall { return [=](const ScanArgs& args) { scan<Io>(args, method); }; });
 }
 
 }  // namespace ssmbench

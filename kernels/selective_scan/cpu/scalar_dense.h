@@ -1,10 +1,10 @@
 #pragma once
 
-#include "kernels/selective_scan/bind.h"
+#include "kernels/selective_scan/cpu/scans.h"
 
 namespace ssmbench {
 
-/// The launch of cpu-scalar for a problem with dense A.
-Launch scalar_dense_scan(const ScanArgs& args, MethodId method, DType dtype);
+/// cpu-scalar's, of dense A.
+ScanCall scalar_dense_scan(MethodId method, DType io);
 
 }  // namespace ssmbench

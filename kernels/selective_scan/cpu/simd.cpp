@@ -150,7 +150,11 @@ HWY_AFTER_NAMESPACE();
 #include <omp.h>
 
 #include <memory>
+#include <span>
 #include <vector>
+
+#include "inputs/packed_sequences.h"
+#include "kernels/selective_scan/sequences.h"
 
 namespace ssmbench::simd {
 namespace {
@@ -173,17 +177,34 @@ std::vector<ChannelRun> runs_of(const ScanArgs& args, std::size_t threads) {
   return runs;
 }
 
-/// One thread per element of `scratch`.
-void scan(const ScanArgs& args, DType dtype, const std::vector<ChannelRun>& runs,
-          std::vector<Scratch>& scratch) {
-  const auto scan_one = HWY_DYNAMIC_DISPATCH(scan_run);
-#pragma omp parallel for schedule(dynamic) num_threads(static_cast <int>(scratch.size()))
-  for (const ChannelRun& run : runs) scan_one(args, dtype, run, scratch[omp_get_thread_num()]);
-}
+/// Scans of the same sizes but for the number of steps, at once. Copies share their working memory.
+class Scans {
+ public:
+  Scans(const ScanArgs& sizes, std::size_t count, DType io)
+      : io_(io), runs_(runs_of(sizes, static_cast<std::size_t>(omp_get_max_threads()))) {
+    const auto threads = static_cast<std::size_t>(omp_get_max_threads());
+    scratch_ = std::make_shared<std::vector<Scratch>>(std::min(threads, count * runs_.size()));
+  }
+
+  void operator()(std::span<const ScanArgs> scans) const {
+    const auto scan_one = HWY_DYNAMIC_DISPATCH(scan_run);
+    std::vector<Scratch>& scratch = *scratch_;
+#pragma omp parallel for collapse(2) schedule(dynamic) num_threads(static_cast <int>(scratch.size()))
+    for (const ScanArgs& args : scans)
+      for (const ChannelRun& run : runs_) scan_one(args, io_, run, scratch[omp_get_thread_num()]);
+  }
+
+ private:
+  DType io_;
+  std::vector<ChannelRun> runs_;
+  std::shared_ptr<std::vector<Scratch>> scratch_;  // one a thread
+};
 
 Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*/) {
   const ScanArgs args = bind_scan(problem, tensors);
-  return [args, scan = simd_scan(args, problem.dtype())](void*) { scan(args); };
+  const auto count = static_cast<std::size_t>(PackedSequences(problem).count);
+  return [args, sequences = SequenceScans(problem, tensors),
+          scans = Scans(args, count, problem.dtype())](void*) { scans(sequences.of(args)); };
 }
 
 const Registration registration{{.name = "cpu-simd",
@@ -200,11 +221,7 @@ const Registration registration{{.name = "cpu-simd",
 namespace ssmbench {
 
 ScanCall simd_scan(const ScanArgs& sizes, DType io) {
-  const auto threads = static_cast<std::size_t>(omp_get_max_threads());
-  const auto runs = simd::runs_of(sizes, threads);
-  // Shared because a ScanCall is copyable.
-  const auto scratch = std::make_shared<std::vector<simd::Scratch>>(std::min(threads, runs.size()));
-  return [=](const ScanArgs& args) { simd::scan(args, io, runs, *scratch); };
+  return [scans = simd::Scans(sizes, 1, io)](const ScanArgs& args) { scans({&args, 1}); };
 }
 
 }  // namespace ssmbench

@@ -5,6 +5,7 @@
 #include "kernels/common/launch.cuh"
 #include "kernels/selective_scan/bind.h"
 #include "kernels/selective_scan/dense/kernel.cuh"
+#include "kernels/selective_scan/sequences.h"
 
 namespace ssmbench::dense {
 namespace {
@@ -21,6 +22,7 @@ DenseKernel kernel_for(int lanes) {
 std::optional<std::string> unsupported(const Problem& problem) {
   const SelectiveScan scan(problem);
   if (!scan.dense) return "has dense A only";
+  if (auto reason = packs_sequences(problem)) return reason;
   const std::int64_t rows_per_block = kDenseThreads / dense_lanes(scan.dstate);
   if (scan.batch > kMaxGridX * rows_per_block / scan.dim)
     return "needs at most " + std::to_string(kMaxGridX) + " blocks: one per " +

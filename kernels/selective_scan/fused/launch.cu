@@ -14,6 +14,7 @@
 #include "kernels/selective_scan/fused/kernel.cuh"
 #include "kernels/selective_scan/fused_general/kernel.cuh"
 #include "kernels/selective_scan/segments.cuh"
+#include "kernels/selective_scan/sequences.h"
 
 namespace ssmbench {
 
@@ -51,6 +52,7 @@ GeneralPlan plan_of(const SelectiveScan& scan) {
 
 std::optional<std::string> unsupported(const Problem& problem) {
   if (auto reason = not_diagonal(problem)) return reason;
+  if (auto reason = packs_sequences(problem)) return reason;
   const SelectiveScan scan(problem);
   const GeneralPlan plan = plan_of(scan);
   return grid_too_large({scan.batch, scan.groups, plan.blocks_per_group},

@@ -161,7 +161,7 @@ const OpSpec& causal_conv1d_update() {
                            .inputs = update_inputs,
                            .least_work = conv_update_least_work,
                            .file = conv_update_file_form(),
-                           .parts = {conv_token_by_token()},
+                           .parts = {conv_token_by_token(), conv_in_slots()},
                            .look_alikes = {{"source", "destination"}}};
   return spec;
 }

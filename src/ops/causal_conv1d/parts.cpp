@@ -4,6 +4,7 @@
 #include <cstring>
 #include <set>
 
+#include "inputs/unnamed_slots.h"
 #include "model/problem.h"
 #include "model/tensor_map.h"
 #include "ops/causal_conv1d/causal_conv1d.h"
@@ -245,6 +246,16 @@ PartwiseComputation conv_token_by_token() {
           .summary = "several tokens at once against one after the other",
           .inapplicable = not_token_by_token,
           .compute = token_by_token};
+}
+
+PartwiseComputation conv_in_slots() {
+  return {.check = "slots",
+          .parts_op = "causal_conv1d_update",
+          .summary = "slots that nobody names, full of garbage: they keep it, and nothing else changes",
+          .inapplicable = no_slots,
+          .compute = [](const Problem& whole, const std::vector<HostTensor>& inputs, const RunPart& run) {
+            return run_with_garbage_in_unnamed_slots(whole, inputs, run, {"source", "destination"});
+          }};
 }
 
 }  // namespace ssmbench

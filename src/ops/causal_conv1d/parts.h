@@ -14,5 +14,7 @@ PartwiseComputation conv_split_everywhere();
 PartwiseComputation conv_in_sequences();
 /// An update of several tokens as one update a token.
 PartwiseComputation conv_token_by_token();
+/// The same with garbage in all slots that source and destination do not name, which have to keep it.
+PartwiseComputation conv_in_slots();
 
 }  // namespace ssmbench

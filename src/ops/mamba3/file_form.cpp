@@ -1,8 +1,8 @@
 #include "ops/mamba3/file_form.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+
+#include "inputs/packed_sequences.h"
 
 namespace ssmbench {
 namespace {
@@ -96,12 +96,7 @@ void infer_step(const StoredInputs& inputs, Axes& axes) {
 
 std::optional<std::string> wrong_values(const HostTensor& input) {
   if (input.spec.name != "cu_seqlens") return {};
-  const auto* values = static_cast<const std::int32_t*>(input.buffer.data());
-  if (values[0] != 0) return fmt::format("starts with {}, not with 0", values[0]);
-  for (std::int64_t i = 1; i < input.spec.shape[0]; ++i)
-    if (values[i] < values[i - 1])
-      return fmt::format("decreases from {} to {} at sequence {}", values[i - 1], values[i], i - 1);
-  return {};
+  return wrong_borders(input);
 }
 
 bool may_have_other_dtype(const TensorSpec& spec) {

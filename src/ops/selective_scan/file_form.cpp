@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "inputs/packed_sequences.h"
+
 namespace ssmbench {
 namespace {
 
@@ -41,14 +43,27 @@ void infer_gradients(const StoredInputs& inputs, Axes& axes) {
   axes["dlast_state"] = inputs.has("dlast_state");
 }
 
+void infer_forward(const StoredInputs& inputs, Axes& axes) {
+  infer_scan(inputs, axes);
+  axes["cu_seqlens"] = inputs.has("cu_seqlens");
+  if (inputs.has("cu_seqlens")) axes["sequences"] = inputs.shape("cu_seqlens", 1)[0] - 1;
+}
+
+std::optional<std::string> wrong_values(const HostTensor& input) {
+  if (input.spec.name != "cu_seqlens") return {};
+  return wrong_borders(input);
+}
+
 FileForm file_form(void (*infer)(const StoredInputs& inputs, Axes& axes)) {
-  return {.attributes = {"method", "dtype", "layout", "delta_softplus"}, .infer = infer};
+  return {.attributes = {"method", "dtype", "layout", "delta_softplus"},
+          .infer = infer,
+          .wrong_values = wrong_values};
 }
 
 }  // namespace
 
 FileForm scan_file_form() {
-  return file_form(infer_scan);
+  return file_form(infer_forward);
 }
 
 FileForm scan_bwd_file_form() {

@@ -6,6 +6,7 @@
 
 #include "base/portable_math.h"
 #include "base/random.h"
+#include "inputs/packed_sequences.h"
 
 namespace ssmbench {
 namespace {
@@ -24,6 +25,8 @@ ScanInputs::ScanInputs(const Problem& problem, const InputSpec& spec)
     : scan_(problem), seed_(spec.seed), distribution_(&find_distribution(spec.distribution)), dt_(scan_.dim) {
   fill_log_uniform(Stream(seed_, "dt"), distribution_->dt, 0, dt_);
   for (const double step : dt_) inverse_of_dt_.push_back(portable::inverse_softplus(step));
+  if (const PackedSequences sequences(problem); sequences.packed)
+    borders_ = draw_borders(seed_, sequences.count, scan_.seqlen, problem.choice("lengths"));
 }
 
 void ScanInputs::fill(std::string_view tensor, std::int64_t first, std::span<double> values) const {
@@ -33,6 +36,10 @@ void ScanInputs::fill(std::string_view tensor, std::int64_t first, std::span<dou
   }
   if (tensor == "delta") return fill_delta(first, values);
   if (tensor == "delta_bias") return fill_delta_bias(first, values);
+  if (tensor == "cu_seqlens") {
+    std::copy_n(borders_.begin() + first, values.size(), values.begin());
+    return;
+  }
   fill_projected(*distribution_, seed_, tensor, first, values);
   if (tensor == "D")
     for (double& value : values) value = 1 + kSkipDeviation * value;

@@ -12,7 +12,7 @@
 
 namespace ssmbench {
 
-/// The exact values, before rounding to a dtype, of the inputs of selective_scan_fwd.
+/// The exact values, before rounding to a dtype, of the inputs of selective_scan_fwd and _bwd.
 class ScanInputs {
  public:
   /// Throws UsageError for an unknown distribution.
@@ -34,6 +34,7 @@ class ScanInputs {
   const DistributionInfo* distribution_;
   std::vector<double> dt_;             // per channel
   std::vector<double> inverse_of_dt_;  // softplus⁻¹(dt)
+  std::vector<std::int64_t> borders_;  // cu_seqlens
 };
 
 }  // namespace ssmbench

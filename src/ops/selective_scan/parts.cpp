@@ -1,7 +1,9 @@
-// A selective scan as decoding steps, and as two halves.
+// A selective scan as decoding steps, as scans and the steps after them, as two halves, and as the sequences that
+// are packed into it.
 
 #include "ops/selective_scan/parts.h"
 
+#include "inputs/packed_sequences.h"
 #include "model/problem.h"
 #include "model/tensor_map.h"
 #include "ops/selective_scan/selective_scan.h"
@@ -28,6 +30,7 @@ std::string scan_name(const std::string& step_tensor) {
 
 std::optional<std::string> not_a_scan_of_steps(const Problem& whole) {
   const SelectiveScan scan(whole);
+  if (PackedSequences(whole).packed) return "packed sequences have no step in common";
   if (scan.complex) return "a decoding step has real A only";
   if (scan.method != MethodId::zoh) return "a decoding step has method zoh only";
   if (!scan.variable_b || !scan.variable_c)
@@ -61,31 +64,40 @@ HostTensor at_time(const TensorSpec& spec, const HostTensor& from, const Problem
   });
 }
 
+/// Step t of the scan as a decoding step from `state`; null: from initial_state, or zeros. Returns out and the
+/// state after it.
+std::vector<HostTensor> decode(const Problem& whole, const std::vector<HostTensor>& inputs, std::int64_t t,
+                               const HostTensor* state, const RunPart& run) {
+  const Problem step = step_of(whole);
+  if (state == nullptr) state = find_tensor(inputs, "initial_state");
+  std::vector<HostTensor> step_inputs;
+  for (const auto& spec : step.tensors()) {
+    if (spec.role != Role::input) continue;
+    const HostTensor* from = spec.name == "state" ? state : find_tensor(inputs, scan_name(spec.name));
+    step_inputs.push_back(from == nullptr ? zeros(spec) : at_time(spec, *from, whole, t));
+  }
+  return run(step, step_inputs);
+}
+
+void put_step(const HostTensor& from, std::int64_t t, HostTensor& out) {
+  scatter(from, out, [t](const Shape& here, Shape& there) { there = {here[0], here[1], t}; });
+}
+
 std::vector<HostTensor> in_steps(const Problem& whole, const std::vector<HostTensor>& inputs,
                                  const RunPart& run) {
-  const Problem step = step_of(whole);
   std::vector<HostTensor> outputs = blank_outputs(whole);
-  std::optional<HostTensor> state;
+  std::vector<HostTensor> results;
   for (std::int64_t t = 0; t < whole.size("seqlen"); ++t) {
-    std::vector<HostTensor> step_inputs;
-    for (const auto& spec : step.tensors()) {
-      if (spec.role != Role::input) continue;
-      const HostTensor* from = find_tensor(inputs, scan_name(spec.name));
-      if (spec.name == "state" && state)
-        step_inputs.push_back(std::move(*state));
-      else
-        step_inputs.push_back(from == nullptr ? zeros(spec) : at_time(spec, *from, whole, t));
-    }
-    auto results = run(step, step_inputs);  // out, state
-    scatter(results[0], outputs[0], [&](const Shape& here, Shape& there) { there = {here[0], here[1], t}; });
-    state = std::move(results[1]);
+    results = decode(whole, inputs, t, t > 0 ? &results[1] : nullptr, run);
+    put_step(results[0], t, outputs[0]);
   }
-  scatter(*state, outputs[1], same_index);
+  scatter(results[1], outputs[1], same_index);
   return outputs;
 }
 
 std::optional<std::string> not_in_halves(const Problem& whole) {
   const SelectiveScan scan(whole);
+  if (PackedSequences(whole).packed) return "packed sequences have halves of their own";
   if (scan.seqlen < 2) return "one step has no halves";
   if (scan.method == MethodId::foh_exact || scan.method == MethodId::trapezoidal)
     return "a method of two samples needs the last input beside the state, and the state alone is carried";
@@ -128,6 +140,30 @@ std::vector<HostTensor> in_halves(const Problem& whole, const std::vector<HostTe
   return outputs;
 }
 
+/// Each step is decoded from what a scan of the steps before it leaves.
+std::vector<HostTensor> in_prefills(const Problem& whole, const std::vector<HostTensor>& inputs,
+                                    const RunPart& run) {
+  std::vector<HostTensor> outputs = blank_outputs(whole);
+  std::vector<HostTensor> results;
+  for (std::int64_t t = 0; t < whole.size("seqlen"); ++t) {
+    if (t > 0) results = run_half(whole.with({{"seqlen", t}}), inputs, 0, {}, run);
+    results = decode(whole, inputs, t, t > 0 ? &results[1] : nullptr, run);
+    put_step(results[0], t, outputs[0]);
+  }
+  scatter(results[1], outputs[1], same_index);
+  return outputs;
+}
+
+std::optional<std::string> not_packed(const Problem& whole) {
+  if (!PackedSequences(whole).packed) return "nothing is packed without cu_seqlens";
+  return {};
+}
+
+std::vector<HostTensor> in_sequences(const Problem& whole, const std::vector<HostTensor>& inputs,
+                                     const RunPart& run) {
+  return run_each_alone(whole, inputs, run, {.before = "initial_state", .after = "last_state"});
+}
+
 }  // namespace
 
 PartwiseComputation scan_in_steps() {
@@ -144,6 +180,22 @@ PartwiseComputation scan_in_halves() {
           .summary = "a scan against two of half the length, the state carried from one to the other",
           .inapplicable = not_in_halves,
           .compute = in_halves};
+}
+
+PartwiseComputation scan_then_steps() {
+  return {.check = "prefill",
+          .parts_op = "selective_state_update",
+          .summary = "a scan against scans of every length and the decoding step after each",
+          .inapplicable = not_a_scan_of_steps,
+          .compute = in_prefills};
+}
+
+PartwiseComputation scan_in_sequences() {
+  return {.check = "packed",
+          .parts_op = "selective_scan_fwd",
+          .summary = "packed sequences against each on its own",
+          .inapplicable = not_packed,
+          .compute = in_sequences};
 }
 
 }  // namespace ssmbench

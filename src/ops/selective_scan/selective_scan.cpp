@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "inputs/packed_sequences.h"
 #include "model/method.h"
 #include "model/problem.h"
 #include "ops/selective_scan/file_form.h"
@@ -25,7 +26,9 @@ std::vector<TensorSpec> scan_fwd_tensors(const Problem& problem) {
   const Shape per_channel_state{scan.dim, scan.dstate};
   const Shape matrix_per_channel{scan.dim, scan.dstate, scan.dstate};
   const Shape per_group_step{scan.batch, scan.groups, scan.dstate, scan.seqlen};
-  const Shape state{scan.batch, scan.dim, scan.dstate};
+  const PackedSequences sequences(problem);
+  const Shape state{sequences.count, scan.dim, scan.dstate};
+  const char* state_axes = sequences.packed ? "mdn" : "bdn";
 
   const auto sequence = [&](const char* name, Role role) {
     return TensorSpec{name, role, io, per_step, storage_bdl, "bdl"};
@@ -48,9 +51,11 @@ std::vector<TensorSpec> scan_fwd_tensors(const Problem& problem) {
   if (scan.has_z) all.push_back(sequence("z", Role::input));
   if (scan.has_delta_bias) all.push_back(per_channel("delta_bias"));
   if (scan.has_initial_state)
-    all.push_back({"initial_state", Role::input, state_dtype, state, {0, 1, 2}, "bdn"});
+    all.push_back({"initial_state", Role::input, state_dtype, state, {0, 1, 2}, state_axes});
+  if (sequences.packed)
+    all.push_back({"cu_seqlens", Role::input, DType::i32, {sequences.count + 1}, {0}, "c"});
   all.push_back(sequence("out", Role::output));
-  all.push_back({"last_state", Role::output, state_dtype, state, {0, 1, 2}, "bdn"});
+  all.push_back({"last_state", Role::output, state_dtype, state, {0, 1, 2}, state_axes});
   return all;
 }
 
@@ -94,6 +99,11 @@ std::optional<std::string> scan_contradiction(const Problem& problem) {
     return fmt::format("groups {} has no meaning when B and C are both constant", scan.groups);
   if (scan.dense) return dense_scan_contradiction(problem, scan);
   return {};
+}
+
+std::optional<std::string> scan_fwd_contradiction(const Problem& problem) {
+  if (auto reason = packing_contradiction(problem)) return reason;
+  return scan_contradiction(problem);
 }
 
 AxisSpec size(const char* name, const char* id_token, AxisRole role) {
@@ -141,6 +151,12 @@ std::vector<AxisSpec> scan_axes() {
       flag("initial_state", "init", false)};
 }
 
+std::vector<AxisSpec> scan_fwd_axes() {
+  std::vector<AxisSpec> axes = scan_axes();
+  for (auto& axis : packing_axes()) axes.push_back(std::move(axis));
+  return axes;
+}
+
 std::vector<AxisSpec> scan_bwd_axes() {
   std::vector<AxisSpec> axes = scan_axes();
   axes.push_back(flag("dlast_state", "dlast", false));
@@ -162,17 +178,18 @@ const OpRegistration backward(selective_scan_bwd());
 }  // namespace
 
 const OpSpec& selective_scan_fwd() {
-  static const OpSpec spec{.name = "selective_scan_fwd",
-                           .summary = "Mamba-1 selective scan, forward",
-                           .axes = scan_axes(),
-                           .tensors = scan_fwd_tensors,
-                           .contradiction = scan_contradiction,
-                           .inputs = scan_inputs,
-                           .least_work = scan_least_work,
-                           .file = scan_file_form(),
-                           .warning = unstable_method,
-                           .parts = {scan_in_steps(), scan_in_halves()},
-                           .look_alikes = {{"B", "C"}}};
+  static const OpSpec spec{
+      .name = "selective_scan_fwd",
+      .summary = "Mamba-1 selective scan, forward",
+      .axes = scan_fwd_axes(),
+      .tensors = scan_fwd_tensors,
+      .contradiction = scan_fwd_contradiction,
+      .inputs = scan_inputs,
+      .least_work = scan_least_work,
+      .file = scan_file_form(),
+      .warning = unstable_method,
+      .parts = {scan_in_steps(), scan_in_halves(), scan_then_steps(), scan_in_sequences()},
+      .look_alikes = {{"B", "C"}}};
   return spec;
 }
 

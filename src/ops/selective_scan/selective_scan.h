@@ -19,6 +19,8 @@ struct OpSpec;
 /// row index = state that changes: h' = A·h + B·u; its methods are bilinear, h_t = (I − ΔA/2)⁻¹·((I +
 /// ΔA/2)·h_{t-1} + Δ·B·u), and foh, h_t = e^{ΔA}·h_{t-1} + Δ·φ1(ΔA)·B·u with the functions of the matrix ΔA.
 /// Outputs: out, and last_state = h at the last step.
+/// cu_seqlens (M + 1,) i32 packs M sequences along L, in a batch of 1 (inputs/packed_sequences.h). initial_state
+/// and last_state are then (M, D, N), of each sequence; one without steps passes its state through.
 const OpSpec& selective_scan_fwd();
 
 /// Its gradients: from the inputs of selective_scan_fwd, dout = ∂loss/∂out and, if asked, dlast_state =

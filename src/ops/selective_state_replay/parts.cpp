@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/portable_math.h"
+#include "inputs/unnamed_slots.h"
 #include "model/problem.h"
 #include "model/tensor_map.h"
 #include "ops/selective_state_replay/selective_state_replay.h"
@@ -200,6 +201,16 @@ PartwiseComputation replay_as_steps() {
           .summary = "a replay against decoding steps, of the tokens in the ring and of the new ones",
           .inapplicable = always_applies,
           .compute = in_steps};
+}
+
+PartwiseComputation replay_in_slots() {
+  return {.check = "slots",
+          .parts_op = "selective_state_replay",
+          .summary = "slots that nobody names, full of garbage: they keep it, and nothing else changes",
+          .inapplicable = no_slots,
+          .compute = [](const Problem& whole, const std::vector<HostTensor>& inputs, const RunPart& run) {
+            return run_with_garbage_in_unnamed_slots(whole, inputs, run, {"source"});
+          }};
 }
 
 }  // namespace ssmbench

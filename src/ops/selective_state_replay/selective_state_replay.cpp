@@ -135,7 +135,7 @@ const OpSpec& selective_state_replay() {
       .inputs = replay_inputs,
       .least_work = replay_work,
       .file = state_replay_file_form(),
-      .parts = {replay_as_steps()},
+      .parts = {replay_as_steps(), replay_in_slots()},
       .look_alikes = {{"B", "C"}}};
   return spec;
 }

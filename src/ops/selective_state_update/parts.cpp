@@ -8,6 +8,7 @@
 #include <functional>
 #include <stdexcept>
 
+#include "inputs/unnamed_slots.h"
 #include "model/problem.h"
 #include "model/tensor_map.h"
 #include "ops/selective_state_update/selective_state_update.h"
@@ -213,6 +214,16 @@ PartwiseComputation other_seed() {
           .summary = "stochastic rounding against the same with another seed, which has other bits",
           .inapplicable = not_seeded,
           .compute = with_other_seed};
+}
+
+PartwiseComputation slots_that_nobody_names() {
+  return {.check = "slots",
+          .parts_op = "selective_state_update",
+          .summary = "slots that nobody names, full of garbage: they keep it, and nothing else changes",
+          .inapplicable = no_slots,
+          .compute = [](const Problem& whole, const std::vector<HostTensor>& inputs, const RunPart& run) {
+            return run_with_garbage_in_unnamed_slots(whole, inputs, run, {"source", "destination"});
+          }};
 }
 
 }  // namespace ssmbench

@@ -14,5 +14,7 @@ PartwiseComputation tokens_as_steps();
 
 /// States that are rounded stochastically with another seed: right too, and not the same bits.
 PartwiseComputation other_seed();
+/// The same with garbage in all slots that source and destination do not name, which have to keep it.
+PartwiseComputation slots_that_nobody_names();
 
 }  // namespace ssmbench

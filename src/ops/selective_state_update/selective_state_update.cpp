@@ -237,16 +237,17 @@ const OpRegistration registration(selective_state_update());
 }  // namespace
 
 const OpSpec& selective_state_update() {
-  static const OpSpec spec{.name = "selective_state_update",
-                           .summary = "decoding steps of Mamba-1 or Mamba-2, the states updated in place",
-                           .axes = state_update_axes(),
-                           .tensors = state_update_tensors,
-                           .contradiction = state_update_contradiction,
-                           .inputs = state_update_inputs,
-                           .least_work = state_update_work,
-                           .file = state_update_file_form(),
-                           .parts = {heads_as_channels(), tokens_as_steps(), other_seed()},
-                           .look_alikes = {{"B", "C"}}};
+  static const OpSpec spec{
+      .name = "selective_state_update",
+      .summary = "decoding steps of Mamba-1 or Mamba-2, the states updated in place",
+      .axes = state_update_axes(),
+      .tensors = state_update_tensors,
+      .contradiction = state_update_contradiction,
+      .inputs = state_update_inputs,
+      .least_work = state_update_work,
+      .file = state_update_file_form(),
+      .parts = {heads_as_channels(), tokens_as_steps(), other_seed(), slots_that_nobody_names()},
+      .look_alikes = {{"B", "C"}}};
   return spec;
 }
 

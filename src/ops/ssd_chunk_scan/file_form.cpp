@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "inputs/packed_sequences.h"
+
 namespace ssmbench {
 namespace {
 
@@ -39,15 +41,6 @@ void infer_forward(const StoredInputs& inputs, Axes& axes) {
 void infer_backward(const StoredInputs& inputs, Axes& axes) {
   infer_ssd(inputs, axes);
   axes["final_states"] = inputs.has("dfinal_states");
-}
-
-std::optional<std::string> wrong_borders(const HostTensor& input) {
-  const auto* values = static_cast<const std::int32_t*>(input.buffer.data());
-  if (values[0] != 0) return fmt::format("starts with {}, not with 0", values[0]);
-  for (std::int64_t m = 1; m < input.spec.shape[0]; ++m)
-    if (values[m] < values[m - 1])
-      return fmt::format("decreases from {} to {} at sequence {}", values[m - 1], values[m], m - 1);
-  return {};
 }
 
 std::optional<std::string> wrong_stops(const HostTensor& input) {

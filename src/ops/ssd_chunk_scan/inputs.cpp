@@ -5,6 +5,7 @@
 
 #include "base/portable_math.h"
 #include "base/random.h"
+#include "inputs/packed_sequences.h"
 #include "model/problem.h"
 #include "ops/ssd_chunk_scan/sequences.h"
 
@@ -28,7 +29,7 @@ SsdChunkScanInputs::SsdChunkScanInputs(const Problem& problem, const InputSpec& 
   fill_log_uniform(Stream(seed_, "step"), distribution_->dt, 0, step_);
   for (const double step : step_) inverse_of_step_.push_back(portable::inverse_softplus(step));
   if (const SsdSequences sequences(problem); sequences.packed)
-    borders_ = draw_borders(sequences.count, problem.choice("lengths"));
+    borders_ = draw_borders(seed_, sequences.count, scan_.seqlen, problem.choice("lengths"));
 }
 
 void SsdChunkScanInputs::fill(std::string_view tensor, std::int64_t first, std::span<double> values) const {
@@ -102,27 +103,6 @@ void SsdChunkScanInputs::fill_states_at(std::int64_t first, std::span<double> va
     const std::int64_t end = ++first * scan_.seqlen / stops_;
     value = static_cast<double>(begin) + std::floor(value * static_cast<double>(end - begin));
   }
-}
-
-std::vector<std::int64_t> SsdChunkScanInputs::draw_borders(std::int64_t sequences,
-                                                           const std::string& lengths) const {
-  std::vector<double> draws(sequences);
-  Stream(seed_, "cu_seqlens").uniforms(0, draws);
-  std::vector<std::int64_t> borders;
-  for (std::int64_t m = 0; m < sequences; ++m)
-    borders.push_back(lengths == "equal"
-                          ? m * scan_.seqlen / sequences
-                          : static_cast<std::int64_t>(draws[m] * static_cast<double>(scan_.seqlen)));
-  std::ranges::sort(borders);
-  if (lengths != "equal" && sequences >= 3) {  // the first sequence has one step
-    for (auto& border : borders) border = std::max<std::int64_t>(border, 1);
-    borders[1] = 1;
-  }
-  if (lengths == "with-empty" && sequences >= 2) borders[sequences / 2] = borders[sequences / 2 - 1];
-  borders[0] = 0;
-  borders.push_back(scan_.seqlen);
-  if (lengths == "with-empty" && sequences >= 2 && sequences / 2 == 1) borders[1] = 0;
-  return borders;
 }
 
 }  // namespace ssmbench

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -33,7 +32,6 @@ class SsdChunkScanInputs {
   void fill_dt_bias(std::int64_t first, std::span<double> values) const;
   void fill_seq_idx(std::int64_t first, std::span<double> values) const;
   void fill_states_at(std::int64_t first, std::span<double> values) const;
-  std::vector<std::int64_t> draw_borders(std::int64_t sequences, const std::string& lengths) const;
 
   SsdChunkScan scan_;
   std::int64_t seed_;

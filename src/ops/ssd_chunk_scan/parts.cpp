@@ -1,11 +1,12 @@
-// Mamba-2's scan as decoding steps, as two halves, as the sequences that are packed into it, and as Mamba-1's
-// scan.
+// Mamba-2's scan as decoding steps, as scans and the steps after them, as two halves, as the sequences that are
+// packed into it, and as Mamba-1's scan.
 
 #include "ops/ssd_chunk_scan/parts.h"
 
 #include <cstring>
 #include <limits>
 
+#include "inputs/packed_sequences.h"
 #include "model/problem.h"
 #include "model/tensor_map.h"
 #include "ops/selective_scan/selective_scan.h"
@@ -58,29 +59,33 @@ IndexMap at_time(std::int64_t t) {
   };
 }
 
+/// Step t of the scan as a decoding step from `state`; null: from initial_states, or zeros. Returns out and the
+/// state after it.
+std::vector<HostTensor> decode(const Problem& step, const std::vector<HostTensor>& inputs, std::int64_t t,
+                               const HostTensor* state, const RunPart& run) {
+  if (state == nullptr) state = find_tensor(inputs, "initial_states");
+  std::vector<HostTensor> step_inputs;
+  for (const auto& spec : step.tensors()) {
+    if (spec.role != Role::input) continue;
+    const HostTensor* from = spec.name == "state" ? state : find_tensor(inputs, spec.name);
+    if (from == nullptr)
+      step_inputs.push_back(zeros(spec));
+    else
+      step_inputs.push_back(gathered(spec, *from, has_time(spec.name) ? at_time(t) : same_index));
+  }
+  return run(step, step_inputs);
+}
+
 std::vector<HostTensor> in_ssd_steps(const Problem& whole, const std::vector<HostTensor>& inputs,
                                      const RunPart& run) {
   const Problem step = ssd_step_of(whole);
   std::vector<HostTensor> outputs = blank_outputs(whole);
-  std::optional<HostTensor> state;
+  std::vector<HostTensor> results;
   for (std::int64_t t = 0; t < whole.size("seqlen"); ++t) {
-    std::vector<HostTensor> step_inputs;
-    for (const auto& spec : step.tensors()) {
-      if (spec.role != Role::input) continue;
-      const bool is_state = spec.name == "state";
-      const HostTensor* from = find_tensor(inputs, is_state ? "initial_states" : spec.name);
-      if (is_state && state)
-        step_inputs.push_back(std::move(*state));
-      else if (from == nullptr)
-        step_inputs.push_back(zeros(spec));
-      else
-        step_inputs.push_back(gathered(spec, *from, has_time(spec.name) ? at_time(t) : same_index));
-    }
-    auto results = run(step, step_inputs);  // out, state
+    results = decode(step, inputs, t, t > 0 ? &results[1] : nullptr, run);
     scatter(results[0], outputs[0], at_time(t));
-    state = std::move(results[1]);
   }
-  if (outputs.size() > 1) scatter(*state, outputs[1], same_index);
+  if (outputs.size() > 1) scatter(results[1], outputs[1], same_index);
   return outputs;
 }
 
@@ -140,6 +145,23 @@ std::vector<HostTensor> in_ssd_halves(const Problem& whole, const std::vector<Ho
   return outputs;
 }
 
+/// Each step is decoded from what a scan of the steps before it leaves.
+std::vector<HostTensor> in_ssd_prefills(const Problem& whole, const std::vector<HostTensor>& inputs,
+                                        const RunPart& run) {
+  const Problem step = ssd_step_of(whole);
+  std::vector<HostTensor> outputs = blank_outputs(whole);
+  std::vector<HostTensor> results;
+  for (std::int64_t t = 0; t < whole.size("seqlen"); ++t) {
+    if (t > 0)
+      results = run_stretch(whole.with({{"seqlen", t}, {"final_states", true}}), inputs, 0, 0,
+                            find_tensor(inputs, "initial_states"), run);
+    results = decode(step, inputs, t, t > 0 ? &results[1] : nullptr, run);
+    scatter(results[0], outputs[0], at_time(t));
+  }
+  if (outputs.size() > 1) scatter(results[1], outputs[1], same_index);
+  return outputs;
+}
+
 std::optional<std::string> not_packed(const Problem& whole) {
   if (!SsdChunkScan(whole).has_seq_idx && !SsdSequences(whole).packed)
     return "nothing is packed without seq_idx or cu_seqlens";
@@ -192,56 +214,10 @@ std::vector<HostTensor> in_prefixes(const Problem& whole, const std::vector<Host
   return outputs;
 }
 
-/// Each sequence of cu_seqlens on its own, with its own state; one without steps passes it through.
-std::vector<HostTensor> in_borders(const Problem& whole, const std::vector<HostTensor>& inputs,
-                                   const RunPart& run) {
-  const auto* borders = static_cast<const std::int32_t*>(find_tensor(inputs, "cu_seqlens")->buffer.data());
-  const HostTensor* states = find_tensor(inputs, "initial_states");
-  std::vector<HostTensor> outputs = blank_outputs(whole);
-  const std::size_t state_bytes =
-      outputs.size() < 2 ? 0 : outputs[1].spec.bytes() / static_cast<std::size_t>(whole.size("sequences"));
-  for (std::int64_t m = 0; m < whole.size("sequences"); ++m) {
-    auto* const last = outputs.size() < 2 ? nullptr
-                                          : static_cast<std::byte*>(outputs[1].buffer.data()) +
-                                                static_cast<std::size_t>(m) * state_bytes;
-    if (borders[m] == borders[m + 1]) {
-      if (last == nullptr) continue;
-      if (states == nullptr)
-        std::memset(last, 0, state_bytes);
-      else
-        std::memcpy(
-            last,
-            static_cast<const std::byte*>(states->buffer.data()) + static_cast<std::size_t>(m) * state_bytes,
-            state_bytes);
-      continue;
-    }
-    Axes axes = whole.axes();
-    for (const char* name : {"cu_seqlens", "sequences", "lengths"}) axes.erase(name);
-    axes["seqlen"] = static_cast<std::int64_t>(borders[m + 1] - borders[m]);
-    const Problem alone(whole.op(), std::move(axes));
-    std::vector<HostTensor> part;
-    for (const auto& spec : alone.tensors()) {
-      if (spec.role != Role::input) continue;
-      const bool is_state = spec.name == "initial_states";
-      part.push_back(gathered(spec, *find_tensor(inputs, spec.name), [&](const Shape& here, Shape& there) {
-        there = here;
-        if (is_state) there[0] += m;
-        if (has_time(spec.name)) there[1] += borders[m];
-      }));
-    }
-    const auto results = run(alone, part);
-    scatter(results[0], outputs[0], [&](const Shape& here, Shape& there) {
-      there = here;
-      there[1] += borders[m];
-    });
-    if (last != nullptr) std::memcpy(last, results[1].buffer.data(), state_bytes);
-  }
-  return outputs;
-}
-
 std::vector<HostTensor> in_sequences(const Problem& whole, const std::vector<HostTensor>& inputs,
                                      const RunPart& run) {
-  if (SsdSequences(whole).packed) return in_borders(whole, inputs, run);
+  if (SsdSequences(whole).packed)
+    return run_each_alone(whole, inputs, run, {.before = "initial_states", .after = "final_states"});
   const SsdChunkScan scan(whole);
   const auto* seq_idx = static_cast<const std::int32_t*>(find_tensor(inputs, "seq_idx")->buffer.data());
   std::vector<HostTensor> outputs = blank_outputs(whole);
@@ -266,8 +242,8 @@ std::vector<HostTensor> in_sequences(const Problem& whole, const std::vector<Hos
 
 std::optional<std::string> not_a_scan(const Problem& whole) {
   const SsdChunkScan scan(whole);
-  if (scan.has_seq_idx || SsdSequences(whole).packed)
-    return "the state is reset on the way, which Mamba-1's scan knows nothing of";
+  if (scan.has_seq_idx) return "Mamba-1's scan has no seq_idx";
+  if (SsdSequences(whole).stops > 0) return "Mamba-1's scan has no states on the way";
   if (is_clamped(scan)) return "Mamba-1's scan has no dt_limit";
   return {};
 }
@@ -286,7 +262,10 @@ Problem scan_of(const Problem& whole) {
            {"z", axes.at("z")},
            {"delta_bias", axes.at("dt_bias")},
            {"delta_softplus", axes.at("dt_softplus")},
-           {"initial_state", axes.at("initial_states")}}};
+           {"initial_state", axes.at("initial_states")},
+           {"cu_seqlens", axes.at("cu_seqlens")},
+           {"sequences", axes.at("sequences")},
+           {"lengths", axes.at("lengths")}}};
 }
 
 std::string ssd_name(const std::string& scan_tensor) {
@@ -308,6 +287,7 @@ IndexMap to_heads(const std::string& scan_tensor, std::size_t rank, std::int64_t
     return [=](const Shape& i, Shape& there) { there = {i[0], i[1] / headdim, i[1] % headdim, i[2]}; };
   if (scan_tensor == "D" && rank == 2)
     return [=](const Shape& i, Shape& there) { there = {i[0] / headdim, i[0] % headdim}; };
+  if (scan_tensor == "cu_seqlens") return same_index;
   if (scan_tensor == "A" || scan_tensor == "D" || scan_tensor == "delta_bias")
     return [=](const Shape& i, Shape& there) { there = {i[0] / headdim}; };
   return [=](const Shape& i, Shape& there) { there = {i[0], i[2], i[1] / headdim, i[1] % headdim}; };
@@ -338,6 +318,14 @@ PartwiseComputation ssd_in_steps() {
           .summary = "a scan against decoding steps, one after the other",
           .inapplicable = no_ssd_of_steps,
           .compute = in_ssd_steps};
+}
+
+PartwiseComputation ssd_then_steps() {
+  return {.check = "prefill",
+          .parts_op = "selective_state_update",
+          .summary = "a scan against scans of every length and the decoding step after each",
+          .inapplicable = no_ssd_of_steps,
+          .compute = in_ssd_prefills};
 }
 
 PartwiseComputation ssd_in_halves() {

@@ -6,6 +6,8 @@ namespace ssmbench {
 
 /// A scan as decoding steps, one after the other.
 PartwiseComputation ssd_in_steps();
+/// Each step as the decoding step after a scan of those before it.
+PartwiseComputation ssd_then_steps();
 /// A scan as two of half the length, the state carried from one to the other.
 PartwiseComputation ssd_in_halves();
 /// Packed sequences each on its own.

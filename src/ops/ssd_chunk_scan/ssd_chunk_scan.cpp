@@ -4,6 +4,7 @@
 
 #include <numeric>
 
+#include "inputs/packed_sequences.h"
 #include "model/problem.h"
 #include "ops/ssd_chunk_scan/file_form.h"
 #include "ops/ssd_chunk_scan/inputs.h"
@@ -13,8 +14,6 @@
 
 namespace ssmbench {
 namespace {
-
-constexpr const char* kRagged = "ragged";
 
 TensorSpec in_c_order(const char* name, Role role, DType dtype, Shape shape, const char* axes) {
   std::vector<int> order(shape.size());
@@ -106,16 +105,8 @@ std::optional<std::string> ssd_fwd_contradiction(const Problem& problem) {
     return fmt::format("states_at {} without cu_seqlens", sequences.stops);
   if (sequences.stops > scan.seqlen)
     return fmt::format("states_at {} is more than seqlen {}", sequences.stops, scan.seqlen);
-  if (sequences.packed) {
-    if (scan.batch != 1)
-      return fmt::format("batch {} with cu_seqlens, which packs sequences into a batch of 1", scan.batch);
-    if (scan.has_seq_idx) return "seq_idx with cu_seqlens: both say where sequences begin";
-  } else {
-    if (problem.size("sequences") != 1)
-      return fmt::format("sequences {} without cu_seqlens", problem.size("sequences"));
-    if (problem.choice("lengths") != kRagged)
-      return fmt::format("lengths {} without cu_seqlens", problem.choice("lengths"));
-  }
+  if (auto reason = packing_contradiction(problem)) return reason;
+  if (sequences.packed && scan.has_seq_idx) return "seq_idx with cu_seqlens: both say where sequences begin";
   return ssd_contradiction(problem);
 }
 
@@ -153,12 +144,7 @@ std::vector<AxisSpec> ssd_axes() {
 
 std::vector<AxisSpec> ssd_fwd_axes() {
   std::vector<AxisSpec> axes = ssd_axes();
-  axes.push_back(flag("cu_seqlens", "varlen", false));
-  axes.push_back({.name = "sequences", .id_token = "m", .fallback = std::int64_t{1}});
-  axes.push_back({.name = "lengths",
-                  .kind = AxisKind::choice,
-                  .choices = {kRagged, "equal", "with-empty"},
-                  .fallback = kRagged});
+  for (auto& axis : packing_axes()) axes.push_back(std::move(axis));
   axes.push_back({.name = "states_at", .id_token = "at", .fallback = std::int64_t{0}});
   return axes;
 }
@@ -173,17 +159,17 @@ const OpRegistration backward(ssd_chunk_scan_bwd());
 }  // namespace
 
 const OpSpec& ssd_chunk_scan_fwd() {
-  static const OpSpec spec{
-      .name = "ssd_chunk_scan_fwd",
-      .summary = "Mamba-2 chunked scan (SSD), forward",
-      .axes = ssd_fwd_axes(),
-      .tensors = ssd_fwd_tensors,
-      .contradiction = ssd_fwd_contradiction,
-      .inputs = ssd_inputs,
-      .least_work = ssd_least_work,
-      .file = ssd_file_form(),
-      .parts = {ssd_in_steps(), ssd_in_halves(), ssd_in_sequences(), ssd_in_prefixes(), ssd_as_scan()},
-      .look_alikes = {{"B", "C"}}};
+  static const OpSpec spec{.name = "ssd_chunk_scan_fwd",
+                           .summary = "Mamba-2 chunked scan (SSD), forward",
+                           .axes = ssd_fwd_axes(),
+                           .tensors = ssd_fwd_tensors,
+                           .contradiction = ssd_fwd_contradiction,
+                           .inputs = ssd_inputs,
+                           .least_work = ssd_least_work,
+                           .file = ssd_file_form(),
+                           .parts = {ssd_in_steps(), ssd_then_steps(), ssd_in_halves(), ssd_in_sequences(),
+                                     ssd_in_prefixes(), ssd_as_scan()},
+                           .look_alikes = {{"B", "C"}}};
   return spec;
 }
 

@@ -32,7 +32,10 @@ class Scan {
     const std::int64_t channels = is_lazy(call_) ? dim_ / 8 : dim_;
     for (std::int64_t b = 0; b < call_.size("batch"); ++b)
       for (std::int64_t d = 0; d < channels; ++d)
-        if (!has(Mistake::rows_remembered) || !recall_row(b, d)) run_row(b, d);
+        if (call_.flag("cu_seqlens"))
+          run_packed(d);
+        else if (!has(Mistake::rows_remembered) || !recall_row(b, d))
+          run_row(b, d);
     if (has(Mistake::wrong_from_tenth_call) && call_.number >= 10) out_.put(0, out_.get(0) + 1);
     if (has(Mistake::race_on_one_element) && call_.number % 3 == 2) out_.put(elements - 1, 0);
     // Two at a time, but for the last of an odd number; or with it.
@@ -42,6 +45,7 @@ class Scan {
  private:
   bool has(Mistake which) const { return call_.has(which); }
   void run_row(std::int64_t b, std::int64_t d);
+  void run_packed(std::int64_t d);
   bool recall_row(std::int64_t b, std::int64_t d);
   float delta_at(std::int64_t b, std::int64_t d, std::int64_t t, bool past_end) const;
   float step(std::int64_t b, std::int64_t d, std::int64_t t, float x, float delta);
@@ -134,6 +138,26 @@ void Scan::run_row(std::int64_t b, std::int64_t d) {
     if (step_number < seqlen_) finish_step(b, d, t, x, y);
   }
   for (std::int64_t n = 0; n < dstate_; ++n) last_.set(state_[n], b, d, n);
+}
+
+/// The sequences of cu_seqlens, one after the other.
+void Scan::run_packed(std::int64_t d) {
+  const auto* borders = Tensor(call_.problem, "cu_seqlens").data<std::int32_t>();
+  const std::int64_t sequences = call_.size("sequences");
+  for (std::int64_t m = 0; m < sequences; ++m) {
+    const std::int64_t source = has(Mistake::first_initial_for_all) ? 0 : m;
+    const bool carries_on = has(Mistake::state_crosses_border) && m > 0;
+    for (std::int64_t n = 0; n < dstate_ && !carries_on; ++n)
+      state_[n] = initial_.given() ? static_cast<float>(initial_(source, d, n)) : 0;
+    for (std::int64_t t = borders[m]; t < borders[m + 1]; ++t) {
+      const auto x = static_cast<float>(u_(0, d, t));
+      finish_step(0, d, t, x, step(0, d, t, x, delta_at(0, d, t, false)));
+    }
+    const bool is_zero = has(Mistake::empty_is_zero) && borders[m] == borders[m + 1];
+    for (std::int64_t n = 0; n < dstate_; ++n) last_.set(is_zero ? 0 : state_[n], m, d, n);
+  }
+  for (std::int64_t m = 0; m < sequences && has(Mistake::last_state_for_all); ++m)
+    for (std::int64_t n = 0; n < dstate_; ++n) last_.set(state_[n], m, d, n);
 }
 
 /// A row that begins with values of u that are known: without another layout, and where B and C are the same.
