@@ -161,10 +161,11 @@ DiscretizationError discretization_error(MethodId method, double delta, double d
     case MethodId::vim_foh:
     case MethodId::vim_poly:
     case MethodId::vim_highorder: {
-      // All of them are Δ·P(z) + Δ²·Q(z) + Δ³·R(z) with coefficients of at most these.
-      const double magnitude = d * cubic(size, 1, 1. / 2, 1. / 6, 1. / 24) +
-                               d * d * cubic(size, 1. / 2, 1. / 6, 1. / 24, 1. / 120) +
-                               d * d * d * cubic(size, 1. / 12, 1. / 48, 0, 0);
+      // P(z) + Δ·Q(z) + Δ²·R(z), times Δ, with coefficients of at most these; vim_foh has Q alone.
+      const double first = method == MethodId::vim_foh ? 0 : cubic(size, 1, 1. / 2, 1. / 6, 1. / 24);
+      const double third = method == MethodId::vim_highorder ? cubic(size, 1. / 12, 1. / 48, 0, 0) : 0;
+      const double magnitude =
+          d * (first + d * cubic(size, 1. / 2, 1. / 6, 1. / 24, 1. / 120) + d * d * third);
       return {exponential, polynomial_error(magnitude, z_error) + 3 * magnitude * delta_error, 0};
     }
     case MethodId::foh_exact: {

@@ -175,7 +175,8 @@ void Backward::store_decay_gradient(const TileStep& step) {
       after.relative_error + before.relative_error + steps_[i].cumulative_error + 2 + std::sqrt(products);
   const double size = std::abs(w_) + std::abs(w_ - alphas_[i].value);
   Mamba3Value w = alphas_[i];
-  w.value = w_;
+  const bool is_unused = i == 0 && !scan_.has_initial_states;  // no state comes before
+  w.value = is_unused ? 0 : w_;
   // As in Mamba-2's gradients, the error of a long memory has that of terms that cancel in it.
   const double of_products = before.is_long && after.is_long
                                  ? std::sqrt(of_reads)

@@ -218,7 +218,8 @@ class Backward {
     if (scan_.has_z) store_dz(t, from);
   }
 
-  /// Σ_p factor·(what is read over states).
+  /// Σ_p factor·(what is read over states). What underflow may take counts as magnitude, which gradients of
+  /// decays are charged with.
   Dot dot(std::int64_t from, const double* factor, const double* factor_error) const {
     Dot sum;
     for (std::int64_t p = 0; p < scan_.headdim; ++p) {
@@ -226,6 +227,7 @@ class Backward {
       sum.add(factor[p] * term.value,
               std::abs(factor[p]) * term.error + factor_error[p] * std::abs(term.value),
               std::abs(factor[p]) * term.operand_error);
+      sum.magnitude += std::abs(factor[p]) * pass_.lost(from, p);
     }
     return sum;
   }
@@ -255,18 +257,25 @@ class Backward {
     return sum;
   }
 
-  /// Adds what is read over head dims, with factors that have errors of their own.
+  /// Adds what is read over head dims, with factors that have errors of their own: relative ones, and those
+  /// of tiny factors, of which underflow may leave nothing, at the largest that a state has been.
   void add_projection(ProjectionSums& to, std::int64_t t, std::int64_t from, const double* factor,
                       const double* factor_error) {
+    constexpr double kTiny = 0x1p-80;
+    const SsdUnderflow& largest = pass_.underflow();
     double relative = 0;
+    double of_tiny = 0;
     for (std::int64_t p = 0; p < scan_.headdim; ++p)
-      if (factor[p] != 0) relative = std::max(relative, factor_error[p] / std::abs(factor[p]));
+      if (std::abs(factor[p]) < kTiny)
+        of_tiny += factor_error[p] * largest.row(p);
+      else
+        relative = std::max(relative, factor_error[p] / std::abs(factor[p]));
     const double more = relative + std::sqrt(static_cast<double>(scan_.heads_per_group()));
     for (std::int64_t n = 0; n < scan_.dstate; ++n) {
       const SsdRead term = read(pass_.of_headdims(), from, n, over_headdims_);
       const std::int64_t at = t * scan_.dstate + n;
       to.value[at] += term.value;
-      to.error[at] += static_cast<float>(term.error + more * term.magnitude);
+      to.error[at] += static_cast<float>(term.error + more * term.magnitude + of_tiny * largest.column(n));
       to.variance[at] += static_cast<float>(term.variance);
     }
   }
@@ -282,8 +291,9 @@ class Backward {
       const double slope = z_slope_.row(from)[p];
       const double factor = std::abs(dout * slope);
       const double of_slope = std::abs(dout) * (z_slope_error_.row(from)[p] + 2 * std::abs(slope));
-      store(dz, row_at(t) + p, dout * y.value * slope, factor * y.error + std::abs(y.value) * of_slope,
-            factor * y.operand_error);
+      const double underflow = kUnderflowError * (std::abs(y.value) + std::abs(slope));
+      store(dz, row_at(t) + p, dout * y.value * slope,
+            factor * y.error + std::abs(y.value) * of_slope + underflow, factor * y.operand_error);
     }
   }
 

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "reference/common/rounded.h"
+
 namespace ssmbench {
 namespace {
 
@@ -42,6 +44,34 @@ void finish_errors(std::int64_t steps, const std::vector<float>& largest, const 
     for (std::size_t i = 0; i < largest.size(); ++i)
       error[i] = std::min(std::sqrt(error[i]) + kBelowSquares, largest[i] * norm);
   }
+}
+
+void SsdUnderflow::clear() {
+  std::ranges::fill(rows_, 1.0);
+  std::ranges::fill(columns_, 1.0);
+}
+
+void SsdUnderflow::start_from(const float* state) {
+  clear();
+  for (double& row : rows_)
+    for (std::size_t n = 0; n < columns_.size(); ++n) row = std::max(row, 1.0 + std::abs(*state++));
+}
+
+void SsdUnderflow::add(const double* v, const double* w) {
+  for (double& row : rows_) row += 1 + std::abs(*v++);
+  for (double& column : columns_) column = std::max(column, 1 + std::abs(*w++));
+}
+
+double SsdUnderflow::lost_over_states(const double* r) const {
+  double sum = 0;
+  for (const double column : columns_) sum += column * (1 + std::abs(*r++));
+  return kUnderflowError * sum;
+}
+
+double SsdUnderflow::lost_over_headdims(const double* q) const {
+  double sum = 0;
+  for (const double row : rows_) sum += row * (1 + std::abs(*q++));
+  return kUnderflowError * sum;
 }
 
 SsdSpread::SsdSpread(std::int64_t count)
@@ -100,6 +130,7 @@ SsdPass::SsdPass(std::int64_t headdim, std::int64_t dstate, bool reads_headdims)
       magnitude_(whole_blocks(headdim), dstate),
       error_(whole_blocks(headdim), dstate),
       memory_(headdim, dstate),
+      underflow_(headdim, dstate),
       last_v_(headdim),
       over_states_(dstate),
       over_headdims_(reads_headdims ? headdim : 0),
@@ -119,6 +150,7 @@ void SsdPass::clear() {
   magnitude_.clear();
   error_.clear();
   memory_.clear();
+  underflow_.clear();
   std::ranges::fill(last_v_, 0.0);
   w_size_.clear();
   over_states_.clear();
@@ -134,6 +166,11 @@ void SsdPass::start_from(const float* state) {
       magnitude_.row(p)[n] = std::abs(value);
     }
   memory_.start_from(magnitude_, error_);
+  underflow_.start_from(state);
+}
+
+double SsdPass::error(std::int64_t p, std::int64_t n) const {
+  return error_.row(p)[n] + kUnderflowError * underflow_.row(p) * underflow_.column(n);
 }
 
 void SsdPass::advance(const SsdTile& tile) {
@@ -141,6 +178,19 @@ void SsdPass::advance(const SsdTile& tile) {
   advance_bounds(tile);
   advance_memory(tile);
   advance_spreads(tile);
+  add_underflow(tile);
+}
+
+void SsdPass::add_underflow(const SsdTile& tile) {
+  for (std::int64_t t = 0; t < tile.steps; ++t) {
+    underflow_.add(tile.v.row(t), tile.w.row(t));
+    lost_over_states_[t] = underflow_.lost_over_states(tile.r.row(t));
+    for (std::int64_t p = 0; p < headdim_; ++p) of_states_.error.row(t)[p] += static_cast<float>(lost(t, p));
+    if (!reads_headdims_) continue;
+    const double over_headdims = underflow_.lost_over_headdims(tile.q.row(t));
+    for (std::int64_t n = 0; n < dstate_; ++n)
+      of_headdims_.error.row(t)[n] += static_cast<float>(underflow_.column(n) * over_headdims);
+  }
 }
 
 void SsdPass::advance_memory(const SsdTile& tile) {

@@ -68,6 +68,31 @@ class SsdSpread {
   PaddedRows<double> v_;  // size²·w
 };
 
+/// What may be lost to underflow, where implementations multiply in any order. Of a term L(s→t)·v_s·w_s·r_t
+/// any product of some of its factors may become 0: e^(sum_t − sum_s) where v_s·w_s is large, w_s·r_t before it
+/// meets v_s. What the other factors multiply to is at most (1 + |v_s|)·(1 + |w_s|)·(1 + |r_t|), since no
+/// decay is above 1; the sum over s is at most Σ(1 + |v_s|)·(1 + max|w_s|)·(1 + |r_t|). An exact state that
+/// the sequence starts from counts as a term.
+class SsdUnderflow {
+ public:
+  SsdUnderflow(std::int64_t headdim, std::int64_t dstate) : rows_(headdim), columns_(dstate) { clear(); }
+
+  void clear();
+  /// (headdim, dstate)
+  void start_from(const float* state);
+  /// A step of these vectors.
+  void add(const double* v, const double* w);
+  /// What a read may have lost, by the other index, in roundoffs of f32: a bound for head dim p or state n
+  /// is this times row(p) or column(n).
+  double lost_over_states(const double* r) const;
+  double lost_over_headdims(const double* q) const;
+  double row(std::int64_t p) const { return rows_[p]; }
+  double column(std::int64_t n) const { return columns_[n]; }
+
+ private:
+  std::vector<double> rows_, columns_;
+};
+
 /// The recurrence of a headdim × dstate state in fp64 with its error bounds, a tile of steps at a time: both
 /// the state of the forward scan (v = Δx, w = B, read by C) and the adjoint one of its gradient (v = dy, w =
 /// C, read by B, steps last to first).
@@ -99,13 +124,18 @@ class SsdPass {
   std::int64_t dstate() const { return dstate_; }
   double state(std::int64_t p, std::int64_t n) const { return state_.row(p)[n]; }
   float magnitude(std::int64_t p, std::int64_t n) const { return magnitude_.row(p)[n]; }
-  float error(std::int64_t p, std::int64_t n) const { return error_.row(p)[n]; }
+  double error(std::int64_t p, std::int64_t n) const;
+  /// No state (p, n) of the sequence was ever larger than row(p)·column(n).
+  const SsdUnderflow& underflow() const { return underflow_; }
   /// Whether all errors are those of a long memory.
   bool is_long() const { return memory_.is_long(); }
   /// Σ error / Σ |state| after the last tile.
   double relative_error() const { return memory_.relative_error(); }
   /// Variance of a state element from roundings of its terms.
   double variance(std::int64_t n) const { return kTermRoundings * over_states_.diagonal(n); }
+
+  /// What reading over states after step t of the last tile may have lost to underflow, in roundoffs of f32.
+  double lost(std::int64_t t, std::int64_t p) const { return underflow_.row(p) * lost_over_states_[t]; }
 
   /// What the last tile gave.
   const SsdContraction& of_states() const { return of_states_; }
@@ -128,12 +158,15 @@ class SsdPass {
   void advance_bounds(const SsdTile& tile);
   void advance_memory(const SsdTile& tile);
   void advance_spreads(const SsdTile& tile);
+  void add_underflow(const SsdTile& tile);
 
   std::int64_t headdim_, dstate_;
   bool reads_headdims_;
   PaddedRows<double> state_;  // [p][n], as the next two
   PaddedRows<float> magnitude_, error_;
   SsdLongMemory memory_;
+  SsdUnderflow underflow_;
+  SsdStepNumbers lost_over_states_{};
   std::vector<double> last_v_;  // |v| of the step before
   SsdSpread over_states_, over_headdims_;
   SsdContraction of_states_, of_headdims_;

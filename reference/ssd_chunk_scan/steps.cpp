@@ -80,8 +80,7 @@ std::vector<SsdStep> ssd_steps(const SsdChunkScan& scan, const TensorSet& inputs
     }
     exponents[t] = std::abs(step.delta.value * A);
     step.decay = step.starts ? 0 : std::exp(step.delta.value * A);
-    step.decay_error = std::abs(A) * step.delta.error + (1 + kSumRoundings) * exponents[t] + kExpError +
-                       relative_underflow_error(std::exp(step.delta.value * A));
+    step.decay_error = std::abs(A) * step.delta.error + (1 + kSumRoundings) * exponents[t] + kExpError;
   }
   for (std::int64_t t = 0; t < sequence.steps; ++t) {
     const std::int64_t first = std::max<std::int64_t>(0, t + 1 - kLongestChunk);

@@ -1,5 +1,6 @@
 // Random cases of every operation, every implementation of a device, against the fp64 reference. Case number
-// i of a seed is the same on every machine, whatever else is run. Exit code 1 where one failed.
+// i of a seed is the same on every machine, whatever else is run. Exit code 1 where one failed. With --bounds
+// tolerances are held against the values that they are for.
 
 #include <fmt/format.h>
 
@@ -13,6 +14,7 @@
 #include <string>
 
 #include "base/glob.h"
+#include "support/bound_sizes.h"
 #include "support/random_cases.h"
 #include "support/run_plan.h"
 
@@ -26,6 +28,7 @@ struct Options {
   std::int64_t first = 0;
   std::int64_t cases = 1000;
   double seconds = 0;  // 0: no limit
+  double bounds = 0;   // 0: run implementations
   std::string op = "*";
   std::string id = "*";
   std::string device = "cpu";
@@ -90,21 +93,10 @@ Case case_at(const Options& options, const std::vector<const OpSpec*>& ops, std:
   return draw.draw(*ops[static_cast<std::size_t>(index) % ops.size()], options.sizes);
 }
 
-int run(const Options& options, bool details) {
-  const auto kind = options.device == "cpu" ? DeviceKind::cpu : DeviceKind::cuda;
-  const auto devices = list_devices();
-  const auto device = std::ranges::find(devices, kind, &DeviceInfo::kind);
-  if (device == devices.end()) {
-    fmt::print(stderr, "there is no device '{}'\n", options.device);
-    return 2;
-  }
-  auto ops = ops_on(kind);
-  std::erase_if(ops, [&](const OpSpec* op) { return !matches_glob(options.op, op->name); });
-  fmt::print("--seed {} --first {} --most-work {} --most-steps {}\n", options.seed, options.first,
-             options.sizes.most_work, options.sizes.most_steps);
-  std::fflush(stdout);
-
-  Tally tally;
+/// Calls `of_cases` with the drawn cases, some at a time, until there are enough or the time is over. Returns
+/// how many were drawn.
+template <class F>
+std::int64_t draw_cases(const Options& options, const std::vector<const OpSpec*>& ops, const F& of_cases) {
   const auto start = std::chrono::steady_clock::now();
   const auto is_over = [&] {
     const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
@@ -118,11 +110,55 @@ int run(const Options& options, bool details) {
     for (; done < end; ++done)
       if (Case drawn = case_at(options, ops, options.first + done); matches_glob(options.id, drawn.id()))
         cases.push_back(std::move(drawn));
-    for (const auto& result : run_plan(make_plan(std::move(cases), {*device}, {}))) tally.add(result);
+    of_cases(std::move(cases));
   }
+  return done;
+}
+
+/// Prints outputs whose tolerances are so many times their values, and needlessly.
+bool search_bounds(const Options& options, const std::vector<const OpSpec*>& ops) {
+  int found = 0;
+  const std::int64_t done = draw_cases(options, ops, [&](const std::vector<Case>& cases) {
+    for (const auto& one : cases) {
+      if (!is_stable(one.problem)) continue;
+      for (const auto& [output, relative] : needless_bounds(one, options.bounds)) {
+        ++found;
+        fmt::print("{:9.2g} {:15} {}\n", relative, output, one.id());
+        std::fflush(stdout);
+      }
+    }
+  });
+  fmt::print("{} cases: {} outputs\n", done, found);
+  return found == 0;
+}
+
+bool run_implementations(const Options& options, const std::vector<const OpSpec*>& ops,
+                         const DeviceInfo& device, bool details) {
+  Tally tally;
+  const std::int64_t done = draw_cases(options, ops, [&](std::vector<Case> cases) {
+    for (const auto& result : run_plan(make_plan(std::move(cases), {device}, {}))) tally.add(result);
+  });
   fmt::print("{} cases: ", done);
   tally.print(details);
-  return tally.failures() > 0 ? 1 : 0;
+  return tally.failures() == 0;
+}
+
+int run(const Options& options, bool details) {
+  const auto kind = options.device == "cpu" ? DeviceKind::cpu : DeviceKind::cuda;
+  const auto devices = list_devices();
+  const auto device = std::ranges::find(devices, kind, &DeviceInfo::kind);
+  if (device == devices.end()) {
+    fmt::print(stderr, "there is no device '{}'\n", options.device);
+    return 2;
+  }
+  auto ops = ops_on(kind);
+  std::erase_if(ops, [&](const OpSpec* op) { return !matches_glob(options.op, op->name); });
+  fmt::print("--seed {} --first {} --most-work {} --most-steps {}\n", options.seed, options.first,
+             options.sizes.most_work, options.sizes.most_steps);
+  std::fflush(stdout);
+  const bool passed =
+      options.bounds > 0 ? search_bounds(options, ops) : run_implementations(options, ops, *device, details);
+  return passed ? 0 : 1;
 }
 
 }  // namespace
@@ -140,6 +176,8 @@ int main(int argc, char** argv) {
   app.add_option("--device", options.device, "cpu or cuda");
   app.add_option("--most-work", options.sizes.most_work, "product of a case's sizes");
   app.add_option("--most-steps", options.sizes.most_steps, "of a sequence");
+  app.add_option("--bounds", options.bounds,
+                 "print outputs whose tolerances are so many times their values, and needlessly");
   app.add_flag("--details", details, "print the largest error of each output, and its case");
   CLI11_PARSE(app, argc, argv);
   return run(options, details);

@@ -13,7 +13,9 @@
 #include "inputs/inputs.h"
 #include "model/method.h"
 #include "reference/reference.h"
+#include "support/bound_sizes.h"
 #include "support/host_tensors.h"
+#include "support/random_cases.h"
 #include "support/scan_problem.h"
 #include "support/ssd_problem.h"
 #include "verify/compare.h"
@@ -23,27 +25,6 @@ using namespace ssmbench;
 using namespace ssmbench::test;
 
 namespace {
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + std::ssize(values) / 2;
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
-/// The median tolerance of an output in f32 over its median size, of those elements that are judged.
-double relative_tolerance(const Expectation& expected, std::int64_t count) {
-  std::vector<double> sizes;
-  std::vector<double> tolerances;
-  for (std::int64_t i = 0; i < count; ++i) {
-    const ExpectedElement element = expected.at(i);
-    if (!std::isfinite(element.bound)) continue;
-    sizes.push_back(std::abs(element.value));
-    tolerances.push_back(tolerance_of(element, DType::f32, {}).arithmetic);
-  }
-  const double size = median(sizes);
-  return size > 0 ? median(tolerances) / size : 0;
-}
 
 /// Every method, real and complex, with every option, of the operations over time.
 std::vector<Problem> problems(std::int64_t steps) {
@@ -69,11 +50,6 @@ std::vector<Problem> problems(std::int64_t steps) {
   return all;
 }
 
-/// Unstable methods amplify roundings as they amplify states.
-bool is_stable(const Problem& problem) {
-  return !problem.axes().contains("method") || problem.choice("method") != "bilinear_flipped";
-}
-
 /// dA of the chunked scan where all decays are near 0: implementations take it as a difference of sums that
 /// are as large as the outputs.
 bool is_difference(const Problem& problem, const std::string& output, const std::string& distribution) {
@@ -90,13 +66,13 @@ std::string table(std::int64_t steps, double least, decltype(is_none)& is_known)
   for (const auto& problem : problems(steps)) {
     if (!is_stable(problem)) continue;
     for (const auto& distribution : distributions()) {
-      const auto inputs = generate_inputs(
-          problem, {.distribution = distribution.name, .values = "native", .seed = 5}, never_stop);
-      for (const auto& [name, output] : compute_reference(problem, views_of(inputs), never_stop)) {
-        const double ratio = relative_tolerance(output.expectation(), std::ssize(output.expected));
+      const Case one{.problem = problem,
+                     .inputs = {.distribution = distribution.name, .values = "native", .seed = 5},
+                     .budget_ms = {},
+                     .source = {}};
+      for (const auto& [name, ratio] : bound_sizes(one))
         if (ratio > least && !is_known(problem, name, distribution.name))
           rows += fmt::format("{:9.2g}  {:15} {} {}\n", ratio, name, distribution.name, problem.id());
-      }
     }
   }
   return rows;
@@ -138,4 +114,37 @@ TEST_CASE("gradients of the bilinear rule with complex A that are zeroed or 1000
 
 TEST_CASE("tolerances are small beside the values") {
   CHECK(table(65, 1, is_difference) == "");
+}
+
+TEST_CASE("coefficients that are small beside the step have tolerances of their own size") {
+  for (const auto& method : methods()) {
+    const Problem problem = scan_problem(
+        {{"method", std::string(method.name)}, {"dim", size(2)}, {"seqlen", size(65)}, {"dstate", size(8)}});
+    if (!is_stable(problem)) continue;
+    const Case one{.problem = problem,
+                   .inputs = {.distribution = "tiny_delta", .values = "native", .seed = 5},
+                   .budget_ms = {},
+                   .source = {}};
+    for (const auto& [name, relative] : bound_sizes(one)) {
+      INFO(method.name << " " << name);
+      CHECK(relative > 0);
+      CHECK(relative < 1e-2);
+    }
+  }
+}
+
+// Every operation; `ssmbench_random_cases --bounds 1000` searches further.
+TEST_CASE("no tolerance of random problems is a thousand times its value and never used") {
+  constexpr int kCases = 20;
+  std::string rows;
+  for (const auto* op : ops_on(DeviceKind::cpu)) {
+    CaseDraw draw(20251123);
+    for (int i = 0; i < kCases; ++i) {
+      const Case one = draw.draw(*op);
+      if (!is_stable(one.problem)) continue;
+      for (const auto& [name, relative] : needless_bounds(one, 1000))
+        rows += fmt::format("{:9.2g}  {:15} {}\n", relative, name, one.id());
+    }
+  }
+  CHECK(rows == "");
 }
