@@ -130,6 +130,12 @@ class SelectiveScan(KernelTest):
             out = kernels.selective_scan(**arguments)
         self.assertEqual(out.stride(), arguments["u"].stride())
 
+    def test_channels_last_with_constant_projections(self):
+        arguments = scan_arguments(Draw(), constant=True)
+        for name in ("u", "delta", "z"):
+            arguments[name] = arguments[name].transpose(1, 2).contiguous().transpose(1, 2)
+        self.run_case(arguments)
+
     def test_strided(self):
         arguments = scan_arguments(Draw(), seqlen=38)
         for name in ("u", "delta", "z", "B", "C"):

@@ -11,7 +11,9 @@ one node. All but the updates have gradients, once.
 import torch
 from torch import Tensor
 
-from ._library import INPUT, OUTPUT, Plan
+from . import _operations
+from ._library import INPUT
+from ._operations import CHANNELS_LAST, SCAN_INPUTS, Shaped, dense_strides
 
 __all__ = ["selective_scan", "mamba_chunk_scan", "selective_state_update", "causal_conv1d", "causal_conv1d_update"]
 
@@ -24,21 +26,7 @@ NAMES = {
 }
 IO_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 ALIGNMENT = 16  # of CUDA tensors, in bytes: some kernels load vectors only
-BOTH = INPUT | OUTPUT
 MOST_PLANS = 1024
-
-# How a tensor may lie in memory: its axes from the outermost to the innermost; None is the order of the shape.
-CHANNELS_LAST = (0, 2, 1)  # (batch, channel, time)
-STATES_LAST = (0, 3, 1, 2)  # (batch, group, state, time)
-
-
-def dense_strides(shape, order):
-    strides = [0] * len(shape)
-    step = 1
-    for axis in reversed(order or range(len(shape))):
-        strides[axis] = step
-        step *= shape[axis]
-    return strides
 
 
 def lies(tensor, order):
@@ -69,14 +57,10 @@ def empty_like(tensor, order=None, dtype=None):
 
 
 class Operation:
-    """An operation of the library.
+    """An operation of the library on tensors: plans by shapes, and launches."""
 
-    tensors: (name, role, order or None in the second layout) in the order in which a call has them.
-    axes: a function of the tensors by name and the options of a call; those that follow from shapes, too.
-    """
-
-    def __init__(self, name, tensors, axes):
-        self.name, self.tensors, self.axes = name, tensors, axes
+    def __init__(self, spec):
+        self.spec = spec
         self.plans = {}
 
     def __call__(self, tensors, options=(), second_layout=False):
@@ -91,7 +75,7 @@ class Operation:
         if plan is None:
             plan = self.make_plan(key, tensors, options, second_layout)
         if device.type == "cuda":
-            tensors = [self.aligned(*each) for each in zip(tensors, self.tensors)]
+            tensors = [self.aligned(*each) for each in zip(tensors, self.spec.tensors)]
         addresses = [tensor.data_ptr() for tensor in tensors if tensor is not None]
         scratch = None
         if plan.workspace_bytes:
@@ -111,28 +95,30 @@ class Operation:
         return torch.empty_like(tensor).copy_(tensor)
 
     def make_plan(self, key, tensors, options, second_layout):
-        described, by_name = [], {}
-        for (name, role, order), tensor in zip(self.tensors, tensors):
-            by_name[name] = tensor
+        shaped = []
+        for (name, _, _), tensor in zip(self.spec.tensors, tensors):
             if tensor is None:
+                shaped.append(None)
                 continue
             if tensor.device != tensors[0].device:
-                raise ValueError(f"{name} is on {tensor.device}, {self.tensors[0][0]} on {tensors[0].device}")
+                raise ValueError(f"{name} is on {tensor.device}, {self.spec.tensors[0][0]} on {tensors[0].device}")
             if tensor.dtype not in NAMES:
                 raise TypeError(f"{name} is {tensor.dtype}")
-            shape = tuple(tensor.shape)
-            if 0 in shape:
-                raise ValueError(f"{name} has no elements: shape {shape}")
-            strides = dense_strides(shape, order if second_layout else None)
-            described.append((name, NAMES[tensor.dtype], shape, strides, role))
-        if second_layout:
-            by_name["second_layout"] = True
-        plan = Plan(self.name, tensors[0].device.type, self.axes(by_name, options), described)
+            shaped.append(Shaped(tuple(tensor.shape), NAMES[tensor.dtype]))
         if len(self.plans) >= MOST_PLANS:
             self.plans.clear()
-        self.plans[key] = plan
+        plan = self.plans[key] = self.spec.plan(tensors[0].device.type, shaped, options, second_layout)
         return plan
 
+
+scan_forward = Operation(_operations.scan_forward)
+scan_backward = Operation(_operations.scan_backward)
+ssd_forward = Operation(_operations.ssd_forward)
+ssd_backward = Operation(_operations.ssd_backward)
+step = Operation(_operations.step)
+conv_forward = Operation(_operations.conv_forward)
+conv_backward = Operation(_operations.conv_backward)
+conv_step = Operation(_operations.conv_step)
 
 PLAIN = frozenset((Tensor, torch.nn.Parameter, type(None)))
 dispatch_modes = torch._C._len_torch_dispatch_stack
@@ -190,55 +176,6 @@ def in_dtypes(tensors, dtypes):
 
 
 # Mamba-1's selective scan.
-
-SCAN_INPUTS = (
-    ("u", INPUT, CHANNELS_LAST),
-    ("delta", INPUT, CHANNELS_LAST),
-    ("A", INPUT, None),
-    ("B", INPUT, STATES_LAST),
-    ("C", INPUT, STATES_LAST),
-    ("D", INPUT, None),
-    ("z", INPUT, CHANNELS_LAST),
-    ("delta_bias", INPUT, None),
-)
-
-
-def scan_axes(t, options):
-    B, C = t["B"], t["C"]
-    variable = B if B.dim() == 4 else C
-    return {
-        "dtype": NAMES[t["u"].dtype],
-        "layout": "bld" if "second_layout" in t else "bdl",
-        "batch": t["u"].shape[0],
-        "dim": t["u"].shape[1],
-        "seqlen": t["u"].shape[2],
-        "dstate": t["A"].shape[1],
-        "groups": variable.shape[1] if variable.dim() == 4 else 1,
-        "A": "complex" if t["A"].is_complex() else "real",
-        "B": "variable" if B.dim() == 4 else "constant",
-        "C": "variable" if C.dim() == 4 else "constant",
-        "D": t["D"] is not None,
-        "z": t["z"] is not None,
-        "delta_bias": t["delta_bias"] is not None,
-        "delta_softplus": options[0],
-    }
-
-
-scan_forward = Operation(
-    "selective_scan_fwd",
-    (*SCAN_INPUTS, ("out", OUTPUT, CHANNELS_LAST), ("last_state", OUTPUT, None)),
-    scan_axes,
-)
-scan_backward = Operation(
-    "selective_scan_bwd",
-    (
-        *SCAN_INPUTS,
-        ("dout", INPUT, CHANNELS_LAST),
-        *[("d" + name, OUTPUT, order) for name, _, order in SCAN_INPUTS],
-    ),
-    scan_axes,
-)
-
 
 def has_channels_last(tensor):
     return not tensor.is_contiguous() and lies(tensor, CHANNELS_LAST)
@@ -377,55 +314,6 @@ def selective_scan(
 
 
 # Mamba-2's chunked scan.
-
-SSD_INPUTS = ("x", "dt", "A", "B", "C", "D", "z", "dt_bias", "initial_states")
-
-
-def ssd_axes(t, options):
-    chunk_size, dt_softplus, dt_min, dt_max, final_states, backward = options
-    axes = {
-        "dtype": NAMES[t["x"].dtype],
-        "batch": t["x"].shape[0],
-        "seqlen": t["x"].shape[1],
-        "nheads": t["x"].shape[2],
-        "headdim": t["x"].shape[3],
-        "dstate": t["B"].shape[3],
-        "groups": t["B"].shape[2],
-        "chunk_size": chunk_size,
-        "D": "none" if t["D"] is None else ("head", "headdim")[t["D"].dim() - 1],
-        "z": t["z"] is not None,
-        "dt_bias": t["dt_bias"] is not None,
-        "dt_softplus": dt_softplus,
-        "dt_limit": (dt_min, dt_max),
-        "initial_states": t["initial_states"] is not None,
-        "final_states": final_states,
-        "seq_idx": t["seq_idx"] is not None,
-    }
-    if not backward:
-        axes["cu_seqlens"] = t["cu_seqlens"] is not None
-        if t["cu_seqlens"] is not None:
-            axes["sequences"] = t["cu_seqlens"].shape[0] - 1
-    return axes
-
-
-ssd_forward = Operation(
-    "ssd_chunk_scan_fwd",
-    (
-        *[(name, INPUT, None) for name in (*SSD_INPUTS, "seq_idx", "cu_seqlens")],
-        ("out", OUTPUT, None),
-        ("final_states", OUTPUT, None),
-    ),
-    ssd_axes,
-)
-ssd_backward = Operation(
-    "ssd_chunk_scan_bwd",
-    (
-        *[(name, INPUT, None) for name in (*SSD_INPUTS, "seq_idx", "dout", "dfinal_states")],
-        *[("d" + name, OUTPUT, None) for name in SSD_INPUTS],
-    ),
-    ssd_axes,
-)
-
 
 def ssd_outputs(x, B, cu_seqlens, with_final_states):
     """out and final_states, which are empty if they are not asked for."""
@@ -581,41 +469,6 @@ def mamba_chunk_scan(
 # A decoding step of either.
 
 
-def update_axes(t, options):
-    state = t["state"]
-    axes = {
-        "form": "mamba1" if state.dim() == 3 else "mamba2",
-        "dtype": NAMES[t["x"].dtype],
-        "state_dtype": NAMES[state.dtype],
-        "batch": t["x"].shape[0],
-        "dstate": state.shape[-1],
-        "groups": t["B"].shape[1] if t["B"].dim() == 3 else 1,
-        "D": t["D"] is not None,
-        "z": t["z"] is not None,
-        "dt_bias": t["dt_bias"] is not None,
-        "dt_softplus": options[0],
-        "dt_dtype": "io" if t["dt"].dtype == t["x"].dtype else "f32",
-    }
-    if state.dim() == 3:
-        axes["dim"] = state.shape[1]
-    else:
-        axes["nheads"], axes["headdim"] = state.shape[1:3]
-    if t["source"] is not None:
-        axes["slots"] = state.shape[0]
-    return axes
-
-
-step = Operation(
-    "selective_state_update",
-    (
-        ("state", BOTH, None),
-        *[(name, INPUT, None) for name in ("x", "dt", "A", "B", "C", "D", "z", "dt_bias", "source", "destination")],
-        ("out", OUTPUT, None),
-    ),
-    update_axes,
-)
-
-
 @operator("selective_state_update", mutates=("state",))
 def selective_state_update_(
     state: Tensor,
@@ -695,50 +548,6 @@ def selective_state_update(
 
 
 # The convolution in front of a scan.
-
-
-def conv_axes(t, options):
-    silu, final_states = options
-    axes = {
-        "dtype": NAMES[t["x"].dtype],
-        "weight_dtype": "io" if t["weight"].dtype == t["x"].dtype else "f32",
-        "layout": "bld" if "second_layout" in t else "bdl",
-        "batch": t["x"].shape[0],
-        "dim": t["x"].shape[1],
-        "seqlen": t["x"].shape[2],
-        "width": t["weight"].shape[1],
-        "bias": t["bias"] is not None,
-        "silu": silu,
-        "initial_states": t["initial_states"] is not None,
-        "final_states": final_states,
-        "seq_idx": t["seq_idx"] is not None,
-    }
-    return axes
-
-
-CONV_INPUTS = (
-    ("x", INPUT, CHANNELS_LAST),
-    ("weight", INPUT, None),
-    ("bias", INPUT, None),
-    ("initial_states", INPUT, None),
-    ("seq_idx", INPUT, None),
-)
-conv_forward = Operation(
-    "causal_conv1d_fwd", (*CONV_INPUTS, ("out", OUTPUT, CHANNELS_LAST), ("final_states", OUTPUT, None)), conv_axes
-)
-conv_backward = Operation(
-    "causal_conv1d_bwd",
-    (
-        *CONV_INPUTS,
-        ("dout", INPUT, CHANNELS_LAST),
-        ("dfinal_states", INPUT, None),
-        ("dx", OUTPUT, CHANNELS_LAST),
-        ("dweight", OUTPUT, None),
-        ("dbias", OUTPUT, None),
-        ("dinitial_states", OUTPUT, None),
-    ),
-    conv_axes,
-)
 
 
 def conv_outputs(x, weight, with_final_states, channels_last):
@@ -864,36 +673,6 @@ def causal_conv1d(
     if final_states_out is not None:
         final_states = final_states_out.copy_(final_states)
     return out, final_states
-
-
-def conv_update_axes(t, options):
-    x, state = t["x"], t["conv_state"]
-    axes = {
-        "dtype": NAMES[x.dtype],
-        "weight_dtype": "io" if t["weight"].dtype == x.dtype else "f32",
-        "layout": "skd" if "second_layout" in t else "sdk",
-        "batch": x.shape[0],
-        "dim": x.shape[-1],
-        "width": t["weight"].shape[1],
-        "bias": t["bias"] is not None,
-        "silu": options[0],
-        "tokens": x.shape[1] if x.dim() == 3 else 1,
-        "state_len": state.shape[2],
-    }
-    if t["source"] is not None:
-        axes["store"], axes["slots"] = "last", state.shape[0]
-    return axes
-
-
-conv_step = Operation(
-    "causal_conv1d_update",
-    (
-        ("conv_state", BOTH, CHANNELS_LAST),
-        *[(name, INPUT, None) for name in ("x", "weight", "bias", "source", "destination")],
-        ("out", OUTPUT, None),
-    ),
-    conv_update_axes,
-)
 
 
 @operator("causal_conv1d_update", mutates=("conv_state",))
