@@ -1,252 +1,371 @@
-"""ssmbench.jax against definitions in jax.numpy, on the CPU: values, gradients, jit, vmap, what is refused."""
+"""ssmbench.jax against definitions in plain PyTorch, on the CPU: values, gradients, jit, vmap, what is refused."""
 
+import itertools
+import threading
 import unittest
 
 import jax
-
-jax.config.update("jax_enable_x64", True)
-
 import numpy
+import references
+import torch
+from inputs import TOLERANCE, Comparing, Draw, exact, scan_arguments, ssd_arguments
 from jax import numpy as jnp
+from ssmbench import _library, _operations
 from ssmbench import jax as kernels
-
-TOLERANCE = {"float32": 2e-5, "bfloat16": 2e-2}  # of the largest element
-
-
-class Draw:
-    def __init__(self, seed=0):
-        self.generator = numpy.random.default_rng(seed)
-
-    def normal(self, *shape, dtype="float32"):
-        return jnp.asarray(self.generator.standard_normal(shape), dtype)
-
-    def positive(self, *shape, dtype="float32"):
-        return jnp.asarray(self.generator.random(shape) * 0.4 + 0.05, dtype)
+from ssmbench._operations import Shaped
+from torch import bfloat16, float32
 
 
-def exact(array):
-    if array is None or jnp.issubdtype(array.dtype, jnp.integer):
-        return array
-    return array.astype("complex128" if jnp.iscomplexobj(array) else "float64")
+def to_jax(value):
+    """A tensor, or the tensors of a dictionary, as JAX has them."""
+    if isinstance(value, dict):
+        return {k: to_jax(v) for k, v in value.items()}
+    if not torch.is_tensor(value):
+        return value
+    value = value.detach()
+    if value.dtype == bfloat16:
+        return jnp.asarray(value.float().numpy(), jnp.bfloat16)
+    return jnp.asarray(value.numpy())
 
 
-def per_channel(projection, dim, is_complex):
-    if projection.ndim == 2:
-        return projection[None, :, :, None]
-    if is_complex:
-        projection = projection[..., 0::2] + 1j * projection[..., 1::2]
-    grouped = projection if projection.ndim == 4 else projection[:, None]
-    return jnp.repeat(grouped, dim // grouped.shape[1], axis=1)
+def to_torch(array):
+    if array.dtype == jnp.bfloat16:
+        return torch.from_numpy(numpy.array(array.astype("float32"))).bfloat16()
+    return torch.from_numpy(numpy.array(array))
 
 
-def selective_scan(u, delta, A, B, C, D, z, delta_bias):
-    """h = exp(delta A) h + delta B u, y = C h, with softplus."""
-    is_complex = jnp.iscomplexobj(A)
-    delta = jax.nn.softplus(delta + delta_bias[:, None])
-    batch, dim, seqlen = u.shape
-    B, C = (jnp.broadcast_to(per_channel(t, dim, is_complex), (batch, *A.shape, seqlen)) for t in (B, C))
-    h, outputs = jnp.zeros((batch, *A.shape), A.dtype), []
-    for t in range(seqlen):
-        d = delta[:, :, t, None]
-        h = jnp.exp(d * A) * h + d * B[..., t] * u[:, :, t, None]
-        y = (C[..., t] * h).sum(-1)
-        outputs.append(2 * y.real if is_complex else y)
-    return (jnp.stack(outputs, 2) + u * D[:, None]) * jax.nn.silu(z), h
+def listed(values):
+    return list(values) if isinstance(values, (tuple, list)) else [values]
 
 
-def chunk_scan(x, dt, A, B, C, D, z, dt_bias, initial_states, seq_idx=None):
-    dt = jax.nn.softplus(dt + dt_bias)
-    B, C = (jnp.repeat(t, x.shape[2] // t.shape[2], axis=2) for t in (B, C))
-    h, outputs = initial_states, []
-    for t in range(x.shape[1]):
-        if seq_idx is not None and t > 0:
-            h = h * (seq_idx[:, t] == seq_idx[:, t - 1])[:, None, None, None]
-        h = jnp.exp(dt[:, t] * A)[..., None, None] * h + (dt[:, t, :, None] * x[:, t])[..., None] * B[:, t, :, None, :]
-        outputs.append((h * C[:, t, :, None, :]).sum(-1))
-    return (jnp.stack(outputs, 1) + x * D[:, None]) * jax.nn.silu(z), h
-
-
-def convolution(x, weight, bias, initial_states):
-    width, seqlen = weight.shape[1], x.shape[2]
-    padded = jnp.concatenate([initial_states, x], 2)
-    out = bias[:, None] + sum(weight[:, j, None] * padded[:, :, j : j + seqlen] for j in range(width))
-    return jax.nn.silu(out), padded[:, :, seqlen:]
-
-
-def scan_arguments(dtype="float32", groups=1, is_complex=False, constant=False):
-    draw = Draw()
-    batch, dim, dstate, seqlen = 2, 6, 5, 11
-    A = -draw.positive(dim, dstate) * 4
-
-    def projection():
-        if constant:
-            return draw.normal(dim, dstate) + 1j * draw.normal(dim, dstate) if is_complex else draw.normal(dim, dstate)
-        group = (groups,) if groups > 1 else ()
-        return draw.normal(batch, *group, dstate, seqlen * (2 if is_complex else 1), dtype=dtype)
-
-    return dict(
-        u=draw.normal(batch, dim, seqlen, dtype=dtype),
-        delta=draw.positive(batch, dim, seqlen, dtype=dtype),
-        A=A + 1j * draw.normal(dim, dstate) if is_complex else A,
-        B=projection(),
-        C=projection(),
-        D=draw.normal(dim),
-        z=draw.normal(batch, dim, seqlen, dtype=dtype),
-        delta_bias=draw.normal(dim),
-    )
-
-
-def ssd_arguments(dtype="float32", groups=1):
-    draw = Draw()
-    batch, seqlen, heads, headdim, dstate = 2, 35, 4, 8, 16
-    return dict(
-        x=draw.normal(batch, seqlen, heads, headdim, dtype=dtype),
-        dt=draw.positive(batch, seqlen, heads, dtype=dtype),
-        A=-draw.positive(heads) * 4,
-        B=draw.normal(batch, seqlen, groups, dstate, dtype=dtype),
-        C=draw.normal(batch, seqlen, groups, dstate, dtype=dtype),
-        D=draw.normal(heads),
-        z=draw.normal(batch, seqlen, heads, headdim, dtype=dtype),
-        dt_bias=draw.normal(heads),
-        initial_states=draw.normal(batch, heads, headdim, dstate),
-    )
-
-
-class KernelTest(unittest.TestCase):
-    def assert_close(self, name, value, expected, dtype="float32"):
-        self.assertEqual(value.shape, expected.shape, name)
-        error = float(jnp.abs(exact(value) - exact(expected)).max())
-        self.assertLessEqual(error, TOLERANCE[dtype] * max(1e-3, float(jnp.abs(expected).max())), name)
-
-    def check(self, function, reference, arguments, dtype="float32", outputs=2):
-        """Outputs, and gradients for a cotangent of the first `outputs`, compiled."""
-        wide = {k: exact(v) for k, v in arguments.items()}
-        values, expected = jax.jit(function)(arguments), reference(wide)
+class KernelTest(Comparing):
+    def check(self, function, reference, arguments, dtype=float32, outputs=1):
+        """Outputs, and gradients of all tensors for a random cotangent of the first `outputs`."""
+        wide = {k: exact(v.requires_grad_(v.dtype != torch.int32)) for k, v in arguments.items()}
+        expected = listed(reference(**wide))
+        given = to_jax({k: v.detach() for k, v in arguments.items()})
+        values = listed(function(**given))
         for i, (value, right) in enumerate(zip(values, expected)):
-            self.assert_close(f"output {i}", value, right, dtype)
+            self.assert_close(f"output {i}", to_torch(value), right, dtype)
         draw = Draw(1)
-        cotangents = [draw.normal(*value.shape, dtype=value.dtype) for value in values[:outputs]]
-        pull = jax.jit(lambda a, c: jax.vjp(lambda a: list(function(a))[:outputs], a)[1](c)[0])
-        gradients = pull(arguments, cotangents)
-        right = jax.vjp(lambda a: list(reference(a))[:outputs], wide)[1]([exact(c) for c in cotangents])[0]
-        for name, gradient in gradients.items():
-            if gradient.dtype != jax.dtypes.float0:
-                self.assertEqual(gradient.dtype, arguments[name].dtype, name)
-                self.assert_close(f"gradient of {name}", gradient, right[name], dtype)
+        cotangents = [draw.normal(*value.shape, dtype=to_torch(value).dtype) for value in values[:outputs]]
+        names = [k for k, v in wide.items() if v.requires_grad]
+        variables, others = {k: given[k] for k in names}, {k: v for k, v in given.items() if k not in names}
 
-    def test_selective_scan(self):
-        for options in (
-            {},
-            dict(groups=2),
-            dict(dtype="bfloat16"),
-            dict(is_complex=True),
-            dict(constant=True),
-            dict(is_complex=True, constant=True),
-        ):
-            with self.subTest(**options):
+        @jax.jit
+        def pull(variables, cotangents):
+            return jax.vjp(lambda a: listed(function(**a, **others))[:outputs], variables)[1](cotangents)[0]
+
+        gradients = pull(variables, [to_jax(c) for c in cotangents])
+        right = torch.autograd.grad(expected[:outputs], [wide[n] for n in names], [exact(c) for c in cotangents])
+        for name, expected_gradient in zip(names, right):
+            self.assertEqual(gradients[name].dtype, given[name].dtype, name)
+            # JAX's gradient of a complex number is the conjugate of PyTorch's.
+            self.assert_close(f"gradient of {name}", to_torch(gradients[name]), expected_gradient.conj(), dtype)
+
+
+class SelectiveScan(KernelTest):
+    def run_case(self, arguments, dtype=float32, softplus=True):
+        self.check(
+            lambda **a: kernels.selective_scan(**a, delta_softplus=softplus, return_last_state=True),
+            lambda **a: references.selective_scan(**a, delta_softplus=softplus),
+            arguments,
+            dtype,
+        )
+
+    def test_real(self):
+        for dtype, options in itertools.product(TOLERANCE, (False, True)):
+            with self.subTest(dtype=dtype, options=options):
+                groups = 2 if options else 1
+                self.run_case(scan_arguments(Draw(), dtype, groups, options=options), dtype, softplus=options)
+
+    def test_complex_and_constant(self):
+        for is_complex, constant in ((True, False), (True, True), (False, True)):
+            with self.subTest(is_complex=is_complex, constant=constant):
+                self.run_case(scan_arguments(Draw(), constant=constant, is_complex=is_complex))
+
+    def test_complex_gradients_are_those_of_jax(self):
+        """Two steps in jax.numpy: A and constant B, C."""
+        draw = Draw()
+        u, delta = to_jax(draw.normal(1, 3, 2)), to_jax(draw.positive(1, 3, 2))
+        rates = [to_jax(torch.complex(-draw.positive(3, 4), draw.normal(3, 4))) for _ in "ABC"]
+
+        def definition(A, B, C):
+            first, second = (delta[0, :, t, None] * B * u[0, :, t, None] for t in (0, 1))
+            h = jnp.exp(delta[0, :, 1, None] * A) * first + second
+            return jnp.stack([2 * (C * first).sum(-1).real, 2 * (C * h).sum(-1).real], -1)[None]
+
+        own = jax.grad(lambda *rates: kernels.selective_scan(u, delta, *rates).sum(), (0, 1, 2))(*rates)
+        right = jax.grad(lambda *rates: definition(*rates).sum(), (0, 1, 2))(*rates)
+        for name, gradient, expected in zip("ABC", own, right):
+            self.assert_close(name, to_torch(gradient), to_torch(expected), float32)
+
+    def test_several_dtypes(self):
+        arguments = scan_arguments(Draw(), bfloat16)
+        arguments["B"], arguments["D"] = arguments["B"].float(), arguments["D"].bfloat16()
+        self.run_case(arguments, bfloat16)
+        self.assertEqual(kernels.selective_scan(**to_jax(arguments)).dtype, jnp.bfloat16)
+
+    def test_no_gradient_flows_through_the_last_state(self):
+        arguments = to_jax(scan_arguments(Draw()))
+        last = lambda u: kernels.selective_scan(**arguments | dict(u=u), return_last_state=True)[1].sum()
+        self.assertFalse(jax.grad(last)(arguments["u"]).any())
+
+
+class ChunkScan(KernelTest):
+    def run_case(self, arguments, dtype=float32, **options):
+        self.check(
+            lambda **a: kernels.mamba_chunk_scan(**a, chunk_size=64, return_final_states=True, **options),
+            lambda **a: references.chunk_scan(**a, **options),
+            arguments,
+            dtype,
+            outputs=2,
+        )
+
+    def test_values_and_gradients(self):
+        for dtype, options in itertools.product((float32, bfloat16), (False, True)):
+            with self.subTest(dtype=dtype, options=options):
+                groups = 2 if options else 1
+                self.run_case(ssd_arguments(Draw(), dtype, groups, options), dtype, dt_softplus=options)
+
+    def test_options(self):
+        arguments = ssd_arguments(Draw())
+        arguments["D"] = Draw().normal(4, 8)
+        self.run_case(arguments, dt_softplus=True, dt_limit=(0.2, 0.7))
+        arguments = ssd_arguments(Draw(), options=False)
+        arguments["seq_idx"] = (torch.arange(70, dtype=torch.int32) // 23).expand(2, 70)
+        self.run_case(arguments)
+
+    def test_varlen_states(self):
+        arguments = ssd_arguments(Draw(), options=False, batch=1)
+        begins = [0, 11, 40, 70]
+        out, final, varlen = kernels.mamba_chunk_scan(
+            **to_jax(arguments),
+            chunk_size=32,
+            cu_seqlens=jnp.asarray(begins),
+            return_final_states=True,
+            return_varlen_states=True,
+        )
+        self.assertTrue((final == varlen[-1:]).all())
+        for i, (a, b) in enumerate(itertools.pairwise(begins)):
+            part = {k: exact(v if k == "A" else v[:, a:b]) for k, v in arguments.items()}
+            expected, state = references.chunk_scan(**part)
+            self.assert_close(f"out {i}", to_torch(out[:, a:b]), expected, float32)
+            self.assert_close(f"state {i}", to_torch(varlen[i : i + 1]), state, float32)
+
+
+class StateUpdate(KernelTest):
+    def heads(self, draw, dtype=float32, groups=2):
+        """Of Mamba-2, one number a head each."""
+        return dict(
+            x=draw.normal(3, 4, 8, dtype=dtype),
+            dt=draw.positive(3, 4, dtype=dtype),
+            A=-draw.positive(4),
+            B=draw.normal(3, groups, 16, dtype=dtype),
+            C=draw.normal(3, groups, 16, dtype=dtype),
+            D=draw.normal(4),
+            z=draw.normal(3, 4, 8, dtype=dtype),
+            dt_bias=draw.normal(4),
+        )
+
+    def expanded(self, arguments):
+        """As mamba_ssm has them."""
+        wide = dict(arguments)
+        wide["dt"] = arguments["dt"][:, :, None].expand(3, 4, 8)
+        wide["A"] = arguments["A"][:, None, None].expand(4, 8, 16)
+        return wide | {k: arguments[k][:, None].expand(4, 8) for k in ("D", "dt_bias")}
+
+    def check_step(self, state, arguments, definition, dtype=float32):
+        before = to_jax(state)
+        updated, out = kernels.selective_state_update(before, **to_jax(arguments), dt_softplus=True)
+        wide = {k: exact(v) for k, v in (dict(state=state) | definition).items()}
+        right_state, right_out = references.state_update(**wide, dt_softplus=True)
+        self.assert_close("out", to_torch(out), right_out.view(out.shape), dtype)
+        self.assert_close("state", to_torch(updated), right_state.view(updated.shape), dtype)
+        self.assertTrue((before == to_jax(state)).all())  # what was given stays
+
+    def test_mamba1(self):
+        for dtype, state_dtype in ((float32, float32), (bfloat16, float32), (bfloat16, bfloat16)):
+            with self.subTest(dtype=dtype, state_dtype=state_dtype):
+                draw = Draw()
+                row = {k: draw.normal(3, 10, dtype=dtype) for k in ("x", "z")} | dict(dt=draw.positive(3, 10, dtype=dtype))
+                rate = dict(A=-draw.positive(10, 16), D=draw.normal(10), dt_bias=draw.normal(10))
+                group = {k: draw.normal(3, 16, dtype=dtype) for k in "BC"}
+                state = draw.normal(3, 10, 16, dtype=state_dtype)
+                one_head = {k: v[:, None] for k, v in (row | group).items()} | {k: v[None] for k, v in rate.items()}
+                self.check_step(state, row | rate | group, one_head | dict(state=state[:, None]), dtype)
+
+    def test_mamba2(self):
+        for groups in (1, 2):
+            draw = Draw()
+            arguments = self.heads(draw, groups=groups)
+            state, wide = draw.normal(3, 4, 8, 16), self.expanded(arguments)
+            self.check_step(state, arguments, wide)
+            wide["A"] = wide["A"] - draw.positive(4, 8, 16)  # a rate for each channel and state
+            self.check_step(state, wide, wide)
+
+    def test_rows_of_a_cache(self):
+        draw = Draw()
+        arguments, cache, rows = to_jax(self.heads(draw)), to_jax(draw.normal(7, 4, 8, 16)), jnp.asarray([5, 0, 3])
+        own, expected = kernels.selective_state_update(cache[rows], **arguments)
+        updated, out = jax.jit(kernels.selective_state_update, donate_argnums=0)(
+            cache + 0, **arguments, state_batch_indices=rows
+        )
+        self.assertTrue((out == expected).all())
+        self.assertTrue((updated == cache.at[rows].set(own)).all())
+
+
+class Convolution(KernelTest):
+    def arguments(self, draw, dtype=float32, width=4, seqlen=21):
+        arguments = dict(x=draw.normal(2, 10, seqlen, dtype=dtype), weight=draw.normal(10, width, dtype=dtype))
+        return arguments | dict(bias=draw.normal(10, dtype=dtype))
+
+    def test_values_and_gradients(self):
+        for dtype, width, silu in ((float32, 4, True), (float32, 2, False), (bfloat16, 4, True)):
+            with self.subTest(dtype=dtype, width=width, silu=silu):
                 self.check(
-                    lambda a: kernels.selective_scan(**a, delta_softplus=True, return_last_state=True),
-                    lambda a: selective_scan(**a),
-                    scan_arguments(**options),
-                    options.get("dtype", "float32"),
-                    outputs=1,
+                    lambda **a: kernels.causal_conv1d(**a, activation="silu" if silu else None),
+                    lambda **a: references.convolution(**a, silu=silu)[:1],
+                    self.arguments(Draw(), dtype, width),
+                    dtype,
                 )
 
-    def test_chunk_scan(self):
-        run = lambda a: kernels.mamba_chunk_scan(**a, chunk_size=64, dt_softplus=True, return_final_states=True)
-        for options in ({}, dict(groups=2), dict(dtype="bfloat16")):
-            with self.subTest(**options):
-                dtype = options.get("dtype", "float32")
-                self.check(run, lambda a: chunk_scan(**a), ssd_arguments(**options), dtype)
-        numbers = jnp.broadcast_to(jnp.arange(35) // 12, (2, 35)).astype("int32")
-        self.check(
-            lambda a: run(a | dict(seq_idx=numbers)), lambda a: chunk_scan(**a, seq_idx=numbers), ssd_arguments()
-        )
-
-    def test_state_update(self):
-        draw = Draw()
-        arguments = ssd_arguments()
-        step = {k: v[:, 0] for k, v in arguments.items() if k in ("x", "dt", "B", "C", "z")}
-        step |= {k: arguments[k] for k in ("A", "D", "dt_bias")}
-        one = {k: v[:, :1] if k in ("x", "dt", "B", "C", "z") else exact(v) for k, v in arguments.items()}
-        expected, right = chunk_scan(**{k: exact(v) for k, v in one.items()})
-        state, out = jax.jit(lambda a: kernels.selective_state_update(**a, dt_softplus=True))(
-            step | dict(state=arguments["initial_states"])
-        )
-        self.assert_close("out", out, expected[:, 0])
-        self.assert_close("state", state, right)
-        # In rows of a cache, which others keep.
-        cache, rows = draw.normal(5, 4, 8, 16), jnp.asarray([3, 1])
-        own, expected = kernels.selective_state_update(cache[rows], **step, dt_softplus=True)
-        updated, out = kernels.selective_state_update(cache, **step, dt_softplus=True, state_batch_indices=rows)
-        self.assertTrue(bool((out == expected).all()))
-        self.assertTrue(bool((updated == cache.at[rows].set(own)).all()))
-
-    def test_mamba1_update(self):
-        arguments = scan_arguments()
-        step = {k: v[..., 0] if v.ndim == 3 else v for k, v in arguments.items()}
-        step["x"], step["dt"], step["dt_bias"] = step.pop("u"), step.pop("delta"), step.pop("delta_bias")
-        first = {k: exact(v[..., :1] if v.ndim == 3 else v) for k, v in arguments.items()}
-        expected, right = selective_scan(**first)
-        state = jnp.zeros((2, 6, 5), "float32")
-        updated, out = kernels.selective_state_update(state, **step, dt_softplus=True)
-        self.assert_close("out", out, expected[..., 0])
-        self.assert_close("state", updated, right)
-        self.assertFalse(bool(state.any()))  # what was given stays
-
-    def test_convolution(self):
-        draw = Draw()
-        for dtype in ("float32", "bfloat16"):
-            arguments = dict(
-                x=draw.normal(2, 10, 9, dtype=dtype),
-                weight=draw.normal(10, 4, dtype=dtype),
-                bias=draw.normal(10, dtype=dtype),
-                initial_states=draw.normal(2, 10, 3, dtype=dtype),
-            )
+    def test_states_and_sequences(self):
+        arguments = self.arguments(Draw()) | dict(initial_states=Draw(2).normal(2, 10, 3))
+        for seqlen in (2, 21):
             self.check(
-                lambda a: kernels.causal_conv1d(**a, return_final_states=True, activation="silu"),
-                lambda a: convolution(**a),
-                arguments,
-                dtype,
+                lambda **a: kernels.causal_conv1d(**a, return_final_states=True),
+                references.convolution,
+                arguments | dict(x=arguments["x"].detach()[..., :seqlen]),
+                outputs=2,
             )
-        numbers = jnp.broadcast_to(jnp.arange(9) // 3, (2, 9))
-        out = kernels.causal_conv1d(arguments["x"], arguments["weight"], seq_idx=numbers)
-        alone = kernels.causal_conv1d(arguments["x"][..., 3:6], arguments["weight"])
-        self.assertTrue(bool((out[..., 3:6] == alone).all()))
-
-    def test_convolution_update(self):
-        draw = Draw()
-        weight, bias, state = draw.normal(10, 4), draw.normal(10), draw.normal(2, 10, 3)
-        for tokens in (1, 3):
-            x = draw.normal(2, 10, tokens)
-            expected, right = convolution(*map(exact, (x, weight, bias, state)))
-            updated, out = kernels.causal_conv1d_update(x, state, weight, bias, "silu")
-            self.assert_close("out", out, expected)
-            self.assertTrue(bool((updated == right).all()))
-        slots = draw.normal(4, 10, 3).at[jnp.asarray([2, 0])].set(state)
-        updated, again = kernels.causal_conv1d_update(
-            x, slots, weight, bias, "silu", conv_state_indices=jnp.asarray([2, 0])
+        numbers = (torch.arange(21, dtype=torch.int32) // 6).expand(2, 21)
+        self.check(
+            lambda **a: kernels.causal_conv1d(**a),
+            lambda **a: references.convolution(**a)[:1],
+            self.arguments(Draw()) | dict(seq_idx=numbers),
         )
-        self.assertTrue(bool((again == out).all()))
-        self.assertTrue(bool((updated[jnp.asarray([1, 3])] == slots[jnp.asarray([1, 3])]).all()))
+
+    def test_update(self):
+        for tokens, ring, cached in itertools.product((0, 3), (False, True), (False, True)):
+            with self.subTest(tokens=tokens, ring=ring, cached=cached):
+                self.check_update(Draw(), tokens, ring, cached)
+
+    def check_update(self, draw, tokens, ring, cached):
+        """On a state of 5 steps; tokens 0: x has no axis of time."""
+        history = draw.normal(5, 10, 5)
+        rows = torch.tensor([4, 0, 2]) if cached else torch.arange(3)
+        history = history if cached else history[:3]
+        position = torch.tensor([7, 0, 3])
+        state, steps = history.clone(), max(1, tokens)
+        if ring:
+            for row, p in zip(rows.tolist(), position.tolist()):
+                state[row] = state[row].roll(p % 5, -1)
+        x, weight, bias = draw.normal(3, 10, steps), draw.normal(10, 4), draw.normal(10)
+        updated, out = kernels.causal_conv1d_update(
+            *map(to_jax, (x if tokens else x.squeeze(2), state, weight, bias)),
+            "silu",
+            cache_seqlens=to_jax(position) if ring else None,
+            conv_state_indices=to_jax(rows) if cached else None,
+        )
+        past = history[rows]
+        expected, _ = references.convolution(
+            *map(exact, (x, weight, bias)), initial_states=exact(past[..., -3:]), silu=True
+        )
+        self.assert_close("out", to_torch(out).view(expected.shape), expected, float32)
+        for i, row in enumerate(rows.tolist()):
+            newest = torch.cat([past[i], x[i]], 1)[:, -5:]
+            state[row] = newest.roll((position[i].item() + steps) % 5, -1) if ring else newest
+        self.assertTrue(torch.equal(to_torch(updated), state))
+
+
+class Transformations(unittest.TestCase):
+    def setUp(self):
+        self.arguments = to_jax(scan_arguments(Draw()))
+        self.two = {k: jnp.stack([v, v * 0.5]) for k, v in self.arguments.items()}
 
     def test_vmap(self):
-        arguments = scan_arguments()
-        two = {k: jnp.stack([v, v * 0.5]) for k, v in arguments.items()}
-        values = jax.vmap(lambda a: kernels.selective_scan(**a))(two)
-        for i in range(2):
-            one = kernels.selective_scan(**{k: v[i] for k, v in two.items()})
-            self.assertTrue(bool((values[i] == one).all()))
+        gradient = jax.grad(lambda a: kernels.selective_scan(**a).sum())
+        for function in (lambda a: kernels.selective_scan(**a), gradient):
+            values = jax.vmap(function)(self.two)
+            for i in range(2):
+                one = function({k: v[i] for k, v in self.two.items()})
+                self.assertTrue(jax.tree.all(jax.tree.map(lambda a, b: (a[i] == b).all(), values, one)))
 
-    def test_refusals(self):
-        arguments = scan_arguments()
-        with self.assertRaisesRegex(ValueError, "dim 6 is not a multiple of groups 4"):
-            kernels.selective_scan(**arguments | dict(B=jnp.zeros((2, 4, 5, 11), "float32")))
-        with self.assertRaisesRegex(Exception, "tensor 'delta' has shape"):
-            kernels.selective_scan(**arguments | dict(delta=jnp.zeros((2, 6, 10), "float32")))
-        with self.assertRaisesRegex(TypeError, "float64 is no dtype"):
-            kernels.causal_conv1d(jnp.zeros((2, 6, 9)), jnp.zeros((6, 4)))
+    def test_vmap_of_an_update(self):
+        draw = Draw()
+        x, state, weight = (to_jax(draw.normal(2, 3, *shape)) for shape in ((10,), (10, 3), (10, 4)))
+        run = lambda x, state, weight: kernels.causal_conv1d_update(x, state, weight[0])
+        for value, *each in zip(jax.vmap(run)(x, state, weight), *[run(x[i], state[i], weight[i]) for i in range(2)]):
+            self.assertTrue((value == jnp.stack(each)).all())
+
+    def test_what_has_no_derivative(self):
+        run = lambda u: kernels.selective_scan(**self.arguments | dict(u=u)).sum()
+        u = self.arguments["u"]
+        with self.assertRaisesRegex(ValueError, "cannot be differentiated"):
+            jax.grad(lambda u: jax.grad(run)(u).sum())(u)
+        with self.assertRaisesRegex(TypeError, "forward-mode"):
+            jax.jvp(run, (u,), (u,))
+        weight, state = jnp.zeros((6, 4)), jnp.zeros((2, 6, 3))
+        with self.assertRaisesRegex(ValueError, "cannot be differentiated"):
+            jax.grad(lambda x: kernels.causal_conv1d_update(x, state, weight)[1].sum())(jnp.zeros((2, 6)))
+
+    def test_threads(self):
+        """Calls of several threads at once, in the library, too: each is told what is wrong with its own."""
+        alone = kernels.selective_scan(**self.arguments)
+        shaped = [kernels.shaped(name, self.arguments.get(name)) for name, _, _ in _operations.SCAN_INPUTS]
+        shaped[3:5] = [Shaped((2, 2, 5, 19), "f32")] * 2  # B and C in groups
+        shaped += [shaped[0], Shaped((2, 6, 5), "f32")]
+        wrong = []
+
+        def work(groups):
+            plan = _operations.scan_forward.plan("cpu", shaped, (False,))
+            next(axis for axis in plan.attributes if axis.name == b"groups").integer = groups
+            unsupported = _library.library().ssmbench_plugin_unsupported
+            for _ in range(500):
+                reason = unsupported(plan.index, plan.problem).decode()
+                if f"not a multiple of groups {groups}" not in reason:
+                    wrong.append(reason)
+            if not (kernels.selective_scan(**self.arguments) == alone).all():
+                wrong.append("values")
+
+        threads = [threading.Thread(target=work, args=(groups,)) for groups in (4, 5, 7, 8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(wrong, [])
+
+
+class Refusals(unittest.TestCase):
+    def expect(self, error, words, function, *arguments, **options):
+        with self.assertRaisesRegex(error, words) as caught:
+            function(*arguments, **options)
+        self.assertNotIn("\n", str(caught.exception))
+
+    def test_arguments(self):
+        scan = to_jax(scan_arguments(Draw()))
+        zeros = jnp.zeros
+        run = lambda **changes: kernels.selective_scan(**scan | changes)
+        self.expect(ValueError, "dim 6 is not a multiple of groups 4", run, B=zeros((2, 4, 5, 19)))
+        self.expect(ValueError, "tensor 'delta' has shape", run, delta=zeros((2, 6, 18)))
+        self.expect(ValueError, r"u has shape \(2, 6\), not one of 3 axes", run, u=zeros((2, 6)))
+        self.expect(ValueError, "B has shape", run, B=zeros((1, 2, 4, 5, 19)))
+        conv = kernels.causal_conv1d
+        self.expect(ValueError, "width 9", conv, zeros((2, 6, 9)), zeros((6, 9)))
+        self.expect(ValueError, "no elements", conv, zeros((2, 6, 0)), zeros((6, 4)))
+        self.expect(TypeError, "x is int8", conv, zeros((2, 6, 9), "int8"), zeros((6, 4)))
+        self.expect(NotImplementedError, "activation 'relu'", conv, zeros((2, 6, 9)), zeros((6, 4)), activation="relu")
+        ssd = to_jax(ssd_arguments(Draw())) | dict(chunk_size=64)
+        chunk_scan = kernels.mamba_chunk_scan
+        self.expect(ValueError, "needs cu_seqlens", chunk_scan, **ssd, return_varlen_states=True)
+        self.expect(ValueError, "x has shape", chunk_scan, **ssd | dict(x=zeros((2, 70, 4))))
+        step = dict(x=zeros((3, 10)), dt=zeros((3, 10)), A=zeros((10, 16)), B=zeros((3, 16)), C=zeros((3, 16)))
+        update = kernels.selective_state_update
+        self.expect(ValueError, "state has shape", update, zeros((3, 16)), **step)
+        self.expect(TypeError, "state is int8", update, zeros((3, 10, 16), "int8"), **step)
 
 
 if __name__ == "__main__":
+    torch.set_num_threads(1)
     unittest.main()

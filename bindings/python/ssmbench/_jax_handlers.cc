@@ -1,9 +1,9 @@
 // What XLA calls for an operation of libssmbench_kernels.so: typed-FFI handlers, for the CPU and for CUDA. ssmbench.jax
 // compiles this file against the headers of the jaxlib that is installed, whose API checks its version.
 //
-// Attributes of a call: "implementation", "op"; "axes", lines of NAME=VALUE; "tensors", a word for each argument
-// and then each result: its name, with a '+' where the result is the argument of that name, updated in place. A result
-// "workspace" is scratch memory.
+// Attributes of a call: "op" and "implementation"; "axes", lines of NAME=VALUE; "dtype", that of the case by its number;
+// "tensors", a word for each argument and then each result: its name, with a '+' where the result is the argument of that
+// name, updated in place. A result "workspace" is scratch memory.
 
 #include <algorithm>
 #include <cstdint>
@@ -20,8 +20,10 @@ namespace ffi = xla::ffi;
 
 namespace {
 
+/// Its functions may be called from several threads at once, as XLA does.
 struct Library {
   decltype(&ssmbench_plugin_describe) describe;
+  decltype(&ssmbench_plugin_workspace_bytes) workspace_bytes;
   decltype(&ssmbench_plugin_bind) bind;
   decltype(&ssmbench_plugin_launch) launch;
   decltype(&ssmbench_plugin_release) release;
@@ -84,6 +86,7 @@ class Call {
   std::string add_tensor(const std::string& name, const ffi::AnyBuffer& buffer, bool is_result) {
     if (name == "workspace") {
       workspace_ = buffer.untyped_data();
+      workspace_bytes_ = static_cast<std::int64_t>(buffer.size_bytes());
       return {};
     }
     const bool both = name.back() == '+';
@@ -99,30 +102,37 @@ class Call {
       strides_.back()[axis] = step;
       step *= extents[axis];
     }
-    const std::int32_t role = both ? SSMBENCH_INPUT | SSMBENCH_OUTPUT : is_result ? SSMBENCH_OUTPUT : SSMBENCH_INPUT;
-    tensors_.push_back(
-        {nullptr, buffer.untyped_data(), nullptr, nullptr, static_cast<std::int32_t>(extents.size()), dtype, role, 0});
+    const std::int32_t role = both        ? SSMBENCH_INPUT | SSMBENCH_OUTPUT
+                              : is_result ? SSMBENCH_OUTPUT
+                                          : SSMBENCH_INPUT;
+    tensors_.push_back({nullptr, buffer.untyped_data(), nullptr, nullptr,
+                        static_cast<std::int32_t>(extents.size()), dtype, role, 0});
     return {};
   }
 
-  ffi::Error launch(const std::string& op, const std::string& implementation, void* stream) {
+  ffi::Error launch(const std::string& op, const std::string& implementation, std::int32_t dtype,
+                    void* stream) {
     const std::int32_t index = index_of(op, implementation);
     if (index < 0) return wrong(implementation + " of " + op + " is not in this library");
-    const ssmbench_problem problem = finished(op);
+    const ssmbench_problem problem = finished(op, dtype);
+    // A program may have been compiled, and kept, with another version of the library.
+    if (library.workspace_bytes(index, &problem) > workspace_bytes_)
+      return wrong(implementation +
+                   ": the workspace is of another version of the library; clear JAX's compilation cache");
     void* handle = nullptr;
     const char* error = library.bind(index, &problem, workspace_, &handle);
     if (error != nullptr) return wrong(implementation + ": " + error);
     error = library.launch(handle, stream);
     const ffi::Error result = error == nullptr ? ffi::Error::Success() : wrong(implementation + ": " + error);
-    library.release(handle);  // holds nothing that work on the stream still reads
+    library.release(handle);  // kernels on the stream have their arguments by value
     return result;
   }
 
  private:
-  ssmbench_problem finished(const std::string& op) {
+  ssmbench_problem finished(const std::string& op, std::int32_t dtype) {
     for (std::size_t i = 0; i < names_.size(); ++i) {
       const std::string& value = values_[i];
-      ssmbench_attribute axis{};
+      ssmbench_attribute axis{};  // intervals are read from their text
       axis.name = names_[i].c_str();
       axis.text = value.c_str();
       axis.integer = value == "true" ? 1 : std::strtoll(value.c_str(), nullptr, 10);
@@ -138,7 +148,7 @@ class Call {
             axes_.data(),
             static_cast<std::int32_t>(tensors_.size()),
             static_cast<std::int32_t>(axes_.size()),
-            tensors_.empty() ? 0 : tensors_[0].dtype,
+            dtype,
             0};
   }
 
@@ -147,10 +157,12 @@ class Call {
   std::vector<ssmbench_tensor> tensors_;
   std::vector<ssmbench_attribute> axes_;
   void* workspace_ = nullptr;
+  std::int64_t workspace_bytes_ = 0;
 };
 
 ffi::Error run(void* stream, ffi::RemainingArgs arguments, ffi::RemainingRets results, std::string_view op,
-               std::string_view implementation, std::string_view axes, std::string_view tensors) {
+               std::string_view implementation, std::string_view axes, std::int32_t dtype,
+               std::string_view tensors) {
   const auto names = split(tensors, ' ');
   if (names.size() != arguments.size() + results.size()) return wrong("tensors without names");
   Call call;
@@ -168,17 +180,18 @@ ffi::Error run(void* stream, ffi::RemainingArgs arguments, ffi::RemainingRets re
     }
     if (!error.empty()) return wrong(error);
   }
-  return call.launch(std::string(op), std::string(implementation), stream);
+  return call.launch(std::string(op), std::string(implementation), dtype, stream);
 }
 
 ffi::Error run_on_cpu(ffi::RemainingArgs arguments, ffi::RemainingRets results, std::string_view op,
-                      std::string_view implementation, std::string_view axes, std::string_view tensors) {
-  return run(nullptr, arguments, results, op, implementation, axes, tensors);
+                      std::string_view implementation, std::string_view axes, std::int32_t dtype,
+                      std::string_view tensors) {
+  return run(nullptr, arguments, results, op, implementation, axes, dtype, tensors);
 }
 
 }  // namespace
 
-extern "C" __attribute__((visibility("default"))) void ssmbench_jax_connect(void* const* functions) {
+extern "C" void ssmbench_jax_connect(void* const* functions) {
   std::memcpy(&library, functions, sizeof library);
 }
 
@@ -189,6 +202,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(ssmbench_jax_cpu, run_on_cpu,
                                   .Attr<std::string_view>("op")
                                   .Attr<std::string_view>("implementation")
                                   .Attr<std::string_view>("axes")
+                                  .Attr<std::int32_t>("dtype")
                                   .Attr<std::string_view>("tensors"));
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(ssmbench_jax_cuda, run,
@@ -199,4 +213,5 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(ssmbench_jax_cuda, run,
                                   .Attr<std::string_view>("op")
                                   .Attr<std::string_view>("implementation")
                                   .Attr<std::string_view>("axes")
+                                  .Attr<std::int32_t>("dtype")
                                   .Attr<std::string_view>("tensors"));

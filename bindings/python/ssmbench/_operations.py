@@ -34,12 +34,14 @@ class Spec:
     """An operation.
 
     tensors: (name, role, order or None in the second layout) in the order in which a call has them.
+    ranks: how many axes tensors may have, of those that `axes` looks at.
     axes: a function of the tensors by name (Shaped, or None) and the options of a call; the key "second_layout" is
         there if it is so.
     """
 
     name: str
     tensors: tuple
+    ranks: dict
     axes: Callable
 
     def plan(self, device, shaped, options, second_layout=False):
@@ -49,6 +51,9 @@ class Spec:
         for (name, role, order), tensor in zip(self.tensors, shaped):
             if tensor is None:
                 continue
+            ranks = self.ranks.get(name, ())
+            if ranks and len(tensor.shape) not in ranks:
+                raise ValueError(f"{name} has shape {tensor.shape}, not one of {' or '.join(map(str, ranks))} axes")
             if 0 in tensor.shape:
                 raise ValueError(f"{name} has no elements: shape {tensor.shape}")
             # Constant projections have another rank, and one layout.
@@ -60,6 +65,7 @@ class Spec:
         return Plan(self.name, device, self.axes(by_name, options), described)
 
 
+SCAN_RANKS = {"u": (3,), "A": (2,), "B": (2, 4), "C": (2, 4)}
 SCAN_INPUTS = (
     ("u", INPUT, CHANNELS_LAST),
     ("delta", INPUT, CHANNELS_LAST),
@@ -96,6 +102,7 @@ def scan_axes(t, options):
 scan_forward = Spec(
     "selective_scan_fwd",
     (*SCAN_INPUTS, ("out", OUTPUT, CHANNELS_LAST), ("last_state", OUTPUT, None)),
+    SCAN_RANKS,
     scan_axes,
 )
 scan_backward = Spec(
@@ -105,9 +112,12 @@ scan_backward = Spec(
         ("dout", INPUT, CHANNELS_LAST),
         *[("d" + name, OUTPUT, order) for name, _, order in SCAN_INPUTS],
     ),
+    SCAN_RANKS,
     scan_axes,
 )
 
+MOST_STEPS_OF_A_CHUNK = 256  # the results are the same for every chunk size
+SSD_RANKS = {"x": (4,), "B": (4,), "D": (1, 2), "cu_seqlens": (1,)}
 SSD_INPUTS = ("x", "dt", "A", "B", "C", "D", "z", "dt_bias", "initial_states")
 
 
@@ -138,6 +148,13 @@ def ssd_axes(t, options):
     return axes
 
 
+def check_varlen(return_varlen_states, cu_seqlens, initial_states):
+    if return_varlen_states and cu_seqlens is None:
+        raise ValueError("return_varlen_states needs cu_seqlens")
+    if return_varlen_states and initial_states is not None:
+        raise NotImplementedError("return_varlen_states with initial_states")
+
+
 ssd_forward = Spec(
     "ssd_chunk_scan_fwd",
     (
@@ -145,6 +162,7 @@ ssd_forward = Spec(
         ("out", OUTPUT, None),
         ("final_states", OUTPUT, None),
     ),
+    SSD_RANKS,
     ssd_axes,
 )
 ssd_backward = Spec(
@@ -153,6 +171,7 @@ ssd_backward = Spec(
         *[(name, INPUT, None) for name in (*SSD_INPUTS, "seq_idx", "dout", "dfinal_states")],
         *[("d" + name, OUTPUT, None) for name in SSD_INPUTS],
     ),
+    SSD_RANKS,
     ssd_axes,
 )
 
@@ -188,8 +207,15 @@ step = Spec(
         *[(name, INPUT, None) for name in ("x", "dt", "A", "B", "C", "D", "z", "dt_bias", "source", "destination")],
         ("out", OUTPUT, None),
     ),
+    {"state": (3, 4), "x": (2, 3), "B": (2, 3)},
     update_axes,
 )
+
+
+def is_silu(activation):
+    if activation not in (None, "silu", "swish"):
+        raise NotImplementedError(f"activation {activation!r}: expected None, 'silu' or 'swish'")
+    return activation is not None
 
 
 def conv_axes(t, options):
@@ -211,6 +237,7 @@ def conv_axes(t, options):
     return axes
 
 
+CONV_RANKS = {"x": (3,), "weight": (2,)}
 CONV_INPUTS = (
     ("x", INPUT, CHANNELS_LAST),
     ("weight", INPUT, None),
@@ -219,7 +246,10 @@ CONV_INPUTS = (
     ("seq_idx", INPUT, None),
 )
 conv_forward = Spec(
-    "causal_conv1d_fwd", (*CONV_INPUTS, ("out", OUTPUT, CHANNELS_LAST), ("final_states", OUTPUT, None)), conv_axes
+    "causal_conv1d_fwd",
+    (*CONV_INPUTS, ("out", OUTPUT, CHANNELS_LAST), ("final_states", OUTPUT, None)),
+    CONV_RANKS,
+    conv_axes,
 )
 conv_backward = Spec(
     "causal_conv1d_bwd",
@@ -232,6 +262,7 @@ conv_backward = Spec(
         ("dbias", OUTPUT, None),
         ("dinitial_states", OUTPUT, None),
     ),
+    CONV_RANKS,
     conv_axes,
 )
 
@@ -262,5 +293,6 @@ conv_step = Spec(
         *[(name, INPUT, None) for name in ("x", "weight", "bias", "source", "destination")],
         ("out", OUTPUT, None),
     ),
+    {"conv_state": (3,), "x": (2, 3), "weight": (2,)},
     conv_update_axes,
 )

@@ -317,9 +317,8 @@ def selective_scan(
 
 def ssd_outputs(x, B, cu_seqlens, with_final_states):
     """out and final_states, which are empty if they are not asked for."""
-    batch, _, nheads, headdim = x.shape
-    sequences = batch if cu_seqlens is None else cu_seqlens.shape[0] - 1
-    shape = (sequences, nheads, headdim, B.shape[3]) if with_final_states else (0,)
+    sequences = x.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
+    shape = (sequences, *x.shape[2:], B.shape[-1]) if with_final_states else (0,)
     return empty_like(x), torch.empty(shape, dtype=torch.float32, device=x.device)
 
 
@@ -409,8 +408,6 @@ def differentiate_ssd(ctx, dout, dfinal_states):
 
 ssd_chunk_scan_fwd.register_autograd(differentiate_ssd, setup_context=save_ssd)
 
-MOST_STEPS_OF_A_CHUNK = 256  # the results are the same for every chunk size
-
 
 def mamba_chunk_scan(
     x,
@@ -439,11 +436,8 @@ def mamba_chunk_scan(
     dstate) in f32. Varlen states take cu_seqlens, which say where the sequences of seq_idx begin in a batch of 1.
     state_dtype is accepted and ignored: states between chunks are f32 or what the kernel needs.
     """
+    _operations.check_varlen(return_varlen_states, cu_seqlens, initial_states)
     if return_varlen_states:
-        if cu_seqlens is None:
-            raise ValueError("return_varlen_states needs cu_seqlens")
-        if initial_states is not None:
-            raise NotImplementedError("return_varlen_states with initial_states")
         seq_idx = None  # cu_seqlens say the same
     dtype = io_dtype(x, dt, B, C, z)
     f32, i32 = torch.float32, torch.int32
@@ -454,7 +448,7 @@ def mamba_chunk_scan(
     out, states = call(
         ssd_chunk_scan_fwd,
         tensors,
-        min(chunk_size, MOST_STEPS_OF_A_CHUNK),
+        min(chunk_size, _operations.MOST_STEPS_OF_A_CHUNK),
         bool(dt_softplus),
         float(dt_limit[0]),
         float(dt_limit[1]),
@@ -552,7 +546,7 @@ def selective_state_update(
 
 def conv_outputs(x, weight, with_final_states, channels_last):
     """out and final_states, which are empty if they are not asked for."""
-    shape = (*x.shape[:2], weight.shape[1] - 1) if with_final_states else (0,)
+    shape = (*x.shape[:2], weight.shape[-1] - 1) if with_final_states else (0,)
     out = empty_like(x, CHANNELS_LAST if channels_last else None)
     return out, torch.empty(shape, dtype=x.dtype, device=x.device)
 
@@ -636,12 +630,6 @@ def differentiate_conv(ctx, dout, dfinal_states):
 causal_conv1d_fwd.register_autograd(differentiate_conv, setup_context=save_conv)
 
 
-def is_silu(activation):
-    if activation not in (None, "silu", "swish"):
-        raise NotImplementedError(f"activation {activation!r}: expected None, 'silu' or 'swish'")
-    return activation is not None
-
-
 def conv_weights(x, weight, bias):
     """In the dtype of x where both have it, else in f32."""
     dtype = weight.dtype if weight.dtype == x.dtype and (bias is None or bias.dtype == x.dtype) else torch.float32
@@ -664,7 +652,7 @@ def causal_conv1d(
     seqlen); taps reach back within a sequence only. initial_states, final_states_out: (batch, dim, width - 1).
     activation: None, "silu" or "swish". Returns out like x, or (out, final_states).
     """
-    silu = is_silu(activation)
+    silu = _operations.is_silu(activation)
     weight, bias = conv_weights(x, weight, bias)
     tensors = (x, weight, bias, converted(initial_states, x.dtype), converted(seq_idx, torch.int32))
     out, final_states = call(causal_conv1d_fwd, tensors, silu, return_final_states)
@@ -703,7 +691,7 @@ def causal_conv1d_update(
     in either layout and of x's dtype. cache_seqlens (batch,): the state is a ring buffer, and x goes in from there on.
     conv_state_indices (batch,): the slot of each row.
     """
-    silu = is_silu(activation)
+    silu = _operations.is_silu(activation)
     weight, bias = conv_weights(x, weight, bias)
     rows = x.transpose(1, 2) if x.dim() == 3 else x
     single = x.dim() == 3 and rows.shape[1] == 1
