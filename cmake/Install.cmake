@@ -19,7 +19,8 @@ install(FILES ${texts}/_ssmbench DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-f
 install(FILES ${texts}/ssmbench.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
 install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATADIR}/ssmbench FILES_MATCHING PATTERN "*.json")
 install(TARGETS ssmbench_python LIBRARY DESTINATION lib/ssmbench)
-install(DIRECTORY bindings/python/ssmbench DESTINATION lib/ssmbench/python FILES_MATCHING PATTERN "*.py")
+install(DIRECTORY bindings/python/ssmbench DESTINATION lib/ssmbench/python FILES_MATCHING PATTERN "*.py" PATTERN "*.cc")
+install(FILES plugins/ssmbench_plugin.h DESTINATION lib/ssmbench/python/ssmbench)  # for the handlers of JAX
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 # For plugins: find_package(ssmbench), then target_link_libraries(... ssmbench::plugin).

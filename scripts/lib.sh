@@ -66,22 +66,29 @@ install_packages() {
 }
 
 # Makes $SSMBENCH_TEST_VENV, a folder that is kept from one run to the next, with the packages that only tests of the
-# Python package need. Tests are skipped where there is none.
+# Python package need. Tests are skipped where there is none. Downloads end after 3 minutes in all; pip keeps what it has.
 make_test_venv() {
   export SSMBENCH_TEST_VENV=${SSMBENCH_TEST_VENV:-${XDG_CACHE_HOME:-$HOME/.cache}/ssmbench/test-venv}
-  local -r python=$SSMBENCH_TEST_VENV/bin/python3
+  local -r deadline=$((SECONDS + 180))
+  if has_modules python3 torch jax; then return; fi # serves as well
+  install_in_test_venv jax
   # PyPI's torch is the one for CUDA, of several gigabytes.
   install_in_test_venv torch numpy --index-url https://download.pytorch.org/whl/cpu --extra-index-url https://pypi.org/simple
 }
 
+# has_modules PYTHON MODULE...
+has_modules() {
+  "$1" -c 'import importlib.util, sys; sys.exit(not all(map(importlib.util.find_spec, sys.argv[1:])))' "${@:2}" 2>/dev/null
+}
+
 # install_in_test_venv PACKAGE PIP_ARGUMENT...: the package has the name of its module.
 install_in_test_venv() {
-  local -r package=$1
-  # One that python3 has anyway serves as well.
-  if python3 -c "import $package" 2>/dev/null || "$python" -c "import $package" 2>/dev/null; then return; fi
-  say "installing $package to $SSMBENCH_TEST_VENV, which may take a minute"
+  local -r package=$1 python=$SSMBENCH_TEST_VENV/bin/python3
+  if has_modules "$python" "$package"; then return; fi
+  say "installing $package to $SSMBENCH_TEST_VENV, which may take minutes"
   if [[ ! -x $python ]]; then python3 -m venv "$SSMBENCH_TEST_VENV" >/dev/null 2>&1 || true; fi
-  "$python" -m pip install --quiet --retries 1 --timeout 20 "$@" >/dev/null 2>&1 ||
+  local seconds=$((deadline - SECONDS))
+  timeout "$((seconds > 0 ? seconds : 1))" "$python" -m pip install --quiet --retries 1 --timeout 20 "$@" >/dev/null 2>&1 ||
     say "going on without $package: its tests are skipped"
 }
 

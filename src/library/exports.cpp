@@ -1,6 +1,7 @@
 // libssmbench_kernels.so: every built-in implementation behind the interface of plugins/ssmbench_plugin.h, for
 // ssmbench itself and for any other program that speaks it. Their names have the prefix "lib-" here, so that
-// they can run beside those that a program has built in.
+// they can run beside those that a program has built in. Beyond what that interface asks for, several threads
+// may be in its functions at once, each with a handle of its own.
 
 #include <array>
 #include <deque>
@@ -21,9 +22,9 @@ namespace {
 
 constexpr const char* kPrefix = "lib-";
 
-/// The latest text that a function returned.
+/// The latest text that a function returned in this thread.
 std::string& latest_text() {
-  static std::string text;
+  thread_local std::string text;
   return text;
 }
 
@@ -98,12 +99,13 @@ Problem problem_of(const Implementation& implementation, const ssmbench_problem&
   return {op, std::move(axes)};
 }
 
-TensorSet tensors_of(const ssmbench_problem& given) {
+/// `nowhere`: the address of tensors that have none.
+TensorSet tensors_of(const ssmbench_problem& given, void* nowhere = nullptr) {
   TensorSet tensors;
   for (std::int32_t i = 0; i < given.tensor_count; ++i) {
     const ssmbench_tensor& tensor = given.tensors[i];
     TensorView view;
-    view.data = tensor.data;
+    view.data = tensor.data != nullptr ? tensor.data : nowhere;
     view.dtype = static_cast<DType>(tensor.dtype);
     view.shape.assign(tensor.shape, tensor.shape + tensor.rank);
     view.strides.assign(tensor.strides, tensor.strides + tensor.rank);
@@ -133,11 +135,15 @@ SSMBENCH_EXPORT const ssmbench_plugin* ssmbench_plugin_describe() {
   return &plugin;
 }
 
+/// Tensors of another shape, dtype or layout than the attributes say are a reason, too.
 SSMBENCH_EXPORT const char* ssmbench_plugin_unsupported(int32_t index, const ssmbench_problem* problem) {
   std::optional<std::string> reason;
   const char* wrong = ssmbench::told_by([&] {
     const auto& implementation = ssmbench::implementation_at(index);
-    reason = implementation.unsupported(ssmbench::problem_of(implementation, *problem));
+    const auto asked = ssmbench::problem_of(implementation, *problem);
+    reason = implementation.unsupported(asked);
+    char nowhere = 0;  // tensors have no memory yet
+    if (!reason) ssmbench::check_contract(asked, ssmbench::tensors_of(*problem, &nowhere));
   });
   return wrong != nullptr || !reason ? wrong : ssmbench::tell(*reason);
 }

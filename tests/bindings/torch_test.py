@@ -6,44 +6,13 @@ from unittest import mock
 
 import references
 import torch
-import torch.nn.functional as F
+from inputs import TOLERANCE, Comparing, Draw, exact, scan_arguments, ssd_arguments
 from ssmbench import torch as kernels
 from torch import float32
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-INF = float("inf")
-# Of the largest element: roundings of inputs and outputs, and sums of some tens of terms.
-TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
 
-
-class Draw:
-    """Reproducible tensors."""
-
-    def __init__(self, seed=0):
-        self.generator = torch.Generator().manual_seed(seed)
-
-    def normal(self, *shape, dtype=float32):
-        return torch.randn(*shape, generator=self.generator).to(dtype)
-
-    def positive(self, *shape, dtype=float32):
-        return (torch.rand(*shape, generator=self.generator) * 0.4 + 0.05).to(dtype)
-
-
-def exact(value):
-    """A tensor in double precision, with a gradient of its own."""
-    if not isinstance(value, torch.Tensor) or value.dtype == torch.int32:
-        return value
-    wide = value.detach().to(torch.complex128 if value.is_complex() else torch.float64)
-    return wide.requires_grad_(value.requires_grad)
-
-
-class KernelTest(unittest.TestCase):
-    def assert_close(self, name, values, expected, dtype):
-        self.assertEqual(tuple(values.shape), tuple(expected.shape), name)
-        error = (exact(values) - exact(expected)).abs().max().item()
-        limit = TOLERANCE[dtype] * expected.abs().max().clamp(min=1e-3).item()
-        self.assertLessEqual(error, limit, name)
-
+class KernelTest(Comparing):
     def check(self, function, reference, arguments, dtype, outputs=1, **options):
         """Outputs, and gradients of all tensors for a random cotangent of the first `outputs`."""
         arguments = {
@@ -67,31 +36,6 @@ class KernelTest(unittest.TestCase):
             direct = function(**arguments, **options)
         for value, again in zip(values, direct if isinstance(direct, tuple) else (direct,)):
             self.assertTrue(torch.equal(value, again))
-
-
-def scan_arguments(draw, dtype=float32, groups=1, constant=False, options=True, is_complex=False, dim=6, seqlen=19):
-    batch, dstate = 2, 5
-
-    def projection():
-        if constant:
-            return torch.complex(draw.normal(dim, dstate), draw.normal(dim, dstate)) if is_complex else draw.normal(
-                dim, dstate
-            )
-        shape = (batch, dstate, seqlen * (2 if is_complex else 1))
-        return draw.normal(*(shape if groups == 1 else (batch, groups, *shape[1:])), dtype=dtype)
-
-    A = -draw.positive(dim, dstate) * 4
-    arguments = dict(
-        u=draw.normal(batch, dim, seqlen, dtype=dtype),
-        delta=draw.positive(batch, dim, seqlen, dtype=dtype),
-        A=torch.complex(A, draw.normal(dim, dstate)) if is_complex else A,
-        B=projection(),
-        C=projection(),
-    )
-    if options:
-        z = draw.normal(batch, dim, seqlen, dtype=dtype)
-        arguments |= dict(D=draw.normal(dim), z=z, delta_bias=draw.normal(dim))
-    return arguments
 
 
 class SelectiveScan(KernelTest):
@@ -130,6 +74,12 @@ class SelectiveScan(KernelTest):
             out = kernels.selective_scan(**arguments)
         self.assertEqual(out.stride(), arguments["u"].stride())
 
+    def test_channels_last_with_constant_projections(self):
+        arguments = scan_arguments(Draw(), constant=True)
+        for name in ("u", "delta", "z"):
+            arguments[name] = arguments[name].transpose(1, 2).contiguous().transpose(1, 2)
+        self.run_case(arguments)
+
     def test_strided(self):
         arguments = scan_arguments(Draw(), seqlen=38)
         for name in ("u", "delta", "z", "B", "C"):
@@ -139,25 +89,6 @@ class SelectiveScan(KernelTest):
     def test_one_step_and_one_channel(self):
         for dim, seqlen in ((1, 1), (1, 7), (6, 1)):
             self.run_case(scan_arguments(Draw(), dim=dim, seqlen=seqlen))
-
-
-def ssd_arguments(draw, dtype=float32, groups=1, options=True, batch=2, seqlen=70):
-    heads, headdim, dstate = 4, 8, 16
-    arguments = dict(
-        x=draw.normal(batch, seqlen, heads, headdim, dtype=dtype),
-        dt=draw.positive(batch, seqlen, heads, dtype=dtype),
-        A=-draw.positive(heads) * 4,
-        B=draw.normal(batch, seqlen, groups, dstate, dtype=dtype),
-        C=draw.normal(batch, seqlen, groups, dstate, dtype=dtype),
-    )
-    if options:
-        arguments |= dict(
-            D=draw.normal(heads),
-            z=draw.normal(batch, seqlen, heads, headdim, dtype=dtype),
-            dt_bias=draw.normal(heads),
-            initial_states=draw.normal(batch, heads, headdim, dstate),
-        )
-    return arguments
 
 
 class ChunkScan(KernelTest):

@@ -21,12 +21,23 @@ new_sandbox() {
   rm -rf "${sandbox:?}"/*
   mkdir -p "$sandbox/bin" "$sandbox/elsewhere" "$sandbox/tree"
   cp -r "$scripts" "$sandbox/tree/scripts"
+  export XDG_CACHE_HOME=$sandbox/cache
   touch "$sandbox/absent" "$sandbox/calls"
   echo 0 >"$sandbox/uid"
   stand_in id <<<'cat "$sandbox/uid"'
   stand_in sudo <<<'echo "sudo: a password is required" >&2; exit 1'
   stand_in apt-get <<<'echo "apt-get $*" >>"$sandbox/calls"; echo "apt-get talks"'
   stand_in ctest <<<'echo "ctest ${*: -2}"; exit 8'
+  # Has what the file `modules` names; pip installs nothing where there is no network.
+  stand_in python3 <<'STAND_IN'
+case $1 in
+  -c) for module in "${@:3}"; do grep -qxF "$module" "$sandbox/modules" || exit 1; done ;;
+  -m) echo "$2 ${3/#$sandbox/}" "${@:4}" >>"$sandbox/calls"
+    if [[ $2 == venv ]]; then mkdir -p "$3/bin" && cp "$0" "$3/bin/python3"; else [[ ! -e $sandbox/offline ]]; fi ;;
+  *) exec /usr/bin/python3 "$@" ;;
+esac
+STAND_IN
+  printf '%s\n' torch jax >"$sandbox/modules"
   stand_in dpkg-query <<'STAND_IN'
 for package in "${@:3}"; do grep -qxF "$package" "$sandbox/absent" || echo "installed $package"; done
 STAND_IN
@@ -83,8 +94,24 @@ run test -R model
 expect "exit code is ctest's" 8 "$rc"
 expect "arguments go to ctest" "ctest -R model" "$out"
 expect "tests are configured in" 1 "$(grep -c 'configure .*BUILD_TESTING=ON' "$sandbox/calls")"
+expect "nothing is downloaded where Python has what tests need" 0 "$(calls pip)"
 run ssmbench
 expect "the two commands share one configuration" 2 "$(calls configure)"
+
+new_sandbox
+echo torch >"$sandbox/modules"
+run test
+expect "what tests need beyond that goes to a folder of their own" "venv /cache/ssmbench/test-venv
+pip install --quiet --retries 1 --timeout 20 jax" "$(grep -e venv -e pip "$sandbox/calls")"
+touch "$sandbox/offline"
+run test
+expect "the folder is kept" 1 "$(calls venv)"
+expect "tests run without a network" 8 "$rc"
+expect_in "says what is skipped then" "ssmbench: going on without jax: its tests are skipped" "$err"
+
+new_sandbox
+run ssmbench
+expect "using the tool needs no Python" 0 "$(calls venv)"
 
 SSMBENCH_CUDA_ARCHITECTURES=80 run ssmbench
 expect "architectures go to CMake" 1 "$(grep -c 'configure .*SSMBENCH_CUDA_ARCHITECTURES=80' "$sandbox/calls")"

@@ -138,15 +138,18 @@ class Plan:
         self.handles = collections.OrderedDict()  # by addresses
 
     def choose(self, op, device):
-        reasons = []
+        reasons = {}  # whose they are
         with lock:
             for name, index in implementations(op, device):
                 reason = library().ssmbench_plugin_unsupported(index, self.problem)
                 if reason is None:
                     return name, index
-                reasons.append(f"{name}: {reason.decode()}")
-        reasons = reasons or [f"the library has nothing for the device {device}"]
-        raise Unsupported(f"{op}: {'; '.join(dict.fromkeys(reasons))}")
+                reasons.setdefault(reason.decode(), []).append(name)
+        if not reasons:
+            raise Unsupported(f"{op}: the library has nothing for the device {device}")
+        if len(reasons) == 1:
+            raise Unsupported(f"{op}: {next(iter(reasons))}")
+        raise Unsupported(f"{op}: " + "; ".join(f"{', '.join(names)}: {text}" for text, names in reasons.items()))
 
     def launch(self, addresses, workspace, stream):
         """Computes on tensors at these addresses, in the order of `tensors`; workspace is an address, or None.

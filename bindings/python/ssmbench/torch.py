@@ -11,7 +11,9 @@ one node. All but the updates have gradients, once.
 import torch
 from torch import Tensor
 
-from ._library import INPUT, OUTPUT, Plan
+from . import _operations
+from ._library import INPUT
+from ._operations import CHANNELS_LAST, SCAN_INPUTS, Shaped, dense_strides
 
 __all__ = ["selective_scan", "mamba_chunk_scan", "selective_state_update", "causal_conv1d", "causal_conv1d_update"]
 
@@ -24,21 +26,7 @@ NAMES = {
 }
 IO_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 ALIGNMENT = 16  # of CUDA tensors, in bytes: some kernels load vectors only
-BOTH = INPUT | OUTPUT
 MOST_PLANS = 1024
-
-# How a tensor may lie in memory: its axes from the outermost to the innermost; None is the order of the shape.
-CHANNELS_LAST = (0, 2, 1)  # (batch, channel, time)
-STATES_LAST = (0, 3, 1, 2)  # (batch, group, state, time)
-
-
-def dense_strides(shape, order):
-    strides = [0] * len(shape)
-    step = 1
-    for axis in reversed(order or range(len(shape))):
-        strides[axis] = step
-        step *= shape[axis]
-    return strides
 
 
 def lies(tensor, order):
@@ -69,14 +57,10 @@ def empty_like(tensor, order=None, dtype=None):
 
 
 class Operation:
-    """An operation of the library.
+    """An operation of the library on tensors: plans by shapes, and launches."""
 
-    tensors: (name, role, order or None in the second layout) in the order in which a call has them.
-    axes: a function of the tensors by name and the options of a call; those that follow from shapes, too.
-    """
-
-    def __init__(self, name, tensors, axes):
-        self.name, self.tensors, self.axes = name, tensors, axes
+    def __init__(self, spec):
+        self.spec = spec
         self.plans = {}
 
     def __call__(self, tensors, options=(), second_layout=False):
@@ -91,7 +75,7 @@ class Operation:
         if plan is None:
             plan = self.make_plan(key, tensors, options, second_layout)
         if device.type == "cuda":
-            tensors = [self.aligned(*each) for each in zip(tensors, self.tensors)]
+            tensors = [self.aligned(*each) for each in zip(tensors, self.spec.tensors)]
         addresses = [tensor.data_ptr() for tensor in tensors if tensor is not None]
         scratch = None
         if plan.workspace_bytes:
@@ -111,28 +95,30 @@ class Operation:
         return torch.empty_like(tensor).copy_(tensor)
 
     def make_plan(self, key, tensors, options, second_layout):
-        described, by_name = [], {}
-        for (name, role, order), tensor in zip(self.tensors, tensors):
-            by_name[name] = tensor
+        shaped = []
+        for (name, _, _), tensor in zip(self.spec.tensors, tensors):
             if tensor is None:
+                shaped.append(None)
                 continue
             if tensor.device != tensors[0].device:
-                raise ValueError(f"{name} is on {tensor.device}, {self.tensors[0][0]} on {tensors[0].device}")
+                raise ValueError(f"{name} is on {tensor.device}, {self.spec.tensors[0][0]} on {tensors[0].device}")
             if tensor.dtype not in NAMES:
                 raise TypeError(f"{name} is {tensor.dtype}")
-            shape = tuple(tensor.shape)
-            if 0 in shape:
-                raise ValueError(f"{name} has no elements: shape {shape}")
-            strides = dense_strides(shape, order if second_layout else None)
-            described.append((name, NAMES[tensor.dtype], shape, strides, role))
-        if second_layout:
-            by_name["second_layout"] = True
-        plan = Plan(self.name, tensors[0].device.type, self.axes(by_name, options), described)
+            shaped.append(Shaped(tuple(tensor.shape), NAMES[tensor.dtype]))
         if len(self.plans) >= MOST_PLANS:
             self.plans.clear()
-        self.plans[key] = plan
+        plan = self.plans[key] = self.spec.plan(tensors[0].device.type, shaped, options, second_layout)
         return plan
 
+
+scan_forward = Operation(_operations.scan_forward)
+scan_backward = Operation(_operations.scan_backward)
+ssd_forward = Operation(_operations.ssd_forward)
+ssd_backward = Operation(_operations.ssd_backward)
+step = Operation(_operations.step)
+conv_forward = Operation(_operations.conv_forward)
+conv_backward = Operation(_operations.conv_backward)
+conv_step = Operation(_operations.conv_step)
 
 PLAIN = frozenset((Tensor, torch.nn.Parameter, type(None)))
 dispatch_modes = torch._C._len_torch_dispatch_stack
@@ -190,55 +176,6 @@ def in_dtypes(tensors, dtypes):
 
 
 # Mamba-1's selective scan.
-
-SCAN_INPUTS = (
-    ("u", INPUT, CHANNELS_LAST),
-    ("delta", INPUT, CHANNELS_LAST),
-    ("A", INPUT, None),
-    ("B", INPUT, STATES_LAST),
-    ("C", INPUT, STATES_LAST),
-    ("D", INPUT, None),
-    ("z", INPUT, CHANNELS_LAST),
-    ("delta_bias", INPUT, None),
-)
-
-
-def scan_axes(t, options):
-    B, C = t["B"], t["C"]
-    variable = B if B.dim() == 4 else C
-    return {
-        "dtype": NAMES[t["u"].dtype],
-        "layout": "bld" if "second_layout" in t else "bdl",
-        "batch": t["u"].shape[0],
-        "dim": t["u"].shape[1],
-        "seqlen": t["u"].shape[2],
-        "dstate": t["A"].shape[1],
-        "groups": variable.shape[1] if variable.dim() == 4 else 1,
-        "A": "complex" if t["A"].is_complex() else "real",
-        "B": "variable" if B.dim() == 4 else "constant",
-        "C": "variable" if C.dim() == 4 else "constant",
-        "D": t["D"] is not None,
-        "z": t["z"] is not None,
-        "delta_bias": t["delta_bias"] is not None,
-        "delta_softplus": options[0],
-    }
-
-
-scan_forward = Operation(
-    "selective_scan_fwd",
-    (*SCAN_INPUTS, ("out", OUTPUT, CHANNELS_LAST), ("last_state", OUTPUT, None)),
-    scan_axes,
-)
-scan_backward = Operation(
-    "selective_scan_bwd",
-    (
-        *SCAN_INPUTS,
-        ("dout", INPUT, CHANNELS_LAST),
-        *[("d" + name, OUTPUT, order) for name, _, order in SCAN_INPUTS],
-    ),
-    scan_axes,
-)
-
 
 def has_channels_last(tensor):
     return not tensor.is_contiguous() and lies(tensor, CHANNELS_LAST)
@@ -378,60 +315,10 @@ def selective_scan(
 
 # Mamba-2's chunked scan.
 
-SSD_INPUTS = ("x", "dt", "A", "B", "C", "D", "z", "dt_bias", "initial_states")
-
-
-def ssd_axes(t, options):
-    chunk_size, dt_softplus, dt_min, dt_max, final_states, backward = options
-    axes = {
-        "dtype": NAMES[t["x"].dtype],
-        "batch": t["x"].shape[0],
-        "seqlen": t["x"].shape[1],
-        "nheads": t["x"].shape[2],
-        "headdim": t["x"].shape[3],
-        "dstate": t["B"].shape[3],
-        "groups": t["B"].shape[2],
-        "chunk_size": chunk_size,
-        "D": "none" if t["D"] is None else ("head", "headdim")[t["D"].dim() - 1],
-        "z": t["z"] is not None,
-        "dt_bias": t["dt_bias"] is not None,
-        "dt_softplus": dt_softplus,
-        "dt_limit": (dt_min, dt_max),
-        "initial_states": t["initial_states"] is not None,
-        "final_states": final_states,
-        "seq_idx": t["seq_idx"] is not None,
-    }
-    if not backward:
-        axes["cu_seqlens"] = t["cu_seqlens"] is not None
-        if t["cu_seqlens"] is not None:
-            axes["sequences"] = t["cu_seqlens"].shape[0] - 1
-    return axes
-
-
-ssd_forward = Operation(
-    "ssd_chunk_scan_fwd",
-    (
-        *[(name, INPUT, None) for name in (*SSD_INPUTS, "seq_idx", "cu_seqlens")],
-        ("out", OUTPUT, None),
-        ("final_states", OUTPUT, None),
-    ),
-    ssd_axes,
-)
-ssd_backward = Operation(
-    "ssd_chunk_scan_bwd",
-    (
-        *[(name, INPUT, None) for name in (*SSD_INPUTS, "seq_idx", "dout", "dfinal_states")],
-        *[("d" + name, OUTPUT, None) for name in SSD_INPUTS],
-    ),
-    ssd_axes,
-)
-
-
 def ssd_outputs(x, B, cu_seqlens, with_final_states):
     """out and final_states, which are empty if they are not asked for."""
-    batch, _, nheads, headdim = x.shape
-    sequences = batch if cu_seqlens is None else cu_seqlens.shape[0] - 1
-    shape = (sequences, nheads, headdim, B.shape[3]) if with_final_states else (0,)
+    sequences = x.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
+    shape = (sequences, *x.shape[2:], B.shape[-1]) if with_final_states else (0,)
     return empty_like(x), torch.empty(shape, dtype=torch.float32, device=x.device)
 
 
@@ -521,8 +408,6 @@ def differentiate_ssd(ctx, dout, dfinal_states):
 
 ssd_chunk_scan_fwd.register_autograd(differentiate_ssd, setup_context=save_ssd)
 
-MOST_STEPS_OF_A_CHUNK = 256  # the results are the same for every chunk size
-
 
 def mamba_chunk_scan(
     x,
@@ -551,11 +436,8 @@ def mamba_chunk_scan(
     dstate) in f32. Varlen states take cu_seqlens, which say where the sequences of seq_idx begin in a batch of 1.
     state_dtype is accepted and ignored: states between chunks are f32 or what the kernel needs.
     """
+    _operations.check_varlen(return_varlen_states, cu_seqlens, initial_states)
     if return_varlen_states:
-        if cu_seqlens is None:
-            raise ValueError("return_varlen_states needs cu_seqlens")
-        if initial_states is not None:
-            raise NotImplementedError("return_varlen_states with initial_states")
         seq_idx = None  # cu_seqlens say the same
     dtype = io_dtype(x, dt, B, C, z)
     f32, i32 = torch.float32, torch.int32
@@ -566,7 +448,7 @@ def mamba_chunk_scan(
     out, states = call(
         ssd_chunk_scan_fwd,
         tensors,
-        min(chunk_size, MOST_STEPS_OF_A_CHUNK),
+        min(chunk_size, _operations.MOST_STEPS_OF_A_CHUNK),
         bool(dt_softplus),
         float(dt_limit[0]),
         float(dt_limit[1]),
@@ -579,41 +461,6 @@ def mamba_chunk_scan(
 
 
 # A decoding step of either.
-
-
-def update_axes(t, options):
-    state = t["state"]
-    axes = {
-        "form": "mamba1" if state.dim() == 3 else "mamba2",
-        "dtype": NAMES[t["x"].dtype],
-        "state_dtype": NAMES[state.dtype],
-        "batch": t["x"].shape[0],
-        "dstate": state.shape[-1],
-        "groups": t["B"].shape[1] if t["B"].dim() == 3 else 1,
-        "D": t["D"] is not None,
-        "z": t["z"] is not None,
-        "dt_bias": t["dt_bias"] is not None,
-        "dt_softplus": options[0],
-        "dt_dtype": "io" if t["dt"].dtype == t["x"].dtype else "f32",
-    }
-    if state.dim() == 3:
-        axes["dim"] = state.shape[1]
-    else:
-        axes["nheads"], axes["headdim"] = state.shape[1:3]
-    if t["source"] is not None:
-        axes["slots"] = state.shape[0]
-    return axes
-
-
-step = Operation(
-    "selective_state_update",
-    (
-        ("state", BOTH, None),
-        *[(name, INPUT, None) for name in ("x", "dt", "A", "B", "C", "D", "z", "dt_bias", "source", "destination")],
-        ("out", OUTPUT, None),
-    ),
-    update_axes,
-)
 
 
 @operator("selective_state_update", mutates=("state",))
@@ -697,53 +544,9 @@ def selective_state_update(
 # The convolution in front of a scan.
 
 
-def conv_axes(t, options):
-    silu, final_states = options
-    axes = {
-        "dtype": NAMES[t["x"].dtype],
-        "weight_dtype": "io" if t["weight"].dtype == t["x"].dtype else "f32",
-        "layout": "bld" if "second_layout" in t else "bdl",
-        "batch": t["x"].shape[0],
-        "dim": t["x"].shape[1],
-        "seqlen": t["x"].shape[2],
-        "width": t["weight"].shape[1],
-        "bias": t["bias"] is not None,
-        "silu": silu,
-        "initial_states": t["initial_states"] is not None,
-        "final_states": final_states,
-        "seq_idx": t["seq_idx"] is not None,
-    }
-    return axes
-
-
-CONV_INPUTS = (
-    ("x", INPUT, CHANNELS_LAST),
-    ("weight", INPUT, None),
-    ("bias", INPUT, None),
-    ("initial_states", INPUT, None),
-    ("seq_idx", INPUT, None),
-)
-conv_forward = Operation(
-    "causal_conv1d_fwd", (*CONV_INPUTS, ("out", OUTPUT, CHANNELS_LAST), ("final_states", OUTPUT, None)), conv_axes
-)
-conv_backward = Operation(
-    "causal_conv1d_bwd",
-    (
-        *CONV_INPUTS,
-        ("dout", INPUT, CHANNELS_LAST),
-        ("dfinal_states", INPUT, None),
-        ("dx", OUTPUT, CHANNELS_LAST),
-        ("dweight", OUTPUT, None),
-        ("dbias", OUTPUT, None),
-        ("dinitial_states", OUTPUT, None),
-    ),
-    conv_axes,
-)
-
-
 def conv_outputs(x, weight, with_final_states, channels_last):
     """out and final_states, which are empty if they are not asked for."""
-    shape = (*x.shape[:2], weight.shape[1] - 1) if with_final_states else (0,)
+    shape = (*x.shape[:2], weight.shape[-1] - 1) if with_final_states else (0,)
     out = empty_like(x, CHANNELS_LAST if channels_last else None)
     return out, torch.empty(shape, dtype=x.dtype, device=x.device)
 
@@ -827,12 +630,6 @@ def differentiate_conv(ctx, dout, dfinal_states):
 causal_conv1d_fwd.register_autograd(differentiate_conv, setup_context=save_conv)
 
 
-def is_silu(activation):
-    if activation not in (None, "silu", "swish"):
-        raise NotImplementedError(f"activation {activation!r}: expected None, 'silu' or 'swish'")
-    return activation is not None
-
-
 def conv_weights(x, weight, bias):
     """In the dtype of x where both have it, else in f32."""
     dtype = weight.dtype if weight.dtype == x.dtype and (bias is None or bias.dtype == x.dtype) else torch.float32
@@ -855,7 +652,7 @@ def causal_conv1d(
     seqlen); taps reach back within a sequence only. initial_states, final_states_out: (batch, dim, width - 1).
     activation: None, "silu" or "swish". Returns out like x, or (out, final_states).
     """
-    silu = is_silu(activation)
+    silu = _operations.is_silu(activation)
     weight, bias = conv_weights(x, weight, bias)
     tensors = (x, weight, bias, converted(initial_states, x.dtype), converted(seq_idx, torch.int32))
     out, final_states = call(causal_conv1d_fwd, tensors, silu, return_final_states)
@@ -864,36 +661,6 @@ def causal_conv1d(
     if final_states_out is not None:
         final_states = final_states_out.copy_(final_states)
     return out, final_states
-
-
-def conv_update_axes(t, options):
-    x, state = t["x"], t["conv_state"]
-    axes = {
-        "dtype": NAMES[x.dtype],
-        "weight_dtype": "io" if t["weight"].dtype == x.dtype else "f32",
-        "layout": "skd" if "second_layout" in t else "sdk",
-        "batch": x.shape[0],
-        "dim": x.shape[-1],
-        "width": t["weight"].shape[1],
-        "bias": t["bias"] is not None,
-        "silu": options[0],
-        "tokens": x.shape[1] if x.dim() == 3 else 1,
-        "state_len": state.shape[2],
-    }
-    if t["source"] is not None:
-        axes["store"], axes["slots"] = "last", state.shape[0]
-    return axes
-
-
-conv_step = Operation(
-    "causal_conv1d_update",
-    (
-        ("conv_state", BOTH, CHANNELS_LAST),
-        *[(name, INPUT, None) for name in ("x", "weight", "bias", "source", "destination")],
-        ("out", OUTPUT, None),
-    ),
-    conv_update_axes,
-)
 
 
 @operator("causal_conv1d_update", mutates=("conv_state",))
@@ -924,7 +691,7 @@ def causal_conv1d_update(
     in either layout and of x's dtype. cache_seqlens (batch,): the state is a ring buffer, and x goes in from there on.
     conv_state_indices (batch,): the slot of each row.
     """
-    silu = is_silu(activation)
+    silu = _operations.is_silu(activation)
     weight, bias = conv_weights(x, weight, bias)
     rows = x.transpose(1, 2) if x.dim() == 3 else x
     single = x.dim() == 3 and rows.shape[1] == 1
