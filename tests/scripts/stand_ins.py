@@ -173,5 +173,6 @@ def install():
     for name in ("mamba_ssm", "mamba_ssm.ops", "mamba_ssm.ops.triton", "flashinfer"):
         module(name, __path__=[])
     module("flashinfer.mamba", selective_state_update=flashinfer_update)
+    module("mamba_ssm.ops.selective_scan_interface", selective_scan_cuda="installed, and not called")
     module("mamba_ssm.ops.triton.selective_state_update", selective_state_update=selective_state_update)
     module("mamba_ssm.ops.triton.ssd_combined", mamba_chunk_scan_combined=mamba_chunk_scan_combined)
