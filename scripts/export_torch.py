@@ -79,6 +79,8 @@ def selective_scan(case, x):
     u, delta, A = x["u"], x["delta"], x["A"]
     if A.dim() == 3:
         raise Unsupported("takes diagonal A only")
+    if "cu_seqlens" in x:
+        return packed_scan(case, x)
     batch, dim, seqlen = u.shape
     if "delta_bias" in x:
         delta = delta + x["delta_bias"][:, None]
@@ -104,6 +106,26 @@ def selective_scan(case, x):
     if "z" in x:
         y = y * silu(x["z"])
     return {"out": y, "last_state": state}
+
+
+def packed_scan(case, x):
+    """The sequences of cu_seqlens, each on its own; one without steps passes its state through."""
+    import torch
+
+    borders = x["cu_seqlens"].tolist()
+    in_time = {name for name in ("u", "delta", "z", "B", "C") if name in x and x[name].dim() > 2}
+    out, states = [], []
+    for m, (begin, end) in enumerate(zip(borders, borders[1:])):
+        one = {name: x[name][..., begin:end] if name in in_time else x[name] for name in x if name != "cu_seqlens"}
+        if "initial_state" in x:
+            one["initial_state"] = x["initial_state"][m : m + 1]
+        if begin == end:
+            states.append(one.get("initial_state", x["A"].new_zeros(1, *x["A"].shape)))
+            continue
+        results = selective_scan(case, one)
+        out.append(results["out"])
+        states.append(results["last_state"])
+    return {"out": torch.cat(out, -1), "last_state": torch.cat(states)}
 
 
 def ssd_chunk_scan(case, x):

@@ -17,6 +17,8 @@ def selective_scan_why_not(axes, shapes, is_complex):
         return f"selective_scan_cuda takes layout bdl alone, not {axes['layout']}"
     if "initial_state" in shapes:
         return "selective_scan_cuda takes no initial_state"
+    if "cu_seqlens" in shapes:
+        return "selective_scan_cuda has one sequence a batch"
     if "dlast_state" in shapes:
         return "selective_scan_cuda ignores dlast_state"
     if len(shapes["A"]) == 3:

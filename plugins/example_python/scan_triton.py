@@ -78,6 +78,8 @@ def unsupported(case):
         return "has method zoh only"
     if case.A != "real" or case.B != "variable" or case.C != "variable":
         return "has real A and variable B and C only"
+    if case.cu_seqlens:
+        return "has one sequence a batch"
     return None
 
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "check/named_rows.h"
+
 namespace ssmbench {
 namespace {
 
@@ -92,24 +94,24 @@ bool passes_shifted(const JudgedOutput& output, const Expectation& expected, con
 }  // namespace
 
 std::vector<std::string> patterns_of(const JudgedOutput& output, const Expectation& expected,
-                                     const Problem& problem, const Arithmetic& arithmetic) {
+                                     const CaseRead& read) {
   const auto bad =
       std::ranges::count_if(output.elements, [](const auto& element) { return !element.passed(); });
   if (bad == 0) return {};
   if (output.axis(kTimeLetter))
     for (const std::int64_t shift : {-1, 1})
-      if (passes_shifted(output, expected, arithmetic, shift))
+      if (passes_shifted(output, expected, read.arithmetic, shift))
         return {fmt::format("every step holds what belongs to the step {}", shift < 0 ? "before" : "after")};
   if (bad == 1) return {"one element"};
 
   std::vector<std::string> patterns;
-  const std::int64_t groups = problem.groups();
-  const AxisSpec* channel = problem.find_axis(AxisRole::channel);
+  const std::int64_t groups = read.problem.groups();
+  const AxisSpec* channel = read.problem.find_axis(AxisRole::channel);
   for (std::size_t axis = 0; axis < output.axes.size(); ++axis) {
     const AxisErrors errors = errors_along(output, axis);
     if (errors.everywhere()) continue;
-    std::string note;
-    if (errors.letter == kTimeLetter) note = about_time(errors);
+    std::string note = common_to_rows(errors.letter, errors.wrong, read.inputs);
+    if (errors.letter == kTimeLetter && note.empty()) note = about_time(errors);
     if (channel != nullptr && errors.letter == channel->letter && groups > 1)
       note = about_groups(errors, groups);
     patterns.push_back(note.empty() ? "only " + errors.text()

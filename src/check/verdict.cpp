@@ -40,7 +40,7 @@ CaseVerdict judge_case(const CaseRead& read, const std::atomic<bool>& stop) {
                                .comparison = compare_output(meant.view(), expected, read.arithmetic, nullptr,
                                                             time_axis(output.spec)),
                                .profile = profile_of(judged, expected),
-                               .patterns = patterns_of(judged, expected, read.problem, read.arithmetic)});
+                               .patterns = patterns_of(judged, expected, read)});
     if (!verdict.outputs.back().comparison.passed()) failed.insert(output.spec.name);
   }
   if (!failed.empty()) verdict.explanation = explanation_of(read, failed, stop);

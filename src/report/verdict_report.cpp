@@ -49,8 +49,9 @@ std::string details_text(const OutputVerdict& output) {
     for (const auto& pattern : output.patterns) text += fmt::format("    {}\n", pattern);
   }
   if (const auto left_out = output.profile.left_out; left_out > 0)
-    text +=
-        fmt::format("    {} elements not compared: a correct implementation may overflow there\n", left_out);
+    text += fmt::format(
+        "    {} elements not compared: a correct implementation may overflow there, or it is padding\n",
+        left_out);
   if (c.judged > 0) text += "  " + tolerance_text(output.name, c) + "\n";
   return text + histogram_text(output.profile) + over_time_text(c);
 }

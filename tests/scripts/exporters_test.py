@@ -31,6 +31,9 @@ CONFIG = """{"format": "ssmbench-config/1", "sweeps": [
   {"op": "selective_scan_bwd", "axes": {"batch": 2, "dim": 4, "seqlen": 9, "dstate": 3, "dtype": "f32",
                                         "method": ["zoh", "foh_exact"], "A": ["real", "complex"],
                                         "layout": ["bdl", "bld"], "initial_state": true, "groups": 2}},
+  {"op": "selective_scan_fwd", "axes": {"batch": 1, "dim": 4, "seqlen": 9, "dstate": 3, "dtype": "f32",
+                                        "cu_seqlens": true, "sequences": 4, "lengths": "with-empty",
+                                        "initial_state": [false, true]}},
   {"op": "ssd_chunk_scan_bwd", "axes": {"batch": 2, "nheads": 2, "headdim": 3, "seqlen": 9, "dstate": 2,
                                         "dtype": "f16", "seq_idx": true, "chunk_size": 4,
                                         "initial_states": true, "final_states": true}},
@@ -323,8 +326,10 @@ class Exporters(unittest.TestCase):
                 '{%s, %s, "dtype": "f32", "tokens": 2}}' % (steps, heads),
                 '{%s, "final_states": [false, true]}}' % packed,
                 '{%s, "initial_states": true}}' % packed,
+                '{"op": "selective_scan_fwd", "axes": {"batch": 1, "dim": 4, "seqlen": 9, "dstate": 3, "dtype": "f32",'
+                ' "cu_seqlens": true, "sequences": 2}}',
             ],
-            skipped=3,
+            skipped=4,
         )
         self.assertIn("selective_state_update takes one token", out)
         self.assertIn("selective_state_update stores states where they come from", out)

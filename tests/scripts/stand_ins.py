@@ -262,6 +262,7 @@ def install():
         module("mamba_ssm" + name, __path__=[])
     module("flashinfer", __path__=[])
     module("flashinfer.mamba", selective_state_update=flashinfer_update)
+    module("mamba_ssm.ops.selective_scan_interface", selective_scan_cuda="installed, and not called")
     module("mamba_ssm.ops.triton.selective_state_update", selective_state_update=selective_state_update)
     module("mamba_ssm.ops.triton.ssd_combined", mamba_chunk_scan_combined=mamba_chunk_scan_combined)
     module("mamba_ssm.ops.triton.mamba3.mamba3_siso_combined", mamba3_siso_combined=mamba3_siso_combined)

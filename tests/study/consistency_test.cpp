@@ -345,6 +345,22 @@ TEST_CASE("decoding goes on from a prefill of any length, and a state that is no
   }));
 }
 
+TEST_CASE("steps of the convolution go on from a prefill of any length") {
+  const Problem conv(
+      *find_op("causal_conv1d_fwd"),
+      {{"dtype", "bf16"}, {"batch", size(2)}, {"dim", size(5)}, {"seqlen", size(9)}, {"final_states", true}});
+  for (const char* layout : {"bdl", "bld"})
+    for (const bool initial : {false, true}) {
+      const auto results = measure("prefill", conv.with({{"layout", layout}, {"initial_states", initial}}));
+      REQUIRE(results.size() == 4);  // two convolutions, each before two steps
+      for (const auto& result : results) CHECK(result.at_once.status == Status::pass);
+    }
+  CHECK(agrees("prefill", conv, "cpu-scalar", [](std::vector<HostTensor>&) {}));
+  for (const char* lost : {"conv_state", "x"})
+    CHECK_FALSE(
+        agrees("prefill", conv, "cpu-scalar", [&](std::vector<HostTensor>& inputs) { spoil(inputs, lost); }));
+}
+
 TEST_CASE("packed sequences of Mamba-1 and Mamba-2 agree with each on its own, and with one another") {
   const Axes packed{{"batch", size(1)}, {"seqlen", size(70)}, {"cu_seqlens", true}, {"sequences", size(5)}};
   for (const char* lengths : {"ragged", "equal", "with-empty"})

@@ -126,16 +126,16 @@ const OpRegistration update(causal_conv1d_update());
 }  // namespace
 
 const OpSpec& causal_conv1d_fwd() {
-  static const OpSpec spec{
-      .name = "causal_conv1d_fwd",
-      .summary = "causal convolution of each channel with silu, forward",
-      .axes = sequence_axes(false),
-      .tensors = conv_fwd_tensors,
-      .contradiction = conv_contradiction,
-      .inputs = conv_inputs,
-      .least_work = conv_fwd_least_work,
-      .file = conv_fwd_file_form(),
-      .parts = {conv_in_steps(), conv_in_halves(), conv_split_everywhere(), conv_in_sequences()}};
+  static const OpSpec spec{.name = "causal_conv1d_fwd",
+                           .summary = "causal convolution of each channel with silu, forward",
+                           .axes = sequence_axes(false),
+                           .tensors = conv_fwd_tensors,
+                           .contradiction = conv_contradiction,
+                           .inputs = conv_inputs,
+                           .least_work = conv_fwd_least_work,
+                           .file = conv_fwd_file_form(),
+                           .parts = {conv_in_steps(), conv_in_halves(), conv_then_steps(),
+                                     conv_split_everywhere(), conv_in_sequences()}};
   return spec;
 }
 

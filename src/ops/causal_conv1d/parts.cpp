@@ -97,29 +97,54 @@ Problem step_of(const Problem& whole) {
            {"state_len", CausalConv1d(whole).taps()}}};
 }
 
+/// Step t as a decoding step from `state`; null: from initial_states, or zeros. Returns out and conv_state.
+std::vector<HostTensor> decode(const Problem& step, const std::vector<HostTensor>& inputs, std::int64_t t,
+                               const HostTensor* state, const RunPart& run) {
+  if (state == nullptr) state = find_tensor(inputs, "initial_states");
+  std::vector<HostTensor> part;
+  for (const auto& spec : step.tensors()) {
+    if (spec.role != Role::input) continue;
+    if (spec.name == "x")
+      part.push_back(gathered(spec, *find_tensor(inputs, "x"), [t](const Shape& here, Shape& there) {
+        there = {here[0], here[1], t};
+      }));
+    else if (spec.name != "conv_state")
+      part.push_back(copy_of(spec, *find_tensor(inputs, spec.name)));
+    else
+      part.push_back(state == nullptr ? zeros(spec) : copy_of(spec, *state));
+  }
+  return run(step, part);
+}
+
+void put_step(const HostTensor& from, std::int64_t t, HostTensor& out) {
+  scatter(from, out, [t](const Shape& here, Shape& there) { there = {here[0], here[1], t}; });
+}
+
 std::vector<HostTensor> in_steps(const Problem& whole, const std::vector<HostTensor>& inputs,
                                  const RunPart& run) {
   const Problem step = step_of(whole);
   std::vector<HostTensor> outputs = blank_outputs(whole);
-  std::vector<HostTensor> results;  // out, conv_state
+  std::vector<HostTensor> results;
   for (std::int64_t t = 0; t < whole.size("seqlen"); ++t) {
-    std::vector<HostTensor> part;
-    for (const auto& spec : step.tensors()) {
-      if (spec.role != Role::input) continue;
-      const HostTensor* first = find_tensor(inputs, "initial_states");
-      if (spec.name == "x")
-        part.push_back(gathered(spec, *find_tensor(inputs, "x"), [t](const Shape& here, Shape& there) {
-          there = {here[0], here[1], t};
-        }));
-      else if (spec.name != "conv_state")
-        part.push_back(copy_of(spec, *find_tensor(inputs, spec.name)));
-      else if (t > 0)
-        part.push_back(copy_of(spec, results[1]));
-      else
-        part.push_back(first == nullptr ? zeros(spec) : copy_of(spec, *first));
-    }
-    results = run(step, part);
-    scatter(results[0], outputs[0], [t](const Shape& here, Shape& there) { there = {here[0], here[1], t}; });
+    results = decode(step, inputs, t, t > 0 ? &results[1] : nullptr, run);
+    put_step(results[0], t, outputs[0]);
+  }
+  if (whole.flag("final_states")) scatter(results[1], outputs[1], same_index);
+  return outputs;
+}
+
+/// Each step is decoded from what a convolution of the steps before it leaves.
+std::vector<HostTensor> in_prefills(const Problem& whole, const std::vector<HostTensor>& inputs,
+                                    const RunPart& run) {
+  const Problem step = step_of(whole);
+  std::vector<HostTensor> outputs = blank_outputs(whole);
+  std::vector<HostTensor> results;
+  for (std::int64_t t = 0; t < whole.size("seqlen"); ++t) {
+    if (t > 0)
+      results = run_stretch(whole.with({{"seqlen", t}, {"final_states", true}}), inputs, 0,
+                            find_tensor(inputs, "initial_states"), run);
+    results = decode(step, inputs, t, t > 0 ? &results[1] : nullptr, run);
+    put_step(results[0], t, outputs[0]);
   }
   if (whole.flag("final_states")) scatter(results[1], outputs[1], same_index);
   return outputs;
@@ -214,6 +239,14 @@ PartwiseComputation conv_in_steps() {
           .summary = "a convolution against decoding steps, one after the other",
           .inapplicable = is_packed,
           .compute = in_steps};
+}
+
+PartwiseComputation conv_then_steps() {
+  return {.check = "prefill",
+          .parts_op = "causal_conv1d_update",
+          .summary = "a convolution against convolutions of every length and the decoding step after each",
+          .inapplicable = is_packed,
+          .compute = in_prefills};
 }
 
 PartwiseComputation conv_in_halves() {

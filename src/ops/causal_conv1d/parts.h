@@ -6,6 +6,8 @@ namespace ssmbench {
 
 /// A convolution as decoding steps, one after the other.
 PartwiseComputation conv_in_steps();
+/// Each step as the decoding step after a convolution of those before it.
+PartwiseComputation conv_then_steps();
 /// A convolution as two of half the length, the state handed over.
 PartwiseComputation conv_in_halves();
 /// A convolution as one of a single step for each step, split at every place with the state handed over.

@@ -36,7 +36,8 @@ void infer_state_update(const StoredInputs& inputs, Axes& axes) {
   axes["form"] = mamba1 ? "mamba1" : "mamba2";
   axes["batch"] = x[0];
   axes["tokens"] = has_tokens ? x[1] : 1;
-  axes["intermediate"] = has_tokens && x[1] > 1;
+  const bool has_scale = largest_in_scale(*parse_dtype(state_dtype_of(inputs))) > 0;
+  axes["intermediate"] = has_tokens && x[1] > 1 && !has_scale;  // which the cache alone has
   if (inputs.has("source") || inputs.has("destination")) axes["slots"] = state[0];
   axes[mamba1 ? "dim" : "nheads"] = state[1];
   if (!mamba1) axes["headdim"] = state[2];

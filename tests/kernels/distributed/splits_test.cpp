@@ -68,8 +68,11 @@ TEST_CASE("sequences that states do not describe can be split by channels") {
   dense.insert({{"A", "dense"}, {"method", "foh"}});
   Axes two_samples = axes;
   two_samples.insert({{"method", "foh_exact"}});
+  Axes sequences = axes;
+  sequences.insert(
+      {{"cu_seqlens", true}, {"sequences", size(5)}, {"lengths", "with-empty"}, {"initial_state", true}});
   for (const auto& name : {"cpu-channels", "cpu-alltoall"}) {
-    for (const Axes& one : {dense, two_samples})
+    for (const Axes& one : {dense, two_samples, sequences})
       CHECK(WholeCase(make_case(scan_problem(one)))
                 .faults_of(find_distributed("selective_scan_fwd", name), 2) == "");
     const Problem packed = ssd_problem({{"seqlen", size(200)},

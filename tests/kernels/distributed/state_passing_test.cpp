@@ -135,6 +135,8 @@ TEST_CASE("what cannot be passed from shard to shard is unsupported, with the re
             "passes states alone, and a method of two samples needs the last input beside them");
     CHECK(scan.unsupported(scan_problem({{"seqlen", size(128)}, {"A", "dense"}, {"method", "foh"}}), 2) ==
           "has diagonal A only");
+    CHECK(scan.unsupported(scan_problem({{"seqlen", size(128)}, {"cu_seqlens", true}}), 2) ==
+          "has one sequence a batch, no cu_seqlens");
     CHECK(ssd.unsupported(ssd_problem({{"seqlen", size(128)}, {"cu_seqlens", true}}), 2) ==
           "has one sequence a batch, or seq_idx, but no cu_seqlens");
   }

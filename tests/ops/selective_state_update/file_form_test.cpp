@@ -151,9 +151,13 @@ TEST_CASE("states with scales and seeds survive a file; scales make sense and ar
   const TemporaryFolder folder;
   for (const char* dtype : {"i8", "i16", "e4m3", "f16"})
     for (const char* rounding : {"nearest", "stochastic"}) {
-      const Problem problem = with_sizes(
-          mamba2_step,
-          {{"nheads", size(3)}, {"state_dtype", dtype}, {"rounding", rounding}, {"slots", size(5)}});
+      // Of several tokens f16 states are read as having intermediate ones, which states with scales cannot have.
+      const std::int64_t tokens = dtype == std::string("f16") ? 1 : 3;
+      const Problem problem = with_sizes(mamba2_step, {{"nheads", size(3)},
+                                                       {"state_dtype", dtype},
+                                                       {"rounding", rounding},
+                                                       {"slots", size(5)},
+                                                       {"tokens", tokens}});
       INFO(problem.id());
       const std::string path = folder / problem.id();
       write_drawn_case(path, problem);
