@@ -197,7 +197,8 @@ class StateUpdate(KernelTest):
         for dtype, state_dtype in ((float32, float32), (bfloat16, float32), (bfloat16, bfloat16)):
             with self.subTest(dtype=dtype, state_dtype=state_dtype):
                 draw = Draw()
-                row = {k: draw.normal(3, 10, dtype=dtype) for k in ("x", "z")} | dict(dt=draw.positive(3, 10, dtype=dtype))
+                row = {k: draw.normal(3, 10, dtype=dtype) for k in ("x", "z")}
+                row["dt"] = draw.positive(3, 10, dtype=dtype)
                 rate = dict(A=-draw.positive(10, 16), D=draw.normal(10), dt_bias=draw.normal(10))
                 group = {k: draw.normal(3, 16, dtype=dtype) for k in "BC"}
                 state = draw.normal(3, 10, 16, dtype=state_dtype)
