@@ -71,7 +71,7 @@ make_test_venv() {
   export SSMBENCH_TEST_VENV=${SSMBENCH_TEST_VENV:-${XDG_CACHE_HOME:-$HOME/.cache}/ssmbench/test-venv}
   local -r deadline=$((SECONDS + 180))
   if has_modules python3 torch jax; then return; fi # serves as well
-  install_in_test_venv jax
+  install_in_test_venv jax h5py
   # PyPI's torch is the one for CUDA, of several gigabytes.
   install_in_test_venv torch numpy --index-url https://download.pytorch.org/whl/cpu --extra-index-url https://pypi.org/simple
 }

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Runs the tests of the Python package with a framework: bindings_test.sh torch|jax LIBRARY, LIBRARY being
-# libssmbench_kernels.so. Skipped (77) where no Python has the framework, and PyTorch, which computes what is right: python3,
+# Runs the tests of the Python package with a framework: bindings_test.sh torch|jax LIBRARY SSMBENCH, LIBRARY being
+# libssmbench_kernels.so and SSMBENCH the program. Skipped (77) where no Python has the framework, and PyTorch, which computes what is right: python3,
 # or that of $SSMBENCH_TEST_VENV, which scripts/test makes.
 set -euo pipefail
 framework=$1
-export SSMBENCH_KERNELS_LIBRARY=$2
+export SSMBENCH_KERNELS_LIBRARY=$2 SSMBENCH=$3
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 export PYTHONPATH=$here/../../bindings/python PYTHONDONTWRITEBYTECODE=1
 export OMP_NUM_THREADS=1 JAX_PLATFORMS=cpu

@@ -1,6 +1,13 @@
 """ssmbench.jax against definitions in plain PyTorch, on the CPU: values, gradients, jit, vmap, what is refused."""
 
+import contextlib
+import importlib.util
 import itertools
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
 import threading
 import unittest
 
@@ -14,6 +21,8 @@ from ssmbench import _library, _operations
 from ssmbench import jax as kernels
 from ssmbench._operations import Shaped
 from torch import bfloat16, float32
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def to_jax(value):
@@ -188,7 +197,8 @@ class StateUpdate(KernelTest):
         for dtype, state_dtype in ((float32, float32), (bfloat16, float32), (bfloat16, bfloat16)):
             with self.subTest(dtype=dtype, state_dtype=state_dtype):
                 draw = Draw()
-                row = {k: draw.normal(3, 10, dtype=dtype) for k in ("x", "z")} | dict(dt=draw.positive(3, 10, dtype=dtype))
+                row = {k: draw.normal(3, 10, dtype=dtype) for k in ("x", "z")}
+                row["dt"] = draw.positive(3, 10, dtype=dtype)
                 rate = dict(A=-draw.positive(10, 16), D=draw.normal(10), dt_bias=draw.normal(10))
                 group = {k: draw.normal(3, 16, dtype=dtype) for k in "BC"}
                 state = draw.normal(3, 10, 16, dtype=state_dtype)
@@ -364,6 +374,38 @@ class Refusals(unittest.TestCase):
         update = kernels.selective_state_update
         self.expect(ValueError, "state has shape", update, zeros((3, 16)), **step)
         self.expect(TypeError, "state is int8", update, zeros((3, 10, 16), "int8"), **step)
+
+
+@unittest.skipUnless("SSMBENCH" in os.environ and importlib.util.find_spec("h5py"), "needs ssmbench and h5py")
+class Files(unittest.TestCase):
+    """JAX's own kernels are verified through files."""
+
+    def checked(self, kernel):
+        """What `ssmbench check` says of the kernel's outputs for a dumped linear scan: its exit code."""
+        sys.path.insert(0, str(ROOT / "scripts"))
+        import interchange
+
+        def compute(case, timed):
+            out = kernel(*[jnp.asarray(case.inputs[name].values) for name in "ab"])
+            return interchange.Outcome({"out": interchange.Tensor(numpy.asarray(out), "f32")}, "f32")
+
+        with tempfile.TemporaryDirectory() as folder:
+            file = os.path.join(folder, "cases.h5")
+            dump = ["dump", str(ROOT / "tests/mutants/steps.json"), "--op", "linear_scan", "-o", file]
+            subprocess.run([os.environ["SSMBENCH"], *dump, "--set", "dtype=f32"], check=True, capture_output=True)
+            options = interchange.parser("", "").parse_args([file])
+            with contextlib.redirect_stdout(None):
+                self.assertEqual(interchange.main(options, lambda _: ("JAX", "CPU", compute)), 0)
+            return subprocess.run([os.environ["SSMBENCH"], "check", file], capture_output=True).returncode
+
+    def test_a_kernel(self):
+        @jax.jit
+        def scan(a, b):
+            combine = lambda first, second: (first[0] * second[0], second[0] * first[1] + second[1])
+            return jax.lax.associative_scan(combine, (a, b), axis=1)[1]
+
+        self.assertEqual(self.checked(scan), 0)
+        self.assertEqual(self.checked(lambda a, b: scan(a, b).at[0, -1].multiply(1.01)), 1)
 
 
 if __name__ == "__main__":

@@ -32,10 +32,12 @@ class KernelTest(Comparing):
         for name, gradient, expected_gradient in zip(names, gradients, right):
             self.assertEqual(gradient.dtype, arguments[name].dtype, name)
             self.assert_close(f"gradient of {name}", gradient, expected_gradient, dtype)
-        with torch.no_grad():  # past the operator
-            direct = function(**arguments, **options)
-        for value, again in zip(values, direct if isinstance(direct, tuple) else (direct,)):
-            self.assertTrue(torch.equal(value, again))
+        for _ in range(2):
+            with torch.no_grad():  # past the operator, and then past what was looked at in the first call
+                direct = function(**arguments, **options)
+            for value, again in zip(values, direct if isinstance(direct, tuple) else (direct,)):
+                self.assertTrue(torch.equal(value, again))
+                self.assertEqual(value.stride(), again.stride())
 
 
 class SelectiveScan(KernelTest):
@@ -329,6 +331,8 @@ class Operators(unittest.TestCase):
         """Schema, fake tensors, autograd and tracing, of the operators as the functions call them."""
         checked = set()
         real_call = kernels.call
+        for operation in (kernels.step, kernels.conv_step):
+            operation.known.clear()  # what was called before does not get there
 
         def check(made, tensors, *options):
             if made._name not in checked:
@@ -375,6 +379,38 @@ class Operators(unittest.TestCase):
         for eager, compiled in zip(*gradients):
             self.assertTrue(torch.equal(eager, compiled))
 
+    def test_repeated_calls(self):
+        """Go to the library at once, and not where something that matters is another."""
+        for name, (function, arguments) in examples().items():
+            with self.subTest(name):
+                states = [k for k in ("state", "conv_state") if k in arguments]
+
+                def run(**changes):
+                    own = arguments | changes | {k: arguments[k].clone() for k in states}
+                    values = function(**own)
+                    return [*(values if isinstance(values, tuple) else (values,)), *[own[k] for k in states]]
+
+                right = run()
+                with mock.patch.object(kernels.Operation, "__call__", side_effect=AssertionError):
+                    again = run()
+                self.assertTrue(all(map(torch.equal, again, right)))
+                first = next(iter(k for k in arguments if k not in states))
+                apart = torch.stack([arguments[first]] * 2, -1)[..., 0]
+                self.assertTrue(all(map(torch.equal, run(**{first: apart}), right)))
+                if "conv_state" not in arguments:  # which has the dtype of x
+                    half = run(**{first: arguments[first].bfloat16()})
+                    self.assertEqual(half[0].dtype, torch.bfloat16)
+                if not states:
+                    self.assertTrue(run(**{first: arguments[first].clone().requires_grad_()})[0].requires_grad)
+
+    def test_one_tensor_in_two_places(self):
+        """Is not taken for one in both when it is two."""
+        arguments = scan_arguments(Draw())
+        kernels.selective_scan(**arguments | dict(z=arguments["u"]))
+        other = kernels.selective_scan(**arguments)
+        kernels.scan_forward.known.clear()
+        self.assertTrue(torch.equal(other, kernels.selective_scan(**arguments)))
+
     def test_only_plain_calls_go_past_the_operators(self):
         tensor = torch.zeros(3)
         self.assertTrue(kernels.is_direct((tensor, None,)))
@@ -405,6 +441,7 @@ class Refusals(unittest.TestCase):
         self.expect(ValueError, "no elements", kernels.causal_conv1d, x=draw.normal(2, 6, 0))
         self.expect(NotImplementedError, "activation 'relu'", kernels.causal_conv1d, activation="relu")
         kernels.scan_forward.plans.clear()
+        kernels.scan_forward.known.clear()
         self.expect(ValueError, "u on cpu", kernels.selective_scan, delta=torch.empty(2, 6, 19, device="meta"))
         double = draw.normal(2, 6, 3).double()
         self.expect(TypeError, "conv_state is torch.float64", kernels.causal_conv1d_update, conv_state=double)

@@ -23,13 +23,15 @@ const std::string kTorchKernels = "tests/plugin/python/torch_kernels.py";
 const std::string kLinear =
     "run tests/mutants/steps.json --op linear_scan --device cpu --runs 3 --reruns 1 --json - --plugin ";
 
-/// Has ssmbench run the first python3 that has a module, as long as this lives.
+/// Has ssmbench run the first python3 that has a module, and can be embedded, as long as this lives.
 class PythonWith {
  public:
   /// Says so where there is none.
   explicit PythonWith(const std::string& module) {
     const auto has_it = [&](const std::string& python) {
-      const std::string question = " -c 'import sys, " + module + "; sys.exit(sys.version_info < (3, 10))'";
+      const std::string question = " -c 'import sys, sysconfig, " + module +
+                                   "; sys.exit(sys.version_info < (3, 10) or not "
+                                   "sysconfig.get_config_var(\"Py_ENABLE_SHARED\"))'";
       return run_shell(python + question, SSMBENCH_SOURCE_DIR).exit_code == 0;
     };
     if (has_it("python3")) return;
@@ -207,6 +209,14 @@ TEST_CASE("Python files that cannot be used are refused in a line", "[python]") 
             .starts_with("ValueError: f: framework 'cupy' on cpu: "));
   CHECK(refusal_of(decorated + ")\ndef f(*all): pass\n") ==
         "TypeError: f: parameter *all: parameters are chosen by name (mine.py:2)\n");
+  // The folder of the file comes first, as with `python3 mine.py`.
+  const std::string needs_torch = decorated + "device='cpu', framework='torch')\ndef f(): pass\n";
+  folder.write("torch.py", "raise ImportError('libcudart.so.13: cannot open')\n");
+  CHECK(refusal_of(needs_torch) == "ImportError: libcudart.so.13: cannot open\n");
+  folder.write("torch.py", "raise ImportError('libstdc++.so.6: GLIBCXX_3.4.99 not found')\n");
+  CHECK(refusal_of(needs_torch) ==
+        "ImportError: libstdc++.so.6: GLIBCXX_3.4.99 not found; LD_LIBRARY_PATH=$CONDA_PREFIX/lib lets the "
+        "program use that of the environment\n");
   const PythonWith with_numpy("numpy");
   if (!with_numpy.found()) return;
   CHECK(refusal_of("import ssmbench\n@ssmbench.kernel('no_op', device='cpu')\ndef f(): pass\n") ==
@@ -221,6 +231,8 @@ TEST_CASE("an interpreter that cannot be run in process is refused in a line") {
             .starts_with("/static/python3 has no shared libpython ("));
   CHECK(refusal_by("echo /gone/python3; echo 3.12; echo /gone/libpython3.12.so\n")
             .starts_with("libpython does not load: /gone/libpython3.12.so: cannot open"));
+  CHECK(refusal_by("echo /odd/python3; echo 3.12; echo '" FREES_MEMORY_LIBRARY "'\n") == FREES_MEMORY_LIBRARY
+        " is no libpython");
 }
 
 TEST_CASE("the example in Triton is right, timed without its host and as a graph, and the wrong one fails",

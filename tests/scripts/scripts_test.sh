@@ -102,7 +102,7 @@ new_sandbox
 echo torch >"$sandbox/modules"
 run test
 expect "what tests need beyond that goes to a folder of their own" "venv /cache/ssmbench/test-venv
-pip install --quiet --retries 1 --timeout 20 jax" "$(grep -e venv -e pip "$sandbox/calls")"
+pip install --quiet --retries 1 --timeout 20 jax h5py" "$(grep -e venv -e pip "$sandbox/calls")"
 touch "$sandbox/offline"
 run test
 expect "the folder is kept" 1 "$(calls venv)"

@@ -3,8 +3,8 @@
     from ssmbench.jax import selective_scan, mamba_chunk_scan, selective_state_update
     from ssmbench.jax import causal_conv1d, causal_conv1d_update
 
-Each is compiled by jax.jit for the shapes that it meets. Nothing is updated in place: updates return the new state before
-out. All but the updates have gradients, once and in reverse mode; vmap computes one element after another.
+Each is compiled by jax.jit for the shapes that it meets. Nothing is updated in place: updates return the new state
+before out. All but the updates have gradients, once and in reverse mode; vmap computes one element after another.
 
 The handlers that XLA calls are compiled on import, once for each version of jaxlib, which takes a C++17 compiler. pip
 cannot do that: it builds packages where there is no jaxlib, and a later jaxlib may refuse what an earlier one's headers

@@ -8,6 +8,8 @@ that CUDA graphs capture them. Each is an operator of torch.library (torch.ops.s
 one node. All but the updates have gradients, once.
 """
 
+import threading
+
 import torch
 from torch import Tensor
 
@@ -56,12 +58,19 @@ def empty_like(tensor, order=None, dtype=None):
     )
 
 
+def described(tensors, options):
+    """All that what becomes of a call depends on, but for values and addresses."""
+    return (options, *[None if t is None else (t.shape, t.stride(), t.dtype, t.get_device()) for t in tensors])
+
+
 class Operation:
     """An operation of the library on tensors: plans by shapes, and launches."""
 
     def __init__(self, spec):
         self.spec = spec
         self.plans = {}
+        self.known = {}  # by description of a call: its plan, and the form of its results
+        self.latest = threading.local()
 
     def __call__(self, tensors, options=(), second_layout=False):
         """Launches on the current stream. tensors: None where there is none, each dense in its order."""
@@ -77,6 +86,10 @@ class Operation:
         if device.type == "cuda":
             tensors = [self.aligned(*each) for each in zip(tensors, self.spec.tensors)]
         addresses = [tensor.data_ptr() for tensor in tensors if tensor is not None]
+        self.launch(plan, addresses, device)
+        self.latest.launch = plan, addresses
+
+    def launch(self, plan, addresses, device):
         scratch = None
         if plan.workspace_bytes:
             workspace = torch.empty(plan.workspace_bytes, dtype=torch.uint8, device=device)
@@ -86,6 +99,34 @@ class Operation:
         else:
             with torch.cuda.device(device):
                 plan.launch(addresses, scratch, torch.cuda.current_stream(device).cuda_stream)
+
+    def repeated(self, given, options):
+        """The results of a call like one that `remember` was told of; None if there was none."""
+        if not is_direct(given):
+            return None
+        known = self.known.get(described(given, options))
+        if known is None:
+            return None
+        plan, forms = known
+        device = given[0].device
+        addresses = [tensor.data_ptr() for tensor in given if tensor is not None]
+        if device.type == "cuda" and any(address % ALIGNMENT for address in addresses):
+            return None
+        results = [torch.empty_strided(*form, dtype=dtype, device=device) for *form, dtype in forms]
+        self.launch(plan, addresses + [result.data_ptr() for result in results], device)
+        return results
+
+    def remember(self, given, options, results):
+        """After a call. The next like it goes to the library at once if this one's tensors went there as they were."""
+        if not is_direct(given):
+            return
+        plan, addresses = self.latest.launch
+        if addresses != [tensor.data_ptr() for tensor in (*given, *results) if tensor is not None]:
+            return  # some were converted or copied
+        if len(self.known) >= MOST_PLANS:
+            self.known.clear()
+        forms = [(result.shape, result.stride(), result.dtype) for result in results]
+        self.known[described(given, options)] = plan, forms
 
     @staticmethod
     def aligned(tensor, described):
@@ -300,6 +341,17 @@ def selective_scan(
     delta_bias: (dim,). Returns out like u, or (out, last_state) with last_state (batch, dim, dstate) in f32 or
     complex64, through which no gradient flows. Transposed (batch, seqlen, dim) tensors are taken without a copy.
     """
+    given, softplus = (u, delta, A, B, C, D, z, delta_bias), bool(delta_softplus)
+    results = scan_forward.repeated(given, softplus)
+    if results is None:
+        results = scan_of(*given, softplus)
+        scan_forward.remember(given, softplus, results)
+    out, last_state = results
+    return (out, last_state.detach()) if return_last_state else out
+
+
+def scan_of(u, delta, A, B, C, D, z, delta_bias, delta_softplus):
+    """out and last_state, in the dtypes that they are to have."""
     is_complex = A.is_complex()
     dtype = io_dtype(u, delta, z) if is_complex else io_dtype(u, delta, z, *[t for t in (B, C) if t.dim() > 2])
     B, C = projection(B, dtype, is_complex), projection(C, dtype, is_complex)
@@ -308,9 +360,8 @@ def selective_scan(
         (u, delta, A, B, C, D, z, delta_bias),
         (dtype, dtype, rate, B.dtype, C.dtype, torch.float32, dtype, torch.float32),
     )
-    out, last_state = call(selective_scan_fwd, tensors, bool(delta_softplus))
-    out = converted(out, u.dtype)
-    return (out, last_state.detach()) if return_last_state else out
+    out, last_state = call(selective_scan_fwd, tensors, delta_softplus)
+    return converted(out, u.dtype), last_state
 
 
 # Mamba-2's chunked scan.
@@ -439,25 +490,29 @@ def mamba_chunk_scan(
     _operations.check_varlen(return_varlen_states, cu_seqlens, initial_states)
     if return_varlen_states:
         seq_idx = None  # cu_seqlens say the same
-    dtype = io_dtype(x, dt, B, C, z)
-    f32, i32 = torch.float32, torch.int32
-    tensors = in_dtypes(
-        (x, dt, A, B, C, D, z, dt_bias, initial_states, seq_idx, cu_seqlens if return_varlen_states else None),
-        (dtype, dtype, f32, dtype, dtype, f32, dtype, f32, f32, i32, i32),
-    )
-    out, states = call(
-        ssd_chunk_scan_fwd,
-        tensors,
-        min(chunk_size, _operations.MOST_STEPS_OF_A_CHUNK),
-        bool(dt_softplus),
-        float(dt_limit[0]),
-        float(dt_limit[1]),
-        return_final_states or return_varlen_states,
-    )
-    out = converted(out, x.dtype)
+    given = x, dt, A, B, C, D, z, dt_bias, initial_states, seq_idx, cu_seqlens if return_varlen_states else None
+    with_states = bool(return_final_states or return_varlen_states)
+    chunk_size = min(chunk_size, _operations.MOST_STEPS_OF_A_CHUNK)
+    options = chunk_size, bool(dt_softplus), float(dt_limit[0]), float(dt_limit[1]), with_states
+    results = ssd_forward.repeated(given, options)
+    if results is None:
+        results = chunk_scan_of(given, options)
+        ssd_forward.remember(given, options, results)
+    out, states = results if with_states else (*results, None)
     if return_varlen_states:
         return (out, states[-1:], states) if return_final_states else (out, states)
     return (out, states) if return_final_states else out
+
+
+def chunk_scan_of(given, options):
+    """out in the dtype of x, and the states if they are asked for."""
+    x, dt, _, B, C, _, z, *_ = given
+    dtype = io_dtype(x, dt, B, C, z)
+    f32, i32 = torch.float32, torch.int32
+    tensors = in_dtypes(given, (dtype, dtype, f32, dtype, dtype, f32, dtype, f32, f32, i32, i32))
+    out, states = call(ssd_chunk_scan_fwd, tensors, *options)
+    out = converted(out, x.dtype)
+    return (out, states) if options[-1] else (out,)
 
 
 # A decoding step of either.
@@ -526,6 +581,17 @@ def selective_state_update(
     which is recognized by strides of 0. state_batch_indices (batch,): the row of state that each row of x has; -1 is
     padding.
     """
+    rows = state_batch_indices
+    given, softplus = (state, x, dt, A, B, C, D, z, dt_bias, rows, rows), bool(dt_softplus)
+    results = step.repeated(given, softplus)
+    if results is None:
+        results = (step_of(*given[:-1], softplus),)
+        step.remember(given, softplus, results)
+    return results[0]
+
+
+def step_of(state, x, dt, A, B, C, D, z, dt_bias, state_batch_indices, dt_softplus):
+    """out like x."""
     dtype = io_dtype(x, B, C, z)
     f32 = torch.float32
     tensors = in_dtypes(
@@ -537,7 +603,7 @@ def selective_state_update(
     elif B.dim() == 3 and B.shape[1] == 1:
         tensors = (*tensors[:4], tensors[4].squeeze(1), tensors[5].squeeze(1), *tensors[6:])
     tensors = (*tensors, converted(state_batch_indices, torch.int32))
-    out = call(selective_state_update_, tensors, bool(dt_softplus))
+    out = call(selective_state_update_, tensors, dt_softplus)
     return converted(out if out.dim() == x.dim() else out.view(x.shape), x.dtype)
 
 
@@ -652,15 +718,17 @@ def causal_conv1d(
     seqlen); taps reach back within a sequence only. initial_states, final_states_out: (batch, dim, width - 1).
     activation: None, "silu" or "swish". Returns out like x, or (out, final_states).
     """
-    silu = _operations.is_silu(activation)
-    weight, bias = conv_weights(x, weight, bias)
-    tensors = (x, weight, bias, converted(initial_states, x.dtype), converted(seq_idx, torch.int32))
-    out, final_states = call(causal_conv1d_fwd, tensors, silu, return_final_states)
+    given, options = (x, weight, bias, initial_states, seq_idx), (_operations.is_silu(activation), return_final_states)
+    results = conv_forward.repeated(given, options)
+    if results is None:
+        weight, bias = conv_weights(x, weight, bias)
+        tensors = (x, weight, bias, converted(initial_states, x.dtype), converted(seq_idx, torch.int32))
+        results = call(causal_conv1d_fwd, tensors, *options)[: 2 if return_final_states else 1]
+        conv_forward.remember(given, options, results)
     if not return_final_states:
-        return out
-    if final_states_out is not None:
-        final_states = final_states_out.copy_(final_states)
-    return out, final_states
+        return results[0]
+    out, final_states = results
+    return out, final_states if final_states_out is None else final_states_out.copy_(final_states)
 
 
 @operator("causal_conv1d_update", mutates=("conv_state",))
@@ -692,6 +760,18 @@ def causal_conv1d_update(
     conv_state_indices (batch,): the slot of each row.
     """
     silu = _operations.is_silu(activation)
+    if cache_seqlens is not None:
+        return conv_step_of(x, conv_state, weight, bias, silu, cache_seqlens, conv_state_indices)
+    given = conv_state, x, weight, bias, conv_state_indices, conv_state_indices
+    results = conv_step.repeated(given, silu)
+    if results is None:
+        results = (conv_step_of(x, conv_state, weight, bias, silu, None, conv_state_indices),)
+        conv_step.remember(given, silu, results)
+    return results[0]
+
+
+def conv_step_of(x, conv_state, weight, bias, silu, cache_seqlens, conv_state_indices):
+    """out like x."""
     weight, bias = conv_weights(x, weight, bias)
     rows = x.transpose(1, 2) if x.dim() == 3 else x
     single = x.dim() == 3 and rows.shape[1] == 1
