@@ -1,6 +1,7 @@
 #include "kernels/selective_scan/bind.h"
 
 #include "kernels/common/tensor_data.h"
+#include "model/method.h"
 
 namespace ssmbench {
 namespace {
@@ -66,16 +67,16 @@ ScanGradientArgs bind_scan_gradients(const Problem& problem, const TensorSet& te
           .dinitial_state = data_of<float>(tensors, "dinitial_state")};
 }
 
+// Plans of a million cases ask these several times of each: they look up no axis but their own.
 std::optional<std::string> not_diagonal(const Problem& problem) {
-  if (SelectiveScan(problem).dense) return "has diagonal A only";
+  if (problem.choice("A") == "dense") return "has diagonal A only";
   return {};
 }
 
 std::optional<std::string> not_real_zoh(const Problem& problem) {
   if (auto reason = not_diagonal(problem)) return reason;
-  const SelectiveScan scan(problem);
-  if (scan.complex) return "has real A only";
-  if (scan.method != MethodId::zoh) return "has method zoh only";
+  if (problem.choice("A") == "complex") return "has real A only";
+  if (method_named(problem.choice("method")).id != MethodId::zoh) return "has method zoh only";
   return {};
 }
 

@@ -66,6 +66,7 @@ std::int64_t Backward::add_after(std::int64_t i, const std::vector<Mamba3Vector>
       const Mamba3Value& from = dy(i, r)[p];
       const double relative = decay_error + step.cumulative_error + 1 + kRotationError + 2;
       products_[p] = step.decay * from.value;
+      undecayed_[p] = from.value;
       product_errors_[p] = step.decay * from.error + std::abs(products_[p]) * relative;
       largest = std::max(largest, std::abs(from.value));
       variance = std::max(variance, from.variance);
@@ -75,6 +76,7 @@ std::int64_t Backward::add_after(std::int64_t i, const std::vector<Mamba3Vector>
                        .roundings = r == 0 ? decay_error + 2 : 1,
                        .drift = drifts_[i],
                        .is_step = r == 0,
+                       .undecayed = undecayed_.data(),
                        .more_variance = 1 + more},
                       q[r], r + 1 == scan_.rank ? reader : Mamba3Reader{});
   }

@@ -23,7 +23,8 @@ Mamba3Head::Mamba3Head(const Problem& problem, const TensorSet& inputs, std::str
       before_(scan_.rank, Mamba3Vector(scan_.dstate)),
       v_before_(scan_.headdim),
       products_(scan_.headdim),
-      product_errors_(scan_.headdim) {}
+      product_errors_(scan_.headdim),
+      undecayed_(scan_.headdim) {}
 
 const float* Mamba3Head::floats(const std::string& name) const {
   const TensorView* view = inputs_.find(name);
@@ -106,6 +107,7 @@ std::int64_t Mamba3Head::add_before(const Mamba3Step& step, double cumulative_er
   std::int64_t last = 0;
   for (std::int64_t r = 0; r < scan_.rank; ++r) {
     make_products(v_before_, r, weight, decay_error + cumulative_error + 1);
+    undecayed_ = products_;
     for (std::int64_t p = 0; p < scan_.headdim; ++p) {
       products_[p] *= step.decay;
       product_errors_[p] *= step.decay;
@@ -113,7 +115,8 @@ std::int64_t Mamba3Head::add_before(const Mamba3Step& step, double cumulative_er
     last = add_update({.decay = r == 0 ? step.decay : 1,
                        .roundings = r == 0 ? decay_error + 2 : 1,
                        .drift = drift,
-                       .is_step = r == 0},
+                       .is_step = r == 0,
+                       .undecayed = undecayed_.data()},
                       before_[r], r + 1 == scan_.rank ? reader : Mamba3Reader{});
   }
   return last;

@@ -94,7 +94,7 @@ class Mamba3Head {
   double skip_ = 0;                          // D
   std::vector<Mamba3Vector> before_;         // k of the step before, by rank
   std::vector<double> v_before_;
-  std::vector<double> products_, product_errors_;  // of an update, [head dim]
+  std::vector<double> products_, product_errors_, undecayed_;  // of an update, [head dim]
 
  private:
   void load_factors(const char* name, std::vector<double>& into) const;

@@ -21,7 +21,7 @@ void set(T* row, const double* numbers, std::int64_t count, const F& function) {
 double same(double x) {
   return x;
 }
-double size_of(double x) {
+double absolute(double x) {
   return std::abs(x);
 }
 double square_of(double x) {
@@ -90,12 +90,14 @@ Mamba3Pass::Mamba3Pass(std::int64_t headdim, std::int64_t dstate, bool reads_hea
       error_(whole_blocks(headdim), dstate),
       join_pairs_(std::move(join_pairs)),
       memory_(headdim, dstate),
+      underflow_(headdim, dstate),
       lengths_(headdim, dstate),
       over_states_(dstate),
       over_headdims_(reads_headdims ? headdim : 0),
       along_states_(headdim),
       along_headdims_(reads_headdims ? dstate : 0),
       v_(kSsdTileSteps, headdim),
+      undecayed_(kSsdTileSteps, headdim),
       w_(kSsdTileSteps, dstate),
       r_(kSsdTileSteps, dstate),
       r_squared_(kSsdTileSteps, dstate),
@@ -113,6 +115,7 @@ void Mamba3Pass::clear() {
   magnitude_.clear();
   error_.clear();
   memory_.clear();
+  underflow_.clear();
   errors_ = {};
   over_states_.clear();
   over_headdims_.clear();
@@ -128,7 +131,8 @@ std::int64_t Mamba3Pass::add(const Mamba3Update& update) {
   const bool adds = update.v != nullptr;
   add_errors(update);
   set(v_.row(i), update.v, headdim_, same);
-  set(v_size_.row(i), update.v, headdim_, size_of);
+  set(undecayed_.row(i), update.undecayed == nullptr ? update.v : update.undecayed, headdim_, same);
+  set(v_size_.row(i), update.v, headdim_, absolute);
   // The product is rounded, and the sum at its magnitude.
   for (std::int64_t p = 0; p < headdim_; ++p)
     added_.row(i)[p] = adds ? static_cast<float>(update.v_error[p] + 2 * std::abs(update.v[p])) : 0;
@@ -139,7 +143,7 @@ std::int64_t Mamba3Pass::add(const Mamba3Update& update) {
   set(r_squared_.row(i), update.r_size, dstate_, square_of);
   if (!reads_headdims_) return i;
   set(q_.row(i), update.q, headdim_, same);
-  set(q_size_.row(i), update.q, headdim_, size_of);
+  set(q_size_.row(i), update.q, headdim_, absolute);
   set(q_squared_.row(i), update.q, headdim_, square_of);
   return i;
 }
@@ -169,12 +173,26 @@ void Mamba3Pass::advance() {
   advance_bounds();
   advance_memory();
   advance_spreads();
+  add_underflow();
   count_ = 0;
+}
+
+void Mamba3Pass::add_underflow() {
+  for (std::int64_t i = 0; i < count_; ++i) {
+    underflow_.add(undecayed_.row(i), w_size_.row(i + 1));
+    const double over_states = underflow_.lost_over_states(r_size_.row(i));
+    for (std::int64_t p = 0; p < headdim_; ++p)
+      along_states_.error.row(i)[p] += static_cast<float>(underflow_.row(p) * over_states);
+    if (!reads_headdims_) continue;
+    const double over_headdims = underflow_.lost_over_headdims(q_.row(i));
+    for (std::int64_t n = 0; n < dstate_; ++n)
+      along_headdims_.error.row(i)[n] += static_cast<float>(underflow_.column(n) * over_headdims);
+  }
 }
 
 void Mamba3Pass::advance_memory() {
   for (std::int64_t p = 0; p < headdim_; ++p) {
-    set(lengths_.row(p), state_.row(p), dstate_, size_of);
+    set(lengths_.row(p), state_.row(p), dstate_, absolute);
     join_pairs_(lengths_.row(p));
   }
   const bool was_long = memory_.is_long();

@@ -15,11 +15,12 @@ namespace ssmbench {
 /// pair, w_size and r_size.
 struct Mamba3Update {
   double decay = 1;
-  double roundings = 0;             ///< of the state as it was: of the decay, the product and the sum
-  double drift = 0;                 ///< those among them that are of angles, which nothing makes alike
-  bool is_step = false;             ///< whether it is a step's decay
-  const double* v = nullptr;        ///< [head dim]; null: nothing is added
-  const double* v_error = nullptr;  ///< absolute, per w_size
+  double roundings = 0;               ///< of the state as it was: of the decay, the product and the sum
+  double drift = 0;                   ///< those among them that are of angles, which nothing makes alike
+  bool is_step = false;               ///< whether it is a step's decay
+  const double* v = nullptr;          ///< [head dim]; null: nothing is added
+  const double* v_error = nullptr;    ///< absolute, per w_size
+  const double* undecayed = nullptr;  ///< [head dim]; v without the step's own decay, where it has that
   const double *w = nullptr, *w_size = nullptr;  ///< [state]
   const double *r = nullptr, *r_size = nullptr;  ///< [state]; null: nothing is read along states
   const double* q = nullptr;                     ///< [head dim]; null: nothing is read along head dims
@@ -81,6 +82,7 @@ class Mamba3Pass {
         error_.row(p)[n] = static_cast<float>(errors[n] * size[n]);
     }
     memory_.start_from(magnitude_, error_);
+    underflow_.start_from(state);
   }
 
   /// The place of the update in the tile.
@@ -106,7 +108,9 @@ class Mamba3Pass {
 
   double state(std::int64_t p, std::int64_t n) const { return state_.row(p)[n]; }
   double magnitude(std::int64_t p, std::int64_t n) const { return magnitude_.row(p)[n]; }
-  double error(std::int64_t p, std::int64_t n) const { return error_.row(p)[n]; }
+  double error(std::int64_t p, std::int64_t n) const {
+    return error_.row(p)[n] + kUnderflowError * underflow_.row(p) * underflow_.column(n);
+  }
   /// Variance of a state element of one rounding of each of its terms.
   double variance(std::int64_t n) const { return over_states_.diagonal(n); }
 
@@ -121,6 +125,7 @@ class Mamba3Pass {
   void advance_bounds();
   void advance_memory();
   void advance_spreads();
+  void add_underflow();
 
   std::int64_t headdim_, dstate_;
   bool reads_headdims_;
@@ -129,13 +134,14 @@ class Mamba3Pass {
   PaddedRows<float> magnitude_, error_;
   std::function<void(double*)> join_pairs_;
   SsdLongMemory memory_;
+  SsdUnderflow underflow_;
   SsdTileErrors errors_;        // of the tile
   PaddedRows<double> lengths_;  // of pairs of the state
   Mamba3Spread over_states_, over_headdims_;
   SsdContraction along_states_, along_headdims_;
   SsdStepNumbers decay_{}, more_variance_{}, fourths_{};
   // The tile, [update][element]
-  PaddedRows<double> v_, w_, r_, r_squared_, q_, q_squared_;
+  PaddedRows<double> v_, undecayed_, w_, r_, r_squared_, q_, q_squared_;
   PaddedRows<float> v_size_, added_, late_, w_size_, r_size_, q_size_;  // w_size_ after an empty row
   std::array<float, kSsdTileSteps> decay_float_{}, decay_and_error_{};
 };

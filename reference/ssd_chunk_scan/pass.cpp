@@ -4,8 +4,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "reference/common/rounded.h"
-
 namespace ssmbench {
 namespace {
 
@@ -55,23 +53,6 @@ void SsdUnderflow::start_from(const float* state) {
   clear();
   for (double& row : rows_)
     for (std::size_t n = 0; n < columns_.size(); ++n) row = std::max(row, 1.0 + std::abs(*state++));
-}
-
-void SsdUnderflow::add(const double* v, const double* w) {
-  for (double& row : rows_) row += 1 + std::abs(*v++);
-  for (double& column : columns_) column = std::max(column, 1 + std::abs(*w++));
-}
-
-double SsdUnderflow::lost_over_states(const double* r) const {
-  double sum = 0;
-  for (const double column : columns_) sum += column * (1 + std::abs(*r++));
-  return kUnderflowError * sum;
-}
-
-double SsdUnderflow::lost_over_headdims(const double* q) const {
-  double sum = 0;
-  for (const double row : rows_) sum += row * (1 + std::abs(*q++));
-  return kUnderflowError * sum;
 }
 
 SsdSpread::SsdSpread(std::int64_t count)
@@ -167,10 +148,6 @@ void SsdPass::start_from(const float* state) {
     }
   memory_.start_from(magnitude_, error_);
   underflow_.start_from(state);
-}
-
-double SsdPass::error(std::int64_t p, std::int64_t n) const {
-  return error_.row(p)[n] + kUnderflowError * underflow_.row(p) * underflow_.column(n);
 }
 
 void SsdPass::advance(const SsdTile& tile) {

@@ -1,10 +1,13 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
 #include "reference/common/padded_rows.h"
+#include "reference/common/rounded.h"
 #include "reference/ssd_chunk_scan/long_memory.h"
 #include "reference/ssd_chunk_scan/tile.h"
 
@@ -81,15 +84,32 @@ class SsdUnderflow {
   /// (headdim, dstate)
   void start_from(const float* state);
   /// A step of these vectors.
-  void add(const double* v, const double* w);
+  template <class T>
+  void add(const double* v, const T* w) {
+    for (double& row : rows_) row += 1 + std::abs(*v++);
+    for (double& column : columns_) column = std::max<double>(column, 1 + std::abs(*w++));
+  }
   /// What a read may have lost, by the other index, in roundoffs of f32: a bound for head dim p or state n
   /// is this times row(p) or column(n).
-  double lost_over_states(const double* r) const;
-  double lost_over_headdims(const double* q) const;
+  template <class T>
+  double lost_over_states(const T* r) const {
+    return lost(columns_, r);
+  }
+  template <class T>
+  double lost_over_headdims(const T* q) const {
+    return lost(rows_, q);
+  }
   double row(std::int64_t p) const { return rows_[p]; }
   double column(std::int64_t n) const { return columns_[n]; }
 
  private:
+  template <class T>
+  static double lost(const std::vector<double>& sizes, const T* read) {
+    double sum = 0;
+    for (const double size : sizes) sum += size * (1 + std::abs(*read++));
+    return kUnderflowError * sum;
+  }
+
   std::vector<double> rows_, columns_;
 };
 
@@ -124,7 +144,9 @@ class SsdPass {
   std::int64_t dstate() const { return dstate_; }
   double state(std::int64_t p, std::int64_t n) const { return state_.row(p)[n]; }
   float magnitude(std::int64_t p, std::int64_t n) const { return magnitude_.row(p)[n]; }
-  double error(std::int64_t p, std::int64_t n) const;
+  double error(std::int64_t p, std::int64_t n) const {
+    return error_.row(p)[n] + kUnderflowError * underflow_.row(p) * underflow_.column(n);
+  }
   /// No state (p, n) of the sequence was ever larger than row(p)·column(n).
   const SsdUnderflow& underflow() const { return underflow_; }
   /// Whether all errors are those of a long memory.

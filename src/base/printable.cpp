@@ -2,10 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace ssmbench {
 
 std::string printable(std::string_view text) {
   constexpr unsigned char kLeadOfC1 = 0xC2, kFirstC1 = 0x80, kLastC1 = 0x9F;
+  const auto is_plain = [](char c) { return c >= ' ' && c < '\x7F'; };
+  if (std::ranges::all_of(text, is_plain)) return std::string(text);
   std::string result;
   for (std::size_t i = 0; i < text.size(); ++i) {
     const auto c = static_cast<unsigned char>(text[i]);

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -28,12 +27,14 @@ std::string support_of(const Job& job) {
 }
 
 std::string text_of(const PlannedCase& planned) {
-  fmt::memory_buffer text;
-  fmt::format_to(std::back_inserter(text), "{}\n", planned.the_case.id());
-  for (const auto& job : planned.jobs)
-    fmt::format_to(std::back_inserter(text), "  {:<18} {}\n", job.implementation->name,
-                   printable(support_of(job)));
-  return fmt::to_string(text);
+  constexpr std::size_t kNameWidth = 18;
+  std::string text = planned.the_case.id() + '\n';
+  for (const auto& job : planned.jobs) {
+    const std::string& name = job.implementation->name;
+    text.append("  ").append(name).append(kNameWidth - std::min(kNameWidth, name.size()), ' ');
+    text.append(" ").append(printable(support_of(job))).append("\n");
+  }
+  return text;
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 
 #include "base/glob.h"
 #include "model/distributed.h"
+#include "plugin/plugin.h"
 #include "reference/reference.h"
 #include "sweep/exchange.h"
 
@@ -20,8 +21,9 @@ namespace {
 bool selected(const Case& the_case, const Selection& selection) {
   const Problem& problem = the_case.problem;
   const auto axis_matches = [&](AxisRole role, const std::string& pattern) {
+    if (pattern.empty()) return true;
     const AxisSpec* axis = problem.find_axis(role);
-    return pattern.empty() || (axis != nullptr && matches_glob(pattern, problem.choice(axis->name)));
+    return axis != nullptr && matches_glob(pattern, problem.choice(axis->name));
   };
   return matches_glob(selection.op, problem.op().name) && axis_matches(AxisRole::dtype, selection.dtype) &&
          axis_matches(AxisRole::method, selection.method) &&
@@ -117,16 +119,19 @@ std::string reference_key(const Case& the_case) {
 
 Plan make_plan(std::vector<Case> cases, std::vector<DeviceInfo> devices, const Selection& selection) {
   Plan plan{.devices = std::move(devices), .cases = {}};
+  std::erase_if(cases, [&](const Case& the_case) { return !selected(the_case, selection); });
   std::map<const OpSpec*, std::vector<Candidate>> candidates;
+  for (const auto& the_case : cases)
+    if (const OpSpec& op = the_case.problem.op(); !candidates.contains(&op))
+      candidates[&op] = candidates_for(op, plan.devices);
+  std::vector<std::vector<Job>> jobs(cases.size());
+  // Plugins need not be able to answer several threads.
+#pragma omp parallel for schedule(static) if (cases.size() > 1000 && !a_plugin_is_loaded())
+  for (std::size_t i = 0; i < cases.size(); ++i)
+    jobs[i] = jobs_for(cases[i], candidates.at(&cases[i].problem.op()), selection);
   std::vector<PlannedCase> planned;
-  for (auto& the_case : cases) {
-    if (!selected(the_case, selection)) continue;
-    const OpSpec& op = the_case.problem.op();
-    const auto [of_op, is_new] = candidates.try_emplace(&op);
-    if (is_new) of_op->second = candidates_for(op, plan.devices);
-    if (auto jobs = jobs_for(the_case, of_op->second, selection); !jobs.empty())
-      planned.push_back({std::move(the_case), std::move(jobs)});
-  }
+  for (std::size_t i = 0; i < cases.size(); ++i)
+    if (!jobs[i].empty()) planned.push_back({std::move(cases[i]), std::move(jobs[i])});
   std::vector<std::string> keys(planned.size());
 #pragma omp parallel for schedule(static) if (planned.size() > 1000)
   for (std::size_t i = 0; i < planned.size(); ++i) keys[i] = reference_key(planned[i].the_case);

@@ -14,6 +14,7 @@
 #include "ops/ssd_chunk_scan/ssd_chunk_scan.h"
 #include "reference/mamba3/definition.h"
 #include "support/mamba3_problem.h"
+#include "verify/tolerance.h"
 
 using namespace ssmbench;
 using namespace ssmbench::test;
@@ -390,6 +391,25 @@ TEST_CASE("rates far out turn a state by half a turn per unit of time", "[mamba3
   for (std::size_t t = 0; t < 6; ++t) CHECK(out_of(got)[t] == Approx(t % 2 == 0 ? 2.0 : -2.0));
   CHECK(out_of(got, "Final_Angle_State")[0] == Approx(0).margin(1e-12));
   CHECK(got.at("Final_Angle_State").period == 2 * kPi);
+}
+
+TEST_CASE("a decay over two steps that f32 cannot hold may lose what a large input left", "[mamba3]") {
+  const Problem problem = mamba3_problem({{"seqlen", size(3)}});
+  Values values = drawn_values(problem);
+  for (const auto& [name, value] : std::map<std::string, double>{
+           {"Angles", 0}, {"DT", 1}, {"ADT", -50}, {"Trap", 64}, {"Q_bias", 0}, {"K_bias", 0}, {"V", 0}})
+    std::ranges::fill(values.at(name), value);
+  std::ranges::fill(values.at("Q"), 1.0);
+  std::ranges::fill(values.at("K"), 1.0);
+  values.at("V")[0] = 1e30;
+  const auto expectation = reference_of(problem, values).at("out");
+  const auto tolerance_at = [&](std::int64_t t) {
+    return tolerance(expectation.expectation().at(t), DType::f32, {});
+  };
+  CHECK(expectation.expected[1] == Approx(2e30 * std::exp(-50.0)));
+  CHECK(tolerance_at(1) < 1e-3 * expectation.expected[1]);
+  CHECK(expectation.expected[2] == Approx(2e30 * std::exp(-100.0)));
+  CHECK(tolerance_at(2) > expectation.expected[2]);
 }
 
 TEST_CASE("a step of no length leaves the states alone", "[mamba3]") {
