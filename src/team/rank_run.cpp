@@ -121,8 +121,11 @@ double RankRun::time(const std::function<void()>& work) {
 }
 
 std::vector<RankOutcome> RankRun::outcomes_of_all(const RankOutcome& own) {
-  Report report{
-      .ms = own.ms, .wire_bytes = own.wire_bytes, .out_of_bounds = own.damage.out_of_bounds, .damage = {}};
+  Report report{.ms = own.ms,
+                .wire_bytes = own.wire_bytes,
+                .steps_again = own.steps_again.value_or(-1),
+                .out_of_bounds = own.damage.out_of_bounds,
+                .damage = {}};
   own.damage.text.copy(report.damage.data(), report.damage.size() - 1);
   std::vector<Report> reports(static_cast<std::size_t>(team_.size()));
   team_.all_gather(&report, reports.data(), sizeof report, device_.stream());

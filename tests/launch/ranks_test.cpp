@@ -89,7 +89,7 @@ TEST_CASE("each rank of MPI is a slot, whose worker has teams of its own") {
   const TemporaryFolder folder;
   const CommandResult result = run_shell(
       kMpirun + "2 '" SSMBENCH_FAULTY_EXECUTABLE "' run --device 'cpu*2' " + config(folder, "50, 60") +
-          " --quick --json - --quiet --impl cpu-rank-killed,cpu-rank-throw,cpu-scan",
+          " --runs 5 --json - --quiet --impl cpu-rank-killed,cpu-rank-throw,cpu-scan",
       folder.path());
   CHECK(result.exit_code == 4);
   const auto found = outcomes(result.out);
