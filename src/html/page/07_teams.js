@@ -4,12 +4,13 @@
 function addTeams() {
   const made = section('Teams of ranks',
     'Speed-up over the fastest implementation that passed on one device in the same run; efficiency is that over the ' +
-    'number of ranks. Times are those of the rank that takes longest.');
+    'number of ranks. Times are those of the rank that takes longest. All devices, whichever is chosen above.');
   const below = element('div');
   made.append(below);
   const optional = (name, of) => ({ name, numeric: true, optional: true, of });
   return () => {
-    const cases = chosenCases().filter((one) => one.team)
+    const isChosen = (one, name) => name === 'device' || chosen[name] === kAll || one[name] === chosen[name];
+    const cases = data.cases.filter((one) => one.team && kFilters.every(({ name }) => isChosen(one, name)))
       .sort((a, b) => rowLabel(a).localeCompare(rowLabel(b)) || a.impl.localeCompare(b.impl) || a.team.ranks - b.team.ranks);
     below.replaceChildren(cases.length > 0 ? table('teams', [
       { name: 'Shape', of: (one) => one.shape },
