@@ -10,13 +10,18 @@ namespace {
 /// make(scan, team, workspace) gives the algorithm.
 template <class Make>
 auto binder(const ShardedOperation& operation, const Make& make) {
-  return [=](const Problem& whole, const TensorSet& parts, void* workspace, Communicator& team) -> Launch {
+  return [=](const Problem& whole, const TensorSet& parts, void* workspace,
+             Communicator& team) -> DistributedRun {
     // Shared because a Launch is copyable.
     const std::shared_ptr<LocalScan> scan =
         operation.shard(time_part(whole, team.rank(), team.size()), parts);
     const auto algorithm = std::make_shared<decltype(make(*scan, team, nullptr))>(
         make(*scan, team, static_cast<float*>(workspace)));
-    return [scan, algorithm](void* stream) { algorithm->launch(stream); };
+    const Launch launch = [scan, algorithm](void* stream) { algorithm->launch(stream); };
+    if constexpr (requires { algorithm->steps_again(); })
+      return {launch, [algorithm] { return algorithm->steps_again(); }};
+    else
+      return launch;
   };
 }
 

@@ -22,6 +22,7 @@
 #include "cli/subcommands.h"
 #include "config/config.h"
 #include "device/device.h"
+#include "model/distributed.h"
 #include "model/implementation.h"
 #include "model/method.h"
 #include "plugin/plugin.h"
@@ -74,16 +75,22 @@ Json math_of(const Implementation& implementation) {
   return different.size() == 1 ? Json(*different.begin()) : by_dtype;
 }
 
+Json entry(const Implementation& i, std::string_view device) {
+  return {{"name", i.name},
+          {"summary", i.summary},
+          {"op", i.op},
+          {"device", device},
+          {"math", math_of(i)},
+          {"deterministic", i.deterministic},
+          {"known_failure", i.known_failure}};
+}
+
 Json impls() {
   Json all = Json::array();
-  for (const auto& i : implementations())
-    all.push_back({{"name", i.name},
-                   {"summary", i.summary},
-                   {"op", i.op},
-                   {"device", name_of(i.device)},
-                   {"math", math_of(i)},
-                   {"deterministic", i.deterministic},
-                   {"known_failure", i.known_failure}});
+  for (const auto& i : implementations()) all.push_back(entry(i, name_of(i.device)));
+  // Those of teams, which are the same for any number of ranks.
+  for (const auto& i : team_implementations(2))
+    all.push_back(entry(i, fmt::format("{}*", name_of(i.device))));
   return all;
 }
 

@@ -1,10 +1,12 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <memory>
 #include <optional>
+#include <ranges>
 #include <set>
 #include <string>
 #include <vector>
@@ -204,7 +206,7 @@ int run(const RunOptions& unfinished) {
   const Plan plan = make_plan(std::move(cases), devices, options.selection);
   if (plan.cases.empty()) {
     fmt::print(stderr, "ssmbench: no case with an implementation on {} matches the selection\n",
-               options.device);
+               fmt::join(devices | std::views::transform(device_id), ", "));
     return kNothingMatched;
   }
   if (options.list_only) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "device/memory_guard.h"
@@ -23,6 +25,9 @@ class TeamRun {
   virtual Launch exchange() = 0;
   /// What the last launch sent: the bytes of the rank that sent most.
   virtual double wire_bytes() const = 0;
+  /// Of its shard, the steps that the rank with most of them computed a second time in the last launch, where
+  /// that depends on the data.
+  virtual std::optional<std::int64_t> rerun_steps() const = 0;
   /// By rank, its own times of all launches that Device::time_launch timed, ms. Empty where there were none.
   virtual std::vector<std::vector<double>> timed_ms() const = 0;
 };

@@ -62,6 +62,25 @@ Json sizes_of(const Problem& problem) {
   return sizes;
 }
 
+/// Of ranks: "cpu*2", "cuda*16@2".
+int ranks_of(const std::string& device) {
+  return std::atoi(device.c_str() + device.find('*') + 1);
+}
+
+Json team_of(const CaseResult& result) {
+  const TeamUse& team = *result.team;
+  const auto known = [](bool is_known, double value) { return is_known ? rounded(value) : Json(nullptr); };
+  Json json{{"ranks", ranks_of(result.device)},
+            {"sent", team.wire_bytes},
+            {"exchange", known(team.exchange.has_value(), team.exchange.value_or(TimingStats()).median_ms)},
+            {"rerun", team.rerun_steps ? Json(*team.rerun_steps) : Json(nullptr)}};
+  const Scaling scaling = result.scaling.value_or(Scaling());
+  json["over"] = result.scaling ? Json(scaling.impl) : Json(nullptr);
+  json["speedup"] = known(result.scaling.has_value(), scaling.speedup);
+  json["efficiency"] = known(result.scaling.has_value(), scaling.efficiency);
+  return json;
+}
+
 Json case_of(std::size_t file, const CaseResult& result) {
   const Problem& problem = result.the_case.problem;
   Json json{{"file", file},
@@ -86,6 +105,7 @@ Json case_of(std::size_t file, const CaseResult& result) {
   if (result.work.bytes > 0)
     json["work"] = {rounded(result.work.bytes), rounded(result.work.exponentials), rounded(result.work.fmas),
                     rounded(result.work.tensor_flops)};
+  if (result.team) json["team"] = team_of(result);
   if (const auto& roofline = result.roofline)
     json["roofline"] = {{"floor", rounded(roofline->floor_ms)},
                         {"bound", roofline->bound},

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "model/box.h"
@@ -11,6 +13,18 @@
 #include "model/implementation.h"
 
 namespace ssmbench {
+
+/// What a rank has bound.
+struct DistributedRun {
+  DistributedRun(Launch bound,
+                 std::function<std::int64_t()> again = nullptr)  // NOLINT: mostly a launch alone
+      : launch(std::move(bound)), steps_again(std::move(again)) {}
+
+  Launch launch;
+  /// Steps of its shard that the last launch, once it has ended, computed a second time, where that depends on
+  /// the data; else null.
+  std::function<std::int64_t()> steps_again;
+};
 
 /// A kernel that the ranks of a team compute together, each on its part of one problem. How many ranks there
 /// are is no part of the problem: inputs and the reference are those of the whole.
@@ -29,7 +43,8 @@ struct DistributedImplementation {
   /// Resolves the rank's parts of the tensors (in its device's memory) once; the result is launched many
   /// times, by all ranks together. The communicator outlives it. Throws ContractError when a tensor is not
   /// the part that the box says.
-  std::function<Launch(const Problem& whole, const TensorSet& parts, void* workspace, Communicator& team)>
+  std::function<DistributedRun(const Problem& whole, const TensorSet& parts, void* workspace,
+                               Communicator& team)>
       bind;
 };
 

@@ -164,6 +164,7 @@ constexpr const char* kExchange = "exchange";
 std::optional<TeamUse> team_of(const Json& record) {
   if (!record.contains("wire_bytes")) return {};
   TeamUse team{.wire_bytes = record.at("wire_bytes").get<double>()};
+  if (record.contains("rerun_steps")) team.rerun_steps = record.at("rerun_steps").get<std::int64_t>();
   if (record.contains("team"))
     for (const Json& rank : record.at("team")) team.rank_ms.push_back(rank.at("median_ms").get<double>());
   if (record.contains("timing") && record.at("timing").contains(kExchange))

@@ -83,6 +83,7 @@ void add_measurements(Json& record, const CaseResult& result) {
     for (std::size_t rank = 0; rank < team->rank_ms.size(); ++rank)
       record["team"].push_back({{"rank", rank}, {"median_ms", team->rank_ms[rank]}});
     record["wire_bytes"] = team->wire_bytes;
+    if (team->rerun_steps) record["rerun_steps"] = *team->rerun_steps;
   }
   if (const auto& scaling = result.scaling)
     record["scaling"] = {{"impl", scaling->impl},

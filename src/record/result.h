@@ -125,6 +125,8 @@ struct Roofline {
 struct TeamUse {
   std::vector<double> rank_ms = {};  ///< by rank, the median of its own times; empty where nothing was timed
   double wire_bytes = 0;             ///< that a launch sends: the most of any rank
+  /// Steps that the rank with most of them computed a second time, where that depends on the data.
+  std::optional<std::int64_t> rerun_steps = {};
   std::optional<TimingStats> exchange = {};  ///< what a launch sends and receives, alone, where timed
 };
 

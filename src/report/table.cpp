@@ -81,6 +81,8 @@ void TableReporter::case_done(const CaseResult& result) {
                            : fmt::format(" {:>9} {:>7}", "", "");
   line += "  " + options_label(result.the_case);
   if (const auto budget = budget_label(result); !budget.empty()) line += "  [" + budget + "]";
+  if (const auto& scaling = result.scaling)
+    line += fmt::format("  [{:.2f} times as fast as {}]", scaling->speedup, scaling->impl);
   if (timing != nullptr && timing->throttled > 0)
     line += fmt::format("  [{} throttled samples dropped]", timing->throttled);
   if (result.determinism && !result.determinism->first_difference.empty()) line += "  [nondeterministic]";

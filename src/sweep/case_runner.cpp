@@ -223,7 +223,8 @@ CaseResult CaseRunner::failed(const NumberedJob& job, const Explanation& why) co
 
 std::size_t CaseRunner::bytes_of(const NumberedJob& job) const {
   try {
-    std::size_t bytes = job.job->implementation->workspace_bytes(case_.problem);
+    std::size_t bytes = job.job->implementation->workspace_bytes(case_.problem) +
+                        bytes_of_ranks(*job.job, plan_, case_.problem);
     for (const auto& spec : case_.problem.tensors())
       if (spec.role == Role::output)
         bytes += 3 * spec.bytes();  // on the device, and the first and the latest ones on the host

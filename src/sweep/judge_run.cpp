@@ -336,7 +336,7 @@ void RunJudge::invalidate(Cause cause, std::string reason) {
 void RunJudge::take_team_use() {
   const TeamRun* team = run_.team();
   if (team == nullptr) return;
-  result_.team = TeamUse{.wire_bytes = team->wire_bytes()};
+  result_.team = TeamUse{.wire_bytes = team->wire_bytes(), .rerun_steps = team->rerun_steps()};
   for (auto of_rank : team->timed_ms()) {
     std::ranges::sort(of_rank);
     result_.team->rank_ms.push_back(quantile(of_rank, 0.5));

@@ -68,14 +68,6 @@ std::vector<Candidate> candidates_for(const OpSpec& op, const std::vector<Device
   return candidates;
 }
 
-/// What a team takes of the host's memory, which its ranks share.
-std::size_t of_ranks(const Job& job, const Plan& plan, const Problem& problem) {
-  const int ranks = plan.devices[job.device].ranks;
-  if (ranks == 1) return 0;
-  return bytes_of_ranks(*distributed_implementation(problem.op().name, job.implementation->name), problem,
-                        ranks);
-}
-
 std::vector<Job> jobs_for(const Case& the_case, const std::vector<Candidate>& candidates,
                           const Selection& selection) {
   std::vector<Job> jobs;
@@ -149,6 +141,13 @@ Plan make_plan(std::vector<Case> cases, std::vector<DeviceInfo> devices, const S
   return plan;
 }
 
+std::size_t bytes_of_ranks(const Job& job, const Plan& plan, const Problem& problem) {
+  const int ranks = plan.devices[job.device].ranks;
+  if (ranks == 1) return 0;
+  return bytes_of_ranks(*distributed_implementation(problem.op().name, job.implementation->name), problem,
+                        ranks);
+}
+
 MemoryNeed memory_need(const PlannedCase& planned, const Plan& plan, bool verify) {
   MemoryNeed need;
   if (!planned.runs_anything()) return need;
@@ -172,8 +171,8 @@ MemoryNeed memory_need(const PlannedCase& planned, const Plan& plan, bool verify
       // The outputs of the first launch and of the latest.
       need.host = std::max(need.host, inputs + 2 * outputs + reference);
     } else {  // the CPU's outputs lie beside these copies
-      need.host =
-          std::max(need.host, inputs + 3 * outputs + reference + workspace + of_ranks(job, plan, problem));
+      need.host = std::max(need.host,
+                           inputs + 3 * outputs + reference + workspace + bytes_of_ranks(job, plan, problem));
     }
   }
   return need;

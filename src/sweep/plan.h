@@ -52,7 +52,11 @@ Plan make_plan(std::vector<Case> cases, std::vector<DeviceInfo> devices, const S
 /// dtype where the values are shared between dtypes.
 std::string reference_key(const Case& the_case);
 
-/// Bytes that a planned case needs at its peak: inputs, outputs, reference, the largest workspace.
+/// Bytes that the ranks of a job's team have for themselves, of the host; 0 where it has none.
+std::size_t bytes_of_ranks(const Job& job, const Plan& plan, const Problem& problem);
+
+/// Bytes that a planned case needs at its peak: inputs, outputs, reference, the largest workspace or
+/// team.
 MemoryNeed memory_need(const PlannedCase& planned, const Plan& plan, bool verify);
 
 }  // namespace ssmbench

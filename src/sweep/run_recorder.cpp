@@ -26,6 +26,7 @@ void RunRecorder::begin(const RunInfo& info) {
 
 void RunRecorder::kept(const CaseResult& result) {
   count(result);
+  best_of_one_.add(result);
   ++summary_.kept;
   for (Reporter* reporter : reporters_) reporter->case_kept(result);
 }
@@ -58,6 +59,8 @@ void RunRecorder::finished(std::size_t job, const CaseResult& result) {
   time_left_.ended(job, Stage::run, result.status != Status::error);
   CaseResult with_key = result;
   with_key.key = keys_[job];
+  best_of_one_.add(result);
+  with_key.scaling = best_of_one_.scaling_of(result);
   count(result);
   progress_.clear();
   if (progress_.verbose())

@@ -8,6 +8,7 @@
 
 #include "base/progress.h"
 #include "record/reporter.h"
+#include "sweep/best_of_one.h"
 #include "sweep/run_listener.h"
 #include "sweep/runner_options.h"
 #include "sweep/time_left.h"
@@ -48,6 +49,7 @@ class RunRecorder : public RunListener {
   std::vector<Reporter*> reporters_;
   Progress& progress_;
 
+  BestOfOne best_of_one_;
   Summary summary_;
   std::size_t jobs_done_ = 0;
   TimeLeft time_left_;

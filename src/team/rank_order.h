@@ -13,6 +13,7 @@ struct RankOrder {
   enum class Kind {
     bind,      ///< `implementation` to the rank's parts of the problem
     launch,    ///< a run, with `garbage` in its workspace
+    settle,    ///< a run: what goes on is to end, and its outputs are collected again
     exchange,  ///< what the last launch of a run sent and received
     release,   ///< a run: it is not launched any more
   };

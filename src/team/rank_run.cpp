@@ -19,6 +19,7 @@ namespace {
 /// Of RankOutcome, as ranks exchange it.
 struct Report {
   double ms, wire_bytes;
+  std::int64_t steps_again;  // -1: does not say
   bool out_of_bounds;
   std::array<char, 511> damage;  // with a zero at its end
 };
@@ -60,25 +61,28 @@ RankRun::RankRun(Device& device, const DistributedImplementation& implementation
       team_(team),
       counted_(team),
       workspace_bytes_(implementation.workspace_bytes(problem, team.rank(), team.size())),
-      guard_(device) {
-  const Box box = implementation.box(problem, team.rank(), team.size());
+      guard_(device),
+      run_(bind(implementation.box(problem, team.rank(), team.size()), whole, workspace)) {
+  team_.barrier();  // where another rank cannot, this one is not to believe that all could
+}
+
+DistributedRun RankRun::bind(const Box& box, const TensorSet* whole, void* workspace) {
   TensorSet tensors;
-  for (const auto& spec : problem.tensors()) {
+  for (const auto& spec : problem_.tensors()) {
     const TensorSpec part = part_of(spec, box);
     auto* const in_whole = whole == nullptr ? nullptr : static_cast<std::byte*>(whole->at(spec.name).data);
-    parts_.push_back({spec, part, device.allocate(part.bytes()), in_whole, part.shape != spec.shape});
+    parts_.push_back({spec, part, device_.allocate(part.bytes()), in_whole, part.shape != spec.shape});
     void* const data = parts_.back().buffer.get();
     tensors.add(spec.name, TensorView(data, part));
     guard_.add_bands(spec.name, data, part.bytes());
     if (spec.role == Role::input) guard_.add_contents(spec.name, data, part.bytes());
   }
   if (workspace == nullptr) {
-    workspace_ = device.allocate(workspace_bytes_);
+    workspace_ = device_.allocate(workspace_bytes_);
     workspace = workspace_.get();
     guard_.add_bands("the workspace", workspace, workspace_bytes_);
   }
-  launch_ = implementation.bind(problem, tensors, workspace, counted_);
-  team_.barrier();  // where another rank cannot, this one is not to believe that all could
+  return implementation_.bind(problem_, tensors, workspace, counted_);
 }
 
 std::vector<RankOutcome> RankRun::launch(unsigned char garbage) {
@@ -87,13 +91,20 @@ std::vector<RankOutcome> RankRun::launch(unsigned char garbage) {
   guard_.arm();
   counted_.reset();
   RankOutcome own;
-  own.ms = time([this] { launch_(device_.stream()); });
+  own.ms = time([this] { run_.launch(device_.stream()); });
   reset_floating_point();
   own.wire_bytes = counted_.wire_bytes();
+  if (run_.steps_again) own.steps_again = run_.steps_again();
   own.damage = guard_.damage();
   auto all = outcomes_of_all(own);
   collect();
   return all;
+}
+
+bool RankRun::settle() {
+  const bool is_idle = team_.agree(device_.wait_until_idle() ? 0 : 1) == 0;
+  collect();
+  return is_idle;
 }
 
 std::vector<double> RankRun::exchange() {
@@ -110,14 +121,20 @@ double RankRun::time(const std::function<void()>& work) {
 }
 
 std::vector<RankOutcome> RankRun::outcomes_of_all(const RankOutcome& own) {
-  Report report{
-      .ms = own.ms, .wire_bytes = own.wire_bytes, .out_of_bounds = own.damage.out_of_bounds, .damage = {}};
+  Report report{.ms = own.ms,
+                .wire_bytes = own.wire_bytes,
+                .steps_again = own.steps_again.value_or(-1),
+                .out_of_bounds = own.damage.out_of_bounds,
+                .damage = {}};
   own.damage.text.copy(report.damage.data(), report.damage.size() - 1);
   std::vector<Report> reports(static_cast<std::size_t>(team_.size()));
   team_.all_gather(&report, reports.data(), sizeof report, device_.stream());
   std::vector<RankOutcome> all;
   for (const auto& each : reports)
-    all.push_back({each.ms, each.wire_bytes, {each.damage.data(), each.out_of_bounds}});
+    all.push_back({.ms = each.ms,
+                   .wire_bytes = each.wire_bytes,
+                   .steps_again = each.steps_again < 0 ? std::nullopt : std::optional(each.steps_again),
+                   .damage = {each.damage.data(), each.out_of_bounds}});
   return all;
 }
 
@@ -192,6 +209,9 @@ void follow(Communicator& team, const std::function<std::optional<RankOrder>()>&
         runs.at(order->run)->launch(order->garbage);
         // Not before the first launch, when runtimes count the CPUs that they may use.
         if (pinned == nullptr) pinned = pin_threads();
+        break;
+      case RankOrder::Kind::settle:
+        runs.at(order->run)->settle();
         break;
       case RankOrder::Kind::exchange:
         runs.at(order->run)->exchange();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -18,6 +19,7 @@ namespace ssmbench {
 struct RankOutcome {
   double ms = 0;  ///< from when all ranks were ready until it was done
   double wire_bytes = 0;
+  std::optional<std::int64_t> steps_again = {};
   Damage damage = {};
 };
 
@@ -37,6 +39,8 @@ class RankRun {
 
   /// By rank. A workspace of its own is filled with `garbage` before.
   std::vector<RankOutcome> launch(unsigned char garbage);
+  /// Collects outputs once more, after whatever goes on on a rank has had time to end. Whether it did.
+  bool settle();
   /// What the last launch sent and received, alone; what it took, by rank, ms.
   std::vector<double> exchange();
 
@@ -49,6 +53,7 @@ class RankRun {
   };
   void hand_out();
   void collect();
+  DistributedRun bind(const Box& box, const TensorSet* whole, void* workspace);
   /// From when all ranks are ready, ms.
   double time(const std::function<void()>& work);
   std::vector<RankOutcome> outcomes_of_all(const RankOutcome& own);
@@ -66,7 +71,7 @@ class RankRun {
   Device::Buffer workspace_;  ///< its own; else null
   std::vector<std::byte> packed_;
   MemoryGuard guard_;
-  Launch launch_;
+  DistributedRun run_;
 };
 
 /// What every rank but 0 does: obeys rank 0 until there are no more orders. Throws what RankRun throws.

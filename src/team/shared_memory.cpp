@@ -321,12 +321,13 @@ class SharedMemoryTeam : public Communicator {
   /// Waits until done(), which `rank` brings about.
   template <class Done>
   void wait_for(int rank, const std::string& what, const Done& done) {
-    constexpr int kSpins = 2000;  // cores may be fewer than ranks, so each gives its core away
-    for (int spin = 0; spin < kSpins; ++spin) {
+    // By the clock: cores may be fewer than ranks, so each gives its core away, for how long nobody knows.
+    constexpr std::chrono::milliseconds kSpinning{1};
+    const auto start = Clock::now();
+    while (Clock::now() - start < kSpinning) {
       if (done()) return;
       std::this_thread::yield();
     }
-    const auto start = Clock::now();
     while (!done()) {
       if (has_gone(rank)) {
         if (done()) return;  // it did so, and went

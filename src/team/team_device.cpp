@@ -58,7 +58,7 @@ class LiveTeam {
     try {
       return work();
     } catch (const TeamError& error) {
-      const Explanation why = processes_->why_lost().value_or(Explanation{Cause::timeout, error.what()});
+      const Explanation why = processes_->why_lost().value_or(Explanation{Cause::device_error, error.what()});
       processes_.reset();
       throw ExplainedError(why);
     } catch (...) {
@@ -83,8 +83,11 @@ class LiveTeam {
   std::size_t runs_ = 0;
 };
 
-/// What launches of a device have found, for its clock.
+class BoundTeamRun;
+
+/// The latest launch of a device.
 struct Latest {
+  std::weak_ptr<BoundTeamRun> run = {};
   double ms = 0;
   bool is_timed = false;
 };
@@ -129,10 +132,19 @@ class BoundTeamRun : public TeamRun, public std::enable_shared_from_this<BoundTe
       if (found.damage.found() && !damage_.found())
         damage_ = {fmt::format("rank {}: {}", rank, found.damage.text), found.damage.out_of_bounds};
     }
+    rerun_steps_ = std::ranges::max(outcomes, {}, &RankOutcome::steps_again).steps_again;
+    latest_->run = weak_from_this();
     latest_->ms = largest(ms);
     if (!is_timed) return;
     timed_ms_.resize(ms.size());
     for (std::size_t rank = 0; rank < ms.size(); ++rank) timed_ms_[rank].push_back(ms[rank]);
+  }
+
+  /// What runs on after the launch shows in the outputs that the whole problem's tensors have then.
+  bool settle() {
+    if (team_->is_over()) return true;
+    team_->order({.kind = RankOrder::Kind::settle, .run = number_});
+    return team_->together([&] { return own_->settle(); });
   }
 
   Damage damage() const override { return damage_; }
@@ -143,6 +155,7 @@ class BoundTeamRun : public TeamRun, public std::enable_shared_from_this<BoundTe
     };
   }
   double wire_bytes() const override { return wire_bytes_; }
+  std::optional<std::int64_t> rerun_steps() const override { return rerun_steps_; }
   std::vector<std::vector<double>> timed_ms() const override { return timed_ms_; }
 
  private:
@@ -152,6 +165,7 @@ class BoundTeamRun : public TeamRun, public std::enable_shared_from_this<BoundTe
   std::unique_ptr<RankRun> own_;
   Damage damage_;  ///< the first
   double wire_bytes_ = 0;
+  std::optional<std::int64_t> rerun_steps_;
   std::vector<std::vector<double>> timed_ms_;
   std::mt19937_64 random_{std::random_device()()};
 };
@@ -186,7 +200,10 @@ class TeamDevice : public Device {
   void* stream() override { return nullptr; }
   void use_second_stream(bool /*second*/) override {}
   void synchronize() override {}
-  bool wait_until_idle() override { return host_->wait_until_idle(); }
+  bool wait_until_idle() override {
+    const auto run = latest_->run.lock();
+    return run != nullptr ? run->settle() : host_->wait_until_idle();
+  }
   bool flush_cache() override { return false; }
   std::shared_ptr<void> pin_threads() override { return host_->pin_threads(); }
 

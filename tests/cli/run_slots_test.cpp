@@ -2,6 +2,7 @@
 
 #include "base/errors.h"
 #include "catch.h"
+#include "device/thread_pinning.h"
 
 using namespace ssmbench;
 

@@ -206,6 +206,24 @@ class ReportPage(unittest.TestCase):
         self.assertEqual(seen["tables"]["Cases whose status changed"][1][2:4], ["✓ pass", "✗ fail"])
         self.assertIn("nonfinite", seen["tables"]["Cases that did not pass"][1])
 
+    def test_teams(self):
+        one = {**case("cpu-simd", 1024), "device": "cpu"}
+        team = {**case("cpu-rerun", 1024, factor=0.625), "device": "cpu*2", "wire_bytes": 24.0, "rerun_steps": 128,
+                "team": [{"rank": 0, "median_ms": 1.0}, {"rank": 1, "median_ms": 2.0}],
+                "scaling": {"impl": "cpu-simd", "ms_one": 0.1, "speedup": 1.6, "efficiency": 0.8}}
+        team["timing"] = {**team["timing"], "exchange": {**team["timing"]["hot"], "median_ms": 0.25}}
+        wider = {**team, "device": "cpu*4", "scaling": {**team["scaling"], "speedup": 3.0, "efficiency": 0.75}}
+        seen = self.load(self.results("teams.jsonl", [one, wider, team]))
+        self.assertIn("Teams of ranks", seen["headings"])
+        rows = seen["tables"]["teams"]
+        self.assertEqual([row[rows[0].index("Ranks")] for row in rows[1:]], ["2", "4"])
+        self.check_cell(rows, rows[1], "Speed-up", 1.6)
+        self.check_cell(rows, rows[2], "Speed-up", 3.0)
+        self.check_cell(rows, rows[1], "Exchange ms", 0.25)
+        self.check_cell(rows, rows[1], "Steps twice", 128)
+        self.assertEqual(rows[1][rows[0].index("Efficiency")], "80.0%")
+        self.assertEqual(rows[1][rows[0].index("Over")], "cpu-simd")
+
     def test_dark_and_many_cases(self):
         many = [case(f"cuda-{k % 3}", 2 ** (k // 3 % 10 + 6), dim=4 + k // 30) for k in range(3000)]
         seen = self.load(self.results("many.jsonl", many), flags=["--blink-settings=preferredColorScheme=0"])

@@ -84,6 +84,28 @@ TEST_CASE("workers of ranks that crash or hang cost their case, and what is time
   CHECK(found.at("cpu-fickle 6") == "error (crash): segmentation fault");
 }
 
+TEST_CASE("each rank of MPI is a slot, whose worker has teams of its own") {
+  if (!mpi_or_skip()) return;
+  const TemporaryFolder folder;
+  const CommandResult result = run_shell(
+      kMpirun + "2 '" SSMBENCH_FAULTY_EXECUTABLE "' run --device 'cpu*2' " + config(folder, "50, 60") +
+          " --runs 5 --json - --quiet --impl cpu-rank-killed,cpu-rank-throw,cpu-scan",
+      folder.path());
+  CHECK(result.exit_code == 4);
+  const auto found = outcomes(result.out);
+  CHECK(found.size() == 6);
+  for (const char* length : {" 50", " 60"}) {
+    CHECK(found.at(std::string("cpu-scan") + length) == "pass");
+    CHECK(found.at(std::string("cpu-rank-killed") + length) == "error (crash): rank 1: killed");
+    CHECK(found.at(std::string("cpu-rank-throw") + length) == "error (exception): rank 1: thrown");
+  }
+  for (const auto& record : records_of(result.out))
+    if (record.at("record") == "case" && record.at("status") == "pass") {
+      CHECK(record.at("device") == "cpu*2");
+      CHECK(record.at("beside") == 0);
+    }
+}
+
 TEST_CASE("a rank that is killed ends the run, workers too, and --resume does the rest") {
   if (!mpi_or_skip()) return;
   const TemporaryFolder folder;

@@ -49,7 +49,7 @@ void launch_rank(const Case& one, const DistributedImplementation& implementatio
   const HostBuffer workspace(implementation.workspace_bytes(one.problem, team.rank(), team.size()));
   TensorSet tensors = views_of(inputs);
   for (const auto& output : outputs) tensors.add(output.spec.name, output.view());
-  const Launch launch = implementation.bind(one.problem, tensors, workspace.data(), team);
+  const Launch launch = implementation.bind(one.problem, tensors, workspace.data(), team).launch;
   std::vector<std::byte> first(bytes_of(outputs));
   for (const bool again : {false, true}) {
     for (const auto& output : outputs) fill_with_nan(output.buffer);
@@ -63,15 +63,15 @@ void launch_rank(const Case& one, const DistributedImplementation& implementatio
 
 }  // namespace
 
-std::string TeamRun::failures() const {
+std::string TeamOutcome::failures() const {
   std::string all;
   for (std::size_t rank = 0; rank < endings.size(); ++rank)
     if (!endings[rank].empty()) all += fmt::format("rank {}: {}\n", rank, endings[rank]);
   return all;
 }
 
-TeamRun run_team(const Case& one, const DistributedImplementation& implementation, int ranks,
-                 const TeamChanges& changes) {
+TeamOutcome run_team(const Case& one, const DistributedImplementation& implementation, int ranks,
+                     const TeamChanges& changes) {
   std::vector<std::vector<HostTensor>> parts;  // of each rank
   std::vector<std::size_t> begins{0};
   for (int rank = 0; rank < ranks; ++rank) {
@@ -80,11 +80,12 @@ TeamRun run_team(const Case& one, const DistributedImplementation& implementatio
   }
   const SharedBytes results(begins.back());
   const auto results_of = [&](int rank) { return results.data() + begins[static_cast<std::size_t>(rank)]; };
-  TeamRun run{.endings = run_ranks(ranks,
-                                   [&](Communicator& team) {
-                                     launch_rank(one, implementation, changes, team, results_of(team.rank()));
-                                   }),
-              .outputs = blank_outputs(one.problem)};
+  TeamOutcome run{.endings = run_ranks(ranks,
+                                       [&](Communicator& team) {
+                                         launch_rank(one, implementation, changes, team,
+                                                     results_of(team.rank()));
+                                       }),
+                  .outputs = blank_outputs(one.problem)};
   for (int rank = 0; rank < ranks; ++rank) {
     const Box box = implementation.box(one.problem, rank, ranks);
     const std::byte* from = results_of(rank);
@@ -124,7 +125,7 @@ std::string WholeCase::faults(const std::vector<HostTensor>& outputs) const {
 }
 
 std::string WholeCase::faults_of(const DistributedImplementation& implementation, int ranks) const {
-  const TeamRun run = run_team(case_, implementation, ranks, changes_);
+  const TeamOutcome run = run_team(case_, implementation, ranks, changes_);
   const std::string failures = run.failures();
   return failures.empty() ? faults(run.outputs) : failures;
 }

@@ -21,7 +21,7 @@ struct TeamChanges {
   std::function<Box(Box own, int rank)> input_box = nullptr;
 };
 
-struct TeamRun {
+struct TeamOutcome {
   std::vector<std::string> endings;  ///< of the ranks: "" where all went well
   std::vector<HostTensor> outputs;   ///< of the whole problem, put together; in its order
   /// The endings that are not empty, a line each.
@@ -31,8 +31,8 @@ struct TeamRun {
 /// Runs an implementation as `ranks` processes over shared memory: each draws its part of the inputs, fills
 /// outputs and workspace with NaN, and launches twice. A second launch with other bits is a failure of the
 /// rank.
-TeamRun run_team(const Case& one, const DistributedImplementation& implementation, int ranks,
-                 const TeamChanges& changes = {});
+TeamOutcome run_team(const Case& one, const DistributedImplementation& implementation, int ranks,
+                     const TeamChanges& changes = {});
 
 /// A case's inputs, drawn by one process, and its reference.
 class WholeCase {
@@ -57,9 +57,12 @@ const DistributedImplementation& find_distributed(const std::string& op, const s
 template <class Team>
 DistributedImplementation on_team(const DistributedImplementation& honest) {
   DistributedImplementation changed = honest;
-  changed.bind = [honest](const Problem& whole, const TensorSet& parts, void* workspace, Communicator& team) {
+  changed.bind = [honest](const Problem& whole, const TensorSet& parts, void* workspace,
+                          Communicator& team) -> Launch {
     const auto other = std::make_shared<Team>(team);
-    return [other, launch = honest.bind(whole, parts, workspace, *other)](void* stream) { launch(stream); };
+    return [other, launch = honest.bind(whole, parts, workspace, *other).launch](void* stream) {
+      launch(stream);
+    };
   };
   return changed;
 }

@@ -6,6 +6,7 @@
 //            outputs: {out: {ratio, rms, rel, steps?, first?: [step, …], over_time?: [err/tol, …]}},
 //            timing?: {hot: [median, low, high, confidence, samples], …}, milliseconds,
 //            work?: [bytes, exponentials, multiply-adds, tensor operations],
+//            team?: {ranks, sent, exchange, rerun, over, speedup, efficiency}, bytes and milliseconds, null where not known,
 //            roofline?: {floor, bound, fraction}, transfers?: [h2d, d2h, end to end, … pageable], budget?}],
 //   skips: [{file, op, impl, cause, reason, count}],
 //   convergence: [{file, method, A: [re, im], horizon, order: [theory, measured], limit: [theory, measured],
@@ -18,7 +19,8 @@ const kTimings = ['hot', 'cold', 'graph'];
 
 for (const one of data.cases) {
   one.shape = Object.values(one.sizes).join('×');
-  const impl = one.lowered ? `${one.impl} [${one.lowered}]` : one.impl;
+  const lowered = one.lowered ? `${one.impl} [${one.lowered}]` : one.impl;
+  const impl = one.team ? `${lowered} on ${one.device}` : lowered;
   one.series = data.files.length > 1 ? `${impl} (${data.files[one.file].name})` : impl;
 }
 

@@ -14,6 +14,7 @@ function addCharts() {
       update();
     }, (kind) => kTimingNames[kind]));
   if (kinds.length > 0) updates.push(addShapes(), addScaling(), addRoofline());
+  if (data.cases.some((one) => one.team)) updates.push(addTeams());
   updates.push(addErrors(), addErrorOverTime());
   if (data.files.length > 1) updates.push(addComparison());
   update();

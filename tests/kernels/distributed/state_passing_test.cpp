@@ -203,8 +203,8 @@ TEST_CASE("both ways to pass states give the same bits") {
     for (std::size_t turn = 0; turn < 4; ++turn) {
       const Case one = make_case(problem_at(400, turn));
       const auto& op = one.problem.op().name;
-      const TeamRun rerun = run_team(one, find_distributed(op, "cpu-rerun"), 3);
-      const TeamRun two_pass = run_team(one, find_distributed(op, "cpu-twopass"), 3);
+      const TeamOutcome rerun = run_team(one, find_distributed(op, "cpu-rerun"), 3);
+      const TeamOutcome two_pass = run_team(one, find_distributed(op, "cpu-twopass"), 3);
       REQUIRE(rerun.failures() + two_pass.failures() == "");
       for (std::size_t i = 0; i < rerun.outputs.size(); ++i)
         CHECK(bytes_of(rerun.outputs[i].view()) == bytes_of(two_pass.outputs[i].view()));

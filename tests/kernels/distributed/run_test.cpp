@@ -1,0 +1,66 @@
+// Distributed implementations through the command: every one of every operation, by the same verification as
+// those of one device.
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+
+#include "catch.h"
+#include "model/distributed.h"
+#include "support/records_of.h"
+#include "support/run_command.h"
+#include "support/temporary_folder.h"
+
+using namespace ssmbench;
+using namespace ssmbench::test;
+using Json = nlohmann::json;
+
+namespace {
+
+/// Forward and gradients; shards of other lengths, the last with a step more than a block.
+constexpr const char* kConfig = R"({"format": "ssmbench-config/1", "sweeps": [
+  {"op": "selective_scan_fwd", "axes": {"batch": 3, "dim": 6, "dstate": 3, "seqlen": 193, "dtype": ["f32", "bf16"],
+   "layout": ["bdl", "bld"], "initial_state": true}},
+  {"op": "selective_scan_bwd", "axes": {"batch": 3, "dim": 6, "dstate": 3, "seqlen": 193, "dtype": "f32"}},
+  {"op": "ssd_chunk_scan_fwd", "axes": {"batch": 3, "nheads": 6, "headdim": 5, "dstate": 3, "seqlen": 193,
+   "dtype": ["f32", "bf16"], "initial_states": true}},
+  {"op": "ssd_chunk_scan_bwd", "axes": {"batch": 3, "nheads": 6, "headdim": 5, "dstate": 3, "seqlen": 193,
+   "dtype": "f32"}}]})";
+
+}  // namespace
+
+TEST_CASE("every distributed implementation passes in a run with teams of two and three ranks") {
+  const TemporaryFolder folder;
+  const CommandResult result = run_ssmbench("run " + folder.write("teams.json", kConfig).string() +
+                                            " --device cpu --ranks 2,3 --no-timing --json - --quiet");
+  INFO(result.err);
+  CHECK(result.exit_code == 0);
+  std::set<std::string> passed;
+  for (const auto& record : records_of(result.out)) {
+    if (record.at("record") != "case") continue;
+    INFO(record.dump());
+    CHECK(record.at("status") == "pass");
+    CHECK(record.at("determinism").at("bitwise_equal") == true);
+    const bool is_rerun = record.at("impl") == "cpu-rerun";
+    CHECK(record.contains("rerun_steps") == is_rerun);
+    if (is_rerun) CHECK(record.at("rerun_steps") >= 64);  // the least there is, and a shard at most
+    if (is_rerun) CHECK(record.at("rerun_steps") <= 193 - 64);
+    passed.insert(record.at("device").get<std::string>() + " " + record.at("op").get<std::string>() + " " +
+                  record.at("impl").get<std::string>());
+  }
+  for (const char* device : {"cpu*2", "cpu*3"})
+    for (const auto& implementation : distributed_implementations()) {
+      INFO(device << " " << implementation.op << " " << implementation.name);
+      CHECK(passed.contains(std::string(device) + " " + implementation.op + " " + implementation.name));
+    }
+}
+
+TEST_CASE("list impls has the distributed implementations, as those of teams") {
+  std::map<std::string, int> of_teams;
+  for (const auto& listed : Json::parse(run_ssmbench("list impls --json").out))
+    if (listed.at("device") == "cpu*") ++of_teams[listed.at("name")];
+  std::map<std::string, int> registered;
+  for (const auto& implementation : distributed_implementations()) ++registered[implementation.name];
+  CHECK(of_teams == registered);
+}
