@@ -54,11 +54,17 @@ void Backward::take_forward(const TileStep& step) {
   Dot own;
   Dot alpha;
   Dot skip;
+  const double roundings = 2 + std::sqrt(static_cast<double>(scan_.headdim * scan_.dstate));
   for (std::int64_t pair = 0; pair < scan_.angles; ++pair) turns_[i * scan_.angles + pair] = {};
   for (std::int64_t r = 0; r < scan_.rank; ++r) {
     const std::int64_t update = step.reading.update + r;
-    for (std::int64_t other = 0; other < scan_.rank; ++other)
-      own.add(product(step.crosses[r * scan_.rank + other], step.reading.scores[r * scan_.rank + other]));
+    for (std::int64_t other = 0; other < scan_.rank; ++other) {
+      Mamba3Value term =
+          product(step.crosses[r * scan_.rank + other], step.reading.scores[r * scan_.rank + other]);
+      // (dy ⊗ q)·(V ⊗ k), element by element in any order: both sums may cancel.
+      term.error += roundings * term.magnitude;
+      own.add(term);
+    }
     skip.add(step.crosses[r * scan_.rank + r]);
     for (std::int64_t p = 0; p < scan_.headdim; ++p)
       alpha.add(product(dy(i, r)[p], read_states(update, p, i)));

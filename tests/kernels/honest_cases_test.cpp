@@ -1,6 +1,7 @@
 // Cases on which an honest implementation once failed, by no fault of its own.
 
 #include "catch.h"
+#include "ops/mamba3/mamba3.h"
 #include "ops/ssd_chunk_scan/ssd_chunk_scan.h"
 #include "support/run_plan.h"
 #include "support/scan_problem.h"
@@ -99,6 +100,23 @@ TEST_CASE("a product of gradients may be 0 before it meets what would have broug
                                                 {"initial_states", true},
                                                 {"final_states", true}}),
                  "trained", 165188, "shared");
+}
+
+TEST_CASE("a step's own share of a gradient may be summed over head dims and states at once") {
+  // Its sum over head dims cancels, and so does that over states: 1.16 times the tolerance where that is made
+  // of the one and the other.
+  check_all_pass("mamba3_siso_bwd-f16-b1-l65-h32-p3-n4-s2-final-trained-native-s727439",
+                 Problem(mamba3_siso_bwd(), {{"dtype", "f16"},
+                                             {"batch", size(1)},
+                                             {"seqlen", size(65)},
+                                             {"nheads", size(32)},
+                                             {"headdim", size(3)},
+                                             {"dstate", size(4)},
+                                             {"rope_angles", size(2)},
+                                             {"z", false},
+                                             {"D", false},
+                                             {"final_states", true}}),
+                 "trained", 727439);
 }
 
 TEST_CASE("gradients of the bilinear rule with complex A can be judged") {
