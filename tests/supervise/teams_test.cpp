@@ -76,6 +76,8 @@ TEST_CASE("a rank that ends, hangs or fails costs its case, and a new team does 
   CHECK(of("cpu-rank-changes-input").starts_with("invalid (inputs_changed): rank 1: input b was modified"));
   CHECK(of("cpu-rank-writes-outside")
             .starts_with("invalid (guard_band): rank 1: out was written past its end, first at byte +0"));
+  CHECK(of("cpu-rank-late-work")
+            .starts_with("invalid (late_work): out was still written after the launch had ended"));
   CHECK(of("cpu-rank-fickle").starts_with("fail (nondeterministic): "));
 }
 
