@@ -160,8 +160,10 @@ const std::vector<DistributedImplementation> implementations_of_teams{
     on_rank_1("cpu-rank-late", later(9, segfault)),
     team_scan("cpu-rank-late-work", {}, {.after = on_rank(1, write_later)}),
     on_rank_1("cpu-rank-segfault", segfault),
-    on_rank_1("cpu-rank-slow",
-              [](const Shard&) { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }),
+    // When the others have what they need of it.
+    team_scan("cpu-rank-slow", {},
+              {.after = on_rank(
+                   1, [](const Shard&) { std::this_thread::sleep_for(std::chrono::milliseconds(20)); })}),
     on_rank_1("cpu-rank-throw", throw_it),
     on_rank_1("cpu-rank-writes-outside", [](const Shard& shard) { shard.out[shard.steps * shard.dim] = 1; }),
     team_scan("cpu-rank-0-segfault", {}, {.before = on_rank(0, segfault)}),
