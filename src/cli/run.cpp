@@ -1,12 +1,10 @@
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <memory>
 #include <optional>
-#include <ranges>
 #include <set>
 #include <string>
 #include <vector>
@@ -205,8 +203,9 @@ int run(const RunOptions& unfinished) {
 
   const Plan plan = make_plan(std::move(cases), devices, options.selection);
   if (plan.cases.empty()) {
-    fmt::print(stderr, "ssmbench: no case with an implementation on {} matches the selection\n",
-               fmt::join(devices | std::views::transform(device_id), ", "));
+    std::string names;
+    for (const auto& device : devices) names += (names.empty() ? "" : ", ") + device_id(device);
+    fmt::print(stderr, "ssmbench: no case with an implementation on {} matches the selection\n", names);
     return kNothingMatched;
   }
   if (options.list_only) {

@@ -76,6 +76,8 @@ TEST_CASE("a rank that ends, hangs or fails costs its case, and a new team does 
   CHECK(of("cpu-rank-changes-input").starts_with("invalid (inputs_changed): rank 1: input b was modified"));
   CHECK(of("cpu-rank-writes-outside")
             .starts_with("invalid (guard_band): rank 1: out was written past its end, first at byte +0"));
+  CHECK(of("cpu-rank-late-work")
+            .starts_with("invalid (late_work): out was still written after the launch had ended"));
   CHECK(of("cpu-rank-fickle").starts_with("fail (nondeterministic): "));
 }
 
@@ -103,6 +105,7 @@ TEST_CASE("the time of a team is that of the rank that takes longest, and record
   for (const double ms : slow.at("timing").at("hot").at("samples_ms")) CHECK(ms >= 20);
   REQUIRE(slow.at("team").size() == 3);
   CHECK(slow.at("team").at(1).at("median_ms") >= 20);
+  CHECK(slow.at("team").at(0).at("median_ms") < 20);
   const Json& scan = found.at("cpu-scan");
   CHECK(scan.at("wire_bytes") == 2 * 2 * 3 * 4);  // to two others: three states and decays, f32
   CHECK(scan.at("timing").at("exchange").at("n") > 0);

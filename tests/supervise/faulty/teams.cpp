@@ -134,6 +134,15 @@ void throw_it(const Shard& /*shard*/) {
   throw std::runtime_error("thrown");
 }
 
+/// By a thread that computes for longer than the launch takes.
+void write_later(const Shard& shard) {
+  std::thread([out = shard.out] {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
+    while (std::chrono::steady_clock::now() < end) continue;
+    out[0] += 1;
+  }).detach();
+}
+
 /// In every launch but the first `right` ones.
 std::function<void(const Shard&)> later(int right, const std::function<void(const Shard&)>& fault) {
   return [=, launches = 0](const Shard& shard) mutable {
@@ -148,9 +157,13 @@ const std::vector<DistributedImplementation> implementations_of_teams{
     on_rank_1("cpu-rank-changes-input", [](const Shard& shard) { const_cast<float*>(shard.b)[1] += 1; }),
     on_rank_1("cpu-rank-exit", [](const Shard&) { _exit(3); }), on_rank_1("cpu-rank-hang", hang),
     on_rank_1("cpu-rank-killed", [](const Shard&) { kill(getpid(), SIGKILL); }),
-    on_rank_1("cpu-rank-late", later(9, segfault)), on_rank_1("cpu-rank-segfault", segfault),
-    on_rank_1("cpu-rank-slow",
-              [](const Shard&) { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }),
+    on_rank_1("cpu-rank-late", later(9, segfault)),
+    team_scan("cpu-rank-late-work", {}, {.after = on_rank(1, write_later)}),
+    on_rank_1("cpu-rank-segfault", segfault),
+    // When the others have what they need of it.
+    team_scan("cpu-rank-slow", {},
+              {.after = on_rank(
+                   1, [](const Shard&) { std::this_thread::sleep_for(std::chrono::milliseconds(20)); })}),
     on_rank_1("cpu-rank-throw", throw_it),
     on_rank_1("cpu-rank-writes-outside", [](const Shard& shard) { shard.out[shard.steps * shard.dim] = 1; }),
     team_scan("cpu-rank-0-segfault", {}, {.before = on_rank(0, segfault)}),
