@@ -70,7 +70,7 @@ std::optional<Axes> CaseDraw::axes(const OpSpec& op, const DrawnSizes& sizes) {
 
 /// What makes no problem is drawn again.
 Problem CaseDraw::problem(const OpSpec& op, const DrawnSizes& sizes) {
-  for (int attempt = 0; attempt < 50000; ++attempt) {
+  for (int attempt = 0; attempt < 1'000'000; ++attempt) {
     auto drawn = axes(op, sizes);
     if (!drawn) continue;
     try {
