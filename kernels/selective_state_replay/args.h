@@ -40,7 +40,7 @@ struct StateReplayArgs {
   std::int64_t ring_at(std::int64_t slot, std::int64_t head, std::int64_t row) const {
     return (slot * heads + head) * ring() + row;
   }
-  std::int64_t ring_B_at(std::int64_t slot, std::int64_t head, std::int64_t row) const {
+  std::int64_t ring_b_at(std::int64_t slot, std::int64_t head, std::int64_t row) const {
     return (slot * groups + head / (heads / groups)) * ring() + row;
   }
 };

@@ -163,12 +163,12 @@ std::int64_t slabs_of(const Mamba3& scan) {
 
 /// dADT is a difference of sums over time, which carries a NaN to steps that it does not enter, as far as the
 /// implementation's sums go: nothing is said of a (batch, head) that has one. `seqlen` numbers each.
-void leave_out_nan(std::int64_t seqlen, ReferenceOutput& dADT) {
-  const std::int64_t rows = std::ssize(dADT.expected) / std::max<std::int64_t>(seqlen, 1);
+void leave_out_nan(std::int64_t seqlen, ReferenceOutput& gradient) {
+  const std::int64_t rows = std::ssize(gradient.expected) / std::max<std::int64_t>(seqlen, 1);
   for (std::int64_t row = 0; row < rows; ++row) {
-    const auto first = dADT.expected.begin() + row * seqlen;
+    const auto first = gradient.expected.begin() + row * seqlen;
     if (std::any_of(first, first + seqlen, [](double value) { return std::isnan(value); }))
-      std::fill_n(dADT.bound.begin() + row * seqlen, seqlen, std::numeric_limits<float>::infinity());
+      std::fill_n(gradient.bound.begin() + row * seqlen, seqlen, std::numeric_limits<float>::infinity());
   }
 }
 

@@ -244,15 +244,15 @@ class Backward {
   /// du, ddelta and dz of a block's tile, and its shares of dD and ddelta_bias.
   void store_steps(const Task& task, std::int64_t first, std::int64_t index, Tile<T>& tile) {
     ChannelLanes& sums = channels_[block_of(task, first)];
-    StepFinish finish{.dstate = shape_.dstate,
+    StepFinish finish{.D = of_channels(inputs_, "D", first, tile.channels),
+                      .dD = sums.dD,
+                      .ddelta_bias = sums.ddelta_bias,
+                      .alike = tile.alike,
+                      .dstate = shape_.dstate,
                       .output_factor = output_factor(),
                       .saved_error = saved_error_,
                       .has_D = shape_.has_D,
-                      .has_z = shape_.has_z,
-                      .D = of_channels(inputs_, "D", first, tile.channels),
-                      .alike = tile.alike,
-                      .dD = sums.dD,
-                      .ddelta_bias = sums.ddelta_bias};
+                      .has_z = shape_.has_z};
     finish_steps(finish, tile.count, tile.steps.data());
     sums = {finish.dD, finish.ddelta_bias};
     const std::int64_t at = sequence_at(task, first, index);

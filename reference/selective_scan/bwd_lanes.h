@@ -140,13 +140,13 @@ struct StepNumbers {
 
 /// How the sums of a step become gradients.
 struct StepFinish {
+  ExactLanes<double> D;
+  SumLanes<double> dD, ddelta_bias;  ///< to which the steps are added
+  const double* alike;               ///< weight_over_time() of errors of ddelta, by lane
   std::int64_t dstate;
   double output_factor;  ///< k of y = k·Re Σ C·h
   double saved_error;    ///< of a y that the forward pass saved, relative
   bool has_D, has_z;
-  ExactLanes<double> D;
-  const double* alike;               ///< weight_over_time() of errors of ddelta, by lane
-  SumLanes<double> dD, ddelta_bias;  ///< to which the steps are added
 };
 
 /// Makes the steps: u, and all that comes of delta.

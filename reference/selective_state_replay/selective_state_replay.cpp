@@ -59,7 +59,7 @@ class Replay {
     for (std::int64_t t = 0; t < step_.tokens; ++t)
       put_delta(slot, head, row_of_ring(slot, count + t), tokens[count + t].delta);
     for (std::int64_t p = 0; p < step_.headdim; ++p) run_row(b, slot, head, p, tokens);
-    if (head % step_.heads_per_group() == 0) append_B(b, slot, head / step_.heads_per_group());
+    if (head % step_.heads_per_group() == 0) append_b(b, slot, head / step_.heads_per_group());
   }
 
  private:
@@ -99,14 +99,14 @@ class Replay {
     return (slot * step_.heads + head) * shape_.ring() + row;
   }
   /// (slot, group, ring row).
-  std::int64_t ring_B_at(std::int64_t slot, std::int64_t group, std::int64_t row) const {
+  std::int64_t ring_b_at(std::int64_t slot, std::int64_t group, std::int64_t row) const {
     return (slot * step_.groups + group) * shape_.ring() + row;
   }
 
   HeadToken old_token(std::int64_t slot, std::int64_t head, std::int64_t row) const {
     HeadToken token;
     set_decays(token, {ring_dt_[ring_at(slot, head, row)], 0}, rate_ + head, false, step_.dstate);
-    const std::int64_t first = ring_B_at(slot, head / step_.heads_per_group(), row) * step_.dstate;
+    const std::int64_t first = ring_b_at(slot, head / step_.heads_per_group(), row) * step_.dstate;
     for (std::int64_t n = 0; n < step_.dstate; ++n)
       token.B[n] = load_as_double(ring_B_.data, first + n, ring_B_.dtype);
     return token;
@@ -173,11 +173,11 @@ class Replay {
     ring.bound[ring_at(slot, head, row)] = static_cast<float>(delta.error);
   }
 
-  void append_B(std::int64_t b, std::int64_t slot, std::int64_t group) {
+  void append_b(std::int64_t b, std::int64_t slot, std::int64_t group) {
     ReferenceOutput& ring = outputs_.at("ring_B");
     for (std::int64_t t = 0; t < step_.tokens; ++t) {
       const std::int64_t from = ((b * step_.tokens + t) * step_.groups + group) * step_.dstate;
-      const std::int64_t to = ring_B_at(slot, group, row_of_ring(slot, count_[slot] + t)) * step_.dstate;
+      const std::int64_t to = ring_b_at(slot, group, row_of_ring(slot, count_[slot] + t)) * step_.dstate;
       for (std::int64_t n = 0; n < step_.dstate; ++n)
         ring.expected[to + n] = load_as_double(B_.data, from + n, B_.dtype);
     }

@@ -61,7 +61,7 @@ class RankLeader {
 
   bool is_this() const { return ranks_->rank() == 0; }
   /// What the other ranks do. Returns the exit code.
-  int relay(const RunOptions& options);
+  int relay(const RunOptions& unfinished);
   /// Of the leader: asks all ranks, and throws what check_ranks throws.
   RunSlots slots(const RunOptions& options, const Plan& plan);
 

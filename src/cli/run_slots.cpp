@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
-#include <ranges>
 #include <sstream>
 
 #include "base/errors.h"
@@ -37,6 +36,12 @@ std::optional<std::size_t> gpu_count(const std::string& text) {
   return count;
 }
 
+std::string list_of(const std::vector<DeviceInfo>& devices) {
+  std::vector<std::string> ids;
+  for (const auto& device : devices) ids.push_back(device_id(device));
+  return fmt::format("{}", fmt::join(ids, ", "));
+}
+
 std::vector<DeviceInfo> named_gpus(const std::string& choice, const std::vector<DeviceInfo>& gpus) {
   if (choice == "auto" || choice == "cuda" || choice == "all") return gpus;
   std::vector<DeviceInfo> named;
@@ -44,8 +49,7 @@ std::vector<DeviceInfo> named_gpus(const std::string& choice, const std::vector<
   for (std::string name; std::getline(names, name, ',');) {
     const auto found = std::ranges::find(gpus, name, device_id);
     if (found == gpus.end())
-      throw DeviceError(fmt::format("--device {}: no {} here; there are {}", choice, name,
-                                    fmt::join(gpus | std::views::transform(device_id), ", ")));
+      throw DeviceError(fmt::format("--device {}: no {} here; there are {}", choice, name, list_of(gpus)));
     if (std::ranges::find(named, found->index, &DeviceInfo::index) != named.end())
       throw UsageError(fmt::format("--device {}: {} is there twice", choice, name));
     named.push_back(*found);

@@ -10,7 +10,7 @@
 namespace ssmbench {
 namespace {
 
-std::vector<DistributedImplementation>& registry() {
+std::vector<DistributedImplementation>& distributed_registry() {
   static std::vector<DistributedImplementation> all;
   return all;
 }
@@ -26,20 +26,21 @@ std::size_t largest_workspace(const DistributedImplementation& implementation, c
 }  // namespace
 
 const std::vector<DistributedImplementation>& distributed_implementations() {
-  return registry();
+  return distributed_registry();
 }
 
 const DistributedImplementation* distributed_implementation(const std::string& op, const std::string& name) {
-  const auto found = std::ranges::find_if(
-      registry(), [&](const DistributedImplementation& each) { return each.op == op && each.name == name; });
-  return found == registry().end() ? nullptr : &*found;
+  const auto found = std::ranges::find_if(distributed_registry(), [&](const DistributedImplementation& each) {
+    return each.op == op && each.name == name;
+  });
+  return found == distributed_registry().end() ? nullptr : &*found;
 }
 
 const std::vector<Implementation>& team_implementations(int ranks) {
   static std::map<int, std::vector<Implementation>> known;
   const auto [place, is_new] = known.try_emplace(ranks);
   if (!is_new) return place->second;
-  for (const auto& each : registry())
+  for (const auto& each : distributed_registry())
     place->second.push_back(
         {.name = each.name,
          .op = each.op,
@@ -65,7 +66,7 @@ std::size_t bytes_of_ranks(const DistributedImplementation& implementation, cons
 }
 
 DistributedRegistration::DistributedRegistration(DistributedImplementation implementation) {
-  auto& all = registry();
+  auto& all = distributed_registry();
   const auto key = [](const DistributedImplementation& i) { return std::tie(i.op, i.name); };
   const auto place = std::ranges::lower_bound(all, key(implementation), std::less<>(), key);
   if (place != all.end() && key(*place) == key(implementation))

@@ -8,7 +8,7 @@
 namespace ssmbench {
 namespace {
 
-std::vector<const OpSpec*>& registry() {
+std::vector<const OpSpec*>& op_registry() {
   static std::vector<const OpSpec*> all;
   return all;
 }
@@ -35,7 +35,7 @@ const PartwiseComputation* OpSpec::find_parts(std::string_view check) const {
 }
 
 const std::vector<const OpSpec*>& all_ops() {
-  return registry();
+  return op_registry();
 }
 
 const OpSpec* find_op(std::string_view name) {
@@ -44,7 +44,7 @@ const OpSpec* find_op(std::string_view name) {
 }
 
 OpRegistration::OpRegistration(const OpSpec& spec) {
-  auto& all = registry();
+  auto& all = op_registry();
   const auto place = std::ranges::lower_bound(all, spec.name, {}, op_name);
   if (place != all.end() && (*place)->name == spec.name)
     throw std::logic_error(fmt::format("the operation {} is registered twice", spec.name));

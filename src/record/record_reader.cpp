@@ -23,40 +23,41 @@ namespace ssmbench {
 namespace {
 
 // Not ordered_json, which copies what it holds whenever it grows.
-using Json = nlohmann::json;
+using ParsedJson = nlohmann::json;
 
 /// A number that may have been written as null because it was not finite; 0 in files of before it was there.
-double number(const Json& object, const char* name, double not_finite) {
+double number(const ParsedJson& object, const char* name, double not_finite) {
   const auto found = object.find(name);
   if (found == object.end()) return 0;
   return found->is_null() ? not_finite : found->get<double>();
 }
 
 /// Nothing where it is null or missing.
-std::optional<double> optional_number(const Json& object, const char* name) {
+std::optional<double> optional_number(const ParsedJson& object, const char* name) {
   const auto found = object.find(name);
   if (found == object.end() || found->is_null()) return {};
   return found->get<double>();
 }
 
-AxisValue axis_value(const Json& value) {
+AxisValue axis_value(const ParsedJson& value) {
   if (value.is_boolean()) return value.get<bool>();
   if (value.is_number_integer()) return value.get<std::int64_t>();
   return value.get<std::string>();
 }
 
 /// Inverse of add_problem of record_writer.cpp.
-Case case_of(const Json& record) {
+Case case_of(const ParsedJson& record) {
   const auto& op_name = record.at("op").get_ref<const std::string&>();
   const OpSpec* op = find_op(op_name);
   if (op == nullptr) throw UsageError("unknown op " + op_name);
   std::map<std::string, AxisValue> axes;
   for (const auto& axis :
        op->axes)  // a claim, which is a field of the record too, may have the name of another axis
-    for (const Json* place : {has_own_field(axis) ? &record : &record.at("shape"), &record.at("options")})
+    for (const ParsedJson* place :
+         {has_own_field(axis) ? &record : &record.at("shape"), &record.at("options")})
       if (const auto found = place->find(axis.name); found != place->end())
         axes[axis.name] = axis_value(*found);
-  const Json& options = record.at("options");
+  const ParsedJson& options = record.at("options");
   Case the_case{.problem = Problem(*op, std::move(axes)),
                 .inputs = {.distribution = options.at("inputs").get<std::string>(),
                            .values = options.at("values").get<std::string>(),
@@ -67,7 +68,7 @@ Case case_of(const Json& record) {
   return the_case;
 }
 
-OutputComparison comparison_of(const Json& object) {
+OutputComparison comparison_of(const ParsedJson& object) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
   OutputComparison c{.max_abs = number(object, "max_abs", kInfinity),
@@ -95,7 +96,7 @@ OutputComparison comparison_of(const Json& object) {
                        .ratio = number(*bias, "ratio", kInfinity),
                        .among = bias->at("among").get<std::string>()};
   if (const auto spans = object.find("over_time"); spans != object.end())
-    for (const Json& span : *spans)
+    for (const ParsedJson& span : *spans)
       c.over_time.push_back({.first = span.at("first").get<std::int64_t>(),
                              .last = span.at("last").get<std::int64_t>(),
                              .rms = number(span, "rms", kInfinity),
@@ -105,7 +106,7 @@ OutputComparison comparison_of(const Json& object) {
   return c;
 }
 
-TimingStats timing_of(const Json& object) {
+TimingStats timing_of(const ParsedJson& object) {
   const auto value = [&](const char* name) { return object.at(name).get<double>(); };
   return {.median_ms = value("median_ms"),
           .mean_ms = value("mean_ms"),
@@ -123,7 +124,7 @@ TimingStats timing_of(const Json& object) {
           .clock_mhz = optional_number(object, "clock_mhz")};
 }
 
-TransferTimes transfers_of(const Json& timing) {
+TransferTimes transfers_of(const ParsedJson& timing) {
   const auto times = [&](const std::string& suffix) {
     const auto value = [&](const char* name) { return timing.at(name + suffix).get<double>(); };
     return TransferTimes::Times{
@@ -132,14 +133,14 @@ TransferTimes transfers_of(const Json& timing) {
   return {.pinned = times("_ms"), .pageable = times("_pageable_ms")};
 }
 
-Status status_of(const Json& record) {
+Status status_of(const ParsedJson& record) {
   const auto& name = record.at("status").get_ref<const std::string&>();
   if (const auto status = status_named(name)) return *status;
   throw UsageError("unknown status " + name);
 }
 
 /// Nothing in files of before there were causes, too.
-std::optional<Cause> cause_of(const Json& record) {
+std::optional<Cause> cause_of(const ParsedJson& record) {
   const auto found = record.find("cause");
   if (found == record.end() || found->is_null()) return {};
   const auto& name = found->get_ref<const std::string&>();
@@ -148,7 +149,7 @@ std::optional<Cause> cause_of(const Json& record) {
 }
 
 /// Nothing in files of before it was kept.
-std::optional<Arithmetic> claims_of(const Json& record) {
+std::optional<Arithmetic> claims_of(const ParsedJson& record) {
   if (!record.contains("math")) return {};
   const auto& math = record.at("math").get_ref<const std::string&>();
   const auto& state_dtype = record.at("state_dtype").get_ref<const std::string&>();
@@ -161,18 +162,19 @@ std::optional<Arithmetic> claims_of(const Json& record) {
 
 constexpr const char* kExchange = "exchange";
 
-std::optional<TeamUse> team_of(const Json& record) {
+std::optional<TeamUse> team_of(const ParsedJson& record) {
   if (!record.contains("wire_bytes")) return {};
   TeamUse team{.wire_bytes = record.at("wire_bytes").get<double>()};
   if (record.contains("rerun_steps")) team.rerun_steps = record.at("rerun_steps").get<std::int64_t>();
   if (record.contains("team"))
-    for (const Json& rank : record.at("team")) team.rank_ms.push_back(rank.at("median_ms").get<double>());
+    for (const ParsedJson& rank : record.at("team"))
+      team.rank_ms.push_back(rank.at("median_ms").get<double>());
   if (record.contains("timing") && record.at("timing").contains(kExchange))
     team.exchange = timing_of(record.at("timing").at(kExchange));
   return team;
 }
 
-CaseResult result_of(const Json& record) {
+CaseResult result_of(const ParsedJson& record) {
   CaseResult result{.the_case = case_of(record),
                     .impl = record.at("impl").get<std::string>(),
                     .device = record.at("device").get<std::string>(),
@@ -186,32 +188,32 @@ CaseResult result_of(const Json& record) {
   for (const auto& [name, output] : result.outputs)
     if (output.user_tolerance) result.the_case.tolerances[name] = *output.user_tolerance;
   if (record.contains("determinism")) {
-    const Json& determinism = record.at("determinism");
+    const ParsedJson& determinism = record.at("determinism");
     result.determinism = {.reruns = determinism.at("reruns").get<int>(),
                           .first_difference = determinism.value("first_difference", "")};
   }
   if (record.contains("timing")) {
-    const Json& timing = record.at("timing");
+    const ParsedJson& timing = record.at("timing");
     for (const auto& [name, stats] : timing.items())
       if (stats.is_object() && name != kExchange) result.timing[name] = timing_of(stats);
     if (timing.contains("h2d_ms")) result.transfers = transfers_of(timing);
   }
   result.team = team_of(record);
   if (record.contains("scaling")) {
-    const Json& scaling = record.at("scaling");
+    const ParsedJson& scaling = record.at("scaling");
     result.scaling = {.impl = scaling.at("impl").get<std::string>(),
                       .ms_one = scaling.at("ms_one").get<double>(),
                       .speedup = scaling.at("speedup").get<double>(),
                       .efficiency = scaling.at("efficiency").get<double>()};
   }
   if (record.contains("roofline")) {
-    const Json& roofline = record.at("roofline");
+    const ParsedJson& roofline = record.at("roofline");
     result.roofline = {.floor_ms = roofline.at("floor_ms").get<double>(),
                        .bound = roofline.at("bound").get<std::string>(),
                        .fraction = roofline.at("fraction").get<double>()};
   }
   if (record.contains("work")) {
-    const Json& work = record.at("work");
+    const ParsedJson& work = record.at("work");
     result.work = {.bytes = work.at("bytes").get<double>(),
                    .exponentials = work.at("exponentials").get<double>(),
                    .fmas = work.at("fmas").get<double>(),
@@ -226,13 +228,13 @@ CaseResult result_of(const Json& record) {
 }
 
 /// Inverse of study_record.
-MethodConvergence convergence_of(const Json& record) {
+MethodConvergence convergence_of(const ParsedJson& record) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   const auto& name = record.at("method").get_ref<const std::string&>();
   const auto method = std::ranges::find(methods(), name, &Method::name);
   if (method == methods().end()) throw UsageError("unknown method " + name);
-  const Json& order = record.at("order");
-  const Json& limit = record.at("stability_limit");
+  const ParsedJson& order = record.at("order");
+  const ParsedJson& limit = record.at("stability_limit");
   MethodConvergence result{
       .method = &*method,
       .A = {record.at("A").at(0).get<double>(), record.at("A").at(1).get<double>()},
@@ -242,7 +244,7 @@ MethodConvergence convergence_of(const Json& record) {
       .stability_limit = number(limit, "theoretical", kInfinity),
       .measured_stability_limit = number(limit, "measured", kInfinity),
       .errors = {}};
-  for (const Json& run : record.at("runs"))
+  for (const ParsedJson& run : record.at("runs"))
     result.errors.push_back({.steps = run.at("steps").get<std::int64_t>(),
                              .delta = run.at("delta").get<double>(),
                              .discretization = number(run, "discretization_error", kInfinity),
@@ -251,8 +253,8 @@ MethodConvergence convergence_of(const Json& record) {
 }
 
 /// Inverse of study_record, as a result of both sides.
-CaseResult consistency_of(const Json& record) {
-  Json as_case = record;
+CaseResult consistency_of(const ParsedJson& record) {
+  ParsedJson as_case = record;
   as_case["workspace_bytes"] = 0;
   as_case["repro"] = "";
   CaseResult result = result_of(as_case);
@@ -261,7 +263,7 @@ CaseResult consistency_of(const Json& record) {
   return result;
 }
 
-RunInfo run_of(const Json& record) {
+RunInfo run_of(const ParsedJson& record) {
   constexpr std::string_view kSchema = "ssmbench-results/1";
   if (const auto& schema = record.at("schema").get_ref<const std::string&>(); schema != kSchema)
     throw UsageError(fmt::format("schema {}; expected {}", schema, kSchema));
@@ -295,7 +297,7 @@ struct Consistency {
 using Record = std::variant<std::monostate, RunInfo, CaseResult, MethodConvergence, Consistency>;
 
 Record record_of(const std::string& line) {
-  const Json record = Json::parse(line);
+  const ParsedJson record = ParsedJson::parse(line);
   const auto& kind = record.at("record").get_ref<const std::string&>();
   if (kind == "run") return run_of(record);
   if (kind == "case") return result_of(record);
@@ -396,7 +398,7 @@ class Block {
 }  // namespace
 
 CaseResult read_case_record(const std::string& line) {
-  return reading([&] { return result_of(Json::parse(line)); });
+  return reading([&] { return result_of(ParsedJson::parse(line)); });
 }
 
 ResultsFile read_results(const std::filesystem::path& path) {

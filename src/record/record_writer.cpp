@@ -11,20 +11,20 @@
 namespace ssmbench {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
-Json to_json(const AxisValue& value) {
-  return std::visit([](const auto& held) { return Json(held); }, value);
+OrderedJson to_json(const AxisValue& value) {
+  return std::visit([](const auto& held) { return OrderedJson(held); }, value);
 }
 
 /// The size axes as "shape"; method, dtype and layout as fields of their own; the rest as "options".
-void add_problem(Json& record, const Case& the_case) {
+void add_problem(OrderedJson& record, const Case& the_case) {
   const Problem& problem = the_case.problem;
-  Json shape = Json::object();
-  Json options = Json::object();
+  OrderedJson shape = OrderedJson::object();
+  OrderedJson options = OrderedJson::object();
   for (const auto& axis : problem.op().axes) {
     if (!problem.has(axis)) continue;
-    const Json value = to_json(problem.axes().at(axis.name));
+    const OrderedJson value = to_json(problem.axes().at(axis.name));
     if (axis.kind == AxisKind::size)
       shape[axis.name] = value;
     else if (has_own_field(axis))
@@ -39,24 +39,25 @@ void add_problem(Json& record, const Case& the_case) {
   record["options"] = options;
 }
 
-void add_status(Json& record, const CaseResult& result) {
+void add_status(OrderedJson& record, const CaseResult& result) {
   record["status"] = name_of(result.status);
-  record["cause"] = result.cause ? Json(name_of(*result.cause)) : Json(nullptr);
+  record["cause"] = result.cause ? OrderedJson(name_of(*result.cause)) : OrderedJson(nullptr);
   record["reason"] = result.reason;
 }
 
-Json to_json(const Determinism& d) {
-  Json json{{"reruns", d.reruns}, {"bitwise_equal", nullptr}};
+OrderedJson to_json(const Determinism& d) {
+  OrderedJson json{{"reruns", d.reruns}, {"bitwise_equal", nullptr}};
   if (d.reruns > 0 || !d.first_difference.empty()) json["bitwise_equal"] = d.first_difference.empty();
   if (!d.first_difference.empty()) json["first_difference"] = d.first_difference;
   return json;
 }
 
-Json to_json(const TimingStats& t) {
-  Json json{{"median_ms", t.median_ms}, {"mean_ms", t.mean_ms},     {"stdev_ms", t.stdev_ms},
-            {"min_ms", t.min_ms},       {"max_ms", t.max_ms},       {"p5_ms", t.p5_ms},
-            {"p95_ms", t.p95_ms},       {"p99_ms", t.p99_ms},       {"n", t.samples_ms.size()},
-            {"outliers", t.outliers},   {"throttled", t.throttled}, {"queue_ran_dry", t.queue_ran_dry}};
+OrderedJson to_json(const TimingStats& t) {
+  OrderedJson json{
+      {"median_ms", t.median_ms}, {"mean_ms", t.mean_ms},     {"stdev_ms", t.stdev_ms},
+      {"min_ms", t.min_ms},       {"max_ms", t.max_ms},       {"p5_ms", t.p5_ms},
+      {"p95_ms", t.p95_ms},       {"p99_ms", t.p99_ms},       {"n", t.samples_ms.size()},
+      {"outliers", t.outliers},   {"throttled", t.throttled}, {"queue_ran_dry", t.queue_ran_dry}};
   if (!t.stopped_by.empty()) json["stopped_by"] = t.stopped_by;
   if (t.clock_mhz) json["clock_mhz"] = *t.clock_mhz;
   json["samples_ms"] = t.samples_ms;
@@ -64,7 +65,7 @@ Json to_json(const TimingStats& t) {
 }
 
 /// The contract's three times are those with pinned memory.
-void add_transfers(Json& timing, const TransferTimes& transfers) {
+void add_transfers(OrderedJson& timing, const TransferTimes& transfers) {
   for (const auto& [suffix, times] : {std::pair("", transfers.pinned), {"_pageable", transfers.pageable}}) {
     timing[fmt::format("h2d{}_ms", suffix)] = times.h2d_ms;
     timing[fmt::format("d2h{}_ms", suffix)] = times.d2h_ms;
@@ -72,7 +73,7 @@ void add_transfers(Json& timing, const TransferTimes& transfers) {
   }
 }
 
-void add_measurements(Json& record, const CaseResult& result) {
+void add_measurements(OrderedJson& record, const CaseResult& result) {
   for (const auto& [name, comparison] : result.outputs)
     record["verify"]["outputs"][name] = to_json(comparison);
   if (result.determinism) record["determinism"] = to_json(*result.determinism);
@@ -111,11 +112,11 @@ void add_measurements(Json& record, const CaseResult& result) {
 }  // namespace
 
 std::string case_record(const CaseResult& result) {
-  Json record{{"record", "case"},
-              {"id", result.the_case.id()},
-              {"op", result.the_case.problem.op().name},
-              {"impl", result.impl},
-              {"device", result.device}};
+  OrderedJson record{{"record", "case"},
+                     {"id", result.the_case.id()},
+                     {"op", result.the_case.problem.op().name},
+                     {"impl", result.impl},
+                     {"device", result.device}};
   add_problem(record, result.the_case);
   if (const auto& claims = result.claims) {
     record["math"] = name_of(claims->math);
@@ -137,22 +138,23 @@ std::string case_record(const CaseResult& result) {
 }
 
 std::string run_record(const RunInfo& info) {
-  Json record{{"record", "run"},     {"schema", "ssmbench-results/1"},
-              {"argv", info.argv},   {"started", info.started},
-              {"build", info.build}, {"devices", info.devices}};
+  OrderedJson record{{"record", "run"},     {"schema", "ssmbench-results/1"},
+                     {"argv", info.argv},   {"started", info.started},
+                     {"build", info.build}, {"devices", info.devices}};
   if (!info.slots.empty()) record["slots"] = info.slots;
   return json_text(record);
 }
 
 std::string study_record(const MethodConvergence& result) {
-  Json record{{"record", "study"},
-              {"kind", "convergence"},
-              {"method", result.method->name},
-              {"A", {result.A.real(), result.A.imag()}},
-              {"horizon", result.horizon},
-              {"order", {{"theoretical", result.order}, {"measured", result.measured_order}}},
-              {"stability_limit",
-               {{"theoretical", result.stability_limit}, {"measured", result.measured_stability_limit}}}};
+  OrderedJson record{
+      {"record", "study"},
+      {"kind", "convergence"},
+      {"method", result.method->name},
+      {"A", {result.A.real(), result.A.imag()}},
+      {"horizon", result.horizon},
+      {"order", {{"theoretical", result.order}, {"measured", result.measured_order}}},
+      {"stability_limit",
+       {{"theoretical", result.stability_limit}, {"measured", result.measured_stability_limit}}}};
   for (const auto& errors : result.errors)
     record["runs"].push_back({{"steps", errors.steps},
                               {"delta", errors.delta},
@@ -163,15 +165,15 @@ std::string study_record(const MethodConvergence& result) {
 
 std::string study_record(const ConsistencyResult& result) {
   const CaseResult& at_once = result.at_once;
-  Json record{{"record", "study"},
-              {"kind", "consistency"},
-              {"check", result.check},
-              {"id", at_once.the_case.id()},
-              {"op", at_once.the_case.problem.op().name},
-              {"impl", at_once.impl},
-              {"parts_op", result.parts_op},
-              {"parts_impl", result.parts},
-              {"device", at_once.device}};
+  OrderedJson record{{"record", "study"},
+                     {"kind", "consistency"},
+                     {"check", result.check},
+                     {"id", at_once.the_case.id()},
+                     {"op", at_once.the_case.problem.op().name},
+                     {"impl", at_once.impl},
+                     {"parts_op", result.parts_op},
+                     {"parts_impl", result.parts},
+                     {"device", at_once.device}};
   add_problem(record, at_once.the_case);
   add_status(record, at_once);
   for (const auto& [name, comparison] : at_once.outputs)
@@ -180,16 +182,16 @@ std::string study_record(const ConsistencyResult& result) {
 }
 
 std::string summary_record(const Summary& summary) {
-  Json counts = Json::object();
+  OrderedJson counts = OrderedJson::object();
   for (const auto& [status, count] : summary.counts) counts[std::string(name_of(status))] = count;
-  return json_text(Json{{"record", "summary"},
-                        {"counts", counts},
-                        {"kept", summary.kept},
-                        {"passed_by_user_tolerance", summary.passed_by_user},
-                        {"interrupted", summary.interrupted},
-                        {"seconds", summary.seconds},
-                        {"input_seconds", summary.input_seconds},
-                        {"reference_seconds", summary.reference_seconds}});
+  return json_text(OrderedJson{{"record", "summary"},
+                               {"counts", counts},
+                               {"kept", summary.kept},
+                               {"passed_by_user_tolerance", summary.passed_by_user},
+                               {"interrupted", summary.interrupted},
+                               {"seconds", summary.seconds},
+                               {"input_seconds", summary.input_seconds},
+                               {"reference_seconds", summary.reference_seconds}});
 }
 
 }  // namespace ssmbench

@@ -133,8 +133,8 @@ ChildProcess::ChildProcess(const std::vector<std::string>& arguments) : oom_kill
 }
 
 ChildProcess::~ChildProcess() {
-  end(Clock::duration::zero());
-  while (!ended()) std::this_thread::sleep_for(milliseconds(2));
+  ChildProcess::end(Clock::duration::zero());
+  while (!ChildProcess::ended()) std::this_thread::sleep_for(milliseconds(2));
   if (orders_ >= 0) close(orders_);
   close(pipe_);
 }

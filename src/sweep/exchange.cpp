@@ -5,7 +5,7 @@
 namespace ssmbench {
 namespace {
 
-constexpr char kBatchLetter = 'b';  // TensorSpec::axes
+constexpr char kBatchAxis = 'b';  // TensorSpec::axes
 
 /// Two of `count` from `begin` on that are not the same.
 std::optional<Exchange> draw(char axis, std::int64_t begin, std::int64_t count, std::mt19937_64& random) {
@@ -59,11 +59,11 @@ std::optional<Exchange> ExchangeDraw::of_channels(std::mt19937_64& random) const
 }
 
 std::optional<Exchange> ExchangeDraw::of_batch(std::mt19937_64& random) const {
-  return draw(kBatchLetter, 0, batch_, random);
+  return draw(kBatchAxis, 0, batch_, random);
 }
 
 bool ExchangeDraw::is_shared(const TensorSpec& input) const {
-  return has(input, kBatchLetter) && !has(input, channel_letter_);
+  return has(input, kBatchAxis) && !has(input, channel_letter_);
 }
 
 std::vector<SlicePair> ExchangeDraw::stretches(const std::vector<TensorSpec>& inputs,

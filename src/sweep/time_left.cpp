@@ -5,16 +5,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "sweep/units.h"
+
 namespace ssmbench {
-namespace {
-
-double elements_of(const Problem& problem) {
-  double sum = 0;
-  for (const auto& tensor : problem.tensors()) sum += static_cast<double>(element_count(tensor.shape));
-  return sum;
-}
-
-}  // namespace
 
 TimeLeft::TimeLeft(const Plan& plan, const JobSet& jobs, bool verify) {
   std::size_t number = 0;

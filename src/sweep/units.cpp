@@ -6,15 +6,11 @@
 #include "model/tensor.h"
 
 namespace ssmbench {
-namespace {
-
 double elements_of(const Problem& problem) {
   double sum = 0;
   for (const auto& tensor : problem.tensors()) sum += static_cast<double>(element_count(tensor.shape));
   return sum;
 }
-
-}  // namespace
 
 std::vector<Unit> units_of(const Plan& plan, const JobSet& jobs, bool verify) {
   std::vector<Unit> units;

@@ -15,6 +15,9 @@ struct Unit {
   std::size_t host_bytes = 0;  ///< that the largest of its cases takes
 };
 
+/// Of all tensors.
+double elements_of(const Problem& problem);
+
 /// These jobs of a plan by units, the largest first: what is started last is short then.
 std::vector<Unit> units_of(const Plan& plan, const JobSet& jobs, bool verify);
 

@@ -40,7 +40,7 @@ class ErrorDistribution {
  public:
   /// `error` = got − expected; `tolerance` that of the element. `response`: what a relative error of 1 in
   /// every decay would do to the element.
-  void add(double error, const ExpectedElement& expected, const Tolerance& tolerance, DType dtype,
+  void add(double error, const ExpectedElement& element, const Tolerance& tolerance, DType dtype,
            std::optional<float> response);
   void add(const ErrorDistribution& part);
 

@@ -87,7 +87,7 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*
   return [args, scan, sequences = SequenceScans(problem, tensors)](void*) {
     for (const ScanArgs& sequence : sequences.of(args)) scan(sequence);
   };
-}
+}  // NOLINT(clang-analyzer-cplusplus.NewDeleteLeaks): it loses sight of what std::function frees
 
 const Registration registration{{.name = "cpu-scalar",
                                  .op = "selective_scan_fwd",

@@ -17,7 +17,7 @@ using ScanCall = std::function<void(const ScanArgs&)>;
 
 /// cpu-scalar's, of diagonal A.
 ScanCall scalar_scan(const SelectiveScan& shape, DType io);
-/// cpu-simd's, of method zoh and real A; `args` has the sizes.
-ScanCall simd_scan(const ScanArgs& args, DType io);
+/// cpu-simd's, of method zoh and real A; `sizes` are those of all calls.
+ScanCall simd_scan(const ScanArgs& sizes, DType io);
 
 }  // namespace ssmbench

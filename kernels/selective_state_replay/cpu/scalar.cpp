@@ -60,7 +60,7 @@ class Replay {
       const std::int64_t at = args_.ring_row(slot, k);
       advance(args_.ring_dt[args_.ring_at(slot, head, at)],
               io(args_.ring_x, args_.ring_at(slot, head, at) * args_.headdim + p), head, args_.ring_B,
-              args_.ring_B_at(slot, head, at) * args_.dstate);
+              args_.ring_b_at(slot, head, at) * args_.dstate);
     }
     if (args_.stores(slot))
       for (std::int64_t n = 0; n < args_.dstate; ++n)
@@ -90,7 +90,7 @@ class Replay {
       std::copy_n(
           static_cast<const Storage*>(args_.B) + (token(b, t) * args_.groups + group(head)) * args_.dstate,
           args_.dstate,
-          static_cast<Storage*>(args_.ring_B) + args_.ring_B_at(slot, head, row) * args_.dstate);
+          static_cast<Storage*>(args_.ring_B) + args_.ring_b_at(slot, head, row) * args_.dstate);
     }
   }
 

@@ -45,8 +45,8 @@ class HeadReplay {
   std::int64_t token(std::int64_t t) const { return b_ * args_.tokens + t; }
   std::int64_t group() const { return head_ / (args_.heads / args_.groups); }
   std::int64_t ring_at(std::int64_t k) const { return args_.ring_at(slot_, head_, args_.ring_row(slot_, k)); }
-  std::int64_t ring_B_at(std::int64_t k) const {
-    return args_.ring_B_at(slot_, head_, args_.ring_row(slot_, k));
+  std::int64_t ring_b_at(std::int64_t k) const {
+    return args_.ring_b_at(slot_, head_, args_.ring_row(slot_, k));
   }
 
   void set_delta(HeadToken& token, float delta) const {
@@ -56,7 +56,7 @@ class HeadReplay {
 
   void load_old(std::int64_t k) {
     set_delta(by_token_[k], args_.ring_dt[ring_at(k)]);
-    load_row<Io>(at(args_.ring_B, ring_B_at(k) * args_.dstate), dstate_, by_token_[k].B);
+    load_row<Io>(at(args_.ring_B, ring_b_at(k) * args_.dstate), dstate_, by_token_[k].B);
   }
 
   void load_new(std::int64_t t) {
@@ -115,7 +115,7 @@ class HeadReplay {
                 static_cast<Storage*>(args_.ring_x) + to * args_.headdim);
     if (head_ % (args_.heads / args_.groups) != 0) return;  // one head of each group
     std::copy_n(at(args_.B, (token(t) * args_.groups + group()) * args_.dstate), args_.dstate,
-                static_cast<Storage*>(args_.ring_B) + ring_B_at(count_ + t) * args_.dstate);
+                static_cast<Storage*>(args_.ring_B) + ring_b_at(count_ + t) * args_.dstate);
   }
 
   /// Padding has no state: its outputs are zeros.

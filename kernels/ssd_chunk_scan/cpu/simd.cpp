@@ -216,7 +216,9 @@ class HeadScans {
 };
 
 void scan_heads(const SsdArgs& args, const SsdStops& stops, DType dtype, const SsdFwdPlan& plan,
-                const SsdSequence& sequence, const SsdHeads& heads, float* states, SsdScratch& scratch) {
+                const SsdSequence& sequence, const SsdHeads& heads,
+                float* states,  // NOLINT(readability-non-const-parameter): the scans write it
+                SsdScratch& scratch) {
   with_io_type(dtype, [&](auto io) {
     HeadScans<decltype(io)>(args, stops, plan, sequence, heads, states, scratch).run();
   });

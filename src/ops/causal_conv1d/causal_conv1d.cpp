@@ -119,9 +119,9 @@ ConvUpdate::Store store_of(const std::string& word) {
   return word == "apart" ? ConvUpdate::Store::apart : ConvUpdate::Store::none;
 }
 
-const OpRegistration forward(causal_conv1d_fwd());
-const OpRegistration backward(causal_conv1d_bwd());
-const OpRegistration update(causal_conv1d_update());
+const OpRegistration forward_op(causal_conv1d_fwd());
+const OpRegistration backward_op(causal_conv1d_bwd());
+const OpRegistration update_op(causal_conv1d_update());
 
 }  // namespace
 

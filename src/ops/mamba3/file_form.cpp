@@ -1,5 +1,7 @@
 #include "ops/mamba3/file_form.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "inputs/packed_sequences.h"

@@ -153,11 +153,11 @@ std::int64_t size_of(const Problem& problem, const char* axis) {
   return problem.axes().contains(axis) ? problem.size(axis) : 1;
 }
 
-const OpRegistration siso_forward(mamba3_siso_fwd());
-const OpRegistration mimo_forward(mamba3_mimo_fwd());
-const OpRegistration siso_backward(mamba3_siso_bwd());
-const OpRegistration mimo_backward(mamba3_mimo_bwd());
-const OpRegistration step(mamba3_step());
+const OpRegistration siso_forward_op(mamba3_siso_fwd());
+const OpRegistration mimo_forward_op(mamba3_mimo_fwd());
+const OpRegistration siso_backward_op(mamba3_siso_bwd());
+const OpRegistration mimo_backward_op(mamba3_mimo_bwd());
+const OpRegistration step_op(mamba3_step());
 
 }  // namespace
 

@@ -172,8 +172,8 @@ std::optional<std::string> unstable_method(const Problem& problem) {
   return "bilinear_flipped is unstable for A < 0 and has a pole at z = -2; states may overflow";
 }
 
-const OpRegistration forward(selective_scan_fwd());
-const OpRegistration backward(selective_scan_bwd());
+const OpRegistration forward_op(selective_scan_fwd());
+const OpRegistration backward_op(selective_scan_bwd());
 
 }  // namespace
 

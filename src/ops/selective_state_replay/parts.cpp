@@ -109,10 +109,11 @@ class InSteps {
                                        {"z", false}});
     const std::int64_t start = number("start", slot);
     std::vector<HostTensor> given;
+    std::ptrdiff_t place = 0;
     for (const auto& spec : part.tensors()) {
       if (spec.role != Role::input) continue;
       if (spec.name == "state")
-        given.push_back(std::move(state));
+        place = std::ssize(given);
       else if (spec.name == "A")
         given.push_back(gathered(spec, input("A"), same_index));
       else if (spec.name == "C")
@@ -120,6 +121,7 @@ class InSteps {
       else
         given.push_back(of_ring(spec, slot, start));
     }
+    given.insert(given.begin() + place, std::move(state));
     auto results = run_(part, given);
     return std::move(results[1]);
   }
@@ -143,14 +145,16 @@ class InSteps {
     const Problem part = steps(replay_.step.tokens, {});
     const IndexMap of_row = in_slot(b);
     std::vector<HostTensor> given;
+    std::ptrdiff_t place = 0;
     for (const auto& spec : part.tensors()) {
       if (spec.role != Role::input) continue;
       const bool is_of_row = spec.axes.front() == 'b';
       if (spec.name == "state")
-        given.push_back(std::move(state));
+        place = std::ssize(given);
       else
         given.push_back(gathered(spec, input(spec.name.c_str()), is_of_row ? of_row : same_index));
     }
+    given.insert(given.begin() + place, std::move(state));
     const auto results = run_(part, given);
     scatter(results[0], output_of("out"), of_row);
   }

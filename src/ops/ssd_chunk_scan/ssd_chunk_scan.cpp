@@ -153,8 +153,8 @@ InputFill ssd_inputs(const Problem& problem, const InputSpec& spec) {
   return fill_from(SsdChunkScanInputs(problem, spec));
 }
 
-const OpRegistration forward(ssd_chunk_scan_fwd());
-const OpRegistration backward(ssd_chunk_scan_bwd());
+const OpRegistration forward_op(ssd_chunk_scan_fwd());
+const OpRegistration backward_op(ssd_chunk_scan_bwd());
 
 }  // namespace
 
