@@ -46,7 +46,8 @@ grep -qE 'decorates no function|python3|libpython' listed || { cat listed && fai
 # The library of all kernels, where it was built: a program that finds it calls it.
 library=$(find "$prefix" -name libssmbench_kernels.so)
 if [[ -n $library ]]; then
-  "$prefix/bin/ssmbench" list impls --plugin "$library" | grep -q lib-cpu-scalar || fail "the library of kernels"
+  "$prefix/bin/ssmbench" list impls --plugin "$library" >listed || fail "the library of kernels as a plugin"
+  grep -q lib-cpu-scalar listed || { cat listed && fail "the library of kernels"; }
   cat >plugin/main.c <<C
 #include "ssmbench_plugin.h"
 int main(void) { return ssmbench_plugin_describe()->abi_version == SSMBENCH_PLUGIN_ABI_VERSION ? 0 : 1; }

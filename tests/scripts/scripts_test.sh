@@ -8,7 +8,7 @@ sandbox=$(mktemp -d)
 trap 'rm -rf "$sandbox"' EXIT
 export sandbox
 export PATH=$sandbox/bin:/usr/bin:/bin
-unset SSMBENCH_CUDA_ARCHITECTURES CUDA_HOME CUDACXX CXX
+unset SSMBENCH_CUDA_ARCHITECTURES SSMBENCH_TEST_VENV CUDA_HOME CUDACXX CXX
 
 stand_in() { # NAME, body on stdin
   { printf '#!/bin/bash\n' && cat; } >"$sandbox/bin/$1"
