@@ -135,6 +135,16 @@ HWY_NOINLINE void multiply(LeftFactor a, Rows<const float> b, std::size_t rows, 
   for (; c < columns; c += lanes) product_columns<1>(a, b.from(0, c), rows, depth, to.from(0, c), into);
 }
 
+/// Whether rows have neither NaN nor Inf.
+inline bool is_finite(const float* rows, std::size_t stride, std::size_t count, std::size_t columns) {
+  const FloatTag tag;
+  auto sum = hn::Zero(tag);
+  for (std::size_t row = 0; row < count; ++row)
+    for (std::size_t i = 0; i < columns; i += hn::Lanes(tag))
+      sum = hn::MulAdd(hn::Load(tag, rows + row * stride + i), hn::Zero(tag), sum);
+  return hn::GetLane(hn::SumOfLanes(tag, sum)) == 0;
+}
+
 /// Rows that the products with triangles take at a time; a triangle is read up to the end of such a square on
 /// its diagonal.
 inline constexpr std::size_t kTriangleRows = 8;

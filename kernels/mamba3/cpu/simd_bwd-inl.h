@@ -19,6 +19,7 @@
 #include "kernels/mamba3/args.h"
 #include "kernels/mamba3/cpu/scalar_head.h"
 #include "kernels/mamba3/cpu/simd_bwd.h"
+#include "kernels/mamba3/cpu/simd_triangles-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ssmbench::simd::HWY_NAMESPACE {
@@ -28,16 +29,6 @@ inline void add_scaled(float factor, const float* from, std::size_t count, float
   const FloatTag tag;
   for (std::size_t i = 0; i < count; i += hn::Lanes(tag))
     hn::Store(hn::MulAdd(hn::Set(tag, factor), hn::Load(tag, from + i), hn::Load(tag, to + i)), tag, to + i);
-}
-
-/// Whether rows have neither NaN nor Inf.
-inline bool is_finite(const float* rows, std::size_t stride, std::size_t count, std::size_t columns) {
-  const FloatTag tag;
-  auto sum = hn::Zero(tag);
-  for (std::size_t row = 0; row < count; ++row)
-    for (std::size_t i = 0; i < columns; i += hn::Lanes(tag))
-      sum = hn::MulAdd(hn::Load(tag, rows + row * stride + i), hn::Zero(tag), sum);
-  return hn::GetLane(hn::SumOfLanes(tag, sum)) == 0;
 }
 
 template <class Io>
@@ -82,6 +73,7 @@ class Mamba3HeadGradients : Mamba3ScalarHead {
   float& turned(std::int64_t i) { return step_sums_[3][i]; }
 
   std::size_t rows() const { return steps_ * ranks_; }
+  ChunkTriangles triangles() const { return {steps_, ranks_}; }
   float* cosines(std::size_t t) const {
     return angles_ + (first_ + static_cast<std::int64_t>(t)) * 3 * scan_.angles;
   }
@@ -276,11 +268,11 @@ class Mamba3HeadGradients : Mamba3ScalarHead {
     for (std::size_t t = 0; t < steps_; ++t)
       for (std::size_t r = 0; r < ranks_; ++r) load_vector(args_.Q, s_.Q_bias, t, r, s_.q);
     make_decays();
-    lower_square(s_.q, s_.k, n_stride_, states_count_, s_.k_columns, s_.scores);
+    triangles().lower_square(s_.q, s_.k, n_stride_, states_count_, s_.k_columns, s_.scores);
     for (std::size_t t = 0; t < steps_; ++t) mix_step(t, s_.scores, s_.mixing);
     if (needs_y_) read_y(state);
     for (std::size_t t = 0; t < steps_; ++t) take_dout(t);
-    lower_square(s_.dy, s_.v, p_stride_, headdim_, s_.v_columns, s_.crosses);
+    triangles().lower_square(s_.dy, s_.v, p_stride_, headdim_, s_.v_columns, s_.crosses);
     for (std::size_t t = 0; t < steps_; ++t) mix_step(t, s_.crosses, s_.mixing_of_crosses);
     between_chunks(state);
     within_chunk();
@@ -299,48 +291,6 @@ class Mamba3HeadGradients : Mamba3ScalarHead {
       float* const row = s_.decay + t * kMamba3ChunkRows;
       for (std::size_t c = 0; c < (t - 1) * ranks_; ++c) row[c] = s_.alpha[t] * row[c - kMamba3ChunkRows];
       std::fill_n(row + (t - 1) * ranks_, ranks_, s_.alpha[t]);
-    }
-  }
-
-  /// Steps that products with triangles take at a time. Beside the triangle they multiply by 0: not where
-  /// that would make NaN of what earlier steps have.
-  std::size_t steps_of_block(const float* right, std::size_t stride, std::size_t columns) const {
-    return is_finite(right, stride, rows(), columns) ? std::max<std::size_t>(1, kTriangleRows / ranks_) : 1;
-  }
-  /// to[row][c] = Σ a[row]·b[c] for rows c of steps up to that of `row`; some of later steps are computed.
-  void lower_square(const float* a, const float* b, std::size_t stride, std::size_t depth, float* columns,
-                    float* to) const {
-    transpose(b, stride, rows(), depth, columns, kMamba3ChunkRows);
-    const std::size_t block = std::max<std::size_t>(1, kTriangleRows / ranks_);
-    for (std::size_t t = 0; t < steps_; t += block) {
-      const std::size_t end = std::min(t + block, steps_);
-      const std::size_t row = t * ranks_;
-      multiply({a + row * stride, stride, 1}, {columns, kMamba3ChunkRows}, (end - t) * ranks_, depth,
-               end * ranks_, {to + row * kMamba3ChunkRows, kMamba3ChunkRows}, Overwrite{});
-    }
-  }
-  /// to[row] += Σ square[row][c]·right[c] of the rows c of earlier steps.
-  void add_earlier(const float* square, const float* right, std::size_t stride, std::size_t columns,
-                   float* to) const {
-    const std::size_t block = steps_of_block(right, stride, columns);
-    for (std::size_t t = 0; t < steps_; t += block) {
-      const std::size_t end = std::min(t + block, steps_);
-      const std::size_t row = t * ranks_;
-      multiply({square + row * kMamba3ChunkRows, kMamba3ChunkRows, 1}, {right, stride}, (end - t) * ranks_,
-               (end - 1) * ranks_, columns, {to + row * stride, stride}, Accumulate{});
-    }
-  }
-  /// to[c] += Σ square[row][c]·right[row] of the rows of later steps.
-  void add_later(const float* square, const float* right, std::size_t stride, std::size_t columns,
-                 float* to) const {
-    const std::size_t block = steps_of_block(right, stride, columns);
-    for (std::size_t t = 0; t + 1 < steps_; t += block) {
-      const std::size_t end = std::min(t + block, steps_);
-      const std::size_t row = t * ranks_;
-      const std::size_t later = row + ranks_;
-      multiply({square + later * kMamba3ChunkRows + row, 1, kMamba3ChunkRows},
-               {right + later * stride, stride}, (end - t) * ranks_, rows() - later, columns,
-               {to + row * stride, stride}, Accumulate{});
     }
   }
 
@@ -364,7 +314,7 @@ class Mamba3HeadGradients : Mamba3ScalarHead {
              Overwrite{});
     for (std::size_t row = 0; row < rows(); ++row)
       scale(s_.enter[row / ranks_], s_.y + row * p_stride_, p_count_, s_.y + row * p_stride_);
-    add_earlier(s_.mixing, s_.v, p_stride_, p_count_, s_.y);
+    triangles().add_earlier(s_.mixing, s_.v, p_stride_, p_count_, s_.y);
     const float skip = args_.D == nullptr ? 0.0F : args_.D[head_];
     for (std::size_t row = 0; row < rows(); ++row) {
       float* const y = s_.y + row * p_stride_;
@@ -477,9 +427,9 @@ class Mamba3HeadGradients : Mamba3ScalarHead {
 
   /// What the steps of the chunk do to each other.
   void within_chunk() {
-    add_earlier(s_.mixing_of_crosses, s_.k, n_stride_, n_count_, s_.dq);
-    add_later(s_.mixing_of_crosses, s_.q, n_stride_, n_count_, s_.dk);
-    add_later(s_.mixing, s_.dy, p_stride_, p_count_, s_.dv);
+    triangles().add_earlier(s_.mixing_of_crosses, s_.k, n_stride_, n_count_, s_.dq);
+    triangles().add_later(s_.mixing_of_crosses, s_.q, n_stride_, n_count_, s_.dk);
+    triangles().add_later(s_.mixing, s_.dy, p_stride_, p_count_, s_.dv);
     std::fill_n(s_.flows, kMamba3ChunkRows, 0.0F);
     for (std::size_t t = steps_; t-- > 0;) {
       for_each_of_step(t * ranks_, [&](std::size_t row) { add_flows(t, row); });

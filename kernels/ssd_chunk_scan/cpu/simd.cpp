@@ -130,19 +130,10 @@ class HeadScans {
     multiply({s_.C, kSsdStates, 1}, {state, p_stride_}, steps_, states_count_, p_count_, y, Overwrite{});
     multiply_lower({s_.mixing, kSsdTile, 1}, {s_.x, p_stride_}, steps_, p_count_, y,
                    AccumulateScaled{s_.steps.enter, 1});
-    if (!is_finite()) return scan_by_steps(head);
+    // What is not finite shows in y of its own step, whatever the others do.
+    if (!is_finite(s_.y, p_stride_, steps_, p_count_)) return scan_by_steps(head);
     multiply({s_.B, 1, kSsdStates}, {s_.x_leaving, p_stride_}, states_count_, steps_, p_count_,
              {state, p_stride_}, AccumulateScaled{s_.steps.enter + steps_ - 1, 0});
-  }
-
-  /// Whether all of y is. A number that is not shows in y of its own step, whatever the others do.
-  bool is_finite() const {
-    const FloatTag tag;
-    auto all = hn::Eq(hn::Zero(tag), hn::Zero(tag));
-    for (std::size_t t = 0; t < steps_; ++t)
-      for (std::size_t p = 0; p < p_count_; p += lanes_)
-        all = hn::And(all, hn::IsFinite(hn::Load(tag, s_.y + t * p_stride_ + p)));
-    return hn::AllTrue(tag, all);
   }
 
   /// The recurrence: products would take a NaN to steps that it does not enter, times the 0 of their weight.
