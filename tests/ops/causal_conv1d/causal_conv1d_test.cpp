@@ -13,9 +13,9 @@
 #include "catch.h"
 #include "interchange/files.h"
 #include "interchange/reader.h"
-#include "interchange/writer.h"
 #include "support/conv_problem.h"
 #include "support/input_values.h"
+#include "support/write_case.h"
 
 using namespace ssmbench;
 using namespace ssmbench::test;
@@ -48,19 +48,11 @@ std::string update_complaint(Axes axes) {
 }
 
 /// A file with one case of generated inputs, changed by `spoil`, and no outputs.
-void write_case(const std::string& path, const Problem& problem,
-                const std::function<void(const std::vector<HostTensor>&)>& spoil = {}) {
+void write_spoilt(const std::string& path, const Problem& problem,
+                  const std::function<void(const std::vector<HostTensor>&)>& spoil = {}) {
   const auto inputs = generate_inputs(problem, {}, never_stop);
   if (spoil) spoil(inputs);
-  InterchangeWriter writer(path, {.producer = "a test", .device = {}, .created = {}, .argv = {}}, true);
-  writer.add_case({.id = "a",
-                   .problem = problem,
-                   .arithmetic = {},
-                   .seed = {},
-                   .inputs = views_of(inputs),
-                   .outputs = {},
-                   .reference = {}});
-  writer.finish();
+  write_case(path, problem, inputs);
 }
 
 }  // namespace
@@ -213,7 +205,7 @@ TEST_CASE("convolutions survive a file, in both layouts, with and without option
   for (std::size_t i = 0; i < problems.size(); ++i) {
     INFO(problems[i].id());
     const std::string path = folder / std::to_string(i);
-    write_case(path, problems[i]);
+    write_spoilt(path, problems[i]);
     CHECK(InterchangeFile(path).read_case("a").problem.id() == problems[i].id());
   }
 }
@@ -223,7 +215,7 @@ TEST_CASE("a slot below -1, and one that two rows write, is refused where a file
   const Problem problem = conv_update_problem({{"batch", size(3)}, {"store", "last"}, {"slots", size(7)}});
   const auto complaint_of = [&](const char* name, std::int32_t first, std::int32_t second) {
     const std::string path = folder / name;
-    write_case(path, problem, [&](const std::vector<HostTensor>& inputs) {
+    write_spoilt(path, problem, [&](const std::vector<HostTensor>& inputs) {
       for (const auto& input : inputs)
         if (input.spec.name == name) {
           auto* slots = static_cast<std::int32_t*>(input.buffer.data());

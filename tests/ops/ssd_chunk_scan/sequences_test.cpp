@@ -10,9 +10,9 @@
 #include "catch.h"
 #include "interchange/files.h"
 #include "interchange/reader.h"
-#include "interchange/writer.h"
 #include "support/input_values.h"
 #include "support/ssd_problem.h"
+#include "support/write_case.h"
 
 using namespace ssmbench;
 using namespace ssmbench::test;
@@ -134,15 +134,7 @@ TEST_CASE("cu_seqlens that decreases is refused where a file is read") {
         static_cast<std::int32_t*>(input.buffer.data())[0] = first;
         static_cast<std::int32_t*>(input.buffer.data())[1] = second;
       }
-    InterchangeWriter writer(path, {.producer = "a test", .device = {}, .created = {}, .argv = {}}, true);
-    writer.add_case({.id = "a",
-                     .problem = problem,
-                     .arithmetic = {},
-                     .seed = {},
-                     .inputs = views_of(inputs),
-                     .outputs = {},
-                     .reference = {}});
-    writer.finish();
+    write_case(path, problem, inputs);
     const std::string message = message_of<UsageError>([&] { InterchangeFile(path).read_case("a"); });
     return message.substr(std::min(message.size(), message.find("cu_seqlens: ")));
   };
