@@ -43,7 +43,7 @@ constexpr double kLong = std::numeric_limits<double>::infinity();
 
 }  // namespace
 
-TEST_CASE("copies are timed from both kinds of memory, once per case; end to end once per launch") {
+TEST_CASE("copies are timed from both kinds of memory once a case, end to end once a launch") {
   CopyingDevice device;
   const std::vector<int> host{1, 2, 3};
   const std::vector<int> more{4, 5, 6, 7};

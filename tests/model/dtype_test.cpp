@@ -63,7 +63,7 @@ TEST_CASE("f16 overflow starts at the midpoint past the largest finite value") {
   CHECK(float_to_f16(-std::numeric_limits<float>::infinity()) == 0xFC00);
 }
 
-TEST_CASE("e4m3 values known by definition; each survives a round trip") {
+TEST_CASE("e4m3 values are those of the definition and survive a round trip") {
   CHECK(e4m3_to_float(0x38) == 1.0F);
   CHECK(e4m3_to_float(0xC0) == -2.0F);
   CHECK(e4m3_to_float(0x7E) == 448.0F);

@@ -16,7 +16,7 @@ TEST_CASE("each record is on disk when append returns") {
   CHECK(read_file(folder / "x.jsonl") == "one\ntwo\n");
 }
 
-TEST_CASE("an existing file is refused and left alone; a device is not") {
+TEST_CASE("an existing file is refused and left alone, a device is not") {
   const TemporaryFolder folder;
   folder.write("x", "old");
   CHECK_THROWS_AS(LineFile(folder / "x"), UsageError);

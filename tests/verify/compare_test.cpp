@@ -113,7 +113,7 @@ TEST_CASE("NaN, Inf and elements never written are counted and never pass") {
   CHECK(std::isnan(result.worst_got));
 }
 
-TEST_CASE("an element that may overflow on the way is left out; if all may, nothing passes") {
+TEST_CASE("an element that may overflow on the way is left out, and if all may, nothing passes") {
   Output output(DType::f32, {1, 1, 10});
   output.bound[3] = std::numeric_limits<float>::infinity();
   output.set(0, 0, 3, std::numeric_limits<double>::quiet_NaN());

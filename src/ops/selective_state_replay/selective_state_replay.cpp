@@ -157,8 +157,12 @@ StateReplay::StateReplay(const Problem& problem)
 std::int64_t StateReplay::drawn_count(std::int64_t b) const {
   const std::int64_t least = flush == Flush::all ? std::max<std::int64_t>(window - step.tokens + 1, 0) : 0;
   const std::int64_t most = flush == Flush::none ? window - step.tokens : window;
-  // Another stride than 1, so that padding does not always take the same counts.
-  return least + b * 5 % (most - least + 1);
+  const std::int64_t counts = most - least + 1;
+  // Another stride than 1, so that padding does not always take the same counts; without a common divisor, so that
+  // every count comes up.
+  std::int64_t stride = 5;
+  while (std::gcd(stride, counts) != 1) ++stride;
+  return least + b * stride % counts;
 }
 
 }  // namespace ssmbench

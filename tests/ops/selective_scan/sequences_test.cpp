@@ -6,9 +6,9 @@
 #include "catch.h"
 #include "interchange/files.h"
 #include "interchange/reader.h"
-#include "interchange/writer.h"
 #include "support/input_values.h"
 #include "support/scan_problem.h"
+#include "support/write_case.h"
 
 using namespace ssmbench;
 using namespace ssmbench::test;
@@ -73,15 +73,7 @@ TEST_CASE("packed selective scans are written and read, and wrong borders are re
     for (const auto& input : inputs)
       if (input.spec.name == "cu_seqlens") static_cast<std::int32_t*>(input.buffer.data())[1] = second;
     const std::string path = folder / name;
-    InterchangeWriter writer(path, {.producer = "a test", .device = {}, .created = {}, .argv = {}}, true);
-    writer.add_case({.id = "a",
-                     .problem = problem,
-                     .arithmetic = {},
-                     .seed = {},
-                     .inputs = views_of(inputs),
-                     .outputs = {},
-                     .reference = {}});
-    writer.finish();
+    write_case(path, problem, inputs);
     const auto found = InterchangeFile(path).read_case("a");
     CHECK(found.problem.id() == problem.id());
   };

@@ -12,6 +12,7 @@
 #include "model/tensor_map.h"
 #include "support/host_tensors.h"
 #include "support/replay_problem.h"
+#include "support/write_case.h"
 
 using namespace ssmbench;
 using namespace ssmbench::test;
@@ -83,7 +84,7 @@ TEST_CASE("replays that contradict themselves") {
   CHECK(error_of({{"store", "each"}}).find("store") != std::string::npos);
 }
 
-TEST_CASE("rings start anywhere; whether checkpoints are stored is what the axis says") {
+TEST_CASE("rings start anywhere, and checkpoints are stored where the axis says so") {
   for (const auto& [flush, least, most] :
        {std::tuple{"mixed", 0, 4}, std::tuple{"none", 0, 2}, std::tuple{"all", 3, 4}}) {
     CAPTURE(flush);
@@ -111,26 +112,14 @@ TEST_CASE("the least work of a replay has checkpoints once, and twice where they
   CHECK(bytes("all") - bytes("none") == 6 * (4 * 3 * 5 * 4) + (3 * 1 + 3 * 2) * token);
 }
 
-TEST_CASE("a replay survives a file; indices that are none are refused") {
+TEST_CASE("a replay survives a file, and indices that are none are refused") {
   const TemporaryFolder folder;
-  const auto write = [](const std::string& path, const Problem& problem,
-                        const std::vector<HostTensor>& inputs) {
-    InterchangeWriter writer(path, {.producer = "a test", .device = {}, .created = {}, .argv = {}}, true);
-    writer.add_case({.id = "a",
-                     .problem = problem,
-                     .arithmetic = {},
-                     .seed = {},
-                     .inputs = views_of(inputs),
-                     .outputs = {},
-                     .reference = {}});
-    writer.finish();
-  };
   for (const auto& problem :
        {several({{"z", true}, {"D", true}, {"dt_dtype", "f32"}}), several({{"slots", size(0)}}),
         several({{"tokens", size(1)}, {"state_dtype", "f16"}, {"dt_bias", true}, {"dt_softplus", true}})}) {
     INFO(problem.id());
     const auto inputs = generate_inputs(problem, {}, never_stop);
-    write(folder / problem.id(), problem, inputs);
+    write_case(folder / problem.id(), problem, inputs);
     const CaseRead read = InterchangeFile(folder / problem.id()).read_case("a");
     CHECK(read.problem.axes() == problem.axes());
     REQUIRE(read.inputs.size() == inputs.size());
@@ -141,7 +130,7 @@ TEST_CASE("a replay survives a file; indices that are none are refused") {
   for (const char* name : {"source", "start", "count"}) {
     const auto inputs = generate_inputs(problem, {}, never_stop);
     static_cast<std::int32_t*>(find_tensor(inputs, name)->buffer.data())[1] = -2;
-    write(folder / name, problem, inputs);
+    write_case(folder / name, problem, inputs);
     CHECK_THROWS_AS(InterchangeFile(folder / name).read_case("a"), UsageError);
   }
 }

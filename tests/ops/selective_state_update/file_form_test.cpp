@@ -107,7 +107,7 @@ void reshape(hid_t group, const HostTensor& tensor, const std::vector<hsize_t>& 
 
 }  // namespace
 
-TEST_CASE("the dtype of states is that of the dataset; an attribute may repeat it") {
+TEST_CASE("the dtype of states is that of the dataset, and an attribute may repeat it") {
   const Problem problem = with_sizes(mamba1_step, {{"dtype", "bf16"}, {"state_dtype", "bf16"}});
   CHECK(complaint_after(problem, [](hid_t group) { H5Adelete(group, "state_dtype"); }) == "");
   CHECK(complaint_after(problem, [](hid_t group) {
@@ -147,7 +147,7 @@ void write_drawn_case(const std::string& path, const Problem& problem) {
 
 }  // namespace
 
-TEST_CASE("states with scales and seeds survive a file; scales make sense and are there") {
+TEST_CASE("states with scales and seeds survive a file, and missing or senseless scales are refused") {
   const TemporaryFolder folder;
   for (const char* dtype : {"i8", "i16", "e4m3", "f16"})
     for (const char* rounding : {"nearest", "stochastic"}) {

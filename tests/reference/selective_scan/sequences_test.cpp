@@ -90,7 +90,7 @@ void check_each_alone(const Axes& options) {
 
 }  // namespace
 
-TEST_CASE("packed sequences of a selective scan are each as if alone; empty ones pass their state through") {
+TEST_CASE("packed sequences of a selective scan are each as if alone, and empty ones keep their state") {
   for (const char* layout : {"bdl", "bld"}) {
     check_each_alone({{"layout", layout}});
     check_each_alone({{"layout", layout}, {"A", "complex"}, {"C", "constant"}});

@@ -53,7 +53,7 @@ std::vector<HostTensor> by_hand(const Problem& problem) {
 
 }  // namespace
 
-TEST_CASE("a replay by hand: old tokens in ring order, then the new one; the checkpoint is before that") {
+TEST_CASE("a replay by hand: old tokens in ring order, the checkpoint, then the new token") {
   for (const std::int64_t window : {3, 2}) {
     const Problem problem = replay_problem({{"window", size(3)}});
     auto inputs = by_hand(problem);
@@ -124,7 +124,7 @@ TEST_CASE("replays in turn are decoding steps in turn: nothing is lost when the 
   }
 }
 
-TEST_CASE("padding leaves everything as it was; indices that are none are refused") {
+TEST_CASE("padding of a replay leaves everything as it was, and indices that are none are refused") {
   const Problem problem = replay_problem(
       {{"batch", size(3)}, {"dstate", size(2)}, {"slots", size(5)}, {"pads", size(3)}, {"flush", "all"}});
   auto inputs = generate_inputs(problem, {}, never_stop);

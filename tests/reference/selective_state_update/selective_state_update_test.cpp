@@ -188,7 +188,7 @@ TEST_CASE("two tokens by hand: the state is decayed twice and is not rounded in 
   }
 }
 
-TEST_CASE("states start in their slots and are stored where destination says; other slots are kept exactly") {
+TEST_CASE("states start in their slots and go where destination says, other slots keep their bits") {
   for (const auto& problem : slot_problems()) {
     CAPTURE(problem.id());
     constexpr std::int64_t kCount = 4 * 3;  // of a slot
