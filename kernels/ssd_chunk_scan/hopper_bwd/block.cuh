@@ -6,6 +6,7 @@
 #include "kernels/common/hopper/mbarrier.cuh"
 #include "kernels/ssd_chunk_scan/args.h"
 #include "kernels/ssd_chunk_scan/chunked_bwd/map.h"
+#include "kernels/ssd_chunk_scan/scaled.cuh"
 #include "kernels/ssd_chunk_scan/states.cuh"
 
 // What the roles of a block of the Hopper gradient kernel share: arguments, shared memory, rings.
@@ -16,6 +17,7 @@ inline constexpr int kSteps = 64;                   ///< of a chunk
 inline constexpr int kTile = kSteps * kSteps * 2;   ///< bytes of 64 × 64 elements
 inline constexpr int kStepsBytes = 4 * kSteps * 4;  ///< the four step rows of a chunk
 inline constexpr int kSkipBytes = kSteps * 4;
+inline constexpr int kUnscaleBytes = kUnscales * 4;
 inline constexpr int kWarpsOfGroup = 4;
 inline constexpr int kGroupThreads = 32 * kWarpsOfGroup;
 inline constexpr int kThreads = 3 * kGroupThreads;  ///< of a block: producers, queries, keys
@@ -34,6 +36,9 @@ struct Traits {
   using Io = Element;
   static constexpr int kStates = kPaddedStates;  ///< N, padded to 64 or 128
   static constexpr bool kGated = kHasGates;      ///< z exists
+  /// In f16 operands that hold decays or Δ are scaled by powers of two, and products unscaled: S and S' by one
+  /// for a head and chunk, M by one of a head and chunk, Q by one.
+  static constexpr bool kScaled = kNarrowRange<Io>;
 };
 
 /// What a head leaves for ddt, dA and dD (write_flows).
@@ -56,14 +61,19 @@ struct Layout {
   static constexpr int kStages = 2;  ///< of x, z, dout, S, S' and the steps
   static constexpr int kDepth = 2;   ///< of dy and M, and of flows
   static constexpr int kStage = (3 + 2 * kHalves) * kTile;
-  static constexpr int kStageBytes = (2 + T::kGated + 2 * kHalves) * kTile + kStepsBytes;  ///< what is loaded
+  /// What is loaded.
+  static constexpr int kStageBytes =
+      (2 + T::kGated + 2 * kHalves) * kTile + kStepsBytes + (T::kScaled ? kUnscaleBytes : 0);
 
   static constexpr int kProjections = 0;  ///< B, then C
   static constexpr int kInputs = kProjections + 2 * kHalves * kTile;
   static constexpr int kPairs = kInputs + kStages * kStage;  ///< dy, then M
   static constexpr int kStepRows = kPairs + kDepth * 2 * kTile;
-  static constexpr int kSkip = kStepRows + kStages * kStepsBytes;  ///< D of the head's columns
-  static constexpr int kProducts = kSkip + kStages * kSkipBytes;   ///< C·Bᵀ, then Q
+  static constexpr int kSkip = kStepRows + kStages * kStepsBytes;      ///< D of the head's columns
+  static constexpr int kStateUnscales = kSkip + kStages * kSkipBytes;  ///< of S and S'
+  static constexpr int kProductScales = kStateUnscales + kStages * kUnscaleBytes;  ///< of Q, by warp
+  static constexpr int kLargestMixing = kProductScales + 4 * kWarpsOfGroup;        ///< of M, by warp
+  static constexpr int kProducts = kLargestMixing + kDepth * 4 * kWarpsOfGroup;    ///< C·Bᵀ, then Q
   static constexpr int kFlows = kProducts + 2 * static_cast<int>(sizeof(OwnVectors));
   static constexpr int kBarriers = kFlows + kDepth * static_cast<int>(sizeof(HeadFlows));
   static constexpr int kBytes = kBarriers + 256 + 1024;  // the start is not aligned to 1024
@@ -120,6 +130,22 @@ struct SharedMemory {
   }
   __device__ const float* skip(typename Inputs::Position at) const {
     return reinterpret_cast<const float*>(pointer(Layout::kSkip)) + at.slot * kSteps;
+  }
+  __device__ std::uint32_t unscales_address(typename Inputs::Position at) const {
+    return base + Layout::kStateUnscales + at.slot * kUnscaleBytes;
+  }
+  /// In f16: of S (kUnscaleState) and of S' (kUnscaleGradient). 1 otherwise.
+  __device__ float unscale(typename Inputs::Position at, int which) const {
+    if constexpr (!T::kScaled) return 1.0F;
+    return reinterpret_cast<const float*>(pointer(Layout::kStateUnscales))[at.slot * kUnscales + which];
+  }
+  /// Per warp of the query warpgroup: the largest of its rows of Q.
+  __device__ float* product_scales() const {
+    return reinterpret_cast<float*>(pointer(Layout::kProductScales));
+  }
+  /// The same of M, unscaled.
+  __device__ float* largest_mixing(typename Pairs::Position at) const {
+    return reinterpret_cast<float*>(pointer(Layout::kLargestMixing)) + at.slot * kWarpsOfGroup;
   }
   /// Of the state tiles, as 16-byte vectors.
   __device__ const uint4* vectors(std::uint32_t tile) const {
@@ -248,6 +274,14 @@ class SkipWeights {
   const float* row_;
   float one_ = 0.0F;
 };
+
+/// The power of two that moves the largest of four warps' numbers to `target`; as much as leaves room in f32 for
+/// sums that are scaled with it.
+__device__ inline float scale_of_warps(const float* largest, int target) {
+  constexpr float kLeast = 0x1p-60F;
+  const float4 of = *reinterpret_cast<const float4*>(largest);
+  return scale_to(fmaxf(kLeast, fmaxf(fmaxf(of.x, of.y), fmaxf(of.z, of.w))), target).up;
+}
 
 /// silu and its derivative by approximate exponential and reciprocal.
 __device__ inline ValueSlope silu_approximate(float z) {

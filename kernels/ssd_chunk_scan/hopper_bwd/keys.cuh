@@ -68,7 +68,9 @@ class KeyWarpgroup {
                                         hopper::operand_step<kAlong>(dstates, k, kTile), k > 0);
     hopper::wgmma_commit();
     start_product<Io>(product, x, shared_.dstate_tile(input_at_));
-    const float states = sum_lanes<1, 16>(product_of_states());
+    const float unscale = shared_.unscale(input_at_, kUnscaleGradient);
+    float states = sum_lanes<1, 16>(product_of_states());
+    if constexpr (T::kScaled) states *= unscale * shared_.unscale(input_at_, kUnscaleState);
     shared_.flows().wait_empty(pair_at_);
     HeadFlows& flows = shared_.flows_of(pair_at_);
     float direct[32];
@@ -78,7 +80,8 @@ class KeyWarpgroup {
     hopper::pin_registers(u);
     float into[2] = {0.0F, 0.0F};
     const float delta[2] = {steps[kStepDelta][at_.row_of(0)], steps[kStepDelta][at_.row_of(2)]};
-    const float leave[2] = {steps[kStepLeave][at_.row_of(0)], steps[kStepLeave][at_.row_of(2)]};
+    const float leave[2] = {unscale * steps[kStepLeave][at_.row_of(0)],
+                            unscale * steps[kStepLeave][at_.row_of(2)]};
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
       const float2 pair = unpack_pair<Io>(x[i]);
@@ -99,6 +102,12 @@ class KeyWarpgroup {
     }
 
     shared_.pairs().wait_full(pair_at_);
+    [[maybe_unused]] float scale = 1.0F;  // of M
+    if constexpr (T::kScaled) {
+      scale = scale_of_warps(shared_.largest_mixing(pair_at_), kTopTarget);
+#pragma unroll
+      for (float& value : u) value *= scale;
+    }
     const std::uint64_t m = hopper::operand_descriptor(shared_.mixing_tile(pair_at_), kTile);
     const std::uint64_t dys = hopper::operand_descriptor(shared_.dy_tile(pair_at_), kTile);
     hopper::pin_registers(u);
@@ -123,6 +132,9 @@ class KeyWarpgroup {
     hopper::wgmma_wait<0>();
     hopper::pin_registers(u);
     warp_arrive(shared_.pairs().empty(pair_at_), at_.lane);
+    if constexpr (T::kScaled)
+#pragma unroll
+      for (float& value : u) value *= inverse_of_power(scale);
     store_dx(u, direct);
     hopper::fence_async_proxy();
     warp_arrive(shared_.inputs().done(input_at_), at_.lane);
@@ -192,7 +204,8 @@ class KeyWarpgroup {
           direct[8 * j + 2 * i + 1] = d.y * dy.y;
         }
       }
-      store_column_sums(columns, flows.skip[warp_], at_.lane);
+      const int lane = group_thread() % 32;  // again: registers are short
+      store_column_sums(columns, flows.skip[warp_], lane);
     }
     if constexpr (T::kGated) warp_arrive(shared_.gates_read(input_at_), at_.lane);
   }
@@ -211,7 +224,8 @@ class KeyWarpgroup {
     shared_.pairs().wait_full(pair_at_);
     std::uint32_t q[16];
     load_transposed(q);
-    multiply_projection<Io, kHalves>(dB, q, shared_.c_tile());
+    const float scale = T::kScaled ? scale_of_warps(shared_.product_scales(), kTileTarget) : 1.0F;
+    multiply_projection<T>(dB, q, shared_.c_tile(), scale);
     const int thread = group_thread();  // again: registers are short
     write_projection<Io, kHalves>(args_, Projection::B, dB, {16 * (thread / 32), 0, thread % 32});
   }

@@ -40,6 +40,10 @@ __device__ void load_inputs(const GradientArgs& args, const SharedMemory<T>& sha
     const std::int64_t row = place.row(args, head);
     constexpr int kStateBytes = Layout::kHalves * kTile;
     hopper::load_bytes(shared.steps_address(at), args.workspace.steps + row * 4 * kSteps, kStepsBytes, full);
+    if constexpr (T::kScaled)
+      hopper::load_bytes(shared.unscales_address(at),
+                         args.workspace.unscales + row * args.plan.dstate_tiles * kUnscales, kUnscaleBytes,
+                         full);
     hopper::load_tile(shared.dout_tile(at), args.dout, from, full);
     if constexpr (T::kGated) hopper::load_tile(shared.z_tile(at), args.z, from, full);
     hopper::load_bytes(shared.state_tile(at),
