@@ -1,8 +1,10 @@
 #include "reference/reference.h"
 
 #include <fmt/format.h>
+#include <omp.h>
 
 #include <algorithm>
+#include <optional>
 #include <stdexcept>
 
 #include "reference/common/zeros.h"
@@ -20,6 +22,29 @@ const Reference& reference_of(const Problem& problem) {
   if (found == registry().end())
     throw std::logic_error(fmt::format("{} has no reference", problem.op().name));
   return *found;
+}
+
+/// Exponentials and multiply-adds of a problem below which one thread is faster: others have to be woken and
+/// waited for, which takes milliseconds where cores are busy.
+constexpr double kWorthThreads = 1 << 16;
+
+/// Parallel regions that the calling thread begins have one thread while this lives.
+class OneThread {
+ public:
+  OneThread() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
+  ~OneThread() { omp_set_num_threads(before_); }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+  OneThread(OneThread&&) = delete;
+  OneThread& operator=(OneThread&&) = delete;
+
+ private:
+  int before_;
+};
+
+bool is_worth_threads(const Problem& problem) {
+  const Work work = problem.op().least_work(problem, Math::f32);
+  return work.exponentials + work.fmas >= kWorthThreads;
 }
 
 }  // namespace
@@ -46,6 +71,8 @@ std::size_t output_bytes(const Problem& problem, bool (*has_third)(const TensorS
 
 ReferenceOutputs compute_reference(const Problem& problem, const TensorSet& inputs,
                                    const std::atomic<bool>& stop) {
+  std::optional<OneThread> alone;
+  if (!is_worth_threads(problem)) alone.emplace();
   return reference_of(problem).compute(problem, inputs, stop);
 }
 

@@ -287,7 +287,7 @@ def run(case, device, math, time):
             launch = lambda: FORWARD[operation](case, x)  # noqa: E731
             return launch(), time(launch)
 
-    leaves = [n for n in x if n not in ("dout", "dfinal_states") and x[n].dtype != torch.int32]
+    leaves = [n for n in x if n not in ("dout", "dfinal_states", "dlast_state") and x[n].dtype != torch.int32]
     for name in leaves:
         x[name].requires_grad_()
 

@@ -15,6 +15,8 @@ def selective_scan_why_not(axes, shapes, is_complex):
         return f"selective_scan_cuda takes layout bdl alone, not {axes['layout']}"
     if "initial_state" in shapes:
         return "selective_scan_cuda takes no initial_state"
+    if "dlast_state" in shapes:
+        return "selective_scan_cuda ignores dlast_state"
     if len(shapes["A"]) == 3:
         return "mamba_ssm has no dense A"
     if is_complex and axes["dtype"] != "f32" and any(len(shapes[name]) == 4 for name in ("B", "C")):

@@ -3,6 +3,7 @@
 // conj(f'(x))·g_y:
 //   dy_t = dout_t·silu(z_t)
 //   g_t  = k·dy_t·conj(C_t) + conj(Ā_{t+1})·g_{t+1}                      gradient of h_t
+//   the last step has dlast_state, or 0, in place of the latter
 //   w    gets conj(c_t)·g_t + conj(c'_{t+1})·g_{t+1}
 //   Ā_t, c_t, c'_t get g_t·conj(h_{t-1}), g_t·conj(w_t), g_t·conj(w_{t-1}), and pass them on to Δ_t and A
 // Forward states come from checkpoints at the start of every tile of time steps; tiles are done last to
@@ -131,8 +132,11 @@ class Backward {
 
   void make_checkpoints(const Task& task, Tile<T>& tile) {
     for (std::int64_t first = task.first; first < task.last; first += kLanes)
-      for (std::int64_t n = 0; n < shape_.dstate; ++n)
-        checkpoint(task, first, 0)[n] = initial_states(task, first, n);
+      for (std::int64_t n = 0; n < shape_.dstate; ++n) {
+        checkpoint(task, first, 0)[n] = given_states("initial_state", task, first, n);
+        adjoints_[block_of(task, first) * shape_.dstate + n].carry =
+            given_states("dlast_state", task, first, n);
+      }
     for (std::int64_t index = 0; index + 1 < plan_.tiles && !stop_; ++index) {
       for (std::int64_t first = task.first; first < task.last; first += kLanes) {
         tile.load(task, first, index, false);
@@ -146,9 +150,10 @@ class Backward {
     }
   }
 
-  RoundedLanes<T> initial_states(const Task& task, std::int64_t first, std::int64_t n) const {
+  /// An input (B, D, N) of the block of channels from `first` on; zeros where it is absent.
+  RoundedLanes<T> given_states(const char* name, const Task& task, std::int64_t first, std::int64_t n) const {
     RoundedLanes<T> lanes;
-    const TensorView* view = inputs_.find("initial_state");
+    const TensorView* view = inputs_.find(name);
     for (std::int64_t c = first; c < std::min(first + kLanes, task.last) && view != nullptr; ++c)
       lanes.set(c - first, exactly(load<T>(*view, (task.batch * shape_.dim + c) * shape_.dstate + n)));
     return lanes;

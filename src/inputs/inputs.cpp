@@ -68,8 +68,24 @@ std::int64_t row_offset(const TensorView& view, std::int64_t row) {
   return offset;
 }
 
-void generate(const InputFill& fill, const HostTensor& tensor, bool shared, const std::atomic<bool>& stop) {
+/// Row-major position in the whole tensor of a row's first element; rows are those of the part.
+std::int64_t position_in_whole(const Shape& part, const Shape& whole, const Shape& begin, std::int64_t row) {
+  std::int64_t position = begin.back();
+  std::int64_t elements = whole.back();  // of what an index counts
+  for (auto axis = static_cast<std::ptrdiff_t>(part.size()) - 2; axis >= 0; --axis) {
+    position += (row % part[axis] + begin[axis]) * elements;
+    row /= part[axis];
+    elements *= whole[axis];
+  }
+  return position;
+}
+
+/// The part of a tensor of spec `whole_spec` that begins at `begin`.
+void generate(const InputFill& fill, const HostTensor& tensor, const TensorSpec& whole_spec,
+              Shape begin_of_part, bool shared, const std::atomic<bool>& stop) {
   const TensorView view = real_view(tensor.view());
+  const TensorView whole = real_view(TensorView(nullptr, whole_spec));
+  begin_of_part.resize(whole.shape.size(), 0);  // the parts of complex numbers
   const std::int64_t length = view.shape.back();
   const std::int64_t rows = element_count(view.shape) / length;
   const std::int64_t rows_in_plane = view.shape.size() < 2 ? 1 : view.shape[view.shape.size() - 2];
@@ -85,30 +101,43 @@ void generate(const InputFill& fill, const HostTensor& tensor, bool shared, cons
     const std::int64_t begin = segment * kSegment;
     std::array<double, kSegment> buffer;
     const std::span values(buffer.data(), static_cast<std::size_t>(std::min(kSegment, length - begin)));
-    fill(tensor.spec.name, row * length + begin, values);
+    fill(tensor.spec.name, position_in_whole(view.shape, whole.shape, begin_of_part, row) + begin, values);
     store_rounded(values, shared, view, row_offset(view, row) + begin * view.strides.back(),
                   view.strides.back());
   }
   if (stop) throw Interrupted();
 }
 
-/// Makes one element of one tensor NaN: the tensors take turns over seeds.
-void put_nan(const std::vector<HostTensor>& tensors, std::int64_t seed) {
-  std::vector<const HostTensor*> choice;
-  for (const auto& tensor : tensors)
-    if (tensor.spec.dtype != DType::i32) choice.push_back(&tensor);
-  const HostTensor& chosen = *choice.at(static_cast<std::size_t>(seed) % choice.size());
-  const TensorView view = real_view(chosen.view());
+/// Makes one element of one tensor NaN: the tensors take turns over seeds. `specs` are the whole inputs.
+void put_nan(const std::vector<HostTensor>& tensors, const std::vector<TensorSpec>& specs, const Box& box,
+             std::int64_t seed) {
+  std::vector<std::size_t> choice;
+  for (std::size_t i = 0; i < specs.size(); ++i)
+    if (specs[i].dtype != DType::i32) choice.push_back(i);
+  const std::size_t chosen = choice.at(static_cast<std::size_t>(seed) % choice.size());
+  const TensorView view = real_view(tensors[chosen].view());
+  const TensorView whole = real_view(TensorView(nullptr, specs[chosen]));
   std::array<double, 1> draw{};
   Stream(seed, "nan").uniforms(0, draw);
-  const auto position = static_cast<std::int64_t>(draw[0] * static_cast<double>(element_count(view.shape)));
-  store_from_double(view.data, offset_of(index_of(position, view.shape), view.strides), view.dtype,
+  const auto position = static_cast<std::int64_t>(draw[0] * static_cast<double>(element_count(whole.shape)));
+  Shape index = index_of(position, whole.shape);
+  const Shape begin = begin_of(specs[chosen], box);
+  for (std::size_t axis = 0; axis < begin.size(); ++axis) {
+    index[axis] -= begin[axis];
+    if (index[axis] < 0 || index[axis] >= view.shape[axis]) return;  // in the part of another
+  }
+  store_from_double(view.data, offset_of(index, view.strides), view.dtype,
                     std::numeric_limits<double>::quiet_NaN());
 }
 
 }  // namespace
 
 std::vector<HostTensor> generate_inputs(const Problem& problem, const InputSpec& spec,
+                                        const std::atomic<bool>& stop) {
+  return generate_inputs(problem, spec, {}, stop);
+}
+
+std::vector<HostTensor> generate_inputs(const Problem& problem, const InputSpec& spec, const Box& box,
                                         const std::atomic<bool>& stop) {
   if (spec.values != "native" && spec.values != "shared" && spec.values != "nan")
     throw UsageError(fmt::format("values must be native, shared or nan, got '{}'", spec.values));
@@ -117,13 +146,15 @@ std::vector<HostTensor> generate_inputs(const Problem& problem, const InputSpec&
   // Only tensors that take the problem's dtype have values to share; the others are f32 or c64 in any case.
   const auto specs_in_bf16 = problem.with({{"dtype", "bf16"}}).tensors();
   std::vector<HostTensor> tensors;
+  std::vector<TensorSpec> whole;
   for (std::size_t i = 0; i < specs.size(); ++i) {
     if (specs[i].role != Role::input) continue;
-    tensors.emplace_back(specs[i]);
+    whole.push_back(specs[i]);
+    tensors.emplace_back(part_of(specs[i], box));
     const bool shared = spec.values == "shared" && specs_in_bf16[i].dtype == DType::bf16;
-    generate(fill, tensors.back(), shared, stop);
+    generate(fill, tensors.back(), specs[i], begin_of(specs[i], box), shared, stop);
   }
-  if (spec.values == "nan") put_nan(tensors, spec.seed);
+  if (spec.values == "nan") put_nan(tensors, whole, box, spec.seed);
   return tensors;
 }
 

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <vector>
 
+#include "model/box.h"
 #include "model/case.h"
 #include "model/tensor.h"
 
@@ -14,6 +15,11 @@ namespace ssmbench {
 /// the problem's dtype. Threaded. Throws UsageError for an unknown distribution or value precision,
 /// Interrupted once `stop` is true, OutOfMemory.
 std::vector<HostTensor> generate_inputs(const Problem& problem, const InputSpec& spec,
+                                        const std::atomic<bool>& stop);
+
+/// The parts of them that lie in the box: the same bits as there are in the whole tensors, none of which is
+/// made.
+std::vector<HostTensor> generate_inputs(const Problem& problem, const InputSpec& spec, const Box& box,
                                         const std::atomic<bool>& stop);
 
 }  // namespace ssmbench

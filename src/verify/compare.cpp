@@ -188,7 +188,7 @@ OutputComparison compare_output(const TensorView& output, const Expectation& exp
   constexpr std::int64_t kRange = 1 << 16;
   const std::int64_t ranges = (count + kRange - 1) / kRange;
   std::vector<Partial> partials(ranges);
-#pragma omp parallel for schedule(dynamic)
+#pragma omp parallel for schedule(dynamic) if (ranges > 1)
   for (std::int64_t i = 0; i < ranges; ++i)
     partials[i] = judge_range(got, expected, rule, time, i * kRange, std::min(count, (i + 1) * kRange));
 

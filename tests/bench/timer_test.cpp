@@ -229,7 +229,7 @@ TEST_CASE("the clock is read before and after each burst, and the lower reading 
                            device, [](void*) {}, exactly(220), 0)
                            .results()
                            .at("hot");
-    CHECK(device.readings >= 10);
+    CHECK(device.readings >= 6);  // three bursts at least, of at most 75 samples each
     CHECK(stats.throttled > 0);
     CHECK(stats.throttled + static_cast<int>(stats.samples_ms.size()) == 220);
     CHECK(stats.clock_mhz == 1980);

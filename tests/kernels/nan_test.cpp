@@ -56,7 +56,7 @@ void replace_nan(const std::vector<HostTensor>& inputs, double by) {
 
 TEST_CASE("one element of one input is NaN, and seeds take all inputs in turn") {
   std::map<std::string, int> met;
-  for (const auto& one : cases_with_nan(16)) {
+  for (const auto& one : cases_with_nan(32)) {
     int count = 0;
     for (const auto& tensor : inputs_of(one, "nan")) {
       if (tensor.spec.dtype == DType::i32) continue;

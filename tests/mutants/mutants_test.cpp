@@ -164,13 +164,15 @@ TEST_CASE("mutants that are right at first are caught by launching them again") 
 }
 
 TEST_CASE("mutants that compute only where they believe that somebody looks are wrong while they are timed") {
-  check_sweep("watched", "--device cpu --runs 30 --warmup 2 --reruns 0" + kPlugin,
+  // More bursts than the two rows of a launch with shuffled inputs can be of the eighth that is computed.
+  check_sweep("watched", "--device cpu --runs 1000 --warmup 2 --reruns 0" + kPlugin,
               "mutant-none,mutant-result-*,mutant-rows-*,mutant-eighth-unless-*,mutant-eighth-when-*,"
               "mutant-eighth-by-*,mutant-late-*,mutant-work-*,mutant-lazy-*");
 }
 
 TEST_CASE("mutants that compute most of the time are wrong in some launch that is looked at") {
-  check_sweep("patient", "--device cpu --min-time 1 --reruns 0" + kPlugin,
+  // A number of launches, not a time, so that a busy machine has as many bursts: a hundred or so.
+  check_sweep("patient", "--device cpu --runs 1500 --timeout 600 --reruns 0" + kPlugin,
               "mutant-none,mutant-eighth-after-pause,mutant-lottery");
 }
 

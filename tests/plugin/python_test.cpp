@@ -113,11 +113,11 @@ TEST_CASE("kernels in Python are measured like others, and what goes wrong is on
   };
   expect("np-unsupported", "skip", "not 37 steps");
   expect("np-leaves", "error", "exited with status 3");
-  fails("np-raises", "ValueError: no kernel; for (2, 37, 3) (kernels.py:46)");
-  fails("np-exits", "SystemExit: 3 (kernels.py:51)");
-  fails("np-writes-input", "ValueError: assignment destination is read-only (kernels.py:61)");
+  fails("np-raises", "ValueError: no kernel; for (2, 37, 3) (kernels.py:47)");
+  fails("np-exits", "SystemExit: 3 (kernels.py:60)");
+  fails("np-writes-input", "ValueError: assignment destination is read-only (kernels.py:70)");
   fails("np-wrong-shape", "returned out of shape (2, 1, 3), not (2, 37, 3)");
-  fails("np-asks-wrongly", "AttributeError: linear_scan has no axis 'heads' (kernels.py:74)");
+  fails("np-asks-wrongly", "AttributeError: linear_scan has no axis 'heads' (kernels.py:83)");
   fails("np-no-such-tensor",
         "no_such_tensor: linear_scan has no 'c' here; a parameter with a default need not be there");
 }
@@ -154,6 +154,26 @@ TEST_CASE("tensors of PyTorch alias those of a case, bf16 too", "[python]") {
     CHECK(records.at("torch-writes-input").at("status") == "invalid");
     CHECK(records.at("torch-writes-input").at("cause") == "inputs_changed");
   }
+}
+
+TEST_CASE("the libraries of Python packages get along with a preloaded allocator", "[python]") {
+  const PythonWith python("numpy");
+  if (!python.found()) return;
+  const CommandResult result =
+      run_shell("LD_PRELOAD='" OTHER_MALLOC_LIBRARY "' FREES_MEMORY_LIBRARY='" FREES_MEMORY_LIBRARY
+                "' '" SSMBENCH_EXECUTABLE "' " +
+                    kLinear + kKernels + " --no-timing --impl np-loads-library",
+                SSMBENCH_SOURCE_DIR);
+  INFO(result.err);
+  const auto records = by_implementation(result.out);
+  REQUIRE(records.contains("np-loads-library"));
+  CHECK(records.at("np-loads-library").at("status") == "pass");
+}
+
+TEST_CASE("the program has no function that could take the place of one of a library") {
+  const CommandResult symbols = run_shell(
+      "nm -D --defined-only '" SSMBENCH_EXECUTABLE "' | grep -c -e ' [TWi] ' -e ' H5'", SSMBENCH_SOURCE_DIR);
+  CHECK(symbols.out == "0\n");
 }
 
 TEST_CASE("Python files that cannot be used are refused in a line", "[python]") {

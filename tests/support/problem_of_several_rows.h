@@ -18,7 +18,7 @@ inline Problem problem_of_several_rows(const OpSpec& op) {
   }
   if (const AxisSpec* groups = op.find_axis(AxisRole::groups)) axes[groups->name] = size(2);
   if (op.find_axis("rope_angles") != nullptr) axes["rope_angles"] = size(2);
-  for (const char* states : {"initial_state", "initial_states", "final_states"})
+  for (const char* states : {"initial_state", "initial_states", "final_states", "dlast_state"})
     if (op.find_axis(states) != nullptr) axes[states] = true;
   if (op.find_axis("layout") != nullptr) axes["layout"] = op.find_axis("layout")->choices.back();
   return {op, std::move(axes)};

@@ -192,9 +192,6 @@ def release(handle):
 def connect(address):
     """Hands over the functions, in the order of the structure in bridge.c."""
     sys.stdout = sys.stderr  # ssmbench's stdout may be a file of results
-    # Or libraries that the program has loaded, HDF5 for one, take the place of those of Python packages.
-    if not os.environ.get("SSMBENCH_PYTHON_NO_DEEPBIND"):
-        sys.setdlopenflags(os.RTLD_NOW | os.RTLD_DEEPBIND)
     functions = [
         CFUNCTYPE(c_void_p, c_char_p)(without_exceptions(open_file)),
         CFUNCTYPE(c_void_p)(lambda: ctypes.addressof(described[-1])),

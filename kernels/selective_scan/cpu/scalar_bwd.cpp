@@ -4,6 +4,7 @@
 //
 //   dy_t = dout_t·silu(z_t)
 //   g_t  = k·dy_t·conj(C_t) + conj(Ā_{t+1})·g_{t+1}                          gradient of h_t
+//   the last step has dlast_state, or 0, in place of the latter
 //   w_t  gets conj(c_t)·g_t + conj(c'_{t+1})·g_{t+1}
 //   Ā_t, c_t, c'_t get g_t·conj(h_{t-1}), g_t·conj(w_t), g_t·conj(w_{t-1}) and pass them on to Δ_t and A
 //
@@ -58,6 +59,7 @@ class Gradients {
         A_(array<Value>(tensors, "A")),
         dA_(array<Value>(tensors, "dA")),
         initial_state_(array<Value>(tensors, "initial_state")),
+        dlast_state_(array<Value>(tensors, "dlast_state")),
         dinitial_state_(array<Value>(tensors, "dinitial_state")),
         D_(array<float>(tensors, "D")),
         dD_(array<float>(tensors, "dD")),
@@ -142,7 +144,7 @@ class Gradients {
     for (std::int64_t n = 0; n < s_.dstate; ++n) {
       const std::int64_t state = (row.b * s_.dim + row.d) * s_.dstate + n;
       room_.checkpoints[in_group(row, n) * tiles_] = s_.has_initial_state ? initial_state_[state] : Value{};
-      room_.carries[in_group(row, n)] = {};
+      room_.carries[in_group(row, n)] = {dlast_state_ != nullptr ? dlast_state_[state] : Value{}, Value{}};
     }
     for (std::int64_t tile = 0; tile + 1 < tiles_; ++tile) {
       load_steps(row, tile);
@@ -247,6 +249,7 @@ class Gradients {
   const Value* A_;
   Value* dA_;
   const Value* initial_state_;
+  const Value* dlast_state_;
   Value* dinitial_state_;
   const float* D_;
   float* dD_;

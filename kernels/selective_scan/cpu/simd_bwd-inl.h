@@ -148,7 +148,7 @@ class ChannelGradients {
  public:
   /// `projections`: the task's sums for dB and dC, [state][time]. `checkpoints`: the thread's.
   /// `channel_sums`: those of the first channel.
-  ChannelGradients(const ScanGradientArgs& args, const ScanBwdPlan& plan, const ChannelRun& run,
+  ChannelGradients(const SimdGradientArgs& args, const ScanBwdPlan& plan, const ChannelRun& run,
                    float* const (&projections)[2], float* checkpoints, float* channel_sums,
                    ScanBwdScratch& scratch)
       : args_(args),
@@ -168,7 +168,8 @@ class ChannelGradients {
       std::copy_n(s_.state, in_use_, checkpoints_ + tile * plan_.checkpoint);
       if (tile + 1 < plan_.tiles) go_forward(tile);
     }
-    for (float* zeros : {s_.carry, s_.dA, s_.dB, s_.dC}) std::fill_n(zeros, in_use_, 0.0F);
+    channels_.load_batch_states(args_.dlast_state, s_.carry);
+    for (float* zeros : {s_.dA, s_.dB, s_.dC}) std::fill_n(zeros, in_use_, 0.0F);
     for (float* zeros : {s_.dD, s_.ddelta_bias}) std::fill_n(zeros, kBwdChannels, 0.0F);
     for (std::int64_t tile = plan_.tiles - 1; tile >= 0; --tile) go_back(tile);
     if (args_.dinitial_state != nullptr) channels_.store_states(s_.carry, args_.dinitial_state);
@@ -364,7 +365,7 @@ class ChannelGradients {
     }
   }
 
-  const ScanGradientArgs& args_;
+  const SimdGradientArgs& args_;
   const ScanArgs& in_;
   const ScanBwdPlan& plan_;
   Channels<Io> channels_;

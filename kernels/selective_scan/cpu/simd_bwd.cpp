@@ -23,6 +23,7 @@
 
 #include "hwy/highway.h"
 #include "kernels/common/cpu/simd_matrix-inl.h"
+#include "kernels/common/tensor_data.h"
 #include "kernels/selective_scan/bind.h"
 #include "kernels/selective_scan/cpu/simd_bwd-inl.h"
 #include "kernels/selective_scan/cpu/simd_bwd.h"
@@ -31,7 +32,7 @@ HWY_BEFORE_NAMESPACE();
 namespace ssmbench::simd::HWY_NAMESPACE {
 
 /// One task, which leaves its sums in the workspace.
-void scan_task(const ScanGradientArgs& args, DType dtype, const ScanBwdPlan& plan, std::int64_t index,
+void scan_task(const SimdGradientArgs& args, DType dtype, const ScanBwdPlan& plan, std::int64_t index,
                std::int64_t thread, float* workspace, ScanBwdScratch& scratch) {
   const ScanBwdPlan::Task task = plan.task(index);
   float* const sums = workspace + plan.of_tasks + index * 2 * plan.projection;
@@ -51,7 +52,7 @@ void scan_task(const ScanGradientArgs& args, DType dtype, const ScanBwdPlan& pla
 }
 
 /// dB and dC of up to kTile steps of a (batch, group) from the sums of its tasks.
-void add_tasks(const ScanGradientArgs& args, DType dtype, const ScanBwdPlan& plan, std::int64_t batch,
+void add_tasks(const SimdGradientArgs& args, DType dtype, const ScanBwdPlan& plan, std::int64_t batch,
                std::int64_t group, std::int64_t begin, const float* workspace, ScanBwdScratch& scratch) {
   const std::int64_t row = plan.tiles * static_cast<std::int64_t>(kBwdTile);
   const auto steps = static_cast<std::size_t>(steps_within(begin, kTile, args.scan.seqlen));
@@ -93,7 +94,7 @@ HWY_EXPORT(scan_task);
 HWY_EXPORT(add_tasks);
 
 /// A channel's sums over batches, in order.
-void add_batches(const ScanGradientArgs& args, const ScanBwdPlan& plan, std::int64_t channel,
+void add_batches(const SimdGradientArgs& args, const ScanBwdPlan& plan, std::int64_t channel,
                  const float* workspace) {
   const std::int64_t dstate = args.scan.dstate;
   const auto sum = [&](std::int64_t which) {
@@ -113,7 +114,7 @@ void add_batches(const ScanGradientArgs& args, const ScanBwdPlan& plan, std::int
 }
 
 /// One thread per element of `scratch`.
-void compute(const ScanGradientArgs& args, DType dtype, const ScanBwdPlan& plan, float* workspace,
+void compute(const SimdGradientArgs& args, DType dtype, const ScanBwdPlan& plan, float* workspace,
              std::vector<ScanBwdScratch>& scratch) {
   const auto scan_one = HWY_DYNAMIC_DISPATCH(scan_task);
   const auto add_one = HWY_DYNAMIC_DISPATCH(add_tasks);
@@ -142,7 +143,8 @@ ScanBwdPlan plan_of(const Problem& problem) {
 }
 
 Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
-  const ScanGradientArgs args = bind_scan_gradients(problem, tensors);
+  const SimdGradientArgs args{bind_scan_gradients(problem, tensors),
+                              data_of<const float>(tensors, "dlast_state")};
   const ScanBwdPlan plan = plan_of(problem);
   // Shared because a Launch is copyable; launches of one binding must not overlap.
   const auto scratch = std::make_shared<std::vector<ScanBwdScratch>>(plan.threads);

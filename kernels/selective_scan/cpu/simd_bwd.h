@@ -24,6 +24,11 @@ inline constexpr std::size_t kBwdStates = 2;
 /// not depend on it.
 inline constexpr std::int64_t kScanBwdTasks = 32;
 
+/// selective_scan_bwd with what the implementations on GPUs do not take.
+struct SimdGradientArgs : ScanGradientArgs {
+  const float* dlast_state;  ///< (B, D, N) or null
+};
+
 /// How work is shared out, and where the workspace's parts lie, in floats.
 struct ScanBwdPlan {
   std::int64_t tiles, groups, channels_per_group;

@@ -71,10 +71,17 @@ class Channels {
       load_states(args_.A, v, A);
       if (!args_.variable_b) load_states(static_cast<const float*>(args_.B), v, B);
       if (!args_.variable_c) load_states(static_cast<const float*>(args_.C), v, C);
-      if (args_.initial_state != nullptr)
-        load_states(args_.initial_state + of_batch(), v, state);
+    });
+    load_batch_states(args_.initial_state, state);
+  }
+
+  /// (B, D, N) f32 to [vector][state][lane]; zeros where it is absent.
+  void load_batch_states(const float* from, float* to) {
+    for_each_vector([&](const ChannelVector& v) {
+      if (from != nullptr)
+        load_states(from + of_batch(), v, to);
       else
-        std::fill_n(state + state_rows(v), states_ * lanes_, 0.0F);
+        std::fill_n(to + state_rows(v), states_ * lanes_, 0.0F);
     });
   }
 

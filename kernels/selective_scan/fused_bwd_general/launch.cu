@@ -119,6 +119,7 @@ ShareLayout shares_of(const fused_bwd::BackwardPlan& plan) {
 }
 
 std::optional<std::string> unsupported(const Problem& problem) {
+  if (problem.flag("dlast_state")) return "takes no dlast_state: its last adjoint is that of out alone";
   const GeneralBackwardPlan general = plan_of(problem);
   std::int64_t blocks = std::max(general.blocks, shares_of(general).blocks());
   if (fused_bwd::applies(SelectiveScan(problem))) {

@@ -8,7 +8,6 @@
 #endif
 
 #include <algorithm>
-#include <cmath>
 
 #include "hwy/highway.h"
 #include "kernels/common/cpu/simd_math-inl.h"
@@ -16,36 +15,37 @@
 #include "kernels/common/cpu/simd_product-inl.h"
 #include "kernels/ssd_chunk_scan/args.h"
 #include "kernels/ssd_chunk_scan/cpu/simd_bwd.h"
-#include "kernels/ssd_chunk_scan/delta.h"
+#include "kernels/ssd_chunk_scan/cpu/simd_chunk-inl.h"
+#include "kernels/ssd_chunk_scan/sequences.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ssmbench::simd::HWY_NAMESPACE {
 
 inline float dot(const float* a, const float* b, std::size_t count) {
   const FloatTag tag;
-  auto sum = hn::Zero(tag);
-  for (std::size_t i = 0; i < count; i += hn::Lanes(tag))
-    sum = hn::MulAdd(hn::Load(tag, a + i), hn::Load(tag, b + i), sum);
-  return hn::GetLane(hn::SumOfLanes(tag, sum));
-}
-
-/// to[i] = factor·from[i]; both may be the same.
-inline void scale(float factor, const float* from, std::size_t count, float* to) {
-  const FloatTag tag;
-  for (std::size_t i = 0; i < count; i += hn::Lanes(tag))
-    hn::Store(hn::Mul(hn::Set(tag, factor), hn::Load(tag, from + i)), tag, to + i);
+  const std::size_t lanes = hn::Lanes(tag);
+  auto even = hn::Zero(tag);
+  auto odd = hn::Zero(tag);  // two sums, against latency
+  std::size_t i = 0;
+  for (; i + 2 * lanes <= count; i += 2 * lanes) {
+    even = hn::MulAdd(hn::Load(tag, a + i), hn::Load(tag, b + i), even);
+    odd = hn::MulAdd(hn::Load(tag, a + i + lanes), hn::Load(tag, b + i + lanes), odd);
+  }
+  for (; i < count; i += lanes) even = hn::MulAdd(hn::Load(tag, a + i), hn::Load(tag, b + i), even);
+  return hn::GetLane(hn::SumOfLanes(tag, hn::Add(even, odd)));
 }
 
 template <class Io>
 class HeadGradients {
  public:
   /// `projections`: sums of dB and dC of the task, [time][dstate]. `states`: room for those of all chunks.
-  HeadGradients(const SsdBwdArgs& args, const SsdBwdPlan& plan, std::int64_t batch, std::int64_t head,
+  HeadGradients(const SsdBwdArgs& args, const SsdBwdPlan& plan, const SsdBwdTask& task, std::int64_t head,
                 float* const (&projections)[2], float* states, SsdBwdScratch& scratch)
       : args_(args),
         in_(args.in),
-        batch_(batch),
+        batch_(task.batch),
         head_(head),
+        is_first_(head == task.first_head),
         chunks_(plan.chunks),
         dB_(projections[0]),
         dC_(projections[1]),
@@ -75,10 +75,6 @@ class HeadGradients {
     return (step_at(begin_ + static_cast<std::int64_t>(t)) * in_.nheads + head_) * in_.headdim;
   }
   std::int64_t state_at() const { return (batch_ * in_.nheads + head_) * in_.headdim * in_.dstate; }
-  /// 0 before the first step too: initial_states belong to sequence 0.
-  std::int32_t sequence_at(std::int64_t t) const {
-    return in_.seq_idx == nullptr || t < 0 ? 0 : in_.seq_idx[step_at(t)];
-  }
 
   void load_state(const float* from, float* to) const {
     std::fill_n(to, state_size(), 0.0F);
@@ -98,31 +94,14 @@ class HeadGradients {
   void load_chunk(std::int64_t chunk) {
     begin_ = chunk * static_cast<std::int64_t>(kSsdTile);
     steps_ = static_cast<std::size_t>(steps_within(begin_, kSsdTile, in_.seqlen));
-    double decay = 0;
-    for (std::size_t t = 0; t < kSsdTile; ++t) {
-      ValueSlope delta{0.0F, 0.0F};
-      if (t < steps_)
-        delta = step_size_slope(in_, head_, Io::load(static_cast<const Storage*>(in_.dt)[dt_at(t)]));
-      s_.delta[t] = delta.value;
-      s_.delta_slope[t] = delta.slope;
-      decay += static_cast<double>(delta.value) * in_.A[head_];
-      s_.decay[t] = static_cast<float>(decay);
-    }
-    const std::int32_t sequence_before = sequence_at(begin_ - 1);
-    const std::int32_t sequence_last = sequence_at(begin_ + static_cast<std::int64_t>(steps_) - 1);
-    std::size_t first = 0;
+    load_steps<Io>(in_, {batch_ * in_.seqlen, in_.seqlen}, head_, begin_, steps_, s_.steps);
     for (std::size_t t = 0; t < steps_; ++t) {
       const std::int64_t time = begin_ + static_cast<std::int64_t>(t);
-      const std::int32_t sequence = sequence_at(time);
-      s_.starts[t] = sequence != sequence_at(time - 1);
-      if (s_.starts[t]) first = t;
-      s_.first[t] = static_cast<float>(first);
-      s_.enter[t] = sequence == sequence_before ? expf(s_.decay[t]) : 0.0F;
-      s_.leave[t] = sequence == sequence_last ? expf(s_.decay[steps_ - 1] - s_.decay[t]) : 0.0F;
       load_row<Io>(static_cast<const Storage*>(in_.x) + row_at(t), headdim_, s_.x + t * p_stride_);
       load_row<Io>(static_cast<const Storage*>(in_.B) + projection_at(time), states_count_,
                    s_.B + t * n_stride_);
-      scale(s_.delta[t] * s_.leave[t], s_.x + t * p_stride_, p_count_, s_.x_leaving + t * p_stride_);
+      scale(s_.steps.delta[t] * s_.steps.leave[t], s_.x + t * p_stride_, p_count_,
+            s_.x_leaving + t * p_stride_);
     }
   }
   std::int64_t dt_at(std::size_t t) const {
@@ -150,15 +129,14 @@ class HeadGradients {
           hn::Store(hn::Mul(dout, gate.slope), tag, dz_factor + p);
         }
       }
-      scale(s_.enter[t], dy, p_count_, s_.dy_entering + t * p_stride_);
+      scale(s_.steps.enter[t], dy, p_count_, s_.dy_entering + t * p_stride_);
     }
   }
 
   void go_forward(std::int64_t chunk) {
     load_chunk(chunk);
-    scale(s_.enter[steps_ - 1], s_.state, state_size(), s_.state);
-    add_product({s_.B, 1, n_stride_}, {s_.x_leaving, p_stride_}, states_count_, steps_, p_count_,
-                {s_.state, p_stride_});
+    multiply({s_.B, 1, n_stride_}, {s_.x_leaving, p_stride_}, states_count_, steps_, p_count_,
+             {s_.state, p_stride_}, through_chunk());
   }
 
   void go_back(std::int64_t chunk) {
@@ -168,39 +146,47 @@ class HeadGradients {
     within_chunk();
     store_rows();
     store_steps(chunk);
-    scale(s_.enter[steps_ - 1], s_.dstate, state_size(), s_.dstate);
-    add_product({s_.C, 1, n_stride_}, {s_.dy_entering, p_stride_}, states_count_, steps_, p_count_,
-                {s_.dstate, p_stride_});
+    multiply({s_.C, 1, n_stride_}, {s_.dy_entering, p_stride_}, states_count_, steps_, p_count_,
+             {s_.dstate, p_stride_}, through_chunk());
   }
+  /// A state passes the chunk, and the product is added.
+  AccumulateScaled through_chunk() const { return {s_.steps.enter + steps_ - 1, 0}; }
 
   /// What S, the state that enters, and S', the gradient of the state that leaves, give: y, dx without the
   /// skip, dB, dC, and their flows past the steps. Returns what flows past all of them.
   double between_chunks(const float* state) {
-    std::fill_n(s_.y, steps_ * p_stride_, 0.0F);
-    std::fill_n(s_.u, steps_ * p_stride_, 0.0F);
-    add_product({s_.C, n_stride_, 1}, {state, p_stride_}, steps_, states_count_, p_count_, {s_.y, p_stride_});
-    add_product({s_.B, n_stride_, 1}, {s_.dstate, p_stride_}, steps_, states_count_, p_count_,
-                {s_.u, p_stride_});
+    multiply({s_.C, n_stride_, 1}, {state, p_stride_}, steps_, states_count_, p_count_, {s_.y, p_stride_},
+             Overwrite{});
+    multiply({s_.B, n_stride_, 1}, {s_.dstate, p_stride_}, steps_, states_count_, p_count_, {s_.u, p_stride_},
+             Overwrite{});
     for (std::size_t t = 0; t < steps_; ++t) {
       float* const y = s_.y + t * p_stride_;
       float* const u = s_.u + t * p_stride_;
       s_.flow_out[t] = dot(s_.dy_entering + t * p_stride_, y, p_count_);
-      const float into = s_.leave[t] * dot(s_.x + t * p_stride_, u, p_count_);
-      s_.flow_in[t] = s_.delta[t] * into;
+      const float into = s_.steps.leave[t] * dot(s_.x + t * p_stride_, u, p_count_);
+      s_.flow_in[t] = s_.steps.delta[t] * into;
       s_.direct[t] = into;
-      scale(s_.enter[t], y, p_count_, y);
-      scale(s_.delta[t] * s_.leave[t], u, p_count_, u);
+      scale(s_.steps.enter[t], y, p_count_, y);
+      scale(s_.steps.delta[t] * s_.steps.leave[t], u, p_count_, u);
     }
     transpose(state, p_stride_, states_count_, headdim_, s_.state_rows, n_stride_);
     transpose(s_.dstate, p_stride_, states_count_, headdim_, s_.dstate_rows, n_stride_);
-    add_product({s_.dy_entering, p_stride_, 1}, {s_.state_rows, n_stride_}, steps_, headdim_, n_count_,
-                projection(dC_));
-    add_product({s_.x_leaving, p_stride_, 1}, {s_.dstate_rows, n_stride_}, steps_, headdim_, n_count_,
-                projection(dB_));
+    add_projection({s_.dy_entering, p_stride_, 1}, s_.state_rows, dC_);
+    add_projection({s_.x_leaving, p_stride_, 1}, s_.dstate_rows, dB_);
     double product = 0;
-    for (std::size_t n = 0; n < states_count_; ++n)
-      product += dot(state + n * p_stride_, s_.dstate + n * p_stride_, p_count_);
-    return s_.enter[steps_ - 1] * product;
+    constexpr std::size_t kRows = 8;  // sums over lanes are slow
+    for (std::size_t n = 0; n < states_count_; n += kRows)
+      product += dot(state + n * p_stride_, s_.dstate + n * p_stride_,
+                     std::min(kRows, states_count_ - n) * p_stride_);
+    return s_.steps.enter[steps_ - 1] * product;
+  }
+  /// The first product of a chunk that goes to dB or dC: the task's first head begins the sums.
+  void add_projection(LeftFactor rows, const float* state, float* sums) const {
+    const Rows<const float> right{state, n_stride_};
+    if (is_first_)
+      multiply(rows, right, steps_, headdim_, n_count_, projection(sums), Overwrite{});
+    else
+      multiply(rows, right, steps_, headdim_, n_count_, projection(sums), Accumulate{});
   }
   Rows<float> projection(float* sums) const {
     return {sums + begin_ * static_cast<std::int64_t>(n_stride_), n_stride_};
@@ -208,22 +194,20 @@ class HeadGradients {
 
   /// What the steps of the chunk do to each other.
   void within_chunk() {
-    std::fill_n(s_.cb, steps_ * kSsdTile, 0.0F);
-    std::fill_n(s_.dyx, steps_ * kSsdTile, 0.0F);
     std::fill_n(s_.column, kSsdTile, 0.0F);
     transpose(s_.B, n_stride_, steps_, states_count_, s_.B_columns, kSsdTile);
     transpose(s_.x, p_stride_, steps_, headdim_, s_.x_columns, kSsdTile);
-    const std::size_t columns = round_up(steps_, lanes_);
-    add_product({s_.C, n_stride_, 1}, {s_.B_columns, kSsdTile}, steps_, states_count_, columns,
-                {s_.cb, kSsdTile});
-    add_product({s_.dy, p_stride_, 1}, {s_.x_columns, kSsdTile}, steps_, headdim_, columns,
-                {s_.dyx, kSsdTile});
+    lower_of_product({s_.C, n_stride_, 1}, {s_.B_columns, kSsdTile}, steps_, states_count_,
+                     {s_.cb, kSsdTile});
+    lower_of_product({s_.dy, p_stride_, 1}, {s_.x_columns, kSsdTile}, steps_, headdim_, {s_.dyx, kSsdTile});
     for (std::size_t t = 0; t < steps_; ++t) mix_step(t);
     if (in_.z != nullptr)
-      add_product({s_.mixing, kSsdTile, 1}, {s_.x, p_stride_}, steps_, steps_, p_count_, {s_.y, p_stride_});
-    add_product({s_.mixing, 1, kSsdTile}, {s_.dy, p_stride_}, steps_, steps_, p_count_, {s_.u, p_stride_});
-    add_product({s_.q, kSsdTile, 1}, {s_.B, n_stride_}, steps_, steps_, n_count_, projection(dC_));
-    add_product({s_.q, 1, kSsdTile}, {s_.C, n_stride_}, steps_, steps_, n_count_, projection(dB_));
+      multiply_lower({s_.mixing, kSsdTile, 1}, {s_.x, p_stride_}, steps_, p_count_, {s_.y, p_stride_},
+                     Accumulate{});
+    multiply_upper({s_.mixing, 1, kSsdTile}, {s_.dy, p_stride_}, steps_, p_count_, {s_.u, p_stride_},
+                   Accumulate{});
+    multiply_lower({s_.q, kSsdTile, 1}, {s_.B, n_stride_}, steps_, n_count_, projection(dC_), Accumulate{});
+    multiply_upper({s_.q, 1, kSsdTile}, {s_.C, n_stride_}, steps_, n_count_, projection(dB_), Accumulate{});
   }
 
   /// Row t of M and Q; W's part of what flows past the steps.
@@ -231,18 +215,16 @@ class HeadGradients {
     const FloatTag tag;
     const std::size_t row = t * kSsdTile;
     auto flow = hn::Zero(tag);
-    for (std::size_t s = 0; s < kSsdTile; s += lanes_) {
-      const auto step = hn::Iota(tag, static_cast<float>(s));
-      const auto now = hn::Set(tag, static_cast<float>(t));
-      const auto reaches = hn::And(hn::Le(step, now), hn::Ge(step, hn::Set(tag, s_.first[t])));
-      const auto apart = hn::Sub(hn::Set(tag, s_.decay[t]), hn::Load(tag, s_.decay + s));
-      const auto decay = hn::IfThenElseZero(reaches, exponential(apart));
+    for (std::size_t s = 0; s < triangle_columns(t); s += lanes_) {
+      const auto [reaches, decay] = weights_of(s_.steps, t, s);
       const auto cb = hn::IfThenElseZero(reaches, hn::Load(tag, s_.cb + row + s));
       const auto dyx = hn::Mul(hn::IfThenElseZero(reaches, hn::Load(tag, s_.dyx + row + s)), decay);
-      const auto delta = hn::Load(tag, s_.delta + s);
+      const auto delta = hn::Load(tag, s_.steps.delta + s);
       hn::Store(hn::Mul(hn::Mul(cb, decay), delta), tag, s_.mixing + row + s);
       hn::Store(hn::Mul(dyx, delta), tag, s_.q + row + s);
       // Not the diagonal too: beside it, what strong decays leave would be lost.
+      const auto step = hn::Iota(tag, static_cast<float>(s));
+      const auto now = hn::Set(tag, static_cast<float>(t));
       const auto w = hn::IfThenElseZero(hn::Lt(step, now), hn::Mul(cb, dyx));
       hn::Store(hn::Add(hn::Load(tag, s_.column + s), w), tag, s_.column + s);
       flow = hn::MulAdd(w, delta, flow);
@@ -255,7 +237,7 @@ class HeadGradients {
   void store_rows() {
     const FloatTag tag;
     for (std::size_t p = 0; p < p_count_; p += lanes_) {
-      const auto skip = skip_of(p);
+      const auto skip = skip_of(in_, head_, p);
       auto sum = hn::Zero(tag);
       for (std::size_t t = 0; t < steps_; ++t) {
         const std::size_t at = t * p_stride_ + p;
@@ -278,16 +260,6 @@ class HeadGradients {
     }
   }
 
-  FloatVec skip_of(std::size_t p) const {
-    const FloatTag tag;
-    if (in_.D == nullptr) return hn::Zero(tag);
-    if (!in_.skip_per_headdim) return hn::Set(tag, in_.D[head_]);
-    alignas(64) float row[kMaxLanes] = {};
-    load_row<F32>(in_.D + head_ * in_.headdim + static_cast<std::int64_t>(p), std::min(lanes_, headdim_ - p),
-                  row);
-    return hn::Load(tag, row);
-  }
-
   /// ddt, and sums for dA and ddt_bias.
   void store_steps(std::int64_t chunk) {
     double later = s_.through;
@@ -295,21 +267,23 @@ class HeadGradients {
     for (std::size_t t = 0; t < steps_; ++t) earlier += s_.flow_in[t];
     for (std::size_t t = steps_; t-- > 0;) {
       const double column = s_.column[t];
-      later += s_.flow_out[t] - s_.delta[t] * column;
+      later += s_.flow_out[t] - s_.steps.delta[t] * column;
       earlier -= s_.flow_in[t];
       // Nothing flows past a reset, or from before the first step where there is no state.
-      const bool cut = s_.starts[t] || (in_.initial_states == nullptr && chunk == 0 && t == 0);
+      const bool cut = s_.steps.starts[t] || (in_.initial_states == nullptr && chunk == 0 && t == 0);
       const double flow = cut ? 0 : later + earlier;
-      const double ddt = (in_.A[head_] * flow + s_.direct[t] + column) * s_.delta_slope[t];
+      const double ddt = (in_.A[head_] * flow + s_.direct[t] + column) * s_.steps.delta_slope[t];
       static_cast<Storage*>(args_.ddt)[dt_at(t)] = Io::store(static_cast<float>(ddt));
-      s_.sums[0] += s_.delta[t] * flow;
+      s_.sums[0] += s_.steps.delta[t] * flow;
       s_.sums[1] += ddt;
     }
   }
 
   const SsdBwdArgs& args_;
   const SsdInputs& in_;
-  std::int64_t batch_, head_, chunks_;
+  std::int64_t batch_, head_;
+  bool is_first_;  ///< head of its task
+  std::int64_t chunks_;
   float *dB_, *dC_, *states_;
   SsdBwdScratch& s_;
   std::int64_t begin_ = 0;  ///< of the chunk

@@ -31,11 +31,10 @@ void compute_task(const SsdBwdArgs& args, DType dtype, const SsdBwdPlan& plan, s
   const std::int64_t each = args.in.seqlen * plan.dstate;
   float* const sums = workspace + plan.projections + index * 2 * each;
   float* const projections[2] = {sums, sums + each};
-  std::fill_n(sums, 2 * each, 0.0F);
   float* const states = workspace + plan.states + thread * plan.chunks * plan.dstate * plan.headdim;
   for (std::int64_t head = task.first_head; head < task.last_head; ++head) {
     with_io_type(dtype, [&](auto io) {
-      HeadGradients<decltype(io)>(args, plan, task.batch, head, projections, states, scratch).run();
+      HeadGradients<decltype(io)>(args, plan, task, head, projections, states, scratch).run();
     });
     std::copy_n(scratch.sums, plan.sums,
                 workspace + plan.head_sums + (task.batch * args.in.nheads + head) * plan.sums);

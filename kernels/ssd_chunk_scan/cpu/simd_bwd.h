@@ -85,17 +85,12 @@ struct alignas(64) SsdBwdScratch {
   float state_rows[kState], dstate_rows[kState];                 ///< [head dim][state]
   float cb[kSquare], dyx[kSquare], mixing[kSquare], q[kSquare];  ///< [step t][step s]
 
-  float delta[kSsdTile], delta_slope[kSsdTile];
-  float decay[kSsdTile];      ///< Σ Δ·A over the chunk's steps so far
-  float enter[kSsdTile];      ///< weight of the state that enters; 0 behind a reset
-  float leave[kSsdTile];      ///< weight of the step in the state that leaves; 0 ahead of a reset
-  float first[kSsdTile];      ///< first step of the chunk that is of the same sequence
-  float column[kSsdTile];     ///< sums of W/Δ's columns, without the diagonal
-  double flow_out[kSsdTile];  ///< terms of the decays' gradients that end at the step
+  SsdSteps steps;
+  float column[kSsdTile];                      ///< sums of W/Δ's columns, without the diagonal
+  double flow_out[kSsdTile];                   ///< terms of the decays' gradients that end at the step
   double flow_in[kSsdTile], direct[kSsdTile];  ///< that start there; what Δ has besides its decay
   double through;                              ///< what flows past all steps
   double sums[2 + kSsdStates];                 ///< of the head: dA, ddt_bias, dD per head dim
-  bool starts[kSsdTile];                       ///< first step of a sequence
 };
 
 }  // namespace ssmbench::simd

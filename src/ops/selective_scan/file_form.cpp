@@ -36,10 +36,23 @@ void infer_scan(const StoredInputs& inputs, Axes& axes) {
   for (const char* name : {"D", "z", "delta_bias", "initial_state"}) axes[name] = inputs.has(name);
 }
 
+void infer_gradients(const StoredInputs& inputs, Axes& axes) {
+  infer_scan(inputs, axes);
+  axes["dlast_state"] = inputs.has("dlast_state");
+}
+
+FileForm file_form(void (*infer)(const StoredInputs& inputs, Axes& axes)) {
+  return {.attributes = {"method", "dtype", "layout", "delta_softplus"}, .infer = infer};
+}
+
 }  // namespace
 
 FileForm scan_file_form() {
-  return {.attributes = {"method", "dtype", "layout", "delta_softplus"}, .infer = infer_scan};
+  return file_form(infer_scan);
+}
+
+FileForm scan_bwd_file_form() {
+  return file_form(infer_gradients);
 }
 
 }  // namespace ssmbench

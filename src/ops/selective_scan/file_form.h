@@ -6,5 +6,6 @@ namespace ssmbench {
 
 /// How selective_scan_fwd and _bwd are kept in interchange files.
 FileForm scan_file_form();
+FileForm scan_bwd_file_form();
 
 }  // namespace ssmbench

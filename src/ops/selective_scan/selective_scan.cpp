@@ -54,8 +54,8 @@ std::vector<TensorSpec> scan_fwd_tensors(const Problem& problem) {
   return all;
 }
 
-/// The inputs of the forward operation and dout, then a gradient "d" + name for each input but dout, shaped
-/// and stored as the input itself.
+/// The inputs of the forward operation, dout and, where the problem has it, dlast_state; then a gradient "d" +
+/// name for each input of the forward operation, shaped and stored as the input itself.
 std::vector<TensorSpec> scan_bwd_tensors(const Problem& problem) {
   std::vector<TensorSpec> all;
   std::vector<TensorSpec> gradients;
@@ -65,8 +65,8 @@ std::vector<TensorSpec> scan_bwd_tensors(const Problem& problem) {
       gradients.back().name = "d" + tensor.name;
       gradients.back().role = Role::output;
       all.push_back(std::move(tensor));
-    } else if (tensor.name == "out") {
-      tensor.name = "dout";
+    } else if (tensor.name == "out" || problem.flag("dlast_state")) {
+      tensor.name = "d" + tensor.name;
       tensor.role = Role::input;
       all.push_back(std::move(tensor));
     }
@@ -141,6 +141,12 @@ std::vector<AxisSpec> scan_axes() {
       flag("initial_state", "init", false)};
 }
 
+std::vector<AxisSpec> scan_bwd_axes() {
+  std::vector<AxisSpec> axes = scan_axes();
+  axes.push_back(flag("dlast_state", "dlast", false));
+  return axes;
+}
+
 InputFill scan_inputs(const Problem& problem, const InputSpec& spec) {
   return fill_from(ScanInputs(problem, spec));
 }
@@ -173,12 +179,12 @@ const OpSpec& selective_scan_fwd() {
 const OpSpec& selective_scan_bwd() {
   static const OpSpec spec{.name = "selective_scan_bwd",
                            .summary = "Mamba-1 selective scan, all gradients",
-                           .axes = scan_axes(),
+                           .axes = scan_bwd_axes(),
                            .tensors = scan_bwd_tensors,
                            .contradiction = scan_contradiction,
                            .inputs = scan_inputs,
                            .least_work = scan_bwd_least_work,
-                           .file = scan_file_form(),
+                           .file = scan_bwd_file_form(),
                            .warning = unstable_method,
                            .look_alikes = {{"B", "C"}}};
   return spec;

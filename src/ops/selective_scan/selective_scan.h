@@ -21,11 +21,11 @@ struct OpSpec;
 /// Outputs: out, and last_state = h at the last step.
 const OpSpec& selective_scan_fwd();
 
-/// Its gradients: from the inputs of selective_scan_fwd and dout = ∂loss/∂out (B, D, L), du, ddelta, dA, dB,
-/// dC, and dD, dz, ddelta_bias, dinitial_state where the input exists: the exact derivatives of the formulas
-/// above by every method. Each has the shape, dtype and layout of its input: constant B and C get the sum
-/// over batch and time, B and C of a group the sum over its channels. Complex gradients are ∂loss/∂Re +
-/// i·∂loss/∂Im, as PyTorch and mamba_ssm have them.
+/// Its gradients: from the inputs of selective_scan_fwd, dout = ∂loss/∂out and, if asked, dlast_state =
+/// ∂loss/∂last_state: du, ddelta, dA, dB, dC, and dD, dz, ddelta_bias, dinitial_state where the input exists,
+/// the exact derivatives of the formulas above by every method. Each has the shape, dtype and layout of its
+/// input: constant B and C get the sum over batch and time, B and C of a group the sum over its channels.
+/// Complex gradients are ∂loss/∂Re + i·∂loss/∂Im, as PyTorch and mamba_ssm have them.
 const OpSpec& selective_scan_bwd();
 
 /// The largest dstate that the operation is defined for.

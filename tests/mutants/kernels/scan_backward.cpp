@@ -46,7 +46,8 @@ class Gradients {
   Tensor u_{call_.problem, "u"}, delta_{call_.problem, "delta"}, A_{call_.problem, "A"};
   Tensor B_{call_.problem, "B"}, C_{call_.problem, "C"}, D_{call_.problem, "D"}, z_{call_.problem, "z"};
   Tensor bias_{call_.problem, "delta_bias"}, initial_{call_.problem, "initial_state"};
-  Tensor dout_{call_.problem, "dout"}, du_{call_.problem, "du"}, ddelta_{call_.problem, "ddelta"};
+  Tensor dlast_{call_.problem, "dlast_state"}, dout_{call_.problem, "dout"}, du_{call_.problem, "du"},
+      ddelta_{call_.problem, "ddelta"};
   Tensor dz_{call_.problem, "dz"}, dinitial_{call_.problem, "dinitial_state"};
   Sums dA_{call_.problem, "dA"}, dB_{call_.problem, "dB"}, dC_{call_.problem, "dC"};
   Sums dD_{call_.problem, "dD"}, dbias_{call_.problem, "ddelta_bias"};
@@ -78,6 +79,8 @@ double Gradients::gate_backward(std::int64_t b, std::int64_t d, std::int64_t t) 
 
 void Gradients::backward_row(std::int64_t b, std::int64_t d) {
   std::vector<double> carried(static_cast<std::size_t>(dstate_));  // a(t+1)·λ_{t+1}
+  if (dlast_.given() && !has(Mistake::dlast_state_ignored))
+    for (std::int64_t n = 0; n < dstate_; ++n) carried[static_cast<std::size_t>(n)] = dlast_(b, d, n);
   for (std::int64_t t = seqlen_; t-- > 0;) {
     const double u = u_(b, d, t);
     const double delta = step_of(b, d, t);

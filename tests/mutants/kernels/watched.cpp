@@ -103,7 +103,7 @@ bool is_soon_after_pause() {
   static Clock::time_point pause;
   static int launches = 0;
   const auto now = Clock::now();
-  if (now - latest_return > std::chrono::microseconds(300)) {
+  if (now - latest_return > std::chrono::microseconds(100)) {
     pause = now;
     launches = 0;
   }

@@ -1,5 +1,6 @@
 """Kernels for tests of plugins in Python: one that is right, one each that goes wrong in its own way."""
 
+import ctypes
 import os
 import sys
 
@@ -44,6 +45,14 @@ def wrong_shape(a, b):
 @ssmbench.kernel("linear_scan", name="np-raises", **cpu)
 def raises(a):
     raise ValueError(f"no kernel\n  for {a.shape}")
+
+
+@ssmbench.kernel("linear_scan", name="np-loads-library", **cpu)
+def loads_library(a, b, out):
+    # As `import` loads extension modules.
+    library = ctypes.CDLL(os.environ["FREES_MEMORY_LIBRARY"], mode=sys.getdlopenflags())
+    assert library.frees_memory() == 1
+    scan(a, b, out)
 
 
 @ssmbench.kernel("linear_scan", name="np-exits", **cpu)

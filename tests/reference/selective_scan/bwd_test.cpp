@@ -109,10 +109,11 @@ const std::vector<Axes> kOptions{
      {"z", true},
      {"delta_bias", true},
      {"delta_softplus", true},
-     {"initial_state", true}},
+     {"initial_state", true},
+     {"dlast_state", true}},
     {{"B", "constant"}, {"C", "constant"}, {"initial_state", true}, {"layout", "bld"}},
     {{"B", "constant"}, {"groups", size(4)}, {"z", true}, {"delta_bias", true}},
-    {{"C", "constant"}, {"D", true}, {"delta_softplus", true}, {"layout", "bld"}},
+    {{"C", "constant"}, {"D", true}, {"delta_softplus", true}, {"layout", "bld"}, {"dlast_state", true}},
 };
 
 Problem small_problem(Axes axes, const std::string& method, const std::string& A) {
@@ -147,8 +148,12 @@ TEST_CASE("gradients across tiles of time, slabs of channels and batches") {
       {"batch", size(1)}, {"dim", size(34)}, {"groups", size(2)}, {"seqlen", size(130)}, {"dstate", size(2)}};
   const Axes tall{{"batch", size(67)}, {"dim", size(1)}, {"seqlen", size(65)}, {"dstate", size(1)}};
   for (Axes axes : {wide, tall}) {
-    axes.merge(Axes{
-        {"D", true}, {"z", true}, {"delta_bias", true}, {"delta_softplus", true}, {"initial_state", true}});
+    axes.merge(Axes{{"D", true},
+                    {"z", true},
+                    {"delta_bias", true},
+                    {"delta_softplus", true},
+                    {"initial_state", true},
+                    {"dlast_state", true}});
     for (const std::string method : {"zoh", "foh_exact"}) {
       axes["method"] = method;
       check_gradients(backward_problem(axes), by_dual, 1e-11, 6);

@@ -114,17 +114,20 @@ class ScanLoss {
     return result;
   }
 
-  /// Computes y of every element.
+  /// Computes y of every element, and the last states.
   void run() {
     y_.assign(static_cast<std::size_t>(s_.batch * s_.dim * s_.seqlen), R(0));
+    last_state_.clear();
     for (std::int64_t b = 0; b < s_.batch; ++b)
       for (std::int64_t d = 0; d < s_.dim; ++d)
         for (std::int64_t n = 0; n < s_.dstate; ++n) scan(b, d, n);
   }
 
-  /// Σ dout·out.
+  /// Σ dout·out + Σ dlast_state·last_state, over both components of complex states.
   R loss() const {
     R sum(0);
+    if (const auto given = values_.find("dlast_state"); given != values_.end())
+      for (std::size_t i = 0; i < given->second.size(); ++i) sum = sum + given->second[i] * last_state_[i];
     for (std::int64_t b = 0; b < s_.batch; ++b)
       for (std::int64_t d = 0; d < s_.dim; ++d)
         for (std::int64_t t = 0; t < s_.seqlen; ++t)
@@ -162,11 +165,13 @@ class ScanLoss {
       const Complex<R> term = projection("C", s_.variable_c, b, d, n, t) * h;
       y_[static_cast<std::size_t>(at)] = y_[static_cast<std::size_t>(at)] + R(s_.complex ? 2 : 1) * term.re;
     }
+    last_state_.push_back(h.re);
+    if (s_.complex) last_state_.push_back(h.im);
   }
 
   SelectiveScan s_;
   const Values<R>& values_;
-  std::vector<R> y_;
+  std::vector<R> y_, last_state_;
 };
 
 }  // namespace ssmbench::test

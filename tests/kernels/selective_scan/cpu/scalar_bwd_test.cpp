@@ -41,7 +41,8 @@ TEST_CASE("cpu-scalar's gradients are right where its tiles of time steps end") 
                                                   {"dim", size(3)},
                                                   {"dstate", size(dstate)},
                                                   {"seqlen", size(seqlen)},
-                                                  {"initial_state", true}},
+                                                  {"initial_state", true},
+                                                  {"dlast_state", seqlen % 2 == 1}},
                                                  selective_scan_bwd())));
   check_all_pass(run_cases(std::move(cases), kScalar));
 }

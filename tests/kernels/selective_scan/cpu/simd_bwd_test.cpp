@@ -31,7 +31,8 @@ Problem full_problem(Axes axes) {
                   {"z", true},
                   {"delta_bias", true},
                   {"delta_softplus", true},
-                  {"initial_state", true}});
+                  {"initial_state", true},
+                  {"dlast_state", true}});
   return scan_problem(std::move(axes), selective_scan_bwd());
 }
 

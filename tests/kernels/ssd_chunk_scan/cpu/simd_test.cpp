@@ -61,17 +61,63 @@ TEST_CASE("cpu-simd of Mamba-2 agrees with the reference on every instruction se
   });
 }
 
-TEST_CASE("cpu-simd's gradients of Mamba-2 have the same bits for any number of threads") {
-  const Problem problem = full_problem(ssd_chunk_scan_bwd(), "f32", 9, 20);
-  const auto inputs = generate_inputs(problem, {}, never_stop);
+TEST_CASE("cpu-simd of Mamba-2 has the same bits for any number of threads") {
   const int threads = omp_get_max_threads();
-  omp_set_num_threads(1);
-  const auto alone = simd_output_bytes(problem, inputs);
-  for (const int count : {2, 3, 12, 40}) {
-    omp_set_num_threads(count);
-    CHECK(simd_output_bytes(problem, inputs) == alone);
+  for (const OpSpec* op : {&ssd_chunk_scan_fwd(), &ssd_chunk_scan_bwd()}) {
+    const Problem problem = full_problem(*op, "f32", 9, 20);
+    const auto inputs = generate_inputs(problem, {}, never_stop);
+    omp_set_num_threads(1);
+    const auto alone = simd_output_bytes(problem, inputs);
+    for (const int count : {2, 3, 12, 40}) {
+      omp_set_num_threads(count);
+      CHECK(simd_output_bytes(problem, inputs) == alone);
+    }
   }
   omp_set_num_threads(threads);
+}
+
+TEST_CASE("cpu-simd of Mamba-2 is right around the ends of its chunks and tiles") {
+  std::vector<Case> cases;
+  for (const OpSpec* op : {&ssd_chunk_scan_fwd(), &ssd_chunk_scan_bwd()})
+    for (const std::int64_t seqlen : {1, 2, 7, 8, 9, 15, 17, 31, 32, 33, 47, 64, 65})
+      cases.push_back(make_case(ssd_problem({{"seqlen", seqlen},
+                                             {"nheads", size(3)},
+                                             {"headdim", size(17 + seqlen % 4 * 16)},
+                                             {"dstate", size(15 + seqlen % 5)},
+                                             {"z", true},
+                                             {"D", "head"},
+                                             {"seq_idx", true}},
+                                            *op)));
+  Selection selection;
+  selection.impl = "cpu-simd";
+  for (const auto& result : run_cases(cases, selection)) {
+    INFO(result.the_case.id() << ": " << result.reason);
+    CHECK(result.status == Status::pass);
+  }
+}
+
+TEST_CASE("tasks of cpu-simd's scan take every head of every sequence once, with one group each") {
+  for (const std::int64_t sequences : {1, 3, 40})
+    for (const std::int64_t groups : {1, 2, 24})
+      for (const std::int64_t heads_per_group : {1, 5, 64})
+        for (const std::int64_t threads : {1, 2, 64}) {
+          const std::int64_t heads = groups * heads_per_group;
+          const SsdChunkScan scan(ssd_problem(
+              {{"nheads", heads}, {"groups", groups}, {"headdim", size(64)}, {"dstate", size(128)}}));
+          const auto plan = simd::plan_ssd_fwd(scan, sequences, threads);
+          CAPTURE(sequences, groups, heads_per_group, threads);
+          std::vector<int> taken(sequences * heads, 0);
+          for (std::int64_t index = 0; index < plan.tasks(); ++index) {
+            const auto task = plan.task(index);
+            REQUIRE(task.first < task.last);
+            REQUIRE(task.last - task.first <= plan.per_task);
+            REQUIRE(task.first / heads_per_group == (task.last - 1) / heads_per_group);
+            for (auto head = task.first; head < task.last; ++head) ++taken.at(task.sequence * heads + head);
+          }
+          CHECK(taken == std::vector<int>(sequences * heads, 1));
+          CHECK(plan.per_task * plan.state <= simd::kSsdTaskFloats);
+          CHECK(plan.floats == plan.threads * plan.per_task * plan.state);
+        }
 }
 
 TEST_CASE("tasks of cpu-simd's gradients take every head of every batch once, with one group each") {
