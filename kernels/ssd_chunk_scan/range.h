@@ -12,7 +12,6 @@ namespace ssmbench {
 
 /// Magnitudes, as powers of two, that operands are moved to: the largest is in [2^target, 2^(target + 1)).
 /// f16 ends at 2^16, and is less exact below 2^-14.
-inline constexpr int kDeltaTarget = -4;   ///< Δ in (C·Bᵀ) ∘ L ∘ Δ: C·Bᵀ has room up to 10^5
 inline constexpr int kWeightTarget = -1;  ///< weights of x and dy, which stay inside if they were
 inline constexpr int kTileTarget = 9;     ///< the elements of a tile themselves
 inline constexpr int kTopTarget = 14;     ///< where they differ so much that all of the range is wanted

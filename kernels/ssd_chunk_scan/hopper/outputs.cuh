@@ -62,20 +62,15 @@ class OutputWarpgroup {
     std::uint32_t m[16];
     hopper::wgmma_wait<1>();
     hopper::pin_registers(cb);
-    mask(m, cb, lane_scalars);
+    [[maybe_unused]] const float scale = mask(m, cb, lane_scalars);
     [[maybe_unused]] float4 state_scales;
-    [[maybe_unused]] float unscale = 1.0F;
-    if constexpr (T::kScaled) {
-      state_scales = load_state_scales(shared_.state_scales(head, at_));
-      unscale = inverse_of_power(scalars.mixing_scale);
-    }
+    if constexpr (T::kScaled) state_scales = load_state_scales(shared_.state_scales(head, at_));
     hopper::wgmma_wait<0>();
     hopper::pin_registers(y);
     warp_arrive(shared_.projections().empty(at_), lane_);
     warp_arrive(shared_.states(head).empty(at_), lane_);
     hopper::barrier_arrive(shared_.scalars(head).empty(at_));
     if constexpr (T::kScaled) {
-      const float scale = inverse_of_power(unscale);
       const float slabs[]{state_scales.x, state_scales.y, state_scales.z, state_scales.w};
 #pragma unroll
       for (int i = 0; i < 32; ++i) y[i] *= scale * slabs[i / 8];
@@ -99,7 +94,7 @@ class OutputWarpgroup {
       hopper::wgmma<Io, hopper::Major::rows>(y, m + 4 * k,
                                              hopper::operand_step<hopper::Major::rows>(x, k, kTile), true);
     hopper::wgmma_commit();
-    finish(y, x_pairs, z_pairs, gates, unscale);
+    finish(y, x_pairs, z_pairs, gates, scale);
   }
 
   /// C (64 steps × N) times a tile of rows of N.
@@ -131,9 +126,10 @@ class OutputWarpgroup {
     return to;
   }
 
-  /// M of this warp's rows, as A of the product with x.
-  __device__ __forceinline__ void mask(std::uint32_t (&m)[16], const float (&cb)[32],
-                                       const LaneScalars& scalars) const {
+  /// M of this warp's rows, as A of the product with x. In f16 it is scaled by a power of two that its own
+  /// largest element gives: Δ may be 10^5 times as large in one step as in another. Returns the scale.
+  __device__ __forceinline__ float mask(std::uint32_t (&m)[16], float (&cb)[32],
+                                        const LaneScalars& scalars) const {
     if (warp_ == 0)
       mask_slab<0>(m, cb, scalars);
     else if (warp_ == 1)
@@ -142,35 +138,52 @@ class OutputWarpgroup {
       mask_slab<2>(m, cb, scalars);
     else
       mask_slab<3>(m, cb, scalars);
+    if constexpr (!T::kScaled) return 1.0F;
+    float largest = 0.0F;
+#pragma unroll
+    for (const float value : cb) largest = fmaxf(largest, fabsf(value));
+    const float scale = scale_of_lanes(largest, kTopTarget);
+#pragma unroll
+    for (int i = 0; i < 16; ++i) m[i] = pack_pair<Io>(scale * cb[2 * i], scale * cb[2 * i + 1]);
+    return scale;
   }
 
+  /// In f16 M takes the place of C·Bᵀ instead, not rounded.
   template <int kSlab>
-  __device__ __forceinline__ void mask_slab(std::uint32_t (&m)[16], const float (&cb)[32],
+  __device__ __forceinline__ void mask_slab(std::uint32_t (&m)[16], float (&cb)[32],
                                             const LaneScalars& scalars) const {
+    const auto put = [&](int pair, float first, float second) {
+      if constexpr (T::kScaled) {
+        cb[2 * pair] = first;
+        cb[2 * pair + 1] = second;
+      } else {
+        m[pair] = pack_pair<Io>(first, second);
+      }
+    };
     const RowScalars& upper = scalars.upper;
     const RowScalars& lower = scalars.lower;
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      std::uint32_t* to = m + 4 * k;
+      const int to = 4 * k;
       const float* from = cb + 8 * k;
       if (k < kSlab) {
         const float4& s = scalars.below[k];
-        to[0] = pack_pair<Io>(from[0] * (upper.within * s.x), from[1] * (upper.within * s.y));
-        to[1] = pack_pair<Io>(from[2] * (lower.within * s.x), from[3] * (lower.within * s.y));
-        to[2] = pack_pair<Io>(from[4] * (upper.within * s.z), from[5] * (upper.within * s.w));
-        to[3] = pack_pair<Io>(from[6] * (lower.within * s.z), from[7] * (lower.within * s.w));
+        put(to + 0, from[0] * (upper.within * s.x), from[1] * (upper.within * s.y));
+        put(to + 1, from[2] * (lower.within * s.x), from[3] * (lower.within * s.y));
+        put(to + 2, from[4] * (upper.within * s.z), from[5] * (upper.within * s.w));
+        put(to + 3, from[6] * (lower.within * s.z), from[7] * (lower.within * s.w));
       } else if (k == kSlab) {
         const float4& s = scalars.diagonal;
         const auto element = [&](const RowScalars& row, int bit, float sum, float product) {
           const bool kept = (row.mask >> (lane_ % 4 * 2) & 1U << bit) != 0;
           return kept ? product * exp2_approximate(row.sum - sum) : 0.0F;
         };
-        to[0] = pack_pair<Io>(element(upper, 0, s.x, from[0]), element(upper, 1, s.y, from[1]));
-        to[1] = pack_pair<Io>(element(lower, 0, s.x, from[2]), element(lower, 1, s.y, from[3]));
-        to[2] = pack_pair<Io>(element(upper, 8, s.z, from[4]), element(upper, 9, s.w, from[5]));
-        to[3] = pack_pair<Io>(element(lower, 8, s.z, from[6]), element(lower, 9, s.w, from[7]));
+        put(to + 0, element(upper, 0, s.x, from[0]), element(upper, 1, s.y, from[1]));
+        put(to + 1, element(lower, 0, s.x, from[2]), element(lower, 1, s.y, from[3]));
+        put(to + 2, element(upper, 8, s.z, from[4]), element(upper, 9, s.w, from[5]));
+        put(to + 3, element(lower, 8, s.z, from[6]), element(lower, 9, s.w, from[7]));
       } else {
-        to[0] = to[1] = to[2] = to[3] = 0;
+        for (int i = 0; i < 4; ++i) put(to + i, 0.0F, 0.0F);
       }
     }
   }
@@ -200,10 +213,10 @@ class OutputWarpgroup {
       load_matrices(*reinterpret_cast<std::uint32_t(*)[4]>(to + 4 * j), tile ^ j * 32);
   }
 
-  /// M·x is under way, and meanwhile the gates are computed. Then out, over z. `unscale`: of y, in f16.
+  /// M·x is under way, and meanwhile the gates are computed. Then out, over z. `scale`: of y, in f16.
   __device__ __forceinline__ void finish(float (&y)[32], const std::uint32_t (&x)[16],
                                          const std::uint32_t (&z)[16], std::uint32_t gate_tile,
-                                         [[maybe_unused]] float unscale) {
+                                         [[maybe_unused]] float scale) {
     constexpr bool kGated = T::kGated;
     const int head = share_.head();
     float gate[kGated ? 32 : 1];
@@ -223,7 +236,7 @@ class OutputWarpgroup {
     warp_arrive(shared_.x(head).empty(at_), lane_);
     if constexpr (T::kScaled)
 #pragma unroll
-      for (float& value : y) value *= unscale;
+      for (float& value : y) value *= inverse_of_power(scale);
     if (args_.ssd.in.D != nullptr) add_skip(y, x);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {

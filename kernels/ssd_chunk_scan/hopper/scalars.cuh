@@ -145,15 +145,12 @@ class ScalarWarp {
     const float2 sum = make_float2(before + sums.within[0], before + sums.within[1]);
     if constexpr (T::kPass == Pass::outputs) {
       write_rows(to, of, sums, sum);
-      const float scale = scale_for(of.delta[0], of.delta[1], kDeltaTarget, to.mixing_scale);
-      *reinterpret_cast<float2*>(to.diagonal + 16 * slab + slot) = make_float2(
-          sum.x - log2_approximate(scale * of.delta[0]), sum.y - log2_approximate(scale * of.delta[1]));
+      *reinterpret_cast<float2*>(to.diagonal + 16 * slab + slot) =
+          make_float2(sum.x - log2_approximate(of.delta[0]), sum.y - log2_approximate(of.delta[1]));
 #pragma unroll
       for (int k = 1; k < 4; ++k) {
         const float2 factors = weights_until(sums.before[k], kSlabLanes * k - 1, of, sum);
-        if (slab < k)
-          *reinterpret_cast<float2*>(to.below[square_below(k, slab)] + slot) =
-              make_float2(scale * factors.x, scale * factors.y);
+        if (slab < k) *reinterpret_cast<float2*>(to.below[square_below(k, slab)] + slot) = factors;
       }
     }
     float2 weights = weights_until(sums.end, 31, of, sum);

@@ -92,8 +92,6 @@ class StateWarpgroup {
       shared_.x(head).wait_full(at_);
       weigh(weighted[head], shared_.x_tile(head, at_), scalars);
       hopper::pin_registers(weighted[head]);
-      hopper::barrier_arrive(shared_.scalars(head).empty(at_));
-      warp_arrive(shared_.x(head).empty(at_), lane());
     }
     shared_.projections().wait_full(at_);
     const std::uint64_t b = hopper::operand_descriptor(shared_.b_tile(at_), kTile);
@@ -105,6 +103,12 @@ class StateWarpgroup {
         hopper::wgmma<Io, hopper::Major::rows>(state[head], weighted[head] + 4 * k,
                                                hopper::operand_step<hopper::Major::rows>(b, k, 0), true);
     hopper::wgmma_commit();
+    // Not before: an arrival overtakes loads from shared memory whose values nothing has used yet.
+#pragma unroll
+    for (int head = 0; head < T::kHeads; ++head) {
+      hopper::barrier_arrive(shared_.scalars(head).empty(at_));
+      warp_arrive(shared_.x(head).empty(at_), lane());
+    }
     hopper::wgmma_wait<0>();
 #pragma unroll
     for (int head = 0; head < T::kHeads; ++head) hopper::pin_registers(state[head]);

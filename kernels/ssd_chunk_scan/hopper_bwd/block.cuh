@@ -6,6 +6,7 @@
 #include "kernels/common/hopper/mbarrier.cuh"
 #include "kernels/ssd_chunk_scan/args.h"
 #include "kernels/ssd_chunk_scan/chunked_bwd/map.h"
+#include "kernels/ssd_chunk_scan/scaled.cuh"
 #include "kernels/ssd_chunk_scan/states.cuh"
 
 // What the roles of a block of the Hopper gradient kernel share: arguments, shared memory, rings.
@@ -16,9 +17,19 @@ inline constexpr int kSteps = 64;                   ///< of a chunk
 inline constexpr int kTile = kSteps * kSteps * 2;   ///< bytes of 64 × 64 elements
 inline constexpr int kStepsBytes = 4 * kSteps * 4;  ///< the four step rows of a chunk
 inline constexpr int kSkipBytes = kSteps * 4;
+inline constexpr int kUnscaleBytes = kUnscales * 4;
 inline constexpr int kWarpsOfGroup = 4;
 inline constexpr int kGroupThreads = 32 * kWarpsOfGroup;
-inline constexpr int kThreads = 3 * kGroupThreads;  ///< of a block: producers, queries, keys
+
+/// How a block's work is divided among warpgroups besides the producers.
+enum class Roles {
+  two,   ///< queries and keys
+  three  ///< values, queries and keys: y and dz apart from M and Q
+};
+/// Threads of a block.
+constexpr int threads_of(Roles roles) {
+  return (roles == Roles::three ? 4 : 3) * kGroupThreads;
+}
 inline constexpr int kMaxBlockBytes = 227 * 1024;
 
 /// Arguments of the kernel.
@@ -29,16 +40,29 @@ struct GradientArgs {
   ChunkedBwdWorkspace workspace;
 };
 
-template <class Element, int kPaddedStates, bool kHasGates>
+/// Where ddt and its sums come from: a kernel of their own, which reads the flows of all heads, or the warp that
+/// has them.
+enum class Finish { kernel, warp };
+
+template <class Element, int kPaddedStates, bool kHasGates, Roles kRoles = Roles::two,
+          Finish kFinish = Finish::kernel>
 struct Traits {
   using Io = Element;
   static constexpr int kStates = kPaddedStates;  ///< N, padded to 64 or 128
   static constexpr bool kGated = kHasGates;      ///< z exists
+  static constexpr bool kSplit = kRoles == Roles::three;
+  static constexpr int kThreads = threads_of(kRoles);
+  static constexpr bool kFinishesSteps = kFinish == Finish::warp;
+  /// In f16 operands that hold decays or Δ are scaled by powers of two, and products unscaled: S and S' by one
+  /// for a head and chunk, M by one of a head and chunk, Q by one.
+  static constexpr bool kScaled = kNarrowRange<Io>;
+  static_assert(!kSplit || (kGated && !kScaled));
 };
 
 /// What a head leaves for ddt, dA and dD (write_flows).
 struct HeadFlows {
   float out[kSteps];                    ///< terms of da that end at the step, but for the column sums
+  float entered[kSteps];                ///< the states' part of them, where a warpgroup of its own has it
   float into[kSteps];                   ///< x·(S'·B)·leave
   float column[kWarpsOfGroup][kSteps];  ///< column sums of W/Δ, without the diagonal, of 16 rows each
   float diagonal[kSteps];               ///< of W/Δ
@@ -56,14 +80,20 @@ struct Layout {
   static constexpr int kStages = 2;  ///< of x, z, dout, S, S' and the steps
   static constexpr int kDepth = 2;   ///< of dy and M, and of flows
   static constexpr int kStage = (3 + 2 * kHalves) * kTile;
-  static constexpr int kStageBytes = (2 + T::kGated + 2 * kHalves) * kTile + kStepsBytes;  ///< what is loaded
+  /// What is loaded.
+  static constexpr int kStageBytes =
+      (2 + T::kGated + 2 * kHalves) * kTile + kStepsBytes + (T::kScaled ? kUnscaleBytes : 0);
 
   static constexpr int kProjections = 0;  ///< B, then C
   static constexpr int kInputs = kProjections + 2 * kHalves * kTile;
-  static constexpr int kPairs = kInputs + kStages * kStage;  ///< dy, then M
-  static constexpr int kStepRows = kPairs + kDepth * 2 * kTile;
-  static constexpr int kSkip = kStepRows + kStages * kStepsBytes;  ///< D of the head's columns
-  static constexpr int kProducts = kSkip + kStages * kSkipBytes;   ///< C·Bᵀ, then Q
+  static constexpr int kPairs = kInputs + kStages * kStage;     ///< dy, then M
+  static constexpr int kEntered = kPairs + kDepth * 2 * kTile;  ///< enter ∘ dy, with three roles
+  static constexpr int kStepRows = kEntered + (T::kSplit ? kTile : 0);
+  static constexpr int kSkip = kStepRows + kStages * kStepsBytes;      ///< D of the head's columns
+  static constexpr int kStateUnscales = kSkip + kStages * kSkipBytes;  ///< of S and S'
+  static constexpr int kProductScales = kStateUnscales + kStages * kUnscaleBytes;  ///< of Q, by warp
+  static constexpr int kLargestMixing = kProductScales + 4 * kWarpsOfGroup;        ///< of M, by warp
+  static constexpr int kProducts = kLargestMixing + kDepth * 4 * kWarpsOfGroup;    ///< C·Bᵀ, then Q
   static constexpr int kFlows = kProducts + 2 * static_cast<int>(sizeof(OwnVectors));
   static constexpr int kBarriers = kFlows + kDepth * static_cast<int>(sizeof(HeadFlows));
   static constexpr int kBytes = kBarriers + 256 + 1024;  // the start is not aligned to 1024
@@ -78,8 +108,9 @@ struct SharedMemory {
   /// Filled with x, z, dout, S, S' and the steps; done once dx lies over dout, dz over z and nobody reads any
   /// more; empty once they are stored.
   using Inputs = hopper::RelayRing<Layout::kStages>;
-  using Pairs = hopper::Ring<Layout::kDepth>;  ///< dy and M
+  using Pairs = hopper::Ring<Layout::kDepth>;  ///< dy and M; with three roles dy and enter ∘ dy
   using Flows = hopper::Ring<Layout::kDepth>;
+  using Entered = hopper::Ring<1>;  ///< that enter ∘ dy has been read; it is full when dy is
 
   std::uint32_t base = (shared_address(dynamic_shared) + 1023) & ~1023U;
 
@@ -92,6 +123,13 @@ struct SharedMemory {
   __device__ std::uint32_t gates_read(typename Inputs::Position at) const {
     return flows().barriers + Flows::kBytes + at.slot * hopper::kBarrierBytes;
   }
+
+  /// M, which with three roles has other readers than dy.
+  __device__ Pairs mixing() const {
+    if constexpr (!T::kSplit) return pairs();
+    return {flows().barriers + Flows::kBytes + Layout::kStages * hopper::kBarrierBytes};
+  }
+  __device__ Entered entered() const { return {mixing().barriers + Pairs::kBytes}; }
 
   __device__ std::uint32_t b_tile() const { return base + Layout::kProjections; }
   __device__ std::uint32_t c_tile() const { return b_tile() + Layout::kHalves * kTile; }
@@ -108,6 +146,7 @@ struct SharedMemory {
     return base + Layout::kPairs + at.slot * 2 * kTile;
   }
   __device__ std::uint32_t mixing_tile(typename Pairs::Position at) const { return dy_tile(at) + kTile; }
+  __device__ std::uint32_t entered_tile() const { return base + Layout::kEntered; }
   __device__ std::uint32_t steps_address(typename Inputs::Position at) const {
     return base + Layout::kStepRows + at.slot * kStepsBytes;
   }
@@ -120,6 +159,22 @@ struct SharedMemory {
   }
   __device__ const float* skip(typename Inputs::Position at) const {
     return reinterpret_cast<const float*>(pointer(Layout::kSkip)) + at.slot * kSteps;
+  }
+  __device__ std::uint32_t unscales_address(typename Inputs::Position at) const {
+    return base + Layout::kStateUnscales + at.slot * kUnscaleBytes;
+  }
+  /// In f16: of S (kUnscaleState) and of S' (kUnscaleGradient). 1 otherwise.
+  __device__ float unscale(typename Inputs::Position at, int which) const {
+    if constexpr (!T::kScaled) return 1.0F;
+    return reinterpret_cast<const float*>(pointer(Layout::kStateUnscales))[at.slot * kUnscales + which];
+  }
+  /// Per warp of the query warpgroup: the largest of its rows of Q.
+  __device__ float* product_scales() const {
+    return reinterpret_cast<float*>(pointer(Layout::kProductScales));
+  }
+  /// The same of M, unscaled.
+  __device__ float* largest_mixing(typename Pairs::Position at) const {
+    return reinterpret_cast<float*>(pointer(Layout::kLargestMixing)) + at.slot * kWarpsOfGroup;
   }
   /// A state tile, as 16-byte vectors.
   __device__ const uint4* vectors(std::uint32_t tile) const {
@@ -136,9 +191,14 @@ struct SharedMemory {
   /// By one thread.
   __device__ void init_barriers() const {
     hopper::barrier_init(projections_full(), 1);
-    inputs().init(1, 2 * kWarpsOfGroup + 1, 1);
-    pairs().init(kWarpsOfGroup, kWarpsOfGroup);
-    flows().init(2 * kGroupThreads, 32);
+    constexpr int kGroups = T::kSplit ? 3 : 2;
+    inputs().init(1, kGroups * kWarpsOfGroup + 1, 1);
+    pairs().init(kWarpsOfGroup, (kGroups - 1) * kWarpsOfGroup);
+    flows().init(kGroups * kGroupThreads, 32);
+    if constexpr (T::kSplit) {
+      mixing().init(kWarpsOfGroup, 2 * kWarpsOfGroup);
+      entered().init(1, kWarpsOfGroup);
+    }
     for (typename Inputs::Position at; at.parity == 0; at.advance())
       hopper::barrier_init(gates_read(at), kWarpsOfGroup);
     hopper::barrier_init_fence();
@@ -248,6 +308,14 @@ class SkipWeights {
   const float* row_;
   float one_ = 0.0F;
 };
+
+/// The power of two that moves the largest of four warps' numbers to `target`; as much as leaves room in f32 for
+/// sums that are scaled with it.
+__device__ inline float scale_of_warps(const float* largest, int target) {
+  constexpr float kLeast = 0x1p-60F;
+  const float4 of = *reinterpret_cast<const float4*>(largest);
+  return scale_to(fmaxf(kLeast, fmaxf(fmaxf(of.x, of.y), fmaxf(of.z, of.w))), target).up;
+}
 
 /// silu and its derivative by approximate exponential and reciprocal.
 __device__ inline ValueSlope silu_approximate(float z) {

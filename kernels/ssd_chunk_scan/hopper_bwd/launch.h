@@ -2,6 +2,7 @@
 
 #include "kernels/common/hopper/tensor_map.h"
 #include "kernels/ssd_chunk_scan/hopper_bwd/block.cuh"
+#include "kernels/ssd_chunk_scan/hopper_bwd/parts.h"
 #include "kernels/ssd_chunk_scan/hopper_bwd/walk.h"
 
 // The host's side of the Hopper gradient kernel: tensor maps, launch.
@@ -12,28 +13,28 @@ namespace ssmbench::ssd_hopper_bwd {
 struct Variant {
   void (*kernel)(GradientArgs);
   int shared_bytes;
+  int threads;
 };
 
-/// A walk over all chunks of all heads, and its kernel.
-struct WalkLaunch {
-  void (*kernel)(WalkArgs);
-  int shared_bytes;
-  WalkArgs args;
-};
+/// The walks over all chunks of all heads, and their kernels: of parts, where time is in parts, and all.
 struct Walks {
   ChunkedBwdPlan plan;
   float* steps;
-  WalkLaunch forward, backward;
+  WalkArgs forward, backward;
+  void (*parts)(WalkArgs, WalkArgs);
+  void (*images)(WalkArgs, WalkArgs);
+  int shared_bytes;
 };
 
 /// The kernel for a padded dstate of 64 or 128, with or without z.
 template <class Io>
 Variant variant_for(int states, bool gated);
 
-/// What comes before the gradients: the steps of all chunks, then the states and their gradients. Throws
-/// DeviceError when a tensor cannot be mapped.
+/// What comes before the gradients: the steps of all chunks, then the states and their gradients. `handed`: room
+/// for walk_handed_layout. Throws DeviceError when a tensor cannot be mapped.
 template <class Io>
-Walks make_walks(const SsdBwdArgs& bwd, const ChunkedBwdPlan& plan, const ChunkedBwdWorkspace& workspace);
+Walks make_walks(const SsdBwdArgs& bwd, const ChunkedBwdPlan& plan, const ChunkedBwdWorkspace& workspace,
+                 void* handed);
 /// Throws DeviceError when they cannot be launched.
 template <class Io>
 void launch_walks(const Walks& walks, cudaStream_t stream);
@@ -73,8 +74,8 @@ inline GradientArgs make_args(const SsdBwdArgs& bwd, const ChunkedBwdPlan& plan,
 inline void launch(const Variant& variant, const GradientArgs& args, cudaStream_t stream) {
   const SsdInputs& in = args.bwd.in;
   const std::int64_t blocks = in.batch * args.plan.chunks * in.groups * args.plan.slices;
-  variant.kernel<<<static_cast<unsigned>(blocks), kThreads, static_cast<std::size_t>(variant.shared_bytes),
-                   stream>>>(args);
+  variant.kernel<<<static_cast<unsigned>(blocks), variant.threads,
+                   static_cast<std::size_t>(variant.shared_bytes), stream>>>(args);
   check_cuda(cudaGetLastError());
 }
 

@@ -4,6 +4,8 @@
 // leaves for ddt, dA and dD.
 
 #include "kernels/common/hopper/tma.cuh"
+#include "kernels/common/io_types.cuh"
+#include "kernels/ssd_chunk_scan/delta.h"
 #include "kernels/ssd_chunk_scan/hopper_bwd/block.cuh"
 
 namespace ssmbench::ssd_hopper_bwd {
@@ -40,6 +42,10 @@ __device__ void load_inputs(const GradientArgs& args, const SharedMemory<T>& sha
     const std::int64_t row = place.row(args, head);
     constexpr int kStateBytes = Layout::kHalves * kTile;
     hopper::load_bytes(shared.steps_address(at), args.workspace.steps + row * 4 * kSteps, kStepsBytes, full);
+    if constexpr (T::kScaled)
+      hopper::load_bytes(shared.unscales_address(at),
+                         args.workspace.unscales + row * args.plan.dstate_tiles * kUnscales, kUnscaleBytes,
+                         full);
     hopper::load_tile(shared.dout_tile(at), args.dout, from, full);
     if constexpr (T::kGated) hopper::load_tile(shared.z_tile(at), args.z, from, full);
     hopper::load_bytes(shared.state_tile(at),
@@ -65,6 +71,56 @@ __device__ void store_gradients(const GradientArgs& args, const SharedMemory<T>&
     hopper::wait_stores_read();
     hopper::barrier_arrive(ring.empty(at));
   }
+}
+
+/// ddt of a head's steps, and the chunk's sums for dA and ddt_bias. By one warp; a lane has steps 2·lane and
+/// 2·lane + 1. As ssd_finish_steps_kernel computes them (chunked_bwd/step_gradients.cuh).
+template <class T>
+__device__ __forceinline__ void finish_steps(const GradientArgs& args, const BlockPlace& place, int head,
+                                             int lane, float2 out, float2 into, float2 direct) {
+  using Io = typename T::Io;
+  const SsdInputs& in = args.bwd.in;
+  // Sums over this and later steps, and over earlier ones.
+  float later = out.x + out.y;
+  float earlier = into.x + into.y;
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const float down = __shfl_down_sync(0xFFFFFFFFU, later, distance);
+    const float up = __shfl_up_sync(0xFFFFFFFFU, earlier, distance);
+    if (lane + distance < 32) later += down;
+    if (lane >= distance) earlier += up;
+  }
+  float later_lanes = __shfl_down_sync(0xFFFFFFFFU, later, 1);
+  if (lane == 31) later_lanes = 0.0F;
+  earlier = __shfl_up_sync(0xFFFFFFFFU, earlier, 1);
+  if (lane == 0) earlier = 0.0F;
+  const float flows[2] = {later + earlier, (out.y + later_lanes) + (earlier + into.x)};
+  const float directs[2] = {direct.x, direct.y};
+
+  const int of_head = place.first_head + head;
+  float dA = 0.0F;
+  float dbias = 0.0F;
+#pragma unroll 1
+  for (int i = 0; i < 2; ++i) {
+    const std::int64_t t = place.start + 2 * lane + i;
+    if (t >= in.seqlen) continue;
+    // Nothing flows past a reset, or past the first step where no state enters.
+    const bool enters = t > 0 || in.initial_states != nullptr;
+    const bool same = sequence_at(in, place.b, t) == sequence_at(in, place.b, t - 1);
+    const float flow = enters && same ? (i == 0 ? flows[0] : flows[1]) : 0.0F;
+    const std::int64_t element = (place.b * in.seqlen + t) * in.nheads + of_head;
+    const ValueSlope delta = step_size_slope(in, of_head, to_float(static_cast<const Io*>(in.dt)[element]));
+    const float ddt = (in.A[of_head] * flow + (i == 0 ? directs[0] : directs[1])) * delta.slope;
+    static_cast<Io*>(args.bwd.ddt)[element] = from_float<Io>(ddt);
+    dA += delta.value * flow;
+    dbias += ddt;
+  }
+  dA = sum_lanes<1, 16>(dA);
+  dbias = sum_lanes<1, 16>(dbias);
+  if (lane != 0) return;
+  float* const sums = args.workspace.head_sums + place.row(args, head) * args.plan.sums;
+  sums[0] = dA;
+  sums[1] = dbias;
 }
 
 /// By one warp; a lane has steps 2·lane and 2·lane + 1, and the same columns of D.
@@ -97,6 +153,10 @@ __device__ void write_flows(const GradientArgs& args, const SharedMemory<T>& sha
     const float2 into = pair_of(flows.into);
     const float2 diagonal = pair_of(flows.diagonal);
     float2 out = pair_of(flows.out);
+    if constexpr (T::kSplit) {
+      const float2 entered = pair_of(flows.entered);
+      out = make_float2(out.x + entered.x, out.y + entered.y);
+    }
     out = make_float2(out.x - delta.x * column.x, out.y - delta.y * column.y);
     // What flows past all steps ends, for the sums, at the last one.
     if (lane == 31) out.y += steps[kStepEnter][kSteps - 1] * through;
@@ -105,11 +165,16 @@ __device__ void write_flows(const GradientArgs& args, const SharedMemory<T>& sha
     warp_arrive(shared.inputs().done(input_at), lane);
 
     const std::int64_t row = place.row(args, head);
-    float* const to = args.workspace.flows + row * kFlowRows * kSteps + at_step;
-    *reinterpret_cast<float2*>(to + kFlowOut * kSteps) = out;
-    *reinterpret_cast<float2*>(to + kFlowIn * kSteps) = make_float2(delta.x * into.x, delta.y * into.y);
-    *reinterpret_cast<float2*>(to + kFlowDirect * kSteps) =
-        make_float2(diagonal.x + column.x + into.x, diagonal.y + column.y + into.y);
+    const float2 flow_in = make_float2(delta.x * into.x, delta.y * into.y);
+    const float2 direct = make_float2(diagonal.x + column.x + into.x, diagonal.y + column.y + into.y);
+    if constexpr (T::kFinishesSteps) {
+      finish_steps<T>(args, place, head, lane, out, flow_in, direct);
+    } else {
+      float* const to = args.workspace.flows + row * kFlowRows * kSteps + at_step;
+      *reinterpret_cast<float2*>(to + kFlowOut * kSteps) = out;
+      *reinterpret_cast<float2*>(to + kFlowIn * kSteps) = flow_in;
+      *reinterpret_cast<float2*>(to + kFlowDirect * kSteps) = direct;
+    }
     if (in.D == nullptr) continue;
     float* const sums = args.workspace.head_sums + row * args.plan.sums + 2;
     if (in.skip_per_headdim) {

@@ -12,10 +12,18 @@ namespace ssmbench::ssd_hopper_bwd {
 template <int kHalves>
 using ProjectionSums = float[kHalves][32];
 
-/// to += q (64 × 64, in fragments) times 64 rows of N.
-template <class Io, int kHalves>
+/// to += q (64 × 64, in fragments) / scale times 64 rows of N. The scale is 1 but in f16.
+template <class T, int kHalves = T::kStates / 64>
 __device__ __forceinline__ void multiply_projection(ProjectionSums<kHalves>& to, std::uint32_t (&q)[16],
-                                                    std::uint32_t tile) {
+                                                    std::uint32_t tile, [[maybe_unused]] float scale) {
+  using Io = typename T::Io;
+  const auto scale_sums = [&](float by) {
+#pragma unroll
+    for (auto& half : to)
+#pragma unroll
+      for (float& value : half) value *= by;
+  };
+  if constexpr (T::kScaled) scale_sums(scale);
   hopper::pin_registers(q);
 #pragma unroll
   for (int half = 0; half < kHalves; ++half) hopper::pin_registers(to[half]);
@@ -32,6 +40,19 @@ __device__ __forceinline__ void multiply_projection(ProjectionSums<kHalves>& to,
   hopper::wgmma_wait<0>();
 #pragma unroll
   for (int half = 0; half < kHalves; ++half) hopper::pin_registers(to[half]);
+  if constexpr (T::kScaled) scale_sums(inverse_of_power(scale));
+}
+
+/// Starts to = tile (64 × N) times a tile of rows of N.
+template <class T>
+__device__ __forceinline__ void multiply_rows(float (&to)[32], std::uint64_t tile, std::uint64_t rows) {
+  constexpr auto kAlong = hopper::Major::k;
+  hopper::wgmma_fence();
+#pragma unroll
+  for (int k = 0; k < T::kStates / 16; ++k)
+    hopper::wgmma<typename T::Io, kAlong, kAlong>(to, hopper::operand_step<kAlong>(tile, k, kTile),
+                                                  hopper::operand_step<kAlong>(rows, k, kTile), k > 0);
+  hopper::wgmma_commit();
 }
 
 /// Starts product = a (64 × 64, in fragments) times 64 rows of 64 columns of N.

@@ -45,7 +45,10 @@ class QueryWarpgroup {
     const int first = place.first_head;
     const int end = first + place.heads;
     for (int head = first; head < end; ++head) {
-      one_head(dC, head);
+      if constexpr (T::kSplit)
+        one_split_head(dC);
+      else
+        one_head(dC, head);
       input_at_.advance();
       pair_at_.advance();
     }
@@ -63,7 +66,7 @@ class QueryWarpgroup {
     float cb[32];
     hopper::barrier_wait(shared_.projections_full(), 0);
     const std::uint64_t c = hopper::operand_descriptor(shared_.c_tile(), kTile);
-    multiply_rows(cb, c, hopper::operand_descriptor(shared_.b_tile(), kTile));
+    multiply_rows<T>(cb, c, hopper::operand_descriptor(shared_.b_tile(), kTile));
     hopper::wgmma_wait<0>();
     hopper::pin_registers(cb);
 #pragma unroll
@@ -73,38 +76,37 @@ class QueryWarpgroup {
     }
   }
 
-  /// to = tile (64 × N) times a tile of rows of N.
-  __device__ __forceinline__ static void multiply_rows(float (&to)[32], std::uint64_t tile,
-                                                       std::uint64_t rows) {
-    hopper::wgmma_fence();
-#pragma unroll
-    for (int k = 0; k < T::kStates / 16; ++k)
-      hopper::wgmma<Io, kAlong, kAlong>(to, hopper::operand_step<kAlong>(tile, k, kTile),
-                                        hopper::operand_step<kAlong>(rows, k, kTile), k > 0);
-    hopper::wgmma_commit();
-  }
-
   __device__ __forceinline__ void one_head(Sums& dC, int head) {
     const SkipWeights skip(args_.bwd.in, head, at_.lane, shared_.skip(input_at_));
     shared_.inputs().wait_full(input_at_);
     const Steps& steps = shared_.steps(input_at_);
     float y[32];
-    multiply_rows(y, hopper::operand_descriptor(shared_.c_tile(), kTile),
-                  hopper::operand_descriptor(shared_.state_tile(input_at_), kTile));
+    multiply_rows<T>(y, hopper::operand_descriptor(shared_.c_tile(), kTile),
+                     hopper::operand_descriptor(shared_.state_tile(input_at_), kTile));
     shared_.pairs().wait_empty(pair_at_);
-    mix(steps);
+    const float scale = mixing_scale(steps);
+    mix(steps, scale);
     std::uint32_t dy[16];
+    std::uint32_t entered[16];  // enter ∘ dy
     float slopes[T::kGated ? 32 : 1];
-    gate(dy, slopes);
+    gate(dy, entered, slopes, steps);
+    if constexpr (!T::kScaled) add_entered(dC, entered);
     store_tile_pairs(shared_.dy_tile(pair_at_) + fragment_, dy);
     hopper::fence_async_proxy();
     warp_arrive(shared_.pairs().full(pair_at_), at_.lane);
 
-    hopper::wgmma_wait<0>();
+    hopper::wgmma_wait<T::kScaled ? 0 : 1>();
     hopper::pin_registers(y);
     float flow_out[2] = {0.0F, 0.0F};
-    const float enter[2] = {steps[kStepEnter][at_.row_of(0)], steps[kStepEnter][at_.row_of(2)]};
-    weigh_states(y, dy, enter, flow_out);
+    weigh_states(y, dy, enter_weights(steps), flow_out);
+    if constexpr (T::kScaled)
+#pragma unroll
+      for (float& value : y) value *= scale;
+    if constexpr (!T::kScaled) {
+      hopper::wgmma_wait<0>();
+#pragma unroll
+      for (auto& half : dC) hopper::pin_registers(half);
+    }
 
     const std::uint64_t x = hopper::operand_descriptor(shared_.x_tile(input_at_), kTile);
     float dyx[32];
@@ -127,13 +129,14 @@ class QueryWarpgroup {
     if constexpr (T::kGated) {
       hopper::wgmma_wait<1>();
       hopper::pin_registers(y);
+      if constexpr (T::kScaled)
+#pragma unroll
+        for (float& value : y) value *= inverse_of_power(scale);
       store_dz(y, slopes, skip);
     }
     hopper::wgmma_wait<0>();
     hopper::pin_registers(dyx);
 
-    float product[32];
-    start_product<Io>(product, dy, shared_.state_tile(input_at_));
     shared_.flows().wait_empty(pair_at_);
     HeadFlows& flows = shared_.flows_of(pair_at_);
     finish_weights(dyx, steps, flow_out, flows);
@@ -143,36 +146,128 @@ class QueryWarpgroup {
       if (at_.lane % 4 == 0) flows.out[at_.row_of(2 * j)] = flow_out[j];
     }
     hopper::barrier_arrive(shared_.flows().full(pair_at_));
-    hopper::wgmma_wait<0>();
-    hopper::pin_registers(product);
-    add_weighted(dC[0], product, enter);
-    if constexpr (kHalves == 2) {
-      hopper::pin_registers(product);
-      start_product<Io>(product, dy, shared_.state_tile(input_at_) + kTile);
-      hopper::wgmma_wait<0>();
-      hopper::pin_registers(product);
-      add_weighted(dC[1], product, enter);
-    }
+    if constexpr (T::kScaled) add_scaled(dC, dy, enter_weights(steps));
     hopper::fence_async_proxy();  // dz
     warp_arrive(shared_.inputs().done(input_at_), at_.lane);
   }
 
-  /// dy = dout·silu(z), rounded, and dout·silu'(z).
-  __device__ __forceinline__ void gate(std::uint32_t (&dy)[16], float (&slopes)[T::kGated ? 32 : 1]) const {
-    load_tile_pairs(dy, shared_.dout_tile(input_at_) + fragment_);
-    if constexpr (T::kGated) {
-      std::uint32_t z[16];
-      load_tile_pairs(z, shared_.z_tile(input_at_) + fragment_);
+  /// Where the value warpgroup has y and dz, and makes dy.
+  __device__ __forceinline__ void one_split_head(Sums& dC) {
+    shared_.inputs().wait_full(input_at_);
+    const Steps& steps = shared_.steps(input_at_);
+    shared_.mixing().wait_empty(pair_at_);
+    mix(steps, 1.0F);
+    hopper::fence_async_proxy();
+    warp_arrive(shared_.mixing().full(pair_at_), at_.lane);
+
+    shared_.pairs().wait_full(pair_at_);
+    const std::uint64_t dy = hopper::operand_descriptor(shared_.dy_tile(pair_at_), kTile);
+    const std::uint64_t x = hopper::operand_descriptor(shared_.x_tile(input_at_), kTile);
+    const std::uint64_t entered = hopper::operand_descriptor(shared_.entered_tile(), kTile);
+    float dyx[32];
 #pragma unroll
-      for (int i = 0; i < 16; ++i) {
-        const float2 dout = unpack_pair<Io>(dy[i]);
+    for (auto& half : dC) hopper::pin_registers(half);
+    hopper::wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < 4; ++k)
+      hopper::wgmma<Io, kAlong, kAlong>(dyx, hopper::operand_step<kAlong>(dy, k, kTile),
+                                        hopper::operand_step<kAlong>(x, k, kTile), k > 0);
+    hopper::wgmma_commit();
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      const std::uint64_t states =
+          hopper::operand_descriptor(shared_.state_tile(input_at_) + half * kTile, kTile);
+#pragma unroll
+      for (int k = 0; k < 4; ++k)
+        hopper::wgmma<Io, kAlong, kAcross>(dC[half], hopper::operand_step<kAlong>(entered, k, kTile),
+                                           hopper::operand_step<kAcross>(states, k, kTile), true);
+    }
+    hopper::wgmma_commit();
+    hopper::wgmma_wait<1>();
+    hopper::pin_registers(dyx);
+    warp_arrive(shared_.pairs().empty(pair_at_), at_.lane);
+
+    shared_.flows().wait_empty(pair_at_);
+    HeadFlows& flows = shared_.flows_of(pair_at_);
+    float flow_out[2] = {0.0F, 0.0F};
+    finish_weights(dyx, steps, flow_out, flows);
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      flow_out[j] = sum_lanes<1, 2>(flow_out[j]);
+      if (at_.lane % 4 == 0) flows.out[at_.row_of(2 * j)] = flow_out[j];
+    }
+    hopper::barrier_arrive(shared_.flows().full(pair_at_));
+    hopper::wgmma_wait<0>();
+#pragma unroll
+    for (auto& half : dC) hopper::pin_registers(half);
+    warp_arrive(shared_.entered().empty(entered_at_), at_.lane);
+    entered_at_.advance();
+    warp_arrive(shared_.inputs().done(input_at_), at_.lane);
+  }
+
+  struct RowWeights {
+    float row[2];
+  };
+  /// `enter` of this thread's rows, for products with S. Loaded where it is used: registers are short.
+  __device__ __forceinline__ RowWeights enter_weights(const Steps& steps) const {
+    const float unscale = shared_.unscale(input_at_, kUnscaleState);
+    return {unscale * steps[kStepEnter][at_.row_of(0)], unscale * steps[kStepEnter][at_.row_of(2)]};
+  }
+
+  /// Starts dC += (enter ∘ dy)·S. The weights are in the operand, which is rounded once, so that sums over heads
+  /// stay in tensor cores.
+  __device__ __forceinline__ void add_entered(Sums& dC, std::uint32_t (&entered)[16]) const {
+    hopper::pin_registers(entered);
+#pragma unroll
+    for (auto& half : dC) hopper::pin_registers(half);
+    hopper::wgmma_fence();
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      const std::uint64_t states =
+          hopper::operand_descriptor(shared_.state_tile(input_at_) + half * kTile, kTile);
+#pragma unroll
+      for (int k = 0; k < 4; ++k)
+        hopper::wgmma<Io, kAcross>(dC[half], entered + 4 * k, hopper::operand_step<kAcross>(states, k, kTile),
+                                   true);
+    }
+    hopper::wgmma_commit();
+  }
+  /// The same in f16, where S of each head has a scale of its own.
+  __device__ __forceinline__ void add_scaled(Sums& dC, const std::uint32_t (&dy)[16],
+                                             const RowWeights& enter) const {
+    float product[32];
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      start_product<Io>(product, dy, shared_.state_tile(input_at_) + half * kTile);
+      hopper::wgmma_wait<0>();
+      hopper::pin_registers(product);
+      add_weighted(dC[half], product, enter.row);
+      hopper::pin_registers(product);
+    }
+  }
+
+  /// dy = dout·silu(z) and enter ∘ dy, rounded, and dout·silu'(z).
+  __device__ __forceinline__ void gate(std::uint32_t (&dy)[16], [[maybe_unused]] std::uint32_t (&entered)[16],
+                                       float (&slopes)[T::kGated ? 32 : 1], const Steps& steps) const {
+    [[maybe_unused]] const RowWeights enter = enter_weights(steps);
+    load_tile_pairs(dy, shared_.dout_tile(input_at_) + fragment_);
+    std::uint32_t z[16];
+    if constexpr (T::kGated) load_tile_pairs(z, shared_.z_tile(input_at_) + fragment_);
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      float2 value = unpack_pair<Io>(dy[i]);
+      if constexpr (T::kGated) {
+        const float2 dout = value;
         const float2 pair = unpack_pair<Io>(z[i]);
         const ValueSlope first = silu_approximate(pair.x);
         const ValueSlope second = silu_approximate(pair.y);
-        dy[i] = pack_pair<Io>(dout.x * first.value, dout.y * second.value);
+        value = make_float2(dout.x * first.value, dout.y * second.value);
+        dy[i] = pack_pair<Io>(value.x, value.y);
         slopes[2 * i] = dout.x * first.slope;
         slopes[2 * i + 1] = dout.y * second.slope;
       }
+      if constexpr (!T::kScaled)
+        entered[i] = pack_pair<Io>(enter.row[i % 2] * value.x, enter.row[i % 2] * value.y);
     }
   }
 
@@ -182,9 +277,35 @@ class QueryWarpgroup {
     return (reaches_ >> (4 * e + i) & 1U) != 0 ? decay : 0.0F;
   }
 
-  /// M of this warp's rows, rounded, to its tile. A loop: the code of all roles has to fit in the instruction
-  /// cache.
-  __device__ __forceinline__ void mix(const Steps& steps) const {
+  /// In f16, what M of the head is scaled by; 1 otherwise. By its own largest element, not by that of Δ: Δ may
+  /// be 10^5 times as large in one step as in another, and what M has before that step would underflow.
+  __device__ __forceinline__ float mixing_scale(const Steps& steps) const {
+    if constexpr (!T::kScaled) return 1.0F;
+    const float rows[2] = {kLog2E * steps[kStepDecay][at_.row_of(0)],
+                           kLog2E * steps[kStepDecay][at_.row_of(2)]};
+    float largest = 0.0F;
+#pragma unroll 1
+    for (int e = 0; e < 2 * warp_ + 2; ++e) {
+      const float4 cb = shared_.cb()[e][thread_];
+      const int s = at_.column_of(e, 0);
+      const float2 column = *reinterpret_cast<const float2*>(steps[kStepDecay] + s);
+      const float2 delta = *reinterpret_cast<const float2*>(steps[kStepDelta] + s);
+      const float first = fmaxf(fabsf(cb.x) * decay_between(e, 0, rows[0], column.x),
+                                fabsf(cb.z) * decay_between(e, 2, rows[1], column.x));
+      const float second = fmaxf(fabsf(cb.y) * decay_between(e, 1, rows[0], column.y),
+                                 fabsf(cb.w) * decay_between(e, 3, rows[1], column.y));
+      largest = fmaxf(largest, fmaxf(delta.x * first, delta.y * second));
+    }
+    largest = largest_of_lanes(largest);
+    float* const of_warps = shared_.largest_mixing(pair_at_);
+    if (at_.lane == 0) of_warps[warp_] = largest;
+    group_barrier();
+    return scale_of_warps(of_warps, kTopTarget);
+  }
+
+  /// M of this warp's rows, scaled and rounded, to its tile. A loop: the code of all roles has to fit in the
+  /// instruction cache.
+  __device__ __forceinline__ void mix(const Steps& steps, [[maybe_unused]] float scale) const {
     const float rows[2] = {kLog2E * steps[kStepDecay][at_.row_of(0)],
                            kLog2E * steps[kStepDecay][at_.row_of(2)]};
     const std::uint32_t tile = shared_.mixing_tile(pair_at_) + fragment_;
@@ -198,7 +319,8 @@ class QueryWarpgroup {
           const float4 cb = shared_.cb()[e][thread_];
           const int s = at_.column_of(e, 0);
           const float2 column = *reinterpret_cast<const float2*>(steps[kStepDecay] + s);
-          const float2 delta = *reinterpret_cast<const float2*>(steps[kStepDelta] + s);
+          float2 delta = *reinterpret_cast<const float2*>(steps[kStepDelta] + s);
+          if constexpr (T::kScaled) delta = make_float2(scale * delta.x, scale * delta.y);
           m[2 * half] = pack_pair<Io>(cb.x * delta.x * decay_between(e, 0, rows[0], column.x),
                                       cb.y * delta.y * decay_between(e, 1, rows[0], column.y));
           m[2 * half + 1] = pack_pair<Io>(cb.z * delta.x * decay_between(e, 2, rows[1], column.x),
@@ -216,12 +338,12 @@ class QueryWarpgroup {
 
   /// y = enter ∘ (C·Sᵀ), and its part of what flows past the steps.
   __device__ __forceinline__ void weigh_states(float (&y)[32], const std::uint32_t (&dy)[16],
-                                               const float (&enter)[2], float (&flow_out)[2]) const {
+                                               const RowWeights& enter, float (&flow_out)[2]) const {
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
       const float2 pair = unpack_pair<Io>(dy[i]);
-      y[2 * i] *= enter[i % 2];
-      y[2 * i + 1] *= enter[i % 2];
+      y[2 * i] *= enter.row[i % 2];
+      y[2 * i + 1] *= enter.row[i % 2];
       flow_out[i % 2] += pair.x * y[2 * i] + pair.y * y[2 * i + 1];
     }
   }
@@ -288,19 +410,38 @@ class QueryWarpgroup {
     store_column_sums(columns, flows.column[warp_], at_.lane);
   }
 
-  /// dC += Q·B, and out. Q goes to the key warpgroup in the place of M.
-  __device__ __forceinline__ void finish(Sums& dC) {
-    std::uint32_t q[16];
+  /// In f16, what Q is scaled by; 1 otherwise.
+  __device__ __forceinline__ float scale_of_products() const {
+    if constexpr (!T::kScaled) return 1.0F;
+    float largest = 0.0F;
 #pragma unroll
     for (int e = 0; e < 8; ++e) {
       const float4 sums = shared_.q()[e][thread_];
+      largest =
+          fmaxf(fmaxf(fmaxf(largest, fabsf(sums.x)), fmaxf(fabsf(sums.y), fabsf(sums.z))), fabsf(sums.w));
+    }
+    largest = largest_of_lanes(largest);
+    if (at_.lane == 0) shared_.product_scales()[warp_] = largest;
+    group_barrier();
+    return scale_of_warps(shared_.product_scales(), kTileTarget);
+  }
+
+  /// dC += Q·B, and out. Q goes to the key warpgroup in the place of M.
+  __device__ __forceinline__ void finish(Sums& dC) {
+    const float scale = scale_of_products();
+    std::uint32_t q[16];
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      float4 sums = shared_.q()[e][thread_];
+      if constexpr (T::kScaled)
+        sums = make_float4(scale * sums.x, scale * sums.y, scale * sums.z, scale * sums.w);
       q[2 * e] = pack_pair<Io>(sums.x, sums.y);
       q[2 * e + 1] = pack_pair<Io>(sums.z, sums.w);
     }
-    shared_.pairs().wait_empty(pair_at_);
+    shared_.mixing().wait_empty(pair_at_);
     store_tile_pairs(shared_.mixing_tile(pair_at_) + fragment_, q);
-    warp_arrive(shared_.pairs().full(pair_at_), at_.lane);
-    multiply_projection<Io, kHalves>(dC, q, shared_.b_tile());
+    warp_arrive(shared_.mixing().full(pair_at_), at_.lane);
+    multiply_projection<T>(dC, q, shared_.b_tile(), scale);
     const int thread = group_thread();  // again: registers are short
     write_projection<Io, kHalves>(args_, Projection::C, dC, {16 * (thread / 32), 0, thread % 32});
   }
@@ -314,6 +455,7 @@ class QueryWarpgroup {
   unsigned reaches_;  ///< causal_pairs
   typename Shared::Inputs::Position input_at_;
   typename Shared::Pairs::Position pair_at_;
+  typename Shared::Entered::Position entered_at_;
 };
 
 }  // namespace ssmbench::ssd_hopper_bwd

@@ -6,11 +6,17 @@
 //   state_after   = e^decay_last · state_before + Σ_t leave_t·Δ_t·x_t ⊗ B_t
 //   dstate_before = e^decay_last · dstate_after + Σ_t enter_t·dy_t ⊗ C_t,   dy = dout·silu(z)
 //
-//   grid    one block per (batch, head); it walks the chunks one after the other
+//   grid    one block per walk, (batch, head) and part of its time; it walks the chunks one after the other.
+//           Where there are few heads, time is in parts, and a launch before this one computes the states
+//           that enter them (handed.h).
 //   block   one warpgroup that has the state in registers, f32, 64 rows of P by N; two warps more that load
 //           and store. Two blocks on a multiprocessor.
 //   chunk   the state is rounded to shared memory, and stored as it lies there; left is weighted on its way
 //           from shared memory to registers, transposed: A of the products. B is `right`, as TMA leaves it.
+//           The next chunk's left is weighted while tensor cores work.
+//
+// In f16 the weights of a chunk are scaled by a power of two, and the state with them; its image has a power of
+// two of its own.
 
 #include "kernels/common/hopper/tma.cuh"
 #include "kernels/common/hopper/wgmma.cuh"
@@ -29,51 +35,65 @@ struct WalkLayout {
   static constexpr int kLoaded = (1 + T::kGated + kHalves) * kTile;
   static constexpr int kImages = kStages * kLoaded;  ///< two
   static constexpr int kStepRows = kImages + 2 * kHalves * kTile;
-  static constexpr int kBarriers = kStepRows + kStages * kStepsBytes;
+  static constexpr int kLargest = kStepRows + kStages * kStepsBytes;  ///< of a state, by warp; two
+  static constexpr int kBarriers = kLargest + 2 * 4 * kWarpsOfGroup;
   static constexpr int kBytes = kBarriers + 128 + 1024;  // the start is not aligned to 1024
   static_assert(2 * (kBytes + 1024) <= 228 * 1024);
 };
 
+/// What a launch computes: the states before all chunks, or those that parts but the last leave.
+enum class WalkPass { images, parts };
+
 /// A block as one of its roles sees it. T::kGated: `gate` exists.
-template <class T, Walk kWalk>
+template <class T, Walk kWalk, WalkPass kPass>
 class WalkBlock {
   using Io = typename T::Io;
   using Layout = WalkLayout<T>;
-  using Inputs = hopper::Ring<Layout::kStages>;
+  using Left = hopper::Ring<Layout::kStages>;  ///< left, gate and the steps
+  using Right = hopper::Ring<Layout::kStages>;
   using Images = hopper::Ring<2>;
   static constexpr bool kForward = kWalk == Walk::forward;
+  static constexpr bool kImages = kPass == WalkPass::images;
   static constexpr int kRegisters = T::kStates / 2;
 
+  /// Of a chunk: its decay, and in f16 what its weights are scaled by.
+  struct ChunkFactors {
+    float decay, scale;
+  };
+
  public:
-  __device__ explicit WalkBlock(const WalkArgs& args) : args_(args) {
+  /// `index`: among the blocks of this walk.
+  __device__ WalkBlock(const WalkArgs& args, int index) : args_(args), index_(index) {
     const auto nheads = static_cast<int>(args.in.nheads);
-    b_ = static_cast<int>(blockIdx.x) / nheads;
-    head_ = static_cast<int>(blockIdx.x) - b_ * nheads;
+    const int row = index / args.parts;
+    const int part = index - row * args.parts;
+    b_ = row / nheads;
+    head_ = row - b_ * nheads;
+    const int share = args.chunks / args.parts;
+    const int rest = args.chunks - share * args.parts;
+    begin_ = part * share + min(part, rest);
+    end_ = begin_ + share + (part < rest ? 1 : 0);
   }
+
+  /// Whether there is nothing to compute.
+  __device__ bool idle() const { return !kImages && end_ == args_.chunks; }
 
   /// By one thread.
   __device__ void init_barriers() const {
-    inputs().init(1, kGroupThreads);  // each lane for what it read
+    left_ring().init(1, kGroupThreads);  // each lane for what it read
+    right_ring().init(1, kWarpsOfGroup);
     images().init(kWarpsOfGroup, 1);
     hopper::barrier_init_fence();
   }
 
-  /// By one thread.
+  /// By one thread. `left` is used a chunk ahead of `right`.
   __device__ void load() const {
-    const int group = head_ / static_cast<int>(args_.in.heads_per_group);
-    typename Inputs::Position at;
-    for (int i = 0; i < args_.chunks; ++i, at.advance()) {
-      inputs().wait_empty(at);
-      const std::uint32_t full = inputs().full(at);
-      hopper::barrier_arrive_expect(full, Layout::kLoaded + kStepsBytes);
-      const int start = chunk_of(i) * kSteps;
-      hopper::load_bytes(steps_address(at), args_.steps + row_of(i) * 4 * kSteps, kStepsBytes, full);
-      const hopper::TileOrigin from{{0, head_, start, b_}};
-      hopper::load_tile(left_tile(at), args_.left, from, full);
-      if constexpr (T::kGated) hopper::load_tile(gate_tile(at), args_.gate, from, full);
-#pragma unroll
-      for (int half = 0; half < Layout::kHalves; ++half)
-        hopper::load_tile(right_tile(at) + half * kTile, args_.right, {{64 * half, group, start, b_}}, full);
+    typename Left::Position left_at;
+    typename Right::Position right_at;
+    load_left(begin_, left_at);
+    for (int i = begin_; i < end_; ++i) {
+      load_right(i, right_at);
+      if (i + 1 < end_) load_left(i + 1, left_at);
     }
   }
 
@@ -81,7 +101,7 @@ class WalkBlock {
   __device__ void store() const {
     constexpr int kBytes = Layout::kHalves * kTile;
     typename Images::Position at;
-    for (int i = 0; i < args_.chunks; ++i, at.advance()) {
+    for (int i = begin_; i < end_; ++i, at.advance()) {
       images().wait_full(at);
       hopper::store_bytes(static_cast<unsigned char*>(args_.images) + row_of(i) * kBytes, image_tile(at),
                           kBytes);
@@ -94,17 +114,26 @@ class WalkBlock {
   __device__ void walk(int thread) const {
     float state[kRegisters];
     enter(state, thread);
-    typename Inputs::Position at;
+    float all_decay = 1.0F;
+    float scale = 1.0F;  // of the state
+    float next[32];
+    typename Left::Position left_at;
+    typename Right::Position at;
     typename Images::Position image_at;
-    for (int i = 0; i < args_.chunks; ++i, at.advance(), image_at.advance()) {
-      publish(state, thread, image_at);
-      inputs().wait_full(at);
-      const float(&steps)[4][kSteps] = steps_of(at);
-      const float decay = steps[kStepEnter][kSteps - 1];
+    ChunkFactors factors = weigh(next, thread, left_at);
+    for (int i = begin_; i < end_; ++i) {
+      if constexpr (kImages) publish(state, scale, row_of(i), thread, image_at);
+      if constexpr (!kImages) all_decay *= factors.decay;
+      float factor = factors.decay;
+      if constexpr (T::kScaled) factor *= factors.scale * inverse_of_power(scale);
+      scale = factors.scale;
 #pragma unroll
-      for (float& value : state) value *= decay;
+      for (float& value : state) value *= factor;
+      // Rounded here, not before the wait: ptxas takes no operands that are made while products are under way.
       std::uint32_t weighted[16];
-      weigh(weighted, thread, at, steps);
+#pragma unroll
+      for (int k = 0; k < 16; ++k) weighted[k] = pack_pair<Io>(next[2 * k], next[2 * k + 1]);
+      right_ring().wait_full(at);
       const std::uint64_t right = hopper::operand_descriptor(right_tile(at), kTile);
       hopper::pin_registers(state);
       hopper::pin_registers(weighted);
@@ -114,39 +143,55 @@ class WalkBlock {
         hopper::wgmma<Io, hopper::Major::rows>(state, weighted + 4 * k,
                                                hopper::operand_step<hopper::Major::rows>(right, k, 0), true);
       hopper::wgmma_commit();
+      // Not in weigh(): an arrival overtakes loads from shared memory whose values nothing has used yet, and the
+      // copy engine would write over them. Products have used all of them.
+      hopper::barrier_arrive(left_ring().empty(left_at));
+      left_at.advance();
+      if (i + 1 < end_) factors = weigh(next, thread, left_at);
       hopper::wgmma_wait<0>();
       hopper::pin_registers(state);
-      hopper::barrier_arrive(inputs().empty(at));
+      warp_arrive(right_ring().empty(at), thread % 32);
+      at.advance();
+      image_at.advance();
     }
-    leave(state, thread);
+    if constexpr (T::kScaled)
+#pragma unroll
+      for (float& value : state) value *= inverse_of_power(scale);
+    if constexpr (kImages)
+      leave(state, thread);
+    else
+      hand_over(state, thread, all_decay);
   }
 
  private:
   __device__ std::uint32_t base() const {
     return (shared_address(dynamic_shared) + 1023) & ~1023U;
   }
-  __device__ Inputs inputs() const {
+  __device__ Left left_ring() const {
     return {base() + Layout::kBarriers};
   }
-  __device__ Images images() const {
-    return {base() + Layout::kBarriers + Inputs::kBytes};
+  __device__ Right right_ring() const {
+    return {base() + Layout::kBarriers + Left::kBytes};
   }
-  __device__ std::uint32_t left_tile(typename Inputs::Position at) const {
+  __device__ Images images() const {
+    return {base() + Layout::kBarriers + Left::kBytes + Right::kBytes};
+  }
+  __device__ std::uint32_t left_tile(typename Left::Position at) const {
     return base() + at.slot * Layout::kLoaded;
   }
-  __device__ std::uint32_t right_tile(typename Inputs::Position at) const {
-    return left_tile(at) + kTile;
+  __device__ std::uint32_t right_tile(typename Right::Position at) const {
+    return base() + at.slot * Layout::kLoaded + kTile;
   }
-  __device__ std::uint32_t gate_tile(typename Inputs::Position at) const {
-    return right_tile(at) + Layout::kHalves * kTile;
+  __device__ std::uint32_t gate_tile(typename Left::Position at) const {
+    return left_tile(at) + (1 + Layout::kHalves) * kTile;
   }
   __device__ std::uint32_t image_tile(typename Images::Position at) const {
     return base() + Layout::kImages + at.slot * Layout::kHalves * kTile;
   }
-  __device__ std::uint32_t steps_address(typename Inputs::Position at) const {
+  __device__ std::uint32_t steps_address(typename Left::Position at) const {
     return base() + Layout::kStepRows + at.slot * kStepsBytes;
   }
-  __device__ const float (&steps_of(typename Inputs::Position at) const)[4][kSteps] {
+  __device__ const float (&steps_of(typename Left::Position at) const)[4][kSteps] {
     const std::uint32_t offset = steps_address(at) - shared_address(dynamic_shared);
     return *reinterpret_cast<const float(*)[4][kSteps]>(dynamic_shared + offset);
   }
@@ -158,24 +203,83 @@ class WalkBlock {
     return (static_cast<std::int64_t>(b_) * args_.chunks + chunk_of(i)) * args_.in.nheads + head_;
   }
 
-  __device__ __forceinline__ void publish(const float (&state)[kRegisters], int thread,
+  /// Of all warps. `slot`: 0 or 1 in turn.
+  __device__ __forceinline__ float largest_of_state(const float (&state)[kRegisters], int thread,
+                                                    std::uint32_t slot) const {
+    float largest = 0.0F;
+#pragma unroll
+    for (const float value : state) largest = fmaxf(largest, fabsf(value));
+    largest = largest_of_lanes(largest);
+    const std::uint32_t offset = base() + Layout::kLargest - shared_address(dynamic_shared);
+    auto* const of_warps = reinterpret_cast<float*>(dynamic_shared + offset) + slot * kWarpsOfGroup;
+    if (thread % 32 == 0) of_warps[thread / 32] = largest;
+    asm volatile("bar.sync 1, 128;\n" ::: "memory");  // of this warpgroup's threads
+    const float4 all = *reinterpret_cast<const float4*>(of_warps);
+    return fmaxf(fmaxf(all.x, all.y), fmaxf(all.z, all.w));
+  }
+
+  /// The state as a chunk's image. It is scaled by `scale`.
+  __device__ __forceinline__ void publish(const float (&state)[kRegisters], [[maybe_unused]] float scale,
+                                          [[maybe_unused]] std::int64_t row, int thread,
                                           typename Images::Position at) const {
     images().wait_empty(at);
+    [[maybe_unused]] float up = 1.0F;
+    if constexpr (T::kScaled) {
+      const SsdScale of_image = scale_to(largest_of_state(state, thread, at.slot), kTileTarget);
+      up = of_image.up;
+      if (thread == 0)
+        args_.unscales[row * Layout::kHalves * kUnscales] = of_image.down * inverse_of_power(scale);
+    }
+    const auto pack = [&](const float* from) {
+      if constexpr (T::kScaled) return pack_pair<Io>(up * from[0], up * from[1]);
+      return pack_pair<Io>(from[0], from[1]);
+    };
     const std::uint32_t tile = image_tile(at) + hopper::fragment_offset(thread / 32, thread % 32);
 #pragma unroll
     for (int j = 0; j < T::kStates / 16; ++j) {
       const float* from = state + 8 * j;
-      hopper::store_matrices((tile ^ j % 4 * 32) + j / 4 * kTile, pack_pair<Io>(from[0], from[1]),
-                             pack_pair<Io>(from[2], from[3]), pack_pair<Io>(from[4], from[5]),
-                             pack_pair<Io>(from[6], from[7]));
+      hopper::store_matrices((tile ^ j % 4 * 32) + j / 4 * kTile, pack(from), pack(from + 2), pack(from + 4),
+                             pack(from + 6));
     }
     hopper::fence_async_proxy();
     warp_arrive(images().full(at), thread % 32);
   }
 
-  /// `left` of the chunk, gated, times the weights of its steps, transposed: A of the products.
-  __device__ __forceinline__ void weigh(std::uint32_t (&to)[16], int thread, typename Inputs::Position at,
-                                        const float (&steps)[4][kSteps]) const {
+  __device__ void load_left(int i, typename Left::Position& at) const {
+    left_ring().wait_empty(at);
+    const std::uint32_t full = left_ring().full(at);
+    hopper::barrier_arrive_expect(full, (1 + T::kGated) * kTile + kStepsBytes);
+    hopper::load_bytes(steps_address(at), args_.steps + row_of(i) * 4 * kSteps, kStepsBytes, full);
+    const hopper::TileOrigin from{{0, head_, chunk_of(i) * kSteps, b_}};
+    hopper::load_tile(left_tile(at), args_.left, from, full);
+    if constexpr (T::kGated) hopper::load_tile(gate_tile(at), args_.gate, from, full);
+    at.advance();
+  }
+  __device__ void load_right(int i, typename Right::Position& at) const {
+    const int group = head_ / static_cast<int>(args_.in.heads_per_group);
+    right_ring().wait_empty(at);
+    const std::uint32_t full = right_ring().full(at);
+    hopper::barrier_arrive_expect(full, Layout::kHalves * kTile);
+#pragma unroll
+    for (int half = 0; half < Layout::kHalves; ++half)
+      hopper::load_tile(right_tile(at) + half * kTile, args_.right,
+                        {{64 * half, group, chunk_of(i) * kSteps, b_}}, full);
+    at.advance();
+  }
+
+  /// `left` of the chunk, gated, times the weights of its steps, transposed: A of the products before it is
+  /// rounded.
+  __device__ __forceinline__ ChunkFactors weigh(float (&to)[32], int thread,
+                                                typename Left::Position at) const {
+    left_ring().wait_full(at);
+    const float(&steps)[4][kSteps] = steps_of(at);
+    [[maybe_unused]] float scale = 1.0F;
+    if constexpr (T::kScaled) {
+      const auto weight = [&](int t) {
+        return kForward ? steps[kStepDelta][t] * steps[kStepLeave][t] : steps[kStepEnter][t];
+      };
+      scale = scale_of_lanes(fmaxf(weight(thread % 32), weight(thread % 32 + 32)), kWeightTarget);
+    }
     const std::uint32_t offset = hopper::transposed_fragment_offset(thread / 32, thread % 32);
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
@@ -192,14 +296,17 @@ class WalkBlock {
           const float2 delta = pair_of(kStepDelta);
           weight = make_float2(delta.x * weight.x, delta.y * weight.y);
         }
+        if constexpr (T::kScaled) weight = make_float2(scale * weight.x, scale * weight.y);
         float2 value = unpack_pair<Io>(left[i]);
         if constexpr (T::kGated) {
           const float2 z = unpack_pair<Io>(gate[i]);
           value = make_float2(value.x * silu_approximate(z.x).value, value.y * silu_approximate(z.y).value);
         }
-        to[4 * k + i] = pack_pair<Io>(value.x * weight.x, value.y * weight.y);
+        to[8 * k + 2 * i] = value.x * weight.x;
+        to[8 * k + 2 * i + 1] = value.y * weight.y;
       }
     }
+    return {steps[kStepEnter][kSteps - 1], scale};
   }
 
   /// visit(where in a (B, H, P, N) tensor, a pair of values) for this thread's elements that exist. N is a
@@ -220,9 +327,15 @@ class WalkBlock {
   }
 
   __device__ void enter(float (&state)[kRegisters], int thread) const {
+    if (kImages && begin_ > 0) {  // what the part before has left
+      const float* from = handed(index_ - 1) + thread;
+#pragma unroll
+      for (int i = 0; i < kRegisters; ++i) state[i] = from[i * kGroupThreads];
+      return;
+    }
 #pragma unroll
     for (float& value : state) value = 0.0F;
-    if (args_.first == nullptr) return;
+    if (args_.first == nullptr || begin_ > 0) return;
     for_each_pair(state, thread, [&](std::int64_t at, float& first, float& second) {
       const float2 pair = *reinterpret_cast<const float2*>(args_.first + at);
       first = pair.x;
@@ -231,30 +344,55 @@ class WalkBlock {
   }
 
   __device__ void leave(float (&state)[kRegisters], int thread) const {
-    if (args_.last == nullptr) return;
+    if (args_.last == nullptr || end_ < args_.chunks) return;
     for_each_pair(state, thread, [&](std::int64_t at, float first, float second) {
       *reinterpret_cast<float2*>(args_.last + at) = make_float2(first, second);
     });
   }
 
+  __device__ float* handed(int index) const {
+    return args_.handed.states + static_cast<std::int64_t>(index) * kRegisters * kGroupThreads;
+  }
+  __device__ void hand_over(const float (&state)[kRegisters], int thread, float decay) const {
+    float* to = handed(index_) + thread;
+#pragma unroll
+    for (int i = 0; i < kRegisters; ++i) to[i * kGroupThreads] = state[i];
+    if (thread == 0) args_.handed.decays[index_] = decay;
+  }
+
   const WalkArgs& args_;
+  int index_;
   int b_, head_;
+  int begin_, end_;  ///< chunks of the part, in the order of the walk
 };
 
-template <class T, Walk kWalk>
-__global__ void __launch_bounds__(kWalkThreads, 2)
-    ssd_hopper_states_kernel(const __grid_constant__ WalkArgs args) {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+template <class T, Walk kWalk, WalkPass kPass>
+__device__ __forceinline__ void walk_part(const WalkArgs& args, int index) {
   const int warp = __shfl_sync(0xFFFFFFFFU, static_cast<int>(threadIdx.x) / 32, 0);
-  const WalkBlock<T, kWalk> block(args);
+  const WalkBlock<T, kWalk, kPass> block(args, index);
+  if (block.idle()) return;
   if (threadIdx.x == 0) block.init_barriers();
   __syncthreads();
   if (warp < kWarpsOfGroup)
     block.walk(static_cast<int>(threadIdx.x));
   else if (warp == kWarpsOfGroup) {
     if (threadIdx.x % 32 == 0) block.load();
-  } else if (threadIdx.x % 32 == 0)
+  } else if (kPass == WalkPass::images && threadIdx.x % 32 == 0)
     block.store();
+}
+
+/// Both walks, the longer one first: half of the blocks each.
+template <class Io, int kStates, bool kGated, WalkPass kPass>
+__global__ void __launch_bounds__(kWalkThreads, 2)
+    ssd_hopper_states_kernel(const __grid_constant__ WalkArgs forward,
+                             const __grid_constant__ WalkArgs backward) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  const auto blocks = static_cast<int>(gridDim.x / 2);
+  const auto block = static_cast<int>(blockIdx.x);
+  if (block < blocks)
+    walk_part<Traits<Io, kStates, kGated>, Walk::backward, kPass>(backward, block);
+  else
+    walk_part<Traits<Io, kStates, false>, Walk::forward, kPass>(forward, block - blocks);
 #else
   __trap();
 #endif

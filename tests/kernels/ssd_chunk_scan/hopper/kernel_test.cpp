@@ -116,6 +116,20 @@ TEST_CASE("cuda-hopper agrees with the reference in f16", "[gpu][ssd_fwd][ssd_ho
   check_all(in_f16(option_problems(problem_of)), "mamba");
 }
 
+TEST_CASE("cuda-hopper agrees with the reference for steps from 5e-4 to 70 in a chunk",
+          "[gpu][ssd_fwd][ssd_hopper]") {
+  std::vector<Problem> all;
+  for (const char* dtype : {"bf16", "f16"})
+    for (const std::int64_t dstate : {64, 128})
+      for (const bool z : {false, true})
+        all.push_back(problem_of({{"dtype", dtype},
+                                  {"seqlen", size(300)},
+                                  {"nheads", size(4)},
+                                  {"dstate", size(dstate)},
+                                  {"z", z}}));
+  check_all(all, "trained");
+}
+
 TEST_CASE("cuda-hopper says what it does not take") {
   if (std::ranges::find(implementations(), "cuda-hopper", &Implementation::name) == implementations().end()) {
     WARN("skipped: built without CUDA");

@@ -51,7 +51,28 @@ std::vector<Problem> size_problems() {
   return all;
 }
 
+/// Long and few enough for walks in parts.
+std::vector<Problem> part_problems() {
+  std::vector<Problem> all;
+  for (const std::int64_t seqlen : {4096, 6001})
+    for (const std::int64_t nheads : {1, 3})
+      for (const bool seq_idx : {false, true})
+        all.push_back(problem_of({{"seqlen", size(seqlen)},
+                                  {"nheads", size(nheads)},
+                                  {"batch", size(1)},
+                                  {"headdim", size(nheads == 1 ? 64 : 40)},
+                                  {"dstate", size(nheads == 1 ? 128 : 64)},
+                                  {"z", nheads == 1},
+                                  {"seq_idx", seq_idx}}));
+  return all;
+}
+
 }  // namespace
+
+TEST_CASE("backward cuda-hopper agrees with the reference where walks are in parts",
+          "[gpu][ssd_bwd][ssd_hopper_bwd]") {
+  for (const char* distribution : {"mamba", "slow_decay"}) check_all(part_problems(), distribution);
+}
 
 TEST_CASE("backward cuda-hopper agrees with the reference at every length",
           "[gpu][ssd_bwd][ssd_hopper_bwd]") {
@@ -69,6 +90,28 @@ TEST_CASE("backward cuda-hopper agrees with the reference for every option",
   check_all(option_problems(problem_of), "mamba");
 }
 
+TEST_CASE("backward cuda-hopper agrees with the reference in f16", "[gpu][ssd_bwd][ssd_hopper_bwd]") {
+  for (const char* distribution : {"mamba", "slow_decay", "large_A", "tiny_delta"})
+    check_all(in_f16(length_problems()), distribution);
+  check_all(in_f16(size_problems()), "mamba");
+  check_all(in_f16(part_problems()), "mamba");
+  check_all(in_f16(option_problems(problem_of)), "mamba");
+}
+
+TEST_CASE("backward cuda-hopper agrees with the reference for steps from 5e-4 to 70 in a chunk",
+          "[gpu][ssd_bwd][ssd_hopper_bwd]") {
+  std::vector<Problem> all;
+  for (const char* dtype : {"bf16", "f16"})
+    for (const std::int64_t dstate : {64, 128})
+      for (const bool z : {false, true})
+        all.push_back(problem_of({{"dtype", dtype},
+                                  {"seqlen", size(300)},
+                                  {"nheads", size(4)},
+                                  {"dstate", size(dstate)},
+                                  {"z", z}}));
+  check_all(all, "trained");
+}
+
 TEST_CASE("backward cuda-hopper says what it does not take") {
   if (std::ranges::find(implementations(), "cuda-hopper", &Implementation::name) == implementations().end()) {
     WARN("skipped: built without CUDA");
@@ -77,7 +120,7 @@ TEST_CASE("backward cuda-hopper says what it does not take") {
   const auto reason = [](Axes axes) {
     return find_implementation("ssd_chunk_scan_bwd", "cuda-hopper").unsupported(problem_of(std::move(axes)));
   };
-  CHECK(reason({{"dtype", "f16"}}) == "needs bf16 tensors");
+  CHECK(reason({{"dtype", "f32"}}) == "needs tensors of 16-bit elements");
   CHECK(reason({{"headdim", size(60)}}) ==
         "needs headdim and dstate that are multiples of 8: rows of 16-byte vectors");
   CHECK(reason({{"headdim", size(72)}}) == "needs headdim of at most 64: a head is one tile");

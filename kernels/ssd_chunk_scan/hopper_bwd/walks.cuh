@@ -1,0 +1,83 @@
+#pragma once
+
+// The walks over states (states.cuh): kernels, arguments, launch. Included where they are instantiated.
+
+#include <algorithm>
+
+#include "kernels/ssd_chunk_scan/hopper_bwd/launch.h"
+#include "kernels/ssd_chunk_scan/hopper_bwd/states.cuh"
+
+namespace ssmbench::ssd_hopper_bwd {
+
+template <class Io, int kStates, bool kGated>
+Walks walks_of() {
+  constexpr int kBytes = std::max(WalkLayout<Traits<Io, kStates, false>>::kBytes,
+                                  WalkLayout<Traits<Io, kStates, kGated>>::kBytes);
+  Walks walks{};
+  walks.images = ssd_hopper_states_kernel<Io, kStates, kGated, WalkPass::images>;
+  walks.parts = ssd_hopper_states_kernel<Io, kStates, kGated, WalkPass::parts>;
+  walks.shared_bytes = kBytes;
+  allow_shared_bytes(walks.images, kBytes);
+  allow_shared_bytes(walks.parts, kBytes);
+  return walks;
+}
+
+template <class Io>
+Walks make_walks(const SsdBwdArgs& bwd, const ChunkedBwdPlan& plan, const ChunkedBwdWorkspace& workspace,
+                 void* handed) {
+  const SsdInputs& in = bwd.in;
+  const auto of_heads = [&](const void* data) { return map_sequences(data, in, in.nheads, in.headdim); };
+  const bool gated = in.z != nullptr;
+  const int states = 64 * plan.dstate_tiles;
+  Walks walks = plan.dstate_tiles == 1 ? (gated ? walks_of<Io, 64, true>() : walks_of<Io, 64, false>())
+                                       : (gated ? walks_of<Io, 128, true>() : walks_of<Io, 128, false>());
+  const std::int64_t heads = in.batch * in.nheads;
+  const int parts = walk_parts(heads, plan.chunks);
+  WalkArgs& forward = walks.forward;
+  forward = {.left = of_heads(in.x),
+             .gate = {},
+             .right = map_sequences(in.B, in, in.groups, in.dstate),
+             .in = in,
+             .first = in.initial_states,
+             .last = nullptr,
+             .steps = workspace.steps,
+             .images = workspace.states,
+             .unscales = workspace.unscales + kUnscaleState,
+             .handed = handed_states(walk_handed_layout(heads, parts, states), handed),
+             .chunks = static_cast<int>(plan.chunks),
+             .parts = parts};
+  WalkArgs& backward = walks.backward;
+  backward = forward;
+  backward.left = of_heads(bwd.dout);
+  if (gated) backward.gate = of_heads(in.z);
+  backward.right = map_sequences(in.C, in, in.groups, in.dstate);
+  backward.first = bwd.dfinal_states;
+  backward.last = bwd.dinitial_states;
+  backward.images = workspace.dstates;
+  backward.unscales = workspace.unscales + kUnscaleGradient;
+  backward.handed.states += heads * parts * kSteps * states;
+  backward.handed.decays += heads * parts;
+  walks.plan = plan;
+  walks.steps = workspace.steps;
+  return walks;
+}
+
+template <class Io>
+void launch_walks(const Walks& walks, cudaStream_t stream) {
+  const WalkArgs& forward = walks.forward;
+  const SsdInputs& in = forward.in;
+  launch_steps<Io, Io>(in, walks.plan, walks.steps, stream);
+  const std::int64_t heads = in.batch * in.nheads;
+  const auto blocks = static_cast<unsigned>(2 * heads * forward.parts);
+  const auto bytes = static_cast<std::size_t>(walks.shared_bytes);
+  if (forward.parts > 1) {
+    walks.parts<<<blocks, kWalkThreads, bytes, stream>>>(forward, walks.backward);
+    check_cuda(cudaGetLastError());
+    launch_join_parts(forward.handed,
+                      {2 * heads, forward.parts, 1, kSteps * 64 * walks.plan.dstate_tiles / 4}, stream);
+  }
+  walks.images<<<blocks, kWalkThreads, bytes, stream>>>(forward, walks.backward);
+  check_cuda(cudaGetLastError());
+}
+
+}  // namespace ssmbench::ssd_hopper_bwd

@@ -1,0 +1,26 @@
+#include "kernels/ssd_chunk_scan/hopper_bwd/parts.h"
+
+#include "catch.h"
+
+using namespace ssmbench::ssd_hopper_bwd;
+
+TEST_CASE("hopper backward: parts of walks run at once, and have chunks") {
+  int cut = 0;
+  for (const std::int64_t heads : {1, 2, 3, 7, 24, 66, 67, 131, 132, 133, 264, 265, 100000})
+    for (const std::int64_t chunks : {1, 2, 3, 17, 64, 1000, 33554431}) {
+      const int parts = walk_parts(heads, chunks);
+      REQUIRE(parts >= 1);
+      CHECK(parts <= chunks);
+      if (parts == 1) continue;
+      CHECK(2 * heads * parts <= kWalkBlocks);
+      ++cut;
+    }
+  CHECK(cut > 5);
+}
+
+TEST_CASE("hopper backward: few long heads are cut, short or many ones are not") {
+  CHECK(walk_parts(1, 1024) > 16);
+  CHECK(walk_parts(8, 1024) > 1);
+  CHECK(walk_parts(8, 4) == 1);
+  CHECK(walk_parts(256, 64) == 1);
+}
