@@ -39,7 +39,7 @@ std::string complaint(const std::string& count, const std::string& device,
 
 }  // namespace
 
-TEST_CASE("--gpus takes the first ones, or all, or those that --device names") {
+TEST_CASE("run --gpus takes the first ones, or all, or those that --device names") {
   const auto devices = machine({gpu(0), gpu(1), gpu(2), gpu(3)});
   const auto chosen = [&](const std::string& count, const std::string& device) {
     return indices(choose_gpus(count, device, devices, ""));
@@ -51,7 +51,7 @@ TEST_CASE("--gpus takes the first ones, or all, or those that --device names") {
   CHECK(chosen("3", "all") == std::vector<int>{0, 1, 2});
 }
 
-TEST_CASE("--gpus refuses what is not there, with its reason and the kind of error") {
+TEST_CASE("run --gpus refuses what is not there, with its reason and the kind of error") {
   const std::vector<DeviceInfo> two{gpu(0), gpu(1)};
   CHECK(complaint("3", "auto", two) == "--gpus 3: there are 2 CUDA device(s) to choose from");
   CHECK(complaint("2", "auto", {}) == "--gpus 2: no CUDA device: no driver");
@@ -63,7 +63,7 @@ TEST_CASE("--gpus refuses what is not there, with its reason and the kind of err
   CHECK_THROWS_AS(choose_gpus("1", "cpu", machine(two), ""), UsageError);
 }
 
-TEST_CASE("--gpus refuses GPUs that are not alike, with a list, and takes some of them that are") {
+TEST_CASE("run --gpus refuses GPUs that are not alike, with a list, and takes some of them that are") {
   const std::vector<DeviceInfo> mixed{gpu(0), gpu(1, "A100"), gpu(2)};
   const std::string said = complaint("all", "auto", mixed);
   CHECK(said.find("not alike: cuda:0 H200 (141.0 GiB), cuda:1 A100 (141.0 GiB), cuda:2 H200 (141.0 GiB)") !=

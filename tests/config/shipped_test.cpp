@@ -420,16 +420,16 @@ TEST_CASE("ci decodes with both forms, every option, and states of every kind of
   const auto cases = of_op(shipped("ci"), "selective_state_update");
   CHECK(values_of(cases, "form") == std::set<std::string>{"mamba1", "mamba2"});
   CHECK(values_of(cases, "dtype") == kDtypes);
-  CHECK(values_of(cases, "state_dtype") == kDtypes);
+  CHECK(values_of(cases, "state_dtype") == std::set<std::string>{"bf16", "e4m3", "f16", "f32", "i16", "i8"});
   for (const std::string flag : {"z", "D", "dt_bias", "dt_softplus"}) CHECK(values_of(cases, flag) == kBoth);
   CHECK(values_of(cases, "groups") == std::set<std::string>{"1", "2", "3", "6"});
   CHECK(values_of(cases, "store") == std::set<std::string>{"last", "apart", "each", "none"});
-  for (const auto* axis : {"tokens", "pads", "slots", "dt_dtype"}) CHECK(values_of(cases, axis).size() == 2);
+  for (const auto* axis : {"tokens", "pads", "slots", "dt_dtype"}) CHECK(values_of(cases, axis).size() >= 2);
   CHECK(values_of(cases, "dstate") ==
         std::set<std::string>{"1", "128", "16", "17", "20", "256", "3", "4", "64"});
   double states = 0;
   for (const auto& one : cases) states += StateUpdate(one.problem).states();
-  CHECK(states < 1e6);
+  CHECK(states < 1.2e6);
 }
 
 TEST_CASE("quick takes what two cores without a GPU do in half a minute") {

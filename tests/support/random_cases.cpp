@@ -2,22 +2,13 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <utility>
 
 #include "base/errors.h"
 #include "inputs/distributions.h"
 
 namespace ssmbench::test {
 namespace {
-
-/// The axes that make the work of a case: those that have to be named.
-std::int64_t work_of(const OpSpec& op, const Axes& axes) {
-  std::int64_t product = 1;
-  for (const auto& [name, value] : axes) {
-    const AxisSpec* axis = op.find_axis(name);
-    if (axis->kind == AxisKind::size && !axis->fallback) product *= std::get<std::int64_t>(value);
-  }
-  return product;
-}
 
 /// About what is on each side of a jump, and inside of the range.
 const std::vector<std::string> kIntervals{"0..inf", "0.001..0.1", "0.02..0.03"};
@@ -50,21 +41,40 @@ std::int64_t CaseDraw::size_of_axis(const AxisSpec& axis, const DrawnSizes& size
   return kBoundaries[below(static_cast<std::size_t>(end - kBoundaries.begin()))];
 }
 
+/// A size that is 0 where a sweep is silent: an option that brings tensors of its own.
+bool is_option(const AxisSpec& axis) {
+  const auto* size = axis.fallback ? std::get_if<std::int64_t>(&*axis.fallback) : nullptr;
+  return size != nullptr && *size == 0;
+}
+
 /// Axes with a fallback are left out at times, and those without too: they may belong to one form of the
-/// operation only. What makes no problem is drawn again.
+/// operation only. Options go with few problems, and are left out mostly. Nothing where the product of the
+/// sizes that have to be named, the work, is too large.
+std::optional<Axes> CaseDraw::axes(const OpSpec& op, const DrawnSizes& sizes) {
+  Axes axes;
+  std::int64_t work = 1;
+  for (const auto& axis : op.axes) {
+    if (is_option(axis) ? !one_in(6) : one_in(axis.fallback ? 4 : 8)) continue;
+    if (axis.kind == AxisKind::size) {
+      const std::int64_t size = size_of_axis(axis, sizes);
+      if (!axis.fallback) work *= size;
+      if (work > sizes.most_work) return {};  // which is what becomes of most
+      axes[axis.name] = size;
+    }
+    if (axis.kind == AxisKind::flag) axes[axis.name] = one_in(2);
+    if (axis.kind == AxisKind::choice) axes[axis.name] = of(axis.choices);
+    if (axis.kind == AxisKind::interval) axes[axis.name] = of(kIntervals);
+  }
+  return axes;
+}
+
+/// What makes no problem is drawn again.
 Problem CaseDraw::problem(const OpSpec& op, const DrawnSizes& sizes) {
   for (int attempt = 0; attempt < 50000; ++attempt) {
-    Axes axes;
-    for (const auto& axis : op.axes) {
-      if (one_in(axis.fallback ? 4 : 8)) continue;
-      if (axis.kind == AxisKind::size) axes[axis.name] = size_of_axis(axis, sizes);
-      if (axis.kind == AxisKind::flag) axes[axis.name] = one_in(2);
-      if (axis.kind == AxisKind::choice) axes[axis.name] = of(axis.choices);
-      if (axis.kind == AxisKind::interval) axes[axis.name] = of(kIntervals);
-    }
-    if (work_of(op, axes) > sizes.most_work) continue;
+    auto drawn = axes(op, sizes);
+    if (!drawn) continue;
     try {
-      return {op, std::move(axes)};
+      return {op, *std::move(drawn)};
     } catch (const ContractError&) {  // axes that contradict each other, or do not go together
     }
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -36,6 +37,7 @@ class CaseDraw {
  private:
   bool one_in(std::size_t count) { return below(count) == 0; }
   std::int64_t size_of_axis(const AxisSpec& axis, const DrawnSizes& sizes);
+  std::optional<Axes> axes(const OpSpec& op, const DrawnSizes& sizes);
   Problem problem(const OpSpec& op, const DrawnSizes& sizes);
 
   std::mt19937_64 bits_;
