@@ -114,10 +114,8 @@ class Mamba3Scan : Mamba3ScalarHead {
     load_row<Io>(static_cast<const Storage*>(args_.V) + step_at(t) * scan_.headdim, headdim_, s_.row);
     for (std::size_t r = 0; r < ranks_; ++r) {
       const auto rank = static_cast<std::int64_t>(r);
-      load_plain<Io>(args_.Q, args_.Q_bias, t, rank, s_.q + row(at, r));
-      load_plain<Io>(args_.K, args_.K_bias, t, rank, s_.k + row(at, r));
-      rotate_row(s_.q + row(at, r));
-      rotate_row(s_.k + row(at, r));
+      load_vector(args_.Q, args_.Q_bias, t, rank, s_.q + row(at, r));
+      load_vector(args_.K, args_.K_bias, t, rank, s_.k + row(at, r));
       for (std::size_t p = 0; p < padded_; ++p)
         s_.v[row(at, r) + p] = p < headdim_ ? s_.row[p] * s_.ups[r * kMamba3Room + p] : 0.0F;
     }
@@ -125,6 +123,14 @@ class Mamba3Scan : Mamba3ScalarHead {
       for (std::size_t other = 0; other < ranks_; ++other)
         s_.scores[(at * ranks_ + r) * ranks_ + other] =
             here.gamma * dot(s_.q + row(at, r), s_.k + row(at, other));
+  }
+
+  /// Q or K of a rank with its bias, turned.
+  void load_vector(const void* from, const float* bias, std::int64_t t, std::int64_t rank, float* to) const {
+    load_row<Io>(static_cast<const Storage*>(from) + row_at(t, rank), states_, to);
+    bias += (head_ * scan_.rank + rank) * scan_.dstate;
+    for (std::size_t n = 0; n < states_; ++n) to[n] += bias[n];
+    rotate_row(to);
   }
 
   void rotate_row(float* x) const {
