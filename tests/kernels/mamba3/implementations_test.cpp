@@ -204,6 +204,14 @@ TEST_CASE("CUDA implementations of Mamba-3's scans agree with the reference", "[
   }
 }
 
+TEST_CASE("CUDA implementations of the gradients of Mamba-3's scans agree with the reference",
+          "[mamba3][gpu]") {
+  for (const auto& gpu : gpus()) {
+    check_all(scans(mamba3_siso_bwd()), gpu);
+    check_all(scans(mamba3_mimo_bwd()), gpu);
+  }
+}
+
 TEST_CASE("CUDA implementations of Mamba-3's step agree with the reference", "[mamba3][gpu]") {
   for (const auto& gpu : gpus()) check_all(steps(), gpu);
 }

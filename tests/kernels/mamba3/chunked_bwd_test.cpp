@@ -1,0 +1,141 @@
+// The code of cuda-chunked-f32's gradients on the CPU, elements of its loops in any order.
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "catch.h"
+#include "inputs/inputs.h"
+#include "kernels/common/cpu/io_types.h"
+#include "kernels/mamba3/bind.h"
+#include "kernels/mamba3/chunked_bwd/gradients.h"
+#include "reference/reference.h"
+#include "support/host_tensors.h"
+#include "support/mamba3_problem.h"
+#include "verify/compare.h"
+#include "verify/describe.h"
+
+using namespace ssmbench;
+using namespace ssmbench::test;
+
+namespace {
+
+template <class Io>
+struct HostIo {
+  static float load(const void* data, std::int64_t at) {
+    return Io::load(static_cast<const typename Io::Storage*>(data)[at]);
+  }
+  static void store(void* data, std::int64_t at, float value) {
+    static_cast<typename Io::Storage*>(data)[at] = Io::store(value);
+  }
+};
+
+/// A block whose threads come in an order of their own in each loop.
+class ShuffledTeam {
+ public:
+  explicit ShuffledTeam(unsigned seed) : random_(seed) {}
+
+  template <class Body>
+  void for_all(int count, const Body& body) const {
+    order_.resize(static_cast<std::size_t>(count));
+    std::iota(order_.begin(), order_.end(), 0);
+    std::shuffle(order_.begin(), order_.end(), random_);
+    const std::vector<int> order = order_;
+    for (const int i : order) body(i);
+  }
+
+ private:
+  mutable std::mt19937 random_;
+  mutable std::vector<int> order_;
+};
+
+/// All outputs, from a workspace full of NaN.
+std::vector<HostTensor> emulated(const Problem& problem, const std::vector<HostTensor>& inputs,
+                                 unsigned seed) {
+  std::vector<HostTensor> outputs;
+  for (const auto& spec : specs_of(problem, Role::output)) {
+    outputs.emplace_back(spec);
+    std::memset(outputs.back().buffer.data(), 0xFF, outputs.back().buffer.bytes());
+  }
+  TensorSet tensors = views_of(inputs);
+  for (const auto& output : outputs) tensors.add(output.spec.name, output.view());
+  const Mamba3BwdArgs args = bind_mamba3_bwd(problem, tensors);
+  const mamba3::GradientPlan plan(args.in.scan);
+  std::vector<float> workspace(static_cast<std::size_t>(plan.floats), std::nanf(""));
+  const ShuffledTeam team(seed);
+  with_io_type(problem.dtype(), [&]<class Io>(Io) {
+    for (std::int64_t block = 0; block < plan.blocks; ++block) {
+      mamba3::HeadGradients<HostIo<Io>, ShuffledTeam> gradients(args, plan, workspace.data(), block, team);
+      for (std::int64_t task = block; task < plan.tasks; task += plan.blocks) gradients.run(task);
+    }
+    for (std::int64_t at = 0; at < plan.vector_elements; ++at)
+      mamba3::add_vector<HostIo<Io>>(args, plan, workspace.data(), at);
+  });
+  for (std::int64_t head = 0; head < args.in.scan.nheads; ++head) {
+    for (int i = 0; i < plan.sums.count; ++i) mamba3::add_sums(args, plan, workspace.data(), head, i);
+    for (int p = 0; p <= plan.headdim; ++p) mamba3::add_ranks(args, plan, workspace.data(), head, p);
+  }
+  return outputs;
+}
+
+/// What is wrong; nothing where all is right.
+std::string failures_of(const Problem& problem, const InputSpec& spec) {
+  const auto inputs = generate_inputs(problem, spec, never_stop);
+  const auto reference = compute_reference(problem, views_of(inputs), never_stop);
+  std::string failures;
+  for (const auto& output : emulated(problem, inputs, 1)) {
+    const auto comparison = compare_output(output.view(), reference.at(output.spec.name).expectation(), {});
+    if (!comparison.passed()) failures += output.spec.name + ": " + why_failed(comparison) + "\n";
+  }
+  return failures;
+}
+
+}  // namespace
+
+TEST_CASE("the gradients of cuda-chunked-f32 agree with the reference", "[mamba3]") {
+  std::vector<Problem> problems = mamba3_scans(mamba3_siso_bwd(), mamba3_mimo_bwd());
+  for (std::int64_t rank = 1; rank <= kMaxMamba3Rank; ++rank)
+    for (const char* dtype : {"f32", "bf16"})
+      problems.push_back(mamba3_problem({{"dtype", dtype},
+                                         {"seqlen", size(39)},
+                                         {"nheads", size(4)},
+                                         {"groups", size(2)},
+                                         {"headdim", 3 + rank},
+                                         {"dstate", size(10)},
+                                         {"rope_angles", size(4)},
+                                         {"mimo_rank", rank},
+                                         {"z", true},
+                                         {"D", true},
+                                         {"outproj_norm", rank % 2 == 0},
+                                         {"initial_states", rank % 3 != 0},
+                                         {"final_states", rank % 4 != 0}},
+                                        mamba3_mimo_bwd()));
+  for (const std::int64_t seqlen : {31, 32, 33, 2048, 2081})
+    problems.push_back(
+        mamba3_problem({{"seqlen", seqlen}, {"headdim", size(2)}, {"z", true}, {"initial_states", true}},
+                       mamba3_siso_bwd()));
+  problems.push_back(mamba3_problem(
+      {{"seqlen", size(3)}, {"headdim", size(256)}, {"dstate", size(256)}, {"rope_angles", size(128)}},
+      mamba3_siso_bwd()));
+  for (const auto& problem : problems)
+    for (const char* distribution : {"mamba", "trained"}) {
+      INFO(problem.id() << " " << distribution);
+      CHECK(failures_of(problem, {.distribution = distribution}) == "");
+    }
+}
+
+TEST_CASE("the gradients of cuda-chunked-f32 do not depend on the order of its threads", "[mamba3]") {
+  for (const Problem& problem : mamba3_scans(mamba3_siso_bwd(), mamba3_mimo_bwd())) {
+    const auto inputs = generate_inputs(problem, {}, never_stop);
+    const auto first = emulated(problem, inputs, 1);
+    const auto second = emulated(problem, inputs, 2);
+    for (std::size_t i = 0; i < first.size(); ++i) {
+      INFO(first[i].spec.name);
+      CHECK(std::memcmp(first[i].buffer.data(), second[i].buffer.data(), first[i].spec.bytes()) == 0);
+    }
+  }
+}
