@@ -78,7 +78,7 @@ void Backward::add_projections() {
         const std::int64_t from = row * scan_.dstate + n;
         to.expected[at + n] += sums->value[from];
         to.bound[at + n] += sums->error[from];
-        to.operand_bound[at + n] += sums->variance[from];
+        add_variance(to.operand_bound[at + n], sums->variance[from]);
       }
     }
   }
@@ -197,9 +197,10 @@ ReferenceOutputs compute(const Problem& problem, const TensorSet& inputs, const 
   if (stop) throw Interrupted();
   for (const char* name : {"dQ", "dK"}) {
     ReferenceOutput& output = outputs.at(name);
-    for (std::size_t i = 0; i < output.expected.size(); ++i)
-      output.operand_bound[i] =
-          static_cast<float>(operand_bound(output.operand_bound[i], output.expected[i]));
+    for (std::size_t i = 0; i < output.expected.size(); ++i) {
+      const double deviation = output.operand_bound[i];
+      output.operand_bound[i] = static_cast<float>(operand_bound(deviation * deviation, output.expected[i]));
+    }
   }
   store_head_sums(scan, heads, outputs);
   leave_out_nan(scan.seqlen, outputs.at("dADT"));
@@ -213,7 +214,7 @@ std::size_t working_bytes(const Problem& problem) {
       std::min<std::int64_t>(omp_get_max_threads(), scan.sequences * scan.groups * slabs_of(scan));
   const std::size_t of_step = sizeof(Mamba3Value) * (scan.rank * scan.headdim + scan.angles + 4) +
                               sizeof(double) * (2 * scan.angles + 6) +
-                              2 * scan.rank * scan.dstate * (sizeof(double) + 2 * sizeof(float)) +
+                              2 * scan.rank * scan.dstate * (2 * sizeof(double) + sizeof(float)) +
                               sizeof(Mamba3Step);
   const std::size_t of_head =
       sizeof(TimeSum) * (2 * scan.rank * scan.dstate + (3 * scan.rank + 1) * scan.headdim);

@@ -47,7 +47,7 @@ class Backward : Mamba3Head {
   void run(const Mamba3Sequence& sequence, std::int64_t first, std::int64_t last, HeadSums* sums,
            const std::atomic<bool>& stop);
 
-  /// Adds what run() has summed to dQ and dK, whose operand_bound holds variances until the end.
+  /// Adds what run() has summed to dQ and dK, whose operand_bound holds deviations until the end.
   void add_projections();
 
  private:

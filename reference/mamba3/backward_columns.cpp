@@ -78,7 +78,7 @@ void Backward::take_column(std::int64_t i, std::int64_t r, const Mamba3Vector& x
     const std::int64_t at = (i * scan_.rank + r) * scan_.dstate + n;
     sums.value[at] += sum.value;
     sums.error[at] += static_cast<float>(error_of(sum) + more * sum.magnitude);
-    sums.variance[at] += static_cast<float>(sum.variance);
+    sums.variance[at] += sum.variance;
     add_to(bias[r * scan_.dstate + n], sum, i);
   }
 }

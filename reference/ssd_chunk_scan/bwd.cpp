@@ -68,6 +68,7 @@ class Backward {
         heads_(heads),
         over_states_(roundings_of_sum(scan_.dstate)),
         over_headdims_(roundings_of_sum(scan_.headdim)),
+        least_operand_(least_operand(problem.dtype())),
         pass_(scan_.headdim, scan_.dstate, true),
         before_(scan_.seqlen + 1),
         alpha_(scan_.seqlen),
@@ -104,7 +105,7 @@ class Backward {
     }
   }
 
-  /// Adds what run() has summed to dB and dC, whose operand_bound holds variances until the end.
+  /// Adds what run() has summed to dB and dC, whose operand_bound holds deviations until the end.
   void add_projections() {
     for (const auto& [name, sums] : {std::pair{"dB", &dB_}, std::pair{"dC", &dC_}}) {
       ReferenceOutput& to = outputs_.at(name);
@@ -114,7 +115,7 @@ class Backward {
           const std::int64_t from = t * scan_.dstate + n;
           to.expected[at] += sums->value[from];
           to.bound[at] += sums->error[from];
-          to.operand_bound[at] += sums->variance[from];
+          add_variance(to.operand_bound[at], sums->variance[from]);
         }
     }
   }
@@ -183,7 +184,8 @@ class Backward {
     }
     for (std::int64_t start = 0; start < scan_.seqlen && !stop;) {
       if (steps_[start].starts) pass_.clear();
-      SsdTile tile{.v = v_, .v_error = product_error_, .w = B_, .r = C_, .q = dy_};
+      SsdTile tile{
+          .v = v_, .v_error = product_error_, .w = B_, .r = C_, .q = dy_, .least_operand = least_operand_};
       std::int64_t t = start;
       do {
         tile.decay[tile.steps] = steps_[t].decay;
@@ -276,7 +278,7 @@ class Backward {
       const std::int64_t at = t * scan_.dstate + n;
       to.value[at] += term.value;
       to.error[at] += static_cast<float>(term.error + more * term.magnitude + of_tiny * largest.column(n));
-      to.variance[at] += static_cast<float>(term.variance);
+      to.variance[at] += term.variance;
     }
   }
 
@@ -303,7 +305,8 @@ class Backward {
       pass_.start_from(static_cast<const float*>(inputs_.at("dfinal_states").data) + state_at());
     for (std::int64_t start = scan_.seqlen - 1; start >= 0 && !stop;) {
       if (starts_after(start)) pass_.clear();
-      SsdTile tile{.v = dy_, .v_error = product_error_, .w = C_, .r = B_, .q = v_};
+      SsdTile tile{
+          .v = dy_, .v_error = product_error_, .w = C_, .r = B_, .q = v_, .least_operand = least_operand_};
       std::int64_t t = start;
       do {
         // Chunked, dfinal_states come with exp(sum to the end − sum to the last step), which is not 1.
@@ -424,6 +427,7 @@ class Backward {
   std::int64_t batch_ = 0, head_ = 0, group_ = 0;
   std::vector<SsdStep> steps_;
   double over_states_, over_headdims_;  // roundings of sums
+  double least_operand_;
   SsdPass pass_;
   std::vector<StateSize> before_;    // the state that each step sees
   std::vector<Dot> alpha_;           // dy·y of each step
@@ -527,9 +531,10 @@ ReferenceOutputs compute(const Problem& problem, const TensorSet& inputs, const 
   if (stop) throw Interrupted();
   for (const char* name : {"dB", "dC"}) {
     ReferenceOutput& output = outputs.at(name);
-    for (std::size_t i = 0; i < output.expected.size(); ++i)
-      output.operand_bound[i] =
-          static_cast<float>(operand_bound(output.operand_bound[i], output.expected[i]));
+    for (std::size_t i = 0; i < output.expected.size(); ++i) {
+      const double deviation = output.operand_bound[i];
+      output.operand_bound[i] = static_cast<float>(operand_bound(deviation * deviation, output.expected[i]));
+    }
   }
   store_head_sums(scan, heads, outputs);
   leave_out_nan(scan.batch, outputs);
@@ -541,7 +546,7 @@ std::size_t working_bytes(const Problem& problem) {
   const SsdChunkScan scan(problem);
   const std::int64_t threads =
       std::min<std::int64_t>(omp_get_max_threads(), scan.batch * scan.groups * slabs_of(scan));
-  const auto of_element = 2 * (sizeof(double) + 2 * sizeof(float));  // of dB and dC
+  const auto of_element = 2 * (2 * sizeof(double) + sizeof(float));  // of dB and dC
   return static_cast<std::size_t>(threads * scan.seqlen * scan.dstate) * of_element;
 }
 

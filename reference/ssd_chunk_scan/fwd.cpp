@@ -24,6 +24,7 @@ class Forward {
         states_at_(stops_ > 0 ? static_cast<const std::int32_t*>(inputs.at("states_at").data) : nullptr),
         states_(stops_ > 0 ? &outputs.at("states") : nullptr),
         roundings_(roundings_of_sum(scan_.dstate)),
+        least_operand_(least_operand(problem.dtype())),
         pass_(scan_.headdim, scan_.dstate, false),
         x_(kSsdTileSteps, scan_.headdim),
         z_(kSsdTileSteps, scan_.headdim),
@@ -42,7 +43,7 @@ class Forward {
       pass_.start_from(static_cast<const float*>(inputs_.at("initial_states").data) + state_at(index, head));
     for (std::int64_t start = 0; start < sequence.steps && !stop;) {
       if (steps[start].starts) pass_.clear();
-      SsdTile tile{.v = v_, .v_error = v_error_, .w = B_, .r = C_, .q = x_};
+      SsdTile tile{.v = v_, .v_error = v_error_, .w = B_, .r = C_, .q = x_, .least_operand = least_operand_};
       std::int64_t t = start;
       do {
         tile.decay[tile.steps] = steps[t].decay;
@@ -128,7 +129,8 @@ class Forward {
   std::int64_t stops_;
   const std::int32_t* states_at_;  // null where there are none
   ReferenceOutput* states_;
-  double roundings_;        // of a sum over states
+  double roundings_;  // of a sum over states
+  double least_operand_;
   std::int64_t begin_ = 0;  // first step of the sequence
   SsdPass pass_;
   PaddedRows<double> x_, z_, z_exp_, v_, v_error_;  // of the tile's steps, [step][head dim]

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -20,14 +21,20 @@ inline constexpr std::int64_t kGradientTasks = 32;
 /// operands, [time][state], with ranks [time][rank][state].
 struct ProjectionSums {
   std::vector<double> value;
-  std::vector<float> error, variance;
+  std::vector<float> error;
+  std::vector<double> variance;  // squares of small values are less than a float holds
 
   explicit ProjectionSums(std::int64_t count) : value(count), error(count), variance(count) {}
   void clear() {
     std::ranges::fill(value, 0.0);
     std::ranges::fill(error, 0.0F);
-    std::ranges::fill(variance, 0.0F);
+    std::ranges::fill(variance, 0.0);
   }
 };
+
+/// Adds to the square of a deviation.
+inline void add_variance(float& deviation, double variance) {
+  deviation = static_cast<float>(std::sqrt(double{deviation} * deviation + variance));
+}
 
 }  // namespace ssmbench

@@ -11,10 +11,14 @@ std::int64_t whole_blocks(std::int64_t rows) {
   return (rows + kSsdBlockRows - 1) / kSsdBlockRows * kSsdBlockRows;
 }
 
-void squares_of(const PaddedRows<double>& values, std::int64_t steps, PaddedRows<double>& into) {
+/// With `least` in place of values that are less.
+void squares_of(const PaddedRows<double>& values, std::int64_t steps, PaddedRows<double>& into,
+                double least = 0) {
   const double* from = values.data();
   double* to = into.data();
-  for (std::int64_t i = 0; i < steps * values.stride(); ++i) to[i] = from[i] * from[i];
+  const double least_square = least * least;
+  for (std::int64_t i = 0; i < steps * values.stride(); ++i)
+    to[i] = std::max(from[i] * from[i], least_square);
 }
 
 void sizes_of(const PaddedRows<double>& values, std::int64_t steps, float* into) {
@@ -22,8 +26,9 @@ void sizes_of(const PaddedRows<double>& values, std::int64_t steps, float* into)
   for (std::int64_t i = 0; i < steps * values.stride(); ++i) into[i] = static_cast<float>(std::abs(from[i]));
 }
 
-SsdStepNumbers largest_of(const PaddedRows<double>& values, std::int64_t steps) {
+SsdStepNumbers largest_of(const PaddedRows<double>& values, std::int64_t steps, double least = 0) {
   SsdStepNumbers largest{};
+  std::ranges::fill(largest, least);
   for (std::int64_t t = 0; t < steps; ++t)
     for (std::int64_t i = 0; i < values.stride(); ++i)
       largest[t] = std::max(largest[t], std::abs(values.row(t)[i]));
@@ -64,7 +69,7 @@ void SsdSpread::clear() {
 }
 
 void SsdSpread::advance(std::int64_t steps, const SsdStepNumbers& decay, const SsdStepNumbers& sizes,
-                        const PaddedRows<double>& w, const PaddedRows<double>& r) {
+                        const PaddedRows<double>& w, const PaddedRows<double>& r, double least) {
   constexpr double kWhole = SsdPass::kTermRoundings;
   constexpr double kParts = SsdPass::kPartRoundings;
   SsdStepNumbers squared_decay{};
@@ -73,6 +78,7 @@ void SsdSpread::advance(std::int64_t steps, const SsdStepNumbers& decay, const S
   for (std::int64_t t = 0; t < steps; ++t) {
     squared_decay[t] = decay[t] * decay[t];
     const double weight = sizes[t] * sizes[t];
+    const double least_square = weight * least * least;
     double of_parts = 0;
     double squares = 0;
     const double* of_w = w.row(t);
@@ -81,7 +87,7 @@ void SsdSpread::advance(std::int64_t steps, const SsdStepNumbers& decay, const S
 #pragma omp simd reduction(+ : of_parts, squares)
     for (std::int64_t n = 0; n < count_; ++n) {
       v[n] = weight * of_w[n];
-      diagonal[n] = squared_decay[t] * diagonal[n] + v[n] * of_w[n];
+      diagonal[n] = squared_decay[t] * diagonal[n] + std::max(v[n] * of_w[n], least_square);
       of_parts += diagonal[n] * of_r[n] * of_r[n];
       squares += diagonal[n] * diagonal[n];
     }
@@ -198,7 +204,7 @@ SsdMatrixSize SsdPass::size_of(std::int64_t steps) const {
 
 void SsdPass::advance_values(const SsdTile& tile) {
   squares_of(tile.r, tile.steps, r_squared_);
-  if (reads_headdims_) squares_of(tile.q, tile.steps, q_squared_);
+  if (reads_headdims_) squares_of(tile.q, tile.steps, q_squared_, tile.least_operand);
   advance_ssd(SsdValues{.size = size_of(tile.steps),
                         .matrix = state_.data(),
                         .decay = tile.decay.data(),
@@ -250,10 +256,12 @@ void SsdPass::advance_bounds(const SsdTile& tile) {
 }
 
 void SsdPass::advance_spreads(const SsdTile& tile) {
-  over_states_.advance(tile.steps, tile.decay, largest_of(tile.v, tile.steps), tile.w, tile.r);
+  over_states_.advance(tile.steps, tile.decay, largest_of(tile.v, tile.steps, tile.least_operand), tile.w,
+                       tile.r, 0);
   of_states_.spread = over_states_.variance;
   if (!reads_headdims_) return;
-  over_headdims_.advance(tile.steps, tile.decay, largest_of(tile.w, tile.steps), tile.v, tile.q);
+  over_headdims_.advance(tile.steps, tile.decay, largest_of(tile.w, tile.steps), tile.v, tile.q,
+                         tile.least_operand);
   of_headdims_.spread = over_headdims_.variance;
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "model/dtype.h"
 #include "reference/common/padded_rows.h"
 #include "reference/common/rounded.h"
 #include "reference/ssd_chunk_scan/long_memory.h"
@@ -48,7 +49,13 @@ struct SsdTile {
   const PaddedRows<double>& w;
   const PaddedRows<double>& r;  ///< read by Σ_n S[p, n]·r[n] for each p
   const PaddedRows<double>& q;  ///< and by Σ_p S[p, n]·q[p] for each n, where the pass reads head dims
+  double least_operand = 0;     ///< of v and q; see least_operand()
 };
+
+/// What a rounded operand's error is relative to at least: f16 has the same steps for all numbers below 2^-14.
+inline double least_operand(DType dtype) {
+  return dtype == DType::f16 ? 0x1p-14 : 0;
+}
 
 /// K = Σ L²·size²·w·wᵀ over steps, and the variance that it bounds; see SsdPass.
 class SsdSpread {
@@ -56,9 +63,9 @@ class SsdSpread {
   explicit SsdSpread(std::int64_t count);
 
   void clear();
-  /// `sizes`: of the other factor of each step.
+  /// `sizes`: of the other factor of each step. `least`: what roundings of w are relative to at least.
   void advance(std::int64_t steps, const SsdStepNumbers& decay, const SsdStepNumbers& sizes,
-               const PaddedRows<double>& w, const PaddedRows<double>& r);
+               const PaddedRows<double>& w, const PaddedRows<double>& r, double least);
 
   SsdStepNumbers variance{};           ///< of what r reads, by step of the tile
   SsdStepNumbers squared_diagonals{};  ///< Σ K[n,n]², by step of the tile
@@ -127,7 +134,8 @@ class SsdUnderflow {
 /// product of decay and w_s·r or v_s (of T_s), and w_s (of each w_s[n]·r[n] in T_s). Such roundings are
 /// independent, and their sum has a variance of Σ (r[n]·S[n])², Σ_s T_s² and Σ_s Σ_n (…)² times u² at most.
 /// The last two take K = Σ_s L²·v_s²·w_s wᵀ_s: rᵀ·K·r and Σ K[n,n]·r[n]². K is kept once for all head dims,
-/// with the largest v_s². Reading along head dims has the same with v and w exchanged.
+/// with the largest v_s². Reading along head dims has the same with v and w exchanged. v and q are made by the
+/// implementation: the roundings of what is less than least_operand() are as large as those of that.
 class SsdPass {
  public:
   /// `reads_headdims`: whether sums over head dims will be read, which costs a second K.

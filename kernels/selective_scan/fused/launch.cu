@@ -173,7 +173,8 @@ std::optional<Launch> bind_fast_as(const FastPlan& plan, const SelectiveScan& sc
 /// The fast kernel's launch, where it takes the problem.
 std::optional<Launch> bind_fast(const SelectiveScan& scan, DType dtype, const ScanArgs& args,
                                 void* workspace) {
-  const bool along_time = args.sequence.time == 1;
+  // A single channel is contiguous along time in both layouts, B and C are not.
+  const bool along_time = args.sequence.time == 1 && args.b_strides.time == 1;
   const auto plan = fast_plan_of(scan, dtype);
   if (!plan || !in_vectors(args, along_time) || !fits_tma(args)) return {};
   const SegmentStates segments = segment_states(plan->segments, states_of(scan), 1, workspace);

@@ -265,6 +265,49 @@ TEST_CASE("ssd reference: tolerances catch mistakes of the size that the claimed
   }
 }
 
+TEST_CASE("ssd reference: tolerances of gradients are as small as these are") {
+  constexpr double kScale = 0x1p-80;  // its square is less than a float holds
+  const Problem problem = problem_with({}, ssd_chunk_scan_bwd());
+  const auto inputs = inputs_of(problem);
+  const auto usual = compute_reference(problem, views_of(inputs), never_stop);
+  const HostTensor& dout = *find_tensor(inputs, "dout");
+  for (std::int64_t i = 0; i < element_count(dout.spec.shape); ++i)
+    store_from_double(dout.buffer.data(), i, dout.spec.dtype,
+                      kScale * load_as_double(dout.buffer.data(), i, dout.spec.dtype));
+  const auto tiny = compute_reference(problem, views_of(inputs), never_stop);
+  for (const char* name : {"dx", "dB", "dC"})
+    for (std::size_t i = 0; i < usual.at(name).expected.size(); ++i)
+      REQUIRE(tiny.at(name).operand_bound[i] ==
+              Approx(kScale * usual.at(name).operand_bound[i]).epsilon(1e-5));
+}
+
+TEST_CASE("ssd reference: tolerances in f16 have room for a dout·silu(z) that is a subnormal number") {
+  Axes axes{{"dtype", "f16"}, {"seqlen", size(20)}, {"z", true}};
+  const Problem with_gate = ssd_problem(axes, ssd_chunk_scan_bwd());
+  const auto inputs = generate_inputs(with_gate, {}, never_stop);
+  axes["z"] = false;
+  const Problem without_gate = ssd_problem(axes, ssd_chunk_scan_bwd());
+  const auto rounded = generate_inputs(without_gate, {}, never_stop);
+  const HostTensor& dout = *find_tensor(inputs, "dout");
+  for (std::int64_t i = 0; i < element_count(dout.spec.shape); ++i) {
+    store_from_double(find_tensor(inputs, "z")->buffer.data(), i, DType::f16, -16);
+    const double gated = load_as_double(dout.buffer.data(), i, DType::f16) * -16 / (1 + std::exp(16.0));
+    store_from_double(find_tensor(rounded, "dout")->buffer.data(), i, DType::f16, gated);
+  }
+  const auto right = compute_reference(with_gate, views_of(inputs), never_stop);
+  const auto got = compute_reference(without_gate, views_of(rounded), never_stop);
+  double worst = 0;
+  for (const char* name : {"dx", "dB", "dC"})
+    for (std::size_t i = 0; i < right.at(name).expected.size(); ++i) {
+      const double error = std::abs(got.at(name).expected[i] - right.at(name).expected[i]);
+      const double allowed =
+          tolerance(right.at(name).expectation().at(static_cast<std::int64_t>(i)), DType::f32, {Math::f16});
+      REQUIRE(error <= allowed);
+      worst = std::max(worst, error / allowed);
+    }
+  CHECK(worst > 0.01);
+}
+
 TEST_CASE(
     "sequences of cu_seqlens are each on its own, with bounds and states; empty ones pass theirs through") {
   const Axes sizes{{"nheads", size(3)}, {"headdim", size(2)},     {"dstate", size(4)},

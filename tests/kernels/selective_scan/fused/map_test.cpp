@@ -426,6 +426,12 @@ TEST_CASE("cuda-fused is right in every shape of the fast kernel", "[gpu]") {
           *device,
           whole_problem(
               {{"batch", size(132)}, {"dim", size(128)}, {"seqlen", size(length)}, {"layout", layout}}));
+  // A channel lies along time in both layouts, B and C do not.
+  check_against_reference(*device, whole_problem({{"batch", size(3)},
+                                                  {"dim", size(1)},
+                                                  {"seqlen", size(64)},
+                                                  {"dstate", size(15)},
+                                                  {"layout", "bld"}}));
   for (const char* method : {"foh", "bilinear", "vim_highorder"})
     check_against_reference(
         *device, whole_problem(
