@@ -201,6 +201,7 @@ __global__ void __launch_bounds__(kStepWarps* kWarpThreads, kTokensBlocks)
         store_rows<State>(h, args.intermediate, (b * args.tokens + first + t) * slot_rows + row_of_slot, pass,
                           left, division);
       const float own_y = reduce_rows<kRows>(y, division.lane, plan.lanes());
+      __syncwarp();  // all lanes of the row have read Δ·x
       if (division.lane < kRows) of_rows[division.lane * pass] = own_y;
     }
     __syncthreads();
@@ -358,6 +359,7 @@ __global__ void __launch_bounds__(kStepWarps* kWarpThreads, kTokensBlocks)
         load_shared(C, stage.C + at * dstate, division);
         const float y =
             reduce_row(advance(h[r], rate, stage.delta[at * count + own], *delta_x, B, C), plan.lanes());
+        __syncwarp();  // all lanes of the channel have read Δ·x
         if (division.lane == 0) *delta_x = y;
         if (!is_there) continue;
         const std::int64_t destination = stage.destination[at];
