@@ -40,19 +40,13 @@ struct GradientArgs {
   ChunkedBwdWorkspace workspace;
 };
 
-/// Where ddt and its sums come from: a kernel of their own, which reads the flows of all heads, or the warp that
-/// has them.
-enum class Finish { kernel, warp };
-
-template <class Element, int kPaddedStates, bool kHasGates, Roles kRoles = Roles::two,
-          Finish kFinish = Finish::kernel>
+template <class Element, int kPaddedStates, bool kHasGates, Roles kRoles = Roles::two>
 struct Traits {
   using Io = Element;
   static constexpr int kStates = kPaddedStates;  ///< N, padded to 64 or 128
   static constexpr bool kGated = kHasGates;      ///< z exists
   static constexpr bool kSplit = kRoles == Roles::three;
   static constexpr int kThreads = threads_of(kRoles);
-  static constexpr bool kFinishesSteps = kFinish == Finish::warp;
   /// In f16 operands that hold decays or Δ are scaled by powers of two, and products unscaled: S and S' by one
   /// for a head and chunk, M by one of a head and chunk, Q by one.
   static constexpr bool kScaled = kNarrowRange<Io>;

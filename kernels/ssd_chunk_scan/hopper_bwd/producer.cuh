@@ -4,8 +4,6 @@
 // leaves for ddt, dA and dD.
 
 #include "kernels/common/hopper/tma.cuh"
-#include "kernels/common/io_types.cuh"
-#include "kernels/ssd_chunk_scan/delta.h"
 #include "kernels/ssd_chunk_scan/hopper_bwd/block.cuh"
 
 namespace ssmbench::ssd_hopper_bwd {
@@ -73,56 +71,6 @@ __device__ void store_gradients(const GradientArgs& args, const SharedMemory<T>&
   }
 }
 
-/// ddt of a head's steps, and the chunk's sums for dA and ddt_bias. By one warp; a lane has steps 2·lane and
-/// 2·lane + 1. As ssd_finish_steps_kernel computes them (chunked_bwd/step_gradients.cuh).
-template <class T>
-__device__ __forceinline__ void finish_steps(const GradientArgs& args, const BlockPlace& place, int head,
-                                             int lane, float2 out, float2 into, float2 direct) {
-  using Io = typename T::Io;
-  const SsdInputs& in = args.bwd.in;
-  // Sums over this and later steps, and over earlier ones.
-  float later = out.x + out.y;
-  float earlier = into.x + into.y;
-#pragma unroll
-  for (int distance = 1; distance < 32; distance *= 2) {
-    const float down = __shfl_down_sync(0xFFFFFFFFU, later, distance);
-    const float up = __shfl_up_sync(0xFFFFFFFFU, earlier, distance);
-    if (lane + distance < 32) later += down;
-    if (lane >= distance) earlier += up;
-  }
-  float later_lanes = __shfl_down_sync(0xFFFFFFFFU, later, 1);
-  if (lane == 31) later_lanes = 0.0F;
-  earlier = __shfl_up_sync(0xFFFFFFFFU, earlier, 1);
-  if (lane == 0) earlier = 0.0F;
-  const float flows[2] = {later + earlier, (out.y + later_lanes) + (earlier + into.x)};
-  const float directs[2] = {direct.x, direct.y};
-
-  const int of_head = place.first_head + head;
-  float dA = 0.0F;
-  float dbias = 0.0F;
-#pragma unroll 1
-  for (int i = 0; i < 2; ++i) {
-    const std::int64_t t = place.start + 2 * lane + i;
-    if (t >= in.seqlen) continue;
-    // Nothing flows past a reset, or past the first step where no state enters.
-    const bool enters = t > 0 || in.initial_states != nullptr;
-    const bool same = sequence_at(in, place.b, t) == sequence_at(in, place.b, t - 1);
-    const float flow = enters && same ? (i == 0 ? flows[0] : flows[1]) : 0.0F;
-    const std::int64_t element = (place.b * in.seqlen + t) * in.nheads + of_head;
-    const ValueSlope delta = step_size_slope(in, of_head, to_float(static_cast<const Io*>(in.dt)[element]));
-    const float ddt = (in.A[of_head] * flow + (i == 0 ? directs[0] : directs[1])) * delta.slope;
-    static_cast<Io*>(args.bwd.ddt)[element] = from_float<Io>(ddt);
-    dA += delta.value * flow;
-    dbias += ddt;
-  }
-  dA = sum_lanes<1, 16>(dA);
-  dbias = sum_lanes<1, 16>(dbias);
-  if (lane != 0) return;
-  float* const sums = args.workspace.head_sums + place.row(args, head) * args.plan.sums;
-  sums[0] = dA;
-  sums[1] = dbias;
-}
-
 /// By one warp; a lane has steps 2·lane and 2·lane + 1, and the same columns of D.
 template <class T>
 __device__ void write_flows(const GradientArgs& args, const SharedMemory<T>& shared, int lane) {
@@ -165,16 +113,11 @@ __device__ void write_flows(const GradientArgs& args, const SharedMemory<T>& sha
     warp_arrive(shared.inputs().done(input_at), lane);
 
     const std::int64_t row = place.row(args, head);
-    const float2 flow_in = make_float2(delta.x * into.x, delta.y * into.y);
-    const float2 direct = make_float2(diagonal.x + column.x + into.x, diagonal.y + column.y + into.y);
-    if constexpr (T::kFinishesSteps) {
-      finish_steps<T>(args, place, head, lane, out, flow_in, direct);
-    } else {
-      float* const to = args.workspace.flows + row * kFlowRows * kSteps + at_step;
-      *reinterpret_cast<float2*>(to + kFlowOut * kSteps) = out;
-      *reinterpret_cast<float2*>(to + kFlowIn * kSteps) = flow_in;
-      *reinterpret_cast<float2*>(to + kFlowDirect * kSteps) = direct;
-    }
+    float* const to = args.workspace.flows + row * kFlowRows * kSteps + at_step;
+    *reinterpret_cast<float2*>(to + kFlowOut * kSteps) = out;
+    *reinterpret_cast<float2*>(to + kFlowIn * kSteps) = make_float2(delta.x * into.x, delta.y * into.y);
+    *reinterpret_cast<float2*>(to + kFlowDirect * kSteps) =
+        make_float2(diagonal.x + column.x + into.x, diagonal.y + column.y + into.y);
     if (in.D == nullptr) continue;
     float* const sums = args.workspace.head_sums + row * args.plan.sums + 2;
     if (in.skip_per_headdim) {

@@ -45,6 +45,7 @@ class ValueWarpgroup {
 
  private:
   __device__ __forceinline__ void one_head(int head) {
+    const SkipWeights skip(args_.bwd.in, head, at_.lane, shared_.skip(input_at_));
     shared_.inputs().wait_full(input_at_);
     const Steps& steps = shared_.steps(input_at_);
     float y[32];
@@ -61,7 +62,6 @@ class ValueWarpgroup {
     hopper::wgmma_wait<0>();
     hopper::pin_registers(y);
     weigh_states(y, enter);
-    const SkipWeights skip(args_.bwd.in, head, at_.lane, shared_.skip(input_at_));  // late: registers are short
     shared_.mixing().wait_full(pair_at_);
     const std::uint64_t m = hopper::operand_descriptor(shared_.mixing_tile(pair_at_), kTile);
     const std::uint64_t x = hopper::operand_descriptor(shared_.x_tile(input_at_), kTile);
