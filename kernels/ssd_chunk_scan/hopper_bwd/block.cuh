@@ -20,16 +20,7 @@ inline constexpr int kSkipBytes = kSteps * 4;
 inline constexpr int kUnscaleBytes = kUnscales * 4;
 inline constexpr int kWarpsOfGroup = 4;
 inline constexpr int kGroupThreads = 32 * kWarpsOfGroup;
-
-/// How a block's work is divided among warpgroups besides the producers.
-enum class Roles {
-  two,   ///< queries and keys
-  three  ///< values, queries and keys: y and dz apart from M and Q
-};
-/// Threads of a block.
-constexpr int threads_of(Roles roles) {
-  return (roles == Roles::three ? 4 : 3) * kGroupThreads;
-}
+inline constexpr int kThreads = 3 * kGroupThreads;  ///< of a block: producers, queries, keys
 inline constexpr int kMaxBlockBytes = 227 * 1024;
 
 /// Arguments of the kernel.
@@ -40,23 +31,19 @@ struct GradientArgs {
   ChunkedBwdWorkspace workspace;
 };
 
-template <class Element, int kPaddedStates, bool kHasGates, Roles kRoles = Roles::two>
+template <class Element, int kPaddedStates, bool kHasGates>
 struct Traits {
   using Io = Element;
   static constexpr int kStates = kPaddedStates;  ///< N, padded to 64 or 128
   static constexpr bool kGated = kHasGates;      ///< z exists
-  static constexpr bool kSplit = kRoles == Roles::three;
-  static constexpr int kThreads = threads_of(kRoles);
   /// In f16 operands that hold decays or Δ are scaled by powers of two, and products unscaled: S and S' by one
   /// for a head and chunk, M by one of a head and chunk, Q by one.
   static constexpr bool kScaled = kNarrowRange<Io>;
-  static_assert(!kSplit || (kGated && !kScaled));
 };
 
 /// What a head leaves for ddt, dA and dD (write_flows).
 struct HeadFlows {
   float out[kSteps];                    ///< terms of da that end at the step, but for the column sums
-  float entered[kSteps];                ///< the states' part of them, where a warpgroup of its own has it
   float into[kSteps];                   ///< x·(S'·B)·leave
   float column[kWarpsOfGroup][kSteps];  ///< column sums of W/Δ, without the diagonal, of 16 rows each
   float diagonal[kSteps];               ///< of W/Δ
@@ -80,9 +67,8 @@ struct Layout {
 
   static constexpr int kProjections = 0;  ///< B, then C
   static constexpr int kInputs = kProjections + 2 * kHalves * kTile;
-  static constexpr int kPairs = kInputs + kStages * kStage;     ///< dy, then M
-  static constexpr int kEntered = kPairs + kDepth * 2 * kTile;  ///< enter ∘ dy, with three roles
-  static constexpr int kStepRows = kEntered + (T::kSplit ? kTile : 0);
+  static constexpr int kPairs = kInputs + kStages * kStage;  ///< dy, then M
+  static constexpr int kStepRows = kPairs + kDepth * 2 * kTile;
   static constexpr int kSkip = kStepRows + kStages * kStepsBytes;      ///< D of the head's columns
   static constexpr int kStateUnscales = kSkip + kStages * kSkipBytes;  ///< of S and S'
   static constexpr int kProductScales = kStateUnscales + kStages * kUnscaleBytes;  ///< of Q, by warp
@@ -102,9 +88,8 @@ struct SharedMemory {
   /// Filled with x, z, dout, S, S' and the steps; done once dx lies over dout, dz over z and nobody reads any
   /// more; empty once they are stored.
   using Inputs = hopper::RelayRing<Layout::kStages>;
-  using Pairs = hopper::Ring<Layout::kDepth>;  ///< dy and M; with three roles dy and enter ∘ dy
+  using Pairs = hopper::Ring<Layout::kDepth>;  ///< dy and M
   using Flows = hopper::Ring<Layout::kDepth>;
-  using Entered = hopper::Ring<1>;  ///< that enter ∘ dy has been read; it is full when dy is
 
   std::uint32_t base = (shared_address(dynamic_shared) + 1023) & ~1023U;
 
@@ -117,13 +102,6 @@ struct SharedMemory {
   __device__ std::uint32_t gates_read(typename Inputs::Position at) const {
     return flows().barriers + Flows::kBytes + at.slot * hopper::kBarrierBytes;
   }
-
-  /// M, which with three roles has other readers than dy.
-  __device__ Pairs mixing() const {
-    if constexpr (!T::kSplit) return pairs();
-    return {flows().barriers + Flows::kBytes + Layout::kStages * hopper::kBarrierBytes};
-  }
-  __device__ Entered entered() const { return {mixing().barriers + Pairs::kBytes}; }
 
   __device__ std::uint32_t b_tile() const { return base + Layout::kProjections; }
   __device__ std::uint32_t c_tile() const { return b_tile() + Layout::kHalves * kTile; }
@@ -140,7 +118,6 @@ struct SharedMemory {
     return base + Layout::kPairs + at.slot * 2 * kTile;
   }
   __device__ std::uint32_t mixing_tile(typename Pairs::Position at) const { return dy_tile(at) + kTile; }
-  __device__ std::uint32_t entered_tile() const { return base + Layout::kEntered; }
   __device__ std::uint32_t steps_address(typename Inputs::Position at) const {
     return base + Layout::kStepRows + at.slot * kStepsBytes;
   }
@@ -185,14 +162,9 @@ struct SharedMemory {
   /// By one thread.
   __device__ void init_barriers() const {
     hopper::barrier_init(projections_full(), 1);
-    constexpr int kGroups = T::kSplit ? 3 : 2;
-    inputs().init(1, kGroups * kWarpsOfGroup + 1, 1);
-    pairs().init(kWarpsOfGroup, (kGroups - 1) * kWarpsOfGroup);
-    flows().init(kGroups * kGroupThreads, 32);
-    if constexpr (T::kSplit) {
-      mixing().init(kWarpsOfGroup, 2 * kWarpsOfGroup);
-      entered().init(1, kWarpsOfGroup);
-    }
+    inputs().init(1, 2 * kWarpsOfGroup + 1, 1);
+    pairs().init(kWarpsOfGroup, kWarpsOfGroup);
+    flows().init(2 * kGroupThreads, 32);
     for (typename Inputs::Position at; at.parity == 0; at.advance())
       hopper::barrier_init(gates_read(at), kWarpsOfGroup);
     hopper::barrier_init_fence();

@@ -12,30 +12,21 @@
 //     1 queries          224  dy, M, y, dz, Q; dC in 64 registers (queries.cuh)
 //     2 keys             232  dx, ⟨S', S⟩; dB in 64 registers (keys.cuh)
 //
-//   with three roles (Roles::three)
-//     1 queries          152  M, Q; dC
-//     2 keys             200  dx, ⟨S', S⟩; dB
-//     3 values           112  dy, y, dz (values.cuh)
-//
 // Shared memory with z and N = 128, in KB: B and C 32; x, z, dout, S and S' 2 × 56, and their steps 2 × 1; dy
-// and M 2 × 16; C·Bᵀ and Q in f32 32; flows 2 × 3; with three roles enter ∘ dy 8. States lie in the workspace
-// as tiles do in shared memory, so that they are copied as plain bytes.
+// and M 2 × 16; C·Bᵀ and Q in f32 32; flows 2 × 3. States lie in the workspace as tiles do in shared memory,
+// so that they are copied as plain bytes.
 
 #include "kernels/common/warp_specialization.cuh"
 #include "kernels/ssd_chunk_scan/hopper_bwd/keys.cuh"
 #include "kernels/ssd_chunk_scan/hopper_bwd/producer.cuh"
 #include "kernels/ssd_chunk_scan/hopper_bwd/queries.cuh"
-#include "kernels/ssd_chunk_scan/hopper_bwd/values.cuh"
 
 namespace ssmbench::ssd_hopper_bwd {
 
-// Registers of a thread by role: 504 or 512 in all, of the 512 that a multiprocessor has.
+// Registers of a thread by role: 504 in all, of the 512 that a multiprocessor has.
 inline constexpr int kProducerRegisters = 48;
-template <class T>
-inline constexpr int kQueryRegisters = T::kSplit ? 152 : 224;
-template <class T>
-inline constexpr int kKeyRegisters = T::kSplit ? 200 : 232;
-inline constexpr int kValueRegisters = 112;
+inline constexpr int kQueryRegisters = 224;
+inline constexpr int kKeyRegisters = 232;
 
 template <class T>
 __device__ __forceinline__ void produce(const GradientArgs& args, const SharedMemory<T>& shared, int thread) {
@@ -51,7 +42,7 @@ __device__ __forceinline__ void produce(const GradientArgs& args, const SharedMe
 }
 
 template <class T>
-__global__ void __launch_bounds__(T::kThreads, 1)
+__global__ void __launch_bounds__(kThreads, 1)
     ssd_hopper_gradients_kernel(const __grid_constant__ GradientArgs args) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   // Uniform, and known to be so.
@@ -62,16 +53,11 @@ __global__ void __launch_bounds__(T::kThreads, 1)
     warpgroup_reg_dealloc<kProducerRegisters>();
     produce<T>(args, SharedMemory<T>(), group_thread());
   } else if (group == 1) {
-    warpgroup_reg_alloc<kQueryRegisters<T>>();
+    warpgroup_reg_alloc<kQueryRegisters>();
     QueryWarpgroup<T>(args, SharedMemory<T>(), group_thread()).run();
-  } else if (!T::kSplit || group == 2) {
-    warpgroup_reg_alloc<kKeyRegisters<T>>();
-    KeyWarpgroup<T>(args, SharedMemory<T>(), group_thread()).run();
   } else {
-    if constexpr (T::kSplit) {
-      warpgroup_reg_dealloc<kValueRegisters>();
-      ValueWarpgroup<T>(args, SharedMemory<T>(), group_thread()).run();
-    }
+    warpgroup_reg_alloc<kKeyRegisters>();
+    KeyWarpgroup<T>(args, SharedMemory<T>(), group_thread()).run();
   }
 #else
   __trap();

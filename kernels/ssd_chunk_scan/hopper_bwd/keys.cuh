@@ -42,10 +42,7 @@ class KeyWarpgroup {
     const int first = place.first_head;
     const int end = first + place.heads;
     for (int head = first; head < end; ++head) {
-      if constexpr (T::kSplit)
-        one_split_head(dB, head);
-      else
-        one_head(dB, head);
+      one_head(dB, head);
       input_at_.advance();
       pair_at_.advance();
     }
@@ -85,7 +82,15 @@ class KeyWarpgroup {
     const float delta[2] = {steps[kStepDelta][at_.row_of(0)], steps[kStepDelta][at_.row_of(2)]};
     const float leave[2] = {unscale * steps[kStepLeave][at_.row_of(0)],
                             unscale * steps[kStepLeave][at_.row_of(2)]};
-    weigh_leaving(u, into, x, delta, leave);
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      const float2 pair = unpack_pair<Io>(x[i]);
+      u[2 * i] *= leave[i % 2];
+      u[2 * i + 1] *= leave[i % 2];
+      into[i % 2] += pair.x * u[2 * i] + pair.y * u[2 * i + 1];
+      u[2 * i] *= delta[i % 2];
+      u[2 * i + 1] *= delta[i % 2];
+    }
 
     const float weights[2] = {delta[0] * leave[0], delta[1] * leave[1]};
     if constexpr (kHalves == 2) {
@@ -133,122 +138,6 @@ class KeyWarpgroup {
     store_dx(u, direct);
     hopper::fence_async_proxy();
     warp_arrive(shared_.inputs().done(input_at_), at_.lane);
-  }
-
-  /// Where dy comes from the value warpgroup in two parts. D·dy comes last: registers are short.
-  __device__ __forceinline__ void one_split_head(Sums& dB, int head) {
-    const SkipWeights skip(args_.bwd.in, head, at_.lane, shared_.skip(input_at_));
-    shared_.inputs().wait_full(input_at_);
-    const float(&steps)[4][kSteps] = shared_.steps(input_at_);
-    std::uint32_t x[16];
-    load_tile_pairs(x, shared_.x_tile(input_at_) + fragment_);
-    float u[32];
-    float product[32];
-    hopper::pin_registers(x);
-    multiply_rows<T>(u, hopper::operand_descriptor(shared_.b_tile(), kTile),
-                     hopper::operand_descriptor(shared_.dstate_tile(input_at_), kTile));
-    start_product<Io>(product, x, shared_.dstate_tile(input_at_));
-    const float states = sum_lanes<1, 16>(product_of_states());
-
-    hopper::wgmma_wait<1>();
-    hopper::pin_registers(u);
-    float into[2] = {0.0F, 0.0F};
-    const float delta[2] = {steps[kStepDelta][at_.row_of(0)], steps[kStepDelta][at_.row_of(2)]};
-    const float leave[2] = {steps[kStepLeave][at_.row_of(0)], steps[kStepLeave][at_.row_of(2)]};
-    weigh_leaving(u, into, x, delta, leave);
-    const float weights[2] = {delta[0] * leave[0], delta[1] * leave[1]};
-    hopper::wgmma_wait<0>();
-    hopper::pin_registers(product);
-    add_weighted(dB[0], product, weights);
-    if constexpr (kHalves == 2) {
-      hopper::pin_registers(product);
-      start_product<Io>(product, x, shared_.dstate_tile(input_at_) + kTile);
-      shared_.pairs().wait_full(pair_at_);
-      hopper::wgmma_wait<0>();
-      hopper::pin_registers(product);
-      add_weighted(dB[1], product, weights);
-    } else {
-      shared_.pairs().wait_full(pair_at_);
-    }
-
-    shared_.mixing().wait_full(pair_at_);
-    const std::uint64_t m = hopper::operand_descriptor(shared_.mixing_tile(pair_at_), kTile);
-    const std::uint64_t dys = hopper::operand_descriptor(shared_.dy_tile(pair_at_), kTile);
-    hopper::pin_registers(u);
-    hopper::wgmma_fence();
-#pragma unroll
-    for (int k = 0; k < 4; ++k)
-      hopper::wgmma<Io, kAcross, kAcross>(u, hopper::operand_step<kAcross>(m, k, kTile),
-                                          hopper::operand_step<kAcross>(dys, k, kTile), true);
-    hopper::wgmma_commit();
-    shared_.flows().wait_empty(pair_at_);
-    HeadFlows& flows = shared_.flows_of(pair_at_);
-    float direct[32];
-    weigh_split_skipped(direct, x, skip, flows);
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      into[j] = sum_lanes<1, 2>(into[j]);
-      if (at_.lane % 4 == 0) flows.into[at_.row_of(2 * j)] = into[j];
-    }
-    if (at_.lane == 0) flows.states[warp_] = states;
-    hopper::barrier_arrive(shared_.flows().full(pair_at_));
-
-    hopper::wgmma_wait<0>();
-    hopper::pin_registers(u);
-    warp_arrive(shared_.pairs().empty(pair_at_), at_.lane);
-    warp_arrive(shared_.mixing().empty(pair_at_), at_.lane);
-    store_dx(u, direct);
-    hopper::fence_async_proxy();
-    warp_arrive(shared_.inputs().done(input_at_), at_.lane);
-  }
-
-  /// u = Δ∘leave ∘ (B·S'ᵀ), and `into` = x·u/Δ, summed over the lane's columns.
-  __device__ __forceinline__ static void weigh_leaving(float (&u)[32], float (&into)[2],
-                                                       const std::uint32_t (&x)[16], const float (&delta)[2],
-                                                       const float (&leave)[2]) {
-#pragma unroll
-    for (int i = 0; i < 16; ++i) {
-      const float2 pair = unpack_pair<Io>(x[i]);
-      u[2 * i] *= leave[i % 2];
-      u[2 * i + 1] *= leave[i % 2];
-      into[i % 2] += pair.x * u[2 * i] + pair.y * u[2 * i + 1];
-      u[2 * i] *= delta[i % 2];
-      u[2 * i + 1] *= delta[i % 2];
-    }
-  }
-
-  /// As weigh_skipped, of dy as the value warpgroup leaves it: rounded, and in the place of z what that lost.
-  __device__ __forceinline__ void weigh_split_skipped(float (&direct)[32], const std::uint32_t (&x)[16],
-                                                      const SkipWeights& skip, HeadFlows& flows) const {
-    if (args_.bwd.in.D == nullptr) {
-#pragma unroll
-      for (float& value : direct) value = 0.0F;
-    } else {
-      float columns[16];
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        std::uint32_t high[4];
-        std::uint32_t low[4];
-        load_matrices(high, (shared_.dy_tile(pair_at_) + fragment_) ^ j * 32);
-        load_matrices(low, (shared_.z_tile(input_at_) + fragment_) ^ j * 32);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int e = 2 * j + i / 2;
-          float2 dy = unpack_pair<Io>(high[i]);
-          const float2 rest = unpack_pair<Io>(low[i]);
-          dy = make_float2(dy.x + rest.x, dy.y + rest.y);
-          const float2 pair = unpack_pair<Io>(x[4 * j + i]);
-          columns[2 * e] = (i % 2 == 0 ? 0.0F : columns[2 * e]) + dy.x * pair.x;
-          columns[2 * e + 1] = (i % 2 == 0 ? 0.0F : columns[2 * e + 1]) + dy.y * pair.y;
-          const float2 d = skip.of(e);
-          direct[8 * j + 2 * i] = d.x * dy.x;
-          direct[8 * j + 2 * i + 1] = d.y * dy.y;
-        }
-      }
-      const int lane = group_thread() % 32;  // again: registers are short
-      store_column_sums(columns, flows.skip[warp_], lane);
-    }
-    warp_arrive(shared_.gates_read(input_at_), at_.lane);
   }
 
   /// This thread's part of ⟨S', S⟩.
@@ -332,7 +221,7 @@ class KeyWarpgroup {
 
   /// dB += Qᵀ·C, and out.
   __device__ __forceinline__ void finish(Sums& dB) {
-    shared_.mixing().wait_full(pair_at_);
+    shared_.pairs().wait_full(pair_at_);
     std::uint32_t q[16];
     load_transposed(q);
     const float scale = T::kScaled ? scale_of_warps(shared_.product_scales(), kTileTarget) : 1.0F;

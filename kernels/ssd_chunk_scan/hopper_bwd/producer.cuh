@@ -101,10 +101,6 @@ __device__ void write_flows(const GradientArgs& args, const SharedMemory<T>& sha
     const float2 into = pair_of(flows.into);
     const float2 diagonal = pair_of(flows.diagonal);
     float2 out = pair_of(flows.out);
-    if constexpr (T::kSplit) {
-      const float2 entered = pair_of(flows.entered);
-      out = make_float2(out.x + entered.x, out.y + entered.y);
-    }
     out = make_float2(out.x - delta.x * column.x, out.y - delta.y * column.y);
     // What flows past all steps ends, for the sums, at the last one.
     if (lane == 31) out.y += steps[kStepEnter][kSteps - 1] * through;

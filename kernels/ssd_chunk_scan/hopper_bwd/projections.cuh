@@ -43,18 +43,6 @@ __device__ __forceinline__ void multiply_projection(ProjectionSums<kHalves>& to,
   if constexpr (T::kScaled) scale_sums(inverse_of_power(scale));
 }
 
-/// Starts to = tile (64 × N) times a tile of rows of N.
-template <class T>
-__device__ __forceinline__ void multiply_rows(float (&to)[32], std::uint64_t tile, std::uint64_t rows) {
-  constexpr auto kAlong = hopper::Major::k;
-  hopper::wgmma_fence();
-#pragma unroll
-  for (int k = 0; k < T::kStates / 16; ++k)
-    hopper::wgmma<typename T::Io, kAlong, kAlong>(to, hopper::operand_step<kAlong>(tile, k, kTile),
-                                                  hopper::operand_step<kAlong>(rows, k, kTile), k > 0);
-  hopper::wgmma_commit();
-}
-
 /// Starts product = a (64 × 64, in fragments) times 64 rows of 64 columns of N.
 template <class Io>
 __device__ __forceinline__ void start_product(float (&product)[32], const std::uint32_t (&a)[16],

@@ -45,10 +45,7 @@ class QueryWarpgroup {
     const int first = place.first_head;
     const int end = first + place.heads;
     for (int head = first; head < end; ++head) {
-      if constexpr (T::kSplit)
-        one_split_head(dC);
-      else
-        one_head(dC, head);
+      one_head(dC, head);
       input_at_.advance();
       pair_at_.advance();
     }
@@ -66,7 +63,7 @@ class QueryWarpgroup {
     float cb[32];
     hopper::barrier_wait(shared_.projections_full(), 0);
     const std::uint64_t c = hopper::operand_descriptor(shared_.c_tile(), kTile);
-    multiply_rows<T>(cb, c, hopper::operand_descriptor(shared_.b_tile(), kTile));
+    multiply_rows(cb, c, hopper::operand_descriptor(shared_.b_tile(), kTile));
     hopper::wgmma_wait<0>();
     hopper::pin_registers(cb);
 #pragma unroll
@@ -76,13 +73,24 @@ class QueryWarpgroup {
     }
   }
 
+  /// to = tile (64 × N) times a tile of rows of N.
+  __device__ __forceinline__ static void multiply_rows(float (&to)[32], std::uint64_t tile,
+                                                       std::uint64_t rows) {
+    hopper::wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < T::kStates / 16; ++k)
+      hopper::wgmma<Io, kAlong, kAlong>(to, hopper::operand_step<kAlong>(tile, k, kTile),
+                                        hopper::operand_step<kAlong>(rows, k, kTile), k > 0);
+    hopper::wgmma_commit();
+  }
+
   __device__ __forceinline__ void one_head(Sums& dC, int head) {
     const SkipWeights skip(args_.bwd.in, head, at_.lane, shared_.skip(input_at_));
     shared_.inputs().wait_full(input_at_);
     const Steps& steps = shared_.steps(input_at_);
     float y[32];
-    multiply_rows<T>(y, hopper::operand_descriptor(shared_.c_tile(), kTile),
-                     hopper::operand_descriptor(shared_.state_tile(input_at_), kTile));
+    multiply_rows(y, hopper::operand_descriptor(shared_.c_tile(), kTile),
+                  hopper::operand_descriptor(shared_.state_tile(input_at_), kTile));
     shared_.pairs().wait_empty(pair_at_);
     const float scale = mixing_scale(steps);
     mix(steps, scale);
@@ -148,60 +156,6 @@ class QueryWarpgroup {
     hopper::barrier_arrive(shared_.flows().full(pair_at_));
     if constexpr (T::kScaled) add_scaled(dC, dy, enter_weights(steps));
     hopper::fence_async_proxy();  // dz
-    warp_arrive(shared_.inputs().done(input_at_), at_.lane);
-  }
-
-  /// Where the value warpgroup has y and dz, and makes dy.
-  __device__ __forceinline__ void one_split_head(Sums& dC) {
-    shared_.inputs().wait_full(input_at_);
-    const Steps& steps = shared_.steps(input_at_);
-    shared_.mixing().wait_empty(pair_at_);
-    mix(steps, 1.0F);
-    hopper::fence_async_proxy();
-    warp_arrive(shared_.mixing().full(pair_at_), at_.lane);
-
-    shared_.pairs().wait_full(pair_at_);
-    const std::uint64_t dy = hopper::operand_descriptor(shared_.dy_tile(pair_at_), kTile);
-    const std::uint64_t x = hopper::operand_descriptor(shared_.x_tile(input_at_), kTile);
-    const std::uint64_t entered = hopper::operand_descriptor(shared_.entered_tile(), kTile);
-    float dyx[32];
-#pragma unroll
-    for (auto& half : dC) hopper::pin_registers(half);
-    hopper::wgmma_fence();
-#pragma unroll
-    for (int k = 0; k < 4; ++k)
-      hopper::wgmma<Io, kAlong, kAlong>(dyx, hopper::operand_step<kAlong>(dy, k, kTile),
-                                        hopper::operand_step<kAlong>(x, k, kTile), k > 0);
-    hopper::wgmma_commit();
-#pragma unroll
-    for (int half = 0; half < kHalves; ++half) {
-      const std::uint64_t states =
-          hopper::operand_descriptor(shared_.state_tile(input_at_) + half * kTile, kTile);
-#pragma unroll
-      for (int k = 0; k < 4; ++k)
-        hopper::wgmma<Io, kAlong, kAcross>(dC[half], hopper::operand_step<kAlong>(entered, k, kTile),
-                                           hopper::operand_step<kAcross>(states, k, kTile), true);
-    }
-    hopper::wgmma_commit();
-    hopper::wgmma_wait<1>();
-    hopper::pin_registers(dyx);
-    warp_arrive(shared_.pairs().empty(pair_at_), at_.lane);
-
-    shared_.flows().wait_empty(pair_at_);
-    HeadFlows& flows = shared_.flows_of(pair_at_);
-    float flow_out[2] = {0.0F, 0.0F};
-    finish_weights(dyx, steps, flow_out, flows);
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      flow_out[j] = sum_lanes<1, 2>(flow_out[j]);
-      if (at_.lane % 4 == 0) flows.out[at_.row_of(2 * j)] = flow_out[j];
-    }
-    hopper::barrier_arrive(shared_.flows().full(pair_at_));
-    hopper::wgmma_wait<0>();
-#pragma unroll
-    for (auto& half : dC) hopper::pin_registers(half);
-    warp_arrive(shared_.entered().empty(entered_at_), at_.lane);
-    entered_at_.advance();
     warp_arrive(shared_.inputs().done(input_at_), at_.lane);
   }
 
@@ -438,9 +392,9 @@ class QueryWarpgroup {
       q[2 * e] = pack_pair<Io>(sums.x, sums.y);
       q[2 * e + 1] = pack_pair<Io>(sums.z, sums.w);
     }
-    shared_.mixing().wait_empty(pair_at_);
+    shared_.pairs().wait_empty(pair_at_);
     store_tile_pairs(shared_.mixing_tile(pair_at_) + fragment_, q);
-    warp_arrive(shared_.mixing().full(pair_at_), at_.lane);
+    warp_arrive(shared_.pairs().full(pair_at_), at_.lane);
     multiply_projection<T>(dC, q, shared_.b_tile(), scale);
     const int thread = group_thread();  // again: registers are short
     write_projection<Io, kHalves>(args_, Projection::C, dC, {16 * (thread / 32), 0, thread % 32});
@@ -455,7 +409,6 @@ class QueryWarpgroup {
   unsigned reaches_;  ///< causal_pairs
   typename Shared::Inputs::Position input_at_;
   typename Shared::Pairs::Position pair_at_;
-  typename Shared::Entered::Position entered_at_;
 };
 
 }  // namespace ssmbench::ssd_hopper_bwd

@@ -5,20 +5,11 @@
 
 namespace ssmbench::ssd_hopper_bwd {
 
-/// How a block's work is divided in bf16 with z.
-inline constexpr Roles kGatedRoles = Roles::two;
-
-template <class T>
-Variant variant_of() {
-  return {ssd_hopper_gradients_kernel<T>, Layout<T>::kBytes, T::kThreads};
-}
-
 template <class Io>
 Variant variant_for(int states, bool gated) {
-  constexpr Roles kRoles = kNarrowRange<Io> ? Roles::two : kGatedRoles;
-  if (states == 64)
-    return gated ? variant_of<Traits<Io, 64, true, kRoles>>() : variant_of<Traits<Io, 64, false>>();
-  return gated ? variant_of<Traits<Io, 128, true, kRoles>>() : variant_of<Traits<Io, 128, false>>();
+  const auto of = []<class T>(T) { return Variant{ssd_hopper_gradients_kernel<T>, Layout<T>::kBytes}; };
+  if (states == 64) return gated ? of(Traits<Io, 64, true>()) : of(Traits<Io, 64, false>());
+  return gated ? of(Traits<Io, 128, true>()) : of(Traits<Io, 128, false>());
 }
 
 }  // namespace ssmbench::ssd_hopper_bwd
