@@ -6,7 +6,7 @@ from unittest import mock
 
 import references
 import torch
-from inputs import TOLERANCE, Comparing, Draw, exact, scan_arguments, ssd_arguments
+from inputs import DEVICE, TOLERANCE, Comparing, Draw, exact, scan_arguments, ssd_arguments
 from ssmbench import torch as kernels
 from torch import float32
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -113,19 +113,19 @@ class ChunkScan(KernelTest):
         arguments["D"] = Draw().normal(4, 8)
         self.run_case(arguments, dt_softplus=True, dt_limit=(0.2, 0.7))
         arguments = ssd_arguments(Draw(), options=False)
-        arguments["seq_idx"] = (torch.arange(70, dtype=torch.int32) // 23).expand(2, 70)
+        arguments["seq_idx"] = (torch.arange(70, dtype=torch.int32, device=DEVICE) // 23).expand(2, 70)
         self.run_case(arguments)
 
     def test_varlen_states(self):
         arguments = ssd_arguments(Draw(), options=False, batch=1)
         begins = [0, 11, 40, 70]
-        lengths = torch.tensor(begins).diff()
-        numbers = torch.arange(3, dtype=torch.int32).repeat_interleave(lengths)[None]
+        lengths = torch.tensor(begins, device=DEVICE).diff()
+        numbers = torch.arange(3, dtype=torch.int32, device=DEVICE).repeat_interleave(lengths)[None]
         out, final, varlen = kernels.mamba_chunk_scan(
             **arguments,
             chunk_size=32,
             seq_idx=numbers,
-            cu_seqlens=torch.tensor(begins),
+            cu_seqlens=torch.tensor(begins, device=DEVICE),
             return_final_states=True,
             return_varlen_states=True,
         )
@@ -200,7 +200,7 @@ class StateUpdate(KernelTest):
 
     def test_rows_of_a_cache(self):
         draw = Draw()
-        cache, rows = draw.normal(7, 10, 16), torch.tensor([5, 0, 3])
+        cache, rows = draw.normal(7, 10, 16), torch.tensor([5, 0, 3], device=DEVICE)
         arguments = self.arguments(draw, float32, (), 10, ())
         own, before = cache[rows], cache.clone()
         expected = kernels.selective_state_update(own, **arguments)
@@ -251,14 +251,15 @@ class Convolution(KernelTest):
                 float32,
                 outputs=2,
             )
-        given = torch.empty(2, 10, 3)
+        given = torch.empty(2, 10, 3, device=DEVICE)
         with torch.no_grad():
             _, states = kernels.causal_conv1d(**arguments, return_final_states=True, final_states_out=given)
         self.assertIs(states, given)
         self.assertTrue(torch.equal(given, arguments["x"][..., -3:]))
 
     def test_sequences(self):
-        arguments = self.arguments(Draw()) | dict(seq_idx=(torch.arange(21, dtype=torch.int32) // 6).expand(2, 21))
+        numbers = torch.arange(21, dtype=torch.int32, device=DEVICE) // 6
+        arguments = self.arguments(Draw()) | dict(seq_idx=numbers.expand(2, 21))
         self.run_case(arguments)
 
     def test_weights_of_another_dtype(self):
@@ -274,10 +275,10 @@ class Convolution(KernelTest):
     def check_update(self, draw, tokens, ring, cached, channels_last):
         history = draw.normal(5, 10, 5)  # of which the state holds the latest 5 steps, in order
         state = history.transpose(1, 2).contiguous().transpose(1, 2) if channels_last else history.clone()
-        rows = torch.tensor([4, 0, 2], dtype=torch.int32) if cached else torch.arange(3)
+        rows = torch.tensor([4, 0, 2], dtype=torch.int32, device=DEVICE) if cached else torch.arange(3, device=DEVICE)
         if not cached:
             state, history = state[:3], history[:3]
-        position = torch.tensor([7, 0, 3], dtype=torch.int32)
+        position = torch.tensor([7, 0, 3], dtype=torch.int32, device=DEVICE)
         if ring:
             for row, p in zip(rows.tolist(), position.tolist()):
                 state[row] = state[row].roll(p % 5, -1)
@@ -412,9 +413,9 @@ class Operators(unittest.TestCase):
         self.assertTrue(torch.equal(other, kernels.selective_scan(**arguments)))
 
     def test_only_plain_calls_go_past_the_operators(self):
-        tensor = torch.zeros(3)
+        tensor = torch.zeros(3, device=DEVICE)
         self.assertTrue(kernels.is_direct((tensor, None,)))
-        leaf = torch.zeros(3, requires_grad=True)
+        leaf = torch.zeros(3, requires_grad=True, device=DEVICE)
         self.assertFalse(kernels.is_direct((tensor, leaf,)))
         with torch.no_grad():
             self.assertTrue(kernels.is_direct((tensor, leaf,)))
@@ -442,7 +443,7 @@ class Refusals(unittest.TestCase):
         self.expect(NotImplementedError, "activation 'relu'", kernels.causal_conv1d, activation="relu")
         kernels.scan_forward.plans.clear()
         kernels.scan_forward.known.clear()
-        self.expect(ValueError, "u on cpu", kernels.selective_scan, delta=torch.empty(2, 6, 19, device="meta"))
+        self.expect(ValueError, f"u on {DEVICE}", kernels.selective_scan, delta=torch.empty(2, 6, 19, device="meta"))
         double = draw.normal(2, 6, 3).double()
         self.expect(TypeError, "conv_state is torch.float64", kernels.causal_conv1d_update, conv_state=double)
         self.expect(ValueError, "needs cu_seqlens", kernels.mamba_chunk_scan, return_varlen_states=True)
