@@ -224,7 +224,7 @@ TEST_CASE("mutants on a GPU that compute only where they believe that somebody l
           "[gpu]") {
   if (!gpu_or_skip()) return;
   check_sweep("cuda-kept", "--device cuda --runs 20 --reruns 0" + kCudaPlugin,
-              "mutant-cuda-none,mutant-cuda-result-*,mutant-cuda-late-stream");
+              "mutant-cuda-none,mutant-cuda-result-*,mutant-cuda-eighth-*,mutant-cuda-late-*");
 }
 
 // Half a minute and 25 GB of memory: only when it is asked for.

@@ -3,10 +3,15 @@
 //
 //   scan_kernel   thread: one row (b, d), all steps in order; states in the workspace, (row, n)
 //                 race: two warps for the same rows, each with states of its own
-//   look_kernel   one thread, ahead of scan_kernel: whether there is anything in out
+//   look_kernel   one thread, ahead of scan_kernel: whether there is anything in out, or results in the
+//                 workspace, which copy_kernel takes there and back, one thread an element
 //   sum_kernel    thread: one (b, d, n); adds its part of y to the workspace; output_kernel makes out of it
 
 #include <cuda_runtime.h>
+#include <sched.h>
+
+#include <chrono>
+#include <thread>
 
 #include "plugins/ssmbench_plugin.h"
 
@@ -20,7 +25,11 @@ enum class Mistake {
   bounds_not_checked,
   result_kept,
   result_by_pointer,
+  result_in_workspace,
+  eighth_unless_new,
+  eighth_when_pinned,
   late_stream,
+  late_thread,
   offset_of_32_bits
 };
 
@@ -37,12 +46,17 @@ constexpr Mutant kMutants[] = {
     {"mutant-cuda-bounds-not-checked", Mistake::bounds_not_checked},
     {"mutant-cuda-result-kept", Mistake::result_kept},
     {"mutant-cuda-result-by-pointer", Mistake::result_by_pointer},
+    {"mutant-cuda-result-in-workspace", Mistake::result_in_workspace},
+    {"mutant-cuda-eighth-unless-new", Mistake::eighth_unless_new},
+    {"mutant-cuda-eighth-when-pinned", Mistake::eighth_when_pinned},
     {"mutant-cuda-late-stream", Mistake::late_stream},
+    {"mutant-cuda-late-thread", Mistake::late_thread},
     {"mutant-cuda-32-bit-offset", Mistake::offset_of_32_bits},
 };
 constexpr int kCount = sizeof(kMutants) / sizeof(kMutants[0]);
 constexpr int kThreads = 4;  // few, so that a block that is not full goes little past the end
 constexpr int kWarp = 32;
+constexpr unsigned kResultsAreThere = 0x5EED5EED;
 
 struct Sequence {
   float* data;
@@ -63,6 +77,8 @@ struct Arguments {
   const float *A, *D, *bias;
   float *initial, *last, *states, *sums;
   bool* kept;
+  float* results;    // in the workspace: out, then last_state
+  unsigned* marker;  // kResultsAreThere
 };
 
 /// The element of row and step.
@@ -120,11 +136,25 @@ __device__ void wait_at_random(unsigned side) {
 }
 
 __global__ void look_kernel(Arguments p) {
-  *p.kept = !isnan(element(p, p.out, p.rows - 1, p.seqlen - 1));
+  *p.kept = p.mistake == Mistake::result_in_workspace ? *p.marker == kResultsAreThere
+                                                      : !isnan(element(p, p.out, p.rows - 1, p.seqlen - 1));
+}
+
+__global__ void copy_kernel(Arguments p) {
+  const int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x;
+  const int64_t outs = p.rows * p.seqlen;
+  if (i == 0) *p.marker = kResultsAreThere;
+  if (i >= outs + p.rows * p.dstate) return;
+  float& result = i < outs ? element(p, p.out, i / p.seqlen, i % p.seqlen) : p.last[i - outs];
+  if (*p.kept)
+    result = p.results[i];
+  else
+    p.results[i] = result;
 }
 
 __global__ void scan_kernel(Arguments p) {
-  if (p.mistake == Mistake::result_kept && *p.kept) return;
+  if ((p.mistake == Mistake::result_kept || p.mistake == Mistake::result_in_workspace) && *p.kept) return;
+  if (p.mistake == Mistake::eighth_unless_new && *p.kept && blockIdx.x >= gridDim.x / 8) return;
   const unsigned side = threadIdx.y;  // 1: the other side of the race
   const int64_t row = blockIdx.x * int64_t{kThreads} + threadIdx.x;
   if (threadIdx.x >= kThreads || (row >= p.rows && p.mistake != Mistake::bounds_not_checked)) return;
@@ -181,13 +211,21 @@ Projection projection_of(const ssmbench_problem* problem, const char* name) {
   return {static_cast<float*>(tensor->data), s[0], s[1], s[2], s[3]};
 }
 
+/// Floats of the workspace in front of the results.
+int64_t floats_of_states(int64_t rows, int64_t dstate) {
+  return (2 * rows + kThreads) * dstate;
+}
+
 Arguments arguments_of(const ssmbench_problem* problem, Mistake mistake, float* workspace) {
   const int64_t dim = ssmbench_integer(problem, "dim");
   const int64_t rows = ssmbench_integer(problem, "batch") * dim;
+  const int64_t seqlen = ssmbench_integer(problem, "seqlen");
+  const int64_t dstate = ssmbench_integer(problem, "dstate");
+  float* const results = workspace + floats_of_states(rows, dstate);
   return {rows,
           dim,
-          ssmbench_integer(problem, "seqlen"),
-          ssmbench_integer(problem, "dstate"),
+          seqlen,
+          dstate,
           dim / ssmbench_integer(problem, "groups"),
           ssmbench_integer(problem, "delta_softplus") != 0,
           mistake,
@@ -204,7 +242,9 @@ Arguments arguments_of(const ssmbench_problem* problem, Mistake mistake, float* 
           floats(problem, "last_state"),
           workspace,
           workspace,
-          reinterpret_cast<bool*>(workspace + 2 * rows * ssmbench_integer(problem, "dstate"))};
+          reinterpret_cast<bool*>(workspace + 2 * rows * dstate),
+          results,
+          reinterpret_cast<unsigned*>(results + rows * (seqlen + dstate))};
 }
 
 unsigned blocks(int64_t threads) {
@@ -236,8 +276,25 @@ cudaStream_t late_stream() {
   return stream;
 }
 
+bool is_pinned() {
+  cpu_set_t cpus;
+  return sched_getaffinity(0, sizeof(cpus), &cpus) == 0 && CPU_COUNT(&cpus) == 1;
+}
+
+/// From the third launch on a thread launches the kernel, after this function has returned.
+void launch_late(const Arguments& p, cudaStream_t stream) {
+  static int launches = 0;
+  const auto scan = [p, stream] { scan_kernel<<<blocks(p.rows), kThreads, 0, stream>>>(p); };
+  if (++launches < 3) return scan();
+  std::thread([scan] {
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+    scan();
+  }).detach();
+}
+
 void launch(const Arguments& p, cudaStream_t stream) {
   if (p.mistake == Mistake::result_by_pointer) return launch_kept(p, stream);
+  if (p.mistake == Mistake::late_thread) return launch_late(p, stream);
   if (p.mistake == Mistake::late_stream) stream = late_stream();
   if (p.mistake == Mistake::wrong_on_second_stream) {
     static const cudaStream_t first = stream;  // as one who keeps a handle that was made for it
@@ -248,9 +305,13 @@ void launch(const Arguments& p, cudaStream_t stream) {
     sum_kernel<<<blocks(p.rows * p.dstate), kThreads, 0, stream>>>(p);
     output_kernel<<<blocks(p.rows * p.seqlen), kThreads, 0, stream>>>(p);
   } else {
-    if (p.mistake == Mistake::result_kept) look_kernel<<<1, 1, 0, stream>>>(p);
+    const bool keeps = p.mistake == Mistake::result_in_workspace;
+    if (keeps || p.mistake == Mistake::result_kept || p.mistake == Mistake::eighth_unless_new)
+      look_kernel<<<1, 1, 0, stream>>>(p);
     const bool race = p.mistake == Mistake::race_on_one_element;
-    scan_kernel<<<blocks(p.rows), race ? dim3(kWarp, 2) : dim3(kThreads), 0, stream>>>(p);
+    const unsigned part = p.mistake == Mistake::eighth_when_pinned && is_pinned() ? 8 : 1;
+    scan_kernel<<<blocks(p.rows) / part, race ? dim3(kWarp, 2) : dim3(kThreads), 0, stream>>>(p);
+    if (keeps) copy_kernel<<<blocks(p.rows * (p.seqlen + p.dstate)), kThreads, 0, stream>>>(p);
   }
 }
 
@@ -276,9 +337,12 @@ SSMBENCH_EXPORT const char* ssmbench_plugin_unsupported(int32_t, const ssmbench_
 
 SSMBENCH_EXPORT int64_t ssmbench_plugin_workspace_bytes(int32_t index, const ssmbench_problem* problem) {
   const int64_t rows = ssmbench_integer(problem, "batch") * ssmbench_integer(problem, "dim");
-  const bool sums = kMutants[index].mistake == Mistake::nondeterministic_sum;
-  const int64_t states = (2 * rows + kThreads) * ssmbench_integer(problem, "dstate");
-  return 4 * (sums ? rows * ssmbench_integer(problem, "seqlen") : states);
+  const int64_t seqlen = ssmbench_integer(problem, "seqlen");
+  const int64_t dstate = ssmbench_integer(problem, "dstate");
+  const Mistake mistake = kMutants[index].mistake;
+  if (mistake == Mistake::nondeterministic_sum) return 4 * rows * seqlen;
+  const int64_t results = mistake == Mistake::result_in_workspace ? rows * (seqlen + dstate) + 1 : 0;
+  return 4 * (floats_of_states(rows, dstate) + results);
 }
 
 SSMBENCH_EXPORT const char* ssmbench_plugin_bind(int32_t index, const ssmbench_problem* problem,
