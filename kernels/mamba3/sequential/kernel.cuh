@@ -190,6 +190,7 @@ __device__ void load_state(float (&state)[kStates], const Mamba3Args& args, cons
     state[j] = 0.0F;
     if (!given || n >= scan.dstate) continue;
     state[j] = args.input_ssm[(work.at.state(scan) * scan.headdim + p) * scan.dstate + n];
+#pragma unroll 1  // happens once; unrolled, and for each state, it would be half of the kernel's code
     for (int r = 0; r < scan.rank; ++r) {
       const float up = factor_at(args.mimo_v, work.at.factor(scan, r, scan.headdim), p);
       state[j] += weight * up * args.input_k[work.at.k_state(scan, r) + n];
