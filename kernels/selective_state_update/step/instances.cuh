@@ -16,7 +16,11 @@ using Kernel = void (*)(StateUpdateArgs, StepPlan, int heads_per_group);
 Kernel step_kernel(DType io, DType state, bool rate_per_state, const StepPlan& plan);
 Kernel tokens_kernel(DType io, DType state, bool rate_per_state, const StepPlan& plan);
 
-/// Whether there are kernels for states of that dtype beside sequences of the other: f32, the same, and f16
+/// Quantized states (quantized.cuh): i8, i16 and e4m3, and f16 that are rounded stochastically.
+using QuantizedKernel = void (*)(StateUpdateArgs, StateStorage, StepPlan, DType io, int heads_per_group);
+QuantizedKernel quantized_kernel(DType state, bool is_stochastic, const StepPlan& plan);
+
+/// Whether there are kernels for other states of that dtype beside sequences of the other: f32, the same, and f16
 /// beside bf16.
 inline bool has_state_dtype(DType io, DType state) {
   return state == DType::f32 || state == io || (state == DType::f16 && io == DType::bf16);

@@ -1,4 +1,4 @@
-// cuda-step: registration and launch. The pictures are in kernel.cuh and tokens.cuh.
+// cuda-step: registration and launch. The pictures are in kernel.cuh, tokens.cuh and quantized.cuh.
 
 #include <string>
 
@@ -10,12 +10,21 @@
 namespace ssmbench::step {
 namespace {
 
+constexpr std::int64_t kMostQuantizedRows = 2147483647;
+
 int state_bytes(const StateUpdate& update) {
   return static_cast<int>(size_of(update.state_dtype));
 }
 
+bool is_quantized(const StateUpdate& update) {
+  return update.has_scale() || update.stochastic;
+}
+
 StepPlan plan_of(const StateUpdate& update) {
   const auto dstate = static_cast<int>(update.dstate);
+  if (is_quantized(update))
+    return plan_quantized(update.batch, update.heads, update.headdim, dstate, state_bytes(update),
+                          !update.rate_per_state && update.tokens == 1);
   return update.rate_per_state ? plan_channels(update.batch, update.groups, update.heads_per_group(), dstate,
                                                state_bytes(update), update.tokens)
                                : plan_heads(update.batch, update.heads, update.headdim, dstate,
@@ -24,10 +33,11 @@ StepPlan plan_of(const StateUpdate& update) {
 
 std::optional<std::string> unsupported(const Problem& problem) {
   const StateUpdate update(problem);
-  if (!has_state_dtype(problem.dtype(), update.state_dtype))
+  if (!is_quantized(update) && !has_state_dtype(problem.dtype(), update.state_dtype))
     return "supports states in f32, in the dtype of the sequence, or in f16 with bf16, not " +
            problem.choice("state_dtype") + " with " + problem.choice("dtype");
-  if (update.stochastic) return "rounds states to nearest";
+  if (is_quantized(update) && update.heads > kMostQuantizedRows / update.headdim)
+    return "needs at most " + std::to_string(kMostQuantizedRows) + " rows of quantized states in a sequence";
   const StepPlan plan = plan_of(update);
   if (plan.sections > kMaxGridYZ || plan.batch_tiles > kMaxGridYZ || plan.tiles > kMaxGridX)
     return "needs at most " + std::to_string(kMaxGridYZ) + " blocks in an axis of the grid: one per " +
@@ -36,17 +46,35 @@ std::optional<std::string> unsupported(const Problem& problem) {
   return {};
 }
 
+dim3 blocks_of(const StepPlan& plan) {
+  return {static_cast<unsigned>(plan.tiles), static_cast<unsigned>(plan.sections),
+          static_cast<unsigned>(plan.batch_tiles)};
+}
+
+Launch bind_quantized(DType io, const StateUpdate& update, const StateUpdateArgs& args,
+                      const StateStorage& storage, const StepPlan& plan) {
+  const QuantizedKernel kernel = quantized_kernel(update.state_dtype, update.stochastic, plan);
+  const auto threads = static_cast<unsigned>(plan.threads());
+  const auto heads_per_group = static_cast<int>(update.heads_per_group());
+  return [=, blocks = blocks_of(plan)](void* stream) {
+    kernel<<<blocks, threads, 0, static_cast<cudaStream_t>(stream)>>>(args, storage, plan, io,
+                                                                      heads_per_group);
+    check_cuda(cudaGetLastError());
+  };
+}
+
 Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*/) {
   if (auto reason = unsupported(problem)) throw ContractError("cuda-step " + *reason);
   const StateUpdateArgs args = bind_state_update(problem, tensors);
   const StateUpdate update(problem);
   const StepPlan plan = plan_of(update);
+  if (is_quantized(update))
+    return bind_quantized(problem.dtype(), update, args, bind_state_storage(problem, tensors), plan);
   const bool one = update.tokens == 1;
   const Kernel kernel =
       (one ? step_kernel : tokens_kernel)(problem.dtype(), update.state_dtype, update.rate_per_state, plan);
   const int shared_bytes = one ? 0 : plan.stage_bytes(static_cast<int>(update.dstate), update.rate_per_state);
-  const dim3 blocks(static_cast<unsigned>(plan.tiles), static_cast<unsigned>(plan.sections),
-                    static_cast<unsigned>(plan.batch_tiles));
+  const dim3 blocks = blocks_of(plan);
   const auto threads = static_cast<unsigned>(plan.threads());
   const auto heads_per_group = static_cast<int>(update.heads_per_group());
   return [=](void* stream) {

@@ -24,6 +24,8 @@ inline constexpr int kStepWideVectors = 4;
 inline constexpr int kStepNarrowVectors = 8;
 /// States that a thread holds in f32 for several tokens.
 inline constexpr int kStepTokenStates = 32;
+/// Rows of quantized states that a thread holds, form mamba2 and one token.
+inline constexpr int kStepQuantizedRows = 4;
 /// Sequences whose states a thread of form mamba1 holds at most.
 inline constexpr int kStepSequences = 4;
 /// With fewer warps than these threads hold one row each: the launch is bound by latency.
@@ -138,6 +140,29 @@ constexpr StepPlan plan_channels(std::int64_t batch, std::int64_t groups, std::i
   if (warps * groups * ceil_div(batch, plan.rows) < kStepManyWarps) plan.rows = 1;
   plan.batch_tiles = ceil_div(batch, plan.rows);
   plan.stage_tokens = step_detail::stage_of(tokens, plan.token_bytes(dstate, true));
+  return plan;
+}
+
+/// Quantized states, batch rows of each of heads × headdim. With kStepQuantizedRows rows blocks are those of
+/// plan_heads. With one row tiles are runs of all rows of a sequence, form mamba1 having headdim 1.
+constexpr StepPlan plan_quantized(std::int64_t batch, std::int64_t heads, std::int64_t headdim, int dstate,
+                                  int state_bytes, bool is_one_step_of_heads) {
+  StepPlan plan = step_detail::plan_row(dstate, state_bytes);
+  plan.batch_tiles = batch;
+  const std::int64_t warps = ceil_div(headdim, std::int64_t{kStepQuantizedRows} * plan.rows_per_pass());
+  if (is_one_step_of_heads && plan.shape == RowShape::one_vector && plan.lanes() >= kStepQuantizedRows &&
+      warps * heads * batch >= kStepManyWarps) {
+    plan.rows = kStepQuantizedRows;
+    plan.warps = static_cast<int>(std::min<std::int64_t>(warps, kStepHeadWarps));
+    plan.tiles = ceil_div(warps, plan.warps);
+    plan.sections = heads;
+    return plan;
+  }
+  const std::int64_t all_warps = ceil_div(heads * headdim, plan.rows_per_pass());
+  plan.rows = 1;
+  plan.warps = static_cast<int>(std::min<std::int64_t>(all_warps, kStepWarps));
+  plan.tiles = ceil_div(all_warps, plan.warps);
+  plan.sections = 1;
   return plan;
 }
 

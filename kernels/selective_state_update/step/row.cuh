@@ -155,6 +155,17 @@ __device__ float reduce_rows(const float (&y)[kRows], int lane, int lanes) {
   return sums[0];
 }
 
+/// Calls `call` with a value of the device type of an io dtype.
+template <class Call>
+__device__ void with_device_io(DType io, const Call& call) {
+  if (io == DType::bf16)
+    call(__nv_bfloat16());
+  else if (io == DType::f16)
+    call(__half());
+  else
+    call(float());
+}
+
 /// dt as it is stored, of the io dtype or f32.
 template <class Io>
 struct StoredDt {

@@ -184,9 +184,37 @@ std::vector<Problem> scaled_problems() {
   return all;
 }
 
-/// cuda-step is for states in f32 or the dtype of the sequence, and for f16 beside bf16, rounded to nearest.
+/// The same with so many rows that cuda-step's threads hold several: heads that end inside of a warp's rows,
+/// and every number of lanes that share one.
+std::vector<Problem> scaled_many_row_problems() {
+  std::vector<Problem> all;
+  std::size_t turn = 0;
+  for (const char* state_dtype : {"i8", "i16", "e4m3", "f16"})
+    for (const char* rounding : {"nearest", "stochastic"})
+      for (const std::int64_t dstate : {64, 128, 256}) {
+        ++turn;
+        Axes axes{{"dtype", kDtypes[turn % 3]}, {"state_dtype", state_dtype},
+                  {"rounding", rounding},       {"dt_dtype", turn % 5 < 2 ? "f32" : "io"},
+                  {"batch", size(17)},          {"nheads", size(16)},
+                  {"headdim", size(9)},         {"dstate", dstate},
+                  {"groups", size(2)},          {"z", turn % 2 == 0},
+                  {"D", turn % 3 != 0},         {"dt_bias", turn % 4 != 0},
+                  {"dt_softplus", true}};
+        if (turn % 4 != 1) {
+          axes["slots"] = size(40);
+          axes["store"] = turn % 4 == 2 ? "last" : "apart";
+          axes["pads"] = size(4);
+        }
+        all.push_back(mamba2_step(axes));
+      }
+  return all;
+}
+
+/// Of states that are rounded to nearest without a scale, cuda-step is for f32 and the dtype of the sequence,
+/// and for f16 beside bf16.
 bool is_beyond_cuda_step(const Problem& problem) {
-  if (problem.choice("rounding") != "nearest") return true;
+  const StateUpdate update(problem);
+  if (update.has_scale() || update.stochastic) return false;
   const std::string& state = problem.choice("state_dtype");
   return state != "f32" && state != problem.choice("dtype") &&
          !(state == "f16" && problem.choice("dtype") == "bf16");
@@ -210,6 +238,7 @@ void check_device(const DeviceInfo& device) {
   check_all(option_problems(), device, "mamba");
   check_all(many_row_problems(), device, "mamba");
   check_all(state_dtype_problems(), device, "mamba");
+  if (device.kind == DeviceKind::cuda) check_all(scaled_many_row_problems(), device, "mamba");
   for (const char* distribution : {"mamba", "trained"}) {
     check_all(slot_problems(), device, distribution);
     check_all(scaled_problems(), device, distribution);

@@ -1,0 +1,392 @@
+#pragma once
+
+// cuda-step with states that have a scale for each row (i8, i16, e4m3), or that are rounded stochastically.
+//
+// A row is loaded, kept and stored by vectors of 16 bytes like any other (kernel.cuh). Its scale takes the
+// largest |h| of the row, so that lanes exchange that before they store: one more reduction over the lanes
+// that add up y. Scales belong to the lane that owns the row, and neighbouring rows' are stored together.
+//
+// The machine code is bound by instructions sooner than by memory where states have 8 bits: an H200 has time
+// for some 15 of them a state. Hence the decay is multiplied by the scale and not the states, integers
+// become floats and back without conversions, one reciprocal serves a row, and a random number has 16 bits.
+//
+//   quantized_heads  form mamba2, one token, rows of vectors: a thread holds kStepQuantizedRows rows
+//   quantized_rows   everything else: both forms, any number of tokens and any dstate; a row on a group of lanes
+//
+// The io dtype is looked at at run time, in the few lines that load and store it, to have few kernels.
+
+#include <cuda_fp8.h>
+
+#include "kernels/selective_state_update/step/row.cuh"
+#include "kernels/selective_state_update/step/state_codes.h"
+
+namespace ssmbench::step {
+
+/// As many bits as a state has in memory.
+template <DType kState>
+using StateBits =
+    std::conditional_t<kState == DType::i8 || kState == DType::e4m3, std::uint8_t, std::uint16_t>;
+
+/// States of a word, and their codes; 1/Q of the scale, or 0 where there is none.
+template <DType kState>
+struct StateCodes;
+template <>
+struct StateCodes<DType::i8> {
+  static constexpr float kInverseMost = 1.0F / 127.0F;
+  __device__ static void decode(std::uint32_t word, float* to) { decode_i8(word, to); }
+  __device__ static std::uint32_t encode(const float* from, float factor) { return encode_i8(from, factor); }
+  __device__ static float round(float x, std::uint32_t draw) {
+    return fminf(fmaxf(round_to_integer(x, draw), -127.0F), 127.0F);
+  }
+};
+template <>
+struct StateCodes<DType::i16> {
+  static constexpr float kInverseMost = 1.0F / 32767.0F;
+  __device__ static void decode(std::uint32_t word, float* to) { decode_i16(word, to); }
+  __device__ static std::uint32_t encode(const float* from, float factor) { return encode_i16(from, factor); }
+  __device__ static float round(float x, std::uint32_t draw) {
+    return fminf(fmaxf(round_to_integer(x, draw), -32767.0F), 32767.0F);
+  }
+};
+template <>
+struct StateCodes<DType::e4m3> {
+  static constexpr float kInverseMost = 1.0F / 448.0F;
+  __device__ static void decode(std::uint32_t word, float* to) {
+#pragma unroll
+    for (unsigned i = 0; i < 2; ++i) {
+      const __half2_raw two =
+          __nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(word >> 16U * i), __NV_E4M3);
+      const float2 pair = __half22float2(__half2(two));
+      to[2 * i] = pair.x;
+      to[2 * i + 1] = pair.y;
+    }
+  }
+  __device__ static std::uint32_t encode(const float* from, float factor) {
+    std::uint32_t word = 0;
+#pragma unroll
+    for (unsigned i = 0; i < 2; ++i) {
+      const float2 pair = make_float2(from[2 * i] * factor, from[2 * i + 1] * factor);
+      word |= static_cast<std::uint32_t>(__nv_cvt_float2_to_fp8x2(pair, __NV_SATFINITE, __NV_E4M3))
+              << 16U * i;
+    }
+    return word;
+  }
+  __device__ static float round(float x, std::uint32_t draw) {
+    return round_significand<20>(x, 0x1p-6F, draw);
+  }
+};
+template <>
+struct StateCodes<DType::f16> {
+  static constexpr float kInverseMost = 0.0F;
+  __device__ static void decode(std::uint32_t word, float* to) {
+    const float2 two = unpack_pair<__half>(word);
+    to[0] = two.x;
+    to[1] = two.y;
+  }
+  __device__ static std::uint32_t encode(const float* from, float /*factor*/) {
+    return pack_pair<__half>(from[0], from[1]);
+  }
+  __device__ static float round(float x, std::uint32_t draw) {
+    return round_significand<13>(x, 0x1p-14F, draw);
+  }
+};
+
+template <DType kState>
+constexpr bool kHasScale = StateCodes<kState>::kInverseMost > 0.0F;
+
+/// A lane's part of a row of quantized states.
+template <DType kState, class Division>
+struct QuantizedPart {
+  using Bits = StateBits<kState>;
+  using Codes = StateCodes<kState>;
+  static constexpr int kPerWord = 4 / sizeof(Bits);
+  RowPart<Bits, Division> part;
+
+  __device__ void load(const void* states, std::int64_t row, const Division& division, bool is_there) {
+    part.load(static_cast<const Bits*>(states) + row * division.dstate, division, is_there);
+  }
+  __device__ void store(void* states, std::int64_t row, const Division& division) const {
+    part.store(static_cast<Bits*>(states) + row * division.dstate, division);
+  }
+  /// The codes as numbers.
+  __device__ void decode(float (&to)[Division::kStates]) const {
+#pragma unroll
+    for (int v = 0; v < Division::kVectors; ++v)
+      if constexpr (Division::kWidth == 1) {
+        float values[kPerWord];
+        Codes::decode(part.pieces[v][0].element, values);
+        to[v] = values[0];
+      } else {
+#pragma unroll
+        for (int i = 0; i < Division::kWidth / kPerWord; ++i)
+          Codes::decode(part.pieces[v][0].words[i], to + v * Division::kWidth + i * kPerWord);
+      }
+  }
+  /// from·factor as codes, rounded to nearest.
+  __device__ void encode(const float (&from)[Division::kStates], float factor) {
+#pragma unroll
+    for (int v = 0; v < Division::kVectors; ++v)
+      if constexpr (Division::kWidth == 1) {
+        const float values[4]{from[v]};
+        part.pieces[v][0].element = static_cast<Bits>(Codes::encode(values, factor));
+      } else {
+#pragma unroll
+        for (int i = 0; i < Division::kWidth / kPerWord; ++i)
+          part.pieces[v][0].words[i] = Codes::encode(from + v * Division::kWidth + i * kPerWord, factor);
+      }
+  }
+};
+
+/// How a tensor of states is rounded: each that is has a stream of random numbers of its own.
+struct Rounding {
+  bool is_stochastic;
+  std::int64_t seed;
+  std::uint32_t stream;
+
+  __device__ Rounding(const StateStorage& storage, std::uint32_t of_tensor)
+      : is_stochastic(storage.seed != nullptr), seed(is_stochastic ? *storage.seed : 0), stream(of_tensor) {}
+};
+
+/// h·factor to one of the two codes next to it; `row` of the tensor of states.
+template <DType kState, class Division>
+__device__ void round_stochastically(float (&h)[Division::kStates], float factor, std::int64_t row,
+                                     const Division& division, const Rounding& rounding) {
+  using Codes = StateCodes<kState>;
+#pragma unroll
+  for (int v = 0; v < Division::kVectors; ++v) {
+    const std::int64_t first = row * division.dstate + division.first(v);
+    if constexpr (Division::kWidth == 1) {
+      const Draws draws(rounding.seed, rounding.stream, first);
+      h[v] = Codes::round(h[v] * factor, draws.of(static_cast<int>(first % kDraws)));
+    } else {
+#pragma unroll
+      for (int i = 0; i < Division::kWidth; i += kDraws) {
+        const Draws draws(rounding.seed, rounding.stream, first + i);
+#pragma unroll
+        for (int k = 0; k < kDraws; ++k) {
+          float& of_state = h[v * Division::kWidth + i + k];
+          of_state = Codes::round(of_state * factor, draws.of(k));
+        }
+      }
+    }
+  }
+}
+
+/// The codes of a lane's states h of a row, and the row's scale, which is the same in all lanes of the row;
+/// all lanes of the warp take part.
+template <DType kState, class Division>
+__device__ float quantize(QuantizedPart<kState, Division>& part, float (&h)[Division::kStates],
+                          std::int64_t row, const Division& division, const Rounding& rounding) {
+  float scale = 1.0F;
+  float factor = 1.0F;
+  if constexpr (kHasScale<kState>) {
+    float largest = 0.0F;
+#pragma unroll
+    for (int s = 0; s < Division::kStates; ++s) largest = fmaxf(largest, fabsf(h[s]));
+    for (int distance = 1; distance < division.lanes; distance *= 2)
+      largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFU, largest, distance));
+    scale = scale_of_row(largest, StateCodes<kState>::kInverseMost);
+    factor = reciprocal_approximate(scale);
+  }
+  if (rounding.is_stochastic) {
+    round_stochastically<kState>(h, factor, row, division, rounding);
+    factor = 1.0F;
+  }
+  part.encode(h, factor);
+  return scale;
+}
+
+/// What a lane needs of a token beside its state.
+template <class Division>
+struct TokenInputs {
+  float B[Division::kStates], C[Division::kStates];
+  float x = 0.0F, z = 0.0F, dt = 0.0F;
+
+  /// `projection`: where the row of B and C begins. `own`: of x and z; they are not read where `owns` is false.
+  __device__ TokenInputs(const StateUpdateArgs& args, DType io, std::int64_t projection,
+                         const Division& division, std::int64_t of_head, std::int64_t own, bool owns) {
+    with_device_io(io, [&]<class Io>(Io) {
+      RowPart<Io, Division> stored_B, stored_C;
+      stored_B.load(static_cast<const Io*>(args.B) + projection, division, true);
+      stored_C.load(static_cast<const Io*>(args.C) + projection, division, true);
+      Io stored_x{}, stored_z{};
+      if (owns) stored_x = static_cast<const Io*>(args.x)[own];
+      if (owns && args.z != nullptr) stored_z = static_cast<const Io*>(args.z)[own];
+      const StoredDt<Io> stored_dt(args, of_head);
+      stored_B.unpack(B);
+      stored_C.unpack(C);
+      x = to_float(stored_x);
+      z = to_float(stored_z);
+      dt = args.dt_is_f32 ? stored_dt.f32 : to_float(stored_dt.io);
+    });
+  }
+  __device__ float step_size(const StateUpdateArgs& args, std::int64_t head) const {
+    const float delta = args.dt_bias != nullptr ? dt + args.dt_bias[head] : dt;
+    return args.dt_softplus ? fast_softplus(delta) : delta;
+  }
+  /// out of a row whose Σ C·h is y.
+  __device__ float output(const StateUpdateArgs& args, std::int64_t head, float y) const {
+    if (args.D != nullptr) y += args.D[head] * x;
+    return args.z != nullptr ? y * fast_silu(z) : y;
+  }
+};
+
+__device__ inline void store_out(const StateUpdateArgs& args, DType io, std::int64_t at, float out) {
+  with_device_io(io, [&]<class Io>(Io) { static_cast<Io*>(args.out)[at] = from_float<Io>(out); });
+}
+
+/// Form mamba2, one token. Threads hold rows as those of step_heads do.
+template <DType kState, bool kStochastic>
+__global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads)
+    quantized_heads(const StateUpdateArgs args, const StateStorage storage, const StepPlan plan,
+                    const DType io, const int heads_per_group) {
+  constexpr int kRows = kStepQuantizedRows;
+  using Division = Lanes<StateBits<kState>, RowShape::one_vector>;
+  const int dstate = static_cast<int>(args.dstate);
+  const int headdim = static_cast<int>(args.headdim);
+  const int lanes = plan.lanes();
+  const int pass = plan.rows_per_pass();
+  const Division division{static_cast<int>(threadIdx.x) & (lanes - 1), lanes, dstate};
+  const int warp = static_cast<int>(blockIdx.x * plan.warps + threadIdx.x / kWarpThreads);
+  const int first = warp * kRows * pass + (static_cast<int>(threadIdx.x % kWarpThreads) >> plan.lanes_log2);
+  const int head = static_cast<int>(blockIdx.y);
+  const std::int64_t b = blockIdx.z;
+  const std::int64_t source = source_of(args, b);
+  const std::int64_t destination = destination_of(args, b, 0);
+  Rounding rounding(storage, 0);
+  rounding.is_stochastic = kStochastic;
+
+  const std::int64_t of_head = b * args.heads + head;
+  const int own_row = first + division.lane * pass;
+  const bool owns = division.lane < kRows && own_row < headdim;
+  const std::int64_t own = of_head * headdim + own_row;
+  if (source < 0) {  // padding
+    if (owns) store_out(args, io, own, 0.0F);
+    return;
+  }
+  // All loads of states are under way before those of inputs are waited for.
+  const std::int64_t slot_rows = args.heads * headdim;
+  const std::int64_t head_row = static_cast<std::int64_t>(head) * headdim;
+  const std::int64_t from = source * slot_rows + head_row;
+  QuantizedPart<kState, Division> stored[kRows];
+#pragma unroll
+  for (int r = 0; r < kRows; ++r)
+    stored[r].load(args.state, from + first + r * pass, division, first + r * pass < headdim);
+  float own_scale = 1.0F;
+  if (kHasScale<kState> && owns) own_scale = storage.scale[from + own_row];
+  const TokenInputs<Division> inputs(args, io, (b * args.groups + head / heads_per_group) * dstate, division,
+                                     of_head, own, owns);
+
+  const float delta = inputs.step_size(args, head);
+  const float decay = exp2_approximate(delta * (args.A[head] * kLog2E));
+  const float own_delta_x = delta * inputs.x;
+  const std::int64_t to = destination * slot_rows + head_row;
+  float y[kRows];
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    const float delta_x = __shfl_sync(0xFFFFFFFFU, own_delta_x, r, lanes);
+    const float scale = kHasScale<kState> ? __shfl_sync(0xFFFFFFFFU, own_scale, r, lanes) : 1.0F;
+    float h[Division::kStates];
+    stored[r].decode(h);
+    y[r] = advance(h, decay * scale, delta_x, inputs.B, inputs.C);
+    if (destination < 0) continue;
+    const int row = first + r * pass;
+    const float new_scale = quantize(stored[r], h, to + row, division, rounding);
+    if (row < headdim) stored[r].store(args.state, to + row, division);
+    if (division.lane == r) own_scale = new_scale;
+  }
+  const float own_y = reduce_rows<kRows>(y, division.lane, lanes);
+  if (!owns) return;
+  if (kHasScale<kState> && destination >= 0) storage.scale[to + own_row] = own_scale;
+  store_out(args, io, own, inputs.output(args, head, own_y));
+}
+
+/// Padding has no state: the outputs of its rows are zeros.
+template <DType kState, class Division>
+__device__ void clear_row(const StateUpdateArgs& args, DType io, std::int64_t b, int row,
+                          const Division& division) {
+  for (std::int64_t t = 0; t < args.tokens; ++t) {
+    const std::int64_t at = (b * args.tokens + t) * args.heads * args.headdim + row;
+    if (division.lane == 0) store_out(args, io, at, 0.0F);
+    if (args.intermediate == nullptr) continue;
+    QuantizedPart<kState, Division> zeros;
+    zeros.load(args.state, 0, division, false);
+    zeros.store(args.intermediate, at, division);
+  }
+}
+
+/// Stores a row of h, rounded; all lanes of the warp take part.
+template <DType kState, class Division>
+__device__ void store_quantized(const float (&h)[Division::kStates], void* states, float* scales,
+                                std::int64_t row, const Division& division, const Rounding& rounding,
+                                bool is_there) {
+  float rounded[Division::kStates];
+#pragma unroll
+  for (int s = 0; s < Division::kStates; ++s) rounded[s] = h[s];
+  QuantizedPart<kState, Division> part;
+  const float scale = quantize(part, rounded, row, division, rounding);
+  if (!is_there) return;
+  part.store(states, row, division);
+  if (kHasScale<kState> && division.lane == 0) scales[row] = scale;
+}
+
+/// Both forms, any number of tokens, rows of any dstate: a row on a group of lanes, in f32 for all tokens.
+template <DType kState, RowShape kShape>
+__global__ void __launch_bounds__(kStepWarps* kWarpThreads)
+    quantized_rows(const StateUpdateArgs args, const StateStorage storage, const StepPlan plan,
+                   const DType io, const int heads_per_group) {
+  using Division = Lanes<StateBits<kState>, kShape>;
+  const int dstate = static_cast<int>(args.dstate);
+  const Division division{static_cast<int>(threadIdx.x) & (plan.lanes() - 1), plan.lanes(), dstate};
+  const int rows = static_cast<int>(args.heads * args.headdim);
+  const auto warp = static_cast<int>(blockIdx.x * plan.warps + threadIdx.x / kWarpThreads);
+  const int own =
+      warp * plan.rows_per_pass() + (static_cast<int>(threadIdx.x % kWarpThreads) >> plan.lanes_log2);
+  const bool is_there = own < rows;
+  const int row = is_there ? own : 0;  // that goes through the shuffles
+  const int head = row / static_cast<int>(args.headdim);
+  const std::int64_t b = blockIdx.z;
+  const std::int64_t source = source_of(args, b);
+  if (source < 0) {  // padding
+    if (is_there) clear_row<kState>(args, io, b, row, division);
+    return;
+  }
+
+  float h[Division::kStates], rate[Division::kStates];
+  QuantizedPart<kState, Division> part;
+  RowPart<float, Division> stored_rate;
+  part.load(args.state, source * rows + row, division, is_there);
+  const float scale = kHasScale<kState> && is_there ? storage.scale[source * rows + row] : 1.0F;
+  stored_rate.load(args.A + std::int64_t{head} * dstate, division, args.rate_per_state);
+  const float head_rate = args.rate_per_state ? 0.0F : args.A[head] * kLog2E;
+  part.decode(h);
+  stored_rate.unpack(rate);
+#pragma unroll
+  for (int s = 0; s < Division::kStates; ++s) {
+    h[s] *= scale;
+    rate[s] *= kLog2E;
+  }
+  const Rounding rounding(storage, 0);
+  const Rounding of_intermediate(storage, 1);
+  for (std::int64_t t = 0; t < args.tokens; ++t) {
+    const std::int64_t token = b * args.tokens + t;
+    const std::int64_t at = token * rows + row;
+    const TokenInputs<Division> inputs(args, io, (token * args.groups + head / heads_per_group) * dstate,
+                                       division, token * args.heads + head, at, true);
+    const float delta = inputs.step_size(args, head);
+    const float delta_x = delta * inputs.x;
+    const float own_y = args.rate_per_state
+                            ? advance(h, rate, delta, delta_x, inputs.B, inputs.C)
+                            : advance(h, exp2_approximate(delta * head_rate), delta_x, inputs.B, inputs.C);
+    const float y = reduce_row(own_y, division.lanes);
+    if (is_there && division.lane == 0) store_out(args, io, at, inputs.output(args, head, y));
+    const std::int64_t destination = destination_of(args, b, t);
+    if (destination >= 0)
+      store_quantized<kState>(h, args.state, storage.scale, destination * rows + row, division, rounding,
+                              is_there);
+    if (!kHasScale<kState> && args.intermediate != nullptr)
+      store_quantized<kState>(h, args.intermediate, nullptr, at, division, of_intermediate, is_there);
+  }
+}
+
+}  // namespace ssmbench::step
