@@ -22,9 +22,12 @@ bool is_quantized(const StateUpdate& update) {
 
 StepPlan plan_of(const StateUpdate& update) {
   const auto dstate = static_cast<int>(update.dstate);
-  if (is_quantized(update))
-    return plan_quantized(update.batch, update.heads, update.headdim, dstate, state_bytes(update),
-                          !update.rate_per_state && update.tokens == 1);
+  if (is_quantized(update)) {
+    const QuantizedSteps steps = update.rate_per_state || update.tokens > 1 ? QuantizedSteps::others
+                                 : update.stochastic                        ? QuantizedSteps::stochastic
+                                                                            : QuantizedSteps::nearest;
+    return plan_quantized(update.batch, update.heads, update.headdim, dstate, state_bytes(update), steps);
+  }
   return update.rate_per_state ? plan_channels(update.batch, update.groups, update.heads_per_group(), dstate,
                                                state_bytes(update), update.tokens)
                                : plan_heads(update.batch, update.heads, update.headdim, dstate,

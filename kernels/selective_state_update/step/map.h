@@ -24,8 +24,10 @@ inline constexpr int kStepWideVectors = 4;
 inline constexpr int kStepNarrowVectors = 8;
 /// States that a thread holds in f32 for several tokens.
 inline constexpr int kStepTokenStates = 32;
-/// Rows of quantized states that a thread holds, form mamba2 and one token.
-inline constexpr int kStepQuantizedRows = 4;
+/// Rows of quantized states that a thread holds, form mamba2 and one token; and where they are rounded
+/// stochastically, or fewer lanes share a row: with more the code would be too long.
+inline constexpr int kStepQuantizedRows = 8;
+inline constexpr int kStepStochasticRows = 4;
 /// Sequences whose states a thread of form mamba1 holds at most.
 inline constexpr int kStepSequences = 4;
 /// With fewer warps than these threads hold one row each: the launch is bound by latency.
@@ -143,16 +145,24 @@ constexpr StepPlan plan_channels(std::int64_t batch, std::int64_t groups, std::i
   return plan;
 }
 
-/// Quantized states, batch rows of each of heads × headdim. With kStepQuantizedRows rows blocks are those of
+/// What a launch does with quantized states.
+enum class QuantizedSteps {
+  nearest,     ///< one step of form mamba2
+  stochastic,  ///< the same, rounded stochastically
+  others,
+};
+
+/// Quantized states, batch rows of each of heads × headdim. With several rows a thread blocks are those of
 /// plan_heads. With one row tiles are runs of all rows of a sequence, form mamba1 having headdim 1.
 constexpr StepPlan plan_quantized(std::int64_t batch, std::int64_t heads, std::int64_t headdim, int dstate,
-                                  int state_bytes, bool is_one_step_of_heads) {
+                                  int state_bytes, QuantizedSteps steps) {
   StepPlan plan = step_detail::plan_row(dstate, state_bytes);
   plan.batch_tiles = batch;
-  const std::int64_t warps = ceil_div(headdim, std::int64_t{kStepQuantizedRows} * plan.rows_per_pass());
-  if (is_one_step_of_heads && plan.shape == RowShape::one_vector && plan.lanes() >= kStepQuantizedRows &&
+  plan.rows = steps == QuantizedSteps::nearest && plan.lanes() >= kStepQuantizedRows ? kStepQuantizedRows
+                                                                                     : kStepStochasticRows;
+  const std::int64_t warps = ceil_div(headdim, std::int64_t{plan.rows} * plan.rows_per_pass());
+  if (steps != QuantizedSteps::others && plan.shape == RowShape::one_vector && plan.lanes() >= plan.rows &&
       warps * heads * batch >= kStepManyWarps) {
-    plan.rows = kStepQuantizedRows;
     plan.warps = static_cast<int>(std::min<std::int64_t>(warps, kStepHeadWarps));
     plan.tiles = ceil_div(warps, plan.warps);
     plan.sections = heads;

@@ -11,8 +11,10 @@ QuantizedKernel kernel_of(bool is_stochastic, const StepPlan& plan) {
   if (plan.rows == 1)
     return plan.shape == RowShape::one_vector ? quantized_rows<kState, RowShape::one_vector>
                                               : quantized_rows<kState, RowShape::scalars>;
-  if (is_stochastic) return quantized_heads<kState, true>;
-  if constexpr (kHasScale<kState>) return quantized_heads<kState, false>;
+  if (is_stochastic) return quantized_heads<kState, true, kStepStochasticRows>;
+  if constexpr (kHasScale<kState>)
+    return plan.rows == kStepQuantizedRows ? quantized_heads<kState, false, kStepQuantizedRows>
+                                           : quantized_heads<kState, false, kStepStochasticRows>;
   throw_logic_error("states without scales that are rounded to nearest");
 }
 

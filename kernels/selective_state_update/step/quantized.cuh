@@ -10,7 +10,7 @@
 // for some 15 of them a state. Hence the decay is multiplied by the scale and not the states, integers
 // become floats and back without conversions, one reciprocal serves a row, and a random number has 16 bits.
 //
-//   quantized_heads  form mamba2, one token, rows of vectors: a thread holds kStepQuantizedRows rows
+//   quantized_heads  form mamba2, one token, rows of vectors: a thread holds four or eight rows
 //   quantized_rows   everything else: both forms, any number of tokens and any dstate; a row on a group of lanes
 //
 // The io dtype is looked at at run time, in the few lines that load and store it, to have few kernels.
@@ -102,12 +102,11 @@ struct QuantizedPart {
   static constexpr int kPerWord = 4 / sizeof(Bits);
   RowPart<Bits, Division> part;
 
-  __device__ void load(const void* states, std::int64_t row, const Division& division, bool is_there) {
-    part.load(static_cast<const Bits*>(states) + row * division.dstate, division, is_there);
+  /// Of the row that begins at `row`; it is not read where `is_there` is false.
+  __device__ void load(const Bits* row, const Division& division, bool is_there) {
+    part.load(row, division, is_there);
   }
-  __device__ void store(void* states, std::int64_t row, const Division& division) const {
-    part.store(static_cast<Bits*>(states) + row * division.dstate, division);
-  }
+  __device__ void store(Bits* row, const Division& division) const { part.store(row, division); }
   /// The codes as numbers.
   __device__ void decode(float (&to)[Division::kStates]) const {
 #pragma unroll
@@ -236,15 +235,16 @@ __device__ inline void store_out(const StateUpdateArgs& args, DType io, std::int
 }
 
 /// Form mamba2, one token. Threads hold rows as those of step_heads do.
-template <DType kState, bool kStochastic>
+template <DType kState, bool kStochastic, int kRows>
 __global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads)
     quantized_heads(const StateUpdateArgs args, const StateStorage storage, const StepPlan plan,
                     const DType io, const int heads_per_group) {
-  constexpr int kRows = kStepQuantizedRows;
-  using Division = Lanes<StateBits<kState>, RowShape::one_vector>;
+  using Bits = StateBits<kState>;
+  using Division = Lanes<Bits, RowShape::one_vector>;
   const int dstate = static_cast<int>(args.dstate);
   const int headdim = static_cast<int>(args.headdim);
   const int lanes = plan.lanes();
+  __builtin_assume(lanes >= kRows);  // each row has a lane that owns it
   const int pass = plan.rows_per_pass();
   const Division division{static_cast<int>(threadIdx.x) & (lanes - 1), lanes, dstate};
   const int warp = static_cast<int>(blockIdx.x * plan.warps + threadIdx.x / kWarpThreads);
@@ -267,20 +267,24 @@ __global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads)
   // All loads of states are under way before those of inputs are waited for.
   const std::int64_t slot_rows = args.heads * headdim;
   const std::int64_t head_row = static_cast<std::int64_t>(head) * headdim;
-  const std::int64_t from = source * slot_rows + head_row;
+  const std::int64_t from_row = source * slot_rows + head_row;
+  const Bits* from = static_cast<const Bits*>(args.state) + (from_row + first) * dstate;
   QuantizedPart<kState, Division> stored[kRows];
 #pragma unroll
-  for (int r = 0; r < kRows; ++r)
-    stored[r].load(args.state, from + first + r * pass, division, first + r * pass < headdim);
+  for (int r = 0; r < kRows; ++r) {
+    stored[r].load(from, division, first + r * pass < headdim);
+    from += pass * dstate;
+  }
   float own_scale = 1.0F;
-  if (kHasScale<kState> && owns) own_scale = storage.scale[from + own_row];
+  if (kHasScale<kState> && owns) own_scale = storage.scale[from_row + own_row];
   const TokenInputs<Division> inputs(args, io, (b * args.groups + head / heads_per_group) * dstate, division,
                                      of_head, own, owns);
 
   const float delta = inputs.step_size(args, head);
   const float decay = exp2_approximate(delta * (args.A[head] * kLog2E));
   const float own_delta_x = delta * inputs.x;
-  const std::int64_t to = destination * slot_rows + head_row;
+  const std::int64_t to_row = destination * slot_rows + head_row;
+  Bits* to = static_cast<Bits*>(args.state) + (to_row + first) * dstate;
   float y[kRows];
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
@@ -291,13 +295,14 @@ __global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads)
     y[r] = advance(h, decay * scale, delta_x, inputs.B, inputs.C);
     if (destination < 0) continue;
     const int row = first + r * pass;
-    const float new_scale = quantize(stored[r], h, to + row, division, rounding);
-    if (row < headdim) stored[r].store(args.state, to + row, division);
+    const float new_scale = quantize(stored[r], h, to_row + row, division, rounding);
+    if (row < headdim) stored[r].store(to, division);
+    to += pass * dstate;
     if (division.lane == r) own_scale = new_scale;
   }
   const float own_y = reduce_rows<kRows>(y, division.lane, lanes);
   if (!owns) return;
-  if (kHasScale<kState> && destination >= 0) storage.scale[to + own_row] = own_scale;
+  if (kHasScale<kState> && destination >= 0) storage.scale[to_row + own_row] = own_scale;
   store_out(args, io, own, inputs.output(args, head, own_y));
 }
 
@@ -310,8 +315,8 @@ __device__ void clear_row(const StateUpdateArgs& args, DType io, std::int64_t b,
     if (division.lane == 0) store_out(args, io, at, 0.0F);
     if (args.intermediate == nullptr) continue;
     QuantizedPart<kState, Division> zeros;
-    zeros.load(args.state, 0, division, false);
-    zeros.store(args.intermediate, at, division);
+    zeros.load(nullptr, division, false);
+    zeros.store(static_cast<StateBits<kState>*>(args.intermediate) + at * division.dstate, division);
   }
 }
 
@@ -326,7 +331,7 @@ __device__ void store_quantized(const float (&h)[Division::kStates], void* state
   QuantizedPart<kState, Division> part;
   const float scale = quantize(part, rounded, row, division, rounding);
   if (!is_there) return;
-  part.store(states, row, division);
+  part.store(static_cast<StateBits<kState>*>(states) + row * division.dstate, division);
   if (kHasScale<kState> && division.lane == 0) scales[row] = scale;
 }
 
@@ -355,7 +360,8 @@ __global__ void __launch_bounds__(kStepWarps* kWarpThreads)
   float h[Division::kStates], rate[Division::kStates];
   QuantizedPart<kState, Division> part;
   RowPart<float, Division> stored_rate;
-  part.load(args.state, source * rows + row, division, is_there);
+  part.load(static_cast<const StateBits<kState>*>(args.state) + (source * rows + row) * dstate, division,
+            is_there);
   const float scale = kHasScale<kState> && is_there ? storage.scale[source * rows + row] : 1.0F;
   stored_rate.load(args.A + std::int64_t{head} * dstate, division, args.rate_per_state);
   const float head_rate = args.rate_per_state ? 0.0F : args.A[head] * kLog2E;
