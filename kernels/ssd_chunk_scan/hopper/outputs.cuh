@@ -68,7 +68,7 @@ class OutputWarpgroup {
     hopper::wgmma_wait<0>();
     hopper::pin_registers(y);
     warp_arrive(shared_.projections().empty(at_), lane_);
-    warp_arrive(shared_.states(head).empty(at_), lane_);
+    if constexpr (!T::kScaled) warp_arrive(shared_.states(head).empty(at_), lane_);
     hopper::barrier_arrive(shared_.scalars(head).empty(at_));
     if constexpr (T::kScaled) {
       const float slabs[]{state_scales.x, state_scales.y, state_scales.z, state_scales.w};
@@ -94,6 +94,9 @@ class OutputWarpgroup {
       hopper::wgmma<Io, hopper::Major::rows>(y, m + 4 * k,
                                              hopper::operand_step<hopper::Major::rows>(x, k, kTile), true);
     hopper::wgmma_commit();
+    // Not before the products that take y: an arrival overtakes loads from shared memory, here of the state's
+    // scales, whose values nothing has used yet.
+    if constexpr (T::kScaled) warp_arrive(shared_.states(head).empty(at_), lane_);
     finish(y, x_pairs, z_pairs, gates, scale);
   }
 
@@ -233,7 +236,8 @@ class OutputWarpgroup {
     }
     hopper::wgmma_wait<0>();
     hopper::pin_registers(y);
-    warp_arrive(shared_.x(head).empty(at_), lane_);
+    // The gates are made of what was loaded after x: x is there. Without them only what is stored says so.
+    if constexpr (kGated) warp_arrive(shared_.x(head).empty(at_), lane_);
     if constexpr (T::kScaled)
 #pragma unroll
       for (float& value : y) value *= inverse_of_power(scale);
@@ -252,6 +256,7 @@ class OutputWarpgroup {
       }
       hopper::store_matrices(gate_tile ^ j * 32, out[0], out[1], out[2], out[3]);
     }
+    if constexpr (!kGated) warp_arrive(shared_.x(head).empty(at_), lane_);
     hopper::fence_async_proxy();
     warp_arrive(shared_.gates(head).done(at_), lane_);
   }
