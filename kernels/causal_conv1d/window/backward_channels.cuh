@@ -94,7 +94,7 @@ struct AdjointWindow {
   }
 };
 
-template <class Io, int kReach, bool kVector, bool kPacked, Activation kActivation>
+template <class Io, int kReach, bool kVector, bool kPacked, bool kSilu>
 struct ChannelGradients {
   static constexpr int kChannels = kBackwardChannels;
 
@@ -122,7 +122,7 @@ struct ChannelGradients {
     unpack(packed_x, x);
     unpack(packed_dout, g);
     const int number = kPacked ? run.number(t) : 0;
-    if (has_silu<kActivation>(args.in)) {
+    if constexpr (kSilu) {
       float s[kChannels];
       convolve<kReach, kChannels, kPacked>(filter, window, x, number, s);
 #pragma unroll
@@ -234,11 +234,11 @@ struct ChannelGradients {
 };
 
 /// Two blocks on a multiprocessor where registers allow it.
-template <class Io, int kReach, bool kVector, bool kPacked, Activation kActivation>
+template <class Io, int kReach, bool kVector, bool kPacked, bool kSilu>
 __global__ void __launch_bounds__(kChannelThreads, kReach == 4 ? 2 : 1)
     backward_channels(const ConvBackwardArgs args, const DoutStrides strides, const ChannelPlan plan,
                       float* partials) {
-  ChannelGradients<Io, kReach, kVector, kPacked, kActivation> gradients(args, strides, plan);
+  ChannelGradients<Io, kReach, kVector, kPacked, kSilu> gradients(args, strides, plan);
   if (!gradients.run.is_empty()) gradients.walk();
   reduce_runs<kReach, kBackwardChannels>(gradients.sums, plan, gradients.run.place, args.in.dim, partials);
 }

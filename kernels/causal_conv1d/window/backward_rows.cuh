@@ -22,7 +22,7 @@ struct TilePair {
   Packed<Io, kLaneSteps> x, dout;
 };
 
-template <class Io, int kReach, bool kVector, bool kPacked, Activation kActivation>
+template <class Io, int kReach, bool kVector, bool kPacked, bool kSilu>
 struct RowGradients {
   const ConvBackwardArgs& args;
   DoutStrides strides;
@@ -64,7 +64,7 @@ struct RowGradients {
     unpack(tile.dout, g);
 #pragma unroll
     for (int i = 0; i < kLaneSteps; ++i) {
-      if (has_silu<kActivation>(args.in)) g[i] *= fast_silu_slope(steps.convolve(filter, i)).slope;
+      if constexpr (kSilu) g[i] *= fast_silu_slope(steps.convolve(filter, i)).slope;
       if (steps.is_padding(i)) g[i] = 0.0F;
     }
     return steps;
@@ -173,11 +173,11 @@ struct RowGradients {
   }
 };
 
-template <class Io, int kReach, bool kVector, bool kPacked, Activation kActivation>
+template <class Io, int kReach, bool kVector, bool kPacked, bool kSilu>
 __global__ void __launch_bounds__(kRowWarps* kWarpThreads)
     backward_rows(const ConvBackwardArgs args, const DoutStrides strides, const RowPlan plan,
                   float* partials) {
-  RowGradients<Io, kReach, kVector, kPacked, kActivation> gradients(args, strides, plan);
+  RowGradients<Io, kReach, kVector, kPacked, kSilu> gradients(args, strides, plan);
   if (gradients.segment.is_empty()) return;
   gradients.walk();
   gradients.reduce(plan.segments, partials);

@@ -10,14 +10,6 @@
 
 namespace ssmbench::window {
 
-/// What a kernel is compiled for.
-enum class Activation { none, silu, any };
-
-template <Activation kActivation>
-__device__ bool has_silu(const ConvInputs1d& in) {
-  return kActivation == Activation::any ? in.silu : kActivation == Activation::silu;
-}
-
 /// kCount neighbouring elements as they lie in memory: words, so that nothing waits for them before they are
 /// used.
 template <class Io, int kCount>

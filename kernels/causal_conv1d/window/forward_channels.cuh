@@ -58,9 +58,8 @@ struct ChannelRun {
     return load_packed<Io, kChannels, kVector>(static_cast<const Io*>(in.x) + offset(t), 1,
                                                t < in.seqlen ? valid : 0);
   }
-  /// A number that no other step has where there is no step; 0 for all where sequences are not packed.
+  /// A number that no other step has where there is no step.
   __device__ int number(std::int64_t t) const {
-    if (!kVector && in.seq_idx == nullptr) return 0;
     return t >= 0 && t < in.seqlen ? __ldg(in.seq_idx + place.batch * in.seqlen + t) : -2;
   }
   __device__ std::int64_t state_offset(int c) const {
@@ -107,7 +106,7 @@ __device__ void convolve(const Filter<kReach, kChannels>& filter, const StepWind
 }
 
 /// One step: x is what has been loaded, `to` where out of the step is.
-template <class Io, int kReach, int kChannels, bool kVector, bool kPacked, Activation kActivation>
+template <class Io, int kReach, int kChannels, bool kVector, bool kPacked, bool kSilu>
 __device__ void forward_step(const ChannelRun<Io, kChannels, kVector>& run,
                              const Filter<kReach, kChannels>& filter, StepWindow<kReach, kChannels>& window,
                              std::int64_t t, const Packed<Io, kChannels>& packed, Io* to) {
@@ -117,14 +116,14 @@ __device__ void forward_step(const ChannelRun<Io, kChannels, kVector>& run,
   convolve<kReach, kChannels, kPacked>(filter, window, x, number, s);
 #pragma unroll
   for (int c = 0; c < kChannels; ++c) {
-    if (has_silu<kActivation>(run.in)) s[c] = fast_silu(s[c]);
+    if constexpr (kSilu) s[c] = fast_silu(s[c]);
     if (kPacked && number < 0) s[c] = 0.0F;
   }
   store_floats<Io, kChannels, kVector>(to, 1, run.valid, s);
   window.push(x, number);
 }
 
-template <class Io, int kReach, int kChannels, bool kVector, bool kPacked, Activation kActivation>
+template <class Io, int kReach, int kChannels, bool kVector, bool kPacked, bool kSilu>
 __global__ void __launch_bounds__(kChannelThreads, 2)
     forward_channels(const ConvForwardArgs args, const ChannelPlan plan) {
   const ChannelRun<Io, kChannels, kVector> run(args.in, plan);
@@ -148,14 +147,13 @@ __global__ void __launch_bounds__(kChannelThreads, 2)
     for (int u = 0; u < kStepsAtOnce; ++u, next += dim, to += dim) {
       const Packed<Io, kChannels> now = ahead[u];
       ahead[u] = load_packed<Io, kChannels, kVector>(next, 1, t + kStepsAtOnce + u < run.end ? run.valid : 0);
-      forward_step<Io, kReach, kChannels, kVector, kPacked, kActivation>(run, filter, window, t + u, now, to);
+      forward_step<Io, kReach, kChannels, kVector, kPacked, kSilu>(run, filter, window, t + u, now, to);
     }
   }
 #pragma unroll
   for (int u = 0; u + 1 < kStepsAtOnce; ++u, to += dim)  // the last steps of the sequence
     if (t + u < run.end)
-      forward_step<Io, kReach, kChannels, kVector, kPacked, kActivation>(run, filter, window, t + u, ahead[u],
-                                                                         to);
+      forward_step<Io, kReach, kChannels, kVector, kPacked, kSilu>(run, filter, window, t + u, ahead[u], to);
   if (args.final_states == nullptr || run.end < args.in.seqlen) return;
 #pragma unroll
   for (int c = 0; c < kChannels; ++c)

@@ -12,7 +12,7 @@
 
 namespace ssmbench::window {
 
-template <class Io, int kReach, bool kVector, bool kPacked, Activation kActivation>
+template <class Io, int kReach, bool kVector, bool kPacked, bool kSilu>
 __device__ void forward_tile(const ConvForwardArgs& args, const RowSegment<Io, kVector>& segment,
                              const Filter<kReach, 1>& filter, std::int64_t t,
                              const LaneSteps<kReach, kPacked>& steps) {
@@ -20,7 +20,7 @@ __device__ void forward_tile(const ConvForwardArgs& args, const RowSegment<Io, k
 #pragma unroll
   for (int i = 0; i < kLaneSteps; ++i) {
     out[i] = steps.convolve(filter, i);
-    if (has_silu<kActivation>(args.in)) out[i] = fast_silu(out[i]);
+    if constexpr (kSilu) out[i] = fast_silu(out[i]);
     if (steps.is_padding(i)) out[i] = 0.0F;
   }
   const std::int64_t own = segment.own(t);
@@ -37,7 +37,7 @@ __device__ void store_final_states(const ConvForwardArgs& args, const RowSegment
       from_float<Io>(segment.load_step(args.in.seqlen - taps + segment.lane));
 }
 
-template <class Io, int kReach, bool kVector, bool kPacked, Activation kActivation>
+template <class Io, int kReach, bool kVector, bool kPacked, bool kSilu>
 __global__ void __launch_bounds__(kRowWarps* kWarpThreads)
     forward_rows(const ConvForwardArgs args, const RowPlan plan) {
   const RowSegment<Io, kVector> segment(args.in, plan);
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kRowWarps* kWarpThreads)
     LaneSteps<kReach, kPacked> steps;
     steps.set_x(steps_before, own);
     steps.load_numbers(segment, segment.own(t));
-    forward_tile<Io, kReach, kVector, kPacked, kActivation>(args, segment, filter, t, steps);
+    forward_tile<Io, kReach, kVector, kPacked, kSilu>(args, segment, filter, t, steps);
 #pragma unroll
     for (int i = 0; i < kReach - 1; ++i) before[i] = own[kLaneSteps - (kReach - 1) + i];
   }

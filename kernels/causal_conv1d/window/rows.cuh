@@ -77,9 +77,8 @@ struct RowSegment {
     for (int i = 0; i < kReach - 1; ++i) to[i] = load_step(begin - (kReach - 1) + i);
   }
 
-  /// A number that no other step has where there is no step; 0 for all where sequences are not packed.
+  /// A number that no other step has where there is no step.
   __device__ int number(std::int64_t t) const {
-    if (!kVector && in.seq_idx == nullptr) return 0;
     return t >= 0 && t < in.seqlen ? __ldg(in.seq_idx + batch * in.seqlen + t) : -2;
   }
 };
