@@ -8,7 +8,6 @@
 //   sum_kernel    thread: one (b, d, n); adds its part of y to the workspace; output_kernel makes out of it
 
 #include <cuda_runtime.h>
-#include <sched.h>
 
 #include <chrono>
 #include <thread>
@@ -27,7 +26,6 @@ enum class Mistake {
   result_by_pointer,
   result_in_workspace,
   eighth_unless_new,
-  eighth_when_pinned,
   late_stream,
   late_thread,
   offset_of_32_bits
@@ -48,7 +46,6 @@ constexpr Mutant kMutants[] = {
     {"mutant-cuda-result-by-pointer", Mistake::result_by_pointer},
     {"mutant-cuda-result-in-workspace", Mistake::result_in_workspace},
     {"mutant-cuda-eighth-unless-new", Mistake::eighth_unless_new},
-    {"mutant-cuda-eighth-when-pinned", Mistake::eighth_when_pinned},
     {"mutant-cuda-late-stream", Mistake::late_stream},
     {"mutant-cuda-late-thread", Mistake::late_thread},
     {"mutant-cuda-32-bit-offset", Mistake::offset_of_32_bits},
@@ -276,11 +273,6 @@ cudaStream_t late_stream() {
   return stream;
 }
 
-bool is_pinned() {
-  cpu_set_t cpus;
-  return sched_getaffinity(0, sizeof(cpus), &cpus) == 0 && CPU_COUNT(&cpus) == 1;
-}
-
 /// From the third launch on a thread launches the kernel, after this function has returned.
 void launch_late(const Arguments& p, cudaStream_t stream) {
   static int launches = 0;
@@ -309,8 +301,7 @@ void launch(const Arguments& p, cudaStream_t stream) {
     if (keeps || p.mistake == Mistake::result_kept || p.mistake == Mistake::eighth_unless_new)
       look_kernel<<<1, 1, 0, stream>>>(p);
     const bool race = p.mistake == Mistake::race_on_one_element;
-    const unsigned part = p.mistake == Mistake::eighth_when_pinned && is_pinned() ? 8 : 1;
-    scan_kernel<<<blocks(p.rows) / part, race ? dim3(kWarp, 2) : dim3(kThreads), 0, stream>>>(p);
+    scan_kernel<<<blocks(p.rows), race ? dim3(kWarp, 2) : dim3(kThreads), 0, stream>>>(p);
     if (keeps) copy_kernel<<<blocks(p.rows * (p.seqlen + p.dstate)), kThreads, 0, stream>>>(p);
   }
 }
