@@ -39,15 +39,18 @@ double seconds_of_maps(std::size_t count) {
 
 TEST_CASE("listing a case takes the time of a few maps of its axes") {
   constexpr std::size_t kCases = 50'000;
+  constexpr double kMost = 16;
   const TemporaryFolder folder;
   const auto config = folder.write("many.json", R"({"format": "ssmbench-config/1", "sweeps": [
       {"op": "selective_scan_fwd", "axes": {"batch": [1, 2], "dim": {"from": 1, "to": 50, "step": 1},
        "dstate": 4, "dtype": "f32", "seqlen": {"from": 1, "to": 500, "step": 1}}}]})");
-  const double before = seconds_of_children();
-  const auto result = run_shell("OMP_NUM_THREADS=1 '" SSMBENCH_EXECUTABLE "' list cases '" + config.string() +
-                                    "' | grep -c '^selective_scan_fwd'",
-                                folder.path().string());
-  const double taken = seconds_of_children() - before;
-  CHECK(result.out == std::to_string(kCases) + "\n");
-  CHECK(taken < 16 * seconds_of_maps(kCases));
+  const std::string list = "OMP_NUM_THREADS=1 '" SSMBENCH_EXECUTABLE "' list cases '" + config.string() +
+                           "' | grep -c '^selective_scan_fwd'";
+  double ratio = kMost + 1;  // 9 to 11; 26 to 30 where each problem has a map of its axes
+  for (int attempt = 0; attempt < 3 && ratio > kMost; ++attempt) {  // other processes disturb
+    const double before = seconds_of_children();
+    CHECK(run_shell(list, folder.path().string()).out == std::to_string(kCases) + "\n");
+    ratio = (seconds_of_children() - before) / seconds_of_maps(kCases);
+  }
+  CHECK(ratio <= kMost);
 }
