@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/json_text.h"
@@ -22,31 +24,35 @@ std::vector<DeviceInfo> possible_devices() {
 
 namespace {
 
-std::string support_of(const Job& job) {
-  return job.skip ? job.skip->reason : "supported";
+std::string_view support_of(const Job& job) {
+  return job.skip ? std::string_view(job.skip->reason) : "supported";
 }
 
-std::string text_of(const PlannedCase& planned) {
+void append(const PlannedCase& planned, std::string& text) {
   constexpr std::size_t kNameWidth = 18;
-  std::string text = planned.the_case.id() + '\n';
+  (text += planned.the_case.id()) += '\n';
   for (const auto& job : planned.jobs) {
     const std::string& name = job.implementation->name;
     text.append("  ").append(name).append(kNameWidth - std::min(kNameWidth, name.size()), ' ');
     text.append(" ").append(printable(support_of(job))).append("\n");
   }
-  return text;
 }
 
 }  // namespace
 
 void print_cases(const Plan& plan) {
-  constexpr std::size_t kBlock = 4096;  // cases, which are made to text on all cores
-  std::vector<std::string> texts(kBlock);
-  for (std::size_t first = 0; first < plan.cases.size(); first += kBlock) {
-    const std::size_t count = std::min(kBlock, plan.cases.size() - first);
-#pragma omp parallel for schedule(static) if (count > 1000)
-    for (std::size_t i = 0; i < count; ++i) texts[i] = text_of(plan.cases[first + i]);
-    for (std::size_t i = 0; i < count; ++i) fmt::print("{}", texts[i]);
+  constexpr std::size_t kBlock = 64;   // cases
+  constexpr std::size_t kBlocks = 64;  // which are made to text on all cores, and then printed
+  std::array<std::string, kBlocks> texts;
+  for (std::size_t first = 0; first < plan.cases.size(); first += kBlocks * kBlock) {
+#pragma omp parallel for schedule(static) if (plan.cases.size() > 1000)
+    for (std::size_t block = 0; block < kBlocks; ++block) {
+      texts[block].clear();
+      const std::size_t begin = first + block * kBlock;
+      for (std::size_t i = begin; i < std::min(begin + kBlock, plan.cases.size()); ++i)
+        append(plan.cases[i], texts[block]);
+    }
+    for (const auto& text : texts) fmt::print("{}", text);
   }
 }
 

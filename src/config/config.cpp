@@ -63,12 +63,11 @@ void apply_overrides(std::vector<Sweep>& sweeps, const std::vector<Override>& ov
   }
 }
 
-/// Hashes of the cases' ids: a million of them take little memory.
-void add_ids(const std::vector<Case>& cases, std::vector<std::uint64_t>& ids) {
+/// Checks the sweep, and adds hashes of its cases' ids: a million of them take little memory.
+void add_ids(const Sweep& sweep, std::vector<std::uint64_t>& ids) {
   const std::size_t before = ids.size();
-  ids.resize(before + cases.size());
-#pragma omp parallel for schedule(static) if (cases.size() > 1000)
-  for (std::size_t i = 0; i < cases.size(); ++i) ids[before + i] = fnv1a(cases[i].id());
+  ids.resize(before + count_cases(sweep));
+  visit_cases(sweep, Checks::all, [&](std::size_t i, const Case& one) { ids[before + i] = fnv1a(one.id()); });
 }
 
 std::vector<Sweep> read_all(const std::vector<std::filesystem::path>& files) {
@@ -101,10 +100,10 @@ void visit_configs(const std::vector<std::filesystem::path>& files,
                    const std::function<void(std::vector<Case>)>& visit) {
   const std::vector<Sweep> sweeps = read_all(files);
   std::vector<std::uint64_t> ids;
-  for (const auto& sweep : sweeps) add_ids(expand(sweep), ids);
+  for (const auto& sweep : sweeps) add_ids(sweep, ids);
   std::ranges::sort(ids);
   if (std::ranges::adjacent_find(ids) != ids.end()) reject_duplicates(expand_all(sweeps));
-  for (const auto& sweep : sweeps) visit(expand(sweep));
+  for (const auto& sweep : sweeps) visit(expand(sweep, Checks::none));
 }
 
 std::vector<Case> load_config(const std::filesystem::path& file, const std::vector<Override>& overrides,

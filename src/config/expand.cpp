@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <mutex>
 #include <optional>
 #include <set>
 
@@ -59,23 +60,6 @@ std::size_t count_of(const Sweep& sweep, const std::vector<Points>& factors) {
   return count;
 }
 
-/// Point `number` of the product, in which the last factor varies fastest.
-Point point_of(const std::vector<Points>& factors, std::size_t number) {
-  Point point;
-  for (auto factor = factors.rbegin(); factor != factors.rend(); ++factor) {
-    const Point& part = (*factor)[number % factor->size()];
-    point.insert(part.begin(), part.end());
-    number /= factor->size();
-  }
-  return point;
-}
-
-/// Moves the value of an input axis from the point to `target`, where the point has it.
-template <class T>
-void take(Point& point, const char* axis, T& target) {
-  if (const auto entry = point.extract(axis)) target = std::get<T>(entry.mapped());
-}
-
 /// Bytes of all tensors; in double, because the exact number may not fit any integer.
 double bytes_of(const Problem& problem) {
   double sum = 0;
@@ -87,37 +71,28 @@ double bytes_of(const Problem& problem) {
   return sum;
 }
 
-Case make_case(const Sweep& sweep, Point point) {
-  const Source axes{sweep.source.file, sweep.source.pointer + "/axes"};
-  InputSpec inputs;
-  take(point, "inputs", inputs.distribution);
-  take(point, "values", inputs.values);
-  take(point, "seed", inputs.seed);
-  try {
-    Case made{Problem(*sweep.op, std::move(point)),
-              std::move(inputs),
-              sweep.budget_ms,
-              sweep.source,
-              sweep.tolerances,
-              sweep.timed,
-              sweep.impl};
-    if (const double bytes = bytes_of(made.problem); bytes > kMaxBytes)
-      fail(axes,
-           with_changes(sweep, fmt::format("the tensors of {} take {:.4g} TiB", made.id(), bytes / kTiB)),
-           fmt::format("at most {:.0f} TiB, more than any machine holds", kMaxBytes / kTiB));
-    return made;
-  } catch (const ContractError& error) {
-    fail(axes, with_changes(sweep, error.what()), "axes that are complete and go together");
-  }
+Source axes_of(const Sweep& sweep) {
+  return {sweep.source.file, sweep.source.pointer + "/axes"};
+}
+
+void check_size(const Sweep& sweep, const Case& made) {
+  if (const double bytes = bytes_of(made.problem); bytes > kMaxBytes)
+    fail(axes_of(sweep),
+         with_changes(sweep, fmt::format("the tensors of {} take {:.4g} TiB", made.id(), bytes / kTiB)),
+         fmt::format("at most {:.0f} TiB, more than any machine holds", kMaxBytes / kTiB));
 }
 
 /// A tolerance has to be of an output that some case has.
-void check_tolerances(const Sweep& sweep, const std::vector<Case>& cases) {
+void check_tolerances(const Sweep& sweep) {
   if (sweep.tolerances.empty()) return;
   std::set<std::string> outputs;
-  for (const auto& one : cases)
-    for (const auto& tensor : one.problem.tensors())
+  std::mutex mutex;
+  visit_cases(sweep, Checks::none, [&](std::size_t, const Case& one) {
+    const auto tensors = one.problem.tensors();
+    const std::lock_guard lock(mutex);
+    for (const auto& tensor : tensors)
       if (tensor.role == Role::output) outputs.insert(tensor.name);
+  });
   for (const auto& [name, tolerance] : sweep.tolerances)
     if (!outputs.contains(name))
       fail({sweep.source.file, sweep.source.pointer + "/tolerance"},
@@ -125,28 +100,101 @@ void check_tolerances(const Sweep& sweep, const std::vector<Case>& cases) {
            fmt::format("one of {}", fmt::join(outputs, ", ")));
 }
 
-}  // namespace
-
-std::vector<Case> expand(const Sweep& sweep) {
-  const std::vector<Points> factors = factors_of(sweep);
-  const std::size_t count = count_of(sweep, factors);
-  std::vector<std::optional<Case>> made(count);
-  std::vector<std::exception_ptr> errors(count);
-#pragma omp parallel for schedule(static) if (count > 1000)
-  for (std::size_t i = 0; i < count; ++i) {
-    try {
-      made[i] = make_case(sweep, point_of(factors, i));
-    } catch (...) {
-      errors[i] = std::current_exception();
+/// Goes through the product, in which the last factor varies fastest, and changes only what differs from one
+/// case to the next.
+class Odometer {
+ public:
+  Odometer(const Sweep& sweep, const std::vector<Points>& factors, std::size_t number)
+      : sweep_(sweep), factors_(factors), digits_(factors.size()) {
+    for (std::size_t i = factors.size(); i-- > 0;) {
+      digits_[i] = number % factors[i].size();
+      number /= factors[i].size();
+      put_in(factors[i][digits_[i]]);
     }
   }
-  std::vector<Case> cases;
-  cases.reserve(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    if (errors[i]) std::rethrow_exception(errors[i]);
-    cases.push_back(*std::move(made[i]));
+
+  Case made() const {
+    try {
+      return {Problem(*sweep_.op, axes_), inputs_,      sweep_.budget_ms, sweep_.source,
+              sweep_.tolerances,          sweep_.timed, sweep_.impl};
+    } catch (const ContractError& error) {
+      fail(axes_of(sweep_), with_changes(sweep_, error.what()), "axes that are complete and go together");
+    }
   }
-  check_tolerances(sweep, cases);
+
+  void advance() {
+    for (std::size_t i = factors_.size(); i-- > 0;) {
+      const bool carries = digits_[i] + 1 == factors_[i].size();
+      if (factors_[i].size() > 1) {
+        take_out(factors_[i][digits_[i]]);
+        digits_[i] = carries ? 0 : digits_[i] + 1;
+        put_in(factors_[i][digits_[i]]);
+      }
+      if (!carries) return;
+    }
+  }
+
+ private:
+  void put_in(const Point& point) {
+    for (const auto& [key, value] : point)
+      if (key == "inputs")
+        inputs_.distribution = std::get<std::string>(value);
+      else if (key == "values")
+        inputs_.values = std::get<std::string>(value);
+      else if (key == "seed")
+        inputs_.seed = std::get<std::int64_t>(value);
+      else
+        axes_[key] = value;
+  }
+  /// The next shape may leave out what this one sets; every point of an input axis sets it.
+  void take_out(const Point& point) {
+    for (const auto& [key, _] : point) axes_.erase(key);
+  }
+
+  const Sweep& sweep_;
+  const std::vector<Points>& factors_;
+  std::vector<std::size_t> digits_;
+  Axes axes_;
+  InputSpec inputs_;
+};
+
+}  // namespace
+
+std::size_t count_cases(const Sweep& sweep) {
+  return count_of(sweep, factors_of(sweep));
+}
+
+void visit_cases(const Sweep& sweep, Checks checks, const std::function<void(std::size_t, Case)>& visit) {
+  constexpr std::size_t kBlock = 1000;
+  const std::vector<Points> factors = factors_of(sweep);
+  const std::size_t count = count_of(sweep, factors);
+  const std::size_t blocks = (count + kBlock - 1) / kBlock;
+  std::vector<std::exception_ptr> errors(blocks);
+#pragma omp parallel for schedule(static) if (blocks > 1)
+  for (std::size_t block = 0; block < blocks; ++block) {
+    try {
+      const std::size_t end = std::min((block + 1) * kBlock, count);
+      Odometer odometer(sweep, factors, block * kBlock);
+      for (std::size_t i = block * kBlock; i < end; ++i, odometer.advance()) {
+        Case made = odometer.made();
+        if (checks == Checks::all) check_size(sweep, made);
+        visit(i, std::move(made));
+      }
+    } catch (...) {
+      errors[block] = std::current_exception();
+    }
+  }
+  for (const auto& error : errors)
+    if (error) std::rethrow_exception(error);
+  if (checks == Checks::all) check_tolerances(sweep);
+}
+
+std::vector<Case> expand(const Sweep& sweep, Checks checks) {
+  std::vector<std::optional<Case>> made(count_cases(sweep));
+  visit_cases(sweep, checks, [&](std::size_t i, Case one) { made[i] = std::move(one); });
+  std::vector<Case> cases;
+  cases.reserve(made.size());
+  for (auto& one : made) cases.push_back(*std::move(one));
   return cases;
 }
 

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -60,8 +62,20 @@ bool apply_override(Sweep& sweep, const Override& change);
 /// Keeps one sequence of the shortest length, for ops that have such axes.
 void make_quick(Sweep& sweep);
 
-/// All points of the sweep, the last axis fastest. Throws UsageError when a point makes no sense or no
-/// machine could hold it.
-std::vector<Case> expand(const Sweep& sweep);
+/// What of a sweep's cases is checked beside their axes.
+enum class Checks {
+  all,   ///< that machines may hold their tensors, and that tolerances are of outputs that some case has
+  none,  ///< for cases that have been checked before
+};
+
+std::size_t count_cases(const Sweep& sweep);
+
+/// Hands over each case with its number, in any order and on all cores; number 1 differs from number 0 in the
+/// last axis. A case is not kept, and there may be a million. Throws UsageError when the axes of a case make no
+/// sense or a check fails, the first one in order.
+void visit_cases(const Sweep& sweep, Checks checks, const std::function<void(std::size_t, Case)>& visit);
+
+/// All of them, by number.
+std::vector<Case> expand(const Sweep& sweep, Checks checks = Checks::all);
 
 }  // namespace ssmbench

@@ -31,7 +31,7 @@ Problem alone(const Problem& whole, std::int64_t steps) {
   Axes axes = whole.axes();
   for (const char* name : {"cu_seqlens", "sequences", "lengths"}) axes.erase(name);
   axes["seqlen"] = steps;
-  return {whole.op(), std::move(axes)};
+  return {whole.op(), axes};
 }
 
 /// Copies what `sequence` has of `before`, or zeros, to what it has of `after`.
@@ -48,7 +48,7 @@ void pass_on(const HostTensor* before, HostTensor& after, std::int64_t sequence)
 }  // namespace
 
 PackedSequences::PackedSequences(const Problem& problem)
-    : packed(problem.axes().contains("cu_seqlens") && problem.flag("cu_seqlens")),
+    : packed(problem.has("cu_seqlens") && problem.flag("cu_seqlens")),
       count(problem.size(packed ? "sequences" : "batch")) {}
 
 std::vector<AxisSpec> packing_axes() {

@@ -99,7 +99,7 @@ void write_dataset(hid_t group, const CheckedTensor& tensor, bool compress) {
 
 void write_axis(hid_t group, const AxisSpec& axis, const Problem& problem) {
   const std::string& name = axis.name;
-  const AxisValue& value = problem.axes().at(name);
+  const AxisValue& value = problem.value(name);
   if (axis.kind == AxisKind::interval)
     h5::write_attribute(group, name, std::array{problem.interval(name).low, problem.interval(name).high});
   else if (const auto* word = std::get_if<std::string>(&value))

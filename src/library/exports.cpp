@@ -96,7 +96,7 @@ Problem problem_of(const Implementation& implementation, const ssmbench_problem&
     else
       axes[axis.name] = std::string(attribute->text);
   }
-  return {op, std::move(axes)};
+  return {op, axes};
 }
 
 /// `nowhere`: the address of tensors that have none.

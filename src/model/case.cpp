@@ -1,11 +1,12 @@
 #include "model/case.h"
 
-#include <fmt/format.h>
-
 namespace ssmbench {
 
 std::string Case::id() const {
-  return fmt::format("{}-{}-{}-s{}", problem.id(), inputs.distribution, inputs.values, inputs.seed);
+  std::string id = problem.id();
+  (id += '-') += inputs.distribution;
+  (id += '-') += inputs.values;
+  return (id += "-s") += std::to_string(inputs.seed);
 }
 
 }  // namespace ssmbench

@@ -2,43 +2,61 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <stdexcept>
 
 #include "base/errors.h"
 
 namespace ssmbench {
 
-Problem::Problem(const OpSpec& op, std::map<std::string, AxisValue> axes) : op_(&op), axes_(std::move(axes)) {
-  for (const auto& [name, _] : axes_)
-    if (op.find_axis(name) == nullptr) throw ContractError(fmt::format("{} has no axis '{}'", op.name, name));
-  for (const auto& axis : op.axes) {
-    auto found = axes_.find(axis.name);
+Problem::Problem(const OpSpec& op, const Axes& axes) : op_(&op), values_(op.axes.size()) {
+  for (const auto& [name, value] : axes) {
+    const AxisSpec* axis = op.find_axis(name);
+    if (axis == nullptr) throw ContractError(fmt::format("{} has no axis '{}'", op.name, name));
+    values_[static_cast<std::size_t>(axis - op.axes.data())] = value;
+  }
+  for (std::size_t i = 0; i < values_.size(); ++i) {
+    const AxisSpec& axis = op.axes[i];
+    auto& value = values_[i];
     if (axis.only_with && choice(axis.only_with->first) != axis.only_with->second) {
-      if (found == axes_.end()) continue;
+      if (!value) continue;
       throw ContractError(fmt::format("{} has no axis '{}' with {} {}", op.name, axis.name,
                                       axis.only_with->first, choice(axis.only_with->first)));
     }
-    if (found == axes_.end()) {
+    if (!value) {
       if (!axis.fallback) throw ContractError(fmt::format("{} needs the axis '{}'", op.name, axis.name));
-      found = axes_.emplace(axis.name, *axis.fallback).first;
+      value = axis.fallback;
+      continue;
     }
-    if (auto wrong = misfit(axis, found->second)) throw ContractError(*wrong);
-    if (axis.kind == AxisKind::interval) found->second = to_string(interval(axis.name));
+    if (auto wrong = misfit(axis, *value)) throw ContractError(*wrong);
+    if (axis.kind == AxisKind::interval) value = to_string(interval(axis.name));
   }
   if (auto contradiction = op.contradiction(*this)) throw ContractError(*contradiction);
 }
 
+Axes Problem::axes() const {
+  Axes axes;
+  for (std::size_t i = 0; i < values_.size(); ++i)
+    if (values_[i]) axes.emplace(op_->axes[i].name, *values_[i]);
+  return axes;
+}
+
 const AxisSpec* Problem::find_axis(AxisRole role) const {
-  const auto found =
-      std::ranges::find_if(op_->axes, [&](const AxisSpec& axis) { return axis.role == role && has(axis); });
-  return found == op_->axes.end() ? nullptr : &*found;
+  for (std::size_t i = 0; i < values_.size(); ++i)
+    if (op_->axes[i].role == role && values_[i]) return &op_->axes[i];
+  return nullptr;
+}
+
+const AxisValue* Problem::find(std::string_view axis) const {
+  const AxisSpec* const spec = op_->find_axis(axis);
+  if (spec == nullptr) return nullptr;
+  const auto& value = values_[static_cast<std::size_t>(spec - op_->axes.data())];
+  return value ? &*value : nullptr;
 }
 
 const AxisValue& Problem::value(std::string_view axis) const {
-  const auto found = axes_.find(std::string(axis));
-  if (found == axes_.end()) throw std::logic_error(fmt::format("{} has no axis '{}'", op_->name, axis));
-  return found->second;
+  const AxisValue* const found = find(axis);
+  if (found == nullptr) throw std::logic_error(fmt::format("{} has no axis '{}'", op_->name, axis));
+  return *found;
 }
 
 std::int64_t Problem::size(std::string_view axis) const {
@@ -61,35 +79,35 @@ DType Problem::dtype() const {
   return *parse_dtype(choice("dtype"));
 }
 
-Problem Problem::with(const std::map<std::string, AxisValue>& changes) const {
-  auto axes = axes_;
-  for (const auto& [name, value] : changes) axes[name] = value;
-  return {*op_, std::move(axes)};
+Problem Problem::with(const Axes& changes) const {
+  Axes all = axes();
+  for (const auto& [name, value] : changes) all[name] = value;
+  return {*op_, all};
 }
 
 Problem Problem::canonical() const {
-  std::map<std::string, AxisValue> changes;
-  for (const auto& axis : op_->axes) {
-    if (axis.changes_values || !has(axis)) continue;
-    if (axis.fallback)
-      changes[axis.name] = *axis.fallback;
-    else if (axis.kind == AxisKind::choice)
+  Axes changes;
+  for (std::size_t i = 0; i < values_.size(); ++i) {
+    const AxisSpec& axis = op_->axes[i];
+    if (axis.changes_values || !values_[i]) continue;
+    if (axis.fallback) {
+      if (values_[i] != axis.fallback) changes[axis.name] = *axis.fallback;
+    } else if (axis.kind == AxisKind::choice && std::get<std::string>(*values_[i]) != axis.choices.front()) {
       changes[axis.name] = axis.choices.front();
+    }
   }
-  const bool is_canonical = std::ranges::all_of(
-      changes, [&](const auto& change) { return axes_.at(change.first) == change.second; });
-  return is_canonical ? *this : with(changes);
+  return changes.empty() ? *this : with(changes);
 }
 
 std::string Problem::id() const {
   std::string id = op_->name;
-  for (const auto& axis : op_->axes) {
-    const auto here = axes_.find(axis.name);
-    if (here == axes_.end()) continue;
+  for (std::size_t i = 0; i < values_.size(); ++i) {
+    const AxisSpec& axis = op_->axes[i];
+    if (!values_[i]) continue;
     if (axis.kind == AxisKind::flag) {
-      if (std::get<bool>(here->second)) (id += '-') += axis.id_token;
-    } else if (here->second != axis.fallback) {
-      ((id += '-') += axis.id_token) += to_string(here->second);
+      if (std::get<bool>(*values_[i])) (id += '-') += axis.id_token;
+    } else if (values_[i] != axis.fallback) {
+      ((id += '-') += axis.id_token) += to_string(*values_[i]);
     }
   }
   return id;

@@ -66,7 +66,7 @@ PluginProblem::PluginProblem(const Problem& problem) : op_(problem.op().name) {
   }
   for (const auto& axis : problem.op().axes) {
     if (!problem.has(axis)) continue;
-    axes_.push_back({axis.name, to_string(problem.axes().at(axis.name))});
+    axes_.push_back({axis.name, to_string(problem.value(axis.name))});
     attributes_.push_back(attribute_of(problem, axis));
   }
   // Now that nothing moves any more.

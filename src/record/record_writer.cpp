@@ -24,7 +24,7 @@ void add_problem(OrderedJson& record, const Case& the_case) {
   OrderedJson options = OrderedJson::object();
   for (const auto& axis : problem.op().axes) {
     if (!problem.has(axis)) continue;
-    const OrderedJson value = to_json(problem.axes().at(axis.name));
+    const OrderedJson value = to_json(problem.value(axis.name));
     if (axis.kind == AxisKind::size)
       shape[axis.name] = value;
     else if (has_own_field(axis))

@@ -26,9 +26,8 @@ std::string member_text(const Object* object, Member member) {
 
 void add_axis(Columns& columns, const std::string& name) {
   columns.push_back({name, [name](const CaseResult& result) {
-                       const auto& axes = result.the_case.problem.axes();
-                       const auto found = axes.find(name);
-                       return found == axes.end() ? "" : to_string(found->second);
+                       const Problem& problem = result.the_case.problem;
+                       return problem.has(name) ? to_string(problem.value(name)) : "";
                      }});
 }
 

@@ -33,7 +33,7 @@ std::string options_label(const Case& the_case) {
   for (const auto& axis : problem.op().axes) {
     if (!problem.has(axis)) continue;
     if (axis.kind == AxisKind::flag && problem.flag(axis.name)) parts.push_back(axis.id_token);
-    const AxisValue& value = problem.axes().at(axis.name);
+    const AxisValue& value = problem.value(axis.name);
     if (axis.kind != AxisKind::flag && axis.fallback && value != *axis.fallback)
       parts.push_back(axis.id_token + to_string(value));
   }

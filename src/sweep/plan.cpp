@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <unordered_map>
@@ -46,9 +47,9 @@ std::optional<Explanation> reason_to_skip(const Implementation& implementation, 
     return {{Cause::unsupported, std::move(*reason)}};
   const bool is_named = !selection.impl.empty() || !the_case.impl.empty();
   if (is_named || (implementation.known_failure.empty() && !implementation.only_when_named)) return {};
-  const std::string reason = "runs only when --impl or a config names it";
-  return {{Cause::only_when_named,
-           implementation.known_failure.empty() ? reason : reason + ": " + implementation.known_failure}};
+  std::string reason = "runs only when --impl or a config names it";
+  if (!implementation.known_failure.empty()) (reason += ": ") += implementation.known_failure;
+  return {{Cause::only_when_named, std::move(reason)}};
 }
 
 /// An implementation on a device.
@@ -71,10 +72,24 @@ std::vector<Candidate> candidates_for(const OpSpec& op, const std::vector<Device
 std::vector<Job> jobs_for(const Case& the_case, const std::vector<Candidate>& candidates,
                           const Selection& selection) {
   std::vector<Job> jobs;
+  jobs.reserve(candidates.size());
   for (const auto& [implementation, device] : candidates)
     if (wanted(*implementation, the_case, selection))
       jobs.push_back({implementation, device, reason_to_skip(*implementation, the_case, selection)});
   return jobs;
+}
+
+/// Cases with equal keys one after the other, at the place of the first of them.
+std::vector<std::size_t> order_by_reference(std::vector<std::string> keys) {
+  std::unordered_map<std::string, std::size_t> firsts;
+  firsts.reserve(keys.size());
+  std::vector<std::size_t> first(keys.size());
+  for (std::size_t i = 0; i < keys.size(); ++i)
+    first[i] = firsts.emplace(std::move(keys[i]), i).first->second;
+  std::vector<std::size_t> order(keys.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, {}, [&](std::size_t i) { return first[i]; });
+  return order;
 }
 
 }  // namespace
@@ -122,22 +137,15 @@ Plan make_plan(std::vector<Case> cases, std::vector<DeviceInfo> devices, const S
   for (std::size_t i = 0; i < cases.size(); ++i)
     jobs[i] = jobs_for(cases[i], candidates.at(&cases[i].problem.op()), selection);
   std::vector<PlannedCase> planned;
+  planned.reserve(cases.size());
   for (std::size_t i = 0; i < cases.size(); ++i)
     if (!jobs[i].empty()) planned.push_back({std::move(cases[i]), std::move(jobs[i])});
   std::vector<std::string> keys(planned.size());
 #pragma omp parallel for schedule(static) if (planned.size() > 1000)
   for (std::size_t i = 0; i < planned.size(); ++i) keys[i] = reference_key(planned[i].the_case);
 
-  std::unordered_map<std::string, std::size_t> group_of_key;
-  std::vector<std::vector<std::size_t>> groups;
-  for (std::size_t i = 0; i < planned.size(); ++i) {
-    const auto [place, is_new] = group_of_key.emplace(std::move(keys[i]), groups.size());
-    if (is_new) groups.emplace_back();
-    groups[place->second].push_back(i);
-  }
   plan.cases.reserve(planned.size());
-  for (const auto& group : groups)
-    for (const std::size_t i : group) plan.cases.push_back(std::move(planned[i]));
+  for (const std::size_t i : order_by_reference(std::move(keys))) plan.cases.push_back(std::move(planned[i]));
   return plan;
 }
 

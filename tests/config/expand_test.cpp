@@ -1,12 +1,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <atomic>
 #include <string>
 #include <vector>
 
 #include "catch.h"
 #include "config/config.h"
 #include "config/config_files.h"
+#include "config/sweep.h"
 #include "ops/selective_scan/selective_scan.h"
 
 using namespace ssmbench;
@@ -19,13 +21,73 @@ namespace {
 /// One axis of all cases, in order, "1 2 4".
 std::string column(const std::vector<Case>& cases, const std::string& axis) {
   std::vector<std::string> values;
-  for (const auto& one : cases) values.push_back(to_string(one.problem.axes().at(axis)));
+  for (const auto& one : cases) values.push_back(to_string(one.problem.value(axis)));
   return fmt::format("{}", fmt::join(values, " "));
 }
 
 const std::string kRest = R"("dim": 4, "dstate": 2)";  // what most tests do not vary
 
+/// How often a sweep asks its operation.
+struct Asked {
+  std::atomic<std::size_t> tensors = 0, contradiction = 0;
+} asked;
+
+/// selective_scan_fwd that counts.
+const OpSpec& counting_op() {
+  static const OpSpec spec = [] {
+    OpSpec op = selective_scan_fwd();
+    op.tensors = [](const Problem& problem) {
+      ++asked.tensors;
+      return selective_scan_fwd().tensors(problem);
+    };
+    op.contradiction = [](const Problem& problem) {
+      ++asked.contradiction;
+      return selective_scan_fwd().contradiction(problem);
+    };
+    return op;
+  }();
+  return spec;
+}
+
+Axis sizes_of(const std::string& name, std::int64_t count) {
+  Axis axis{name, {}};
+  for (std::int64_t i = 1; i <= count; ++i) axis.points.push_back({{name, i}});
+  return axis;
+}
+
 }  // namespace
+
+TEST_CASE("an operation is asked once for each case of a sweep, and for no tensors where they are checked") {
+  constexpr std::size_t kCases = 3000;
+  Sweep sweep;
+  sweep.op = &counting_op();
+  sweep.axes = {sizes_of("batch", 5),
+                {"dtype", {{{"dtype", "f32"}}, {{"dtype", "bf16"}}}},
+                sizes_of("dim", 10),
+                {"dstate", {{{"dstate", std::int64_t{2}}}}},
+                sizes_of("seqlen", 30)};
+  for (const Checks checks : {Checks::all, Checks::none}) {
+    asked.tensors = asked.contradiction = 0;
+    const auto cases = expand(sweep, checks);
+    REQUIRE(cases.size() == kCases);
+    CHECK(asked.contradiction == kCases);
+    CHECK(asked.tensors == (checks == Checks::all ? kCases : 0));
+    for (std::size_t i = 0; i < kCases; ++i) {  // across the borders of what a thread does
+      CHECK(cases[i].problem.size("seqlen") == static_cast<std::int64_t>(i % 30 + 1));
+      CHECK(cases[i].problem.size("dim") == static_cast<std::int64_t>(i / 30 % 10 + 1));
+      CHECK(cases[i].problem.choice("dtype") == (i / 300 % 2 == 0 ? "f32" : "bf16"));
+      CHECK(cases[i].problem.size("batch") == static_cast<std::int64_t>(i / 600 + 1));
+    }
+  }
+}
+
+TEST_CASE("what a shape sets does not stay for the next shape, which is silent about it") {
+  const auto cases = load(config_of(R"("batch": 1, "dtype": "f32", "seqlen": [3, 5],
+      "shape": [{"dim": 4, "dstate": 2, "groups": 2}, {"dim": 6, "dstate": 3}])"));
+  CHECK(column(cases, "seqlen") == "3 3 5 5");
+  CHECK(column(cases, "dim") == "4 6 4 6");
+  CHECK(column(cases, "groups") == "2 1 2 1");
+}
 
 TEST_CASE("axes are crossed in file order, the last one fastest") {
   const auto cases = load(config_of(kRest + R"(, "seqlen": [9, 7], "dtype": "f32", "batch": [3, 1, 2])"));

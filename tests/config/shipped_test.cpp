@@ -46,7 +46,7 @@ std::set<Sizes> sizes_of(const std::vector<Case>& cases) {
 
 std::set<std::string> values_of(const std::vector<Case>& cases, const std::string& axis) {
   std::set<std::string> values;
-  for (const auto& one : cases) values.insert(to_string(one.problem.axes().at(axis)));
+  for (const auto& one : cases) values.insert(to_string(one.problem.value(axis)));
   return values;
 }
 

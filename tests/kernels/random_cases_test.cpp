@@ -42,7 +42,7 @@ std::map<std::string, Counts> count_what_problems_have(const std::vector<std::st
   std::map<std::string, Counts> counts;
   for (const auto& drawn : draw_cases()) {
     const Problem& problem = drawn.problem;
-    if (!std::ranges::all_of(axes, [&](const auto& axis) { return problem.axes().contains(axis); })) continue;
+    if (!std::ranges::all_of(axes, [&](const auto& axis) { return problem.has(axis); })) continue;
     auto& of_op = counts[problem.op().name];
     for (const auto& [name, value] : problem.axes())
       if (const auto* size = std::get_if<std::int64_t>(&value)) {
@@ -52,7 +52,7 @@ std::map<std::string, Counts> count_what_problems_have(const std::vector<std::st
         ++of_op[name + " " + to_string(value)];
       }
     const std::int64_t groups = problem.size("groups");
-    const bool per_head = problem.axes().contains("nheads") && groups == problem.size("nheads");
+    const bool per_head = problem.has("nheads") && groups == problem.size("nheads");
     if (groups > 1) ++of_op[per_head ? "a group per head" : "groups"];
   }
   return counts;

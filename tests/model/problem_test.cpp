@@ -1,5 +1,7 @@
 #include "model/problem.h"
 
+#include <malloc.h>
+
 #include <set>
 
 #include "base/errors.h"
@@ -37,6 +39,17 @@ TEST_CASE("a problem checks its axes") {
   CHECK(error_of({{"dstate", size(256)}}) == "");
   CHECK_THROWS_WITH(Problem(selective_scan_fwd(), {{"dtype", "f32"}}),
                     "selective_scan_fwd needs the axis 'batch'");
+}
+
+TEST_CASE("a problem takes little more memory than the values of its axes") {
+  constexpr std::size_t kProblems = 10'000;
+  const Problem problem = scan_problem();
+  std::vector<Problem> problems;
+  problems.reserve(kProblems);
+  const std::size_t before = mallinfo2().uordblks;  // 0, as later, where a sanitizer has the memory
+  for (std::size_t i = 0; i < kProblems; ++i) problems.push_back(problem);
+  const std::size_t each = (mallinfo2().uordblks - before) / kProblems;
+  CHECK(each <= problem.op().axes.size() * sizeof(std::optional<AxisValue>) + 64);
 }
 
 TEST_CASE("dense A has two methods, at most 32 states and no gradients") {

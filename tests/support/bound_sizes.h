@@ -64,8 +64,7 @@ inline std::vector<BoundSize> bound_sizes(const Case& one) {
 /// small beside it, or where there are no others.
 inline bool may_cancel(const Problem& problem, const std::string& output) {
   const auto has = [&](const char* axis, const AxisValue& value) {
-    const auto found = problem.axes().find(axis);
-    return found != problem.axes().end() && found->second == value;
+    return problem.has(axis) && problem.value(axis) == value;
   };
   return output.find("Angle") != std::string::npos || output == "dA" || output == "dADT" ||
          has("angle_dtype", "bf16") || has("outproj_norm", true);
@@ -89,7 +88,7 @@ inline std::vector<BoundSize> needless_bounds(const Case& one, double factor) {
 
 /// Unstable methods amplify roundings as they amplify states.
 inline bool is_stable(const Problem& problem) {
-  return !problem.axes().contains("method") || problem.choice("method") != "bilinear_flipped";
+  return !problem.has("method") || problem.choice("method") != "bilinear_flipped";
 }
 
 }  // namespace ssmbench::test

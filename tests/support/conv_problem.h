@@ -15,7 +15,7 @@ inline Problem conv_problem(Axes axes, const OpSpec& op = causal_conv1d_fwd()) {
                   {"seqlen", size(1)},
                   {"bias", false},
                   {"silu", false}});
-  return {op, std::move(axes)};
+  return {op, axes};
 }
 
 /// The same of causal_conv1d_update.

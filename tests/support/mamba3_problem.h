@@ -18,7 +18,7 @@ inline Problem mamba3_problem(Axes axes, const OpSpec& op = mamba3_siso_fwd()) {
                   {"z", false},
                   {"D", false}});
   if (&op != &mamba3_step()) axes.emplace("seqlen", size(1));
-  return {op, std::move(axes)};
+  return {op, axes};
 }
 
 /// Four heads, where `axes` says nothing else.

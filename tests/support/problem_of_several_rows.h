@@ -21,7 +21,7 @@ inline Problem problem_of_several_rows(const OpSpec& op) {
   for (const char* states : {"initial_state", "initial_states", "final_states", "dlast_state"})
     if (op.find_axis(states) != nullptr) axes[states] = true;
   if (op.find_axis("layout") != nullptr) axes["layout"] = op.find_axis("layout")->choices.back();
-  return {op, std::move(axes)};
+  return {op, axes};
 }
 
 }  // namespace ssmbench::test

@@ -20,7 +20,7 @@ inline Problem replay_problem(Axes axes) {
                   {"z", false},
                   {"dt_bias", false},
                   {"dt_softplus", false}});
-  return {selective_state_replay(), std::move(axes)};
+  return {selective_state_replay(), axes};
 }
 
 }  // namespace ssmbench::test

@@ -18,7 +18,7 @@ inline Problem scan_problem(Axes axes = {}, const OpSpec& op = selective_scan_fw
                   {"z", false},
                   {"delta_bias", false},
                   {"delta_softplus", false}});
-  return {op, std::move(axes)};
+  return {op, axes};
 }
 
 }  // namespace ssmbench::test

@@ -18,7 +18,7 @@ inline Problem ssd_problem(Axes axes = {}, const OpSpec& op = ssd_chunk_scan_fwd
                   {"z", false},
                   {"dt_bias", false},
                   {"dt_softplus", false}});
-  return {op, std::move(axes)};
+  return {op, axes};
 }
 
 }  // namespace ssmbench::test

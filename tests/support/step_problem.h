@@ -16,7 +16,7 @@ inline Problem step_problem(Axes axes) {
                   {"z", false},
                   {"dt_bias", false},
                   {"dt_softplus", false}});
-  return {selective_state_update(), std::move(axes)};
+  return {selective_state_update(), axes};
 }
 
 inline Problem mamba1_step(Axes axes) {

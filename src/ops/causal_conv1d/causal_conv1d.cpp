@@ -177,7 +177,7 @@ CausalConv1d::CausalConv1d(const Problem& problem)
       has_final_states(problem.flag("final_states")),
       has_seq_idx(problem.flag("seq_idx")),
       channels_last(problem.choice("layout") == "bld"),
-      dout_channels_last(problem.axes().contains("dout_layout") &&
+      dout_channels_last(problem.has("dout_layout") &&
                          channels_last == (problem.choice("dout_layout") == "same")),
       weight_is_f32(problem.choice("weight_dtype") == "f32") {}
 

@@ -85,7 +85,7 @@ std::vector<HostTensor> split_everywhere(const Problem& whole, const std::vector
 }
 
 Problem step_of(const Problem& whole) {
-  const auto& axes = whole.axes();
+  const Axes axes = whole.axes();
   return {causal_conv1d_update(),
           {{"dtype", axes.at("dtype")},
            {"weight_dtype", axes.at("weight_dtype")},

@@ -147,10 +147,10 @@ std::vector<PartwiseComputation> with_one_rank(std::vector<PartwiseComputation> 
 
 /// Flags and sizes of axes that not all operations have.
 bool flag_of(const Problem& problem, const char* axis, bool absent) {
-  return problem.axes().contains(axis) ? problem.flag(axis) : absent;
+  return problem.has(axis) ? problem.flag(axis) : absent;
 }
 std::int64_t size_of(const Problem& problem, const char* axis) {
-  return problem.axes().contains(axis) ? problem.size(axis) : 1;
+  return problem.has(axis) ? problem.size(axis) : 1;
 }
 
 const OpRegistration siso_forward_op(mamba3_siso_fwd());
@@ -202,7 +202,7 @@ const OpSpec& mamba3_step() {
 
 Mamba3::Mamba3(const Problem& problem)
     : is_step(&problem.op() == &mamba3_step()),
-      is_mimo(problem.axes().contains("mimo_rank")),
+      is_mimo(problem.has("mimo_rank")),
       batch(problem.size("batch")),
       seqlen(size_of(problem, "seqlen")),
       nheads(problem.size("nheads")),

@@ -46,7 +46,7 @@ Problem step_of(const Problem& whole) {
        {"layout", "seqlen", "chunk_size", "initial_states", "final_states", "cu_seqlens", "sequences"})
     axes.erase(name);
   axes["form"] = mimo ? "mimo" : "siso";
-  return {mamba3_step(), std::move(axes)};
+  return {mamba3_step(), axes};
 }
 
 std::optional<std::string> not_in_steps(const Problem& whole) {
@@ -243,7 +243,7 @@ std::vector<HostTensor> with_one_rank(const Problem& whole, const std::vector<Ho
   const bool forward = &whole.op() == &mamba3_siso_fwd();
   Axes axes = whole.axes();
   axes["mimo_rank"] = std::int64_t{1};
-  const Problem ranked(forward ? mamba3_mimo_fwd() : mamba3_mimo_bwd(), std::move(axes));
+  const Problem ranked(forward ? mamba3_mimo_fwd() : mamba3_mimo_bwd(), axes);
   std::vector<HostTensor> others;
   for (const auto& spec : ranked.tensors()) {
     if (spec.role != Role::input) continue;

@@ -39,7 +39,7 @@ std::optional<std::string> not_a_scan_of_steps(const Problem& whole) {
 }
 
 Problem step_of(const Problem& whole) {
-  const auto& axes = whole.axes();
+  const Axes axes = whole.axes();
   return {selective_state_update(),
           {{"form", "mamba1"},
            {"dtype", axes.at("dtype")},

@@ -13,6 +13,8 @@
 namespace ssmbench {
 namespace {
 
+constexpr std::size_t kMostTensors = 12;  // of a forward problem
+
 /// The inputs, then out and last_state: what the forward operation has.
 std::vector<TensorSpec> scan_fwd_tensors(const Problem& problem) {
   const SelectiveScan scan(problem);
@@ -42,11 +44,16 @@ std::vector<TensorSpec> scan_fwd_tensors(const Problem& problem) {
     return TensorSpec{name, Role::input, DType::f32, {scan.dim}, {0}, "d"};
   };
 
-  std::vector<TensorSpec> all{
-      sequence("u", Role::input), sequence("delta", Role::input),
-      scan.dense ? TensorSpec{"A", Role::input, state_dtype, matrix_per_channel, {0, 1, 2}, "dmn"}
-                 : TensorSpec{"A", Role::input, state_dtype, per_channel_state, {0, 1}, "dn"},
-      projection("B", scan.variable_b), projection("C", scan.variable_c)};
+  std::vector<TensorSpec> all;
+  all.reserve(kMostTensors);
+  all.push_back(sequence("u", Role::input));
+  all.push_back(sequence("delta", Role::input));
+  if (scan.dense)
+    all.push_back({"A", Role::input, state_dtype, matrix_per_channel, {0, 1, 2}, "dmn"});
+  else
+    all.push_back({"A", Role::input, state_dtype, per_channel_state, {0, 1}, "dn"});
+  all.push_back(projection("B", scan.variable_b));
+  all.push_back(projection("C", scan.variable_c));
   if (scan.has_D) all.push_back(per_channel("D"));
   if (scan.has_z) all.push_back(sequence("z", Role::input));
   if (scan.has_delta_bias) all.push_back(per_channel("delta_bias"));

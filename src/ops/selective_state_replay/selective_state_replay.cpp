@@ -145,7 +145,7 @@ Problem steps_of_replay(const Problem& replay) {
   for (const auto& [name, value] : replay.axes())
     if (selective_state_update().find_axis(name) != nullptr) axes[name] = value;
   if (replay.size("slots") > 0) axes["store"] = std::string("none");
-  return {selective_state_update(), std::move(axes)};
+  return {selective_state_update(), axes};
 }
 
 StateReplay::StateReplay(const Problem& problem)

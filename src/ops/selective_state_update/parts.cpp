@@ -28,7 +28,7 @@ Problem channels_of(const Problem& whole) {
   axes.erase("headdim");
   axes["form"] = "mamba1";
   axes["dim"] = channels;
-  return {whole.op(), std::move(axes)};
+  return {whole.op(), axes};
 }
 
 /// Position in `axes` of the letter, or nothing.

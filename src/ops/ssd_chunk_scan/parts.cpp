@@ -36,7 +36,7 @@ std::optional<std::string> no_ssd_of_steps(const Problem& whole) {
 }
 
 Problem ssd_step_of(const Problem& whole) {
-  const auto& axes = whole.axes();
+  const Axes axes = whole.axes();
   return {selective_state_update(),
           {{"form", "mamba2"},
            {"dtype", axes.at("dtype")},
@@ -249,7 +249,7 @@ std::optional<std::string> not_a_scan(const Problem& whole) {
 }
 
 Problem scan_of(const Problem& whole) {
-  const auto& axes = whole.axes();
+  const Axes axes = whole.axes();
   return {selective_scan_fwd(),
           {{"dtype", axes.at("dtype")},
            {"layout", "bld"},

@@ -5,8 +5,8 @@
 namespace ssmbench {
 
 SsdSequences::SsdSequences(const Problem& problem)
-    : packed(problem.axes().contains("cu_seqlens") && problem.flag("cu_seqlens")),
+    : packed(problem.has("cu_seqlens") && problem.flag("cu_seqlens")),
       count(packed ? problem.size("sequences") : problem.size("batch")),
-      stops(problem.axes().contains("states_at") ? problem.size("states_at") : 0) {}
+      stops(problem.has("states_at") ? problem.size("states_at") : 0) {}
 
 }  // namespace ssmbench

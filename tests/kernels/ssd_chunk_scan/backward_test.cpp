@@ -25,7 +25,7 @@ Problem problem_of(Axes axes) {
                   {"dstate", size(6)},
                   {"initial_states", true},
                   {"final_states", true}});
-  return {ssd_chunk_scan_bwd(), std::move(axes)};
+  return {ssd_chunk_scan_bwd(), axes};
 }
 
 const char* const kDTypes[] = {"f32", "f16", "bf16"};

@@ -26,7 +26,7 @@ Problem problem_of(Axes axes, const OpSpec& op = ssd_chunk_scan_fwd()) {
                   {"headdim", size(5)},
                   {"dstate", size(6)},
                   {"final_states", true}});
-  return {op, std::move(axes)};
+  return {op, axes};
 }
 
 /// Sizes of P and N: one; the 16 and 32 that products and threads are cut into, and one more; a block; two;

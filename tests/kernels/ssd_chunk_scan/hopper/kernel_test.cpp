@@ -26,7 +26,7 @@ Problem problem_of(Axes axes) {
                   {"final_states", true},
                   {"initial_states", true},
                   {"D", "head"}});
-  return {ssd_chunk_scan_fwd(), std::move(axes)};
+  return {ssd_chunk_scan_fwd(), axes};
 }
 
 /// Around a chunk, its slabs of 16 steps, and the two or three chunks of rings.

@@ -26,7 +26,7 @@ Problem problem_of(Axes axes) {
                   {"initial_states", true},
                   {"D", "head"},
                   {"z", true}});
-  return {ssd_chunk_scan_bwd(), std::move(axes)};
+  return {ssd_chunk_scan_bwd(), axes};
 }
 
 /// Around a chunk, and the two or three chunks of rings.
