@@ -18,18 +18,12 @@
 
 #include "base/errors.h"
 #include "base/json_text.h"
-#include "record/plain_json.h"
 
 namespace ssmbench {
 namespace {
 
 // Not ordered_json, which copies what it holds whenever it grows.
 using ParsedJson = nlohmann::json;
-
-ParsedJson parsed(const std::string& line) {
-  if (auto plain = parse_plain_json(line)) return *std::move(plain);
-  return ParsedJson::parse(line);
-}
 
 /// A number that may have been written as null because it was not finite; 0 in files of before it was there.
 double number(const ParsedJson& object, const char* name, double not_finite) {
@@ -64,7 +58,7 @@ Case case_of(const ParsedJson& record) {
       if (const auto found = place->find(axis.name); found != place->end())
         axes[axis.name] = axis_value(*found);
   const ParsedJson& options = record.at("options");
-  Case the_case{.problem = Problem(*op, axes),
+  Case the_case{.problem = Problem(*op, std::move(axes)),
                 .inputs = {.distribution = options.at("inputs").get<std::string>(),
                            .values = options.at("values").get<std::string>(),
                            .seed = options.at("seed").get<std::int64_t>()},
@@ -303,7 +297,7 @@ struct Consistency {
 using Record = std::variant<std::monostate, RunInfo, CaseResult, MethodConvergence, Consistency>;
 
 Record record_of(const std::string& line) {
-  const ParsedJson record = parsed(line);
+  const ParsedJson record = ParsedJson::parse(line);
   const auto& kind = record.at("record").get_ref<const std::string&>();
   if (kind == "run") return run_of(record);
   if (kind == "case") return result_of(record);
@@ -312,22 +306,17 @@ Record record_of(const std::string& line) {
   return {};
 }
 
-/// What a results file has one result of: a case, an implementation and a device.
-std::string key_of(const CaseResult& result) {
-  return fmt::format("{}\n{}\n{}", result.the_case.id(), result.impl, result.device);
-}
-
 /// Collects a file's records in their order.
 class Collector {
  public:
-  /// `key` of a case's result (key_of).
-  void add(Record record, std::string key) {
+  /// `id` of the case, where it is a result of one.
+  void add(Record record, const std::string& id) {
     if (auto* run = std::get_if<RunInfo>(&record)) {
       file.run = std::move(*run);
       started_ = true;
     }
     if (!started_) throw UsageError("no run record before it; expected a results file");
-    if (auto* result = std::get_if<CaseResult>(&record)) add(std::move(*result), std::move(key));
+    if (auto* result = std::get_if<CaseResult>(&record)) add(std::move(*result), id);
     if (auto* study = std::get_if<MethodConvergence>(&record)) file.convergence.push_back(std::move(*study));
     if (auto* study = std::get_if<Consistency>(&record)) file.consistency.push_back(std::move(study->result));
   }
@@ -341,47 +330,51 @@ class Collector {
   ResultsFile file;
 
  private:
-  void add(CaseResult result, std::string key) {
-    const auto [place, is_new] = place_of_.try_emplace(std::move(key), file.cases.size());
+  void add(CaseResult result, const std::string& id) {
+    const auto [place, is_new] =
+        place_of_.try_emplace(fmt::format("{}\n{}\n{}", id, result.impl, result.device), file.cases.size());
     if (is_new)
       file.cases.push_back(std::move(result));
     else
       file.cases[place->second] = std::move(result);
   }
 
-  std::unordered_map<std::string, std::size_t> place_of_;  ///< by key_of
+  std::unordered_map<std::string, std::size_t> place_of_;  ///< by id, implementation and device
   bool started_ = false;
 };
 
-/// Some lines of a file, which are parsed at the same time. It keeps its memory from one lot to the next.
+/// Some lines of a file, which are parsed at the same time.
 class Block {
  public:
-  /// Where the next line goes; add() makes it one of the block's.
-  std::string& next() { return lines_[count_]; }
-  void add() { ++count_; }
-  bool is_full() const { return count_ == kLines; }
+  void add(std::string line) { lines_.push_back(std::move(line)); }
+  bool is_full() const {
+    constexpr std::size_t kLines = 2048;
+    return lines_.size() == kLines;
+  }
 
   /// Hands its records to `collector`, in order, and is empty. Throws UsageError with the line's number.
   void collect(Collector& collector, const std::string& path) {
-    std::vector<std::exception_ptr> errors(count_);
-#pragma omp parallel for schedule(dynamic, 16) if (count_ > 16)
-    for (std::size_t i = 0; i < count_; ++i) {
+    std::vector<Record> records(lines_.size());
+    std::vector<std::string> ids(lines_.size());
+    std::vector<std::exception_ptr> errors(lines_.size());
+#pragma omp parallel for schedule(dynamic, 16) if (lines_.size() > 16)
+    for (std::size_t i = 0; i < lines_.size(); ++i) {
       try {
-        records_[i] = reading([&] { return record_of(lines_[i]); });
-        if (const auto* result = std::get_if<CaseResult>(&records_[i])) keys_[i] = key_of(*result);
+        records[i] = reading([&] { return record_of(lines_[i]); });
+        if (const auto* result = std::get_if<CaseResult>(&records[i])) ids[i] = result->the_case.id();
       } catch (...) {
         errors[i] = std::current_exception();
       }
     }
-    for (std::size_t i = 0; i < count_; ++i) {
+    for (std::size_t i = 0; i < lines_.size(); ++i) {
       ++number_;
       at_line(path, number_, [&] {
         if (errors[i]) std::rethrow_exception(errors[i]);
-        collector.add(std::move(records_[i]), std::move(keys_[i]));
+        collector.add(std::move(records[i]), ids[i]);
       });
       collector.file.whole_bytes += lines_[i].size() + 1;
     }
-    count_ = 0;
+    lines_.clear();
   }
   /// The line after those that were collected.
   void check_rest(const Collector& collector, const std::string& path, std::string_view rest) const {
@@ -398,18 +391,14 @@ class Block {
     }
   }
 
-  static constexpr std::size_t kLines = 2048;
-  std::size_t count_ = 0;
-  std::vector<std::string> lines_ = std::vector<std::string>(kLines);
-  std::vector<Record> records_ = std::vector<Record>(kLines);
-  std::vector<std::string> keys_ = std::vector<std::string>(kLines);  // of results of cases
-  std::size_t number_ = 0;                                            ///< of the last line that was collected
+  std::vector<std::string> lines_;
+  std::size_t number_ = 0;  ///< of the last line that was collected
 };
 
 }  // namespace
 
 CaseResult read_case_record(const std::string& line) {
-  return reading([&] { return result_of(parsed(line)); });
+  return reading([&] { return result_of(ParsedJson::parse(line)); });
 }
 
 ResultsFile read_results(const std::filesystem::path& path) {
@@ -423,14 +412,14 @@ ResultsFile read_results(const std::filesystem::path& path) {
   if (!stream) throw unreadable(std::strerror(errno));
   Collector collector;
   Block block;
-  while (std::getline(stream, block.next())) {
+  std::string line;
+  while (std::getline(stream, line)) {
     if (stream.eof()) break;  // a line that has no end
-    block.add();
+    block.add(std::exchange(line, {}));
     if (block.is_full()) block.collect(collector, path.string());
   }
-  const std::string rest = block.next();
   block.collect(collector, path.string());
-  block.check_rest(collector, path.string(), rest);
+  block.check_rest(collector, path.string(), line);
   return std::move(collector.file);
 }
 
