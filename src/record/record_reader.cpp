@@ -58,7 +58,7 @@ Case case_of(const ParsedJson& record) {
       if (const auto found = place->find(axis.name); found != place->end())
         axes[axis.name] = axis_value(*found);
   const ParsedJson& options = record.at("options");
-  Case the_case{.problem = Problem(*op, std::move(axes)),
+  Case the_case{.problem = Problem(*op, axes),
                 .inputs = {.distribution = options.at("inputs").get<std::string>(),
                            .values = options.at("values").get<std::string>(),
                            .seed = options.at("seed").get<std::int64_t>()},
