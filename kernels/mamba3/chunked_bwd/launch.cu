@@ -7,6 +7,7 @@
 #include "kernels/common/launch.cuh"
 #include "kernels/mamba3/bind.h"
 #include "kernels/mamba3/chunked_bwd/gradients.h"
+#include "kernels/mamba3/chunked_bwd/sums.h"
 
 namespace ssmbench::mamba3 {
 namespace {

@@ -13,6 +13,7 @@
 #include "kernels/common/cpu/io_types.h"
 #include "kernels/mamba3/bind.h"
 #include "kernels/mamba3/chunked_bwd/gradients.h"
+#include "kernels/mamba3/chunked_bwd/sums.h"
 #include "reference/reference.h"
 #include "support/host_tensors.h"
 #include "support/mamba3_problem.h"

@@ -30,6 +30,21 @@ std::vector<Problem> option_problems(const ProblemOf& problem_of) {
   return all;
 }
 
+/// One for each dtype, dstate and z that there is a kernel of.
+template <class ProblemOf>
+std::vector<Problem> of_every_kernel(const ProblemOf& problem_of) {
+  std::vector<Problem> all;
+  for (const char* dtype : {"bf16", "f16"})
+    for (const std::int64_t dstate : {64, 128})
+      for (const bool z : {false, true})
+        all.push_back(problem_of({{"dtype", dtype},
+                                  {"seqlen", size(300)},
+                                  {"nheads", size(4)},
+                                  {"dstate", size(dstate)},
+                                  {"z", z}}));
+  return all;
+}
+
 /// The same in f16.
 inline std::vector<Problem> in_f16(std::vector<Problem> problems) {
   for (Problem& problem : problems) problem = problem.with({{"dtype", "f16"}});

@@ -118,16 +118,7 @@ TEST_CASE("cuda-hopper agrees with the reference in f16", "[gpu][ssd_fwd][ssd_ho
 
 TEST_CASE("cuda-hopper agrees with the reference for steps from 5e-4 to 70 in a chunk",
           "[gpu][ssd_fwd][ssd_hopper]") {
-  std::vector<Problem> all;
-  for (const char* dtype : {"bf16", "f16"})
-    for (const std::int64_t dstate : {64, 128})
-      for (const bool z : {false, true})
-        all.push_back(problem_of({{"dtype", dtype},
-                                  {"seqlen", size(300)},
-                                  {"nheads", size(4)},
-                                  {"dstate", size(dstate)},
-                                  {"z", z}}));
-  check_all(all, "trained");
+  check_all(of_every_kernel(problem_of), "trained");
 }
 
 TEST_CASE("cuda-hopper says what it does not take") {

@@ -100,16 +100,7 @@ TEST_CASE("backward cuda-hopper agrees with the reference in f16", "[gpu][ssd_bw
 
 TEST_CASE("backward cuda-hopper agrees with the reference for steps from 5e-4 to 70 in a chunk",
           "[gpu][ssd_bwd][ssd_hopper_bwd]") {
-  std::vector<Problem> all;
-  for (const char* dtype : {"bf16", "f16"})
-    for (const std::int64_t dstate : {64, 128})
-      for (const bool z : {false, true})
-        all.push_back(problem_of({{"dtype", dtype},
-                                  {"seqlen", size(300)},
-                                  {"nheads", size(4)},
-                                  {"dstate", size(dstate)},
-                                  {"z", z}}));
-  check_all(all, "trained");
+  check_all(of_every_kernel(problem_of), "trained");
 }
 
 TEST_CASE("backward cuda-hopper says what it does not take") {
