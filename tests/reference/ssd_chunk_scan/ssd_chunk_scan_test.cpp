@@ -308,8 +308,7 @@ TEST_CASE("ssd reference: tolerances in f16 have room for a dout·silu(z) that i
   CHECK(worst > 0.01);
 }
 
-TEST_CASE(
-    "sequences of cu_seqlens are each on its own, with bounds and states; empty ones pass theirs through") {
+TEST_CASE("sequences of cu_seqlens are each on its own, with bounds and states, and empty ones keep theirs") {
   const Axes sizes{{"nheads", size(3)}, {"headdim", size(2)},     {"dstate", size(4)},
                    {"D", "head"},       {"initial_states", true}, {"final_states", true}};
   Axes axes{{"seqlen", size(90)}, {"cu_seqlens", true}, {"sequences", size(6)}, {"lengths", "with-empty"}};
