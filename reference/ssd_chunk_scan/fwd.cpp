@@ -114,12 +114,13 @@ class Forward {
 
   /// After `steps` steps. The state of a sequence without steps is the one that it starts from, exactly.
   void store_states(ReferenceOutput& output, std::int64_t first, std::int64_t steps) {
-    const double roundings = steps == 0 ? 0 : 2 + std::sqrt(static_cast<double>(kLongestChunk));
+    const bool is_exact = steps == 0;
+    const double roundings = 2 + std::sqrt(static_cast<double>(kLongestChunk));
     for (std::int64_t p = 0; p < scan_.headdim; ++p)
       for (std::int64_t n = 0; n < scan_.dstate; ++n)
         store(output, first + p * scan_.dstate + n, pass_.state(p, n),
-              pass_.error(p, n) + roundings * pass_.magnitude(p, n),
-              steps == 0 ? 0 : operand_bound(pass_.variance(n), pass_.state(p, n)));
+              is_exact ? 0 : pass_.error(p, n) + roundings * pass_.magnitude(p, n),
+              is_exact ? 0 : operand_bound(pass_.variance(n), pass_.state(p, n)));
   }
 
   SsdChunkScan scan_;
