@@ -177,18 +177,27 @@ class OutputWarpgroup {
         put(to + 3, from[6] * (lower.within * s.z), from[7] * (lower.within * s.w));
       } else if (k == kSlab) {
         const float4& s = scalars.diagonal;
-        const auto element = [&](const RowScalars& row, int bit, float sum, float product) {
+        const auto element = [&](const RowScalars& row, int bit, float sum, float product, int half = 0) {
+          if constexpr (T::kGiven) return given_element(row, half, bit, sum, product);
           const bool kept = (row.mask >> (lane_ % 4 * 2) & 1U << bit) != 0;
           return kept ? product * exp2_approximate(row.sum - sum) : 0.0F;
         };
         put(to + 0, element(upper, 0, s.x, from[0]), element(upper, 1, s.y, from[1]));
-        put(to + 1, element(lower, 0, s.x, from[2]), element(lower, 1, s.y, from[3]));
+        put(to + 1, element(lower, 0, s.x, from[2], 8), element(lower, 1, s.y, from[3], 8));
         put(to + 2, element(upper, 8, s.z, from[4]), element(upper, 9, s.w, from[5]));
-        put(to + 3, element(lower, 8, s.z, from[6]), element(lower, 9, s.w, from[7]));
+        put(to + 3, element(lower, 8, s.z, from[6], 8), element(lower, 9, s.w, from[7], 8));
       } else {
         for (int i = 0; i < 4; ++i) put(to + i, 0.0F, 0.0F);
       }
     }
+  }
+
+  /// An element of a square on the diagonal where weights are given: in row lane / 4 + `half`.
+  __device__ __forceinline__ float given_element(const RowScalars& row, int half, int bit, float sum,
+                                                 float product) const {
+    const int steps = lane_ / 4 + half - (lane_ % 4 * 2 + bit);  // from the column's to the row's
+    if (steps < 0) return 0.0F;
+    return product * (steps == 0 ? __uint_as_float(row.mask) : exp2_approximate(row.sum - sum));
   }
 
   /// By lane 0, which arrives for the warp, and from there to all lanes.
