@@ -106,7 +106,8 @@ class GivenSteps {
   /// `delta`: what later steps see; decays in bits. There is one sequence.
   struct Lane {
     float delta[2], log_decay[2], own[2];
-    static constexpr int sequence[2]{}, sequence_before = 0;
+    int sequence[2]{};
+    int sequence_before = 0;
   };
 
   __device__ explicit GivenSteps(const HopperArgs& args) : in_(args.ssd.in), given_(args.given) {}
