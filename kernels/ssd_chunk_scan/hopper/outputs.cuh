@@ -7,6 +7,8 @@
 // Warp w has rows (time steps) 16w … 16w + 15 of all of them. M goes from accumulators to operand without
 // leaving registers. In f16, M and the state are scaled by powers of two, and y with M.
 
+#include <type_traits>
+
 #include "kernels/common/activations.h"
 #include "kernels/common/hopper/wgmma.cuh"
 #include "kernels/common/io_types.cuh"
@@ -37,6 +39,7 @@ class OutputWarpgroup {
       const Segment segment = plan_.segment(blockIdx.x, i);
       load_skip(plan_.item(segment.item));
       for (int chunk = segment.first; chunk < segment.end; ++chunk, ++count) {
+        if constexpr (T::kRanked) row_tile_ = row_tile(plan_.item(segment.item), chunk);
         if (share_.has(count)) output();
         at_.advance();
       }
@@ -195,7 +198,8 @@ class OutputWarpgroup {
   /// An element of a square on the diagonal where weights are given: in row lane / 4 + `half`.
   __device__ __forceinline__ float given_element(const RowScalars& row, int half, int bit, float sum,
                                                  float product) const {
-    const int steps = lane_ / 4 + half - (lane_ % 4 * 2 + bit);  // from the column's to the row's
+    const int shift = T::kRanked ? args_.given.rank_shift : 0;
+    const int steps = ((lane_ / 4 + half) >> shift) - ((lane_ % 4 * 2 + bit) >> shift);  // from column to row
     if (steps < 0) return 0.0F;
     return product * (steps == 0 ? __uint_as_float(row.mask) : exp2_approximate(row.sum - sum));
   }
@@ -208,8 +212,9 @@ class OutputWarpgroup {
     return make_float4(of_lane_0(scales.x), of_lane_0(scales.y), of_lane_0(scales.z), of_lane_0(scales.w));
   }
 
-  /// Waits for z; without z for a slot for out.
+  /// Waits for z; without z for a slot for out. Rows in f32 need none.
   __device__ __forceinline__ std::uint32_t gate_tile() const {
+    if constexpr (T::kRanked) return 0;
     const auto gates = shared_.gates(share_.head());
     if constexpr (T::kGated)
       gates.wait_full(at_);
@@ -250,6 +255,10 @@ class OutputWarpgroup {
     if constexpr (T::kScaled)
 #pragma unroll
       for (float& value : y) value *= inverse_of_power(scale);
+    if constexpr (T::kRanked) {
+      warp_arrive(shared_.x(head).empty(at_), lane_);
+      return store_rows(y);
+    }
     if (args_.ssd.in.D != nullptr) add_skip(y, x);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
@@ -268,6 +277,29 @@ class OutputWarpgroup {
     if constexpr (!kGated) warp_arrive(shared_.x(head).empty(at_), lane_);
     hopper::fence_async_proxy();
     warp_arrive(shared_.gates(head).done(at_), lane_);
+  }
+
+  /// Where a thread has its first row of a chunk in GivenWeights::rows, and what there is of it.
+  struct ThreadRows {
+    float* first;
+    int rows, columns;  ///< that there are, from the thread's first of each on
+  };
+  __device__ ThreadRows row_tile(const Item& item, int chunk) const {
+    const SsdInputs& in = args_.ssd.in;
+    const RowTile tile = item.tile(share_.head());
+    const std::int64_t row = std::int64_t{chunk} * kSteps + 16 * warp_ + lane_ / 4;
+    const int p = tile.row + lane_ % 4 * 2;
+    return {args_.given.rows + ((item.b * in.seqlen + row) * in.nheads + tile.head) * in.headdim + p,
+            tile.head < 0 ? 0 : static_cast<int>(in.seqlen - row), static_cast<int>(in.headdim) - p};
+  }
+  __device__ __forceinline__ void store_rows(const float (&y)[32]) const {
+    float* to = row_tile_.first;
+#pragma unroll
+    for (int half = 0; half < 2; ++half, to += 8 * args_.ssd.in.nheads * args_.ssd.in.headdim)
+#pragma unroll
+      for (int j = 0; j < 8; ++j)
+        if (8 * half < row_tile_.rows && 8 * j < row_tile_.columns)
+          *reinterpret_cast<float2*>(to + 8 * j) = make_float2(y[4 * j + 2 * half], y[4 * j + 2 * half + 1]);
   }
 
   /// y += D·x.
@@ -327,6 +359,8 @@ class OutputWarpgroup {
   std::uint32_t fragment_;
   hopper::RingPositions at_;
   float skip_ = 0.0F;  ///< D of the head
+  struct Nothing {};
+  [[no_unique_address]] std::conditional_t<T::kRanked, ThreadRows, Nothing> row_tile_;  ///< of the chunk
 };
 
 }  // namespace ssmbench::ssd_hopper

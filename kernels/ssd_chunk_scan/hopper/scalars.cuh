@@ -96,8 +96,8 @@ class ComputedSteps {
   const Io* dt_ = nullptr;  ///< of that step
 };
 
-/// Steps with given weights: GivenWeights has what is said of them.
-template <int kStride>
+/// Rows with given weights: GivenWeights has what is said of their steps.
+template <bool kRanked, int kStride>
 class GivenSteps {
  public:
   struct Stored {
@@ -114,22 +114,21 @@ class GivenSteps {
 
   __device__ void start(const Item& item, int tile, int chunk, int lane) {
     const int h = item.tile(tile).head;
-    const int step = chunk * kSteps + 2 * lane;
-    left_ = h < 0 ? 0 : static_cast<int>(in_.seqlen) - step;
-    at_ = (item.b * in_.nheads + h) * in_.seqlen + step;
+    row_ = chunk * kSteps + 2 * lane;
+    rows_ = h < 0 ? 0 : static_cast<int>(in_.seqlen);
+    head_ = (item.b * in_.nheads + h) * (in_.seqlen >> shift());
   }
-  __device__ void advance() {
-    left_ -= kStride;
-    at_ += kStride;
-  }
+  __device__ void advance() { row_ += kStride; }
   __device__ Stored load() const {
     Stored steps{};
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      if (left_ <= i) break;
-      steps.log_decay[i] = given_.log_decay[at_ + i];
-      steps.later[i] = given_.later[at_ + i];
-      steps.own[i] = given_.own[at_ + i];
+      if (row_ + i >= rows_) break;
+      const int step = (row_ + i) >> shift();
+      // The first row of a step decays, the others are of the same time.
+      if (step << shift() == row_ + i) steps.log_decay[i] = given_.log_decay[head_ + step];
+      steps.later[i] = given_.later[head_ + step];
+      steps.own[i] = given_.own[head_ + step];
     }
     return steps;
   }
@@ -146,10 +145,15 @@ class GivenSteps {
   }
 
  private:
+  __device__ int shift() const {
+    return kRanked ? given_.rank_shift : 0;
+  }
+
   const SsdInputs& in_;
   const GivenWeights& given_;
-  int left_ = 0;         ///< as of ComputedSteps
-  std::int64_t at_ = 0;  ///< where the weights of that step lie
+  int row_ = 0;            ///< the lane's first one of the next chunk
+  int rows_ = 0;           ///< of the sequence
+  std::int64_t head_ = 0;  ///< where the weights of its first step lie
 };
 
 template <class T>
@@ -189,7 +193,7 @@ class ScalarWarp {
   static constexpr int kChunks = T::kPass == Pass::outputs ? kOutputStride<T::kHeads> : kPartsStride;
   static constexpr int kStride = kChunks * kSteps;  ///< from a chunk of this warp to its next
   static constexpr int kSlabLanes = 8;
-  using Steps = std::conditional_t<T::kGiven, GivenSteps<kStride>, ComputedSteps<Io, kStride>>;
+  using Steps = std::conditional_t<T::kGiven, GivenSteps<T::kRanked, kStride>, ComputedSteps<Io, kStride>>;
   using LaneSteps = typename Steps::Lane;
 
   /// Sums of Δ·A·log₂e.

@@ -88,7 +88,64 @@ std::vector<Problem> option_problems() {
   return all;
 }
 
+Problem mimo_problem_of(Axes axes) {
+  axes.merge(Axes{{"dtype", "bf16"},
+                  {"batch", size(2)},
+                  {"seqlen", size(70)},
+                  {"nheads", size(3)},
+                  {"headdim", size(64)},
+                  {"dstate", size(128)},
+                  {"rope_angles", size(32)},
+                  {"mimo_rank", size(4)},
+                  {"z", true},
+                  {"D", true},
+                  {"initial_states", true},
+                  {"final_states", true}});
+  return mamba3_problem(std::move(axes), mamba3_mimo_fwd());
+}
+
+/// Every rank, lengths around its chunks and segments, sizes, options; cut items and items in parts.
+std::vector<Problem> mimo_problems() {
+  std::vector<Problem> all;
+  for (const std::int64_t rank : {1, 2, 4, 8})
+    for (const std::int64_t seqlen : {1, 7, 8, 9, 16, 17, 33, 64, 65, 300})
+      all.push_back(mimo_problem_of(
+          {{"mimo_rank", rank}, {"seqlen", seqlen}, {"dstate", size(seqlen % 2 == 0 ? 64 : 128)}}));
+  for (const std::int64_t headdim : {8, 72, 128, 256})
+    for (const std::int64_t dstate : {8, 72, 128})
+      for (const bool norm : {false, true})
+        all.push_back(mimo_problem_of({{"headdim", headdim},
+                                       {"dstate", dstate},
+                                       {"rope_angles", dstate / 4},
+                                       {"mimo_rank", size(norm ? 4 : 2)},
+                                       {"outproj_norm", norm}}));
+  for (int bits = 0; bits < 32; ++bits) {
+    const bool reduces = (bits & 16) != 0;
+    all.push_back(mimo_problem_of({{"nheads", size(6)},
+                                   {"groups", size(bits % 3 == 0   ? 1
+                                                   : bits % 3 == 1 ? 2
+                                                                   : 6)},
+                                   {"rotary_pairing", bits % 5 < 2 ? "interleaved" : "halves"},
+                                   {"out_reduce", reduces},
+                                   {"outproj_norm", reduces && (bits & 1) != 0 && bits % 4 == 1},
+                                   {"z", (bits & 1) != 0},
+                                   {"D", (bits & 2) != 0},
+                                   {"initial_states", (bits & 4) != 0},
+                                   {"final_states", (bits & 8) != 0}}));
+  }
+  for (const auto& [nheads, groups, seqlen] : {std::tuple{134, 2, 80}, {9, 3, 500}, {1, 1, 1500}})
+    all.push_back(mimo_problem_of(
+        {{"nheads", size(nheads)}, {"groups", size(groups)}, {"seqlen", size(seqlen)}, {"batch", size(1)}}));
+  return all;
+}
+
 }  // namespace
+
+TEST_CASE("Mamba-3's cuda-hopper agrees with the reference in MIMO", "[gpu][mamba3][mamba3_hopper]") {
+  for (const char* distribution : {"mamba", "slow_decay", "large_A", "trained"})
+    check_all(mimo_problems(), distribution);
+  check_all(in_f16(mimo_problems()), "mamba");
+}
 
 TEST_CASE("Mamba-3's cuda-hopper agrees with the reference at every length", "[gpu][mamba3][mamba3_hopper]") {
   for (const char* distribution : {"mamba", "slow_decay", "large_A", "tiny_delta", "trained"})
@@ -134,6 +191,9 @@ TEST_CASE("Mamba-3's cuda-hopper says what it does not take", "[mamba3]") {
         "needs headdim and dstate that are multiples of 8: rows of 16-byte vectors");
   CHECK(reason({{"dstate", size(136)}}) ==
         "needs dstate of at most 128: states of 64 rows are held in registers");
+  const auto& mimo = find_implementation("mamba3_mimo_fwd", "cuda-hopper");
+  CHECK(mimo.unsupported(mimo_problem_of({{"mimo_rank", size(3)}})) ==
+        "needs a rank of 1, 2, 4 or 8: chunks are 64 rows of steps and ranks");
   CHECK(reason({{"batch", size(1)}, {"cu_seqlens", true}, {"sequences", size(3)}}) ==
         "does not support cu_seqlens");
 }
