@@ -13,12 +13,24 @@
 
 namespace ssmbench::ssd_hopper {
 
+/// What steps weigh, given for each one: f32, (B, H, L).
+struct GivenWeights {
+  const float* log_decay;  ///< in place of Δ·A
+  const float* later;      ///< what x ⊗ B of a step weighs for later ones, in place of Δ
+  const float* own;        ///< and for its own, on M's diagonal
+  /// Where T::kRanked: a step is 2^rank_shift ≤ 8 rows of x, B, C and out, which all see one another. seqlen
+  /// counts rows.
+  int rank_shift;
+  float* rows;  ///< then, in place of out: (B, rows, H, P)
+};
+
 /// Arguments of the kernel.
 struct HopperArgs {
   CUtensorMap x, B, C, z, out;  ///< (B, L, H, P) and (B, L, G, N), of z only where it exists
   SsdArgs ssd;
   Plan plan;
   HandedStates handed;
+  GivenWeights given;  ///< where T::kGiven; then dt, A, dt_bias and seq_idx are not read
 };
 
 template <class Element, Pass kBlockPass, int kItemHeads, int kPaddedStates, bool kHasGates>
@@ -29,8 +41,21 @@ struct Traits {
   static constexpr int kStates = kPaddedStates;  ///< N, padded
   static constexpr bool kGated = kHasGates;      ///< z exists
   static constexpr bool kScaled = kNarrowRange<Io>;
+  static constexpr bool kGiven = false;   ///< weights of steps are given, not computed from dt and A
+  static constexpr bool kRanked = false;  ///< they are, and a step has several rows
   using Layout = ssd_hopper::Layout<kPass, kHeads, kStates>;
   using Depth = typename Layout::Depth;
+};
+
+/// Of a scan whose steps have given weights.
+template <class Element, Pass kBlockPass, int kItemHeads, int kPaddedStates, bool kHasGates>
+struct GivenTraits : Traits<Element, kBlockPass, kItemHeads, kPaddedStates, kHasGates> {
+  static constexpr bool kGiven = true;
+};
+/// The same where a step has several rows; there are no gates.
+template <class Element, Pass kBlockPass, int kItemHeads, int kPaddedStates>
+struct RankedTraits : GivenTraits<Element, kBlockPass, kItemHeads, kPaddedStates, false> {
+  static constexpr bool kRanked = true;
 };
 
 /// Warps or warpgroups share the chunks of an item's heads: each has one head, and every `kStride`th chunk.

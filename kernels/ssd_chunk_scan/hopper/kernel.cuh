@@ -56,7 +56,8 @@ __device__ __forceinline__ void produce(const HopperArgs& args, const SharedMemo
   if (warp == 0) {
     if (lane == 0) Loader<T>(args, shared).run();
   } else if (warp == 3) {
-    if (lane == 0) store_outputs<T>(args, shared);
+    if constexpr (!T::kRanked)
+      if (lane == 0) store_outputs<T>(args, shared);
   } else {
     ScalarWarp<T>(args, shared, warp - 1, lane).run();
   }

@@ -27,7 +27,7 @@ inline HopperArgs make_args(const SsdArgs& ssd, const Plan& plan, int states, vo
   args.B = map(in.B, in.dstate, in.groups);
   args.C = map(in.C, in.dstate, in.groups);
   if (in.z != nullptr) args.z = map(in.z, in.headdim, in.nheads);
-  args.out = map(ssd.out, in.headdim, in.nheads);
+  if (ssd.out != nullptr) args.out = map(ssd.out, in.headdim, in.nheads);
   args.ssd = ssd;
   args.plan = plan;
   args.handed = handed_states(handed_layout_of(plan, states), workspace);

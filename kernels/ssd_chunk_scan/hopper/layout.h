@@ -11,10 +11,11 @@ namespace ssmbench::ssd_hopper {
 
 /// The numbers of a chunk that belong to a row t of the masked square.
 struct alignas(16) RowScalars {
-  float sum;           ///< Σ Δ·A·log₂e from the chunk's first step to t
-  float within;        ///< decay from the begin of t's slab of 16 steps to t
-  float carry;         ///< decay from the chunk's begin to t
-  std::uint32_t mask;  ///< bit s: step s of the slab is in t's sequence and not later than t
+  float sum;     ///< Σ Δ·A·log₂e from the chunk's first step to t
+  float within;  ///< decay from the begin of t's slab of 16 steps to t
+  float carry;   ///< decay from the chunk's begin to t
+  /// Bit s: step s of the slab is in t's sequence and not later than t. With given weights the bits of t's own.
+  std::uint32_t mask;
 };
 
 /// The numbers of a chunk of a head, each in the order in which lanes take them: the four columns that a lane

@@ -7,6 +7,8 @@
 // Warp w has rows (time steps) 16w … 16w + 15 of all of them. M goes from accumulators to operand without
 // leaving registers. In f16, M and the state are scaled by powers of two, and y with M.
 
+#include <type_traits>
+
 #include "kernels/common/activations.h"
 #include "kernels/common/hopper/wgmma.cuh"
 #include "kernels/common/io_types.cuh"
@@ -37,6 +39,7 @@ class OutputWarpgroup {
       const Segment segment = plan_.segment(blockIdx.x, i);
       load_skip(plan_.item(segment.item));
       for (int chunk = segment.first; chunk < segment.end; ++chunk, ++count) {
+        if constexpr (T::kRanked) row_tile_ = row_tile(plan_.item(segment.item), chunk);
         if (share_.has(count)) output();
         at_.advance();
       }
@@ -177,18 +180,28 @@ class OutputWarpgroup {
         put(to + 3, from[6] * (lower.within * s.z), from[7] * (lower.within * s.w));
       } else if (k == kSlab) {
         const float4& s = scalars.diagonal;
-        const auto element = [&](const RowScalars& row, int bit, float sum, float product) {
+        const auto element = [&](const RowScalars& row, int bit, float sum, float product, int half = 0) {
+          if constexpr (T::kGiven) return given_element(row, half, bit, sum, product);
           const bool kept = (row.mask >> (lane_ % 4 * 2) & 1U << bit) != 0;
           return kept ? product * exp2_approximate(row.sum - sum) : 0.0F;
         };
         put(to + 0, element(upper, 0, s.x, from[0]), element(upper, 1, s.y, from[1]));
-        put(to + 1, element(lower, 0, s.x, from[2]), element(lower, 1, s.y, from[3]));
+        put(to + 1, element(lower, 0, s.x, from[2], 8), element(lower, 1, s.y, from[3], 8));
         put(to + 2, element(upper, 8, s.z, from[4]), element(upper, 9, s.w, from[5]));
-        put(to + 3, element(lower, 8, s.z, from[6]), element(lower, 9, s.w, from[7]));
+        put(to + 3, element(lower, 8, s.z, from[6], 8), element(lower, 9, s.w, from[7], 8));
       } else {
         for (int i = 0; i < 4; ++i) put(to + i, 0.0F, 0.0F);
       }
     }
+  }
+
+  /// An element of a square on the diagonal where weights are given: in row lane / 4 + `half`.
+  __device__ __forceinline__ float given_element(const RowScalars& row, int half, int bit, float sum,
+                                                 float product) const {
+    const int shift = T::kRanked ? args_.given.rank_shift : 0;
+    const int steps = ((lane_ / 4 + half) >> shift) - ((lane_ % 4 * 2 + bit) >> shift);  // from column to row
+    if (steps < 0) return 0.0F;
+    return product * (steps == 0 ? __uint_as_float(row.mask) : exp2_approximate(row.sum - sum));
   }
 
   /// By lane 0, which arrives for the warp, and from there to all lanes.
@@ -199,8 +212,9 @@ class OutputWarpgroup {
     return make_float4(of_lane_0(scales.x), of_lane_0(scales.y), of_lane_0(scales.z), of_lane_0(scales.w));
   }
 
-  /// Waits for z; without z for a slot for out.
+  /// Waits for z; without z for a slot for out. Rows in f32 need none.
   __device__ __forceinline__ std::uint32_t gate_tile() const {
+    if constexpr (T::kRanked) return 0;
     const auto gates = shared_.gates(share_.head());
     if constexpr (T::kGated)
       gates.wait_full(at_);
@@ -241,6 +255,10 @@ class OutputWarpgroup {
     if constexpr (T::kScaled)
 #pragma unroll
       for (float& value : y) value *= inverse_of_power(scale);
+    if constexpr (T::kRanked) {
+      warp_arrive(shared_.x(head).empty(at_), lane_);
+      return store_rows(y);
+    }
     if (args_.ssd.in.D != nullptr) add_skip(y, x);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
@@ -259,6 +277,29 @@ class OutputWarpgroup {
     if constexpr (!kGated) warp_arrive(shared_.x(head).empty(at_), lane_);
     hopper::fence_async_proxy();
     warp_arrive(shared_.gates(head).done(at_), lane_);
+  }
+
+  /// Where a thread has its first row of a chunk in GivenWeights::rows, and what there is of it.
+  struct ThreadRows {
+    float* first;
+    int rows, columns;  ///< that there are, from the thread's first of each on
+  };
+  __device__ ThreadRows row_tile(const Item& item, int chunk) const {
+    const SsdInputs& in = args_.ssd.in;
+    const RowTile tile = item.tile(share_.head());
+    const std::int64_t row = std::int64_t{chunk} * kSteps + 16 * warp_ + lane_ / 4;
+    const int p = tile.row + lane_ % 4 * 2;
+    return {args_.given.rows + ((item.b * in.seqlen + row) * in.nheads + tile.head) * in.headdim + p,
+            tile.head < 0 ? 0 : static_cast<int>(in.seqlen - row), static_cast<int>(in.headdim) - p};
+  }
+  __device__ __forceinline__ void store_rows(const float (&y)[32]) const {
+    float* to = row_tile_.first;
+#pragma unroll
+    for (int half = 0; half < 2; ++half, to += 8 * args_.ssd.in.nheads * args_.ssd.in.headdim)
+#pragma unroll
+      for (int j = 0; j < 8; ++j)
+        if (8 * half < row_tile_.rows && 8 * j < row_tile_.columns)
+          *reinterpret_cast<float2*>(to + 8 * j) = make_float2(y[4 * j + 2 * half], y[4 * j + 2 * half + 1]);
   }
 
   /// y += D·x.
@@ -318,6 +359,8 @@ class OutputWarpgroup {
   std::uint32_t fragment_;
   hopper::RingPositions at_;
   float skip_ = 0.0F;  ///< D of the head
+  struct Nothing {};
+  [[no_unique_address]] std::conditional_t<T::kRanked, ThreadRows, Nothing> row_tile_;  ///< of the chunk
 };
 
 }  // namespace ssmbench::ssd_hopper

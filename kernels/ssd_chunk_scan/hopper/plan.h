@@ -160,9 +160,9 @@ constexpr double plan_cycles(const Plan& plan) {
 
 /// Two tiles share loads and the state warpgroup; one tile makes twice the items, and parts make more of few.
 /// Follows from the shape and the number of multiprocessors alone, so that results are the same on every GPU.
-constexpr Plan plan_for(const PlanSizes& of, int multiprocessors) {
-  Plan best = plan_with(of, multiprocessors, 2, 1);
-  for (const int tiles : {2, 1}) {
+constexpr Plan plan_for(const PlanSizes& of, int multiprocessors, int most_tiles = 2) {
+  Plan best = plan_with(of, multiprocessors, most_tiles, 1);
+  for (int tiles = most_tiles; tiles >= 1; --tiles) {
     const Plan whole = plan_with(of, multiprocessors, tiles, 1);
     const int most = std::min(multiprocessors / whole.items, whole.chunks.value);
     for (int parts = 1; parts <= std::max(most, 1); ++parts) {

@@ -8,6 +8,8 @@
 // one of the row. Both are at most 1, so that neither overflows, and one underflows only where the product
 // does.
 
+#include <type_traits>
+
 #include "kernels/common/io_types.cuh"
 #include "kernels/common/scalar_math.h"
 #include "kernels/ssd_chunk_scan/delta.h"
@@ -23,67 +25,30 @@ __device__ inline float log2_approximate(float x) {
   return logarithm;
 }
 
-template <class T>
-class ScalarWarp {
-  using Io = typename T::Io;
-
+/// Steps whose Δ is computed from dt. A lane has two of every chunk of its warp, `kStride` steps apart.
+template <class Io, int kStride>
+class ComputedSteps {
  public:
-  __device__ ScalarWarp(const HopperArgs& args, const SharedMemory<T>& shared, int index, int lane)
-      : in_(args.ssd.in), plan_(args.plan), shared_(shared), share_{index}, lane_(lane) {}
-
-  /// dt is loaded a chunk before Δ is computed from it, since that takes about as long.
-  __device__ void run() {
-    const int head = share_.head();
-    const auto ring = shared_.scalars(head);
-    typename SharedMemory<T>::Scalars::Position at;
-    int count = 0;
-    for (int i = 0; i < plan_.segments(blockIdx.x); ++i) {
-      const Segment segment = plan_.segment(blockIdx.x, i);
-      start(plan_.item(segment.item), segment.first + share_.until(count));
-      LaneDeltas deltas = deltas_of(load());
-      advance();
-      RawSteps dt = load();
-      for (int chunks = segment.end - segment.first; chunks > 0; --chunks, ++count, at.advance()) {
-        if (!share_.has(count)) continue;
-        const LaneSums sums = sums_of(deltas);
-        ring.wait_empty(at);
-        write(shared_.scalars_of(head, at), deltas, sums);
-        hopper::barrier_arrive(ring.full(at));
-        deltas = deltas_of(dt);
-        advance();
-        dt = load();
-      }
-    }
-  }
-
- private:
-  static constexpr int kChunks = T::kPass == Pass::outputs ? kOutputStride<T::kHeads> : kPartsStride;
-  static constexpr int kStride = kChunks * kSteps;  ///< from a chunk of this warp to its next
-  static constexpr int kSlabLanes = 8;
-
   /// dt as it is stored: a conversion would wait for it.
-  struct RawSteps {
+  struct Stored {
     Io first, second;
   };
   /// Δ and seq_idx of a lane's two steps.
-  struct LaneDeltas {
+  struct Lane {
     float delta[2];
     int sequence[2];
     int sequence_before;  ///< of the step before the chunk, to which the state belongs that enters
   };
-  /// Sums of Δ·A·log₂e.
-  struct LaneSums {
-    float within[2];  ///< from the slab's first step to the lane's
-    float before[4];  ///< from the chunk's first step to each slab
-    float end;        ///< of the chunk
-  };
 
-  __device__ void start(const Item& item, int chunk) {
-    const int h = item.tile(share_.head()).head;
+  __device__ explicit ComputedSteps(const HopperArgs& args) : in_(args.ssd.in) {}
+
+  /// At a chunk of one of an item's tiles.
+  __device__ void start(const Item& item, int tile, int chunk, int lane) {
+    const int h = item.tile(tile).head;
     A_ = h < 0 ? 0.0F : in_.A[h] * kLog2E;
     bias_ = h < 0 || in_.dt_bias == nullptr ? 0.0F : in_.dt_bias[h];
     b_ = item.b;
-    const int step = chunk * kSteps + 2 * lane_;
+    const int step = chunk * kSteps + 2 * lane;
     left_ = h < 0 ? 0 : static_cast<int>(in_.seqlen) - step;
     dt_ = static_cast<const Io*>(in_.dt) + (b_ * in_.seqlen + step) * in_.nheads + h;
   }
@@ -93,32 +58,155 @@ class ScalarWarp {
   }
 
   /// dt of the lane's next two steps.
-  __device__ RawSteps load() const {
-    RawSteps steps{};
+  __device__ Stored load() const {
+    Stored steps{};
     if (left_ > 0) steps.first = dt_[0];
     if (left_ > 1) steps.second = dt_[in_.nheads];
     return steps;
   }
 
   /// Step sizes of the dt that was loaded last.
-  __device__ LaneDeltas deltas_of(const RawSteps& dt) const {
+  __device__ Lane of(const Stored& dt, int lane) const {
     const StepRule rule{in_.dt_softplus, in_.dt_low, in_.dt_high};
-    LaneDeltas to{};
+    Lane to{};
     to.delta[0] = left_ > 0 ? step_size(to_float(dt.first), bias_, rule) : 0.0F;
     to.delta[1] = left_ > 1 ? step_size(to_float(dt.second), bias_, rule) : 0.0F;
     if (in_.seq_idx == nullptr) return to;
     const std::int32_t* end = in_.seq_idx + (b_ + 1) * in_.seqlen;  // the last one goes on after it
 #pragma unroll
     for (int i = 0; i < 2; ++i) to.sequence[i] = end[-max(left_ - i, 1)];
-    const int before = left_ + 2 * lane_ + 1;
+    const int before = left_ + 2 * lane + 1;
     if (before <= in_.seqlen) to.sequence_before = end[-max(before, 1)];
     return to;
   }
+  /// log₂ of a step's decay.
+  __device__ float log_decay(const Lane& of, int step) const {
+    return of.delta[step] * A_;
+  }
+  __device__ bool has_sequences() const {
+    return in_.seq_idx != nullptr;
+  }
 
-  __device__ LaneSums sums_of(const LaneDeltas& of) const {
-    const float second = of.delta[1] * A_;
+ private:
+  const SsdInputs& in_;
+  int b_ = 0;
+  float A_ = 0.0F;
+  float bias_ = 0.0F;
+  int left_ = 0;            ///< steps from the lane's first one of the next chunk to the sequence's end
+  const Io* dt_ = nullptr;  ///< of that step
+};
+
+/// Rows with given weights: GivenWeights has what is said of their steps.
+template <bool kRanked, int kStride>
+class GivenSteps {
+ public:
+  struct Stored {
+    float log_decay[2], later[2], own[2];
+  };
+  /// `delta`: what later steps see; decays in bits. There is one sequence.
+  struct Lane {
+    float delta[2], log_decay[2], own[2];
+    int sequence[2]{};
+    int sequence_before = 0;
+  };
+
+  __device__ explicit GivenSteps(const HopperArgs& args) : in_(args.ssd.in), given_(args.given) {}
+
+  __device__ void start(const Item& item, int tile, int chunk, int lane) {
+    const int h = item.tile(tile).head;
+    row_ = chunk * kSteps + 2 * lane;
+    rows_ = h < 0 ? 0 : static_cast<int>(in_.seqlen);
+    head_ = (item.b * in_.nheads + h) * (in_.seqlen >> shift());
+  }
+  __device__ void advance() { row_ += kStride; }
+  __device__ Stored load() const {
+    Stored steps{};
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (row_ + i >= rows_) break;
+      const int step = (row_ + i) >> shift();
+      // The first row of a step decays, the others are of the same time.
+      if (step << shift() == row_ + i) steps.log_decay[i] = given_.log_decay[head_ + step];
+      steps.later[i] = given_.later[head_ + step];
+      steps.own[i] = given_.own[head_ + step];
+    }
+    return steps;
+  }
+  __device__ Lane of(const Stored& from, int /*lane*/) const {
+    return {{from.later[0], from.later[1]},
+            {from.log_decay[0] * kLog2E, from.log_decay[1] * kLog2E},
+            {from.own[0], from.own[1]}};
+  }
+  __device__ float log_decay(const Lane& of, int step) const {
+    return of.log_decay[step];
+  }
+  __device__ static constexpr bool has_sequences() {
+    return false;
+  }
+
+ private:
+  __device__ int shift() const {
+    return kRanked ? given_.rank_shift : 0;
+  }
+
+  const SsdInputs& in_;
+  const GivenWeights& given_;
+  int row_ = 0;            ///< the lane's first one of the next chunk
+  int rows_ = 0;           ///< of the sequence
+  std::int64_t head_ = 0;  ///< where the weights of its first step lie
+};
+
+template <class T>
+class ScalarWarp {
+  using Io = typename T::Io;
+
+ public:
+  __device__ ScalarWarp(const HopperArgs& args, const SharedMemory<T>& shared, int index, int lane)
+      : plan_(args.plan), shared_(shared), share_{index}, lane_(lane), steps_(args) {}
+
+  /// What steps are made of is loaded a chunk before they are computed from it, since that takes about as long.
+  __device__ void run() {
+    const int head = share_.head();
+    const auto ring = shared_.scalars(head);
+    typename SharedMemory<T>::Scalars::Position at;
+    int count = 0;
+    for (int i = 0; i < plan_.segments(blockIdx.x); ++i) {
+      const Segment segment = plan_.segment(blockIdx.x, i);
+      steps_.start(plan_.item(segment.item), share_.head(), segment.first + share_.until(count), lane_);
+      LaneSteps steps = steps_.of(steps_.load(), lane_);
+      steps_.advance();
+      auto stored = steps_.load();
+      for (int chunks = segment.end - segment.first; chunks > 0; --chunks, ++count, at.advance()) {
+        if (!share_.has(count)) continue;
+        const LaneSums sums = sums_of(steps);
+        ring.wait_empty(at);
+        write(shared_.scalars_of(head, at), steps, sums);
+        hopper::barrier_arrive(ring.full(at));
+        steps = steps_.of(stored, lane_);
+        steps_.advance();
+        stored = steps_.load();
+      }
+    }
+  }
+
+ private:
+  static constexpr int kChunks = T::kPass == Pass::outputs ? kOutputStride<T::kHeads> : kPartsStride;
+  static constexpr int kStride = kChunks * kSteps;  ///< from a chunk of this warp to its next
+  static constexpr int kSlabLanes = 8;
+  using Steps = std::conditional_t<T::kGiven, GivenSteps<T::kRanked, kStride>, ComputedSteps<Io, kStride>>;
+  using LaneSteps = typename Steps::Lane;
+
+  /// Sums of Δ·A·log₂e.
+  struct LaneSums {
+    float within[2];  ///< from the slab's first step to the lane's
+    float before[4];  ///< from the chunk's first step to each slab
+    float end;        ///< of the chunk
+  };
+
+  __device__ LaneSums sums_of(const LaneSteps& of) const {
+    const float second = steps_.log_decay(of, 1);
     LaneSums to;
-    to.within[1] = of.delta[0] * A_ + second;
+    to.within[1] = steps_.log_decay(of, 0) + second;
 #pragma unroll
     for (int distance = 1; distance < kSlabLanes; distance *= 2) {
       const float before = __shfl_up_sync(kAllLanes, to.within[1], distance, kSlabLanes);
@@ -137,7 +225,7 @@ class ScalarWarp {
     return to;
   }
 
-  __device__ void write(ChunkScalars& to, const LaneDeltas& of, const LaneSums& sums) const {
+  __device__ void write(ChunkScalars& to, const LaneSteps& of, const LaneSums& sums) const {
     const int slab = lane_ / kSlabLanes;
     [[maybe_unused]] const int slot = slot_of_step(2 * lane_ % 16);
     const float before =
@@ -174,11 +262,15 @@ class ScalarWarp {
   }
 
   /// Decays from the slab's and from the chunk's begin to the lane's steps, 0 from another sequence.
-  __device__ void write_rows(ChunkScalars& to, const LaneDeltas& of, const LaneSums& sums, float2 sum) const {
+  __device__ void write_rows(ChunkScalars& to, const LaneSteps& of, const LaneSums& sums, float2 sum) const {
     RowScalars rows[2] = {
         {sum.x, exp2_approximate(sums.within[0]), exp2_approximate(sum.x), (2U << 2 * lane_ % 16) - 1},
         {sum.y, exp2_approximate(sums.within[1]), exp2_approximate(sum.y), (4U << 2 * lane_ % 16) - 1}};
-    if (in_.seq_idx != nullptr) {
+    if constexpr (T::kGiven) {
+      rows[0].mask = __float_as_uint(of.own[0]);
+      rows[1].mask = __float_as_uint(of.own[1]);
+    }
+    if (steps_.has_sequences()) {
       const int before_slab = lane_ / kSlabLanes * kSlabLanes - 1;
       const int shuffled = __shfl_sync(kAllLanes, of.sequence[1], max(before_slab, 0));
       const int border = before_slab < 0 ? of.sequence_before : shuffled;
@@ -200,10 +292,10 @@ class ScalarWarp {
   }
 
   /// Δ·(decay to the end of the steps of `lane`) of this lane's steps, 0 where that is another sequence.
-  __device__ float2 weights_until(float end, int lane, const LaneDeltas& of, float2 sum) const {
+  __device__ float2 weights_until(float end, int lane, const LaneSteps& of, float2 sum) const {
     float2 weights =
         make_float2(of.delta[0] * exp2_approximate(end - sum.x), of.delta[1] * exp2_approximate(end - sum.y));
-    if (in_.seq_idx != nullptr) {
+    if (steps_.has_sequences()) {
       const int last = __shfl_sync(kAllLanes, of.sequence[1], lane);
       if (of.sequence[0] != last) weights.x = 0.0F;
       if (of.sequence[1] != last) weights.y = 0.0F;
@@ -211,16 +303,11 @@ class ScalarWarp {
     return weights;
   }
 
-  const SsdInputs& in_;
   const Plan& plan_;
   SharedMemory<T> shared_;
   Share<T::kHeads, kChunks> share_;
   int lane_;
-  int b_ = 0;
-  float A_ = 0.0F;
-  float bias_ = 0.0F;
-  int left_ = 0;            ///< steps from the lane's first one of the next chunk to the sequence's end
-  const Io* dt_ = nullptr;  ///< of that step
+  Steps steps_;
 };
 
 }  // namespace ssmbench::ssd_hopper

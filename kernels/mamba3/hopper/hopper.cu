@@ -1,0 +1,185 @@
+// cuda-hopper: registration. First prepare.cuh's kernels make a scan of Mamba-2's kind, with B and C of each head,
+// then ssd_chunk_scan's kernel for Hopper scans (its kernel.cuh has the picture). With MIMO it scans rows
+// (step, rank), and ranks.cuh has what comes before and after.
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <array>
+#include <limits>
+
+#include "kernels/common/hopper/device.h"
+#include "kernels/mamba3/bind.h"
+#include "kernels/mamba3/hopper/prepare.h"
+#include "kernels/mamba3/hopper/ranks.h"
+#include "kernels/mamba3/hopper/scan.h"
+#include "kernels/ssd_chunk_scan/hopper/launch.h"
+
+namespace ssmbench::mamba3_hopper {
+
+extern template ssd_hopper::Variant scan_for<__nv_bfloat16>(int states, bool gated);
+extern template ssd_hopper::Variant scan_for<__half>(int states, bool gated);
+extern template ssd_hopper::Variant ranked_scan_for<__nv_bfloat16>(int states);
+extern template ssd_hopper::Variant ranked_scan_for<__half>(int states);
+
+namespace {
+
+using ssd_hopper::Plan;
+
+/// Multiprocessors of an H200; a GPU with fewer runs the last blocks after the first.
+constexpr int kMultiprocessors = 132;
+
+/// Of a sequence: (step, rank).
+std::int64_t rows_of(const Mamba3& scan) {
+  return scan.seqlen * scan.rank;
+}
+
+/// A head is a group: q and k are its own.
+Plan plan_of(const Mamba3& scan) {
+  return ssd_hopper::plan_for({scan.batch, rows_of(scan), scan.nheads, scan.nheads, scan.headdim},
+                              kMultiprocessors, 1);
+}
+
+int padded_dstate(const Mamba3& scan) {
+  return scan.dstate <= 64 ? 64 : 128;
+}
+
+/// What is prepared, the rows of ranks, and the states that blocks hand on; in bytes.
+struct Workspace {
+  PreparedLayout prepared;
+  std::size_t v, y, handed, bytes;
+
+  Workspace(const Mamba3& scan, const Plan& plan) : prepared(scan) {
+    const std::int64_t rows =
+        scan.is_mimo ? scan.batch * rows_of(scan) * scan.nheads * scan.headdim : 0;  // elements
+    WorkspaceLayout layout;
+    layout.take(static_cast<std::int64_t>(prepared.bytes), 1);
+    v = layout.take(rows, 2);
+    y = layout.take(rows, sizeof(float));
+    handed = layout.take(
+        static_cast<std::int64_t>(ssd_hopper::handed_layout_of(plan, padded_dstate(scan)).bytes), 1);
+    bytes = layout.bytes();
+  }
+};
+
+std::optional<std::string> unsupported(const Problem& problem) {
+  const Mamba3 scan(problem);
+  if (scan.has_cu_seqlens) return "does not support cu_seqlens";
+  if (problem.dtype() == DType::f32) return "needs tensors of 16-bit elements";
+  if (scan.headdim % 8 != 0 || scan.dstate % 8 != 0)
+    return "needs headdim and dstate that are multiples of 8: rows of 16-byte vectors";
+  if (scan.dstate > kMaxPreparedStates)
+    return "needs dstate of at most 128: states of 64 rows are held in registers";
+  if (scan.rank > 8 || (scan.rank & (scan.rank - 1)) != 0)
+    return "needs a rank of 1, 2, 4 or 8: chunks are 64 rows of steps and ranks";
+  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+  const std::int64_t tiles = ceil_div(scan.headdim, ssd_hopper::kRows);
+  const std::int64_t chunks = ceil_div(rows_of(scan), ssd_hopper::kSteps);
+  if (rows_of(scan) > kMost - 2 * ssd_hopper::kSteps || scan.nheads > kMost / tiles ||
+      chunks > kMost / (scan.nheads * tiles) || scan.batch > kMost / (scan.nheads * tiles * chunks))
+    return "needs at most 2147483647 chunks of 64 steps, or rows of ranks, and 64 head dims";
+  if (hopper::wrong_device()) return "needs a GPU of compute capability 9.0";
+  return {};
+}
+
+std::size_t workspace_bytes(const Problem& problem) {
+  const Mamba3 scan(problem);
+  return Workspace(scan, plan_of(scan)).bytes;
+}
+
+/// The scan as one of Mamba-2's kind. `ranks`: with MIMO, which has skip and gates behind it.
+SsdArgs scan_args(const Mamba3Args& args, const PreparedRows& rows, const RankRows& ranks) {
+  const Mamba3& scan = args.scan;
+  SsdArgs to{};
+  to.in.batch = scan.batch;
+  to.in.seqlen = rows_of(scan);
+  to.in.nheads = scan.nheads;
+  to.in.headdim = scan.headdim;
+  to.in.dstate = scan.dstate;
+  to.in.groups = scan.nheads;
+  to.in.heads_per_group = 1;
+  to.in.x = args.V;
+  to.in.B = rows.k;
+  to.in.C = rows.q;
+  to.in.initial_states = rows.seed;
+  to.final_states = args.final_ssm;
+  if (scan.is_mimo) {
+    to.in.x = ranks.v;
+    return to;
+  }
+  to.in.D = args.D;
+  to.in.z = args.Z;
+  to.out = args.out;
+  return to;
+}
+
+ssd_hopper::Variant variant_of(const Mamba3Args& args, DType dtype) {
+  const int states = padded_dstate(args.scan);
+  if (args.scan.is_mimo)
+    return dtype == DType::f16 ? ranked_scan_for<__half>(states) : ranked_scan_for<__nv_bfloat16>(states);
+  const bool gated = args.Z != nullptr;
+  return dtype == DType::f16 ? scan_for<__half>(states, gated) : scan_for<__nv_bfloat16>(states, gated);
+}
+
+void check_alignment(const Mamba3Args& args) {
+  for (const void* tensor : std::array<const void*, 14>{
+           args.Q, args.K, args.V, args.Z, args.out, args.Q_bias, args.K_bias, args.mimo_v, args.mimo_z,
+           args.mimo_out, args.norm, args.input_ssm, args.input_k, args.final_k})
+    if (reinterpret_cast<std::uintptr_t>(tensor) % 16 != 0)
+      throw ContractError("cuda-hopper needs tensors that are aligned to 16 bytes");
+}
+
+Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
+  if (auto reason = unsupported(problem)) throw ContractError("cuda-hopper " + *reason);
+  const Mamba3Args args = bind_mamba3(problem, tensors);
+  check_alignment(args);
+  const Plan plan = plan_of(args.scan);
+  const Workspace at(args.scan, plan);
+  auto* const base = static_cast<unsigned char*>(workspace);
+  const PreparedRows rows = at.prepared.at(args, workspace);
+  const RankRows ranks{base + at.v, reinterpret_cast<float*>(base + at.y)};
+  const int states = padded_dstate(args.scan);
+  const ssd_hopper::Variant variant = variant_of(args, problem.dtype());
+  check_cuda(cudaFuncSetAttribute(variant.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  variant.shared_bytes));
+  check_cuda(cudaFuncSetAttribute(variant.parts_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  variant.parts_shared_bytes));
+  ssd_hopper::HopperArgs scan =
+      ssd_hopper::make_args(scan_args(args, rows, ranks), plan, states, base + at.handed);
+  scan.given = {.log_decay = rows.log_decay,
+                .later = rows.s,
+                .own = rows.gamma,
+                .rank_shift = ceil_log2(static_cast<std::uint64_t>(args.scan.rank)),
+                .rows = ranks.y};
+  const Launch prepare = launch_prepare(args, problem.dtype(), rows);
+  const auto run = [=](void* stream) {
+    ssd_hopper::launch(variant, scan, states, static_cast<cudaStream_t>(stream));
+  };
+  if (!args.scan.is_mimo) return [=](void* stream) { prepare(stream), run(stream); };
+  const Launch up = launch_up_projection(args, problem.dtype(), ranks);
+  const Launch down = launch_down_projection(args, problem.dtype(), ranks);
+  return [=](void* stream) {
+    prepare(stream);
+    up(stream);
+    run(stream);
+    down(stream);
+  };
+}
+
+Implementation implementation_of(const char* op) {
+  return {
+      .name = "cuda-hopper",
+      .op = op,
+      .device = DeviceKind::cuda,
+      .summary = "q and k rotated first, then Mamba-2's scan by wgmma and TMA; for compute capability 9.0",
+      .arithmetic = [](DType io) { return Arithmetic{.math = io == DType::f16 ? Math::f16 : Math::bf16}; },
+      .unsupported = unsupported,
+      .workspace_bytes = workspace_bytes,
+      .bind = bind};
+}
+
+const Registration siso{implementation_of("mamba3_siso_fwd")};
+const Registration mimo{implementation_of("mamba3_mimo_fwd")};
+
+}  // namespace
+}  // namespace ssmbench::mamba3_hopper

@@ -1,0 +1,414 @@
+#pragma once
+
+// Preparation of Mamba-3's scans for the kernels of compute capability 9.0 (prepare.h): three kernels.
+//
+//   sums    block: up to 8 heads of 256 steps of a sequence. A thread adds the increments of a rotated pair's
+//           angle up over 64 steps, for the second kernel, which so begins anywhere. Not of one segment.
+//
+//   rotate  block: the same heads of 64 steps, a segment
+//             angles  a thread for each (head, pair): the angle before the segment, from the sums of all spans
+//                     before; then those of its steps, one after the other, to shared memory
+//             rows    8 or 16 lanes a row, 4 pairs each. A thread loads its pairs of Q and K of 2 or 4 steps
+//                     once, and for each head adds biases, turns both by one sine and cosine, rounds, stores
+//
+//   ends    a thread for 4 states: the state that the first step reads; Final_V_State
+//
+// Bytes: Angles twice, Q and K once for 8 heads; q and k of all heads, which is nearly all of it.
+
+#include "kernels/common/vector.cuh"
+#include "kernels/mamba3/hopper/prepare.h"
+#include "kernels/mamba3/vectors.cuh"
+
+namespace ssmbench::mamba3_hopper {
+
+using mamba3::HeadAt;
+
+inline constexpr int kRatesAhead = 8;  ///< that a thread loads before it adds them up
+
+/// A thread's column of angles: pair `pair` of head `head` of the block's.
+struct Column {
+  int head, pair;
+  bool exists;
+};
+__device__ inline Column column_of(const PrepareGrid& grid, int index, int heads) {
+  const Column column{index / grid.row, index % grid.row, false};
+  return {column.head, column.pair, column.head < heads && column.pair < grid.angles};
+}
+
+/// The heads of a slice.
+__device__ inline int heads_of(const Mamba3& scan, const PrepareGrid& grid, int first) {
+  return min(grid.heads, static_cast<int>(scan.nheads) - first);
+}
+
+/// Adds the increments of `steps` steps to `phase`, and calls visit(step, phase behind it) for each. `rates`:
+/// those of the first step, a row of `stride` apart; dt: one a step.
+template <class Rate, class Visit>
+__device__ __forceinline__ void add_rates(std::uint32_t& phase, const Rate* rates, std::int64_t stride,
+                                          const float* dt, int steps, const Visit& visit) {
+  for (int t = 0; t < steps; t += kRatesAhead) {
+    Rate ahead[kRatesAhead];
+#pragma unroll
+    for (int i = 0; i < kRatesAhead; ++i)
+      if (t + i < steps) ahead[i] = rates[(t + i) * stride];
+#pragma unroll
+    for (int i = 0; i < kRatesAhead; ++i) {
+      if (t + i >= steps) break;
+      phase += phase_step(dt[t + i], to_float(ahead[i]));
+      visit(t + i, phase);
+    }
+  }
+}
+/// The same of a head's pair from step `first` on.
+template <class Io, class Visit>
+__device__ __forceinline__ void add_angles(std::uint32_t& phase, const Mamba3Args& args, const HeadAt& at,
+                                           int pair, std::int64_t first, const float* dt, int steps,
+                                           const Visit& visit) {
+  const std::int64_t begin = at.step(args.scan, first) * args.scan.angles + pair;
+  const std::int64_t stride = args.scan.nheads * args.scan.angles;
+  if (args.scan.is_mimo)
+    add_rates(phase, static_cast<const float*>(args.rates) + begin, stride, dt, steps, visit);
+  else
+    add_rates(phase, static_cast<const Io*>(args.rates) + begin, stride, dt, steps, visit);
+}
+
+/// DT of the block's heads and steps, [head][step], by all threads.
+__device__ inline void load_dt(float* to, const Mamba3Args& args, int batch, int first_head, int heads,
+                               std::int64_t first, int steps, int row) {
+  for (int i = threadIdx.x; i < heads * row; i += kPrepareThreads) {
+    const HeadAt at{batch, batch, first_head + i / row};
+    if (i % row < steps) to[i] = args.dt[at.scalar(args.scan, first + i % row)];
+  }
+}
+
+template <class Io>
+__global__ void __launch_bounds__(kPrepareThreads)
+    sum_angles_kernel(const Mamba3Args args, const PrepareGrid grid, const PreparedRows to) {
+  __shared__ float dt[kHeadsAtOnce * kSpan];
+  __shared__ std::uint32_t sums[kSpanSegments][kPrepareThreads];
+  const Mamba3& scan = args.scan;
+  const auto [slice, span, batch] = prepare_block(blockIdx.x, grid.slices, grid.spans);
+  const int first_head = slice * grid.heads;
+  const int heads = heads_of(scan, grid, first_head);
+  const std::int64_t first = std::int64_t{span} * kSpan;
+  load_dt(dt, args, batch, first_head, heads, first, steps_within(first, kSpan, scan.seqlen), kSpan);
+  __syncthreads();
+
+  constexpr int kTeam = kPrepareThreads / kSpanSegments;
+  const int segment = static_cast<int>(threadIdx.x) / kTeam;
+  const std::int64_t begin = first + segment * kSegment;
+  for (int i = static_cast<int>(threadIdx.x) % kTeam; i < heads * grid.row; i += kTeam) {
+    const Column column = column_of(grid, i, heads);
+    std::uint32_t sum = 0;
+    if (column.exists && begin < scan.seqlen)
+      add_angles<Io>(sum, args, {batch, batch, first_head + column.head}, column.pair, begin,
+                     dt + column.head * kSpan + segment * kSegment,
+                     steps_within(begin, kSegment, scan.seqlen), [](int, std::uint32_t) {});
+    sums[segment][i] = sum;
+  }
+  __syncthreads();
+
+  const Column column = column_of(grid, threadIdx.x, heads);
+  if (!column.exists) return;
+  const auto place = [&](int part, int parts) {
+    return ((std::int64_t{batch} * parts + part) * scan.nheads + first_head + column.head) * grid.angles +
+           column.pair;
+  };
+  std::uint32_t before = 0;
+  for (int i = 0; i < kSpanSegments; ++i) {
+    const int at = span * kSpanSegments + i;
+    if (at < grid.segments) to.of_segments[place(at, grid.segments)] = before;
+    before += sums[i][threadIdx.x];
+  }
+  to.of_spans[place(span, grid.spans)] = before;
+}
+
+/// The angle of a head's pair before a segment.
+__device__ inline std::uint32_t phase_before(const Mamba3Args& args, const PrepareGrid& grid,
+                                             const PreparedRows& from, const HeadAt& at, int pair,
+                                             int segment) {
+  const Mamba3& scan = args.scan;
+  std::uint32_t phase = args.input_angle == nullptr
+                            ? 0U
+                            : phase_of_radians(args.input_angle[at.state(scan) * scan.angles + pair]);
+  if (grid.segments == 1) return phase;
+  const std::int64_t row = scan.nheads * scan.angles;
+  const std::int64_t column = at.head * scan.angles + pair;
+  const std::uint32_t* const spans = from.of_spans + at.batch * grid.spans * row + column;
+#pragma unroll 8
+  for (int i = 0; i < segment / kSpanSegments; ++i) phase += spans[i * row];
+  return phase + from.of_segments[(at.batch * grid.segments + segment) * row + column];
+}
+
+/// Angles behind each step of a segment, [head][step][pair], by all threads; 0 where no pair is. `dt`: [head][step].
+template <class Io>
+__device__ __forceinline__ void segment_angles(std::uint32_t* to, const Mamba3Args& args,
+                                               const PrepareGrid& grid, const PreparedRows& prepared,
+                                               int batch, int first_head, int heads, int segment,
+                                               const float* dt) {
+  const Mamba3& scan = args.scan;
+  const Column column = column_of(grid, threadIdx.x, heads);
+  if (!column.exists) return;
+  const HeadAt at{batch, batch, first_head + column.head};
+  const std::int64_t first = std::int64_t{segment} * kSegment;
+  const int steps = steps_within(first, kSegment, scan.seqlen);
+  std::uint32_t phase = phase_before(args, grid, prepared, at, column.pair, segment);
+  std::uint32_t* const column_of_steps = to + column.head * kSegment * grid.row + column.pair;
+  add_angles<Io>(phase, args, at, column.pair, first, dt + column.head * kSegment, steps,
+                 [&](int t, std::uint32_t now) { column_of_steps[t * grid.row] = now; });
+  if (args.final_angle != nullptr && first + steps == scan.seqlen)
+    args.final_angle[at.state(scan) * scan.angles + column.pair] = radians_of_phase(phase);
+}
+
+/// s and γ of the block's steps.
+template <class Io>
+__device__ __forceinline__ void weigh_steps(const Mamba3Args& args, const PreparedRows& to, int batch,
+                                            int first_head, int heads, std::int64_t first, int steps) {
+  for (int i = threadIdx.x; i < heads * kSegment; i += kPrepareThreads) {
+    if (i % kSegment >= steps) continue;
+    const std::int64_t t = first + i % kSegment;
+    const std::int64_t at = HeadAt{batch, batch, first_head + i / kSegment}.scalar(args.scan, t);
+    const float gamma = mamba3::scalars_of<Io>(args, at).gamma;
+    to.gamma[at] = gamma;
+    to.s[at] = t + 1 < args.scan.seqlen ? gamma + mamba3::scalars_of<Io>(args, at + 1).previous : gamma;
+  }
+}
+
+/// Four pairs of a row of 16-bit elements. Words of "interleaved" are a pair each; of "halves" two are of first
+/// elements and two of second ones.
+template <bool kInterleaved>
+struct Quad {
+  std::uint32_t words[4];
+
+  template <class Io>
+  __device__ static Quad load(const Io* row, int quad, int dstate) {
+    if constexpr (kInterleaved) {
+      const uint4 all = *reinterpret_cast<const uint4*>(row + first_of_quad(quad, true));
+      return {{all.x, all.y, all.z, all.w}};
+    }
+    const uint2 first = *reinterpret_cast<const uint2*>(row + first_of_quad(quad, false));
+    const uint2 second = *reinterpret_cast<const uint2*>(row + rest_of_quad(quad, false, dstate));
+    return {{first.x, first.y, second.x, second.y}};
+  }
+  template <class Io>
+  __device__ void store(Io* row, int quad, int dstate) const {
+    if constexpr (kInterleaved) {
+      *reinterpret_cast<uint4*>(row + first_of_quad(quad, true)) =
+          make_uint4(words[0], words[1], words[2], words[3]);
+    } else {
+      *reinterpret_cast<uint2*>(row + first_of_quad(quad, false)) = make_uint2(words[0], words[1]);
+      *reinterpret_cast<uint2*>(row + rest_of_quad(quad, false, dstate)) = make_uint2(words[2], words[3]);
+    }
+  }
+};
+
+/// Four pairs in f32, in the order of Quad's words: element e of pair p.
+template <bool kInterleaved>
+struct QuadValues {
+  float values[8];
+
+  __device__ static constexpr int at(int pair, int element) {
+    return kInterleaved ? 2 * pair + element : 4 * element + pair;
+  }
+  __device__ static QuadValues load(const float* row, int quad, int dstate) {
+    QuadValues to;
+    load_vector(to.values, row + first_of_quad(quad, kInterleaved));
+    load_vector(to.values + 4, row + rest_of_quad(quad, kInterleaved, dstate));
+    return to;
+  }
+  __device__ void store(float* row, int quad, int dstate) const {
+    store_vector(row + first_of_quad(quad, kInterleaved), values[0], values[1], values[2], values[3]);
+    store_vector(row + rest_of_quad(quad, kInterleaved, dstate), values[4], values[5], values[6], values[7]);
+  }
+  template <class Io>
+  __device__ QuadValues plus(const Quad<kInterleaved>& of) const {
+    QuadValues sum;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float2 two = unpack_pair<Io>(of.words[i]);
+      sum.values[2 * i] = values[2 * i] + two.x;
+      sum.values[2 * i + 1] = values[2 * i + 1] + two.y;
+    }
+    return sum;
+  }
+  __device__ void turn(int pair, float sine, float cosine) {
+    const float x0 = values[at(pair, 0)];
+    const float x1 = values[at(pair, 1)];
+    values[at(pair, 0)] = x0 * cosine - x1 * sine;
+    values[at(pair, 1)] = x0 * sine + x1 * cosine;
+  }
+  template <class Io>
+  __device__ Quad<kInterleaved> rounded() const {
+    Quad<kInterleaved> to;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) to.words[i] = pack_pair<Io>(values[2 * i], values[2 * i + 1]);
+    return to;
+  }
+};
+
+/// Turns the first `rotated` of q's and k's pairs. Sine and cosine are the hardware's, 2^-21 off on [−π, π].
+template <bool kInterleaved>
+__device__ __forceinline__ void turn(QuadValues<kInterleaved>& q, QuadValues<kInterleaved>& k,
+                                     const std::uint32_t* phases, int rotated) {
+  if (rotated <= 0) return;
+  const uint4 all = *reinterpret_cast<const uint4*>(phases);
+  const std::uint32_t of_pairs[]{all.x, all.y, all.z, all.w};
+#pragma unroll
+  for (int pair = 0; pair < 4; ++pair) {
+    if (pair >= rotated) break;
+    const float angle = kTurnInRadians * turns_of_phase(of_pairs[pair]);
+    const float sine = __sinf(angle);
+    const float cosine = __cosf(angle);
+    q.turn(pair, sine, cosine);
+    k.turn(pair, sine, cosine);
+  }
+}
+
+/// Lanes 0 … kLanes − 1 have a row of at most 8·kLanes states, and a thread some steps at a time.
+template <class Io, int kLanes, bool kInterleaved>
+struct RowThread {
+  static constexpr int kRowsAtOnce = kPrepareThreads / kLanes;
+  static constexpr int kSteps = 2;
+  static constexpr int kPassSteps = kSteps * kRowsAtOnce;
+
+  int quad, row;
+
+  /// Q and K of the thread's steps, as they are stored.
+  struct Loaded {
+    Quad<kInterleaved> q[kSteps], k[kSteps];
+  };
+
+  __device__ int step(int i) const { return row + i * kRowsAtOnce; }
+
+  /// `steps`: those that there are from `first` on.
+  __device__ __forceinline__ void load(Loaded& to, const Mamba3Args& args, const HeadAt& at,
+                                       int heads_per_group, int rank, std::int64_t first, int steps) const {
+    const int dstate = static_cast<int>(args.scan.dstate);
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) {
+      if (step(i) >= steps) break;
+      const std::int64_t from = at.row(args.scan, heads_per_group, first + step(i), rank);
+      to.q[i] = Quad<kInterleaved>::load(static_cast<const Io*>(args.Q) + from, quad, dstate);
+      to.k[i] = Quad<kInterleaved>::load(static_cast<const Io*>(args.K) + from, quad, dstate);
+    }
+  }
+
+  /// Where a head's rows lie: that of the thread's first step, and from there to its next.
+  struct Rows {
+    std::int64_t first, stride;
+  };
+
+  /// `phases`: of the head and the thread's first step.
+  __device__ __forceinline__ void rotate(const Loaded& from, const Mamba3Args& args, const PreparedRows& to,
+                                         const Rows& rows, std::int64_t bias, int steps,
+                                         const std::uint32_t* phases, const PrepareGrid& grid,
+                                         float* final_k) const {
+    const int dstate = static_cast<int>(args.scan.dstate);
+    const auto of_q = QuadValues<kInterleaved>::load(args.Q_bias + bias, quad, dstate);
+    const auto of_k = QuadValues<kInterleaved>::load(args.K_bias + bias, quad, dstate);
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) {
+      if (step(i) >= steps) break;
+      auto q = of_q.template plus<Io>(from.q[i]);
+      auto k = of_k.template plus<Io>(from.k[i]);
+      turn(q, k, phases + i * kRowsAtOnce * grid.row, grid.angles - 4 * quad);
+      const std::int64_t at = rows.first + i * rows.stride;
+      q.template rounded<Io>().store(static_cast<Io*>(to.q) + at, quad, dstate);
+      k.template rounded<Io>().store(static_cast<Io*>(to.k) + at, quad, dstate);
+      if (final_k != nullptr && step(i) + 1 == steps) k.store(final_k, quad, dstate);
+    }
+  }
+
+  /// q and k of all heads of a slice at some steps of a segment. `phases`: [head][step of the segment][row].
+  __device__ __forceinline__ void do_steps(const Mamba3Args& args, const PreparedRows& to,
+                                           const PrepareGrid& grid, const PrepareBlock& block,
+                                           int heads_per_group, int rank, std::int64_t first, int steps,
+                                           const std::uint32_t* phases) const {
+    const Mamba3& scan = args.scan;
+    const int first_head = block.slice * grid.heads;
+    const int heads = heads_of(scan, grid, first_head);
+    const HeadAt at{block.batch, block.batch, first_head};
+    const std::int64_t rank_row = scan.nheads * scan.dstate;
+    Rows rows{
+        ((block.batch * scan.seqlen + first + row) * scan.rank + rank) * rank_row + first_head * scan.dstate,
+        kRowsAtOnce * scan.rank * rank_row};
+    std::int64_t bias = at.factor(scan, rank, scan.dstate);
+    const bool ends = args.final_k != nullptr && first + steps == scan.seqlen;
+    float* final_k = ends ? args.final_k + at.k_state(scan, rank) : nullptr;
+    phases += row * grid.row + 4 * quad;
+    Loaded loaded;
+    int group = -1;
+#pragma unroll 1
+    for (int head = 0; head < heads; ++head) {
+      if ((first_head + head) / heads_per_group != group) {
+        group = (first_head + head) / heads_per_group;
+        load(loaded, args, {block.batch, block.batch, first_head + head}, heads_per_group, rank, first,
+             steps);
+      }
+      rotate(loaded, args, to, rows, bias, steps, phases, grid, final_k);
+      rows.first += scan.dstate;
+      bias += scan.rank * scan.dstate;
+      phases += kSegment * grid.row;
+      if (ends) final_k += scan.dstate;
+    }
+  }
+};
+
+template <class Io, int kLanes, bool kInterleaved>
+__global__ void __launch_bounds__(kPrepareThreads, 2)
+    rotate_kernel(const Mamba3Args args, const PrepareGrid grid, const PreparedRows to,
+                  const int heads_per_group) {
+  extern __shared__ uint4 angles_and_dt[];
+  auto* const phases = reinterpret_cast<std::uint32_t*>(angles_and_dt);
+  auto* const dt = reinterpret_cast<float*>(phases + grid.heads * kSegment * grid.row);
+  const Mamba3& scan = args.scan;
+  const PrepareBlock block = prepare_block(blockIdx.x, grid.slices, grid.segments);
+  const int first_head = block.slice * grid.heads;
+  const int heads = heads_of(scan, grid, first_head);
+  const std::int64_t first = std::int64_t{block.part} * kSegment;
+  const int steps = steps_within(first, kSegment, scan.seqlen);
+  load_dt(dt, args, block.batch, first_head, heads, first, steps, kSegment);
+  weigh_steps<Io>(args, to, block.batch, first_head, heads, first, steps);
+  __syncthreads();
+  segment_angles<Io>(phases, args, grid, to, block.batch, first_head, heads, block.part, dt);
+  __syncthreads();
+
+  using Thread = RowThread<Io, kLanes, kInterleaved>;
+  const Thread thread{static_cast<int>(threadIdx.x) % kLanes, static_cast<int>(threadIdx.x) / kLanes};
+  if (8 * thread.quad >= scan.dstate) return;
+  for (int rank = 0; rank < scan.rank; ++rank)
+    for (int done = 0; done < steps; done += Thread::kPassSteps)
+      thread.do_steps(args, to, grid, block, heads_per_group, rank, first + done, steps - done,
+                      phases + done * grid.row);
+}
+
+/// The state that the first step reads, and Final_V_State. A thread has 4 states of a row of a head.
+template <class Io>
+__global__ void __launch_bounds__(kPrepareThreads) ends_kernel(const Mamba3Args args, const PreparedRows to) {
+  const Mamba3& scan = args.scan;
+  const int vectors = static_cast<int>(scan.dstate) / 4;
+  const std::int64_t index = std::int64_t{blockIdx.x} * kPrepareThreads + threadIdx.x;
+  const std::int64_t row = index / vectors;  // (batch, head, head dim)
+  if (row >= scan.batch * scan.nheads * scan.headdim) return;
+  const int n = static_cast<int>(index - row * vectors) * 4;
+  const std::int64_t head = row / scan.headdim;
+  const HeadAt at{head / scan.nheads, head / scan.nheads, head % scan.nheads};
+  if (args.final_v != nullptr && n == 0)
+    mamba3::store<Io>(args.final_v, row,
+                      mamba3::load<Io>(args.V, at.step(scan, scan.seqlen - 1) * scan.headdim +
+                                                   (row - head * scan.headdim)));
+  if (to.seed == nullptr) return;
+  const float weight = mamba3::scalars_of<Io>(args, at.scalar(scan, 0)).previous;
+  float state[4];
+  load_vector(state, args.input_ssm + row * scan.dstate + n);
+  for (int rank = 0; rank < scan.rank; ++rank) {
+    float k[4];
+    load_vector(k, args.input_k + at.k_state(scan, rank) + n);
+    const float v = args.input_v[row] * mamba3::factor_at(args.mimo_v, at.factor(scan, rank, scan.headdim),
+                                                          row - head * scan.headdim);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) state[i] += weight * v * k[i];
+  }
+  store_vector(to.seed + row * scan.dstate + n, state[0], state[1], state[2], state[3]);
+}
+
+}  // namespace ssmbench::mamba3_hopper

@@ -1,0 +1,121 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/common/host_device.h"
+#include "kernels/common/index_math.h"
+#include "kernels/common/workspace.h"
+#include "kernels/mamba3/args.h"
+#include "model/dtype.h"
+#include "model/implementation.h"
+
+// What makes a scan of Mamba-3 one of Mamba-2's kind, with B and C of each head: q and k with their biases,
+// rotated, and what inputs weigh. Sequences are one a batch: no cu_seqlens. The picture of the kernels is in
+// prepare.cuh. Sizes are host and device, so that the CPU tests cover them.
+
+namespace ssmbench::mamba3_hopper {
+
+inline constexpr int kSegment = 64;      ///< steps of a block of the rotating kernel
+inline constexpr int kSpanSegments = 4;  ///< segments of a block of the kernel that adds angles up
+inline constexpr int kSpan = kSegment * kSpanSegments;
+inline constexpr int kPrepareThreads = 256;
+inline constexpr int kHeadsAtOnce = 8;  ///< of a block, at most
+inline constexpr std::int64_t kMaxPreparedStates = 128;
+
+/// How both kernels share a problem out: a block has some heads of some steps of a sequence.
+struct PrepareGrid {
+  int angles;           ///< rotated pairs
+  int row;              ///< those of a step in shared memory: a multiple of 4
+  int heads;            ///< of a block
+  int slices;           ///< of `heads` heads
+  int segments, spans;  ///< of a sequence
+
+  /// A head's columns of angles are `row` apart, and a thread has one of them.
+  constexpr explicit PrepareGrid(const Mamba3& scan)
+      : angles(static_cast<int>(scan.angles)),
+        row(static_cast<int>(ceil_div(scan.angles, 4) * 4)),
+        heads(row * kHeadsAtOnce <= kPrepareThreads ? kHeadsAtOnce : kPrepareThreads / row),
+        slices(static_cast<int>(ceil_div(scan.nheads, heads))),
+        segments(static_cast<int>(ceil_div(scan.seqlen, kSegment))),
+        spans(static_cast<int>(ceil_div(scan.seqlen, kSpan))) {}
+
+  /// Of the rotating kernel: angles of all steps and heads, and DT.
+  constexpr int shared_bytes() const { return heads * kSegment * (row + 1) * 4; }
+};
+
+/// Slice, segment (or span) and sequence of a block, slices innermost: neighbours write neighbouring rows.
+struct PrepareBlock {
+  int slice, part, batch;
+};
+SSMBENCH_HD constexpr PrepareBlock prepare_block(std::int64_t index, int slices, int parts) {
+  const std::int64_t outer = index / slices;
+  return {static_cast<int>(index % slices), static_cast<int>(outer % parts), static_cast<int>(outer / parts)};
+}
+
+/// The states of four neighbouring pairs 4·quad … 4·quad + 3 of a row of `dstate` states: first ones and second
+/// ones of "halves", and of "interleaved" neighbours.
+SSMBENCH_HD constexpr int first_of_quad(int quad, bool interleaved) {
+  return (interleaved ? 8 : 4) * quad;
+}
+/// Where the other four states lie.
+SSMBENCH_HD constexpr int rest_of_quad(int quad, bool interleaved, int dstate) {
+  return interleaved ? 8 * quad + 4 : dstate / 2 + 4 * quad;
+}
+
+/// What is prepared, in the device's memory. Rows are (step, rank).
+struct PreparedRows {
+  void* q;                 ///< (B, L, R, H, N) io dtype
+  void* k;                 ///< (B, L, R, H, N) io dtype
+  const float* log_decay;  ///< (B, H, L): ADT itself
+  float* s;      ///< (B, H, L): γ_t + (1 − λ_{t+1})·DT_{t+1}, what V_t ⊗ k_t weighs for later steps
+  float* gamma;  ///< (B, H, L): what it weighs for its own
+  /// (B, H, P, N): Input_SSM_State with what the first step adds of the step before; null without input states.
+  float* seed;
+  /// Angles as 32-bit integers (phase.h). Sums of the increments, for each head and rotated pair: of a span, and
+  /// of those segments of its span that come before a segment. Unset where there is one segment.
+  std::uint32_t* of_spans;     ///< (B, spans, H, S)
+  std::uint32_t* of_segments;  ///< (B, segments, H, S)
+};
+
+/// Where they lie in the workspace, in bytes.
+struct PreparedLayout {
+  std::size_t q, k, s, gamma, seed, of_spans, of_segments, bytes;
+
+  constexpr explicit PreparedLayout(const Mamba3& scan) {
+    WorkspaceLayout layout;
+    const PrepareGrid grid(scan);
+    const std::int64_t steps = scan.batch * scan.seqlen * scan.nheads;
+    const std::int64_t columns = scan.batch * scan.nheads * scan.angles;
+    q = layout.take(steps * scan.rank * scan.dstate, 2);
+    k = layout.take(steps * scan.rank * scan.dstate, 2);
+    s = layout.take(steps, sizeof(float));
+    gamma = layout.take(steps, sizeof(float));
+    seed = layout.take(scan.has_initial_states ? scan.batch * scan.nheads * scan.headdim * scan.dstate : 0,
+                       sizeof(float));
+    of_spans = layout.take(columns * grid.spans, sizeof(std::uint32_t));
+    of_segments = layout.take(columns * grid.segments, sizeof(std::uint32_t));
+    bytes = layout.bytes();
+  }
+
+  PreparedRows at(const Mamba3Args& args, void* workspace) const {
+    auto* const base = static_cast<unsigned char*>(workspace);
+    const auto floats = [&](std::size_t offset) { return reinterpret_cast<float*>(base + offset); };
+    const auto phases = [&](std::size_t offset) { return reinterpret_cast<std::uint32_t*>(base + offset); };
+    return {.q = base + q,
+            .k = base + k,
+            .log_decay = args.adt,
+            .s = floats(s),
+            .gamma = floats(gamma),
+            .seed = args.scan.has_initial_states ? floats(seed) : nullptr,
+            .of_spans = phases(of_spans),
+            .of_segments = phases(of_segments)};
+  }
+};
+
+/// The launch that writes all of them, and those of Final_Angle_State, Final_K_State and Final_V_State that
+/// `args` has. Tensors of bf16 or f16 that are aligned to 16 bytes, dstate a multiple of 8, at most 128. It throws
+/// DeviceError when it cannot be launched.
+Launch launch_prepare(const Mamba3Args& args, DType dtype, const PreparedRows& to);
+
+}  // namespace ssmbench::mamba3_hopper

@@ -1,0 +1,199 @@
+// cuda-hopper of Mamba-3's scan against the fp64 reference, at the sizes where its code changes path. (What all
+// implementations have in common: implementations_test.cpp.)
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "catch.h"
+#include "kernels/ssd_chunk_scan/hopper_problems.h"
+#include "support/find_implementation.h"
+#include "support/mamba3_problem.h"
+
+using namespace ssmbench;
+using namespace ssmbench::test;
+
+namespace {
+
+Problem problem_of(Axes axes) {
+  axes.merge(Axes{{"dtype", "bf16"},
+                  {"batch", size(2)},
+                  {"seqlen", size(200)},
+                  {"nheads", size(2)},
+                  {"headdim", size(64)},
+                  {"dstate", size(128)},
+                  {"rope_angles", size(32)},
+                  {"z", true},
+                  {"D", true},
+                  {"initial_states", true},
+                  {"final_states", true}});
+  return mamba3_problem(std::move(axes));
+}
+
+/// Around a chunk, its slabs of 16 steps, the segments and spans of the preparation, and the rings.
+std::vector<Problem> length_problems() {
+  std::vector<Problem> all;
+  for (const std::int64_t seqlen : {1, 15, 16, 17, 63, 64, 65, 128, 129, 255, 256, 257, 1000})
+    for (const bool z : {false, true})
+      all.push_back(problem_of({{"seqlen", seqlen}, {"z", z}, {"nheads", size(3)}}));
+  return all;
+}
+
+/// Rows and states that fill a tile, part of one, and more than one; pairs that fill lanes and that do not.
+std::vector<Problem> size_problems() {
+  std::vector<Problem> all;
+  std::size_t turn = 0;
+  for (const std::int64_t headdim : {8, 40, 64, 72, 128, 256})
+    for (const std::int64_t dstate : {8, 64, 72, 128})
+      for (const char* pairing : {"interleaved", "halves"}) {
+        const std::int64_t angles[]{dstate / 2, 1, dstate / 4, dstate / 2 - 1};
+        all.push_back(problem_of({{"headdim", headdim},
+                                  {"dstate", dstate},
+                                  {"rope_angles", angles[turn++ % 4]},
+                                  {"rotary_pairing", pairing},
+                                  {"z", turn % 3 != 0}}));
+      }
+  return all;
+}
+
+/// More heads than multiprocessors (cut items), and long ones in parts; heads that share Q and K or not.
+std::vector<Problem> plan_problems() {
+  std::vector<Problem> all;
+  for (const auto& [nheads, groups, seqlen] :
+       {std::tuple{66, 1, 330}, {134, 2, 330}, {300, 6, 130}, {9, 3, 1100}, {1, 1, 6001}, {18, 18, 2048}})
+    for (const bool z : {false, true})
+      all.push_back(problem_of({{"nheads", size(nheads)},
+                                {"groups", size(groups)},
+                                {"seqlen", size(seqlen)},
+                                {"batch", size(1)},
+                                {"dstate", size(z ? 128 : 64)},
+                                {"rope_angles", size(nheads == 9 ? 16 : 32)},
+                                {"z", z}}));
+  return all;
+}
+
+std::vector<Problem> option_problems() {
+  std::vector<Problem> all;
+  for (int bits = 0; bits < 16; ++bits)
+    all.push_back(problem_of({{"nheads", size(6)},
+                              {"groups", size(bits % 3 == 0   ? 1
+                                              : bits % 3 == 1 ? 2
+                                                              : 6)},
+                              {"rope_angles", size(bits % 2 == 0 ? 32 : 5)},
+                              {"rotary_pairing", bits % 4 < 2 ? "interleaved" : "halves"},
+                              {"z", (bits & 1) != 0},
+                              {"D", (bits & 2) != 0},
+                              {"initial_states", (bits & 4) != 0},
+                              {"final_states", (bits & 8) != 0}}));
+  return all;
+}
+
+Problem mimo_problem_of(Axes axes) {
+  axes.merge(Axes{{"dtype", "bf16"},
+                  {"batch", size(2)},
+                  {"seqlen", size(70)},
+                  {"nheads", size(3)},
+                  {"headdim", size(64)},
+                  {"dstate", size(128)},
+                  {"rope_angles", size(32)},
+                  {"mimo_rank", size(4)},
+                  {"z", true},
+                  {"D", true},
+                  {"initial_states", true},
+                  {"final_states", true}});
+  return mamba3_problem(std::move(axes), mamba3_mimo_fwd());
+}
+
+/// Every rank, lengths around its chunks and segments, sizes, options; cut items and items in parts.
+std::vector<Problem> mimo_problems() {
+  std::vector<Problem> all;
+  for (const std::int64_t rank : {1, 2, 4, 8})
+    for (const std::int64_t seqlen : {1, 7, 8, 9, 16, 17, 33, 64, 65, 300})
+      all.push_back(mimo_problem_of(
+          {{"mimo_rank", rank}, {"seqlen", seqlen}, {"dstate", size(seqlen % 2 == 0 ? 64 : 128)}}));
+  for (const std::int64_t headdim : {8, 72, 128, 256})
+    for (const std::int64_t dstate : {8, 72, 128})
+      for (const bool norm : {false, true})
+        all.push_back(mimo_problem_of({{"headdim", headdim},
+                                       {"dstate", dstate},
+                                       {"rope_angles", dstate / 4},
+                                       {"mimo_rank", size(norm ? 4 : 2)},
+                                       {"outproj_norm", norm}}));
+  for (int bits = 0; bits < 32; ++bits) {
+    const bool reduces = (bits & 16) != 0;
+    all.push_back(mimo_problem_of({{"nheads", size(6)},
+                                   {"groups", size(bits % 3 == 0   ? 1
+                                                   : bits % 3 == 1 ? 2
+                                                                   : 6)},
+                                   {"rotary_pairing", bits % 5 < 2 ? "interleaved" : "halves"},
+                                   {"out_reduce", reduces},
+                                   {"outproj_norm", reduces && (bits & 1) != 0 && bits % 4 == 1},
+                                   {"z", (bits & 1) != 0},
+                                   {"D", (bits & 2) != 0},
+                                   {"initial_states", (bits & 4) != 0},
+                                   {"final_states", (bits & 8) != 0}}));
+  }
+  for (const auto& [nheads, groups, seqlen] : {std::tuple{134, 2, 80}, {9, 3, 500}, {1, 1, 1500}})
+    all.push_back(mimo_problem_of(
+        {{"nheads", size(nheads)}, {"groups", size(groups)}, {"seqlen", size(seqlen)}, {"batch", size(1)}}));
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("Mamba-3's cuda-hopper agrees with the reference in MIMO", "[gpu][mamba3][mamba3_hopper]") {
+  for (const char* distribution : {"mamba", "slow_decay", "large_A", "trained"})
+    check_all(mimo_problems(), distribution);
+  check_all(in_f16(mimo_problems()), "mamba");
+}
+
+TEST_CASE("Mamba-3's cuda-hopper agrees with the reference at every length", "[gpu][mamba3][mamba3_hopper]") {
+  for (const char* distribution : {"mamba", "slow_decay", "large_A", "tiny_delta", "trained"})
+    check_all(length_problems(), distribution);
+}
+
+TEST_CASE("Mamba-3's cuda-hopper agrees with the reference at every size", "[gpu][mamba3][mamba3_hopper]") {
+  check_all(size_problems(), "mamba");
+  check_all(size_problems(), "large_A");
+}
+
+TEST_CASE("Mamba-3's cuda-hopper agrees with the reference however items are cut",
+          "[gpu][mamba3][mamba3_hopper]") {
+  for (const char* distribution : {"mamba", "slow_decay"}) check_all(plan_problems(), distribution);
+}
+
+TEST_CASE("Mamba-3's cuda-hopper agrees with the reference for every option",
+          "[gpu][mamba3][mamba3_hopper]") {
+  check_all(option_problems(), "mamba");
+}
+
+TEST_CASE("Mamba-3's cuda-hopper agrees with the reference in f16", "[gpu][mamba3][mamba3_hopper]") {
+  for (const char* distribution : {"mamba", "slow_decay", "large_A", "tiny_delta", "trained"})
+    check_all(in_f16(length_problems()), distribution);
+  check_all(in_f16(size_problems()), "mamba");
+  check_all(in_f16(plan_problems()), "tiny_delta");
+  check_all(in_f16(option_problems()), "mamba");
+}
+
+TEST_CASE("Mamba-3's cuda-hopper says what it does not take", "[mamba3]") {
+  const auto is_hopper = [](const Implementation& implementation) {
+    return implementation.name == "cuda-hopper" && implementation.op == "mamba3_siso_fwd";
+  };
+  if (std::ranges::none_of(implementations(), is_hopper)) {
+    WARN("skipped: built without CUDA");
+    return;
+  }
+  const auto reason = [](Axes axes) {
+    return find_implementation("mamba3_siso_fwd", "cuda-hopper").unsupported(problem_of(std::move(axes)));
+  };
+  CHECK(reason({{"dtype", "f32"}}) == "needs tensors of 16-bit elements");
+  CHECK(reason({{"headdim", size(60)}}) ==
+        "needs headdim and dstate that are multiples of 8: rows of 16-byte vectors");
+  CHECK(reason({{"dstate", size(136)}}) ==
+        "needs dstate of at most 128: states of 64 rows are held in registers");
+  const auto& mimo = find_implementation("mamba3_mimo_fwd", "cuda-hopper");
+  CHECK(mimo.unsupported(mimo_problem_of({{"mimo_rank", size(3)}})) ==
+        "needs a rank of 1, 2, 4 or 8: chunks are 64 rows of steps and ranks");
+  CHECK(reason({{"batch", size(1)}, {"cu_seqlens", true}, {"sequences", size(3)}}) ==
+        "does not support cu_seqlens");
+}
