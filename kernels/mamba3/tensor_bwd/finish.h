@@ -77,9 +77,8 @@ struct Finish {
     team.for_all(row.steps * angles, [&](int i) {
       memory.turns[i] = from.dtheta[row.step(plan, i / angles) * angles + i % angles];
     });
-    team.for_all(kFlowRows * kSteps, [&](int i) {
-      (&memory.flows[0][0])[i] = from.flows[row.index * kFlowRows * kSteps + i];
-    });
+    team.for_all(kFlowRows * kSteps,
+                 [&](int i) { (&memory.flows[0][0])[i] = from.flows[row.index * kFlowRows * kSteps + i]; });
     team.for_all(kSteps + angles, [&](int i) {
       if (i < kSteps) return add_flows(i);
       float sum = from.turns[row.index * angles + i - kSteps];

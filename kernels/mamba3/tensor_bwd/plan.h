@@ -21,8 +21,8 @@ inline constexpr int kMaxAngles = kMaxStates / 2;
 inline constexpr int kStepFloats = 4;
 
 // What the gradient kernel leaves of each step.
-inline constexpr int kFlowOut = 0;    ///< what reaches the step from before less what leaves it: for later sums
-inline constexpr int kFlowIn = 1;     ///< what leaves it for the state behind the chunk: for earlier sums
+inline constexpr int kFlowOut = 0;  ///< what reaches the step from before less what leaves it: for later sums
+inline constexpr int kFlowIn = 1;   ///< what leaves it for the state behind the chunk: for earlier sums
 inline constexpr int kFlowScale = 2;  ///< ds
 inline constexpr int kFlowOwn = 3;    ///< dγ
 inline constexpr int kFlowRows = 4;
@@ -34,17 +34,18 @@ struct Plan : ChunkGrid {
   int sums;  ///< of a row: dQ_bias and dK_bias, then dD
 
   // Byte offsets into the workspace.
-  std::size_t q, k;       ///< [B, L, H, N] io dtype: rotated; the gradient kernel puts what it makes of them there
-  std::size_t phases;     ///< [B, L, H, S] u32; then dθ, f32
-  std::size_t starts;     ///< [row][S] u32: phases before the chunk
-  std::size_t steps;      ///< [row][kStepFloats][step] f32
-  std::size_t owns;       ///< [row][step] f32: γ
-  std::size_t seeds;      ///< [B, H, P, N] f32: the states that sequences start with; only with initial states
-  std::size_t states;     ///< [row][dstate tile] tiles: the states entering the chunk
-  std::size_t dstates;    ///< the same of the gradients of the states leaving the chunk
-  std::size_t turns;      ///< [row][S] f32: Σ dθ of the chunk; then of later chunks
-  std::size_t flows;      ///< [row][kFlowRows][step] f32
-  std::size_t row_sums;   ///< [row][sums] f32
+  std::size_t q, k;  ///< [B, L, H, N] io dtype: rotated; the gradient kernel puts what it makes of them there
+  std::size_t phases;    ///< [B, L, H, S] u32
+  std::size_t dtheta;    ///< [B, L, H, S] f32
+  std::size_t starts;    ///< [row][S] u32: phases before the chunk
+  std::size_t steps;     ///< [row][kStepFloats][step] f32
+  std::size_t owns;      ///< [row][step] f32: γ
+  std::size_t seeds;     ///< [B, H, P, N] f32: the states that sequences start with; only with initial states
+  std::size_t states;    ///< [row][dstate tile] tiles: the states entering the chunk
+  std::size_t dstates;   ///< the same of the gradients of the states leaving the chunk
+  std::size_t turns;     ///< [row][S] f32: Σ dθ of the chunk; then of later chunks
+  std::size_t flows;     ///< [row][kFlowRows][step] f32
+  std::size_t row_sums;  ///< [row][sums] f32
   std::size_t first_own;  ///< [B, H] f32: ds of the step before the first; only with initial states
   std::size_t bytes;
 
@@ -65,6 +66,7 @@ struct Plan : ChunkGrid {
     q = layout.take(vectors, kIo);
     k = layout.take(vectors, kIo);
     phases = layout.take(batch * seqlen * nheads * angles, sizeof(float));
+    dtheta = layout.take(batch * seqlen * nheads * angles, sizeof(float));
     starts = layout.take(rows * angles, sizeof(float));
     steps = layout.take(rows * kStepFloats * kSteps, sizeof(float));
     owns = layout.take(rows * kSteps, sizeof(float));
@@ -83,8 +85,8 @@ struct Plan : ChunkGrid {
 struct Workspace {
   void *q, *k;
   std::uint32_t* phases;
-  float* dtheta;  ///< where phases were
   std::uint32_t* starts;
+  float* dtheta;
   float *steps, *owns, *seeds;
   void *states, *dstates;
   float *turns, *flows, *row_sums, *first_own;
@@ -95,7 +97,7 @@ struct Workspace {
     q = base + plan.q;
     k = base + plan.k;
     phases = reinterpret_cast<std::uint32_t*>(base + plan.phases);
-    dtheta = floats(plan.phases);
+    dtheta = floats(plan.dtheta);
     starts = reinterpret_cast<std::uint32_t*>(base + plan.starts);
     steps = floats(plan.steps);
     owns = floats(plan.owns);

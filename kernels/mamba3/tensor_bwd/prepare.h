@@ -18,8 +18,10 @@ namespace ssmbench::mamba3_bwd {
 /// λ, 1 − λ and DT of a step.
 struct StepScalars {
   float open, closed, dt;
-  SSMBENCH_TEAM float own() const { return open * dt; }         ///< γ
-  SSMBENCH_TEAM float previous() const { return closed * dt; }  ///< what the input of the step before gets of it
+  SSMBENCH_TEAM float own() const { return open * dt; }  ///< γ
+  SSMBENCH_TEAM float previous() const {
+    return closed * dt;
+  }  ///< what the input of the step before gets of it
 };
 template <class Io>
 SSMBENCH_TEAM StepScalars scalars_of(const Mamba3Args& args, std::int64_t at) {
@@ -51,8 +53,8 @@ SSMBENCH_TEAM inline void add_starts(const Mamba3Args& args, const Plan& plan, c
   const std::int64_t b = at / plan.angles / plan.nheads;
   std::uint32_t phase = args.input_angle == nullptr ? 0U : phase_of_radians(args.input_angle[at]);
   for (std::int64_t chunk = 0; chunk < plan.chunks; ++chunk) {
-    std::uint32_t& start = to.starts[plan.row(b, chunk, 0, plan.nheads) * plan.angles +
-                                     at % (plan.nheads * plan.angles)];
+    std::uint32_t& start =
+        to.starts[plan.row(b, chunk, 0, plan.nheads) * plan.angles + at % (plan.nheads * plan.angles)];
     const std::uint32_t share = start;
     start = phase;
     phase += share;
@@ -67,8 +69,8 @@ SSMBENCH_TEAM void make_seed(const Mamba3Args& args, const Plan& plan, const Wor
   const std::int64_t p = at / plan.dstate % plan.headdim;
   const std::int64_t head = at / plan.dstate / plan.headdim;
   const float weight = scalars_of<Io>(args, head * plan.seqlen).previous();
-  to.seeds[at] = args.input_ssm[at] + weight * args.input_v[head * plan.headdim + p] *
-                                          args.input_k[head * plan.dstate + n];
+  to.seeds[at] = args.input_ssm[at] +
+                 weight * args.input_v[head * plan.headdim + p] * args.input_k[head * plan.dstate + n];
 }
 
 /// Memory of a block that prepares a row.
@@ -92,9 +94,8 @@ struct Preparation {
       const int t = i / plan.angles;
       memory.phases[i] = t < row.steps ? increment_of<Io>(args, plan, row, t, i % plan.angles) : 0U;
     });
-    team.for_all(kSteps, [&](int t) {
-      memory.decays[t] = t < row.steps ? args.adt[row.scalar(plan, t)] : 0.0F;
-    });
+    team.for_all(kSteps,
+                 [&](int t) { memory.decays[t] = t < row.steps ? args.adt[row.scalar(plan, t)] : 0.0F; });
     team.for_all(kSteps + plan.angles, [&](int i) {
       if (i < kSteps) return make_step(i);
       std::uint32_t phase = to.starts[row.index * plan.angles + i - kSteps];

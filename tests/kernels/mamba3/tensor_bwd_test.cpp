@@ -94,12 +94,15 @@ class Products {
   ValueSlope gate(const Row& row, int t, int p) const {
     return args_.in.Z == nullptr ? ValueSlope{1.0F, 0.0F} : silu_slope(input(args_.in.Z, row, t, p));
   }
-  float dy(const Row& row, int t, int p) const { return input(args_.dout, row, t, p) * gate(row, t, p).value; }
+  float dy(const Row& row, int t, int p) const {
+    return input(args_.dout, row, t, p) * gate(row, t, p).value;
+  }
 
   /// The states entering chunks, or the gradients of those leaving them.
   void walk(std::int64_t head, bool forward) {
     Floats state(elements(), 0.0F);
-    const float* const first = forward ? (args_.in.input_ssm == nullptr ? nullptr : work_.seeds) : args_.dfinal_ssm;
+    const float* const first =
+        forward ? (args_.in.input_ssm == nullptr ? nullptr : work_.seeds) : args_.dfinal_ssm;
     if (first != nullptr) state.assign(first + head * elements(), first + (head + 1) * elements());
     for (std::int64_t i = 0; i < plan_.chunks; ++i) {
       const std::int64_t chunk = forward ? i : plan_.chunks - 1 - i;
@@ -110,7 +113,8 @@ class Products {
       for (float& x : state) x *= step(row, kStepEnter, kSteps - 1);
       for (int t = 0; t < row.steps; ++t)
         for (int p = 0; p < plan_.headdim; ++p) {
-          const float weight = forward ? step(row, kStepDelta, t) * step(row, kStepLeave, t) : step(row, kStepEnter, t);
+          const float weight =
+              forward ? step(row, kStepDelta, t) * step(row, kStepLeave, t) : step(row, kStepEnter, t);
           const float left = rounded(weight * (forward ? input(args_.in.V, row, t, p) : dy(row, t, p)));
           for (int n = 0; n < plan_.dstate; ++n)
             state[p * plan_.dstate + n] += left * vector(forward ? work_.k : work_.q, row, t, n);
@@ -215,7 +219,8 @@ class Products {
     for (int t = 0; t < row.steps; ++t) turn_back(row, t, q, k, dC, dB, sums);
   }
 
-  void turn_back(const Row& row, int t, const Floats& q, const Floats& k, Floats& dC, Floats& dB, float* sums) {
+  void turn_back(const Row& row, int t, const Floats& q, const Floats& k, Floats& dC, Floats& dB,
+                 float* sums) {
     const int N = plan_.dstate;
     for (int pair = 0; pair < N / 2; ++pair) {
       const int at = t * N + 2 * pair;
@@ -250,7 +255,8 @@ class Products {
 };
 
 /// All outputs, from a workspace full of NaN.
-std::vector<HostTensor> emulated(const Problem& problem, const std::vector<HostTensor>& inputs, unsigned seed) {
+std::vector<HostTensor> emulated(const Problem& problem, const std::vector<HostTensor>& inputs,
+                                 unsigned seed) {
   std::vector<HostTensor> outputs;
   for (const auto& spec : specs_of(problem, Role::output)) {
     outputs.emplace_back(spec);
@@ -264,7 +270,8 @@ std::vector<HostTensor> emulated(const Problem& problem, const std::vector<HostT
   const Workspace work(plan, memory.data());
   const ShuffledTeam team(seed);
   const std::int64_t heads = plan.batch * plan.nheads;
-  for (std::int64_t at = 0; at < plan.rows * plan.angles; ++at) add_increments<HostBf16>(args.in, plan, work, at);
+  for (std::int64_t at = 0; at < plan.rows * plan.angles; ++at)
+    add_increments<HostBf16>(args.in, plan, work, at);
   for (std::int64_t at = 0; at < heads * plan.angles; ++at) add_starts(args.in, plan, work, at);
   if (args.in.input_ssm != nullptr)
     for (std::int64_t at = 0; at < heads * plan.headdim * plan.dstate; ++at)
@@ -297,7 +304,6 @@ std::string failures_of(const Problem& problem, const InputSpec& spec) {
   for (const auto& output : emulated(problem, inputs, 1)) {
     const auto comparison = compare_output(output.view(), reference.at(output.spec.name).expectation(),
                                            {.math = Math::bf16, .state_dtype = DType::bf16});
-    if (getenv("SHOW")) fprintf(stderr, "%s %s %s: %g rms %g\n", problem.id().c_str(), spec.distribution.c_str(), output.spec.name.c_str(), comparison.tolerance_ratio, comparison.rms_ratio);
     if (!comparison.passed()) failures += output.spec.name + ": " + why_failed(comparison) + "\n";
   }
   return failures;
@@ -325,6 +331,18 @@ TEST_CASE("the gradients of cuda-chunked, products emulated, agree with the refe
                                       mamba3_siso_bwd()));
     ++turn;
   }
+  for (const std::int64_t dstate : {66, 128})  // two tiles of states
+    problems.push_back(mamba3_problem({{"dtype", "bf16"},
+                                       {"seqlen", size(130)},
+                                       {"nheads", size(2)},
+                                       {"headdim", size(64)},
+                                       {"dstate", dstate},
+                                       {"rope_angles", dstate == 66 ? size(33) : size(32)},
+                                       {"z", dstate == 66},
+                                       {"D", true},
+                                       {"initial_states", dstate == 66},
+                                       {"final_states", dstate == 66}},
+                                      mamba3_siso_bwd()));
   for (const auto& problem : problems)
     for (const char* distribution : {"mamba", "trained"}) {
       INFO(problem.id() << " " << distribution);

@@ -1,0 +1,201 @@
+// cuda-chunked for Mamba-3's gradients: registration and launch. In order:
+//
+//   increments, starts   phases before all chunks
+//   prepare              prepare.h: rotated q and k; s, γ and decays of all steps
+//   states               SSD's walks over the states at the borders of chunks, and over their gradients
+//   gradients            gradients.cuh: a block per chunk of a head
+//   turns, finish        finish.h: dAngles, dADT, dDT, dTrap; gradients of the input states
+//   heads, rows          sums over the heads of a group; over sequences and chunks
+
+#include <string>
+
+#include "base/errors.h"
+#include "kernels/common/launch.cuh"
+#include "kernels/mamba3/bind.h"
+#include "kernels/mamba3/tensor_bwd/finish.h"
+#include "kernels/mamba3/tensor_bwd/gradients.cuh"
+
+namespace ssmbench::mamba3_bwd {
+namespace {
+
+constexpr int kThreads = 256;
+using Bf16 = __nv_bfloat16;
+
+struct DeviceIo {
+  static __device__ float load(const void* data, std::int64_t at) {
+    return to_float(static_cast<const Bf16*>(data)[at]);
+  }
+  static __device__ void store(void* data, std::int64_t at, float value) {
+    static_cast<Bf16*>(data)[at] = from_float<Bf16>(value);
+  }
+};
+
+/// A block's threads.
+struct BlockTeam {
+  template <class Body>
+  __device__ void for_all(int count, const Body& body) const {
+    for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) body(i);
+    __syncthreads();
+  }
+};
+
+__device__ std::int64_t thread_of_grid() {
+  return std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+}
+
+__global__ void increments_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
+  const std::int64_t at = thread_of_grid();
+  if (at < plan.rows * plan.angles) add_increments<DeviceIo>(args.in, plan, work, at);
+}
+
+__global__ void starts_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
+  const std::int64_t at = thread_of_grid();
+  if (at < plan.batch * plan.nheads * plan.angles) add_starts(args.in, plan, work, at);
+}
+
+__global__ void seeds_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
+  const std::int64_t at = thread_of_grid();
+  if (at < plan.batch * plan.nheads * plan.headdim * plan.dstate)
+    make_seed<DeviceIo>(args.in, plan, work, at);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    prepare_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
+  __shared__ PrepareMemory memory;
+  const BlockTeam team;
+  Preparation<DeviceIo, BlockTeam>{args.in, plan, work, memory, Row(plan, blockIdx.x), team}.run();
+}
+
+__global__ void turns_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
+  const std::int64_t at = thread_of_grid();
+  if (at < plan.batch * plan.nheads * plan.angles) add_turns(args, plan, work, at);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    start_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
+  __shared__ float terms[kMaxStates];
+  store_start<DeviceIo>(args, plan, work, blockIdx.x, terms, BlockTeam());
+}
+
+__global__ void __launch_bounds__(kThreads)
+    finish_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
+  __shared__ FinishMemory memory;
+  const BlockTeam team;
+  Finish<DeviceIo, BlockTeam>{args, plan, work, memory, Row(plan, blockIdx.x), team}.run();
+}
+
+__global__ void heads_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
+  const std::int64_t at = thread_of_grid();
+  if (at < plan.batch * plan.seqlen * plan.groups * plan.dstate) add_heads<DeviceIo>(args, plan, work, at);
+}
+
+__global__ void __launch_bounds__(kThreads)
+    rows_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work, int slabs) {
+  __shared__ float parts[kSumParts * kSumColumns];
+  add_rows(args, plan, work, blockIdx.x / slabs, static_cast<int>(blockIdx.x) % slabs * kSumColumns, parts,
+           BlockTeam());
+}
+
+/// As SSD's kernels take it: q and k are of each head.
+SsdInputs ssd_inputs(const Mamba3Args& args, const Plan& plan) {
+  SsdInputs in{};
+  in.batch = plan.batch;
+  in.seqlen = plan.seqlen;
+  in.nheads = in.groups = plan.nheads;
+  in.heads_per_group = 1;
+  in.headdim = plan.headdim;
+  in.dstate = plan.dstate;
+  in.x = args.V;
+  in.z = args.Z;
+  return in;
+}
+
+void launch_all_states(const Mamba3BwdArgs& args, const Plan& plan, const Workspace& work,
+                       cudaStream_t stream) {
+  const SsdInputs in = ssd_inputs(args.in, plan);
+  launch_states<Bf16, Bf16, Walk::forward>(in,
+                                           {.left = args.in.V,
+                                            .gate = nullptr,
+                                            .right = work.k,
+                                            .first = args.in.input_ssm == nullptr ? nullptr : work.seeds,
+                                            .last = nullptr,
+                                            .steps = work.steps,
+                                            .images = work.states,
+                                            .unscales = nullptr},
+                                           plan, stream);
+  launch_states<Bf16, Bf16, Walk::backward>(in,
+                                            {.left = args.dout,
+                                             .gate = args.in.Z,
+                                             .right = work.q,
+                                             .first = args.dfinal_ssm,
+                                             .last = args.dinput_ssm,
+                                             .steps = work.steps,
+                                             .images = work.dstates,
+                                             .unscales = nullptr},
+                                            plan, stream);
+}
+
+std::optional<std::string> unsupported(const Problem& problem) {
+  const Mamba3 scan(problem);
+  if (problem.dtype() != DType::bf16) return "needs bf16 tensors";
+  if (scan.has_cu_seqlens) return "does not support cu_seqlens";
+  if (!scan.interleaved) return "needs rotary_pairing interleaved: a thread turns neighbouring states";
+  if (scan.headdim > kMaxHeaddim) return "needs headdim of at most 64: a chunk's head dims are one tile";
+  if (scan.dstate > kMaxStates) return "needs dstate of at most 128: a chunk's q and k are in shared memory";
+  const Plan plan(scan);
+  return grid_too_large({plan.rows, ceil_div(scan.angles + 2 * scan.dstate, kSumColumns)},
+                        "64 steps of a head and 32 states");
+}
+
+template <int kTilesN>
+Launch gradients_of(const Mamba3BwdArgs& args, const Plan& plan, const Workspace& work) {
+  constexpr int kBytes = gradients_shared_bytes<Bf16, kTilesN>();
+  const auto kernel = gradients_kernel<Bf16, kTilesN>;
+  allow_shared_bytes(kernel, kBytes);
+  return launch_of(kernel, plan.rows, dim3(kGradientThreads), kBytes, args, plan, work);
+}
+
+Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
+  if (auto reason = unsupported(problem)) throw ContractError("cuda-chunked " + *reason);
+  const Mamba3BwdArgs args = bind_mamba3_bwd(problem, tensors);
+  const Plan plan(args.in.scan);
+  const Workspace work(plan, workspace);
+  const std::int64_t heads = plan.batch * plan.nheads;
+  const auto elementwise = [&](auto kernel, std::int64_t count) {
+    return launch_of(kernel, ceil_div(count, kThreads), dim3(kThreads), 0, args, plan, work);
+  };
+  const auto by_block = [&](auto kernel, std::int64_t blocks) {
+    return launch_of(kernel, blocks, dim3(kThreads), 0, args, plan, work);
+  };
+  std::vector<Launch> launches{elementwise(increments_kernel, plan.rows * plan.angles),
+                               elementwise(starts_kernel, heads * plan.angles)};
+  if (args.in.input_ssm != nullptr)
+    launches.push_back(elementwise(seeds_kernel, heads * plan.headdim * plan.dstate));
+  launches.push_back(by_block(prepare_kernel, plan.rows));
+  launches.emplace_back(
+      [=](void* stream) { launch_all_states(args, plan, work, static_cast<cudaStream_t>(stream)); });
+  launches.push_back(plan.dstate_tiles == 1 ? gradients_of<1>(args, plan, work)
+                                            : gradients_of<2>(args, plan, work));
+  launches.push_back(elementwise(turns_kernel, heads * plan.angles));
+  if (args.dinput_ssm != nullptr) launches.push_back(by_block(start_kernel, heads));
+  launches.push_back(by_block(finish_kernel, plan.rows));
+  launches.push_back(elementwise(heads_kernel, plan.batch * plan.seqlen * plan.groups * plan.dstate));
+  const int slabs = static_cast<int>(ceil_div(plan.sums, kSumColumns));
+  launches.push_back(launch_of(rows_kernel, plan.nheads * slabs, dim3(kThreads), 0, args, plan, work, slabs));
+  return [launches](void* stream) {
+    for (const Launch& launch : launches) launch(stream);
+  };
+}
+
+const Registration registration{
+    {.name = "cuda-chunked",
+     .op = "mamba3_siso_bwd",
+     .device = DeviceKind::cuda,
+     .summary = "chunks of 64 steps by SSD's products on tensor cores, q and k rotated beforehand",
+     .arithmetic = [](DType) { return Arithmetic{.math = Math::bf16, .state_dtype = DType::bf16}; },
+     .unsupported = unsupported,
+     .workspace_bytes = [](const Problem& problem) { return Plan(Mamba3(problem)).bytes; },
+     .bind = bind}};
+
+}  // namespace
+}  // namespace ssmbench::mamba3_bwd
