@@ -57,7 +57,8 @@ SSMBENCH_TEAM void store_start(const Mamba3BwdArgs& args, const Plan& plan, cons
 
 /// Memory of a block that finishes a row.
 struct FinishMemory {
-  float turns[kSteps * kMaxAngles];  ///< [step][pair]: dθ, Θ, ω·Θ
+  float turns[kSteps * kMaxAngles];  ///< [step][pair]: Σ dθ to the end of the part; then ω·Θ
+  float parts[kParts * kMaxAngles];  ///< [part][pair]: behind the part
   float flows[kFlowRows][kSteps];
   float past[kSteps];  ///< what flows past a step
 };
@@ -74,24 +75,33 @@ struct Finish {
 
   SSMBENCH_TEAM void run() const {
     const int angles = plan.angles;
-    team.for_all(row.steps * angles, [&](int i) {
-      memory.turns[i] = from.dtheta[row.step(plan, i / angles) * angles + i % angles];
-    });
+    team.for_all(kParts * angles, [&](int i) { add_part(i / angles, i % angles); });
     team.for_all(kFlowRows * kSteps,
                  [&](int i) { (&memory.flows[0][0])[i] = from.flows[row.index * kFlowRows * kSteps + i]; });
     team.for_all(kSteps + angles, [&](int i) {
       if (i < kSteps) return add_flows(i);
       float sum = from.turns[row.index * angles + i - kSteps];
-      for (int t = row.steps - 1; t >= 0; --t) {
-        float& here = memory.turns[t * angles + i - kSteps];
-        here = sum += here;
+      for (int part = kParts - 1; part >= 0; --part) {
+        float& behind = memory.parts[part * angles + i - kSteps];
+        const float share = behind;
+        behind = sum;
+        sum += share;
       }
     });
-    team.for_all(row.steps * angles, [&](int i) { store_rate(i); });
+    team.for_all(row.steps * angles, [&](int i) { store_rate(i / angles, i % angles); });
     team.for_all(row.steps, [&](int t) { store_scalars(t); });
   }
 
  private:
+  SSMBENCH_TEAM void add_part(int part, int pair) const {
+    float sum = 0;
+    for (int t = (part + 1) * kPartSteps - 1; t >= part * kPartSteps; --t) {
+      if (t < row.steps) sum += from.dtheta[row.step(plan, t) * plan.angles + pair];
+      memory.turns[t * plan.angles + pair] = sum;
+    }
+    memory.parts[part * plan.angles + pair] = sum;
+  }
+
   SSMBENCH_TEAM void add_flows(int t) const {
     float sum = 0;
     for (int u = kSteps - 1; u >= t; --u) sum += memory.flows[kFlowOut][u];
@@ -99,14 +109,14 @@ struct Finish {
     memory.past[t] = sum;
   }
 
-  SSMBENCH_TEAM void store_rate(int i) const {
+  SSMBENCH_TEAM void store_rate(int t, int pair) const {
     constexpr float kPi = 0.5F * kTurnInRadians;
-    const int t = i / plan.angles;
-    const std::int64_t at = row.step(plan, t) * plan.angles + i % plan.angles;
+    const std::int64_t at = row.step(plan, t) * plan.angles + pair;
     const float rate = tanhf(Io::load(args.in.rates, at));
-    const float theta = memory.turns[i];
+    float& turn = memory.turns[t * plan.angles + pair];
+    const float theta = turn + memory.parts[t / kPartSteps * plan.angles + pair];
     Io::store(args.drates, at, kPi * (1.0F - rate * rate) * args.in.dt[row.scalar(plan, t)] * theta);
-    memory.turns[i] = kPi * rate * theta;
+    turn = kPi * rate * theta;
   }
 
   /// ds of the step before.
@@ -132,20 +142,24 @@ struct Finish {
   }
 };
 
-/// dQ and dK, element `at` of (batch, time, group, state): sums over the heads of the group, in order.
+/// dQ and dK, states 2·at and 2·at + 1 of (batch, time, group, state): sums over the heads of the group, in order.
 template <class Io>
 SSMBENCH_TEAM void add_heads(const Mamba3BwdArgs& args, const Plan& plan, const Workspace& from,
                              std::int64_t at) {
   const std::int64_t each = plan.nheads / plan.groups;
-  const std::int64_t first = (at / plan.dstate * each) * plan.dstate + at % plan.dstate;
-  float dQ = 0;
-  float dK = 0;
+  const std::int64_t first = 2 * at / plan.dstate * each * plan.dstate + 2 * at % plan.dstate;
+  Pair dQ{0, 0};
+  Pair dK{0, 0};
+  const auto add = [](Pair& sum, Pair term) {
+    sum.first += term.first;
+    sum.second += term.second;
+  };
   for (std::int64_t head = 0; head < each; ++head) {
-    dQ += Io::load(from.q, first + head * plan.dstate);
-    dK += Io::load(from.k, first + head * plan.dstate);
+    add(dQ, Io::load_pair(from.q, first + head * plan.dstate));
+    add(dK, Io::load_pair(from.k, first + head * plan.dstate));
   }
-  Io::store(args.dQ, at, dQ);
-  Io::store(args.dK, at, dK);
+  Io::store_pair(args.dQ, 2 * at, dQ);
+  Io::store_pair(args.dK, 2 * at, dK);
 }
 
 inline constexpr int kSumColumns = 32;

@@ -18,6 +18,7 @@
 // 104 KB of tiles at 128 states and at most 128 registers: two blocks on an SM, of which one loads while the
 // other multiplies. X waits for its product in registers, packed, and takes the place of M.
 
+#include "kernels/common/activations.h"
 #include "kernels/mamba3/args.h"
 #include "kernels/mamba3/phase.h"
 #include "kernels/mamba3/tensor_bwd/plan.h"
@@ -75,6 +76,17 @@ struct GradientTiles {
   __device__ Io* dy() const { return tile(4 * kTilesN + 3); }
   __device__ Io* square() const { return tile(4 * kTilesN + 4); }  ///< M, then X
 };
+
+/// silu_slope by the hardware's exponential and reciprocal. (fast_silu_slope limits the exponential: below −87 that
+/// is 10 times what a gradient there may be off by.)
+__device__ inline ValueSlope gate_of(float z) {
+  const float e = exp2_approximate(fabsf(z) * -kLog2E);
+  const float large = reciprocal_approximate(1.0F + e);
+  const float small = e * large;
+  const float open = z < 0.0F ? small : large;
+  const float closed = z < 0.0F ? large : small;
+  return {z * open, open * fmaf(z, closed, 1.0F)};
+}
 
 /// What a thread adds up; of rows row_of(0) and row_of(2) of its patch.
 struct GradientSums {
@@ -158,7 +170,7 @@ struct GradientBlock {
         float z[kVectorElements<Io>];
         load_vector(z, tiles.z() + offset);
 #pragma unroll
-        for (int j = 0; j < kVectorElements<Io>; ++j) dy[j] *= silu_slope(z[j]).value;
+        for (int j = 0; j < kVectorElements<Io>; ++j) dy[j] *= gate_of(z[j]).value;
       }
       store_vector(tiles.dy() + offset, dy);
     });
@@ -239,13 +251,18 @@ struct GradientBlock {
     multiply<Major::mn, Major::mn, kAtoms>(u, tiles.square(), tiles.dy(), at);
   }
 
-  /// The cotangent of the last V, of two head dims of step t.
-  __device__ __forceinline__ float2 final_v_of(int t, int p) const {
-    if (args.dfinal_v == nullptr || row.start + t + 1 != plan.seqlen) return make_float2(0.0F, 0.0F);
+  /// Adds the cotangent of the last V.
+  __device__ __forceinline__ void add_final_v(Patches& u) const {
+    if (args.dfinal_v == nullptr || row.start + row.steps != plan.seqlen) return;
     const auto* const final_v =
         static_cast<const Io*>(args.dfinal_v) + (row.b * plan.nheads + row.head) * plan.headdim;
-    return make_float2(p < plan.headdim ? to_float(final_v[p]) : 0.0F,
-                       p + 1 < plan.headdim ? to_float(final_v[p + 1]) : 0.0F);
+#pragma unroll
+    for (int e = 0; e < kAtoms; ++e)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int p = at.column_of(e, i);
+        if (at.row_of(i) + 1 == row.steps && p < plan.headdim) u[e][i] += to_float(final_v[p]);
+      }
   }
 
   /// dV overwrites dout, dZ overwrites z: each element belongs to one thread. Returns the thread's ⟨dy, V⟩.
@@ -260,19 +277,17 @@ struct GradientBlock {
         const int p = at.column_of(e, i);
         const float2 v = load_pair(tiles.v(), t, p);
         const float2 dout = load_pair(tiles.dout(), t, p);
-        const float2 more = final_v_of(t, p);
         float2 dy = dout;
         if (args.in.Z != nullptr) {
           const float2 z = load_pair(tiles.z(), t, p);
-          const ValueSlope gate[2] = {silu_slope(z.x), silu_slope(z.y)};
+          const ValueSlope gate[2] = {gate_of(z.x), gate_of(z.y)};
           dy.x *= gate[0].value;
           dy.y *= gate[1].value;
           store_pair(tiles.z(), t, p,
                      make_float2(dout.x * (y[e][i] + skip * v.x) * gate[0].slope,
                                  dout.y * (y[e][i + 1] + skip * v.y) * gate[1].slope));
         }
-        store_pair(tiles.dout(), t, p,
-                   make_float2(u[e][i] + skip * dy.x + more.x, u[e][i + 1] + skip * dy.y + more.y));
+        store_pair(tiles.dout(), t, p, make_float2(u[e][i] + skip * dy.x, u[e][i + 1] + skip * dy.y));
         product += dy.x * v.x + dy.y * v.y;
       }
     return product;
@@ -475,6 +490,7 @@ __global__ void __launch_bounds__(kGradientThreads, 2)
   {
     Patches y, u;
     block.multiply_inputs(y, u, sums);
+    block.add_final_v(u);
     const float skip = block.store_input_gradients(y, u);
     block.share_sums(sums, skip, block.product_of_states());
   }

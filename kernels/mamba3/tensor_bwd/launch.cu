@@ -28,6 +28,13 @@ struct DeviceIo {
   static __device__ void store(void* data, std::int64_t at, float value) {
     static_cast<Bf16*>(data)[at] = from_float<Bf16>(value);
   }
+  static __device__ Pair load_pair(const void* data, std::int64_t at) {
+    const float2 pair = unpack_pair<Bf16>(static_cast<const std::uint32_t*>(data)[at / 2]);
+    return {pair.x, pair.y};
+  }
+  static __device__ void store_pair(void* data, std::int64_t at, Pair pair) {
+    static_cast<std::uint32_t*>(data)[at / 2] = pack_pair<Bf16>(pair.first, pair.second);
+  }
 };
 
 /// A block's threads.
@@ -86,7 +93,8 @@ __global__ void __launch_bounds__(kThreads)
 
 __global__ void heads_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
   const std::int64_t at = thread_of_grid();
-  if (at < plan.batch * plan.seqlen * plan.groups * plan.dstate) add_heads<DeviceIo>(args, plan, work, at);
+  if (at < plan.batch * plan.seqlen * plan.groups * plan.dstate / 2)
+    add_heads<DeviceIo>(args, plan, work, at);
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -179,7 +187,7 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
   launches.push_back(elementwise(turns_kernel, heads * plan.angles));
   if (args.dinput_ssm != nullptr) launches.push_back(by_block(start_kernel, heads));
   launches.push_back(by_block(finish_kernel, plan.rows));
-  launches.push_back(elementwise(heads_kernel, plan.batch * plan.seqlen * plan.groups * plan.dstate));
+  launches.push_back(elementwise(heads_kernel, plan.batch * plan.seqlen * plan.groups * plan.dstate / 2));
   const int slabs = static_cast<int>(ceil_div(plan.sums, kSumColumns));
   launches.push_back(launch_of(rows_kernel, plan.nheads * slabs, dim3(kThreads), 0, args, plan, work, slabs));
   return [launches](void* stream) {

@@ -3,7 +3,7 @@
 // What comes before the products of cuda-chunked's gradients of Mamba-3: rotated q and k, and the numbers of each
 // step. Written as loops over elements that do not depend on one another, Team::for_all(), as in
 // chunked_bwd/gradients.h, so that CPU tests run the same code. Io: load(data, at) and store(data, at, value) of
-// the io dtype.
+// the io dtype, and the same of a pair from an even `at` on.
 
 #include <cmath>
 #include <cstdint>
@@ -14,6 +14,11 @@
 #include "kernels/mamba3/tensor_bwd/plan.h"
 
 namespace ssmbench::mamba3_bwd {
+
+/// Two neighbouring states.
+struct Pair {
+  float first, second;
+};
 
 /// λ, 1 − λ and DT of a step.
 struct StepScalars {
@@ -73,9 +78,14 @@ SSMBENCH_TEAM void make_seed(const Mamba3Args& args, const Plan& plan, const Wor
                  weight * args.input_v[head * plan.headdim + p] * args.input_k[head * plan.dstate + n];
 }
 
+/// Parts that the steps of a chunk are cut into for sums over time, and how many steps each has.
+inline constexpr int kParts = 8;
+inline constexpr int kPartSteps = kSteps / kParts;
+
 /// Memory of a block that prepares a row.
 struct PrepareMemory {
-  std::uint32_t phases[kSteps * kMaxAngles];  ///< [step][pair]
+  std::uint32_t phases[kSteps * kMaxAngles];  ///< [step][pair]: from the part's first step on
+  std::uint32_t parts[kParts * kMaxAngles];   ///< [part][pair]: before the part
   float decays[kSteps];                       ///< ADT
 };
 
@@ -90,29 +100,42 @@ struct Preparation {
   const Team& team;
 
   SSMBENCH_TEAM void run() const {
-    team.for_all(kSteps * plan.angles, [&](int i) {
-      const int t = i / plan.angles;
-      memory.phases[i] = t < row.steps ? increment_of<Io>(args, plan, row, t, i % plan.angles) : 0U;
-    });
+    const int angles = plan.angles;
+    team.for_all(kParts * angles, [&](int i) { add_part(i / angles, i % angles); });
     team.for_all(kSteps,
                  [&](int t) { memory.decays[t] = t < row.steps ? args.adt[row.scalar(plan, t)] : 0.0F; });
-    team.for_all(kSteps + plan.angles, [&](int i) {
+    team.for_all(kSteps + angles, [&](int i) {
       if (i < kSteps) return make_step(i);
-      std::uint32_t phase = to.starts[row.index * plan.angles + i - kSteps];
-      for (int t = 0; t < kSteps; ++t) {
-        std::uint32_t& here = memory.phases[t * plan.angles + i - kSteps];
-        here = phase += here;
+      std::uint32_t phase = to.starts[row.index * angles + i - kSteps];
+      for (int part = 0; part < kParts; ++part) {
+        std::uint32_t& before = memory.parts[part * angles + i - kSteps];
+        const std::uint32_t share = before;
+        before = phase;
+        phase += share;
       }
     });
-    team.for_all(row.steps * plan.angles, [&](int i) {
-      const std::int64_t at = row.step(plan, i / plan.angles) * plan.angles + i % plan.angles;
-      to.phases[at] = memory.phases[i];
-    });
+    constexpr int kRuns = 4;
     const int pairs = plan.dstate / 2;
-    team.for_all(row.steps * pairs, [&](int i) { rotate(i / pairs, i % pairs); });
+    team.for_all(kRuns * pairs, [&](int i) {
+      const int pair = i % pairs;
+      const std::int64_t bias = row.head * plan.dstate + 2 * pair;
+      const Pair of_q{args.Q_bias[bias], args.Q_bias[bias + 1]};
+      const Pair of_k{args.K_bias[bias], args.K_bias[bias + 1]};
+      for (int t = i / pairs; t < row.steps; t += kRuns) rotate(t, pair, of_q, of_k);
+    });
   }
 
  private:
+  /// Phases of a pair from the part's first step on.
+  SSMBENCH_TEAM void add_part(int part, int pair) const {
+    std::uint32_t sum = 0;
+    for (int t = part * kPartSteps; t < (part + 1) * kPartSteps; ++t) {
+      if (t < row.steps) sum += increment_of<Io>(args, plan, row, t, pair);
+      memory.phases[t * plan.angles + pair] = sum;
+    }
+    memory.parts[part * plan.angles + pair] = sum;
+  }
+
   /// Sums from the chunk's first step on, so that the last step's weight behind it is exactly 1.
   SSMBENCH_TEAM void make_step(int t) const {
     float decay = 0;
@@ -134,25 +157,28 @@ struct Preparation {
     to.owns[row.index * kSteps + t] = here.own();
   }
 
-  SSMBENCH_TEAM void rotate(int t, int pair) const {
+  /// A pair of q and k of step t, and its phase.
+  SSMBENCH_TEAM void rotate(int t, int pair, Pair of_q, Pair of_k) const {
     float cosine = 1;
     float sine = 0;
     if (pair < plan.angles) {
-      const float angle = kTurnInRadians * turns_of_phase(memory.phases[t * plan.angles + pair]);
+      const std::uint32_t phase =
+          memory.phases[t * plan.angles + pair] + memory.parts[t / kPartSteps * plan.angles + pair];
+      const float angle = kTurnInRadians * turns_of_phase(phase);
       cosine = cosf(angle);
       sine = sinf(angle);
+      to.phases[row.step(plan, t) * plan.angles + pair] = phase;
     }
     const std::int64_t from = row.vector(plan, t) + 2 * pair;
-    const std::int64_t bias = row.head * plan.dstate + 2 * pair;
     const std::int64_t at = row.step(plan, t) * plan.dstate + 2 * pair;
-    const auto turn = [&](const void* x, const float* biases, void* into) {
-      const float x0 = Io::load(x, from) + biases[bias];
-      const float x1 = Io::load(x, from + 1) + biases[bias + 1];
-      Io::store(into, at, x0 * cosine - x1 * sine);
-      Io::store(into, at + 1, x0 * sine + x1 * cosine);
+    const auto turn = [&](const void* x, Pair bias, void* into) {
+      const Pair plain = Io::load_pair(x, from);
+      const float x0 = plain.first + bias.first;
+      const float x1 = plain.second + bias.second;
+      Io::store_pair(into, at, {x0 * cosine - x1 * sine, x0 * sine + x1 * cosine});
     };
-    turn(args.Q, args.Q_bias, to.q);
-    turn(args.K, args.K_bias, to.k);
+    turn(args.Q, of_q, to.q);
+    turn(args.K, of_k, to.k);
   }
 };
 

@@ -34,6 +34,11 @@ struct HostBf16 {
   static void store(void* data, std::int64_t at, float value) {
     static_cast<std::uint16_t*>(data)[at] = Bf16::store(value);
   }
+  static Pair load_pair(const void* data, std::int64_t at) { return {load(data, at), load(data, at + 1)}; }
+  static void store_pair(void* data, std::int64_t at, Pair pair) {
+    store(data, at, pair.first);
+    store(data, at + 1, pair.second);
+  }
 };
 
 float rounded(float x) {
@@ -288,7 +293,7 @@ std::vector<HostTensor> emulated(const Problem& problem, const std::vector<HostT
   FinishMemory finish{};
   for (std::int64_t row = 0; row < plan.rows; ++row)
     Finish<HostBf16, ShuffledTeam>{args, plan, work, finish, Row(plan, row), team}.run();
-  for (std::int64_t at = 0; at < plan.batch * plan.seqlen * plan.groups * plan.dstate; ++at)
+  for (std::int64_t at = 0; at < plan.batch * plan.seqlen * plan.groups * plan.dstate / 2; ++at)
     add_heads<HostBf16>(args, plan, work, at);
   for (std::int64_t head = 0; head < plan.nheads; ++head)
     for (int first = 0; first < plan.sums; first += kSumColumns)
