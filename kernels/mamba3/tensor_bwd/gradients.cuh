@@ -20,8 +20,8 @@
 
 #include "kernels/common/activations.h"
 #include "kernels/mamba3/args.h"
-#include "kernels/mamba3/phase.h"
 #include "kernels/mamba3/tensor_bwd/plan.h"
+#include "kernels/mamba3/tensor_bwd/prepare.h"
 #include "kernels/ssd_chunk_scan/states.cuh"
 
 namespace ssmbench::mamba3_bwd {
@@ -88,6 +88,22 @@ __device__ inline ValueSlope gate_of(float z) {
   return {z * open, open * fmaf(z, closed, 1.0F)};
 }
 
+/// Sums over the lanes of a patch that have the same columns: x[e] of fragment e goes in, that of fragment
+/// atom_of_sum(lane) comes out, in 4 shuffles for all.
+__device__ inline float sum_columns(const float (&x)[kAtoms], int lane) {
+  static_assert(kAtoms == 4);
+  constexpr unsigned kAll = 0xFFFFFFFFU;
+  const bool upper = (lane & 4) != 0;
+  const bool odd = (lane & 8) != 0;
+  const float first = (upper ? x[2] : x[0]) + __shfl_xor_sync(kAll, upper ? x[0] : x[2], 4);
+  const float second = (upper ? x[3] : x[1]) + __shfl_xor_sync(kAll, upper ? x[1] : x[3], 4);
+  const float sum = (odd ? second : first) + __shfl_xor_sync(kAll, odd ? first : second, 8);
+  return sum + __shfl_xor_sync(kAll, sum, 16);
+}
+__device__ inline int atom_of_sum(int lane) {
+  return (lane & 4) / 2 + (lane & 8) / 8;
+}
+
 /// What a thread adds up; of rows row_of(0) and row_of(2) of its patch.
 struct GradientSums {
   float flow_out[2], flow_in[2];
@@ -119,12 +135,12 @@ struct GradientBlock {
   template <class Element>
   __device__ __forceinline__ TileSource<Element> input_tile(Element* data) const {
     return {data + row.step(plan, 0) * plan.headdim, plan.nheads * plan.headdim, row.steps, plan.headdim,
-            vectors_aligned<Io>(plan.headdim)};
+            true};
   }
   template <class Element>
   __device__ __forceinline__ TileSource<Element> vector_tile(Element* data, int n) const {
     return {data + row.step(plan, 0) * plan.dstate + n * kSteps, plan.nheads * plan.dstate, row.steps,
-            steps_within(n * kSteps, kSteps, plan.dstate), vectors_aligned<Io>(plan.dstate)};
+            steps_within(n * kSteps, kSteps, plan.dstate), true};
   }
   template <class Source>
   __device__ __forceinline__ void load(Io* tile, const Source& source) const {
@@ -132,7 +148,7 @@ struct GradientBlock {
   }
 
   __device__ __forceinline__ void load_inputs() const {
-#pragma unroll
+#pragma unroll 1
     for (int n = 0; n < kTilesN; ++n) {
       load(tiles.q(n), vector_tile(static_cast<const Io*>(work.q), n));
       load(tiles.k(n), vector_tile(static_cast<const Io*>(work.k), n));
@@ -150,7 +166,7 @@ struct GradientBlock {
   }
 
   __device__ __forceinline__ void load_states() const {
-#pragma unroll
+#pragma unroll 1
     for (int n = 0; n < kTilesN; ++n) {
       const std::int64_t image = plan.state_tile(row.index, 0, n) * kTileElements<Io>;
       load_image<kGradientThreads>(tiles.state(n), static_cast<const Io*>(work.states) + image);
@@ -192,9 +208,9 @@ struct GradientBlock {
       for (int i = 0; i < 4; ++i)
         if (at.column_of(e, i) <= at.row_of(i)) causal |= 1U << (e * 4 + i);
     decays_between_steps<Io, kAtoms>(L, shared.steps, at, causal);
+    float column[2][kAtoms] = {};
 #pragma unroll
     for (int e = 0; e < kAtoms; ++e) {
-      float column[2] = {0.0F, 0.0F};
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int t = at.row_of(i);
@@ -205,8 +221,8 @@ struct GradientBlock {
         scores[e][i] *= weight;
         crosses[e][i] *= L[e][i] * weight;
         if (u < t) {
-          column[i % 2] +=
-              product;  // not the diagonal too: beside it, what strong decays leave would be lost
+          // Not the diagonal too: beside it, what strong decays leave would be lost.
+          column[i % 2][e] += product;
           sums.flow_out[i / 2] += product * weight;
         }
         if (u == t) shared.diagonal[u] = product;
@@ -214,9 +230,12 @@ struct GradientBlock {
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
         packed[e][j] = pack_pair<Io>(crosses[e][2 * j], crosses[e][2 * j + 1]);
-        column[j] = sum_lanes<4, 16>(column[j]);
-        if (at.lane < 4) shared.column[at.row / 16][at.column_of(e, j)] = column[j];
       }
+    }
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const float sum = sum_columns(column[j], at.lane);
+      if (at.lane < 16) shared.column[at.row / 16][at.column_of(atom_of_sum(at.lane), j)] = sum;
     }
     store_fragments<kAtoms>(tiles.square(), scores, at, 1.0F);
   }
@@ -402,11 +421,10 @@ struct GradientBlock {
 
   /// dq and dk in place of q and k, turned back; dθ; and sums over steps. Each element belongs to one thread.
   __device__ __forceinline__ void turn_back(int n, const Patches& dq, const Patches& dk) const {
+    float of_q[2][kAtoms], of_k[2][kAtoms], turns[kAtoms];
 #pragma unroll
     for (int e = 0; e < kAtoms; ++e) {
-      float of_q[2] = {0.0F, 0.0F};
-      float of_k[2] = {0.0F, 0.0F};
-      float turns = 0.0F;
+      of_q[0][e] = of_q[1][e] = of_k[0][e] = of_k[1][e] = turns[e] = 0.0F;
       const int column = at.column_of(e, 0);
       const int pair = (n * kSteps + column) / 2;
 #pragma unroll
@@ -418,32 +436,34 @@ struct GradientBlock {
           const std::int64_t angle = row.step(plan, t) * plan.angles + pair;
           const float2 q = load_pair(tiles.q(n), t, column);
           const float2 k = load_pair(tiles.k(n), t, column);
-          float sine = 0.0F, cosine = 0.0F;
-          sincospif(2.0F * turns_of_phase(work.phases[angle]), &sine, &cosine);
           const float dtheta = q.x * to_q.y - q.y * to_q.x + k.x * to_k.y - k.y * to_k.x;
           work.dtheta[angle] = dtheta;
-          turns += dtheta;
-          to_q = make_float2(to_q.x * cosine + to_q.y * sine, to_q.y * cosine - to_q.x * sine);
-          to_k = make_float2(to_k.x * cosine + to_k.y * sine, to_k.y * cosine - to_k.x * sine);
+          turns[e] += dtheta;
+          const Turn turn = turn_of(work.phases[angle]);
+          to_q = make_float2(to_q.x * turn.cosine + to_q.y * turn.sine,
+                             to_q.y * turn.cosine - to_q.x * turn.sine);
+          to_k = make_float2(to_k.x * turn.cosine + to_k.y * turn.sine,
+                             to_k.y * turn.cosine - to_k.x * turn.sine);
         }
-        of_q[0] += to_q.x;
-        of_q[1] += to_q.y;
-        of_k[0] += to_k.x;
-        of_k[1] += to_k.y;
+        of_q[0][e] += to_q.x;
+        of_q[1][e] += to_q.y;
+        of_k[0][e] += to_k.x;
+        of_k[1][e] += to_k.y;
         store_pair(tiles.q(n), t, column, to_q);
         store_pair(tiles.k(n), t, column, to_k);
       }
-      float* const sums = shared.sums[at.row / 16];
-      turns = sum_lanes<4, 16>(turns);
+    }
+    float* const sums = shared.sums[at.row / 16];
+    const int column = at.column_of(atom_of_sum(at.lane), 0);
+    const float turned = sum_columns(turns, at.lane);
+    if (at.lane < 16) sums[kSumsOfTurns + column / 2] = turned;
 #pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        of_q[j] = sum_lanes<4, 16>(of_q[j]);
-        of_k[j] = sum_lanes<4, 16>(of_k[j]);
-        if (at.lane >= 4) continue;
-        sums[kSumsOfQ + column + j] = of_q[j];
-        sums[kSumsOfK + column + j] = of_k[j];
-      }
-      if (at.lane < 4) sums[kSumsOfTurns + column / 2] = turns;
+    for (int j = 0; j < 2; ++j) {
+      const float sum_of_q = sum_columns(of_q[j], at.lane);
+      const float sum_of_k = sum_columns(of_k[j], at.lane);
+      if (at.lane >= 16) continue;
+      sums[kSumsOfQ + column + j] = sum_of_q;
+      sums[kSumsOfK + column + j] = sum_of_k;
     }
   }
 
@@ -498,7 +518,7 @@ __global__ void __launch_bounds__(kGradientThreads, 2)
   block.store_crosses(crosses);
   block.write_inputs();
   __syncthreads();
-#pragma unroll
+#pragma unroll 1  // half of the code: twice it are more than the instruction cache holds
   for (int n = 0; n < kTilesN; ++n) {
     Patches dq, dk;
     block.multiply_vectors(n, dq, dk);

@@ -20,6 +20,20 @@ struct Pair {
   float first, second;
 };
 
+struct Turn {
+  float cosine, sine;
+};
+/// On the GPU by the hardware's functions, 8 roundoffs at most within ±π: what is turned is rounded to 16 bits
+/// before or after.
+SSMBENCH_TEAM inline Turn turn_of(std::uint32_t phase) {
+  const float angle = kTurnInRadians * turns_of_phase(phase);
+#ifdef __CUDA_ARCH__
+  return {__cosf(angle), __sinf(angle)};
+#else
+  return {cosf(angle), sinf(angle)};
+#endif
+}
+
 /// λ, 1 − λ and DT of a step.
 struct StepScalars {
   float open, closed, dt;
@@ -159,26 +173,23 @@ struct Preparation {
 
   /// A pair of q and k of step t, and its phase.
   SSMBENCH_TEAM void rotate(int t, int pair, Pair of_q, Pair of_k) const {
-    float cosine = 1;
-    float sine = 0;
+    Turn turn{1, 0};
     if (pair < plan.angles) {
       const std::uint32_t phase =
           memory.phases[t * plan.angles + pair] + memory.parts[t / kPartSteps * plan.angles + pair];
-      const float angle = kTurnInRadians * turns_of_phase(phase);
-      cosine = cosf(angle);
-      sine = sinf(angle);
+      turn = turn_of(phase);
       to.phases[row.step(plan, t) * plan.angles + pair] = phase;
     }
     const std::int64_t from = row.vector(plan, t) + 2 * pair;
     const std::int64_t at = row.step(plan, t) * plan.dstate + 2 * pair;
-    const auto turn = [&](const void* x, Pair bias, void* into) {
+    const auto store = [&](const void* x, Pair bias, void* into) {
       const Pair plain = Io::load_pair(x, from);
       const float x0 = plain.first + bias.first;
       const float x1 = plain.second + bias.second;
-      Io::store_pair(into, at, {x0 * cosine - x1 * sine, x0 * sine + x1 * cosine});
+      Io::store_pair(into, at, {x0 * turn.cosine - x1 * turn.sine, x0 * turn.sine + x1 * turn.cosine});
     };
-    turn(args.Q, of_q, to.q);
-    turn(args.K, of_k, to.k);
+    store(args.Q, of_q, to.q);
+    store(args.K, of_k, to.k);
   }
 };
 

@@ -144,9 +144,9 @@ std::vector<Problem> steps() {
 std::vector<Problem> gradient_tiles() {
   std::vector<Problem> all;
   std::size_t turn = 0;
-  for (const std::int64_t dstate : {2, 18, 64, 66, 128})
+  for (const std::int64_t dstate : {8, 16, 64, 72, 128})
     for (const std::int64_t seqlen : {1, 63, 64, 65, 130, 257}) {
-      constexpr std::int64_t kHeaddims[]{8, 64, 5, 33};
+      constexpr std::int64_t kHeaddims[]{8, 64, 16, 40};
       const std::int64_t pairs = dstate / 2;
       all.push_back(
           mamba3_problem({{"dtype", "bf16"},
