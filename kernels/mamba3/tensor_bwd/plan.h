@@ -113,17 +113,22 @@ struct Workspace {
 
 /// Where a row is.
 struct Row {
-  std::int64_t index, b, chunk, head;
+  std::int64_t index, b, chunk, head, group;
   std::int64_t start;  ///< first step
   int steps;           ///< that exist
 
-  SSMBENCH_HD Row(const Plan& plan, std::int64_t row)
-      : index(row),
-        b(row / plan.nheads / plan.chunks),
-        chunk(row / plan.nheads % plan.chunks),
-        head(row % plan.nheads),
-        start(chunk * kSteps),
-        steps(static_cast<int>(plan.seqlen - start < kSteps ? plan.seqlen - start : kSteps)) {}
+  /// Rows are blocks of a grid, so that 32 bits will do for the divisions.
+  SSMBENCH_HD Row(const Plan& plan, std::int64_t row) : index(row) {
+    const auto nheads = static_cast<std::uint32_t>(plan.nheads);
+    const auto chunks = static_cast<std::uint32_t>(plan.chunks);
+    const std::uint32_t of_heads = static_cast<std::uint32_t>(row) / nheads;
+    b = of_heads / chunks;
+    chunk = of_heads % chunks;
+    head = static_cast<std::uint32_t>(row) % nheads;
+    group = static_cast<std::uint32_t>(head) / (nheads / static_cast<std::uint32_t>(plan.groups));
+    start = chunk * kSteps;
+    steps = static_cast<int>(plan.seqlen - start < kSteps ? plan.seqlen - start : kSteps);
+  }
 
   /// (b, t, head) of [B, L, H] and (b, head, t) of [B, H, L].
   SSMBENCH_HD std::int64_t step(const Plan& plan, int t) const {
@@ -134,7 +139,7 @@ struct Row {
   }
   /// The same chunk's row of Q or K.
   SSMBENCH_HD std::int64_t vector(const Plan& plan, int t) const {
-    return ((b * plan.seqlen + start + t) * plan.groups + head / (plan.nheads / plan.groups)) * plan.dstate;
+    return ((b * plan.seqlen + start + t) * plan.groups + group) * plan.dstate;
   }
 };
 

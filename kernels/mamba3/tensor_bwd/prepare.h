@@ -182,14 +182,15 @@ struct Preparation {
     }
     const std::int64_t from = row.vector(plan, t) + 2 * pair;
     const std::int64_t at = row.step(plan, t) * plan.dstate + 2 * pair;
-    const auto store = [&](const void* x, Pair bias, void* into) {
-      const Pair plain = Io::load_pair(x, from);
-      const float x0 = plain.first + bias.first;
-      const float x1 = plain.second + bias.second;
-      Io::store_pair(into, at, {x0 * turn.cosine - x1 * turn.sine, x0 * turn.sine + x1 * turn.cosine});
+    const Pair q = Io::load_pair(args.Q, from);  // both before the first store, which might change them
+    const Pair k = Io::load_pair(args.K, from);
+    const auto turned = [&](Pair x, Pair bias) {
+      const float x0 = x.first + bias.first;
+      const float x1 = x.second + bias.second;
+      return Pair{x0 * turn.cosine - x1 * turn.sine, x0 * turn.sine + x1 * turn.cosine};
     };
-    store(args.Q, of_q, to.q);
-    store(args.K, of_k, to.k);
+    Io::store_pair(to.q, at, turned(q, of_q));
+    Io::store_pair(to.k, at, turned(k, of_k));
   }
 };
 
