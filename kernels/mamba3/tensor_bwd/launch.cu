@@ -1,8 +1,9 @@
-// cuda-chunked for Mamba-3's gradients: registration and launch. In order:
+// cuda-chunked and cuda-hopper for Mamba-3's gradients: registration and launch. In order:
 //
 //   increments, starts   phases before all chunks
 //   prepare              prepare.h: rotated q and k; s, γ and decays of all steps
-//   states               SSD's walks over the states at the borders of chunks, and over their gradients
+//   states               SSD's walks over the states at the borders of chunks, and over their gradients: those of
+//                        its cuda-chunked, or of its cuda-hopper
 //   gradients            gradients.cuh: a block per chunk of a head
 //   turns, finish        finish.h: dAngles, dADT, dDT, dTrap; gradients of the input states
 //   heads, rows          sums over the heads of a group; over sequences and chunks
@@ -10,10 +11,18 @@
 #include <string>
 
 #include "base/errors.h"
+#include "kernels/common/hopper/device.h"
 #include "kernels/common/launch.cuh"
 #include "kernels/mamba3/bind.h"
 #include "kernels/mamba3/tensor_bwd/finish.h"
 #include "kernels/mamba3/tensor_bwd/gradients.cuh"
+#include "kernels/ssd_chunk_scan/hopper_bwd/launch.h"
+
+namespace ssmbench::ssd_hopper_bwd {
+extern template Walks make_walks<__nv_bfloat16>(const SsdBwdArgs&, const ChunkedBwdPlan&,
+                                                const ChunkedBwdWorkspace&, void*);
+extern template void launch_walks_alone<__nv_bfloat16>(const Walks&, cudaStream_t);
+}  // namespace ssmbench::ssd_hopper_bwd
 
 namespace ssmbench::mamba3_bwd {
 namespace {
@@ -105,42 +114,72 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 /// As SSD's kernels take it: q and k are of each head.
-SsdInputs ssd_inputs(const Mamba3Args& args, const Plan& plan) {
-  SsdInputs in{};
+SsdBwdArgs ssd_args(const Mamba3BwdArgs& args, const Plan& plan, const Workspace& work) {
+  SsdBwdArgs ssd{};
+  SsdInputs& in = ssd.in;
   in.batch = plan.batch;
   in.seqlen = plan.seqlen;
   in.nheads = in.groups = plan.nheads;
   in.heads_per_group = 1;
   in.headdim = plan.headdim;
   in.dstate = plan.dstate;
-  in.x = args.V;
-  in.z = args.Z;
-  return in;
+  in.x = args.in.V;
+  in.z = args.in.Z;
+  in.B = work.k;
+  in.C = work.q;
+  in.initial_states = args.in.input_ssm == nullptr ? nullptr : work.seeds;
+  ssd.dout = args.dout;
+  ssd.dfinal_states = args.dfinal_ssm;
+  ssd.dinitial_states = args.dinput_ssm;
+  return ssd;
 }
 
-void launch_all_states(const Mamba3BwdArgs& args, const Plan& plan, const Workspace& work,
-                       cudaStream_t stream) {
-  const SsdInputs in = ssd_inputs(args.in, plan);
-  launch_states<Bf16, Bf16, Walk::forward>(in,
-                                           {.left = args.in.V,
-                                            .gate = nullptr,
-                                            .right = work.k,
-                                            .first = args.in.input_ssm == nullptr ? nullptr : work.seeds,
-                                            .last = nullptr,
-                                            .steps = work.steps,
-                                            .images = work.states,
-                                            .unscales = nullptr},
-                                           plan, stream);
-  launch_states<Bf16, Bf16, Walk::backward>(in,
-                                            {.left = args.dout,
-                                             .gate = args.in.Z,
-                                             .right = work.q,
-                                             .first = args.dfinal_ssm,
-                                             .last = args.dinput_ssm,
-                                             .steps = work.steps,
-                                             .images = work.dstates,
-                                             .unscales = nullptr},
-                                            plan, stream);
+/// Both walks over states. `handed`: behind the workspace of the plan.
+using StatesOf = Launch (*)(const SsdBwdArgs& ssd, const Plan& plan, const Workspace& work, void* handed);
+
+Launch chunked_states(const SsdBwdArgs& ssd, const Plan& plan, const Workspace& work, void* /*handed*/) {
+  const WalkTensors forward{.left = ssd.in.x,
+                            .gate = nullptr,
+                            .right = ssd.in.B,
+                            .first = ssd.in.initial_states,
+                            .last = nullptr,
+                            .steps = work.steps,
+                            .images = work.states,
+                            .unscales = nullptr};
+  const WalkTensors backward{.left = ssd.dout,
+                             .gate = ssd.in.z,
+                             .right = ssd.in.C,
+                             .first = ssd.dfinal_states,
+                             .last = ssd.dinitial_states,
+                             .steps = work.steps,
+                             .images = work.dstates,
+                             .unscales = nullptr};
+  const ChunkGrid grid = plan;
+  return [=, in = ssd.in](void* on) {
+    auto* const stream = static_cast<cudaStream_t>(on);
+    launch_states<Bf16, Bf16, Walk::forward>(in, forward, grid, stream);
+    launch_states<Bf16, Bf16, Walk::backward>(in, backward, grid, stream);
+  };
+}
+
+HandedLayout handed_of(const Plan& plan) {
+  const std::int64_t heads = plan.batch * plan.nheads;
+  return ssd_hopper_bwd::walk_handed_layout(heads, ssd_hopper_bwd::walk_parts(heads, plan.chunks),
+                                            kSteps * plan.dstate_tiles);
+}
+
+Launch hopper_states(const SsdBwdArgs& ssd, const Plan& plan, const Workspace& work, void* handed) {
+  ChunkedBwdPlan cut{};
+  static_cast<ChunkGrid&>(cut) = plan;
+  ChunkedBwdWorkspace arrays{};
+  arrays.steps = work.steps;
+  arrays.states = work.states;
+  arrays.dstates = work.dstates;
+  arrays.unscales = work.flows;  // of f16 alone
+  const auto walks = ssd_hopper_bwd::make_walks<Bf16>(ssd, cut, arrays, handed);
+  return [=](void* stream) {
+    ssd_hopper_bwd::launch_walks_alone<Bf16>(walks, static_cast<cudaStream_t>(stream));
+  };
 }
 
 std::optional<std::string> unsupported(const Problem& problem) {
@@ -165,9 +204,13 @@ Launch gradients_of(const Mamba3BwdArgs& args, const Plan& plan, const Workspace
   return launch_of(kernel, plan.rows, dim3(kGradientThreads), kBytes, args, plan, work);
 }
 
-Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
-  if (auto reason = unsupported(problem)) throw ContractError("cuda-chunked " + *reason);
-  const Mamba3BwdArgs args = bind_mamba3_bwd(problem, tensors);
+std::optional<std::string> unsupported_by_hopper(const Problem& problem) {
+  if (auto reason = unsupported(problem)) return reason;
+  if (hopper::wrong_device()) return "needs a GPU of compute capability 9.0";
+  return {};
+}
+
+Launch bind_with(const Mamba3BwdArgs& args, void* workspace, StatesOf states) {
   const Plan plan(args.in.scan);
   const Workspace work(plan, workspace);
   const std::int64_t heads = plan.batch * plan.nheads;
@@ -182,8 +225,8 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
   if (args.in.input_ssm != nullptr)
     launches.push_back(elementwise(seeds_kernel, heads * plan.headdim * plan.dstate));
   launches.push_back(by_block(prepare_kernel, plan.rows));
-  launches.emplace_back(
-      [=](void* stream) { launch_all_states(args, plan, work, static_cast<cudaStream_t>(stream)); });
+  launches.push_back(
+      states(ssd_args(args, plan, work), plan, work, static_cast<unsigned char*>(workspace) + plan.bytes));
   launches.push_back(plan.dstate_tiles == 1 ? gradients_of<1>(args, plan, work)
                                             : gradients_of<2>(args, plan, work));
   launches.push_back(elementwise(turns_kernel, heads * plan.angles));
@@ -197,15 +240,45 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
   };
 }
 
-const Registration registration{
+constexpr Arithmetic kArithmetic{.math = Math::bf16, .state_dtype = DType::bf16};
+
+Launch bind_chunked(const Problem& problem, const TensorSet& tensors, void* workspace) {
+  if (auto reason = unsupported(problem)) throw ContractError("cuda-chunked " + *reason);
+  return bind_with(bind_mamba3_bwd(problem, tensors), workspace, chunked_states);
+}
+
+Launch bind_hopper(const Problem& problem, const TensorSet& tensors, void* workspace) {
+  if (auto reason = unsupported_by_hopper(problem)) throw ContractError("cuda-hopper " + *reason);
+  const Mamba3BwdArgs args = bind_mamba3_bwd(problem, tensors);
+  for (const void* tensor : {args.in.V, args.in.Z, args.dout})
+    if (reinterpret_cast<std::uintptr_t>(tensor) % 16 != 0)
+      throw ContractError("cuda-hopper needs tensors that are aligned to 16 bytes");
+  return bind_with(args, workspace, hopper_states);
+}
+
+const Registration chunked{
     {.name = "cuda-chunked",
      .op = "mamba3_siso_bwd",
      .device = DeviceKind::cuda,
      .summary = "chunks of 64 steps by SSD's products on tensor cores, q and k rotated beforehand",
-     .arithmetic = [](DType) { return Arithmetic{.math = Math::bf16, .state_dtype = DType::bf16}; },
+     .arithmetic = [](DType) { return kArithmetic; },
      .unsupported = unsupported,
      .workspace_bytes = [](const Problem& problem) { return Plan(Mamba3(problem)).bytes; },
-     .bind = bind}};
+     .bind = bind_chunked}};
+
+const Registration on_hopper{
+    {.name = "cuda-hopper",
+     .op = "mamba3_siso_bwd",
+     .device = DeviceKind::cuda,
+     .summary = "cuda-chunked with states by wgmma, fed by TMA; for compute capability 9.0",
+     .arithmetic = [](DType) { return kArithmetic; },
+     .unsupported = unsupported_by_hopper,
+     .workspace_bytes =
+         [](const Problem& problem) {
+           const Plan plan{Mamba3(problem)};
+           return plan.bytes + handed_of(plan).bytes;
+         },
+     .bind = bind_hopper}};
 
 }  // namespace
 }  // namespace ssmbench::mamba3_bwd
