@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "catch.h"
+#include "inputs/distributions.h"
 #include "inputs/inputs.h"
 #include "kernels/common/activations.h"
 #include "kernels/common/cpu/io_types.h"
@@ -349,8 +350,8 @@ TEST_CASE("the gradients of cuda-chunked, products emulated, agree with the refe
                                        {"final_states", dstate == 72}},
                                       mamba3_siso_bwd()));
   for (const auto& problem : problems)
-    for (const char* distribution : {"mamba", "trained"}) {
-      INFO(problem.id() << " " << distribution);
-      CHECK(failures_of(problem, {.distribution = distribution}) == "");
+    for (const auto& distribution : distributions()) {
+      INFO(problem.id() << " " << distribution.name);
+      CHECK(failures_of(problem, {.distribution = distribution.name}) == "");
     }
 }
