@@ -142,24 +142,24 @@ struct Finish {
   }
 };
 
-/// dQ and dK, states 2·at and 2·at + 1 of (batch, time, group, state): sums over the heads of the group, in order.
+/// dQ and dK, octet `at` of (batch, time, group, state): sums over the heads of the group, in order.
 template <class Io>
 SSMBENCH_TEAM void add_heads(const Mamba3BwdArgs& args, const Plan& plan, const Workspace& from,
                              std::int64_t at) {
   const std::int64_t each = plan.nheads / plan.groups;
-  const std::int64_t first = 2 * at / plan.dstate * each * plan.dstate + 2 * at % plan.dstate;
-  Pair dQ{0, 0};
-  Pair dK{0, 0};
-  const auto add = [](Pair& sum, Pair term) {
-    sum.first += term.first;
-    sum.second += term.second;
+  const std::int64_t octets = plan.dstate / kOctet;
+  const std::int64_t first = at / octets * each * plan.dstate + at % octets * kOctet;
+  Octet dQ{};
+  Octet dK{};
+  const auto add = [](Octet& sum, const Octet& term) {
+    for (int i = 0; i < kOctet; ++i) sum.state[i] += term.state[i];
   };
   for (std::int64_t head = 0; head < each; ++head) {
-    add(dQ, Io::load_pair(from.q, first + head * plan.dstate));
-    add(dK, Io::load_pair(from.k, first + head * plan.dstate));
+    add(dQ, Io::load_octet(from.q, first + head * plan.dstate));
+    add(dK, Io::load_octet(from.k, first + head * plan.dstate));
   }
-  Io::store_pair(args.dQ, 2 * at, dQ);
-  Io::store_pair(args.dK, 2 * at, dK);
+  Io::store_octet(args.dQ, kOctet * at, dQ);
+  Io::store_octet(args.dK, kOctet * at, dK);
 }
 
 inline constexpr int kSumColumns = 32;

@@ -427,6 +427,7 @@ struct GradientBlock {
       of_q[0][e] = of_q[1][e] = of_k[0][e] = of_k[1][e] = turns[e] = 0.0F;
       const int column = at.column_of(e, 0);
       const int pair = (n * kSteps + column) / 2;
+      const std::uint32_t start = pair < plan.angles ? work.starts[row.index * plan.angles + pair] : 0U;
 #pragma unroll
       for (int i = 0; i < 4; i += 2) {
         const int t = at.row_of(i);
@@ -439,7 +440,7 @@ struct GradientBlock {
           const float dtheta = q.x * to_q.y - q.y * to_q.x + k.x * to_k.y - k.y * to_k.x;
           work.dtheta[angle] = dtheta;
           turns[e] += dtheta;
-          const Turn turn = turn_of(work.phases[angle]);
+          const Turn turn = turn_of(start + work.phases[angle]);
           to_q = make_float2(to_q.x * turn.cosine + to_q.y * turn.sine,
                              to_q.y * turn.cosine - to_q.x * turn.sine);
           to_k = make_float2(to_k.x * turn.cosine + to_k.y * turn.sine,

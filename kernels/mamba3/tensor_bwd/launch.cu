@@ -8,7 +8,9 @@
 //   turns, finish        finish.h: dAngles, dADT, dDT, dTrap; gradients of the input states
 //   heads, rows          sums over the heads of a group; over sequences and chunks
 
+#include <array>
 #include <string>
+#include <vector>
 
 #include "base/errors.h"
 #include "kernels/common/hopper/device.h"
@@ -37,12 +39,13 @@ struct DeviceIo {
   static __device__ void store(void* data, std::int64_t at, float value) {
     static_cast<Bf16*>(data)[at] = from_float<Bf16>(value);
   }
-  static __device__ Pair load_pair(const void* data, std::int64_t at) {
-    const float2 pair = unpack_pair<Bf16>(static_cast<const std::uint32_t*>(data)[at / 2]);
-    return {pair.x, pair.y};
+  static __device__ Octet load_octet(const void* data, std::int64_t at) {
+    Octet octet;
+    load_vector(octet.state, static_cast<const Bf16*>(data) + at);
+    return octet;
   }
-  static __device__ void store_pair(void* data, std::int64_t at, Pair pair) {
-    static_cast<std::uint32_t*>(data)[at / 2] = pack_pair<Bf16>(pair.first, pair.second);
+  static __device__ void store_octet(void* data, std::int64_t at, const Octet& octet) {
+    store_vector(static_cast<Bf16*>(data) + at, octet.state);
   }
 };
 
@@ -59,9 +62,10 @@ __device__ std::int64_t thread_of_grid() {
   return std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
 }
 
-__global__ void increments_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
-  const std::int64_t at = thread_of_grid();
-  if (at < plan.rows * plan.angles) add_increments<DeviceIo>(args.in, plan, work, at);
+__global__ void __launch_bounds__(kThreads)
+    increments_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
+  __shared__ IncrementMemory memory;
+  add_increments<DeviceIo>(args.in, plan, work, Row(plan, blockIdx.x), memory, BlockTeam());
 }
 
 __global__ void starts_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
@@ -75,11 +79,11 @@ __global__ void seeds_kernel(const Mamba3BwdArgs args, const Plan plan, const Wo
     make_seed<DeviceIo>(args.in, plan, work, at);
 }
 
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 4)
     prepare_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
-  __shared__ PrepareMemory memory;
+  __shared__ float decays[kSteps];
   const BlockTeam team;
-  Preparation<DeviceIo, BlockTeam>{args.in, plan, work, memory, Row(plan, blockIdx.x), team}.run();
+  Preparation<DeviceIo, BlockTeam>{args.in, plan, work, decays, Row(plan, blockIdx.x), team}.run();
 }
 
 __global__ void turns_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
@@ -102,7 +106,7 @@ __global__ void __launch_bounds__(kThreads)
 
 __global__ void heads_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
   const std::int64_t at = thread_of_grid();
-  if (at < plan.batch * plan.seqlen * plan.groups * plan.dstate / 2)
+  if (at < plan.batch * plan.seqlen * plan.groups * plan.dstate / kOctet)
     add_heads<DeviceIo>(args, plan, work, at);
 }
 
@@ -210,6 +214,16 @@ std::optional<std::string> unsupported_by_hopper(const Problem& problem) {
   return {};
 }
 
+Mamba3BwdArgs bind_aligned(const Problem& problem, const TensorSet& tensors) {
+  const Mamba3BwdArgs args = bind_mamba3_bwd(problem, tensors);
+  for (const void* tensor : std::array{args.in.Q, args.in.K, args.in.V, args.in.Z, args.dout,
+                                       static_cast<const void*>(args.dQ), static_cast<const void*>(args.dK),
+                                       static_cast<const void*>(args.dV), static_cast<const void*>(args.dZ)})
+    if (reinterpret_cast<std::uintptr_t>(tensor) % 16 != 0)
+      throw ContractError("gradients on tensor cores need tensors that are aligned to 16 bytes");
+  return args;
+}
+
 Launch bind_with(const Mamba3BwdArgs& args, void* workspace, StatesOf states) {
   const Plan plan(args.in.scan);
   const Workspace work(plan, workspace);
@@ -220,7 +234,7 @@ Launch bind_with(const Mamba3BwdArgs& args, void* workspace, StatesOf states) {
   const auto by_block = [&](auto kernel, std::int64_t blocks) {
     return launch_of(kernel, blocks, dim3(kThreads), 0, args, plan, work);
   };
-  std::vector<Launch> launches{elementwise(increments_kernel, plan.rows * plan.angles),
+  std::vector<Launch> launches{by_block(increments_kernel, plan.rows),
                                elementwise(starts_kernel, heads * plan.angles)};
   if (args.in.input_ssm != nullptr)
     launches.push_back(elementwise(seeds_kernel, heads * plan.headdim * plan.dstate));
@@ -232,7 +246,8 @@ Launch bind_with(const Mamba3BwdArgs& args, void* workspace, StatesOf states) {
   launches.push_back(elementwise(turns_kernel, heads * plan.angles));
   if (args.dinput_ssm != nullptr) launches.push_back(by_block(start_kernel, heads));
   launches.push_back(by_block(finish_kernel, plan.rows));
-  launches.push_back(elementwise(heads_kernel, plan.batch * plan.seqlen * plan.groups * plan.dstate / 2));
+  launches.push_back(
+      elementwise(heads_kernel, plan.batch * plan.seqlen * plan.groups * plan.dstate / kOctet));
   const int slabs = static_cast<int>(ceil_div(plan.sums, kSumColumns));
   launches.push_back(launch_of(rows_kernel, plan.nheads * slabs, dim3(kThreads), 0, args, plan, work, slabs));
   return [launches](void* stream) {
@@ -244,16 +259,12 @@ constexpr Arithmetic kArithmetic{.math = Math::bf16, .state_dtype = DType::bf16}
 
 Launch bind_chunked(const Problem& problem, const TensorSet& tensors, void* workspace) {
   if (auto reason = unsupported(problem)) throw ContractError("cuda-chunked " + *reason);
-  return bind_with(bind_mamba3_bwd(problem, tensors), workspace, chunked_states);
+  return bind_with(bind_aligned(problem, tensors), workspace, chunked_states);
 }
 
 Launch bind_hopper(const Problem& problem, const TensorSet& tensors, void* workspace) {
   if (auto reason = unsupported_by_hopper(problem)) throw ContractError("cuda-hopper " + *reason);
-  const Mamba3BwdArgs args = bind_mamba3_bwd(problem, tensors);
-  for (const void* tensor : {args.in.V, args.in.Z, args.dout})
-    if (reinterpret_cast<std::uintptr_t>(tensor) % 16 != 0)
-      throw ContractError("cuda-hopper needs tensors that are aligned to 16 bytes");
-  return bind_with(args, workspace, hopper_states);
+  return bind_with(bind_aligned(problem, tensors), workspace, hopper_states);
 }
 
 const Registration chunked{

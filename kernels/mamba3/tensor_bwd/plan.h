@@ -35,7 +35,7 @@ struct Plan : ChunkGrid {
 
   // Byte offsets into the workspace.
   std::size_t q, k;  ///< [B, L, H, N] io dtype: rotated; the gradient kernel puts what it makes of them there
-  std::size_t phases;    ///< [B, L, H, S] u32
+  std::size_t phases;    ///< [B, L, H, S] u32: from the chunk's first step on
   std::size_t dtheta;    ///< [B, L, H, S] f32
   std::size_t starts;    ///< [row][S] u32: phases before the chunk
   std::size_t steps;     ///< [row][kStepFloats][step] f32

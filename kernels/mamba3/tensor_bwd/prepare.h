@@ -3,7 +3,7 @@
 // What comes before the products of cuda-chunked's gradients of Mamba-3: rotated q and k, and the numbers of each
 // step. Written as loops over elements that do not depend on one another, Team::for_all(), as in
 // chunked_bwd/gradients.h, so that CPU tests run the same code. Io: load(data, at) and store(data, at, value) of
-// the io dtype, and the same of a pair from an even `at` on.
+// the io dtype, and the same of an Octet, `at` a multiple of 8.
 
 #include <cmath>
 #include <cstdint>
@@ -15,9 +15,10 @@
 
 namespace ssmbench::mamba3_bwd {
 
-/// Two neighbouring states.
-struct Pair {
-  float first, second;
+/// Neighbouring states: 16 bytes of the io dtype.
+inline constexpr int kOctet = 8;
+struct Octet {
+  float state[kOctet];
 };
 
 struct Turn {
@@ -48,22 +49,41 @@ SSMBENCH_TEAM StepScalars scalars_of(const Mamba3Args& args, std::int64_t at) {
   return {1.0F / (1.0F + expf(-trap)), 1.0F / (1.0F + expf(trap)), args.dt[at]};
 }
 
-template <class Io>
-SSMBENCH_TEAM std::uint32_t increment_of(const Mamba3Args& args, const Plan& plan, const Row& row, int t,
-                                         int pair) {
-  return phase_step(args.dt[row.scalar(plan, t)],
-                    Io::load(args.rates, row.step(plan, t) * plan.angles + pair));
-}
+/// Parts that the steps of a chunk are cut into for sums over time, and how many steps each has.
+inline constexpr int kParts = 8;
+inline constexpr int kPartSteps = kSteps / kParts;
 
-/// A row's share of the phases, to `starts`: pair i of S.
-template <class Io>
+struct IncrementMemory {
+  std::uint32_t phases[kSteps * kMaxAngles];  ///< [step][pair]: from the part's first step on
+  std::uint32_t parts[kParts * kMaxAngles];   ///< [part][pair]
+};
+
+/// Phases of a row from the chunk's first step on, and what all of its steps add, to `starts`.
+template <class Io, class Team>
 SSMBENCH_TEAM void add_increments(const Mamba3Args& args, const Plan& plan, const Workspace& to,
-                                  std::int64_t at) {
-  const Row row(plan, at / plan.angles);
-  const int pair = static_cast<int>(at % plan.angles);
-  std::uint32_t sum = 0;
-  for (int t = 0; t < row.steps; ++t) sum += increment_of<Io>(args, plan, row, t, pair);
-  to.starts[at] = sum;
+                                  const Row& row, IncrementMemory& memory, const Team& team) {
+  const int angles = plan.angles;
+  team.for_all(kParts * angles, [&](int i) {
+    const int first = i / angles * kPartSteps;
+    const int pair = i % angles;
+    std::uint32_t sum = 0;
+    for (int t = first; t < first + kPartSteps; ++t) {
+      if (t < row.steps)
+        sum +=
+            phase_step(args.dt[row.scalar(plan, t)], Io::load(args.rates, row.step(plan, t) * angles + pair));
+      memory.phases[t * angles + pair] = sum;
+    }
+    memory.parts[i] = sum;
+  });
+  team.for_all(kParts * angles, [&](int i) {
+    const int part = i / angles;
+    const int pair = i % angles;
+    std::uint32_t before = 0;
+    for (int u = 0; u < part; ++u) before += memory.parts[u * angles + pair];
+    for (int t = part * kPartSteps; t < (part + 1) * kPartSteps && t < row.steps; ++t)
+      to.phases[row.step(plan, t) * angles + pair] = before + memory.phases[t * angles + pair];
+    if (part == kParts - 1) to.starts[row.index * angles + pair] = before + memory.parts[i];
+  });
 }
 
 /// From shares to the phases before each chunk. `at`: of (batch, head, pair).
@@ -92,70 +112,31 @@ SSMBENCH_TEAM void make_seed(const Mamba3Args& args, const Plan& plan, const Wor
                  weight * args.input_v[head * plan.headdim + p] * args.input_k[head * plan.dstate + n];
 }
 
-/// Parts that the steps of a chunk are cut into for sums over time, and how many steps each has.
-inline constexpr int kParts = 8;
-inline constexpr int kPartSteps = kSteps / kParts;
-
-/// Memory of a block that prepares a row.
-struct PrepareMemory {
-  std::uint32_t phases[kSteps * kMaxAngles];  ///< [step][pair]: from the part's first step on
-  std::uint32_t parts[kParts * kMaxAngles];   ///< [part][pair]: before the part
-  float decays[kSteps];                       ///< ADT
-};
-
-/// A row's q, k and phases, and the numbers of its steps.
+/// A row's q and k, and the numbers of its steps. `decays`: memory for kSteps.
 template <class Io, class Team>
 struct Preparation {
   const Mamba3Args& args;
   const Plan& plan;
   const Workspace& to;
-  PrepareMemory& memory;
+  float* decays;
   Row row;
   const Team& team;
 
   SSMBENCH_TEAM void run() const {
-    const int angles = plan.angles;
-    team.for_all(kParts * angles, [&](int i) { add_part(i / angles, i % angles); });
-    team.for_all(kSteps,
-                 [&](int t) { memory.decays[t] = t < row.steps ? args.adt[row.scalar(plan, t)] : 0.0F; });
-    team.for_all(kSteps + angles, [&](int i) {
-      if (i < kSteps) return make_step(i);
-      std::uint32_t phase = to.starts[row.index * angles + i - kSteps];
-      for (int part = 0; part < kParts; ++part) {
-        std::uint32_t& before = memory.parts[part * angles + i - kSteps];
-        const std::uint32_t share = before;
-        before = phase;
-        phase += share;
-      }
-    });
-    constexpr int kRuns = 4;
-    const int pairs = plan.dstate / 2;
-    team.for_all(kRuns * pairs, [&](int i) {
-      const int pair = i % pairs;
-      const std::int64_t bias = row.head * plan.dstate + 2 * pair;
-      const Pair of_q{args.Q_bias[bias], args.Q_bias[bias + 1]};
-      const Pair of_k{args.K_bias[bias], args.K_bias[bias + 1]};
-      for (int t = i / pairs; t < row.steps; t += kRuns) rotate(t, pair, of_q, of_k);
-    });
+    team.for_all(kSteps, [&](int t) { decays[t] = t < row.steps ? args.adt[row.scalar(plan, t)] : 0.0F; });
+    team.for_all(kSteps, [&](int t) { make_step(t); });
+    constexpr int kRuns = 16;
+    const int octets = plan.dstate / kOctet;
+    team.for_all(kRuns * octets, [&](int i) { rotate(i / octets, kRuns, i % octets); });
   }
 
  private:
-  /// Phases of a pair from the part's first step on.
-  SSMBENCH_TEAM void add_part(int part, int pair) const {
-    std::uint32_t sum = 0;
-    for (int t = part * kPartSteps; t < (part + 1) * kPartSteps; ++t) {
-      if (t < row.steps) sum += increment_of<Io>(args, plan, row, t, pair);
-      memory.phases[t * plan.angles + pair] = sum;
-    }
-    memory.parts[part * plan.angles + pair] = sum;
-  }
-
   /// Sums from the chunk's first step on, so that the last step's weight behind it is exactly 1.
   SSMBENCH_TEAM void make_step(int t) const {
     float decay = 0;
     float total = 0;
     for (int u = 0; u < kSteps; ++u) {
-      total += memory.decays[u];
+      total += decays[u];
       if (u == t) decay = total;
     }
     StepScalars here{0, 0, 0};
@@ -171,26 +152,41 @@ struct Preparation {
     to.owns[row.index * kSteps + t] = here.own();
   }
 
-  /// A pair of q and k of step t, and its phase.
-  SSMBENCH_TEAM void rotate(int t, int pair, Pair of_q, Pair of_k) const {
-    Turn turn{1, 0};
-    if (pair < plan.angles) {
-      const std::uint32_t phase =
-          memory.phases[t * plan.angles + pair] + memory.parts[t / kPartSteps * plan.angles + pair];
-      turn = turn_of(phase);
-      to.phases[row.step(plan, t) * plan.angles + pair] = phase;
+  /// An octet of q and k of steps `first`, `first + each` and so on.
+  SSMBENCH_TEAM void rotate(int first, int each, int octet) const {
+    constexpr int kPairs = kOctet / 2;
+    const float* const of_q = args.Q_bias + row.head * plan.dstate + octet * kOctet;
+    const float* const of_k = args.K_bias + row.head * plan.dstate + octet * kOctet;
+    float biases[2][kOctet];
+    for (int i = 0; i < kOctet; ++i) {
+      biases[0][i] = of_q[i];
+      biases[1][i] = of_k[i];
     }
-    const std::int64_t from = row.vector(plan, t) + 2 * pair;
-    const std::int64_t at = row.step(plan, t) * plan.dstate + 2 * pair;
-    const Pair q = Io::load_pair(args.Q, from);  // both before the first store, which might change them
-    const Pair k = Io::load_pair(args.K, from);
-    const auto turned = [&](Pair x, Pair bias) {
-      const float x0 = x.first + bias.first;
-      const float x1 = x.second + bias.second;
-      return Pair{x0 * turn.cosine - x1 * turn.sine, x0 * turn.sine + x1 * turn.cosine};
-    };
-    Io::store_pair(to.q, at, turned(q, of_q));
-    Io::store_pair(to.k, at, turned(k, of_k));
+    const int rotated = plan.angles - octet * kPairs;  // of the octet's pairs, those below
+    std::uint32_t starts[kPairs];
+    for (int i = 0; i < kPairs; ++i)
+      starts[i] = i < rotated ? to.starts[row.index * plan.angles + octet * kPairs + i] : 0U;
+    for (int t = first; t < row.steps; t += each) {
+      const std::int64_t from = row.vector(plan, t) + octet * kOctet;
+      const std::int64_t at = row.step(plan, t);
+      const std::uint32_t* const phases = to.phases + at * plan.angles + octet * kPairs;
+      Octet q = Io::load_octet(args.Q, from);  // both before the first store, which might change them
+      Octet k = Io::load_octet(args.K, from);
+      for (int i = 0; i < kPairs; ++i) {
+        const Turn turn = i < rotated ? turn_of(starts[i] + phases[i]) : Turn{1, 0};
+        rotate_pair(q.state + 2 * i, biases[0] + 2 * i, turn);
+        rotate_pair(k.state + 2 * i, biases[1] + 2 * i, turn);
+      }
+      Io::store_octet(to.q, at * plan.dstate + octet * kOctet, q);
+      Io::store_octet(to.k, at * plan.dstate + octet * kOctet, k);
+    }
+  }
+
+  SSMBENCH_TEAM static void rotate_pair(float* x, const float* bias, Turn turn) {
+    const float x0 = x[0] + bias[0];
+    const float x1 = x[1] + bias[1];
+    x[0] = x0 * turn.cosine - x1 * turn.sine;
+    x[1] = x0 * turn.sine + x1 * turn.cosine;
   }
 };
 

@@ -35,10 +35,13 @@ struct HostBf16 {
   static void store(void* data, std::int64_t at, float value) {
     static_cast<std::uint16_t*>(data)[at] = Bf16::store(value);
   }
-  static Pair load_pair(const void* data, std::int64_t at) { return {load(data, at), load(data, at + 1)}; }
-  static void store_pair(void* data, std::int64_t at, Pair pair) {
-    store(data, at, pair.first);
-    store(data, at + 1, pair.second);
+  static Octet load_octet(const void* data, std::int64_t at) {
+    Octet octet{};
+    for (int i = 0; i < kOctet; ++i) octet.state[i] = load(data, at + i);
+    return octet;
+  }
+  static void store_octet(void* data, std::int64_t at, const Octet& octet) {
+    for (int i = 0; i < kOctet; ++i) store(data, at + i, octet.state[i]);
   }
 };
 
@@ -232,7 +235,8 @@ class Products {
       const int at = t * N + 2 * pair;
       if (pair < plan_.angles) {
         const std::int64_t angle_at = row.step(plan_, t) * plan_.angles + pair;
-        const float angle = kTurnInRadians * turns_of_phase(work_.phases[angle_at]);
+        const float angle = kTurnInRadians * turns_of_phase(work_.starts[row.index * plan_.angles + pair] +
+                                                            work_.phases[angle_at]);
         const float dtheta =
             q[at] * dC[at + 1] - q[at + 1] * dC[at] + k[at] * dB[at + 1] - k[at + 1] * dB[at];
         work_.dtheta[angle_at] = dtheta;
@@ -276,15 +280,16 @@ std::vector<HostTensor> emulated(const Problem& problem, const std::vector<HostT
   const Workspace work(plan, memory.data());
   const ShuffledTeam team(seed);
   const std::int64_t heads = plan.batch * plan.nheads;
-  for (std::int64_t at = 0; at < plan.rows * plan.angles; ++at)
-    add_increments<HostBf16>(args.in, plan, work, at);
+  IncrementMemory increments{};
+  for (std::int64_t row = 0; row < plan.rows; ++row)
+    add_increments<HostBf16>(args.in, plan, work, Row(plan, row), increments, team);
   for (std::int64_t at = 0; at < heads * plan.angles; ++at) add_starts(args.in, plan, work, at);
   if (args.in.input_ssm != nullptr)
     for (std::int64_t at = 0; at < heads * plan.headdim * plan.dstate; ++at)
       make_seed<HostBf16>(args.in, plan, work, at);
-  PrepareMemory prepare{};
+  Floats decays(kSteps);
   for (std::int64_t row = 0; row < plan.rows; ++row)
-    Preparation<HostBf16, ShuffledTeam>{args.in, plan, work, prepare, Row(plan, row), team}.run();
+    Preparation<HostBf16, ShuffledTeam>{args.in, plan, work, decays.data(), Row(plan, row), team}.run();
   Products(args, plan, work).run();
   for (std::int64_t at = 0; at < heads * plan.angles; ++at) add_turns(args, plan, work, at);
   Floats scratch(std::max(kMaxStates, kSumParts * kSumColumns));
@@ -294,7 +299,7 @@ std::vector<HostTensor> emulated(const Problem& problem, const std::vector<HostT
   FinishMemory finish{};
   for (std::int64_t row = 0; row < plan.rows; ++row)
     Finish<HostBf16, ShuffledTeam>{args, plan, work, finish, Row(plan, row), team}.run();
-  for (std::int64_t at = 0; at < plan.batch * plan.seqlen * plan.groups * plan.dstate / 2; ++at)
+  for (std::int64_t at = 0; at < plan.batch * plan.seqlen * plan.groups * plan.dstate / kOctet; ++at)
     add_heads<HostBf16>(args, plan, work, at);
   for (std::int64_t head = 0; head < plan.nheads; ++head)
     for (int first = 0; first < plan.sums; first += kSumColumns)
