@@ -79,7 +79,7 @@ __global__ void seeds_kernel(const Mamba3BwdArgs args, const Plan plan, const Wo
     make_seed<DeviceIo>(args.in, plan, work, at);
 }
 
-__global__ void __launch_bounds__(kThreads, 4)
+__global__ void __launch_bounds__(kThreads, 3)
     prepare_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
   __shared__ float decays[kSteps];
   const BlockTeam team;
