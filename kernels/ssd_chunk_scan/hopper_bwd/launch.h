@@ -37,6 +37,9 @@ Walks make_walks(const SsdBwdArgs& bwd, const ChunkedBwdPlan& plan, const Chunke
 /// Throws DeviceError when they cannot be launched.
 template <class Io>
 void launch_walks(const Walks& walks, cudaStream_t stream);
+/// The same where `steps` have been filled in.
+template <class Io>
+void launch_walks_alone(const Walks& walks, cudaStream_t stream);
 
 /// A map of a (B, L, rows, columns) tensor, in tiles of a chunk's steps.
 inline CUtensorMap map_sequences(const void* data, const SsdInputs& in, std::int64_t rows,

@@ -64,10 +64,14 @@ Walks make_walks(const SsdBwdArgs& bwd, const ChunkedBwdPlan& plan, const Chunke
 
 template <class Io>
 void launch_walks(const Walks& walks, cudaStream_t stream) {
+  launch_steps<Io, Io>(walks.forward.in, walks.plan, walks.steps, stream);
+  launch_walks_alone<Io>(walks, stream);
+}
+
+template <class Io>
+void launch_walks_alone(const Walks& walks, cudaStream_t stream) {
   const WalkArgs& forward = walks.forward;
-  const SsdInputs& in = forward.in;
-  launch_steps<Io, Io>(in, walks.plan, walks.steps, stream);
-  const std::int64_t heads = in.batch * in.nheads;
+  const std::int64_t heads = forward.in.batch * forward.in.nheads;
   const auto blocks = static_cast<unsigned>(2 * heads * forward.parts);
   const auto bytes = static_cast<std::size_t>(walks.shared_bytes);
   if (forward.parts > 1) {

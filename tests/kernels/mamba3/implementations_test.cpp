@@ -87,7 +87,7 @@ std::vector<Problem> scans(const OpSpec& op) {
 }
 
 /// Sizes around the tiles of products on tensor cores, chunks of 64 steps with and without a tail, in bf16.
-std::vector<Problem> tiles() {
+std::vector<Problem> tiles(const OpSpec& op) {
   std::vector<Problem> all;
   std::size_t turn = 0;
   for (const std::int64_t dstate : {2, 16, 18, 64, 66, 128})
@@ -110,7 +110,8 @@ std::vector<Problem> tiles() {
                           {"initial_states", turn % 2 == 1},
                           {"final_states", turn % 5 != 4},
                           {"cu_seqlens", packed},
-                          {"sequences", size(packed ? 5 : 1)}}));
+                          {"sequences", size(packed ? 5 : 1)}},
+                         op));
       ++turn;
     }
   return all;
@@ -135,6 +136,34 @@ std::vector<Problem> steps() {
     for (int form = 0; form < 2; ++form) add(axes);
   for (const Axes& axes : options())
     for (int form = 0; form < 3; ++form) add(axes);
+  return all;
+}
+
+/// Chunks of 64 steps with one and two tiles of states, none of them packed, and every option besides: what
+/// cuda-chunked has gradients of.
+std::vector<Problem> gradient_tiles() {
+  std::vector<Problem> all;
+  std::size_t turn = 0;
+  for (const std::int64_t dstate : {8, 16, 64, 72, 128})
+    for (const std::int64_t seqlen : {1, 63, 64, 65, 130, 257}) {
+      constexpr std::int64_t kHeaddims[]{8, 64, 16, 40};
+      const std::int64_t pairs = dstate / 2;
+      all.push_back(
+          mamba3_problem({{"dtype", "bf16"},
+                          {"batch", size(2)},
+                          {"seqlen", seqlen},
+                          {"nheads", size(4)},
+                          {"groups", size(turn % 2 == 0 ? 1 : 2)},
+                          {"headdim", kHeaddims[turn % 4]},
+                          {"dstate", dstate},
+                          {"rope_angles", turn % 5 < 3 ? pairs : std::max<std::int64_t>(1, pairs / 2)},
+                          {"z", turn % 3 != 1},
+                          {"D", turn % 4 != 3},
+                          {"initial_states", turn % 2 == 1},
+                          {"final_states", turn % 5 != 4}},
+                         mamba3_siso_bwd()));
+      ++turn;
+    }
   return all;
 }
 
@@ -199,7 +228,7 @@ TEST_CASE("gradients of a norm over one head dim can be judged, although they ca
 TEST_CASE("CUDA implementations of Mamba-3's scans agree with the reference", "[mamba3][gpu]") {
   for (const auto& gpu : gpus()) {
     check_all(scans(mamba3_siso_fwd()), gpu);
-    check_all(tiles(), gpu);
+    check_all(tiles(mamba3_siso_fwd()), gpu);
     check_all(scans(mamba3_mimo_fwd()), gpu);
   }
 }
@@ -208,8 +237,26 @@ TEST_CASE("CUDA implementations of the gradients of Mamba-3's scans agree with t
           "[mamba3][gpu]") {
   for (const auto& gpu : gpus()) {
     check_all(scans(mamba3_siso_bwd()), gpu);
+    check_all(tiles(mamba3_siso_bwd()), gpu);
     check_all(scans(mamba3_mimo_bwd()), gpu);
   }
+}
+
+TEST_CASE("the gradients of Mamba-3's SISO scan on tensor cores agree with the reference", "[mamba3][gpu]") {
+  for (const auto& gpu : gpus())
+    for (const auto& distribution : distributions()) {
+      INFO(distribution.name);
+      const std::vector<Problem> problems = gradient_tiles();
+      const Verdicts verdicts = verdicts_of(problems, gpu, distribution.name);
+      CHECK(verdicts.failures == "");
+      REQUIRE(verdicts.passed.contains("cuda-chunked"));
+      CHECK(verdicts.passed.at("cuda-chunked") == problems.size());
+      const auto skipped = verdicts.skipped.find("cuda-hopper");  // all or nothing, by the GPU
+      if (skipped == verdicts.skipped.end())
+        CHECK(verdicts.passed.at("cuda-hopper") == problems.size());
+      else
+        CHECK(skipped->second == problems.size());
+    }
 }
 
 TEST_CASE("CUDA implementations of Mamba-3's step agree with the reference", "[mamba3][gpu]") {

@@ -1,0 +1,533 @@
+#pragma once
+
+// cuda-chunked's gradients of Mamba-3, the gradients of one chunk of a head: SSD's (gradients.cuh of
+// ssd_chunk_scan/chunked_bwd), with q and k rotated in place of C and B, s in place of Δ below the diagonal and
+// in states, and γ on the diagonal. With the chunk's decays L[t][u], u ≤ t, and w[t][u] = s_u below the diagonal,
+// γ_t on it, S the state that enters and S' the gradient of the one that leaves,
+//
+//   M = (q·kᵀ) ∘ L ∘ w       y  = M·V + enter ∘ (q·Sᵀ)      dV = Mᵀ·dy + s∘leave ∘ (k·S'ᵀ) + D·dy
+//   X = (dy·Vᵀ) ∘ L ∘ w      dq = X·k + enter ∘ (dy·S)      dk = Xᵀ·q + s∘leave ∘ (V·S')
+//
+// dq and dk are turned back where they are f32, and give dθ there; the step's own terms cancel in it, since both
+// products take the same X. What flows past steps is as in SSD; ds and dγ are sums of M ∘ X less their weights.
+//
+//   grid    one block per row (batch, chunk, head): no sums over heads
+//   block   8 warps; each has a patch of 16 × 32 of every 64 × 64 product in registers
+//   phases  M and X; y and dV with dZ; dq and dk, a tile of 64 states at a time
+//
+// 104 KB of tiles at 128 states and at most 128 registers: two blocks on an SM, of which one loads while the
+// other multiplies. X waits for its product in registers, packed, and takes the place of M.
+
+#include "kernels/common/activations.h"
+#include "kernels/mamba3/args.h"
+#include "kernels/mamba3/tensor_bwd/plan.h"
+#include "kernels/mamba3/tensor_bwd/prepare.h"
+#include "kernels/ssd_chunk_scan/states.cuh"
+
+namespace ssmbench::mamba3_bwd {
+
+inline constexpr int kGradientWarps = 8;
+inline constexpr int kGradientThreads = 32 * kGradientWarps;
+inline constexpr int kAtoms = 4;
+inline constexpr int kPatchRows = kSteps / 16;
+inline constexpr int kPatchColumns = kGradientWarps / kPatchRows;
+using Patches = Fragments<kAtoms>;
+
+/// A patch of 16-bit elements, in pairs.
+using PackedPatches = std::uint32_t[kAtoms][2];
+
+/// Where sums over the steps of a tile of states lie.
+inline constexpr int kSumsOfQ = 0;
+inline constexpr int kSumsOfK = kSteps;
+inline constexpr int kSumsOfTurns = 2 * kSteps;
+inline constexpr int kTileSums = 2 * kSteps + kSteps / 2;
+
+/// Shared memory besides the tiles.
+struct GradientShared {
+  float steps[kStepFloats][kSteps];
+  float owns[kSteps];
+  float flow_out[kPatchColumns][kSteps];  ///< per step, what ends there
+  float flow_in[kPatchColumns][kSteps];   ///< V·(S'·k)·leave
+  float column[kPatchRows][kSteps];       ///< column sums of M ∘ X over w, without the diagonal
+  float diagonal[kSteps];                 ///< of the same
+  float states[kGradientWarps];           ///< ⟨S', S⟩
+  float skip[kGradientWarps];             ///< ⟨dy, V⟩
+  float sums[kPatchRows][kTileSums];
+};
+
+template <class Io, int kTilesN>
+constexpr int gradients_shared_bytes() {
+  return (4 * kTilesN + 5) * kTileElements<Io> * static_cast<int>(sizeof(Io));
+}
+
+/// Tiles of the dynamic shared memory.
+template <class Io, int kTilesN>
+struct GradientTiles {
+  Io* base;
+
+  __device__ Io* tile(int i) const { return base + i * kTileElements<Io>; }
+  __device__ Io* q(int n) const { return tile(n); }
+  __device__ Io* k(int n) const { return tile(kTilesN + n); }
+  __device__ Io* state(int n) const { return tile(2 * kTilesN + n); }
+  __device__ Io* dstate(int n) const { return tile(3 * kTilesN + n); }
+  __device__ Io* v() const { return tile(4 * kTilesN); }
+  __device__ Io* z() const { return tile(4 * kTilesN + 1); }
+  __device__ Io* dout() const { return tile(4 * kTilesN + 2); }
+  __device__ Io* dy() const { return tile(4 * kTilesN + 3); }
+  __device__ Io* square() const { return tile(4 * kTilesN + 4); }  ///< M, then X
+};
+
+/// silu_slope by the hardware's exponential and reciprocal. (fast_silu_slope limits the exponential: below −87 that
+/// is 10 times what a gradient there may be off by.)
+__device__ inline ValueSlope gate_of(float z) {
+  const float e = exp2_approximate(fabsf(z) * -kLog2E);
+  const float large = reciprocal_approximate(1.0F + e);
+  const float small = e * large;
+  const float open = z < 0.0F ? small : large;
+  const float closed = z < 0.0F ? large : small;
+  return {z * open, open * fmaf(z, closed, 1.0F)};
+}
+
+/// Sums over the lanes of a patch that have the same columns: x[e] of fragment e goes in, that of fragment
+/// atom_of_sum(lane) comes out, in 4 shuffles for all.
+__device__ inline float sum_columns(const float (&x)[kAtoms], int lane) {
+  static_assert(kAtoms == 4);
+  constexpr unsigned kAll = 0xFFFFFFFFU;
+  const bool upper = (lane & 4) != 0;
+  const bool odd = (lane & 8) != 0;
+  const float first = (upper ? x[2] : x[0]) + __shfl_xor_sync(kAll, upper ? x[0] : x[2], 4);
+  const float second = (upper ? x[3] : x[1]) + __shfl_xor_sync(kAll, upper ? x[1] : x[3], 4);
+  const float sum = (odd ? second : first) + __shfl_xor_sync(kAll, odd ? first : second, 8);
+  return sum + __shfl_xor_sync(kAll, sum, 16);
+}
+__device__ inline int atom_of_sum(int lane) {
+  return (lane & 4) / 2 + (lane & 8) / 8;
+}
+
+/// What a thread adds up; of rows row_of(0) and row_of(2) of its patch.
+struct GradientSums {
+  float flow_out[2], flow_in[2];
+};
+
+/// A block as one of its threads sees it. The phases stand in the order in which the kernel calls them; each is of
+/// all threads.
+template <class Io, int kTilesN>
+struct GradientBlock {
+  const Mamba3BwdArgs& args;
+  const Plan& plan;
+  const Workspace& work;
+  GradientShared& shared;
+  GradientTiles<Io, kTilesN> tiles;
+  Row row;
+  int thread, warp;
+  Patch at;
+
+  __device__ __forceinline__ GradientBlock(const Mamba3BwdArgs& all, const Plan& cut, const Workspace& arrays,
+                                           GradientShared& sums, Io* memory)
+      : args(all), plan(cut), work(arrays), shared(sums), tiles{memory}, row(cut, blockIdx.x) {
+    thread = static_cast<int>(threadIdx.x);
+    warp = thread / 32;
+    at = {warp / kPatchColumns * 16, warp % kPatchColumns * kAtoms * 8, thread % 32};
+  }
+
+  // --- Loads.
+
+  template <class Element>
+  __device__ __forceinline__ TileSource<Element> input_tile(Element* data) const {
+    return {data + row.step(plan, 0) * plan.headdim, plan.nheads * plan.headdim, row.steps, plan.headdim,
+            true};
+  }
+  template <class Element>
+  __device__ __forceinline__ TileSource<Element> vector_tile(Element* data, int n) const {
+    return {data + row.step(plan, 0) * plan.dstate + n * kSteps, plan.nheads * plan.dstate, row.steps,
+            steps_within(n * kSteps, kSteps, plan.dstate), true};
+  }
+  template <class Source>
+  __device__ __forceinline__ void load(Io* tile, const Source& source) const {
+    load_tile<kGradientThreads>(tile, source);
+  }
+
+  __device__ __forceinline__ void load_inputs() const {
+#pragma unroll 1
+    for (int n = 0; n < kTilesN; ++n) {
+      load(tiles.q(n), vector_tile(static_cast<const Io*>(work.q), n));
+      load(tiles.k(n), vector_tile(static_cast<const Io*>(work.k), n));
+    }
+    load(tiles.v(), input_tile(static_cast<const Io*>(args.in.V)));
+    load(tiles.dout(), input_tile(static_cast<const Io*>(args.dout)));
+    if (args.in.Z != nullptr) load(tiles.z(), input_tile(static_cast<const Io*>(args.in.Z)));
+    constexpr int kVectors = kStepFloats * kSteps / 4;
+    if (thread < kVectors)
+      copy_async_16(shared_address(&shared.steps[0][0] + thread * 4),
+                    work.steps + row.index * kStepFloats * kSteps + thread * 4, 16);
+    else if (thread < kVectors + kSteps / 4)
+      copy_async_16(shared_address(shared.owns + (thread - kVectors) * 4),
+                    work.owns + row.index * kSteps + (thread - kVectors) * 4, 16);
+  }
+
+  __device__ __forceinline__ void load_states() const {
+#pragma unroll 1
+    for (int n = 0; n < kTilesN; ++n) {
+      const std::int64_t image = plan.state_tile(row.index, 0, n) * kTileElements<Io>;
+      load_image<kGradientThreads>(tiles.state(n), static_cast<const Io*>(work.states) + image);
+      load_image<kGradientThreads>(tiles.dstate(n), static_cast<const Io*>(work.dstates) + image);
+    }
+  }
+
+  // --- Within the chunk.
+
+  /// dy = dout·silu(Z).
+  __device__ __forceinline__ void store_dy() const {
+    for_vectors<kGradientThreads, Io>([&](int vector) {
+      const int offset = vector_offset<Io>(vector);
+      float dy[kVectorElements<Io>];
+      load_vector(dy, tiles.dout() + offset);
+      if (args.in.Z != nullptr) {
+        float z[kVectorElements<Io>];
+        load_vector(z, tiles.z() + offset);
+#pragma unroll
+        for (int j = 0; j < kVectorElements<Io>; ++j) dy[j] *= gate_of(z[j]).value;
+      }
+      store_vector(tiles.dy() + offset, dy);
+    });
+  }
+
+  /// M to its tile, X packed, and the sums of M ∘ X.
+  __device__ __forceinline__ void multiply_squares(PackedPatches& packed, GradientSums& sums) const {
+    Patches scores, crosses, L;
+    clear<kAtoms>(scores);
+    clear<kAtoms>(crosses);
+#pragma unroll
+    for (int n = 0; n < kTilesN; ++n)
+      multiply<Major::k, Major::k, kAtoms>(scores, tiles.q(n), tiles.k(n), at);
+    multiply<Major::k, Major::k, kAtoms>(crosses, tiles.dy(), tiles.v(), at);
+    unsigned causal = 0;
+#pragma unroll
+    for (int e = 0; e < kAtoms; ++e)
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        if (at.column_of(e, i) <= at.row_of(i)) causal |= 1U << (e * 4 + i);
+    decays_between_steps<Io, kAtoms>(L, shared.steps, at, causal);
+    float column[2][kAtoms] = {};
+#pragma unroll
+    for (int e = 0; e < kAtoms; ++e) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int t = at.row_of(i);
+        const int u = at.column_of(e, i);
+        const float weight = u == t ? shared.owns[u] : shared.steps[kStepDelta][u];
+        scores[e][i] *= L[e][i];
+        const float product = scores[e][i] * crosses[e][i];
+        scores[e][i] *= weight;
+        crosses[e][i] *= L[e][i] * weight;
+        if (u < t) {
+          // Not the diagonal too: beside it, what strong decays leave would be lost.
+          column[i % 2][e] += product;
+          sums.flow_out[i / 2] += product * weight;
+        }
+        if (u == t) shared.diagonal[u] = product;
+      }
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        packed[e][j] = pack_pair<Io>(crosses[e][2 * j], crosses[e][2 * j + 1]);
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const float sum = sum_columns(column[j], at.lane);
+      if (at.lane < 16) shared.column[at.row / 16][at.column_of(atom_of_sum(at.lane), j)] = sum;
+    }
+    store_fragments<kAtoms>(tiles.square(), scores, at, 1.0F);
+  }
+
+  /// y = M·V + enter ∘ (q·Sᵀ), u = Mᵀ·dy + s∘leave ∘ (k·S'ᵀ), and what these give to flows.
+  __device__ __forceinline__ void multiply_inputs(Patches& y, Patches& u, GradientSums& sums) const {
+    clear<kAtoms>(y);
+    clear<kAtoms>(u);
+#pragma unroll
+    for (int n = 0; n < kTilesN; ++n) {
+      multiply<Major::k, Major::k, kAtoms>(y, tiles.q(n), tiles.state(n), at);
+      multiply<Major::k, Major::k, kAtoms>(u, tiles.k(n), tiles.dstate(n), at);
+    }
+    const auto& steps = shared.steps;
+#pragma unroll
+    for (int e = 0; e < kAtoms; ++e)
+#pragma unroll
+      for (int i = 0; i < 4; i += 2) {
+        const int t = at.row_of(i);
+        const float2 dy = load_pair(tiles.dy(), t, at.column_of(e, i));
+        const float2 v = load_pair(tiles.v(), t, at.column_of(e, i));
+        y[e][i] *= steps[kStepEnter][t];
+        y[e][i + 1] *= steps[kStepEnter][t];
+        u[e][i] *= steps[kStepLeave][t];
+        u[e][i + 1] *= steps[kStepLeave][t];
+        sums.flow_out[i / 2] += dy.x * y[e][i] + dy.y * y[e][i + 1];
+        sums.flow_in[i / 2] += v.x * u[e][i] + v.y * u[e][i + 1];
+        u[e][i] *= steps[kStepDelta][t];
+        u[e][i + 1] *= steps[kStepDelta][t];
+      }
+    if (args.in.Z != nullptr) multiply<Major::k, Major::mn, kAtoms>(y, tiles.square(), tiles.v(), at);
+    multiply<Major::mn, Major::mn, kAtoms>(u, tiles.square(), tiles.dy(), at);
+  }
+
+  /// Adds the cotangent of the last V.
+  __device__ __forceinline__ void add_final_v(Patches& u) const {
+    if (args.dfinal_v == nullptr || row.start + row.steps != plan.seqlen) return;
+    const auto* const final_v =
+        static_cast<const Io*>(args.dfinal_v) + (row.b * plan.nheads + row.head) * plan.headdim;
+#pragma unroll
+    for (int e = 0; e < kAtoms; ++e)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int p = at.column_of(e, i);
+        if (at.row_of(i) + 1 == row.steps && p < plan.headdim) u[e][i] += to_float(final_v[p]);
+      }
+  }
+
+  /// dV overwrites dout, dZ overwrites z: each element belongs to one thread. Returns the thread's ⟨dy, V⟩.
+  __device__ __forceinline__ float store_input_gradients(const Patches& y, const Patches& u) const {
+    const float skip = args.in.D == nullptr ? 0.0F : args.in.D[row.head];
+    float product = 0.0F;
+#pragma unroll
+    for (int e = 0; e < kAtoms; ++e)
+#pragma unroll
+      for (int i = 0; i < 4; i += 2) {
+        const int t = at.row_of(i);
+        const int p = at.column_of(e, i);
+        const float2 v = load_pair(tiles.v(), t, p);
+        const float2 dout = load_pair(tiles.dout(), t, p);
+        float2 dy = dout;
+        if (args.in.Z != nullptr) {
+          const float2 z = load_pair(tiles.z(), t, p);
+          const ValueSlope gate[2] = {gate_of(z.x), gate_of(z.y)};
+          dy.x *= gate[0].value;
+          dy.y *= gate[1].value;
+          store_pair(tiles.z(), t, p,
+                     make_float2(dout.x * (y[e][i] + skip * v.x) * gate[0].slope,
+                                 dout.y * (y[e][i + 1] + skip * v.y) * gate[1].slope));
+        }
+        store_pair(tiles.dout(), t, p, make_float2(u[e][i] + skip * dy.x, u[e][i + 1] + skip * dy.y));
+        product += dy.x * v.x + dy.y * v.y;
+      }
+    return product;
+  }
+
+  /// ⟨S', S⟩, the thread's share.
+  __device__ __forceinline__ float product_of_states() const {
+    float product = 0.0F;
+#pragma unroll
+    for (int n = 0; n < kTilesN; ++n)
+      for_vectors<kGradientThreads, Io>([&](int vector) {
+        float a[kVectorElements<Io>], c[kVectorElements<Io>];
+        load_vector(a, tiles.state(n) + vector * kVectorElements<Io>);
+        load_vector(c, tiles.dstate(n) + vector * kVectorElements<Io>);
+#pragma unroll
+        for (int j = 0; j < kVectorElements<Io>; ++j) product += a[j] * c[j];
+      });
+    return product;
+  }
+
+  /// The threads' sums to shared memory, where write_flows takes them.
+  __device__ __forceinline__ void share_sums(const GradientSums& sums, float skip, float states) const {
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const float out = sum_lanes<1, 2>(sums.flow_out[j]);
+      const float into = sum_lanes<1, 2>(sums.flow_in[j]);
+      if (at.lane % 4 != 0) continue;
+      shared.flow_out[warp % kPatchColumns][at.row_of(2 * j)] = out;
+      shared.flow_in[warp % kPatchColumns][at.row_of(2 * j)] = into;
+    }
+    skip = sum_lanes<1, 16>(skip);
+    states = sum_lanes<1, 16>(states);
+    if (at.lane != 0) return;
+    shared.skip[warp] = skip;
+    shared.states[warp] = states;
+  }
+
+  /// dV, dZ, and the sums of the block.
+  __device__ __forceinline__ void write_inputs() const {
+    store_tile<kGradientThreads>(input_tile(static_cast<Io*>(args.dV)), static_cast<const Io*>(tiles.dout()));
+    if (args.in.Z != nullptr)
+      store_tile<kGradientThreads>(input_tile(static_cast<Io*>(args.dZ)), static_cast<const Io*>(tiles.z()));
+    if (thread < kSteps) write_flows();
+    if (thread != kGradientThreads - 1) return;
+    float skip = 0.0F;
+    for (const float of_warp : shared.skip) skip += of_warp;
+    work.row_sums[row.index * plan.sums + 2 * plan.dstate] = skip;
+  }
+
+  /// Step `thread`.
+  __device__ __forceinline__ void write_flows() const {
+    float out = 0.0F, into = 0.0F, column = 0.0F;
+#pragma unroll
+    for (int j = 0; j < kPatchColumns; ++j) {
+      out += shared.flow_out[j][thread];
+      into += shared.flow_in[j][thread];
+    }
+#pragma unroll
+    for (int j = 0; j < kPatchRows; ++j) column += shared.column[j][thread];
+    const float scale = shared.steps[kStepDelta][thread];
+    out -= scale * column;
+    // What flows past all steps ends, for the sums, at the last one.
+    if (thread == kSteps - 1) {
+      float through = 0.0F;
+      for (const float of_warp : shared.states) through += of_warp;
+      out += shared.steps[kStepEnter][thread] * through;
+    }
+    float* const flows = work.flows + row.index * kFlowRows * kSteps + thread;
+    flows[kFlowOut * kSteps] = out;
+    flows[kFlowIn * kSteps] = scale * into;
+    flows[kFlowScale * kSteps] = column + into;
+    flows[kFlowOwn * kSteps] = shared.diagonal[thread];
+  }
+
+  // --- dq and dk.
+
+  /// X, in the place of M.
+  __device__ __forceinline__ void store_crosses(const PackedPatches& packed) const {
+#pragma unroll
+    for (int e = 0; e < kAtoms; ++e)
+#pragma unroll
+      for (int j = 0; j < 2; ++j)
+        *reinterpret_cast<std::uint32_t*>(
+            tiles.square() + tile_offset<Io>(at.row_of(2 * j), at.column_of(e, 0))) = packed[e][j];
+  }
+
+  __device__ __forceinline__ void multiply_vectors(int n, Patches& dq, Patches& dk) const {
+    clear<kAtoms>(dq);
+    clear<kAtoms>(dk);
+    multiply<Major::k, Major::mn, kAtoms>(dq, tiles.dy(), tiles.state(n), at);
+    multiply<Major::k, Major::mn, kAtoms>(dk, tiles.v(), tiles.dstate(n), at);
+#pragma unroll
+    for (int e = 0; e < kAtoms; ++e)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int t = at.row_of(i);
+        dq[e][i] *= shared.steps[kStepEnter][t];
+        dk[e][i] *= shared.steps[kStepDelta][t] * shared.steps[kStepLeave][t];
+      }
+    multiply<Major::k, Major::mn, kAtoms>(dq, tiles.square(), tiles.k(n), at);
+    multiply<Major::mn, Major::mn, kAtoms>(dk, tiles.square(), tiles.q(n), at);
+    if (args.dfinal_k == nullptr || row.start + row.steps != plan.seqlen) return;
+    const float* const final_k = args.dfinal_k + (row.b * plan.nheads + row.head) * plan.dstate;
+#pragma unroll
+    for (int e = 0; e < kAtoms; ++e)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int state = n * kSteps + at.column_of(e, i);
+        if (at.row_of(i) + 1 == row.steps && state < plan.dstate) dk[e][i] += final_k[state];
+      }
+  }
+
+  /// dq and dk in place of q and k, turned back; dθ; and sums over steps. Each element belongs to one thread.
+  __device__ __forceinline__ void turn_back(int n, const Patches& dq, const Patches& dk) const {
+    float of_q[2][kAtoms], of_k[2][kAtoms], turns[kAtoms];
+#pragma unroll
+    for (int e = 0; e < kAtoms; ++e) {
+      of_q[0][e] = of_q[1][e] = of_k[0][e] = of_k[1][e] = turns[e] = 0.0F;
+      const int column = at.column_of(e, 0);
+      const int pair = (n * kSteps + column) / 2;
+      const std::uint32_t start = pair < plan.angles ? work.starts[row.index * plan.angles + pair] : 0U;
+#pragma unroll
+      for (int i = 0; i < 4; i += 2) {
+        const int t = at.row_of(i);
+        float2 to_q = make_float2(dq[e][i], dq[e][i + 1]);
+        float2 to_k = make_float2(dk[e][i], dk[e][i + 1]);
+        if (pair < plan.angles && t < row.steps) {
+          const std::int64_t angle = row.step(plan, t) * plan.angles + pair;
+          const float2 q = load_pair(tiles.q(n), t, column);
+          const float2 k = load_pair(tiles.k(n), t, column);
+          const float dtheta = q.x * to_q.y - q.y * to_q.x + k.x * to_k.y - k.y * to_k.x;
+          work.dtheta[angle] = dtheta;
+          turns[e] += dtheta;
+          const Turn turn = turn_of(start + work.phases[angle]);
+          to_q = make_float2(to_q.x * turn.cosine + to_q.y * turn.sine,
+                             to_q.y * turn.cosine - to_q.x * turn.sine);
+          to_k = make_float2(to_k.x * turn.cosine + to_k.y * turn.sine,
+                             to_k.y * turn.cosine - to_k.x * turn.sine);
+        }
+        of_q[0][e] += to_q.x;
+        of_q[1][e] += to_q.y;
+        of_k[0][e] += to_k.x;
+        of_k[1][e] += to_k.y;
+        store_pair(tiles.q(n), t, column, to_q);
+        store_pair(tiles.k(n), t, column, to_k);
+      }
+    }
+    float* const sums = shared.sums[at.row / 16];
+    const int column = at.column_of(atom_of_sum(at.lane), 0);
+    const float turned = sum_columns(turns, at.lane);
+    if (at.lane < 16) sums[kSumsOfTurns + column / 2] = turned;
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const float sum_of_q = sum_columns(of_q[j], at.lane);
+      const float sum_of_k = sum_columns(of_k[j], at.lane);
+      if (at.lane >= 16) continue;
+      sums[kSumsOfQ + column + j] = sum_of_q;
+      sums[kSumsOfK + column + j] = sum_of_k;
+    }
+  }
+
+  __device__ __forceinline__ void write_vectors(int n) const {
+    store_tile<kGradientThreads>(vector_tile(static_cast<Io*>(work.q), n),
+                                 static_cast<const Io*>(tiles.q(n)));
+    store_tile<kGradientThreads>(vector_tile(static_cast<Io*>(work.k), n),
+                                 static_cast<const Io*>(tiles.k(n)));
+    if (thread >= kTileSums) return;
+    float sum = 0.0F;
+#pragma unroll
+    for (int j = 0; j < kPatchRows; ++j) sum += shared.sums[j][thread];
+    if (thread >= kSumsOfTurns) {
+      const int pair = n * kSteps / 2 + thread - kSumsOfTurns;
+      if (pair < plan.angles) work.turns[row.index * plan.angles + pair] = sum;
+      return;
+    }
+    const int state = n * kSteps + thread % kSteps;
+    if (state < plan.dstate)
+      work.row_sums[row.index * plan.sums + thread / kSteps * plan.dstate + state] = sum;
+  }
+};
+
+template <class Io, int kTilesN>
+__global__ void __launch_bounds__(kGradientThreads, 2)
+    gradients_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
+  extern __shared__ __align__(16) unsigned char dynamic_shared[];
+  __shared__ __align__(16) GradientShared shared;
+  const GradientBlock<Io, kTilesN> block(args, plan, work, shared, reinterpret_cast<Io*>(dynamic_shared));
+
+  block.load_inputs();
+  copy_async_commit();
+  block.load_states();
+  copy_async_commit();
+  copy_async_wait<1>();
+  __syncthreads();
+  block.store_dy();
+  __syncthreads();
+  PackedPatches crosses;
+  GradientSums sums{};
+  block.multiply_squares(crosses, sums);
+  copy_async_wait<0>();
+  __syncthreads();
+  {
+    Patches y, u;
+    block.multiply_inputs(y, u, sums);
+    block.add_final_v(u);
+    const float skip = block.store_input_gradients(y, u);
+    block.share_sums(sums, skip, block.product_of_states());
+  }
+  __syncthreads();  // dV, dZ and the sums are there, and nobody reads M any more
+  block.store_crosses(crosses);
+  block.write_inputs();
+  __syncthreads();
+#pragma unroll 1  // half of the code: twice it are more than the instruction cache holds
+  for (int n = 0; n < kTilesN; ++n) {
+    Patches dq, dk;
+    block.multiply_vectors(n, dq, dk);
+    __syncthreads();  // nobody reads these tiles of q and k any more
+    block.turn_back(n, dq, dk);
+    __syncthreads();
+    block.write_vectors(n);
+  }
+}
+
+}  // namespace ssmbench::mamba3_bwd
