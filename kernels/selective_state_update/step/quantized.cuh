@@ -27,30 +27,27 @@ template <DType kState>
 using StateBits =
     std::conditional_t<kState == DType::i8 || kState == DType::e4m3, std::uint8_t, std::uint16_t>;
 
-/// States of a word, and their codes; 1/Q of the scale, or 0 where there is none.
+/// States of a word, and their codes; Q of the scale, or 0 where there is none. `round` is what becomes one of
+/// two codes when it is rounded to nearest.
 template <DType kState>
 struct StateCodes;
 template <>
 struct StateCodes<DType::i8> {
-  static constexpr float kInverseMost = 1.0F / 127.0F;
+  static constexpr float kMost = 127.0F;
   __device__ static void decode(std::uint32_t word, float* to) { decode_i8(word, to); }
   __device__ static std::uint32_t encode(const float* from, float factor) { return encode_i8(from, factor); }
-  __device__ static float round(float x, std::uint32_t draw) {
-    return fminf(fmaxf(round_to_integer(x, draw), -127.0F), 127.0F);
-  }
+  __device__ static float round(float x, std::uint32_t draw) { return dithered(x, draw); }
 };
 template <>
 struct StateCodes<DType::i16> {
-  static constexpr float kInverseMost = 1.0F / 32767.0F;
+  static constexpr float kMost = 32767.0F;
   __device__ static void decode(std::uint32_t word, float* to) { decode_i16(word, to); }
   __device__ static std::uint32_t encode(const float* from, float factor) { return encode_i16(from, factor); }
-  __device__ static float round(float x, std::uint32_t draw) {
-    return fminf(fmaxf(round_to_integer(x, draw), -32767.0F), 32767.0F);
-  }
+  __device__ static float round(float x, std::uint32_t draw) { return round_to_integer(x, draw); }
 };
 template <>
 struct StateCodes<DType::e4m3> {
-  static constexpr float kInverseMost = 1.0F / 448.0F;
+  static constexpr float kMost = 448.0F;
   __device__ static void decode(std::uint32_t word, float* to) {
 #pragma unroll
     for (unsigned i = 0; i < 2; ++i) {
@@ -77,7 +74,7 @@ struct StateCodes<DType::e4m3> {
 };
 template <>
 struct StateCodes<DType::f16> {
-  static constexpr float kInverseMost = 0.0F;
+  static constexpr float kMost = 0.0F;
   __device__ static void decode(std::uint32_t word, float* to) {
     const float2 two = unpack_pair<__half>(word);
     to[0] = two.x;
@@ -92,7 +89,7 @@ struct StateCodes<DType::f16> {
 };
 
 template <DType kState>
-constexpr bool kHasScale = StateCodes<kState>::kInverseMost > 0.0F;
+constexpr bool kHasScale = StateCodes<kState>::kMost > 0.0F;
 
 /// A lane's part of a row of quantized states.
 template <DType kState, class Division>
@@ -146,7 +143,7 @@ struct Rounding {
       : is_stochastic(storage.seed != nullptr), seed(is_stochastic ? *storage.seed : 0), stream(of_tensor) {}
 };
 
-/// h·factor to one of the two codes next to it; `row` of the tensor of states.
+/// h·factor to what becomes one of the two codes next to it; `row` of the tensor of states.
 template <DType kState, class Division>
 __device__ void round_stochastically(float (&h)[Division::kStates], float factor, std::int64_t row,
                                      const Division& division, const Rounding& rounding) {
@@ -184,8 +181,9 @@ __device__ float quantize(QuantizedPart<kState, Division>& part, float (&h)[Divi
     for (int s = 0; s < Division::kStates; ++s) largest = fmaxf(largest, fabsf(h[s]));
     for (int distance = 1; distance < division.lanes; distance *= 2)
       largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFU, largest, distance));
-    scale = scale_of_row(largest, StateCodes<kState>::kInverseMost);
-    factor = reciprocal_approximate(scale);
+    scale = scale_of_row(largest, 1.0F / StateCodes<kState>::kMost);
+    factor = rounding.is_stochastic ? factor_of_row(largest, StateCodes<kState>::kMost)
+                                    : reciprocal_approximate(scale);
   }
   if (rounding.is_stochastic) {
     round_stochastically<kState>(h, factor, row, division, rounding);
