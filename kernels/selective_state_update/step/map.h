@@ -28,6 +28,10 @@ inline constexpr int kStepTokenStates = 32;
 /// or states of 8 bits are rounded stochastically: with more the code would be too long.
 inline constexpr int kStepQuantizedRows = 8;
 inline constexpr int kStepFewQuantizedRows = 4;
+/// States of a thread, in f32, whose scales are found together: the chain of shuffles is long.
+inline constexpr int kStepQuantizedGroup = 16;
+/// Blocks of that kernel that a multiprocessor has registers for.
+inline constexpr int kStepQuantizedBlocks = 8;
 /// Sequences whose states a thread of form mamba1 holds at most.
 inline constexpr int kStepSequences = 4;
 /// With fewer warps than these threads hold one row each: the launch is bound by latency.
