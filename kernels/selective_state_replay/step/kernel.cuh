@@ -236,6 +236,7 @@ __global__ void __launch_bounds__(kStepWarps* kWarpThreads, kReplayBlocks)
 #pragma unroll
       for (int r = 0; r < kRows; ++r) y[r] = step::advance(h[r], stage.decay[t], of_rows[r * pass], B, C);
       const float own_y = step::reduce_rows<kRows>(y, division.lane, plan.lanes());
+      __syncwarp();  // y goes where Δ·x was
       if (division.lane < kRows) of_rows[division.lane * pass] = own_y;
     }
     __syncthreads();

@@ -24,10 +24,14 @@ inline constexpr int kStepWideVectors = 4;
 inline constexpr int kStepNarrowVectors = 8;
 /// States that a thread holds in f32 for several tokens.
 inline constexpr int kStepTokenStates = 32;
-/// Rows of quantized states that a thread holds, form mamba2 and one token; and where they are rounded
-/// stochastically, or fewer lanes share a row: with more the code would be too long.
+/// Rows of quantized states that a thread holds, form mamba2 and one token; and where fewer lanes share a row,
+/// or states of 8 bits are rounded stochastically: with more the code would be too long.
 inline constexpr int kStepQuantizedRows = 8;
-inline constexpr int kStepStochasticRows = 4;
+inline constexpr int kStepFewQuantizedRows = 4;
+/// States of a thread, in f32, whose scales are found together: the chain of shuffles is long.
+inline constexpr int kStepQuantizedGroup = 16;
+/// Blocks of that kernel that a multiprocessor has registers for.
+inline constexpr int kStepQuantizedBlocks = 8;
 /// Sequences whose states a thread of form mamba1 holds at most.
 inline constexpr int kStepSequences = 4;
 /// With fewer warps than these threads hold one row each: the launch is bound by latency.
@@ -158,8 +162,9 @@ constexpr StepPlan plan_quantized(std::int64_t batch, std::int64_t heads, std::i
                                   int state_bytes, QuantizedSteps steps) {
   StepPlan plan = step_detail::plan_row(dstate, state_bytes);
   plan.batch_tiles = batch;
-  plan.rows = steps == QuantizedSteps::nearest && plan.lanes() >= kStepQuantizedRows ? kStepQuantizedRows
-                                                                                     : kStepStochasticRows;
+  const bool has_long_code = steps == QuantizedSteps::stochastic && state_bytes == 1;
+  plan.rows =
+      plan.lanes() >= kStepQuantizedRows && !has_long_code ? kStepQuantizedRows : kStepFewQuantizedRows;
   const std::int64_t warps = ceil_div(headdim, std::int64_t{plan.rows} * plan.rows_per_pass());
   if (steps != QuantizedSteps::others && plan.shape == RowShape::one_vector && plan.lanes() >= plan.rows &&
       warps * heads * batch >= kStepManyWarps) {

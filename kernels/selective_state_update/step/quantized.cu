@@ -6,15 +6,20 @@
 namespace ssmbench::step {
 namespace {
 
+template <DType kState, bool kStochastic>
+QuantizedKernel heads_kernel_of(int rows) {
+  if constexpr (!kStochastic || sizeof(StateBits<kState>) > 1)
+    if (rows == kStepQuantizedRows) return quantized_heads<kState, kStochastic, kStepQuantizedRows>;
+  return quantized_heads<kState, kStochastic, kStepFewQuantizedRows>;
+}
+
 template <DType kState>
 QuantizedKernel kernel_of(bool is_stochastic, const StepPlan& plan) {
   if (plan.rows == 1)
     return plan.shape == RowShape::one_vector ? quantized_rows<kState, RowShape::one_vector>
                                               : quantized_rows<kState, RowShape::scalars>;
-  if (is_stochastic) return quantized_heads<kState, true, kStepStochasticRows>;
-  if constexpr (kHasScale<kState>)
-    return plan.rows == kStepQuantizedRows ? quantized_heads<kState, false, kStepQuantizedRows>
-                                           : quantized_heads<kState, false, kStepStochasticRows>;
+  if (is_stochastic) return heads_kernel_of<kState, true>(plan.rows);
+  if constexpr (kHasScale<kState>) return heads_kernel_of<kState, false>(plan.rows);
   throw_logic_error("states without scales that are rounded to nearest");
 }
 

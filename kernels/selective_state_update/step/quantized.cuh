@@ -27,30 +27,27 @@ template <DType kState>
 using StateBits =
     std::conditional_t<kState == DType::i8 || kState == DType::e4m3, std::uint8_t, std::uint16_t>;
 
-/// States of a word, and their codes; 1/Q of the scale, or 0 where there is none.
+/// States of a word, and their codes; Q of the scale, or 0 where there is none. `round` is what becomes one of
+/// two codes when it is rounded to nearest.
 template <DType kState>
 struct StateCodes;
 template <>
 struct StateCodes<DType::i8> {
-  static constexpr float kInverseMost = 1.0F / 127.0F;
+  static constexpr float kMost = 127.0F;
   __device__ static void decode(std::uint32_t word, float* to) { decode_i8(word, to); }
   __device__ static std::uint32_t encode(const float* from, float factor) { return encode_i8(from, factor); }
-  __device__ static float round(float x, std::uint32_t draw) {
-    return fminf(fmaxf(round_to_integer(x, draw), -127.0F), 127.0F);
-  }
+  __device__ static float round(float x, std::uint32_t draw) { return dithered(x, draw); }
 };
 template <>
 struct StateCodes<DType::i16> {
-  static constexpr float kInverseMost = 1.0F / 32767.0F;
+  static constexpr float kMost = 32767.0F;
   __device__ static void decode(std::uint32_t word, float* to) { decode_i16(word, to); }
   __device__ static std::uint32_t encode(const float* from, float factor) { return encode_i16(from, factor); }
-  __device__ static float round(float x, std::uint32_t draw) {
-    return fminf(fmaxf(round_to_integer(x, draw), -32767.0F), 32767.0F);
-  }
+  __device__ static float round(float x, std::uint32_t draw) { return round_to_integer(x, draw); }
 };
 template <>
 struct StateCodes<DType::e4m3> {
-  static constexpr float kInverseMost = 1.0F / 448.0F;
+  static constexpr float kMost = 448.0F;
   __device__ static void decode(std::uint32_t word, float* to) {
 #pragma unroll
     for (unsigned i = 0; i < 2; ++i) {
@@ -77,7 +74,7 @@ struct StateCodes<DType::e4m3> {
 };
 template <>
 struct StateCodes<DType::f16> {
-  static constexpr float kInverseMost = 0.0F;
+  static constexpr float kMost = 0.0F;
   __device__ static void decode(std::uint32_t word, float* to) {
     const float2 two = unpack_pair<__half>(word);
     to[0] = two.x;
@@ -92,7 +89,7 @@ struct StateCodes<DType::f16> {
 };
 
 template <DType kState>
-constexpr bool kHasScale = StateCodes<kState>::kInverseMost > 0.0F;
+constexpr bool kHasScale = StateCodes<kState>::kMost > 0.0F;
 
 /// A lane's part of a row of quantized states.
 template <DType kState, class Division>
@@ -146,7 +143,7 @@ struct Rounding {
       : is_stochastic(storage.seed != nullptr), seed(is_stochastic ? *storage.seed : 0), stream(of_tensor) {}
 };
 
-/// h·factor to one of the two codes next to it; `row` of the tensor of states.
+/// h·factor to what becomes one of the two codes next to it; `row` of the tensor of states.
 template <DType kState, class Division>
 __device__ void round_stochastically(float (&h)[Division::kStates], float factor, std::int64_t row,
                                      const Division& division, const Rounding& rounding) {
@@ -171,28 +168,47 @@ __device__ void round_stochastically(float (&h)[Division::kStates], float factor
   }
 }
 
-/// The codes of a lane's states h of a row, and the row's scale, which is the same in all lanes of the row;
-/// all lanes of the warp take part.
-template <DType kState, class Division>
-__device__ float quantize(QuantizedPart<kState, Division>& part, float (&h)[Division::kStates],
-                          std::int64_t row, const Division& division, const Rounding& rounding) {
-  float scale = 1.0F;
-  float factor = 1.0F;
-  if constexpr (kHasScale<kState>) {
-    float largest = 0.0F;
+/// The largest magnitude of rows, to all lanes that share one. Without branches, so that rows overlap.
+template <int kRows, int kStates>
+__device__ void largest_of_rows(const float (&h)[kRows][kStates], float (&largest)[kRows], int lanes) {
 #pragma unroll
-    for (int s = 0; s < Division::kStates; ++s) largest = fmaxf(largest, fabsf(h[s]));
-    for (int distance = 1; distance < division.lanes; distance *= 2)
-      largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFU, largest, distance));
-    scale = scale_of_row(largest, StateCodes<kState>::kInverseMost);
-    factor = reciprocal_approximate(scale);
+  for (int r = 0; r < kRows; ++r) {
+    largest[r] = 0.0F;
+#pragma unroll
+    for (int s = 0; s < kStates; ++s) largest[r] = fmaxf(largest[r], fabsf(h[r][s]));
   }
-  if (rounding.is_stochastic) {
-    round_stochastically<kState>(h, factor, row, division, rounding);
-    factor = 1.0F;
+#pragma unroll
+  for (int distance = 1; distance < kWarpThreads; distance *= 2)
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const float other = __shfl_xor_sync(0xFFFFFFFFU, largest[r], distance);
+      if (distance < lanes) largest[r] = fmaxf(largest[r], other);
+    }
+}
+
+/// The codes of a lane's states h of some rows, `pass` apart, and the rows' scales, which are the same in all
+/// lanes of a row; all lanes of the warp take part.
+template <DType kState, class Division, int kRows>
+__device__ void quantize(QuantizedPart<kState, Division>* parts, float (&h)[kRows][Division::kStates],
+                         float (&scales)[kRows], std::int64_t first, int pass, const Division& division,
+                         const Rounding& rounding) {
+  constexpr float kMost = StateCodes<kState>::kMost;
+  float largest[kRows];
+  if constexpr (kHasScale<kState>) largest_of_rows(h, largest, division.lanes);
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    float factor = 1.0F;
+    scales[r] = 1.0F;
+    if constexpr (kHasScale<kState>) {
+      scales[r] = scale_of_row(largest[r], 1.0F / kMost);
+      factor = rounding.is_stochastic ? factor_of_row(largest[r], kMost) : reciprocal_approximate(scales[r]);
+    }
+    if (rounding.is_stochastic) {
+      round_stochastically<kState>(h[r], factor, first + r * pass, division, rounding);
+      factor = 1.0F;
+    }
+    parts[r].encode(h[r], factor);
   }
-  part.encode(h, factor);
-  return scale;
 }
 
 /// What a lane needs of a token beside its state.
@@ -236,11 +252,12 @@ __device__ inline void store_out(const StateUpdateArgs& args, DType io, std::int
 
 /// Form mamba2, one token. Threads hold rows as those of step_heads do.
 template <DType kState, bool kStochastic, int kRows>
-__global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads)
+__global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads, kStepQuantizedBlocks)
     quantized_heads(const StateUpdateArgs args, const StateStorage storage, const StepPlan plan,
                     const DType io, const int heads_per_group) {
   using Bits = StateBits<kState>;
   using Division = Lanes<Bits, RowShape::one_vector>;
+  constexpr int kGroup = kStepQuantizedGroup / Division::kStates;
   const int dstate = static_cast<int>(args.dstate);
   const int headdim = static_cast<int>(args.headdim);
   const int lanes = plan.lanes();
@@ -287,18 +304,24 @@ __global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads)
   Bits* to = static_cast<Bits*>(args.state) + (to_row + first) * dstate;
   float y[kRows];
 #pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    const float delta_x = __shfl_sync(0xFFFFFFFFU, own_delta_x, r, lanes);
-    const float scale = kHasScale<kState> ? __shfl_sync(0xFFFFFFFFU, own_scale, r, lanes) : 1.0F;
-    float h[Division::kStates];
-    stored[r].decode(h);
-    y[r] = advance(h, decay * scale, delta_x, inputs.B, inputs.C);
-    if (destination < 0) continue;
-    const int row = first + r * pass;
-    const float new_scale = quantize(stored[r], h, to_row + row, division, rounding);
-    if (row < headdim) stored[r].store(to, division);
-    to += pass * dstate;
-    if (division.lane == r) own_scale = new_scale;
+  for (int group = 0; group < kRows; group += kGroup) {
+    float h[kGroup][Division::kStates], scales[kGroup];
+#pragma unroll
+    for (int g = 0; g < kGroup; ++g) {
+      const int r = group + g;
+      const float delta_x = __shfl_sync(0xFFFFFFFFU, own_delta_x, r, lanes);
+      const float scale = kHasScale<kState> ? __shfl_sync(0xFFFFFFFFU, own_scale, r, lanes) : 1.0F;
+      stored[r].decode(h[g]);
+      y[r] = advance(h[g], decay * scale, delta_x, inputs.B, inputs.C);
+    }
+    quantize(stored + group, h, scales, to_row + first + group * pass, pass, division, rounding);
+#pragma unroll
+    for (int g = 0; g < kGroup; ++g) {
+      const int r = group + g;
+      if (destination >= 0 && first + r * pass < headdim) stored[r].store(to, division);
+      to += pass * dstate;
+      if (division.lane == r) own_scale = scales[g];
+    }
   }
   const float own_y = reduce_rows<kRows>(y, division.lane, lanes);
   if (!owns) return;
@@ -325,14 +348,14 @@ template <DType kState, class Division>
 __device__ void store_quantized(const float (&h)[Division::kStates], void* states, float* scales,
                                 std::int64_t row, const Division& division, const Rounding& rounding,
                                 bool is_there) {
-  float rounded[Division::kStates];
+  float rounded[1][Division::kStates], scale[1];
 #pragma unroll
-  for (int s = 0; s < Division::kStates; ++s) rounded[s] = h[s];
+  for (int s = 0; s < Division::kStates; ++s) rounded[0][s] = h[s];
   QuantizedPart<kState, Division> part;
-  const float scale = quantize(part, rounded, row, division, rounding);
+  quantize(&part, rounded, scale, row, 0, division, rounding);
   if (!is_there) return;
   part.store(static_cast<StateBits<kState>*>(states) + row * division.dstate, division);
-  if (kHasScale<kState> && division.lane == 0) scales[row] = scale;
+  if (kHasScale<kState> && division.lane == 0) scales[row] = scale[0];
 }
 
 /// Both forms, any number of tokens, rows of any dstate: a row on a group of lanes, in f32 for all tokens.

@@ -73,6 +73,13 @@ SSMBENCH_HD inline float scale_of_row(float largest, float inverse_most) {
   return largest > 0.0F ? fmaxf(largest * inverse_most, 0x1p-126F) : 1.0F;
 }
 
+/// Q/largest for Q = `most`, no number between two codes being rounded past the largest one: `largest` times
+/// that is at most Q. Where scale_of_row is at its least, the reciprocal of that.
+SSMBENCH_HD inline float factor_of_row(float largest, float most) {
+  const float factor = fminf(most / largest, 0x1p126F);
+  return fmaf(largest, factor, -most) > 0.0F ? float_of(bits_of(factor) - 1U) : factor;
+}
+
 /// Philox4x32 with `kRounds` rounds. Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as
 /// 1, 2, 3" (SC 2011), section 4.2.
 template <int kRounds>
@@ -106,21 +113,34 @@ struct Draws {
     philox4x32<7>(words, static_cast<std::uint32_t>(seed),
                   static_cast<std::uint32_t>(static_cast<std::uint64_t>(seed) >> 32U));
   }
-  /// Of element `i` modulo kDraws. By selection: with an index that is not constant, words would be in memory.
+  /// Of element `i` modulo kDraws, in the bits of kDrawMask; the others are anything. By selection: with an
+  /// index that is not constant, words would be in memory.
   SSMBENCH_HD std::uint32_t of(int i) const {
     const std::uint32_t low = (i & 2) != 0 ? words[1] : words[0];
     const std::uint32_t high = (i & 2) != 0 ? words[3] : words[2];
     const std::uint32_t word = (i & 4) != 0 ? high : low;
-    return (i & 1) != 0 ? word >> 16U : word & 0xFFFFU;
+    return (i & 1) != 0 ? word >> 9U : word << 7U;
   }
 };
+/// Where a draw is in a word, so that it becomes the upper bits of a significand by one instruction.
+inline constexpr std::uint32_t kDrawMask = 0x007FFF80U;
+
+/// 1 + (d + ½)/2^16 for the 16 bits d of a draw: uniform on (1, 2).
+SSMBENCH_HD inline float one_and_uniform(std::uint32_t draw) {
+  return float_of((draw & kDrawMask) | 0x3F800040U);
+}
 
 /// x to one of the two integers next to it, the upper one with a probability of x less the lower one, to 17
-/// bits. `draw`: 16 random bits. |x| < 2^23.
+/// bits. |x| < 2^23.
 SSMBENCH_HD inline float round_to_integer(float x, std::uint32_t draw) {
   const float low = floorf(x);
-  const float uniform = (static_cast<float>(draw) + 0.5F) * 0x1p-16F;
-  return uniform < x - low ? low + 1.0F : low;
+  return one_and_uniform(draw) - 1.0F < x - low ? low + 1.0F : low;
+}
+
+/// What is to be rounded to the nearest integer for the same, with |x| ≤ 127: x and the random number have 24
+/// bits together, so that integers stay.
+SSMBENCH_HD inline float dithered(float x, std::uint32_t draw) {
+  return x + (one_and_uniform(draw) - 1.5F);
 }
 
 /// x to one of the two numbers next to it among those of a float type of 24 − kDropped significand bits whose
@@ -135,9 +155,9 @@ SSMBENCH_HD float round_significand(float x, float least, std::uint32_t draw) {
   const float lift = magnitude < least ? least : 0.0F;
   std::uint32_t random = 0;
   if constexpr (kDropped <= 16)
-    random = draw >> static_cast<unsigned>(16 - kDropped);
+    random = (draw & kDrawMask) >> static_cast<unsigned>(23 - kDropped);
   else
-    random = (2 * draw + 1) << static_cast<unsigned>(kDropped - 17);
+    random = ((draw & kDrawMask) | 0x40U) >> static_cast<unsigned>(23 - kDropped);
   const float rounded = float_of((bits_of(magnitude + lift) + random) & ~kMask) - lift;
   return copysignf(rounded, x);
 }

@@ -78,8 +78,9 @@ TEST_CASE("cuda-step covers every quantized state once") {
             const StepPlan plan = plan_quantized(batch, 3, headdim, dstate, state_bytes, steps);
             REQUIRE(states_held(plan, dstate, state_bytes) == std::vector<int>(dstate, 1));
             REQUIRE(plan.batch_tiles == batch);
-            const bool has_several = plan.rows == kStepStochasticRows ||
-                                     (plan.rows == kStepQuantizedRows && steps == QuantizedSteps::nearest);
+            const bool has_long_code = steps == QuantizedSteps::stochastic && state_bytes == 1;
+            const bool has_several =
+                plan.rows == kStepFewQuantizedRows || (plan.rows == kStepQuantizedRows && !has_long_code);
             REQUIRE((plan.rows == 1 || (has_several && steps != QuantizedSteps::others)));
             REQUIRE(plan.lanes() >= plan.rows);
             REQUIRE(plan.warps <= (plan.rows == 1 ? kStepWarps : kStepHeadWarps));
@@ -91,8 +92,9 @@ TEST_CASE("cuda-step covers every quantized state once") {
   const StepPlan large = plan_quantized(128, 80, 64, 128, 1, QuantizedSteps::nearest);
   CHECK(large.rows == kStepQuantizedRows);
   CHECK(large.lanes() == 8);
-  CHECK(plan_quantized(128, 80, 64, 128, 1, QuantizedSteps::stochastic).rows == kStepStochasticRows);
-  CHECK(plan_quantized(128, 80, 64, 64, 1, QuantizedSteps::nearest).rows == kStepStochasticRows);
+  CHECK(plan_quantized(128, 80, 64, 128, 1, QuantizedSteps::stochastic).rows == kStepFewQuantizedRows);
+  CHECK(plan_quantized(128, 80, 64, 64, 1, QuantizedSteps::nearest).rows == kStepFewQuantizedRows);
+  CHECK(plan_quantized(128, 80, 64, 128, 2, QuantizedSteps::stochastic).rows == kStepQuantizedRows);
   CHECK(plan_quantized(1, 1, 64, 128, 1, QuantizedSteps::nearest).rows == 1);
 }
 

@@ -25,7 +25,7 @@ template <class Round>
 std::uint32_t rounded_up(float x, float low, float high, const Round& round) {
   std::uint32_t up = 0;
   for (std::uint32_t draw = 0; draw < kAllDraws; ++draw) {
-    const float rounded = round(x, draw);
+    const float rounded = round(x, draw << 7U | (draw & 1U ? ~kDrawMask : 0U));  // and anything
     REQUIRE((rounded == low || rounded == high));
     up += rounded == high ? 1U : 0U;
   }
@@ -97,6 +97,9 @@ TEST_CASE("cuda-step chooses scales by which the largest state has the largest c
         const double code = largest * (1 / static_cast<double>(scale)) * (1 + 0x1p-22);
         REQUIRE(std::nearbyint(code) <= most);
         if (exact >= 0x1p-126) REQUIRE(std::nearbyint(code) == most);
+        const double within = static_cast<double>(largest) * factor_of_row(largest, static_cast<float>(most));
+        REQUIRE(within <= most);
+        if (exact >= 0x1p-126) REQUIRE(within >= most * (1 - 0x1p-22));
       }
 }
 
@@ -117,7 +120,8 @@ TEST_CASE("cuda-step draws another number for every state, seed and tensor") {
     for (const std::uint32_t stream : {0U, 1U})
       for (const std::int64_t element : {std::int64_t{0}, std::int64_t{8}, far}) {
         const Draws draws(seed, stream, element);
-        for (int i = 0; i < kDraws; i += 2) words.insert(draws.of(i) | draws.of(i + 1) << 16U);
+        for (int i = 0; i < kDraws; i += 2)
+          words.insert((draws.of(i) & kDrawMask) >> 7U | (draws.of(i + 1) & kDrawMask) << 9U);
         CHECK(Draws(seed, stream, element + 7).of(7) == draws.of(7));  // of the same eight
       }
   CHECK(words.size() == std::size_t{3 * 2 * 3 * 4});
@@ -131,6 +135,16 @@ TEST_CASE("cuda-step rounds to integers as often up as their part past the lower
   }
   for (const float x : {0.0F, 1.0F, -127.0F, 32767.0F})
     CHECK(rounded_up(x, x, x, round_to_integer) == kAllDraws);  // there is nothing to round
+  const auto dither = [](float x, std::uint32_t draw) { return std::nearbyint(dithered(x, draw)); };
+  for (const float x : {0.5F, -0.5F, 0.25F, -3.75F, 126.999F, -126.001F, 1e-4F, -1e-4F}) {
+    const float low = std::floor(x);
+    const std::uint32_t up = rounded_up(x, low, low + 1, dither);
+    CHECK(std::abs(up - static_cast<double>(x - low) * kAllDraws) <= 1);
+  }
+  for (int x = -127; x <= 127; ++x) {
+    const auto integer = static_cast<float>(x);
+    REQUIRE(rounded_up(integer, integer, integer, dither) == kAllDraws);
+  }
 }
 
 TEST_CASE("cuda-step rounds to f16 as often up as the part past the lower one says, subnormals included") {
