@@ -32,6 +32,9 @@ inline constexpr int kStepFewQuantizedRows = 4;
 inline constexpr int kStepQuantizedGroup = 16;
 /// Blocks of that kernel that a multiprocessor has registers for.
 inline constexpr int kStepQuantizedBlocks = 8;
+/// Tokens that tensor cores take at once, and rows of a warp there.
+inline constexpr int kProductTokens = 8;
+inline constexpr int kProductRows = 16;
 /// Sequences whose states a thread of form mamba1 holds at most.
 inline constexpr int kStepSequences = 4;
 /// With fewer warps than these threads hold one row each: the launch is bound by latency.
@@ -146,6 +149,23 @@ constexpr StepPlan plan_channels(std::int64_t batch, std::int64_t groups, std::i
   if (warps * groups * ceil_div(batch, plan.rows) < kStepManyWarps) plan.rows = 1;
   plan.batch_tiles = ceil_div(batch, plan.rows);
   plan.stage_tokens = step_detail::stage_of(tokens, plan.token_bytes(dstate, true));
+  return plan;
+}
+
+/// Several tokens by tensor cores: whether rows of `dstate` states have them, and the plan.
+constexpr bool has_products(std::int64_t dstate, std::int64_t tokens) {
+  return (dstate == 64 || dstate == 128) && tokens > 1 && tokens <= kProductTokens;
+}
+constexpr StepPlan plan_products(std::int64_t batch, std::int64_t heads, std::int64_t headdim) {
+  StepPlan plan{};
+  plan.shape = RowShape::one_vector;
+  plan.lanes_log2 = 2;
+  plan.rows = 2;
+  const std::int64_t warps = ceil_div(headdim, std::int64_t{kProductRows});
+  plan.warps = static_cast<int>(std::min<std::int64_t>(warps, kStepHeadWarps));
+  plan.tiles = ceil_div(warps, plan.warps);
+  plan.sections = heads;
+  plan.batch_tiles = batch;
   return plan;
 }
 

@@ -1,4 +1,4 @@
-// cuda-step: the kernels of quantized states.
+// cuda-step: the kernels of quantized.cuh.
 
 #include "kernels/selective_state_update/step/instances.cuh"
 #include "kernels/selective_state_update/step/quantized.cuh"
@@ -18,9 +18,9 @@ QuantizedKernel kernel_of(bool is_stochastic, const StepPlan& plan) {
   if (plan.rows == 1)
     return plan.shape == RowShape::one_vector ? quantized_rows<kState, RowShape::one_vector>
                                               : quantized_rows<kState, RowShape::scalars>;
-  if (is_stochastic) return heads_kernel_of<kState, true>(plan.rows);
-  if constexpr (kHasScale<kState>) return heads_kernel_of<kState, false>(plan.rows);
-  throw_logic_error("states without scales that are rounded to nearest");
+  if constexpr (kHasRandom<kState>)
+    if (is_stochastic) return heads_kernel_of<kState, true>(plan.rows);
+  return heads_kernel_of<kState, false>(plan.rows);
 }
 
 }  // namespace
@@ -35,6 +35,8 @@ QuantizedKernel quantized_kernel(DType state, bool is_stochastic, const StepPlan
       return kernel_of<DType::e4m3>(is_stochastic, plan);
     case DType::f16:
       return kernel_of<DType::f16>(is_stochastic, plan);
+    case DType::bf16:
+      return kernel_of<DType::bf16>(is_stochastic, plan);
     default:
       throw_logic_error("not a quantized state");
   }

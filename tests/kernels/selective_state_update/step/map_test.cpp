@@ -98,6 +98,24 @@ TEST_CASE("cuda-step covers every quantized state once") {
   CHECK(plan_quantized(1, 1, 64, 128, 1, QuantizedSteps::nearest).rows == 1);
 }
 
+TEST_CASE("cuda-step's tensor cores cover every row of a head once") {
+  for (int headdim = 1; headdim <= 256; ++headdim) {
+    const StepPlan plan = plan_products(7, 3, headdim);
+    CAPTURE(headdim);
+    REQUIRE(head_rows_held(plan, headdim) == std::vector<int>(headdim, 1));
+    REQUIRE(plan.rows * plan.rows_per_pass() == kProductRows);
+    REQUIRE((plan.tiles - 1) * plan.warps * kProductRows < headdim);
+    REQUIRE(plan.warps <= kStepHeadWarps);
+    REQUIRE(plan.sections == 3);
+    REQUIRE(plan.batch_tiles == 7);
+  }
+  CHECK(has_products(128, 2));
+  CHECK(has_products(64, 8));
+  CHECK_FALSE(has_products(128, 1));
+  CHECK_FALSE(has_products(128, 9));
+  CHECK_FALSE(has_products(96, 4));
+}
+
 TEST_CASE(
     "cuda-step spreads a single sequence over the GPU and gives threads of large batches several rows") {
   // Mamba-1 130m and Mamba-2 370m, batch 1.
