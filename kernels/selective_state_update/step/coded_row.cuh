@@ -18,8 +18,8 @@ using StateBits = std::conditional_t<
     kState == DType::f32, std::uint32_t,
     std::conditional_t<kState == DType::i8 || kState == DType::e4m3, std::uint8_t, std::uint16_t>>;
 
-/// States of a word, and their codes; Q of the scale, or 0 where there is none. `round` is what becomes one of
-/// two codes when it is rounded to nearest.
+/// States of a word, and their codes, rounded to nearest; kDraws states to words, rounded stochastically. kMost: Q of
+/// the scale, or 0 where there is none.
 template <DType kState>
 struct StateCodes;
 template <>
@@ -27,14 +27,20 @@ struct StateCodes<DType::i8> {
   static constexpr float kMost = 127.0F;
   __device__ static void decode(std::uint32_t word, float* to) { decode_i8(word, to); }
   __device__ static std::uint32_t encode(const float* from, float factor) { return encode_i8(from, factor); }
-  __device__ static float round(float x, std::uint32_t draw) { return dithered(x, draw); }
+  __device__ static void encode(const float* from, float factor, const Draws& draws, std::uint32_t* words) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) words[i] = encode_i8(from + 4 * i, factor, draws + 2 * i);
+  }
 };
 template <>
 struct StateCodes<DType::i16> {
   static constexpr float kMost = 32767.0F;
   __device__ static void decode(std::uint32_t word, float* to) { decode_i16(word, to); }
   __device__ static std::uint32_t encode(const float* from, float factor) { return encode_i16(from, factor); }
-  __device__ static float round(float x, std::uint32_t draw) { return round_to_integer(x, draw); }
+  __device__ static void encode(const float* from, float factor, const Draws& draws, std::uint32_t* words) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) words[i] = encode_i16(from + 2 * i, factor, draws[i]);
+  }
 };
 template <>
 struct StateCodes<DType::e4m3> {
@@ -59,8 +65,13 @@ struct StateCodes<DType::e4m3> {
     }
     return word;
   }
-  __device__ static float round(float x, std::uint32_t draw) {
-    return round_significand<20>(x, 0x1p-6F, draw);
+  __device__ static void encode(const float* from, float factor, const Draws& draws, std::uint32_t* words) {
+    float rounded[kDraws];
+#pragma unroll
+    for (int i = 0; i < kDraws; ++i) rounded[i] = from[i] * factor;
+    round_significands<20>(rounded, 0x1p-6F, draws);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) words[i] = encode(rounded + 4 * i, 1.0F);
   }
 };
 template <>
@@ -74,8 +85,14 @@ struct StateCodes<DType::f16> {
   __device__ static std::uint32_t encode(const float* from, float /*factor*/) {
     return pack_pair<__half>(from[0], from[1]);
   }
-  __device__ static float round(float x, std::uint32_t draw) {
-    return round_significand<13>(x, 0x1p-14F, draw);
+  __device__ static void encode(const float* from, float /*factor*/, const Draws& draws,
+                                std::uint32_t* words) {
+    float rounded[kDraws];
+#pragma unroll
+    for (int i = 0; i < kDraws; ++i) rounded[i] = from[i];
+    round_significands<13>(rounded, 0x1p-14F, draws);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) words[i] = encode(rounded + 2 * i, 1.0F);
   }
 };
 /// Those of bf16 and f32 are rounded to nearest alone.
@@ -158,73 +175,84 @@ struct Rounding {
       : is_stochastic(storage.seed != nullptr), seed(is_stochastic ? *storage.seed : 0), stream(of_tensor) {}
 };
 
-/// h·factor to what becomes one of the two codes next to it; `row` of the tensor of states.
-template <DType kState, class Division>
-__device__ void round_stochastically(float (&h)[Division::kStates], float factor, std::int64_t row,
-                                     const Division& division, const Rounding& rounding) {
-  using Codes = StateCodes<kState>;
+/// h·factor of some rows as codes, rounded stochastically. first: where the rows begin among all states.
+template <DType kState, class Division, int kRows>
+__device__ void encode_stochastically(QuantizedPart<kState, Division>* parts,
+                                      const float (&h)[kRows][Division::kStates],
+                                      const float (&factors)[kRows], const std::int64_t (&first)[kRows],
+                                      const Division& division, const Rounding& rounding) {
+  using Bits = StateBits<kState>;
+  constexpr int kPerWord = 4 / sizeof(Bits);
+  constexpr int kStep = Division::kWidth == 1 ? 1 : kDraws;
 #pragma unroll
-  for (int v = 0; v < Division::kVectors; ++v) {
-    const std::int64_t first = row * division.dstate + division.first(v);
-    if constexpr (Division::kWidth == 1) {
-      const Draws draws(rounding.seed, rounding.stream, first);
-      h[v] = Codes::round(h[v] * factor, draws.of(static_cast<int>(first % kDraws)));
-    } else {
+  for (int s = 0; s < Division::kStates; s += kStep) {
+    const int v = s / Division::kWidth;
+    const int of_vector = s % Division::kWidth;
+    std::int64_t elements[kRows];
+    Draws draws[kRows];
 #pragma unroll
-      for (int i = 0; i < Division::kWidth; i += kDraws) {
-        const Draws draws(rounding.seed, rounding.stream, first + i);
-#pragma unroll
-        for (int k = 0; k < kDraws; ++k) {
-          float& of_state = h[v * Division::kWidth + i + k];
-          of_state = Codes::round(of_state * factor, draws.of(k));
-        }
-      }
-    }
-  }
-}
-
-/// The largest magnitude of rows, to all lanes that share one. Without branches, so that rows overlap.
-template <int kRows, int kStates>
-__device__ void largest_of_rows(const float (&h)[kRows][kStates], float (&largest)[kRows], int lanes) {
-#pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    largest[r] = 0.0F;
-#pragma unroll
-    for (int s = 0; s < kStates; ++s) largest[r] = fmaxf(largest[r], fabsf(h[r][s]));
-  }
-#pragma unroll
-  for (int distance = 1; distance < kWarpThreads; distance *= 2)
+    for (int r = 0; r < kRows; ++r) elements[r] = first[r] + division.first(v) + of_vector;
+    draw(draws, rounding.seed, rounding.stream, elements);
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      const float other = __shfl_xor_sync(0xFFFFFFFFU, largest[r], distance);
-      if (distance < lanes) largest[r] = fmaxf(largest[r], other);
+      std::uint32_t words[kDraws / kPerWord];
+      if constexpr (kStep == kDraws) {
+        StateCodes<kState>::encode(h[r] + s, factors[r], draws[r], words);
+#pragma unroll
+        for (int i = 0; i < kDraws / kPerWord; ++i)
+          parts[r].part.pieces[v][0].words[of_vector / kPerWord + i] = words[i];
+      } else {  // one of the eight that draws are for
+        float eight[kDraws];
+#pragma unroll
+        for (float& each : eight) each = h[r][s];
+        StateCodes<kState>::encode(eight, factors[r], draws[r], words);
+        const auto element = static_cast<unsigned>(elements[r] % kDraws);
+        std::uint32_t word = words[0];
+#pragma unroll
+        for (unsigned i = 1; i < kDraws / kPerWord; ++i) word = element / kPerWord == i ? words[i] : word;
+        parts[r].part.pieces[v][0].element =
+            static_cast<Bits>(word >> 8 * sizeof(Bits) * (element % kPerWord));
+      }
     }
+  }
 }
 
-/// The codes of a lane's states h of some rows, `pass` apart, and the rows' scales, which are the same in all
-/// lanes of a row; all lanes of the warp take part.
+/// The codes of a lane's states h of some rows, `pass` apart, of which `first` is the first one of the tensor. Returns
+/// the scale of row (lane modulo kRows); all lanes of the warp take part. One lane in kRows finds the scale of a row,
+/// and rows have no branches between them, so that they overlap.
 template <DType kState, class Division, int kRows>
-__device__ void quantize(QuantizedPart<kState, Division>* parts, float (&h)[kRows][Division::kStates],
-                         float (&scales)[kRows], std::int64_t first, int pass, const Division& division,
-                         const Rounding& rounding) {
+__device__ float quantize(QuantizedPart<kState, Division>* parts, const float (&h)[kRows][Division::kStates],
+                          std::int64_t first, int pass, const Division& division, const Rounding& rounding) {
   constexpr float kMost = StateCodes<kState>::kMost;
-  float largest[kRows];
-  if constexpr (kHasScale<kState>) largest_of_rows(h, largest, division.lanes);
+  const bool is_stochastic = kHasRandom<kState> && rounding.is_stochastic;
+  float scale = 1.0F;
+  float factors[kRows];
 #pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    float factor = 1.0F;
-    scales[r] = 1.0F;
-    if constexpr (kHasScale<kState>) {
-      scales[r] = scale_of_row(largest[r], 1.0F / kMost);
-      factor = rounding.is_stochastic ? factor_of_row(largest[r], kMost) : reciprocal_approximate(scales[r]);
-    }
-    if constexpr (kHasRandom<kState>)
-      if (rounding.is_stochastic) {
-        round_stochastically<kState>(h[r], factor, first + r * pass, division, rounding);
-        factor = 1.0F;
-      }
-    parts[r].encode(h[r], factor);
+  for (float& factor : factors) factor = 1.0F;
+  if constexpr (kHasScale<kState>) {
+    float largest[kRows]{};
+#pragma unroll
+    for (int r = 0; r < kRows; ++r)
+#pragma unroll
+      for (int s = 0; s < Division::kStates; ++s) largest[r] = fmaxf(largest[r], fabsf(h[r][s]));
+    const float of_row = reduce_rows<kRows>(largest, division.lane, division.lanes,
+                                            [](float a, float b) { return fmaxf(a, b); });
+    scale = scale_of_row(of_row, 1.0F / kMost);
+    const float factor = is_stochastic ? factor_of_row(of_row, kMost) : reciprocal_approximate(scale);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) factors[r] = __shfl_sync(0xFFFFFFFFU, factor, r, division.lanes);
   }
+  if constexpr (kHasRandom<kState>)
+    if (is_stochastic) {
+      std::int64_t begins[kRows];
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) begins[r] = (first + r * pass) * division.dstate;
+      encode_stochastically<kState>(parts, h, factors, begins, division, rounding);
+      return scale;
+    }
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) parts[r].encode(h[r], factors[r]);
+  return scale;
 }
 
 }  // namespace ssmbench::step

@@ -40,12 +40,9 @@ StepPlan plan_of(Kernels kernels, const StateUpdate& update) {
   const auto dstate = static_cast<int>(update.dstate);
   const auto state_bytes = static_cast<int>(size_of(update.state_dtype));
   if (kernels == Kernels::products) return plan_products(update.batch, update.heads, update.headdim);
-  if (kernels == Kernels::coded) {
-    const QuantizedSteps steps = update.rate_per_state || update.tokens > 1 ? QuantizedSteps::others
-                                 : update.stochastic                        ? QuantizedSteps::stochastic
-                                                                            : QuantizedSteps::nearest;
-    return plan_quantized(update.batch, update.heads, update.headdim, dstate, state_bytes, steps);
-  }
+  if (kernels == Kernels::coded)
+    return plan_quantized(update.batch, update.heads, update.headdim, dstate, state_bytes,
+                          !update.rate_per_state && update.tokens == 1);
   return update.rate_per_state
              ? plan_channels(update.batch, update.groups, update.heads_per_group(), dstate, state_bytes,
                              update.tokens)

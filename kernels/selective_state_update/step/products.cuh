@@ -266,7 +266,6 @@ __device__ void store_update(const QuantizedPart<kState, Quad<kState, 1>> (&stor
   constexpr int kWidth = Vector::kWidth;
   constexpr int kPass = kProductRows / 2;
   Bits* const to = static_cast<Bits*>(states) + first * dstate;
-  float scale[2];
   if constexpr (kHasScale<kState>) {  // which takes all states of a row
     using Row = Quad<kState, kVectors>;
     const Row division{rows.column, dstate, 0};
@@ -282,12 +281,12 @@ __device__ void store_update(const QuantizedPart<kState, Quad<kState, 1>> (&stor
         all[i / kWidth][v * kWidth + i % kWidth] = h[i / kWidth][i % kWidth];
     }
     QuantizedPart<kState, Row> parts[2];
-    quantize(parts, all, scale, first, kPass, division, rounding);
+    const float scale = quantize(parts, all, first, kPass, division, rounding);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       if (!rows.is_there[r]) continue;
       parts[r].store(to + kPass * r * dstate, division);
-      if (rows.column == 0) scales[first + kPass * r] = scale[r];
+      if (rows.column == r) scales[first + kPass * r] = scale;
     }
   } else {
 #pragma unroll
@@ -298,7 +297,7 @@ __device__ void store_update(const QuantizedPart<kState, Quad<kState, 1>> (&stor
       stored[1][v].decode(h[1]);
       update_vector(h, kept, operands, B, v);
       QuantizedPart<kState, Vector> parts[2];
-      quantize(parts, h, scale, first, kPass, division, rounding);
+      quantize(parts, h, first, kPass, division, rounding);
 #pragma unroll
       for (int r = 0; r < 2; ++r)
         if (rows.is_there[r]) parts[r].store(to + kPass * r * dstate, division);

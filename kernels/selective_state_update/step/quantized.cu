@@ -8,9 +8,8 @@ namespace {
 
 template <DType kState, bool kStochastic>
 QuantizedKernel heads_kernel_of(int rows) {
-  if constexpr (!kStochastic || sizeof(StateBits<kState>) > 1)
-    if (rows == kStepQuantizedRows) return quantized_heads<kState, kStochastic, kStepQuantizedRows>;
-  return quantized_heads<kState, kStochastic, kStepFewQuantizedRows>;
+  return rows == kStepQuantizedRows ? quantized_heads<kState, kStochastic, kStepQuantizedRows>
+                                    : quantized_heads<kState, kStochastic, kStepFewQuantizedRows>;
 }
 
 template <DType kState>

@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads, kStepQuantizedBl
   float y[kRows];
 #pragma unroll
   for (int group = 0; group < kRows; group += kGroup) {
-    float h[kGroup][Division::kStates], scales[kGroup];
+    float h[kGroup][Division::kStates];
 #pragma unroll
     for (int g = 0; g < kGroup; ++g) {
       const int r = group + g;
@@ -123,13 +123,13 @@ __global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads, kStepQuantizedBl
       stored[r].decode(h[g]);
       y[r] = advance(h[g], decay * scale, delta_x, inputs.B, inputs.C);
     }
-    quantize(stored + group, h, scales, to_row + first + group * pass, pass, division, rounding);
+    const float scale = quantize(stored + group, h, to_row + first + group * pass, pass, division, rounding);
+    if (division.lane / kGroup == group / kGroup) own_scale = scale;
 #pragma unroll
     for (int g = 0; g < kGroup; ++g) {
       const int r = group + g;
       if (destination >= 0 && first + r * pass < headdim) stored[r].store(to, division);
       to += pass * dstate;
-      if (division.lane == r) own_scale = scales[g];
     }
   }
   const float own_y = reduce_rows<kRows>(y, division.lane, lanes);
@@ -157,14 +157,14 @@ template <DType kState, class Division>
 __device__ void store_quantized(const float (&h)[Division::kStates], void* states, float* scales,
                                 std::int64_t row, const Division& division, const Rounding& rounding,
                                 bool is_there) {
-  float rounded[1][Division::kStates], scale[1];
+  float rounded[1][Division::kStates];
 #pragma unroll
   for (int s = 0; s < Division::kStates; ++s) rounded[0][s] = h[s];
   QuantizedPart<kState, Division> part;
-  quantize(&part, rounded, scale, row, 0, division, rounding);
+  const float scale = quantize(&part, rounded, row, 0, division, rounding);
   if (!is_there) return;
   part.store(static_cast<StateBits<kState>*>(states) + row * division.dstate, division);
-  if (kHasScale<kState> && division.lane == 0) scales[row] = scale[0];
+  if (kHasScale<kState> && division.lane == 0) scales[row] = scale;
 }
 
 /// Both forms, any number of tokens, rows of any dstate: a row on a group of lanes, in f32 for all tokens.

@@ -131,11 +131,11 @@ __device__ inline float reduce_row(float y, int lanes) {
   return y;
 }
 
-/// Sums over the lanes of a row, for kRows rows at once. Returns the sum of row r to every lane whose number
-/// is r modulo kRows: lanes that differ in their last bits exchange the rows that the other one keeps, so
-/// that each round halves what is left to add.
-template <int kRows>
-__device__ float reduce_rows(const float (&y)[kRows], int lane, int lanes) {
+/// Sums over the lanes of a row, for kRows ≤ lanes rows at once, or what `add` makes of two. Returns the sum of row r
+/// to every lane whose number is r modulo kRows: lanes that differ in their last bits exchange the rows that the other
+/// one keeps, so that each round halves what is left to add.
+template <int kRows, class Add>
+__device__ float reduce_rows(const float (&y)[kRows], int lane, int lanes, const Add& add) {
   constexpr unsigned kAll = 0xFFFFFFFFU;
   float sums[kRows];
 #pragma unroll
@@ -147,12 +147,16 @@ __device__ float reduce_rows(const float (&y)[kRows], int lane, int lanes) {
     for (int i = 0; i < kRows / (2 * distance); ++i) {
       const float keep = odd ? sums[2 * i + 1] : sums[2 * i];
       const float give = odd ? sums[2 * i] : sums[2 * i + 1];
-      sums[i] = keep + __shfl_xor_sync(kAll, give, distance);
+      sums[i] = add(keep, __shfl_xor_sync(kAll, give, distance));
     }
   }
   for (int distance = kRows; distance < lanes; distance *= 2)
-    sums[0] += __shfl_xor_sync(kAll, sums[0], distance);
+    sums[0] = add(sums[0], __shfl_xor_sync(kAll, sums[0], distance));
   return sums[0];
+}
+template <int kRows>
+__device__ float reduce_rows(const float (&y)[kRows], int lane, int lanes) {
+  return reduce_rows<kRows>(y, lane, lanes, [](float a, float b) { return a + b; });
 }
 
 /// Calls `call` with a value of the device type of an io dtype.

@@ -72,16 +72,13 @@ TEST_CASE("cuda-step covers every quantized state once") {
     for (int dstate = 1; dstate <= 256; ++dstate)
       for (const int headdim : {1, 3, 32, 64, 100, 256})
         for (const std::int64_t batch : {1, 10'000})  // few rows, many
-          for (const auto steps :
-               {QuantizedSteps::nearest, QuantizedSteps::stochastic, QuantizedSteps::others}) {
-            CAPTURE(state_bytes, dstate, headdim, batch, static_cast<int>(steps));
-            const StepPlan plan = plan_quantized(batch, 3, headdim, dstate, state_bytes, steps);
+          for (const bool one_step_of_heads : {true, false}) {
+            CAPTURE(state_bytes, dstate, headdim, batch, one_step_of_heads);
+            const StepPlan plan = plan_quantized(batch, 3, headdim, dstate, state_bytes, one_step_of_heads);
             REQUIRE(states_held(plan, dstate, state_bytes) == std::vector<int>(dstate, 1));
             REQUIRE(plan.batch_tiles == batch);
-            const bool has_long_code = steps == QuantizedSteps::stochastic && state_bytes == 1;
-            const bool has_several =
-                plan.rows == kStepFewQuantizedRows || (plan.rows == kStepQuantizedRows && !has_long_code);
-            REQUIRE((plan.rows == 1 || (has_several && steps != QuantizedSteps::others)));
+            const bool has_several = plan.rows == kStepFewQuantizedRows || plan.rows == kStepQuantizedRows;
+            REQUIRE((plan.rows == 1 || (has_several && one_step_of_heads)));
             REQUIRE(plan.lanes() >= plan.rows);
             REQUIRE(plan.warps <= (plan.rows == 1 ? kStepWarps : kStepHeadWarps));
             const int rows = plan.rows == 1 ? 3 * headdim : headdim;
@@ -89,13 +86,12 @@ TEST_CASE("cuda-step covers every quantized state once") {
             REQUIRE(head_rows_held(plan, rows) == std::vector<int>(rows, 1));
           }
   // Mamba-2 2.7b: several rows for a thread where there are many, and 8 lanes of 16 states.
-  const StepPlan large = plan_quantized(128, 80, 64, 128, 1, QuantizedSteps::nearest);
+  const StepPlan large = plan_quantized(128, 80, 64, 128, 1, true);
   CHECK(large.rows == kStepQuantizedRows);
   CHECK(large.lanes() == 8);
-  CHECK(plan_quantized(128, 80, 64, 128, 1, QuantizedSteps::stochastic).rows == kStepFewQuantizedRows);
-  CHECK(plan_quantized(128, 80, 64, 64, 1, QuantizedSteps::nearest).rows == kStepFewQuantizedRows);
-  CHECK(plan_quantized(128, 80, 64, 128, 2, QuantizedSteps::stochastic).rows == kStepQuantizedRows);
-  CHECK(plan_quantized(1, 1, 64, 128, 1, QuantizedSteps::nearest).rows == 1);
+  CHECK(plan_quantized(128, 80, 64, 64, 1, true).rows == kStepFewQuantizedRows);
+  CHECK(plan_quantized(128, 80, 64, 128, 2, true).rows == kStepQuantizedRows);
+  CHECK(plan_quantized(1, 1, 64, 128, 1, true).rows == 1);
 }
 
 TEST_CASE("cuda-step's tensor cores cover every row of a head once") {
