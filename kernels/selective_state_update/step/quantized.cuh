@@ -67,50 +67,37 @@ __global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads, kStepQuantizedBl
   using Bits = StateBits<kState>;
   using Division = Lanes<Bits, RowShape::one_vector>;
   constexpr int kGroup = kStepQuantizedGroup / Division::kStates;
-  const int dstate = static_cast<int>(args.dstate);
-  const int headdim = static_cast<int>(args.headdim);
-  const int lanes = plan.lanes();
-  __builtin_assume(lanes >= kRows);  // each row has a lane that owns it
-  const int pass = plan.rows_per_pass();
-  const Division division{static_cast<int>(threadIdx.x) & (lanes - 1), lanes, dstate};
-  const int warp = static_cast<int>(blockIdx.x * plan.warps + threadIdx.x / kWarpThreads);
-  const int first = warp * kRows * pass + (static_cast<int>(threadIdx.x % kWarpThreads) >> plan.lanes_log2);
-  const int head = static_cast<int>(blockIdx.y);
-  const std::int64_t b = blockIdx.z;
-  const std::int64_t source = source_of(args, b);
-  const std::int64_t destination = destination_of(args, b, 0);
+  const HeadRows<Division, kRows> rows(args, plan);
+  const Division& division = rows.division;
+  __builtin_assume(division.lanes >= kRows);  // each row has a lane that owns it
   Rounding rounding(storage, 0);
   rounding.is_stochastic = kStochastic;
-
-  const std::int64_t of_head = b * args.heads + head;
-  const int own_row = first + division.lane * pass;
-  const bool owns = division.lane < kRows && own_row < headdim;
-  const std::int64_t own = of_head * headdim + own_row;
-  if (source < 0) {  // padding
-    if (owns) store_out(args, io, own, 0.0F);
+  if (rows.source < 0) {  // padding
+    if (rows.owns) store_out(args, io, rows.own, 0.0F);
     return;
   }
+
   // All loads of states are under way before those of inputs are waited for.
-  const std::int64_t slot_rows = args.heads * headdim;
-  const std::int64_t head_row = static_cast<std::int64_t>(head) * headdim;
-  const std::int64_t from_row = source * slot_rows + head_row;
-  const Bits* from = static_cast<const Bits*>(args.state) + (from_row + first) * dstate;
+  const Bits* from =
+      static_cast<const Bits*>(args.state) + rows.of_slot(args, rows.source, rows.first) * division.dstate;
   QuantizedPart<kState, Division> stored[kRows];
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
-    stored[r].load(from, division, first + r * pass < headdim);
-    from += pass * dstate;
+    stored[r].load(from, division, rows.has(r));
+    from += rows.pass * division.dstate;
   }
   float own_scale = 1.0F;
-  if (kHasScale<kState> && owns) own_scale = storage.scale[from_row + own_row];
-  const TokenInputs<Division> inputs(args, io, (b * args.groups + head / heads_per_group) * dstate, division,
-                                     of_head, own, owns);
+  if (kHasScale<kState> && rows.owns)
+    own_scale = storage.scale[rows.of_slot(args, rows.source, rows.own_row)];
+  const TokenInputs<Division> inputs(args, io,
+                                     (rows.b * args.groups + rows.head / heads_per_group) * division.dstate,
+                                     division, rows.of_head, rows.own, rows.owns);
 
-  const float delta = inputs.step_size(args, head);
-  const float decay = exp2_approximate(delta * (args.A[head] * kLog2E));
+  const float delta = inputs.step_size(args, rows.head);
+  const float decay = exp2_approximate(delta * (args.A[rows.head] * kLog2E));
   const float own_delta_x = delta * inputs.x;
-  const std::int64_t to_row = destination * slot_rows + head_row;
-  Bits* to = static_cast<Bits*>(args.state) + (to_row + first) * dstate;
+  const std::int64_t to_row = rows.of_slot(args, rows.destination, rows.first);
+  Bits* to = static_cast<Bits*>(args.state) + to_row * division.dstate;
   float y[kRows];
 #pragma unroll
   for (int group = 0; group < kRows; group += kGroup) {
@@ -118,24 +105,26 @@ __global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads, kStepQuantizedBl
 #pragma unroll
     for (int g = 0; g < kGroup; ++g) {
       const int r = group + g;
-      const float delta_x = __shfl_sync(0xFFFFFFFFU, own_delta_x, r, lanes);
-      const float scale = kHasScale<kState> ? __shfl_sync(0xFFFFFFFFU, own_scale, r, lanes) : 1.0F;
+      const float delta_x = __shfl_sync(0xFFFFFFFFU, own_delta_x, r, division.lanes);
+      const float scale = kHasScale<kState> ? __shfl_sync(0xFFFFFFFFU, own_scale, r, division.lanes) : 1.0F;
       stored[r].decode(h[g]);
       y[r] = advance(h[g], decay * scale, delta_x, inputs.B, inputs.C);
     }
-    const float scale = quantize(stored + group, h, to_row + first + group * pass, pass, division, rounding);
+    const float scale =
+        quantize(stored + group, h, to_row + group * rows.pass, rows.pass, division, rounding);
     if (division.lane / kGroup == group / kGroup) own_scale = scale;
 #pragma unroll
     for (int g = 0; g < kGroup; ++g) {
       const int r = group + g;
-      if (destination >= 0 && first + r * pass < headdim) stored[r].store(to, division);
-      to += pass * dstate;
+      if (rows.destination >= 0 && rows.has(r)) stored[r].store(to, division);
+      to += rows.pass * division.dstate;
     }
   }
-  const float own_y = reduce_rows<kRows>(y, division.lane, lanes);
-  if (!owns) return;
-  if (kHasScale<kState> && destination >= 0) storage.scale[to_row + own_row] = own_scale;
-  store_out(args, io, own, inputs.output(args, head, own_y));
+  const float own_y = reduce_rows<kRows>(y, division.lane, division.lanes);
+  if (!rows.owns) return;
+  if (kHasScale<kState> && rows.destination >= 0)
+    storage.scale[rows.of_slot(args, rows.destination, rows.own_row)] = own_scale;
+  store_out(args, io, rows.own, inputs.output(args, rows.head, own_y));
 }
 
 /// Padding has no state: the outputs of its rows are zeros.
