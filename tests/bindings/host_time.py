@@ -7,14 +7,14 @@ import timeit
 
 import torch
 import torch_test
-from ssmbench import torch as kernels
+from ssmbench.torch import _chunk_scan, _convolution, _scan, _state_update
 
 OPERATIONS = {
-    "selective_scan": kernels.scan_forward,
-    "mamba_chunk_scan": kernels.ssd_forward,
-    "selective_state_update": kernels.step,
-    "causal_conv1d": kernels.conv_forward,
-    "causal_conv1d_update": kernels.conv_step,
+    "selective_scan": _scan.scan_forward,
+    "mamba_chunk_scan": _chunk_scan.ssd_forward,
+    "selective_state_update": _state_update.step,
+    "causal_conv1d": _convolution.conv_forward,
+    "causal_conv1d_update": _convolution.conv_step,
 }
 
 torch.set_num_threads(1)

@@ -1,5 +1,6 @@
 """ssmbench.torch against definitions in plain PyTorch, on the CPU: values, gradients, operators, what is refused."""
 
+import contextlib
 import itertools
 import unittest
 from unittest import mock
@@ -8,6 +9,7 @@ import references
 import torch
 from inputs import DEVICE, TOLERANCE, Comparing, Draw, exact, scan_arguments, ssd_arguments
 from ssmbench import torch as kernels
+from ssmbench.torch import _chunk_scan, _convolution, _operation, _scan, _state_update
 from torch import float32
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -188,9 +190,9 @@ class StateUpdate(KernelTest):
             with self.subTest(tied=tied, groups=groups):
                 draw = Draw()
                 arguments = self.arguments(draw, float32, (4,), 8, (groups,), tied)
-                kernels.step.plans.clear()
+                _state_update.step.plans.clear()
                 self.check_step(draw.normal(3, 4, 8, 16), arguments)
-                (plan,) = kernels.step.plans.values()
+                (plan,) = _state_update.step.plans.values()
                 self.assertEqual(plan.tensors[0].rank, 4 if tied else 3)  # one rate a head is computed as such
 
     def test_state_that_is_not_dense(self):
@@ -331,8 +333,8 @@ class Operators(unittest.TestCase):
     def test_opcheck(self):
         """Schema, fake tensors, autograd and tracing, of the operators as the functions call them."""
         checked = set()
-        real_call = kernels.call
-        for operation in (kernels.step, kernels.conv_step):
+        real_call = _operation.call
+        for operation in (_state_update.step, _convolution.conv_step):
             operation.known.clear()  # what was called before does not get there
 
         def check(made, tensors, *options):
@@ -342,7 +344,9 @@ class Operators(unittest.TestCase):
                 torch.library.opcheck(made, (*own, *options))
             return real_call(made, tensors, *options)
 
-        with mock.patch.object(kernels, "call", check):
+        with contextlib.ExitStack() as patches:
+            for module in (_scan, _chunk_scan, _state_update, _convolution):
+                patches.enter_context(mock.patch.object(module, "call", check))
             for function, arguments in examples().values():
                 has_gradients = "update" not in function.__name__
                 given = {
@@ -392,7 +396,7 @@ class Operators(unittest.TestCase):
                     return [*(values if isinstance(values, tuple) else (values,)), *[own[k] for k in states]]
 
                 right = run()
-                with mock.patch.object(kernels.Operation, "__call__", side_effect=AssertionError):
+                with mock.patch.object(_operation.Operation, "__call__", side_effect=AssertionError):
                     again = run()
                 self.assertTrue(all(map(torch.equal, again, right)))
                 first = next(iter(k for k in arguments if k not in states))
@@ -409,21 +413,21 @@ class Operators(unittest.TestCase):
         arguments = scan_arguments(Draw())
         kernels.selective_scan(**arguments | dict(z=arguments["u"]))
         other = kernels.selective_scan(**arguments)
-        kernels.scan_forward.known.clear()
+        _scan.scan_forward.known.clear()
         self.assertTrue(torch.equal(other, kernels.selective_scan(**arguments)))
 
     def test_only_plain_calls_go_past_the_operators(self):
         tensor = torch.zeros(3, device=DEVICE)
-        self.assertTrue(kernels.is_direct((tensor, None,)))
+        self.assertTrue(_operation.is_direct((tensor, None,)))
         leaf = torch.zeros(3, requires_grad=True, device=DEVICE)
-        self.assertFalse(kernels.is_direct((tensor, leaf,)))
+        self.assertFalse(_operation.is_direct((tensor, leaf,)))
         with torch.no_grad():
-            self.assertTrue(kernels.is_direct((tensor, leaf,)))
+            self.assertTrue(_operation.is_direct((tensor, leaf,)))
         with FakeTensorMode() as mode:
-            self.assertFalse(kernels.is_direct((tensor,)))
-        self.assertFalse(kernels.is_direct((mode.from_tensor(tensor),)))
+            self.assertFalse(_operation.is_direct((tensor,)))
+        self.assertFalse(_operation.is_direct((mode.from_tensor(tensor),)))
         seen = []
-        torch.func.vmap(lambda t: (seen.append(kernels.is_direct((t,))), t)[1])(tensor)
+        torch.func.vmap(lambda t: (seen.append(_operation.is_direct((t,))), t)[1])(tensor)
         self.assertEqual(seen, [False])
 
 
@@ -441,8 +445,8 @@ class Refusals(unittest.TestCase):
         self.expect(ValueError, "width 9", kernels.causal_conv1d, weight=draw.normal(6, 9))
         self.expect(ValueError, "no elements", kernels.causal_conv1d, x=draw.normal(2, 6, 0))
         self.expect(NotImplementedError, "activation 'relu'", kernels.causal_conv1d, activation="relu")
-        kernels.scan_forward.plans.clear()
-        kernels.scan_forward.known.clear()
+        _scan.scan_forward.plans.clear()
+        _scan.scan_forward.known.clear()
         self.expect(ValueError, f"u on {DEVICE}", kernels.selective_scan, delta=torch.empty(2, 6, 19, device="meta"))
         double = draw.normal(2, 6, 3).double()
         self.expect(TypeError, "conv_state is torch.float64", kernels.causal_conv1d_update, conv_state=double)

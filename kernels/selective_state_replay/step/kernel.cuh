@@ -20,21 +20,8 @@ namespace ssmbench::replay {
 /// Blocks that a multiprocessor has registers for.
 constexpr int kReplayBlocks = 4;
 
-/// The inputs of a stage of tokens of a head.
-struct Stage {
-  float *B, *C;               // [token][state]
-  float *delta_x, *x, *gate;  // [token][row of the block]
-  float *decay, *delta;       // [token]
-
-  __device__ Stage(float* memory, int tokens, int dstate, int rows)
-      : B(memory),
-        C(B + tokens * dstate),
-        delta_x(C + tokens * dstate),
-        x(delta_x + tokens * rows),
-        gate(x + tokens * rows),
-        decay(gate + tokens * rows),
-        delta(decay + tokens) {}
-};
+/// What a number more of each token is here: Δ.
+using Stage = step::HeadStage;
 
 /// The rows of a block, and the ring of their sequence.
 struct Tile {
@@ -56,13 +43,6 @@ struct Tile {
     return (slot * args.groups + group) * ring + ring_row(k);
   }
 };
-
-/// Δ and what follows from it alone.
-__device__ inline void stage_delta(const StateReplayArgs& args, const Stage& stage, const Tile& tile, int t,
-                                   float delta) {
-  stage.delta[t] = delta;
-  stage.decay[t] = exp2_approximate(delta * (args.A[tile.head] * kLog2E));
-}
 
 /// Tokens first … first + tokens − 1 of the ring, the oldest one being 0.
 template <class Io>
@@ -86,35 +66,9 @@ __device__ void load_old(const StateReplayArgs& args, const Stage& stage, const 
     if (tile.has(args, row))
       x = to_float(static_cast<const Io*>(args.ring_x)[at * args.headdim + tile.first_row + row]);
     stage.delta_x[i] = delta * x;
-    if (row == 0) stage_delta(args, stage, tile, t, delta);
-  }
-}
-
-template <class Io>
-__device__ void load_new(const StateReplayArgs& args, const Stage& stage, const Tile& tile, int first,
-                         int tokens) {
-  const int dstate = static_cast<int>(args.dstate);
-  const std::int64_t projection = (tile.token(args, first) * args.groups + tile.group) * dstate;
-  const std::int64_t stride = args.groups * dstate;
-  step::stage_projection(stage.B, static_cast<const Io*>(args.B) + projection, dstate, tokens, stride);
-  step::stage_projection(stage.C, static_cast<const Io*>(args.C) + projection, dstate, tokens, stride);
-  const float dt_bias = args.dt_bias != nullptr ? args.dt_bias[tile.head] : 0.0F;
-#pragma unroll 2  // loads in flight together
-  for (int i = static_cast<int>(threadIdx.x); i < tokens * tile.rows; i += static_cast<int>(blockDim.x)) {
-    const int t = i / tile.rows;
-    const int row = i - t * tile.rows;
-    const std::int64_t of_head = tile.token(args, first + t) * args.heads + tile.head;
-    const float dt = args.dt_is_f32 ? static_cast<const float*>(args.dt)[of_head]
-                                    : to_float(static_cast<const Io*>(args.dt)[of_head]);
-    const float delta = args.dt_softplus ? fast_softplus(dt + dt_bias) : dt + dt_bias;
-    const std::int64_t at = of_head * args.headdim + tile.first_row + row;
-    const bool is_there = tile.has(args, row);
-    const float x = is_there ? to_float(static_cast<const Io*>(args.x)[at]) : 0.0F;
-    stage.delta_x[i] = delta * x;
-    stage.x[i] = x;
-    stage.gate[i] =
-        is_there && args.z != nullptr ? fast_silu(to_float(static_cast<const Io*>(args.z)[at])) : 1.0F;
-    if (row == 0) stage_delta(args, stage, tile, t, delta);
+    if (row > 0) continue;
+    stage.decay[t] = exp2_approximate(delta * (args.A[tile.head] * kLog2E));
+    stage.of_token[t] = delta;
   }
 }
 
@@ -138,7 +92,7 @@ __device__ void store_new(const StateReplayArgs& args, const Stage& stage, const
   }
   if (tile.is_first_of_head)
     for (int t = thread; t < tokens; t += threads)
-      args.ring_dt[tile.ring_at(args, count + first + t)] = stage.delta[t];
+      args.ring_dt[tile.ring_at(args, count + first + t)] = stage.of_token[t];
   if (tile.is_first_of_group)
     for (int i = thread; i < tokens * dstate; i += threads) {
       const int t = i / dstate;
@@ -214,7 +168,8 @@ __global__ void __launch_bounds__(kStepWarps* kWarpThreads, kReplayBlocks)
       if (is_old)
         load_old<Io>(args, stage, tile, first, tokens);
       else
-        load_new<Io>(args, stage, tile, first - count, tokens);
+        step::load_stage<Io, 2>(args, stage, tile.token(args, first - count), tile.head, tile.group, tokens,
+                                tile.first_row, tile.rows, [](int, float delta) { return delta; });
     });
     __syncthreads();
     if (first == 0)
@@ -236,6 +191,7 @@ __global__ void __launch_bounds__(kStepWarps* kWarpThreads, kReplayBlocks)
 #pragma unroll
       for (int r = 0; r < kRows; ++r) y[r] = step::advance(h[r], stage.decay[t], of_rows[r * pass], B, C);
       const float own_y = step::reduce_rows<kRows>(y, division.lane, plan.lanes());
+      __syncwarp();  // y goes where Δ·x was
       if (division.lane < kRows) of_rows[division.lane * pass] = own_y;
     }
     __syncthreads();

@@ -16,13 +16,18 @@ using Kernel = void (*)(StateUpdateArgs, StepPlan, int heads_per_group);
 Kernel step_kernel(DType io, DType state, bool rate_per_state, const StepPlan& plan);
 Kernel tokens_kernel(DType io, DType state, bool rate_per_state, const StepPlan& plan);
 
-/// Quantized states (quantized.cuh): i8, i16 and e4m3, and f16 that are rounded stochastically.
+/// Kernels that take io dtypes at run time (quantized.cuh): for i8, i16 and e4m3, for f16 that are rounded
+/// stochastically, and for f16 and bf16 beside sequences that the kernels above have no instances for.
 using QuantizedKernel = void (*)(StateUpdateArgs, StateStorage, StepPlan, DType io, int heads_per_group);
 QuantizedKernel quantized_kernel(DType state, bool is_stochastic, const StepPlan& plan);
 
-/// Whether there are kernels for other states of that dtype beside sequences of the other: f32, the same, and f16
-/// beside bf16.
-inline bool has_state_dtype(DType io, DType state) {
+/// Several tokens by tensor cores (products.cuh): sequences in bf16 and has_products(), states in any dtype.
+using ProductsKernel = void (*)(StateUpdateArgs, StateStorage, int heads_per_group);
+ProductsKernel products_kernel(DType state, std::int64_t dstate);
+
+/// Whether step_kernel and tokens_kernel have instances for states of that dtype: f32, that of the sequences, and
+/// f16 beside bf16.
+inline bool has_instances(DType io, DType state) {
   return state == DType::f32 || state == io || (state == DType::f16 && io == DType::bf16);
 }
 

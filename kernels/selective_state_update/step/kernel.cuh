@@ -31,47 +31,33 @@ template <class Io, class State, RowShape kShape, int kRows>
 __global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads)
     step_heads(const StateUpdateArgs args, const StepPlan plan, const int heads_per_group) {
   using Division = Lanes<State, kShape>;
-  const int dstate = static_cast<int>(args.dstate);
-  const int headdim = static_cast<int>(args.headdim);
-  const int lanes = plan.lanes();
-  const int pass = plan.rows_per_pass();
-  const Division division{static_cast<int>(threadIdx.x) & (lanes - 1), lanes, dstate};
-  const int warp = static_cast<int>(blockIdx.x * plan.warps + threadIdx.x / kWarpThreads);
-  const int first = warp * kRows * pass + (static_cast<int>(threadIdx.x % kWarpThreads) >> plan.lanes_log2);
-  const int head = static_cast<int>(blockIdx.y);
-  const std::int64_t b = blockIdx.z;
-  const std::int64_t source = source_of(args, b);
-  const std::int64_t destination = destination_of(args, b, 0);
+  const HeadRows<Division, kRows> rows(args, plan);
+  const Division& division = rows.division;
 
   // All loads come before the first use, and before the first store, which they could not pass.
-  const std::int64_t of_head = b * args.heads + head;
-  const int own_row = first + division.lane * pass;
-  const bool owns = division.lane < kRows && own_row < headdim;
-  const std::int64_t own = of_head * headdim + own_row;
   Io stored_x{}, stored_z{};
   float skip = 0.0F, dt_bias = 0.0F;
-  if (owns) stored_x = static_cast<const Io*>(args.x)[own];
-  if (owns && args.z != nullptr) stored_z = static_cast<const Io*>(args.z)[own];
-  if (args.D != nullptr) skip = args.D[head];
-  if (args.dt_bias != nullptr) dt_bias = args.dt_bias[head];
-  const StoredDt<Io> dt(args, of_head);
-  const float rate = args.A[head];
-  const std::int64_t projection = (b * args.groups + head / heads_per_group) * dstate;
+  if (rows.owns) stored_x = static_cast<const Io*>(args.x)[rows.own];
+  if (rows.owns && args.z != nullptr) stored_z = static_cast<const Io*>(args.z)[rows.own];
+  if (args.D != nullptr) skip = args.D[rows.head];
+  if (args.dt_bias != nullptr) dt_bias = args.dt_bias[rows.head];
+  const StoredDt<Io> dt(args, rows.of_head);
+  const float rate = args.A[rows.head];
+  const std::int64_t projection = (rows.b * args.groups + rows.head / heads_per_group) * division.dstate;
   RowPart<Io, Division> stored_B, stored_C;
   stored_B.load(static_cast<const Io*>(args.B) + projection, division, true);
   stored_C.load(static_cast<const Io*>(args.C) + projection, division, true);
-  if (source < 0) {  // padding
-    if (owns) static_cast<Io*>(args.out)[own] = from_float<Io>(0.0F);
+  if (rows.source < 0) {  // padding
+    if (rows.owns) static_cast<Io*>(args.out)[rows.own] = from_float<Io>(0.0F);
     return;
   }
-  const std::int64_t slot_rows = args.heads * headdim;
-  const std::int64_t row_of_slot = static_cast<std::int64_t>(head) * headdim + first;
   RowPart<State, Division> stored[kRows];
-  const State* from = static_cast<const State*>(args.state) + (source * slot_rows + row_of_slot) * dstate;
+  const State* from =
+      static_cast<const State*>(args.state) + rows.of_slot(args, rows.source, rows.first) * division.dstate;
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
-    stored[r].load(from, division, first + r * pass < headdim);
-    from += pass * dstate;
+    stored[r].load(from, division, rows.has(r));
+    from += rows.pass * division.dstate;
   }
 
   const float delta = dt.step_size(args, dt_bias);
@@ -81,22 +67,23 @@ __global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads)
   float B[Division::kStates], C[Division::kStates], y[kRows];
   stored_B.unpack(B);
   stored_C.unpack(C);
-  State* to = static_cast<State*>(args.state) + (destination * slot_rows + row_of_slot) * dstate;
+  State* to =
+      static_cast<State*>(args.state) + rows.of_slot(args, rows.destination, rows.first) * division.dstate;
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
-    const float delta_x = __shfl_sync(0xFFFFFFFFU, own_delta_x, r, lanes);
+    const float delta_x = __shfl_sync(0xFFFFFFFFU, own_delta_x, r, division.lanes);
     float h[Division::kStates];
     stored[r].unpack(h);
     y[r] = advance(h, decay, delta_x, B, C);
     stored[r].pack(h);
-    if (destination >= 0 && first + r * pass < headdim) stored[r].store(to, division);
-    to += pass * dstate;
+    if (rows.destination >= 0 && rows.has(r)) stored[r].store(to, division);
+    to += rows.pass * division.dstate;
   }
-  float own_y = reduce_rows<kRows>(y, division.lane, lanes);
-  if (!owns) return;
+  float own_y = reduce_rows<kRows>(y, division.lane, division.lanes);
+  if (!rows.owns) return;
   if (args.D != nullptr) own_y += skip * x;
   if (args.z != nullptr) own_y *= fast_silu(to_float(stored_z));
-  static_cast<Io*>(args.out)[own] = from_float<Io>(own_y);
+  static_cast<Io*>(args.out)[rows.own] = from_float<Io>(own_y);
 }
 
 /// Form mamba1: the rows of a thread are sequences, lane r owns that of sequence r.

@@ -1,7 +1,9 @@
-// cuda-step: registration and launch. The pictures are in kernel.cuh, tokens.cuh and quantized.cuh.
+// cuda-step: registration and launch. The pictures are in kernel.cuh, tokens.cuh, products.cuh and
+// quantized.cuh.
 
 #include <string>
 
+#include "base/cuda_attribute.h"
 #include "base/cuda_check.h"
 #include "base/errors.h"
 #include "kernels/selective_state_update/bind.h"
@@ -10,38 +12,49 @@
 namespace ssmbench::step {
 namespace {
 
-constexpr std::int64_t kMostQuantizedRows = 2147483647;
+constexpr std::int64_t kMostCodedRows = 2147483647;
 
-int state_bytes(const StateUpdate& update) {
-  return static_cast<int>(size_of(update.state_dtype));
+/// Which kernels a problem takes.
+enum class Kernels { one_token, tokens, products, coded };
+
+/// Whether the current GPU multiplies matrices in bf16. True without a GPU: implementations are listed there.
+bool device_has_products() {
+  int device = 0;
+  if (cudaGetDevice(&device) == cudaSuccess)
+    return cuda_attribute(cudaDevAttrComputeCapabilityMajor, device) >= 8;
+  static_cast<void>(cudaGetLastError());
+  return true;
 }
 
-bool is_quantized(const StateUpdate& update) {
-  return update.has_scale() || update.stochastic;
+Kernels kernels_of(const Problem& problem, const StateUpdate& update) {
+  const DType io = problem.dtype();
+  if (io == DType::bf16 && !update.rate_per_state && has_products(update.dstate, update.tokens) &&
+      device_has_products())
+    return Kernels::products;
+  if (update.has_scale() || update.stochastic || !has_instances(io, update.state_dtype))
+    return Kernels::coded;
+  return update.tokens == 1 ? Kernels::one_token : Kernels::tokens;
 }
 
-StepPlan plan_of(const StateUpdate& update) {
+StepPlan plan_of(Kernels kernels, const StateUpdate& update) {
   const auto dstate = static_cast<int>(update.dstate);
-  if (is_quantized(update)) {
-    const QuantizedSteps steps = update.rate_per_state || update.tokens > 1 ? QuantizedSteps::others
-                                 : update.stochastic                        ? QuantizedSteps::stochastic
-                                                                            : QuantizedSteps::nearest;
-    return plan_quantized(update.batch, update.heads, update.headdim, dstate, state_bytes(update), steps);
-  }
-  return update.rate_per_state ? plan_channels(update.batch, update.groups, update.heads_per_group(), dstate,
-                                               state_bytes(update), update.tokens)
-                               : plan_heads(update.batch, update.heads, update.headdim, dstate,
-                                            state_bytes(update), update.tokens);
+  const auto state_bytes = static_cast<int>(size_of(update.state_dtype));
+  if (kernels == Kernels::products) return plan_products(update.batch, update.heads, update.headdim);
+  if (kernels == Kernels::coded)
+    return plan_quantized(update.batch, update.heads, update.headdim, dstate, state_bytes,
+                          !update.rate_per_state && update.tokens == 1);
+  return update.rate_per_state
+             ? plan_channels(update.batch, update.groups, update.heads_per_group(), dstate, state_bytes,
+                             update.tokens)
+             : plan_heads(update.batch, update.heads, update.headdim, dstate, state_bytes, update.tokens);
 }
 
 std::optional<std::string> unsupported(const Problem& problem) {
   const StateUpdate update(problem);
-  if (!is_quantized(update) && !has_state_dtype(problem.dtype(), update.state_dtype))
-    return "supports states in f32, in the dtype of the sequence, or in f16 with bf16, not " +
-           problem.choice("state_dtype") + " with " + problem.choice("dtype");
-  if (is_quantized(update) && update.heads > kMostQuantizedRows / update.headdim)
-    return "needs at most " + std::to_string(kMostQuantizedRows) + " rows of quantized states in a sequence";
-  const StepPlan plan = plan_of(update);
+  const Kernels kernels = kernels_of(problem, update);
+  if (kernels == Kernels::coded && update.heads > kMostCodedRows / update.headdim)
+    return "needs at most " + std::to_string(kMostCodedRows) + " rows of such states in a sequence";
+  const StepPlan plan = plan_of(kernels, update);
   if (plan.sections > kMaxGridYZ || plan.batch_tiles > kMaxGridYZ || plan.tiles > kMaxGridX)
     return "needs at most " + std::to_string(kMaxGridYZ) + " blocks in an axis of the grid: one per " +
            (update.rate_per_state ? "group, and " + std::to_string(plan.rows) + " sequences"
@@ -49,19 +62,15 @@ std::optional<std::string> unsupported(const Problem& problem) {
   return {};
 }
 
-dim3 blocks_of(const StepPlan& plan) {
-  return {static_cast<unsigned>(plan.tiles), static_cast<unsigned>(plan.sections),
-          static_cast<unsigned>(plan.batch_tiles)};
-}
-
-Launch bind_quantized(DType io, const StateUpdate& update, const StateUpdateArgs& args,
-                      const StateStorage& storage, const StepPlan& plan) {
-  const QuantizedKernel kernel = quantized_kernel(update.state_dtype, update.stochastic, plan);
-  const auto threads = static_cast<unsigned>(plan.threads());
-  const auto heads_per_group = static_cast<int>(update.heads_per_group());
-  return [=, blocks = blocks_of(plan)](void* stream) {
-    kernel<<<blocks, threads, 0, static_cast<cudaStream_t>(stream)>>>(args, storage, plan, io,
-                                                                      heads_per_group);
+/// The kernel on the blocks of a plan.
+template <class... Arguments>
+Launch launch_of_plan(void (*kernel)(Arguments...), const StepPlan& plan, int shared_bytes,
+                      const std::type_identity_t<Arguments>&... arguments) {
+  const dim3 blocks(static_cast<unsigned>(plan.tiles), static_cast<unsigned>(plan.sections),
+                    static_cast<unsigned>(plan.batch_tiles));
+  return [=, threads = static_cast<unsigned>(plan.threads())](void* stream) {
+    kernel<<<blocks, threads, static_cast<std::size_t>(shared_bytes), static_cast<cudaStream_t>(stream)>>>(
+        arguments...);
     check_cuda(cudaGetLastError());
   };
 }
@@ -69,22 +78,28 @@ Launch bind_quantized(DType io, const StateUpdate& update, const StateUpdateArgs
 Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*/) {
   if (auto reason = unsupported(problem)) throw ContractError("cuda-step " + *reason);
   const StateUpdateArgs args = bind_state_update(problem, tensors);
+  const StateStorage storage = bind_state_storage(problem, tensors);
   const StateUpdate update(problem);
-  const StepPlan plan = plan_of(update);
-  if (is_quantized(update))
-    return bind_quantized(problem.dtype(), update, args, bind_state_storage(problem, tensors), plan);
-  const bool one = update.tokens == 1;
-  const Kernel kernel =
-      (one ? step_kernel : tokens_kernel)(problem.dtype(), update.state_dtype, update.rate_per_state, plan);
-  const int shared_bytes = one ? 0 : plan.stage_bytes(static_cast<int>(update.dstate), update.rate_per_state);
-  const dim3 blocks = blocks_of(plan);
-  const auto threads = static_cast<unsigned>(plan.threads());
+  const Kernels kernels = kernels_of(problem, update);
+  const StepPlan plan = plan_of(kernels, update);
+  const DType io = problem.dtype();
   const auto heads_per_group = static_cast<int>(update.heads_per_group());
-  return [=](void* stream) {
-    kernel<<<blocks, threads, static_cast<std::size_t>(shared_bytes), static_cast<cudaStream_t>(stream)>>>(
-        args, plan, heads_per_group);
-    check_cuda(cudaGetLastError());
-  };
+  switch (kernels) {
+    case Kernels::products:
+      return launch_of_plan(products_kernel(update.state_dtype, update.dstate), plan, 0, args, storage,
+                            heads_per_group);
+    case Kernels::coded:
+      return launch_of_plan(quantized_kernel(update.state_dtype, update.stochastic, plan), plan, 0, args,
+                            storage, plan, io, heads_per_group);
+    case Kernels::one_token:
+      return launch_of_plan(step_kernel(io, update.state_dtype, update.rate_per_state, plan), plan, 0, args,
+                            plan, heads_per_group);
+    case Kernels::tokens:
+      return launch_of_plan(tokens_kernel(io, update.state_dtype, update.rate_per_state, plan), plan,
+                            plan.stage_bytes(static_cast<int>(update.dstate), update.rate_per_state), args,
+                            plan, heads_per_group);
+  }
+  throw_logic_error("no such kernels");
 }
 
 const Registration registration{{.name = "cuda-step",

@@ -24,10 +24,16 @@ inline constexpr int kStepWideVectors = 4;
 inline constexpr int kStepNarrowVectors = 8;
 /// States that a thread holds in f32 for several tokens.
 inline constexpr int kStepTokenStates = 32;
-/// Rows of quantized states that a thread holds, form mamba2 and one token; and where they are rounded
-/// stochastically, or fewer lanes share a row: with more the code would be too long.
+/// Rows of quantized states that a thread holds, form mamba2 and one token; and where fewer lanes share a row.
 inline constexpr int kStepQuantizedRows = 8;
-inline constexpr int kStepStochasticRows = 4;
+inline constexpr int kStepFewQuantizedRows = 4;
+/// States of a thread, in f32, whose scales are found together: the chain of shuffles is long.
+inline constexpr int kStepQuantizedGroup = 32;
+/// Blocks of that kernel that a multiprocessor has registers for.
+inline constexpr int kStepQuantizedBlocks = 8;
+/// Tokens that tensor cores take at once, and rows of a warp there.
+inline constexpr int kProductTokens = 8;
+inline constexpr int kProductRows = 16;
 /// Sequences whose states a thread of form mamba1 holds at most.
 inline constexpr int kStepSequences = 4;
 /// With fewer warps than these threads hold one row each: the launch is bound by latency.
@@ -145,23 +151,33 @@ constexpr StepPlan plan_channels(std::int64_t batch, std::int64_t groups, std::i
   return plan;
 }
 
-/// What a launch does with quantized states.
-enum class QuantizedSteps {
-  nearest,     ///< one step of form mamba2
-  stochastic,  ///< the same, rounded stochastically
-  others,
-};
+/// Several tokens by tensor cores: whether rows of `dstate` states have them, and the plan.
+constexpr bool has_products(std::int64_t dstate, std::int64_t tokens) {
+  return (dstate == 64 || dstate == 128) && tokens > 1 && tokens <= kProductTokens;
+}
+constexpr StepPlan plan_products(std::int64_t batch, std::int64_t heads, std::int64_t headdim) {
+  StepPlan plan{};
+  plan.shape = RowShape::one_vector;
+  plan.lanes_log2 = 2;
+  plan.rows = 2;
+  const std::int64_t warps = ceil_div(headdim, std::int64_t{kProductRows});
+  plan.warps = static_cast<int>(std::min<std::int64_t>(warps, kStepHeadWarps));
+  plan.tiles = ceil_div(warps, plan.warps);
+  plan.sections = heads;
+  plan.batch_tiles = batch;
+  return plan;
+}
 
 /// Quantized states, batch rows of each of heads × headdim. With several rows a thread blocks are those of
-/// plan_heads. With one row tiles are runs of all rows of a sequence, form mamba1 having headdim 1.
+/// plan_heads; they take one token of form mamba2, `one_step_of_heads`. With one row tiles are runs of all rows of a
+/// sequence, form mamba1 having headdim 1.
 constexpr StepPlan plan_quantized(std::int64_t batch, std::int64_t heads, std::int64_t headdim, int dstate,
-                                  int state_bytes, QuantizedSteps steps) {
+                                  int state_bytes, bool one_step_of_heads) {
   StepPlan plan = step_detail::plan_row(dstate, state_bytes);
   plan.batch_tiles = batch;
-  plan.rows = steps == QuantizedSteps::nearest && plan.lanes() >= kStepQuantizedRows ? kStepQuantizedRows
-                                                                                     : kStepStochasticRows;
+  plan.rows = plan.lanes() >= kStepQuantizedRows ? kStepQuantizedRows : kStepFewQuantizedRows;
   const std::int64_t warps = ceil_div(headdim, std::int64_t{plan.rows} * plan.rows_per_pass());
-  if (steps != QuantizedSteps::others && plan.shape == RowShape::one_vector && plan.lanes() >= plan.rows &&
+  if (one_step_of_heads && plan.shape == RowShape::one_vector && plan.lanes() >= plan.rows &&
       warps * heads * batch >= kStepManyWarps) {
     plan.warps = static_cast<int>(std::min<std::int64_t>(warps, kStepHeadWarps));
     plan.tiles = ceil_div(warps, plan.warps);

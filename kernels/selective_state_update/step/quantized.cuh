@@ -1,6 +1,7 @@
 #pragma once
 
-// cuda-step with states that have a scale for each row (i8, i16, e4m3), or that are rounded stochastically.
+// cuda-step with states that have a scale for each row (i8, i16, e4m3), or that are rounded stochastically; and
+// with states in 16 bits beside sequences in f32 or the other 16-bit dtype.
 //
 // A row is loaded, kept and stored by vectors of 16 bytes like any other (kernel.cuh). Its scale takes the
 // largest |h| of the row, so that lanes exchange that before they store: one more reduction over the lanes
@@ -15,185 +16,9 @@
 //
 // The io dtype is looked at at run time, in the few lines that load and store it, to have few kernels.
 
-#include <cuda_fp8.h>
-
-#include "kernels/selective_state_update/step/row.cuh"
-#include "kernels/selective_state_update/step/state_codes.h"
+#include "kernels/selective_state_update/step/coded_row.cuh"
 
 namespace ssmbench::step {
-
-/// As many bits as a state has in memory.
-template <DType kState>
-using StateBits =
-    std::conditional_t<kState == DType::i8 || kState == DType::e4m3, std::uint8_t, std::uint16_t>;
-
-/// States of a word, and their codes; 1/Q of the scale, or 0 where there is none.
-template <DType kState>
-struct StateCodes;
-template <>
-struct StateCodes<DType::i8> {
-  static constexpr float kInverseMost = 1.0F / 127.0F;
-  __device__ static void decode(std::uint32_t word, float* to) { decode_i8(word, to); }
-  __device__ static std::uint32_t encode(const float* from, float factor) { return encode_i8(from, factor); }
-  __device__ static float round(float x, std::uint32_t draw) {
-    return fminf(fmaxf(round_to_integer(x, draw), -127.0F), 127.0F);
-  }
-};
-template <>
-struct StateCodes<DType::i16> {
-  static constexpr float kInverseMost = 1.0F / 32767.0F;
-  __device__ static void decode(std::uint32_t word, float* to) { decode_i16(word, to); }
-  __device__ static std::uint32_t encode(const float* from, float factor) { return encode_i16(from, factor); }
-  __device__ static float round(float x, std::uint32_t draw) {
-    return fminf(fmaxf(round_to_integer(x, draw), -32767.0F), 32767.0F);
-  }
-};
-template <>
-struct StateCodes<DType::e4m3> {
-  static constexpr float kInverseMost = 1.0F / 448.0F;
-  __device__ static void decode(std::uint32_t word, float* to) {
-#pragma unroll
-    for (unsigned i = 0; i < 2; ++i) {
-      const __half2_raw two =
-          __nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(word >> 16U * i), __NV_E4M3);
-      const float2 pair = __half22float2(__half2(two));
-      to[2 * i] = pair.x;
-      to[2 * i + 1] = pair.y;
-    }
-  }
-  __device__ static std::uint32_t encode(const float* from, float factor) {
-    std::uint32_t word = 0;
-#pragma unroll
-    for (unsigned i = 0; i < 2; ++i) {
-      const float2 pair = make_float2(from[2 * i] * factor, from[2 * i + 1] * factor);
-      word |= static_cast<std::uint32_t>(__nv_cvt_float2_to_fp8x2(pair, __NV_SATFINITE, __NV_E4M3))
-              << 16U * i;
-    }
-    return word;
-  }
-  __device__ static float round(float x, std::uint32_t draw) {
-    return round_significand<20>(x, 0x1p-6F, draw);
-  }
-};
-template <>
-struct StateCodes<DType::f16> {
-  static constexpr float kInverseMost = 0.0F;
-  __device__ static void decode(std::uint32_t word, float* to) {
-    const float2 two = unpack_pair<__half>(word);
-    to[0] = two.x;
-    to[1] = two.y;
-  }
-  __device__ static std::uint32_t encode(const float* from, float /*factor*/) {
-    return pack_pair<__half>(from[0], from[1]);
-  }
-  __device__ static float round(float x, std::uint32_t draw) {
-    return round_significand<13>(x, 0x1p-14F, draw);
-  }
-};
-
-template <DType kState>
-constexpr bool kHasScale = StateCodes<kState>::kInverseMost > 0.0F;
-
-/// A lane's part of a row of quantized states.
-template <DType kState, class Division>
-struct QuantizedPart {
-  using Bits = StateBits<kState>;
-  using Codes = StateCodes<kState>;
-  static constexpr int kPerWord = 4 / sizeof(Bits);
-  RowPart<Bits, Division> part;
-
-  /// Of the row that begins at `row`; it is not read where `is_there` is false.
-  __device__ void load(const Bits* row, const Division& division, bool is_there) {
-    part.load(row, division, is_there);
-  }
-  __device__ void store(Bits* row, const Division& division) const { part.store(row, division); }
-  /// The codes as numbers.
-  __device__ void decode(float (&to)[Division::kStates]) const {
-#pragma unroll
-    for (int v = 0; v < Division::kVectors; ++v)
-      if constexpr (Division::kWidth == 1) {
-        float values[kPerWord];
-        Codes::decode(part.pieces[v][0].element, values);
-        to[v] = values[0];
-      } else {
-#pragma unroll
-        for (int i = 0; i < Division::kWidth / kPerWord; ++i)
-          Codes::decode(part.pieces[v][0].words[i], to + v * Division::kWidth + i * kPerWord);
-      }
-  }
-  /// from·factor as codes, rounded to nearest.
-  __device__ void encode(const float (&from)[Division::kStates], float factor) {
-#pragma unroll
-    for (int v = 0; v < Division::kVectors; ++v)
-      if constexpr (Division::kWidth == 1) {
-        const float values[4]{from[v]};
-        part.pieces[v][0].element = static_cast<Bits>(Codes::encode(values, factor));
-      } else {
-#pragma unroll
-        for (int i = 0; i < Division::kWidth / kPerWord; ++i)
-          part.pieces[v][0].words[i] = Codes::encode(from + v * Division::kWidth + i * kPerWord, factor);
-      }
-  }
-};
-
-/// How a tensor of states is rounded: each that is has a stream of random numbers of its own.
-struct Rounding {
-  bool is_stochastic;
-  std::int64_t seed;
-  std::uint32_t stream;
-
-  __device__ Rounding(const StateStorage& storage, std::uint32_t of_tensor)
-      : is_stochastic(storage.seed != nullptr), seed(is_stochastic ? *storage.seed : 0), stream(of_tensor) {}
-};
-
-/// h·factor to one of the two codes next to it; `row` of the tensor of states.
-template <DType kState, class Division>
-__device__ void round_stochastically(float (&h)[Division::kStates], float factor, std::int64_t row,
-                                     const Division& division, const Rounding& rounding) {
-  using Codes = StateCodes<kState>;
-#pragma unroll
-  for (int v = 0; v < Division::kVectors; ++v) {
-    const std::int64_t first = row * division.dstate + division.first(v);
-    if constexpr (Division::kWidth == 1) {
-      const Draws draws(rounding.seed, rounding.stream, first);
-      h[v] = Codes::round(h[v] * factor, draws.of(static_cast<int>(first % kDraws)));
-    } else {
-#pragma unroll
-      for (int i = 0; i < Division::kWidth; i += kDraws) {
-        const Draws draws(rounding.seed, rounding.stream, first + i);
-#pragma unroll
-        for (int k = 0; k < kDraws; ++k) {
-          float& of_state = h[v * Division::kWidth + i + k];
-          of_state = Codes::round(of_state * factor, draws.of(k));
-        }
-      }
-    }
-  }
-}
-
-/// The codes of a lane's states h of a row, and the row's scale, which is the same in all lanes of the row;
-/// all lanes of the warp take part.
-template <DType kState, class Division>
-__device__ float quantize(QuantizedPart<kState, Division>& part, float (&h)[Division::kStates],
-                          std::int64_t row, const Division& division, const Rounding& rounding) {
-  float scale = 1.0F;
-  float factor = 1.0F;
-  if constexpr (kHasScale<kState>) {
-    float largest = 0.0F;
-#pragma unroll
-    for (int s = 0; s < Division::kStates; ++s) largest = fmaxf(largest, fabsf(h[s]));
-    for (int distance = 1; distance < division.lanes; distance *= 2)
-      largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFU, largest, distance));
-    scale = scale_of_row(largest, StateCodes<kState>::kInverseMost);
-    factor = reciprocal_approximate(scale);
-  }
-  if (rounding.is_stochastic) {
-    round_stochastically<kState>(h, factor, row, division, rounding);
-    factor = 1.0F;
-  }
-  part.encode(h, factor);
-  return scale;
-}
 
 /// What a lane needs of a token beside its state.
 template <class Division>
@@ -236,74 +61,70 @@ __device__ inline void store_out(const StateUpdateArgs& args, DType io, std::int
 
 /// Form mamba2, one token. Threads hold rows as those of step_heads do.
 template <DType kState, bool kStochastic, int kRows>
-__global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads)
+__global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads, kStepQuantizedBlocks)
     quantized_heads(const StateUpdateArgs args, const StateStorage storage, const StepPlan plan,
                     const DType io, const int heads_per_group) {
   using Bits = StateBits<kState>;
   using Division = Lanes<Bits, RowShape::one_vector>;
-  const int dstate = static_cast<int>(args.dstate);
-  const int headdim = static_cast<int>(args.headdim);
-  const int lanes = plan.lanes();
-  __builtin_assume(lanes >= kRows);  // each row has a lane that owns it
-  const int pass = plan.rows_per_pass();
-  const Division division{static_cast<int>(threadIdx.x) & (lanes - 1), lanes, dstate};
-  const int warp = static_cast<int>(blockIdx.x * plan.warps + threadIdx.x / kWarpThreads);
-  const int first = warp * kRows * pass + (static_cast<int>(threadIdx.x % kWarpThreads) >> plan.lanes_log2);
-  const int head = static_cast<int>(blockIdx.y);
-  const std::int64_t b = blockIdx.z;
-  const std::int64_t source = source_of(args, b);
-  const std::int64_t destination = destination_of(args, b, 0);
+  constexpr int kGroup = kStepQuantizedGroup / Division::kStates;
+  const HeadRows<Division, kRows> rows(args, plan);
+  const Division& division = rows.division;
+  __builtin_assume(division.lanes >= kRows);  // each row has a lane that owns it
   Rounding rounding(storage, 0);
   rounding.is_stochastic = kStochastic;
-
-  const std::int64_t of_head = b * args.heads + head;
-  const int own_row = first + division.lane * pass;
-  const bool owns = division.lane < kRows && own_row < headdim;
-  const std::int64_t own = of_head * headdim + own_row;
-  if (source < 0) {  // padding
-    if (owns) store_out(args, io, own, 0.0F);
+  if (rows.source < 0) {  // padding
+    if (rows.owns) store_out(args, io, rows.own, 0.0F);
     return;
   }
+
   // All loads of states are under way before those of inputs are waited for.
-  const std::int64_t slot_rows = args.heads * headdim;
-  const std::int64_t head_row = static_cast<std::int64_t>(head) * headdim;
-  const std::int64_t from_row = source * slot_rows + head_row;
-  const Bits* from = static_cast<const Bits*>(args.state) + (from_row + first) * dstate;
+  const Bits* from =
+      static_cast<const Bits*>(args.state) + rows.of_slot(args, rows.source, rows.first) * division.dstate;
   QuantizedPart<kState, Division> stored[kRows];
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
-    stored[r].load(from, division, first + r * pass < headdim);
-    from += pass * dstate;
+    stored[r].load(from, division, rows.has(r));
+    from += rows.pass * division.dstate;
   }
   float own_scale = 1.0F;
-  if (kHasScale<kState> && owns) own_scale = storage.scale[from_row + own_row];
-  const TokenInputs<Division> inputs(args, io, (b * args.groups + head / heads_per_group) * dstate, division,
-                                     of_head, own, owns);
+  if (kHasScale<kState> && rows.owns)
+    own_scale = storage.scale[rows.of_slot(args, rows.source, rows.own_row)];
+  const TokenInputs<Division> inputs(args, io,
+                                     (rows.b * args.groups + rows.head / heads_per_group) * division.dstate,
+                                     division, rows.of_head, rows.own, rows.owns);
 
-  const float delta = inputs.step_size(args, head);
-  const float decay = exp2_approximate(delta * (args.A[head] * kLog2E));
+  const float delta = inputs.step_size(args, rows.head);
+  const float decay = exp2_approximate(delta * (args.A[rows.head] * kLog2E));
   const float own_delta_x = delta * inputs.x;
-  const std::int64_t to_row = destination * slot_rows + head_row;
-  Bits* to = static_cast<Bits*>(args.state) + (to_row + first) * dstate;
+  const std::int64_t to_row = rows.of_slot(args, rows.destination, rows.first);
+  Bits* to = static_cast<Bits*>(args.state) + to_row * division.dstate;
   float y[kRows];
 #pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    const float delta_x = __shfl_sync(0xFFFFFFFFU, own_delta_x, r, lanes);
-    const float scale = kHasScale<kState> ? __shfl_sync(0xFFFFFFFFU, own_scale, r, lanes) : 1.0F;
-    float h[Division::kStates];
-    stored[r].decode(h);
-    y[r] = advance(h, decay * scale, delta_x, inputs.B, inputs.C);
-    if (destination < 0) continue;
-    const int row = first + r * pass;
-    const float new_scale = quantize(stored[r], h, to_row + row, division, rounding);
-    if (row < headdim) stored[r].store(to, division);
-    to += pass * dstate;
-    if (division.lane == r) own_scale = new_scale;
+  for (int group = 0; group < kRows; group += kGroup) {
+    float h[kGroup][Division::kStates];
+#pragma unroll
+    for (int g = 0; g < kGroup; ++g) {
+      const int r = group + g;
+      const float delta_x = __shfl_sync(0xFFFFFFFFU, own_delta_x, r, division.lanes);
+      const float scale = kHasScale<kState> ? __shfl_sync(0xFFFFFFFFU, own_scale, r, division.lanes) : 1.0F;
+      stored[r].decode(h[g]);
+      y[r] = advance(h[g], decay * scale, delta_x, inputs.B, inputs.C);
+    }
+    const float scale =
+        quantize(stored + group, h, to_row + group * rows.pass, rows.pass, division, rounding);
+    if (division.lane / kGroup == group / kGroup) own_scale = scale;
+#pragma unroll
+    for (int g = 0; g < kGroup; ++g) {
+      const int r = group + g;
+      if (rows.destination >= 0 && rows.has(r)) stored[r].store(to, division);
+      to += rows.pass * division.dstate;
+    }
   }
-  const float own_y = reduce_rows<kRows>(y, division.lane, lanes);
-  if (!owns) return;
-  if (kHasScale<kState> && destination >= 0) storage.scale[to_row + own_row] = own_scale;
-  store_out(args, io, own, inputs.output(args, head, own_y));
+  const float own_y = reduce_rows<kRows>(y, division.lane, division.lanes);
+  if (!rows.owns) return;
+  if (kHasScale<kState> && rows.destination >= 0)
+    storage.scale[rows.of_slot(args, rows.destination, rows.own_row)] = own_scale;
+  store_out(args, io, rows.own, inputs.output(args, rows.head, own_y));
 }
 
 /// Padding has no state: the outputs of its rows are zeros.
@@ -325,11 +146,11 @@ template <DType kState, class Division>
 __device__ void store_quantized(const float (&h)[Division::kStates], void* states, float* scales,
                                 std::int64_t row, const Division& division, const Rounding& rounding,
                                 bool is_there) {
-  float rounded[Division::kStates];
+  float rounded[1][Division::kStates];
 #pragma unroll
-  for (int s = 0; s < Division::kStates; ++s) rounded[s] = h[s];
+  for (int s = 0; s < Division::kStates; ++s) rounded[0][s] = h[s];
   QuantizedPart<kState, Division> part;
-  const float scale = quantize(part, rounded, row, division, rounding);
+  const float scale = quantize(&part, rounded, row, 0, division, rounding);
   if (!is_there) return;
   part.store(static_cast<StateBits<kState>*>(states) + row * division.dstate, division);
   if (kHasScale<kState> && division.lane == 0) scales[row] = scale;

@@ -131,11 +131,11 @@ __device__ inline float reduce_row(float y, int lanes) {
   return y;
 }
 
-/// Sums over the lanes of a row, for kRows rows at once. Returns the sum of row r to every lane whose number
-/// is r modulo kRows: lanes that differ in their last bits exchange the rows that the other one keeps, so
-/// that each round halves what is left to add.
-template <int kRows>
-__device__ float reduce_rows(const float (&y)[kRows], int lane, int lanes) {
+/// Sums over the lanes of a row, for kRows ≤ lanes rows at once, or what `add` makes of two. Returns the sum of row r
+/// to every lane whose number is r modulo kRows: lanes that differ in their last bits exchange the rows that the other
+/// one keeps, so that each round halves what is left to add.
+template <int kRows, class Add>
+__device__ float reduce_rows(const float (&y)[kRows], int lane, int lanes, const Add& add) {
   constexpr unsigned kAll = 0xFFFFFFFFU;
   float sums[kRows];
 #pragma unroll
@@ -147,12 +147,16 @@ __device__ float reduce_rows(const float (&y)[kRows], int lane, int lanes) {
     for (int i = 0; i < kRows / (2 * distance); ++i) {
       const float keep = odd ? sums[2 * i + 1] : sums[2 * i];
       const float give = odd ? sums[2 * i] : sums[2 * i + 1];
-      sums[i] = keep + __shfl_xor_sync(kAll, give, distance);
+      sums[i] = add(keep, __shfl_xor_sync(kAll, give, distance));
     }
   }
   for (int distance = kRows; distance < lanes; distance *= 2)
-    sums[0] += __shfl_xor_sync(kAll, sums[0], distance);
+    sums[0] = add(sums[0], __shfl_xor_sync(kAll, sums[0], distance));
   return sums[0];
+}
+template <int kRows>
+__device__ float reduce_rows(const float (&y)[kRows], int lane, int lanes) {
+  return reduce_rows<kRows>(y, lane, lanes, [](float a, float b) { return a + b; });
 }
 
 /// Calls `call` with a value of the device type of an io dtype.
@@ -173,14 +177,16 @@ struct StoredDt {
   float f32 = 0.0F;
 
   StoredDt() = default;
-  __device__ StoredDt(const StateUpdateArgs& args, std::int64_t at) {
+  template <class Args>
+  __device__ StoredDt(const Args& args, std::int64_t at) {
     if (args.dt_is_f32)
       f32 = static_cast<const float*>(args.dt)[at];
     else
       io = static_cast<const Io*>(args.dt)[at];
   }
   /// Δ. Softplus from one exponential: the logarithm of 1 + e^x is what a step takes its time for otherwise.
-  __device__ float step_size(const StateUpdateArgs& args, float dt_bias) const {
+  template <class Args>
+  __device__ float step_size(const Args& args, float dt_bias) const {
     const float delta = (args.dt_is_f32 ? f32 : to_float(io)) + dt_bias;
     return args.dt_softplus ? fast_softplus(delta) : delta;
   }
@@ -194,5 +200,39 @@ __device__ inline std::int64_t destination_of(const StateUpdateArgs& args, std::
   if (args.destination != nullptr) return args.destination[b * args.tokens + t];
   return t == args.tokens - 1 ? b : -1;
 }
+
+/// The rows of a thread of form mamba2 with one token: kRows of a head, a pass apart, and the one that it owns.
+template <class Division, int kRows>
+struct HeadRows {
+  int headdim, head, pass, first, own_row;
+  Division division;
+  bool owns;
+  std::int64_t b, source, destination;
+  std::int64_t of_head;  ///< among those of all sequences
+  std::int64_t own;      ///< of x, z and out
+
+  __device__ HeadRows(const StateUpdateArgs& args, const StepPlan& plan)
+      : headdim(static_cast<int>(args.headdim)),
+        head(static_cast<int>(blockIdx.y)),
+        pass(plan.rows_per_pass()) {
+    const int lanes = plan.lanes();
+    division = {static_cast<int>(threadIdx.x) & (lanes - 1), lanes, static_cast<int>(args.dstate)};
+    const int warp = static_cast<int>(blockIdx.x * plan.warps + threadIdx.x / kWarpThreads);
+    first = warp * kRows * pass + (static_cast<int>(threadIdx.x % kWarpThreads) >> plan.lanes_log2);
+    b = blockIdx.z;
+    source = source_of(args, b);
+    destination = destination_of(args, b, 0);
+    of_head = b * args.heads + head;
+    own_row = first + division.lane * pass;
+    owns = division.lane < kRows && own_row < headdim;
+    own = of_head * headdim + own_row;
+  }
+  /// Whether row `r` of the thread is there.
+  __device__ bool has(int r) const { return first + r * pass < headdim; }
+  /// Row `row` of the head among those of all slots.
+  __device__ std::int64_t of_slot(const StateUpdateArgs& args, std::int64_t slot, int row) const {
+    return slot * (args.heads * headdim) + (static_cast<std::int64_t>(head) * headdim + row);
+  }
+};
 
 }  // namespace ssmbench::step

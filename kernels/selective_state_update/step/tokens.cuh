@@ -48,8 +48,8 @@ __device__ void stage_projection(float* to, const Io* from, int dstate, int toke
 struct RowInputs {
   float x, gate;
 };
-template <class Io>
-__device__ RowInputs load_row_inputs(const StateUpdateArgs& args, std::int64_t at) {
+template <class Io, class Args>
+__device__ RowInputs load_row_inputs(const Args& args, std::int64_t at) {
   return {to_float(static_cast<const Io*>(args.x)[at]),
           args.z == nullptr ? 1.0F : fast_silu(to_float(static_cast<const Io*>(args.z)[at]))};
 }
@@ -91,7 +91,7 @@ struct HeadStage {
   float *B, *C;               // [token][state]
   float *delta_x, *x, *gate;  // [token][row of the block]
   float* decay;               // [token]
-  int* destination;           // [token]
+  float* of_token;            // [token], a number more
 
   __device__ HeadStage(float* memory, int tokens, int dstate, int rows)
       : B(memory),
@@ -100,23 +100,22 @@ struct HeadStage {
         x(delta_x + tokens * rows),
         gate(x + tokens * rows),
         decay(gate + tokens * rows),
-        destination(reinterpret_cast<int*>(decay + tokens)) {}
+        of_token(decay + tokens) {}
 };
 
-/// Form mamba2: tokens first_token … first_token + tokens − 1 of row b of the batch, for rows first_row … of
-/// the head.
-template <class Io>
-__device__ void load_stage(const StateUpdateArgs& args, const HeadStage& stage, std::int64_t b, int head,
-                           int group, std::int64_t first_token, int tokens, int first_row, int rows) {
+/// Form mamba2: `tokens` tokens from `step` on, which is one of all sequences', for rows first_row … of the head.
+/// per_token(t, Δ): makes of_token. A thread has kTogether loads of a kind in flight.
+template <class Io, int kTogether, class Args, class PerToken>
+__device__ void load_stage(const Args& args, const HeadStage& stage, std::int64_t step, int head, int group,
+                           int tokens, int first_row, int rows, const PerToken& per_token) {
   const int dstate = static_cast<int>(args.dstate);
-  const std::int64_t step = b * args.tokens + first_token;
   const std::int64_t projection = (step * args.groups + group) * dstate;
   stage_projection(stage.B, static_cast<const Io*>(args.B) + projection, dstate, tokens,
                    args.groups * dstate);
   stage_projection(stage.C, static_cast<const Io*>(args.C) + projection, dstate, tokens,
                    args.groups * dstate);
   const float dt_bias = args.dt_bias != nullptr ? args.dt_bias[head] : 0.0F;
-#pragma unroll 4  // loads in flight together
+#pragma unroll kTogether
   for (int i = static_cast<int>(threadIdx.x); i < tokens * rows; i += static_cast<int>(blockDim.x)) {
     const int t = i / rows;
     const int row = i - t * rows;
@@ -130,7 +129,7 @@ __device__ void load_stage(const StateUpdateArgs& args, const HeadStage& stage, 
     stage.gate[i] = inputs.gate;
     if (row > 0) continue;
     stage.decay[t] = exp2_approximate(delta * (args.A[head] * kLog2E));
-    stage.destination[t] = static_cast<int>(destination_of(args, b, first_token + t));
+    stage.of_token[t] = per_token(t, delta);
   }
 }
 
@@ -180,7 +179,9 @@ __global__ void __launch_bounds__(kStepWarps* kWarpThreads, kTokensBlocks)
   float h[kRows][Division::kStates];
   for (std::int64_t first = 0; first < args.tokens; first += plan.stage_tokens) {
     const int tokens = steps_within(first, plan.stage_tokens, args.tokens);
-    load_stage<Io>(args, stage, b, head, head / heads_per_group, first, tokens, first_row, rows);
+    load_stage<Io, 4>(
+        args, stage, b * args.tokens + first, head, head / heads_per_group, tokens, first_row, rows,
+        [&](int t, float) { return __int_as_float(static_cast<int>(destination_of(args, b, first + t))); });
     __syncthreads();
     if (first == 0)
 #pragma unroll
@@ -190,7 +191,7 @@ __global__ void __launch_bounds__(kStepWarps* kWarpThreads, kTokensBlocks)
       load_shared(B, stage.B + t * dstate, division);
       load_shared(C, stage.C + t * dstate, division);
       const float decay = stage.decay[t];
-      const std::int64_t destination = stage.destination[t];
+      const std::int64_t destination = __float_as_int(stage.of_token[t]);
       float* const of_rows = stage.delta_x + t * rows + row;
 #pragma unroll
       for (int r = 0; r < kRows; ++r) y[r] = advance(h[r], decay, of_rows[r * pass], B, C);

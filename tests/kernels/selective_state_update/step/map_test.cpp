@@ -72,15 +72,13 @@ TEST_CASE("cuda-step covers every quantized state once") {
     for (int dstate = 1; dstate <= 256; ++dstate)
       for (const int headdim : {1, 3, 32, 64, 100, 256})
         for (const std::int64_t batch : {1, 10'000})  // few rows, many
-          for (const auto steps :
-               {QuantizedSteps::nearest, QuantizedSteps::stochastic, QuantizedSteps::others}) {
-            CAPTURE(state_bytes, dstate, headdim, batch, static_cast<int>(steps));
-            const StepPlan plan = plan_quantized(batch, 3, headdim, dstate, state_bytes, steps);
+          for (const bool one_step_of_heads : {true, false}) {
+            CAPTURE(state_bytes, dstate, headdim, batch, one_step_of_heads);
+            const StepPlan plan = plan_quantized(batch, 3, headdim, dstate, state_bytes, one_step_of_heads);
             REQUIRE(states_held(plan, dstate, state_bytes) == std::vector<int>(dstate, 1));
             REQUIRE(plan.batch_tiles == batch);
-            const bool has_several = plan.rows == kStepStochasticRows ||
-                                     (plan.rows == kStepQuantizedRows && steps == QuantizedSteps::nearest);
-            REQUIRE((plan.rows == 1 || (has_several && steps != QuantizedSteps::others)));
+            const bool has_several = plan.rows == kStepFewQuantizedRows || plan.rows == kStepQuantizedRows;
+            REQUIRE((plan.rows == 1 || (has_several && one_step_of_heads)));
             REQUIRE(plan.lanes() >= plan.rows);
             REQUIRE(plan.warps <= (plan.rows == 1 ? kStepWarps : kStepHeadWarps));
             const int rows = plan.rows == 1 ? 3 * headdim : headdim;
@@ -88,12 +86,30 @@ TEST_CASE("cuda-step covers every quantized state once") {
             REQUIRE(head_rows_held(plan, rows) == std::vector<int>(rows, 1));
           }
   // Mamba-2 2.7b: several rows for a thread where there are many, and 8 lanes of 16 states.
-  const StepPlan large = plan_quantized(128, 80, 64, 128, 1, QuantizedSteps::nearest);
+  const StepPlan large = plan_quantized(128, 80, 64, 128, 1, true);
   CHECK(large.rows == kStepQuantizedRows);
   CHECK(large.lanes() == 8);
-  CHECK(plan_quantized(128, 80, 64, 128, 1, QuantizedSteps::stochastic).rows == kStepStochasticRows);
-  CHECK(plan_quantized(128, 80, 64, 64, 1, QuantizedSteps::nearest).rows == kStepStochasticRows);
-  CHECK(plan_quantized(1, 1, 64, 128, 1, QuantizedSteps::nearest).rows == 1);
+  CHECK(plan_quantized(128, 80, 64, 64, 1, true).rows == kStepFewQuantizedRows);
+  CHECK(plan_quantized(128, 80, 64, 128, 2, true).rows == kStepQuantizedRows);
+  CHECK(plan_quantized(1, 1, 64, 128, 1, true).rows == 1);
+}
+
+TEST_CASE("cuda-step's tensor cores cover every row of a head once") {
+  for (int headdim = 1; headdim <= 256; ++headdim) {
+    const StepPlan plan = plan_products(7, 3, headdim);
+    CAPTURE(headdim);
+    REQUIRE(head_rows_held(plan, headdim) == std::vector<int>(headdim, 1));
+    REQUIRE(plan.rows * plan.rows_per_pass() == kProductRows);
+    REQUIRE((plan.tiles - 1) * plan.warps * kProductRows < headdim);
+    REQUIRE(plan.warps <= kStepHeadWarps);
+    REQUIRE(plan.sections == 3);
+    REQUIRE(plan.batch_tiles == 7);
+  }
+  CHECK(has_products(128, 2));
+  CHECK(has_products(64, 8));
+  CHECK_FALSE(has_products(128, 1));
+  CHECK_FALSE(has_products(128, 9));
+  CHECK_FALSE(has_products(96, 4));
 }
 
 TEST_CASE(

@@ -1,0 +1,148 @@
+"""Mamba-1's selective scan."""
+
+import torch
+from torch import Tensor
+
+from .. import _operations
+from .._operations import CHANNELS_LAST, SCAN_INPUTS
+from ._operation import Operation, call, operator
+from ._tensors import converted, empty_like, has_channels_last, in_dtypes, in_order, io_dtype, spread, stored
+
+scan_forward = Operation(_operations.scan_forward)
+scan_backward = Operation(_operations.scan_backward)
+
+
+def order_of(kind, tensor, second_layout):
+    """In which order a tensor of SCAN_INPUTS has to be; constant projections have rank 2."""
+    return kind if second_layout and kind is not None and tensor.dim() == len(kind) else None
+
+
+def scan_stored(tensors, second_layout):
+    if not second_layout:
+        return in_order(*tensors)
+    kinds = (*[kind for _, _, kind in SCAN_INPUTS], CHANNELS_LAST)
+    return [
+        None if tensor is None else stored(tensor, order_of(kind, tensor, True))
+        for kind, tensor in zip(kinds, tensors)
+    ]
+
+
+def scan_outputs(u, A, channels_last):
+    out = empty_like(u, CHANNELS_LAST if channels_last else None)
+    return out, torch.empty((u.shape[0], *A.shape), dtype=A.dtype, device=A.device)
+
+
+@operator("selective_scan_fwd")
+def selective_scan_fwd(
+    u: Tensor,
+    delta: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    D: Tensor | None,
+    z: Tensor | None,
+    delta_bias: Tensor | None,
+    delta_softplus: bool,
+) -> tuple[Tensor, Tensor]:
+    channels_last = has_channels_last(u)
+    outputs = scan_outputs(u, A, channels_last)
+    inputs = scan_stored((u, delta, A, B, C, D, z, delta_bias), channels_last)
+    scan_forward((*inputs, *outputs), (delta_softplus,), channels_last)
+    return outputs
+
+
+@selective_scan_fwd.register_fake
+def _(u, delta, A, B, C, D, z, delta_bias, delta_softplus):
+    return scan_outputs(u, A, has_channels_last(u))
+
+
+def scan_gradients(tensors, second_layout):
+    return [
+        None if tensor is None else empty_like(tensor, order_of(kind, tensor, second_layout))
+        for (_, _, kind), tensor in zip(SCAN_INPUTS, tensors)
+    ]
+
+
+@operator("selective_scan_bwd")
+def selective_scan_bwd(
+    u: Tensor,
+    delta: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    D: Tensor | None,
+    z: Tensor | None,
+    delta_bias: Tensor | None,
+    dout: Tensor,
+    delta_softplus: bool,
+) -> list[Tensor]:
+    inputs = (u, delta, A, B, C, D, z, delta_bias)
+    channels_last = has_channels_last(u)
+    gradients = scan_gradients(inputs, channels_last)
+    inputs = scan_stored((*inputs, dout), channels_last)
+    scan_backward((*inputs, *gradients), (delta_softplus,), channels_last)
+    return [gradient for gradient in gradients if gradient is not None]
+
+
+@selective_scan_bwd.register_fake
+def _(u, delta, A, B, C, D, z, delta_bias, dout, delta_softplus):
+    gradients = scan_gradients((u, delta, A, B, C, D, z, delta_bias), has_channels_last(u))
+    return [gradient for gradient in gradients if gradient is not None]
+
+
+def save_scan(ctx, inputs, output):
+    ctx.save_for_backward(*inputs[:-1])
+    ctx.delta_softplus = inputs[-1]
+
+
+def differentiate_scan(ctx, dout, _):
+    tensors = ctx.saved_tensors
+    gradients = call(selective_scan_bwd, (*tensors, dout), ctx.delta_softplus)
+    return *spread(gradients, tensors), None
+
+
+selective_scan_fwd.register_autograd(differentiate_scan, setup_context=save_scan)
+
+
+def projection(tensor, dtype, is_complex):
+    """B or C as the library has it: (dim, dstate), or (batch, groups, dstate, seqlen)."""
+    if tensor.dim() == 2:
+        return converted(tensor, torch.complex64 if is_complex else torch.float32)
+    if tensor.dim() == 3:
+        tensor = tensor.unsqueeze(1)
+    if is_complex:
+        return torch.view_as_complex(tensor.float().unflatten(-1, (-1, 2)).contiguous())
+    return converted(tensor, dtype)
+
+
+def selective_scan(
+    u, delta, A, B, C, D=None, z=None, delta_bias=None, delta_softplus=False, return_last_state=False
+):
+    """Mamba-1's selective scan, as mamba_ssm's selective_scan_fn.
+
+    u, delta, z: (batch, dim, seqlen). A: (dim, dstate), real or complex. B, C: (dim, dstate), (batch, dstate, seqlen)
+    or (batch, groups, dstate, seqlen); with a complex A twice as long, real and imaginary parts in turns. D,
+    delta_bias: (dim,). Returns out like u, or (out, last_state) with last_state (batch, dim, dstate) in f32 or
+    complex64, through which no gradient flows. Transposed (batch, seqlen, dim) tensors are taken without a copy.
+    """
+    given, softplus = (u, delta, A, B, C, D, z, delta_bias), bool(delta_softplus)
+    results = scan_forward.repeated(given, softplus)
+    if results is None:
+        results = scan_of(*given, softplus)
+        scan_forward.remember(given, softplus, results)
+    out, last_state = results
+    return (out, last_state.detach()) if return_last_state else out
+
+
+def scan_of(u, delta, A, B, C, D, z, delta_bias, delta_softplus):
+    """out and last_state, in the dtypes that they are to have."""
+    is_complex = A.is_complex()
+    dtype = io_dtype(u, delta, z) if is_complex else io_dtype(u, delta, z, *[t for t in (B, C) if t.dim() > 2])
+    B, C = projection(B, dtype, is_complex), projection(C, dtype, is_complex)
+    rate = torch.complex64 if is_complex else torch.float32
+    tensors = in_dtypes(
+        (u, delta, A, B, C, D, z, delta_bias),
+        (dtype, dtype, rate, B.dtype, C.dtype, torch.float32, dtype, torch.float32),
+    )
+    out, last_state = call(selective_scan_fwd, tensors, delta_softplus)
+    return converted(out, u.dtype), last_state
