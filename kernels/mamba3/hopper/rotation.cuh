@@ -29,6 +29,8 @@ class RotatingWarpgroup {
   using Shared = SharedMemory<T>;
   static constexpr int kHalves = T::Layout::kHalves;
   static constexpr int kWarpSteps = ssd_hopper::kSteps / kRotatingWarps;
+  static constexpr int kAtOnce = 2;
+  static constexpr int kTileWords = kTile / 4;
   static constexpr unsigned kLanes = 0xFFFFFFFFU;
 
  public:
@@ -90,9 +92,14 @@ class RotatingWarpgroup {
     if (has_next) dt_ = load_dt(chunk + 1);
     std::uint32_t before = angle_;
     angle_ += exchange(all, before);
-    const std::uint32_t* const angles = angles_of_lane();
-#pragma unroll 4
-    for (int i = 0; i < kWarpSteps; ++i) turn_step(i, before + angles[i * kRotatedPairs], chunk);
+    if (args_.rotation.final_B != nullptr) store_final(chunk, before);
+#pragma unroll 1
+    for (int i = 0; i < kWarpSteps; i += 8) {
+      turn_steps<0>(i, before);
+      turn_steps<2>(i + 2, before);
+      turn_steps<4>(i + 4, before);
+      turn_steps<6>(i + 6, before);
+    }
     hopper::fence_async_proxy();
     ssd_hopper::warp_arrive(shared_.projections().done(at_), lane_);
     at_.advance();
@@ -109,10 +116,16 @@ class RotatingWarpgroup {
     const Io* const rates =
         shared_.template at_address<Io>(shared_.rates(at_)) + kWarpSteps * warp_ * kRotatedPairs + lane_;
     std::uint32_t sum = 0;
-#pragma unroll 4
-    for (int i = 0; i < kWarpSteps; ++i) {
-      sum += phase_step(__shfl_sync(kLanes, dt_, i), to_float(rates[i * kRotatedPairs]));
-      to[i * kRotatedPairs] = sum;
+#pragma unroll 1
+    for (int i = 0; i < kWarpSteps; i += 4) {
+      std::uint32_t increments[4];
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        const float dt = __shfl_sync(kLanes, dt_, i + k);
+        increments[k] = phase_step(dt, to_float(rates[(i + k) * kRotatedPairs]));
+      }
+#pragma unroll
+      for (int k = 0; k < 4; ++k) to[(i + k) * kRotatedPairs] = sum += increments[k];
     }
     return sum;
   }
@@ -134,39 +147,60 @@ class RotatingWarpgroup {
     return all;
   }
 
-  /// q and k of the warp's step `i`.
-  __device__ __forceinline__ void turn_step(int i, std::uint32_t angle, int chunk) {
-    const int row = kWarpSteps * warp_ + i;
-    const std::uint32_t at = shared_.b_tile(at_) + row * 128 + ((lane_ / 4 ^ i & 7) << 4) + lane_ % 4 * 4;
-    const float radians = kTurnInRadians * turns_of_phase(angle);
+  /// q and k of the warp's steps first and first + 1, where first % 8 = kFirst. They are loaded before any is stored:
+  /// the compiler knows of no order among them.
+  template <int kFirst>
+  __device__ __forceinline__ void turn_steps(int first, std::uint32_t before) const {
+    const std::uint32_t* const angles = angles_of_lane() + first * kRotatedPairs;
+    const std::uint32_t row = shared_.b_tile(at_) + (kWarpSteps * warp_ + first) * 128 + lane_ % 4 * 4;
+    std::uint32_t stored[kAtOnce][2 * kHalves];
+    float radians[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      radians[i] = kTurnInRadians * turns_of_phase(before + angles[i * kRotatedPairs]);
+      const auto* const words = words_of<kFirst>(row, i);
+#pragma unroll
+      for (int tile = 0; tile < 2 * kHalves; ++tile) stored[i][tile] = words[tile * kTileWords];
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const float sine = __sinf(radians[i]);
+      const float cosine = __cosf(radians[i]);
+      auto* const words = words_of<kFirst>(row, i);
+#pragma unroll
+      for (int tile = 0; tile < 2 * kHalves; ++tile) {
+        const float2 bias = (tile < kHalves ? of_k_ : of_q_).half[tile % kHalves];
+        float2 x = unpack_pair<Io>(stored[i][tile]);
+        x = {x.x + bias.x, x.y + bias.y};
+        if (tile % kHalves == 0 && turns_) x = {x.x * cosine - x.y * sine, x.x * sine + x.y * cosine};
+        words[tile * kTileWords] = pack_pair<Io>(x.x, x.y);
+      }
+    }
+  }
+  /// The lane's word of a step's row in k's first tile: swizzled.
+  template <int kFirst>
+  __device__ std::uint32_t* words_of(std::uint32_t row, int i) const {
+    return shared_.template at_address<std::uint32_t>(row + i * 128 + ((lane_ / 4 ^ kFirst + i) << 4));
+  }
+  /// k of the sequence's last step, not rounded, if it is one of the warp's in this chunk. Before it is turned in
+  /// place.
+  __device__ void store_final(int chunk, std::uint32_t before) const {
+    const std::int64_t last = args_.ssd.in.seqlen - 1 - std::int64_t{chunk} * ssd_hopper::kSteps;
+    const int i = static_cast<int>(last) - kWarpSteps * warp_;
+    if (last >= ssd_hopper::kSteps || i < 0 || i >= kWarpSteps) return;
+    const float radians = kTurnInRadians * turns_of_phase(before + angles_of_lane()[i * kRotatedPairs]);
     const float sine = __sinf(radians);
     const float cosine = __cosf(radians);
-    Pairs k = turned(at, of_k_, sine, cosine);
-    turned(at + kHalves * kTile, of_q_, sine, cosine);
-    const std::int64_t t = std::int64_t{chunk} * ssd_hopper::kSteps + row;
-    if (args_.rotation.final_B != nullptr && t + 1 == args_.ssd.in.seqlen) store_final(k);
-  }
-  /// Of a row of q or k: in shared memory, rounded.
-  __device__ __forceinline__ Pairs turned(std::uint32_t at, const Pairs& bias, float sine,
-                                          float cosine) const {
-    Pairs to;
-#pragma unroll
-    for (int half = 0; half < kHalves; ++half) {
-      auto* const word = shared_.template at_address<std::uint32_t>(at + half * kTile);
-      const float2 stored = unpack_pair<Io>(*word);
-      float2 x{stored.x + bias.half[half].x, stored.y + bias.half[half].y};
-      if (half == 0 && turns_) x = {x.x * cosine - x.y * sine, x.x * sine + x.y * cosine};
-      *word = pack_pair<Io>(x.x, x.y);
-      to.half[half] = x;
-    }
-    return to;
-  }
-  __device__ void store_final(const Pairs& k) const {
+    const auto* const words = shared_.template at_address<std::uint32_t>(
+        shared_.b_tile(at_) + (kWarpSteps * warp_ + i) * 128 + lane_ % 4 * 4 + ((lane_ / 4 ^ i & 7) << 4));
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
       const int n = 64 * half + 2 * lane_;
-      if (n < args_.ssd.in.dstate)
-        *reinterpret_cast<float2*>(args_.rotation.final_B + row_ * args_.ssd.in.dstate + n) = k.half[half];
+      if (n >= args_.ssd.in.dstate) break;
+      float2 x = unpack_pair<Io>(words[half * kTileWords]);
+      x = {x.x + of_k_.half[half].x, x.y + of_k_.half[half].y};
+      if (half == 0 && turns_) x = {x.x * cosine - x.y * sine, x.x * sine + x.y * cosine};
+      *reinterpret_cast<float2*>(args_.rotation.final_B + row_ * args_.ssd.in.dstate + n) = x;
     }
   }
 
