@@ -18,30 +18,55 @@ Launch rotate_launch(const Mamba3Args& args, const PrepareGrid& grid, const Prep
 }
 
 template <class Io>
-Launch launches_of(const Mamba3Args& args, const PreparedRows& to) {
+Launch weights_of(const Mamba3Args& args, const PreparedRows& to) {
+  const Mamba3& scan = args.scan;
+  const dim3 threads(kPrepareThreads);
+  const std::int64_t steps = scan.batch * scan.nheads * scan.seqlen;
+  const std::int64_t vectors = scan.batch * scan.nheads * scan.headdim * (scan.dstate / 4);
+  const Launch weigh =
+      launch_of(weigh_kernel<Io>, ceil_div(steps, kPrepareThreads), threads, 0, args, to, steps);
+  if (to.seed == nullptr && args.final_v == nullptr) return weigh;
+  const Launch ends = launch_of(ends_kernel<Io>, ceil_div(vectors, kPrepareThreads), threads, 0, args, to);
+  return [=](void* stream) {
+    weigh(stream);
+    ends(stream);
+  };
+}
+
+template <class Io>
+Launch rows_of(const Mamba3Args& args, const PreparedRows& to) {
   const Mamba3& scan = args.scan;
   const PrepareGrid grid(scan);
-  const dim3 threads(kPrepareThreads);
-  const std::int64_t vectors = scan.batch * scan.nheads * scan.headdim * (scan.dstate / 4);
-  const Launch sums =
-      launch_of(sum_angles_kernel<Io>, scan.batch * grid.spans * grid.slices, threads, 0, args, grid, to);
   const Launch rotate =
       scan.dstate <= 64 ? rotate_launch<Io, 8>(args, grid, to) : rotate_launch<Io, 16>(args, grid, to);
-  const Launch ends = launch_of(ends_kernel<Io>, ceil_div(vectors, kPrepareThreads), threads, 0, args, to);
-  const bool has_ends = to.seed != nullptr || args.final_v != nullptr;
-  return [=, several = grid.segments > 1](void* stream) {
-    if (several) sums(stream);
+  if (grid.segments == 1) return rotate;
+  const Launch sums = launch_of(sum_angles_kernel<Io>, scan.batch * grid.spans * grid.slices,
+                                dim3(kPrepareThreads), 0, args, grid, to);
+  return [=](void* stream) {
+    sums(stream);
     rotate(stream);
-    if (has_ends) ends(stream);
   };
 }
 
 }  // namespace
 
-Launch launch_prepare(const Mamba3Args& args, DType dtype, const PreparedRows& to) {
-  if (dtype == DType::bf16) return launches_of<__nv_bfloat16>(args, to);
-  if (dtype == DType::f16) return launches_of<__half>(args, to);
+Launch launch_weights(const Mamba3Args& args, DType dtype, const PreparedRows& to) {
+  if (dtype == DType::bf16) return weights_of<__nv_bfloat16>(args, to);
+  if (dtype == DType::f16) return weights_of<__half>(args, to);
   throw_logic_error("not a dtype of 16 bits");
+}
+
+Launch launch_rows(const Mamba3Args& args, DType dtype, const PreparedRows& to) {
+  if (dtype == DType::bf16) return rows_of<__nv_bfloat16>(args, to);
+  if (dtype == DType::f16) return rows_of<__half>(args, to);
+  throw_logic_error("not a dtype of 16 bits");
+}
+
+Launch launch_prepare(const Mamba3Args& args, DType dtype, const PreparedRows& to) {
+  return [weights = launch_weights(args, dtype, to), rows = launch_rows(args, dtype, to)](void* stream) {
+    weights(stream);
+    rows(stream);
+  };
 }
 
 }  // namespace ssmbench::mamba3_hopper

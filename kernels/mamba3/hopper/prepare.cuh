@@ -159,18 +159,16 @@ __device__ __forceinline__ void segment_angles(std::uint32_t* to, const Mamba3Ar
     args.final_angle[at.state(scan) * scan.angles + column.pair] = radians_of_phase(phase);
 }
 
-/// s and γ of the block's steps.
+/// s and γ, a thread for each of the `steps` of all heads and sequences.
 template <class Io>
-__device__ __forceinline__ void weigh_steps(const Mamba3Args& args, const PreparedRows& to, int batch,
-                                            int first_head, int heads, std::int64_t first, int steps) {
-  for (int i = threadIdx.x; i < heads * kSegment; i += kPrepareThreads) {
-    if (i % kSegment >= steps) continue;
-    const std::int64_t t = first + i % kSegment;
-    const std::int64_t at = HeadAt{batch, batch, first_head + i / kSegment}.scalar(args.scan, t);
-    const float gamma = mamba3::scalars_of<Io>(args, at).gamma;
-    to.gamma[at] = gamma;
-    to.s[at] = t + 1 < args.scan.seqlen ? gamma + mamba3::scalars_of<Io>(args, at + 1).previous : gamma;
-  }
+__global__ void __launch_bounds__(kPrepareThreads)
+    weigh_kernel(const Mamba3Args args, const PreparedRows to, const std::int64_t steps) {
+  const std::int64_t at = std::int64_t{blockIdx.x} * kPrepareThreads + threadIdx.x;
+  if (at >= steps) return;
+  const float gamma = mamba3::scalars_of<Io>(args, at).gamma;
+  const bool is_last = (at + 1) % args.scan.seqlen == 0;
+  to.gamma[at] = gamma;
+  to.s[at] = is_last ? gamma : gamma + mamba3::scalars_of<Io>(args, at + 1).previous;
 }
 
 /// Four pairs of a row of 16-bit elements. Words of "interleaved" are a pair each; of "halves" two are of first
@@ -367,7 +365,6 @@ __global__ void __launch_bounds__(kPrepareThreads, 2)
   const std::int64_t first = std::int64_t{block.part} * kSegment;
   const int steps = steps_within(first, kSegment, scan.seqlen);
   load_dt(dt, args, block.batch, first_head, heads, first, steps, kSegment);
-  weigh_steps<Io>(args, to, block.batch, first_head, heads, first, steps);
   __syncthreads();
   segment_angles<Io>(phases, args, grid, to, block.batch, first_head, heads, block.part, dt);
   __syncthreads();

@@ -113,9 +113,11 @@ struct PreparedLayout {
   }
 };
 
-/// The launch that writes all of them, and those of Final_Angle_State, Final_K_State and Final_V_State that
-/// `args` has. Tensors of bf16 or f16 that are aligned to 16 bytes, dstate a multiple of 8, at most 128. It throws
-/// DeviceError when it cannot be launched.
+/// The launches that write s, gamma, seed and Final_V_State; q, k, Final_Angle_State and Final_K_State; and all of
+/// them. Final states as far as `args` has them. Tensors of bf16 or f16 that are aligned to 16 bytes, dstate a
+/// multiple of 8, at most 128. They throw DeviceError when they cannot be launched.
+Launch launch_weights(const Mamba3Args& args, DType dtype, const PreparedRows& to);
+Launch launch_rows(const Mamba3Args& args, DType dtype, const PreparedRows& to);
 Launch launch_prepare(const Mamba3Args& args, DType dtype, const PreparedRows& to);
 
 }  // namespace ssmbench::mamba3_hopper

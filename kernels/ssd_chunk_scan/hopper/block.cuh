@@ -2,6 +2,8 @@
 
 #include <cuda.h>
 
+#include <type_traits>
+
 #include "kernels/common/hopper/fragments.cuh"
 #include "kernels/common/hopper/mbarrier.cuh"
 #include "kernels/ssd_chunk_scan/args.h"
@@ -24,6 +26,21 @@ struct GivenWeights {
   float* rows;  ///< then, in place of out: (B, rows, H, P)
 };
 
+/// What turns B and C in place, where T::kRotated; then they are those of a group, and seqlen is a multiple of
+/// nothing. Shapes as of Mamba-3's tensors, f32.
+struct Rotation {
+  CUtensorMap rates;  ///< (B, L, H, S) io dtype
+  int heads_per_group, angles;
+  const float* dt;           ///< (B, H, L)
+  const float* B_bias;       ///< (H, N)
+  const float* C_bias;       ///< (H, N)
+  const float* input_angle;  ///< (B, H, S) or null
+  float* final_angle;        ///< (B, H, S) or null
+  float* final_B;            ///< (B, H, N) or null: the last step's, not rounded
+  std::uint32_t* handed;     ///< [block][pair]: angles that blocks hand on with their states
+  unsigned* flags;           ///< per block: 1 when they are there
+};
+
 /// Arguments of the kernel.
 struct HopperArgs {
   CUtensorMap x, B, C, z, out;  ///< (B, L, H, P) and (B, L, G, N), of z only where it exists
@@ -31,6 +48,7 @@ struct HopperArgs {
   Plan plan;
   HandedStates handed;
   GivenWeights given;  ///< where T::kGiven; then dt, A, dt_bias and seq_idx are not read
+  Rotation rotation;
 };
 
 template <class Element, Pass kBlockPass, int kItemHeads, int kPaddedStates, bool kHasGates>
@@ -41,8 +59,9 @@ struct Traits {
   static constexpr int kStates = kPaddedStates;  ///< N, padded
   static constexpr bool kGated = kHasGates;      ///< z exists
   static constexpr bool kScaled = kNarrowRange<Io>;
-  static constexpr bool kGiven = false;   ///< weights of steps are given, not computed from dt and A
-  static constexpr bool kRanked = false;  ///< they are, and a step has several rows
+  static constexpr bool kGiven = false;    ///< weights of steps are given, not computed from dt and A
+  static constexpr bool kRanked = false;   ///< they are, and a step has several rows
+  static constexpr bool kRotated = false;  ///< they are, and B and C of a group are rotated for each head
   using Layout = ssd_hopper::Layout<kPass, kHeads, kStates>;
   using Depth = typename Layout::Depth;
 };
@@ -56,6 +75,13 @@ struct GivenTraits : Traits<Element, kBlockPass, kItemHeads, kPaddedStates, kHas
 template <class Element, Pass kBlockPass, int kItemHeads, int kPaddedStates>
 struct RankedTraits : GivenTraits<Element, kBlockPass, kItemHeads, kPaddedStates, false> {
   static constexpr bool kRanked = true;
+};
+
+template <class Element, int kPaddedStates, bool kHasGates>
+struct RotatedTraits : GivenTraits<Element, Pass::outputs, 1, kPaddedStates, kHasGates> {
+  static constexpr bool kRotated = true;
+  using Layout = ssd_hopper::Layout<Pass::outputs, 1, kPaddedStates, RotatedDepths>;
+  using Depth = typename Layout::Depth;
 };
 
 /// Warps or warpgroups share the chunks of an item's heads: each has one head, and every `kStride`th chunk.
@@ -96,13 +122,27 @@ struct SharedMemory {
 
   std::uint32_t base = (shared_address(dynamic_shared) + 1023) & ~1023U;  ///< aligned to 1024
 
-  using Projections = hopper::Ring<Depth::kProjections>;
+  /// With a rotation they are worked on in place.
+  using Projections = std::conditional_t<T::kRotated, hopper::RelayRing<Depth::kProjections>,
+                                         hopper::Ring<Depth::kProjections>>;
   using X = hopper::Ring<Depth::kX>;
   using Gates = hopper::RelayRing<Depth::kGates>;
   using States = hopper::Ring<Depth::kState>;
   using Scalars = hopper::Ring<Depth::kScalars>;
 
-  __device__ Projections projections() const { return {base + Layout::kBarriers}; }
+  __device__ Projections projections() const {
+    if constexpr (T::kRotated)
+      return {{base + Layout::kBarriers}};
+    else
+      return {base + Layout::kBarriers};
+  }
+  /// Until B and C are there, and rotated.
+  __device__ void wait_projections(typename Projections::Position at) const {
+    if constexpr (T::kRotated)
+      projections().wait_done(at);
+    else
+      projections().wait_full(at);
+  }
   __device__ X x(int head) const { return {after(Projections::kBytes) + head * X::kBytes}; }
   /// Filled with z, worked on by the output warpgroup, emptied as out.
   __device__ Gates gates(int head) const {
@@ -144,11 +184,24 @@ struct SharedMemory {
     return reinterpret_cast<float*>(pointer(Layout::kSkip)) + warpgroup * kRows;
   }
 
+  /// Angles' rates of a slot, [step][pair].
+  __device__ std::uint32_t rates(typename Projections::Position at) const {
+    return b_tile(at) + 2 * Layout::kHalves * kTile;
+  }
+  /// What lies at an address of shared memory.
+  template <class Element>
+  __device__ Element* at_address(std::uint32_t address) const {
+    return reinterpret_cast<Element*>(pointer(static_cast<int>(address - base)));
+  }
+
   /// By one thread.
   __device__ void init_barriers() const {
     constexpr int kReaders = kWarpsOfGroup;
     constexpr bool kOutputs = T::kPass == Pass::outputs;
-    projections().init(1, kReaders * (1 + kOutputs * T::kHeads));
+    if constexpr (T::kRotated)
+      projections().init(1, kRotatingWarps, kReaders * (1 + kOutputs * T::kHeads));
+    else
+      projections().init(1, kReaders * (1 + kOutputs * T::kHeads));
     for (int head = 0; head < T::kHeads; ++head) {
       x(head).init(1, kReaders * (1 + kOutputs));
       if constexpr (kOutputs) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/common/host_device.h"
 #include "kernels/ssd_chunk_scan/hopper/plan.h"
@@ -72,14 +73,25 @@ struct Depths<Pass::states, kHeads, kStates> {
   static constexpr int kScalars = 4;
 };
 
+/// Where B and C are rotated in place: angles' rates of a chunk come with them, and less is left for states.
+struct RotatedDepths : Depths<Pass::outputs, 1, 128> {
+  static constexpr int kState = 2;
+};
+inline constexpr int kRotatedPairs = 32;                   ///< of a row, at most
+inline constexpr int kRates = kSteps * kRotatedPairs * 2;  ///< bytes
+inline constexpr int kRotatingWarps = 4;
+
 /// Offsets in bytes; tiles are aligned to 1024.
-template <Pass kPass, int kItemHeads, int kPaddedStates>
+template <Pass kPass, int kItemHeads, int kPaddedStates,
+          class BlockDepths = Depths<kPass, kItemHeads, kPaddedStates>>
 struct Layout {
   static constexpr int kHeads = kItemHeads;
   static constexpr int kStates = kPaddedStates;
-  using Depth = Depths<kPass, kHeads, kStates>;
+  using Depth = BlockDepths;
+  static constexpr bool kRotated = std::is_same_v<Depth, RotatedDepths>;
   static constexpr int kHalves = kStates / 64;  ///< tiles that B, C and the state are wide
-  static constexpr int kProjectionSlot = (kPass == Pass::outputs ? 2 : 1) * kHalves * kTile;
+  static constexpr int kProjectionSlot =
+      (kPass == Pass::outputs ? 2 : 1) * kHalves * kTile + (kRotated ? kRates : 0);
   static constexpr int kStateSlot = kHalves * kTile;
 
   static constexpr int kProjections = 0;
@@ -94,7 +106,11 @@ struct Layout {
   static constexpr int kRingBytes =
       16 * (Depth::kProjections + kHeads * (Depth::kX + Depth::kState + Depth::kScalars)) +
       24 * kHeads * Depth::kGates;
-  static constexpr int kBytes = kBarriers + kRingBytes + 1024;  // the start is not aligned to 1024
+  /// Sums of angles of the rotating warps, twice, and angles, [step][pair].
+  static constexpr int kAngles = (kBarriers + kRingBytes + 8 * Depth::kProjections + 15) / 16 * 16;
+  static constexpr int kAnglesBytes = (2 * kRotatingWarps + kSteps) * kRotatedPairs * 4;
+  static constexpr int kBytes =  // the start is not aligned to 1024
+      (kRotated ? kAngles + kAnglesBytes : kBarriers + kRingBytes) + 1024;
   static_assert(kBytes <= kMaxBlockBytes);
 };
 

@@ -50,7 +50,7 @@ class OutputWarpgroup {
   /// One chunk of out.
   __device__ __forceinline__ void output() {
     const int head = share_.head();
-    shared_.projections().wait_full(at_);
+    shared_.wait_projections(at_);
     // Before the products, which leave little of shared memory's bandwidth to others.
     shared_.scalars(head).wait_full(at_);
     const ChunkScalars& scalars = shared_.scalars_of(head, at_);

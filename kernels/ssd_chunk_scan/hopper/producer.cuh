@@ -93,12 +93,16 @@ class Loader {
     hopper::barrier_arrive_expect(full, T::Layout::kProjectionSlot);
 #pragma unroll
     for (int half = 0; half < T::Layout::kHalves; ++half) {
-      const hopper::TileOrigin from{
-          {64 * half, cursor.item().group, cursor.chunk() * kSteps, cursor.item().b}};
+      const int group = cursor.item().group;
+      const hopper::TileOrigin from{{64 * half, T::kRotated ? group / args_.rotation.heads_per_group : group,
+                                     cursor.chunk() * kSteps, cursor.item().b}};
       hopper::load_tile(shared_.b_tile(projections_at_) + half * kTile, args_.B, from, full);
       if constexpr (T::kPass == Pass::outputs)
         hopper::load_tile(shared_.c_tile(projections_at_) + half * kTile, args_.C, from, full);
     }
+    if constexpr (T::kRotated)
+      hopper::load_tile(shared_.rates(projections_at_), args_.rotation.rates,
+                        {{0, cursor.item().group, cursor.chunk() * kSteps, cursor.item().b}}, full);
     projections_at_.advance();
   }
 

@@ -93,7 +93,7 @@ class StateWarpgroup {
       weigh(weighted[head], shared_.x_tile(head, at_), scalars);
       hopper::pin_registers(weighted[head]);
     }
-    shared_.projections().wait_full(at_);
+    shared_.wait_projections(at_);
     const std::uint64_t b = hopper::operand_descriptor(shared_.b_tile(at_), kTile);
     hopper::wgmma_fence();
 #pragma unroll
