@@ -104,6 +104,39 @@ __device__ inline int atom_of_sum(int lane) {
   return (lane & 4) / 2 + (lane & 8) / 8;
 }
 
+/// multiply() of a square of steps, M or X, which is 0 above its diagonal: from k = `first` to `end` − 1.
+template <Major kA, class T>
+__device__ __forceinline__ void multiply_steps(Patches& d, const T* square, const T* b_tile, const Patch& at,
+                                               int first, int end) {
+  const auto a_shared = shared_tile(square);
+  const auto b_shared = shared_tile(b_tile);
+#pragma unroll 1
+  for (int k = first; k < end; k += 16) {
+    std::uint32_t a[4];
+    if constexpr (kA == Major::k)
+      load_a(a, a_shared, at.row, k / 8, at.lane);
+    else
+      load_a_transposed(a, a_shared, k, at.row / 8, at.lane);
+#pragma unroll
+    for (int e = 0; e < kAtoms; e += 2) {
+      std::uint32_t b[4];
+      load_b_transposed(b, b_shared, k, (at.column + e * 8) / 8, at.lane);
+      mma_bf16(d[e], a, b[0], b[1]);
+      mma_bf16(d[e + 1], a, b[2], b[3]);
+    }
+  }
+}
+/// Rows of M or X times a tile of steps; the same of its transpose. Both together are 5/8 of two products, in each
+/// warp.
+template <class T>
+__device__ __forceinline__ void multiply_lower(Patches& d, const T* square, const T* tile, const Patch& at) {
+  multiply_steps<Major::k>(d, square, tile, at, 0, at.row + 16);
+}
+template <class T>
+__device__ __forceinline__ void multiply_upper(Patches& d, const T* square, const T* tile, const Patch& at) {
+  multiply_steps<Major::mn>(d, square, tile, at, at.row, kSteps);
+}
+
 /// What a thread adds up; of rows row_of(0) and row_of(2) of its patch.
 struct GradientSums {
   float flow_out[2], flow_in[2];
@@ -266,8 +299,8 @@ struct GradientBlock {
         u[e][i] *= steps[kStepDelta][t];
         u[e][i + 1] *= steps[kStepDelta][t];
       }
-    if (args.in.Z != nullptr) multiply<Major::k, Major::mn, kAtoms>(y, tiles.square(), tiles.v(), at);
-    multiply<Major::mn, Major::mn, kAtoms>(u, tiles.square(), tiles.dy(), at);
+    if (args.in.Z != nullptr) multiply_lower(y, tiles.square(), tiles.v(), at);
+    multiply_upper(u, tiles.square(), tiles.dy(), at);
   }
 
   /// Adds the cotangent of the last V.
@@ -406,8 +439,8 @@ struct GradientBlock {
         dq[e][i] *= shared.steps[kStepEnter][t];
         dk[e][i] *= shared.steps[kStepDelta][t] * shared.steps[kStepLeave][t];
       }
-    multiply<Major::k, Major::mn, kAtoms>(dq, tiles.square(), tiles.k(n), at);
-    multiply<Major::mn, Major::mn, kAtoms>(dk, tiles.square(), tiles.q(n), at);
+    multiply_lower(dq, tiles.square(), tiles.k(n), at);
+    multiply_upper(dk, tiles.square(), tiles.q(n), at);
     if (args.dfinal_k == nullptr || row.start + row.steps != plan.seqlen) return;
     const float* const final_k = args.dfinal_k + (row.b * plan.nheads + row.head) * plan.dstate;
 #pragma unroll
@@ -421,6 +454,10 @@ struct GradientBlock {
 
   /// dq and dk in place of q and k, turned back; dθ; and sums over steps. Each element belongs to one thread.
   __device__ __forceinline__ void turn_back(int n, const Patches& dq, const Patches& dk) const {
+    const std::int64_t base = row.step(plan, 0) * plan.angles;
+    const std::uint32_t* const phases = work.phases + base;
+    float* const dtheta = work.dtheta + base;
+    const int pitch = static_cast<int>(plan.nheads) * plan.angles;
     float of_q[2][kAtoms], of_k[2][kAtoms], turns[kAtoms];
 #pragma unroll
     for (int e = 0; e < kAtoms; ++e) {
@@ -434,13 +471,13 @@ struct GradientBlock {
         float2 to_q = make_float2(dq[e][i], dq[e][i + 1]);
         float2 to_k = make_float2(dk[e][i], dk[e][i + 1]);
         if (pair < plan.angles && t < row.steps) {
-          const std::int64_t angle = row.step(plan, t) * plan.angles + pair;
+          const int angle = t * pitch + pair;
           const float2 q = load_pair(tiles.q(n), t, column);
           const float2 k = load_pair(tiles.k(n), t, column);
-          const float dtheta = q.x * to_q.y - q.y * to_q.x + k.x * to_k.y - k.y * to_k.x;
-          work.dtheta[angle] = dtheta;
-          turns[e] += dtheta;
-          const Turn turn = turn_of(start + work.phases[angle]);
+          const float turned = q.x * to_q.y - q.y * to_q.x + k.x * to_k.y - k.y * to_k.x;
+          dtheta[angle] = turned;
+          turns[e] += turned;
+          const Turn turn = turn_of(start + phases[angle]);
           to_q = make_float2(to_q.x * turn.cosine + to_q.y * turn.sine,
                              to_q.y * turn.cosine - to_q.x * turn.sine);
           to_k = make_float2(to_k.x * turn.cosine + to_k.y * turn.sine,
@@ -456,8 +493,8 @@ struct GradientBlock {
     }
     float* const sums = shared.sums[at.row / 16];
     const int column = at.column_of(atom_of_sum(at.lane), 0);
-    const float turned = sum_columns(turns, at.lane);
-    if (at.lane < 16) sums[kSumsOfTurns + column / 2] = turned;
+    const float sum_of_turns = sum_columns(turns, at.lane);
+    if (at.lane < 16) sums[kSumsOfTurns + column / 2] = sum_of_turns;
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
       const float sum_of_q = sum_columns(of_q[j], at.lane);

@@ -195,6 +195,7 @@ std::optional<std::string> unsupported(const Problem& problem) {
   if (scan.dstate > kMaxStates) return "needs dstate of at most 128: a chunk's q and k are in shared memory";
   if (scan.headdim % 8 != 0 || scan.dstate % 8 != 0)
     return "needs headdim and dstate that are multiples of 8: rows of 16-byte vectors";
+  if (scan.nheads > 2147483647 / (kSteps * scan.angles)) return "needs at most 2147483647 angles in 64 steps";
   const Plan plan(scan);
   return grid_too_large({plan.rows, ceil_div(scan.angles + 2 * scan.dstate, kSumColumns)},
                         "64 steps of a head and 32 states");
