@@ -7,14 +7,15 @@
 #include <vector>
 
 #include "base/cuda_attribute.h"
+#include "inputs/packed_sequences.h"
 #include "kernels/common/hopper/dependent_launch.cuh"
 #include "kernels/common/hopper/tensor_map.h"
 #include "kernels/common/launch.cuh"
+#include "kernels/common/tensor_data.h"
 #include "kernels/selective_scan/bind.h"
 #include "kernels/selective_scan/fused/kernel.cuh"
 #include "kernels/selective_scan/fused_general/kernel.cuh"
 #include "kernels/selective_scan/segments.cuh"
-#include "kernels/selective_scan/sequences.h"
 
 namespace ssmbench {
 
@@ -35,6 +36,7 @@ namespace {
 using namespace fused;
 using fused_general::GeneralKernel;
 using fused_general::GeneralPlan;
+using fused_general::SequenceBorders;
 
 /// Whether products of decays over a segment are as good as decays step by step: they do not grow where
 /// states are to decay.
@@ -42,21 +44,30 @@ constexpr bool decays_have_products(MethodId method) {
   return method != MethodId::bilinear_flipped;
 }
 
-GeneralPlan plan_of(const SelectiveScan& scan) {
+/// Sequences, one a batch or packed into one.
+struct Sequences : PackedSequences {
+  std::int64_t steps;  ///< of each, in the mean
+
+  explicit Sequences(const Problem& problem)
+      : PackedSequences(problem),
+        steps(packed ? ceil_div(problem.size("seqlen"), count) : problem.size("seqlen")) {}
+};
+
+GeneralPlan plan_of(const SelectiveScan& scan, const Sequences& sequences) {
   return fused_general::with_segments(
       fused_general::plan_general(
           scan.channels_per_group(), scan.dstate, scan.complex,
           scan.complex ? fused_general::kThreadComplexStates : fused_general::kThreadStates),
-      scan.batch * scan.groups, scan.seqlen, decays_have_products(scan.method));
+      sequences.count * scan.groups, sequences.steps, decays_have_products(scan.method));
 }
 
 std::optional<std::string> unsupported(const Problem& problem) {
   if (auto reason = not_diagonal(problem)) return reason;
-  if (auto reason = packs_sequences(problem)) return reason;
   const SelectiveScan scan(problem);
-  const GeneralPlan plan = plan_of(scan);
-  return grid_too_large({scan.batch, scan.groups, plan.blocks_per_group},
-                        "batch and " + std::to_string(plan.channels()) + " channels");
+  const Sequences sequences(problem);
+  const GeneralPlan plan = plan_of(scan, sequences);
+  return grid_too_large({sequences.count, scan.groups, plan.blocks_per_group},
+                        "sequence and " + std::to_string(plan.channels()) + " channels");
 }
 
 /// Whether all groups of 8 elements that the fast kernel moves are whole and aligned to 16 bytes.
@@ -108,24 +119,26 @@ TensorMaps tensor_maps(const ScanArgs& args, bool along_time) {
           projection(args.B), projection(args.C)};
 }
 
-/// How a problem's time is cut by the fast kernel; uncut where that does not take it.
-std::optional<FastPlan> fast_plan_of(const SelectiveScan& scan, DType dtype) {
-  if (scan.complex || !scan.variable_b || !scan.variable_c) return {};
+/// How a problem's time is cut by the fast kernel, where that takes it: it has one sequence a batch.
+std::optional<FastPlan> fast_plan_of(const SelectiveScan& scan, const Sequences& sequences, DType dtype) {
+  if (sequences.packed || scan.complex || !scan.variable_b || !scan.variable_c) return {};
   return plan_for(scan.batch * scan.groups, scan.channels_per_group(), scan.dstate, scan.seqlen,
                   size_of(dtype), decays_have_products(scan.method));
 }
 
-std::int64_t states_of(const SelectiveScan& scan) {
-  return scan.batch * scan.dim * scan.dstate;
+std::int64_t states_of(const SelectiveScan& scan, const Sequences& sequences) {
+  return sequences.count * scan.dim * scan.dstate;
 }
 
 /// Enough for whichever kernels take the problem: that depends on the device, and on how tensors are aligned.
 std::size_t workspace_bytes(const Problem& problem) {
   const SelectiveScan scan(problem);
+  const Sequences sequences(problem);
   const int values = scan.complex ? 2 : 1;
-  std::int64_t floats = segment_floats(plan_of(scan).segments, states_of(scan), values);
-  if (const auto fast = fast_plan_of(scan, problem.dtype()))
-    floats = std::max(floats, segment_floats(fast->segments, states_of(scan), values));
+  const std::int64_t states = states_of(scan, sequences);
+  std::int64_t floats = segment_floats(plan_of(scan, sequences).segments, states, values);
+  if (const auto fast = fast_plan_of(scan, sequences, problem.dtype()))
+    floats = std::max(floats, segment_floats(fast->segments, states, values));
   return static_cast<std::size_t>(floats) * sizeof(float);
 }
 
@@ -171,13 +184,13 @@ std::optional<Launch> bind_fast_as(const FastPlan& plan, const SelectiveScan& sc
 }
 
 /// The fast kernel's launch, where it takes the problem.
-std::optional<Launch> bind_fast(const SelectiveScan& scan, DType dtype, const ScanArgs& args,
-                                void* workspace) {
+std::optional<Launch> bind_fast(const SelectiveScan& scan, const Sequences& sequences, DType dtype,
+                                const ScanArgs& args, void* workspace) {
   // A single channel is contiguous along time in both layouts, B and C are not.
   const bool along_time = args.sequence.time == 1 && args.b_strides.time == 1;
-  const auto plan = fast_plan_of(scan, dtype);
+  const auto plan = fast_plan_of(scan, sequences, dtype);
   if (!plan || !in_vectors(args, along_time) || !fits_tma(args)) return {};
-  const SegmentStates segments = segment_states(plan->segments, states_of(scan), 1, workspace);
+  const SegmentStates segments = segment_states(plan->segments, states_of(scan, sequences), 1, workspace);
   return with_io_type(dtype, [&]<class Io>(std::type_identity<Io>) {
     return with_shape<sizeof(Io)>(plan->shape, [&](auto states, auto lanes, auto slices) {
       using Map = ThreadMap<states, lanes, slices>;
@@ -189,17 +202,24 @@ std::optional<Launch> bind_fast(const SelectiveScan& scan, DType dtype, const Sc
 
 Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
   if (auto reason = unsupported(problem)) throw ContractError("cuda-fused " + *reason);
-  const ScanArgs args = bind_scan(problem, tensors);
+  ScanArgs args = bind_scan(problem, tensors);
   const SelectiveScan scan(problem);
-  if (auto fast = bind_fast(scan, problem.dtype(), args, workspace)) return *fast;
-  const GeneralPlan plan = plan_of(scan);
-  const SegmentStates segments = segment_states(plan.segments, states_of(scan), plan.value_floats, workspace);
+  const Sequences sequences(problem);
+  if (auto fast = bind_fast(scan, sequences, problem.dtype(), args, workspace)) return *fast;
+  if (sequences.packed) {  // steps are all in one batch, states in as many as there are sequences
+    args.batch = sequences.count;
+    args.sequence.batch = args.b_strides.batch = args.c_strides.batch = 0;
+  }
+  const SequenceBorders borders{data_of<const std::int32_t>(tensors, "cu_seqlens")};
+  const GeneralPlan plan = plan_of(scan, sequences);
+  const SegmentStates segments =
+      segment_states(plan.segments, states_of(scan, sequences), plan.value_floats, workspace);
   const auto kernels = with_io_type(problem.dtype(), [&]<class Io>(std::type_identity<Io>) {
     return fused_general::general_kernels_for<Io>(scan.method, scan.complex);
   });
   const auto launch = [&](GeneralKernel kernel, std::int64_t count) {
     return launch_of(kernel, fused_general::blocks_of(args, plan) * count, plan.threads(),
-                     plan.shared_bytes(), args, plan, method_parameters(scan.method), segments);
+                     plan.shared_bytes(), args, plan, method_parameters(scan.method), segments, borders);
   };
   if (plan.segments.count == 1) return launch(kernels.outputs, 1);
   return in_turn({launch(kernels.states, plan.segments.count - 1),

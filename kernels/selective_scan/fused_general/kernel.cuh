@@ -33,7 +33,7 @@
 
 namespace ssmbench::fused_general {
 
-using GeneralKernel = void (*)(ScanArgs, GeneralPlan, MethodParameters, SegmentStates);
+using GeneralKernel = void (*)(ScanArgs, GeneralPlan, MethodParameters, SegmentStates, SequenceBorders);
 
 /// What makes the outputs, and what makes the states between segments where time is cut.
 struct GeneralKernels {
@@ -72,18 +72,24 @@ struct ThreadCoordinates {
   int count;  ///< states that exist. The others keep h = 0: their A, B and C are 0, and zeros are what they
               ///< add to y.
 
-  __device__ ThreadCoordinates(const ScanArgs& args, const GeneralPlan& plan)
+  __device__ ThreadCoordinates(const ScanArgs& args, const GeneralPlan& plan, const SequenceBorders& borders)
       : segment(plan.segments.count == 1 ? 0 : static_cast<int>(blockIdx.x / blocks_of(args, plan))),
         block(block_channels(plan, blockIdx.x - segment * blocks_of(args, plan), args.groups,
                              args.channels_per_group)),
-        begin(segment * plan.segments.steps),
-        end(min(begin + plan.segments.steps, args.seqlen)),
+        begin(0),
+        end(0),
         row(block.b * args.sequence.batch + block.first * args.sequence.dim),
         c(plan.channel_of(threadIdx.x)),
         n(plan.first_state_of(threadIdx.x)),
         d(block.first + c),
         state_at((block.b * args.dim + d) * args.dstate + n),
-        count(c < block.count ? static_cast<int>(args.dstate) - n : 0) {}
+        count(c < block.count ? static_cast<int>(args.dstate) - n : 0) {
+    const SegmentRange range = plan.steps_of(segment, borders.at(block.b, args.seqlen));
+    begin = range.begin;
+    end = range.end;
+  }
+  /// Whether there is a step before the segment, of the same sequence.
+  __device__ bool has_step_before() const { return segment > 0 && begin < end; }
 };
 
 /// u·B of the step before a segment, which methods of two samples take.
@@ -117,12 +123,12 @@ __device__ void load_constants(StateA<Value> (&A)[kStatesOf<Value>], Value (&B)[
 template <class Io, class Value, Family family>
 __global__ void __launch_bounds__(kGeneralMaxThreads, kBlocksPerSm<Value>)
     general_kernel(const ScanArgs args, const GeneralPlan plan, const MethodParameters method,
-                   const SegmentStates segments) {
+                   const SegmentStates segments, const SequenceBorders borders) {
   using Stored = StoredProjection<Io, Value>;
   constexpr int kSteps = kStepsAtOnce;
   extern __shared__ float4 shared[];
   const Tiles<Value> tiles(shared, plan);
-  const ThreadCoordinates own(args, plan);
+  const ThreadCoordinates own(args, plan, borders);
   const BlockChannels& block = own.block;
   const int c = own.c;
   const int n = own.n;
@@ -139,7 +145,7 @@ __global__ void __launch_bounds__(kGeneralMaxThreads, kBlocksPerSm<Value>)
                 own.count);
   [[maybe_unused]] Value input_before[kStatesOf<Value>] = {};  // u·B
   if constexpr (two_samples(family))
-    if (own.begin > 0) load_input_before<Io>(input_before, B, args, own);
+    if (own.has_step_before()) load_input_before<Io>(input_before, B, args, own);
 
   for (std::int64_t start = own.begin; start < own.end; start += plan.steps()) {
     const int valid = steps_within(start, plan.steps(), own.end);
@@ -199,11 +205,11 @@ __global__ void __launch_bounds__(kGeneralMaxThreads, kBlocksPerSm<Value>)
 template <class Io, class Value, Family family>
 __global__ void __launch_bounds__(kGeneralMaxThreads, kBlocksPerSm<Value>)
     general_states_kernel(const ScanArgs args, const GeneralPlan plan, const MethodParameters method,
-                          const SegmentStates segments) {
+                          const SegmentStates segments, const SequenceBorders borders) {
   using Stored = StoredProjection<Io, Value>;
   extern __shared__ float4 shared[];
   const Tiles<Value> tiles(shared, plan);
-  const ThreadCoordinates own(args, plan);
+  const ThreadCoordinates own(args, plan, borders);
   const float* const delta = tiles.delta + own.c * plan.sequence_pitch();
   const float* const u = tiles.u + own.c * plan.sequence_pitch();
 
@@ -212,7 +218,7 @@ __global__ void __launch_bounds__(kGeneralMaxThreads, kBlocksPerSm<Value>)
   load_constants(A, B, args, own);
   [[maybe_unused]] Value input_before[kStatesOf<Value>] = {};  // u·B
   if constexpr (two_samples(family))
-    if (own.begin > 0) load_input_before<Io>(input_before, B, args, own);
+    if (own.has_step_before()) load_input_before<Io>(input_before, B, args, own);
 #pragma unroll
   for (int s = 0; s < kStatesOf<Value>; ++s) product[s] = Value{} + 1.0F;
 

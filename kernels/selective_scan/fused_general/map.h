@@ -6,6 +6,7 @@
 #include "kernels/common/hardware.h"
 #include "kernels/common/host_device.h"
 #include "kernels/selective_scan/block_channels.h"
+#include "kernels/selective_scan/segment_range.h"
 #include "kernels/selective_scan/segments.h"
 
 // Which thread of cuda-fused's general kernel does what, and where its tiles lie. Host and device, so that
@@ -17,6 +18,16 @@ inline constexpr int kThreadStates = 4;         ///< of a thread
 inline constexpr int kThreadComplexStates = 2;  ///< of a thread of the forward kernels where they are complex
 inline constexpr int kGeneralMaxThreads = 128;
 inline constexpr int kWarpLanesLog2 = 5;
+
+/// Where the steps of sequences begin and end: in a batch each, or those that are packed into one.
+struct SequenceBorders {
+  const std::int32_t* cu_seqlens;  ///< (M + 1,) in the device's memory, or null
+
+  SSMBENCH_HD SegmentRange at(std::int64_t sequence, std::int64_t seqlen) const {
+    if (cu_seqlens == nullptr) return {0, seqlen};
+    return {cu_seqlens[sequence], cu_seqlens[sequence + 1]};
+  }
+};
 
 /// How a problem is cut up. The powers of two are kept as logarithms: index maps are then shifts.
 struct GeneralPlan {
@@ -45,6 +56,14 @@ struct GeneralPlan {
   }
   SSMBENCH_HD constexpr int partials() const { return lanes() / lanes_in_warp(); }
   SSMBENCH_HD constexpr int partial_of(int thread) const { return lane_of(thread) >> kWarpLanesLog2; }
+
+  /// Steps of a segment of a sequence: whole tiles but for its last one, none in some segments of short sequences.
+  SSMBENCH_HD constexpr SegmentRange steps_of(int segment, const SegmentRange& sequence) const {
+    const std::int64_t all = sequence.end - sequence.begin;
+    const std::int64_t each = ceil_div(ceil_div(all, segments.count), steps()) * steps();
+    const std::int64_t begin = segment * each < all ? segment * each : all;
+    return {sequence.begin + begin, sequence.begin + (begin + each < all ? begin + each : all)};
+  }
 
   // Shared memory: B and C as [step][state], in values; then u, Δ and the partial sums of y as
   // [channel][step], in floats. The pads spread the stores over the banks; 4 floats keep a thread's states

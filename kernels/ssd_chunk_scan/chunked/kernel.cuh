@@ -148,7 +148,7 @@ struct ScanBlock {
             reinterpret_cast<float*>(memory + Layout::kStages * Layout::kStage + Layout::kSquareMaxima)),
         head(at.sequence * in.nheads + at.h),
         states_of_head(in.headdim * in.dstate),
-        cut(head * (pass.plan.segments - 1) + at.segment) {}
+        cut(head * pass.plan.cuts() + at.segment) {}
 
   __device__ __forceinline__ ChunkStage stage_of(std::int64_t chunk) const {
     return ChunkStage(shared + (Layout::kStages == 2 ? (chunk & 1) * Layout::kStage : 0));

@@ -88,6 +88,8 @@ struct ChunkedPlan {
   std::int64_t row_tiles;  ///< ⌈P / 64⌉
   std::int64_t segments;
 
+  /// End states that a first pass has room for: of all segments but the last, or of the only one.
+  SSMBENCH_HD constexpr std::int64_t cuts() const { return segments > 1 ? segments - 1 : 1; }
   /// The chunks of a segment in a sequence of `steps` steps.
   SSMBENCH_HD constexpr ChunkRange chunks_of(std::int64_t segment, std::int64_t steps) const {
     const std::int64_t chunks = ceil_div(steps, kChunkSteps);

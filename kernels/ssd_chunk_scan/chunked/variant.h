@@ -16,8 +16,8 @@ struct ChunkedPass {
   bool states_only;       ///< the first pass: end states of segments that start from nothing
   /// (M, H, segments − 1, P, N), M sequences. First pass: end states; after the second: states that enter segments 1, 2, …
   float* states;
-  float* decays;             ///< (M, H, segments − 1): of whole segments
-  bool rows_aligned;         ///< the rows of x of a head start at multiples of 16 bytes
+  float* decays;      ///< (M, H, segments − 1): of whole segments. Both have one where there is one segment
+  bool rows_aligned;  ///< the rows of x of a head start at multiples of 16 bytes
   bool projections_aligned;  ///< those of B and C do
   bool pairs_aligned;        ///< two elements of z and out at an even p are one aligned word
 };

@@ -2,6 +2,7 @@
 
 #include "catch.h"
 #include "support/find_implementation.h"
+#include "support/gpu.h"
 #include "support/scan_problem.h"
 #include "support/verdicts.h"
 
@@ -61,14 +62,31 @@ TEST_CASE("CPU implementations of selective_scan_fwd agree with the reference on
   check_all({{"A", "dense"}, {"method", "foh"}}, false);
 }
 
-TEST_CASE("every CUDA implementation of selective_scan_fwd refuses cu_seqlens, with the reason") {
+TEST_CASE("cuda-fused agrees with the reference on cu_seqlens", "[gpu]") {
+  for (const auto& gpu : gpus())
+    for (const Axes& options :
+         {Axes{}, Axes{{"B", "constant"}}, Axes{{"A", "complex"}, {"method", "foh"}},
+          Axes{{"method", "trapezoidal"}},
+          Axes{{"dim", size(2)}, {"groups", size(1)}, {"method", "foh"}}}) {  // time in segments
+      const auto problems = packed_problems(options);
+      auto [passed, skipped, failures] = verdicts_of(problems, gpu);
+      INFO(problems.front().id());
+      CHECK(failures == "");
+      CHECK(passed["cuda-fused"] == problems.size());
+    }
+}
+
+TEST_CASE("other CUDA implementations of selective_scan_fwd refuse cu_seqlens, with the reason") {
   const Problem problem = scan_problem({{"cu_seqlens", true}, {"seqlen", size(9)}, {"sequences", size(2)}});
   const Problem dense = problem.with({{"A", "dense"}, {"method", "foh"}});
   for (const auto& implementation : implementations()) {
     if (implementation.op != "selective_scan_fwd" || implementation.device != DeviceKind::cuda) continue;
     const bool is_dense = implementation.name == "cuda-dense";
     INFO(implementation.name);
-    CHECK(implementation.unsupported(is_dense ? dense : problem) ==
-          "has one sequence a batch, no cu_seqlens");
+    const auto reason = implementation.unsupported(is_dense ? dense : problem);
+    if (implementation.name == "cuda-fused")
+      CHECK(reason == std::nullopt);
+    else
+      CHECK(reason == "has one sequence a batch, no cu_seqlens");
   }
 }

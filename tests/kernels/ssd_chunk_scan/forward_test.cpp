@@ -150,15 +150,40 @@ TEST_CASE("CPU implementations of ssd_chunk_scan_fwd agree with the reference on
   CHECK(passed["cpu-simd"] == packed_problems().size());
 }
 
-TEST_CASE("CPU implementations of ssd_chunk_scan_fwd agree with the reference on states on the way") {
+namespace {
+
+/// Packed problems with states on the way, in a few sequences and where there are more stops than those have chunks.
+std::vector<Problem> stopping_problems() {
   std::vector<Problem> problems;
-  for (const auto& packed : packed_problems())
-    if (packed.size("seqlen") < 4000)
-      problems.push_back(packed.with({{"states_at", std::min<std::int64_t>(packed.size("seqlen"), 7)}}));
+  for (const auto& packed : packed_problems()) {
+    const std::int64_t seqlen = packed.size("seqlen");
+    if (seqlen < 4000)
+      problems.push_back(
+          packed.with({{"states_at", std::min<std::int64_t>(seqlen, problems.size() % 2 == 0 ? 7 : 40)}}));
+  }
+  return problems;
+}
+
+}  // namespace
+
+TEST_CASE("CPU implementations of ssd_chunk_scan_fwd agree with the reference on states on the way") {
+  const auto problems = stopping_problems();
   auto [passed, skipped, failures] = verdicts_of(problems, list_devices().front());
   CHECK(failures == "");
   CHECK(passed["cpu-scalar"] == problems.size());
   CHECK(passed["cpu-simd"] == problems.size());
+}
+
+TEST_CASE("cuda-chunked agrees with the reference on states on the way", "[gpu][ssd_fwd]") {
+  const auto problems = stopping_problems();
+  const auto in_f32 = static_cast<std::size_t>(
+      std::ranges::count_if(problems, [](const Problem& problem) { return problem.dtype() == DType::f32; }));
+  for (const auto& gpu : gpus()) {
+    auto [passed, skipped, failures] = verdicts_of(problems, gpu);
+    CHECK(failures == "");
+    CHECK(passed["cuda-chunked"] == problems.size());
+    CHECK(passed["cuda-chunked-f32"] == in_f32);
+  }
 }
 
 TEST_CASE("cuda-chunked gives the same whatever the chunk_size, gradients too", "[gpu][ssd_fwd]") {

@@ -96,3 +96,27 @@ TEST_CASE("general: a thread's states in the B and C tiles are aligned to 16 byt
       CHECK(plan.first_state_of(plan.threads() - 1) + kThreadStates <= plan.projection_pitch());
     }
 }
+
+TEST_CASE("general: segments of a sequence have each of its steps once, in order") {
+  GeneralPlan plan = plan_general(300, 16, false);
+  for (const std::int64_t count : {1, 2, 7})
+    for (const std::int64_t length : {0, 1, 31, 32, 33, 64, 200, 1000}) {
+      plan.segments.count = count;
+      const SequenceBorders one{nullptr};
+      REQUIRE(one.at(3, length).begin == 0);
+      REQUIRE(one.at(3, length).end == length);
+      const std::int32_t cu_seqlens[]{0, 17, static_cast<std::int32_t>(17 + length)};
+      const SegmentRange sequence = SequenceBorders{cu_seqlens}.at(1, 5000);
+      std::int64_t next = 17;
+      for (int segment = 0; segment < count; ++segment) {
+        const SegmentRange range = plan.steps_of(segment, sequence);
+        INFO("segment " << segment << " of " << count << ", length " << length);
+        REQUIRE(range.begin == next);
+        REQUIRE(range.end >= range.begin);
+        const std::int64_t steps = range.end - range.begin;
+        REQUIRE((steps % plan.steps() == 0 || range.end == 17 + length));
+        next = range.end;
+      }
+      REQUIRE(next == 17 + length);
+    }
+}
