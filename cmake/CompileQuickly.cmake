@@ -22,13 +22,14 @@ function(ssmbench_precompile target)
     <numeric> <optional> <set> <span> <sstream> <string> <string_view> <utility> <variant> <vector>)
 endfunction()
 
-# ssmbench_compile_together(<target>...): up to 8 sources of a folder of src become one compilation, since what they include
-# takes as long as they do. The names of a folder are different: scripts/check has clang-tidy look at whole folders.
+# ssmbench_compile_together(<target>...): up to 8 sources of a folder of src or tests become one compilation, since what they
+# include takes as long as they do. The names of a folder are different: scripts/check has clang-tidy look at whole folders of
+# src, and in tests only the compiler looks.
 function(ssmbench_compile_together)
   foreach(target IN LISTS ARGN)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
     get_target_property(sources ${target} SOURCES)
-    list(FILTER sources INCLUDE REGEX "^${PROJECT_SOURCE_DIR}/src/.*[.]cpp$")
+    list(FILTER sources INCLUDE REGEX "^${PROJECT_SOURCE_DIR}/(src|tests)/.*[.]cpp$")
     set(folder_before "")
     foreach(source IN LISTS sources)
       cmake_path(GET source PARENT_PATH folder)
@@ -36,7 +37,7 @@ function(ssmbench_compile_together)
         set(folder_before ${folder})
         set(number 0)
       endif()
-      cmake_path(RELATIVE_PATH folder BASE_DIRECTORY ${PROJECT_SOURCE_DIR}/src OUTPUT_VARIABLE group)
+      cmake_path(RELATIVE_PATH folder BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE group)
       string(REPLACE "/" "_" group ${group})
       math(EXPR batch "${number} / 8")
       set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${group}_${batch})

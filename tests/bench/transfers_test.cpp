@@ -38,8 +38,8 @@ class CopyingDevice : public CpuInDisguise {
   std::vector<std::byte> pinned_;
 };
 
-const std::atomic<bool> kNever{false};
-constexpr double kLong = std::numeric_limits<double>::infinity();
+const std::atomic<bool> kNotStopped{false};
+constexpr double kForever = std::numeric_limits<double>::infinity();
 
 }  // namespace
 
@@ -49,7 +49,7 @@ TEST_CASE("copies are timed from both kinds of memory once a case, end to end on
   const std::vector<int> more{4, 5, 6, 7};
   std::vector<int> on_device(3), more_on_device(4), output(300);
   TransferTimer timer(device, {{on_device.data(), host.data(), 12}, {more_on_device.data(), more.data(), 16}},
-                      kLong, kNever);
+                      kForever, kNotStopped);
   int launches = 0;
   const Launch launch = [&](void*) {
     ++launches;
@@ -82,7 +82,7 @@ TEST_CASE("no time is repeated that takes long") {
   CopyingDevice device;
   const int host = 0;
   int on_device = 0;
-  TransferTimer timer(device, {{&on_device, &host, 4}}, 0, kNever);
+  TransferTimer timer(device, {{&on_device, &host, 4}}, 0, kNotStopped);
   int launches = 0;
   CHECK(timer.measure([&](void*) { ++launches; }, {}));
   CHECK(launches == 2);
@@ -93,9 +93,9 @@ TEST_CASE("copies of what is too large, or without pinned memory, are not timed"
   const int host = 0;
   int on_device = 0;
   const Launch never = [](void*) { FAIL("launched"); };
-  TransferTimer large(device, {{&on_device, &host, TransferTimer::kMostBytes + 1}}, kLong, kNever);
+  TransferTimer large(device, {{&on_device, &host, TransferTimer::kMostBytes + 1}}, kForever, kNotStopped);
   CHECK_FALSE(large.measure(never, {}));
   device.has_pinned = false;
-  TransferTimer unpinned(device, {{&on_device, &host, 4}}, kLong, kNever);
+  TransferTimer unpinned(device, {{&on_device, &host, 4}}, kForever, kNotStopped);
   CHECK_FALSE(unpinned.measure(never, {}));
 }

@@ -1,9 +1,16 @@
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
 #include "support/scan_problem.h"
 #include "support/ssd_problem.h"
 
 namespace ssmbench::test {
+
+/// Problems of so many steps, whose options take turns.
+using ProblemAt = std::function<Problem(std::int64_t seqlen, std::size_t turn)>;
 
 /// A scan with options that take turns: dtypes, layouts, real and complex A, constant and variable B and C,
 /// states.

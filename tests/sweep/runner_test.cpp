@@ -32,13 +32,13 @@ Implementation make_implementation(std::string name, std::function<void(const Te
           }};
 }
 
-const Implementation& honest() {
+const Implementation& scalar_scan() {
   return find_implementation("selective_scan_fwd", "cpu-scalar");
 }
 
 /// One small case for each of the implementations, in order.
-std::vector<CaseResult> run_all(const std::vector<const Implementation*>& chosen,
-                                const RunnerOptions& options = {}) {
+std::vector<CaseResult> run_jobs(const std::vector<const Implementation*>& chosen,
+                                 const RunnerOptions& options = {}) {
   Plan plan{.devices = {list_devices().front()}, .cases = {}};
   plan.cases.push_back({make_case(scan_problem({{"seqlen", size(20)}, {"dim", size(2)}})), {}});
   for (const auto* implementation : chosen) plan.cases[0].jobs.push_back({implementation, 0, {}});
@@ -52,10 +52,10 @@ TEST_CASE(
   const auto wrong = [](const TensorSet&) {};  // outputs stay NaN
   auto known = make_implementation("known", wrong);
   known.known_failure = "writes nothing";
-  Implementation right = honest();
+  Implementation right = scalar_scan();
   right.known_failure = "writes nothing";
   const auto unknown = make_implementation("unknown", wrong);
-  const auto results = run_all({&known, &right, &unknown});
+  const auto results = run_jobs({&known, &right, &unknown});
   REQUIRE(results.size() == 3);
   CHECK(results[0].status == Status::fail);
   CHECK(results[0].reason.ends_with("; known failure: writes nothing"));
@@ -69,7 +69,7 @@ TEST_CASE("an implementation that throws is an error with its words, and the nex
   const auto broken = make_implementation("broken", [](const TensorSet&) { throw DeviceError("it broke"); });
   const auto hungry =
       make_implementation("hungry", [](const TensorSet&) { throw OutOfMemory("no memory left"); });
-  const auto results = run_all({&broken, &hungry, &honest()});
+  const auto results = run_jobs({&broken, &hungry, &scalar_scan()});
   REQUIRE(results.size() == 3);
   CHECK(results[0].status == Status::error);
   CHECK(results[0].cause == Cause::device_error);
@@ -82,7 +82,7 @@ TEST_CASE("an implementation that throws is an error with its words, and the nex
 
 TEST_CASE("an output that is never written is not a pass") {
   const auto idle = make_implementation("idle", [](const TensorSet&) {});
-  const auto result = run_all({&idle}).front();
+  const auto result = run_jobs({&idle}).front();
   CHECK(result.status == Status::fail);
   CHECK(result.outputs.at("out").nonfinite == 40);
   CHECK(result.cause == Cause::nonfinite);
@@ -93,7 +93,7 @@ TEST_CASE("an output that is zero everywhere is not a pass") {
     std::memset(tensors.at("out").data, 0, 40 * sizeof(float));
     std::memset(tensors.at("last_state").data, 0, 2 * sizeof(float));
   });
-  const auto result = run_all({&zero}).front();
+  const auto result = run_jobs({&zero}).front();
   CHECK(result.status == Status::fail);
   CHECK(result.cause == Cause::tolerance);
   CHECK(result.timing.empty());
@@ -101,10 +101,10 @@ TEST_CASE("an output that is zero everywhere is not a pass") {
 
 TEST_CASE("one wrong element in last_state alone is found and named") {
   const auto off_by_one = make_implementation("off", [](const TensorSet& tensors) {
-    honest().bind(scan_problem({{"seqlen", size(20)}, {"dim", size(2)}}), tensors, nullptr)(nullptr);
+    scalar_scan().bind(scan_problem({{"seqlen", size(20)}, {"dim", size(2)}}), tensors, nullptr)(nullptr);
     static_cast<float*>(tensors.at("last_state").data)[1] *= 1.001F;
   });
-  const auto result = run_all({&off_by_one}).front();
+  const auto result = run_jobs({&off_by_one}).front();
   CHECK(result.status == Status::fail);
   CHECK(result.outputs.at("out").passed());
   CHECK(result.reason.starts_with("last_state at (0, 1, 0): expected "));
@@ -169,13 +169,13 @@ TEST_CASE("timing an update in place keeps updating it, after it was judged") {
 TEST_CASE("without verification nothing passes") {
   RunnerOptions options;
   options.verify = false;
-  CHECK(run_all({&honest()}, options).front().status == Status::unverified);
+  CHECK(run_jobs({&scalar_scan()}, options).front().status == Status::unverified);
 }
 
 TEST_CASE("a run that is told to stop keeps what is finished") {
   std::atomic<bool> stop{false};
   const auto stopper = make_implementation("stopper", [&stop](const TensorSet& tensors) {
-    honest().bind(scan_problem({{"seqlen", size(20)}, {"dim", size(2)}}), tensors, nullptr)(nullptr);
+    scalar_scan().bind(scan_problem({{"seqlen", size(20)}, {"dim", size(2)}}), tensors, nullptr)(nullptr);
     stop = true;
   });
   Plan plan{.devices = {list_devices().front()}, .cases = {}};

@@ -28,7 +28,7 @@ using namespace ssmbench::test;
 
 namespace {
 
-constexpr std::int64_t kSteps = 65536;
+constexpr std::int64_t kLongSteps = 65536;
 
 using Tensors = std::map<std::string, HostTensor>;
 
@@ -93,7 +93,7 @@ class LongScan {
  private:
   static Axes with_steps(Axes axes) {
     axes["dtype"] = "f32";
-    axes["seqlen"] = kSteps;
+    axes["seqlen"] = kLongSteps;
     axes["batch"] = std::int64_t{1};
     return axes;
   }
@@ -152,10 +152,10 @@ void check_sequence(const LongScan& scan, const Tensors& honest, const std::stri
   };
   judged("one element, 4 times as large", [&](double x, const Shape& at) { return at == one ? 4 * x : x; });
   judged("one step, 10% too large",
-         [&](double x, const Shape& at) { return at[time] == kSteps / 2 ? 1.1 * x : x; });
+         [&](double x, const Shape& at) { return at[time] == kLongSteps / 2 ? 1.1 * x : x; });
   if (half)
     judged("the last half, 1% too large",
-           [&](double x, const Shape& at) { return at[time] >= kSteps / 2 ? 1.01 * x : x; });
+           [&](double x, const Shape& at) { return at[time] >= kLongSteps / 2 ? 1.01 * x : x; });
 }
 
 void check_honest(const LongScan& scan, const Tensors& outputs) {
@@ -173,7 +173,7 @@ void check_state(const LongScan& scan, const HostTensor& honest, const HostTenso
   CHECK_FALSE(scan.judge(honest).passed());
 }
 
-constexpr std::int64_t kRows = 3;  // channels, and states of each
+constexpr std::int64_t kScanRows = 3;  // channels, and states of each
 
 /// What a scan of that order makes of inputs without options, its decays rounded so, in the outputs' order.
 std::vector<HostTensor> scan_by(const Problem& problem, const std::vector<HostTensor>& inputs,
@@ -188,19 +188,19 @@ std::vector<HostTensor> scan_by(const Problem& problem, const std::vector<HostTe
   auto* out = static_cast<float*>(outputs.at(0).buffer.data());
   auto* last_state = static_cast<float*>(outputs.at(1).buffer.data());
   REQUIRE(outputs.at(0).spec.name == "out");
-  std::fill_n(out, kRows * kSteps, 0.0F);
-  for (std::int64_t d = 0; d < kRows; ++d)
-    for (std::int64_t n = 0; n < kRows; ++n) {
-      Floats decays(kSteps);
-      Floats terms(kSteps);
-      for (std::int64_t t = 0; t < kSteps; ++t) {
+  std::fill_n(out, kScanRows * kLongSteps, 0.0F);
+  for (std::int64_t d = 0; d < kScanRows; ++d)
+    for (std::int64_t n = 0; n < kScanRows; ++n) {
+      Floats decays(kLongSteps);
+      Floats terms(kLongSteps);
+      for (std::int64_t t = 0; t < kLongSteps; ++t) {
         const float delta = at("delta", {0, d, t});
         decays[t] = round(std::exp(static_cast<double>(delta * at("A", {d, n}))));
         terms[t] = delta * at("u", {0, d, t}) * at("B", {0, 0, n, t});
       }
       const Floats h = order(decays, terms);
-      for (std::int64_t t = 0; t < kSteps; ++t) out[d * kSteps + t] += at("C", {0, 0, n, t}) * h[t];
-      last_state[d * kRows + n] = h.back();
+      for (std::int64_t t = 0; t < kLongSteps; ++t) out[d * kLongSteps + t] += at("C", {0, 0, n, t}) * h[t];
+      last_state[d * kScanRows + n] = h.back();
     }
   return outputs;
 }
@@ -220,7 +220,7 @@ void check_orders(const Problem& problem, const std::vector<HostTensor>& inputs,
 }
 
 Problem row_problem() {
-  return scan_problem({{"dim", kRows}, {"dstate", kRows}, {"seqlen", kSteps}});
+  return scan_problem({{"dim", kScanRows}, {"dstate", kScanRows}, {"seqlen", kLongSteps}});
 }
 
 }  // namespace
@@ -277,7 +277,7 @@ TEST_CASE("mistakes in a long selective scan are seen", "[long]") {
   const Tensors honest = scan.outputs();
   check_honest(scan, honest);
   check_sequence(scan, honest, "out");
-  check_state(scan, honest.at("last_state"), scan.without("u", kSteps - 1).at("last_state"));
+  check_state(scan, honest.at("last_state"), scan.without("u", kLongSteps - 1).at("last_state"));
 }
 
 TEST_CASE("mistakes in gradients of a long selective scan are seen", "[long]") {
@@ -296,7 +296,7 @@ TEST_CASE("mistakes in a long chunked scan are seen", "[long]") {
   const Tensors honest = scan.outputs();
   check_honest(scan, honest);
   check_sequence(scan, honest, "out");
-  check_state(scan, honest.at("final_states"), scan.without("x", kSteps - 1).at("final_states"));
+  check_state(scan, honest.at("final_states"), scan.without("x", kLongSteps - 1).at("final_states"));
 }
 
 TEST_CASE("mistakes in gradients of a long chunked scan are seen", "[long]") {
@@ -321,7 +321,7 @@ TEST_CASE("mistakes in long scans of Mamba-3 are seen", "[long]") {
     const Tensors honest = scan.outputs();
     check_honest(scan, honest);
     check_sequence(scan, honest, "out");
-    check_state(scan, honest.at("Final_SSM_State"), scan.without("V", kSteps - 2).at("Final_SSM_State"));
+    check_state(scan, honest.at("Final_SSM_State"), scan.without("V", kLongSteps - 2).at("Final_SSM_State"));
   }
 }
 

@@ -12,10 +12,10 @@ namespace {
 
 constexpr double kOfF32 = 0x1p-24;
 
-double to_bf16(double value) {
+double through_bf16(double value) {
   return bf16_to_float(float_to_bf16(static_cast<float>(value)));
 }
-double to_f16(double value) {
+double through_f16(double value) {
   return f16_to_float(float_to_f16(static_cast<float>(value)));
 }
 
@@ -35,27 +35,27 @@ ShortNumbers numbers(int count, Change change) {
 }  // namespace
 
 TEST_CASE("numbers that went through a shorter format are known by their bits") {
-  CHECK(numbers(100, to_bf16).bits(kOfF32) == 8);
-  CHECK(numbers(100, to_f16).bits(kOfF32) == 11);
+  CHECK(numbers(100, through_bf16).bits(kOfF32) == 8);
+  CHECK(numbers(100, through_f16).bits(kOfF32) == 11);
   CHECK_FALSE(numbers(100, [](double x) { return x; }).bits(kOfF32));
   CHECK_FALSE(numbers(100000, [](double x) { return x; }).bits(kOfF32));
 }
 
 TEST_CASE("a claim of the format is believed, and of a shorter one too") {
-  CHECK_FALSE(numbers(100, to_bf16).bits(unit_roundoff(DType::bf16)));
-  CHECK_FALSE(numbers(100, to_f16).bits(unit_roundoff(DType::f16)));
-  CHECK_FALSE(numbers(100, to_f16).bits(unit_roundoff(DType::bf16)));
-  CHECK(numbers(100, to_bf16).bits(unit_roundoff(DType::f16)) == 8);
+  CHECK_FALSE(numbers(100, through_bf16).bits(unit_roundoff(DType::bf16)));
+  CHECK_FALSE(numbers(100, through_f16).bits(unit_roundoff(DType::f16)));
+  CHECK_FALSE(numbers(100, through_f16).bits(unit_roundoff(DType::bf16)));
+  CHECK(numbers(100, through_bf16).bits(unit_roundoff(DType::f16)) == 8);
 }
 
 TEST_CASE("few numbers, copies and short expected values show nothing") {
-  CHECK_FALSE(numbers(12, to_bf16).bits(kOfF32));
+  CHECK_FALSE(numbers(12, through_bf16).bits(kOfF32));
   ShortNumbers copies;
   ShortNumbers exact;
   for (int i = 0; i < 1000; ++i) {
     copies.add(1.0, 1.003);
     const double value = 1 + i / 128.0;
-    exact.add(to_bf16(value), to_bf16(value) * (1 + 1e-6));
+    exact.add(through_bf16(value), through_bf16(value) * (1 + 1e-6));
   }
   CHECK_FALSE(copies.bits(kOfF32));
   CHECK_FALSE(exact.bits(kOfF32));

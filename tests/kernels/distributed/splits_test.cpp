@@ -19,9 +19,7 @@ using namespace ssmbench::test;
 
 namespace {
 
-using ProblemAt = std::function<Problem(std::int64_t seqlen, std::size_t turn)>;
-
-const std::vector<ProblemAt> kProblems{
+const std::vector<ProblemAt> kSplitProblems{
     [](std::int64_t seqlen, std::size_t turn) { return scan_at(seqlen, turn, selective_scan_fwd()); },
     [](std::int64_t seqlen, std::size_t turn) { return scan_at(seqlen, turn, selective_scan_bwd()); },
     [](std::int64_t seqlen, std::size_t turn) { return ssd_at(seqlen, turn, ssd_chunk_scan_fwd()); },
@@ -37,7 +35,7 @@ std::string reason_of(const std::string& name, const Problem& problem, int ranks
 
 TEST_CASE("splits agree with the reference for every option") {
   std::map<std::string, int> done;
-  for (const ProblemAt& problem_at : kProblems)
+  for (const ProblemAt& problem_at : kSplitProblems)
     for (std::size_t turn = 0; turn < 12; ++turn) {
       const int ranks = turn % 4 == 1 ? 3 : 2;
       const Problem problem = problem_at(130 + static_cast<std::int64_t>(turn), turn)
@@ -50,7 +48,7 @@ TEST_CASE("splits agree with the reference for every option") {
         ++done[problem.op().name + " " + name];
       }
     }
-  for (const ProblemAt& problem_at : kProblems)
+  for (const ProblemAt& problem_at : kSplitProblems)
     for (const auto& name : kSplits) CHECK(done[problem_at(64, 0).op().name + " " + name] >= 4);
 }
 

@@ -19,9 +19,7 @@ using namespace ssmbench::test;
 
 namespace {
 
-using ProblemAt = std::function<Problem(std::int64_t seqlen, std::size_t turn)>;
-
-const std::vector<ProblemAt> kProblems{
+const std::vector<ProblemAt> kGradientProblems{
     [](std::int64_t seqlen, std::size_t turn) {
       return scan_at(seqlen, turn, selective_scan_bwd()).with({{"dlast_state", turn % 3 != 0}});
     },
@@ -50,7 +48,7 @@ class NothingDecays : public PassingTeam {
 
 TEST_CASE("gradients over ranks agree with the reference at every length") {
   std::size_t turn = 0;
-  for (const ProblemAt& problem_at : kProblems)
+  for (const ProblemAt& problem_at : kGradientProblems)
     for (const int ranks : {2, 3, 4})
       for (const std::int64_t seqlen : {64 * ranks - 1, 64 * ranks, 64 * ranks + 1, 1000}) {
         ++turn;
@@ -61,7 +59,7 @@ TEST_CASE("gradients over ranks agree with the reference at every length") {
 }
 
 TEST_CASE("gradients over ranks agree with the reference for every option") {
-  for (const ProblemAt& problem_at : kProblems)
+  for (const ProblemAt& problem_at : kGradientProblems)
     for (std::size_t turn = 0; turn < 21; ++turn) {
       const WholeCase whole(make_case(problem_at(150 + static_cast<std::int64_t>(turn), turn),
                                       turn % 2 == 0 ? "slow_decay" : "trained"));

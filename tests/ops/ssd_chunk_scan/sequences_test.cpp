@@ -24,7 +24,7 @@ Problem packed(std::int64_t sequences, Axes axes = {}) {
   return ssd_problem(axes);
 }
 
-std::string complaint(const Axes& axes) {
+std::string refusal(const Axes& axes) {
   return message_of<ContractError>([&] { ssd_problem(axes); });
 }
 
@@ -73,18 +73,18 @@ TEST_CASE("states on the way add their steps and themselves, one in each equal p
     CHECK(steps[k] >= k * 300 / 7);
     CHECK(steps[k] < (k + 1) * 300 / 7);
   }
-  CHECK(complaint({{"states_at", size(1)}}) == "states_at 1 without cu_seqlens");
-  CHECK(complaint({{"cu_seqlens", true}, {"seqlen", size(3)}, {"states_at", size(4)}}) ==
+  CHECK(refusal({{"states_at", size(1)}}) == "states_at 1 without cu_seqlens");
+  CHECK(refusal({{"cu_seqlens", true}, {"seqlen", size(3)}, {"states_at", size(4)}}) ==
         "states_at 4 is more than seqlen 3");
 }
 
 TEST_CASE("packed sequences that contradict themselves are refused") {
-  CHECK(complaint({{"cu_seqlens", true}, {"batch", size(2)}}) ==
+  CHECK(refusal({{"cu_seqlens", true}, {"batch", size(2)}}) ==
         "batch 2 with cu_seqlens, which packs sequences into a batch of 1");
-  CHECK(complaint({{"cu_seqlens", true}, {"seq_idx", true}}) ==
+  CHECK(refusal({{"cu_seqlens", true}, {"seq_idx", true}}) ==
         "seq_idx with cu_seqlens: both say where sequences begin");
-  CHECK(complaint({{"sequences", size(2)}}) == "sequences 2 without cu_seqlens");
-  CHECK(complaint({{"lengths", "equal"}}) == "lengths equal without cu_seqlens");
+  CHECK(refusal({{"sequences", size(2)}}) == "sequences 2 without cu_seqlens");
+  CHECK(refusal({{"lengths", "equal"}}) == "lengths equal without cu_seqlens");
 }
 
 TEST_CASE("lengths of packed sequences are drawn as asked for") {

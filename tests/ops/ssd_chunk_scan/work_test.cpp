@@ -62,17 +62,17 @@ double backward(const Options& o) {
   });
 }
 
-const std::vector<Options> kAll{{2, 128, 4, 3, 5, 2},
-                                {1, 64, 2, 8, 4, 1, true},
-                                {1, 1, 1, 2, 3, 1},
-                                {2, 192, 2, 4, 8, 1, true, true, true},
-                                {1, 256, 6, 2, 2, 3, false, true, false},
-                                {1, 128, 6, 2, 2, 3, true, false, true}};
+const std::vector<Options> kAllOptions{{2, 128, 4, 3, 5, 2},
+                                       {1, 64, 2, 8, 4, 1, true},
+                                       {1, 1, 1, 2, 3, 1},
+                                       {2, 192, 2, 4, 8, 1, true, true, true},
+                                       {1, 256, 6, 2, 2, 3, false, true, false},
+                                       {1, 128, 6, 2, 2, 3, true, false, true}};
 
 }  // namespace
 
 TEST_CASE("products of chunks are as many as counting them gives") {
-  for (const auto& o : kAll) {
+  for (const auto& o : kAllOptions) {
     INFO(o.seqlen);
     const OpSpec& forward_op = ssd_chunk_scan_fwd();
     const Problem problem = problem_of(o, forward_op);
@@ -100,7 +100,7 @@ TEST_CASE("products of chunks are as many as counting them gives") {
 TEST_CASE("implementations on tensor cores have products to do, and no other multiply-adds") {
   for (const auto& implementation : implementations()) {
     if (implementation.name != "cuda-chunked" || !implementation.op.starts_with("ssd_")) continue;
-    const Work work = least_work(implementation, problem_of(kAll[0], *find_op(implementation.op)));
+    const Work work = least_work(implementation, problem_of(kAllOptions[0], *find_op(implementation.op)));
     CHECK(work.tensor_flops > 0);
     CHECK(work.fmas == 0);
   }

@@ -23,7 +23,7 @@ namespace {
 
 const double kPi = std::numbers::pi;
 
-std::vector<Problem> problems() {
+std::vector<Problem> forward_problems() {
   std::vector<Problem> all = mamba3_scans(mamba3_siso_fwd(), mamba3_mimo_fwd());
   for (const bool on : {false, true}) {
     Axes axes{{"batch", size(3)}, {"groups", size(on ? 2 : 1)}, {"z", on}, {"D", !on}, {"form", "siso"}};
@@ -94,7 +94,7 @@ Problem stretch_of(const Problem& whole, const Values& values, std::int64_t begi
 }  // namespace
 
 TEST_CASE("Mamba-3's reference is its definition", "[mamba3]") {
-  for (const auto& problem : problems()) {
+  for (const auto& problem : forward_problems()) {
     INFO(problem.id());
     const Values values = drawn_values(problem);
     const auto got = reference_of(problem, values);
