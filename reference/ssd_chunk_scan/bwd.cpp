@@ -191,6 +191,7 @@ class Backward {
         tile.decay[tile.steps] = steps_[t].decay;
         tile.decay_error[tile.steps] = steps_[t].decay_error;
         tile.cumulative_error[tile.steps] = t == 0 ? 0 : steps_[t - 1].cumulative_error;
+        tile.least_product[tile.steps] = SsdFloor::of_step(least_operand_, steps_[t].delta.value);
         load_step(t++, tile.steps++);
       } while (t < scan_.seqlen && tile.steps < kSsdTileSteps && !steps_[t].starts);
       make_gradients(tile.steps);
@@ -314,6 +315,7 @@ class Backward {
         tile.decay[tile.steps] = last ? 1 : steps_[t + 1].decay;
         tile.decay_error[tile.steps] = last ? steps_[t].cumulative_error : steps_[t + 1].decay_error;
         tile.cumulative_error[tile.steps] = last ? 0 : steps_[t + 1].cumulative_error;
+        tile.least_product[tile.steps] = least_operand_;
         load_step(t--, tile.steps++);
       } while (t >= 0 && tile.steps < kSsdTileSteps && !starts_after(t));
       make_gradients(tile.steps);

@@ -49,6 +49,7 @@ class Forward {
         tile.decay[tile.steps] = steps[t].decay;
         tile.decay_error[tile.steps] = steps[t].decay_error;
         tile.cumulative_error[tile.steps] = t == 0 ? 0 : steps[t - 1].cumulative_error;
+        tile.least_product[tile.steps] = SsdFloor::of_step(least_operand_, steps[t].delta.value);
         load_step(head, t, tile.steps, steps[t].delta);
         ++tile.steps;
         ++t;

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
+
+#include "reference/ssd_chunk_scan/steps.h"
 
 namespace ssmbench {
 namespace {
@@ -58,6 +61,30 @@ void SsdUnderflow::start_from(const float* state) {
   clear();
   for (double& row : rows_)
     for (std::size_t n = 0; n < columns_.size(); ++n) row = std::max(row, 1.0 + std::abs(*state++));
+}
+
+void SsdFloor::clear() {
+  for (auto* part : {&old_, &before_, &now_}) std::ranges::fill(*part, 0.0);
+  least_before_ = least_now_ = 0;
+  decay_ = 1;
+  steps_ = 0;
+}
+
+void SsdFloor::advance(const SsdTile& tile, std::int64_t t) {
+  if (steps_ == kLongestChunk) {
+    for (std::size_t n = 0; n < old_.size(); ++n)
+      old_[n] = decay_ * decay_ * old_[n] + least_square() * before_[n];
+    before_ = now_;
+    std::ranges::fill(now_, 0.0);
+    least_before_ = std::exchange(least_now_, 0);
+    decay_ = 1;
+    steps_ = 0;
+  }
+  ++steps_;
+  decay_ *= tile.decay[t];
+  least_now_ = std::max(least_now_, tile.least_product[t]);
+  const double* w = tile.w.row(t);
+  for (double& sum : now_) sum += std::pow(*w++, 2);
 }
 
 SsdSpread::SsdSpread(std::int64_t count)
@@ -121,6 +148,7 @@ SsdPass::SsdPass(std::int64_t headdim, std::int64_t dstate, bool reads_headdims)
       last_v_(headdim),
       over_states_(dstate),
       over_headdims_(reads_headdims ? headdim : 0),
+      floor_(dstate),
       of_states_(headdim),
       of_headdims_(reads_headdims ? dstate : 0),
       r_squared_(kSsdTileSteps, dstate),
@@ -142,6 +170,7 @@ void SsdPass::clear() {
   w_size_.clear();
   over_states_.clear();
   over_headdims_.clear();
+  floor_.clear();
 }
 
 void SsdPass::start_from(const float* state) {
@@ -161,6 +190,7 @@ void SsdPass::advance(const SsdTile& tile) {
   advance_bounds(tile);
   advance_memory(tile);
   advance_spreads(tile);
+  if (tile.least_operand > 0) add_floor(tile);
   add_underflow(tile);
 }
 
@@ -173,6 +203,25 @@ void SsdPass::add_underflow(const SsdTile& tile) {
     const double over_headdims = underflow_.lost_over_headdims(tile.q.row(t));
     for (std::int64_t n = 0; n < dstate_; ++n)
       of_headdims_.error.row(t)[n] += static_cast<float>(underflow_.column(n) * over_headdims);
+  }
+}
+
+/// Roundings of different states, and of different head dims, are taken as independent. Over head dims the products
+/// within the chunk are operands of their own.
+void SsdPass::add_floor(const SsdTile& tile) {
+  for (std::int64_t t = 0; t < tile.steps; ++t) {
+    floor_.advance(tile, t);
+    double over_states = 0;
+    double largest = 0;
+    for (std::int64_t n = 0; n < dstate_; ++n) {
+      const double variance = kTermRoundings * floor_.variance(n);
+      over_states += r_squared_.row(t)[n] * variance;
+      largest = std::max(largest, variance);
+    }
+    of_states_.spread[t] += over_states;
+    if (!reads_headdims_) continue;
+    const double* q_squared = q_squared_.row(t);
+    of_headdims_.spread[t] += largest * (1 + std::accumulate(q_squared, q_squared + headdim_, 0.0));
   }
 }
 

@@ -47,9 +47,10 @@ struct SsdTile {
   const PaddedRows<double>& v;
   const PaddedRows<double>& v_error;  ///< absolute error of v·w per |w|, the rounding of the product included
   const PaddedRows<double>& w;
-  const PaddedRows<double>& r;  ///< read by Σ_n S[p, n]·r[n] for each p
-  const PaddedRows<double>& q;  ///< and by Σ_p S[p, n]·q[p] for each n, where the pass reads head dims
-  double least_operand = 0;     ///< of v and q; see least_operand()
+  const PaddedRows<double>& r;     ///< read by Σ_n S[p, n]·r[n] for each p
+  const PaddedRows<double>& q;     ///< and by Σ_p S[p, n]·q[p] for each n, where the pass reads head dims
+  double least_operand = 0;        ///< of v and q; see least_operand()
+  SsdStepNumbers least_product{};  ///< of v with its decay; see SsdFloor
 };
 
 /// What a rounded operand's error is relative to at least: f16 has the same steps for all numbers below 2^-14.
@@ -76,6 +77,35 @@ class SsdSpread {
   PaddedRows<double> matrix_;
   PaddedRows<double> diagonal_;
   PaddedRows<double> v_;  // size²·w
+};
+
+/// The variance of a state's elements from roundings of f16 that do not become less where decays make the products
+/// L(s→t)·v_s small: Σ least²·w_s[n]² over steps. An implementation moves the products of a chunk into the range of
+/// f16 by one factor, by which the largest Δ of the chunk becomes 1/2 or more, or by none. What it rounds there it has
+/// rounded by the end of the chunk, and decays then apply to it as to the state.
+class SsdFloor {
+ public:
+  explicit SsdFloor(std::int64_t dstate) : old_(dstate), before_(dstate), now_(dstate) {}
+
+  /// The least number that a product rounds relative to, for a step of Δ; `least`: least_operand().
+  static double of_step(double least, double delta) { return least * std::max(1.0, 2 * std::abs(delta)); }
+
+  void clear();
+  /// Step t of the tile.
+  void advance(const SsdTile& tile, std::int64_t t);
+  /// In squared roundoffs.
+  double variance(std::int64_t n) const {
+    return decay_ * decay_ * old_[n] + least_square() * (before_[n] + now_[n]);
+  }
+
+ private:
+  double least_square() const { return std::pow(std::max(least_before_, least_now_), 2); }
+
+  // Steps by the kLongestChunk: those that may be of the chunk at hand, those before them, and older ones.
+  std::vector<double> old_, before_, now_;
+  double least_before_ = 0, least_now_ = 0;
+  double decay_ = 1;  // since the last of before_
+  std::int64_t steps_ = 0;
 };
 
 /// What may be lost to underflow, where implementations multiply in any order. Of a term L(s→t)·v_s·w_s·r_t
@@ -135,7 +165,8 @@ class SsdUnderflow {
 /// independent, and their sum has a variance of Σ (r[n]·S[n])², Σ_s T_s² and Σ_s Σ_n (…)² times u² at most.
 /// The last two take K = Σ_s L²·v_s²·w_s wᵀ_s: rᵀ·K·r and Σ K[n,n]·r[n]². K is kept once for all head dims,
 /// with the largest v_s². Reading along head dims has the same with v and w exchanged. v and q are made by the
-/// implementation: the roundings of what is less than least_operand() are as large as those of that.
+/// implementation: the roundings of what is less than least_operand() are as large as those of that. SsdFloor has
+/// those of the decayed products.
 class SsdPass {
  public:
   /// `reads_headdims`: whether sums over head dims will be read, which costs a second K.
@@ -162,7 +193,9 @@ class SsdPass {
   /// Σ error / Σ |state| after the last tile.
   double relative_error() const { return memory_.relative_error(); }
   /// Variance of a state element from roundings of its terms.
-  double variance(std::int64_t n) const { return kTermRoundings * over_states_.diagonal(n); }
+  double variance(std::int64_t n) const {
+    return kTermRoundings * (over_states_.diagonal(n) + floor_.variance(n));
+  }
 
   /// What reading over states after step t of the last tile may have lost to underflow, in roundoffs of f32.
   double lost(std::int64_t t, std::int64_t p) const { return underflow_.row(p) * lost_over_states_[t]; }
@@ -189,6 +222,7 @@ class SsdPass {
   void advance_memory(const SsdTile& tile);
   void advance_spreads(const SsdTile& tile);
   void add_underflow(const SsdTile& tile);
+  void add_floor(const SsdTile& tile);
 
   std::int64_t headdim_, dstate_;
   bool reads_headdims_;
@@ -199,6 +233,7 @@ class SsdPass {
   SsdStepNumbers lost_over_states_{};
   std::vector<double> last_v_;  // |v| of the step before
   SsdSpread over_states_, over_headdims_;
+  SsdFloor floor_;
   SsdContraction of_states_, of_headdims_;
   SsdStepNumbers fourths_{};
   // The tile at hand, [step][element].

@@ -143,7 +143,7 @@ TEST_CASE("what cannot be passed from shard to shard is unsupported, with the re
 
 TEST_CASE("ranks that pass states agree with the reference at every length") {
   std::size_t turn = 0;
-  for (const ProblemAt problem_at : kScanProblems)
+  for (const ProblemAt& problem_at : kScanProblems)
     for (const int ranks : {2, 3, 4})
       for (const std::int64_t seqlen : {64 * ranks - 1, 64 * ranks, 64 * ranks + 1, 1000}) {
         ++turn;
@@ -156,7 +156,7 @@ TEST_CASE("ranks that pass states agree with the reference at every length") {
 }
 
 TEST_CASE("ranks that pass states agree with the reference for every option") {
-  for (const ProblemAt problem_at : kScanProblems)
+  for (const ProblemAt& problem_at : kScanProblems)
     for (std::size_t turn = 0; turn < 21; ++turn) {
       const WholeCase whole(make_case(problem_at(150 + static_cast<std::int64_t>(turn), turn),
                                       turn % 2 == 0 ? "slow_decay" : "trained"));
@@ -167,7 +167,7 @@ TEST_CASE("ranks that pass states agree with the reference for every option") {
 }
 
 TEST_CASE("one rank is a team too") {
-  for (const ProblemAt problem_at : kScanProblems) {
+  for (const ProblemAt& problem_at : kScanProblems) {
     const WholeCase whole(make_case(problem_at(100, 1)));
     for (const auto& name : kAlgorithms)
       CHECK(whole.faults_of(find_distributed(whole.the_case().problem.op().name, name), 1) == "");
@@ -175,7 +175,7 @@ TEST_CASE("one rank is a team too") {
 }
 
 TEST_CASE("what is run again is bit for bit the shards one after the other, wherever that stops") {
-  for (const ProblemAt problem_at : kScanProblems)
+  for (const ProblemAt& problem_at : kScanProblems)
     for (const bool dies_out : {false, true})
       for (std::size_t turn = 0; turn < 3; ++turn) {
         const TeamChanges changes{.edit = dies_out ? die_out_soon : [](const HostTensor&) {}};
@@ -198,7 +198,7 @@ TEST_CASE("what is run again is bit for bit the shards one after the other, wher
 }
 
 TEST_CASE("both ways to pass states give the same bits") {
-  for (const ProblemAt problem_at : kScanProblems)
+  for (const ProblemAt& problem_at : kScanProblems)
     for (std::size_t turn = 0; turn < 4; ++turn) {
       const Case one = make_case(problem_at(400, turn));
       const auto& op = one.problem.op().name;

@@ -70,8 +70,8 @@ TEST_CASE("states on the way add their steps and themselves, one in each equal p
   const auto steps =
       input_values(problem, "states_at", {.distribution = "mamba", .values = "native", .seed = 3});
   for (std::int64_t k = 0; k < 7; ++k) {
-    CHECK(steps[k] >= k * 300 / 7);
-    CHECK(steps[k] < (k + 1) * 300 / 7);
+    CHECK(steps[k] >= static_cast<double>(k * 300 / 7));
+    CHECK(steps[k] < static_cast<double>((k + 1) * 300 / 7));
   }
   CHECK(refusal({{"states_at", size(1)}}) == "states_at 1 without cu_seqlens");
   CHECK(refusal({{"cu_seqlens", true}, {"seqlen", size(3)}, {"states_at", size(4)}}) ==

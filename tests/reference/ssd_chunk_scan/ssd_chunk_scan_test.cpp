@@ -308,6 +308,37 @@ TEST_CASE("ssd reference: tolerances in f16 have room for a dout·silu(z) that i
   CHECK(worst > 0.01);
 }
 
+TEST_CASE("ssd reference: tolerances in f16 have room for products that decays make small") {
+  const Problem problem = ssd_problem({{"dtype", "f16"},
+                                       {"batch", size(1)},
+                                       {"seqlen", size(2)},
+                                       {"nheads", size(1)},
+                                       {"headdim", size(1)},
+                                       {"dstate", size(1)},
+                                       {"final_states", true}});
+  const auto inputs = generate_inputs(problem, {}, never_stop);
+  const auto set = [&](const char* name, std::vector<double> values) {
+    const HostTensor& tensor = *find_tensor(inputs, name);
+    for (std::size_t i = 0; i < values.size(); ++i)
+      store_from_double(tensor.buffer.data(), static_cast<std::int64_t>(i), tensor.spec.dtype, values[i]);
+  };
+  // The state is the first step's product alone, 1e-22 of what the second would add if its B were not 0. A
+  // scale that brings the second's Δ of 12 into (0.5, 1] leaves few bits of the first.
+  set("A", {-1.327});
+  set("dt", {13.5, 12});
+  set("x", {1.58, -0.62});
+  set("B", {0.12, 0});
+  const auto outputs = compute_reference(problem, views_of(inputs), never_stop);
+  const ReferenceOutput& state = outputs.at("final_states");
+  const double B = load_as_double(find_tensor(inputs, "B")->buffer.data(), 0, DType::f16);
+  constexpr double kScale = 0x1p-4;
+  const double operand = f16_to_float(float_to_f16(static_cast<float>(kScale * state.expected[0] / B)));
+  const double error = std::abs(operand / kScale * B - state.expected[0]);
+  const double allowed = tolerance(state.expectation().at(0), DType::f32, {Math::f16});
+  CHECK(error <= allowed);
+  CHECK(allowed < 20 * error);
+}
+
 TEST_CASE("sequences of cu_seqlens are each on its own, with bounds and states, and empty ones keep theirs") {
   const Axes sizes{{"nheads", size(3)}, {"headdim", size(2)},     {"dstate", size(4)},
                    {"D", "head"},       {"initial_states", true}, {"final_states", true}};
