@@ -82,13 +82,15 @@ struct PreparedRows {
 struct PreparedLayout {
   std::size_t q, k, s, gamma, seed, of_spans, of_segments, bytes;
 
-  constexpr explicit PreparedLayout(const Mamba3& scan) {
+  /// Without `has_rows` there are no q, k and sums of angles, as launch_weights() needs none.
+  constexpr PreparedLayout(const Mamba3& scan, bool has_rows) {
     WorkspaceLayout layout;
     const PrepareGrid grid(scan);
+    const std::int64_t rows = has_rows ? scan.batch * scan.seqlen * scan.nheads * scan.rank * scan.dstate : 0;
     const std::int64_t steps = scan.batch * scan.seqlen * scan.nheads;
-    const std::int64_t columns = scan.batch * scan.nheads * scan.angles;
-    q = layout.take(steps * scan.rank * scan.dstate, 2);
-    k = layout.take(steps * scan.rank * scan.dstate, 2);
+    const std::int64_t columns = has_rows ? scan.batch * scan.nheads * scan.angles : 0;
+    q = layout.take(rows, 2);
+    k = layout.take(rows, 2);
     s = layout.take(steps, sizeof(float));
     gamma = layout.take(steps, sizeof(float));
     seed = layout.take(scan.has_initial_states ? scan.batch * scan.nheads * scan.headdim * scan.dstate : 0,

@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(kRotatedThreads, 1)
 template <class Io, int kStates, bool kGated>
 RotatedVariant rotated_variant_of() {
   using Rotated = ssd_hopper::RotatedTraits<Io, kStates, kGated>;
-  return {rotated_scan_kernel<Rotated>, Rotated::Layout::kBytes};
+  return {rotated_scan_kernel<Rotated>, kRotatedThreads, Rotated::Layout::kBytes};
 }
 template <class Io>
 RotatedVariant rotated_scan_for(int states, bool gated) {

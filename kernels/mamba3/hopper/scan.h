@@ -11,10 +11,10 @@ ssd_hopper::Variant scan_for(int states, bool gated);
 template <class Io>
 ssd_hopper::Variant ranked_scan_for(int states);
 
-/// A kernel that rotates q and k itself, and the shared memory of its blocks, of kRotatedThreads threads.
+/// A kernel that rotates q and k itself, and the threads and the shared memory of its blocks.
 struct RotatedVariant {
   void (*kernel)(ssd_hopper::HopperArgs);
-  int shared_bytes;
+  int threads, shared_bytes;
 };
 template <class Io>
 RotatedVariant rotated_scan_for(int states, bool gated);
