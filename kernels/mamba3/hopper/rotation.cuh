@@ -29,7 +29,8 @@ class RotatingWarpgroup {
   using Shared = SharedMemory<T>;
   static constexpr int kHalves = T::Layout::kHalves;
   static constexpr int kWarpSteps = ssd_hopper::kSteps / kRotatingWarps;
-  static constexpr int kAtOnce = 2;
+  static constexpr int kAtOnce = 4;  ///< rows: a shared load takes long beside products
+  static constexpr int kRatesAtOnce = 8;
   static constexpr int kTileWords = kTile / 4;
   static constexpr unsigned kLanes = 0xFFFFFFFFU;
 
@@ -96,9 +97,7 @@ class RotatingWarpgroup {
 #pragma unroll 1
     for (int i = 0; i < kWarpSteps; i += 8) {
       turn_steps<0>(i, before);
-      turn_steps<2>(i + 2, before);
-      turn_steps<4>(i + 4, before);
-      turn_steps<6>(i + 6, before);
+      turn_steps<kAtOnce>(i + kAtOnce, before);
     }
     hopper::fence_async_proxy();
     ssd_hopper::warp_arrive(shared_.projections().done(at_), lane_);
@@ -116,16 +115,16 @@ class RotatingWarpgroup {
     const Io* const rates =
         shared_.template at_address<Io>(shared_.rates(at_)) + kWarpSteps * warp_ * kRotatedPairs + lane_;
     std::uint32_t sum = 0;
-#pragma unroll 1
-    for (int i = 0; i < kWarpSteps; i += 4) {
-      std::uint32_t increments[4];
 #pragma unroll
-      for (int k = 0; k < 4; ++k) {
+    for (int i = 0; i < kWarpSteps; i += kRatesAtOnce) {
+      std::uint32_t increments[kRatesAtOnce];
+#pragma unroll
+      for (int k = 0; k < kRatesAtOnce; ++k) {
         const float dt = __shfl_sync(kLanes, dt_, i + k);
         increments[k] = phase_step(dt, to_float(rates[(i + k) * kRotatedPairs]));
       }
 #pragma unroll
-      for (int k = 0; k < 4; ++k) to[(i + k) * kRotatedPairs] = sum += increments[k];
+      for (int k = 0; k < kRatesAtOnce; ++k) to[(i + k) * kRotatedPairs] = sum += increments[k];
     }
     return sum;
   }
@@ -147,7 +146,7 @@ class RotatingWarpgroup {
     return all;
   }
 
-  /// q and k of the warp's steps first and first + 1, where first % 8 = kFirst. They are loaded before any is stored:
+  /// q and k of the warp's steps first … first + 3, where first % 8 = kFirst. They are loaded before any is stored:
   /// the compiler knows of no order among them.
   template <int kFirst>
   __device__ __forceinline__ void turn_steps(int first, std::uint32_t before) const {
@@ -243,11 +242,12 @@ class RotatingWarpgroup {
   typename Shared::Projections::Position at_;
 };
 
-// Registers of a thread by role: 480 in all, 96 of 640 threads.
+// Registers of a thread by role: 480 in all, 96 of 640 threads. (With 768 there would be 80, which is less than
+// the products of states take.)
 inline constexpr int kProducerRegisters = 48;
 inline constexpr int kStateRegisters = 112;
-inline constexpr int kOutputRegisters = 128;
-inline constexpr int kRotatingRegisters = 64;
+inline constexpr int kOutputRegisters = 120;
+inline constexpr int kRotatingRegisters = 80;
 inline constexpr int kRotatedThreads = ssd_hopper::kThreads + 32 * kRotatingWarps;
 
 }  // namespace ssmbench::mamba3_hopper
