@@ -40,22 +40,25 @@ __device__ inline int heads_of(const Mamba3& scan, const PrepareGrid& grid, int 
   return min(grid.heads, static_cast<int>(scan.nheads) - first);
 }
 
-/// Adds the increments of `steps` steps to `phase`, and calls visit(step, phase behind it) for each. `rates`:
-/// those of the first step, a row of `stride` apart; dt: one a step.
+/// Adds the increments of `steps` steps to `phase`, and calls visit(step, phase behind it) for each, up to the next
+/// multiple of kRatesAhead. `rates`: those of the first step, a row of `stride` apart; dt: one a step.
 template <class Rate, class Visit>
 __device__ __forceinline__ void add_rates(std::uint32_t& phase, const Rate* rates, std::int64_t stride,
                                           const float* dt, int steps, const Visit& visit) {
   for (int t = 0; t < steps; t += kRatesAhead) {
+    std::uint32_t increments[kRatesAhead];
     Rate ahead[kRatesAhead];
 #pragma unroll
     for (int i = 0; i < kRatesAhead; ++i)
       if (t + i < steps) ahead[i] = rates[(t + i) * stride];
+        // All of them, also past the end: without branches they overlap.
 #pragma unroll
     for (int i = 0; i < kRatesAhead; ++i) {
-      if (t + i >= steps) break;
-      phase += phase_step(dt[t + i], to_float(ahead[i]));
-      visit(t + i, phase);
+      const bool exists = t + i < steps;
+      increments[i] = phase_step(exists ? dt[t + i] : 0.0F, exists ? to_float(ahead[i]) : 0.0F);
     }
+#pragma unroll
+    for (int i = 0; i < kRatesAhead; ++i) visit(t + i, phase += increments[i]);
   }
 }
 /// The same of a head's pair from step `first` on.
@@ -250,15 +253,21 @@ __device__ __forceinline__ void turn(QuadValues<kInterleaved>& q, QuadValues<kIn
   if (rotated <= 0) return;
   const uint4 all = *reinterpret_cast<const uint4*>(phases);
   const std::uint32_t of_pairs[]{all.x, all.y, all.z, all.w};
-#pragma unroll
-  for (int pair = 0; pair < 4; ++pair) {
-    if (pair >= rotated) break;
+  const auto turn_pair = [&](int pair) {
     const float angle = kTurnInRadians * turns_of_phase(of_pairs[pair]);
     const float sine = __sinf(angle);
     const float cosine = __cosf(angle);
     q.turn(pair, sine, cosine);
     k.turn(pair, sine, cosine);
+  };
+  if (rotated >= 4) {  // without branches between them they overlap
+#pragma unroll
+    for (int pair = 0; pair < 4; ++pair) turn_pair(pair);
+    return;
   }
+#pragma unroll
+  for (int pair = 0; pair < 3; ++pair)
+    if (pair < rotated) turn_pair(pair);
 }
 
 /// Lanes 0 … kLanes − 1 have a row of at most 8·kLanes states, and a thread some steps at a time.
