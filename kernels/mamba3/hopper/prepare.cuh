@@ -174,6 +174,12 @@ __global__ void __launch_bounds__(kPrepareThreads)
   to.s[at] = is_last ? gamma : gamma + mamba3::scalars_of<Io>(args, at + 1).previous;
 }
 
+/// 8 bytes by one instruction: the compiler would make two of it.
+__device__ inline void store_two_words(void* to, std::uint32_t first, std::uint32_t second) {
+  asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(to)), "r"(first), "r"(second)
+               : "memory");
+}
+
 /// Four pairs of a row of 16-bit elements. Words of "interleaved" are a pair each; of "halves" two are of first
 /// elements and two of second ones.
 template <bool kInterleaved>
@@ -193,11 +199,11 @@ struct Quad {
   template <class Io>
   __device__ void store(Io* row, int quad, int dstate) const {
     if constexpr (kInterleaved) {
-      *reinterpret_cast<uint4*>(row + first_of_quad(quad, true)) =
-          make_uint4(words[0], words[1], words[2], words[3]);
+      store_elements(row + first_of_quad(quad, true),
+                     Elements8<Io>{{make_uint4(words[0], words[1], words[2], words[3])}});
     } else {
-      *reinterpret_cast<uint2*>(row + first_of_quad(quad, false)) = make_uint2(words[0], words[1]);
-      *reinterpret_cast<uint2*>(row + rest_of_quad(quad, false, dstate)) = make_uint2(words[2], words[3]);
+      store_two_words(row + first_of_quad(quad, false), words[0], words[1]);
+      store_two_words(row + rest_of_quad(quad, false, dstate), words[2], words[3]);
     }
   }
 };
