@@ -1,6 +1,7 @@
-// cuda-hopper: registration. ssd_chunk_scan's kernel for Hopper scans (its kernel.cuh has the picture), with weights
-// of steps and q and k of each head. Either it rotates q and k itself (rotated_scan.cuh), or prepare.cuh's kernels
-// have done so before. With MIMO it scans rows (step, rank), and ranks.cuh has what comes before and after.
+// cuda-hopper: registration. ssd_chunk_scan's kernel for Hopper scans (its kernel.cuh has the picture), with
+// weights of steps and q and k of each head. Either it rotates q and k itself (rotated_scan.cuh), or
+// prepare.cuh's kernels have done so before. With MIMO it scans rows (step, rank), and ranks.cuh has what
+// comes before and after.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -47,8 +48,8 @@ int padded_dstate(const Mamba3& scan) {
   return scan.dstate <= 64 ? 64 : 128;
 }
 
-/// Whether the scan rotates q and k itself: pairs are words of a row, a lane each, and the angles of cut items are
-/// handed on from block to block. Parts of items begin anywhere.
+/// Whether the scan rotates q and k itself: pairs are words of a row, a lane each, and the angles of cut
+/// items are handed on from block to block. Parts of items begin anywhere.
 bool rotates_itself(const Mamba3& scan, const Plan& plan) {
   return !scan.is_mimo && scan.interleaved && scan.angles % 8 == 0 &&
          scan.angles <= ssd_hopper::kRotatedPairs && plan.parts == 1;
@@ -100,8 +101,8 @@ std::size_t workspace_bytes(const Problem& problem) {
   return Workspace(scan, plan_of(scan)).bytes;
 }
 
-/// The scan as one of Mamba-2's kind: of V with Q and K, of rows that are prepared, or with MIMO of rows of ranks,
-/// which have skip and gates behind it.
+/// The scan as one of Mamba-2's kind: of V with Q and K, of rows that are prepared, or with MIMO of rows of
+/// ranks, which have skip and gates behind it.
 SsdArgs scan_args(const Mamba3Args& args, const PreparedRows& rows, bool is_prepared, const RankRows& ranks) {
   const Mamba3& scan = args.scan;
   SsdArgs to{};

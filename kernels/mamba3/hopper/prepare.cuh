@@ -40,8 +40,9 @@ __device__ inline int heads_of(const Mamba3& scan, const PrepareGrid& grid, int 
   return min(grid.heads, static_cast<int>(scan.nheads) - first);
 }
 
-/// Adds the increments of `steps` steps to `phase`, and calls visit(step, phase behind it) for each, up to the next
-/// multiple of kRatesAhead. `rates`: those of the first step, a row of `stride` apart; dt: one a step.
+/// Adds the increments of `steps` steps to `phase`, and calls visit(step, phase behind it) for each, up to
+/// the next multiple of kRatesAhead (without branches they overlap). `rates`: those of the first step, a row
+/// of `stride` apart; dt: one a step.
 template <class Rate, class Visit>
 __device__ __forceinline__ void add_rates(std::uint32_t& phase, const Rate* rates, std::int64_t stride,
                                           const float* dt, int steps, const Visit& visit) {
@@ -51,7 +52,6 @@ __device__ __forceinline__ void add_rates(std::uint32_t& phase, const Rate* rate
 #pragma unroll
     for (int i = 0; i < kRatesAhead; ++i)
       if (t + i < steps) ahead[i] = rates[(t + i) * stride];
-        // All of them, also past the end: without branches they overlap.
 #pragma unroll
     for (int i = 0; i < kRatesAhead; ++i) {
       const bool exists = t + i < steps;
@@ -142,7 +142,8 @@ __device__ inline std::uint32_t phase_before(const Mamba3Args& args, const Prepa
   return phase + from.of_segments[(at.batch * grid.segments + segment) * row + column];
 }
 
-/// Angles behind each step of a segment, [head][step][pair], by all threads; 0 where no pair is. `dt`: [head][step].
+/// Angles behind each step of a segment, [head][step][pair], by all threads; 0 where no pair is. `dt`:
+/// [head][step].
 template <class Io>
 __device__ __forceinline__ void segment_angles(std::uint32_t* to, const Mamba3Args& args,
                                                const PrepareGrid& grid, const PreparedRows& prepared,
@@ -180,8 +181,8 @@ __device__ inline void store_two_words(void* to, std::uint32_t first, std::uint3
                : "memory");
 }
 
-/// Four pairs of a row of 16-bit elements. Words of "interleaved" are a pair each; of "halves" two are of first
-/// elements and two of second ones.
+/// Four pairs of a row of 16-bit elements. Words of "interleaved" are a pair each; of "halves" two are of
+/// first elements and two of second ones.
 template <bool kInterleaved>
 struct Quad {
   std::uint32_t words[4];

@@ -53,8 +53,8 @@ SSMBENCH_HD constexpr PrepareBlock prepare_block(std::int64_t index, int slices,
   return {static_cast<int>(index % slices), static_cast<int>(outer % parts), static_cast<int>(outer / parts)};
 }
 
-/// The states of four neighbouring pairs 4·quad … 4·quad + 3 of a row of `dstate` states: first ones and second
-/// ones of "halves", and of "interleaved" neighbours.
+/// The states of four neighbouring pairs 4·quad … 4·quad + 3 of a row of `dstate` states: first ones and
+/// second ones of "halves", and of "interleaved" neighbours.
 SSMBENCH_HD constexpr int first_of_quad(int quad, bool interleaved) {
   return (interleaved ? 8 : 4) * quad;
 }
@@ -70,10 +70,11 @@ struct PreparedRows {
   const float* log_decay;  ///< (B, H, L): ADT itself
   float* s;      ///< (B, H, L): γ_t + (1 − λ_{t+1})·DT_{t+1}, what V_t ⊗ k_t weighs for later steps
   float* gamma;  ///< (B, H, L): what it weighs for its own
-  /// (B, H, P, N): Input_SSM_State with what the first step adds of the step before; null without input states.
+  /// (B, H, P, N): Input_SSM_State with what the first step adds of the step before; null without input
+  /// states.
   float* seed;
-  /// Angles as 32-bit integers (phase.h). Sums of the increments, for each head and rotated pair: of a span, and
-  /// of those segments of its span that come before a segment. Unset where there is one segment.
+  /// Angles as 32-bit integers (phase.h). Sums of the increments, for each head and rotated pair: of a span,
+  /// and of those segments of its span that come before a segment. Unset where there is one segment.
   std::uint32_t* of_spans;     ///< (B, spans, H, S)
   std::uint32_t* of_segments;  ///< (B, segments, H, S)
 };
@@ -115,9 +116,9 @@ struct PreparedLayout {
   }
 };
 
-/// The launches that write s, gamma, seed and Final_V_State; q, k, Final_Angle_State and Final_K_State; and all of
-/// them. Final states as far as `args` has them. Tensors of bf16 or f16 that are aligned to 16 bytes, dstate a
-/// multiple of 8, at most 128. They throw DeviceError when they cannot be launched.
+/// The launches that write s, gamma, seed and Final_V_State; q, k, Final_Angle_State and Final_K_State; and
+/// all of them. Final states as far as `args` has them. Tensors of bf16 or f16 that are aligned to 16 bytes,
+/// dstate a multiple of 8, at most 128. They throw DeviceError when they cannot be launched.
 Launch launch_weights(const Mamba3Args& args, DType dtype, const PreparedRows& to);
 Launch launch_rows(const Mamba3Args& args, DType dtype, const PreparedRows& to);
 Launch launch_prepare(const Mamba3Args& args, DType dtype, const PreparedRows& to);

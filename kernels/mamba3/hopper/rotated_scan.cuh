@@ -1,7 +1,8 @@
 #pragma once
 
-// Mamba-2's kernel for Hopper (ssd_chunk_scan's kernel.cuh has the picture) with a fifth warpgroup, that rotates B
-// and C in place between their copy and their use (rotation.cuh). Items of one row tile, whole or cut.
+// Mamba-2's kernel for Hopper (ssd_chunk_scan's kernel.cuh has the picture) with a fifth warpgroup, that
+// rotates B and C in place between their copy and their use (rotation.cuh). Items of one row tile, whole or
+// cut.
 
 #include "kernels/mamba3/hopper/rotation.cuh"
 #include "kernels/mamba3/hopper/scan.h"

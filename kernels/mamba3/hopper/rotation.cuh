@@ -4,9 +4,10 @@
 //
 //   θ_t = θ_{t-1} + DT_t·π·tanh(rate_t)        q_t = Rot(θ_t)(Q_t + bias),  k_t = Rot(θ_t)(K_t + bias)
 //
-// Warp w has the chunk's steps 16w … 16w + 15, and a lane a pair of the first 64 states and one of the others. Only
-// the first 32 pairs turn. Angles are 32-bit integers (phase.h): sums of a warp's steps go to the others through
-// shared memory, the sum of all stays in a register, and goes to the next block where an item is cut.
+// Warp w has the chunk's steps 16w … 16w + 15, and a lane a pair of the first 64 states and one of the
+// others. Only the first 32 pairs turn. Angles are 32-bit integers (phase.h): sums of a warp's steps go to
+// the others through shared memory, the sum of all stays in a register, and goes to the next block where an
+// item is cut.
 
 #include "kernels/common/io_types.cuh"
 #include "kernels/mamba3/phase.h"
@@ -109,7 +110,8 @@ class RotatingWarpgroup {
     return shared_.template at_address<std::uint32_t>(shared_.base + T::Layout::kAngles) +
            (2 * kRotatingWarps + kWarpSteps * warp_) * kRotatedPairs + lane_;
   }
-  /// Sums of the increments of the warp's steps, from its first to each, to shared memory. Returns that of all.
+  /// Sums of the increments of the warp's steps, from its first to each, to shared memory. Returns that of
+  /// all.
   __device__ __forceinline__ std::uint32_t add_up() const {
     std::uint32_t* const to = angles_of_lane();
     const Io* const rates =
@@ -146,8 +148,8 @@ class RotatingWarpgroup {
     return all;
   }
 
-  /// q and k of the warp's steps first … first + 3, where first % 8 = kFirst. They are loaded before any is stored:
-  /// the compiler knows of no order among them.
+  /// q and k of the warp's steps first … first + 3, where first % 8 = kFirst. They are loaded before any is
+  /// stored: the compiler knows of no order among them.
   template <int kFirst>
   __device__ __forceinline__ void turn_steps(int first, std::uint32_t before) const {
     const std::uint32_t* const angles = angles_of_lane() + first * kRotatedPairs;
@@ -181,8 +183,8 @@ class RotatingWarpgroup {
   __device__ std::uint32_t* words_of(std::uint32_t row, int i) const {
     return shared_.template at_address<std::uint32_t>(row + i * 128 + ((lane_ / 4 ^ kFirst + i) << 4));
   }
-  /// k of the sequence's last step, not rounded, if it is one of the warp's in this chunk. Before it is turned in
-  /// place.
+  /// k of the sequence's last step, not rounded, if it is one of the warp's in this chunk. Before it is
+  /// turned in place.
   __device__ void store_final(int chunk, std::uint32_t before) const {
     const std::int64_t last = args_.ssd.in.seqlen - 1 - std::int64_t{chunk} * ssd_hopper::kSteps;
     const int i = static_cast<int>(last) - kWarpSteps * warp_;
@@ -242,8 +244,8 @@ class RotatingWarpgroup {
   typename Shared::Projections::Position at_;
 };
 
-// Registers of a thread by role: 480 in all, 96 of 640 threads. (With 768 there would be 80, which is less than
-// the products of states take.)
+// Registers of a thread by role: 480 in all, 96 of 640 threads. (With 768 there would be 80, which is less
+// than the products of states take.)
 inline constexpr int kProducerRegisters = 48;
 inline constexpr int kStateRegisters = 112;
 inline constexpr int kOutputRegisters = 120;

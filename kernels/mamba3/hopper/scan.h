@@ -4,8 +4,8 @@
 
 namespace ssmbench::mamba3_hopper {
 
-/// The kernels of Mamba-2's cuda-hopper for items of one row tile, with given weights of steps, for a padded dstate
-/// of 64 or 128: with or without Z, and of rows (step, rank), whose out is in f32.
+/// The kernels of Mamba-2's cuda-hopper for items of one row tile, with given weights of steps, for a padded
+/// dstate of 64 or 128: with or without Z, and of rows (step, rank), whose out is in f32.
 template <class Io>
 ssd_hopper::Variant scan_for(int states, bool gated);
 template <class Io>

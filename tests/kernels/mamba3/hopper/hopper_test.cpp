@@ -1,5 +1,5 @@
-// cuda-hopper of Mamba-3's scan against the fp64 reference, at the sizes where its code changes path. (What all
-// implementations have in common: implementations_test.cpp.)
+// cuda-hopper of Mamba-3's scan against the fp64 reference, at the sizes where its code changes path. (What
+// all implementations have in common: implementations_test.cpp.)
 
 #include <algorithm>
 #include <string>
