@@ -1,5 +1,5 @@
-// cuda-hopper: the scan of Mamba-3's rows (step, rank) in f16. The picture of the kernel is in ssd_chunk_scan's
-// kernel.cuh.
+// cuda-hopper: the scan of Mamba-3's rows (step, rank) in f16. The picture of the kernel is in
+// ssd_chunk_scan's kernel.cuh.
 
 #include <cuda_fp16.h>
 

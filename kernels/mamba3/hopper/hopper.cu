@@ -1,12 +1,14 @@
-// cuda-hopper: registration. First prepare.cuh's kernels make a scan of Mamba-2's kind, with B and C of each head,
-// then ssd_chunk_scan's kernel for Hopper scans (its kernel.cuh has the picture). With MIMO it scans rows
-// (step, rank), and ranks.cuh has what comes before and after.
+// cuda-hopper: registration. ssd_chunk_scan's kernel for Hopper scans (its kernel.cuh has the picture), with
+// weights of steps and q and k of each head. Either it rotates q and k itself (rotated_scan.cuh), or
+// prepare.cuh's kernels have done so before. With MIMO it scans rows (step, rank), and ranks.cuh has what
+// comes before and after.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 #include <array>
 #include <limits>
+#include <vector>
 
 #include "kernels/common/hopper/device.h"
 #include "kernels/mamba3/bind.h"
@@ -21,6 +23,8 @@ extern template ssd_hopper::Variant scan_for<__nv_bfloat16>(int states, bool gat
 extern template ssd_hopper::Variant scan_for<__half>(int states, bool gated);
 extern template ssd_hopper::Variant ranked_scan_for<__nv_bfloat16>(int states);
 extern template ssd_hopper::Variant ranked_scan_for<__half>(int states);
+extern template RotatedVariant rotated_scan_for<__nv_bfloat16>(int states, bool gated);
+extern template RotatedVariant rotated_scan_for<__half>(int states, bool gated);
 
 namespace {
 
@@ -44,20 +48,30 @@ int padded_dstate(const Mamba3& scan) {
   return scan.dstate <= 64 ? 64 : 128;
 }
 
-/// What is prepared, the rows of ranks, and the states that blocks hand on; in bytes.
+/// Whether the scan rotates q and k itself: pairs are words of a row, a lane each, and the angles of cut
+/// items are handed on from block to block. Parts of items begin anywhere.
+bool rotates_itself(const Mamba3& scan, const Plan& plan) {
+  return !scan.is_mimo && scan.interleaved && scan.angles % 8 == 0 &&
+         scan.angles <= ssd_hopper::kRotatedPairs && plan.parts == 1;
+}
+
+/// What is prepared, the rows of ranks, and the states and angles that blocks hand on; in bytes.
 struct Workspace {
   PreparedLayout prepared;
-  std::size_t v, y, handed, bytes;
+  std::size_t v, y, handed, angles, flags, bytes;
 
-  Workspace(const Mamba3& scan, const Plan& plan) : prepared(scan) {
+  Workspace(const Mamba3& scan, const Plan& plan) : prepared(scan, !rotates_itself(scan, plan)) {
     const std::int64_t rows =
         scan.is_mimo ? scan.batch * rows_of(scan) * scan.nheads * scan.headdim : 0;  // elements
+    const std::int64_t givers = rotates_itself(scan, plan) ? plan.blocks : 0;
     WorkspaceLayout layout;
     layout.take(static_cast<std::int64_t>(prepared.bytes), 1);
     v = layout.take(rows, 2);
     y = layout.take(rows, sizeof(float));
     handed = layout.take(
         static_cast<std::int64_t>(ssd_hopper::handed_layout_of(plan, padded_dstate(scan)).bytes), 1);
+    angles = layout.take(givers * ssd_hopper::kRotatedPairs, sizeof(std::uint32_t));
+    flags = layout.take(givers, sizeof(unsigned));
     bytes = layout.bytes();
   }
 };
@@ -87,8 +101,9 @@ std::size_t workspace_bytes(const Problem& problem) {
   return Workspace(scan, plan_of(scan)).bytes;
 }
 
-/// The scan as one of Mamba-2's kind. `ranks`: with MIMO, which has skip and gates behind it.
-SsdArgs scan_args(const Mamba3Args& args, const PreparedRows& rows, const RankRows& ranks) {
+/// The scan as one of Mamba-2's kind: of V with Q and K, of rows that are prepared, or with MIMO of rows of
+/// ranks, which have skip and gates behind it.
+SsdArgs scan_args(const Mamba3Args& args, const PreparedRows& rows, bool is_prepared, const RankRows& ranks) {
   const Mamba3& scan = args.scan;
   SsdArgs to{};
   to.in.batch = scan.batch;
@@ -96,21 +111,39 @@ SsdArgs scan_args(const Mamba3Args& args, const PreparedRows& rows, const RankRo
   to.in.nheads = scan.nheads;
   to.in.headdim = scan.headdim;
   to.in.dstate = scan.dstate;
-  to.in.groups = scan.nheads;
-  to.in.heads_per_group = 1;
-  to.in.x = args.V;
-  to.in.B = rows.k;
-  to.in.C = rows.q;
+  to.in.groups = is_prepared ? scan.nheads : scan.groups;
+  to.in.heads_per_group = scan.nheads / to.in.groups;
+  to.in.x = scan.is_mimo ? ranks.v : args.V;
+  to.in.B = is_prepared ? rows.k : args.K;
+  to.in.C = is_prepared ? rows.q : args.Q;
   to.in.initial_states = rows.seed;
   to.final_states = args.final_ssm;
-  if (scan.is_mimo) {
-    to.in.x = ranks.v;
-    return to;
-  }
+  if (scan.is_mimo) return to;
   to.in.D = args.D;
   to.in.z = args.Z;
   to.out = args.out;
   return to;
+}
+
+ssd_hopper::Rotation rotation_of(const Mamba3Args& args, void* handed, void* flags) {
+  const Mamba3& scan = args.scan;
+  const auto size = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
+  return {.rates = hopper::tensor_map(
+              {.data = args.rates,
+               .rank = 4,
+               .sizes = {size(scan.angles), size(scan.nheads), size(scan.seqlen), size(scan.batch)},
+               .tile = {ssd_hopper::kRotatedPairs, 1, ssd_hopper::kSteps, 1},
+               .swizzle = CU_TENSOR_MAP_SWIZZLE_NONE}),
+          .heads_per_group = static_cast<int>(scan.heads_per_group()),
+          .angles = static_cast<int>(scan.angles),
+          .dt = args.dt,
+          .B_bias = args.K_bias,
+          .C_bias = args.Q_bias,
+          .input_angle = args.input_angle,
+          .final_angle = args.final_angle,
+          .final_B = args.final_k,
+          .handed = static_cast<std::uint32_t*>(handed),
+          .flags = static_cast<unsigned*>(flags)};
 }
 
 ssd_hopper::Variant variant_of(const Mamba3Args& args, DType dtype) {
@@ -121,10 +154,44 @@ ssd_hopper::Variant variant_of(const Mamba3Args& args, DType dtype) {
   return dtype == DType::f16 ? scan_for<__half>(states, gated) : scan_for<__nv_bfloat16>(states, gated);
 }
 
+template <class Kernel>
+void allow_shared_bytes(Kernel* kernel, int bytes) {
+  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+}
+
+/// The scan that rotates q and k itself.
+Launch rotated_launch(const Mamba3Args& args, DType dtype, const ssd_hopper::HopperArgs& scan) {
+  const int states = padded_dstate(args.scan);
+  const bool gated = args.Z != nullptr;
+  const RotatedVariant variant = dtype == DType::f16 ? rotated_scan_for<__half>(states, gated)
+                                                     : rotated_scan_for<__nv_bfloat16>(states, gated);
+  allow_shared_bytes(variant.kernel, variant.shared_bytes);
+  return [=](void* queue) {
+    const auto stream = static_cast<cudaStream_t>(queue);
+    const auto blocks = static_cast<unsigned>(scan.plan.blocks);
+    if (scan.plan.hands_over())
+      for (unsigned* flags : {scan.handed.flags, scan.rotation.flags})
+        check_cuda(cudaMemsetAsync(flags, 0, blocks * sizeof(unsigned), stream));
+    variant.kernel<<<blocks, static_cast<unsigned>(variant.threads),
+                     static_cast<std::size_t>(variant.shared_bytes), stream>>>(scan);
+    check_cuda(cudaGetLastError());
+  };
+}
+
+/// The scan of what is prepared.
+Launch prepared_launch(const Mamba3Args& args, DType dtype, const ssd_hopper::HopperArgs& scan) {
+  const ssd_hopper::Variant variant = variant_of(args, dtype);
+  allow_shared_bytes(variant.kernel, variant.shared_bytes);
+  allow_shared_bytes(variant.parts_kernel, variant.parts_shared_bytes);
+  return [=, states = padded_dstate(args.scan)](void* stream) {
+    ssd_hopper::launch(variant, scan, states, static_cast<cudaStream_t>(stream));
+  };
+}
+
 void check_alignment(const Mamba3Args& args) {
-  for (const void* tensor : std::array<const void*, 14>{
-           args.Q, args.K, args.V, args.Z, args.out, args.Q_bias, args.K_bias, args.mimo_v, args.mimo_z,
-           args.mimo_out, args.norm, args.input_ssm, args.input_k, args.final_k})
+  for (const void* tensor : std::array<const void*, 15>{
+           args.Q, args.K, args.V, args.Z, args.rates, args.out, args.Q_bias, args.K_bias, args.mimo_v,
+           args.mimo_z, args.mimo_out, args.norm, args.input_ssm, args.input_k, args.final_k})
     if (reinterpret_cast<std::uintptr_t>(tensor) % 16 != 0)
       throw ContractError("cuda-hopper needs tensors that are aligned to 16 bytes");
 }
@@ -133,36 +200,33 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
   if (auto reason = unsupported(problem)) throw ContractError("cuda-hopper " + *reason);
   const Mamba3Args args = bind_mamba3(problem, tensors);
   check_alignment(args);
+  const DType dtype = problem.dtype();
   const Plan plan = plan_of(args.scan);
   const Workspace at(args.scan, plan);
   auto* const base = static_cast<unsigned char*>(workspace);
   const PreparedRows rows = at.prepared.at(args, workspace);
   const RankRows ranks{base + at.v, reinterpret_cast<float*>(base + at.y)};
-  const int states = padded_dstate(args.scan);
-  const ssd_hopper::Variant variant = variant_of(args, problem.dtype());
-  check_cuda(cudaFuncSetAttribute(variant.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  variant.shared_bytes));
-  check_cuda(cudaFuncSetAttribute(variant.parts_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  variant.parts_shared_bytes));
-  ssd_hopper::HopperArgs scan =
-      ssd_hopper::make_args(scan_args(args, rows, ranks), plan, states, base + at.handed);
+  const bool rotates = rotates_itself(args.scan, plan);
+  ssd_hopper::HopperArgs scan = ssd_hopper::make_args(scan_args(args, rows, !rotates, ranks), plan,
+                                                      padded_dstate(args.scan), base + at.handed);
   scan.given = {.log_decay = rows.log_decay,
                 .later = rows.s,
                 .own = rows.gamma,
                 .rank_shift = ceil_log2(static_cast<std::uint64_t>(args.scan.rank)),
                 .rows = ranks.y};
-  const Launch prepare = launch_prepare(args, problem.dtype(), rows);
-  const auto run = [=](void* stream) {
-    ssd_hopper::launch(variant, scan, states, static_cast<cudaStream_t>(stream));
-  };
-  if (!args.scan.is_mimo) return [=](void* stream) { prepare(stream), run(stream); };
-  const Launch up = launch_up_projection(args, problem.dtype(), ranks);
-  const Launch down = launch_down_projection(args, problem.dtype(), ranks);
-  return [=](void* stream) {
-    prepare(stream);
-    up(stream);
-    run(stream);
-    down(stream);
+  std::vector<Launch> launches;
+  if (rotates) {
+    scan.rotation = rotation_of(args, base + at.angles, base + at.flags);
+    launches = {launch_weights(args, dtype, rows), rotated_launch(args, dtype, scan)};
+  } else {
+    launches = {launch_prepare(args, dtype, rows), prepared_launch(args, dtype, scan)};
+  }
+  if (args.scan.is_mimo) {
+    launches.insert(launches.begin(), launch_up_projection(args, dtype, ranks));
+    launches.push_back(launch_down_projection(args, dtype, ranks));
+  }
+  return [launches](void* stream) {
+    for (const Launch& launch : launches) launch(stream);
   };
 }
 
@@ -171,7 +235,7 @@ Implementation implementation_of(const char* op) {
       .name = "cuda-hopper",
       .op = op,
       .device = DeviceKind::cuda,
-      .summary = "q and k rotated first, then Mamba-2's scan by wgmma and TMA; for compute capability 9.0",
+      .summary = "q and k rotated, and Mamba-2's scan by wgmma and TMA; for compute capability 9.0",
       .arithmetic = [](DType io) { return Arithmetic{.math = io == DType::f16 ? Math::f16 : Math::bf16}; },
       .unsupported = unsupported,
       .workspace_bytes = workspace_bytes,

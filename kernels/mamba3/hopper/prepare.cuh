@@ -40,22 +40,25 @@ __device__ inline int heads_of(const Mamba3& scan, const PrepareGrid& grid, int 
   return min(grid.heads, static_cast<int>(scan.nheads) - first);
 }
 
-/// Adds the increments of `steps` steps to `phase`, and calls visit(step, phase behind it) for each. `rates`:
-/// those of the first step, a row of `stride` apart; dt: one a step.
+/// Adds the increments of `steps` steps to `phase`, and calls visit(step, phase behind it) for each, up to
+/// the next multiple of kRatesAhead (without branches they overlap). `rates`: those of the first step, a row
+/// of `stride` apart; dt: one a step.
 template <class Rate, class Visit>
 __device__ __forceinline__ void add_rates(std::uint32_t& phase, const Rate* rates, std::int64_t stride,
                                           const float* dt, int steps, const Visit& visit) {
   for (int t = 0; t < steps; t += kRatesAhead) {
+    std::uint32_t increments[kRatesAhead];
     Rate ahead[kRatesAhead];
 #pragma unroll
     for (int i = 0; i < kRatesAhead; ++i)
       if (t + i < steps) ahead[i] = rates[(t + i) * stride];
 #pragma unroll
     for (int i = 0; i < kRatesAhead; ++i) {
-      if (t + i >= steps) break;
-      phase += phase_step(dt[t + i], to_float(ahead[i]));
-      visit(t + i, phase);
+      const bool exists = t + i < steps;
+      increments[i] = phase_step(exists ? dt[t + i] : 0.0F, exists ? to_float(ahead[i]) : 0.0F);
     }
+#pragma unroll
+    for (int i = 0; i < kRatesAhead; ++i) visit(t + i, phase += increments[i]);
   }
 }
 /// The same of a head's pair from step `first` on.
@@ -139,7 +142,8 @@ __device__ inline std::uint32_t phase_before(const Mamba3Args& args, const Prepa
   return phase + from.of_segments[(at.batch * grid.segments + segment) * row + column];
 }
 
-/// Angles behind each step of a segment, [head][step][pair], by all threads; 0 where no pair is. `dt`: [head][step].
+/// Angles behind each step of a segment, [head][step][pair], by all threads; 0 where no pair is. `dt`:
+/// [head][step].
 template <class Io>
 __device__ __forceinline__ void segment_angles(std::uint32_t* to, const Mamba3Args& args,
                                                const PrepareGrid& grid, const PreparedRows& prepared,
@@ -171,8 +175,14 @@ __global__ void __launch_bounds__(kPrepareThreads)
   to.s[at] = is_last ? gamma : gamma + mamba3::scalars_of<Io>(args, at + 1).previous;
 }
 
-/// Four pairs of a row of 16-bit elements. Words of "interleaved" are a pair each; of "halves" two are of first
-/// elements and two of second ones.
+/// 8 bytes by one instruction: the compiler would make two of it.
+__device__ inline void store_two_words(void* to, std::uint32_t first, std::uint32_t second) {
+  asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(to)), "r"(first), "r"(second)
+               : "memory");
+}
+
+/// Four pairs of a row of 16-bit elements. Words of "interleaved" are a pair each; of "halves" two are of
+/// first elements and two of second ones.
 template <bool kInterleaved>
 struct Quad {
   std::uint32_t words[4];
@@ -190,11 +200,11 @@ struct Quad {
   template <class Io>
   __device__ void store(Io* row, int quad, int dstate) const {
     if constexpr (kInterleaved) {
-      *reinterpret_cast<uint4*>(row + first_of_quad(quad, true)) =
-          make_uint4(words[0], words[1], words[2], words[3]);
+      store_elements(row + first_of_quad(quad, true),
+                     Elements8<Io>{{make_uint4(words[0], words[1], words[2], words[3])}});
     } else {
-      *reinterpret_cast<uint2*>(row + first_of_quad(quad, false)) = make_uint2(words[0], words[1]);
-      *reinterpret_cast<uint2*>(row + rest_of_quad(quad, false, dstate)) = make_uint2(words[2], words[3]);
+      store_two_words(row + first_of_quad(quad, false), words[0], words[1]);
+      store_two_words(row + rest_of_quad(quad, false, dstate), words[2], words[3]);
     }
   }
 };
@@ -250,15 +260,21 @@ __device__ __forceinline__ void turn(QuadValues<kInterleaved>& q, QuadValues<kIn
   if (rotated <= 0) return;
   const uint4 all = *reinterpret_cast<const uint4*>(phases);
   const std::uint32_t of_pairs[]{all.x, all.y, all.z, all.w};
-#pragma unroll
-  for (int pair = 0; pair < 4; ++pair) {
-    if (pair >= rotated) break;
+  const auto turn_pair = [&](int pair) {
     const float angle = kTurnInRadians * turns_of_phase(of_pairs[pair]);
     const float sine = __sinf(angle);
     const float cosine = __cosf(angle);
     q.turn(pair, sine, cosine);
     k.turn(pair, sine, cosine);
+  };
+  if (rotated >= 4) {  // without branches between them they overlap
+#pragma unroll
+    for (int pair = 0; pair < 4; ++pair) turn_pair(pair);
+    return;
   }
+#pragma unroll
+  for (int pair = 0; pair < 3; ++pair)
+    if (pair < rotated) turn_pair(pair);
 }
 
 /// Lanes 0 … kLanes − 1 have a row of at most 8·kLanes states, and a thread some steps at a time.

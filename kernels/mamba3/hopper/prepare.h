@@ -53,8 +53,8 @@ SSMBENCH_HD constexpr PrepareBlock prepare_block(std::int64_t index, int slices,
   return {static_cast<int>(index % slices), static_cast<int>(outer % parts), static_cast<int>(outer / parts)};
 }
 
-/// The states of four neighbouring pairs 4·quad … 4·quad + 3 of a row of `dstate` states: first ones and second
-/// ones of "halves", and of "interleaved" neighbours.
+/// The states of four neighbouring pairs 4·quad … 4·quad + 3 of a row of `dstate` states: first ones and
+/// second ones of "halves", and of "interleaved" neighbours.
 SSMBENCH_HD constexpr int first_of_quad(int quad, bool interleaved) {
   return (interleaved ? 8 : 4) * quad;
 }
@@ -70,10 +70,11 @@ struct PreparedRows {
   const float* log_decay;  ///< (B, H, L): ADT itself
   float* s;      ///< (B, H, L): γ_t + (1 − λ_{t+1})·DT_{t+1}, what V_t ⊗ k_t weighs for later steps
   float* gamma;  ///< (B, H, L): what it weighs for its own
-  /// (B, H, P, N): Input_SSM_State with what the first step adds of the step before; null without input states.
+  /// (B, H, P, N): Input_SSM_State with what the first step adds of the step before; null without input
+  /// states.
   float* seed;
-  /// Angles as 32-bit integers (phase.h). Sums of the increments, for each head and rotated pair: of a span, and
-  /// of those segments of its span that come before a segment. Unset where there is one segment.
+  /// Angles as 32-bit integers (phase.h). Sums of the increments, for each head and rotated pair: of a span,
+  /// and of those segments of its span that come before a segment. Unset where there is one segment.
   std::uint32_t* of_spans;     ///< (B, spans, H, S)
   std::uint32_t* of_segments;  ///< (B, segments, H, S)
 };
@@ -82,13 +83,15 @@ struct PreparedRows {
 struct PreparedLayout {
   std::size_t q, k, s, gamma, seed, of_spans, of_segments, bytes;
 
-  constexpr explicit PreparedLayout(const Mamba3& scan) {
+  /// Without `has_rows` there are no q, k and sums of angles, as launch_weights() needs none.
+  constexpr PreparedLayout(const Mamba3& scan, bool has_rows) {
     WorkspaceLayout layout;
     const PrepareGrid grid(scan);
+    const std::int64_t rows = has_rows ? scan.batch * scan.seqlen * scan.nheads * scan.rank * scan.dstate : 0;
     const std::int64_t steps = scan.batch * scan.seqlen * scan.nheads;
-    const std::int64_t columns = scan.batch * scan.nheads * scan.angles;
-    q = layout.take(steps * scan.rank * scan.dstate, 2);
-    k = layout.take(steps * scan.rank * scan.dstate, 2);
+    const std::int64_t columns = has_rows ? scan.batch * scan.nheads * scan.angles : 0;
+    q = layout.take(rows, 2);
+    k = layout.take(rows, 2);
     s = layout.take(steps, sizeof(float));
     gamma = layout.take(steps, sizeof(float));
     seed = layout.take(scan.has_initial_states ? scan.batch * scan.nheads * scan.headdim * scan.dstate : 0,
@@ -113,9 +116,9 @@ struct PreparedLayout {
   }
 };
 
-/// The launches that write s, gamma, seed and Final_V_State; q, k, Final_Angle_State and Final_K_State; and all of
-/// them. Final states as far as `args` has them. Tensors of bf16 or f16 that are aligned to 16 bytes, dstate a
-/// multiple of 8, at most 128. They throw DeviceError when they cannot be launched.
+/// The launches that write s, gamma, seed and Final_V_State; q, k, Final_Angle_State and Final_K_State; and
+/// all of them. Final states as far as `args` has them. Tensors of bf16 or f16 that are aligned to 16 bytes,
+/// dstate a multiple of 8, at most 128. They throw DeviceError when they cannot be launched.
 Launch launch_weights(const Mamba3Args& args, DType dtype, const PreparedRows& to);
 Launch launch_rows(const Mamba3Args& args, DType dtype, const PreparedRows& to);
 Launch launch_prepare(const Mamba3Args& args, DType dtype, const PreparedRows& to);

@@ -6,7 +6,8 @@
 //   down  a warp for a step and head, a lane for two head dims of each 64:
 //           y^r + D·V^r | norm, sums by shuffles | silu(Z·MIMO_Z^r) | Σ y^r·MIMO_Out^r, or y^r each
 //
-// Both are bound by memory. y is in f32: rounded before the sum over ranks, it would be a second rounding of out.
+// Both are bound by memory. y is in f32: rounded before the sum over ranks, it would be a second rounding of
+// out.
 
 #include "kernels/common/activations.h"
 #include "kernels/common/vector.cuh"

@@ -1,7 +1,8 @@
 #pragma once
 
-// Mamba-2's kernel for Hopper (ssd_chunk_scan's kernel.cuh has the picture) with a fifth warpgroup, that rotates B
-// and C in place between their copy and their use (rotation.cuh). Items of one row tile, whole or cut.
+// Mamba-2's kernel for Hopper (ssd_chunk_scan's kernel.cuh has the picture) with a fifth warpgroup, that
+// rotates B and C in place between their copy and their use (rotation.cuh). Items of one row tile, whole or
+// cut.
 
 #include "kernels/mamba3/hopper/rotation.cuh"
 #include "kernels/mamba3/hopper/scan.h"
@@ -38,7 +39,7 @@ __global__ void __launch_bounds__(kRotatedThreads, 1)
 template <class Io, int kStates, bool kGated>
 RotatedVariant rotated_variant_of() {
   using Rotated = ssd_hopper::RotatedTraits<Io, kStates, kGated>;
-  return {rotated_scan_kernel<Rotated>, Rotated::Layout::kBytes};
+  return {rotated_scan_kernel<Rotated>, kRotatedThreads, Rotated::Layout::kBytes};
 }
 template <class Io>
 RotatedVariant rotated_scan_for(int states, bool gated) {

@@ -4,9 +4,10 @@
 //
 //   θ_t = θ_{t-1} + DT_t·π·tanh(rate_t)        q_t = Rot(θ_t)(Q_t + bias),  k_t = Rot(θ_t)(K_t + bias)
 //
-// Warp w has the chunk's steps 16w … 16w + 15, and a lane a pair of the first 64 states and one of the others. Only
-// the first 32 pairs turn. Angles are 32-bit integers (phase.h): sums of a warp's steps go to the others through
-// shared memory, the sum of all stays in a register, and goes to the next block where an item is cut.
+// Warp w has the chunk's steps 16w … 16w + 15, and a lane a pair of the first 64 states and one of the
+// others. Only the first 32 pairs turn. Angles are 32-bit integers (phase.h): sums of a warp's steps go to
+// the others through shared memory, the sum of all stays in a register, and goes to the next block where an
+// item is cut.
 
 #include "kernels/common/io_types.cuh"
 #include "kernels/mamba3/phase.h"
@@ -29,7 +30,8 @@ class RotatingWarpgroup {
   using Shared = SharedMemory<T>;
   static constexpr int kHalves = T::Layout::kHalves;
   static constexpr int kWarpSteps = ssd_hopper::kSteps / kRotatingWarps;
-  static constexpr int kAtOnce = 2;
+  static constexpr int kAtOnce = 4;  ///< rows: a shared load takes long beside products
+  static constexpr int kRatesAtOnce = 8;
   static constexpr int kTileWords = kTile / 4;
   static constexpr unsigned kLanes = 0xFFFFFFFFU;
 
@@ -96,9 +98,7 @@ class RotatingWarpgroup {
 #pragma unroll 1
     for (int i = 0; i < kWarpSteps; i += 8) {
       turn_steps<0>(i, before);
-      turn_steps<2>(i + 2, before);
-      turn_steps<4>(i + 4, before);
-      turn_steps<6>(i + 6, before);
+      turn_steps<kAtOnce>(i + kAtOnce, before);
     }
     hopper::fence_async_proxy();
     ssd_hopper::warp_arrive(shared_.projections().done(at_), lane_);
@@ -110,22 +110,23 @@ class RotatingWarpgroup {
     return shared_.template at_address<std::uint32_t>(shared_.base + T::Layout::kAngles) +
            (2 * kRotatingWarps + kWarpSteps * warp_) * kRotatedPairs + lane_;
   }
-  /// Sums of the increments of the warp's steps, from its first to each, to shared memory. Returns that of all.
+  /// Sums of the increments of the warp's steps, from its first to each, to shared memory. Returns that of
+  /// all.
   __device__ __forceinline__ std::uint32_t add_up() const {
     std::uint32_t* const to = angles_of_lane();
     const Io* const rates =
         shared_.template at_address<Io>(shared_.rates(at_)) + kWarpSteps * warp_ * kRotatedPairs + lane_;
     std::uint32_t sum = 0;
-#pragma unroll 1
-    for (int i = 0; i < kWarpSteps; i += 4) {
-      std::uint32_t increments[4];
 #pragma unroll
-      for (int k = 0; k < 4; ++k) {
+    for (int i = 0; i < kWarpSteps; i += kRatesAtOnce) {
+      std::uint32_t increments[kRatesAtOnce];
+#pragma unroll
+      for (int k = 0; k < kRatesAtOnce; ++k) {
         const float dt = __shfl_sync(kLanes, dt_, i + k);
         increments[k] = phase_step(dt, to_float(rates[(i + k) * kRotatedPairs]));
       }
 #pragma unroll
-      for (int k = 0; k < 4; ++k) to[(i + k) * kRotatedPairs] = sum += increments[k];
+      for (int k = 0; k < kRatesAtOnce; ++k) to[(i + k) * kRotatedPairs] = sum += increments[k];
     }
     return sum;
   }
@@ -147,8 +148,8 @@ class RotatingWarpgroup {
     return all;
   }
 
-  /// q and k of the warp's steps first and first + 1, where first % 8 = kFirst. They are loaded before any is stored:
-  /// the compiler knows of no order among them.
+  /// q and k of the warp's steps first … first + 3, where first % 8 = kFirst. They are loaded before any is
+  /// stored: the compiler knows of no order among them.
   template <int kFirst>
   __device__ __forceinline__ void turn_steps(int first, std::uint32_t before) const {
     const std::uint32_t* const angles = angles_of_lane() + first * kRotatedPairs;
@@ -182,8 +183,8 @@ class RotatingWarpgroup {
   __device__ std::uint32_t* words_of(std::uint32_t row, int i) const {
     return shared_.template at_address<std::uint32_t>(row + i * 128 + ((lane_ / 4 ^ kFirst + i) << 4));
   }
-  /// k of the sequence's last step, not rounded, if it is one of the warp's in this chunk. Before it is turned in
-  /// place.
+  /// k of the sequence's last step, not rounded, if it is one of the warp's in this chunk. Before it is
+  /// turned in place.
   __device__ void store_final(int chunk, std::uint32_t before) const {
     const std::int64_t last = args_.ssd.in.seqlen - 1 - std::int64_t{chunk} * ssd_hopper::kSteps;
     const int i = static_cast<int>(last) - kWarpSteps * warp_;
@@ -243,11 +244,12 @@ class RotatingWarpgroup {
   typename Shared::Projections::Position at_;
 };
 
-// Registers of a thread by role: 480 in all, 96 of 640 threads.
+// Registers of a thread by role: 480 in all, 96 of 640 threads. (With 768 there would be 80, which is less
+// than the products of states take.)
 inline constexpr int kProducerRegisters = 48;
 inline constexpr int kStateRegisters = 112;
-inline constexpr int kOutputRegisters = 128;
-inline constexpr int kRotatingRegisters = 64;
+inline constexpr int kOutputRegisters = 120;
+inline constexpr int kRotatingRegisters = 80;
 inline constexpr int kRotatedThreads = ssd_hopper::kThreads + 32 * kRotatingWarps;
 
 }  // namespace ssmbench::mamba3_hopper

@@ -4,17 +4,17 @@
 
 namespace ssmbench::mamba3_hopper {
 
-/// The kernels of Mamba-2's cuda-hopper for items of one row tile, with given weights of steps, for a padded dstate
-/// of 64 or 128: with or without Z, and of rows (step, rank), whose out is in f32.
+/// The kernels of Mamba-2's cuda-hopper for items of one row tile, with given weights of steps, for a padded
+/// dstate of 64 or 128: with or without Z, and of rows (step, rank), whose out is in f32.
 template <class Io>
 ssd_hopper::Variant scan_for(int states, bool gated);
 template <class Io>
 ssd_hopper::Variant ranked_scan_for(int states);
 
-/// A kernel that rotates q and k itself, and the shared memory of its blocks, of kRotatedThreads threads.
+/// A kernel that rotates q and k itself, and the threads and the shared memory of its blocks.
 struct RotatedVariant {
   void (*kernel)(ssd_hopper::HopperArgs);
-  int shared_bytes;
+  int threads, shared_bytes;
 };
 template <class Io>
 RotatedVariant rotated_scan_for(int states, bool gated);

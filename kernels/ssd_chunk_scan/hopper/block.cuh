@@ -26,8 +26,7 @@ struct GivenWeights {
   float* rows;  ///< then, in place of out: (B, rows, H, P)
 };
 
-/// What turns B and C in place, where T::kRotated; then they are those of a group, and seqlen is a multiple of
-/// nothing. Shapes as of Mamba-3's tensors, f32.
+/// What turns B and C of a group for each of its heads, in place, where T::kRotated. f32 but for the rates.
 struct Rotation {
   CUtensorMap rates;  ///< (B, L, H, S) io dtype
   int heads_per_group, angles;

@@ -32,6 +32,10 @@
 // Slots are handed on by mbarriers, with an arrival per warp, or the bytes of copies. What tensor cores or
 // the copy engine read after ordinary stores (H, out) is fenced by every thread that stored, before its warp
 // arrives.
+//
+// Mamba-3's scans are instances of it whose steps have given weights (GivenTraits, RankedTraits), and of its
+// roles in a kernel of their own, with one more that rotates B and C (RotatedTraits;
+// mamba3/hopper/rotated_scan.cuh).
 
 #include "kernels/common/warp_specialization.cuh"
 #include "kernels/ssd_chunk_scan/hopper/outputs.cuh"

@@ -1,5 +1,5 @@
-// cuda-hopper of Mamba-3's scan against the fp64 reference, at the sizes where its code changes path. (What all
-// implementations have in common: implementations_test.cpp.)
+// cuda-hopper of Mamba-3's scan against the fp64 reference, at the sizes where its code changes path. (What
+// all implementations have in common: implementations_test.cpp.)
 
 #include <algorithm>
 #include <string>
@@ -34,8 +34,10 @@ Problem problem_of(Axes axes) {
 std::vector<Problem> length_problems() {
   std::vector<Problem> all;
   for (const std::int64_t seqlen : {1, 15, 16, 17, 63, 64, 65, 128, 129, 255, 256, 257, 1000})
-    for (const bool z : {false, true})
-      all.push_back(problem_of({{"seqlen", seqlen}, {"z", z}, {"nheads", size(3)}}));
+    for (const char* pairing :
+         {"interleaved", "halves"})  // q and k rotated inside of the scan, and before it
+      all.push_back(problem_of(
+          {{"seqlen", seqlen}, {"z", seqlen % 4 != 1}, {"nheads", size(3)}, {"rotary_pairing", pairing}}));
   return all;
 }
 
@@ -62,13 +64,30 @@ std::vector<Problem> plan_problems() {
   for (const auto& [nheads, groups, seqlen] :
        {std::tuple{66, 1, 330}, {134, 2, 330}, {300, 6, 130}, {9, 3, 1100}, {1, 1, 6001}, {18, 18, 2048}})
     for (const bool z : {false, true})
-      all.push_back(problem_of({{"nheads", size(nheads)},
-                                {"groups", size(groups)},
-                                {"seqlen", size(seqlen)},
-                                {"batch", size(1)},
-                                {"dstate", size(z ? 128 : 64)},
-                                {"rope_angles", size(nheads == 9 ? 16 : 32)},
-                                {"z", z}}));
+      for (const char* pairing : {"interleaved", "halves"})
+        all.push_back(problem_of({{"nheads", size(nheads)},
+                                  {"rotary_pairing", pairing},
+                                  {"groups", size(groups)},
+                                  {"seqlen", size(seqlen)},
+                                  {"batch", size(1)},
+                                  {"dstate", size(z ? 128 : 64)},
+                                  {"rope_angles", size(nheads == 9 ? 16 : 32)},
+                                  {"z", z}}));
+  return all;
+}
+
+/// Pairs that fill a warp that rotates and that do not, in rows of one tile and of two; cut items, too.
+std::vector<Problem> rotation_problems() {
+  std::vector<Problem> all;
+  for (const std::int64_t dstate : {24, 64, 72, 128})
+    for (const std::int64_t angles : {8, 24, 32})
+      for (const std::int64_t nheads : {2, 134})
+        if (angles <= dstate / 2)
+          all.push_back(problem_of({{"nheads", nheads},
+                                    {"headdim", size(nheads == 2 ? 136 : 8)},
+                                    {"dstate", dstate},
+                                    {"rope_angles", angles},
+                                    {"z", angles != 24}}));
   return all;
 }
 
@@ -160,6 +179,12 @@ TEST_CASE("Mamba-3's cuda-hopper agrees with the reference at every size", "[gpu
 TEST_CASE("Mamba-3's cuda-hopper agrees with the reference however items are cut",
           "[gpu][mamba3][mamba3_hopper]") {
   for (const char* distribution : {"mamba", "slow_decay"}) check_all(plan_problems(), distribution);
+}
+
+TEST_CASE("Mamba-3's cuda-hopper agrees with the reference for all numbers of pairs",
+          "[gpu][mamba3][mamba3_hopper]") {
+  check_all(rotation_problems(), "mamba");
+  check_all(in_f16(rotation_problems()), "mamba");
 }
 
 TEST_CASE("Mamba-3's cuda-hopper agrees with the reference for every option",
