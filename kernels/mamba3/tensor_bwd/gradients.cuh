@@ -8,7 +8,7 @@
 //   M = (q·kᵀ) ∘ L ∘ w       y  = M·V + enter ∘ (q·Sᵀ)      dV = Mᵀ·dy + s∘leave ∘ (k·S'ᵀ) + D·dy
 //   X = (dy·Vᵀ) ∘ L ∘ w      dq = X·k + enter ∘ (dy·S)      dk = Xᵀ·q + s∘leave ∘ (V·S')
 //
-// dq and dk are turned back where they are f32, and give dθ there; the step's own terms cancel in it, since both
+// dq and dk are turned back in registers, and give dθ there; the step's own terms cancel in it, since both
 // products take the same X. What flows past steps is as in SSD; ds and dγ are sums of M ∘ X less their weights.
 //
 //   grid    one block per row (batch, chunk, head): no sums over heads
@@ -52,7 +52,7 @@ struct GradientShared {
   float diagonal[kSteps];                 ///< of the same
   float states[kGradientWarps];           ///< ⟨S', S⟩
   float skip[kGradientWarps];             ///< ⟨dy, V⟩
-  float sums[kPatchRows][kTileSums];
+  float sums[kMaxStates / kSteps][kPatchRows][kTileSums];  ///< by tile of states
 };
 
 template <class Io, int kTilesN>
@@ -452,12 +452,14 @@ struct GradientBlock {
       }
   }
 
-  /// dq and dk in place of q and k, turned back; dθ; and sums over steps. Each element belongs to one thread.
+  /// dq and dk, turned back, dθ, and sums over steps.
   __device__ __forceinline__ void turn_back(int n, const Patches& dq, const Patches& dk) const {
     const std::int64_t base = row.step(plan, 0) * plan.angles;
     const std::uint32_t* const phases = work.phases + base;
     float* const dtheta = work.dtheta + base;
     const int pitch = static_cast<int>(plan.nheads) * plan.angles;
+    const std::int64_t vectors = row.step(plan, 0) * plan.dstate + n * kSteps;
+    const std::int64_t vector_pitch = plan.nheads * plan.dstate;
     float of_q[2][kAtoms], of_k[2][kAtoms], turns[kAtoms];
 #pragma unroll
     for (int e = 0; e < kAtoms; ++e) {
@@ -487,11 +489,13 @@ struct GradientBlock {
         of_q[1][e] += to_q.y;
         of_k[0][e] += to_k.x;
         of_k[1][e] += to_k.y;
-        store_pair(tiles.q(n), t, column, to_q);
-        store_pair(tiles.k(n), t, column, to_k);
+        if (t >= row.steps || n * kSteps + column >= plan.dstate) continue;
+        const std::int64_t to = vectors + t * vector_pitch + column;
+        *reinterpret_cast<float2*>(work.dq + to) = to_q;
+        *reinterpret_cast<float2*>(work.dk + to) = to_k;
       }
     }
-    float* const sums = shared.sums[at.row / 16];
+    float* const sums = shared.sums[n][at.row / 16];
     const int column = at.column_of(atom_of_sum(at.lane), 0);
     const float sum_of_turns = sum_columns(turns, at.lane);
     if (at.lane < 16) sums[kSumsOfTurns + column / 2] = sum_of_turns;
@@ -505,15 +509,11 @@ struct GradientBlock {
     }
   }
 
-  __device__ __forceinline__ void write_vectors(int n) const {
-    store_tile<kGradientThreads>(vector_tile(static_cast<Io*>(work.q), n),
-                                 static_cast<const Io*>(tiles.q(n)));
-    store_tile<kGradientThreads>(vector_tile(static_cast<Io*>(work.k), n),
-                                 static_cast<const Io*>(tiles.k(n)));
+  __device__ __forceinline__ void write_sums(int n) const {
     if (thread >= kTileSums) return;
     float sum = 0.0F;
 #pragma unroll
-    for (int j = 0; j < kPatchRows; ++j) sum += shared.sums[j][thread];
+    for (int j = 0; j < kPatchRows; ++j) sum += shared.sums[n][j][thread];
     if (thread >= kSumsOfTurns) {
       const int pair = n * kSteps / 2 + thread - kSumsOfTurns;
       if (pair < plan.angles) work.turns[row.index * plan.angles + pair] = sum;
@@ -560,11 +560,11 @@ __global__ void __launch_bounds__(kGradientThreads, 2)
   for (int n = 0; n < kTilesN; ++n) {
     Patches dq, dk;
     block.multiply_vectors(n, dq, dk);
-    __syncthreads();  // nobody reads these tiles of q and k any more
     block.turn_back(n, dq, dk);
-    __syncthreads();
-    block.write_vectors(n);
   }
+  __syncthreads();
+#pragma unroll 1
+  for (int n = 0; n < kTilesN; ++n) block.write_sums(n);
 }
 
 }  // namespace ssmbench::mamba3_bwd
