@@ -318,8 +318,8 @@ struct GradientBlock {
   }
 
   /// dV overwrites dout, dZ overwrites z: each element belongs to one thread. Returns the thread's ⟨dy, V⟩.
-  __device__ __forceinline__ float store_input_gradients(const Patches& y, const Patches& u) const {
-    const float skip = args.in.D == nullptr ? 0.0F : args.in.D[row.head];
+  __device__ __forceinline__ float store_input_gradients(const Patches& y, const Patches& u,
+                                                         float skip) const {
     float product = 0.0F;
 #pragma unroll
     for (int e = 0; e < kAtoms; ++e)
@@ -452,11 +452,27 @@ struct GradientBlock {
       }
   }
 
+  /// Phases of the thread's pairs, on their way while the products are: of rows row_of(0) and row_of(2).
+  __device__ __forceinline__ void load_phases(int n, std::uint32_t (&phases)[kAtoms][2]) const {
+    const std::uint32_t* const starts = work.starts + row.index * plan.angles;
+    const std::uint32_t* const of_steps = work.phases + row.step(plan, 0) * plan.angles;
+    const int pitch = static_cast<int>(plan.nheads) * plan.angles;
+#pragma unroll
+    for (int e = 0; e < kAtoms; ++e) {
+      const int pair = (n * kSteps + at.column_of(e, 0)) / 2;
+      const std::uint32_t start = pair < plan.angles ? starts[pair] : 0U;
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const int t = at.row_of(2 * j);
+        phases[e][j] = pair < plan.angles && t < row.steps ? start + of_steps[t * pitch + pair] : 0U;
+      }
+    }
+  }
+
   /// dq and dk, turned back, dθ, and sums over steps.
-  __device__ __forceinline__ void turn_back(int n, const Patches& dq, const Patches& dk) const {
-    const std::int64_t base = row.step(plan, 0) * plan.angles;
-    const std::uint32_t* const phases = work.phases + base;
-    float* const dtheta = work.dtheta + base;
+  __device__ __forceinline__ void turn_back(int n, const Patches& dq, const Patches& dk,
+                                            const std::uint32_t (&phases)[kAtoms][2]) const {
+    float* const dtheta = work.dtheta + row.step(plan, 0) * plan.angles;
     const int pitch = static_cast<int>(plan.nheads) * plan.angles;
     const std::int64_t vectors = row.step(plan, 0) * plan.dstate + n * kSteps;
     const std::int64_t vector_pitch = plan.nheads * plan.dstate;
@@ -466,7 +482,6 @@ struct GradientBlock {
       of_q[0][e] = of_q[1][e] = of_k[0][e] = of_k[1][e] = turns[e] = 0.0F;
       const int column = at.column_of(e, 0);
       const int pair = (n * kSteps + column) / 2;
-      const std::uint32_t start = pair < plan.angles ? work.starts[row.index * plan.angles + pair] : 0U;
 #pragma unroll
       for (int i = 0; i < 4; i += 2) {
         const int t = at.row_of(i);
@@ -479,7 +494,7 @@ struct GradientBlock {
           const float turned = q.x * to_q.y - q.y * to_q.x + k.x * to_k.y - k.y * to_k.x;
           dtheta[angle] = turned;
           turns[e] += turned;
-          const Turn turn = turn_of(start + phases[angle]);
+          const Turn turn = turn_of(phases[e][i / 2]);
           to_q = make_float2(to_q.x * turn.cosine + to_q.y * turn.sine,
                              to_q.y * turn.cosine - to_q.x * turn.sine);
           to_k = make_float2(to_k.x * turn.cosine + to_k.y * turn.sine,
@@ -546,10 +561,11 @@ __global__ void __launch_bounds__(kGradientThreads, 2)
   copy_async_wait<0>();
   __syncthreads();
   {
+    const float skip_weight = args.in.D == nullptr ? 0.0F : args.in.D[block.row.head];
     Patches y, u;
     block.multiply_inputs(y, u, sums);
     block.add_final_v(u);
-    const float skip = block.store_input_gradients(y, u);
+    const float skip = block.store_input_gradients(y, u, skip_weight);
     block.share_sums(sums, skip, block.product_of_states());
   }
   __syncthreads();  // dV, dZ and the sums are there, and nobody reads M any more
@@ -559,8 +575,10 @@ __global__ void __launch_bounds__(kGradientThreads, 2)
 #pragma unroll 1  // half of the code: twice it are more than the instruction cache holds
   for (int n = 0; n < kTilesN; ++n) {
     Patches dq, dk;
+    std::uint32_t phases[kAtoms][2];
+    block.load_phases(n, phases);
     block.multiply_vectors(n, dq, dk);
-    block.turn_back(n, dq, dk);
+    block.turn_back(n, dq, dk, phases);
   }
   __syncthreads();
 #pragma unroll 1
