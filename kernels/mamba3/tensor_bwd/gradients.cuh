@@ -277,7 +277,7 @@ struct GradientBlock {
   __device__ __forceinline__ void multiply_inputs(Patches& y, Patches& u, GradientSums& sums) const {
     clear<kAtoms>(y);
     clear<kAtoms>(u);
-#pragma unroll
+#pragma unroll 1
     for (int n = 0; n < kTilesN; ++n) {
       multiply<Major::k, Major::k, kAtoms>(y, tiles.q(n), tiles.state(n), at);
       multiply<Major::k, Major::k, kAtoms>(u, tiles.k(n), tiles.dstate(n), at);
