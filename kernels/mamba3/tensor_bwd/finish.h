@@ -80,9 +80,12 @@ struct Finish {
 
   SSMBENCH_TEAM void run() const {
     const int angles = plan.angles;
-    team.for_all(kParts * angles, [&](int i) { add_part(i / angles, i % angles); });
-    team.for_all(kFlowRows * kSteps,
-                 [&](int i) { (&memory.flows[0][0])[i] = from.flows[row.index * kFlowRows * kSteps + i]; });
+    team.for_all(kParts * angles + kFlowRows * kSteps, [&](int i) {
+      const int flow = i - kParts * angles;
+      if (flow < 0) return add_part(i / angles, i % angles);
+      memory.flows[flow / kSteps][flow % kSteps] =
+          Io::fetch(from.flows + row.index * kFlowRows * kSteps + flow);
+    });
     team.for_all(kSteps + angles, [&](int i) {
       if (i < kSteps) return add_flows(i);
       float sum = from.turns[row.index * angles + i - kSteps];
@@ -93,7 +96,7 @@ struct Finish {
         sum += share;
       }
     });
-    team.for_all(row.steps * angles, [&](int i) { store_rate(i / angles, i % angles); });
+    team.for_all(kParts * angles, [&](int i) { store_rates(i / angles, i % angles); });
     team.for_all(row.steps, [&](int t) { store_scalars(t); });
   }
 
@@ -120,14 +123,24 @@ struct Finish {
     memory.past[t] = sum;
   }
 
-  SSMBENCH_TEAM void store_rate(int t, int pair) const {
+  SSMBENCH_TEAM void store_rates(int part, int pair) const {
     constexpr float kPi = 0.5F * kTurnInRadians;
-    const std::int64_t at = row.step(plan, t) * plan.angles + pair;
-    const float rate = tanhf(Io::load(args.in.rates, at));
-    const float theta = turn(t, pair) + memory.parts[t / kPartSteps * plan.angles + pair];
-    Io::store(args.drates, at,
-              kPi * (1.0F - rate * rate) * Io::fetch(args.in.dt + row.scalar(plan, t)) * theta);
-    turn(t, pair) = kPi * rate * theta;
+    const int first = part * kPartSteps;
+    float dt[kPartSteps], rates[kPartSteps];
+    for (int u = 0; u < kPartSteps; ++u) {  // all loads before the first is waited for
+      const int t = first + u < row.steps ? first + u : row.steps - 1;
+      dt[u] = Io::fetch(args.in.dt + row.scalar(plan, t));
+      rates[u] = Io::load(args.in.rates, row.step(plan, t) * plan.angles + pair);
+    }
+    const float behind = memory.parts[part * plan.angles + pair];
+    for (int u = 0; u < kPartSteps && first + u < row.steps; ++u) {
+      const int t = first + u;
+      const float rate = tanhf(rates[u]);
+      const float theta = turn(t, pair) + behind;
+      Io::store(args.drates, row.step(plan, t) * plan.angles + pair,
+                kPi * (1.0F - rate * rate) * dt[u] * theta);
+      turn(t, pair) = kPi * rate * theta;
+    }
   }
 
   /// ds of the step before.
