@@ -16,12 +16,16 @@ SSMBENCH_TEAM inline void add_turns(const Mamba3BwdArgs& args, const Plan& plan,
                                     std::int64_t at) {
   const std::int64_t b = at / plan.angles / plan.nheads;
   float sum = args.dfinal_angle == nullptr ? 0.0F : args.dfinal_angle[at];
-  for (std::int64_t chunk = plan.chunks - 1; chunk >= 0; --chunk) {
-    float& turn =
-        to.turns[plan.row(b, chunk, 0, plan.nheads) * plan.angles + at % (plan.nheads * plan.angles)];
-    const float share = turn;
-    turn = sum;
-    sum += share;
+  float* const turns =
+      to.turns + plan.row(b, 0, 0, plan.nheads) * plan.angles + at % (plan.nheads * plan.angles);
+  const std::int64_t pitch = plan.nheads * plan.angles;
+  for (std::int64_t last = plan.chunks - 1; last >= 0; last -= kBatch) {
+    float shares[kBatch];
+    for (int i = 0; i < kBatch; ++i) shares[i] = last >= i ? turns[(last - i) * pitch] : 0.0F;
+    for (int i = 0; i < kBatch; ++i) {
+      if (last >= i) turns[(last - i) * pitch] = sum;
+      sum += shares[i];
+    }
   }
   if (args.dinput_angle != nullptr) args.dinput_angle[at] = sum;
 }
@@ -57,7 +61,8 @@ SSMBENCH_TEAM void store_start(const Mamba3BwdArgs& args, const Plan& plan, cons
 
 /// Memory of a block that finishes a row.
 struct FinishMemory {
-  float turns[kSteps * kMaxAngles];  ///< [step][pair]: Σ dθ to the end of the part; then ω·Θ
+  float turns[kSteps * (kMaxAngles +
+                        1)];  ///< [step][pair], a float between rows: Σ dθ to the end of the part; then ω·Θ
   float parts[kParts * kMaxAngles];  ///< [part][pair]: behind the part
   float flows[kFlowRows][kSteps];
   float past[kSteps];  ///< what flows past a step
@@ -75,9 +80,12 @@ struct Finish {
 
   SSMBENCH_TEAM void run() const {
     const int angles = plan.angles;
-    team.for_all(kParts * angles, [&](int i) { add_part(i / angles, i % angles); });
-    team.for_all(kFlowRows * kSteps,
-                 [&](int i) { (&memory.flows[0][0])[i] = from.flows[row.index * kFlowRows * kSteps + i]; });
+    team.for_all(kParts * angles + kFlowRows * kSteps, [&](int i) {
+      const int flow = i - kParts * angles;
+      if (flow < 0) return add_part(i / angles, i % angles);
+      memory.flows[flow / kSteps][flow % kSteps] =
+          Io::fetch(from.flows + row.index * kFlowRows * kSteps + flow);
+    });
     team.for_all(kSteps + angles, [&](int i) {
       if (i < kSteps) return add_flows(i);
       float sum = from.turns[row.index * angles + i - kSteps];
@@ -88,35 +96,51 @@ struct Finish {
         sum += share;
       }
     });
-    team.for_all(row.steps * angles, [&](int i) { store_rate(i / angles, i % angles); });
+    team.for_all(kParts * angles, [&](int i) { store_rates(i / angles, i % angles); });
     team.for_all(row.steps, [&](int t) { store_scalars(t); });
   }
 
  private:
+  SSMBENCH_TEAM float& turn(int t, int pair) const { return memory.turns[t * (plan.angles + 1) + pair]; }
+
   SSMBENCH_TEAM void add_part(int part, int pair) const {
+    float terms[kPartSteps];
+    for (int u = 0; u < kPartSteps; ++u) {
+      const int t = part * kPartSteps + u;
+      terms[u] = t < row.steps ? Io::fetch(from.dtheta + row.step(plan, t) * plan.angles + pair) : 0.0F;
+    }
     float sum = 0;
-    for (int t = (part + 1) * kPartSteps - 1; t >= part * kPartSteps; --t) {
-      if (t < row.steps) sum += from.dtheta[row.step(plan, t) * plan.angles + pair];
-      memory.turns[t * plan.angles + pair] = sum;
+    for (int u = kPartSteps - 1; u >= 0; --u) {
+      sum += terms[u];
+      turn(part * kPartSteps + u, pair) = sum;
     }
     memory.parts[part * plan.angles + pair] = sum;
   }
 
   SSMBENCH_TEAM void add_flows(int t) const {
     float sum = 0;
-    for (int u = kSteps - 1; u >= t; --u) sum += memory.flows[kFlowOut][u];
-    for (int u = 0; u < t; ++u) sum += memory.flows[kFlowIn][u];
+    for (int u = 0; u < kSteps; ++u) sum += memory.flows[u < t ? kFlowIn : kFlowOut][u];
     memory.past[t] = sum;
   }
 
-  SSMBENCH_TEAM void store_rate(int t, int pair) const {
+  SSMBENCH_TEAM void store_rates(int part, int pair) const {
     constexpr float kPi = 0.5F * kTurnInRadians;
-    const std::int64_t at = row.step(plan, t) * plan.angles + pair;
-    const float rate = tanhf(Io::load(args.in.rates, at));
-    float& turn = memory.turns[t * plan.angles + pair];
-    const float theta = turn + memory.parts[t / kPartSteps * plan.angles + pair];
-    Io::store(args.drates, at, kPi * (1.0F - rate * rate) * args.in.dt[row.scalar(plan, t)] * theta);
-    turn = kPi * rate * theta;
+    const int first = part * kPartSteps;
+    float dt[kPartSteps], rates[kPartSteps];
+    for (int u = 0; u < kPartSteps; ++u) {  // all loads before the first is waited for
+      const int t = first + u < row.steps ? first + u : row.steps - 1;
+      dt[u] = Io::fetch(args.in.dt + row.scalar(plan, t));
+      rates[u] = Io::load(args.in.rates, row.step(plan, t) * plan.angles + pair);
+    }
+    const float behind = memory.parts[part * plan.angles + pair];
+    for (int u = 0; u < kPartSteps && first + u < row.steps; ++u) {
+      const int t = first + u;
+      const float rate = tanhf(rates[u]);
+      const float theta = turn(t, pair) + behind;
+      Io::store(args.drates, row.step(plan, t) * plan.angles + pair,
+                kPi * (1.0F - rate * rate) * dt[u] * theta);
+      turn(t, pair) = kPi * rate * theta;
+    }
   }
 
   /// ds of the step before.
@@ -133,7 +157,7 @@ struct Finish {
     const float earlier = before(t);
     const float now = memory.flows[kFlowScale][t] + memory.flows[kFlowOwn][t];
     float turned = 0;
-    for (int i = t * plan.angles; i < (t + 1) * plan.angles; ++i) turned += memory.turns[i];
+    for (int pair = 0; pair < plan.angles; ++pair) turned += turn(t, pair);
     // Nothing flows past the first step where no state enters: the sums cancel there, but for their rounding.
     const bool enters = row.start + t > 0 || args.in.input_ssm != nullptr;
     args.dadt[at] = enters ? memory.past[t] : 0.0F;
@@ -155,8 +179,8 @@ SSMBENCH_TEAM void add_heads(const Mamba3BwdArgs& args, const Plan& plan, const 
     for (int i = 0; i < kOctet; ++i) sum.state[i] += term.state[i];
   };
   for (std::int64_t head = 0; head < each; ++head) {
-    add(dQ, Io::load_octet(from.q, first + head * plan.dstate));
-    add(dK, Io::load_octet(from.k, first + head * plan.dstate));
+    add(dQ, Io::load_floats(from.dq + first + head * plan.dstate));
+    add(dK, Io::load_floats(from.dk + first + head * plan.dstate));
   }
   Io::store_octet(args.dQ, kOctet * at, dQ);
   Io::store_octet(args.dK, kOctet * at, dK);

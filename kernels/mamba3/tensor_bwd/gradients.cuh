@@ -8,7 +8,7 @@
 //   M = (q·kᵀ) ∘ L ∘ w       y  = M·V + enter ∘ (q·Sᵀ)      dV = Mᵀ·dy + s∘leave ∘ (k·S'ᵀ) + D·dy
 //   X = (dy·Vᵀ) ∘ L ∘ w      dq = X·k + enter ∘ (dy·S)      dk = Xᵀ·q + s∘leave ∘ (V·S')
 //
-// dq and dk are turned back where they are f32, and give dθ there; the step's own terms cancel in it, since both
+// dq and dk are turned back in registers, and give dθ there; the step's own terms cancel in it, since both
 // products take the same X. What flows past steps is as in SSD; ds and dγ are sums of M ∘ X less their weights.
 //
 //   grid    one block per row (batch, chunk, head): no sums over heads
@@ -52,7 +52,7 @@ struct GradientShared {
   float diagonal[kSteps];                 ///< of the same
   float states[kGradientWarps];           ///< ⟨S', S⟩
   float skip[kGradientWarps];             ///< ⟨dy, V⟩
-  float sums[kPatchRows][kTileSums];
+  float sums[kMaxStates / kSteps][kPatchRows][kTileSums];  ///< by tile of states
 };
 
 template <class Io, int kTilesN>
@@ -277,7 +277,7 @@ struct GradientBlock {
   __device__ __forceinline__ void multiply_inputs(Patches& y, Patches& u, GradientSums& sums) const {
     clear<kAtoms>(y);
     clear<kAtoms>(u);
-#pragma unroll
+#pragma unroll 1
     for (int n = 0; n < kTilesN; ++n) {
       multiply<Major::k, Major::k, kAtoms>(y, tiles.q(n), tiles.state(n), at);
       multiply<Major::k, Major::k, kAtoms>(u, tiles.k(n), tiles.dstate(n), at);
@@ -318,8 +318,8 @@ struct GradientBlock {
   }
 
   /// dV overwrites dout, dZ overwrites z: each element belongs to one thread. Returns the thread's ⟨dy, V⟩.
-  __device__ __forceinline__ float store_input_gradients(const Patches& y, const Patches& u) const {
-    const float skip = args.in.D == nullptr ? 0.0F : args.in.D[row.head];
+  __device__ __forceinline__ float store_input_gradients(const Patches& y, const Patches& u,
+                                                         float skip) const {
     float product = 0.0F;
 #pragma unroll
     for (int e = 0; e < kAtoms; ++e)
@@ -452,19 +452,36 @@ struct GradientBlock {
       }
   }
 
-  /// dq and dk in place of q and k, turned back; dθ; and sums over steps. Each element belongs to one thread.
-  __device__ __forceinline__ void turn_back(int n, const Patches& dq, const Patches& dk) const {
-    const std::int64_t base = row.step(plan, 0) * plan.angles;
-    const std::uint32_t* const phases = work.phases + base;
-    float* const dtheta = work.dtheta + base;
+  /// Phases of the thread's pairs, on their way while the products are: of rows row_of(0) and row_of(2).
+  __device__ __forceinline__ void load_phases(int n, std::uint32_t (&phases)[kAtoms][2]) const {
+    const std::uint32_t* const starts = work.starts + row.index * plan.angles;
+    const std::uint32_t* const of_steps = work.phases + row.step(plan, 0) * plan.angles;
     const int pitch = static_cast<int>(plan.nheads) * plan.angles;
+#pragma unroll
+    for (int e = 0; e < kAtoms; ++e) {
+      const int pair = (n * kSteps + at.column_of(e, 0)) / 2;
+      const std::uint32_t start = pair < plan.angles ? starts[pair] : 0U;
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const int t = at.row_of(2 * j);
+        phases[e][j] = pair < plan.angles && t < row.steps ? start + of_steps[t * pitch + pair] : 0U;
+      }
+    }
+  }
+
+  /// dq and dk, turned back, dθ, and sums over steps.
+  __device__ __forceinline__ void turn_back(int n, const Patches& dq, const Patches& dk,
+                                            const std::uint32_t (&phases)[kAtoms][2]) const {
+    float* const dtheta = work.dtheta + row.step(plan, 0) * plan.angles;
+    const int pitch = static_cast<int>(plan.nheads) * plan.angles;
+    const std::int64_t vectors = row.step(plan, 0) * plan.dstate + n * kSteps;
+    const std::int64_t vector_pitch = plan.nheads * plan.dstate;
     float of_q[2][kAtoms], of_k[2][kAtoms], turns[kAtoms];
 #pragma unroll
     for (int e = 0; e < kAtoms; ++e) {
       of_q[0][e] = of_q[1][e] = of_k[0][e] = of_k[1][e] = turns[e] = 0.0F;
       const int column = at.column_of(e, 0);
       const int pair = (n * kSteps + column) / 2;
-      const std::uint32_t start = pair < plan.angles ? work.starts[row.index * plan.angles + pair] : 0U;
 #pragma unroll
       for (int i = 0; i < 4; i += 2) {
         const int t = at.row_of(i);
@@ -477,7 +494,7 @@ struct GradientBlock {
           const float turned = q.x * to_q.y - q.y * to_q.x + k.x * to_k.y - k.y * to_k.x;
           dtheta[angle] = turned;
           turns[e] += turned;
-          const Turn turn = turn_of(start + phases[angle]);
+          const Turn turn = turn_of(phases[e][i / 2]);
           to_q = make_float2(to_q.x * turn.cosine + to_q.y * turn.sine,
                              to_q.y * turn.cosine - to_q.x * turn.sine);
           to_k = make_float2(to_k.x * turn.cosine + to_k.y * turn.sine,
@@ -487,11 +504,13 @@ struct GradientBlock {
         of_q[1][e] += to_q.y;
         of_k[0][e] += to_k.x;
         of_k[1][e] += to_k.y;
-        store_pair(tiles.q(n), t, column, to_q);
-        store_pair(tiles.k(n), t, column, to_k);
+        if (t >= row.steps || n * kSteps + column >= plan.dstate) continue;
+        const std::int64_t to = vectors + t * vector_pitch + column;
+        *reinterpret_cast<float2*>(work.dq + to) = to_q;
+        *reinterpret_cast<float2*>(work.dk + to) = to_k;
       }
     }
-    float* const sums = shared.sums[at.row / 16];
+    float* const sums = shared.sums[n][at.row / 16];
     const int column = at.column_of(atom_of_sum(at.lane), 0);
     const float sum_of_turns = sum_columns(turns, at.lane);
     if (at.lane < 16) sums[kSumsOfTurns + column / 2] = sum_of_turns;
@@ -505,15 +524,11 @@ struct GradientBlock {
     }
   }
 
-  __device__ __forceinline__ void write_vectors(int n) const {
-    store_tile<kGradientThreads>(vector_tile(static_cast<Io*>(work.q), n),
-                                 static_cast<const Io*>(tiles.q(n)));
-    store_tile<kGradientThreads>(vector_tile(static_cast<Io*>(work.k), n),
-                                 static_cast<const Io*>(tiles.k(n)));
+  __device__ __forceinline__ void write_sums(int n) const {
     if (thread >= kTileSums) return;
     float sum = 0.0F;
 #pragma unroll
-    for (int j = 0; j < kPatchRows; ++j) sum += shared.sums[j][thread];
+    for (int j = 0; j < kPatchRows; ++j) sum += shared.sums[n][j][thread];
     if (thread >= kSumsOfTurns) {
       const int pair = n * kSteps / 2 + thread - kSumsOfTurns;
       if (pair < plan.angles) work.turns[row.index * plan.angles + pair] = sum;
@@ -546,10 +561,11 @@ __global__ void __launch_bounds__(kGradientThreads, 2)
   copy_async_wait<0>();
   __syncthreads();
   {
+    const float skip_weight = args.in.D == nullptr ? 0.0F : args.in.D[block.row.head];
     Patches y, u;
     block.multiply_inputs(y, u, sums);
     block.add_final_v(u);
-    const float skip = block.store_input_gradients(y, u);
+    const float skip = block.store_input_gradients(y, u, skip_weight);
     block.share_sums(sums, skip, block.product_of_states());
   }
   __syncthreads();  // dV, dZ and the sums are there, and nobody reads M any more
@@ -559,12 +575,14 @@ __global__ void __launch_bounds__(kGradientThreads, 2)
 #pragma unroll 1  // half of the code: twice it are more than the instruction cache holds
   for (int n = 0; n < kTilesN; ++n) {
     Patches dq, dk;
+    std::uint32_t phases[kAtoms][2];
+    block.load_phases(n, phases);
     block.multiply_vectors(n, dq, dk);
-    __syncthreads();  // nobody reads these tiles of q and k any more
-    block.turn_back(n, dq, dk);
-    __syncthreads();
-    block.write_vectors(n);
+    block.turn_back(n, dq, dk, phases);
   }
+  __syncthreads();
+#pragma unroll 1
+  for (int n = 0; n < kTilesN; ++n) block.write_sums(n);
 }
 
 }  // namespace ssmbench::mamba3_bwd

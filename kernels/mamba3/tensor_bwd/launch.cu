@@ -34,15 +34,31 @@ using Bf16 = __nv_bfloat16;
 
 struct DeviceIo {
   static __device__ float load(const void* data, std::int64_t at) {
-    return to_float(static_cast<const Bf16*>(data)[at]);
+    return to_float(__ldg(static_cast<const Bf16*>(data) + at));
   }
   static __device__ void store(void* data, std::int64_t at, float value) {
     static_cast<Bf16*>(data)[at] = from_float<Bf16>(value);
   }
   static __device__ Octet load_octet(const void* data, std::int64_t at) {
+    const uint4 bits = __ldg(reinterpret_cast<const uint4*>(static_cast<const Bf16*>(data) + at));
+    const std::uint32_t words[4] = {bits.x, bits.y, bits.z, bits.w};
     Octet octet;
-    load_vector(octet.state, static_cast<const Bf16*>(data) + at);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float2 pair = unpack_pair<Bf16>(words[i]);
+      octet.state[2 * i] = pair.x;
+      octet.state[2 * i + 1] = pair.y;
+    }
     return octet;
+  }
+  static __device__ Octet load_floats(const float* data) {
+    const float4 first = __ldg(reinterpret_cast<const float4*>(data));
+    const float4 second = __ldg(reinterpret_cast<const float4*>(data) + 1);
+    return {{first.x, first.y, first.z, first.w, second.x, second.y, second.z, second.w}};
+  }
+  template <class T>
+  static __device__ T fetch(const T* data) {
+    return __ldg(data);
   }
   static __device__ void store_octet(void* data, std::int64_t at, const Octet& octet) {
     store_vector(static_cast<Bf16*>(data) + at, octet.state);
@@ -50,13 +66,16 @@ struct DeviceIo {
 };
 
 /// A block's threads.
+template <int kCount = kThreads>
 struct BlockTeam {
   template <class Body>
   __device__ void for_all(int count, const Body& body) const {
-    for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) body(i);
+    for (int i = static_cast<int>(threadIdx.x); i < count; i += kCount) body(i);
     __syncthreads();
   }
 };
+/// Of a block that prepares a row: an item for each at 128 states.
+constexpr int kPrepareThreads = kRuns * kMaxStates / kOctet + kSteps;
 
 __device__ std::int64_t thread_of_grid() {
   return std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
@@ -65,7 +84,7 @@ __device__ std::int64_t thread_of_grid() {
 __global__ void __launch_bounds__(kThreads)
     increments_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
   __shared__ IncrementMemory memory;
-  add_increments<DeviceIo>(args.in, plan, work, Row(plan, blockIdx.x), memory, BlockTeam());
+  add_increments<DeviceIo>(args.in, plan, work, Row(plan, blockIdx.x), memory, BlockTeam<>());
 }
 
 __global__ void starts_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
@@ -79,11 +98,11 @@ __global__ void seeds_kernel(const Mamba3BwdArgs args, const Plan plan, const Wo
     make_seed<DeviceIo>(args.in, plan, work, at);
 }
 
-__global__ void __launch_bounds__(kThreads, 3)
+__global__ void __launch_bounds__(kPrepareThreads, 2)
     prepare_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
-  __shared__ float decays[kSteps];
-  const BlockTeam team;
-  Preparation<DeviceIo, BlockTeam>{args.in, plan, work, decays, Row(plan, blockIdx.x), team}.run();
+  using Team = BlockTeam<kPrepareThreads>;
+  const Team team;
+  Preparation<DeviceIo, Team>{args.in, plan, work, Row(plan, blockIdx.x), team}.run();
 }
 
 __global__ void turns_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
@@ -94,14 +113,14 @@ __global__ void turns_kernel(const Mamba3BwdArgs args, const Plan plan, const Wo
 __global__ void __launch_bounds__(kThreads)
     start_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
   __shared__ float terms[kMaxStates];
-  store_start<DeviceIo>(args, plan, work, blockIdx.x, terms, BlockTeam());
+  store_start<DeviceIo>(args, plan, work, blockIdx.x, terms, BlockTeam<>());
 }
 
 __global__ void __launch_bounds__(kThreads)
     finish_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
   __shared__ FinishMemory memory;
-  const BlockTeam team;
-  Finish<DeviceIo, BlockTeam>{args, plan, work, memory, Row(plan, blockIdx.x), team}.run();
+  const BlockTeam<> team;
+  Finish<DeviceIo, BlockTeam<>>{args, plan, work, memory, Row(plan, blockIdx.x), team}.run();
 }
 
 __global__ void heads_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
@@ -114,7 +133,7 @@ __global__ void __launch_bounds__(kThreads)
     rows_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work, int slabs) {
   __shared__ float parts[kSumParts * kSumColumns];
   add_rows(args, plan, work, blockIdx.x / slabs, static_cast<int>(blockIdx.x) % slabs * kSumColumns, parts,
-           BlockTeam());
+           BlockTeam<>());
 }
 
 /// As SSD's kernels take it: q and k are of each head.
@@ -239,7 +258,7 @@ Launch bind_with(const Mamba3BwdArgs& args, void* workspace, StatesOf states) {
                                elementwise(starts_kernel, heads * plan.angles)};
   if (args.in.input_ssm != nullptr)
     launches.push_back(elementwise(seeds_kernel, heads * plan.headdim * plan.dstate));
-  launches.push_back(by_block(prepare_kernel, plan.rows));
+  launches.push_back(launch_of(prepare_kernel, plan.rows, dim3(kPrepareThreads), 0, args, plan, work));
   launches.push_back(
       states(ssd_args(args, plan, work), plan, work, static_cast<unsigned char*>(workspace) + plan.bytes));
   launches.push_back(plan.dstate_tiles == 1 ? gradients_of<1>(args, plan, work)

@@ -34,7 +34,8 @@ struct Plan : ChunkGrid {
   int sums;  ///< of a row: dQ_bias and dK_bias, then dD
 
   // Byte offsets into the workspace.
-  std::size_t q, k;  ///< [B, L, H, N] io dtype: rotated; the gradient kernel puts what it makes of them there
+  std::size_t q, k;      ///< [B, L, H, N] io dtype: rotated
+  std::size_t dq, dk;    ///< [B, L, H, N] f32: their gradients, turned back
   std::size_t phases;    ///< [B, L, H, S] u32: from the chunk's first step on
   std::size_t dtheta;    ///< [B, L, H, S] f32
   std::size_t starts;    ///< [row][S] u32: phases before the chunk
@@ -65,6 +66,8 @@ struct Plan : ChunkGrid {
     WorkspaceLayout layout;
     q = layout.take(vectors, kIo);
     k = layout.take(vectors, kIo);
+    dq = layout.take(vectors, sizeof(float));
+    dk = layout.take(vectors, sizeof(float));
     phases = layout.take(batch * seqlen * nheads * angles, sizeof(float));
     dtheta = layout.take(batch * seqlen * nheads * angles, sizeof(float));
     starts = layout.take(rows * angles, sizeof(float));
@@ -87,6 +90,7 @@ struct Workspace {
   std::uint32_t* phases;
   std::uint32_t* starts;
   float* dtheta;
+  float *dq, *dk;
   float *steps, *owns, *seeds;
   void *states, *dstates;
   float *turns, *flows, *row_sums, *first_own;
@@ -96,6 +100,8 @@ struct Workspace {
     const auto floats = [&](std::size_t offset) { return reinterpret_cast<float*>(base + offset); };
     q = base + plan.q;
     k = base + plan.k;
+    dq = floats(plan.dq);
+    dk = floats(plan.dk);
     phases = reinterpret_cast<std::uint32_t*>(base + plan.phases);
     dtheta = floats(plan.dtheta);
     starts = reinterpret_cast<std::uint32_t*>(base + plan.starts);

@@ -3,7 +3,8 @@
 // What comes before the products of cuda-chunked's gradients of Mamba-3: rotated q and k, and the numbers of each
 // step. Written as loops over elements that do not depend on one another, Team::for_all(), as in
 // chunked_bwd/gradients.h, so that CPU tests run the same code. Io: load(data, at) and store(data, at, value) of
-// the io dtype, and the same of an Octet, `at` a multiple of 8.
+// the io dtype, the same of an Octet, `at` a multiple of 8; load_floats()
+// of eight floats; and fetch(), the value at a pointer. What they load is not written by the same kernel.
 
 #include <cmath>
 #include <cstdint>
@@ -46,12 +47,14 @@ struct StepScalars {
 template <class Io>
 SSMBENCH_TEAM StepScalars scalars_of(const Mamba3Args& args, std::int64_t at) {
   const float trap = Io::load(args.trap, at);
-  return {1.0F / (1.0F + expf(-trap)), 1.0F / (1.0F + expf(trap)), args.dt[at]};
+  return {1.0F / (1.0F + expf(-trap)), 1.0F / (1.0F + expf(trap)), Io::fetch(args.dt + at)};
 }
 
 /// Parts that the steps of a chunk are cut into for sums over time, and how many steps each has.
 inline constexpr int kParts = 8;
 inline constexpr int kPartSteps = kSteps / kParts;
+/// Chunks whose loads are all on their way before the first is waited for.
+inline constexpr int kBatch = 16;
 
 struct IncrementMemory {
   std::uint32_t phases[kSteps * kMaxAngles];  ///< [step][pair]: from the part's first step on
@@ -66,12 +69,16 @@ SSMBENCH_TEAM void add_increments(const Mamba3Args& args, const Plan& plan, cons
   team.for_all(kParts * angles, [&](int i) {
     const int first = i / angles * kPartSteps;
     const int pair = i % angles;
+    float dt[kPartSteps], rates[kPartSteps];
+    for (int u = 0; u < kPartSteps; ++u) {  // all loads before the first is waited for
+      const int t = first + u < row.steps ? first + u : row.steps - 1;
+      dt[u] = Io::fetch(args.dt + row.scalar(plan, t));
+      rates[u] = Io::load(args.rates, row.step(plan, t) * angles + pair);
+    }
     std::uint32_t sum = 0;
-    for (int t = first; t < first + kPartSteps; ++t) {
-      if (t < row.steps)
-        sum +=
-            phase_step(args.dt[row.scalar(plan, t)], Io::load(args.rates, row.step(plan, t) * angles + pair));
-      memory.phases[t * angles + pair] = sum;
+    for (int u = 0; u < kPartSteps; ++u) {
+      if (first + u < row.steps) sum += phase_step(dt[u], rates[u]);
+      memory.phases[(first + u) * angles + pair] = sum;
     }
     memory.parts[i] = sum;
   });
@@ -91,12 +98,16 @@ SSMBENCH_TEAM inline void add_starts(const Mamba3Args& args, const Plan& plan, c
                                      std::int64_t at) {
   const std::int64_t b = at / plan.angles / plan.nheads;
   std::uint32_t phase = args.input_angle == nullptr ? 0U : phase_of_radians(args.input_angle[at]);
-  for (std::int64_t chunk = 0; chunk < plan.chunks; ++chunk) {
-    std::uint32_t& start =
-        to.starts[plan.row(b, chunk, 0, plan.nheads) * plan.angles + at % (plan.nheads * plan.angles)];
-    const std::uint32_t share = start;
-    start = phase;
-    phase += share;
+  std::uint32_t* const starts =
+      to.starts + plan.row(b, 0, 0, plan.nheads) * plan.angles + at % (plan.nheads * plan.angles);
+  const std::int64_t pitch = plan.nheads * plan.angles;
+  for (std::int64_t first = 0; first < plan.chunks; first += kBatch) {
+    std::uint32_t shares[kBatch];
+    for (int i = 0; i < kBatch; ++i) shares[i] = first + i < plan.chunks ? starts[(first + i) * pitch] : 0U;
+    for (int i = 0; i < kBatch; ++i) {
+      if (first + i < plan.chunks) starts[(first + i) * pitch] = phase;
+      phase += shares[i];
+    }
   }
 }
 
@@ -112,22 +123,26 @@ SSMBENCH_TEAM void make_seed(const Mamba3Args& args, const Plan& plan, const Wor
                  weight * args.input_v[head * plan.headdim + p] * args.input_k[head * plan.dstate + n];
 }
 
-/// A row's q and k, and the numbers of its steps. `decays`: memory for kSteps.
+/// Items of a block that prepares a row: runs of steps of an octet, then steps.
+inline constexpr int kRuns = 16;
+
+/// A row's q and k, and the numbers of its steps.
 template <class Io, class Team>
 struct Preparation {
   const Mamba3Args& args;
   const Plan& plan;
   const Workspace& to;
-  float* decays;
   Row row;
   const Team& team;
 
   SSMBENCH_TEAM void run() const {
-    team.for_all(kSteps, [&](int t) { decays[t] = t < row.steps ? args.adt[row.scalar(plan, t)] : 0.0F; });
-    team.for_all(kSteps, [&](int t) { make_step(t); });
-    constexpr int kRuns = 16;
     const int octets = plan.dstate / kOctet;
-    team.for_all(kRuns * octets, [&](int i) { rotate(i / octets, kRuns, i % octets); });
+    team.for_all(kRuns * octets + kSteps, [&](int i) {
+      if (i < kRuns * octets)
+        rotate(i / octets, i % octets);
+      else
+        make_step(i - kRuns * octets);
+    });
   }
 
  private:
@@ -135,9 +150,13 @@ struct Preparation {
   SSMBENCH_TEAM void make_step(int t) const {
     float decay = 0;
     float total = 0;
+#ifdef __CUDA_ARCH__
+#pragma unroll 16
+#endif
     for (int u = 0; u < kSteps; ++u) {
-      total += decays[u];
-      if (u == t) decay = total;
+      const float adt = u < row.steps ? Io::fetch(args.adt + row.scalar(plan, u)) : 0.0F;
+      total += adt;
+      decay += u <= t ? adt : 0.0F;
     }
     StepScalars here{0, 0, 0};
     float later = 0;
@@ -152,28 +171,28 @@ struct Preparation {
     to.owns[row.index * kSteps + t] = here.own();
   }
 
-  /// An octet of q and k of steps `first`, `first + each` and so on.
-  SSMBENCH_TEAM void rotate(int first, int each, int octet) const {
+  /// An octet of q and k of steps `first`, `first + kRuns` and so on.
+  SSMBENCH_TEAM void rotate(int first, int octet) const {
     constexpr int kPairs = kOctet / 2;
     const float* const of_q = args.Q_bias + row.head * plan.dstate + octet * kOctet;
     const float* const of_k = args.K_bias + row.head * plan.dstate + octet * kOctet;
     float biases[2][kOctet];
     for (int i = 0; i < kOctet; ++i) {
-      biases[0][i] = of_q[i];
-      biases[1][i] = of_k[i];
+      biases[0][i] = Io::fetch(of_q + i);
+      biases[1][i] = Io::fetch(of_k + i);
     }
     const int rotated = plan.angles - octet * kPairs;  // of the octet's pairs, those below
     std::uint32_t starts[kPairs];
     for (int i = 0; i < kPairs; ++i)
-      starts[i] = i < rotated ? to.starts[row.index * plan.angles + octet * kPairs + i] : 0U;
-    for (int t = first; t < row.steps; t += each) {
+      starts[i] = i < rotated ? Io::fetch(to.starts + row.index * plan.angles + octet * kPairs + i) : 0U;
+    for (int t = first; t < row.steps; t += kRuns) {
       const std::int64_t from = row.vector(plan, t) + octet * kOctet;
       const std::int64_t at = row.step(plan, t);
       const std::uint32_t* const phases = to.phases + at * plan.angles + octet * kPairs;
-      Octet q = Io::load_octet(args.Q, from);  // both before the first store, which might change them
+      Octet q = Io::load_octet(args.Q, from);
       Octet k = Io::load_octet(args.K, from);
       for (int i = 0; i < kPairs; ++i) {
-        const Turn turn = i < rotated ? turn_of(starts[i] + phases[i]) : Turn{1, 0};
+        const Turn turn = i < rotated ? turn_of(starts[i] + Io::fetch(phases + i)) : Turn{1, 0};
         rotate_pair(q.state + 2 * i, biases[0] + 2 * i, turn);
         rotate_pair(k.state + 2 * i, biases[1] + 2 * i, turn);
       }

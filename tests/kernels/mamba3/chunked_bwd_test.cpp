@@ -1,10 +1,7 @@
 // The code of cuda-chunked-f32's gradients on the CPU, elements of its loops in any order.
 
-#include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <numeric>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -14,6 +11,7 @@
 #include "kernels/mamba3/bind.h"
 #include "kernels/mamba3/chunked_bwd/gradients.h"
 #include "kernels/mamba3/chunked_bwd/sums.h"
+#include "kernels/mamba3/shuffled_team.h"
 #include "reference/reference.h"
 #include "support/host_tensors.h"
 #include "support/mamba3_problem.h"
@@ -33,25 +31,6 @@ struct HostIo {
   static void store(void* data, std::int64_t at, float value) {
     static_cast<typename Io::Storage*>(data)[at] = Io::store(value);
   }
-};
-
-/// A block whose threads come in an order of their own in each loop.
-class ShuffledTeam {
- public:
-  explicit ShuffledTeam(unsigned seed) : random_(seed) {}
-
-  template <class Body>
-  void for_all(int count, const Body& body) const {
-    order_.resize(static_cast<std::size_t>(count));
-    std::iota(order_.begin(), order_.end(), 0);
-    std::shuffle(order_.begin(), order_.end(), random_);
-    const std::vector<int> order = order_;
-    for (const int i : order) body(i);
-  }
-
- private:
-  mutable std::mt19937 random_;
-  mutable std::vector<int> order_;
 };
 
 /// All outputs, from a workspace full of NaN.
