@@ -151,9 +151,9 @@ constexpr StepPlan plan_channels(std::int64_t batch, std::int64_t groups, std::i
   return plan;
 }
 
-/// Several tokens by tensor cores: whether rows of `dstate` states have them, and the plan.
+/// Tokens by tensor cores: whether rows of `dstate` states have them, and the plan.
 constexpr bool has_products(std::int64_t dstate, std::int64_t tokens) {
-  return (dstate == 64 || dstate == 128) && tokens > 1 && tokens <= kProductTokens;
+  return (dstate == 64 || dstate == 128) && tokens <= kProductTokens;
 }
 constexpr StepPlan plan_products(std::int64_t batch, std::int64_t heads, std::int64_t headdim) {
   StepPlan plan{};

@@ -82,8 +82,8 @@ struct ProductRows {
   std::int64_t b;
   bool is_there[2];
 
-  __device__ explicit ProductRows(const StateUpdateArgs& args)
-      : head(static_cast<int>(blockIdx.y)), b(blockIdx.z) {
+  template <class Args>
+  __device__ explicit ProductRows(const Args& args) : head(static_cast<int>(blockIdx.y)), b(blockIdx.z) {
     const auto warp = static_cast<int>((blockIdx.x * blockDim.x + threadIdx.x) / kWarpThreads);
     token = static_cast<int>(threadIdx.x % kWarpThreads) / 4;
     column = static_cast<int>(threadIdx.x) % 4;
@@ -91,17 +91,22 @@ struct ProductRows {
     for (int r = 0; r < 2; ++r) is_there[r] = first + kProductRows / 2 * r < args.headdim;
   }
   /// Row 0 of the head in slot, or token, `i` of a tensor (·, H, P).
-  __device__ std::int64_t row(const StateUpdateArgs& args, std::int64_t i) const {
+  template <class Args>
+  __device__ std::int64_t row(const Args& args, std::int64_t i) const {
     return (i * args.heads + head) * args.headdim + first;
   }
-  __device__ std::int64_t step(const StateUpdateArgs& args, int t) const { return b * args.tokens + t; }
+  template <class Args>
+  __device__ std::int64_t step(const Args& args, int t) const {
+    return b * args.tokens + t;
+  }
 };
 
 /// x and the gate of a lane's rows at tokens 2q and 2q + 1, as they lie in memory.
 struct RowTokens {
   __nv_bfloat16 x[2][2]{}, z[2][2]{};
 
-  __device__ RowTokens(const StateUpdateArgs& args, const ProductRows& rows) {
+  template <class Args>
+  __device__ RowTokens(const Args& args, const ProductRows& rows) {
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
       const int t = 2 * rows.column + c;
@@ -150,19 +155,15 @@ struct TokenWeights {
   }
 };
 
-/// Σ C·h_0 of rows r and tokens 2q + c, in units of the rows' scales: sums[2·r + c].
-template <DType kState, int kVectors, class Projection>
-__device__ void contract(float (&sums)[4],
-                         const QuantizedPart<kState, Quad<kState, 1>> (&stored)[2][kVectors],
-                         const Projection& C) {
-  constexpr int kWidth = Quad<kState, 1>::kWidth;
-  constexpr int kParts = kStateParts<kState>;
+/// Σ C·h of rows r and tokens 2q + c: sums[2·r + c]. states(v, h): puts vector v of them into h, sums of kParts numbers
+/// in bf16.
+template <int kParts, int kWidth, int kVectors, class Projection, class States>
+__device__ void contract(float (&sums)[4], const Projection& C, const States& states) {
   float parts[kParts][4]{};  // smaller ones apart: they would drown in the sum of the larger
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
     float h[2][kWidth];
-    stored[0][v].decode(h[0]);
-    stored[1][v].decode(h[1]);
+    states(v, h);
 #pragma unroll
     for (int i = 0; i < kWidth; i += 4) {
       std::uint32_t pairs[4][kParts];
@@ -186,9 +187,10 @@ __device__ void contract(float (&sums)[4],
 }
 
 /// out of rows r at tokens 2q + c from y = P·Σ C·h_0, to which the tokens themselves are added.
-__device__ inline void store_outputs(const StateUpdateArgs& args, const ProductRows& rows, float (&y)[2][2],
-                                     const TokenWeights& weights, const RowTokens& inputs,
-                                     const float (&delta_x)[2][2], bool is_padding) {
+template <class Args>
+__device__ void store_outputs(const Args& args, const ProductRows& rows, float (&y)[2][2],
+                              const TokenWeights& weights, const RowTokens& inputs,
+                              const float (&delta_x)[2][2], bool is_padding) {
   const int even = 2 * rows.column;
   const float skip = args.D != nullptr ? args.D[rows.head] : 0.0F;
 #pragma unroll
@@ -364,7 +366,10 @@ __global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads, kProductBlocks<k
     tokens_of_B[i + 1] = transposed(B.word(i + 1));
   }
   float sums[4], y[2][2], delta_x[2][2];
-  contract(sums, stored, C);
+  contract<kStateParts<kState>, Vector::kWidth, kVectors>(sums, C, [&](int v, auto& h) {
+    stored[0][v].decode(h[0]);
+    stored[1][v].decode(h[1]);
+  });
   const TokenWeights weights(delta, args.A[rows.head], products, rows);
 #pragma unroll
   for (int r = 0; r < 2; ++r)
