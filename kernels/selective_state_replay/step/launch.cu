@@ -48,7 +48,7 @@ Kernel kernel_of(const StepPlan& plan) {
 
 StepPlan plan_of(const Problem& problem, const StateReplay& replay) {
   const StateUpdate& step = replay.step;
-  if (has_products(problem, step)) return plan_products(step.batch, step.heads, step.headdim);
+  if (has_products(problem, step)) return plan_products(step.batch, step.heads, step.headdim, 1);
   return plan_heads(step.batch, step.heads, step.headdim, static_cast<int>(step.dstate),
                     static_cast<int>(size_of(step.state_dtype)), replay.ring());
 }

@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads, step::kProductBl
   using Bits = step::StateBits<kState>;
   constexpr int kVectors = kDstate / (4 * Vector::kWidth);
   using Row = step::Quad<kState, kVectors>;
-  const step::ProductRows rows(args);
+  const step::ProductRows rows(args, 1);
   const std::int64_t slot = args.source == nullptr ? rows.b : std::int64_t{args.source[rows.b]};
   const bool is_padding = slot < 0;
   const bool is_first = blockIdx.x == 0 && threadIdx.x < kWarpThreads;
@@ -116,6 +116,7 @@ __global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads, step::kProductBl
                   .start = is_padding ? 0 : args.start[slot],
                   .ring = static_cast<int>(args.window + args.tokens)};
   const int count = is_padding ? 0 : args.count[slot];
+  const float skip = args.D != nullptr ? args.D[rows.head] : 0.0F;
 
   float h[kVectors][2][Vector::kWidth];
   Bits* const states = static_cast<Bits*>(args.state) + rows.row(args, slot) * kDstate;
@@ -175,7 +176,7 @@ __global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads, step::kProductBl
       y[r][c] = weights.kept[c] * sums[2 * r + c];
       delta_x[r][c] = weights.delta[c] * to_float(inputs.x[r][c]);
     }
-  step::store_outputs(args, rows, y, weights, inputs, delta_x, is_padding);
+  step::store_outputs(args, rows, y, weights, inputs, delta_x, skip, is_padding);
 }
 
 }  // namespace ssmbench::replay

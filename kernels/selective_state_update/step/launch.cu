@@ -30,7 +30,8 @@ Kernels kernels_of(const Problem& problem, const StateUpdate& update) {
 StepPlan plan_of(Kernels kernels, const StateUpdate& update) {
   const auto dstate = static_cast<int>(update.dstate);
   const auto state_bytes = static_cast<int>(size_of(update.state_dtype));
-  if (kernels == Kernels::products) return plan_products(update.batch, update.heads, update.headdim);
+  if (kernels == Kernels::products)
+    return plan_products(update.batch, update.heads, update.headdim, kProductTiles);
   if (kernels == Kernels::coded)
     return plan_quantized(update.batch, update.heads, update.headdim, dstate, state_bytes,
                           !update.rate_per_state && update.tokens == 1);
@@ -78,7 +79,7 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*
   switch (kernels) {
     case Kernels::products:
       return launch_of_plan(products_kernel(update.state_dtype, update.dstate), plan, 0, args, storage,
-                            heads_per_group);
+                            heads_per_group, plan.rows / 2);
     case Kernels::coded:
       return launch_of_plan(quantized_kernel(update.state_dtype, update.stochastic, plan), plan, 0, args,
                             storage, plan, io, heads_per_group);
