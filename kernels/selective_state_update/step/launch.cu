@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include "base/cuda_attribute.h"
 #include "base/cuda_check.h"
 #include "base/errors.h"
+#include "kernels/common/mma_device.h"
 #include "kernels/selective_state_update/bind.h"
 #include "kernels/selective_state_update/step/instances.cuh"
 
@@ -17,19 +17,10 @@ constexpr std::int64_t kMostCodedRows = 2147483647;
 /// Which kernels a problem takes.
 enum class Kernels { one_token, tokens, products, coded };
 
-/// Whether the current GPU multiplies matrices in bf16. True without a GPU: implementations are listed there.
-bool device_has_products() {
-  int device = 0;
-  if (cudaGetDevice(&device) == cudaSuccess)
-    return cuda_attribute(cudaDevAttrComputeCapabilityMajor, device) >= 8;
-  static_cast<void>(cudaGetLastError());
-  return true;
-}
-
 Kernels kernels_of(const Problem& problem, const StateUpdate& update) {
   const DType io = problem.dtype();
-  if (io == DType::bf16 && !update.rate_per_state && has_products(update.dstate, update.tokens) &&
-      device_has_products())
+  if (io == DType::bf16 && !update.rate_per_state && update.tokens > 1 &&
+      has_products(update.dstate, update.tokens) && device_has_mma())
     return Kernels::products;
   if (update.has_scale() || update.stochastic || !has_instances(io, update.state_dtype))
     return Kernels::coded;
@@ -39,7 +30,8 @@ Kernels kernels_of(const Problem& problem, const StateUpdate& update) {
 StepPlan plan_of(Kernels kernels, const StateUpdate& update) {
   const auto dstate = static_cast<int>(update.dstate);
   const auto state_bytes = static_cast<int>(size_of(update.state_dtype));
-  if (kernels == Kernels::products) return plan_products(update.batch, update.heads, update.headdim);
+  if (kernels == Kernels::products)
+    return plan_products(update.batch, update.heads, update.headdim, kProductTiles);
   if (kernels == Kernels::coded)
     return plan_quantized(update.batch, update.heads, update.headdim, dstate, state_bytes,
                           !update.rate_per_state && update.tokens == 1);
@@ -87,7 +79,7 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*
   switch (kernels) {
     case Kernels::products:
       return launch_of_plan(products_kernel(update.state_dtype, update.dstate), plan, 0, args, storage,
-                            heads_per_group);
+                            heads_per_group, plan.rows / 2);
     case Kernels::coded:
       return launch_of_plan(quantized_kernel(update.state_dtype, update.stochastic, plan), plan, 0, args,
                             storage, plan, io, heads_per_group);

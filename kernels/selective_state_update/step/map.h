@@ -27,13 +27,17 @@ inline constexpr int kStepTokenStates = 32;
 /// Rows of quantized states that a thread holds, form mamba2 and one token; and where fewer lanes share a row.
 inline constexpr int kStepQuantizedRows = 8;
 inline constexpr int kStepFewQuantizedRows = 4;
-/// States of a thread, in f32, whose scales are found together: the chain of shuffles is long.
-inline constexpr int kStepQuantizedGroup = 32;
-/// Blocks of that kernel that a multiprocessor has registers for.
+/// Rows whose scales are found together: the chain of shuffles is long.
+inline constexpr int kStepQuantizedGroup = 2;
+/// Blocks of that kernel that a multiprocessor has registers for: where states have 16 bits, rows of half as many.
 inline constexpr int kStepQuantizedBlocks = 8;
+inline constexpr int kStepWideQuantizedBlocks = 10;
 /// Tokens that tensor cores take at once, and rows of a warp there.
 inline constexpr int kProductTokens = 8;
 inline constexpr int kProductRows = 16;
+/// Such tiles of rows that a warp takes one after the other, where there are so many warps then.
+inline constexpr int kProductTiles = 2;
+inline constexpr std::int64_t kManyProductWarps = 2048;
 /// Sequences whose states a thread of form mamba1 holds at most.
 inline constexpr int kStepSequences = 4;
 /// With fewer warps than these threads hold one row each: the launch is bound by latency.
@@ -151,16 +155,20 @@ constexpr StepPlan plan_channels(std::int64_t batch, std::int64_t groups, std::i
   return plan;
 }
 
-/// Several tokens by tensor cores: whether rows of `dstate` states have them, and the plan.
+/// Tokens by tensor cores: whether rows of `dstate` states have them, and the plan.
 constexpr bool has_products(std::int64_t dstate, std::int64_t tokens) {
-  return (dstate == 64 || dstate == 128) && tokens > 1 && tokens <= kProductTokens;
+  return (dstate == 64 || dstate == 128) && tokens <= kProductTokens;
 }
-constexpr StepPlan plan_products(std::int64_t batch, std::int64_t heads, std::int64_t headdim) {
+constexpr StepPlan plan_products(std::int64_t batch, std::int64_t heads, std::int64_t headdim,
+                                 int most_tiles) {
   StepPlan plan{};
   plan.shape = RowShape::one_vector;
   plan.lanes_log2 = 2;
-  plan.rows = 2;
-  const std::int64_t warps = ceil_div(headdim, std::int64_t{kProductRows});
+  const std::int64_t tiles = ceil_div(headdim, std::int64_t{kProductRows});
+  const bool has_many = tiles * heads * batch >= most_tiles * kManyProductWarps;
+  const int of_warp = has_many ? most_tiles : 1;
+  plan.rows = 2 * of_warp;
+  const std::int64_t warps = ceil_div(tiles, of_warp);
   plan.warps = static_cast<int>(std::min<std::int64_t>(warps, kStepHeadWarps));
   plan.tiles = ceil_div(warps, plan.warps);
   plan.sections = heads;

@@ -20,6 +20,7 @@
 
 #include "kernels/common/mma.cuh"
 #include "kernels/common/movmatrix.cuh"
+#include "kernels/common/prefetch.cuh"
 #include "kernels/selective_state_update/step/coded_row.cuh"
 
 namespace ssmbench::step {
@@ -82,26 +83,38 @@ struct ProductRows {
   std::int64_t b;
   bool is_there[2];
 
-  __device__ explicit ProductRows(const StateUpdateArgs& args)
-      : head(static_cast<int>(blockIdx.y)), b(blockIdx.z) {
+  /// The first 16 of a warp that has `tiles` as many.
+  template <class Args>
+  __device__ ProductRows(const Args& args, int tiles) : head(static_cast<int>(blockIdx.y)), b(blockIdx.z) {
     const auto warp = static_cast<int>((blockIdx.x * blockDim.x + threadIdx.x) / kWarpThreads);
     token = static_cast<int>(threadIdx.x % kWarpThreads) / 4;
     column = static_cast<int>(threadIdx.x) % 4;
-    first = warp * kProductRows + token;
+    first = warp * tiles * kProductRows + token;
+    for (int r = 0; r < 2; ++r) is_there[r] = first + kProductRows / 2 * r < args.headdim;
+  }
+  /// To the 16 rows behind them.
+  template <class Args>
+  __device__ void advance(const Args& args) {
+    first += kProductRows;
     for (int r = 0; r < 2; ++r) is_there[r] = first + kProductRows / 2 * r < args.headdim;
   }
   /// Row 0 of the head in slot, or token, `i` of a tensor (·, H, P).
-  __device__ std::int64_t row(const StateUpdateArgs& args, std::int64_t i) const {
+  template <class Args>
+  __device__ std::int64_t row(const Args& args, std::int64_t i) const {
     return (i * args.heads + head) * args.headdim + first;
   }
-  __device__ std::int64_t step(const StateUpdateArgs& args, int t) const { return b * args.tokens + t; }
+  template <class Args>
+  __device__ std::int64_t step(const Args& args, int t) const {
+    return b * args.tokens + t;
+  }
 };
 
 /// x and the gate of a lane's rows at tokens 2q and 2q + 1, as they lie in memory.
 struct RowTokens {
   __nv_bfloat16 x[2][2]{}, z[2][2]{};
 
-  __device__ RowTokens(const StateUpdateArgs& args, const ProductRows& rows) {
+  template <class Args>
+  __device__ RowTokens(const Args& args, const ProductRows& rows) {
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
       const int t = 2 * rows.column + c;
@@ -150,19 +163,15 @@ struct TokenWeights {
   }
 };
 
-/// Σ C·h_0 of rows r and tokens 2q + c, in units of the rows' scales: sums[2·r + c].
-template <DType kState, int kVectors, class Projection>
-__device__ void contract(float (&sums)[4],
-                         const QuantizedPart<kState, Quad<kState, 1>> (&stored)[2][kVectors],
-                         const Projection& C) {
-  constexpr int kWidth = Quad<kState, 1>::kWidth;
-  constexpr int kParts = kStateParts<kState>;
+/// Σ C·h of rows r and tokens 2q + c: sums[2·r + c]. states(v, h): puts vector v of them into h, sums of kParts numbers
+/// in bf16.
+template <int kParts, int kWidth, int kVectors, class Projection, class States>
+__device__ void contract(float (&sums)[4], const Projection& C, const States& states) {
   float parts[kParts][4]{};  // smaller ones apart: they would drown in the sum of the larger
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
     float h[2][kWidth];
-    stored[0][v].decode(h[0]);
-    stored[1][v].decode(h[1]);
+    states(v, h);
 #pragma unroll
     for (int i = 0; i < kWidth; i += 4) {
       std::uint32_t pairs[4][kParts];
@@ -186,11 +195,11 @@ __device__ void contract(float (&sums)[4],
 }
 
 /// out of rows r at tokens 2q + c from y = P·Σ C·h_0, to which the tokens themselves are added.
-__device__ inline void store_outputs(const StateUpdateArgs& args, const ProductRows& rows, float (&y)[2][2],
-                                     const TokenWeights& weights, const RowTokens& inputs,
-                                     const float (&delta_x)[2][2], bool is_padding) {
+template <class Args>
+__device__ void store_outputs(const Args& args, const ProductRows& rows, float (&y)[2][2],
+                              const TokenWeights& weights, const RowTokens& inputs,
+                              const float (&delta_x)[2][2], float skip, bool is_padding) {
   const int even = 2 * rows.column;
-  const float skip = args.D != nullptr ? args.D[rows.head] : 0.0F;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
 #pragma unroll
@@ -305,8 +314,8 @@ __device__ void store_update(const QuantizedPart<kState, Quad<kState, 1>> (&stor
   }
 }
 
-/// The compiler decodes here what is decoded later, and not earlier: before a loop it would do so for all of its
-/// rounds, in twice as many registers.
+/// The compiler loads before this, and decodes after it. Else it would decode before a loop for all of its rounds, in
+/// twice as many registers, and load where states are used first.
 template <DType kState, int kVectors>
 __device__ void keep_coded(QuantizedPart<kState, Quad<kState, 1>> (&stored)[2][kVectors]) {
 #pragma unroll
@@ -316,70 +325,58 @@ __device__ void keep_coded(QuantizedPart<kState, Quad<kState, 1>> (&stored)[2][k
       asm volatile("" : "+r"(word));
 }
 
-template <DType kState, int kDstate>
-__global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads, kProductBlocks<kState>)
-    tokens_products(const StateUpdateArgs args, const StateStorage storage, const int heads_per_group) {
-  using Bits = StateBits<kState>;
+/// A warp's 16 rows as they lie in memory.
+template <DType kState, int kVectors>
+struct ProductTile {
   using Vector = Quad<kState, 1>;
-  constexpr int kVectors = kDstate / (4 * Vector::kWidth);
-  using Row = Quad<kState, kVectors>;
-  constexpr int kPass = kProductRows / 2;
-  const ProductRows rows(args);
-  const std::int64_t source = source_of(args, rows.b);
-  const bool is_padding = source < 0;
-  const auto tokens = static_cast<int>(args.tokens);
-
-  // All loads come before the first use.
   QuantizedPart<kState, Vector> stored[2][kVectors];
   float scale[2]{1.0F, 1.0F};
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const std::int64_t row = rows.row(args, source) + kPass * r;
-    const bool is_there = rows.is_there[r] && !is_padding;
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v)
-      stored[r][v].load(static_cast<const Bits*>(args.state) + row * kDstate,
-                        Vector{rows.column, kDstate, v * 4 * Vector::kWidth}, is_there);
-    if (kHasScale<kState> && is_there) scale[r] = storage.scale[row];
-  }
-  const std::int64_t step = rows.step(args, rows.token);
-  const bool has_token = rows.token < tokens;
-  const std::int64_t projection = (step * args.groups + rows.head / heads_per_group) * kDstate;
-  const Row division{rows.column, kDstate, 0};
-  ProjectionPart<Row> B, C;
-  B.part.load(static_cast<const __nv_bfloat16*>(args.B) + projection, division, has_token);
-  C.part.load(static_cast<const __nv_bfloat16*>(args.C) + projection, division, has_token);
-  const RowTokens inputs(args, rows);
-  float delta = 0.0F;
-  if (has_token)
-    delta = StoredDt<__nv_bfloat16>(args, step * args.heads + rows.head)
-                .step_size(args, args.dt_bias != nullptr ? args.dt_bias[rows.head] : 0.0F);
+  RowTokens inputs;
 
-  float products[4]{};  // C·B
-  std::uint32_t tokens_of_B[kDstate / 8];
+  /// `source`: the slot, −1 for padding, which has no state.
+  __device__ ProductTile(const StateUpdateArgs& args, const StateStorage& storage, const ProductRows& rows,
+                         std::int64_t source)
+      : inputs(args, rows) {
+    const auto dstate = static_cast<int>(args.dstate);
 #pragma unroll
-  for (int i = 0; i < ProjectionPart<Row>::kWords; i += 2) {
-    mma_bf16(products, {B.word(i), 0, B.word(i + 1), 0}, C.word(i), C.word(i + 1));
-    tokens_of_B[i] = transposed(B.word(i));
-    tokens_of_B[i + 1] = transposed(B.word(i + 1));
+    for (int r = 0; r < 2; ++r) {
+      const std::int64_t row = rows.row(args, source) + kProductRows / 2 * r;
+      const bool is_there = rows.is_there[r] && source >= 0;
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v)
+        stored[r][v].load(static_cast<const StateBits<kState>*>(args.state) + row * dstate,
+                          Vector{rows.column, dstate, v * 4 * Vector::kWidth}, is_there);
+      if (kHasScale<kState> && is_there) scale[r] = storage.scale[row];
+    }
+    keep_coded(stored);
   }
+};
+
+/// Outputs of a tile's tokens, and its states where they are stored. B: transposed.
+template <DType kState, int kVectors, class Projection, int kWords>
+__device__ __forceinline__ void step_tile(const StateUpdateArgs& args, const StateStorage& storage,
+                                          const ProductRows& rows, ProductTile<kState, kVectors>& tile,
+                                          const Projection& C, const std::uint32_t (&B)[kWords],
+                                          const TokenWeights& weights, float skip, bool is_padding) {
   float sums[4], y[2][2], delta_x[2][2];
-  contract(sums, stored, C);
-  const TokenWeights weights(delta, args.A[rows.head], products, rows);
+  contract<kStateParts<kState>, Quad<kState, 1>::kWidth, kVectors>(sums, C, [&](int v, auto& h) {
+    tile.stored[0][v].decode(h[0]);
+    tile.stored[1][v].decode(h[1]);
+  });
 #pragma unroll
   for (int r = 0; r < 2; ++r)
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
-      y[r][c] = weights.kept[c] * (scale[r] * sums[2 * r + c]);
-      delta_x[r][c] = weights.delta[c] * to_float(inputs.x[r][c]);
+      y[r][c] = weights.kept[c] * (tile.scale[r] * sums[2 * r + c]);
+      delta_x[r][c] = weights.delta[c] * to_float(tile.inputs.x[r][c]);
     }
-  store_outputs(args, rows, y, weights, inputs, delta_x, is_padding);
+  store_outputs(args, rows, y, weights, tile.inputs, delta_x, skip, is_padding);
 
   const int even = 2 * rows.column;
   float weight[2]{0.0F, 0.0F};  // w of tokens 2q and 2q + 1 up to now
-  float kept[2]{scale[0], scale[1]};
+  float kept[2]{tile.scale[0], tile.scale[1]};
 #pragma unroll 1
-  for (int t = 0; t < tokens; ++t) {
+  for (int t = 0; t < static_cast<int>(args.tokens); ++t) {
     const float decay = __shfl_sync(0xFFFFFFFFU, weights.decay, 4 * t);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -391,12 +388,70 @@ __global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads, kProductBlocks<k
     const UpdateOperands operands(weight, delta_x, even, t);
 #pragma unroll 1
     for (int tensor = 0; tensor < (kHasScale<kState> ? 1 : 2); ++tensor) {  // the states, intermediate
-      keep_coded(stored);
+      keep_coded(tile.stored);
       if (tensor == 0 ? destination < 0 : args.intermediate == nullptr) continue;
-      store_update<kState>(stored, kept, operands, tokens_of_B, tensor == 0 ? args.state : args.intermediate,
+      store_update<kState>(tile.stored, kept, operands, B, tensor == 0 ? args.state : args.intermediate,
                            storage.scale, rows.row(args, tensor == 0 ? destination : rows.step(args, t)),
-                           rows, kDstate, Rounding(storage, static_cast<std::uint32_t>(tensor)));
+                           rows, static_cast<int>(args.dstate),
+                           Rounding(storage, static_cast<std::uint32_t>(tensor)));
     }
+  }
+}
+
+/// Starts to bring a warp's states into the L2, a line a lane: they arrive while B, C and Δ are waited for, and tiles
+/// of states are loaded from there.
+template <DType kState, int kDstate>
+__device__ void prefetch_states(const StateUpdateArgs& args, const ProductRows& rows, std::int64_t source,
+                                int tiles) {
+  constexpr int kRowBytes = kDstate * static_cast<int>(sizeof(StateBits<kState>));
+  constexpr int kLineBytes = 128;
+  const int first = rows.first - rows.token;
+  const int bytes = min(tiles * kProductRows, static_cast<int>(args.headdim) - first) * kRowBytes;
+  const auto* from =
+      static_cast<const unsigned char*>(args.state) + (rows.row(args, source) - rows.token) * kRowBytes;
+  for (int at = static_cast<int>(threadIdx.x % kWarpThreads) * kLineBytes; at < bytes;
+       at += kWarpThreads * kLineBytes)
+    prefetch_to_l2(from + at);
+}
+
+/// `tiles`: of 16 rows, that a warp takes one after the other.
+template <DType kState, int kDstate>
+__global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads, kProductBlocks<kState>)
+    tokens_products(const StateUpdateArgs args, const StateStorage storage, const int heads_per_group,
+                    const int tiles) {
+  constexpr int kVectors = kDstate / (4 * Quad<kState, 1>::kWidth);
+  using Row = Quad<kState, kVectors>;
+  ProductRows rows(args, tiles);
+  const std::int64_t source = source_of(args, rows.b);
+  if (source >= 0) prefetch_states<kState, kDstate>(args, rows, source, tiles);
+  const std::int64_t step = rows.step(args, rows.token);
+  const bool has_token = rows.token < args.tokens;
+  const std::int64_t projection = (step * args.groups + rows.head / heads_per_group) * kDstate;
+  const Row division{rows.column, kDstate, 0};
+  ProjectionPart<Row> B, C;
+  B.part.load(static_cast<const __nv_bfloat16*>(args.B) + projection, division, has_token);
+  C.part.load(static_cast<const __nv_bfloat16*>(args.C) + projection, division, has_token);
+  const float rate = args.A[rows.head];
+  const float skip = args.D != nullptr ? args.D[rows.head] : 0.0F;
+  float delta = 0.0F;
+  if (has_token)
+    delta = StoredDt<__nv_bfloat16>(args, step * args.heads + rows.head)
+                .step_size(args, args.dt_bias != nullptr ? args.dt_bias[rows.head] : 0.0F);
+
+  float products[4]{};  // C·B
+  std::uint32_t tokens_of_B[ProjectionPart<Row>::kWords];
+#pragma unroll
+  for (int i = 0; i < ProjectionPart<Row>::kWords; i += 2) {
+    mma_bf16(products, {B.word(i), 0, B.word(i + 1), 0}, C.word(i), C.word(i + 1));
+    tokens_of_B[i] = transposed(B.word(i));
+    tokens_of_B[i + 1] = transposed(B.word(i + 1));
+  }
+  const TokenWeights weights(delta, rate, products, rows);
+#pragma unroll 1
+  for (int i = 0; i < tiles; ++i) {
+    ProductTile<kState, kVectors> tile(args, storage, rows, source);
+    step_tile(args, storage, rows, tile, C, tokens_of_B, weights, skip, source < 0);
+    rows.advance(args);
   }
 }
 

@@ -61,12 +61,14 @@ __device__ inline void store_out(const StateUpdateArgs& args, DType io, std::int
 
 /// Form mamba2, one token. Threads hold rows as those of step_heads do.
 template <DType kState, bool kStochastic, int kRows>
-__global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads, kStepQuantizedBlocks)
+__global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads, sizeof(StateBits<kState>) == 1
+                                                                    ? kStepQuantizedBlocks
+                                                                    : kStepWideQuantizedBlocks)
     quantized_heads(const StateUpdateArgs args, const StateStorage storage, const StepPlan plan,
                     const DType io, const int heads_per_group) {
   using Bits = StateBits<kState>;
   using Division = Lanes<Bits, RowShape::one_vector>;
-  constexpr int kGroup = kStepQuantizedGroup / Division::kStates;
+  constexpr int kGroup = kStepQuantizedGroup;
   const HeadRows<Division, kRows> rows(args, plan);
   const Division& division = rows.division;
   __builtin_assume(division.lanes >= kRows);  // each row has a lane that owns it

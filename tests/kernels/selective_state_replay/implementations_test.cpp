@@ -46,6 +46,38 @@ std::vector<Problem> many_row_replays() {
   return all;
 }
 
+/// What cuda-step takes by tensor cores: windows around eights of old tokens, and one new token more than it takes;
+/// heads of a row, that end inside of a warp's 16 rows, and past a block's 32.
+std::vector<Problem> product_replays() {
+  std::vector<Problem> all;
+  std::size_t turn = 0;
+  for (const char* state_dtype : {"f32", "bf16", "f16"})
+    for (const std::int64_t tokens : {1, 2, 8, 9})
+      for (const std::int64_t window : {1, 8, 9, 16}) {
+        ++turn;
+        Axes axes{{"dtype", "bf16"},
+                  {"state_dtype", state_dtype},
+                  {"dt_dtype", turn % 4 < 2 ? "io" : "f32"},
+                  {"batch", size(6)},
+                  {"nheads", size(4)},
+                  {"headdim", turn % 4 == 0   ? size(1)
+                              : turn % 4 == 1 ? size(16)
+                                              : size(37)},
+                  {"dstate", turn % 2 == 0 ? size(64) : size(128)},
+                  {"groups", size(2)},
+                  {"tokens", tokens},
+                  {"window", window},
+                  {"flush", turn % 3 == 0 ? "all" : "mixed"},
+                  {"D", turn % 3 != 1},
+                  {"z", turn % 5 < 3},
+                  {"dt_bias", turn % 4 != 3},
+                  {"dt_softplus", true}};
+        if (turn % 2 == 0) axes.merge(Axes{{"slots", size(11)}, {"pads", turn % 3 == 0 ? size(4) : size(0)}});
+        all.push_back(replay_problem(axes));
+      }
+  return all;
+}
+
 void check_all(const std::vector<Problem>& problems, const DeviceInfo& device,
                const std::string& distribution) {
   auto [passed, skipped, failures] = verdicts_of(problems, device, distribution);
@@ -58,7 +90,10 @@ void check_all(const std::vector<Problem>& problems, const DeviceInfo& device,
 }
 
 void check_device(const DeviceInfo& device) {
-  for (const char* distribution : {"mamba", "trained"}) check_all(replay_boundaries(), device, distribution);
+  for (const char* distribution : {"mamba", "trained"}) {
+    check_all(replay_boundaries(), device, distribution);
+    check_all(product_replays(), device, distribution);
+  }
   if (device.kind == DeviceKind::cuda) check_all(many_row_replays(), device, "mamba");
 }
 

@@ -95,19 +95,21 @@ TEST_CASE("cuda-step covers every quantized state once") {
 }
 
 TEST_CASE("cuda-step's tensor cores cover every row of a head once") {
-  for (int headdim = 1; headdim <= 256; ++headdim) {
-    const StepPlan plan = plan_products(7, 3, headdim);
-    CAPTURE(headdim);
-    REQUIRE(head_rows_held(plan, headdim) == std::vector<int>(headdim, 1));
-    REQUIRE(plan.rows * plan.rows_per_pass() == kProductRows);
-    REQUIRE((plan.tiles - 1) * plan.warps * kProductRows < headdim);
-    REQUIRE(plan.warps <= kStepHeadWarps);
-    REQUIRE(plan.sections == 3);
-    REQUIRE(plan.batch_tiles == 7);
-  }
+  for (const int most_tiles : {1, kProductTiles})
+    for (const std::int64_t batch : {7, 10'000})
+      for (int headdim = 1; headdim <= 256; ++headdim) {
+        const StepPlan plan = plan_products(batch, 3, headdim, most_tiles);
+        CAPTURE(headdim, batch, most_tiles);
+        REQUIRE(head_rows_held(plan, headdim) == std::vector<int>(headdim, 1));
+        REQUIRE(plan.rows_per_pass() == kProductRows / 2);
+        REQUIRE(plan.rows == (batch > 7 ? 2 * most_tiles : 2));
+        REQUIRE((plan.tiles - 1) * plan.warps * plan.rows * plan.rows_per_pass() < headdim);
+        REQUIRE(plan.warps <= kStepHeadWarps);
+        REQUIRE(plan.sections == 3);
+        REQUIRE(plan.batch_tiles == batch);
+      }
   CHECK(has_products(128, 2));
   CHECK(has_products(64, 8));
-  CHECK_FALSE(has_products(128, 1));
   CHECK_FALSE(has_products(128, 9));
   CHECK_FALSE(has_products(96, 4));
 }
