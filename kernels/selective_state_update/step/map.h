@@ -30,8 +30,7 @@ inline constexpr int kStepQuantizedRows = 8;
 inline constexpr int kStepFewQuantizedRows = 4;
 /// Rows whose scales are found together: the chain of shuffles is long.
 inline constexpr int kStepQuantizedGroup = 2;
-/// Blocks of that kernel that a multiprocessor has registers for: where states have 16 bits, rows of half as
-/// many.
+/// Blocks of that kernel that a multiprocessor has registers for, with states of 8 bits and of 16.
 inline constexpr int kStepQuantizedBlocks = 8;
 inline constexpr int kStepWideQuantizedBlocks = 10;
 /// Tokens that tensor cores take at once, and rows of a warp there.
