@@ -57,7 +57,8 @@ struct GeneralPlan {
   SSMBENCH_HD constexpr int partials() const { return lanes() / lanes_in_warp(); }
   SSMBENCH_HD constexpr int partial_of(int thread) const { return lane_of(thread) >> kWarpLanesLog2; }
 
-  /// Steps of a segment of a sequence: whole tiles but for its last one, none in some segments of short sequences.
+  /// Steps of a segment of a sequence: whole tiles but for its last one, none in some segments of short
+  /// sequences.
   SSMBENCH_HD constexpr SegmentRange steps_of(int segment, const SegmentRange& sequence) const {
     const std::int64_t all = sequence.end - sequence.begin;
     const std::int64_t each = ceil_div(ceil_div(all, segments.count), steps()) * steps();

@@ -18,8 +18,8 @@ using StateBits = std::conditional_t<
     kState == DType::f32, std::uint32_t,
     std::conditional_t<kState == DType::i8 || kState == DType::e4m3, std::uint8_t, std::uint16_t>>;
 
-/// States of a word, and their codes, rounded to nearest; kDraws states to words, rounded stochastically. kMost: Q of
-/// the scale, or 0 where there is none.
+/// States of a word, and their codes, rounded to nearest; kDraws states to words, rounded stochastically.
+/// kMost: Q of the scale, or 0 where there is none.
 template <DType kState>
 struct StateCodes;
 template <>
@@ -217,9 +217,9 @@ __device__ void encode_stochastically(QuantizedPart<kState, Division>* parts,
   }
 }
 
-/// The codes of a lane's states h of some rows, `pass` apart, of which `first` is the first one of the tensor. Returns
-/// the scale of row (lane modulo kRows); all lanes of the warp take part. One lane in kRows finds the scale of a row,
-/// and rows have no branches between them, so that they overlap.
+/// The codes of a lane's states h of some rows, `pass` apart, of which `first` is the first one of the
+/// tensor. Returns the scale of row (lane modulo kRows); all lanes of the warp take part. One lane in kRows
+/// finds the scale of a row, and rows have no branches between them, so that they overlap.
 template <DType kState, class Division, int kRows>
 __device__ float quantize(QuantizedPart<kState, Division>* parts, const float (&h)[kRows][Division::kStates],
                           std::int64_t first, int pass, const Division& division, const Rounding& rounding) {

@@ -25,8 +25,8 @@ QuantizedKernel quantized_kernel(DType state, bool is_stochastic, const StepPlan
 using ProductsKernel = void (*)(StateUpdateArgs, StateStorage, int heads_per_group, int tiles);
 ProductsKernel products_kernel(DType state, std::int64_t dstate);
 
-/// Whether step_kernel and tokens_kernel have instances for states of that dtype: f32, that of the sequences, and
-/// f16 beside bf16.
+/// Whether step_kernel and tokens_kernel have instances for states of that dtype: f32, that of the sequences,
+/// and f16 beside bf16.
 inline bool has_instances(DType io, DType state) {
   return state == DType::f32 || state == io || (state == DType::f16 && io == DType::bf16);
 }

@@ -24,12 +24,13 @@ inline constexpr int kStepWideVectors = 4;
 inline constexpr int kStepNarrowVectors = 8;
 /// States that a thread holds in f32 for several tokens.
 inline constexpr int kStepTokenStates = 32;
-/// Rows of quantized states that a thread holds, form mamba2 and one token; and where fewer lanes share a row.
+/// Rows of quantized states that a thread holds, form mamba2 and one token; and where fewer lanes share a
+/// row.
 inline constexpr int kStepQuantizedRows = 8;
 inline constexpr int kStepFewQuantizedRows = 4;
 /// Rows whose scales are found together: the chain of shuffles is long.
 inline constexpr int kStepQuantizedGroup = 2;
-/// Blocks of that kernel that a multiprocessor has registers for: where states have 16 bits, rows of half as many.
+/// Blocks of that kernel that a multiprocessor has registers for, with states of 8 bits and of 16.
 inline constexpr int kStepQuantizedBlocks = 8;
 inline constexpr int kStepWideQuantizedBlocks = 10;
 /// Tokens that tensor cores take at once, and rows of a warp there.
@@ -83,8 +84,8 @@ struct StepPlan {
   SSMBENCH_HD constexpr int rows_per_pass() const { return kWarpThreads >> lanes_log2; }
   constexpr int threads() const { return warps * kWarpThreads; }
   /// Bytes of shared memory that the inputs of one token take. Form mamba2: B and C; Δ·x, x and gate of each
-  /// row; decay and destination. Form mamba1, for each sequence of a batch tile: B and C; Δ, Δ·x, x and gate of
-  /// each channel; destination.
+  /// row; decay and destination. Form mamba1, for each sequence of a batch tile: B and C; Δ, Δ·x, x and gate
+  /// of each channel; destination.
   constexpr int token_bytes(int dstate, bool rate_per_state) const {
     const int tile = warps * rows_per_pass();
     return 4 * (rate_per_state ? rows * (2 * dstate + 4 * tile + 1) : 2 * dstate + 3 * rows * tile + 2);
@@ -122,8 +123,8 @@ constexpr int stage_of(std::int64_t tokens, int token_bytes) {
 
 }  // namespace step_detail
 
-/// batch × heads × headdim rows of dstate ≤ 256 states, form mamba2. Each row of a thread has a lane that owns
-/// it, so that it holds no more rows than lanes share one.
+/// batch × heads × headdim rows of dstate ≤ 256 states, form mamba2. Each row of a thread has a lane that
+/// owns it, so that it holds no more rows than lanes share one.
 constexpr StepPlan plan_heads(std::int64_t batch, std::int64_t heads, std::int64_t headdim, int dstate,
                               int state_bytes, std::int64_t tokens) {
   StepPlan plan = step_detail::plan_row(dstate, state_bytes);
@@ -177,8 +178,8 @@ constexpr StepPlan plan_products(std::int64_t batch, std::int64_t heads, std::in
 }
 
 /// Quantized states, batch rows of each of heads × headdim. With several rows a thread blocks are those of
-/// plan_heads; they take one token of form mamba2, `one_step_of_heads`. With one row tiles are runs of all rows of a
-/// sequence, form mamba1 having headdim 1.
+/// plan_heads; they take one token of form mamba2, `one_step_of_heads`. With one row tiles are runs of all
+/// rows of a sequence, form mamba1 having headdim 1.
 constexpr StepPlan plan_quantized(std::int64_t batch, std::int64_t heads, std::int64_t headdim, int dstate,
                                   int state_bytes, bool one_step_of_heads) {
   StepPlan plan = step_detail::plan_row(dstate, state_bytes);

@@ -1,22 +1,27 @@
 #pragma once
 
-// cuda-step with two to eight tokens of sequences in bf16, form mamba2, by tensor cores. With P_t the product of the
-// decays of tokens 1 … t, and w_{s,t} that of tokens s + 1 … t,
+// cuda-step with two to eight tokens of sequences in bf16, form mamba2, by tensor cores. With P_t the product
+// of the decays of tokens 1 … t, and w_{s,t} that of tokens s + 1 … t,
 //
-//   y_t = P_t·(C_t·h_0) + Σ_{s≤t} w_{s,t}·(C_t·B_s)·Δ_s·x_s        h_t = P_t·h_0 + Σ_{s≤t} w_{s,t}·Δ_s·x_s·B_s
+//   y_t = P_t·(C_t·h_0) + Σ_{s≤t} w_{s,t}·(C_t·B_s)·Δ_s·x_s        h_t = P_t·h_0 + Σ_{s≤t}
+//   w_{s,t}·Δ_s·x_s·B_s
 //
-// so that all tokens take one product with h_0 as it was loaded, and h_t is computed where it is stored only. A
-// token by token recurrence takes 3 instructions a state and token, and these are 6 a state for all of them.
+// so that all tokens take one product with h_0 as it was loaded, and h_t is computed where it is stored only.
+// A token by token recurrence takes 3 instructions a state and token, and these are 6 a state for all of
+// them.
 //
-//   warp     16 rows of a head. Lane (g, q) has rows g and g + 8, and of each run of four 16-byte vectors of a row
-//            the q-th: the two states at 2p and 2p + 1 of a vector are what it has of a fragment (common/mma.cuh)
-//   C·h_0    A: 16 rows × states, B: states × 8 tokens; of C lane (g, q) loads token g, at the states of its rows
+//   warp     16 rows of a head. Lane (g, q) has rows g and g + 8, and of each run of four 16-byte vectors of
+//   a row
+//            the q-th: the two states at 2p and 2p + 1 of a vector are what it has of a fragment
+//            (common/mma.cuh)
+//   C·h_0    A: 16 rows × states, B: states × 8 tokens; of C lane (g, q) loads token g, at the states of its
+//   rows
 //   B·Δx     A: 16 rows × 8 tokens, B: 8 tokens × states, which are loaded like C and transposed by the warp
 //   C·B      A: 8 tokens × states (B), B: states × 8 tokens (C)
 //
 // Operands in bf16 are exact: B and C are, and states and w·Δ·x are sums of up to three numbers in bf16, by
-// truncation. Nothing is shared between warps, and there is no barrier. Tokens that come after t have no part in
-// y_t and h_t, whatever they are: what could be infinite or NaN is left out, not multiplied by zero.
+// truncation. Nothing is shared between warps, and there is no barrier. Tokens that come after t have no part
+// in y_t and h_t, whatever they are: what could be infinite or NaN is left out, not multiplied by zero.
 
 #include "kernels/common/mma.cuh"
 #include "kernels/common/movmatrix.cuh"
@@ -25,8 +30,8 @@
 
 namespace ssmbench::step {
 
-/// Blocks that a multiprocessor has registers for, 128 or 168 a thread: vectors of f32 are twice as many, and rows
-/// with scales are kept until their largest state is known.
+/// Blocks that a multiprocessor has registers for, 128 or 168 a thread: vectors of f32 are twice as many, and
+/// rows with scales are kept until their largest state is known.
 template <DType kState>
 constexpr int kProductBlocks = kState == DType::bf16 || kState == DType::f16 ? 8 : 6;
 
@@ -49,7 +54,8 @@ constexpr int kStateParts = kState == DType::f32                           ? 3
                             : kState == DType::f16 || kState == DType::i16 ? 2
                                                                            : 1;
 
-/// Two floats as sums of kParts pairs in bf16, the largest first; exact if they have 8·kParts significant bits.
+/// Two floats as sums of kParts pairs in bf16, the largest first; exact if they have 8·kParts significant
+/// bits.
 template <int kParts>
 __device__ void split(float first, float second, std::uint32_t (&pairs)[kParts]) {
   constexpr std::uint32_t kUpper = 0xFFFF0000U;
@@ -130,8 +136,8 @@ struct RowTokens {
   }
 };
 
-/// What all rows of a head have in common: of lane (g, q), the decay of token g, Δ of 2q and 2q + 1, P of these,
-/// and w·(C·B) of every token s beside them, for s up to them.
+/// What all rows of a head have in common: of lane (g, q), the decay of token g, Δ of 2q and 2q + 1, P of
+/// these, and w·(C·B) of every token s beside them, for s up to them.
 struct TokenWeights {
   float decay, delta[2], kept[2], within[kProductTokens][2];
 
@@ -163,8 +169,8 @@ struct TokenWeights {
   }
 };
 
-/// Σ C·h of rows r and tokens 2q + c: sums[2·r + c]. states(v, h): puts vector v of them into h, sums of kParts numbers
-/// in bf16.
+/// Σ C·h of rows r and tokens 2q + c: sums[2·r + c]. states(v, h): puts vector v of them into h, sums of
+/// kParts numbers in bf16.
 template <int kParts, int kWidth, int kVectors, class Projection, class States>
 __device__ void contract(float (&sums)[4], const Projection& C, const States& states) {
   float parts[kParts][4]{};  // smaller ones apart: they would drown in the sum of the larger
@@ -221,8 +227,8 @@ __device__ void store_outputs(const Args& args, const ProductRows& rows, float (
   }
 }
 
-/// w·Δ·x of a lane's rows and tokens at one token t as operands A, 0 for later tokens: the upper two parts in one, the
-/// third in the other.
+/// w·Δ·x of a lane's rows and tokens at one token t as operands A, 0 for later tokens: the upper two parts in
+/// one, the third in the other.
 struct UpdateOperands {
   std::uint32_t upper[4], lower[4];
   std::uint32_t mask;  ///< of B of a lane's tokens that are not later
@@ -314,8 +320,8 @@ __device__ void store_update(const QuantizedPart<kState, Quad<kState, 1>> (&stor
   }
 }
 
-/// The compiler loads before this, and decodes after it. Else it would decode before a loop for all of its rounds, in
-/// twice as many registers, and load where states are used first.
+/// The compiler loads before this, and decodes after it. Else it would decode before a loop for all of its
+/// rounds, in twice as many registers, and load where states are used first.
 template <DType kState, int kVectors>
 __device__ void keep_coded(QuantizedPart<kState, Quad<kState, 1>> (&stored)[2][kVectors]) {
 #pragma unroll
@@ -398,8 +404,8 @@ __device__ __forceinline__ void step_tile(const StateUpdateArgs& args, const Sta
   }
 }
 
-/// Starts to bring a warp's states into the L2, a line a lane: they arrive while B, C and Δ are waited for, and tiles
-/// of states are loaded from there.
+/// Starts to bring a warp's states into the L2, a line a lane: they arrive while B, C and Δ are waited for,
+/// and tiles of states are loaded from there.
 template <DType kState, int kDstate>
 __device__ void prefetch_states(const StateUpdateArgs& args, const ProductRows& rows, std::int64_t source,
                                 int tiles) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// cuda-step with states that have a scale for each row (i8, i16, e4m3), or that are rounded stochastically; and
-// with states in 16 bits beside sequences in f32 or the other 16-bit dtype.
+// cuda-step with states that have a scale for each row (i8, i16, e4m3), or that are rounded stochastically;
+// and with states in 16 bits beside sequences in f32 or the other 16-bit dtype.
 //
 // A row is loaded, kept and stored by vectors of 16 bytes like any other (kernel.cuh). Its scale takes the
 // largest |h| of the row, so that lanes exchange that before they store: one more reduction over the lanes
@@ -12,7 +12,8 @@
 // become floats and back without conversions, one reciprocal serves a row, and a random number has 16 bits.
 //
 //   quantized_heads  form mamba2, one token, rows of vectors: a thread holds four or eight rows
-//   quantized_rows   everything else: both forms, any number of tokens and any dstate; a row on a group of lanes
+//   quantized_rows   everything else: both forms, any number of tokens and any dstate; a row on a group of
+//   lanes
 //
 // The io dtype is looked at at run time, in the few lines that load and store it, to have few kernels.
 
@@ -26,7 +27,8 @@ struct TokenInputs {
   float B[Division::kStates], C[Division::kStates];
   float x = 0.0F, z = 0.0F, dt = 0.0F;
 
-  /// `projection`: where the row of B and C begins. `own`: of x and z; they are not read where `owns` is false.
+  /// `projection`: where the row of B and C begins. `own`: of x and z; they are not read where `owns` is
+  /// false.
   __device__ TokenInputs(const StateUpdateArgs& args, DType io, std::int64_t projection,
                          const Division& division, std::int64_t of_head, std::int64_t own, bool owns) {
     with_device_io(io, [&]<class Io>(Io) {

@@ -131,9 +131,9 @@ __device__ inline float reduce_row(float y, int lanes) {
   return y;
 }
 
-/// Sums over the lanes of a row, for kRows ≤ lanes rows at once, or what `add` makes of two. Returns the sum of row r
-/// to every lane whose number is r modulo kRows: lanes that differ in their last bits exchange the rows that the other
-/// one keeps, so that each round halves what is left to add.
+/// Sums over the lanes of a row, for kRows ≤ lanes rows at once, or what `add` makes of two. Returns the sum
+/// of row r to every lane whose number is r modulo kRows: lanes that differ in their last bits exchange the
+/// rows that the other one keeps, so that each round halves what is left to add.
 template <int kRows, class Add>
 __device__ float reduce_rows(const float (&y)[kRows], int lane, int lanes, const Add& add) {
   constexpr unsigned kAll = 0xFFFFFFFFU;
@@ -201,7 +201,8 @@ __device__ inline std::int64_t destination_of(const StateUpdateArgs& args, std::
   return t == args.tokens - 1 ? b : -1;
 }
 
-/// The rows of a thread of form mamba2 with one token: kRows of a head, a pass apart, and the one that it owns.
+/// The rows of a thread of form mamba2 with one token: kRows of a head, a pass apart, and the one that it
+/// owns.
 template <class Division, int kRows>
 struct HeadRows {
   int headdim, head, pass, first, own_row;

@@ -80,8 +80,8 @@ SSMBENCH_HD inline float factor_of_row(float largest, float most) {
   return fmaf(largest, factor, -most) > 0.0F ? float_of(bits_of(factor) - 1U) : factor;
 }
 
-/// Philox4x32 with `kRounds` rounds, of several counters with the same key. Source: Salmon, Moraes, Dror, Shaw,
-/// "Parallel random numbers: as easy as 1, 2, 3" (SC 2011), section 4.2.
+/// Philox4x32 with `kRounds` rounds, of several counters with the same key. Source: Salmon, Moraes, Dror,
+/// Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011), section 4.2.
 template <int kRounds, int kCount>
 SSMBENCH_HD void philox4x32(std::uint32_t (&counters)[kCount][4], std::uint32_t key_low,
                             std::uint32_t key_high) {
@@ -100,12 +100,14 @@ SSMBENCH_HD void philox4x32(std::uint32_t (&counters)[kCount][4], std::uint32_t 
   }
 }
 
-/// Random bits for kDraws neighbouring elements of a tensor of states: elements 2k and 2k + 1 have word k of Philox at
-/// counter (i/8, stream), with the seed as its key; seven rounds, the fewest that the source found to pass all tests.
+/// Random bits for kDraws neighbouring elements of a tensor of states: elements 2k and 2k + 1 have word k of
+/// Philox at counter (i/8, stream), with the seed as its key; seven rounds, the fewest that the source found
+/// to pass all tests.
 inline constexpr int kDraws = 8;
 using Draws = std::uint32_t[4];
 
-/// Draws of kCount runs of elements, which begin at multiples of kDraws; round by round, so that they share the keys.
+/// Draws of kCount runs of elements, which begin at multiples of kDraws; round by round, so that they share
+/// the keys.
 template <int kCount>
 SSMBENCH_HD void draw(Draws (&draws)[kCount], std::int64_t seed, std::uint32_t stream,
                       const std::int64_t (&first)[kCount]) {
@@ -120,8 +122,8 @@ SSMBENCH_HD void draw(Draws (&draws)[kCount], std::int64_t seed, std::uint32_t s
                 static_cast<std::uint32_t>(static_cast<std::uint64_t>(seed) >> 32U));
 }
 
-/// kBits random bits from a word that two elements have: the lowest for the even one, the highest for the other. The
-/// upper 12 of each are no bits of the other's upper 12.
+/// kBits random bits from a word that two elements have: the lowest for the even one, the highest for the
+/// other. The upper 12 of each are no bits of the other's upper 12.
 template <int kBits>
 SSMBENCH_HD std::uint32_t random_bits(std::uint32_t word, bool odd) {
   return odd ? word >> static_cast<unsigned>(32 - kBits) : word & ((1U << static_cast<unsigned>(kBits)) - 1U);
@@ -147,8 +149,8 @@ SSMBENCH_HD inline float add_floor(float x, float factor, float base) {
 #endif
 }
 
-// from[i]·factor to one of the two integers next to it, the upper one with a probability of its distance from the lower
-// one, to 16 bits: floor(x + u), u uniform on [0, 1). Elements 2k and 2k + 1 have draws[k].
+// from[i]·factor to one of the two integers next to it, the upper one with a probability of its distance from
+// the lower one, to 16 bits: floor(x + u), u uniform on [0, 1). Elements 2k and 2k + 1 have draws[k].
 
 /// Four bytes. |from·factor| ≤ 127: x + 128 + u has 24 bits.
 SSMBENCH_HD inline std::uint32_t encode_i8(const float* from, float factor, const std::uint32_t* draws) {
@@ -181,10 +183,10 @@ SSMBENCH_HD inline float smaller_or_nan(float a, float b) {
 #endif
 }
 
-/// x to one of the two numbers next to it among those of a float type of 24 − kDropped significand bits whose smallest
-/// normal number is `least`, subnormals included; |x| ≤ its largest. With `least` added, subnormal numbers lie as far
-/// apart in f32 as the smallest normal ones. `random` is added to the bits that are dropped, and carries into the
-/// others as often as these say. NaN and infinity stay.
+/// x to one of the two numbers next to it among those of a float type of 24 − kDropped significand bits whose
+/// smallest normal number is `least`, subnormals included; |x| ≤ its largest. With `least` added, subnormal
+/// numbers lie as far apart in f32 as the smallest normal ones. `random` is added to the bits that are
+/// dropped, and carries into the others as often as these say. NaN and infinity stay.
 template <int kDropped>
 SSMBENCH_HD float round_significand(float x, float least, std::uint32_t random) {
   constexpr std::uint32_t kMask = (1U << static_cast<unsigned>(kDropped)) - 1U;
@@ -193,7 +195,8 @@ SSMBENCH_HD float round_significand(float x, float least, std::uint32_t random) 
   const float lift = magnitude < least ? least : 0.0F;
   return copysignf(float_of((bits_of(magnitude + lift) + random) & ~kMask) - lift, x);
 }
-/// The same of kDraws numbers; of those that are normal and finite, which nearly all are, by fewer instructions.
+/// The same of kDraws numbers; of those that are normal and finite, which nearly all are, by fewer
+/// instructions.
 template <int kDropped>
 SSMBENCH_HD void round_significands(float* x, float least, const Draws& draws) {
   constexpr std::uint32_t kMask = (1U << static_cast<unsigned>(kDropped)) - 1U;

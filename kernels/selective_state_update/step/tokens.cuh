@@ -103,8 +103,8 @@ struct HeadStage {
         of_token(decay + tokens) {}
 };
 
-/// Form mamba2: `tokens` tokens from `step` on, which is one of all sequences', for rows first_row … of the head.
-/// per_token(t, Δ): makes of_token. A thread has kTogether loads of a kind in flight.
+/// Form mamba2: `tokens` tokens from `step` on, which is one of all sequences', for rows first_row … of the
+/// head. per_token(t, Δ): makes of_token. A thread has kTogether loads of a kind in flight.
 template <class Io, int kTogether, class Args, class PerToken>
 __device__ void load_stage(const Args& args, const HeadStage& stage, std::int64_t step, int head, int group,
                            int tokens, int first_row, int rows, const PerToken& per_token) {

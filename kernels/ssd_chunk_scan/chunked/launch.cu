@@ -43,8 +43,8 @@ __global__ void __launch_bounds__(kPassThreads)
   for (std::int64_t i = threadIdx.x; i < ends.count(); i += kPassThreads) pieces.put(ends, i);
 }
 
-/// From end states of pieces that started from nothing to the states at stops. One thread per element of a head's
-/// state.
+/// From end states of pieces that started from nothing to the states at stops. One thread per element of a
+/// head's state.
 __global__ void __launch_bounds__(kPassThreads)
     walk_pieces_kernel(const SsdInputs in, const ChunkedPass pass, const Pieces pieces, float* states) {
   const std::int64_t per_head = in.headdim * in.dstate;

@@ -6,8 +6,8 @@
 #include "kernels/common/host_device.h"
 #include "kernels/ssd_chunk_scan/sequences.h"
 
-// States on the way in cuda-chunked. Packed sequences are cut into pieces, at the ends of sequences and behind the
-// steps whose states are wanted:
+// States on the way in cuda-chunked. Packed sequences are cut into pieces, at the ends of sequences and
+// behind the steps whose states are wanted:
 //
 //   sequences   ├────────────────┤├──────────┤
 //   stops              ↓      ↓             ↓        any order, twice, or at the end of a sequence
@@ -17,8 +17,8 @@
 //   states   the kernel's first pass on pieces: end states that start from nothing, and decays
 //   walk     a thread for each element of a head's state: h ← decay·h + end state, from piece to piece
 //
-// That reads x and B once more, as a first pass does where time is cut, and computes half of what the scan does. The
-// order is host and device code, so that the CPU tests cover it.
+// That reads x and B once more, as a first pass does where time is cut, and computes half of what the scan
+// does. The order is host and device code, so that the CPU tests cover it.
 
 namespace ssmbench {
 
@@ -34,8 +34,8 @@ struct PieceEnds {
   SSMBENCH_HD std::int32_t end(std::int64_t i) const {
     return is_stop(i) ? states_at[i - sequences] + 1 : cu_seqlens[i + 1];
   }
-  /// How many ends come before it. A stop at the last step of a sequence comes before the sequence's end, and so
-  /// before those of empty sequences there.
+  /// How many ends come before it. A stop at the last step of a sequence comes before the sequence's end, and
+  /// so before those of empty sequences there.
   SSMBENCH_HD std::int64_t rank(std::int64_t i) const {
     const std::int64_t key = std::int64_t{end(i)} * 2 + (is_stop(i) ? 0 : 1);
     std::int64_t before = 0;

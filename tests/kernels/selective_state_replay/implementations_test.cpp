@@ -46,8 +46,8 @@ std::vector<Problem> many_row_replays() {
   return all;
 }
 
-/// What cuda-step takes by tensor cores: windows around eights of old tokens, and one new token more than it takes;
-/// heads of a row, that end inside of a warp's 16 rows, and past a block's 32.
+/// What cuda-step takes by tensor cores: windows around eights of old tokens, and one new token more than it
+/// takes; heads of a row, that end inside of a warp's 16 rows, and past a block's 32.
 std::vector<Problem> product_replays() {
   std::vector<Problem> all;
   std::size_t turn = 0;

@@ -209,8 +209,9 @@ std::vector<Problem> scaled_many_row_problems() {
   return all;
 }
 
-/// Tokens that cuda-step takes by tensor cores, one more and one less than those: states in every dtype, stored by
-/// token and at the end; heads of a row, that end inside of a warp's 16 rows, and past a block's 32.
+/// Tokens that cuda-step takes by tensor cores, one more and one less than those: states in every dtype,
+/// stored by token and at the end; heads of a row, that end inside of a warp's 16 rows, and past a block's
+/// 32.
 std::vector<Problem> product_problems() {
   std::vector<Problem> all;
   std::size_t turn = 0;

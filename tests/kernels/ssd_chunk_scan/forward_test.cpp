@@ -152,7 +152,8 @@ TEST_CASE("CPU implementations of ssd_chunk_scan_fwd agree with the reference on
 
 namespace {
 
-/// Packed problems with states on the way, in a few sequences and where there are more stops than those have chunks.
+/// Packed problems with states on the way, in a few sequences and where there are more stops than those have
+/// chunks.
 std::vector<Problem> stopping_problems() {
   std::vector<Problem> problems;
   for (const auto& packed : packed_problems()) {

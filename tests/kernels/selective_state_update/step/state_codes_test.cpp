@@ -18,8 +18,8 @@ using namespace ssmbench::step;
 
 namespace {
 
-/// Of all numbers of kBits random bits in a word, how many round x to `high`; none rounds it to another number than
-/// that or `low`. `round` takes the word, and whether its upper bits are the ones.
+/// Of all numbers of kBits random bits in a word, how many round x to `high`; none rounds it to another
+/// number than that or `low`. `round` takes the word, and whether its upper bits are the ones.
 template <int kBits, class Round>
 std::uint32_t rounded_up(float x, float low, float high, const Round& round) {
   std::uint32_t up = 0;

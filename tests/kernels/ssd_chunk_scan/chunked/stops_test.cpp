@@ -11,8 +11,8 @@ using namespace ssmbench;
 
 namespace {
 
-/// Walks the pieces of sequences as walk_pieces_kernel does, with the number of steps as the state, and checks that
-/// each stop finds the steps of its own sequence up to it.
+/// Walks the pieces of sequences as walk_pieces_kernel does, with the number of steps as the state, and
+/// checks that each stop finds the steps of its own sequence up to it.
 void check_pieces(const std::vector<std::int32_t>& cu_seqlens, const std::vector<std::int32_t>& states_at) {
   const PieceEnds all{cu_seqlens.data(), states_at.data(), static_cast<std::int64_t>(cu_seqlens.size()) - 1,
                       static_cast<std::int64_t>(states_at.size())};
