@@ -97,10 +97,16 @@ __device__ void compute_scalars(ChunkScalars& to, const LaneSteps& steps, const 
   const Sum end = __shfl_sync(kAll, total, 31);
   const int last_sequence = __shfl_sync(kAll, steps.sequence[1], 31);
 
+  float weight[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i)
+    weight[i] =
+        steps.sequence[i] == last_sequence ? delta[i] * decay_of<Op>(static_cast<float>(end - sum[i])) : 0.0F;
+  // By the largest weight and not by the largest Δ, which may be that of a sequence that ended in the chunk.
   float scale = 1.0F;
   float unscale = 1.0F;
   if constexpr (Op::kNarrowRange) {
-    float largest = fmaxf(fabsf(delta[0]), fabsf(delta[1]));
+    float largest = fmaxf(fabsf(weight[0]), fabsf(weight[1]));
     for (int distance = 16; distance > 0; distance /= 2)
       largest = fmaxf(largest, __shfl_xor_sync(kAll, largest, distance));
     const int exponent = exponent_to(largest, kWeightTarget);
@@ -114,9 +120,7 @@ __device__ void compute_scalars(ChunkScalars& to, const LaneSteps& steps, const 
     to.sum[step] = rounded;
     if constexpr (Op::kSplitSums) to.sum_rest[step] = static_cast<float>(sum[i] - static_cast<Sum>(rounded));
     to.delta[step] = delta[i];
-    to.weight[step] = steps.sequence[i] == last_sequence
-                          ? scale * delta[i] * decay_of<Op>(static_cast<float>(end - sum[i]))
-                          : 0.0F;
+    to.weight[step] = scale * weight[i];
     to.carry[step] = steps.sequence[i] == steps.sequence_before ? decay_of<Op>(rounded) : 0.0F;
     to.sequence[step] = steps.sequence[i];
   }
