@@ -56,14 +56,10 @@ Launch launch_weights(const Mamba3Args& args, DType dtype, const PreparedRows& t
   throw_logic_error("not a dtype of 16 bits");
 }
 
-Launch launch_rows(const Mamba3Args& args, DType dtype, const PreparedRows& to) {
-  if (dtype == DType::bf16) return rows_of<__nv_bfloat16>(args, to);
-  if (dtype == DType::f16) return rows_of<__half>(args, to);
-  throw_logic_error("not a dtype of 16 bits");
-}
-
 Launch launch_prepare(const Mamba3Args& args, DType dtype, const PreparedRows& to) {
-  return [weights = launch_weights(args, dtype, to), rows = launch_rows(args, dtype, to)](void* stream) {
+  return [weights = launch_weights(args, dtype, to),
+          rows = dtype == DType::f16 ? rows_of<__half>(args, to)
+                                     : rows_of<__nv_bfloat16>(args, to)](void* stream) {
     weights(stream);
     rows(stream);
   };

@@ -116,11 +116,10 @@ struct PreparedLayout {
   }
 };
 
-/// The launches that write s, gamma, seed and Final_V_State; q, k, Final_Angle_State and Final_K_State; and
-/// all of them. Final states as far as `args` has them. Tensors of bf16 or f16 that are aligned to 16 bytes,
-/// dstate a multiple of 8, at most 128. They throw DeviceError when they cannot be launched.
+/// The launches that write s, gamma, seed and Final_V_State, and all that is prepared with Final_Angle_State and
+/// Final_K_State, too. Final states as far as `args` has them. Tensors of bf16 or f16 that are aligned to 16
+/// bytes, dstate a multiple of 8, at most 128. They throw DeviceError when they cannot be launched.
 Launch launch_weights(const Mamba3Args& args, DType dtype, const PreparedRows& to);
-Launch launch_rows(const Mamba3Args& args, DType dtype, const PreparedRows& to);
 Launch launch_prepare(const Mamba3Args& args, DType dtype, const PreparedRows& to);
 
 }  // namespace ssmbench::mamba3_hopper
