@@ -129,7 +129,8 @@ TEST_CASE("CUDA implementations of ssd_chunk_scan_fwd agree with the reference a
 
 TEST_CASE("CUDA implementations of ssd_chunk_scan_fwd agree with the reference for every option",
           "[gpu][ssd_fwd]") {
-  for (const auto& gpu : gpus())  // trained: steps of 100 beside those of 0.001, in sequences that share a chunk
+  for (const auto& gpu :
+       gpus())  // trained: steps of 100 beside those of 0.001, in sequences that share a chunk
     for (const char* distribution : {"mamba", "trained"}) check_all(option_problems(), distribution, gpu);
 }
 
