@@ -16,12 +16,12 @@ namespace ssmbench {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 /// Changes with what is measured and how, so that what an earlier version measured does not count.
 constexpr const char* kFormat = "ssmbench-ceilings/1";
 
-Ceilings ceilings_of(const Json& object) {
+Ceilings ceilings_of(const OrderedJson& object) {
   Ceilings ceilings;
   for (const auto& field : kCeilingFields) {
     const auto value = object.at(field.name).get<double>();
@@ -33,14 +33,14 @@ Ceilings ceilings_of(const Json& object) {
 
 }  // namespace
 
-Json json_of(const CeilingsByKey& ceilings) {
-  Json json = Json::object();
+OrderedJson json_of(const CeilingsByKey& ceilings) {
+  OrderedJson json = OrderedJson::object();
   for (const auto& [key, values] : ceilings)
     for (const auto& field : kCeilingFields) json[key][field.name] = values.*field.member;
   return json;
 }
 
-CeilingsByKey ceilings_in(const Json& json) {
+CeilingsByKey ceilings_in(const OrderedJson& json) {
   CeilingsByKey all;
   for (const auto& [key, object] : json.items()) all[key] = ceilings_of(object);
   return all;
@@ -68,7 +68,7 @@ CeilingsByKey read_ceilings(const fs::path& file, std::string& warning) {
   std::ifstream stream(file, std::ios::binary);
   if (!stream) return {};
   try {
-    const Json json = Json::parse(stream);
+    const OrderedJson json = OrderedJson::parse(stream);
     if (const auto format = json.at("format").get<std::string>(); format != kFormat)
       throw UsageError(fmt::format("format {}; expected {}", format, kFormat));
     return ceilings_in(json.at("devices"));
@@ -80,7 +80,7 @@ CeilingsByKey read_ceilings(const fs::path& file, std::string& warning) {
 
 void write_ceilings(const fs::path& file, const CeilingsByKey& ceilings) {
   if (file.empty()) throw OutputError("ceilings cannot be kept: neither XDG_CACHE_HOME nor HOME is set");
-  const Json json{{"format", kFormat}, {"devices", json_of(ceilings)}};
+  const OrderedJson json{{"format", kFormat}, {"devices", json_of(ceilings)}};
 
   std::error_code error;
   fs::create_directories(file.parent_path(), error);

@@ -30,7 +30,7 @@
 namespace ssmbench {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 struct ListOptions {
   std::string what;
@@ -42,18 +42,18 @@ struct ListOptions {
   std::vector<std::string> argv;
 };
 
-Json ops() {
-  Json all = Json::array();
+OrderedJson ops() {
+  OrderedJson all = OrderedJson::array();
   for (const OpSpec* op : all_ops()) {
-    Json axes = Json::array();
+    OrderedJson axes = OrderedJson::array();
     for (const auto& axis : op->axes) axes.push_back(axis.name);
     all.push_back({{"name", op->name}, {"summary", op->summary}, {"axes", axes}});
   }
   return all;
 }
 
-Json method_entries() {
-  Json all = Json::array();
+OrderedJson method_entries() {
+  OrderedJson all = OrderedJson::array();
   for (const auto& method : methods())
     all.push_back(
         {{"name", method.name},
@@ -64,18 +64,18 @@ Json method_entries() {
 }
 
 /// "f32", or where it depends on the io dtype {"f32": "tf32", "f16": "f16", "bf16": "bf16"}.
-Json math_of(const Implementation& implementation) {
-  Json by_dtype = Json::object();
+OrderedJson math_of(const Implementation& implementation) {
+  OrderedJson by_dtype = OrderedJson::object();
   std::set<std::string_view> different;
   for (const DType io : {DType::f32, DType::f16, DType::bf16}) {
     const std::string_view math = name_of(implementation.arithmetic(io).math);
     by_dtype[std::string(name_of(io))] = math;
     different.insert(math);
   }
-  return different.size() == 1 ? Json(*different.begin()) : by_dtype;
+  return different.size() == 1 ? OrderedJson(*different.begin()) : by_dtype;
 }
 
-Json entry(const Implementation& i, std::string_view device) {
+OrderedJson entry(const Implementation& i, std::string_view device) {
   return {{"name", i.name},
           {"summary", i.summary},
           {"op", i.op},
@@ -85,8 +85,8 @@ Json entry(const Implementation& i, std::string_view device) {
           {"known_failure", i.known_failure}};
 }
 
-Json impls() {
-  Json all = Json::array();
+OrderedJson impls() {
+  OrderedJson all = OrderedJson::array();
   for (const auto& i : implementations()) all.push_back(entry(i, name_of(i.device)));
   // Those of teams, which are the same for any number of ranks.
   for (const auto& i : team_implementations(2))
@@ -94,8 +94,8 @@ Json impls() {
   return all;
 }
 
-Json devices(const CeilingsByKey& measured) {
-  Json all = Json::array();
+OrderedJson devices(const CeilingsByKey& measured) {
+  OrderedJson all = OrderedJson::array();
   for (const auto& device : list_devices()) {
     all.push_back({{"name", device_id(device)},
                    {"summary", fmt::format("{}, {:.1f} GiB", device.name,
@@ -109,7 +109,7 @@ Json devices(const CeilingsByKey& measured) {
 }
 
 /// Those that are known, a line each.
-void print_ceilings(const Json& ceilings, std::size_t indent) {
+void print_ceilings(const OrderedJson& ceilings, std::size_t indent) {
   struct Row {
     const char *field, *label, *unit;
     double unit_size;
@@ -128,7 +128,7 @@ void print_ceilings(const Json& ceilings, std::size_t indent) {
 }
 
 /// Name and summary, aligned; JSON carries the rest.
-void print(const Json& entries, bool json) {
+void print(const OrderedJson& entries, bool json) {
   if (json) {
     fmt::print("{}\n", json_text(entries, 2));
     return;

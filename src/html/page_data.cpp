@@ -16,10 +16,10 @@
 namespace ssmbench {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 /// Six digits, so that a page of thousands of cases stays small. JSON has no numbers that are not finite.
-Json rounded(double value) {
+OrderedJson rounded(double value) {
   if (!std::isfinite(value)) return nullptr;
   if (value == 0) return 0;
   const double scale = std::pow(10, 5 - std::floor(std::log10(std::abs(value))));
@@ -27,8 +27,8 @@ Json rounded(double value) {
   return std::isfinite(digits) ? digits : value;
 }
 
-Json timing_of(const CaseResult& result) {
-  Json timing = Json::object();
+OrderedJson timing_of(const CaseResult& result) {
+  OrderedJson timing = OrderedJson::object();
   for (const auto& [name, stats] : result.timing) {
     if (stats.samples_ms.empty()) continue;
     const MedianInterval interval = median_interval(stats.samples_ms);
@@ -38,12 +38,12 @@ Json timing_of(const CaseResult& result) {
   return timing;
 }
 
-Json outputs_of(const CaseResult& result) {
-  Json outputs = Json::object();
+OrderedJson outputs_of(const CaseResult& result) {
+  OrderedJson outputs = OrderedJson::object();
   for (const auto& [name, output] : result.outputs) {
-    Json& entry = outputs[name] = {{"ratio", rounded(output.tolerance_ratio)},
-                                   {"rms", rounded(output.rms_ratio)},
-                                   {"rel", rounded(output.rel_l2)}};
+    OrderedJson& entry = outputs[name] = {{"ratio", rounded(output.tolerance_ratio)},
+                                          {"rms", rounded(output.rms_ratio)},
+                                          {"rel", rounded(output.rel_l2)}};
     if (output.over_time.empty()) continue;
     entry["steps"] = output.over_time.back().last + 1;
     for (const auto& span : output.over_time) {
@@ -54,8 +54,8 @@ Json outputs_of(const CaseResult& result) {
   return outputs;
 }
 
-Json sizes_of(const Problem& problem) {
-  Json sizes = Json::object();
+OrderedJson sizes_of(const Problem& problem) {
+  OrderedJson sizes = OrderedJson::object();
   for (const auto& axis : problem.op().axes)
     if (axis.kind == AxisKind::size && !axis.fallback && problem.has(axis))
       sizes[axis.name] = problem.size(axis.name);
@@ -67,31 +67,34 @@ int ranks_of(const std::string& device) {
   return std::atoi(device.c_str() + device.find('*') + 1);
 }
 
-Json team_of(const CaseResult& result) {
+OrderedJson team_of(const CaseResult& result) {
   const TeamUse& team = *result.team;
-  const auto known = [](bool is_known, double value) { return is_known ? rounded(value) : Json(nullptr); };
-  Json json{{"ranks", ranks_of(result.device)},
-            {"sent", team.wire_bytes},
-            {"exchange", known(team.exchange.has_value(), team.exchange.value_or(TimingStats()).median_ms)},
-            {"rerun", team.rerun_steps ? Json(*team.rerun_steps) : Json(nullptr)}};
+  const auto known = [](bool is_known, double value) {
+    return is_known ? rounded(value) : OrderedJson(nullptr);
+  };
+  OrderedJson json{
+      {"ranks", ranks_of(result.device)},
+      {"sent", team.wire_bytes},
+      {"exchange", known(team.exchange.has_value(), team.exchange.value_or(TimingStats()).median_ms)},
+      {"rerun", team.rerun_steps ? OrderedJson(*team.rerun_steps) : OrderedJson(nullptr)}};
   const Scaling scaling = result.scaling.value_or(Scaling());
-  json["over"] = result.scaling ? Json(scaling.impl) : Json(nullptr);
+  json["over"] = result.scaling ? OrderedJson(scaling.impl) : OrderedJson(nullptr);
   json["speedup"] = known(result.scaling.has_value(), scaling.speedup);
   json["efficiency"] = known(result.scaling.has_value(), scaling.efficiency);
   return json;
 }
 
-Json case_of(std::size_t file, const CaseResult& result) {
+OrderedJson case_of(std::size_t file, const CaseResult& result) {
   const Problem& problem = result.the_case.problem;
-  Json json{{"file", file},
-            {"id", result.the_case.id()},
-            {"op", problem.op().name},
-            {"impl", result.impl},
-            {"device", result.device},
-            {"dtype", problem.choice("dtype")},
-            {"sizes", sizes_of(problem)},
-            {"options", options_label(result.the_case)},
-            {"status", name_of(result.status)}};
+  OrderedJson json{{"file", file},
+                   {"id", result.the_case.id()},
+                   {"op", problem.op().name},
+                   {"impl", result.impl},
+                   {"device", result.device},
+                   {"dtype", problem.choice("dtype")},
+                   {"sizes", sizes_of(problem)},
+                   {"options", options_label(result.the_case)},
+                   {"status", name_of(result.status)}};
   if (const auto& claims = result.claims) {
     json["math"] = name_of(claims->math);
     json["state_dtype"] = name_of(claims->state_dtype);
@@ -131,14 +134,14 @@ std::string_view cause_text(const CaseResult& result) {
 }
 
 /// Cases that were skipped, by file, operation, implementation, cause and reason: there may be thousands.
-Json skips_of(const std::vector<NamedResults>& files) {
+OrderedJson skips_of(const std::vector<NamedResults>& files) {
   std::map<std::tuple<std::size_t, std::string, std::string, std::string_view, std::string>, int> counts;
   for (std::size_t file = 0; file < files.size(); ++file)
     for (const CaseResult* result : judged_of(files[file].results))
       if (result->status == Status::skip)
         ++counts[{file, result->the_case.problem.op().name, result->impl, cause_text(*result),
                   result->reason}];
-  Json skips = Json::array();
+  OrderedJson skips = OrderedJson::array();
   for (const auto& [key, count] : counts) {
     const auto& [file, op, impl, cause, reason] = key;
     skips.push_back(
@@ -147,13 +150,13 @@ Json skips_of(const std::vector<NamedResults>& files) {
   return skips;
 }
 
-Json convergence_of(std::size_t file, const MethodConvergence& study) {
-  Json json{{"file", file},
-            {"method", study.method->name},
-            {"A", {study.A.real(), study.A.imag()}},
-            {"horizon", study.horizon},
-            {"order", {study.order, rounded(study.measured_order)}},
-            {"limit", {rounded(study.stability_limit), rounded(study.measured_stability_limit)}}};
+OrderedJson convergence_of(std::size_t file, const MethodConvergence& study) {
+  OrderedJson json{{"file", file},
+                   {"method", study.method->name},
+                   {"A", {study.A.real(), study.A.imag()}},
+                   {"horizon", study.horizon},
+                   {"order", {study.order, rounded(study.measured_order)}},
+                   {"limit", {rounded(study.stability_limit), rounded(study.measured_stability_limit)}}};
   for (const auto& run : study.errors)
     json["runs"].push_back({rounded(run.delta), rounded(run.discretization), rounded(run.rounding)});
   return json;
@@ -162,11 +165,11 @@ Json convergence_of(std::size_t file, const MethodConvergence& study) {
 }  // namespace
 
 std::string page_data(const std::vector<NamedResults>& files) {
-  Json data{{"version", build_info().version},
-            {"files", Json::array()},
-            {"cases", Json::array()},
-            {"skips", skips_of(files)},
-            {"convergence", Json::array()}};
+  OrderedJson data{{"version", build_info().version},
+                   {"files", OrderedJson::array()},
+                   {"cases", OrderedJson::array()},
+                   {"skips", skips_of(files)},
+                   {"convergence", OrderedJson::array()}};
   for (std::size_t i = 0; i < files.size(); ++i) {
     const auto& [name, results] = files[i];
     data["files"].push_back({{"name", name},

@@ -153,27 +153,27 @@ std::string gate_markdown(const std::vector<Comparison>& comparisons, const Gate
 }
 
 std::string gate_record(const Comparison& comparison, const GatePolicy& policy) {
-  using Json = nlohmann::ordered_json;
+  using OrderedJson = nlohmann::ordered_json;
   const auto status = [](const CaseResult* result) {
-    return result == nullptr ? Json(nullptr) : Json(name_of(result->status));
+    return result == nullptr ? OrderedJson(nullptr) : OrderedJson(name_of(result->status));
   };
   const CaseResult& result = comparison.either();
   const auto cause = [](const CaseResult* side) {
-    return side == nullptr || !side->cause ? Json(nullptr) : Json(name_of(*side->cause));
+    return side == nullptr || !side->cause ? OrderedJson(nullptr) : OrderedJson(name_of(*side->cause));
   };
-  Json record{{"record", "gate"},
-              {"id", result.the_case.id()},
-              {"op", result.the_case.problem.op().name},
-              {"impl", result.impl},
-              {"device", result.device},
-              {"verdict", gate_label(comparison)},
-              {"status", {{"before", status(comparison.before)}, {"after", status(comparison.after)}}},
-              {"cause", {{"before", cause(comparison.before)}, {"after", cause(comparison.after)}}},
-              {"worse", comparison.worse},
-              {"changes", comparison.changes}};
+  OrderedJson record{{"record", "gate"},
+                     {"id", result.the_case.id()},
+                     {"op", result.the_case.problem.op().name},
+                     {"impl", result.impl},
+                     {"device", result.device},
+                     {"verdict", gate_label(comparison)},
+                     {"status", {{"before", status(comparison.before)}, {"after", status(comparison.after)}}},
+                     {"cause", {{"before", cause(comparison.before)}, {"after", cause(comparison.after)}}},
+                     {"worse", comparison.worse},
+                     {"changes", comparison.changes}};
   if (comparison.time) {
     const TimeChange& time = *comparison.time;
-    Json& timing = record["timing"] = {
+    OrderedJson& timing = record["timing"] = {
         {"column", policy.timing}, {"verdict", name_of(time.verdict)}, {"reason", time.reason}};
     if (time.reason.empty())
       timing.update({{"before_ms", time.before_ms},
