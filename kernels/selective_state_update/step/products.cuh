@@ -3,20 +3,17 @@
 // cuda-step with two to eight tokens of sequences in bf16, form mamba2, by tensor cores. With P_t the product
 // of the decays of tokens 1 … t, and w_{s,t} that of tokens s + 1 … t,
 //
-//   y_t = P_t·(C_t·h_0) + Σ_{s≤t} w_{s,t}·(C_t·B_s)·Δ_s·x_s        h_t = P_t·h_0 + Σ_{s≤t}
-//   w_{s,t}·Δ_s·x_s·B_s
+//   y_t = P_t·(C_t·h_0) + Σ_{s≤t} w_{s,t}·(C_t·B_s)·Δ_s·x_s
+//   h_t = P_t·h_0 + Σ_{s≤t} w_{s,t}·Δ_s·x_s·B_s
 //
 // so that all tokens take one product with h_0 as it was loaded, and h_t is computed where it is stored only.
-// A token by token recurrence takes 3 instructions a state and token, and these are 6 a state for all of
-// them.
+// A recurrence over tokens takes 3 instructions a state and token, and these are 6 a state for all of them.
 //
 //   warp     16 rows of a head. Lane (g, q) has rows g and g + 8, and of each run of four 16-byte vectors of
-//   a row
-//            the q-th: the two states at 2p and 2p + 1 of a vector are what it has of a fragment
+//            a row the q-th: the two states at 2p and 2p + 1 of a vector are what it has of a fragment
 //            (common/mma.cuh)
-//   C·h_0    A: 16 rows × states, B: states × 8 tokens; of C lane (g, q) loads token g, at the states of its
-//   rows
-//   B·Δx     A: 16 rows × 8 tokens, B: 8 tokens × states, which are loaded like C and transposed by the warp
+//   C·h_0    A: 16 rows × states, B: states × 8 tokens; of C lane (g, q) loads token g, at its states
+//   B·Δx     A: 16 rows × 8 tokens, B: 8 tokens × states, loaded like C and transposed by the warp
 //   C·B      A: 8 tokens × states (B), B: states × 8 tokens (C)
 //
 // Operands in bf16 are exact: B and C are, and states and w·Δ·x are sums of up to three numbers in bf16, by
