@@ -8,8 +8,6 @@
 #include <array>
 #include <csignal>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -18,6 +16,7 @@
 #include "cli/device_choice.h"
 #include "cli/execute_plan.h"
 #include "cli/exit_code.h"
+#include "cli/run_info.h"
 #include "config/config.h"
 #include "device/cpu.h"
 #include "device/thread_pinning.h"
@@ -36,11 +35,6 @@ constexpr std::chrono::milliseconds kLookEvery{2};
 std::string host_name() {
   std::array<char, 256> name{};
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
-}
-
-std::string content_of(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 std::string hash_of_files(const RunOptions& options) {

@@ -31,11 +31,6 @@ std::string basic_iso_now() {
                      now.time_since_epoch().count() % 1000);
 }
 
-std::string content_of(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 constexpr std::string_view kResultsSuffix = ".jsonl";
 
 /// What the names of results files start with, before the time: "mamba-370m-cuda0-".
@@ -50,6 +45,11 @@ std::string results_prefix(const RunOptions& options, const std::vector<DeviceIn
 
 std::string iso_now() {
   return fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)));
+}
+
+std::string content_of(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 RunInfo run_info(const RunOptions& options, const std::vector<DeviceInfo>& devices) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +13,9 @@ namespace ssmbench {
 
 /// Now, "2026-11-20T10:15:00Z".
 std::string iso_now();
+
+/// All bytes of a file; none where it cannot be read.
+std::string content_of(const std::filesystem::path& path);
 
 /// Command line, build, and the devices of a run; the CPU is always among them.
 RunInfo run_info(const RunOptions& options, const std::vector<DeviceInfo>& devices);
