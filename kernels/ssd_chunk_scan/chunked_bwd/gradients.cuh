@@ -569,7 +569,7 @@ struct GradientBlock {
     }
     SsdScale of_q{1.0F, 1.0F};
     if constexpr (kNarrowRange<T>)
-      of_q = scale_to(largest_of_block<kGradientWarps>(largest<kAtoms>(q), shared.largest), kTileTarget);
+      of_q = scale_to(largest_of_block<kGradientWarps>(largest<kAtoms>(q), shared.largest), kTopTarget);
     store_fragments<kAtoms>(tiles.mixing(), q, at, of_q.up);
     return of_q.down;
   }
