@@ -10,8 +10,9 @@
 // which are four matrix products. Source: Dao & Gu, "Transformers are SSMs" (2024), section 6. Only sums of
 // Δ·A over later steps are ever exponentiated, so that nothing overflows where A < 0.
 //
-//   block    a head of a sequence, 64 rows of the state (of P), a segment of time; 8 warps. Each product is cut into
-//            4 slabs of 16 rows times 2 halves of the columns, one for each warp (WarpTile):
+//   block    a head of a sequence, 64 rows of the state (of P), a segment of time; 8 warps, 16 with tf32. Each
+//            product is cut into 4 slabs of 16 rows times 2 or 4 parts of the columns, one for each warp
+//            (WarpTile):
 //
 //              C·Bᵀ          64 t × 64 s     summed over n    squares above the diagonal left out
 //              C·Hᵀ          64 t × 64 p     summed over n    with the same fragments of C
@@ -24,7 +25,7 @@
 //            with a barrier before 2 and 3. Warp 0 computes Δ, cum and the decays of the next chunk.
 //
 // Registers: H is 64 × N floats over 256 threads, 32 a thread at N = 128; the two results of step 2 are 16
-// each. Shared memory: ChunkedLayout; at N = 128 in bf16 or f16 two blocks of 107 KB share an SM,
+// each; with 16 warps half of that. Shared memory: ChunkedLayout; at N = 128 in bf16 or f16 two blocks of 107 KB share an SM,
 // whose barriers then fill each other's gaps. B and C are read again by every head of a group, from the L2.
 
 #include "kernels/ssd_chunk_scan/chunked/tiles.cuh"
@@ -40,11 +41,16 @@ struct Shapes {
   using Layout = ChunkedLayout<static_cast<int>(sizeof(Io)), kStates>;
   using StateTile = SharedTile<Io, kStates>;
   using SquareTile = SharedTile<Io, kChunkRows>;
+  static constexpr int kParts = Op::kParts;
+  static constexpr int kThreads = 32 * kSlabs * kParts;
   /// Blocks of 8 columns that a warp has: of the state, and of a 64 × 64 product.
-  static constexpr int kStateBlocks = kStates / 16;
-  static constexpr int kOutBlocks = 4;
-  /// Fragments of B that are loaded before the first is used: they wait for memory together.
-  static constexpr int kLoadsAhead = Op::kExact ? 1 : kStateBlocks / 2 < 4 ? 2 : 4;
+  static constexpr int kStateBlocks = kStates / 8 / kParts;
+  static constexpr int kOutBlocks = 8 / kParts;
+  static constexpr int kOutColumns = 8 * kOutBlocks;
+  static constexpr int kSquares = kSlabs / kParts;  ///< of C·Bᵀ that a warp has at most
+  /// Fragments of B, two blocks each, that are loaded before the first is used: they wait for memory
+  /// together.
+  static constexpr int kLoadsAhead = Op::kExact ? 1 : kStateBlocks / 2 < 4 ? kStateBlocks / 2 : 4;
 };
 
 /// What a chunk reads, in shared memory.
@@ -70,14 +76,16 @@ __device__ void fill_stage(const Stage<Op, kStates>& stage, const SsdInputs& in,
   const std::int64_t time = sequence.begin + start;
   const auto states = static_cast<int>(in.dstate);
   const std::int64_t projection = (time * in.groups + block.h / in.heads_per_group) * in.dstate;
-  fill_tile(stage.x, static_cast<const Io*>(in.x) + (time * in.nheads + block.h) * in.headdim + block.row,
-            static_cast<int>(in.nheads * in.headdim), rows, static_cast<int>(in.headdim) - block.row,
-            pass.rows_aligned);
-  fill_tile(stage.B, static_cast<const Io*>(in.B) + projection, static_cast<int>(in.groups * in.dstate), rows,
-            states, pass.projections_aligned);
+  constexpr int kThreads = Shapes<Op, kStates>::kThreads;
+  fill_tile<kThreads>(stage.x,
+                      static_cast<const Io*>(in.x) + (time * in.nheads + block.h) * in.headdim + block.row,
+                      static_cast<int>(in.nheads * in.headdim), rows,
+                      static_cast<int>(in.headdim) - block.row, pass.rows_aligned);
+  fill_tile<kThreads>(stage.B, static_cast<const Io*>(in.B) + projection,
+                      static_cast<int>(in.groups * in.dstate), rows, states, pass.projections_aligned);
   if (!pass.states_only)
-    fill_tile(stage.C, static_cast<const Io*>(in.C) + projection, static_cast<int>(in.groups * in.dstate),
-              rows, states, pass.projections_aligned);
+    fill_tile<kThreads>(stage.C, static_cast<const Io*>(in.C) + projection,
+                        static_cast<int>(in.groups * in.dstate), rows, states, pass.projections_aligned);
   copy_async_commit();
 }
 
@@ -90,15 +98,15 @@ __device__ void scale_all(float (&values)[kBlocks][4], float factor) {
 }
 
 /// Calls `visit(element of the state in memory, register)` for each element of a lane that exists.
-template <int kBlocks, class Visit>
+template <int kBlocks, int kParts, class Visit>
 __device__ void for_each_state(float (&state)[kBlocks][4], const SsdInputs& in, const ChunkedBlock& block,
-                               const WarpTile& warp_tile, const Visit& visit) {
+                               const WarpTile<kParts>& warp_tile, const Visit& visit) {
 #pragma unroll
   for (int i = 0; i < kBlocks; ++i)
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       const int p = block.row + 16 * warp_tile.slab + lane_id() / 4 + 8 * (e / 2);
-      const int n = 8 * (warp_tile.half * kBlocks + i) + 2 * (lane_id() % 4) + e % 2;
+      const int n = 8 * (warp_tile.part * kBlocks + i) + 2 * (lane_id() % 4) + e % 2;
       if (p < in.headdim && n < in.dstate) visit(p * in.dstate + n, state[i][e]);
     }
 }
@@ -120,7 +128,7 @@ struct ScanBlock {
   const ChunkedPass& pass;
   ChunkedBlock at;
   SsdSequence sequence;
-  WarpTile warp_tile;
+  WarpTile<Shape::kParts> warp_tile;
 
   unsigned char* shared;
   typename Shape::StateTile state_tile;
@@ -180,13 +188,15 @@ struct ScanBlock {
   /// C·Bᵀ as operands to shared memory, with decays, Δ and mask; y = carry ∘ (C·Hᵀ), scaled as they are. Returns the
   /// scale's inverse.
   __device__ __forceinline__ float finish_entering(const Op& op, const ChunkScalars& scalars,
-                                                   const float (&products)[2][2][4], Out& y) const {
+                                                   const float (&products)[Shape::kSquares][2][4],
+                                                   Out& y) const {
     const float unscale = in.seq_idx == nullptr
                               ? store_masked<false>(op, square, products, scalars, warp_tile, square_maxima)
                               : store_masked<true>(op, square, products, scalars, warp_tile, square_maxima);
 #pragma unroll
     for (int i = 0; i < Shape::kOutBlocks; ++i) {
-      const float state_scale = state_unscale<Op>(maxima, 2 * warp_tile.half + i / 2) / unscale;
+      const float state_scale =
+          state_unscale<Op>(maxima, (Shape::kOutColumns * warp_tile.part + 8 * i) / 16) / unscale;
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         y[i][e] *= scalars.carry[16 * warp_tile.slab + op.lane / 4 + 8 * (e / 2)];
@@ -199,7 +209,7 @@ struct ScanBlock {
   /// The lane's elements of z and out in the chunk.
   __device__ __forceinline__ OutTile out_tile(const Op& op, std::int64_t start) const {
     const int row = 16 * warp_tile.slab + op.lane / 4;
-    const int column = 32 * warp_tile.half + 2 * (op.lane % 4);
+    const int column = Shape::kOutColumns * warp_tile.part + 2 * (op.lane % 4);
     return {((sequence.begin + start + row) * in.nheads + at.h) * in.headdim + at.row + column,
             8 * in.nheads * in.headdim, steps_within(start, kChunkSteps, sequence.steps) - row,
             static_cast<int>(in.headdim) - at.row - column};
@@ -220,8 +230,8 @@ struct ScanBlock {
     for (int k = 0; k < 16 * (warp_tile.slab + 1) / Op::kStep; ++k) {
       const auto m = op.load_masked(square, 16 * warp_tile.slab, k);
 #pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        const auto x = op.load_b_transposed(stage.x, k, 32 * warp_tile.half + 16 * j);
+      for (int j = 0; j < Shape::kOutBlocks / 2; ++j) {
+        const auto x = op.load_b_transposed(stage.x, k, Shape::kOutColumns * warp_tile.part + 16 * j);
         op.multiply(y[2 * j], m, x, 0);
         op.multiply(y[2 * j + 1], m, x, 1);
       }
@@ -234,7 +244,7 @@ struct ScanBlock {
   __device__ __forceinline__ void write_out(const Op& op, const ChunkStage& stage, const Out& y,
                                             const Gates& gates, const OutTile& out) const {
     const int row = 16 * warp_tile.slab + op.lane / 4;
-    const int column = 32 * warp_tile.half + 2 * (op.lane % 4);
+    const int column = Shape::kOutColumns * warp_tile.part + 2 * (op.lane % 4);
 #pragma unroll
     for (int i = 0; i < 2 * Shape::kOutBlocks; ++i) {
       const int j = i / 2;
@@ -282,7 +292,7 @@ struct ScanBlock {
 // The loops over k of C·Bᵀ, C·Hᵀ and of the state's update stand in the kernel: as functions of their own,
 // inlined or not, they get other registers, and up to 28 spills more.
 template <class Op, int kStates>
-__global__ void __launch_bounds__(kChunkedThreads, Shapes<Op, kStates>::Layout::kBlocksPerSm)
+__global__ void __launch_bounds__(Shapes<Op, kStates>::kThreads, Shapes<Op, kStates>::Layout::kBlocksPerSm)
     chunked_kernel(const SsdArgs args, const ChunkedPass pass) {
   using Block = ScanBlock<Op, kStates>;
   using Shape = typename Block::Shape;
@@ -292,7 +302,7 @@ __global__ void __launch_bounds__(kChunkedThreads, Shapes<Op, kStates>::Layout::
   const SsdInputs& in = args.in;
   const Block block(args, pass, shared);
   const ChunkedBlock& at = block.at;
-  const WarpTile& warp_tile = block.warp_tile;
+  const WarpTile<Shape::kParts>& warp_tile = block.warp_tile;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   Op op{lane_id()};
   const float A = in.A[at.h];
@@ -332,24 +342,23 @@ __global__ void __launch_bounds__(kChunkedThreads, Shapes<Op, kStates>::Layout::
     typename Block::Out y = {};
     [[maybe_unused]] float square_unscale = 1.0F;
     if (!pass.states_only) {
-      float products[2][2][4] = {};
+      float products[Shape::kSquares][2][4] = {};
       const auto steps = static_cast<int>(ceil_div(in.dstate, Op::kStep));
 #pragma unroll(Op::kExact ? 1 : 2)
       for (int k = 0; k < steps; ++k) {
         // All loads before the first product, so that they wait for memory together.
-        typename Op::B b[2];
+        typename Op::B h[Shape::kOutBlocks / 2], b[Shape::kSquares];
         const auto c = op.load_a(stage.C, 16 * warp_tile.slab, k);
-        const auto h0 = op.load_b(block.state_tile, 32 * warp_tile.half, k);
-        const auto h1 = op.load_b(block.state_tile, 32 * warp_tile.half + 16, k);
 #pragma unroll
-        for (int j = 0; j < 2; ++j)
+        for (int j = 0; j < Shape::kOutBlocks / 2; ++j)
+          h[j] = op.load_b_stored(block.state_tile, Shape::kOutColumns * warp_tile.part + 16 * j, k);
+#pragma unroll
+        for (int j = 0; j < Shape::kSquares; ++j)
           if (j < warp_tile.squares()) b[j] = op.load_b(stage.B, 16 * warp_tile.square_column(j), k);
-        op.multiply(y[0], c, h0, 0);
-        op.multiply(y[1], c, h0, 1);
-        op.multiply(y[2], c, h1, 0);
-        op.multiply(y[3], c, h1, 1);
 #pragma unroll
-        for (int j = 0; j < 2; ++j) {
+        for (int i = 0; i < Shape::kOutBlocks; ++i) op.multiply(y[i], c, h[i / 2], i % 2);
+#pragma unroll
+        for (int j = 0; j < Shape::kSquares; ++j) {
           if (j >= warp_tile.squares()) continue;
           op.multiply(products[j][0], c, b[j], 0);
           op.multiply(products[j][1], c, b[j], 1);
@@ -379,7 +388,7 @@ __global__ void __launch_bounds__(kChunkedThreads, Shapes<Op, kStates>::Layout::
         typename Op::B b[Shape::kLoadsAhead];
 #pragma unroll
         for (int i = 0; i < Shape::kLoadsAhead; ++i)
-          b[i] = op.load_b_transposed(stage.B, k, 8 * (warp_tile.half * Shape::kStateBlocks + 2 * (j + i)));
+          b[i] = op.load_b_transposed(stage.B, k, 8 * (warp_tile.part * Shape::kStateBlocks + 2 * (j + i)));
 #pragma unroll
         for (int i = 0; i < Shape::kLoadsAhead; ++i) {
           op.multiply(state[2 * (j + i)], x, b[i], 0);
@@ -406,7 +415,7 @@ __global__ void __launch_bounds__(kChunkedThreads, Shapes<Op, kStates>::Layout::
 
 template <class Op, int kStates>
 ChunkedVariant variant() {
-  return {chunked_kernel<Op, kStates>, Shapes<Op, kStates>::Layout::kBytes};
+  return {chunked_kernel<Op, kStates>, Shapes<Op, kStates>::kThreads, Shapes<Op, kStates>::Layout::kBytes};
 }
 
 }  // namespace chunked

@@ -140,7 +140,7 @@ Launch stops_launch(const Problem& problem, const TensorSet& tensors, const SsdA
     auto* stream = static_cast<cudaStream_t>(launch_stream);
     order_pieces_kernel<<<1, kPassThreads, 0, stream>>>(ends, pieces);
     check_cuda(cudaGetLastError());
-    variant.kernel<<<blocks, kChunkedThreads, variant.shared_bytes, stream>>>(args, pass);
+    variant.kernel<<<blocks, variant.threads, variant.shared_bytes, stream>>>(args, pass);
     check_cuda(cudaGetLastError());
     walk_pieces_kernel<<<walk_blocks, kPassThreads, 0, stream>>>(args.in, pass, pieces, stops.states);
     check_cuda(cudaGetLastError());
@@ -203,12 +203,12 @@ Launch chunked_launch(const Problem& problem, const TensorSet& tensors, void* wo
   return [=](void* launch_stream) {
     auto* stream = static_cast<cudaStream_t>(launch_stream);
     if (ends.segments > 0) {
-      variant.kernel<<<end_blocks, kChunkedThreads, variant.shared_bytes, stream>>>(args, ends);
+      variant.kernel<<<end_blocks, variant.threads, variant.shared_bytes, stream>>>(args, ends);
       check_cuda(cudaGetLastError());
       pass_states_kernel<<<pass_blocks, kPassThreads, 0, stream>>>(args.in, whole);
       check_cuda(cudaGetLastError());
     }
-    variant.kernel<<<whole_blocks, kChunkedThreads, variant.shared_bytes, stream>>>(args, whole);
+    variant.kernel<<<whole_blocks, variant.threads, variant.shared_bytes, stream>>>(args, whole);
     check_cuda(cudaGetLastError());
     if (make_stops) make_stops(launch_stream);
   };

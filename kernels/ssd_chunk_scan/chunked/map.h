@@ -13,24 +13,25 @@ namespace ssmbench {
 
 inline constexpr int kChunkSteps = 64;  ///< time steps of a chunk, whatever chunk_size says
 inline constexpr int kChunkRows = 64;   ///< rows of the state (of P) that a block holds
-inline constexpr int kChunkedWarps = 8;
-inline constexpr int kChunkedThreads = 32 * kChunkedWarps;
+inline constexpr int kSlabs = 4;        ///< of 16 rows: of time, or of the state
 /// What a block may use of Hopper's shared memory, and what one of two blocks of an SM may.
 inline constexpr int kSharedBytesPerBlock = 227 * 1024;
 inline constexpr int kSharedBytesOfTwo = 113 * 1024;
 
-/// The tile of a warp in every product of a chunk: 16 rows and half of the columns. Warps w and
-/// w + 4 run on the same quarter of an SM; the first has little to do below the diagonal where the
-/// second has much.
+/// The tile of a warp in every product of a chunk: 16 rows and a part of the columns, a half or a quarter.
+/// Warps w, w + 4, … run on the same quarter of an SM; every other one of them has little to do below the
+/// diagonal where its neighbours have much.
+template <int kParts>
 struct WarpTile {
   int slab;  ///< rows 16·slab … 16·slab + 15
-  int half;  ///< columns: the half's, in units of the product's width / 2
+  int part;  ///< columns, in units of the product's width / kParts
 
-  SSMBENCH_HD constexpr explicit WarpTile(int warp) : slab(warp < 4 ? warp : 7 - warp), half(warp / 4) {}
-  /// C·Bᵀ is cut finer, into 16 × 16 squares, since those above the diagonal are not computed: warps of half
-  /// 0 have the even columns of squares, those of half 1 the odd ones.
-  SSMBENCH_HD constexpr int square_column(int j) const { return half + 2 * j; }
-  SSMBENCH_HD constexpr int squares() const { return slab < half ? 0 : (slab - half) / 2 + 1; }
+  SSMBENCH_HD constexpr explicit WarpTile(int warp)
+      : slab(warp / kSlabs % 2 == 0 ? warp % kSlabs : kSlabs - 1 - warp % kSlabs), part(warp / kSlabs) {}
+  /// C·Bᵀ is cut finer, into 16 × 16 squares, since those above the diagonal are not computed: part i has
+  /// column i of squares, and every kParts-th one after it.
+  SSMBENCH_HD constexpr int square_column(int j) const { return part + kParts * j; }
+  SSMBENCH_HD constexpr int squares() const { return slab < part ? 0 : (slab - part) / kParts + 1; }
 };
 
 /// dstate rounded up to what a kernel is compiled for.
@@ -66,9 +67,10 @@ struct ChunkedLayout {
   static constexpr int kState = 0;  // from kStages · kStage on, as what follows
   static constexpr int kSquare = kStateTile;
   static constexpr int kSkip = kSquare + kSquareTile;
+  static constexpr int kMaxima = 2 * kSlabs;  ///< one of each warp, where there are two parts
   static constexpr int kSlabMaxima = kSkip + kChunkRows * static_cast<int>(sizeof(float));
-  static constexpr int kSquareMaxima = kSlabMaxima + kChunkedWarps * static_cast<int>(sizeof(float));
-  static constexpr int kOwn = kSquareMaxima + kChunkedWarps * static_cast<int>(sizeof(float));
+  static constexpr int kSquareMaxima = kSlabMaxima + kMaxima * static_cast<int>(sizeof(float));
+  static constexpr int kOwn = kSquareMaxima + kMaxima * static_cast<int>(sizeof(float));
   static constexpr int kStages = 2 * kStage + kOwn <= kSharedBytesPerBlock ? 2 : 1;
   static constexpr int kBytes = kStages * kStage + kOwn;
   static constexpr int kBlocksPerSm = kBytes <= kSharedBytesOfTwo ? 2 : 1;

@@ -7,11 +7,13 @@
 //
 //   load_a             A[m][k] from a tile [m][k]: 16 rows from `row` on
 //   load_masked        the same, of a tile that multiplies one read by load_b_transposed
+//   load_b_stored      load_b of a tile that store_pair has written
 //   load_a_transposed  A[m][k]·weight[k] from a tile [k][m]: columns `column` … + 15
 //   load_b             B[k][n] from a tile [n][k]: rows `row` … + 15, which are two blocks of 8 columns n
 //   load_b_transposed  B[k][n] from a tile [k][n]: columns `column` … + 15, two blocks of n
 //   multiply           D += A·B for block `which` of the two
 //   load_pair, store_pair   columns c and c + 1 of a row, c even; stored as operands, rounded once
+//   kParts             warps that share 16 rows of a product: of 8 warps in a block, or of 16
 
 #include <cstdint>
 
@@ -48,12 +50,17 @@ struct TensorCoreLoads {
     ssmbench::load_b(b.r, tile, row, 2 * step, lane);
     return b;
   }
+  template <class Tile>
+  __device__ B load_b_stored(const Tile& tile, int row, int step) const {
+    return load_b(tile, row, step);
+  }
 };
 
 /// Operands f16 or bf16.
 template <class Io>
 struct HalfProducts : TensorCoreLoads {
   using Element = Io;
+  static constexpr int kParts = 2;
   static constexpr int kStep = 16;
   /// f16 has so few exponents that what decays and Δ scale must be moved into its range.
   static constexpr bool kNarrowRange = std::is_same_v<Io, __half>;
@@ -102,9 +109,10 @@ struct HalfProducts : TensorCoreLoads {
 
 /// f32 tensors, operands rounded to tf32. Where the summation index is time it is taken in another order, the
 /// same on both sides: k and k + 4 of a step stand for steps 2k and 2k + 1 of time, which lie in different
-/// banks.
+/// banks. A block alone fills an SM's shared memory: it has 16 warps, so that there are enough of them.
 struct Tf32Products : TensorCoreLoads {
   using Element = float;
+  static constexpr int kParts = 4;
   static constexpr int kStep = 8;
   static constexpr bool kNarrowRange = false;
   static constexpr bool kSplitSums = true;
@@ -125,6 +133,10 @@ struct Tf32Products : TensorCoreLoads {
     B b = TensorCoreLoads::load_b(tile, row, step);
     round(b.r);
     return b;
+  }
+  template <class Tile>
+  __device__ B load_b_stored(const Tile& tile, int row, int step) const {
+    return TensorCoreLoads::load_b(tile, row, step);
   }
   template <class Tile>
   __device__ A load_masked(const Tile& tile, int row, int step) const {
@@ -175,6 +187,7 @@ struct Tf32Products : TensorCoreLoads {
 struct F32Products {
   int lane;
   using Element = float;
+  static constexpr int kParts = 2;
   static constexpr int kStep = 8;
   static constexpr bool kNarrowRange = false;
   static constexpr bool kSplitSums = true;
@@ -216,6 +229,10 @@ struct F32Products {
     for (int i = 0; i < 4; ++i)
       load_row(b.v[i / 2][i % 2], tile, row + 8 * (i / 2) + 2 * (lane % 4) + i % 2, step);
     return b;
+  }
+  template <class Tile>
+  __device__ B load_b_stored(const Tile& tile, int row, int step) const {
+    return load_b(tile, row, step);
   }
   template <class Tile>
   __device__ B load_b_transposed(const Tile& tile, int step, int column) const {

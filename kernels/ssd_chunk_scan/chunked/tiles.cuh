@@ -14,14 +14,14 @@
 namespace ssmbench::chunked {
 
 /// Copies `rows` × `columns` elements from `source` (rows `stride` elements apart) into a tile of kChunkSteps
-/// rows, zeros around them. Asynchronous where rows are `aligned` to 16 bytes.
-template <class Tile, class Io>
+/// rows, zeros around them, by kThreads threads. Asynchronous where rows are `aligned` to 16 bytes.
+template <int kThreads, class Tile, class Io>
 __device__ void fill_tile(const Tile& tile, const Io* source, int stride, int rows, int columns,
                           bool aligned) {
   constexpr int kElements = Tile::kVectorElements;
   constexpr int kVectorsPerRow = Tile::kRowBytes / 16;
-  constexpr int kRowStep = kChunkedThreads / kVectorsPerRow;
-  static_assert(kChunkedThreads % kVectorsPerRow == 0 && kChunkSteps % kRowStep == 0);
+  constexpr int kRowStep = kThreads / kVectorsPerRow;
+  static_assert(kThreads % kVectorsPerRow == 0 && kChunkSteps % kRowStep == 0);
   const int vector = static_cast<int>(threadIdx.x) % kVectorsPerRow;
   const int first = static_cast<int>(threadIdx.x) / kVectorsPerRow;
   const int count = max(0, min(kElements, columns - vector * kElements));
@@ -71,8 +71,8 @@ __device__ Pair<Io> packed(float2 pair) {
     return pack_pair<Io>(pair.x, pair.y);
 }
 
-/// A lane's elements of z and out in a chunk: pairs of rows g and g + 8 of its warp's slab, in 4 blocks of 8
-/// columns.
+/// A lane's elements of z and out in a chunk: pairs of rows g and g + 8 of its warp's slab, in 2 or 4 blocks of
+/// 8 columns.
 struct OutTile {
   std::int64_t at;          ///< of the first pair, in elements
   std::int64_t row_stride;  ///< between g and g + 8
@@ -106,31 +106,32 @@ __device__ void store_pair(Io* memory, float2 pair, int count) {
   }
 }
 
-template <bool kWhole, class Io>
-__device__ void load_gates(Pair<Io> (&gates)[4][2], const Io* z, const OutTile& out) {
+template <bool kWhole, class Io, int kBlocks>
+__device__ void load_gates(Pair<Io> (&gates)[kBlocks][2], const Io* z, const OutTile& out) {
 #pragma unroll
-  for (int i = 0; i < 8; ++i)
+  for (int i = 0; i < 2 * kBlocks; ++i)
     gates[i / 2][i % 2] = load_pair<kWhole>(z + out.offset(i / 2, i % 2), out.count(i / 2, i % 2));
 }
 
 /// The largest of what two warps have that share a slab. `maxima`: two numbers for each slab.
-__device__ inline float largest_of_slab(float largest, const WarpTile& warp_tile, float* maxima) {
+__device__ inline float largest_of_slab(float largest, const WarpTile<2>& warp_tile, float* maxima) {
   for (int distance = 16; distance > 0; distance /= 2)
     largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFU, largest, distance));
-  maxima[2 * warp_tile.slab + warp_tile.half] = largest;
+  maxima[2 * warp_tile.slab + warp_tile.part] = largest;
   asm volatile("bar.sync %0, 64;\n" ::"r"(1 + warp_tile.slab) : "memory");
   return fmaxf(maxima[2 * warp_tile.slab], maxima[2 * warp_tile.slab + 1]);
 }
 
 /// Calls store(i, r, pair) for the squares of C·Bᵀ that a warp has, with decay, Δ and mask: row 8·r of block i.
-template <bool kSequences, class Op, class Store>
-__device__ void mask_squares(const Op& op, const float (&products)[2][2][4], const ChunkScalars& scalars,
-                             const WarpTile& warp_tile, const Store& store) {
+template <bool kSequences, class Op, int kSquares, int kParts, class Store>
+__device__ void mask_squares(const Op& op, const float (&products)[kSquares][2][4],
+                             const ChunkScalars& scalars, const WarpTile<kParts>& warp_tile,
+                             const Store& store) {
   const int t = 16 * warp_tile.slab + op.lane / 4;  // and t + 8
   const float row_sums[2] = {scalars.sum[t], scalars.sum[t + 8]};
   [[maybe_unused]] const float row_rests[2] = {scalars.sum_rest[t], scalars.sum_rest[t + 8]};
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {  // block i % 2 of 8 columns of square i / 2
+  for (int i = 0; i < 2 * kSquares; ++i) {  // block i % 2 of 8 columns of square i / 2
     if (i / 2 >= warp_tile.squares()) continue;
     const int s = 16 * warp_tile.square_column(i / 2) + 8 * (i % 2) + 2 * (op.lane % 4);  // and s + 1
     const float2 deltas = *reinterpret_cast<const float2*>(scalars.delta + s);
@@ -161,9 +162,9 @@ __device__ void mask_squares(const Op& op, const float (&products)[2][2][4], con
 
 /// The same to shared memory as operands. With a narrow range each slab is scaled by a power of two: by its own
 /// largest element, since Δ may be 10^5 times as large at one step as at the next. Returns its inverse.
-template <bool kSequences, class Op, class Tile>
-__device__ float store_masked(const Op& op, const Tile& square, const float (&products)[2][2][4],
-                              const ChunkScalars& scalars, const WarpTile& warp_tile, float* maxima) {
+template <bool kSequences, class Op, class Tile, int kSquares, int kParts>
+__device__ float store_masked(const Op& op, const Tile& square, const float (&products)[kSquares][2][4],
+                              const ChunkScalars& scalars, const WarpTile<kParts>& warp_tile, float* maxima) {
   const auto store = [&](int i, int r, float2 pair) {
     op.store_pair(square, 16 * warp_tile.slab + op.lane / 4 + 8 * r,
                   16 * warp_tile.square_column(i / 2) + 8 * (i % 2) + 2 * (op.lane % 4), pair);
@@ -192,9 +193,9 @@ __device__ float store_masked(const Op& op, const Tile& square, const float (&pr
 
 /// A warp's tile of the state as operands to shared memory. With a narrow range each slab is scaled by a
 /// power of two, which the two warps that share it agree upon; `maxima` then holds the inverses.
-template <class Op, class Tile, int kBlocks>
+template <class Op, class Tile, int kBlocks, int kParts>
 __device__ void store_state(const Op& op, const Tile& tile, const float (&state)[kBlocks][4],
-                            const WarpTile& warp_tile, float* maxima) {
+                            const WarpTile<kParts>& warp_tile, float* maxima) {
   float scale = 1.0F;
   if constexpr (Op::kNarrowRange) {
     float largest = 0.0F;
@@ -207,7 +208,7 @@ __device__ void store_state(const Op& op, const Tile& tile, const float (&state)
   const int g = op.lane / 4;
 #pragma unroll
   for (int i = 0; i < kBlocks; ++i) {
-    const int n = 8 * (warp_tile.half * kBlocks + i) + 2 * (op.lane % 4);
+    const int n = 8 * (warp_tile.part * kBlocks + i) + 2 * (op.lane % 4);
 #pragma unroll
     for (int r = 0; r < 2; ++r)
       op.store_pair(tile, 16 * warp_tile.slab + g + 8 * r, n,

@@ -22,9 +22,11 @@ struct ChunkedPass {
   bool pairs_aligned;        ///< two elements of z and out at an even p are one aligned word
 };
 
-/// The kernel for an arithmetic and a padded number of states, and the dynamic shared memory of its blocks.
+/// The kernel for an arithmetic and a padded number of states, and the threads and dynamic shared memory of its
+/// blocks.
 struct ChunkedVariant {
   void (*kernel)(SsdArgs, ChunkedPass);
+  int threads;
   int shared_bytes;
 };
 

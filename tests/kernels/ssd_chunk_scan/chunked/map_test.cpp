@@ -7,22 +7,28 @@
 
 using namespace ssmbench;
 
-TEST_CASE("chunked: warps share every product without overlap") {
-  std::vector<int> parts(4 * 2);
+template <int kParts>
+void check_tiles() {
+  std::vector<int> parts(std::size_t{kSlabs} * kParts);
   std::vector<int> squares(4 * 4);
-  for (int warp = 0; warp < kChunkedWarps; ++warp) {
-    const WarpTile part(warp);
-    ++parts.at(static_cast<std::size_t>(part.slab * 2 + part.half));
-    CHECK(part.squares() <= 2);
-    for (int j = 0; j < part.squares(); ++j)
-      ++squares.at(static_cast<std::size_t>(part.slab * 4 + part.square_column(j)));
+  for (int warp = 0; warp < kSlabs * kParts; ++warp) {
+    const WarpTile<kParts> tile(warp);
+    ++parts.at(static_cast<std::size_t>(tile.slab * kParts + tile.part));
+    CHECK(tile.squares() <= kSlabs / kParts);
+    for (int j = 0; j < tile.squares(); ++j)
+      ++squares.at(static_cast<std::size_t>(tile.slab * 4 + tile.square_column(j)));
   }
-  CHECK(parts == std::vector<int>(8, 1));
+  CHECK(parts == std::vector<int>(parts.size(), 1));
   // Those on and below the diagonal, and no others.
   CHECK(squares == std::vector<int>{1, 0, 0, 0,  //
                                     1, 1, 0, 0,  //
                                     1, 1, 1, 0,  //
                                     1, 1, 1, 1});
+}
+
+TEST_CASE("chunked: warps share every product without overlap") {
+  check_tiles<2>();
+  check_tiles<4>();
 }
 
 TEST_CASE("chunked: every (batch, head, rows, chunk) belongs to one block, in either pass") {
