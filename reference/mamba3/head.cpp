@@ -12,7 +12,7 @@ Mamba3Head::Mamba3Head(const Problem& problem, const TensorSet& inputs, std::str
     : scan_(problem),
       inputs_(inputs),
       prefix_(std::move(prefix)),
-      roundings_of_operands_(mamba3_operand_roundings(scan_)),
+      roundings_of_operands_(mamba3_operand_roundings(scan_, problem.dtype())),
       over_states_(roundings_of_sum(scan_.dstate)),
       projections_(scan_, inputs),
       pass_(scan_.headdim, scan_.dstate, reads_headdims,
@@ -88,6 +88,14 @@ void Mamba3Head::make_products(const std::vector<double>& v, std::int64_t r, con
   }
 }
 
+/// What the least rounding of V·MIMO_V adds to those of products_, which are weight·V·MIMO_V.
+double Mamba3Head::more_variance(double weight) const {
+  double largest = 0;
+  for (const double product : products_) largest = std::max(largest, std::abs(product));
+  const double least = largest > 0 ? weight * roundings_of_operands_.least / largest : 0;
+  return 1 + least * least / roundings_of_operands_.terms;
+}
+
 std::int64_t Mamba3Head::add_update(Mamba3Update update, const Mamba3Vector& w, const Mamba3Reader& reader) {
   update.v = products_.data();
   update.v_error = product_errors_.data();
@@ -116,7 +124,8 @@ std::int64_t Mamba3Head::add_before(const Mamba3Step& step, double cumulative_er
                        .roundings = r == 0 ? decay_error + 2 : 1,
                        .drift = drift,
                        .is_step = r == 0,
-                       .undecayed = undecayed_.data()},
+                       .undecayed = undecayed_.data(),
+                       .more_variance = more_variance(weight.value * step.decay)},
                       before_[r], r + 1 == scan_.rank ? reader : Mamba3Reader{});
   }
   return last;
@@ -127,7 +136,8 @@ std::int64_t Mamba3Head::add_own(const Rounded<double>& weight, const std::vecto
   std::int64_t last = 0;
   for (std::int64_t r = 0; r < scan_.rank; ++r) {
     make_products(v, r, weight, 0);
-    last = add_update({.roundings = 1}, k[r], r + 1 == scan_.rank ? reader : Mamba3Reader{});
+    last = add_update({.roundings = 1, .more_variance = more_variance(weight.value)}, k[r],
+                      r + 1 == scan_.rank ? reader : Mamba3Reader{});
   }
   return last;
 }

@@ -100,6 +100,7 @@ class Mamba3Head {
   void load_factors(const char* name, std::vector<double>& into) const;
   void make_products(const std::vector<double>& v, std::int64_t r, const Rounded<double>& weight,
                      double relative);
+  double more_variance(double weight) const;
 };
 
 }  // namespace ssmbench

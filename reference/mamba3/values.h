@@ -10,6 +10,7 @@
 #include "reference/common/rounded.h"
 #include "reference/mamba3/projections.h"
 #include "reference/mamba3/steps.h"
+#include "reference/ssd_chunk_scan/pass.h"
 
 namespace ssmbench {
 
@@ -22,9 +23,10 @@ inline constexpr double kTurn = 2 * std::numbers::pi;
 /// gradient have dy for V, and MIMO_Out and the gate for MIMO_V.
 struct OperandRoundings {
   double terms, parts;
+  double least;  ///< what the rounding of V·MIMO_V is relative to at least; see least_operand()
 };
-inline OperandRoundings mamba3_operand_roundings(const Mamba3& scan) {
-  return scan.is_mimo ? OperandRoundings{5, 4} : OperandRoundings{2, 2};
+inline OperandRoundings mamba3_operand_roundings(const Mamba3& scan, DType dtype) {
+  return scan.is_mimo ? OperandRoundings{5, 4, least_operand(dtype)} : OperandRoundings{2, 2, 0};
 }
 
 /// A result on its way out, with what an implementation may get wrong about it.
@@ -76,6 +78,8 @@ inline void add_own_term(Mamba3Value& sum, const Rounded<double>& own, const Mam
                std::abs(own.value * score.value) * x_error;
   sum.variance +=
       factor * factor * (score.variance + (roundings.terms + roundings.parts) * score.value * score.value);
+  const double least = own.value * score.value * roundings.least;
+  sum.variance += least * least;
 }
 
 /// silu(Z·MIMO_Z) and its slope by z = Z·MIMO_Z, a product that MIMO rounds.

@@ -412,6 +412,36 @@ TEST_CASE("a decay over two steps that f32 cannot hold may lose what a large inp
   CHECK(tolerance_at(2) > expectation.expected[2]);
 }
 
+TEST_CASE("Mamba-3's tolerances in f16 have room for V·MIMO_V where that is small", "[mamba3]") {
+  const Problem problem = mamba3_problem({{"dtype", "f16"},
+                                          {"headdim", size(2)},
+                                          {"mimo_rank", size(1)},
+                                          {"out_reduce", true},
+                                          {"final_states", true}},
+                                         mamba3_mimo_fwd());
+  const double v = GENERATE(0x1p-3, 46 * 0x1p-24);
+  constexpr double kUp = 0.141F;
+  const double operand = f16_to_float(float_to_f16(static_cast<float>(v * kUp)));
+  const double relative = std::abs(operand / (v * kUp) - 1);
+  CHECK((relative > 0.05) == (v < 0x1p-14));  // 6.49 units of the smallest number become 6
+  for (const double other : {0.0, 86.0}) {
+    INFO("V " << v << " beside " << other);
+    Values values = drawn_values(problem);
+    values.at("V") = {v, other};
+    values.at("MIMO_V") = {kUp, kUp};
+    const auto outputs = reference_of(problem, values);
+    const ReferenceOutput& out = outputs.at("out");
+    const double error = relative * std::abs(out.expected[0]);
+    const double allowed = tolerance(out.expectation().at(0), DType::f32, {Math::f16});
+    CHECK(error <= allowed);
+    CHECK(allowed < 40 * std::max(error, 0x1p-11 * std::abs(out.expected[0])));
+    const ReferenceOutput& state = outputs.at("Final_SSM_State");
+    for (std::int64_t n = 0; n < problem.size("dstate"); ++n)
+      CHECK(relative * std::abs(state.expected[n]) <=
+            tolerance(state.expectation().at(n), DType::f32, {Math::f16}));
+  }
+}
+
 TEST_CASE("a step of no length leaves the states alone", "[mamba3]") {
   const Problem problem =
       mamba3_problem(mamba3_with_sizes({{"form", "siso"}, {"batch", size(2)}}), mamba3_step());
