@@ -26,12 +26,17 @@ struct WarpTile {
   int slab;  ///< rows 16·slab … 16·slab + 15
   int part;  ///< columns, in units of the product's width / kParts
 
-  SSMBENCH_HD constexpr explicit WarpTile(int warp)
-      : slab(warp / kSlabs % 2 == 0 ? warp % kSlabs : kSlabs - 1 - warp % kSlabs), part(warp / kSlabs) {}
+  SSMBENCH_HD constexpr explicit WarpTile(int warp) : slab(slab_of(warp)), part(warp / kSlabs) {}
   /// C·Bᵀ is cut finer, into 16 × 16 squares, since those above the diagonal are not computed: part i has
   /// column i of squares, and every kParts-th one after it.
   SSMBENCH_HD constexpr int square_column(int j) const { return part + kParts * j; }
   SSMBENCH_HD constexpr int squares() const { return slab < part ? 0 : (slab - part) / kParts + 1; }
+
+ private:
+  SSMBENCH_HD static constexpr int slab_of(int warp) {
+    if (kParts > 2) warp %= 2 * kSlabs;
+    return warp < kSlabs ? warp : 2 * kSlabs - 1 - warp;
+  }
 };
 
 /// dstate rounded up to what a kernel is compiled for.
