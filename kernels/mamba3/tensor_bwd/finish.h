@@ -59,13 +59,20 @@ SSMBENCH_TEAM void store_start(const Mamba3BwdArgs& args, const Plan& plan, cons
   });
 }
 
+/// Parts that the sums over a step's pairs, and those over steps, are cut into.
+inline constexpr int kQuarters = 4;
+
 /// Memory of a block that finishes a row.
 struct FinishMemory {
-  float turns[kSteps * (kMaxAngles +
-                        1)];  ///< [step][pair], a float between rows: Σ dθ to the end of the part; then ω·Θ
-  float parts[kParts * kMaxAngles];  ///< [part][pair]: behind the part
+  /// [step][pair], some floats between rows: dθ; then ω·Θ. And tanh of the rates.
+  float turns[kSteps * (kMaxAngles + kAngleVector)];
+  float rates[kSteps * (kMaxAngles + kAngleVector)];
+  float parts[kParts * kMaxAngles];  ///< [part][pair]: Σ dθ
   float flows[kFlowRows][kSteps];
-  float past[kSteps];  ///< what flows past a step
+  float quarters[kQuarters][kSteps];
+  float past[kSteps];    ///< what flows past a step
+  float before[kSteps];  ///< ds of the step before
+  StepScalars steps[kSteps];
 };
 
 /// dAngles, dADT, dDT and dTrap of a row.
@@ -80,89 +87,126 @@ struct Finish {
 
   SSMBENCH_TEAM void run() const {
     const int angles = plan.angles;
-    team.for_all(kParts * angles + kFlowRows * kSteps, [&](int i) {
-      const int flow = i - kParts * angles;
-      if (flow < 0) return add_part(i / angles, i % angles);
+    const int vectors = plan.angle_tiles * kAngleTile / kAngleVector;
+    team.for_all(vectors + kParts * angles + kFlowRows * kSteps, [&](int i) {
+      const int rates = i - vectors;
+      const int flow = rates - kParts * angles;
+      if (rates < 0) return load_turns(i);
+      if (flow < 0) return load_rates(rates / angles, rates % angles);
       memory.flows[flow / kSteps][flow % kSteps] =
           Io::fetch(from.flows + row.index * kFlowRows * kSteps + flow);
+      if (flow < kSteps) load_step(flow);
     });
-    team.for_all(kSteps + angles, [&](int i) {
-      if (i < kSteps) return add_flows(i);
-      float sum = from.turns[row.index * angles + i - kSteps];
-      for (int part = kParts - 1; part >= 0; --part) {
-        float& behind = memory.parts[part * angles + i - kSteps];
-        const float share = behind;
-        behind = sum;
-        sum += share;
-      }
+    team.for_all(kParts * angles + kQuarters * kSteps, [&](int i) {
+      const int quarter = i - kParts * angles;
+      if (quarter < 0) return add_part(i / angles, i % angles);
+      memory.quarters[quarter / kSteps][quarter % kSteps] = flows_of(quarter / kSteps, quarter % kSteps);
     });
-    team.for_all(kParts * angles, [&](int i) { store_rates(i / angles, i % angles); });
+    team.for_all(kParts * angles + kSteps, [&](int i) {
+      const int t = i - kParts * angles;
+      if (t < 0) return store_rates(i / angles, i % angles);
+      memory.past[t] = quarters_of(t);
+    });
+    team.for_all(kQuarters * kSteps, [&](int i) { add_turned(i / kSteps, i % kSteps); });
     team.for_all(row.steps, [&](int t) { store_scalars(t); });
   }
 
  private:
-  SSMBENCH_TEAM float& turn(int t, int pair) const { return memory.turns[t * (plan.angles + 1) + pair]; }
+  SSMBENCH_TEAM int at(int t, int pair) const { return t * (plan.angles + kAngleVector) + pair; }
+
+  /// A vector of an angle tile.
+  SSMBENCH_TEAM void load_turns(int vector) const {
+    constexpr int kTileVectors = kAngleTile / kAngleVector;
+    float of_pairs[kAngleVector];
+    Io::load_words(of_pairs, from.dtheta + plan.angle_tile(row.index, 0) + vector * kAngleVector);
+    for (int i = 0; i < kAngleVector; ++i) {
+      const AngleAt to = angle_at(vector % kTileVectors * kAngleVector + i);
+      const int pair = vector / kTileVectors * kTilePairs + to.pair;
+      if (pair < plan.angles) memory.turns[at(to.t, pair)] = to.t < row.steps ? of_pairs[i] : 0.0F;
+    }
+  }
+
+  SSMBENCH_TEAM void load_rates(int part, int pair) const {
+    float rates[kPartSteps];
+    for (int u = 0; u < kPartSteps; ++u) {  // all loads before the first is waited for
+      const int t = part * kPartSteps + u;
+      rates[u] =
+          Io::load(args.in.rates, row.step(plan, t < row.steps ? t : row.steps - 1) * plan.angles + pair);
+    }
+    for (int u = 0; u < kPartSteps; ++u) memory.rates[at(part * kPartSteps + u, pair)] = tanhf(rates[u]);
+  }
+
+  SSMBENCH_TEAM void load_step(int t) const {
+    memory.before[t] = before(t);
+    memory.steps[t] = scalars_of<Io>(args.in, row.scalar(plan, t < row.steps ? t : row.steps - 1));
+  }
 
   SSMBENCH_TEAM void add_part(int part, int pair) const {
-    float terms[kPartSteps];
-    for (int u = 0; u < kPartSteps; ++u) {
-      const int t = part * kPartSteps + u;
-      terms[u] = t < row.steps ? Io::fetch(from.dtheta + row.step(plan, t) * plan.angles + pair) : 0.0F;
-    }
     float sum = 0;
-    for (int u = kPartSteps - 1; u >= 0; --u) {
-      sum += terms[u];
-      turn(part * kPartSteps + u, pair) = sum;
-    }
+    for (int u = kPartSteps - 1; u >= 0; --u) sum += memory.turns[at(part * kPartSteps + u, pair)];
     memory.parts[part * plan.angles + pair] = sum;
   }
 
-  SSMBENCH_TEAM void add_flows(int t) const {
+  /// What flows past step t of the steps of a quarter.
+  SSMBENCH_TEAM float flows_of(int quarter, int t) const {
+    constexpr int kEach = kSteps / kQuarters;
     float sum = 0;
-    for (int u = 0; u < kSteps; ++u) sum += memory.flows[u < t ? kFlowIn : kFlowOut][u];
-    memory.past[t] = sum;
+    for (int u = quarter * kEach; u < (quarter + 1) * kEach; ++u)
+      sum += memory.flows[u < t ? kFlowIn : kFlowOut][u];
+    return sum;
+  }
+
+  SSMBENCH_TEAM float quarters_of(int t) const {
+    float sum = 0;
+    for (int quarter = 0; quarter < kQuarters; ++quarter) sum += memory.quarters[quarter][t];
+    return sum;
   }
 
   SSMBENCH_TEAM void store_rates(int part, int pair) const {
     constexpr float kPi = 0.5F * kTurnInRadians;
-    const int first = part * kPartSteps;
-    float dt[kPartSteps], rates[kPartSteps];
-    for (int u = 0; u < kPartSteps; ++u) {  // all loads before the first is waited for
-      const int t = first + u < row.steps ? first + u : row.steps - 1;
-      dt[u] = Io::fetch(args.in.dt + row.scalar(plan, t));
-      rates[u] = Io::load(args.in.rates, row.step(plan, t) * plan.angles + pair);
+    float behind = Io::fetch(from.turns + row.index * plan.angles + pair);
+    for (int later = kParts - 1; later > part; --later) behind += memory.parts[later * plan.angles + pair];
+    float sum = 0;
+    for (int u = kPartSteps - 1; u >= 0; --u) {
+      const int t = part * kPartSteps + u;
+      float& turn = memory.turns[at(t, pair)];
+      const float rate = memory.rates[at(t, pair)];
+      sum += turn;
+      const float theta = sum + behind;
+      turn = kPi * rate * theta;
+      if (t < row.steps)
+        Io::store(args.drates, row.step(plan, t) * plan.angles + pair,
+                  kPi * (1.0F - rate * rate) * memory.steps[t].dt * theta);
     }
-    const float behind = memory.parts[part * plan.angles + pair];
-    for (int u = 0; u < kPartSteps && first + u < row.steps; ++u) {
-      const int t = first + u;
-      const float rate = tanhf(rates[u]);
-      const float theta = turn(t, pair) + behind;
-      Io::store(args.drates, row.step(plan, t) * plan.angles + pair,
-                kPi * (1.0F - rate * rate) * dt[u] * theta);
-      turn(t, pair) = kPi * rate * theta;
-    }
+  }
+
+  /// Σ ω·Θ over a quarter of the pairs.
+  SSMBENCH_TEAM void add_turned(int quarter, int t) const {
+    const int each = (plan.angles + kQuarters - 1) / kQuarters;
+    const int end = (quarter + 1) * each < plan.angles ? (quarter + 1) * each : plan.angles;
+    float sum = 0;
+    for (int pair = quarter * each; pair < end; ++pair) sum += memory.turns[at(t, pair)];
+    memory.quarters[quarter][t] = sum;
   }
 
   /// ds of the step before.
   SSMBENCH_TEAM float before(int t) const {
-    if (t > 0) return memory.flows[kFlowScale][t - 1];
-    if (row.chunk > 0)
-      return from.flows[((row.index - plan.nheads) * kFlowRows + kFlowScale) * kSteps + kSteps - 1];
+    const float* const scales = from.flows + (row.index * kFlowRows + kFlowScale) * kSteps;
+    if (t > 0) return Io::fetch(scales + t - 1);
+    if (row.chunk > 0) return Io::fetch(scales - plan.nheads * kFlowRows * kSteps + kSteps - 1);
     return args.in.input_ssm == nullptr ? 0.0F : from.first_own[row.b * plan.nheads + row.head];
   }
 
   SSMBENCH_TEAM void store_scalars(int t) const {
-    const std::int64_t at = row.scalar(plan, t);
-    const StepScalars step = scalars_of<Io>(args.in, at);
-    const float earlier = before(t);
+    const std::int64_t to = row.scalar(plan, t);
+    const StepScalars step = memory.steps[t];
+    const float earlier = memory.before[t];
     const float now = memory.flows[kFlowScale][t] + memory.flows[kFlowOwn][t];
-    float turned = 0;
-    for (int pair = 0; pair < plan.angles; ++pair) turned += turn(t, pair);
     // Nothing flows past the first step where no state enters: the sums cancel there, but for their rounding.
     const bool enters = row.start + t > 0 || args.in.input_ssm != nullptr;
-    args.dadt[at] = enters ? memory.past[t] : 0.0F;
-    args.ddt[at] = step.closed * earlier + step.open * now + turned;
-    Io::store(args.dtrap, at, step.open * step.closed * step.dt * (now - earlier));
+    args.dadt[to] = enters ? memory.past[t] : 0.0F;
+    args.ddt[to] = step.closed * earlier + step.open * now + quarters_of(t);
+    Io::store(args.dtrap, to, step.open * step.closed * step.dt * (now - earlier));
   }
 };
 

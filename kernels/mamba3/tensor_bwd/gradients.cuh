@@ -33,6 +33,9 @@ inline constexpr int kPatchRows = kSteps / 16;
 inline constexpr int kPatchColumns = kGradientWarps / kPatchRows;
 using Patches = Fragments<kAtoms>;
 
+/// Of an angle tile, a thread's pairs of a patch: 16-byte vectors.
+inline constexpr int kPatchVectors = 2 * kAtoms / kAngleVector;
+
 /// A patch of 16-bit elements, in pairs.
 using PackedPatches = std::uint32_t[kAtoms][2];
 
@@ -452,48 +455,49 @@ struct GradientBlock {
       }
   }
 
-  /// Phases of the thread's pairs, on their way while the products are: of rows row_of(0) and row_of(2).
+  /// The thread's pairs of an angle tile: kPatchVectors vectors, a warpgroup's threads apart.
+  template <class Element>
+  __device__ __forceinline__ Element* own_vectors(Element* angles, int n) const {
+    constexpr int kApart = 2 * kSteps * kAngleVector;
+    return angles + plan.angle_tile(row.index, n) + at.column / (8 * kAtoms) * kPatchVectors * kApart +
+           (at.row / 16 * 32 + at.lane) * kAngleVector;
+  }
+
+  /// Their phases, on their way while the products are: of rows row_of(0) and row_of(2).
   __device__ __forceinline__ void load_phases(int n, std::uint32_t (&phases)[kAtoms][2]) const {
-    const std::uint32_t* const starts = work.starts + row.index * plan.angles;
-    const std::uint32_t* const of_steps = work.phases + row.step(plan, 0) * plan.angles;
-    const int pitch = static_cast<int>(plan.nheads) * plan.angles;
+    if (n >= plan.angle_tiles) return;
+    const std::uint32_t* const from = own_vectors(work.phases, n);
 #pragma unroll
-    for (int e = 0; e < kAtoms; ++e) {
-      const int pair = (n * kSteps + at.column_of(e, 0)) / 2;
-      const std::uint32_t start = pair < plan.angles ? starts[pair] : 0U;
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        const int t = at.row_of(2 * j);
-        phases[e][j] = pair < plan.angles && t < row.steps ? start + of_steps[t * pitch + pair] : 0U;
-      }
+    for (int i = 0; i < kPatchVectors; ++i) {
+      const uint4 vector = __ldg(reinterpret_cast<const uint4*>(from + i * 2 * kSteps * kAngleVector));
+      phases[2 * i][0] = vector.x;
+      phases[2 * i][1] = vector.y;
+      phases[2 * i + 1][0] = vector.z;
+      phases[2 * i + 1][1] = vector.w;
     }
   }
 
   /// dq and dk, turned back, dθ, and sums over steps.
   __device__ __forceinline__ void turn_back(int n, const Patches& dq, const Patches& dk,
                                             const std::uint32_t (&phases)[kAtoms][2]) const {
-    float* const dtheta = work.dtheta + row.step(plan, 0) * plan.angles;
-    const int pitch = static_cast<int>(plan.nheads) * plan.angles;
     const std::int64_t vectors = row.step(plan, 0) * plan.dstate + n * kSteps;
     const std::int64_t vector_pitch = plan.nheads * plan.dstate;
+    float turned[kAtoms][2];
     float of_q[2][kAtoms], of_k[2][kAtoms], turns[kAtoms];
 #pragma unroll
     for (int e = 0; e < kAtoms; ++e) {
       of_q[0][e] = of_q[1][e] = of_k[0][e] = of_k[1][e] = turns[e] = 0.0F;
       const int column = at.column_of(e, 0);
-      const int pair = (n * kSteps + column) / 2;
 #pragma unroll
       for (int i = 0; i < 4; i += 2) {
         const int t = at.row_of(i);
         float2 to_q = make_float2(dq[e][i], dq[e][i + 1]);
         float2 to_k = make_float2(dk[e][i], dk[e][i + 1]);
-        if (pair < plan.angles && t < row.steps) {
-          const int angle = t * pitch + pair;
+        if (n < plan.angle_tiles) {
           const float2 q = load_pair(tiles.q(n), t, column);
           const float2 k = load_pair(tiles.k(n), t, column);
-          const float turned = q.x * to_q.y - q.y * to_q.x + k.x * to_k.y - k.y * to_k.x;
-          dtheta[angle] = turned;
-          turns[e] += turned;
+          turned[e][i / 2] = q.x * to_q.y - q.y * to_q.x + k.x * to_k.y - k.y * to_k.x;
+          turns[e] += turned[e][i / 2];
           const Turn turn = turn_of(phases[e][i / 2]);
           to_q = make_float2(to_q.x * turn.cosine + to_q.y * turn.sine,
                              to_q.y * turn.cosine - to_q.x * turn.sine);
@@ -509,6 +513,13 @@ struct GradientBlock {
         *reinterpret_cast<float2*>(work.dq + to) = to_q;
         *reinterpret_cast<float2*>(work.dk + to) = to_k;
       }
+    }
+    if (n < plan.angle_tiles) {
+      float* const to = own_vectors(work.dtheta, n);
+#pragma unroll
+      for (int i = 0; i < kPatchVectors; ++i)
+        store_vector(to + i * 2 * kSteps * kAngleVector, turned[2 * i][0], turned[2 * i][1],
+                     turned[2 * i + 1][0], turned[2 * i + 1][1]);
     }
     float* const sums = shared.sums[n][at.row / 16];
     const int column = at.column_of(atom_of_sum(at.lane), 0);

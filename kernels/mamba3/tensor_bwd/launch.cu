@@ -1,14 +1,16 @@
 // cuda-chunked and cuda-hopper for Mamba-3's gradients: registration and launch. In order:
 //
 //   increments, starts   phases before all chunks
-//   prepare              prepare.h: rotated q and k; s, γ and decays of all steps
+//   prepare              prepare.h: phases, rotated q and k; s, γ and decays of all steps
 //   states               SSD's walks over the states at the borders of chunks, and over their gradients: those of
 //                        its cuda-chunked, or of its cuda-hopper
-//   gradients            gradients.cuh: a block per chunk of a head
+//   gradients            gradients.cuh: a block per chunk of a head; or kernel.cuh of hopper_bwd/, a block per chunk of
+//                        the heads of a group
 //   turns, finish        finish.h: dAngles, dADT, dDT, dTrap; gradients of the input states
-//   heads, rows          sums over the heads of a group; over sequences and chunks
+//   heads, rows          sums over the heads of a group, but for cuda-hopper; over sequences and chunks
 
 #include <array>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -16,6 +18,7 @@
 #include "kernels/common/hopper/device.h"
 #include "kernels/common/launch.cuh"
 #include "kernels/mamba3/bind.h"
+#include "kernels/mamba3/hopper_bwd/launch.h"
 #include "kernels/mamba3/tensor_bwd/finish.h"
 #include "kernels/mamba3/tensor_bwd/gradients.cuh"
 #include "kernels/ssd_chunk_scan/hopper_bwd/launch.h"
@@ -60,22 +63,30 @@ struct DeviceIo {
   static __device__ T fetch(const T* data) {
     return __ldg(data);
   }
+  template <class T>
+  static __device__ void load_words(T (&to)[4], const T* data) {
+    const uint4 bits = __ldg(reinterpret_cast<const uint4*>(data));
+    memcpy(to, &bits, sizeof bits);
+  }
+  template <class T>
+  static __device__ void store_words(T* data, const T (&from)[4]) {
+    uint4 bits;
+    memcpy(&bits, from, sizeof bits);
+    *reinterpret_cast<uint4*>(data) = bits;
+  }
   static __device__ void store_octet(void* data, std::int64_t at, const Octet& octet) {
     store_vector(static_cast<Bf16*>(data) + at, octet.state);
   }
 };
 
 /// A block's threads.
-template <int kCount = kThreads>
 struct BlockTeam {
   template <class Body>
   __device__ void for_all(int count, const Body& body) const {
-    for (int i = static_cast<int>(threadIdx.x); i < count; i += kCount) body(i);
+    for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) body(i);
     __syncthreads();
   }
 };
-/// Of a block that prepares a row: an item for each at 128 states.
-constexpr int kPrepareThreads = kRuns * kMaxStates / kOctet + kSteps;
 
 __device__ std::int64_t thread_of_grid() {
   return std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
@@ -83,8 +94,8 @@ __device__ std::int64_t thread_of_grid() {
 
 __global__ void __launch_bounds__(kThreads)
     increments_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
-  __shared__ IncrementMemory memory;
-  add_increments<DeviceIo>(args.in, plan, work, Row(plan, blockIdx.x), memory, BlockTeam<>());
+  __shared__ std::uint32_t parts[kParts * kMaxAngles];
+  add_increments<DeviceIo>(args.in, plan, work, Row(plan, blockIdx.x), parts, BlockTeam());
 }
 
 __global__ void starts_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
@@ -98,11 +109,11 @@ __global__ void seeds_kernel(const Mamba3BwdArgs args, const Plan plan, const Wo
     make_seed<DeviceIo>(args.in, plan, work, at);
 }
 
-__global__ void __launch_bounds__(kPrepareThreads, 2)
+__global__ void __launch_bounds__(kThreads, 4)
     prepare_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
-  using Team = BlockTeam<kPrepareThreads>;
-  const Team team;
-  Preparation<DeviceIo, Team>{args.in, plan, work, Row(plan, blockIdx.x), team}.run();
+  __shared__ PrepareMemory memory;
+  const BlockTeam team;
+  Preparation<DeviceIo, BlockTeam>{args.in, plan, work, memory, Row(plan, blockIdx.x), team}.run();
 }
 
 __global__ void turns_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
@@ -113,14 +124,14 @@ __global__ void turns_kernel(const Mamba3BwdArgs args, const Plan plan, const Wo
 __global__ void __launch_bounds__(kThreads)
     start_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
   __shared__ float terms[kMaxStates];
-  store_start<DeviceIo>(args, plan, work, blockIdx.x, terms, BlockTeam<>());
+  store_start<DeviceIo>(args, plan, work, blockIdx.x, terms, BlockTeam());
 }
 
 __global__ void __launch_bounds__(kThreads)
     finish_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
   __shared__ FinishMemory memory;
-  const BlockTeam<> team;
-  Finish<DeviceIo, BlockTeam<>>{args, plan, work, memory, Row(plan, blockIdx.x), team}.run();
+  const BlockTeam team;
+  Finish<DeviceIo, BlockTeam>{args, plan, work, memory, Row(plan, blockIdx.x), team}.run();
 }
 
 __global__ void heads_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
@@ -133,7 +144,7 @@ __global__ void __launch_bounds__(kThreads)
     rows_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work, int slabs) {
   __shared__ float parts[kSumParts * kSumColumns];
   add_rows(args, plan, work, blockIdx.x / slabs, static_cast<int>(blockIdx.x) % slabs * kSumColumns, parts,
-           BlockTeam<>());
+           BlockTeam());
 }
 
 /// As SSD's kernels take it: q and k are of each head.
@@ -157,8 +168,14 @@ SsdBwdArgs ssd_args(const Mamba3BwdArgs& args, const Plan& plan, const Workspace
   return ssd;
 }
 
-/// Both walks over states. `handed`: behind the workspace of the plan.
-using StatesOf = Launch (*)(const SsdBwdArgs& ssd, const Plan& plan, const Workspace& work, void* handed);
+/// What differs between cuda-chunked and cuda-hopper: both walks over states, and the gradients. `handed`: behind the
+/// workspace of the plan.
+struct Products {
+  HeadSums head_sums;
+  Launch (*states)(const SsdBwdArgs& ssd, const Plan& plan, const Workspace& work, void* handed);
+  Launch (*gradients)(const Mamba3BwdArgs& args, const SsdBwdArgs& ssd, const Plan& plan,
+                      const Workspace& work);
+};
 
 Launch chunked_states(const SsdBwdArgs& ssd, const Plan& plan, const Workspace& work, void* /*handed*/) {
   const WalkTensors forward{.left = ssd.in.x,
@@ -215,7 +232,7 @@ std::optional<std::string> unsupported(const Problem& problem) {
   if (scan.headdim % 8 != 0 || scan.dstate % 8 != 0)
     return "needs headdim and dstate that are multiples of 8: rows of 16-byte vectors";
   if (scan.nheads > 2147483647 / (kSteps * scan.angles)) return "needs at most 2147483647 angles in 64 steps";
-  const Plan plan(scan);
+  const Plan plan(scan, HeadSums::kernel);
   return grid_too_large({plan.rows, ceil_div(scan.angles + 2 * scan.dstate, kSumColumns)},
                         "64 steps of a head and 32 states");
 }
@@ -226,6 +243,10 @@ Launch gradients_of(const Mamba3BwdArgs& args, const Plan& plan, const Workspace
   const auto kernel = gradients_kernel<Bf16, kTilesN>;
   allow_shared_bytes(kernel, kBytes);
   return launch_of(kernel, plan.rows, dim3(kGradientThreads), kBytes, args, plan, work);
+}
+Launch chunked_gradients(const Mamba3BwdArgs& args, const SsdBwdArgs& /*ssd*/, const Plan& plan,
+                         const Workspace& work) {
+  return plan.dstate_tiles == 1 ? gradients_of<1>(args, plan, work) : gradients_of<2>(args, plan, work);
 }
 
 std::optional<std::string> unsupported_by_hopper(const Problem& problem) {
@@ -244,8 +265,8 @@ Mamba3BwdArgs bind_aligned(const Problem& problem, const TensorSet& tensors) {
   return args;
 }
 
-Launch bind_with(const Mamba3BwdArgs& args, void* workspace, StatesOf states) {
-  const Plan plan(args.in.scan);
+Launch bind_with(const Mamba3BwdArgs& args, void* workspace, const Products& products) {
+  const Plan plan(args.in.scan, products.head_sums);
   const Workspace work(plan, workspace);
   const std::int64_t heads = plan.batch * plan.nheads;
   const auto elementwise = [&](auto kernel, std::int64_t count) {
@@ -258,16 +279,16 @@ Launch bind_with(const Mamba3BwdArgs& args, void* workspace, StatesOf states) {
                                elementwise(starts_kernel, heads * plan.angles)};
   if (args.in.input_ssm != nullptr)
     launches.push_back(elementwise(seeds_kernel, heads * plan.headdim * plan.dstate));
-  launches.push_back(launch_of(prepare_kernel, plan.rows, dim3(kPrepareThreads), 0, args, plan, work));
-  launches.push_back(
-      states(ssd_args(args, plan, work), plan, work, static_cast<unsigned char*>(workspace) + plan.bytes));
-  launches.push_back(plan.dstate_tiles == 1 ? gradients_of<1>(args, plan, work)
-                                            : gradients_of<2>(args, plan, work));
+  launches.push_back(by_block(prepare_kernel, plan.rows));
+  const SsdBwdArgs ssd = ssd_args(args, plan, work);
+  launches.push_back(products.states(ssd, plan, work, static_cast<unsigned char*>(workspace) + plan.bytes));
+  launches.push_back(products.gradients(args, ssd, plan, work));
   launches.push_back(elementwise(turns_kernel, heads * plan.angles));
   if (args.dinput_ssm != nullptr) launches.push_back(by_block(start_kernel, heads));
   launches.push_back(by_block(finish_kernel, plan.rows));
-  launches.push_back(
-      elementwise(heads_kernel, plan.batch * plan.seqlen * plan.groups * plan.dstate / kOctet));
+  if (products.head_sums == HeadSums::kernel)
+    launches.push_back(
+        elementwise(heads_kernel, plan.batch * plan.seqlen * plan.groups * plan.dstate / kOctet));
   const int slabs = static_cast<int>(ceil_div(plan.sums, kSumColumns));
   launches.push_back(launch_of(rows_kernel, plan.nheads * slabs, dim3(kThreads), 0, args, plan, work, slabs));
   return [launches](void* stream) {
@@ -275,16 +296,18 @@ Launch bind_with(const Mamba3BwdArgs& args, void* workspace, StatesOf states) {
   };
 }
 
+constexpr Products kChunked{HeadSums::kernel, chunked_states, chunked_gradients};
+constexpr Products kHopper{HeadSums::block, hopper_states, hopper_gradients};
 constexpr Arithmetic kArithmetic{.math = Math::bf16, .state_dtype = DType::bf16};
 
 Launch bind_chunked(const Problem& problem, const TensorSet& tensors, void* workspace) {
   if (auto reason = unsupported(problem)) throw ContractError("cuda-chunked " + *reason);
-  return bind_with(bind_aligned(problem, tensors), workspace, chunked_states);
+  return bind_with(bind_aligned(problem, tensors), workspace, kChunked);
 }
 
 Launch bind_hopper(const Problem& problem, const TensorSet& tensors, void* workspace) {
   if (auto reason = unsupported_by_hopper(problem)) throw ContractError("cuda-hopper " + *reason);
-  return bind_with(bind_aligned(problem, tensors), workspace, hopper_states);
+  return bind_with(bind_aligned(problem, tensors), workspace, kHopper);
 }
 
 const Registration chunked{
@@ -294,19 +317,19 @@ const Registration chunked{
      .summary = "chunks of 64 steps by SSD's products on tensor cores, q and k rotated beforehand",
      .arithmetic = [](DType) { return kArithmetic; },
      .unsupported = unsupported,
-     .workspace_bytes = [](const Problem& problem) { return Plan(Mamba3(problem)).bytes; },
+     .workspace_bytes = [](const Problem& problem) { return Plan(Mamba3(problem), HeadSums::kernel).bytes; },
      .bind = bind_chunked}};
 
 const Registration on_hopper{
     {.name = "cuda-hopper",
      .op = "mamba3_siso_bwd",
      .device = DeviceKind::cuda,
-     .summary = "cuda-chunked with states by wgmma, fed by TMA; for compute capability 9.0",
+     .summary = "chunks of 64 steps, products by wgmma, fed by TMA; heads of a group summed in registers",
      .arithmetic = [](DType) { return kArithmetic; },
      .unsupported = unsupported_by_hopper,
      .workspace_bytes =
          [](const Problem& problem) {
-           const Plan plan{Mamba3(problem)};
+           const Plan plan(Mamba3(problem), HeadSums::block);
            return plan.bytes + handed_of(plan).bytes;
          },
      .bind = bind_hopper}};

@@ -27,20 +27,48 @@ inline constexpr int kFlowScale = 2;  ///< ds
 inline constexpr int kFlowOwn = 3;    ///< dγ
 inline constexpr int kFlowRows = 4;
 
+/// Pairs of an angle tile, [step][pair]: those of 64 states.
+inline constexpr int kTilePairs = kSteps / 2;
+inline constexpr int kAngleTile = kSteps * kTilePairs;
+inline constexpr int kAngleVector = 4;  ///< 16 bytes
+
+/// Element of an angle tile. A thread of the gradient kernels has its pairs of a 64 × 64 product of tensor cores
+/// (steps, states) in four vectors, and a warp's vectors are neighbours.
+SSMBENCH_HD constexpr int angle_offset(int t, int pair) {
+  const int thread = t / 16 * 32 + t % 8 * 4 + pair % 4;
+  const int value = pair / 4 * 2 + t % 16 / 8;
+  return (value / kAngleVector * 2 * kSteps + thread) * kAngleVector + value % kAngleVector;
+}
+/// Its inverse.
+struct AngleAt {
+  int t, pair;
+};
+SSMBENCH_HD constexpr AngleAt angle_at(int offset) {
+  const int thread = offset / kAngleVector % (2 * kSteps);
+  const int value = offset / (kAngleVector * 2 * kSteps) * kAngleVector + offset % kAngleVector;
+  return {thread / 32 * 16 + value % 2 * 8 + thread % 32 / 4, value / 2 * 4 + thread % 4};
+}
+
+/// Where the heads of a group are summed: from the workspace by a kernel, or in a block that walks through them.
+enum class HeadSums { kernel, block };
+
 /// A (batch, chunk, head) is a row, a ChunkGrid's.
 struct Plan : ChunkGrid {
   std::int64_t batch, seqlen, nheads, groups;
-  int headdim, dstate, angles;
-  int sums;  ///< of a row: dQ_bias and dK_bias, then dD
+  int headdim, dstate, angles, angle_tiles;
+  std::int64_t slices;     ///< blocks that share a group's heads; only with HeadSums::block
+  std::int64_t per_slice;  ///< heads of a slice; the last may have fewer
+  int sums;                ///< of a row: dQ_bias and dK_bias, then dD
 
   // Byte offsets into the workspace.
-  std::size_t q, k;      ///< [B, L, H, N] io dtype: rotated
-  std::size_t dq, dk;    ///< [B, L, H, N] f32: their gradients, turned back
-  std::size_t phases;    ///< [B, L, H, S] u32: from the chunk's first step on
-  std::size_t dtheta;    ///< [B, L, H, S] f32
-  std::size_t starts;    ///< [row][S] u32: phases before the chunk
-  std::size_t steps;     ///< [row][kStepFloats][step] f32
-  std::size_t owns;      ///< [row][step] f32: γ
+  std::size_t q, k;        ///< [B, L, H, N] io dtype: rotated
+  std::size_t dq, dk;      ///< [B, L, H, N] f32: their gradients, turned back; only with HeadSums::kernel
+  std::size_t slice_sums;  ///< [slice][dK, dQ][B, L, G, N] f32; only where there are several slices
+  std::size_t phases;      ///< [row][angle tile] tiles of u32: of θ
+  std::size_t dtheta;      ///< the same of f32
+  std::size_t starts;      ///< [row][S] u32: phases before the chunk
+  std::size_t steps;       ///< [row][kStepFloats][step] f32
+  std::size_t owns;        ///< [row][step] f32: γ
   std::size_t seeds;     ///< [B, H, P, N] f32: the states that sequences start with; only with initial states
   std::size_t states;    ///< [row][dstate tile] tiles: the states entering the chunk
   std::size_t dstates;   ///< the same of the gradients of the states leaving the chunk
@@ -50,7 +78,7 @@ struct Plan : ChunkGrid {
   std::size_t first_own;  ///< [B, H] f32: ds of the step before the first; only with initial states
   std::size_t bytes;
 
-  explicit Plan(const Mamba3& scan)
+  Plan(const Mamba3& scan, HeadSums head_sums)
       : ChunkGrid(chunk_grid(scan.batch, scan.seqlen, scan.nheads, scan.headdim, scan.dstate, kSteps)),
         batch(scan.batch),
         seqlen(scan.seqlen),
@@ -59,17 +87,28 @@ struct Plan : ChunkGrid {
         headdim(static_cast<int>(scan.headdim)),
         dstate(static_cast<int>(scan.dstate)),
         angles(static_cast<int>(scan.angles)),
+        angle_tiles(static_cast<int>(ceil_div(scan.angles, kTilePairs))),
+        slices(1),
+        per_slice(nheads / groups),
         sums(2 * dstate + 1) {
     constexpr std::size_t kIo = 2;
     const std::int64_t vectors = batch * seqlen * nheads * dstate;
+    const std::int64_t of_heads = head_sums == HeadSums::kernel ? vectors : 0;
+    const std::int64_t angle_elements = rows * angle_tiles * kAngleTile;
+    if (head_sums == HeadSums::block) {
+      const HeadSlices cut = slice_heads(batch * chunks * groups, per_slice);
+      slices = cut.slices;
+      per_slice = cut.per_slice;
+    }
     const std::int64_t heads = scan.has_initial_states ? batch * nheads : 0;
     WorkspaceLayout layout;
     q = layout.take(vectors, kIo);
     k = layout.take(vectors, kIo);
-    dq = layout.take(vectors, sizeof(float));
-    dk = layout.take(vectors, sizeof(float));
-    phases = layout.take(batch * seqlen * nheads * angles, sizeof(float));
-    dtheta = layout.take(batch * seqlen * nheads * angles, sizeof(float));
+    dq = layout.take(of_heads, sizeof(float));
+    dk = layout.take(of_heads, sizeof(float));
+    slice_sums = layout.take(slices > 1 ? slices * 2 * batch * seqlen * groups * dstate : 0, sizeof(float));
+    phases = layout.take(angle_elements, sizeof(float));
+    dtheta = layout.take(angle_elements, sizeof(float));
     starts = layout.take(rows * angles, sizeof(float));
     steps = layout.take(rows * kStepFloats * kSteps, sizeof(float));
     owns = layout.take(rows * kSteps, sizeof(float));
@@ -82,6 +121,11 @@ struct Plan : ChunkGrid {
     first_own = layout.take(heads, sizeof(float));
     bytes = layout.bytes();
   }
+
+  /// First element of an angle tile.
+  SSMBENCH_HD std::int64_t angle_tile(std::int64_t row, int tile) const {
+    return (row * angle_tiles + tile) * kAngleTile;
+  }
 };
 
 /// The workspace as the kernels take it.
@@ -90,7 +134,7 @@ struct Workspace {
   std::uint32_t* phases;
   std::uint32_t* starts;
   float* dtheta;
-  float *dq, *dk;
+  float *dq, *dk, *slice_sums;
   float *steps, *owns, *seeds;
   void *states, *dstates;
   float *turns, *flows, *row_sums, *first_own;
@@ -102,6 +146,7 @@ struct Workspace {
     k = base + plan.k;
     dq = floats(plan.dq);
     dk = floats(plan.dk);
+    slice_sums = floats(plan.slice_sums);
     phases = reinterpret_cast<std::uint32_t*>(base + plan.phases);
     dtheta = floats(plan.dtheta);
     starts = reinterpret_cast<std::uint32_t*>(base + plan.starts);

@@ -3,8 +3,9 @@
 // What comes before the products of cuda-chunked's gradients of Mamba-3: rotated q and k, and the numbers of each
 // step. Written as loops over elements that do not depend on one another, Team::for_all(), as in
 // chunked_bwd/gradients.h, so that CPU tests run the same code. Io: load(data, at) and store(data, at, value) of
-// the io dtype, the same of an Octet, `at` a multiple of 8; load_floats()
-// of eight floats; and fetch(), the value at a pointer. What they load is not written by the same kernel.
+// the io dtype, the same of an Octet, `at` a multiple of 8; load_floats() of eight floats; fetch(), the value at a
+// pointer; and load_words() and store_words(), of an aligned vector of 16 bytes. What they load is not written by the
+// same kernel.
 
 #include <cmath>
 #include <cstdint>
@@ -56,40 +57,36 @@ inline constexpr int kPartSteps = kSteps / kParts;
 /// Chunks whose loads are all on their way before the first is waited for.
 inline constexpr int kBatch = 16;
 
-struct IncrementMemory {
-  std::uint32_t phases[kSteps * kMaxAngles];  ///< [step][pair]: from the part's first step on
-  std::uint32_t parts[kParts * kMaxAngles];   ///< [part][pair]
-};
+/// Visits the increments of the phases of `kPartSteps` steps from `first` on: visit(step, increment), 0 where no step
+/// is.
+template <class Io, class Visit>
+SSMBENCH_TEAM void for_increments(const Mamba3Args& args, const Plan& plan, const Row& row, int first,
+                                  int pair, const Visit& visit) {
+  float dt[kPartSteps], rates[kPartSteps];
+  for (int u = 0; u < kPartSteps; ++u) {  // all loads before the first is waited for
+    const int t = first + u < row.steps ? first + u : row.steps - 1;
+    dt[u] = Io::fetch(args.dt + row.scalar(plan, t));
+    rates[u] = Io::load(args.rates, row.step(plan, t) * plan.angles + pair);
+  }
+  for (int u = 0; u < kPartSteps; ++u)
+    visit(first + u, first + u < row.steps ? phase_step(dt[u], rates[u]) : 0U);
+}
 
-/// Phases of a row from the chunk's first step on, and what all of its steps add, to `starts`.
+/// What all steps of a row add to the phases, to `starts`. `parts`: [kParts][pair].
 template <class Io, class Team>
 SSMBENCH_TEAM void add_increments(const Mamba3Args& args, const Plan& plan, const Workspace& to,
-                                  const Row& row, IncrementMemory& memory, const Team& team) {
+                                  const Row& row, std::uint32_t* parts, const Team& team) {
   const int angles = plan.angles;
   team.for_all(kParts * angles, [&](int i) {
-    const int first = i / angles * kPartSteps;
-    const int pair = i % angles;
-    float dt[kPartSteps], rates[kPartSteps];
-    for (int u = 0; u < kPartSteps; ++u) {  // all loads before the first is waited for
-      const int t = first + u < row.steps ? first + u : row.steps - 1;
-      dt[u] = Io::fetch(args.dt + row.scalar(plan, t));
-      rates[u] = Io::load(args.rates, row.step(plan, t) * angles + pair);
-    }
     std::uint32_t sum = 0;
-    for (int u = 0; u < kPartSteps; ++u) {
-      if (first + u < row.steps) sum += phase_step(dt[u], rates[u]);
-      memory.phases[(first + u) * angles + pair] = sum;
-    }
-    memory.parts[i] = sum;
+    for_increments<Io>(args, plan, row, i / angles * kPartSteps, i % angles,
+                       [&](int, std::uint32_t increment) { sum += increment; });
+    parts[i] = sum;
   });
-  team.for_all(kParts * angles, [&](int i) {
-    const int part = i / angles;
-    const int pair = i % angles;
-    std::uint32_t before = 0;
-    for (int u = 0; u < part; ++u) before += memory.parts[u * angles + pair];
-    for (int t = part * kPartSteps; t < (part + 1) * kPartSteps && t < row.steps; ++t)
-      to.phases[row.step(plan, t) * angles + pair] = before + memory.phases[t * angles + pair];
-    if (part == kParts - 1) to.starts[row.index * angles + pair] = before + memory.parts[i];
+  team.for_all(angles, [&](int pair) {
+    std::uint32_t sum = 0;
+    for (int part = 0; part < kParts; ++part) sum += parts[part * angles + pair];
+    to.starts[row.index * angles + pair] = sum;
   });
 }
 
@@ -123,29 +120,80 @@ SSMBENCH_TEAM void make_seed(const Mamba3Args& args, const Plan& plan, const Wor
                  weight * args.input_v[head * plan.headdim + p] * args.input_k[head * plan.dstate + n];
 }
 
-/// Items of a block that prepares a row: runs of steps of an octet, then steps.
+/// Runs of steps that an octet's rotation is cut into, and how many steps are loaded at once.
 inline constexpr int kRuns = 16;
+inline constexpr int kRunSteps = 2;
 
-/// A row's q and k, and the numbers of its steps.
+/// Memory of a block that prepares a row.
+struct PrepareMemory {
+  /// [step][pair], some floats between rows: from the part's first step on; then θ.
+  std::uint32_t phases[kSteps * (kMaxAngles + kAngleVector)];
+  std::uint32_t parts[kParts * kMaxAngles];  ///< [part][pair]
+  float adt[kSteps];
+};
+
+/// A row's phases, its q and k, and the numbers of its steps.
 template <class Io, class Team>
 struct Preparation {
   const Mamba3Args& args;
   const Plan& plan;
   const Workspace& to;
+  PrepareMemory& memory;
   Row row;
   const Team& team;
 
   SSMBENCH_TEAM void run() const {
+    const int angles = plan.angles;
+    team.for_all(kParts * angles + kSteps, [&](int i) {
+      const int t = i - kParts * angles;
+      if (t < 0) return add_part(i / angles, i % angles);
+      memory.adt[t] = t < row.steps ? Io::fetch(args.adt + row.scalar(plan, t)) : 0.0F;
+    });
+    team.for_all(kParts * angles + kSteps, [&](int i) {
+      if (i < kParts * angles)
+        add_before(i / angles, i % angles);
+      else
+        make_step(i - kParts * angles);
+    });
     const int octets = plan.dstate / kOctet;
-    team.for_all(kRuns * octets + kSteps, [&](int i) {
+    const int vectors = plan.angle_tiles * kAngleTile / kAngleVector;
+    team.for_all(vectors + kRuns * octets, [&](int i) {
       if (i < kRuns * octets)
         rotate(i / octets, i % octets);
       else
-        make_step(i - kRuns * octets);
+        store_phases(i - kRuns * octets);
     });
   }
 
  private:
+  SSMBENCH_TEAM std::uint32_t& phase(int t, int pair) const {
+    return memory.phases[t * (plan.angles + kAngleVector) + pair];
+  }
+
+  SSMBENCH_TEAM void add_part(int part, int pair) const {
+    std::uint32_t sum = 0;
+    for_increments<Io>(args, plan, row, part * kPartSteps, pair,
+                       [&](int t, std::uint32_t increment) { phase(t, pair) = sum += increment; });
+    memory.parts[part * plan.angles + pair] = sum;
+  }
+  SSMBENCH_TEAM void add_before(int part, int pair) const {
+    std::uint32_t before = Io::fetch(to.starts + row.index * plan.angles + pair);
+    for (int earlier = 0; earlier < part; ++earlier) before += memory.parts[earlier * plan.angles + pair];
+    for (int u = 0; u < kPartSteps; ++u) phase(part * kPartSteps + u, pair) += before;
+  }
+
+  /// A vector of an angle tile.
+  SSMBENCH_TEAM void store_phases(int vector) const {
+    constexpr int kTileVectors = kAngleTile / kAngleVector;
+    std::uint32_t of_pairs[kAngleVector];
+    for (int i = 0; i < kAngleVector; ++i) {
+      const AngleAt at = angle_at(vector % kTileVectors * kAngleVector + i);
+      const int pair = vector / kTileVectors * kTilePairs + at.pair;
+      of_pairs[i] = pair < plan.angles ? phase(at.t, pair) : 0U;
+    }
+    Io::store_words(to.phases + plan.angle_tile(row.index, 0) + vector * kAngleVector, of_pairs);
+  }
+
   /// Sums from the chunk's first step on, so that the last step's weight behind it is exactly 1.
   SSMBENCH_TEAM void make_step(int t) const {
     float decay = 0;
@@ -154,7 +202,7 @@ struct Preparation {
 #pragma unroll 16
 #endif
     for (int u = 0; u < kSteps; ++u) {
-      const float adt = u < row.steps ? Io::fetch(args.adt + row.scalar(plan, u)) : 0.0F;
+      const float adt = memory.adt[u];
       total += adt;
       decay += u <= t ? adt : 0.0F;
     }
@@ -174,30 +222,28 @@ struct Preparation {
   /// An octet of q and k of steps `first`, `first + kRuns` and so on.
   SSMBENCH_TEAM void rotate(int first, int octet) const {
     constexpr int kPairs = kOctet / 2;
-    const float* const of_q = args.Q_bias + row.head * plan.dstate + octet * kOctet;
-    const float* const of_k = args.K_bias + row.head * plan.dstate + octet * kOctet;
-    float biases[2][kOctet];
-    for (int i = 0; i < kOctet; ++i) {
-      biases[0][i] = Io::fetch(of_q + i);
-      biases[1][i] = Io::fetch(of_k + i);
-    }
+    const Octet of_q = Io::load_floats(args.Q_bias + row.head * plan.dstate + octet * kOctet);
+    const Octet of_k = Io::load_floats(args.K_bias + row.head * plan.dstate + octet * kOctet);
     const int rotated = plan.angles - octet * kPairs;  // of the octet's pairs, those below
-    std::uint32_t starts[kPairs];
-    for (int i = 0; i < kPairs; ++i)
-      starts[i] = i < rotated ? Io::fetch(to.starts + row.index * plan.angles + octet * kPairs + i) : 0U;
-    for (int t = first; t < row.steps; t += kRuns) {
-      const std::int64_t from = row.vector(plan, t) + octet * kOctet;
-      const std::int64_t at = row.step(plan, t);
-      const std::uint32_t* const phases = to.phases + at * plan.angles + octet * kPairs;
-      Octet q = Io::load_octet(args.Q, from);
-      Octet k = Io::load_octet(args.K, from);
-      for (int i = 0; i < kPairs; ++i) {
-        const Turn turn = i < rotated ? turn_of(starts[i] + Io::fetch(phases + i)) : Turn{1, 0};
-        rotate_pair(q.state + 2 * i, biases[0] + 2 * i, turn);
-        rotate_pair(k.state + 2 * i, biases[1] + 2 * i, turn);
+    for (int begin = first; begin < row.steps; begin += kRuns * kRunSteps) {
+      Octet q[kRunSteps], k[kRunSteps];
+      for (int u = 0; u < kRunSteps; ++u) {  // all loads before the first is waited for
+        const int t = begin + u * kRuns < row.steps ? begin + u * kRuns : row.steps - 1;
+        q[u] = Io::load_octet(args.Q, row.vector(plan, t) + octet * kOctet);
+        k[u] = Io::load_octet(args.K, row.vector(plan, t) + octet * kOctet);
       }
-      Io::store_octet(to.q, at * plan.dstate + octet * kOctet, q);
-      Io::store_octet(to.k, at * plan.dstate + octet * kOctet, k);
+      for (int u = 0; u < kRunSteps; ++u) {
+        const int t = begin + u * kRuns;
+        if (t >= row.steps) break;
+        for (int i = 0; i < kPairs; ++i) {
+          const Turn turn = i < rotated ? turn_of(phase(t, octet * kPairs + i)) : Turn{1, 0};
+          rotate_pair(q[u].state + 2 * i, of_q.state + 2 * i, turn);
+          rotate_pair(k[u].state + 2 * i, of_k.state + 2 * i, turn);
+        }
+        const std::int64_t at = row.step(plan, t) * plan.dstate + octet * kOctet;
+        Io::store_octet(to.q, at, q[u]);
+        Io::store_octet(to.k, at, k[u]);
+      }
     }
   }
 

@@ -235,16 +235,21 @@ __device__ __forceinline__ void store_tile_pairs(std::uint32_t tile, const std::
     hopper::store_matrices(tile ^ j * 32, from[4 * j], from[4 * j + 1], from[4 * j + 2], from[4 * j + 3]);
 }
 
-/// One exchange of store_column_sums: halves what a lane holds, and the lanes that hold the same columns.
-template <int kHalf>
+/// One exchange of store_column_sums: halves what a lane holds, and the lanes that hold the same columns. With the
+/// lane whose number differs in kBit.
+template <int kHalf, int kBit = 2 * kHalf>
 __device__ __forceinline__ void exchange_sums(float (&of)[16], int lane) {
-  const bool upper = (lane & 2 * kHalf) != 0;
+  const bool upper = (lane & kBit) != 0;
 #pragma unroll
   for (int i = 0; i < kHalf; ++i) {
     const float given = upper ? of[i] : of[i + kHalf];
     const float kept = upper ? of[i + kHalf] : of[i];
-    of[i] = kept + __shfl_xor_sync(0xFFFFFFFFU, given, 2 * kHalf);
+    of[i] = kept + __shfl_xor_sync(0xFFFFFFFFU, given, kBit);
   }
+}
+/// The fragment whose sums a lane has after three exchanges.
+__device__ __forceinline__ int fragment_of_sums(int lane) {
+  return (lane >> 4 & 1) * 4 + (lane >> 3 & 1) * 2 + (lane >> 2 & 1);
 }
 
 /// A warp's sums of 16 rows: `of` has a lane's sums in the two columns of each of the 8 fragments. To the 64
@@ -253,8 +258,7 @@ __device__ __forceinline__ void store_column_sums(float (&of)[16], float* to, in
   exchange_sums<8>(of, lane);
   exchange_sums<4>(of, lane);
   exchange_sums<2>(of, lane);
-  const int fragment = (lane >> 4 & 1) * 4 + (lane >> 3 & 1) * 2 + (lane >> 2 & 1);
-  *reinterpret_cast<float2*>(to + 8 * fragment + lane % 4 * 2) = make_float2(of[0], of[1]);
+  *reinterpret_cast<float2*>(to + 8 * fragment_of_sums(lane) + lane % 4 * 2) = make_float2(of[0], of[1]);
 }
 
 /// D of the columns that a lane has of a head's tile: of fragment e, the pair.
@@ -274,6 +278,31 @@ class SkipWeights {
   const float* row_;
   float one_ = 0.0F;
 };
+
+/// The part of a thread of a warpgroup in ⟨S', S⟩, of tiles as 16-byte vectors.
+template <class Io, int kStates>
+__device__ __forceinline__ float product_of_states(const uint4* states, const uint4* dstates) {
+  const int thread = group_thread();
+  states += thread;
+  dstates += thread;
+  float sums[2] = {0.0F, 0.0F};
+  const auto add = [&](std::uint32_t of_state, std::uint32_t of_gradient) {
+    const float2 a = unpack_pair<Io>(of_state);
+    const float2 b = unpack_pair<Io>(of_gradient);
+    sums[0] += a.x * b.x;
+    sums[1] += a.y * b.y;
+  };
+#pragma unroll 2  // the code of all roles has to fit in the instruction cache
+  for (int i = 0; i < kStates / 16; ++i) {
+    const uint4 a = states[i * kGroupThreads];
+    const uint4 b = dstates[i * kGroupThreads];
+    add(a.x, b.x);
+    add(a.y, b.y);
+    add(a.z, b.z);
+    add(a.w, b.w);
+  }
+  return sums[0] + sums[1];
+}
 
 /// The power of two that moves the largest of four warps' numbers to `target`; as much as leaves room in f32 for
 /// sums that are scaled with it.

@@ -142,26 +142,8 @@ class KeyWarpgroup {
 
   /// This thread's part of ⟨S', S⟩.
   __device__ __forceinline__ float product_of_states() const {
-    const int thread = group_thread();  // again: registers are short
-    const uint4* const states = shared_.vectors(shared_.state_tile(input_at_)) + thread;
-    const uint4* const dstates = shared_.vectors(shared_.dstate_tile(input_at_)) + thread;
-    float sums[2] = {0.0F, 0.0F};
-    const auto add = [&](std::uint32_t of_state, std::uint32_t of_gradient) {
-      const float2 a = unpack_pair<Io>(of_state);
-      const float2 b = unpack_pair<Io>(of_gradient);
-      sums[0] += a.x * b.x;
-      sums[1] += a.y * b.y;
-    };
-#pragma unroll 2  // the code of all roles has to fit in the instruction cache
-    for (int i = 0; i < T::kStates / 16; ++i) {
-      const uint4 a = states[i * kGroupThreads];
-      const uint4 b = dstates[i * kGroupThreads];
-      add(a.x, b.x);
-      add(a.y, b.y);
-      add(a.z, b.z);
-      add(a.w, b.w);
-    }
-    return sums[0] + sums[1];
+    return ssd_hopper_bwd::product_of_states<Io, T::kStates>(shared_.vectors(shared_.state_tile(input_at_)),
+                                                             shared_.vectors(shared_.dstate_tile(input_at_)));
   }
 
   /// The transposed tile of Q: A of a product.

@@ -56,12 +56,12 @@ __device__ void load_inputs(const GradientArgs& args, const SharedMemory<T>& sha
   }
 }
 
-/// By one thread.
-template <class T>
-__device__ void store_gradients(const GradientArgs& args, const SharedMemory<T>& shared) {
+/// By one thread. Shared: SharedMemory, or one like it.
+template <class T, class Shared>
+__device__ void store_gradients(const GradientArgs& args, const Shared& shared) {
   const BlockPlace place(args);
   const auto ring = shared.inputs();
-  typename SharedMemory<T>::Inputs::Position at;
+  typename Shared::Inputs::Position at;
   for (int head = 0; head < place.heads; ++head, at.advance()) {
     ring.wait_done(at);
     hopper::store_tile(args.dx, head_tile(place, head), shared.dout_tile(at));

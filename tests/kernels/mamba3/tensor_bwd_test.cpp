@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -47,6 +49,14 @@ struct HostBf16 {
   template <class T>
   static T fetch(const T* data) {
     return *data;
+  }
+  template <class T>
+  static void load_words(T (&to)[4], const T* data) {
+    std::copy_n(data, 4, to);
+  }
+  template <class T>
+  static void store_words(T* data, const T (&from)[4]) {
+    std::copy_n(from, 4, data);
   }
   static void store_octet(void* data, std::int64_t at, const Octet& octet) {
     for (int i = 0; i < kOctet; ++i) store(data, at + i, octet.state[i]);
@@ -246,6 +256,8 @@ class Products {
   void turn_back(const Row& row) {
     std::fill_n(work_.turns + row.index * plan_.angles, plan_.angles, 0.0F);
     float* const sums = work_.row_sums + row.index * plan_.sums;
+    // The pairs of a tile that do not exist, too.
+    std::fill_n(work_.dtheta + plan_.angle_tile(row.index, 0), plan_.angle_tiles * kAngleTile, 1.0F);
     for (int t = 0; t < row.steps; ++t) {
       for (int pair = 0; pair < plan_.angles; ++pair) turn_pair_back(row, t, pair);
       for (int n = 0; n < dstate_; ++n) {
@@ -258,12 +270,13 @@ class Products {
   }
   void turn_pair_back(const Row& row, int t, int pair) {
     const int at = t * dstate_ + 2 * pair;
-    const std::int64_t angle_at = row.step(plan_, t) * plan_.angles + pair;
+    const std::int64_t angle =
+        plan_.angle_tile(row.index, pair / kTilePairs) + angle_offset(t, pair % kTilePairs);
     const float dtheta =
         q_[at] * dq_[at + 1] - q_[at + 1] * dq_[at] + k_[at] * dk_[at + 1] - k_[at + 1] * dk_[at];
-    work_.dtheta[angle_at] = dtheta;
+    work_.dtheta[angle] = dtheta;
     work_.turns[row.index * plan_.angles + pair] += dtheta;
-    const Turn turn = turn_of(work_.starts[row.index * plan_.angles + pair] + work_.phases[angle_at]);
+    const Turn turn = turn_of(work_.phases[angle]);
     for (Floats* x : {&dq_, &dk_}) {
       const float x0 = (*x)[at];
       const float x1 = (*x)[at + 1];
@@ -294,29 +307,30 @@ std::vector<HostTensor> emulated(const Problem& problem, const std::vector<HostT
   TensorSet tensors = views_of(inputs);
   for (const auto& output : outputs) tensors.add(output.spec.name, output.view());
   const Mamba3BwdArgs args = bind_mamba3_bwd(problem, tensors);
-  const Plan plan(args.in.scan);
+  const Plan plan(args.in.scan, HeadSums::kernel);
   std::vector<std::uint32_t> memory(plan.bytes / sizeof(std::uint32_t), 0xFFFFFFFFU);
   const Workspace work(plan, memory.data());
   const ShuffledTeam team(seed);
   const std::int64_t heads = plan.batch * plan.nheads;
-  IncrementMemory increments{};
+  std::vector<std::uint32_t> parts(kParts * kMaxAngles);
   for (std::int64_t row = 0; row < plan.rows; ++row)
-    add_increments<HostBf16>(args.in, plan, work, Row(plan, row), increments, team);
+    add_increments<HostBf16>(args.in, plan, work, Row(plan, row), parts.data(), team);
   for (std::int64_t at = 0; at < heads * plan.angles; ++at) add_starts(args.in, plan, work, at);
   if (args.in.input_ssm != nullptr)
     for (std::int64_t at = 0; at < heads * plan.headdim * plan.dstate; ++at)
       make_seed<HostBf16>(args.in, plan, work, at);
+  const auto prepare = std::make_unique<PrepareMemory>();
   for (std::int64_t row = 0; row < plan.rows; ++row)
-    Preparation<HostBf16, ShuffledTeam>{args.in, plan, work, Row(plan, row), team}.run();
+    Preparation<HostBf16, ShuffledTeam>{args.in, plan, work, *prepare, Row(plan, row), team}.run();
   Products(args, plan, work).run();
   for (std::int64_t at = 0; at < heads * plan.angles; ++at) add_turns(args, plan, work, at);
   Floats scratch(std::max(kMaxStates, kSumParts * kSumColumns));
   if (args.dinput_ssm != nullptr)
     for (std::int64_t head = 0; head < heads; ++head)
       store_start<HostBf16>(args, plan, work, head, scratch.data(), team);
-  FinishMemory finish{};
+  const auto finish = std::make_unique<FinishMemory>();
   for (std::int64_t row = 0; row < plan.rows; ++row)
-    Finish<HostBf16, ShuffledTeam>{args, plan, work, finish, Row(plan, row), team}.run();
+    Finish<HostBf16, ShuffledTeam>{args, plan, work, *finish, Row(plan, row), team}.run();
   for (std::int64_t at = 0; at < plan.batch * plan.seqlen * plan.groups * plan.dstate / kOctet; ++at)
     add_heads<HostBf16>(args, plan, work, at);
   for (std::int64_t head = 0; head < plan.nheads; ++head)
@@ -339,6 +353,39 @@ std::string failures_of(const Problem& problem, const InputSpec& spec) {
 }
 
 }  // namespace
+
+TEST_CASE("an angle tile has each pair of each step once, a thread's in vectors", "[mamba3]") {
+  std::set<int> offsets;
+  for (int t = 0; t < kSteps; ++t)
+    for (int pair = 0; pair < kTilePairs; ++pair) {
+      const int offset = angle_offset(t, pair);
+      CHECK(offsets.insert(offset).second);
+      CHECK((offset >= 0 && offset < kAngleTile));
+      CHECK((angle_at(offset).t == t && angle_at(offset).pair == pair));
+      // As a lane of a warp has the accumulators of a product.
+      const int thread = offset / kAngleVector % (2 * kSteps);
+      CHECK(thread / 32 == t / 16);
+      CHECK(thread % 32 / 4 == t % 8);
+      CHECK(thread % 4 == pair % 4);
+    }
+}
+
+TEST_CASE("blocks that sum heads share those of a group", "[mamba3]") {
+  for (const std::int64_t nheads : {1, 6, 32, 48})
+    for (const std::int64_t seqlen : {1, 65, 4096}) {
+      const Mamba3 scan(mamba3_problem({{"dtype", "bf16"},
+                                        {"seqlen", seqlen},
+                                        {"nheads", nheads},
+                                        {"groups", size(nheads % 3 == 0 ? 3 : 1)},
+                                        {"headdim", size(64)},
+                                        {"dstate", size(128)}},
+                                       mamba3_siso_bwd()));
+      const Plan plan(scan, HeadSums::block);
+      const std::int64_t heads = nheads / plan.groups;
+      CHECK(plan.slices * plan.per_slice >= heads);
+      CHECK((plan.slices - 1) * plan.per_slice < heads);
+    }
+}
 
 TEST_CASE("the gradients of cuda-chunked, products emulated, agree with the reference", "[mamba3]") {
   std::vector<Problem> problems;

@@ -1,0 +1,156 @@
+#pragma once
+
+#include "kernels/mamba3/tensor_bwd/plan.h"
+#include "kernels/mamba3/tensor_bwd/prepare.h"
+#include "kernels/ssd_chunk_scan/hopper_bwd/block.cuh"
+
+// What the roles of a block of the Hopper gradient kernel share: arguments, shared memory, rings. Parts, places and
+// fragments are those of SSD's (ssd_chunk_scan/hopper_bwd/block.cuh).
+
+namespace ssmbench::mamba3_bwd {
+
+namespace ssd = ssd_hopper_bwd;
+using ssd::kTile;
+using ssd::kWarpsOfGroup;
+
+template <int kStates, bool kGated>
+using HopperTraits = ssd::Traits<__nv_bfloat16, kStates, kGated>;
+
+/// Arguments of the kernel. In those of SSD q and k are C and B, dQ and dK are dC and dB.
+struct HopperArgs : ssd::GradientArgs {
+  Workspace work;
+  int angles, angle_tiles;
+  int sums;              ///< of a row
+  const float* final_k;  ///< dFinal_K_State or null
+  const void* final_v;   ///< dFinal_V_State or null
+};
+
+/// What a head leaves for write_flows.
+template <int kStates>
+struct HeadFlows {
+  float out[kSteps];   ///< terms that end at the step, but for the column sums
+  float into[kSteps];  ///< V·(S'·k)·leave
+  float column[kWarpsOfGroup]
+              [kSteps];    ///< column sums of M ∘ X over w, without the diagonal, of 16 rows each
+  float diagonal[kSteps];  ///< of the same
+  float biases[2][kWarpsOfGroup][kStates];  ///< dq, dk, turned back: sums of 16 steps each
+  float turns[kWarpsOfGroup][kStates / 2];  ///< dθ: the same
+  float skip[kWarpsOfGroup];                ///< ⟨dy, V⟩, in parts
+  float states[kWarpsOfGroup];              ///< ⟨S', S⟩, in parts
+};
+
+/// A thread's pairs of an angle tile.
+inline constexpr int kOwnPairs = 16;
+inline constexpr int kOwnVectors = kOwnPairs / kAngleVector;
+
+/// Offsets in bytes; tiles are aligned to 1024.
+template <class T>
+struct HopperLayout {
+  static constexpr int kHalves = T::kStates / 64;
+  static constexpr int kStages = 2;  ///< of V, dout, Z, q, k, S, S' and the steps
+  static constexpr int kDepth = 2;   ///< of flows
+  static constexpr int kVectors = kHalves * kTile;
+  static constexpr int kStage = 3 * kTile + 4 * kVectors;
+  static constexpr int kOwnsBytes = 4 * kSteps;
+  /// What is loaded.
+  static constexpr int kStageBytes = (2 + T::kGated) * kTile + 4 * kVectors + ssd::kStepsBytes + kOwnsBytes;
+
+  static constexpr int kSquares = kStages * kStage;  ///< dy, then M and X
+  static constexpr int kStepRows = kSquares + 3 * kTile;
+  static constexpr int kOwns = kStepRows + kStages * ssd::kStepsBytes;
+  static constexpr int kTurned = kOwns + kStages * kOwnsBytes;  ///< dθ of q
+  static constexpr int kFlows = kTurned + ssd::kGroupThreads * kOwnPairs * 4;
+  static constexpr int kBarriers = kFlows + kDepth * static_cast<int>(sizeof(HeadFlows<T::kStates>));
+  static constexpr int kBytes = kBarriers + 256 + 1024;  // the start is not aligned to 1024
+  static_assert(kBytes <= ssd::kMaxBlockBytes);
+};
+
+template <class T>
+struct HopperShared {
+  using Traits = T;
+  using Layout = HopperLayout<T>;
+  /// Filled with what is loaded; done once dV lies over dout, dZ over Z and nobody reads any more; empty once they
+  /// are stored.
+  using Inputs = hopper::RelayRing<Layout::kStages>;
+  using Squares = hopper::Ring<1>;  ///< dy, M and X: full by queries, empty by both
+  using Flows = hopper::Ring<Layout::kDepth>;
+  using Turned = hopper::Ring<1>;
+
+  std::uint32_t base = (shared_address(ssd::dynamic_shared) + 1023) & ~1023U;
+
+  __device__ Inputs inputs() const { return {{base + Layout::kBarriers}}; }
+  __device__ Squares squares() const { return {base + Layout::kBarriers + Inputs::kBytes}; }
+  __device__ Flows flows() const { return {squares().barriers + Squares::kBytes}; }
+  __device__ Turned turned() const { return {flows().barriers + Flows::kBytes}; }
+  /// Says that the key warpgroup has read Z of a slot of the inputs.
+  __device__ std::uint32_t gates_read(typename Inputs::Position at) const {
+    return turned().barriers + Turned::kBytes + at.slot * hopper::kBarrierBytes;
+  }
+
+  __device__ std::uint32_t x_tile(typename Inputs::Position at) const {
+    return base + at.slot * Layout::kStage;
+  }
+  __device__ std::uint32_t dout_tile(typename Inputs::Position at) const { return x_tile(at) + kTile; }
+  __device__ std::uint32_t z_tile(typename Inputs::Position at) const { return x_tile(at) + 2 * kTile; }
+  __device__ std::uint32_t q_tile(typename Inputs::Position at) const { return x_tile(at) + 3 * kTile; }
+  __device__ std::uint32_t k_tile(typename Inputs::Position at) const {
+    return q_tile(at) + Layout::kVectors;
+  }
+  __device__ std::uint32_t state_tile(typename Inputs::Position at) const {
+    return k_tile(at) + Layout::kVectors;
+  }
+  __device__ std::uint32_t dstate_tile(typename Inputs::Position at) const {
+    return state_tile(at) + Layout::kVectors;
+  }
+  __device__ std::uint32_t dy_tile() const { return base + Layout::kSquares; }
+  __device__ std::uint32_t mixing_tile() const { return dy_tile() + kTile; }
+  __device__ std::uint32_t crosses_tile() const { return mixing_tile() + kTile; }
+  __device__ std::uint32_t steps_address(typename Inputs::Position at) const {
+    return base + Layout::kStepRows + at.slot * ssd::kStepsBytes;
+  }
+  __device__ const float (&steps(typename Inputs::Position at) const)[kStepFloats][kSteps] {
+    return *reinterpret_cast<const float(*)[kStepFloats][kSteps]>(pointer(Layout::kStepRows) +
+                                                                  at.slot * ssd::kStepsBytes);
+  }
+  __device__ std::uint32_t owns_address(typename Inputs::Position at) const {
+    return base + Layout::kOwns + at.slot * Layout::kOwnsBytes;
+  }
+  /// γ
+  __device__ const float* owns(typename Inputs::Position at) const {
+    return reinterpret_cast<const float*>(pointer(Layout::kOwns)) + at.slot * kSteps;
+  }
+  /// A state tile, as 16-byte vectors.
+  __device__ const uint4* vectors(std::uint32_t tile) const {
+    return reinterpret_cast<const uint4*>(pointer(static_cast<int>(tile - base)));
+  }
+  /// [vector][thread of the warpgroup]
+  __device__ float4* turned_of_q() const { return reinterpret_cast<float4*>(pointer(Layout::kTurned)); }
+  __device__ HeadFlows<T::kStates>& flows_of(typename Flows::Position at) const {
+    return reinterpret_cast<HeadFlows<T::kStates>*>(pointer(Layout::kFlows))[at.slot];
+  }
+
+  /// By one thread.
+  __device__ void init_barriers() const {
+    inputs().init(1, 2 * kWarpsOfGroup + 1, 1);
+    squares().init(kWarpsOfGroup, 2 * kWarpsOfGroup);
+    flows().init(2 * ssd::kGroupThreads, 32);
+    turned().init(ssd::kGroupThreads, ssd::kGroupThreads);
+    for (typename Inputs::Position at; at.parity == 0; at.advance())
+      hopper::barrier_init(gates_read(at), kWarpsOfGroup);
+    hopper::barrier_init_fence();
+  }
+
+ private:
+  /// From the array's own address, so that the compiler knows the address space.
+  __device__ unsigned char* pointer(int offset) const {
+    return ssd::dynamic_shared + (base - shared_address(ssd::dynamic_shared)) + offset;
+  }
+};
+
+/// A barrier of a warpgroup's threads; `name` from 1 on.
+template <int kName>
+__device__ __forceinline__ void group_barrier() {
+  asm volatile("bar.sync %0, 128;\n" ::"n"(kName) : "memory");
+}
+
+}  // namespace ssmbench::mamba3_bwd

@@ -1,0 +1,285 @@
+#pragma once
+
+// The key warpgroup of the Hopper gradient kernel: what belongs to a chunk's columns s, the steps that write the
+// state. Warp w has rows 16w … 16w + 15 of every product:
+//
+//   dV = Mᵀ·dy + s∘leave ∘ (k·S'ᵀ) + D·dy    dk = Xᵀ·q + s∘leave ∘ (V·S'), turned back: dK over heads
+//   ⟨S', S⟩, ⟨dy, V⟩, dθ of q and k
+//
+// dy, M, X and q's part of dθ come from the query warpgroup.
+
+#include "kernels/common/hopper/wgmma.cuh"
+#include "kernels/common/io_types.cuh"
+#include "kernels/mamba3/hopper_bwd/block.cuh"
+#include "kernels/mamba3/hopper_bwd/turn.cuh"
+#include "kernels/ssd_chunk_scan/hopper_bwd/projections.cuh"
+
+namespace ssmbench::mamba3_bwd {
+
+template <class T>
+class KeyWarpgroup {
+  using Io = typename T::Io;
+  using Shared = HopperShared<T>;
+  using Steps = float[kStepFloats][kSteps];
+  static constexpr int kHalves = Shared::Layout::kHalves;
+  using Sums = ssd::ProjectionSums<kHalves>;
+  static constexpr auto kAlong = hopper::Major::k;
+  static constexpr auto kAcross = hopper::Major::rows;
+
+ public:
+  __device__ KeyWarpgroup(const HopperArgs& args, const Shared& shared, int thread)
+      : args_(args),
+        shared_(shared),
+        warp_(thread / 32),
+        at_{16 * (thread / 32), 0, thread % 32},
+        fragment_(hopper::fragment_offset(thread / 32, thread % 32)) {}
+
+  __device__ void run() {
+    Sums dK;
+#pragma unroll
+    for (auto& half : dK)
+#pragma unroll
+      for (float& value : half) value = 0.0F;
+    const ssd::BlockPlace place(args_);
+    for (int head = 0; head < place.heads; ++head) {
+      one_head(dK, head);
+      input_at_.advance();
+      square_at_.advance();
+      flow_at_.advance();
+    }
+    const int thread = ssd::group_thread();  // again: registers are short
+    ssd::write_projection<Io, kHalves>(args_, ssd::Projection::B, dK, {16 * (thread / 32), 0, thread % 32});
+  }
+
+ private:
+  /// Starts to += Mᵀ or Xᵀ times rows of 64 columns.
+  __device__ __forceinline__ static void multiply_transposed(float (&to)[32], std::uint32_t square,
+                                                             std::uint32_t tile) {
+    const std::uint64_t a = hopper::operand_descriptor(square, kTile);
+    const std::uint64_t b = hopper::operand_descriptor(tile, kTile);
+    hopper::pin_registers(to);
+    hopper::wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < 4; ++k)
+      hopper::wgmma<Io, kAcross, kAcross>(to, hopper::operand_step<kAcross>(a, k, kTile),
+                                          hopper::operand_step<kAcross>(b, k, kTile), true);
+    hopper::wgmma_commit();
+  }
+
+  __device__ __forceinline__ void one_head(Sums& dK, int head) {
+    shared_.inputs().wait_full(input_at_);
+    const Steps& steps = shared_.steps(input_at_);
+    std::uint32_t x[16];
+    ssd::load_tile_pairs(x, shared_.x_tile(input_at_) + fragment_);
+    float dk[32];
+    float weights[2];
+    {
+      float u[32];
+      const std::uint64_t k_rows = hopper::operand_descriptor(shared_.k_tile(input_at_), kTile);
+      const std::uint64_t dstates = hopper::operand_descriptor(shared_.dstate_tile(input_at_), kTile);
+      hopper::pin_registers(x);
+      hopper::wgmma_fence();
+#pragma unroll
+      for (int k = 0; k < T::kStates / 16; ++k)
+        hopper::wgmma<Io, kAlong, kAlong>(u, hopper::operand_step<kAlong>(k_rows, k, kTile),
+                                          hopper::operand_step<kAlong>(dstates, k, kTile), k > 0);
+      hopper::wgmma_commit();
+      ssd::start_product<Io>(dk, x, shared_.dstate_tile(input_at_));
+      const float states = sum_lanes<1, 16>(product_of_states());
+      shared_.flows().wait_empty(flow_at_);
+      auto& flows = shared_.flows_of(flow_at_);
+      float direct[32];
+      const float skip = sum_lanes<1, 16>(weigh_skipped(direct, x, head));
+      if (at_.lane == 0) {
+        flows.states[warp_] = states;
+        flows.skip[warp_] = skip;
+      }
+      hopper::wgmma_wait<1>();
+      hopper::pin_registers(u);
+      float into[2] = {0.0F, 0.0F};
+      const float delta[2] = {steps[kStepDelta][at_.row_of(0)], steps[kStepDelta][at_.row_of(2)]};
+      const float leave[2] = {steps[kStepLeave][at_.row_of(0)], steps[kStepLeave][at_.row_of(2)]};
+#pragma unroll
+      for (int i = 0; i < 16; ++i) {
+        const float2 pair = unpack_pair<Io>(x[i]);
+        u[2 * i] *= leave[i % 2];
+        u[2 * i + 1] *= leave[i % 2];
+        into[i % 2] += pair.x * u[2 * i] + pair.y * u[2 * i + 1];
+        u[2 * i] *= delta[i % 2];
+        u[2 * i + 1] *= delta[i % 2];
+      }
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        into[j] = sum_lanes<1, 2>(into[j]);
+        if (at_.lane % 4 == 0) flows.into[at_.row_of(2 * j)] = into[j];
+        weights[j] = delta[j] * leave[j];
+      }
+      hopper::wgmma_wait<0>();
+      weigh(dk, weights);
+      shared_.squares().wait_full(square_at_);
+      multiply_transposed(u, shared_.mixing_tile(), shared_.dy_tile());
+      multiply_transposed(dk, shared_.crosses_tile(), shared_.q_tile(input_at_));
+      hopper::wgmma_wait<1>();
+      hopper::pin_registers(u);
+      store_dv(u, direct, head);
+    }
+    OwnPhases phases = load_phases(head, 0);
+    hopper::wgmma_wait<0>();
+    hopper::pin_registers(dk);
+    auto& flows = shared_.flows_of(flow_at_);
+    float turned[kHalves][kOwnPairs];
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      if (half > 0) {
+        phases = load_phases(head, half);
+        hopper::pin_registers(x);
+        ssd::start_product<Io>(dk, x, shared_.dstate_tile(input_at_) + half * kTile);
+        hopper::wgmma_wait<0>();
+        weigh(dk, weights);
+        multiply_transposed(dk, shared_.crosses_tile(), shared_.q_tile(input_at_) + half * kTile);
+        hopper::wgmma_wait<0>();
+        hopper::pin_registers(dk);
+      }
+      if (half + 1 == kHalves) ssd::warp_arrive(shared_.squares().empty(square_at_), at_.lane);
+      add_final_k(dk, head, half);
+      if (half < args_.angle_tiles)
+        turn_back(dk, shared_.k_tile(input_at_) + half * kTile + fragment_, phases, turned[half]);
+      const int lane = ssd::group_thread() % 32;  // again: registers are short
+      add_gradient(dK[half], dk, flows.biases[1][warp_] + 64 * half, lane);
+      hopper::pin_registers(dk);
+    }
+    // Behind both halves: the query warpgroup hands its part later.
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half)
+      if (half < args_.angle_tiles)
+        store_turned(turned[half], head, half, flows.turns[warp_] + kTilePairs * half);
+    hopper::barrier_arrive(shared_.flows().full(flow_at_));
+    ssd::warp_arrive(shared_.inputs().done(input_at_), at_.lane);
+  }
+
+  __device__ __forceinline__ OwnPhases load_phases(int head, int half) const {
+    if (half >= args_.angle_tiles) return {};
+    return load_own_phases(args_, ssd::BlockPlace(args_).row(args_, head), half, ssd::group_thread());
+  }
+
+  __device__ __forceinline__ static void weigh(float (&dk)[32], const float (&weights)[2]) {
+    hopper::pin_registers(dk);
+#pragma unroll
+    for (int i = 0; i < 32; ++i) dk[i] *= weights[i / 2 % 2];
+  }
+
+  /// This thread's part of ⟨S', S⟩.
+  __device__ __forceinline__ float product_of_states() const {
+    return ssd::product_of_states<Io, T::kStates>(shared_.vectors(shared_.state_tile(input_at_)),
+                                                  shared_.vectors(shared_.dstate_tile(input_at_)));
+  }
+
+  /// D·dy with dy in f32, and this thread's part of ⟨dy, V⟩. The query warpgroup overwrites Z after it.
+  __device__ __forceinline__ float weigh_skipped(float (&direct)[32], const std::uint32_t (&x)[16],
+                                                 int head) const {
+    float product = 0.0F;
+    if (args_.bwd.in.D == nullptr) {
+#pragma unroll
+      for (float& value : direct) value = 0.0F;
+    } else {
+      const float d = args_.bwd.in.D[ssd::BlockPlace(args_).first_head + head];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        std::uint32_t dout[4];
+        std::uint32_t z[4];
+        load_matrices(dout, (shared_.dout_tile(input_at_) + fragment_) ^ j * 32);
+        if constexpr (T::kGated) load_matrices(z, (shared_.z_tile(input_at_) + fragment_) ^ j * 32);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          float2 dy = unpack_pair<Io>(dout[i]);
+          if constexpr (T::kGated) {
+            const float2 gate = unpack_pair<Io>(z[i]);
+            dy = make_float2(dy.x * ssd::silu_approximate(gate.x).value,
+                             dy.y * ssd::silu_approximate(gate.y).value);
+          }
+          const float2 pair = unpack_pair<Io>(x[4 * j + i]);
+          product += dy.x * pair.x + dy.y * pair.y;
+          direct[8 * j + 2 * i] = d * dy.x;
+          direct[8 * j + 2 * i + 1] = d * dy.y;
+        }
+      }
+    }
+    if constexpr (T::kGated) ssd::warp_arrive(shared_.gates_read(input_at_), at_.lane);
+    return product;
+  }
+
+  /// Whether step t of the chunk is the sequence's last.
+  __device__ __forceinline__ bool is_last(int t) const {
+    return ssd::BlockPlace(args_).start + t + 1 == args_.bwd.in.seqlen;
+  }
+  /// (b, head), a row of the tensors of states.
+  __device__ __forceinline__ std::int64_t state_row(int head) const {
+    const ssd::BlockPlace place(args_);
+    return place.b * args_.bwd.in.nheads + place.first_head + head;
+  }
+
+  /// dV = u + D·dy and the cotangent of the last V, over dout.
+  __device__ __forceinline__ void store_dv(float (&u)[32], const float (&direct)[32], int head) const {
+    const auto headdim = static_cast<int>(args_.bwd.in.headdim);
+    if (args_.final_v != nullptr) {
+      const Io* const final_v = static_cast<const Io*>(args_.final_v) + state_row(head) * headdim;
+#pragma unroll
+      for (int i = 0; i < 32; ++i) {
+        const int p = at_.column_of(i / 4, i % 4);
+        if (is_last(at_.row_of(i % 4)) && p < headdim) u[i] += to_float(final_v[p]);
+      }
+    }
+    std::uint32_t dv[16];
+#pragma unroll
+    for (int i = 0; i < 16; ++i)
+      dv[i] = pack_pair<Io>(u[2 * i] + direct[2 * i], u[2 * i + 1] + direct[2 * i + 1]);
+    ssd::store_tile_pairs(shared_.dout_tile(input_at_) + fragment_, dv);
+    hopper::fence_async_proxy();
+  }
+
+  __device__ __forceinline__ void add_final_k(float (&dk)[32], int head, int half) const {
+    if (args_.final_k == nullptr) return;
+    const auto dstate = static_cast<int>(args_.bwd.in.dstate);
+    const float* const final_k = args_.final_k + state_row(head) * dstate;
+#pragma unroll
+    for (int i = 0; i < 32; ++i) {
+      const int n = 64 * half + at_.column_of(i / 4, i % 4);
+      if (is_last(at_.row_of(i % 4)) && n < dstate) dk[i] += final_k[n];
+    }
+  }
+
+  /// dθ, with the query warpgroup's part, and its sums.
+  __device__ __forceinline__ void store_turned(float (&turned)[kOwnPairs], int head, int tile, float* sums) {
+    const std::int64_t row = ssd::BlockPlace(args_).row(args_, head);
+    const int thread = ssd::group_thread();
+    const float4* const of_q = shared_.turned_of_q() + thread;
+    auto* const to =
+        reinterpret_cast<float4*>(args_.work.dtheta + (row * args_.angle_tiles + tile) * kAngleTile) + thread;
+    shared_.turned().wait_full(turned_at_);
+#pragma unroll
+    for (int i = 0; i < kOwnVectors; ++i) {
+      const float4 other = of_q[i * ssd::kGroupThreads];
+      turned[4 * i] += other.x;
+      turned[4 * i + 1] += other.y;
+      turned[4 * i + 2] += other.z;
+      turned[4 * i + 3] += other.w;
+      to[i * ssd::kGroupThreads] =
+          make_float4(turned[4 * i], turned[4 * i + 1], turned[4 * i + 2], turned[4 * i + 3]);
+    }
+    hopper::barrier_arrive(shared_.turned().empty(turned_at_));
+    turned_at_.advance();
+    store_turns(turned, sums, thread % 32);
+  }
+
+  const HopperArgs& args_;
+  Shared shared_;
+  int warp_;
+  Patch at_;
+  std::uint32_t fragment_;
+  typename Shared::Inputs::Position input_at_;
+  typename Shared::Squares::Position square_at_;
+  typename Shared::Flows::Position flow_at_;
+  typename Shared::Turned::Position turned_at_;
+};
+
+}  // namespace ssmbench::mamba3_bwd

@@ -1,0 +1,15 @@
+#pragma once
+
+#include "kernels/mamba3/args.h"
+#include "kernels/mamba3/tensor_bwd/plan.h"
+#include "kernels/ssd_chunk_scan/args.h"
+#include "model/implementation.h"
+
+namespace ssmbench::mamba3_bwd {
+
+/// The gradients of all chunks by wgmma (kernel.cuh), dQ and dK summed over heads: `plan` is of HeadSums::block, `ssd`
+/// as SSD's walks take it. Throws DeviceError when a tensor cannot be mapped.
+Launch hopper_gradients(const Mamba3BwdArgs& args, const SsdBwdArgs& ssd, const Plan& plan,
+                        const Workspace& work);
+
+}  // namespace ssmbench::mamba3_bwd

@@ -1,0 +1,105 @@
+#pragma once
+
+// The producer warps of the Hopper gradient kernel: one loads, one stores dV and dZ (SSD's), one writes what a head
+// leaves for sums over time.
+
+#include "kernels/mamba3/hopper_bwd/block.cuh"
+#include "kernels/ssd_chunk_scan/hopper_bwd/producer.cuh"
+
+namespace ssmbench::mamba3_bwd {
+
+/// By one thread.
+template <class T>
+__device__ void load_heads(const HopperArgs& args, const HopperShared<T>& shared) {
+  using Layout = HopperLayout<T>;
+  const ssd::BlockPlace place(args);
+  const auto ring = shared.inputs();
+  typename HopperShared<T>::Inputs::Position at;
+  for (int head = 0; head < place.heads; ++head, at.advance()) {
+    ring.wait_empty(at);
+    const std::uint32_t full = ring.full(at);
+    hopper::barrier_arrive_expect(full, Layout::kStageBytes);
+    const hopper::TileOrigin from = ssd::head_tile(place, head);
+    const auto load_vectors = [&](std::uint32_t tile, const CUtensorMap& map) {
+#pragma unroll
+      for (int half = 0; half < Layout::kHalves; ++half)
+        hopper::load_tile(tile + half * kTile, map,
+                          hopper::TileOrigin{{64 * half, from.at[1], from.at[2], from.at[3]}}, full);
+    };
+    const std::int64_t row = place.row(args, head);
+    const auto load_states = [&](std::uint32_t tile, const void* states) {
+      hopper::load_bytes(tile, static_cast<const unsigned char*>(states) + row * Layout::kVectors,
+                         Layout::kVectors, full);
+    };
+    hopper::load_bytes(shared.steps_address(at), args.work.steps + row * kStepFloats * kSteps,
+                       ssd::kStepsBytes, full);
+    hopper::load_bytes(shared.owns_address(at), args.work.owns + row * kSteps, Layout::kOwnsBytes, full);
+    load_vectors(shared.q_tile(at), args.C);
+    load_vectors(shared.k_tile(at), args.B);
+    hopper::load_tile(shared.dout_tile(at), args.dout, from, full);
+    if constexpr (T::kGated) hopper::load_tile(shared.z_tile(at), args.z, from, full);
+    hopper::load_tile(shared.x_tile(at), args.x, from, full);
+    load_states(shared.dstate_tile(at), args.work.dstates);
+    load_states(shared.state_tile(at), args.work.states);
+  }
+}
+
+/// By one warp; a lane has steps 2·lane and 2·lane + 1.
+template <class T>
+__device__ void write_flows(const HopperArgs& args, const HopperShared<T>& shared, int lane) {
+  const ssd::BlockPlace place(args);
+  const auto dstate = static_cast<int>(args.bwd.in.dstate);
+  const auto ring = shared.flows();
+  const int at_step = 2 * lane;
+  const auto pair_of = [&](const float* from) { return *reinterpret_cast<const float2*>(from + at_step); };
+  typename HopperShared<T>::Flows::Position at;
+  typename HopperShared<T>::Inputs::Position input_at;
+  for (int head = 0; head < place.heads; ++head, at.advance(), input_at.advance()) {
+    ring.wait_full(at);
+    shared.inputs().wait_full(input_at);
+    const auto& flows = shared.flows_of(at);
+    const auto& steps = shared.steps(input_at);
+    const std::int64_t row = place.row(args, head);
+    float2 column = make_float2(0.0F, 0.0F);
+    float skip = 0.0F;
+    float through = 0.0F;
+#pragma unroll
+    for (int k = 0; k < kWarpsOfGroup; ++k) {
+      const float2 of_rows = pair_of(flows.column[k]);
+      column = make_float2(column.x + of_rows.x, column.y + of_rows.y);
+      skip += flows.skip[k];
+      through += flows.states[k];
+    }
+    const float2 delta = pair_of(steps[kStepDelta]);
+    const float2 into = pair_of(flows.into);
+    const float2 diagonal = pair_of(flows.diagonal);
+    float2 out = pair_of(flows.out);
+    out = make_float2(out.x - delta.x * column.x, out.y - delta.y * column.y);
+    // What flows past all steps ends, for the sums, at the last one.
+    if (lane == 31) out.y += steps[kStepEnter][kSteps - 1] * through;
+    float* const to = args.work.flows + row * kFlowRows * kSteps + at_step;
+    *reinterpret_cast<float2*>(to + kFlowOut * kSteps) = out;
+    *reinterpret_cast<float2*>(to + kFlowIn * kSteps) = make_float2(delta.x * into.x, delta.y * into.y);
+    *reinterpret_cast<float2*>(to + kFlowScale * kSteps) = make_float2(column.x + into.x, column.y + into.y);
+    *reinterpret_cast<float2*>(to + kFlowOwn * kSteps) = diagonal;
+
+    const auto sum_of = [&](const auto& of_warps, int i) {
+      return (of_warps[0][i] + of_warps[1][i]) + (of_warps[2][i] + of_warps[3][i]);
+    };
+    float* const sums = args.work.row_sums + row * args.sums;
+#pragma unroll 1
+    for (int n = lane; n < dstate; n += 32) {
+      sums[n] = sum_of(flows.biases[0], n);
+      sums[dstate + n] = sum_of(flows.biases[1], n);
+    }
+    if (lane == 0) sums[2 * dstate] = skip;
+#pragma unroll 1
+    for (int pair = lane; pair < args.angles; pair += 32)
+      args.work.turns[row * args.angles + pair] = sum_of(flows.turns, pair);
+    __syncwarp();
+    hopper::barrier_arrive(ring.empty(at));
+    ssd::warp_arrive(shared.inputs().done(input_at), lane);
+  }
+}
+
+}  // namespace ssmbench::mamba3_bwd

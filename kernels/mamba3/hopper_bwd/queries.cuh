@@ -1,0 +1,322 @@
+#pragma once
+
+// The query warpgroup of the Hopper gradient kernel: what belongs to a chunk's rows t, the steps that read the state.
+// Warp w has rows 16w … 16w + 15 of every product:
+//
+//   dy = dout·silu(Z)    M = (q·kᵀ) ∘ L ∘ w    X = (dy·Vᵀ) ∘ L ∘ w    y = M·V + enter ∘ (q·Sᵀ) → dZ
+//   dq = X·k + enter ∘ (dy·S), turned back: dQ over heads
+//
+// It hands dy, M and X to the key warpgroup, and its part of dθ.
+
+#include "kernels/common/hopper/wgmma.cuh"
+#include "kernels/common/io_types.cuh"
+#include "kernels/mamba3/hopper_bwd/block.cuh"
+#include "kernels/mamba3/hopper_bwd/turn.cuh"
+#include "kernels/ssd_chunk_scan/hopper_bwd/projections.cuh"
+
+namespace ssmbench::mamba3_bwd {
+
+template <class T>
+class QueryWarpgroup {
+  using Io = typename T::Io;
+  using Shared = HopperShared<T>;
+  using Steps = float[kStepFloats][kSteps];
+  static constexpr int kHalves = Shared::Layout::kHalves;
+  using Sums = ssd::ProjectionSums<kHalves>;
+  static constexpr auto kAlong = hopper::Major::k;
+  static constexpr auto kAcross = hopper::Major::rows;
+  static constexpr int kBarrier = 1;
+
+ public:
+  __device__ QueryWarpgroup(const HopperArgs& args, const Shared& shared, int thread)
+      : args_(args),
+        shared_(shared),
+        warp_(thread / 32),
+        at_{16 * (thread / 32), 0, thread % 32},
+        fragment_(hopper::fragment_offset(thread / 32, thread % 32)),
+        ahead_(at_.row_of(0) - at_.column_of(0, 0)) {}
+
+  __device__ void run() {
+    Sums dQ;
+#pragma unroll
+    for (auto& half : dQ)
+#pragma unroll
+      for (float& value : half) value = 0.0F;
+    const ssd::BlockPlace place(args_);
+    for (int head = 0; head < place.heads; ++head) {
+      one_head(dQ, head);
+      input_at_.advance();
+      square_at_.advance();
+      flow_at_.advance();
+    }
+    const int thread = ssd::group_thread();  // again: registers are short
+    ssd::write_projection<Io, kHalves>(args_, ssd::Projection::C, dQ, {16 * (thread / 32), 0, thread % 32});
+  }
+
+ private:
+  /// Starts to = tile (64 × N) times a tile of rows of N.
+  __device__ __forceinline__ static void multiply_rows(float (&to)[32], std::uint32_t tile,
+                                                       std::uint32_t rows) {
+    const std::uint64_t a = hopper::operand_descriptor(tile, kTile);
+    const std::uint64_t b = hopper::operand_descriptor(rows, kTile);
+    hopper::wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < T::kStates / 16; ++k)
+      hopper::wgmma<Io, kAlong, kAlong>(to, hopper::operand_step<kAlong>(a, k, kTile),
+                                        hopper::operand_step<kAlong>(b, k, kTile), k > 0);
+    hopper::wgmma_commit();
+  }
+  /// Starts to += M or X times rows of 64 columns.
+  __device__ __forceinline__ static void multiply_square(float (&to)[32], std::uint32_t square,
+                                                         std::uint32_t tile) {
+    const std::uint64_t a = hopper::operand_descriptor(square, kTile);
+    const std::uint64_t b = hopper::operand_descriptor(tile, kTile);
+    hopper::pin_registers(to);
+    hopper::wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < 4; ++k)
+      hopper::wgmma<Io, kAlong, kAcross>(to, hopper::operand_step<kAlong>(a, k, kTile),
+                                         hopper::operand_step<kAcross>(b, k, kTile), true);
+    hopper::wgmma_commit();
+  }
+
+  __device__ __forceinline__ void one_head(Sums& dQ, int head) {
+    const ssd::SkipWeights skip(args_.bwd.in, first_head() + head, at_.lane, nullptr);
+    shared_.inputs().wait_full(input_at_);
+    const Steps& steps = shared_.steps(input_at_);
+    std::uint32_t dy[16];
+    std::uint32_t dout[16];  // packed: dV takes its place
+    float flow_out[2] = {0.0F, 0.0F};
+    {
+      float scores[32];
+      multiply_rows(scores, shared_.q_tile(input_at_), shared_.k_tile(input_at_));
+      gate(dy, dout);
+      shared_.squares().wait_empty(square_at_);
+      ssd::store_tile_pairs(shared_.dy_tile() + fragment_, dy);
+      float crosses[32];
+      const std::uint64_t x = hopper::operand_descriptor(shared_.x_tile(input_at_), kTile);
+      hopper::pin_registers(dy);
+      hopper::wgmma_fence();
+#pragma unroll
+      for (int k = 0; k < 4; ++k)
+        hopper::wgmma<Io, kAlong>(crosses, dy + 4 * k, hopper::operand_step<kAlong>(x, k, kTile), k > 0);
+      hopper::wgmma_commit();
+      shared_.flows().wait_empty(flow_at_);
+      hopper::wgmma_wait<0>();
+      hopper::pin_registers(scores);
+      hopper::pin_registers(crosses);
+      store_squares(scores, crosses, steps, flow_out);
+    }
+    hopper::fence_async_proxy();  // dy, M and X
+    ssd::warp_arrive(shared_.squares().full(square_at_), at_.lane);
+    group_barrier<kBarrier>();
+
+    float y[32];
+    float dq[32];
+    multiply_rows(y, shared_.q_tile(input_at_), shared_.state_tile(input_at_));
+    hopper::pin_registers(dy);
+    ssd::start_product<Io>(dq, dy, shared_.state_tile(input_at_));
+    OwnPhases phases = load_phases(head, 0);
+    const float enter[2] = {steps[kStepEnter][at_.row_of(0)], steps[kStepEnter][at_.row_of(2)]};
+    hopper::wgmma_wait<1>();
+    hopper::pin_registers(y);
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      const float2 pair = unpack_pair<Io>(dy[i]);
+      y[2 * i] *= enter[i % 2];
+      y[2 * i + 1] *= enter[i % 2];
+      flow_out[i % 2] += pair.x * y[2 * i] + pair.y * y[2 * i + 1];
+    }
+    auto& flows = shared_.flows_of(flow_at_);
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      flow_out[j] = sum_lanes<1, 2>(flow_out[j]);
+      if (at_.lane % 4 == 0) flows.out[at_.row_of(2 * j)] = flow_out[j];
+    }
+    if constexpr (T::kGated) {
+      multiply_square(y, shared_.mixing_tile(), shared_.x_tile(input_at_));
+      hopper::wgmma_wait<1>();
+    } else {
+      hopper::wgmma_wait<0>();
+    }
+    add_crosses(dq, enter, 0);
+    if constexpr (T::kGated) {
+      hopper::wgmma_wait<1>();
+      hopper::pin_registers(y);
+      store_dz(y, dout, skip);
+    }
+    hopper::wgmma_wait<0>();
+    hopper::pin_registers(dq);
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      if (half > 0) {
+        phases = load_phases(head, half);
+        hopper::pin_registers(dy);
+        ssd::start_product<Io>(dq, dy, shared_.state_tile(input_at_) + half * kTile);
+        hopper::wgmma_wait<0>();
+        add_crosses(dq, enter, half);
+        hopper::wgmma_wait<0>();
+        hopper::pin_registers(dq);
+      }
+      if (half + 1 == kHalves) ssd::warp_arrive(shared_.squares().empty(square_at_), at_.lane);
+      if (half < args_.angle_tiles) hand_turned(dq, phases, half);
+      const int lane = ssd::group_thread() % 32;  // again: registers are short
+      add_gradient(dQ[half], dq, flows.biases[0][warp_] + 64 * half, lane);
+      hopper::pin_registers(dq);
+    }
+    hopper::barrier_arrive(shared_.flows().full(flow_at_));
+    hopper::fence_async_proxy();  // dZ
+    ssd::warp_arrive(shared_.inputs().done(input_at_), at_.lane);
+  }
+
+  /// Of the group's slice.
+  __device__ __forceinline__ int first_head() const {
+    return ssd::BlockPlace(args_).first_head;
+  }
+
+  __device__ __forceinline__ OwnPhases load_phases(int head, int half) const {
+    if (half >= args_.angle_tiles) return {};
+    return load_own_phases(args_, ssd::BlockPlace(args_).row(args_, head), half, ssd::group_thread());
+  }
+
+  /// dq ← enter ∘ dq, which is dy·S, and starts += X·k.
+  __device__ __forceinline__ void add_crosses(float (&dq)[32], const float (&enter)[2], int half) const {
+    hopper::pin_registers(dq);
+#pragma unroll
+    for (int i = 0; i < 32; ++i) dq[i] *= enter[i / 2 % 2];
+    multiply_square(dq, shared_.crosses_tile(), shared_.k_tile(input_at_) + half * kTile);
+  }
+
+  /// Turns dq back, and hands its part of dθ to the key warpgroup.
+  __device__ __forceinline__ void hand_turned(float (&dq)[32], const OwnPhases& phases, int half) {
+    float turned[kOwnPairs];
+    turn_back(dq, shared_.q_tile(input_at_) + half * kTile + fragment_, phases, turned);
+    shared_.turned().wait_empty(turned_at_);
+    float4* const to = shared_.turned_of_q() + ssd::group_thread();
+#pragma unroll
+    for (int i = 0; i < kOwnVectors; ++i)
+      to[i * ssd::kGroupThreads] =
+          make_float4(turned[4 * i], turned[4 * i + 1], turned[4 * i + 2], turned[4 * i + 3]);
+    hopper::barrier_arrive(shared_.turned().full(turned_at_));
+    turned_at_.advance();
+  }
+
+  /// dy = dout·silu(Z), rounded, and dout.
+  __device__ __forceinline__ void gate(std::uint32_t (&dy)[16], std::uint32_t (&dout)[16]) const {
+    ssd::load_tile_pairs(dout, shared_.dout_tile(input_at_) + fragment_);
+    if constexpr (!T::kGated) {
+#pragma unroll
+      for (int i = 0; i < 16; ++i) dy[i] = dout[i];
+    } else {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        std::uint32_t z[4];
+        load_matrices(z, (shared_.z_tile(input_at_) + fragment_) ^ j * 32);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float2 value = unpack_pair<Io>(dout[4 * j + i]);
+          const float2 gates = unpack_pair<Io>(z[i]);
+          dy[4 * j + i] = pack_pair<Io>(value.x * ssd::silu_approximate(gates.x).value,
+                                        value.y * ssd::silu_approximate(gates.y).value);
+        }
+      }
+    }
+  }
+
+  /// From q·kᵀ and dy·Vᵀ: M and X, rounded, to their tiles, and the sums of M ∘ X.
+  __device__ __forceinline__ void store_squares(const float (&scores)[32], const float (&crosses)[32],
+                                                const Steps& steps, float (&flow_out)[2]) const {
+    auto& flows = shared_.flows_of(flow_at_);
+    const float rows[2] = {kLog2E * steps[kStepDecay][at_.row_of(0)],
+                           kLog2E * steps[kStepDecay][at_.row_of(2)]};
+    const float* const of_owns = shared_.owns(input_at_);
+    const float owns[2] = {of_owns[at_.row_of(0)], of_owns[at_.row_of(2)]};
+    float columns[16];
+    float diagonal[2] = {0.0F, 0.0F};  // in the lanes that have it
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      std::uint32_t m[4] = {0, 0, 0, 0};
+      std::uint32_t x[4] = {0, 0, 0, 0};
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int e = 2 * j + half;
+        columns[2 * e] = columns[2 * e + 1] = 0.0F;
+        if (j > warp_) continue;
+        const int s = at_.column_of(e, 0);
+        const float2 decay = *reinterpret_cast<const float2*>(steps[kStepDecay] + s);
+        const float2 delta = *reinterpret_cast<const float2*>(steps[kStepDelta] + s);
+        float of_m[4];
+        float of_x[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int behind = 8 * e + i % 2 - i / 2 * 8;  // the column's step less the row's, but for ahead_
+          const float between = exp2_approximate(-kLog2E * (i % 2 == 0 ? decay.x : decay.y) + rows[i / 2]);
+          const float reached = behind <= ahead_ ? between : 0.0F;
+          const float weight = behind == ahead_ ? owns[i / 2] : (i % 2 == 0 ? delta.x : delta.y);
+          const float decayed = scores[4 * e + i] * reached;
+          const float product = decayed * crosses[4 * e + i];
+          of_m[i] = decayed * weight;
+          of_x[i] = crosses[4 * e + i] * reached * weight;
+          if (behind < ahead_) {
+            columns[2 * e + i % 2] +=
+                product;  // not the diagonal too: beside it, what strong decays leave is lost
+            flow_out[i / 2] += product * weight;
+          }
+          if (behind == ahead_) diagonal[i / 2] = product;
+        }
+        m[2 * half] = pack_pair<Io>(of_m[0], of_m[1]);
+        m[2 * half + 1] = pack_pair<Io>(of_m[2], of_m[3]);
+        x[2 * half] = pack_pair<Io>(of_x[0], of_x[1]);
+        x[2 * half + 1] = pack_pair<Io>(of_x[2], of_x[3]);
+      }
+      hopper::store_matrices((shared_.mixing_tile() + fragment_) ^ j * 32, m[0], m[1], m[2], m[3]);
+      hopper::store_matrices((shared_.crosses_tile() + fragment_) ^ j * 32, x[0], x[1], x[2], x[3]);
+    }
+    // Of a row the diagonal is one lane's; of 8 rows lanes 0, 4 and 9 and so on have it.
+    if (at_.lane / 8 == at_.lane % 4) {
+      flows.diagonal[at_.row_of(0)] = diagonal[0];
+      flows.diagonal[at_.row_of(2)] = diagonal[1];
+    }
+    ssd::store_column_sums(columns, flows.column[warp_], at_.lane);
+  }
+
+  /// dZ = dout·silu'(Z)·(y + D·V), over Z.
+  __device__ __forceinline__ void store_dz(const float (&y)[32], const std::uint32_t (&dout)[16],
+                                           const ssd::SkipWeights& skip) const {
+    hopper::barrier_wait(shared_.gates_read(input_at_), input_at_.parity);  // by the key warpgroup
+    const std::uint32_t x_tile = shared_.x_tile(input_at_) + fragment_;
+    const std::uint32_t z_tile = shared_.z_tile(input_at_) + fragment_;
+    const float d = skip.of(0).x;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      std::uint32_t x[4];
+      std::uint32_t z[4];
+      std::uint32_t dz[4];
+      load_matrices(x, x_tile ^ j * 32);
+      load_matrices(z, z_tile ^ j * 32);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int at = 8 * j + 2 * i;
+        const float2 inputs = unpack_pair<Io>(x[i]);
+        const float2 gates = unpack_pair<Io>(z[i]);
+        const float2 value = unpack_pair<Io>(dout[4 * j + i]);
+        dz[i] = pack_pair<Io>(value.x * ssd::silu_approximate(gates.x).slope * (y[at] + d * inputs.x),
+                              value.y * ssd::silu_approximate(gates.y).slope * (y[at + 1] + d * inputs.y));
+      }
+      hopper::store_matrices(z_tile ^ j * 32, dz[0], dz[1], dz[2], dz[3]);
+    }
+  }
+
+  const HopperArgs& args_;
+  Shared shared_;
+  int warp_;
+  Patch at_;
+  std::uint32_t fragment_;
+  int ahead_;  ///< the step of row_of(0) less that of column_of(0, 0)
+  typename Shared::Inputs::Position input_at_;
+  typename Shared::Squares::Position square_at_;
+  typename Shared::Flows::Position flow_at_;
+  typename Shared::Turned::Position turned_at_;
+};
+
+}  // namespace ssmbench::mamba3_bwd
