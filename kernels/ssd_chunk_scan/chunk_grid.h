@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -78,22 +77,6 @@ constexpr ChunkGrid chunk_grid(std::int64_t batch, std::int64_t seqlen, std::int
   const std::int64_t chunks = ceil_div(seqlen, side);
   return {side, static_cast<int>(ceil_div(headdim, side)), static_cast<int>(ceil_div(dstate, side)), chunks,
           batch * chunks * nheads};
-}
-
-/// Blocks of the gradient kernels that heads are sliced for: four waves of the largest GPUs, roughly.
-inline constexpr std::int64_t kSsdWantedBlocks = 512;
-
-/// The heads of a group, where a block walks through some of them.
-struct HeadSlices {
-  std::int64_t slices;     ///< blocks that share the heads
-  std::int64_t per_slice;  ///< heads of a slice; the last may have fewer
-};
-
-/// For `blocks` groups of `heads` heads. By the shape alone, so that results are bitwise the same on every GPU.
-constexpr HeadSlices slice_heads(std::int64_t blocks, std::int64_t heads) {
-  const std::int64_t wanted = std::clamp<std::int64_t>(kSsdWantedBlocks / blocks, 1, heads);
-  const std::int64_t per_slice = ceil_div(heads, wanted);
-  return {ceil_div(heads, per_slice), per_slice};
 }
 
 /// What a workspace depends on besides the problem.

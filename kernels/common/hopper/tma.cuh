@@ -49,6 +49,13 @@ __device__ inline void load_bytes(std::uint32_t shared, const void* from, int by
       : "memory"));
 }
 
+/// Starts to copy bytes to the L2 cache: a multiple of 16, aligned to that.
+__device__ inline void prefetch_bytes(const void* from, int bytes) {
+  SSMBENCH_NEEDS_SM90(asm volatile(
+      "cp.async.bulk.prefetch.L2.global [%0], %1;\n" ::"l"(__cvta_generic_to_global(from)), "r"(bytes)
+      : "memory"));
+}
+
 /// Starts to copy a tile back, as a group of its own.
 __device__ inline void store_tile(const CUtensorMap& map, const TileOrigin& to, std::uint32_t shared) {
   SSMBENCH_NEEDS_SM90(

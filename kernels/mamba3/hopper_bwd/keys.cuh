@@ -32,7 +32,9 @@ class KeyWarpgroup {
         shared_(shared),
         warp_(thread / 32),
         at_{16 * (thread / 32), 0, thread % 32},
-        fragment_(hopper::fragment_offset(thread / 32, thread % 32)) {}
+        fragment_(hopper::fragment_offset(thread / 32, thread % 32)) {
+    row_ = static_cast<int>(ssd::BlockPlace(args).row(args, 0));
+  }
 
   __device__ void run() {
     Sums dK;
@@ -159,7 +161,7 @@ class KeyWarpgroup {
 
   __device__ __forceinline__ OwnPhases load_phases(int head, int half) const {
     if (half >= args_.angle_tiles) return {};
-    return load_own_phases(args_, ssd::BlockPlace(args_).row(args_, head), half, ssd::group_thread());
+    return load_own_phases(args_, row_ + head, half, ssd::group_thread());
   }
 
   __device__ __forceinline__ static void weigh(float (&dk)[32], const float (&weights)[2]) {
@@ -208,26 +210,31 @@ class KeyWarpgroup {
     return product;
   }
 
-  /// Whether step t of the chunk is the sequence's last.
-  __device__ __forceinline__ bool is_last(int t) const {
-    return ssd::BlockPlace(args_).start + t + 1 == args_.bwd.in.seqlen;
+  /// The sequence's last step, from the chunk's first on.
+  __device__ __forceinline__ int last_step() const {
+    return static_cast<int>(args_.bwd.in.seqlen - 1) - ssd::BlockPlace(args_).start;
   }
   /// (b, head), a row of the tensors of states.
   __device__ __forceinline__ std::int64_t state_row(int head) const {
     const ssd::BlockPlace place(args_);
     return place.b * args_.bwd.in.nheads + place.first_head + head;
   }
+  /// Adds a row of `width` values to those of step `last` from column `first` on.
+  template <class Element>
+  __device__ __forceinline__ void add_row(float (&to)[32], int last, const Element* row, int first,
+                                          int width) const {
+#pragma unroll
+    for (int i = 0; i < 32; ++i) {
+      const int column = first + at_.column_of(i / 4, i % 4);
+      if (at_.row_of(i % 4) == last && column < width) to[i] += to_float(row[column]);
+    }
+  }
 
   /// dV = u + D·dy and the cotangent of the last V, over dout.
   __device__ __forceinline__ void store_dv(float (&u)[32], const float (&direct)[32], int head) const {
-    const auto headdim = static_cast<int>(args_.bwd.in.headdim);
-    if (args_.final_v != nullptr) {
-      const Io* const final_v = static_cast<const Io*>(args_.final_v) + state_row(head) * headdim;
-#pragma unroll
-      for (int i = 0; i < 32; ++i) {
-        const int p = at_.column_of(i / 4, i % 4);
-        if (is_last(at_.row_of(i % 4)) && p < headdim) u[i] += to_float(final_v[p]);
-      }
+    if (args_.final_v != nullptr && last_step() < kSteps) {
+      const auto headdim = static_cast<int>(args_.bwd.in.headdim);
+      add_row(u, last_step(), static_cast<const Io*>(args_.final_v) + state_row(head) * headdim, 0, headdim);
     }
     std::uint32_t dv[16];
 #pragma unroll
@@ -238,19 +245,14 @@ class KeyWarpgroup {
   }
 
   __device__ __forceinline__ void add_final_k(float (&dk)[32], int head, int half) const {
-    if (args_.final_k == nullptr) return;
+    if (args_.final_k == nullptr || last_step() >= kSteps) return;
     const auto dstate = static_cast<int>(args_.bwd.in.dstate);
-    const float* const final_k = args_.final_k + state_row(head) * dstate;
-#pragma unroll
-    for (int i = 0; i < 32; ++i) {
-      const int n = 64 * half + at_.column_of(i / 4, i % 4);
-      if (is_last(at_.row_of(i % 4)) && n < dstate) dk[i] += final_k[n];
-    }
+    add_row(dk, last_step(), args_.final_k + state_row(head) * dstate, 64 * half, dstate);
   }
 
   /// dθ, with the query warpgroup's part, and its sums.
   __device__ __forceinline__ void store_turned(float (&turned)[kOwnPairs], int head, int tile, float* sums) {
-    const std::int64_t row = ssd::BlockPlace(args_).row(args_, head);
+    const std::int64_t row = row_ + head;
     const int thread = ssd::group_thread();
     const float4* const of_q = shared_.turned_of_q() + thread;
     auto* const to =
@@ -276,6 +278,7 @@ class KeyWarpgroup {
   int warp_;
   Patch at_;
   std::uint32_t fragment_;
+  int row_;  ///< of the first head
   typename Shared::Inputs::Position input_at_;
   typename Shared::Squares::Position square_at_;
   typename Shared::Flows::Position flow_at_;

@@ -39,6 +39,9 @@ __device__ void load_heads(const HopperArgs& args, const HopperShared<T>& shared
     hopper::load_tile(shared.dout_tile(at), args.dout, from, full);
     if constexpr (T::kGated) hopper::load_tile(shared.z_tile(at), args.z, from, full);
     hopper::load_tile(shared.x_tile(at), args.x, from, full);
+    // Threads load phases as they turn back: there is no room for them here.
+    hopper::prefetch_bytes(args.work.phases + row * args.angle_tiles * kAngleTile,
+                           4 * args.angle_tiles * kAngleTile);
     load_states(shared.dstate_tile(at), args.work.dstates);
     load_states(shared.state_tile(at), args.work.states);
   }

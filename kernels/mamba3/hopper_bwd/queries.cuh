@@ -34,7 +34,11 @@ class QueryWarpgroup {
         warp_(thread / 32),
         at_{16 * (thread / 32), 0, thread % 32},
         fragment_(hopper::fragment_offset(thread / 32, thread % 32)),
-        ahead_(at_.row_of(0) - at_.column_of(0, 0)) {}
+        ahead_(at_.row_of(0) - at_.column_of(0, 0)) {
+    const ssd::BlockPlace place(args);
+    row_ = static_cast<int>(place.row(args, 0));
+    first_head_ = place.first_head;
+  }
 
   __device__ void run() {
     Sums dQ;
@@ -81,16 +85,16 @@ class QueryWarpgroup {
   }
 
   __device__ __forceinline__ void one_head(Sums& dQ, int head) {
-    const ssd::SkipWeights skip(args_.bwd.in, first_head() + head, at_.lane, nullptr);
+    const ssd::SkipWeights skip(args_.bwd.in, first_head_ + head, at_.lane, nullptr);
     shared_.inputs().wait_full(input_at_);
     const Steps& steps = shared_.steps(input_at_);
     std::uint32_t dy[16];
-    std::uint32_t dout[16];  // packed: dV takes its place
+    float slopes[T::kGated ? 32 : 1];  // dout·silu'(Z)
     float flow_out[2] = {0.0F, 0.0F};
     {
       float scores[32];
       multiply_rows(scores, shared_.q_tile(input_at_), shared_.k_tile(input_at_));
-      gate(dy, dout);
+      gate(dy, slopes);
       shared_.squares().wait_empty(square_at_);
       ssd::store_tile_pairs(shared_.dy_tile() + fragment_, dy);
       float crosses[32];
@@ -143,7 +147,7 @@ class QueryWarpgroup {
     if constexpr (T::kGated) {
       hopper::wgmma_wait<1>();
       hopper::pin_registers(y);
-      store_dz(y, dout, skip);
+      store_dz(y, slopes, skip);
     }
     hopper::wgmma_wait<0>();
     hopper::pin_registers(dq);
@@ -169,14 +173,9 @@ class QueryWarpgroup {
     ssd::warp_arrive(shared_.inputs().done(input_at_), at_.lane);
   }
 
-  /// Of the group's slice.
-  __device__ __forceinline__ int first_head() const {
-    return ssd::BlockPlace(args_).first_head;
-  }
-
   __device__ __forceinline__ OwnPhases load_phases(int head, int half) const {
     if (half >= args_.angle_tiles) return {};
-    return load_own_phases(args_, ssd::BlockPlace(args_).row(args_, head), half, ssd::group_thread());
+    return load_own_phases(args_, row_ + head, half, ssd::group_thread());
   }
 
   /// dq ← enter ∘ dq, which is dy·S, and starts += X·k.
@@ -201,23 +200,24 @@ class QueryWarpgroup {
     turned_at_.advance();
   }
 
-  /// dy = dout·silu(Z), rounded, and dout.
-  __device__ __forceinline__ void gate(std::uint32_t (&dy)[16], std::uint32_t (&dout)[16]) const {
-    ssd::load_tile_pairs(dout, shared_.dout_tile(input_at_) + fragment_);
-    if constexpr (!T::kGated) {
-#pragma unroll
-      for (int i = 0; i < 16; ++i) dy[i] = dout[i];
-    } else {
+  /// dy = dout·silu(Z), rounded, and dout·silu'(Z).
+  __device__ __forceinline__ void gate(std::uint32_t (&dy)[16], float (&slopes)[T::kGated ? 32 : 1]) const {
+    ssd::load_tile_pairs(dy, shared_.dout_tile(input_at_) + fragment_);
+    if constexpr (T::kGated) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         std::uint32_t z[4];
         load_matrices(z, (shared_.z_tile(input_at_) + fragment_) ^ j * 32);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          const float2 value = unpack_pair<Io>(dout[4 * j + i]);
+          const int at = 4 * j + i;
+          const float2 dout = unpack_pair<Io>(dy[at]);
           const float2 gates = unpack_pair<Io>(z[i]);
-          dy[4 * j + i] = pack_pair<Io>(value.x * ssd::silu_approximate(gates.x).value,
-                                        value.y * ssd::silu_approximate(gates.y).value);
+          const ValueSlope first = ssd::silu_approximate(gates.x);
+          const ValueSlope second = ssd::silu_approximate(gates.y);
+          dy[at] = pack_pair<Io>(dout.x * first.value, dout.y * second.value);
+          slopes[2 * at] = dout.x * first.slope;
+          slopes[2 * at + 1] = dout.y * second.slope;
         }
       }
     }
@@ -272,7 +272,6 @@ class QueryWarpgroup {
       hopper::store_matrices((shared_.mixing_tile() + fragment_) ^ j * 32, m[0], m[1], m[2], m[3]);
       hopper::store_matrices((shared_.crosses_tile() + fragment_) ^ j * 32, x[0], x[1], x[2], x[3]);
     }
-    // Of a row the diagonal is one lane's; of 8 rows lanes 0, 4 and 9 and so on have it.
     if (at_.lane / 8 == at_.lane % 4) {
       flows.diagonal[at_.row_of(0)] = diagonal[0];
       flows.diagonal[at_.row_of(2)] = diagonal[1];
@@ -281,7 +280,7 @@ class QueryWarpgroup {
   }
 
   /// dZ = dout·silu'(Z)·(y + D·V), over Z.
-  __device__ __forceinline__ void store_dz(const float (&y)[32], const std::uint32_t (&dout)[16],
+  __device__ __forceinline__ void store_dz(const float (&y)[32], const float (&slopes)[32],
                                            const ssd::SkipWeights& skip) const {
     hopper::barrier_wait(shared_.gates_read(input_at_), input_at_.parity);  // by the key warpgroup
     const std::uint32_t x_tile = shared_.x_tile(input_at_) + fragment_;
@@ -290,18 +289,14 @@ class QueryWarpgroup {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       std::uint32_t x[4];
-      std::uint32_t z[4];
       std::uint32_t dz[4];
       load_matrices(x, x_tile ^ j * 32);
-      load_matrices(z, z_tile ^ j * 32);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int at = 8 * j + 2 * i;
         const float2 inputs = unpack_pair<Io>(x[i]);
-        const float2 gates = unpack_pair<Io>(z[i]);
-        const float2 value = unpack_pair<Io>(dout[4 * j + i]);
-        dz[i] = pack_pair<Io>(value.x * ssd::silu_approximate(gates.x).slope * (y[at] + d * inputs.x),
-                              value.y * ssd::silu_approximate(gates.y).slope * (y[at + 1] + d * inputs.y));
+        dz[i] =
+            pack_pair<Io>(slopes[at] * (y[at] + d * inputs.x), slopes[at + 1] * (y[at + 1] + d * inputs.y));
       }
       hopper::store_matrices(z_tile ^ j * 32, dz[0], dz[1], dz[2], dz[3]);
     }
@@ -312,7 +307,8 @@ class QueryWarpgroup {
   int warp_;
   Patch at_;
   std::uint32_t fragment_;
-  int ahead_;  ///< the step of row_of(0) less that of column_of(0, 0)
+  int row_, first_head_;  ///< of the first head
+  int ahead_;             ///< the step of row_of(0) less that of column_of(0, 0)
   typename Shared::Inputs::Position input_at_;
   typename Shared::Squares::Position square_at_;
   typename Shared::Flows::Position flow_at_;

@@ -64,9 +64,8 @@ inline constexpr int kQuarters = 4;
 
 /// Memory of a block that finishes a row.
 struct FinishMemory {
-  /// [step][pair], some floats between rows: dθ; then ω·Θ. And tanh of the rates.
+  /// [step][pair], some floats between rows: dθ; then ω·Θ.
   float turns[kSteps * (kMaxAngles + kAngleVector)];
-  float rates[kSteps * (kMaxAngles + kAngleVector)];
   float parts[kParts * kMaxAngles];  ///< [part][pair]: Σ dθ
   float flows[kFlowRows][kSteps];
   float quarters[kQuarters][kSteps];
@@ -88,52 +87,50 @@ struct Finish {
   SSMBENCH_TEAM void run() const {
     const int angles = plan.angles;
     const int vectors = plan.angle_tiles * kAngleTile / kAngleVector;
-    team.for_all(vectors + kParts * angles + kFlowRows * kSteps, [&](int i) {
-      const int rates = i - vectors;
-      const int flow = rates - kParts * angles;
-      if (rates < 0) return load_turns(i);
-      if (flow < 0) return load_rates(rates / angles, rates % angles);
+    team.for_all(vectors + kFlowRows * kSteps, [&](int i) {
+      const int flow = i - vectors;
+      if (flow < 0) return load_turns(i);
       memory.flows[flow / kSteps][flow % kSteps] =
           Io::fetch(from.flows + row.index * kFlowRows * kSteps + flow);
       if (flow < kSteps) load_step(flow);
     });
     team.for_all(kParts * angles + kQuarters * kSteps, [&](int i) {
       const int quarter = i - kParts * angles;
-      if (quarter < 0) return add_part(i / angles, i % angles);
+      const Split at = split<kTilePairs>(i, angles);
+      if (quarter < 0) return add_part(at.of, at.rest);
       memory.quarters[quarter / kSteps][quarter % kSteps] = flows_of(quarter / kSteps, quarter % kSteps);
     });
     team.for_all(kParts * angles + kSteps, [&](int i) {
       const int t = i - kParts * angles;
-      if (t < 0) return store_rates(i / angles, i % angles);
+      const Split at = split<kTilePairs>(i, angles);
+      if (t < 0) return store_rates(at.of, at.rest);
       memory.past[t] = quarters_of(t);
     });
-    team.for_all(kQuarters * kSteps, [&](int i) { add_turned(i / kSteps, i % kSteps); });
+    team.for_all(kQuarters * kSteps, [&](int i) { add_turned(i % kQuarters, i / kQuarters); });
     team.for_all(row.steps, [&](int t) { store_scalars(t); });
   }
 
  private:
-  SSMBENCH_TEAM int at(int t, int pair) const { return t * (plan.angles + kAngleVector) + pair; }
+  SSMBENCH_TEAM int pitch() const { return plan.angles + kAngleVector; }
 
-  /// A vector of an angle tile.
-  SSMBENCH_TEAM void load_turns(int vector) const {
+  /// A vector of the row's angle tiles.
+  SSMBENCH_TEAM void load_turns(int index) const {
     constexpr int kTileVectors = kAngleTile / kAngleVector;
-    float of_pairs[kAngleVector];
-    Io::load_words(of_pairs, from.dtheta + plan.angle_tile(row.index, 0) + vector * kAngleVector);
-    for (int i = 0; i < kAngleVector; ++i) {
-      const AngleAt to = angle_at(vector % kTileVectors * kAngleVector + i);
-      const int pair = vector / kTileVectors * kTilePairs + to.pair;
-      if (pair < plan.angles) memory.turns[at(to.t, pair)] = to.t < row.steps ? of_pairs[i] : 0.0F;
+    float vector[kAngleVector];
+    Io::load_words(vector, from.dtheta + plan.angle_tile(row.index, 0) + index * kAngleVector);
+    const AngleAt at = angle_at(index % kTileVectors);
+    const int pair = index / kTileVectors * kTilePairs + at.pair;
+    float* const to = memory.turns + at.t * pitch() + pair;
+    const bool first = at.t < row.steps;
+    const bool second = at.t + kApartSteps < row.steps;
+    if (pair < plan.angles) {
+      to[0] = first ? vector[0] : 0.0F;
+      to[kApartSteps * pitch()] = second ? vector[1] : 0.0F;
     }
-  }
-
-  SSMBENCH_TEAM void load_rates(int part, int pair) const {
-    float rates[kPartSteps];
-    for (int u = 0; u < kPartSteps; ++u) {  // all loads before the first is waited for
-      const int t = part * kPartSteps + u;
-      rates[u] =
-          Io::load(args.in.rates, row.step(plan, t < row.steps ? t : row.steps - 1) * plan.angles + pair);
+    if (pair + kApartPairs < plan.angles) {
+      to[kApartPairs] = first ? vector[2] : 0.0F;
+      to[kApartSteps * pitch() + kApartPairs] = second ? vector[3] : 0.0F;
     }
-    for (int u = 0; u < kPartSteps; ++u) memory.rates[at(part * kPartSteps + u, pair)] = tanhf(rates[u]);
   }
 
   SSMBENCH_TEAM void load_step(int t) const {
@@ -142,8 +139,9 @@ struct Finish {
   }
 
   SSMBENCH_TEAM void add_part(int part, int pair) const {
+    const float* const turns = memory.turns + part * kPartSteps * pitch() + pair;
     float sum = 0;
-    for (int u = kPartSteps - 1; u >= 0; --u) sum += memory.turns[at(part * kPartSteps + u, pair)];
+    for (int u = kPartSteps - 1; u >= 0; --u) sum += turns[u * pitch()];
     memory.parts[part * plan.angles + pair] = sum;
   }
 
@@ -164,28 +162,31 @@ struct Finish {
 
   SSMBENCH_TEAM void store_rates(int part, int pair) const {
     constexpr float kPi = 0.5F * kTurnInRadians;
+    const int first = part * kPartSteps;
+    const int to_pitch = static_cast<int>(plan.nheads) * plan.angles;
+    float rates[kPartSteps];
+    load_rates<Io>(args.in, plan, row, part, pair, rates);
     float behind = Io::fetch(from.turns + row.index * plan.angles + pair);
-    for (int later = kParts - 1; later > part; --later) behind += memory.parts[later * plan.angles + pair];
+    for (int later = kParts - 1; later > 0; --later)
+      behind += later > part ? memory.parts[later * plan.angles + pair] : 0.0F;
+    float* const turns = memory.turns + first * pitch() + pair;
+    void* const to = Io::element(args.drates, row.step(plan, first) * plan.angles + pair);
     float sum = 0;
     for (int u = kPartSteps - 1; u >= 0; --u) {
-      const int t = part * kPartSteps + u;
-      float& turn = memory.turns[at(t, pair)];
-      const float rate = memory.rates[at(t, pair)];
-      sum += turn;
-      const float theta = sum + behind;
-      turn = kPi * rate * theta;
-      if (t < row.steps)
-        Io::store(args.drates, row.step(plan, t) * plan.angles + pair,
-                  kPi * (1.0F - rate * rate) * memory.steps[t].dt * theta);
+      const float rate = tanhf(rates[u]);
+      sum += turns[u * pitch()];
+      const float theta = kPi * (sum + behind);
+      turns[u * pitch()] = rate * theta;
+      if (first + u < row.steps)
+        Io::store(to, u * to_pitch, (1.0F - rate * rate) * memory.steps[first + u].dt * theta);
     }
   }
 
-  /// Σ ω·Θ over a quarter of the pairs.
+  /// Σ ω·Θ over each fourth pair.
   SSMBENCH_TEAM void add_turned(int quarter, int t) const {
-    const int each = (plan.angles + kQuarters - 1) / kQuarters;
-    const int end = (quarter + 1) * each < plan.angles ? (quarter + 1) * each : plan.angles;
+    const float* const turns = memory.turns + t * pitch();
     float sum = 0;
-    for (int pair = quarter * each; pair < end; ++pair) sum += memory.turns[at(t, pair)];
+    for (int pair = quarter; pair < plan.angles; pair += kQuarters) sum += turns[pair];
     memory.quarters[quarter][t] = sum;
   }
 

@@ -36,6 +36,10 @@ constexpr int kThreads = 256;
 using Bf16 = __nv_bfloat16;
 
 struct DeviceIo {
+  static __device__ const void* element(const void* data, std::int64_t at) {
+    return static_cast<const Bf16*>(data) + at;
+  }
+  static __device__ void* element(void* data, std::int64_t at) { return static_cast<Bf16*>(data) + at; }
   static __device__ float load(const void* data, std::int64_t at) {
     return to_float(__ldg(static_cast<const Bf16*>(data) + at));
   }

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "kernels/common/workspace.h"
-#include "kernels/ssd_chunk_scan/chunk_grid.h"
+#include "kernels/ssd_chunk_scan/chunked_bwd/map.h"
 #include "ops/mamba3/mamba3.h"
 
 // How cuda-chunked cuts Mamba-3's gradients up, and where its workspace lies; the picture is in launch.cu. Host
@@ -39,14 +39,27 @@ SSMBENCH_HD constexpr int angle_offset(int t, int pair) {
   const int value = pair / 4 * 2 + t % 16 / 8;
   return (value / kAngleVector * 2 * kSteps + thread) * kAngleVector + value % kAngleVector;
 }
-/// Its inverse.
+/// The first element of a vector of an angle tile. The others are (t + kApartSteps, pair), (t, pair + kApartPairs)
+/// and (t + kApartSteps, pair + kApartPairs).
 struct AngleAt {
   int t, pair;
 };
-SSMBENCH_HD constexpr AngleAt angle_at(int offset) {
-  const int thread = offset / kAngleVector % (2 * kSteps);
-  const int value = offset / (kAngleVector * 2 * kSteps) * kAngleVector + offset % kAngleVector;
-  return {thread / 32 * 16 + value % 2 * 8 + thread % 32 / 4, value / 2 * 4 + thread % 4};
+inline constexpr int kApartSteps = 8;
+inline constexpr int kApartPairs = 4;
+SSMBENCH_HD constexpr AngleAt angle_at(int vector) {
+  const int thread = vector % (2 * kSteps);
+  return {thread / 32 * 16 + thread % 32 / 4, vector / (2 * kSteps) * 2 * kApartPairs + thread % kApartPairs};
+}
+
+/// i = of·kLikely + rest: without a division where `width` is what it mostly is.
+struct Split {
+  int of, rest;
+};
+template <int kLikely>
+SSMBENCH_HD inline Split split(int i, int width) {
+  const auto index = static_cast<unsigned>(i);
+  const unsigned of = width == kLikely ? index / kLikely : index / static_cast<unsigned>(width);
+  return {static_cast<int>(of), i - static_cast<int>(of) * width};
 }
 
 /// Where the heads of a group are summed: from the workspace by a kernel, or in a block that walks through them.
@@ -96,7 +109,8 @@ struct Plan : ChunkGrid {
     const std::int64_t of_heads = head_sums == HeadSums::kernel ? vectors : 0;
     const std::int64_t angle_elements = rows * angle_tiles * kAngleTile;
     if (head_sums == HeadSums::block) {
-      const HeadSlices cut = slice_heads(batch * chunks * groups, per_slice);
+      constexpr TileKind kTiles{kSteps, kStepFloats, kIo, false};
+      const ChunkedBwdPlan cut = plan_chunked_bwd(batch, seqlen, nheads, headdim, dstate, groups, 0, kTiles);
       slices = cut.slices;
       per_slice = cut.per_slice;
     }
@@ -168,15 +182,17 @@ struct Row {
   std::int64_t start;  ///< first step
   int steps;           ///< that exist
 
-  /// Rows are blocks of a grid, so that 32 bits will do for the divisions.
+  /// Rows are blocks of a grid, so that 32 bits will do for the divisions. (Of unsigned numbers that it widens, the
+  /// compiler would make 64-bit divisions.)
   SSMBENCH_HD Row(const Plan& plan, std::int64_t row) : index(row) {
-    const auto nheads = static_cast<std::uint32_t>(plan.nheads);
-    const auto chunks = static_cast<std::uint32_t>(plan.chunks);
-    const std::uint32_t of_heads = static_cast<std::uint32_t>(row) / nheads;
+    const int nheads = static_cast<int>(plan.nheads);
+    const int chunks = static_cast<int>(plan.chunks);
+    const int of_heads = static_cast<int>(row) / nheads;
     b = of_heads / chunks;
     chunk = of_heads % chunks;
-    head = static_cast<std::uint32_t>(row) % nheads;
-    group = static_cast<std::uint32_t>(head) / (nheads / static_cast<std::uint32_t>(plan.groups));
+    const int of_row = static_cast<int>(row) % nheads;
+    head = of_row;
+    group = of_row / (nheads / static_cast<int>(plan.groups));
     start = chunk * kSteps;
     steps = static_cast<int>(plan.seqlen - start < kSteps ? plan.seqlen - start : kSteps);
   }

@@ -4,8 +4,8 @@
 // step. Written as loops over elements that do not depend on one another, Team::for_all(), as in
 // chunked_bwd/gradients.h, so that CPU tests run the same code. Io: load(data, at) and store(data, at, value) of
 // the io dtype, the same of an Octet, `at` a multiple of 8; load_floats() of eight floats; fetch(), the value at a
-// pointer; and load_words() and store_words(), of an aligned vector of 16 bytes. What they load is not written by the
-// same kernel.
+// pointer; element(data, at), a pointer to an element of the io dtype; and load_words() and store_words(), of an
+// aligned vector of 16 bytes. What they load is not written by the same kernel.
 
 #include <cmath>
 #include <cstdint>
@@ -57,19 +57,26 @@ inline constexpr int kPartSteps = kSteps / kParts;
 /// Chunks whose loads are all on their way before the first is waited for.
 inline constexpr int kBatch = 16;
 
-/// Visits the increments of the phases of `kPartSteps` steps from `first` on: visit(step, increment), 0 where no step
-/// is.
+/// Rates of the steps of a part that exist, of a pair; 0 for others.
+template <class Io>
+SSMBENCH_TEAM void load_rates(const Mamba3Args& args, const Plan& plan, const Row& row, int part, int pair,
+                              float (&rates)[kPartSteps]) {
+  const int first = part * kPartSteps;
+  const int pitch = static_cast<int>(plan.nheads) * plan.angles;
+  const void* const from = Io::element(args.rates, row.step(plan, first) * plan.angles + pair);
+  for (int u = 0; u < kPartSteps; ++u) rates[u] = first + u < row.steps ? Io::load(from, u * pitch) : 0.0F;
+}
+
+/// Visits the increments of the phases of a part's steps: visit(step, increment), 0 where no step is.
 template <class Io, class Visit>
-SSMBENCH_TEAM void for_increments(const Mamba3Args& args, const Plan& plan, const Row& row, int first,
+SSMBENCH_TEAM void for_increments(const Mamba3Args& args, const Plan& plan, const Row& row, int part,
                                   int pair, const Visit& visit) {
+  const int first = part * kPartSteps;
+  const float* const from = args.dt + row.scalar(plan, first);
   float dt[kPartSteps], rates[kPartSteps];
-  for (int u = 0; u < kPartSteps; ++u) {  // all loads before the first is waited for
-    const int t = first + u < row.steps ? first + u : row.steps - 1;
-    dt[u] = Io::fetch(args.dt + row.scalar(plan, t));
-    rates[u] = Io::load(args.rates, row.step(plan, t) * plan.angles + pair);
-  }
-  for (int u = 0; u < kPartSteps; ++u)
-    visit(first + u, first + u < row.steps ? phase_step(dt[u], rates[u]) : 0U);
+  for (int u = 0; u < kPartSteps; ++u) dt[u] = first + u < row.steps ? Io::fetch(from + u) : 0.0F;
+  load_rates<Io>(args, plan, row, part, pair, rates);
+  for (int u = 0; u < kPartSteps; ++u) visit(first + u, phase_step(dt[u], rates[u]));
 }
 
 /// What all steps of a row add to the phases, to `starts`. `parts`: [kParts][pair].
@@ -78,8 +85,9 @@ SSMBENCH_TEAM void add_increments(const Mamba3Args& args, const Plan& plan, cons
                                   const Row& row, std::uint32_t* parts, const Team& team) {
   const int angles = plan.angles;
   team.for_all(kParts * angles, [&](int i) {
+    const Split at = split<kTilePairs>(i, angles);
     std::uint32_t sum = 0;
-    for_increments<Io>(args, plan, row, i / angles * kPartSteps, i % angles,
+    for_increments<Io>(args, plan, row, at.of, at.rest,
                        [&](int, std::uint32_t increment) { sum += increment; });
     parts[i] = sum;
   });
@@ -146,52 +154,58 @@ struct Preparation {
     const int angles = plan.angles;
     team.for_all(kParts * angles + kSteps, [&](int i) {
       const int t = i - kParts * angles;
-      if (t < 0) return add_part(i / angles, i % angles);
+      const Split at = split<kTilePairs>(i, angles);
+      if (t < 0) return add_part(at.of, at.rest);
       memory.adt[t] = t < row.steps ? Io::fetch(args.adt + row.scalar(plan, t)) : 0.0F;
     });
     team.for_all(kParts * angles + kSteps, [&](int i) {
+      const Split at = split<kTilePairs>(i, angles);
       if (i < kParts * angles)
-        add_before(i / angles, i % angles);
+        add_before(at.of, at.rest);
       else
         make_step(i - kParts * angles);
     });
     const int octets = plan.dstate / kOctet;
     const int vectors = plan.angle_tiles * kAngleTile / kAngleVector;
     team.for_all(vectors + kRuns * octets, [&](int i) {
+      const Split at = split<kMaxStates / kOctet>(i, octets);
       if (i < kRuns * octets)
-        rotate(i / octets, i % octets);
+        rotate(at.of, at.rest);
       else
         store_phases(i - kRuns * octets);
     });
   }
 
  private:
-  SSMBENCH_TEAM std::uint32_t& phase(int t, int pair) const {
-    return memory.phases[t * (plan.angles + kAngleVector) + pair];
-  }
+  SSMBENCH_TEAM int pitch() const { return plan.angles + kAngleVector; }
 
   SSMBENCH_TEAM void add_part(int part, int pair) const {
     std::uint32_t sum = 0;
-    for_increments<Io>(args, plan, row, part * kPartSteps, pair,
-                       [&](int t, std::uint32_t increment) { phase(t, pair) = sum += increment; });
+    std::uint32_t* const phases = memory.phases + pair;
+    for_increments<Io>(args, plan, row, part, pair,
+                       [&](int t, std::uint32_t increment) { phases[t * pitch()] = sum += increment; });
     memory.parts[part * plan.angles + pair] = sum;
   }
   SSMBENCH_TEAM void add_before(int part, int pair) const {
     std::uint32_t before = Io::fetch(to.starts + row.index * plan.angles + pair);
-    for (int earlier = 0; earlier < part; ++earlier) before += memory.parts[earlier * plan.angles + pair];
-    for (int u = 0; u < kPartSteps; ++u) phase(part * kPartSteps + u, pair) += before;
+    for (int earlier = 0; earlier < kParts - 1; ++earlier)
+      before += earlier < part ? memory.parts[earlier * plan.angles + pair] : 0U;
+    std::uint32_t* const phases = memory.phases + part * kPartSteps * pitch() + pair;
+    for (int u = 0; u < kPartSteps; ++u) phases[u * pitch()] += before;
   }
 
-  /// A vector of an angle tile.
-  SSMBENCH_TEAM void store_phases(int vector) const {
+  /// A vector of the row's angle tiles.
+  SSMBENCH_TEAM void store_phases(int index) const {
     constexpr int kTileVectors = kAngleTile / kAngleVector;
-    std::uint32_t of_pairs[kAngleVector];
-    for (int i = 0; i < kAngleVector; ++i) {
-      const AngleAt at = angle_at(vector % kTileVectors * kAngleVector + i);
-      const int pair = vector / kTileVectors * kTilePairs + at.pair;
-      of_pairs[i] = pair < plan.angles ? phase(at.t, pair) : 0U;
-    }
-    Io::store_words(to.phases + plan.angle_tile(row.index, 0) + vector * kAngleVector, of_pairs);
+    const AngleAt at = angle_at(index % kTileVectors);
+    const int pair = index / kTileVectors * kTilePairs + at.pair;
+    const std::uint32_t* const from = memory.phases + at.t * pitch() + pair;
+    const bool first = pair < plan.angles;
+    const bool second = pair + kApartPairs < plan.angles;
+    const std::uint32_t vector[kAngleVector] = {
+        first ? from[0] : 0U, first ? from[kApartSteps * pitch()] : 0U, second ? from[kApartPairs] : 0U,
+        second ? from[kApartSteps * pitch() + kApartPairs] : 0U};
+    Io::store_words(to.phases + plan.angle_tile(row.index, 0) + index * kAngleVector, vector);
   }
 
   /// Sums from the chunk's first step on, so that the last step's weight behind it is exactly 1.
@@ -222,34 +236,49 @@ struct Preparation {
   /// An octet of q and k of steps `first`, `first + kRuns` and so on.
   SSMBENCH_TEAM void rotate(int first, int octet) const {
     constexpr int kPairs = kOctet / 2;
+    if (first >= row.steps) return;
     const Octet of_q = Io::load_floats(args.Q_bias + row.head * plan.dstate + octet * kOctet);
     const Octet of_k = Io::load_floats(args.K_bias + row.head * plan.dstate + octet * kOctet);
     const int rotated = plan.angles - octet * kPairs;  // of the octet's pairs, those below
-    for (int begin = first; begin < row.steps; begin += kRuns * kRunSteps) {
+    const std::int64_t from = row.vector(plan, first) + octet * kOctet;
+    const std::int64_t at = row.step(plan, first) * plan.dstate + octet * kOctet;
+    const void* const from_q = Io::element(args.Q, from);
+    const void* const from_k = Io::element(args.K, from);
+    void* const to_q = Io::element(to.q, at);
+    void* const to_k = Io::element(to.k, at);
+    const int from_pitch = kRuns * static_cast<int>(plan.groups) * plan.dstate;
+    const int to_pitch = kRuns * static_cast<int>(plan.nheads) * plan.dstate;
+    const std::uint32_t* const phases = memory.phases + first * pitch() + octet * kPairs;
+    const int last = (row.steps - 1 - first) / kRuns;
+    for (int begin = 0; begin <= last; begin += kRunSteps) {
       Octet q[kRunSteps], k[kRunSteps];
       for (int u = 0; u < kRunSteps; ++u) {  // all loads before the first is waited for
-        const int t = begin + u * kRuns < row.steps ? begin + u * kRuns : row.steps - 1;
-        q[u] = Io::load_octet(args.Q, row.vector(plan, t) + octet * kOctet);
-        k[u] = Io::load_octet(args.K, row.vector(plan, t) + octet * kOctet);
+        const int step = begin + u < last ? begin + u : last;
+        q[u] = Io::load_octet(from_q, step * from_pitch);
+        k[u] = Io::load_octet(from_k, step * from_pitch);
       }
       for (int u = 0; u < kRunSteps; ++u) {
-        const int t = begin + u * kRuns;
-        if (t >= row.steps) break;
-        for (int i = 0; i < kPairs; ++i) {
-          const Turn turn = i < rotated ? turn_of(phase(t, octet * kPairs + i)) : Turn{1, 0};
-          rotate_pair(q[u].state + 2 * i, of_q.state + 2 * i, turn);
-          rotate_pair(k[u].state + 2 * i, of_k.state + 2 * i, turn);
-        }
-        const std::int64_t at = row.step(plan, t) * plan.dstate + octet * kOctet;
-        Io::store_octet(to.q, at, q[u]);
-        Io::store_octet(to.k, at, k[u]);
+        if (begin + u > last) break;
+        add_octet(q[u], of_q);
+        add_octet(k[u], of_k);
+        if (rotated > 0)
+          for (int i = 0; i < kPairs; ++i) {
+            const Turn turn = turn_of(i < rotated ? phases[(begin + u) * kRuns * pitch() + i] : 0U);
+            rotate_pair(q[u].state + 2 * i, turn);
+            rotate_pair(k[u].state + 2 * i, turn);
+          }
+        Io::store_octet(to_q, (begin + u) * to_pitch, q[u]);
+        Io::store_octet(to_k, (begin + u) * to_pitch, k[u]);
       }
     }
   }
 
-  SSMBENCH_TEAM static void rotate_pair(float* x, const float* bias, Turn turn) {
-    const float x0 = x[0] + bias[0];
-    const float x1 = x[1] + bias[1];
+  SSMBENCH_TEAM static void add_octet(Octet& to, const Octet& of) {
+    for (int i = 0; i < kOctet; ++i) to.state[i] += of.state[i];
+  }
+  SSMBENCH_TEAM static void rotate_pair(float* x, Turn turn) {
+    const float x0 = x[0];
+    const float x1 = x[1];
     x[0] = x0 * turn.cosine - x1 * turn.sine;
     x[1] = x0 * turn.sine + x1 * turn.cosine;
   }

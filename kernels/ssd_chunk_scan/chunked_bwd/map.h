@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -18,6 +19,9 @@ inline constexpr int kFlowOut = 0;
 inline constexpr int kFlowIn = 1;
 inline constexpr int kFlowDirect = 2;  ///< x·(G·B), dΔ but for the decay
 inline constexpr int kFlowRows = 3;
+
+/// Blocks of the gradient kernel that heads are sliced for: four waves of the largest GPUs, roughly.
+inline constexpr std::int64_t kSsdWantedBlocks = 512;
 
 struct ChunkedBwdPlan : ChunkGrid {
   std::int64_t slices;     ///< blocks that share a group's heads
@@ -41,9 +45,11 @@ constexpr ChunkedBwdPlan plan_chunked_bwd(std::int64_t batch, std::int64_t seqle
                                           int skip_sums, const TileKind& tiles) {
   ChunkedBwdPlan plan{};
   static_cast<ChunkGrid&>(plan) = chunk_grid(batch, seqlen, nheads, headdim, dstate, tiles.side);
-  const HeadSlices cut = slice_heads(batch * plan.chunks * groups, nheads / groups);
-  plan.slices = cut.slices;
-  plan.per_slice = cut.per_slice;
+  const std::int64_t heads = nheads / groups;
+  const std::int64_t wanted =
+      std::clamp<std::int64_t>(kSsdWantedBlocks / (batch * plan.chunks * groups), 1, heads);
+  plan.per_slice = ceil_div(heads, wanted);
+  plan.slices = ceil_div(heads, plan.per_slice);
   plan.sums = 2 + skip_sums;
   WorkspaceLayout layout;
   plan.steps = layout.take(plan.rows * tiles.step_rows * plan.side, sizeof(float));

@@ -30,6 +30,10 @@ using namespace ssmbench::mamba3_bwd;
 namespace {
 
 struct HostBf16 {
+  static const void* element(const void* data, std::int64_t at) {
+    return static_cast<const std::uint16_t*>(data) + at;
+  }
+  static void* element(void* data, std::int64_t at) { return static_cast<std::uint16_t*>(data) + at; }
   static float load(const void* data, std::int64_t at) {
     return Bf16::load(static_cast<const std::uint16_t*>(data)[at]);
   }
@@ -243,14 +247,14 @@ class Products {
   void store_flows(const Row& row) const {
     float through = 0;
     for (std::int64_t i = 0; i < elements(); ++i) through += states_[row.index][i] * dstates_[row.index][i];
-    float* const flows = work_.flows + row.index * kFlowRows * kSteps;
+    float* const flows = work_.flows + row.index * mamba3_bwd::kFlowRows * kSteps;
     for (int t = 0; t < kSteps; ++t) {
-      flows[kFlowOut * kSteps + t] = out_[t] - step(row, kStepDelta, t) * column_[t];
-      flows[kFlowIn * kSteps + t] = step(row, kStepDelta, t) * into_[t];
+      flows[mamba3_bwd::kFlowOut * kSteps + t] = out_[t] - step(row, kStepDelta, t) * column_[t];
+      flows[mamba3_bwd::kFlowIn * kSteps + t] = step(row, kStepDelta, t) * into_[t];
       flows[kFlowScale * kSteps + t] = column_[t] + into_[t];
       flows[kFlowOwn * kSteps + t] = own_[t];
     }
-    flows[kFlowOut * kSteps + kSteps - 1] += step(row, kStepEnter, kSteps - 1) * through;
+    flows[mamba3_bwd::kFlowOut * kSteps + kSteps - 1] += step(row, kStepEnter, kSteps - 1) * through;
   }
 
   void turn_back(const Row& row) {
@@ -361,7 +365,10 @@ TEST_CASE("an angle tile has each pair of each step once, a thread's in vectors"
       const int offset = angle_offset(t, pair);
       CHECK(offsets.insert(offset).second);
       CHECK((offset >= 0 && offset < kAngleTile));
-      CHECK((angle_at(offset).t == t && angle_at(offset).pair == pair));
+      const AngleAt first = angle_at(offset / kAngleVector);
+      const int of_vector = offset % kAngleVector;
+      CHECK(first.t + of_vector % 2 * kApartSteps == t);
+      CHECK(first.pair + of_vector / 2 * kApartPairs == pair);
       // As a lane of a warp has the accumulators of a product.
       const int thread = offset / kAngleVector % (2 * kSteps);
       CHECK(thread / 32 == t / 16);
