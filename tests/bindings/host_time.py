@@ -20,7 +20,7 @@ OPERATIONS = {
 torch.set_num_threads(1)
 for name, (function, arguments) in torch_test.examples().items():
     function(**arguments)
-    (plan,) = OPERATIONS[name].plans.values()
-    plan.launch_function = lambda handle, stream: None
+    (placed,) = OPERATIONS[name].placed.values()
+    placed.plan.launch_function = lambda handle, stream: None
     seconds = min(timeit.repeat(lambda: function(**arguments), number=20, repeat=500)) / 20
     print(f"{name:24} {seconds * 1e6:5.1f}")

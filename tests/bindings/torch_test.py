@@ -190,10 +190,10 @@ class StateUpdate(KernelTest):
             with self.subTest(tied=tied, groups=groups):
                 draw = Draw()
                 arguments = self.arguments(draw, float32, (4,), 8, (groups,), tied)
-                _state_update.step.plans.clear()
+                _state_update.step.placed.clear()
                 self.check_step(draw.normal(3, 4, 8, 16), arguments)
-                (plan,) = _state_update.step.plans.values()
-                self.assertEqual(plan.tensors[0].rank, 4 if tied else 3)  # one rate a head is computed as such
+                (placed,) = _state_update.step.placed.values()
+                self.assertEqual(placed.plan.tensors[0].rank, 4 if tied else 3)  # one rate a head is computed as such
 
     def test_state_that_is_not_dense(self):
         draw = Draw()
@@ -384,6 +384,21 @@ class Operators(unittest.TestCase):
         for eager, compiled in zip(*gradients):
             self.assertTrue(torch.equal(eager, compiled))
 
+    def test_gradients_past_the_dispatcher(self):
+        """Have the bits of those that the operators have, which others may see."""
+        for name in ("selective_scan", "mamba_chunk_scan", "causal_conv1d"):
+            function, arguments = examples()[name]
+            own = {k: v.requires_grad_() if torch.is_tensor(v) else v for k, v in arguments.items()}
+            leaves = [v for v in own.values() if torch.is_tensor(v)]
+            gradients = []
+            for plain in (True, False):
+                with mock.patch.object(_operation, "is_plain", return_value=plain):
+                    values = function(**own)
+                values = [v for v in (values if isinstance(values, tuple) else (values,)) if v.requires_grad]
+                gradients.append(torch.autograd.grad(sum(v.square().sum() for v in values), leaves))
+            with self.subTest(name):
+                self.assertTrue(all(map(torch.equal, *gradients)))
+
     def test_repeated_calls(self):
         """Go to the library at once, and not where something that matters is another."""
         for name, (function, arguments) in examples().items():
@@ -406,12 +421,18 @@ class Operators(unittest.TestCase):
                     half = run(**{first: arguments[first].bfloat16()})
                     self.assertEqual(half[0].dtype, torch.bfloat16)
                 if not states:
-                    self.assertTrue(run(**{first: arguments[first].clone().requires_grad_()})[0].requires_grad)
+                    leaf = {first: arguments[first].clone().requires_grad_()}
+                    for _ in range(2):
+                        with torch.no_grad():
+                            self.assertFalse(run(**leaf)[0].requires_grad)
+                        self.assertTrue(run(**leaf)[0].requires_grad)
 
     def test_one_tensor_in_two_places(self):
         """Is not taken for one in both when it is two."""
         arguments = scan_arguments(Draw())
+        _scan.scan_forward.known.clear()
         kernels.selective_scan(**arguments | dict(z=arguments["u"]))
+        self.assertFalse(_scan.scan_forward.known)
         other = kernels.selective_scan(**arguments)
         _scan.scan_forward.known.clear()
         self.assertTrue(torch.equal(other, kernels.selective_scan(**arguments)))
@@ -445,7 +466,7 @@ class Refusals(unittest.TestCase):
         self.expect(ValueError, "width 9", kernels.causal_conv1d, weight=draw.normal(6, 9))
         self.expect(ValueError, "no elements", kernels.causal_conv1d, x=draw.normal(2, 6, 0))
         self.expect(NotImplementedError, "activation 'relu'", kernels.causal_conv1d, activation="relu")
-        _scan.scan_forward.plans.clear()
+        _scan.scan_forward.placed.clear()
         _scan.scan_forward.known.clear()
         self.expect(ValueError, f"u on {DEVICE}", kernels.selective_scan, delta=torch.empty(2, 6, 19, device="meta"))
         double = draw.normal(2, 6, 3).double()

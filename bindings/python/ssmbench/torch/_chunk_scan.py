@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from .. import _operations
-from ._operation import Operation, call, operator
+from ._operation import Operation, call, differentiable, operator
 from ._tensors import converted, empty_like, in_dtypes, in_order, io_dtype, spread
 
 ssd_forward = Operation(_operations.ssd_forward)
@@ -102,7 +102,7 @@ def differentiate_ssd(ctx, dout, dfinal_states):
     return *spread(gradients, tensors[:9]), *[None] * 7
 
 
-ssd_chunk_scan_fwd.register_autograd(differentiate_ssd, setup_context=save_ssd)
+differentiable(ssd_chunk_scan_fwd, save_ssd, differentiate_ssd)
 
 
 def mamba_chunk_scan(

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from .. import _operations
 from .._operations import CHANNELS_LAST
-from ._operation import Operation, call, operator
+from ._operation import Operation, call, differentiable, operator
 from ._tensors import converted, empty_like, has_channels_last, in_order, spread, stored
 
 conv_forward = Operation(_operations.conv_forward)
@@ -96,7 +96,7 @@ def differentiate_conv(ctx, dout, dfinal_states):
     return *[g if g is None else converted(g, t.dtype) for g, t in zip(gradients, tensors)], None, None, None
 
 
-causal_conv1d_fwd.register_autograd(differentiate_conv, setup_context=save_conv)
+differentiable(causal_conv1d_fwd, save_conv, differentiate_conv)
 
 
 def conv_weights(x, weight, bias):
@@ -165,11 +165,11 @@ def causal_conv1d_update(
     silu = _operations.is_silu(activation)
     if cache_seqlens is not None:
         return conv_step_of(x, conv_state, weight, bias, silu, cache_seqlens, conv_state_indices)
-    given = conv_state, x, weight, bias, conv_state_indices, conv_state_indices
-    results = conv_step.repeated(given, silu)
+    given = conv_state, x, weight, bias, conv_state_indices
+    results = conv_step.repeated(given, silu, twice=conv_state_indices)
     if results is None:
         results = (conv_step_of(x, conv_state, weight, bias, silu, None, conv_state_indices),)
-        conv_step.remember(given, silu, results)
+        conv_step.remember(given, silu, results, twice=conv_state_indices)
     return results[0]
 
 

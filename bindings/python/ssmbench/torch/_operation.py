@@ -1,9 +1,11 @@
 """Calls of the library: plans by shapes, launches on the current stream, and operators of torch.library."""
 
+import collections
 import threading
 
 import torch
 from torch import Tensor
+from torch._C._dynamo.guards import TensorGuards
 
 from .._library import INPUT
 from .._operations import Shaped
@@ -17,11 +19,83 @@ NAMES = {
 }
 ALIGNMENT = 16  # of CUDA tensors, in bytes: some kernels load vectors only
 MOST_PLANS = 1024
+MOST_ALIKE = 16  # calls that only Known tells apart
 
 
-def described(tensors, options):
-    """All that what becomes of a call depends on, but for values and addresses."""
-    return (options, *[None if t is None else (t.shape, t.stride(), t.dtype, t.get_device()) for t in tensors])
+PLAIN = frozenset((Tensor, torch.nn.Parameter, type(None)))
+dispatch_modes = torch._C._len_torch_dispatch_stack
+transforms = torch._C._functorch.peek_interpreter_stack
+trace = torch._C._get_tracing_state
+is_compiling = torch.compiler.is_compiling
+data_ptr = Tensor.data_ptr
+
+
+def is_observed():
+    """Whether something records, traces or transforms what is called."""
+    return is_compiling() or dispatch_modes() or trace() is not None or transforms() is not None
+
+
+def is_plain(tensors):
+    """Whether an operator may be left out: nobody sees what is called with these, but for gradients."""
+    return not is_observed() and PLAIN.issuperset(map(type, tensors))
+
+
+def needs_gradients(tensors):
+    return torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
+
+
+def is_direct(tensors):
+    """Whether nobody sees at all what is called with these."""
+    return is_plain(tensors) and not needs_gradients(tensors)
+
+
+def key_of(given, options):
+    """What calls have to have in common, but for what Known looks at; different calls seldom have it."""
+    return options, given[0].shape, given[0].dtype, torch.is_grad_enabled(), *map(type, given)
+
+
+def misaligned(addresses):
+    bits = 0
+    for address in addresses:
+        bits |= address
+    return bits % ALIGNMENT != 0
+
+
+class Placed:
+    """A plan on a device."""
+
+    def __init__(self, plan, device):
+        self.plan = plan
+        self.device = device
+        self.cuda = device.index if device.type == "cuda" else None
+
+    def launch(self, addresses):
+        """On the current stream."""
+        plan, index, scratch = self.plan, self.cuda, None
+        if plan.workspace_bytes:
+            workspace = torch.empty_strided((plan.workspace_bytes,), (1,), dtype=torch.uint8, device=self.device)
+            scratch = workspace.data_ptr()
+        if index is None:
+            plan.launch(addresses, scratch, None)
+        elif index == torch._C._cuda_getDevice():
+            # As Triton has it: torch.cuda.current_stream() makes an object, which takes 4 us.
+            plan.launch(addresses, scratch, torch._C._cuda_getCurrentRawStream(index))
+        else:
+            with torch.cuda.device(index):
+                plan.launch(addresses, scratch, torch._C._cuda_getCurrentRawStream(index))
+
+
+class Known:
+    """A call whose tensors went to the library as they were, so that the next like it can go there at once."""
+
+    def __init__(self, tensors, placed, results):
+        shapes, strides = [list(tensor.shape) for tensor in tensors], [list(tensor.stride()) for tensor in tensors]
+        # What torch.compile looks at before it calls what it compiled: type, device, dtype, shape, strides, whether
+        # there are gradients. In C++: Python takes 0.5 us a tensor for it.
+        guards = TensorGuards(*tensors, dynamic_dims_sizes=shapes, dynamic_dims_strides=strides)
+        self.is_like = guards.check
+        self.placed = placed
+        self.forms = [(result.shape, result.stride(), result.dtype) for result in results]
 
 
 class Operation:
@@ -29,66 +103,67 @@ class Operation:
 
     def __init__(self, spec):
         self.spec = spec
-        self.plans = {}
-        self.known = {}  # by description of a call: its plan, and the form of its results
+        self.placed = {}  # plans, by shapes and so on
+        self.known = {}  # by options, types and so on of a call: those Known
         self.latest = threading.local()
 
     def __call__(self, tensors, options=(), second_layout=False):
         """Launches on the current stream. tensors: None where there is none, each dense in its order."""
-        device = tensors[0].device
         key = (
             options,
             second_layout,
             *[None if tensor is None else (tensor.shape, tensor.dtype, tensor.get_device()) for tensor in tensors],
         )
-        plan = self.plans.get(key)
-        if plan is None:
-            plan = self.make_plan(key, tensors, options, second_layout)
-        if device.type == "cuda":
+        placed = self.placed.get(key)
+        if placed is None:
+            placed = self.place(key, tensors, options, second_layout)
+        if placed.cuda is not None:
             tensors = [self.aligned(*each) for each in zip(tensors, self.spec.tensors)]
         addresses = [tensor.data_ptr() for tensor in tensors if tensor is not None]
-        self.launch(plan, addresses, device)
-        self.latest.launch = plan, addresses
+        placed.launch(addresses)
+        self.latest.launch = placed, addresses
 
-    def launch(self, plan, addresses, device):
-        scratch = None
-        if plan.workspace_bytes:
-            workspace = torch.empty(plan.workspace_bytes, dtype=torch.uint8, device=device)
-            scratch = workspace.data_ptr()
-        if device.type == "cpu":
-            plan.launch(addresses, scratch, None)
+    def repeated(self, given, options, twice=None):
+        """The results of a call like one that `remember` was told of; None if there was none.
+
+        given: the tensors of a call in the library's order, each once. twice: one that the library has again, after them.
+        """
+        if is_observed():
+            return None
+        tensors = [tensor for tensor in given if tensor is not None]
+        for known in self.known.get(key_of(given, options), ()):
+            if known.is_like(*tensors):
+                break
         else:
-            with torch.cuda.device(device):
-                # As Triton has it: torch.cuda.current_stream() makes an object, which takes 4 us.
-                plan.launch(addresses, scratch, torch._C._cuda_getCurrentRawStream(device.index))
-
-    def repeated(self, given, options):
-        """The results of a call like one that `remember` was told of; None if there was none."""
-        if not is_direct(given):
             return None
-        known = self.known.get(described(given, options))
-        if known is None:
+        addresses = list(map(data_ptr, tensors))
+        if twice is not None:
+            addresses.append(data_ptr(twice))
+        placed = known.placed
+        if placed.cuda is not None and misaligned(addresses):
             return None
-        plan, forms = known
-        device = given[0].device
-        addresses = [tensor.data_ptr() for tensor in given if tensor is not None]
-        if device.type == "cuda" and any(address % ALIGNMENT for address in addresses):
-            return None
-        results = [torch.empty_strided(*form, dtype=dtype, device=device) for *form, dtype in forms]
-        self.launch(plan, addresses + [result.data_ptr() for result in results], device)
+        results = []
+        for shape, strides, dtype in known.forms:
+            result = torch.empty_strided(shape, strides, dtype=dtype, device=placed.device)
+            results.append(result)
+            addresses.append(data_ptr(result))
+        placed.launch(addresses)
         return results
 
-    def remember(self, given, options, results):
+    def remember(self, given, options, results, twice=None):
         """After a call. The next like it goes to the library at once if this one's tensors went there as they were."""
         if not is_direct(given):
             return
-        plan, addresses = self.latest.launch
-        if addresses != [tensor.data_ptr() for tensor in (*given, *results) if tensor is not None]:
+        placed, addresses = self.latest.launch
+        if addresses != [tensor.data_ptr() for tensor in (*given, twice, *results) if tensor is not None]:
             return  # some were converted or copied
         if len(self.known) >= MOST_PLANS:
             self.known.clear()
-        forms = [(result.shape, result.stride(), result.dtype) for result in results]
-        self.known[described(given, options)] = plan, forms
+        tensors = [tensor for tensor in given if tensor is not None]
+        known = Known(tensors, placed, results)
+        if known.is_like(*tensors):  # it never is if one tensor is in two places
+            alike = self.known.setdefault(key_of(given, options), collections.deque(maxlen=MOST_ALIKE))
+            alike.append(known)
 
     @staticmethod
     def aligned(tensor, described):
@@ -97,7 +172,7 @@ class Operation:
             return tensor
         return torch.empty_like(tensor).copy_(tensor)
 
-    def make_plan(self, key, tensors, options, second_layout):
+    def place(self, key, tensors, options, second_layout):
         shaped = []
         for (name, _, _), tensor in zip(self.spec.tensors, tensors):
             if tensor is None:
@@ -108,29 +183,11 @@ class Operation:
             if tensor.dtype not in NAMES:
                 raise TypeError(f"{name} is {tensor.dtype}")
             shaped.append(Shaped(tuple(tensor.shape), NAMES[tensor.dtype]))
-        if len(self.plans) >= MOST_PLANS:
-            self.plans.clear()
-        plan = self.plans[key] = self.spec.plan(tensors[0].device.type, shaped, options, second_layout)
-        return plan
-
-
-PLAIN = frozenset((Tensor, torch.nn.Parameter, type(None)))
-dispatch_modes = torch._C._len_torch_dispatch_stack
-transforms = torch._C._functorch.peek_interpreter_stack
-trace = torch._C._get_tracing_state
-
-
-def is_direct(tensors):
-    """Whether an operator may be left out: nothing records, traces or transforms what is called with these."""
-    if torch.compiler.is_compiling() or dispatch_modes() or trace() is not None or transforms() is not None:
-        return False
-    if not PLAIN.issuperset(map(type, tensors)):
-        return False
-    if torch.is_grad_enabled():
-        for tensor in tensors:
-            if tensor is not None and tensor.requires_grad:
-                return False
-    return True
+        if len(self.placed) >= MOST_PLANS:
+            self.placed.clear()
+        device = tensors[0].device
+        placed = self.placed[key] = Placed(self.spec.plan(device.type, shaped, options, second_layout), device)
+        return placed
 
 
 def operator(name, mutates=()):
@@ -138,12 +195,27 @@ def operator(name, mutates=()):
 
     def register(function):
         made = torch.library.custom_op(f"ssmbench::{name}", function, mutates_args=mutates)
-        made.direct = function
+        made.direct, made.recorded = function, made
         return made
 
     return register
 
 
+def differentiable(made, save, differentiate):
+    """Gives an operator gradients; `recorded` is it where nothing but those is asked for, without the dispatcher."""
+    made.register_autograd(differentiate, setup_context=save)
+
+    def forward(ctx, *inputs):
+        results = made.direct(*inputs)
+        save(ctx, inputs, results)
+        return results
+
+    methods = dict(forward=staticmethod(forward), backward=staticmethod(differentiate))
+    made.recorded = type(made.direct.__name__, (torch.autograd.Function,), methods).apply
+
+
 def call(made, tensors, *options):
-    """Calls an operator, or its function itself where nobody sees the difference."""
-    return (made.direct if is_direct(tensors) else made)(*tensors, *options)
+    """Calls an operator, or what does the same in less time where nobody sees the difference."""
+    if not is_plain(tensors):
+        return made(*tensors, *options)
+    return (made.recorded if needs_gradients(tensors) else made.direct)(*tensors, *options)

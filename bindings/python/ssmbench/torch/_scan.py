@@ -5,7 +5,7 @@ from torch import Tensor
 
 from .. import _operations
 from .._operations import CHANNELS_LAST, SCAN_INPUTS
-from ._operation import Operation, call, operator
+from ._operation import Operation, call, differentiable, operator
 from ._tensors import converted, empty_like, has_channels_last, in_dtypes, in_order, io_dtype, spread, stored
 
 scan_forward = Operation(_operations.scan_forward)
@@ -101,7 +101,7 @@ def differentiate_scan(ctx, dout, _):
     return *spread(gradients, tensors), None
 
 
-selective_scan_fwd.register_autograd(differentiate_scan, setup_context=save_scan)
+differentiable(selective_scan_fwd, save_scan, differentiate_scan)
 
 
 def projection(tensor, dtype, is_complex):

@@ -73,12 +73,11 @@ def selective_state_update(
     which is recognized by strides of 0. state_batch_indices (batch,): the row of state that each row of x has; -1 is
     padding.
     """
-    rows = state_batch_indices
-    given, softplus = (state, x, dt, A, B, C, D, z, dt_bias, rows, rows), bool(dt_softplus)
-    results = step.repeated(given, softplus)
+    given, softplus = (state, x, dt, A, B, C, D, z, dt_bias, state_batch_indices), bool(dt_softplus)
+    results = step.repeated(given, softplus, twice=state_batch_indices)
     if results is None:
-        results = (step_of(*given[:-1], softplus),)
-        step.remember(given, softplus, results)
+        results = (step_of(*given, softplus),)
+        step.remember(given, softplus, results, twice=state_batch_indices)
     return results[0]
 
 
