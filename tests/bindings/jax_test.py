@@ -1,4 +1,7 @@
-"""ssmbench.jax against definitions in plain PyTorch, on the CPU: values, gradients, jit, vmap, what is refused."""
+"""ssmbench.jax against definitions in plain PyTorch: values, gradients, jit, vmap, what is refused.
+
+JAX runs on the device that JAX_PLATFORMS names, PyTorch on the CPU. SSMBENCH_TEST_DEVICE=cuda has the tolerances of a GPU.
+"""
 
 import contextlib
 import importlib.util
@@ -11,6 +14,7 @@ import tempfile
 import threading
 import unittest
 
+import inputs
 import jax
 import numpy
 import references
@@ -23,6 +27,7 @@ from ssmbench._operations import Shaped
 from torch import bfloat16, float32
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+inputs.DEVICE = "cpu"
 
 
 def to_jax(value):
