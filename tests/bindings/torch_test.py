@@ -452,6 +452,54 @@ class Operators(unittest.TestCase):
         self.assertEqual(seen, [False])
 
 
+@unittest.skipUnless(DEVICE == "cuda", "needs a GPU")
+class Streams(unittest.TestCase):
+    def copies(self, arguments, factor=1):
+        return {k: v * factor if torch.is_tensor(v) else v for k, v in arguments.items()}
+
+    def run_both(self, run):
+        """run(function, arguments): results, and the arguments after the call. Compares with a call as usual."""
+        for name, (function, arguments) in examples().items():
+            with self.subTest(name):
+                right = self.copies(arguments, 0.5)
+                expected = function(**right)
+                values, own = run(function, arguments)
+                values, expected = (v if isinstance(v, tuple) else (v,) for v in (values, expected))
+                self.assertTrue(all(map(torch.equal, values, expected)))
+                for key, tensor in right.items():  # the states, too
+                    if torch.is_tensor(tensor):
+                        self.assertTrue(torch.equal(own[key], tensor), key)
+
+    def test_work_goes_to_the_current_stream_and_waits_for_nothing(self):
+        def run(function, arguments):
+            with torch.cuda.stream(torch.cuda.Stream()):
+                function(**self.copies(arguments))  # gets the allocator its memory
+                torch.cuda.current_stream().synchronize()
+                torch.cuda._sleep(200_000_000)
+                own = self.copies(arguments, 0.5)
+                values = function(**own)
+                self.assertFalse(torch.cuda.current_stream().query())
+                torch.cuda.current_stream().synchronize()
+            return values, own
+
+        self.run_both(run)
+
+    def test_graphs(self):
+        def run(function, arguments):
+            own = self.copies(arguments)
+            function(**own)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                values = function(**own)
+            for key, tensor in self.copies(arguments, 0.5).items():
+                if torch.is_tensor(tensor):
+                    own[key].copy_(tensor)
+            graph.replay()
+            return values, own
+
+        self.run_both(run)
+
+
 class Refusals(unittest.TestCase):
     def expect(self, error, words, function, **changes):
         _, arguments = examples()[function.__name__]

@@ -60,10 +60,10 @@ Problem with_sizes_of_models(const Problem& drawn) {
 
 /// Cases of an operation, every other one with the sizes of models.
 std::vector<Case> draw_cases(CaseDraw& draw, const OpSpec& op) {
-  constexpr int kCases = 400;
+  constexpr int kCases = 200;
   std::vector<Case> cases;
   for (int i = 0; i < kCases; ++i) {
-    cases.push_back(draw.draw(op, {.most_work = i % 2 == 0 ? 10000 : 100}));
+    cases.push_back(draw.draw(op, {.most_work = i % 2 == 0 ? 10000 : 1000}));
     if (i % 2 != 0) cases.back().problem = with_sizes_of_models(cases.back().problem);
   }
   return cases;
