@@ -202,13 +202,14 @@ TEST_CASE("Python files that cannot be used are refused in a line", "[python]") 
   CHECK(refusal_of("x = (\n").starts_with("SyntaxError: "));
   CHECK(refusal_of("import os\nos._exit(7)\n") ==
         "exited with status 7 while its implementations were queried\n");
-  CHECK(refusal_of(decorated + "device='tpu')\ndef f(): pass\n") ==
-        "ValueError: f: device 'tpu': expected one of ('cpu', 'cuda') (mine.py:2)\n");
+  // Followed by the line of the decorator, or of the function (Python 3.10).
+  CHECK(refusal_of(decorated + "device='tpu')\ndef f(): pass\n")
+            .starts_with("ValueError: f: device 'tpu': expected one of ('cpu', 'cuda') (mine.py:"));
   CHECK(refusal_of(decorated + "math='fp8')\ndef f(): pass\n").starts_with("ValueError: math 'fp8' for "));
   CHECK(refusal_of(decorated + "device='cpu', framework='cupy')\ndef f(): pass\n")
             .starts_with("ValueError: f: framework 'cupy' on cpu: "));
-  CHECK(refusal_of(decorated + ")\ndef f(*all): pass\n") ==
-        "TypeError: f: parameter *all: parameters are chosen by name (mine.py:2)\n");
+  CHECK(refusal_of(decorated + ")\ndef f(*all): pass\n")
+            .starts_with("TypeError: f: parameter *all: parameters are chosen by name (mine.py:"));
   // The folder of the file comes first, as with `python3 mine.py`.
   const std::string needs_torch = decorated + "device='cpu', framework='torch')\ndef f(): pass\n";
   folder.write("torch.py", "raise ImportError('libcudart.so.13: cannot open')\n");
