@@ -78,6 +78,14 @@ class SelectiveScan(KernelTest):
             out = kernels.selective_scan(**arguments)
         self.assertEqual(out.stride(), arguments["u"].stride())
 
+    def test_slices_of_channels(self):
+        arguments = scan_arguments(Draw(), groups=2)
+        for name in ("u", "delta", "z"):
+            arguments[name] = torch.cat([arguments[name]] * 2, 1).transpose(1, 2).contiguous()[..., 6:].transpose(1, 2)
+        self.run_case(arguments)
+        with torch.no_grad():
+            self.assertEqual(kernels.selective_scan(**arguments).stride(), (19 * 6, 1, 6))
+
     def test_channels_last_with_constant_projections(self):
         arguments = scan_arguments(Draw(), constant=True)
         for name in ("u", "delta", "z"):
@@ -242,6 +250,12 @@ class Convolution(KernelTest):
             with self.subTest(dtype=dtype, width=width, channels_last=channels_last, silu=silu):
                 arguments = self.arguments(Draw(), dtype, width, channels_last=channels_last, bias=silu)
                 self.run_case(arguments, dtype, silu)
+
+    def test_slices_of_channels(self):
+        arguments = self.arguments(Draw()) | dict(x=Draw(3).normal(2, 21, 25)[..., 3:13].transpose(1, 2))
+        self.run_case(arguments)
+        with torch.no_grad():
+            self.assertEqual(kernels.causal_conv1d(**arguments).stride(), (21 * 10, 1, 10))
 
     def test_states(self):
         arguments = self.arguments(Draw()) | dict(initial_states=Draw(2).normal(2, 10, 3))

@@ -138,7 +138,7 @@ def causal_conv1d(
 def causal_conv1d_update_(
     conv_state: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, slots: Tensor | None, silu: bool
 ) -> Tensor:
-    channels_last = has_channels_last(conv_state)
+    channels_last = not conv_state.is_contiguous() and conv_state.transpose(1, 2).is_contiguous()
     updated = conv_state if channels_last else conv_state.contiguous()
     inputs = in_order(x, weight, bias, slots)
     out = empty_like(x)
