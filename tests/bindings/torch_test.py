@@ -126,6 +126,19 @@ class ChunkScan(KernelTest):
         arguments["seq_idx"] = (torch.arange(70, dtype=torch.int32, device=DEVICE) // 23).expand(2, 70)
         self.run_case(arguments)
 
+    def test_slices_of_channels(self):
+        """Are copied once, and gradients find the copies."""
+        arguments = ssd_arguments(Draw())
+        for name, (_, _, groups, width) in ((k, arguments[k].shape) for k in ("x", "B", "C")):
+            arguments[name] = Draw(3).normal(2, 70, groups * width + 8)[..., 8:].unflatten(-1, (groups, width))
+        self.run_case(arguments, dt_softplus=True)
+        arguments["x"].requires_grad_()
+        kept = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
+            kernels.mamba_chunk_scan(**arguments, chunk_size=64)
+        self.assertEqual(len(kept), 9)
+        self.assertTrue(all(tensor.is_contiguous() for tensor in kept))
+
     def test_varlen_states(self):
         arguments = ssd_arguments(Draw(), options=False, batch=1)
         begins = [0, 11, 40, 70]

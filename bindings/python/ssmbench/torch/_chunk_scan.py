@@ -152,9 +152,13 @@ def mamba_chunk_scan(
 def chunk_scan_of(given, options):
     """out in the dtype of x, and the states if they are asked for."""
     x, dt, _, B, C, _, z, *_ = given
-    dtype = io_dtype(x, dt, B, C, z)
+    dtype, out_dtype = io_dtype(x, dt, B, C, z), x.dtype
     f32, i32 = torch.float32, torch.int32
-    tensors = in_dtypes(given, (dtype, dtype, f32, dtype, dtype, f32, dtype, f32, f32, i32, i32))
+    dtypes = (dtype, dtype, f32, dtype, dtype, f32, dtype, f32, f32, i32, i32)
+    x, dt, A, B, C, *others = in_dtypes(given, dtypes)
+    # Mostly slices of what a convolution returned. Gradients need dense ones, too: as inputs of the operator the
+    # copies are kept for them, in place of that result, and not made a second time.
+    tensors = x.contiguous(), dt, A, B.contiguous(), C.contiguous(), *others
     out, states = call(ssd_chunk_scan_fwd, tensors, *options)
-    out = converted(out, x.dtype)
+    out = converted(out, out_dtype)
     return (out, states) if options[-1] else (out,)
