@@ -3,7 +3,8 @@
     ssmbench run configs/mamba-370m.json --plugin plugins/example_python/scan_triton.py --impl 'triton-*'
 
 Method zoh, real A, B and C that vary in time, every option and dtype, any layout. A program computes one channel,
-step by step, with its states in registers. With TRITON_INTERPRET=1 it runs on the CPU, which is slow.
+step by step, with its states in registers. With TRITON_INTERPRET=1 it runs on the CPU, slowly; Triton truncates to bf16
+there, where a GPU rounds, and both fail in bf16.
 """
 
 import os

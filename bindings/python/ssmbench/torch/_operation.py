@@ -126,7 +126,8 @@ class Operation:
     def repeated(self, given, options, twice=None):
         """The results of a call like one that `remember` was told of; None if there was none.
 
-        given: the tensors of a call in the library's order, each once. twice: one that the library has again, after them.
+        given: the tensors of a call in the library's order, each once. twice: one that the library has again, after
+        them.
         """
         if is_observed():
             return None
