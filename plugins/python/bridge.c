@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 #include <wchar.h>
 
 #include "ssmbench_plugin.h"
@@ -112,8 +113,11 @@ static const char* own_folder(char* folder, size_t size) {
   Dl_info here;
   if (dladdr((void*)&python, &here) == 0 || here.dli_fname == NULL) return "does not find its own folder";
   const char* slash = strrchr(here.dli_fname, '/');
-  snprintf(folder, size, "%.*s/python", slash == NULL ? 0 : (int)(slash - here.dli_fname), here.dli_fname);
-  return NULL;
+  const int length = slash == NULL ? 0 : (int)(slash - here.dli_fname);
+  snprintf(folder, size, "%.*s/python", length, here.dli_fname);
+  char first[PATH_MAX + 32];
+  snprintf(first, sizeof first, "%s/ssmbench/_bridge.py", folder);
+  return access(first, R_OK) == 0 ? NULL : error("needs %s, which was not installed", first);
 }
 
 static const char* embed(void) {

@@ -236,6 +236,20 @@ TEST_CASE("an interpreter that cannot be run in process is refused in a line") {
         " is no libpython");
 }
 
+TEST_CASE("what runs Python files says which file of its own it misses", "[python]") {
+  const PythonWith python("sys");
+  if (!python.found()) return;
+  const TemporaryFolder folder;
+  const auto bridge =
+      std::filesystem::path(SSMBENCH_EXECUTABLE).parent_path() / "lib/ssmbench/ssmbench_python.so";
+  std::filesystem::copy(bridge, folder.path() / "bridge.so");
+  const std::string plugin = (folder.path() / "bridge.so").string();
+  const CommandResult result = run_ssmbench("list impls --plugin " + plugin + "=mine.py");
+  CHECK(result.exit_code == 2);
+  CHECK(result.err == "ssmbench: --plugin " + plugin + "=mine.py: needs " + folder.path().string() +
+                          "/python/ssmbench/_bridge.py, which was not installed\n");
+}
+
 TEST_CASE("the example in Triton is right, timed without its host and as a graph, and the wrong one fails",
           "[gpu][python]") {
   const PythonWith python("triton");
