@@ -95,13 +95,14 @@ __device__ void store_ring(const StateReplayArgs& args, const Tile& tile, const 
 }
 
 template <DType kState, int kDstate>
-__global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads, step::kProductBlocks<DType::f32>)
+__global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads, kProductBlocks)
     replay_products(const StateReplayArgs args, const int heads_per_group) {
   using Vector = step::Quad<kState, 1>;
   using Bits = step::StateBits<kState>;
   constexpr int kVectors = kDstate / (4 * Vector::kWidth);
   using Row = step::Quad<kState, kVectors>;
-  const step::ProductRows rows(args, 1);
+  const step::ProductRows rows(args, blockIdx.z, static_cast<int>(blockIdx.y),
+                               static_cast<int>((blockIdx.x * blockDim.x + threadIdx.x) / kWarpThreads));
   const std::int64_t slot = args.source == nullptr ? rows.b : std::int64_t{args.source[rows.b]};
   const bool is_padding = slot < 0;
   const bool is_first = blockIdx.x == 0 && threadIdx.x < kWarpThreads;
@@ -163,10 +164,10 @@ __global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads, step::kProductBl
   for (int i = 0; i < step::ProjectionPart<Row>::kWords; i += 2)
     mma_bf16(products, {B.word(i), 0, B.word(i + 1), 0}, C.word(i), C.word(i + 1));
   float sums[4], y[2][2], delta_x[2][2];
-  step::contract<3, Vector::kWidth, kVectors>(sums, C, [&](int v, auto& of_vector) {
+  step::contract<3, Vector::kWidth, kVectors>(sums, C, [&](int v, int i, auto& pairs) {
 #pragma unroll
-    for (int i = 0; i < 2 * Vector::kWidth; ++i)
-      of_vector[i / Vector::kWidth][i % Vector::kWidth] = h[v][i / Vector::kWidth][i % Vector::kWidth];
+    for (int k = 0; k < 4; ++k)
+      step::split(h[v][k % 2][i + k / 2 * 2], h[v][k % 2][i + k / 2 * 2 + 1], pairs[k]);
   });
   const step::TokenWeights weights(delta, args.A[rows.head], products, rows);
 #pragma unroll

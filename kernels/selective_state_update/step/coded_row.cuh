@@ -45,6 +45,11 @@ struct StateCodes<DType::i16> {
 template <>
 struct StateCodes<DType::e4m3> {
   static constexpr float kMost = 448.0F;
+  /// Of two numbers that e4m3 has, in f16.
+  __device__ static std::uint32_t codes_of(std::uint32_t halves) {
+    const __half2_raw two = static_cast<__half2_raw>(reinterpret_cast<const __half2&>(halves));
+    return __nv_cvt_halfraw2_to_fp8x2(two, __NV_SATFINITE, __NV_E4M3);
+  }
   __device__ static void decode(std::uint32_t word, float* to) {
 #pragma unroll
     for (unsigned i = 0; i < 2; ++i) {
@@ -66,12 +71,13 @@ struct StateCodes<DType::e4m3> {
     return word;
   }
   __device__ static void encode(const float* from, float factor, const Draws& draws, std::uint32_t* words) {
-    float rounded[kDraws];
+    float scaled[kDraws];
 #pragma unroll
-    for (int i = 0; i < kDraws; ++i) rounded[i] = from[i] * factor;
-    round_significands<20>(rounded, 0x1p-6F, draws);
+    for (int i = 0; i < kDraws; ++i) scaled[i] = from[i] * factor;
+    std::uint32_t halves[kDraws / 2];
+    round_to_halves<20>(scaled, 0x24002400U, draws, halves);
 #pragma unroll
-    for (int i = 0; i < 2; ++i) words[i] = encode(rounded + 4 * i, 1.0F);
+    for (int i = 0; i < 2; ++i) words[i] = codes_of(halves[2 * i]) | codes_of(halves[2 * i + 1]) << 16U;
   }
 };
 template <>
@@ -87,12 +93,7 @@ struct StateCodes<DType::f16> {
   }
   __device__ static void encode(const float* from, float /*factor*/, const Draws& draws,
                                 std::uint32_t* words) {
-    float rounded[kDraws];
-#pragma unroll
-    for (int i = 0; i < kDraws; ++i) rounded[i] = from[i];
-    round_significands<13>(rounded, 0x1p-14F, draws);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) words[i] = encode(rounded + 2 * i, 1.0F);
+    round_to_halves<13>(from, 0x04000400U, draws, words);
   }
 };
 /// Those of bf16 and f32 are rounded to nearest alone.
@@ -175,24 +176,46 @@ struct Rounding {
       : is_stochastic(storage.seed != nullptr), seed(is_stochastic ? *storage.seed : 0), stream(of_tensor) {}
 };
 
-/// h·factor of some rows as codes, rounded stochastically. first: where the rows begin among all states.
-template <DType kState, class Division, int kRows>
+/// Rows of a thread in a tensor of states: `first` and others `pass` behind it. `is_odd`: whether the first one
+/// is p = 2k + 1 of its head. With kArePairs there are two, 2k and 2k + 1.
+struct CodedRows {
+  std::int64_t first;
+  int pass;
+  bool is_odd;
+};
+
+/// The random words of each row, for kDraws states of vector `vector` of 16 bytes: the first ones, or `second`.
+template <bool kArePairs, int kRows>
+__device__ void draw_rows(Draws (&draws)[kRows], const CodedRows& rows, unsigned vector, bool second,
+                          const Rounding& rounding) {
+  Draws words;
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    const bool is_odd = kArePairs ? r % 2 != 0 : rows.is_odd != ((r * rows.pass) % 2 != 0);
+    if (!kArePairs || r % 2 == 0)
+      draw(words, rounding.seed, rounding.stream, rows.first + r * rows.pass - (is_odd ? 1 : 0), vector);
+    set_of_draws(draws[r], words, (second ? 2 : 0) + (is_odd ? 1 : 0));
+  }
+}
+
+/// h·factor of some rows as codes, rounded stochastically.
+template <DType kState, bool kArePairs, class Division, int kRows>
 __device__ void encode_stochastically(QuantizedPart<kState, Division>* parts,
                                       const float (&h)[kRows][Division::kStates],
-                                      const float (&factors)[kRows], const std::int64_t (&first)[kRows],
+                                      const float (&factors)[kRows], const CodedRows& rows,
                                       const Division& division, const Rounding& rounding) {
   using Bits = StateBits<kState>;
   constexpr int kPerWord = 4 / sizeof(Bits);
+  constexpr int kPerVector = 16 / sizeof(Bits);
   constexpr int kStep = Division::kWidth == 1 ? 1 : kDraws;
 #pragma unroll
   for (int s = 0; s < Division::kStates; s += kStep) {
     const int v = s / Division::kWidth;
     const int of_vector = s % Division::kWidth;
-    std::int64_t elements[kRows];
+    const auto n = static_cast<unsigned>(division.first(v));
     Draws draws[kRows];
-#pragma unroll
-    for (int r = 0; r < kRows; ++r) elements[r] = first[r] + division.first(v) + of_vector;
-    draw(draws, rounding.seed, rounding.stream, elements);
+    draw_rows<kArePairs>(draws, rows, n / kPerVector,
+                         kStep == kDraws ? of_vector >= kDraws : n % kPerVector >= kDraws, rounding);
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       std::uint32_t words[kDraws / kPerWord];
@@ -206,7 +229,7 @@ __device__ void encode_stochastically(QuantizedPart<kState, Division>* parts,
 #pragma unroll
         for (float& each : eight) each = h[r][s];
         StateCodes<kState>::encode(eight, factors[r], draws[r], words);
-        const auto element = static_cast<unsigned>(elements[r] % kDraws);
+        const unsigned element = n % kDraws;
         std::uint32_t word = words[0];
 #pragma unroll
         for (unsigned i = 1; i < kDraws / kPerWord; ++i) word = element / kPerWord == i ? words[i] : word;
@@ -217,12 +240,12 @@ __device__ void encode_stochastically(QuantizedPart<kState, Division>* parts,
   }
 }
 
-/// The codes of a lane's states h of some rows, `pass` apart, of which `first` is the first one of the
-/// tensor. Returns the scale of row (lane modulo kRows); all lanes of the warp take part. One lane in kRows
-/// finds the scale of a row, and rows have no branches between them, so that they overlap.
-template <DType kState, class Division, int kRows>
+/// The codes of a lane's states h of some rows. Returns the scale of row (lane modulo kRows); all lanes of the
+/// warp take part. One lane in kRows finds the scale of a row, and rows have no branches between them, so that
+/// they overlap.
+template <DType kState, bool kArePairs = false, class Division, int kRows>
 __device__ float quantize(QuantizedPart<kState, Division>* parts, const float (&h)[kRows][Division::kStates],
-                          std::int64_t first, int pass, const Division& division, const Rounding& rounding) {
+                          const CodedRows& rows, const Division& division, const Rounding& rounding) {
   constexpr float kMost = StateCodes<kState>::kMost;
   const bool is_stochastic = kHasRandom<kState> && rounding.is_stochastic;
   float scale = 1.0F;
@@ -244,10 +267,7 @@ __device__ float quantize(QuantizedPart<kState, Division>* parts, const float (&
   }
   if constexpr (kHasRandom<kState>)
     if (is_stochastic) {
-      std::int64_t begins[kRows];
-#pragma unroll
-      for (int r = 0; r < kRows; ++r) begins[r] = (first + r * pass) * division.dstate;
-      encode_stochastically<kState>(parts, h, factors, begins, division, rounding);
+      encode_stochastically<kState, kArePairs>(parts, h, factors, rows, division, rounding);
       return scale;
     }
 #pragma unroll

@@ -22,8 +22,8 @@ using QuantizedKernel = void (*)(StateUpdateArgs, StateStorage, StepPlan, DType 
 QuantizedKernel quantized_kernel(DType state, bool is_stochastic, const StepPlan& plan);
 
 /// Several tokens by tensor cores (products.cuh): sequences in bf16 and has_products(), states in any dtype.
-using ProductsKernel = void (*)(StateUpdateArgs, StateStorage, int heads_per_group, int tiles);
-ProductsKernel products_kernel(DType state, std::int64_t dstate);
+using ProductsKernel = void (*)(StateUpdateArgs, StateStorage, int heads_per_group, int run);
+ProductsKernel products_kernel(DType state, bool is_stochastic, std::int64_t dstate);
 
 /// Whether step_kernel and tokens_kernel have instances for states of that dtype: f32, that of the sequences,
 /// and f16 beside bf16.

@@ -31,7 +31,8 @@ StepPlan plan_of(Kernels kernels, const StateUpdate& update) {
   const auto dstate = static_cast<int>(update.dstate);
   const auto state_bytes = static_cast<int>(size_of(update.state_dtype));
   if (kernels == Kernels::products)
-    return plan_products(update.batch, update.heads, update.headdim, kProductTiles);
+    return plan_products(update.batch, update.heads, update.headdim,
+                         product_run(update.batch, update.heads, update.headdim));
   if (kernels == Kernels::coded)
     return plan_quantized(update.batch, update.heads, update.headdim, dstate, state_bytes,
                           !update.rate_per_state && update.tokens == 1);
@@ -78,8 +79,11 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*
   const auto heads_per_group = static_cast<int>(update.heads_per_group());
   switch (kernels) {
     case Kernels::products:
-      return launch_of_plan(products_kernel(update.state_dtype, update.dstate), plan, 0, args, storage,
-                            heads_per_group, plan.rows / 2);
+      return launch_of_plan(products_kernel(update.state_dtype, update.stochastic, update.dstate), plan,
+                            product_stage_bytes(plan, static_cast<int>(update.dstate),
+                                                static_cast<int>(size_of(update.state_dtype))),
+                            args, storage, heads_per_group,
+                            product_run(update.batch, update.heads, update.headdim));
     case Kernels::coded:
       return launch_of_plan(quantized_kernel(update.state_dtype, update.stochastic, plan), plan, 0, args,
                             storage, plan, io, heads_per_group);

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdint>
 
+#include "kernels/common/hardware.h"
 #include "kernels/common/host_device.h"
 #include "kernels/common/index_math.h"
 
@@ -30,15 +31,19 @@ inline constexpr int kStepQuantizedRows = 8;
 inline constexpr int kStepFewQuantizedRows = 4;
 /// Rows whose scales are found together: the chain of shuffles is long.
 inline constexpr int kStepQuantizedGroup = 2;
-/// Blocks of that kernel that a multiprocessor has registers for, with states of 8 bits and of 16.
-inline constexpr int kStepQuantizedBlocks = 8;
-inline constexpr int kStepWideQuantizedBlocks = 10;
+/// Blocks of that kernel that a multiprocessor has registers for; and with states of 8 bits that are rounded
+/// stochastically.
+inline constexpr int kStepQuantizedBlocks = 10;
+inline constexpr int kStepRandomQuantizedBlocks = 8;
 /// Tokens that tensor cores take at once, and rows of a warp there.
 inline constexpr int kProductTokens = 8;
 inline constexpr int kProductRows = 16;
-/// Such tiles of rows that a warp takes one after the other, where there are so many warps then.
-inline constexpr int kProductTiles = 2;
-inline constexpr std::int64_t kManyProductWarps = 2048;
+/// Such tiles of rows whose states a warp has in shared memory or under way to it.
+inline constexpr int kProductStages = 2;
+/// Blocks that a multiprocessor has registers for, 168 a thread; and warps of all blocks.
+inline constexpr int kProductBlocks = 6;
+inline constexpr std::int64_t kProductWarps =
+    std::int64_t{kProductBlocks} * kStepHeadWarps * h200::kMultiprocessors;
 /// Sequences whose states a thread of form mamba1 holds at most.
 inline constexpr int kStepSequences = 4;
 /// With fewer warps than these threads hold one row each: the launch is bound by latency.
@@ -74,7 +79,7 @@ SSMBENCH_HD constexpr int most_rows(RowShape shape, int state_bytes, bool severa
 struct StepPlan {
   RowShape shape;
   int lanes_log2;    ///< lanes that share a row
-  int rows;          ///< that a thread holds at once
+  int rows;          ///< that a thread holds, at once but with tensor cores
   int warps;         ///< per block
   int stage_tokens;  ///< whose inputs are in shared memory at once
   std::int64_t tiles, sections, batch_tiles;
@@ -160,21 +165,28 @@ constexpr StepPlan plan_channels(std::int64_t batch, std::int64_t groups, std::i
 constexpr bool has_products(std::int64_t dstate, std::int64_t tokens) {
   return (dstate == 64 || dstate == 128) && tokens <= kProductTokens;
 }
-constexpr StepPlan plan_products(std::int64_t batch, std::int64_t heads, std::int64_t headdim,
-                                 int most_tiles) {
+/// Tiles of kProductRows rows that a warp takes, of a head: what it knows of the head serves all of them. As
+/// many as give every resident warp a run, and runs of the same length.
+constexpr int product_run(std::int64_t batch, std::int64_t heads, std::int64_t headdim) {
+  const std::int64_t tiles = ceil_div(headdim, std::int64_t{kProductRows});
+  const std::int64_t most = std::min(ceil_div(tiles * heads * batch, kProductWarps), tiles);
+  return static_cast<int>(ceil_div(tiles, ceil_div(tiles, most)));
+}
+constexpr StepPlan plan_products(std::int64_t batch, std::int64_t heads, std::int64_t headdim, int run) {
   StepPlan plan{};
   plan.shape = RowShape::one_vector;
   plan.lanes_log2 = 2;
-  const std::int64_t tiles = ceil_div(headdim, std::int64_t{kProductRows});
-  const bool has_many = tiles * heads * batch >= most_tiles * kManyProductWarps;
-  const int of_warp = has_many ? most_tiles : 1;
-  plan.rows = 2 * of_warp;
-  const std::int64_t warps = ceil_div(tiles, of_warp);
+  plan.rows = 2 * run;
+  const std::int64_t warps = ceil_div(headdim, std::int64_t{kProductRows} * run);
   plan.warps = static_cast<int>(std::min<std::int64_t>(warps, kStepHeadWarps));
   plan.tiles = ceil_div(warps, plan.warps);
   plan.sections = heads;
   plan.batch_tiles = batch;
   return plan;
+}
+/// Bytes of shared memory of a block.
+constexpr int product_stage_bytes(const StepPlan& plan, int dstate, int state_bytes) {
+  return plan.warps * kProductStages * kProductRows * dstate * state_bytes;
 }
 
 /// Quantized states, batch rows of each of heads × headdim. With several rows a thread blocks are those of

@@ -15,22 +15,18 @@
 //   C·h_0    A: 16 rows × states, B: states × 8 tokens; of C lane (g, q) loads token g, at its states
 //   B·Δx     A: 16 rows × 8 tokens, B: 8 tokens × states, loaded like C and transposed by the warp
 //   C·B      A: 8 tokens × states (B), B: states × 8 tokens (C)
+//   tiles    a warp takes several such tiles of its head one after the other: C, B and what they share stay in
+//            registers, and the states of the next tile are on their way to shared memory meanwhile
 //
 // Operands in bf16 are exact: B and C are, and states and w·Δ·x are sums of up to three numbers in bf16, by
 // truncation. Nothing is shared between warps, and there is no barrier. Tokens that come after t have no part
 // in y_t and h_t, whatever they are: what could be infinite or NaN is left out, not multiplied by zero.
 
-#include "kernels/common/mma.cuh"
+#include "kernels/common/mma_k8.cuh"
 #include "kernels/common/movmatrix.cuh"
-#include "kernels/common/prefetch.cuh"
 #include "kernels/selective_state_update/step/coded_row.cuh"
 
 namespace ssmbench::step {
-
-/// Blocks that a multiprocessor has registers for, 128 or 168 a thread: vectors of f32 are twice as many, and
-/// rows with scales are kept until their largest state is known.
-template <DType kState>
-constexpr int kProductBlocks = kState == DType::bf16 || kState == DType::f16 ? 8 : 6;
 
 /// How the four lanes of a row divide kCount vectors of each, from state `begin` on.
 template <DType kState, int kCount>
@@ -84,21 +80,18 @@ struct ProductRows {
   int column;       ///< q
   int token;        ///< g: that it loads B, C and dt of
   std::int64_t b;
+  std::int64_t own;         ///< of tensors (B, T, H, P): row `first` at token 2q
+  std::int64_t token_rows;  ///< from there to the next token
   bool is_there[2];
 
-  /// The first 16 of a warp that has `tiles` as many.
+  /// Tile `tile` of 16 rows of a head.
   template <class Args>
-  __device__ ProductRows(const Args& args, int tiles) : head(static_cast<int>(blockIdx.y)), b(blockIdx.z) {
-    const auto warp = static_cast<int>((blockIdx.x * blockDim.x + threadIdx.x) / kWarpThreads);
+  __device__ ProductRows(const Args& args, std::int64_t b, int head, int tile) : head(head), b(b) {
     token = static_cast<int>(threadIdx.x % kWarpThreads) / 4;
     column = static_cast<int>(threadIdx.x) % 4;
-    first = warp * tiles * kProductRows + token;
-    for (int r = 0; r < 2; ++r) is_there[r] = first + kProductRows / 2 * r < args.headdim;
-  }
-  /// To the 16 rows behind them.
-  template <class Args>
-  __device__ void advance(const Args& args) {
-    first += kProductRows;
+    first = tile * kProductRows + token;
+    token_rows = args.heads * args.headdim;
+    own = row(args, step(args, 2 * column));
     for (int r = 0; r < 2; ++r) is_there[r] = first + kProductRows / 2 * r < args.headdim;
   }
   /// Row 0 of the head in slot, or token, `i` of a tensor (·, H, P).
@@ -120,14 +113,13 @@ struct RowTokens {
   __device__ RowTokens(const Args& args, const ProductRows& rows) {
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
-      const int t = 2 * rows.column + c;
-      if (t >= args.tokens) continue;
-      const std::int64_t at = rows.row(args, rows.step(args, t));
+      const bool has_token = 2 * rows.column + c < static_cast<int>(args.tokens);
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        if (!rows.is_there[r]) continue;
-        x[r][c] = static_cast<const __nv_bfloat16*>(args.x)[at + kProductRows / 2 * r];
-        if (args.z != nullptr) z[r][c] = static_cast<const __nv_bfloat16*>(args.z)[at + kProductRows / 2 * r];
+        const std::int64_t at = rows.own + c * rows.token_rows + kProductRows / 2 * r;
+        if (!has_token || !rows.is_there[r]) continue;
+        x[r][c] = static_cast<const __nv_bfloat16*>(args.x)[at];
+        if (args.z != nullptr) z[r][c] = static_cast<const __nv_bfloat16*>(args.z)[at];
       }
     }
   }
@@ -137,6 +129,8 @@ struct RowTokens {
 /// these, and w·(C·B) of every token s beside them, for s up to them.
 struct TokenWeights {
   float decay, delta[2], kept[2], within[kProductTokens][2];
+
+  TokenWeights() = default;
 
   /// `delta_of_token`: Δ of token g, 0 where there is none. `products`: C·B of (g, 2q) and (g, 2q + 1).
   __device__ TokenWeights(float delta_of_token, float rate, const float (&products)[4],
@@ -166,29 +160,23 @@ struct TokenWeights {
   }
 };
 
-/// Σ C·h of rows r and tokens 2q + c: sums[2·r + c]. states(v, h): puts vector v of them into h, sums of
-/// kParts numbers in bf16.
-template <int kParts, int kWidth, int kVectors, class Projection, class States>
-__device__ void contract(float (&sums)[4], const Projection& C, const States& states) {
+/// Σ C·h of rows r and tokens 2q + c: sums[2·r + c]. operands(v, i, pairs): puts states i … i + 3 of vector v
+/// into pairs, sums of kParts numbers in bf16: (0, i), (1, i), (0, i + 2) and (1, i + 2) of rows r.
+template <int kParts, int kWidth, int kVectors, class Projection, class Operands>
+__device__ void contract(float (&sums)[4], const Projection& C, const Operands& operands) {
   float parts[kParts][4]{};  // smaller ones apart: they would drown in the sum of the larger
 #pragma unroll
-  for (int v = 0; v < kVectors; ++v) {
-    float h[2][kWidth];
-    states(v, h);
+  for (int v = 0; v < kVectors; ++v)
 #pragma unroll
     for (int i = 0; i < kWidth; i += 4) {
       std::uint32_t pairs[4][kParts];
-      split(h[0][i], h[0][i + 1], pairs[0]);
-      split(h[1][i], h[1][i + 1], pairs[1]);
-      split(h[0][i + 2], h[0][i + 3], pairs[2]);
-      split(h[1][i + 2], h[1][i + 3], pairs[3]);
+      operands(v, i, pairs);
       const int word = (v * kWidth + i) / 2;
 #pragma unroll
       for (int part = 0; part < kParts; ++part)
         mma_bf16(parts[part], {pairs[0][part], pairs[1][part], pairs[2][part], pairs[3][part]}, C.word(word),
                  C.word(word + 1));
     }
-  }
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     sums[i] = parts[kParts - 1][i];
@@ -213,37 +201,30 @@ __device__ void store_outputs(const Args& args, const ProductRows& rows, float (
     }
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
-      if (!rows.is_there[r] || even + c >= args.tokens) continue;
+      if (!rows.is_there[r] || even + c >= static_cast<int>(args.tokens)) continue;
       float out = y[r][c];
       if (args.D != nullptr) out += skip * to_float(inputs.x[r][c]);
       if (args.z != nullptr) out *= fast_silu(to_float(inputs.z[r][c]));
-      static_cast<__nv_bfloat16*>(
-          args.out)[rows.row(args, rows.step(args, even + c)) + kProductRows / 2 * r] =
+      static_cast<__nv_bfloat16*>(args.out)[rows.own + c * rows.token_rows + kProductRows / 2 * r] =
           from_float<__nv_bfloat16>(is_padding ? 0.0F : out);
     }
   }
 }
 
-/// w·Δ·x of a lane's rows and tokens at one token t as operands A, 0 for later tokens: the upper two parts in
-/// one, the third in the other.
+/// w·Δ·x of a lane's rows and tokens at one token t as operands A, sums of three parts, 0 for later tokens.
 struct UpdateOperands {
-  std::uint32_t upper[4], lower[4];
+  std::uint32_t parts[3][2];
   std::uint32_t mask;  ///< of B of a lane's tokens that are not later
 
   __device__ UpdateOperands(const float (&weight)[2], const float (&delta_x)[2][2], int even, int t) {
     const bool has_even = even <= t;
     const bool has_odd = even < t;
-    std::uint32_t pairs[2][3];
-#pragma unroll
-    for (int r = 0; r < 2; ++r)
-      split(has_even ? weight[0] * delta_x[r][0] : 0.0F, has_odd ? weight[1] * delta_x[r][1] : 0.0F,
-            pairs[r]);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      upper[r] = pairs[r][0];
-      upper[2 + r] = pairs[r][1];
-      lower[r] = pairs[r][2];
-      lower[2 + r] = 0;
+      std::uint32_t pairs[3];
+      split(has_even ? weight[0] * delta_x[r][0] : 0.0F, has_odd ? weight[1] * delta_x[r][1] : 0.0F, pairs);
+#pragma unroll
+      for (int i = 0; i < 3; ++i) parts[i][r] = pairs[i];
     }
     mask = (has_even ? 0x0000FFFFU : 0U) | (has_odd ? 0xFFFF0000U : 0U);
   }
@@ -257,8 +238,8 @@ __device__ void update_vector(float (&h)[2][kWidth], const float (&kept)[2], con
   for (int i = 0; i < kWidth; i += 2) {
     const std::uint32_t tokens = B[(v * kWidth + i) / 2] & operands.mask;
     float added[4]{};
-    mma_bf16(added, operands.lower, tokens, 0);
-    mma_bf16(added, operands.upper, tokens, tokens);
+#pragma unroll
+    for (int part = 2; part >= 0; --part) mma_bf16(added, operands.parts[part], tokens);
 #pragma unroll
     for (int r = 0; r < 2; ++r)
 #pragma unroll
@@ -266,34 +247,96 @@ __device__ void update_vector(float (&h)[2][kWidth], const float (&kept)[2], con
   }
 }
 
+/// A lane's vectors of a warp's 16 rows, as they lie in memory. They wait in shared memory, where no other lane
+/// looks: what is under way takes no registers, and there is no barrier. h_0 is unpacked from there once for the
+/// product with C, and again for each token whose state is stored.
+template <DType kState, int kCount>
+struct StagedTile {
+  static constexpr int kVectors = kCount;
+  using Vector = Quad<kState, 1>;
+  using Part = QuantizedPart<kState, Vector>;
+  using Staged = typename RowPart<StateBits<kState>, Vector>::Vector;
+  static constexpr int kPerWord = Part::kPerWord;
+  static constexpr int kDstate = kVectors * 4 * Vector::kWidth;
+  using Row = Quad<kState, kVectors>;
+  Staged* vectors;  ///< one of each lane of the warp side by side
+
+  /// Stage `i` of a warp's.
+  __device__ explicit StagedTile(int i) {
+    extern __shared__ uint4 staged[];
+    const auto warp = static_cast<int>(threadIdx.x) / kWarpThreads;
+    vectors = reinterpret_cast<Staged*>(staged) + (warp * kProductStages + i) * 2 * kVectors * kWarpThreads +
+              threadIdx.x % kWarpThreads;
+  }
+  __device__ Staged& at(int r, int v) const { return vectors[(r * kVectors + v) * kWarpThreads]; }
+  /// Starts to bring it from the row of ProductRows::first on.
+  __device__ void load(const StateBits<kState>* from, const ProductRows& rows, bool is_padding) const {
+    from += rows.column * Vector::kWidth;
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v)
+        copy_async_16(shared_address(&at(r, v)),
+                      from + kProductRows / 2 * r * kDstate + v * 4 * Vector::kWidth,
+                      rows.is_there[r] && !is_padding ? 16 : 0);
+  }
+  /// States of vector v of both rows.
+  __device__ void decode(int v, float (&h)[2][Vector::kWidth]) const {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      Part part;
+      part.part.pieces[0][0] = at(r, v);
+      part.decode(h[r]);
+    }
+  }
+  /// States i … i + 3 of vector v as operands of contract().
+  __device__ void operands(int v, int i, std::uint32_t (&pairs)[4][kStateParts<kState>]) const {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const Staged vector = at(r, v);
+      if constexpr (kState == DType::bf16) {
+        pairs[r][0] = vector.words[i / 2];
+        pairs[2 + r][0] = vector.words[i / 2 + 1];
+      } else {
+        float h[4];
+#pragma unroll
+        for (int k = 0; k < 4; k += kPerWord)
+          StateCodes<kState>::decode(vector.words[(i + k) / kPerWord], h + k);
+        split(h[0], h[1], pairs[r]);
+        split(h[2], h[3], pairs[2 + r]);
+      }
+    }
+  }
+};
+
 /// Computes h_t of the warp's rows and stores it at rows `first` and first + 8 of a tensor of states.
 template <DType kState, int kVectors, int kWords>
-__device__ void store_update(const QuantizedPart<kState, Quad<kState, 1>> (&stored)[2][kVectors],
-                             const float (&kept)[2], const UpdateOperands& operands,
-                             const std::uint32_t (&B)[kWords], void* states, float* scales,
-                             std::int64_t first, const ProductRows& rows, int dstate,
+__device__ void store_update(const StagedTile<kState, kVectors>& staged, const float (&kept)[2],
+                             const UpdateOperands& operands, const std::uint32_t (&B)[kWords], void* states,
+                             float* scales, std::int64_t first, const ProductRows& rows,
                              const Rounding& rounding) {
+  constexpr int dstate = StagedTile<kState, kVectors>::kDstate;
   using Vector = Quad<kState, 1>;
   using Bits = StateBits<kState>;
   constexpr int kWidth = Vector::kWidth;
   constexpr int kPass = kProductRows / 2;
   Bits* const to = static_cast<Bits*>(states) + first * dstate;
   if constexpr (kHasScale<kState>) {  // which takes all states of a row
-    using Row = Quad<kState, kVectors>;
+    using Row = typename StagedTile<kState, kVectors>::Row;
     const Row division{rows.column, dstate, 0};
     float all[2][Row::kStates];
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
       float h[2][kWidth];
-      stored[0][v].decode(h[0]);
-      stored[1][v].decode(h[1]);
+      staged.decode(v, h);
       update_vector(h, kept, operands, B, v);
 #pragma unroll
       for (int i = 0; i < 2 * kWidth; ++i)
         all[i / kWidth][v * kWidth + i % kWidth] = h[i / kWidth][i % kWidth];
     }
     QuantizedPart<kState, Row> parts[2];
-    const float scale = quantize(parts, all, first, kPass, division, rounding);
+    const float scale =
+        quantize(parts, all, CodedRows{first, kPass, rows.first % 2 != 0}, division, rounding);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       if (!rows.is_there[r]) continue;
@@ -305,11 +348,10 @@ __device__ void store_update(const QuantizedPart<kState, Quad<kState, 1>> (&stor
     for (int v = 0; v < kVectors; ++v) {
       const Vector division{rows.column, dstate, v * 4 * kWidth};
       float h[2][kWidth];
-      stored[0][v].decode(h[0]);
-      stored[1][v].decode(h[1]);
+      staged.decode(v, h);
       update_vector(h, kept, operands, B, v);
       QuantizedPart<kState, Vector> parts[2];
-      quantize(parts, h, first, kPass, division, rounding);
+      quantize(parts, h, CodedRows{first, kPass, rows.first % 2 != 0}, division, rounding);
 #pragma unroll
       for (int r = 0; r < 2; ++r)
         if (rows.is_there[r]) parts[r].store(to + kPass * r * dstate, division);
@@ -317,67 +359,82 @@ __device__ void store_update(const QuantizedPart<kState, Quad<kState, 1>> (&stor
   }
 }
 
-/// The compiler loads before this, and decodes after it. Else it would decode before a loop for all of its
-/// rounds, in twice as many registers, and load where states are used first.
-template <DType kState, int kVectors>
-__device__ void keep_coded(QuantizedPart<kState, Quad<kState, 1>> (&stored)[2][kVectors]) {
-#pragma unroll
-  for (int i = 0; i < 2 * kVectors; ++i)
-#pragma unroll
-    for (std::uint32_t& word : stored[i / kVectors][i % kVectors].part.pieces[0][0].words)
-      asm volatile("" : "+r"(word));
-}
-
-/// A warp's 16 rows as they lie in memory.
-template <DType kState, int kVectors>
-struct ProductTile {
-  using Vector = Quad<kState, 1>;
-  QuantizedPart<kState, Vector> stored[2][kVectors];
+/// What a tile has beside its states.
+template <DType kState>
+struct TileInputs {
   float scale[2]{1.0F, 1.0F};
-  RowTokens inputs;
+  RowTokens tokens;
 
-  /// `source`: the slot, −1 for padding, which has no state.
-  __device__ ProductTile(const StateUpdateArgs& args, const StateStorage& storage, const ProductRows& rows,
-                         std::int64_t source)
-      : inputs(args, rows) {
-    const auto dstate = static_cast<int>(args.dstate);
+  /// `source`: the slot, −1 for padding.
+  __device__ TileInputs(const StateUpdateArgs& args, const StateStorage& storage, const ProductRows& rows,
+                        std::int64_t source)
+      : tokens(args, rows) {
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const std::int64_t row = rows.row(args, source) + kProductRows / 2 * r;
-      const bool is_there = rows.is_there[r] && source >= 0;
-#pragma unroll
-      for (int v = 0; v < kVectors; ++v)
-        stored[r][v].load(static_cast<const StateBits<kState>*>(args.state) + row * dstate,
-                          Vector{rows.column, dstate, v * 4 * Vector::kWidth}, is_there);
-      if (kHasScale<kState> && is_there) scale[r] = storage.scale[row];
-    }
-    keep_coded(stored);
+    for (int r = 0; r < 2; ++r)
+      if (kHasScale<kState> && rows.is_there[r] && source >= 0)
+        scale[r] = storage.scale[rows.row(args, source) + kProductRows / 2 * r];
   }
 };
 
-/// Outputs of a tile's tokens, and its states where they are stored. B: transposed.
-template <DType kState, int kVectors, class Projection, int kWords>
+/// What the tiles of a head have in common. B: transposed.
+template <class Row>
+struct ProductHead {
+  using Projection = ProjectionPart<Row>;
+  Projection C;
+  std::uint32_t B[Projection::kWords];
+  TokenWeights weights;
+  float skip;
+  int destinations;  ///< of token g
+
+  __device__ ProductHead(const StateUpdateArgs& args, const ProductRows& rows, int heads_per_group) {
+    const std::int64_t step = rows.step(args, rows.token);
+    const bool has_token = rows.token < static_cast<int>(args.tokens);
+    const std::int64_t projection = (step * args.groups + rows.head / heads_per_group) * args.dstate;
+    const Row division{rows.column, static_cast<int>(args.dstate), 0};
+    Projection stored_B;
+    stored_B.part.load(static_cast<const __nv_bfloat16*>(args.B) + projection, division, has_token);
+    C.part.load(static_cast<const __nv_bfloat16*>(args.C) + projection, division, has_token);
+    const float rate = args.A[rows.head];
+    skip = args.D != nullptr ? args.D[rows.head] : 0.0F;
+    destinations = has_token ? static_cast<int>(destination_of(args, rows.b, rows.token)) : -1;
+    float delta = 0.0F;
+    if (has_token)
+      delta = StoredDt<__nv_bfloat16>(args, step * args.heads + rows.head)
+                  .step_size(args, args.dt_bias != nullptr ? args.dt_bias[rows.head] : 0.0F);
+    float products[4]{};  // C·B
+#pragma unroll
+    for (int i = 0; i < Projection::kWords; i += 2) {
+      mma_bf16(products, {stored_B.word(i), 0, stored_B.word(i + 1), 0}, C.word(i), C.word(i + 1));
+      B[i] = transposed(stored_B.word(i));
+      B[i + 1] = transposed(stored_B.word(i + 1));
+    }
+    weights = TokenWeights(delta, rate, products, rows);
+  }
+};
+
+/// Outputs of a tile's tokens, and its states where they are stored.
+template <DType kState, bool kStochastic, int kVectors>
 __device__ __forceinline__ void step_tile(const StateUpdateArgs& args, const StateStorage& storage,
-                                          const ProductRows& rows, ProductTile<kState, kVectors>& tile,
-                                          const Projection& C, const std::uint32_t (&B)[kWords],
-                                          const TokenWeights& weights, float skip, bool is_padding) {
+                                          const ProductRows& rows, const StagedTile<kState, kVectors>& staged,
+                                          const TileInputs<kState>& inputs,
+                                          const ProductHead<Quad<kState, kVectors>>& of_head,
+                                          bool is_padding) {
+  const TokenWeights& weights = of_head.weights;
   float sums[4], y[2][2], delta_x[2][2];
-  contract<kStateParts<kState>, Quad<kState, 1>::kWidth, kVectors>(sums, C, [&](int v, auto& h) {
-    tile.stored[0][v].decode(h[0]);
-    tile.stored[1][v].decode(h[1]);
-  });
+  contract<kStateParts<kState>, Quad<kState, 1>::kWidth, kVectors>(
+      sums, of_head.C, [&](int v, int i, auto& pairs) { staged.operands(v, i, pairs); });
 #pragma unroll
   for (int r = 0; r < 2; ++r)
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
-      y[r][c] = weights.kept[c] * (tile.scale[r] * sums[2 * r + c]);
-      delta_x[r][c] = weights.delta[c] * to_float(tile.inputs.x[r][c]);
+      y[r][c] = weights.kept[c] * (inputs.scale[r] * sums[2 * r + c]);
+      delta_x[r][c] = weights.delta[c] * to_float(inputs.tokens.x[r][c]);
     }
-  store_outputs(args, rows, y, weights, tile.inputs, delta_x, skip, is_padding);
+  store_outputs(args, rows, y, weights, inputs.tokens, delta_x, of_head.skip, is_padding);
 
   const int even = 2 * rows.column;
   float weight[2]{0.0F, 0.0F};  // w of tokens 2q and 2q + 1 up to now
-  float kept[2]{tile.scale[0], tile.scale[1]};
+  float kept[2]{inputs.scale[0], inputs.scale[1]};
 #pragma unroll 1
   for (int t = 0; t < static_cast<int>(args.tokens); ++t) {
     const float decay = __shfl_sync(0xFFFFFFFFU, weights.decay, 4 * t);
@@ -386,75 +443,55 @@ __device__ __forceinline__ void step_tile(const StateUpdateArgs& args, const Sta
       kept[i] *= decay;
       weight[i] = t == even + i ? 1.0F : weight[i] * decay;
     }
-    const std::int64_t destination = destination_of(args, rows.b, t);
+    const int destination = __shfl_sync(0xFFFFFFFFU, of_head.destinations, 4 * t);
     if (destination < 0 && args.intermediate == nullptr) continue;
     const UpdateOperands operands(weight, delta_x, even, t);
 #pragma unroll 1
     for (int tensor = 0; tensor < (kHasScale<kState> ? 1 : 2); ++tensor) {  // the states, intermediate
-      keep_coded(tile.stored);
+      asm volatile(
+          "" ::
+              : "memory");  // else states would be loaded before the loop, to registers for all rounds
       if (tensor == 0 ? destination < 0 : args.intermediate == nullptr) continue;
-      store_update<kState>(tile.stored, kept, operands, B, tensor == 0 ? args.state : args.intermediate,
+      Rounding rounding(storage, static_cast<std::uint32_t>(tensor));
+      rounding.is_stochastic = kStochastic;
+      store_update<kState>(staged, kept, operands, of_head.B, tensor == 0 ? args.state : args.intermediate,
                            storage.scale, rows.row(args, tensor == 0 ? destination : rows.step(args, t)),
-                           rows, static_cast<int>(args.dstate),
-                           Rounding(storage, static_cast<std::uint32_t>(tensor)));
+                           rows, rounding);
     }
   }
 }
 
-/// Starts to bring a warp's states into the L2, a line a lane: they arrive while B, C and Δ are waited for,
-/// and tiles of states are loaded from there.
-template <DType kState, int kDstate>
-__device__ void prefetch_states(const StateUpdateArgs& args, const ProductRows& rows, std::int64_t source,
-                                int tiles) {
-  constexpr int kRowBytes = kDstate * static_cast<int>(sizeof(StateBits<kState>));
-  constexpr int kLineBytes = 128;
-  const int first = rows.first - rows.token;
-  const int bytes = min(tiles * kProductRows, static_cast<int>(args.headdim) - first) * kRowBytes;
-  const auto* from =
-      static_cast<const unsigned char*>(args.state) + (rows.row(args, source) - rows.token) * kRowBytes;
-  for (int at = static_cast<int>(threadIdx.x % kWarpThreads) * kLineBytes; at < bytes;
-       at += kWarpThreads * kLineBytes)
-    prefetch_to_l2(from + at);
-}
-
-/// `tiles`: of 16 rows, that a warp takes one after the other.
-template <DType kState, int kDstate>
-__global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads, kProductBlocks<kState>)
+/// A warp takes `run` tiles of a head one after the other, and has the states of the next one under way.
+template <DType kState, bool kStochastic, int kDstate>
+__global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads, kProductBlocks)
     tokens_products(const StateUpdateArgs args, const StateStorage storage, const int heads_per_group,
-                    const int tiles) {
-  constexpr int kVectors = kDstate / (4 * Quad<kState, 1>::kWidth);
-  using Row = Quad<kState, kVectors>;
-  ProductRows rows(args, tiles);
-  const std::int64_t source = source_of(args, rows.b);
-  if (source >= 0) prefetch_states<kState, kDstate>(args, rows, source, tiles);
-  const std::int64_t step = rows.step(args, rows.token);
-  const bool has_token = rows.token < args.tokens;
-  const std::int64_t projection = (step * args.groups + rows.head / heads_per_group) * kDstate;
-  const Row division{rows.column, kDstate, 0};
-  ProjectionPart<Row> B, C;
-  B.part.load(static_cast<const __nv_bfloat16*>(args.B) + projection, division, has_token);
-  C.part.load(static_cast<const __nv_bfloat16*>(args.C) + projection, division, has_token);
-  const float rate = args.A[rows.head];
-  const float skip = args.D != nullptr ? args.D[rows.head] : 0.0F;
-  float delta = 0.0F;
-  if (has_token)
-    delta = StoredDt<__nv_bfloat16>(args, step * args.heads + rows.head)
-                .step_size(args, args.dt_bias != nullptr ? args.dt_bias[rows.head] : 0.0F);
-
-  float products[4]{};  // C·B
-  std::uint32_t tokens_of_B[ProjectionPart<Row>::kWords];
+                    const int run) {
+  using Staged = StagedTile<kState, kDstate / (4 * Quad<kState, 1>::kWidth)>;
+  const std::int64_t b = blockIdx.z;
+  const auto head = static_cast<int>(blockIdx.y);
+  const int first = static_cast<int>((blockIdx.x * blockDim.x + threadIdx.x) / kWarpThreads) * run;
+  const std::int64_t source = source_of(args, b);
+  const auto rows_of = [&](int i) { return ProductRows(args, b, head, first + i); };
+  const auto load = [&](int i) {
+    const ProductRows rows = rows_of(i);
+    if (i < run)
+      Staged(i % kProductStages)
+          .load(static_cast<const StateBits<kState>*>(args.state) + rows.row(args, source) * kDstate, rows,
+                source < 0);
+    copy_async_commit();
+  };
 #pragma unroll
-  for (int i = 0; i < ProjectionPart<Row>::kWords; i += 2) {
-    mma_bf16(products, {B.word(i), 0, B.word(i + 1), 0}, C.word(i), C.word(i + 1));
-    tokens_of_B[i] = transposed(B.word(i));
-    tokens_of_B[i + 1] = transposed(B.word(i + 1));
-  }
-  const TokenWeights weights(delta, rate, products, rows);
+  for (int i = 0; i < kProductStages; ++i) load(i);
+  TileInputs<kState> next(args, storage, rows_of(0), source);
+  const ProductHead<typename Staged::Row> of_head(args, rows_of(0), heads_per_group);
 #pragma unroll 1
-  for (int i = 0; i < tiles; ++i) {
-    ProductTile<kState, kVectors> tile(args, storage, rows, source);
-    step_tile(args, storage, rows, tile, C, tokens_of_B, weights, skip, source < 0);
-    rows.advance(args);
+  for (int i = 0; i < run; ++i) {
+    const TileInputs<kState> inputs = next;
+    if (i + 1 < run) next = TileInputs<kState>(args, storage, rows_of(i + 1), source);
+    copy_async_wait<kProductStages - 1>();
+    step_tile<kState, kStochastic>(args, storage, rows_of(i), Staged(i % kProductStages), inputs, of_head,
+                                   source < 0);
+    load(i + kProductStages);
   }
 }
 

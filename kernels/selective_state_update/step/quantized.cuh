@@ -17,6 +17,7 @@
 //
 // The io dtype is looked at at run time, in the few lines that load and store it, to have few kernels.
 
+#include "kernels/common/mma.cuh"
 #include "kernels/selective_state_update/step/coded_row.cuh"
 
 namespace ssmbench::step {
@@ -61,17 +62,20 @@ __device__ inline void store_out(const StateUpdateArgs& args, DType io, std::int
   with_device_io(io, [&]<class Io>(Io) { static_cast<Io*>(args.out)[at] = from_float<Io>(out); });
 }
 
-/// Form mamba2, one token. Threads hold rows as those of step_heads do.
+/// Form mamba2, one token. A thread has neighbouring rows, which wait in shared memory for their turn: its own
+/// 16 bytes of each, so that there is no barrier.
 template <DType kState, bool kStochastic, int kRows>
-__global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads, sizeof(StateBits<kState>) == 1
-                                                                    ? kStepQuantizedBlocks
-                                                                    : kStepWideQuantizedBlocks)
+__global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads, kStochastic && sizeof(StateBits<kState>) == 1
+                                                                    ? kStepRandomQuantizedBlocks
+                                                                    : kStepQuantizedBlocks)
     quantized_heads(const StateUpdateArgs args, const StateStorage storage, const StepPlan plan,
                     const DType io, const int heads_per_group) {
   using Bits = StateBits<kState>;
   using Division = Lanes<Bits, RowShape::one_vector>;
+  using Vector = typename RowPart<Bits, Division>::Vector;
   constexpr int kGroup = kStepQuantizedGroup;
-  const HeadRows<Division, kRows> rows(args, plan);
+  __shared__ Vector staged[kRows][kStepHeadWarps * kWarpThreads];
+  const HeadRows<Division, kRows, true> rows(args, plan);
   const Division& division = rows.division;
   __builtin_assume(division.lanes >= kRows);  // each row has a lane that owns it
   Rounding rounding(storage, 0);
@@ -82,14 +86,14 @@ __global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads, sizeof(StateBits
   }
 
   // All loads of states are under way before those of inputs are waited for.
-  const Bits* from =
-      static_cast<const Bits*>(args.state) + rows.of_slot(args, rows.source, rows.first) * division.dstate;
-  QuantizedPart<kState, Division> stored[kRows];
+  const Bits* from = static_cast<const Bits*>(args.state) +
+                     rows.of_slot(args, rows.source, rows.first) * division.dstate + division.first(0);
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
-    stored[r].load(from, division, rows.has(r));
-    from += rows.pass * division.dstate;
+    copy_async_16(shared_address(&staged[r][threadIdx.x]), from + r * division.dstate,
+                  rows.has(r) && division.has(0) ? 16 : 0);
   }
+  copy_async_commit();
   float own_scale = 1.0F;
   if (kHasScale<kState> && rows.owns)
     own_scale = storage.scale[rows.of_slot(args, rows.source, rows.own_row)];
@@ -102,29 +106,34 @@ __global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads, sizeof(StateBits
   const float own_delta_x = delta * inputs.x;
   const std::int64_t to_row = rows.of_slot(args, rows.destination, rows.first);
   Bits* to = static_cast<Bits*>(args.state) + to_row * division.dstate;
-  float y[kRows];
-#pragma unroll
+  float own_y = 0.0F;
+  copy_async_wait<0>();
+#pragma unroll 1
   for (int group = 0; group < kRows; group += kGroup) {
-    float h[kGroup][Division::kStates];
+    QuantizedPart<kState, Division> parts[kGroup];
+    float h[kGroup][Division::kStates], y[kGroup];
 #pragma unroll
     for (int g = 0; g < kGroup; ++g) {
       const int r = group + g;
       const float delta_x = __shfl_sync(0xFFFFFFFFU, own_delta_x, r, division.lanes);
       const float scale = kHasScale<kState> ? __shfl_sync(0xFFFFFFFFU, own_scale, r, division.lanes) : 1.0F;
-      stored[r].decode(h[g]);
-      y[r] = advance(h[g], decay * scale, delta_x, inputs.B, inputs.C);
+      parts[g].part.pieces[0][0] = staged[r][threadIdx.x];
+      parts[g].decode(h[g]);
+      y[g] = advance(h[g], decay * scale, delta_x, inputs.B, inputs.C);
     }
+    const float row_y = reduce_rows<kGroup>(y, division.lane, division.lanes);
     const float scale =
-        quantize(stored + group, h, to_row + group * rows.pass, rows.pass, division, rounding);
-    if (division.lane / kGroup == group / kGroup) own_scale = scale;
+        quantize<kState, true>(parts, h, CodedRows{to_row + group, 1, false}, division, rounding);
+    if (division.lane / kGroup == group / kGroup) {
+      own_scale = scale;
+      own_y = row_y;
+    }
 #pragma unroll
     for (int g = 0; g < kGroup; ++g) {
-      const int r = group + g;
-      if (rows.destination >= 0 && rows.has(r)) stored[r].store(to, division);
-      to += rows.pass * division.dstate;
+      if (rows.destination >= 0 && rows.has(group + g)) parts[g].store(to, division);
+      to += division.dstate;
     }
   }
-  const float own_y = reduce_rows<kRows>(y, division.lane, division.lanes);
   if (!rows.owns) return;
   if (kHasScale<kState> && rows.destination >= 0)
     storage.scale[rows.of_slot(args, rows.destination, rows.own_row)] = own_scale;
@@ -145,16 +154,16 @@ __device__ void clear_row(const StateUpdateArgs& args, DType io, std::int64_t b,
   }
 }
 
-/// Stores a row of h, rounded; all lanes of the warp take part.
+/// Stores a row of h, rounded, p = 2k + 1 of its head where `is_odd`; all lanes of the warp take part.
 template <DType kState, class Division>
 __device__ void store_quantized(const float (&h)[Division::kStates], void* states, float* scales,
-                                std::int64_t row, const Division& division, const Rounding& rounding,
-                                bool is_there) {
+                                std::int64_t row, bool is_odd, const Division& division,
+                                const Rounding& rounding, bool is_there) {
   float rounded[1][Division::kStates];
 #pragma unroll
   for (int s = 0; s < Division::kStates; ++s) rounded[0][s] = h[s];
   QuantizedPart<kState, Division> part;
-  const float scale = quantize(&part, rounded, row, 0, division, rounding);
+  const float scale = quantize(&part, rounded, CodedRows{row, 0, is_odd}, division, rounding);
   if (!is_there) return;
   part.store(static_cast<StateBits<kState>*>(states) + row * division.dstate, division);
   if (kHasScale<kState> && division.lane == 0) scales[row] = scale;
@@ -175,6 +184,7 @@ __global__ void __launch_bounds__(kStepWarps* kWarpThreads)
   const bool is_there = own < rows;
   const int row = is_there ? own : 0;  // that goes through the shuffles
   const int head = row / static_cast<int>(args.headdim);
+  const bool is_odd = (row - head * static_cast<int>(args.headdim)) % 2 != 0;
   const std::int64_t b = blockIdx.z;
   const std::int64_t source = source_of(args, b);
   if (source < 0) {  // padding
@@ -213,10 +223,10 @@ __global__ void __launch_bounds__(kStepWarps* kWarpThreads)
     if (is_there && division.lane == 0) store_out(args, io, at, inputs.output(args, head, y));
     const std::int64_t destination = destination_of(args, b, t);
     if (destination >= 0)
-      store_quantized<kState>(h, args.state, storage.scale, destination * rows + row, division, rounding,
-                              is_there);
+      store_quantized<kState>(h, args.state, storage.scale, destination * rows + row, is_odd, division,
+                              rounding, is_there);
     if (!kHasScale<kState> && args.intermediate != nullptr)
-      store_quantized<kState>(h, args.intermediate, nullptr, at, division, of_intermediate, is_there);
+      store_quantized<kState>(h, args.intermediate, nullptr, at, is_odd, division, of_intermediate, is_there);
   }
 }
 

@@ -150,8 +150,9 @@ __device__ float reduce_rows(const float (&y)[kRows], int lane, int lanes, const
       sums[i] = add(keep, __shfl_xor_sync(kAll, give, distance));
     }
   }
-  for (int distance = kRows; distance < lanes; distance *= 2)
-    sums[0] = add(sums[0], __shfl_xor_sync(kAll, sums[0], distance));
+#pragma unroll
+  for (int distance = kRows; distance < kWarpThreads; distance *= 2)
+    if (distance < lanes) sums[0] = add(sums[0], __shfl_xor_sync(kAll, sums[0], distance));
   return sums[0];
 }
 template <int kRows>
@@ -201,9 +202,9 @@ __device__ inline std::int64_t destination_of(const StateUpdateArgs& args, std::
   return t == args.tokens - 1 ? b : -1;
 }
 
-/// The rows of a thread of form mamba2 with one token: kRows of a head, a pass apart, and the one that it
-/// owns.
-template <class Division, int kRows>
+/// The rows of a thread of form mamba2 with one token: kRows of a head, a pass apart or neighbours, and the one
+/// that it owns.
+template <class Division, int kRows, bool kAreNeighbours = false>
 struct HeadRows {
   int headdim, head, pass, first, own_row;
   Division division;
@@ -215,11 +216,12 @@ struct HeadRows {
   __device__ HeadRows(const StateUpdateArgs& args, const StepPlan& plan)
       : headdim(static_cast<int>(args.headdim)),
         head(static_cast<int>(blockIdx.y)),
-        pass(plan.rows_per_pass()) {
+        pass(kAreNeighbours ? 1 : plan.rows_per_pass()) {
     const int lanes = plan.lanes();
     division = {static_cast<int>(threadIdx.x) & (lanes - 1), lanes, static_cast<int>(args.dstate)};
     const int warp = static_cast<int>(blockIdx.x * plan.warps + threadIdx.x / kWarpThreads);
-    first = warp * kRows * pass + (static_cast<int>(threadIdx.x % kWarpThreads) >> plan.lanes_log2);
+    const int of_pass = static_cast<int>(threadIdx.x % kWarpThreads) >> plan.lanes_log2;
+    first = kAreNeighbours ? (warp * plan.rows_per_pass() + of_pass) * kRows : warp * kRows * pass + of_pass;
     b = blockIdx.z;
     source = source_of(args, b);
     destination = destination_of(args, b, 0);

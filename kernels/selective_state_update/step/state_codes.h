@@ -3,6 +3,10 @@
 #include <cstdint>
 #include <cstring>
 
+#ifdef __CUDACC__
+#include <cuda_fp16.h>
+#endif
+
 #include "kernels/common/host_device.h"
 #include "kernels/common/scalar_math.h"
 
@@ -80,46 +84,67 @@ SSMBENCH_HD inline float factor_of_row(float largest, float most) {
   return fmaf(largest, factor, -most) > 0.0F ? float_of(bits_of(factor) - 1U) : factor;
 }
 
-/// Philox4x32 with `kRounds` rounds, of several counters with the same key. Source: Salmon, Moraes, Dror,
-/// Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011), section 4.2.
-template <int kRounds, int kCount>
-SSMBENCH_HD void philox4x32(std::uint32_t (&counters)[kCount][4], std::uint32_t key_low,
-                            std::uint32_t key_high) {
+/// a·b. By one instruction, which the compiler does not find where it knows some factors earlier than others.
+SSMBENCH_HD inline std::uint64_t wide_product(std::uint32_t a, std::uint32_t b) {
+#ifdef __CUDA_ARCH__
+  std::uint64_t product = 0;
+  asm("mul.wide.u32 %0, %1, %2;" : "=l"(product) : "r"(a), "r"(b));
+  return product;
+#else
+  return std::uint64_t{a} * b;
+#endif
+}
+
+/// Philox4x32 with `kRounds` rounds. Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as
+/// 1, 2, 3" (SC 2011), section 4.2.
+template <int kRounds>
+SSMBENCH_HD void philox4x32(std::uint32_t (&counter)[4], std::uint32_t key_low, std::uint32_t key_high) {
   for (int round = 0; round < kRounds; ++round) {
-    for (int i = 0; i < kCount; ++i) {
-      std::uint32_t(&counter)[4] = counters[i];
-      const std::uint64_t first = std::uint64_t{0xD2511F53U} * counter[0];
-      const std::uint64_t second = std::uint64_t{0xCD9E8D57U} * counter[2];
-      counter[0] = static_cast<std::uint32_t>(second >> 32U) ^ counter[1] ^ key_low;
-      counter[1] = static_cast<std::uint32_t>(second);
-      counter[2] = static_cast<std::uint32_t>(first >> 32U) ^ counter[3] ^ key_high;
-      counter[3] = static_cast<std::uint32_t>(first);
-    }
+    const std::uint64_t first = wide_product(counter[0], 0xD2511F53U);
+    const std::uint64_t second = wide_product(counter[2], 0xCD9E8D57U);
+    counter[0] = static_cast<std::uint32_t>(second >> 32U) ^ counter[1] ^ key_low;
+    counter[1] = static_cast<std::uint32_t>(second);
+    counter[2] = static_cast<std::uint32_t>(first >> 32U) ^ counter[3] ^ key_high;
+    counter[3] = static_cast<std::uint32_t>(first);
     key_low += 0x9E3779B9U;
     key_high += 0xBB67AE85U;
   }
 }
 
-/// Random bits for kDraws neighbouring elements of a tensor of states: elements 2k and 2k + 1 have word k of
-/// Philox at counter (i/8, stream), with the seed as its key; seven rounds, the fewest that the source found
-/// to pass all tests.
+// Random bits of states. A call of Philox4x32 serves two rows of a head, p = 2k and 2k + 1, and of each the
+// states that 16 bytes hold. It has seven rounds, the fewest that the source found to pass all tests. The seed
+// is part of the counter and the key is constant, which costs no instructions. Its 128 bits are 16 words, each
+// for two neighbouring states: sums modulo 2 of its four words, no sum twice. Any two numbers are independent,
+// each is uniform, and so what is rounded has the mean, and all that is added up of it the variance, of
+// numbers that are all independent.
+
+/// States that have a Draws: 2k and 2k + 1 have word k.
 inline constexpr int kDraws = 8;
 using Draws = std::uint32_t[4];
 
-/// Draws of kCount runs of elements, which begin at multiples of kDraws; round by round, so that they share
-/// the keys.
-template <int kCount>
-SSMBENCH_HD void draw(Draws (&draws)[kCount], std::int64_t seed, std::uint32_t stream,
-                      const std::int64_t (&first)[kCount]) {
-  for (int i = 0; i < kCount; ++i) {
-    const auto block = static_cast<std::uint64_t>(first[i]) / kDraws;
-    draws[i][0] = static_cast<std::uint32_t>(block);
-    draws[i][1] = static_cast<std::uint32_t>(block >> 32U);
-    draws[i][2] = stream;
-    draws[i][3] = 0;
+/// One call, for `row` of all slots, the first one of two, and vector of 16 bytes `vector`; its words are set 0.
+SSMBENCH_HD inline void draw(Draws& words, std::int64_t seed, std::uint32_t stream, std::int64_t row,
+                             std::uint32_t vector) {
+  words[0] = static_cast<std::uint32_t>(row);
+  words[1] =
+      static_cast<std::uint32_t>(static_cast<std::uint64_t>(row) >> 32U) << 16U | stream << 8U | vector;
+  words[2] = static_cast<std::uint32_t>(seed);
+  words[3] = static_cast<std::uint32_t>(static_cast<std::uint64_t>(seed) >> 32U);
+  philox4x32<7>(words, 0, 0);
+}
+
+/// Sets 0 … 3 of four words: even rows have 0, and 2 for the second eight states of a vector; odd rows 1 and 3.
+SSMBENCH_HD inline void set_of_draws(Draws& to, const Draws& words, int set) {
+  const std::uint32_t a = words[0], b = words[1], c = words[2], d = words[3];
+  if (set == 0) {
+    to[0] = a, to[1] = b, to[2] = c, to[3] = d;
+  } else if (set == 1) {
+    to[0] = a ^ b, to[1] = b ^ c, to[2] = c ^ d, to[3] = d ^ a;
+  } else if (set == 2) {
+    to[0] = b ^ c ^ d, to[1] = a ^ c ^ d, to[2] = a ^ b ^ d, to[3] = a ^ b ^ c;
+  } else {
+    to[0] = a ^ c, to[1] = b ^ d, to[2] = a ^ b ^ c ^ d, to[3] = a ^ (b << 16U | b >> 16U);
   }
-  philox4x32<7>(draws, static_cast<std::uint32_t>(seed),
-                static_cast<std::uint32_t>(static_cast<std::uint64_t>(seed) >> 32U));
 }
 
 /// kBits random bits from a word that two elements have: the lowest for the even one, the highest for the
@@ -161,25 +186,70 @@ SSMBENCH_HD inline std::uint32_t encode_i8(const float* from, float factor, cons
   return select_bytes(select_bytes(codes[0], codes[1], 0x0040U), select_bytes(codes[2], codes[3], 0x0040U),
                       0x5410U);
 }
-/// Two halves. |from·factor| ≤ 32767: the part past the lower integer is taken apart.
+/// To the nearest integer.
+SSMBENCH_HD inline std::uint32_t to_integer(float x) {
+#ifdef __CUDA_ARCH__
+  return static_cast<std::uint32_t>(__float2int_rn(x));
+#else
+  return static_cast<std::uint32_t>(static_cast<std::int32_t>(nearbyintf(x)));
+#endif
+}
+/// Two halves. |from·factor| ≤ 32767: multiples of 2^-16 have 32 bits.
 SSMBENCH_HD inline std::uint32_t encode_i16(const float* from, float factor, std::uint32_t draws) {
-  std::uint32_t codes[2];
-  for (int i = 0; i < 2; ++i) {
-    const float lower = add_floor(from[i], factor, kRounder);
-    const float part = from[i] * factor - (lower - kRounder);
-    codes[i] = bits_of(lower) + bits_of(add_floor(part + random_past_128(draws, i != 0), kRounder - 128.0F));
-  }
-  return select_bytes(codes[0], codes[1], 0x5410U);
+  const float scaled = factor * 0x1p16F;
+  return select_bytes(to_integer(from[0] * scaled) + random_bits<16>(draws, false),
+                      to_integer(from[1] * scaled) + random_bits<16>(draws, true), 0x7632U);
 }
 
-/// The smaller one; NaN if one of them is.
-SSMBENCH_HD inline float smaller_or_nan(float a, float b) {
+/// Two floats as f16, rounded towards zero, the first one in the lower half.
+SSMBENCH_HD inline std::uint32_t truncate_pair(float low, float high) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  float smaller = 0;
-  asm("min.NaN.f32 %0, %1, %2;" : "=f"(smaller) : "f"(a), "f"(b));
-  return smaller;
+  std::uint32_t pair = 0;
+  asm("cvt.rz.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
 #else
-  return a < b || a != a ? a : b;
+  std::uint32_t pair = 0;
+  const float both[2]{low, high};
+  for (unsigned i = 0; i < 2; ++i) {
+    const std::uint32_t bits = bits_of(both[i]);
+    const float magnitude = fabsf(both[i]);
+    std::uint32_t half = 0x7FFFU;  // NaN
+    if (magnitude < 0x1p-14F)
+      half = static_cast<std::uint32_t>(magnitude * 0x1p24F);
+    else if (magnitude < 65536.0F)
+      half = ((bits & 0x7FFFFFFFU) >> 13U) - (112U << 10U);
+    else if (magnitude < INFINITY)
+      half = 0x7BFFU;
+    else if (magnitude == INFINITY)
+      half = 0x7C00U;
+    pair |= (half | (bits >> 16U & 0x8000U)) << 16U * i;
+  }
+  return pair;
+#endif
+}
+
+/// Whether all halves of four words are at least `least` in magnitude, a number in both halves of a word, and
+/// less than 2^15; not if one is NaN.
+SSMBENCH_HD inline bool are_normal(const std::uint32_t* words, std::uint32_t least) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  std::uint32_t smallest[3], largest[3];
+  for (int i = 0; i < 3; ++i) {
+    const std::uint32_t a = (i < 2 ? words[2 * i] : smallest[0]) & 0x7FFF7FFFU;
+    const std::uint32_t b = (i < 2 ? words[2 * i + 1] : smallest[1]) & 0x7FFF7FFFU;
+    const std::uint32_t c = i < 2 ? a : largest[0];
+    const std::uint32_t d = i < 2 ? b : largest[1];
+    asm("min.NaN.f16x2 %0, %1, %2;" : "=r"(smallest[i]) : "r"(a), "r"(b));
+    asm("max.f16x2 %0, %1, %2;" : "=r"(largest[i]) : "r"(c), "r"(d));
+  }
+  return __hbge2(reinterpret_cast<const __half2&>(smallest[2]), reinterpret_cast<const __half2&>(least)) &&
+         __hblt2(reinterpret_cast<const __half2&>(largest[2]), __half2(__half2_raw{0x7800, 0x7800}));
+#else
+  bool are = true;
+  for (unsigned i = 0; i < 8; ++i) {
+    const std::uint32_t magnitude = words[i / 2] >> 16U * (i % 2) & 0x7FFFU;
+    are = are && magnitude >= (least & 0xFFFFU) && magnitude < 0x7800U;
+  }
+  return are;
 #endif
 }
 
@@ -195,19 +265,28 @@ SSMBENCH_HD float round_significand(float x, float least, std::uint32_t random) 
   const float lift = magnitude < least ? least : 0.0F;
   return copysignf(float_of((bits_of(magnitude + lift) + random) & ~kMask) - lift, x);
 }
-/// The same of kDraws numbers; of those that are normal and finite, which nearly all are, by fewer
-/// instructions.
+/// The same of kDraws numbers of f16 or, with fewer bits, numbers that f16 has: pairs of these. Of those that
+/// are normal and less than 2^15, which nearly all are, by fewer instructions. least: as f16, in both halves of
+/// a word.
 template <int kDropped>
-SSMBENCH_HD void round_significands(float* x, float least, const Draws& draws) {
-  constexpr std::uint32_t kMask = (1U << static_cast<unsigned>(kDropped)) - 1U;
-  float smallest = fabsf(x[0]);
-  for (int i = 1; i < kDraws; ++i) smallest = smaller_or_nan(smallest, fabsf(x[i]));
-  if (smallest >= least) {
-    for (int i = 0; i < kDraws; ++i)
-      x[i] = float_of((bits_of(x[i]) + random_bits<kDropped>(draws[i / 2], i % 2 != 0)) & ~kMask);
-  } else {
-    for (int i = 0; i < kDraws; ++i)
-      x[i] = round_significand<kDropped>(x[i], least, random_bits<kDropped>(draws[i / 2], i % 2 != 0));
+SSMBENCH_HD void round_to_halves(const float* x, std::uint32_t least, const Draws& draws,
+                                 std::uint32_t* halves) {
+  constexpr std::uint32_t kKept = 0x10001U * (0x10000U - (1U << static_cast<unsigned>(kDropped - 13)));
+  for (int i = 0; i < kDraws / 2; ++i) {
+    const std::uint32_t low = bits_of(x[2 * i]) + random_bits<kDropped>(draws[i], false);
+    const std::uint32_t high = bits_of(x[2 * i + 1]) + random_bits<kDropped>(draws[i], true);
+    halves[i] = truncate_pair(float_of(low), float_of(high)) & kKept;
+  }
+  if (are_normal(halves, least)) return;
+  const float smallest_normal = float_of(((least & 0xFFFFU) + (112U << 10U)) << 13U);
+  for (int i = 0; i < kDraws / 2; ++i) {
+    float rounded[2];
+    for (int k = 0; k < 2; ++k) {
+      rounded[k] =
+          round_significand<kDropped>(x[2 * i + k], smallest_normal, random_bits<kDropped>(draws[i], k != 0));
+      if (fabsf(rounded[k]) >= 65536.0F) rounded[k] = copysignf(INFINITY, rounded[k]);
+    }
+    halves[i] = truncate_pair(rounded[0], rounded[1]);
   }
 }
 

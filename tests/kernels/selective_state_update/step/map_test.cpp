@@ -95,19 +95,23 @@ TEST_CASE("cuda-step covers every quantized state once") {
 }
 
 TEST_CASE("cuda-step's tensor cores cover every row of a head once") {
-  for (const int most_tiles : {1, kProductTiles})
-    for (const std::int64_t batch : {7, 10'000})
-      for (int headdim = 1; headdim <= 256; ++headdim) {
-        const StepPlan plan = plan_products(batch, 3, headdim, most_tiles);
-        CAPTURE(headdim, batch, most_tiles);
-        REQUIRE(head_rows_held(plan, headdim) == std::vector<int>(headdim, 1));
-        REQUIRE(plan.rows_per_pass() == kProductRows / 2);
-        REQUIRE(plan.rows == (batch > 7 ? 2 * most_tiles : 2));
-        REQUIRE((plan.tiles - 1) * plan.warps * plan.rows * plan.rows_per_pass() < headdim);
-        REQUIRE(plan.warps <= kStepHeadWarps);
-        REQUIRE(plan.sections == 3);
-        REQUIRE(plan.batch_tiles == batch);
-      }
+  for (const std::int64_t batch : {1, 7, 100, 10'000})
+    for (int headdim = 1; headdim <= 256; ++headdim) {
+      const int run = product_run(batch, 3, headdim);
+      const StepPlan plan = plan_products(batch, 3, headdim, run);
+      CAPTURE(headdim, batch, run);
+      REQUIRE(head_rows_held(plan, headdim) == std::vector<int>(headdim, 1));
+      REQUIRE(plan.rows_per_pass() * plan.rows == kProductRows * run);
+      REQUIRE((plan.tiles - 1) * plan.warps * run * kProductRows < headdim);
+      REQUIRE(plan.warps <= kStepHeadWarps);
+      REQUIRE(plan.sections == 3);
+      REQUIRE(plan.batch_tiles == batch);
+    }
+  CHECK(product_run(1, 64, 64) == 1);   // few rows: as many warps as there are tiles
+  CHECK(product_run(64, 64, 64) == 4);  // many: a head each
+  CHECK(product_run(64, 64, 63) == 4);
+  CHECK(product_run(37, 24, 64) == 2);   // 2.2 tiles for each resident warp: 2 and 2, not 3 and 1
+  CHECK(product_run(12, 66, 128) == 4);  // 4.0
   CHECK(has_products(128, 2));
   CHECK(has_products(64, 8));
   CHECK_FALSE(has_products(128, 9));

@@ -2,8 +2,10 @@
 
 #include "kernels/selective_state_update/step/state_codes.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
+#include <bitset>
 #include <cmath>
 #include <limits>
 #include <set>
@@ -110,34 +112,74 @@ TEST_CASE("cuda-step chooses scales by which the largest state has the largest c
 
 TEST_CASE("cuda-step's random numbers are those of Philox") {
   for (const std::uint32_t i : {0U, 1U, 0xFFFFFFFFU, 123456789U}) {
-    std::uint32_t words[2][4]{{i, 2 * i + 1, i ^ 77U, 5}, {7, i, 3 * i, ~i}};
-    std::vector<std::array<std::uint32_t, 4>> expected;
-    for (const auto& counter : words)
-      expected.push_back(philox4x32_10({counter[0], counter[1], counter[2], counter[3]}, {i + 3, ~i}));
+    std::uint32_t words[4]{i, 2 * i + 1, i ^ 77U, 5};
+    const auto expected = philox4x32_10({words[0], words[1], words[2], words[3]}, {i + 3, ~i});
     philox4x32<10>(words, i + 3, ~i);
-    for (std::size_t k = 0; k < 2; ++k)
-      CHECK(std::array<std::uint32_t, 4>{words[k][0], words[k][1], words[k][2], words[k][3]} == expected[k]);
+    CHECK(std::array<std::uint32_t, 4>{words[0], words[1], words[2], words[3]} == expected);
   }
 }
 
-TEST_CASE("cuda-step draws another number for every state, seed and tensor") {
+TEST_CASE("cuda-step draws other numbers for other rows, vectors, seeds and tensors") {
   std::set<std::uint32_t> words;
   const std::int64_t far = std::int64_t{1} << 40;
   for (const std::int64_t seed : {std::int64_t{0}, std::int64_t{1}, std::int64_t{1} << 32})
-    for (const std::uint32_t stream : {0U, 1U}) {
-      Draws draws[3], within[3];
-      draw(draws, seed, stream, {0, 8, far});
-      draw(within, seed, stream, {7, 8 + 3, far + 1});  // of the same eight
-      for (int i = 0; i < 3; ++i) {
-        words.insert(draws[i], draws[i] + 4);
-        CHECK(std::equal(draws[i], draws[i] + 4, within[i]));
-      }
-    }
-  CHECK(words.size() == std::size_t{3 * 2 * 3 * 4});
+    for (const std::uint32_t stream : {0U, 1U})
+      for (const std::int64_t row : {std::int64_t{0}, std::int64_t{2}, far, far + 2})
+        for (const std::uint32_t vector : {0U, 1U, 31U}) {
+          Draws draws;
+          draw(draws, seed, stream, row, vector);
+          words.insert(draws, draws + 4);
+        }
+  CHECK(words.size() == std::size_t{3 * 2 * 4 * 3 * 4});
   CHECK(random_bits<13>(0xABCD1234U, false) == 0x1234U);
   CHECK(random_bits<13>(0xABCD1234U, true) == 0xABCD1234U >> 19U);
   CHECK(random_bits<20>(0xABCD1234U, false) == 0xD1234U);
   CHECK(random_bits<20>(0xABCD1234U, true) == 0xABCD1U);
+}
+
+namespace {
+
+using Bits128 = std::bitset<128>;
+
+/// How many of these sums modulo 2 are no sums of others.
+std::size_t rank_of(std::vector<Bits128> sums) {
+  std::size_t rank = 0;
+  for (std::size_t bit = 0; bit < 128; ++bit) {
+    const auto with_bit = std::find_if(sums.begin() + static_cast<std::ptrdiff_t>(rank), sums.end(),
+                                       [&](const Bits128& sum) { return sum[bit]; });
+    if (with_bit == sums.end()) continue;
+    const Bits128 pivot = *with_bit;
+    std::iter_swap(with_bit, sums.begin() + static_cast<std::ptrdiff_t>(rank));
+    for (std::size_t i = ++rank; i < sums.size(); ++i)
+      if (sums[i][bit]) sums[i] ^= pivot;
+  }
+  return rank;
+}
+
+}  // namespace
+
+TEST_CASE("cuda-step's random numbers of 16 bits are uniform, and independent of one another in pairs") {
+  // Each bit of a number is a sum modulo 2 of some bits of a call of Philox: number i of 32, bit k of 16.
+  std::vector<std::vector<Bits128>> numbers(32, std::vector<Bits128>(16));
+  for (unsigned bit = 0; bit < 128; ++bit) {
+    Draws words{0, 0, 0, 0};
+    words[bit / 32] = 1U << bit % 32;
+    for (int set = 0; set < 4; ++set) {
+      Draws draws;
+      set_of_draws(draws, words, set);
+      for (unsigned i = 0; i < kDraws; ++i)
+        for (unsigned k = 0; k < 16; ++k)
+          numbers[static_cast<unsigned>(set) * kDraws + i][k][bit] =
+              (random_bits<16>(draws[i / 2], i % 2 != 0) >> k & 1U) != 0;
+    }
+  }
+  for (std::size_t i = 0; i < numbers.size(); ++i)
+    for (std::size_t j = 0; j < i; ++j) {
+      std::vector<Bits128> both = numbers[i];
+      both.insert(both.end(), numbers[j].begin(), numbers[j].end());
+      CAPTURE(i, j);
+      REQUIRE(rank_of(both) == 32);
+    }
 }
 
 TEST_CASE("cuda-step rounds to integers as often up as their part past the lower one says") {
@@ -175,16 +217,17 @@ TEST_CASE("cuda-step rounds to integers as often up as their part past the lower
 
 namespace {
 
-/// x among eight numbers, of which the others are `others`.
+/// x among eight numbers, of which the others are `others`. least: as f16, in both halves.
 template <int kDropped>
-float rounded_among(float x, float least, std::uint32_t word, bool odd, float others) {
+float rounded_among(float x, std::uint32_t least, std::uint32_t word, bool odd, float others) {
   const Draws draws{word, word, word, word};
   std::array<float, kDraws> all{};
   all.fill(others);
   const std::size_t own = odd ? 5 : 2;
   all[own] = x;
-  round_significands<kDropped>(all.data(), least, draws);
-  return all[own];
+  std::array<std::uint32_t, kDraws / 2> halves{};
+  round_to_halves<kDropped>(all.data(), least, draws, halves.data());
+  return f16_to_float(static_cast<std::uint16_t>(halves[own / 2] >> (odd ? 16U : 0U)));
 }
 
 }  // namespace
@@ -192,7 +235,7 @@ float rounded_among(float x, float least, std::uint32_t word, bool odd, float ot
 TEST_CASE("cuda-step rounds to f16 as often up as the part past the lower one says, subnormals included") {
   for (const float others : {1.0F, 0x1p-20F}) {  // all are normal, or not
     const auto round = [&](float x, std::uint32_t word, bool odd) {
-      return rounded_among<13>(x, 0x1p-14F, word, odd, others);
+      return rounded_among<13>(x, 0x04000400U, word, odd, others);
     };
     for (const float x : {1.0003F, -1.0003F, 1000.3F, 65503.0F, 0x1.0FFp-14F, 0x1.8765p-16F, -0x1.8765p-20F,
                           0x1.4p-25F, -0x1p-26F, 0x1.FFFp-15F}) {
@@ -207,13 +250,14 @@ TEST_CASE("cuda-step rounds to f16 as often up as the part past the lower one sa
       CHECK(std::isnan(round(std::bit_cast<float>(bits), 0xFFFFFFFFU, true)));
     constexpr float kInfinity = std::numeric_limits<float>::infinity();
     CHECK(round(-kInfinity, 0xFFFFFFFFU, false) == -kInfinity);
+    CHECK(round(70000.0F, 0, false) == kInfinity);
   }
 }
 
 TEST_CASE("cuda-step rounds to e4m3 as often up as the part past the lower one says, subnormals included") {
   for (const float others : {1.0F, 0x1p-9F}) {
     const auto round = [&](float x, std::uint32_t word, bool odd) {
-      return rounded_among<20>(x, 0x1p-6F, word, odd, others);
+      return rounded_among<20>(x, 0x24002400U, word, odd, others);
     };
     for (const float x : {1.03F, -17.7F, 430.0F, 0x1.1Fp-6F, -0x1.8765p-8F, 0x1.4p-10F, 0x1.FFFp-7F}) {
       const double ulp = ulp_at(std::abs(x), DType::e4m3);
