@@ -1,7 +1,8 @@
 // cpu-step: decoding steps, head after head, threads over batch × heads. The states of a row lie side by
 // side, so that the loops over them run on SIMD lanes; what depends on the head and token alone is worked out
-// once for its rows. A row's state stays in a buffer of f32 for all tokens: it is read before any is stored.
-// A head is computed by one thread, so results do not depend on the number of threads.
+// once for its rows, and B and C once for the heads of a group. A row's state stays in a buffer of f32 for all
+// tokens: it is read before any is stored. One token of states without scales, in whole vectors, does without
+// that buffer. A head is computed by one thread, so results do not depend on the number of threads.
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/selective_state_update/cpu/step.cpp"
@@ -31,6 +32,7 @@ class HeadSteps {
         b_(b),
         head_(head),
         by_token_(by_token),
+        storage_(storage),
         states_(args.state, storage, dstate_, 0),
         intermediate_(args.intermediate, storage, dstate_, 1) {}
 
@@ -38,6 +40,9 @@ class HeadSteps {
     const std::int64_t source = args_.source != nullptr ? args_.source[b_] : b_;
     if (source < 0) return clear();
     for (std::int64_t t = 0; t < args_.tokens; ++t) load_token(t);
+    if (args_.tokens == 1 && args_.intermediate == nullptr && storage_.scale == nullptr &&
+        storage_.seed == nullptr && dstate_ % lanes_ == 0)
+      return with_io_type(storage_.dtype, [&](auto state) { run_one_token<decltype(state)>(source); });
     for (std::int64_t p = 0; p < args_.headdim; ++p) run_row(source, head_ * args_.headdim + p);
   }
 
@@ -66,8 +71,34 @@ class HeadSteps {
       std::fill_n(token.decay, padded_, std::exp(token.delta * args_.A[head_]));
     }
     const std::int64_t group = step(t) * args_.groups + head_ / (args_.heads / args_.groups);
+    if (token.group == group) return;
+    token.group = group;
     load_row<Io>(static_cast<const Storage*>(args_.B) + group * args_.dstate, dstate_, token.B);
     load_row<Io>(static_cast<const Storage*>(args_.C) + group * args_.dstate, dstate_, token.C);
+  }
+
+  /// One token, whose states go straight from memory to memory: its bandwidth binds.
+  template <class State>
+  void run_one_token(std::int64_t source) const {
+    const HeadToken& token = by_token_[0];
+    const auto dstate = static_cast<std::int64_t>(dstate_);
+    const std::int64_t rows = args_.heads * args_.headdim;
+    const std::int64_t slot = args_.destination != nullptr ? args_.destination[b_] : b_;
+    auto* const states = static_cast<typename State::Storage*>(args_.state);
+    alignas(64) typename State::Storage unused[kStepStates];
+    for (std::int64_t p = 0; p < args_.headdim; ++p) {
+      const std::int64_t row = head_ * args_.headdim + p;
+      const float x = io(args_.x, b_ * rows + row);
+      const float y = advance<State>(token, token.delta * x, states + (source * rows + row) * dstate,
+                                     slot >= 0 ? states + (slot * rows + row) * dstate : unused);
+      store_output(y, x, b_ * rows + row);
+    }
+  }
+  /// out at `at` from Σ C·h.
+  void store_output(float y, float x, std::int64_t at) const {
+    if (args_.D != nullptr) y += args_.D[head_] * x;
+    if (args_.z != nullptr) y *= silu(io(args_.z, at));
+    static_cast<Storage*>(args_.out)[at] = Io::store(y);
   }
 
   /// `row` of those of a slot.
@@ -78,10 +109,7 @@ class HeadSteps {
     for (std::int64_t t = 0; t < args_.tokens; ++t) {
       const std::int64_t at = step(t) * rows + row;
       const float x = io(args_.x, at);
-      float y = advance(by_token_[t], by_token_[t].delta * x, h);
-      if (args_.D != nullptr) y += args_.D[head_] * x;
-      if (args_.z != nullptr) y *= silu(io(args_.z, at));
-      static_cast<Storage*>(args_.out)[at] = Io::store(y);
+      store_output(advance<F32>(by_token_[t], by_token_[t].delta * x, h, h), x, at);
       if (args_.intermediate != nullptr) intermediate_.store(h, at);
       const bool is_last = t == args_.tokens - 1;
       const std::int64_t slot = args_.destination != nullptr ? args_.destination[step(t)] : is_last ? b_ : -1;
@@ -89,15 +117,17 @@ class HeadSteps {
     }
   }
 
-  /// One token of a row; Σ C·h.
-  float advance(const HeadToken& token, float delta_x, float* h) const {
+  /// One token of a row of states `from`, which become those `to`: the same ones, or others; Σ C·h.
+  template <class State>
+  float advance(const HeadToken& token, float delta_x, const typename State::Storage* from,
+                typename State::Storage* to) const {
     const FloatTag tag;
     const auto input = hn::Set(tag, delta_x);
     auto y = hn::Zero(tag);
     for (std::size_t n = 0; n < padded_; n += lanes_) {
-      const auto next = hn::MulAdd(hn::Load(tag, token.decay + n), hn::Load(tag, h + n),
+      const auto next = hn::MulAdd(hn::Load(tag, token.decay + n), promote(State{}, from + n),
                                    hn::Mul(input, hn::Load(tag, token.B + n)));
-      hn::Store(next, tag, h + n);
+      demote(State{}, next, to + n);
       y = hn::MulAdd(hn::Load(tag, token.C + n), next, y);
     }
     return hn::GetLane(hn::SumOfLanes(tag, y));
@@ -117,6 +147,7 @@ class HeadSteps {
   const StateUpdateArgs& args_;
   std::int64_t b_, head_;
   HeadToken* by_token_;
+  const StateStorage& storage_;
   std::size_t lanes_ = hn::Lanes(FloatTag());
   std::size_t dstate_ = static_cast<std::size_t>(args_.dstate);
   std::size_t padded_ = round_up(dstate_, lanes_);
