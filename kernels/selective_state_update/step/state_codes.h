@@ -194,11 +194,10 @@ SSMBENCH_HD inline std::uint32_t to_integer(float x) {
   return static_cast<std::uint32_t>(static_cast<std::int32_t>(nearbyintf(x)));
 #endif
 }
-/// Two halves. |from·factor| ≤ 32767: multiples of 2^-16 have 32 bits.
+/// Two halves. |from·factor| ≤ 32767: multiples of 2^-16 have 32 bits. (factor·2^16 may be too large for a float.)
 SSMBENCH_HD inline std::uint32_t encode_i16(const float* from, float factor, std::uint32_t draws) {
-  const float scaled = factor * 0x1p16F;
-  return select_bytes(to_integer(from[0] * scaled) + random_bits<16>(draws, false),
-                      to_integer(from[1] * scaled) + random_bits<16>(draws, true), 0x7632U);
+  return select_bytes(to_integer(from[0] * factor * 0x1p16F) + random_bits<16>(draws, false),
+                      to_integer(from[1] * factor * 0x1p16F) + random_bits<16>(draws, true), 0x7632U);
 }
 
 /// Two floats as f16, rounded towards zero, the first one in the lower half.

@@ -215,6 +215,26 @@ TEST_CASE("cuda-step rounds to integers as often up as their part past the lower
   for (const float x : {32767.0F, -32767.0F, 32766.0F}) CHECK(rounded_up<16>(x, x, x, to_i16) == kAll);
 }
 
+TEST_CASE("cuda-step rounds the smallest and the largest rows stochastically to a code next to it") {
+  for (int exponent = -149; exponent < 128; ++exponent)
+    for (const float part : {1.0F, -1.0F, 0.34567F, -0.34567F, 1e-4F, -1e-4F, 0.0F}) {
+      const float largest = std::ldexp(1.2345F, exponent);
+      const float factor = factor_of_row(largest, 32767);
+      const std::array<float, 4> from{part * largest, part * largest, part * largest, part * largest};
+      const float code = from[0] * factor;
+      const float byte = from[0] * factor_of_row(largest, 127);
+      CAPTURE(largest, part);
+      for (const std::uint32_t word : {0U, 0x7FFF8000U, 0xFFFFFFFFU}) {
+        const std::array<std::uint32_t, 2> draws{word, word};
+        std::array<float, 4> read{};
+        decode_i16(encode_i16(from.data(), factor, word), read.data());
+        for (const int i : {0, 1}) REQUIRE((read[i] == std::floor(code) || read[i] == std::ceil(code)));
+        decode_i8(encode_i8(from.data(), factor_of_row(largest, 127), draws.data()), read.data());
+        for (const float is : read) REQUIRE((is == std::floor(byte) || is == std::ceil(byte)));
+      }
+    }
+}
+
 namespace {
 
 /// x among eight numbers, of which the others are `others`. least: as f16, in both halves.
