@@ -10,6 +10,7 @@ import torch
 from inputs import DEVICE, TOLERANCE, Comparing, Draw, exact, scan_arguments, ssd_arguments
 from ssmbench import torch as kernels
 from ssmbench.torch import _chunk_scan, _convolution, _operation, _scan, _state_update
+from ssmbench.torch._tensors import dense
 from torch import float32
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -354,6 +355,19 @@ def examples():
             dict(x=draw.normal(2, 6), conv_state=draw.normal(2, 6, 3)) | conv,
         ),
     }
+
+
+class DenseCopies(unittest.TestCase):
+    def test_slices(self):
+        """By vectors where first, last and pitch allow it, and by elements."""
+        for dtype in (torch.float32, torch.bfloat16):
+            whole = torch.randn(3, 5, 32, device=DEVICE).to(dtype)
+            for first, last in ((8, 24), (8, 32), (0, 16), (1, 17), (8, 23), (8, 8)):
+                for tensor in (whole[..., first:last], whole[:, 2, first:last], whole[..., first:last].transpose(1, 2)):
+                    copy = dense(tensor)
+                    self.assertTrue(copy.is_contiguous())
+                    self.assertEqual(copy.dtype, dtype)
+                    self.assertTrue(torch.equal(copy, tensor))
 
 
 class Operators(unittest.TestCase):

@@ -7,17 +7,28 @@ from .._operations import dense_strides
 IO_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
+def dense(tensor):
+    """The tensor, or a dense copy. PyTorch copies slices by elements; by 16 bytes it takes half of the time."""
+    if tensor.is_contiguous():
+        return tensor
+    elements = 16 // tensor.element_size()
+    pieces = (tensor.shape[-1], tensor.storage_offset(), *tensor.stride()[:-1])
+    if tensor.stride(-1) != 1 or tensor.data_ptr() % 16 or any(count % elements for count in pieces):
+        return tensor.contiguous()
+    return tensor.view(torch.complex128).contiguous().view(tensor.dtype)
+
+
 def stored(tensor, order):
     """The tensor, or a copy that is dense in that order."""
     if tensor is None or order is None:
-        return tensor if tensor is None else tensor.contiguous()
+        return tensor if tensor is None else dense(tensor)
     inverse = [order.index(axis) for axis in range(len(order))]
-    return tensor.permute(order).contiguous().permute(inverse)
+    return dense(tensor.permute(order)).permute(inverse)
 
 
 def in_order(*tensors):
     """The tensors, copied where they are not dense."""
-    return [tensor if tensor is None or tensor.is_contiguous() else tensor.contiguous() for tensor in tensors]
+    return [tensor if tensor is None else dense(tensor) for tensor in tensors]
 
 
 def empty_like(tensor, order=None, dtype=None):
