@@ -179,12 +179,14 @@ TEST_CASE("the Mamba-3 models have their real sizes") {
   for (const auto& [model, nheads] : heads) {
     INFO(model);
     const auto cases = shipped("mamba3-" + model);
-    CHECK(cases.size() == 2 * 2 * 4 * 2 + 2 * 5 * 2);
-    CHECK(ops_of(cases) == std::set<std::string>{"mamba3_mimo_fwd", "mamba3_siso_fwd", "mamba3_step"});
+    CHECK(cases.size() == 2 * 2 * 4 * 2 + 2 * 4 * 2 + 2 * 3 * 2 + 2 * 5 * 2);
+    CHECK(ops_of(cases) == std::set<std::string>{"mamba3_mimo_bwd", "mamba3_mimo_fwd", "mamba3_siso_bwd",
+                                                 "mamba3_siso_fwd", "mamba3_step"});
     const std::map<std::string, std::string> sizes{
         {"nheads", nheads}, {"headdim", "64"}, {"dstate", "128"}, {"groups", "1"}, {"rope_angles", "32"}};
     for (const auto& [axis, value] : sizes) CHECK(values_of(cases, axis) == std::set<std::string>{value});
-    CHECK(values_of(of_op(cases, "mamba3_mimo_fwd"), "mimo_rank") == std::set<std::string>{"4"});
+    for (const char* op : {"mamba3_mimo_fwd", "mamba3_mimo_bwd"})
+      CHECK(values_of(of_op(cases, op), "mimo_rank") == std::set<std::string>{"4"});
     CHECK(values_of(of_op(cases, "mamba3_siso_fwd"), "batch") == std::set<std::string>{"1", "8"});
     CHECK(values_of(of_op(cases, "mamba3_step"), "batch") ==
           std::set<std::string>{"1", "128", "512", "64", "8"});
