@@ -4,6 +4,8 @@ Scans are bf16 whatever goes in, so that other dtypes are left out. SISO keeps c
 to allow it with the axis angle_dtype. The results claim operands of products in bf16.
 """
 
+from backward_pass import backward
+
 MATH = "bf16"
 STATES = ("Angle_State", "SSM_State", "K_State", "V_State")
 SEQUENCES = ("Q", "K", "V", "ADT", "DT", "Trap", "Q_bias", "K_bias")
@@ -62,8 +64,6 @@ def step_why_not(axes, shapes, is_complex):
 
 def launch_of(scan, tensors, names, fresh):
     """What launches `scan`, of leaves by name, or its backward pass."""
-    from mamba_ssm_calls import backward
-
     given = [tensors[name] for name in ("dout", *("dFinal_" + state for state in STATES)) if name in tensors]
     leaves = {name: tensors[name].requires_grad_(bool(given)) for name in names if name in tensors}
     if not given:

@@ -4,6 +4,7 @@ Axes are an operation's by name, shapes and tensors those of a case, in logical 
 """
 
 import mamba3_calls
+from backward_pass import backward
 
 
 def selective_scan_why_not(axes, shapes, is_complex):
@@ -103,16 +104,6 @@ def ssd_chunk_scan(axes, tensors, fresh):
     given = [tensors[name] for name in ("dout", "dfinal_states") if name in tensors]
     name_gradients = lambda found: {"d" + name: gradient for name, gradient in zip(leaves, found)}  # noqa: E731
     return backward(lambda: scan()[: len(given)], list(leaves.values()), given, name_gradients, fresh)
-
-
-def backward(forward, inputs, given, name_gradients, fresh):
-    """A launch of the backward pass: after a forward pass of its own if `fresh`, else from what one pass saved."""
-    import torch
-
-    if fresh:
-        return lambda: name_gradients(torch.autograd.grad(forward(), inputs, given))
-    results = forward()
-    return lambda: name_gradients(torch.autograd.grad(results, inputs, given, retain_graph=True))
 
 
 def step_why_not(axes, shapes, is_complex):
