@@ -9,7 +9,7 @@
 #include "kernels/causal_conv1d/bind.h"
 #include "kernels/causal_conv1d/window/backward.cuh"
 
-namespace ssmbench::window {
+namespace ssmbench::window::backward {
 namespace {
 
 std::optional<std::string> unsupported(const Problem& problem) {
@@ -54,4 +54,4 @@ const Registration registration{{.name = "cuda-window",
                                  .bind = bind}};
 
 }  // namespace
-}  // namespace ssmbench::window
+}  // namespace ssmbench::window::backward

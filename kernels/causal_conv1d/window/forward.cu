@@ -10,7 +10,7 @@
 #include "kernels/causal_conv1d/window/options.h"
 #include "kernels/common/launch.cuh"
 
-namespace ssmbench::window {
+namespace ssmbench::window::forward {
 namespace {
 
 constexpr int kLeastRun = 8;
@@ -73,4 +73,4 @@ const Registration registration{{.name = "cuda-window",
                                  .bind = bind}};
 
 }  // namespace
-}  // namespace ssmbench::window
+}  // namespace ssmbench::window::forward

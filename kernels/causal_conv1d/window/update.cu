@@ -6,7 +6,7 @@
 #include "kernels/causal_conv1d/bind.h"
 #include "kernels/common/launch.cuh"
 
-namespace ssmbench::window {
+namespace ssmbench::window::update {
 namespace {
 
 constexpr int kMostRows = 16;
@@ -79,4 +79,4 @@ const Registration registration{
      .bind = bind}};
 
 }  // namespace
-}  // namespace ssmbench::window
+}  // namespace ssmbench::window::update

@@ -9,7 +9,7 @@
 #include "kernels/mamba3/chunked_bwd/gradients.h"
 #include "kernels/mamba3/chunked_bwd/sums.h"
 
-namespace ssmbench::mamba3 {
+namespace ssmbench::mamba3::chunked_bwd {
 namespace {
 
 /// A block's threads.
@@ -106,4 +106,4 @@ const Registration siso(chunked("mamba3_siso_bwd"));
 const Registration mimo(chunked("mamba3_mimo_bwd"));
 
 }  // namespace
-}  // namespace ssmbench::mamba3
+}  // namespace ssmbench::mamba3::chunked_bwd

@@ -7,7 +7,7 @@
 #include "kernels/mamba3/bind.h"
 #include "kernels/mamba3/sequential/kernel.cuh"
 
-namespace ssmbench::mamba3 {
+namespace ssmbench::mamba3::sequential {
 namespace {
 
 constexpr int kNormThreads = 128;
@@ -82,4 +82,4 @@ const Registration siso(sequential("mamba3_siso_fwd"));
 const Registration mimo(sequential("mamba3_mimo_fwd"));
 
 }  // namespace
-}  // namespace ssmbench::mamba3
+}  // namespace ssmbench::mamba3::sequential

@@ -7,7 +7,7 @@
 #include "kernels/mamba3/bind.h"
 #include "kernels/mamba3/step/kernel.cuh"
 
-namespace ssmbench::mamba3 {
+namespace ssmbench::mamba3::step {
 namespace {
 
 using Kernel = void (*)(Mamba3Args, int heads_per_group);
@@ -57,4 +57,4 @@ const Registration registration{{.name = "cuda-step",
                                  .bind = bind}};
 
 }  // namespace
-}  // namespace ssmbench::mamba3
+}  // namespace ssmbench::mamba3::step

@@ -29,11 +29,9 @@ extern template Kernel kernel_for<float>(MethodId method, ThreadShape shape, boo
 extern template Kernel kernel_for<__half>(MethodId method, ThreadShape shape, bool along_time, Pass pass);
 extern template Kernel kernel_for<__nv_bfloat16>(MethodId method, ThreadShape shape, bool along_time,
                                                  Pass pass);
-}  // namespace fused
 
 namespace {
 
-using namespace fused;
 using fused_general::GeneralKernel;
 using fused_general::GeneralPlan;
 using fused_general::SequenceBorders;
@@ -239,4 +237,5 @@ const Registration registration{
      .bind = bind}};
 
 }  // namespace
+}  // namespace fused
 }  // namespace ssmbench

@@ -6,7 +6,7 @@
 namespace ssmbench::step {
 namespace {
 
-struct Kernels {
+struct StepKernels {
   static constexpr bool kSeveralTokens = false;
   template <class Io, class State, RowShape kShape, int kRows>
   static constexpr Kernel heads = step_heads<Io, State, kShape, kRows>;
@@ -17,7 +17,7 @@ struct Kernels {
 }  // namespace
 
 Kernel step_kernel(DType io, DType state, bool rate_per_state, const StepPlan& plan) {
-  return instance_of<Kernels>(io, state, rate_per_state, plan);
+  return instance_of<StepKernels>(io, state, rate_per_state, plan);
 }
 
 }  // namespace ssmbench::step

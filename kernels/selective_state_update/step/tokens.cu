@@ -6,7 +6,7 @@
 namespace ssmbench::step {
 namespace {
 
-struct Kernels {
+struct TokensKernels {
   static constexpr bool kSeveralTokens = true;
   template <class Io, class State, RowShape kShape, int kRows>
   static constexpr Kernel heads = tokens_heads<Io, State, kShape, kRows>;
@@ -17,7 +17,7 @@ struct Kernels {
 }  // namespace
 
 Kernel tokens_kernel(DType io, DType state, bool rate_per_state, const StepPlan& plan) {
-  return instance_of<Kernels>(io, state, rate_per_state, plan);
+  return instance_of<TokensKernels>(io, state, rate_per_state, plan);
 }
 
 }  // namespace ssmbench::step

@@ -18,6 +18,7 @@ extern template ChunkedVariant chunked_variant<HalfProducts<__nv_bfloat16>>(int 
 extern template ChunkedVariant chunked_variant<HalfProducts<__half>>(int states);
 extern template ChunkedVariant chunked_variant<Tf32Products>(int states);
 
+namespace ssd_chunked {
 namespace {
 
 ChunkedVariant variant_for(DType io, int states) {
@@ -53,4 +54,5 @@ const Registration registration{
      .bind = bind}};
 
 }  // namespace
+}  // namespace ssd_chunked
 }  // namespace ssmbench

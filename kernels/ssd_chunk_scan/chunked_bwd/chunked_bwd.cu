@@ -67,6 +67,7 @@ Launch bind_chunked_bwd(const Problem& problem, const TensorSet& tensors, void* 
   };
 }
 
+namespace ssd_chunked_bwd {
 namespace {
 
 Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
@@ -103,4 +104,5 @@ const Registration registration{
      .bind = bind}};
 
 }  // namespace
+}  // namespace ssd_chunked_bwd
 }  // namespace ssmbench

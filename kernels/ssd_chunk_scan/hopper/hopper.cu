@@ -10,18 +10,14 @@
 #include "kernels/ssd_chunk_scan/hopper/launch.h"
 #include "ops/ssd_chunk_scan/sequences.h"
 
-namespace ssmbench {
+namespace ssmbench::ssd_hopper {
 
-namespace ssd_hopper {
 extern template Variant variant_for<__half, 1>(int states, bool gated);
 extern template Variant variant_for<__half, 2>(int states, bool gated);
 extern template Variant variant_for<__nv_bfloat16, 1>(int states, bool gated);
 extern template Variant variant_for<__nv_bfloat16, 2>(int states, bool gated);
-}  // namespace ssd_hopper
 
 namespace {
-
-using namespace ssd_hopper;
 
 /// Multiprocessors of an H200; a GPU with fewer runs the last blocks after the first.
 constexpr int kMultiprocessors = 132;
@@ -94,4 +90,4 @@ const Registration registration{
      .bind = bind}};
 
 }  // namespace
-}  // namespace ssmbench
+}  // namespace ssmbench::ssd_hopper

@@ -18,7 +18,11 @@ extern template void launch_gradient_sums<__nv_bfloat16, __nv_bfloat16>(const Ss
                                                                         const ChunkedBwdPlan&,
                                                                         const ChunkedBwdWorkspace&,
                                                                         cudaStream_t);
-namespace ssd_hopper_bwd {
+
+}  // namespace ssmbench
+
+namespace ssmbench::ssd_hopper_bwd {
+
 extern template Variant variant_for<__half>(int states, bool gated);
 extern template Walks make_walks<__half>(const SsdBwdArgs&, const ChunkedBwdPlan&, const ChunkedBwdWorkspace&,
                                          void*);
@@ -27,11 +31,8 @@ extern template Variant variant_for<__nv_bfloat16>(int states, bool gated);
 extern template Walks make_walks<__nv_bfloat16>(const SsdBwdArgs&, const ChunkedBwdPlan&,
                                                 const ChunkedBwdWorkspace&, void*);
 extern template void launch_walks<__nv_bfloat16>(const Walks&, cudaStream_t);
-}  // namespace ssd_hopper_bwd
 
 namespace {
-
-using namespace ssd_hopper_bwd;
 
 constexpr std::int64_t kMaxStates = 128;
 
@@ -107,4 +108,4 @@ const Registration registration{
      .bind = bind}};
 
 }  // namespace
-}  // namespace ssmbench
+}  // namespace ssmbench::ssd_hopper_bwd
