@@ -15,52 +15,20 @@
 // Shared memory with Z and N = 128, in KB: V, Z, dout, q, k, S and S' 2 × 88, and their steps 2 × 1.3; dy, M and X 24;
 // dθ of q 8; flows 2 × 6.8.
 
-#include "kernels/common/warp_specialization.cuh"
 #include "kernels/mamba3/hopper_bwd/keys.cuh"
 #include "kernels/mamba3/hopper_bwd/producer.cuh"
 #include "kernels/mamba3/hopper_bwd/queries.cuh"
+#include "kernels/ssd_chunk_scan/hopper_bwd/roles.cuh"
 
 namespace ssmbench::mamba3_bwd {
-
-// Registers of a thread by role: 504 in all, of the 512 that a multiprocessor has.
-inline constexpr int kProducerRegisters = 48;
-inline constexpr int kQueryRegisters = 224;
-inline constexpr int kKeyRegisters = 232;
-
-template <class T>
-__device__ __forceinline__ void produce(const HopperArgs& args, const HopperShared<T>& shared, int thread) {
-  const int warp = thread / 32;
-  const int lane = thread % 32;
-  if (warp == 0) {
-    if (lane == 0) load_heads<T>(args, shared);
-  } else if (warp == 3) {
-    if (lane == 0) ssd::store_gradients<T>(args, shared);
-  } else if (warp == 2) {
-    write_flows<T>(args, shared, lane);
-  }
-}
 
 template <class T>
 __global__ void __launch_bounds__(ssd::kThreads, 1)
     mamba3_hopper_gradients_kernel(const __grid_constant__ HopperArgs args) {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  // Uniform, and known to be so.
-  const int group = __shfl_sync(0xFFFFFFFFU, static_cast<int>(threadIdx.x) / ssd::kGroupThreads, 0);
-  if (threadIdx.x == 0) HopperShared<T>().init_barriers();
-  __syncthreads();
-  if (group == 0) {
-    warpgroup_reg_dealloc<kProducerRegisters>();
-    produce<T>(args, HopperShared<T>(), ssd::group_thread());
-  } else if (group == 1) {
-    warpgroup_reg_alloc<kQueryRegisters>();
-    QueryWarpgroup<T>(args, HopperShared<T>(), ssd::group_thread()).run();
-  } else {
-    warpgroup_reg_alloc<kKeyRegisters>();
-    KeyWarpgroup<T>(args, HopperShared<T>(), ssd::group_thread()).run();
-  }
-#else
-  __trap();
-#endif
+  using Shared = HopperShared<T>;
+  ssd::run_roles<T, Shared, QueryWarpgroup<T>, KeyWarpgroup<T>>(
+      args, [&](const Shared& shared) { load_heads<T>(args, shared); },
+      [&](const Shared& shared, int lane) { write_flows<T>(args, shared, lane); });
 }
 
 }  // namespace ssmbench::mamba3_bwd

@@ -38,10 +38,7 @@ class KeyWarpgroup {
 
   __device__ void run() {
     Sums dK;
-#pragma unroll
-    for (auto& half : dK)
-#pragma unroll
-      for (float& value : half) value = 0.0F;
+    ssd::clear_sums(dK);
     const ssd::BlockPlace place(args_);
     for (int head = 0; head < place.heads; ++head) {
       one_head(dK, head);
@@ -57,15 +54,8 @@ class KeyWarpgroup {
   /// Starts to += Mᵀ or Xᵀ times rows of 64 columns.
   __device__ __forceinline__ static void multiply_transposed(float (&to)[32], std::uint32_t square,
                                                              std::uint32_t tile) {
-    const std::uint64_t a = hopper::operand_descriptor(square, kTile);
-    const std::uint64_t b = hopper::operand_descriptor(tile, kTile);
-    hopper::pin_registers(to);
-    hopper::wgmma_fence();
-#pragma unroll
-    for (int k = 0; k < 4; ++k)
-      hopper::wgmma<Io, kAcross, kAcross>(to, hopper::operand_step<kAcross>(a, k, kTile),
-                                          hopper::operand_step<kAcross>(b, k, kTile), true);
-    hopper::wgmma_commit();
+    ssd::start_tile_product<Io, kAcross, kAcross, kSteps, true>(to, ssd::tile_operand(square),
+                                                                ssd::tile_operand(tile));
   }
 
   __device__ __forceinline__ void one_head(Sums& dK, int head) {
@@ -77,15 +67,10 @@ class KeyWarpgroup {
     float weights[2];
     {
       float u[32];
-      const std::uint64_t k_rows = hopper::operand_descriptor(shared_.k_tile(input_at_), kTile);
-      const std::uint64_t dstates = hopper::operand_descriptor(shared_.dstate_tile(input_at_), kTile);
+      const std::uint64_t k_rows = ssd::tile_operand(shared_.k_tile(input_at_));
+      const std::uint64_t dstates = ssd::tile_operand(shared_.dstate_tile(input_at_));
       hopper::pin_registers(x);
-      hopper::wgmma_fence();
-#pragma unroll
-      for (int k = 0; k < T::kStates / 16; ++k)
-        hopper::wgmma<Io, kAlong, kAlong>(u, hopper::operand_step<kAlong>(k_rows, k, kTile),
-                                          hopper::operand_step<kAlong>(dstates, k, kTile), k > 0);
-      hopper::wgmma_commit();
+      ssd::start_tile_product<Io, kAlong, kAlong, T::kStates>(u, k_rows, dstates);
       ssd::start_product<Io>(dk, x, shared_.dstate_tile(input_at_));
       const float states = sum_lanes<1, 16>(product_of_states());
       shared_.flows().wait_empty(flow_at_);

@@ -42,10 +42,7 @@ class QueryWarpgroup {
 
   __device__ void run() {
     Sums dQ;
-#pragma unroll
-    for (auto& half : dQ)
-#pragma unroll
-      for (float& value : half) value = 0.0F;
+    ssd::clear_sums(dQ);
     const ssd::BlockPlace place(args_);
     for (int head = 0; head < place.heads; ++head) {
       one_head(dQ, head);
@@ -61,27 +58,14 @@ class QueryWarpgroup {
   /// Starts to = tile (64 × N) times a tile of rows of N.
   __device__ __forceinline__ static void multiply_rows(float (&to)[32], std::uint32_t tile,
                                                        std::uint32_t rows) {
-    const std::uint64_t a = hopper::operand_descriptor(tile, kTile);
-    const std::uint64_t b = hopper::operand_descriptor(rows, kTile);
-    hopper::wgmma_fence();
-#pragma unroll
-    for (int k = 0; k < T::kStates / 16; ++k)
-      hopper::wgmma<Io, kAlong, kAlong>(to, hopper::operand_step<kAlong>(a, k, kTile),
-                                        hopper::operand_step<kAlong>(b, k, kTile), k > 0);
-    hopper::wgmma_commit();
+    ssd::start_tile_product<Io, kAlong, kAlong, T::kStates>(to, ssd::tile_operand(tile),
+                                                            ssd::tile_operand(rows));
   }
   /// Starts to += M or X times rows of 64 columns.
   __device__ __forceinline__ static void multiply_square(float (&to)[32], std::uint32_t square,
                                                          std::uint32_t tile) {
-    const std::uint64_t a = hopper::operand_descriptor(square, kTile);
-    const std::uint64_t b = hopper::operand_descriptor(tile, kTile);
-    hopper::pin_registers(to);
-    hopper::wgmma_fence();
-#pragma unroll
-    for (int k = 0; k < 4; ++k)
-      hopper::wgmma<Io, kAlong, kAcross>(to, hopper::operand_step<kAlong>(a, k, kTile),
-                                         hopper::operand_step<kAcross>(b, k, kTile), true);
-    hopper::wgmma_commit();
+    ssd::start_tile_product<Io, kAlong, kAcross, kSteps, true>(to, ssd::tile_operand(square),
+                                                               ssd::tile_operand(tile));
   }
 
   __device__ __forceinline__ void one_head(Sums& dQ, int head) {

@@ -16,52 +16,20 @@
 // and M 2 × 16; C·Bᵀ and Q in f32 32; flows 2 × 3. States lie in the workspace as tiles do in shared memory,
 // so that they are copied as plain bytes.
 
-#include "kernels/common/warp_specialization.cuh"
 #include "kernels/ssd_chunk_scan/hopper_bwd/keys.cuh"
 #include "kernels/ssd_chunk_scan/hopper_bwd/producer.cuh"
 #include "kernels/ssd_chunk_scan/hopper_bwd/queries.cuh"
+#include "kernels/ssd_chunk_scan/hopper_bwd/roles.cuh"
 
 namespace ssmbench::ssd_hopper_bwd {
-
-// Registers of a thread by role: 504 in all, of the 512 that a multiprocessor has.
-inline constexpr int kProducerRegisters = 48;
-inline constexpr int kQueryRegisters = 224;
-inline constexpr int kKeyRegisters = 232;
-
-template <class T>
-__device__ __forceinline__ void produce(const GradientArgs& args, const SharedMemory<T>& shared, int thread) {
-  const int warp = thread / 32;
-  const int lane = thread % 32;
-  if (warp == 0) {
-    if (lane == 0) load_inputs<T>(args, shared);
-  } else if (warp == 3) {
-    if (lane == 0) store_gradients<T>(args, shared);
-  } else if (warp == 2) {
-    write_flows<T>(args, shared, lane);
-  }
-}
 
 template <class T>
 __global__ void __launch_bounds__(kThreads, 1)
     ssd_hopper_gradients_kernel(const __grid_constant__ GradientArgs args) {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  // Uniform, and known to be so.
-  const int group = __shfl_sync(0xFFFFFFFFU, static_cast<int>(threadIdx.x) / kGroupThreads, 0);
-  if (threadIdx.x == 0) SharedMemory<T>().init_barriers();
-  __syncthreads();
-  if (group == 0) {
-    warpgroup_reg_dealloc<kProducerRegisters>();
-    produce<T>(args, SharedMemory<T>(), group_thread());
-  } else if (group == 1) {
-    warpgroup_reg_alloc<kQueryRegisters>();
-    QueryWarpgroup<T>(args, SharedMemory<T>(), group_thread()).run();
-  } else {
-    warpgroup_reg_alloc<kKeyRegisters>();
-    KeyWarpgroup<T>(args, SharedMemory<T>(), group_thread()).run();
-  }
-#else
-  __trap();
-#endif
+  using Shared = SharedMemory<T>;
+  run_roles<T, Shared, QueryWarpgroup<T>, KeyWarpgroup<T>>(
+      args, [&](const Shared& shared) { load_inputs<T>(args, shared); },
+      [&](const Shared& shared, int lane) { write_flows<T>(args, shared, lane); });
 }
 
 }  // namespace ssmbench::ssd_hopper_bwd

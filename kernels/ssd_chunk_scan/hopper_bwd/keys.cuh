@@ -33,10 +33,7 @@ class KeyWarpgroup {
 
   __device__ void run() {
     Sums dB;
-#pragma unroll
-    for (auto& half : dB)
-#pragma unroll
-      for (float& value : half) value = 0.0F;
+    clear_sums(dB);
     hopper::barrier_wait(shared_.projections_full(), 0);
     const BlockPlace place(args_);
     const int first = place.first_head;
@@ -56,17 +53,12 @@ class KeyWarpgroup {
     const float(&steps)[4][kSteps] = shared_.steps(input_at_);
     std::uint32_t x[16];
     load_tile_pairs(x, shared_.x_tile(input_at_) + fragment_);
-    const std::uint64_t b = hopper::operand_descriptor(shared_.b_tile(), kTile);
-    const std::uint64_t dstates = hopper::operand_descriptor(shared_.dstate_tile(input_at_), kTile);
     float u[32];
     float product[32];
+    const std::uint64_t b = tile_operand(shared_.b_tile());
+    const std::uint64_t dstates = tile_operand(shared_.dstate_tile(input_at_));
     hopper::pin_registers(x);
-    hopper::wgmma_fence();
-#pragma unroll
-    for (int k = 0; k < T::kStates / 16; ++k)
-      hopper::wgmma<Io, kAlong, kAlong>(u, hopper::operand_step<kAlong>(b, k, kTile),
-                                        hopper::operand_step<kAlong>(dstates, k, kTile), k > 0);
-    hopper::wgmma_commit();
+    start_tile_product<Io, kAlong, kAlong, T::kStates>(u, b, dstates);
     start_product<Io>(product, x, shared_.dstate_tile(input_at_));
     const float unscale = shared_.unscale(input_at_, kUnscaleGradient);
     float states = sum_lanes<1, 16>(product_of_states());
@@ -108,15 +100,8 @@ class KeyWarpgroup {
 #pragma unroll
       for (float& value : u) value *= scale;
     }
-    const std::uint64_t m = hopper::operand_descriptor(shared_.mixing_tile(pair_at_), kTile);
-    const std::uint64_t dys = hopper::operand_descriptor(shared_.dy_tile(pair_at_), kTile);
-    hopper::pin_registers(u);
-    hopper::wgmma_fence();
-#pragma unroll
-    for (int k = 0; k < 4; ++k)
-      hopper::wgmma<Io, kAcross, kAcross>(u, hopper::operand_step<kAcross>(m, k, kTile),
-                                          hopper::operand_step<kAcross>(dys, k, kTile), true);
-    hopper::wgmma_commit();
+    start_tile_product<Io, kAcross, kAcross, kSteps, true>(u, tile_operand(shared_.mixing_tile(pair_at_)),
+                                                           tile_operand(shared_.dy_tile(pair_at_)));
     hopper::wgmma_wait<1>();
     hopper::pin_registers(product);
     add_weighted(dB[kHalves - 1], product, weights);

@@ -12,6 +12,14 @@ namespace ssmbench::ssd_hopper_bwd {
 template <int kHalves>
 using ProjectionSums = float[kHalves][32];
 
+template <int kHalves>
+__device__ __forceinline__ void clear_sums(float (&sums)[kHalves][32]) {
+#pragma unroll
+  for (auto& half : sums)
+#pragma unroll
+    for (float& value : half) value = 0.0F;
+}
+
 /// to += q (64 × 64, in fragments) / scale times 64 rows of N. The scale is 1 but in f16.
 template <class T, int kHalves = T::kStates / 64>
 __device__ __forceinline__ void multiply_projection(ProjectionSums<kHalves>& to, std::uint32_t (&q)[16],
@@ -53,6 +61,22 @@ __device__ __forceinline__ void start_product(float (&product)[32], const std::u
   for (int k = 0; k < 4; ++k)
     hopper::wgmma<Io, hopper::Major::rows>(product, a + 4 * k,
                                            hopper::operand_step<hopper::Major::rows>(rows, k, kTile), k > 0);
+  hopper::wgmma_commit();
+}
+
+/// The descriptor of a tile, or of tiles of 64 columns one behind the other.
+__device__ __forceinline__ std::uint64_t tile_operand(std::uint32_t tile) {
+  return hopper::operand_descriptor(tile, kTile);
+}
+/// Starts to = a·b, or to += a·b, of operands in shared memory with sums of kInner products.
+template <class Io, hopper::Major kA, hopper::Major kB, int kInner, bool kAdds = false>
+__device__ __forceinline__ void start_tile_product(float (&to)[32], std::uint64_t a, std::uint64_t b) {
+  if constexpr (kAdds) hopper::pin_registers(to);
+  hopper::wgmma_fence();
+#pragma unroll
+  for (int k = 0; k < kInner / 16; ++k)
+    hopper::wgmma<Io, kA, kB>(to, hopper::operand_step<kA>(a, k, kTile),
+                              hopper::operand_step<kB>(b, k, kTile), kAdds || k > 0);
   hopper::wgmma_commit();
 }
 

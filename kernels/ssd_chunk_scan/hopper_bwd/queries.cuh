@@ -37,10 +37,7 @@ class QueryWarpgroup {
   __device__ void run() {
     start_products();
     Sums dC;
-#pragma unroll
-    for (auto& half : dC)
-#pragma unroll
-      for (float& value : half) value = 0.0F;
+    clear_sums(dC);
     const BlockPlace place(args_);
     const int first = place.first_head;
     const int end = first + place.heads;
@@ -62,8 +59,8 @@ class QueryWarpgroup {
   __device__ __forceinline__ void start_products() const {
     float cb[32];
     hopper::barrier_wait(shared_.projections_full(), 0);
-    const std::uint64_t c = hopper::operand_descriptor(shared_.c_tile(), kTile);
-    multiply_rows(cb, c, hopper::operand_descriptor(shared_.b_tile(), kTile));
+    start_tile_product<Io, kAlong, kAlong, T::kStates>(cb, tile_operand(shared_.c_tile()),
+                                                       tile_operand(shared_.b_tile()));
     hopper::wgmma_wait<0>();
     hopper::pin_registers(cb);
 #pragma unroll
@@ -73,24 +70,13 @@ class QueryWarpgroup {
     }
   }
 
-  /// to = tile (64 × N) times a tile of rows of N.
-  __device__ __forceinline__ static void multiply_rows(float (&to)[32], std::uint64_t tile,
-                                                       std::uint64_t rows) {
-    hopper::wgmma_fence();
-#pragma unroll
-    for (int k = 0; k < T::kStates / 16; ++k)
-      hopper::wgmma<Io, kAlong, kAlong>(to, hopper::operand_step<kAlong>(tile, k, kTile),
-                                        hopper::operand_step<kAlong>(rows, k, kTile), k > 0);
-    hopper::wgmma_commit();
-  }
-
   __device__ __forceinline__ void one_head(Sums& dC, int head) {
     const SkipWeights skip(args_.bwd.in, head, at_.lane, shared_.skip(input_at_));
     shared_.inputs().wait_full(input_at_);
     const Steps& steps = shared_.steps(input_at_);
     float y[32];
-    multiply_rows(y, hopper::operand_descriptor(shared_.c_tile(), kTile),
-                  hopper::operand_descriptor(shared_.state_tile(input_at_), kTile));
+    start_tile_product<Io, kAlong, kAlong, T::kStates>(y, tile_operand(shared_.c_tile()),
+                                                       tile_operand(shared_.state_tile(input_at_)));
     shared_.pairs().wait_empty(pair_at_);
     const float scale = mixing_scale(steps);
     mix(steps, scale);
