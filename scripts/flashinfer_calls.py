@@ -42,8 +42,11 @@ def selective_state_update(axes, tensors, fresh, store):
     headdim, dstate = state.shape[2:]
     several = x.dim() == state.dim()
     # dt, dt_bias and D have one type there. f32 holds those of dt exactly.
-    dt = torch.empty_like(tensors["dt"], dtype=torch.float32)
-    dt.copy_(tensors["dt"])
+    dt = tensors["dt"]
+    converted = dt.dtype != torch.float32
+    if converted:
+        dt = torch.empty_like(dt, dtype=torch.float32)
+        dt.copy_(tensors["dt"])
     per_head = lambda values: values[..., None].expand(*values.shape, headdim)  # noqa: E731
     optional = {}
     if "dt_bias" in tensors:
@@ -53,6 +56,8 @@ def selective_state_update(axes, tensors, fresh, store):
     if store in ("apart", "each"):
         destination = tensors["destination"]
         optional["dst_state_batch_indices"] = destination if several else destination.reshape(-1)
+    if "out" in tensors:  # in process: where it is wanted
+        optional["out"] = tensors["out"]
     if several:
         optional["cache_steps"] = x.shape[1]
     if "state_scale" in tensors:
@@ -67,7 +72,7 @@ def selective_state_update(axes, tensors, fresh, store):
         optional["intermediate_state_indices"] = rows
 
     def launch():
-        if fresh:
+        if fresh and converted:
             dt.copy_(tensors["dt"])
         out = update(
             state,

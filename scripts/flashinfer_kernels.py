@@ -4,7 +4,8 @@ Both sides of a comparison then run in one process, in turns, by one timer:
 
     ssmbench run configs/decode-models.json --device cuda --plugin scripts/flashinfer_kernels.py
 
-What FlashInfer returns is copied to ssmbench's memory, and a dt that is not f32 is converted: both are in its time.
+It writes to ssmbench's memory. A dt that is not f32 is converted first, and that is in its time; cases with
+`"dt_dtype": "f32"` do without.
 """
 
 import flashinfer  # noqa: F401 # says so if it is missing

@@ -298,3 +298,36 @@ TEST_CASE("kernels in PyTorch on a GPU have graphs where they can, and spoil not
   CHECK(status("gpu-out-of-bounds") == "error");
   CHECK(status("gpu-writes-input") == "invalid");
 }
+
+TEST_CASE("kernels in CuPy are measured like others", "[gpu][python]") {
+  const PythonWith python("cupy");
+  if (!gpu_or_skip() || !python.found()) return;
+  const std::string run =
+      "run tests/mutants/steps.json --op linear_scan --device cuda --runs 5 --json - "
+      "--plugin tests/plugin/python/cupy_kernels.py --impl 'cupy-*'";
+  const CommandResult result = run_ssmbench(run);
+  INFO(result.out << result.err);
+  CHECK(result.exit_code == 4);
+  const auto records = by_implementation(result.out);
+  const auto status = [&](const char* name) { return records.at(name).at("status").get<std::string>(); };
+  REQUIRE(records.size() == 5);
+  CHECK(status("cupy-right") == "pass");
+  CHECK(records.at("cupy-right").at("timing").contains("graph"));
+  CHECK(status("cupy-temporaries") == "pass");
+  CHECK(status("cupy-waits") == "pass");
+  CHECK_FALSE(records.at("cupy-waits").at("timing").contains("graph"));
+  CHECK(records.at("cupy-waits").at("timing").at("hot").at("queue_ran_dry") == 5);
+  CHECK(status("cupy-writes-input") == "invalid");
+  CHECK(status("cupy-raises") == "error");
+  CHECK(records.at("cupy-raises").at("reason").get<std::string>().find("ValueError: ") != std::string::npos);
+
+  const CommandResult without = run_ssmbench(run + " --set dtype=bf16");
+  INFO(without.out << without.err);
+  const auto skips = by_implementation(without.out);
+  CHECK(skips.size() == 5);
+  for (const auto& [name, record] : skips) {
+    INFO(name);
+    CHECK(record.at("status") == "skip");
+    CHECK(record.at("reason").get<std::string>().find("CuPy has no bf16") != std::string::npos);
+  }
+}
