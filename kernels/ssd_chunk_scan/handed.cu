@@ -1,6 +1,7 @@
 // The states between the parts of a scan (handed.h): one thread per 4 elements of a state, one order of sums.
 
 #include "base/cuda_check.h"
+#include "kernels/common/hopper/dependent_launch.cuh"
 #include "kernels/common/index_math.h"
 #include "kernels/ssd_chunk_scan/handed.h"
 
@@ -12,6 +13,8 @@ constexpr int kPartsAhead = 8;  ///< states that are loaded at once
 
 __global__ void __launch_bounds__(kPartsThreads)
     ssd_join_parts_kernel(const HandedStates handed, const Parts of) {
+  hopper::launch_dependents();
+  hopper::wait_for_prerequisites();
   const std::int64_t index = static_cast<std::int64_t>(blockIdx.x) * kPartsThreads + threadIdx.x;
   const int vectors = of.tiles * of.vectors;  // of a block
   const std::int64_t sequence = index / vectors;
@@ -45,9 +48,9 @@ __global__ void __launch_bounds__(kPartsThreads)
 
 void launch_join_parts(const HandedStates& handed, const Parts& of, cudaStream_t stream) {
   if (of.parts <= 2) return;  // the first part's state is final
-  const auto blocks = static_cast<unsigned>(ceil_div(of.sequences * of.tiles * of.vectors, kPartsThreads));
-  ssd_join_parts_kernel<<<blocks, kPartsThreads, 0, stream>>>(handed, of);
-  check_cuda(cudaGetLastError());
+  hopper::launch_kernel(hopper::Begin::early, stream, ssd_join_parts_kernel,
+                        ceil_div(of.sequences * of.tiles * of.vectors, kPartsThreads), dim3(kPartsThreads), 0,
+                        handed, of);
 }
 
 }  // namespace ssmbench

@@ -19,30 +19,42 @@ __device__ inline void launch_dependents() {
 }
 
 /// Waits until the kernels before this one have ended and what they wrote is seen. Returns at once in a
-/// kernel that was not launched by dependent_launch_of().
+/// kernel that was launched to begin after the one before it.
 __device__ inline void wait_for_prerequisites() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
-/// As launch_of() of kernels/common/launch.cuh, for a kernel that may begin early. The device has to be of
-/// compute capability 9.0 or more.
+/// When a kernel begins: once the one before it on the stream has ended, or as soon as there is room for it. The
+/// latter takes a device of compute capability 9.0 or more.
+enum class Begin { after, early };
+
+/// kernel(arguments…) on `blocks` blocks in x, at most kMaxGridX, with `shared_bytes` of dynamic shared memory.
+/// Throws DeviceError when it cannot be launched.
+template <class... Arguments>
+void launch_kernel(Begin begin, cudaStream_t stream, void (*kernel)(Arguments...), std::int64_t blocks,
+                   dim3 threads, int shared_bytes, const std::type_identity_t<Arguments>&... arguments) {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = threads;
+  config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = begin == Begin::early ? 1 : 0;
+  check_cuda(cudaLaunchKernelEx(&config, kernel, arguments...));
+}
+
+/// As launch_of() of kernels/common/launch.cuh, for a kernel that may begin early.
 template <class... Arguments>
 Launch dependent_launch_of(void (*kernel)(Arguments...), std::int64_t blocks, unsigned threads,
                            int shared_bytes, const std::type_identity_t<Arguments>&... arguments) {
   return [=](void* stream) {
-    cudaLaunchAttribute attribute{};
-    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t config{};
-    config.gridDim = dim3(static_cast<unsigned>(blocks));
-    config.blockDim = dim3(threads);
-    config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
-    config.stream = static_cast<cudaStream_t>(stream);
-    config.attrs = &attribute;
-    config.numAttrs = 1;
-    check_cuda(cudaLaunchKernelEx(&config, kernel, arguments...));
+    launch_kernel(Begin::early, static_cast<cudaStream_t>(stream), kernel, blocks, dim3(threads),
+                  shared_bytes, arguments...);
   };
 }
 

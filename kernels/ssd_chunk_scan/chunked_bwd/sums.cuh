@@ -23,8 +23,10 @@ __global__ void __launch_bounds__(kSumColumns* kSumRows)
   const std::int64_t columns = args.in.nheads * sums;
   const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * kSumColumns + threadIdx.x;
   float sum = 0.0F;
-  if (column < columns)
+  if (column < columns) {
+#pragma unroll 8  // loads that are under way together
     for (std::int64_t row = threadIdx.y; row < rows; row += kSumRows) sum += parts[row * columns + column];
+  }
   partial[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
   if (threadIdx.y != 0 || column >= columns) return;

@@ -37,6 +37,7 @@
 // roles in a kernel of their own, with one more that rotates B and C (RotatedTraits;
 // mamba3/hopper/rotated_scan.cuh).
 
+#include "kernels/common/hopper/dependent_launch.cuh"
 #include "kernels/common/warp_specialization.cuh"
 #include "kernels/ssd_chunk_scan/hopper/outputs.cuh"
 #include "kernels/ssd_chunk_scan/hopper/producer.cuh"
@@ -96,6 +97,7 @@ template <class T>
 __global__ void __launch_bounds__(kStateThreads, 1)
     ssd_parts_kernel(const __grid_constant__ HopperArgs args) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  hopper::launch_dependents();
   if (args.plan.segment(blockIdx.x, 0).end == args.plan.chunks.value) return;
   const int warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / 32, 0);
   if (threadIdx.x == 0) SharedMemory<T>().init_barriers();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/common/hopper/dependent_launch.cuh"
 #include "kernels/common/hopper/tensor_map.h"
 #include "kernels/ssd_chunk_scan/hopper/variants.h"
 
@@ -45,8 +46,8 @@ inline void launch(const Variant& variant, const HopperArgs& args, int states, c
     check_cuda(cudaGetLastError());
     launch_join_parts(args.handed, {plan.items, plan.parts, plan.tiles_per_item, kRows * states / 4}, stream);
   }
-  variant.kernel<<<blocks, kThreads, static_cast<std::size_t>(variant.shared_bytes), stream>>>(args);
-  check_cuda(cudaGetLastError());
+  hopper::launch_kernel(plan.parts > 1 ? hopper::Begin::early : hopper::Begin::after, stream, variant.kernel,
+                        plan.blocks, dim3(kThreads), variant.shared_bytes, args);
 }
 
 }  // namespace ssmbench::ssd_hopper

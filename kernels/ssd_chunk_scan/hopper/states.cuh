@@ -11,6 +11,7 @@
 // In f16 the weights are scaled by a power of two in each chunk, and the state with them; when it is published,
 // each warp moves its 16 rows into the range of f16.
 
+#include "kernels/common/hopper/dependent_launch.cuh"
 #include "kernels/common/hopper/wgmma.cuh"
 #include "kernels/common/io_types.cuh"
 #include "kernels/common/warp_specialization.cuh"
@@ -260,6 +261,7 @@ class StateWarpgroup {
                      : "l"(args_.handed.flags + giver)
                      : "memory");
     }
+    hopper::wait_for_prerequisites();  // the pass of states
     const float* from = args_.handed.states + giver * kAllRegisters * kGroupThreads + thread_;
 #pragma unroll
     for (int i = 0; i < kAllRegisters; ++i)
