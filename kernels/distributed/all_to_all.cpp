@@ -1,12 +1,10 @@
 #include "kernels/distributed/all_to_all.h"
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "kernels/distributed/host_implementation.h"
 #include "kernels/distributed/splits.h"
 #include "kernels/distributed/time_split.h"
 #include "kernels/distributed/workspace_parts.h"
@@ -19,31 +17,27 @@ std::byte* byte_at(const TensorView& view, std::int64_t offset) {
   return static_cast<std::byte*>(view.data) + offset * static_cast<std::int64_t>(size_of(view.dtype));
 }
 
-/// Copies what lies in `region` from one part of a tensor to another. The views hold the parts in from_box
-/// and to_box, and so the region.
-void copy_region(const TensorSpec& whole, const Box& region, const TensorView& from, const Box& from_box,
-                 const TensorView& to, const Box& to_box) {
-  Shape rows = part_of(whole, region).shape;
+/// Enqueues a copy of what lies in `region` from one part of a tensor to another. The views hold the parts in
+/// from_box and to_box, and so the region.
+void copy_region(const RankKind& ranks, const TensorSpec& whole, const Box& region, const TensorView& from,
+                 const Box& from_box, const TensorView& to, const Box& to_box, void* stream) {
+  const Shape shape = part_of(whole, region).shape;
   const Shape begin = begin_of(whole, region);
   const Shape from_begin = begin_of(whole, from_box);
   const Shape to_begin = begin_of(whole, to_box);
-  std::size_t bytes = size_of(from.dtype);
-  for (std::size_t axis = 0; axis < rows.size(); ++axis) {
-    if (from.strides[axis] != 1 || to.strides[axis] != 1) continue;
-    bytes *= static_cast<std::size_t>(rows[axis]);  // neighbours in both, copied at once
-    rows[axis] = 1;
-    break;
+  RegionCopy copy{.axes = static_cast<int>(shape.size()), .element_bytes = size_of(from.dtype)};
+  std::int64_t source = 0;
+  std::int64_t target = 0;
+  for (std::size_t axis = 0; axis < shape.size(); ++axis) {
+    copy.shape[axis] = shape[axis];
+    copy.from_strides[axis] = from.strides[axis];
+    copy.to_strides[axis] = to.strides[axis];
+    source += (begin[axis] - from_begin[axis]) * from.strides[axis];
+    target += (begin[axis] - to_begin[axis]) * to.strides[axis];
   }
-  for (std::int64_t i = 0; i < element_count(rows); ++i) {
-    const Shape index = index_of(i, rows);
-    std::int64_t source = 0;
-    std::int64_t target = 0;
-    for (std::size_t axis = 0; axis < rows.size(); ++axis) {
-      source += (index[axis] + begin[axis] - from_begin[axis]) * from.strides[axis];
-      target += (index[axis] + begin[axis] - to_begin[axis]) * to.strides[axis];
-    }
-    std::memcpy(byte_at(to, target), byte_at(from, source), bytes);
-  }
+  copy.from = byte_at(from, source);
+  copy.to = byte_at(to, target);
+  ranks.copy(copy, stream);
 }
 
 /// The parts of a problem by time and by channels, for every rank.
@@ -86,7 +80,8 @@ struct Room {
   float* inner;
   std::int64_t floats;
 
-  Room(const Problem& whole, const Problem& part, const Shards& shards, float* workspace) {
+  Room(const RankKind& ranks, const Problem& whole, const Problem& part, const Shards& shards,
+       float* workspace) {
     WorkspaceParts parts(workspace);
     std::size_t message = 0;
     for (const auto& spec : whole.tensors()) message = std::max(message, shards.message_bytes(spec));
@@ -94,21 +89,23 @@ struct Room {
     const std::int64_t messages = floats_for(message * static_cast<std::size_t>(shards.ranks()));
     sent = reinterpret_cast<std::byte*>(parts.take(messages));
     received = reinterpret_cast<std::byte*>(parts.take(messages));
-    inner = parts.take(floats_for(host_implementation(part)->workspace_bytes(part)));
+    inner = parts.take(floats_for(ranks.implementation(part)->workspace_bytes(part)));
     floats = parts.floats();
   }
 };
 
 class AllToAll {
  public:
-  AllToAll(const Problem& whole, const TensorSet& tensors, float* workspace, Communicator& team)
-      : team_(team),
+  AllToAll(const RankKind& ranks, const Problem& whole, const TensorSet& tensors, float* workspace,
+           Communicator& team)
+      : ranks_(ranks),
+        team_(team),
         shards_(whole, team.size()),
         own_time_(shards_.time[static_cast<std::size_t>(team.rank())]),
         own_channels_(shards_.channels[static_cast<std::size_t>(team.rank())]) {
     check_contract(time_part(whole, team.rank(), team.size()), tensors);
     const Problem part = channel_split().part(whole, team.rank(), team.size());
-    const Room room(whole, part, shards_, workspace);
+    const Room room(ranks, whole, part, shards_, workspace);
     sent_ = room.sent;
     received_ = room.received;
     const auto wholes = whole.tensors();
@@ -119,7 +116,7 @@ class AllToAll {
       inner.add(specs[i].name, own);
       exchanges_.push_back({wholes[i], tensors.at(specs[i].name), own});
     }
-    compute_ = host_implementation(part)->bind(part, inner, room.inner);
+    compute_ = ranks.implementation(part)->bind(part, inner, room.inner);
   }
 
   void launch(void* stream) {
@@ -141,20 +138,25 @@ class AllToAll {
     return messages + static_cast<std::size_t>(rank) * shards_.message_bytes(whole);
   }
 
+  void copy(const TensorSpec& whole, const Box& region, const TensorView& from, const Box& from_box,
+            const TensorView& to, const Box& to_box, void* stream) const {
+    copy_region(ranks_, whole, region, from, from_box, to, to_box, stream);
+  }
+
   void to_channels(const Exchange& tensor, void* stream) {
     const TensorSpec& whole = tensor.whole;
     if (is_whole(whole, own_time_) && shards_.ranks() > 1)  // no time: all ranks have it
-      return copy_region(whole, own_channels_, tensor.time, own_time_, tensor.channels, own_channels_);
+      return copy(whole, own_channels_, tensor.time, own_time_, tensor.channels, own_channels_, stream);
     for (int rank = 0; rank < shards_.ranks(); ++rank) {
       const Box box = shards_.common(team_.rank(), rank);
-      copy_region(whole, box, tensor.time, own_time_, {message(sent_, rank, whole), part_of(whole, box)},
-                  box);
+      copy(whole, box, tensor.time, own_time_, {message(sent_, rank, whole), part_of(whole, box)}, box,
+           stream);
     }
     team_.all_to_all(sent_, received_, shards_.message_bytes(whole), stream);
     for (int rank = 0; rank < shards_.ranks(); ++rank) {
       const Box box = shards_.common(rank, team_.rank());
-      copy_region(whole, box, {message(received_, rank, whole), part_of(whole, box)}, box, tensor.channels,
-                  own_channels_);
+      copy(whole, box, {message(received_, rank, whole), part_of(whole, box)}, box, tensor.channels,
+           own_channels_, stream);
     }
   }
 
@@ -162,21 +164,22 @@ class AllToAll {
     const TensorSpec& whole = tensor.whole;
     if (is_whole(whole, own_channels_) && shards_.ranks() > 1) {  // each rank has its channels' terms
       team_.all_reduce(static_cast<float*>(tensor.channels.data), whole.bytes() / sizeof(float), stream);
-      return copy_region(whole, own_time_, tensor.channels, own_channels_, tensor.time, own_time_);
+      return copy(whole, own_time_, tensor.channels, own_channels_, tensor.time, own_time_, stream);
     }
     for (int rank = 0; rank < shards_.ranks(); ++rank) {
       const Box box = shards_.common(rank, team_.rank());
-      copy_region(whole, box, tensor.channels, own_channels_,
-                  {message(sent_, rank, whole), part_of(whole, box)}, box);
+      copy(whole, box, tensor.channels, own_channels_, {message(sent_, rank, whole), part_of(whole, box)},
+           box, stream);
     }
     team_.all_to_all(sent_, received_, shards_.message_bytes(whole), stream);
     for (int rank = 0; rank < shards_.ranks(); ++rank) {
       const Box box = shards_.common(team_.rank(), rank);
-      copy_region(whole, box, {message(received_, rank, whole), part_of(whole, box)}, box, tensor.time,
-                  own_time_);
+      copy(whole, box, {message(received_, rank, whole), part_of(whole, box)}, box, tensor.time, own_time_,
+           stream);
     }
   }
 
+  const RankKind& ranks_;
   Communicator& team_;
   Shards shards_;
   Box own_time_, own_channels_;
@@ -187,27 +190,30 @@ class AllToAll {
 
 }  // namespace
 
-void register_host_all_to_all(const char* op) {
+void register_all_to_all(const RankKind& kind, const char* op) {
   const DistributedRegistration registration(
-      {.name = "cpu-alltoall",
+      {.name = std::string(kind.prefix) + "-alltoall",
        .op = op,
-       .device = DeviceKind::cpu,
+       .device = kind.device,
        .summary = "shards of time changed for shards of channels and back: all data is exchanged",
-       .unsupported = [](const Problem& whole, int ranks) -> std::optional<std::string> {
+       .arithmetic = [&kind, op = std::string(op)](DType io) { return kind.arithmetic(op, io); },
+       .unsupported = [&kind](const Problem& whole, int ranks) -> std::optional<std::string> {
          if (auto reason = channel_split().unsupported(whole, ranks)) return reason;
-         return too_short(whole, ranks);
+         if (auto reason = too_short(whole, ranks)) return reason;
+         return cannot_compute(kind, channel_split().part(whole, 0, ranks));
        },
        .box = time_box,
        .holder = [](const std::string& /*output*/, int /*ranks*/) { return 0; },  // all ranks have them
        .workspace_bytes =
-           [](const Problem& whole, int rank, int ranks) {
+           [&kind](const Problem& whole, int rank, int ranks) {
              const Problem part = channel_split().part(whole, rank, ranks);
-             return static_cast<std::size_t>(Room(whole, part, Shards(whole, ranks), nullptr).floats) *
+             return static_cast<std::size_t>(Room(kind, whole, part, Shards(whole, ranks), nullptr).floats) *
                     sizeof(float);
            },
-       .bind = [](const Problem& whole, const TensorSet& tensors, void* workspace,
-                  Communicator& team) -> Launch {
-         const auto bound = std::make_shared<AllToAll>(whole, tensors, static_cast<float*>(workspace), team);
+       .bind = [&kind](const Problem& whole, const TensorSet& tensors, void* workspace,
+                       Communicator& team) -> Launch {
+         const auto bound =
+             std::make_shared<AllToAll>(kind, whole, tensors, static_cast<float*>(workspace), team);
          return [bound](void* stream) { bound->launch(stream); };
        }});
 }

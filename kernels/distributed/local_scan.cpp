@@ -24,7 +24,7 @@ void HostScan::copy_state(const float* from, float* to, void* /*stream*/) {
 void HostScan::begin_second_pass(const float* state, RerunProgress* progress) const {
   const std::span all(state, static_cast<std::size_t>(sizes().state_floats));
   const bool zeros = std::ranges::all_of(all, [](float x) { return std::bit_cast<std::uint32_t>(x) == 0; });
-  *progress = {.done = zeros ? 1 : 0, .ranges = 0};
+  *progress = {.done = zeros ? 1 : 0, .ranges = 0, .differ = 0};
 }
 
 }  // namespace ssmbench

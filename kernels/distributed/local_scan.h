@@ -2,14 +2,16 @@
 
 #include <cstdint>
 
+#include "kernels/common/host_device.h"
 #include "model/box.h"
 
 namespace ssmbench {
 
-/// How far a second pass has come; in the memory of the device, so that no host waits for it.
+/// How far a second pass has come; in the memory of the device.
 struct RerunProgress {
   std::int32_t done;    ///< nothing is left to do: every run and comparison that follows returns at once
   std::int32_t ranges;  ///< that have been run again
+  std::int32_t differ;  ///< while a comparison is under way: whether it has found a difference
 };
 
 /// What a shard takes.
@@ -27,7 +29,7 @@ struct Payloads {
   const float* data;
   std::int64_t stride;
 
-  const float* of(int rank) const { return data + rank * stride; }
+  SSMBENCH_HD const float* of(int rank) const { return data + rank * stride; }
 };
 
 /// A rank's shard of a scan along time, on its device: what algorithms over several ranks are made of. What a
@@ -68,6 +70,8 @@ class LocalScan {
   virtual void compare(const float* state, const float* kept, RerunProgress* progress, void* stream) = 0;
   /// Zeros where `from` is null.
   virtual void copy_state(const float* from, float* to, void* stream) = 0;
+  /// What it is once all that was enqueued is done.
+  virtual RerunProgress settled(const RerunProgress* progress) const = 0;
 
  private:
   ShardSizes sizes_;
@@ -79,6 +83,7 @@ class HostScan : public LocalScan {
   using LocalScan::LocalScan;
   void compare(const float* state, const float* kept, RerunProgress* progress, void* stream) override;
   void copy_state(const float* from, float* to, void* stream) override;
+  RerunProgress settled(const RerunProgress* progress) const override { return *progress; }
 
  protected:
   /// What enter() leaves in progress.

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "kernels/distributed/all_to_all.h"
-#include "kernels/distributed/host_implementation.h"
 #include "model/distributed.h"
 
 namespace ssmbench {
@@ -89,8 +88,8 @@ Problem batch_part(const Problem& whole, int rank, int ranks) {
       {{whole.find_axis(AxisRole::batch)->name, batch_box(whole, rank, ranks).at(kBatchLetter).count()}});
 }
 
-Launch bind_split(const Split& split, const Problem& whole, const TensorSet& tensors, void* workspace,
-                  Communicator& team) {
+Launch bind_split(const RankKind& ranks, const Split& split, const Problem& whole, const TensorSet& tensors,
+                  void* workspace, Communicator& team) {
   const Problem part = split.part(whole, team.rank(), team.size());
   const Box box = split.box(whole, team.rank(), team.size());
   std::vector<std::span<float>> sums;
@@ -98,28 +97,33 @@ Launch bind_split(const Split& split, const Problem& whole, const TensorSet& ten
     for (const auto& spec : whole.tensors())
       if (spec.role == Role::output && is_whole(spec, box))
         sums.emplace_back(static_cast<float*>(tensors.at(spec.name).data), spec.bytes() / sizeof(float));
-  return [&team, sums, compute = host_implementation(part)->bind(part, tensors, workspace)](void* stream) {
+  return [&team, sums, compute = ranks.implementation(part)->bind(part, tensors, workspace)](void* stream) {
     compute(stream);
     for (const auto sum : sums) team.all_reduce(sum.data(), sum.size(), stream);
   };
 }
 
-void register_split(const char* op, const Split& split) {
+void register_split(const RankKind& kind, const char* op, const Split& split) {
   const DistributedRegistration registration(
-      {.name = std::string("cpu-") + split.name,
+      {.name = std::string(kind.prefix) + "-" + split.name,
        .op = op,
-       .device = DeviceKind::cpu,
+       .device = kind.device,
        .summary = split.summary,
-       .unsupported = split.unsupported,
+       .arithmetic = [&kind, op = std::string(op)](DType io) { return kind.arithmetic(op, io); },
+       .unsupported = [&kind, &split](const Problem& whole, int ranks) -> std::optional<std::string> {
+         if (auto reason = split.unsupported(whole, ranks)) return reason;
+         return cannot_compute(kind, split.part(whole, 0, ranks));
+       },
        .box = split.box,
        .holder = [](const std::string& /*output*/, int /*ranks*/) { return 0; },  // sums are on all ranks
        .workspace_bytes =
-           [&split](const Problem& whole, int rank, int ranks) {
+           [&kind, &split](const Problem& whole, int rank, int ranks) {
              const Problem part = split.part(whole, rank, ranks);
-             return host_implementation(part)->workspace_bytes(part);
+             return kind.implementation(part)->workspace_bytes(part);
            },
-       .bind = [&split](const Problem& whole, const TensorSet& tensors, void* workspace,
-                        Communicator& team) { return bind_split(split, whole, tensors, workspace, team); }});
+       .bind = [&kind, &split](
+                   const Problem& whole, const TensorSet& tensors, void* workspace,
+                   Communicator& team) { return bind_split(kind, split, whole, tensors, workspace, team); }});
 }
 
 }  // namespace
@@ -146,10 +150,10 @@ const Split& batch_split() {
   return split;
 }
 
-HostSplitRegistration::HostSplitRegistration(const char* op) {
-  register_split(op, channel_split());
-  register_split(op, batch_split());
-  register_host_all_to_all(op);
+SplitRegistration::SplitRegistration(const RankKind& ranks, const char* op) {
+  register_split(ranks, op, channel_split());
+  register_split(ranks, op, batch_split());
+  register_all_to_all(ranks, op);
 }
 
 }  // namespace ssmbench

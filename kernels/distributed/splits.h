@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 
+#include "kernels/distributed/rank_kind.h"
 #include "model/box.h"
 #include "model/problem.h"
 
@@ -29,10 +30,10 @@ const Split& batch_split();
 /// Whether the box leaves a tensor whole, so that every rank has something of all of it.
 bool is_whole(const TensorSpec& spec, const Box& box);
 
-/// Registers cpu-channels, cpu-batch and cpu-alltoall (all_to_all.h) of an operation, which take their
-/// computations from cpu-simd and cpu-scalar.
-struct HostSplitRegistration {
-  explicit HostSplitRegistration(const char* op);
+/// Registers cpu-channels, cpu-batch and cpu-alltoall (all_to_all.h) of an operation, or nccl-…, whose
+/// computations are those of one device. `ranks` has to live as long as the program.
+struct SplitRegistration {
+  SplitRegistration(const RankKind& ranks, const char* op);
 };
 
 }  // namespace ssmbench

@@ -75,8 +75,9 @@ void Rerun::second_pass(void* stream) {
 }
 
 std::int64_t Rerun::steps_again() const {
-  if (team_.rank() == 0 || progress_->ranges == 0) return 0;
-  return stops_[static_cast<std::size_t>(progress_->ranges) - 1];
+  if (team_.rank() == 0) return 0;
+  const auto ranges = static_cast<std::size_t>(scan_.settled(progress_).ranges);
+  return ranges == 0 ? 0 : stops_[ranges - 1];
 }
 
 TwoPass::TwoPass(LocalScan& scan, Communicator& team, float* workspace) : scan_(scan), team_(team) {
@@ -139,16 +140,30 @@ void Chain::launch(void* stream) {
   if (!is_last(team_)) team_.send(own, payload_bytes(scan_), team_.rank() + 1, stream);
 }
 
-std::vector<std::int64_t> host_stops(std::int64_t steps) {
-  constexpr std::int64_t kFirst = 64;
-  constexpr std::int64_t kDoubled = 16384;
+namespace {
+
+constexpr std::int64_t kDoubled = 16384;
+constexpr std::int64_t kLast = 32768;
+
+/// Twice as far each time up to kDoubled, then every 4096 steps up to kLast, then at the end.
+std::vector<std::int64_t> stops_from(std::int64_t first, std::int64_t steps) {
   constexpr std::int64_t kStride = 4096;
-  constexpr std::int64_t kLast = 32768;
   std::vector<std::int64_t> stops;
-  for (std::int64_t stop = kFirst; stop < steps && stop <= kLast; stop += stop < kDoubled ? stop : kStride)
+  for (std::int64_t stop = first; stop < steps && stop <= kLast; stop += stop < kDoubled ? stop : kStride)
     stops.push_back(stop);
   stops.push_back(steps);
   return stops;
+}
+
+}  // namespace
+
+std::vector<std::int64_t> cuda_stops(std::int64_t steps) {
+  return stops_from(kDoubled, steps);
+}
+
+std::vector<std::int64_t> host_stops(std::int64_t steps) {
+  constexpr std::int64_t kFirst = 64;
+  return stops_from(kFirst, steps);
 }
 
 }  // namespace ssmbench

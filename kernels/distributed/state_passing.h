@@ -32,7 +32,7 @@ class Rerun {
 
   void launch(void* stream);
 
-  /// Of the last launch that has ended; on the CPU only.
+  /// Of the last launch that has ended.
   std::int64_t steps_again() const;
   /// The state that entered; null on rank 0.
   const float* entering() const { return team_.rank() > 0 ? entering_ : nullptr; }
@@ -82,6 +82,10 @@ class Chain {
   float *payloads_, *entering_;  // payloads: of the rank before, and the own
   RerunProgress* progress_;
 };
+
+/// Where ranks on GPUs compare states: after 16384 steps, then every 4096 up to 32768. Fewer comparisons than
+/// on the CPU, and ranges long enough to fill a GPU.
+std::vector<std::int64_t> cuda_stops(std::int64_t steps);
 
 /// Where ranks of the CPU compare states: 64 steps from the start, then twice as far each time up to 16384,
 /// from there on every 4096 up to 32768. Steps that are run again in vain are then at most as many as were

@@ -21,6 +21,7 @@ std::map<std::string, Ceilings> known_ceilings(const std::vector<DeviceInfo>& de
   std::map<std::string, Ceilings> known;
   bool is_new = false;
   for (const auto& device : devices) {
+    if (device.kind == DeviceKind::cuda && device.ranks > 1) continue;  // those of one GPU say nothing of it
     const std::string key = ceilings_key(device);
     if (!measured.contains(key)) {
       progress.say(fmt::format("measuring the ceilings of {} once, for about a second", device_id(device)));

@@ -18,6 +18,7 @@
 #include "launch/launcher.h"
 #include "model/build_info.h"
 #include "plugin/plugin.h"
+#include "team/nccl_team.h"
 
 namespace ssmbench {
 namespace {
@@ -46,8 +47,10 @@ int with_stdout_written(int code) {
 
 int parse_and_run(const std::vector<std::string>& arguments) {
   const std::string mpi = mpi_version();
+  const std::string nccl = nccl_built_with();
   Program program("Benchmarks and validates state-space-model kernels against a fp64 reference.",
-                  fmt::format("{}\nMPI: {}", build_info().version, mpi.empty() ? "no" : mpi),
+                  fmt::format("{}\nMPI: {}\nNCCL: {}", build_info().version, mpi.empty() ? "no" : mpi,
+                              nccl.empty() ? "no" : nccl),
                   "ssmbench run configs/small.json");
   add_run(program, arguments);
   add_report(program);

@@ -19,7 +19,8 @@ int cuda_index(const std::string& choice) {
     if (error != std::errc() || stop != end) index = -1;
   }
   if (index < 0)
-    throw UsageError(fmt::format("--device {}: expected auto, cpu, cpu*RANKS, cuda, cuda:N or all", choice));
+    throw UsageError(
+        fmt::format("--device {}: expected auto, cpu, cpu*RANKS, cuda, cuda*RANKS, cuda:N or all", choice));
   return index;
 }
 

@@ -196,6 +196,10 @@ int run(const RunOptions& unfinished) {
   std::string note;
   const SlotDevices chosen = choose_slot_devices(options, note);
   const auto& devices = chosen.of_plan;
+  if (leader && std::ranges::any_of(devices, [](const DeviceInfo& device) {
+        return device.kind == DeviceKind::cuda && device.ranks > 1;
+      }))
+    throw UsageError("teams of GPUs run without mpirun or srun, on one host");
   Progress progress(options.quiet || options.worker, options.verbose);
   if (!note.empty()) progress.say(note);
   if (options.profile && devices.front().kind == DeviceKind::cpu)

@@ -32,17 +32,25 @@ int team_size(const std::string& option, std::string_view text) {
   return size;
 }
 
+/// What is a slot's own GPU cannot be another one's too.
+void refuse_teams_in_slots(const RunOptions& o, const std::string& option) {
+  if (!o.gpus.empty())
+    throw UsageError(option +
+                     " computes a case on several GPUs, --gpus shares cases out: they exclude each other");
+}
+
 /// By --ranks, or by a --device that is a team.
 void finish_teams(RunOptions& o) {
-  constexpr std::string_view kTeam = "cpu*";
-  if (o.device.starts_with(kTeam)) {
+  if (const auto star = o.device.find('*'); star != std::string::npos) {
     const std::string option = "--device " + o.device;
     if (!o.ranks.empty()) throw UsageError(option + " and --ranks exclude each other");
-    o.team_sizes = {team_size(option, std::string_view(o.device).substr(kTeam.size()))};
-    o.device = "cpu";
+    o.team_sizes = {team_size(option, std::string_view(o.device).substr(star + 1))};
+    o.device.resize(star);
+    refuse_teams_in_slots(o, option);
     return;
   }
   if (o.ranks.empty()) return;
+  refuse_teams_in_slots(o, "--ranks " + o.ranks);
   o.team_sizes.clear();
   std::istringstream sizes(o.ranks);
   for (std::string text; std::getline(sizes, text, ',');)
@@ -63,7 +71,8 @@ void add_selection(Command& command, Selection& selection) {
 
 void add_run_options(Command& command, RunOptions& o) {
   command.positionals("CONFIG", o.configs, "Config files");
-  command.option("--device", "DEVICE", o.device, "auto, cpu, cpu*RANKS, cuda, cuda:N or all (default auto)");
+  command.option("--device", "DEVICE", o.device,
+                 "auto, cpu, cuda, cuda:N or all (default auto); cpu*RANKS, cuda*RANKS: a team");
   command.positive(
       "--cpus", "N", o.cpus,
       "Run in so many processes at a time on the CPU; what is timed is timed alone, on all cores");

@@ -121,14 +121,9 @@ SlotDevices devices_of_slots(const RunOptions& options, std::string& note) {
 
 /// What a plan has for teams of these sizes, with 1 for the devices by themselves.
 std::vector<DeviceInfo> with_teams(const std::vector<DeviceInfo>& devices, const std::vector<int>& sizes) {
-  const bool has_cpu = std::ranges::find(devices, DeviceKind::cpu, &DeviceInfo::kind) != devices.end();
   std::vector<DeviceInfo> all;
-  for (const int size : sizes) {
-    if (size == 1) all.insert(all.end(), devices.begin(), devices.end());
-    if (size > 1 && !has_cpu)
-      throw UsageError(fmt::format("--ranks {}: teams are of the CPU so far; name it by --device cpu", size));
-    if (size > 1) all.push_back(team_info(size));
-  }
+  for (const int size : sizes)
+    for (const auto& device : devices) all.push_back(size == 1 ? device : team_info(device, size));
   return all;
 }
 

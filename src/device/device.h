@@ -24,6 +24,7 @@ struct DeviceInfo {
   std::size_t free_bytes = 0;                  ///< of it, available now
   std::string uuid = {};                       ///< of a GPU
   std::map<std::string, std::string> details;  ///< driver, compute capability, clocks, threads, …
+  std::string untimed = {};                    ///< why times of it would say nothing; empty: they do
 };
 
 /// What a device's clock does at a moment.

@@ -46,6 +46,7 @@ const std::vector<Implementation>& team_implementations(int ranks) {
          .op = each.op,
          .device = each.device,
          .summary = each.summary,
+         .arithmetic = each.arithmetic,
          .unsupported = [&each, ranks](const Problem& whole) { return each.unsupported(whole, ranks); },
          .workspace_bytes = [&each,
                              ranks](const Problem& whole) { return largest_workspace(each, whole, ranks); },

@@ -29,10 +29,12 @@ struct DistributedRun {
 /// A kernel that the ranks of a team compute together, each on its part of one problem. How many ranks there
 /// are is no part of the problem: inputs and the reference are those of the whole.
 struct DistributedImplementation {
-  std::string name;  ///< the kind of device comes first: "cpu-rerun"
+  std::string name;  ///< "cpu-rerun", "nccl-rerun": on CPUs, on GPUs
   std::string op;
   DeviceKind device = DeviceKind::cpu;
   std::string summary;
+  /// Implementation::arithmetic.
+  std::function<Arithmetic(DType io)> arithmetic = [](DType) { return Arithmetic(); };
   /// Why so many ranks cannot do the problem; nothing when they can.
   std::function<std::optional<std::string>(const Problem& whole, int ranks)> unsupported;
   /// The rank's part of every tensor. Outputs that it cuts are put together from the parts.

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <thread>
 #include <utility>
@@ -28,17 +29,20 @@ constexpr milliseconds kLookEvery{1};
 
 class ChildRanks : public RankProcesses {
  public:
-  ChildRanks(const std::vector<std::string>& argv, const std::string& team, int ranks) {
+  ChildRanks(const std::vector<std::string>& argv, const std::string& team, const TeamPlan& plan) {
     const auto cpus = allowed_cpus();
-    for (int rank = 1; rank < ranks; ++rank) {
+    for (int rank = 1; rank < plan.ranks; ++rank) {
+      const auto number = static_cast<std::size_t>(rank);
       auto& child = *children_.emplace_back(std::make_unique<ChildProcess>(argv));
-      const auto own = share_of(cpus, static_cast<std::size_t>(rank), static_cast<std::size_t>(ranks));
+      const auto own = share_of(cpus, number, static_cast<std::size_t>(plan.ranks));
+      const auto gpu = plan.gpus.empty() ? std::nullopt : std::optional(plan.gpus[number]);
       child.order(to_bytes(WorkerOrders{.supervisor = getpid(),
                                         .plan = "",
                                         .dump_folder = "",
-                                        .place = {.cpus = own, .all_cpus = cpus},
+                                        .place = {.gpu = gpu, .cpus = own, .all_cpus = cpus},
                                         .team = team,
-                                        .rank = rank}));
+                                        .rank = rank,
+                                        .path = plan.path}));
     }
     const auto deadline = Clock::now() + kLongestStart;
     for (std::size_t i = 0; i < children_.size(); ++i) wait_until_ready(i, deadline);
@@ -100,8 +104,8 @@ class ChildRanks : public RankProcesses {
 }  // namespace
 
 StartRanks ranks_as_children(std::vector<std::string> worker_argv) {
-  return [argv = std::move(worker_argv)](const std::string& team, int ranks) {
-    return std::make_unique<ChildRanks>(argv, team, ranks);
+  return [argv = std::move(worker_argv)](const std::string& team, const TeamPlan& plan) {
+    return std::make_unique<ChildRanks>(argv, team, plan);
   };
 }
 

@@ -86,7 +86,8 @@ std::string to_bytes(const WorkerOrders& orders) {
                 {"cpus", place.cpus},
                 {"all_cpus", place.all_cpus},
                 {"team", orders.team},
-                {"rank", orders.rank}});
+                {"rank", orders.rank},
+                {"path", static_cast<int>(orders.path)}});
 }
 
 std::string to_bytes(const JobSet& jobs) {
@@ -113,7 +114,8 @@ WorkerOrders read_orders(int descriptor) {
                       .cpus = json->at("cpus").get<std::vector<int>>(),
                       .all_cpus = json->at("all_cpus").get<std::vector<int>>()},
             .team = json->at("team").get<std::string>(),
-            .rank = json->at("rank").get<int>()};
+            .rank = json->at("rank").get<int>(),
+            .path = static_cast<DataPath>(json->at("path").get<int>())};
   } catch (const Json::exception&) {
     throw UsageError("--worker is internal to ssmbench");
   }

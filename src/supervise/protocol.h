@@ -9,6 +9,7 @@
 #include "device/ceilings.h"
 #include "sweep/plan.h"
 #include "sweep/run_listener.h"
+#include "team/rank_links.h"
 #include "team/rank_order.h"
 
 namespace ssmbench {
@@ -30,7 +31,7 @@ struct ProtocolError : std::runtime_error {
 /// Where a worker is one of several of a run.
 struct WorkerPlace {
   std::string lock = {};           ///< of the host (HostLock); empty: it is the only worker
-  std::optional<int> gpu = {};     ///< that it works on in place of the plan's
+  std::optional<int> gpu = {};     ///< that it works on in place of the plan's; of a rank: none on the CPU
   std::vector<int> cpus = {};      ///< of its own; empty: those that it may use anyway
   std::vector<int> all_cpus = {};  ///< of all workers of the host
 };
@@ -43,6 +44,7 @@ struct WorkerOrders {
   WorkerPlace place = {};
   std::string team = {};  ///< TeamMemory that it joins as `rank`, to do what its supervisor does; else empty
   int rank = 0;
+  DataPath path = DataPath::host_memory;  ///< of the team
 };
 
 std::string to_bytes(const WorkerOrders& orders);

@@ -106,7 +106,10 @@ int WorkerProcess::follow() {
   try {
     const auto team = join_team(orders_.team, orders_.rank, kUntilItDies);
     try {
-      ssmbench::follow(*team, [] { return next_rank_order(kOrdersDescriptor); });
+      const auto device = orders_.place.gpu ? open_device(DeviceKind::cuda, *orders_.place.gpu)
+                                            : open_device(DeviceKind::cpu);
+      RankLinks links(*team, *device, orders_.path);
+      ssmbench::follow(links, [] { return next_rank_order(kOrdersDescriptor); });
     } catch (const TeamError&) {
       throw;
     } catch (const std::exception& error) {  // before it leaves, which others notice

@@ -45,6 +45,8 @@ CaseRunner::CaseRunner(const Plan& plan, const RunnerOptions& options, RunListen
       reference_(reference) {}
 
 void CaseRunner::run(const std::vector<NumberedJob>& jobs) {
+  const DeviceInfo& of_plan = plan_.devices[jobs.front().job->device];
+  has_times_ = of_plan.untimed.empty();
   upload();
   std::shared_ptr<void> alone;
   std::shared_ptr<void> all_cores;
@@ -262,7 +264,7 @@ void CaseRunner::upload() {
     upload_error_ = explain(error);
     return;
   }
-  if (is_timed() && !device_.shares_host_memory())
+  if (is_timed() && !device_.shares_host_memory() && device_.info().ranks == 1)
     transfers_.emplace(device_, uploads(inputs_, *uploaded_),
                        std::min(kTransferSeconds, options_.timing.max_seconds / 40), stop_);
 }

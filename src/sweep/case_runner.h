@@ -48,7 +48,7 @@ class CaseRunner {
   };
   using Place = std::list<Candidate>::iterator;
 
-  bool is_timed() const { return options_.time && case_.timed; }
+  bool is_timed() const { return options_.time && case_.timed && has_times_; }
   void start(const NumberedJob& job);
   void verify(Candidate& candidate);
   /// Times all that are held, verifies them again and reports them.
@@ -88,6 +88,7 @@ class CaseRunner {
   const FinishedHook& finished_;
   const Case& case_;
   Device& device_;
+  bool has_times_ = true;  ///< DeviceInfo::untimed
   std::vector<HostTensor>& inputs_;
   const ReferenceOutputs* reference_;
 

@@ -175,7 +175,8 @@ MemoryNeed memory_need(const PlannedCase& planned, const Plan& plan, bool verify
     if (job.skip) continue;
     const std::size_t workspace = job.implementation->workspace_bytes(problem);
     if (plan.devices[job.device].kind == DeviceKind::cuda) {
-      need.device = std::max(need.device, inputs + outputs + workspace);
+      // Of a team as if all its ranks were on one GPU.
+      need.device = std::max(need.device, inputs + outputs + workspace + bytes_of_ranks(job, plan, problem));
       // The outputs of the first launch and of the latest.
       need.host = std::max(need.host, inputs + 2 * outputs + reference);
     } else {  // the CPU's outputs lie beside these copies

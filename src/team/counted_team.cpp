@@ -42,24 +42,30 @@ double CountedTeam::wire_bytes() const {
 }
 
 void CountedTeam::replay(void* stream) {
+  std::size_t most = 0;
+  for (const auto& call : calls_) most = std::max(most, call.bytes * static_cast<std::size_t>(size()));
+  if (most > bytes_) {
+    from_ = device_.allocate(most);
+    to_ = device_.allocate(most);
+    bytes_ = most;
+    device_.fill(from_.get(), 0, most);
+  }
   for (const auto& [what, bytes, peer] : calls_) {
-    from_.resize(std::max(from_.size(), bytes * static_cast<std::size_t>(size())));
-    to_.resize(from_.size());
     switch (what) {
       case What::all_gather:
-        team_.all_gather(from_.data(), to_.data(), bytes, stream);
+        team_.all_gather(from_.get(), to_.get(), bytes, stream);
         break;
       case What::all_reduce:
-        team_.all_reduce(reinterpret_cast<float*>(from_.data()), bytes / sizeof(float), stream);
+        team_.all_reduce(static_cast<float*>(from_.get()), bytes / sizeof(float), stream);
         break;
       case What::all_to_all:
-        team_.all_to_all(from_.data(), to_.data(), bytes, stream);
+        team_.all_to_all(from_.get(), to_.get(), bytes, stream);
         break;
       case What::send:
-        team_.send(from_.data(), bytes, peer, stream);
+        team_.send(from_.get(), bytes, peer, stream);
         break;
       case What::receive:
-        team_.receive(to_.data(), bytes, peer, stream);
+        team_.receive(to_.get(), bytes, peer, stream);
     }
   }
 }

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "device/device.h"
 #include "model/communicator.h"
 
 namespace ssmbench {
@@ -10,8 +11,8 @@ namespace ssmbench {
 /// A team that does what another one does, and remembers it.
 class CountedTeam : public Communicator {
  public:
-  /// `team` has to live as long.
-  explicit CountedTeam(Communicator& team) : team_(team) {}
+  /// `team`, which exchanges memory of the device, and the device have to live as long.
+  CountedTeam(Communicator& team, Device& device) : team_(team), device_(device) {}
 
   int rank() const override { return team_.rank(); }
   int size() const override { return team_.size(); }
@@ -40,8 +41,10 @@ class CountedTeam : public Communicator {
   };
 
   Communicator& team_;
+  Device& device_;
   std::vector<Call> calls_;
-  std::vector<std::byte> from_, to_;  ///< of replays
+  std::size_t bytes_ = 0;
+  Device::Buffer from_, to_;  ///< of replays, each of so many bytes
 };
 
 }  // namespace ssmbench

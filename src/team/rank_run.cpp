@@ -8,7 +8,6 @@
 #include <memory>
 #include <stdexcept>
 
-#include "device/cpu.h"
 #include "device/floating_point.h"
 #include "device/thread_pinning.h"
 #include "model/operation.h"
@@ -53,16 +52,17 @@ void for_each_run(const TensorSpec& whole, const TensorSpec& part, const Shape& 
 
 }  // namespace
 
-RankRun::RankRun(Device& device, const DistributedImplementation& implementation, const Problem& problem,
-                 Communicator& team, const TensorSet* whole, void* workspace)
-    : device_(device),
+RankRun::RankRun(RankLinks& links, const DistributedImplementation& implementation, const Problem& problem,
+                 const TensorSet* whole, void* workspace)
+    : device_(links.device()),
       implementation_(implementation),
       problem_(problem),
-      team_(team),
-      counted_(team),
-      workspace_bytes_(implementation.workspace_bytes(problem, team.rank(), team.size())),
-      guard_(device),
-      run_(bind(implementation.box(problem, team.rank(), team.size()), whole, workspace)) {
+      team_(links.of_host()),
+      of_device_(links.of_device()),
+      counted_(of_device_, device_),
+      workspace_bytes_(implementation.workspace_bytes(problem, team_.rank(), team_.size())),
+      guard_(device_),
+      run_(bind(implementation.box(problem, team_.rank(), team_.size()), whole, workspace)) {
   team_.barrier();  // where another rank cannot, this one is not to believe that all could
 }
 
@@ -110,7 +110,7 @@ bool RankRun::settle() {
 std::vector<double> RankRun::exchange() {
   std::vector<double> all(static_cast<std::size_t>(team_.size()));
   const double own = time([this] { counted_.replay(device_.stream()); });
-  team_.all_gather(&own, all.data(), sizeof own, device_.stream());
+  team_.all_gather(&own, all.data(), sizeof own, nullptr);
   return all;
 }
 
@@ -128,7 +128,7 @@ std::vector<RankOutcome> RankRun::outcomes_of_all(const RankOutcome& own) {
                 .damage = {}};
   own.damage.text.copy(report.damage.data(), report.damage.size() - 1);
   std::vector<Report> reports(static_cast<std::size_t>(team_.size()));
-  team_.all_gather(&report, reports.data(), sizeof report, device_.stream());
+  team_.all_gather(&report, reports.data(), sizeof report, nullptr);
   std::vector<RankOutcome> all;
   for (const auto& each : reports)
     all.push_back({.ms = each.ms,
@@ -142,13 +142,13 @@ TensorSpec RankRun::part_at(const Part& part, int rank) const {
   return part_of(part.of_whole, implementation_.box(problem_, rank, team_.size()));
 }
 
-void RankRun::copy(const Part& part, int rank, std::byte* packed, bool out_of_whole) const {
+void RankRun::copy(const Part& part, int rank, void* packed, bool out_of_whole) const {
   const std::size_t size = size_of(part.spec.dtype);
   const Box box = implementation_.box(problem_, rank, team_.size());
   for_each_run(part.of_whole, part_of(part.of_whole, box), begin_of(part.of_whole, box),
                [&](std::int64_t in_whole, std::int64_t in_part, std::int64_t count) {
                  std::byte* there = part.in_whole + static_cast<std::size_t>(in_whole) * size;
-                 std::byte* here = packed + static_cast<std::size_t>(in_part) * size;
+                 std::byte* here = static_cast<std::byte*>(packed) + static_cast<std::size_t>(in_part) * size;
                  if (out_of_whole)
                    device_.copy(here, there, static_cast<std::size_t>(count) * size);
                  else
@@ -156,17 +156,26 @@ void RankRun::copy(const Part& part, int rank, std::byte* packed, bool out_of_wh
                });
 }
 
+void* RankRun::packed(std::size_t bytes) {
+  if (packed_ == nullptr || bytes > packed_bytes_) {
+    device_.synchronize();  // what was there may be on its way
+    packed_ = device_.allocate(bytes);
+    packed_bytes_ = bytes;
+  }
+  return packed_.get();
+}
+
 void RankRun::hand_out() {
   for (const auto& part : parts_) {
     if (team_.rank() > 0) {
-      team_.receive(part.buffer.get(), part.spec.bytes(), 0, device_.stream());
+      of_device_.receive(part.buffer.get(), part.spec.bytes(), 0, device_.stream());
       continue;
     }
-    copy(part, 0, static_cast<std::byte*>(part.buffer.get()), true);
+    copy(part, 0, part.buffer.get(), true);
     for (int rank = 1; rank < team_.size(); ++rank) {
-      packed_.resize(part_at(part, rank).bytes());
-      copy(part, rank, packed_.data(), true);
-      team_.send(packed_.data(), packed_.size(), rank, device_.stream());
+      const std::size_t bytes = part_at(part, rank).bytes();
+      copy(part, rank, packed(bytes), true);
+      of_device_.send(packed_.get(), bytes, rank, device_.stream());
     }
   }
 }
@@ -177,21 +186,20 @@ void RankRun::collect() {
     const int holder = part.is_cut ? -1 : implementation_.holder(part.spec.name, team_.size());
     const auto gives = [&](int rank) { return holder < 0 || rank == holder; };
     if (team_.rank() > 0) {
-      if (gives(team_.rank())) team_.send(part.buffer.get(), part.spec.bytes(), 0, device_.stream());
+      if (gives(team_.rank())) of_device_.send(part.buffer.get(), part.spec.bytes(), 0, device_.stream());
       continue;
     }
-    if (gives(0)) copy(part, 0, static_cast<std::byte*>(part.buffer.get()), false);
+    if (gives(0)) copy(part, 0, part.buffer.get(), false);
     for (int rank = 1; rank < team_.size(); ++rank) {
       if (!gives(rank)) continue;
-      packed_.resize(part_at(part, rank).bytes());
-      team_.receive(packed_.data(), packed_.size(), rank, device_.stream());
-      copy(part, rank, packed_.data(), false);
+      const std::size_t bytes = part_at(part, rank).bytes();
+      of_device_.receive(packed(bytes), bytes, rank, device_.stream());
+      copy(part, rank, packed_.get(), false);
     }
   }
 }
 
-void follow(Communicator& team, const std::function<std::optional<RankOrder>()>& next_order) {
-  const auto device = open_cpu();
+void follow(RankLinks& links, const std::function<std::optional<RankOrder>()>& next_order) {
   std::map<std::size_t, std::unique_ptr<RankRun>> runs;
   std::shared_ptr<void> pinned;
   while (const auto order = next_order()) {
@@ -201,8 +209,8 @@ void follow(Communicator& team, const std::function<std::optional<RankOrder>()>&
         const auto* implementation = distributed_implementation(order->op, order->implementation);
         if (op == nullptr || implementation == nullptr)
           throw std::logic_error("bound to what this program does not have");
-        runs[order->run] = std::make_unique<RankRun>(*device, *implementation, Problem(*op, order->axes),
-                                                     team, nullptr, nullptr);
+        runs[order->run] =
+            std::make_unique<RankRun>(links, *implementation, Problem(*op, order->axes), nullptr, nullptr);
         break;
       }
       case RankOrder::Kind::launch:

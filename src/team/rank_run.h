@@ -11,6 +11,7 @@
 #include "device/memory_guard.h"
 #include "model/distributed.h"
 #include "team/counted_team.h"
+#include "team/rank_links.h"
 #include "team/rank_order.h"
 
 namespace ssmbench {
@@ -32,10 +33,10 @@ struct RankOutcome {
 /// implementation throw.
 class RankRun {
  public:
-  /// `whole`: its tensors on rank 0, null elsewhere. `workspace` is of DistributedImplementation's size; null:
-  /// of its own, with guard bands. The device and the team have to live as long.
-  RankRun(Device& device, const DistributedImplementation& implementation, const Problem& problem,
-          Communicator& team, const TensorSet* whole, void* workspace);
+  /// `whole`: its tensors on rank 0, in memory of its device; null elsewhere. `workspace` is of
+  /// DistributedImplementation's size; null: of its own, with guard bands. The links have to live as long.
+  RankRun(RankLinks& links, const DistributedImplementation& implementation, const Problem& problem,
+          const TensorSet* whole, void* workspace);
 
   /// By rank. A workspace of its own is filled with `garbage` before.
   std::vector<RankOutcome> launch(unsigned char garbage);
@@ -58,23 +59,27 @@ class RankRun {
   double time(const std::function<void()>& work);
   std::vector<RankOutcome> outcomes_of_all(const RankOutcome& own);
   /// Copies between a whole tensor and the part that `rank` has of it, `packed`.
-  void copy(const Part& part, int rank, std::byte* packed, bool out_of_whole) const;
+  void copy(const Part& part, int rank, void* packed, bool out_of_whole) const;
+  /// Memory of the device for another rank's part.
+  void* packed(std::size_t bytes);
   TensorSpec part_at(const Part& part, int rank) const;
 
   Device& device_;
   const DistributedImplementation& implementation_;
   Problem problem_;
-  Communicator& team_;
+  Communicator& team_;       ///< exchanges memory of the host
+  Communicator& of_device_;  ///< and of the device
   CountedTeam counted_;
   std::vector<Part> parts_;
   std::size_t workspace_bytes_;
   Device::Buffer workspace_;  ///< its own; else null
-  std::vector<std::byte> packed_;
+  Device::Buffer packed_;
+  std::size_t packed_bytes_ = 0;
   MemoryGuard guard_;
   DistributedRun run_;
 };
 
 /// What every rank but 0 does: obeys rank 0 until there are no more orders. Throws what RankRun throws.
-void follow(Communicator& team, const std::function<std::optional<RankOrder>()>& next_order);
+void follow(RankLinks& links, const std::function<std::optional<RankOrder>()>& next_order);
 
 }  // namespace ssmbench

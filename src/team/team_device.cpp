@@ -4,16 +4,18 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <optional>
 #include <random>
+#include <set>
 #include <stdexcept>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
-#include "device/cpu.h"
 #include "device/team_run.h"
 #include "device/thread_pinning.h"
 #include "model/distributed.h"
+#include "team/nccl_team.h"
 #include "team/rank_run.h"
 #include "team/shared_memory.h"
 
@@ -37,15 +39,18 @@ class Threads {
 /// Ranks that have joined a team, until the first of them fails.
 class LiveTeam {
  public:
-  LiveTeam(int ranks, const StartRanks& start, std::chrono::milliseconds patience)
-      : threads_(threads_of_rank(0, ranks)) {
-    const TeamMemory memory(ranks);
-    processes_ = start(memory.name(), ranks);
-    together([&] { communicator_ = join_team(memory.name(), 0, patience); });
+  LiveTeam(Device& device, const TeamPlan& plan, const StartRanks& start, std::chrono::milliseconds patience)
+      : threads_(threads_of_rank(0, plan.ranks)) {
+    const TeamMemory memory(plan.ranks);
+    processes_ = start(memory.name(), plan);
+    together([&] {
+      communicator_ = join_team(memory.name(), 0, patience);
+      links_.emplace(*communicator_, device, plan.path);
+    });
   }
 
   bool is_over() const { return processes_ == nullptr; }
-  Communicator& communicator() { return *communicator_; }
+  RankLinks& links() { return *links_; }
   void order(const RankOrder& order) {
     if (!is_over()) processes_->order(order);
   }
@@ -79,7 +84,8 @@ class LiveTeam {
 
   int threads_;  ///< of this rank
   std::unique_ptr<Communicator> communicator_;
-  std::unique_ptr<RankProcesses> processes_;  ///< go before it, so that they need not be told
+  std::optional<RankLinks> links_;
+  std::unique_ptr<RankProcesses> processes_;  ///< go before these, so that they need not be told
   std::size_t runs_ = 0;
 };
 
@@ -98,7 +104,7 @@ double largest(const std::vector<double>& values) {
 
 class BoundTeamRun : public TeamRun, public std::enable_shared_from_this<BoundTeamRun> {
  public:
-  BoundTeamRun(std::shared_ptr<LiveTeam> team, std::shared_ptr<Latest> latest, Device& memory,
+  BoundTeamRun(std::shared_ptr<LiveTeam> team, std::shared_ptr<Latest> latest,
                const DistributedImplementation& implementation, const Problem& problem,
                const TensorSet& tensors, void* workspace)
       : team_(std::move(team)), latest_(std::move(latest)), number_(team_->next_number()) {
@@ -108,8 +114,7 @@ class BoundTeamRun : public TeamRun, public std::enable_shared_from_this<BoundTe
                   .op = problem.op().name,
                   .axes = problem.axes()});
     team_->together([&] {
-      own_ = std::make_unique<RankRun>(memory, implementation, problem, team_->communicator(), &tensors,
-                                       workspace);
+      own_ = std::make_unique<RankRun>(team_->links(), implementation, problem, &tensors, workspace);
     });
   }
   ~BoundTeamRun() override { team_->order({.kind = RankOrder::Kind::release, .run = number_}); }
@@ -170,51 +175,73 @@ class BoundTeamRun : public TeamRun, public std::enable_shared_from_this<BoundTe
   std::mt19937_64 random_{std::random_device()()};
 };
 
-/// Memory of rank 0 is the host's, as that of the CPU by itself.
+/// GPUs from the team's own on, where there are as many.
+TeamPlan plan_of(const DeviceInfo& team) {
+  TeamPlan plan{.ranks = team.ranks};
+  if (team.kind == DeviceKind::cpu) return plan;
+  const int gpus = static_cast<int>(list_devices().size()) - 1;
+  const bool has_own = team.index + team.ranks <= gpus;
+  for (int rank = 0; rank < team.ranks; ++rank) plan.gpus.push_back(team.index + (has_own ? rank : 0));
+  if (has_own && !nccl_version().empty()) plan.path = DataPath::nccl;
+  return plan;
+}
+
+/// Its memory is that of rank 0's device.
 class TeamDevice : public Device {
  public:
   TeamDevice(DeviceInfo info, StartRanks start, std::chrono::milliseconds patience)
-      : info_(std::move(info)), start_(std::move(start)), patience_(patience), host_(open_cpu()) {}
+      : info_(std::move(info)),
+        start_(std::move(start)),
+        patience_(patience),
+        own_(open_device(info_.kind, info_.index)) {}
 
   DeviceInfo info() const override {
     DeviceInfo now = info_;
-    now.free_bytes = host_->info().free_bytes;
+    now.free_bytes = own_->info().free_bytes;
     return now;
   }
-  bool shares_host_memory() const override { return true; }
-  Buffer allocate(std::size_t bytes) override { return host_->allocate(bytes); }
+  bool shares_host_memory() const override { return own_->shares_host_memory(); }
+  Buffer allocate(std::size_t bytes) override { return own_->allocate(bytes); }
   void copy_in(void* device, const void* host, std::size_t bytes) override {
-    host_->copy_in(device, host, bytes);
+    own_->copy_in(device, host, bytes);
   }
   void copy_out(void* host, const void* device, std::size_t bytes) override {
-    host_->copy_out(host, device, bytes);
+    own_->copy_out(host, device, bytes);
   }
+  void enqueue_copy_in(void* device, const void* host, std::size_t bytes) override {
+    own_->enqueue_copy_in(device, host, bytes);
+  }
+  void enqueue_copy_out(void* host, const void* device, std::size_t bytes) override {
+    own_->enqueue_copy_out(host, device, bytes);
+  }
+  void* pinned_memory(std::size_t bytes) override { return own_->pinned_memory(bytes); }
   void fill(void* device, unsigned char value, std::size_t bytes) override {
-    host_->fill(device, value, bytes);
+    own_->fill(device, value, bytes);
   }
-  void copy(void* to, const void* from, std::size_t bytes) override { host_->copy(to, from, bytes); }
-  void exchange(const std::vector<SlicePair>& pairs) override { host_->exchange(pairs); }
+  void copy(void* to, const void* from, std::size_t bytes) override { own_->copy(to, from, bytes); }
+  void exchange(const std::vector<SlicePair>& pairs) override { own_->exchange(pairs); }
   std::vector<std::uint64_t> digests(const std::vector<MemorySpan>& spans) override {
-    return host_->digests(spans);
+    return own_->digests(spans);
   }
-  void* stream() override { return nullptr; }
-  void use_second_stream(bool /*second*/) override {}
-  void synchronize() override {}
+  void* stream() override { return own_->stream(); }
+  void use_second_stream(bool second) override { own_->use_second_stream(second); }
+  void synchronize() override { own_->synchronize(); }
   bool wait_until_idle() override {
     const auto run = latest_->run.lock();
-    return run != nullptr ? run->settle() : host_->wait_until_idle();
+    return run != nullptr ? run->settle() : own_->wait_until_idle();
   }
   bool flush_cache() override { return false; }
-  std::shared_ptr<void> pin_threads() override { return host_->pin_threads(); }
+  std::optional<ClockReading> read_clock() override { return own_->read_clock(); }
+  std::shared_ptr<void> pin_threads() override { return own_->pin_threads(); }
 
   BoundRun bind(const Implementation& implementation, const Problem& problem, const TensorSet& tensors,
                 void* workspace) override {
     const auto* distributed = distributed_implementation(problem.op().name, implementation.name);
     if (distributed == nullptr) throw std::logic_error(implementation.name + " is for one device");
     if (team_ == nullptr || team_->is_over())
-      team_ = std::make_shared<LiveTeam>(info_.ranks, start_, patience_);
+      team_ = std::make_shared<LiveTeam>(*own_, plan_of(info_), start_, patience_);
     const auto run =
-        std::make_shared<BoundTeamRun>(team_, latest_, *host_, *distributed, problem, tensors, workspace);
+        std::make_shared<BoundTeamRun>(team_, latest_, *distributed, problem, tensors, workspace);
     return {.launch = [run](void* /*stream*/) { run->launch(); }, .team = run};
   }
 
@@ -230,17 +257,24 @@ class TeamDevice : public Device {
   DeviceInfo info_;
   StartRanks start_;
   std::chrono::milliseconds patience_;
-  std::unique_ptr<Device> host_;
+  std::unique_ptr<Device> own_;  ///< rank 0's
   std::shared_ptr<Latest> latest_ = std::make_shared<Latest>();
   std::shared_ptr<LiveTeam> team_;  ///< none before the first bind
 };
 
 }  // namespace
 
-DeviceInfo team_info(int ranks) {
-  DeviceInfo info = cpu_info();
+DeviceInfo team_info(const DeviceInfo& device, int ranks) {
+  DeviceInfo info = device;
   info.ranks = ranks;
   info.details["ranks"] = std::to_string(ranks);
+  if (info.kind == DeviceKind::cpu) return info;
+  const TeamPlan plan = plan_of(info);
+  const std::set<int> gpus(plan.gpus.begin(), plan.gpus.end());
+  const bool by_nccl = plan.path == DataPath::nccl;
+  info.details["gpus"] = std::to_string(gpus.size());
+  info.details["exchange"] = by_nccl ? "NCCL " + nccl_version() : "through host memory";
+  if (!by_nccl) info.untimed = "ranks on GPUs that exchange data through host memory are not timed";
   return info;
 }
 

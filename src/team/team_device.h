@@ -5,9 +5,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "device/device.h"
 #include "record/cause.h"
+#include "team/rank_links.h"
 #include "team/rank_order.h"
 
 namespace ssmbench {
@@ -29,16 +31,25 @@ class RankProcesses {
   virtual std::optional<Explanation> why_lost() = 0;
 };
 
-/// Starts the ranks of a team of so many that has this name (TeamMemory), which join it at once. Throws
+/// Where the ranks of a team compute, and how they exchange data.
+struct TeamPlan {
+  int ranks = 1;
+  std::vector<int> gpus = {};  ///< by rank; empty: all on the CPU
+  DataPath path = DataPath::host_memory;
+};
+
+/// Starts the ranks of a team that has this name (TeamMemory), all but rank 0, which join it at once. Throws
 /// DeviceError where one does not get as far as that.
-using StartRanks = std::function<std::unique_ptr<RankProcesses>(const std::string& team, int ranks)>;
+using StartRanks =
+    std::function<std::unique_ptr<RankProcesses>(const std::string& team, const TeamPlan& plan)>;
 
-/// The host's CPU as a team of so many ranks.
-DeviceInfo team_info(int ranks);
+/// A device of the host as a team of so many ranks: the CPU, or GPUs from this one on. Where there are fewer
+/// GPUs than ranks, all ranks share this one.
+DeviceInfo team_info(const DeviceInfo& device, int ranks);
 
-/// A team of the host's CPU as a device, on which distributed implementations run. This process is rank 0. It
-/// has the tensors of the whole problem and decides alone what comes next; the others obey. So nothing of
-/// what verifies and times a launch need know of ranks, and ranks cannot come to disagree.
+/// A team as a device, on which distributed implementations run. This process is rank 0. It has the tensors of
+/// the whole problem and decides alone what comes next; the others obey. So nothing of what verifies and times
+/// a launch need know of ranks, and ranks cannot come to disagree.
 ///
 /// A launch takes as long as the rank that takes longest. Ranks are started with the first bind, and with the
 /// next after one of them failed; whatever was bound before is lost with them: launches throw.

@@ -32,9 +32,9 @@ TEST_CASE("usage errors name what was wrong") {
               "compare, gate, validate-config, schema, completion");
   check_error("run", 2, "ssmbench: CONFIG is required (see --help)");
   check_error("run configs/small.json --device gpu", 2,
-              "ssmbench: --device gpu: expected auto, cpu, cpu*RANKS, cuda, cuda:N or all");
+              "ssmbench: --device gpu: expected auto, cpu, cpu*RANKS, cuda, cuda*RANKS, cuda:N or all");
   check_error("run configs/small.json --device cuda:x", 2,
-              "ssmbench: --device cuda:x: expected auto, cpu, cpu*RANKS, cuda, cuda:N or all");
+              "ssmbench: --device cuda:x: expected auto, cpu, cpu*RANKS, cuda, cuda*RANKS, cuda:N or all");
   check_error("run configs/small.json --no-timing --no-verify", 2,
               "ssmbench: --no-timing and --no-verify leave nothing to do");
   check_error("run configs/small.json --runs 0", 2,

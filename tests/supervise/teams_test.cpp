@@ -214,4 +214,8 @@ TEST_CASE("sizes of teams that make no sense are refused") {
         "ssmbench: --device cpu*0: expected numbers of ranks from 1 to 64\n");
   CHECK(run_team(config + " --device 'cpu*2' --ranks 2").err ==
         "ssmbench: --device cpu*2 and --ranks exclude each other\n");
+  CHECK(
+      run_team(config + " --device 'cuda*2' --gpus 2").err ==
+      "ssmbench: --device cuda*2 computes a case on several GPUs, --gpus shares cases out: they exclude each "
+      "other\n");
 }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "catch.h"
+#include "device/cpu.h"
 #include "support/ranks.h"
 
 using namespace ssmbench;
@@ -19,7 +20,8 @@ void check(bool is_right, const char* what) {
 
 TEST_CASE("a counted team passes everything on, knows what was sent, and does it again") {
   const auto endings = run_ranks(4, [](Communicator& inner) {
-    CountedTeam team(inner);
+    const auto device = open_cpu();
+    CountedTeam team(inner, *device);
     const int own = inner.rank() + 1;
     std::vector<int> all(4);
     std::vector<int> crossed(4);

@@ -22,6 +22,9 @@ struct TiledTensor {
   std::uint64_t sizes[4];  ///< innermost first; rows of sizes[0] are multiples of 16 bytes
   unsigned tile[4];        ///< at most 256 each; of swizzled tiles, rows are as long as the swizzle's
   int element_bytes = 2;   ///< or 4
+  /// Of a part of a larger tensor: elements from one index of dimension i + 1 to the next, multiples of 16
+  /// bytes; 0: as many as dimension i spans.
+  std::uint64_t pitches[3] = {};
   CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_128B;
   CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_256B;
 };
@@ -43,7 +46,10 @@ inline CUtensorMap tensor_map(const TiledTensor& tensor) {
   std::uint64_t stride = static_cast<std::uint64_t>(tensor.element_bytes);
   for (int i = 0; i < tensor.rank; ++i) {
     sizes[i] = tensor.sizes[i];
-    strides[i] = stride *= tensor.sizes[i];  // of dimension i + 1, in bytes
+    stride *= tensor.sizes[i];  // of dimension i + 1, in bytes
+    if (i < 3 && tensor.pitches[i] != 0)
+      stride = tensor.pitches[i] * static_cast<std::uint64_t>(tensor.element_bytes);
+    strides[i] = stride;
     tile[i] = tensor.tile[i];
   }
   const cuuint32_t every[]{1, 1, 1, 1};

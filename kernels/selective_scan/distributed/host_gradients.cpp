@@ -1,7 +1,7 @@
 // selective_scan_bwd over CPU ranks: the gradient of the state goes back through a shard without the states,
 //   g ← conj(Ā_t)·(k·dy_t·conj(C_t) + g),   dy_t = dout_t·silu(z_t), k = 2 for complex A, else 1.
 
-#include "kernels/distributed/host_gradients.h"
+#include "kernels/distributed/gradient_registration.h"
 
 #include <type_traits>
 #include <vector>
@@ -75,25 +75,25 @@ class WayBack {
   MethodParameters method_;
 };
 
-std::function<void(const float*, float*)> way_back(const Problem& part, const TensorSet& tensors) {
-  using Call = std::function<void(const float*, float*)>;
+std::function<void(const float*, float*, void*)> way_back(const Problem& part, const TensorSet& tensors,
+                                                          void* /*workspace*/) {
+  using Call = std::function<void(const float*, float*, void*)>;
   const SelectiveScan shape(part);
   const ScanGradientArgs args = bind_scan_gradients(part, tensors);
   const MethodParameters method = method_parameters(shape.method);
   return with_io_type(part.dtype(), [&]<class Io>(Io) {
     return with_family(shape.method, [&]<Family family>(std::integral_constant<Family, family>) -> Call {
       if (shape.complex)
-        return [way = WayBack<Io, Complex, family>(args, method)](const float* leaving, float* entering) {
-          way.run(leaving, entering);
-        };
-      return [way = WayBack<Io, float, family>(args, method)](const float* leaving, float* entering) {
-        way.run(leaving, entering);
-      };
+        return [way = WayBack<Io, Complex, family>(args, method)](
+                   const float* leaving, float* entering, void* /*stream*/) { way.run(leaving, entering); };
+      return [way = WayBack<Io, float, family>(args, method)](
+                 const float* leaving, float* entering, void* /*stream*/) { way.run(leaving, entering); };
     });
   });
 }
 
-const HostGradientRegistration registration(
+const GradientRegistration registration(
+    host_ranks(),
     {.op = "selective_scan_bwd",
      .state = "initial_state",
      .dlast_state = "dlast_state",
@@ -102,8 +102,8 @@ const HostGradientRegistration registration(
      .sums_over_time = {"dA", "dB", "dC", "dD", "ddelta_bias"},
      .unsupported = unsupported,
      .sizes = sizes,
-     .scan = [](const Problem& part,
-                const TensorSet& tensors) { return on_host(part, bind_scan_gradients(part, tensors).scan); },
+     .scan = [](const Problem& part, const TensorSet& tensors,
+                void* /*workspace*/) { return on_host(part, bind_scan_gradients(part, tensors).scan); },
      .go_back = way_back});
 
 }  // namespace

@@ -3,8 +3,8 @@
 namespace ssmbench {
 namespace {
 
-const HostSplitRegistration forward("selective_scan_fwd");
-const HostSplitRegistration backward("selective_scan_bwd");
+const SplitRegistration forward(host_ranks(), "selective_scan_fwd");
+const SplitRegistration backward(host_ranks(), "selective_scan_bwd");
 
 }  // namespace
 }  // namespace ssmbench

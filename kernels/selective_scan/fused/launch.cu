@@ -14,6 +14,7 @@
 #include "kernels/common/tensor_data.h"
 #include "kernels/selective_scan/bind.h"
 #include "kernels/selective_scan/fused/kernel.cuh"
+#include "kernels/selective_scan/fused/launch.h"
 #include "kernels/selective_scan/fused_general/kernel.cuh"
 #include "kernels/selective_scan/segments.cuh"
 
@@ -68,10 +69,36 @@ std::optional<std::string> unsupported(const Problem& problem) {
                         "sequence and " + std::to_string(plan.channels()) + " channels");
 }
 
+/// Elements from one row of tiles to the next, and from one z of tensor maps to the next. Of what there is only
+/// one of, as if tensors had no gaps. They have some where the steps are not all of a tensor's.
+struct TilePitches {
+  std::int64_t of_row, of_batch, of_projection_row, of_projections;
+
+  TilePitches(const ScanArgs& args, bool along_time) {
+    const auto pitch = [](std::int64_t count, std::int64_t stride, std::int64_t without_gaps) {
+      return count > 1 ? stride : without_gaps;
+    };
+    const std::int64_t states = args.groups * args.dstate;
+    of_row = along_time ? pitch(args.dim, args.sequence.dim, args.seqlen)
+                        : pitch(args.seqlen, args.sequence.time, args.dim);
+    of_batch = pitch(args.batch, args.sequence.batch, of_row * (along_time ? args.dim : args.seqlen));
+    of_projection_row = along_time ? pitch(args.dstate, args.b_strides.state, args.seqlen)
+                                   : pitch(args.seqlen, args.b_strides.time, states);
+    of_projections = along_time
+                         ? pitch(args.groups, args.b_strides.group,
+                                 pitch(args.batch, args.b_strides.batch, of_projection_row * args.dstate))
+                         : pitch(args.batch, args.b_strides.batch, of_projection_row * args.seqlen);
+  }
+};
+
 /// Whether all groups of 8 elements that the fast kernel moves are whole and aligned to 16 bytes.
 bool in_vectors(const ScanArgs& args, bool along_time) {
   const auto whole = [](std::int64_t elements) { return elements % 8 == 0; };
   if (along_time ? !whole(args.seqlen) : !whole(args.channels_per_group) || !whole(args.dstate)) return false;
+  const TilePitches pitches(args, along_time);
+  for (const std::int64_t pitch :
+       {pitches.of_row, pitches.of_batch, pitches.of_projection_row, pitches.of_projections})
+    if (!whole(pitch)) return false;
   for (const void* tensor : {args.u, args.delta, args.z, args.B, args.C, static_cast<const void*>(args.out)})
     if (reinterpret_cast<std::uintptr_t>(tensor) % 16 != 0) return false;
   return true;
@@ -90,7 +117,9 @@ bool fits_tma(const ScanArgs& args) {
 template <class Layout>
 TensorMaps tensor_maps(const ScanArgs& args, bool along_time) {
   constexpr int element_bytes = Layout::kElementBytes;
-  const auto map_tiles = [&]<class Tile>(const Tile&, const void* data, std::int64_t rows, std::int64_t z) {
+  const TilePitches pitches(args, along_time);
+  const auto map_tiles = [&]<class Tile>(const Tile&, const void* data, std::int64_t rows, std::int64_t z,
+                                         std::int64_t pitch, std::int64_t of_z) {
     const std::int64_t x = along_time ? args.seqlen : rows;
     const std::int64_t y = along_time ? rows : args.seqlen;
     const auto size = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
@@ -100,18 +129,22 @@ TensorMaps tensor_maps(const ScanArgs& args, bool along_time) {
          .sizes = {size(x), size(y), size(z)},
          .tile = {static_cast<unsigned>(Tile::kCopyRow / element_bytes), Tile::kRows, 1},
          .element_bytes = element_bytes,
+         .pitches = {size(pitch), size(of_z)},
          .swizzle = Tile::kCopyRow == 128  ? CU_TENSOR_MAP_SWIZZLE_128B
                     : Tile::kCopyRow == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
                                            : CU_TENSOR_MAP_SWIZZLE_32B,
          .promotion = CU_TENSOR_MAP_L2_PROMOTION_NONE});
   };
   const auto sequence = [&](const void* data) {
-    return map_tiles(typename Layout::Sequence(), data, args.dim, args.batch);
+    return map_tiles(typename Layout::Sequence(), data, args.dim, args.batch, pitches.of_row,
+                     pitches.of_batch);
   };
   // Groups of states are rows of their own, or neighbours in a row.
   const auto projection = [&](const void* data) {
-    return along_time ? map_tiles(typename Layout::Projection(), data, args.dstate, args.batch * args.groups)
-                      : map_tiles(typename Layout::Projection(), data, args.groups * args.dstate, args.batch);
+    const std::int64_t rows = along_time ? args.dstate : args.groups * args.dstate;
+    return map_tiles(typename Layout::Projection(), data, rows,
+                     along_time ? args.batch * args.groups : args.batch, pitches.of_projection_row,
+                     pitches.of_projections);
   };
   return {sequence(args.u), sequence(args.z == nullptr ? args.u : args.z), sequence(args.delta),
           projection(args.B), projection(args.C)};
@@ -198,9 +231,8 @@ std::optional<Launch> bind_fast(const SelectiveScan& scan, const Sequences& sequ
   });
 }
 
-Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
-  if (auto reason = unsupported(problem)) throw ContractError("cuda-fused " + *reason);
-  ScanArgs args = bind_scan(problem, tensors);
+/// `cu_seqlens`: null where nothing is packed.
+Launch bind_args(const Problem& problem, ScanArgs args, const std::int32_t* cu_seqlens, void* workspace) {
   const SelectiveScan scan(problem);
   const Sequences sequences(problem);
   if (auto fast = bind_fast(scan, sequences, problem.dtype(), args, workspace)) return *fast;
@@ -208,7 +240,7 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
     args.batch = sequences.count;
     args.sequence.batch = args.b_strides.batch = args.c_strides.batch = 0;
   }
-  const SequenceBorders borders{data_of<const std::int32_t>(tensors, "cu_seqlens")};
+  const SequenceBorders borders{cu_seqlens};
   const GeneralPlan plan = plan_of(scan, sequences);
   const SegmentStates segments =
       segment_states(plan.segments, states_of(scan, sequences), plan.value_floats, workspace);
@@ -226,6 +258,12 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
                   launch(kernels.outputs, plan.segments.count)});
 }
 
+Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
+  if (auto reason = unsupported(problem)) throw ContractError("cuda-fused " + *reason);
+  return bind_args(problem, bind_scan(problem, tensors), data_of<const std::int32_t>(tensors, "cu_seqlens"),
+                   workspace);
+}
+
 const Registration registration{
     {.name = "cuda-fused",
      .op = "selective_scan_fwd",
@@ -238,4 +276,17 @@ const Registration registration{
 
 }  // namespace
 }  // namespace fused
+
+std::optional<std::string> fused_unsupported(const Problem& problem) {
+  return fused::unsupported(problem);
+}
+
+std::size_t fused_workspace_bytes(const Problem& problem) {
+  return fused::workspace_bytes(problem);
+}
+
+Launch fused_launch(const Problem& problem, const ScanArgs& args, void* workspace) {
+  return fused::bind_args(problem, args, nullptr, workspace);
+}
+
 }  // namespace ssmbench

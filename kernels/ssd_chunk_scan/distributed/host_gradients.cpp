@@ -1,7 +1,7 @@
 // ssd_chunk_scan_bwd over CPU ranks: the gradient of the state goes back through a shard without the states,
 //   g ← e^(Δ_t·A)·(dy_t ⊗ C_t + g),   dy_t = dout_t·silu(z_t), and g ← 0 before the first step of a sequence.
 
-#include "kernels/distributed/host_gradients.h"
+#include "kernels/distributed/gradient_registration.h"
 
 #include <algorithm>
 #include <cmath>
@@ -66,28 +66,39 @@ class WayBack {
   SsdInputs in_;
 };
 
-std::function<void(const float*, float*)> way_back(const Problem& part, const TensorSet& tensors) {
+std::function<void(const float*, float*, void*)> way_back(const Problem& part, const TensorSet& tensors,
+                                                          void* /*workspace*/) {
   const SsdBwdArgs args = bind_ssd_bwd(part, tensors);
-  return with_io_type(part.dtype(), [&]<class Io>(Io) -> std::function<void(const float*, float*)> {
-    return [way = WayBack<Io>(args)](const float* leaving, float* entering) { way.run(leaving, entering); };
+  return with_io_type(part.dtype(), [&]<class Io>(Io) -> std::function<void(const float*, float*, void*)> {
+    return [way = WayBack<Io>(args)](const float* leaving, float* entering, void* /*stream*/) {
+      way.run(leaving, entering);
+    };
   });
 }
 
-std::unique_ptr<LocalScan> states(const Problem& part, const TensorSet& tensors) {
+/// Sequences of a problem by itself are numbered from 0 in each batch.
+void rebase(const TensorView& numbers, std::int32_t* to, void* /*stream*/) {
+  const std::int64_t steps = numbers.shape.back();
+  const auto* from = static_cast<const std::int32_t*>(numbers.data);
+  for (std::int64_t i = 0; i < element_count(numbers.shape); ++i) to[i] = from[i] - from[i / steps * steps];
+}
+
+std::unique_ptr<LocalScan> states(const Problem& part, const TensorSet& tensors, void* /*workspace*/) {
   return on_host(part,
                  SsdArgs{.in = bind_ssd_bwd(part, tensors).in, .out = nullptr, .final_states = nullptr});
 }
 
-const HostGradientRegistration registration({.op = "ssd_chunk_scan_bwd",
-                                             .state = "initial_states",
-                                             .dlast_state = "dfinal_states",
-                                             .dlast_axis = "final_states",
-                                             .numbers = "seq_idx",
-                                             .sums_over_time = {"dA", "dD", "ddt_bias"},
-                                             .unsupported = unsupported,
-                                             .sizes = sizes,
-                                             .scan = states,
-                                             .go_back = way_back});
+const GradientRegistration registration(host_ranks(), {.op = "ssd_chunk_scan_bwd",
+                                                       .state = "initial_states",
+                                                       .dlast_state = "dfinal_states",
+                                                       .dlast_axis = "final_states",
+                                                       .numbers = "seq_idx",
+                                                       .sums_over_time = {"dA", "dD", "ddt_bias"},
+                                                       .unsupported = unsupported,
+                                                       .sizes = sizes,
+                                                       .scan = states,
+                                                       .go_back = way_back,
+                                                       .rebase = rebase});
 
 }  // namespace
 }  // namespace ssmbench::ssd_shards

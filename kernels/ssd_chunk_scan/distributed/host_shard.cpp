@@ -1,18 +1,15 @@
-// The summary of a shard: ΣΔ of each head, whose decay over the shard is e^(A·ΣΔ), as two floats since A
-// multiplies its error; and with seq_idx the first and the last number of each batch, as bits. A state passes
-// a shard only where these are equal, and a border between shards where the numbers on both sides are.
-
 #include "kernels/ssd_chunk_scan/distributed/host_shard.h"
 
 #include <bit>
-#include <cmath>
 #include <vector>
 
 #include "kernels/common/cpu/io_types.h"
-#include "kernels/distributed/host_registrations.h"
+#include "kernels/distributed/passing_registrations.h"
+#include "kernels/distributed/state_passing.h"
 #include "kernels/ssd_chunk_scan/bind.h"
 #include "kernels/ssd_chunk_scan/cpu/scans.h"
 #include "kernels/ssd_chunk_scan/delta.h"
+#include "kernels/ssd_chunk_scan/distributed/passed_states.h"
 #include "ops/ssd_chunk_scan/sequences.h"
 
 namespace ssmbench::ssd_shards {
@@ -54,7 +51,7 @@ class HostSsdShard : public HostScan {
     if (in_.seq_idx == nullptr) return;
     for (std::int64_t b = 0; b < in_.batch; ++b) {
       const std::int32_t* numbers = in_.seq_idx + b * in_.seqlen;
-      float* to = summary + numbers_at(b);
+      float* to = summary + numbers_at(in_.batch, in_.nheads, b);
       to[0] = std::bit_cast<float>(numbers[0]);
       to[1] = std::bit_cast<float>(numbers[in_.seqlen - 1]);
     }
@@ -63,7 +60,7 @@ class HostSsdShard : public HostScan {
   void enter(Payloads payloads, int rank, float* state, RerunProgress* progress, void* /*stream*/) override {
     const std::int64_t rows = in_.batch * in_.nheads;
 #pragma omp parallel for schedule(static)
-    for (std::int64_t row = 0; row < rows; ++row) enter_head(payloads, rank, row, state);
+    for (std::int64_t row = 0; row < rows; ++row) enter_head(passed_states(payloads), rank, row, state);
     begin_second_pass(state, progress);
   }
 
@@ -72,16 +69,16 @@ class HostSsdShard : public HostScan {
     const std::int64_t rows = in_.batch * in_.nheads;
 #pragma omp parallel for schedule(static)
     for (std::int64_t row = 0; row < rows; ++row)
-      enter_head_from_after(payloads, carries, rank, ranks, row, gradient);
+      enter_head_from_after(passed_states(payloads), carries, rank, ranks, row, gradient);
   }
 
  private:
   std::int64_t states_of_head() const {
     return in_.headdim * in_.dstate;
   }
-  /// Where a summary has the numbers of a batch.
-  std::int64_t numbers_at(std::int64_t b) const {
-    return 2 * (in_.batch * in_.nheads + b);
+  PassedStates passed_states(Payloads payloads) const {
+    return {in_.A,   in_.batch, in_.nheads, states_of_head(), in_.seq_idx != nullptr, sizes().state_floats,
+            payloads};
   }
 
   /// One batch at a time: a range of several is not without gaps.
@@ -122,52 +119,22 @@ class HostSsdShard : public HostScan {
     sum[1] = static_cast<float>(total - sum[0]);
   }
 
-  const float* summary_of(Payloads payloads, int rank) const {
-    return payloads.of(rank) + sizes().state_floats;
-  }
-  /// The first (0) or last (1) number of a row's batch in the shard of a rank.
-  std::int32_t number(Payloads payloads, int rank, std::int64_t row, int which) const {
-    return std::bit_cast<std::int32_t>(summary_of(payloads, rank)[numbers_at(row / in_.nheads) + which]);
-  }
-  /// Whether a sequence goes on from the shard of a rank to that of the next.
-  bool passes_border(Payloads payloads, int rank, std::int64_t row) const {
-    return in_.seq_idx == nullptr || number(payloads, rank, row, 1) == number(payloads, rank + 1, row, 0);
-  }
-  /// The decay of a (batch, head) over the shard of a rank; 0 where a sequence begins in it.
-  double decay_of(Payloads payloads, int rank, std::int64_t row) const {
-    if (in_.seq_idx != nullptr && number(payloads, rank, row, 0) != number(payloads, rank, row, 1)) return 0;
-    const float* sum = summary_of(payloads, rank) + 2 * row;
-    return std::exp((static_cast<double>(sum[0]) + static_cast<double>(sum[1])) * in_.A[row % in_.nheads]);
-  }
-  /// What is 0 stays so, and is not multiplied by a decay that overflows.
-  static double passed(double state, double decay) {
-    return state == 0 || decay == 0 ? 0 : decay * state;
-  }
-
   /// The states of a (batch, head) that enter the shard of `rank`.
-  void enter_head(Payloads payloads, int rank, std::int64_t row, float* state) const {
-    std::vector<double> decays;  // of what leaves rank q, through the next
-    for (int q = 0; q + 1 < rank; ++q)
-      decays.push_back(passes_border(payloads, q, row) ? decay_of(payloads, q + 1, row) : 0);
-    for (std::int64_t i = row * states_of_head(); i < (row + 1) * states_of_head(); ++i) {
-      double h = payloads.of(0)[i];
-      for (int q = 0; q + 1 < rank; ++q)
-        h = passed(h, decays[static_cast<std::size_t>(q)]) + static_cast<double>(payloads.of(q + 1)[i]);
-      state[i] = passes_border(payloads, rank - 1, row) ? static_cast<float>(h) : 0.0F;
-    }
+  static void enter_head(const PassedStates& passed, int rank, std::int64_t row, float* state) {
+    std::vector<double> decays;
+    for (int q = 0; q + 1 < rank; ++q) decays.push_back(passed.through_next(q, row));
+    for (std::int64_t i = row * passed.of_head; i < (row + 1) * passed.of_head; ++i)
+      state[i] = passed.entering(rank, row, i, [&](int q) { return decays[static_cast<std::size_t>(q)]; });
   }
 
-  void enter_head_from_after(Payloads payloads, std::int64_t carries, int rank, int ranks, std::int64_t row,
-                             float* gradient) const {
-    std::vector<double> decays(static_cast<std::size_t>(ranks), 0);  // from after rank q to before it
+  static void enter_head_from_after(const PassedStates& passed, std::int64_t carries, int rank, int ranks,
+                                    std::int64_t row, float* gradient) {
+    std::vector<double> decays(static_cast<std::size_t>(ranks), 0);
     for (int q = rank + 1; q + 1 < ranks; ++q)
-      if (passes_border(payloads, q, row)) decays[static_cast<std::size_t>(q)] = decay_of(payloads, q, row);
-    for (std::int64_t i = row * states_of_head(); i < (row + 1) * states_of_head(); ++i) {
-      double g = payloads.of(ranks - 1)[carries + i];
-      for (int q = ranks - 2; q > rank; --q)
-        g = passed(g, decays[static_cast<std::size_t>(q)]) + static_cast<double>(payloads.of(q)[carries + i]);
-      gradient[i] = passes_border(payloads, rank, row) ? static_cast<float>(g) : 0.0F;
-    }
+      decays[static_cast<std::size_t>(q)] = passed.back_through(q, row);
+    for (std::int64_t i = row * passed.of_head; i < (row + 1) * passed.of_head; ++i)
+      gradient[i] = passed.from_after(carries, rank, ranks, row, i,
+                                      [&](int q) { return decays[static_cast<std::size_t>(q)]; });
   }
 
   DType io_;
@@ -200,13 +167,14 @@ std::unique_ptr<LocalScan> on_host(const Problem& part, const SsdArgs& args) {
 
 namespace {
 
-const HostRegistrations registrations({.op = "ssd_chunk_scan_fwd",
-                                       .last_state = "final_states",
-                                       .unsupported = unsupported,
-                                       .sizes = sizes,
-                                       .shard = [](const Problem& part, const TensorSet& tensors) {
-                                         return on_host(part, tensors);
-                                       }});
+const PassingRegistrations registrations(host_ranks(),
+                                         {.op = "ssd_chunk_scan_fwd",
+                                          .last_state = "final_states",
+                                          .unsupported = unsupported,
+                                          .sizes = sizes,
+                                          .shard = [](const Problem& part, const TensorSet& tensors,
+                                                      void* /*workspace*/) { return on_host(part, tensors); },
+                                          .stops = host_stops});
 
 }  // namespace
 }  // namespace ssmbench::ssd_shards

@@ -3,8 +3,8 @@
 namespace ssmbench {
 namespace {
 
-const HostSplitRegistration forward("ssd_chunk_scan_fwd");
-const HostSplitRegistration backward("ssd_chunk_scan_bwd");
+const SplitRegistration forward(host_ranks(), "ssd_chunk_scan_fwd");
+const SplitRegistration backward(host_ranks(), "ssd_chunk_scan_bwd");
 
 }  // namespace
 }  // namespace ssmbench

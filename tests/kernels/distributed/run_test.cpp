@@ -8,6 +8,7 @@
 
 #include "catch.h"
 #include "model/distributed.h"
+#include "support/gpu.h"
 #include "support/records_of.h"
 #include "support/run_command.h"
 #include "support/temporary_folder.h"
@@ -28,12 +29,13 @@ constexpr const char* kConfig = R"({"format": "ssmbench-config/1", "sweeps": [
   {"op": "ssd_chunk_scan_bwd", "axes": {"batch": 3, "nheads": 6, "headdim": 5, "dstate": 3, "seqlen": 193,
    "dtype": "f32"}}]})";
 
-}  // namespace
-
-TEST_CASE("every distributed implementation passes in a run with teams of two and three ranks") {
+/// A run of teams of two and three ranks, in which every distributed implementation of the device passes.
+void check_that_all_pass(const std::string& config, DeviceKind kind) {
   const TemporaryFolder folder;
-  const CommandResult result = run_ssmbench("run " + folder.write("teams.json", kConfig).string() +
-                                            " --device cpu --ranks 2,3 --no-timing --json - --quiet");
+  const std::string device(name_of(kind));
+  const CommandResult result =
+      run_ssmbench("run " + folder.write("teams.json", config).string() + " --device " + device +
+                   " --ranks 2,3 --no-timing --json - --quiet");
   INFO(result.err);
   CHECK(result.exit_code == 0);
   std::set<std::string> passed;
@@ -42,24 +44,50 @@ TEST_CASE("every distributed implementation passes in a run with teams of two an
     INFO(record.dump());
     CHECK(record.at("status") == "pass");
     CHECK(record.at("determinism").at("bitwise_equal") == true);
-    const bool is_rerun = record.at("impl") == "cpu-rerun";
+    const bool is_rerun = record.at("impl").get<std::string>().ends_with("-rerun");
     CHECK(record.contains("rerun_steps") == is_rerun);
     if (is_rerun) CHECK(record.at("rerun_steps") >= 64);  // the least there is, and a shard at most
     if (is_rerun) CHECK(record.at("rerun_steps") <= 193 - 64);
     passed.insert(record.at("device").get<std::string>() + " " + record.at("op").get<std::string>() + " " +
                   record.at("impl").get<std::string>());
   }
-  for (const char* device : {"cpu*2", "cpu*3"})
+  for (const char* team : {"*2", "*3"})
     for (const auto& implementation : distributed_implementations()) {
-      INFO(device << " " << implementation.op << " " << implementation.name);
-      CHECK(passed.contains(std::string(device) + " " + implementation.op + " " + implementation.name));
+      if (implementation.device != kind) continue;
+      INFO(team << " " << implementation.op << " " << implementation.name);
+      CHECK(passed.contains(device + team + " " + implementation.op + " " + implementation.name));
     }
+}
+
+}  // namespace
+
+TEST_CASE("every distributed implementation passes in a run with teams of two and three ranks") {
+  check_that_all_pass(kConfig, DeviceKind::cpu);
+}
+
+TEST_CASE("every distributed implementation passes in a run with teams that share a GPU", "[gpu]") {
+  if (!gpu_or_skip()) return;
+  check_that_all_pass(kConfig, DeviceKind::cuda);
+}
+
+TEST_CASE("ranks that share a GPU are verified, and not timed", "[gpu]") {
+  if (!gpu_or_skip()) return;
+  const TemporaryFolder folder;
+  const CommandResult result =
+      run_ssmbench("run " + folder.write("teams.json", kConfig).string() + " --device 'cuda*" +
+                   std::to_string(gpus().size() + 1) + "' --impl nccl-rerun --quick --json - --quiet");
+  CHECK(result.exit_code == 0);
+  for (const auto& record : records_of(result.out)) {
+    if (record.at("record") != "case") continue;
+    CHECK(record.at("status") == "pass");
+    CHECK_FALSE(record.contains("timing"));
+  }
 }
 
 TEST_CASE("list impls has the distributed implementations, as those of teams") {
   std::map<std::string, int> of_teams;
   for (const auto& listed : Json::parse(run_ssmbench("list impls --json").out))
-    if (listed.at("device") == "cpu*") ++of_teams[listed.at("name")];
+    if (listed.at("device").get<std::string>().ends_with('*')) ++of_teams[listed.at("name")];
   std::map<std::string, int> registered;
   for (const auto& implementation : distributed_implementations()) ++registered[implementation.name];
   CHECK(of_teams == registered);

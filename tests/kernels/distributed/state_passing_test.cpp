@@ -251,6 +251,7 @@ class MistakenScan : public LocalScan {
     if (mistake_ == Mistake::stopped_early && progress->ranges == 1) progress->done = 1;
   }
   void copy_state(const float* from, float* to, void* stream) override { scan_.copy_state(from, to, stream); }
+  RerunProgress settled(const RerunProgress* progress) const override { return scan_.settled(progress); }
 
  private:
   LocalScan& scan_;

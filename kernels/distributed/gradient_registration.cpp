@@ -1,9 +1,8 @@
-#include "kernels/distributed/host_gradients.h"
+#include "kernels/distributed/gradient_registration.h"
 
 #include <algorithm>
 
 #include "kernels/common/tensor_data.h"
-#include "kernels/distributed/host_implementation.h"
 #include "kernels/distributed/time_split.h"
 #include "kernels/distributed/workspace_parts.h"
 #include "model/distributed.h"
@@ -26,9 +25,11 @@ struct Room {
   GradientBuffers buffers{};
   std::int32_t* numbers = nullptr;
   float* exchange = nullptr;
+  void* shard = nullptr;
   std::int64_t floats = 0;
 
-  Room(const ShardedGradients& operation, const Problem& part, int ranks, float* workspace) {
+  Room(const RankKind& kind, const ShardedGradients& operation, const Problem& part, int ranks,
+       float* workspace) {
     const ShardSizes sizes = operation.sizes(part);
     const auto specs = part.tensors();
     const TensorSpec* numbers_spec =
@@ -41,18 +42,24 @@ struct Room {
     numbers = reinterpret_cast<std::int32_t*>(
         parts.take(numbers_spec == nullptr ? 0 : element_count(numbers_spec->shape)));
     exchange = parts.take(StateGradients::floats(sizes, ranks));
-    const std::size_t bytes = host_implementation(inner)->workspace_bytes(inner);
-    buffers.workspace = parts.take(static_cast<std::int64_t>((bytes + sizeof(float) - 1) / sizeof(float)));
+    shard = parts.take(floats_for(operation.shard_bytes == nullptr ? 0 : operation.shard_bytes(part)));
+    buffers.workspace = parts.take(floats_for(kind.implementation(inner)->workspace_bytes(inner)));
     floats = parts.floats();
+  }
+
+ private:
+  static std::int64_t floats_for(std::size_t bytes) {
+    return static_cast<std::int64_t>((bytes + sizeof(float) - 1) / sizeof(float));
   }
 };
 
-class HostGradients : public LocalGradients {
+class ShardGradients : public LocalGradients {
  public:
-  HostGradients(const ShardedGradients& operation, const Problem& part, const TensorSet& tensors,
-                const Room& room)
-      : scan_(operation.scan(part, tensors)),
-        go_back_(operation.go_back(part, tensors)),
+  ShardGradients(const RankKind& kind, const ShardedGradients& operation, const Problem& part,
+                 const TensorSet& tensors, const Room& room)
+      : scan_(operation.scan(part, tensors, room.shard)),
+        go_back_(operation.go_back(part, tensors, room.shard)),
+        rebase_(operation.rebase),
         dlast_state_(data_of<const float>(tensors, operation.dlast_state)) {
     const Problem inner = with_states(operation, part);
     TensorSet inner_tensors = tensors;
@@ -69,7 +76,7 @@ class HostGradients : public LocalGradients {
       rebased_ = room.numbers;
       put(operation.numbers, room.numbers);
     }
-    compute_ = host_implementation(inner)->bind(inner, inner_tensors, room.buffers.workspace);
+    compute_ = kind.implementation(inner)->bind(inner, inner_tensors, room.buffers.workspace);
     for (const char* name : operation.sums_over_time)
       if (const TensorSpec* spec = find_spec(specs, name);
           spec != nullptr && spec->axes.find(kTimeLetter) == spec->axes.npos)
@@ -78,26 +85,19 @@ class HostGradients : public LocalGradients {
 
   LocalScan& scan() override { return *scan_; }
   const float* dlast_state() const override { return dlast_state_; }
-  void go_back(const float* leaving, float* entering, void* /*stream*/) override {
-    go_back_(leaving, entering);
+  void go_back(const float* leaving, float* entering, void* stream) override {
+    go_back_(leaving, entering, stream);
   }
   void compute(void* stream) override {
-    if (rebased_ != nullptr) rebase();
+    if (rebased_ != nullptr) rebase_(numbers_, rebased_, stream);
     compute_(stream);
   }
   std::vector<std::span<float>> sums() const override { return sums_; }
 
  private:
-  /// Sequences of a problem by itself are numbered from 0 in each batch.
-  void rebase() {
-    const std::int64_t steps = numbers_.shape.back();
-    const auto* from = static_cast<const std::int32_t*>(numbers_.data);
-    for (std::int64_t i = 0; i < element_count(numbers_.shape); ++i)
-      rebased_[i] = from[i] - from[i / steps * steps];
-  }
-
   std::unique_ptr<LocalScan> scan_;
-  std::function<void(const float*, float*)> go_back_;
+  std::function<void(const float*, float*, void*)> go_back_;
+  void (*rebase_)(const TensorView&, std::int32_t*, void*);
   const float* dlast_state_;
   TensorView numbers_;
   std::int32_t* rebased_ = nullptr;
@@ -107,31 +107,30 @@ class HostGradients : public LocalGradients {
 
 }  // namespace
 
-HostGradientRegistration::HostGradientRegistration(const ShardedGradients& operation) {
-  const auto workspace_bytes = [operation](const Problem& whole, int rank, int ranks) {
-    return static_cast<std::size_t>(Room(operation, time_part(whole, rank, ranks), ranks, nullptr).floats) *
-           sizeof(float);
+GradientRegistration::GradientRegistration(const RankKind& ranks, const ShardedGradients& operation) {
+  const auto workspace_bytes = [&ranks, operation](const Problem& whole, int rank, int count) {
+    const Problem part = time_part(whole, rank, count);
+    return static_cast<std::size_t>(Room(ranks, operation, part, count, nullptr).floats) * sizeof(float);
   };
-  const auto bind = [operation](const Problem& whole, const TensorSet& tensors, void* workspace,
-                                Communicator& team) -> Launch {
+  const auto bind = [&ranks, operation](const Problem& whole, const TensorSet& tensors, void* workspace,
+                                        Communicator& team) -> Launch {
     const Problem part = time_part(whole, team.rank(), team.size());
     check_contract(part, tensors);
-    const Room room(operation, part, team.size(), static_cast<float*>(workspace));
-    const auto gradients = std::make_shared<HostGradients>(operation, part, tensors, room);
+    const Room room(ranks, operation, part, team.size(), static_cast<float*>(workspace));
+    const auto gradients = std::make_shared<ShardGradients>(ranks, operation, part, tensors, room);
     const auto algorithm = std::make_shared<StateGradients>(*gradients, team, room.buffers, room.exchange);
     return [gradients, algorithm](void* stream) { algorithm->launch(stream); };
   };
   const DistributedRegistration registration(
-      {.name = "cpu-twopass",
+      {.name = std::string(ranks.prefix) + "-twopass",
        .op = operation.op,
-       .device = DeviceKind::cpu,
+       .device = ranks.device,
        .summary = "states and their gradients of all shards of time at once, then all gradients",
-       .unsupported = [operation](const Problem& whole, int ranks) -> std::optional<std::string> {
+       .arithmetic = [&ranks, op = std::string(operation.op)](DType io) { return ranks.arithmetic(op, io); },
+       .unsupported = [&ranks, operation](const Problem& whole, int count) -> std::optional<std::string> {
          if (auto reason = operation.unsupported(whole)) return reason;
-         if (auto reason = too_short(whole, ranks)) return reason;
-         if (host_implementation(with_states(operation, whole)) == nullptr)
-           return "has no gradients on the CPU";
-         return {};
+         if (auto reason = too_short(whole, count)) return reason;
+         return cannot_compute(ranks, with_states(operation, whole));
        },
        .box = time_box,
        .holder = [](const std::string& /*output*/, int /*ranks*/) { return 0; },  // sums are on all ranks

@@ -1,0 +1,72 @@
+#pragma once
+
+// What a shard's steps add up to, for each of many rows (channels, heads, states): sums or products in
+// doubles. Two kernels, so that a long sequence of few rows fills a GPU:
+//
+//   slices   a thread for each row and slice of time; neighbouring rows are neighbouring threads
+//   rows     a thread for each row: the slices' values, in their order
+//
+// All orders are fixed.
+
+#include <algorithm>
+#include <cstdint>
+
+#include "base/cuda_check.h"
+#include "kernels/common/index_math.h"
+
+namespace ssmbench {
+
+inline constexpr unsigned kFoldThreads = 128;
+
+/// How the steps of `rows` rows are cut.
+struct TimeSlices {
+  std::int64_t rows, steps;  ///< all steps
+  std::int64_t count, of_slice;
+
+  constexpr TimeSlices(std::int64_t all_rows, std::int64_t all_steps)
+      : rows(all_rows), steps(all_steps), count(1), of_slice(all_steps) {
+    constexpr std::int64_t kEnoughThreads = 1 << 17;
+    constexpr std::int64_t kLeastSteps = 256;
+    const std::int64_t most = std::min(kEnoughThreads / rows, ceil_div(steps, kLeastSteps));
+    of_slice = ceil_div(steps, std::max<std::int64_t>(most, 1));
+    count = ceil_div(steps, of_slice);
+  }
+  /// Values that the slices leave.
+  constexpr std::int64_t values() const { return rows * count; }
+};
+
+template <class Fold>
+__global__ void fold_slices(const Fold fold, const TimeSlices slices, typename Fold::Value* partial) {
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kFoldThreads + threadIdx.x;
+  if (row >= slices.rows) return;
+  const std::int64_t begin = blockIdx.y * slices.of_slice;
+  const std::int64_t end = min(begin + slices.of_slice, slices.steps);
+  typename Fold::Value value = Fold::identity();
+#pragma unroll 4  // loads in flight together
+  for (std::int64_t t = begin; t < end; ++t) value = Fold::join(value, fold.term(row, t));
+  partial[blockIdx.y * slices.rows + row] = value;
+}
+
+template <class Fold>
+__global__ void fold_rows(const Fold fold, const TimeSlices slices, const typename Fold::Value* partial) {
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kFoldThreads + threadIdx.x;
+  if (row >= slices.rows) return;
+  typename Fold::Value value = Fold::identity();
+  for (std::int64_t i = 0; i < slices.count; ++i) value = Fold::join(value, partial[i * slices.rows + row]);
+  fold.store(row, value);
+}
+
+/// Fold has a Value, identity(), join(Value, Value), term(row, step) and store(row, Value). `partial` has room
+/// for slices.values().
+template <class Fold>
+void fold_time(const Fold& fold, const TimeSlices& slices, typename Fold::Value* partial,
+               cudaStream_t stream) {
+  const auto blocks = static_cast<unsigned>(ceil_div(slices.rows, std::int64_t{kFoldThreads}));
+  const dim3 grid(blocks, static_cast<unsigned>(slices.count));
+  fold_slices<<<grid, kFoldThreads, 0, stream>>>(fold, slices, partial);
+  check_cuda(cudaGetLastError());
+  fold_rows<<<blocks, kFoldThreads, 0, stream>>>(fold, slices, partial);
+  check_cuda(cudaGetLastError());
+}
+
+}  // namespace ssmbench
