@@ -18,11 +18,12 @@ class GivenOutputs(torch.overrides.TorchFunctionMode):
 
     def __torch_function__(self, function, types, arguments=(), options=None):
         options = options or {}
-        if function in (torch.empty, torch.empty_like):
-            like = arguments[0]
-            shape = tuple(like.shape if function is torch.empty_like else like)
-            dtype = options.get("dtype") or getattr(like, "dtype", torch.get_default_dtype())
-            for index, tensor in enumerate(self.left):
-                if (tuple(tensor.shape), tensor.dtype) == (shape, dtype):
-                    return self.left.pop(index)
+        made = (None, None)
+        if function is torch.empty_like:
+            made = (arguments[0].shape, options.get("dtype") or arguments[0].dtype)
+        elif function is torch.empty and arguments and isinstance(arguments[0], (tuple, list)):
+            made = (tuple(arguments[0]), options.get("dtype") or torch.get_default_dtype())
+        for index, tensor in enumerate(self.left):
+            if (tensor.shape, tensor.dtype) == made:
+                return self.left.pop(index)
         return function(*arguments, **options)
