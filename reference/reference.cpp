@@ -49,6 +49,11 @@ ReferenceOutputs compute_reference(const Problem& problem, const TensorSet& inpu
   return reference_of(problem).compute(problem, inputs, stop);
 }
 
+bool reference_depends_on_dtype(const Problem& problem) {
+  const auto depends = reference_of(problem).depends_on_dtype;
+  return depends != nullptr && depends(problem);
+}
+
 std::size_t reference_bytes(const Problem& problem) {
   return reference_of(problem).bytes(problem);
 }

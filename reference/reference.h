@@ -64,6 +64,8 @@ struct Reference {
   ReferenceOutputs (*compute)(const Problem& problem, const TensorSet& inputs, const std::atomic<bool>& stop);
   /// As reference_bytes.
   std::size_t (*bytes)(const Problem& problem);
+  /// As reference_depends_on_dtype; where it never does there is none.
+  bool (*depends_on_dtype)(const Problem& problem) = nullptr;
 };
 
 /// An operation's reference registers itself with one line: `const ReferenceRegistration registration({…});`
@@ -80,6 +82,10 @@ std::size_t output_bytes(const Problem& problem, bool (*has_third)(const TensorS
 /// std::logic_error for an operation without a reference.
 ReferenceOutputs compute_reference(const Problem& problem, const TensorSet& inputs,
                                    const std::atomic<bool>& stop);
+
+/// Whether a reference of other values than f32's has other bounds than one of f32 with the same values: where an
+/// implementation may round to the dtype on the way.
+bool reference_depends_on_dtype(const Problem& problem);
 
 /// Peak bytes that compute_reference allocates.
 std::size_t reference_bytes(const Problem& problem);

@@ -118,12 +118,17 @@ def mimo(axes, tensors, fresh):
 
 
 def step(axes, tensors, fresh):
-    """mamba3_siso_step, the Triton kernel of a decoding step. It returns new states."""
+    """mamba3_siso_step, the Triton kernel of a decoding step. In process large states are updated in place."""
+    from given_outputs import GivenOutputs
     from mamba_ssm.ops.triton.mamba3.mamba3_siso_step import mamba3_siso_step
+
+    # It stores K before it reads the K of the step before, so that these two cannot be one.
+    wanted = [tensors[name] for name in ("out", "Angle_State", "SSM_State") if "out" in tensors]
 
     def launch():
         arguments = (tensors.get(name) for name in (*SEQUENCES, "Angles", "D", "Z"))
-        out, states = mamba3_siso_step(*arguments, Input_States=tuple(tensors[name] for name in STATES))
+        with GivenOutputs(wanted):
+            out, states = mamba3_siso_step(*arguments, Input_States=tuple(tensors[name] for name in STATES))
         return {"out": out, **dict(zip(STATES, states))}
 
     return launch

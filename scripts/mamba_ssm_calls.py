@@ -130,6 +130,7 @@ def stores_elsewhere(source, destination):
 
 def selective_state_update(axes, tensors, fresh):
     """The Triton kernel of a decoding step. It updates `state` in place."""
+    from given_outputs import GivenOutputs
     from mamba_ssm.ops.triton.selective_state_update import selective_state_update as update
 
     state, heads = tensors["state"], {}
@@ -141,15 +142,17 @@ def selective_state_update(axes, tensors, fresh):
         heads["dt_bias"] = tensors["dt_bias"][:, None].expand(-1, p)
     arguments = {**tensors, **heads}
     indices = {"state_batch_indices": tensors["source"]} if "source" in tensors else {}
+    wanted = [tensors["out"]] if "out" in tensors else []  # in process
 
     def launch():
-        out = update(
-            *(arguments[name] for name in ("state", "x", "dt", "A", "B", "C", "D")),
-            z=arguments.get("z"),
-            dt_bias=arguments["dt_bias"],
-            dt_softplus=bool(axes["dt_softplus"]),
-            **indices,
-        )
+        with GivenOutputs(wanted):
+            out = update(
+                *(arguments[name] for name in ("state", "x", "dt", "A", "B", "C", "D")),
+                z=arguments.get("z"),
+                dt_bias=arguments["dt_bias"],
+                dt_softplus=bool(axes["dt_softplus"]),
+                **indices,
+            )
         return {"out": out, "state": state}
 
     return launch

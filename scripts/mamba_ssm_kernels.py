@@ -4,7 +4,8 @@ Both sides of a comparison then run in one process, in turns, by one timer:
 
     ssmbench run configs/comparison.json --device cuda --plugin scripts/mamba_ssm_kernels.py
 
-What mamba_ssm returns is copied to ssmbench's memory, and the copy is in its time. Each launch of a backward pass
+What mamba_ssm returns is copied to ssmbench's memory, and the copy is in its time, but for decoding steps, whose
+large ones are written there (given_outputs.py). Each launch of a backward pass
 has a forward pass of its own, since inputs change between launches; export_mamba_ssm.py times it alone.
 """
 
@@ -27,6 +28,7 @@ RETURNS = {
     "mamba3_siso_bwd": tuple("d" + name for name in mamba3_calls.OF_SISO),
     "mamba3_mimo_fwd": MAMBA3,
     "mamba3_mimo_bwd": tuple("d" + name for name in mamba3_calls.OF_MIMO),
+    "mamba3_step": ("out", *mamba3_calls.STATES),
 }
 
 
@@ -60,5 +62,5 @@ def declare(op):
     )(launch)
 
 
-for operation in RETURNS:  # mamba3_step returns states, and copies of them would be all of its time
+for operation in RETURNS:
     declare(operation)

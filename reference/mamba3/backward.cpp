@@ -227,7 +227,8 @@ std::size_t bytes(const Problem& problem) {
 }
 
 const ReferenceRegistration siso({.op = "mamba3_siso_bwd", .compute = compute, .bytes = bytes});
-const ReferenceRegistration mimo({.op = "mamba3_mimo_bwd", .compute = compute, .bytes = bytes});
+const ReferenceRegistration mimo(
+    {.op = "mamba3_mimo_bwd", .compute = compute, .bytes = bytes, .depends_on_dtype = has_least_operand});
 
 }  // namespace
 }  // namespace ssmbench::mamba3_gradients

@@ -202,8 +202,10 @@ std::size_t bytes(const Problem& problem) {
 }
 
 const ReferenceRegistration siso({.op = "mamba3_siso_fwd", .compute = compute, .bytes = bytes});
-const ReferenceRegistration mimo({.op = "mamba3_mimo_fwd", .compute = compute, .bytes = bytes});
-const ReferenceRegistration step({.op = "mamba3_step", .compute = compute, .bytes = bytes});
+const ReferenceRegistration mimo(
+    {.op = "mamba3_mimo_fwd", .compute = compute, .bytes = bytes, .depends_on_dtype = has_least_operand});
+const ReferenceRegistration step(
+    {.op = "mamba3_step", .compute = compute, .bytes = bytes, .depends_on_dtype = has_least_operand});
 
 }  // namespace
 }  // namespace ssmbench

@@ -431,7 +431,13 @@ std::size_t bytes(const Problem& problem) {
   return working_bytes(problem) + output_bytes(problem, [](const TensorSpec&) { return false; });
 }
 
-const ReferenceRegistration registration({.op = "selective_scan_bwd", .compute = compute, .bytes = bytes});
+/// dz has a bound for a y that was rounded to the dtype.
+bool depends_on_dtype(const Problem& problem) {
+  return SelectiveScan(problem).has_z && problem.dtype() != DType::f32;
+}
+
+const ReferenceRegistration registration(
+    {.op = "selective_scan_bwd", .compute = compute, .bytes = bytes, .depends_on_dtype = depends_on_dtype});
 
 }  // namespace
 }  // namespace ssmbench

@@ -556,7 +556,8 @@ std::size_t bytes(const Problem& problem) {
   return working_bytes(problem) + output_bytes(problem, [](const TensorSpec&) { return true; });
 }
 
-const ReferenceRegistration registration({.op = "ssd_chunk_scan_bwd", .compute = compute, .bytes = bytes});
+const ReferenceRegistration registration(
+    {.op = "ssd_chunk_scan_bwd", .compute = compute, .bytes = bytes, .depends_on_dtype = has_least_operand});
 
 }  // namespace
 }  // namespace ssmbench

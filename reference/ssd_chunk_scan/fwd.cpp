@@ -181,7 +181,8 @@ std::size_t bytes(const Problem& problem) {
   return output_bytes(problem, [](const TensorSpec&) { return true; });
 }
 
-const ReferenceRegistration registration({.op = "ssd_chunk_scan_fwd", .compute = compute, .bytes = bytes});
+const ReferenceRegistration registration(
+    {.op = "ssd_chunk_scan_fwd", .compute = compute, .bytes = bytes, .depends_on_dtype = has_least_operand});
 
 }  // namespace
 }  // namespace ssmbench

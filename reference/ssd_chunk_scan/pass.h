@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "model/dtype.h"
+#include "model/problem.h"
 #include "reference/common/padded_rows.h"
 #include "reference/common/rounded.h"
 #include "reference/ssd_chunk_scan/long_memory.h"
@@ -56,6 +57,10 @@ struct SsdTile {
 /// What a rounded operand's error is relative to at least: f16 has the same steps for all numbers below 2^-14.
 inline double least_operand(DType dtype) {
   return dtype == DType::f16 ? 0x1p-14 : 0;
+}
+/// As reference_depends_on_dtype, of operations whose operands have one.
+inline bool has_least_operand(const Problem& problem) {
+  return least_operand(problem.dtype()) > 0;
 }
 
 /// K = Σ L²·size²·w·wᵀ over steps, and the variance that it bounds; see SsdPass.

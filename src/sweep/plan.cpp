@@ -120,7 +120,8 @@ std::string device_id(const DeviceInfo& device) {
 
 std::string reference_key(const Case& the_case) {
   Problem canonical = the_case.problem.canonical();
-  if (the_case.inputs.values == "shared") canonical = canonical.with({{"dtype", "f32"}});
+  if (the_case.inputs.values == "shared" && !reference_depends_on_dtype(canonical))
+    canonical = canonical.with({{"dtype", "f32"}});
   return Case{.problem = std::move(canonical), .inputs = the_case.inputs, .budget_ms = {}, .source = {}}.id();
 }
 

@@ -49,7 +49,7 @@ std::string device_id(const DeviceInfo& device);
 Plan make_plan(std::vector<Case> cases, std::vector<DeviceInfo> devices, const Selection& selection);
 
 /// Cases with equal keys have equal reference outputs: axes that change no values do not matter, nor does
-/// dtype where the values are shared between dtypes.
+/// dtype where the values are shared between dtypes, as long as no bound depends on it.
 std::string reference_key(const Case& the_case);
 
 /// Bytes that the ranks of a job's team have for themselves, of the host; 0 where it has none.

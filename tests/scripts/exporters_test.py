@@ -310,6 +310,24 @@ class Exporters(unittest.TestCase):
         self.assertIn("causal_conv1d has widths 2 to 4, not 5", out)
         self.assertIn("causal_conv1d_update stores states where they come from", out)
 
+    def test_outputs_are_given_in_place_of_new_ones(self):
+        try:
+            import torch
+        except ImportError:
+            self.skipTest("no PyTorch")
+        from given_outputs import GivenOutputs
+
+        x = torch.ones(2, 3, dtype=torch.bfloat16)
+        out, state = torch.zeros_like(x), torch.zeros(2, 3, 5)
+        for _ in range(2):
+            with GivenOutputs([out, state]):
+                self.assertEqual(torch.empty(256, dtype=torch.int32).shape, (256,))
+                self.assertIsNot(torch.empty((2, 3)), out)  # another dtype
+                self.assertIs(torch.empty_like(x), out)
+                self.assertIsNot(torch.empty_like(x), out)  # once
+                self.assertIs(torch.empty((2, 3, 5), dtype=torch.float32), state)
+        self.assertIsNot(torch.empty_like(x), out)
+
     def test_mamba_ssm(self):
         steps = '"op": "selective_state_update", "axes": {"batch": 5, "dstate": 6, "slots": 11, "pads": 3'
         heads = '"form": "mamba2", "nheads": 4, "headdim": 3, "groups": 2'

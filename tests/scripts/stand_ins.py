@@ -10,17 +10,12 @@ import types
 import torch
 
 
-def causal_conv1d_fn(x, weight, bias=None, seq_idx=None, initial_states=None, return_final_states=False,
-                     final_states_out=None, activation=None):  # fmt: skip
-    width = weight.shape[1]
-    channels_last = x.stride(1) == 1
-    assert 2 <= width <= 4 and activation in (None, "silu")
-    assert channels_last or (seq_idx is None and initial_states is None and not return_final_states)
-    assert not channels_last or x.shape[1] % 8 == 0
-    assert initial_states is None or initial_states.stride(1) == 1
-    before = x.new_zeros(x.shape[0], x.shape[1], width - 1) if initial_states is None else initial_states
+def convolved(x, weight, bias, seq_idx, before, silu):
+    """out, and the steps that the next would reach, in f32."""
+    width, steps = weight.shape[1], x.shape[2]
+    if before is None:
+        before = x.new_zeros(x.shape[0], x.shape[1], width - 1)
     padded = torch.cat([before, x], 2).float()
-    steps = x.shape[2]
     numbers = None
     if seq_idx is not None:
         nobody = seq_idx.new_full((x.shape[0], width - 1), -2)
@@ -33,27 +28,58 @@ def causal_conv1d_fn(x, weight, bias=None, seq_idx=None, initial_states=None, re
         out = out + term
     if numbers is not None:
         out = out * (seq_idx[:, None] >= 0)
-    out = (torch.nn.functional.silu(out) if activation else out).to(x.dtype)
-    return (out, padded[:, :, steps:].to(x.dtype)) if return_final_states else out
+    return torch.nn.functional.silu(out) if silu else out, padded[:, :, steps:]
 
 
-def causal_conv1d_update(x, conv_state, weight, bias=None, activation=None, cache_seqlens=None,
-                         conv_state_indices=None):  # fmt: skip
-    single = x.dim() == 2
-    new = x[:, :, None] if single else x
+def check_sequences(x, weight, seq_idx, *states):
+    channels_last = x.stride(1) == 1
+    assert 2 <= weight.shape[1] <= 4
+    assert channels_last or all(tensor is None for tensor in (seq_idx, *states))
+    assert not channels_last or x.shape[1] % 8 == 0
+    assert all(tensor is None or tensor.stride(1) == 1 for tensor in states)
+
+
+def causal_conv1d_fwd(x, weight, bias, seq_idx, initial_states, out, final_states, silu):
+    check_sequences(x, weight, seq_idx, initial_states, final_states)
+    results, last = convolved(x, weight, bias, seq_idx, initial_states, silu)
+    out.copy_(results)
+    if final_states is not None:
+        final_states.copy_(last)
+
+
+def causal_conv1d_bwd(x, weight, bias, dout, seq_idx, initial_states, dfinal_states, dx, dweight, dbias,
+                      dinitial_states, silu):  # fmt: skip
+    check_sequences(x, weight, seq_idx, initial_states, dfinal_states, dinitial_states)
+    inputs = [x, weight, bias, initial_states]
+    leaves = [None if tensor is None else tensor.detach().float().requires_grad_() for tensor in inputs]
+    with torch.enable_grad():
+        results = convolved(*leaves[:3], seq_idx, leaves[3], silu)
+    given = [dout.float(), torch.zeros_like(results[1]) if dfinal_states is None else dfinal_states.float()]
+    wanted = [leaf for leaf in leaves if leaf is not None]
+    found = iter(torch.autograd.grad(results, wanted, given, allow_unused=True))
+    gradients = [None if leaf is None else next(found) for leaf in leaves]
+    dx.copy_(gradients[0])
+    for total, gradient in zip((dweight, dbias), gradients[1:3]):  # the kernel adds to them
+        if total is not None:
+            total += gradient
+    if dinitial_states is not None:
+        dinitial_states.copy_(gradients[3])
+
+
+def causal_conv1d_update(x, conv_state, weight, bias, out, silu, cache_seqlens, conv_state_indices):
+    assert cache_seqlens is None and x.dim() == out.dim() == 3
     width, kept = weight.shape[1], conv_state.shape[2]
-    out = torch.zeros_like(new)
-    for b in range(new.shape[0]):
+    for b in range(x.shape[0]):
         slot = b if conv_state_indices is None else int(conv_state_indices[b])
         if slot < 0:
+            out[b] = 0
             continue
-        everything = torch.cat([conv_state[slot], new[b]], 1).float()
-        for t in range(new.shape[2]):
+        everything = torch.cat([conv_state[slot], x[b]], 1).float()
+        for t in range(x.shape[2]):
             window = everything[:, kept + t - width + 1 : kept + t + 1]
             total = (window * weight.float()).sum(1) + (0 if bias is None else bias.float())
-            out[b, :, t] = (torch.nn.functional.silu(total) if activation else total).to(x.dtype)
+            out[b, :, t] = (torch.nn.functional.silu(total) if silu else total).to(x.dtype)
         conv_state[slot] = everything[:, -kept:].to(x.dtype)
-    return out[:, :, 0] if single else out
 
 
 def selective_state_update(state, x, dt, A, B, C, D=None, z=None, dt_bias=None, dt_softplus=False,
@@ -257,7 +283,8 @@ def install():
         sys.modules[name] = types.ModuleType(name)
         sys.modules[name].__dict__.update(contents)
 
-    module("causal_conv1d", causal_conv1d_fn=causal_conv1d_fn, causal_conv1d_update=causal_conv1d_update)
+    kernels = (causal_conv1d_fwd, causal_conv1d_bwd, causal_conv1d_update)
+    module("causal_conv1d_cuda", **{kernel.__name__: kernel for kernel in kernels})
     for name in ("", ".ops", ".ops.triton", ".ops.triton.mamba3", ".ops.tilelang", ".ops.tilelang.mamba3"):
         module("mamba_ssm" + name, __path__=[])
     module("flashinfer", __path__=[])

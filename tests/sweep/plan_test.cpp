@@ -3,10 +3,13 @@
 #include "catch.h"
 #include "model/problem.h"
 #include "ops/linear_scan/linear_scan.h"
+#include "ops/selective_scan/selective_scan.h"
+#include "ops/ssd_chunk_scan/ssd_chunk_scan.h"
 #include "reference/reference.h"
 #include "support/find_implementation.h"
 #include "support/run_plan.h"
 #include "support/scan_problem.h"
+#include "support/ssd_problem.h"
 
 using namespace ssmbench;
 using namespace ssmbench::test;
@@ -31,6 +34,24 @@ TEST_CASE("cases that see the same values share a reference") {
   seeded.inputs.seed = 8;
   CHECK(reference_key(seeded) != reference_key(case_of({})));
   CHECK(reference_key(case_of({{"z", true}})) != reference_key(case_of({})));
+}
+
+TEST_CASE("cases share no reference whose bounds depend on their dtype") {
+  const auto key = [](const OpSpec& op, const char* dtype, Axes axes) {
+    axes.emplace("dtype", std::string(dtype));
+    Case made = make_case(&op == &ssd_chunk_scan_fwd() ? ssd_problem(std::move(axes), op)
+                                                       : scan_problem(std::move(axes), op));
+    made.inputs.values = "shared";
+    return reference_key(made);
+  };
+  // dz may use a y that was rounded to the dtype.
+  const OpSpec& gradients = selective_scan_bwd();
+  CHECK(key(gradients, "f32", {{"z", true}}) != key(gradients, "bf16", {{"z", true}}));
+  CHECK(key(gradients, "f16", {{"z", true}}) != key(gradients, "bf16", {{"z", true}}));
+  CHECK(key(gradients, "f32", {{"z", false}}) == key(gradients, "bf16", {{"z", false}}));
+  // Products round f16's subnormals.
+  CHECK(key(ssd_chunk_scan_fwd(), "f32", {}) != key(ssd_chunk_scan_fwd(), "f16", {}));
+  CHECK(key(ssd_chunk_scan_fwd(), "f32", {}) == key(ssd_chunk_scan_fwd(), "bf16", {}));
 }
 
 TEST_CASE("an operation without a layout has a reference key too") {
