@@ -4,9 +4,9 @@ Both sides of a comparison then run in one process, in turns, by one timer:
 
     ssmbench run configs/comparison.json --device cuda --plugin scripts/mamba_ssm_kernels.py
 
-What mamba_ssm returns is copied to ssmbench's memory, and the copy is in its time, but for decoding steps, whose
-large ones are written there (given_outputs.py). Each launch of a backward pass
-has a forward pass of its own, since inputs change between launches; export_mamba_ssm.py times it alone.
+What mamba_ssm returns is copied to ssmbench's memory, and the copy is in its time. Decoding steps write there
+(given_outputs.py), all but small states of Mamba-3. Each launch of a backward pass has a forward pass of its own,
+since inputs change between launches; export_mamba_ssm.py times it alone.
 """
 
 import mamba3_calls

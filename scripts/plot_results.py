@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
 """Draws results/h200/mamba_ssm.svg, the picture of the README, from the tables of results/h200/mamba_ssm.md.
 
-Each row is a shape: the roofline floor, the time of cuda-fused and that of mamba_ssm, on a logarithmic axis. A row of
-mamba_ssm's gradients holds a forward pass, so that gradients are drawn with the forward pass on each side. The copies
-of results in mamba_ssm's rows, which have a column of their own, are subtracted.
+Each row is a shape: the roofline floor, the time of cuda-fused and that of mamba_ssm, on a logarithmic axis.
 With --check nothing is written; the exit status is 1 where the picture is not what the tables say.
 """
 
@@ -14,15 +12,15 @@ import re
 import sys
 
 FOLDER = pathlib.Path(__file__).resolve().parent.parent / "results" / "h200"
-PANELS = {"selective_scan_fwd": "forward", "selective_scan_bwd": "forward and gradients"}
+PANELS = {"selective_scan_fwd": "forward", "selective_scan_bwd": "gradients"}
 DTYPES = ("bf16", "f32")
 
 LEFT, PANEL, GAP, TOP, ROW, BOTTOM = 108, 340, 24, 78, 22, 46
-COLOURS = {"floor": "#57606a", "cuda-fused": "#0969da", "mamba-ssm": "#cf222e"}
+COLOURS = {"floor": "#57606a", "cuda-fused": "#0969da", "mamba_ssm": "#cf222e"}
 
 
 def read_times(text):
-    """{(operation, dtype): {shape: {"mamba-ssm", "cuda-fused", "floor": ms}}}, cold, in the table's order."""
+    """{(operation, dtype): {shape: {"mamba_ssm", "cuda-fused", "floor": ms}}}, cold, in the table's order."""
     rows = {}
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
@@ -30,16 +28,11 @@ def read_times(text):
         percent = re.match(r"(\d+)% ", cells[-1])
         if operation not in PANELS or percent is None:
             continue
-        shape, dtype, kernels, cold, copies = *cells[1:4], float(cells[7]), float(cells[8] or 0)
+        shape, dtype, kernels, cold = cells[1], cells[2], cells[3], float(cells[7])
         by_kernels = rows.setdefault((operation, dtype), {}).setdefault(shape, {})
-        by_kernels[kernels] = cold - copies
+        by_kernels[kernels] = cold
         if kernels == "cuda-fused":  # its percentage is the larger one, so that rounding matters less
             by_kernels["floor"] = cold * int(percent[1]) / 100
-    for (operation, dtype), shapes in rows.items():
-        if operation.endswith("_bwd"):
-            for shape, times in shapes.items():
-                forward = rows["selective_scan_fwd", dtype][shape]
-                times.update({name: times[name] + forward[name] for name in ("cuda-fused", "floor")})
     return rows
 
 
@@ -67,7 +60,7 @@ def draw(times):
            f'viewBox="0 0 {width} {height}" font-family="Helvetica, Arial, sans-serif">',
            f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
            text(16, 24, "Selective scan on one NVIDIA H200: milliseconds, L2 flushed, medians", size=15)]
-    legend = {"floor": "roofline floor", "cuda-fused": "cuda-fused", "mamba-ssm": "mamba_ssm 2.3.2"}
+    legend = {"floor": "roofline floor", "cuda-fused": "cuda-fused", "mamba_ssm": "mamba_ssm 2.3.2"}
     for i, (kernels, words) in enumerate(legend.items()):
         x = 21 + 130 * i
         out += [mark(kernels, x, 44), text(x + 11, 48, words)]
