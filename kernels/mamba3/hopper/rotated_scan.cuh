@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(kRotatedThreads, 1)
     StateWarpgroup<T>(args, SharedMemory<T>(), group_thread()).run();
   } else if (group == 4) {
     warpgroup_reg_dealloc<kRotatingRegisters>();
-    RotatingWarpgroup<T>(args, SharedMemory<T>(), group_thread()).run();
+    RotatingWarpgroup<T>(args, SharedMemory<T>()).run();
   } else {
     warpgroup_reg_alloc<mamba3_hopper::kOutputRegisters>();
     OutputWarpgroup<T>(args, SharedMemory<T>(), group - 2, group_thread()).run();

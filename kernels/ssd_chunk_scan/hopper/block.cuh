@@ -187,6 +187,8 @@ struct SharedMemory {
   __device__ std::uint32_t rates(typename Projections::Position at) const {
     return b_tile(at) + 2 * Layout::kHalves * kTile;
   }
+  /// Of the rotating warps: once each has written its sums of angles.
+  __device__ std::uint32_t angle_sums_barrier() const { return base + Layout::kRotation; }
   /// What lies at an address of shared memory.
   template <class Element>
   __device__ Element* at_address(std::uint32_t address) const {
@@ -197,10 +199,12 @@ struct SharedMemory {
   __device__ void init_barriers() const {
     constexpr int kReaders = kWarpsOfGroup;
     constexpr bool kOutputs = T::kPass == Pass::outputs;
-    if constexpr (T::kRotated)
+    if constexpr (T::kRotated) {
       projections().init(1, kRotatingWarps, kReaders * (1 + kOutputs * T::kHeads));
-    else
+      hopper::barrier_init(angle_sums_barrier(), 32 * kRotatingWarps);
+    } else {
       projections().init(1, kReaders * (1 + kOutputs * T::kHeads));
+    }
     for (int head = 0; head < T::kHeads; ++head) {
       x(head).init(1, kReaders * (1 + kOutputs));
       if constexpr (kOutputs) {

@@ -106,11 +106,15 @@ struct Layout {
   static constexpr int kRingBytes =
       16 * (Depth::kProjections + kHeads * (Depth::kX + Depth::kState + Depth::kScalars)) +
       24 * kHeads * Depth::kGates;
-  /// Sums of angles of the rotating warps, twice, and angles, [step][pair].
-  static constexpr int kAngles = (kBarriers + kRingBytes + 8 * Depth::kProjections + 15) / 16 * 16;
-  static constexpr int kAnglesBytes = (2 * kRotatingWarps + kSteps) * kRotatedPairs * 4;
+  /// Of the rotating warps: a barrier, sums of angles of each of them, twice, biases of B and of C, and angles,
+  /// [step][pair].
+  static constexpr int kRotation = (kBarriers + kRingBytes + 8 * Depth::kProjections + 15) / 16 * 16;
+  static constexpr int kAngleSums = kRotation + 16;
+  static constexpr int kBiases = kAngleSums + 2 * kRotatingWarps * kRotatedPairs * 4;
+  static constexpr int kAngles = kBiases + 2 * kStates * 4;
+  static constexpr int kRotationEnd = kAngles + kSteps * kRotatedPairs * 4;
   static constexpr int kBytes =  // the start is not aligned to 1024
-      (kRotated ? kAngles + kAnglesBytes : kBarriers + kRingBytes) + 1024;
+      (kRotated ? kRotationEnd : kBarriers + kRingBytes) + 1024;
   static_assert(kBytes <= kMaxBlockBytes);
 };
 

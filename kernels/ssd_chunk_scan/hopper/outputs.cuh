@@ -84,7 +84,7 @@ class OutputWarpgroup {
     shared_.x(head).wait_full(at_);
     const std::uint32_t x_tile = shared_.x_tile(head, at_);
     std::uint32_t x_pairs[16];
-    if (args_.ssd.in.D != nullptr) load_tile_pairs(x_pairs, x_tile + fragment_);
+    if (args_.ssd.in.D != nullptr) load_tile_pairs(x_pairs, x_tile + fragment());
     const std::uint32_t gates = gate_tile();
     std::uint32_t z_pairs[16];
     if constexpr (T::kGated) load_tile_pairs(z_pairs, gates);
@@ -122,13 +122,17 @@ class OutputWarpgroup {
   };
   __device__ __forceinline__ LaneScalars load_scalars(const ChunkScalars& from) const {
     LaneScalars to;
-    to.upper = from.rows[16 * warp_ + lane_ / 4];
-    to.lower = from.rows[16 * warp_ + lane_ / 4 + 8];
-    const int first = square_below(max(warp_, 1), 0);  // those from `warp_` on are not used
+    // Again where no register is left to keep the places in.
+    const int thread = T::kRotated ? group_thread() : thread_;
+    const int warp = T::kRotated ? thread / 32 : warp_;
+    const int lane = T::kRotated ? thread % 32 : lane_;
+    to.upper = from.rows[16 * warp + lane / 4];
+    to.lower = from.rows[16 * warp + lane / 4 + 8];
+    const int first = square_below(max(warp, 1), 0);  // those from `warp` on are not used
 #pragma unroll
     for (int k = 0; k < 3; ++k)
-      to.below[k] = *reinterpret_cast<const float4*>(from.below[min(first + k, 5)] + lane_ % 4 * 4);
-    to.diagonal = *reinterpret_cast<const float4*>(from.diagonal + 16 * warp_ + lane_ % 4 * 4);
+      to.below[k] = *reinterpret_cast<const float4*>(from.below[min(first + k, 5)] + lane % 4 * 4);
+    to.diagonal = *reinterpret_cast<const float4*>(from.diagonal + 16 * warp + lane % 4 * 4);
     return to;
   }
 
@@ -204,6 +208,12 @@ class OutputWarpgroup {
     return product * (steps == 0 ? __uint_as_float(row.mask) : exp2_approximate(row.sum - sum));
   }
 
+  __device__ __forceinline__ std::uint32_t fragment() const {
+    if constexpr (!T::kRotated) return fragment_;
+    const int thread = group_thread();
+    return hopper::fragment_offset(thread / 32, thread % 32);
+  }
+
   /// By lane 0, which arrives for the warp, and from there to all lanes.
   __device__ __forceinline__ float4 load_state_scales(const float* from) const {
     float4 scales = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
@@ -220,7 +230,7 @@ class OutputWarpgroup {
       gates.wait_full(at_);
     else
       gates.wait_empty(at_);
-    return shared_.gate_tile(share_.head(), at_) + fragment_;
+    return shared_.gate_tile(share_.head(), at_) + fragment();
   }
 
   /// This warp's rows of a tile; `tile` is the lane's address in it.

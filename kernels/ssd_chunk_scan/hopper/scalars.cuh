@@ -113,22 +113,21 @@ class GivenSteps {
   __device__ explicit GivenSteps(const HopperArgs& args) : in_(args.ssd.in), given_(args.given) {}
 
   __device__ void start(const Item& item, int tile, int chunk, int lane) {
-    const int h = item.tile(tile).head;
     row_ = chunk * kSteps + 2 * lane;
-    rows_ = h < 0 ? 0 : static_cast<int>(in_.seqlen);
-    head_ = (item.b * in_.nheads + h) * (in_.seqlen >> shift());
+    head_ = static_cast<int>(item.b * in_.nheads) + item.tile(tile).head;
   }
   __device__ void advance() { row_ += kStride; }
   __device__ Stored load() const {
     Stored steps{};
+    const std::int64_t head = head_ * (in_.seqlen >> shift());
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      if (row_ + i >= rows_) break;
+      if (row_ + i >= in_.seqlen) break;
       const int step = (row_ + i) >> shift();
       // The first row of a step decays, the others are of the same time.
-      if (step << shift() == row_ + i) steps.log_decay[i] = given_.log_decay[head_ + step];
-      steps.later[i] = given_.later[head_ + step];
-      steps.own[i] = given_.own[head_ + step];
+      if (step << shift() == row_ + i) steps.log_decay[i] = given_.log_decay[head + step];
+      steps.later[i] = given_.later[head + step];
+      steps.own[i] = given_.own[head + step];
     }
     return steps;
   }
@@ -151,9 +150,8 @@ class GivenSteps {
 
   const SsdInputs& in_;
   const GivenWeights& given_;
-  int row_ = 0;            ///< the lane's first one of the next chunk
-  int rows_ = 0;           ///< of the sequence
-  std::int64_t head_ = 0;  ///< where the weights of its first step lie
+  int row_ = 0;   ///< the lane's first one of the next chunk
+  int head_ = 0;  ///< (batch, head): items have one tile, which is there
 };
 
 template <class T>
@@ -226,13 +224,15 @@ class ScalarWarp {
   }
 
   __device__ void write(ChunkScalars& to, const LaneSteps& of, const LaneSums& sums) const {
-    const int slab = lane_ / kSlabLanes;
-    [[maybe_unused]] const int slot = slot_of_step(2 * lane_ % 16);
+    // Again where no register is left to keep the places in.
+    const int lane = T::kRotated ? group_thread() % 32 : lane_;
+    const int slab = lane / kSlabLanes;
+    [[maybe_unused]] const int slot = slot_of_step(2 * lane % 16);
     const float before =
         slab < 2 ? (slab == 0 ? 0.0F : sums.before[1]) : (slab == 2 ? sums.before[2] : sums.before[3]);
     const float2 sum = make_float2(before + sums.within[0], before + sums.within[1]);
     if constexpr (T::kPass == Pass::outputs) {
-      write_rows(to, of, sums, sum);
+      write_rows(to, of, sums, sum, lane);
       *reinterpret_cast<float2*>(to.diagonal + 16 * slab + slot) =
           make_float2(sum.x - log2_approximate(of.delta[0]), sum.y - log2_approximate(of.delta[1]));
 #pragma unroll
@@ -246,10 +246,10 @@ class ScalarWarp {
     weights = make_float2(scale * weights.x, scale * weights.y);
     const std::uint32_t rounded = pack_pair<Io>(weights.x, weights.y);
     const float2 back = unpack_pair<Io>(rounded);
-    to.weights[0][slot_of_pair(lane_)] = rounded;
-    to.weights[1][slot_of_pair(lane_)] = pack_pair<Io>(weights.x - back.x, weights.y - back.y);
+    to.weights[0][slot_of_pair(lane)] = rounded;
+    to.weights[1][slot_of_pair(lane)] = pack_pair<Io>(weights.x - back.x, weights.y - back.y);
     const bool carried = of.sequence[1] == of.sequence_before;
-    if (lane_ == 31) to.decay = carried ? exp2_approximate(sum.y) : 0.0F;
+    if (lane == 31) to.decay = carried ? exp2_approximate(sum.y) : 0.0F;
   }
 
   /// In f16 the power of two that moves the largest of all lanes' two numbers to `target` (range.h). Also to
@@ -262,7 +262,8 @@ class ScalarWarp {
   }
 
   /// Decays from the slab's and from the chunk's begin to the lane's steps, 0 from another sequence.
-  __device__ void write_rows(ChunkScalars& to, const LaneSteps& of, const LaneSums& sums, float2 sum) const {
+  __device__ void write_rows(ChunkScalars& to, const LaneSteps& of, const LaneSums& sums, float2 sum,
+                             int lane) const {
     RowScalars rows[2] = {
         {sum.x, exp2_approximate(sums.within[0]), exp2_approximate(sum.x), (2U << 2 * lane_ % 16) - 1},
         {sum.y, exp2_approximate(sums.within[1]), exp2_approximate(sum.y), (4U << 2 * lane_ % 16) - 1}};
@@ -287,8 +288,8 @@ class ScalarWarp {
         rows[i].mask -= (1U << max(2 * last_even, 2 * last_odd + 1) % 16) - 1;
       }
     }
-    to.rows[2 * lane_] = rows[0];
-    to.rows[2 * lane_ + 1] = rows[1];
+    to.rows[2 * lane] = rows[0];
+    to.rows[2 * lane + 1] = rows[1];
   }
 
   /// Δ·(decay to the end of the steps of `lane`) of this lane's steps, 0 where that is another sequence.
