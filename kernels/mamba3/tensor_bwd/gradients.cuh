@@ -24,6 +24,7 @@
 
 #include "kernels/mamba3/args.h"
 #include "kernels/mamba3/tensor_bwd/factors.h"
+#include "kernels/mamba3/tensor_bwd/fragments.cuh"
 #include "kernels/mamba3/tensor_bwd/plan.h"
 #include "kernels/ssd_chunk_scan/states.cuh"
 
@@ -100,21 +101,6 @@ __device__ inline float sum_columns(const float (&x)[kAtoms], int lane) {
 }
 __device__ inline int atom_of_sum(int lane) {
   return (lane & 4) / 2 + (lane & 8) / 8;
-}
-
-/// A sum over the lanes of a patch that have the same columns and rows of the same rank.
-template <int kRanks>
-__device__ inline float sum_rank(float x) {
-#pragma unroll
-  for (int bit = 4 * kRanks; bit < 32; bit *= 2) x += __shfl_xor_sync(0xFFFFFFFFU, x, bit);
-  return x;
-}
-/// A sum over the rows of a step.
-template <int kRanks>
-__device__ inline float sum_step(float x) {
-#pragma unroll
-  for (int bit = 4; bit < 4 * kRanks; bit *= 2) x += __shfl_xor_sync(0xFFFFFFFFU, x, bit);
-  return x;
 }
 
 /// multiply() of a square of steps, M or X, which is 0 above its diagonal: from k = `first` to `end` − 1.

@@ -19,10 +19,18 @@
 #include <vector>
 
 #include "base/errors.h"
+#include "kernels/common/hopper/device.h"
 #include "kernels/common/launch.cuh"
 #include "kernels/mamba3/bind.h"
 #include "kernels/mamba3/tensor_bwd/finish.h"
 #include "kernels/mamba3/tensor_bwd/gradients.cuh"
+#include "kernels/ssd_chunk_scan/hopper_bwd/launch.h"
+
+namespace ssmbench::ssd_hopper_bwd {
+extern template Walks make_walks<__nv_bfloat16>(const SsdBwdArgs&, const ChunkedBwdPlan&,
+                                                const ChunkedBwdWorkspace&, void*);
+extern template void launch_walks_alone<__nv_bfloat16>(const Walks&, cudaStream_t);
+}  // namespace ssmbench::ssd_hopper_bwd
 
 namespace ssmbench::mamba3_bwd {
 namespace {
@@ -261,6 +269,32 @@ inline Launch chunked_states(const SsdBwdArgs& ssd, const Plan& plan, const Work
   };
 }
 
+inline HandedLayout handed_of(const Plan& plan) {
+  const std::int64_t heads = plan.batch * plan.nheads;
+  return ssd_hopper_bwd::walk_handed_layout(heads, ssd_hopper_bwd::walk_parts(heads, plan.chunks),
+                                            kSteps * plan.dstate_tiles);
+}
+
+inline Launch hopper_states(const SsdBwdArgs& ssd, const Plan& plan, const Workspace& work, void* handed) {
+  ChunkedBwdPlan cut{};
+  static_cast<ChunkGrid&>(cut) = plan;
+  ChunkedBwdWorkspace arrays{};
+  arrays.steps = work.steps;
+  arrays.states = work.states;
+  arrays.dstates = work.dstates;
+  arrays.unscales = work.flows;  // of f16 alone
+  const auto walks = ssd_hopper_bwd::make_walks<Bf16>(ssd, cut, arrays, handed);
+  return [=](void* stream) {
+    ssd_hopper_bwd::launch_walks_alone<Bf16>(walks, static_cast<cudaStream_t>(stream));
+  };
+}
+
+/// The reason where it is the GPU's.
+inline std::optional<std::string> unsupported_device() {
+  if (hopper::wrong_device()) return "needs a GPU of compute capability 9.0";
+  return {};
+}
+
 /// What neither implementation of either operation supports.
 inline std::optional<std::string> unsupported_size(const Problem& problem) {
   const Mamba3 scan(problem);
@@ -301,6 +335,16 @@ inline Mamba3BwdArgs bind_aligned(const Problem& problem, const TensorSet& tenso
   return args;
 }
 
+inline std::size_t hopper_workspace_bytes(const Problem& problem) {
+  const Plan plan(Mamba3(problem), HeadSums::block);
+  return plan.bytes + handed_of(plan).bytes;
+}
+inline std::size_t chunked_workspace_bytes(const Problem& problem) {
+  return Plan(Mamba3(problem), HeadSums::kernel).bytes;
+}
+
+constexpr Arithmetic kArithmetic{.math = Math::bf16, .state_dtype = DType::bf16};
+
 template <class Form>
 Launch bind_with(const Mamba3BwdArgs& args, void* workspace, const Products& products) {
   const Plan plan(args.in.scan, products.head_sums);
@@ -320,7 +364,7 @@ Launch bind_with(const Mamba3BwdArgs& args, void* workspace, const Products& pro
     launches.push_back(elementwise(last_adjoint_kernel, heads * plan.headdim * plan.dstate));
   launches.push_back(
       by_block(plan.halves ? prepare_kernel<Form, true> : prepare_kernel<Form, false>, plan.rows));
-  if (Form::kIsMimo)
+  if constexpr (Form::kIsMimo)
     launches.push_back(
         elementwise(raise_kernel, plan.batch * plan.seqlen * plan.nheads * plan.headdim / kOctet));
   const SsdBwdArgs ssd = ssd_args(args, plan, work);

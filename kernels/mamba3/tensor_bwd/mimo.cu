@@ -1,5 +1,6 @@
-// cuda-chunked for the gradients of Mamba-3's MIMO scan: registration.
+// cuda-chunked and cuda-hopper for the gradients of Mamba-3's MIMO scan: registration.
 
+#include "kernels/mamba3/hopper_bwd/launch.h"
 #include "kernels/mamba3/tensor_bwd/launch.cuh"
 
 namespace ssmbench::mamba3_bwd::mimo {
@@ -13,35 +14,62 @@ std::optional<std::string> unsupported(const Problem& problem) {
   return unsupported_size(problem);
 }
 
-template <class Form>
-Launch bind_form(const Mamba3BwdArgs& args, void* workspace) {
-  return bind_with<Form>(args, workspace, {HeadSums::kernel, chunked_states, chunked_gradients<Form>});
+std::optional<std::string> unsupported_by_hopper(const Problem& problem) {
+  if (auto reason = unsupported(problem)) return reason;
+  return unsupported_device();
 }
 
-Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
+/// Calls bind with Mimo of the ranks.
+template <class Bind>
+Launch for_ranks(std::int64_t ranks, const Bind& bind) {
+  switch (ranks) {
+    case 1:
+      return bind(Mimo<1>());
+    case 2:
+      return bind(Mimo<2>());
+    case 4:
+      return bind(Mimo<4>());
+    default:
+      return bind(Mimo<8>());
+  }
+}
+
+Launch bind_chunked(const Problem& problem, const TensorSet& tensors, void* workspace) {
   if (auto reason = unsupported(problem)) throw ContractError("cuda-chunked " + *reason);
   const Mamba3BwdArgs args = bind_aligned(problem, tensors);
-  switch (args.in.scan.rank) {
-    case 1:
-      return bind_form<Mimo<1>>(args, workspace);
-    case 2:
-      return bind_form<Mimo<2>>(args, workspace);
-    case 4:
-      return bind_form<Mimo<4>>(args, workspace);
-    default:
-      return bind_form<Mimo<8>>(args, workspace);
-  }
+  return for_ranks(args.in.scan.rank, [&]<class Form>(Form) {
+    return bind_with<Form>(args, workspace, {HeadSums::kernel, chunked_states, chunked_gradients<Form>});
+  });
+}
+
+Launch bind_hopper(const Problem& problem, const TensorSet& tensors, void* workspace) {
+  if (auto reason = unsupported_by_hopper(problem)) throw ContractError("cuda-hopper " + *reason);
+  const Mamba3BwdArgs args = bind_aligned(problem, tensors);
+  return for_ranks(args.in.scan.rank, [&]<class Form>(Form) {
+    return bind_with<Form>(args, workspace,
+                           {HeadSums::block, hopper_states, ranked_hopper_gradients<Form::kRanks>});
+  });
 }
 
 const Registration chunked{
     {.name = "cuda-chunked",
      .op = "mamba3_mimo_bwd",
      .device = DeviceKind::cuda,
-     .summary = "chunks of 64 rows of steps and ranks by SSD's products on tensor cores",
-     .arithmetic = [](DType) { return Arithmetic{.math = Math::bf16, .state_dtype = DType::bf16}; },
+     .summary = "chunks of 64 rows of steps and ranks, by SSD's products on tensor cores",
+     .arithmetic = [](DType) { return kArithmetic; },
      .unsupported = unsupported,
-     .workspace_bytes = [](const Problem& problem) { return Plan(Mamba3(problem), HeadSums::kernel).bytes; },
-     .bind = bind}};
+     .workspace_bytes = chunked_workspace_bytes,
+     .bind = bind_chunked}};
+
+const Registration on_hopper{
+    {.name = "cuda-hopper",
+     .op = "mamba3_mimo_bwd",
+     .device = DeviceKind::cuda,
+     .summary = "chunks of 64 rows of steps and ranks, products by wgmma, fed by TMA",
+     .arithmetic = [](DType) { return kArithmetic; },
+     .unsupported = unsupported_by_hopper,
+     .workspace_bytes = hopper_workspace_bytes,
+     .bind = bind_hopper}};
 
 }  // namespace
 }  // namespace ssmbench::mamba3_bwd::mimo

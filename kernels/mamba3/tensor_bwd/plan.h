@@ -107,7 +107,7 @@ struct Plan : ChunkGrid {
   // Byte offsets into the workspace. States are in the order of state_of().
   std::size_t q, k;        ///< [B, L, R, H, N] io dtype: rotated
   std::size_t dq, dk;      ///< [B, L, R, H, N] f32: their gradients, turned back; only with HeadSums::kernel
-  std::size_t slice_sums;  ///< [slice][dK, dQ][B, L, G, N] f32; only where there are several slices
+  std::size_t slice_sums;  ///< [slice][dK, dQ][B, L, R, G, N] f32; only where there are several slices
   std::size_t phases;      ///< [row][angle tile] tiles of u32: of θ
   std::size_t dtheta;      ///< the same of f32
   std::size_t starts;      ///< [row][S] u32: phases before the chunk
@@ -151,7 +151,8 @@ struct Plan : ChunkGrid {
         factor_sums(3 * ranks * headdim + 1) {
     if (head_sums == HeadSums::block) {
       constexpr TileKind kTiles{kSteps, kStepFloats, kIo, false};
-      const ChunkedBwdPlan cut = plan_chunked_bwd(batch, seqlen, nheads, headdim, dstate, groups, 0, kTiles);
+      const ChunkedBwdPlan cut =
+          plan_chunked_bwd(batch, sequence_rows(), nheads, headdim, dstate, groups, 0, kTiles);
       slices = cut.slices;
       per_slice = cut.per_slice;
     }
@@ -185,7 +186,8 @@ struct Plan : ChunkGrid {
     k = layout.take(vectors, kIo);
     dq = layout.take(of_heads, sizeof(float));
     dk = layout.take(of_heads, sizeof(float));
-    slice_sums = layout.take(slices > 1 ? slices * 2 * batch * seqlen * groups * dstate : 0, sizeof(float));
+    slice_sums =
+        layout.take(slices > 1 ? slices * 2 * batch * sequence_rows() * groups * dstate : 0, sizeof(float));
     phases = layout.take(angle_elements_of_all, sizeof(float));
     dtheta = layout.take(angle_elements_of_all, sizeof(float));
     starts = layout.take(rows * angles, sizeof(float));

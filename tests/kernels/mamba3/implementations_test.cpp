@@ -199,6 +199,20 @@ std::vector<Problem> ranked_gradient_tiles() {
   return all;
 }
 
+/// By cuda-chunked and, where the GPU has it, cuda-hopper.
+void check_on_tensor_cores(const std::vector<Problem>& problems, const DeviceInfo& gpu,
+                           const std::string& distribution) {
+  const Verdicts verdicts = verdicts_of(problems, gpu, distribution);
+  CHECK(verdicts.failures == "");
+  REQUIRE(verdicts.passed.contains("cuda-chunked"));
+  CHECK(verdicts.passed.at("cuda-chunked") == problems.size());
+  const auto skipped = verdicts.skipped.find("cuda-hopper");  // all or nothing, by the GPU
+  if (skipped == verdicts.skipped.end())
+    CHECK(verdicts.passed.at("cuda-hopper") == problems.size());
+  else
+    CHECK(skipped->second == problems.size());
+}
+
 /// All of them on the default distribution, every fourth on each of the others.
 void check_all(const std::vector<Problem>& problems, const DeviceInfo& device) {
   for (std::size_t turn = 0; turn < distributions().size(); ++turn) {
@@ -278,16 +292,7 @@ TEST_CASE("the gradients of Mamba-3's SISO scan on tensor cores agree with the r
   for (const auto& gpu : gpus())
     for (const auto& distribution : distributions()) {
       INFO(distribution.name);
-      const std::vector<Problem> problems = gradient_tiles();
-      const Verdicts verdicts = verdicts_of(problems, gpu, distribution.name);
-      CHECK(verdicts.failures == "");
-      REQUIRE(verdicts.passed.contains("cuda-chunked"));
-      CHECK(verdicts.passed.at("cuda-chunked") == problems.size());
-      const auto skipped = verdicts.skipped.find("cuda-hopper");  // all or nothing, by the GPU
-      if (skipped == verdicts.skipped.end())
-        CHECK(verdicts.passed.at("cuda-hopper") == problems.size());
-      else
-        CHECK(skipped->second == problems.size());
+      check_on_tensor_cores(gradient_tiles(), gpu, distribution.name);
     }
 }
 
@@ -295,11 +300,7 @@ TEST_CASE("the gradients of Mamba-3's MIMO scan on tensor cores agree with the r
   for (const auto& gpu : gpus())
     for (const auto& distribution : distributions()) {
       INFO(distribution.name);
-      const std::vector<Problem> problems = ranked_gradient_tiles();
-      const Verdicts verdicts = verdicts_of(problems, gpu, distribution.name);
-      CHECK(verdicts.failures == "");
-      REQUIRE(verdicts.passed.contains("cuda-chunked"));
-      CHECK(verdicts.passed.at("cuda-chunked") == problems.size());
+      check_on_tensor_cores(ranked_gradient_tiles(), gpu, distribution.name);
     }
 }
 

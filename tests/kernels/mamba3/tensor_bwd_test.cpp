@@ -362,7 +362,7 @@ void run(const Mamba3BwdArgs& args, const Plan& plan, const Workspace& work, uns
     else
       Preparation<HostBf16, Form, false, ShuffledTeam>{args.in, plan, work, *prepare, Row(plan, row), team}
           .run();
-  if (Form::kIsMimo)
+  if constexpr (Form::kIsMimo)
     for (std::int64_t at = 0; at < plan.batch * plan.seqlen * plan.nheads * plan.headdim / kOctet; ++at)
       raise_ranks<HostBf16>(args, plan, work, at);
   Products(args, plan, work).run();
