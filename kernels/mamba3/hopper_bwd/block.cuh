@@ -13,54 +13,70 @@ namespace ssd = ssd_hopper_bwd;
 using ssd::kTile;
 using ssd::kWarpsOfGroup;
 
-template <int kStates, bool kGated>
-using HopperTraits = ssd::Traits<__nv_bfloat16, kStates, kGated>;
+template <class FormOfRows, int kStates, bool kGated>
+struct HopperTraits : ssd::Traits<__nv_bfloat16, kStates, kGated> {
+  using Form = FormOfRows;
+  static constexpr int kRanks = Form::kRanks;
+  static constexpr bool kIsMimo = Form::kIsMimo;
+};
 
 /// Arguments of the kernel. In those of SSD q and k are C and B, dQ and dK are dC and dB.
 struct HopperArgs : ssd::GradientArgs {
   Workspace work;
   int angles, angle_tiles;
   int sums;              ///< of a row
+  bool halves;           ///< Plan's
   const float* final_k;  ///< dFinal_K_State or null
   const void* final_v;   ///< dFinal_V_State or null
 };
 
-/// What a head leaves for write_flows.
-template <int kStates>
+/// What a head leaves for write_flows, of each row.
+template <int kStates, int kRanks>
 struct HeadFlows {
-  float out[kSteps];   ///< terms that end at the step, but for the column sums
+  float out[kSteps];   ///< terms that end at the row, but for the column sums
   float into[kSteps];  ///< V·(S'·k)·leave
   float column[kWarpsOfGroup]
               [kSteps];    ///< column sums of M ∘ X over w, without the diagonal, of 16 rows each
-  float diagonal[kSteps];  ///< of the same
-  float biases[2][kWarpsOfGroup][kStates];  ///< dq, dk, turned back: sums of 16 steps each
-  float turns[kWarpsOfGroup][kStates / 2];  ///< dθ: the same
-  float skip[kWarpsOfGroup];                ///< ⟨dy, V⟩, in parts
-  float states[kWarpsOfGroup];              ///< ⟨S', S⟩, in parts
+  float diagonal[kSteps];  ///< of the same, row sums of blocks on the diagonal
+  float biases[2][kWarpsOfGroup][kRanks * kStates];  ///< dq, dk, turned back: sums of 16 rows each, by rank
+  float turns[kWarpsOfGroup][kStates / 2];           ///< dθ: the same
+  float skip[kWarpsOfGroup];                         ///< ⟨dy, V⟩, in parts
+  float states[kWarpsOfGroup];                       ///< ⟨S', S⟩, in parts
 };
 
 /// A thread's pairs of an angle tile.
 inline constexpr int kOwnPairs = 16;
 inline constexpr int kOwnVectors = kOwnPairs / kAngleVector;
+/// Vectors of an angle tile between those of a thread, and its first one. The rows of a step share them.
+template <int kRanks>
+inline constexpr int kVectorsApart = ssd::kGroupThreads / kRanks;
+template <int kRanks>
+__device__ __forceinline__ int own_vector(int thread) {
+  if constexpr (kRanks == 1) return thread;
+  return thread / 32 * (32 / kRanks) + thread % 32 / 4 / kRanks * 4 + thread % 4;
+}
 
 /// Offsets in bytes; tiles are aligned to 1024.
 template <class T>
 struct HopperLayout {
   static constexpr int kHalves = T::kStates / 64;
-  static constexpr int kStages = 2;  ///< of V, dout, Z, q, k, S, S' and the steps
-  static constexpr int kDepth = 2;   ///< of flows
+  static constexpr int kStages = 2;                  ///< of V, dout, Z, q, k, S, S' and the steps
+  static constexpr int kDepth = T::kIsMimo ? 1 : 2;  ///< of flows
   static constexpr int kVectors = kHalves * kTile;
-  static constexpr int kStage = 3 * kTile + 4 * kVectors;
+  static constexpr int kInputs = (T::kIsMimo ? 2 : 3) * kTile;  ///< of V, dout and Z; MIMO has dy for dout
+  static constexpr int kStage = kInputs + 4 * kVectors;
   static constexpr int kOwnsBytes = 4 * kSteps;
   /// What is loaded.
   static constexpr int kStageBytes = (2 + T::kGated) * kTile + 4 * kVectors + ssd::kStepsBytes + kOwnsBytes;
 
-  static constexpr int kSquares = kStages * kStage;  ///< dy, then M and X
-  static constexpr int kStepRows = kSquares + 3 * kTile;
+  static constexpr int kSquares = kStages * kStage;  ///< SISO's dy, then M and X
+  static constexpr int kMixing = kSquares + (T::kIsMimo ? 0 : kTile);
+  static constexpr int kStepRows = kMixing + 2 * kTile;
   static constexpr int kOwns = kStepRows + kStages * ssd::kStepsBytes;
   static constexpr int kTurned = kOwns + kStages * kOwnsBytes;  ///< dθ of q
   static constexpr int kFlows = kTurned + ssd::kGroupThreads * kOwnPairs * 4;
-  static constexpr int kBarriers = kFlows + kDepth * static_cast<int>(sizeof(HeadFlows<T::kStates>));
+  static constexpr int kBarriers =
+      kFlows + kDepth * static_cast<int>(sizeof(HeadFlows<T::kStates, T::kRanks>));
   static constexpr int kBytes = kBarriers + 256 + 1024;  // the start is not aligned to 1024
   static_assert(kBytes <= ssd::kMaxBlockBytes);
 };
@@ -92,7 +108,7 @@ struct HopperShared {
   }
   __device__ std::uint32_t dout_tile(typename Inputs::Position at) const { return x_tile(at) + kTile; }
   __device__ std::uint32_t z_tile(typename Inputs::Position at) const { return x_tile(at) + 2 * kTile; }
-  __device__ std::uint32_t q_tile(typename Inputs::Position at) const { return x_tile(at) + 3 * kTile; }
+  __device__ std::uint32_t q_tile(typename Inputs::Position at) const { return x_tile(at) + Layout::kInputs; }
   __device__ std::uint32_t k_tile(typename Inputs::Position at) const {
     return q_tile(at) + Layout::kVectors;
   }
@@ -102,8 +118,11 @@ struct HopperShared {
   __device__ std::uint32_t dstate_tile(typename Inputs::Position at) const {
     return state_tile(at) + Layout::kVectors;
   }
-  __device__ std::uint32_t dy_tile() const { return base + Layout::kSquares; }
-  __device__ std::uint32_t mixing_tile() const { return dy_tile() + kTile; }
+  __device__ std::uint32_t dy_tile(typename Inputs::Position at) const {
+    if constexpr (T::kIsMimo) return dout_tile(at);
+    return base + Layout::kSquares;
+  }
+  __device__ std::uint32_t mixing_tile() const { return base + Layout::kMixing; }
   __device__ std::uint32_t crosses_tile() const { return mixing_tile() + kTile; }
   __device__ std::uint32_t steps_address(typename Inputs::Position at) const {
     return base + Layout::kStepRows + at.slot * ssd::kStepsBytes;
@@ -125,8 +144,8 @@ struct HopperShared {
   }
   /// [vector][thread of the warpgroup]
   __device__ float4* turned_of_q() const { return reinterpret_cast<float4*>(pointer(Layout::kTurned)); }
-  __device__ HeadFlows<T::kStates>& flows_of(typename Flows::Position at) const {
-    return reinterpret_cast<HeadFlows<T::kStates>*>(pointer(Layout::kFlows))[at.slot];
+  __device__ HeadFlows<T::kStates, T::kRanks>& flows_of(typename Flows::Position at) const {
+    return reinterpret_cast<HeadFlows<T::kStates, T::kRanks>*>(pointer(Layout::kFlows))[at.slot];
   }
 
   /// By one thread.

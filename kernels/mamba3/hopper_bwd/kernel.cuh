@@ -26,8 +26,14 @@ template <class T>
 __global__ void __launch_bounds__(ssd::kThreads, 1)
     mamba3_hopper_gradients_kernel(const __grid_constant__ HopperArgs args) {
   using Shared = HopperShared<T>;
-  ssd::run_roles<T, Shared, QueryWarpgroup<T>, KeyWarpgroup<T>>(
+  ssd::run_roles<Shared, QueryWarpgroup<T>, KeyWarpgroup<T>>(
       args, [&](const Shared& shared) { load_heads<T>(args, shared); },
+      [&](const Shared& shared) {
+        if constexpr (T::kIsMimo)
+          release_inputs<T>(args, shared);
+        else
+          ssd::store_gradients<T>(args, shared);
+      },
       [&](const Shared& shared, int lane) { write_flows<T>(args, shared, lane); });
 }
 

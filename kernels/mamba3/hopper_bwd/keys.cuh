@@ -47,7 +47,7 @@ class KeyWarpgroup {
       flow_at_.advance();
     }
     const int thread = ssd::group_thread();  // again: registers are short
-    ssd::write_projection<Io, kHalves>(args_, ssd::Projection::B, dK, {16 * (thread / 32), 0, thread % 32});
+    write_vectors<T>(args_, ssd::Projection::B, dK, {16 * (thread / 32), 0, thread % 32});
   }
 
  private:
@@ -75,11 +75,11 @@ class KeyWarpgroup {
       const float states = sum_lanes<1, 16>(product_of_states());
       shared_.flows().wait_empty(flow_at_);
       auto& flows = shared_.flows_of(flow_at_);
-      float direct[32];
-      const float skip = sum_lanes<1, 16>(weigh_skipped(direct, x, head));
-      if (at_.lane == 0) {
-        flows.states[warp_] = states;
-        flows.skip[warp_] = skip;
+      float direct[T::kIsMimo ? 1 : 32];
+      if (at_.lane == 0) flows.states[warp_] = states;
+      if constexpr (!T::kIsMimo) {
+        const float skip = sum_lanes<1, 16>(weigh_skipped(direct, x, head));
+        if (at_.lane == 0) flows.skip[warp_] = skip;
       }
       hopper::wgmma_wait<1>();
       hopper::pin_registers(u);
@@ -104,11 +104,14 @@ class KeyWarpgroup {
       hopper::wgmma_wait<0>();
       weigh(dk, weights);
       shared_.squares().wait_full(square_at_);
-      multiply_transposed(u, shared_.mixing_tile(), shared_.dy_tile());
+      multiply_transposed(u, shared_.mixing_tile(), shared_.dy_tile(input_at_));
       multiply_transposed(dk, shared_.crosses_tile(), shared_.q_tile(input_at_));
       hopper::wgmma_wait<1>();
       hopper::pin_registers(u);
-      store_dv(u, direct, head);
+      if constexpr (T::kIsMimo)
+        write_ranks(args_, args_.work.dv, u, head, at_);
+      else
+        store_dv(u, direct, head);
     }
     OwnPhases phases = load_phases(head, 0);
     hopper::wgmma_wait<0>();
@@ -132,7 +135,7 @@ class KeyWarpgroup {
       if (half < args_.angle_tiles)
         turn_back(dk, shared_.k_tile(input_at_) + half * kTile + fragment_, phases, turned[half]);
       const int lane = ssd::group_thread() % 32;  // again: registers are short
-      add_gradient(dK[half], dk, flows.biases[1][warp_] + 64 * half, lane);
+      add_gradient<T::kRanks>(dK[half], dk, flows.biases[1][warp_] + 64 * half, T::kStates, lane);
       hopper::pin_registers(dk);
     }
     // Behind both halves: the query warpgroup hands its part later.
@@ -146,7 +149,7 @@ class KeyWarpgroup {
 
   __device__ __forceinline__ OwnPhases load_phases(int head, int half) const {
     if (half >= args_.angle_tiles) return {};
-    return load_own_phases(args_, row_ + head, half, ssd::group_thread());
+    return load_own_phases<T::kRanks>(args_, row_ + head, half, ssd::group_thread());
   }
 
   __device__ __forceinline__ static void weigh(float (&dk)[32], const float (&weights)[2]) {
@@ -232,7 +235,32 @@ class KeyWarpgroup {
   __device__ __forceinline__ void add_final_k(float (&dk)[32], int head, int half) const {
     if (args_.final_k == nullptr || last_step() >= kSteps) return;
     const auto dstate = static_cast<int>(args_.bwd.in.dstate);
-    add_row(dk, last_step(), args_.final_k + state_row(head) * dstate, 64 * half, dstate);
+    if constexpr (!T::kIsMimo)
+      add_row(dk, last_step(), args_.final_k + state_row(head) * dstate, 64 * half, dstate);
+    else
+      add_final_ranks(dk, head, half, dstate);
+  }
+  __device__ __forceinline__ void add_final_ranks(float (&dk)[32], int head, int half, int dstate) const {
+    const int first = last_step() + 1 - T::kRanks;  // row of the last step's first rank
+    const ssd::BlockPlace place(args_);
+    // Where the second state of a pair lies, and where the first one of the next pair.
+    const int second = args_.halves ? dstate / 2 : 1;
+    const int next = args_.halves ? 1 : 2;
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      const int rank = at_.row_of(2 * row) - first;
+      if (rank < 0 || rank >= T::kRanks) continue;
+      const float* const from =
+          args_.final_k +
+          ((place.b * T::kRanks + rank) * args_.bwd.in.nheads + place.first_head + head) * dstate +
+          (32 * half + at_.lane % 4) * next;
+#pragma unroll
+      for (int e = 0; e < 8; ++e) {
+        if (64 * half + 8 * e >= dstate) break;
+        dk[4 * e + 2 * row] += from[4 * e * next];
+        dk[4 * e + 2 * row + 1] += from[4 * e * next + second];
+      }
+    }
   }
 
   /// dθ, with the query warpgroup's part, and its sums.
@@ -240,8 +268,9 @@ class KeyWarpgroup {
     const std::int64_t row = row_ + head;
     const int thread = ssd::group_thread();
     const float4* const of_q = shared_.turned_of_q() + thread;
-    auto* const to =
-        reinterpret_cast<float4*>(args_.work.dtheta + (row * args_.angle_tiles + tile) * kAngleTile) + thread;
+    auto* const to = reinterpret_cast<float4*>(args_.work.dtheta +
+                                               (row * args_.angle_tiles + tile) * (kAngleTile / T::kRanks)) +
+                     own_vector<T::kRanks>(thread);
     shared_.turned().wait_full(turned_at_);
 #pragma unroll
     for (int i = 0; i < kOwnVectors; ++i) {
@@ -250,8 +279,11 @@ class KeyWarpgroup {
       turned[4 * i + 1] += other.y;
       turned[4 * i + 2] += other.z;
       turned[4 * i + 3] += other.w;
-      to[i * ssd::kGroupThreads] =
-          make_float4(turned[4 * i], turned[4 * i + 1], turned[4 * i + 2], turned[4 * i + 3]);
+      float of_step[4];
+#pragma unroll
+      for (int k = 0; k < 4; ++k) of_step[k] = sum_step<T::kRanks>(turned[4 * i + k]);
+      if (thread / 4 % T::kRanks == 0)
+        to[i * kVectorsApart<T::kRanks>] = make_float4(of_step[0], of_step[1], of_step[2], of_step[3]);
     }
     hopper::barrier_arrive(shared_.turned().empty(turned_at_));
     turned_at_.advance();

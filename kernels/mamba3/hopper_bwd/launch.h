@@ -12,4 +12,9 @@ namespace ssmbench::mamba3_bwd {
 Launch hopper_gradients(const Mamba3BwdArgs& args, const SsdBwdArgs& ssd, const Plan& plan,
                         const Workspace& work);
 
+/// The same of MIMO, of 1, 2, 4 or 8 ranks.
+template <int kRanks>
+Launch ranked_hopper_gradients(const Mamba3BwdArgs& args, const SsdBwdArgs& ssd, const Plan& plan,
+                               const Workspace& work);
+
 }  // namespace ssmbench::mamba3_bwd

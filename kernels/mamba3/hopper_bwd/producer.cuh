@@ -40,14 +40,39 @@ __device__ void load_heads(const HopperArgs& args, const HopperShared<T>& shared
     if constexpr (T::kGated) hopper::load_tile(shared.z_tile(at), args.z, from, full);
     hopper::load_tile(shared.x_tile(at), args.x, from, full);
     // Threads load phases as they turn back: there is no room for them here.
-    hopper::prefetch_bytes(args.work.phases + row * args.angle_tiles * kAngleTile,
-                           4 * args.angle_tiles * kAngleTile);
+    const int angles = args.angle_tiles * (kAngleTile / T::kRanks);
+    hopper::prefetch_bytes(args.work.phases + row * angles, 4 * angles);
     load_states(shared.dstate_tile(at), args.work.dstates);
     load_states(shared.state_tile(at), args.work.states);
   }
 }
 
-/// By one warp; a lane has steps 2·lane and 2·lane + 1.
+/// By one thread: MIMO's gradients are stored by those who make them.
+template <class T>
+__device__ void release_inputs(const HopperArgs& args, const HopperShared<T>& shared) {
+  const int heads = ssd::BlockPlace(args).heads;
+  const auto ring = shared.inputs();
+  typename HopperShared<T>::Inputs::Position at;
+  for (int head = 0; head < heads; ++head, at.advance()) {
+    ring.wait_done(at);
+    hopper::barrier_arrive(ring.empty(at));
+  }
+}
+
+/// Of rows 2·lane and 2·lane + 1, summed over the rows of a step, to a lane of each step.
+template <int kRanks>
+__device__ __forceinline__ void store_flow(float* to, float2 of_rows, int lane) {
+  if constexpr (kRanks == 1) {
+    *reinterpret_cast<float2*>(to + 2 * lane) = of_rows;
+  } else {
+    float sum = of_rows.x + of_rows.y;
+#pragma unroll
+    for (int bit = 1; 2 * bit < kRanks; bit *= 2) sum += __shfl_xor_sync(0xFFFFFFFFU, sum, bit);
+    if (lane % (kRanks / 2) == 0) to[lane / (kRanks / 2)] = sum;
+  }
+}
+
+/// By one warp; a lane has rows 2·lane and 2·lane + 1.
 template <class T>
 __device__ void write_flows(const HopperArgs& args, const HopperShared<T>& shared, int lane) {
   const ssd::BlockPlace place(args);
@@ -80,22 +105,24 @@ __device__ void write_flows(const HopperArgs& args, const HopperShared<T>& share
     out = make_float2(out.x - delta.x * column.x, out.y - delta.y * column.y);
     // What flows past all steps ends, for the sums, at the last one.
     if (lane == 31) out.y += steps[kStepEnter][kSteps - 1] * through;
-    float* const to = args.work.flows + row * kFlowRows * kSteps + at_step;
-    *reinterpret_cast<float2*>(to + kFlowOut * kSteps) = out;
-    *reinterpret_cast<float2*>(to + kFlowIn * kSteps) = make_float2(delta.x * into.x, delta.y * into.y);
-    *reinterpret_cast<float2*>(to + kFlowScale * kSteps) = make_float2(column.x + into.x, column.y + into.y);
-    *reinterpret_cast<float2*>(to + kFlowOwn * kSteps) = diagonal;
+    float* const to = args.work.flows + row * kFlowRows * kSteps;
+    store_flow<T::kRanks>(to + kFlowOut * kSteps, out, lane);
+    store_flow<T::kRanks>(to + kFlowIn * kSteps, make_float2(delta.x * into.x, delta.y * into.y), lane);
+    store_flow<T::kRanks>(to + kFlowScale * kSteps, make_float2(column.x + into.x, column.y + into.y), lane);
+    store_flow<T::kRanks>(to + kFlowOwn * kSteps, diagonal, lane);
 
     const auto sum_of = [&](const auto& of_warps, int i) {
       return (of_warps[0][i] + of_warps[1][i]) + (of_warps[2][i] + of_warps[3][i]);
     };
     float* const sums = args.work.row_sums + row * args.sums;
 #pragma unroll 1
-    for (int n = lane; n < dstate; n += 32) {
-      sums[n] = sum_of(flows.biases[0], n);
-      sums[dstate + n] = sum_of(flows.biases[1], n);
-    }
-    if (lane == 0) sums[2 * dstate] = skip;
+    for (int r = 0; r < T::kRanks; ++r)
+#pragma unroll 1
+      for (int n = lane; n < dstate; n += 32) {
+        sums[r * dstate + n] = sum_of(flows.biases[0], r * T::kStates + n);
+        sums[(T::kRanks + r) * dstate + n] = sum_of(flows.biases[1], r * T::kStates + n);
+      }
+    if (!T::kIsMimo && lane == 0) sums[2 * dstate] = skip;
 #pragma unroll 1
     for (int pair = lane; pair < args.angles; pair += 32)
       args.work.turns[row * args.angles + pair] = sum_of(flows.turns, pair);

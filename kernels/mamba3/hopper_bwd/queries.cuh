@@ -26,6 +26,7 @@ class QueryWarpgroup {
   static constexpr auto kAlong = hopper::Major::k;
   static constexpr auto kAcross = hopper::Major::rows;
   static constexpr int kBarrier = 1;
+  static constexpr bool kNeedsY = T::kGated || T::kIsMimo;
 
  public:
   __device__ QueryWarpgroup(const HopperArgs& args, const Shared& shared, int thread)
@@ -34,7 +35,7 @@ class QueryWarpgroup {
         warp_(thread / 32),
         at_{16 * (thread / 32), 0, thread % 32},
         fragment_(hopper::fragment_offset(thread / 32, thread % 32)),
-        ahead_(at_.row_of(0) - at_.column_of(0, 0)) {
+        ahead_(at_.row_of(0) / T::kRanks - at_.column_of(0, 0) / T::kRanks) {
     const ssd::BlockPlace place(args);
     row_ = static_cast<int>(place.row(args, 0));
     first_head_ = place.first_head;
@@ -51,7 +52,7 @@ class QueryWarpgroup {
       flow_at_.advance();
     }
     const int thread = ssd::group_thread();  // again: registers are short
-    ssd::write_projection<Io, kHalves>(args_, ssd::Projection::C, dQ, {16 * (thread / 32), 0, thread % 32});
+    write_vectors<T>(args_, ssd::Projection::C, dQ, {16 * (thread / 32), 0, thread % 32});
   }
 
  private:
@@ -80,7 +81,7 @@ class QueryWarpgroup {
       multiply_rows(scores, shared_.q_tile(input_at_), shared_.k_tile(input_at_));
       gate(dy, slopes);
       shared_.squares().wait_empty(square_at_);
-      ssd::store_tile_pairs(shared_.dy_tile() + fragment_, dy);
+      if constexpr (!T::kIsMimo) ssd::store_tile_pairs(shared_.dy_tile(input_at_) + fragment_, dy);
       float crosses[32];
       const std::uint64_t x = hopper::operand_descriptor(shared_.x_tile(input_at_), kTile);
       hopper::pin_registers(dy);
@@ -121,17 +122,20 @@ class QueryWarpgroup {
       flow_out[j] = sum_lanes<1, 2>(flow_out[j]);
       if (at_.lane % 4 == 0) flows.out[at_.row_of(2 * j)] = flow_out[j];
     }
-    if constexpr (T::kGated) {
+    if constexpr (kNeedsY) {
       multiply_square(y, shared_.mixing_tile(), shared_.x_tile(input_at_));
       hopper::wgmma_wait<1>();
     } else {
       hopper::wgmma_wait<0>();
     }
     add_crosses(dq, enter, 0);
-    if constexpr (T::kGated) {
+    if constexpr (kNeedsY) {
       hopper::wgmma_wait<1>();
       hopper::pin_registers(y);
-      store_dz(y, slopes, skip);
+      if constexpr (T::kIsMimo)
+        write_ranks(args_, args_.work.y, y, head, at_);
+      else
+        store_dz(y, slopes, skip);
     }
     hopper::wgmma_wait<0>();
     hopper::pin_registers(dq);
@@ -149,7 +153,7 @@ class QueryWarpgroup {
       if (half + 1 == kHalves) ssd::warp_arrive(shared_.squares().empty(square_at_), at_.lane);
       if (half < args_.angle_tiles) hand_turned(dq, phases, half);
       const int lane = ssd::group_thread() % 32;  // again: registers are short
-      add_gradient(dQ[half], dq, flows.biases[0][warp_] + 64 * half, lane);
+      add_gradient<T::kRanks>(dQ[half], dq, flows.biases[0][warp_] + 64 * half, T::kStates, lane);
       hopper::pin_registers(dq);
     }
     hopper::barrier_arrive(shared_.flows().full(flow_at_));
@@ -159,7 +163,7 @@ class QueryWarpgroup {
 
   __device__ __forceinline__ OwnPhases load_phases(int head, int half) const {
     if (half >= args_.angle_tiles) return {};
-    return load_own_phases(args_, row_ + head, half, ssd::group_thread());
+    return load_own_phases<T::kRanks>(args_, row_ + head, half, ssd::group_thread());
   }
 
   /// dq ← enter ∘ dq, which is dy·S, and starts += X·k.
@@ -216,7 +220,7 @@ class QueryWarpgroup {
     const float* const of_owns = shared_.owns(input_at_);
     const float owns[2] = {of_owns[at_.row_of(0)], of_owns[at_.row_of(2)]};
     float columns[16];
-    float diagonal[2] = {0.0F, 0.0F};  // in the lanes that have it
+    float diagonal[2] = {0.0F, 0.0F};  // with one rank in the lanes that have it
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       std::uint32_t m[4] = {0, 0, 0, 0};
@@ -233,7 +237,8 @@ class QueryWarpgroup {
         float of_x[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          const int behind = 8 * e + i % 2 - i / 2 * 8;  // the column's step less the row's, but for ahead_
+          // The column's step less the row's, but for ahead_.
+          const int behind = (8 * e - i / 2 * 8) / T::kRanks + (T::kRanks == 1 ? i % 2 : 0);
           const float between = exp2_approximate(-kLog2E * (i % 2 == 0 ? decay.x : decay.y) + rows[i / 2]);
           const float reached = behind <= ahead_ ? between : 0.0F;
           const float weight = behind == ahead_ ? owns[i / 2] : (i % 2 == 0 ? delta.x : delta.y);
@@ -246,7 +251,7 @@ class QueryWarpgroup {
                 product;  // not the diagonal too: beside it, what strong decays leave is lost
             flow_out[i / 2] += product * weight;
           }
-          if (behind == ahead_) diagonal[i / 2] = product;
+          if (behind == ahead_) diagonal[i / 2] += product;
         }
         m[2 * half] = pack_pair<Io>(of_m[0], of_m[1]);
         m[2 * half + 1] = pack_pair<Io>(of_m[2], of_m[3]);
@@ -256,7 +261,10 @@ class QueryWarpgroup {
       hopper::store_matrices((shared_.mixing_tile() + fragment_) ^ j * 32, m[0], m[1], m[2], m[3]);
       hopper::store_matrices((shared_.crosses_tile() + fragment_) ^ j * 32, x[0], x[1], x[2], x[3]);
     }
-    if (at_.lane / 8 == at_.lane % 4) {
+    if constexpr (T::kRanks > 1) {
+      for (float& sum : diagonal) sum = sum_lanes<1, 2>(sum);
+    }
+    if (T::kRanks > 1 ? at_.lane % 4 == 0 : at_.lane / 8 == at_.lane % 4) {
       flows.diagonal[at_.row_of(0)] = diagonal[0];
       flows.diagonal[at_.row_of(2)] = diagonal[1];
     }

@@ -30,33 +30,52 @@ SSMBENCH_TEAM inline void add_turns(const Mamba3BwdArgs& args, const Plan& plan,
   if (args.dinput_angle != nullptr) args.dinput_angle[at] = sum;
 }
 
-/// The gradients of the input k and V of a head, and ds of the step that they are of, from that of the state that
-/// the head starts with.
+/// Where SSD's walk leaves the gradients of the states that sequences start with.
+SSMBENCH_HD inline float* first_adjoint_of(const Mamba3BwdArgs& args, const Plan& plan,
+                                           const Workspace& work) {
+  return plan.halves ? work.first_adjoint : args.dinput_ssm;
+}
+
+/// The gradients of the input states of a head, and ds of the step that they are of, from that of the state that the
+/// head starts with. `terms`: [rank][state].
 template <class Io, class Team>
 SSMBENCH_TEAM void store_start(const Mamba3BwdArgs& args, const Plan& plan, const Workspace& to,
                                std::int64_t head, float* terms, const Team& team) {
   const int headdim = plan.headdim;
   const int dstate = plan.dstate;
   const float weight = scalars_of<Io>(args.in, head * plan.seqlen).previous();
-  const float* const adjoint = args.dinput_ssm + head * headdim * dstate;
-  const float* const k = args.in.input_k + head * dstate;
+  const float* const adjoint = first_adjoint_of(args, plan, to) + head * headdim * dstate;
   const float* const v = args.in.input_v + head * headdim;
-  team.for_all(dstate, [&](int n) {
+  const auto factor = [&](int r, int p) { return factor_of(args.in.mimo_v, plan, head % plan.nheads, r, p); };
+  team.for_all(plan.ranks * dstate, [&](int i) {
+    const int r = i / dstate;
+    const int n = i % dstate;
+    const std::int64_t at = k_state_at(plan, head, r) + plan.state_of(n);
     float read = 0;
-    for (int p = 0; p < headdim; ++p) read += adjoint[p * dstate + n] * v[p];
-    args.dinput_k[head * dstate + n] = weight * read;
-    terms[n] = read * k[n];
+    for (int p = 0; p < headdim; ++p) read += adjoint[p * dstate + n] * (factor(r, p) * v[p]);
+    args.dinput_k[at] = weight * read;
+    terms[i] = read * args.in.input_k[at];
   });
   team.for_all(headdim + 1, [&](int p) {
     float sum = 0;
     if (p == headdim) {
-      for (int n = 0; n < dstate; ++n) sum += terms[n];
+      for (int i = 0; i < plan.ranks * dstate; ++i) sum += terms[i];
       to.first_own[head] = sum;
       return;
     }
-    for (int n = 0; n < dstate; ++n) sum += adjoint[p * dstate + n] * k[n];
-    args.dinput_v[head * headdim + p] = weight * sum;
+    for (int r = 0; r < plan.ranks; ++r) {
+      float read = 0;
+      for (int n = 0; n < dstate; ++n)
+        read += adjoint[p * dstate + n] * args.in.input_k[k_state_at(plan, head, r) + plan.state_of(n)];
+      sum += factor(r, p) * (weight * read);
+      if (args.in.scan.is_mimo) to.first_ups[(head * plan.ranks + r) * headdim + p] = weight * read * v[p];
+    }
+    args.dinput_v[head * headdim + p] = sum;
   });
+  if (!plan.halves) return;
+  float* const dinput = args.dinput_ssm + head * headdim * dstate;
+  team.for_all(headdim * dstate,
+               [&](int i) { dinput[i - i % dstate + plan.state_of(i % dstate)] = adjoint[i]; });
 }
 
 /// Parts that the sums over a step's pairs, and those over steps, are cut into.
@@ -66,7 +85,7 @@ inline constexpr int kQuarters = 4;
 struct FinishMemory {
   /// [step][pair], some floats between rows: dθ; then ω·Θ.
   float turns[kSteps * (kMaxAngles + kAngleVector)];
-  float parts[kParts * kMaxAngles];  ///< [part][pair]: Σ dθ
+  float parts[kMaxParts * kMaxAngles];  ///< [part][pair]: Σ dθ
   float flows[kFlowRows][kSteps];
   float quarters[kQuarters][kSteps];
   float past[kSteps];    ///< what flows past a step
@@ -75,7 +94,7 @@ struct FinishMemory {
 };
 
 /// dAngles, dADT, dDT and dTrap of a row.
-template <class Io, class Team>
+template <class Io, class Form, class Team>
 struct Finish {
   const Mamba3BwdArgs& args;
   const Plan& plan;
@@ -86,50 +105,54 @@ struct Finish {
 
   SSMBENCH_TEAM void run() const {
     const int angles = plan.angles;
-    const int vectors = plan.angle_tiles * kAngleTile / kAngleVector;
-    team.for_all(vectors + kFlowRows * kSteps, [&](int i) {
+    const int of_parts = kParts<Form> * angles;
+    const int vectors = plan.angle_tiles * plan.angle_elements() / kAngleVector;
+    team.for_all(vectors + kFlowRows * kEach, [&](int i) {
       const int flow = i - vectors;
       if (flow < 0) return load_turns(i);
-      memory.flows[flow / kSteps][flow % kSteps] =
-          Io::fetch(from.flows + row.index * kFlowRows * kSteps + flow);
-      if (flow < kSteps) load_step(flow);
+      memory.flows[flow / kEach][flow % kEach] =
+          Io::fetch(from.flows + (row.index * kFlowRows + flow / kEach) * kSteps + flow % kEach);
+      if (flow < kEach) load_step(flow);
     });
-    team.for_all(kParts * angles + kQuarters * kSteps, [&](int i) {
-      const int quarter = i - kParts * angles;
+    team.for_all(of_parts + kQuarters * kEach, [&](int i) {
+      const int quarter = i - of_parts;
       const Split at = split<kTilePairs>(i, angles);
       if (quarter < 0) return add_part(at.of, at.rest);
-      memory.quarters[quarter / kSteps][quarter % kSteps] = flows_of(quarter / kSteps, quarter % kSteps);
+      memory.quarters[quarter / kEach][quarter % kEach] = flows_of(quarter / kEach, quarter % kEach);
     });
-    team.for_all(kParts * angles + kSteps, [&](int i) {
-      const int t = i - kParts * angles;
+    team.for_all(of_parts + kEach, [&](int i) {
+      const int t = i - of_parts;
       const Split at = split<kTilePairs>(i, angles);
       if (t < 0) return store_rates(at.of, at.rest);
       memory.past[t] = quarters_of(t);
     });
-    team.for_all(kQuarters * kSteps, [&](int i) { add_turned(i % kQuarters, i / kQuarters); });
+    team.for_all(kQuarters * kEach, [&](int i) { add_turned(i % kQuarters, i / kQuarters); });
     team.for_all(row.steps, [&](int t) { store_scalars(t); });
   }
 
  private:
+  static constexpr int kEach = kChunkSteps<Form>;
+
   SSMBENCH_TEAM int pitch() const { return plan.angles + kAngleVector; }
 
   /// A vector of the row's angle tiles.
   SSMBENCH_TEAM void load_turns(int index) const {
-    constexpr int kTileVectors = kAngleTile / kAngleVector;
+    constexpr int kTileVectors = kAngleTile / Form::kRanks / kAngleVector;
+    constexpr int kApart = kApartSteps / Form::kRanks;
     float vector[kAngleVector];
     Io::load_words(vector, from.dtheta + plan.angle_tile(row.index, 0) + index * kAngleVector);
-    const AngleAt at = angle_at(index % kTileVectors);
+    const AngleAt at = angle_at<Form::kRanks>(index % kTileVectors);
     const int pair = index / kTileVectors * kTilePairs + at.pair;
     float* const to = memory.turns + at.t * pitch() + pair;
     const bool first = at.t < row.steps;
-    const bool second = at.t + kApartSteps < row.steps;
+    const bool second = at.t + kApart < row.steps;
     if (pair < plan.angles) {
       to[0] = first ? vector[0] : 0.0F;
-      to[kApartSteps * pitch()] = second ? vector[1] : 0.0F;
+      to[kApart * pitch()] = second ? vector[1] : 0.0F;
     }
     if (pair + kApartPairs < plan.angles) {
       to[kApartPairs] = first ? vector[2] : 0.0F;
-      to[kApartSteps * pitch() + kApartPairs] = second ? vector[3] : 0.0F;
+      to[kApart * pitch() + kApartPairs] = second ? vector[3] : 0.0F;
     }
   }
 
@@ -147,9 +170,9 @@ struct Finish {
 
   /// What flows past step t of the steps of a quarter.
   SSMBENCH_TEAM float flows_of(int quarter, int t) const {
-    constexpr int kEach = kSteps / kQuarters;
+    constexpr int kOfQuarter = kEach / kQuarters;
     float sum = 0;
-    for (int u = quarter * kEach; u < (quarter + 1) * kEach; ++u)
+    for (int u = quarter * kOfQuarter; u < (quarter + 1) * kOfQuarter; ++u)
       sum += memory.flows[u < t ? kFlowIn : kFlowOut][u];
     return sum;
   }
@@ -165,20 +188,24 @@ struct Finish {
     const int first = part * kPartSteps;
     const int to_pitch = static_cast<int>(plan.nheads) * plan.angles;
     float rates[kPartSteps];
-    load_rates<Io>(args.in, plan, row, part, pair, rates);
+    load_rates<Io, Form>(args.in, plan, row, part, pair, rates);
     float behind = Io::fetch(from.turns + row.index * plan.angles + pair);
-    for (int later = kParts - 1; later > 0; --later)
+    for (int later = kParts<Form> - 1; later > 0; --later)
       behind += later > part ? memory.parts[later * plan.angles + pair] : 0.0F;
     float* const turns = memory.turns + first * pitch() + pair;
-    void* const to = Io::element(args.drates, row.step(plan, first) * plan.angles + pair);
+    const std::int64_t at = row.step(plan, first) * plan.angles + pair;
     float sum = 0;
     for (int u = kPartSteps - 1; u >= 0; --u) {
       const float rate = tanhf(rates[u]);
       sum += turns[u * pitch()];
       const float theta = kPi * (sum + behind);
       turns[u * pitch()] = rate * theta;
-      if (first + u < row.steps)
-        Io::store(to, u * to_pitch, (1.0F - rate * rate) * memory.steps[first + u].dt * theta);
+      if (first + u >= row.steps) continue;
+      const float gradient = (1.0F - rate * rate) * memory.steps[first + u].dt * theta;
+      if constexpr (Form::kIsMimo)
+        static_cast<float*>(args.drates)[at + u * to_pitch] = gradient;
+      else
+        Io::store(args.drates, at + u * to_pitch, gradient);
     }
   }
 
@@ -194,7 +221,7 @@ struct Finish {
   SSMBENCH_TEAM float before(int t) const {
     const float* const scales = from.flows + (row.index * kFlowRows + kFlowScale) * kSteps;
     if (t > 0) return Io::fetch(scales + t - 1);
-    if (row.chunk > 0) return Io::fetch(scales - plan.nheads * kFlowRows * kSteps + kSteps - 1);
+    if (row.chunk > 0) return Io::fetch(scales - plan.nheads * kFlowRows * kSteps + kEach - 1);
     return args.in.input_ssm == nullptr ? 0.0F : from.first_own[row.b * plan.nheads + row.head];
   }
 
@@ -211,13 +238,15 @@ struct Finish {
   }
 };
 
-/// dQ and dK, octet `at` of (batch, time, group, state): sums over the heads of the group, in order.
+/// dQ and dK, octet `at` of (batch, time, rank, group, state): sums over the heads of the group, in order.
 template <class Io>
 SSMBENCH_TEAM void add_heads(const Mamba3BwdArgs& args, const Plan& plan, const Workspace& from,
                              std::int64_t at) {
   const std::int64_t each = plan.nheads / plan.groups;
   const std::int64_t octets = plan.dstate / kOctet;
-  const std::int64_t first = at / octets * each * plan.dstate + at % octets * kOctet;
+  const std::int64_t row = at / octets;
+  const int octet = static_cast<int>(at - row * octets);
+  const std::int64_t first = row * each * plan.dstate + octet * kOctet;
   Octet dQ{};
   Octet dK{};
   const auto add = [](Octet& sum, const Octet& term) {
@@ -227,37 +256,50 @@ SSMBENCH_TEAM void add_heads(const Mamba3BwdArgs& args, const Plan& plan, const 
     add(dQ, Io::load_floats(from.dq + first + head * plan.dstate));
     add(dK, Io::load_floats(from.dk + first + head * plan.dstate));
   }
-  Io::store_octet(args.dQ, kOctet * at, dQ);
-  Io::store_octet(args.dK, kOctet * at, dK);
+  store_states<Io>(plan, args.dQ, row * plan.dstate, octet, dQ);
+  store_states<Io>(plan, args.dK, row * plan.dstate, octet, dK);
 }
 
 inline constexpr int kSumColumns = 32;
 inline constexpr int kSumParts = 16;
 
-/// The gradients of a head's biases and D: sums over sequences and chunks, column `first` and those after it.
+/// Sums of a head's columns from `first` on, over `rows` rows of `width` numbers for each head: store(column, sum).
 /// `parts`: [kSumParts][kSumColumns].
-template <class Team>
-SSMBENCH_TEAM void add_rows(const Mamba3BwdArgs& args, const Plan& plan, const Workspace& from,
-                            std::int64_t head, int first, float* parts, const Team& team) {
-  const int count = plan.sums - first < kSumColumns ? plan.sums - first : kSumColumns;
+template <class Team, class Store>
+SSMBENCH_TEAM void add_columns(const float* from, std::int64_t rows, std::int64_t nheads, int width,
+                               std::int64_t head, int first, float* parts, const Team& team,
+                               const Store& store) {
+  const int count = width - first < kSumColumns ? width - first : kSumColumns;
   team.for_all(kSumParts * kSumColumns, [&](int i) {
     float sum = 0;
     if (i % kSumColumns < count)
-      for (std::int64_t part = i / kSumColumns; part < plan.batch * plan.chunks; part += kSumParts)
-        sum += from.row_sums[(part * plan.nheads + head) * plan.sums + first + i % kSumColumns];
+      for (std::int64_t part = i / kSumColumns; part < rows; part += kSumParts)
+        sum += from[(part * nheads + head) * width + first + i % kSumColumns];
     parts[i] = sum;
   });
   team.for_all(count, [&](int i) {
     float sum = 0;
     for (int part = 0; part < kSumParts; ++part) sum += parts[part * kSumColumns + i];
-    const int n = first + i;
-    if (n < plan.dstate)
-      args.dQ_bias[head * plan.dstate + n] = sum;
-    else if (n < 2 * plan.dstate)
-      args.dK_bias[head * plan.dstate + n - plan.dstate] = sum;
-    else if (args.dD != nullptr)
-      args.dD[head] = sum;
+    store(first + i, sum);
   });
+}
+
+/// The gradients of a head's biases and D: sums over sequences and chunks, column `first` and those after it.
+template <class Team>
+SSMBENCH_TEAM void add_rows(const Mamba3BwdArgs& args, const Plan& plan, const Workspace& from,
+                            std::int64_t head, int first, float* parts, const Team& team) {
+  const int biases = plan.ranks * plan.dstate;
+  add_columns(from.row_sums, plan.batch * plan.chunks, plan.nheads, plan.sums, head, first, parts, team,
+              [&](int column, float sum) {
+                if (column == 2 * biases) {
+                  if (args.dD != nullptr) args.dD[head] = sum;
+                  return;
+                }
+                const int at = column % biases;
+                const int n = at % plan.dstate;
+                (column < biases ? args.dQ_bias : args.dK_bias)[head * biases + at - n + plan.state_of(n)] =
+                    sum;
+              });
 }
 
 }  // namespace ssmbench::mamba3_bwd

@@ -11,17 +11,21 @@
 // dq and dk are turned back in registers, and give dθ there; the step's own terms cancel in it, since both
 // products take the same X. What flows past steps is as in SSD; ds and dγ are sums of M ∘ X less their weights.
 //
+// With MIMO t and u are rows (step, rank), below the diagonal are rows of earlier steps, and on it blocks of rows of
+// the same step. V and dy are of ranks, and y and dV, in f32, are those of ranks too: factors.h is before and behind.
+//
 //   grid    one block per row (batch, chunk, head): no sums over heads
 //   block   8 warps; each has a patch of 16 × 32 of every 64 × 64 product in registers
 //   phases  M and X; y and dV with dZ; dq and dk, a tile of 64 states at a time
 //
 // 104 KB of tiles at 128 states and at most 128 registers: two blocks on an SM, of which one loads while the
-// other multiplies. X waits for its product in registers, packed, and takes the place of M.
+// other multiplies. X waits for its product in registers, packed, and takes the place of M. (MIMO has no tiles of Z and
+// dout, and up to 8 times the sums of biases.)
 
-#include "kernels/common/activations.h"
 #include "kernels/mamba3/args.h"
+#include "kernels/mamba3/tensor_bwd/factors.h"
+#include "kernels/mamba3/tensor_bwd/fragments.cuh"
 #include "kernels/mamba3/tensor_bwd/plan.h"
-#include "kernels/mamba3/tensor_bwd/prepare.h"
 #include "kernels/ssd_chunk_scan/states.cuh"
 
 namespace ssmbench::mamba3_bwd {
@@ -39,33 +43,35 @@ inline constexpr int kPatchVectors = 2 * kAtoms / kAngleVector;
 /// A patch of 16-bit elements, in pairs.
 using PackedPatches = std::uint32_t[kAtoms][2];
 
-/// Where sums over the steps of a tile of states lie.
-inline constexpr int kSumsOfQ = 0;
-inline constexpr int kSumsOfK = kSteps;
-inline constexpr int kSumsOfTurns = 2 * kSteps;
-inline constexpr int kTileSums = 2 * kSteps + kSteps / 2;
+/// Where sums over the steps of a tile of states lie: [dq, dk][rank][state], then dθ, [pair].
+template <class Form>
+inline constexpr int kSumsOfTurns = 2 * Form::kRanks* kSteps;
+template <class Form>
+inline constexpr int kTileSums = kSumsOfTurns<Form> + kSteps / 2;
 
 /// Shared memory besides the tiles.
+template <class Form>
 struct GradientShared {
+  /// MIMO's tiles of states take turns.
+  static constexpr int kSumTiles = Form::kIsMimo ? 1 : kMaxStates / kSteps;
+
   float steps[kStepFloats][kSteps];
   float owns[kSteps];
   float flow_out[kPatchColumns][kSteps];  ///< per step, what ends there
   float flow_in[kPatchColumns][kSteps];   ///< V·(S'·k)·leave
   float column[kPatchRows][kSteps];       ///< column sums of M ∘ X over w, without the diagonal
-  float diagonal[kSteps];                 ///< of the same
+  float diagonal[kPatchColumns][kSteps];  ///< of the same, row sums of blocks on the diagonal
   float states[kGradientWarps];           ///< ⟨S', S⟩
   float skip[kGradientWarps];             ///< ⟨dy, V⟩
-  float sums[kMaxStates / kSteps][kPatchRows][kTileSums];  ///< by tile of states
+  float sums[kSumTiles][kPatchRows][kTileSums<Form>];  ///< by tile of states
 };
 
-template <class Io, int kTilesN>
-constexpr int gradients_shared_bytes() {
-  return (4 * kTilesN + 5) * kTileElements<Io> * static_cast<int>(sizeof(Io));
-}
-
 /// Tiles of the dynamic shared memory.
-template <class Io, int kTilesN>
+template <class Io, class Form, int kTilesN>
 struct GradientTiles {
+  static constexpr int kCount = 4 * kTilesN + (Form::kIsMimo ? 3 : 5);
+  static constexpr int kBytes = kCount * kTileElements<Io> * static_cast<int>(sizeof(Io));
+
   Io* base;
 
   __device__ Io* tile(int i) const { return base + i * kTileElements<Io>; }
@@ -74,22 +80,12 @@ struct GradientTiles {
   __device__ Io* state(int n) const { return tile(2 * kTilesN + n); }
   __device__ Io* dstate(int n) const { return tile(3 * kTilesN + n); }
   __device__ Io* v() const { return tile(4 * kTilesN); }
-  __device__ Io* z() const { return tile(4 * kTilesN + 1); }
-  __device__ Io* dout() const { return tile(4 * kTilesN + 2); }
-  __device__ Io* dy() const { return tile(4 * kTilesN + 3); }
-  __device__ Io* square() const { return tile(4 * kTilesN + 4); }  ///< M, then X
+  __device__ Io* dy() const { return tile(4 * kTilesN + 1); }
+  __device__ Io* square() const { return tile(4 * kTilesN + 2); }  ///< M, then X
+  // SISO's alone:
+  __device__ Io* z() const { return tile(4 * kTilesN + 3); }
+  __device__ Io* dout() const { return tile(4 * kTilesN + 4); }
 };
-
-/// silu_slope by the hardware's exponential and reciprocal. (fast_silu_slope limits the exponential: below −87 that
-/// is 10 times what a gradient there may be off by.)
-__device__ inline ValueSlope gate_of(float z) {
-  const float e = exp2_approximate(fabsf(z) * -kLog2E);
-  const float large = reciprocal_approximate(1.0F + e);
-  const float small = e * large;
-  const float open = z < 0.0F ? small : large;
-  const float closed = z < 0.0F ? large : small;
-  return {z * open, open * fmaf(z, closed, 1.0F)};
-}
 
 /// Sums over the lanes of a patch that have the same columns: x[e] of fragment e goes in, that of fragment
 /// atom_of_sum(lane) comes out, in 4 shuffles for all.
@@ -142,24 +138,28 @@ __device__ __forceinline__ void multiply_upper(Patches& d, const T* square, cons
 
 /// What a thread adds up; of rows row_of(0) and row_of(2) of its patch.
 struct GradientSums {
-  float flow_out[2], flow_in[2];
+  float flow_out[2], flow_in[2], own[2];
 };
 
 /// A block as one of its threads sees it. The phases stand in the order in which the kernel calls them; each is of
 /// all threads.
-template <class Io, int kTilesN>
+template <class Io, class Form, int kTilesN>
 struct GradientBlock {
+  using Shared = GradientShared<Form>;
+  static constexpr int kRanks = Form::kRanks;
+  static constexpr bool kIsMimo = Form::kIsMimo;
+
   const Mamba3BwdArgs& args;
   const Plan& plan;
   const Workspace& work;
-  GradientShared& shared;
-  GradientTiles<Io, kTilesN> tiles;
+  Shared& shared;
+  GradientTiles<Io, Form, kTilesN> tiles;
   Row row;
   int thread, warp;
   Patch at;
 
   __device__ __forceinline__ GradientBlock(const Mamba3BwdArgs& all, const Plan& cut, const Workspace& arrays,
-                                           GradientShared& sums, Io* memory)
+                                           Shared& sums, Io* memory)
       : args(all), plan(cut), work(arrays), shared(sums), tiles{memory}, row(cut, blockIdx.x) {
     thread = static_cast<int>(threadIdx.x);
     warp = thread / 32;
@@ -170,12 +170,12 @@ struct GradientBlock {
 
   template <class Element>
   __device__ __forceinline__ TileSource<Element> input_tile(Element* data) const {
-    return {data + row.step(plan, 0) * plan.headdim, plan.nheads * plan.headdim, row.steps, plan.headdim,
-            true};
+    return {data + row.ranked(plan, 0) * plan.headdim, plan.nheads * plan.headdim, row.rows(plan),
+            plan.headdim, true};
   }
   template <class Element>
   __device__ __forceinline__ TileSource<Element> vector_tile(Element* data, int n) const {
-    return {data + row.step(plan, 0) * plan.dstate + n * kSteps, plan.nheads * plan.dstate, row.steps,
+    return {data + row.ranked(plan, 0) * plan.dstate + n * kSteps, plan.nheads * plan.dstate, row.rows(plan),
             steps_within(n * kSteps, kSteps, plan.dstate), true};
   }
   template <class Source>
@@ -189,9 +189,14 @@ struct GradientBlock {
       load(tiles.q(n), vector_tile(static_cast<const Io*>(work.q), n));
       load(tiles.k(n), vector_tile(static_cast<const Io*>(work.k), n));
     }
-    load(tiles.v(), input_tile(static_cast<const Io*>(args.in.V)));
-    load(tiles.dout(), input_tile(static_cast<const Io*>(args.dout)));
-    if (args.in.Z != nullptr) load(tiles.z(), input_tile(static_cast<const Io*>(args.in.Z)));
+    if constexpr (kIsMimo) {
+      load(tiles.v(), input_tile(static_cast<const Io*>(work.v)));
+      load(tiles.dy(), input_tile(static_cast<const Io*>(work.dy)));
+    } else {
+      load(tiles.v(), input_tile(static_cast<const Io*>(args.in.V)));
+      load(tiles.dout(), input_tile(static_cast<const Io*>(args.dout)));
+      if (args.in.Z != nullptr) load(tiles.z(), input_tile(static_cast<const Io*>(args.in.Z)));
+    }
     constexpr int kVectors = kStepFloats * kSteps / 4;
     if (thread < kVectors)
       copy_async_16(shared_address(&shared.steps[0][0] + thread * 4),
@@ -242,7 +247,7 @@ struct GradientBlock {
     for (int e = 0; e < kAtoms; ++e)
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        if (at.column_of(e, i) <= at.row_of(i)) causal |= 1U << (e * 4 + i);
+        if (at.column_of(e, i) / kRanks <= at.row_of(i) / kRanks) causal |= 1U << (e * 4 + i);
     decays_between_steps<Io, kAtoms>(L, shared.steps, at, causal);
     float column[2][kAtoms] = {};
 #pragma unroll
@@ -251,17 +256,18 @@ struct GradientBlock {
       for (int i = 0; i < 4; ++i) {
         const int t = at.row_of(i);
         const int u = at.column_of(e, i);
-        const float weight = u == t ? shared.owns[u] : shared.steps[kStepDelta][u];
+        const bool is_own = u / kRanks == t / kRanks;
+        const float weight = is_own ? shared.owns[u] : shared.steps[kStepDelta][u];
         scores[e][i] *= L[e][i];
         const float product = scores[e][i] * crosses[e][i];
         scores[e][i] *= weight;
         crosses[e][i] *= L[e][i] * weight;
-        if (u < t) {
+        if (u / kRanks < t / kRanks) {
           // Not the diagonal too: beside it, what strong decays leave would be lost.
           column[i % 2][e] += product;
           sums.flow_out[i / 2] += product * weight;
         }
-        if (u == t) shared.diagonal[u] = product;
+        if (is_own) sums.own[i / 2] += product;
       }
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
@@ -302,7 +308,7 @@ struct GradientBlock {
         u[e][i] *= steps[kStepDelta][t];
         u[e][i + 1] *= steps[kStepDelta][t];
       }
-    if (args.in.Z != nullptr) multiply_lower(y, tiles.square(), tiles.v(), at);
+    if (kIsMimo ? needs_y(args) : args.in.Z != nullptr) multiply_lower(y, tiles.square(), tiles.v(), at);
     multiply_upper(u, tiles.square(), tiles.dy(), at);
   }
 
@@ -348,6 +354,24 @@ struct GradientBlock {
     return product;
   }
 
+  /// y and u of ranks, in f32.
+  __device__ __forceinline__ void store_ranks(const Patches& y, const Patches& u) const {
+    const std::int64_t inputs = row.ranked(plan, 0) * plan.headdim;
+    const int pitch = static_cast<int>(plan.nheads) * plan.headdim;
+    const bool stores_y = needs_y(args);
+#pragma unroll
+    for (int e = 0; e < kAtoms; ++e)
+#pragma unroll
+      for (int i = 0; i < 4; i += 2) {
+        const int t = at.row_of(i);
+        const int p = at.column_of(e, i);
+        if (t >= row.rows(plan) || p >= plan.headdim) continue;
+        const std::int64_t to = inputs + t * pitch + p;
+        if (stores_y) *reinterpret_cast<float2*>(work.y + to) = make_float2(y[e][i], y[e][i + 1]);
+        *reinterpret_cast<float2*>(work.dv + to) = make_float2(u[e][i], u[e][i + 1]);
+      }
+  }
+
   /// ⟨S', S⟩, the thread's share.
   __device__ __forceinline__ float product_of_states() const {
     float product = 0.0F;
@@ -369,7 +393,9 @@ struct GradientBlock {
     for (int j = 0; j < 2; ++j) {
       const float out = sum_lanes<1, 2>(sums.flow_out[j]);
       const float into = sum_lanes<1, 2>(sums.flow_in[j]);
+      const float own = sum_lanes<1, 2>(sums.own[j]);
       if (at.lane % 4 != 0) continue;
+      shared.diagonal[warp % kPatchColumns][at.row_of(2 * j)] = own;
       shared.flow_out[warp % kPatchColumns][at.row_of(2 * j)] = out;
       shared.flow_in[warp % kPatchColumns][at.row_of(2 * j)] = into;
     }
@@ -382,39 +408,48 @@ struct GradientBlock {
 
   /// dV, dZ, and the sums of the block.
   __device__ __forceinline__ void write_inputs() const {
-    store_tile<kGradientThreads>(input_tile(static_cast<Io*>(args.dV)), static_cast<const Io*>(tiles.dout()));
-    if (args.in.Z != nullptr)
-      store_tile<kGradientThreads>(input_tile(static_cast<Io*>(args.dZ)), static_cast<const Io*>(tiles.z()));
-    if (thread < kSteps) write_flows();
-    if (thread != kGradientThreads - 1) return;
-    float skip = 0.0F;
-    for (const float of_warp : shared.skip) skip += of_warp;
-    work.row_sums[row.index * plan.sums + 2 * plan.dstate] = skip;
+    if (thread < kChunkSteps<Form>) write_flows();
+    if constexpr (!kIsMimo) {
+      store_tile<kGradientThreads>(input_tile(static_cast<Io*>(args.dV)),
+                                   static_cast<const Io*>(tiles.dout()));
+      if (args.in.Z != nullptr)
+        store_tile<kGradientThreads>(input_tile(static_cast<Io*>(args.dZ)),
+                                     static_cast<const Io*>(tiles.z()));
+      if (thread != kGradientThreads - 1) return;
+      float skip = 0.0F;
+      for (const float of_warp : shared.skip) skip += of_warp;
+      work.row_sums[row.index * plan.sums + 2 * plan.dstate] = skip;
+    }
   }
 
   /// Step `thread`.
   __device__ __forceinline__ void write_flows() const {
-    float out = 0.0F, into = 0.0F, column = 0.0F;
+    float out = 0.0F, into = 0.0F, column = 0.0F, own = 0.0F;
 #pragma unroll
-    for (int j = 0; j < kPatchColumns; ++j) {
-      out += shared.flow_out[j][thread];
-      into += shared.flow_in[j][thread];
+    for (int r = 0; r < kRanks; ++r) {
+      const int t = thread * kRanks + r;
+#pragma unroll
+      for (int j = 0; j < kPatchColumns; ++j) {
+        out += shared.flow_out[j][t];
+        into += shared.flow_in[j][t];
+        own += shared.diagonal[j][t];
+      }
+#pragma unroll
+      for (int j = 0; j < kPatchRows; ++j) column += shared.column[j][t];
     }
-#pragma unroll
-    for (int j = 0; j < kPatchRows; ++j) column += shared.column[j][thread];
-    const float scale = shared.steps[kStepDelta][thread];
+    const float scale = shared.steps[kStepDelta][thread * kRanks];
     out -= scale * column;
     // What flows past all steps ends, for the sums, at the last one.
-    if (thread == kSteps - 1) {
+    if (thread == kChunkSteps<Form> - 1) {
       float through = 0.0F;
       for (const float of_warp : shared.states) through += of_warp;
-      out += shared.steps[kStepEnter][thread] * through;
+      out += shared.steps[kStepEnter][kSteps - 1] * through;
     }
     float* const flows = work.flows + row.index * kFlowRows * kSteps + thread;
     flows[kFlowOut * kSteps] = out;
     flows[kFlowIn * kSteps] = scale * into;
     flows[kFlowScale * kSteps] = column + into;
-    flows[kFlowOwn * kSteps] = shared.diagonal[thread];
+    flows[kFlowOwn * kSteps] = own;
   }
 
   // --- dq and dk.
@@ -445,22 +480,26 @@ struct GradientBlock {
     multiply_lower(dq, tiles.square(), tiles.k(n), at);
     multiply_upper(dk, tiles.square(), tiles.q(n), at);
     if (args.dfinal_k == nullptr || row.start + row.steps != plan.seqlen) return;
-    const float* const final_k = args.dfinal_k + (row.b * plan.nheads + row.head) * plan.dstate;
+    const int last = (row.steps - 1) * kRanks;  // row of the last step's first rank
 #pragma unroll
     for (int e = 0; e < kAtoms; ++e)
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int state = n * kSteps + at.column_of(e, i);
-        if (at.row_of(i) + 1 == row.steps && state < plan.dstate) dk[e][i] += final_k[state];
+        const int rank = at.row_of(i) - last;
+        if (rank >= 0 && rank < kRanks && state < plan.dstate)
+          dk[e][i] +=
+              args.dfinal_k[k_state_at(plan, row.b * plan.nheads + row.head, rank) + plan.state_of(state)];
       }
   }
 
-  /// The thread's pairs of an angle tile: kPatchVectors vectors, a warpgroup's threads apart.
+  /// The thread's pairs of an angle tile: kPatchVectors vectors, kVectorsApart apart. The rows of a step share them.
+  static constexpr int kVectorsApart = 2 * kSteps / kRanks * kAngleVector;
   template <class Element>
   __device__ __forceinline__ Element* own_vectors(Element* angles, int n) const {
-    constexpr int kApart = 2 * kSteps * kAngleVector;
-    return angles + plan.angle_tile(row.index, n) + at.column / (8 * kAtoms) * kPatchVectors * kApart +
-           (at.row / 16 * 32 + at.lane) * kAngleVector;
+    const int own = at.row / 16 * (32 / kRanks) + at.lane / 4 / kRanks * 4 + at.lane % 4;
+    return angles + plan.angle_tile(row.index, n) + at.column / (8 * kAtoms) * kPatchVectors * kVectorsApart +
+           own * kAngleVector;
   }
 
   /// Their phases, on their way while the products are: of rows row_of(0) and row_of(2).
@@ -469,7 +508,7 @@ struct GradientBlock {
     const std::uint32_t* const from = own_vectors(work.phases, n);
 #pragma unroll
     for (int i = 0; i < kPatchVectors; ++i) {
-      const uint4 vector = __ldg(reinterpret_cast<const uint4*>(from + i * 2 * kSteps * kAngleVector));
+      const uint4 vector = __ldg(reinterpret_cast<const uint4*>(from + i * kVectorsApart));
       phases[2 * i][0] = vector.x;
       phases[2 * i][1] = vector.y;
       phases[2 * i + 1][0] = vector.z;
@@ -480,7 +519,7 @@ struct GradientBlock {
   /// dq and dk, turned back, dθ, and sums over steps.
   __device__ __forceinline__ void turn_back(int n, const Patches& dq, const Patches& dk,
                                             const std::uint32_t (&phases)[kAtoms][2]) const {
-    const std::int64_t vectors = row.step(plan, 0) * plan.dstate + n * kSteps;
+    const std::int64_t vectors = row.ranked(plan, 0) * plan.dstate + n * kSteps;
     const std::int64_t vector_pitch = plan.nheads * plan.dstate;
     float turned[kAtoms][2];
     float of_q[2][kAtoms], of_k[2][kAtoms], turns[kAtoms];
@@ -508,55 +547,76 @@ struct GradientBlock {
         of_q[1][e] += to_q.y;
         of_k[0][e] += to_k.x;
         of_k[1][e] += to_k.y;
-        if (t >= row.steps || n * kSteps + column >= plan.dstate) continue;
+        if (t >= row.rows(plan) || n * kSteps + column >= plan.dstate) continue;
         const std::int64_t to = vectors + t * vector_pitch + column;
         *reinterpret_cast<float2*>(work.dq + to) = to_q;
         *reinterpret_cast<float2*>(work.dk + to) = to_k;
       }
     }
-    if (n < plan.angle_tiles) {
-      float* const to = own_vectors(work.dtheta, n);
-#pragma unroll
-      for (int i = 0; i < kPatchVectors; ++i)
-        store_vector(to + i * 2 * kSteps * kAngleVector, turned[2 * i][0], turned[2 * i][1],
-                     turned[2 * i + 1][0], turned[2 * i + 1][1]);
-    }
-    float* const sums = shared.sums[n][at.row / 16];
+    if (n < plan.angle_tiles) store_turned(n, turned);
+    float* const sums = shared.sums[n % Shared::kSumTiles][at.row / 16];
     const int column = at.column_of(atom_of_sum(at.lane), 0);
     const float sum_of_turns = sum_columns(turns, at.lane);
-    if (at.lane < 16) sums[kSumsOfTurns + column / 2] = sum_of_turns;
+    if (at.lane < 16) sums[kSumsOfTurns<Form> + column / 2] = sum_of_turns;
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
-      const float sum_of_q = sum_columns(of_q[j], at.lane);
-      const float sum_of_k = sum_columns(of_k[j], at.lane);
-      if (at.lane >= 16) continue;
-      sums[kSumsOfQ + column + j] = sum_of_q;
-      sums[kSumsOfK + column + j] = sum_of_k;
+      share_biases(sums, of_q[j], j);
+      share_biases(sums + kRanks * kSteps, of_k[j], j);
+    }
+  }
+
+  /// dθ, sums over the rows of a step.
+  __device__ __forceinline__ void store_turned(int n, float (&turned)[kAtoms][2]) const {
+#pragma unroll
+    for (int e = 0; e < kAtoms; ++e)
+#pragma unroll
+      for (int j = 0; j < 2; ++j) turned[e][j] = sum_step<kRanks>(turned[e][j]);
+    if (at.lane / 4 % kRanks != 0) return;
+    float* const to = own_vectors(work.dtheta, n);
+#pragma unroll
+    for (int i = 0; i < kPatchVectors; ++i)
+      store_vector(to + i * kVectorsApart, turned[2 * i][0], turned[2 * i][1], turned[2 * i + 1][0],
+                   turned[2 * i + 1][1]);
+  }
+
+  /// Sums over the steps of a patch, for each rank, of columns with this parity; `to`: [rank][state].
+  __device__ __forceinline__ void share_biases(float* to, const float (&x)[kAtoms], int parity) const {
+    if constexpr (kRanks == 1) {
+      const float sum = sum_columns(x, at.lane);
+      if (at.lane < 16) to[at.column_of(atom_of_sum(at.lane), parity)] = sum;
+    } else {
+#pragma unroll
+      for (int e = 0; e < kAtoms; ++e) {
+        const float sum = sum_rank<kRanks>(x[e]);
+        if (at.lane / 4 < kRanks) to[at.lane / 4 * kSteps + at.column_of(e, parity)] = sum;
+      }
     }
   }
 
   __device__ __forceinline__ void write_sums(int n) const {
-    if (thread >= kTileSums) return;
-    float sum = 0.0F;
+#pragma unroll 1
+    for (int i = thread; i < kTileSums<Form>; i += kGradientThreads) {
+      float sum = 0.0F;
 #pragma unroll
-    for (int j = 0; j < kPatchRows; ++j) sum += shared.sums[n][j][thread];
-    if (thread >= kSumsOfTurns) {
-      const int pair = n * kSteps / 2 + thread - kSumsOfTurns;
-      if (pair < plan.angles) work.turns[row.index * plan.angles + pair] = sum;
-      return;
+      for (int j = 0; j < kPatchRows; ++j) sum += shared.sums[n % Shared::kSumTiles][j][i];
+      if (i >= kSumsOfTurns<Form>) {
+        const int pair = n * kSteps / 2 + i - kSumsOfTurns<Form>;
+        if (pair < plan.angles) work.turns[row.index * plan.angles + pair] = sum;
+        continue;
+      }
+      const int state = n * kSteps + i % kSteps;
+      if (state < plan.dstate) work.row_sums[row.index * plan.sums + i / kSteps * plan.dstate + state] = sum;
     }
-    const int state = n * kSteps + thread % kSteps;
-    if (state < plan.dstate)
-      work.row_sums[row.index * plan.sums + thread / kSteps * plan.dstate + state] = sum;
   }
 };
 
-template <class Io, int kTilesN>
+template <class Io, class Form, int kTilesN>
 __global__ void __launch_bounds__(kGradientThreads, 2)
     gradients_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
   extern __shared__ __align__(16) unsigned char dynamic_shared[];
-  __shared__ __align__(16) GradientShared shared;
-  const GradientBlock<Io, kTilesN> block(args, plan, work, shared, reinterpret_cast<Io*>(dynamic_shared));
+  __shared__ __align__(16) GradientShared<Form> shared;
+  const GradientBlock<Io, Form, kTilesN> block(args, plan, work, shared,
+                                               reinterpret_cast<Io*>(dynamic_shared));
 
   block.load_inputs();
   copy_async_commit();
@@ -564,19 +624,25 @@ __global__ void __launch_bounds__(kGradientThreads, 2)
   copy_async_commit();
   copy_async_wait<1>();
   __syncthreads();
-  block.store_dy();
-  __syncthreads();
+  if constexpr (!Form::kIsMimo) {
+    block.store_dy();
+    __syncthreads();
+  }
   PackedPatches crosses;
   GradientSums sums{};
   block.multiply_squares(crosses, sums);
   copy_async_wait<0>();
   __syncthreads();
   {
-    const float skip_weight = args.in.D == nullptr ? 0.0F : args.in.D[block.row.head];
     Patches y, u;
     block.multiply_inputs(y, u, sums);
-    block.add_final_v(u);
-    const float skip = block.store_input_gradients(y, u, skip_weight);
+    float skip = 0.0F;
+    if constexpr (Form::kIsMimo) {
+      block.store_ranks(y, u);
+    } else {
+      block.add_final_v(u);
+      skip = block.store_input_gradients(y, u, args.in.D == nullptr ? 0.0F : args.in.D[block.row.head]);
+    }
     block.share_sums(sums, skip, block.product_of_states());
   }
   __syncthreads();  // dV, dZ and the sums are there, and nobody reads M any more
@@ -590,10 +656,17 @@ __global__ void __launch_bounds__(kGradientThreads, 2)
     block.load_phases(n, phases);
     block.multiply_vectors(n, dq, dk);
     block.turn_back(n, dq, dk, phases);
+    if constexpr (Form::kIsMimo) {
+      __syncthreads();
+      block.write_sums(n);
+      __syncthreads();
+    }
   }
-  __syncthreads();
+  if constexpr (!Form::kIsMimo) {
+    __syncthreads();
 #pragma unroll 1
-  for (int n = 0; n < kTilesN; ++n) block.write_sums(n);
+    for (int n = 0; n < kTilesN; ++n) block.write_sums(n);
+  }
 }
 
 }  // namespace ssmbench::mamba3_bwd

@@ -12,13 +12,31 @@
 
 namespace ssmbench::mamba3_bwd {
 
-/// Steps of a chunk, head dims, and states of a tile: the tiles are those of SSD's kernels.
+/// Rows (step, rank) of a chunk, head dims, and states of a tile: the tiles are those of SSD's kernels. With one rank
+/// rows are steps.
 inline constexpr int kSteps = 64;
 inline constexpr int kMaxHeaddim = 64;
 inline constexpr int kMaxStates = 128;
 inline constexpr int kMaxAngles = kMaxStates / 2;
 /// Floats of a step in SSD's kernels, chunk_grid.h.
 inline constexpr int kStepFloats = 4;
+
+/// What the kernels are instantiated for: the rows of a step, one for each rank. MIMO's have factors of V, Z and out
+/// around them, and angles in f32.
+struct Siso {
+  static constexpr int kRanks = 1;
+  static constexpr bool kIsMimo = false;
+};
+template <int kRanksOfStep>
+struct Mimo {
+  static constexpr int kRanks = kRanksOfStep;
+  static constexpr bool kIsMimo = true;
+};
+inline constexpr int kMaxRanks = 8;
+
+/// Steps of a chunk.
+template <class Form>
+inline constexpr int kChunkSteps = kSteps / Form::kRanks;
 
 // What the gradient kernel leaves of each step.
 inline constexpr int kFlowOut = 0;  ///< what reaches the step from before less what leaves it: for later sums
@@ -29,26 +47,32 @@ inline constexpr int kFlowRows = 4;
 
 /// Pairs of an angle tile, [step][pair]: those of 64 states.
 inline constexpr int kTilePairs = kSteps / 2;
-inline constexpr int kAngleTile = kSteps * kTilePairs;
-inline constexpr int kAngleVector = 4;  ///< 16 bytes
+inline constexpr int kAngleTile = kSteps * kTilePairs;  ///< of one rank
+inline constexpr int kAngleVector = 4;                  ///< 16 bytes
 
 /// Element of an angle tile. A thread of the gradient kernels has its pairs of a 64 × 64 product of tensor cores
-/// (steps, states) in four vectors, and a warp's vectors are neighbours.
+/// (rows, states) in four vectors, and a warp's vectors are neighbours. Of the rows of a step the first one counts.
+template <int kRanks = 1>
 SSMBENCH_HD constexpr int angle_offset(int t, int pair) {
-  const int thread = t / 16 * 32 + t % 8 * 4 + pair % 4;
-  const int value = pair / 4 * 2 + t % 16 / 8;
-  return (value / kAngleVector * 2 * kSteps + thread) * kAngleVector + value % kAngleVector;
+  constexpr int kAtom = 16 / kRanks;  // steps of 16 rows
+  const int thread = t / kAtom * (2 * kAtom) + t % (kAtom / 2) * 4 + pair % 4;
+  const int value = pair / 4 * 2 + t % kAtom / (kAtom / 2);
+  return (value / kAngleVector * (2 * kSteps / kRanks) + thread) * kAngleVector + value % kAngleVector;
 }
-/// The first element of a vector of an angle tile. The others are (t + kApartSteps, pair), (t, pair + kApartPairs)
-/// and (t + kApartSteps, pair + kApartPairs).
+/// The first element of a vector of an angle tile. The others are (t + kApartSteps / kRanks, pair),
+/// (t, pair + kApartPairs) and (t + kApartSteps / kRanks, pair + kApartPairs).
 struct AngleAt {
   int t, pair;
 };
 inline constexpr int kApartSteps = 8;
 inline constexpr int kApartPairs = 4;
+template <int kRanks = 1>
 SSMBENCH_HD constexpr AngleAt angle_at(int vector) {
-  const int thread = vector % (2 * kSteps);
-  return {thread / 32 * 16 + thread % 32 / 4, vector / (2 * kSteps) * 2 * kApartPairs + thread % kApartPairs};
+  constexpr int kThreadsOfTile = 2 * kSteps / kRanks;
+  constexpr int kAtom = 16 / kRanks;
+  const int thread = vector % kThreadsOfTile;
+  return {thread / (2 * kAtom) * kAtom + thread % (2 * kAtom) / 4,
+          vector / kThreadsOfTile * 2 * kApartPairs + thread % kApartPairs};
 }
 
 /// i = of·kLikely + rest: without a division where `width` is what it mostly is.
@@ -65,80 +89,126 @@ SSMBENCH_HD inline Split split(int i, int width) {
 /// Where the heads of a group are summed: from the workspace by a kernel, or in a block that walks through them.
 enum class HeadSums { kernel, block };
 
+/// Steps of a (batch, head) that a block of MIMO's factors takes.
+inline constexpr int kSpanSteps = 64;
+
 /// A (batch, chunk, head) is a row, a ChunkGrid's.
 struct Plan : ChunkGrid {
   std::int64_t batch, seqlen, nheads, groups;
+  int ranks, chunk_steps;
   int headdim, dstate, angles, angle_tiles;
+  bool halves;             ///< pairs are (i, i + dstate / 2): the workspace has them side by side
   std::int64_t slices;     ///< blocks that share a group's heads; only with HeadSums::block
   std::int64_t per_slice;  ///< heads of a slice; the last may have fewer
-  int sums;                ///< of a row: dQ_bias and dK_bias, then dD
+  int sums;            ///< of a row: dQ_bias and dK_bias, [rank][state]; then dD, which MIMO has elsewhere
+  std::int64_t spans;  ///< of a sequence
+  int factor_sums;     ///< of a span: dMIMO_V, dMIMO_Z and dMIMO_Out, [rank][head dim]; then dD
 
-  // Byte offsets into the workspace.
-  std::size_t q, k;        ///< [B, L, H, N] io dtype: rotated
-  std::size_t dq, dk;      ///< [B, L, H, N] f32: their gradients, turned back; only with HeadSums::kernel
-  std::size_t slice_sums;  ///< [slice][dK, dQ][B, L, G, N] f32; only where there are several slices
+  // Byte offsets into the workspace. States are in the order of state_of().
+  std::size_t q, k;        ///< [B, L, R, H, N] io dtype: rotated
+  std::size_t dq, dk;      ///< [B, L, R, H, N] f32: their gradients, turned back; only with HeadSums::kernel
+  std::size_t slice_sums;  ///< [slice][dK, dQ][B, L, R, G, N] f32; only where there are several slices
   std::size_t phases;      ///< [row][angle tile] tiles of u32: of θ
   std::size_t dtheta;      ///< the same of f32
   std::size_t starts;      ///< [row][S] u32: phases before the chunk
-  std::size_t steps;       ///< [row][kStepFloats][step] f32
-  std::size_t owns;        ///< [row][step] f32: γ
+  std::size_t steps;       ///< [row][kStepFloats][row of the chunk] f32
+  std::size_t owns;        ///< [row][row of the chunk] f32: γ
   std::size_t seeds;     ///< [B, H, P, N] f32: the states that sequences start with; only with initial states
   std::size_t states;    ///< [row][dstate tile] tiles: the states entering the chunk
   std::size_t dstates;   ///< the same of the gradients of the states leaving the chunk
   std::size_t turns;     ///< [row][S] f32: Σ dθ of the chunk; then of later chunks
-  std::size_t flows;     ///< [row][kFlowRows][step] f32
+  std::size_t flows;     ///< [row][kFlowRows][kSteps] f32
   std::size_t row_sums;  ///< [row][sums] f32
   std::size_t first_own;  ///< [B, H] f32: ds of the step before the first; only with initial states
+  // Only with `halves`:
+  std::size_t last_adjoint;   ///< [B, H, P, N] f32: dFinal_SSM_State; only with final states
+  std::size_t first_adjoint;  ///< [B, H, P, N] f32: dInput_SSM_State; only with initial states
+  // Only with MIMO:
+  std::size_t v, dy;      ///< [B, L, R, H, P] io dtype: V·MIMO_V, and the gradients of y
+  std::size_t y, dv;      ///< [B, L, R, H, P] f32: y and the gradients of V·MIMO_V, both without the skip
+  std::size_t span_sums;  ///< [B, span, H][factor_sums] f32
+  std::size_t first_ups;  ///< [B, H, R, P] f32: dMIMO_V of Input_V_State; only with initial states
   std::size_t bytes;
 
   Plan(const Mamba3& scan, HeadSums head_sums)
-      : ChunkGrid(chunk_grid(scan.batch, scan.seqlen, scan.nheads, scan.headdim, scan.dstate, kSteps)),
+      : ChunkGrid(
+            chunk_grid(scan.batch, scan.seqlen * scan.rank, scan.nheads, scan.headdim, scan.dstate, kSteps)),
         batch(scan.batch),
         seqlen(scan.seqlen),
         nheads(scan.nheads),
         groups(scan.groups),
+        ranks(static_cast<int>(scan.rank)),
+        chunk_steps(kSteps / ranks),
         headdim(static_cast<int>(scan.headdim)),
         dstate(static_cast<int>(scan.dstate)),
         angles(static_cast<int>(scan.angles)),
         angle_tiles(static_cast<int>(ceil_div(scan.angles, kTilePairs))),
+        halves(!scan.interleaved),
         slices(1),
         per_slice(nheads / groups),
-        sums(2 * dstate + 1) {
-    constexpr std::size_t kIo = 2;
-    const std::int64_t vectors = batch * seqlen * nheads * dstate;
-    const std::int64_t of_heads = head_sums == HeadSums::kernel ? vectors : 0;
-    const std::int64_t angle_elements = rows * angle_tiles * kAngleTile;
+        sums(2 * ranks * dstate + (scan.is_mimo ? 0 : 1)),
+        spans(ceil_div(scan.seqlen, kSpanSteps)),
+        factor_sums(3 * ranks * headdim + 1) {
     if (head_sums == HeadSums::block) {
       constexpr TileKind kTiles{kSteps, kStepFloats, kIo, false};
-      const ChunkedBwdPlan cut = plan_chunked_bwd(batch, seqlen, nheads, headdim, dstate, groups, 0, kTiles);
+      const ChunkedBwdPlan cut =
+          plan_chunked_bwd(batch, sequence_rows(), nheads, headdim, dstate, groups, 0, kTiles);
       slices = cut.slices;
       per_slice = cut.per_slice;
     }
-    const std::int64_t heads = scan.has_initial_states ? batch * nheads : 0;
+    lay_out(scan, head_sums);
+  }
+
+  /// Rows (step, rank) of a sequence.
+  SSMBENCH_HD std::int64_t sequence_rows() const { return seqlen * ranks; }
+  /// First element of an angle tile, and how many it has.
+  SSMBENCH_HD int angle_elements() const { return chunk_steps * kTilePairs; }
+  SSMBENCH_HD std::int64_t angle_tile(std::int64_t row, int tile) const {
+    return (row * angle_tiles + tile) * angle_elements();
+  }
+  /// The state of the tensors that state n of the workspace is.
+  SSMBENCH_HD int state_of(int n) const { return halves ? n / 2 + n % 2 * (dstate / 2) : n; }
+
+ private:
+  static constexpr std::size_t kIo = 2;
+
+  void lay_out(const Mamba3& scan, HeadSums head_sums) {
+    const std::int64_t vectors = batch * sequence_rows() * nheads * dstate;
+    const std::int64_t of_heads = head_sums == HeadSums::kernel ? vectors : 0;
+    const std::int64_t angle_elements_of_all = rows * angle_tiles * angle_elements();
+    const std::int64_t heads = batch * nheads;
+    const std::int64_t starting = scan.has_initial_states ? heads : 0;
+    const std::int64_t ending = scan.has_final_states ? heads : 0;
+    const std::int64_t state = std::int64_t{headdim} * dstate;
+    const std::int64_t inputs = scan.is_mimo ? batch * sequence_rows() * nheads * headdim : 0;
     WorkspaceLayout layout;
     q = layout.take(vectors, kIo);
     k = layout.take(vectors, kIo);
     dq = layout.take(of_heads, sizeof(float));
     dk = layout.take(of_heads, sizeof(float));
-    slice_sums = layout.take(slices > 1 ? slices * 2 * batch * seqlen * groups * dstate : 0, sizeof(float));
-    phases = layout.take(angle_elements, sizeof(float));
-    dtheta = layout.take(angle_elements, sizeof(float));
+    slice_sums =
+        layout.take(slices > 1 ? slices * 2 * batch * sequence_rows() * groups * dstate : 0, sizeof(float));
+    phases = layout.take(angle_elements_of_all, sizeof(float));
+    dtheta = layout.take(angle_elements_of_all, sizeof(float));
     starts = layout.take(rows * angles, sizeof(float));
     steps = layout.take(rows * kStepFloats * kSteps, sizeof(float));
     owns = layout.take(rows * kSteps, sizeof(float));
-    seeds = layout.take(heads * headdim * dstate, sizeof(float));
+    seeds = layout.take(starting * state, sizeof(float));
     states = layout.take(tiles() * kSteps * kSteps, kIo);
     dstates = layout.take(tiles() * kSteps * kSteps, kIo);
     turns = layout.take(rows * angles, sizeof(float));
     flows = layout.take(rows * kFlowRows * kSteps, sizeof(float));
     row_sums = layout.take(rows * sums, sizeof(float));
-    first_own = layout.take(heads, sizeof(float));
+    first_own = layout.take(starting, sizeof(float));
+    last_adjoint = layout.take(halves ? ending * state : 0, sizeof(float));
+    first_adjoint = layout.take(halves ? starting * state : 0, sizeof(float));
+    v = layout.take(inputs, kIo);
+    dy = layout.take(inputs, kIo);
+    y = layout.take(inputs, sizeof(float));
+    dv = layout.take(inputs, sizeof(float));
+    span_sums = layout.take(scan.is_mimo ? heads * spans * factor_sums : 0, sizeof(float));
+    first_ups = layout.take(scan.is_mimo ? starting * ranks * headdim : 0, sizeof(float));
     bytes = layout.bytes();
-  }
-
-  /// First element of an angle tile.
-  SSMBENCH_HD std::int64_t angle_tile(std::int64_t row, int tile) const {
-    return (row * angle_tiles + tile) * kAngleTile;
   }
 };
 
@@ -152,6 +222,9 @@ struct Workspace {
   float *steps, *owns, *seeds;
   void *states, *dstates;
   float *turns, *flows, *row_sums, *first_own;
+  float *last_adjoint, *first_adjoint;
+  void *v, *dy;
+  float *y, *dv, *span_sums, *first_ups;
 
   Workspace(const Plan& plan, void* memory) {
     auto* const base = static_cast<unsigned char*>(memory);
@@ -173,6 +246,14 @@ struct Workspace {
     flows = floats(plan.flows);
     row_sums = floats(plan.row_sums);
     first_own = floats(plan.first_own);
+    last_adjoint = floats(plan.last_adjoint);
+    first_adjoint = floats(plan.first_adjoint);
+    v = base + plan.v;
+    dy = base + plan.dy;
+    y = floats(plan.y);
+    dv = floats(plan.dv);
+    span_sums = floats(plan.span_sums);
+    first_ups = floats(plan.first_ups);
   }
 };
 
@@ -193,8 +274,8 @@ struct Row {
     const int of_row = static_cast<int>(row) % nheads;
     head = of_row;
     group = of_row / (nheads / static_cast<int>(plan.groups));
-    start = chunk * kSteps;
-    steps = static_cast<int>(plan.seqlen - start < kSteps ? plan.seqlen - start : kSteps);
+    start = chunk * plan.chunk_steps;
+    steps = static_cast<int>(plan.seqlen - start < plan.chunk_steps ? plan.seqlen - start : plan.chunk_steps);
   }
 
   /// (b, t, head) of [B, L, H] and (b, head, t) of [B, H, L].
@@ -204,10 +285,14 @@ struct Row {
   SSMBENCH_HD std::int64_t scalar(const Plan& plan, int t) const {
     return (b * plan.nheads + head) * plan.seqlen + start + t;
   }
-  /// The same chunk's row of Q or K.
-  SSMBENCH_HD std::int64_t vector(const Plan& plan, int t) const {
-    return ((b * plan.seqlen + start + t) * plan.groups + group) * plan.dstate;
+  /// Row i = (t, rank) of the chunk: that of [B, L, R, H], and the first element of that of Q or K.
+  SSMBENCH_HD std::int64_t ranked(const Plan& plan, int i) const {
+    return ((b * plan.seqlen + start) * plan.ranks + i) * plan.nheads + head;
   }
+  SSMBENCH_HD std::int64_t vector(const Plan& plan, int i) const {
+    return (((b * plan.seqlen + start) * plan.ranks + i) * plan.groups + group) * plan.dstate;
+  }
+  SSMBENCH_HD int rows(const Plan& plan) const { return steps * plan.ranks; }
 };
 
 }  // namespace ssmbench::mamba3_bwd

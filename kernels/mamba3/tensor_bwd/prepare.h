@@ -3,13 +3,15 @@
 // What comes before the products of cuda-chunked's gradients of Mamba-3: rotated q and k, and the numbers of each
 // step. Written as loops over elements that do not depend on one another, Team::for_all(), as in
 // chunked_bwd/gradients.h, so that CPU tests run the same code. Io: load(data, at) and store(data, at, value) of
-// the io dtype, the same of an Octet, `at` a multiple of 8; load_floats() of eight floats; fetch(), the value at a
+// the io dtype, the same of an Octet, `at` a multiple of 8, and of the halves of one, which lie `apart` and take turns
+// in the octet, both multiples of 4; load_floats() and load_float_halves() of floats; fetch(), the value at a
 // pointer; element(data, at), a pointer to an element of the io dtype; and load_words() and store_words(), of an
-// aligned vector of 16 bytes. What they load is not written by the same kernel.
+// aligned vector of 16 bytes. What they load is not written by the same kernel. Form: Siso or a Mimo.
 
 #include <cmath>
 #include <cstdint>
 
+#include "kernels/common/activations.h"
 #include "kernels/mamba3/args.h"
 #include "kernels/mamba3/chunked_bwd/team.h"
 #include "kernels/mamba3/phase.h"
@@ -23,6 +25,24 @@ struct Octet {
   float state[kOctet];
 };
 
+/// Octet `octet` of a row of states in the order of the workspace, from tensors and to them; `at`: of its first state.
+/// `halves`: Plan::halves, a constant where branches cost.
+template <class Io>
+SSMBENCH_TEAM Octet load_states(const Plan& plan, bool halves, const void* data, std::int64_t at, int octet) {
+  if (halves) return Io::load_halves(data, at + octet * (kOctet / 2), plan.dstate / 2);
+  return Io::load_octet(data, at + octet * kOctet);
+}
+template <class Io>
+SSMBENCH_TEAM Octet load_states(const Plan& plan, bool halves, const float* row, int octet) {
+  if (halves) return Io::load_float_halves(row + octet * (kOctet / 2), plan.dstate / 2);
+  return Io::load_floats(row + octet * kOctet);
+}
+template <class Io>
+SSMBENCH_TEAM void store_states(const Plan& plan, void* data, std::int64_t at, int octet, const Octet& from) {
+  if (plan.halves) return Io::store_halves(data, at + octet * (kOctet / 2), plan.dstate / 2, from);
+  Io::store_octet(data, at + octet * kOctet, from);
+}
+
 struct Turn {
   float cosine, sine;
 };
@@ -35,6 +55,17 @@ SSMBENCH_TEAM inline Turn turn_of(std::uint32_t phase) {
 #else
   return {cosf(angle), sinf(angle)};
 #endif
+}
+
+/// silu_slope by the hardware's exponential and reciprocal. (fast_silu_slope limits the exponential: below −87 that
+/// is 10 times what a gradient there may be off by.)
+SSMBENCH_TEAM inline ValueSlope gate_of(float z) {
+  const float e = exp2_approximate(fabsf(z) * -kLog2E);
+  const float large = reciprocal_approximate(1.0F + e);
+  const float small = e * large;
+  const float open = z < 0.0F ? small : large;
+  const float closed = z < 0.0F ? large : small;
+  return {z * open, open * fmaf(z, closed, 1.0F)};
 }
 
 /// λ, 1 − λ and DT of a step.
@@ -52,48 +83,57 @@ SSMBENCH_TEAM StepScalars scalars_of(const Mamba3Args& args, std::int64_t at) {
 }
 
 /// Parts that the steps of a chunk are cut into for sums over time, and how many steps each has.
-inline constexpr int kParts = 8;
-inline constexpr int kPartSteps = kSteps / kParts;
+inline constexpr int kMaxParts = 8;
+inline constexpr int kPartSteps = kSteps / kMaxParts;
+template <class Form>
+inline constexpr int kParts = kChunkSteps<Form> / kPartSteps;
 /// Chunks whose loads are all on their way before the first is waited for.
 inline constexpr int kBatch = 16;
 
 /// Rates of the steps of a part that exist, of a pair; 0 for others.
-template <class Io>
+template <class Io, class Form>
 SSMBENCH_TEAM void load_rates(const Mamba3Args& args, const Plan& plan, const Row& row, int part, int pair,
                               float (&rates)[kPartSteps]) {
   const int first = part * kPartSteps;
   const int pitch = static_cast<int>(plan.nheads) * plan.angles;
-  const void* const from = Io::element(args.rates, row.step(plan, first) * plan.angles + pair);
-  for (int u = 0; u < kPartSteps; ++u) rates[u] = first + u < row.steps ? Io::load(from, u * pitch) : 0.0F;
+  const std::int64_t at = row.step(plan, first) * plan.angles + pair;
+  if constexpr (Form::kIsMimo) {
+    const float* const from = static_cast<const float*>(args.rates) + at;
+    for (int u = 0; u < kPartSteps; ++u)
+      rates[u] = first + u < row.steps ? Io::fetch(from + u * pitch) : 0.0F;
+  } else {
+    const void* const from = Io::element(args.rates, at);
+    for (int u = 0; u < kPartSteps; ++u) rates[u] = first + u < row.steps ? Io::load(from, u * pitch) : 0.0F;
+  }
 }
 
 /// Visits the increments of the phases of a part's steps: visit(step, increment), 0 where no step is.
-template <class Io, class Visit>
+template <class Io, class Form, class Visit>
 SSMBENCH_TEAM void for_increments(const Mamba3Args& args, const Plan& plan, const Row& row, int part,
                                   int pair, const Visit& visit) {
   const int first = part * kPartSteps;
   const float* const from = args.dt + row.scalar(plan, first);
   float dt[kPartSteps], rates[kPartSteps];
   for (int u = 0; u < kPartSteps; ++u) dt[u] = first + u < row.steps ? Io::fetch(from + u) : 0.0F;
-  load_rates<Io>(args, plan, row, part, pair, rates);
+  load_rates<Io, Form>(args, plan, row, part, pair, rates);
   for (int u = 0; u < kPartSteps; ++u) visit(first + u, phase_step(dt[u], rates[u]));
 }
 
 /// What all steps of a row add to the phases, to `starts`. `parts`: [kParts][pair].
-template <class Io, class Team>
+template <class Io, class Form, class Team>
 SSMBENCH_TEAM void add_increments(const Mamba3Args& args, const Plan& plan, const Workspace& to,
                                   const Row& row, std::uint32_t* parts, const Team& team) {
   const int angles = plan.angles;
-  team.for_all(kParts * angles, [&](int i) {
+  team.for_all(kParts<Form> * angles, [&](int i) {
     const Split at = split<kTilePairs>(i, angles);
     std::uint32_t sum = 0;
-    for_increments<Io>(args, plan, row, at.of, at.rest,
-                       [&](int, std::uint32_t increment) { sum += increment; });
+    for_increments<Io, Form>(args, plan, row, at.of, at.rest,
+                             [&](int, std::uint32_t increment) { sum += increment; });
     parts[i] = sum;
   });
   team.for_all(angles, [&](int pair) {
     std::uint32_t sum = 0;
-    for (int part = 0; part < kParts; ++part) sum += parts[part * angles + pair];
+    for (int part = 0; part < kParts<Form>; ++part) sum += parts[part * angles + pair];
     to.starts[row.index * angles + pair] = sum;
   });
 }
@@ -116,32 +156,53 @@ SSMBENCH_TEAM inline void add_starts(const Mamba3Args& args, const Plan& plan, c
   }
 }
 
+/// MIMO_V, MIMO_Z or MIMO_Out of rank r of a head; 1 where there is none.
+SSMBENCH_TEAM inline float factor_of(const float* all, const Plan& plan, std::int64_t head, int r, int p) {
+  return all == nullptr ? 1.0F : all[(head * plan.ranks + r) * plan.headdim + p];
+}
+/// The first state of rank r of a K state, `head` of all batches.
+SSMBENCH_TEAM inline std::int64_t k_state_at(const Plan& plan, std::int64_t head, int r) {
+  return ((head / plan.nheads * plan.ranks + r) * plan.nheads + head % plan.nheads) * plan.dstate;
+}
+
 /// The state that a head starts with: the input state with what the first step adds of the step before. `at`: of
 /// (batch, head, P, N).
 template <class Io>
 SSMBENCH_TEAM void make_seed(const Mamba3Args& args, const Plan& plan, const Workspace& to, std::int64_t at) {
-  const std::int64_t n = at % plan.dstate;
-  const std::int64_t p = at / plan.dstate % plan.headdim;
-  const std::int64_t head = at / plan.dstate / plan.headdim;
+  const int n = plan.state_of(static_cast<int>(at % plan.dstate));
+  const std::int64_t row = at / plan.dstate;
+  const int p = static_cast<int>(row % plan.headdim);
+  const std::int64_t head = row / plan.headdim;
   const float weight = scalars_of<Io>(args, head * plan.seqlen).previous();
-  to.seeds[at] = args.input_ssm[at] +
-                 weight * args.input_v[head * plan.headdim + p] * args.input_k[head * plan.dstate + n];
+  float sum = 0;
+  for (int r = 0; r < plan.ranks; ++r)
+    sum +=
+        factor_of(args.mimo_v, plan, head % plan.nheads, r, p) * args.input_k[k_state_at(plan, head, r) + n];
+  to.seeds[at] = args.input_ssm[row * plan.dstate + n] + weight * args.input_v[row] * sum;
 }
 
-/// Runs of steps that an octet's rotation is cut into, and how many steps are loaded at once.
+/// dFinal_SSM_State in the order of the workspace, for pairs that are halves apart.
+SSMBENCH_TEAM inline void copy_last_adjoint(const Mamba3BwdArgs& args, const Plan& plan, const Workspace& to,
+                                            std::int64_t at) {
+  const int n = static_cast<int>(at % plan.dstate);
+  to.last_adjoint[at] = args.dfinal_ssm[at - n + plan.state_of(n)];
+}
+
+/// Runs of rows that an octet's rotation is cut into, all of one rank, and how many rows are loaded at once.
 inline constexpr int kRuns = 16;
-inline constexpr int kRunSteps = 2;
+inline constexpr int kRunRows = 2;
+static_assert(kRuns % kMaxRanks == 0);
 
 /// Memory of a block that prepares a row.
 struct PrepareMemory {
   /// [step][pair], some floats between rows: from the part's first step on; then θ.
   std::uint32_t phases[kSteps * (kMaxAngles + kAngleVector)];
-  std::uint32_t parts[kParts * kMaxAngles];  ///< [part][pair]
+  std::uint32_t parts[kMaxParts * kMaxAngles];  ///< [part][pair]
   float adt[kSteps];
 };
 
-/// A row's phases, its q and k, and the numbers of its steps.
-template <class Io, class Team>
+/// The phases of a row of the plan, its q and k, and the numbers of its steps.
+template <class Io, class Form, bool kHalves, class Team>
 struct Preparation {
   const Mamba3Args& args;
   const Plan& plan;
@@ -152,21 +213,22 @@ struct Preparation {
 
   SSMBENCH_TEAM void run() const {
     const int angles = plan.angles;
-    team.for_all(kParts * angles + kSteps, [&](int i) {
-      const int t = i - kParts * angles;
+    const int of_parts = kParts<Form> * angles;
+    team.for_all(of_parts + kChunkSteps<Form>, [&](int i) {
+      const int t = i - of_parts;
       const Split at = split<kTilePairs>(i, angles);
       if (t < 0) return add_part(at.of, at.rest);
       memory.adt[t] = t < row.steps ? Io::fetch(args.adt + row.scalar(plan, t)) : 0.0F;
     });
-    team.for_all(kParts * angles + kSteps, [&](int i) {
+    team.for_all(of_parts + kSteps, [&](int i) {
       const Split at = split<kTilePairs>(i, angles);
-      if (i < kParts * angles)
+      if (i < of_parts)
         add_before(at.of, at.rest);
       else
-        make_step(i - kParts * angles);
+        make_row(i - of_parts);
     });
     const int octets = plan.dstate / kOctet;
-    const int vectors = plan.angle_tiles * kAngleTile / kAngleVector;
+    const int vectors = plan.angle_tiles * plan.angle_elements() / kAngleVector;
     team.for_all(vectors + kRuns * octets, [&](int i) {
       const Split at = split<kMaxStates / kOctet>(i, octets);
       if (i < kRuns * octets)
@@ -182,13 +244,13 @@ struct Preparation {
   SSMBENCH_TEAM void add_part(int part, int pair) const {
     std::uint32_t sum = 0;
     std::uint32_t* const phases = memory.phases + pair;
-    for_increments<Io>(args, plan, row, part, pair,
-                       [&](int t, std::uint32_t increment) { phases[t * pitch()] = sum += increment; });
+    for_increments<Io, Form>(args, plan, row, part, pair,
+                             [&](int t, std::uint32_t increment) { phases[t * pitch()] = sum += increment; });
     memory.parts[part * plan.angles + pair] = sum;
   }
   SSMBENCH_TEAM void add_before(int part, int pair) const {
     std::uint32_t before = Io::fetch(to.starts + row.index * plan.angles + pair);
-    for (int earlier = 0; earlier < kParts - 1; ++earlier)
+    for (int earlier = 0; earlier < kParts<Form> - 1; ++earlier)
       before += earlier < part ? memory.parts[earlier * plan.angles + pair] : 0U;
     std::uint32_t* const phases = memory.phases + part * kPartSteps * pitch() + pair;
     for (int u = 0; u < kPartSteps; ++u) phases[u * pitch()] += before;
@@ -196,26 +258,28 @@ struct Preparation {
 
   /// A vector of the row's angle tiles.
   SSMBENCH_TEAM void store_phases(int index) const {
-    constexpr int kTileVectors = kAngleTile / kAngleVector;
-    const AngleAt at = angle_at(index % kTileVectors);
+    constexpr int kTileVectors = kAngleTile / Form::kRanks / kAngleVector;
+    constexpr int kApart = kApartSteps / Form::kRanks;
+    const AngleAt at = angle_at<Form::kRanks>(index % kTileVectors);
     const int pair = index / kTileVectors * kTilePairs + at.pair;
     const std::uint32_t* const from = memory.phases + at.t * pitch() + pair;
     const bool first = pair < plan.angles;
     const bool second = pair + kApartPairs < plan.angles;
-    const std::uint32_t vector[kAngleVector] = {
-        first ? from[0] : 0U, first ? from[kApartSteps * pitch()] : 0U, second ? from[kApartPairs] : 0U,
-        second ? from[kApartSteps * pitch() + kApartPairs] : 0U};
+    const std::uint32_t vector[kAngleVector] = {first ? from[0] : 0U, first ? from[kApart * pitch()] : 0U,
+                                                second ? from[kApartPairs] : 0U,
+                                                second ? from[kApart * pitch() + kApartPairs] : 0U};
     Io::store_words(to.phases + plan.angle_tile(row.index, 0) + index * kAngleVector, vector);
   }
 
-  /// Sums from the chunk's first step on, so that the last step's weight behind it is exactly 1.
-  SSMBENCH_TEAM void make_step(int t) const {
+  /// Row i of the chunk. Sums from the chunk's first step on, so that the last step's weight behind it is exactly 1.
+  SSMBENCH_TEAM void make_row(int i) const {
+    const int t = i / Form::kRanks;
     float decay = 0;
     float total = 0;
 #ifdef __CUDA_ARCH__
 #pragma unroll 16
 #endif
-    for (int u = 0; u < kSteps; ++u) {
+    for (int u = 0; u < kChunkSteps<Form>; ++u) {
       const float adt = memory.adt[u];
       total += adt;
       decay += u <= t ? adt : 0.0F;
@@ -225,45 +289,48 @@ struct Preparation {
     if (t < row.steps) here = scalars_of<Io>(args, row.scalar(plan, t));
     if (t < row.steps && row.start + t + 1 < plan.seqlen)
       later = scalars_of<Io>(args, row.scalar(plan, t) + 1).previous();
-    float* const steps = to.steps + row.index * kStepFloats * kSteps + t;
+    float* const steps = to.steps + row.index * kStepFloats * kSteps + i;
     steps[kStepDelta * kSteps] = here.own() + later;
     steps[kStepDecay * kSteps] = decay;
     steps[kStepEnter * kSteps] = expf(decay);
     steps[kStepLeave * kSteps] = expf(total - decay);
-    to.owns[row.index * kSteps + t] = here.own();
+    to.owns[row.index * kSteps + i] = here.own();
   }
 
-  /// An octet of q and k of steps `first`, `first + kRuns` and so on.
+  /// An octet of q and k of rows `first`, `first + kRuns` and so on.
   SSMBENCH_TEAM void rotate(int first, int octet) const {
     constexpr int kPairs = kOctet / 2;
-    if (first >= row.steps) return;
-    const Octet of_q = Io::load_floats(args.Q_bias + row.head * plan.dstate + octet * kOctet);
-    const Octet of_k = Io::load_floats(args.K_bias + row.head * plan.dstate + octet * kOctet);
+    constexpr int kApart = kRuns / Form::kRanks;  // steps
+    const int rows = row.rows(plan);
+    if (first >= rows) return;
+    const std::int64_t bias = (row.head * Form::kRanks + first % Form::kRanks) * plan.dstate;
+    const Octet of_q = load_states<Io>(plan, kHalves, args.Q_bias + bias, octet);
+    const Octet of_k = load_states<Io>(plan, kHalves, args.K_bias + bias, octet);
     const int rotated = plan.angles - octet * kPairs;  // of the octet's pairs, those below
-    const std::int64_t from = row.vector(plan, first) + octet * kOctet;
-    const std::int64_t at = row.step(plan, first) * plan.dstate + octet * kOctet;
+    const std::int64_t from = row.vector(plan, first) + octet * (kHalves ? kPairs : kOctet);
+    const std::int64_t at = row.ranked(plan, first) * plan.dstate + octet * kOctet;
     const void* const from_q = Io::element(args.Q, from);
     const void* const from_k = Io::element(args.K, from);
     void* const to_q = Io::element(to.q, at);
     void* const to_k = Io::element(to.k, at);
     const int from_pitch = kRuns * static_cast<int>(plan.groups) * plan.dstate;
     const int to_pitch = kRuns * static_cast<int>(plan.nheads) * plan.dstate;
-    const std::uint32_t* const phases = memory.phases + first * pitch() + octet * kPairs;
-    const int last = (row.steps - 1 - first) / kRuns;
-    for (int begin = 0; begin <= last; begin += kRunSteps) {
-      Octet q[kRunSteps], k[kRunSteps];
-      for (int u = 0; u < kRunSteps; ++u) {  // all loads before the first is waited for
-        const int step = begin + u < last ? begin + u : last;
-        q[u] = Io::load_octet(from_q, step * from_pitch);
-        k[u] = Io::load_octet(from_k, step * from_pitch);
+    const std::uint32_t* const phases = memory.phases + first / Form::kRanks * pitch() + octet * kPairs;
+    const int last = (rows - 1 - first) / kRuns;
+    for (int begin = 0; begin <= last; begin += kRunRows) {
+      Octet q[kRunRows], k[kRunRows];
+      for (int u = 0; u < kRunRows; ++u) {  // all loads before the first is waited for
+        const int run = begin + u < last ? begin + u : last;
+        q[u] = load_states<Io>(plan, kHalves, from_q, run * from_pitch, 0);
+        k[u] = load_states<Io>(plan, kHalves, from_k, run * from_pitch, 0);
       }
-      for (int u = 0; u < kRunSteps; ++u) {
+      for (int u = 0; u < kRunRows; ++u) {
         if (begin + u > last) break;
         add_octet(q[u], of_q);
         add_octet(k[u], of_k);
         if (rotated > 0)
           for (int i = 0; i < kPairs; ++i) {
-            const Turn turn = turn_of(i < rotated ? phases[(begin + u) * kRuns * pitch() + i] : 0U);
+            const Turn turn = turn_of(i < rotated ? phases[(begin + u) * kApart * pitch() + i] : 0U);
             rotate_pair(q[u].state + 2 * i, turn);
             rotate_pair(k[u].state + 2 * i, turn);
           }

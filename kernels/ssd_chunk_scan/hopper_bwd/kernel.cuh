@@ -27,8 +27,9 @@ template <class T>
 __global__ void __launch_bounds__(kThreads, 1)
     ssd_hopper_gradients_kernel(const __grid_constant__ GradientArgs args) {
   using Shared = SharedMemory<T>;
-  run_roles<T, Shared, QueryWarpgroup<T>, KeyWarpgroup<T>>(
+  run_roles<Shared, QueryWarpgroup<T>, KeyWarpgroup<T>>(
       args, [&](const Shared& shared) { load_inputs<T>(args, shared); },
+      [&](const Shared& shared) { store_gradients<T>(args, shared); },
       [&](const Shared& shared, int lane) { write_flows<T>(args, shared, lane); });
 }
 

@@ -14,9 +14,10 @@ inline constexpr int kQueryRegisters = 224;
 inline constexpr int kKeyRegisters = 232;
 
 /// All of a block. Shared: its shared memory. Queries, Keys: of (args, shared, thread), with run(). load(shared): by one
-/// thread. write(shared, lane): by one warp, what sums over time are made from.
-template <class T, class Shared, class Queries, class Keys, class Args, class Load, class Write>
-__device__ __forceinline__ void run_roles(const Args& args, const Load& load, const Write& write) {
+/// thread. store(shared): by another. write(shared, lane): by one warp, what sums over time are made from.
+template <class Shared, class Queries, class Keys, class Args, class Load, class Store, class Write>
+__device__ __forceinline__ void run_roles(const Args& args, const Load& load, const Store& store,
+                                          const Write& write) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   // Uniform, and known to be so.
   const int group = __shfl_sync(0xFFFFFFFFU, static_cast<int>(threadIdx.x) / kGroupThreads, 0);
@@ -29,7 +30,7 @@ __device__ __forceinline__ void run_roles(const Args& args, const Load& load, co
     if (warp == 0) {
       if (lane == 0) load(Shared());
     } else if (warp == 3) {
-      if (lane == 0) store_gradients<T>(args, Shared());
+      if (lane == 0) store(Shared());
     } else if (warp == 2) {
       write(Shared(), lane);
     }

@@ -167,6 +167,52 @@ std::vector<Problem> gradient_tiles() {
   return all;
 }
 
+/// The same with ranks, around chunks of 64 rows and spans of 64 steps, and both pairings; with one rank too, which is
+/// SISO's scan with factors.
+std::vector<Problem> ranked_gradient_tiles() {
+  std::vector<Problem> all;
+  std::size_t turn = 0;
+  for (const std::int64_t rank : {1, 2, 4, 8})
+    for (const std::int64_t steps : {-63, -1, 0, 1, 66, 193}) {  // of a chunk and so many
+      constexpr std::int64_t kHeaddims[]{8, 64, 16, 40, 56};
+      constexpr std::int64_t kStates[]{128, 8, 72, 64, 16, 120, 40};
+      const std::int64_t pairs = kStates[turn % 7] / 2;
+      all.push_back(
+          mamba3_problem({{"dtype", "bf16"},
+                          {"batch", size(2)},
+                          {"seqlen", std::max<std::int64_t>(1, 64 / rank + steps)},
+                          {"nheads", size(4)},
+                          {"groups", size(turn % 2 == 0 ? 1 : 2)},
+                          {"headdim", kHeaddims[turn % 5]},
+                          {"dstate", 2 * pairs},
+                          {"rope_angles", turn % 5 < 3 ? pairs : std::max<std::int64_t>(1, pairs / 2)},
+                          {"rotary_pairing", turn % 7 < 5 ? "halves" : "interleaved"},
+                          {"mimo_rank", rank},
+                          {"out_reduce", turn % 4 != 2},
+                          {"z", turn % 3 != 1},
+                          {"D", turn % 5 != 3},
+                          {"initial_states", turn % 2 == 1},
+                          {"final_states", turn % 5 != 4}},
+                         mamba3_mimo_bwd()));
+      ++turn;
+    }
+  return all;
+}
+
+/// By cuda-chunked and, where the GPU has it, cuda-hopper.
+void check_on_tensor_cores(const std::vector<Problem>& problems, const DeviceInfo& gpu,
+                           const std::string& distribution) {
+  const Verdicts verdicts = verdicts_of(problems, gpu, distribution);
+  CHECK(verdicts.failures == "");
+  REQUIRE(verdicts.passed.contains("cuda-chunked"));
+  CHECK(verdicts.passed.at("cuda-chunked") == problems.size());
+  const auto skipped = verdicts.skipped.find("cuda-hopper");  // all or nothing, by the GPU
+  if (skipped == verdicts.skipped.end())
+    CHECK(verdicts.passed.at("cuda-hopper") == problems.size());
+  else
+    CHECK(skipped->second == problems.size());
+}
+
 /// All of them on the default distribution, every fourth on each of the others.
 void check_all(const std::vector<Problem>& problems, const DeviceInfo& device) {
   for (std::size_t turn = 0; turn < distributions().size(); ++turn) {
@@ -246,17 +292,41 @@ TEST_CASE("the gradients of Mamba-3's SISO scan on tensor cores agree with the r
   for (const auto& gpu : gpus())
     for (const auto& distribution : distributions()) {
       INFO(distribution.name);
-      const std::vector<Problem> problems = gradient_tiles();
-      const Verdicts verdicts = verdicts_of(problems, gpu, distribution.name);
-      CHECK(verdicts.failures == "");
-      REQUIRE(verdicts.passed.contains("cuda-chunked"));
-      CHECK(verdicts.passed.at("cuda-chunked") == problems.size());
-      const auto skipped = verdicts.skipped.find("cuda-hopper");  // all or nothing, by the GPU
-      if (skipped == verdicts.skipped.end())
-        CHECK(verdicts.passed.at("cuda-hopper") == problems.size());
-      else
-        CHECK(skipped->second == problems.size());
+      check_on_tensor_cores(gradient_tiles(), gpu, distribution.name);
     }
+}
+
+TEST_CASE("the gradients of Mamba-3's MIMO scan on tensor cores agree with the reference", "[mamba3][gpu]") {
+  for (const auto& gpu : gpus())
+    for (const auto& distribution : distributions()) {
+      INFO(distribution.name);
+      check_on_tensor_cores(ranked_gradient_tiles(), gpu, distribution.name);
+    }
+}
+
+TEST_CASE("the gradients of Mamba-3's SISO scan of halves on tensor cores agree with the reference",
+          "[mamba3][gpu]") {
+  std::vector<Problem> problems;
+  for (const std::int64_t dstate : {8, 24, 72, 128})
+    for (const bool states : {false, true})
+      problems.push_back(mamba3_problem({{"dtype", "bf16"},
+                                         {"seqlen", size(130)},
+                                         {"nheads", size(4)},
+                                         {"headdim", size(24)},
+                                         {"dstate", dstate},
+                                         {"rope_angles", states ? dstate / 2 : dstate / 4},
+                                         {"rotary_pairing", "halves"},
+                                         {"z", true},
+                                         {"D", true},
+                                         {"initial_states", states},
+                                         {"final_states", states}},
+                                        mamba3_siso_bwd()));
+  for (const auto& gpu : gpus()) {
+    const Verdicts verdicts = verdicts_of(problems, gpu, distributions().front().name);
+    CHECK(verdicts.failures == "");
+    REQUIRE(verdicts.passed.contains("cuda-chunked"));
+    CHECK(verdicts.passed.at("cuda-chunked") == problems.size());
+  }
 }
 
 TEST_CASE("CUDA implementations of Mamba-3's step agree with the reference", "[mamba3][gpu]") {

@@ -16,7 +16,7 @@
 #include "kernels/common/cpu/io_types.h"
 #include "kernels/mamba3/bind.h"
 #include "kernels/mamba3/shuffled_team.h"
-#include "kernels/mamba3/tensor_bwd/finish.h"
+#include "kernels/mamba3/tensor_bwd/factors.h"
 #include "reference/reference.h"
 #include "support/host_tensors.h"
 #include "support/mamba3_problem.h"
@@ -50,6 +50,19 @@ struct HostBf16 {
     std::copy_n(data, kOctet, octet.state);
     return octet;
   }
+  static Octet load_halves(const void* data, std::int64_t at, int apart) {
+    Octet octet{};
+    for (int i = 0; i < kOctet; ++i) octet.state[i] = load(data, at + i / 2 + i % 2 * apart);
+    return octet;
+  }
+  static Octet load_float_halves(const float* data, int apart) {
+    Octet octet{};
+    for (int i = 0; i < kOctet; ++i) octet.state[i] = data[i / 2 + i % 2 * apart];
+    return octet;
+  }
+  static void store_halves(void* data, std::int64_t at, int apart, const Octet& octet) {
+    for (int i = 0; i < kOctet; ++i) store(data, at + i / 2 + i % 2 * apart, octet.state[i]);
+  }
   template <class T>
   static T fetch(const T* data) {
     return *data;
@@ -73,13 +86,15 @@ float rounded(float x) {
 
 using Floats = std::vector<float>;
 
-/// The products: what SSD's states kernels and the gradient kernel do, a row at a time.
+/// The products: what SSD's states kernels and the gradient kernel do, a row of the plan at a time.
 class Products {
  public:
   Products(const Mamba3BwdArgs& args, const Plan& plan, const Workspace& work)
       : args_(args),
         plan_(plan),
         work_(work),
+        is_mimo_(args.in.scan.is_mimo),
+        ranks_(plan.ranks),
         headdim_(plan.headdim),
         dstate_(plan.dstate),
         states_(plan.rows),
@@ -104,20 +119,23 @@ class Products {
  private:
   std::int64_t elements() const { return std::int64_t{headdim_} * dstate_; }
   std::int64_t state_at(const Row& row) const { return row.b * plan_.nheads + row.head; }
-  bool is_last(const Row& row, int t) const { return row.start + t + 1 == plan_.seqlen; }
+  /// Rows of the chunk are (step, rank).
+  bool is_last(const Row& row, int t) const { return row.start + t / ranks_ + 1 == plan_.seqlen; }
   float step(const Row& row, int which, int t) const {
     return work_.steps[(row.index * kStepFloats + which) * kSteps + t];
   }
   float vector(const void* data, const Row& row, int t, int n) const {
-    return t < row.steps ? HostBf16::load(data, row.step(plan_, t) * dstate_ + n) : 0.0F;
+    return t < row.rows(plan_) ? HostBf16::load(data, row.ranked(plan_, t) * dstate_ + n) : 0.0F;
   }
   float input(const void* data, const Row& row, int t, int p) const {
-    return t < row.steps ? HostBf16::load(data, row.step(plan_, t) * headdim_ + p) : 0.0F;
+    return t < row.rows(plan_) ? HostBf16::load(data, row.ranked(plan_, t) * headdim_ + p) : 0.0F;
   }
   ValueSlope gate(const Row& row, int t, int p) const {
     return args_.in.Z == nullptr ? ValueSlope{1.0F, 0.0F} : silu_slope(input(args_.in.Z, row, t, p));
   }
+  const void* inputs() const { return is_mimo_ ? work_.v : args_.in.V; }
   float dy(const Row& row, int t, int p) const {
+    if (is_mimo_) return input(work_.dy, row, t, p);
     return input(args_.dout, row, t, p) * gate(row, t, p).value;
   }
 
@@ -125,7 +143,9 @@ class Products {
   void walk(std::int64_t head, bool forward) {
     Floats state(elements(), 0.0F);
     const float* const seed = args_.in.input_ssm == nullptr ? nullptr : work_.seeds;
-    const float* const first = forward ? seed : args_.dfinal_ssm;
+    const float* const last =
+        args_.dfinal_ssm != nullptr && plan_.halves ? work_.last_adjoint : args_.dfinal_ssm;
+    const float* const first = forward ? seed : last;
     if (first != nullptr) state.assign(first + head * elements(), first + (head + 1) * elements());
     for (std::int64_t i = 0; i < plan_.chunks; ++i) {
       const std::int64_t chunk = forward ? i : plan_.chunks - 1 - i;
@@ -134,17 +154,17 @@ class Products {
       image = state;
       for (float& x : image) x = rounded(x);
       for (float& x : state) x *= step(row, kStepEnter, kSteps - 1);
-      for (int t = 0; t < row.steps; ++t)
+      for (int t = 0; t < row.rows(plan_); ++t)
         for (int p = 0; p < headdim_; ++p) {
           const float weight =
               forward ? step(row, kStepDelta, t) * step(row, kStepLeave, t) : step(row, kStepEnter, t);
-          const float left = rounded(weight * (forward ? input(args_.in.V, row, t, p) : dy(row, t, p)));
+          const float left = rounded(weight * (forward ? input(inputs(), row, t, p) : dy(row, t, p)));
           for (int n = 0; n < dstate_; ++n)
             state[p * dstate_ + n] += left * vector(forward ? work_.k : work_.q, row, t, n);
         }
     }
     if (!forward && args_.dinput_ssm != nullptr)
-      std::copy(state.begin(), state.end(), args_.dinput_ssm + head * elements());
+      std::copy(state.begin(), state.end(), first_adjoint_of(args_, plan_, work_) + head * elements());
   }
 
   void load(const Row& row) {
@@ -154,10 +174,10 @@ class Products {
         k_[t * dstate_ + n] = vector(work_.k, row, t, n);
       }
       for (int p = 0; p < headdim_; ++p) {
-        v_[t * headdim_ + p] = input(args_.in.V, row, t, p);
+        v_[t * headdim_ + p] = input(inputs(), row, t, p);
         dy_[t * headdim_ + p] = rounded(dy(row, t, p));
       }
-      out_[t] = into_[t] = column_[t] = 0;
+      out_[t] = into_[t] = column_[t] = own_[t] = 0;
     }
   }
 
@@ -167,17 +187,18 @@ class Products {
       for (int u = 0; u < kSteps; ++u) {
         const int at = t * kSteps + u;
         mixing_[at] = crosses_[at] = 0;
-        if (u > t) continue;
+        const bool is_own = u / ranks_ == t / ranks_;
+        if (u > t && !is_own) continue;
         float score = 0;
         float cross = 0;
         for (int n = 0; n < dstate_; ++n) score += q_[t * dstate_ + n] * k_[u * dstate_ + n];
         for (int p = 0; p < headdim_; ++p) cross += dy_[t * headdim_ + p] * v_[u * headdim_ + p];
         const float decay = std::exp(step(row, kStepDecay, t) - step(row, kStepDecay, u));
-        const float weight = u == t ? work_.owns[row.index * kSteps + u] : step(row, kStepDelta, u);
+        const float weight = is_own ? work_.owns[row.index * kSteps + u] : step(row, kStepDelta, u);
         mixing_[at] = rounded(score * decay * weight);
         crosses_[at] = rounded(cross * decay * weight);
-        if (u == t) {
-          own_[t] = score * cross;
+        if (is_own) {
+          own_[t] += score * cross;
           continue;
         }
         out_[t] += score * cross * decay * weight;
@@ -189,7 +210,7 @@ class Products {
   void take_inputs(const Row& row) {
     const float skip = args_.in.D == nullptr ? 0.0F : args_.in.D[row.head];
     float skips = 0;
-    for (int t = 0; t < row.steps; ++t)
+    for (int t = 0; t < row.rows(plan_); ++t)
       for (int p = 0; p < headdim_; ++p) {
         float y = 0;
         float u = 0;
@@ -207,7 +228,12 @@ class Products {
           y += mixing_[t * kSteps + s] * v_[s * headdim_ + p];
           u += mixing_[s * kSteps + t] * dy_[s * headdim_ + p];
         }
-        const std::int64_t at = row.step(plan_, t) * headdim_ + p;
+        const std::int64_t at = row.ranked(plan_, t) * headdim_ + p;
+        if (is_mimo_) {
+          work_.y[at] = y;
+          work_.dv[at] = u;
+          continue;
+        }
         if (args_.dZ != nullptr)
           HostBf16::store(args_.dZ, at,
                           input(args_.dout, row, t, p) * (y + skip * v) * gate(row, t, p).slope);
@@ -219,12 +245,12 @@ class Products {
       }
     float* const sums = work_.row_sums + row.index * plan_.sums;
     std::fill_n(sums, plan_.sums, 0.0F);
-    sums[2 * dstate_] = skips;
+    if (!is_mimo_) sums[2 * dstate_] = skips;
   }
 
   /// dq and dk.
   void take_vectors(const Row& row) {
-    for (int t = 0; t < row.steps; ++t)
+    for (int t = 0; t < row.rows(plan_); ++t)
       for (int n = 0; n < dstate_; ++n) {
         float dq = 0;
         float dk = 0;
@@ -238,7 +264,8 @@ class Products {
           dq += crosses_[t * kSteps + s] * k_[s * dstate_ + n];
           dk += crosses_[s * kSteps + t] * q_[s * dstate_ + n];
         }
-        if (args_.dfinal_k != nullptr && is_last(row, t)) dk += args_.dfinal_k[state_at(row) * dstate_ + n];
+        if (args_.dfinal_k != nullptr && is_last(row, t))
+          dk += args_.dfinal_k[k_state_at(plan_, state_at(row), t % ranks_) + plan_.state_of(n)];
         dq_[t * dstate_ + n] = dq;
         dk_[t * dstate_ + n] = dk;
       }
@@ -248,37 +275,49 @@ class Products {
     float through = 0;
     for (std::int64_t i = 0; i < elements(); ++i) through += states_[row.index][i] * dstates_[row.index][i];
     float* const flows = work_.flows + row.index * mamba3_bwd::kFlowRows * kSteps;
-    for (int t = 0; t < kSteps; ++t) {
-      flows[mamba3_bwd::kFlowOut * kSteps + t] = out_[t] - step(row, kStepDelta, t) * column_[t];
-      flows[mamba3_bwd::kFlowIn * kSteps + t] = step(row, kStepDelta, t) * into_[t];
-      flows[kFlowScale * kSteps + t] = column_[t] + into_[t];
-      flows[kFlowOwn * kSteps + t] = own_[t];
+    std::fill_n(flows, mamba3_bwd::kFlowRows * kSteps, 0.0F);
+    for (int i = 0; i < kSteps; ++i) {
+      const int t = i / ranks_;
+      flows[mamba3_bwd::kFlowOut * kSteps + t] += out_[i] - step(row, kStepDelta, i) * column_[i];
+      flows[mamba3_bwd::kFlowIn * kSteps + t] += step(row, kStepDelta, i) * into_[i];
+      flows[kFlowScale * kSteps + t] += column_[i] + into_[i];
+      flows[kFlowOwn * kSteps + t] += own_[i];
     }
-    flows[mamba3_bwd::kFlowOut * kSteps + kSteps - 1] += step(row, kStepEnter, kSteps - 1) * through;
+    flows[mamba3_bwd::kFlowOut * kSteps + plan_.chunk_steps - 1] +=
+        step(row, kStepEnter, kSteps - 1) * through;
   }
 
   void turn_back(const Row& row) {
     std::fill_n(work_.turns + row.index * plan_.angles, plan_.angles, 0.0F);
     float* const sums = work_.row_sums + row.index * plan_.sums;
     // The pairs of a tile that do not exist, too.
-    std::fill_n(work_.dtheta + plan_.angle_tile(row.index, 0), plan_.angle_tiles * kAngleTile, 1.0F);
-    for (int t = 0; t < row.steps; ++t) {
+    float* const tiles = work_.dtheta + plan_.angle_tile(row.index, 0);
+    std::fill_n(tiles, plan_.angle_tiles * plan_.angle_elements(), 1.0F);
+    for (int t = 0; t < row.rows(plan_); ++t) {
+      float* const of_rank = sums + t % ranks_ * dstate_;
       for (int pair = 0; pair < plan_.angles; ++pair) turn_pair_back(row, t, pair);
       for (int n = 0; n < dstate_; ++n) {
-        sums[n] += dq_[t * dstate_ + n];
-        sums[dstate_ + n] += dk_[t * dstate_ + n];
-        work_.dq[row.step(plan_, t) * dstate_ + n] = dq_[t * dstate_ + n];
-        work_.dk[row.step(plan_, t) * dstate_ + n] = dk_[t * dstate_ + n];
+        of_rank[n] += dq_[t * dstate_ + n];
+        of_rank[ranks_ * dstate_ + n] += dk_[t * dstate_ + n];
+        work_.dq[row.ranked(plan_, t) * dstate_ + n] = dq_[t * dstate_ + n];
+        work_.dk[row.ranked(plan_, t) * dstate_ + n] = dk_[t * dstate_ + n];
       }
     }
+  }
+  int offset_of(int t, int pair) const {
+    return ranks_ == 1   ? angle_offset<1>(t, pair)
+           : ranks_ == 2 ? angle_offset<2>(t, pair)
+           : ranks_ == 4 ? angle_offset<4>(t, pair)
+                         : angle_offset<8>(t, pair);
   }
   void turn_pair_back(const Row& row, int t, int pair) {
     const int at = t * dstate_ + 2 * pair;
     const std::int64_t angle =
-        plan_.angle_tile(row.index, pair / kTilePairs) + angle_offset(t, pair % kTilePairs);
+        plan_.angle_tile(row.index, pair / kTilePairs) + offset_of(t / ranks_, pair % kTilePairs);
     const float dtheta =
         q_[at] * dq_[at + 1] - q_[at + 1] * dq_[at] + k_[at] * dk_[at + 1] - k_[at + 1] * dk_[at];
-    work_.dtheta[angle] = dtheta;
+    if (t % ranks_ == 0) work_.dtheta[angle] = 0;
+    work_.dtheta[angle] += dtheta;
     work_.turns[row.index * plan_.angles + pair] += dtheta;
     const Turn turn = turn_of(work_.phases[angle]);
     for (Floats* x : {&dq_, &dk_}) {
@@ -292,13 +331,64 @@ class Products {
   const Mamba3BwdArgs& args_;
   const Plan& plan_;
   const Workspace& work_;
-  int headdim_, dstate_;
+  bool is_mimo_;
+  int ranks_, headdim_, dstate_;
   std::vector<Floats> states_, dstates_;  // [row][head dim][state]
   Floats q_ = Floats(kSteps * kMaxStates), k_ = q_, dq_ = q_, dk_ = q_;
   Floats v_ = Floats(kSteps * kMaxHeaddim), dy_ = v_;
   Floats mixing_ = Floats(kSteps * kSteps), crosses_ = mixing_;
   Floats out_ = Floats(kSteps), into_ = out_, column_ = out_, own_ = out_;
 };
+
+/// All kernels of a problem, in the order of their launch.
+template <class Form>
+void run(const Mamba3BwdArgs& args, const Plan& plan, const Workspace& work, unsigned seed) {
+  const ShuffledTeam team(seed);
+  const std::int64_t heads = plan.batch * plan.nheads;
+  const std::int64_t state = std::int64_t{plan.headdim} * plan.dstate;
+  std::vector<std::uint32_t> parts(kParts<Form> * kMaxAngles);
+  for (std::int64_t row = 0; row < plan.rows; ++row)
+    add_increments<HostBf16, Form>(args.in, plan, work, Row(plan, row), parts.data(), team);
+  for (std::int64_t at = 0; at < heads * plan.angles; ++at) add_starts(args.in, plan, work, at);
+  for (std::int64_t at = 0; at < heads * state; ++at) {
+    if (args.in.input_ssm != nullptr) make_seed<HostBf16>(args.in, plan, work, at);
+    if (plan.halves && args.dfinal_ssm != nullptr) copy_last_adjoint(args, plan, work, at);
+  }
+  const auto prepare = std::make_unique<PrepareMemory>();
+  for (std::int64_t row = 0; row < plan.rows; ++row)
+    if (plan.halves)
+      Preparation<HostBf16, Form, true, ShuffledTeam>{args.in, plan, work, *prepare, Row(plan, row), team}
+          .run();
+    else
+      Preparation<HostBf16, Form, false, ShuffledTeam>{args.in, plan, work, *prepare, Row(plan, row), team}
+          .run();
+  if constexpr (Form::kIsMimo)
+    for (std::int64_t at = 0; at < plan.batch * plan.seqlen * plan.nheads * plan.headdim / kOctet; ++at)
+      raise_ranks<HostBf16>(args, plan, work, at);
+  Products(args, plan, work).run();
+  for (std::int64_t at = 0; at < heads * plan.angles; ++at) add_turns(args, plan, work, at);
+  Floats scratch(std::max(kMaxRanks * kMaxStates, kSumParts * kSumColumns));
+  if (args.dinput_ssm != nullptr)
+    for (std::int64_t head = 0; head < heads; ++head)
+      store_start<HostBf16>(args, plan, work, head, scratch.data(), team);
+  const auto finish = std::make_unique<FinishMemory>();
+  for (std::int64_t row = 0; row < plan.rows; ++row)
+    Finish<HostBf16, Form, ShuffledTeam>{args, plan, work, *finish, Row(plan, row), team}.run();
+  for (std::int64_t at = 0; at < plan.batch * plan.sequence_rows() * plan.groups * plan.dstate / kOctet; ++at)
+    add_heads<HostBf16>(args, plan, work, at);
+  for (std::int64_t head = 0; head < plan.nheads; ++head)
+    for (int first = 0; first < plan.sums; first += kSumColumns)
+      add_rows(args, plan, work, head, first, scratch.data(), team);
+  if (!Form::kIsMimo) return;
+  const auto factors = std::make_unique<FactorMemory<Form>>();
+  for (std::int64_t b = 0; b < plan.batch; ++b)
+    for (std::int64_t span = 0; span < plan.spans; ++span)
+      for (std::int64_t head = 0; head < plan.nheads; ++head)
+        LowerRanks<HostBf16, Form, ShuffledTeam>{args, plan, work, *factors, b, span, head, team}.run();
+  for (std::int64_t head = 0; head < plan.nheads; ++head)
+    for (int first = 0; first < plan.factor_sums; first += kSumColumns)
+      add_spans(args, plan, work, head, first, scratch.data(), team);
+}
 
 /// All outputs, from a workspace full of NaN.
 std::vector<HostTensor> emulated(const Problem& problem, const std::vector<HostTensor>& inputs,
@@ -314,32 +404,16 @@ std::vector<HostTensor> emulated(const Problem& problem, const std::vector<HostT
   const Plan plan(args.in.scan, HeadSums::kernel);
   std::vector<std::uint32_t> memory(plan.bytes / sizeof(std::uint32_t), 0xFFFFFFFFU);
   const Workspace work(plan, memory.data());
-  const ShuffledTeam team(seed);
-  const std::int64_t heads = plan.batch * plan.nheads;
-  std::vector<std::uint32_t> parts(kParts * kMaxAngles);
-  for (std::int64_t row = 0; row < plan.rows; ++row)
-    add_increments<HostBf16>(args.in, plan, work, Row(plan, row), parts.data(), team);
-  for (std::int64_t at = 0; at < heads * plan.angles; ++at) add_starts(args.in, plan, work, at);
-  if (args.in.input_ssm != nullptr)
-    for (std::int64_t at = 0; at < heads * plan.headdim * plan.dstate; ++at)
-      make_seed<HostBf16>(args.in, plan, work, at);
-  const auto prepare = std::make_unique<PrepareMemory>();
-  for (std::int64_t row = 0; row < plan.rows; ++row)
-    Preparation<HostBf16, ShuffledTeam>{args.in, plan, work, *prepare, Row(plan, row), team}.run();
-  Products(args, plan, work).run();
-  for (std::int64_t at = 0; at < heads * plan.angles; ++at) add_turns(args, plan, work, at);
-  Floats scratch(std::max(kMaxStates, kSumParts * kSumColumns));
-  if (args.dinput_ssm != nullptr)
-    for (std::int64_t head = 0; head < heads; ++head)
-      store_start<HostBf16>(args, plan, work, head, scratch.data(), team);
-  const auto finish = std::make_unique<FinishMemory>();
-  for (std::int64_t row = 0; row < plan.rows; ++row)
-    Finish<HostBf16, ShuffledTeam>{args, plan, work, *finish, Row(plan, row), team}.run();
-  for (std::int64_t at = 0; at < plan.batch * plan.seqlen * plan.groups * plan.dstate / kOctet; ++at)
-    add_heads<HostBf16>(args, plan, work, at);
-  for (std::int64_t head = 0; head < plan.nheads; ++head)
-    for (int first = 0; first < plan.sums; first += kSumColumns)
-      add_rows(args, plan, work, head, first, scratch.data(), team);
+  if (!args.in.scan.is_mimo)
+    run<Siso>(args, plan, work, seed);
+  else if (plan.ranks == 1)
+    run<Mimo<1>>(args, plan, work, seed);
+  else if (plan.ranks == 2)
+    run<Mimo<2>>(args, plan, work, seed);
+  else if (plan.ranks == 4)
+    run<Mimo<4>>(args, plan, work, seed);
+  else
+    run<Mimo<8>>(args, plan, work, seed);
   return outputs;
 }
 
@@ -356,25 +430,43 @@ std::string failures_of(const Problem& problem, const InputSpec& spec) {
   return failures;
 }
 
+template <int kRanks>
+void check_angle_tile() {
+  INFO("rank " << kRanks);
+  std::set<int> offsets;
+  for (int t = 0; t < kSteps / kRanks; ++t)
+    for (int pair = 0; pair < kTilePairs; ++pair) {
+      const int offset = angle_offset<kRanks>(t, pair);
+      CHECK(offsets.insert(offset).second);
+      CHECK((offset >= 0 && offset < kAngleTile / kRanks));
+      const AngleAt first = angle_at<kRanks>(offset / kAngleVector);
+      const int of_vector = offset % kAngleVector;
+      CHECK(first.t + of_vector % 2 * (kApartSteps / kRanks) == t);
+      CHECK(first.pair + of_vector / 2 * kApartPairs == pair);
+      // As a lane of a warp has the accumulators of a product; `row`: of the step's first rank.
+      const int row = t * kRanks;
+      const int thread = offset / kAngleVector % (2 * kSteps / kRanks);
+      CHECK(thread / (32 / kRanks) == row / 16);
+      CHECK(thread % (32 / kRanks) / 4 == row % 8 / kRanks);
+      CHECK(thread % 4 == pair % 4);
+    }
+}
+
+void check_all(const std::vector<Problem>& problems) {
+  for (const auto& problem : problems)
+    for (const auto& distribution : distributions()) {
+      INFO(problem.id() << " " << distribution.name);
+      CHECK(failures_of(problem, {.distribution = distribution.name}) == "");
+    }
+}
+
 }  // namespace
 
 TEST_CASE("an angle tile has each pair of each step once, a thread's in vectors", "[mamba3]") {
-  std::set<int> offsets;
-  for (int t = 0; t < kSteps; ++t)
-    for (int pair = 0; pair < kTilePairs; ++pair) {
-      const int offset = angle_offset(t, pair);
-      CHECK(offsets.insert(offset).second);
-      CHECK((offset >= 0 && offset < kAngleTile));
-      const AngleAt first = angle_at(offset / kAngleVector);
-      const int of_vector = offset % kAngleVector;
-      CHECK(first.t + of_vector % 2 * kApartSteps == t);
-      CHECK(first.pair + of_vector / 2 * kApartPairs == pair);
-      // As a lane of a warp has the accumulators of a product.
-      const int thread = offset / kAngleVector % (2 * kSteps);
-      CHECK(thread / 32 == t / 16);
-      CHECK(thread % 32 / 4 == t % 8);
-      CHECK(thread % 4 == pair % 4);
-    }
+  check_angle_tile<1>();
+  check_angle_tile<2>();
+  check_angle_tile<4>();
+  check_angle_tile<8>();
 }
 
 TEST_CASE("blocks that sum heads share those of a group", "[mamba3]") {
@@ -407,6 +499,7 @@ TEST_CASE("the gradients of cuda-chunked, products emulated, agree with the refe
                                        {"headdim", size(turn % 2 == 0 ? 8 : 16)},
                                        {"dstate", dstate},
                                        {"rope_angles", turn % 2 == 0 ? dstate / 2 : dstate / 4},
+                                       {"rotary_pairing", turn % 4 == 1 ? "halves" : "interleaved"},
                                        {"z", turn % 3 != 1},
                                        {"D", turn % 4 != 3},
                                        {"initial_states", turn % 2 == 1},
@@ -426,9 +519,46 @@ TEST_CASE("the gradients of cuda-chunked, products emulated, agree with the refe
                                        {"initial_states", dstate == 72},
                                        {"final_states", dstate == 72}},
                                       mamba3_siso_bwd()));
-  for (const auto& problem : problems)
-    for (const auto& distribution : distributions()) {
-      INFO(problem.id() << " " << distribution.name);
-      CHECK(failures_of(problem, {.distribution = distribution.name}) == "");
+  check_all(problems);
+}
+
+TEST_CASE("the MIMO gradients of cuda-chunked, products emulated, agree with the reference", "[mamba3]") {
+  std::vector<Problem> problems;
+  std::size_t turn = 0;
+  for (const std::int64_t rank : {1, 2, 4, 8})
+    for (const std::int64_t steps : {-1, 0, 1, 67}) {  // of a chunk and so many
+      const std::int64_t dstate = turn % 3 == 0 ? 16 : turn % 3 == 1 ? 32 : 8;
+      const bool gated = turn % 3 != 1;
+      problems.push_back(mamba3_problem({{"dtype", "bf16"},
+                                         {"batch", size(2)},
+                                         {"seqlen", size(kSteps / rank + steps)},
+                                         {"nheads", size(4)},
+                                         {"groups", size(turn % 2 == 0 ? 1 : 2)},
+                                         {"headdim", size(turn % 2 == 0 ? 8 : 16)},
+                                         {"dstate", dstate},
+                                         {"rope_angles", turn % 2 == 0 ? dstate / 2 : dstate / 4},
+                                         {"rotary_pairing", turn % 5 == 0 ? "interleaved" : "halves"},
+                                         {"mimo_rank", rank},
+                                         {"out_reduce", turn % 4 != 2},
+                                         {"z", gated},
+                                         {"D", turn % 4 != 3},
+                                         {"initial_states", turn % 2 == 1},
+                                         {"final_states", turn % 5 > 1}},
+                                        mamba3_mimo_bwd()));
+      ++turn;
     }
+  for (const std::int64_t rank : {2, 4})  // two tiles of states, some of which are not turned
+    problems.push_back(mamba3_problem({{"dtype", "bf16"},
+                                       {"seqlen", size(70)},
+                                       {"nheads", size(2)},
+                                       {"headdim", size(64)},
+                                       {"dstate", rank == 2 ? size(72) : size(128)},
+                                       {"rope_angles", rank == 2 ? size(18) : size(32)},
+                                       {"mimo_rank", rank},
+                                       {"z", true},
+                                       {"D", true},
+                                       {"initial_states", rank == 2},
+                                       {"final_states", rank == 2}},
+                                      mamba3_mimo_bwd()));
+  check_all(problems);
 }

@@ -1,12 +1,16 @@
-// cuda-chunked and cuda-hopper for Mamba-3's gradients: registration and launch. In order:
+#pragma once
+
+// cuda-chunked and cuda-hopper for Mamba-3's gradients: launch. In order:
 //
 //   increments, starts   phases before all chunks
 //   prepare              prepare.h: phases, rotated q and k; s, γ and decays of all steps
+//   raise                with MIMO, factors.h: V and dy of ranks
 //   states               SSD's walks over the states at the borders of chunks, and over their gradients: those of
 //                        its cuda-chunked, or of its cuda-hopper
 //   gradients            gradients.cuh: a block per chunk of a head; or kernel.cuh of hopper_bwd/, a block per chunk of
 //                        the heads of a group
 //   turns, finish        finish.h: dAngles, dADT, dDT, dTrap; gradients of the input states
+//   lower                with MIMO, factors.h: dV, dZ, and sums for the gradients of the factors
 //   heads, rows          sums over the heads of a group, but for cuda-hopper; over sequences and chunks
 
 #include <array>
@@ -18,7 +22,6 @@
 #include "kernels/common/hopper/device.h"
 #include "kernels/common/launch.cuh"
 #include "kernels/mamba3/bind.h"
-#include "kernels/mamba3/hopper_bwd/launch.h"
 #include "kernels/mamba3/tensor_bwd/finish.h"
 #include "kernels/mamba3/tensor_bwd/gradients.cuh"
 #include "kernels/ssd_chunk_scan/hopper_bwd/launch.h"
@@ -34,6 +37,11 @@ namespace {
 
 constexpr int kThreads = 256;
 using Bf16 = __nv_bfloat16;
+
+/// Of two halves, which take turns.
+__device__ inline Octet octet_of(float4 first, float4 second) {
+  return {{first.x, second.x, first.y, second.y, first.z, second.z, first.w, second.w}};
+}
 
 struct DeviceIo {
   static __device__ const void* element(const void* data, std::int64_t at) {
@@ -62,6 +70,26 @@ struct DeviceIo {
     const float4 first = __ldg(reinterpret_cast<const float4*>(data));
     const float4 second = __ldg(reinterpret_cast<const float4*>(data) + 1);
     return {{first.x, first.y, first.z, first.w, second.x, second.y, second.z, second.w}};
+  }
+  static __device__ float4 load_four(const void* data, std::int64_t at) {
+    const uint2 bits = __ldg(reinterpret_cast<const uint2*>(static_cast<const Bf16*>(data) + at));
+    const float2 first = unpack_pair<Bf16>(bits.x);
+    const float2 second = unpack_pair<Bf16>(bits.y);
+    return make_float4(first.x, first.y, second.x, second.y);
+  }
+  static __device__ Octet load_halves(const void* data, std::int64_t at, int apart) {
+    return octet_of(load_four(data, at), load_four(data, at + apart));
+  }
+  static __device__ Octet load_float_halves(const float* data, int apart) {
+    return octet_of(__ldg(reinterpret_cast<const float4*>(data)),
+                    __ldg(reinterpret_cast<const float4*>(data + apart)));
+  }
+  static __device__ void store_halves(void* data, std::int64_t at, int apart, const Octet& octet) {
+    const auto& x = octet.state;
+    Bf16* const to = static_cast<Bf16*>(data) + at;
+    *reinterpret_cast<uint2*>(to) = make_uint2(pack_pair<Bf16>(x[0], x[2]), pack_pair<Bf16>(x[4], x[6]));
+    *reinterpret_cast<uint2*>(to + apart) =
+        make_uint2(pack_pair<Bf16>(x[1], x[3]), pack_pair<Bf16>(x[5], x[7]));
   }
   template <class T>
   static __device__ T fetch(const T* data) {
@@ -96,10 +124,11 @@ __device__ std::int64_t thread_of_grid() {
   return std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
 }
 
+template <class Form>
 __global__ void __launch_bounds__(kThreads)
     increments_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
-  __shared__ std::uint32_t parts[kParts * kMaxAngles];
-  add_increments<DeviceIo>(args.in, plan, work, Row(plan, blockIdx.x), parts, BlockTeam());
+  __shared__ std::uint32_t parts[kParts<Form> * kMaxAngles];
+  add_increments<DeviceIo, Form>(args.in, plan, work, Row(plan, blockIdx.x), parts, BlockTeam());
 }
 
 __global__ void starts_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
@@ -113,11 +142,35 @@ __global__ void seeds_kernel(const Mamba3BwdArgs args, const Plan plan, const Wo
     make_seed<DeviceIo>(args.in, plan, work, at);
 }
 
+__global__ void last_adjoint_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
+  const std::int64_t at = thread_of_grid();
+  if (at < plan.batch * plan.nheads * plan.headdim * plan.dstate) copy_last_adjoint(args, plan, work, at);
+}
+
+__global__ void raise_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
+  const std::int64_t at = thread_of_grid();
+  if (at < plan.batch * plan.seqlen * plan.nheads * plan.headdim / kOctet)
+    raise_ranks<DeviceIo>(args, plan, work, at);
+}
+
+template <class Form>
+__global__ void __launch_bounds__(kThreads)
+    lower_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
+  __shared__ FactorMemory<Form> memory;
+  const BlockTeam team;
+  const std::int64_t outer = blockIdx.x / plan.nheads;
+  LowerRanks<DeviceIo, Form, BlockTeam>{
+      args, plan, work, memory, outer / plan.spans, outer % plan.spans, blockIdx.x % plan.nheads, team}
+      .run();
+}
+
+template <class Form, bool kHalves>
 __global__ void __launch_bounds__(kThreads, 4)
     prepare_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
   __shared__ PrepareMemory memory;
   const BlockTeam team;
-  Preparation<DeviceIo, BlockTeam>{args.in, plan, work, memory, Row(plan, blockIdx.x), team}.run();
+  Preparation<DeviceIo, Form, kHalves, BlockTeam>{args.in, plan, work, memory, Row(plan, blockIdx.x), team}
+      .run();
 }
 
 __global__ void turns_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
@@ -127,20 +180,21 @@ __global__ void turns_kernel(const Mamba3BwdArgs args, const Plan plan, const Wo
 
 __global__ void __launch_bounds__(kThreads)
     start_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
-  __shared__ float terms[kMaxStates];
+  __shared__ float terms[kMaxRanks * kMaxStates];
   store_start<DeviceIo>(args, plan, work, blockIdx.x, terms, BlockTeam());
 }
 
+template <class Form>
 __global__ void __launch_bounds__(kThreads)
     finish_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
   __shared__ FinishMemory memory;
   const BlockTeam team;
-  Finish<DeviceIo, BlockTeam>{args, plan, work, memory, Row(plan, blockIdx.x), team}.run();
+  Finish<DeviceIo, Form, BlockTeam>{args, plan, work, memory, Row(plan, blockIdx.x), team}.run();
 }
 
 __global__ void heads_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
   const std::int64_t at = thread_of_grid();
-  if (at < plan.batch * plan.seqlen * plan.groups * plan.dstate / kOctet)
+  if (at < plan.batch * plan.sequence_rows() * plan.groups * plan.dstate / kOctet)
     add_heads<DeviceIo>(args, plan, work, at);
 }
 
@@ -151,29 +205,37 @@ __global__ void __launch_bounds__(kThreads)
            BlockTeam());
 }
 
-/// As SSD's kernels take it: q and k are of each head.
-SsdBwdArgs ssd_args(const Mamba3BwdArgs& args, const Plan& plan, const Workspace& work) {
+__global__ void __launch_bounds__(kThreads)
+    spans_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work, int slabs) {
+  __shared__ float parts[kSumParts * kSumColumns];
+  add_spans(args, plan, work, blockIdx.x / slabs, static_cast<int>(blockIdx.x) % slabs * kSumColumns, parts,
+            BlockTeam());
+}
+
+/// As SSD's kernels take it: q and k are of each head, and with MIMO steps are rows (step, rank).
+inline SsdBwdArgs ssd_args(const Mamba3BwdArgs& args, const Plan& plan, const Workspace& work) {
   SsdBwdArgs ssd{};
   SsdInputs& in = ssd.in;
   in.batch = plan.batch;
-  in.seqlen = plan.seqlen;
+  in.seqlen = plan.sequence_rows();
   in.nheads = in.groups = plan.nheads;
   in.heads_per_group = 1;
   in.headdim = plan.headdim;
   in.dstate = plan.dstate;
-  in.x = args.in.V;
-  in.z = args.in.Z;
+  const bool is_mimo = args.in.scan.is_mimo;
+  in.x = is_mimo ? work.v : args.in.V;
+  in.z = is_mimo ? nullptr : args.in.Z;
   in.B = work.k;
   in.C = work.q;
   in.initial_states = args.in.input_ssm == nullptr ? nullptr : work.seeds;
-  ssd.dout = args.dout;
-  ssd.dfinal_states = args.dfinal_ssm;
-  ssd.dinitial_states = args.dinput_ssm;
+  ssd.dout = is_mimo ? work.dy : args.dout;
+  ssd.dfinal_states = plan.halves && args.dfinal_ssm != nullptr ? work.last_adjoint : args.dfinal_ssm;
+  ssd.dinitial_states = args.dinput_ssm == nullptr ? nullptr : first_adjoint_of(args, plan, work);
   return ssd;
 }
 
-/// What differs between cuda-chunked and cuda-hopper: both walks over states, and the gradients. `handed`: behind the
-/// workspace of the plan.
+/// What differs between implementations: both walks over states, and the gradients. `handed`: behind the workspace of
+/// the plan.
 struct Products {
   HeadSums head_sums;
   Launch (*states)(const SsdBwdArgs& ssd, const Plan& plan, const Workspace& work, void* handed);
@@ -181,7 +243,8 @@ struct Products {
                       const Workspace& work);
 };
 
-Launch chunked_states(const SsdBwdArgs& ssd, const Plan& plan, const Workspace& work, void* /*handed*/) {
+inline Launch chunked_states(const SsdBwdArgs& ssd, const Plan& plan, const Workspace& work,
+                             void* /*handed*/) {
   const WalkTensors forward{.left = ssd.in.x,
                             .gate = nullptr,
                             .right = ssd.in.B,
@@ -206,13 +269,13 @@ Launch chunked_states(const SsdBwdArgs& ssd, const Plan& plan, const Workspace& 
   };
 }
 
-HandedLayout handed_of(const Plan& plan) {
+inline HandedLayout handed_of(const Plan& plan) {
   const std::int64_t heads = plan.batch * plan.nheads;
   return ssd_hopper_bwd::walk_handed_layout(heads, ssd_hopper_bwd::walk_parts(heads, plan.chunks),
                                             kSteps * plan.dstate_tiles);
 }
 
-Launch hopper_states(const SsdBwdArgs& ssd, const Plan& plan, const Workspace& work, void* handed) {
+inline Launch hopper_states(const SsdBwdArgs& ssd, const Plan& plan, const Workspace& work, void* handed) {
   ChunkedBwdPlan cut{};
   static_cast<ChunkGrid&>(cut) = plan;
   ChunkedBwdWorkspace arrays{};
@@ -226,49 +289,63 @@ Launch hopper_states(const SsdBwdArgs& ssd, const Plan& plan, const Workspace& w
   };
 }
 
-std::optional<std::string> unsupported(const Problem& problem) {
+/// The reason where it is the GPU's.
+inline std::optional<std::string> unsupported_device() {
+  if (hopper::wrong_device()) return "needs a GPU of compute capability 9.0";
+  return {};
+}
+
+/// What neither implementation of either operation supports.
+inline std::optional<std::string> unsupported_size(const Problem& problem) {
   const Mamba3 scan(problem);
   if (problem.dtype() != DType::bf16) return "needs bf16 tensors";
   if (scan.has_cu_seqlens) return "does not support cu_seqlens";
-  if (!scan.interleaved) return "needs rotary_pairing interleaved: a thread turns neighbouring states";
   if (scan.headdim > kMaxHeaddim) return "needs headdim of at most 64: a chunk's head dims are one tile";
   if (scan.dstate > kMaxStates) return "needs dstate of at most 128: a chunk's q and k are in shared memory";
   if (scan.headdim % 8 != 0 || scan.dstate % 8 != 0)
     return "needs headdim and dstate that are multiples of 8: rows of 16-byte vectors";
   if (scan.nheads > 2147483647 / (kSteps * scan.angles)) return "needs at most 2147483647 angles in 64 steps";
   const Plan plan(scan, HeadSums::kernel);
-  return grid_too_large({plan.rows, ceil_div(scan.angles + 2 * scan.dstate, kSumColumns)},
-                        "64 steps of a head and 32 states");
+  return grid_too_large({plan.rows, ceil_div(scan.angles + plan.sums, kSumColumns)},
+                        "64 rows of a head and 32 sums");
 }
 
-template <int kTilesN>
+template <class Form, int kTilesN>
 Launch gradients_of(const Mamba3BwdArgs& args, const Plan& plan, const Workspace& work) {
-  constexpr int kBytes = gradients_shared_bytes<Bf16, kTilesN>();
-  const auto kernel = gradients_kernel<Bf16, kTilesN>;
+  constexpr int kBytes = GradientTiles<Bf16, Form, kTilesN>::kBytes;
+  const auto kernel = gradients_kernel<Bf16, Form, kTilesN>;
   allow_shared_bytes(kernel, kBytes);
   return launch_of(kernel, plan.rows, dim3(kGradientThreads), kBytes, args, plan, work);
 }
+template <class Form>
 Launch chunked_gradients(const Mamba3BwdArgs& args, const SsdBwdArgs& /*ssd*/, const Plan& plan,
                          const Workspace& work) {
-  return plan.dstate_tiles == 1 ? gradients_of<1>(args, plan, work) : gradients_of<2>(args, plan, work);
+  return plan.dstate_tiles == 1 ? gradients_of<Form, 1>(args, plan, work)
+                                : gradients_of<Form, 2>(args, plan, work);
 }
 
-std::optional<std::string> unsupported_by_hopper(const Problem& problem) {
-  if (auto reason = unsupported(problem)) return reason;
-  if (hopper::wrong_device()) return "needs a GPU of compute capability 9.0";
-  return {};
-}
-
-Mamba3BwdArgs bind_aligned(const Problem& problem, const TensorSet& tensors) {
+inline Mamba3BwdArgs bind_aligned(const Problem& problem, const TensorSet& tensors) {
   const Mamba3BwdArgs args = bind_mamba3_bwd(problem, tensors);
-  for (const void* tensor : std::array{args.in.Q, args.in.K, args.in.V, args.in.Z, args.dout,
-                                       static_cast<const void*>(args.dQ), static_cast<const void*>(args.dK),
-                                       static_cast<const void*>(args.dV), static_cast<const void*>(args.dZ)})
+  const Mamba3Args& in = args.in;
+  for (const void* tensor :
+       std::array<const void*, 14>{in.Q, in.K, in.V, in.Z, in.Q_bias, in.K_bias, in.mimo_v, in.mimo_z,
+                                   in.mimo_out, args.dout, args.dQ, args.dK, args.dV, args.dZ})
     if (reinterpret_cast<std::uintptr_t>(tensor) % 16 != 0)
       throw ContractError("gradients on tensor cores need tensors that are aligned to 16 bytes");
   return args;
 }
 
+inline std::size_t hopper_workspace_bytes(const Problem& problem) {
+  const Plan plan(Mamba3(problem), HeadSums::block);
+  return plan.bytes + handed_of(plan).bytes;
+}
+inline std::size_t chunked_workspace_bytes(const Problem& problem) {
+  return Plan(Mamba3(problem), HeadSums::kernel).bytes;
+}
+
+constexpr Arithmetic kArithmetic{.math = Math::bf16, .state_dtype = DType::bf16};
+
+template <class Form>
 Launch bind_with(const Mamba3BwdArgs& args, void* workspace, const Products& products) {
   const Plan plan(args.in.scan, products.head_sums);
   const Workspace work(plan, workspace);
@@ -279,64 +356,39 @@ Launch bind_with(const Mamba3BwdArgs& args, void* workspace, const Products& pro
   const auto by_block = [&](auto kernel, std::int64_t blocks) {
     return launch_of(kernel, blocks, dim3(kThreads), 0, args, plan, work);
   };
-  std::vector<Launch> launches{by_block(increments_kernel, plan.rows),
+  std::vector<Launch> launches{by_block(increments_kernel<Form>, plan.rows),
                                elementwise(starts_kernel, heads * plan.angles)};
   if (args.in.input_ssm != nullptr)
     launches.push_back(elementwise(seeds_kernel, heads * plan.headdim * plan.dstate));
-  launches.push_back(by_block(prepare_kernel, plan.rows));
+  if (plan.halves && args.dfinal_ssm != nullptr)
+    launches.push_back(elementwise(last_adjoint_kernel, heads * plan.headdim * plan.dstate));
+  launches.push_back(
+      by_block(plan.halves ? prepare_kernel<Form, true> : prepare_kernel<Form, false>, plan.rows));
+  if constexpr (Form::kIsMimo)
+    launches.push_back(
+        elementwise(raise_kernel, plan.batch * plan.seqlen * plan.nheads * plan.headdim / kOctet));
   const SsdBwdArgs ssd = ssd_args(args, plan, work);
   launches.push_back(products.states(ssd, plan, work, static_cast<unsigned char*>(workspace) + plan.bytes));
   launches.push_back(products.gradients(args, ssd, plan, work));
   launches.push_back(elementwise(turns_kernel, heads * plan.angles));
   if (args.dinput_ssm != nullptr) launches.push_back(by_block(start_kernel, heads));
-  launches.push_back(by_block(finish_kernel, plan.rows));
+  launches.push_back(by_block(finish_kernel<Form>, plan.rows));
   if (products.head_sums == HeadSums::kernel)
     launches.push_back(
-        elementwise(heads_kernel, plan.batch * plan.seqlen * plan.groups * plan.dstate / kOctet));
-  const int slabs = static_cast<int>(ceil_div(plan.sums, kSumColumns));
-  launches.push_back(launch_of(rows_kernel, plan.nheads * slabs, dim3(kThreads), 0, args, plan, work, slabs));
+        elementwise(heads_kernel, plan.batch * plan.sequence_rows() * plan.groups * plan.dstate / kOctet));
+  const auto by_columns = [&](auto kernel, int columns) {
+    const int slabs = static_cast<int>(ceil_div(columns, kSumColumns));
+    launches.push_back(launch_of(kernel, plan.nheads * slabs, dim3(kThreads), 0, args, plan, work, slabs));
+  };
+  by_columns(rows_kernel, plan.sums);
+  if constexpr (Form::kIsMimo) {
+    launches.push_back(by_block(lower_kernel<Form>, heads * plan.spans));
+    by_columns(spans_kernel, plan.factor_sums);
+  }
   return [launches](void* stream) {
     for (const Launch& launch : launches) launch(stream);
   };
 }
-
-constexpr Products kChunked{HeadSums::kernel, chunked_states, chunked_gradients};
-constexpr Products kHopper{HeadSums::block, hopper_states, hopper_gradients};
-constexpr Arithmetic kArithmetic{.math = Math::bf16, .state_dtype = DType::bf16};
-
-Launch bind_chunked(const Problem& problem, const TensorSet& tensors, void* workspace) {
-  if (auto reason = unsupported(problem)) throw ContractError("cuda-chunked " + *reason);
-  return bind_with(bind_aligned(problem, tensors), workspace, kChunked);
-}
-
-Launch bind_hopper(const Problem& problem, const TensorSet& tensors, void* workspace) {
-  if (auto reason = unsupported_by_hopper(problem)) throw ContractError("cuda-hopper " + *reason);
-  return bind_with(bind_aligned(problem, tensors), workspace, kHopper);
-}
-
-const Registration chunked{
-    {.name = "cuda-chunked",
-     .op = "mamba3_siso_bwd",
-     .device = DeviceKind::cuda,
-     .summary = "chunks of 64 steps by SSD's products on tensor cores, q and k rotated beforehand",
-     .arithmetic = [](DType) { return kArithmetic; },
-     .unsupported = unsupported,
-     .workspace_bytes = [](const Problem& problem) { return Plan(Mamba3(problem), HeadSums::kernel).bytes; },
-     .bind = bind_chunked}};
-
-const Registration on_hopper{
-    {.name = "cuda-hopper",
-     .op = "mamba3_siso_bwd",
-     .device = DeviceKind::cuda,
-     .summary = "chunks of 64 steps, products by wgmma, fed by TMA; heads of a group summed in registers",
-     .arithmetic = [](DType) { return kArithmetic; },
-     .unsupported = unsupported_by_hopper,
-     .workspace_bytes =
-         [](const Problem& problem) {
-           const Plan plan(Mamba3(problem), HeadSums::block);
-           return plan.bytes + handed_of(plan).bytes;
-         },
-     .bind = bind_hopper}};
 
 }  // namespace
 }  // namespace ssmbench::mamba3_bwd

@@ -1,0 +1,75 @@
+// cuda-chunked and cuda-hopper for the gradients of Mamba-3's MIMO scan: registration.
+
+#include "kernels/mamba3/hopper_bwd/launch.h"
+#include "kernels/mamba3/tensor_bwd/launch.cuh"
+
+namespace ssmbench::mamba3_bwd::mimo {
+namespace {
+
+std::optional<std::string> unsupported(const Problem& problem) {
+  const Mamba3 scan(problem);
+  if (scan.rank > kMaxRanks || (scan.rank & (scan.rank - 1)) != 0)
+    return "needs a rank of 1, 2, 4 or 8: chunks are 64 rows of steps and ranks";
+  if (scan.has_norm) return "does not support outproj_norm: dy would need y before the products";
+  return unsupported_size(problem);
+}
+
+std::optional<std::string> unsupported_by_hopper(const Problem& problem) {
+  if (auto reason = unsupported(problem)) return reason;
+  return unsupported_device();
+}
+
+/// Calls bind with Mimo of the ranks.
+template <class Bind>
+Launch for_ranks(std::int64_t ranks, const Bind& bind) {
+  switch (ranks) {
+    case 1:
+      return bind(Mimo<1>());
+    case 2:
+      return bind(Mimo<2>());
+    case 4:
+      return bind(Mimo<4>());
+    default:
+      return bind(Mimo<8>());
+  }
+}
+
+Launch bind_chunked(const Problem& problem, const TensorSet& tensors, void* workspace) {
+  if (auto reason = unsupported(problem)) throw ContractError("cuda-chunked " + *reason);
+  const Mamba3BwdArgs args = bind_aligned(problem, tensors);
+  return for_ranks(args.in.scan.rank, [&]<class Form>(Form) {
+    return bind_with<Form>(args, workspace, {HeadSums::kernel, chunked_states, chunked_gradients<Form>});
+  });
+}
+
+Launch bind_hopper(const Problem& problem, const TensorSet& tensors, void* workspace) {
+  if (auto reason = unsupported_by_hopper(problem)) throw ContractError("cuda-hopper " + *reason);
+  const Mamba3BwdArgs args = bind_aligned(problem, tensors);
+  return for_ranks(args.in.scan.rank, [&]<class Form>(Form) {
+    return bind_with<Form>(args, workspace,
+                           {HeadSums::block, hopper_states, ranked_hopper_gradients<Form::kRanks>});
+  });
+}
+
+const Registration chunked{
+    {.name = "cuda-chunked",
+     .op = "mamba3_mimo_bwd",
+     .device = DeviceKind::cuda,
+     .summary = "chunks of 64 rows of steps and ranks, by SSD's products on tensor cores",
+     .arithmetic = [](DType) { return kArithmetic; },
+     .unsupported = unsupported,
+     .workspace_bytes = chunked_workspace_bytes,
+     .bind = bind_chunked}};
+
+const Registration on_hopper{
+    {.name = "cuda-hopper",
+     .op = "mamba3_mimo_bwd",
+     .device = DeviceKind::cuda,
+     .summary = "chunks of 64 rows of steps and ranks, products by wgmma, fed by TMA",
+     .arithmetic = [](DType) { return kArithmetic; },
+     .unsupported = unsupported_by_hopper,
+     .workspace_bytes = hopper_workspace_bytes,
+     .bind = bind_hopper}};
+
+}  // namespace
+}  // namespace ssmbench::mamba3_bwd::mimo
