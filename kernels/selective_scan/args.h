@@ -45,6 +45,7 @@ struct ScanGradientArgs {
   ScanArgs scan;  ///< out and last_state are null
 
   const void* dout;
+  const float* dlast_state;  ///< (B, D, N) or null
   void *du, *ddelta, *dz, *dB, *dC;
   float *dA, *dD, *ddelta_bias, *dinitial_state;
 };

@@ -56,6 +56,7 @@ ScanGradientArgs bind_scan_gradients(const Problem& problem, const TensorSet& te
   check_contract(problem, tensors);
   return {.scan = resolve_inputs(SelectiveScan(problem), tensors),
           .dout = tensors.at("dout").data,
+          .dlast_state = data_of<const float>(tensors, "dlast_state"),
           .du = tensors.at("du").data,
           .ddelta = tensors.at("ddelta").data,
           .dz = data_of<void>(tensors, "dz"),

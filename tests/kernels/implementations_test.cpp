@@ -192,7 +192,8 @@ std::vector<Axes> in_turn_problems() {
                    {"D", true},
                    {"delta_bias", first},
                    {"delta_softplus", true},
-                   {"initial_state", true}});
+                   {"initial_state", true},
+                   {"dlast_state", true}});
   }
   return all;
 }

@@ -40,7 +40,10 @@ class Consumer {
 
   __device__ __forceinline__ void load_segment(LaneStates& A, LaneStates& carry) const {
     load_exponents(A, args_, own_);
-    if (!plan_.in_turn || own_.end < args_.seqlen) load_lane(carry, run_carry_);
+    if (!plan_.in_turn || own_.end < args_.seqlen)
+      load_lane(carry, run_carry_);
+    else if (kernel_.args.dlast_state != nullptr)
+      for_states([&](int r, int s, std::int64_t at) { carry[r][s] = kernel_.args.dlast_state[at]; });
   }
 
   __device__ __forceinline__ int tiles() const { return static_cast<int>(own_.tiles()); }
@@ -135,17 +138,21 @@ class Consumer {
       return;
     }
     if (kernel_.args.dinitial_state == nullptr) return;
+    for_states([&](int r, int s, std::int64_t at) { kernel_.args.dinitial_state[at] = carry[r][s]; });
+  }
+
+ private:
+  /// Calls call(r, s, index in (B, D, N) tensors) for the thread's states that exist.
+  template <class Call>
+  __device__ __forceinline__ void for_states(const Call& call) const {
 #pragma unroll
     for (int r = 0; r < kLaneChannels; ++r)
 #pragma unroll
       for (int s = 0; s < kLaneStates; ++s)
         if (own_.exists(r, s, args_.dstate))
-          kernel_.args
-              .dinitial_state[own_.block.b * args_.dim * args_.dstate + own_.state_at(r, s, args_.dstate)] =
-              carry[r][s];
+          call(r, s, own_.block.b * args_.dim * args_.dstate + own_.state_at(r, s, args_.dstate));
   }
 
- private:
   /// h before the half: from zero at the segment's start, plus what is left of the true state there.
   __device__ __forceinline__ void restore(LaneStates& h, const LaneStates& A, const GradientTile& tile,
                                           int half) const {

@@ -1,7 +1,7 @@
 #pragma once
 
 // The fast kernels of cuda-fused for selective_scan_bwd, the common case from Hopper on: real A, zoh,
-// variable B and C, 9 to 16 states. Segments of time are done side by side, so that a batch of one fills the
+// variable B and C, up to 16 states. Segments of time are done side by side, so that a batch of one fills the
 // GPU too.
 //
 //   warp     16 channels of one group, one segment; a thread has two of them and four states of each

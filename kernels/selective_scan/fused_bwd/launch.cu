@@ -75,8 +75,8 @@ __global__ void __launch_bounds__(kCombineThreads) combine_kernel(const KernelAr
     run_values[threadIdx.x] = value;
     __syncthreads();
   }
-  float value =
-      forward && state.exists && args.initial_state != nullptr ? args.initial_state[state.in_batches] : 0.0F;
+  const float* const first = forward ? args.initial_state : kernel.args.dlast_state;
+  float value = state.exists && first != nullptr ? first[state.in_batches] : 0.0F;
   for (int before = column; before < run * width + column; before += width)
     value = fmaf(run_decays[before], value, run_values[before]);
   for_run([&](float& element, float decay, float local) {

@@ -8,7 +8,7 @@
 #include "kernels/common/workspace.h"
 #include "ops/selective_scan/selective_scan.h"
 
-// How the fast kernels of selective_scan_bwd cut a problem up (real A, zoh, variable B and C, 9 to 16
+// How the fast kernels of selective_scan_bwd cut a problem up (real A, zoh, variable B and C, up to 16
 // states), and where everything lies in the workspace. Host and device, so that the CPU tests cover it. The
 // picture is in kernel.cuh.
 
@@ -138,7 +138,7 @@ inline constexpr std::int64_t kWave = h200::kMultiprocessors;  ///< blocks, one 
 /// be idle anyway.
 inline bool applies(const SelectiveScan& scan) {
   return !scan.complex && scan.method == MethodId::zoh && scan.variable_b && scan.variable_c &&
-         scan.dstate > kPaddedStates / 2 && scan.dstate <= kPaddedStates &&
+         scan.dstate <= kPaddedStates &&
          (scan.channels_per_group() >= kWarpChannels || scan.batch * scan.groups <= kWave);
 }
 

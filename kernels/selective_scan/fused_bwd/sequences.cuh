@@ -137,7 +137,10 @@ class SequenceTile {
       with_indices([&](const auto& index) {
 #pragma unroll
         for (int k = 0; k < kStaged; ++k)
-          if (map_.step(k) >= valid) sequences[index(k)].in.delta = 0.0F;
+          if (map_.step(k) >= valid) {
+            sequences[index(k)].in.delta = 0.0F;
+            factors[index(k)].slope = 0.0F;  // a carry that enters passes through these steps
+          }
       });
     }
   }

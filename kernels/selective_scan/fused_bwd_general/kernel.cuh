@@ -19,6 +19,15 @@
 //                 ├──►├──►├──►├──►              then the segment before, …
 //                 ◄───◄───◄───◄───
 //
+// Where channels are few, segments are done side by side instead, in spans that have room in the workspace:
+//
+//   ├──►  ├──►  ├──►   segment_kernel: all segments from zero: h at the end, and what the carry at the end
+//   ◄──┤  ◄──┤  ◄──┤   contributes at the start
+//   ├─────►─────►──►   combine_kernel (segments.cuh): the true h at the starts, the true carries at the ends,
+//   ◄──◄─────◄─────┤   which begin with dlast_state
+//   ├──►  ├──►  ├──►   forward_kernel: states at the tiles
+//   ◄──┤  ◄──┤  ◄──┤   gradient_kernel
+//
 // Where even the states at segments are too many, there are up to three more levels above: forward_kernel
 // keeps the states at ranges of several segments, and those at segments are rematerialized range by range.
 //
@@ -50,15 +59,20 @@
 #include "kernels/selective_scan/fused_bwd_general/map.h"
 #include "kernels/selective_scan/fused_bwd_general/stage.cuh"
 #include "kernels/selective_scan/fused_bwd_general/sums.cuh"
+#include "kernels/selective_scan/segments.cuh"
 
 namespace ssmbench::fused_bwd_general {
 
-using GeneralForwardKernel = void (*)(ScanArgs, DType, GeneralBackwardPlan, MethodParameters, StateRun);
+using GeneralForwardKernel = void (*)(ScanArgs, DType, GeneralBackwardPlan, MethodParameters, StateRun,
+                                      const float* starts);
+using GeneralSegmentKernel = void (*)(ScanGradientArgs, DType, GeneralBackwardPlan, MethodParameters,
+                                      float* workspace, GeneralBackwardWorkspace);
 using GeneralGradientKernel = void (*)(ScanGradientArgs, DType, GeneralBackwardPlan, MethodParameters,
                                        SegmentRange, float* workspace, GeneralBackwardWorkspace);
 
 struct GeneralBackwardKernels {
   GeneralForwardKernel forward;
+  GeneralSegmentKernel segment;  ///< null for methods of two samples
   GeneralGradientKernel gradient;
 };
 
@@ -114,7 +128,7 @@ __device__ void advance(Value& h, Value& before, const StepDerivative<family>& s
 template <class Value, Family family, bool fixed>
 __global__ void __launch_bounds__(kGeneralMaxThreads, kForwardBlocksPerSm<Value>)
     forward_kernel(const ScanArgs args, const DType io, const GeneralBackwardPlan given,
-                   const MethodParameters method, const StateRun run) {
+                   const MethodParameters method, const StateRun given_run, const float* starts) {
   extern __shared__ float4 shared[];
   const GeneralBackwardPlan backward = known<Value, fixed>(given);
   const GeneralPlan plan = backward.forward_tile();
@@ -123,11 +137,16 @@ __global__ void __launch_bounds__(kGeneralMaxThreads, kForwardBlocksPerSm<Value>
   float* tile_delta = tile_u + plan.sequence_floats();
   const ThreadCoordinates own(args, plan);
   const std::int64_t thread_at = own.grid_state(plan);
+  const bool side_by_side = starts != nullptr;
+  const StateRun run = side_by_side ? segment_run(backward, given_run, blockIdx.y) : given_run;
 
   Value h[kThreadStates], A[kThreadStates], B[kThreadStates] = {};
   [[maybe_unused]] Value before[kThreadStates] = {};  // u·B of the step before
   if (run.from != nullptr)
     load_vectors(h, values_of<Value>(run.from) + thread_at);
+  else if (side_by_side && run.begin > 0)
+    load_states(h, values_of<Value>(starts) + (backward.sums_at(run.begin) - 1) * backward.states(),
+                own.batch_state(args), own.count);
   else
     load_states(h, values_of<Value>(args.initial_state), own.batch_state(args), own.count);
   load_states(A, values_of<Value>(args.A), own.channel_state(args), own.count);
@@ -222,6 +241,84 @@ __device__ void stage_gradient_tile(const GradientTiles<Value>& tiles, const Sca
   load_C.finish();
 }
 
+/// A, and B and C where they are constant.
+template <class Value>
+__device__ void load_all_constants(Value (&A)[kThreadStates], Value (&B)[kThreadStates],
+                                   Value (&C)[kThreadStates], const ScanArgs& scan,
+                                   const ThreadCoordinates& own) {
+  load_states(A, values_of<Value>(scan.A), own.channel_state(scan), own.count);
+  if (!scan.variable_b) load_constants(B, scan.B, scan.b_strides, own);
+  if (!scan.variable_c) load_constants(C, scan.C, scan.c_strides, own);
+}
+
+/// `count` states to (B, D, N), where there is one.
+template <class Value>
+__device__ void store_states(float* to, const Value (&states)[kThreadStates], std::int64_t at, int count) {
+  if (to == nullptr) return;
+#pragma unroll
+  for (int s = 0; s < kThreadStates; ++s)
+    if (s < count) reinterpret_cast<Value*>(to)[at + s] = states[s];
+}
+
+/// All segments at once, each from zero: h at its end and the product of its decays, for those but the last;
+/// and for those but the first what it adds to the carry at its start, Σ_t conj(Π_{s≤t} Ā_s)·k·dy_t·conj(C_t),
+/// and the same product. A block for each segment, blockIdx.y; tiles as in gradient_kernel.
+template <class Value, Family family, bool fixed>
+__global__ void __launch_bounds__(kGeneralMaxThreads, kGradientBlocksPerSm<Value>)
+    segment_kernel(const ScanGradientArgs args, const DType io, const GeneralBackwardPlan given,
+                   const MethodParameters method, float* workspace, const GeneralBackwardWorkspace at) {
+  extern __shared__ float4 shared[];
+  const ScanArgs& scan = args.scan;
+  const GeneralBackwardPlan backward = known<Value, fixed>(given);
+  const GeneralPlan plan = backward.tile;
+  const GradientTiles<Value> tiles(shared, backward);
+  const ThreadCoordinates own(scan, plan);
+  const SegmentRange range = backward.segment_of({0, scan.seqlen}, blockIdx.y);
+  const int row = own.channel * plan.sequence_pitch();
+
+  Value A[kThreadStates], B[kThreadStates] = {}, C[kThreadStates] = {};
+  load_all_constants(A, B, C, scan, own);
+  Value h[kThreadStates] = {}, carry[kThreadStates] = {}, product[kThreadStates];
+#pragma unroll
+  for (int s = 0; s < kThreadStates; ++s) product[s] = Value{} + 1.0F;
+  for (std::int64_t start = range.begin; start < range.end; start += plan.steps()) {
+    const int valid = steps_within(start, plan.steps(), range.end);
+    with_io(io, [&]<class Io>(std::type_identity<Io>) {
+      stage_gradient_tile<Io, fixed ? 2 : kInFlight>(tiles, args, own, start, valid, plan);
+    });
+    __syncthreads();
+#pragma unroll(fixed ? 4 : 1)
+    for (int t = 0; t < plan.steps(); ++t) {
+      const float u = tiles.u[row + t];
+      const float dy = kOutputFactor<Value> * tiles.dy[row + t];
+      const StepDerivative<family> step(method, tiles.delta[row + t]);
+      if (scan.variable_b) load_vectors(B, tiles.B + t * plan.projection_pitch() + own.state);
+      if (scan.variable_c) load_vectors(C, tiles.C + t * plan.projection_pitch() + own.state);
+#pragma unroll
+      for (int s = 0; s < kThreadStates; ++s) {
+        const auto [decay, input, previous] = step(A[s]);
+        h[s] = decay.value * h[s] + (u * input.value) * B[s];
+        product[s] = product[s] * decay.value;
+        carry[s] = after_segment(conjugate(product[s]), dy * conjugate(C[s]), carry[s]);
+      }
+    }
+    __syncthreads();
+  }
+  const std::int64_t segment = backward.sums_at(range.begin);
+  const std::int64_t state_at = own.batch_state(scan);
+  if (segment + 1 < backward.segments()) {
+    const std::int64_t to = segment * backward.states() + state_at;
+    store_states(workspace + at.starts, h, to, own.count);
+    store_states(workspace + at.start_decays, product, to, own.count);
+  }
+  if (segment == 0) return;
+  const std::int64_t to = backward.carry_at(range.begin) * backward.states() + state_at;
+#pragma unroll
+  for (int s = 0; s < kThreadStates; ++s) product[s] = conjugate(product[s]);
+  store_states(workspace + at.carry, carry, to, own.count);
+  store_states(workspace + at.carry_decays, product, to, own.count);
+}
+
 template <class Io, class Value>
 __device__ void finish_sequences(const GradientTiles<Value>& tiles, const ScanGradientArgs& args,
                                  const ThreadCoordinates& own, std::int64_t start, int valid,
@@ -266,26 +363,6 @@ template <class Value>
 __device__ void add_to(Value (&sums)[kThreadStates], const Value* terms) {
 #pragma unroll
   for (int s = 0; s < kThreadStates; ++s) sums[s] = sums[s] + terms[s];
-}
-
-/// A, and B and C where they are constant.
-template <class Value>
-__device__ void load_all_constants(Value (&A)[kThreadStates], Value (&B)[kThreadStates],
-                                   Value (&C)[kThreadStates], const ScanArgs& scan,
-                                   const ThreadCoordinates& own) {
-  load_states(A, values_of<Value>(scan.A), own.channel_state(scan), own.count);
-  if (!scan.variable_b) load_constants(B, scan.B, scan.b_strides, own);
-  if (!scan.variable_c) load_constants(C, scan.C, scan.c_strides, own);
-}
-
-/// The gradients of the initial states, if asked for.
-template <class Value>
-__device__ void store_initial(const ScanGradientArgs& args, const Value (&carry)[kThreadStates],
-                              std::int64_t at, int count) {
-  if (args.dinitial_state == nullptr) return;
-#pragma unroll
-  for (int s = 0; s < kThreadStates; ++s)
-    if (s < count) reinterpret_cast<Value*>(args.dinitial_state)[at + s] = carry[s];
 }
 
 /// The steps of a tile that there are.
@@ -381,6 +458,22 @@ __device__ __forceinline__ void state_back(const StepDerivative<family>& step, c
   sums.projections[kThreadStates + s] = (kOutputFactor<Value> * at.dy) * conjugate(v.h);
 }
 
+/// What the segment that ends at step `end` takes over from the one after it, or from dlast_state.
+template <Family family, class Value>
+__device__ void load_carries(Value (&carry)[kThreadStates], Value (&previous_carry)[kThreadStates],
+                             const ScanGradientArgs& args, const GeneralBackwardPlan& plan,
+                             const float* workspace, const GeneralBackwardWorkspace& at, std::int64_t end,
+                             std::int64_t state_at, int count) {
+  const bool is_last_in_time = end == args.scan.seqlen;
+  load_states(carry,
+              is_last_in_time ? values_of<Value>(args.dlast_state)
+                              : values_of<Value>(workspace + at.carry) + plan.carry_at(end) * plan.states(),
+              state_at, count);
+  if constexpr (two_samples(family))
+    if (!is_last_in_time)
+      load_states(previous_carry, values_of<Value>(workspace + at.previous_carry), state_at, count);
+}
+
 /// A thread's sums over time that stay in registers while it goes over a segment, and where they are kept
 /// between segments: those of dD and ddelta_bias, for one lane of each partial sum of a channel.
 struct ChannelTotals {
@@ -390,11 +483,12 @@ struct ChannelTotals {
   float dD = 0.0F, bias = 0.0F;
 
   __device__ ChannelTotals(const ScanArgs& scan, const GeneralPlan& plan, const ThreadCoordinates& own,
-                           float* workspace, const GeneralBackwardWorkspace& at)
+                           float* workspace, const GeneralBackwardWorkspace& at, std::int64_t sums)
       : keeps(own.channel < own.block.count && (plan.lane_of(threadIdx.x) & (plan.lanes_in_warp() - 1)) == 0),
         partial(plan.partial_of(threadIdx.x)) {
-    kept_dD = workspace + at.dD + own.block.b * scan.dim + own.d;
-    kept_bias = workspace + at.ddelta_bias + (own.block.b * plan.partials() + partial) * scan.dim + own.d;
+    const std::int64_t b = sums * scan.batch + own.block.b;
+    kept_dD = workspace + at.dD + b * scan.dim + own.d;
+    kept_bias = workspace + at.ddelta_bias + (b * plan.partials() + partial) * scan.dim + own.d;
   }
   __device__ void load() {
     dD = keeps ? *kept_dD : 0.0F;
@@ -411,7 +505,7 @@ struct ChannelTotals {
 template <class Value, Family family, bool fixed>
 __global__ void __launch_bounds__(kGeneralMaxThreads, kGradientBlocksPerSm<Value>)
     gradient_kernel(const ScanGradientArgs args, const DType io, const GeneralBackwardPlan given,
-                    const MethodParameters method, const SegmentRange range, float* workspace,
+                    const MethodParameters method, const SegmentRange span, float* workspace,
                     const GeneralBackwardWorkspace at) {
   extern __shared__ float4 shared[];
   const ScanArgs& scan = args.scan;
@@ -423,28 +517,21 @@ __global__ void __launch_bounds__(kGeneralMaxThreads, kGradientBlocksPerSm<Value
   const std::int64_t thread_at = own.grid_state(plan);
   const std::int64_t state_at = own.batch_state(scan);
   const auto in_workspace = [&](std::int64_t where) { return reinterpret_cast<Value*>(workspace + where); };
-  const bool is_last_in_time = range.end == scan.seqlen;  // and the first that is done
+  const SegmentRange range = backward.segment_of(span, blockIdx.y);
+  const bool is_first_done = range.end == scan.seqlen || backward.cut();
+  const std::int64_t sums_at = backward.sums_at(range.begin) * backward.states();
 
   Value A[kThreadStates], B[kThreadStates] = {}, C[kThreadStates] = {};
   load_all_constants(A, B, C, scan, own);
-  Value carry[kThreadStates] = {};                            // conj(Ā)·g of the step after
+  Value carry[kThreadStates];                                 // conj(Ā)·g of the step after
   [[maybe_unused]] Value previous_carry[kThreadStates] = {};  // conj(c')·g
-  if (!is_last_in_time) {
-    load_vectors(carry, in_workspace(at.carry) + thread_at);
-    if constexpr (two_samples(family))
-      load_vectors(previous_carry, in_workspace(at.previous_carry) + thread_at);
-  }
+  load_carries<family>(carry, previous_carry, args, backward, workspace, at, range.end, state_at, own.count);
   const int total_C = backward.constant_b ? 2 : 1;
-  const auto for_totals = [&](const auto& call) {
-    call(0, at.dA);
-    if (backward.constant_b) call(1, at.dB);
-    if (backward.constant_c) call(total_C, at.dC);
-  };
-  for_totals([&](int index, std::int64_t where) {
-    totals.load(index, is_last_in_time ? nullptr : workspace + where, state_at, own.count);
+  totals.for_each(backward, at, [&](int index, std::int64_t where) {
+    totals.load(index, is_first_done ? nullptr : workspace + where, state_at, own.count);
   });
-  ChannelTotals channel(scan, plan, own, workspace, at);
-  if (!is_last_in_time) channel.load();
+  ChannelTotals channel(scan, plan, own, workspace, at, backward.sums_at(range.begin));
+  if (!is_first_done) channel.load();
 
   Value* const exchange = tiles.exchange + (threadIdx.x >> kWarpLanesLog2) * backward.warp_values();
   Value* const own_states = exchange + (threadIdx.x & 31) * kThreadStates;
@@ -459,7 +546,9 @@ __global__ void __launch_bounds__(kGeneralMaxThreads, kGradientBlocksPerSm<Value
     // No barrier between the end of a tile and the start of the next: a thread stages what it alone finished,
     // and finishing reads nothing else that is staged.
     Value h[kThreadStates];
-    load_vectors(h, in_workspace(at.tile_states + tile * backward.thread_floats()) + thread_at);
+    load_vectors(
+        h, in_workspace(at.tile_states + (blockIdx.y * backward.tiles() + tile) * backward.thread_floats()) +
+               thread_at);
     [[maybe_unused]] Value before_tile[kThreadStates] = {};  // u·B
     if constexpr (two_samples(family))
       if (start > 0) load_products(before_tile, B, scan, io, own, start - 1);
@@ -521,27 +610,33 @@ __global__ void __launch_bounds__(kGeneralMaxThreads, kGradientBlocksPerSm<Value
     __syncthreads();
     finish_tile<Value>(tiles, args, io, own, backward, {.start = start, .valid = valid},
                        in_workspace(at.shares_B), in_workspace(at.shares_C),
-                       (blockIdx.x * backward.segment() + tile * plan.steps()) * plan.states());
+                       (blockIdx.x * backward.span() + start - span.begin) * plan.states());
   }
   // What the segment before this one needs, or the final sums.
-  store_vectors(in_workspace(at.carry) + thread_at, carry);
+  if (!backward.cut()) store_states(workspace + at.carry, carry, state_at, own.count);
   if constexpr (two_samples(family))
-    store_vectors(in_workspace(at.previous_carry) + thread_at, previous_carry);
-  for_totals(
-      [&](int index, std::int64_t where) { totals.save(index, workspace + where, state_at, own.count); });
+    store_states(workspace + at.previous_carry, previous_carry, state_at, own.count);
+  totals.for_each(backward, at, [&](int index, std::int64_t where) {
+    totals.save(index, workspace + where, sums_at + state_at, own.count);
+  });
   channel.save(plan);
-  if (range.begin == 0) store_initial(args, carry, state_at, own.count);
+  if (range.begin == 0) store_states(args.dinitial_state, carry, state_at, own.count);
+}
+
+template <class Value, Family family, bool fixed>
+GeneralBackwardKernels kernels_of_family() {
+  GeneralBackwardKernels kernels{forward_kernel<Value, family, fixed>, nullptr,
+                                 gradient_kernel<Value, family, fixed>};
+  if constexpr (!two_samples(family)) kernels.segment = segment_kernel<Value, family, fixed>;
+  return kernels;
 }
 
 template <class Value>
 GeneralBackwardKernels general_backward_kernels(MethodId method, const GeneralBackwardPlan& plan) {
   return with_family(method, [&]<Family family>(std::integral_constant<Family, family>) {
     if constexpr (std::is_same_v<Value, float>)
-      if (has_fixed_sizes(plan))
-        return GeneralBackwardKernels{forward_kernel<Value, family, true>,
-                                      gradient_kernel<Value, family, true>};
-    return GeneralBackwardKernels{forward_kernel<Value, family, false>,
-                                  gradient_kernel<Value, family, false>};
+      if (has_fixed_sizes(plan)) return kernels_of_family<Value, family, true>();
+    return kernels_of_family<Value, family, false>();
   });
 }
 

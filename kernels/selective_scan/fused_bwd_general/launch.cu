@@ -9,6 +9,7 @@
 #include "kernels/selective_scan/bind.h"
 #include "kernels/selective_scan/fused_bwd/launch.h"
 #include "kernels/selective_scan/fused_bwd_general/kernel.cuh"
+#include "kernels/selective_scan/segments.cuh"
 
 namespace ssmbench::fused_bwd_general {
 
@@ -81,7 +82,7 @@ struct RowSum {
   std::int64_t count, terms;
 };
 
-/// dA, constant dB and dC, dD, ddelta_bias from the sums of each batch.
+/// dA, constant dB and dC, dD, ddelta_bias from the sums of each batch, and of each segment side by side.
 struct RowSums {
   RowSum sums[5];
   int count;
@@ -95,6 +96,7 @@ __global__ void __launch_bounds__(kAddThreads) row_sum_kernel(const RowSums all)
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kAddThreads + threadIdx.x;
   if (i >= one.count) return;
   float sum = one.from[i];
+#pragma unroll 8
   for (std::int64_t k = 1; k < one.terms; ++k) sum += one.from[k * one.count + i];
   one.to[i] = sum;
 }
@@ -106,7 +108,7 @@ GeneralBackwardPlan plan_of(const Problem& problem) {
 }
 
 ShareLayout shares_of(const GeneralBackwardPlan& plan) {
-  return {plan.blocks / plan.tile.blocks_per_group, plan.tile.blocks_per_group, plan.segment(),
+  return {plan.blocks / plan.tile.blocks_per_group, plan.tile.blocks_per_group, plan.span(),
           plan.tile.states_log2()};
 }
 
@@ -119,7 +121,6 @@ ShareLayout shares_of(const fused_bwd::BackwardPlan& plan) {
 }
 
 std::optional<std::string> unsupported(const Problem& problem) {
-  if (problem.flag("dlast_state")) return "takes no dlast_state: its last adjoint is that of out alone";
   const GeneralBackwardPlan general = plan_of(problem);
   std::int64_t blocks = std::max(general.blocks, shares_of(general).blocks());
   if (fused_bwd::applies(SelectiveScan(problem))) {
@@ -156,16 +157,23 @@ class Backward {
         kernels_(complex_ ? general_backward_kernels<Complex>(SelectiveScan(problem).method, plan_)
                           : general_backward_kernels<float>(SelectiveScan(problem).method, plan_)) {
     // The limit and not what this problem needs: other problems use the same kernel.
-    check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernels_.gradient),
-                                    cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    kGeneralBackwardMaxSharedBytes));
+    const auto allow = [](auto* kernel) {
+      check_cuda(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                      cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                      kGeneralBackwardMaxSharedBytes));
+    };
+    allow(kernels_.gradient);
+    if (plan_.cut()) allow(kernels_.segment);
   }
 
   void launch(cudaStream_t stream) const {
-    walk_segments(
-        plan_, at_, workspace_, plan_.levels - 1, {0, args_.scan.seqlen}, nullptr,
-        [&](const StateRun& run) { run_forward(run, stream); },
-        [&](const SegmentRange& segment, const float* from) { run_segment(segment, from, stream); });
+    if (plan_.cut())
+      run_side_by_side(stream);
+    else
+      walk_segments(
+          plan_, at_, workspace_, plan_.levels - 1, {0, args_.scan.seqlen}, nullptr,
+          [&](const StateRun& run) { run_forward(run, 1, nullptr, stream); },
+          [&](const SegmentRange& segment, const float* from) { run_segment(segment, from, stream); });
     add_batches(stream);
   }
 
@@ -175,41 +183,75 @@ class Backward {
     const std::int64_t whole_tiles = (range.end - range.begin - 1) >> plan_.tile.steps_log2;
     run_forward({from, workspace_ + at_.tile_states, range.begin,
                  range.begin + (whole_tiles << plan_.tile.steps_log2), plan_.tile.steps()},
-                stream);
-    run_gradient(range, stream);
+                1, nullptr, stream);
+    run_gradient(range, 1, stream);
+  }
+
+  /// All segments from zero; the states at their starts and the carries at their ends, each a scan over
+  /// segments; then all segments, a span after the other.
+  void run_side_by_side(cudaStream_t stream) const {
+    kernels_.segment<<<grid(plan_.segments()), static_cast<unsigned>(plan_.tile.threads()),
+                       static_cast<std::size_t>(plan_.shared_bytes()), stream>>>(args_, io_, plan_, method_,
+                                                                                 workspace_, at_);
+    check_cuda(cudaGetLastError());
+    combine(at_.start_decays, at_.starts, args_.scan.initial_state, stream);
+    combine(at_.carry_decays, at_.carry, args_.dlast_state, stream);
+    const std::int64_t seqlen = args_.scan.seqlen;
+    for (std::int64_t begin = (seqlen - 1) / plan_.span() * plan_.span(); begin >= 0; begin -= plan_.span()) {
+      const SegmentRange span{begin, std::min(begin + plan_.span(), seqlen)};
+      const std::int64_t segments = ceil_div(span.end - span.begin, plan_.segment());
+      run_forward({nullptr, workspace_ + at_.tile_states, span.begin, span.end, plan_.tile.steps()}, segments,
+                  workspace_ + at_.starts, stream);
+      run_gradient(span, segments, stream);
+    }
+  }
+
+  /// `decays` and `ends` of all borders between segments, in floats of the workspace, in the order in which
+  /// values follow from `first`, (B, D, N) or null for zeros.
+  void combine(std::int64_t decays, std::int64_t ends, const float* first, cudaStream_t stream) const {
+    const SegmentStates segments{
+        {plan_.segment(), plan_.segments()}, plan_.states(), workspace_ + decays, workspace_ + ends};
+    (complex_ ? combine_launch<Complex>(segments, first, false)
+              : combine_launch<float>(segments, first, false))(stream);
+  }
+
+  dim3 grid(std::int64_t segments) const {
+    return {static_cast<unsigned>(plan_.blocks), static_cast<unsigned>(segments)};
+  }
+
+  void run_forward(const StateRun& run, std::int64_t segments, const float* starts,
+                   cudaStream_t stream) const {
+    kernels_.forward<<<grid(segments), static_cast<unsigned>(plan_.tile.threads()),
+                       static_cast<std::size_t>(plan_.forward_shared_bytes()), stream>>>(
+        args_.scan, io_, plan_, method_, run, starts);
+    check_cuda(cudaGetLastError());
+  }
+
+  /// The gradients of a span of so many segments, and its dB and dC.
+  void run_gradient(const SegmentRange& span, std::int64_t segments, cudaStream_t stream) const {
+    kernels_.gradient<<<grid(segments), static_cast<unsigned>(plan_.tile.threads()),
+                        static_cast<std::size_t>(plan_.shared_bytes()), stream>>>(args_, io_, plan_, method_,
+                                                                                  span, workspace_, at_);
+    check_cuda(cudaGetLastError());
     const auto add = [&](std::int64_t shares, void* gradient, const ProjectionStrides& strides) {
-      add_shares(io_, complex_, workspace_ + shares, gradient, strides, range, args_.scan, shares_of(plan_),
+      add_shares(io_, complex_, workspace_ + shares, gradient, strides, span, args_.scan, shares_of(plan_),
                  stream);
     };
     if (args_.scan.variable_b) add(at_.shares_B, args_.dB, args_.scan.b_strides);
     if (args_.scan.variable_c) add(at_.shares_C, args_.dC, args_.scan.c_strides);
   }
 
-  void run_forward(const StateRun& run, cudaStream_t stream) const {
-    kernels_.forward<<<static_cast<unsigned>(plan_.blocks), static_cast<unsigned>(plan_.tile.threads()),
-                       static_cast<std::size_t>(plan_.forward_shared_bytes()), stream>>>(args_.scan, io_,
-                                                                                         plan_, method_, run);
-    check_cuda(cudaGetLastError());
-  }
-
-  void run_gradient(const SegmentRange& range, cudaStream_t stream) const {
-    kernels_.gradient<<<static_cast<unsigned>(plan_.blocks), static_cast<unsigned>(plan_.tile.threads()),
-                        static_cast<std::size_t>(plan_.shared_bytes()), stream>>>(args_, io_, plan_, method_,
-                                                                                  range, workspace_, at_);
-    check_cuda(cudaGetLastError());
-  }
-
   void add_batches(cudaStream_t stream) const {
     const ScanArgs& scan = args_.scan;
     const std::int64_t states = scan.dim * scan.dstate * plan_.tile.value_floats;
+    const std::int64_t terms = plan_.sums() * scan.batch;
     RowSums all{};
-    all.add({workspace_ + at_.dA, args_.dA, states, scan.batch});
-    if (!scan.variable_b) all.add({workspace_ + at_.dB, static_cast<float*>(args_.dB), states, scan.batch});
-    if (!scan.variable_c) all.add({workspace_ + at_.dC, static_cast<float*>(args_.dC), states, scan.batch});
-    if (args_.dD != nullptr) all.add({workspace_ + at_.dD, args_.dD, scan.dim, scan.batch});
+    all.add({workspace_ + at_.dA, args_.dA, states, terms});
+    if (!scan.variable_b) all.add({workspace_ + at_.dB, static_cast<float*>(args_.dB), states, terms});
+    if (!scan.variable_c) all.add({workspace_ + at_.dC, static_cast<float*>(args_.dC), states, terms});
+    if (args_.dD != nullptr) all.add({workspace_ + at_.dD, args_.dD, scan.dim, terms});
     if (args_.ddelta_bias != nullptr)
-      all.add(
-          {workspace_ + at_.ddelta_bias, args_.ddelta_bias, scan.dim, scan.batch * plan_.tile.partials()});
+      all.add({workspace_ + at_.ddelta_bias, args_.ddelta_bias, scan.dim, terms * plan_.tile.partials()});
     const dim3 grid(static_cast<unsigned>(ceil_div(states, kAddThreads)), static_cast<unsigned>(all.count));
     row_sum_kernel<<<grid, kAddThreads, 0, stream>>>(all);
     check_cuda(cudaGetLastError());

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <optional>
 
 #include "kernels/common/hardware.h"
 #include "kernels/common/workspace.h"
 #include "kernels/selective_scan/fused_general/map.h"
 #include "kernels/selective_scan/segment_range.h"
+#include "kernels/selective_scan/segments.h"
 #include "ops/selective_scan/selective_scan.h"
 
 // How the general kernels of selective_scan_bwd cut a problem up, and where everything lies in shared memory
@@ -49,10 +51,37 @@ struct GeneralBackwardPlan {
   int levels;
   /// Steps of the ranges of each level: powers of two, each whole ranges of the level before. Those of level
   /// 0 are segments, which are done together; they have whole tiles of both kinds. The states before the
-  /// ranges of a level are kept for one range of the next level at a time.
+  /// ranges of a level are kept for one range of the next level at a time. Where segments are done side by
+  /// side, there is only that level, and its steps are any number of whole tiles.
   std::int64_t lengths[kMaxLevels];
+  std::int64_t side_by_side;  ///< neighbouring segments that are done at once, a span; 1: one after the other
 
   SSMBENCH_HD constexpr std::int64_t segment() const { return lengths[0]; }
+  SSMBENCH_HD constexpr std::int64_t segments() const { return ceil_div(seqlen, segment()); }
+  SSMBENCH_HD constexpr std::int64_t span() const { return side_by_side * segment(); }
+  SSMBENCH_HD constexpr bool cut() const { return side_by_side > 1; }
+  /// Values of all states.
+  SSMBENCH_HD constexpr std::int64_t states() const { return batch * dim * dstate; }
+  /// Segment `i` of a span of time, or all of what is no longer than a segment.
+  SSMBENCH_HD constexpr SegmentRange segment_of(const SegmentRange& span, std::int64_t i) const {
+    const std::int64_t begin = span.begin + i * segment();
+    return {begin, begin + segment() < span.end ? begin + segment() : span.end};
+  }
+  /// Which of the carries, [index](B, D, N), enters the segment that ends at step `end`, not the last one.
+  /// Those of segments done side by side lie in the order in which they follow from one another.
+  SSMBENCH_HD constexpr std::int64_t carry_at(std::int64_t end) const {
+    return cut() ? segments() - 1 - end / segment() : 0;
+  }
+  /// Which of the sums over time are those of the segment that begins at step `begin`.
+  SSMBENCH_HD constexpr std::int64_t sums_at(std::int64_t begin) const {
+    return cut() ? begin / segment() : 0;
+  }
+  /// Sums over time of each batch.
+  SSMBENCH_HD constexpr std::int64_t sums() const { return cut() ? segments() : 1; }
+  /// Tiles of the gradient kernel in a segment.
+  SSMBENCH_HD constexpr std::int64_t tiles() const {
+    return ceil_div(segment() < seqlen ? segment() : seqlen, tile.steps());
+  }
   /// Ranges of a level in the longest range of the next one.
   SSMBENCH_HD constexpr std::int64_t ranges(int level) const {
     const bool in_another = level + 1 < levels && lengths[level + 1] < seqlen;
@@ -107,45 +136,62 @@ struct GeneralBackwardPlan {
   SSMBENCH_HD constexpr std::int64_t thread_floats() const {
     return blocks * tile.threads() * kThreadStates * tile.value_floats;
   }
-  /// Floats of a block's sums of dB or dC over its channels, of one segment: [step][state].
+  /// Floats of a block's sums of dB or dC over its channels, of one span: [step][state].
   SSMBENCH_HD constexpr std::int64_t share_floats() const {
-    return segment() * tile.states() * tile.value_floats;
+    return span() * tile.states() * tile.value_floats;
   }
 };
+
+/// What the forward kernel does for the tiles of segment `i` of those done side by side, given the same for
+/// all of them: the steps of the span, and where its states go. It begins at states of their own, from
+/// `starts`.
+SSMBENCH_HD constexpr StateRun segment_run(const GeneralBackwardPlan& plan, const StateRun& span,
+                                           std::int64_t i) {
+  const SegmentRange own = plan.segment_of({span.begin, span.last}, i);
+  const std::int64_t whole_tiles = (own.end - own.begin - 1) >> plan.tile.steps_log2;
+  return {nullptr, span.to + i * plan.tiles() * plan.thread_floats(), own.begin,
+          own.begin + (whole_tiles << plan.tile.steps_log2), plan.tile.steps()};
+}
 
 /// Where the parts of the workspace begin, in floats. Those that are not needed are empty.
 struct GeneralBackwardWorkspace {
   /// [level][range][block][thread][4]: the states before each range, if there are several in one of the next
   /// level
   std::int64_t range_states[kMaxLevels];
-  std::int64_t tile_states;     ///< [tile][block][thread][4]: before each tile of one segment
-  std::int64_t carry;           ///< [block][thread][4]: conj(Ā)·g of the segment after
+  std::int64_t tile_states;     ///< [segment of a span][tile][block][thread][4]: before each tile
+  std::int64_t carry;           ///< (B, D, N): conj(Ā)·g of the segment after; [carry_at] if side by side
   std::int64_t previous_carry;  ///< the same of conj(c')·g, two samples only
-  std::int64_t dA, dB, dC;      ///< (B, D, N) sums over time; dB and dC if constant
-  std::int64_t dD;              ///< (B, D)
-  std::int64_t ddelta_bias;     ///< (B, parts, D)
-  std::int64_t shares_B;        ///< [block][step][state] of one segment, if variable
+  std::int64_t carry_decays;    ///< segments side by side only, as SegmentStates, from the last one on
+  std::int64_t starts;          ///< the same of the states before all segments but the first
+  std::int64_t start_decays;
+  std::int64_t dA, dB, dC;   ///< [sums_at](B, D, N) sums over time; dB and dC if constant
+  std::int64_t dD;           ///< [sums_at](B, D)
+  std::int64_t ddelta_bias;  ///< [sums_at](B, parts, D)
+  std::int64_t shares_B;     ///< [block][step][state] of one span, if variable
   std::int64_t shares_C;
   std::int64_t floats;
 };
 
 inline GeneralBackwardWorkspace general_backward_workspace(const GeneralBackwardPlan& plan) {
   WorkspaceLayout layout;
-  const std::int64_t tiles = ceil_div(std::min(plan.segment(), plan.seqlen), plan.tile.steps());
   const std::int64_t rows = plan.batch * plan.dim;
-  const std::int64_t states = rows * plan.dstate * plan.tile.value_floats;
+  const std::int64_t states = plan.states() * plan.tile.value_floats;
+  const std::int64_t borders = plan.cut() ? plan.segments() - 1 : 0;
   GeneralBackwardWorkspace at{};
   for (int level = 0; level < plan.levels; ++level)
-    at.range_states[level] =
-        layout.take_floats(plan.ranges(level) > 1 ? plan.ranges(level) * plan.thread_floats() : 0);
-  at.tile_states = layout.take_floats(tiles * plan.thread_floats());
-  at.carry = layout.take_floats(plan.thread_floats());
-  at.previous_carry = layout.take_floats(plan.two_samples ? plan.thread_floats() : 0);
-  at.dA = layout.take_floats(states);
-  at.dB = layout.take_floats(plan.constant_b ? states : 0);
-  at.dC = layout.take_floats(plan.constant_c ? states : 0);
-  at.dD = layout.take_floats(rows);
-  at.ddelta_bias = layout.take_floats(rows * plan.tile.partials());
+    at.range_states[level] = layout.take_floats(
+        !plan.cut() && plan.ranges(level) > 1 ? plan.ranges(level) * plan.thread_floats() : 0);
+  at.tile_states = layout.take_floats(plan.side_by_side * plan.tiles() * plan.thread_floats());
+  at.carry = layout.take_floats(std::max<std::int64_t>(borders, 1) * states);
+  at.previous_carry = layout.take_floats(plan.two_samples ? states : 0);
+  at.carry_decays = layout.take_floats(borders * states);
+  at.starts = layout.take_floats(borders * states);
+  at.start_decays = layout.take_floats(borders * states);
+  at.dA = layout.take_floats(plan.sums() * states);
+  at.dB = layout.take_floats(plan.constant_b ? plan.sums() * states : 0);
+  at.dC = layout.take_floats(plan.constant_c ? plan.sums() * states : 0);
+  at.dD = layout.take_floats(plan.sums() * rows);
+  at.ddelta_bias = layout.take_floats(plan.sums() * rows * plan.tile.partials());
   at.shares_B = layout.take_floats(plan.constant_b ? 0 : plan.blocks * plan.share_floats());
   at.shares_C = layout.take_floats(plan.constant_c ? 0 : plan.blocks * plan.share_floats());
   at.floats = layout.floats();
@@ -176,13 +222,33 @@ void walk_segments(const GeneralBackwardPlan& plan, const GeneralBackwardWorkspa
 constexpr GeneralBackwardPlan with_levels(GeneralBackwardPlan plan, std::int64_t segment, int levels) {
   const int segments_log2 = ceil_log2(static_cast<std::uint64_t>(ceil_div(plan.seqlen, segment)));
   plan.levels = levels;
+  plan.side_by_side = 1;
   for (int level = 0; level < levels; ++level)
     plan.lengths[level] = segment << (segments_log2 * level / levels);
   return plan;
 }
 
-/// The longest tiles that fit. A sequence of up to 2048 steps is one segment, so that no state is computed
-/// more than twice; a longer one has segments of 2048 steps, or of fewer where the workspace would be over
+/// The plan with segments side by side, in spans whose workspace has at most `bytes` bytes; nothing where time
+/// is better not cut, or no two segments have room.
+inline std::optional<GeneralBackwardPlan> with_segments_side_by_side(GeneralBackwardPlan plan, double bytes) {
+  const SegmentCosts costs =
+      plan.tile.value_floats == 1 ? SegmentCosts{1800, 900, 4} : SegmentCosts{3500, 1700, 3};
+  const TimeSegments segments = cut_time(plan.blocks, plan.seqlen, 1 << plan.forward_steps_log2, costs);
+  if (segments.count == 1) return {};
+  plan.levels = 1;
+  plan.lengths[0] = segments.steps;
+  plan.side_by_side = segments.count;
+  const auto too_large = [&] {
+    return static_cast<double>(general_backward_workspace(plan).floats) * sizeof(float) > bytes;
+  };
+  while (plan.cut() && too_large()) plan.side_by_side = ceil_div(plan.side_by_side, std::int64_t{2});
+  if (!plan.cut()) return {};
+  return plan;
+}
+
+/// The longest tiles that fit. Where channels are few, time is cut into segments that are done side by side,
+/// but not for methods of two samples, nor for decays that grow. Else a sequence of up to 2048 steps is one
+/// segment, so that no state is computed more than twice; a longer one has segments of 2048 steps, or of fewer where the workspace would be over
 /// 24% of the bytes of all tensors. Where that is not enough, as with more than 64 states in f16 and bf16,
 /// there are more levels, and states are computed once more for each.
 inline GeneralBackwardPlan plan_general_backward(const SelectiveScan& scan, bool two_samples,
@@ -204,6 +270,13 @@ inline GeneralBackwardPlan plan_general_backward(const SelectiveScan& scan, bool
   while (plan.shared_bytes() > kGeneralBackwardMaxSharedBytes) --plan.tile.steps_log2;
   plan.forward_steps_log2 = 5;
   while (plan.forward_shared_bytes() > kDefaultSharedBytes) --plan.forward_steps_log2;
+  if (!two_samples && scan.method != MethodId::bilinear_flipped) {
+    constexpr std::int64_t kShortestLimited = 16384;
+    constexpr double kSmallWorkspace = 128 << 20;
+    const double share = plan.seqlen <= kShortestLimited ? 1.0 : kWorkspaceShare;
+    if (auto cut = with_segments_side_by_side(plan, std::max(share * tensor_bytes, kSmallWorkspace)))
+      return *cut;
+  }
 
   const auto bytes = [](const GeneralBackwardPlan& other) {
     return static_cast<double>(general_backward_workspace(other).floats) * sizeof(float);

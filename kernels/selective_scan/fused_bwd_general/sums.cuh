@@ -93,6 +93,14 @@ class Totals {
   __device__ Totals(Value* shared, const GeneralBackwardPlan& plan)
       : own_(shared + threadIdx.x * kThreadStates), pitch_(plan.tile.threads() * kThreadStates) {}
 
+  /// Calls call(index of a total, where it is kept in the workspace).
+  template <class Call>
+  __device__ void for_each(const GeneralBackwardPlan& plan, const GeneralBackwardWorkspace& at,
+                           const Call& call) const {
+    call(0, at.dA);
+    if (plan.constant_b) call(1, at.dB);
+    if (plan.constant_c) call(plan.constant_b ? 2 : 1, at.dC);
+  }
   __device__ void add(int index, const Value (&sums)[kThreadStates]) const {
     Value total[kThreadStates];
     load_vectors(total, own_ + index * pitch_);

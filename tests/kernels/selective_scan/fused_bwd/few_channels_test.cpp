@@ -64,12 +64,19 @@ TEST_CASE("gradients of few channels are right", "[gpu]") {
                         {"seqlen", size(dim % 2 == 0 ? 520 : 333)},
                         {"layout", layout},
                         {"dtype", dtype},
-                        {"initial_state", true}});
+                        {"initial_state", true},
+                        {"dlast_state", dim % 3 != 0}});
   check(*device, {{"batch", size(3)},
                   {"dim", size(6)},
                   {"groups", size(2)},
                   {"seqlen", size(200)},
                   {"dstate", size(9)}});
   check(*device, {{"dim", size(1)}, {"seqlen", size(50)}});
+  for (const std::int64_t dstate : {1, 3, 8})
+    for (const std::int64_t seqlen : {40, 1000})
+      check(*device, {{"dim", size(40)},
+                      {"seqlen", size(seqlen)},
+                      {"dstate", size(dstate)},
+                      {"dlast_state", seqlen == 1000}});
   check(*device, {{"dim", size(2)}, {"seqlen", size(200000)}, {"dtype", "bf16"}});  // several spans
 }

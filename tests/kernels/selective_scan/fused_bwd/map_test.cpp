@@ -169,6 +169,14 @@ TEST_CASE("fast backward: few channels, unless there are many groups of these") 
   CHECK(takes(4, 34 * 16, 34));
 }
 
+TEST_CASE("fast backward: up to 16 states") {
+  const auto takes = [](std::int64_t dstate) {
+    return applies(SelectiveScan(problem(1, 64, 4096, "bf16", dstate)));
+  };
+  for (const std::int64_t dstate : {1, 8, 9, 16}) CHECK(takes(dstate));
+  CHECK_FALSE(takes(17));
+}
+
 TEST_CASE("fast backward: spans of a sequence with few channels fill an H200") {
   for (const std::int64_t dim : {1, 64, 128, 129, 300})
     for (const std::int64_t seqlen : {65536, 262144, 1 << 20}) {
@@ -188,7 +196,7 @@ TEST_CASE("fast backward: the workspace is under a quarter of the tensors at 655
     for (const bool options : {false, true})
       for (const std::int64_t batch : {1, 8})
         for (const std::int64_t dim : {16, 17, 65, 768, 2048, 5120})
-          for (std::int64_t dstate = 9; dstate <= 16; ++dstate) {
+          for (std::int64_t dstate = 1; dstate <= 16; dstate += dstate < 9 ? 4 : 1) {
             const Problem of = problem(batch, dim, 65536, dtype, dstate, 1, options);
             INFO(of.id());
             CHECK(applies(SelectiveScan(of)));
