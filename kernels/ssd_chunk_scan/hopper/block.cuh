@@ -9,7 +9,9 @@
 #include "kernels/ssd_chunk_scan/args.h"
 #include "kernels/ssd_chunk_scan/handed.h"
 #include "kernels/ssd_chunk_scan/hopper/layout.h"
+#include "kernels/ssd_chunk_scan/hopper/packed.h"
 #include "kernels/ssd_chunk_scan/scaled.cuh"
+#include "kernels/ssd_chunk_scan/sequences.h"
 
 // What the roles of a block share: arguments, shared memory and its ring buffers.
 
@@ -50,9 +52,21 @@ struct HopperArgs {
   Rotation rotation;
 };
 
+/// Tiles of 1, 2, 4 … 32 rows of a tensor, for the ends of sequences.
+struct RowMaps {
+  CUtensorMap of_rows[kRowMaps];
+};
+/// Of packed sequences, in a batch of 1. The plan is of one of them.
+struct PackedArgs : HopperArgs {
+  const std::int32_t* cu_seqlens;
+  PackedStart* starts;  ///< of the blocks
+  RowMaps x_rows, B_rows, C_rows, out_rows;
+};
+
 template <class Element, Pass kBlockPass, int kItemHeads, int kPaddedStates, bool kHasGates>
 struct Traits {
   using Io = Element;
+  using Args = HopperArgs;
   static constexpr Pass kPass = kBlockPass;
   static constexpr int kHeads = kItemHeads;      ///< row tiles of an item
   static constexpr int kStates = kPaddedStates;  ///< N, padded
@@ -61,8 +75,15 @@ struct Traits {
   static constexpr bool kGiven = false;    ///< weights of steps are given, not computed from dt and A
   static constexpr bool kRanked = false;   ///< they are, and a step has several rows
   static constexpr bool kRotated = false;  ///< they are, and B and C of a group are rotated for each head
+  static constexpr bool kPacked = false;   ///< sequences are packed
   using Layout = ssd_hopper::Layout<kPass, kHeads, kStates>;
   using Depth = typename Layout::Depth;
+};
+
+template <class Element, int kItemHeads, int kPaddedStates, bool kHasGates>
+struct PackedTraits : Traits<Element, Pass::outputs, kItemHeads, kPaddedStates, kHasGates> {
+  using Args = PackedArgs;
+  static constexpr bool kPacked = true;
 };
 
 /// Of a scan whose steps have given weights.
@@ -81,6 +102,41 @@ struct RotatedTraits : GivenTraits<Element, Pass::outputs, 1, kPaddedStates, kHa
   static constexpr bool kRotated = true;
   using Layout = ssd_hopper::Layout<Pass::outputs, 1, kPaddedStates, RotatedDepths>;
   using Depth = typename Layout::Depth;
+};
+
+/// The segments of this block, one after the other.
+template <bool kPacked>
+class Segments {
+ public:
+  __device__ explicit Segments(const HopperArgs& args) : plan_(args.plan) {}
+  __device__ bool done() const { return index_ >= plan_.segments(blockIdx.x); }
+  __device__ void advance() { ++index_; }
+  __device__ Segment segment() const { return plan_.segment(blockIdx.x, index_); }
+  __device__ Item item(const Segment& of) const { return plan_.item(of.item); }
+  /// Whether the segment is its item's last.
+  __device__ bool ends(const Segment& of) const { return of.end >= plan_.chunks.value; }
+
+ private:
+  const Plan& plan_;
+  int index_ = 0;
+};
+
+/// Of an item, b is the sequence: it has states of its own.
+template <>
+class Segments<true> : public PackedSegments {
+ public:
+  __device__ explicit Segments(const PackedArgs& args)
+      : PackedSegments(args.starts[blockIdx.x], args.plan.items, args.cu_seqlens), args_(args) {}
+  __device__ Item item(const Segment& of) const {
+    int index = of.item;
+    asm volatile("" : "+r"(index));  // made again after a segment: no register is left to keep it in
+    Item item = args_.plan.item(index);
+    item.b = sequence();
+    return item;
+  }
+
+ private:
+  const PackedArgs& args_;
 };
 
 /// Warps or warpgroups share the chunks of an item's heads: each has one head, and every `kStride`th chunk.

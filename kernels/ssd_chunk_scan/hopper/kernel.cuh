@@ -55,7 +55,8 @@ inline constexpr int kPartsProducerRegisters = 80;
 inline constexpr int kPartsStateRegisters = 232;
 
 template <class T>
-__device__ __forceinline__ void produce(const HopperArgs& args, const SharedMemory<T>& shared, int thread) {
+__device__ __forceinline__ void produce(const typename T::Args& args, const SharedMemory<T>& shared,
+                                        int thread) {
   const int warp = thread / 32;
   const int lane = thread % 32;
   if (warp == 0) {
@@ -63,18 +64,21 @@ __device__ __forceinline__ void produce(const HopperArgs& args, const SharedMemo
   } else if (warp == 3) {
     if constexpr (!T::kRanked)
       if (lane == 0) store_outputs<T>(args, shared);
+  } else if constexpr (T::kPacked) {
+    ScalarWarp<T>(args, shared, warp - 1, lane).run(Segments<true>(args));
   } else {
     ScalarWarp<T>(args, shared, warp - 1, lane).run();
   }
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads, 1) ssd_kernel(const __grid_constant__ HopperArgs args) {
+__global__ void __launch_bounds__(kThreads, 1) ssd_kernel(const __grid_constant__ typename T::Args args) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   // Uniform, and known to be so.
   const int group = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kGroupThreads, 0);
   if (threadIdx.x == 0) SharedMemory<T>().init_barriers();
   __syncthreads();
+  if constexpr (T::kPacked) hopper::wait_for_prerequisites();
   if (group == 0) {
     warpgroup_reg_dealloc<kProducerRegisters>();
     produce<T>(args, SharedMemory<T>(), group_thread());

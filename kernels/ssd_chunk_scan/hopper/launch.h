@@ -3,6 +3,7 @@
 #include "kernels/common/hopper/dependent_launch.cuh"
 #include "kernels/common/hopper/tensor_map.h"
 #include "kernels/ssd_chunk_scan/hopper/variants.h"
+#include "model/implementation.h"
 
 // The host's side of cuda-hopper: tensor maps, workspace, launch.
 
@@ -13,15 +14,21 @@ constexpr HandedLayout handed_layout_of(const Plan& plan, int states) {
   return handed_layout(plan.states_cross() ? plan.blocks : 0, plan.tiles_per_item, kRows * states);
 }
 
+/// Of a (B, L, rows, columns) tensor, in tiles of `steps` steps.
+inline CUtensorMap map_steps(const SsdInputs& in, const void* data, std::int64_t columns, std::int64_t rows,
+                             unsigned steps = kSteps) {
+  const auto size = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
+  return hopper::tensor_map({.data = data,
+                             .rank = 4,
+                             .sizes = {size(columns), size(rows), size(in.seqlen), size(in.batch)},
+                             .tile = {hopper::kTileColumns, 1, steps, 1}});
+}
+
 /// Throws DeviceError when a tensor cannot be mapped.
 inline HopperArgs make_args(const SsdArgs& ssd, const Plan& plan, int states, void* workspace) {
   const SsdInputs& in = ssd.in;
   const auto map = [&](const void* data, std::int64_t columns, std::int64_t rows) {
-    const auto size = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
-    return hopper::tensor_map({.data = data,
-                               .rank = 4,
-                               .sizes = {size(columns), size(rows), size(in.seqlen), size(in.batch)},
-                               .tile = {hopper::kTileColumns, 1, kSteps, 1}});
+    return map_steps(in, data, columns, rows);
   };
   HopperArgs args{};
   args.x = map(in.x, in.headdim, in.nheads);
@@ -49,5 +56,44 @@ inline void launch(const Variant& variant, const HopperArgs& args, int states, c
   hopper::launch_kernel(plan.parts > 1 ? hopper::Begin::early : hopper::Begin::after, stream, variant.kernel,
                         plan.blocks, dim3(kThreads), variant.shared_bytes, args);
 }
+
+/// The workspace of packed sequences.
+struct PackedLayout {
+  HandedLayout handed;
+  std::size_t starts, bytes;
+
+  constexpr PackedLayout(const Plan& plan, int states)
+      : handed(handed_layout(plan.blocks, plan.tiles_per_item, kRows * states)) {
+    WorkspaceLayout layout;
+    layout.take(static_cast<std::int64_t>(handed.bytes), 1);
+    starts = layout.take(plan.blocks, sizeof(PackedStart));
+    bytes = layout.bytes();
+  }
+};
+
+/// Throws DeviceError when a tensor cannot be mapped.
+inline PackedArgs make_packed_args(const SsdArgs& ssd, const std::int32_t* cu_seqlens, const Plan& plan,
+                                   int states, void* workspace) {
+  const SsdInputs& in = ssd.in;
+  const auto rows_of = [&](const void* data, std::int64_t columns, std::int64_t rows) {
+    RowMaps maps;
+    for (int i = 0; i < kRowMaps; ++i) maps.of_rows[i] = map_steps(in, data, columns, rows, 1U << i);
+    return maps;
+  };
+  const PackedLayout layout(plan, states);
+  PackedArgs args{};
+  static_cast<HopperArgs&>(args) = make_args(ssd, plan, states, workspace);
+  args.handed = handed_states(layout.handed, workspace);
+  args.cu_seqlens = cu_seqlens;
+  args.starts = reinterpret_cast<PackedStart*>(static_cast<unsigned char*>(workspace) + layout.starts);
+  args.x_rows = rows_of(in.x, in.headdim, in.nheads);
+  args.B_rows = rows_of(in.B, in.dstate, in.groups);
+  args.C_rows = rows_of(in.C, in.dstate, in.groups);
+  args.out_rows = rows_of(ssd.out, in.headdim, in.nheads);
+  return args;
+}
+
+/// Where blocks start, and the scan. Its launches throw DeviceError when one cannot be launched.
+Launch packed_launch(const PackedVariant& variant, const PackedArgs& args, int sequences);
 
 }  // namespace ssmbench::ssd_hopper

@@ -47,6 +47,8 @@ SSMBENCH_HD constexpr int square_below(int row, int column) {
 }
 
 inline constexpr int kTile = kSteps * kRows * 2;  ///< bytes of a tile of 64 × 64 elements
+inline constexpr int kTileRow = kRows * 2;        ///< bytes
+inline constexpr int kRowMaps = 6;                ///< tiles of 1, 2, 4 … 32 rows
 inline constexpr int kStateScalesBytes = 4 * 4;   ///< of a state: a float for 16 of its rows
 inline constexpr int kMaxBlockBytes = 227 * 1024;
 

@@ -23,7 +23,7 @@ class OutputWarpgroup {
   using Shared = SharedMemory<T>;
 
  public:
-  __device__ OutputWarpgroup(const HopperArgs& args, const Shared& shared, int index, int thread)
+  __device__ OutputWarpgroup(const typename T::Args& args, const Shared& shared, int index, int thread)
       : args_(args),
         plan_(args.plan),
         shared_(shared),
@@ -35,9 +35,9 @@ class OutputWarpgroup {
 
   __device__ void run() {
     int count = 0;
-    for (int i = 0; i < plan_.segments(blockIdx.x); ++i) {
-      const Segment segment = plan_.segment(blockIdx.x, i);
-      load_skip(plan_.item(segment.item));
+    for (Segments<T::kPacked> segments(args_); !segments.done(); segments.advance()) {
+      const Segment segment = segments.segment();
+      load_skip(segments.item(segment));
       for (int chunk = segment.first; chunk < segment.end; ++chunk, ++count) {
         if constexpr (T::kRanked) row_tile_ = row_tile(plan_.item(segment.item), chunk);
         if (share_.has(count)) output();
@@ -359,7 +359,7 @@ class OutputWarpgroup {
       asm volatile("bar.sync 3, 128;\n" ::: "memory");
   }
 
-  const HopperArgs& args_;
+  const typename T::Args& args_;
   const Plan& plan_;
   Shared shared_;
   Share<T::kHeads, kOutputStride<T::kHeads>> share_;

@@ -52,6 +52,15 @@ class ComputedSteps {
     left_ = h < 0 ? 0 : static_cast<int>(in_.seqlen) - step;
     dt_ = static_cast<const Io*>(in_.dt) + (b_ * in_.seqlen + step) * in_.nheads + h;
   }
+  /// The same of a packed sequence.
+  __device__ void start(const PackedSegments& sequence, const Item& item, int tile, int chunk, int lane) {
+    const int h = item.tile(tile).head;
+    A_ = h < 0 ? 0.0F : in_.A[h] * kLog2E;
+    bias_ = h < 0 || in_.dt_bias == nullptr ? 0.0F : in_.dt_bias[h];
+    const int step = chunk * kSteps + 2 * lane;
+    left_ = h < 0 ? 0 : sequence.steps() - step;
+    dt_ = static_cast<const Io*>(in_.dt) + (std::int64_t{sequence.begin()} + step) * in_.nheads + h;
+  }
   __device__ void advance() {
     left_ -= kStride;
     dt_ += kStride * in_.nheads;
@@ -171,6 +180,32 @@ class ScalarWarp {
     for (int i = 0; i < plan_.segments(blockIdx.x); ++i) {
       const Segment segment = plan_.segment(blockIdx.x, i);
       steps_.start(plan_.item(segment.item), share_.head(), segment.first + share_.until(count), lane_);
+      LaneSteps steps = steps_.of(steps_.load(), lane_);
+      steps_.advance();
+      auto stored = steps_.load();
+      for (int chunks = segment.end - segment.first; chunks > 0; --chunks, ++count, at.advance()) {
+        if (!share_.has(count)) continue;
+        const LaneSums sums = sums_of(steps);
+        ring.wait_empty(at);
+        write(shared_.scalars_of(head, at), steps, sums);
+        hopper::barrier_arrive(ring.full(at));
+        steps = steps_.of(stored, lane_);
+        steps_.advance();
+        stored = steps_.load();
+      }
+    }
+  }
+
+  /// The same of packed sequences. (With one loop for both, registers of run() are dealt out differently.)
+  __device__ void run(Segments<true> segments) {
+    const int head = share_.head();
+    const auto ring = shared_.scalars(head);
+    typename SharedMemory<T>::Scalars::Position at;
+    int count = 0;
+    for (; !segments.done(); segments.advance()) {
+      const Segment segment = segments.segment();
+      steps_.start(segments, segments.item(segment), share_.head(), segment.first + share_.until(count),
+                   lane_);
       LaneSteps steps = steps_.of(steps_.load(), lane_);
       steps_.advance();
       auto stored = steps_.load();

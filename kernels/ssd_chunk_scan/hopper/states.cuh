@@ -47,7 +47,7 @@ class StateWarpgroup {
   static constexpr bool kOutputs = T::kPass == Pass::outputs;
 
  public:
-  __device__ StateWarpgroup(const HopperArgs& args, const Shared& shared, int thread)
+  __device__ StateWarpgroup(const typename T::Args& args, const Shared& shared, int thread)
       : args_(args),
         plan_(args.plan),
         shared_(shared),
@@ -58,9 +58,9 @@ class StateWarpgroup {
 
   __device__ void run() {
     float state[T::kHeads][kRegisters];
-    for (int i = 0; i < plan_.segments(blockIdx.x); ++i) {
-      const Segment segment = plan_.segment(blockIdx.x, i);
-      const Item item = plan_.item(segment.item);
+    for (Segments<T::kPacked> segments(args_); !segments.done(); segments.advance()) {
+      const Segment segment = segments.segment();
+      const Item item = segments.item(segment);
       enter(state, segment, item);
       if constexpr (kOutputs) publish(state);
       for (int chunk = segment.first; chunk < segment.end; ++chunk) {
@@ -68,7 +68,7 @@ class StateWarpgroup {
         if constexpr (kOutputs)
           if (chunk + 1 < segment.end) publish(state);
       }
-      leave(state, segment, item);
+      leave(state, segments.ends(segment), item);
     }
   }
 
@@ -213,15 +213,15 @@ class StateWarpgroup {
     }
   }
 
-  __device__ void leave(float (&state)[T::kHeads][kRegisters], const Segment& segment,
-                        const Item& item) const {
+  /// `ends`: the item does.
+  __device__ void leave(float (&state)[T::kHeads][kRegisters], bool ends, const Item& item) const {
     if constexpr (T::kScaled) {
 #pragma unroll
       for (int head = 0; head < T::kHeads; ++head)
 #pragma unroll
         for (float& value : state[head]) value *= unscale_[head];
     }
-    if (segment.end < plan_.chunks.value) {
+    if (!ends) {
       if (!kOutputs || plan_.parts == 1) hand_over(state);
       return;
     }
@@ -253,7 +253,7 @@ class StateWarpgroup {
 
   __device__ void take(float (&state)[T::kHeads][kRegisters]) const {
     const std::int64_t giver = static_cast<std::int64_t>(blockIdx.x) - 1;
-    if (plan_.hands_over()) {
+    if (T::kPacked || plan_.hands_over()) {
       unsigned flag = 0;
       while (flag == 0)
         asm volatile("ld.acquire.gpu.global.u32 %0, [%1];\n"
@@ -273,7 +273,7 @@ class StateWarpgroup {
     asm volatile("bar.sync 1, 128;\n" ::: "memory");
   }
 
-  const HopperArgs& args_;
+  const typename T::Args& args_;
   const Plan& plan_;
   Shared shared_;
   int thread_;

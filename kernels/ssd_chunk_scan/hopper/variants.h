@@ -12,9 +12,17 @@ struct Variant {
   int parts_shared_bytes;
 };
 
+/// The kernel of packed sequences.
+struct PackedVariant {
+  void (*kernel)(PackedArgs);
+  int shared_bytes;
+};
+
 /// Those for items of one or two row tiles, for a padded dstate of 64 or 128, with or without z.
 /// Compiled in files of their own, since each takes its time.
 template <class Io, int kTiles>
 Variant variant_for(int states, bool gated);
+template <class Io, int kTiles>
+PackedVariant packed_variant_for(int states, bool gated);
 
 }  // namespace ssmbench::ssd_hopper

@@ -51,12 +51,10 @@ inline std::vector<Problem> in_f16(std::vector<Problem> problems) {
   return problems;
 }
 
-/// On GPUs that it runs on, cuda-hopper passes all of the problems.
-inline void check_all(const std::vector<Problem>& problems, const std::string& distribution) {
+/// On GPUs that it runs on, cuda-hopper passes all of the cases.
+inline void check_all(const std::vector<Case>& cases) {
   Selection selection;
   selection.impl = "cuda-hopper";
-  std::vector<Case> cases;
-  for (const auto& problem : problems) cases.push_back(make_case(problem, distribution));
   for (const auto& gpu : gpus()) {
     if (gpu.details.at("compute_capability") != "9.0") continue;
     for (const auto& result : run_cases(cases, selection, gpu)) {
@@ -64,6 +62,11 @@ inline void check_all(const std::vector<Problem>& problems, const std::string& d
       CHECK(result.status == Status::pass);
     }
   }
+}
+inline void check_all(const std::vector<Problem>& problems, const std::string& distribution) {
+  std::vector<Case> cases;
+  for (const auto& problem : problems) cases.push_back(make_case(problem, distribution));
+  check_all(cases);
 }
 
 }  // namespace ssmbench::test

@@ -2,14 +2,18 @@
 // have in common: forward_test.cpp.)
 
 #include <algorithm>
+#include <cmath>
+#include <cstddef>
 #include <string>
 #include <vector>
 
 #include "catch.h"
+#include "inputs/inputs.h"
 #include "kernels/ssd_chunk_scan/hopper_problems.h"
 #include "model/problem.h"
 #include "ops/ssd_chunk_scan/ssd_chunk_scan.h"
 #include "support/find_implementation.h"
+#include "support/host_tensors.h"
 
 using namespace ssmbench;
 using namespace ssmbench::test;
@@ -81,7 +85,153 @@ std::vector<Problem> part_problems() {
   return all;
 }
 
+Problem packed_problem_of(Axes axes) {
+  axes.merge(Axes{{"batch", size(1)},
+                  {"cu_seqlens", true},
+                  {"sequences", size(5)},
+                  {"seqlen", size(700)},
+                  {"nheads", size(3)}});
+  return problem_of(std::move(axes));
+}
+
+/// Sequences of every length around a chunk and its slabs, each of several in a row; and of many lengths.
+std::vector<Problem> packed_length_problems() {
+  std::vector<Problem> all;
+  for (const std::int64_t length : {1, 15, 16, 17, 31, 33, 62, 63, 64, 65, 127, 128, 129, 4096})
+    for (const bool z : {false, true})
+      all.push_back(packed_problem_of(
+          {{"seqlen", size(3 * length)}, {"sequences", size(3)}, {"lengths", "equal"}, {"z", z}}));
+  for (const std::int64_t sequences : {1, 2, 3, 9, 64, 300})
+    for (const char* lengths : {"ragged", "with-empty"})
+      for (const bool z : {false, true})
+        all.push_back(packed_problem_of(
+            {{"seqlen", size(2000)}, {"sequences", size(sequences)}, {"lengths", lengths}, {"z", z}}));
+  // Hardly any steps: sequences without one at both ends.
+  all.push_back(packed_problem_of({{"seqlen", size(3)}, {"sequences", size(20)}}));
+  return all;
+}
+
+/// Items of one tile and of two, with and without absent ones, whole and in two blocks.
+std::vector<Problem> packed_size_problems() {
+  std::vector<Problem> all;
+  for (const std::int64_t nheads : {1, 6, 48, 134})
+    for (const std::int64_t sequences : {1, 4, 30})
+      for (const std::int64_t headdim : {40, 64, 72})
+        all.push_back(packed_problem_of({{"nheads", size(nheads)},
+                                         {"groups", size(nheads == 6 ? 2 : 1)},
+                                         {"sequences", size(sequences)},
+                                         {"headdim", size(headdim)},
+                                         {"dstate", size(headdim == 40   ? 72
+                                                         : headdim == 72 ? 64
+                                                                         : 128)},
+                                         {"lengths", sequences == 30 ? "with-empty" : "ragged"},
+                                         {"z", nheads != 48},
+                                         {"D", headdim == 72 ? "headdim" : "head"}}));
+  return all;
+}
+
+std::vector<Problem> packed_option_problems() {
+  std::vector<Problem> all = option_problems([](Axes axes) {
+    axes.erase("seq_idx");
+    return packed_problem_of(std::move(axes));
+  });
+  return all;
+}
+
 }  // namespace
+
+TEST_CASE("cuda-hopper agrees with the reference on packed sequences of every length",
+          "[gpu][ssd_fwd][ssd_hopper][ssd_packed]") {
+  for (const char* distribution : {"mamba", "slow_decay", "large_A", "tiny_delta"})
+    check_all(packed_length_problems(), distribution);
+}
+
+TEST_CASE("cuda-hopper agrees with the reference on packed sequences however items are cut",
+          "[gpu][ssd_fwd][ssd_hopper][ssd_packed]") {
+  check_all(packed_size_problems(), "mamba");
+  check_all(packed_size_problems(), "slow_decay");
+}
+
+TEST_CASE("cuda-hopper agrees with the reference on packed sequences for every option",
+          "[gpu][ssd_fwd][ssd_hopper][ssd_packed]") {
+  check_all(packed_option_problems(), "mamba");
+  check_all(packed_option_problems(), "trained");
+}
+
+TEST_CASE("cuda-hopper agrees with the reference on packed sequences in f16",
+          "[gpu][ssd_fwd][ssd_hopper][ssd_packed]") {
+  for (const char* distribution : {"mamba", "tiny_delta"})
+    check_all(in_f16(packed_length_problems()), distribution);
+  check_all(in_f16(packed_size_problems()), "mamba");
+  check_all(in_f16(packed_option_problems()), "trained");
+}
+
+namespace {
+
+using Bits = std::vector<std::vector<std::byte>>;
+
+/// Bytes of out and final_states. All inputs of the steps from `first` to `end` − 1 are NaN, and so is the state
+/// that enters sequence `sequence`.
+Bits bits_with_nan(Device& device, const Problem& problem, std::int64_t sequence, std::int64_t first,
+                   std::int64_t end) {
+  TensorSet tensors;
+  std::vector<Device::Buffer> buffers;
+  const auto add = [&](const TensorSpec& spec) {
+    buffers.push_back(device.allocate(spec.bytes()));
+    tensors.add(spec.name, TensorView(static_cast<std::byte*>(buffers.back().get()), spec));
+  };
+  for (const auto& input : generate_inputs(problem, {}, never_stop)) {
+    const TensorView view = input.view();
+    const bool is_state = input.spec.name == "initial_states";
+    if (is_state || view.shape.size() > 2) {
+      const std::int64_t row = element_count(view.shape) / view.shape[is_state ? 0 : 1];
+      for (std::int64_t i = (is_state ? sequence : first) * row; i < (is_state ? sequence + 1 : end) * row;
+           ++i)
+        store_from_double(view.data, i, view.dtype, std::nan(""));
+    }
+    add(input.spec);
+    device.copy_in(buffers.back().get(), input.buffer.data(), input.spec.bytes());
+  }
+  const auto outputs = specs_of(problem, Role::output);
+  for (const auto& spec : outputs) add(spec);
+  const Implementation& implementation = find_implementation("ssd_chunk_scan_fwd", "cuda-hopper");
+  const auto workspace = device.allocate(implementation.workspace_bytes(problem));
+  implementation.bind(problem, tensors, workspace.get())(device.stream());
+  device.synchronize();
+  Bits all;
+  for (const auto& spec : outputs) {
+    all.emplace_back(spec.bytes());
+    device.copy_out(all.back().data(), tensors.at(spec.name).data, spec.bytes());
+  }
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("cuda-hopper keeps NaN in its packed sequence", "[gpu][ssd_fwd][ssd_hopper][ssd_packed]") {
+  const auto gpu = gpu_or_skip();
+  if (!gpu || gpu->details.at("compute_capability") != "9.0") return;
+  const auto device = open_device(DeviceKind::cuda);
+  constexpr std::int64_t kSequences = 12;
+  for (const char* dtype : {"bf16", "f16"})
+    for (const std::int64_t length : {1, 33, 64, 100}) {
+      const Problem problem = packed_problem_of({{"dtype", dtype},
+                                                 {"seqlen", size(kSequences * length)},
+                                                 {"sequences", size(kSequences)},
+                                                 {"lengths", "equal"}});
+      CAPTURE(problem.id());
+      const Bits without = bits_with_nan(*device, problem, 0, 0, 0);
+      const std::int64_t spoilt = 5;
+      Bits with = bits_with_nan(*device, problem, spoilt, spoilt * length, (spoilt + 1) * length);
+      for (std::size_t i = 0; i < with.size(); ++i) {
+        const auto bytes = static_cast<std::ptrdiff_t>(with[i].size() / kSequences);
+        const auto at = with[i].begin() + spoilt * bytes;
+        CHECK(with[i] != without[i]);
+        std::copy_n(without[i].begin() + spoilt * bytes, bytes, at);
+        CHECK(with[i] == without[i]);
+      }
+    }
+}
 
 TEST_CASE("cuda-hopper agrees with the reference where items are in parts", "[gpu][ssd_fwd][ssd_hopper]") {
   for (const char* distribution : {"mamba", "slow_decay", "large_A"})
@@ -132,6 +282,8 @@ TEST_CASE("cuda-hopper says what it does not take") {
   CHECK(reason({{"dtype", "f32"}}) == "needs tensors of 16-bit elements");
   CHECK(reason({{"headdim", size(60)}}) ==
         "needs headdim and dstate that are multiples of 8: rows of 16-byte vectors");
+  CHECK(reason({{"cu_seqlens", true}, {"batch", size(1)}, {"states_at", size(2)}}) ==
+        "does not support states_at");
   CHECK(reason({{"dstate", size(136)}}) ==
         "needs dstate of at most 128: states of 64 rows are held in registers");
 }

@@ -1,0 +1,10 @@
+// cuda-hopper: bf16, packed sequences.
+
+#include "kernels/ssd_chunk_scan/hopper/variants.cuh"
+
+namespace ssmbench::ssd_hopper {
+
+template PackedVariant packed_variant_for<__nv_bfloat16, 1>(int states, bool gated);
+template PackedVariant packed_variant_for<__nv_bfloat16, 2>(int states, bool gated);
+
+}  // namespace ssmbench::ssd_hopper

@@ -1,0 +1,125 @@
+#include "kernels/ssd_chunk_scan/hopper/packed.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+#include <tuple>
+#include <vector>
+
+#include "catch.h"
+
+using namespace ssmbench::ssd_hopper;
+
+namespace {
+
+/// Sequences in a plan of them.
+struct Packing {
+  std::vector<std::int32_t> lengths, cu_seqlens{0};
+  ssmbench::ssd_hopper::Plan plan;
+  std::vector<PackedStart> starts;
+  std::int64_t longest = 0;
+  std::int64_t chunks = 0;
+
+  Packing(const std::vector<std::int32_t>& steps, std::int64_t nheads, std::int64_t groups,
+          std::int64_t headdim, int multiprocessors, int tiles)
+      : lengths(steps) {
+    for (const auto length : lengths) {
+      cu_seqlens.push_back(cu_seqlens.back() + length);
+      longest = std::max<std::int64_t>(longest, packed_chunks(length));
+      chunks += packed_chunks(length);
+    }
+    const auto count = static_cast<std::int64_t>(lengths.size());
+    plan = packed_plan_with({count, cu_seqlens.back(), nheads, groups, headdim}, multiprocessors, tiles);
+    starts.resize(static_cast<std::size_t>(plan.blocks));
+    const PackedShares shares(plan.items, plan.blocks, chunks, longest);
+    std::int64_t before = 0;
+    for (std::size_t i = 0; i < lengths.size(); ++i) {
+      shares.starts_in(static_cast<int>(i), before, packed_chunks(lengths[i]), starts.data());
+      before += packed_chunks(lengths[i]);
+    }
+  }
+  PackedSegments segments(int block) const {
+    return {starts.at(static_cast<std::size_t>(block)), plan.items, cu_seqlens.data()};
+  }
+};
+
+std::vector<Packing> packings() {
+  const std::vector<std::vector<std::int32_t>> all{{1},
+                                                   {4096},
+                                                   {0, 0, 3, 0},
+                                                   {64, 65, 63, 1, 0, 128, 129, 127},
+                                                   {16, 4096, 2000, 700, 33, 0, 1, 1, 64},
+                                                   std::vector<std::int32_t>(300, 16),
+                                                   {8192, 1, 1, 1, 1}};
+  std::vector<Packing> packings;
+  for (const auto& lengths : all)
+    for (const auto& [nheads, groups] : {std::pair{1, 1}, {7, 1}, {6, 2}, {48, 1}, {128, 8}})
+      for (const std::int64_t headdim : {8, 64, 72})
+        for (const int multiprocessors : {3, 132})
+          for (const int tiles : {1, 2})
+            packings.emplace_back(lengths, nheads, groups, headdim, multiprocessors, tiles);
+  return packings;
+}
+
+}  // namespace
+
+TEST_CASE("hopper: every chunk of every item of packed sequences belongs to one segment") {
+  for (const Packing& packing : packings()) {
+    std::set<std::tuple<int, int, int>> seen;  // sequence, item, chunk
+    for (int block = 0; block < packing.plan.blocks; ++block) {
+      int chunks = 0;
+      for (auto segments = packing.segments(block); !segments.done(); segments.advance()) {
+        const Segment segment = segments.segment();
+        const auto sequence = static_cast<std::size_t>(segments.sequence());
+        REQUIRE(sequence < packing.lengths.size());
+        CHECK(segments.begin() == packing.cu_seqlens[sequence]);
+        CHECK(segments.steps() == packing.lengths[sequence]);
+        REQUIRE((segment.item >= 0 && segment.item < packing.plan.items));
+        REQUIRE((segment.first >= 0 && segment.first < segment.end));
+        REQUIRE(segment.end <= packed_chunks(segments.steps()));
+        CHECK(segments.ends(segment) == (segment.end == packed_chunks(segments.steps())));
+        for (int chunk = segment.first; chunk < segment.end; ++chunk, ++chunks)
+          CHECK(seen.insert({segments.sequence(), segment.item, chunk}).second);
+      }
+      CHECK(chunks == packing.starts[static_cast<std::size_t>(block)].chunks);
+    }
+    CHECK(static_cast<std::int64_t>(seen.size()) == packing.chunks * packing.plan.items);
+  }
+}
+
+TEST_CASE(
+    "hopper: an item of a packed sequence is in two blocks at most, the second of which needs it last") {
+  std::size_t cut = 0;
+  for (const Packing& packing : packings()) {
+    for (int block = 0; block < packing.plan.blocks; ++block) {
+      int index = 0;
+      for (auto segments = packing.segments(block); !segments.done(); segments.advance(), ++index) {
+        const Segment segment = segments.segment();
+        if (segments.ends(segment)) continue;
+        ++cut;
+        CHECK((index == 0 && segment.first == 0));  // handed on before anything is waited for
+        PackedSegments last = packing.segments(block + 1);
+        for (auto next = last; !next.done(); next.advance()) last = next;
+        CHECK(last.sequence() == segments.sequence());
+        CHECK(last.segment().item == segment.item);
+        CHECK(last.segment().first == segment.end);
+        CHECK(last.ends(last.segment()));
+      }
+    }
+  }
+  CHECK(cut > 100);
+}
+
+TEST_CASE("hopper: blocks have equal shares of packed sequences, if those are not longer") {
+  for (const Packing& packing : packings()) {
+    const std::int64_t all = packing.chunks * packing.plan.items;
+    const std::int64_t even = (all + packing.plan.blocks - 1) / packing.plan.blocks;
+    for (const PackedStart& start : packing.starts) CHECK(start.chunks <= std::max(even, packing.longest));
+  }
+}
+
+TEST_CASE("hopper: packed sequences that fill the GPU have items of two tiles") {
+  CHECK(packed_plan_for({64, 64 * 2056, 32, 1, 64}, 132).tiles_per_item == 2);
+  CHECK(packed_plan_for({64, 64 * 2056, 128, 8, 64}, 132).tiles_per_item == 2);
+  CHECK(packed_plan_for({2, 8192, 32, 1, 64}, 132).tiles_per_item == 1);
+}
