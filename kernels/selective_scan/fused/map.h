@@ -164,11 +164,13 @@ struct ThreadMap {
   static constexpr int kPlanes = kPartials / 2;
   static constexpr int kSequenceFloats = kPlanes * kPlaneFloats;
 
-  /// B and C: a thread reads one 16-byte vector at a time, its states in 4/kStates steps.
+  /// B and C: a thread reads one 16-byte vector at a time, its states in 4/kStates steps. A pad after every two
+  /// steps puts the vectors of neighbouring steps, which a warp of producers stores at once, into other banks.
   static constexpr int kStepsAtOnce = 4 / kStates;
   SSMBENCH_HD static constexpr int projection_at(int step, int state) {
-    return ((step / kStepsAtOnce) * kLanes + state / kStates) * 4 + (step % kStepsAtOnce) * kStates +
-           state % kStates + (step >> 3) * 16;
+    const int vectors = (step / kStepsAtOnce) * kLanes;
+    return (vectors + vectors / (kPaddedStates / 2) + state / kStates) * 4 + (step % kStepsAtOnce) * kStates +
+           state % kStates;
   }
   static constexpr int kProjectionFloats = kSteps * kPaddedStates + (kSteps >> 3) * 16;
 };

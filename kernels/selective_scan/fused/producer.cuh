@@ -181,11 +181,17 @@ class Producer {
     float delta[8], gain[8];
     unpack(sequence_elements(Layout::delta_at(tile)), delta);
     // Past the end delta and u are 0, but softplus(bias) is not.
-    float bias = args_.delta_softplus ? -INFINITY : 0.0F;
+    if constexpr (kAlongTime) {
+      float bias = args_.delta_softplus ? -INFINITY : 0.0F;
+      if (tile < sequence_tiles_) bias = shared_.bias[sequence_.channel];
 #pragma unroll
-    for (int k = 0; k < 8; ++k) {
-      if ((!kAlongTime || k == 0) && tile < sequence_tiles_) bias = shared_.bias[channel(k)];
-      delta[k] += bias;
+      for (int k = 0; k < 8; ++k) delta[k] += bias;
+    } else {
+      float bias[8];
+      load_vectors(bias, shared_.bias + sequence_.channel);
+      const float beyond = args_.delta_softplus ? -INFINITY : 0.0F;
+#pragma unroll
+      for (int k = 0; k < 8; ++k) delta[k] += tile < sequence_tiles_ ? bias[k] : beyond;
     }
     if (args_.delta_softplus) {
 #pragma unroll
@@ -213,8 +219,10 @@ class Producer {
     if (args_.D != nullptr) {
       float values[8];
       unpack(sequence_elements(Layout::u_at(tile)), values);
+      float D[8];
+      if constexpr (!kAlongTime) load_vectors(D, shared_.D + sequence_.channel);
 #pragma unroll
-      for (int k = 0; k < 8; ++k) y[k] += shared_.D[channel(k)] * values[k];
+      for (int k = 0; k < 8; ++k) y[k] += (kAlongTime ? shared_.D[sequence_.channel] : D[k]) * values[k];
     }
     if (args_.z != nullptr) {
       float values[8];
@@ -280,10 +288,6 @@ class Producer {
 #pragma unroll
       for (int k = 0; k < 8; ++k) y[k] = partial == 0 ? values[k] : y[k] + values[k];
     }
-  }
-  /// The channel of the k-th of its elements.
-  __device__ int channel(int k) const {
-    return kAlongTime ? sequence_.channel : sequence_.channel + k;
   }
 
   const ScanArgs& args_;

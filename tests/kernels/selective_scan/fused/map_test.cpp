@@ -229,6 +229,11 @@ TEST_CASE("the fast kernel's accesses to sequences and partial sums have no bank
       return Map::partial_at(1, Coordinates(thread).channel, Coordinates(thread).step);
     };
     CHECK(all_at_once(kProducerThreads, kAlongTime ? 8 : 16, kAlongTime ? 4 : 2, step_at));
+    using Projections = ProjectionCoordinates<Map, kAlongTime>;
+    if (!kAlongTime && Map::kPaddedStates == 16)  // vectors of kStates states
+      CHECK(all_at_once(Projections::kThreads, 32 / Map::kStates, Map::kStates, [](int thread) {
+        return Map::projection_at(Projections(thread).step, Projections(thread).state);
+      }));
     CHECK(all_at_once(kProducerThreads, kAlongTime ? 8 : 32, kAlongTime ? 4 : 1, partial_at));
   });
 }
