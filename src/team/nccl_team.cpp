@@ -21,7 +21,7 @@ struct Nccl {
   decltype(&ncclGetErrorString) error_string = nullptr;
   decltype(&ncclGetUniqueId) get_unique_id = nullptr;
   decltype(&ncclCommInitRank) init_rank = nullptr;
-  decltype(&ncclCommDestroy) destroy = nullptr;
+  decltype(&ncclCommAbort) abort = nullptr;
   decltype(&ncclAllGather) all_gather = nullptr;
   decltype(&ncclAllReduce) all_reduce = nullptr;
   decltype(&ncclSend) send = nullptr;
@@ -35,7 +35,7 @@ struct Nccl {
     if (library_ == nullptr) return;
     is_usable = find("ncclGetVersion", get_version) && find("ncclGetErrorString", error_string) &&
                 find("ncclGetUniqueId", get_unique_id) && find("ncclCommInitRank", init_rank) &&
-                find("ncclCommDestroy", destroy) && find("ncclAllGather", all_gather) &&
+                find("ncclCommAbort", abort) && find("ncclAllGather", all_gather) &&
                 find("ncclAllReduce", all_reduce) && find("ncclSend", send) && find("ncclRecv", receive) &&
                 find("ncclGroupStart", group_start) && find("ncclGroupEnd", group_end);
   }
@@ -54,9 +54,15 @@ struct Nccl {
   void* library_ = nullptr;
 };
 
+const Nccl& library() {
+  static const Nccl found;
+  return found;
+}
+
+/// The library, which is there.
 const Nccl& nccl() {
-  static const Nccl library;
-  return library;
+  if (!library().is_usable) throw DeviceError("there is no libnccl.so.2");
+  return library();
 }
 
 const char* byte_at(const void* data, std::size_t offset) {
@@ -78,12 +84,13 @@ class NcclTeam : public Communicator {
  public:
   explicit NcclTeam(Communicator& host) : host_(host) {
     ncclUniqueId own{};
-    if (rank() == 0) nccl().check(nccl().get_unique_id(&own), "id");
-    std::vector<ncclUniqueId> ids(static_cast<std::size_t>(size()));
-    host_.all_gather(&own, ids.data(), sizeof own, nullptr);
-    nccl().check(nccl().init_rank(&communicator_, size(), ids.front(), rank()), "start");
+    if (host.rank() == 0) nccl().check(nccl().get_unique_id(&own), "id");
+    std::vector<ncclUniqueId> ids(static_cast<std::size_t>(host.size()));
+    host.all_gather(&own, ids.data(), sizeof own, nullptr);
+    nccl().check(nccl().init_rank(&communicator_, host.size(), ids.front(), host.rank()), "start");
   }
-  ~NcclTeam() override { nccl().destroy(communicator_); }
+  /// Not ncclCommDestroy, which may wait for ranks that have ended.
+  ~NcclTeam() override { nccl().abort(communicator_); }
   NcclTeam(const NcclTeam&) = delete;
   NcclTeam& operator=(const NcclTeam&) = delete;
   NcclTeam(NcclTeam&&) = delete;
@@ -130,12 +137,11 @@ std::string nccl_built_with() {
 
 std::string nccl_version() {
   int version = 0;
-  if (!nccl().is_usable || nccl().get_version(&version) != ncclSuccess) return "";
+  if (!library().is_usable || nccl().get_version(&version) != ncclSuccess) return "";
   return version_text(version);
 }
 
 std::unique_ptr<Communicator> join_nccl(Communicator& host) {
-  if (!nccl().is_usable) throw DeviceError("there is no libnccl.so.2");
   return std::make_unique<NcclTeam>(host);
 }
 
