@@ -53,8 +53,8 @@ struct Parts {
   int vectors;  ///< of 16 bytes, of a row tile
 };
 
-/// The states after all parts but the last. It begins early (common/hopper/dependent_launch.cuh). Throws DeviceError when
-/// it cannot be launched.
+/// The states after all parts but the last. The kernel begins early (common/hopper/dependent_launch.cuh). Throws
+/// DeviceError when it cannot be launched.
 void launch_join_parts(const HandedStates& handed, const Parts& of, cudaStream_t stream);
 
 }  // namespace ssmbench

@@ -248,9 +248,9 @@ inline std::optional<GeneralBackwardPlan> with_segments_side_by_side(GeneralBack
 
 /// The longest tiles that fit. Where channels are few, time is cut into segments that are done side by side,
 /// but not for methods of two samples, nor for decays that grow. Else a sequence of up to 2048 steps is one
-/// segment, so that no state is computed more than twice; a longer one has segments of 2048 steps, or of fewer where the workspace would be over
-/// 24% of the bytes of all tensors. Where that is not enough, as with more than 64 states in f16 and bf16,
-/// there are more levels, and states are computed once more for each.
+/// segment, so that no state is computed more than twice; a longer one has segments of 2048 steps, or of fewer
+/// where the workspace would be over 24% of the bytes of all tensors. Where that is not enough, as with more
+/// than 64 states in f16 and bf16, there are more levels, and states are computed once more for each.
 inline GeneralBackwardPlan plan_general_backward(const SelectiveScan& scan, bool two_samples,
                                                  double tensor_bytes) {
   constexpr std::int64_t kLongestSegment = 2048;
