@@ -4,6 +4,7 @@
 
 #include "kernels/common/host_device.h"
 #include "model/box.h"
+#include "model/communicator.h"
 
 namespace ssmbench {
 
@@ -23,6 +24,12 @@ struct ShardSizes {
   /// What a rank gives to all: the state that leaves its shard, then its summary.
   std::int64_t payload_floats() const { return state_floats + summary_floats; }
 };
+
+/// Whether anybody asks for the decays of a rank's shard: states pass through those between the first and the
+/// last.
+inline bool decays_matter(const Communicator& team) {
+  return team.rank() > 0 && team.rank() + 1 < team.size();
+}
 
 /// What all ranks have given, `stride` floats of each: first ShardSizes::payload_floats().
 struct Payloads {
@@ -56,7 +63,8 @@ class LocalScan {
   /// false. Nothing where progress, if not null, is done.
   virtual void run(IndexRange range, const float* entering, float* leaving, bool outputs,
                    const RerunProgress* progress, void* stream) = 0;
-  virtual void summarize(float* summary, void* stream) = 0;
+  /// Without `decays` what the summary has of them stays as it is: nobody reads it.
+  virtual void summarize(float* summary, bool decays, void* stream) = 0;
   /// The state that enters the shard of `rank`, 1 or more. payloads has for each rank the state that leaves
   /// its shard when zeros enter (rank 0: initial_state), and its summary. progress is reset, and done where
   /// the state is all zeros bit for bit: what a first pass has begun from.

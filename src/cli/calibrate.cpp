@@ -2,8 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
+
 #include "base/errors.h"
+#include "supervise/child_ranks.h"
 #include "sweep/plan.h"
+#include "team/team_device.h"
 
 namespace ssmbench {
 
@@ -12,6 +16,13 @@ void measure_devices(CeilingsByKey& ceilings) {
     fmt::print(stderr, "measuring {} ({})\n", device_id(device), device.name);
     ceilings[ceilings_key(device)] = measure_ceilings(device);
   }
+}
+
+LinkCeilings measure_links_of(const DeviceInfo& team) {
+  constexpr std::chrono::seconds kPatience{60};
+  if (!team.untimed.empty()) throw DeviceError(team.untimed);
+  fmt::print(stderr, "measuring the links of {}\n", device_id(team));
+  return measure_links(team, ranks_as_children({"ssmbench", "run", "links", "--worker"}), kPatience);
 }
 
 std::map<std::string, Ceilings> known_ceilings(const std::vector<DeviceInfo>& devices, Progress& progress) {

@@ -8,7 +8,9 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "base/errors.h"
@@ -26,6 +28,7 @@
 #include "model/implementation.h"
 #include "model/method.h"
 #include "plugin/plugin.h"
+#include "team/team_device.h"
 
 namespace ssmbench {
 namespace {
@@ -38,7 +41,8 @@ struct ListOptions {
   std::vector<std::string> plugins;
   bool json = false;
   bool calibrate = false;
-  bool rehearse = false;  ///< not for users: only asks plugins, to see whether they survive that
+  std::optional<int> gpus, cpus;  ///< ranks whose links are measured
+  bool rehearse = false;          ///< not for users: only asks plugins, to see whether they survive that
   std::vector<std::string> argv;
 };
 
@@ -108,6 +112,29 @@ OrderedJson devices(const CeilingsByKey& measured) {
   return all;
 }
 
+/// The team of so many ranks on the CPU, or on GPUs.
+OrderedJson links(DeviceKind kind, int ranks) {
+  const auto all = list_devices();
+  const auto first = std::ranges::find(all, kind, &DeviceInfo::kind);
+  if (first == all.end()) throw DeviceError("there is no CUDA device: " + no_cuda_reason());
+  const DeviceInfo team = team_info(*first, ranks);
+  const LinkCeilings found = measure_links_of(team);
+  return {{"name", device_id(team)},
+          {"summary", fmt::format("{} ranks, each {}", ranks, team.name)},
+          {"details", team.details},
+          {"links",
+           {{"latency_ms", found.latency_ms},
+            {"all_gather_bytes_per_s", found.gather_bytes},
+            {"all_to_all_bytes_per_s", found.all_to_all_bytes}}}};
+}
+
+void print_links(const OrderedJson& links, std::size_t indent) {
+  fmt::print("{:{}}{:<14}{:>9.1f} \u00b5s\n", "", indent, "latency", 1e3 * links["latency_ms"].get<double>());
+  for (const auto& [label, field] :
+       {std::pair("all-gather", "all_gather_bytes_per_s"), {"all-to-all", "all_to_all_bytes_per_s"}})
+    fmt::print("{:{}}{:<14}{:>9.1f} GB/s\n", "", indent, label, links[field].get<double>() / 1e9);
+}
+
 /// Those that are known, a line each.
 void print_ceilings(const OrderedJson& ceilings, std::size_t indent) {
   struct Row {
@@ -140,6 +167,7 @@ void print(const OrderedJson& entries, bool json) {
     fmt::print("{:<{}}{}{}\n", entry["name"].get<std::string>(), width + 2, kind,
                printable(entry["summary"].get<std::string>()));
     if (entry.contains("ceilings")) print_ceilings(entry["ceilings"], width + 2);
+    if (entry.contains("links")) print_links(entry["links"], width + 2);
   }
 }
 
@@ -150,7 +178,10 @@ void print_devices(const ListOptions& options) {
   CeilingsByKey ceilings = read_ceilings(file, warning);
   if (!warning.empty()) fmt::print(stderr, "warning: {}\n", warning);
   if (options.calibrate) measure_devices(ceilings);
-  print(devices(ceilings), options.json);
+  OrderedJson all = devices(ceilings);
+  if (options.cpus) all.push_back(links(DeviceKind::cpu, *options.cpus));
+  if (options.gpus) all.push_back(links(DeviceKind::cuda, *options.gpus));
+  print(all, options.json);
   if (!options.calibrate) return;
   std::fflush(stdout);
   write_ceilings(file, ceilings);
@@ -184,6 +215,8 @@ int list(const ListOptions& options) {
   register_plugins(options.plugins);
   if (options.calibrate && options.what != "devices")
     throw UsageError(fmt::format("list {}: --calibrate is for devices", options.what));
+  if ((options.cpus || options.gpus) && !options.calibrate)
+    throw UsageError("list: --cpus and --gpus are for --calibrate");
   if (options.what == "cases") {
     if (options.configs.empty()) throw UsageError("list cases: name at least one config");
     print_cases_of(options);
@@ -211,6 +244,9 @@ void add_list(Program& program, const std::vector<std::string>& arguments) {
   command.flag("--json", options->json, "Print JSON");
   command.flag("--calibrate", options->calibrate,
                "devices: measure their peak rates again, and keep them for later runs");
+  command.positive("--gpus", "N", options->gpus,
+                   "With --calibrate: measure the links between so many GPUs, too");
+  command.positive("--cpus", "N", options->cpus, "With --calibrate: the same of processes on the CPU");
   command.hidden_flag("--rehearse", options->rehearse);
   options->argv = {"ssmbench"};
   options->argv.insert(options->argv.end(), arguments.begin(), arguments.end());

@@ -19,6 +19,7 @@ struct DeviceInfo {
   DeviceKind kind = DeviceKind::cpu;
   int index = 0;
   int ranks = 1;                               ///< more: a team of so many, each on a part of it
+  bool has_device_per_rank = false;            ///< of a team: no two share a GPU
   std::string name;                            ///< as the vendor names it
   std::size_t total_bytes = 0;                 ///< memory of the device
   std::size_t free_bytes = 0;                  ///< of it, available now

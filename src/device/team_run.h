@@ -28,7 +28,8 @@ class TeamRun {
   /// Of its shard, the steps that the rank with most of them computed a second time in the last launch, where
   /// that depends on the data.
   virtual std::optional<std::int64_t> rerun_steps() const = 0;
-  /// By rank, its own times of all launches that Device::time_launch timed, ms. Empty where there were none.
+  /// By rank, its own times of all launches that Device::time_launch timed, but for those that found flushed
+  /// caches, ms. Empty where there were none.
   virtual std::vector<std::vector<double>> timed_ms() const = 0;
 };
 

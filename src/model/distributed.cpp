@@ -56,13 +56,17 @@ const std::vector<Implementation>& team_implementations(int ranks) {
   return place->second;
 }
 
+std::size_t bytes_of_rank(const DistributedImplementation& implementation, const Problem& whole, int rank,
+                          int ranks) {
+  const Box box = implementation.box(whole, rank, ranks);
+  std::size_t bytes = implementation.workspace_bytes(whole, rank, ranks);
+  for (const auto& spec : whole.tensors()) bytes += part_of(spec, box).bytes();
+  return bytes;
+}
+
 std::size_t bytes_of_ranks(const DistributedImplementation& implementation, const Problem& whole, int ranks) {
   std::size_t bytes = 0;
-  for (int rank = 0; rank < ranks; ++rank) {
-    const Box box = implementation.box(whole, rank, ranks);
-    for (const auto& spec : whole.tensors()) bytes += part_of(spec, box).bytes();
-    bytes += implementation.workspace_bytes(whole, rank, ranks);
-  }
+  for (int rank = 0; rank < ranks; ++rank) bytes += bytes_of_rank(implementation, whole, rank, ranks);
   return bytes;
 }
 

@@ -60,7 +60,10 @@ const DistributedImplementation* distributed_implementation(const std::string& o
 /// but by that device. workspace_bytes is that of the rank that needs most.
 const std::vector<Implementation>& team_implementations(int ranks);
 
-/// What the parts of tensors and the workspaces of all ranks take together.
+/// What the parts of tensors and the workspace of a rank take.
+std::size_t bytes_of_rank(const DistributedImplementation& implementation, const Problem& whole, int rank,
+                          int ranks);
+/// The same of all ranks together.
 std::size_t bytes_of_ranks(const DistributedImplementation& implementation, const Problem& whole, int ranks);
 
 /// Registers it, as Registration does.

@@ -140,7 +140,9 @@ std::string to_bytes(const RankOrder& order) {
                 {"implementation", order.implementation},
                 {"op", order.op},
                 {"axes", axes},
-                {"garbage", order.garbage}});
+                {"garbage", order.conditions.garbage},
+                {"flush_cache", order.conditions.flush_cache},
+                {"idle_ms", order.conditions.idle_ms}});
 }
 
 std::optional<RankOrder> next_rank_order(int descriptor) {
@@ -150,7 +152,9 @@ std::optional<RankOrder> next_rank_order(int descriptor) {
                   .run = json->at("run").get<std::size_t>(),
                   .implementation = json->at("implementation").get<std::string>(),
                   .op = json->at("op").get<std::string>(),
-                  .garbage = json->at("garbage").get<unsigned char>()};
+                  .conditions = {.garbage = json->at("garbage").get<unsigned char>(),
+                                 .flush_cache = json->at("flush_cache").get<bool>(),
+                                 .idle_ms = json->at("idle_ms").get<double>()}};
   for (const auto& [name, value] : json->at("axes").items()) {
     if (value.is_boolean())
       order.axes[name] = value.get<bool>();

@@ -151,10 +151,14 @@ Plan make_plan(std::vector<Case> cases, std::vector<DeviceInfo> devices, const S
 }
 
 std::size_t bytes_of_ranks(const Job& job, const Plan& plan, const Problem& problem) {
-  const int ranks = plan.devices[job.device].ranks;
-  if (ranks == 1) return 0;
-  return bytes_of_ranks(*distributed_implementation(problem.op().name, job.implementation->name), problem,
-                        ranks);
+  const DeviceInfo& team = plan.devices[job.device];
+  if (team.ranks == 1) return 0;
+  const auto& implementation = *distributed_implementation(problem.op().name, job.implementation->name);
+  if (!team.has_device_per_rank) return bytes_of_ranks(implementation, problem, team.ranks);
+  std::size_t most = 0;
+  for (int rank = 0; rank < team.ranks; ++rank)
+    most = std::max(most, bytes_of_rank(implementation, problem, rank, team.ranks));
+  return most;
 }
 
 MemoryNeed memory_need(const PlannedCase& planned, const Plan& plan, bool verify) {
@@ -176,7 +180,7 @@ MemoryNeed memory_need(const PlannedCase& planned, const Plan& plan, bool verify
     if (job.skip) continue;
     const std::size_t workspace = job.implementation->workspace_bytes(problem);
     if (plan.devices[job.device].kind == DeviceKind::cuda) {
-      // Of a team as if all its ranks were on one GPU.
+      // Rank 0 of a team has the whole problem beside its part.
       need.device = std::max(need.device, inputs + outputs + workspace + bytes_of_ranks(job, plan, problem));
       // The outputs of the first launch and of the latest.
       need.host = std::max(need.host, inputs + 2 * outputs + reference);

@@ -52,7 +52,8 @@ Plan make_plan(std::vector<Case> cases, std::vector<DeviceInfo> devices, const S
 /// dtype where the values are shared between dtypes, as long as no bound depends on it.
 std::string reference_key(const Case& the_case);
 
-/// Bytes that the ranks of a job's team have for themselves, of the host; 0 where it has none.
+/// Bytes that the ranks of a job's team take where rank 0 has the whole problem: all of them, or the one that needs
+/// most where each has a device of its own; 0 where there is no team.
 std::size_t bytes_of_ranks(const Job& job, const Plan& plan, const Problem& problem);
 
 /// Bytes that a planned case needs at its peak: inputs, outputs, reference, the largest workspace or

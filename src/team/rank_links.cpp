@@ -14,4 +14,10 @@ RankLinks::RankLinks(Communicator& of_host, Device& device, DataPath path)
     through_ = std::make_unique<StagedTeam>(of_host_, device_);
 }
 
+LaunchTime RankLinks::time_together(const std::function<void()>& work, double idle_ms) {
+  device_.synchronize();
+  of_host_.barrier();
+  return device_.time_launch([&work](void* /*stream*/) { work(); }, idle_ms);
+}
+
 }  // namespace ssmbench

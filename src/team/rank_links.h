@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "device/device.h"
@@ -13,6 +14,9 @@ enum class DataPath {
   nccl,
 };
 
+/// For which devices are idle before an exchange, so that its calls are in the queue when they get there.
+inline constexpr double kQueuedMs = 0.2;
+
 /// A rank's device, and its ways to the other ranks.
 class RankLinks {
  public:
@@ -24,6 +28,9 @@ class RankLinks {
   Communicator& of_host() { return of_host_; }
   /// Exchanges memory of the device.
   Communicator& of_device() { return through_ == nullptr ? of_host_ : *through_; }
+  /// What work takes on this rank's device from when all ranks are ready; the device is idle for `idle_ms`
+  /// first (Device::time_launch). Collective.
+  LaunchTime time_together(const std::function<void()>& work, double idle_ms);
 
  private:
   Communicator& of_host_;

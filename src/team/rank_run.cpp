@@ -11,13 +11,15 @@
 #include "device/floating_point.h"
 #include "device/thread_pinning.h"
 #include "model/operation.h"
+#include "team/link_ceilings.h"
 
 namespace ssmbench {
 namespace {
 
 /// Of RankOutcome, as ranks exchange it.
 struct Report {
-  double ms, wire_bytes;
+  LaunchTime time;
+  double wire_bytes;
   std::int64_t steps_again;  // -1: does not say
   bool out_of_bounds;
   std::array<char, 511> damage;  // with a zero at its end
@@ -54,7 +56,8 @@ void for_each_run(const TensorSpec& whole, const TensorSpec& part, const Shape& 
 
 RankRun::RankRun(RankLinks& links, const DistributedImplementation& implementation, const Problem& problem,
                  const TensorSet* whole, void* workspace)
-    : device_(links.device()),
+    : links_(links),
+      device_(links.device()),
       implementation_(implementation),
       problem_(problem),
       team_(links.of_host()),
@@ -85,13 +88,14 @@ DistributedRun RankRun::bind(const Box& box, const TensorSet* whole, void* works
   return implementation_.bind(problem_, tensors, workspace, counted_);
 }
 
-std::vector<RankOutcome> RankRun::launch(unsigned char garbage) {
+std::vector<RankOutcome> RankRun::launch(const LaunchConditions& conditions) {
   hand_out();
-  if (workspace_ != nullptr) device_.fill(workspace_.get(), garbage, workspace_bytes_);
+  if (workspace_ != nullptr) device_.fill(workspace_.get(), conditions.garbage, workspace_bytes_);
   guard_.arm();
   counted_.reset();
   RankOutcome own;
-  own.ms = time([this] { run_.launch(device_.stream()); });
+  if (conditions.flush_cache) device_.flush_cache();
+  own.time = links_.time_together([this] { run_.launch(device_.stream()); }, conditions.idle_ms);
   reset_floating_point();
   own.wire_bytes = counted_.wire_bytes();
   if (run_.steps_again) own.steps_again = run_.steps_again();
@@ -109,19 +113,13 @@ bool RankRun::settle() {
 
 std::vector<double> RankRun::exchange() {
   std::vector<double> all(static_cast<std::size_t>(team_.size()));
-  const double own = time([this] { counted_.replay(device_.stream()); });
+  const double own = links_.time_together([this] { counted_.replay(device_.stream()); }, kQueuedMs).ms;
   team_.all_gather(&own, all.data(), sizeof own, nullptr);
   return all;
 }
 
-double RankRun::time(const std::function<void()>& work) {
-  device_.synchronize();
-  team_.barrier();
-  return device_.time_launch([&work](void* /*stream*/) { work(); }, 0).ms;
-}
-
 std::vector<RankOutcome> RankRun::outcomes_of_all(const RankOutcome& own) {
-  Report report{.ms = own.ms,
+  Report report{.time = own.time,
                 .wire_bytes = own.wire_bytes,
                 .steps_again = own.steps_again.value_or(-1),
                 .out_of_bounds = own.damage.out_of_bounds,
@@ -131,7 +129,7 @@ std::vector<RankOutcome> RankRun::outcomes_of_all(const RankOutcome& own) {
   team_.all_gather(&report, reports.data(), sizeof report, nullptr);
   std::vector<RankOutcome> all;
   for (const auto& each : reports)
-    all.push_back({.ms = each.ms,
+    all.push_back({.time = each.time,
                    .wire_bytes = each.wire_bytes,
                    .steps_again = each.steps_again < 0 ? std::nullopt : std::optional(each.steps_again),
                    .damage = {each.damage.data(), each.out_of_bounds}});
@@ -214,7 +212,7 @@ void follow(RankLinks& links, const std::function<std::optional<RankOrder>()>& n
         break;
       }
       case RankOrder::Kind::launch:
-        runs.at(order->run)->launch(order->garbage);
+        runs.at(order->run)->launch(order->conditions);
         // Not before the first launch, when runtimes count the CPUs that they may use.
         if (pinned == nullptr) pinned = pin_threads();
         break;
@@ -223,6 +221,9 @@ void follow(RankLinks& links, const std::function<std::optional<RankOrder>()>& n
         break;
       case RankOrder::Kind::exchange:
         runs.at(order->run)->exchange();
+        break;
+      case RankOrder::Kind::links:
+        measure_links(links);
         break;
       case RankOrder::Kind::release:
         runs.erase(order->run);

@@ -18,7 +18,7 @@ namespace ssmbench {
 
 /// What one rank found in a launch of all.
 struct RankOutcome {
-  double ms = 0;  ///< from when all ranks were ready until it was done
+  LaunchTime time = {};  ///< from when all ranks were ready until it was done
   double wire_bytes = 0;
   std::optional<std::int64_t> steps_again = {};
   Damage damage = {};
@@ -38,8 +38,8 @@ class RankRun {
   RankRun(RankLinks& links, const DistributedImplementation& implementation, const Problem& problem,
           const TensorSet* whole, void* workspace);
 
-  /// By rank. A workspace of its own is filled with `garbage` before.
-  std::vector<RankOutcome> launch(unsigned char garbage);
+  /// By rank. Garbage goes into a workspace of its own alone.
+  std::vector<RankOutcome> launch(const LaunchConditions& conditions);
   /// Collects outputs once more, after whatever goes on on a rank has had time to end. Whether it did.
   bool settle();
   /// What the last launch sent and received, alone; what it took, by rank, ms.
@@ -55,8 +55,6 @@ class RankRun {
   void hand_out();
   void collect();
   DistributedRun bind(const Box& box, const TensorSet* whole, void* workspace);
-  /// From when all ranks are ready, ms.
-  double time(const std::function<void()>& work);
   std::vector<RankOutcome> outcomes_of_all(const RankOutcome& own);
   /// Copies between a whole tensor and the part that `rank` has of it, `packed`.
   void copy(const Part& part, int rank, void* packed, bool out_of_whole) const;
@@ -64,6 +62,7 @@ class RankRun {
   void* packed(std::size_t bytes);
   TensorSpec part_at(const Part& part, int rank) const;
 
+  RankLinks& links_;
   Device& device_;
   const DistributedImplementation& implementation_;
   Problem problem_;

@@ -91,15 +91,23 @@ class LiveTeam {
 
 class BoundTeamRun;
 
-/// The latest launch of a device.
+/// The latest launch of a device, and what the next one is to find.
 struct Latest {
   std::weak_ptr<BoundTeamRun> run = {};
-  double ms = 0;
-  bool is_timed = false;
+  LaunchTime time = {};
+  std::optional<double> idle_ms = {};  ///< where the next launch is timed
+  bool flush_cache = false;            ///< before it
 };
 
-double largest(const std::vector<double>& values) {
-  return *std::ranges::max_element(values);
+/// A team takes as long as the rank that takes longest.
+LaunchTime longest(const std::vector<RankOutcome>& outcomes) {
+  LaunchTime time;
+  for (const auto& outcome : outcomes) {
+    time.ms = std::max(time.ms, outcome.time.ms);
+    time.enqueue_ms = std::max(time.enqueue_ms, outcome.time.enqueue_ms);
+    time.queue_ran_dry = time.queue_ran_dry || outcome.time.queue_ran_dry;
+  }
+  return time;
 }
 
 class BoundTeamRun : public TeamRun, public std::enable_shared_from_this<BoundTeamRun> {
@@ -124,25 +132,27 @@ class BoundTeamRun : public TeamRun, public std::enable_shared_from_this<BoundTe
   BoundTeamRun& operator=(BoundTeamRun&&) = delete;
 
   void launch() {
-    const bool is_timed = std::exchange(latest_->is_timed, false);
-    const auto garbage = static_cast<unsigned char>(std::uniform_int_distribution<int>(0, 255)(random_));
-    team_->order({.kind = RankOrder::Kind::launch, .run = number_, .garbage = garbage});
-    const auto outcomes = team_->together([&] { return own_->launch(garbage); });
-    std::vector<double> ms;
+    const auto idle_ms = std::exchange(latest_->idle_ms, {});
+    const LaunchConditions conditions{
+        .garbage = static_cast<unsigned char>(std::uniform_int_distribution<int>(0, 255)(random_)),
+        .flush_cache = std::exchange(latest_->flush_cache, false),
+        .idle_ms = idle_ms.value_or(0)};
+    team_->order({.kind = RankOrder::Kind::launch, .run = number_, .conditions = conditions});
+    const auto outcomes = team_->together([&] { return own_->launch(conditions); });
     wire_bytes_ = 0;
     for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
       const RankOutcome& found = outcomes[rank];
-      ms.push_back(found.ms);
       wire_bytes_ = std::max(wire_bytes_, found.wire_bytes);
       if (found.damage.found() && !damage_.found())
         damage_ = {fmt::format("rank {}: {}", rank, found.damage.text), found.damage.out_of_bounds};
     }
     rerun_steps_ = std::ranges::max(outcomes, {}, &RankOutcome::steps_again).steps_again;
     latest_->run = weak_from_this();
-    latest_->ms = largest(ms);
-    if (!is_timed) return;
-    timed_ms_.resize(ms.size());
-    for (std::size_t rank = 0; rank < ms.size(); ++rank) timed_ms_[rank].push_back(ms[rank]);
+    latest_->time = longest(outcomes);
+    if (!idle_ms || conditions.flush_cache) return;
+    timed_ms_.resize(outcomes.size());
+    for (std::size_t rank = 0; rank < outcomes.size(); ++rank)
+      timed_ms_[rank].push_back(outcomes[rank].time.ms);
   }
 
   /// What runs on after the launch shows in the outputs that the whole problem's tensors have then.
@@ -156,7 +166,8 @@ class BoundTeamRun : public TeamRun, public std::enable_shared_from_this<BoundTe
   Launch exchange() override {
     return [self = shared_from_this()](void* /*stream*/) {
       self->team_->order({.kind = RankOrder::Kind::exchange, .run = self->number_});
-      self->latest_->ms = largest(self->team_->together([&] { return self->own_->exchange(); }));
+      const auto ms = self->team_->together([&] { return self->own_->exchange(); });
+      self->latest_->time = {.ms = *std::ranges::max_element(ms)};
     };
   }
   double wire_bytes() const override { return wire_bytes_; }
@@ -230,7 +241,8 @@ class TeamDevice : public Device {
     const auto run = latest_->run.lock();
     return run != nullptr ? run->settle() : own_->wait_until_idle();
   }
-  bool flush_cache() override { return false; }
+  /// Before the next launch, and of all ranks: handing out the parts comes in between.
+  bool flush_cache() override { return latest_->flush_cache = own_->flush_cache(); }
   std::optional<ClockReading> read_clock() override { return own_->read_clock(); }
   std::shared_ptr<void> pin_threads() override { return own_->pin_threads(); }
 
@@ -246,11 +258,11 @@ class TeamDevice : public Device {
   }
 
   /// By the clocks of ranks, which start when all are ready.
-  LaunchTime time_launch(const Launch& launch, double /*idle_ms*/) override {
-    latest_->is_timed = true;
+  LaunchTime time_launch(const Launch& launch, double idle_ms) override {
+    latest_->idle_ms = idle_ms;
     launch(nullptr);
-    latest_->is_timed = false;  // an exchange leaves it as it is
-    return {.ms = latest_->ms};
+    latest_->idle_ms.reset();  // an exchange leaves it as it is
+    return latest_->time;
   }
 
  private:
@@ -272,10 +284,19 @@ DeviceInfo team_info(const DeviceInfo& device, int ranks) {
   const TeamPlan plan = plan_of(info);
   const std::set<int> gpus(plan.gpus.begin(), plan.gpus.end());
   const bool by_nccl = plan.path == DataPath::nccl;
+  info.has_device_per_rank = std::ssize(gpus) == ranks;
   info.details["gpus"] = std::to_string(gpus.size());
   info.details["exchange"] = by_nccl ? "NCCL " + nccl_version() : "through host memory";
   if (!by_nccl) info.untimed = "ranks on GPUs that exchange data through host memory are not timed";
   return info;
+}
+
+LinkCeilings measure_links(const DeviceInfo& team, const StartRanks& start,
+                           std::chrono::milliseconds patience) {
+  const auto device = open_device(team.kind, team.index);
+  LiveTeam live(*device, plan_of(team), start, patience);
+  live.order({.kind = RankOrder::Kind::links});
+  return live.together([&] { return measure_links(live.links()); });
 }
 
 std::unique_ptr<Device> open_team(const DeviceInfo& info, StartRanks start,

@@ -9,6 +9,7 @@
 
 #include "device/device.h"
 #include "record/cause.h"
+#include "team/link_ceilings.h"
 #include "team/rank_links.h"
 #include "team/rank_order.h"
 
@@ -46,6 +47,10 @@ using StartRanks =
 /// A device of the host as a team of so many ranks: the CPU, or GPUs from this one on. Where there are fewer
 /// GPUs than ranks, all ranks share this one.
 DeviceInfo team_info(const DeviceInfo& device, int ranks);
+
+/// What the links of a team give, whose ranks are started for that. Throws DeviceError.
+LinkCeilings measure_links(const DeviceInfo& team, const StartRanks& start,
+                           std::chrono::milliseconds patience);
 
 /// A team as a device, on which distributed implementations run. This process is rank 0. It has the tensors of
 /// the whole problem and decides alone what comes next; the others obey. So nothing of what verifies and times

@@ -132,6 +132,22 @@ TEST_CASE("memory need counts inputs, outputs, the reference and the judged copi
   CHECK(memory_need(plan.cases[0], plan, true).device == 0);
 }
 
+TEST_CASE("rank 0 has the whole problem beside all parts, or beside its own where ranks have own devices") {
+  DeviceInfo team = list_devices().front();
+  team.ranks = 2;
+  Selection two_passes;
+  two_passes.impl = "cpu-twopass";
+  const auto bytes_on = [&](const DeviceInfo& device) {
+    const Plan plan = make_plan({case_of({{"dim", size(10)}, {"seqlen", size(192)}})}, {device}, two_passes);
+    return bytes_of_ranks(plan.cases.at(0).jobs.at(0), plan, plan.cases[0].the_case.problem);
+  };
+  const std::size_t all = bytes_on(team);
+  team.has_device_per_rank = true;
+  const std::size_t most = bytes_on(team);
+  CHECK(most < all);
+  CHECK(all < 2 * most);  // shards of 64 and 128 steps
+}
+
 TEST_CASE("the reference needs at most 1.5 times the fp64 bytes of inputs and outputs") {
   const Problem problem = scan_problem({{"batch", size(8)},
                                         {"dim", size(2048)},

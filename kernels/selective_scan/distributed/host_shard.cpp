@@ -37,7 +37,8 @@ class HostScanShard : public HostScan {
     scan_(args);
   }
 
-  void summarize(float* summary, void* /*stream*/) override {
+  void summarize(float* summary, bool decays, void* /*stream*/) override {
+    if (!decays) return;
     with_io_type(io_, [&]<class Io>(Io) {
       const std::int64_t rows = args_.batch * args_.dim;
 #pragma omp parallel for schedule(static)

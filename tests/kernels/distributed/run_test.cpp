@@ -12,6 +12,7 @@
 #include "support/records_of.h"
 #include "support/run_command.h"
 #include "support/temporary_folder.h"
+#include "team/nccl_team.h"
 
 using namespace ssmbench;
 using namespace ssmbench::test;
@@ -81,6 +82,26 @@ TEST_CASE("ranks that share a GPU are verified, and not timed", "[gpu]") {
     if (record.at("record") != "case") continue;
     CHECK(record.at("status") == "pass");
     CHECK_FALSE(record.contains("timing"));
+  }
+}
+
+TEST_CASE("ranks with GPUs of their own are timed, hot and cold, and so is what they exchange", "[gpu]") {
+  if (gpus().size() < 2 || nccl_version().empty()) {
+    WARN("there are no two GPUs here, or there is no NCCL");
+    return;
+  }
+  const TemporaryFolder folder;
+  const CommandResult result = run_ssmbench("run " + folder.write("teams.json", kConfig).string() +
+                                            " --device 'cuda*2' --quick --runs 10 --json - --quiet");
+  INFO(result.err);
+  CHECK(result.exit_code == 0);
+  for (const auto& record : records_of(result.out)) {
+    if (record.at("record") != "case") continue;
+    INFO(record.dump());
+    CHECK(record.at("status") == "pass");
+    CHECK(record.at("team").size() == 2);
+    for (const char* way : {"hot", "cold"}) CHECK(record.at("timing").at(way).at("median_ms") > 0);
+    if (record.at("wire_bytes") > 0) CHECK(record.at("timing").contains("exchange"));
   }
 }
 

@@ -234,8 +234,8 @@ class MistakenScan : public LocalScan {
               mistake_ == Mistake::last_state_of_first_pass && is_last ? elsewhere_.data() : leaving, outputs,
               progress, stream);
   }
-  void summarize(float* summary, void* stream) override {
-    scan_.summarize(summary, stream);
+  void summarize(float* summary, bool decays, void* stream) override {
+    scan_.summarize(summary, decays, stream);
     if (mistake_ == Mistake::decay_left_out)  // e^(A·0) = 1
       std::fill_n(summary, sizes().summary_floats, 0.0F);
   }
