@@ -20,6 +20,10 @@ const TensorSpec* find_spec(const std::vector<TensorSpec>& specs, std::string_vi
   return found == specs.end() ? nullptr : &*found;
 }
 
+bool has_halves(const ShardedGradients& operation, const Problem& inner) {
+  return operation.has_halves != nullptr && operation.has_halves(inner);
+}
+
 /// Where everything of a rank lies.
 struct Room {
   GradientBuffers buffers{};
@@ -43,7 +47,9 @@ struct Room {
         parts.take(numbers_spec == nullptr ? 0 : element_count(numbers_spec->shape)));
     exchange = parts.take(StateGradients::floats(sizes, ranks));
     shard = parts.take(floats_for(operation.shard_bytes == nullptr ? 0 : operation.shard_bytes(part)));
-    buffers.workspace = parts.take(floats_for(kind.implementation(inner)->workspace_bytes(inner)));
+    buffers.workspace = parts.take(floats_for(has_halves(operation, inner)
+                                                  ? operation.halves_bytes(inner)
+                                                  : kind.implementation(inner)->workspace_bytes(inner)));
     floats = parts.floats();
   }
 
@@ -58,7 +64,6 @@ class ShardGradients : public LocalGradients {
   ShardGradients(const RankKind& kind, const ShardedGradients& operation, const Problem& part,
                  const TensorSet& tensors, const Room& room)
       : scan_(operation.scan(part, tensors, room.shard)),
-        go_back_(operation.go_back(part, tensors, room.shard)),
         rebase_(operation.rebase),
         dlast_state_(data_of<const float>(tensors, operation.dlast_state)) {
     const Problem inner = with_states(operation, part);
@@ -76,7 +81,11 @@ class ShardGradients : public LocalGradients {
       rebased_ = room.numbers;
       put(operation.numbers, room.numbers);
     }
-    compute_ = kind.implementation(inner)->bind(inner, inner_tensors, room.buffers.workspace);
+    if (has_halves(operation, inner))
+      halves_ = operation.halves(inner, inner_tensors, room.buffers.workspace);
+    else
+      halves_ = {.pass = whole_passes(operation.go_back(part, tensors, room.shard)),
+                 .compute = kind.implementation(inner)->bind(inner, inner_tensors, room.buffers.workspace)};
     for (const char* name : operation.sums_over_time)
       if (const TensorSpec* spec = find_spec(specs, name);
           spec != nullptr && spec->axes.find(kTimeLetter) == spec->axes.npos)
@@ -85,23 +94,30 @@ class ShardGradients : public LocalGradients {
 
   LocalScan& scan() override { return *scan_; }
   const float* dlast_state() const override { return dlast_state_; }
-  void go_back(const float* leaving, float* entering, void* stream) override {
-    go_back_(leaving, entering, stream);
-  }
-  void compute(void* stream) override {
+  void pass(const ThroughShard& through, void* stream) override {
     if (rebased_ != nullptr) rebase_(numbers_, rebased_, stream);
-    compute_(stream);
+    halves_.pass(through, stream);
   }
+  void compute(void* stream) override { halves_.compute(stream); }
   std::vector<std::span<float>> sums() const override { return sums_; }
 
  private:
+  using GoBack = std::function<void(const float* leaving, float* entering, void* stream)>;
+
+  std::function<void(const ThroughShard&, void*)> whole_passes(GoBack go_back) {
+    return [this, back = std::move(go_back)](const ThroughShard& through, void* stream) {
+      if (through.leaving != nullptr)
+        scan_->run({0, scan_->sizes().steps}, through.state, through.leaving, false, nullptr, stream);
+      if (through.entering != nullptr) back(through.gradient, through.entering, stream);
+    };
+  }
+
   std::unique_ptr<LocalScan> scan_;
-  std::function<void(const float*, float*, void*)> go_back_;
   void (*rebase_)(const TensorView&, std::int32_t*, void*);
   const float* dlast_state_;
   TensorView numbers_;
   std::int32_t* rebased_ = nullptr;
-  Launch compute_;
+  GradientHalves halves_;
   std::vector<std::span<float>> sums_;
 };
 

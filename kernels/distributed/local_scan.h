@@ -63,6 +63,14 @@ class LocalScan {
   /// false. Nothing where progress, if not null, is done.
   virtual void run(IndexRange range, const float* entering, float* leaving, bool outputs,
                    const RerunProgress* progress, void* stream) = 0;
+  /// Two passes over the whole shard with an exchange between them. The first one gives the state after it;
+  /// null: nobody asks. What else it computes the second one may use, which writes outputs and the state.
+  virtual void run_first(const float* entering, float* leaving, void* stream) {
+    if (leaving != nullptr) run({0, sizes_.steps}, entering, leaving, false, nullptr, stream);
+  }
+  virtual void run_second(const float* entering, float* leaving, void* stream) {
+    run({0, sizes_.steps}, entering, leaving, true, nullptr, stream);
+  }
   /// Without `decays` what the summary has of them stays as it is: nobody reads it.
   virtual void summarize(float* summary, bool decays, void* stream) = 0;
   /// The state that enters the shard of `rank`, 1 or more. payloads has for each rank the state that leaves

@@ -21,6 +21,14 @@ struct GradientBuffers {
   void* workspace;  ///< for the shard's own use
 };
 
+/// What goes through a shard from zeros, in the memory of its device.
+struct ThroughShard {
+  const float* state;     ///< before the first step; null: zeros
+  float* leaving;         ///< gets the state after the last step; null: nobody asks for it
+  const float* gradient;  ///< of the state after the last step; null: zeros
+  float* entering;        ///< gets that of the state before the first step; null: nobody asks for it
+};
+
 /// A rank's shard of the gradients of a scan along time.
 class LocalGradients {
  public:
@@ -31,14 +39,13 @@ class LocalGradients {
   LocalGradients(LocalGradients&&) = delete;
   LocalGradients& operator=(LocalGradients&&) = delete;
 
-  /// The forward scan, which is run for its states alone.
+  /// The forward scan: what becomes of states between shards. It is not run.
   virtual LocalScan& scan() = 0;
   /// Gradient of the state after the problem's last step; null where it has none.
   virtual const float* dlast_state() const = 0;
-  /// Goes against time from the gradient of the state after the last step (null: zeros) to that of the state
-  /// before the first.
-  virtual void go_back(const float* leaving, float* entering, void* stream) = 0;
-  /// All gradients of the shard, from the state and the carry in the buffers.
+  /// The states with time, and their gradients against it, without anything else.
+  virtual void pass(const ThroughShard& through, void* stream) = 0;
+  /// After that, all gradients of the shard, from the state and the carry in the buffers.
   virtual void compute(void* stream) = 0;
   /// Gradients that are sums over time: of the shard, to be added over the ranks.
   virtual std::vector<std::span<float>> sums() const = 0;

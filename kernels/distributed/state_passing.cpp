@@ -98,17 +98,15 @@ std::int64_t TwoPass::floats(const ShardSizes& sizes, int ranks) {
 }
 
 void TwoPass::launch(void* stream) {
-  const IndexRange all{0, scan_.sizes().steps};
   const bool is_first = team_.rank() == 0;
   // Nobody asks for what leaves the last shard; its summary says whether a sequence begins there.
-  if (!is_last(team_))
-    scan_.run(all, is_first ? scan_.initial_state() : nullptr, own_, false, nullptr, stream);
+  scan_.run_first(is_first ? scan_.initial_state() : nullptr, is_last(team_) ? nullptr : own_, stream);
   scan_.summarize(own_ + scan_.sizes().state_floats, decays_matter(team_), stream);
   team_.all_gather(own_, payloads_, payload_bytes(scan_), stream);
   if (!is_first)
     scan_.enter({payloads_, scan_.sizes().payload_floats()}, team_.rank(), entering_, progress_, stream);
   float* leaving = is_last(team_) && scan_.last_state() != nullptr ? scan_.last_state() : own_;
-  scan_.run(all, is_first ? scan_.initial_state() : entering_, leaving, true, nullptr, stream);
+  scan_.run_second(is_first ? scan_.initial_state() : entering_, leaving, stream);
 }
 
 Chain::Chain(LocalScan& scan, Communicator& team, float* workspace) : scan_(scan), team_(team) {

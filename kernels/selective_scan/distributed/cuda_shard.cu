@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <stdexcept>
 #include <tuple>
 
 #include "kernels/common/discretize.h"
@@ -104,15 +105,20 @@ TimeSlices slices_of(const SelectiveScan& scan) {
   return {is_bilinear(scan.method) ? rows * scan.dstate : rows, scan.seqlen};
 }
 
+/// Of the sums or products over time.
+std::int64_t partial_floats(const Problem& part) {
+  constexpr std::int64_t kFloats = 4;  // of a WideComplex
+  return kFloats * slices_of(SelectiveScan(part)).values();
+}
+
 /// Where everything of a shard lies.
 struct ShardRoom {
   float *partial, *scan;
   std::int64_t floats;
 
   ShardRoom(const Problem& part, float* workspace) {
-    constexpr std::int64_t kFloats = 4;  // of a WideComplex
     WorkspaceParts parts(workspace);
-    partial = parts.take(kFloats * slices_of(SelectiveScan(part)).values());
+    partial = parts.take(partial_floats(part));
     std::size_t bytes = 0;
     std::int64_t begin = 0;
     for (const std::int64_t stop : cuda_stops(SelectiveScan(part).seqlen)) {
@@ -125,42 +131,32 @@ struct ShardRoom {
   }
 };
 
+/// What becomes of states between shards; nothing runs.
 template <class State>
-class CudaScanShard : public DeviceScan {
+class PassedShard : public DeviceScan {
  public:
-  CudaScanShard(const Problem& part, const ScanArgs& args, void* workspace)
-      : DeviceScan(scan_shards::sizes(part)),
-        part_(part),
-        shape_(part),
-        args_(args),
-        room_(part, static_cast<float*>(workspace)) {}
+  /// `partial` has partial_floats(part) floats.
+  PassedShard(const Problem& part, const ScanArgs& args, float* partial)
+      : DeviceScan(scan_shards::sizes(part)), part_(part), shape_(part), args_(args), partial_(partial) {}
 
   const float* initial_state() const override { return args_.initial_state; }
   float* last_state() const override { return args_.last_state; }
 
-  void run(IndexRange range, const float* entering, float* leaving, bool /*outputs*/,
-           const RerunProgress* progress, void* stream) override {
-    if (is_done(progress, stream)) return;
-    const auto [place, is_new] = launches_.try_emplace({range.begin, range.end, entering, leaving});
-    if (is_new) {
-      ScanArgs args = scan_shards::steps_of(args_, range, part_.dtype(), shape_.complex);
-      args.initial_state = entering;
-      args.last_state = leaving;
-      place->second = fused_launch(range_problem(part_, range.count()), args, room_.scan);
-    }
-    place->second(stream);
+  void run(IndexRange /*range*/, const float* /*entering*/, float* /*leaving*/, bool /*outputs*/,
+           const RerunProgress* /*progress*/, void* /*stream*/) override {
+    throw std::logic_error("states alone are not computed");
   }
 
-  void summarize(float* summary, void* stream) override {
+  void summarize(float* summary, bool decays, void* stream) override {
+    if (!decays) return;
     with_io_type(part_.dtype(), [&]<class Io>(std::type_identity<Io>) {
       auto* const cuda = static_cast<cudaStream_t>(stream);
       if (is_bilinear(shape_.method)) {
         const DecayProducts<Io, State> products{args_, method_parameters(shape_.method),
                                                 reinterpret_cast<State*>(summary)};
-        fold_time(products, slices_of(shape_), reinterpret_cast<Wide<State>*>(room_.partial), cuda);
+        fold_time(products, slices_of(shape_), reinterpret_cast<Wide<State>*>(partial_), cuda);
       } else {
-        fold_time(StepSums<Io>{args_, summary}, slices_of(shape_), reinterpret_cast<double*>(room_.partial),
-                  cuda);
+        fold_time(StepSums<Io>{args_, summary}, slices_of(shape_), reinterpret_cast<double*>(partial_), cuda);
       }
     });
   }
@@ -177,6 +173,10 @@ class CudaScanShard : public DeviceScan {
               carries, rank, ranks, gradient)(stream);
   }
 
+ protected:
+  const Problem& part() const { return part_; }
+  const ScanArgs& args() const { return args_; }
+
  private:
   std::int64_t states() const { return args_.batch * args_.dim * args_.dstate; }
   std::int64_t blocks() const { return ceil_div(states(), std::int64_t{kThreads}); }
@@ -187,7 +187,34 @@ class CudaScanShard : public DeviceScan {
   Problem part_;
   SelectiveScan shape_;
   ScanArgs args_;
-  ShardRoom room_;
+  float* partial_;
+};
+
+template <class State>
+class CudaScanShard : public PassedShard<State> {
+ public:
+  CudaScanShard(const Problem& part, const ScanArgs& args, void* workspace)
+      : CudaScanShard(part, args, ShardRoom(part, static_cast<float*>(workspace))) {}
+
+  void run(IndexRange range, const float* entering, float* leaving, bool /*outputs*/,
+           const RerunProgress* progress, void* stream) override {
+    if (this->is_done(progress, stream)) return;
+    const auto [place, is_new] = launches_.try_emplace({range.begin, range.end, entering, leaving});
+    if (is_new) {
+      const Problem& part = this->part();
+      ScanArgs args = scan_shards::steps_of(this->args(), range, part.dtype(), SelectiveScan(part).complex);
+      args.initial_state = entering;
+      args.last_state = leaving;
+      place->second = fused_launch(range_problem(part, range.count()), args, scan_);
+    }
+    place->second(stream);
+  }
+
+ private:
+  CudaScanShard(const Problem& part, const ScanArgs& args, const ShardRoom& room)
+      : PassedShard<State>(part, args, room.partial), scan_(room.scan) {}
+
+  float* scan_;  ///< workspace of scans
   /// By first step, end, and the states that enter and leave: bound once, launched many times.
   std::map<std::tuple<std::int64_t, std::int64_t, const float*, float*>, Launch> launches_;
 };
@@ -207,6 +234,16 @@ std::unique_ptr<LocalScan> shard(const Problem& part, const TensorSet& tensors, 
   const ScanArgs args = bind_scan(part, tensors);
   if (SelectiveScan(part).complex) return std::make_unique<CudaScanShard<Complex>>(part, args, workspace);
   return std::make_unique<CudaScanShard<float>>(part, args, workspace);
+}
+
+std::size_t passed_bytes(const Problem& part) {
+  return static_cast<std::size_t>(partial_floats(part)) * sizeof(float);
+}
+
+std::unique_ptr<LocalScan> passed(const Problem& part, const ScanArgs& args, void* workspace) {
+  auto* const partial = static_cast<float*>(workspace);
+  if (SelectiveScan(part).complex) return std::make_unique<PassedShard<Complex>>(part, args, partial);
+  return std::make_unique<PassedShard<float>>(part, args, partial);
 }
 
 namespace {

@@ -19,13 +19,20 @@ constexpr int kMaxCombineRuns = 32;  // blocks then read 32 bytes of each segmen
 constexpr int kSumSlices = 8;
 constexpr int kSumWidth = kCombineThreads / kSumSlices;
 
+/// Where combine_kernel puts what a chain ends with, (B, D, N), and changes nothing else; null: nowhere.
+struct ChainEnds {
+  bool alone;
+  float *states, *carries;
+};
+
 /// blockIdx.y 0: `states` from those at the ends of segments to those at their starts; 1: `carries`, the
 /// other way. Chains over segments, or, where these are many, over `runs` runs of segments at a time: each
-/// run from zero, then the runs, then each run from its true value.
+/// run from zero, then the runs, then each run from its true value. With `ends` alone only what they end with.
 ///
 ///   block    256 / runs neighbouring states of the grid, in the order of the workspace; a thread each for
 ///            every run
-__global__ void __launch_bounds__(kCombineThreads) combine_kernel(const KernelArgs kernel, const int runs) {
+__global__ void __launch_bounds__(kCombineThreads)
+    combine_kernel(const KernelArgs kernel, const int runs, const ChainEnds ends) {
   __shared__ float run_decays[kCombineThreads], run_values[kCombineThreads];
   const ScanArgs& args = kernel.args.scan;
   const BackwardPlan& plan = kernel.plan;
@@ -34,6 +41,8 @@ __global__ void __launch_bounds__(kCombineThreads) combine_kernel(const KernelAr
   const int run = static_cast<int>(threadIdx.x) / width;
   const StoredState state(args, plan, static_cast<std::int64_t>(blockIdx.x) * width + column);
   const bool forward = blockIdx.y == 0;
+  float* const end_of_chain = forward ? ends.states : ends.carries;
+  if (ends.alone && end_of_chain == nullptr) return;
   const float A = state.exists ? kLog2E * args.A[state.in_channels] : 0.0F;
   float* const own = kernel.workspace + (forward ? kernel.at.states : kernel.at.carries) + state.index;
   const float* const sums = kernel.workspace + kernel.at.delta_sums + state.row;
@@ -80,9 +89,10 @@ __global__ void __launch_bounds__(kCombineThreads) combine_kernel(const KernelAr
   for (int before = column; before < run * width + column; before += width)
     value = fmaf(run_decays[before], value, run_values[before]);
   for_run([&](float& element, float decay, float local) {
-    element = value;
+    if (!ends.alone) element = value;
     value = fmaf(decay, value, local);
   });
+  if (ends.alone && run == runs - 1 && state.exists) end_of_chain[state.in_batches] = value;
 }
 
 /// Runs of combine_kernel: of at least 8 segments, whose loads are in flight together.
@@ -138,6 +148,14 @@ unsigned grid_of(std::int64_t blocks) {
   return static_cast<unsigned>(blocks);
 }
 
+/// `chains`: 1 of states alone, 2 of carries too.
+void combine(const KernelArgs& kernel, unsigned chains, const ChainEnds& ends, cudaStream_t stream) {
+  const int runs = combine_runs(kernel.plan.segments());
+  combine_kernel<<<dim3(grid_of(kernel.plan.state_floats() / (kCombineThreads / runs)), chains),
+                   kCombineThreads, 0, stream>>>(kernel, runs, ends);
+  check_cuda(cudaGetLastError());
+}
+
 BackwardKernels kernels_of(const ScanGradientArgs& args, DType io, const BackwardPlan& plan) {
   return with_io_type(io, [&]<class Io>(std::type_identity<Io>) {
     return backward_kernels<Io>(in_vectors(args, io), plan.idle_warps());
@@ -165,6 +183,11 @@ Backward::Backward(const ScanGradientArgs& args, DType io, const BackwardPlan& p
 }
 
 void Backward::launch(cudaStream_t stream, const AddShares& add_shares) const {
+  launch_segments(stream);
+  launch_gradients(stream, add_shares);
+}
+
+void Backward::launch_segments(cudaStream_t stream) const {
   const BackwardKernels kernels = kernels_of(args_, io_, plan_);
   const KernelArgs kernel{args_, plan_, backward_workspace(plan_), workspace_};
   const bool one_span = plan_.spans() == 1;
@@ -173,11 +196,21 @@ void Backward::launch(cudaStream_t stream, const AddShares& add_shares) const {
             plan_.in_turn ? kernels.segment_bytes : kernels.segment_with_carry_bytes, stream>>>(
       kernel, 0, one_span, true);
   check_cuda(cudaGetLastError());
+}
+
+void Backward::launch_ends(const ProblemEnds& ends, cudaStream_t stream) const {
+  KernelArgs kernel{args_, plan_, backward_workspace(plan_), workspace_};
+  kernel.args.scan.initial_state = ends.state;
+  kernel.args.dlast_state = ends.gradient;
+  combine(kernel, 2, {.alone = true, .states = ends.leaving, .carries = ends.entering}, stream);
+}
+
+void Backward::launch_gradients(cudaStream_t stream, const AddShares& add_shares) const {
+  const BackwardKernels kernels = kernels_of(args_, io_, plan_);
+  const KernelArgs kernel{args_, plan_, backward_workspace(plan_), workspace_};
+  const bool one_span = plan_.spans() == 1;
   // What blocks go through in turn needs no carries beforehand.
-  const int runs = combine_runs(plan_.segments());
-  combine_kernel<<<dim3(grid_of(plan_.state_floats() / (kCombineThreads / runs)), plan_.in_turn ? 1 : 2),
-                   kCombineThreads, 0, stream>>>(kernel, runs);
-  check_cuda(cudaGetLastError());
+  combine(kernel, plan_.in_turn ? 1 : 2, {}, stream);
   for (std::int64_t span = plan_.spans() - 1; span >= 0; --span) {
     const std::int64_t first = span * plan_.span_segments();
     const std::int64_t end = std::min((span + 1) * plan_.span, plan_.seqlen);

@@ -18,6 +18,12 @@ using AddShares =
 /// Whether the current device's blocks may have as much shared memory as these kernels take: from Hopper on.
 bool fits(DType io);
 
+/// What enters a problem at its ends, and what leaves it there; (B, D, N) or null.
+struct ProblemEnds {
+  const float *state, *gradient;  ///< before the first step, and of the state after the last; null: zeros
+  float *leaving, *entering;      ///< the state after the last step, the gradient of the one before the first
+};
+
 /// The gradients of problems for which applies() and fits() hold.
 class Backward {
  public:
@@ -25,6 +31,12 @@ class Backward {
   Backward(const ScanGradientArgs& args, DType io, const BackwardPlan& plan, float* workspace);
   /// Launches everything; `add_shares` has to launch on the same stream. Throws DeviceError.
   void launch(cudaStream_t stream, const AddShares& add_shares) const;
+
+  /// launch() in two halves: all segments from zeros; and, given that, the gradients.
+  void launch_segments(cudaStream_t stream) const;
+  void launch_gradients(cudaStream_t stream, const AddShares& add_shares) const;
+  /// Between them: what leaves when that enters, where it is asked for. The plan is not in turn.
+  void launch_ends(const ProblemEnds& ends, cudaStream_t stream) const;
 
  private:
   ScanGradientArgs args_;

@@ -162,8 +162,9 @@ constexpr std::int64_t segments_time(const BackwardPlan& plan) {
 /// 16384 steps is one span; a longer one is cut into spans where the workspace would be over 128 MB and over
 /// 24% of the bytes of all tensors, whose kept states are then computed once more. Spans have shorter
 /// segments where these would leave multiprocessors idle, and longer ones where not even one segment has
-/// room.
-inline BackwardPlan plan_backward(const SelectiveScan& scan, double tensor_bytes) {
+/// room. `in_two_halves`: never in turn, so that segment_kernel leaves the carries too (ScanGradientHalves).
+inline BackwardPlan plan_backward(const SelectiveScan& scan, double tensor_bytes,
+                                  bool in_two_halves = false) {
   constexpr std::int64_t kLongestInTurn = 256;
   constexpr std::int64_t kShortestSegment = 64;
   constexpr std::int64_t kLongestSegment = 1024;
@@ -179,7 +180,7 @@ inline BackwardPlan plan_backward(const SelectiveScan& scan, double tensor_bytes
   plan.channels_per_group = scan.channels_per_group();
   plan.blocks_per_group = ceil_div(plan.channels_per_group, kBlockChannels);
   plan.segment = kShortestSegment;
-  plan.in_turn = plan.segments() == 1 || fill_whole_waves(plan.blocks());
+  plan.in_turn = !in_two_halves && (plan.segments() == 1 || fill_whole_waves(plan.blocks()));
   if (plan.in_turn) {
     while (plan.segment < kLongestInTurn &&
            kSegmentBlocks * plan.blocks() * ceil_div(plan.seqlen, 2 * plan.segment) >= 5 * kWave)
@@ -190,7 +191,7 @@ inline BackwardPlan plan_backward(const SelectiveScan& scan, double tensor_bytes
       other.segment *= 2;
       if (segments_time(other) <= segments_time(plan)) plan.segment = other.segment;
     }
-    plan.in_turn = plan.segments() == 1;
+    plan.in_turn = !in_two_halves && plan.segments() == 1;
   }
   plan.span = plan.segments() * plan.segment;
   if (plan.seqlen <= kShortestLimited) return plan;

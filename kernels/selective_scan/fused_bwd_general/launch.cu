@@ -5,9 +5,11 @@
 #include <string>
 
 #include "base/cuda_check.h"
+#include "kernels/common/hopper/device.h"
 #include "kernels/common/launch.cuh"
 #include "kernels/selective_scan/bind.h"
 #include "kernels/selective_scan/fused_bwd/launch.h"
+#include "kernels/selective_scan/fused_bwd_general/halves.h"
 #include "kernels/selective_scan/fused_bwd_general/kernel.cuh"
 #include "kernels/selective_scan/segments.cuh"
 
@@ -112,27 +114,32 @@ ShareLayout shares_of(const GeneralBackwardPlan& plan) {
           plan.tile.states_log2()};
 }
 
-fused_bwd::BackwardPlan fast_plan_of(const Problem& problem) {
-  return fused_bwd::plan_backward(SelectiveScan(problem), tensor_bytes(problem));
+fused_bwd::BackwardPlan fast_plan_of(const Problem& problem, bool in_two_halves = false) {
+  return fused_bwd::plan_backward(SelectiveScan(problem), tensor_bytes(problem), in_two_halves);
 }
 
 ShareLayout shares_of(const fused_bwd::BackwardPlan& plan) {
   return {plan.batch * plan.groups, plan.blocks_per_group, plan.span, ceil_log2(fused_bwd::kPaddedStates)};
 }
 
-std::optional<std::string> unsupported(const Problem& problem) {
-  const GeneralBackwardPlan general = plan_of(problem);
-  std::int64_t blocks = std::max(general.blocks, shares_of(general).blocks());
-  if (fused_bwd::applies(SelectiveScan(problem))) {
-    const fused_bwd::BackwardPlan plan = fast_plan_of(problem);
-    blocks = std::max(
-        {blocks, plan.blocks() * plan.segments() * fused_bwd::kSegmentBlocks, shares_of(plan).blocks()});
-  }
+/// The largest grid of the fast kernels.
+std::int64_t blocks_of(const fused_bwd::BackwardPlan& plan) {
+  return std::max(plan.blocks() * plan.segments() * fused_bwd::kSegmentBlocks, shares_of(plan).blocks());
+}
+
+std::optional<std::string> too_many(std::int64_t blocks) {
   if (blocks > kMaxGridX)
     return "needs at most 2147483647 blocks, and not " + std::to_string(blocks) +
            ": one per some channels of a batch, and one per batch, group and " + std::to_string(kAddThreads) +
            " states of a segment of time";
   return std::nullopt;
+}
+
+std::optional<std::string> unsupported(const Problem& problem) {
+  const GeneralBackwardPlan general = plan_of(problem);
+  std::int64_t blocks = std::max(general.blocks, shares_of(general).blocks());
+  if (fused_bwd::applies(SelectiveScan(problem))) blocks = std::max(blocks, blocks_of(fast_plan_of(problem)));
+  return too_many(blocks);
 }
 
 /// Enough for whichever kernels the device takes.
@@ -267,21 +274,44 @@ class Backward {
   GeneralBackwardKernels kernels_;
 };
 
-Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
-  if (auto reason = unsupported(problem)) throw ContractError("cuda-fused " + *reason);
-  if (fused_bwd::applies(SelectiveScan(problem)) && fused_bwd::fits(problem.dtype())) {
-    const fused_bwd::BackwardPlan plan = fast_plan_of(problem);
-    const ScanGradientArgs args = bind_scan_gradients(problem, tensors);
-    auto* floats = static_cast<float*>(workspace);
-    return [backward = fused_bwd::Backward(args, problem.dtype(), plan, floats), io = problem.dtype(),
-            scan = args.scan, floats, layout = shares_of(plan)](void* stream_of_launch) {
-      auto* stream = static_cast<cudaStream_t>(stream_of_launch);
-      backward.launch(stream, [&](std::int64_t shares, void* gradient, const ProjectionStrides& strides,
-                                  const SegmentRange& range) {
-        add_shares(io, false, floats + shares, gradient, strides, range, scan, layout, stream);
-      });
+/// A problem that the fast kernels do.
+class FastBackward {
+ public:
+  FastBackward(const Problem& problem, const TensorSet& tensors, const fused_bwd::BackwardPlan& plan,
+               void* workspace)
+      : FastBackward(bind_scan_gradients(problem, tensors), problem.dtype(), plan,
+                     static_cast<float*>(workspace)) {}
+
+  const fused_bwd::Backward& kernels() const { return kernels_; }
+  fused_bwd::AddShares add_shares_on(cudaStream_t stream) const {
+    return [this, stream](std::int64_t shares, void* gradient, const ProjectionStrides& strides,
+                          const SegmentRange& range) {
+      add_shares(io_, false, workspace_ + shares, gradient, strides, range, scan_, layout_, stream);
     };
   }
+
+ private:
+  FastBackward(const ScanGradientArgs& args, DType io, const fused_bwd::BackwardPlan& plan, float* workspace)
+      : kernels_(args, io, plan, workspace),
+        io_(io),
+        scan_(args.scan),
+        workspace_(workspace),
+        layout_(shares_of(plan)) {}
+
+  fused_bwd::Backward kernels_;
+  DType io_;
+  ScanArgs scan_;
+  float* workspace_;
+  ShareLayout layout_;
+};
+
+Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
+  if (auto reason = unsupported(problem)) throw ContractError("cuda-fused " + *reason);
+  if (fused_bwd::applies(SelectiveScan(problem)) && fused_bwd::fits(problem.dtype()))
+    return [fast = FastBackward(problem, tensors, fast_plan_of(problem), workspace)](void* stream_of_launch) {
+      auto* stream = static_cast<cudaStream_t>(stream_of_launch);
+      fast.kernels().launch(stream, fast.add_shares_on(stream));
+    };
   return [backward = Backward(problem, tensors, workspace)](void* stream) {
     backward.launch(static_cast<cudaStream_t>(stream));
   };
@@ -297,4 +327,40 @@ const Registration registration{
      .bind = bind}};
 
 }  // namespace
+
+std::optional<std::string> halves_unsupported(const Problem& problem) {
+  if (!fused_bwd::applies(SelectiveScan(problem)))
+    return "passes gradients of states on GPUs for real A, zoh, variable B and C and at most 16 states "
+           "alone, "
+           "of groups of 16 channels or of few smaller ones";
+  if (auto reason = too_many(blocks_of(fast_plan_of(problem, true)))) return reason;
+  if (hopper::wrong_device()) return "needs a GPU of compute capability 9.0";
+  return {};
+}
+
+std::size_t halves_bytes(const Problem& problem) {
+  return static_cast<std::size_t>(fused_bwd::backward_workspace(fast_plan_of(problem, true)).floats) *
+         sizeof(float);
+}
+
+GradientHalves halves(const Problem& problem, const TensorSet& tensors, void* workspace) {
+  if (auto reason = halves_unsupported(problem)) throw ContractError("cuda-fused " + *reason);
+  const FastBackward fast(problem, tensors, fast_plan_of(problem, true), workspace);
+  return {.pass =
+              [fast](const ThroughShard& through, void* stream_of_launch) {
+                auto* stream = static_cast<cudaStream_t>(stream_of_launch);
+                fast.kernels().launch_segments(stream);
+                fast.kernels().launch_ends({.state = through.state,
+                                            .gradient = through.gradient,
+                                            .leaving = through.leaving,
+                                            .entering = through.entering},
+                                           stream);
+              },
+          .compute =
+              [fast](void* stream_of_launch) {
+                auto* stream = static_cast<cudaStream_t>(stream_of_launch);
+                fast.kernels().launch_gradients(stream, fast.add_shares_on(stream));
+              }};
+}
+
 }  // namespace ssmbench::fused_bwd_general

@@ -8,6 +8,7 @@
 #include "kernels/ssd_chunk_scan/bind.h"
 #include "kernels/ssd_chunk_scan/distributed/cuda_states.h"
 #include "kernels/ssd_chunk_scan/distributed/host_shard.h"
+#include "kernels/ssd_chunk_scan/hopper_bwd/halves.h"
 
 namespace ssmbench::cuda_ssd_shards {
 namespace {
@@ -48,6 +49,9 @@ const GradientRegistration registration(cuda_ranks(), {.op = "ssd_chunk_scan_bwd
                                                        .shard_bytes = gradient_bytes,
                                                        .scan = states,
                                                        .go_back = way_back,
+                                                       .has_halves = ssd_hopper_bwd::has_halves,
+                                                       .halves = ssd_hopper_bwd::halves,
+                                                       .halves_bytes = ssd_hopper_bwd::halves_bytes,
                                                        .rebase = rebase});
 
 }  // namespace

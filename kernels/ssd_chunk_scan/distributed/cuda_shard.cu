@@ -16,6 +16,7 @@
 #include "kernels/ssd_chunk_scan/distributed/cuda_shard.h"
 #include "kernels/ssd_chunk_scan/distributed/cuda_states.h"
 #include "kernels/ssd_chunk_scan/distributed/host_shard.h"
+#include "kernels/ssd_chunk_scan/hopper/halves.h"
 
 namespace ssmbench::cuda_ssd_shards {
 namespace {
@@ -29,16 +30,18 @@ Problem range_problem(const Problem& part, std::int64_t steps, bool entered) {
 /// Where everything of a shard lies.
 struct ShardRoom {
   float* states;
-  std::int32_t* numbers;  ///< of one batch
-  float* scan;
+  std::int32_t* numbers;  ///< of all batches; ranges take those of one
+  float* scan;            ///< of ranges, or of halves
   std::int64_t floats;
 
   ShardRoom(const Problem& part, float* workspace) {
     const SsdChunkScan scan_of_part(part);
     WorkspaceParts parts(workspace);
     states = parts.take(states_floats(part));
-    numbers = reinterpret_cast<std::int32_t*>(parts.take(scan_of_part.has_seq_idx ? scan_of_part.seqlen : 0));
+    numbers = reinterpret_cast<std::int32_t*>(
+        parts.take(scan_of_part.has_seq_idx ? scan_of_part.batch * scan_of_part.seqlen : 0));
     std::size_t bytes = bytes_for(part, scan_of_part.seqlen);
+    if (ssd_hopper::has_halves(part)) bytes = std::max(bytes, ssd_hopper::halves_bytes(part));
     std::int64_t begin = 0;
     for (const std::int64_t stop : cuda_stops(scan_of_part.seqlen)) {
       bytes = std::max(bytes, bytes_for(part, stop - begin));
@@ -64,7 +67,25 @@ class CudaSsdShard : public StatesShard {
   CudaSsdShard(const Problem& part, const SsdArgs& args, const TensorSet& tensors, float* workspace)
       : StatesShard(part, args.in, args.final_states, ShardRoom(part, workspace).states),
         tensors_(tensors),
-        room_(part, workspace) {}
+        room_(part, workspace) {
+    if (!ssd_hopper::has_halves(part)) return;
+    SsdArgs of_halves = args;
+    if (args.in.seq_idx != nullptr) of_halves.in.seq_idx = room_.numbers;
+    halves_ = ssd_hopper::halves(part, of_halves, room_.scan);
+  }
+
+  void run_first(const float* entering, float* leaving, void* stream) override {
+    if (halves_ == nullptr) return StatesShard::run_first(entering, leaving, stream);
+    const SsdInputs& in = inputs();
+    for (std::int64_t b = 0; in.seq_idx != nullptr && b < in.batch; ++b)
+      rebase_numbers(in.seq_idx + b * in.seqlen, 0, in.seqlen, room_.numbers + b * in.seqlen, stream);
+    halves_->states(entering, leaving, static_cast<cudaStream_t>(stream));
+  }
+
+  void run_second(const float* entering, float* leaving, void* stream) override {
+    if (halves_ == nullptr) return StatesShard::run_second(entering, leaving, stream);
+    halves_->outputs(entering, leaving, static_cast<cudaStream_t>(stream));
+  }
 
   void run(IndexRange range, const float* entering, float* leaving, bool outputs,
            const RerunProgress* progress, void* stream) override {
@@ -114,6 +135,7 @@ class CudaSsdShard : public StatesShard {
 
   TensorSet tensors_;
   ShardRoom room_;
+  std::unique_ptr<ssd_hopper::Halves> halves_;  ///< null: cuda-hopper does not do the shard
   /// By first step, end, and the states that enter and leave: bound once, launched many times; of each batch.
   std::map<std::tuple<std::int64_t, std::int64_t, const float*, float*>, std::vector<Launch>> launches_;
 };

@@ -7,6 +7,9 @@
 
 #include "kernels/common/hopper/device.h"
 #include "kernels/ssd_chunk_scan/bind.h"
+#include "kernels/ssd_chunk_scan/handed_ends.cuh"
+#include "kernels/ssd_chunk_scan/hopper/halves.h"
+#include "kernels/ssd_chunk_scan/hopper/halves_plan.h"
 #include "kernels/ssd_chunk_scan/hopper/launch.h"
 #include "kernels/ssd_chunk_scan/sequences.h"
 #include "ops/ssd_chunk_scan/sequences.h"
@@ -120,5 +123,106 @@ const Registration registration{
      .workspace_bytes = workspace_bytes,
      .bind = bind}};
 
+/// Of an item of the plan.
+struct PlaceOfItem {
+  Plan plan;
+  __device__ TileOfState operator()(std::int64_t item, int tile) const {
+    const Item of = plan.item(static_cast<int>(item));
+    const RowTile at = of.tile(tile);
+    return {of.b, at.head, at.row};
+  }
+};
+
+Plan halves_plan(const Problem& problem) {
+  const SsdChunkScan scan(problem);
+  return halves_plan_for({scan.batch, scan.seqlen, scan.nheads, scan.groups, scan.headdim}, kMultiprocessors,
+                         problem.dtype() == DType::f16 ? 1 : 2);
+}
+
+/// Where states lie: of all parts from zeros, and those that enter parts.
+struct HalvesLayout {
+  std::size_t own, entering, bytes;
+
+  HalvesLayout(const Plan& plan, int states) {
+    WorkspaceLayout layout;
+    own = layout.take(static_cast<std::int64_t>(handed_layout_of(with_part_more(plan), states).bytes), 1);
+    entering = layout.take(static_cast<std::int64_t>(handed_layout_of(plan, states).bytes), 1);
+    bytes = layout.bytes();
+  }
+};
+
+class HopperHalves : public Halves {
+ public:
+  HopperHalves(const Problem& problem, const SsdArgs& ssd, void* workspace)
+      : plan_(halves_plan(problem)),
+        states_(padded_dstate(SsdChunkScan(problem))),
+        variant_(variant_of(problem.dtype(), plan_,
+                            [&]<class Io, class Tiles>(Io, Tiles) {
+                              return variant_for<Io, Tiles::value>(states_, ssd.in.z != nullptr);
+                            })),
+        of_states_(args_of(ssd, with_part_more(plan_), at(workspace, HalvesLayout(plan_, states_).own))),
+        of_outputs_(args_of(ssd, plan_, at(workspace, HalvesLayout(plan_, states_).entering))) {
+    allow_shared_bytes(variant_.kernel, variant_.shared_bytes);
+    allow_shared_bytes(variant_.parts_kernel, variant_.parts_shared_bytes);
+  }
+
+  void states(const float* entering, float* leaving, cudaStream_t stream) override {
+    variant_.parts_kernel<<<static_cast<unsigned>(of_states_.plan.blocks), kStateThreads,
+                            static_cast<std::size_t>(variant_.parts_shared_bytes), stream>>>(of_states_);
+    check_cuda(cudaGetLastError());
+    if (leaving != nullptr) join(entering, nullptr, leaving, stream);
+  }
+
+  void outputs(const float* entering, float* leaving, cudaStream_t stream) override {
+    join(entering, of_outputs_.handed.states, nullptr, stream);
+    HopperArgs args = of_outputs_;
+    args.ssd.in.initial_states = entering;
+    args.ssd.final_states = leaving;
+    hopper::launch_kernel(hopper::Begin::after, stream, variant_.kernel, plan_.blocks, dim3(kThreads),
+                          variant_.shared_bytes, args);
+  }
+
+ private:
+  static void* at(void* workspace, std::size_t offset) {
+    return static_cast<unsigned char*>(workspace) + offset;
+  }
+  HopperArgs args_of(const SsdArgs& ssd, const Plan& plan, void* workspace) const {
+    HopperArgs args = make_args(ssd, plan, states_, workspace);
+    args.ssd.in.initial_states = nullptr;
+    args.ssd.final_states = nullptr;
+    return args;
+  }
+  void join(const float* entering, float* before, float* leaving, cudaStream_t stream) const {
+    const SsdInputs& in = of_states_.ssd.in;
+    const EndsArgs args{.from = of_states_.handed,
+                        .stride = of_states_.plan.parts,
+                        .of = {plan_.items, plan_.parts, plan_.tiles_per_item, kRows * states_ / 4},
+                        .nheads = in.nheads,
+                        .headdim = in.headdim,
+                        .dstate = in.dstate,
+                        .entering = entering};
+    launch_ends(args, PlaceOfItem{plan_}, before, leaving, stream);
+  }
+
+  Plan plan_;
+  int states_;
+  Variant variant_;
+  HopperArgs of_states_, of_outputs_;
+};
+
 }  // namespace
+
+bool has_halves(const Problem& problem) {
+  return !unsupported(problem) && !SsdSequences(problem).packed &&
+         SsdChunkScan(problem).seqlen > kSteps * (kLeastParts - 1);
+}
+
+std::size_t halves_bytes(const Problem& problem) {
+  return HalvesLayout(halves_plan(problem), padded_dstate(SsdChunkScan(problem))).bytes;
+}
+
+std::unique_ptr<Halves> halves(const Problem& problem, const SsdArgs& args, void* workspace) {
+  return std::make_unique<HopperHalves>(problem, args, workspace);
+}
+
 }  // namespace ssmbench::ssd_hopper

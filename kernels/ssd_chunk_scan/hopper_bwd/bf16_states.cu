@@ -8,5 +8,7 @@ template Walks make_walks<__nv_bfloat16>(const SsdBwdArgs&, const ChunkedBwdPlan
                                          void*);
 template void launch_walks<__nv_bfloat16>(const Walks&, cudaStream_t);
 template void launch_walks_alone<__nv_bfloat16>(const Walks&, cudaStream_t);
+template void launch_all_parts<__nv_bfloat16>(const Walks&, cudaStream_t);
+template void launch_images<__nv_bfloat16>(const Walks&, cudaStream_t);
 
 }  // namespace ssmbench::ssd_hopper_bwd

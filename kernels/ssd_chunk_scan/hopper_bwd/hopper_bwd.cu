@@ -8,6 +8,8 @@
 #include "kernels/common/hopper/device.h"
 #include "kernels/ssd_chunk_scan/bind.h"
 #include "kernels/ssd_chunk_scan/chunked_bwd/chunked_bwd.h"
+#include "kernels/ssd_chunk_scan/handed_ends.cuh"
+#include "kernels/ssd_chunk_scan/hopper_bwd/halves.h"
 #include "kernels/ssd_chunk_scan/hopper_bwd/launch.h"
 
 namespace ssmbench {
@@ -31,6 +33,10 @@ extern template Variant variant_for<__nv_bfloat16>(int states, bool gated);
 extern template Walks make_walks<__nv_bfloat16>(const SsdBwdArgs&, const ChunkedBwdPlan&,
                                                 const ChunkedBwdWorkspace&, void*);
 extern template void launch_walks<__nv_bfloat16>(const Walks&, cudaStream_t);
+extern template void launch_all_parts<__half>(const Walks&, cudaStream_t);
+extern template void launch_images<__half>(const Walks&, cudaStream_t);
+extern template void launch_all_parts<__nv_bfloat16>(const Walks&, cudaStream_t);
+extern template void launch_images<__nv_bfloat16>(const Walks&, cudaStream_t);
 
 namespace {
 
@@ -79,7 +85,8 @@ Launch launch_of(const Problem& problem, const SsdBwdArgs& bwd, void* workspace)
   };
 }
 
-Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
+/// Of tensors that are aligned as TMA needs them.
+SsdBwdArgs checked_args(const Problem& problem, const TensorSet& tensors) {
   if (auto reason = unsupported(problem)) throw ContractError("cuda-hopper " + *reason);
   const SsdBwdArgs bwd = bind_ssd_bwd(problem, tensors);
   const SsdInputs& in = bwd.in;
@@ -88,6 +95,11 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
                                        static_cast<const void*>(bwd.dC)})
     if (reinterpret_cast<std::uintptr_t>(tensor) % 16 != 0)
       throw ContractError("cuda-hopper needs tensors that are aligned to 16 bytes");
+  return bwd;
+}
+
+Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
+  const SsdBwdArgs bwd = checked_args(problem, tensors);
   return problem.dtype() == DType::f16 ? launch_of<__half>(problem, bwd, workspace)
                                        : launch_of<__nv_bfloat16>(problem, bwd, workspace);
 }
@@ -107,5 +119,118 @@ const Registration registration{
      .workspace_bytes = workspace_bytes,
      .bind = bind}};
 
+/// Of a walk's head.
+struct PlaceOfHead {
+  int nheads;
+  __device__ TileOfState operator()(std::int64_t sequence, int /*tile*/) const {
+    const auto row = static_cast<int>(sequence);
+    return {row / nheads, row % nheads, 0};
+  }
+};
+
+/// Where states of the parts of both walks lie: from zeros, and those that enter parts.
+struct HalvesLayout {
+  std::size_t own, entering, bytes;
+
+  explicit HalvesLayout(const Problem& problem) {
+    const SsdChunkScan scan(problem);
+    const ChunkedBwdPlan plan = chunked_bwd_plan(problem, tiles_of(problem));
+    const std::int64_t heads = scan.batch * scan.nheads;
+    const std::int64_t blocks = 2 * heads * walk_parts(heads, plan.chunks);
+    const auto bytes_of_states =
+        static_cast<std::int64_t>(handed_layout(blocks, 1, kSteps * 64 * plan.dstate_tiles).bytes);
+    WorkspaceLayout layout;
+    layout.take(static_cast<std::int64_t>(plan.bytes), 1);
+    own = layout.take(bytes_of_states, 1);
+    entering = layout.take(bytes_of_states, 1);
+    bytes = layout.bytes();
+  }
+};
+
+template <class Io>
+class HopperHalves {
+ public:
+  HopperHalves(const Problem& problem, const SsdBwdArgs& bwd, void* workspace)
+      : plan_(chunked_bwd_plan(problem, tiles_of(problem))),
+        variant_(variant_for<Io>(64 * plan_.dstate_tiles, bwd.in.z != nullptr)),
+        args_(make_args(bwd, plan_, chunked_bwd_arrays(plan_, workspace))),
+        of_parts_(walks(bwd, workspace, HalvesLayout(problem).own)),
+        of_images_(walks(bwd, workspace, HalvesLayout(problem).entering)) {
+    check_cuda(cudaFuncSetAttribute(variant_.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    variant_.shared_bytes));
+  }
+
+  void pass(const ThroughShard& through, cudaStream_t stream) const {
+    launch_all_parts<Io>(of_parts_, stream);
+    if (through.leaving != nullptr) join(of_parts_.forward, through.state, nullptr, through.leaving, stream);
+    if (through.entering != nullptr)
+      join(of_parts_.backward, through.gradient, nullptr, through.entering, stream);
+  }
+
+  void compute(cudaStream_t stream) const {
+    join(of_parts_.forward, of_images_.forward.first, of_images_.forward.handed.states, nullptr, stream);
+    join(of_parts_.backward, of_images_.backward.first, of_images_.backward.handed.states, nullptr, stream);
+    launch_images<Io>(of_images_, stream);
+    ssd_hopper_bwd::launch(variant_, args_, stream);
+    launch_gradient_sums<Io, Io>(args_.bwd, args_.plan, args_.workspace, stream);
+  }
+
+ private:
+  /// That hand on states in the workspace from `offset` on.
+  Walks walks(const SsdBwdArgs& bwd, void* workspace, std::size_t offset) const {
+    auto* const base = static_cast<unsigned char*>(workspace);
+    Walks made = make_walks<Io>(bwd, plan_, chunked_bwd_arrays(plan_, workspace), base + offset);
+    // In places of their own where time is not cut, too.
+    const std::int64_t blocks = bwd.in.batch * bwd.in.nheads * made.forward.parts;
+    const int states = kSteps * 64 * plan_.dstate_tiles;
+    made.forward.handed = handed_states(handed_layout(2 * blocks, 1, states), base + offset);
+    made.backward.handed = made.forward.handed;
+    made.backward.handed.states += blocks * states;
+    made.backward.handed.decays += blocks;
+    return made;
+  }
+
+  void join(const WalkArgs& walk, const float* entering, float* before, float* leaving,
+            cudaStream_t stream) const {
+    const SsdInputs& in = walk.in;
+    const EndsArgs args{.from = walk.handed,
+                        .stride = walk.parts,
+                        .of = {in.batch * in.nheads, walk.parts, 1, kSteps * 64 * plan_.dstate_tiles / 4},
+                        .nheads = in.nheads,
+                        .headdim = in.headdim,
+                        .dstate = in.dstate,
+                        .entering = entering};
+    launch_ends(args, PlaceOfHead{static_cast<int>(in.nheads)}, before, leaving, stream);
+  }
+
+  ChunkedBwdPlan plan_;
+  Variant variant_;
+  GradientArgs args_;
+  Walks of_parts_, of_images_;
+};
+
+template <class Io>
+GradientHalves halves_of(const Problem& problem, const SsdBwdArgs& bwd, void* workspace) {
+  const HopperHalves<Io> both(problem, bwd, workspace);
+  return {.pass = [both](const ThroughShard& through,
+                         void* stream) { both.pass(through, static_cast<cudaStream_t>(stream)); },
+          .compute = [both](void* stream) { both.compute(static_cast<cudaStream_t>(stream)); }};
+}
+
 }  // namespace
+
+bool has_halves(const Problem& problem) {
+  return !unsupported(problem);
+}
+
+std::size_t halves_bytes(const Problem& problem) {
+  return HalvesLayout(problem).bytes;
+}
+
+GradientHalves halves(const Problem& problem, const TensorSet& tensors, void* workspace) {
+  const SsdBwdArgs bwd = checked_args(problem, tensors);
+  return problem.dtype() == DType::f16 ? halves_of<__half>(problem, bwd, workspace)
+                                       : halves_of<__nv_bfloat16>(problem, bwd, workspace);
+}
+
 }  // namespace ssmbench::ssd_hopper_bwd

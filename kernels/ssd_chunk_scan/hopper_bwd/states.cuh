@@ -75,8 +75,8 @@ class WalkBlock {
     end_ = begin_ + share + (part < rest ? 1 : 0);
   }
 
-  /// Whether there is nothing to compute.
-  __device__ bool idle() const { return !kImages && end_ == args_.chunks; }
+  /// Whether there is nothing to compute: nobody asks for what leaves last parts, unless there are no images.
+  __device__ bool idle() const { return !kImages && end_ == args_.chunks && args_.images != nullptr; }
 
   /// By one thread.
   __device__ void init_barriers() const {

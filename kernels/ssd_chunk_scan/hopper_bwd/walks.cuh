@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "kernels/ssd_chunk_scan/hopper_bwd/halves.h"
 #include "kernels/ssd_chunk_scan/hopper_bwd/launch.h"
 #include "kernels/ssd_chunk_scan/hopper_bwd/states.cuh"
 
@@ -81,6 +82,29 @@ void launch_walks_alone(const Walks& walks, cudaStream_t stream) {
                       {2 * heads, forward.parts, 1, kSteps * 64 * walks.plan.dstate_tiles / 4}, stream);
   }
   walks.images<<<blocks, kWalkThreads, bytes, stream>>>(forward, walks.backward);
+  check_cuda(cudaGetLastError());
+}
+
+template <class Io>
+void launch_all_parts(const Walks& walks, cudaStream_t stream) {
+  launch_steps<Io, Io>(walks.forward.in, walks.plan, walks.steps, stream);
+  WalkArgs forward = walks.forward;
+  WalkArgs backward = walks.backward;
+  for (WalkArgs* walk : {&forward, &backward}) {
+    walk->first = nullptr;
+    walk->images = nullptr;  // last parts too
+  }
+  const std::int64_t heads = forward.in.batch * forward.in.nheads;
+  walks.parts<<<static_cast<unsigned>(2 * heads * forward.parts), kWalkThreads,
+                static_cast<std::size_t>(walks.shared_bytes), stream>>>(forward, backward);
+  check_cuda(cudaGetLastError());
+}
+
+template <class Io>
+void launch_images(const Walks& walks, cudaStream_t stream) {
+  const std::int64_t heads = walks.forward.in.batch * walks.forward.in.nheads;
+  walks.images<<<static_cast<unsigned>(2 * heads * walks.forward.parts), kWalkThreads,
+                 static_cast<std::size_t>(walks.shared_bytes), stream>>>(walks.forward, walks.backward);
   check_cuda(cudaGetLastError());
 }
 
