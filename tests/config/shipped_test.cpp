@@ -366,6 +366,23 @@ TEST_CASE("stress-long reaches 65536 steps, with a long and a short memory") {
   CHECK(pairs_of(cases) < 1e9);  // five seconds of one core per launch of every case
 }
 
+TEST_CASE("sequence-parallel doubles from 64K to 1M steps, with memories that die out and that do not") {
+  const auto cases = shipped("sequence-parallel");
+  for (const char* op :
+       {"selective_scan_fwd", "selective_scan_bwd", "ssd_chunk_scan_fwd", "ssd_chunk_scan_bwd"}) {
+    INFO(op);
+    std::set<std::int64_t> lengths;
+    for (const auto& one : of_op(cases, op)) lengths.insert(one.problem.size("seqlen"));
+    for (std::int64_t length = 65536; length <= 1048576; length *= 2) CHECK(lengths.contains(length));
+    CHECK(*lengths.rbegin() == 1048576);
+  }
+  for (const char* op : {"selective_scan_fwd", "ssd_chunk_scan_fwd"}) {
+    std::set<std::string> distributions;
+    for (const auto& one : of_op(cases, op)) distributions.insert(one.inputs.distribution);
+    CHECK(distributions == std::set<std::string>{"mamba", "slow_decay"});
+  }
+}
+
 TEST_CASE("huge has more elements than 32 bits count, in both layouts, and quick few") {
   const auto cases = shipped("huge");
   CHECK(sizes_of(cases) == std::set<Sizes>{{512, 4099, 1049, 1}, {1, 4099, 537008, 1}});
@@ -435,7 +452,7 @@ TEST_CASE("ci decodes with both forms, every option, and states of every kind of
 }
 
 TEST_CASE("quick takes what two cores without a GPU do in half a minute") {
-  for (const char* name : {"comparison", "discretization", "scaling"}) {
+  for (const char* name : {"comparison", "discretization", "scaling", "sequence-parallel"}) {
     INFO(name);
     const auto cases = shipped(name, true);
     CHECK(pairs_of(of_op(cases, "selective_scan_fwd")) < 1e8);
