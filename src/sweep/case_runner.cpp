@@ -96,7 +96,8 @@ void CaseRunner::verify(Candidate& candidate) {
                         transfers_ ? &*transfers_ : nullptr,
                         other_uploaded_ ? &*other_uploaded_ : nullptr,
                         &other_reference_,
-                        options_.host};
+                        options_.host,
+                        finished_ != nullptr};
   candidate.judge = std::make_unique<RunJudge>(on, implementation, stop_, candidate.result);
   candidate.judge->verify(options_.reruns);
   if (candidate.judge->is_fine() && is_timed()) candidate.judge->start_timing(options_.timing);

@@ -33,7 +33,8 @@ struct CaseOnDevice {
   /// (Disturbance); else null.
   const DeviceInputs* other_seed = nullptr;
   const ReferenceOutputs* other_reference = nullptr;
-  HostShare* host = nullptr;  ///< RunnerOptions
+  HostShare* host = nullptr;   ///< RunnerOptions
+  bool keeps_outputs = false;  ///< for take_outputs, where they are not verified
 };
 
 /// Takes one implementation through everything that happens to it on one case, in three steps between which
@@ -62,7 +63,7 @@ class RunJudge {
 
   /// Says what else is known about the result.
   void finish();
-  /// The outputs of the first launch.
+  /// The outputs of the first launch; none where nobody asks for them.
   std::vector<HostTensor> take_outputs() { return std::move(first_outputs_); }
 
  private:
@@ -80,8 +81,9 @@ class RunJudge {
   /// One of `outputs`.
   OutputComparison compare(const HostTensor& output, const std::vector<HostTensor>& outputs,
                            const ReferenceOutputs& reference) const;
-  /// What runs on after `seen`, which was copied when a launch had returned.
-  void look_for_late_work(const std::vector<HostTensor>& seen);
+  bool copies_outputs() const { return on_.reference != nullptr || on_.keeps_outputs; }
+  /// What runs on after a launch had returned, when the outputs had these digests.
+  void look_for_late_work(const std::vector<std::uint64_t>& seen);
   /// Judges the latest outputs from the inputs of the first ones. `when` is for messages.
   void compare_again(const std::string& when);
   /// An output that nothing can be said of; the others are judged all the same.
@@ -104,6 +106,7 @@ class RunJudge {
   PreparedRun run_;
   SingleRow single_row_;
   std::vector<HostTensor> first_outputs_, latest_outputs_;
+  std::vector<std::uint64_t> first_digests_;  ///< of the first launch's outputs
   std::optional<Disturbance> disturbance_;
   std::optional<LaunchTimer> timer_;
   std::mt19937_64 random_{std::random_device()()};

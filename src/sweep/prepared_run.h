@@ -67,6 +67,8 @@ class PreparedRun {
   void copy_outputs(std::vector<HostTensor>& host) const;
   /// Where the outputs are on the device, in the same order.
   std::vector<MemorySpan> output_memory() const;
+  /// Of one of these.
+  const std::string& output_name(std::size_t index) const { return outputs_[index].spec.name; }
   /// What launches that have been waited for did to the bands around outputs and workspace (MemoryGuard), and
   /// to the memory of ranks.
   Damage damage() const;
