@@ -31,9 +31,9 @@ def both_passes(run, runs):
     if not run["op"].endswith("_bwd"):
         return own
     op = run["op"].replace("_bwd", "_fwd")
-    same = ("impl", "dtype", "shape", "method", "layout")
     for other in runs:
-        if other["op"] == op and all(run[key] == other[key] for key in same) and agree(run["options"], other["options"]):
+        is_same = other["op"] == op and all(run[key] == other[key] for key in ("impl", "dtype", "method", "layout"))
+        if is_same and all(agree(run[key], other[key]) for key in ("shape", "options")):
             forward = time_of(other, "cold")
             return own + forward if own and forward else None
     return None

@@ -15,7 +15,8 @@ def worst(outputs):
 
 
 def described(run):
-    sizes = ", ".join(f"{name} {size}" for name, size in run["shape"].items())
+    shape = {name: size for name, size in run["shape"].items() if size != 1 or name not in ("groups", "sequences")}
+    sizes = ", ".join(f"{name} {size}" for name, size in shape.items())
     return [f"`{run['op']}`", sizes, run["dtype"]]
 
 

@@ -251,9 +251,10 @@ class Exporters(unittest.TestCase):
 
         def record(op, impl, cold, status="pass", z=True):
             timing = {kind: {"median_ms": cold} for kind in ("hot", "cold")}
+            shape = {"batch": 8, "seqlen": 64, **({"sequences": 1} if op == "scan_fwd" else {})}
             return {
                 "record": "case", "id": f"{op}-{z}", "op": op, "impl": impl, "status": status, "dtype": "bf16",
-                "shape": {"batch": 8, "seqlen": 64}, "method": "zoh", "layout": "bld", "options": {"z": z},
+                "shape": shape, "method": "zoh", "layout": "bld", "options": {"z": z},
                 "verify": {"outputs": {"out": {"tolerance_ratio": 0.5}}}, "timing": timing,
                 "roofline": {"floor_ms": 0.25, "bound": "dram"},
             }  # fmt: skip
