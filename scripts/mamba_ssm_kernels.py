@@ -33,7 +33,7 @@ RETURNS = {
     "mamba3_step": ("out", *mamba3_calls.STATES),
 }
 # Written where they are wanted (given_outputs.py).
-IN_PLACE = {"selective_state_update": ("out",), "mamba3_step": ("out", "Angle_State", "SSM_State")}
+IN_PLACE = {"selective_state_update": ("out",), "mamba3_step": ("out", "SSM_State")}
 
 
 def declare(op):

@@ -32,7 +32,7 @@ def both_passes(run, runs):
         return own
     op = run["op"].replace("_bwd", "_fwd")
     for other in runs:
-        is_same = other["op"] == op and all(run[key] == other[key] for key in ("impl", "dtype", "method", "layout"))
+        is_same = other["op"] == op and all(run.get(key) == other.get(key) for key in ("impl", "dtype", "method", "layout"))
         if is_same and all(agree(run[key], other[key]) for key in ("shape", "options")):
             forward = time_of(other, "cold")
             return own + forward if own and forward else None

@@ -307,7 +307,7 @@ class Exporters(unittest.TestCase):
             copy()
             return {"cold_median_ms": 0.5}
 
-        cases = [types.SimpleNamespace(op="scan", axes={"batch": batch}) for batch in (1, 2, 1)]
+        cases = [types.SimpleNamespace(op="scan", axes={"batch": batch, "limit": [0, 1]}) for batch in (1, 2, 1)]
         with mock.patch.object(torch_tensors, "timing_of", timing_of):
             copy_times.note(cases[0], [torch.zeros(2)])  # nobody asked
             with mock.patch.dict(os.environ, SSMBENCH_COPY_TIMES=path):
