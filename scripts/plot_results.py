@@ -86,11 +86,11 @@ def draw(times):
             for shape in times[next(iter(PANELS)), dtype]:
                 if panel == 0:
                     out.append(text(LEFT - 8, y + 4, short(shape), "end", 11))
-                marks = times[operation, dtype][shape]
-                ends = [across(panel, ms) for ms in marks.values()]
-                out.append(f'<line x1="{min(ends):.1f}" y1="{y:.1f}" x2="{max(ends):.1f}" y2="{y:.1f}" '
-                           'stroke="#afb8c1" stroke-width="2"/>')
-                out += [mark(kernels, across(panel, ms), y) for kernels, ms in marks.items()]
+                marks = {kernels: across(panel, ms) for kernels, ms in times[operation, dtype].get(shape, {}).items()}
+                if marks:
+                    out.append(f'<line x1="{min(marks.values()):.1f}" y1="{y:.1f}" x2="{max(marks.values()):.1f}" '
+                               f'y2="{y:.1f}" stroke="#afb8c1" stroke-width="2"/>')
+                out += [mark(kernels, x, y) for kernels, x in marks.items()]
                 y += ROW
     out += [text(16, height - 10, "batch×dim×seqlen, 16 states, D, z, bias and softplus. Floor: roofline "
                  "fraction of cuda-fused times its time.", size=11, colour="#57606a"), "</svg>"]
