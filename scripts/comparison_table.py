@@ -8,21 +8,10 @@ has where the device is calibrated, the least time that the device can take over
 """
 
 import argparse
-import json
 import sys
 
 import h5py
-
-
-def records(path, kind):
-    with open(path) as lines:
-        return [record for record in map(json.loads, lines) if record["record"] == kind]
-
-
-def worst(outputs):
-    """Of the ratios, where null is one that is not finite."""
-    ratios = (output["tolerance_ratio"] for output in outputs.values())
-    return max((float("inf") if ratio is None else ratio for ratio in ratios), default=None)
+from run_records import described, median, records, worst
 
 
 def cells(name, status, error, times, peer, roofline):
@@ -32,15 +21,6 @@ def cells(name, status, error, times, peer, roofline):
     fraction = f"{roofline['floor_ms'] / cold:.0%} {roofline['bound']}" if roofline and cold else ""
     error = "" if error is None else f"{error:.3f}"
     return [name, status, error, *("" if ms is None else f"{ms:.4f}" for ms in (hot, cold)), ratio, fraction]
-
-
-def described(run):
-    sizes = ", ".join(f"{name} {size}" for name, size in run["shape"].items())
-    return [f"`{run['op']}`", sizes, run["dtype"]]
-
-
-def median(record, kind):
-    return record.get("timing", {}).get(kind, {}).get("median_ms")
 
 
 def rows(file, checks, runs):

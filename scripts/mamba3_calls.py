@@ -118,12 +118,13 @@ def mimo(axes, tensors, fresh):
 
 
 def step(axes, tensors, fresh):
-    """mamba3_siso_step, the Triton kernel of a decoding step. In process large states are updated in place."""
+    """mamba3_siso_step, the Triton kernel of a decoding step. In process SSM_State is updated in place."""
     from given_outputs import GivenOutputs
     from mamba_ssm.ops.triton.mamba3.mamba3_siso_step import mamba3_siso_step
 
-    # It stores K before it reads the K of the step before, so that these two cannot be one.
-    wanted = [tensors[name] for name in ("out", "Angle_State", "SSM_State") if "out" in tensors]
+    # It stores K before it reads the K of the step before, and each warp loads all angles, some after another has
+    # stored the new ones: these states cannot be one with the old.
+    wanted = [tensors[name] for name in ("out", "SSM_State") if "out" in tensors]
 
     def launch():
         arguments = (tensors.get(name) for name in (*SEQUENCES, "Angles", "D", "Z"))

@@ -4,11 +4,13 @@ Both sides of a comparison then run in one process, in turns, by one timer:
 
     ssmbench run configs/comparison.json --device cuda --plugin scripts/mamba_ssm_kernels.py
 
-What mamba_ssm returns is copied to ssmbench's memory, and the copy is in its time. Decoding steps write there
+What mamba_ssm returns is copied to ssmbench's memory, and the copy is in its time; SSMBENCH_COPY_TIMES=FILE has it
+measured alone (copy_times.py), and one_run_table.py subtracts it. Decoding steps write there
 (given_outputs.py), all but small states of Mamba-3. Each launch of a backward pass has a forward pass of its own,
 since inputs change between launches; export_mamba_ssm.py times it alone.
 """
 
+import copy_times
 import mamba3_calls
 import mamba_ssm  # noqa: F401 # says so if it is missing
 import mamba_ssm_calls
@@ -30,6 +32,8 @@ RETURNS = {
     "mamba3_mimo_bwd": tuple("d" + name for name in mamba3_calls.OF_MIMO),
     "mamba3_step": ("out", *mamba3_calls.STATES),
 }
+# Written where they are wanted (given_outputs.py).
+IN_PLACE = {"selective_state_update": ("out",), "mamba3_step": ("out", "SSM_State")}
 
 
 def declare(op):
@@ -45,6 +49,8 @@ def declare(op):
         return reason
 
     def prepare(case, tensors):
+        copied = [name for name in RETURNS[op] if name in tensors and name not in IN_PLACE.get(op, ())]
+        copy_times.note(case, [tensors[name] for name in copied])
         return call(case.axes, tensors, fresh=True)
 
     def launch(prepared):

@@ -77,7 +77,7 @@ std::string status_of(const OutputComparison& comparison) {
 }  // namespace
 
 std::string verdict_heading() {
-  return fmt::format("{:<6} {:<16} {:>9} {:>9} {:>10} {:>9} {:>6} {:>6}\n", "status", "output", "max abs",
+  return fmt::format("{:<6} {:<16} {:>9} {:>9} {:>10} {:>9} {:>9} {:>6}\n", "status", "output", "max abs",
                      "rel L2", "max ulp", "err/tol", "rms", "decays");
 }
 
@@ -86,7 +86,7 @@ std::string verdict_text(const CaseRead& read, const CaseVerdict& verdict, bool 
       fmt::format("{} ({}, math {})\n", read.id, read.problem.op().name, name_of(read.arithmetic.math));
   for (const auto& output : verdict.outputs) {
     const OutputComparison& c = output.comparison;
-    text += fmt::format("{:<6} {:<16} {:>9.2e} {:>9.2e} {:>10.4g} {:>9.3g} {:>6.3f} {:>6}\n", status_of(c),
+    text += fmt::format("{:<6} {:<16} {:>9.2e} {:>9.2e} {:>10.4g} {:>9.3g} {:>9.3g} {:>6}\n", status_of(c),
                         output.name, c.max_abs, c.rel_l2, c.max_ulp, c.tolerance_ratio, c.rms_ratio,
                         c.decay_bias ? fmt::format("{:.3f}", c.decay_bias_ratio) : "");
     if (details || !c.passed() || output.profile.left_out > 0) text += details_text(output);

@@ -63,7 +63,7 @@ std::string tolerance_text(const std::string& output, const OutputComparison& c)
   const std::string where = fmt::format("{} at ({})", output, fmt::join(c.worst_index, ", "));
   const double error = std::abs(c.worst_got - c.worst_expected);
   if (c.user_tolerance)
-    return fmt::format("  {}: |err| {:.3g}, the config allows {:.3g} + {:.3g}·|{:.3g}|, ratio {:.3f}", where,
+    return fmt::format("  {}: |err| {:.3g}, the config allows {:.3g} + {:.3g}·|{:.3g}|, ratio {:.4g}", where,
                        error, c.user_tolerance->abs, c.user_tolerance->rel, c.worst_expected,
                        c.tolerance_ratio);
   const std::string operands =
@@ -72,8 +72,8 @@ std::string tolerance_text(const std::string& output, const OutputComparison& c)
       c.decay_bias ? fmt::format(", decay bias {:.2g} roundoffs ({:.3f})", *c.decay_bias, c.decay_bias_ratio)
                    : "";
   return fmt::format(
-      "  {}: |err| {:.3g}, allowed {:.3g} of arithmetic + {:.3g} of half an ulp, ratio {:.3f}; expected "
-      "{:.6g}, bound {} × ({:.3g} roundoffs{}); rms {:.3f}{}",
+      "  {}: |err| {:.3g}, allowed {:.3g} of arithmetic + {:.3g} of half an ulp, ratio {:.4g}; expected "
+      "{:.6g}, bound {} × ({:.3g} roundoffs{}); rms {:.3g}{}",
       where, error, parts.arithmetic, parts.storage, c.tolerance_ratio, c.worst_expected, parts.factor,
       parts.bound, operands, c.rms_ratio, decays);
 }

@@ -14,5 +14,7 @@ for python in python3 "${SSMBENCH_TEST_VENV:-/nowhere}/bin/python3"; do
     exec "$python" "$here/${framework}_test.py"
   fi
 done
-echo "skipped: no python3 (3.10 or later) has torch and $framework"
+names=torch
+[[ $framework == torch ]] || names+=" and $framework"
+echo "skipped: no python3 (3.10 or later) has $names"
 exit 77

@@ -6,12 +6,15 @@
 import argparse
 import contextlib
 import io
+import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
+from unittest import mock
 
 import h5py
 import numpy
@@ -242,6 +245,80 @@ class Exporters(unittest.TestCase):
         self.assertIn("| a | pass | inf |", table)
         refused = subprocess.run([*command[:-1], self.cases], capture_output=True, text=True)
         self.assertEqual((refused.returncode, refused.stderr.count("\n")), (2, 1), refused.stderr)
+
+    def test_table_of_one_run(self):
+        """Gradients of a peer are compared with both passes, its copy is not, and what failed has no time."""
+
+        def record(op, impl, cold, status="pass", z=True):
+            timing = {kind: {"median_ms": cold} for kind in ("hot", "cold")}
+            shape = {"batch": 8, "seqlen": 64, **({"sequences": 1} if op == "scan_fwd" else {})}
+            return {
+                "record": "case", "id": f"{op}-{z}", "op": op, "impl": impl, "status": status, "dtype": "bf16",
+                "shape": shape, "method": "zoh", "layout": "bld", "options": {"z": z},
+                "verify": {"outputs": {"out": {"tolerance_ratio": 0.5}}}, "timing": timing,
+                "roofline": {"floor_ms": 0.25, "bound": "dram"},
+            }  # fmt: skip
+
+        def copy(op, z, ms):
+            axes = {"batch": 8, "seqlen": 64, "dtype": "bf16", "z": z, "cu_seqlens": False}
+            return {"record": "copy", "op": op, "axes": axes, "cold_ms": ms}
+
+        runs, copies = (os.path.join(self.folder, name) for name in ("runs", "copies"))
+        for path, lines in (
+            (runs, [
+                record("scan_fwd", "mamba-ssm", 4.5), record("scan_fwd", "a", 2.0), record("scan_fwd", "b", 1.0),
+                record("scan_fwd", "c", 0.5, status="fail"), record("scan_bwd", "mamba-ssm", 9.25),
+                record("scan_bwd", "a", 4.0), record("scan_bwd", "b", 2.0),
+                record("scan_fwd", "mamba-ssm", 3.0, status="fail", z=False), record("scan_fwd", "a", 1.5, z=False),
+                record("step", "mamba-ssm", 1.0), record("step", "a", 2.0),
+            ]),
+            (copies, [copy("scan_fwd", False, 9.0), copy("scan_fwd", True, 0.5), copy("scan_bwd", True, 0.25)]),
+        ):  # fmt: skip
+            with open(path, "w") as file:
+                file.writelines(json.dumps(line) + "\n" for line in lines)
+        command = [sys.executable, "-B", os.path.join(SCRIPTS, "one_run_table.py"), runs, "--copies", copies]
+        table = subprocess.run([*command, "--options", "z"], capture_output=True, text=True, check=True).stdout
+        found = {}
+        for line in table.splitlines()[2:]:
+            cells = [cell.strip() for cell in line.strip("|").split("|")]
+            found[cells[0], cells[3], cells[4]] = cells[5:]
+        peer, fwd, bwd = "mamba-ssm", "`scan_fwd`", "`scan_bwd`"
+        self.assertEqual(found[fwd, "True", peer], ["pass", "0.500", "4.5000", "4.5000", "0.5000", "4.00", "6% dram"])
+        self.assertEqual(found[fwd, "True", "b"], ["pass", "0.500", "1.0000", "1.0000", "", "", "25% dram"])
+        self.assertEqual(found[fwd, "True", "c"], ["fail", "0.500", "", "", "", "", ""])
+        self.assertEqual(found[bwd, "True", peer][4:6], ["0.2500", "3.00"])  # 9 over 2 + 1
+        self.assertEqual(found[fwd, "False", peer], ["fail", "0.500", "", "", "9.0000", "", ""])
+        self.assertEqual(found["`step`", "True", peer][4:6], ["", "0.50"])
+        self.assertEqual(len(found), 11)
+        refused = subprocess.run([*command[:-1], self.cases], capture_output=True, text=True)
+        self.assertEqual((refused.returncode, refused.stderr.count("\n")), (2, 1), refused.stderr)
+
+    def test_copies_are_timed_once_a_case(self):
+        try:
+            import torch
+            import torch_tensors
+        except ImportError:
+            self.skipTest("no PyTorch")
+        import copy_times
+
+        path = os.path.join(self.folder, "copies")
+
+        def timing_of(copy, device, graph):
+            copy()
+            return {"cold_median_ms": 0.5}
+
+        cases = [types.SimpleNamespace(op="scan", axes={"batch": batch, "limit": [0, 1]}) for batch in (1, 2, 1)]
+        with mock.patch.object(torch_tensors, "timing_of", timing_of):
+            copy_times.note(cases[0], [torch.zeros(2)])  # nobody asked
+            with mock.patch.dict(os.environ, SSMBENCH_COPY_TIMES=path):
+                for case in cases:
+                    copy_times.note(case, [torch.zeros(2), torch.zeros(3)])
+                copy_times.note(types.SimpleNamespace(op="step", axes={}), [])  # which copies nothing
+        with open(path) as file:
+            lines = [json.loads(line) for line in file]
+        self.assertEqual(lines, [
+            {"record": "copy", "op": "scan", "axes": {"batch": batch}, "cold_ms": 0.5} for batch in (1, 2)
+        ])  # fmt: skip
 
     def test_pytorch(self):
         try:
