@@ -11,12 +11,16 @@
 
 namespace ssmbench::fused_bwd {
 
-/// Adds the shares of dB or dC of steps [begin, end) that lie in the workspace, from float `shares` on.
-using AddShares =
-    std::function<void(std::int64_t shares, void* gradient, const ProjectionStrides&, SegmentRange)>;
+/// Adds the shares of dB or dC of `states` states and steps [begin, end) that lie in the workspace, from
+/// float `shares` on. `gradient`: that of the first of these states.
+using AddShares = std::function<void(std::int64_t shares, void* gradient, const ProjectionStrides&,
+                                     std::int64_t states, SegmentRange)>;
 
 /// Whether the current device's blocks may have as much shared memory as these kernels take: from Hopper on.
 bool fits(DType io);
+
+struct KernelArgs;
+struct BackwardKernels;
 
 /// The gradients of problems for which applies() and fits() hold.
 class Backward {
@@ -27,6 +31,15 @@ class Backward {
   void launch(cudaStream_t stream, const AddShares& add_shares) const;
 
  private:
+  /// As if the round's states were all.
+  KernelArgs of_round(std::int64_t round) const;
+  /// Segments of a span of time.
+  SegmentRange segments_of(std::int64_t span) const;
+  void run_segments(const BackwardKernels& kernels, const KernelArgs& kernel, bool keep_tiles,
+                    cudaStream_t stream) const;
+  void run_gradient(const BackwardKernels& kernels, const KernelArgs& kernel, std::int64_t span,
+                    const AddShares& add_shares, cudaStream_t stream) const;
+
   ScanGradientArgs args_;
   DType io_;
   BackwardPlan plan_;

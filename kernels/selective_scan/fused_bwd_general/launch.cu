@@ -40,14 +40,14 @@ struct ShareLayout {
 template <class Io, class Value>
 __global__ void __launch_bounds__(kAddThreads)
     share_kernel(const Value* shares, void* gradient, const ProjectionStrides strides,
-                 const SegmentRange range, const std::int64_t groups, const std::int64_t dstate,
+                 const SegmentRange range, const std::int64_t groups, const std::int64_t states,
                  const ShareLayout layout) {
   const std::int64_t blocks_of_group = ceil_div(layout.values(), kAddThreads);
   const std::int64_t group = blockIdx.x / blocks_of_group;  // over all batches
   const std::int64_t i = blockIdx.x % blocks_of_group * kAddThreads + threadIdx.x;
   const std::int64_t n = i & ((1 << layout.states_log2) - 1);
   const std::int64_t t = range.begin + (i >> layout.states_log2);
-  if (n >= dstate || t >= range.end) return;
+  if (n >= states || t >= range.end) return;
   const Value* share = shares + group * layout.blocks_per_group * layout.values() + i;
   Value sum = *share;
 #pragma unroll 8
@@ -62,11 +62,11 @@ __global__ void __launch_bounds__(kAddThreads)
 }
 
 void add_shares(DType io, bool complex, const float* shares, void* gradient, const ProjectionStrides& strides,
-                const SegmentRange& range, const ScanArgs& args, const ShareLayout& layout,
-                cudaStream_t stream) {
+                std::int64_t states, const SegmentRange& range, std::int64_t groups,
+                const ShareLayout& layout, cudaStream_t stream) {
   const auto launch = [&]<class Io, class Value>(std::type_identity<Io>, std::type_identity<Value>) {
     share_kernel<Io, Value><<<static_cast<unsigned>(layout.blocks()), kAddThreads, 0, stream>>>(
-        reinterpret_cast<const Value*>(shares), gradient, strides, range, args.groups, args.dstate, layout);
+        reinterpret_cast<const Value*>(shares), gradient, strides, range, groups, states, layout);
   };
   if (complex)
     launch(std::type_identity<float>(), std::type_identity<Complex>());
@@ -123,7 +123,7 @@ ShareLayout shares_of(const fused_bwd::BackwardPlan& plan) {
 std::optional<std::string> unsupported(const Problem& problem) {
   const GeneralBackwardPlan general = plan_of(problem);
   std::int64_t blocks = std::max(general.blocks, shares_of(general).blocks());
-  if (fused_bwd::applies(SelectiveScan(problem))) {
+  if (fused_bwd::applies(SelectiveScan(problem), tensor_bytes(problem))) {
     const fused_bwd::BackwardPlan plan = fast_plan_of(problem);
     blocks = std::max(
         {blocks, plan.blocks() * plan.segments() * fused_bwd::kSegmentBlocks, shares_of(plan).blocks()});
@@ -138,7 +138,7 @@ std::optional<std::string> unsupported(const Problem& problem) {
 /// Enough for whichever kernels the device takes.
 std::size_t workspace_bytes(const Problem& problem) {
   std::int64_t floats = general_backward_workspace(plan_of(problem)).floats;
-  if (fused_bwd::applies(SelectiveScan(problem)))
+  if (fused_bwd::applies(SelectiveScan(problem), tensor_bytes(problem)))
     floats = std::max(floats, fused_bwd::backward_workspace(fast_plan_of(problem)).floats);
   return static_cast<std::size_t>(floats) * sizeof(float);
 }
@@ -234,8 +234,8 @@ class Backward {
                                                                                   span, workspace_, at_);
     check_cuda(cudaGetLastError());
     const auto add = [&](std::int64_t shares, void* gradient, const ProjectionStrides& strides) {
-      add_shares(io_, complex_, workspace_ + shares, gradient, strides, span, args_.scan, shares_of(plan_),
-                 stream);
+      add_shares(io_, complex_, workspace_ + shares, gradient, strides, plan_.dstate, span, args_.scan.groups,
+                 shares_of(plan_), stream);
     };
     if (args_.scan.variable_b) add(at_.shares_B, args_.dB, args_.scan.b_strides);
     if (args_.scan.variable_c) add(at_.shares_C, args_.dC, args_.scan.c_strides);
@@ -269,16 +269,16 @@ class Backward {
 
 Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
   if (auto reason = unsupported(problem)) throw ContractError("cuda-fused " + *reason);
-  if (fused_bwd::applies(SelectiveScan(problem)) && fused_bwd::fits(problem.dtype())) {
+  if (fused_bwd::applies(SelectiveScan(problem), tensor_bytes(problem)) && fused_bwd::fits(problem.dtype())) {
     const fused_bwd::BackwardPlan plan = fast_plan_of(problem);
     const ScanGradientArgs args = bind_scan_gradients(problem, tensors);
     auto* floats = static_cast<float*>(workspace);
     return [backward = fused_bwd::Backward(args, problem.dtype(), plan, floats), io = problem.dtype(),
-            scan = args.scan, floats, layout = shares_of(plan)](void* stream_of_launch) {
+            groups = args.scan.groups, floats, layout = shares_of(plan)](void* stream_of_launch) {
       auto* stream = static_cast<cudaStream_t>(stream_of_launch);
       backward.launch(stream, [&](std::int64_t shares, void* gradient, const ProjectionStrides& strides,
-                                  const SegmentRange& range) {
-        add_shares(io, false, floats + shares, gradient, strides, range, scan, layout, stream);
+                                  std::int64_t states, const SegmentRange& range) {
+        add_shares(io, false, floats + shares, gradient, strides, states, range, groups, layout, stream);
       });
     };
   }
