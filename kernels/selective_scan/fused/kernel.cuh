@@ -51,7 +51,8 @@
 
 namespace ssmbench::fused {
 
-using Kernel = void (*)(ScanArgs, std::int64_t blocks_per_group, MethodParameters, TensorMaps, SegmentStates);
+using Kernel = void (*)(ScanArgs, std::int64_t blocks_per_group, MethodParameters, StateRound, TensorMaps,
+                        SegmentStates);
 
 /// The kernel of one io dtype, given as its device type, and one layout.
 template <class Io>
@@ -96,12 +97,13 @@ __device__ void store_partials(float* tile, int lane, int channel, int step, con
 /// Calls call(s, exists, at, state_at) for each state of a consumer: its number, and its index in A and in
 /// tensors of states.
 template <class Map, class Call>
-__device__ void for_states(const ScanArgs& args, const ChannelSlice& slice, int thread, const Call& call) {
+__device__ void for_states(const ScanArgs& args, const ChannelSlice& slice, const StateRound& round,
+                           int thread, const Call& call) {
   const int channel = Map::channel_of(thread);
   const std::int64_t d = slice.first + channel;
 #pragma unroll
   for (int s = 0; s < Map::kStates; ++s) {
-    const int state = Map::lane_of(thread) * Map::kStates + s;
+    const int state = round.first_of<Map>() + Map::lane_of(thread) * Map::kStates + s;
     const bool exists = channel < slice.count && state < args.dstate;
     call(s, exists, d * args.dstate + state, (slice.b * args.dim + d) * args.dstate + state);
   }
@@ -110,16 +112,16 @@ __device__ void for_states(const ScanArgs& args, const ChannelSlice& slice, int 
 /// u·B/2 of the step before a segment, which methods of two samples take.
 template <class Map, class Io>
 __device__ void load_before(float (&before)[Map::kStates], const ScanArgs& args, const ChannelSlice& slice,
-                            int thread) {
+                            const StateRound& round, int thread) {
   if (slice.begin == 0) return;
   const std::int64_t t = slice.begin - 1;
   const Io* const u = static_cast<const Io*>(args.u) + slice.b * args.sequence.batch +
                       (slice.first + Map::channel_of(thread)) * args.sequence.dim + t * args.sequence.time;
   const Io* const B = static_cast<const Io*>(args.B) + slice.b * args.b_strides.batch +
                       slice.g * args.b_strides.group + t * args.b_strides.time;
-  for_states<Map>(args, slice, thread,
+  for_states<Map>(args, slice, round, thread,
                   [&](int s, bool exists, std::int64_t /*at*/, std::int64_t /*state_at*/) {
-                    const int state = Map::lane_of(thread) * Map::kStates + s;
+                    const int state = round.first_of<Map>() + Map::lane_of(thread) * Map::kStates + s;
                     if (exists) before[s] = 0.5F * to_float(*u) * to_float(B[state * args.b_strides.state]);
                   });
 }
@@ -127,7 +129,8 @@ __device__ void load_before(float (&before)[Map::kStates], const ScanArgs& args,
 /// What a consumer thread does where there are outputs to be made.
 template <class Map, Family family, class Io, Pass pass, class Layout>
 __device__ void consume(const ScanArgs& args, const ChannelSlice& slice, const MethodParameters& method,
-                        const SharedTiles<Map, Layout>& shared, const SegmentStates& segments, int thread) {
+                        const StateRound& round, const SharedTiles<Map, Layout>& shared,
+                        const SegmentStates& segments, int thread) {
   using Step = ScanStep<family, (Map::kMaxSlices * Map::kBlocks <= 2)>;
   constexpr int kStates = Map::kStates;
   const int channel = Map::channel_of(thread);
@@ -141,13 +144,14 @@ __device__ void consume(const ScanArgs& args, const ChannelSlice& slice, const M
       hopper::wait_for_prerequisites();
     }
   }
-  for_states<Map>(args, slice, thread, [&](int s, bool exists, std::int64_t at, std::int64_t state_at) {
-    h[s] = exists && before != nullptr ? before[state_at] : 0.0F;
-    A[s] = Step::state(method, exists ? args.A[at] : 0.0F);
-  });
+  for_states<Map>(args, slice, round, thread,
+                  [&](int s, bool exists, std::int64_t at, std::int64_t state_at) {
+                    h[s] = exists && before != nullptr ? before[state_at] : 0.0F;
+                    A[s] = Step::state(method, exists ? args.A[at] : 0.0F);
+                  });
   float input_before[kStates] = {};
   if constexpr (two_samples(family) && pass != Pass::outputs)
-    load_before<Map, Io>(input_before, args, slice, thread);
+    load_before<Map, Io>(input_before, args, slice, round, thread);
 
   int slot = 0;
   for (std::int64_t start = 0; start < slice.steps; start += Map::kSteps) {
@@ -192,16 +196,18 @@ __device__ void consume(const ScanArgs& args, const ChannelSlice& slice, const M
 
   if constexpr (pass == Pass::segments)
     if (slice.segment + 1 < segments.segments.count) return;
-  for_states<Map>(args, slice, thread, [&](int s, bool exists, std::int64_t /*at*/, std::int64_t state_at) {
-    if (exists) args.last_state[state_at] = h[s];
-  });
+  for_states<Map>(args, slice, round, thread,
+                  [&](int s, bool exists, std::int64_t /*at*/, std::int64_t state_at) {
+                    if (exists) args.last_state[state_at] = h[s];
+                  });
 }
 
 /// What a consumer thread does where only states are made: the same scan, from zero.
 template <class Map, Family family, class Io, class Layout>
 __device__ void consume_states(const ScanArgs& args, const ChannelSlice& slice,
-                               const MethodParameters& method, const SharedTiles<Map, Layout>& shared,
-                               const SegmentStates& segments, int thread) {
+                               const MethodParameters& method, const StateRound& round,
+                               const SharedTiles<Map, Layout>& shared, const SegmentStates& segments,
+                               int thread) {
   using Step = ScanStep<family, (Map::kMaxSlices * Map::kBlocks <= 2)>;
   constexpr int kStates = Map::kStates;
   const int channel = Map::channel_of(thread);
@@ -209,11 +215,12 @@ __device__ void consume_states(const ScanArgs& args, const ChannelSlice& slice,
   float h[kStates] = {};
   DecayProduct<family, kStates> product;
   decltype(Step::state(method, 0.0F)) A[kStates];
-  for_states<Map>(args, slice, thread, [&](int s, bool exists, std::int64_t at, std::int64_t /*state_at*/) {
-    A[s] = Step::state(method, exists ? args.A[at] : 0.0F);
-  });
+  for_states<Map>(args, slice, round, thread,
+                  [&](int s, bool exists, std::int64_t at, std::int64_t /*state_at*/) {
+                    A[s] = Step::state(method, exists ? args.A[at] : 0.0F);
+                  });
   float input_before[kStates] = {};
-  if constexpr (two_samples(family)) load_before<Map, Io>(input_before, args, slice, thread);
+  if constexpr (two_samples(family)) load_before<Map, Io>(input_before, args, slice, round, thread);
 
   int slot = 0;
   for (std::int64_t start = 0; start < slice.steps; start += Map::kSteps) {
@@ -245,18 +252,20 @@ __device__ void consume_states(const ScanArgs& args, const ChannelSlice& slice,
   block_barrier();
 
   const std::int64_t own = slice.segment * segments.states;
-  for_states<Map>(args, slice, thread, [&](int s, bool exists, std::int64_t at, std::int64_t state_at) {
-    if (!exists) return;
-    segments.ends[own + state_at] = h[s];
-    segments.decays[own + state_at] = product.of(s, args.A[at]);
-  });
+  for_states<Map>(args, slice, round, thread,
+                  [&](int s, bool exists, std::int64_t at, std::int64_t state_at) {
+                    if (!exists) return;
+                    segments.ends[own + state_at] = h[s];
+                    segments.decays[own + state_at] = product.of(s, args.A[at]);
+                  });
 }
 
 /// A block has 1 to kMaxSlices slices: first the consumers of all, then the producers of all.
 template <class Io, Family family, class Map, bool kAlongTime, Pass pass>
 __global__ void __launch_bounds__(Map::kMaxSlices* Map::kThreads, Map::kBlocks)
     scan_kernel(const ScanArgs args, const std::int64_t blocks_per_group, const MethodParameters method,
-                const __grid_constant__ TensorMaps maps, const SegmentStates segments) {
+                const StateRound round, const __grid_constant__ TensorMaps maps,
+                const SegmentStates segments) {
   using Layout = SharedLayout<Map, kAlongTime, sizeof(Io)>;
   extern __shared__ __align__(1024) float4 memory[];
   if constexpr (pass == Pass::states) hopper::launch_dependents();
@@ -279,11 +288,12 @@ __global__ void __launch_bounds__(Map::kMaxSlices* Map::kThreads, Map::kBlocks)
   }
   __syncthreads();
   if (warpgroup >= slices)
-    produce<Map, Io, ScanStep<family>::kTakesGain, kAlongTime, pass>(args, maps, slice, shared, thread);
+    produce<Map, Io, ScanStep<family>::kTakesGain, kAlongTime, pass>(args, maps, slice, round, shared,
+                                                                     thread);
   else if constexpr (pass == Pass::states)
-    consume_states<Map, family, Io>(args, slice, method, shared, segments, thread);
+    consume_states<Map, family, Io>(args, slice, method, round, shared, segments, thread);
   else
-    consume<Map, family, Io, pass>(args, slice, method, shared, segments, thread);
+    consume<Map, family, Io, pass>(args, slice, method, round, shared, segments, thread);
 }
 
 template <class Io>

@@ -161,6 +161,10 @@ std::int64_t states_of(const SelectiveScan& scan, const Sequences& sequences) {
   return sequences.count * scan.dim * scan.dstate;
 }
 
+std::int64_t sum_floats_of(const FastPlan& plan, const SelectiveScan& scan) {
+  return plan.sum_floats(scan.batch * scan.groups, scan.channels_per_group(), scan.dstate);
+}
+
 /// Enough for whichever kernels take the problem: that depends on the device, and on how tensors are aligned.
 std::size_t workspace_bytes(const Problem& problem) {
   const SelectiveScan scan(problem);
@@ -169,7 +173,7 @@ std::size_t workspace_bytes(const Problem& problem) {
   const std::int64_t states = states_of(scan, sequences);
   std::int64_t floats = segment_floats(plan_of(scan, sequences).segments, states, values);
   if (const auto fast = fast_plan_of(scan, sequences, problem.dtype()))
-    floats = std::max(floats, segment_floats(fast->segments, states, values));
+    floats = std::max(floats, segment_floats(fast->segments, states, values) + sum_floats_of(*fast, scan));
   return static_cast<std::size_t>(floats) * sizeof(float);
 }
 
@@ -183,7 +187,7 @@ Launch in_turn(std::vector<Launch> launches) {
 /// The fast kernel for one shape, where it takes the problem.
 template <class Io, class Map, bool kAlongTime>
 std::optional<Launch> bind_fast_as(const FastPlan& plan, const SelectiveScan& scan, const ScanArgs& args,
-                                   const SegmentStates& segments) {
+                                   const SegmentStates& segments, float* sums) {
   using Layout = SharedLayout<Map, kAlongTime, sizeof(Io)>;
   const std::int64_t groups = args.batch * args.groups;
   const std::int64_t slices_of_group = ceil_div(args.channels_per_group, std::int64_t{Map::kChannels});
@@ -203,15 +207,30 @@ std::optional<Launch> bind_fast_as(const FastPlan& plan, const SelectiveScan& sc
   const TensorMaps maps = tensor_maps<Layout>(args, kAlongTime);
   const int threads = slices * Map::kThreads;
   const int bytes = Layout::bytes(slices);
-  if (plan.segments.count == 1)
-    return launch_of(prepared(Pass::outputs), blocks, threads, bytes, args, blocks_per_group, method, maps,
-                     segments);
-  return in_turn({launch_of(prepared(Pass::states), blocks * (plan.segments.count - 1), threads, bytes, args,
-                            blocks_per_group, method, maps, segments),
-                  combine_launch<float>(segments, args.initial_state, true),
-                  hopper::dependent_launch_of(prepared(Pass::segments), blocks * plan.segments.count,
-                                              static_cast<unsigned>(threads), bytes, args, blocks_per_group,
-                                              method, maps, segments)});
+  const auto round_from = [&](std::int64_t first) {
+    const bool last = first + kRoundStates >= args.dstate;
+    return StateRound{static_cast<int>(first), last, ceil_div(plan.segments.steps, std::int64_t{Map::kSteps}),
+                      first == 0 && last ? nullptr : sums};
+  };
+  const auto launch = [&](Pass pass, std::int64_t first) {
+    const std::int64_t count = plan.segments.count - (pass == Pass::states ? 1 : 0);
+    return launch_of(prepared(pass), blocks * count, threads, bytes, args, blocks_per_group, method,
+                     round_from(first), maps, segments);
+  };
+  std::vector<Launch> launches;
+  const bool cut = plan.segments.count > 1;
+  for (std::int64_t first = 0; cut && first < args.dstate; first += kRoundStates)
+    launches.push_back(launch(Pass::states, first));
+  if (cut) launches.push_back(combine_launch<float>(segments, args.initial_state, true));
+  for (std::int64_t first = 0; first < args.dstate; first += kRoundStates) {
+    if (cut && first == 0)
+      launches.push_back(hopper::dependent_launch_of(
+          prepared(Pass::segments), blocks * plan.segments.count, static_cast<unsigned>(threads), bytes, args,
+          blocks_per_group, method, round_from(first), maps, segments));
+    else
+      launches.push_back(launch(cut ? Pass::segments : Pass::outputs, first));
+  }
+  return launches.size() == 1 ? launches.front() : in_turn(std::move(launches));
 }
 
 /// The fast kernel's launch, where it takes the problem.
@@ -222,11 +241,13 @@ std::optional<Launch> bind_fast(const SelectiveScan& scan, const Sequences& sequ
   const auto plan = fast_plan_of(scan, sequences, dtype);
   if (!plan || !in_vectors(args, along_time) || !fits_tma(args)) return {};
   const SegmentStates segments = segment_states(plan->segments, states_of(scan, sequences), 1, workspace);
+  float* const sums =
+      static_cast<float*>(workspace) + segment_floats(plan->segments, states_of(scan, sequences), 1);
   return with_io_type(dtype, [&]<class Io>(std::type_identity<Io>) {
     return with_shape<sizeof(Io)>(plan->shape, [&](auto states, auto lanes, auto slices) {
       using Map = ThreadMap<states, lanes, slices>;
-      return along_time ? bind_fast_as<Io, Map, true>(*plan, scan, args, segments)
-                        : bind_fast_as<Io, Map, false>(*plan, scan, args, segments);
+      return along_time ? bind_fast_as<Io, Map, true>(*plan, scan, args, segments, sums)
+                        : bind_fast_as<Io, Map, false>(*plan, scan, args, segments, sums);
     });
   });
 }

@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <type_traits>
 
 #include "kernels/common/hardware.h"
@@ -23,14 +22,16 @@ struct ThreadShape {
   friend bool operator==(const ThreadShape&, const ThreadShape&) = default;
 };
 
+/// Up to so many states are done at a time, in rounds, with tiles of so many steps.
+inline constexpr int kRoundStates = 32;
+inline constexpr int kRoundTileSteps = 64;
 inline constexpr int kConsumerThreads = 128;  ///< of a slice
 inline constexpr int kProducerThreads = 128;  ///< of a slice
-inline constexpr int kMaxStates = 32;
 
-/// The shape for `dstate` states in a problem of `rows` = batch · dim channels; nothing over kMaxStates.
+/// The shape for `dstate` states in a problem of `rows` = batch · dim channels.
 ///
 ///   states     rows                       f32        16 bit
-///   17 to 32                              4 × 8, 1   4 × 8, 1
+///   from 17                               4 × 8, 1   4 × 8, 1
 ///   1 to 16    up to 16 a multiprocessor  2 × 8, 1   2 × 8, 1
 ///              up to 64 a multiprocessor  4 × 4, 2   4 × 4, 4
 ///              more                       4 × 4, 4   4 × 4, 4
@@ -41,9 +42,8 @@ inline constexpr int kMaxStates = 32;
 /// of depth 2, too little where a multiprocessor has fewer slices; blocks of two have room for 3, and need
 /// not add partial sums in pairs. Sequences of two tiles leave nothing to prefetch: four blocks of one slice,
 /// for which there is room then, begin sooner. 16-bit elements gain from neither.
-constexpr std::optional<ThreadShape> shape_for(std::int64_t rows, std::int64_t dstate, std::int64_t seqlen,
-                                               std::size_t element_bytes) {
-  if (dstate > kMaxStates) return std::nullopt;
+constexpr ThreadShape shape_for(std::int64_t rows, std::int64_t dstate, std::int64_t seqlen,
+                                std::size_t element_bytes) {
   if (dstate > 16) return ThreadShape{4, 8, 1};
   if (rows <= h200::kMultiprocessors * 16) return ThreadShape{2, 8, 1};
   if (element_bytes == 2) return ThreadShape{4, 4, 4};
@@ -61,26 +61,33 @@ struct FastPlan {
   ThreadShape shape;
   TimeSegments segments;
 
+  /// Floats of the sums that rounds hand on, for `groups` groups of `channels` channels.
+  constexpr std::int64_t sum_floats(std::int64_t groups, std::int64_t channels, std::int64_t dstate) const {
+    if (dstate <= kRoundStates) return 0;
+    constexpr int kChannels = kConsumerThreads / 8;
+    const std::int64_t tiles = ceil_div(segments.steps, std::int64_t{kRoundTileSteps});
+    return groups * ceil_div(channels, std::int64_t{kChannels}) * segments.count * tiles *
+           (kChannels * kRoundTileSteps);
+  }
+
   friend bool operator==(const FastPlan&, const FastPlan&) = default;
 };
 
-/// The plan for batch·groups `groups` of `channels` channels each; nothing over kMaxStates. Time is cut where
-/// there are at most 16 channels a multiprocessor: segments then take the place of channels, so that
-/// multiprocessors are as full as with many of these. In f32 a block of four slices leaves no room for
-/// another block, and would be half empty with fewer.
-constexpr std::optional<FastPlan> plan_for(std::int64_t groups, std::int64_t channels, std::int64_t dstate,
-                                           std::int64_t seqlen, std::size_t element_bytes,
-                                           bool cuts_time = true) {
+/// The plan for batch·groups `groups` of `channels` channels each. Time is cut where there are at most 16
+/// channels a multiprocessor: segments then take the place of channels, so that multiprocessors are as full as
+/// with many of these. In f32 a block of four slices leaves no room for another block, and would be half empty
+/// with fewer.
+constexpr FastPlan plan_for(std::int64_t groups, std::int64_t channels, std::int64_t dstate,
+                            std::int64_t seqlen, std::size_t element_bytes, bool cuts_time = true) {
   const std::int64_t rows = groups * channels;
-  const auto shape = shape_for(rows, dstate, seqlen, element_bytes);
-  if (!shape) return std::nullopt;
-  const FastPlan whole{*shape, {seqlen, 1}};
+  const FastPlan whole{shape_for(rows, dstate, seqlen, element_bytes), {seqlen, 1}};
   if (!cuts_time || rows > h200::kMultiprocessors * 16) return whole;
   const bool wide = dstate > 16;
   const std::int64_t slices = ceil_div(channels, wide ? 16 : 32);
   const ThreadShape cut =
       wide ? ThreadShape{4, 8, 1} : ThreadShape{4, 4, element_bytes == 4 && slices < 4 ? 1 : 4};
-  const SegmentCosts costs = wide ? SegmentCosts{60, 120, 2} : SegmentCosts{34, 84, 4};
+  const int rounds = static_cast<int>(ceil_div(dstate, std::int64_t{kRoundStates}));
+  const SegmentCosts costs = wide ? SegmentCosts{60 * rounds, 120 * rounds, 2} : SegmentCosts{34, 84, 4};
   const TimeSegments segments = cut_time(groups * slices, seqlen, 8 * cut.lanes, costs);
   return segments.count == 1 ? whole : FastPlan{cut, segments};
 }
@@ -128,6 +135,8 @@ struct ThreadMap {
   static constexpr int kChannels = kConsumerThreads / kLanes;  ///< of a slice
   static constexpr int kSteps = 8 * kLanes;
   static constexpr int kPaddedStates = kStates * kLanes;
+  /// Whether more states than these are done in rounds.
+  static constexpr bool kRounds = kPaddedStates == kRoundStates;
   /// Partial sums of y that consumers leave to be added, each of one or two lanes.
   static constexpr int kPartials = kStates == 2 || kMaxSlices == 2 ? kLanes : kLanes / 2;
 

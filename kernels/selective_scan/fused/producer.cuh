@@ -29,6 +29,21 @@ struct ChannelSlice {
   std::int64_t begin, steps;  ///< the segment's first step, and how many it has
 };
 
+/// The states that a launch does, up to Map::kPaddedStates from `first` on. Rounds hand on y in `sums`:
+/// [block][tile][producer thread][8].
+struct StateRound {
+  int first;
+  bool last;
+  std::int64_t tiles;  ///< of a segment
+  float* sums;         ///< null where there is one round
+
+  /// The first state, which is known to be 0 where there are no rounds.
+  template <class Map>
+  __device__ int first_of() const {
+    return Map::kRounds ? first : 0;
+  }
+};
+
 /// Blocks: those of a group are neighbours, and those of a segment.
 template <class Map, Pass pass>
 __device__ ChannelSlice channel_slice(const ScanArgs& args, std::int64_t blocks_per_group, int slices,
@@ -90,7 +105,7 @@ struct TensorMaps {
 /// One thread of each slice: starts to load what stage() takes of `tile`, and finish() of the last but one.
 template <class Map, class Layout, bool kAlongTime, Pass pass>
 __device__ void load_tile(const ScanArgs& args, const TensorMaps& maps, const ChannelSlice& slice,
-                          const SharedTiles<Map, Layout>& shared, int tile) {
+                          const StateRound& round, const SharedTiles<Map, Layout>& shared, int tile) {
   using Sequence = typename Layout::Sequence;
   using Projection = typename Layout::Projection;
   constexpr int kProjections = pass == Pass::states ? 1 : 2;  // B and C
@@ -120,7 +135,7 @@ __device__ void load_tile(const ScanArgs& args, const TensorMaps& maps, const Ch
     load(Sequence(), maps.u, shared.raw + Layout::u_at(tile), tile, first, b);
   }
   if (exists && slice.index == 0) {
-    const int state = kAlongTime ? 0 : static_cast<int>(slice.g * args.dstate);
+    const int state = (kAlongTime ? 0 : static_cast<int>(slice.g * args.dstate)) + round.first_of<Map>();
     const int z = kAlongTime ? static_cast<int>(slice.b * args.groups + slice.g) : b;
     load(Projection(), maps.B, shared.raw_projections + Layout::projection_at(0, tile), tile, state, z);
     if constexpr (pass != Pass::states)
@@ -153,22 +168,26 @@ class Producer {
  public:
   using Layout = SharedLayout<Map, kAlongTime, sizeof(Io)>;
 
-  __device__ Producer(const ScanArgs& args, const ChannelSlice& slice, const SharedTiles<Map, Layout>& shared,
-                      int thread)
+  __device__ Producer(const ScanArgs& args, const ChannelSlice& slice, const StateRound& round,
+                      const SharedTiles<Map, Layout>& shared, int thread)
       : args_(args),
+        round_(round),
         shared_(shared),
         sequence_(thread),
         projection_(thread),
         which_(thread / Coordinates::kThreads),
         stages_projections_(slice.index == 0 && which_ + Coordinates::kProjections <= 2 &&
                             (pass != Pass::states || which_ == 0)),
-        has_states_(projection_.state < args.dstate),
+        has_states_(projection_.state + round.first_of<Map>() < args.dstate),
         sequence_tiles_(sequence_.channel < slice.count && sequence_.step < slice.steps
                             ? static_cast<int>(ceil_div(slice.steps - sequence_.step, Map::kSteps))
                             : 0),
         out_(static_cast<Io*>(args.out) + slice.b * args.sequence.batch +
              (slice.first + sequence_.channel) * args.sequence.dim +
-             (slice.begin + sequence_.step) * args.sequence.time) {}
+             (slice.begin + sequence_.step) * args.sequence.time),
+        sums_(Map::kRounds && round.sums != nullptr
+                  ? round.sums + (blockIdx.x * round.tiles * kProducerThreads + thread) * 8
+                  : nullptr) {}
 
   /// Waits for what load_tile has started for `tile`.
   __device__ void wait(int tile) const {
@@ -216,6 +235,8 @@ class Producer {
   __device__ void finish(int tile) {
     float y[8];
     add_partials(sequences(tile), y);
+    if constexpr (Map::kRounds)
+      if (sums_ != nullptr && !add_round(y)) return;
     if (args_.D != nullptr) {
       float values[8];
       unpack(sequence_elements(Layout::u_at(tile)), values);
@@ -274,6 +295,18 @@ class Producer {
           to + which * Map::kProjectionFloats + Map::projection_at(step, projection_.state), elements);
     }
   }
+  /// Adds y of the rounds before. Hands it on, and returns false, but in the last round.
+  __device__ bool add_round(float (&y)[8]) {
+    if (round_.first > 0) {
+      float before[8];
+      load_vectors(before, sums_);
+#pragma unroll
+      for (int k = 0; k < 8; ++k) y[k] += before[k];
+    }
+    if (!round_.last) store_vectors(sums_, y);
+    sums_ += 8 * kProducerThreads;
+    return round_.last;
+  }
   __device__ void add_partials(const float* tile, float (&y)[8]) const {
 #pragma unroll
     for (int partial = 0; partial < Map::kPartials; ++partial) {
@@ -291,6 +324,7 @@ class Producer {
   }
 
   const ScanArgs& args_;
+  const StateRound& round_;
   const SharedTiles<Map, Layout>& shared_;
   const SequenceCoordinates<Map, kAlongTime, sizeof(Io)> sequence_;
   const Coordinates projection_;
@@ -298,6 +332,7 @@ class Producer {
   const bool stages_projections_, has_states_;
   const int sequence_tiles_;  ///< tiles in which its elements of sequences exist
   Io* out_;                   ///< of the tile that is finished next
+  float* sums_;               ///< of that tile, where there are several rounds
 };
 
 /// What a producer thread does. Before the barrier after which `tile` is scanned, it finishes the last but
@@ -305,13 +340,13 @@ class Producer {
 /// there are no outputs there is nothing to finish.
 template <class Map, class Io, bool kTakesGain, bool kAlongTime, Pass pass, class Layout>
 __device__ void produce(const ScanArgs& args, const TensorMaps& maps, const ChannelSlice& slice,
-                        const SharedTiles<Map, Layout>& shared, int thread) {
-  Producer<Map, Io, kTakesGain, kAlongTime, pass> producer(args, slice, shared, thread);
+                        const StateRound& round, const SharedTiles<Map, Layout>& shared, int thread) {
+  Producer<Map, Io, kTakesGain, kAlongTime, pass> producer(args, slice, round, shared, thread);
   const int tiles = static_cast<int>(ceil_div(slice.steps, Map::kSteps));
   const int turns = tiles + (pass == Pass::states ? 1 : 2);
   const auto load = [&](int tile) {
     if (thread == 0 && tile < turns)
-      load_tile<Map, Layout, kAlongTime, pass>(args, maps, slice, shared, tile);
+      load_tile<Map, Layout, kAlongTime, pass>(args, maps, slice, round, shared, tile);
   };
   for (int tile = 0; tile < Layout::kDepth; ++tile) load(tile);
 #pragma unroll 1  // twice the code would leave less of the instruction cache to the consumers
