@@ -74,9 +74,9 @@ struct FastPlan {
 };
 
 /// The plan for batch·groups `groups` of `channels` channels each. Time is cut where there are at most 16
-/// channels a multiprocessor: segments then take the place of channels, so that multiprocessors are as full as
-/// with many of these. In f32 a block of four slices leaves no room for another block, and would be half empty
-/// with fewer.
+/// channels a multiprocessor: segments then take the place of channels, so that multiprocessors are as full
+/// as with many of these. In f32 a block of four slices leaves no room for another block, and would be half
+/// empty with fewer.
 constexpr FastPlan plan_for(std::int64_t groups, std::int64_t channels, std::int64_t dstate,
                             std::int64_t seqlen, std::size_t element_bytes, bool cuts_time = true) {
   const std::int64_t rows = groups * channels;
@@ -134,6 +134,7 @@ struct ThreadMap {
   static constexpr int kBlocks = kLanes == 4 && kMaxSlices == 1 ? 4 : kStates == 4 && kLanes == 8 ? 2 : 1;
   static constexpr int kChannels = kConsumerThreads / kLanes;  ///< of a slice
   static constexpr int kSteps = 8 * kLanes;
+  static constexpr int kStateFloats = 1;
   static constexpr int kPaddedStates = kStates * kLanes;
   /// Whether more states than these are done in rounds.
   static constexpr bool kRounds = kPaddedStates == kRoundStates;
@@ -173,8 +174,9 @@ struct ThreadMap {
   static constexpr int kPlanes = kPartials / 2;
   static constexpr int kSequenceFloats = kPlanes * kPlaneFloats;
 
-  /// B and C: a thread reads one 16-byte vector at a time, its states in 4/kStates steps. A pad after every two
-  /// steps puts the vectors of neighbouring steps, which a warp of producers stores at once, into other banks.
+  /// B and C: a thread reads one 16-byte vector at a time, its states in 4/kStates steps. A pad after every
+  /// two steps puts the vectors of neighbouring steps, which a warp of producers stores at once, into other
+  /// banks.
   static constexpr int kStepsAtOnce = 4 / kStates;
   SSMBENCH_HD static constexpr int projection_at(int step, int state) {
     const int vectors = (step / kStepsAtOnce) * kLanes;
@@ -183,6 +185,13 @@ struct ThreadMap {
   }
   static constexpr int kProjectionFloats = kSteps * kPaddedStates + (kSteps >> 3) * 16;
 };
+
+/// The same with complex states: pairs of what are states there, so that a thread has two. Without rounds.
+struct ComplexThreadMap : ThreadMap<4, 8, 1> {
+  static constexpr int kStateFloats = 2;
+  static constexpr bool kRounds = false;
+};
+inline constexpr int kMostComplexStates = ComplexThreadMap::kPaddedStates / ComplexThreadMap::kStateFloats;
 
 /// A tile of a tensor as TMA leaves it. A row of it has `row_bytes`; those of each copy, at most 128, lie
 /// together. Its 16-byte vectors are permuted by address bits 7 and up (CU_TENSOR_MAP_SWIZZLE_*), so that the
@@ -214,8 +223,9 @@ struct SharedLayout {
   static constexpr int kElementBytes = element_bytes;
   using Sequence = RawTile<kAlongTime ? Map::kChannels : Map::kSteps,
                            (kAlongTime ? Map::kSteps : Map::kChannels) * element_bytes>;
-  using Projection = RawTile<kAlongTime ? Map::kPaddedStates : Map::kSteps,
-                             (kAlongTime ? Map::kSteps : Map::kPaddedStates) * element_bytes>;
+  using Projection =
+      RawTile<kAlongTime ? Map::kPaddedStates / Map::kStateFloats : Map::kSteps,
+              (kAlongTime ? Map::kSteps * Map::kStateFloats : Map::kPaddedStates) * element_bytes>;
 
   /// Floats of a slice, and of what all slices share.
   static constexpr int kSliceFloats = 2 * (Map::kSequenceFloats + Map::kChannels);
@@ -298,7 +308,8 @@ struct SequenceCoordinates {
 };
 
 /// The items of a tile of B and of C that a producer thread stages: 8 steps of one state, or 8 states of one
-/// step. With 16 states and 32 steps one half of the threads has one item of B, the other one of C.
+/// step; of complex ones half as many of either. With 16 states and 32 steps one half of the threads has one
+/// item of B, the other one of C.
 template <class Map, bool kAlongTime>
 struct ProjectionCoordinates {
   static constexpr int kItemsOfTile = Map::kPaddedStates * Map::kSteps / 8;
@@ -308,10 +319,12 @@ struct ProjectionCoordinates {
   static constexpr int kItems = kItemsOfTile / kThreads;  ///< of a thread, of B and of C each
   static constexpr int kStepsApart = kThreads * 8 / Map::kPaddedStates;
 
+  static constexpr int kOfItem = 8 / Map::kStateFloats;  ///< steps or states
+  static constexpr int kStates = Map::kPaddedStates / Map::kStateFloats;
+
   SSMBENCH_HD explicit ProjectionCoordinates(int thread)
-      : state(kAlongTime ? thread % kThreads % Map::kPaddedStates : thread % (Map::kPaddedStates / 8) * 8),
-        step(kAlongTime ? thread % kThreads / Map::kPaddedStates * 8
-                        : thread % kThreads / (Map::kPaddedStates / 8)) {}
+      : state(kAlongTime ? thread % kThreads % kStates : thread % (kStates / kOfItem) * kOfItem),
+        step(kAlongTime ? thread % kThreads / kStates * kOfItem : thread % kThreads / (kStates / kOfItem)) {}
 
   int state, step;
 };

@@ -4,6 +4,7 @@
 // consumers, and finish what these leave.
 
 #include "kernels/common/activations.h"
+#include "kernels/common/complex.h"
 #include "kernels/common/hopper/tma.cuh"
 #include "kernels/common/io_types.cuh"
 #include "kernels/common/mma.cuh"
@@ -116,12 +117,14 @@ __device__ void load_tile(const ScanArgs& args, const TensorMaps& maps, const Ch
       arrived,
       (exists ? 2 * Sequence::kBytes + (slice.index == 0 ? kProjections * Projection::kBytes : 0) : 0) +
           (finishes ? Sequence::kBytes : 0));
+  // An element of memory has so many `floats`.
   const auto load = [&]<class Tile>(const Tile&, const CUtensorMap& map, char* to, int tile_index, int across,
-                                    int z) {
+                                    int z, int floats) {
 #pragma unroll
     for (int i = 0; i < Tile::kCopies; ++i) {
       const int along = i * Tile::kCopyRow / Layout::kElementBytes;
-      const int time = static_cast<int>(slice.begin) + tile_index * Map::kSteps;
+      int time = static_cast<int>(slice.begin) + tile_index * Map::kSteps;
+      (kAlongTime ? time : across) *= floats;
       hopper::load_tile(
           shared_address(to + i * Tile::kCopyBytes), map,
           hopper::TileOrigin3{{kAlongTime ? time + along : across + along, kAlongTime ? across : time, z}},
@@ -131,28 +134,30 @@ __device__ void load_tile(const ScanArgs& args, const TensorMaps& maps, const Ch
   const int first = static_cast<int>(slice.first);
   const int b = static_cast<int>(slice.b);
   if (exists) {
-    load(Sequence(), maps.delta, shared.raw + Layout::delta_at(tile), tile, first, b);
-    load(Sequence(), maps.u, shared.raw + Layout::u_at(tile), tile, first, b);
+    load(Sequence(), maps.delta, shared.raw + Layout::delta_at(tile), tile, first, b, 1);
+    load(Sequence(), maps.u, shared.raw + Layout::u_at(tile), tile, first, b, 1);
   }
   if (exists && slice.index == 0) {
     const int state = (kAlongTime ? 0 : static_cast<int>(slice.g * args.dstate)) + round.first_of<Map>();
     const int z = kAlongTime ? static_cast<int>(slice.b * args.groups + slice.g) : b;
-    load(Projection(), maps.B, shared.raw_projections + Layout::projection_at(0, tile), tile, state, z);
+    load(Projection(), maps.B, shared.raw_projections + Layout::projection_at(0, tile), tile, state, z,
+         Map::kStateFloats);
     if constexpr (pass != Pass::states)
-      load(Projection(), maps.C, shared.raw_projections + Layout::projection_at(1, tile), tile, state, z);
+      load(Projection(), maps.C, shared.raw_projections + Layout::projection_at(1, tile), tile, state, z,
+           Map::kStateFloats);
   }
-  if (finishes) load(Sequence(), maps.z, shared.raw + Layout::z_at(tile - 2), tile - 2, first, b);
+  if (finishes) load(Sequence(), maps.z, shared.raw + Layout::z_at(tile - 2), tile - 2, first, b, 1);
 }
 
 /// B or C of 8 steps or states in f32, the first of which lies at `to`.
 template <class Map, bool kAlongTime, class Io>
 __device__ void stage_projection(float* to, const Elements8<Io>& elements) {
-  constexpr int kNeighbours = kAlongTime ? 1 : Map::kStates;
+  constexpr int kNeighbours = kAlongTime ? Map::kStateFloats : Map::kStates;
   float values[8];
   unpack(elements, values);
 #pragma unroll
   for (int k = 0; k < 8; k += kNeighbours) {
-    float* const at = to + (kAlongTime ? Map::projection_at(k, 0) : Map::projection_at(0, k));
+    float* const at = to + (kAlongTime ? Map::projection_at(k / kNeighbours, 0) : Map::projection_at(0, k));
     if constexpr (kNeighbours == 4)
       store_vector(at, values[k], values[k + 1], values[k + 2], values[k + 3]);
     else if constexpr (kNeighbours == 2)
@@ -235,6 +240,10 @@ class Producer {
   __device__ void finish(int tile) {
     float y[8];
     add_partials(sequences(tile), y);
+    if constexpr (Map::kStateFloats == 2) {
+#pragma unroll
+      for (int k = 0; k < 8; ++k) y[k] *= kOutputFactor<Complex>;
+    }
     if constexpr (Map::kRounds)
       if (sums_ != nullptr && !add_round(y)) return;
     if (args_.D != nullptr) {
@@ -290,9 +299,10 @@ class Producer {
         elements = elements_at<typename Layout::Projection>(
             shared_.raw_projections + Layout::projection_at(0, tile) + which * Layout::Projection::kBytes,
             kAlongTime ? projection_.state : step,
-            (kAlongTime ? step : projection_.state) * static_cast<int>(sizeof(Io)));
-      stage_projection<Map, kAlongTime>(
-          to + which * Map::kProjectionFloats + Map::projection_at(step, projection_.state), elements);
+            (kAlongTime ? step : projection_.state) * Map::kStateFloats * static_cast<int>(sizeof(Io)));
+      stage_projection<Map, kAlongTime>(to + which * Map::kProjectionFloats +
+                                            Map::projection_at(step, projection_.state * Map::kStateFloats),
+                                        elements);
     }
   }
   /// Adds y of the rounds before. Hands it on, and returns false, but in the last round.
