@@ -173,16 +173,20 @@ struct StateStep {
   Value previous;
 };
 
-/// A state's A with 1/A, for the methods whose φ divide by z = Δ·A: one division per state and none per step.
+/// A state's A, with what decays take of it and with 1/A, for the methods whose φ divide by z = Δ·A: one
+/// division per state and none per step.
 /// 1/A is finite: where |A| is under 2^-50, 0 included, −2^-50 stands for A. That moves a state by under a
 /// roundoff a step while Δ < 6e7.
 template <class Value>
 struct StateA {
   StateA() = default;
   SSMBENCH_HD explicit StateA(Value a)
-      : A(square_magnitude(a) < 0x1p-100F ? Value{} + -0x1p-50F : a), inverse(reciprocal(A)) {}
+      : A(square_magnitude(a) < 0x1p-100F ? Value{} + -0x1p-50F : a),
+        rate(decay_rate(A)),
+        inverse(reciprocal(A)) {}
 
   Value A;
+  Value rate;
   Value inverse;
 };
 
@@ -208,12 +212,12 @@ class Step {
       const Value inverse = reciprocal(-1.0F * w + 1.0F);
       return StateStep<Value, Value>{(w + 1.0F) * inverse, gain_ * inverse, {}};
     } else if constexpr (family == Family::zoh) {
-      return StateStep<Value, float>{exponential(z), gain_, {}};
+      return StateStep<Value, float>{decay(delta_, state.rate), gain_, {}};
     } else if constexpr (family == Family::taylor) {
-      return StateStep<Value, Value>{exponential(z), polynomial(taylor_, z), {}};
+      return StateStep<Value, Value>{decay(delta_, state.rate), polynomial(taylor_, z), {}};
     } else if constexpr (family == Family::trapezoidal) {
-      const Value decay = exponential(z);
-      return StateStep<Value, float>{decay, 0.5F * gain_, (0.5F * delta_) * decay};
+      const Value e = decay(delta_, state.rate);
+      return StateStep<Value, float>{e, 0.5F * gain_, (0.5F * delta_) * e};
     } else {
       const Exponentials<Value> e = exponentials(z);
       if constexpr (family == Family::foh)  // Δ·φ1(Δ·A) = (e^z − 1)/A

@@ -42,7 +42,19 @@ __device__ inline void copy_async_16(std::uint32_t shared, const void* global, i
 #endif
 }
 
-/// The same of all 16 bytes.
+/// The same of 8 bytes, aligned to 8, with `valid` 0 or 8.
+__device__ inline void copy_async_8(std::uint32_t shared, const void* global, int valid) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+  *static_cast<uint2*>(__cvta_shared_to_generic(shared)) =
+      valid == 8 ? *static_cast<const uint2*>(global) : make_uint2(0, 0);
+#else
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;\n" ::"r"(shared),
+               "l"(__cvta_generic_to_global(global)), "r"(valid)
+               : "memory");
+#endif
+}
+
+/// copy_async_16 of all 16 bytes.
 __device__ inline void copy_async_16(std::uint32_t shared, const void* global) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
   copy_async_16(shared, global, 16);

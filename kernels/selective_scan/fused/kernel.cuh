@@ -1,8 +1,9 @@
 #pragma once
 
-// The fast kernel of cuda-fused, from Hopper on: real A, variable B and C, tensors that are read and written
-// by 16-byte vectors. Sequential in time; the states of a channel are spread over
-// lanes, in registers. Warp-specialized: producer warps load and store, consumer warps scan.
+// The fast kernel of cuda-fused, from Hopper on: variable B and C, tensors that are read and written by
+// 16-byte vectors; A real or, with f32 tensors and up to 16 states, complex. Sequential in time; the states
+// of a channel are spread over lanes, in registers. Warp-specialized: producer warps load and store, consumer
+// warps scan.
 //
 //   slice    some channels of one group: a consumer warpgroup scans them, a producer warpgroup prepares their
 //            tiles
@@ -34,6 +35,9 @@
 //              {Δ, Δ·u} were
 //     finish   out = (Σ partial sums + D·u)·silu(z)
 //
+// More than 32 states are done in rounds of 32, a launch each: producers hand on y through memory, and those
+// of the last round finish it. Complex states are pairs of floats of the shape 4 × 8, two states a thread.
+//
 // Where channels are few time is cut into segments (segments.h), which are blocks of their own: one kernel
 // makes the states between them, without C, y and out, another the outputs from these states.
 //
@@ -48,14 +52,19 @@
 #include "kernels/common/warp_specialization.cuh"
 #include "kernels/selective_scan/fused/producer.cuh"
 #include "kernels/selective_scan/fused/step.cuh"
+#include "kernels/selective_scan/states.cuh"
 
 namespace ssmbench::fused {
 
-using Kernel = void (*)(ScanArgs, std::int64_t blocks_per_group, MethodParameters, TensorMaps, SegmentStates);
+using Kernel = void (*)(ScanArgs, std::int64_t blocks_per_group, MethodParameters, StateRound, TensorMaps,
+                        SegmentStates);
 
 /// The kernel of one io dtype, given as its device type, and one layout.
 template <class Io>
 Kernel kernel_for(MethodId method, ThreadShape shape, bool along_time, Pass pass);
+
+/// That with complex states, of f32 tensors and whole sequences.
+Kernel complex_kernel_for(MethodId method, bool along_time);
 
 /// Groups of 4 steps that one iteration of the scan's loop takes: the more, the more loads are in flight
 /// while the steps before are computed. The whole tile for zoh; for other methods 128 pairs of a step and a
@@ -69,6 +78,10 @@ constexpr int kUnrolled = family == Family::zoh ? 2 * Map::kLanes
 /// samples have no registers for these.
 template <Family family>
 constexpr bool kLoadsLate = two_samples(family);
+
+/// Whether Δ·u is staged of a step, or u/2.
+template <Family family, class Map>
+constexpr bool kStagesGain = Map::kStateFloats == 1 && ScanStep<family>::kTakesGain;
 
 /// Four neighbouring steps.
 __device__ inline void load_inputs(StepInput (&to)[4], const float* from) {
@@ -96,12 +109,13 @@ __device__ void store_partials(float* tile, int lane, int channel, int step, con
 /// Calls call(s, exists, at, state_at) for each state of a consumer: its number, and its index in A and in
 /// tensors of states.
 template <class Map, class Call>
-__device__ void for_states(const ScanArgs& args, const ChannelSlice& slice, int thread, const Call& call) {
+__device__ void for_states(const ScanArgs& args, const ChannelSlice& slice, const StateRound& round,
+                           int thread, const Call& call) {
   const int channel = Map::channel_of(thread);
   const std::int64_t d = slice.first + channel;
 #pragma unroll
   for (int s = 0; s < Map::kStates; ++s) {
-    const int state = Map::lane_of(thread) * Map::kStates + s;
+    const int state = round.first_of<Map>() + Map::lane_of(thread) * Map::kStates + s;
     const bool exists = channel < slice.count && state < args.dstate;
     call(s, exists, d * args.dstate + state, (slice.b * args.dim + d) * args.dstate + state);
   }
@@ -110,16 +124,16 @@ __device__ void for_states(const ScanArgs& args, const ChannelSlice& slice, int 
 /// u·B/2 of the step before a segment, which methods of two samples take.
 template <class Map, class Io>
 __device__ void load_before(float (&before)[Map::kStates], const ScanArgs& args, const ChannelSlice& slice,
-                            int thread) {
+                            const StateRound& round, int thread) {
   if (slice.begin == 0) return;
   const std::int64_t t = slice.begin - 1;
   const Io* const u = static_cast<const Io*>(args.u) + slice.b * args.sequence.batch +
                       (slice.first + Map::channel_of(thread)) * args.sequence.dim + t * args.sequence.time;
   const Io* const B = static_cast<const Io*>(args.B) + slice.b * args.b_strides.batch +
                       slice.g * args.b_strides.group + t * args.b_strides.time;
-  for_states<Map>(args, slice, thread,
+  for_states<Map>(args, slice, round, thread,
                   [&](int s, bool exists, std::int64_t /*at*/, std::int64_t /*state_at*/) {
-                    const int state = Map::lane_of(thread) * Map::kStates + s;
+                    const int state = round.first_of<Map>() + Map::lane_of(thread) * Map::kStates + s;
                     if (exists) before[s] = 0.5F * to_float(*u) * to_float(B[state * args.b_strides.state]);
                   });
 }
@@ -127,7 +141,8 @@ __device__ void load_before(float (&before)[Map::kStates], const ScanArgs& args,
 /// What a consumer thread does where there are outputs to be made.
 template <class Map, Family family, class Io, Pass pass, class Layout>
 __device__ void consume(const ScanArgs& args, const ChannelSlice& slice, const MethodParameters& method,
-                        const SharedTiles<Map, Layout>& shared, const SegmentStates& segments, int thread) {
+                        const StateRound& round, const SharedTiles<Map, Layout>& shared,
+                        const SegmentStates& segments, int thread) {
   using Step = ScanStep<family, (Map::kMaxSlices * Map::kBlocks <= 2)>;
   constexpr int kStates = Map::kStates;
   const int channel = Map::channel_of(thread);
@@ -141,13 +156,14 @@ __device__ void consume(const ScanArgs& args, const ChannelSlice& slice, const M
       hopper::wait_for_prerequisites();
     }
   }
-  for_states<Map>(args, slice, thread, [&](int s, bool exists, std::int64_t at, std::int64_t state_at) {
-    h[s] = exists && before != nullptr ? before[state_at] : 0.0F;
-    A[s] = Step::state(method, exists ? args.A[at] : 0.0F);
-  });
+  for_states<Map>(args, slice, round, thread,
+                  [&](int s, bool exists, std::int64_t at, std::int64_t state_at) {
+                    h[s] = exists && before != nullptr ? before[state_at] : 0.0F;
+                    A[s] = Step::state(method, exists ? args.A[at] : 0.0F);
+                  });
   float input_before[kStates] = {};
   if constexpr (two_samples(family) && pass != Pass::outputs)
-    load_before<Map, Io>(input_before, args, slice, thread);
+    load_before<Map, Io>(input_before, args, slice, round, thread);
 
   int slot = 0;
   for (std::int64_t start = 0; start < slice.steps; start += Map::kSteps) {
@@ -192,16 +208,79 @@ __device__ void consume(const ScanArgs& args, const ChannelSlice& slice, const M
 
   if constexpr (pass == Pass::segments)
     if (slice.segment + 1 < segments.segments.count) return;
-  for_states<Map>(args, slice, thread, [&](int s, bool exists, std::int64_t /*at*/, std::int64_t state_at) {
-    if (exists) args.last_state[state_at] = h[s];
-  });
+  for_states<Map>(args, slice, round, thread,
+                  [&](int s, bool exists, std::int64_t /*at*/, std::int64_t state_at) {
+                    if (exists) args.last_state[state_at] = h[s];
+                  });
+}
+
+/// What a consumer thread does where states are complex, each of which is a pair of floats of the map.
+template <class Map, Family family, class Layout>
+__device__ void consume_complex(const ScanArgs& args, const ChannelSlice& slice,
+                                const MethodParameters& method, const SharedTiles<Map, Layout>& shared,
+                                int thread) {
+  constexpr int kStates = Map::kStates / Map::kStateFloats;
+  const int channel = Map::channel_of(thread);
+  const int lane = Map::lane_of(thread);
+  const int count = channel < slice.count ? static_cast<int>(args.dstate) - lane * kStates : 0;
+  const std::int64_t in_channels = (slice.first + channel) * args.dstate + lane * kStates;
+  const std::int64_t in_batches = slice.b * args.dim * args.dstate + in_channels;
+  Complex h[kStates], A_values[kStates];
+  load_states(h, values_of<Complex>(args.initial_state), in_batches, count);
+  load_states(A_values, values_of<Complex>(args.A), in_channels, count);
+  StateA<Complex> A[kStates];
+#pragma unroll
+  for (int s = 0; s < kStates; ++s) A[s] = StateA<Complex>(A_values[s]);
+  [[maybe_unused]] Complex input_before[kStates] = {};  // u·B
+
+  int slot = 0;
+  for (std::int64_t start = 0; start < slice.steps; start += Map::kSteps) {
+    float* const tile = shared.sequences + slot * Map::kSequenceFloats;
+    const float* const projections = shared.projections + slot * (2 * Map::kProjectionFloats) + 4 * lane;
+    block_barrier();
+    float y[4];
+#pragma unroll(two_samples(family) ? 1 : 2)
+    for (int t = 0; t < Map::kSteps; t += 4) {
+      StepInput inputs[4];
+      load_inputs(inputs, tile + Map::step_at(channel, t));
+      __syncwarp();  // as in consume()
+      if (t > 0) store_partials<Map>(tile, lane, channel, t - 4, y);
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        Complex B[kStates], C[kStates];
+        const float* const from = projections + Map::projection_at(t + k, 0);
+        load_vectors(B, reinterpret_cast<const Complex*>(from));
+        load_vectors(C, reinterpret_cast<const Complex*>(from + Map::kProjectionFloats));
+        const float u = 2.0F * inputs[k].gain;
+        const Step<family> step(method, inputs[k].delta, u);
+#pragma unroll
+        for (int s = 0; s < kStates; ++s) {
+          const auto [decay, input, previous] = step(A[s]);
+          h[s] = multiply_add(decay, h[s], input * B[s]);
+          if constexpr (two_samples(family)) {
+            h[s] = multiply_add(previous, input_before[s], h[s]);
+            input_before[s] = u * B[s];
+          }
+          y[k] = s == 0 ? real_product(C[s], h[s]) : real_product(C[s], h[s]) + y[k];
+        }
+      }
+    }
+    store_partials<Map>(tile, lane, channel, Map::kSteps - 4, y);
+    slot ^= 1;
+  }
+  block_barrier();
+  auto* const last_state = reinterpret_cast<Complex*>(args.last_state);
+#pragma unroll
+  for (int s = 0; s < kStates; ++s)
+    if (s < count) last_state[in_batches + s] = h[s];
 }
 
 /// What a consumer thread does where only states are made: the same scan, from zero.
 template <class Map, Family family, class Io, class Layout>
 __device__ void consume_states(const ScanArgs& args, const ChannelSlice& slice,
-                               const MethodParameters& method, const SharedTiles<Map, Layout>& shared,
-                               const SegmentStates& segments, int thread) {
+                               const MethodParameters& method, const StateRound& round,
+                               const SharedTiles<Map, Layout>& shared, const SegmentStates& segments,
+                               int thread) {
   using Step = ScanStep<family, (Map::kMaxSlices * Map::kBlocks <= 2)>;
   constexpr int kStates = Map::kStates;
   const int channel = Map::channel_of(thread);
@@ -209,11 +288,12 @@ __device__ void consume_states(const ScanArgs& args, const ChannelSlice& slice,
   float h[kStates] = {};
   DecayProduct<family, kStates> product;
   decltype(Step::state(method, 0.0F)) A[kStates];
-  for_states<Map>(args, slice, thread, [&](int s, bool exists, std::int64_t at, std::int64_t /*state_at*/) {
-    A[s] = Step::state(method, exists ? args.A[at] : 0.0F);
-  });
+  for_states<Map>(args, slice, round, thread,
+                  [&](int s, bool exists, std::int64_t at, std::int64_t /*state_at*/) {
+                    A[s] = Step::state(method, exists ? args.A[at] : 0.0F);
+                  });
   float input_before[kStates] = {};
-  if constexpr (two_samples(family)) load_before<Map, Io>(input_before, args, slice, thread);
+  if constexpr (two_samples(family)) load_before<Map, Io>(input_before, args, slice, round, thread);
 
   int slot = 0;
   for (std::int64_t start = 0; start < slice.steps; start += Map::kSteps) {
@@ -245,18 +325,20 @@ __device__ void consume_states(const ScanArgs& args, const ChannelSlice& slice,
   block_barrier();
 
   const std::int64_t own = slice.segment * segments.states;
-  for_states<Map>(args, slice, thread, [&](int s, bool exists, std::int64_t at, std::int64_t state_at) {
-    if (!exists) return;
-    segments.ends[own + state_at] = h[s];
-    segments.decays[own + state_at] = product.of(s, args.A[at]);
-  });
+  for_states<Map>(args, slice, round, thread,
+                  [&](int s, bool exists, std::int64_t at, std::int64_t state_at) {
+                    if (!exists) return;
+                    segments.ends[own + state_at] = h[s];
+                    segments.decays[own + state_at] = product.of(s, args.A[at]);
+                  });
 }
 
 /// A block has 1 to kMaxSlices slices: first the consumers of all, then the producers of all.
 template <class Io, Family family, class Map, bool kAlongTime, Pass pass>
 __global__ void __launch_bounds__(Map::kMaxSlices* Map::kThreads, Map::kBlocks)
     scan_kernel(const ScanArgs args, const std::int64_t blocks_per_group, const MethodParameters method,
-                const __grid_constant__ TensorMaps maps, const SegmentStates segments) {
+                const StateRound round, const __grid_constant__ TensorMaps maps,
+                const SegmentStates segments) {
   using Layout = SharedLayout<Map, kAlongTime, sizeof(Io)>;
   extern __shared__ __align__(1024) float4 memory[];
   if constexpr (pass == Pass::states) hopper::launch_dependents();
@@ -279,11 +361,13 @@ __global__ void __launch_bounds__(Map::kMaxSlices* Map::kThreads, Map::kBlocks)
   }
   __syncthreads();
   if (warpgroup >= slices)
-    produce<Map, Io, ScanStep<family>::kTakesGain, kAlongTime, pass>(args, maps, slice, shared, thread);
+    produce<Map, Io, kStagesGain<family, Map>, kAlongTime, pass>(args, maps, slice, round, shared, thread);
+  else if constexpr (Map::kStateFloats == 2)
+    consume_complex<Map, family>(args, slice, method, shared, thread);
   else if constexpr (pass == Pass::states)
-    consume_states<Map, family, Io>(args, slice, method, shared, segments, thread);
+    consume_states<Map, family, Io>(args, slice, method, round, shared, segments, thread);
   else
-    consume<Map, family, Io, pass>(args, slice, method, shared, segments, thread);
+    consume<Map, family, Io, pass>(args, slice, method, round, shared, segments, thread);
 }
 
 template <class Io>

@@ -1,6 +1,6 @@
 // cuda-fused: registration and launch. Two kernels, each with the picture of its threads: kernel.cuh for what
 // training and inference of Mamba take, from Hopper on; fused_general/kernel.cuh for everything else, about
-// three times slower. Their instantiations are in f32.cu, f16.cu and bf16.cu.
+// three times slower. Their instantiations are in f32.cu, f16.cu, bf16.cu and complex.cu.
 
 #include <algorithm>
 #include <utility>
@@ -69,8 +69,8 @@ std::optional<std::string> unsupported(const Problem& problem) {
                         "sequence and " + std::to_string(plan.channels()) + " channels");
 }
 
-/// Elements from one row of tiles to the next, and from one z of tensor maps to the next. Of what there is only
-/// one of, as if tensors had no gaps. They have some where the steps are not all of a tensor's.
+/// Elements from one row of tiles to the next, and from one z of tensor maps to the next. Of what there is
+/// only one of, as if tensors had no gaps. They have some where the steps are not all of a tensor's.
 struct TilePitches {
   std::int64_t of_row, of_batch, of_projection_row, of_projections;
 
@@ -115,12 +115,13 @@ bool fits_tma(const ScanArgs& args) {
 
 /// `z` is that of u where there is none.
 template <class Layout>
-TensorMaps tensor_maps(const ScanArgs& args, bool along_time) {
+TensorMaps tensor_maps(const ScanArgs& args, bool along_time, int state_floats) {
   constexpr int element_bytes = Layout::kElementBytes;
   const TilePitches pitches(args, along_time);
+  // An element of memory has so many `floats`.
   const auto map_tiles = [&]<class Tile>(const Tile&, const void* data, std::int64_t rows, std::int64_t z,
-                                         std::int64_t pitch, std::int64_t of_z) {
-    const std::int64_t x = along_time ? args.seqlen : rows;
+                                         std::int64_t pitch, std::int64_t of_z, int floats) {
+    const std::int64_t x = (along_time ? args.seqlen : rows) * floats;
     const std::int64_t y = along_time ? rows : args.seqlen;
     const auto size = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
     return hopper::tensor_map(
@@ -129,7 +130,7 @@ TensorMaps tensor_maps(const ScanArgs& args, bool along_time) {
          .sizes = {size(x), size(y), size(z)},
          .tile = {static_cast<unsigned>(Tile::kCopyRow / element_bytes), Tile::kRows, 1},
          .element_bytes = element_bytes,
-         .pitches = {size(pitch), size(of_z)},
+         .pitches = {size(pitch * floats), size(of_z * floats)},
          .swizzle = Tile::kCopyRow == 128  ? CU_TENSOR_MAP_SWIZZLE_128B
                     : Tile::kCopyRow == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
                                            : CU_TENSOR_MAP_SWIZZLE_32B,
@@ -137,14 +138,14 @@ TensorMaps tensor_maps(const ScanArgs& args, bool along_time) {
   };
   const auto sequence = [&](const void* data) {
     return map_tiles(typename Layout::Sequence(), data, args.dim, args.batch, pitches.of_row,
-                     pitches.of_batch);
+                     pitches.of_batch, 1);
   };
   // Groups of states are rows of their own, or neighbours in a row.
   const auto projection = [&](const void* data) {
     const std::int64_t rows = along_time ? args.dstate : args.groups * args.dstate;
     return map_tiles(typename Layout::Projection(), data, rows,
                      along_time ? args.batch * args.groups : args.batch, pitches.of_projection_row,
-                     pitches.of_projections);
+                     pitches.of_projections, state_floats);
   };
   return {sequence(args.u), sequence(args.z == nullptr ? args.u : args.z), sequence(args.delta),
           projection(args.B), projection(args.C)};
@@ -157,8 +158,18 @@ std::optional<FastPlan> fast_plan_of(const SelectiveScan& scan, const Sequences&
                   size_of(dtype), decays_have_products(scan.method));
 }
 
+/// Whether the fast kernel with complex states takes it: where the general one would not cut time.
+bool takes_complex(const SelectiveScan& scan, const Sequences& sequences, DType dtype) {
+  return scan.complex && dtype == DType::f32 && !sequences.packed && scan.variable_b && scan.variable_c &&
+         scan.dstate <= kMostComplexStates && plan_of(scan, sequences).segments.count == 1;
+}
+
 std::int64_t states_of(const SelectiveScan& scan, const Sequences& sequences) {
   return sequences.count * scan.dim * scan.dstate;
+}
+
+std::int64_t sum_floats_of(const FastPlan& plan, const SelectiveScan& scan) {
+  return plan.sum_floats(scan.batch * scan.groups, scan.channels_per_group(), scan.dstate);
 }
 
 /// Enough for whichever kernels take the problem: that depends on the device, and on how tensors are aligned.
@@ -169,7 +180,7 @@ std::size_t workspace_bytes(const Problem& problem) {
   const std::int64_t states = states_of(scan, sequences);
   std::int64_t floats = segment_floats(plan_of(scan, sequences).segments, states, values);
   if (const auto fast = fast_plan_of(scan, sequences, problem.dtype()))
-    floats = std::max(floats, segment_floats(fast->segments, states, values));
+    floats = std::max(floats, segment_floats(fast->segments, states, values) + sum_floats_of(*fast, scan));
   return static_cast<std::size_t>(floats) * sizeof(float);
 }
 
@@ -183,7 +194,7 @@ Launch in_turn(std::vector<Launch> launches) {
 /// The fast kernel for one shape, where it takes the problem.
 template <class Io, class Map, bool kAlongTime>
 std::optional<Launch> bind_fast_as(const FastPlan& plan, const SelectiveScan& scan, const ScanArgs& args,
-                                   const SegmentStates& segments) {
+                                   const SegmentStates& segments, float* sums) {
   using Layout = SharedLayout<Map, kAlongTime, sizeof(Io)>;
   const std::int64_t groups = args.batch * args.groups;
   const std::int64_t slices_of_group = ceil_div(args.channels_per_group, std::int64_t{Map::kChannels});
@@ -195,23 +206,40 @@ std::optional<Launch> bind_fast_as(const FastPlan& plan, const SelectiveScan& sc
   const std::int64_t blocks = groups * blocks_per_group;  // of a segment
   if (args.batch > kMaxGridX / (args.groups * blocks_per_group)) return {};
   const auto prepared = [&](Pass pass) {
-    const Kernel kernel = kernel_for<Io>(scan.method, plan.shape, kAlongTime, pass);
+    const Kernel kernel = Map::kStateFloats == 2 ? complex_kernel_for(scan.method, kAlongTime)
+                                                 : kernel_for<Io>(scan.method, plan.shape, kAlongTime, pass);
     check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostBytes));
     return kernel;
   };
-  const MethodParameters method = step_parameters(scan.method);
-  const TensorMaps maps = tensor_maps<Layout>(args, kAlongTime);
+  const MethodParameters method =
+      Map::kStateFloats == 2 ? method_parameters(scan.method) : step_parameters(scan.method);
+  const TensorMaps maps = tensor_maps<Layout>(args, kAlongTime, Map::kStateFloats);
   const int threads = slices * Map::kThreads;
   const int bytes = Layout::bytes(slices);
-  if (plan.segments.count == 1)
-    return launch_of(prepared(Pass::outputs), blocks, threads, bytes, args, blocks_per_group, method, maps,
-                     segments);
-  return in_turn({launch_of(prepared(Pass::states), blocks * (plan.segments.count - 1), threads, bytes, args,
-                            blocks_per_group, method, maps, segments),
-                  combine_launch<float>(segments, args.initial_state, true),
-                  hopper::dependent_launch_of(prepared(Pass::segments), blocks * plan.segments.count,
-                                              static_cast<unsigned>(threads), bytes, args, blocks_per_group,
-                                              method, maps, segments)});
+  const auto round_from = [&](std::int64_t first) {
+    const bool last = first + kRoundStates >= args.dstate;
+    return StateRound{static_cast<int>(first), last, ceil_div(plan.segments.steps, std::int64_t{Map::kSteps}),
+                      first == 0 && last ? nullptr : sums};
+  };
+  const auto launch = [&](Pass pass, std::int64_t first) {
+    const std::int64_t count = plan.segments.count - (pass == Pass::states ? 1 : 0);
+    return launch_of(prepared(pass), blocks * count, threads, bytes, args, blocks_per_group, method,
+                     round_from(first), maps, segments);
+  };
+  std::vector<Launch> launches;
+  const bool cut = plan.segments.count > 1;
+  for (std::int64_t first = 0; cut && first < args.dstate; first += kRoundStates)
+    launches.push_back(launch(Pass::states, first));
+  if (cut) launches.push_back(combine_launch<float>(segments, args.initial_state, true));
+  for (std::int64_t first = 0; first < args.dstate; first += kRoundStates) {
+    if (cut && first == 0)
+      launches.push_back(hopper::dependent_launch_of(
+          prepared(Pass::segments), blocks * plan.segments.count, static_cast<unsigned>(threads), bytes, args,
+          blocks_per_group, method, round_from(first), maps, segments));
+    else
+      launches.push_back(launch(cut ? Pass::segments : Pass::outputs, first));
+  }
+  return launches.size() == 1 ? launches.front() : in_turn(std::move(launches));
 }
 
 /// The fast kernel's launch, where it takes the problem.
@@ -219,14 +247,22 @@ std::optional<Launch> bind_fast(const SelectiveScan& scan, const Sequences& sequ
                                 const ScanArgs& args, void* workspace) {
   // A single channel is contiguous along time in both layouts, B and C are not.
   const bool along_time = args.sequence.time == 1 && args.b_strides.time == 1;
+  if (takes_complex(scan, sequences, dtype) && in_vectors(args, along_time) && fits_tma(args)) {
+    const FastPlan whole{{}, {scan.seqlen, 1}};
+    const SegmentStates none = segment_states(whole.segments, 0, 2, workspace);
+    return along_time ? bind_fast_as<float, ComplexThreadMap, true>(whole, scan, args, none, nullptr)
+                      : bind_fast_as<float, ComplexThreadMap, false>(whole, scan, args, none, nullptr);
+  }
   const auto plan = fast_plan_of(scan, sequences, dtype);
   if (!plan || !in_vectors(args, along_time) || !fits_tma(args)) return {};
   const SegmentStates segments = segment_states(plan->segments, states_of(scan, sequences), 1, workspace);
+  float* const sums =
+      static_cast<float*>(workspace) + segment_floats(plan->segments, states_of(scan, sequences), 1);
   return with_io_type(dtype, [&]<class Io>(std::type_identity<Io>) {
     return with_shape<sizeof(Io)>(plan->shape, [&](auto states, auto lanes, auto slices) {
       using Map = ThreadMap<states, lanes, slices>;
-      return along_time ? bind_fast_as<Io, Map, true>(*plan, scan, args, segments)
-                        : bind_fast_as<Io, Map, false>(*plan, scan, args, segments);
+      return along_time ? bind_fast_as<Io, Map, true>(*plan, scan, args, segments, sums)
+                        : bind_fast_as<Io, Map, false>(*plan, scan, args, segments, sums);
     });
   });
 }

@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <type_traits>
 
 #include "kernels/common/hardware.h"
@@ -23,14 +22,16 @@ struct ThreadShape {
   friend bool operator==(const ThreadShape&, const ThreadShape&) = default;
 };
 
+/// Up to so many states are done at a time, in rounds, with tiles of so many steps.
+inline constexpr int kRoundStates = 32;
+inline constexpr int kRoundTileSteps = 64;
 inline constexpr int kConsumerThreads = 128;  ///< of a slice
 inline constexpr int kProducerThreads = 128;  ///< of a slice
-inline constexpr int kMaxStates = 32;
 
-/// The shape for `dstate` states in a problem of `rows` = batch · dim channels; nothing over kMaxStates.
+/// The shape for `dstate` states in a problem of `rows` = batch · dim channels.
 ///
 ///   states     rows                       f32        16 bit
-///   17 to 32                              4 × 8, 1   4 × 8, 1
+///   from 17                               4 × 8, 1   4 × 8, 1
 ///   1 to 16    up to 16 a multiprocessor  2 × 8, 1   2 × 8, 1
 ///              up to 64 a multiprocessor  4 × 4, 2   4 × 4, 4
 ///              more                       4 × 4, 4   4 × 4, 4
@@ -41,9 +42,8 @@ inline constexpr int kMaxStates = 32;
 /// of depth 2, too little where a multiprocessor has fewer slices; blocks of two have room for 3, and need
 /// not add partial sums in pairs. Sequences of two tiles leave nothing to prefetch: four blocks of one slice,
 /// for which there is room then, begin sooner. 16-bit elements gain from neither.
-constexpr std::optional<ThreadShape> shape_for(std::int64_t rows, std::int64_t dstate, std::int64_t seqlen,
-                                               std::size_t element_bytes) {
-  if (dstate > kMaxStates) return std::nullopt;
+constexpr ThreadShape shape_for(std::int64_t rows, std::int64_t dstate, std::int64_t seqlen,
+                                std::size_t element_bytes) {
   if (dstate > 16) return ThreadShape{4, 8, 1};
   if (rows <= h200::kMultiprocessors * 16) return ThreadShape{2, 8, 1};
   if (element_bytes == 2) return ThreadShape{4, 4, 4};
@@ -61,26 +61,33 @@ struct FastPlan {
   ThreadShape shape;
   TimeSegments segments;
 
+  /// Floats of the sums that rounds hand on, for `groups` groups of `channels` channels.
+  constexpr std::int64_t sum_floats(std::int64_t groups, std::int64_t channels, std::int64_t dstate) const {
+    if (dstate <= kRoundStates) return 0;
+    constexpr int kChannels = kConsumerThreads / 8;
+    const std::int64_t tiles = ceil_div(segments.steps, std::int64_t{kRoundTileSteps});
+    return groups * ceil_div(channels, std::int64_t{kChannels}) * segments.count * tiles *
+           (kChannels * kRoundTileSteps);
+  }
+
   friend bool operator==(const FastPlan&, const FastPlan&) = default;
 };
 
-/// The plan for batch·groups `groups` of `channels` channels each; nothing over kMaxStates. Time is cut where
-/// there are at most 16 channels a multiprocessor: segments then take the place of channels, so that
-/// multiprocessors are as full as with many of these. In f32 a block of four slices leaves no room for
-/// another block, and would be half empty with fewer.
-constexpr std::optional<FastPlan> plan_for(std::int64_t groups, std::int64_t channels, std::int64_t dstate,
-                                           std::int64_t seqlen, std::size_t element_bytes,
-                                           bool cuts_time = true) {
+/// The plan for batch·groups `groups` of `channels` channels each. Time is cut where there are at most 16
+/// channels a multiprocessor: segments then take the place of channels, so that multiprocessors are as full
+/// as with many of these. In f32 a block of four slices leaves no room for another block, and would be half
+/// empty with fewer.
+constexpr FastPlan plan_for(std::int64_t groups, std::int64_t channels, std::int64_t dstate,
+                            std::int64_t seqlen, std::size_t element_bytes, bool cuts_time = true) {
   const std::int64_t rows = groups * channels;
-  const auto shape = shape_for(rows, dstate, seqlen, element_bytes);
-  if (!shape) return std::nullopt;
-  const FastPlan whole{*shape, {seqlen, 1}};
+  const FastPlan whole{shape_for(rows, dstate, seqlen, element_bytes), {seqlen, 1}};
   if (!cuts_time || rows > h200::kMultiprocessors * 16) return whole;
   const bool wide = dstate > 16;
   const std::int64_t slices = ceil_div(channels, wide ? 16 : 32);
   const ThreadShape cut =
       wide ? ThreadShape{4, 8, 1} : ThreadShape{4, 4, element_bytes == 4 && slices < 4 ? 1 : 4};
-  const SegmentCosts costs = wide ? SegmentCosts{60, 120, 2} : SegmentCosts{34, 84, 4};
+  const int rounds = static_cast<int>(ceil_div(dstate, std::int64_t{kRoundStates}));
+  const SegmentCosts costs = wide ? SegmentCosts{60 * rounds, 120 * rounds, 2} : SegmentCosts{34, 84, 4};
   const TimeSegments segments = cut_time(groups * slices, seqlen, 8 * cut.lanes, costs);
   return segments.count == 1 ? whole : FastPlan{cut, segments};
 }
@@ -127,7 +134,10 @@ struct ThreadMap {
   static constexpr int kBlocks = kLanes == 4 && kMaxSlices == 1 ? 4 : kStates == 4 && kLanes == 8 ? 2 : 1;
   static constexpr int kChannels = kConsumerThreads / kLanes;  ///< of a slice
   static constexpr int kSteps = 8 * kLanes;
+  static constexpr int kStateFloats = 1;
   static constexpr int kPaddedStates = kStates * kLanes;
+  /// Whether more states than these are done in rounds.
+  static constexpr bool kRounds = kPaddedStates == kRoundStates;
   /// Partial sums of y that consumers leave to be added, each of one or two lanes.
   static constexpr int kPartials = kStates == 2 || kMaxSlices == 2 ? kLanes : kLanes / 2;
 
@@ -164,8 +174,9 @@ struct ThreadMap {
   static constexpr int kPlanes = kPartials / 2;
   static constexpr int kSequenceFloats = kPlanes * kPlaneFloats;
 
-  /// B and C: a thread reads one 16-byte vector at a time, its states in 4/kStates steps. A pad after every two
-  /// steps puts the vectors of neighbouring steps, which a warp of producers stores at once, into other banks.
+  /// B and C: a thread reads one 16-byte vector at a time, its states in 4/kStates steps. A pad after every
+  /// two steps puts the vectors of neighbouring steps, which a warp of producers stores at once, into other
+  /// banks.
   static constexpr int kStepsAtOnce = 4 / kStates;
   SSMBENCH_HD static constexpr int projection_at(int step, int state) {
     const int vectors = (step / kStepsAtOnce) * kLanes;
@@ -174,6 +185,13 @@ struct ThreadMap {
   }
   static constexpr int kProjectionFloats = kSteps * kPaddedStates + (kSteps >> 3) * 16;
 };
+
+/// The same with complex states: pairs of what are states there, so that a thread has two. Without rounds.
+struct ComplexThreadMap : ThreadMap<4, 8, 1> {
+  static constexpr int kStateFloats = 2;
+  static constexpr bool kRounds = false;
+};
+inline constexpr int kMostComplexStates = ComplexThreadMap::kPaddedStates / ComplexThreadMap::kStateFloats;
 
 /// A tile of a tensor as TMA leaves it. A row of it has `row_bytes`; those of each copy, at most 128, lie
 /// together. Its 16-byte vectors are permuted by address bits 7 and up (CU_TENSOR_MAP_SWIZZLE_*), so that the
@@ -205,8 +223,9 @@ struct SharedLayout {
   static constexpr int kElementBytes = element_bytes;
   using Sequence = RawTile<kAlongTime ? Map::kChannels : Map::kSteps,
                            (kAlongTime ? Map::kSteps : Map::kChannels) * element_bytes>;
-  using Projection = RawTile<kAlongTime ? Map::kPaddedStates : Map::kSteps,
-                             (kAlongTime ? Map::kSteps : Map::kPaddedStates) * element_bytes>;
+  using Projection =
+      RawTile<kAlongTime ? Map::kPaddedStates / Map::kStateFloats : Map::kSteps,
+              (kAlongTime ? Map::kSteps * Map::kStateFloats : Map::kPaddedStates) * element_bytes>;
 
   /// Floats of a slice, and of what all slices share.
   static constexpr int kSliceFloats = 2 * (Map::kSequenceFloats + Map::kChannels);
@@ -289,7 +308,8 @@ struct SequenceCoordinates {
 };
 
 /// The items of a tile of B and of C that a producer thread stages: 8 steps of one state, or 8 states of one
-/// step. With 16 states and 32 steps one half of the threads has one item of B, the other one of C.
+/// step; of complex ones half as many of either. With 16 states and 32 steps one half of the threads has one
+/// item of B, the other one of C.
 template <class Map, bool kAlongTime>
 struct ProjectionCoordinates {
   static constexpr int kItemsOfTile = Map::kPaddedStates * Map::kSteps / 8;
@@ -299,10 +319,12 @@ struct ProjectionCoordinates {
   static constexpr int kItems = kItemsOfTile / kThreads;  ///< of a thread, of B and of C each
   static constexpr int kStepsApart = kThreads * 8 / Map::kPaddedStates;
 
+  static constexpr int kOfItem = 8 / Map::kStateFloats;  ///< steps or states
+  static constexpr int kStates = Map::kPaddedStates / Map::kStateFloats;
+
   SSMBENCH_HD explicit ProjectionCoordinates(int thread)
-      : state(kAlongTime ? thread % kThreads % Map::kPaddedStates : thread % (Map::kPaddedStates / 8) * 8),
-        step(kAlongTime ? thread % kThreads / Map::kPaddedStates * 8
-                        : thread % kThreads / (Map::kPaddedStates / 8)) {}
+      : state(kAlongTime ? thread % kThreads % kStates : thread % (kStates / kOfItem) * kOfItem),
+        step(kAlongTime ? thread % kThreads / kStates * kOfItem : thread % kThreads / (kStates / kOfItem)) {}
 
   int state, step;
 };

@@ -4,6 +4,7 @@
 // consumers, and finish what these leave.
 
 #include "kernels/common/activations.h"
+#include "kernels/common/complex.h"
 #include "kernels/common/hopper/tma.cuh"
 #include "kernels/common/io_types.cuh"
 #include "kernels/common/mma.cuh"
@@ -27,6 +28,21 @@ struct ChannelSlice {
   int count;                 ///< channels that exist
   int segment;
   std::int64_t begin, steps;  ///< the segment's first step, and how many it has
+};
+
+/// The states that a launch does, up to Map::kPaddedStates from `first` on. Rounds hand on y in `sums`:
+/// [block][tile][producer thread][8].
+struct StateRound {
+  int first;
+  bool last;
+  std::int64_t tiles;  ///< of a segment
+  float* sums;         ///< null where there is one round
+
+  /// The first state, which is known to be 0 where there are no rounds.
+  template <class Map>
+  __device__ int first_of() const {
+    return Map::kRounds ? first : 0;
+  }
 };
 
 /// Blocks: those of a group are neighbours, and those of a segment.
@@ -90,7 +106,7 @@ struct TensorMaps {
 /// One thread of each slice: starts to load what stage() takes of `tile`, and finish() of the last but one.
 template <class Map, class Layout, bool kAlongTime, Pass pass>
 __device__ void load_tile(const ScanArgs& args, const TensorMaps& maps, const ChannelSlice& slice,
-                          const SharedTiles<Map, Layout>& shared, int tile) {
+                          const StateRound& round, const SharedTiles<Map, Layout>& shared, int tile) {
   using Sequence = typename Layout::Sequence;
   using Projection = typename Layout::Projection;
   constexpr int kProjections = pass == Pass::states ? 1 : 2;  // B and C
@@ -101,12 +117,14 @@ __device__ void load_tile(const ScanArgs& args, const TensorMaps& maps, const Ch
       arrived,
       (exists ? 2 * Sequence::kBytes + (slice.index == 0 ? kProjections * Projection::kBytes : 0) : 0) +
           (finishes ? Sequence::kBytes : 0));
+  // An element of memory has so many `floats`.
   const auto load = [&]<class Tile>(const Tile&, const CUtensorMap& map, char* to, int tile_index, int across,
-                                    int z) {
+                                    int z, int floats) {
 #pragma unroll
     for (int i = 0; i < Tile::kCopies; ++i) {
       const int along = i * Tile::kCopyRow / Layout::kElementBytes;
-      const int time = static_cast<int>(slice.begin) + tile_index * Map::kSteps;
+      int time = static_cast<int>(slice.begin) + tile_index * Map::kSteps;
+      (kAlongTime ? time : across) *= floats;
       hopper::load_tile(
           shared_address(to + i * Tile::kCopyBytes), map,
           hopper::TileOrigin3{{kAlongTime ? time + along : across + along, kAlongTime ? across : time, z}},
@@ -116,28 +134,30 @@ __device__ void load_tile(const ScanArgs& args, const TensorMaps& maps, const Ch
   const int first = static_cast<int>(slice.first);
   const int b = static_cast<int>(slice.b);
   if (exists) {
-    load(Sequence(), maps.delta, shared.raw + Layout::delta_at(tile), tile, first, b);
-    load(Sequence(), maps.u, shared.raw + Layout::u_at(tile), tile, first, b);
+    load(Sequence(), maps.delta, shared.raw + Layout::delta_at(tile), tile, first, b, 1);
+    load(Sequence(), maps.u, shared.raw + Layout::u_at(tile), tile, first, b, 1);
   }
   if (exists && slice.index == 0) {
-    const int state = kAlongTime ? 0 : static_cast<int>(slice.g * args.dstate);
+    const int state = (kAlongTime ? 0 : static_cast<int>(slice.g * args.dstate)) + round.first_of<Map>();
     const int z = kAlongTime ? static_cast<int>(slice.b * args.groups + slice.g) : b;
-    load(Projection(), maps.B, shared.raw_projections + Layout::projection_at(0, tile), tile, state, z);
+    load(Projection(), maps.B, shared.raw_projections + Layout::projection_at(0, tile), tile, state, z,
+         Map::kStateFloats);
     if constexpr (pass != Pass::states)
-      load(Projection(), maps.C, shared.raw_projections + Layout::projection_at(1, tile), tile, state, z);
+      load(Projection(), maps.C, shared.raw_projections + Layout::projection_at(1, tile), tile, state, z,
+           Map::kStateFloats);
   }
-  if (finishes) load(Sequence(), maps.z, shared.raw + Layout::z_at(tile - 2), tile - 2, first, b);
+  if (finishes) load(Sequence(), maps.z, shared.raw + Layout::z_at(tile - 2), tile - 2, first, b, 1);
 }
 
 /// B or C of 8 steps or states in f32, the first of which lies at `to`.
 template <class Map, bool kAlongTime, class Io>
 __device__ void stage_projection(float* to, const Elements8<Io>& elements) {
-  constexpr int kNeighbours = kAlongTime ? 1 : Map::kStates;
+  constexpr int kNeighbours = kAlongTime ? Map::kStateFloats : Map::kStates;
   float values[8];
   unpack(elements, values);
 #pragma unroll
   for (int k = 0; k < 8; k += kNeighbours) {
-    float* const at = to + (kAlongTime ? Map::projection_at(k, 0) : Map::projection_at(0, k));
+    float* const at = to + (kAlongTime ? Map::projection_at(k / kNeighbours, 0) : Map::projection_at(0, k));
     if constexpr (kNeighbours == 4)
       store_vector(at, values[k], values[k + 1], values[k + 2], values[k + 3]);
     else if constexpr (kNeighbours == 2)
@@ -153,22 +173,26 @@ class Producer {
  public:
   using Layout = SharedLayout<Map, kAlongTime, sizeof(Io)>;
 
-  __device__ Producer(const ScanArgs& args, const ChannelSlice& slice, const SharedTiles<Map, Layout>& shared,
-                      int thread)
+  __device__ Producer(const ScanArgs& args, const ChannelSlice& slice, const StateRound& round,
+                      const SharedTiles<Map, Layout>& shared, int thread)
       : args_(args),
+        round_(round),
         shared_(shared),
         sequence_(thread),
         projection_(thread),
         which_(thread / Coordinates::kThreads),
         stages_projections_(slice.index == 0 && which_ + Coordinates::kProjections <= 2 &&
                             (pass != Pass::states || which_ == 0)),
-        has_states_(projection_.state < args.dstate),
+        has_states_(projection_.state + round.first_of<Map>() < args.dstate),
         sequence_tiles_(sequence_.channel < slice.count && sequence_.step < slice.steps
                             ? static_cast<int>(ceil_div(slice.steps - sequence_.step, Map::kSteps))
                             : 0),
         out_(static_cast<Io*>(args.out) + slice.b * args.sequence.batch +
              (slice.first + sequence_.channel) * args.sequence.dim +
-             (slice.begin + sequence_.step) * args.sequence.time) {}
+             (slice.begin + sequence_.step) * args.sequence.time),
+        sums_(Map::kRounds && round.sums != nullptr
+                  ? round.sums + (blockIdx.x * round.tiles * kProducerThreads + thread) * 8
+                  : nullptr) {}
 
   /// Waits for what load_tile has started for `tile`.
   __device__ void wait(int tile) const {
@@ -216,6 +240,12 @@ class Producer {
   __device__ void finish(int tile) {
     float y[8];
     add_partials(sequences(tile), y);
+    if constexpr (Map::kStateFloats == 2) {
+#pragma unroll
+      for (int k = 0; k < 8; ++k) y[k] *= kOutputFactor<Complex>;
+    }
+    if constexpr (Map::kRounds)
+      if (sums_ != nullptr && !add_round(y)) return;
     if (args_.D != nullptr) {
       float values[8];
       unpack(sequence_elements(Layout::u_at(tile)), values);
@@ -269,10 +299,23 @@ class Producer {
         elements = elements_at<typename Layout::Projection>(
             shared_.raw_projections + Layout::projection_at(0, tile) + which * Layout::Projection::kBytes,
             kAlongTime ? projection_.state : step,
-            (kAlongTime ? step : projection_.state) * static_cast<int>(sizeof(Io)));
-      stage_projection<Map, kAlongTime>(
-          to + which * Map::kProjectionFloats + Map::projection_at(step, projection_.state), elements);
+            (kAlongTime ? step : projection_.state) * Map::kStateFloats * static_cast<int>(sizeof(Io)));
+      stage_projection<Map, kAlongTime>(to + which * Map::kProjectionFloats +
+                                            Map::projection_at(step, projection_.state * Map::kStateFloats),
+                                        elements);
     }
+  }
+  /// Adds y of the rounds before. Hands it on, and returns false, but in the last round.
+  __device__ bool add_round(float (&y)[8]) {
+    if (round_.first > 0) {
+      float before[8];
+      load_vectors(before, sums_);
+#pragma unroll
+      for (int k = 0; k < 8; ++k) y[k] += before[k];
+    }
+    if (!round_.last) store_vectors(sums_, y);
+    sums_ += 8 * kProducerThreads;
+    return round_.last;
   }
   __device__ void add_partials(const float* tile, float (&y)[8]) const {
 #pragma unroll
@@ -291,6 +334,7 @@ class Producer {
   }
 
   const ScanArgs& args_;
+  const StateRound& round_;
   const SharedTiles<Map, Layout>& shared_;
   const SequenceCoordinates<Map, kAlongTime, sizeof(Io)> sequence_;
   const Coordinates projection_;
@@ -298,6 +342,7 @@ class Producer {
   const bool stages_projections_, has_states_;
   const int sequence_tiles_;  ///< tiles in which its elements of sequences exist
   Io* out_;                   ///< of the tile that is finished next
+  float* sums_;               ///< of that tile, where there are several rounds
 };
 
 /// What a producer thread does. Before the barrier after which `tile` is scanned, it finishes the last but
@@ -305,13 +350,13 @@ class Producer {
 /// there are no outputs there is nothing to finish.
 template <class Map, class Io, bool kTakesGain, bool kAlongTime, Pass pass, class Layout>
 __device__ void produce(const ScanArgs& args, const TensorMaps& maps, const ChannelSlice& slice,
-                        const SharedTiles<Map, Layout>& shared, int thread) {
-  Producer<Map, Io, kTakesGain, kAlongTime, pass> producer(args, slice, shared, thread);
+                        const StateRound& round, const SharedTiles<Map, Layout>& shared, int thread) {
+  Producer<Map, Io, kTakesGain, kAlongTime, pass> producer(args, slice, round, shared, thread);
   const int tiles = static_cast<int>(ceil_div(slice.steps, Map::kSteps));
   const int turns = tiles + (pass == Pass::states ? 1 : 2);
   const auto load = [&](int tile) {
     if (thread == 0 && tile < turns)
-      load_tile<Map, Layout, kAlongTime, pass>(args, maps, slice, shared, tile);
+      load_tile<Map, Layout, kAlongTime, pass>(args, maps, slice, round, shared, tile);
   };
   for (int tile = 0; tile < Layout::kDepth; ++tile) load(tile);
 #pragma unroll 1  // twice the code would leave less of the instruction cache to the consumers

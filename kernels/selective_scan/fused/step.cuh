@@ -20,15 +20,6 @@ inline MethodParameters step_parameters(MethodId method) {
   return parameters;
 }
 
-/// Δ·A·log2(e), with A times log2(e), plus a fifth of a roundoff of e^z, which costs nothing with the
-/// product. The hardware's 2^x is too small by 0.1 to 0.45 roundoffs on average for −1 < x < 0, and a state
-/// adds that up over all steps that it remembers. 2^x of the constant alone is 1: a step of size 0 changes
-/// nothing.
-SSMBENCH_HD inline float exponent_of(float delta, float A) {
-  constexpr float kShift = 0x1.4p-26F;
-  return fmaf(delta, A, kShift);
-}
-
 /// 2·tanh(z/2)/z = 1 + c₁x² + c₂x⁴ with x = z·log2(e), |x| ≤ ½: the polynomial with the least relative error,
 /// 0.93 of a roundoff.
 inline constexpr float kHalfTanhEnd = 0.5F;

@@ -12,12 +12,20 @@
 
 namespace ssmbench::fused_bwd {
 
-/// The arguments of all kernels.
+/// Up to kPaddedStates states of every channel, which are done together.
+struct Round {
+  int states;
+  bool first, last;
+};
+
+/// The arguments of all kernels. Tensors of states begin with the round's first one, and dstate is how far
+/// apart channels are there. What a step has but once, as D·u, belongs to the first round.
 struct KernelArgs {
   ScanGradientArgs args;
   BackwardPlan plan;
-  BackwardWorkspace at;
+  BackwardWorkspace at;  ///< of the round
   float* workspace;
+  Round round;
 };
 
 inline constexpr float kLn2 = 0.693147181F;
@@ -85,8 +93,8 @@ struct WarpCoordinates {
   __device__ int projection_at(int step) const {
     return step * kProjectionPitch + lane.order() * kPaddedStates + lane.first_state();
   }
-  __device__ bool exists(int r, int s, std::int64_t dstate) const {
-    return lane.channel(r) < warp_count && lane.state(s) < dstate;
+  __device__ bool exists(int r, int s, const Round& round) const {
+    return lane.channel(r) < warp_count && lane.state(s) < round.states;
   }
   /// Steps of the tile that begins at `start`; at least one.
   __device__ int valid(std::int64_t start) const { return steps_within(start, kTileSteps, end); }
@@ -116,16 +124,17 @@ struct StoredState {
   std::int64_t index, row, in_channels, in_batches;
   bool exists;
 
-  __device__ StoredState(const ScanArgs& args, const BackwardPlan& plan, std::int64_t i) : index(i) {
+  __device__ StoredState(const KernelArgs& kernel, std::int64_t i) : index(i) {
+    const ScanArgs& args = kernel.args.scan;
     const int of_block = static_cast<int>(i % kBlockStates);
     const int s = of_block % kLaneStates;
     const int thread = of_block / kLaneStates % kConsumerThreads;
     const int r = of_block / (kLaneStates * kConsumerThreads);
     const LaneMap lane{thread & 31};
-    const StoredRow at(plan,
+    const StoredRow at(kernel.plan,
                        i / kBlockStates * kBlockChannels + (thread >> 5) * kWarpChannels + lane.channel(r));
     row = at.index;
-    exists = at.exists && lane.state(s) < args.dstate;
+    exists = at.exists && lane.state(s) < kernel.round.states;
     in_channels = at.d * args.dstate + lane.state(s);
     in_batches = at.b * args.dim * args.dstate + in_channels;
   }
@@ -161,12 +170,13 @@ __device__ inline void store_lane(float* to, const LaneStates& from) {
 }
 
 /// A·log2(e) of a thread's states; zero where there is none.
-__device__ inline void load_exponents(LaneStates& to, const ScanArgs& args, const WarpCoordinates& own) {
+__device__ inline void load_exponents(LaneStates& to, const KernelArgs& kernel, const WarpCoordinates& own) {
+  const ScanArgs& args = kernel.args.scan;
 #pragma unroll
   for (int r = 0; r < kLaneChannels; ++r)
 #pragma unroll
     for (int s = 0; s < kLaneStates; ++s)
-      to[r][s] = own.exists(r, s, args.dstate) ? kLog2E * args.A[own.state_at(r, s, args.dstate)] : 0.0F;
+      to[r][s] = own.exists(r, s, kernel.round) ? kLog2E * args.A[own.state_at(r, s, args.dstate)] : 0.0F;
 }
 
 }  // namespace ssmbench::fused_bwd

@@ -4,6 +4,6 @@
 
 namespace ssmbench::fused_bwd {
 
-template BackwardKernels backward_kernels<float>(bool vectorized, bool idle_warps);
+template BackwardKernels backward_kernels<float>(bool vectorized, bool idle_warps, bool rounds);
 
 }  // namespace ssmbench::fused_bwd

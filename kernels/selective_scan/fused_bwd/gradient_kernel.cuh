@@ -39,7 +39,7 @@ class Consumer {
         own_sum_((own_.lane.lane & 1) * kPaddedStates + own_.lane.state(0)) {}
 
   __device__ __forceinline__ void load_segment(LaneStates& A, LaneStates& carry) const {
-    load_exponents(A, args_, own_);
+    load_exponents(A, kernel_, own_);
     if (!plan_.in_turn || own_.end < args_.seqlen)
       load_lane(carry, run_carry_);
     else if (kernel_.args.dlast_state != nullptr)
@@ -149,7 +149,7 @@ class Consumer {
     for (int r = 0; r < kLaneChannels; ++r)
 #pragma unroll
       for (int s = 0; s < kLaneStates; ++s)
-        if (own_.exists(r, s, args_.dstate))
+        if (own_.exists(r, s, kernel_.round))
           call(r, s, own_.block.b * args_.dim * args_.dstate + own_.state_at(r, s, args_.dstate));
   }
 
@@ -225,7 +225,8 @@ __device__ __forceinline__ void consume(const KernelArgs& kernel, std::int64_t f
   consumer.store_segment(carry, dA);
 }
 
-template <class Io, bool vectorized, bool idle_warps>
+/// `rounds`: states are done in several rounds.
+template <class Io, bool vectorized, bool idle_warps, bool rounds>
 __global__ void __launch_bounds__(kGradientThreads, 1)
     gradient_kernel(const KernelArgs kernel, const std::int64_t first_segment) {
 #if __CUDA_ARCH__ < 900
@@ -242,7 +243,7 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
     consume<Io, idle_warps>(kernel, first_segment, shared);
   } else {
     warpgroup_reg_dealloc<kProducerRegisters>();
-    produce<Io, vectorized, idle_warps>(kernel, first_segment, shared);
+    produce<Io, vectorized, idle_warps, rounds>(kernel, first_segment, shared);
   }
 #endif
 }

@@ -1,8 +1,7 @@
 #pragma once
 
 // The fast kernels of cuda-fused for selective_scan_bwd, the common case from Hopper on: real A, zoh,
-// variable B and C, up to 16 states. Segments of time are done side by side, so that a batch of one fills the
-// GPU too.
+// variable B and C. Segments of time are done side by side, so that a batch of one fills the GPU too.
 //
 //   warp     16 channels of one group, one segment; a thread has two of them and four states of each
 //
@@ -38,6 +37,10 @@
 //              over {Δ, Δ·u, dy}, and dB and dC, over {Δ's slope, dz/y}
 //     store    du, ddelta, dz; dB and dC added over the warps, to the workspace
 //
+// More than 16 states are done in rounds of 16, all launches once more for each: states share no more than
+// du, ddelta and dz, to which each round adds its part in f32, in the workspace, as it stores a tile. What a
+// step has but once, D and dD, is the first round's, the outputs the last one's.
+//
 // One barrier a tile for all threads. Producers fill the gaps that two consumer warps on a scheduler leave.
 //
 // Exchanging sums between lanes takes two instructions per pair of values where lanes keep their states and
@@ -65,21 +68,25 @@ struct BackwardKernels {
   std::size_t segment_bytes, segment_with_carry_bytes, gradient_bytes;
 };
 
+/// Kernels with `idle_warps` do what the others do: where tensors are not read by vectors, or states are done
+/// in `rounds`, there are no others.
 template <class Io>
-BackwardKernels backward_kernels(bool vectorized, bool idle_warps) {
-  const auto kernels = []<bool kVectorized, bool kIdleWarps>(std::bool_constant<kVectorized>,
-                                                             std::bool_constant<kIdleWarps>) {
+BackwardKernels backward_kernels(bool vectorized, bool idle_warps, bool rounds) {
+  const auto kernels = []<bool kVectorized, bool kIdleWarps, bool kRounds>(std::bool_constant<kVectorized>,
+                                                                           std::bool_constant<kIdleWarps>,
+                                                                           std::bool_constant<kRounds>) {
     return BackwardKernels{segment_kernel<Io, kVectorized, false, kIdleWarps>,
                            segment_kernel<Io, kVectorized, true, kIdleWarps>,
-                           gradient_kernel<Io, kVectorized, kIdleWarps>,
+                           gradient_kernel<Io, kVectorized, kIdleWarps, kRounds>,
                            sizeof(SegmentShared<Io, false>),
                            sizeof(SegmentShared<Io, true>),
                            sizeof(GradientShared<Io>)};
   };
   const std::true_type yes;
   const std::false_type no;
-  if (vectorized) return idle_warps ? kernels(yes, yes) : kernels(yes, no);
-  return idle_warps ? kernels(no, yes) : kernels(no, no);
+  if (rounds) return vectorized ? kernels(yes, yes, yes) : kernels(no, yes, yes);
+  if (!vectorized) return kernels(no, yes, no);
+  return idle_warps ? kernels(yes, yes, no) : kernels(yes, no, no);
 }
 
 }  // namespace ssmbench::fused_bwd

@@ -8,9 +8,10 @@
 
 namespace ssmbench::fused_bwd {
 
-extern template BackwardKernels backward_kernels<float>(bool vectorized, bool idle_warps);
-extern template BackwardKernels backward_kernels<__half>(bool vectorized, bool idle_warps);
-extern template BackwardKernels backward_kernels<__nv_bfloat16>(bool vectorized, bool idle_warps);
+extern template BackwardKernels backward_kernels<float>(bool vectorized, bool idle_warps, bool rounds);
+extern template BackwardKernels backward_kernels<__half>(bool vectorized, bool idle_warps, bool rounds);
+extern template BackwardKernels backward_kernels<__nv_bfloat16>(bool vectorized, bool idle_warps,
+                                                                bool rounds);
 
 namespace {
 
@@ -39,7 +40,7 @@ __global__ void __launch_bounds__(kCombineThreads)
   const int width = kCombineThreads / runs;
   const int column = static_cast<int>(threadIdx.x) % width;
   const int run = static_cast<int>(threadIdx.x) / width;
-  const StoredState state(args, plan, static_cast<std::int64_t>(blockIdx.x) * width + column);
+  const StoredState state(kernel, static_cast<std::int64_t>(blockIdx.x) * width + column);
   const bool forward = blockIdx.y == 0;
   float* const end_of_chain = forward ? ends.states : ends.carries;
   if (ends.alone && end_of_chain == nullptr) return;
@@ -102,7 +103,7 @@ int combine_runs(std::int64_t segments) {
   return runs;
 }
 
-/// dA, dD, ddelta_bias: sums over batches and segments. In order.
+/// dA, dD, ddelta_bias: sums over batches and segments, and of the last over rounds. In order.
 ///
 ///   block    32 neighbouring states of the channels, in the order of the workspace; 32 channels in the last
 ///            blocks. Times 8 slices: every eighth run of all batches
@@ -130,7 +131,7 @@ __global__ void __launch_bounds__(kCombineThreads)
     return total;
   };
   if (blockIdx.x < state_blocks) {
-    const StoredState state(args.scan, plan, static_cast<std::int64_t>(blockIdx.x) * kSumWidth + column);
+    const StoredState state(kernel, static_cast<std::int64_t>(blockIdx.x) * kSumWidth + column);
     const float dA = sum(kernel.at.states + state.index, plan.run() * plan.state_floats(),
                          plan.state_floats() / plan.batch);
     if (slice == 0 && state.exists) args.dA[state.in_channels] = dA;
@@ -141,7 +142,8 @@ __global__ void __launch_bounds__(kCombineThreads)
   const float ddelta_bias = sum(kernel.at.ddelta_bias + row.index, plan.rows(), plan.rows() / plan.batch);
   if (slice != 0 || !row.exists) return;
   if (args.dD != nullptr) args.dD[row.d] = dD;
-  if (args.ddelta_bias != nullptr) args.ddelta_bias[row.d] = ddelta_bias;
+  if (args.ddelta_bias != nullptr)
+    args.ddelta_bias[row.d] = kernel.round.first ? ddelta_bias : args.ddelta_bias[row.d] + ddelta_bias;
 }
 
 unsigned grid_of(std::int64_t blocks) {
@@ -158,15 +160,24 @@ void combine(const KernelArgs& kernel, unsigned chains, const ChainEnds& ends, c
 
 BackwardKernels kernels_of(const ScanGradientArgs& args, DType io, const BackwardPlan& plan) {
   return with_io_type(io, [&]<class Io>(std::type_identity<Io>) {
-    return backward_kernels<Io>(in_vectors(args, io), plan.idle_warps());
+    return backward_kernels<Io>(in_vectors(args, io), plan.idle_warps(), plan.rounds() > 1);
   });
+}
+
+/// A tensor from a later element on; null where there is none.
+template <class Tensor>
+Tensor* moved(Tensor* tensor, std::int64_t bytes) {
+  return tensor == nullptr ? nullptr
+                           : reinterpret_cast<Tensor*>(reinterpret_cast<std::uintptr_t>(tensor) +
+                                                       static_cast<std::uintptr_t>(bytes));
 }
 
 }  // namespace
 
 bool fits(DType io) {
-  const auto bytes = with_io_type(
-      io, []<class Io>(std::type_identity<Io>) { return backward_kernels<Io>(true, false).gradient_bytes; });
+  const auto bytes = with_io_type(io, []<class Io>(std::type_identity<Io>) {
+    return backward_kernels<Io>(true, false, false).gradient_bytes;
+  });
   return static_cast<int>(bytes) <= cuda_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
 }
 
@@ -182,24 +193,107 @@ Backward::Backward(const ScanGradientArgs& args, DType io, const BackwardPlan& p
   allow(kernels.gradient, kernels.gradient_bytes);
 }
 
-void Backward::launch(cudaStream_t stream, const AddShares& add_shares) const {
-  launch_segments(stream);
-  launch_gradients(stream, add_shares);
+KernelArgs Backward::of_round(std::int64_t round) const {
+  const std::int64_t first = round * kPaddedStates;
+  ScanGradientArgs args = args_;
+  ScanArgs& scan = args.scan;
+  const auto states = static_cast<std::int64_t>(sizeof(float)) * first;
+  const auto projections = static_cast<std::int64_t>(size_of(io_)) * first;
+  scan.A = moved(scan.A, states);
+  scan.B = moved(scan.B, projections * scan.b_strides.state);
+  scan.C = moved(scan.C, projections * scan.c_strides.state);
+  scan.initial_state = moved(scan.initial_state, states);
+  args.dlast_state = moved(args.dlast_state, states);
+  args.dA = moved(args.dA, states);
+  args.dB = moved(args.dB, projections * scan.b_strides.state);
+  args.dC = moved(args.dC, projections * scan.c_strides.state);
+  args.dinitial_state = moved(args.dinitial_state, states);
+  if (round > 0) {
+    scan.D = nullptr;
+    args.dD = nullptr;
+  }
+  return {args,
+          plan_,
+          backward_workspace(plan_).of_round(round),
+          workspace_,
+          {static_cast<int>(std::min<std::int64_t>(plan_.dstate - first, kPaddedStates)), round == 0,
+           round + 1 == plan_.rounds()}};
 }
 
-void Backward::launch_segments(cudaStream_t stream) const {
-  const BackwardKernels kernels = kernels_of(args_, io_, plan_);
-  const KernelArgs kernel{args_, plan_, backward_workspace(plan_), workspace_};
-  const bool one_span = plan_.spans() == 1;
+/// All segments of a round from zero.
+void Backward::run_segments(const BackwardKernels& kernels, const KernelArgs& kernel,
+                            cudaStream_t stream) const {
   const auto forward = plan_.in_turn ? kernels.segment : kernels.segment_with_carry;
   forward<<<grid_of(plan_.segments() * plan_.blocks() * kSegmentBlocks), kSegmentThreads,
             plan_.in_turn ? kernels.segment_bytes : kernels.segment_with_carry_bytes, stream>>>(
-      kernel, 0, one_span, true);
+      kernel, 0, plan_.spans() == 1, true);
   check_cuda(cudaGetLastError());
 }
 
+/// The true states and carries between a round's segments. What blocks go through in turn needs no carries
+/// beforehand.
+void Backward::connect_segments(const KernelArgs& kernel, cudaStream_t stream) const {
+  combine(kernel, plan_.in_turn ? 1 : 2, {}, stream);
+}
+
+SegmentRange Backward::segments_of(std::int64_t span) const {
+  const std::int64_t first = span * plan_.span_segments();
+  return {first, std::min(first + plan_.span_segments(), plan_.segments())};
+}
+
+/// The gradients of a span's steps by a round. With several spans its states are made again, to be kept.
+void Backward::run_span(const BackwardKernels& kernels, const KernelArgs& kernel, std::int64_t span,
+                        const AddShares& add_shares, cudaStream_t stream) const {
+  const SegmentRange segments = segments_of(span);
+  const std::int64_t count = segments.end - segments.begin;
+  if (plan_.spans() > 1) {
+    kernels.segment<<<grid_of(count * plan_.blocks() * kSegmentBlocks), kSegmentThreads,
+                      kernels.segment_bytes, stream>>>(kernel, segments.begin, true, false);
+    check_cuda(cudaGetLastError());
+  }
+  kernels.gradient<<<grid_of(ceil_div(count, plan_.run()) * plan_.blocks()), kGradientThreads,
+                     kernels.gradient_bytes, stream>>>(kernel, segments.begin);
+  check_cuda(cudaGetLastError());
+  const SegmentRange steps{span * plan_.span, std::min((span + 1) * plan_.span, plan_.seqlen)};
+  const ScanGradientArgs& args = kernel.args;
+  add_shares(kernel.at.shares_B, args.dB, args.scan.b_strides, kernel.round.states, steps);
+  add_shares(kernel.at.shares_C, args.dC, args.scan.c_strides, kernel.round.states, steps);
+}
+
+/// Sums over segments and batches, of all rounds.
+void Backward::add_sums(cudaStream_t stream) const {
+  const std::int64_t state_blocks = plan_.state_floats() / plan_.batch / kSumWidth;
+  const std::int64_t row_blocks = plan_.rows() / plan_.batch / kSumWidth;
+  for (std::int64_t round = 0; round < plan_.rounds(); ++round) {
+    sums_kernel<<<grid_of(state_blocks + row_blocks), kCombineThreads, 0, stream>>>(of_round(round),
+                                                                                    state_blocks);
+    check_cuda(cudaGetLastError());
+  }
+}
+
+void Backward::launch(cudaStream_t stream, const AddShares& add_shares) const {
+  const BackwardKernels kernels = kernels_of(args_, io_, plan_);
+  const auto begin_round = [&](const KernelArgs& kernel) {
+    run_segments(kernels, kernel, stream);
+    connect_segments(kernel, stream);
+  };
+  const bool one_span = plan_.spans() == 1;
+  for (std::int64_t round = 0; !one_span && round < plan_.rounds(); ++round) begin_round(of_round(round));
+  for (std::int64_t span = plan_.spans() - 1; span >= 0; --span)
+    for (std::int64_t round = 0; round < plan_.rounds(); ++round) {
+      const KernelArgs kernel = of_round(round);
+      if (one_span) begin_round(kernel);  // kept states are of one round at a time
+      run_span(kernels, kernel, span, add_shares, stream);
+    }
+  add_sums(stream);
+}
+
+void Backward::launch_segments(cudaStream_t stream) const {
+  run_segments(kernels_of(args_, io_, plan_), of_round(0), stream);
+}
+
 void Backward::launch_ends(const ProblemEnds& ends, cudaStream_t stream) const {
-  KernelArgs kernel{args_, plan_, backward_workspace(plan_), workspace_};
+  KernelArgs kernel = of_round(0);
   kernel.args.scan.initial_state = ends.state;
   kernel.args.dlast_state = ends.gradient;
   combine(kernel, 2, {.alone = true, .states = ends.leaving, .carries = ends.entering}, stream);
@@ -207,29 +301,11 @@ void Backward::launch_ends(const ProblemEnds& ends, cudaStream_t stream) const {
 
 void Backward::launch_gradients(cudaStream_t stream, const AddShares& add_shares) const {
   const BackwardKernels kernels = kernels_of(args_, io_, plan_);
-  const KernelArgs kernel{args_, plan_, backward_workspace(plan_), workspace_};
-  const bool one_span = plan_.spans() == 1;
-  // What blocks go through in turn needs no carries beforehand.
-  combine(kernel, plan_.in_turn ? 1 : 2, {}, stream);
-  for (std::int64_t span = plan_.spans() - 1; span >= 0; --span) {
-    const std::int64_t first = span * plan_.span_segments();
-    const std::int64_t end = std::min((span + 1) * plan_.span, plan_.seqlen);
-    const std::int64_t segments = std::min(first + plan_.span_segments(), plan_.segments()) - first;
-    if (!one_span) {
-      kernels.segment<<<grid_of(segments * plan_.blocks() * kSegmentBlocks), kSegmentThreads,
-                        kernels.segment_bytes, stream>>>(kernel, first, true, false);
-      check_cuda(cudaGetLastError());
-    }
-    kernels.gradient<<<grid_of(ceil_div(segments, plan_.run()) * plan_.blocks()), kGradientThreads,
-                       kernels.gradient_bytes, stream>>>(kernel, first);
-    check_cuda(cudaGetLastError());
-    add_shares(kernel.at.shares_B, args_.dB, args_.scan.b_strides, {span * plan_.span, end});
-    add_shares(kernel.at.shares_C, args_.dC, args_.scan.c_strides, {span * plan_.span, end});
-  }
-  const std::int64_t state_blocks = plan_.state_floats() / plan_.batch / kSumWidth;
-  const std::int64_t row_blocks = plan_.rows() / plan_.batch / kSumWidth;
-  sums_kernel<<<grid_of(state_blocks + row_blocks), kCombineThreads, 0, stream>>>(kernel, state_blocks);
-  check_cuda(cudaGetLastError());
+  const KernelArgs kernel = of_round(0);
+  connect_segments(kernel, stream);
+  for (std::int64_t span = plan_.spans() - 1; span >= 0; --span)
+    run_span(kernels, kernel, span, add_shares, stream);
+  add_sums(stream);
 }
 
 }  // namespace ssmbench::fused_bwd

@@ -11,9 +11,10 @@
 
 namespace ssmbench::fused_bwd {
 
-/// Adds the shares of dB or dC of steps [begin, end) that lie in the workspace, from float `shares` on.
-using AddShares =
-    std::function<void(std::int64_t shares, void* gradient, const ProjectionStrides&, SegmentRange)>;
+/// Adds the shares of dB or dC of `states` states and steps [begin, end) that lie in the workspace, from
+/// float `shares` on. `gradient`: that of the first of these states.
+using AddShares = std::function<void(std::int64_t shares, void* gradient, const ProjectionStrides&,
+                                     std::int64_t states, SegmentRange)>;
 
 /// Whether the current device's blocks may have as much shared memory as these kernels take: from Hopper on.
 bool fits(DType io);
@@ -24,6 +25,9 @@ struct ProblemEnds {
   float *leaving, *entering;      ///< the state after the last step, the gradient of the one before the first
 };
 
+struct KernelArgs;
+struct BackwardKernels;
+
 /// The gradients of problems for which applies() and fits() hold.
 class Backward {
  public:
@@ -32,13 +36,23 @@ class Backward {
   /// Launches everything; `add_shares` has to launch on the same stream. Throws DeviceError.
   void launch(cudaStream_t stream, const AddShares& add_shares) const;
 
-  /// launch() in two halves: all segments from zeros; and, given that, the gradients.
+  /// launch() in two halves, of a plan of one round: all segments from zeros; and, given that, the gradients.
   void launch_segments(cudaStream_t stream) const;
   void launch_gradients(cudaStream_t stream, const AddShares& add_shares) const;
   /// Between them: what leaves when that enters, where it is asked for. The plan is not in turn.
   void launch_ends(const ProblemEnds& ends, cudaStream_t stream) const;
 
  private:
+  /// As if the round's states were all.
+  KernelArgs of_round(std::int64_t round) const;
+  /// Segments of a span of time.
+  SegmentRange segments_of(std::int64_t span) const;
+  void run_segments(const BackwardKernels& kernels, const KernelArgs& kernel, cudaStream_t stream) const;
+  void connect_segments(const KernelArgs& kernel, cudaStream_t stream) const;
+  void run_span(const BackwardKernels& kernels, const KernelArgs& kernel, std::int64_t span,
+                const AddShares& add_shares, cudaStream_t stream) const;
+  void add_sums(cudaStream_t stream) const;
+
   ScanGradientArgs args_;
   DType io_;
   BackwardPlan plan_;

@@ -8,9 +8,9 @@
 #include "kernels/common/workspace.h"
 #include "ops/selective_scan/selective_scan.h"
 
-// How the fast kernels of selective_scan_bwd cut a problem up (real A, zoh, variable B and C, up to 16
-// states), and where everything lies in the workspace. Host and device, so that the CPU tests cover it. The
-// picture is in kernel.cuh.
+// How the fast kernels of selective_scan_bwd cut a problem up (real A, zoh, variable B and C), and where
+// everything lies in the workspace. Host and device, so that the CPU tests cover it. The picture is in
+// kernel.cuh.
 
 namespace ssmbench::fused_bwd {
 
@@ -19,7 +19,7 @@ inline constexpr int kConsumerThreads = 256;  ///< hold the states of these chan
 inline constexpr int kProducerThreads = 256;  ///< stage tiles for them
 inline constexpr int kSegmentBlocks = 2;      ///< blocks of segment_kernel for these channels
 inline constexpr int kSegmentThreads = kConsumerThreads / kSegmentBlocks;
-inline constexpr int kPaddedStates = 16;  ///< dstate rounded up
+inline constexpr int kPaddedStates = 16;  ///< states of a round, rounded up
 inline constexpr int kTileSteps = 16;
 inline constexpr int kWarpChannels = 16;
 inline constexpr int kLaneChannels = 2;  ///< channels of a thread
@@ -79,6 +79,8 @@ struct BackwardPlan {
   bool in_turn;                   ///< a block goes back through all segments of a span, and not through one
 
   SSMBENCH_HD constexpr int channels() const { return kBlockChannels; }
+  /// The kernels do up to kPaddedStates states at a time, one round after the other.
+  SSMBENCH_HD constexpr std::int64_t rounds() const { return ceil_div(dstate, kPaddedStates); }
   /// Blocks that one segment takes.
   SSMBENCH_HD constexpr std::int64_t blocks() const { return batch * groups * blocks_per_group; }
   SSMBENCH_HD constexpr std::int64_t rows() const { return blocks() * kBlockChannels; }
@@ -99,19 +101,33 @@ struct BackwardPlan {
   SSMBENCH_HD constexpr std::int64_t runs() const { return ceil_div(segments(), run()); }
 };
 
-/// Where the parts of the workspace begin, in floats.
+/// Gradients of an element of the sequences that rounds add up in f32: du, ddelta, dz.
+inline constexpr int kSummedGradients = 3;
+
+/// Where the parts of the workspace begin, in floats. The first ones are there for each round.
 struct BackwardWorkspace {
   std::int64_t states;       ///< [segment][state_floats]: at a segment's end from zero at its start; then the
                              ///< true ones at its start; then its share of dA
   std::int64_t carries;      ///< [run][state_floats]: the same for Ā·g, from its end to its start
   std::int64_t delta_sums;   ///< [segment][row]: ΣΔ
-  std::int64_t kept_states;  ///< [segment of the span][kept][state_floats]: from zero at its start
-  std::int64_t kept_sums;    ///< [segment of the span][kept][row]: ΣΔ from there
   std::int64_t dD;           ///< [run][row]
   std::int64_t ddelta_bias;  ///< [run][row]
-  std::int64_t shares_B;     ///< [block][step of the span][kPaddedStates]
+  std::int64_t round_floats;  ///< of these; those of the rounds follow one another
+  std::int64_t kept_states;   ///< [segment of the span][kept][state_floats]: from zero at its start
+  std::int64_t kept_sums;     ///< [segment of the span][kept][row]: ΣΔ from there
+  std::int64_t shares_B;      ///< [block][step of the span][kPaddedStates]
   std::int64_t shares_C;
+  std::int64_t
+      gradients;  ///< [block][tile of the span][…]: sums over the rounds before, if there are several
   std::int64_t floats;
+
+  /// The workspace of a round.
+  constexpr BackwardWorkspace of_round(std::int64_t round) const {
+    BackwardWorkspace at = *this;
+    for (std::int64_t* part : {&at.states, &at.carries, &at.delta_sums, &at.dD, &at.ddelta_bias})
+      *part += round * round_floats;
+    return at;
+  }
 };
 
 inline BackwardWorkspace backward_workspace(const BackwardPlan& plan) {
@@ -121,26 +137,20 @@ inline BackwardWorkspace backward_workspace(const BackwardPlan& plan) {
   at.states = layout.take_floats(plan.segments() * plan.state_floats());
   at.carries = layout.take_floats(plan.runs() * plan.state_floats());
   at.delta_sums = layout.take_floats(plan.segments() * plan.rows());
-  at.kept_states = layout.take_floats(kept * plan.state_floats());
-  at.kept_sums = layout.take_floats(kept * plan.rows());
   at.dD = layout.take_floats(plan.runs() * plan.rows());
   at.ddelta_bias = layout.take_floats(plan.runs() * plan.rows());
+  at.round_floats = layout.floats();
+  layout.take_floats((plan.rounds() - 1) * at.round_floats);
+  at.kept_states = layout.take_floats(kept * plan.state_floats());
+  at.kept_sums = layout.take_floats(kept * plan.rows());
   at.shares_B = layout.take_floats(plan.blocks() * plan.span * kPaddedStates);
   at.shares_C = layout.take_floats(plan.blocks() * plan.span * kPaddedStates);
+  at.gradients = layout.take_floats(plan.rounds() > 1 ? plan.rows() * plan.span * kSummedGradients : 0);
   at.floats = layout.floats();
   return at;
 }
 
 inline constexpr std::int64_t kWave = h200::kMultiprocessors;  ///< blocks, one a multiprocessor
-
-/// Whether the common case's kernels do it. Groups of fewer channels than a warp has leave most of a block
-/// idle: the general kernels are better where there are many of them, and worse where multiprocessors would
-/// be idle anyway.
-inline bool applies(const SelectiveScan& scan) {
-  return !scan.complex && scan.method == MethodId::zoh && scan.variable_b && scan.variable_c &&
-         scan.dstate <= kPaddedStates &&
-         (scan.channels_per_group() >= kWarpChannels || scan.batch * scan.groups <= kWave);
-}
 
 /// Whether blocks that go through all of the sequence keep nine tenths of the multiprocessors busy to the end
 /// (tail effect).
@@ -157,6 +167,16 @@ constexpr std::int64_t segments_time(const BackwardPlan& plan) {
          ceil_div(kSegmentBlocks * blocks, 4 * kWave) * (plan.tiles() + 2);
 }
 
+/// Whether the workspace is not too large: the whole of a sequence of up to 16384 steps has room.
+inline bool has_room(const BackwardPlan& plan, double tensor_bytes) {
+  constexpr std::int64_t kShortestLimited = 16384;
+  constexpr double kWorkspaceShare = 0.24;
+  constexpr double kSmallWorkspace = 128 << 20;
+  const double bytes = static_cast<double>(backward_workspace(plan).floats) * sizeof(float);
+  return plan.seqlen <= kShortestLimited ||
+         bytes <= std::max(kWorkspaceShare * tensor_bytes, kSmallWorkspace);
+}
+
 /// Segments that are done in turn are as long as leaves segment_kernel blocks for a wave, five on each of 132
 /// multiprocessors; side by side those of which gradient_kernel takes the least time. A sequence of up to
 /// 16384 steps is one span; a longer one is cut into spans where the workspace would be over 128 MB and over
@@ -168,9 +188,6 @@ inline BackwardPlan plan_backward(const SelectiveScan& scan, double tensor_bytes
   constexpr std::int64_t kLongestInTurn = 256;
   constexpr std::int64_t kShortestSegment = 64;
   constexpr std::int64_t kLongestSegment = 1024;
-  constexpr std::int64_t kShortestLimited = 16384;
-  constexpr double kWorkspaceShare = 0.24;
-  constexpr double kSmallWorkspace = 128 << 20;
   BackwardPlan plan{};
   plan.batch = scan.batch;
   plan.dim = scan.dim;
@@ -194,9 +211,7 @@ inline BackwardPlan plan_backward(const SelectiveScan& scan, double tensor_bytes
     plan.in_turn = !in_two_halves && plan.segments() == 1;
   }
   plan.span = plan.segments() * plan.segment;
-  if (plan.seqlen <= kShortestLimited) return plan;
-  const double allowed = std::max(kWorkspaceShare * tensor_bytes, kSmallWorkspace) / sizeof(float);
-  const auto too_large = [&] { return static_cast<double>(backward_workspace(plan).floats) > allowed; };
+  const auto too_large = [&] { return !has_room(plan, tensor_bytes); };
   while (plan.span > plan.segment && too_large())
     plan.span = ceil_div(plan.span / 2, plan.segment) * plan.segment;
   while (plan.spans() > 1 && !plan.in_turn && plan.segment > kShortestSegment &&
@@ -206,6 +221,20 @@ inline BackwardPlan plan_backward(const SelectiveScan& scan, double tensor_bytes
   while (plan.span == plan.segment && plan.segment < kLongestSegment && too_large())
     plan.span = plan.segment *= 2;
   return plan;
+}
+
+/// Whether the common case's kernels do it. Groups of fewer channels than a warp has leave most of a block
+/// idle: the general kernels are better where there are many of them, and worse where multiprocessors would
+/// be idle anyway. Rounds of states have no room where sequences are long and blocks have few channels. Of
+/// few channels four rounds, one after the other, take longer than the general kernels with 64 states; three
+/// rounds do not, nor do five, for which these take twice the time.
+inline bool applies(const SelectiveScan& scan, double tensor_bytes) {
+  if (scan.complex || scan.method != MethodId::zoh || !scan.variable_b || !scan.variable_c) return false;
+  if (scan.channels_per_group() < kWarpChannels && scan.batch * scan.groups > kWave) return false;
+  if (scan.dstate <= kPaddedStates) return true;
+  const BackwardPlan plan = plan_backward(scan, tensor_bytes);
+  if (plan.rounds() == 4 && plan.idle_warps() && plan.blocks() * plan.segments() <= kWave) return false;
+  return has_room(plan, tensor_bytes);
 }
 
 }  // namespace ssmbench::fused_bwd

@@ -46,7 +46,7 @@ __device__ __forceinline__ int producer_thread() {
 }
 
 /// A producer thread, for the channels of one consumer warp.
-template <class Io, bool vectorized, bool idle_warps>
+template <class Io, bool vectorized, bool idle_warps, bool rounds>
 class Producer {
  public:
   __device__ __forceinline__ Producer(const KernelArgs& kernel, std::int64_t first_segment,
@@ -90,15 +90,20 @@ class Producer {
   __device__ __forceinline__ void stage_states(int i, GradientTile& tile) {
     load_states(tile);
     if (!projects_) return;
-    const ProjectionTile<Io> projection(args_, own_, last_start_ - i * kTileSteps, producer_thread());
+    const ProjectionTile<Io> projection(kernel_, own_, last_start_ - i * kTileSteps, producer_thread());
     projection.finish(projection.load(valid_of(i)), tile.projections);
   }
 
   /// What the consumers have left of tile i, to memory, while the next but one is staged.
   __device__ __forceinline__ void store(int i, const GradientTile& tile,
                                         const StepFactors (&sums)[kBlockWarps][kTileSteps * kRowPitch]) {
-    if (has_channels())
-      sequence().store(tile.sequences[warp_], sequence_at_ + 2 * tile_distance_, valid_of(i));
+    if (has_channels()) {
+      const std::int64_t at = sequence_at_ + 2 * tile_distance_;
+      if constexpr (rounds)
+        sequence().add_round(tile.sequences[warp_], summed_gradients(i), kernel_.round, at, valid_of(i));
+      else
+        sequence().store(tile.sequences[warp_], at, valid_of(i));
+    }
     if (!projects_) add_warps(sums, i);
     __syncwarp();  // all lanes have read what is staged next
   }
@@ -122,6 +127,13 @@ class Producer {
   __device__ __forceinline__ void move() { sequence_at_ -= tile_distance_; }
 
  private:
+  /// Where the thread's gradients of tile i are added up over rounds.
+  __device__ __forceinline__ float* summed_gradients(int i) const {
+    constexpr int kOfStep = kBlockChannels * kSummedGradients;
+    const std::int64_t shares = shares_B_ - (kernel_.workspace + kernel_.at.shares_B);
+    return kernel_.workspace + kernel_.at.gradients + shares * (kOfStep / kPaddedStates) -
+           i * (kTileSteps * kOfStep) + producer_thread() * 4;
+  }
   /// Only the last tile, which is the first to be done, may have fewer than 16 steps.
   __device__ __forceinline__ int valid_of(int tile) const { return tile == 0 ? last_valid_ : kTileSteps; }
   /// Whether its consumer warp has channels.
@@ -205,10 +217,10 @@ class Producer {
 
 /// What a producer thread does. Before the barrier after which a tile is computed, it stores what the last
 /// but one has left, and stages the tile in its slot.
-template <class Io, bool vectorized, bool idle_warps>
+template <class Io, bool vectorized, bool idle_warps, bool rounds>
 __device__ __forceinline__ void produce(const KernelArgs& kernel, std::int64_t first_segment,
                                         GradientShared<Io>& shared) {
-  Producer<Io, vectorized, idle_warps> producer(kernel, first_segment, shared);
+  Producer<Io, vectorized, idle_warps, rounds> producer(kernel, first_segment, shared);
   const int tiles = producer.tiles();
   producer.load_first();
   int factor_slot = 0;  // of the tile that is staged next

@@ -22,8 +22,9 @@ class ProjectionTile {
   };
 
   /// For `thread`, and the tile that begins at `start`.
-  __device__ ProjectionTile(const ScanArgs& args, const WarpCoordinates& own, std::int64_t start,
+  __device__ ProjectionTile(const KernelArgs& kernel, const WarpCoordinates& own, std::int64_t start,
                             int thread) {
+    const ScanArgs& args = kernel.args.scan;
     constexpr int kQuads = kPaddedStates / kLaneStates;
     which_ = thread / (kTileSteps * kQuads);
     const int i = thread % (kTileSteps * kQuads);
@@ -31,7 +32,7 @@ class ProjectionTile {
     const bool by_time = strides.time == 1;
     step_ = by_time ? i % kTileSteps : i / kQuads;
     state_ = kLaneStates * (by_time ? i / kTileSteps : i % kQuads);
-    count_ = static_cast<int>(args.dstate) - state_;
+    count_ = kernel.round.states - state_;
     from_ = static_cast<const Bits*>(which_ == 0 ? args.B : args.C) + own.block.b * strides.batch +
             own.block.g * strides.group + (start + step_) * strides.time + state_ * strides.state;
     stride_ = strides.state;

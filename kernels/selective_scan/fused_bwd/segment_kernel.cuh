@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(kSegmentThreads, with_carry ? 4 : 5)
   const SequenceTile<Io, vectorized> sequence(kernel.args, own.warp_count, own.lane.lane);
   std::int64_t sequence_at = sequence.first_at(own.warp_row, own.begin);
   const int thread = static_cast<int>(threadIdx.x);
-  ProjectionTile<Io> projection(args, own, own.begin, thread);
+  ProjectionTile<Io> projection(kernel, own, own.begin, thread);
   const bool projects = thread < ProjectionTile<Io>::kThreads / (with_carry ? 1 : 2);  // C too, or B only
   typename ProjectionTile<Io>::Loaded loaded{};
   sequence.template fetch<kStaging>(shared.raw[warp], sequence_at, steps);
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(kSegmentThreads, with_carry ? 4 : 5)
   __syncthreads();
 
   LaneStates A, h = {}, product, carry = {};
-  load_exponents(A, args, own);
+  load_exponents(A, kernel, own);
 #pragma unroll
   for (int r = 0; r < kLaneChannels; ++r)
 #pragma unroll

@@ -166,6 +166,46 @@ class SequenceTile {
     }
   }
 
+  /// The same of one round of several: added to those of the rounds before, from `sums` on, and stored there
+  /// or, by the last round, as store() does. `sums`: [gradient][4 elements][producer thread][4].
+  __device__ void add_round(const StepRecord* sequences, float* sums, const Round& round, std::int64_t at,
+                            int valid) const {
+    constexpr int kAtOnce = 4;
+#pragma unroll 1
+    for (int first = 0; first < kStaged; first += kAtOnce, sums += kAtOnce * kProducerThreads) {
+      float gradients[kSummedGradients][kAtOnce];
+      with_indices([&](const auto& index) {
+#pragma unroll
+        for (int k = 0; k < kAtOnce; ++k) {
+          const StepGradients of_step = sequences[index(first + k)].out;
+          gradients[0][k] = of_step.du;
+          gradients[1][k] = of_step.ddelta;
+          gradients[2][k] = of_step.dz;
+        }
+      });
+#pragma unroll
+      for (int i = 0; i < kSummedGradients; ++i) {
+        float* const sum = sums + i * kStaged * kProducerThreads;
+        void* const tensor = i == 0 ? args_.du : i == 1 ? args_.ddelta : args_.dz;
+        if (i == 2 && tensor == nullptr) break;
+        if (!round.first) {
+          float before[kAtOnce];
+          load_vector(before, sum);
+#pragma unroll
+          for (int k = 0; k < kAtOnce; ++k) gradients[i][k] += before[k];
+        }
+        if (round.last) {
+          StagedElements<Io, kAtOnce> elements;
+#pragma unroll
+          for (int k = 0; k < kAtOnce; k += 2) elements.set_pair(k, gradients[i][k], gradients[i][k + 1]);
+          store_tensor(tensor, elements, at, first, valid);
+        } else {
+          store_vectors(sum, gradients[i]);
+        }
+      }
+    }
+  }
+
  private:
   __device__ bool exists(int k, int valid) const {
     return map_.channel(k) < count_ && map_.step(k) < valid;
@@ -266,14 +306,16 @@ class SequenceTile {
       }
     }
   }
-  __device__ void store_tensor(void* tensor, const StagedElements<Io, Vectors::kVectorElements>& from,
-                               std::int64_t at, int first, int valid) const {
+  template <int count>
+  __device__ void store_tensor(void* tensor, const StagedElements<Io, count>& from, std::int64_t at,
+                               int first, int valid) const {
+    using Word = typename StagedElements<Io, count>::Word;
     Io* const to = static_cast<Io*>(tensor) + at;
     if constexpr (vectorized) {
-      if (exists(first, valid)) *reinterpret_cast<uint4*>(to + offset(first)) = from.words[0];
+      if (exists(first, valid)) *reinterpret_cast<Word*>(to + offset(first)) = from.words[0];
     } else {
 #pragma unroll
-      for (int k = 0; k < Vectors::kVectorElements; ++k)
+      for (int k = 0; k < count; ++k)
         if (exists(first + k, valid)) to[offset(first + k)] = from.values[k];
     }
   }

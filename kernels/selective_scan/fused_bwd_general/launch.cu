@@ -42,14 +42,14 @@ struct ShareLayout {
 template <class Io, class Value>
 __global__ void __launch_bounds__(kAddThreads)
     share_kernel(const Value* shares, void* gradient, const ProjectionStrides strides,
-                 const SegmentRange range, const std::int64_t groups, const std::int64_t dstate,
+                 const SegmentRange range, const std::int64_t groups, const std::int64_t states,
                  const ShareLayout layout) {
   const std::int64_t blocks_of_group = ceil_div(layout.values(), kAddThreads);
   const std::int64_t group = blockIdx.x / blocks_of_group;  // over all batches
   const std::int64_t i = blockIdx.x % blocks_of_group * kAddThreads + threadIdx.x;
   const std::int64_t n = i & ((1 << layout.states_log2) - 1);
   const std::int64_t t = range.begin + (i >> layout.states_log2);
-  if (n >= dstate || t >= range.end) return;
+  if (n >= states || t >= range.end) return;
   const Value* share = shares + group * layout.blocks_per_group * layout.values() + i;
   Value sum = *share;
 #pragma unroll 8
@@ -64,11 +64,11 @@ __global__ void __launch_bounds__(kAddThreads)
 }
 
 void add_shares(DType io, bool complex, const float* shares, void* gradient, const ProjectionStrides& strides,
-                const SegmentRange& range, const ScanArgs& args, const ShareLayout& layout,
-                cudaStream_t stream) {
+                std::int64_t states, const SegmentRange& range, std::int64_t groups,
+                const ShareLayout& layout, cudaStream_t stream) {
   const auto launch = [&]<class Io, class Value>(std::type_identity<Io>, std::type_identity<Value>) {
     share_kernel<Io, Value><<<static_cast<unsigned>(layout.blocks()), kAddThreads, 0, stream>>>(
-        reinterpret_cast<const Value*>(shares), gradient, strides, range, args.groups, args.dstate, layout);
+        reinterpret_cast<const Value*>(shares), gradient, strides, range, groups, states, layout);
   };
   if (complex)
     launch(std::type_identity<float>(), std::type_identity<Complex>());
@@ -138,14 +138,15 @@ std::optional<std::string> too_many(std::int64_t blocks) {
 std::optional<std::string> unsupported(const Problem& problem) {
   const GeneralBackwardPlan general = plan_of(problem);
   std::int64_t blocks = std::max(general.blocks, shares_of(general).blocks());
-  if (fused_bwd::applies(SelectiveScan(problem))) blocks = std::max(blocks, blocks_of(fast_plan_of(problem)));
+  if (fused_bwd::applies(SelectiveScan(problem), tensor_bytes(problem)))
+    blocks = std::max(blocks, blocks_of(fast_plan_of(problem)));
   return too_many(blocks);
 }
 
 /// Enough for whichever kernels the device takes.
 std::size_t workspace_bytes(const Problem& problem) {
   std::int64_t floats = general_backward_workspace(plan_of(problem)).floats;
-  if (fused_bwd::applies(SelectiveScan(problem)))
+  if (fused_bwd::applies(SelectiveScan(problem), tensor_bytes(problem)))
     floats = std::max(floats, fused_bwd::backward_workspace(fast_plan_of(problem)).floats);
   return static_cast<std::size_t>(floats) * sizeof(float);
 }
@@ -241,8 +242,8 @@ class Backward {
                                                                                   span, workspace_, at_);
     check_cuda(cudaGetLastError());
     const auto add = [&](std::int64_t shares, void* gradient, const ProjectionStrides& strides) {
-      add_shares(io_, complex_, workspace_ + shares, gradient, strides, span, args_.scan, shares_of(plan_),
-                 stream);
+      add_shares(io_, complex_, workspace_ + shares, gradient, strides, plan_.dstate, span, args_.scan.groups,
+                 shares_of(plan_), stream);
     };
     if (args_.scan.variable_b) add(at_.shares_B, args_.dB, args_.scan.b_strides);
     if (args_.scan.variable_c) add(at_.shares_C, args_.dC, args_.scan.c_strides);
@@ -285,8 +286,8 @@ class FastBackward {
   const fused_bwd::Backward& kernels() const { return kernels_; }
   fused_bwd::AddShares add_shares_on(cudaStream_t stream) const {
     return [this, stream](std::int64_t shares, void* gradient, const ProjectionStrides& strides,
-                          const SegmentRange& range) {
-      add_shares(io_, false, workspace_ + shares, gradient, strides, range, scan_, layout_, stream);
+                          std::int64_t states, const SegmentRange& range) {
+      add_shares(io_, false, workspace_ + shares, gradient, strides, states, range, groups_, layout_, stream);
     };
   }
 
@@ -294,20 +295,20 @@ class FastBackward {
   FastBackward(const ScanGradientArgs& args, DType io, const fused_bwd::BackwardPlan& plan, float* workspace)
       : kernels_(args, io, plan, workspace),
         io_(io),
-        scan_(args.scan),
+        groups_(args.scan.groups),
         workspace_(workspace),
         layout_(shares_of(plan)) {}
 
   fused_bwd::Backward kernels_;
   DType io_;
-  ScanArgs scan_;
+  std::int64_t groups_;
   float* workspace_;
   ShareLayout layout_;
 };
 
 Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
   if (auto reason = unsupported(problem)) throw ContractError("cuda-fused " + *reason);
-  if (fused_bwd::applies(SelectiveScan(problem)) && fused_bwd::fits(problem.dtype()))
+  if (fused_bwd::applies(SelectiveScan(problem), tensor_bytes(problem)) && fused_bwd::fits(problem.dtype()))
     return [fast = FastBackward(problem, tensors, fast_plan_of(problem), workspace)](void* stream_of_launch) {
       auto* stream = static_cast<cudaStream_t>(stream_of_launch);
       fast.kernels().launch(stream, fast.add_shares_on(stream));
@@ -329,7 +330,8 @@ const Registration registration{
 }  // namespace
 
 std::optional<std::string> halves_unsupported(const Problem& problem) {
-  if (!fused_bwd::applies(SelectiveScan(problem)))
+  const SelectiveScan scan(problem);
+  if (scan.dstate > fused_bwd::kPaddedStates || !fused_bwd::applies(scan, tensor_bytes(problem)))
     return "passes gradients of states on GPUs for real A, zoh, variable B and C and at most 16 states "
            "alone, "
            "of groups of 16 channels or of few smaller ones";

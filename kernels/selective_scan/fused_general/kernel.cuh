@@ -12,7 +12,7 @@
 //     channel                0                |       1      ...
 //     states    0..3   4..7   8..11  12..15   | 0..3   4..7  ...
 //
-//   tile     32 (16, 8) time steps of all of these channels, through shared memory as f32:
+//   tile     64 (32, 16, 8) time steps of all of these channels, through shared memory as f32:
 //
 //     stage    Δ = softplus(delta + bias), u, B, C     threads along whichever axis is contiguous in memory
 //     scan     h ← Ā·h + c·u·B + c'·(u·B before),      threads over (channel, states), step after step; the
@@ -53,9 +53,9 @@ constexpr int kStatesOf<Complex> = kThreadComplexStates;
 /// Caps registers at 80 for real states, 128 for complex ones, with which no loop over steps or elements
 /// spills.
 template <class Value>
-constexpr int kBlocksPerSm = 6;
+constexpr int kBlocksPerSm = kResidentBlocks;
 template <>
-constexpr int kBlocksPerSm<Complex> = 4;
+constexpr int kBlocksPerSm<Complex> = kResidentComplexBlocks;
 
 /// Steps whose sums are added across lanes together, so that the shuffles of one overlap those of the others.
 /// Steps past the last are staged as zeros.
@@ -92,10 +92,60 @@ struct ThreadCoordinates {
   __device__ bool has_step_before() const { return segment > 0 && begin < end; }
 };
 
+/// B or C of a thread's states in shared memory: of each step or, where it is constant, the same of all,
+/// which it puts there itself. So steps load it without a branch.
+template <class Value>
+class ThreadOperand {
+ public:
+  using Values = Value[kStatesOf<Value>];
+
+  __device__ ThreadOperand(Value* tile, bool variable, const void* constant, std::int64_t channel_stride,
+                           const GeneralPlan& plan, const ThreadCoordinates& own)
+      : first_(tile + (variable ? own.n : static_cast<int>(threadIdx.x) * kStatesOf<Value>)),
+        pitch_(variable ? plan.projection_pitch() : 0) {
+    if (variable) return;
+    Values values;
+    load_states(values, static_cast<const Value*>(constant), own.d * channel_stride + own.n, own.count);
+    store_vectors(first_, values);
+  }
+  __device__ void load(Values& to, int step) const { load_vectors(to, first_ + step * pitch_); }
+
+ private:
+  Value* first_;
+  int pitch_;
+};
+
+/// Adds the sums of kStepsAtOnce steps over the lanes of a channel in a warp, and stores them. Lanes exchange
+/// the sums of different steps as long as there are any: 5 shuffles and more for lanes past four.
+__device__ inline void store_sums(float* to, float (&y)[kStepsAtOnce], const GeneralPlan& plan) {
+  static_assert(kStepsAtOnce == 4);
+  const int lanes = plan.lanes_in_warp();
+  const int lane = plan.lane_of(threadIdx.x) & (lanes - 1);
+  if (lanes < kStepsAtOnce) {
+    for (int distance = lanes / 2; distance > 0; distance /= 2)
+#pragma unroll
+      for (int k = 0; k < kStepsAtOnce; ++k) y[k] += shuffle_xor(y[k], distance);
+    if (lane != 0) return;
+#pragma unroll
+    for (int k = 0; k < kStepsAtOnce; ++k) to[k] = y[k];
+    return;
+  }
+  const bool second_half = (lane & 1) != 0;
+  const bool odd = (lane & 2) != 0;
+  const auto exchange = [](float even_own, float odd_own, int distance, bool keeps_odd) {
+    return (keeps_odd ? odd_own : even_own) + shuffle_xor(keeps_odd ? even_own : odd_own, distance);
+  };
+  float sum = exchange(exchange(y[0], y[2], 1, second_half), exchange(y[1], y[3], 1, second_half), 2, odd);
+  for (int distance = kStepsAtOnce; distance < lanes; distance *= 2) sum += shuffle_xor(sum, distance);
+  if (lane < kStepsAtOnce) to[(second_half ? 2 : 0) + (odd ? 1 : 0)] = sum;
+}
+
 /// u·B of the step before a segment, which methods of two samples take.
 template <class Io, class Value>
-__device__ void load_input_before(Value (&to)[kStatesOf<Value>], const Value (&B)[kStatesOf<Value>],
+__device__ void load_input_before(Value (&to)[kStatesOf<Value>], const ThreadOperand<Value>& constant,
                                   const ScanArgs& args, const ThreadCoordinates& own) {
+  Value B[kStatesOf<Value>] = {};
+  if (!args.variable_b) constant.load(B, 0);
   using Stored = StoredProjection<Io, Value>;
   const std::int64_t t = own.begin - 1;
   const auto* variable = static_cast<const Stored*>(args.B) + own.block.b * args.b_strides.batch +
@@ -108,16 +158,13 @@ __device__ void load_input_before(Value (&to)[kStatesOf<Value>], const Value (&B
       to[s] = u * (args.variable_b ? to_value(variable[(own.n + s) * args.b_strides.state]) : B[s]);
 }
 
-/// A, and B where it is constant.
 template <class Value>
-__device__ void load_constants(StateA<Value> (&A)[kStatesOf<Value>], Value (&B)[kStatesOf<Value>],
-                               const ScanArgs& args, const ThreadCoordinates& own) {
+__device__ void load_A(StateA<Value> (&A)[kStatesOf<Value>], const ScanArgs& args,
+                       const ThreadCoordinates& own) {
   Value A_values[kStatesOf<Value>];
   load_states(A_values, values_of<Value>(args.A), own.d * args.dstate + own.n, own.count);
 #pragma unroll
   for (int s = 0; s < kStatesOf<Value>; ++s) A[s] = StateA<Value>(A_values[s]);
-  if (!args.variable_b)
-    load_states(B, static_cast<const Value*>(args.B), own.d * args.b_strides.channel + own.n, own.count);
 }
 
 template <class Io, class Value, Family family>
@@ -131,13 +178,12 @@ __global__ void __launch_bounds__(kGeneralMaxThreads, kBlocksPerSm<Value>)
   const ThreadCoordinates own(args, plan, borders);
   const BlockChannels& block = own.block;
   const int c = own.c;
-  const int n = own.n;
+  const ThreadOperand<Value> own_B(tiles.B, args.variable_b, args.B, args.b_strides.channel, plan, own);
+  const ThreadOperand<Value> own_C(tiles.C, args.variable_c, args.C, args.c_strides.channel, plan, own);
 
-  Value h[kStatesOf<Value>], B[kStatesOf<Value>], C[kStatesOf<Value>];
+  Value h[kStatesOf<Value>];
   StateA<Value> A[kStatesOf<Value>];
-  load_constants(A, B, args, own);
-  if (!args.variable_c)
-    load_states(C, static_cast<const Value*>(args.C), own.d * args.c_strides.channel + n, own.count);
+  load_A(A, args, own);
   if (own.segment == 0)
     load_states(h, values_of<Value>(args.initial_state), own.state_at, own.count);
   else
@@ -145,18 +191,20 @@ __global__ void __launch_bounds__(kGeneralMaxThreads, kBlocksPerSm<Value>)
                 own.count);
   [[maybe_unused]] Value input_before[kStatesOf<Value>] = {};  // u·B
   if constexpr (two_samples(family))
-    if (own.has_step_before()) load_input_before<Io>(input_before, B, args, own);
+    if (own.has_step_before()) load_input_before<Io>(input_before, own_B, args, own);
 
   for (std::int64_t start = own.begin; start < own.end; start += plan.steps()) {
     const int valid = steps_within(start, plan.steps(), own.end);
     const std::int64_t origin = own.row + start * args.sequence.time;
     // No barrier between finish and the next stage: u is read and rewritten by the same thread, y is not
     // staged, and the scan's reads of the rest lie before the barrier that precedes finish.
-    stage_sequences<Io>(tiles, args, block, origin, valid, plan);
     if (args.variable_b)
       stage_projection<Stored>(tiles.B, args.B, args.b_strides, block, start, valid, args.dstate, plan);
     if (args.variable_c)
       stage_projection<Stored>(tiles.C, args.C, args.c_strides, block, start, valid, args.dstate, plan);
+    copy_async_commit();
+    stage_sequences<Io>(tiles, args, block, origin, valid, plan);
+    copy_async_wait<0>();
     __syncthreads();
 
     for (int first = 0; first < valid; first += kSteps) {
@@ -166,8 +214,9 @@ __global__ void __launch_bounds__(kGeneralMaxThreads, kBlocksPerSm<Value>)
         const int t = first + k;
         const float u = tiles.u[c * plan.sequence_pitch() + t];
         const Step<family> step(method, tiles.delta[c * plan.sequence_pitch() + t], u);
-        if (args.variable_b) load_vectors(B, tiles.B + t * plan.projection_pitch() + n);
-        if (args.variable_c) load_vectors(C, tiles.C + t * plan.projection_pitch() + n);
+        Value B[kStatesOf<Value>], C[kStatesOf<Value>];
+        own_B.load(B, t);
+        own_C.load(C, t);
 #pragma unroll
         for (int s = 0; s < kStatesOf<Value>; ++s) {
           const auto [decay, input, previous] = step(A[s]);
@@ -179,15 +228,9 @@ __global__ void __launch_bounds__(kGeneralMaxThreads, kBlocksPerSm<Value>)
           y[k] += real_product(C[s], h[s]);
         }
       }
-      for (int distance = plan.lanes_in_warp() / 2; distance > 0; distance /= 2)
-#pragma unroll
-        for (int k = 0; k < kSteps; ++k) y[k] += __shfl_xor_sync(0xFFFFFFFFU, y[k], distance);
-      if ((plan.lane_of(threadIdx.x) & (plan.lanes_in_warp() - 1)) == 0) {
-        float* to = tiles.y + plan.partial_of(threadIdx.x) * plan.sequence_floats() +
-                    c * plan.sequence_pitch() + first;
-#pragma unroll
-        for (int k = 0; k < kSteps; ++k) to[k] = y[k];
-      }
+      store_sums(
+          tiles.y + plan.partial_of(threadIdx.x) * plan.sequence_floats() + c * plan.sequence_pitch() + first,
+          y, plan);
     }
     __syncthreads();
     finish_sequences<Io>(tiles, args, block, origin, valid, plan);
@@ -213,25 +256,29 @@ __global__ void __launch_bounds__(kGeneralMaxThreads, kBlocksPerSm<Value>)
   const float* const delta = tiles.delta + own.c * plan.sequence_pitch();
   const float* const u = tiles.u + own.c * plan.sequence_pitch();
 
-  Value h[kStatesOf<Value>] = {}, B[kStatesOf<Value>], product[kStatesOf<Value>];
+  const ThreadOperand<Value> own_B(tiles.B, args.variable_b, args.B, args.b_strides.channel, plan, own);
+  Value h[kStatesOf<Value>] = {}, product[kStatesOf<Value>];
   StateA<Value> A[kStatesOf<Value>];
-  load_constants(A, B, args, own);
+  load_A(A, args, own);
   [[maybe_unused]] Value input_before[kStatesOf<Value>] = {};  // u·B
   if constexpr (two_samples(family))
-    if (own.has_step_before()) load_input_before<Io>(input_before, B, args, own);
+    if (own.has_step_before()) load_input_before<Io>(input_before, own_B, args, own);
 #pragma unroll
   for (int s = 0; s < kStatesOf<Value>; ++s) product[s] = Value{} + 1.0F;
 
   for (std::int64_t start = own.begin; start < own.end; start += plan.steps()) {
     const int valid = steps_within(start, plan.steps(), own.end);
-    stage_sequences<Io>(tiles, args, own.block, own.row + start * args.sequence.time, valid, plan);
     if (args.variable_b)
       stage_projection<Stored>(tiles.B, args.B, args.b_strides, own.block, start, valid, args.dstate, plan);
+    copy_async_commit();
+    stage_sequences<Io>(tiles, args, own.block, own.row + start * args.sequence.time, valid, plan);
+    copy_async_wait<0>();
     __syncthreads();
 #pragma unroll 2
     for (int t = 0; t < valid; ++t) {
       const Step<family> step(method, delta[t], u[t]);
-      if (args.variable_b) load_vectors(B, tiles.B + t * plan.projection_pitch() + own.n);
+      Value B[kStatesOf<Value>];
+      own_B.load(B, t);
 #pragma unroll
       for (int s = 0; s < kStatesOf<Value>; ++s) {
         const auto [decay, input, previous] = step(A[s]);

@@ -17,6 +17,10 @@ namespace ssmbench::fused_general {
 inline constexpr int kThreadStates = 4;         ///< of a thread
 inline constexpr int kThreadComplexStates = 2;  ///< of a thread of the forward kernels where they are complex
 inline constexpr int kGeneralMaxThreads = 128;
+/// Blocks of the forward kernels on a multiprocessor, with real and with complex states.
+inline constexpr int kResidentBlocks = 6;
+inline constexpr int kResidentComplexBlocks = 4;
+inline constexpr int kShortestTile = 8;
 inline constexpr int kWarpLanesLog2 = 5;
 
 /// Where the steps of sequences begin and end: in a batch each, or those that are packed into one.
@@ -33,7 +37,7 @@ struct SequenceBorders {
 struct GeneralPlan {
   int lanes_log2;     ///< threads that share a channel: 1 to 128, four warps then
   int channels_log2;  ///< channels of a block; lanes × channels is 32, 64 or 128
-  int steps_log2;     ///< time steps of a tile: 8 to 32
+  int steps_log2;     ///< time steps of a tile: 8 to 64
   int value_floats;   ///< floats of a state: 1, or 2 when complex
   int thread_states;  ///< a power of two
   std::int64_t blocks_per_group;
@@ -54,7 +58,9 @@ struct GeneralPlan {
   SSMBENCH_HD constexpr int lanes_in_warp() const {
     return lanes_log2 < kWarpLanesLog2 ? lanes() : 1 << kWarpLanesLog2;
   }
-  SSMBENCH_HD constexpr int partials() const { return lanes() / lanes_in_warp(); }
+  SSMBENCH_HD constexpr int partials() const {
+    return lanes_log2 < kWarpLanesLog2 ? 1 : 1 << (lanes_log2 - kWarpLanesLog2);
+  }
   SSMBENCH_HD constexpr int partial_of(int thread) const { return lane_of(thread) >> kWarpLanesLog2; }
 
   /// Steps of a segment of a sequence: whole tiles but for its last one, none in some segments of short
@@ -66,20 +72,26 @@ struct GeneralPlan {
     return {sequence.begin + begin, sequence.begin + (begin + each < all ? begin + each : all)};
   }
 
-  // Shared memory: B and C as [step][state], in values; then u, Δ and the partial sums of y as
-  // [channel][step], in floats. The pads spread the stores over the banks; 4 floats keep a thread's states
-  // aligned to 16 bytes.
+  // Shared memory: B and C as [step][state], in values, or as [thread][state] where they are constant; then
+  // u, Δ and the partial sums of y as [channel][step], in floats. The pads spread the stores over the banks;
+  // 4 floats keep a thread's states aligned to 16 bytes.
   SSMBENCH_HD constexpr int projection_pitch() const { return states() + 4 / value_floats; }
   SSMBENCH_HD constexpr int sequence_pitch() const { return steps() + 1; }
   SSMBENCH_HD constexpr int projection_values() const { return steps() * projection_pitch(); }
+  /// Values of B, or of C: of a tile's steps or, where it is constant, the own ones of each thread.
+  SSMBENCH_HD constexpr int operand_values() const {
+    const int constant = threads() * thread_states;
+    return projection_values() > constant ? projection_values() : constant;
+  }
   SSMBENCH_HD constexpr int sequence_floats() const { return channels() * sequence_pitch(); }
   SSMBENCH_HD constexpr int shared_bytes() const {
-    return (2 * projection_values() * value_floats + (2 + partials()) * sequence_floats()) *
+    return (2 * operand_values() * value_floats + (2 + partials()) * sequence_floats()) *
            static_cast<int>(sizeof(float));
   }
 };
 
-/// Longer tiles have fewer barriers and longer runs in memory; the longest that fits is taken.
+/// Longer tiles have fewer barriers and longer runs in memory: the longest is taken with which as many blocks
+/// are resident as registers allow.
 constexpr GeneralPlan plan_general(std::int64_t channels_per_group, std::int64_t dstate, bool complex,
                                    int thread_states = kThreadStates) {
   constexpr int kMaxThreadsLog2 = 7;
@@ -93,8 +105,10 @@ constexpr GeneralPlan plan_general(std::int64_t channels_per_group, std::int64_t
       std::clamp(ceil_log2(static_cast<std::uint64_t>(useful)), std::max(kWarpLanesLog2 - plan.lanes_log2, 0),
                  kMaxThreadsLog2 - plan.lanes_log2);
   plan.value_floats = complex ? 2 : 1;
-  plan.steps_log2 = 5;
-  while (plan.shared_bytes() > kDefaultSharedBytes) --plan.steps_log2;
+  const int resident = complex ? kResidentComplexBlocks : kResidentBlocks;
+  const int most = std::min(kDefaultSharedBytes, h200::shared_bytes_of_each(resident));
+  plan.steps_log2 = 6;
+  while (plan.shared_bytes() > most && plan.steps() > kShortestTile) --plan.steps_log2;
   plan.blocks_per_group = ceil_div(channels_per_group, plan.channels());
   return plan;
 }

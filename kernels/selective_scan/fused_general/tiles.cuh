@@ -2,10 +2,11 @@
 
 #include <cstdint>
 
+#include "kernels/common/activations.h"
 #include "kernels/common/complex.h"
 #include "kernels/common/host_device.h"
 #include "kernels/common/io_types.cuh"
-#include "kernels/common/scalar_math.h"
+#include "kernels/common/mma.cuh"
 #include "kernels/common/vector.cuh"
 #include "kernels/selective_scan/args.h"
 #include "kernels/selective_scan/block_channels.h"
@@ -35,26 +36,36 @@ struct Tiles {
 
   __device__ Tiles(float4* shared, const GeneralPlan& plan)
       : B(reinterpret_cast<Value*>(shared)),
-        C(B + plan.projection_values()),
-        u(reinterpret_cast<float*>(C + plan.projection_values())),
+        C(B + plan.operand_values()),
+        u(reinterpret_cast<float*>(C + plan.operand_values())),
         delta(u + plan.sequence_floats()),
         y(delta + plan.sequence_floats()) {}
 };
 
-/// B or C of one group from time `start` on; zero in the states past dstate and the steps past `valid`.
-/// Stored is the type in memory: the io dtype, or Complex.
+/// Starts to stage B or C of one group from time `start` on; zero in the states past dstate and the steps
+/// past `valid`. Stored is the type in memory: the io dtype, or Complex, which is copied and has to be waited
+/// for.
 template <class Stored, class Value>
 __device__ void stage_projection(Value* tile, const void* source, const ProjectionStrides& strides,
                                  const BlockChannels& block, std::int64_t start, int valid,
                                  std::int64_t dstate, const GeneralPlan& plan) {
   const Stored* origin = static_cast<const Stored*>(source) + block.b * strides.batch +
                          block.g * strides.group + start * strides.time;
-  stage(
-      Axis{plan.states_log2(), static_cast<int>(dstate), strides.state, 1},
-      Axis{plan.steps_log2, valid, strides.time, plan.projection_pitch()}, static_cast<int>(threadIdx.x),
-      plan.threads(),
-      [&](const TileElement& at) { return at.exists ? to_value(origin[at.offset]) : Value{}; },
-      [&](const TileElement& at, Value value) { tile[at.in_tile] = value; });
+  const Axis states{plan.states_log2(), static_cast<int>(dstate), strides.state, 1};
+  const Axis steps{plan.steps_log2, valid, strides.time, plan.projection_pitch()};
+  const int thread = static_cast<int>(threadIdx.x);
+  if constexpr (std::is_same_v<Stored, Complex>)
+    stage(
+        states, steps, thread, plan.threads(), [](const TileElement& /*at*/) { return 0; },
+        [&](const TileElement& at, int /*loaded*/) {
+          copy_async_8(shared_address(tile + at.in_tile), origin + (at.exists ? at.offset : 0),
+                       at.exists ? 8 : 0);
+        });
+  else
+    stage(
+        states, steps, thread, plan.threads(),
+        [&](const TileElement& at) { return at.exists ? to_value(origin[at.offset]) : Value{}; },
+        [&](const TileElement& at, Value value) { tile[at.in_tile] = value; });
 }
 
 __device__ inline Axis channel_axis(const ScanArgs& args, const BlockChannels& block,
@@ -85,7 +96,7 @@ __device__ void stage_sequences(const Tiles<Value>& tiles, const ScanArgs& args,
       },
       [&](const TileElement& at, const Loaded& loaded) {
         float step = loaded.delta + loaded.bias;
-        if (args.delta_softplus) step = softplus(step);
+        if (args.delta_softplus) step = fast_softplus(step);
         tiles.u[at.in_tile] = loaded.u;
         tiles.delta[at.in_tile] = at.exists ? step : 0.0F;
       });
@@ -114,7 +125,7 @@ __device__ void finish_sequences(const Tiles<Value>& tiles, const ScanArgs& args
           y += tiles.y[partial * plan.sequence_floats() + at.in_tile];
         y *= kOutputFactor<Value>;
         if (args.D != nullptr) y += loaded.D * tiles.u[at.in_tile];
-        if (args.z != nullptr) y *= silu(loaded.z);
+        if (args.z != nullptr) y *= fast_silu(loaded.z);
         out[at.offset] = from_float<Io>(y);
       });
 }

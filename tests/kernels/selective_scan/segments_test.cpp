@@ -64,13 +64,12 @@ TEST_CASE("segments: the shapes that time is cut with") {
   CHECK(plan_for(2, 8, 24, 8192, 2) == FastPlan{ThreadShape{4, 8, 1}, {64, 128}});
   CHECK(plan_for(1, 64, 16, 65536, 2, false) == FastPlan{ThreadShape{2, 8, 1}, {65536, 1}});
   CHECK(plan_for(8, 2048, 16, 2048, 2) == FastPlan{ThreadShape{4, 4, 4}, {2048, 1}});
-  CHECK(!plan_for(1, 64, 33, 65536, 2));
+  CHECK(plan_for(1, 64, 33, 65536, 2) == FastPlan{ThreadShape{4, 8, 1}, {1024, 64}});
   for (const std::size_t bytes : {2, 4})
-    for (const std::int64_t dstate : {1, 16, 17, 32})
+    for (const std::int64_t dstate : {1, 16, 17, 32, 33, 256})
       for (std::int64_t channels = 1; channels <= 4096; channels = channels * 5 / 4 + 1) {
         const auto plan = plan_for(1, channels, dstate, 100000, bytes);
-        REQUIRE(plan);
-        CHECK((plan->segments.count == 1 || can_be_cut(plan->shape)));
+        CHECK((plan.segments.count == 1 || can_be_cut(plan.shape)));
       }
 }
 
@@ -166,15 +165,16 @@ TEST_CASE("cuda-fused is right where the fast kernel cuts time", "[gpu]") {
       for (const auto& [dim, seqlen] : {std::pair{8, 1032}, std::pair{48, 1016}, std::pair{136, 1608}})
         check_cut(*device, with(with(io, kEveryOption),
                                 {{"dim", size(dim)}, {"seqlen", size(seqlen)}, {"dstate", size(16)}}));
-      check_cut(*device, with(io, {{"batch", size(3)},
-                                   {"dim", size(48)},
-                                   {"groups", size(2)},
-                                   {"seqlen", size(1096)},
-                                   {"dstate", size(24)}}));
+      for (const int dstate : {24, 72})
+        check_cut(*device, with(io, {{"batch", size(3)},
+                                     {"dim", size(48)},
+                                     {"groups", size(2)},
+                                     {"seqlen", size(1096)},
+                                     {"dstate", size(dstate)}}));
     }
   check_cut(*device, {{"dim", size(1)}, {"seqlen", size(40008)}, {"dstate", size(3)}});
   for (const char* method : {"foh", "bilinear", "vim_highorder", "vim_foh"})
-    for (const int dstate : {16, 32})
+    for (const int dstate : {16, 32, 64})
       check_cut(
           *device,
           with(kEveryOption,

@@ -36,6 +36,8 @@ void for_shapes(const Call& call) {
       call(ThreadMap<states, lanes, slices>());
     });
   }
+  INFO("complex states");
+  call(ComplexThreadMap());
 }
 
 /// The same with each raw tile.
@@ -45,7 +47,8 @@ void for_raw_tiles(const Call& call) {
     const auto with = [&]<bool kAlongTime, int bytes>(std::bool_constant<kAlongTime> along_time,
                                                       std::integral_constant<int, bytes>) {
       INFO(bytes << " bytes, along time: " << kAlongTime);
-      call(map, along_time, SharedLayout<Map, kAlongTime, bytes>());
+      if constexpr (Map::kStateFloats == 1 || bytes == 4)
+        call(map, along_time, SharedLayout<Map, kAlongTime, bytes>());
     };
     with(std::true_type(), std::integral_constant<int, 2>());
     with(std::true_type(), std::integral_constant<int, 4>());
@@ -96,9 +99,10 @@ TEST_CASE("producers of the fast kernel take each 8 elements of a tile once") {
       const SequenceCoordinates<Map, kAlongTime, Memory::kElementBytes> sequence(thread);
       const Coordinates projection(thread);
       CHECK((kAlongTime ? sequence.step : sequence.channel) % 8 == 0);
-      CHECK((kAlongTime ? projection.step : projection.state) % 8 == 0);
-      for (int k = 0; k < 8; ++k) {
+      CHECK((kAlongTime ? projection.step : projection.state) % Coordinates::kOfItem == 0);
+      for (int k = 0; k < 8; ++k)
         sequences.insert({sequence.channel + (kAlongTime ? 0 : k), sequence.step + (kAlongTime ? k : 0)});
+      for (int k = 0; k < Coordinates::kOfItem; ++k) {
         for (int i = 0; i < Coordinates::kItems; ++i)
           projections.insert({projection.state + (kAlongTime ? 0 : k),
                               projection.step + i * Coordinates::kStepsApart + (kAlongTime ? k : 0)});
@@ -106,8 +110,8 @@ TEST_CASE("producers of the fast kernel take each 8 elements of a tile once") {
     }
     CHECK(sequences.size() == std::size_t{Map::kChannels * Map::kSteps});
     CHECK(sequences.rbegin()->first < Map::kChannels);
-    CHECK(projections.size() == std::size_t{Map::kPaddedStates * Map::kSteps});
-    CHECK(projections.rbegin()->first < Map::kPaddedStates);
+    CHECK(projections.size() == std::size_t{Coordinates::kStates * Map::kSteps});
+    CHECK(projections.rbegin()->first < Coordinates::kStates);
   });
 }
 
@@ -309,7 +313,8 @@ TEST_CASE("producers of the fast kernel read raw tiles without bank conflicts") 
       };
       const auto projection_at = [&](int thread) {
         const Coordinates at(thread);
-        return elements(typename Memory::Projection(), at.state, at.step, vector);
+        return elements(typename Memory::Projection(), kAlongTime ? at.state : at.state * Map::kStateFloats,
+                        kAlongTime ? at.step * Map::kStateFloats : at.step, vector);
       };
       CHECK(all_at_once(kProducerThreads, 8, 4, [&](int thread) { return sequence_at(thread) / 4; }));
       CHECK(all_at_once(Coordinates::kThreads, 8, 4, [&](int thread) { return projection_at(thread) / 4; }));
@@ -322,13 +327,12 @@ TEST_CASE("producers of the fast kernel read raw tiles without bank conflicts") 
   });
 }
 
-TEST_CASE("the fast kernel has a shape for up to 32 states") {
+TEST_CASE("the fast kernel has a shape for every number of states") {
   for (const std::size_t element_bytes : {2, 4})
     for (const std::int64_t rows : {1, 2048, 16384, 1 << 20})
       for (int dstate = 1; dstate <= 40; ++dstate) {
-        const auto shape = shape_for(rows, dstate, 2048, element_bytes);
-        CHECK(shape.has_value() == (dstate <= kMaxStates));
-        if (shape) CHECK(shape->states * shape->lanes >= dstate);
+        const ThreadShape shape = shape_for(rows, dstate, 2048, element_bytes);
+        CHECK(shape.states * shape.lanes >= std::min(dstate, kRoundStates));
       }
   for (const std::size_t element_bytes : {2, 4}) {
     CHECK(shape_for(2112, 16, 65, element_bytes) == ThreadShape{2, 8, 1});
@@ -359,8 +363,8 @@ double excess(const Function& function, const Exact& exact, const Allowed& allow
 }  // namespace
 
 TEST_CASE("the fast softplus and silu keep to what their tolerance counts") {
-  // As reference/common/activations.h counts, which tolerances double: 2 roundings, an exponential's 2 and |x|
-  // for its argument, a quarter more of which is the rounding of log2(e); a quotient's 3 for silu.
+  // As reference/common/activations.h counts, which tolerances double: 2 roundings, an exponential's 2 and
+  // |x| for its argument, a quarter more of which is the rounding of log2(e); a quotient's 3 for silu.
   CHECK(excess(
             fast_softplus, [](double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); },
             [](double x) { return 4 + (x < 0 ? -1.25 * x : 0); }) <= 0);
@@ -415,7 +419,7 @@ TEST_CASE("cuda-fused is right in every shape of the fast kernel", "[gpu]") {
   const std::int64_t seqlen = 200;  // past two tiles of each shape
   // The second has blocks of two slices, one of which has no channels.
   for (const auto& [batch, dim] : {std::pair{1, 40}, std::pair{24, 280}})
-    for (const std::int64_t dstate : {16, 24})
+    for (const std::int64_t dstate : {16, 24, 40, 96})
       for (const char* layout : {"bdl", "bld"})
         for (const char* dtype : {"f32", "f16", "bf16"})
           check_against_reference(*device, whole_problem({{"batch", size(batch)},
@@ -431,6 +435,18 @@ TEST_CASE("cuda-fused is right in every shape of the fast kernel", "[gpu]") {
           *device,
           whole_problem(
               {{"batch", size(132)}, {"dim", size(128)}, {"seqlen", size(length)}, {"layout", layout}}));
+  for (const char* layout : {"bdl", "bld"})
+    for (const char* method : {"zoh", "foh", "bilinear", "rk4", "foh_exact", "trapezoidal"})
+      for (const std::int64_t dstate : {8, 16})
+        check_against_reference(*device, whole_problem({{"A", "complex"},
+                                                        {"batch", size(18)},
+                                                        {"dim", size(dstate == 8 ? 2 * 120 : 120)},
+                                                        {"groups", size(dstate == 8 ? 2 : 1)},
+                                                        {"seqlen", size(seqlen)},
+                                                        {"dstate", size(dstate)},
+                                                        {"layout", layout},
+                                                        {"method", method},
+                                                        {"initial_state", dstate == 16}}));
   // A channel lies along time in both layouts, B and C do not.
   check_against_reference(*device, whole_problem({{"batch", size(3)},
                                                   {"dim", size(1)},

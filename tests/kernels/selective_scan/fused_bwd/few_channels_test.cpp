@@ -1,4 +1,4 @@
-// The fast gradients of selective_scan where most of a block has no channels.
+// The fast gradients of selective_scan where most of a block has no channels, and of states in rounds.
 
 #include <algorithm>
 #include <string>
@@ -33,7 +33,7 @@ void check(Device& device, Axes axes) {
       Axes{{"dstate", size(16)}, {"D", true}, {"z", true}, {"delta_bias", true}, {"delta_softplus", true}});
   const Problem problem = scan_problem(axes, selective_scan_bwd());
   INFO(problem.id());
-  REQUIRE(fused_bwd::applies(SelectiveScan(problem)));
+  REQUIRE(fused_bwd::applies(SelectiveScan(problem), tensor_bytes(problem)));
   // Slow decay, so that all segments count in one another.
   const auto inputs = make_inputs(problem, [](const std::string& name, std::int64_t i) {
     if (name == "A") return -0.003 * static_cast<double>(1 + i % 7);
@@ -53,7 +53,7 @@ void check(Device& device, Axes axes) {
 
 }  // namespace
 
-TEST_CASE("gradients of few channels are right", "[gpu]") {
+TEST_CASE("fast gradients of few channels and of many states are right", "[gpu]") {
   if (!gpu_or_skip()) return;
   const auto device = open_device(DeviceKind::cuda);
   // One channel, half a warp, one over a warp, a half of a block, one over it.
@@ -79,4 +79,32 @@ TEST_CASE("gradients of few channels are right", "[gpu]") {
                       {"dstate", size(dstate)},
                       {"dlast_state", seqlen == 1000}});
   check(*device, {{"dim", size(2)}, {"seqlen", size(200000)}, {"dtype", "bf16"}});  // several spans
+  // Two rounds of states and more: the last of one, of all; of segments side by side, in turn, of several
+  // spans.
+  for (const std::int64_t dstate : {17, 32, 33, 80})
+    for (const char* layout : {"bdl", "bld"})
+      for (const char* dtype : {"f32", "f16", "bf16"})
+        check(*device, {{"dim", size(dstate + 7)},
+                        {"seqlen", size(dstate % 2 == 0 ? 520 : 333)},
+                        {"dstate", size(dstate)},
+                        {"layout", layout},
+                        {"dtype", dtype},
+                        {"initial_state", true},
+                        {"dlast_state", dstate % 3 != 0}});
+  for (const bool options : {true, false})
+    check(*device, {{"batch", size(120)},
+                    {"dim", size(16)},
+                    {"seqlen", size(200)},
+                    {"dstate", size(40)},
+                    {"z", options},
+                    {"D", options},
+                    {"delta_bias", options},
+                    {"initial_state", options},
+                    {"dtype", options ? "bf16" : "f32"}});
+  check(*device, {{"batch", size(2)},
+                  {"dim", size(64)},
+                  {"groups", size(2)},
+                  {"seqlen", size(80)},
+                  {"dstate", size(250)}});
+  check(*device, {{"dim", size(1)}, {"seqlen", size(100000)}, {"dstate", size(48)}, {"dtype", "bf16"}});
 }

@@ -35,7 +35,7 @@ void check_side_by_side(Device& device, Axes axes) {
                   {"dlast_state", true}});
   const Problem problem = scan_problem(axes, selective_scan_bwd());
   INFO(problem.id());
-  REQUIRE_FALSE(fused_bwd::applies(SelectiveScan(problem)));
+  REQUIRE_FALSE(fused_bwd::applies(SelectiveScan(problem), tensor_bytes(problem)));
   REQUIRE(
       fused_bwd_general::plan_general_backward(SelectiveScan(problem), false, tensor_bytes(problem)).cut());
   const Implementation& implementation = find_implementation("selective_scan_bwd", "cuda-fused");
@@ -61,6 +61,7 @@ TEST_CASE("general gradients of segments side by side are right", "[gpu]") {
       for (const std::int64_t dstate : {17, 130})
         for (const std::int64_t seqlen : {1000, 1025})
           check_side_by_side(*device, {{"A", A},
+                                       {"C", std::string(A) == "real" ? "constant" : "variable"},
                                        {"layout", layout},
                                        {"dim", size(seqlen % 2 == 0 ? 3 : 40)},
                                        {"dstate", size(dstate)},
@@ -77,5 +78,6 @@ TEST_CASE("general gradients of segments side by side are right", "[gpu]") {
   check_side_by_side(*device, {{"dim", size(300)},
                                {"dstate", size(64)},
                                {"seqlen", size(20000)},
+                               {"C", "constant"},
                                {"dtype", "bf16"}});  // several spans
 }
