@@ -56,6 +56,30 @@ __global__ void count_range(RerunProgress* progress) {
 
 }  // namespace
 
+SideStream::SideStream() {
+  check_cuda(cudaStreamCreateWithFlags(&side_, cudaStreamNonBlocking));
+  check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
+}
+
+SideStream::~SideStream() {
+  cudaEventDestroy(event_);
+  cudaStreamDestroy(side_);
+}
+
+cudaStream_t SideStream::fork(cudaStream_t stream) {
+  check_cuda(cudaEventRecord(event_, stream));
+  check_cuda(cudaStreamWaitEvent(side_, event_));
+  is_forked_ = true;
+  return side_;
+}
+
+void SideStream::join(cudaStream_t stream) {
+  if (!is_forked_) return;
+  is_forked_ = false;
+  check_cuda(cudaEventRecord(event_, side_));
+  check_cuda(cudaStreamWaitEvent(stream, event_));
+}
+
 void DeviceScan::compare(const float* state, const float* kept, RerunProgress* progress, void* stream) {
   const std::int64_t count = sizes().state_floats;
   compare_states<<<blocks_for(count), kThreads, 0, cuda(stream)>>>(state, kept, count, progress);

@@ -1,8 +1,31 @@
 #pragma once
 
+#include <cuda_runtime_api.h>
+
 #include "kernels/distributed/local_scan.h"
 
 namespace ssmbench {
+
+/// A stream beside that of a launch.
+class SideStream {
+ public:
+  SideStream();
+  ~SideStream();
+  SideStream(const SideStream&) = delete;
+  SideStream& operator=(const SideStream&) = delete;
+  SideStream(SideStream&&) = delete;
+  SideStream& operator=(SideStream&&) = delete;
+
+  /// Goes on behind what is on `stream`; what is enqueued there after that runs beside it.
+  cudaStream_t fork(cudaStream_t stream);
+  /// `stream` goes on behind this one, where that was forked.
+  void join(cudaStream_t stream);
+
+ private:
+  cudaStream_t side_ = nullptr;
+  cudaEvent_t event_ = nullptr;
+  bool is_forked_ = false;
+};
 
 /// A scan in the memory of the current GPU, on a stream.
 class DeviceScan : public LocalScan {
@@ -11,12 +34,18 @@ class DeviceScan : public LocalScan {
   void compare(const float* state, const float* kept, RerunProgress* progress, void* stream) override;
   void copy_state(const float* from, float* to, void* stream) override;
   RerunProgress settled(const RerunProgress* progress) const override;
+  void end_summary(void* stream) override { side_.join(static_cast<cudaStream_t>(stream)); }
 
  protected:
+  /// Where a summary is enqueued: it may leave most of a GPU to the first pass, which may, too.
+  cudaStream_t fork(void* stream) { return side_.fork(static_cast<cudaStream_t>(stream)); }
   /// What enter() leaves in progress.
   void begin_second_pass(const float* state, RerunProgress* progress, void* stream) const;
   /// Whether nothing is left to do; waits for the stream. False where progress is null.
   static bool is_done(const RerunProgress* progress, void* stream);
+
+ private:
+  SideStream side_;
 };
 
 }  // namespace ssmbench

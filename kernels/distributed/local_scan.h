@@ -71,8 +71,10 @@ class LocalScan {
   virtual void run_second(const float* entering, float* leaving, void* stream) {
     run({0, sizes_.steps}, entering, leaving, true, nullptr, stream);
   }
-  /// Without `decays` what the summary has of them stays as it is: nobody reads it.
-  virtual void summarize(float* summary, bool decays, void* stream) = 0;
+  /// Begins the summary, beside what is enqueued after that; it is there for what is enqueued after
+  /// end_summary(). Without `decays` what it has of them stays as it is: nobody reads it.
+  virtual void begin_summary(float* summary, bool decays, void* stream) = 0;
+  virtual void end_summary(void* /*stream*/) {}
   /// The state that enters the shard of `rank`, 1 or more. payloads has for each rank the state that leaves
   /// its shard when zeros enter (rank 0: initial_state), and its summary. progress is reset, and done where
   /// the state is all zeros bit for bit: what a first pass has begun from.

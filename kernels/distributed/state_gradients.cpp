@@ -43,12 +43,13 @@ void StateGradients::launch(void* stream) {
   const bool is_first = rank == 0;
   const bool is_last = rank + 1 == ranks;
   // Nobody asks for the state that leaves the last shard, nor for the gradient of what enters the first.
+  scan.begin_summary(own_ + sizes.state_floats, decays_matter(team_), stream);
   gradients_.pass({.state = is_first ? scan.initial_state() : nullptr,
                    .leaving = is_last ? nullptr : own_,
                    .gradient = is_last ? gradients_.dlast_state() : nullptr,
                    .entering = is_first ? nullptr : own_ + sizes.payload_floats()},
                   stream);
-  scan.summarize(own_ + sizes.state_floats, decays_matter(team_), stream);
+  scan.end_summary(stream);
   team_.all_gather(own_, payloads_, static_cast<std::size_t>(payload_floats()) * sizeof(float), stream);
 
   const Payloads payloads{payloads_, payload_floats()};

@@ -45,8 +45,9 @@ float* Rerun::kept(std::size_t index) const {
 }
 
 void Rerun::launch(void* stream) {
+  scan_.begin_summary(own_ + scan_.sizes().state_floats, decays_matter(team_), stream);
   first_pass(stream);
-  scan_.summarize(own_ + scan_.sizes().state_floats, decays_matter(team_), stream);
+  scan_.end_summary(stream);
   team_.all_gather(own_, payloads_, payload_bytes(scan_), stream);
   if (is_last(team_) && scan_.last_state() != nullptr) scan_.copy_state(own_, scan_.last_state(), stream);
   if (team_.rank() > 0) second_pass(stream);
@@ -99,9 +100,10 @@ std::int64_t TwoPass::floats(const ShardSizes& sizes, int ranks) {
 
 void TwoPass::launch(void* stream) {
   const bool is_first = team_.rank() == 0;
+  scan_.begin_summary(own_ + scan_.sizes().state_floats, decays_matter(team_), stream);
   // Nobody asks for what leaves the last shard; its summary says whether a sequence begins there.
   scan_.run_first(is_first ? scan_.initial_state() : nullptr, is_last(team_) ? nullptr : own_, stream);
-  scan_.summarize(own_ + scan_.sizes().state_floats, decays_matter(team_), stream);
+  scan_.end_summary(stream);
   team_.all_gather(own_, payloads_, payload_bytes(scan_), stream);
   if (!is_first)
     scan_.enter({payloads_, scan_.sizes().payload_floats()}, team_.rank(), entering_, progress_, stream);
@@ -127,7 +129,8 @@ std::int64_t Chain::floats(const ShardSizes& sizes) {
 void Chain::launch(void* stream) {
   const bool is_first = team_.rank() == 0;
   float* own = payloads_ + scan_.sizes().payload_floats();
-  scan_.summarize(own + scan_.sizes().state_floats, false, stream);
+  scan_.begin_summary(own + scan_.sizes().state_floats, false, stream);
+  scan_.end_summary(stream);
   if (!is_first) {  // as the second of two shards
     team_.receive(payloads_, payload_bytes(scan_), team_.rank() - 1, stream);
     scan_.enter({payloads_, scan_.sizes().payload_floats()}, 1, entering_, progress_, stream);

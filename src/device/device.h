@@ -82,6 +82,13 @@ class Device {
   /// These enqueue: launches that follow find them done.
   virtual void fill(void* device, unsigned char value, std::size_t bytes) = 0;
   virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
+  /// The same of rows of `width` bytes, which lie a pitch apart.
+  virtual void copy_rows(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
+                         std::size_t width, std::size_t rows) {
+    for (std::size_t row = 0; row < rows; ++row)
+      copy(static_cast<std::byte*>(to) + row * to_pitch,
+           static_cast<const std::byte*>(from) + row * from_pitch, width);
+  }
   /// The same of slices that change places (device/slices.h).
   virtual void exchange(const std::vector<SlicePair>& pairs) = 0;
   /// The digest of each span (device/digest.h), after what was enqueued before.

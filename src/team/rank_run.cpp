@@ -25,10 +25,17 @@ struct Report {
   std::array<char, 511> damage;  // with a zero at its end
 };
 
-/// Calls copy(offset in the whole tensor, offset in the part, count), in elements, for runs of elements that
-/// follow one another in both.
+/// Rows of elements that follow one another in a whole tensor and in a part of it; in elements.
+struct Rows {
+  std::int64_t in_whole, in_part;  ///< offsets of the first
+  std::int64_t whole_pitch;
+  std::int64_t width;  ///< and pitch in the part
+  std::int64_t count;
+};
+
+/// Calls copy(Rows) until all of the part has been there.
 template <class Copy>
-void for_each_run(const TensorSpec& whole, const TensorSpec& part, const Shape& begin, const Copy& copy) {
+void for_each_rows(const TensorSpec& whole, const TensorSpec& part, const Shape& begin, const Copy& copy) {
   const Shape strides = whole.strides();
   const auto& order = whole.storage_order;  // from the outermost
   std::size_t outer = order.size();         // axes before those that make a run
@@ -40,15 +47,23 @@ void for_each_run(const TensorSpec& whole, const TensorSpec& part, const Shape& 
   }
   std::int64_t base = 0;
   for (std::size_t axis = 0; axis < begin.size(); ++axis) base += begin[axis] * strides[axis];
-  for (std::int64_t number = 0; number < element_count(part.shape) / run; ++number) {
+  Rows rows{.in_whole = base, .in_part = 0, .whole_pitch = run, .width = run, .count = 1};
+  if (outer > 0) {
+    const auto axis = static_cast<std::size_t>(order[--outer]);
+    rows.whole_pitch = strides[axis];
+    rows.count = part.shape[axis];
+  }
+  const std::int64_t of_rows = rows.width * rows.count;
+  for (std::int64_t number = 0; number < element_count(part.shape) / of_rows; ++number) {
     std::int64_t rest = number;
-    std::int64_t offset = base;
+    rows.in_whole = base;
     for (std::size_t i = outer; i-- > 0;) {
       const auto axis = static_cast<std::size_t>(order[i]);
-      offset += rest % part.shape[axis] * strides[axis];
+      rows.in_whole += rest % part.shape[axis] * strides[axis];
       rest /= part.shape[axis];
     }
-    copy(offset, number * run, run);
+    rows.in_part = number * of_rows;
+    copy(rows);
   }
 }
 
@@ -143,15 +158,21 @@ TensorSpec RankRun::part_at(const Part& part, int rank) const {
 void RankRun::copy(const Part& part, int rank, void* packed, bool out_of_whole) const {
   const std::size_t size = size_of(part.spec.dtype);
   const Box box = implementation_.box(problem_, rank, team_.size());
-  for_each_run(part.of_whole, part_of(part.of_whole, box), begin_of(part.of_whole, box),
-               [&](std::int64_t in_whole, std::int64_t in_part, std::int64_t count) {
-                 std::byte* there = part.in_whole + static_cast<std::size_t>(in_whole) * size;
-                 std::byte* here = static_cast<std::byte*>(packed) + static_cast<std::size_t>(in_part) * size;
-                 if (out_of_whole)
-                   device_.copy(here, there, static_cast<std::size_t>(count) * size);
-                 else
-                   device_.copy(there, here, static_cast<std::size_t>(count) * size);
-               });
+  for_each_rows(part.of_whole, part_of(part.of_whole, box), begin_of(part.of_whole, box),
+                [&](const Rows& rows) {
+                  const auto bytes = [size](std::int64_t elements) {
+                    return static_cast<std::size_t>(elements) * size;
+                  };
+                  std::byte* there = part.in_whole + bytes(rows.in_whole);
+                  std::byte* here = static_cast<std::byte*>(packed) + bytes(rows.in_part);
+                  const auto count = static_cast<std::size_t>(rows.count);
+                  if (out_of_whole)
+                    device_.copy_rows(here, bytes(rows.width), there, bytes(rows.whole_pitch),
+                                      bytes(rows.width), count);
+                  else
+                    device_.copy_rows(there, bytes(rows.whole_pitch), here, bytes(rows.width),
+                                      bytes(rows.width), count);
+                });
 }
 
 void* RankRun::packed(std::size_t bytes) {

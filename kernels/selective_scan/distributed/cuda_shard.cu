@@ -147,10 +147,10 @@ class PassedShard : public DeviceScan {
     throw std::logic_error("states alone are not computed");
   }
 
-  void summarize(float* summary, bool decays, void* stream) override {
+  void begin_summary(float* summary, bool decays, void* stream) override {
     if (!decays) return;
     with_io_type(part_.dtype(), [&]<class Io>(std::type_identity<Io>) {
-      auto* const cuda = static_cast<cudaStream_t>(stream);
+      auto* const cuda = this->fork(stream);
       if (is_bilinear(shape_.method)) {
         const DecayProducts<Io, State> products{args_, method_parameters(shape_.method),
                                                 reinterpret_cast<State*>(summary)};

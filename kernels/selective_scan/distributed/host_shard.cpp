@@ -37,7 +37,7 @@ class HostScanShard : public HostScan {
     scan_(args);
   }
 
-  void summarize(float* summary, bool decays, void* /*stream*/) override {
+  void begin_summary(float* summary, bool decays, void* /*stream*/) override {
     if (!decays) return;
     with_io_type(io_, [&]<class Io>(Io) {
       const std::int64_t rows = args_.batch * args_.dim;

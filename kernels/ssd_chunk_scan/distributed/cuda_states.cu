@@ -143,11 +143,11 @@ void StatesShard::run(IndexRange range, const float* entering, float* leaving, b
                               leaving, static_cast<cudaStream_t>(stream));
 }
 
-void StatesShard::summarize(float* summary, bool decays, void* stream) {
+void StatesShard::begin_summary(float* summary, bool decays, void* stream) {
   with_io_type(part_.dtype(), [&]<class Io>(std::type_identity<Io>) {
     if (!decays) return;
     fold_time(StepSums<Io>{in_, summary}, step_slices(in_), StatesRoom(in_, workspace_).partial,
-              static_cast<cudaStream_t>(stream));
+              fork(stream));
   });
   if (in_.seq_idx != nullptr) launch_of(store_numbers, 1, kThreads, 0, in_, summary)(stream);
 }

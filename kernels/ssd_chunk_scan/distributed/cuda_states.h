@@ -19,7 +19,7 @@ class StatesShard : public DeviceScan {
   /// Without outputs alone (walk.cuh).
   void run(IndexRange range, const float* entering, float* leaving, bool outputs,
            const RerunProgress* progress, void* stream) override;
-  void summarize(float* summary, bool decays, void* stream) override;
+  void begin_summary(float* summary, bool decays, void* stream) override;
   void enter(Payloads payloads, int rank, float* state, RerunProgress* progress, void* stream) override;
   void enter_from_after(Payloads payloads, std::int64_t carries, int rank, int ranks, float* gradient,
                         void* stream) override;

@@ -42,7 +42,7 @@ class HostSsdShard : public HostScan {
     for (std::int64_t b = 0; b < in_.batch; ++b) run_batch(b, range, entering, leaving, outputs);
   }
 
-  void summarize(float* summary, bool decays, void* /*stream*/) override {
+  void begin_summary(float* summary, bool decays, void* /*stream*/) override {
     with_io_type(io_, [&]<class Io>(Io) {
       if (!decays) return;
       const std::int64_t rows = in_.batch * in_.nheads;

@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <exception>
@@ -157,6 +158,14 @@ class CudaDevice : public Device {
   }
   void copy(void* to, const void* from, std::size_t bytes) override {
     check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_));
+  }
+  void copy_rows(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t width,
+                 std::size_t rows) override {
+    constexpr std::size_t kMostPitch = 2147483647;  // cudaDevAttrMaxPitch
+    if (std::max(to_pitch, from_pitch) > kMostPitch)
+      return Device::copy_rows(to, to_pitch, from, from_pitch, width, rows);
+    check_cuda(
+        cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, rows, cudaMemcpyDeviceToDevice, stream_));
   }
   void exchange(const std::vector<SlicePair>& pairs) override {
     for (std::size_t first = 0; first < pairs.size(); first += ExchangeBatch::kCapacity) {

@@ -235,8 +235,8 @@ class MistakenScan : public LocalScan {
               progress, stream);
   }
   /// With the decays that an honest rank does not read.
-  void summarize(float* summary, bool /*decays*/, void* stream) override {
-    scan_.summarize(summary, true, stream);
+  void begin_summary(float* summary, bool /*decays*/, void* stream) override {
+    scan_.begin_summary(summary, true, stream);
     if (mistake_ == Mistake::decay_left_out)  // e^(A·0) = 1
       std::fill_n(summary, sizes().summary_floats, 0.0F);
   }
