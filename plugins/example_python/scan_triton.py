@@ -4,7 +4,7 @@
 
 Method zoh, real A, B and C that vary in time, every option and dtype, any layout. A program computes one channel,
 step by step, with its states in registers. With TRITON_INTERPRET=1 it runs on the CPU, slowly; Triton truncates to bf16
-there, where a GPU rounds, and both fail in bf16.
+there, where a GPU rounds, and both fail in bf16. Triton 3.6's interpreter runs with NumPy 2.3, and not with 2.5.
 """
 
 import os

@@ -2,7 +2,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <set>
+#include <utility>
 
 #include "base/errors.h"
 #include "config/schema.h"
@@ -47,6 +49,22 @@ Point point_of(const Sweep& sweep, const Override& change, const Json& value) {
                                sweep.source.file, shown(value), fmt::join(names, ", ")));
 }
 
+/// Where `axis` advances together with others, of all of them the entries where it is smallest.
+void keep_smallest_in_zip(Sweep& sweep, const std::string& axis) {
+  const auto group = std::ranges::find_if(
+      sweep.zip, [&](const auto& names) { return std::ranges::find(names, axis) != names.end(); });
+  if (group == sweep.zip.end()) return;
+  const std::vector<Point> own = std::ranges::find(sweep.axes, axis, &Axis::name)->points;
+  const Point smallest = *std::ranges::min_element(own);
+  for (auto& member : sweep.axes) {
+    if (std::ranges::find(*group, member.name) == group->end()) continue;
+    std::vector<Point> kept;
+    for (std::size_t i = 0; i < own.size(); ++i)
+      if (own[i] == smallest) kept.push_back(member.points[i]);
+    member.points = std::move(kept);
+  }
+}
+
 }  // namespace
 
 bool apply_override(Sweep& sweep, const Override& change) {
@@ -73,6 +91,7 @@ void make_quick(Sweep& sweep) {
     replace_axis(sweep, {axis, {{{axis, value}}}});
   };
   if (const AxisSpec* time = sweep.op->find_axis(AxisRole::time)) {
+    keep_smallest_in_zip(sweep, time->name);
     std::optional<AxisValue> shortest;
     for (const auto& axis : sweep.axes)
       for (const auto& point : axis.points)
@@ -80,7 +99,10 @@ void make_quick(Sweep& sweep) {
           shortest = std::min(shortest.value_or(found->second), found->second);
     if (shortest) keep(time->name, *shortest);
   }
-  if (const AxisSpec* batch = sweep.op->find_axis(AxisRole::batch)) keep(batch->name, std::int64_t{1});
+  if (const AxisSpec* batch = sweep.op->find_axis(AxisRole::batch)) {
+    keep_smallest_in_zip(sweep, batch->name);
+    keep(batch->name, std::int64_t{1});
+  }
 }
 
 }  // namespace ssmbench

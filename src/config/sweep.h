@@ -59,7 +59,8 @@ std::optional<Point> make_point(const std::string& axis, const Json& value, cons
 /// values.
 bool apply_override(Sweep& sweep, const Override& change);
 
-/// Keeps one sequence of the shortest length, for ops that have such axes.
+/// Keeps one sequence of the shortest length, for ops that have such axes; of axes that advance together with these
+/// the values beside the smallest.
 void make_quick(Sweep& sweep);
 
 /// What of a sweep's cases is checked beside their axes.

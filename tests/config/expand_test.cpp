@@ -236,12 +236,29 @@ TEST_CASE("option --set of an axis that goes with a choice reaches the sweeps th
 
 TEST_CASE("quick keeps batch 1 and the shortest seqlen of each sweep") {
   const auto config =
-      config_of(kRest + R"(, "batch": [2, 8], "seqlen": [64, 16, 32], "dtype": ["f32", "f16"])",
-                R"(, "zip": [["batch", "dtype"]])");
+      config_of(kRest + R"(, "batch": [2, 8], "seqlen": [64, 16, 32], "dtype": ["f32", "f16"])");
   const auto cases = load(config, {}, true);
   CHECK(column(cases, "batch") == "1 1");
   CHECK(column(cases, "seqlen") == "16 16");
   CHECK(column(cases, "dtype") == "f32 f16");
+}
+
+TEST_CASE("quick keeps what stands beside the smallest batch and the shortest seqlen in a zip") {
+  const auto quick = [](const std::string& axes, const std::string& zip) {
+    return load(config_of(kRest + axes, R"(, "zip": [)" + zip + "]"), {}, true);
+  };
+  auto cases =
+      quick(R"(, "batch": [8, 2], "seqlen": [64, 16], "dtype": ["f32", "f16"])", R"(["batch", "dtype"])");
+  CHECK(column(cases, "batch") == "1");
+  CHECK(column(cases, "dtype") == "f16");
+  cases = quick(R"(, "batch": [2, 4, 8], "seqlen": [64, 16, 16], "dtype": ["f32", "f16", "bf16"])",
+                R"(["dtype", "seqlen"])");
+  CHECK(column(cases, "batch") == "1 1");
+  CHECK(column(cases, "seqlen") == "16 16");
+  CHECK(column(cases, "dtype") == "f16 bf16");
+  cases = quick(R"(, "batch": [1, 4, 8], "seqlen": [64, 16, 16], "dtype": ["f32", "f16", "bf16"])",
+                R"(["dtype", "seqlen", "batch"])");  // the shortest first
+  CHECK(column(cases, "dtype") == "f16");
 }
 
 TEST_CASE("quick finds the shortest seqlen in shapes too") {

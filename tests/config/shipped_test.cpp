@@ -461,6 +461,20 @@ TEST_CASE("quick takes what two cores without a GPU do in half a minute") {
   }
 }
 
+TEST_CASE("quick cases of every config are small") {
+  for (const auto& entry : std::filesystem::directory_iterator(SSMBENCH_SOURCE_DIR "/configs")) {
+    const std::string name = entry.path().stem();
+    const std::set<std::string> others{"schema", "consistency", "convergence"};  // which have no sweeps
+    if (entry.path().extension() != ".json" || others.contains(name)) continue;
+    INFO(name);
+    double elements = 0;
+    for (const auto& one : all_shipped(name, true))
+      for (const auto& tensor : one.problem.tensors())
+        elements += static_cast<double>(element_count(tensor.shape));
+    CHECK(elements < 2e8);
+  }
+}
+
 TEST_CASE("quick takes batch 1 and the shortest sequence of the shipped configs") {
   CHECK(sizes_of(shipped("mamba-370m", true)) == std::set<Sizes>{{1, 2048, 512, 16}});
   CHECK(shipped("mamba-370m", true).size() == 3);
