@@ -1,7 +1,7 @@
 // cuda-hopper: registration. ssd_chunk_scan's kernel for Hopper scans (its kernel.cuh has the picture), with
 // weights of steps and q and k of each head. Either it rotates q and k itself (rotated_scan.cuh), or
 // prepare.cuh's kernels have done so before. With MIMO it scans rows (step, rank), and ranks.cuh has what
-// comes before and after.
+// comes before and after, or a kernel of its own does all of it (fused/kernel.cuh).
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -12,6 +12,7 @@
 
 #include "kernels/common/hopper/device.h"
 #include "kernels/mamba3/bind.h"
+#include "kernels/mamba3/hopper/fused/fused.h"
 #include "kernels/mamba3/hopper/prepare.h"
 #include "kernels/mamba3/hopper/ranks.h"
 #include "kernels/mamba3/hopper/scan.h"
@@ -55,7 +56,8 @@ bool rotates_itself(const Mamba3& scan, const Plan& plan) {
          scan.angles <= ssd_hopper::kRotatedPairs && plan.parts == 1;
 }
 
-/// What is prepared, the rows of ranks, and the states and angles that blocks hand on; in bytes.
+/// What is prepared, the rows of ranks, and the states and angles that blocks hand on; in bytes. Not of the
+/// fused scan, which needs weights of steps alone.
 struct Workspace {
   PreparedLayout prepared;
   std::size_t v, y, handed, angles, flags, bytes;
@@ -98,6 +100,7 @@ std::optional<std::string> unsupported(const Problem& problem) {
 
 std::size_t workspace_bytes(const Problem& problem) {
   const Mamba3 scan(problem);
+  if (mamba3_fused::takes(scan, problem.dtype())) return PreparedLayout(scan, false).bytes;
   return Workspace(scan, plan_of(scan)).bytes;
 }
 
@@ -197,11 +200,22 @@ void check_alignment(const Mamba3Args& args) {
       throw ContractError("cuda-hopper needs tensors that are aligned to 16 bytes");
 }
 
+/// All launches, one after the other.
+Launch together(const std::vector<Launch>& launches) {
+  return [launches](void* stream) {
+    for (const Launch& launch : launches) launch(stream);
+  };
+}
+
 Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
   if (auto reason = unsupported(problem)) throw ContractError("cuda-hopper " + *reason);
   const Mamba3Args args = bind_mamba3(problem, tensors);
   check_alignment(args);
   const DType dtype = problem.dtype();
+  if (mamba3_fused::takes(args.scan, dtype)) {
+    const PreparedRows weights = PreparedLayout(args.scan, false).at(args, workspace);
+    return together({launch_weights(args, dtype, weights), mamba3_fused::launch_fused(args, weights)});
+  }
   const Plan plan = plan_of(args.scan);
   const Workspace at(args.scan, plan);
   auto* const base = static_cast<unsigned char*>(workspace);
@@ -226,9 +240,7 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
     launches.insert(launches.begin(), launch_up_projection(args, dtype, ranks));
     launches.push_back(launch_down_projection(args, dtype, ranks));
   }
-  return [launches](void* stream) {
-    for (const Launch& launch : launches) launch(stream);
-  };
+  return together(launches);
 }
 
 Implementation implementation_of(const char* op) {

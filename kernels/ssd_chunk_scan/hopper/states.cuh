@@ -14,28 +14,11 @@
 #include "kernels/common/hopper/dependent_launch.cuh"
 #include "kernels/common/hopper/wgmma.cuh"
 #include "kernels/common/io_types.cuh"
+#include "kernels/common/multiply_pairs.cuh"
 #include "kernels/common/warp_specialization.cuh"
 #include "kernels/ssd_chunk_scan/hopper/block.cuh"
 
 namespace ssmbench::ssd_hopper {
-
-/// a·(high + low) of pairs, rounded as if the sum were exact: the product with `low` is small.
-template <class Io>
-__device__ std::uint32_t multiply_pairs(std::uint32_t a, std::uint32_t high, std::uint32_t low);
-template <>
-__device__ inline std::uint32_t multiply_pairs<__nv_bfloat16>(std::uint32_t a, std::uint32_t high,
-                                                              std::uint32_t low) {
-  asm("mul.rn.bf16x2 %0, %1, %0;" : "+r"(low) : "r"(a));
-  asm("fma.rn.bf16x2 %0, %1, %2, %0;" : "+r"(low) : "r"(a), "r"(high));
-  return low;
-}
-template <>
-__device__ inline std::uint32_t multiply_pairs<__half>(std::uint32_t a, std::uint32_t high,
-                                                       std::uint32_t low) {
-  asm("mul.rn.f16x2 %0, %1, %0;" : "+r"(low) : "r"(a));
-  asm("fma.rn.f16x2 %0, %1, %2, %0;" : "+r"(low) : "r"(a), "r"(high));
-  return low;
-}
 
 template <class T>
 class StateWarpgroup {

@@ -158,7 +158,47 @@ std::vector<Problem> mimo_problems() {
   return all;
 }
 
+/// What the fused scan of rank 4 takes: as many heads as it needs.
+Problem fused_problem_of(Axes axes) {
+  axes.merge(Axes{{"nheads", size(20)}, {"rope_angles", size(32)}});
+  return mimo_problem_of(std::move(axes));
+}
+
+/// Lengths around its chunks of 16 steps, warps of four, and rings; sizes; all options.
+std::vector<Problem> fused_problems() {
+  std::vector<Problem> all;
+  for (const std::int64_t seqlen : {1, 3, 4, 5, 8, 15, 16, 17, 31, 32, 33, 48, 49, 64, 65, 80, 81, 300})
+    all.push_back(fused_problem_of({{"seqlen", seqlen}, {"rope_angles", size(seqlen % 2 == 0 ? 32 : 64)}}));
+  for (const std::int64_t headdim : {8, 24, 56, 64})
+    for (const std::int64_t angles : {4, 20, 36, 64})
+      for (const bool norm : {false, true})
+        all.push_back(fused_problem_of(
+            {{"headdim", headdim}, {"rope_angles", angles}, {"seqlen", size(37)}, {"outproj_norm", norm}}));
+  for (int bits = 0; bits < 32; ++bits) {
+    const bool reduces = (bits & 16) != 0;
+    all.push_back(fused_problem_of({{"groups", size(bits % 3 == 0   ? 1
+                                                    : bits % 3 == 1 ? 2
+                                                                    : 20)},
+                                    {"rope_angles", size(bits % 5 < 3 ? 32 : 48)},
+                                    {"out_reduce", reduces},
+                                    {"outproj_norm", reduces && (bits & 1) != 0 && bits % 4 == 1},
+                                    {"z", (bits & 1) != 0},
+                                    {"D", (bits & 2) != 0},
+                                    {"initial_states", (bits & 4) != 0},
+                                    {"final_states", (bits & 8) != 0}}));
+  }
+  // More heads than multiprocessors.
+  all.push_back(fused_problem_of({{"nheads", size(70)}, {"seqlen", size(200)}}));
+  return all;
+}
+
 }  // namespace
+
+TEST_CASE("Mamba-3's cuda-hopper agrees with the reference where it fuses MIMO",
+          "[gpu][mamba3][mamba3_hopper]") {
+  for (const char* distribution : {"mamba", "slow_decay", "large_A", "tiny_delta", "trained"})
+    check_all(fused_problems(), distribution);
+}
 
 TEST_CASE("Mamba-3's cuda-hopper agrees with the reference in MIMO", "[gpu][mamba3][mamba3_hopper]") {
   for (const char* distribution : {"mamba", "slow_decay", "large_A", "trained"})

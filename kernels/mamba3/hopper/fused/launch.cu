@@ -1,0 +1,69 @@
+// cuda-hopper's fused MIMO scan: launch.
+
+#include "kernels/common/hopper/tensor_map.h"
+#include "kernels/common/launch.cuh"
+#include "kernels/mamba3/hopper/fused/fused.h"
+
+namespace ssmbench::mamba3_fused {
+namespace {
+
+/// Heads of sequences from which on it is the faster way on an H200: it does not cut them into parts. (32 of
+/// 4096 steps take 0.50 ms and 0.44 the other way, 64 of 2048 steps 0.25 and 0.42.)
+constexpr std::int64_t kLeastItems = 40;
+
+/// Of a (B, steps, rows, columns) tensor, in tiles of `tile_steps` steps of a row.
+CUtensorMap map_of(const void* data, std::int64_t columns, std::int64_t rows, std::int64_t steps,
+                   std::int64_t batch, int tile_steps) {
+  const auto size = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
+  return hopper::tensor_map({.data = data,
+                             .rank = 4,
+                             .sizes = {size(columns), size(rows), size(steps), size(batch)},
+                             .tile = {hopper::kTileColumns, 1, static_cast<unsigned>(tile_steps), 1}});
+}
+
+CUtensorMap map_rates(const Mamba3Args& args, int pairs) {
+  const Mamba3& scan = args.scan;
+  const auto size = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
+  return hopper::tensor_map(
+      {.data = args.rates,
+       .rank = 4,
+       .sizes = {size(scan.angles), size(scan.nheads), size(scan.seqlen), size(scan.batch)},
+       .tile = {static_cast<unsigned>(pairs), 1, kSteps, 1},
+       .element_bytes = 4,
+       .swizzle = CU_TENSOR_MAP_SWIZZLE_NONE,
+       .promotion = CU_TENSOR_MAP_L2_PROMOTION_NONE});
+}
+
+}  // namespace
+
+bool takes(const Mamba3& scan, DType dtype) {
+  return scan.is_mimo && dtype == DType::bf16 && scan.rank == kRank && scan.dstate == kStates &&
+         scan.headdim <= kHeaddim && !scan.interleaved && scan.angles % 4 == 0 &&
+         scan.batch * scan.nheads >= kLeastItems;
+}
+
+Launch launch_fused(const Mamba3Args& args, const mamba3_hopper::PreparedRows& weights) {
+  const Mamba3& scan = args.scan;
+  const Variant variant = variant_for(scan.angles, args.Z != nullptr);
+  check_cuda(cudaFuncSetAttribute(variant.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  variant.shared_bytes));
+  const auto map_rows = [&](const void* data) {
+    return map_of(data, kStates, scan.groups, scan.seqlen * kRank, scan.batch, kRows);
+  };
+  const auto map_steps = [&](const void* data) {
+    return map_of(data, scan.headdim, scan.nheads, scan.seqlen, scan.batch, kSteps);
+  };
+  const FusedArgs to{.q = map_rows(args.Q),
+                     .k = map_rows(args.K),
+                     .v = map_steps(args.V),
+                     .z = args.Z == nullptr ? CUtensorMap{} : map_steps(args.Z),
+                     .rates = map_rates(args, scan.angles <= 32 ? 32 : 64),
+                     .in = args,
+                     .log_decay = weights.log_decay,
+                     .later = weights.s,
+                     .own = weights.gamma,
+                     .seed = weights.seed};
+  return launch_of(variant.kernel, scan.batch * scan.nheads, dim3(kThreads), variant.shared_bytes, to);
+}
+
+}  // namespace ssmbench::mamba3_fused
