@@ -332,9 +332,8 @@ const Registration registration{
 std::optional<std::string> halves_unsupported(const Problem& problem) {
   const SelectiveScan scan(problem);
   if (scan.dstate > fused_bwd::kPaddedStates || !fused_bwd::applies(scan, tensor_bytes(problem)))
-    return "passes gradients of states on GPUs for real A, zoh, variable B and C and at most 16 states "
-           "alone, "
-           "of groups of 16 channels or of few smaller ones";
+    return "passes gradients of states on GPUs for real A, zoh, variable B and C, at most 16 states, and "
+           "groups of 16 channels or a few smaller ones";
   if (auto reason = too_many(blocks_of(fast_plan_of(problem, true)))) return reason;
   if (hopper::wrong_device()) return "needs a GPU of compute capability 9.0";
   return {};

@@ -123,6 +123,20 @@ Problem mimo_problem_of(Axes axes) {
   return mamba3_problem(std::move(axes), mamba3_mimo_fwd());
 }
 
+/// So many heads, and options by bits: Z, D, input states, final states, the sum over ranks; groups and the norm
+/// with them.
+Axes mimo_options_of(int bits, std::int64_t nheads) {
+  const bool reduces = (bits & 16) != 0;
+  return {{"nheads", nheads},
+          {"groups", size(bits % 3 == 2 ? nheads : 1 + bits % 3)},
+          {"out_reduce", reduces},
+          {"outproj_norm", reduces && bits % 4 == 1},
+          {"z", (bits & 1) != 0},
+          {"D", (bits & 2) != 0},
+          {"initial_states", (bits & 4) != 0},
+          {"final_states", (bits & 8) != 0}};
+}
+
 /// Every rank, lengths around its chunks and segments, sizes, options; cut items and items in parts.
 std::vector<Problem> mimo_problems() {
   std::vector<Problem> all;
@@ -139,18 +153,9 @@ std::vector<Problem> mimo_problems() {
                                        {"mimo_rank", size(norm ? 4 : 2)},
                                        {"outproj_norm", norm}}));
   for (int bits = 0; bits < 32; ++bits) {
-    const bool reduces = (bits & 16) != 0;
-    all.push_back(mimo_problem_of({{"nheads", size(6)},
-                                   {"groups", size(bits % 3 == 0   ? 1
-                                                   : bits % 3 == 1 ? 2
-                                                                   : 6)},
-                                   {"rotary_pairing", bits % 5 < 2 ? "interleaved" : "halves"},
-                                   {"out_reduce", reduces},
-                                   {"outproj_norm", reduces && (bits & 1) != 0 && bits % 4 == 1},
-                                   {"z", (bits & 1) != 0},
-                                   {"D", (bits & 2) != 0},
-                                   {"initial_states", (bits & 4) != 0},
-                                   {"final_states", (bits & 8) != 0}}));
+    Axes axes = mimo_options_of(bits, 6);
+    axes.merge(Axes{{"rotary_pairing", bits % 5 < 2 ? "interleaved" : "halves"}});
+    all.push_back(mimo_problem_of(std::move(axes)));
   }
   for (const auto& [nheads, groups, seqlen] : {std::tuple{134, 2, 80}, {9, 3, 500}, {1, 1, 1500}})
     all.push_back(mimo_problem_of(
@@ -175,17 +180,9 @@ std::vector<Problem> fused_problems() {
         all.push_back(fused_problem_of(
             {{"headdim", headdim}, {"rope_angles", angles}, {"seqlen", size(37)}, {"outproj_norm", norm}}));
   for (int bits = 0; bits < 32; ++bits) {
-    const bool reduces = (bits & 16) != 0;
-    all.push_back(fused_problem_of({{"groups", size(bits % 3 == 0   ? 1
-                                                    : bits % 3 == 1 ? 2
-                                                                    : 20)},
-                                    {"rope_angles", size(bits % 5 < 3 ? 32 : 48)},
-                                    {"out_reduce", reduces},
-                                    {"outproj_norm", reduces && (bits & 1) != 0 && bits % 4 == 1},
-                                    {"z", (bits & 1) != 0},
-                                    {"D", (bits & 2) != 0},
-                                    {"initial_states", (bits & 4) != 0},
-                                    {"final_states", (bits & 8) != 0}}));
+    Axes axes = mimo_options_of(bits, 20);
+    axes.merge(Axes{{"rope_angles", size(bits % 5 < 3 ? 32 : 48)}});
+    all.push_back(fused_problem_of(std::move(axes)));
   }
   // More heads than multiprocessors.
   all.push_back(fused_problem_of({{"nheads", size(70)}, {"seqlen", size(200)}}));
