@@ -12,6 +12,13 @@
 #include "kernels/common/hopper/mbarrier.cuh"
 #include "kernels/common/hopper/tma.cuh"
 
+/// Of a kernel: its blocks are in clusters of two. Older GPUs have none; code for them compiles.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+#define SSMBENCH_IN_PAIRS
+#else
+#define SSMBENCH_IN_PAIRS __cluster_dims__(2)
+#endif
+
 namespace ssmbench::hopper {
 
 /// Waits for all threads of the cluster that have not ended. What they wrote before is seen, barriers too.
@@ -37,7 +44,7 @@ __device__ inline void cluster_barrier_arrive(std::uint32_t barrier, int rank) {
 /// has the same address in both.
 __device__ inline void load_tile_of_pair(std::uint32_t shared, const CUtensorMap& map, const TileOrigin& from,
                                          std::uint32_t barrier) {
-  constexpr std::uint16_t kBoth = 3;
+  [[maybe_unused]] constexpr std::uint16_t kBoth = 3;
   SSMBENCH_NEEDS_SM90(asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
       "[%0], [%1, {%2, %3, %4, %5}], [%6], %7;\n" ::"r"(shared),

@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(kThreads, 1) ssd_kernel(const __grid_constant_
 
 /// The same in clusters of two blocks.
 template <class T>
-__global__ void __cluster_dims__(2) __launch_bounds__(kThreads, 1)
+__global__ void SSMBENCH_IN_PAIRS __launch_bounds__(kThreads, 1)
     ssd_pairs_kernel(const __grid_constant__ typename T::Args args) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   run_role<T>(args);
@@ -162,7 +162,7 @@ __global__ void __launch_bounds__(kStateThreads, 1)
 }
 /// The same in clusters of two blocks.
 template <class T>
-__global__ void __cluster_dims__(2) __launch_bounds__(kStateThreads, 1)
+__global__ void SSMBENCH_IN_PAIRS __launch_bounds__(kStateThreads, 1)
     ssd_parts_pairs_kernel(const __grid_constant__ HopperArgs args) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   run_parts_role<T>(args);
