@@ -4,6 +4,7 @@
 
 #include <type_traits>
 
+#include "kernels/common/hopper/cluster.cuh"
 #include "kernels/common/hopper/fragments.cuh"
 #include "kernels/common/hopper/mbarrier.cuh"
 #include "kernels/ssd_chunk_scan/args.h"
@@ -76,6 +77,7 @@ struct Traits {
   static constexpr bool kRanked = false;   ///< they are, and a step has several rows
   static constexpr bool kRotated = false;  ///< they are, and B and C of a group are rotated for each head
   static constexpr bool kPacked = false;   ///< sequences are packed
+  static constexpr int kCluster = 1;       ///< blocks that share an item
   using Layout = ssd_hopper::Layout<kPass, kHeads, kStates>;
   using Depth = typename Layout::Depth;
 };
@@ -104,26 +106,53 @@ struct RotatedTraits : GivenTraits<Element, Pass::outputs, 1, kPaddedStates, kHa
   using Depth = typename Layout::Depth;
 };
 
-/// The segments of this block, one after the other.
-template <bool kPacked>
-class Segments {
+/// Of items of two tiles, one for each of the two blocks of a cluster. Each loads half of B and C for both.
+template <class Element, Pass kBlockPass, int kPaddedStates, bool kHasGates>
+struct PairTraits : Traits<Element, kBlockPass, 1, kPaddedStates, kHasGates> {
+  static constexpr int kCluster = 2;
+};
+
+/// What the plan has for this block. Those of a cluster are one of the plan's, each with a tile of its items.
+template <int kCluster>
+class BlockPlan {
  public:
-  __device__ explicit Segments(const HopperArgs& args) : plan_(args.plan) {}
-  __device__ bool done() const { return index_ >= plan_.segments(blockIdx.x); }
-  __device__ void advance() { ++index_; }
-  __device__ Segment segment() const { return plan_.segment(blockIdx.x, index_); }
-  __device__ Item item(const Segment& of) const { return plan_.item(of.item); }
+  __device__ explicit BlockPlan(const Plan& plan) : plan_(plan) {}
+  __device__ int segments() const { return plan_.segments(block()); }
+  __device__ Segment segment(int index) const { return plan_.segment(block(), index); }
+  __device__ Item item(const Segment& of) const {
+    Item item = plan_.item(of.item);
+    if (kCluster == 2 && blockIdx.x % 2 == 1) item.first = item.second;
+    return item;
+  }
   /// Whether the segment is its item's last.
   __device__ bool ends(const Segment& of) const { return of.end >= plan_.chunks.value; }
 
  private:
+  __device__ static int block() { return static_cast<int>(blockIdx.x) / kCluster; }
   const Plan& plan_;
+};
+
+/// The segments of this block, one after the other.
+template <bool kPacked, int kCluster>
+class Segments {
+ public:
+  __device__ explicit Segments(const HopperArgs& args) : plan_(args.plan) {}
+  __device__ bool done() const { return index_ >= plan_.segments(); }
+  __device__ void advance() { ++index_; }
+  __device__ Segment segment() const { return plan_.segment(index_); }
+  __device__ Item item(const Segment& of) const { return plan_.item(of); }
+  __device__ bool ends(const Segment& of) const { return plan_.ends(of); }
+
+ private:
+  BlockPlan<kCluster> plan_;
   int index_ = 0;
 };
+template <class T>
+using SegmentsOf = Segments<T::kPacked, T::kCluster>;
 
 /// Of an item, b is the sequence: it has states of its own.
 template <>
-class Segments<true> : public PackedSegments {
+class Segments<true, 1> : public PackedSegments {
  public:
   __device__ explicit Segments(const PackedArgs& args)
       : PackedSegments(args.starts[blockIdx.x], args.plan.items, args.cu_seqlens), args_(args) {}
@@ -182,7 +211,10 @@ struct SharedMemory {
                                          hopper::Ring<Depth::kProjections>>;
   using X = hopper::Ring<Depth::kX>;
   using Gates = hopper::RelayRing<Depth::kGates>;
-  using States = hopper::Ring<Depth::kState>;
+  /// Two output warpgroups that take turns at one slot have a barrier each: of one alone, a warpgroup could
+  /// take the end of the phase before its own for that of its own.
+  static constexpr bool kTurns = T::kHeads == 1 && Depth::kState == 1;
+  using States = hopper::Ring<kTurns ? 2 : Depth::kState>;
   using Scalars = hopper::Ring<Depth::kScalars>;
 
   __device__ Projections projections() const {
@@ -225,14 +257,25 @@ struct SharedMemory {
     return base + Layout::kGates + (head * Depth::kGates + at.slot) * kTile;
   }
   __device__ std::uint32_t state_tile(int head, typename States::Position at) const {
-    return base + Layout::kState + (head * Depth::kState + at.slot) * Layout::kStateSlot;
+    return base + Layout::kState + (head * Depth::kState + state_slot(at)) * Layout::kStateSlot;
+  }
+  /// Until the outputs have done with a state that is in the way of this one.
+  __device__ void wait_state_slot(int head, typename States::Position at) const {
+    if constexpr (kTurns) {  // the one before
+      if (at.slot == 0) at.parity ^= 1;
+      at.slot ^= 1;
+      hopper::barrier_wait(states(head).empty(at), at.parity);
+    } else {
+      states(head).wait_empty(at);
+    }
   }
   __device__ ChunkScalars& scalars_of(int head, typename Scalars::Position at) const {
     return reinterpret_cast<ChunkScalars*>(pointer(Layout::kScalars))[head * Depth::kScalars + at.slot];
   }
   /// In f16: what 16 rows of a published state are to be multiplied with, for each warp's rows.
   __device__ float* state_scales(int head, typename States::Position at) const {
-    return reinterpret_cast<float*>(pointer(Layout::kStateScales)) + 4 * (head * Depth::kState + at.slot);
+    return reinterpret_cast<float*>(pointer(Layout::kStateScales)) +
+           4 * (head * Depth::kState + state_slot(at));
   }
   /// D of the rows that an output warpgroup works on, as float4 [j][lane % 4] for columns 16·j on.
   __device__ float* skip(int warpgroup) const {
@@ -251,6 +294,17 @@ struct SharedMemory {
     return reinterpret_cast<Element*>(pointer(static_cast<int>(address - base)));
   }
 
+  /// A warp has done with B and C of a slot. Both blocks of a cluster fill those of both.
+  __device__ void release_projections(typename Projections::Position at, int lane) const {
+    const std::uint32_t empty = projections().empty(at);
+    __syncwarp();
+    if constexpr (T::kCluster == 1) {
+      if (lane == 0) hopper::barrier_arrive(empty);
+    } else {
+      if (lane < T::kCluster) hopper::cluster_barrier_arrive(empty, lane);
+    }
+  }
+
   /// By one thread.
   __device__ void init_barriers() const {
     constexpr int kReaders = kWarpsOfGroup;
@@ -259,7 +313,7 @@ struct SharedMemory {
       projections().init(1, kRotatingWarps, kReaders * (1 + kOutputs * T::kHeads));
       hopper::barrier_init(angle_sums_barrier(), 32 * kRotatingWarps);
     } else {
-      projections().init(1, kReaders * (1 + kOutputs * T::kHeads));
+      projections().init(1, T::kCluster * kReaders * (1 + kOutputs * T::kHeads));
     }
     for (int head = 0; head < T::kHeads; ++head) {
       x(head).init(1, kReaders * (1 + kOutputs));
@@ -276,6 +330,9 @@ struct SharedMemory {
   /// From the array's own address, so that the compiler knows the address space.
   __device__ unsigned char* pointer(int offset) const {
     return dynamic_shared + (base - shared_address(dynamic_shared)) + offset;
+  }
+  __device__ static int state_slot(typename States::Position at) {
+    return kTurns ? 0 : static_cast<int>(at.slot);
   }
   __device__ std::uint32_t after(int barrier_bytes) const {
     return base + Layout::kBarriers + static_cast<std::uint32_t>(barrier_bytes);

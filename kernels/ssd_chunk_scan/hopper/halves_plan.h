@@ -20,7 +20,7 @@ constexpr Plan halves_plan_for(const PlanSizes& of, int multiprocessors, int mos
     const int most = std::min(multiprocessors / whole.items, whole.chunks.value);
     for (int parts = kLeastParts; parts <= most; ++parts) {
       const Plan plan = plan_with(of, multiprocessors, tiles, parts);
-      if (plan_cycles(plan) < plan_cycles(best)) best = plan;
+      if (plan_cycles(of, plan) < plan_cycles(of, best)) best = plan;
     }
   }
   return best;

@@ -28,19 +28,28 @@ namespace {
 
 /// Multiprocessors of an H200; a GPU with fewer runs the last blocks after the first.
 constexpr int kMultiprocessors = 132;
-constexpr std::int64_t kMaxStates = 128;
+
+int padded_dstate(const SsdChunkScan& scan) {
+  if (scan.dstate <= 64) return 64;
+  return scan.dstate <= 128 ? 128 : 256;
+}
+
+PlanSizes sizes_of(const SsdChunkScan& scan) {
+  return {scan.batch, scan.seqlen, scan.nheads, scan.groups, scan.headdim, padded_dstate(scan)};
+}
+
+/// Tiles of an item where blocks are not in clusters.
+int most_tiles_of_block(const SsdChunkScan& scan) {
+  return padded_dstate(scan) <= 128 ? 2 : 1;
+}
 
 Plan plan_of(const Problem& problem) {
   const SsdChunkScan scan(problem);
   const SsdSequences sequences(problem);
   if (sequences.packed)
     return packed_plan_for({sequences.count, scan.seqlen, scan.nheads, scan.groups, scan.headdim},
-                           kMultiprocessors, problem.dtype() == DType::f16 ? 1 : 2);
-  return plan_for({scan.batch, scan.seqlen, scan.nheads, scan.groups, scan.headdim}, kMultiprocessors);
-}
-
-int padded_dstate(const SsdChunkScan& scan) {
-  return scan.dstate <= 64 ? 64 : 128;
+                           kMultiprocessors, problem.dtype() == DType::f16 ? 1 : most_tiles_of_block(scan));
+  return plan_for(sizes_of(scan), kMultiprocessors);
 }
 
 std::optional<std::string> unsupported(const Problem& problem) {
@@ -50,7 +59,6 @@ std::optional<std::string> unsupported(const Problem& problem) {
   if (problem.dtype() == DType::f32) return "needs tensors of 16-bit elements";
   if (scan.headdim % 8 != 0 || scan.dstate % 8 != 0)
     return "needs headdim and dstate that are multiples of 8: rows of 16-byte vectors";
-  if (scan.dstate > kMaxStates) return "needs dstate of at most 128: states of 64 rows are held in registers";
   constexpr std::int64_t kMost = 2147483647;
   const std::int64_t tiles = ceil_div(scan.headdim, kRows);
   const std::int64_t chunks = ceil_div(scan.seqlen, kSteps) + (sequences.packed ? sequences.count : 0);
@@ -135,8 +143,8 @@ struct PlaceOfItem {
 
 Plan halves_plan(const Problem& problem) {
   const SsdChunkScan scan(problem);
-  return halves_plan_for({scan.batch, scan.seqlen, scan.nheads, scan.groups, scan.headdim}, kMultiprocessors,
-                         problem.dtype() == DType::f16 ? 1 : 2);
+  return halves_plan_for(sizes_of(scan), kMultiprocessors,
+                         problem.dtype() == DType::f16 ? 1 : most_tiles_of_block(scan));
 }
 
 /// Where states lie: of all parts from zeros, and those that enter parts.

@@ -1,10 +1,11 @@
 #pragma once
 
 // cuda-hopper: the chunked scan by the instructions of compute capability 9.0. Chunks of 64 steps, tiles of
-// 64 rows of P, all of N (64 or 128, padded with zeros by the copies).
+// 64 rows of P, all of N (64, 128 or 256, padded with zeros by the copies).
 //
 // One block per multiprocessor, persistent. It works on items (plan.h): one or two row tiles that read the
-// same B and C, over all chunks of a sequence. Per chunk, with M = (C·Bᵀ) ∘ Δ·decay on and below the
+// same B and C, over all chunks of a sequence. Two tiles with N = 256 are in two blocks, a cluster, which copy
+// B and C to one another. Per chunk, with M = (C·Bᵀ) ∘ Δ·decay on and below the
 // diagonal:
 //
 //     Y   = carry ∘ (C·Hᵀ) + M·x               H as it enters the chunk, P × N
@@ -14,8 +15,8 @@
 //     warpgroup    registers  role
 //     0 producer          64  warp 0 loads B, C, x, z, warp 3 stores out (producer.cuh);
 //                             warps 1 and 2 compute the decays of a chunk (scalars.cuh)
-//     1 states           192  H of the item's tiles in f32, 64 registers each, published in the io dtype for
-//                             the outputs (states.cuh)
+//     1 states           192  H of the item's tiles in f32, 64 registers each (N = 256: 128), published in the
+//                             io dtype for the outputs (states.cuh)
 //     2, 3 outputs  2 × 128   of two tiles one each; of one tile every second chunk each (outputs.cuh)
 //
 // Time, with two tiles; the rings of layout.h let roles run apart:
@@ -65,19 +66,32 @@ __device__ __forceinline__ void produce(const typename T::Args& args, const Shar
     if constexpr (!T::kRanked)
       if (lane == 0) store_outputs<T>(args, shared);
   } else if constexpr (T::kPacked) {
-    ScalarWarp<T>(args, shared, warp - 1, lane).run(Segments<true>(args));
+    ScalarWarp<T>(args, shared, warp - 1, lane).run(SegmentsOf<T>(args));
   } else {
     ScalarWarp<T>(args, shared, warp - 1, lane).run();
   }
 }
 
+/// Initializes the barriers of the block, and of the other one that copies to it.
 template <class T>
-__global__ void __launch_bounds__(kThreads, 1) ssd_kernel(const __grid_constant__ typename T::Args args) {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+__device__ __forceinline__ void start_block() {
+  if (threadIdx.x == 0) SharedMemory<T>().init_barriers();
+  if constexpr (T::kCluster > 1)
+    hopper::cluster_sync();
+  else
+    __syncthreads();
+}
+/// The other block copies to this one, and arrives at its barriers, until both are here.
+template <class T>
+__device__ __forceinline__ void end_block() {
+  if constexpr (T::kCluster > 1) hopper::cluster_sync();
+}
+
+template <class T>
+__device__ __forceinline__ void run_role(const typename T::Args& args) {
   // Uniform, and known to be so.
   const int group = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kGroupThreads, 0);
-  if (threadIdx.x == 0) SharedMemory<T>().init_barriers();
-  __syncthreads();
+  start_block<T>();
   if constexpr (T::kPacked) hopper::wait_for_prerequisites();
   if (group == 0) {
     warpgroup_reg_dealloc<kProducerRegisters>();
@@ -89,9 +103,49 @@ __global__ void __launch_bounds__(kThreads, 1) ssd_kernel(const __grid_constant_
     warpgroup_reg_alloc<kOutputRegisters>();
     OutputWarpgroup<T>(args, SharedMemory<T>(), group - 2, group_thread()).run();
   }
+  end_block<T>();
+}
+
+template <class T>
+__global__ void __launch_bounds__(kThreads, 1) ssd_kernel(const __grid_constant__ typename T::Args args) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  run_role<T>(args);
 #else
   __trap();
 #endif
+}
+
+/// The same in clusters of two blocks.
+template <class T>
+__global__ void SSMBENCH_IN_PAIRS __launch_bounds__(kThreads, 1)
+    ssd_pairs_kernel(const __grid_constant__ typename T::Args args) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  run_role<T>(args);
+#else
+  __trap();
+#endif
+}
+
+template <class T>
+__device__ __forceinline__ void run_parts_role(const HopperArgs& args) {
+  hopper::launch_dependents();
+  const BlockPlan<T::kCluster> plan(args.plan);
+  if (plan.ends(plan.segment(0))) return;
+  const int warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / 32, 0);
+  start_block<T>();
+  if (warp >= 2 * kWarpsOfGroup) {
+    warpgroup_reg_alloc<kPartsStateRegisters>();
+    StateWarpgroup<T>(args, SharedMemory<T>(), group_thread()).run();
+  } else {
+    warpgroup_reg_dealloc<kPartsProducerRegisters>();
+    const int lane = group_thread() % 32;
+    if (warp == 0) {
+      if (lane == 0) Loader<T>(args, SharedMemory<T>()).run();
+    } else if (warp <= T::kHeads * kPartsStride) {
+      ScalarWarp<T>(args, SharedMemory<T>(), warp - 1, lane).run();
+    }
+  }
+  end_block<T>();
 }
 
 /// The pass of states: those that leave all parts of items but the last, without what enters them (handed.h).
@@ -101,23 +155,17 @@ template <class T>
 __global__ void __launch_bounds__(kStateThreads, 1)
     ssd_parts_kernel(const __grid_constant__ HopperArgs args) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  hopper::launch_dependents();
-  if (args.plan.segment(blockIdx.x, 0).end == args.plan.chunks.value) return;
-  const int warp = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / 32, 0);
-  if (threadIdx.x == 0) SharedMemory<T>().init_barriers();
-  __syncthreads();
-  if (warp >= 2 * kWarpsOfGroup) {
-    warpgroup_reg_alloc<kPartsStateRegisters>();
-    StateWarpgroup<T>(args, SharedMemory<T>(), group_thread()).run();
-    return;
-  }
-  warpgroup_reg_dealloc<kPartsProducerRegisters>();
-  const int lane = group_thread() % 32;
-  if (warp == 0) {
-    if (lane == 0) Loader<T>(args, SharedMemory<T>()).run();
-  } else if (warp <= T::kHeads * kPartsStride) {
-    ScalarWarp<T>(args, SharedMemory<T>(), warp - 1, lane).run();
-  }
+  run_parts_role<T>(args);
+#else
+  __trap();
+#endif
+}
+/// The same in clusters of two blocks.
+template <class T>
+__global__ void SSMBENCH_IN_PAIRS __launch_bounds__(kStateThreads, 1)
+    ssd_parts_pairs_kernel(const __grid_constant__ HopperArgs args) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  run_parts_role<T>(args);
 #else
   __trap();
 #endif

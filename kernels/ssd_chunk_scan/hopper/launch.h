@@ -11,7 +11,8 @@ namespace ssmbench::ssd_hopper {
 
 /// States that blocks hand on; none where no item is cut.
 constexpr HandedLayout handed_layout_of(const Plan& plan, int states) {
-  return handed_layout(plan.states_cross() ? plan.blocks : 0, plan.tiles_per_item, kRows * states);
+  return handed_layout(plan.states_cross() ? plan.blocks * plan.cluster : 0,
+                       plan.tiles_per_item / plan.cluster, kRows * states);
 }
 
 /// Of a (B, L, rows, columns) tensor, in tiles of `steps` steps.
@@ -45,7 +46,7 @@ inline HopperArgs make_args(const SsdArgs& ssd, const Plan& plan, int states, vo
 /// Throws DeviceError when it cannot be launched. `states`: dstate, padded.
 inline void launch(const Variant& variant, const HopperArgs& args, int states, cudaStream_t stream) {
   const Plan& plan = args.plan;
-  const auto blocks = static_cast<unsigned>(plan.blocks);
+  const auto blocks = static_cast<unsigned>(plan.blocks * plan.cluster);
   if (plan.hands_over()) check_cuda(cudaMemsetAsync(args.handed.flags, 0, blocks * sizeof(unsigned), stream));
   if (plan.parts > 1) {
     const auto bytes = static_cast<std::size_t>(variant.parts_shared_bytes);
@@ -54,7 +55,7 @@ inline void launch(const Variant& variant, const HopperArgs& args, int states, c
     launch_join_parts(args.handed, {plan.items, plan.parts, plan.tiles_per_item, kRows * states / 4}, stream);
   }
   hopper::launch_kernel(plan.parts > 1 ? hopper::Begin::early : hopper::Begin::after, stream, variant.kernel,
-                        plan.blocks, dim3(kThreads), variant.shared_bytes, args);
+                        blocks, dim3(kThreads), variant.shared_bytes, args);
 }
 
 /// The workspace of packed sequences.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 
@@ -66,6 +67,15 @@ struct Depths {
   static constexpr int kState = kFull ? 1 : kHeads == 2 ? 2 : 3;
   static constexpr int kScalars = kHeads == 2 ? 3 : 4;
 };
+/// B and C of a chunk are 64 KB: two slots are more than half of shared memory.
+template <>
+struct Depths<Pass::outputs, 1, 256> {
+  static constexpr int kProjections = 2;
+  static constexpr int kX = 3;
+  static constexpr int kGates = 4;
+  static constexpr int kState = 1;
+  static constexpr int kScalars = 4;
+};
 template <int kHeads, int kStates>
 struct Depths<Pass::states, kHeads, kStates> {
   static constexpr int kProjections = 4;  ///< B alone
@@ -106,7 +116,7 @@ struct Layout {
   static constexpr int kSkip = kStateScales + kHeads * Depth::kState * kStateScalesBytes;
   static constexpr int kBarriers = kSkip + 2 * kRows * static_cast<int>(sizeof(float));
   static constexpr int kRingBytes =
-      16 * (Depth::kProjections + kHeads * (Depth::kX + Depth::kState + Depth::kScalars)) +
+      16 * (Depth::kProjections + kHeads * (Depth::kX + std::max(Depth::kState, 2) + Depth::kScalars)) +
       24 * kHeads * Depth::kGates;
   /// Of the rotating warps: a barrier, sums of angles of each of them, twice, biases of B and of C, and angles,
   /// [step][pair].

@@ -35,7 +35,7 @@ class OutputWarpgroup {
 
   __device__ void run() {
     int count = 0;
-    for (Segments<T::kPacked> segments(args_); !segments.done(); segments.advance()) {
+    for (SegmentsOf<T> segments(args_); !segments.done(); segments.advance()) {
       const Segment segment = segments.segment();
       load_skip(segments.item(segment));
       for (int chunk = segment.first; chunk < segment.end; ++chunk, ++count) {
@@ -57,9 +57,10 @@ class OutputWarpgroup {
     const LaneScalars lane_scalars = load_scalars(scalars);
     float cb[32];
     float y[32];
-    const std::uint64_t c = hopper::operand_descriptor(shared_.c_tile(at_), kTile);
+    std::uint64_t c = hopper::operand_descriptor(shared_.c_tile(at_), kTile);
     multiply(cb, c, hopper::operand_descriptor(shared_.b_tile(at_), kTile));
     shared_.states(head).wait_full(at_);
+    if constexpr (T::kStates > 128) asm volatile("" : "+l"(c));  // no register is left to keep its steps in
     multiply(y, c, hopper::operand_descriptor(shared_.state_tile(head, at_), kTile));
 
     std::uint32_t m[16];
@@ -70,7 +71,7 @@ class OutputWarpgroup {
     if constexpr (T::kScaled) state_scales = load_state_scales(shared_.state_scales(head, at_));
     hopper::wgmma_wait<0>();
     hopper::pin_registers(y);
-    warp_arrive(shared_.projections().empty(at_), lane_);
+    shared_.release_projections(at_, lane_);
     if constexpr (!T::kScaled) warp_arrive(shared_.states(head).empty(at_), lane_);
     hopper::barrier_arrive(shared_.scalars(head).empty(at_));
     if constexpr (T::kScaled) {

@@ -110,7 +110,7 @@ constexpr Plan packed_plan_for(const PackedSizes& of, int multiprocessors, int m
   const double each = static_cast<double>(of.steps) / static_cast<double>(of.sequences) / kSteps + 0.5;
   const auto cycles = [&](const Plan& plan) {
     const double share = each * static_cast<double>(of.sequences) * plan.items / multiprocessors;
-    return kChunkCycles[plan.tiles_per_item - 1] * std::max(share, each);
+    return kCycles.chunk[plan.tiles_per_item - 1] * std::max(share, each);
   };
   const Plan one = packed_plan_with(of, multiprocessors, 1);
   const Plan two = packed_plan_with(of, multiprocessors, 2);

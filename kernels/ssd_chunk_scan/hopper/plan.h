@@ -9,10 +9,13 @@
 // How cuda-hopper spreads a problem over thread blocks. Host and device, so that the CPU tests cover it.
 //
 // A head is cut into tiles of 64 rows of its state. One or two tiles whose heads read the same B and C are an
-// item, a scan over all chunks of a sequence.
+// item, a scan over all chunks of a sequence. Two tiles are in one thread block; with more than 128 states they
+// are in the two blocks of a cluster, which count as one here.
 //
 // Where there are more items than multiprocessors, all of them together are cut evenly: a block takes a run of
 // (item, chunk), which begins and ends anywhere, as segments of items, and hands the state of its last one on.
+// (With more than 128 states a block takes one item where that leaves few multiprocessors idle at the end: items
+// that begin together find B and C in the L2 cache.)
 // Where there are few, each item is cut into parts, a block each. The states that enter the parts are computed
 // before, by kernels of their own (handed.h), so that all parts of an item run at once.
 
@@ -63,6 +66,7 @@ struct Divisor {
 
 struct Plan {
   int tiles_per_item;  ///< 1 or 2
+  int cluster;         ///< thread blocks to one of the plan: 2 where each has one of an item's two tiles
   int heads_per_group;
   Divisor row_tiles;  ///< of a head
   Divisor groups;
@@ -120,12 +124,14 @@ struct Plan {
 /// Sizes of a problem that a plan depends on.
 struct PlanSizes {
   std::int64_t batch, seqlen, nheads, groups, headdim;
+  int states = 128;  ///< dstate, padded
 };
 
 /// `parts` is 1 where there are more items than multiprocessors, and at most the number of chunks.
 constexpr Plan plan_with(const PlanSizes& of, int multiprocessors, int tiles_per_item, int parts) {
   Plan plan{};
   plan.tiles_per_item = tiles_per_item;
+  plan.cluster = of.states > 128 ? tiles_per_item : 1;
   plan.heads_per_group = static_cast<int>(of.nheads / of.groups);
   plan.row_tiles = Divisor(static_cast<int>(ceil_div(of.headdim, kRows)));
   plan.groups = Divisor(static_cast<int>(of.groups));
@@ -134,7 +140,7 @@ constexpr Plan plan_with(const PlanSizes& of, int multiprocessors, int tiles_per
   plan.chunks = Divisor(static_cast<int>(ceil_div(of.seqlen, kSteps)));
   plan.items = static_cast<int>(of.batch * of.groups * plan.items_per_group.value);
   plan.parts = parts;
-  plan.blocks = parts > 1 ? plan.items * parts : std::min(plan.items, multiprocessors);
+  plan.blocks = parts > 1 ? plan.items * parts : std::min(plan.items, multiprocessors / plan.cluster);
   plan.team = Divisor(parts > 1 ? parts : plan.blocks);
   plan.team_chunks = parts > 1 ? plan.chunks.value : plan.items * plan.chunks.value;
   plan.share = plan.team_chunks / plan.team.value;
@@ -142,35 +148,57 @@ constexpr Plan plan_with(const PlanSizes& of, int multiprocessors, int tiles_per
   return plan;
 }
 
-// What a chunk of an item takes, in cycles of an H200 (measured): of one tile, of two.
-inline constexpr double kChunkCycles[] = {2100, 3800};
-inline constexpr double kStateChunkCycles[] = {800, 1400};  ///< in the pass before, of states alone
-/// What parts cost besides: two more kernels, states to and from memory, the sum over an item's parts.
-inline constexpr double kPartsCycles[] = {14000, 26000};
+/// Cycles of an H200 (measured): of items of one tile, of two.
+struct PlanCycles {
+  double chunk[2];
+  double state_chunk[2];  ///< in the pass before, of states alone
+  /// What parts cost besides: two more kernels, states to and from memory, the sum over an item's parts.
+  double parts[2];
+};
+inline constexpr PlanCycles kCycles = {{2100, 3800}, {800, 1400}, {14000, 26000}};
+inline constexpr PlanCycles kWideCycles = {{3500, 2900}, {1500, 1400}, {26000, 26000}};  ///< of 256 states
 inline constexpr double kPartCycles = 400;
 
-/// Cycles that the plan takes.
-constexpr double plan_cycles(const Plan& plan) {
+/// Cycles that a plan of these sizes takes.
+constexpr double plan_cycles(const PlanSizes& of, const Plan& plan) {
+  const PlanCycles& cycles = of.states > 128 ? kWideCycles : kCycles;
   const int tiles = plan.tiles_per_item - 1;
-  if (plan.parts == 1) return kChunkCycles[tiles] * plan.chunks.value * plan.items / plan.blocks;
+  if (plan.parts == 1) return cycles.chunk[tiles] * plan.chunks.value * plan.items / plan.blocks;
   const double chunks = plan.share + (plan.rest > 0 ? 1 : 0);
-  return (kChunkCycles[tiles] + kStateChunkCycles[tiles]) * chunks + kPartsCycles[tiles] +
+  return (cycles.chunk[tiles] + cycles.state_chunk[tiles]) * chunks + cycles.parts[tiles] +
          kPartCycles * plan.parts;
+}
+
+/// Whether items of 256 states, a block each, keep as many multiprocessors busy as items that are cut evenly,
+/// but for a twentieth.
+constexpr bool in_whole_rounds(const PlanSizes& of, const Plan& plan, int multiprocessors) {
+  const int at_once = multiprocessors / plan.cluster;
+  const std::int64_t places = ceil_div(std::int64_t{plan.items}, at_once) * at_once;
+  return of.states > 128 && plan.parts == 1 && plan.items > at_once &&
+         places * 19 <= std::int64_t{plan.items} * 20;
+}
+constexpr Plan with_block_an_item(Plan plan) {
+  plan.blocks = plan.items;
+  plan.team = Divisor(plan.items);
+  plan.share = plan.chunks.value;
+  plan.rest = 0;
+  return plan;
 }
 
 /// Two tiles share loads and the state warpgroup; one tile makes twice the items, and parts make more of few.
 /// Follows from the shape and the number of multiprocessors alone, so that results are the same on every GPU.
 constexpr Plan plan_for(const PlanSizes& of, int multiprocessors, int most_tiles = 2) {
+  if (of.nheads == of.groups && of.headdim <= kRows) most_tiles = 1;  // a group has no more
   Plan best = plan_with(of, multiprocessors, most_tiles, 1);
   for (int tiles = most_tiles; tiles >= 1; --tiles) {
     const Plan whole = plan_with(of, multiprocessors, tiles, 1);
-    const int most = std::min(multiprocessors / whole.items, whole.chunks.value);
+    const int most = std::min(multiprocessors / (whole.cluster * whole.items), whole.chunks.value);
     for (int parts = 1; parts <= std::max(most, 1); ++parts) {
       const Plan plan = plan_with(of, multiprocessors, tiles, parts);
-      if (plan_cycles(plan) < plan_cycles(best)) best = plan;
+      if (plan_cycles(of, plan) < plan_cycles(of, best)) best = plan;
     }
   }
-  return best;
+  return in_whole_rounds(of, best, multiprocessors) ? with_block_an_item(best) : best;
 }
 
 }  // namespace ssmbench::ssd_hopper

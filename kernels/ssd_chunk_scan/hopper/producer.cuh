@@ -9,10 +9,11 @@
 namespace ssmbench::ssd_hopper {
 
 /// Where a load or store is in a block's work: a chunk of an item.
+template <int kCluster>
 class Cursor {
  public:
   __device__ explicit Cursor(const HopperArgs& args) : plan_(args.plan) { start_segment(); }
-  __device__ bool done() const { return index_ == plan_.segments(blockIdx.x); }
+  __device__ bool done() const { return index_ == plan_.segments(); }
   __device__ const Item& item() const { return item_; }
   __device__ int chunk() const { return chunk_; }
   /// Rows of the chunk's tiles that are copied. What lies past the tensor's end is not.
@@ -26,13 +27,13 @@ class Cursor {
  private:
   __device__ void start_segment() {
     if (done()) return;
-    const Segment segment = plan_.segment(blockIdx.x, index_);
-    item_ = plan_.item(segment.item);
+    const Segment segment = plan_.segment(index_);
+    item_ = plan_.item(segment);
     chunk_ = segment.first;
     end_ = segment.end;
   }
 
-  const Plan& plan_;
+  BlockPlan<kCluster> plan_;
   int index_ = 0;
   int chunk_ = 0;
   int end_ = 0;
@@ -65,7 +66,7 @@ class PackedCursor {
     chunk_ = segment.first;
   }
 
-  Segments<true> segments_;
+  Segments<true, 1> segments_;
   int begin_ = 0;  ///< of the sequence
   int steps_ = 0;
   int chunk_ = 0;
@@ -73,10 +74,12 @@ class PackedCursor {
 };
 
 template <class T>
-using CursorOf = std::conditional_t<T::kPacked, PackedCursor, Cursor>;
+using CursorOf = std::conditional_t<T::kPacked, PackedCursor, Cursor<T::kCluster>>;
 
 /// The tile of an item's head, of x, z or out. That of an absent head lies outside of the tensor.
-__device__ inline hopper::TileOrigin head_tile(const Cursor& cursor, int head, std::int64_t nheads) {
+template <int kCluster>
+__device__ inline hopper::TileOrigin head_tile(const Cursor<kCluster>& cursor, int head,
+                                               std::int64_t nheads) {
   const RowTile tile = cursor.item().tile(head);
   return {{tile.row, tile.head < 0 ? static_cast<int>(nheads) : tile.head, cursor.chunk() * kSteps,
            cursor.item().b}};
@@ -153,7 +156,7 @@ class Loader {
   }
 
  private:
-  __device__ void load_projections(const Cursor& cursor) {
+  __device__ void load_projections(const Cursor<T::kCluster>& cursor) {
     const auto ring = shared_.projections();
     ring.wait_empty(projections_at_);
     const std::uint32_t full = ring.full(projections_at_);
@@ -163,9 +166,17 @@ class Loader {
       const int group = cursor.item().group;
       const hopper::TileOrigin from{{64 * half, T::kRotated ? group / args_.rotation.heads_per_group : group,
                                      cursor.chunk() * kSteps, cursor.item().b}};
-      hopper::load_tile(shared_.b_tile(projections_at_) + half * kTile, args_.B, from, full);
-      if constexpr (T::kPass == Pass::outputs)
-        hopper::load_tile(shared_.c_tile(projections_at_) + half * kTile, args_.C, from, full);
+      const std::uint32_t b = shared_.b_tile(projections_at_) + half * kTile;
+      const std::uint32_t c = shared_.c_tile(projections_at_) + half * kTile;
+      if constexpr (T::kCluster == 1) {
+        hopper::load_tile(b, args_.B, from, full);
+        if constexpr (T::kPass == Pass::outputs) hopper::load_tile(c, args_.C, from, full);
+      } else if constexpr (T::kPass == Pass::outputs) {
+        const bool second = blockIdx.x % 2 == 1;
+        hopper::load_tile_of_pair(second ? c : b, second ? args_.C : args_.B, from, full);
+      } else if (blockIdx.x % 2 == half % 2) {
+        hopper::load_tile_of_pair(b, args_.B, from, full);
+      }
     }
     if constexpr (T::kRotated)
       hopper::load_tile(shared_.rates(projections_at_), args_.rotation.rates,
@@ -209,7 +220,7 @@ class Loader {
     return {{64 * half, from.at[1], from.at[2], from.at[3]}};
   }
   /// Of x, if it is the last chunk of a packed sequence.
-  __device__ static constexpr bool load_last_x(const Cursor&) {
+  __device__ static constexpr bool load_last_x(const Cursor<T::kCluster>&) {
     return false;
   }
   __device__ bool load_last_x(const PackedCursor& cursor) {

@@ -177,9 +177,9 @@ class ScalarWarp {
     const auto ring = shared_.scalars(head);
     typename SharedMemory<T>::Scalars::Position at;
     int count = 0;
-    for (int i = 0; i < plan_.segments(blockIdx.x); ++i) {
-      const Segment segment = plan_.segment(blockIdx.x, i);
-      steps_.start(plan_.item(segment.item), share_.head(), segment.first + share_.until(count), lane_);
+    for (int i = 0; i < plan_.segments(); ++i) {
+      const Segment segment = plan_.segment(i);
+      steps_.start(plan_.item(segment), share_.head(), segment.first + share_.until(count), lane_);
       LaneSteps steps = steps_.of(steps_.load(), lane_);
       steps_.advance();
       auto stored = steps_.load();
@@ -197,7 +197,7 @@ class ScalarWarp {
   }
 
   /// The same of packed sequences. (With one loop for both, registers of run() are dealt out differently.)
-  __device__ void run(Segments<true> segments) {
+  __device__ void run(SegmentsOf<T> segments) {
     const int head = share_.head();
     const auto ring = shared_.scalars(head);
     typename SharedMemory<T>::Scalars::Position at;
@@ -339,7 +339,7 @@ class ScalarWarp {
     return weights;
   }
 
-  const Plan& plan_;
+  BlockPlan<T::kCluster> plan_;
   SharedMemory<T> shared_;
   Share<T::kHeads, kChunks> share_;
   int lane_;

@@ -27,6 +27,7 @@ class StateWarpgroup {
   static constexpr int kHalves = T::Layout::kHalves;
   static constexpr int kRegisters = T::kStates / 2;  // of a state, a thread
   static constexpr int kAllRegisters = T::kHeads * kRegisters;
+  static constexpr int kProduct = kRegisters < 64 ? kRegisters : 64;  // of a product: up to 128 columns
   static constexpr bool kOutputs = T::kPass == Pass::outputs;
 
  public:
@@ -41,7 +42,7 @@ class StateWarpgroup {
 
   __device__ void run() {
     float state[T::kHeads][kRegisters];
-    for (Segments<T::kPacked> segments(args_); !segments.done(); segments.advance()) {
+    for (SegmentsOf<T> segments(args_); !segments.done(); segments.advance()) {
       const Segment segment = segments.segment();
       const Item item = segments.item(segment);
       enter(state, segment, item);
@@ -83,9 +84,12 @@ class StateWarpgroup {
 #pragma unroll
     for (int head = 0; head < T::kHeads; ++head)
 #pragma unroll
-      for (int k = 0; k < 4; ++k)
-        hopper::wgmma<Io, hopper::Major::rows>(state[head], weighted[head] + 4 * k,
-                                               hopper::operand_step<hopper::Major::rows>(b, k, 0), true);
+      for (int at = 0; at < kRegisters; at += kProduct)
+#pragma unroll
+        for (int k = 0; k < 4; ++k)
+          hopper::wgmma<Io, hopper::Major::rows>(
+              reinterpret_cast<float(&)[kProduct]>(state[head][at]), weighted[head] + 4 * k,
+              hopper::operand_step<hopper::Major::rows>(b, k, 0) + at / 32 * (kTile >> 4), true);
     hopper::wgmma_commit();
     // Not before: an arrival overtakes loads from shared memory whose values nothing has used yet.
 #pragma unroll
@@ -96,7 +100,7 @@ class StateWarpgroup {
     hopper::wgmma_wait<0>();
 #pragma unroll
     for (int head = 0; head < T::kHeads; ++head) hopper::pin_registers(state[head]);
-    warp_arrive(shared_.projections().empty(at_), lane());
+    shared_.release_projections(at_, lane());
     at_.advance();
   }
 
@@ -123,7 +127,7 @@ class StateWarpgroup {
     const std::uint32_t fragment = hopper::fragment_offset(thread / 32, thread % 32);
 #pragma unroll
     for (int head = 0; head < T::kHeads; ++head) {
-      shared_.states(head).wait_empty(state_at_);
+      shared_.wait_state_slot(head, state_at_);
       const std::uint32_t tile = shared_.state_tile(head, state_at_);
       [[maybe_unused]] float scale = 1.0F;
       if constexpr (T::kScaled) scale = scale_rows(state[head], head);
@@ -235,7 +239,7 @@ class StateWarpgroup {
   }
 
   __device__ void take(float (&state)[T::kHeads][kRegisters]) const {
-    const std::int64_t giver = static_cast<std::int64_t>(blockIdx.x) - 1;
+    const std::int64_t giver = static_cast<std::int64_t>(blockIdx.x) - T::kCluster;
     if (T::kPacked || plan_.hands_over()) {
       unsigned flag = 0;
       while (flag == 0)

@@ -7,15 +7,24 @@ namespace ssmbench::ssd_hopper {
 
 template <class Io, int kTiles, int kStates, bool kGated>
 Variant variant_of() {
-  using Outputs = Traits<Io, Pass::outputs, kTiles, kStates, kGated>;
-  using States = Traits<Io, Pass::states, kTiles, kStates, false>;
-  return {ssd_kernel<Outputs>, Outputs::Layout::kBytes, ssd_parts_kernel<States>, States::Layout::kBytes};
+  if constexpr (kTiles == 2 && kStates == 256) {
+    using Outputs = PairTraits<Io, Pass::outputs, kStates, kGated>;
+    using States = PairTraits<Io, Pass::states, kStates, false>;
+    return {ssd_pairs_kernel<Outputs>, Outputs::Layout::kBytes, ssd_parts_pairs_kernel<States>,
+            States::Layout::kBytes};
+  } else {
+    using Outputs = Traits<Io, Pass::outputs, kTiles, kStates, kGated>;
+    using States = Traits<Io, Pass::states, kTiles, kStates, false>;
+    return {ssd_kernel<Outputs>, Outputs::Layout::kBytes, ssd_parts_kernel<States>, States::Layout::kBytes};
+  }
 }
 
 template <class Io, int kTiles>
 Variant variant_for(int states, bool gated) {
   if (states == 64) return gated ? variant_of<Io, kTiles, 64, true>() : variant_of<Io, kTiles, 64, false>();
-  return gated ? variant_of<Io, kTiles, 128, true>() : variant_of<Io, kTiles, 128, false>();
+  if (states == 128)
+    return gated ? variant_of<Io, kTiles, 128, true>() : variant_of<Io, kTiles, 128, false>();
+  return gated ? variant_of<Io, kTiles, 256, true>() : variant_of<Io, kTiles, 256, false>();
 }
 
 template <class Io, int kTiles, int kStates, bool kGated>
@@ -28,6 +37,9 @@ template <class Io, int kTiles>
 PackedVariant packed_variant_for(int states, bool gated) {
   if (states == 64)
     return gated ? packed_variant_of<Io, kTiles, 64, true>() : packed_variant_of<Io, kTiles, 64, false>();
+  if constexpr (kTiles == 1)
+    if (states == 256)
+      return gated ? packed_variant_of<Io, 1, 256, true>() : packed_variant_of<Io, 1, 256, false>();
   return gated ? packed_variant_of<Io, kTiles, 128, true>() : packed_variant_of<Io, kTiles, 128, false>();
 }
 

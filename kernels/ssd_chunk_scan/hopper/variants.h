@@ -18,7 +18,8 @@ struct PackedVariant {
   int shared_bytes;
 };
 
-/// Those for items of one or two row tiles, for a padded dstate of 64 or 128, with or without z.
+/// Those for items of one or two row tiles, for a padded dstate of 64, 128 or 256, with or without z. Two tiles
+/// of 256 states are in a cluster of two blocks; in packed sequences there is one.
 /// Compiled in files of their own, since each takes its time.
 template <class Io, int kTiles>
 Variant variant_for(int states, bool gated);

@@ -19,14 +19,16 @@ std::vector<Plan> plans() {
       for (const auto& [nheads, groups] : {std::pair{1, 1}, {7, 1}, {6, 2}, {6, 6}, {48, 1}, {128, 8}})
         for (const std::int64_t headdim : {8, 64, 72, 192})
           for (const int multiprocessors : {3, 132})
-            for (const int tiles : {1, 2}) {
-              const PlanSizes sizes{batch, seqlen, nheads, groups, headdim};
-              const Plan whole = plan_with(sizes, multiprocessors, tiles, 1);
-              all.push_back(whole);
-              for (int parts = 2; parts <= std::min(multiprocessors / whole.items, whole.chunks.value);
-                   parts += 3)
-                all.push_back(plan_with(sizes, multiprocessors, tiles, parts));
-            }
+            for (const int tiles : {1, 2})
+              for (const int states : {128, 256}) {
+                const PlanSizes sizes{batch, seqlen, nheads, groups, headdim, states};
+                if (tiles == 2) all.push_back(plan_for(sizes, multiprocessors));
+                const Plan whole = plan_with(sizes, multiprocessors, tiles, 1);
+                all.push_back(whole);
+                const int most = multiprocessors / (whole.cluster * whole.items);
+                for (int parts = 2; parts <= std::min(most, whole.chunks.value); parts += 3)
+                  all.push_back(plan_with(sizes, multiprocessors, tiles, parts));
+              }
   return all;
 }
 
@@ -115,6 +117,21 @@ TEST_CASE("hopper: divisors divide") {
   for (const int divisor : {1, 2, 3, 7, 64, 100, 132, 65535, 65536, 1000003, 2147483647})
     for (const int number : {0, 1, 2, 3, 63, 64, 65, 99, 100, 101, 65535, 65536, 2147483646, 2147483647})
       CHECK(Divisor(divisor).quotient(number) == number / divisor);
+}
+
+TEST_CASE("hopper: two tiles of 256 states are in a cluster of two blocks") {
+  for (const std::int64_t nheads : {1, 3, 24, 48, 128}) {
+    const Plan plan = plan_for({8, 4096, nheads, 1, 128, 256}, 132);
+    CHECK((plan.tiles_per_item == 2 && plan.cluster == 2));
+    CHECK((plan.blocks * plan.cluster <= 132 || plan.blocks == plan.items));
+  }
+  // 192 items in 3 rounds of 66; 96 are cut, since the second round would be half empty.
+  CHECK(plan_for({8, 4096, 24, 1, 128, 256}, 132).blocks == 192);
+  CHECK(plan_for({8, 4096, 24, 1, 64, 256}, 132).blocks == 66);
+  // Where the second tile would be absent, there is no cluster.
+  CHECK(plan_for({1, 4096, 1, 1, 64, 256}, 132).cluster == 1);
+  CHECK(plan_for({1, 4096, 1, 1, 64, 128}, 132).cluster == 1);
+  CHECK(plan_for({8, 4096, 32, 1, 64, 128}, 132).cluster == 1);
 }
 
 TEST_CASE("hopper: one tile an item where two would leave multiprocessors idle") {
