@@ -64,7 +64,6 @@ class TwoPass {
   LocalScan& scan_;
   Communicator& team_;
   float *own_, *payloads_, *entering_;
-  RerunProgress* progress_;
 };
 
 /// Rank after rank, each with the state that the one before sends: no faster than one rank, which is what
@@ -80,11 +79,10 @@ class Chain {
   LocalScan& scan_;
   Communicator& team_;
   float *payloads_, *entering_;  // payloads: of the rank before, and the own
-  RerunProgress* progress_;
 };
 
-/// Where ranks on GPUs compare states: after 16384 steps, then every 4096 up to 32768. Fewer comparisons than
-/// on the CPU, and ranges long enough to fill a GPU.
+/// Where ranks on GPUs compare states: after 20480 steps, where 2048 channels of Mamba have forgotten, and after
+/// 32768. Fewer comparisons than on the CPU: each cuts the first pass, and has the host wait in the second.
 std::vector<std::int64_t> cuda_stops(std::int64_t steps);
 
 /// Where ranks of the CPU compare states: 64 steps from the start, then twice as far each time up to 16384,
