@@ -77,6 +77,14 @@ class LocalScan {
   /// The state that enters the shard of `rank`, 1 or more. payloads has for each rank the state that leaves
   /// its shard when zeros enter (rank 0: initial_state), and its summary.
   virtual void enter(Payloads payloads, int rank, float* state, void* stream) = 0;
+  /// Whether a state may end at the border of a shard.
+  virtual bool states_may_end() const { return false; }
+  /// Where the state that enters is: in `room`, unless it is what the first shard left as it left it.
+  const float* entered(Payloads payloads, int rank, float* room, void* stream) {
+    if (rank == 1 && !states_may_end()) return payloads.of(0);
+    enter(payloads, rank, room, stream);
+    return room;
+  }
   /// The gradient of the state that leaves the shard of `rank`, one before the last. payloads + `carries` has
   /// for each rank the gradient of the state that enters its shard, when that of the state that leaves it is
   /// zeros (the last rank: what the problem has).

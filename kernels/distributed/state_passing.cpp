@@ -23,7 +23,7 @@ Rerun::Rerun(LocalScan& scan, Communicator& team, std::vector<std::int64_t> stop
   own_ = parts.take(scan.sizes().payload_floats());
   payloads_ = parts.take(scan.sizes().payload_floats() * team.size());
   kept_ = parts.take(scan.sizes().state_floats * (std::ssize(stops_) - 1));
-  entering_ = parts.take(scan.sizes().state_floats);
+  room_ = parts.take(scan.sizes().state_floats);
   again_ = parts.take(2 * scan.sizes().state_floats);
   progress_ = reinterpret_cast<RerunProgress*>(parts.take(kProgressFloats));
 }
@@ -63,7 +63,7 @@ void Rerun::first_pass(void* stream) {
 
 void Rerun::second_pass(void* stream) {
   scan_.reset(progress_, stream);
-  scan_.enter({payloads_, scan_.sizes().payload_floats()}, team_.rank(), entering_, stream);
+  entering_ = scan_.entered({payloads_, scan_.sizes().payload_floats()}, team_.rank(), room_, stream);
   const float* state = entering_;
   for (std::size_t i = 0; i < stops_.size(); ++i) {
     if (i > 0 && scan_.is_done(progress_, stream)) return;
@@ -87,7 +87,7 @@ TwoPass::TwoPass(LocalScan& scan, Communicator& team, float* workspace) : scan_(
   WorkspaceParts parts(workspace);
   own_ = parts.take(scan.sizes().payload_floats());
   payloads_ = parts.take(scan.sizes().payload_floats() * team.size());
-  entering_ = parts.take(scan.sizes().state_floats);
+  room_ = parts.take(scan.sizes().state_floats);
 }
 
 std::int64_t TwoPass::floats(const ShardSizes& sizes, int ranks) {
@@ -105,15 +105,17 @@ void TwoPass::launch(void* stream) {
   scan_.run_first(is_first ? scan_.initial_state() : nullptr, is_last(team_) ? nullptr : own_, stream);
   scan_.end_summary(stream);
   team_.all_gather(own_, payloads_, payload_bytes(scan_), stream);
-  if (!is_first) scan_.enter({payloads_, scan_.sizes().payload_floats()}, team_.rank(), entering_, stream);
+  const float* entering =
+      is_first ? scan_.initial_state()
+               : scan_.entered({payloads_, scan_.sizes().payload_floats()}, team_.rank(), room_, stream);
   float* leaving = is_last(team_) && scan_.last_state() != nullptr ? scan_.last_state() : own_;
-  scan_.run_second(is_first ? scan_.initial_state() : entering_, leaving, stream);
+  scan_.run_second(entering, leaving, stream);
 }
 
 Chain::Chain(LocalScan& scan, Communicator& team, float* workspace) : scan_(scan), team_(team) {
   WorkspaceParts parts(workspace);
   payloads_ = parts.take(2 * scan.sizes().payload_floats());
-  entering_ = parts.take(scan.sizes().state_floats);
+  room_ = parts.take(scan.sizes().state_floats);
 }
 
 std::int64_t Chain::floats(const ShardSizes& sizes) {
@@ -128,12 +130,13 @@ void Chain::launch(void* stream) {
   float* own = payloads_ + scan_.sizes().payload_floats();
   scan_.begin_summary(own + scan_.sizes().state_floats, false, stream);
   scan_.end_summary(stream);
+  const float* entering = scan_.initial_state();
   if (!is_first) {  // as the second of two shards
     team_.receive(payloads_, payload_bytes(scan_), team_.rank() - 1, stream);
-    scan_.enter({payloads_, scan_.sizes().payload_floats()}, 1, entering_, stream);
+    entering = scan_.entered({payloads_, scan_.sizes().payload_floats()}, 1, room_, stream);
   }
   float* leaving = is_last(team_) && scan_.last_state() != nullptr ? scan_.last_state() : own;
-  scan_.run({0, scan_.sizes().steps}, is_first ? scan_.initial_state() : entering_, leaving, true, stream);
+  scan_.run({0, scan_.sizes().steps}, entering, leaving, true, stream);
   if (!is_last(team_)) team_.send(own, payload_bytes(scan_), team_.rank() + 1, stream);
 }
 

@@ -35,7 +35,7 @@ class Rerun {
   /// Of the last launch that has ended.
   std::int64_t steps_again() const;
   /// The state that entered; null on rank 0.
-  const float* entering() const { return team_.rank() > 0 ? entering_ : nullptr; }
+  const float* entering() const { return entering_; }
 
  private:
   IndexRange range(std::size_t index) const { return {index == 0 ? 0 : stops_[index - 1], stops_[index]}; }
@@ -47,7 +47,8 @@ class Rerun {
   LocalScan& scan_;
   Communicator& team_;
   std::vector<std::int64_t> stops_;
-  float *own_, *payloads_, *kept_, *entering_, *again_;
+  float *own_, *payloads_, *kept_, *room_, *again_;
+  const float* entering_ = nullptr;
   RerunProgress* progress_;
 };
 
@@ -63,7 +64,7 @@ class TwoPass {
  private:
   LocalScan& scan_;
   Communicator& team_;
-  float *own_, *payloads_, *entering_;
+  float *own_, *payloads_, *room_;
 };
 
 /// Rank after rank, each with the state that the one before sends: no faster than one rank, which is what
@@ -78,7 +79,7 @@ class Chain {
  private:
   LocalScan& scan_;
   Communicator& team_;
-  float *payloads_, *entering_;  // payloads: of the rank before, and the own
+  float *payloads_, *room_;  // payloads: of the rank before, and the own
 };
 
 /// Where ranks on GPUs compare states: after 20480 steps, where 2048 channels of Mamba have forgotten, and after

@@ -50,6 +50,7 @@ class MistakenScan : public LocalScan {
     if (mistake_ == Mistake::wrong_neighbour && rank > 1) --from;
     scan_.enter(payloads, from, state, stream);
   }
+  bool states_may_end() const override { return true; }  // enter() is asked
   void enter_from_after(Payloads payloads, std::int64_t carries, int rank, int ranks, float* gradient,
                         void* stream) override {
     scan_.enter_from_after(payloads, carries, rank, ranks, gradient, stream);

@@ -62,6 +62,10 @@ class HostSsdShard : public HostScan {
     for (std::int64_t row = 0; row < rows; ++row) enter_head(passed_states(payloads), rank, row, state);
   }
 
+  bool states_may_end() const override {
+    return in_.seq_idx != nullptr;
+  }
+
   void enter_from_after(Payloads payloads, std::int64_t carries, int rank, int ranks, float* gradient,
                         void* /*stream*/) override {
     const std::int64_t rows = in_.batch * in_.nheads;
