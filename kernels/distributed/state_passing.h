@@ -82,8 +82,9 @@ class Chain {
   float *payloads_, *room_;  // payloads: of the rank before, and the own
 };
 
-/// Where ranks on GPUs compare states: after 20480 steps, where 2048 channels of Mamba have forgotten, and after
-/// 32768. Fewer comparisons than on the CPU: each cuts the first pass, and has the host wait in the second.
+/// Where ranks on GPUs compare states: after 20480 steps, where 2048 channels of Mamba have forgotten, and
+/// after 32768. Fewer comparisons than on the CPU: each cuts the first pass, and has the host wait in the
+/// second.
 std::vector<std::int64_t> cuda_stops(std::int64_t steps);
 
 /// Where ranks of the CPU compare states: 64 steps from the start, then twice as far each time up to 16384,

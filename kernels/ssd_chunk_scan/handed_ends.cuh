@@ -27,12 +27,12 @@ struct EndsArgs {
 
 /// The states after each part, in their order.
 ///
-///   grid     a thread for every 4 elements of the sequences' states, as they lie in memory (handed.h): those of a
-///            row in every other column
+///   grid     a thread for every 4 elements of the sequences' states, as they lie in memory (handed.h): those
+///            of a row in every other column
 ///
 /// `before`: gets the states after the parts but the last, of sequence · parts + part, or null. `leaving`,
-/// (B, H, P, N): gets the state after the last part, or null. place(sequence, tile): TileOfState. A kernel that
-/// may begin early does with this one.
+/// (B, H, P, N): gets the state after the last part, or null. place(sequence, tile): TileOfState. A kernel
+/// that may begin early does with this one.
 template <class Place>
 __global__ void __launch_bounds__(kEndsThreads)
     ends_kernel(const __grid_constant__ EndsArgs args, const __grid_constant__ Place place, float* before,

@@ -17,8 +17,8 @@ enum class Mistake {
   last_state_of_first_pass
 };
 
-/// A shard with a mistake, in host memory or on a GPU. `elsewhere` has the floats of a state, and zero(at, count)
-/// writes zeros, in the shard's memory.
+/// A shard with a mistake, in host memory or on a GPU. `elsewhere` has the floats of a state, and zero(at,
+/// count) writes zeros, in the shard's memory.
 class MistakenScan : public LocalScan {
  public:
   using Zero = std::function<void(float* at, std::int64_t count)>;

@@ -199,8 +199,8 @@ class WalkBlock {
     return *reinterpret_cast<const float(*)[4][kSteps]>(dynamic_shared + offset);
   }
 
-  /// The last chunk of the walk over which, together with all that follow, the decay is 0: what enters it does
-  /// not reach the walk's end. 0 where there is none, and where states may grow.
+  /// The last chunk of the walk over which, together with all that follow, the decay is 0: what enters it
+  /// does not reach the walk's end. 0 where there is none, and where states may grow.
   __device__ int first_that_counts() const {
     const SsdInputs& in = args_.in;
     if (!(in.A[head_] <= 0.0F) || in.dt_low < 0.0F) return 0;
