@@ -20,35 +20,17 @@ cudaStream_t cuda(void* stream) {
   return static_cast<cudaStream_t>(stream);
 }
 
-__global__ void put_progress(RerunProgress* progress, RerunProgress value) {
-  *progress = value;
-}
-
-/// All threads that write `flag` write the same.
-template <class Differs>
-__device__ void mark_differences(std::int64_t count, std::int32_t* flag, std::int32_t value,
-                                 const Differs& differs) {
+/// All threads that write `differ` write the same.
+__global__ void compare_states(const float* state, const float* kept, std::int64_t count,
+                               RerunProgress* progress) {
   bool found = false;
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThreads;
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < count; i += step)
-    found = found || differs(i);
-  if (found) *flag = value;
-}
-
-__global__ void look_for_states(const float* state, std::int64_t count, RerunProgress* progress) {
-  mark_differences(count, &progress->done, 0, [&](std::int64_t i) { return __float_as_uint(state[i]) != 0; });
-}
-
-__global__ void compare_states(const float* state, const float* kept, std::int64_t count,
-                               RerunProgress* progress) {
-  if (progress->done != 0) return;
-  mark_differences(count, &progress->differ, 1, [&](std::int64_t i) {
-    return __float_as_uint(state[i]) != __float_as_uint(kept[i]);  // NaN too: bits, not values
-  });
+    found = found || __float_as_uint(state[i]) != __float_as_uint(kept[i]);  // NaN too: bits, not values
+  if (found) progress->differ = 1;
 }
 
 __global__ void count_range(RerunProgress* progress) {
-  if (progress->done != 0) return;
   ++progress->ranges;
   if (progress->differ == 0) progress->done = 1;
   progress->differ = 0;
@@ -80,6 +62,10 @@ void SideStream::join(cudaStream_t stream) {
   check_cuda(cudaStreamWaitEvent(stream, event_));
 }
 
+void DeviceScan::reset(RerunProgress* progress, void* stream) {
+  check_cuda(cudaMemsetAsync(progress, 0, sizeof *progress, cuda(stream)));
+}
+
 void DeviceScan::compare(const float* state, const float* kept, RerunProgress* progress, void* stream) {
   const std::int64_t count = sizes().state_floats;
   compare_states<<<blocks_for(count), kThreads, 0, cuda(stream)>>>(state, kept, count, progress);
@@ -102,16 +88,7 @@ RerunProgress DeviceScan::settled(const RerunProgress* progress) const {
   return found;
 }
 
-void DeviceScan::begin_second_pass(const float* state, RerunProgress* progress, void* stream) const {
-  const std::int64_t count = sizes().state_floats;
-  put_progress<<<1, 1, 0, cuda(stream)>>>(progress, {.done = 1, .ranges = 0, .differ = 0});
-  check_cuda(cudaGetLastError());
-  look_for_states<<<blocks_for(count), kThreads, 0, cuda(stream)>>>(state, count, progress);
-  check_cuda(cudaGetLastError());
-}
-
-bool DeviceScan::is_done(const RerunProgress* progress, void* stream) {
-  if (progress == nullptr) return false;
+bool DeviceScan::is_done(const RerunProgress* progress, void* stream) const {
   std::int32_t done = 0;
   check_cuda(cudaMemcpyAsync(&done, &progress->done, sizeof done, cudaMemcpyDeviceToHost, cuda(stream)));
   check_cuda(cudaStreamSynchronize(cuda(stream)));

@@ -31,7 +31,9 @@ class SideStream {
 class DeviceScan : public LocalScan {
  public:
   using LocalScan::LocalScan;
+  void reset(RerunProgress* progress, void* stream) override;
   void compare(const float* state, const float* kept, RerunProgress* progress, void* stream) override;
+  bool is_done(const RerunProgress* progress, void* stream) const override;
   void copy_state(const float* from, float* to, void* stream) override;
   RerunProgress settled(const RerunProgress* progress) const override;
   void end_summary(void* stream) override { side_.join(static_cast<cudaStream_t>(stream)); }
@@ -39,10 +41,6 @@ class DeviceScan : public LocalScan {
  protected:
   /// Where a summary is enqueued: it may leave most of a GPU to the first pass, which may, too.
   cudaStream_t fork(void* stream) { return side_.fork(static_cast<cudaStream_t>(stream)); }
-  /// What enter() leaves in progress.
-  void begin_second_pass(const float* state, RerunProgress* progress, void* stream) const;
-  /// Whether nothing is left to do; waits for the stream. False where progress is null.
-  static bool is_done(const RerunProgress* progress, void* stream);
 
  private:
   SideStream side_;

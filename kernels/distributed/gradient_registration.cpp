@@ -107,7 +107,7 @@ class ShardGradients : public LocalGradients {
   std::function<void(const ThroughShard&, void*)> whole_passes(GoBack go_back) {
     return [this, back = std::move(go_back)](const ThroughShard& through, void* stream) {
       if (through.leaving != nullptr)
-        scan_->run({0, scan_->sizes().steps}, through.state, through.leaving, false, nullptr, stream);
+        scan_->run({0, scan_->sizes().steps}, through.state, through.leaving, false, stream);
       if (through.entering != nullptr) back(through.gradient, through.entering, stream);
     };
   }

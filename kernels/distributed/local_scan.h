@@ -8,9 +8,9 @@
 
 namespace ssmbench {
 
-/// How far a second pass has come; in the memory of the device.
+/// How far a second pass has come; in the memory of the device. It begins with zeros.
 struct RerunProgress {
-  std::int32_t done;    ///< nothing is left to do: every run and comparison that follows returns at once
+  std::int32_t done;    ///< states have been equal: nothing is left to do
   std::int32_t ranges;  ///< that have been run again
   std::int32_t differ;  ///< while a comparison is under way: whether it has found a difference
 };
@@ -60,32 +60,41 @@ class LocalScan {
 
   /// Runs the steps of a range, a multiple of kShardSteps from the first, from the state `entering` (null:
   /// zeros), and writes the state after them. The outputs of these steps are written too, unless `outputs` is
-  /// false. Nothing where progress, if not null, is done.
-  virtual void run(IndexRange range, const float* entering, float* leaving, bool outputs,
-                   const RerunProgress* progress, void* stream) = 0;
+  /// false.
+  virtual void run(IndexRange range, const float* entering, float* leaving, bool outputs, void* stream) = 0;
   /// Two passes over the whole shard with an exchange between them. The first one gives the state after it;
   /// null: nobody asks. What else it computes the second one may use, which writes outputs and the state.
   virtual void run_first(const float* entering, float* leaving, void* stream) {
-    if (leaving != nullptr) run({0, sizes_.steps}, entering, leaving, false, nullptr, stream);
+    if (leaving != nullptr) run({0, sizes_.steps}, entering, leaving, false, stream);
   }
   virtual void run_second(const float* entering, float* leaving, void* stream) {
-    run({0, sizes_.steps}, entering, leaving, true, nullptr, stream);
+    run({0, sizes_.steps}, entering, leaving, true, stream);
   }
   /// Begins the summary, beside what is enqueued after that; it is there for what is enqueued after
   /// end_summary(). Without `decays` what it has of them stays as it is: nobody reads it.
   virtual void begin_summary(float* summary, bool decays, void* stream) = 0;
   virtual void end_summary(void* /*stream*/) {}
   /// The state that enters the shard of `rank`, 1 or more. payloads has for each rank the state that leaves
-  /// its shard when zeros enter (rank 0: initial_state), and its summary. progress is reset, and done where
-  /// the state is all zeros bit for bit: what a first pass has begun from.
-  virtual void enter(Payloads payloads, int rank, float* state, RerunProgress* progress, void* stream) = 0;
+  /// its shard when zeros enter (rank 0: initial_state), and its summary.
+  virtual void enter(Payloads payloads, int rank, float* state, void* stream) = 0;
+  /// Whether a state may end at the border of a shard.
+  virtual bool states_may_end() const { return false; }
+  /// Where the state that enters is: in `room`, unless it is what the first shard left as it left it.
+  const float* entered(Payloads payloads, int rank, float* room, void* stream) {
+    if (rank == 1 && !states_may_end()) return payloads.of(0);
+    enter(payloads, rank, room, stream);
+    return room;
+  }
   /// The gradient of the state that leaves the shard of `rank`, one before the last. payloads + `carries` has
   /// for each rank the gradient of the state that enters its shard, when that of the state that leaves it is
   /// zeros (the last rank: what the problem has).
   virtual void enter_from_after(Payloads payloads, std::int64_t carries, int rank, int ranks, float* gradient,
                                 void* stream) = 0;
+  virtual void reset(RerunProgress* progress, void* stream) = 0;
   /// Counts a range that has been run again; done where the states are equal bit for bit.
   virtual void compare(const float* state, const float* kept, RerunProgress* progress, void* stream) = 0;
+  /// Waits for what is enqueued.
+  virtual bool is_done(const RerunProgress* progress, void* stream) const = 0;
   /// Zeros where `from` is null.
   virtual void copy_state(const float* from, float* to, void* stream) = 0;
   /// What it is once all that was enqueued is done.
@@ -99,13 +108,11 @@ class LocalScan {
 class HostScan : public LocalScan {
  public:
   using LocalScan::LocalScan;
+  void reset(RerunProgress* progress, void* /*stream*/) override { *progress = {}; }
   void compare(const float* state, const float* kept, RerunProgress* progress, void* stream) override;
+  bool is_done(const RerunProgress* progress, void* /*stream*/) const override { return progress->done != 0; }
   void copy_state(const float* from, float* to, void* stream) override;
   RerunProgress settled(const RerunProgress* progress) const override { return *progress; }
-
- protected:
-  /// What enter() leaves in progress.
-  void begin_second_pass(const float* state, RerunProgress* progress) const;
 };
 
 }  // namespace ssmbench

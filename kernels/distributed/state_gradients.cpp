@@ -10,8 +10,6 @@ std::int64_t floats_of_payload(const ShardSizes& sizes) {
   return sizes.payload_floats() + sizes.state_floats;
 }
 
-constexpr std::int64_t kProgressFloats = sizeof(RerunProgress) / sizeof(float);
-
 }  // namespace
 
 StateGradients::StateGradients(LocalGradients& gradients, Communicator& team, const GradientBuffers& buffers,
@@ -20,14 +18,12 @@ StateGradients::StateGradients(LocalGradients& gradients, Communicator& team, co
   WorkspaceParts parts(workspace);
   own_ = parts.take(payload_floats());
   payloads_ = parts.take(payload_floats() * team.size());
-  progress_ = reinterpret_cast<RerunProgress*>(parts.take(kProgressFloats));
 }
 
 std::int64_t StateGradients::floats(const ShardSizes& sizes, int ranks) {
   WorkspaceParts parts(nullptr);
   parts.take(floats_of_payload(sizes));
   parts.take(floats_of_payload(sizes) * ranks);
-  parts.take(kProgressFloats);
   return parts.floats();
 }
 
@@ -56,7 +52,7 @@ void StateGradients::launch(void* stream) {
   if (is_first)
     scan.copy_state(scan.initial_state(), buffers_.state, stream);
   else
-    scan.enter(payloads, rank, buffers_.state, progress_, stream);
+    scan.enter(payloads, rank, buffers_.state, stream);
   if (is_last)
     scan.copy_state(gradients_.dlast_state(), buffers_.carry, stream);
   else

@@ -74,7 +74,6 @@ class StateGradients {
   Communicator& team_;
   GradientBuffers buffers_;
   float *own_, *payloads_;
-  RerunProgress* progress_;
 };
 
 }  // namespace ssmbench

@@ -35,7 +35,7 @@ class Rerun {
   /// Of the last launch that has ended.
   std::int64_t steps_again() const;
   /// The state that entered; null on rank 0.
-  const float* entering() const { return team_.rank() > 0 ? entering_ : nullptr; }
+  const float* entering() const { return entering_; }
 
  private:
   IndexRange range(std::size_t index) const { return {index == 0 ? 0 : stops_[index - 1], stops_[index]}; }
@@ -47,7 +47,8 @@ class Rerun {
   LocalScan& scan_;
   Communicator& team_;
   std::vector<std::int64_t> stops_;
-  float *own_, *payloads_, *kept_, *entering_, *again_;
+  float *own_, *payloads_, *kept_, *room_, *again_;
+  const float* entering_ = nullptr;
   RerunProgress* progress_;
 };
 
@@ -63,8 +64,7 @@ class TwoPass {
  private:
   LocalScan& scan_;
   Communicator& team_;
-  float *own_, *payloads_, *entering_;
-  RerunProgress* progress_;
+  float *own_, *payloads_, *room_;
 };
 
 /// Rank after rank, each with the state that the one before sends: no faster than one rank, which is what
@@ -79,12 +79,12 @@ class Chain {
  private:
   LocalScan& scan_;
   Communicator& team_;
-  float *payloads_, *entering_;  // payloads: of the rank before, and the own
-  RerunProgress* progress_;
+  float *payloads_, *room_;  // payloads: of the rank before, and the own
 };
 
-/// Where ranks on GPUs compare states: after 16384 steps, then every 4096 up to 32768. Fewer comparisons than
-/// on the CPU, and ranges long enough to fill a GPU.
+/// Where ranks on GPUs compare states: after 20480 steps, where 2048 channels of Mamba have forgotten, and
+/// after 32768. Fewer comparisons than on the CPU: each cuts the first pass, and has the host wait in the
+/// second.
 std::vector<std::int64_t> cuda_stops(std::int64_t steps);
 
 /// Where ranks of the CPU compare states: 64 steps from the start, then twice as far each time up to 16384,

@@ -4,14 +4,17 @@
 // doubles. Two kernels, so that a long sequence of few rows fills a GPU:
 //
 //   slices   a thread for each row and slice of time; neighbouring rows are neighbouring threads
+//            or, where neighbours in memory are steps, a warp
 //   rows     a thread for each row: the slices' values, in their order
 //
 // All orders are fixed.
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "base/cuda_check.h"
+#include "kernels/common/host_device.h"
 #include "kernels/common/index_math.h"
 
 namespace ssmbench {
@@ -32,7 +35,7 @@ struct TimeSlices {
     count = ceil_div(steps, of_slice);
   }
   /// Values that the slices leave.
-  constexpr std::int64_t values() const { return rows * count; }
+  SSMBENCH_HD constexpr std::int64_t values() const { return rows * count; }
 };
 
 template <class Fold>
@@ -47,6 +50,32 @@ __global__ void fold_slices(const Fold fold, const TimeSlices slices, typename F
   partial[blockIdx.y * slices.rows + row] = value;
 }
 
+/// Blocks of fold_slices_along, for 132 multiprocessors: few enough that a kernel beside them finds room.
+inline constexpr std::int64_t kFoldBlocksAlong = 4 * 132;
+
+/// Lanes take steps in turn.
+template <class Fold>
+__global__ void __launch_bounds__(kFoldThreads)
+    fold_slices_along(const Fold fold, const TimeSlices slices, typename Fold::Value* partial) {
+  static_assert(std::is_same_v<typename Fold::Value, double>);
+  constexpr int kWarps = kFoldThreads / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
+       i < slices.values(); i += static_cast<std::int64_t>(gridDim.x) * kWarps) {
+    const std::int64_t slice = i / slices.rows;
+    const std::int64_t row = i % slices.rows;
+    const std::int64_t begin = slice * slices.of_slice;
+    const std::int64_t end = min(begin + slices.of_slice, slices.steps);
+    double value = Fold::identity();
+#pragma unroll 8  // loads in flight together
+    for (std::int64_t t = begin + lane; t < end; t += 32) value = Fold::join(value, fold.term(row, t));
+#pragma unroll
+    for (int distance = 16; distance > 0; distance /= 2)
+      value = Fold::join(value, __shfl_down_sync(~0U, value, distance));
+    if (lane == 0) partial[i] = value;
+  }
+}
+
 template <class Fold>
 __global__ void fold_rows(const Fold fold, const TimeSlices slices, const typename Fold::Value* partial) {
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kFoldThreads + threadIdx.x;
@@ -54,6 +83,14 @@ __global__ void fold_rows(const Fold fold, const TimeSlices slices, const typena
   typename Fold::Value value = Fold::identity();
   for (std::int64_t i = 0; i < slices.count; ++i) value = Fold::join(value, partial[i * slices.rows + row]);
   fold.store(row, value);
+}
+
+template <class Fold>
+void join_slices(const Fold& fold, const TimeSlices& slices, const typename Fold::Value* partial,
+                 cudaStream_t stream) {
+  const auto blocks = static_cast<unsigned>(ceil_div(slices.rows, std::int64_t{kFoldThreads}));
+  fold_rows<<<blocks, kFoldThreads, 0, stream>>>(fold, slices, partial);
+  check_cuda(cudaGetLastError());
 }
 
 /// Fold has a Value, identity(), join(Value, Value), term(row, step) and store(row, Value). `partial` has room
@@ -65,8 +102,17 @@ void fold_time(const Fold& fold, const TimeSlices& slices, typename Fold::Value*
   const dim3 grid(blocks, static_cast<unsigned>(slices.count));
   fold_slices<<<grid, kFoldThreads, 0, stream>>>(fold, slices, partial);
   check_cuda(cudaGetLastError());
-  fold_rows<<<blocks, kFoldThreads, 0, stream>>>(fold, slices, partial);
+  join_slices(fold, slices, partial, stream);
+}
+
+/// The same of doubles, where steps are neighbours in memory.
+template <class Fold>
+void fold_time_along(const Fold& fold, const TimeSlices& slices, double* partial, cudaStream_t stream) {
+  constexpr std::int64_t kWarps = kFoldThreads / 32;
+  const auto blocks = static_cast<unsigned>(std::min(ceil_div(slices.values(), kWarps), kFoldBlocksAlong));
+  fold_slices_along<<<blocks, kFoldThreads, 0, stream>>>(fold, slices, partial);
   check_cuda(cudaGetLastError());
+  join_slices(fold, slices, partial, stream);
 }
 
 }  // namespace ssmbench

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 using OrderedJson = nlohmann::ordered_json;
 
 /// Changes with what is measured and how, so that what an earlier version measured does not count.
-constexpr const char* kFormat = "ssmbench-ceilings/1";
+constexpr const char* kFormat = "ssmbench-ceilings/2";
 
 Ceilings ceilings_of(const OrderedJson& object) {
   Ceilings ceilings;

@@ -15,14 +15,16 @@ struct CeilingField {
   const char* name;
   double Ceilings::*member;
 };
-inline constexpr std::array<CeilingField, 8> kCeilingFields{{{"dram_bytes_per_s", &Ceilings::dram_bytes},
-                                                             {"cache_bytes_per_s", &Ceilings::cache_bytes},
-                                                             {"exponentials_per_s", &Ceilings::exponentials},
-                                                             {"fmas_per_s", &Ceilings::fmas},
-                                                             {"tf32_flops_per_s", &Ceilings::tf32_flops},
-                                                             {"f16_flops_per_s", &Ceilings::f16_flops},
-                                                             {"bf16_flops_per_s", &Ceilings::bf16_flops},
-                                                             {"cache_size_bytes", &Ceilings::cache_size}}};
+inline constexpr std::array<CeilingField, 10> kCeilingFields{{{"dram_bytes_per_s", &Ceilings::dram_bytes},
+                                                              {"cache_bytes_per_s", &Ceilings::cache_bytes},
+                                                              {"exponentials_per_s", &Ceilings::exponentials},
+                                                              {"fmas_per_s", &Ceilings::fmas},
+                                                              {"tf32_flops_per_s", &Ceilings::tf32_flops},
+                                                              {"f16_flops_per_s", &Ceilings::f16_flops},
+                                                              {"bf16_flops_per_s", &Ceilings::bf16_flops},
+                                                              {"cache_size_bytes", &Ceilings::cache_size},
+                                                              {"link_bytes_per_s", &Ceilings::link_bytes},
+                                                              {"link_seconds", &Ceilings::link_seconds}}};
 
 /// Ceilings by ceilings_key.
 using CeilingsByKey = std::map<std::string, Ceilings>;

@@ -57,6 +57,8 @@ Roofline floor_of(const Launched& launched, const Ceilings& c, CacheState state)
     bound_by(c.exponentials > 0 ? "mufu" : "fma", kFmasPerExponential * work.exponentials + work.fmas,
              kFmasPerExponential * c.exponentials + c.fmas);
   bound_by("tensor", work.tensor_flops, tensor_rate(c, launched.math));
+  bound_by("link", launched.wire_bytes, c.link_bytes);
+  if (launched.wire_bytes > 0) floor.floor_ms += 1000 * c.link_seconds;
   return floor;
 }
 
@@ -66,7 +68,8 @@ Launched launched_by(const Implementation& implementation, const CaseResult& res
   const Problem& problem = result.the_case.problem;
   return {.work = result.work,
           .input_bytes = input_bytes(problem, result.work),
-          .math = implementation.arithmetic(problem.dtype()).math};
+          .math = implementation.arithmetic(problem.dtype()).math,
+          .wire_bytes = result.team ? result.team->wire_bytes : 0};
 }
 
 /// A way of timing that is faster than its floor by more than the margin: its name, and the floor.

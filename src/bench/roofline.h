@@ -13,6 +13,7 @@ struct Launched {
   Work work;
   double input_bytes = 0;  ///< of work.bytes
   Math math = Math::f32;   ///< of what tensor cores do
+  double wire_bytes = 0;   ///< of teams: that a rank sends
 };
 
 /// The least time that a launch can take by what a device can do at most: the largest of
@@ -24,7 +25,9 @@ struct Launched {
 ///   mufu     exponentials, where multiply-adds may take the place of some: kFmasPerExponential·E + F over
 ///            kFmasPerExponential·(rate of exponentials) + (rate of multiply-adds). CPUs: all of them
 ///   tensor   operations on tensor cores, at the rate of `math`
+///   link     bytes between the ranks of a team
 ///
+/// A team that exchanges anything takes the time of its shortest exchange besides: no rank can end before.
 /// Ceilings that are not known bound nothing. `bound` is empty, and the time 0, where nothing is known.
 /// `fraction` is left alone.
 Roofline floor_of(const Launched& launched, const Ceilings& ceilings, CacheState state);

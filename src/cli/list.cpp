@@ -118,6 +118,7 @@ OrderedJson links(DeviceKind kind, int ranks) {
   const auto first = std::ranges::find(all, kind, &DeviceInfo::kind);
   if (first == all.end()) throw DeviceError("there is no CUDA device: " + no_cuda_reason());
   const DeviceInfo team = team_info(*first, ranks);
+  fmt::print(stderr, "measuring the links of {}\n", device_id(team));
   const LinkCeilings found = measure_links_of(team);
   return {{"name", device_id(team)},
           {"summary", fmt::format("{} ranks, each {}", ranks, team.name)},

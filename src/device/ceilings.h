@@ -15,7 +15,9 @@ struct Ceilings {
   double tf32_flops = 0;    ///< by tensor cores, two per multiply-add, sums in f32
   double f16_flops = 0;
   double bf16_flops = 0;
-  double cache_size = 0;  ///< bytes that may stay in caches from one launch to the next; no rate
+  double cache_size = 0;    ///< bytes that may stay in caches from one launch to the next; no rate
+  double link_bytes = 0;    ///< of teams: that a rank gets from the others
+  double link_seconds = 0;  ///< of teams: that the shortest exchange takes; no rate
 };
 
 /// Measures them, in about a second, with nothing else running on the device. Throws DeviceError and

@@ -69,7 +69,8 @@ void Supervisor::run(JobSet jobs) {
 void Supervisor::fill_queue(const JobSet& jobs) {
   queue_.clear();
   if (is_pool()) {
-    for (auto& unit : units_of(plan_, jobs, options_.verify)) queue_.push_back(std::move(unit));
+    for (auto& unit : units_of(plan_, jobs, options_.verify, how_.slots.size()))
+      queue_.push_back(std::move(unit));
     return;
   }
   Unit all;

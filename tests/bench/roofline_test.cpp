@@ -152,6 +152,18 @@ TEST_CASE("inputs that a launch may leave alone need not come from memory") {
   CHECK(result.status == Status::invalid);
 }
 
+TEST_CASE("a team's floor has its links, and the shortest exchange besides") {
+  Ceilings team{.dram_bytes = 2e12, .link_bytes = 1e11, .link_seconds = 1e-5};
+  const Launched few{.work = {.bytes = 2e9}, .wire_bytes = 1e7};
+  CHECK(floor_of(few, team, CacheState::hot).bound == "dram");
+  CHECK(floor_of(few, team, CacheState::hot).floor_ms == Approx(1.01));
+  const Launched many{.work = {.bytes = 2e9}, .wire_bytes = 1e9};
+  CHECK(floor_of(many, team, CacheState::hot).bound == "link");
+  CHECK(floor_of(many, team, CacheState::hot).floor_ms == Approx(10.01));
+  const Launched none{.work = {.bytes = 2e9}};
+  CHECK(floor_of(none, team, CacheState::hot).floor_ms == 1);
+}
+
 TEST_CASE("a result without timings is left alone") {
   CaseResult result = timed({.bytes = 1.1e9}, 1);
   result.timing.clear();

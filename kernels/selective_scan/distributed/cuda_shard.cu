@@ -143,7 +143,7 @@ class PassedShard : public DeviceScan {
   float* last_state() const override { return args_.last_state; }
 
   void run(IndexRange /*range*/, const float* /*entering*/, float* /*leaving*/, bool /*outputs*/,
-           const RerunProgress* /*progress*/, void* /*stream*/) override {
+           void* /*stream*/) override {
     throw std::logic_error("states alone are not computed");
   }
 
@@ -156,15 +156,19 @@ class PassedShard : public DeviceScan {
                                                 reinterpret_cast<State*>(summary)};
         fold_time(products, slices_of(shape_), reinterpret_cast<Wide<State>*>(partial_), cuda);
       } else {
-        fold_time(StepSums<Io>{args_, summary}, slices_of(shape_), reinterpret_cast<double*>(partial_), cuda);
+        const StepSums<Io> sums{args_, summary};
+        auto* const partial = reinterpret_cast<double*>(partial_);
+        if (args_.sequence.time == 1)
+          fold_time_along(sums, slices_of(shape_), partial, cuda);
+        else
+          fold_time(sums, slices_of(shape_), partial, cuda);
       }
     });
   }
 
-  void enter(Payloads payloads, int rank, float* state, RerunProgress* progress, void* stream) override {
+  void enter(Payloads payloads, int rank, float* state, void* stream) override {
     launch_of(enter_kernel<State>, blocks(), kThreads, 0, passed_states(payloads), states(), rank,
               state)(stream);
-    begin_second_pass(state, progress, stream);
   }
 
   void enter_from_after(Payloads payloads, std::int64_t carries, int rank, int ranks, float* gradient,
@@ -196,9 +200,7 @@ class CudaScanShard : public PassedShard<State> {
   CudaScanShard(const Problem& part, const ScanArgs& args, void* workspace)
       : CudaScanShard(part, args, ShardRoom(part, static_cast<float*>(workspace))) {}
 
-  void run(IndexRange range, const float* entering, float* leaving, bool /*outputs*/,
-           const RerunProgress* progress, void* stream) override {
-    if (this->is_done(progress, stream)) return;
+  void run(IndexRange range, const float* entering, float* leaving, bool /*outputs*/, void* stream) override {
     const auto [place, is_new] = launches_.try_emplace({range.begin, range.end, entering, leaving});
     if (is_new) {
       const Problem& part = this->part();

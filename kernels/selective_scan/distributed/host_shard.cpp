@@ -27,9 +27,7 @@ class HostScanShard : public HostScan {
   const float* initial_state() const override { return args_.initial_state; }
   float* last_state() const override { return args_.last_state; }
 
-  void run(IndexRange range, const float* entering, float* leaving, bool outputs,
-           const RerunProgress* progress, void* /*stream*/) override {
-    if (progress != nullptr && progress->done != 0) return;
+  void run(IndexRange range, const float* entering, float* leaving, bool outputs, void* /*stream*/) override {
     ScanArgs args = steps_of(args_, range, io_, shape_.complex);
     if (!outputs) args.out = nullptr;
     args.initial_state = entering;
@@ -51,11 +49,10 @@ class HostScanShard : public HostScan {
     });
   }
 
-  void enter(Payloads payloads, int rank, float* state, RerunProgress* progress, void* /*stream*/) override {
+  void enter(Payloads payloads, int rank, float* state, void* /*stream*/) override {
     const PassedStates<Value> passed = passed_states(payloads);
 #pragma omp parallel for schedule(static)
     for (std::int64_t i = 0; i < states(); ++i) passed.enter(rank, i, state);
-    begin_second_pass(state, progress);
   }
 
   void enter_from_after(Payloads payloads, std::int64_t carries, int rank, int ranks, float* gradient,

@@ -87,10 +87,8 @@ class CudaSsdShard : public StatesShard {
     halves_->outputs(entering, leaving, static_cast<cudaStream_t>(stream));
   }
 
-  void run(IndexRange range, const float* entering, float* leaving, bool outputs,
-           const RerunProgress* progress, void* stream) override {
-    if (!outputs) return StatesShard::run(range, entering, leaving, false, progress, stream);
-    if (is_done(progress, stream)) return;
+  void run(IndexRange range, const float* entering, float* leaving, bool outputs, void* stream) override {
+    if (!outputs) return StatesShard::run(range, entering, leaving, false, stream);
     const auto [place, is_new] = launches_.try_emplace({range.begin, range.end, entering, leaving});
     if (is_new)
       for (std::int64_t b = 0; b < inputs().batch; ++b)

@@ -135,10 +135,8 @@ StatesShard::StatesShard(const Problem& part, const SsdInputs& in, float* final_
       final_states_(final_states),
       workspace_(workspace) {}
 
-void StatesShard::run(IndexRange range, const float* entering, float* leaving, bool outputs,
-                      const RerunProgress* progress, void* stream) {
+void StatesShard::run(IndexRange range, const float* entering, float* leaving, bool outputs, void* stream) {
   if (outputs) throw std::logic_error("there are no outputs");
-  if (is_done(progress, stream)) return;
   ssd_walk::walk<Way::states>(walk_over(in_, in_.x, in_.B, range, workspace_), part_.dtype(), entering,
                               leaving, static_cast<cudaStream_t>(stream));
 }
@@ -152,11 +150,10 @@ void StatesShard::begin_summary(float* summary, bool decays, void* stream) {
   if (in_.seq_idx != nullptr) launch_of(store_numbers, 1, kThreads, 0, in_, summary)(stream);
 }
 
-void StatesShard::enter(Payloads payloads, int rank, float* state, RerunProgress* progress, void* stream) {
+void StatesShard::enter(Payloads payloads, int rank, float* state, void* stream) {
   const std::int64_t states = sizes().state_floats;
   launch_of(enter_kernel, ceil_div(states, std::int64_t{kThreads}), kThreads, 0,
             passed_states(in_, states, payloads), states, rank, state)(stream);
-  begin_second_pass(state, progress, stream);
 }
 
 void StatesShard::enter_from_after(Payloads payloads, std::int64_t carries, int rank, int ranks,

@@ -17,10 +17,10 @@ class StatesShard : public DeviceScan {
   const float* initial_state() const override { return in_.initial_states; }
   float* last_state() const override { return final_states_; }
   /// Without outputs alone (walk.cuh).
-  void run(IndexRange range, const float* entering, float* leaving, bool outputs,
-           const RerunProgress* progress, void* stream) override;
+  void run(IndexRange range, const float* entering, float* leaving, bool outputs, void* stream) override;
   void begin_summary(float* summary, bool decays, void* stream) override;
-  void enter(Payloads payloads, int rank, float* state, RerunProgress* progress, void* stream) override;
+  void enter(Payloads payloads, int rank, float* state, void* stream) override;
+  bool states_may_end() const override { return in_.seq_idx != nullptr; }
   void enter_from_after(Payloads payloads, std::int64_t carries, int rank, int ranks, float* gradient,
                         void* stream) override;
 

@@ -36,9 +36,7 @@ class HostSsdShard : public HostScan {
   const float* initial_state() const override { return in_.initial_states; }
   float* last_state() const override { return args_.final_states; }
 
-  void run(IndexRange range, const float* entering, float* leaving, bool outputs,
-           const RerunProgress* progress, void* /*stream*/) override {
-    if (progress != nullptr && progress->done != 0) return;
+  void run(IndexRange range, const float* entering, float* leaving, bool outputs, void* /*stream*/) override {
     for (std::int64_t b = 0; b < in_.batch; ++b) run_batch(b, range, entering, leaving, outputs);
   }
 
@@ -58,11 +56,14 @@ class HostSsdShard : public HostScan {
     }
   }
 
-  void enter(Payloads payloads, int rank, float* state, RerunProgress* progress, void* /*stream*/) override {
+  void enter(Payloads payloads, int rank, float* state, void* /*stream*/) override {
     const std::int64_t rows = in_.batch * in_.nheads;
 #pragma omp parallel for schedule(static)
     for (std::int64_t row = 0; row < rows; ++row) enter_head(passed_states(payloads), rank, row, state);
-    begin_second_pass(state, progress);
+  }
+
+  bool states_may_end() const override {
+    return in_.seq_idx != nullptr;
   }
 
   void enter_from_after(Payloads payloads, std::int64_t carries, int rank, int ranks, float* gradient,

@@ -186,7 +186,8 @@ class HopperHalves : public Halves {
     HopperArgs args = of_outputs_;
     args.ssd.in.initial_states = entering;
     args.ssd.final_states = leaving;
-    hopper::launch_kernel(hopper::Begin::after, stream, variant_.kernel, plan_.blocks, dim3(kThreads),
+    // What enters was there before the states of parts, which it waits for.
+    hopper::launch_kernel(hopper::Begin::early, stream, variant_.kernel, plan_.blocks, dim3(kThreads),
                           variant_.shared_bytes, args);
   }
 

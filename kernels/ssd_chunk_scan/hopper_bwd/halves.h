@@ -8,8 +8,10 @@
 #include "model/tensor.h"
 
 // cuda-hopper's gradients in two halves, for shards of time: the pass of states goes over all parts of both
-// walks, the last ones too, which gives what leaves the shard both ways. Images and gradients follow once it is
-// known what enters it.
+// walks, the last ones too, which gives what leaves the shard both ways. Images and gradients follow once it
+// is known what enters it. Where time is not cut by itself, nothing but what leaves the shard is taken from
+// the pass: it is cut for that, and goes over no more chunks than reach the shard's end, of the walks that
+// are asked for.
 
 namespace ssmbench::ssd_hopper_bwd {
 

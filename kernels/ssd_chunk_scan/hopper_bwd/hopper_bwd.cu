@@ -131,18 +131,23 @@ struct PlaceOfHead {
 /// Where states of the parts of both walks lie: from zeros, and those that enter parts.
 struct HalvesLayout {
   std::size_t own, entering, bytes;
+  std::int64_t own_blocks;
 
   explicit HalvesLayout(const Problem& problem) {
     const SsdChunkScan scan(problem);
     const ChunkedBwdPlan plan = chunked_bwd_plan(problem, tiles_of(problem));
     const std::int64_t heads = scan.batch * scan.nheads;
     const std::int64_t blocks = 2 * heads * walk_parts(heads, plan.chunks);
-    const auto bytes_of_states =
-        static_cast<std::int64_t>(handed_layout(blocks, 1, kSteps * 64 * plan.dstate_tiles).bytes);
+    own_blocks = blocks;
+    for (const std::int64_t walks : {heads, 2 * heads})
+      own_blocks = std::max(own_blocks, walks * end_parts(walks, plan.chunks));
+    const auto bytes_of_states = [&](std::int64_t of) {
+      return static_cast<std::int64_t>(handed_layout(of, 1, kSteps * 64 * plan.dstate_tiles).bytes);
+    };
     WorkspaceLayout layout;
     layout.take(static_cast<std::int64_t>(plan.bytes), 1);
-    own = layout.take(bytes_of_states, 1);
-    entering = layout.take(bytes_of_states, 1);
+    own = layout.take(bytes_of_states(own_blocks), 1);
+    entering = layout.take(bytes_of_states(blocks), 1);
     bytes = layout.bytes();
   }
 };
@@ -154,40 +159,65 @@ class HopperHalves {
       : plan_(chunked_bwd_plan(problem, tiles_of(problem))),
         variant_(variant_for<Io>(64 * plan_.dstate_tiles, bwd.in.z != nullptr)),
         args_(make_args(bwd, plan_, chunked_bwd_arrays(plan_, workspace))),
-        of_parts_(walks(bwd, workspace, HalvesLayout(problem).own)),
-        of_images_(walks(bwd, workspace, HalvesLayout(problem).entering)) {
+        of_parts_(walks(bwd, workspace, HalvesLayout(problem).own, HalvesLayout(problem).own_blocks)),
+        of_images_(walks(bwd, workspace, HalvesLayout(problem).entering, 0)) {
     check_cuda(cudaFuncSetAttribute(variant_.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     variant_.shared_bytes));
   }
 
   void pass(const ThroughShard& through, cudaStream_t stream) const {
-    launch_all_parts<Io>(of_parts_, stream);
-    if (through.leaving != nullptr) join(of_parts_.forward, through.state, nullptr, through.leaving, stream);
+    const Walks walks =
+        cuts_time() ? of_parts_ : to_ends(through.leaving != nullptr, through.entering != nullptr);
+    launch_all_parts<Io>(walks, stream);
+    if (through.leaving != nullptr) join(walks.forward, through.state, nullptr, through.leaving, stream);
     if (through.entering != nullptr)
-      join(of_parts_.backward, through.gradient, nullptr, through.entering, stream);
+      join(walks.backward, through.gradient, nullptr, through.entering, stream);
   }
 
   void compute(cudaStream_t stream) const {
-    join(of_parts_.forward, of_images_.forward.first, of_images_.forward.handed.states, nullptr, stream);
-    join(of_parts_.backward, of_images_.backward.first, of_images_.backward.handed.states, nullptr, stream);
+    if (cuts_time()) {
+      join(of_parts_.forward, of_images_.forward.first, of_images_.forward.handed.states, nullptr, stream);
+      join(of_parts_.backward, of_images_.backward.first, of_images_.backward.handed.states, nullptr, stream);
+    }
     launch_images<Io>(of_images_, stream);
     ssd_hopper_bwd::launch(variant_, args_, stream);
     launch_gradient_sums<Io, Io>(args_.bwd, args_.plan, args_.workspace, stream);
   }
 
  private:
-  /// That hand on states in the workspace from `offset` on.
-  Walks walks(const SsdBwdArgs& bwd, void* workspace, std::size_t offset) const {
+  bool cuts_time() const { return of_images_.forward.parts > 1; }
+
+  /// That hand on states in the workspace from `offset` on, with room for `most` blocks there.
+  Walks walks(const SsdBwdArgs& bwd, void* workspace, std::size_t offset, std::int64_t most) const {
     auto* const base = static_cast<unsigned char*>(workspace);
     Walks made = make_walks<Io>(bwd, plan_, chunked_bwd_arrays(plan_, workspace), base + offset);
-    // In places of their own where time is not cut, too.
-    const std::int64_t blocks = bwd.in.batch * bwd.in.nheads * made.forward.parts;
+    const std::int64_t blocks = heads_of(made) * made.forward.parts;
     const int states = kSteps * 64 * plan_.dstate_tiles;
-    made.forward.handed = handed_states(handed_layout(2 * blocks, 1, states), base + offset);
-    made.backward.handed = made.forward.handed;
-    made.backward.handed.states += blocks * states;
-    made.backward.handed.decays += blocks;
+    made.forward.handed = handed_states(handed_layout(std::max(2 * blocks, most), 1, states), base + offset);
+    made.backward.handed = behind(made.forward.handed, blocks);
     return made;
+  }
+
+  /// The walks that are asked for, in parts for what they end with alone.
+  Walks to_ends(bool forward, bool backward) const {
+    Walks made = of_parts_;
+    const std::int64_t heads = heads_of(made);
+    const int parts = end_parts((forward && backward ? 2 : 1) * heads, made.forward.chunks);
+    made.forward.parts = forward ? parts : 0;
+    made.backward.parts = backward ? parts : 0;
+    made.forward.end_alone = made.backward.end_alone = true;
+    made.backward.handed = behind(made.forward.handed, heads * made.forward.parts);
+    return made;
+  }
+
+  static std::int64_t heads_of(const Walks& walks) {
+    return walks.forward.in.batch * walks.forward.in.nheads;
+  }
+  /// What comes after `blocks` blocks.
+  HandedStates behind(HandedStates handed, std::int64_t blocks) const {
+    handed.states += blocks * kSteps * 64 * plan_.dstate_tiles;
+    handed.decays += blocks;
+    return handed;
   }
 
   void join(const WalkArgs& walk, const float* entering, float* before, float* leaving,

@@ -41,4 +41,10 @@ constexpr int walk_parts(std::int64_t heads, std::int64_t chunks) {
   return static_cast<int>(best);
 }
 
+/// Parts of each of `walks` walks of which the ends alone are asked for. Blocks for two rounds: heads forget
+/// at different speeds, and those that have forgotten end early.
+constexpr int end_parts(std::int64_t walks, std::int64_t chunks) {
+  return static_cast<int>(std::clamp<std::int64_t>(2 * kWalkBlocks / walks, 1, chunks));
+}
+
 }  // namespace ssmbench::ssd_hopper_bwd

@@ -62,16 +62,19 @@ class WalkBlock {
   };
 
  public:
-  /// `index`: among the blocks of this walk.
+  /// `index`: among the blocks of this walk. By whole warps.
   __device__ WalkBlock(const WalkArgs& args, int index) : args_(args), index_(index) {
     const auto nheads = static_cast<int>(args.in.nheads);
     const int row = index / args.parts;
     const int part = index - row * args.parts;
     b_ = row / nheads;
     head_ = row - b_ * nheads;
-    const int share = args.chunks / args.parts;
-    const int rest = args.chunks - share * args.parts;
-    begin_ = part * share + min(part, rest);
+    const int most = args.chunks - args.parts;  // no part is empty
+    const int first = !kImages && args.end_alone ? min(first_that_counts(), most) : 0;
+    const int chunks = args.chunks - first;
+    const int share = chunks / args.parts;
+    const int rest = chunks - share * args.parts;
+    begin_ = first + part * share + min(part, rest);
     end_ = begin_ + share + (part < rest ? 1 : 0);
   }
 
@@ -196,6 +199,27 @@ class WalkBlock {
     return *reinterpret_cast<const float(*)[4][kSteps]>(dynamic_shared + offset);
   }
 
+  /// The last chunk of the walk over which, together with all that follow, the decay is 0: what enters it
+  /// does not reach the walk's end. 0 where there is none, and where states may grow.
+  __device__ int first_that_counts() const {
+    const SsdInputs& in = args_.in;
+    if (!(in.A[head_] <= 0.0F) || in.dt_low < 0.0F) return 0;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    float product = 1.0F;
+    for (int end = args_.chunks; end > 0; end -= 32) {  // lane 0 has the last one
+      const int i = end - 1 - lane;
+      float decay = i < 0 ? 1.0F : args_.steps[(row_of(i) * 4 + kStepEnter) * kSteps + kSteps - 1];
+#pragma unroll
+      for (int distance = 1; distance < 32; distance *= 2) {
+        const float after = __shfl_up_sync(~0U, decay, distance);
+        if (lane >= distance) decay *= after;
+      }
+      const unsigned zeros = __ballot_sync(~0U, product * decay == 0.0F);
+      if (zeros != 0) return end - __ffs(static_cast<int>(zeros));
+      product *= __shfl_sync(~0U, decay, 31);
+    }
+    return 0;
+  }
   __device__ int chunk_of(int i) const {
     return kForward ? i : args_.chunks - 1 - i;
   }
@@ -381,13 +405,13 @@ __device__ __forceinline__ void walk_part(const WalkArgs& args, int index) {
     block.store();
 }
 
-/// Both walks, the longer one first: half of the blocks each.
+/// Both walks, the longer one first.
 template <class Io, int kStates, bool kGated, WalkPass kPass>
 __global__ void __launch_bounds__(kWalkThreads, 2)
     ssd_hopper_states_kernel(const __grid_constant__ WalkArgs forward,
                              const __grid_constant__ WalkArgs backward) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  const auto blocks = static_cast<int>(gridDim.x / 2);
+  const auto blocks = static_cast<int>(backward.in.batch * backward.in.nheads) * backward.parts;
   const auto block = static_cast<int>(blockIdx.x);
   if (block < blocks)
     walk_part<Traits<Io, kStates, kGated>, Walk::backward, kPass>(backward, block);

@@ -19,7 +19,10 @@ struct WalkArgs {
       unscales;  ///< in f16: [row][dstate tile][kUnscales], at what belongs to this walk; of the first tile
   HandedStates handed;
   int chunks;
-  int parts;  ///< that the walk of a head is cut into, a block each (handed.h)
+  int parts;  ///< that the walk of a head is cut into, a block each (handed.h); 0: there is no walk
+  /// Of a pass of parts: nobody asks for anything but what the walk ends with. Parts are of the chunks that
+  /// reach its end alone: decays of f32 make nothing of the others' states.
+  bool end_alone = false;
 };
 
 /// States that the parts of both walks hand on: those of states, then those of their gradients.

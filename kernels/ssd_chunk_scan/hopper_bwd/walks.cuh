@@ -95,7 +95,7 @@ void launch_all_parts(const Walks& walks, cudaStream_t stream) {
     walk->images = nullptr;  // last parts too
   }
   const std::int64_t heads = forward.in.batch * forward.in.nheads;
-  walks.parts<<<static_cast<unsigned>(2 * heads * forward.parts), kWalkThreads,
+  walks.parts<<<static_cast<unsigned>(heads * (forward.parts + backward.parts)), kWalkThreads,
                 static_cast<std::size_t>(walks.shared_bytes), stream>>>(forward, backward);
   check_cuda(cudaGetLastError());
 }

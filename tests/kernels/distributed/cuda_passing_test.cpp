@@ -19,9 +19,12 @@
 #include "model/tensor_map.h"
 #include "support/gpu.h"
 #include "support/host_tensors.h"
+#include "support/mistaken_scan.h"
 #include "support/rank_threads.h"
 #include "support/run_plan.h"
 #include "support/sharded_problems.h"
+#include "support/ssd_problem.h"
+#include "support/team_run.h"
 #include "team/rank_links.h"
 
 using namespace ssmbench;
@@ -67,6 +70,19 @@ class PartOnGpu {
   std::vector<std::byte> out() const {
     const TensorView& view = views_.at("out");
     return bytes_at(view.data, static_cast<std::size_t>(element_count(view.shape)) * size_of(view.dtype));
+  }
+  /// Its part of the outputs to where they are of the whole.
+  void put_outputs(const Box& box, bool is_last, std::vector<HostTensor>& whole) const {
+    for (auto& output : whole) {
+      const HostTensor part(part_of(output.spec, box));
+      const bool is_cut = part.spec.shape != output.spec.shape;
+      if (!is_cut && !is_last) continue;
+      device_.copy_out(part.buffer.data(), views_.at(part.spec.name).data, part.spec.bytes());
+      const Shape begin = begin_of(output.spec, box);
+      scatter(part, output, [&](const Shape& here, Shape& there) {
+        for (std::size_t axis = 0; axis < here.size(); ++axis) there[axis] = here[axis] + begin[axis];
+      });
+    }
   }
   std::vector<std::byte> state_at(const float* state) const {
     return bytes_at(state, static_cast<std::size_t>(scan_->sizes().state_floats) * sizeof(float));
@@ -114,7 +130,7 @@ void rerun_must_be_in_sequence(const Case& one, bool forgets, Communicator& host
   for (const std::int64_t stop : stops) {
     states.push_back(part.floats(scan.sizes().state_floats));
     auto* const leaving = static_cast<float*>(states.back().get());
-    scan.run({begin, stop}, state, leaving, true, nullptr, device->stream());
+    scan.run({begin, stop}, state, leaving, true, device->stream());
     state = leaving;
     begin = stop;
   }
@@ -129,7 +145,57 @@ void rerun_must_be_in_sequence(const Case& one, bool forgets, Communicator& host
   if (!forgets && again < 448) throw std::runtime_error("stops before states are equal");
 }
 
+/// Outputs of three ranks that pass states with a mistake.
+std::vector<HostTensor> outputs_with(const Case& one, Mistake mistake) {
+  constexpr int kRanks = 3;
+  std::vector<HostTensor> whole = blank_outputs(one.problem);
+  const std::string failures = run_rank_threads(kRanks, [&](Communicator& host) {
+    const auto device = open_device(DeviceKind::cuda);
+    RankLinks links(host, *device, DataPath::host_memory);
+    Communicator& team = links.of_device();
+    PartOnGpu part(one, false, *device, team);
+    LocalScan& scan = part.scan();
+    const auto elsewhere = part.floats(scan.sizes().state_floats);
+    MistakenScan mistaken(scan, mistake, static_cast<float*>(elsewhere.get()),
+                          [&](float* at, std::int64_t count) {
+                            device->fill(at, 0, static_cast<std::size_t>(count) * sizeof(float));
+                          });
+    const auto stops = host_stops(scan.sizes().steps);
+    const auto memory = part.floats(Rerun::floats(scan.sizes(), team.size(), stops.size()));
+    Rerun(mistaken, team, stops, static_cast<float*>(memory.get())).launch(device->stream());
+    for (int rank = 0; rank < kRanks; ++rank) {  // one after the other: they write to the same tensors
+      if (rank == team.rank())
+        part.put_outputs(time_box(one.problem, rank, kRanks), rank + 1 == kRanks, whole);
+      team.barrier();
+    }
+  });
+  if (!failures.empty()) throw std::runtime_error(failures);
+  return whole;
+}
+
 }  // namespace
+
+TEST_CASE("mistakes in passing states between ranks on GPUs are found by verification", "[gpu]") {
+  if (!gpu_or_skip()) return;
+  const Problem scan =
+      scan_problem({{"seqlen", size(400)}, {"dim", size(4)}, {"dstate", size(3)}, {"delta_softplus", true}});
+  const Problem ssd = ssd_problem({{"seqlen", size(400)},
+                                   {"nheads", size(3)},
+                                   {"headdim", size(4)},
+                                   {"dstate", size(3)},
+                                   {"dt_softplus", true},
+                                   {"final_states", true}});
+  for (const Problem& problem : {scan, ssd}) {
+    const WholeCase whole(make_case(problem, "slow_decay"));
+    INFO(problem.op().name);
+    CHECK(whole.faults(outputs_with(whole.the_case(), Mistake::none)) == "");
+    for (const Mistake mistake : {Mistake::own_shard_twice, Mistake::wrong_neighbour, Mistake::decay_left_out,
+                                  Mistake::stopped_early, Mistake::last_state_of_first_pass}) {
+      INFO("mistake " << static_cast<int>(mistake));
+      CHECK(whole.faults(outputs_with(whole.the_case(), mistake)) != "");
+    }
+  }
+}
 
 TEST_CASE("ranks on GPUs run again what the shards one after the other give, bit for bit", "[gpu]") {
   if (!gpu_or_skip()) return;

@@ -4,6 +4,7 @@
 
 #include "kernels/distributed/state_passing.h"
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -16,6 +17,7 @@
 #include "kernels/distributed/time_split.h"
 #include "kernels/selective_scan/distributed/host_shard.h"
 #include "kernels/ssd_chunk_scan/distributed/host_shard.h"
+#include "support/mistaken_scan.h"
 #include "support/ranks.h"
 #include "support/run_plan.h"
 #include "support/sharded_problems.h"
@@ -73,7 +75,7 @@ void must_be_in_sequence(LocalScan& scan, const Rerun& rerun, const TensorSet& p
   const auto out = bytes_of(parts.at("out"));
   std::vector<float> leaving(static_cast<std::size_t>(scan.sizes().state_floats));
   const float* entering = rerun.entering() != nullptr ? rerun.entering() : scan.initial_state();
-  scan.run({0, scan.sizes().steps}, entering, leaving.data(), true, nullptr, nullptr);
+  scan.run({0, scan.sizes().steps}, entering, leaving.data(), true, nullptr);
   if (out != bytes_of(parts.at("out"))) throw std::runtime_error("out is not that of the shards in sequence");
 }
 
@@ -88,7 +90,7 @@ OwnLaunch rerun_in_sequence(const std::function<void(const Rerun&, Communicator&
     if (team.rank() + 1 == team.size() && scan.last_state() != nullptr) {
       std::vector<float> leaving(state);
       const float* entering = rerun.entering() != nullptr ? rerun.entering() : scan.initial_state();
-      scan.run({0, scan.sizes().steps}, entering, leaving.data(), false, nullptr, nullptr);
+      scan.run({0, scan.sizes().steps}, entering, leaving.data(), false, nullptr);
       if (std::memcmp(leaving.data(), last.data(), state * sizeof(float)) != 0)
         throw std::runtime_error("the last state is not that of the shards in sequence");
     }
@@ -214,50 +216,15 @@ TEST_CASE("both ways to pass states give the same bits") {
 
 namespace {
 
-enum class Mistake { none, own_shard_twice, decay_left_out, stopped_early, last_state_of_first_pass };
+/// A shard in host memory with a mistake, and what it needs.
+struct MistakenHostScan {
+  std::vector<float> elsewhere;
+  MistakenScan scan;
 
-/// A shard with a mistake.
-class MistakenScan : public LocalScan {
- public:
-  MistakenScan(LocalScan& scan, Mistake mistake)
-      : LocalScan(scan.sizes()),
-        scan_(scan),
-        mistake_(mistake),
-        elsewhere_(static_cast<std::size_t>(scan.sizes().state_floats)) {}
-
-  const float* initial_state() const override { return scan_.initial_state(); }
-  float* last_state() const override { return scan_.last_state(); }
-  void run(IndexRange range, const float* entering, float* leaving, bool outputs,
-           const RerunProgress* progress, void* stream) override {
-    const bool is_last = progress != nullptr && range.end == sizes().steps;
-    scan_.run(range, entering,
-              mistake_ == Mistake::last_state_of_first_pass && is_last ? elsewhere_.data() : leaving, outputs,
-              progress, stream);
-  }
-  /// With the decays that an honest rank does not read.
-  void begin_summary(float* summary, bool /*decays*/, void* stream) override {
-    scan_.begin_summary(summary, true, stream);
-    if (mistake_ == Mistake::decay_left_out)  // e^(A·0) = 1
-      std::fill_n(summary, sizes().summary_floats, 0.0F);
-  }
-  void enter(Payloads payloads, int rank, float* state, RerunProgress* progress, void* stream) override {
-    scan_.enter(payloads, mistake_ == Mistake::own_shard_twice ? rank + 1 : rank, state, progress, stream);
-  }
-  void enter_from_after(Payloads payloads, std::int64_t carries, int rank, int ranks, float* gradient,
-                        void* stream) override {
-    scan_.enter_from_after(payloads, carries, rank, ranks, gradient, stream);
-  }
-  void compare(const float* state, const float* kept, RerunProgress* progress, void* stream) override {
-    scan_.compare(state, kept, progress, stream);
-    if (mistake_ == Mistake::stopped_early && progress->ranges == 1) progress->done = 1;
-  }
-  void copy_state(const float* from, float* to, void* stream) override { scan_.copy_state(from, to, stream); }
-  RerunProgress settled(const RerunProgress* progress) const override { return scan_.settled(progress); }
-
- private:
-  LocalScan& scan_;
-  Mistake mistake_;
-  std::vector<float> elsewhere_;
+  MistakenHostScan(LocalScan& honest, Mistake mistake)
+      : elsewhere(static_cast<std::size_t>(honest.sizes().state_floats)),
+        scan(honest, mistake, elsewhere.data(),
+             [](float* at, std::int64_t count) { std::fill_n(at, count, 0.0F); }) {}
 };
 
 Problem plain_scan() {
@@ -287,19 +254,19 @@ TEST_CASE("mistakes in passing states are found by verification") {
     const auto shifted = with_launch(
         honest, shard_of_op(op), [](LocalScan& scan, Communicator& team, const TensorSet&, float* workspace) {
           ShiftedGather wrong(team);
-          MistakenScan summarized(scan, Mistake::none);
-          Rerun(summarized, wrong, host_stops(scan.sizes().steps), workspace).launch(nullptr);
+          MistakenHostScan summarized(scan, Mistake::none);
+          Rerun(summarized.scan, wrong, host_stops(scan.sizes().steps), workspace).launch(nullptr);
         });
     CHECK(whole.faults_of(shifted, 3) != "");
 
-    for (const Mistake mistake : {Mistake::own_shard_twice, Mistake::decay_left_out, Mistake::stopped_early,
-                                  Mistake::last_state_of_first_pass}) {
+    for (const Mistake mistake : {Mistake::own_shard_twice, Mistake::wrong_neighbour, Mistake::decay_left_out,
+                                  Mistake::stopped_early, Mistake::last_state_of_first_pass}) {
       INFO("mistake " << static_cast<int>(mistake));
       const auto mistaken =
           with_launch(honest, shard_of_op(op),
                       [=](LocalScan& scan, Communicator& team, const TensorSet&, float* workspace) {
-                        MistakenScan wrong(scan, mistake);
-                        Rerun(wrong, team, host_stops(scan.sizes().steps), workspace).launch(nullptr);
+                        MistakenHostScan wrong(scan, mistake);
+                        Rerun(wrong.scan, team, host_stops(scan.sizes().steps), workspace).launch(nullptr);
                       });
       CHECK(whole.faults_of(mistaken, 3) != "");
     }
@@ -321,8 +288,8 @@ TEST_CASE(
     const auto mistaken =
         with_launch(find_distributed(op, "cpu-rerun"), shard_of_op(op),
                     [](LocalScan& scan, Communicator& team, const TensorSet& parts, float* workspace) {
-                      MistakenScan wrong(scan, Mistake::stopped_early);
-                      Rerun rerun(wrong, team, host_stops(scan.sizes().steps), workspace);
+                      MistakenHostScan wrong(scan, Mistake::stopped_early);
+                      Rerun rerun(wrong.scan, team, host_stops(scan.sizes().steps), workspace);
                       rerun.launch(nullptr);
                       must_be_in_sequence(scan, rerun, parts);
                     });

@@ -18,6 +18,18 @@ TEST_CASE("hopper backward: parts of walks run at once, and have chunks") {
   CHECK(cut > 5);
 }
 
+TEST_CASE("hopper backward: parts of walks for their ends have chunks, and fill a GPU twice at most") {
+  for (const std::int64_t walks : {1, 2, 80, 160, 264, 528, 529, 100000})
+    for (const std::int64_t chunks : {1, 2, 3, 17, 64, 1000, 33554431}) {
+      const int parts = end_parts(walks, chunks);
+      REQUIRE(parts >= 1);
+      CHECK(parts <= chunks);
+      if (parts > 1) CHECK(walks * parts <= 2 * kWalkBlocks);
+    }
+  CHECK(end_parts(160, 4096) == 3);
+  CHECK(end_parts(80, 4096) == 6);
+}
+
 TEST_CASE("hopper backward: few long heads are cut, short or many ones are not") {
   CHECK(walk_parts(1, 1024) > 16);
   CHECK(walk_parts(8, 1024) > 1);
