@@ -32,7 +32,7 @@ struct HopperArgs : ssd::GradientArgs {
 
 /// What a head leaves for write_flows, of each row.
 template <int kStates, int kRanks>
-struct HeadFlows {
+struct alignas(128) HeadFlows {
   float out[kSteps];   ///< terms that end at the row, but for the column sums
   float into[kSteps];  ///< V·(S'·k)·leave
   float column[kWarpsOfGroup]
@@ -60,8 +60,8 @@ __device__ __forceinline__ int own_vector(int thread) {
 template <class T>
 struct HopperLayout {
   static constexpr int kHalves = T::kStates / 64;
-  static constexpr int kStages = 2;                  ///< of V, dout, Z, q, k, S, S' and the steps
-  static constexpr int kDepth = T::kIsMimo ? 1 : 2;  ///< of flows
+  static constexpr int kStages = 2;                     ///< of V, dout, Z, q, k, S, S' and the steps
+  static constexpr int kDepth = T::kRanks > 4 ? 1 : 2;  ///< of flows
   static constexpr int kVectors = kHalves * kTile;
   static constexpr int kInputs = (T::kIsMimo ? 2 : 3) * kTile;  ///< of V, dout and Z; MIMO has dy for dout
   static constexpr int kStage = kInputs + 4 * kVectors;

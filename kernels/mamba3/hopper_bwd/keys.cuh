@@ -23,6 +23,8 @@ class KeyWarpgroup {
   using Steps = float[kStepFloats][kSteps];
   static constexpr int kHalves = Shared::Layout::kHalves;
   using Sums = ssd::ProjectionSums<kHalves>;
+  /// Halves of the states whose products run during the epilogue of the one before: with SISO registers are short.
+  static constexpr int kHalvesAhead = T::kIsMimo ? kHalves : 1;
   static constexpr auto kAlong = hopper::Major::k;
   static constexpr auto kAcross = hopper::Major::rows;
 
@@ -32,7 +34,8 @@ class KeyWarpgroup {
         shared_(shared),
         warp_(thread / 32),
         at_{16 * (thread / 32), 0, thread % 32},
-        fragment_(hopper::fragment_offset(thread / 32, thread % 32)) {
+        fragment_(hopper::fragment_offset(thread / 32, thread % 32)),
+        ranks_(args, at_) {
     row_ = static_cast<int>(ssd::BlockPlace(args).row(args, 0));
   }
 
@@ -63,15 +66,16 @@ class KeyWarpgroup {
     const Steps& steps = shared_.steps(input_at_);
     std::uint32_t x[16];
     ssd::load_tile_pairs(x, shared_.x_tile(input_at_) + fragment_);
-    float dk[32];
-    float weights[2];
+    float dk[kHalvesAhead][32];
+    std::uint32_t weighed[16];
+    OwnPhases phases;
     {
       float u[32];
+      const float delta[2] = {steps[kStepDelta][at_.row_of(0)], steps[kStepDelta][at_.row_of(2)]};
+      const float leave[2] = {steps[kStepLeave][at_.row_of(0)], steps[kStepLeave][at_.row_of(2)]};
       const std::uint64_t k_rows = ssd::tile_operand(shared_.k_tile(input_at_));
       const std::uint64_t dstates = ssd::tile_operand(shared_.dstate_tile(input_at_));
-      hopper::pin_registers(x);
       ssd::start_tile_product<Io, kAlong, kAlong, T::kStates>(u, k_rows, dstates);
-      ssd::start_product<Io>(dk, x, shared_.dstate_tile(input_at_));
       const float states = sum_lanes<1, 16>(product_of_states());
       shared_.flows().wait_empty(flow_at_);
       auto& flows = shared_.flows_of(flow_at_);
@@ -81,11 +85,9 @@ class KeyWarpgroup {
         const float skip = sum_lanes<1, 16>(weigh_skipped(direct, x, head));
         if (at_.lane == 0) flows.skip[warp_] = skip;
       }
-      hopper::wgmma_wait<1>();
+      hopper::wgmma_wait<0>();
       hopper::pin_registers(u);
       float into[2] = {0.0F, 0.0F};
-      const float delta[2] = {steps[kStepDelta][at_.row_of(0)], steps[kStepDelta][at_.row_of(2)]};
-      const float leave[2] = {steps[kStepLeave][at_.row_of(0)], steps[kStepLeave][at_.row_of(2)]};
 #pragma unroll
       for (int i = 0; i < 16; ++i) {
         const float2 pair = unpack_pair<Io>(x[i]);
@@ -99,44 +101,40 @@ class KeyWarpgroup {
       for (int j = 0; j < 2; ++j) {
         into[j] = sum_lanes<1, 2>(into[j]);
         if (at_.lane % 4 == 0) flows.into[at_.row_of(2 * j)] = into[j];
-        weights[j] = delta[j] * leave[j];
       }
-      hopper::wgmma_wait<0>();
-      weigh(dk, weights);
+      weigh_rows(weighed, x, {delta[0] * leave[0], delta[1] * leave[1]});
+      if constexpr (T::kIsMimo) phases = load_phases(head, 0);
       shared_.squares().wait_full(square_at_);
       multiply_transposed(u, shared_.mixing_tile(), shared_.dy_tile(input_at_));
-      multiply_transposed(dk, shared_.crosses_tile(), shared_.q_tile(input_at_));
+      hopper::pin_registers(weighed);
+      start_half(dk[0], weighed, 0);
       hopper::wgmma_wait<1>();
       hopper::pin_registers(u);
       if constexpr (T::kIsMimo)
-        write_ranks(args_, args_.work.dv, u, head, at_);
+        ranks_.write(args_, args_.work.dv, u, head, flows.biases[1][warp_]);
       else
         store_dv(u, direct, head);
     }
-    OwnPhases phases = load_phases(head, 0);
-    hopper::wgmma_wait<0>();
-    hopper::pin_registers(dk);
+    if constexpr (!T::kIsMimo) phases = load_phases(head, 0);  // registers are short before
     auto& flows = shared_.flows_of(flow_at_);
     float turned[kHalves][kOwnPairs];
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
-      if (half > 0) {
-        phases = load_phases(head, half);
-        hopper::pin_registers(x);
-        ssd::start_product<Io>(dk, x, shared_.dstate_tile(input_at_) + half * kTile);
-        hopper::wgmma_wait<0>();
-        weigh(dk, weights);
-        multiply_transposed(dk, shared_.crosses_tile(), shared_.q_tile(input_at_) + half * kTile);
-        hopper::wgmma_wait<0>();
-        hopper::pin_registers(dk);
-      }
-      if (half + 1 == kHalves) ssd::warp_arrive(shared_.squares().empty(square_at_), at_.lane);
-      add_final_k(dk, head, half);
+      float(&of_half)[32] = dk[half % kHalvesAhead];
+      if (half > 0) phases = load_phases(head, half);
+      if (half >= kHalvesAhead) start_half(of_half, weighed, half);
+      hopper::wgmma_wait<0>();
+      hopper::pin_registers(of_half);
+      if (half + 1 == kHalves)
+        ssd::warp_arrive(shared_.squares().empty(square_at_), at_.lane);
+      else if (half + 1 < kHalvesAhead)
+        start_half(dk[half + 1], weighed, half + 1);
+      add_final_k(of_half, head, half);
       if (half < args_.angle_tiles)
-        turn_back(dk, shared_.k_tile(input_at_) + half * kTile + fragment_, phases, turned[half]);
+        turn_back(of_half, shared_.k_tile(input_at_) + half * kTile + fragment_, phases, turned[half]);
       const int lane = ssd::group_thread() % 32;  // again: registers are short
-      add_gradient<T::kRanks>(dK[half], dk, flows.biases[1][warp_] + 64 * half, T::kStates, lane);
-      hopper::pin_registers(dk);
+      add_gradient<T::kRanks>(dK[half], of_half, flows.biases[1][warp_] + 64 * half, T::kStates, lane);
+      hopper::pin_registers(of_half);
     }
     // Behind both halves: the query warpgroup hands its part later.
 #pragma unroll
@@ -152,16 +150,35 @@ class KeyWarpgroup {
     return load_own_phases<T::kRanks>(args_, row_ + head, half, ssd::group_thread());
   }
 
-  __device__ __forceinline__ static void weigh(float (&dk)[32], const float (&weights)[2]) {
-    hopper::pin_registers(dk);
-#pragma unroll
-    for (int i = 0; i < 32; ++i) dk[i] *= weights[i / 2 % 2];
+  /// Starts dk = (s∘leave ∘ V)·S' + Xᵀ·q, 64 states of it.
+  __device__ __forceinline__ void start_half(float (&dk)[32], const std::uint32_t (&weighed)[16],
+                                             int half) const {
+    start_gradient<kAcross>(dk, weighed, shared_.dstate_tile(input_at_) + half * kTile,
+                            shared_.crosses_tile(), shared_.q_tile(input_at_) + half * kTile);
   }
 
-  /// This thread's part of ⟨S', S⟩.
+  /// This thread's part of ⟨S', S⟩. MIMO takes the diagonals of products of 16 rows by 8 of the same, for which SISO's
+  /// registers do not suffice.
   __device__ __forceinline__ float product_of_states() const {
-    return ssd::product_of_states<Io, T::kStates>(shared_.vectors(shared_.state_tile(input_at_)),
-                                                  shared_.vectors(shared_.dstate_tile(input_at_)));
+    const std::uint32_t states = shared_.state_tile(input_at_);
+    const std::uint32_t dstates = shared_.dstate_tile(input_at_);
+    if constexpr (!T::kIsMimo) {
+      return ssd::product_of_states<Io, T::kStates>(shared_.vectors(states), shared_.vectors(dstates));
+    } else {
+      float products[2][4] = {};
+#pragma unroll
+      for (int j = 0; j < T::kStates / 16; ++j) {
+        std::uint32_t a[4];
+        std::uint32_t b[4];
+        load_matrices(a, (dstates + fragment_ + j / 4 * kTile) ^ j % 4 * 32);
+        load_matrices(b, (states + fragment_ + j / 4 * kTile) ^ j % 4 * 32);
+        mma_bf16(products[0], a, b[0], b[2]);
+        mma_bf16(products[1], a, b[1], b[3]);
+      }
+      const bool is_odd = at_.lane / 4 % 2 != 0;
+      const float own = is_odd ? products[0][1] + products[1][3] : products[0][0] + products[1][2];
+      return at_.lane / 8 == at_.lane % 4 ? own : 0.0F;
+    }
   }
 
   /// D·dy with dy in f32, and this thread's part of ⟨dy, V⟩. The query warpgroup overwrites Z after it.
@@ -296,6 +313,7 @@ class KeyWarpgroup {
   Patch at_;
   std::uint32_t fragment_;
   int row_;  ///< of the first head
+  RankRows<T> ranks_;
   typename Shared::Inputs::Position input_at_;
   typename Shared::Squares::Position square_at_;
   typename Shared::Flows::Position flow_at_;

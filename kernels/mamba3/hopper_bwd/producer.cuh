@@ -44,6 +44,11 @@ __device__ void load_heads(const HopperArgs& args, const HopperShared<T>& shared
     hopper::prefetch_bytes(args.work.phases + row * angles, 4 * angles);
     load_states(shared.dstate_tile(at), args.work.dstates);
     load_states(shared.state_tile(at), args.work.states);
+    if (head + 1 < place.heads) {  // whose slot is not empty yet
+      const std::int64_t next = place.row(args, head + 1) * Layout::kVectors;
+      hopper::prefetch_bytes(static_cast<const unsigned char*>(args.work.dstates) + next, Layout::kVectors);
+      hopper::prefetch_bytes(static_cast<const unsigned char*>(args.work.states) + next, Layout::kVectors);
+    }
   }
 }
 
@@ -69,6 +74,25 @@ __device__ __forceinline__ void store_flow(float* to, float2 of_rows, int lane) 
 #pragma unroll
     for (int bit = 1; 2 * bit < kRanks; bit *= 2) sum += __shfl_xor_sync(0xFFFFFFFFU, sum, bit);
     if (lane % (kRanks / 2) == 0) to[lane / (kRanks / 2)] = sum;
+  }
+}
+
+/// MIMO's sums of dq and dk, by rank, four states a lane: dstate is a multiple of 8, and so are the sums of a row.
+template <class T, class Flows>
+__device__ __forceinline__ void write_biases(float* to, const Flows& flows, int dstate, int lane) {
+  constexpr int kVectors = T::kStates / 4;  // of a rank
+#pragma unroll 1                            // registers are short
+  for (int i = lane; i < 2 * T::kRanks * kVectors; i += 32) {
+    const int n = 4 * (i % kVectors);
+    const auto& of_warps = flows.biases[i / (T::kRanks * kVectors)];
+    const int from = 4 * (i % (T::kRanks * kVectors));
+    float4 sum = *reinterpret_cast<const float4*>(of_warps[0] + from);
+#pragma unroll
+    for (int k = 1; k < kWarpsOfGroup; ++k) {
+      const float4 more = *reinterpret_cast<const float4*>(of_warps[k] + from);
+      sum = make_float4(sum.x + more.x, sum.y + more.y, sum.z + more.z, sum.w + more.w);
+    }
+    if (n < dstate) *reinterpret_cast<float4*>(to + i / kVectors * dstate + n) = sum;
   }
 }
 
@@ -115,14 +139,16 @@ __device__ void write_flows(const HopperArgs& args, const HopperShared<T>& share
       return (of_warps[0][i] + of_warps[1][i]) + (of_warps[2][i] + of_warps[3][i]);
     };
     float* const sums = args.work.row_sums + row * args.sums;
-#pragma unroll 1
-    for (int r = 0; r < T::kRanks; ++r)
+    if constexpr (T::kIsMimo) {
+      write_biases<T>(sums, flows, dstate, lane);
+    } else {
 #pragma unroll 1
       for (int n = lane; n < dstate; n += 32) {
-        sums[r * dstate + n] = sum_of(flows.biases[0], r * T::kStates + n);
-        sums[(T::kRanks + r) * dstate + n] = sum_of(flows.biases[1], r * T::kStates + n);
+        sums[n] = sum_of(flows.biases[0], n);
+        sums[dstate + n] = sum_of(flows.biases[1], n);
       }
-    if (!T::kIsMimo && lane == 0) sums[2 * dstate] = skip;
+      if (lane == 0) sums[2 * dstate] = skip;
+    }
 #pragma unroll 1
     for (int pair = lane; pair < args.angles; pair += 32)
       args.work.turns[row * args.angles + pair] = sum_of(flows.turns, pair);

@@ -27,6 +27,9 @@ class QueryWarpgroup {
   static constexpr auto kAcross = hopper::Major::rows;
   static constexpr int kBarrier = 1;
   static constexpr bool kNeedsY = T::kGated || T::kIsMimo;
+  /// Halves of the states whose products run during the epilogue of the one before: with SISO registers are short.
+  static constexpr int kHalvesAhead = T::kIsMimo ? kHalves : 1;
+  static constexpr int kOfStep = T::kRanks == 1 ? 1 : 2;  ///< of a thread's two columns, those of a step
 
  public:
   __device__ QueryWarpgroup(const HopperArgs& args, const Shared& shared, int thread)
@@ -35,7 +38,8 @@ class QueryWarpgroup {
         warp_(thread / 32),
         at_{16 * (thread / 32), 0, thread % 32},
         fragment_(hopper::fragment_offset(thread / 32, thread % 32)),
-        ahead_(at_.row_of(0) / T::kRanks - at_.column_of(0, 0) / T::kRanks) {
+        ahead_(at_.row_of(0) / T::kRanks - at_.column_of(0, 0) / T::kRanks),
+        ranks_(args, at_) {
     const ssd::BlockPlace place(args);
     row_ = static_cast<int>(place.row(args, 0));
     first_head_ = place.first_head;
@@ -45,11 +49,17 @@ class QueryWarpgroup {
     Sums dQ;
     ssd::clear_sums(dQ);
     const ssd::BlockPlace place(args_);
+    float scores[32];
+    if constexpr (T::kIsMimo) start_scores(scores, input_at_);
     for (int head = 0; head < place.heads; ++head) {
-      one_head(dQ, head);
+      one_head(dQ, scores, head, head + 1 < place.heads);
       input_at_.advance();
       square_at_.advance();
       flow_at_.advance();
+    }
+    if constexpr (T::kIsMimo) {
+      hopper::wgmma_wait<0>();  // the last head's scores once more
+      hopper::pin_registers(scores);
     }
     const int thread = ssd::group_thread();  // again: registers are short
     write_vectors<T>(args_, ssd::Projection::C, dQ, {16 * (thread / 32), 0, thread % 32});
@@ -69,19 +79,26 @@ class QueryWarpgroup {
                                                                ssd::tile_operand(tile));
   }
 
-  __device__ __forceinline__ void one_head(Sums& dQ, int head) {
+  /// Starts q·kᵀ of a slot of the inputs, once it is full.
+  __device__ __forceinline__ void start_scores(float (&scores)[32],
+                                               typename Shared::Inputs::Position at) const {
+    shared_.inputs().wait_full(at);
+    multiply_rows(scores, shared_.q_tile(at), shared_.k_tile(at));
+  }
+
+  __device__ __forceinline__ void one_head(Sums& dQ, float (&scores)[32], int head, bool is_followed) {
     const ssd::SkipWeights skip(args_.bwd.in, first_head_ + head, at_.lane, nullptr);
-    shared_.inputs().wait_full(input_at_);
+    if constexpr (!T::kIsMimo) start_scores(scores, input_at_);
     const Steps& steps = shared_.steps(input_at_);
     std::uint32_t dy[16];
     float slopes[T::kGated ? 32 : 1];  // dout·silu'(Z)
     float flow_out[2] = {0.0F, 0.0F};
     {
-      float scores[32];
-      multiply_rows(scores, shared_.q_tile(input_at_), shared_.k_tile(input_at_));
       gate(dy, slopes);
-      shared_.squares().wait_empty(square_at_);
-      if constexpr (!T::kIsMimo) ssd::store_tile_pairs(shared_.dy_tile(input_at_) + fragment_, dy);
+      if constexpr (!T::kIsMimo) {
+        shared_.squares().wait_empty(square_at_);
+        ssd::store_tile_pairs(shared_.dy_tile(input_at_) + fragment_, dy);
+      }
       float crosses[32];
       const std::uint64_t x = hopper::operand_descriptor(shared_.x_tile(input_at_), kTile);
       hopper::pin_registers(dy);
@@ -90,6 +107,7 @@ class QueryWarpgroup {
       for (int k = 0; k < 4; ++k)
         hopper::wgmma<Io, kAlong>(crosses, dy + 4 * k, hopper::operand_step<kAlong>(x, k, kTile), k > 0);
       hopper::wgmma_commit();
+      if constexpr (T::kIsMimo) shared_.squares().wait_empty(square_at_);
       shared_.flows().wait_empty(flow_at_);
       hopper::wgmma_wait<0>();
       hopper::pin_registers(scores);
@@ -101,20 +119,22 @@ class QueryWarpgroup {
     group_barrier<kBarrier>();
 
     float y[32];
-    float dq[32];
+    float dq[kHalvesAhead][32];
+    std::uint32_t weighed[16];
     multiply_rows(y, shared_.q_tile(input_at_), shared_.state_tile(input_at_));
-    hopper::pin_registers(dy);
-    ssd::start_product<Io>(dq, dy, shared_.state_tile(input_at_));
-    OwnPhases phases = load_phases(head, 0);
     const float enter[2] = {steps[kStepEnter][at_.row_of(0)], steps[kStepEnter][at_.row_of(2)]};
+    weigh_rows(weighed, dy, enter);
+    hopper::pin_registers(weighed);
+    start_half(dq[0], weighed, 0);
+    OwnPhases phases = load_phases(head, 0);
     hopper::wgmma_wait<1>();
     hopper::pin_registers(y);
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
-      const float2 pair = unpack_pair<Io>(dy[i]);
+      const float2 pair = unpack_pair<Io>(weighed[i]);
+      flow_out[i % 2] += pair.x * y[2 * i] + pair.y * y[2 * i + 1];
       y[2 * i] *= enter[i % 2];
       y[2 * i + 1] *= enter[i % 2];
-      flow_out[i % 2] += pair.x * y[2 * i] + pair.y * y[2 * i + 1];
     }
     auto& flows = shared_.flows_of(flow_at_);
 #pragma unroll
@@ -124,40 +144,38 @@ class QueryWarpgroup {
     }
     if constexpr (kNeedsY) {
       multiply_square(y, shared_.mixing_tile(), shared_.x_tile(input_at_));
-      hopper::wgmma_wait<1>();
-    } else {
       hopper::wgmma_wait<0>();
-    }
-    add_crosses(dq, enter, 0);
-    if constexpr (kNeedsY) {
-      hopper::wgmma_wait<1>();
       hopper::pin_registers(y);
       if constexpr (T::kIsMimo)
-        write_ranks(args_, args_.work.y, y, head, at_);
+        ranks_.write(args_, args_.work.y, y, head, flows.biases[0][warp_]);
       else
         store_dz(y, slopes, skip);
     }
-    hopper::wgmma_wait<0>();
-    hopper::pin_registers(dq);
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
-      if (half > 0) {
-        phases = load_phases(head, half);
-        hopper::pin_registers(dy);
-        ssd::start_product<Io>(dq, dy, shared_.state_tile(input_at_) + half * kTile);
-        hopper::wgmma_wait<0>();
-        add_crosses(dq, enter, half);
-        hopper::wgmma_wait<0>();
-        hopper::pin_registers(dq);
+      float(&of_half)[32] = dq[half % kHalvesAhead];
+      if (half > 0) phases = load_phases(head, half);
+      if (half >= kHalvesAhead) start_half(of_half, weighed, half);
+      hopper::wgmma_wait<0>();
+      hopper::pin_registers(of_half);
+      if (half + 1 == kHalves)
+        ssd::warp_arrive(shared_.squares().empty(square_at_), at_.lane);
+      else if (half + 1 < kHalvesAhead)
+        start_half(dq[half + 1], weighed, half + 1);
+      if constexpr (T::kIsMimo) {
+        if (half + 1 == kHalves) {  // The last head's once more, so that it is no branch.
+          auto next = input_at_;
+          if (is_followed) next.advance();
+          start_scores(scores, next);
+        }
       }
-      if (half + 1 == kHalves) ssd::warp_arrive(shared_.squares().empty(square_at_), at_.lane);
-      if (half < args_.angle_tiles) hand_turned(dq, phases, half);
+      if (half < args_.angle_tiles) hand_turned(of_half, phases, half);
       const int lane = ssd::group_thread() % 32;  // again: registers are short
-      add_gradient<T::kRanks>(dQ[half], dq, flows.biases[0][warp_] + 64 * half, T::kStates, lane);
-      hopper::pin_registers(dq);
+      add_gradient<T::kRanks>(dQ[half], of_half, flows.biases[0][warp_] + 64 * half, T::kStates, lane);
+      hopper::pin_registers(of_half);
     }
     hopper::barrier_arrive(shared_.flows().full(flow_at_));
-    hopper::fence_async_proxy();  // dZ
+    if constexpr (T::kGated) hopper::fence_async_proxy();  // dZ
     ssd::warp_arrive(shared_.inputs().done(input_at_), at_.lane);
   }
 
@@ -166,12 +184,11 @@ class QueryWarpgroup {
     return load_own_phases<T::kRanks>(args_, row_ + head, half, ssd::group_thread());
   }
 
-  /// dq ← enter ∘ dq, which is dy·S, and starts += X·k.
-  __device__ __forceinline__ void add_crosses(float (&dq)[32], const float (&enter)[2], int half) const {
-    hopper::pin_registers(dq);
-#pragma unroll
-    for (int i = 0; i < 32; ++i) dq[i] *= enter[i / 2 % 2];
-    multiply_square(dq, shared_.crosses_tile(), shared_.k_tile(input_at_) + half * kTile);
+  /// Starts dq = (enter ∘ dy)·S + X·k, 64 states of it.
+  __device__ __forceinline__ void start_half(float (&dq)[32], const std::uint32_t (&weighed)[16],
+                                             int half) const {
+    start_gradient<kAlong>(dq, weighed, shared_.state_tile(input_at_) + half * kTile, shared_.crosses_tile(),
+                           shared_.k_tile(input_at_) + half * kTile);
   }
 
   /// Turns dq back, and hands its part of dθ to the key warpgroup.
@@ -226,37 +243,48 @@ class QueryWarpgroup {
       std::uint32_t m[4] = {0, 0, 0, 0};
       std::uint32_t x[4] = {0, 0, 0, 0};
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int e = 2 * j + half;
-        columns[2 * e] = columns[2 * e + 1] = 0.0F;
-        if (j > warp_) continue;
-        const int s = at_.column_of(e, 0);
-        const float2 decay = *reinterpret_cast<const float2*>(steps[kStepDecay] + s);
-        const float2 delta = *reinterpret_cast<const float2*>(steps[kStepDelta] + s);
-        float of_m[4];
-        float of_x[4];
+      for (int i = 0; i < 4 / kOfStep; ++i) columns[j * 4 / kOfStep + i] = 0.0F;
+      // One branch for both fragments, so that their instructions mix; with one rank registers are short.
+      if (T::kRanks == 1 || j <= warp_) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          // The column's step less the row's, but for ahead_.
-          const int behind = (8 * e - i / 2 * 8) / T::kRanks + (T::kRanks == 1 ? i % 2 : 0);
-          const float between = exp2_approximate(-kLog2E * (i % 2 == 0 ? decay.x : decay.y) + rows[i / 2]);
-          const float reached = behind <= ahead_ ? between : 0.0F;
-          const float weight = behind == ahead_ ? owns[i / 2] : (i % 2 == 0 ? delta.x : delta.y);
-          const float decayed = scores[4 * e + i] * reached;
-          const float product = decayed * crosses[4 * e + i];
-          of_m[i] = decayed * weight;
-          of_x[i] = crosses[4 * e + i] * reached * weight;
-          if (behind < ahead_) {
-            columns[2 * e + i % 2] +=
-                product;  // not the diagonal too: beside it, what strong decays leave is lost
-            flow_out[i / 2] += product * weight;
+        for (int e = 2 * j; e < 2 * j + 2; ++e) {
+          if (T::kRanks == 1 && j > warp_) continue;
+          const int s = at_.column_of(e, 0);
+          const float2 decay = *reinterpret_cast<const float2*>(steps[kStepDecay] + s);
+          const float2 delta = *reinterpret_cast<const float2*>(steps[kStepDelta] + s);
+          float of_m[4];
+          float of_x[4];
+#pragma unroll
+          for (int i = 0; i < 4; i += kOfStep) {
+            // The column's step less the row's, but for ahead_.
+            const int behind = (8 * e - i / 2 * 8) / T::kRanks + (T::kRanks == 1 ? i % 2 : 0);
+            const float between = exp2_approximate(-kLog2E * (i % 2 == 0 ? decay.x : decay.y) + rows[i / 2]);
+            const float reached = behind <= ahead_ ? between : 0.0F;
+            const float weight = behind == ahead_ ? owns[i / 2] : (i % 2 == 0 ? delta.x : delta.y);
+            const float weighed = reached * weight;
+            float product = 0.0F;
+#pragma unroll
+            for (int k = i; k < i + kOfStep; ++k) {
+              const float score = scores[4 * e + k];
+              const float cross = crosses[4 * e + k];
+              of_m[k] = score * weighed;
+              of_x[k] = cross * weighed;
+              product += score * cross;
+            }
+            product *= reached;
+            if (behind < ahead_) {
+              // Not the diagonal too: beside it, what strong decays leave is lost.
+              columns[(2 * e + i % 2) / kOfStep] += product;
+              flow_out[i / 2] += product * weight;
+            }
+            if (behind == ahead_) diagonal[i / 2] += product;
           }
-          if (behind == ahead_) diagonal[i / 2] += product;
+          const int at = e % 2 * 2;
+          m[at] = pack_pair<Io>(of_m[0], of_m[1]);
+          m[at + 1] = pack_pair<Io>(of_m[2], of_m[3]);
+          x[at] = pack_pair<Io>(of_x[0], of_x[1]);
+          x[at + 1] = pack_pair<Io>(of_x[2], of_x[3]);
         }
-        m[2 * half] = pack_pair<Io>(of_m[0], of_m[1]);
-        m[2 * half + 1] = pack_pair<Io>(of_m[2], of_m[3]);
-        x[2 * half] = pack_pair<Io>(of_x[0], of_x[1]);
-        x[2 * half + 1] = pack_pair<Io>(of_x[2], of_x[3]);
       }
       hopper::store_matrices((shared_.mixing_tile() + fragment_) ^ j * 32, m[0], m[1], m[2], m[3]);
       hopper::store_matrices((shared_.crosses_tile() + fragment_) ^ j * 32, x[0], x[1], x[2], x[3]);
@@ -268,7 +296,14 @@ class QueryWarpgroup {
       flows.diagonal[at_.row_of(0)] = diagonal[0];
       flows.diagonal[at_.row_of(2)] = diagonal[1];
     }
-    ssd::store_column_sums(columns, flows.column[warp_], at_.lane);
+    if constexpr (kOfStep == 1) {
+      ssd::store_column_sums(columns, flows.column[warp_], at_.lane);
+    } else {
+      const float sum = sum_fragments(columns, at_.lane);
+      const int column = 8 * ssd::fragment_of_sums(at_.lane) + at_.lane % 4 * 2;
+      // Those of a step are added later.
+      *reinterpret_cast<float2*>(flows.column[warp_] + column) = make_float2(sum, 0.0F);
+    }
   }
 
   /// dZ = dout·silu'(Z)·(y + D·V), over Z.
@@ -301,6 +336,7 @@ class QueryWarpgroup {
   std::uint32_t fragment_;
   int row_, first_head_;  ///< of the first head
   int ahead_;             ///< the step of row_of(0) less that of column_of(0, 0)
+  RankRows<T> ranks_;
   typename Shared::Inputs::Position input_at_;
   typename Shared::Squares::Position square_at_;
   typename Shared::Flows::Position flow_at_;

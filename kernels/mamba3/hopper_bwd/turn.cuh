@@ -10,6 +10,38 @@
 
 namespace ssmbench::mamba3_bwd {
 
+/// A thread's pairs of V or dy times the weights of its two rows, rounded: an operand of dq or dk.
+__device__ __forceinline__ void weigh_rows(std::uint32_t (&to)[16], const std::uint32_t (&from)[16],
+                                           const float (&weights)[2]) {
+#pragma unroll
+  for (int i = 0; i < 16; ++i) {
+    const float2 pair = unpack_pair<__nv_bfloat16>(from[i]);
+    to[i] = pack_pair<__nv_bfloat16>(pair.x * weights[i % 2], pair.y * weights[i % 2]);
+  }
+}
+
+/// Starts dq or dk, 64 states of it: weighed rows (in fragments) times a tile of states, and X times rows of k or q.
+template <hopper::Major kSquare>
+__device__ __forceinline__ void start_gradient(float (&to)[32], const std::uint32_t (&weighed)[16],
+                                               std::uint32_t states, std::uint32_t square,
+                                               std::uint32_t rows) {
+  using Io = __nv_bfloat16;
+  constexpr auto kAcross = hopper::Major::rows;
+  const std::uint64_t of_states = ssd::tile_operand(states);
+  const std::uint64_t of_square = ssd::tile_operand(square);
+  const std::uint64_t of_rows = ssd::tile_operand(rows);
+  hopper::wgmma_fence();
+#pragma unroll
+  for (int k = 0; k < 4; ++k)
+    hopper::wgmma<Io, kAcross>(to, weighed + 4 * k, hopper::operand_step<kAcross>(of_states, k, kTile),
+                               k > 0);
+#pragma unroll
+  for (int k = 0; k < 4; ++k)
+    hopper::wgmma<Io, kSquare, kAcross>(to, hopper::operand_step<kSquare>(of_square, k, kTile),
+                                        hopper::operand_step<kAcross>(of_rows, k, kTile), true);
+  hopper::wgmma_commit();
+}
+
 /// Phases of a thread's pairs, on their way while products are.
 struct OwnPhases {
   uint4 vectors[kOwnVectors];
@@ -75,15 +107,20 @@ __device__ __forceinline__ void add_gradient(float (&sums)[32], const float (&gr
   }
 }
 
+/// A warp's sums of 16 rows: `of` has a lane's sums in each of the 8 fragments. That of fragment_of_sums().
+__device__ __forceinline__ float sum_fragments(float (&of)[16], int lane) {
+  ssd::exchange_sums<4, 16>(of, lane);
+  ssd::exchange_sums<2, 8>(of, lane);
+  ssd::exchange_sums<1, 4>(of, lane);
+  return of[0];
+}
+
 /// A warp's sums of dθ over 16 steps, to the 32 pairs of `to`.
 __device__ __forceinline__ void store_turns(const float (&turned)[kOwnPairs], float* to, int lane) {
   float sums[16];
 #pragma unroll
   for (int e = 0; e < 8; ++e) sums[e] = turned[2 * e] + turned[2 * e + 1];
-  ssd::exchange_sums<4, 16>(sums, lane);
-  ssd::exchange_sums<2, 8>(sums, lane);
-  ssd::exchange_sums<1, 4>(sums, lane);
-  to[ssd::fragment_of_sums(lane) * 4 + lane % 4] = sums[0];
+  to[ssd::fragment_of_sums(lane) * 4 + lane % 4] = sum_fragments(sums, lane);
 }
 
 /// dQ or dK of a chunk, of pairs that are halves apart. A lane and its neighbour have two pairs each of a row, and
@@ -131,25 +168,70 @@ __device__ __forceinline__ void write_vectors(const HopperArgs& args, ssd::Proje
   ssd::write_projection<__nv_bfloat16, kHalves>(args, which, from, at);
 }
 
-/// A warp's rows of y or dV of ranks, to those of a head in f32.
-__device__ __forceinline__ void write_ranks(const HopperArgs& args, float* data, const float (&from)[32],
-                                            int head, const Patch& at) {
-  const ssd::BlockPlace place(args);
-  const SsdInputs& in = args.bwd.in;
-  const auto headdim = static_cast<int>(in.headdim);
-#pragma unroll
-  for (int row = 0; row < 2; ++row) {
-    const int t = at.row_of(2 * row);
-    if (t >= place.steps_valid) continue;
-    float* const to =
-        data + ((place.b * in.seqlen + place.start + t) * in.nheads + place.first_head + head) * headdim +
-        at.lane % 4 * 2;
-#pragma unroll
-    for (int e = 0; e < 8; ++e) {
-      if (8 * e >= headdim) break;
-      *reinterpret_cast<float2*>(to + 8 * e) = make_float2(from[4 * e + 2 * row], from[4 * e + 2 * row + 1]);
+/// A warp's 16 rows of y or dV of ranks, rounded. Their place is kept, since it takes divisions. SISO has none.
+template <class T>
+class RankRows {
+ public:
+  /// Whether the sums of biases of a warp have room for its rows, which are turned there into vectors of 16 bytes.
+  static constexpr bool kStaged = T::kRanks * T::kStates * 4 >= 2048;
+
+  __device__ RankRows(const HopperArgs& args, const Patch& at) {
+    if constexpr (T::kIsMimo) {
+      const ssd::BlockPlace place(args);
+      const SsdInputs& in = args.bwd.in;
+      const int row = kStaged ? at.row + at.lane / 8 : at.row_of(0);
+      rows_ = place.steps_valid - row;
+      first_ = ((place.b * in.seqlen + place.start + row) * in.nheads + place.first_head) * in.headdim +
+               (kStaged ? at.lane % 8 * 8 : at.lane % 4 * 2);
     }
   }
-}
+  /// `stage`: the warp's sums of biases, not yet written.
+  __device__ __forceinline__ void write(const HopperArgs& args, void* data, const float (&from)[32], int head,
+                                        float* stage) const {
+    const auto headdim = static_cast<int>(args.bwd.in.headdim);
+    const int apart = kApart * static_cast<int>(args.bwd.in.nheads) * headdim;
+    auto* to = static_cast<Io*>(data) + first_ + head * headdim;
+    if constexpr (kStaged) {
+      const auto lane = static_cast<int>(threadIdx.x) % 32;
+      // Vector v of row r lies at v ^ r % 8.
+      const std::uint32_t rows =
+          shared_address(stage) + lane % 16 * kRowBytes + ((lane / 16 ^ lane % 8) << 4);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const float* const of = from + 8 * j;
+        hopper::store_matrices(rows ^ j * 32, pack_pair<Io>(of[0], of[1]), pack_pair<Io>(of[2], of[3]),
+                               pack_pair<Io>(of[4], of[5]), pack_pair<Io>(of[6], of[7]));
+      }
+      __syncwarp();
+      const auto* const vectors = reinterpret_cast<const uint4*>(stage);
+#pragma unroll
+      for (int i = 0; i < 4; ++i, to += apart) {
+        const int row = kApart * i + lane / 8;
+        const uint4 vector = vectors[row * 8 + (lane % 8 ^ row % 8)];
+        if (kApart * i < rows_ && lane % 8 * 8 < headdim) *reinterpret_cast<uint4*>(to) = vector;
+      }
+      __syncwarp();
+    } else {
+#pragma unroll
+      for (int i = 0; i < 2; ++i, to += apart) {
+        if (kApart * i >= rows_) continue;
+#pragma unroll
+        for (int e = 0; e < 8; ++e) {
+          if (8 * e >= headdim) break;
+          *reinterpret_cast<std::uint32_t*>(to + 8 * e) =
+              pack_pair<Io>(from[4 * e + 2 * i], from[4 * e + 2 * i + 1]);
+        }
+      }
+    }
+  }
+
+ private:
+  using Io = typename T::Io;
+  static constexpr int kApart = kStaged ? 4 : 8;  ///< rows between those of a thread
+  static constexpr int kRowBytes = 128;
+
+  std::int64_t first_;  ///< element of the first head
+  int rows_;            ///< of the chunk from the thread's first one on
+};
 
 }  // namespace ssmbench::mamba3_bwd

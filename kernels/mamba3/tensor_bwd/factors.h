@@ -54,17 +54,22 @@ SSMBENCH_TEAM inline bool needs_y(const Mamba3BwdArgs& args) {
   return args.in.Z != nullptr || args.in.mimo_out != nullptr;
 }
 
-/// Runs of steps that a span is cut into.
-inline constexpr int kSpanRuns = 4;
+/// Runs of steps that a span is cut into: what a block of 256 threads with two head dims each takes, and of 8 ranks
+/// what shared memory takes.
+template <class Form>
+inline constexpr int kSpanRuns = Form::kRanks == 8 ? 4 : 8;
 /// Sums of a head dim: dMIMO_V, dMIMO_Z and dMIMO_Out of each rank, then dD.
 template <class Form>
 inline constexpr int kFactorSums = 3 * Form::kRanks + 1;
+/// Parts that the head dims are cut into for dD.
+inline constexpr int kSkipParts = 8;
 
 /// Memory of a block that lowers ranks.
 template <class Form>
 struct FactorMemory {
-  float runs[kSpanRuns][kFactorSums<Form>][kMaxHeaddim];
+  float runs[kSpanRuns<Form>][kFactorSums<Form>][kMaxHeaddim];
   float skips[kMaxHeaddim];
+  float skip_parts[kSkipParts];
 };
 
 /// Of a span of steps of a (batch, head): dV and dZ, and sums for dMIMO_V, dMIMO_Z, dMIMO_Out and dD.
@@ -79,19 +84,38 @@ struct LowerRanks {
 
   SSMBENCH_TEAM void run() const {
     const int headdim = plan.headdim;
-    team.for_all(kSpanRuns * headdim, [&](int i) { lower(i / headdim, i % headdim); });
+    const int pairs = headdim / 2;
+    // All that the span has of y and dV is on its way to the L2 before the first is waited for.
+    const int rows = steps() * kRanks;
+    const std::int64_t ranked =
+        ((b * plan.seqlen + span * kSpanSteps) * kRanks * plan.nheads + head) * headdim;
+    team.for_all(rows, [&](int row) {
+      const std::int64_t at = ranked + row * plan.nheads * headdim;
+      Io::prefetch(Io::element(static_cast<const void*>(work.y), at));
+      Io::prefetch(Io::element(static_cast<const void*>(work.dv), at));
+    });
+    team.for_all(kSpanRuns<Form> * pairs, [&](int i) {
+      const Split at = split<kMaxHeaddim / 2>(i, pairs);
+      lower(at.of, 2 * at.rest);
+    });
     float* const sums = work.span_sums + ((b * plan.spans + span) * plan.nheads + head) * plan.factor_sums;
     team.for_all(kFactorSums<Form> * headdim, [&](int i) {
+      const Split at = split<kMaxHeaddim>(i, headdim);
       float sum = 0;
-      for (int run = 0; run < kSpanRuns; ++run) sum += memory.runs[run][i / headdim][i % headdim];
+      for (int run = 0; run < kSpanRuns<Form>; ++run) sum += memory.runs[run][at.of][at.rest];
       if (i < plan.factor_sums - 1)
         sums[i] = sum;
       else
-        memory.skips[i % headdim] = sum;
+        memory.skips[at.rest] = sum;
+    });
+    team.for_all(kSkipParts, [&](int part) {
+      float sum = 0;
+      for (int p = part; p < headdim; p += kSkipParts) sum += memory.skips[p];
+      memory.skip_parts[part] = sum;
     });
     team.for_all(1, [&](int) {
       float sum = 0;
-      for (int p = 0; p < headdim; ++p) sum += memory.skips[p];
+      for (const float part : memory.skip_parts) sum += part;
       sums[plan.factor_sums - 1] = sum;
     });
   }
@@ -99,70 +123,90 @@ struct LowerRanks {
  private:
   static constexpr int kRanks = Form::kRanks;
 
-  /// Factors of a head dim, and what is summed over time.
-  struct Column {
-    float up[kRanks], gate[kRanks], down[kRanks];
-    float of_up[kRanks], of_gate[kRanks], of_down[kRanks], of_skip;
+  /// Of the span.
+  SSMBENCH_TEAM int steps() const {
+    const std::int64_t left = plan.seqlen - span * kSpanSteps;
+    return static_cast<int>(left < kSpanSteps ? left : kSpanSteps);
+  }
+
+  /// Factors of two head dims, and what is summed over time.
+  struct Columns {
+    Pair up[kRanks], gate[kRanks], down[kRanks];
+    Pair of_up[kRanks], of_gate[kRanks], of_down[kRanks], of_skip;
   };
+
+  SSMBENCH_TEAM Pair factors_of(const float* all, int r, int p) const {
+    return {{factor_of(all, plan, head, r, p), factor_of(all, plan, head, r, p + 1)}};
+  }
 
   /// Every kSpanRuns-th step of the span from `run` on.
   SSMBENCH_TEAM void lower(int run, int p) const {
-    Column column;
+    Columns columns;
     for (int r = 0; r < kRanks; ++r) {
-      column.up[r] = factor_of(args.in.mimo_v, plan, head, r, p);
-      column.gate[r] = factor_of(args.in.mimo_z, plan, head, r, p);
-      column.down[r] = factor_of(args.in.mimo_out, plan, head, r, p);
-      column.of_up[r] = column.of_gate[r] = column.of_down[r] = 0;
+      columns.up[r] = factors_of(args.in.mimo_v, r, p);
+      columns.gate[r] = factors_of(args.in.mimo_z, r, p);
+      columns.down[r] = factors_of(args.in.mimo_out, r, p);
+      columns.of_up[r] = columns.of_gate[r] = columns.of_down[r] = Pair{};
     }
-    column.of_skip = 0;
-    const std::int64_t first = span * kSpanSteps;
-    const int steps = static_cast<int>(plan.seqlen - first < kSpanSteps ? plan.seqlen - first : kSpanSteps);
-    for (int t = run; t < steps; t += kSpanRuns) lower_step(first + t, p, column);
-    for (int r = 0; r < kRanks; ++r) {
-      memory.runs[run][r][p] = column.of_up[r];
-      memory.runs[run][kRanks + r][p] = column.of_gate[r];
-      memory.runs[run][2 * kRanks + r][p] = column.of_down[r];
+    columns.of_skip = Pair{};
+    for (int t = run; t < steps(); t += kSpanRuns<Form>) lower_step(t, p, columns);
+    for (int i = 0; i < 2; ++i) {
+      for (int r = 0; r < kRanks; ++r) {
+        memory.runs[run][r][p + i] = columns.of_up[r].x[i];
+        memory.runs[run][kRanks + r][p + i] = columns.of_gate[r].x[i];
+        memory.runs[run][2 * kRanks + r][p + i] = columns.of_down[r].x[i];
+      }
+      memory.runs[run][3 * kRanks][p + i] = columns.of_skip.x[i];
     }
-    memory.runs[run][3 * kRanks][p] = column.of_skip;
   }
 
-  SSMBENCH_TEAM void lower_step(std::int64_t t, int p, Column& column) const {
+  SSMBENCH_TEAM void lower_step(int t, int p, Columns& columns) const {
     const Mamba3Args& in = args.in;
-    const std::int64_t step = b * plan.seqlen + t;
-    const std::int64_t at = (step * plan.nheads + head) * plan.headdim + p;
-    const std::int64_t ranked = (step * kRanks * plan.nheads + head) * plan.headdim + p;
-    const std::int64_t pitch = plan.nheads * plan.headdim;
+    const std::int64_t first = b * plan.seqlen + span * kSpanSteps;
+    const int pitch = static_cast<int>(plan.nheads) * plan.headdim;
+    const int head_at = static_cast<int>(head) * plan.headdim + p;
+    const int at = t * pitch + head_at;  // from the span's first step on
+    const int ranked = t * kRanks * pitch + head_at;
+    const bool reduces = in.scan.reduces_ranks;
     const float skip = in.D == nullptr ? 0.0F : in.D[head];
     const bool reads_y = needs_y(args);
-    float y[kRanks], dv[kRanks], dout[kRanks];
+    const void* const douts = Io::element(args.dout, first * pitch * (reduces ? 1 : kRanks));
+    const void* const ys = Io::element(static_cast<const void*>(work.y), first * pitch * kRanks);
+    const void* const dvs = Io::element(static_cast<const void*>(work.dv), first * pitch * kRanks);
+    Pair y[kRanks], dv[kRanks], dout[kRanks];
     for (int r = 0; r < kRanks; ++r) {  // all loads before the first is waited for
-      y[r] = reads_y ? Io::fetch(work.y + ranked + r * pitch) : 0.0F;
-      dv[r] = Io::fetch(work.dv + ranked + r * pitch);
-      dout[r] = Io::load(args.dout, dout_at(args, plan, step, head, r) + p);
+      y[r] = reads_y ? Io::load_pair(ys, ranked + r * pitch) : Pair{};
+      dv[r] = Io::load_pair(dvs, ranked + r * pitch);
+      dout[r] = r > 0 && reduces ? dout[0] : Io::load_pair(douts, reduces ? at : ranked + r * pitch);
     }
-    const float v = Io::load(in.V, at);
-    const float z = in.Z == nullptr ? 0.0F : Io::load(in.Z, at);
-    float dV = 0;
-    float dZ = 0;
-    for (int r = 0; r < kRanks; ++r) {
-      const float raised = v * column.up[r];
-      const float of_y = dout[r] * column.down[r];
-      const float full = y[r] + skip * raised;
-      const ValueSlope gate = in.Z == nullptr ? ValueSlope{1.0F, 0.0F} : gate_of(z * column.gate[r]);
-      const float dz = of_y * full * gate.slope;
-      const float dy = of_y * gate.value;
-      const float of_rank = dv[r] + skip * dy;
-      dV += of_rank * column.up[r];
-      dZ += dz * column.gate[r];
-      column.of_up[r] += of_rank * v;
-      column.of_gate[r] += dz * z;
-      column.of_down[r] += dout[r] * full * gate.value;
-      column.of_skip += dy * raised;
+    const Pair v = Io::load_pair(Io::element(in.V, first * pitch), at);
+    const Pair z = in.Z == nullptr ? Pair{} : Io::load_pair(Io::element(in.Z, first * pitch), at);
+    Pair dV{};
+    Pair dZ{};
+    for (int r = 0; r < kRanks; ++r)
+      for (int i = 0; i < 2; ++i) {
+        const float up = columns.up[r].x[i];
+        const float raised = v.x[i] * up;
+        const float of_y = dout[r].x[i] * columns.down[r].x[i];
+        const float full = y[r].x[i] + skip * raised;
+        const ValueSlope gate =
+            in.Z == nullptr ? ValueSlope{1.0F, 0.0F} : gate_of(z.x[i] * columns.gate[r].x[i]);
+        const float dz = of_y * full * gate.slope;
+        const float dy = of_y * gate.value;
+        const float of_rank = dv[r].x[i] + skip * dy;
+        dV.x[i] += of_rank * up;
+        dZ.x[i] += dz * columns.gate[r].x[i];
+        columns.of_up[r].x[i] += of_rank * v.x[i];
+        columns.of_gate[r].x[i] += dz * z.x[i];
+        columns.of_down[r].x[i] += dout[r].x[i] * full * gate.value;
+        columns.of_skip.x[i] += dy * raised;
+      }
+    if (args.dfinal_v != nullptr && span * kSpanSteps + t + 1 == plan.seqlen) {
+      const Pair last = Io::load_pair(args.dfinal_v, b * pitch + head_at);
+      for (int i = 0; i < 2; ++i) dV.x[i] += last.x[i];
     }
-    if (args.dfinal_v != nullptr && t + 1 == plan.seqlen)
-      dV += Io::load(args.dfinal_v, (b * plan.nheads + head) * plan.headdim + p);
-    Io::store(args.dV, at, dV);
-    if (in.Z != nullptr) Io::store(args.dZ, at, dZ);
+    Io::store_pair(Io::element(args.dV, first * pitch), at, dV);
+    if (in.Z != nullptr) Io::store_pair(Io::element(args.dZ, first * pitch), at, dZ);
   }
 };
 

@@ -81,11 +81,11 @@ SSMBENCH_TEAM void store_start(const Mamba3BwdArgs& args, const Plan& plan, cons
 /// Parts that the sums over a step's pairs, and those over steps, are cut into.
 inline constexpr int kQuarters = 4;
 
-/// Memory of a block that finishes a row.
+/// Memory of a block that finishes a span.
 struct FinishMemory {
   /// [step][pair], some floats between rows: dθ; then ω·Θ.
   float turns[kSteps * (kMaxAngles + kAngleVector)];
-  float parts[kMaxParts * kMaxAngles];  ///< [part][pair]: Σ dθ
+  float parts[kSpanParts * kMaxAngles];  ///< [part][pair]: Σ dθ
   float flows[kFlowRows][kSteps];
   float quarters[kQuarters][kSteps];
   float past[kSteps];    ///< what flows past a step
@@ -93,40 +93,43 @@ struct FinishMemory {
   StepScalars steps[kSteps];
 };
 
-/// dAngles, dADT, dDT and dTrap of a row.
+/// dAngles, dADT, dDT and dTrap of a span, whose chunks are as many as there are ranks.
 template <class Io, class Form, class Team>
 struct Finish {
   const Mamba3BwdArgs& args;
   const Plan& plan;
   const Workspace& from;
   FinishMemory& memory;
-  Row row;
+  Span row;
   const Team& team;
 
   SSMBENCH_TEAM void run() const {
     const int angles = plan.angles;
-    const int of_parts = kParts<Form> * angles;
-    const int vectors = plan.angle_tiles * plan.angle_elements() / kAngleVector;
-    team.for_all(vectors + kFlowRows * kEach, [&](int i) {
+    const int of_parts = kSpanParts * angles;
+    const int vectors = Form::kRanks * plan.angle_tiles * plan.angle_elements() / kAngleVector;
+    team.for_all(vectors + kFlowRows * kSpanSteps, [&](int i) {
       const int flow = i - vectors;
       if (flow < 0) return load_turns(i);
-      memory.flows[flow / kEach][flow % kEach] =
-          Io::fetch(from.flows + (row.index * kFlowRows + flow / kEach) * kSteps + flow % kEach);
-      if (flow < kEach) load_step(flow);
+      const int t = flow % kSpanSteps;
+      const std::int64_t flows = row.row_of(plan, t / kEach) * kFlowRows + flow / kSpanSteps;
+      memory.flows[flow / kSpanSteps][t] =
+          t / kEach * kEach < row.steps ? Io::fetch(from.flows + flows * kSteps + t % kEach) : 0.0F;
+      if (flow < row.steps) load_step(flow);
     });
-    team.for_all(of_parts + kQuarters * kEach, [&](int i) {
+    team.for_all(of_parts + kQuarters * kSpanSteps, [&](int i) {
       const int quarter = i - of_parts;
       const Split at = split<kTilePairs>(i, angles);
       if (quarter < 0) return add_part(at.of, at.rest);
-      memory.quarters[quarter / kEach][quarter % kEach] = flows_of(quarter / kEach, quarter % kEach);
+      memory.quarters[quarter / kSpanSteps][quarter % kSpanSteps] =
+          flows_of(quarter / kSpanSteps, quarter % kSpanSteps);
     });
-    team.for_all(of_parts + kEach, [&](int i) {
+    team.for_all(of_parts + kSpanSteps, [&](int i) {
       const int t = i - of_parts;
       const Split at = split<kTilePairs>(i, angles);
       if (t < 0) return store_rates(at.of, at.rest);
       memory.past[t] = quarters_of(t);
     });
-    team.for_all(kQuarters * kEach, [&](int i) { add_turned(i % kQuarters, i / kQuarters); });
+    team.for_all(kQuarters * kSpanSteps, [&](int i) { add_turned(i % kQuarters, i / kQuarters); });
     team.for_all(row.steps, [&](int t) { store_scalars(t); });
   }
 
@@ -135,17 +138,22 @@ struct Finish {
 
   SSMBENCH_TEAM int pitch() const { return plan.angles + kAngleVector; }
 
-  /// A vector of the row's angle tiles.
+  /// A vector of the angle tiles of the span: [tile][chunk][vector].
   SSMBENCH_TEAM void load_turns(int index) const {
     constexpr int kTileVectors = kAngleTile / Form::kRanks / kAngleVector;
     constexpr int kApart = kApartSteps / Form::kRanks;
-    float vector[kAngleVector];
-    Io::load_words(vector, from.dtheta + plan.angle_tile(row.index, 0) + index * kAngleVector);
+    const int tile = index / kTileVectors / Form::kRanks;
+    const int chunk = index / kTileVectors % Form::kRanks;
     const AngleAt at = angle_at<Form::kRanks>(index % kTileVectors);
-    const int pair = index / kTileVectors * kTilePairs + at.pair;
-    float* const to = memory.turns + at.t * pitch() + pair;
-    const bool first = at.t < row.steps;
-    const bool second = at.t + kApart < row.steps;
+    const int t = chunk * kEach + at.t;
+    float vector[kAngleVector] = {};
+    if (chunk * kEach < row.steps)
+      Io::load_words(vector, from.dtheta + plan.angle_tile(row.row_of(plan, chunk), tile) +
+                                 index % kTileVectors * kAngleVector);
+    const int pair = tile * kTilePairs + at.pair;
+    float* const to = memory.turns + t * pitch() + pair;
+    const bool first = t < row.steps;
+    const bool second = t + kApart < row.steps;
     if (pair < plan.angles) {
       to[0] = first ? vector[0] : 0.0F;
       to[kApart * pitch()] = second ? vector[1] : 0.0F;
@@ -158,7 +166,7 @@ struct Finish {
 
   SSMBENCH_TEAM void load_step(int t) const {
     memory.before[t] = before(t);
-    memory.steps[t] = scalars_of<Io>(args.in, row.scalar(plan, t < row.steps ? t : row.steps - 1));
+    memory.steps[t] = scalars_of<Io>(args.in, row.scalar(plan, t));
   }
 
   SSMBENCH_TEAM void add_part(int part, int pair) const {
@@ -168,12 +176,12 @@ struct Finish {
     memory.parts[part * plan.angles + pair] = sum;
   }
 
-  /// What flows past step t of the steps of a quarter.
+  /// What flows past step t of the steps of a quarter of its chunk.
   SSMBENCH_TEAM float flows_of(int quarter, int t) const {
     constexpr int kOfQuarter = kEach / kQuarters;
+    const int first = t / kEach * kEach + quarter * kOfQuarter;
     float sum = 0;
-    for (int u = quarter * kOfQuarter; u < (quarter + 1) * kOfQuarter; ++u)
-      sum += memory.flows[u < t ? kFlowIn : kFlowOut][u];
+    for (int u = first; u < first + kOfQuarter; ++u) sum += memory.flows[u < t ? kFlowIn : kFlowOut][u];
     return sum;
   }
 
@@ -185,22 +193,25 @@ struct Finish {
 
   SSMBENCH_TEAM void store_rates(int part, int pair) const {
     constexpr float kPi = 0.5F * kTurnInRadians;
+    const int chunk = part / kParts<Form>;
+    if (chunk * kEach >= row.steps) return;
     const int first = part * kPartSteps;
     const int to_pitch = static_cast<int>(plan.nheads) * plan.angles;
     float rates[kPartSteps];
     load_rates<Io, Form>(args.in, plan, row, part, pair, rates);
-    float behind = Io::fetch(from.turns + row.index * plan.angles + pair);
+    float behind = Io::fetch(from.turns + row.row_of(plan, chunk) * plan.angles + pair);
+    const float* const parts = memory.parts + chunk * kParts<Form> * plan.angles + pair;
     for (int later = kParts<Form> - 1; later > 0; --later)
-      behind += later > part ? memory.parts[later * plan.angles + pair] : 0.0F;
+      behind += later > part % kParts<Form> ? parts[later * plan.angles] : 0.0F;
     float* const turns = memory.turns + first * pitch() + pair;
     const std::int64_t at = row.step(plan, first) * plan.angles + pair;
     float sum = 0;
     for (int u = kPartSteps - 1; u >= 0; --u) {
+      if (first + u >= row.steps) continue;
       const float rate = tanhf(rates[u]);
       sum += turns[u * pitch()];
       const float theta = kPi * (sum + behind);
       turns[u * pitch()] = rate * theta;
-      if (first + u >= row.steps) continue;
       const float gradient = (1.0F - rate * rate) * memory.steps[first + u].dt * theta;
       if constexpr (Form::kIsMimo)
         static_cast<float*>(args.drates)[at + u * to_pitch] = gradient;
@@ -219,10 +230,12 @@ struct Finish {
 
   /// ds of the step before.
   SSMBENCH_TEAM float before(int t) const {
-    const float* const scales = from.flows + (row.index * kFlowRows + kFlowScale) * kSteps;
-    if (t > 0) return Io::fetch(scales + t - 1);
-    if (row.chunk > 0) return Io::fetch(scales - plan.nheads * kFlowRows * kSteps + kEach - 1);
-    return args.in.input_ssm == nullptr ? 0.0F : from.first_own[row.b * plan.nheads + row.head];
+    if (row.start + t == 0)
+      return args.in.input_ssm == nullptr ? 0.0F : from.first_own[row.b * plan.nheads + row.head];
+    // The chunk before the span is a row before it.
+    const int earlier = t - 1 + kEach;
+    const std::int64_t scales = row.row_of(plan, earlier / kEach - 1) * kFlowRows + kFlowScale;
+    return Io::fetch(from.flows + scales * kSteps + earlier % kEach);
   }
 
   SSMBENCH_TEAM void store_scalars(int t) const {

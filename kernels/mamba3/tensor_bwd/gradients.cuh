@@ -12,7 +12,7 @@
 // products take the same X. What flows past steps is as in SSD; ds and dγ are sums of M ∘ X less their weights.
 //
 // With MIMO t and u are rows (step, rank), below the diagonal are rows of earlier steps, and on it blocks of rows of
-// the same step. V and dy are of ranks, and y and dV, in f32, are those of ranks too: factors.h is before and behind.
+// the same step. V and dy are of ranks, and y and dV, rounded, are those of ranks too: factors.h is before and behind.
 //
 //   grid    one block per row (batch, chunk, head): no sums over heads
 //   block   8 warps; each has a patch of 16 × 32 of every 64 × 64 product in registers
@@ -354,7 +354,7 @@ struct GradientBlock {
     return product;
   }
 
-  /// y and u of ranks, in f32.
+  /// y and u of ranks, rounded.
   __device__ __forceinline__ void store_ranks(const Patches& y, const Patches& u) const {
     const std::int64_t inputs = row.ranked(plan, 0) * plan.headdim;
     const int pitch = static_cast<int>(plan.nheads) * plan.headdim;
@@ -367,8 +367,11 @@ struct GradientBlock {
         const int p = at.column_of(e, i);
         if (t >= row.rows(plan) || p >= plan.headdim) continue;
         const std::int64_t to = inputs + t * pitch + p;
-        if (stores_y) *reinterpret_cast<float2*>(work.y + to) = make_float2(y[e][i], y[e][i + 1]);
-        *reinterpret_cast<float2*>(work.dv + to) = make_float2(u[e][i], u[e][i + 1]);
+        const auto store = [&](void* data, const float* pair) {
+          *reinterpret_cast<std::uint32_t*>(static_cast<Io*>(data) + to) = pack_pair<Io>(pair[0], pair[1]);
+        };
+        if (stores_y) store(work.y, y[e] + i);
+        store(work.dv, u[e] + i);
       }
   }
 

@@ -54,6 +54,14 @@ struct DeviceIo {
   static __device__ void store(void* data, std::int64_t at, float value) {
     static_cast<Bf16*>(data)[at] = from_float<Bf16>(value);
   }
+  static __device__ Pair load_pair(const void* data, std::int64_t at) {
+    const auto* const word = reinterpret_cast<const std::uint32_t*>(static_cast<const Bf16*>(data) + at);
+    const float2 pair = unpack_pair<Bf16>(__ldg(word));
+    return {{pair.x, pair.y}};
+  }
+  static __device__ void store_pair(void* data, std::int64_t at, const Pair& pair) {
+    *reinterpret_cast<std::uint32_t*>(static_cast<Bf16*>(data) + at) = pack_pair<Bf16>(pair.x[0], pair.x[1]);
+  }
   static __device__ Octet load_octet(const void* data, std::int64_t at) {
     const uint4 bits = __ldg(reinterpret_cast<const uint4*>(static_cast<const Bf16*>(data) + at));
     const std::uint32_t words[4] = {bits.x, bits.y, bits.z, bits.w};
@@ -91,6 +99,9 @@ struct DeviceIo {
     *reinterpret_cast<uint2*>(to + apart) =
         make_uint2(pack_pair<Bf16>(x[1], x[3]), pack_pair<Bf16>(x[5], x[7]));
   }
+  static __device__ void prefetch(const void* data) {
+    asm volatile("prefetch.global.L2 [%0];\n" ::"l"(__cvta_generic_to_global(data)));
+  }
   template <class T>
   static __device__ T fetch(const T* data) {
     return __ldg(data);
@@ -127,8 +138,8 @@ __device__ std::int64_t thread_of_grid() {
 template <class Form>
 __global__ void __launch_bounds__(kThreads)
     increments_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
-  __shared__ std::uint32_t parts[kParts<Form> * kMaxAngles];
-  add_increments<DeviceIo, Form>(args.in, plan, work, Row(plan, blockIdx.x), parts, BlockTeam());
+  __shared__ std::uint32_t parts[kSpanParts * kMaxAngles];
+  add_increments<DeviceIo, Form>(args.in, plan, work, Span(plan, blockIdx.x), parts, BlockTeam());
 }
 
 __global__ void starts_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
@@ -169,7 +180,7 @@ __global__ void __launch_bounds__(kThreads, 4)
     prepare_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
   __shared__ PrepareMemory memory;
   const BlockTeam team;
-  Preparation<DeviceIo, Form, kHalves, BlockTeam>{args.in, plan, work, memory, Row(plan, blockIdx.x), team}
+  Preparation<DeviceIo, Form, kHalves, BlockTeam>{args.in, plan, work, memory, Span(plan, blockIdx.x), team}
       .run();
 }
 
@@ -185,11 +196,11 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <class Form>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 5)
     finish_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
   __shared__ FinishMemory memory;
   const BlockTeam team;
-  Finish<DeviceIo, Form, BlockTeam>{args, plan, work, memory, Row(plan, blockIdx.x), team}.run();
+  Finish<DeviceIo, Form, BlockTeam>{args, plan, work, memory, Span(plan, blockIdx.x), team}.run();
 }
 
 __global__ void heads_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
@@ -328,8 +339,8 @@ inline Mamba3BwdArgs bind_aligned(const Problem& problem, const TensorSet& tenso
   const Mamba3BwdArgs args = bind_mamba3_bwd(problem, tensors);
   const Mamba3Args& in = args.in;
   for (const void* tensor :
-       std::array<const void*, 14>{in.Q, in.K, in.V, in.Z, in.Q_bias, in.K_bias, in.mimo_v, in.mimo_z,
-                                   in.mimo_out, args.dout, args.dQ, args.dK, args.dV, args.dZ})
+       std::array<const void*, 15>{in.Q, in.K, in.V, in.Z, in.Q_bias, in.K_bias, in.mimo_v, in.mimo_z,
+                                   in.mimo_out, args.dout, args.dfinal_v, args.dQ, args.dK, args.dV, args.dZ})
     if (reinterpret_cast<std::uintptr_t>(tensor) % 16 != 0)
       throw ContractError("gradients on tensor cores need tensors that are aligned to 16 bytes");
   return args;
@@ -350,20 +361,20 @@ Launch bind_with(const Mamba3BwdArgs& args, void* workspace, const Products& pro
   const Plan plan(args.in.scan, products.head_sums);
   const Workspace work(plan, workspace);
   const std::int64_t heads = plan.batch * plan.nheads;
+  const std::int64_t spans = heads * plan.spans;
   const auto elementwise = [&](auto kernel, std::int64_t count) {
     return launch_of(kernel, ceil_div(count, kThreads), dim3(kThreads), 0, args, plan, work);
   };
   const auto by_block = [&](auto kernel, std::int64_t blocks) {
     return launch_of(kernel, blocks, dim3(kThreads), 0, args, plan, work);
   };
-  std::vector<Launch> launches{by_block(increments_kernel<Form>, plan.rows),
+  std::vector<Launch> launches{by_block(increments_kernel<Form>, spans),
                                elementwise(starts_kernel, heads * plan.angles)};
   if (args.in.input_ssm != nullptr)
     launches.push_back(elementwise(seeds_kernel, heads * plan.headdim * plan.dstate));
   if (plan.halves && args.dfinal_ssm != nullptr)
     launches.push_back(elementwise(last_adjoint_kernel, heads * plan.headdim * plan.dstate));
-  launches.push_back(
-      by_block(plan.halves ? prepare_kernel<Form, true> : prepare_kernel<Form, false>, plan.rows));
+  launches.push_back(by_block(plan.halves ? prepare_kernel<Form, true> : prepare_kernel<Form, false>, spans));
   if constexpr (Form::kIsMimo)
     launches.push_back(
         elementwise(raise_kernel, plan.batch * plan.seqlen * plan.nheads * plan.headdim / kOctet));
@@ -372,7 +383,7 @@ Launch bind_with(const Mamba3BwdArgs& args, void* workspace, const Products& pro
   launches.push_back(products.gradients(args, ssd, plan, work));
   launches.push_back(elementwise(turns_kernel, heads * plan.angles));
   if (args.dinput_ssm != nullptr) launches.push_back(by_block(start_kernel, heads));
-  launches.push_back(by_block(finish_kernel<Form>, plan.rows));
+  launches.push_back(by_block(finish_kernel<Form>, spans));
   if (products.head_sums == HeadSums::kernel)
     launches.push_back(
         elementwise(heads_kernel, plan.batch * plan.sequence_rows() * plan.groups * plan.dstate / kOctet));
@@ -382,7 +393,7 @@ Launch bind_with(const Mamba3BwdArgs& args, void* workspace, const Products& pro
   };
   by_columns(rows_kernel, plan.sums);
   if constexpr (Form::kIsMimo) {
-    launches.push_back(by_block(lower_kernel<Form>, heads * plan.spans));
+    launches.push_back(by_block(lower_kernel<Form>, spans));
     by_columns(spans_kernel, plan.factor_sums);
   }
   return [launches](void* stream) {

@@ -89,7 +89,7 @@ SSMBENCH_HD inline Split split(int i, int width) {
 /// Where the heads of a group are summed: from the workspace by a kernel, or in a block that walks through them.
 enum class HeadSums { kernel, block };
 
-/// Steps of a (batch, head) that a block of MIMO's factors takes.
+/// Steps of a (batch, head) that a block takes where there are no products: the chunks of a span.
 inline constexpr int kSpanSteps = 64;
 
 /// A (batch, chunk, head) is a row, a ChunkGrid's.
@@ -124,8 +124,8 @@ struct Plan : ChunkGrid {
   std::size_t last_adjoint;   ///< [B, H, P, N] f32: dFinal_SSM_State; only with final states
   std::size_t first_adjoint;  ///< [B, H, P, N] f32: dInput_SSM_State; only with initial states
   // Only with MIMO:
-  std::size_t v, dy;      ///< [B, L, R, H, P] io dtype: V·MIMO_V, and the gradients of y
-  std::size_t y, dv;      ///< [B, L, R, H, P] f32: y and the gradients of V·MIMO_V, both without the skip
+  std::size_t v, dy;  ///< [B, L, R, H, P] io dtype: V·MIMO_V, and the gradients of y
+  std::size_t y, dv;  ///< [B, L, R, H, P] io dtype: y and the gradients of V·MIMO_V, both without the skip
   std::size_t span_sums;  ///< [B, span, H][factor_sums] f32
   std::size_t first_ups;  ///< [B, H, R, P] f32: dMIMO_V of Input_V_State; only with initial states
   std::size_t bytes;
@@ -204,8 +204,8 @@ struct Plan : ChunkGrid {
     first_adjoint = layout.take(halves ? starting * state : 0, sizeof(float));
     v = layout.take(inputs, kIo);
     dy = layout.take(inputs, kIo);
-    y = layout.take(inputs, sizeof(float));
-    dv = layout.take(inputs, sizeof(float));
+    y = layout.take(inputs, kIo);
+    dv = layout.take(inputs, kIo);
     span_sums = layout.take(scan.is_mimo ? heads * spans * factor_sums : 0, sizeof(float));
     first_ups = layout.take(scan.is_mimo ? starting * ranks * headdim : 0, sizeof(float));
     bytes = layout.bytes();
@@ -223,8 +223,8 @@ struct Workspace {
   void *states, *dstates;
   float *turns, *flows, *row_sums, *first_own;
   float *last_adjoint, *first_adjoint;
-  void *v, *dy;
-  float *y, *dv, *span_sums, *first_ups;
+  void *v, *dy, *y, *dv;
+  float *span_sums, *first_ups;
 
   Workspace(const Plan& plan, void* memory) {
     auto* const base = static_cast<unsigned char*>(memory);
@@ -250,8 +250,8 @@ struct Workspace {
     first_adjoint = floats(plan.first_adjoint);
     v = base + plan.v;
     dy = base + plan.dy;
-    y = floats(plan.y);
-    dv = floats(plan.dv);
+    y = base + plan.y;
+    dv = base + plan.dv;
     span_sums = floats(plan.span_sums);
     first_ups = floats(plan.first_ups);
   }
@@ -293,6 +293,26 @@ struct Row {
     return (((b * plan.seqlen + start) * plan.ranks + i) * plan.groups + group) * plan.dstate;
   }
   SSMBENCH_HD int rows(const Plan& plan) const { return steps * plan.ranks; }
+};
+
+/// The chunks of a span as if they were one: the row of the first one, with the steps of all.
+struct Span : Row {
+  SSMBENCH_HD Span(const Plan& plan, std::int64_t span) : Row(plan, first_row(plan, static_cast<int>(span))) {
+    steps = static_cast<int>(plan.seqlen - start < kSpanSteps ? plan.seqlen - start : kSpanSteps);
+  }
+  /// The index of the row of a chunk of the span.
+  SSMBENCH_HD std::int64_t row_of(const Plan& plan, int chunk_of_span) const {
+    return index + chunk_of_span * plan.nheads;
+  }
+
+ private:
+  SSMBENCH_HD static std::int64_t first_row(const Plan& plan, int span) {
+    const int nheads = static_cast<int>(plan.nheads);
+    const int spans = static_cast<int>(plan.spans);
+    const int of_heads = span / nheads;
+    return plan.row(of_heads / spans, of_heads % spans * (kSpanSteps / plan.chunk_steps), span % nheads,
+                    nheads);
+  }
 };
 
 }  // namespace ssmbench::mamba3_bwd

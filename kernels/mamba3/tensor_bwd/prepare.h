@@ -3,9 +3,9 @@
 // What comes before the products of cuda-chunked's gradients of Mamba-3: rotated q and k, and the numbers of each
 // step. Written as loops over elements that do not depend on one another, Team::for_all(), as in
 // chunked_bwd/gradients.h, so that CPU tests run the same code. Io: load(data, at) and store(data, at, value) of
-// the io dtype, the same of an Octet, `at` a multiple of 8, and of the halves of one, which lie `apart` and take turns
+// the io dtype, the same of a Pair, `at` a multiple of 2, and of an Octet, a multiple of 8, and of the halves of one, which lie `apart` and take turns
 // in the octet, both multiples of 4; load_floats() and load_float_halves() of floats; fetch(), the value at a
-// pointer; element(data, at), a pointer to an element of the io dtype; and load_words() and store_words(), of an
+// pointer, and prefetch(), which has no effect; element(data, at), a pointer to an element of the io dtype; and load_words() and store_words(), of an
 // aligned vector of 16 bytes. What they load is not written by the same kernel. Form: Siso or a Mimo.
 
 #include <cmath>
@@ -23,6 +23,10 @@ namespace ssmbench::mamba3_bwd {
 inline constexpr int kOctet = 8;
 struct Octet {
   float state[kOctet];
+};
+/// Neighbouring head dims.
+struct Pair {
+  float x[2];
 };
 
 /// Octet `octet` of a row of states in the order of the workspace, from tensors and to them; `at`: of its first state.
@@ -82,9 +86,9 @@ SSMBENCH_TEAM StepScalars scalars_of(const Mamba3Args& args, std::int64_t at) {
   return {1.0F / (1.0F + expf(-trap)), 1.0F / (1.0F + expf(trap)), Io::fetch(args.dt + at)};
 }
 
-/// Parts that the steps of a chunk are cut into for sums over time, and how many steps each has.
-inline constexpr int kMaxParts = 8;
-inline constexpr int kPartSteps = kSteps / kMaxParts;
+/// Parts that the steps of a span are cut into for sums over time, how many steps each has, and how many parts a chunk.
+inline constexpr int kSpanParts = 8;
+inline constexpr int kPartSteps = kSpanSteps / kSpanParts;
 template <class Form>
 inline constexpr int kParts = kChunkSteps<Form> / kPartSteps;
 /// Chunks whose loads are all on their way before the first is waited for.
@@ -92,7 +96,7 @@ inline constexpr int kBatch = 16;
 
 /// Rates of the steps of a part that exist, of a pair; 0 for others.
 template <class Io, class Form>
-SSMBENCH_TEAM void load_rates(const Mamba3Args& args, const Plan& plan, const Row& row, int part, int pair,
+SSMBENCH_TEAM void load_rates(const Mamba3Args& args, const Plan& plan, const Span& row, int part, int pair,
                               float (&rates)[kPartSteps]) {
   const int first = part * kPartSteps;
   const int pitch = static_cast<int>(plan.nheads) * plan.angles;
@@ -109,7 +113,7 @@ SSMBENCH_TEAM void load_rates(const Mamba3Args& args, const Plan& plan, const Ro
 
 /// Visits the increments of the phases of a part's steps: visit(step, increment), 0 where no step is.
 template <class Io, class Form, class Visit>
-SSMBENCH_TEAM void for_increments(const Mamba3Args& args, const Plan& plan, const Row& row, int part,
+SSMBENCH_TEAM void for_increments(const Mamba3Args& args, const Plan& plan, const Span& row, int part,
                                   int pair, const Visit& visit) {
   const int first = part * kPartSteps;
   const float* const from = args.dt + row.scalar(plan, first);
@@ -119,22 +123,25 @@ SSMBENCH_TEAM void for_increments(const Mamba3Args& args, const Plan& plan, cons
   for (int u = 0; u < kPartSteps; ++u) visit(first + u, phase_step(dt[u], rates[u]));
 }
 
-/// What all steps of a row add to the phases, to `starts`. `parts`: [kParts][pair].
+/// What all steps of each chunk of a span add to the phases, to `starts`. `parts`: [kSpanParts][pair].
 template <class Io, class Form, class Team>
 SSMBENCH_TEAM void add_increments(const Mamba3Args& args, const Plan& plan, const Workspace& to,
-                                  const Row& row, std::uint32_t* parts, const Team& team) {
+                                  const Span& span, std::uint32_t* parts, const Team& team) {
   const int angles = plan.angles;
-  team.for_all(kParts<Form> * angles, [&](int i) {
+  team.for_all(kSpanParts * angles, [&](int i) {
     const Split at = split<kTilePairs>(i, angles);
     std::uint32_t sum = 0;
-    for_increments<Io, Form>(args, plan, row, at.of, at.rest,
+    for_increments<Io, Form>(args, plan, span, at.of, at.rest,
                              [&](int, std::uint32_t increment) { sum += increment; });
     parts[i] = sum;
   });
-  team.for_all(angles, [&](int pair) {
+  team.for_all(Form::kRanks * angles, [&](int i) {
+    const Split at = split<kTilePairs>(i, angles);
+    if (at.of * kChunkSteps<Form> >= span.steps) return;
     std::uint32_t sum = 0;
-    for (int part = 0; part < kParts<Form>; ++part) sum += parts[part * angles + pair];
-    to.starts[row.index * angles + pair] = sum;
+    for (int part = 0; part < kParts<Form>; ++part)
+      sum += parts[(at.of * kParts<Form> + part) * angles + at.rest];
+    to.starts[span.row_of(plan, at.of) * angles + at.rest] = sum;
   });
 }
 
@@ -193,42 +200,42 @@ inline constexpr int kRuns = 16;
 inline constexpr int kRunRows = 2;
 static_assert(kRuns % kMaxRanks == 0);
 
-/// Memory of a block that prepares a row.
+/// Memory of a block that prepares a span.
 struct PrepareMemory {
   /// [step][pair], some floats between rows: from the part's first step on; then θ.
   std::uint32_t phases[kSteps * (kMaxAngles + kAngleVector)];
-  std::uint32_t parts[kMaxParts * kMaxAngles];  ///< [part][pair]
+  std::uint32_t parts[kSpanParts * kMaxAngles];  ///< [part][pair]
   float adt[kSteps];
 };
 
-/// The phases of a row of the plan, its q and k, and the numbers of its steps.
+/// The phases of a span, its q and k, and the numbers of its steps. A span has as many chunks as there are ranks.
 template <class Io, class Form, bool kHalves, class Team>
 struct Preparation {
   const Mamba3Args& args;
   const Plan& plan;
   const Workspace& to;
   PrepareMemory& memory;
-  Row row;
+  Span row;
   const Team& team;
 
   SSMBENCH_TEAM void run() const {
     const int angles = plan.angles;
-    const int of_parts = kParts<Form> * angles;
-    team.for_all(of_parts + kChunkSteps<Form>, [&](int i) {
+    const int of_parts = kSpanParts * angles;
+    team.for_all(of_parts + kSpanSteps, [&](int i) {
       const int t = i - of_parts;
       const Split at = split<kTilePairs>(i, angles);
       if (t < 0) return add_part(at.of, at.rest);
       memory.adt[t] = t < row.steps ? Io::fetch(args.adt + row.scalar(plan, t)) : 0.0F;
     });
-    team.for_all(of_parts + kSteps, [&](int i) {
+    team.for_all(of_parts + Form::kRanks * kSteps, [&](int i) {
       const Split at = split<kTilePairs>(i, angles);
       if (i < of_parts)
         add_before(at.of, at.rest);
       else
-        make_row(i - of_parts);
+        make_row((i - of_parts) / kSteps, (i - of_parts) % kSteps);
     });
     const int octets = plan.dstate / kOctet;
-    const int vectors = plan.angle_tiles * plan.angle_elements() / kAngleVector;
+    const int vectors = Form::kRanks * plan.angle_tiles * plan.angle_elements() / kAngleVector;
     team.for_all(vectors + kRuns * octets, [&](int i) {
       const Split at = split<kMaxStates / kOctet>(i, octets);
       if (i < kRuns * octets)
@@ -249,52 +256,65 @@ struct Preparation {
     memory.parts[part * plan.angles + pair] = sum;
   }
   SSMBENCH_TEAM void add_before(int part, int pair) const {
-    std::uint32_t before = Io::fetch(to.starts + row.index * plan.angles + pair);
+    const int chunk = part / kParts<Form>;
+    if (!exists(chunk)) return;
+    std::uint32_t before = Io::fetch(to.starts + row.row_of(plan, chunk) * plan.angles + pair);
+    const std::uint32_t* const parts = memory.parts + chunk * kParts<Form> * plan.angles + pair;
     for (int earlier = 0; earlier < kParts<Form> - 1; ++earlier)
-      before += earlier < part ? memory.parts[earlier * plan.angles + pair] : 0U;
+      before += earlier < part % kParts<Form> ? parts[earlier * plan.angles] : 0U;
     std::uint32_t* const phases = memory.phases + part * kPartSteps * pitch() + pair;
     for (int u = 0; u < kPartSteps; ++u) phases[u * pitch()] += before;
   }
 
-  /// A vector of the row's angle tiles.
+  SSMBENCH_TEAM bool exists(int chunk) const { return chunk * kChunkSteps<Form> < row.steps; }
+
+  /// A vector of the angle tiles of the span: [tile][chunk][vector].
   SSMBENCH_TEAM void store_phases(int index) const {
     constexpr int kTileVectors = kAngleTile / Form::kRanks / kAngleVector;
     constexpr int kApart = kApartSteps / Form::kRanks;
+    const int tile = index / kTileVectors / Form::kRanks;
+    const int chunk = index / kTileVectors % Form::kRanks;
+    if (!exists(chunk)) return;
     const AngleAt at = angle_at<Form::kRanks>(index % kTileVectors);
-    const int pair = index / kTileVectors * kTilePairs + at.pair;
-    const std::uint32_t* const from = memory.phases + at.t * pitch() + pair;
+    const int pair = tile * kTilePairs + at.pair;
+    const std::uint32_t* const from = memory.phases + (chunk * kChunkSteps<Form> + at.t) * pitch() + pair;
     const bool first = pair < plan.angles;
     const bool second = pair + kApartPairs < plan.angles;
     const std::uint32_t vector[kAngleVector] = {first ? from[0] : 0U, first ? from[kApart * pitch()] : 0U,
                                                 second ? from[kApartPairs] : 0U,
                                                 second ? from[kApart * pitch() + kApartPairs] : 0U};
-    Io::store_words(to.phases + plan.angle_tile(row.index, 0) + index * kAngleVector, vector);
+    Io::store_words(
+        to.phases + plan.angle_tile(row.row_of(plan, chunk), tile) + index % kTileVectors * kAngleVector,
+        vector);
   }
 
-  /// Row i of the chunk. Sums from the chunk's first step on, so that the last step's weight behind it is exactly 1.
-  SSMBENCH_TEAM void make_row(int i) const {
-    const int t = i / Form::kRanks;
+  /// Row i of a chunk. Sums from the chunk's first step on, so that the last step's weight behind it is exactly 1.
+  SSMBENCH_TEAM void make_row(int chunk, int i) const {
+    if (!exists(chunk)) return;
+    const int of_chunk = i / Form::kRanks;
     float decay = 0;
     float total = 0;
 #ifdef __CUDA_ARCH__
 #pragma unroll 16
 #endif
     for (int u = 0; u < kChunkSteps<Form>; ++u) {
-      const float adt = memory.adt[u];
+      const float adt = memory.adt[chunk * kChunkSteps<Form> + u];
       total += adt;
-      decay += u <= t ? adt : 0.0F;
+      decay += u <= of_chunk ? adt : 0.0F;
     }
+    const int t = chunk * kChunkSteps<Form> + of_chunk;
     StepScalars here{0, 0, 0};
     float later = 0;
     if (t < row.steps) here = scalars_of<Io>(args, row.scalar(plan, t));
     if (t < row.steps && row.start + t + 1 < plan.seqlen)
       later = scalars_of<Io>(args, row.scalar(plan, t) + 1).previous();
-    float* const steps = to.steps + row.index * kStepFloats * kSteps + i;
+    const std::int64_t index = row.row_of(plan, chunk);
+    float* const steps = to.steps + index * kStepFloats * kSteps + i;
     steps[kStepDelta * kSteps] = here.own() + later;
     steps[kStepDecay * kSteps] = decay;
     steps[kStepEnter * kSteps] = expf(decay);
     steps[kStepLeave * kSteps] = expf(total - decay);
-    to.owns[row.index * kSteps + i] = here.own();
+    to.owns[index * kSteps + i] = here.own();
   }
 
   /// An octet of q and k of rows `first`, `first + kRuns` and so on.

@@ -6,17 +6,12 @@
 #include <vector>
 
 #include "catch.h"
-#include "inputs/inputs.h"
 #include "kernels/common/cpu/io_types.h"
-#include "kernels/mamba3/bind.h"
 #include "kernels/mamba3/chunked_bwd/gradients.h"
 #include "kernels/mamba3/chunked_bwd/sums.h"
+#include "kernels/mamba3/emulated_gradients.h"
 #include "kernels/mamba3/shuffled_team.h"
-#include "reference/reference.h"
-#include "support/host_tensors.h"
 #include "support/mamba3_problem.h"
-#include "verify/compare.h"
-#include "verify/describe.h"
 
 using namespace ssmbench;
 using namespace ssmbench::test;
@@ -36,42 +31,29 @@ struct HostIo {
 /// All outputs, from a workspace full of NaN.
 std::vector<HostTensor> emulated(const Problem& problem, const std::vector<HostTensor>& inputs,
                                  unsigned seed) {
-  std::vector<HostTensor> outputs;
-  for (const auto& spec : specs_of(problem, Role::output)) {
-    outputs.emplace_back(spec);
-    std::memset(outputs.back().buffer.data(), 0xFF, outputs.back().buffer.bytes());
-  }
-  TensorSet tensors = views_of(inputs);
-  for (const auto& output : outputs) tensors.add(output.spec.name, output.view());
-  const Mamba3BwdArgs args = bind_mamba3_bwd(problem, tensors);
-  const mamba3::GradientPlan plan(args.in.scan);
-  std::vector<float> workspace(static_cast<std::size_t>(plan.floats), std::nanf(""));
-  const ShuffledTeam team(seed);
-  with_io_type(problem.dtype(), [&]<class Io>(Io) {
-    for (std::int64_t block = 0; block < plan.blocks; ++block) {
-      mamba3::HeadGradients<HostIo<Io>, ShuffledTeam> gradients(args, plan, workspace.data(), block, team);
-      for (std::int64_t task = block; task < plan.tasks; task += plan.blocks) gradients.run(task);
+  return outputs_of(problem, inputs, [&](const Mamba3BwdArgs& args) {
+    const mamba3::GradientPlan plan(args.in.scan);
+    std::vector<float> workspace(static_cast<std::size_t>(plan.floats), std::nanf(""));
+    const ShuffledTeam team(seed);
+    with_io_type(problem.dtype(), [&]<class Io>(Io) {
+      for (std::int64_t block = 0; block < plan.blocks; ++block) {
+        mamba3::HeadGradients<HostIo<Io>, ShuffledTeam> gradients(args, plan, workspace.data(), block, team);
+        for (std::int64_t task = block; task < plan.tasks; task += plan.blocks) gradients.run(task);
+      }
+      for (std::int64_t at = 0; at < plan.vector_elements; ++at)
+        mamba3::add_vector<HostIo<Io>>(args, plan, workspace.data(), at);
+    });
+    for (std::int64_t head = 0; head < args.in.scan.nheads; ++head) {
+      for (int i = 0; i < plan.sums.count; ++i) mamba3::add_sums(args, plan, workspace.data(), head, i);
+      for (int p = 0; p <= plan.headdim; ++p) mamba3::add_ranks(args, plan, workspace.data(), head, p);
     }
-    for (std::int64_t at = 0; at < plan.vector_elements; ++at)
-      mamba3::add_vector<HostIo<Io>>(args, plan, workspace.data(), at);
   });
-  for (std::int64_t head = 0; head < args.in.scan.nheads; ++head) {
-    for (int i = 0; i < plan.sums.count; ++i) mamba3::add_sums(args, plan, workspace.data(), head, i);
-    for (int p = 0; p <= plan.headdim; ++p) mamba3::add_ranks(args, plan, workspace.data(), head, p);
-  }
-  return outputs;
 }
 
 /// What is wrong; nothing where all is right.
 std::string failures_of(const Problem& problem, const InputSpec& spec) {
-  const auto inputs = generate_inputs(problem, spec, never_stop);
-  const auto reference = compute_reference(problem, views_of(inputs), never_stop);
-  std::string failures;
-  for (const auto& output : emulated(problem, inputs, 1)) {
-    const auto comparison = compare_output(output.view(), reference.at(output.spec.name).expectation(), {});
-    if (!comparison.passed()) failures += output.spec.name + ": " + why_failed(comparison) + "\n";
-  }
-  return failures;
+  return test::failures_of(
+      problem, spec, {}, [&](const std::vector<HostTensor>& inputs) { return emulated(problem, inputs, 1); });
 }
 
 }  // namespace

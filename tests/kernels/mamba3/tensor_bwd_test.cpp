@@ -11,17 +11,12 @@
 
 #include "catch.h"
 #include "inputs/distributions.h"
-#include "inputs/inputs.h"
 #include "kernels/common/activations.h"
 #include "kernels/common/cpu/io_types.h"
-#include "kernels/mamba3/bind.h"
+#include "kernels/mamba3/emulated_gradients.h"
 #include "kernels/mamba3/shuffled_team.h"
 #include "kernels/mamba3/tensor_bwd/factors.h"
-#include "reference/reference.h"
-#include "support/host_tensors.h"
 #include "support/mamba3_problem.h"
-#include "verify/compare.h"
-#include "verify/describe.h"
 
 using namespace ssmbench;
 using namespace ssmbench::test;
@@ -39,6 +34,10 @@ struct HostBf16 {
   }
   static void store(void* data, std::int64_t at, float value) {
     static_cast<std::uint16_t*>(data)[at] = Bf16::store(value);
+  }
+  static Pair load_pair(const void* data, std::int64_t at) { return {{load(data, at), load(data, at + 1)}}; }
+  static void store_pair(void* data, std::int64_t at, const Pair& pair) {
+    for (int i = 0; i < 2; ++i) store(data, at + i, pair.x[i]);
   }
   static Octet load_octet(const void* data, std::int64_t at) {
     Octet octet{};
@@ -63,6 +62,7 @@ struct HostBf16 {
   static void store_halves(void* data, std::int64_t at, int apart, const Octet& octet) {
     for (int i = 0; i < kOctet; ++i) store(data, at + i / 2 + i % 2 * apart, octet.state[i]);
   }
+  static void prefetch(const void* /*data*/) {}
   template <class T>
   static T fetch(const T* data) {
     return *data;
@@ -218,10 +218,10 @@ class Products {
           y += q_[t * dstate_ + n] * states_[row.index][p * dstate_ + n];
           u += k_[t * dstate_ + n] * dstates_[row.index][p * dstate_ + n];
         }
+        out_[t] += rounded(step(row, kStepEnter, t) * dy_[t * headdim_ + p]) * y;
         y *= step(row, kStepEnter, t);
         u *= step(row, kStepLeave, t);
         const float v = v_[t * headdim_ + p];
-        out_[t] += dy_[t * headdim_ + p] * y;
         into_[t] += v * u;
         u *= step(row, kStepDelta, t);
         for (int s = 0; s < kSteps; ++s) {
@@ -230,8 +230,8 @@ class Products {
         }
         const std::int64_t at = row.ranked(plan_, t) * headdim_ + p;
         if (is_mimo_) {
-          work_.y[at] = y;
-          work_.dv[at] = u;
+          HostBf16::store(work_.y, at, y);
+          HostBf16::store(work_.dv, at, u);
           continue;
         }
         if (args_.dZ != nullptr)
@@ -252,14 +252,14 @@ class Products {
   void take_vectors(const Row& row) {
     for (int t = 0; t < row.rows(plan_); ++t)
       for (int n = 0; n < dstate_; ++n) {
+        const float enter = step(row, kStepEnter, t);
+        const float leave = step(row, kStepDelta, t) * step(row, kStepLeave, t);
         float dq = 0;
         float dk = 0;
         for (int p = 0; p < headdim_; ++p) {
-          dq += dy_[t * headdim_ + p] * states_[row.index][p * dstate_ + n];
-          dk += v_[t * headdim_ + p] * dstates_[row.index][p * dstate_ + n];
+          dq += rounded(enter * dy_[t * headdim_ + p]) * states_[row.index][p * dstate_ + n];
+          dk += rounded(leave * v_[t * headdim_ + p]) * dstates_[row.index][p * dstate_ + n];
         }
-        dq *= step(row, kStepEnter, t);
-        dk *= step(row, kStepDelta, t) * step(row, kStepLeave, t);
         for (int s = 0; s < kSteps; ++s) {
           dq += crosses_[t * kSteps + s] * k_[s * dstate_ + n];
           dk += crosses_[s * kSteps + t] * q_[s * dstate_ + n];
@@ -346,21 +346,21 @@ void run(const Mamba3BwdArgs& args, const Plan& plan, const Workspace& work, uns
   const ShuffledTeam team(seed);
   const std::int64_t heads = plan.batch * plan.nheads;
   const std::int64_t state = std::int64_t{plan.headdim} * plan.dstate;
-  std::vector<std::uint32_t> parts(kParts<Form> * kMaxAngles);
-  for (std::int64_t row = 0; row < plan.rows; ++row)
-    add_increments<HostBf16, Form>(args.in, plan, work, Row(plan, row), parts.data(), team);
+  std::vector<std::uint32_t> parts(kSpanParts * kMaxAngles);
+  for (std::int64_t span = 0; span < heads * plan.spans; ++span)
+    add_increments<HostBf16, Form>(args.in, plan, work, Span(plan, span), parts.data(), team);
   for (std::int64_t at = 0; at < heads * plan.angles; ++at) add_starts(args.in, plan, work, at);
   for (std::int64_t at = 0; at < heads * state; ++at) {
     if (args.in.input_ssm != nullptr) make_seed<HostBf16>(args.in, plan, work, at);
     if (plan.halves && args.dfinal_ssm != nullptr) copy_last_adjoint(args, plan, work, at);
   }
   const auto prepare = std::make_unique<PrepareMemory>();
-  for (std::int64_t row = 0; row < plan.rows; ++row)
+  for (std::int64_t span = 0; span < heads * plan.spans; ++span)
     if (plan.halves)
-      Preparation<HostBf16, Form, true, ShuffledTeam>{args.in, plan, work, *prepare, Row(plan, row), team}
+      Preparation<HostBf16, Form, true, ShuffledTeam>{args.in, plan, work, *prepare, Span(plan, span), team}
           .run();
     else
-      Preparation<HostBf16, Form, false, ShuffledTeam>{args.in, plan, work, *prepare, Row(plan, row), team}
+      Preparation<HostBf16, Form, false, ShuffledTeam>{args.in, plan, work, *prepare, Span(plan, span), team}
           .run();
   if constexpr (Form::kIsMimo)
     for (std::int64_t at = 0; at < plan.batch * plan.seqlen * plan.nheads * plan.headdim / kOctet; ++at)
@@ -372,8 +372,8 @@ void run(const Mamba3BwdArgs& args, const Plan& plan, const Workspace& work, uns
     for (std::int64_t head = 0; head < heads; ++head)
       store_start<HostBf16>(args, plan, work, head, scratch.data(), team);
   const auto finish = std::make_unique<FinishMemory>();
-  for (std::int64_t row = 0; row < plan.rows; ++row)
-    Finish<HostBf16, Form, ShuffledTeam>{args, plan, work, *finish, Row(plan, row), team}.run();
+  for (std::int64_t span = 0; span < heads * plan.spans; ++span)
+    Finish<HostBf16, Form, ShuffledTeam>{args, plan, work, *finish, Span(plan, span), team}.run();
   for (std::int64_t at = 0; at < plan.batch * plan.sequence_rows() * plan.groups * plan.dstate / kOctet; ++at)
     add_heads<HostBf16>(args, plan, work, at);
   for (std::int64_t head = 0; head < plan.nheads; ++head)
@@ -393,41 +393,28 @@ void run(const Mamba3BwdArgs& args, const Plan& plan, const Workspace& work, uns
 /// All outputs, from a workspace full of NaN.
 std::vector<HostTensor> emulated(const Problem& problem, const std::vector<HostTensor>& inputs,
                                  unsigned seed) {
-  std::vector<HostTensor> outputs;
-  for (const auto& spec : specs_of(problem, Role::output)) {
-    outputs.emplace_back(spec);
-    std::memset(outputs.back().buffer.data(), 0xFF, outputs.back().buffer.bytes());
-  }
-  TensorSet tensors = views_of(inputs);
-  for (const auto& output : outputs) tensors.add(output.spec.name, output.view());
-  const Mamba3BwdArgs args = bind_mamba3_bwd(problem, tensors);
-  const Plan plan(args.in.scan, HeadSums::kernel);
-  std::vector<std::uint32_t> memory(plan.bytes / sizeof(std::uint32_t), 0xFFFFFFFFU);
-  const Workspace work(plan, memory.data());
-  if (!args.in.scan.is_mimo)
-    run<Siso>(args, plan, work, seed);
-  else if (plan.ranks == 1)
-    run<Mimo<1>>(args, plan, work, seed);
-  else if (plan.ranks == 2)
-    run<Mimo<2>>(args, plan, work, seed);
-  else if (plan.ranks == 4)
-    run<Mimo<4>>(args, plan, work, seed);
-  else
-    run<Mimo<8>>(args, plan, work, seed);
-  return outputs;
+  return outputs_of(problem, inputs, [&](const Mamba3BwdArgs& args) {
+    const Plan plan(args.in.scan, HeadSums::kernel);
+    std::vector<std::uint32_t> memory(plan.bytes / sizeof(std::uint32_t), 0xFFFFFFFFU);
+    const Workspace work(plan, memory.data());
+    if (!args.in.scan.is_mimo)
+      run<Siso>(args, plan, work, seed);
+    else if (plan.ranks == 1)
+      run<Mimo<1>>(args, plan, work, seed);
+    else if (plan.ranks == 2)
+      run<Mimo<2>>(args, plan, work, seed);
+    else if (plan.ranks == 4)
+      run<Mimo<4>>(args, plan, work, seed);
+    else
+      run<Mimo<8>>(args, plan, work, seed);
+  });
 }
 
 /// What is wrong; nothing where all is right.
 std::string failures_of(const Problem& problem, const InputSpec& spec) {
-  const auto inputs = generate_inputs(problem, spec, never_stop);
-  const auto reference = compute_reference(problem, views_of(inputs), never_stop);
-  std::string failures;
-  for (const auto& output : emulated(problem, inputs, 1)) {
-    const auto comparison = compare_output(output.view(), reference.at(output.spec.name).expectation(),
-                                           {.math = Math::bf16, .state_dtype = DType::bf16});
-    if (!comparison.passed()) failures += output.spec.name + ": " + why_failed(comparison) + "\n";
-  }
-  return failures;
+  return test::failures_of(
+      problem, spec, {.math = Math::bf16, .state_dtype = DType::bf16},
+      [&](const std::vector<HostTensor>& inputs) { return emulated(problem, inputs, 1); });
 }
 
 template <int kRanks>
@@ -483,6 +470,33 @@ TEST_CASE("blocks that sum heads share those of a group", "[mamba3]") {
       const std::int64_t heads = nheads / plan.groups;
       CHECK(plan.slices * plan.per_slice >= heads);
       CHECK((plan.slices - 1) * plan.per_slice < heads);
+    }
+}
+
+TEST_CASE("spans take each chunk of each head once", "[mamba3]") {
+  for (const std::int64_t rank : {1, 2, 4, 8})
+    for (const std::int64_t seqlen : {1, 8, 63, 64, 65, 200}) {
+      INFO("rank " << rank << ", seqlen " << seqlen);
+      const Plan plan(Mamba3(mamba3_problem({{"dtype", "bf16"},
+                                             {"batch", size(2)},
+                                             {"seqlen", seqlen},
+                                             {"nheads", size(3)},
+                                             {"headdim", size(8)},
+                                             {"dstate", size(8)},
+                                             {"mimo_rank", rank}},
+                                            mamba3_mimo_bwd())),
+                      HeadSums::block);
+      std::set<std::int64_t> rows;
+      for (std::int64_t index = 0; index < plan.batch * plan.spans * plan.nheads; ++index) {
+        const Span span(plan, index);
+        for (int first = 0; first < span.steps; first += plan.chunk_steps) {
+          const Row row(plan, span.row_of(plan, first / plan.chunk_steps));
+          CHECK(rows.insert(row.index).second);
+          CHECK((row.b == span.b && row.head == span.head && row.start == span.start + first));
+          CHECK(row.steps == std::min(plan.chunk_steps, span.steps - first));
+        }
+      }
+      CHECK(static_cast<std::int64_t>(rows.size()) == plan.rows);
     }
 }
 
