@@ -35,8 +35,7 @@ void launch_gradients(const SsdBwdArgs& args, const ChunkedBwdPlan& plan,
 template <class T, class Io>
 void launch_gradient_sums(const SsdBwdArgs& args, const ChunkedBwdPlan& plan,
                           const ChunkedBwdWorkspace& workspace, cudaStream_t stream) {
-  ssd_finish_steps_kernel<T, Io><<<steps_blocks(plan), kStepsThreads, 0, stream>>>(args, plan, workspace);
-  check_cuda(cudaGetLastError());
+  launch_finish_steps<T, Io>(args, plan, workspace, stream);
   launch_head_sums<Io>(args, args.in.batch * plan.chunks, plan.sums, workspace.head_sums, stream);
   if (plan.slices > 1) launch_projections<Io>(args, plan.slices, workspace.projections, stream);
 }

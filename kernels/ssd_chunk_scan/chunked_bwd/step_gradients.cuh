@@ -9,15 +9,16 @@
 
 namespace ssmbench {
 
-/// ddt, and the chunk's sums for dA and ddt_bias, from what the gradient kernel leaves of every step. One
-/// warp per row (batch, chunk, head); a lane has the kSide / 32 steps from kSide / 32 · lane on.
-template <class T, class Io>
-__global__ void __launch_bounds__(kStepsThreads)
-    ssd_finish_steps_kernel(const SsdBwdArgs args, const ChunkedBwdPlan plan,
-                            const ChunkedBwdWorkspace workspace) {
+inline constexpr int kFinishHeads = 32;  ///< of a block, so that rows of dt are read and written in sectors
+inline constexpr int kFinishWarps = 16;
+
+/// A row (batch, chunk, head): ddt of its steps in the place of dt, and the sums for dA and ddt_bias. A lane has
+/// the kSide / 32 steps from kSide / 32 · lane on; `column` of dt is the head's.
+template <class T, class Io, int kPitch>
+__device__ void finish_row(const SsdBwdArgs& args, const ChunkedBwdPlan& plan,
+                           const ChunkedBwdWorkspace& workspace, std::int64_t row, Io (&dt)[kSide<T>][kPitch],
+                           int column) {
   constexpr int kOwn = kSide<T> / 32;
-  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * (kStepsThreads / 32) + threadIdx.x / 32;
-  if (row >= plan.rows) return;
   const SsdInputs& in = args.in;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const std::int64_t head = row % in.nheads;
@@ -63,10 +64,10 @@ __global__ void __launch_bounds__(kStepsThreads)
     // for their rounding, beside which the gradient may be small.
     const bool enters = t > 0 || in.initial_states != nullptr;
     const float flow = enters && sequence_at(in, b, t) == sequence_at(in, b, t - 1) ? da[i] : 0.0F;
-    const std::int64_t element = (b * in.seqlen + t) * in.nheads + head;
-    const ValueSlope delta = step_size_slope(in, head, to_float(static_cast<const Io*>(in.dt)[element]));
+    Io& step = dt[kOwn * lane + i][column];
+    const ValueSlope delta = step_size_slope(in, head, to_float(step));
     const float ddt = (in.A[head] * flow + direct.step[i]) * delta.slope;
-    static_cast<Io*>(args.ddt)[element] = from_float<Io>(ddt);
+    step = from_float<Io>(ddt);
     dA += delta.value * flow;
     dbias += ddt;
   }
@@ -75,6 +76,47 @@ __global__ void __launch_bounds__(kStepsThreads)
   if (lane != 0) return;
   workspace.head_sums[row * plan.sums] = dA;
   workspace.head_sums[row * plan.sums + 1] = dbias;
+}
+
+/// ddt, and each chunk's sums for dA and ddt_bias, from what the gradient kernel leaves of every step. One block
+/// per (batch, chunk, kFinishHeads heads), one warp per head in turn.
+template <class T, class Io>
+__global__ void __launch_bounds__(32 * kFinishWarps)
+    ssd_finish_steps_kernel(const SsdBwdArgs args, const ChunkedBwdPlan plan,
+                            const ChunkedBwdWorkspace workspace) {
+  __shared__ Io dt[kSide<T>][kFinishHeads + 1];
+  const SsdInputs& in = args.in;
+  const std::int64_t blocks_of_chunk = ceil_div(in.nheads, kFinishHeads);
+  const std::int64_t first = blockIdx.x % blocks_of_chunk * kFinishHeads;
+  const std::int64_t chunk = blockIdx.x / blocks_of_chunk;  // of all batches
+  const std::int64_t b = chunk / plan.chunks;
+  const std::int64_t start = chunk % plan.chunks * kSide<T>;
+  const int heads = steps_within(first, kFinishHeads, in.nheads);
+  const int steps = steps_within(start, kSide<T>, in.seqlen);
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const std::int64_t element = (b * in.seqlen + start) * in.nheads + first + lane;
+  if (lane < heads)
+#pragma unroll
+    for (int i = 0; i < kSide<T>; i += kFinishWarps)
+      if (i + warp < steps)
+        dt[i + warp][lane] = static_cast<const Io*>(in.dt)[element + (i + warp) * in.nheads];
+  __syncthreads();
+  for (int i = warp; i < heads; i += kFinishWarps)
+    finish_row<T>(args, plan, workspace, chunk * in.nheads + first + i, dt, i);
+  __syncthreads();
+  if (lane < heads)
+    for (int t = warp; t < steps; t += kFinishWarps)
+      static_cast<Io*>(args.ddt)[element + t * in.nheads] = dt[t][lane];
+}
+
+template <class T, class Io>
+void launch_finish_steps(const SsdBwdArgs& args, const ChunkedBwdPlan& plan,
+                         const ChunkedBwdWorkspace& workspace, cudaStream_t stream) {
+  const std::int64_t blocks = args.in.batch * plan.chunks * ceil_div(args.in.nheads, kFinishHeads);
+  ssd_finish_steps_kernel<T, Io>
+      <<<static_cast<unsigned>(blocks), 32 * kFinishWarps, 0, stream>>>(args, plan, workspace);
+  check_cuda(cudaGetLastError());
 }
 
 }  // namespace ssmbench

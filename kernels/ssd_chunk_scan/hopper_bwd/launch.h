@@ -22,6 +22,7 @@ struct Walks {
   WalkArgs forward, backward;
   void (*parts)(WalkArgs, WalkArgs);
   void (*images)(WalkArgs, WalkArgs);
+  int heads_of_block;
   int shared_bytes;
 };
 

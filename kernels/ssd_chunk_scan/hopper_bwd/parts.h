@@ -47,4 +47,10 @@ constexpr int end_parts(std::int64_t walks, std::int64_t chunks) {
   return static_cast<int>(std::clamp<std::int64_t>(2 * kWalkBlocks / walks, 1, chunks));
 }
 
+/// Whether a block walks two heads of a group: where more walks than multiprocessors run at once, two of them on
+/// one, which share B and C there.
+constexpr bool walks_in_pairs(std::int64_t heads, int parts, std::int64_t heads_per_group) {
+  return heads_per_group % 2 == 0 && 2 * heads * parts > kWalkBlocks / 2;
+}
+
 }  // namespace ssmbench::ssd_hopper_bwd

@@ -9,8 +9,9 @@
 //   grid    one block per walk, (batch, head) and part of its time; it walks the chunks one after the other.
 //           Where there are few heads, time is in parts, and a launch before this one computes the states
 //           that enter them (handed.h).
-//   block   one warpgroup that has the state in registers, f32, 64 rows of P by N; two warps more that load
-//           and store. Two blocks on a multiprocessor.
+//   block   a warpgroup for each of its heads, one or two, that has the state in registers, f32, 64 rows of P by
+//           N; warps more that load, and store each head's. Two heads share what is loaded of `right`, which is a
+//           third of all traffic with the L2 cache. Two heads on a multiprocessor.
 //   chunk   the state is rounded to shared memory, and stored as it lies there; left is weighted on its way
 //           from shared memory to registers, transposed: A of the products. B is `right`, as TMA leaves it.
 //           The next chunk's left is weighted while tensor cores work.
@@ -26,29 +27,33 @@
 
 namespace ssmbench::ssd_hopper_bwd {
 
-inline constexpr int kWalkThreads = kGroupThreads + 64;
+/// Threads of a block with that many heads.
+constexpr int walk_threads(int heads) {
+  return heads * kGroupThreads + 32 + heads * 32;
+}
 
-template <class T>
+template <class T, int kHeads>
 struct WalkLayout {
   static constexpr int kHalves = T::kStates / 64;
-  static constexpr int kStages = T::kGated ? 2 : 3;
-  static constexpr int kLoaded = (1 + T::kGated + kHalves) * kTile;
-  static constexpr int kImages = kStages * kLoaded;  ///< two
-  static constexpr int kStepRows = kImages + 2 * kHalves * kTile;
-  static constexpr int kLargest = kStepRows + kStages * kStepsBytes;  ///< of a state, by warp; two
-  static constexpr int kBarriers = kLargest + 2 * 4 * kWarpsOfGroup;
-  static constexpr int kBytes = kBarriers + 128 + 1024;  // the start is not aligned to 1024
-  static_assert(2 * (kBytes + 1024) <= 228 * 1024);
+  static constexpr int kStages = T::kGated && kHeads == 1 ? 2 : 3;
+  static constexpr int kLeft = (1 + T::kGated) * kTile;  ///< of a head
+  static constexpr int kLoaded = kHeads * kLeft + kHalves * kTile;
+  static constexpr int kImages = kStages * kLoaded;  ///< two of each head
+  static constexpr int kStepRows = kImages + kHeads * 2 * kHalves * kTile;
+  static constexpr int kLargest = kStepRows + kStages * kHeads * kStepsBytes;  ///< of a state, by warp; two
+  static constexpr int kBarriers = kLargest + kHeads * 2 * 4 * kWarpsOfGroup;
+  static constexpr int kBytes = kBarriers + 256 + 1024;  // the start is not aligned to 1024
+  static_assert(2 / kHeads * (kBytes + 1024) <= 228 * 1024);
 };
 
 /// What a launch computes: the states before all chunks, or those that parts but the last leave.
 enum class WalkPass { images, parts };
 
 /// A block as one of its roles sees it. T::kGated: `gate` exists.
-template <class T, Walk kWalk, WalkPass kPass>
+template <class T, Walk kWalk, WalkPass kPass, int kHeads>
 class WalkBlock {
   using Io = typename T::Io;
-  using Layout = WalkLayout<T>;
+  using Layout = WalkLayout<T, kHeads>;
   using Left = hopper::Ring<Layout::kStages>;  ///< left, gate and the steps
   using Right = hopper::Ring<Layout::kStages>;
   using Images = hopper::Ring<2>;
@@ -62,15 +67,17 @@ class WalkBlock {
   };
 
  public:
-  /// `index`: among the blocks of this walk. By whole warps.
-  __device__ WalkBlock(const WalkArgs& args, int index) : args_(args), index_(index) {
+  /// `index`: among the blocks of this walk. `which`: of the block's heads. By whole warps.
+  __device__ WalkBlock(const WalkArgs& args, int index, int which) : args_(args), which_(which) {
     const auto nheads = static_cast<int>(args.in.nheads);
-    const int row = index / args.parts;
-    const int part = index - row * args.parts;
+    const int of_heads = index / args.parts;
+    const int part = index - of_heads * args.parts;
+    const int row = of_heads * kHeads + which;
+    index_ = row * args.parts + part;
     b_ = row / nheads;
     head_ = row - b_ * nheads;
     const int most = args.chunks - args.parts;  // no part is empty
-    const int first = !kImages && args.end_alone ? min(first_that_counts(), most) : 0;
+    const int first = !kImages && kHeads == 1 && args.end_alone ? min(first_that_counts(), most) : 0;
     const int chunks = args.chunks - first;
     const int share = chunks / args.parts;
     const int rest = chunks - share * args.parts;
@@ -83,13 +90,13 @@ class WalkBlock {
 
   /// By one thread.
   __device__ void init_barriers() const {
-    left_ring().init(1, kGroupThreads);  // each lane for what it read
-    right_ring().init(1, kWarpsOfGroup);
-    images().init(kWarpsOfGroup, 1);
+    left_ring().init(1, kHeads * kGroupThreads);  // each lane for what it read
+    right_ring().init(1, kHeads * kWarpsOfGroup);
+    for (int which = 0; which < kHeads; ++which) images(which).init(kWarpsOfGroup, 1);
     hopper::barrier_init_fence();
   }
 
-  /// By one thread. `left` is used a chunk ahead of `right`.
+  /// By one thread, of the block's first head. `left` is used a chunk ahead of `right`.
   __device__ void load() const {
     typename Left::Position left_at;
     typename Right::Position right_at;
@@ -105,11 +112,11 @@ class WalkBlock {
     constexpr int kBytes = Layout::kHalves * kTile;
     typename Images::Position at;
     for (int i = begin_; i < end_; ++i, at.advance()) {
-      images().wait_full(at);
+      images(which_).wait_full(at);
       hopper::store_bytes(static_cast<unsigned char*>(args_.images) + row_of(i) * kBytes, image_tile(at),
                           kBytes);
       hopper::wait_stores_read();
-      hopper::barrier_arrive(images().empty(at));
+      hopper::barrier_arrive(images(which_).empty(at));
     }
   }
 
@@ -176,26 +183,28 @@ class WalkBlock {
   __device__ Right right_ring() const {
     return {base() + Layout::kBarriers + Left::kBytes};
   }
-  __device__ Images images() const {
-    return {base() + Layout::kBarriers + Left::kBytes + Right::kBytes};
+  /// Of a head of the block.
+  __device__ Images images(int which) const {
+    return {base() + Layout::kBarriers + Left::kBytes + Right::kBytes +
+            static_cast<std::uint32_t>(which) * Images::kBytes};
   }
-  __device__ std::uint32_t left_tile(typename Left::Position at) const {
-    return base() + at.slot * Layout::kLoaded;
+  __device__ std::uint32_t left_tile(typename Left::Position at, int which) const {
+    return base() + at.slot * Layout::kLoaded + which * Layout::kLeft;
   }
   __device__ std::uint32_t right_tile(typename Right::Position at) const {
-    return base() + at.slot * Layout::kLoaded + kTile;
+    return base() + at.slot * Layout::kLoaded + kHeads * Layout::kLeft;
   }
-  __device__ std::uint32_t gate_tile(typename Left::Position at) const {
-    return left_tile(at) + (1 + Layout::kHalves) * kTile;
+  __device__ std::uint32_t gate_tile(typename Left::Position at, int which) const {
+    return left_tile(at, which) + kTile;
   }
   __device__ std::uint32_t image_tile(typename Images::Position at) const {
-    return base() + Layout::kImages + at.slot * Layout::kHalves * kTile;
+    return base() + Layout::kImages + (which_ * 2 + at.slot) * Layout::kHalves * kTile;
   }
-  __device__ std::uint32_t steps_address(typename Left::Position at) const {
-    return base() + Layout::kStepRows + at.slot * kStepsBytes;
+  __device__ std::uint32_t steps_address(typename Left::Position at, int which) const {
+    return base() + Layout::kStepRows + (at.slot * kHeads + which) * kStepsBytes;
   }
   __device__ const float (&steps_of(typename Left::Position at) const)[4][kSteps] {
-    const std::uint32_t offset = steps_address(at) - shared_address(dynamic_shared);
+    const std::uint32_t offset = steps_address(at, which_) - shared_address(dynamic_shared);
     return *reinterpret_cast<const float(*)[4][kSteps]>(dynamic_shared + offset);
   }
 
@@ -235,9 +244,10 @@ class WalkBlock {
     for (const float value : state) largest = fmaxf(largest, fabsf(value));
     largest = largest_of_lanes(largest);
     const std::uint32_t offset = base() + Layout::kLargest - shared_address(dynamic_shared);
-    auto* const of_warps = reinterpret_cast<float*>(dynamic_shared + offset) + slot * kWarpsOfGroup;
+    auto* const of_warps =
+        reinterpret_cast<float*>(dynamic_shared + offset) + (which_ * 2 + slot) * kWarpsOfGroup;
     if (thread % 32 == 0) of_warps[thread / 32] = largest;
-    asm volatile("bar.sync 1, 128;\n" ::: "memory");  // of this warpgroup's threads
+    asm volatile("bar.sync %0, 128;\n" ::"r"(1 + which_) : "memory");  // of this warpgroup's threads
     const float4 all = *reinterpret_cast<const float4*>(of_warps);
     return fmaxf(fmaxf(all.x, all.y), fmaxf(all.z, all.w));
   }
@@ -246,7 +256,7 @@ class WalkBlock {
   __device__ __forceinline__ void publish(const float (&state)[kRegisters], [[maybe_unused]] float scale,
                                           [[maybe_unused]] std::int64_t row, int thread,
                                           typename Images::Position at) const {
-    images().wait_empty(at);
+    images(which_).wait_empty(at);
     [[maybe_unused]] float up = 1.0F;
     if constexpr (T::kScaled) {
       const SsdScale of_image = scale_to(largest_of_state(state, thread, at.slot), kTileTarget);
@@ -266,17 +276,21 @@ class WalkBlock {
                              pack(from + 6));
     }
     hopper::fence_async_proxy();
-    warp_arrive(images().full(at), thread % 32);
+    warp_arrive(images(which_).full(at), thread % 32);
   }
 
   __device__ void load_left(int i, typename Left::Position& at) const {
     left_ring().wait_empty(at);
     const std::uint32_t full = left_ring().full(at);
-    hopper::barrier_arrive_expect(full, (1 + T::kGated) * kTile + kStepsBytes);
-    hopper::load_bytes(steps_address(at), args_.steps + row_of(i) * 4 * kSteps, kStepsBytes, full);
-    const hopper::TileOrigin from{{0, head_, chunk_of(i) * kSteps, b_}};
-    hopper::load_tile(left_tile(at), args_.left, from, full);
-    if constexpr (T::kGated) hopper::load_tile(gate_tile(at), args_.gate, from, full);
+    hopper::barrier_arrive_expect(full, kHeads * (Layout::kLeft + kStepsBytes));
+#pragma unroll
+    for (int which = 0; which < kHeads; ++which) {
+      hopper::load_bytes(steps_address(at, which), args_.steps + (row_of(i) + which) * 4 * kSteps,
+                         kStepsBytes, full);
+      const hopper::TileOrigin from{{0, head_ + which, chunk_of(i) * kSteps, b_}};
+      hopper::load_tile(left_tile(at, which), args_.left, from, full);
+      if constexpr (T::kGated) hopper::load_tile(gate_tile(at, which), args_.gate, from, full);
+    }
     at.advance();
   }
   __device__ void load_right(int i, typename Right::Position& at) const {
@@ -309,8 +323,8 @@ class WalkBlock {
     for (int k = 0; k < 4; ++k) {
       std::uint32_t left[4];
       std::uint32_t gate[4];
-      load_matrices_transposed(left, left_tile(at) + offset + 2048 * k);
-      if constexpr (T::kGated) load_matrices_transposed(gate, gate_tile(at) + offset + 2048 * k);
+      load_matrices_transposed(left, left_tile(at, which_) + offset + 2048 * k);
+      if constexpr (T::kGated) load_matrices_transposed(gate, gate_tile(at, which_) + offset + 2048 * k);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int t = 16 * k + i / 2 * 8 + thread % 4 * 2;
@@ -385,38 +399,42 @@ class WalkBlock {
   }
 
   const WalkArgs& args_;
-  int index_;
+  int which_;  ///< of the block's heads
+  int index_;  ///< of the head's part
   int b_, head_;
   int begin_, end_;  ///< chunks of the part, in the order of the walk
 };
 
-template <class T, Walk kWalk, WalkPass kPass>
+template <class T, Walk kWalk, WalkPass kPass, int kHeads>
 __device__ __forceinline__ void walk_part(const WalkArgs& args, int index) {
   const int warp = __shfl_sync(0xFFFFFFFFU, static_cast<int>(threadIdx.x) / 32, 0);
-  const WalkBlock<T, kWalk, kPass> block(args, index);
+  constexpr int kLoader = kHeads * kWarpsOfGroup;
+  int which = 0;
+  if constexpr (kHeads > 1) which = warp < kLoader ? warp / kWarpsOfGroup : max(0, warp - kLoader - 1);
+  const WalkBlock<T, kWalk, kPass, kHeads> block(args, index, which);
   if (block.idle()) return;
   if (threadIdx.x == 0) block.init_barriers();
   __syncthreads();
-  if (warp < kWarpsOfGroup)
-    block.walk(static_cast<int>(threadIdx.x));
-  else if (warp == kWarpsOfGroup) {
+  if (warp < kLoader)
+    block.walk(static_cast<int>(threadIdx.x) % kGroupThreads);
+  else if (warp == kLoader) {
     if (threadIdx.x % 32 == 0) block.load();
   } else if (kPass == WalkPass::images && threadIdx.x % 32 == 0)
     block.store();
 }
 
 /// Both walks, the longer one first.
-template <class Io, int kStates, bool kGated, WalkPass kPass>
-__global__ void __launch_bounds__(kWalkThreads, 2)
+template <class Io, int kStates, bool kGated, WalkPass kPass, int kHeads>
+__global__ void __launch_bounds__(walk_threads(kHeads), 2 / kHeads)
     ssd_hopper_states_kernel(const __grid_constant__ WalkArgs forward,
                              const __grid_constant__ WalkArgs backward) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  const auto blocks = static_cast<int>(backward.in.batch * backward.in.nheads) * backward.parts;
+  const auto blocks = static_cast<int>(backward.in.batch * backward.in.nheads) / kHeads * backward.parts;
   const auto block = static_cast<int>(blockIdx.x);
   if (block < blocks)
-    walk_part<Traits<Io, kStates, kGated>, Walk::backward, kPass>(backward, block);
+    walk_part<Traits<Io, kStates, kGated>, Walk::backward, kPass, kHeads>(backward, block);
   else
-    walk_part<Traits<Io, kStates, false>, Walk::forward, kPass>(forward, block - blocks);
+    walk_part<Traits<Io, kStates, false>, Walk::forward, kPass, kHeads>(forward, block - blocks);
 #else
   __trap();
 #endif

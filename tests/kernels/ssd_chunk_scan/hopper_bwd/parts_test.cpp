@@ -36,3 +36,11 @@ TEST_CASE("hopper backward: few long heads are cut, short or many ones are not")
   CHECK(walk_parts(8, 4) == 1);
   CHECK(walk_parts(256, 64) == 1);
 }
+
+TEST_CASE("hopper backward: a block walks two heads of a group where multiprocessors have two walks") {
+  CHECK(walks_in_pairs(256, 1, 32));
+  CHECK(walks_in_pairs(32, 4, 32));
+  CHECK_FALSE(walks_in_pairs(256, 1, 1));   // the heads have B and C of their own
+  CHECK_FALSE(walks_in_pairs(255, 1, 15));  // a group's last head would be alone
+  CHECK_FALSE(walks_in_pairs(66, 1, 66));   // each walk has a multiprocessor
+}
