@@ -18,8 +18,8 @@
 #include "kernels/common/scalar_math.h"
 #include "kernels/selective_state_update/bind.h"
 #include "kernels/selective_state_update/cpu/state_rows-inl.h"
-#include "kernels/selective_state_update/cpu/step_rows-inl.h"
 #include "kernels/selective_state_update/cpu/step.h"
+#include "kernels/selective_state_update/cpu/step_rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ssmbench::simd::HWY_NAMESPACE {
@@ -120,7 +120,8 @@ class HeadSteps {
     const std::size_t written = slot >= 0 ? dstate_ : 0;
     std::size_t r = 0;
     for (; r + kStepRows <= count; r += kStepRows)
-      advance_rows<kStepRows, Block>(token, delta_x + r, dstate_, from + r * dstate_, to + r * written, y + r);
+      advance_rows<kStepRows, Block>(token, delta_x + r, dstate_, from + r * dstate_, to + r * written,
+                                     y + r);
     for (; r < count; ++r)
       advance_rows<1, Block>(token, delta_x + r, dstate_, from + r * dstate_, to + r * written, y + r);
     store_outputs(x, y, at, count);

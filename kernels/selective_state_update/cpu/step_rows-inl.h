@@ -47,8 +47,8 @@ struct Bf16Pairs {
   }
   static void store(const FloatVec* from, Storage* to) {
     const BitsTag tag;
-    const auto both = hn::Or(hn::ShiftRight<16>(rounded(from[0])),
-                             hn::And(rounded(from[1]), hn::Set(tag, 0xFFFF0000U)));
+    const auto both =
+        hn::Or(hn::ShiftRight<16>(rounded(from[0])), hn::And(rounded(from[1]), hn::Set(tag, 0xFFFF0000U)));
     hn::StoreU(both, tag, reinterpret_cast<std::uint32_t*>(to));
   }
   /// In the upper half of each word, to nearest even.
