@@ -97,6 +97,7 @@ struct AdjointWindow {
 template <class Io, int kReach, bool kVector, bool kPacked, bool kSilu>
 struct ChannelGradients {
   static constexpr int kChannels = kBackwardChannels;
+  static constexpr int kAhead = backward_steps_at_once(sizeof(Io));
 
   const ConvBackwardArgs& args;
   DoutStrides strides;
@@ -187,13 +188,13 @@ struct ChannelGradients {
     }
   }
 
-  /// Steps from t on as far as there are kStepsAtOnce of them; returns the next.
+  /// Steps from t on as far as there are kAhead of them; returns the next.
   __device__ std::int64_t walk_body(std::int64_t t) {
     const std::int64_t dim = args.in.dim;
     const Io* next_x = static_cast<const Io*>(args.in.x) + run.offset(t);
     const Io* next_dout = dout_at(t);
     Io* to = static_cast<Io*>(args.dx) + run.offset(t - (kReach - 1));
-    Packed<Io, kChannels> x_ahead[kStepsAtOnce], dout_ahead[kStepsAtOnce];
+    Packed<Io, kChannels> x_ahead[kAhead], dout_ahead[kAhead];
     const auto load = [&](std::int64_t step, int u) {
       const int valid = step < run.end ? run.valid : 0;
       x_ahead[u] = load_packed<Io, kChannels, kVector>(next_x, 1, valid);
@@ -202,13 +203,13 @@ struct ChannelGradients {
       next_dout += strides.step;
     };
 #pragma unroll
-    for (int u = 0; u < kStepsAtOnce; ++u) load(t + u, u);
-    for (; t + kStepsAtOnce <= run.end; t += kStepsAtOnce) {
+    for (int u = 0; u < kAhead; ++u) load(t + u, u);
+    for (; t + kAhead <= run.end; t += kAhead) {
 #pragma unroll
-      for (int u = 0; u < kStepsAtOnce; ++u, to += dim) {
+      for (int u = 0; u < kAhead; ++u, to += dim) {
         const Packed<Io, kChannels> x = x_ahead[u];
         const Packed<Io, kChannels> dout = dout_ahead[u];
-        load(t + kStepsAtOnce + u, u);
+        load(t + kAhead + u, u);
         float dx[kChannels];
         walk_step<true>(t + u, x, dout, dx);
         store_floats<Io, kChannels, kVector>(to, 1, run.valid, dx);

@@ -4,9 +4,11 @@
 //
 // A warp takes a segment of a row as forward_rows.cuh has it, its tiles from the last to the first, since dx of
 // a step takes g of the W−1 steps after it: a lane's come from the lane after by shuffles, those of lane 31
-// from lane 0 of the tile after, which has been done before. x̃ before a lane's own comes from the lane before,
-// of the tile that comes next (the one before in time): tiles are loaded two ahead. Of the tile after the
-// segment only lane 0's steps are loaded, for their g alone.
+// from lane 0 of the tile after, which has been done before. x̃ before a lane's own is loaded once more, from
+// the L1 cache. Of the tile after the segment only lane 0's steps are loaded, for their g alone.
+//
+// Instructions bind in 16 bits: steps are counted from the segment's first in 32 bits, and the next tile is loaded
+// to the registers of this one as soon as those are unpacked.
 //
 // A lane's sums of g·x̃ are added up over the warp by shuffles, one partial sum per segment; sum_partials adds
 // them in their order.
@@ -16,51 +18,70 @@
 
 namespace ssmbench::window {
 
-/// x and dout of a lane's steps of a tile.
-template <class Io>
-struct TilePair {
+/// x and dout of a lane's steps of a tile, and x of the kReach steps before.
+template <class Io, int kReach>
+struct TileInputs {
   Packed<Io, kLaneSteps> x, dout;
+  Packed<Io, kReach> before;
 };
 
 template <class Io, int kReach, bool kVector, bool kPacked, bool kSilu>
 struct RowGradients {
   const ConvBackwardArgs& args;
-  DoutStrides strides;
   RowSegment<Io, kVector> segment;
+  std::int64_t dout_step;
+  const Io *x, *dout;  ///< at the segment's first step, like dx
+  Io* dx;
+  int length, limit;  ///< steps of the segment, and with those after it that a lane has
+  int before_first;   ///< steps up to this one have none before
   Filter<kReach, 1> filter;
-  float before_segment[kReach - 1];
   float after[kReach - 1] = {};  ///< lane 0's first g of the tile after
   FilterSums<kReach, 1> sums{};
 
-  __device__ RowGradients(const ConvBackwardArgs& all, const DoutStrides& dout, const RowPlan& plan)
-      : args(all), strides(dout), segment(all.in, plan) {}
-
-  /// Steps before the segment are not loaded, and of those after it only lane 0's.
-  __device__ TilePair<Io> load(std::int64_t t) const {
-    const std::int64_t own = segment.own(t);
-    const bool is_needed = t >= segment.begin && (t < segment.end || segment.lane == 0);
-    const int valid = is_needed ? segment.valid(own) : 0;
-    const auto* x = static_cast<const Io*>(args.in.x) + segment.row * args.in.seqlen + own;
-    const auto* dout = static_cast<const Io*>(args.dout) + segment.batch * strides.batch +
-                       segment.channel * strides.channel + own * strides.step;
-    return {load_packed<Io, kLaneSteps, kVector>(x, 1, valid),
-            load_packed<Io, kLaneSteps, kVector>(dout, strides.step, valid)};
+  __device__ RowGradients(const ConvBackwardArgs& all, const DoutStrides& strides, const RowPlan& plan)
+      : args(all), segment(all.in, plan), dout_step(strides.step) {
+    const std::int64_t first = segment.row * all.in.seqlen + segment.begin;
+    x = static_cast<const Io*>(all.in.x) + first;
+    dx = static_cast<Io*>(all.dx) + first;
+    dout = static_cast<const Io*>(all.dout) + segment.batch * strides.batch +
+           segment.channel * strides.channel + segment.begin * strides.step;
+    before_first = segment.begin > 0 ? -1 : 0;
+    length = static_cast<int>(segment.end - segment.begin);
+    const std::int64_t left = all.in.seqlen - segment.begin;
+    limit = left < plan.segment_steps + kLaneSteps ? static_cast<int>(left) : plan.segment_steps + kLaneSteps;
   }
 
-  /// g of the lane's steps; `x_before` of the tile before in time.
-  __device__ LaneSteps<kReach, kPacked> adjoints(std::int64_t t, const TilePair<Io>& tile,
-                                                 const Packed<Io, kLaneSteps>& x_before,
+  /// A lane's first step of the tile at t, all counted from the segment's first one.
+  __device__ int own(int t) const { return t + segment.lane * kLaneSteps; }
+  /// How many of a lane's steps from `first` on are before `end`.
+  __device__ static int valid(int first, int end) {
+    if constexpr (kVector) return first < end ? kLaneSteps : 0;
+    return max(min(end - first, kLaneSteps), 0);
+  }
+
+  /// Steps before the segment are not loaded, and of those after it only lane 0's.
+  __device__ TileInputs<Io, kReach> load(int t) const {
+    const int first = own(t);
+    const int there = t >= 0 ? valid(first, limit) : 0;
+    return {
+        load_packed<Io, kLaneSteps, kVector>(x + first, 1, there),
+        load_packed<Io, kLaneSteps, kVector>(dout + (kVector ? first : first * dout_step), dout_step, there),
+        load_packed<Io, kReach, kVector>(x + first - kReach, 1,
+                                         there > 0 && first > before_first ? kReach : 0)};
+  }
+
+  /// g of the lane's steps.
+  __device__ LaneSteps<kReach, kPacked> adjoints(int t, const TileInputs<Io, kReach>& tile,
                                                  float (&g)[kLaneSteps]) const {
-    float own[kLaneSteps], of_tile_before[kLaneSteps], before[kReach - 1], steps_before[kReach - 1];
-    unpack(tile.x, own);
-    unpack(x_before, of_tile_before);
+    float own_x[kLaneSteps], loaded[kReach], before[kReach - 1];
+    unpack(tile.x, own_x);
+    unpack(tile.before, loaded);
 #pragma unroll
-    for (int i = 0; i < kReach - 1; ++i)
-      before[i] = t == segment.begin ? before_segment[i] : of_tile_before[kLaneSteps - (kReach - 1) + i];
-    from_lane_before<kReach>(own, before, segment.lane, steps_before);
+    for (int i = 0; i < kReach - 1; ++i) before[i] = loaded[i + 1];
+    if (t == 0 && segment.begin == 0 && segment.lane == 0) segment.template load_before<kReach>(before);
     LaneSteps<kReach, kPacked> steps;
-    steps.set_x(steps_before, own);
-    steps.load_numbers(segment, segment.own(t));
+    steps.set_x(before, own_x);
+    steps.load_numbers(segment, segment.begin + own(t));
     unpack(tile.dout, g);
 #pragma unroll
     for (int i = 0; i < kLaneSteps; ++i) {
@@ -88,33 +109,33 @@ struct RowGradients {
   }
 
   /// dx of the lane's steps.
-  __device__ void store(std::int64_t t, const float (&g)[kLaneSteps]) const {
+  __device__ void store(int t, const float (&g)[kLaneSteps]) const {
     float g_after[kReach - 1];
     from_lane_after<kReach>(g, after, segment.lane, g_after);
-    const std::int64_t own = segment.own(t);
+    const int first = own(t);
     int numbers[kPacked ? kLaneSteps + kReach - 1 : 1];
     if constexpr (kPacked) {
 #pragma unroll
-      for (int i = 0; i < kLaneSteps + kReach - 1; ++i) numbers[i] = segment.number(own + i);
+      for (int i = 0; i < kLaneSteps + kReach - 1; ++i)
+        numbers[i] = segment.number(segment.begin + first + i);
     }
-    float dx[kLaneSteps];
+    float to[kLaneSteps];
 #pragma unroll
     for (int i = 0; i < kLaneSteps; ++i) {
-      dx[i] = 0.0F;
+      to[i] = filter.weight[kReach - 1][0] * g[i];
 #pragma unroll
-      for (int j = 0; j < kReach; ++j) {
+      for (int j = kReach - 2; j >= 0; --j) {
         const int later = i + kReach - 1 - j;
         const float value = later < kLaneSteps ? g[later] : g_after[later - kLaneSteps];
         const bool counts = filter.has(j) && (!kPacked || numbers[later] == numbers[i]);
-        dx[i] = counts ? fmaf(filter.weight[j][0], value, dx[i]) : dx[i];
+        to[i] = counts ? fmaf(filter.weight[j][0], value, to[i]) : to[i];
       }
     }
-    if (args.dfinal_states != nullptr && own + kLaneSteps > args.in.seqlen - args.in.taps()) {
+    if (args.dfinal_states != nullptr) {
 #pragma unroll
-      for (int i = 0; i < kLaneSteps; ++i) dx[i] += dfinal(own + i);
+      for (int i = 0; i < kLaneSteps; ++i) to[i] += dfinal(segment.begin + first + i);
     }
-    store_floats<Io, kLaneSteps, kVector>(static_cast<Io*>(args.dx) + segment.row * args.in.seqlen + own, 1,
-                                          segment.valid(own), dx);
+    store_floats<Io, kLaneSteps, kVector>(dx + first, 1, valid(first, length), to);
   }
 
   /// By the lane that has the first steps, whose g are in `after` when all tiles are done.
@@ -125,37 +146,35 @@ struct RowGradients {
     for (int k = 0; k < kReach - 1; ++k) {  // step k − (kReach − 1)
       if (!filter.has(k)) continue;
       const std::int64_t t = k - (kReach - 1);
-      float dx = dfinal(t);
+      float sum = dfinal(t);
 #pragma unroll
       for (int j = 0; j <= k; ++j)
-        if (filter.has(j)) dx = fmaf(filter.weight[j][0], after[k - j], dx);
-      static_cast<Io*>(args.dinitial_states)[segment.row * taps + t + taps] = from_float<Io>(dx);
+        if (filter.has(j)) sum = fmaf(filter.weight[j][0], after[k - j], sum);
+      static_cast<Io*>(args.dinitial_states)[segment.row * taps + t + taps] = from_float<Io>(sum);
     }
   }
 
+  /// Its first g are what the tile before needs.
+  __device__ void keep(const float (&g)[kLaneSteps]) {
+#pragma unroll
+    for (int i = 0; i < kReach - 1; ++i) after[i] = g[i];
+  }
   __device__ void walk() {
     filter = load_filter<Io, kReach, 1, false>(args.in.weights, segment.channel, args.in.width, 1);
-    segment.template load_before<kReach>(before_segment);
-    const std::int64_t tiles = (segment.end - segment.begin + kTileSteps - 1) / kTileSteps;
-    std::int64_t t = segment.begin + tiles * kTileSteps;
-    TilePair<Io> tile = load(t);
-    TilePair<Io> next = load(t - kTileSteps);
-    TilePair<Io> ahead = load(t - 2 * kTileSteps);
+    const int behind = (length + kTileSteps - 1) / kTileSteps * kTileSteps;
+    int t = behind - kTileSteps;
+    TileInputs<Io, kReach> tile = load(t);
     float g[kLaneSteps];
-    if (t < args.in.seqlen) {
-      adjoints(t, tile, next.x, g);
-#pragma unroll
-      for (int i = 0; i < kReach - 1; ++i) after[i] = g[i];
+    if (behind < limit) {
+      adjoints(behind, load(behind), g);
+      keep(g);
     }
-    for (t -= kTileSteps; t >= segment.begin; t -= kTileSteps) {
-      tile = next;
-      next = ahead;
-      ahead = load(t - 2 * kTileSteps);
-      const auto steps = adjoints(t, tile, next.x, g);
+    for (; t >= 0; t -= kTileSteps) {
+      const auto steps = adjoints(t, tile, g);
+      tile = load(t - kTileSteps);
       add(steps, g);
       store(t, g);
-#pragma unroll
-      for (int i = 0; i < kReach - 1; ++i) after[i] = g[i];
+      keep(g);
     }
     store_dinitial();
   }
@@ -174,7 +193,7 @@ struct RowGradients {
 };
 
 template <class Io, int kReach, bool kVector, bool kPacked, bool kSilu>
-__global__ void __launch_bounds__(kRowWarps* kWarpThreads)
+__global__ void __launch_bounds__(kRowWarps* kWarpThreads, kReach == 4 ? kBackwardRowBlocks : 1)
     backward_rows(const ConvBackwardArgs args, const DoutStrides strides, const RowPlan plan,
                   float* partials) {
   RowGradients<Io, kReach, kVector, kPacked, kSilu> gradients(args, strides, plan);

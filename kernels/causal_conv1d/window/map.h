@@ -26,6 +26,10 @@ SSMBENCH_HD constexpr int forward_channels_of(int reach, int element_bytes) {
   return reach == 4 && element_bytes == 2 ? 8 : 4;
 }
 inline constexpr int kBackwardChannels = 4;
+/// Steps whose loads a thread of gradients has in flight, channels last: f32 has no registers for more.
+SSMBENCH_HD constexpr int backward_steps_at_once(int element_bytes) {
+  return element_bytes == 2 ? 4 : 2;
+}
 inline constexpr int kUpdateChannels = 8;
 
 /// Where channels are last: a block is `groups` groups of neighbouring channels times `runs` runs of steps.
@@ -84,6 +88,8 @@ inline constexpr int kTileSteps = kWarpThreads * kLaneSteps;
 inline constexpr int kRowWarps = 4;
 inline constexpr int kForwardTiles = 4;
 inline constexpr int kBackwardTiles = 8;
+/// Blocks of gradients that a multiprocessor has registers for.
+inline constexpr int kBackwardRowBlocks = 8;
 
 struct RowPlan {
   int segment_steps;

@@ -113,10 +113,11 @@ struct LaneSteps {
     if constexpr (kPacked) return number[i + kReach - 1] < 0;
     return false;
   }
+  /// The newest tap first, which every filter has.
   __device__ float convolve(const Filter<kReach, 1>& filter, int i) const {
     float s = filter.bias[0];
 #pragma unroll
-    for (int j = 0; j < kReach; ++j)
+    for (int j = kReach - 1; j >= 0; --j)
       s = filter.has(j) && reaches(i, j) ? fmaf(filter.weight[j][0], x[i + j], s) : s;
     return s;
   }

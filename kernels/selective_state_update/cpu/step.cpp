@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "hwy/highway.h"
 #include "kernels/common/cpu/simd_math-inl.h"
@@ -18,6 +19,7 @@
 #include "kernels/selective_state_update/bind.h"
 #include "kernels/selective_state_update/cpu/state_rows-inl.h"
 #include "kernels/selective_state_update/cpu/step.h"
+#include "kernels/selective_state_update/cpu/step_rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ssmbench::simd::HWY_NAMESPACE {
@@ -40,9 +42,12 @@ class HeadSteps {
     const std::int64_t source = args_.source != nullptr ? args_.source[b_] : b_;
     if (source < 0) return clear();
     for (std::int64_t t = 0; t < args_.tokens; ++t) load_token(t);
-    if (args_.tokens == 1 && args_.intermediate == nullptr && storage_.scale == nullptr &&
-        storage_.seed == nullptr && dstate_ % lanes_ == 0)
-      return with_io_type(storage_.dtype, [&](auto state) { run_one_token<decltype(state)>(source); });
+    if (has_one_token())
+      return with_io_type(storage_.dtype, [&](auto state) {
+        if constexpr (std::is_same_v<decltype(state), Bf16>)
+          if (has_pairs()) return run_one_token<Bf16Pairs>(source);
+        run_one_token<StateBlock<decltype(state)>>(source);
+      });
     for (std::int64_t p = 0; p < args_.headdim; ++p) run_row(source, head_ * args_.headdim + p);
   }
 
@@ -53,6 +58,15 @@ class HeadSteps {
     return Io::load(static_cast<const Storage*>(data)[at]);
   }
   std::int64_t step(std::int64_t t) const { return b_ * args_.tokens + t; }
+  /// Whether run_one_token() takes it; and in pairs of vectors.
+  bool has_one_token() const {
+    return args_.tokens == 1 && args_.intermediate == nullptr && storage_.scale == nullptr &&
+           storage_.seed == nullptr && dstate_ % lanes_ == 0;
+  }
+  bool has_pairs() const {
+    return has_one_token() && storage_.dtype == DType::bf16 && !args_.rate_per_state &&
+           dstate_ % (2 * lanes_) == 0;
+  }
 
   void load_token(std::int64_t t) {
     const FloatTag tag;
@@ -68,31 +82,62 @@ class HeadSteps {
         hn::Store(exponential(hn::Mul(hn::Set(tag, token.delta), hn::Load(tag, token.decay + n))), tag,
                   token.decay + n);
     } else {
-      std::fill_n(token.decay, padded_, std::exp(token.delta * args_.A[head_]));
+      std::fill_n(token.decay, padded_, quiet(std::exp(token.delta * args_.A[head_])));
     }
     const std::int64_t group = step(t) * args_.groups + head_ / (args_.heads / args_.groups);
     if (token.group == group) return;
     token.group = group;
     load_row<Io>(static_cast<const Storage*>(args_.B) + group * args_.dstate, dstate_, token.B);
     load_row<Io>(static_cast<const Storage*>(args_.C) + group * args_.dstate, dstate_, token.C);
+    if (!has_pairs()) return;
+    Bf16Pairs::separate(token.B, dstate_);
+    Bf16Pairs::separate(token.C, dstate_);
   }
 
-  /// One token, whose states go straight from memory to memory: its bandwidth binds.
-  template <class State>
+  /// One token, whose states go straight from memory to memory: its bandwidth binds. Rows are taken several at
+  /// once, since each is a chain of additions; and what they have one of is on SIMD lanes, too.
+  template <class Block>
   void run_one_token(std::int64_t source) const {
-    const HeadToken& token = by_token_[0];
-    const auto dstate = static_cast<std::int64_t>(dstate_);
-    const std::int64_t rows = args_.heads * args_.headdim;
     const std::int64_t slot = args_.destination != nullptr ? args_.destination[b_] : b_;
-    auto* const states = static_cast<typename State::Storage*>(args_.state);
-    alignas(64) typename State::Storage unused[kStepStates];
-    for (std::int64_t p = 0; p < args_.headdim; ++p) {
-      const std::int64_t row = head_ * args_.headdim + p;
-      const float x = io(args_.x, b_ * rows + row);
-      const float y = advance<State>(token, token.delta * x, states + (source * rows + row) * dstate,
-                                     slot >= 0 ? states + (slot * rows + row) * dstate : unused);
-      store_output(y, x, b_ * rows + row);
+    for (std::int64_t p = 0; p < args_.headdim; p += kStepOutputs)
+      run_outputs<Block>(source, slot, head_ * args_.headdim + p,
+                         static_cast<std::size_t>(std::min(args_.headdim - p, kStepOutputs)));
+  }
+  /// `count` ≤ kStepOutputs rows from `row` of a slot on.
+  template <class Block>
+  void run_outputs(std::int64_t source, std::int64_t slot, std::int64_t row, std::size_t count) const {
+    using State = typename Block::Storage;
+    const HeadToken& token = by_token_[0];
+    const std::int64_t rows = args_.heads * args_.headdim;
+    const std::int64_t at = b_ * rows + row;
+    alignas(64) float x[kStepOutputs], delta_x[kStepOutputs], y[kStepOutputs];
+    load_row<Io>(static_cast<const Storage*>(args_.x) + at, count, x);
+    for (std::size_t r = 0; r < count; ++r) delta_x[r] = quiet(token.delta * x[r]);
+    auto* const states = static_cast<State*>(args_.state);
+    alignas(64) State unused[kStepRows * kStepStates];
+    const State* from = states + (source * rows + row) * args_.dstate;
+    State* to = slot >= 0 ? states + (slot * rows + row) * args_.dstate : unused;
+    const std::size_t written = slot >= 0 ? dstate_ : 0;
+    std::size_t r = 0;
+    for (; r + kStepRows <= count; r += kStepRows)
+      advance_rows<kStepRows, Block>(token, delta_x + r, dstate_, from + r * dstate_, to + r * written,
+                                     y + r);
+    for (; r < count; ++r)
+      advance_rows<1, Block>(token, delta_x + r, dstate_, from + r * dstate_, to + r * written, y + r);
+    store_outputs(x, y, at, count);
+  }
+  /// `count` outputs at `at` from x and Σ C·h of each.
+  void store_outputs(const float* x, float* y, std::int64_t at, std::size_t count) const {
+    const FloatTag tag;
+    alignas(64) float z[kStepOutputs];
+    if (args_.z != nullptr) load_row<Io>(static_cast<const Storage*>(args_.z) + at, count, z);
+    for (std::size_t i = 0; i < count; i += lanes_) {
+      auto out = hn::Load(tag, y + i);
+      if (args_.D != nullptr) out = hn::MulAdd(hn::Set(tag, args_.D[head_]), hn::Load(tag, x + i), out);
+      if (args_.z != nullptr) out = hn::Mul(out, vector_silu(hn::Load(tag, z + i)));
+      hn::Store(out, tag, y + i);
     }
+    store_row<Io>(y, count, static_cast<Storage*>(args_.out) + at);
   }
   /// out at `at` from Σ C·h.
   void store_output(float y, float x, std::int64_t at) const {
@@ -109,28 +154,15 @@ class HeadSteps {
     for (std::int64_t t = 0; t < args_.tokens; ++t) {
       const std::int64_t at = step(t) * rows + row;
       const float x = io(args_.x, at);
-      store_output(advance<F32>(by_token_[t], by_token_[t].delta * x, h, h), x, at);
+      const float delta_x = by_token_[t].delta * x;
+      float y = 0;
+      advance_rows<1, StateBlock<F32>>(by_token_[t], &delta_x, padded_, h, h, &y);
+      store_output(y, x, at);
       if (args_.intermediate != nullptr) intermediate_.store(h, at);
       const bool is_last = t == args_.tokens - 1;
       const std::int64_t slot = args_.destination != nullptr ? args_.destination[step(t)] : is_last ? b_ : -1;
       if (slot >= 0) states_.store(h, slot * rows + row);
     }
-  }
-
-  /// One token of a row of states `from`, which become those `to`: the same ones, or others; Σ C·h.
-  template <class State>
-  float advance(const HeadToken& token, float delta_x, const typename State::Storage* from,
-                typename State::Storage* to) const {
-    const FloatTag tag;
-    const auto input = hn::Set(tag, delta_x);
-    auto y = hn::Zero(tag);
-    for (std::size_t n = 0; n < padded_; n += lanes_) {
-      const auto next = hn::MulAdd(hn::Load(tag, token.decay + n), promote(State{}, from + n),
-                                   hn::Mul(input, hn::Load(tag, token.B + n)));
-      demote(State{}, next, to + n);
-      y = hn::MulAdd(hn::Load(tag, token.C + n), next, y);
-    }
-    return hn::GetLane(hn::SumOfLanes(tag, y));
   }
 
   /// Padding has no state: its outputs are zeros.

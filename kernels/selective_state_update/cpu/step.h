@@ -13,6 +13,10 @@ namespace ssmbench::simd {
 /// Room for the states of a row, rounded up to any vector's lanes.
 inline constexpr std::size_t kStepStates = static_cast<std::size_t>(kMaxStepDState);
 
+/// Rows that are computed at once, and whose x and outputs are on SIMD lanes together.
+inline constexpr std::size_t kStepRows = 4;
+inline constexpr std::int64_t kStepOutputs = 64;
+
 /// What the rows of a head share at one token, and heads of a group, of which B and C are. Zeros follow their
 /// last state.
 struct alignas(64) HeadToken {

@@ -45,11 +45,6 @@ struct StateCodes<DType::i16> {
 template <>
 struct StateCodes<DType::e4m3> {
   static constexpr float kMost = 448.0F;
-  /// Of two numbers that e4m3 has, in f16.
-  __device__ static std::uint32_t codes_of(std::uint32_t halves) {
-    const __half2_raw two = static_cast<__half2_raw>(reinterpret_cast<const __half2&>(halves));
-    return __nv_cvt_halfraw2_to_fp8x2(two, __NV_SATFINITE, __NV_E4M3);
-  }
   __device__ static void decode(std::uint32_t word, float* to) {
 #pragma unroll
     for (unsigned i = 0; i < 2; ++i) {
@@ -71,13 +66,8 @@ struct StateCodes<DType::e4m3> {
     return word;
   }
   __device__ static void encode(const float* from, float factor, const Draws& draws, std::uint32_t* words) {
-    float scaled[kDraws];
 #pragma unroll
-    for (int i = 0; i < kDraws; ++i) scaled[i] = from[i] * factor;
-    std::uint32_t halves[kDraws / 2];
-    round_to_halves<20>(scaled, 0x24002400U, draws, halves);
-#pragma unroll
-    for (int i = 0; i < 2; ++i) words[i] = codes_of(halves[2 * i]) | codes_of(halves[2 * i + 1]) << 16U;
+    for (int i = 0; i < 2; ++i) words[i] = encode_e4m3(from + 4 * i, factor, draws + 2 * i);
   }
 };
 template <>
@@ -93,7 +83,7 @@ struct StateCodes<DType::f16> {
   }
   __device__ static void encode(const float* from, float /*factor*/, const Draws& draws,
                                 std::uint32_t* words) {
-    round_to_halves<13>(from, 0x04000400U, draws, words);
+    round_to_halves(from, draws, words);
   }
 };
 /// Those of bf16 and f32 are rounded to nearest alone.

@@ -52,13 +52,11 @@ __global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads)
     return;
   }
   RowPart<State, Division> stored[kRows];
-  const State* from =
-      static_cast<const State*>(args.state) + rows.of_slot(args, rows.source, rows.first) * division.dstate;
+  const State* const from =
+      static_cast<const State*>(args.state) + rows.of_slot(args, rows.source, 0) * division.dstate;
 #pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    stored[r].load(from, division, rows.has(r));
-    from += rows.pass * division.dstate;
-  }
+  for (int r = 0; r < kRows; ++r)
+    stored[r].load(from + static_cast<std::int64_t>(rows.row_to_load(r)) * division.dstate, division, true);
 
   const float delta = dt.step_size(args, dt_bias);
   const float decay = exp2_approximate(delta * (rate * kLog2E));
@@ -76,7 +74,7 @@ __global__ void __launch_bounds__(kStepHeadWarps* kWarpThreads)
     stored[r].unpack(h);
     y[r] = advance(h, decay, delta_x, B, C);
     stored[r].pack(h);
-    if (rows.destination >= 0 && rows.has(r)) stored[r].store(to, division);
+    if (rows.destination >= 0 && rows.has(r)) stored[r].store_whole(to, division);
     to += rows.pass * division.dstate;
   }
   float own_y = reduce_rows<kRows>(y, division.lane, division.lanes);
@@ -156,8 +154,8 @@ __global__ void __launch_bounds__(kStepWarps* kWarpThreads)
     const std::int64_t destination = destination_of(args, first + r, 0);
     if (destination < 0) continue;
     stored[r].pack(h);
-    stored[r].store(static_cast<State*>(args.state) + (destination * args.heads + channel) * dstate,
-                    division);
+    stored[r].store_whole(static_cast<State*>(args.state) + (destination * args.heads + channel) * dstate,
+                          division);
   }
   float own_y = reduce_rows<kRows>(y, division.lane, lanes);
   if (!owns) return;

@@ -18,6 +18,18 @@ struct alignas(kCount * sizeof(T)) Packed {
   static constexpr int kWords = kCount * sizeof(T) / 4;
   std::uint32_t words[kWords];
 
+  /// By an instruction that is named.
+  __device__ void write(T* to) const {
+    static_assert(kWords == 1 || kWords == 2 || kWords == 4);
+    if constexpr (kWords == 4)
+      asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(words[0]), "r"(words[1]),
+                   "r"(words[2]), "r"(words[3])
+                   : "memory");
+    else if constexpr (kWords == 2)
+      asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(to), "r"(words[0]), "r"(words[1]) : "memory");
+    else
+      asm volatile("st.global.b32 [%0], %1;" ::"l"(to), "r"(words[0]) : "memory");
+  }
   __device__ void unpack(float* to) const {
 #pragma unroll
     for (int i = 0; i < kWords; ++i) {
@@ -43,6 +55,7 @@ template <class T>
 struct Packed<T, 1> {
   T element;
 
+  __device__ void write(T* to) const { *to = element; }
   __device__ void unpack(float* to) const { *to = to_float(element); }
   __device__ void pack(const float* from) { element = from_float<T>(*from); }
 };
@@ -85,6 +98,14 @@ struct RowPart {
 #pragma unroll
       for (int i = 0; i < kPieces; ++i)
         if (division.has(v)) *reinterpret_cast<Piece*>(row + division.first(v) + i * kMost) = pieces[v][i];
+  }
+  /// The same where the compiler would take vectors apart.
+  __device__ void store_whole(T* row, const Division& division) const {
+#pragma unroll
+    for (int v = 0; v < Division::kVectors; ++v)
+#pragma unroll
+      for (int i = 0; i < kPieces; ++i)
+        if (division.has(v)) pieces[v][i].write(row + division.first(v) + i * kMost);
   }
   __device__ void unpack(float (&to)[Division::kStates]) const {
 #pragma unroll
@@ -209,9 +230,10 @@ struct HeadRows {
   int headdim, head, pass, first, own_row;
   Division division;
   bool owns;
-  std::int64_t b, source, destination;
-  std::int64_t of_head;  ///< among those of all sequences
-  std::int64_t own;      ///< of x, z and out
+  std::int64_t b;
+  int source, destination;  ///< slots; widened where they are used, else other loads would wait for them
+  std::int64_t of_head;     ///< among those of all sequences
+  std::int64_t own;         ///< of x, z and out
 
   __device__ HeadRows(const StateUpdateArgs& args, const StepPlan& plan)
       : headdim(static_cast<int>(args.headdim)),
@@ -223,8 +245,8 @@ struct HeadRows {
     const int of_pass = static_cast<int>(threadIdx.x % kWarpThreads) >> plan.lanes_log2;
     first = kAreNeighbours ? (warp * plan.rows_per_pass() + of_pass) * kRows : warp * kRows * pass + of_pass;
     b = blockIdx.z;
-    source = source_of(args, b);
-    destination = destination_of(args, b, 0);
+    source = args.source == nullptr ? static_cast<int>(b) : args.source[b];
+    destination = args.destination == nullptr ? static_cast<int>(b) : args.destination[b];
     of_head = b * args.heads + head;
     own_row = first + division.lane * pass;
     owns = division.lane < kRows && own_row < headdim;
@@ -232,6 +254,8 @@ struct HeadRows {
   }
   /// Whether row `r` of the thread is there.
   __device__ bool has(int r) const { return first + r * pass < headdim; }
+  /// Row `r`, or else another one of the head: loads need no predicates, of which there are few.
+  __device__ int row_to_load(int r) const { return min(first + r * pass, headdim - 1); }
   /// Row `row` of the head among those of all slots.
   __device__ std::int64_t of_slot(const StateUpdateArgs& args, std::int64_t slot, int row) const {
     return slot * (args.heads * headdim) + (static_cast<std::int64_t>(head) * headdim + row);

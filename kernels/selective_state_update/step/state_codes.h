@@ -200,6 +200,22 @@ SSMBENCH_HD inline std::uint32_t encode_i16(const float* from, float factor, std
                       to_integer(from[1] * factor * 0x1p16F) + random_bits<16>(draws, true), 0x7632U);
 }
 
+/// Four codes of e4m3, as often of the larger magnitude as the part past the smaller one says, to 20 bits.
+/// |from·factor| ≤ 448. Times 2^-120 the numbers of e4m3 are numbers of f32 whose exponents have the same codes, that
+/// of subnormal numbers too: the upper bits are the code, and random ones carry into it from below.
+SSMBENCH_HD inline std::uint32_t encode_e4m3(const float* from, float factor, const std::uint32_t* draws) {
+  std::uint32_t pairs[2];
+  for (int i = 0; i < 2; ++i) {
+    const std::uint32_t low = bits_of(from[2 * i] * factor * 0x1p-120F) + random_bits<20>(draws[i], false);
+    const std::uint32_t high =
+        bits_of(from[2 * i + 1] * factor * 0x1p-120F) + random_bits<20>(draws[i], true);
+    const std::uint32_t both =
+        select_bytes(low, high, 0x7632U);  // sign, 4 zeros, the code, and 4 bits past it
+    pairs[i] = (both << 4U & 0x7FFF7FFFU) | (both & 0x80008000U);
+  }
+  return select_bytes(pairs[0], pairs[1], 0x7531U);
+}
+
 /// Two floats as f16, rounded towards zero, the first one in the lower half.
 SSMBENCH_HD inline std::uint32_t truncate_pair(float low, float high) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
@@ -227,9 +243,8 @@ SSMBENCH_HD inline std::uint32_t truncate_pair(float low, float high) {
 #endif
 }
 
-/// Whether all halves of four words are at least `least` in magnitude, a number in both halves of a word, and
-/// less than 2^15; not if one is NaN.
-SSMBENCH_HD inline bool are_normal(const std::uint32_t* words, std::uint32_t least) {
+/// Whether all f16 of four words are at least 2^-14 in magnitude and less than 2^15; not if one is NaN.
+SSMBENCH_HD inline bool are_normal(const std::uint32_t* words) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   std::uint32_t smallest[3], largest[3];
   for (int i = 0; i < 3; ++i) {
@@ -240,53 +255,44 @@ SSMBENCH_HD inline bool are_normal(const std::uint32_t* words, std::uint32_t lea
     asm("min.NaN.f16x2 %0, %1, %2;" : "=r"(smallest[i]) : "r"(a), "r"(b));
     asm("max.f16x2 %0, %1, %2;" : "=r"(largest[i]) : "r"(c), "r"(d));
   }
-  return __hbge2(reinterpret_cast<const __half2&>(smallest[2]), reinterpret_cast<const __half2&>(least)) &&
+  return __hbge2(reinterpret_cast<const __half2&>(smallest[2]), __half2(__half2_raw{0x0400, 0x0400})) &&
          __hblt2(reinterpret_cast<const __half2&>(largest[2]), __half2(__half2_raw{0x7800, 0x7800}));
 #else
   bool are = true;
   for (unsigned i = 0; i < 8; ++i) {
     const std::uint32_t magnitude = words[i / 2] >> 16U * (i % 2) & 0x7FFFU;
-    are = are && magnitude >= (least & 0xFFFFU) && magnitude < 0x7800U;
+    are = are && magnitude >= 0x0400U && magnitude < 0x7800U;
   }
   return are;
 #endif
 }
 
-/// x to one of the two numbers next to it among those of a float type of 24 − kDropped significand bits whose
-/// smallest normal number is `least`, subnormals included; |x| ≤ its largest. With `least` added, subnormal
-/// numbers lie as far apart in f32 as the smallest normal ones. `random` is added to the bits that are
-/// dropped, and carries into the others as often as these say. NaN and infinity stay.
-template <int kDropped>
-SSMBENCH_HD float round_significand(float x, float least, std::uint32_t random) {
-  constexpr std::uint32_t kMask = (1U << static_cast<unsigned>(kDropped)) - 1U;
+/// Bits of a float that f16 drops.
+inline constexpr int kDroppedByF16 = 13;
+
+/// x to one of the two numbers of f16 next to it, subnormals included. With 2^-14 added, subnormal numbers lie as far
+/// apart in f32 as the smallest normal ones. `random` is added to the bits that are dropped, and carries into the
+/// others as often as these say. NaN and infinity stay; what is past the largest number becomes infinity.
+SSMBENCH_HD inline float round_to_f16(float x, std::uint32_t random) {
+  constexpr std::uint32_t kMask = (1U << static_cast<unsigned>(kDroppedByF16)) - 1U;
   const float magnitude = fabsf(x);
   if (!(magnitude < INFINITY)) return x;
-  const float lift = magnitude < least ? least : 0.0F;
-  return copysignf(float_of((bits_of(magnitude + lift) + random) & ~kMask) - lift, x);
+  const float lift = magnitude < 0x1p-14F ? 0x1p-14F : 0.0F;
+  const float rounded = float_of((bits_of(magnitude + lift) + random) & ~kMask) - lift;
+  return copysignf(rounded < 65536.0F ? rounded : INFINITY, x);
 }
-/// The same of kDraws numbers of f16 or, with fewer bits, numbers that f16 has: pairs of these. Of those that
-/// are normal and less than 2^15, which nearly all are, by fewer instructions. least: as f16, in both halves of
-/// a word.
-template <int kDropped>
-SSMBENCH_HD void round_to_halves(const float* x, std::uint32_t least, const Draws& draws,
-                                 std::uint32_t* halves) {
-  constexpr std::uint32_t kKept = 0x10001U * (0x10000U - (1U << static_cast<unsigned>(kDropped - 13)));
+/// The same of kDraws numbers, to pairs of f16: of those that are normal and less than 2^15, which nearly all are, by
+/// fewer instructions.
+SSMBENCH_HD inline void round_to_halves(const float* x, const Draws& draws, std::uint32_t* halves) {
   for (int i = 0; i < kDraws / 2; ++i) {
-    const std::uint32_t low = bits_of(x[2 * i]) + random_bits<kDropped>(draws[i], false);
-    const std::uint32_t high = bits_of(x[2 * i + 1]) + random_bits<kDropped>(draws[i], true);
-    halves[i] = truncate_pair(float_of(low), float_of(high)) & kKept;
+    const std::uint32_t low = bits_of(x[2 * i]) + random_bits<kDroppedByF16>(draws[i], false);
+    const std::uint32_t high = bits_of(x[2 * i + 1]) + random_bits<kDroppedByF16>(draws[i], true);
+    halves[i] = truncate_pair(float_of(low), float_of(high));
   }
-  if (are_normal(halves, least)) return;
-  const float smallest_normal = float_of(((least & 0xFFFFU) + (112U << 10U)) << 13U);
-  for (int i = 0; i < kDraws / 2; ++i) {
-    float rounded[2];
-    for (int k = 0; k < 2; ++k) {
-      rounded[k] =
-          round_significand<kDropped>(x[2 * i + k], smallest_normal, random_bits<kDropped>(draws[i], k != 0));
-      if (fabsf(rounded[k]) >= 65536.0F) rounded[k] = copysignf(INFINITY, rounded[k]);
-    }
-    halves[i] = truncate_pair(rounded[0], rounded[1]);
-  }
+  if (are_normal(halves)) return;
+  for (int i = 0; i < kDraws / 2; ++i)
+    halves[i] = truncate_pair(round_to_f16(x[2 * i], random_bits<kDroppedByF16>(draws[i], false)),
+                              round_to_f16(x[2 * i + 1], random_bits<kDroppedByF16>(draws[i], true)));
 }
 
 }  // namespace ssmbench::step

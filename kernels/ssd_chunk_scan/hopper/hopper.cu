@@ -43,10 +43,15 @@ int most_tiles_of_block(const SsdChunkScan& scan) {
   return padded_dstate(scan) <= 128 ? 2 : 1;
 }
 
+/// One packed sequence is a batch of one, whose steps may be cut into parts.
+bool has_packed(const SsdSequences& sequences) {
+  return sequences.packed && sequences.count > 1;
+}
+
 Plan plan_of(const Problem& problem) {
   const SsdChunkScan scan(problem);
   const SsdSequences sequences(problem);
-  if (sequences.packed)
+  if (has_packed(sequences))
     return packed_plan_for({sequences.count, scan.seqlen, scan.nheads, scan.groups, scan.headdim},
                            kMultiprocessors, problem.dtype() == DType::f16 ? 1 : most_tiles_of_block(scan));
   return plan_for(sizes_of(scan), kMultiprocessors);
@@ -72,8 +77,8 @@ std::optional<std::string> unsupported(const Problem& problem) {
 std::size_t workspace_bytes(const Problem& problem) {
   const Plan plan = plan_of(problem);
   const int states = padded_dstate(SsdChunkScan(problem));
-  return SsdSequences(problem).packed ? PackedLayout(plan, states).bytes
-                                      : handed_layout_of(plan, states).bytes;
+  return has_packed(SsdSequences(problem)) ? PackedLayout(plan, states).bytes
+                                           : handed_layout_of(plan, states).bytes;
 }
 
 template <class VariantOf>
@@ -101,8 +106,8 @@ Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
   const Plan plan = plan_of(problem);
   const int states = padded_dstate(SsdChunkScan(problem));
   const bool gated = ssd.in.z != nullptr;
-  if (const SsdSequenceTable sequences = bind_ssd_sequences(problem, tensors);
-      sequences.cu_seqlens != nullptr) {
+  if (has_packed(SsdSequences(problem))) {
+    const SsdSequenceTable sequences = bind_ssd_sequences(problem, tensors);
     const PackedVariant variant = variant_of(problem.dtype(), plan, [&]<class Io, class Tiles>(Io, Tiles) {
       constexpr bool kScaled = std::is_same_v<Io, __half>;
       return packed_variant_for < Io, kScaled ? 1 : Tiles::value > (states, gated);

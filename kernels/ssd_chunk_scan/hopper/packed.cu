@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kPlanThreads)
   }
   int before = 0;
   const RunChunks all = add_runs(run, before);
-  const PackedShares shares(items, blocks, all.all, all.longest);
+  const PackedShares shares(items, blocks, sequences, all.all, all.longest);
   for (int sequence = first; sequence < end; ++sequence) {
     const int chunks = chunks_of(sequence);
     shares.starts_in(sequence, before, chunks, starts);

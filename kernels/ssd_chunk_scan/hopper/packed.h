@@ -8,11 +8,12 @@
 // How cuda-hopper spreads packed sequences over thread blocks. Host and device, so that the CPU tests cover it.
 //
 // Sequences have their own chunks, and the same items each (plan.h): one or two row tiles, over all chunks of
-// the sequence. Chunks of all items of all sequences, in this order, are cut evenly, a run for each block. Lengths
-// are known on the device alone: a kernel of its own computes from them where blocks start (packed.cu).
+// the sequence. Chunks of all items of all sequences, in this order, are cut into runs of the same cost, one for
+// each block. Lengths are known on the device alone: a kernel of its own computes from them where blocks start
+// (packed.cu).
 //
-// A run is no shorter than the longest sequence, so that an item is in two of them at most. Then no block waits
-// for one that waits itself.
+// A run costs no less than an item of the longest sequence, so that an item is in two of them at most. Then no
+// block waits for one that waits itself.
 
 namespace ssmbench::ssd_hopper {
 
@@ -29,31 +30,56 @@ struct alignas(16) PackedStart {
   int chunks;  ///< that the block has, of all of its segments
 };
 
-/// How many chunks blocks have.
+/// What an item costs besides its chunks, in chunks: the pipeline is empty where it begins (measured).
+inline constexpr std::int64_t kItemCost = 1;
+
+/// How blocks share the chunks of all items. Each item has its cost in front of its chunks.
 struct PackedShares {
-  std::int64_t items;   ///< of a sequence
-  std::int64_t chunks;  ///< of all items of all sequences
-  std::int64_t share;   ///< of a block; of the last ones less
+  std::int64_t items;  ///< of a sequence
+  std::int64_t cost;   ///< of all items of all sequences
+  std::int64_t share;  ///< of a block; of the last one less
 
   /// `chunks`: of all sequences; `longest`: of one of them.
-  SSMBENCH_HD constexpr PackedShares(int items_each, int blocks, std::int64_t all, std::int64_t longest)
-      : items(items_each), chunks(all * items_each), share((chunks + blocks - 1) / blocks) {
-    if (share < longest) share = longest;
+  SSMBENCH_HD constexpr PackedShares(int items_each, int blocks, std::int64_t sequences, std::int64_t chunks,
+                                     std::int64_t longest)
+      : items(items_each),
+        cost((chunks + sequences * kItemCost) * items_each),
+        share((cost + blocks - 1) / blocks) {
+    if (share < longest + kItemCost) share = longest + kItemCost;
   }
 
-  /// Sets those of the blocks that start in a sequence. `before`: chunks of those before it. Blocks that start in
-  /// none have no chunks.
-  SSMBENCH_HD constexpr void starts_in(int sequence, std::int64_t before, int its_chunks,
-                                       PackedStart* starts) const {
-    const std::int64_t begin = before * items;
-    const std::int64_t end = begin + its_chunks * items;
-    for (std::int64_t first = begin / share * share; first < chunks; first += share) {
-      const std::int64_t behind = first + share < chunks ? first + share : chunks;
-      if (behind > end) break;
-      const std::int64_t last = behind - 1 - begin;
-      starts[first / share] = {sequence, static_cast<int>(last / its_chunks),
-                               static_cast<int>(last % its_chunks) + 1, static_cast<int>(behind - first)};
+  /// Sets where the blocks start that start in a sequence, and what is known there of how many chunks blocks
+  /// have: `starts` are zeros before. `before`: chunks of the sequences before it. Blocks without a share have
+  /// no chunks.
+  SSMBENCH_HD void starts_in(int sequence, std::int64_t before, int its_chunks, PackedStart* starts) const {
+    const std::int64_t each = its_chunks + kItemCost;
+    const std::int64_t begin = (before + sequence * kItemCost) * items;
+    const std::int64_t end = begin + each * items;
+    // A block does not end with what an item costs in front of its chunks, but with the item before.
+    for (std::int64_t block = (begin + kItemCost) / share; block * share < cost; ++block) {
+      const std::int64_t behind = block * share + share < cost ? block * share + share : cost;
+      if (behind > end + kItemCost) break;
+      const std::int64_t item = (behind - begin - kItemCost - 1) / each;
+      const std::int64_t of_item = behind - begin - item * each - kItemCost;
+      const int last = static_cast<int>(of_item < its_chunks ? of_item : its_chunks);
+      PackedStart& start = starts[block];
+      start.sequence = sequence;
+      start.item = static_cast<int>(item);
+      start.end = last;
+      const int until = static_cast<int>(before * items + item * its_chunks + last);  // of all chunks
+      add_chunks(start, until);
+      if (behind < cost) add_chunks(starts[block + 1], -until);
     }
+  }
+
+ private:
+  /// Two sequences may add to a block at the same time.
+  SSMBENCH_HD static void add_chunks(PackedStart& start, int chunks) {
+#ifdef __CUDA_ARCH__
+    atomicAdd(&start.chunks, chunks);
+#else
+    start.chunks += chunks;
+#endif
   }
 };
 

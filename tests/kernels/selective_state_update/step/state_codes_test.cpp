@@ -237,17 +237,25 @@ TEST_CASE("cuda-step rounds the smallest and the largest rows stochastically to 
 
 namespace {
 
-/// x among eight numbers, of which the others are `others`. least: as f16, in both halves.
-template <int kDropped>
-float rounded_among(float x, std::uint32_t least, std::uint32_t word, bool odd, float others) {
+/// x among eight numbers, of which the others are `others`.
+float rounded_to_f16(float x, std::uint32_t word, bool odd, float others) {
   const Draws draws{word, word, word, word};
   std::array<float, kDraws> all{};
   all.fill(others);
   const std::size_t own = odd ? 5 : 2;
   all[own] = x;
   std::array<std::uint32_t, kDraws / 2> halves{};
-  round_to_halves<kDropped>(all.data(), least, draws, halves.data());
+  round_to_halves(all.data(), draws, halves.data());
   return f16_to_float(static_cast<std::uint16_t>(halves[own / 2] >> (odd ? 16U : 0U)));
+}
+
+/// x among four numbers, at places 0 and 1, or 2 and 3.
+float rounded_to_e4m3(float x, std::uint32_t word, bool odd, unsigned pair) {
+  std::array<float, 4> all{448.0F, -448.0F, 0x1p-9F, -0x1p-9F};
+  const unsigned own = 2 * pair + (odd ? 1 : 0);
+  all[own] = x;
+  const std::array<std::uint32_t, 2> draws{word, word};
+  return e4m3_to_float(static_cast<std::uint8_t>(encode_e4m3(all.data(), 1, draws.data()) >> 8U * own));
 }
 
 }  // namespace
@@ -255,7 +263,7 @@ float rounded_among(float x, std::uint32_t least, std::uint32_t word, bool odd, 
 TEST_CASE("cuda-step rounds to f16 as often up as the part past the lower one says, subnormals included") {
   for (const float others : {1.0F, 0x1p-20F}) {  // all are normal, or not
     const auto round = [&](float x, std::uint32_t word, bool odd) {
-      return rounded_among<13>(x, 0x04000400U, word, odd, others);
+      return rounded_to_f16(x, word, odd, others);
     };
     for (const float x : {1.0003F, -1.0003F, 1000.3F, 65503.0F, 0x1.0FFp-14F, 0x1.8765p-16F, -0x1.8765p-20F,
                           0x1.4p-25F, -0x1p-26F, 0x1.FFFp-15F}) {
@@ -275,16 +283,17 @@ TEST_CASE("cuda-step rounds to f16 as often up as the part past the lower one sa
 }
 
 TEST_CASE("cuda-step rounds to e4m3 as often up as the part past the lower one says, subnormals included") {
-  for (const float others : {1.0F, 0x1p-9F}) {
+  for (const unsigned pair : {0U, 1U}) {
     const auto round = [&](float x, std::uint32_t word, bool odd) {
-      return rounded_among<20>(x, 0x24002400U, word, odd, others);
+      return rounded_to_e4m3(x, word, odd, pair);
     };
     for (const float x : {1.03F, -17.7F, 430.0F, 0x1.1Fp-6F, -0x1.8765p-8F, 0x1.4p-10F, 0x1.FFFp-7F}) {
       const double ulp = ulp_at(std::abs(x), DType::e4m3);
-      CAPTURE(x, ulp, others);
+      CAPTURE(x, ulp, pair);
       const auto [low, high] = neighbours(x, ulp, through_e4m3);
       CHECK(std::abs(rounded_up<20>(x, low, high, round) - (x - low) / ulp * 0x1p20) <= 1);
     }
-    for (const float x : {0.0F, 448.0F, -0x1p-9F, 0x1p-6F}) CHECK(rounded_up<20>(x, x, x, round) == 0x1p20);
+    for (const float x : {0.0F, 448.0F, -448.0F, -0x1p-9F, 0x1p-6F})
+      CHECK(rounded_up<20>(x, x, x, round) == 0x1p20);
   }
 }

@@ -31,7 +31,7 @@ struct Packing {
     const auto count = static_cast<std::int64_t>(lengths.size());
     plan = packed_plan_with({count, cu_seqlens.back(), nheads, groups, headdim}, multiprocessors, tiles);
     starts.resize(static_cast<std::size_t>(plan.blocks));
-    const PackedShares shares(plan.items, plan.blocks, chunks, longest);
+    const PackedShares shares(plan.items, plan.blocks, count, chunks, longest);
     std::int64_t before = 0;
     for (std::size_t i = 0; i < lengths.size(); ++i) {
       shares.starts_in(static_cast<int>(i), before, packed_chunks(lengths[i]), starts.data());
@@ -110,12 +110,30 @@ TEST_CASE(
   CHECK(cut > 100);
 }
 
-TEST_CASE("hopper: blocks have equal shares of packed sequences, if those are not longer") {
+TEST_CASE(
+    "hopper: blocks have equal shares of packed sequences and their beginnings, if those are not longer") {
   for (const Packing& packing : packings()) {
-    const std::int64_t all = packing.chunks * packing.plan.items;
+    const auto count = static_cast<std::int64_t>(packing.lengths.size());
+    const std::int64_t all = (packing.chunks + count * kItemCost) * packing.plan.items;
     const std::int64_t even = (all + packing.plan.blocks - 1) / packing.plan.blocks;
-    for (const PackedStart& start : packing.starts) CHECK(start.chunks <= std::max(even, packing.longest));
+    for (int block = 0; block < packing.plan.blocks; ++block) {
+      std::int64_t cost = 0;
+      for (auto segments = packing.segments(block); !segments.done(); segments.advance())
+        cost += segments.segment().end - segments.segment().first +
+                (segments.segment().first == 0 ? kItemCost : 0);
+      // The first item's own cost may be counted to the block before.
+      CHECK(cost <= std::max(even, packing.longest + kItemCost) + kItemCost);
+    }
   }
+}
+
+TEST_CASE("hopper: what items cost is shared where packed sequences are short") {
+  std::vector<std::int32_t> lengths(64, 64);  // items of one chunk, then as many chunks in one item each
+  lengths.push_back(64 * 64);
+  const Packing packing(lengths, 64, 1, 64, 8, 1);
+  const auto chunks_of = [&](std::size_t block) { return packing.starts.at(block).chunks; };
+  CHECK(chunks_of(6) > chunks_of(0) * 1.9);
+  CHECK(chunks_of(6) < chunks_of(0) * 2.1);
 }
 
 TEST_CASE("hopper: packed sequences that fill the GPU have items of two tiles") {
