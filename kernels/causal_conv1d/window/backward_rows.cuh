@@ -7,8 +7,8 @@
 // from lane 0 of the tile after, which has been done before. x̃ before a lane's own is loaded once more, from
 // the L1 cache. Of the tile after the segment only lane 0's steps are loaded, for their g alone.
 //
-// Instructions bind in 16 bits: steps are counted from the segment's first in 32 bits, and the next tile is loaded
-// to the registers of this one as soon as those are unpacked.
+// Instructions bind in 16 bits: steps are counted from the segment's first in 32 bits, and the next tile is
+// loaded to the registers of this one as soon as those are unpacked.
 //
 // A lane's sums of g·x̃ are added up over the warp by shuffles, one partial sum per segment; sum_partials adds
 // them in their order.

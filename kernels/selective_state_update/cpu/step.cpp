@@ -94,8 +94,8 @@ class HeadSteps {
     Bf16Pairs::separate(token.C, dstate_);
   }
 
-  /// One token, whose states go straight from memory to memory: its bandwidth binds. Rows are taken several at
-  /// once, since each is a chain of additions; and what they have one of is on SIMD lanes, too.
+  /// One token, whose states go straight from memory to memory: its bandwidth binds. Several rows are taken
+  /// at once, since each is a chain of additions; and what they have one of is on SIMD lanes, too.
   template <class Block>
   void run_one_token(std::int64_t source) const {
     const std::int64_t slot = args_.destination != nullptr ? args_.destination[b_] : b_;

@@ -32,9 +32,9 @@ struct StateBlock {
   static void store(const FloatVec* from, Storage* to) { demote(State{}, from[0], to); }
 };
 
-/// Two vectors of bf16: the even states and the odd ones. A word of 32 bits has one of either where f32 has it, so
-/// that nothing moves between lanes. NaN are not looked at: the lower half of theirs has to be zero, which rounding
-/// leaves alone.
+/// Two vectors of bf16: the even states and the odd ones. A word of 32 bits has one of either where f32 has
+/// it, so that nothing moves between lanes. NaN are not looked at: the lower half of theirs has to be zero,
+/// which rounding leaves alone.
 struct Bf16Pairs {
   using Storage = Bf16::Storage;
   static constexpr std::size_t kVectors = 2;
@@ -70,8 +70,8 @@ struct Bf16Pairs {
   }
 };
 
-/// One token of kRows rows of `dstate` states, in whole blocks, from `from` to `to`, which may be the same ones; y[r] =
-/// Σ C·h. `delta_x`: one of each row.
+/// One token of kRows rows of `dstate` states, in whole blocks, from `from` to `to`, which may be the same
+/// ones; y[r] = Σ C·h. `delta_x`: one of each row.
 template <std::size_t kRows, class Block>
 void advance_rows(const HeadToken& token, const float* delta_x, std::size_t dstate,
                   const typename Block::Storage* from, typename Block::Storage* to, float* y) {

@@ -201,8 +201,9 @@ SSMBENCH_HD inline std::uint32_t encode_i16(const float* from, float factor, std
 }
 
 /// Four codes of e4m3, as often of the larger magnitude as the part past the smaller one says, to 20 bits.
-/// |from·factor| ≤ 448. Times 2^-120 the numbers of e4m3 are numbers of f32 whose exponents have the same codes, that
-/// of subnormal numbers too: the upper bits are the code, and random ones carry into it from below.
+/// |from·factor| ≤ 448. Times 2^-120 the numbers of e4m3 are numbers of f32 whose exponents have the same
+/// codes, that of subnormal numbers too: the upper bits are the code, and random ones carry into it from
+/// below.
 SSMBENCH_HD inline std::uint32_t encode_e4m3(const float* from, float factor, const std::uint32_t* draws) {
   std::uint32_t pairs[2];
   for (int i = 0; i < 2; ++i) {
@@ -270,9 +271,10 @@ SSMBENCH_HD inline bool are_normal(const std::uint32_t* words) {
 /// Bits of a float that f16 drops.
 inline constexpr int kDroppedByF16 = 13;
 
-/// x to one of the two numbers of f16 next to it, subnormals included. With 2^-14 added, subnormal numbers lie as far
-/// apart in f32 as the smallest normal ones. `random` is added to the bits that are dropped, and carries into the
-/// others as often as these say. NaN and infinity stay; what is past the largest number becomes infinity.
+/// x to one of the two numbers of f16 next to it, subnormals included. With 2^-14 added, subnormal numbers lie
+/// as far apart in f32 as the smallest normal ones. `random` is added to the bits that are dropped, and carries
+/// into the others as often as these say. NaN and infinity stay; what is past the largest number becomes
+/// infinity.
 SSMBENCH_HD inline float round_to_f16(float x, std::uint32_t random) {
   constexpr std::uint32_t kMask = (1U << static_cast<unsigned>(kDroppedByF16)) - 1U;
   const float magnitude = fabsf(x);
@@ -281,8 +283,8 @@ SSMBENCH_HD inline float round_to_f16(float x, std::uint32_t random) {
   const float rounded = float_of((bits_of(magnitude + lift) + random) & ~kMask) - lift;
   return copysignf(rounded < 65536.0F ? rounded : INFINITY, x);
 }
-/// The same of kDraws numbers, to pairs of f16: of those that are normal and less than 2^15, which nearly all are, by
-/// fewer instructions.
+/// The same of kDraws numbers, to pairs of f16: of those that are normal and less than 2^15, which nearly all
+/// are, by fewer instructions.
 SSMBENCH_HD inline void round_to_halves(const float* x, const Draws& draws, std::uint32_t* halves) {
   for (int i = 0; i < kDraws / 2; ++i) {
     const std::uint32_t low = bits_of(x[2 * i]) + random_bits<kDroppedByF16>(draws[i], false);

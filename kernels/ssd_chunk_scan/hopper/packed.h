@@ -8,12 +8,12 @@
 // How cuda-hopper spreads packed sequences over thread blocks. Host and device, so that the CPU tests cover it.
 //
 // Sequences have their own chunks, and the same items each (plan.h): one or two row tiles, over all chunks of
-// the sequence. Chunks of all items of all sequences, in this order, are cut into runs of the same cost, one for
-// each block. Lengths are known on the device alone: a kernel of its own computes from them where blocks start
-// (packed.cu).
+// the sequence. Chunks of all items of all sequences, in this order, are cut into runs of the same cost, one
+// for each block. Lengths are known on the device alone: a kernel of its own computes from them where blocks
+// start (packed.cu).
 //
-// A run costs no less than an item of the longest sequence, so that an item is in two of them at most. Then no
-// block waits for one that waits itself.
+// A run costs no less than an item of the longest sequence, so that an item is in two of them at most. Then
+// no block waits for one that waits itself.
 
 namespace ssmbench::ssd_hopper {
 
@@ -48,9 +48,9 @@ struct PackedShares {
     if (share < longest + kItemCost) share = longest + kItemCost;
   }
 
-  /// Sets where the blocks start that start in a sequence, and what is known there of how many chunks blocks
-  /// have: `starts` are zeros before. `before`: chunks of the sequences before it. Blocks without a share have
-  /// no chunks.
+  /// Sets where the blocks start that start in a sequence, and what is known there of how many chunks
+  /// blocks have: `starts` are zeros before. `before`: chunks of the sequences before it. Blocks without a
+  /// share have no chunks.
   SSMBENCH_HD void starts_in(int sequence, std::int64_t before, int its_chunks, PackedStart* starts) const {
     const std::int64_t each = its_chunks + kItemCost;
     const std::int64_t begin = (before + sequence * kItemCost) * items;
