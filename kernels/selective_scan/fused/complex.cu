@@ -1,14 +1,10 @@
-// cuda-fused, the fast kernel with complex states: a file of its own, as those of the io dtypes are.
+// cuda-fused, the fast kernel with complex states: a file of its own, as those of the io types are.
 
 #include "kernels/selective_scan/fused/kernel.cuh"
 
 namespace ssmbench::fused {
 
-Kernel complex_kernel_for(MethodId method, bool along_time) {
-  return with_family(method, [&]<Family family>(std::integral_constant<Family, family>) -> Kernel {
-    return along_time ? scan_kernel<float, family, ComplexThreadMap, true, Pass::outputs>
-                      : scan_kernel<float, family, ComplexThreadMap, false, Pass::outputs>;
-  });
-}
+template Kernel complex_kernel_for<float>(MethodId method, bool along_time);
+template Kernel complex_kernel_for<Bits16>(MethodId method, bool along_time);
 
 }  // namespace ssmbench::fused

@@ -1,13 +1,9 @@
-// cuda-fused, the kernels of one io dtype: a file each, so that they compile side by side.
+// cuda-fused, the fast kernels of one io dtype: a file each, so that they compile side by side.
 
 #include "kernels/selective_scan/fused/kernel.cuh"
-#include "kernels/selective_scan/fused_general/kernel.cuh"
 
-namespace ssmbench {
+namespace ssmbench::fused {
 
-template fused_general::GeneralKernels fused_general::general_kernels_for<__half>(MethodId method,
-                                                                                  bool complex);
-template fused::Kernel fused::kernel_for<__half>(MethodId method, fused::ThreadShape shape, bool along_time,
-                                                 fused::Pass pass);
+template Kernel kernel_for<__half>(MethodId method, ThreadShape shape, bool along_time, Pass pass);
 
-}  // namespace ssmbench
+}  // namespace ssmbench::fused

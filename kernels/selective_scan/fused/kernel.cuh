@@ -1,9 +1,8 @@
 #pragma once
 
 // The fast kernel of cuda-fused, from Hopper on: variable B and C, tensors that are read and written by
-// 16-byte vectors; A real or, with f32 tensors and up to 16 states, complex. Sequential in time; the states
-// of a channel are spread over lanes, in registers. Warp-specialized: producer warps load and store, consumer
-// warps scan.
+// 16-byte vectors; A real or, with up to 16 states, complex. Sequential in time; the states of a channel are
+// spread over lanes, in registers. Warp-specialized: producer warps load and store, consumer warps scan.
 //
 //   slice    some channels of one group: a consumer warpgroup scans them, a producer warpgroup prepares their
 //            tiles
@@ -49,6 +48,7 @@
 // instructions an element, 3 of them on the MUFU. What binds is in docs/performance-notes.md.
 
 #include "kernels/common/hopper/dependent_launch.cuh"
+#include "kernels/common/hopper/prefetch_map.cuh"
 #include "kernels/common/warp_specialization.cuh"
 #include "kernels/selective_scan/fused/producer.cuh"
 #include "kernels/selective_scan/fused/step.cuh"
@@ -63,7 +63,8 @@ using Kernel = void (*)(ScanArgs, std::int64_t blocks_per_group, MethodParameter
 template <class Io>
 Kernel kernel_for(MethodId method, ThreadShape shape, bool along_time, Pass pass);
 
-/// That with complex states, of f32 tensors and whole sequences.
+/// That with complex states, of float or Bits16 tensors and whole sequences.
+template <class Io>
 Kernel complex_kernel_for(MethodId method, bool along_time);
 
 /// Groups of 4 steps that one iteration of the scan's loop takes: the more, the more loads are in flight
@@ -124,25 +125,25 @@ __device__ void for_states(const ScanArgs& args, const ChannelSlice& slice, cons
 /// u·B/2 of the step before a segment, which methods of two samples take.
 template <class Map, class Io>
 __device__ void load_before(float (&before)[Map::kStates], const ScanArgs& args, const ChannelSlice& slice,
-                            const StateRound& round, int thread) {
+                            const StateRound& round, DType dtype, int thread) {
   if (slice.begin == 0) return;
   const std::int64_t t = slice.begin - 1;
   const Io* const u = static_cast<const Io*>(args.u) + slice.b * args.sequence.batch +
                       (slice.first + Map::channel_of(thread)) * args.sequence.dim + t * args.sequence.time;
   const Io* const B = static_cast<const Io*>(args.B) + slice.b * args.b_strides.batch +
                       slice.g * args.b_strides.group + t * args.b_strides.time;
-  for_states<Map>(args, slice, round, thread,
-                  [&](int s, bool exists, std::int64_t /*at*/, std::int64_t /*state_at*/) {
-                    const int state = round.first_of<Map>() + Map::lane_of(thread) * Map::kStates + s;
-                    if (exists) before[s] = 0.5F * to_float(*u) * to_float(B[state * args.b_strides.state]);
-                  });
+  for_states<Map>(
+      args, slice, round, thread, [&](int s, bool exists, std::int64_t /*at*/, std::int64_t /*state_at*/) {
+        const int state = round.first_of<Map>() + Map::lane_of(thread) * Map::kStates + s;
+        if (exists) before[s] = 0.5F * to_float(u, dtype) * to_float(B + state * args.b_strides.state, dtype);
+      });
 }
 
 /// What a consumer thread does where there are outputs to be made.
 template <class Map, Family family, class Io, Pass pass, class Layout>
 __device__ void consume(const ScanArgs& args, const ChannelSlice& slice, const MethodParameters& method,
                         const StateRound& round, const SharedTiles<Map, Layout>& shared,
-                        const SegmentStates& segments, int thread) {
+                        const SegmentStates& segments, DType dtype, int thread) {
   using Step = ScanStep<family, (Map::kMaxSlices * Map::kBlocks <= 2)>;
   constexpr int kStates = Map::kStates;
   const int channel = Map::channel_of(thread);
@@ -163,7 +164,7 @@ __device__ void consume(const ScanArgs& args, const ChannelSlice& slice, const M
                   });
   float input_before[kStates] = {};
   if constexpr (two_samples(family) && pass != Pass::outputs)
-    load_before<Map, Io>(input_before, args, slice, round, thread);
+    load_before<Map, Io>(input_before, args, slice, round, dtype, thread);
 
   int slot = 0;
   for (std::int64_t start = 0; start < slice.steps; start += Map::kSteps) {
@@ -280,7 +281,7 @@ template <class Map, Family family, class Io, class Layout>
 __device__ void consume_states(const ScanArgs& args, const ChannelSlice& slice,
                                const MethodParameters& method, const StateRound& round,
                                const SharedTiles<Map, Layout>& shared, const SegmentStates& segments,
-                               int thread) {
+                               DType dtype, int thread) {
   using Step = ScanStep<family, (Map::kMaxSlices * Map::kBlocks <= 2)>;
   constexpr int kStates = Map::kStates;
   const int channel = Map::channel_of(thread);
@@ -293,7 +294,7 @@ __device__ void consume_states(const ScanArgs& args, const ChannelSlice& slice,
                     A[s] = Step::state(method, exists ? args.A[at] : 0.0F);
                   });
   float input_before[kStates] = {};
-  if constexpr (two_samples(family)) load_before<Map, Io>(input_before, args, slice, round, thread);
+  if constexpr (two_samples(family)) load_before<Map, Io>(input_before, args, slice, round, dtype, thread);
 
   int slot = 0;
   for (std::int64_t start = 0; start < slice.steps; start += Map::kSteps) {
@@ -347,17 +348,27 @@ __global__ void __launch_bounds__(Map::kMaxSlices* Map::kThreads, Map::kBlocks)
   const int warpgroup = __shfl_sync(~0U, static_cast<int>(threadIdx.x) / kConsumerThreads, 0);
   const int index = warpgroup < slices ? warpgroup : warpgroup - slices;
   const int thread = static_cast<int>(threadIdx.x) % kConsumerThreads;
+  if (warpgroup == slices && thread == 0) {
+    hopper::prefetch_map(maps.u);
+    hopper::prefetch_map(maps.delta);
+    hopper::prefetch_map(maps.B);
+    if constexpr (pass != Pass::states) hopper::prefetch_map(maps.C);
+  }
   const SharedTiles<Map, Layout> shared(memory, index);
   const ChannelSlice slice =
       channel_slice<Map, pass>(args, blocks_per_group, slices, index, segments.segments);
-  if (warpgroup < slices && thread < Map::kChannels) {
-    const bool exists = thread < slice.count;
-    shared.bias[thread] = exists && args.delta_bias != nullptr ? args.delta_bias[slice.first + thread] : 0.0F;
-    shared.D[thread] = exists && args.D != nullptr ? args.D[slice.first + thread] : 0.0F;
-  }
   if (threadIdx.x == 0) {
     for (int i = 0; i < Layout::kDepth; ++i) hopper::barrier_init(shared.arrived_at(i), slices);
     hopper::fence_async_proxy();
+  }
+  __syncthreads();
+  // Tiles are on their way before anything waits for memory.
+  if (warpgroup >= slices) {
+    if (thread == 0) load_first_tiles<Map, kAlongTime, pass>(args, maps, slice, round, shared);
+  } else if (thread < Map::kChannels) {
+    const bool exists = thread < slice.count;
+    shared.bias[thread] = exists && args.delta_bias != nullptr ? args.delta_bias[slice.first + thread] : 0.0F;
+    shared.D[thread] = exists && args.D != nullptr ? args.D[slice.first + thread] : 0.0F;
   }
   __syncthreads();
   if (warpgroup >= slices)
@@ -365,9 +376,9 @@ __global__ void __launch_bounds__(Map::kMaxSlices* Map::kThreads, Map::kBlocks)
   else if constexpr (Map::kStateFloats == 2)
     consume_complex<Map, family>(args, slice, method, shared, thread);
   else if constexpr (pass == Pass::states)
-    consume_states<Map, family, Io>(args, slice, method, round, shared, segments, thread);
+    consume_states<Map, family, Io>(args, slice, method, round, shared, segments, maps.dtype, thread);
   else
-    consume<Map, family, Io, pass>(args, slice, method, round, shared, segments, thread);
+    consume<Map, family, Io, pass>(args, slice, method, round, shared, segments, maps.dtype, thread);
 }
 
 template <class Io>
@@ -385,6 +396,14 @@ Kernel kernel_for(MethodId method, ThreadShape shape, bool along_time, Pass pass
       }
       return of(std::integral_constant<Pass, Pass::outputs>());
     });
+  });
+}
+
+template <class Io>
+Kernel complex_kernel_for(MethodId method, bool along_time) {
+  return with_family(method, [&]<Family family>(std::integral_constant<Family, family>) -> Kernel {
+    return along_time ? scan_kernel<Io, family, ComplexThreadMap, true, Pass::outputs>
+                      : scan_kernel<Io, family, ComplexThreadMap, false, Pass::outputs>;
   });
 }
 

@@ -1,6 +1,7 @@
 // cuda-fused: registration and launch. Two kernels, each with the picture of its threads: kernel.cuh for what
 // training and inference of Mamba take, from Hopper on; fused_general/kernel.cuh for everything else, about
-// three times slower. Their instantiations are in f32.cu, f16.cu, bf16.cu and complex.cu.
+// three times slower. Their instantiations are in f32.cu, f16.cu, bf16.cu and complex.cu, and in
+// fused_general/.
 
 #include <algorithm>
 #include <utility>
@@ -21,15 +22,16 @@
 namespace ssmbench {
 
 namespace fused_general {
-extern template GeneralKernels general_kernels_for<float>(MethodId method, bool complex);
-extern template GeneralKernels general_kernels_for<__half>(MethodId method, bool complex);
-extern template GeneralKernels general_kernels_for<__nv_bfloat16>(MethodId method, bool complex);
+extern template GeneralKernels general_kernels_for<float>(MethodId method);
+extern template GeneralKernels general_kernels_for<Complex>(MethodId method);
 }  // namespace fused_general
 namespace fused {
 extern template Kernel kernel_for<float>(MethodId method, ThreadShape shape, bool along_time, Pass pass);
 extern template Kernel kernel_for<__half>(MethodId method, ThreadShape shape, bool along_time, Pass pass);
 extern template Kernel kernel_for<__nv_bfloat16>(MethodId method, ThreadShape shape, bool along_time,
                                                  Pass pass);
+extern template Kernel complex_kernel_for<float>(MethodId method, bool along_time);
+extern template Kernel complex_kernel_for<Bits16>(MethodId method, bool along_time);
 
 namespace {
 
@@ -115,8 +117,7 @@ bool fits_tma(const ScanArgs& args) {
 
 /// `z` is that of u where there is none.
 template <class Layout>
-TensorMaps tensor_maps(const ScanArgs& args, bool along_time, int state_floats) {
-  constexpr int element_bytes = Layout::kElementBytes;
+TensorMaps tensor_maps(const ScanArgs& args, bool along_time, DType dtype, int state_floats) {
   const TilePitches pitches(args, along_time);
   // An element of memory has so many `floats`.
   const auto map_tiles = [&]<class Tile>(const Tile&, const void* data, std::int64_t rows, std::int64_t z,
@@ -128,8 +129,8 @@ TensorMaps tensor_maps(const ScanArgs& args, bool along_time, int state_floats) 
         {.data = data,
          .rank = 3,
          .sizes = {size(x), size(y), size(z)},
-         .tile = {static_cast<unsigned>(Tile::kCopyRow / element_bytes), Tile::kRows, 1},
-         .element_bytes = element_bytes,
+         .tile = {static_cast<unsigned>(Tile::kCopyRow / Tile::kElementBytes), Tile::kRows, 1},
+         .element_bytes = Tile::kElementBytes,
          .pitches = {size(pitch * floats), size(of_z * floats)},
          .swizzle = Tile::kCopyRow == 128  ? CU_TENSOR_MAP_SWIZZLE_128B
                     : Tile::kCopyRow == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
@@ -147,8 +148,9 @@ TensorMaps tensor_maps(const ScanArgs& args, bool along_time, int state_floats) 
                      along_time ? args.batch * args.groups : args.batch, pitches.of_projection_row,
                      pitches.of_projections, state_floats);
   };
-  return {sequence(args.u), sequence(args.z == nullptr ? args.u : args.z), sequence(args.delta),
-          projection(args.B), projection(args.C)};
+  return {sequence(args.u),     sequence(args.z == nullptr ? args.u : args.z),
+          sequence(args.delta), projection(args.B),
+          projection(args.C),   dtype};
 }
 
 /// How a problem's time is cut by the fast kernel, where that takes it: it has one sequence a batch.
@@ -159,8 +161,8 @@ std::optional<FastPlan> fast_plan_of(const SelectiveScan& scan, const Sequences&
 }
 
 /// Whether the fast kernel with complex states takes it: where the general one would not cut time.
-bool takes_complex(const SelectiveScan& scan, const Sequences& sequences, DType dtype) {
-  return scan.complex && dtype == DType::f32 && !sequences.packed && scan.variable_b && scan.variable_c &&
+bool takes_complex(const SelectiveScan& scan, const Sequences& sequences) {
+  return scan.complex && !sequences.packed && scan.variable_b && scan.variable_c &&
          scan.dstate <= kMostComplexStates && plan_of(scan, sequences).segments.count == 1;
 }
 
@@ -194,7 +196,7 @@ Launch in_turn(std::vector<Launch> launches) {
 /// The fast kernel for one shape, where it takes the problem.
 template <class Io, class Map, bool kAlongTime>
 std::optional<Launch> bind_fast_as(const FastPlan& plan, const SelectiveScan& scan, const ScanArgs& args,
-                                   const SegmentStates& segments, float* sums) {
+                                   DType dtype, const SegmentStates& segments, float* sums) {
   using Layout = SharedLayout<Map, kAlongTime, sizeof(Io)>;
   const std::int64_t groups = args.batch * args.groups;
   const std::int64_t slices_of_group = ceil_div(args.channels_per_group, std::int64_t{Map::kChannels});
@@ -206,14 +208,18 @@ std::optional<Launch> bind_fast_as(const FastPlan& plan, const SelectiveScan& sc
   const std::int64_t blocks = groups * blocks_per_group;  // of a segment
   if (args.batch > kMaxGridX / (args.groups * blocks_per_group)) return {};
   const auto prepared = [&](Pass pass) {
-    const Kernel kernel = Map::kStateFloats == 2 ? complex_kernel_for(scan.method, kAlongTime)
-                                                 : kernel_for<Io>(scan.method, plan.shape, kAlongTime, pass);
+    const Kernel kernel = [&] {
+      if constexpr (Map::kStateFloats == 2)
+        return complex_kernel_for<Io>(scan.method, kAlongTime);
+      else
+        return kernel_for<Io>(scan.method, plan.shape, kAlongTime, pass);
+    }();
     check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostBytes));
     return kernel;
   };
   const MethodParameters method =
       Map::kStateFloats == 2 ? method_parameters(scan.method) : step_parameters(scan.method);
-  const TensorMaps maps = tensor_maps<Layout>(args, kAlongTime, Map::kStateFloats);
+  const TensorMaps maps = tensor_maps<Layout>(args, kAlongTime, dtype, Map::kStateFloats);
   const int threads = slices * Map::kThreads;
   const int bytes = Layout::bytes(slices);
   const auto round_from = [&](std::int64_t first) {
@@ -247,11 +253,14 @@ std::optional<Launch> bind_fast(const SelectiveScan& scan, const Sequences& sequ
                                 const ScanArgs& args, void* workspace) {
   // A single channel is contiguous along time in both layouts, B and C are not.
   const bool along_time = args.sequence.time == 1 && args.b_strides.time == 1;
-  if (takes_complex(scan, sequences, dtype) && in_vectors(args, along_time) && fits_tma(args)) {
+  if (takes_complex(scan, sequences) && in_vectors(args, along_time) && fits_tma(args)) {
     const FastPlan whole{{}, {scan.seqlen, 1}};
     const SegmentStates none = segment_states(whole.segments, 0, 2, workspace);
-    return along_time ? bind_fast_as<float, ComplexThreadMap, true>(whole, scan, args, none, nullptr)
-                      : bind_fast_as<float, ComplexThreadMap, false>(whole, scan, args, none, nullptr);
+    const auto bound = [&]<class Io>(std::type_identity<Io>) {
+      return along_time ? bind_fast_as<Io, ComplexThreadMap, true>(whole, scan, args, dtype, none, nullptr)
+                        : bind_fast_as<Io, ComplexThreadMap, false>(whole, scan, args, dtype, none, nullptr);
+    };
+    return dtype == DType::f32 ? bound(std::type_identity<float>()) : bound(std::type_identity<Bits16>());
   }
   const auto plan = fast_plan_of(scan, sequences, dtype);
   if (!plan || !in_vectors(args, along_time) || !fits_tma(args)) return {};
@@ -261,8 +270,8 @@ std::optional<Launch> bind_fast(const SelectiveScan& scan, const Sequences& sequ
   return with_io_type(dtype, [&]<class Io>(std::type_identity<Io>) {
     return with_shape<sizeof(Io)>(plan->shape, [&](auto states, auto lanes, auto slices) {
       using Map = ThreadMap<states, lanes, slices>;
-      return along_time ? bind_fast_as<Io, Map, true>(*plan, scan, args, segments, sums)
-                        : bind_fast_as<Io, Map, false>(*plan, scan, args, segments, sums);
+      return along_time ? bind_fast_as<Io, Map, true>(*plan, scan, args, dtype, segments, sums)
+                        : bind_fast_as<Io, Map, false>(*plan, scan, args, dtype, segments, sums);
     });
   });
 }
@@ -280,12 +289,12 @@ Launch bind_args(const Problem& problem, ScanArgs args, const std::int32_t* cu_s
   const GeneralPlan plan = plan_of(scan, sequences);
   const SegmentStates segments =
       segment_states(plan.segments, states_of(scan, sequences), plan.value_floats, workspace);
-  const auto kernels = with_io_type(problem.dtype(), [&]<class Io>(std::type_identity<Io>) {
-    return fused_general::general_kernels_for<Io>(scan.method, scan.complex);
-  });
+  const auto kernels = scan.complex ? fused_general::general_kernels_for<Complex>(scan.method)
+                                    : fused_general::general_kernels_for<float>(scan.method);
   const auto launch = [&](GeneralKernel kernel, std::int64_t count) {
     return launch_of(kernel, fused_general::blocks_of(args, plan) * count, plan.threads(),
-                     plan.shared_bytes(), args, plan, method_parameters(scan.method), segments, borders);
+                     plan.shared_bytes(), args, plan, method_parameters(scan.method), segments, borders,
+                     problem.dtype());
   };
   if (plan.segments.count == 1) return launch(kernels.outputs, 1);
   return in_turn({launch(kernels.states, plan.segments.count - 1),

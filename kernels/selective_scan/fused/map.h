@@ -193,16 +193,18 @@ struct ComplexThreadMap : ThreadMap<4, 8, 1> {
 };
 inline constexpr int kMostComplexStates = ComplexThreadMap::kPaddedStates / ComplexThreadMap::kStateFloats;
 
-/// A tile of a tensor as TMA leaves it. A row of it has `row_bytes`; those of each copy, at most 128, lie
+/// A tile of a tensor as TMA leaves it. A row of it has kRowBytes; those of each copy, at most 128, lie
 /// together. Its 16-byte vectors are permuted by address bits 7 and up (CU_TENSOR_MAP_SWIZZLE_*), so that the
 /// same vector of neighbouring rows is in different banks.
-template <int rows, int row_bytes>
+template <int rows, int row_elements, int element_bytes>
 struct RawTile {
+  static constexpr int kElementBytes = element_bytes;
+  static constexpr int kRowBytes = row_elements * element_bytes;
   static constexpr int kRows = rows;
-  static constexpr int kCopyRow = row_bytes < 128 ? row_bytes : 128;
-  static constexpr int kCopies = row_bytes / kCopyRow;
+  static constexpr int kCopyRow = kRowBytes < 128 ? kRowBytes : 128;
+  static constexpr int kCopies = kRowBytes / kCopyRow;
   static constexpr int kCopyBytes = rows * kCopyRow;
-  static constexpr int kBytes = rows * row_bytes;
+  static constexpr int kBytes = rows * kRowBytes;
 
   SSMBENCH_HD static constexpr int at(int row, int byte) {
     const int offset = byte / kCopyRow * kCopyBytes + row * kCopyRow + byte % kCopyRow;
@@ -222,10 +224,10 @@ template <class Map, bool kAlongTime, int element_bytes>
 struct SharedLayout {
   static constexpr int kElementBytes = element_bytes;
   using Sequence = RawTile<kAlongTime ? Map::kChannels : Map::kSteps,
-                           (kAlongTime ? Map::kSteps : Map::kChannels) * element_bytes>;
-  using Projection =
-      RawTile<kAlongTime ? Map::kPaddedStates / Map::kStateFloats : Map::kSteps,
-              (kAlongTime ? Map::kSteps * Map::kStateFloats : Map::kPaddedStates) * element_bytes>;
+                           kAlongTime ? Map::kSteps : Map::kChannels, element_bytes>;
+  using Projection = RawTile<kAlongTime ? Map::kPaddedStates / Map::kStateFloats : Map::kSteps,
+                             kAlongTime ? Map::kSteps * Map::kStateFloats : Map::kPaddedStates,
+                             Map::kStateFloats == 2 ? 4 : element_bytes>;
 
   /// Floats of a slice, and of what all slices share.
   static constexpr int kSliceFloats = 2 * (Map::kSequenceFloats + Map::kChannels);

@@ -101,7 +101,48 @@ struct SharedTiles {
 /// The tensors that TMA loads.
 struct TensorMaps {
   CUtensorMap u, z, delta, B, C;
+  DType dtype;  ///< of u, z, delta and out; of B and C too where states are real
 };
+
+/// An element of a dtype of 16 bits, f16 or bf16, for kernels that do both: only the producers look at it.
+/// With real states, where producers have less time, these kernels were up to 9% slower.
+struct Bits16 {
+  std::uint16_t bits;
+};
+
+/// Calls call(std::type_identity<T>) with the type that elements have in memory.
+template <class Io, class Call>
+__device__ void with_element(DType dtype, const Call& call) {
+  if constexpr (!std::is_same_v<Io, Bits16>)
+    call(std::type_identity<Io>());
+  else if (dtype == DType::bf16)
+    call(std::type_identity<__nv_bfloat16>());
+  else
+    call(std::type_identity<__half>());
+}
+
+template <class Io>
+__device__ float to_float(const Io* element, DType dtype) {
+  float value;
+  with_element<Io>(dtype, [&]<class T>(std::type_identity<T>) {
+    value = ssmbench::to_float(*reinterpret_cast<const T*>(element));
+  });
+  return value;
+}
+template <class Io>
+__device__ void unpack(const Elements8<Io>& elements, float (&to)[8], DType dtype) {
+  with_element<Io>(dtype, [&]<class T>(std::type_identity<T>) {
+    ssmbench::unpack(reinterpret_cast<const Elements8<T>&>(elements), to);
+  });
+}
+template <class Io>
+__device__ Elements8<Io> pack(const float (&from)[8], DType dtype) {
+  Elements8<Io> elements;
+  with_element<Io>(dtype, [&]<class T>(std::type_identity<T>) {
+    reinterpret_cast<Elements8<T>&>(elements) = ssmbench::pack<T>(from);
+  });
+  return elements;
+}
 
 /// One thread of each slice: starts to load what stage() takes of `tile`, and finish() of the last but one.
 template <class Map, class Layout, bool kAlongTime, Pass pass>
@@ -122,7 +163,7 @@ __device__ void load_tile(const ScanArgs& args, const TensorMaps& maps, const Ch
                                     int z, int floats) {
 #pragma unroll
     for (int i = 0; i < Tile::kCopies; ++i) {
-      const int along = i * Tile::kCopyRow / Layout::kElementBytes;
+      const int along = i * Tile::kCopyRow / Tile::kElementBytes;
       int time = static_cast<int>(slice.begin) + tile_index * Map::kSteps;
       (kAlongTime ? time : across) *= floats;
       hopper::load_tile(
@@ -150,11 +191,11 @@ __device__ void load_tile(const ScanArgs& args, const TensorMaps& maps, const Ch
 }
 
 /// B or C of 8 steps or states in f32, the first of which lies at `to`.
-template <class Map, bool kAlongTime, class Io>
-__device__ void stage_projection(float* to, const Elements8<Io>& elements) {
+template <class Map, bool kAlongTime, class Stored>
+__device__ void stage_projection(float* to, const Elements8<Stored>& elements, DType dtype) {
   constexpr int kNeighbours = kAlongTime ? Map::kStateFloats : Map::kStates;
   float values[8];
-  unpack(elements, values);
+  unpack(elements, values, dtype);
 #pragma unroll
   for (int k = 0; k < 8; k += kNeighbours) {
     float* const at = to + (kAlongTime ? Map::projection_at(k / kNeighbours, 0) : Map::projection_at(0, k));
@@ -174,9 +215,10 @@ class Producer {
   using Layout = SharedLayout<Map, kAlongTime, sizeof(Io)>;
 
   __device__ Producer(const ScanArgs& args, const ChannelSlice& slice, const StateRound& round,
-                      const SharedTiles<Map, Layout>& shared, int thread)
+                      const SharedTiles<Map, Layout>& shared, DType dtype, int thread)
       : args_(args),
         round_(round),
+        dtype_(dtype),
         shared_(shared),
         sequence_(thread),
         projection_(thread),
@@ -203,7 +245,7 @@ class Producer {
   /// are.
   __device__ void stage(int tile) const {
     float delta[8], gain[8];
-    unpack(sequence_elements(Layout::delta_at(tile)), delta);
+    unpack(sequence_elements(Layout::delta_at(tile)), delta, dtype_);
     // Past the end delta and u are 0, but softplus(bias) is not.
     if constexpr (kAlongTime) {
       float bias = args_.delta_softplus ? -INFINITY : 0.0F;
@@ -221,7 +263,7 @@ class Producer {
 #pragma unroll
       for (int k = 0; k < 8; ++k) delta[k] = fast_softplus(delta[k]);
     }
-    unpack(sequence_elements(Layout::u_at(tile)), gain);
+    unpack(sequence_elements(Layout::u_at(tile)), gain, dtype_);
 #pragma unroll
     for (int k = 0; k < 8; ++k) gain[k] *= kTakesGain ? delta[k] : 0.5F;
     if (stages_projections_) stage_projections(tile);
@@ -248,7 +290,7 @@ class Producer {
       if (sums_ != nullptr && !add_round(y)) return;
     if (args_.D != nullptr) {
       float values[8];
-      unpack(sequence_elements(Layout::u_at(tile)), values);
+      unpack(sequence_elements(Layout::u_at(tile)), values, dtype_);
       float D[8];
       if constexpr (!kAlongTime) load_vectors(D, shared_.D + sequence_.channel);
 #pragma unroll
@@ -256,16 +298,17 @@ class Producer {
     }
     if (args_.z != nullptr) {
       float values[8];
-      unpack(sequence_elements(Layout::z_at(tile)), values);
+      unpack(sequence_elements(Layout::z_at(tile)), values, dtype_);
 #pragma unroll
       for (int k = 0; k < 8; ++k) y[k] *= fast_silu(values[k]);
     }
-    if (tile < sequence_tiles_) store_elements(out_, pack<Io>(y));
+    if (tile < sequence_tiles_) store_elements(out_, pack<Io>(y, dtype_));
     out_ += Map::kSteps * args_.sequence.time;
   }
 
  private:
   using Coordinates = ProjectionCoordinates<Map, kAlongTime>;
+  using Stored = std::conditional_t<Map::kStateFloats == 2, float, Io>;  ///< of B and C, or half of one
   static constexpr int kStagedProjections = pass == Pass::states ? 1 : Coordinates::kProjections;
 
   __device__ float* sequences(int tile) const {
@@ -273,19 +316,19 @@ class Producer {
   }
 
   /// 8 elements of a raw tile, from `byte` of `row` on.
-  template <class Tile>
-  __device__ static Elements8<Io> elements_at(const char* raw, int row, int byte) {
-    Elements8<Io> elements;
+  template <class Element, class Tile>
+  __device__ static Elements8<Element> elements_at(const char* raw, int row, int byte) {
+    Elements8<Element> elements;
 #pragma unroll
-    for (int i = 0; i < Elements8<Io>::kVectors; ++i)
+    for (int i = 0; i < Elements8<Element>::kVectors; ++i)
       elements.vectors[i] = *reinterpret_cast<const uint4*>(raw + Tile::at(row, byte + 16 * i));
     return elements;
   }
   __device__ Elements8<Io> sequence_elements(int tile_at) const {
     const int row = kAlongTime ? sequence_.channel : sequence_.step;
     const int along = kAlongTime ? sequence_.step : sequence_.channel;
-    return elements_at<typename Layout::Sequence>(shared_.raw + tile_at, row,
-                                                  along * static_cast<int>(sizeof(Io)));
+    return elements_at<Io, typename Layout::Sequence>(shared_.raw + tile_at, row,
+                                                      along * static_cast<int>(sizeof(Io)));
   }
   /// Its items of B, of C or of both. States that do not exist may lie in another group's row.
   __device__ void stage_projections(int tile) const {
@@ -294,15 +337,15 @@ class Producer {
     for (int i = 0; i < kStagedProjections * Coordinates::kItems; ++i) {
       const int which = which_ + i / Coordinates::kItems;
       const int step = projection_.step + i % Coordinates::kItems * Coordinates::kStepsApart;
-      Elements8<Io> elements{};
+      Elements8<Stored> elements{};
       if (has_states_)
-        elements = elements_at<typename Layout::Projection>(
+        elements = elements_at<Stored, typename Layout::Projection>(
             shared_.raw_projections + Layout::projection_at(0, tile) + which * Layout::Projection::kBytes,
             kAlongTime ? projection_.state : step,
-            (kAlongTime ? step : projection_.state) * Map::kStateFloats * static_cast<int>(sizeof(Io)));
+            (kAlongTime ? step : projection_.state) * Map::kStateFloats * static_cast<int>(sizeof(Stored)));
       stage_projection<Map, kAlongTime>(to + which * Map::kProjectionFloats +
                                             Map::projection_at(step, projection_.state * Map::kStateFloats),
-                                        elements);
+                                        elements, dtype_);
     }
   }
   /// Adds y of the rounds before. Hands it on, and returns false, but in the last round.
@@ -335,6 +378,7 @@ class Producer {
 
   const ScanArgs& args_;
   const StateRound& round_;
+  const DType dtype_;
   const SharedTiles<Map, Layout>& shared_;
   const SequenceCoordinates<Map, kAlongTime, sizeof(Io)> sequence_;
   const Coordinates projection_;
@@ -345,20 +389,30 @@ class Producer {
   float* sums_;               ///< of that tile, where there are several rounds
 };
 
-/// What a producer thread does. Before the barrier after which `tile` is scanned, it finishes the last but
-/// one and stages `tile` in its slot; after it one thread refills the ring slots that have been read. Where
-/// there are no outputs there is nothing to finish.
+/// Tiles that a block loads; the last of them for finish() alone.
+template <class Map, Pass pass>
+__device__ int turns_of(const ChannelSlice& slice) {
+  return static_cast<int>(ceil_div(slice.steps, Map::kSteps)) + (pass == Pass::states ? 1 : 2);
+}
+
+/// Starts to load the first tiles, as many as the pipeline is deep.
+template <class Map, bool kAlongTime, Pass pass, class Layout>
+__device__ void load_first_tiles(const ScanArgs& args, const TensorMaps& maps, const ChannelSlice& slice,
+                                 const StateRound& round, const SharedTiles<Map, Layout>& shared) {
+  const int turns = turns_of<Map, pass>(slice);
+  for (int tile = 0; tile < Layout::kDepth && tile < turns; ++tile)
+    load_tile<Map, Layout, kAlongTime, pass>(args, maps, slice, round, shared, tile);
+}
+
+/// What a producer thread does, once the first tiles are on their way. Before the barrier after which `tile`
+/// is scanned, it finishes the last but one and stages `tile` in its slot; after it one thread refills the
+/// ring slots that have been read. Where there are no outputs there is nothing to finish.
 template <class Map, class Io, bool kTakesGain, bool kAlongTime, Pass pass, class Layout>
 __device__ void produce(const ScanArgs& args, const TensorMaps& maps, const ChannelSlice& slice,
                         const StateRound& round, const SharedTiles<Map, Layout>& shared, int thread) {
-  Producer<Map, Io, kTakesGain, kAlongTime, pass> producer(args, slice, round, shared, thread);
+  Producer<Map, Io, kTakesGain, kAlongTime, pass> producer(args, slice, round, shared, maps.dtype, thread);
   const int tiles = static_cast<int>(ceil_div(slice.steps, Map::kSteps));
-  const int turns = tiles + (pass == Pass::states ? 1 : 2);
-  const auto load = [&](int tile) {
-    if (thread == 0 && tile < turns)
-      load_tile<Map, Layout, kAlongTime, pass>(args, maps, slice, round, shared, tile);
-  };
-  for (int tile = 0; tile < Layout::kDepth; ++tile) load(tile);
+  const int turns = turns_of<Map, pass>(slice);
 #pragma unroll 1  // twice the code would leave less of the instruction cache to the consumers
   for (int tile = 0; tile < turns; ++tile) {
     producer.wait(tile);
@@ -370,7 +424,8 @@ __device__ void produce(const ScanArgs& args, const TensorMaps& maps, const Chan
     }
     if (tile < tiles) producer.stage(tile);
     if (tile <= tiles) block_barrier();
-    load(tile + Layout::kDepth);
+    if (thread == 0 && tile + Layout::kDepth < turns)
+      load_tile<Map, Layout, kAlongTime, pass>(args, maps, slice, round, shared, tile + Layout::kDepth);
   }
 }
 

@@ -8,24 +8,13 @@
 #include "kernels/common/io_types.cuh"
 #include "kernels/selective_scan/args.h"
 #include "kernels/selective_scan/fused_general/map.h"
+#include "kernels/selective_scan/io_dtype.cuh"
 #include "kernels/selective_scan/states.cuh"
 
 namespace ssmbench::fused_bwd_general {
 
 using fused_general::GeneralPlan;
 using fused_general::kThreadStates;
-
-/// with_io_type for device code: kernels are compiled once for all io dtypes, and only what accesses memory
-/// three times.
-template <class Call>
-__device__ void with_io(DType io, const Call& call) {
-  if (io == DType::f32)
-    call(std::type_identity<float>());
-  else if (io == DType::f16)
-    call(std::type_identity<__half>());
-  else
-    call(std::type_identity<__nv_bfloat16>());
-}
 
 /// The coordinates of a thread: its channel and its four states.
 struct ThreadCoordinates {

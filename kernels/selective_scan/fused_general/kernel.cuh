@@ -33,16 +33,17 @@
 
 namespace ssmbench::fused_general {
 
-using GeneralKernel = void (*)(ScanArgs, GeneralPlan, MethodParameters, SegmentStates, SequenceBorders);
+using GeneralKernel = void (*)(ScanArgs, GeneralPlan, MethodParameters, SegmentStates, SequenceBorders,
+                               DType io);
 
 /// What makes the outputs, and what makes the states between segments where time is cut.
 struct GeneralKernels {
   GeneralKernel outputs, states;
 };
 
-/// The kernels of one io dtype, given as its device type.
-template <class Io>
-GeneralKernels general_kernels_for(MethodId method, bool complex);
+/// Those for float or Complex states, whatever the io dtype.
+template <class Value>
+GeneralKernels general_kernels_for(MethodId method);
 
 /// States of a thread.
 template <class Value>
@@ -141,21 +142,28 @@ __device__ inline void store_sums(float* to, float (&y)[kStepsAtOnce], const Gen
 }
 
 /// u·B of the step before a segment, which methods of two samples take.
-template <class Io, class Value>
+template <class Value>
 __device__ void load_input_before(Value (&to)[kStatesOf<Value>], const ThreadOperand<Value>& constant,
-                                  const ScanArgs& args, const ThreadCoordinates& own) {
+                                  const ScanArgs& args, const ThreadCoordinates& own, DType io) {
   Value B[kStatesOf<Value>] = {};
   if (!args.variable_b) constant.load(B, 0);
-  using Stored = StoredProjection<Io, Value>;
   const std::int64_t t = own.begin - 1;
-  const auto* variable = static_cast<const Stored*>(args.B) + own.block.b * args.b_strides.batch +
-                         own.block.g * args.b_strides.group + t * args.b_strides.time;
   const std::int64_t at = own.row + own.c * args.sequence.dim + t * args.sequence.time;
-  const float u = own.count > 0 ? to_float(static_cast<const Io*>(args.u)[at]) : 0.0F;
+  const std::int64_t variable = own.block.b * args.b_strides.batch + own.block.g * args.b_strides.group +
+                                t * args.b_strides.time + own.n * args.b_strides.state;
+  const float u = own.count > 0 ? element_to_float(load_element(element_of(args.u, at, io), io), io) : 0.0F;
 #pragma unroll
-  for (int s = 0; s < kStatesOf<Value>; ++s)
-    if (s < own.count)
-      to[s] = u * (args.variable_b ? to_value(variable[(own.n + s) * args.b_strides.state]) : B[s]);
+  for (int s = 0; s < kStatesOf<Value>; ++s) {
+    if (s >= own.count) continue;
+    if (args.variable_b) {
+      if constexpr (std::is_same_v<Value, Complex>)
+        B[s] = static_cast<const Complex*>(args.B)[variable + s * args.b_strides.state];
+      else
+        B[s] = element_to_float(load_element(element_of(args.B, variable + s * args.b_strides.state, io), io),
+                                io);
+    }
+    to[s] = u * B[s];
+  }
 }
 
 template <class Value>
@@ -167,11 +175,10 @@ __device__ void load_A(StateA<Value> (&A)[kStatesOf<Value>], const ScanArgs& arg
   for (int s = 0; s < kStatesOf<Value>; ++s) A[s] = StateA<Value>(A_values[s]);
 }
 
-template <class Io, class Value, Family family>
+template <class Value, Family family>
 __global__ void __launch_bounds__(kGeneralMaxThreads, kBlocksPerSm<Value>)
     general_kernel(const ScanArgs args, const GeneralPlan plan, const MethodParameters method,
-                   const SegmentStates segments, const SequenceBorders borders) {
-  using Stored = StoredProjection<Io, Value>;
+                   const SegmentStates segments, const SequenceBorders borders, const DType io) {
   constexpr int kSteps = kStepsAtOnce;
   extern __shared__ float4 shared[];
   const Tiles<Value> tiles(shared, plan);
@@ -191,7 +198,7 @@ __global__ void __launch_bounds__(kGeneralMaxThreads, kBlocksPerSm<Value>)
                 own.count);
   [[maybe_unused]] Value input_before[kStatesOf<Value>] = {};  // u·B
   if constexpr (two_samples(family))
-    if (own.has_step_before()) load_input_before<Io>(input_before, own_B, args, own);
+    if (own.has_step_before()) load_input_before(input_before, own_B, args, own, io);
 
   for (std::int64_t start = own.begin; start < own.end; start += plan.steps()) {
     const int valid = steps_within(start, plan.steps(), own.end);
@@ -199,11 +206,11 @@ __global__ void __launch_bounds__(kGeneralMaxThreads, kBlocksPerSm<Value>)
     // No barrier between finish and the next stage: u is read and rewritten by the same thread, y is not
     // staged, and the scan's reads of the rest lie before the barrier that precedes finish.
     if (args.variable_b)
-      stage_projection<Stored>(tiles.B, args.B, args.b_strides, block, start, valid, args.dstate, plan);
+      stage_projection(tiles.B, args.B, args.b_strides, block, start, valid, args.dstate, plan, io);
     if (args.variable_c)
-      stage_projection<Stored>(tiles.C, args.C, args.c_strides, block, start, valid, args.dstate, plan);
+      stage_projection(tiles.C, args.C, args.c_strides, block, start, valid, args.dstate, plan, io);
     copy_async_commit();
-    stage_sequences<Io>(tiles, args, block, origin, valid, plan);
+    stage_sequences(tiles, args, block, origin, valid, plan, io);
     copy_async_wait<0>();
     __syncthreads();
 
@@ -233,7 +240,7 @@ __global__ void __launch_bounds__(kGeneralMaxThreads, kBlocksPerSm<Value>)
           y, plan);
     }
     __syncthreads();
-    finish_sequences<Io>(tiles, args, block, origin, valid, plan);
+    finish_sequences(tiles, args, block, origin, valid, plan, io);
   }
 
   if (own.segment + 1 < plan.segments.count) return;
@@ -245,11 +252,10 @@ __global__ void __launch_bounds__(kGeneralMaxThreads, kBlocksPerSm<Value>)
 
 /// The same scan from zero, without outputs: the states at the ends of segments and the products of their
 /// decays.
-template <class Io, class Value, Family family>
+template <class Value, Family family>
 __global__ void __launch_bounds__(kGeneralMaxThreads, kBlocksPerSm<Value>)
     general_states_kernel(const ScanArgs args, const GeneralPlan plan, const MethodParameters method,
-                          const SegmentStates segments, const SequenceBorders borders) {
-  using Stored = StoredProjection<Io, Value>;
+                          const SegmentStates segments, const SequenceBorders borders, const DType io) {
   extern __shared__ float4 shared[];
   const Tiles<Value> tiles(shared, plan);
   const ThreadCoordinates own(args, plan, borders);
@@ -262,16 +268,16 @@ __global__ void __launch_bounds__(kGeneralMaxThreads, kBlocksPerSm<Value>)
   load_A(A, args, own);
   [[maybe_unused]] Value input_before[kStatesOf<Value>] = {};  // u·B
   if constexpr (two_samples(family))
-    if (own.has_step_before()) load_input_before<Io>(input_before, own_B, args, own);
+    if (own.has_step_before()) load_input_before(input_before, own_B, args, own, io);
 #pragma unroll
   for (int s = 0; s < kStatesOf<Value>; ++s) product[s] = Value{} + 1.0F;
 
   for (std::int64_t start = own.begin; start < own.end; start += plan.steps()) {
     const int valid = steps_within(start, plan.steps(), own.end);
     if (args.variable_b)
-      stage_projection<Stored>(tiles.B, args.B, args.b_strides, own.block, start, valid, args.dstate, plan);
+      stage_projection(tiles.B, args.B, args.b_strides, own.block, start, valid, args.dstate, plan, io);
     copy_async_commit();
-    stage_sequences<Io>(tiles, args, own.block, own.row + start * args.sequence.time, valid, plan);
+    stage_sequences(tiles, args, own.block, own.row + start * args.sequence.time, valid, plan, io);
     copy_async_wait<0>();
     __syncthreads();
 #pragma unroll 2
@@ -302,13 +308,11 @@ __global__ void __launch_bounds__(kGeneralMaxThreads, kBlocksPerSm<Value>)
   }
 }
 
-template <class Io>
-GeneralKernels general_kernels_for(MethodId method, bool complex) {
-  return with_family(
-      method, [complex]<Family family>(std::integral_constant<Family, family>) -> GeneralKernels {
-        if (complex) return {general_kernel<Io, Complex, family>, general_states_kernel<Io, Complex, family>};
-        return {general_kernel<Io, float, family>, general_states_kernel<Io, float, family>};
-      });
+template <class Value>
+GeneralKernels general_kernels_for(MethodId method) {
+  return with_family(method, []<Family family>(std::integral_constant<Family, family>) -> GeneralKernels {
+    return {general_kernel<Value, family>, general_states_kernel<Value, family>};
+  });
 }
 
 }  // namespace ssmbench::fused_general

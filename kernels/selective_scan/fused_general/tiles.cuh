@@ -12,6 +12,7 @@
 #include "kernels/selective_scan/block_channels.h"
 #include "kernels/selective_scan/fused_general/map.h"
 #include "kernels/selective_scan/fused_general/tile_walk.h"
+#include "kernels/selective_scan/io_dtype.cuh"
 #include "kernels/selective_scan/states.cuh"
 
 // Tiles of time steps in shared memory, for kernels that are sequential in time with channels across threads:
@@ -43,29 +44,31 @@ struct Tiles {
 };
 
 /// Starts to stage B or C of one group from time `start` on; zero in the states past dstate and the steps
-/// past `valid`. Stored is the type in memory: the io dtype, or Complex, which is copied and has to be waited
-/// for.
-template <class Stored, class Value>
+/// past `valid`. Complex values are copied, and have to be waited for.
+template <class Value>
 __device__ void stage_projection(Value* tile, const void* source, const ProjectionStrides& strides,
                                  const BlockChannels& block, std::int64_t start, int valid,
-                                 std::int64_t dstate, const GeneralPlan& plan) {
-  const Stored* origin = static_cast<const Stored*>(source) + block.b * strides.batch +
-                         block.g * strides.group + start * strides.time;
+                                 std::int64_t dstate, const GeneralPlan& plan, DType io) {
+  const std::int64_t first = block.b * strides.batch + block.g * strides.group + start * strides.time;
+  [[maybe_unused]] const void* const origin = element_of(source, first, io);
   const Axis states{plan.states_log2(), static_cast<int>(dstate), strides.state, 1};
   const Axis steps{plan.steps_log2, valid, strides.time, plan.projection_pitch()};
   const int thread = static_cast<int>(threadIdx.x);
-  if constexpr (std::is_same_v<Stored, Complex>)
+  if constexpr (std::is_same_v<Value, Complex>)
     stage(
         states, steps, thread, plan.threads(), [](const TileElement& /*at*/) { return 0; },
         [&](const TileElement& at, int /*loaded*/) {
-          copy_async_8(shared_address(tile + at.in_tile), origin + (at.exists ? at.offset : 0),
+          copy_async_8(shared_address(tile + at.in_tile),
+                       static_cast<const Complex*>(source) + first + (at.exists ? at.offset : 0),
                        at.exists ? 8 : 0);
         });
   else
     stage(
         states, steps, thread, plan.threads(),
-        [&](const TileElement& at) { return at.exists ? to_value(origin[at.offset]) : Value{}; },
-        [&](const TileElement& at, Value value) { tile[at.in_tile] = value; });
+        [&](const TileElement& at) {
+          return at.exists ? load_element(element_of(origin, at.offset, io), io) : 0;
+        },
+        [&](const TileElement& at, std::uint32_t bits) { tile[at.in_tile] = element_to_float(bits, io); });
 }
 
 __device__ inline Axis channel_axis(const ScanArgs& args, const BlockChannels& block,
@@ -77,45 +80,47 @@ __device__ inline Axis time_axis(const ScanArgs& args, int valid, const GeneralP
 }
 
 /// u and Δ; zero in the channels past the group's end and the steps past `valid`, which then change no state.
-template <class Io, class Value>
+template <class Value>
 __device__ void stage_sequences(const Tiles<Value>& tiles, const ScanArgs& args, const BlockChannels& block,
-                                std::int64_t origin, int valid, const GeneralPlan& plan) {
+                                std::int64_t origin, int valid, const GeneralPlan& plan, DType io) {
   struct Loaded {
-    float u, delta, bias;
+    std::uint32_t u, delta;
+    float bias;
   };
-  const Io* u = static_cast<const Io*>(args.u) + origin;
-  const Io* delta = static_cast<const Io*>(args.delta) + origin;
+  const void* const u = element_of(args.u, origin, io);
+  const void* const delta = element_of(args.delta, origin, io);
   stage(
       channel_axis(args, block, plan), time_axis(args, valid, plan), static_cast<int>(threadIdx.x),
       plan.threads(),
       [&](const TileElement& at) {
         const bool has_bias = at.exists && args.delta_bias != nullptr;
-        return Loaded{at.exists ? to_float(u[at.offset]) : 0.0F,
-                      at.exists ? to_float(delta[at.offset]) : 0.0F,
+        return Loaded{at.exists ? load_element(element_of(u, at.offset, io), io) : 0,
+                      at.exists ? load_element(element_of(delta, at.offset, io), io) : 0,
                       has_bias ? args.delta_bias[block.first + at.row] : 0.0F};
       },
       [&](const TileElement& at, const Loaded& loaded) {
-        float step = loaded.delta + loaded.bias;
+        float step = element_to_float(loaded.delta, io) + loaded.bias;
         if (args.delta_softplus) step = fast_softplus(step);
-        tiles.u[at.in_tile] = loaded.u;
+        tiles.u[at.in_tile] = element_to_float(loaded.u, io);
         tiles.delta[at.in_tile] = at.exists ? step : 0.0F;
       });
 }
 
 /// out = (y + D·u)·silu(z), y the sum of its partial sums.
-template <class Io, class Value>
+template <class Value>
 __device__ void finish_sequences(const Tiles<Value>& tiles, const ScanArgs& args, const BlockChannels& block,
-                                 std::int64_t origin, int valid, const GeneralPlan& plan) {
+                                 std::int64_t origin, int valid, const GeneralPlan& plan, DType io) {
   struct Loaded {
-    float z, D;
+    std::uint32_t z;
+    float D;
   };
-  const Io* z = static_cast<const Io*>(args.z) + origin;
-  Io* out = static_cast<Io*>(args.out) + origin;
+  const void* const z = element_of(args.z, origin, io);
+  void* const out = element_of(args.out, origin, io);
   stage(
       channel_axis(args, block, plan), time_axis(args, valid, plan), static_cast<int>(threadIdx.x),
       plan.threads(),
       [&](const TileElement& at) {
-        return Loaded{at.exists && args.z != nullptr ? to_float(z[at.offset]) : 0.0F,
+        return Loaded{at.exists && args.z != nullptr ? load_element(element_of(z, at.offset, io), io) : 0,
                       at.exists && args.D != nullptr ? args.D[block.first + at.row] : 0.0F};
       },
       [&](const TileElement& at, const Loaded& loaded) {
@@ -125,8 +130,8 @@ __device__ void finish_sequences(const Tiles<Value>& tiles, const ScanArgs& args
           y += tiles.y[partial * plan.sequence_floats() + at.in_tile];
         y *= kOutputFactor<Value>;
         if (args.D != nullptr) y += loaded.D * tiles.u[at.in_tile];
-        if (args.z != nullptr) y *= fast_silu(loaded.z);
-        out[at.offset] = from_float<Io>(y);
+        if (args.z != nullptr) y *= fast_silu(element_to_float(loaded.z, io));
+        store_element(element_of(out, at.offset, io), y, io);
       });
 }
 

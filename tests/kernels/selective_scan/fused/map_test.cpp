@@ -438,15 +438,17 @@ TEST_CASE("cuda-fused is right in every shape of the fast kernel", "[gpu]") {
   for (const char* layout : {"bdl", "bld"})
     for (const char* method : {"zoh", "foh", "bilinear", "rk4", "foh_exact", "trapezoidal"})
       for (const std::int64_t dstate : {8, 16})
-        check_against_reference(*device, whole_problem({{"A", "complex"},
-                                                        {"batch", size(18)},
-                                                        {"dim", size(dstate == 8 ? 2 * 120 : 120)},
-                                                        {"groups", size(dstate == 8 ? 2 : 1)},
-                                                        {"seqlen", size(seqlen)},
-                                                        {"dstate", size(dstate)},
-                                                        {"layout", layout},
-                                                        {"method", method},
-                                                        {"initial_state", dstate == 16}}));
+        for (const char* dtype : {"f32", "f16", "bf16"})
+          check_against_reference(*device, whole_problem({{"A", "complex"},
+                                                          {"batch", size(18)},
+                                                          {"dim", size(dstate == 8 ? 2 * 120 : 120)},
+                                                          {"groups", size(dstate == 8 ? 2 : 1)},
+                                                          {"seqlen", size(seqlen)},
+                                                          {"dstate", size(dstate)},
+                                                          {"dtype", dtype},
+                                                          {"layout", layout},
+                                                          {"method", method},
+                                                          {"initial_state", dstate == 16}}));
   // A channel lies along time in both layouts, B and C do not.
   check_against_reference(*device, whole_problem({{"batch", size(3)},
                                                   {"dim", size(1)},

@@ -1,0 +1,9 @@
+// The general kernels of cuda-fused for real states: a file each, so that they compile side by side.
+
+#include "kernels/selective_scan/fused_general/kernel.cuh"
+
+namespace ssmbench::fused_general {
+
+template GeneralKernels general_kernels_for<float>(MethodId method);
+
+}  // namespace ssmbench::fused_general
