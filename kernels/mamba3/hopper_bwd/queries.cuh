@@ -70,7 +70,8 @@ class QueryWarpgroup {
   }
 
   __device__ __forceinline__ void one_head(Sums& dQ, int head) {
-    const ssd::SkipWeights skip(args_.bwd.in, first_head_ + head, at_.lane, nullptr);
+    const float* const D = args_.bwd.in.D;
+    const ssd::SkipWeights skip(nullptr, D == nullptr ? 0.0F : D[first_head_ + head], at_.lane);
     shared_.inputs().wait_full(input_at_);
     const Steps& steps = shared_.steps(input_at_);
     std::uint32_t dy[16];
