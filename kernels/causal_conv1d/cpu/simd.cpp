@@ -11,6 +11,7 @@
 #include "kernels/causal_conv1d/bind.h"
 #include "kernels/causal_conv1d/cpu/simd.h"
 #include "kernels/causal_conv1d/cpu/simd_sequence-inl.h"
+#include "kernels/common/cpu/simd_rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ssmbench::simd::HWY_NAMESPACE {
@@ -29,12 +30,11 @@ void convolve_tile(const ConvTileFilter& all, int width, bool use_silu, std::siz
       });
 }
 
-template <class Io, bool kOneChannel>
-void forward_tiles(const ConvForwardArgs& args, const ConvFilters& filters, const ConvBlock& block,
+template <bool kOneChannel>
+void forward_tiles(const ConvForwardArgs& args, DType io, const ConvFilters& filters, const ConvBlock& block,
                    ConvScratch& s) {
-  using Storage = typename Io::Storage;
   const ConvInputs1d& in = args.in;
-  const SequenceTiles<Io, kOneChannel> tiles(in, block);
+  const SequenceTiles<kOneChannel> tiles(in, io, block);
   s.filter.load(filters, block.channel, block.channels, in.width);
   for (std::int64_t begin = 0; begin < in.seqlen; begin += tiles.most_steps()) {
     const std::int64_t end = std::min(in.seqlen, begin + tiles.most_steps());
@@ -48,27 +48,24 @@ void forward_tiles(const ConvForwardArgs& args, const ConvFilters& filters, cons
   tiles.load(in.x, in.initial_states, in.seqlen - in.taps(), in.seqlen, s.x);
   for (std::size_t c = 0; c < block.channels; ++c)
     for (int i = 0; i < in.taps(); ++i)
-      static_cast<Storage*>(args.final_states)[tiles.state_offset(c) + i] =
-          Io::store(s.x[static_cast<std::size_t>(i) * tiles.stride() + c]);
+      store_element(args.final_states, tiles.state_offset(c) + i,
+                    s.x[static_cast<std::size_t>(i) * tiles.stride() + c], io);
 }
 
 void forward_block(const ConvForwardArgs& args, DType dtype, const ConvFilters& filters,
                    const ConvBlock& block, ConvScratch& scratch) {
-  with_io_type(dtype, [&]<class Io>(Io) {
-    if (args.in.channels_last)
-      forward_tiles<Io, false>(args, filters, block, scratch);
-    else
-      forward_tiles<Io, true>(args, filters, block, scratch);
-  });
+  if (args.in.channels_last)
+    forward_tiles<false>(args, dtype, filters, block, scratch);
+  else
+    forward_tiles<true>(args, dtype, filters, block, scratch);
 }
 
 /// A row of a decoding step: conv_state ++ x of a block of channels, then the steps of x a tile at a time.
-template <class Io>
 class UpdateRow {
  public:
-  UpdateRow(const ConvUpdateArgs& args, std::int64_t row, std::int64_t channel, std::size_t channels,
-            UpdateScratch& scratch)
-      : args_(args), row_(row), channel_(channel), channels_(channels), s_(scratch) {
+  UpdateRow(const ConvUpdateArgs& args, DType io, std::int64_t row, std::int64_t channel,
+            std::size_t channels, UpdateScratch& scratch)
+      : args_(args), io_(io), row_(row), channel_(channel), channels_(channels), s_(scratch) {
     s_.steps.resize(static_cast<std::size_t>(args.state_len + args.tokens) * stride_);
     s_.out.resize(static_cast<std::size_t>(args.tokens) * stride_);
     s_.state.resize(round_up(channels * static_cast<std::size_t>(args.state_len), kMaxLanes));
@@ -77,39 +74,37 @@ class UpdateRow {
   void run(std::int64_t source, std::int64_t destination) {
     load_state(source);
     for (std::int64_t t = 0; t < args_.tokens; ++t)
-      load_row<Io>(static_cast<const Storage*>(args_.x) + at(t), channels_, step(args_.state_len + t));
+      load_row_at(args_.x, at(t), io_, channels_, step(args_.state_len + t));
     convolve_tile<false>(s_.filter, args_.width, args_.silu, stride_, nullptr,
                          static_cast<std::size_t>(args_.tokens), step(args_.state_len - args_.taps()),
                          s_.out.data());
     for (std::int64_t t = 0; t < args_.tokens; ++t)
-      store_row<Io>(s_.out.data() + static_cast<std::size_t>(t) * stride_, channels_,
-                    static_cast<Storage*>(args_.out) + at(t));
+      store_row_at(s_.out.data() + static_cast<std::size_t>(t) * stride_, channels_, args_.out, at(t), io_);
     if (destination >= 0) store_state(destination);
   }
 
   void run_padding() const {
     for (std::int64_t t = 0; t < args_.tokens; ++t)
-      std::fill_n(static_cast<Storage*>(args_.out) + at(t), channels_, Io::store(0.0F));
+      for (std::size_t c = 0; c < channels_; ++c)
+        store_element(args_.out, at(t) + static_cast<std::int64_t>(c), 0.0F, io_);
   }
 
  private:
-  using Storage = typename Io::Storage;
-
   std::int64_t at(std::int64_t t) const { return (row_ * args_.tokens + t) * args_.dim + channel_; }
   float* step(std::int64_t k) { return s_.steps.data() + static_cast<std::size_t>(k) * stride_; }
-  Storage* state(std::int64_t slot, std::int64_t k) const {
-    auto* all = static_cast<Storage*>(args_.conv_state);
-    return args_.channels_last ? all + (slot * args_.state_len + k) * args_.dim + channel_
-                               : all + (slot * args_.dim + channel_) * args_.state_len + k;
+  std::int64_t state_at(std::int64_t slot, std::int64_t k) const {
+    return args_.channels_last ? (slot * args_.state_len + k) * args_.dim + channel_
+                               : (slot * args_.dim + channel_) * args_.state_len + k;
   }
 
   void load_state(std::int64_t slot) {
     if (args_.channels_last) {
-      for (std::int64_t k = 0; k < args_.state_len; ++k) load_row<Io>(state(slot, k), channels_, step(k));
+      for (std::int64_t k = 0; k < args_.state_len; ++k)
+        load_row_at(args_.conv_state, state_at(slot, k), io_, channels_, step(k));
       return;
     }
     const auto length = static_cast<std::size_t>(args_.state_len);
-    load_row<Io>(state(slot, 0), channels_ * length, s_.state.data());
+    load_row_at(args_.conv_state, state_at(slot, 0), io_, channels_ * length, s_.state.data());
     for (std::size_t c = 0; c < channels_; ++c)
       for (std::size_t k = 0; k < length; ++k) s_.steps[k * stride_ + c] = s_.state[c * length + k];
   }
@@ -117,7 +112,7 @@ class UpdateRow {
   void store_state(std::int64_t slot) {
     if (args_.channels_last) {
       for (std::int64_t k = 0; k < args_.state_len; ++k)
-        store_row<Io>(step(args_.tokens + k), channels_, state(slot, k));
+        store_row_at(step(args_.tokens + k), channels_, args_.conv_state, state_at(slot, k), io_);
       return;
     }
     const auto length = static_cast<std::size_t>(args_.state_len);
@@ -125,10 +120,11 @@ class UpdateRow {
     for (std::size_t c = 0; c < channels_; ++c)
       for (std::size_t k = 0; k < length; ++k)
         s_.state[c * length + k] = s_.steps[(tokens + k) * stride_ + c];
-    store_row<Io>(s_.state.data(), channels_ * length, state(slot, 0));
+    store_row_at(s_.state.data(), channels_ * length, args_.conv_state, state_at(slot, 0), io_);
   }
 
   const ConvUpdateArgs& args_;
+  DType io_;
   std::int64_t row_, channel_;
   std::size_t channels_;
   UpdateScratch& s_;
@@ -141,16 +137,14 @@ void update_rows(const ConvUpdateArgs& args, DType dtype, const ConvFilters& fil
   const std::int64_t channel = block * static_cast<std::int64_t>(kConvChannels);
   const auto channels = static_cast<std::size_t>(std::min<std::int64_t>(kConvChannels, args.dim - channel));
   scratch.filter.load(filters, channel, channels, args.width);
-  with_io_type(dtype, [&]<class Io>(Io) {
-    for (std::int64_t row = first; row < last; ++row) {
-      UpdateRow<Io> update(args, row, channel, channels, scratch);
-      const std::int64_t source = args.source == nullptr ? row : args.source[row];
-      if (source < 0)
-        update.run_padding();
-      else
-        update.run(source, args.destination == nullptr ? row : args.destination[row]);
-    }
-  });
+  for (std::int64_t row = first; row < last; ++row) {
+    UpdateRow update(args, dtype, row, channel, channels, scratch);
+    const std::int64_t source = args.source == nullptr ? row : args.source[row];
+    if (source < 0)
+      update.run_padding();
+    else
+      update.run(source, args.destination == nullptr ? row : args.destination[row]);
+  }
 }
 
 }  // namespace ssmbench::simd::HWY_NAMESPACE

@@ -15,15 +15,16 @@
 HWY_BEFORE_NAMESPACE();
 namespace ssmbench::simd::HWY_NAMESPACE {
 
-template <class Io, bool kOneChannel>
+template <bool kOneChannel>
 class BlockGradients {
  public:
-  BlockGradients(const ConvBackwardArgs& args, const ConvBlock& block, ConvScratch& scratch)
+  BlockGradients(const ConvBackwardArgs& args, DType io, const ConvBlock& block, ConvScratch& scratch)
       : args_(args),
+        io_(io),
         in_(args.in),
         block_(block),
         s_(scratch),
-        tiles_(args.in, block),
+        tiles_(args.in, io, block),
         stride_(tiles_.stride()),
         taps_(static_cast<std::size_t>(args.in.taps())) {}
 
@@ -34,8 +35,6 @@ class BlockGradients {
   }
 
  private:
-  using Storage = typename Io::Storage;
-
   void run_tile(std::int64_t begin, std::int64_t end) {
     const auto steps = static_cast<std::size_t>(end - begin);
     tiles_.load(in_.x, in_.initial_states, begin - in_.taps(), end + in_.taps(), s_.x);
@@ -53,13 +52,13 @@ class BlockGradients {
   void load_dout(std::int64_t begin, std::int64_t end) {
     if (args_.dout_channels_last == in_.channels_last)
       return tiles_.load(args_.dout, nullptr, begin, end, s_.g);
-    const auto* dout = static_cast<const Storage*>(args_.dout);
     for (std::size_t c = 0; c < block_.channels; ++c) {
       const std::int64_t d = block_.channel + static_cast<std::int64_t>(c);
       for (std::int64_t t = begin; t < end; ++t) {
         const std::int64_t at = args_.dout_channels_last ? (block_.batch * in_.seqlen + t) * in_.dim + d
                                                          : (block_.batch * in_.dim + d) * in_.seqlen + t;
-        s_.g[static_cast<std::size_t>(t - begin) * stride_ + c] = t < in_.seqlen ? Io::load(dout[at]) : 0.0F;
+        s_.g[static_cast<std::size_t>(t - begin) * stride_ + c] =
+            t < in_.seqlen ? load_element(args_.dout, at, io_) : 0.0F;
       }
     }
   }
@@ -130,7 +129,7 @@ class BlockGradients {
   float dfinal(std::size_t c, std::int64_t t) const {
     const std::int64_t i = t - (in_.seqlen - in_.taps());
     if (args_.dfinal_states == nullptr || i < 0) return 0.0F;
-    return Io::load(static_cast<const Storage*>(args_.dfinal_states)[tiles_.state_offset(c) + i]);
+    return load_element(args_.dfinal_states, tiles_.state_offset(c) + i, io_);
   }
 
   void add_dfinal(std::int64_t begin, std::int64_t end) {
@@ -146,15 +145,16 @@ class BlockGradients {
     make_dx(s_.g, 0, taps_, taps_, taps_ + static_cast<std::size_t>(in_.seqlen));
     for (std::size_t c = 0; c < block_.channels; ++c)
       for (int i = 0; i < in_.taps(); ++i)
-        static_cast<Storage*>(args_.dinitial_states)[tiles_.state_offset(c) + i] =
-            Io::store(s_.out[static_cast<std::size_t>(i) * stride_ + c] + dfinal(c, i - in_.taps()));
+        store_element(args_.dinitial_states, tiles_.state_offset(c) + i,
+                      s_.out[static_cast<std::size_t>(i) * stride_ + c] + dfinal(c, i - in_.taps()), io_);
   }
 
   const ConvBackwardArgs& args_;
+  DType io_;
   const ConvInputs1d& in_;
   ConvBlock block_;
   ConvScratch& s_;
-  SequenceTiles<Io, kOneChannel> tiles_;
+  SequenceTiles<kOneChannel> tiles_;
   std::size_t stride_, taps_;
   const std::int32_t* numbers_ = nullptr;
 };
@@ -167,14 +167,14 @@ float sum_of(const float* sums, std::size_t channel, bool one_channel) {
   return sum;
 }
 
-template <class Io, bool kOneChannel>
-void backward_tiles(const ConvBackwardArgs& args, const ConvFilters& filters, const ConvBlock& block,
-                    ConvScratch& s) {
+template <bool kOneChannel>
+void backward_tiles(const ConvBackwardArgs& args, DType io, const ConvFilters& filters,
+                    const ConvBlock& block, ConvScratch& s) {
   const ConvInputs1d& in = args.in;
   s.filter.load(filters, block.channel, block.channels, in.width);
   for (auto& row : s.sums) std::ranges::fill(row, 0.0F);
   for (std::int64_t batch = 0; batch < in.batch; ++batch)
-    BlockGradients<Io, kOneChannel>(args, {batch, block.channel, block.channels}, s).run();
+    BlockGradients<kOneChannel>(args, io, {batch, block.channel, block.channels}, s).run();
   for (std::size_t c = 0; c < block.channels; ++c) {
     const std::int64_t channel = block.channel + static_cast<std::int64_t>(c);
     for (int j = 0; j < in.width; ++j)
@@ -185,12 +185,10 @@ void backward_tiles(const ConvBackwardArgs& args, const ConvFilters& filters, co
 
 void backward_block(const ConvBackwardArgs& args, DType dtype, const ConvFilters& filters,
                     const ConvBlock& block, ConvScratch& scratch) {
-  with_io_type(dtype, [&]<class Io>(Io) {
-    if (args.in.channels_last)
-      backward_tiles<Io, false>(args, filters, block, scratch);
-    else
-      backward_tiles<Io, true>(args, filters, block, scratch);
-  });
+  if (args.in.channels_last)
+    backward_tiles<false>(args, dtype, filters, block, scratch);
+  else
+    backward_tiles<true>(args, dtype, filters, block, scratch);
 }
 
 }  // namespace ssmbench::simd::HWY_NAMESPACE

@@ -8,17 +8,18 @@
 #endif
 
 #include "kernels/causal_conv1d/cpu/simd_tile-inl.h"
+#include "kernels/common/cpu/io_elements.h"
+#include "kernels/common/cpu/io_types.h"
+#include "kernels/common/cpu/simd_matrix-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ssmbench::simd::HWY_NAMESPACE {
 
 /// One block of channels of one sequence.
-template <class Io, bool kOneChannel>
+template <bool kOneChannel>
 class SequenceTiles {
  public:
-  using Storage = typename Io::Storage;
-
-  SequenceTiles(const ConvInputs1d& in, const ConvBlock& block) : in_(in), block_(block) {}
+  SequenceTiles(const ConvInputs1d& in, DType io, const ConvBlock& block) : in_(in), io_(io), block_(block) {}
 
   /// Floats between steps of a tile.
   std::size_t stride() const { return kOneChannel ? 1 : round_up(block_.channels, hn::Lanes(FloatTag())); }
@@ -30,12 +31,14 @@ class SequenceTiles {
   void load(const void* from, const void* states, std::int64_t begin, std::int64_t end, float* to) const {
     const std::int64_t first = std::max<std::int64_t>(begin, 0);
     const std::int64_t last = std::max(first, std::min(end, in_.seqlen));
-    const auto* x = static_cast<const Storage*>(from);
-    if constexpr (kOneChannel)
-      load_row<Io>(x + offset(first), static_cast<std::size_t>(last - first), to + (first - begin));
-    else
-      for (std::int64_t t = first; t < last; ++t)
-        load_row<Io>(x + offset(t), block_.channels, to + static_cast<std::size_t>(t - begin) * stride());
+    with_io_type(io_, [&]<class Io>(Io) {
+      const auto* x = static_cast<const typename Io::Storage*>(from);
+      if constexpr (kOneChannel)
+        load_row<Io>(x + offset(first), static_cast<std::size_t>(last - first), to + (first - begin));
+      else
+        for (std::int64_t t = first; t < last; ++t)
+          load_row<Io>(x + offset(t), block_.channels, to + static_cast<std::size_t>(t - begin) * stride());
+    });
     std::fill(to + static_cast<std::size_t>(last - begin) * stride(),
               to + static_cast<std::size_t>(end - begin) * stride(), 0.0F);
     for (std::int64_t t = begin; t < first; ++t)
@@ -43,13 +46,15 @@ class SequenceTiles {
   }
 
   void store(const float* from, std::int64_t begin, std::int64_t end, void* to) const {
-    auto* out = static_cast<Storage*>(to);
-    if constexpr (kOneChannel)
-      store_row<Io>(from, static_cast<std::size_t>(end - begin), out + offset(begin));
-    else
-      for (std::int64_t t = begin; t < end; ++t)
-        store_row<Io>(from + static_cast<std::size_t>(t - begin) * stride(), block_.channels,
-                      out + offset(t));
+    with_io_type(io_, [&]<class Io>(Io) {
+      auto* out = static_cast<typename Io::Storage*>(to);
+      if constexpr (kOneChannel)
+        store_row<Io>(from, static_cast<std::size_t>(end - begin), out + offset(begin));
+      else
+        for (std::int64_t t = begin; t < end; ++t)
+          store_row<Io>(from + static_cast<std::size_t>(t - begin) * stride(), block_.channels,
+                        out + offset(t));
+    });
   }
 
   /// Numbers of steps begin to end, one that no step has where there is none; null where nothing is packed.
@@ -74,10 +79,11 @@ class SequenceTiles {
     std::fill_n(to, stride(), 0.0F);
     if (states == nullptr || t + in_.taps() < 0) return;
     for (std::size_t c = 0; c < block_.channels; ++c)
-      to[c] = Io::load(static_cast<const Storage*>(states)[state_offset(c) + t + in_.taps()]);
+      to[c] = load_element(states, state_offset(c) + t + in_.taps(), io_);
   }
 
   const ConvInputs1d& in_;
+  DType io_;
   ConvBlock block_;
 };
 

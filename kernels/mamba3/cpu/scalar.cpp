@@ -14,11 +14,10 @@ namespace ssmbench {
 namespace {
 
 /// One head of one sequence. Vectors with ranks are [rank][element].
-template <class Io>
 class Head : Mamba3ScalarHead {
  public:
-  explicit Head(const Mamba3Args& args)
-      : Mamba3ScalarHead(args),
+  Head(const Mamba3Args& args, DType io)
+      : Mamba3ScalarHead(args, io),
         ssm_(scan_.headdim * scan_.dstate),
         turns_(scan_.angles),
         q_(scan_.rank * scan_.dstate),
@@ -33,7 +32,7 @@ class Head : Mamba3ScalarHead {
     choose(index, batch, begin, end, head);
     load_states();
     for (std::int64_t t = begin; t < end; ++t) {
-      turn<Io>(t, turns_);
+      turn(t, turns_);
       load_vectors(t);
       update(t);
       read();
@@ -60,11 +59,10 @@ class Head : Mamba3ScalarHead {
   }
 
   void load_vectors(std::int64_t t) {
-    for (std::int64_t p = 0; p < scan_.headdim; ++p)
-      v_[p] = element<Io>(args_.V, step_at(t) * scan_.headdim + p);
+    for (std::int64_t p = 0; p < scan_.headdim; ++p) v_[p] = element(args_.V, step_at(t) * scan_.headdim + p);
     for (std::int64_t r = 0; r < scan_.rank; ++r) {
-      load_plain<Io>(args_.Q, args_.Q_bias, t, r, q_.data() + r * scan_.dstate);
-      load_plain<Io>(args_.K, args_.K_bias, t, r, k_.data() + r * scan_.dstate);
+      load_plain(args_.Q, args_.Q_bias, t, r, q_.data() + r * scan_.dstate);
+      load_plain(args_.K, args_.K_bias, t, r, k_.data() + r * scan_.dstate);
       rotate(turns_.data(), 1, q_.data() + r * scan_.dstate);
       rotate(turns_.data(), 1, k_.data() + r * scan_.dstate);
     }
@@ -72,7 +70,7 @@ class Head : Mamba3ScalarHead {
 
   /// S ← α·S + β·Σ V_{t-1}^r ⊗ k_{t-1}^r + γ·Σ V_t^r ⊗ k_t^r.
   void update(std::int64_t t) {
-    const Scalars step = scalars<Io>(t);
+    const Scalars step = scalars(t);
     for (std::int64_t p = 0; p < scan_.headdim; ++p) {
       float* const states = ssm_.data() + p * scan_.dstate;
       for (std::int64_t n = 0; n < scan_.dstate; ++n) states[n] *= step.alpha;
@@ -116,11 +114,11 @@ class Head : Mamba3ScalarHead {
       for (std::int64_t r = 0; r < scan_.rank; ++r) {
         float y = y_[r * scan_.headdim + p];
         if (args_.Z != nullptr)
-          y *= silu(element<Io>(args_.Z, step_at(t) * scan_.headdim + p) * factor(args_.mimo_z, r, p));
-        if (!scan_.reduces_ranks) store<Io>(args_.out, out_at(t, r) + p, y);
+          y *= silu(element(args_.Z, step_at(t) * scan_.headdim + p) * factor(args_.mimo_z, r, p));
+        if (!scan_.reduces_ranks) store(args_.out, out_at(t, r) + p, y);
         sum += y * factor(args_.mimo_out, r, p);
       }
-      if (scan_.reduces_ranks) store<Io>(args_.out, out_at(t, 0) + p, sum);
+      if (scan_.reduces_ranks) store(args_.out, out_at(t, 0) + p, sum);
     }
   }
 
@@ -135,7 +133,7 @@ class Head : Mamba3ScalarHead {
       if (scan_.is_step)
         static_cast<float*>(args_.final_v)[at] = v_before_[p];
       else
-        store<Io>(args_.final_v, at, v_before_[p]);
+        store(args_.final_v, at, v_before_[p]);
     }
   }
 
@@ -147,12 +145,10 @@ class Head : Mamba3ScalarHead {
 
 Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*/) {
   const Mamba3Args args = bind_mamba3(problem, tensors);
-  return with_io_type(problem.dtype(), [&]<class Io>(Io) -> Launch {
-    return [=](void*) {
-      Head<Io> one(args);
-      for_each_mamba3_head(args, [&](auto... which) { one.run(which...); });
-    };
-  });
+  return [=, io = problem.dtype()](void*) {
+    Head one(args, io);
+    for_each_mamba3_head(args, [&](auto... which) { one.run(which...); });
+  };
 }
 
 Implementation scalar(const char* op) {

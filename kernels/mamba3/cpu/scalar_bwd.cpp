@@ -20,11 +20,10 @@ float sigmoid(float x) {
   return 1.0F / (1.0F + expf(-x));
 }
 
-template <class Io>
 class Gradients : Mamba3ScalarHead {
  public:
-  explicit Gradients(const Mamba3BwdArgs& args)
-      : Mamba3ScalarHead(args.in),
+  Gradients(const Mamba3BwdArgs& args, DType io)
+      : Mamba3ScalarHead(args.in, io),
         out_(args),
         rn_(scan_.rank * scan_.dstate),
         rp_(scan_.rank * scan_.headdim),
@@ -40,8 +39,8 @@ class Gradients : Mamba3ScalarHead {
 
   void run() {
     for_each_mamba3_head(args_, [&](auto... which) { run_head(which...); });
-    std::ranges::transform(dQ_, static_cast<Storage*>(out_.dQ), Io::store);
-    std::ranges::transform(dK_, static_cast<Storage*>(out_.dK), Io::store);
+    for (const auto& [from, to] : {std::pair{&dQ_, out_.dQ}, std::pair{&dK_, out_.dK}})
+      for (std::size_t at = 0; at < from->size(); ++at) store(to, static_cast<std::int64_t>(at), (*from)[at]);
     for (const auto& [from, to] :
          {std::pair{&dQ_bias_, out_.dQ_bias}, std::pair{&dK_bias_, out_.dK_bias},
           std::pair{&dup_, out_.dmimo_v}, std::pair{&dgate_, out_.dmimo_z},
@@ -50,8 +49,6 @@ class Gradients : Mamba3ScalarHead {
   }
 
  private:
-  using Storage = typename Io::Storage;
-
   std::int64_t length() const { return end_ - begin_; }
   /// Step i of the sequence; −1 is that of the input states.
   float* q(std::int64_t i) { return q_.data() + (i + 1) * rn_; }
@@ -68,7 +65,7 @@ class Gradients : Mamba3ScalarHead {
   void run_head(std::int64_t index, std::int64_t batch, std::int64_t begin, std::int64_t end,
                 std::int64_t head) {
     choose(index, batch, begin, end, head);
-    if (length() == 0) return pass_cotangents<Io>(out_);
+    if (length() == 0) return pass_cotangents(out_);
     load();
     make_dy();
     for (std::int64_t p = 0; p < scan_.headdim; ++p) {
@@ -95,17 +92,17 @@ class Gradients : Mamba3ScalarHead {
     std::vector<float> turns(scan_.angles);
     load_turns(turns);
     for (std::int64_t i = 0; i < steps; ++i) {
-      turn<Io>(begin_ + i, turns);
+      turn(begin_ + i, turns);
       std::ranges::copy(turns, turns_.begin() + i * scan_.angles);
       for (std::int64_t r = 0; r < scan_.rank; ++r) {
-        load_plain<Io>(args_.Q, args_.Q_bias, begin_ + i, r, q(i) + r * scan_.dstate);
-        load_plain<Io>(args_.K, args_.K_bias, begin_ + i, r, k(i) + r * scan_.dstate);
+        load_plain(args_.Q, args_.Q_bias, begin_ + i, r, q(i) + r * scan_.dstate);
+        load_plain(args_.K, args_.K_bias, begin_ + i, r, k(i) + r * scan_.dstate);
         rotate(turns.data(), 1, q(i) + r * scan_.dstate);
         rotate(turns.data(), 1, k(i) + r * scan_.dstate);
       }
       for (std::int64_t p = 0; p < scan_.headdim; ++p)
-        v(i, p) = element<Io>(args_.V, step_at(begin_ + i) * scan_.headdim + p);
-      scalars_.push_back(scalars<Io>(begin_ + i));
+        v(i, p) = element(args_.V, step_at(begin_ + i) * scan_.headdim + p);
+      scalars_.push_back(scalars(begin_ + i));
     }
     if (args_.input_ssm == nullptr) return;
     for (std::int64_t r = 0; r < scan_.rank; ++r)
@@ -171,7 +168,7 @@ class Gradients : Mamba3ScalarHead {
   /// Makes dy that of what the gate takes, and y that of the gate's argument z = Z·MIMO_Z.
   void take_gate(std::int64_t i, std::int64_t r, const float* y, float inverse) {
     for (std::int64_t p = 0; p < scan_.headdim; ++p) {
-      const float dout = element<Io>(out_.dout, out_at(begin_ + i, r) + p);
+      const float dout = element(out_.dout, out_at(begin_ + i, r) + p);
       const float down = factor(args_.mimo_out, r, p);
       const float weight = args_.norm == nullptr ? 1.0F : args_.norm[head_ * scan_.headdim + p];
       const float gated = y[p] * inverse * weight;
@@ -180,7 +177,7 @@ class Gradients : Mamba3ScalarHead {
       float open = 1;
       dz_.resize(rp_);
       if (args_.Z != nullptr) {
-        const float Z = element<Io>(args_.Z, step_at(begin_ + i) * scan_.headdim + p);
+        const float Z = element(args_.Z, step_at(begin_ + i) * scan_.headdim + p);
         const float z = Z * factor(args_.mimo_z, r, p);
         open = silu(z);
         const float dz = dy * gated * sigmoid(z) * (1.0F + z * sigmoid(-z));
@@ -209,7 +206,7 @@ class Gradients : Mamba3ScalarHead {
     for (std::int64_t p = 0; p < scan_.headdim; ++p) {
       float sum = 0;
       for (std::int64_t r = 0; r < scan_.rank; ++r) sum += dz_[r * scan_.headdim + p];
-      store<Io>(out_.dZ, step_at(begin_ + i) * scan_.headdim + p, sum);
+      store(out_.dZ, step_at(begin_ + i) * scan_.headdim + p, sum);
     }
   }
 
@@ -307,14 +304,14 @@ class Gradients : Mamba3ScalarHead {
 
   void store_rates(std::int64_t i) {
     for (std::int64_t pair = 0; pair < scan_.angles; ++pair) {
-      const float rate = tanhf(this->template rate<Io>(begin_ + i, pair));
+      const float rate = tanhf(Mamba3ScalarHead::rate(begin_ + i, pair));
       of_angles_[i] += kPi * rate * turning_[pair];
       const float gradient = kPi * (1.0F - rate * rate) * scalars_[i].dt * turning_[pair];
       const std::int64_t at = step_at(begin_ + i) * scan_.angles + pair;
       if (scan_.is_mimo)
         static_cast<float*>(out_.drates)[at] = gradient;
       else
-        store<Io>(out_.drates, at, gradient);
+        store(out_.drates, at, gradient);
     }
   }
 
@@ -323,7 +320,7 @@ class Gradients : Mamba3ScalarHead {
     for (std::int64_t i = 0; i < length(); ++i) {
       const bool has_final = i + 1 == length() && out_.dfinal_v != nullptr;
       for (std::int64_t p = 0; p < scan_.headdim; ++p) {
-        float sum = has_final ? element<Io>(out_.dfinal_v, state_at() * scan_.headdim + p) : 0.0F;
+        float sum = has_final ? element(out_.dfinal_v, state_at() * scan_.headdim + p) : 0.0F;
         for (std::int64_t r = 0; r < scan_.rank; ++r) {
           const float of_y = dy(i)[r * scan_.headdim + p];
           const float of_rank = dv(i)[r * scan_.headdim + p] + skip * of_y;
@@ -331,7 +328,7 @@ class Gradients : Mamba3ScalarHead {
           dup_[head_ * rp_ + r * scan_.headdim + p] += of_rank * v(i, p);
           sum += of_rank * factor(args_.mimo_v, r, p);
         }
-        store<Io>(out_.dV, step_at(begin_ + i) * scan_.headdim + p, sum);
+        store(out_.dV, step_at(begin_ + i) * scan_.headdim + p, sum);
       }
     }
     if (out_.dinput_v == nullptr) return;
@@ -353,7 +350,7 @@ class Gradients : Mamba3ScalarHead {
       const float before = step.alpha * of_before_[i];
       out_.dadt[at] = step.alpha * of_decay_[i] + step.beta * of_before_[i];
       out_.ddt[at] = step.closed * before + step.open * of_own_[i] + of_angles_[i];
-      store<Io>(out_.dtrap, at, step.open * step.closed * step.dt * (of_own_[i] - before));
+      store(out_.dtrap, at, step.open * step.closed * step.dt * (of_own_[i] - before));
     }
   }
 
@@ -376,8 +373,7 @@ class Gradients : Mamba3ScalarHead {
 
 Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*/) {
   const Mamba3BwdArgs args = bind_mamba3_bwd(problem, tensors);
-  return with_io_type(problem.dtype(),
-                      [&]<class Io>(Io) -> Launch { return [=](void*) { Gradients<Io>(args).run(); }; });
+  return [=, io = problem.dtype()](void*) { Gradients(args, io).run(); };
 }
 
 Implementation scalar(const char* op) {

@@ -5,6 +5,7 @@
 #include <numbers>
 #include <vector>
 
+#include "kernels/common/cpu/io_elements.h"
 #include "kernels/common/cpu/io_types.h"
 #include "kernels/mamba3/args.h"
 
@@ -14,19 +15,13 @@ namespace ssmbench {
 /// share. Angles are kept in turns, so that reducing them is exact.
 class Mamba3ScalarHead {
  public:
-  explicit Mamba3ScalarHead(const Mamba3Args& args) : args_(args), scan_(args.scan) {}
+  Mamba3ScalarHead(const Mamba3Args& args, DType io) : args_(args), scan_(args.scan), io_(io) {}
 
  protected:
   static constexpr float kTurn = 2 * std::numbers::pi_v<float>;
 
-  template <class Io>
-  static float element(const void* data, std::int64_t at) {
-    return Io::load(static_cast<const typename Io::Storage*>(data)[at]);
-  }
-  template <class Io>
-  static void store(void* data, std::int64_t at, float value) {
-    static_cast<typename Io::Storage*>(data)[at] = Io::store(value);
-  }
+  float element(const void* data, std::int64_t at) const { return load_element(data, at, io_); }
+  void store(void* data, std::int64_t at, float value) const { store_element(data, at, value, io_); }
 
   /// Steps [begin, end) of batch `batch`; the states are those of sequence `index`.
   void choose(std::int64_t index, std::int64_t batch, std::int64_t begin, std::int64_t end,
@@ -58,10 +53,9 @@ class Mamba3ScalarHead {
     return all == nullptr ? 1.0F : all[(head_ * scan_.rank + r) * scan_.headdim + p];
   }
 
-  template <class Io>
   float rate(std::int64_t t, std::int64_t i) const {
     const std::int64_t at = step_at(t) * scan_.angles + i;
-    return scan_.is_mimo ? static_cast<const float*>(args_.rates)[at] : element<Io>(args_.rates, at);
+    return scan_.is_mimo ? static_cast<const float*>(args_.rates)[at] : element(args_.rates, at);
   }
   /// The angles before the first step.
   void load_turns(std::vector<float>& turns) const {
@@ -70,19 +64,20 @@ class Mamba3ScalarHead {
           args_.input_angle == nullptr ? 0.0F : args_.input_angle[state_at() * scan_.angles + i] / kTurn;
   }
   /// DT·π·tanh of an angle is DT·tanh/2 turns.
-  template <class Io>
   void turn(std::int64_t t, std::vector<float>& all) const {
     const float dt = args_.dt[scalar_at(t)];
     for (std::int64_t i = 0; i < scan_.angles; ++i) {
-      const float turns = all[i] + 0.5F * dt * tanhf(rate<Io>(t, i));
+      const float turns = all[i] + 0.5F * dt * tanhf(rate(t, i));
       all[i] = turns - rintf(turns);
     }
   }
   /// Q or K of a rank with its bias.
-  template <class Io>
   void load_plain(const void* from, const float* bias, std::int64_t t, std::int64_t r, float* to) const {
-    for (std::int64_t n = 0; n < scan_.dstate; ++n)
-      to[n] = element<Io>(from, row_at(t, r) + n) + bias[(head_ * scan_.rank + r) * scan_.dstate + n];
+    with_io_type(io_, [&]<class Io>(Io) {
+      const auto* const row = static_cast<const typename Io::Storage*>(from) + row_at(t, r);
+      for (std::int64_t n = 0; n < scan_.dstate; ++n)
+        to[n] = Io::load(row[n]) + bias[(head_ * scan_.rank + r) * scan_.dstate + n];
+    });
   }
   /// Turns pairs by the angles, or back with sign −1.
   void rotate(const float* turns, float sign, float* x) const {
@@ -102,9 +97,8 @@ class Mamba3ScalarHead {
   struct Scalars {
     float dt, open, closed, alpha, beta, gamma;
   };
-  template <class Io>
   Scalars scalars(std::int64_t t) const {
-    const float trap = element<Io>(args_.trap, scalar_at(t));
+    const float trap = element(args_.trap, scalar_at(t));
     const float dt = args_.dt[scalar_at(t)];
     const float alpha = expf(args_.adt[scalar_at(t)]);
     const float open = 1.0F / (1.0F + expf(-trap));
@@ -113,7 +107,6 @@ class Mamba3ScalarHead {
   }
 
   /// The gradients of a sequence without steps, which passes its states through.
-  template <class Io>
   void pass_cotangents(const Mamba3BwdArgs& out) const {
     if (out.dinput_ssm == nullptr) return;
     const auto copy = [](const float* from, float* to, std::int64_t first, std::int64_t count) {
@@ -125,11 +118,12 @@ class Mamba3ScalarHead {
     for (std::int64_t r = 0; r < scan_.rank; ++r)
       copy(out.dfinal_k, out.dinput_k, k_state_at(r), scan_.dstate);
     for (std::int64_t at = state_at() * scan_.headdim; at < (state_at() + 1) * scan_.headdim; ++at)
-      out.dinput_v[at] = out.dfinal_v == nullptr ? 0.0F : element<Io>(out.dfinal_v, at);
+      out.dinput_v[at] = out.dfinal_v == nullptr ? 0.0F : element(out.dfinal_v, at);
   }
 
   const Mamba3Args& args_;
   const Mamba3& scan_;
+  DType io_;
   std::int64_t index_ = 0, batch_ = 0, begin_ = 0, end_ = 0, head_ = 0;
 };
 

@@ -21,6 +21,7 @@
 #include "hwy/highway.h"
 #include "kernels/common/cpu/simd_math-inl.h"
 #include "kernels/common/cpu/simd_matrix-inl.h"
+#include "kernels/common/cpu/simd_rows-inl.h"
 #include "kernels/mamba3/bind.h"
 #include "kernels/mamba3/cpu/scalar_head.h"
 #include "kernels/mamba3/cpu/simd.h"
@@ -28,11 +29,10 @@
 HWY_BEFORE_NAMESPACE();
 namespace ssmbench::simd::HWY_NAMESPACE {
 
-template <class Io>
 class Mamba3Scan : Mamba3ScalarHead {
  public:
-  Mamba3Scan(const Mamba3Args& args, Mamba3Scratch& scratch)
-      : Mamba3ScalarHead(args), s_(scratch), turns_(static_cast<std::size_t>(scan_.angles)) {}
+  Mamba3Scan(const Mamba3Args& args, DType io, Mamba3Scratch& scratch)
+      : Mamba3ScalarHead(args, io), s_(scratch), turns_(static_cast<std::size_t>(scan_.angles)) {}
 
   void run(std::int64_t index, std::int64_t batch, std::int64_t begin, std::int64_t end, std::int64_t head) {
     choose(index, batch, begin, end, head);
@@ -64,8 +64,6 @@ class Mamba3Scan : Mamba3ScalarHead {
   }
 
  private:
-  using Storage = typename Io::Storage;
-
   /// The row of rank r of the tile's step t.
   std::size_t row(std::size_t t, std::size_t r) const { return (t * ranks_ + r) * kMamba3Room; }
 
@@ -84,7 +82,7 @@ class Mamba3Scan : Mamba3ScalarHead {
   void load_state() {
     std::fill_n(s_.state, states_ * padded_, 0.0F);
     if (args_.input_ssm == nullptr) return;
-    const Scalars first = begin_ < end_ ? scalars<Io>(begin_) : Scalars{};
+    const Scalars first = begin_ < end_ ? scalars(begin_) : Scalars{};
     const float weight = first.closed * first.dt;
     const float* const from = args_.input_ssm + state_at() * scan_.headdim * scan_.dstate;
     const float* const v = args_.input_v + state_at() * scan_.headdim;
@@ -99,19 +97,19 @@ class Mamba3Scan : Mamba3ScalarHead {
   }
 
   void load_step(std::size_t at, std::int64_t t) {
-    const Scalars here = scalars<Io>(t);
+    const Scalars here = scalars(t);
     s_.alpha[at] = here.alpha;
     s_.later[at] = here.gamma;
     if (t + 1 < end_) {
-      const Scalars next = scalars<Io>(t + 1);
+      const Scalars next = scalars(t + 1);
       s_.later[at] += next.closed * next.dt;
     }
-    turn<Io>(t, turns_);
+    turn(t, turns_);
     for (std::size_t i = 0; i < turns_.size(); ++i) {
       s_.sine[i] = sinf(kTurn * turns_[i]);
       s_.cosine[i] = cosf(kTurn * turns_[i]);
     }
-    load_row<Io>(static_cast<const Storage*>(args_.V) + step_at(t) * scan_.headdim, headdim_, s_.row);
+    load_row_at(args_.V, step_at(t) * scan_.headdim, io_, headdim_, s_.row);
     for (std::size_t r = 0; r < ranks_; ++r) {
       const auto rank = static_cast<std::int64_t>(r);
       load_vector(args_.Q, args_.Q_bias, t, rank, s_.q + row(at, r));
@@ -127,7 +125,7 @@ class Mamba3Scan : Mamba3ScalarHead {
 
   /// Q or K of a rank with its bias, turned.
   void load_vector(const void* from, const float* bias, std::int64_t t, std::int64_t rank, float* to) const {
-    load_row<Io>(static_cast<const Storage*>(from) + row_at(t, rank), states_, to);
+    load_row_at(from, row_at(t, rank), io_, states_, to);
     bias += (head_ * scan_.rank + rank) * scan_.dstate;
     for (std::size_t n = 0; n < states_; ++n) to[n] += bias[n];
     rotate_row(to);
@@ -207,7 +205,7 @@ class Mamba3Scan : Mamba3ScalarHead {
 
   /// k and V^r of the step before, to where the tile's second step is.
   void load_step_before() {
-    const Scalars here = scalars<Io>(0);
+    const Scalars here = scalars(0);
     s_.beta = here.beta;
     for (std::size_t r = 0; r < ranks_; ++r) {
       std::copy_n(args_.input_k + k_state_at(static_cast<std::int64_t>(r)), states_, s_.k + row(1, r));
@@ -248,8 +246,7 @@ class Mamba3Scan : Mamba3ScalarHead {
   void store_step(std::size_t at, std::int64_t t) {
     const FloatTag tag;
     const auto skip = hn::Set(tag, args_.D == nullptr ? 0.0F : args_.D[head_]);
-    if (args_.Z != nullptr)
-      load_row<Io>(static_cast<const Storage*>(args_.Z) + step_at(t) * scan_.headdim, headdim_, s_.z);
+    if (args_.Z != nullptr) load_row_at(args_.Z, step_at(t) * scan_.headdim, io_, headdim_, s_.z);
     std::fill_n(s_.sum, padded_, 0.0F);
     for (std::size_t r = 0; r < ranks_; ++r) {
       float* const y = s_.y + row(at, r);
@@ -271,10 +268,9 @@ class Mamba3Scan : Mamba3ScalarHead {
                   tag, s_.sum + p);
       }
       if (!scan_.reduces_ranks)
-        store_row<Io>(y, headdim_,
-                      static_cast<Storage*>(args_.out) + out_at(t, static_cast<std::int64_t>(r)));
+        store_row_at(y, headdim_, args_.out, out_at(t, static_cast<std::int64_t>(r)), io_);
     }
-    if (scan_.reduces_ranks) store_row<Io>(s_.sum, headdim_, static_cast<Storage*>(args_.out) + out_at(t, 0));
+    if (scan_.reduces_ranks) store_row_at(s_.sum, headdim_, args_.out, out_at(t, 0), io_);
   }
 
   void normalize(float* y) const {
@@ -310,11 +306,11 @@ class Mamba3Scan : Mamba3ScalarHead {
     for (std::int64_t p = 0; p < scan_.headdim; ++p) {
       const std::int64_t at = state_at() * scan_.headdim + p;
       const float before = args_.input_v == nullptr ? 0.0F : args_.input_v[at];
-      const float last = passes ? before : element<Io>(args_.V, step_at(end_ - 1) * scan_.headdim + p);
+      const float last = passes ? before : element(args_.V, step_at(end_ - 1) * scan_.headdim + p);
       if (scan_.is_step)
         static_cast<float*>(args_.final_v)[at] = last;
       else
-        store<Io>(args_.final_v, at, last);
+        store(args_.final_v, at, last);
     }
   }
 
@@ -332,10 +328,8 @@ void mamba3_head(const Mamba3Args& args, DType dtype, std::int64_t index, std::i
   const bool packed = args.cu_seqlens != nullptr;
   const std::int64_t begin = packed ? args.cu_seqlens[index] : 0;
   const std::int64_t end = packed ? args.cu_seqlens[index + 1] : args.scan.seqlen;
-  with_io_type(dtype, [&](auto io) {
-    Mamba3Scan<decltype(io)> scan(args, scratch);
-    args.scan.is_step ? scan.step(index, head) : scan.run(index, packed ? 0 : index, begin, end, head);
-  });
+  Mamba3Scan scan(args, dtype, scratch);
+  args.scan.is_step ? scan.step(index, head) : scan.run(index, packed ? 0 : index, begin, end, head);
 }
 
 }  // namespace ssmbench::simd::HWY_NAMESPACE

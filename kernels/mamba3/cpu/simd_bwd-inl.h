@@ -16,6 +16,7 @@
 #include "kernels/common/cpu/simd_math-inl.h"
 #include "kernels/common/cpu/simd_matrix-inl.h"
 #include "kernels/common/cpu/simd_product-inl.h"
+#include "kernels/common/cpu/simd_rows-inl.h"
 #include "kernels/mamba3/args.h"
 #include "kernels/mamba3/cpu/scalar_head.h"
 #include "kernels/mamba3/cpu/simd_bwd.h"
@@ -31,12 +32,11 @@ inline void add_scaled(float factor, const float* from, std::size_t count, float
     hn::Store(hn::MulAdd(hn::Set(tag, factor), hn::Load(tag, from + i), hn::Load(tag, to + i)), tag, to + i);
 }
 
-template <class Io>
 class Mamba3HeadGradients : Mamba3ScalarHead {
  public:
-  Mamba3HeadGradients(const Mamba3BwdArgs& args, const Mamba3BwdPlan& plan, std::int64_t thread,
+  Mamba3HeadGradients(const Mamba3BwdArgs& args, DType io, const Mamba3BwdPlan& plan, std::int64_t thread,
                       float* workspace, Mamba3BwdScratch& scratch)
-      : Mamba3ScalarHead(args.in),
+      : Mamba3ScalarHead(args.in, io),
         out_(args),
         plan_(plan),
         parts_(workspace + plan.projections),
@@ -57,15 +57,13 @@ class Mamba3HeadGradients : Mamba3ScalarHead {
     is_first_ = is_first;
     std::fill_n(s_.sums, plan_.sums.count, 0.0);
     if (begin_ == end_)
-      pass_cotangents<Io>(out_);
+      pass_cotangents(out_);
     else
       run_chunks();
     std::copy_n(s_.sums, plan_.sums.count, sums);
   }
 
  private:
-  using Storage = typename Io::Storage;
-
   // Arrays of step_sums_, those of inputs_ after one for the input states.
   float& inputs(std::int64_t i) { return step_sums_[0][i + 1]; }
   float& own_inputs(std::int64_t i) { return step_sums_[1][i]; }
@@ -140,7 +138,7 @@ class Mamba3HeadGradients : Mamba3ScalarHead {
       first_ = t - begin_;
       const float half = 0.5F * args_.dt[scalar_at(t)];
       for (std::int64_t i = 0; i < scan_.angles; ++i) {
-        const float slope = tanhf(rate<Io>(t, i));
+        const float slope = tanhf(rate(t, i));
         const float sum = turns[i] + half * slope;
         turns[i] = sum - rintf(sum);
         cosines(0)[i] = cosf(kTurn * turns[i]);
@@ -170,7 +168,7 @@ class Mamba3HeadGradients : Mamba3ScalarHead {
   }
   /// k and V of the step before the first to the first rows of k, v and plain_v, and their weight.
   void load_start() {
-    const Scalars first = scalars<Io>(begin_);
+    const Scalars first = scalars(begin_);
     start_weight_ = first.closed * first.dt;
     load_row<F32>(args_.input_v + state_at() * scan_.headdim, headdim_, s_.plain_v);
     for (std::size_t r = 0; r < ranks_; ++r) {
@@ -199,8 +197,7 @@ class Mamba3HeadGradients : Mamba3ScalarHead {
     steps_ = static_cast<std::size_t>(std::min(plan_.chunk, end_ - begin_ - first_));
     load_weights();
     for (std::size_t t = 0; t < steps_; ++t) {
-      load_row<Io>(static_cast<const Storage*>(args_.V) + step_at(time(t)) * scan_.headdim, headdim_,
-                   s_.plain_v + t * p_stride_);
+      load_row_at(args_.V, step_at(time(t)) * scan_.headdim, io_, headdim_, s_.plain_v + t * p_stride_);
       for (std::size_t r = 0; r < ranks_; ++r) {
         raise(s_.plain_v + t * p_stride_, r, s_.v + (t * ranks_ + r) * p_stride_);
         load_vector(args_.K, s_.K_bias, t, r, s_.k);
@@ -210,11 +207,11 @@ class Mamba3HeadGradients : Mamba3ScalarHead {
   void load_weights() {
     float product = 1;
     for (std::size_t t = 0; t < steps_; ++t) {
-      const Scalars here = scalars<Io>(time(t));
+      const Scalars here = scalars(time(t));
       s_.alpha[t] = here.alpha;
       s_.own[t] = s_.later[t] = here.gamma;
       if (!is_last(t)) {
-        const Scalars next = scalars<Io>(time(t) + 1);
+        const Scalars next = scalars(time(t) + 1);
         s_.later[t] += next.closed * next.dt;
       }
       s_.enter[t] = product *= here.alpha;
@@ -230,7 +227,7 @@ class Mamba3HeadGradients : Mamba3ScalarHead {
   void load_vector(const void* from, const float* bias, std::size_t t, std::size_t r, float* all) {
     float* const to = all + (t * ranks_ + r) * n_stride_;
     const auto rank = static_cast<std::int64_t>(r);
-    load_row<Io>(static_cast<const Storage*>(from) + row_at(time(t), rank), states_count_, s_.row);
+    load_row_at(from, row_at(time(t), rank), io_, states_count_, s_.row);
     take_states(s_.row, to);
     add_scaled(1, bias + r * n_stride_, n_count_, to);
     turn_row(t, 1, to);
@@ -338,18 +335,15 @@ class Mamba3HeadGradients : Mamba3ScalarHead {
   /// dy of the rows of step t; dZ, and terms of dMIMO_Z, dMIMO_Out and of the norm's weight.
   void take_dout(std::size_t t) {
     std::fill_n(s_.sum, p_count_, 0.0F);
-    if (args_.Z != nullptr)
-      load_row<Io>(static_cast<const Storage*>(args_.Z) + step_at(time(t)) * scan_.headdim, headdim_, s_.z);
+    if (args_.Z != nullptr) load_row_at(args_.Z, step_at(time(t)) * scan_.headdim, io_, headdim_, s_.z);
     for (std::size_t r = 0; r < ranks_; ++r) {
       const std::size_t row = (t * ranks_ + r) * p_stride_;
-      load_row<Io>(static_cast<const Storage*>(out_.dout) + out_at(time(t), static_cast<std::int64_t>(r)),
-                   headdim_, s_.row);
+      load_row_at(out_.dout, out_at(time(t), static_cast<std::int64_t>(r)), io_, headdim_, s_.row);
       const float inverse = args_.norm == nullptr ? 1.0F : normalize(s_.y + row);
       for (std::size_t p = 0; p < p_count_; p += lanes_) take_gate(r, row, p);
       if (args_.norm != nullptr) take_norm(row, inverse);
     }
-    if (args_.Z != nullptr)
-      store_row<Io>(s_.sum, headdim_, static_cast<Storage*>(out_.dZ) + step_at(time(t)) * scan_.headdim);
+    if (args_.Z != nullptr) store_row_at(s_.sum, headdim_, out_.dZ, step_at(time(t)) * scan_.headdim, io_);
   }
   /// dy at `row` + p, y there with the norm but without its weight, from dout in s_.row.
   void take_gate(std::size_t r, std::size_t row, std::size_t p) {
@@ -493,7 +487,7 @@ class Mamba3HeadGradients : Mamba3ScalarHead {
     if (scan_.is_mimo)
       std::copy_n(s_.row, pairs_, static_cast<float*>(out_.drates) + at);
     else
-      store_row<Io>(s_.row, pairs_, static_cast<Storage*>(out_.drates) + at);
+      store_row_at(s_.row, pairs_, out_.drates, at, io_);
   }
   /// Turns dq (which = 0) or dk (1) back and adds it to dQ or dK.
   void store_vector(std::size_t t, std::size_t row, float* all, std::int64_t which) const {
@@ -514,7 +508,7 @@ class Mamba3HeadGradients : Mamba3ScalarHead {
     const auto skip = hn::Set(tag, args_.D == nullptr ? 0.0F : args_.D[head_]);
     std::fill_n(s_.sum, p_count_, 0.0F);
     if (is_last(t) && out_.dfinal_v != nullptr)
-      load_row<Io>(static_cast<const Storage*>(out_.dfinal_v) + state_at() * scan_.headdim, headdim_, s_.sum);
+      load_row_at(out_.dfinal_v, state_at() * scan_.headdim, io_, headdim_, s_.sum);
     for_each_of_step(t * ranks_, [&](std::size_t row) {
       float* const dv = s_.dv + row * p_stride_;
       const float* const up = s_.up + (row - t * ranks_) * p_stride_;
@@ -529,7 +523,7 @@ class Mamba3HeadGradients : Mamba3ScalarHead {
         hn::Store(hn::Mul(dy, hn::Load(tag, s_.v + row * p_stride_ + p)), tag, s_.y + row * p_stride_ + p);
       }
     });
-    store_row<Io>(s_.sum, headdim_, static_cast<Storage*>(out_.dV) + step_at(time(t)) * scan_.headdim);
+    store_row_at(s_.sum, headdim_, out_.dV, step_at(time(t)) * scan_.headdim, io_);
   }
 
   /// Sums over the steps of the chunk.
@@ -619,14 +613,14 @@ class Mamba3HeadGradients : Mamba3ScalarHead {
 
   void store_scalars() {
     for (std::int64_t i = 0; i < end_ - begin_; ++i) {
-      const Scalars step = scalars<Io>(begin_ + i);
+      const Scalars step = scalars(begin_ + i);
       const std::int64_t at = scalar_at(begin_ + i);
       const float before = inputs(i - 1);
       const float now = inputs(i) + own_inputs(i);
       const bool is_cut = i == 0 && args_.input_ssm == nullptr;  // nothing flows from before
       out_.dadt[at] = is_cut ? 0.0F : flows(i);
       out_.ddt[at] = step.closed * before + step.open * now + turned(i);
-      store<Io>(out_.dtrap, at, step.open * step.closed * step.dt * (now - before));
+      store(out_.dtrap, at, step.open * step.closed * step.dt * (now - before));
     }
   }
 

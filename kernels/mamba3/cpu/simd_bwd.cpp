@@ -21,7 +21,7 @@
 #include <algorithm>
 
 #include "hwy/highway.h"
-#include "kernels/common/cpu/simd_matrix-inl.h"
+#include "kernels/common/cpu/simd_rows-inl.h"
 #include "kernels/mamba3/bind.h"
 #include "kernels/mamba3/cpu/simd_bwd-inl.h"
 #include "kernels/mamba3/cpu/simd_bwd.h"
@@ -37,13 +37,11 @@ void compute_mamba3_task(const Mamba3BwdArgs& args, DType dtype, const Mamba3Bwd
   const bool packed = args.in.cu_seqlens != nullptr;
   const std::int64_t begin = packed ? args.in.cu_seqlens[task.sequence] : 0;
   const std::int64_t end = packed ? args.in.cu_seqlens[task.sequence + 1] : args.in.scan.seqlen;
-  with_io_type(dtype, [&](auto io) {
-    Mamba3HeadGradients<decltype(io)> gradients(args, plan, thread, workspace, scratch);
-    for (std::int64_t head = task.first_head; head < task.last_head; ++head)
-      gradients.run(
-          task.sequence, packed ? 0 : task.sequence, begin, end, head, task.slice, head == task.first_head,
-          workspace + plan.head_sums + (task.sequence * args.in.scan.nheads + head) * plan.sums.count);
-  });
+  Mamba3HeadGradients gradients(args, dtype, plan, thread, workspace, scratch);
+  for (std::int64_t head = task.first_head; head < task.last_head; ++head)
+    gradients.run(
+        task.sequence, packed ? 0 : task.sequence, begin, end, head, task.slice, head == task.first_head,
+        workspace + plan.head_sums + (task.sequence * args.in.scan.nheads + head) * plan.sums.count);
 }
 
 /// Row `row` of dQ and dK, of (batch, time, rank, group), from the sums of the slices.
@@ -58,10 +56,8 @@ void add_mamba3_vectors(const Mamba3BwdArgs& args, DType dtype, const Mamba3BwdP
       for (std::int64_t n = 0; n < scan.dstate; ++n) scratch.sum[n] += part[n];
     }
     for (std::int64_t n = 0; n < scan.dstate; ++n) scratch.row[state_of(scan, n)] = scratch.sum[n];
-    with_io_type(dtype, [&]<class Io>(Io) {
-      store_row<Io>(scratch.row, static_cast<std::size_t>(scan.dstate),
-                    static_cast<typename Io::Storage*>(which == 0 ? args.dQ : args.dK) + row * scan.dstate);
-    });
+    store_row_at(scratch.row, static_cast<std::size_t>(scan.dstate), which == 0 ? args.dQ : args.dK,
+                 row * scan.dstate, dtype);
   }
 }
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-#include "kernels/common/cpu/io_types.h"
+#include "kernels/common/cpu/io_elements.h"
 #include "kernels/common/discretize.h"
 #include "kernels/common/scalar_math.h"
 #include "kernels/selective_scan/bind.h"
@@ -15,20 +15,36 @@
 namespace ssmbench {
 namespace {
 
-/// Element of B or C for channel d of batch b: io dtype when variable and real, else Value, f32 or c64.
-template <class Io, class Value>
-Value projection(const void* data, bool variable, const ProjectionStrides& s, std::int64_t b, std::int64_t g,
-                 std::int64_t d, std::int64_t n, std::int64_t t) {
-  const std::int64_t offset = b * s.batch + g * s.group + d * s.channel + n * s.state + t * s.time;
-  if constexpr (std::is_same_v<Value, float>)
-    if (variable) return Io::load(static_cast<const typename Io::Storage*>(data)[offset]);
-  return static_cast<const Value*>(data)[offset];
+/// What one row takes from step to step, by state.
+template <class Value>
+struct RowStates {
+  explicit RowStates(std::int64_t dstate)
+      : A(dstate), state(dstate), previous(dstate), B(dstate), C(dstate) {}
+
+  std::vector<StateA<Value>> A;
+  std::vector<Value> state, previous, B, C;  ///< previous: B·u of the step before
+};
+
+/// B or C for channel d of batch b at a step: io dtype when variable and real, else Value, f32 or c64.
+template <class Value>
+void load_projection(const void* data, DType io, bool variable, const ProjectionStrides& s, std::int64_t b,
+                     std::int64_t g, std::int64_t d, std::int64_t t, std::vector<Value>& to) {
+  const std::int64_t first = b * s.batch + g * s.group + d * s.channel + t * s.time;
+  if constexpr (std::is_same_v<Value, float>) {
+    if (variable && io != DType::f32) {
+      for (std::size_t n = 0; n < to.size(); ++n)
+        to[n] = load_element(data, first + static_cast<std::int64_t>(n) * s.state, io);
+      return;
+    }
+  }
+  for (std::size_t n = 0; n < to.size(); ++n)
+    to[n] = static_cast<const Value*>(data)[first + static_cast<std::int64_t>(n) * s.state];
 }
 
-template <class Io, class Value, Family family>
-void scan_row(const ScanArgs& args, const MethodParameters& method, std::int64_t b, std::int64_t d,
-              std::vector<StateA<Value>>& A, std::vector<Value>& state, std::vector<Value>& previous) {
-  using Storage = typename Io::Storage;
+template <class Value, Family family>
+void scan_row(const ScanArgs& args, DType io, const MethodParameters& method, std::int64_t b, std::int64_t d,
+              RowStates<Value>& states) {
+  auto& [A, state, previous, B, C] = states;
   const std::int64_t g = d / args.channels_per_group;
   const std::int64_t row = b * args.sequence.batch + d * args.sequence.dim;
   const std::int64_t state_row = (b * args.dim + d) * args.dstate;
@@ -44,39 +60,36 @@ void scan_row(const ScanArgs& args, const MethodParameters& method, std::int64_t
 
   for (std::int64_t t = 0; t < args.seqlen; ++t) {
     const std::int64_t at = row + t * args.sequence.time;
-    const float u = Io::load(static_cast<const Storage*>(args.u)[at]);
-    float delta = Io::load(static_cast<const Storage*>(args.delta)[at]);
+    const float u = load_element(args.u, at, io);
+    float delta = load_element(args.delta, at, io);
     if (args.delta_bias != nullptr) delta += args.delta_bias[d];
     if (args.delta_softplus) delta = softplus(delta);
     const Step<family> step(method, delta, u);
 
+    load_projection(args.B, io, args.variable_b, args.b_strides, b, g, d, t, B);
+    load_projection(args.C, io, args.variable_c, args.c_strides, b, g, d, t, C);
     float y = 0;
     for (std::int64_t n = 0; n < args.dstate; ++n) {
-      const auto B = projection<Io, Value>(args.B, args.variable_b, args.b_strides, b, g, d, n, t);
-      const auto C = projection<Io, Value>(args.C, args.variable_c, args.c_strides, b, g, d, n, t);
       const auto [decay, input, previous_input] = step(A[n]);
-      state[n] = multiply_add(decay, state[n], input * B);
+      state[n] = multiply_add(decay, state[n], input * B[n]);
       if constexpr (two_samples(family)) state[n] = multiply_add(previous_input, previous[n], state[n]);
-      previous[n] = u * B;
-      y += real_product(C, state[n]);
+      previous[n] = u * B[n];
+      y += real_product(C[n], state[n]);
     }
     if (args.out == nullptr) continue;
     y *= kOutputFactor<Value>;
     if (args.D != nullptr) y += args.D[d] * u;
-    if (args.z != nullptr) y *= silu(Io::load(static_cast<const Storage*>(args.z)[at]));
-    static_cast<Storage*>(args.out)[at] = Io::store(y);
+    if (args.z != nullptr) y *= silu(load_element(args.z, at, io));
+    store_element(args.out, at, y, io);
   }
   for (std::int64_t n = 0; n < args.dstate; ++n) last_state[state_row + n] = state[n];
 }
 
-template <class Io, class Value, Family family>
-void scan(const ScanArgs& args, const MethodParameters& method) {
-  std::vector<StateA<Value>> A(args.dstate);
-  std::vector<Value> state(args.dstate);
-  std::vector<Value> previous(args.dstate);
+template <class Value, Family family>
+void scan(const ScanArgs& args, DType io, const MethodParameters& method) {
+  RowStates<Value> states(args.dstate);
   for (std::int64_t b = 0; b < args.batch; ++b)
-    for (std::int64_t d = 0; d < args.dim; ++d)
-      scan_row<Io, Value, family>(args, method, b, d, A, state, previous);
+    for (std::int64_t d = 0; d < args.dim; ++d) scan_row<Value, family>(args, io, method, b, d, states);
 }
 
 Launch bind(const Problem& problem, const TensorSet& tensors, void* /*workspace*/) {
@@ -101,11 +114,9 @@ const Registration registration{{.name = "cpu-scalar",
 
 ScanCall scalar_scan(const SelectiveScan& shape, DType io) {
   const MethodParameters method = method_parameters(shape.method);
-  return with_io_type(io, [&]<class Io>(Io) {
-    return with_family(shape.method, [&]<Family family>(std::integral_constant<Family, family>) -> ScanCall {
-      if (shape.complex) return [=](const ScanArgs& args) { scan<Io, Complex, family>(args, method); };
-      return [=](const ScanArgs& args) { scan<Io, float, family>(args, method); };
-    });
+  return with_family(shape.method, [&]<Family family>(std::integral_constant<Family, family>) -> ScanCall {
+    if (shape.complex) return [=](const ScanArgs& args) { scan<Complex, family>(args, io, method); };
+    return [=](const ScanArgs& args) { scan<float, family>(args, io, method); };
   });
 }
 

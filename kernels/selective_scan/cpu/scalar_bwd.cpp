@@ -23,7 +23,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/common/cpu/io_types.h"
 #include "kernels/common/discretize_derivative.h"
 #include "kernels/common/scalar_math.h"
 #include "kernels/selective_scan/bind.h"
@@ -37,7 +36,7 @@ float sigmoid(float x) {
   return 1.0F / (1.0F + expf(-x));
 }
 
-template <class Io, class Value, Family family>
+template <class Value, Family family>
 class Gradients {
  public:
   Gradients(const SelectiveScan& shape, const TensorSet& tensors, void* workspace)
@@ -132,9 +131,10 @@ class Gradients {
     Value* states = room_.states;
     Value* products = room_.products;
     products[0] = start == 0 ? Value{} : u_.load(row, start - 1) * B_.load(row, n, start - 1);
+    B_.load(row, n, start, steps_in(tile), room_.B);
     for (std::int64_t i = 0; i < steps_in(tile); ++i) {
       const auto& rule = room_.rules[i] = StepDerivative<family>(method_, room_.steps[i].delta)(A);
-      products[i + 1] = room_.steps[i].u * B_.load(row, n, start + i);
+      products[i + 1] = room_.steps[i].u * room_.B[s_.variable_b ? i : 0];
       states[i + 1] = rule.decay.value * states[i] + rule.input.value * products[i + 1];
       if constexpr (two_samples(family)) states[i + 1] = states[i + 1] + rule.previous.value * products[i];
     }
@@ -169,15 +169,16 @@ class Gradients {
     store_steps(row, tile);
   }
 
+  /// After go_forward.
   void adjoint(const Row& row, std::int64_t n, std::int64_t tile) const {
     Carry<Value>& carry = room_.carries[in_group(row, n)];
     Value dA{};
     ProjectionSums<Value> constant{};
+    C_.load(row, n, tile * tile_, steps_in(tile), room_.C);
     for (std::int64_t i = steps_in(tile) - 1; i >= 0; --i) {
-      const std::int64_t t = tile * tile_ + i;
       const auto& rule = room_.rules[i];
       StepRow& step = room_.steps[i];
-      const Value C = C_.load(row, n, t);
+      const Value C = room_.C[s_.variable_c ? i : 0];
       const float dy = kOutputFactor<Value> * step.dy;
       const Value g = dy * conjugate(C) + carry.of_state;
       carry.of_state = conjugate(rule.decay.value) * g;
@@ -198,7 +199,7 @@ class Gradients {
       }
 
       step.y += real_product(C, room_.states[i + 1]);
-      step.du += real_part(conjugate(B_.load(row, n, t)) * of_product);
+      step.du += real_part(conjugate(room_.B[s_.variable_b ? i : 0]) * of_product);
       ProjectionSums<Value>* share = room_.shares + n * tile_ + i;
       Value& dB = s_.variable_b ? share->dB : constant.dB;
       Value& dC = s_.variable_c ? share->dC : constant.dC;
@@ -244,8 +245,8 @@ class Gradients {
   SelectiveScan s_;
   MethodParameters method_;
   std::int64_t tile_, tiles_;  // steps of a tile, tiles of the sequence
-  Sequence<Io> u_, delta_, z_, dout_, du_, ddelta_, dz_;
-  Projection<Io, Value> B_, C_, dB_, dC_;
+  Sequence u_, delta_, z_, dout_, du_, ddelta_, dz_;
+  Projection<Value> B_, C_, dB_, dC_;
   const Value* A_;
   Value* dA_;
   const Value* initial_state_;
@@ -270,14 +271,10 @@ auto with_value_and_family(const SelectiveScan& shape, const Call& call) {
 Launch bind(const Problem& problem, const TensorSet& tensors, void* workspace) {
   check_contract(problem, tensors);
   const SelectiveScan shape(problem);
-  return with_io_type(problem.dtype(), [&]<class Io>(Io) {
-    return with_value_and_family(
-        shape, [&]<class Value, Family family>(Value, std::integral_constant<Family, family>) -> Launch {
-          return [gradients = Gradients<Io, Value, family>(shape, tensors, workspace)](void*) {
-            gradients.run();
-          };
-        });
-  });
+  return with_value_and_family(
+      shape, [&]<class Value, Family family>(Value, std::integral_constant<Family, family>) -> Launch {
+        return [gradients = Gradients<Value, family>(shape, tensors, workspace)](void*) { gradients.run(); };
+      });
 }
 
 std::size_t workspace_bytes(const Problem& problem) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <type_traits>
 
+#include "kernels/common/cpu/io_elements.h"
 #include "kernels/common/discretize_derivative.h"
 #include "kernels/common/index_math.h"
 #include "kernels/selective_scan/bind.h"
@@ -19,33 +20,35 @@ struct Row {
 };
 
 /// (B, D, L) in the io dtype; null where absent.
-template <class Io>
 struct Sequence {
-  typename Io::Storage* data = nullptr;
+  void* data = nullptr;
+  DType io{};
   SequenceStrides strides{};
 
   Sequence(const TensorSet& tensors, const char* name) {
     const TensorView* view = tensors.find(name);
     if (view == nullptr) return;
-    data = static_cast<typename Io::Storage*>(view->data);
+    data = view->data;
+    io = view->dtype;
     strides = {view->strides[0], view->strides[1], view->strides[2]};
   }
   std::int64_t offset(const Row& row, std::int64_t t) const {
     return row.b * strides.batch + row.d * strides.dim + t * strides.time;
   }
-  float load(const Row& row, std::int64_t t) const { return Io::load(data[offset(row, t)]); }
-  void store(const Row& row, std::int64_t t, float x) const { data[offset(row, t)] = Io::store(x); }
+  float load(const Row& row, std::int64_t t) const { return load_element(data, offset(row, t), io); }
+  void store(const Row& row, std::int64_t t, float x) const { store_element(data, offset(row, t), x, io); }
 };
 
 /// B, C or a gradient of theirs: (B, G, N, L), in the io dtype when real, or constant (D, N) of Values.
-template <class Io, class Value>
+template <class Value>
 struct Projection {
   void* data;
+  DType io;
   bool variable;
   ProjectionStrides strides;
 
   Projection(const TensorSet& tensors, const char* name, bool per_step)
-      : data(tensors.at(name).data), variable(per_step), strides{} {
+      : data(tensors.at(name).data), io(tensors.at(name).dtype), variable(per_step), strides{} {
     const Shape& s = tensors.at(name).strides;
     if (variable)
       strides = {s[0], s[1], 0, s[2], s[3]};
@@ -58,16 +61,21 @@ struct Projection {
   }
   Value load(const Row& row, std::int64_t n, std::int64_t t) const {
     if constexpr (std::is_same_v<Value, float>)
-      if (variable) return Io::load(static_cast<const typename Io::Storage*>(data)[offset(row, n, t)]);
+      if (variable) return load_element(data, offset(row, n, t), io);
     return static_cast<const Value*>(data)[offset(row, n, t)];
   }
+  /// Steps [begin, begin + count), or the one value that is constant.
+  void load(const Row& row, std::int64_t n, std::int64_t begin, std::int64_t count, Value* to) const {
+    if (!variable) count = 1;
+    if (variable && io != DType::f32)
+      for (std::int64_t i = 0; i < count; ++i) to[i] = load(row, n, begin + i);
+    else
+      for (std::int64_t i = 0; i < count; ++i)
+        to[i] = static_cast<const Value*>(data)[offset(row, n, begin + i)];
+  }
   void store(const Row& row, std::int64_t n, std::int64_t t, Value x) const {
-    if constexpr (std::is_same_v<Value, float>) {
-      if (variable) {
-        static_cast<typename Io::Storage*>(data)[offset(row, n, t)] = Io::store(x);
-        return;
-      }
-    }
+    if constexpr (std::is_same_v<Value, float>)
+      if (variable) return store_element(data, offset(row, n, t), x, io);
     static_cast<Value*>(data)[offset(row, n, t)] = x;
   }
 };
@@ -107,6 +115,8 @@ struct Room {
   ProjectionSums<Value>* shares = nullptr;  // [state][step], where B or C is variable
   StepRow* steps = nullptr;                 // [step]
   Rule* rules = nullptr;                    // [step]
+  Value* B = nullptr;                       // [step] of the state that is worked on; [0] where it is constant
+  Value* C = nullptr;                       // [step], likewise
   Value* states = nullptr;                  // [step + 1]: h at the step; [0] is the one before the tile
   Value* products = nullptr;                // [step + 1]: B·u, likewise
   std::size_t bytes = 0;
@@ -124,6 +134,8 @@ struct Room {
     take(shares, shape.variable_b || shape.variable_c ? shape.dstate * tile : 0);
     take(steps, tile);
     take(rules, tile);
+    take(B, shape.variable_b ? tile : 1);
+    take(C, shape.variable_c ? tile : 1);
     take(states, tile + 1);
     take(products, tile + 1);
   }

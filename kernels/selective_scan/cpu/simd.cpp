@@ -55,11 +55,10 @@ void scan_rows(const float* A, const float* B, const float* C, std::size_t steps
   if constexpr (kPair) hn::Store(h1, tag, state + lanes);
 }
 
-template <class Io>
 class RunScan {
  public:
-  RunScan(const ScanArgs& args, const ChannelRun& run, Scratch& scratch)
-      : args_(args), scratch_(scratch), channels_(args, run, scratch.staging) {}
+  RunScan(const ScanArgs& args, DType io, const ChannelRun& run, Scratch& scratch)
+      : args_(args), scratch_(scratch), channels_(args, io, run, scratch.staging) {}
 
   void run() {
     channels_.load_constants(scratch_.A, scratch_.B, scratch_.C, scratch_.state);
@@ -135,11 +134,11 @@ class RunScan {
 
   const ScanArgs& args_;
   Scratch& scratch_;
-  Channels<Io> channels_;
+  Channels channels_;
 };
 
 void scan_run(const ScanArgs& args, DType dtype, const ChannelRun& run, Scratch& scratch) {
-  with_io_type(dtype, [&](auto io) { RunScan<decltype(io)>(args, run, scratch).run(); });
+  RunScan(args, dtype, run, scratch).run();
 }
 
 }  // namespace ssmbench::simd::HWY_NAMESPACE

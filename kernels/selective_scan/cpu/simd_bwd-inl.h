@@ -143,18 +143,17 @@ inline void add_sums_of_rows(const float* rows, std::size_t steps, float* to) {
 }
 
 /// Channels [first_channel, first_channel + channels) of a batch, all in one group, at most kBwdChannels.
-template <class Io>
 class ChannelGradients {
  public:
   /// `projections`: the task's sums for dB and dC, [state][time]. `checkpoints`: the thread's.
   /// `channel_sums`: those of the first channel.
-  ChannelGradients(const SimdGradientArgs& args, const ScanBwdPlan& plan, const ChannelRun& run,
+  ChannelGradients(const SimdGradientArgs& args, DType io, const ScanBwdPlan& plan, const ChannelRun& run,
                    float* const (&projections)[2], float* checkpoints, float* channel_sums,
                    ScanBwdScratch& scratch)
       : args_(args),
         in_(args.scan),
         plan_(plan),
-        channels_(args.scan, run, scratch.staging),
+        channels_(args.scan, io, run, scratch.staging),
         dB_(projections[0]),
         dC_(projections[1]),
         checkpoints_(checkpoints),
@@ -368,7 +367,7 @@ class ChannelGradients {
   const SimdGradientArgs& args_;
   const ScanArgs& in_;
   const ScanBwdPlan& plan_;
-  Channels<Io> channels_;
+  Channels channels_;
   float *dB_, *dC_, *checkpoints_, *channel_sums_;
   ScanBwdScratch& s_;
   std::size_t states_ = channels_.states();

@@ -22,7 +22,7 @@
 #include <algorithm>
 
 #include "hwy/highway.h"
-#include "kernels/common/cpu/simd_matrix-inl.h"
+#include "kernels/common/cpu/simd_rows-inl.h"
 #include "kernels/common/tensor_data.h"
 #include "kernels/selective_scan/bind.h"
 #include "kernels/selective_scan/cpu/simd_bwd-inl.h"
@@ -45,9 +45,7 @@ void scan_task(const SimdGradientArgs& args, DType dtype, const ScanBwdPlan& pla
                          static_cast<std::size_t>(std::min(kMost, task.last - channel))};
     float* const channel_sums =
         workspace + plan.per_channel + (task.batch * args.scan.dim + channel) * plan.channel_sums;
-    with_io_type(dtype, [&](auto io) {
-      ChannelGradients<decltype(io)>(args, plan, run, projections, checkpoints, channel_sums, scratch).run();
-    });
+    ChannelGradients(args, dtype, plan, run, projections, checkpoints, channel_sums, scratch).run();
   }
 }
 
@@ -67,11 +65,9 @@ void add_tasks(const SimdGradientArgs& args, DType dtype, const ScanBwdPlan& pla
           scratch.sums[n * kTile + t] +=
               part[static_cast<std::int64_t>(n) * row + static_cast<std::int64_t>(t)];
     }
-    with_io_type(dtype, [&]<class Io>(Io) {
-      auto* first =
-          static_cast<typename Io::Storage*>(to) + batch * s.batch + group * s.group + begin * s.time;
-      store_matrix<Io>(scratch.sums, kTile, states, steps, first, {s.state, s.time}, scratch.staging);
-    });
+    store_matrix_at(scratch.sums, kTile, states, steps, to,
+                    batch * s.batch + group * s.group + begin * s.time, dtype, {s.state, s.time},
+                    scratch.staging);
   };
   if (args.scan.variable_b) add(0, args.dB, args.scan.b_strides);
   if (args.scan.variable_c) add(1, args.dC, args.scan.c_strides);

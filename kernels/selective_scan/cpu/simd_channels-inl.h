@@ -11,7 +11,7 @@
 #include <algorithm>
 
 #include "hwy/highway.h"
-#include "kernels/common/cpu/simd_matrix-inl.h"
+#include "kernels/common/cpu/simd_rows-inl.h"
 #include "kernels/selective_scan/args.h"
 #include "kernels/selective_scan/cpu/simd.h"
 
@@ -38,14 +38,11 @@ struct TileSteps {
 
 /// Brings a run's tensors to rows of one vector each, and back. Lanes without a channel are loaded as
 /// zeros.
-template <class Io>
 class Channels {
  public:
-  using Storage = typename Io::Storage;
-
   /// `staging`: room for a matrix before transposition.
-  Channels(const ScanArgs& args, const ChannelRun& run, float* staging)
-      : args_(args), run_(run), staging_(staging), states_(static_cast<std::size_t>(args.dstate)) {}
+  Channels(const ScanArgs& args, DType io, const ChannelRun& run, float* staging)
+      : args_(args), io_(io), run_(run), staging_(staging), states_(static_cast<std::size_t>(args.dstate)) {}
 
   std::size_t lanes() const { return lanes_; }
   std::size_t states() const { return states_; }
@@ -96,20 +93,19 @@ class Channels {
   /// Variable B or C of a tile, [state][step], rows `stride` apart.
   void load_projection(const void* from, const ProjectionStrides& s, const TileSteps& steps, float* to,
                        std::size_t stride) {
-    const auto* first = static_cast<const Storage*>(from) + run_.batch * s.batch + run_.group * s.group +
-                        steps.begin * s.time;
-    load_matrix<Io>(first, {s.state, s.time}, states_, steps.count, to, stride, staging_);
+    const std::int64_t first = run_.batch * s.batch + run_.group * s.group + steps.begin * s.time;
+    load_matrix_at(from, first, io_, {s.state, s.time}, states_, steps.count, to, stride, staging_);
   }
 
   /// A tile of a (B, D, L) tensor as [step][lane].
   void load_sequence(const void* from, const ChannelVector& v, const TileSteps& steps, float* to) {
-    load_matrix<Io>(static_cast<const Storage*>(from) + sequence_offset(v, steps), sequence_strides(),
-                    steps.count, v.channels, to, lanes_, staging_);
+    load_matrix_at(from, sequence_offset(v, steps), io_, sequence_strides(), steps.count, v.channels, to,
+                   lanes_, staging_);
     clear_other_lanes(v, steps.count, to);
   }
   void store_sequence(const float* from, const ChannelVector& v, const TileSteps& steps, void* to) {
-    store_matrix<Io>(from, lanes_, steps.count, v.channels,
-                     static_cast<Storage*>(to) + sequence_offset(v, steps), sequence_strides(), staging_);
+    store_matrix_at(from, lanes_, steps.count, v.channels, to, sequence_offset(v, steps), io_,
+                    sequence_strides(), staging_);
   }
 
   /// A (D,) tensor's values for a vector's channels; zeros where it is absent.
@@ -149,6 +145,7 @@ class Channels {
   }
 
   const ScanArgs& args_;
+  DType io_;
   const ChannelRun& run_;
   float* staging_;
   std::size_t states_;

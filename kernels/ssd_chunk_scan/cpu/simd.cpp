@@ -21,6 +21,7 @@
 #include "kernels/common/cpu/simd_math-inl.h"
 #include "kernels/common/cpu/simd_matrix-inl.h"
 #include "kernels/common/cpu/simd_product-inl.h"
+#include "kernels/common/cpu/simd_rows-inl.h"
 #include "kernels/ssd_chunk_scan/bind.h"
 #include "kernels/ssd_chunk_scan/cpu/scans.h"
 #include "kernels/ssd_chunk_scan/cpu/simd.h"
@@ -31,13 +32,13 @@
 HWY_BEFORE_NAMESPACE();
 namespace ssmbench::simd::HWY_NAMESPACE {
 
-template <class Io>
 class HeadScans {
  public:
   /// `states`: room for those of the heads, [head][state][head dim].
-  HeadScans(const SsdArgs& args, const SsdStops& stops, const SsdFwdPlan& plan, const SsdSequence& sequence,
-            const SsdHeads& heads, float* states, SsdScratch& scratch)
+  HeadScans(const SsdArgs& args, DType io, const SsdStops& stops, const SsdFwdPlan& plan,
+            const SsdSequence& sequence, const SsdHeads& heads, float* states, SsdScratch& scratch)
       : args_(args),
+        io_(io),
         stops_(stops),
         in_(args.in),
         state_size_(plan.state),
@@ -68,8 +69,6 @@ class HeadScans {
   }
 
  private:
-  using Storage = typename Io::Storage;
-
   std::int64_t step_at(std::size_t t) const {
     return sequence_.begin + begin_ + static_cast<std::int64_t>(t);
   }
@@ -106,8 +105,8 @@ class HeadScans {
     const std::int64_t group = heads_.first / in_.heads_per_group;
     for (std::size_t t = 0; t < steps_; ++t) {
       const std::int64_t from = (step_at(t) * in_.groups + group) * in_.dstate;
-      load_row<Io>(static_cast<const Storage*>(in_.B) + from, states_count_, s_.B + t * kSsdStates);
-      load_row<Io>(static_cast<const Storage*>(in_.C) + from, states_count_, s_.C + t * kSsdStates);
+      load_row_at(in_.B, from, io_, states_count_, s_.B + t * kSsdStates);
+      load_row_at(in_.C, from, io_, states_count_, s_.C + t * kSsdStates);
     }
     transpose(s_.B, kSsdStates, steps_, states_count_, s_.B_columns, kSsdTile);
     lower_of_product({s_.C, kSsdStates, 1}, {s_.B_columns, kSsdTile}, steps_, states_count_,
@@ -115,10 +114,10 @@ class HeadScans {
   }
 
   void load_chunk(std::int64_t head) {
-    load_steps<Io>(in_, sequence_, head, begin_, steps_, s_.steps);
+    load_steps(in_, io_, sequence_, head, begin_, steps_, s_.steps);
     for (std::size_t t = 0; t < steps_; ++t) {
       float* const x = s_.x + t * p_stride_;
-      load_row<Io>(static_cast<const Storage*>(in_.x) + row_at(head, t), headdim_, x);
+      load_row_at(in_.x, row_at(head, t), io_, headdim_, x);
       scale(s_.steps.delta[t] * s_.steps.leave[t], x, p_count_, s_.x_leaving + t * p_stride_);
     }
   }
@@ -177,19 +176,19 @@ class HeadScans {
     for (std::size_t t = 0; t < steps_; ++t) {
       float* const y = s_.y + t * p_stride_;
       const float* const x = s_.x + t * p_stride_;
-      if (in_.z != nullptr)
-        load_row<Io>(static_cast<const Storage*>(in_.z) + row_at(head, t), headdim_, s_.z);
+      if (in_.z != nullptr) load_row_at(in_.z, row_at(head, t), io_, headdim_, s_.z);
       for (std::size_t p = 0; p < p_count_; p += lanes_) {
         auto value = hn::Load(tag, y + p);
         if (in_.D != nullptr) value = hn::MulAdd(skip_of(in_, head, p), hn::Load(tag, x + p), value);
         if (in_.z != nullptr) value = hn::Mul(value, vector_silu(hn::Load(tag, s_.z + p)));
         hn::Store(value, tag, y + p);
       }
-      store_row<Io>(y, headdim_, static_cast<Storage*>(args_.out) + row_at(head, t));
+      store_row_at(y, headdim_, args_.out, row_at(head, t), io_);
     }
   }
 
   const SsdArgs& args_;
+  DType io_;
   const SsdStops& stops_;
   const SsdInputs& in_;
   std::int64_t state_size_;
@@ -210,9 +209,7 @@ void scan_heads(const SsdArgs& args, const SsdStops& stops, DType dtype, const S
                 const SsdSequence& sequence, const SsdHeads& heads,
                 float* states,  // NOLINT(readability-non-const-parameter): the scans write it
                 SsdScratch& scratch) {
-  with_io_type(dtype, [&](auto io) {
-    HeadScans<decltype(io)>(args, stops, plan, sequence, heads, states, scratch).run();
-  });
+  HeadScans(args, dtype, stops, plan, sequence, heads, states, scratch).run();
 }
 
 }  // namespace ssmbench::simd::HWY_NAMESPACE

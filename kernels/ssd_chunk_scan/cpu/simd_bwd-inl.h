@@ -10,9 +10,11 @@
 #include <algorithm>
 
 #include "hwy/highway.h"
+#include "kernels/common/cpu/io_elements.h"
 #include "kernels/common/cpu/simd_math-inl.h"
 #include "kernels/common/cpu/simd_matrix-inl.h"
 #include "kernels/common/cpu/simd_product-inl.h"
+#include "kernels/common/cpu/simd_rows-inl.h"
 #include "kernels/ssd_chunk_scan/args.h"
 #include "kernels/ssd_chunk_scan/cpu/simd_bwd.h"
 #include "kernels/ssd_chunk_scan/cpu/simd_chunk-inl.h"
@@ -21,13 +23,13 @@
 HWY_BEFORE_NAMESPACE();
 namespace ssmbench::simd::HWY_NAMESPACE {
 
-template <class Io>
 class HeadGradients {
  public:
   /// `projections`: sums of dB and dC of the task, [time][dstate]. `states`: room for those of all chunks.
-  HeadGradients(const SsdBwdArgs& args, const SsdBwdPlan& plan, const SsdBwdTask& task, std::int64_t head,
-                float* const (&projections)[2], float* states, SsdBwdScratch& scratch)
+  HeadGradients(const SsdBwdArgs& args, DType io, const SsdBwdPlan& plan, const SsdBwdTask& task,
+                std::int64_t head, float* const (&projections)[2], float* states, SsdBwdScratch& scratch)
       : args_(args),
+        io_(io),
         in_(args.in),
         batch_(task.batch),
         head_(head),
@@ -53,8 +55,6 @@ class HeadGradients {
   }
 
  private:
-  using Storage = typename Io::Storage;
-
   std::size_t state_size() const { return states_count_ * p_stride_; }
   std::int64_t step_at(std::int64_t t) const { return batch_ * in_.seqlen + t; }
   std::int64_t row_at(std::size_t t) const {
@@ -80,12 +80,11 @@ class HeadGradients {
   void load_chunk(std::int64_t chunk) {
     begin_ = chunk * static_cast<std::int64_t>(kSsdTile);
     steps_ = static_cast<std::size_t>(steps_within(begin_, kSsdTile, in_.seqlen));
-    load_steps<Io>(in_, {batch_ * in_.seqlen, in_.seqlen}, head_, begin_, steps_, s_.steps);
+    load_steps(in_, io_, {batch_ * in_.seqlen, in_.seqlen}, head_, begin_, steps_, s_.steps);
     for (std::size_t t = 0; t < steps_; ++t) {
       const std::int64_t time = begin_ + static_cast<std::int64_t>(t);
-      load_row<Io>(static_cast<const Storage*>(in_.x) + row_at(t), headdim_, s_.x + t * p_stride_);
-      load_row<Io>(static_cast<const Storage*>(in_.B) + projection_at(time), states_count_,
-                   s_.B + t * n_stride_);
+      load_row_at(in_.x, row_at(t), io_, headdim_, s_.x + t * p_stride_);
+      load_row_at(in_.B, projection_at(time), io_, states_count_, s_.B + t * n_stride_);
       scale(s_.steps.delta[t] * s_.steps.leave[t], s_.x + t * p_stride_, p_count_,
             s_.x_leaving + t * p_stride_);
     }
@@ -103,11 +102,11 @@ class HeadGradients {
     for (std::size_t t = 0; t < steps_; ++t) {
       float* const dy = s_.dy + t * p_stride_;
       float* const dz_factor = s_.dz_factor + t * p_stride_;
-      load_row<Io>(static_cast<const Storage*>(in_.C) + projection_at(begin_ + static_cast<std::int64_t>(t)),
-                   states_count_, s_.C + t * n_stride_);
-      load_row<Io>(static_cast<const Storage*>(args_.dout) + row_at(t), headdim_, dy);
+      load_row_at(in_.C, projection_at(begin_ + static_cast<std::int64_t>(t)), io_, states_count_,
+                  s_.C + t * n_stride_);
+      load_row_at(args_.dout, row_at(t), io_, headdim_, dy);
       if (in_.z != nullptr) {
-        load_row<Io>(static_cast<const Storage*>(in_.z) + row_at(t), headdim_, dz_factor);
+        load_row_at(in_.z, row_at(t), io_, headdim_, dz_factor);
         for (std::size_t p = 0; p < p_count_; p += lanes_) {
           const auto dout = hn::Load(tag, dy + p);
           const VectorSilu gate = vector_silu_with_slope(hn::Load(tag, dz_factor + p));
@@ -240,9 +239,8 @@ class HeadGradients {
       for (std::size_t i = 0; i < lanes_; ++i) s_.sums[2 + p + i] += of_lanes[i];
     }
     for (std::size_t t = 0; t < steps_; ++t) {
-      store_row<Io>(s_.u + t * p_stride_, headdim_, static_cast<Storage*>(args_.dx) + row_at(t));
-      if (in_.z != nullptr)
-        store_row<Io>(s_.y + t * p_stride_, headdim_, static_cast<Storage*>(args_.dz) + row_at(t));
+      store_row_at(s_.u + t * p_stride_, headdim_, args_.dx, row_at(t), io_);
+      if (in_.z != nullptr) store_row_at(s_.y + t * p_stride_, headdim_, args_.dz, row_at(t), io_);
     }
   }
 
@@ -259,13 +257,14 @@ class HeadGradients {
       const bool cut = s_.steps.starts[t] || (in_.initial_states == nullptr && chunk == 0 && t == 0);
       const double flow = cut ? 0 : later + earlier;
       const double ddt = (in_.A[head_] * flow + s_.direct[t] + column) * s_.steps.delta_slope[t];
-      static_cast<Storage*>(args_.ddt)[dt_at(t)] = Io::store(static_cast<float>(ddt));
+      store_element(args_.ddt, dt_at(t), static_cast<float>(ddt), io_);
       s_.sums[0] += s_.steps.delta[t] * flow;
       s_.sums[1] += ddt;
     }
   }
 
   const SsdBwdArgs& args_;
+  DType io_;
   const SsdInputs& in_;
   std::int64_t batch_, head_;
   bool is_first_;  ///< head of its task

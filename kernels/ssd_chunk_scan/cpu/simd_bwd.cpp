@@ -16,7 +16,7 @@
 #include <algorithm>
 
 #include "hwy/highway.h"
-#include "kernels/common/cpu/simd_matrix-inl.h"
+#include "kernels/common/cpu/simd_rows-inl.h"
 #include "kernels/ssd_chunk_scan/bind.h"
 #include "kernels/ssd_chunk_scan/cpu/simd_bwd-inl.h"
 #include "kernels/ssd_chunk_scan/cpu/simd_bwd.h"
@@ -33,9 +33,7 @@ void compute_task(const SsdBwdArgs& args, DType dtype, const SsdBwdPlan& plan, s
   float* const projections[2] = {sums, sums + each};
   float* const states = workspace + plan.states + thread * plan.chunks * plan.dstate * plan.headdim;
   for (std::int64_t head = task.first_head; head < task.last_head; ++head) {
-    with_io_type(dtype, [&](auto io) {
-      HeadGradients<decltype(io)>(args, plan, task, head, projections, states, scratch).run();
-    });
+    HeadGradients(args, dtype, plan, task, head, projections, states, scratch).run();
     std::copy_n(scratch.sums, plan.sums,
                 workspace + plan.head_sums + (task.batch * args.in.nheads + head) * plan.sums);
   }
@@ -53,12 +51,9 @@ void add_projections(const SsdBwdArgs& args, DType dtype, const SsdBwdPlan& plan
         const float* part = workspace + plan.projections + (task * 2 + which) * each + t * plan.dstate;
         for (std::int64_t n = 0; n < args.in.dstate; ++n) scratch.y[n] += part[n];
       }
-      with_io_type(dtype, [&]<class Io>(Io) {
-        void* const to = which == 0 ? args.dB : args.dC;
-        const std::int64_t at = ((batch * args.in.seqlen + t) * plan.groups + group) * args.in.dstate;
-        store_row<Io>(scratch.y, static_cast<std::size_t>(args.in.dstate),
-                      static_cast<typename Io::Storage*>(to) + at);
-      });
+      const std::int64_t at = ((batch * args.in.seqlen + t) * plan.groups + group) * args.in.dstate;
+      store_row_at(scratch.y, static_cast<std::size_t>(args.in.dstate), which == 0 ? args.dB : args.dC, at,
+                   dtype);
     }
 }
 

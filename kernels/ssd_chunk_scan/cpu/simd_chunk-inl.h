@@ -11,6 +11,7 @@
 #include <algorithm>
 
 #include "hwy/highway.h"
+#include "kernels/common/cpu/io_elements.h"
 #include "kernels/common/cpu/simd_math-inl.h"
 #include "kernels/common/cpu/simd_matrix-inl.h"
 #include "kernels/common/cpu/simd_product-inl.h"
@@ -33,12 +34,10 @@ inline VectorSoftplus step_sizes(const SsdInputs& in, FloatVec raw) {
 }
 
 /// Steps `begin` … `begin + count` of a sequence.
-template <class Io>
-void load_steps(const SsdInputs& in, const SsdSequence& sequence, std::int64_t head, std::int64_t begin,
-                std::size_t count, SsdSteps& to) {
+inline void load_steps(const SsdInputs& in, DType io, const SsdSequence& sequence, std::int64_t head,
+                       std::int64_t begin, std::size_t count, SsdSteps& to) {
   const FloatTag tag;
   const std::size_t lanes = hn::Lanes(tag);
-  const auto* const dt = static_cast<const typename Io::Storage*>(in.dt);
   const float bias = in.dt_bias != nullptr ? in.dt_bias[head] : 0.0F;
   alignas(64) float raw[kSsdTile] = {};
   std::size_t first = 0;
@@ -46,7 +45,7 @@ void load_steps(const SsdInputs& in, const SsdSequence& sequence, std::int64_t h
   for (std::size_t t = 0; t < count; ++t) {
     const std::int64_t time = begin + static_cast<std::int64_t>(t);
     const std::int64_t at = sequence.begin + time;
-    raw[t] = Io::load(dt[at * in.nheads + head]) + bias;
+    raw[t] = load_element(in.dt, at * in.nheads + head, io) + bias;
     to.starts[t] = in.seq_idx != nullptr && time > 0 && in.seq_idx[at] != in.seq_idx[at - 1];
     if (to.starts[t]) first = t;
     if (to.starts[t]) reset = std::min(reset, t);
