@@ -46,7 +46,7 @@ function(ssmbench_compile_together)
   endforeach()
 endfunction()
 
-# ssmbench_compile_cuda_together(<variable>): up to 5 CUDA sources become one compilation, since nvcc parses what they include
+# ssmbench_compile_cuda_together(<variable>): up to 12 CUDA sources become one compilation, since nvcc parses what they include
 # three times: those of a folder that are named by one dtype that they make kernels for (bf16.cu, bf16_states.cu), and the
 # others of an operation, which bind and launch; kernels for Hopper apart. What defines the same name twice is then an
 # error. Puts what is to be compiled into the variable. (By hand: CMake has unity builds of CUDA only since 3.31.)
@@ -58,7 +58,7 @@ function(ssmbench_compile_cuda_together variable)
     if(path MATCHES "^(.*)/([^/]*_)?(bf16|f16|f32|tf32|real|complex)(_[^/]*)?[.]cu$")
       set(group ${CMAKE_MATCH_1}/${CMAKE_MATCH_3})
     else()
-      string(REGEX MATCH "^kernels/[^/]*" group ${path})
+      string(REGEX MATCH "^(kernels/[^/]*|src/.*/)" group ${path})
       if(path MATCHES "/hopper(_bwd)?/")
         string(APPEND group /hopper)
       endif()
@@ -70,7 +70,7 @@ function(ssmbench_compile_cuda_together variable)
   foreach(group IN LISTS groups)
     set(number 0)
     while(sources_of_${group})
-      list(SUBLIST sources_of_${group} 0 5 batch)
+      list(SUBLIST sources_of_${group} 0 12 batch)
       list(REMOVE_ITEM sources_of_${group} ${batch})
       set(compilation ${PROJECT_SOURCE_DIR}/${batch})
       list(LENGTH batch sources)

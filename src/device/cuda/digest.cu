@@ -14,8 +14,8 @@
 namespace ssmbench {
 namespace {
 
-constexpr unsigned kThreads = 256;
-constexpr unsigned kMaxBlocks = 2048;  // per span: several waves on any GPU
+constexpr unsigned kDigestThreads = 256;
+constexpr unsigned kDigestBlocks = 2048;  // per span: several waves on any GPU
 constexpr std::size_t kWord = sizeof(std::uint64_t);
 
 /// The span's word at `i`, filled up with zeros beyond its end.
@@ -33,9 +33,9 @@ __device__ std::uint64_t word_at(const MemorySpan& span, std::size_t i) {
 __global__ void digest_kernel(const DigestBatch batch, unsigned long long* sums) {
   const MemorySpan span = batch.spans[blockIdx.y];
   const std::size_t words = (span.bytes + kWord - 1) / kWord;
-  const std::size_t step = static_cast<std::size_t>(gridDim.x) * kThreads;
+  const std::size_t step = static_cast<std::size_t>(gridDim.x) * kDigestThreads;
   unsigned long long sum = 0;
-  for (std::size_t i = blockIdx.x * kThreads + threadIdx.x; i < words; i += step)
+  for (std::size_t i = blockIdx.x * kDigestThreads + threadIdx.x; i < words; i += step)
     sum += digest_of_word(word_at(span, i), i);
   for (int offset = warpSize / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(~0U, sum, offset);
   if (threadIdx.x % warpSize == 0 && sum != 0) atomicAdd(sums + blockIdx.y, sum);
@@ -56,9 +56,9 @@ __global__ void delay_kernel(std::uint64_t nanoseconds) {
 void enqueue_digests(const DigestBatch& batch, unsigned long long* sums, cudaStream_t stream) {
   std::size_t longest = 0;
   for (int i = 0; i < batch.count; ++i) longest = std::max(longest, batch.spans[i].bytes);
-  const std::size_t blocks = (longest / kWord + kThreads) / kThreads;
-  const dim3 grid(static_cast<unsigned>(std::min<std::size_t>(blocks, kMaxBlocks)), batch.count);
-  digest_kernel<<<grid, kThreads, 0, stream>>>(batch, sums);
+  const std::size_t blocks = (longest / kWord + kDigestThreads) / kDigestThreads;
+  const dim3 grid(static_cast<unsigned>(std::min<std::size_t>(blocks, kDigestBlocks)), batch.count);
+  digest_kernel<<<grid, kDigestThreads, 0, stream>>>(batch, sums);
   check_cuda(cudaGetLastError());
 }
 

@@ -15,16 +15,16 @@
 namespace ssmbench {
 namespace {
 
-constexpr unsigned kThreads = 256;
-constexpr unsigned kMaxBlocks = 2048;  // per pair: several waves on any GPU
+constexpr unsigned kExchangeThreads = 256;
+constexpr unsigned kExchangeBlocks = 2048;  // per pair: several waves on any GPU
 using Word = std::uint16_t;
 
 __global__ void exchange_kernel(const ExchangeBatch batch) {
   const SlicePair pair = batch.pairs[blockIdx.y];
   const std::size_t width = pair.width / sizeof(Word);
   const std::size_t words = width * pair.rows;
-  const std::size_t step = static_cast<std::size_t>(gridDim.x) * kThreads;
-  for (std::size_t i = blockIdx.x * kThreads + threadIdx.x; i < words; i += step) {
+  const std::size_t step = static_cast<std::size_t>(gridDim.x) * kExchangeThreads;
+  for (std::size_t i = blockIdx.x * kExchangeThreads + threadIdx.x; i < words; i += step) {
     const std::size_t offset = i / width * (pair.pitch / sizeof(Word)) + i % width;
     Word* const first = static_cast<Word*>(pair.first) + offset;
     Word* const second = static_cast<Word*>(pair.second) + offset;
@@ -40,10 +40,10 @@ void enqueue_exchange(const ExchangeBatch& batch, cudaStream_t stream) {
   std::size_t longest = 0;
   for (int i = 0; i < batch.count; ++i)
     longest = std::max(longest, batch.pairs[i].width / sizeof(Word) * batch.pairs[i].rows);
-  const std::size_t blocks = (longest + kThreads - 1) / kThreads;
+  const std::size_t blocks = (longest + kExchangeThreads - 1) / kExchangeThreads;
   if (blocks == 0) return;
-  const dim3 grid(static_cast<unsigned>(std::min<std::size_t>(blocks, kMaxBlocks)), batch.count);
-  exchange_kernel<<<grid, kThreads, 0, stream>>>(batch);
+  const dim3 grid(static_cast<unsigned>(std::min<std::size_t>(blocks, kExchangeBlocks)), batch.count);
+  exchange_kernel<<<grid, kExchangeThreads, 0, stream>>>(batch);
   check_cuda(cudaGetLastError());
 }
 

@@ -1,9 +1,0 @@
-// The fast kernels of selective_scan_bwd for one io dtype: a file each, so that they compile side by side.
-
-#include "kernels/selective_scan/fused_bwd/kernel.cuh"
-
-namespace ssmbench::fused_bwd {
-
-template BackwardKernels backward_kernels<float>(bool vectorized, bool idle_warps, bool rounds);
-
-}  // namespace ssmbench::fused_bwd

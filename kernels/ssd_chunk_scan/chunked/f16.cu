@@ -1,9 +1,0 @@
-// cuda-chunked, the kernels of one arithmetic: a file each, so that they compile side by side.
-
-#include "kernels/ssd_chunk_scan/chunked/kernel.cuh"
-
-namespace ssmbench {
-
-template ChunkedVariant chunked_variant<HalfProducts<__half>>(int states);
-
-}  // namespace ssmbench
