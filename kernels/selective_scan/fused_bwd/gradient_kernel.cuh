@@ -3,7 +3,6 @@
 // The fast kernels of selective_scan_bwd: the kernel that goes back in time, warp-specialized. The picture is
 // in kernel.cuh, the producers in producer.cuh.
 
-#include "kernels/common/hopper/dependent_launch.cuh"
 #include "kernels/common/warp_specialization.cuh"
 #include "kernels/selective_scan/fused_bwd/producer.cuh"
 #include "kernels/selective_scan/fused_bwd/step_back.cuh"
@@ -233,13 +232,11 @@ __global__ void __launch_bounds__(kGradientThreads, 1)
 #if __CUDA_ARCH__ < 900
   __trap();  // blocks have too little shared memory there
 #else
-  hopper::launch_dependents();
   extern __shared__ float4 memory[];
   auto& shared = *reinterpret_cast<GradientShared<Io>*>(memory);
   load_channels(
       shared.bias, shared.D, 0, kBlockChannels, kernel.args.scan,
       WarpCoordinates(kernel.args.scan, kernel.plan, blockIdx.x, 0, first_segment, kernel.plan.run()));
-  hopper::wait_for_prerequisites();
   __syncthreads();
   if (threadIdx.x < kConsumerThreads) {
     warpgroup_reg_alloc<kConsumerRegisters>();

@@ -4,7 +4,6 @@
 #include "kernels/selective_scan/fused_bwd/launch.h"
 
 #include "base/cuda_attribute.h"
-#include "kernels/common/hopper/dependent_launch.cuh"
 #include "kernels/selective_scan/fused_bwd/kernel.cuh"
 
 namespace ssmbench::fused_bwd {
@@ -27,31 +26,22 @@ struct ChainEnds {
   float *states, *carries;
 };
 
-/// Blocks of combine_kernel for one kind of chain.
-SSMBENCH_HD unsigned combine_blocks(const BackwardPlan& plan, int runs) {
-  return static_cast<unsigned>(plan.state_floats() / (kCombineThreads / runs));
-}
-
-/// The first blocks: `states` from those at the ends of segments to those at their starts; the others, where
-/// there are any: `carries`, the other way. Chains over segments, or, where these are many, over `runs` runs
-/// of segments at a time: each run from zero, then the runs, then each run from its true value. With `ends`
-/// alone only what they end with.
+/// blockIdx.y 0: `states` from those at the ends of segments to those at their starts; 1: `carries`, the
+/// other way. Chains over segments, or, where these are many, over `runs` runs of segments at a time: each
+/// run from zero, then the runs, then each run from its true value. With `ends` alone only what they end with.
 ///
 ///   block    256 / runs neighbouring states of the grid, in the order of the workspace; a thread each for
 ///            every run
 __global__ void __launch_bounds__(kCombineThreads)
     combine_kernel(const KernelArgs kernel, const int runs, const ChainEnds ends) {
   __shared__ float run_decays[kCombineThreads], run_values[kCombineThreads];
-  hopper::launch_dependents();
-  hopper::wait_for_prerequisites();
   const ScanArgs& args = kernel.args.scan;
   const BackwardPlan& plan = kernel.plan;
   const int width = kCombineThreads / runs;
   const int column = static_cast<int>(threadIdx.x) % width;
   const int run = static_cast<int>(threadIdx.x) / width;
-  const unsigned blocks_of_chain = combine_blocks(plan, runs);
-  const StoredState state(kernel, static_cast<std::int64_t>(blockIdx.x % blocks_of_chain) * width + column);
-  const bool forward = blockIdx.x < blocks_of_chain;
+  const StoredState state(kernel, static_cast<std::int64_t>(blockIdx.x) * width + column);
+  const bool forward = blockIdx.y == 0;
   float* const end_of_chain = forward ? ends.states : ends.carries;
   if (ends.alone && end_of_chain == nullptr) return;
   const float A = state.exists ? kLog2E * args.A[state.in_channels] : 0.0F;
@@ -120,8 +110,6 @@ int combine_runs(std::int64_t segments) {
 __global__ void __launch_bounds__(kCombineThreads)
     sums_kernel(const KernelArgs kernel, const std::int64_t state_blocks) {
   __shared__ float partial[kSumSlices][kSumWidth];
-  hopper::launch_dependents();
-  hopper::wait_for_prerequisites();
   const BackwardPlan& plan = kernel.plan;
   const ScanGradientArgs& args = kernel.args;
   const int column = static_cast<int>(threadIdx.x) % kSumWidth;
@@ -165,9 +153,9 @@ unsigned grid_of(std::int64_t blocks) {
 /// `chains`: 1 of states alone, 2 of carries too.
 void combine(const KernelArgs& kernel, unsigned chains, const ChainEnds& ends, cudaStream_t stream) {
   const int runs = combine_runs(kernel.plan.segments());
-  hopper::launch_kernel(hopper::Begin::early, stream, combine_kernel,
-                        std::int64_t{chains} * combine_blocks(kernel.plan, runs), dim3(kCombineThreads), 0,
-                        kernel, runs, ends);
+  combine_kernel<<<dim3(grid_of(kernel.plan.state_floats() / (kCombineThreads / runs)), chains),
+                   kCombineThreads, 0, stream>>>(kernel, runs, ends);
+  check_cuda(cudaGetLastError());
 }
 
 BackwardKernels kernels_of(const ScanGradientArgs& args, DType io, const BackwardPlan& plan) {
@@ -263,9 +251,9 @@ void Backward::run_span(const BackwardKernels& kernels, const KernelArgs& kernel
                       kernels.segment_bytes, stream>>>(kernel, segments.begin, true, false);
     check_cuda(cudaGetLastError());
   }
-  hopper::launch_kernel(hopper::Begin::early, stream, kernels.gradient,
-                        ceil_div(count, plan_.run()) * plan_.blocks(), dim3(kGradientThreads),
-                        static_cast<int>(kernels.gradient_bytes), kernel, segments.begin);
+  kernels.gradient<<<grid_of(ceil_div(count, plan_.run()) * plan_.blocks()), kGradientThreads,
+                     kernels.gradient_bytes, stream>>>(kernel, segments.begin);
+  check_cuda(cudaGetLastError());
   const SegmentRange steps{span * plan_.span, std::min((span + 1) * plan_.span, plan_.seqlen)};
   const ScanGradientArgs& args = kernel.args;
   add_shares(kernel.at.shares_B, args.dB, args.scan.b_strides, kernel.round.states, steps);
@@ -277,8 +265,9 @@ void Backward::add_sums(cudaStream_t stream) const {
   const std::int64_t state_blocks = plan_.state_floats() / plan_.batch / kSumWidth;
   const std::int64_t row_blocks = plan_.rows() / plan_.batch / kSumWidth;
   for (std::int64_t round = 0; round < plan_.rounds(); ++round) {
-    hopper::launch_kernel(hopper::Begin::early, stream, sums_kernel, state_blocks + row_blocks,
-                          dim3(kCombineThreads), 0, of_round(round), state_blocks);
+    sums_kernel<<<grid_of(state_blocks + row_blocks), kCombineThreads, 0, stream>>>(of_round(round),
+                                                                                    state_blocks);
+    check_cuda(cudaGetLastError());
   }
 }
 

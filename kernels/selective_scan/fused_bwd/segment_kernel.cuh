@@ -3,7 +3,6 @@
 // The fast kernels of selective_scan_bwd: the kernel that goes forward over segments. The picture is in
 // kernel.cuh.
 
-#include "kernels/common/hopper/dependent_launch.cuh"
 #include "kernels/selective_scan/fused_bwd/producer.cuh"
 
 namespace ssmbench::fused_bwd {
@@ -29,7 +28,6 @@ __global__ void __launch_bounds__(kSegmentThreads, with_carry ? 4 : 5)
     segment_kernel(const KernelArgs kernel, const std::int64_t first_segment, const bool keep_tiles,
                    const bool keep_ends) {
   constexpr Staging kStaging = with_carry ? Staging::sequences : Staging::input;
-  hopper::launch_dependents();
   extern __shared__ float4 memory[];
   auto& shared = *reinterpret_cast<SegmentShared<Io, with_carry>*>(memory);
   const ScanArgs& args = kernel.args.scan;

@@ -5,7 +5,6 @@
 #include <string>
 
 #include "base/cuda_check.h"
-#include "kernels/common/hopper/dependent_launch.cuh"
 #include "kernels/common/hopper/device.h"
 #include "kernels/common/launch.cuh"
 #include "kernels/selective_scan/bind.h"
@@ -45,8 +44,6 @@ __global__ void __launch_bounds__(kAddThreads)
     share_kernel(const Value* shares, void* gradient, const ProjectionStrides strides,
                  const SegmentRange range, const std::int64_t groups, const std::int64_t states,
                  const ShareLayout layout) {
-  hopper::launch_dependents();
-  hopper::wait_for_prerequisites();
   const std::int64_t blocks_of_group = ceil_div(layout.values(), kAddThreads);
   const std::int64_t group = blockIdx.x / blocks_of_group;  // over all batches
   const std::int64_t i = blockIdx.x % blocks_of_group * kAddThreads + threadIdx.x;
@@ -68,16 +65,16 @@ __global__ void __launch_bounds__(kAddThreads)
 
 void add_shares(DType io, bool complex, const float* shares, void* gradient, const ProjectionStrides& strides,
                 std::int64_t states, const SegmentRange& range, std::int64_t groups,
-                const ShareLayout& layout, hopper::Begin begin, cudaStream_t stream) {
+                const ShareLayout& layout, cudaStream_t stream) {
   const auto launch = [&]<class Io, class Value>(std::type_identity<Io>, std::type_identity<Value>) {
-    hopper::launch_kernel(begin, stream, share_kernel<Io, Value>, layout.blocks(), dim3(kAddThreads), 0,
-                          reinterpret_cast<const Value*>(shares), gradient, strides, range, groups, states,
-                          layout);
+    share_kernel<Io, Value><<<static_cast<unsigned>(layout.blocks()), kAddThreads, 0, stream>>>(
+        reinterpret_cast<const Value*>(shares), gradient, strides, range, groups, states, layout);
   };
   if (complex)
     launch(std::type_identity<float>(), std::type_identity<Complex>());
   else
     with_io_type(io, [&](auto type) { launch(type, std::type_identity<float>()); });
+  check_cuda(cudaGetLastError());
 }
 
 /// to[i] = Σ_k from[k·count + i], k < terms, in order.
@@ -246,7 +243,7 @@ class Backward {
     check_cuda(cudaGetLastError());
     const auto add = [&](std::int64_t shares, void* gradient, const ProjectionStrides& strides) {
       add_shares(io_, complex_, workspace_ + shares, gradient, strides, plan_.dstate, span, args_.scan.groups,
-                 shares_of(plan_), hopper::Begin::after, stream);
+                 shares_of(plan_), stream);
     };
     if (args_.scan.variable_b) add(at_.shares_B, args_.dB, args_.scan.b_strides);
     if (args_.scan.variable_c) add(at_.shares_C, args_.dC, args_.scan.c_strides);
@@ -290,8 +287,7 @@ class FastBackward {
   fused_bwd::AddShares add_shares_on(cudaStream_t stream) const {
     return [this, stream](std::int64_t shares, void* gradient, const ProjectionStrides& strides,
                           std::int64_t states, const SegmentRange& range) {
-      add_shares(io_, false, workspace_ + shares, gradient, strides, states, range, groups_, layout_,
-                 hopper::Begin::early, stream);
+      add_shares(io_, false, workspace_ + shares, gradient, strides, states, range, groups_, layout_, stream);
     };
   }
 
