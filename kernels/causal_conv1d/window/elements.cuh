@@ -112,14 +112,15 @@ __device__ void store_floats(Io* to, std::int64_t stride, int valid, const float
 }
 
 /// Weights and bias of kChannels neighbouring channels. A filter of fewer than kReach taps has its newest
-/// tap last; the oldest ones are not used, but at most half of them: reach_of().
+/// tap last; the oldest ones are not used, but at most half of them: reach_of(). Time last, that saves
+/// predicates; channels last the forward kernel took 4% longer by it in f32 (H100).
 template <int kReach, int kChannels>
 struct Filter {
   float weight[kReach][kChannels];
   float bias[kChannels];
   int unused;  ///< taps in front
 
-  __device__ bool has(int tap) const { return tap >= kReach / 2 || tap >= unused; }
+  __device__ bool has(int tap) const { return (kChannels == 1 && tap >= kReach / 2) || tap >= unused; }
 };
 
 template <int kReach, int kChannels, bool kVector, class Weight>

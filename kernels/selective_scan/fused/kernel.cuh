@@ -48,7 +48,6 @@
 // instructions an element, 3 of them on the MUFU. What binds is in docs/performance-notes.md.
 
 #include "kernels/common/hopper/dependent_launch.cuh"
-#include "kernels/common/hopper/prefetch_map.cuh"
 #include "kernels/common/warp_specialization.cuh"
 #include "kernels/selective_scan/fused/producer.cuh"
 #include "kernels/selective_scan/fused/step.cuh"
@@ -348,27 +347,17 @@ __global__ void __launch_bounds__(Map::kMaxSlices* Map::kThreads, Map::kBlocks)
   const int warpgroup = __shfl_sync(~0U, static_cast<int>(threadIdx.x) / kConsumerThreads, 0);
   const int index = warpgroup < slices ? warpgroup : warpgroup - slices;
   const int thread = static_cast<int>(threadIdx.x) % kConsumerThreads;
-  if (warpgroup == slices && thread == 0) {
-    hopper::prefetch_map(maps.u);
-    hopper::prefetch_map(maps.delta);
-    hopper::prefetch_map(maps.B);
-    if constexpr (pass != Pass::states) hopper::prefetch_map(maps.C);
-  }
   const SharedTiles<Map, Layout> shared(memory, index);
   const ChannelSlice slice =
       channel_slice<Map, pass>(args, blocks_per_group, slices, index, segments.segments);
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < Layout::kDepth; ++i) hopper::barrier_init(shared.arrived_at(i), slices);
-    hopper::fence_async_proxy();
-  }
-  __syncthreads();
-  // Tiles are on their way before anything waits for memory.
-  if (warpgroup >= slices) {
-    if (thread == 0) load_first_tiles<Map, kAlongTime, pass>(args, maps, slice, round, shared);
-  } else if (thread < Map::kChannels) {
+  if (warpgroup < slices && thread < Map::kChannels) {
     const bool exists = thread < slice.count;
     shared.bias[thread] = exists && args.delta_bias != nullptr ? args.delta_bias[slice.first + thread] : 0.0F;
     shared.D[thread] = exists && args.D != nullptr ? args.D[slice.first + thread] : 0.0F;
+  }
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < Layout::kDepth; ++i) hopper::barrier_init(shared.arrived_at(i), slices);
+    hopper::fence_async_proxy();
   }
   __syncthreads();
   if (warpgroup >= slices)

@@ -389,30 +389,20 @@ class Producer {
   float* sums_;               ///< of that tile, where there are several rounds
 };
 
-/// Tiles that a block loads; the last of them for finish() alone.
-template <class Map, Pass pass>
-__device__ int turns_of(const ChannelSlice& slice) {
-  return static_cast<int>(ceil_div(slice.steps, Map::kSteps)) + (pass == Pass::states ? 1 : 2);
-}
-
-/// Starts to load the first tiles, as many as the pipeline is deep.
-template <class Map, bool kAlongTime, Pass pass, class Layout>
-__device__ void load_first_tiles(const ScanArgs& args, const TensorMaps& maps, const ChannelSlice& slice,
-                                 const StateRound& round, const SharedTiles<Map, Layout>& shared) {
-  const int turns = turns_of<Map, pass>(slice);
-  for (int tile = 0; tile < Layout::kDepth && tile < turns; ++tile)
-    load_tile<Map, Layout, kAlongTime, pass>(args, maps, slice, round, shared, tile);
-}
-
-/// What a producer thread does, once the first tiles are on their way. Before the barrier after which `tile`
-/// is scanned, it finishes the last but one and stages `tile` in its slot; after it one thread refills the
-/// ring slots that have been read. Where there are no outputs there is nothing to finish.
+/// What a producer thread does. Before the barrier after which `tile` is scanned, it finishes the last but
+/// one and stages `tile` in its slot; after it one thread refills the ring slots that have been read. Where
+/// there are no outputs there is nothing to finish.
 template <class Map, class Io, bool kTakesGain, bool kAlongTime, Pass pass, class Layout>
 __device__ void produce(const ScanArgs& args, const TensorMaps& maps, const ChannelSlice& slice,
                         const StateRound& round, const SharedTiles<Map, Layout>& shared, int thread) {
   Producer<Map, Io, kTakesGain, kAlongTime, pass> producer(args, slice, round, shared, maps.dtype, thread);
   const int tiles = static_cast<int>(ceil_div(slice.steps, Map::kSteps));
-  const int turns = turns_of<Map, pass>(slice);
+  const int turns = tiles + (pass == Pass::states ? 1 : 2);
+  const auto load = [&](int tile) {
+    if (thread == 0 && tile < turns)
+      load_tile<Map, Layout, kAlongTime, pass>(args, maps, slice, round, shared, tile);
+  };
+  for (int tile = 0; tile < Layout::kDepth; ++tile) load(tile);
 #pragma unroll 1  // twice the code would leave less of the instruction cache to the consumers
   for (int tile = 0; tile < turns; ++tile) {
     producer.wait(tile);
@@ -424,8 +414,7 @@ __device__ void produce(const ScanArgs& args, const TensorMaps& maps, const Chan
     }
     if (tile < tiles) producer.stage(tile);
     if (tile <= tiles) block_barrier();
-    if (thread == 0 && tile + Layout::kDepth < turns)
-      load_tile<Map, Layout, kAlongTime, pass>(args, maps, slice, round, shared, tile + Layout::kDepth);
+    load(tile + Layout::kDepth);
   }
 }
 
