@@ -195,8 +195,15 @@ __global__ void __launch_bounds__(kThreads)
   store_start<DeviceIo>(args, plan, work, blockIdx.x, terms, BlockTeam());
 }
 
+/// Blocks of finish_kernel that a multiprocessor has registers for. Before Ampere it has 1024 threads.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+constexpr int kFinishBlocks = 4;
+#else
+constexpr int kFinishBlocks = 5;
+#endif
+
 template <class Form>
-__global__ void __launch_bounds__(kThreads, 5)
+__global__ void __launch_bounds__(kThreads, kFinishBlocks)
     finish_kernel(const Mamba3BwdArgs args, const Plan plan, const Workspace work) {
   __shared__ FinishMemory memory;
   const BlockTeam team;
