@@ -157,8 +157,8 @@ class KeyWarpgroup {
                             shared_.crosses_tile(), shared_.q_tile(input_at_) + half * kTile);
   }
 
-  /// This thread's part of ⟨S', S⟩. MIMO takes the diagonals of products of 16 rows by 8 of the same, for which SISO's
-  /// registers do not suffice.
+  /// This thread's part of ⟨S', S⟩. MIMO takes the diagonals of products of 16 rows by 8 of the same, for
+  /// which SISO's registers do not suffice.
   __device__ __forceinline__ float product_of_states() const {
     const std::uint32_t states = shared_.state_tile(input_at_);
     const std::uint32_t dstates = shared_.dstate_tile(input_at_);

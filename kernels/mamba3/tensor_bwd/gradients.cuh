@@ -11,16 +11,17 @@
 // dq and dk are turned back in registers, and give dθ there; the step's own terms cancel in it, since both
 // products take the same X. What flows past steps is as in SSD; ds and dγ are sums of M ∘ X less their weights.
 //
-// With MIMO t and u are rows (step, rank), below the diagonal are rows of earlier steps, and on it blocks of rows of
-// the same step. V and dy are of ranks, and y and dV, rounded, are those of ranks too: factors.h is before and behind.
+// With MIMO t and u are rows (step, rank), below the diagonal are rows of earlier steps, and on it blocks of
+// rows of the same step. V and dy are of ranks, and y and dV, rounded, are those of ranks too: factors.h is
+// before and behind.
 //
 //   grid    one block per row (batch, chunk, head): no sums over heads
 //   block   8 warps; each has a patch of 16 × 32 of every 64 × 64 product in registers
 //   phases  M and X; y and dV with dZ; dq and dk, a tile of 64 states at a time
 //
 // 104 KB of tiles at 128 states and at most 128 registers: two blocks on an SM, of which one loads while the
-// other multiplies. X waits for its product in registers, packed, and takes the place of M. (MIMO has no tiles of Z and
-// dout, and up to 8 times the sums of biases.)
+// other multiplies. X waits for its product in registers, packed, and takes the place of M. (MIMO has no tiles
+// of Z and dout, and up to 8 times the sums of biases.)
 
 #include "kernels/mamba3/args.h"
 #include "kernels/mamba3/tensor_bwd/factors.h"

@@ -7,8 +7,8 @@
 //   raise                with MIMO, factors.h: V and dy of ranks
 //   states               SSD's walks over the states at the borders of chunks, and over their gradients: those of
 //                        its cuda-chunked, or of its cuda-hopper
-//   gradients            gradients.cuh: a block per chunk of a head; or kernel.cuh of hopper_bwd/, a block per chunk of
-//                        the heads of a group
+//   gradients            gradients.cuh: a block per chunk of a head; or kernel.cuh of hopper_bwd/, a block per
+//                        chunk of the heads of a group
 //   turns, finish        finish.h: dAngles, dADT, dDT, dTrap; gradients of the input states
 //   lower                with MIMO, factors.h: dV, dZ, and sums for the gradients of the factors
 //   heads, rows          sums over the heads of a group, but for cuda-hopper; over sequences and chunks

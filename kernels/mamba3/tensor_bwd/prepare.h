@@ -3,10 +3,11 @@
 // What comes before the products of cuda-chunked's gradients of Mamba-3: rotated q and k, and the numbers of each
 // step. Written as loops over elements that do not depend on one another, Team::for_all(), as in
 // chunked_bwd/gradients.h, so that CPU tests run the same code. Io: load(data, at) and store(data, at, value) of
-// the io dtype, the same of a Pair, `at` a multiple of 2, and of an Octet, a multiple of 8, and of the halves of one, which lie `apart` and take turns
-// in the octet, both multiples of 4; load_floats() and load_float_halves() of floats; fetch(), the value at a
-// pointer, and prefetch(), which has no effect; element(data, at), a pointer to an element of the io dtype; and load_words() and store_words(), of an
-// aligned vector of 16 bytes. What they load is not written by the same kernel. Form: Siso or a Mimo.
+// the io dtype, the same of a Pair, `at` a multiple of 2, and of an Octet, a multiple of 8, and of the halves of
+// one, which lie `apart` and take turns in the octet, both multiples of 4; load_floats() and load_float_halves()
+// of floats; fetch(), the value at a pointer, and prefetch(), which has no effect; element(data, at), a pointer
+// to an element of the io dtype; and load_words() and store_words(), of an aligned vector of 16 bytes. What they
+// load is not written by the same kernel. Form: Siso or a Mimo.
 
 #include <cmath>
 #include <cstdint>
@@ -29,8 +30,8 @@ struct Pair {
   float x[2];
 };
 
-/// Octet `octet` of a row of states in the order of the workspace, from tensors and to them; `at`: of its first state.
-/// `halves`: Plan::halves, a constant where branches cost.
+/// Octet `octet` of a row of states in the order of the workspace, from tensors and to them; `at`: of its first
+/// state. `halves`: Plan::halves, a constant where branches cost.
 template <class Io>
 SSMBENCH_TEAM Octet load_states(const Plan& plan, bool halves, const void* data, std::int64_t at, int octet) {
   if (halves) return Io::load_halves(data, at + octet * (kOctet / 2), plan.dstate / 2);
@@ -86,7 +87,8 @@ SSMBENCH_TEAM StepScalars scalars_of(const Mamba3Args& args, std::int64_t at) {
   return {1.0F / (1.0F + expf(-trap)), 1.0F / (1.0F + expf(trap)), Io::fetch(args.dt + at)};
 }
 
-/// Parts that the steps of a span are cut into for sums over time, how many steps each has, and how many parts a chunk.
+/// Parts that the steps of a span are cut into for sums over time, how many steps each has, and how many parts
+/// a chunk.
 inline constexpr int kSpanParts = 8;
 inline constexpr int kPartSteps = kSpanSteps / kSpanParts;
 template <class Form>
