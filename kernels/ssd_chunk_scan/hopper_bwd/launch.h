@@ -15,15 +15,21 @@ struct Variant {
   int shared_bytes;
 };
 
-/// The walks over all chunks of all heads, and their kernels: of parts, where time is in parts, and all.
-struct Walks {
-  ChunkedBwdPlan plan;
-  float* steps;
-  WalkArgs forward, backward;
+/// The kernels of walks: of parts, where time is in parts, and of all chunks' states.
+struct WalkKernels {
   void (*parts)(WalkArgs, WalkArgs);
   void (*images)(WalkArgs, WalkArgs);
   int heads_of_block;
   int shared_bytes;
+};
+
+/// The walks over all chunks of all heads.
+struct Walks {
+  ChunkedBwdPlan plan;
+  float* steps;
+  WalkArgs forward, backward;
+  WalkKernels kernels;
+  WalkKernels of_one_head;  ///< a block has one head
 };
 
 /// The kernel for a padded dstate of 64 or 128, with or without z.

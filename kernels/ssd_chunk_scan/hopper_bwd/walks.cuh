@@ -10,24 +10,26 @@
 
 namespace ssmbench::ssd_hopper_bwd {
 
+/// Allows the kernels their shared memory. Throws DeviceError when the device has less.
 template <class Io, int kStates, bool kGated, int kHeads>
-Walks walks_of() {
+WalkKernels walk_kernels() {
   constexpr int kBytes = std::max(WalkLayout<Traits<Io, kStates, false>, kHeads>::kBytes,
                                   WalkLayout<Traits<Io, kStates, kGated>, kHeads>::kBytes);
-  Walks walks{};
-  walks.images = ssd_hopper_states_kernel<Io, kStates, kGated, WalkPass::images, kHeads>;
-  walks.parts = ssd_hopper_states_kernel<Io, kStates, kGated, WalkPass::parts, kHeads>;
-  walks.heads_of_block = kHeads;
-  walks.shared_bytes = kBytes;
-  allow_shared_bytes(walks.images, kBytes);
-  allow_shared_bytes(walks.parts, kBytes);
-  return walks;
+  const WalkKernels kernels{
+      .parts = ssd_hopper_states_kernel<Io, kStates, kGated, WalkPass::parts, kHeads>,
+      .images = ssd_hopper_states_kernel<Io, kStates, kGated, WalkPass::images, kHeads>,
+      .heads_of_block = kHeads,
+      .shared_bytes = kBytes};
+  allow_shared_bytes(kernels.parts, kBytes);
+  allow_shared_bytes(kernels.images, kBytes);
+  return kernels;
 }
 
 template <class Io, int kHeads>
-Walks walks_for(int dstate_tiles, bool gated) {
-  if (dstate_tiles == 1) return gated ? walks_of<Io, 64, true, kHeads>() : walks_of<Io, 64, false, kHeads>();
-  return gated ? walks_of<Io, 128, true, kHeads>() : walks_of<Io, 128, false, kHeads>();
+WalkKernels walk_kernels_for(int dstate_tiles, bool gated) {
+  if (dstate_tiles == 1)
+    return gated ? walk_kernels<Io, 64, true, kHeads>() : walk_kernels<Io, 64, false, kHeads>();
+  return gated ? walk_kernels<Io, 128, true, kHeads>() : walk_kernels<Io, 128, false, kHeads>();
 }
 
 template <class Io>
@@ -39,8 +41,11 @@ Walks make_walks(const SsdBwdArgs& bwd, const ChunkedBwdPlan& plan, const Chunke
   const int states = 64 * plan.dstate_tiles;
   const std::int64_t heads = in.batch * in.nheads;
   const int parts = walk_parts(heads, plan.chunks);
-  Walks walks = walks_in_pairs(heads, parts, in.heads_per_group) ? walks_for<Io, 2>(plan.dstate_tiles, gated)
-                                                                 : walks_for<Io, 1>(plan.dstate_tiles, gated);
+  Walks walks{};
+  walks.of_one_head = walk_kernels_for<Io, 1>(plan.dstate_tiles, gated);
+  walks.kernels = walks_in_pairs(heads, parts, in.heads_per_group)
+                      ? walk_kernels_for<Io, 2>(plan.dstate_tiles, gated)
+                      : walks.of_one_head;
   WalkArgs& forward = walks.forward;
   forward = {.left = of_heads(in.x),
              .gate = {},
@@ -80,16 +85,17 @@ template <class Io>
 void launch_walks_alone(const Walks& walks, cudaStream_t stream) {
   const WalkArgs& forward = walks.forward;
   const std::int64_t heads = forward.in.batch * forward.in.nheads;
-  const auto blocks = static_cast<unsigned>(2 * heads / walks.heads_of_block * forward.parts);
-  const int threads = walk_threads(walks.heads_of_block);
-  const auto bytes = static_cast<std::size_t>(walks.shared_bytes);
+  const WalkKernels& kernels = walks.kernels;
+  const auto blocks = static_cast<unsigned>(2 * heads / kernels.heads_of_block * forward.parts);
+  const int threads = walk_threads(kernels.heads_of_block);
+  const auto bytes = static_cast<std::size_t>(kernels.shared_bytes);
   if (forward.parts > 1) {
-    walks.parts<<<blocks, threads, bytes, stream>>>(forward, walks.backward);
+    kernels.parts<<<blocks, threads, bytes, stream>>>(forward, walks.backward);
     check_cuda(cudaGetLastError());
     launch_join_parts(forward.handed,
                       {2 * heads, forward.parts, 1, kSteps * 64 * walks.plan.dstate_tiles / 4}, stream);
   }
-  walks.images<<<blocks, threads, bytes, stream>>>(forward, walks.backward);
+  kernels.images<<<blocks, threads, bytes, stream>>>(forward, walks.backward);
   check_cuda(cudaGetLastError());
 }
 
@@ -105,20 +111,20 @@ void launch_all_parts(const Walks& walks, cudaStream_t stream) {
   const std::int64_t heads = forward.in.batch * forward.in.nheads;
   // Heads forget at different speeds: where ends alone are asked for each has chunks of its own, and two of them
   // cannot share B and C.
-  const Walks launched =
-      forward.end_alone ? walks_for<Io, 1>(walks.plan.dstate_tiles, forward.in.z != nullptr) : walks;
-  launched.parts<<<static_cast<unsigned>(heads / launched.heads_of_block * (forward.parts + backward.parts)),
-                   walk_threads(launched.heads_of_block), static_cast<std::size_t>(launched.shared_bytes),
-                   stream>>>(forward, backward);
+  const WalkKernels& kernels = forward.end_alone ? walks.of_one_head : walks.kernels;
+  kernels.parts<<<static_cast<unsigned>(heads / kernels.heads_of_block * (forward.parts + backward.parts)),
+                  walk_threads(kernels.heads_of_block), static_cast<std::size_t>(kernels.shared_bytes),
+                  stream>>>(forward, backward);
   check_cuda(cudaGetLastError());
 }
 
 template <class Io>
 void launch_images(const Walks& walks, cudaStream_t stream) {
   const std::int64_t heads = walks.forward.in.batch * walks.forward.in.nheads;
-  walks.images<<<static_cast<unsigned>(2 * heads / walks.heads_of_block * walks.forward.parts),
-                 walk_threads(walks.heads_of_block), static_cast<std::size_t>(walks.shared_bytes), stream>>>(
-      walks.forward, walks.backward);
+  const WalkKernels& kernels = walks.kernels;
+  kernels.images<<<static_cast<unsigned>(2 * heads / kernels.heads_of_block * walks.forward.parts),
+                   walk_threads(kernels.heads_of_block), static_cast<std::size_t>(kernels.shared_bytes),
+                   stream>>>(walks.forward, walks.backward);
   check_cuda(cudaGetLastError());
 }
 
