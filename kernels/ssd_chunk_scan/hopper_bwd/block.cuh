@@ -39,20 +39,48 @@ struct Traits {
   /// In f16 operands that hold decays or Δ are scaled by powers of two, and products unscaled: S and S' by one
   /// for a head and chunk, M by one of a head and chunk, Q by one.
   static constexpr bool kScaled = kNarrowRange<Io>;
+  /// The query warpgroup hands dy in f32 to the key warpgroup. In f16 there are no registers for that, and each
+  /// gates on its own.
+  static constexpr bool kHandsOn = kGated && !kScaled;
 };
 
 /// What a head leaves for ddt, dA and dD (write_flows).
-struct HeadFlows {
+struct alignas(16) HeadFlows {
   float out[kSteps];                    ///< terms of da that end at the step, but for the column sums
   float into[kSteps];                   ///< x·(S'·B)·leave
-  float column[kWarpsOfGroup][kSteps];  ///< column sums of W/Δ, without the diagonal, of 16 rows each
-  float diagonal[kSteps];               ///< of W/Δ
-  float skip[kWarpsOfGroup][kSteps];    ///< per column p, dy·x of 16 steps
-  float states[kWarpsOfGroup];          ///< ⟨S', S⟩, in parts
+  float column[kWarpsOfGroup][kSteps];  ///< column sums of W, without the diagonal, of 16 rows each
+  float direct[kSteps];                 ///< dy·x
+  float skip[kWarpsOfGroup][kSteps];    ///< per column p, dy·x of 16 steps; where D has one for each
+  float states;                         ///< ⟨S', S⟩
 };
+
+/// Decays between steps of different squares of 16 × 16, as products: of row t in square k, and of column s before
+/// it, row[t]·column[k − 1][s] = Δ_s·L[t][s]. Both are relative to the step before the square: neither grows.
+struct DecayFactors {
+  float row[kSteps];
+  float column[3][kSteps];
+  float skip[4];  ///< D, where the head has one; one vector, of which the first is used
+};
+
+/// Δ of a step as W has it. Not 0, since dΔ is a sum of W divided by it.
+__device__ inline float step_weight(float delta) {
+  constexpr float kLeast = 0x1p-100F;
+  return delta == 0.0F ? kLeast : delta;
+}
 
 /// A thread's elements of a 64 × 64 product, in groups of 16 bytes.
 using OwnVectors = float4[8][kGroupThreads];
+
+/// The same of a lower triangle: warp w has fragments up to 2w + 1.
+struct OwnTriangle {
+  float4 vectors[20][32];
+  __device__ float4& at(int warp, int fragment, int lane) {
+    return vectors[warp * (warp + 1) + fragment][lane];
+  }
+};
+
+/// The same of a thread's warp's square of 16 × 16, but for the upper right quarter.
+using OwnSquares = float2[3][kGroupThreads];
 
 /// Offsets in bytes; tiles are aligned to 1024.
 template <class T>
@@ -69,15 +97,50 @@ struct Layout {
   static constexpr int kInputs = kProjections + 2 * kHalves * kTile;
   static constexpr int kPairs = kInputs + kStages * kStage;  ///< dy, then M
   static constexpr int kStepRows = kPairs + kDepth * 2 * kTile;
-  static constexpr int kSkip = kStepRows + kStages * kStepsBytes;      ///< D of the head's columns
-  static constexpr int kStateUnscales = kSkip + kStages * kSkipBytes;  ///< of S and S'
+  static constexpr int kFactors = kStepRows + kStages * kStepsBytes;
+  static constexpr int kSkip =
+      kFactors + kStages * static_cast<int>(sizeof(DecayFactors));                 ///< D of the columns
+  static constexpr int kStateUnscales = kSkip + kStages * kSkipBytes;              ///< of S and S'
   static constexpr int kProductScales = kStateUnscales + kStages * kUnscaleBytes;  ///< of Q, by warp
   static constexpr int kLargestMixing = kProductScales + 4 * kWarpsOfGroup;        ///< of M, by warp
   static constexpr int kProducts = kLargestMixing + kDepth * 4 * kWarpsOfGroup;    ///< C·Bᵀ, then Q
-  static constexpr int kFlows = kProducts + 2 * static_cast<int>(sizeof(OwnVectors));
+  static constexpr int kGradients = kProducts + 2 * static_cast<int>(sizeof(OwnTriangle));  ///< dy in f32
+  static constexpr int kDiagonal =
+      kGradients + (T::kHandsOn ? static_cast<int>(sizeof(OwnVectors)) : 0);  ///< of C·Bᵀ
+  static constexpr int kSquares = kDiagonal + kSteps * 4;  ///< decays of squares on the diagonal
+  static constexpr int kFlows = kSquares + static_cast<int>(sizeof(OwnSquares));
   static constexpr int kBarriers = kFlows + kDepth * static_cast<int>(sizeof(HeadFlows));
   static constexpr int kBytes = kBarriers + 256 + 1024;  // the start is not aligned to 1024
   static_assert(kBytes <= kMaxBlockBytes);
+};
+
+/// D of the columns that a lane has of a head's tile: of fragment e, the pair.
+class SkipWeights {
+ public:
+  /// `row`: D of the head's columns where it has one for each, or null; `one`: that of all columns.
+  __device__ SkipWeights(const float* row, float one, int lane)
+      : row_(row == nullptr ? nullptr : row + lane % 4 * 2), one_(one) {}
+  __device__ float2 of(int fragment) const {
+    if (row_ == nullptr) return make_float2(one_, one_);
+    return *reinterpret_cast<const float2*>(row_ + 8 * fragment);
+  }
+  /// visit(weight) with weight(fragment, row): D and what each of a fragment's two rows adds to it.
+  template <class Visit>
+  __device__ __forceinline__ void with_diagonal(const float (&rows)[2], const Visit& visit) const {
+    if (row_ == nullptr) {
+      const float both[2] = {one_ + rows[0], one_ + rows[1]};
+      visit([&](int, int row) { return make_float2(both[row], both[row]); });
+    } else {
+      visit([&](int fragment, int row) {
+        const float2 of_columns = *reinterpret_cast<const float2*>(row_ + 8 * fragment);
+        return make_float2(of_columns.x + rows[row], of_columns.y + rows[row]);
+      });
+    }
+  }
+
+ private:
+  const float* row_;
+  float one_;
 };
 
 extern __shared__ unsigned char dynamic_shared[];
@@ -90,6 +153,7 @@ struct SharedMemory {
   using Inputs = hopper::RelayRing<Layout::kStages>;
   using Pairs = hopper::Ring<Layout::kDepth>;  ///< dy and M
   using Flows = hopper::Ring<Layout::kDepth>;
+  using Gradients = hopper::Ring<1>;
 
   std::uint32_t base = (shared_address(dynamic_shared) + 1023) & ~1023U;
 
@@ -98,9 +162,20 @@ struct SharedMemory {
   __device__ Pairs pairs() const { return {base + Layout::kBarriers + 8 + Inputs::kBytes}; }
   __device__ Flows flows() const { return {base + Layout::kBarriers + 8 + Inputs::kBytes + Pairs::kBytes}; }
 
-  /// Says that the key warpgroup has read z of a slot of the inputs.
+  /// dy in f32, which the query warpgroup hands on: empty once the key warpgroup has it in registers.
+  __device__ Gradients gradients() const { return {flows().barriers + Flows::kBytes}; }
+  /// Says that the key warpgroup has read z of a slot of the inputs, where it gates on its own.
   __device__ std::uint32_t gates_read(typename Inputs::Position at) const {
-    return flows().barriers + Flows::kBytes + at.slot * hopper::kBarrierBytes;
+    return factors_full(at) + Layout::kStages * hopper::kBarrierBytes;
+  }
+  /// Says that the factors of a slot of the inputs are there.
+  __device__ std::uint32_t factors_full(typename Inputs::Position at) const {
+    return gradients().barriers + Gradients::kBytes + at.slot * hopper::kBarrierBytes;
+  }
+
+  /// Says that the diagonal of C·Bᵀ is there.
+  __device__ std::uint32_t diagonal_full() const {
+    return flows().barriers + Flows::kBytes + Gradients::kBytes + 2 * Layout::kStages * hopper::kBarrierBytes;
   }
 
   __device__ std::uint32_t b_tile() const { return base + Layout::kProjections; }
@@ -114,10 +189,13 @@ struct SharedMemory {
   __device__ std::uint32_t dstate_tile(typename Inputs::Position at) const {
     return state_tile(at) + Layout::kHalves * kTile;
   }
-  __device__ std::uint32_t dy_tile(typename Pairs::Position at) const {
-    return base + Layout::kPairs + at.slot * 2 * kTile;
+  /// dout where there is no z.
+  __device__ std::uint32_t dy_tile(typename Pairs::Position at, typename Inputs::Position input_at) const {
+    return T::kGated ? base + Layout::kPairs + at.slot * 2 * kTile : dout_tile(input_at);
   }
-  __device__ std::uint32_t mixing_tile(typename Pairs::Position at) const { return dy_tile(at) + kTile; }
+  __device__ std::uint32_t mixing_tile(typename Pairs::Position at) const {
+    return base + Layout::kPairs + (at.slot * 2 + 1) * kTile;
+  }
   __device__ std::uint32_t steps_address(typename Inputs::Position at) const {
     return base + Layout::kStepRows + at.slot * kStepsBytes;
   }
@@ -125,11 +203,17 @@ struct SharedMemory {
   __device__ const float (&steps(typename Inputs::Position at) const)[4][kSteps] {
     return *reinterpret_cast<const float(*)[4][kSteps]>(pointer(Layout::kStepRows) + at.slot * kStepsBytes);
   }
+  __device__ DecayFactors& factors(typename Inputs::Position at) const {
+    return reinterpret_cast<DecayFactors*>(pointer(Layout::kFactors))[at.slot];
+  }
   __device__ std::uint32_t skip_address(typename Inputs::Position at) const {
     return base + Layout::kSkip + at.slot * kSkipBytes;
   }
   __device__ const float* skip(typename Inputs::Position at) const {
     return reinterpret_cast<const float*>(pointer(Layout::kSkip)) + at.slot * kSteps;
+  }
+  __device__ SkipWeights skip_weights(const SsdInputs& in, typename Inputs::Position at, int lane) const {
+    return {in.skip_per_headdim ? skip(at) : nullptr, factors(at).skip[0], lane};
   }
   __device__ std::uint32_t unscales_address(typename Inputs::Position at) const {
     return base + Layout::kStateUnscales + at.slot * kUnscaleBytes;
@@ -151,10 +235,14 @@ struct SharedMemory {
   __device__ const uint4* vectors(std::uint32_t tile) const {
     return reinterpret_cast<const uint4*>(pointer(static_cast<int>(tile - base)));
   }
-  __device__ OwnVectors& cb() const { return *reinterpret_cast<OwnVectors*>(pointer(Layout::kProducts)); }
-  __device__ OwnVectors& q() const {
-    return *reinterpret_cast<OwnVectors*>(pointer(Layout::kProducts + static_cast<int>(sizeof(OwnVectors))));
+  __device__ OwnTriangle& cb() const { return *reinterpret_cast<OwnTriangle*>(pointer(Layout::kProducts)); }
+  __device__ OwnTriangle& q() const {
+    return *reinterpret_cast<OwnTriangle*>(
+        pointer(Layout::kProducts + static_cast<int>(sizeof(OwnTriangle))));
   }
+  __device__ OwnVectors& dy() const { return *reinterpret_cast<OwnVectors*>(pointer(Layout::kGradients)); }
+  __device__ float* diagonal() const { return reinterpret_cast<float*>(pointer(Layout::kDiagonal)); }
+  __device__ OwnSquares& squares() const { return *reinterpret_cast<OwnSquares*>(pointer(Layout::kSquares)); }
   __device__ HeadFlows& flows_of(typename Flows::Position at) const {
     return reinterpret_cast<HeadFlows*>(pointer(Layout::kFlows))[at.slot];
   }
@@ -162,11 +250,15 @@ struct SharedMemory {
   /// By one thread.
   __device__ void init_barriers() const {
     hopper::barrier_init(projections_full(), 1);
-    inputs().init(1, 2 * kWarpsOfGroup + 1, 1);
+    hopper::barrier_init(diagonal_full(), kGroupThreads);
+    inputs().init(1, 2 * kWarpsOfGroup + 2 * 32, 1);
     pairs().init(kWarpsOfGroup, kWarpsOfGroup);
-    flows().init(2 * kGroupThreads, 32);
-    for (typename Inputs::Position at; at.parity == 0; at.advance())
+    flows().init(2 * kGroupThreads + 1, 32);
+    gradients().init(kGroupThreads, kGroupThreads);  // each lane for its own
+    for (typename Inputs::Position at; at.parity == 0; at.advance()) {
+      hopper::barrier_init(factors_full(at), 32);
       hopper::barrier_init(gates_read(at), kWarpsOfGroup);
+    }
     hopper::barrier_init_fence();
   }
 
@@ -260,24 +352,6 @@ __device__ __forceinline__ void store_column_sums(float (&of)[16], float* to, in
   exchange_sums<2>(of, lane);
   *reinterpret_cast<float2*>(to + 8 * fragment_of_sums(lane) + lane % 4 * 2) = make_float2(of[0], of[1]);
 }
-
-/// D of the columns that a lane has of a head's tile: of fragment e, the pair.
-class SkipWeights {
- public:
-  /// `row`: where D of the head's columns will be, where it has one for each.
-  __device__ SkipWeights(const SsdInputs& in, int head, int lane, const float* row)
-      : row_(in.skip_per_headdim ? row + lane % 4 * 2 : nullptr) {
-    if (in.D != nullptr && row_ == nullptr) one_ = in.D[head];
-  }
-  __device__ float2 of(int fragment) const {
-    if (row_ == nullptr) return make_float2(one_, one_);
-    return *reinterpret_cast<const float2*>(row_ + 8 * fragment);
-  }
-
- private:
-  const float* row_;
-  float one_ = 0.0F;
-};
 
 /// The part of a thread of a warpgroup in ⟨S', S⟩, of tiles as 16-byte vectors.
 template <class Io, int kStates>

@@ -35,11 +35,9 @@ class KeyWarpgroup {
     Sums dB;
     clear_sums(dB);
     hopper::barrier_wait(shared_.projections_full(), 0);
-    const BlockPlace place(args_);
-    const int first = place.first_head;
-    const int end = first + place.heads;
-    for (int head = first; head < end; ++head) {
-      one_head(dB, head);
+    hopper::barrier_wait(shared_.diagonal_full(), 0);
+    for (int left = BlockPlace(args_).heads; left > 0; --left) {
+      one_head(dB);
       input_at_.advance();
       pair_at_.advance();
     }
@@ -47,8 +45,7 @@ class KeyWarpgroup {
   }
 
  private:
-  __device__ __forceinline__ void one_head(Sums& dB, int head) {
-    const SkipWeights skip(args_.bwd.in, head, at_.lane, shared_.skip(input_at_));
+  __device__ __forceinline__ void one_head(Sums& dB) {
     shared_.inputs().wait_full(input_at_);
     const float(&steps)[4][kSteps] = shared_.steps(input_at_);
     std::uint32_t x[16];
@@ -60,31 +57,24 @@ class KeyWarpgroup {
     hopper::pin_registers(x);
     start_tile_product<Io, kAlong, kAlong, T::kStates>(u, b, dstates);
     start_product<Io>(product, x, shared_.dstate_tile(input_at_));
+    hopper::barrier_wait(shared_.factors_full(input_at_), input_at_.parity);  // with D
     const float unscale = shared_.unscale(input_at_, kUnscaleGradient);
-    float states = sum_lanes<1, 16>(product_of_states());
-    if constexpr (T::kScaled) states *= unscale * shared_.unscale(input_at_, kUnscaleState);
     shared_.flows().wait_empty(pair_at_);
     HeadFlows& flows = shared_.flows_of(pair_at_);
-    float direct[32];
-    weigh_skipped(direct, x, skip, flows);
+    float dy[32];
+    if constexpr (!T::kHandsOn) take_gradients(dy, x, flows);
 
     hopper::wgmma_wait<1>();
     hopper::pin_registers(u);
-    float into[2] = {0.0F, 0.0F};
-    const float delta[2] = {steps[kStepDelta][at_.row_of(0)], steps[kStepDelta][at_.row_of(2)]};
+    const float delta[2] = {step_weight(steps[kStepDelta][at_.row_of(0)]),
+                            step_weight(steps[kStepDelta][at_.row_of(2)])};
     const float leave[2] = {unscale * steps[kStepLeave][at_.row_of(0)],
                             unscale * steps[kStepLeave][at_.row_of(2)]};
-#pragma unroll
-    for (int i = 0; i < 16; ++i) {
-      const float2 pair = unpack_pair<Io>(x[i]);
-      u[2 * i] *= leave[i % 2];
-      u[2 * i + 1] *= leave[i % 2];
-      into[i % 2] += pair.x * u[2 * i] + pair.y * u[2 * i + 1];
-      u[2 * i] *= delta[i % 2];
-      u[2 * i + 1] *= delta[i % 2];
-    }
-
+    store_dot(flows.into, u, x, leave);
     const float weights[2] = {delta[0] * leave[0], delta[1] * leave[1]};
+#pragma unroll
+    for (int i = 0; i < 32; ++i) u[i] *= weights[i / 2 % 2];
+
     if constexpr (kHalves == 2) {
       hopper::wgmma_wait<0>();
       hopper::pin_registers(product);
@@ -93,6 +83,8 @@ class KeyWarpgroup {
       start_product<Io>(product, x, shared_.dstate_tile(input_at_) + kTile);
     }
 
+    if constexpr (T::kHandsOn) take_gradients(dy, x, flows);
+    hopper::barrier_arrive(shared_.flows().full(pair_at_));
     shared_.pairs().wait_full(pair_at_);
     [[maybe_unused]] float scale = 1.0F;  // of M
     if constexpr (T::kScaled) {
@@ -100,19 +92,11 @@ class KeyWarpgroup {
 #pragma unroll
       for (float& value : u) value *= scale;
     }
-    start_tile_product<Io, kAcross, kAcross, kSteps, true>(u, tile_operand(shared_.mixing_tile(pair_at_)),
-                                                           tile_operand(shared_.dy_tile(pair_at_)));
+    start_tile_product<Io, kAcross, kAcross, kSteps, true>(
+        u, tile_operand(shared_.mixing_tile(pair_at_)), tile_operand(shared_.dy_tile(pair_at_, input_at_)));
     hopper::wgmma_wait<1>();
     hopper::pin_registers(product);
     add_weighted(dB[kHalves - 1], product, weights);
-
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      into[j] = sum_lanes<1, 2>(into[j]);
-      if (at_.lane % 4 == 0) flows.into[at_.row_of(2 * j)] = into[j];
-    }
-    if (at_.lane == 0) flows.states[warp_] = states;
-    hopper::barrier_arrive(shared_.flows().full(pair_at_));
 
     hopper::wgmma_wait<0>();
     hopper::pin_registers(u);
@@ -120,15 +104,25 @@ class KeyWarpgroup {
     if constexpr (T::kScaled)
 #pragma unroll
       for (float& value : u) value *= inverse_of_power(scale);
-    store_dx(u, direct);
+    store_dx(u, dy, steps);
     hopper::fence_async_proxy();
     warp_arrive(shared_.inputs().done(input_at_), at_.lane);
   }
 
-  /// This thread's part of ⟨S', S⟩.
-  __device__ __forceinline__ float product_of_states() const {
-    return ssd_hopper_bwd::product_of_states<Io, T::kStates>(shared_.vectors(shared_.state_tile(input_at_)),
-                                                             shared_.vectors(shared_.dstate_tile(input_at_)));
+  /// x·u of this warp's rows, weighted.
+  __device__ __forceinline__ void store_dot(float (&to)[kSteps], const float (&u)[32],
+                                            const std::uint32_t (&x)[16], const float (&weights)[2]) const {
+    float sums[2] = {0.0F, 0.0F};
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      const float2 pair = unpack_pair<Io>(x[i]);
+      sums[i % 2] = fmaf(pair.x, u[2 * i], fmaf(pair.y, u[2 * i + 1], sums[i % 2]));
+    }
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      sums[j] = weights[j] * sum_lanes<1, 2>(sums[j]);
+      if (at_.lane % 4 == 0) to[at_.row_of(2 * j)] = sums[j];
+    }
   }
 
   /// The transposed tile of Q: A of a product.
@@ -141,14 +135,21 @@ class KeyWarpgroup {
                                shared_.mixing_tile(pair_at_) + transposed + 2048 * k);
   }
 
-  /// D·dy with dy in f32, and dy·x summed over this warp's steps. The query warpgroup overwrites z after it.
-  __device__ __forceinline__ void weigh_skipped(float (&direct)[32], const std::uint32_t (&x)[16],
-                                                const SkipWeights& skip, HeadFlows& flows) const {
-    if (args_.bwd.in.D == nullptr) {
+  /// dy in f32, and dy·x summed over head dims, or also over this warp's steps.
+  __device__ __forceinline__ void take_gradients(float (&dy)[32], const std::uint32_t (&x)[16],
+                                                 HeadFlows& flows) {
+    if constexpr (T::kHandsOn) {
+      const int thread = group_thread();
+      shared_.gradients().wait_full(gradients_at());
 #pragma unroll
-      for (float& value : direct) value = 0.0F;
+      for (int e = 0; e < 8; ++e) {
+        const float4 four = shared_.dy()[e][thread];
+        dy[4 * e] = four.x;
+        dy[4 * e + 1] = four.y;
+        dy[4 * e + 2] = four.z;
+        dy[4 * e + 3] = four.w;
+      }
     } else {
-      float columns[16];
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         std::uint32_t dout[4];
@@ -157,33 +158,65 @@ class KeyWarpgroup {
         if constexpr (T::kGated) load_matrices(z, (shared_.z_tile(input_at_) + fragment_) ^ j * 32);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          const int e = 2 * j + i / 2;
-          float2 dy = unpack_pair<Io>(dout[i]);
+          float2 pair = unpack_pair<Io>(dout[i]);
           if constexpr (T::kGated) {
-            const float2 gate = unpack_pair<Io>(z[i]);
-            dy = make_float2(dy.x * silu_approximate(gate.x).value, dy.y * silu_approximate(gate.y).value);
+            const float2 gates = unpack_pair<Io>(z[i]);
+            pair = make_float2(pair.x * silu_approximate(gates.x).value,
+                               pair.y * silu_approximate(gates.y).value);
           }
-          const float2 pair = unpack_pair<Io>(x[4 * j + i]);
-          columns[2 * e] = (i % 2 == 0 ? 0.0F : columns[2 * e]) + dy.x * pair.x;
-          columns[2 * e + 1] = (i % 2 == 0 ? 0.0F : columns[2 * e + 1]) + dy.y * pair.y;
-          const float2 d = skip.of(e);
-          direct[8 * j + 2 * i] = d.x * dy.x;
-          direct[8 * j + 2 * i + 1] = d.y * dy.y;
+          dy[8 * j + 2 * i] = pair.x;
+          dy[8 * j + 2 * i + 1] = pair.y;
         }
+      }
+    }
+    store_dot(flows.direct, dy, x, {1.0F, 1.0F});
+    if (args_.bwd.in.skip_per_headdim) {
+      float columns[16];
+#pragma unroll
+      for (int e = 0; e < 8; ++e) {
+        const float2 upper = unpack_pair<Io>(x[2 * e]);
+        const float2 lower = unpack_pair<Io>(x[2 * e + 1]);
+        columns[2 * e] = dy[4 * e] * upper.x + dy[4 * e + 2] * lower.x;
+        columns[2 * e + 1] = dy[4 * e + 1] * upper.y + dy[4 * e + 3] * lower.y;
       }
       const int lane = group_thread() % 32;  // again: registers are short
       store_column_sums(columns, flows.skip[warp_], lane);
     }
-    if constexpr (T::kGated) warp_arrive(shared_.gates_read(input_at_), at_.lane);
+    if constexpr (T::kGated && !T::kHandsOn) warp_arrive(shared_.gates_read(input_at_), at_.lane);
+    if constexpr (T::kHandsOn) {  // after uses of what was loaded, which an arrival would overtake
+      hopper::barrier_arrive(shared_.gradients().empty(gradients_at()));
+    }
   }
 
-  /// dx = u + D·dy, over dout.
-  __device__ __forceinline__ void store_dx(const float (&u)[32], const float (&direct)[32]) const {
-    std::uint32_t dx[16];
+  /// dx = u + (M's diagonal + D)·dy, over dout.
+  __device__ __forceinline__ void store_dx(float (&u)[32], const float (&dy)[32],
+                                           const float (&steps)[4][kSteps]) const {
+    const SkipWeights skip = shared_.skip_weights(args_.bwd.in, input_at_, at_.lane);
+    const float delta[2] = {steps[kStepDelta][at_.row_of(0)], steps[kStepDelta][at_.row_of(2)]};
+    const float diagonal[2] = {shared_.diagonal()[at_.row_of(0)] * delta[0],
+                               shared_.diagonal()[at_.row_of(2)] * delta[1]};
+    if (__any_sync(0xFFFFFFFFU, delta[0] == 0.0F || delta[1] == 0.0F))  // step_weight is not 0
 #pragma unroll
-    for (int i = 0; i < 16; ++i)
-      dx[i] = pack_pair<Io>(u[2 * i] + direct[2 * i], u[2 * i + 1] + direct[2 * i + 1]);
-    store_tile_pairs(shared_.dout_tile(input_at_) + fragment_, dx);
+      for (int i = 0; i < 32; ++i)
+        if (delta[i / 2 % 2] == 0.0F) u[i] = 0.0F;
+    const int thread = group_thread();  // again: registers are short
+    const std::uint32_t tile =
+        shared_.dout_tile(input_at_) + hopper::fragment_offset(thread / 32, thread % 32);
+    skip.with_diagonal(diagonal, [&](const auto& weight) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        std::uint32_t dx[4];
+        if constexpr (!T::kGated) load_matrices(dx, tile ^ j * 32);
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+          const int i = 4 * j + k;
+          const float2 d = weight(i / 2, i % 2);
+          const float2 pair = T::kGated ? make_float2(dy[2 * i], dy[2 * i + 1]) : unpack_pair<Io>(dx[k]);
+          dx[k] = pack_pair<Io>(u[2 * i] + d.x * pair.x, u[2 * i + 1] + d.y * pair.y);
+        }
+        hopper::store_matrices(tile ^ j * 32, dx[0], dx[1], dx[2], dx[3]);
+      }
+    });
   }
 
   /// dB += Qᵀ·C, and out.
@@ -195,6 +228,11 @@ class KeyWarpgroup {
     multiply_projection<T>(dB, q, shared_.c_tile(), scale);
     const int thread = group_thread();  // again: registers are short
     write_projection<Io, kHalves>(args_, Projection::B, dB, {16 * (thread / 32), 0, thread % 32});
+  }
+
+  /// A ring of one slot: its parity is that of the head, as the slot of two is.
+  __device__ typename Shared::Gradients::Position gradients_at() const {
+    return {0, pair_at_.slot};
   }
 
   const GradientArgs& args_;

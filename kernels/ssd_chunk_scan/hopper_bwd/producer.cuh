@@ -25,34 +25,38 @@ __device__ void load_inputs(const GradientArgs& args, const SharedMemory<T>& sha
     hopper::load_tile(shared.b_tile() + half * kTile, args.B, from, shared.projections_full());
     hopper::load_tile(shared.c_tile() + half * kTile, args.C, from, shared.projections_full());
   }
+  constexpr int kStateBytes = Layout::kHalves * kTile;
+  const SsdInputs& in = args.bwd.in;
+  const std::int64_t row = place.row(args, 0);
+  const float* steps = args.workspace.steps + row * 4 * kSteps;
+  const auto* states = static_cast<const unsigned char*>(args.workspace.states) + row * kStateBytes;
+  const auto* dstates = static_cast<const unsigned char*>(args.workspace.dstates) + row * kStateBytes;
+  [[maybe_unused]] const float* unscales = args.workspace.unscales + row * args.plan.dstate_tiles * kUnscales;
+  const int skip_bytes = in.skip_per_headdim ? 4 * static_cast<int>(in.headdim) : 0;
+  hopper::TileOrigin from = head_tile(place, 0);
+  const int end = place.first_head + place.heads;
   const auto ring = shared.inputs();
   typename SharedMemory<T>::Inputs::Position at;
-  for (int head = 0; head < place.heads; ++head, at.advance()) {
+#pragma unroll 1  // the code of all roles has to fit in the instruction cache
+  for (; from.at[1] < end; ++from.at[1], at.advance()) {
     ring.wait_empty(at);
     const std::uint32_t full = ring.full(at);
-    const SsdInputs& in = args.bwd.in;
-    const int skip_bytes = in.skip_per_headdim ? 4 * static_cast<int>(in.headdim) : 0;
     hopper::barrier_arrive_expect(full, Layout::kStageBytes + skip_bytes);
     if (skip_bytes != 0)
-      hopper::load_bytes(shared.skip_address(at), in.D + (place.first_head + head) * in.headdim, skip_bytes,
-                         full);
-    const hopper::TileOrigin from = head_tile(place, head);
-    const std::int64_t row = place.row(args, head);
-    constexpr int kStateBytes = Layout::kHalves * kTile;
-    hopper::load_bytes(shared.steps_address(at), args.workspace.steps + row * 4 * kSteps, kStepsBytes, full);
-    if constexpr (T::kScaled)
-      hopper::load_bytes(shared.unscales_address(at),
-                         args.workspace.unscales + row * args.plan.dstate_tiles * kUnscales, kUnscaleBytes,
-                         full);
+      hopper::load_bytes(shared.skip_address(at), in.D + from.at[1] * in.headdim, skip_bytes, full);
+    hopper::load_bytes(shared.steps_address(at), steps, kStepsBytes, full);
+    if constexpr (T::kScaled) {
+      hopper::load_bytes(shared.unscales_address(at), unscales, kUnscaleBytes, full);
+      unscales += args.plan.dstate_tiles * kUnscales;
+    }
     hopper::load_tile(shared.dout_tile(at), args.dout, from, full);
     if constexpr (T::kGated) hopper::load_tile(shared.z_tile(at), args.z, from, full);
-    hopper::load_bytes(shared.state_tile(at),
-                       static_cast<const unsigned char*>(args.workspace.states) + row * kStateBytes,
-                       kStateBytes, full);
+    hopper::load_bytes(shared.state_tile(at), states, kStateBytes, full);
     hopper::load_tile(shared.x_tile(at), args.x, from, full);
-    hopper::load_bytes(shared.dstate_tile(at),
-                       static_cast<const unsigned char*>(args.workspace.dstates) + row * kStateBytes,
-                       kStateBytes, full);
+    hopper::load_bytes(shared.dstate_tile(at), dstates, kStateBytes, full);
+    steps += 4 * kSteps;
+    states += kStateBytes;
+    dstates += kStateBytes;
   }
 }
 
@@ -62,12 +66,112 @@ __device__ void store_gradients(const GradientArgs& args, const Shared& shared) 
   const BlockPlace place(args);
   const auto ring = shared.inputs();
   typename Shared::Inputs::Position at;
+#pragma unroll 1  // the code of all roles has to fit in the instruction cache
   for (int head = 0; head < place.heads; ++head, at.advance()) {
     ring.wait_done(at);
     hopper::store_tile(args.dx, head_tile(place, head), shared.dout_tile(at));
     if constexpr (T::kGated) hopper::store_tile(args.dz, head_tile(place, head), shared.z_tile(at));
     hopper::wait_stores_read();
     hopper::barrier_arrive(ring.empty(at));
+  }
+}
+
+/// The factors of a head's decays. A lane has steps 2·lane and 2·lane + 1.
+class DecayFactorsOfLane {
+ public:
+  __device__ DecayFactorsOfLane(const SsdInputs& in, const BlockPlace& place, int lane)
+      : step_(2 * lane), square_(lane / 8) {
+    const auto sequence = [&](int t) {
+      return sequence_at(in, place.b, place.start + min(t, place.steps_valid - 1));
+    };
+#pragma unroll
+    for (int k = 1; k < 4; ++k)
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+        if (sequence(step_ + i) == sequence(16 * k)) alike_ |= 1U << (2 * k + i);
+  }
+
+  __device__ void store(DecayFactors& to, const float (&steps)[4][kSteps]) const {
+    const float2 delta = *reinterpret_cast<const float2*>(steps[kStepDelta] + step_);
+    const float2 decay = *reinterpret_cast<const float2*>(steps[kStepDecay] + step_);
+    const auto factor = [&](int k, int i, float exponent) {
+      return (alike_ >> (2 * k + i) & 1U) != 0 ? exp2_approximate(kLog2E * exponent) : 0.0F;
+    };
+    const float2 weight = make_float2(step_weight(delta.x), step_weight(delta.y));
+#pragma unroll 1
+    for (int k = 1; k < 4; ++k) {
+      const float before = steps[kStepDecay][16 * k - 1];
+      if (k > square_)
+        *reinterpret_cast<float2*>(to.column[k - 1] + step_) =
+            make_float2(weight.x * factor(k, 0, before - decay.x), weight.y * factor(k, 1, before - decay.y));
+      if (k == square_)
+        *reinterpret_cast<float2*>(to.row + step_) =
+            make_float2(factor(k, 0, decay.x - before), factor(k, 1, decay.y - before));
+    }
+  }
+
+ private:
+  int step_;
+  int square_;
+  unsigned alike_ = 0;  ///< bit 2k + i: step_ + i is of the sequence that is at square k's first step
+};
+
+/// ⟨S', S⟩ in parts: the diagonals of products of 16 rows each.
+template <class T>
+__device__ float product_of_states(std::uint32_t states, std::uint32_t dstates, int lane) {
+  using Io = typename T::Io;
+  const std::uint32_t offset = hopper::fragment_offset(0, lane);
+  float upper[4] = {0.0F, 0.0F, 0.0F, 0.0F};
+  float lower[4] = {0.0F, 0.0F, 0.0F, 0.0F};
+#pragma unroll 1
+  for (int j = 0; j < T::kStates / 16; ++j) {
+    const std::uint32_t at = (offset ^ j % 4 * 32) + j / 4 * kTile;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      std::uint32_t a[4];
+      std::uint32_t b[4];
+      load_matrices(a, states + at + i * 2048);
+      load_matrices(b, dstates + at + i * 2048);
+      if constexpr (std::is_same_v<Io, __half>) {
+        mma_f16(upper, a, b[0], b[2]);
+        mma_f16(lower, a, b[1], b[3]);
+      } else {
+        mma_bf16(upper, a, b[0], b[2]);
+        mma_bf16(lower, a, b[1], b[3]);
+      }
+    }
+  }
+  const int row = lane / 4;
+  float sum = row % 2 == 0 ? upper[0] + lower[2] : upper[1] + lower[3];
+  if (row / 2 != lane % 4) sum = 0.0F;
+  return sum_lanes<1, 16>(sum);
+}
+
+/// By one warp: what the roles need of a head beside what is loaded, and ⟨S', S⟩.
+template <class T>
+__device__ void prepare_heads(const GradientArgs& args, const SharedMemory<T>& shared, int lane) {
+  const BlockPlace place(args);
+  const DecayFactorsOfLane factors(args.bwd.in, place, lane);
+  typename SharedMemory<T>::Inputs::Position at;
+  typename SharedMemory<T>::Flows::Position flows_at;
+  const SsdInputs& in = args.bwd.in;
+  const int end = place.first_head + place.heads;
+#pragma unroll 1
+  for (int head = place.first_head; head < end; ++head, at.advance(), flows_at.advance()) {
+    const float skip = in.D == nullptr || in.skip_per_headdim ? 0.0F : in.D[head];
+    shared.inputs().wait_full(at);
+    if (lane == 0) shared.factors(at).skip[0] = skip;
+    factors.store(shared.factors(at), shared.steps(at));
+    hopper::barrier_arrive(shared.factors_full(at));
+    float states = product_of_states<T>(shared.state_tile(at), shared.dstate_tile(at), lane);
+    if constexpr (T::kScaled)
+      states *= shared.unscale(at, kUnscaleState) * shared.unscale(at, kUnscaleGradient);
+    hopper::barrier_arrive(shared.inputs().done(at));  // each lane for what it read
+    shared.flows().wait_empty(flows_at);
+    if (lane == 0) {
+      shared.flows_of(flows_at).states = states;
+      hopper::barrier_arrive(shared.flows().full(flows_at));
+    }
   }
 }
 
@@ -81,46 +185,52 @@ __device__ void write_flows(const GradientArgs& args, const SharedMemory<T>& sha
   const auto pair_of = [&](const float* from) { return *reinterpret_cast<const float2*>(from + at_step); };
   typename SharedMemory<T>::Flows::Position at;
   typename SharedMemory<T>::Inputs::Position input_at;
+#pragma unroll 1  // the code of all roles has to fit in the instruction cache
   for (int head = 0; head < place.heads; ++head, at.advance(), input_at.advance()) {
     ring.wait_full(at);
     shared.inputs().wait_full(input_at);
     const HeadFlows& flows = shared.flows_of(at);
     const auto& steps = shared.steps(input_at);
+    const float2 delta = pair_of(steps[kStepDelta]);
+    const float2 into = pair_of(flows.into);
+    const float2 direct = pair_of(flows.direct);
+    const float2 diagonal = pair_of(shared.diagonal());
     float2 column = make_float2(0.0F, 0.0F);
-    float2 skip = make_float2(0.0F, 0.0F);
-    float through = 0.0F;
 #pragma unroll
     for (int k = 0; k < kWarpsOfGroup; ++k) {
       const float2 of_rows = pair_of(flows.column[k]);
-      const float2 of_steps = pair_of(flows.skip[k]);
       column = make_float2(column.x + of_rows.x, column.y + of_rows.y);
-      skip = make_float2(skip.x + of_steps.x, skip.y + of_steps.y);
-      through += flows.states[k];
     }
-    const float2 delta = pair_of(steps[kStepDelta]);
-    const float2 into = pair_of(flows.into);
-    const float2 diagonal = pair_of(flows.diagonal);
     float2 out = pair_of(flows.out);
-    out = make_float2(out.x - delta.x * column.x, out.y - delta.y * column.y);
+    out = make_float2(out.x - column.x, out.y - column.y);
     // What flows past all steps ends, for the sums, at the last one.
-    if (lane == 31) out.y += steps[kStepEnter][kSteps - 1] * through;
+    if (lane == 31) out.y += steps[kStepEnter][kSteps - 1] * flows.states;
+    const float2 step =
+        make_float2(diagonal.x * direct.x + column.x * reciprocal_approximate(step_weight(delta.x)) + into.x,
+                    diagonal.y * direct.y + column.y * reciprocal_approximate(step_weight(delta.y)) + into.y);
+    float2 skip = make_float2(0.0F, 0.0F);
+    if (in.skip_per_headdim)
+#pragma unroll
+      for (int k = 0; k < kWarpsOfGroup; ++k) {
+        const float2 of_steps = pair_of(flows.skip[k]);
+        skip = make_float2(skip.x + of_steps.x, skip.y + of_steps.y);
+      }
     __syncwarp();
     hopper::barrier_arrive(ring.empty(at));
-    warp_arrive(shared.inputs().done(input_at), lane);
+    hopper::barrier_arrive(shared.inputs().done(input_at));  // each lane for what it read
 
     const std::int64_t row = place.row(args, head);
     float* const to = args.workspace.flows + row * kFlowRows * kSteps + at_step;
     *reinterpret_cast<float2*>(to + kFlowOut * kSteps) = out;
     *reinterpret_cast<float2*>(to + kFlowIn * kSteps) = make_float2(delta.x * into.x, delta.y * into.y);
-    *reinterpret_cast<float2*>(to + kFlowDirect * kSteps) =
-        make_float2(diagonal.x + column.x + into.x, diagonal.y + column.y + into.y);
+    *reinterpret_cast<float2*>(to + kFlowDirect * kSteps) = step;
     if (in.D == nullptr) continue;
     float* const sums = args.workspace.head_sums + row * args.plan.sums + 2;
     if (in.skip_per_headdim) {
       if (at_step < in.headdim) sums[at_step] = skip.x;
       if (at_step + 1 < in.headdim) sums[at_step + 1] = skip.y;
     } else {
-      const float sum = sum_lanes<1, 16>(skip.x + skip.y);
+      const float sum = sum_lanes<1, 16>(direct.x + direct.y);
       if (lane == 0) sums[0] = sum;
     }
   }

@@ -5,7 +5,8 @@
 //
 //   dy = dout·silu(z)    y = M·x + enter ∘ (C·Sᵀ) → dz    Q += (dy·xᵀ) ∘ L ∘ Δ    dC += enter ∘ (dy·S)
 //
-// and after the last head dC += Q·B. It hands dy and M to the key warpgroup, and Q at the end.
+// and after the last head dC += Q·B. It hands dy and M to the key warpgroup, and Q at the end. M is without its
+// diagonal, which is added to y and dx in f32, as D is.
 
 #include "kernels/common/hopper/wgmma.cuh"
 #include "kernels/common/io_types.cuh"
@@ -38,11 +39,8 @@ class QueryWarpgroup {
     start_products();
     Sums dC;
     clear_sums(dC);
-    const BlockPlace place(args_);
-    const int first = place.first_head;
-    const int end = first + place.heads;
-    for (int head = first; head < end; ++head) {
-      one_head(dC, head);
+    for (int left = BlockPlace(args_).heads; left > 0; --left) {
+      one_head(dC);
       input_at_.advance();
       pair_at_.advance();
     }
@@ -50,12 +48,31 @@ class QueryWarpgroup {
   }
 
  private:
+  static constexpr int kSquare =
+      6;  ///< a thread's elements of its warp's square on the diagonal, but for zeros
+
+  /// Bits of the thread's elements of the square: whether step t reads step s. kSquare bits on: the same without
+  /// the diagonal.
   __device__ __forceinline__ unsigned causal_steps() const {
     const BlockPlace place(args_);
-    return causal_pairs<8>(args_.bwd.in, place.b, place.start, place.steps_valid, at_);
+    const Patch square{at_.row, at_.row, at_.lane};
+    const unsigned all = causal_pairs<2>(args_.bwd.in, place.b, place.start, place.steps_valid, square);
+    unsigned reads = 0;
+#pragma unroll
+    for (int i = 0; i < kSquare; ++i) {
+      const int at = element_of_square(i);
+      if ((all >> at & 1U) == 0) continue;
+      reads |= 1U << i;
+      if (square.column_of(at / 4, at % 4) != square.row_of(at % 4)) reads |= 1U << (kSquare + i);
+    }
+    return reads;
+  }
+  /// Of two fragments, but for the upper right quarter.
+  __device__ static constexpr int element_of_square(int i) {
+    return i < 4 ? i : i + 2;
   }
 
-  /// C·Bᵀ, and Q = 0.
+  /// C·Bᵀ and its diagonal, Q = 0, and zeros right of the diagonal of M.
   __device__ __forceinline__ void start_products() const {
     float cb[32];
     hopper::barrier_wait(shared_.projections_full(), 0);
@@ -65,48 +82,69 @@ class QueryWarpgroup {
     hopper::pin_registers(cb);
 #pragma unroll
     for (int e = 0; e < 8; ++e) {
-      shared_.cb()[e][thread_] = make_float4(cb[4 * e], cb[4 * e + 1], cb[4 * e + 2], cb[4 * e + 3]);
-      shared_.q()[e][thread_] = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+      if (e > 2 * warp_ + 1) continue;
+      shared_.cb().at(warp_, e, at_.lane) =
+          make_float4(cb[4 * e], cb[4 * e + 1], cb[4 * e + 2], cb[4 * e + 3]);
+      shared_.q().at(warp_, e, at_.lane) = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
     }
+    if (at_.lane / 8 == at_.lane % 4) {
+      const float4 upper = shared_.cb().at(warp_, 2 * warp_, at_.lane);
+      const float4 lower = shared_.cb().at(warp_, 2 * warp_ + 1, at_.lane);
+      const bool odd = at_.lane / 4 % 2 != 0;
+      shared_.diagonal()[at_.row_of(0)] = odd ? upper.y : upper.x;
+      shared_.diagonal()[at_.row_of(2)] = odd ? lower.w : lower.z;
+    }
+    __syncwarp();
+    for (typename Shared::Pairs::Position at; at.parity == 0; at.advance())
+      for (int j = warp_ + 1; j < 4; ++j)
+        hopper::store_matrices((shared_.mixing_tile(at) + fragment_) ^ j * 32, 0, 0, 0, 0);
+    __syncwarp();
+    hopper::barrier_arrive(shared_.diagonal_full());  // each lane for its own: racecheck follows nothing else
   }
 
-  __device__ __forceinline__ void one_head(Sums& dC, int head) {
-    const SkipWeights skip(args_.bwd.in, head, at_.lane, shared_.skip(input_at_));
+  __device__ __forceinline__ void one_head(Sums& dC) {
     shared_.inputs().wait_full(input_at_);
     const Steps& steps = shared_.steps(input_at_);
     float y[32];
     start_tile_product<Io, kAlong, kAlong, T::kStates>(y, tile_operand(shared_.c_tile()),
                                                        tile_operand(shared_.state_tile(input_at_)));
     shared_.pairs().wait_empty(pair_at_);
-    const float scale = mixing_scale(steps);
-    mix(steps, scale);
+    hopper::barrier_wait(shared_.factors_full(input_at_), input_at_.parity);
+    float square[kSquare];
+    decay_square(square, steps);
+    const float scale = mixing_scale(square);
+    mix(square, scale);
+    if constexpr (!T::kScaled)  // registers are short
+#pragma unroll
+      for (int i = 0; i < kSquare / 2; ++i)
+        shared_.squares()[i][thread_] = make_float2(square[2 * i], square[2 * i + 1]);
+    hopper::wgmma_wait<0>();
+    hopper::pin_registers(y);
     std::uint32_t dy[16];
     std::uint32_t entered[16];  // enter ∘ dy
     float slopes[T::kGated ? 32 : 1];
-    gate(dy, entered, slopes, steps);
+    float flow_out[2] = {0.0F, 0.0F};
+    if constexpr (T::kHandsOn) shared_.gradients().wait_empty(gradients_at());
+    gate(dy, entered, slopes, y, flow_out, steps, scale);
+    if constexpr (T::kHandsOn) {
+      hopper::barrier_arrive(shared_.gradients().full(gradients_at()));
+    }
     if constexpr (!T::kScaled) add_entered(dC, entered);
-    store_tile_pairs(shared_.dy_tile(pair_at_) + fragment_, dy);
+    if constexpr (T::kScaled && kHalves == 1) add_scaled(dC, dy, enter_weights(steps));
+    if constexpr (T::kGated) store_tile_pairs(shared_.dy_tile(pair_at_, input_at_) + fragment_, dy);
     hopper::fence_async_proxy();
     warp_arrive(shared_.pairs().full(pair_at_), at_.lane);
-
-    hopper::wgmma_wait<T::kScaled ? 0 : 1>();
-    hopper::pin_registers(y);
-    float flow_out[2] = {0.0F, 0.0F};
-    weigh_states(y, dy, enter_weights(steps), flow_out);
-    if constexpr (T::kScaled)
-#pragma unroll
-      for (float& value : y) value *= scale;
-    if constexpr (!T::kScaled) {
-      hopper::wgmma_wait<0>();
-#pragma unroll
-      for (auto& half : dC) hopper::pin_registers(half);
-    }
 
     const std::uint64_t x = hopper::operand_descriptor(shared_.x_tile(input_at_), kTile);
     float dyx[32];
     hopper::pin_registers(y);
     hopper::pin_registers(dy);
     if constexpr (T::kGated) group_barrier();  // M is complete
+    if constexpr (!T::kScaled) {
+      hopper::wgmma_wait<0>();
+#pragma unroll
+      for (auto& half : dC) hopper::pin_registers(half);
+    }
     hopper::wgmma_fence();
     if constexpr (T::kGated) {
       const std::uint64_t m = hopper::operand_descriptor(shared_.mixing_tile(pair_at_), kTile);
@@ -126,21 +164,28 @@ class QueryWarpgroup {
       if constexpr (T::kScaled)
 #pragma unroll
         for (float& value : y) value *= inverse_of_power(scale);
-      store_dz(y, slopes, skip);
+      store_dz(y, slopes, steps);
     }
     hopper::wgmma_wait<0>();
     hopper::pin_registers(dyx);
 
     shared_.flows().wait_empty(pair_at_);
     HeadFlows& flows = shared_.flows_of(pair_at_);
-    finish_weights(dyx, steps, flow_out, flows);
+    if constexpr (!T::kScaled)
+#pragma unroll
+      for (int i = 0; i < kSquare / 2; ++i) {
+        const float2 pair = shared_.squares()[i][thread_];
+        square[2 * i] = pair.x;
+        square[2 * i + 1] = pair.y;
+      }
+    add_weights(dyx, square, flow_out, flows);
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
       flow_out[j] = sum_lanes<1, 2>(flow_out[j]);
       if (at_.lane % 4 == 0) flows.out[at_.row_of(2 * j)] = flow_out[j];
     }
     hopper::barrier_arrive(shared_.flows().full(pair_at_));
-    if constexpr (T::kScaled) add_scaled(dC, dy, enter_weights(steps));
+    if constexpr (T::kScaled && kHalves == 2) add_scaled(dC, dy, enter_weights(steps));
     hopper::fence_async_proxy();  // dz
     warp_arrive(shared_.inputs().done(input_at_), at_.lane);
   }
@@ -172,7 +217,8 @@ class QueryWarpgroup {
     }
     hopper::wgmma_commit();
   }
-  /// The same in f16, where S of each head has a scale of its own.
+  /// The same in f16, where S of each head has a scale of its own. It is called where ptxas finds registers for it:
+  /// of 64 columns early, of 128 at the end of a head.
   __device__ __forceinline__ void add_scaled(Sums& dC, const std::uint32_t (&dy)[16],
                                              const RowWeights& enter) const {
     float product[32];
@@ -186,56 +232,117 @@ class QueryWarpgroup {
     }
   }
 
-  /// dy = dout·silu(z) and enter ∘ dy, rounded, and dout·silu'(z).
+  /// dy = dout·silu(z) and enter ∘ dy, rounded, and dout·silu'(z); y = enter ∘ y, scaled, and its part of what flows past
+  /// the steps.
   __device__ __forceinline__ void gate(std::uint32_t (&dy)[16], [[maybe_unused]] std::uint32_t (&entered)[16],
-                                       float (&slopes)[T::kGated ? 32 : 1], const Steps& steps) const {
-    [[maybe_unused]] const RowWeights enter = enter_weights(steps);
-    load_tile_pairs(dy, shared_.dout_tile(input_at_) + fragment_);
-    std::uint32_t z[16];
-    if constexpr (T::kGated) load_tile_pairs(z, shared_.z_tile(input_at_) + fragment_);
+                                       float (&slopes)[T::kGated ? 32 : 1], float (&y)[32],
+                                       float (&flow_out)[2], const Steps& steps, float scale) const {
+    const RowWeights enter = enter_weights(steps);
 #pragma unroll
-    for (int i = 0; i < 16; ++i) {
-      float2 value = unpack_pair<Io>(dy[i]);
-      if constexpr (T::kGated) {
-        const float2 dout = value;
-        const float2 pair = unpack_pair<Io>(z[i]);
-        const ValueSlope first = silu_approximate(pair.x);
-        const ValueSlope second = silu_approximate(pair.y);
-        value = make_float2(dout.x * first.value, dout.y * second.value);
-        dy[i] = pack_pair<Io>(value.x, value.y);
-        slopes[2 * i] = dout.x * first.slope;
-        slopes[2 * i + 1] = dout.y * second.slope;
+    for (int j = 0; j < 4; ++j) {
+      std::uint32_t dout[4];
+      std::uint32_t z[4];
+      load_matrices(dout, (shared_.dout_tile(input_at_) + fragment_) ^ j * 32);
+      if constexpr (T::kGated) load_matrices(z, (shared_.z_tile(input_at_) + fragment_) ^ j * 32);
+      [[maybe_unused]] float2 upper;
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        const int i = 4 * j + k;
+        const float row = enter.row[i % 2];
+        dy[i] = dout[k];
+        float2 value = unpack_pair<Io>(dout[k]);
+        if constexpr (T::kGated) {
+          const float2 gates = unpack_pair<Io>(z[k]);
+          value =
+              make_float2(gated(value.x, gates.x, slopes[2 * i]), gated(value.y, gates.y, slopes[2 * i + 1]));
+          dy[i] = pack_pair<Io>(value.x, value.y);
+        }
+        if constexpr (T::kHandsOn) {
+          if (k % 2 == 0)
+            upper = value;
+          else
+            shared_.dy()[2 * j + k / 2][thread_] = make_float4(upper.x, upper.y, value.x, value.y);
+        }
+        if constexpr (!T::kScaled) entered[i] = pack_pair<Io>(row * value.x, row * value.y);
+        flow_out[i % 2] = fmaf(value.x, y[2 * i], fmaf(value.y, y[2 * i + 1], flow_out[i % 2]));
+        if constexpr (T::kGated) {  // y is of no more use without it
+          y[2 * i] *= scale * row;
+          y[2 * i + 1] *= scale * row;
+        }
       }
-      if constexpr (!T::kScaled)
-        entered[i] = pack_pair<Io>(enter.row[i % 2] * value.x, enter.row[i % 2] * value.y);
     }
+    flow_out[0] *= enter.row[0];
+    flow_out[1] *= enter.row[1];
+  }
+  /// dout·silu(z), and dout·silu'(z).
+  __device__ static __forceinline__ float gated(float dout, float z, float& slope) {
+    const float sigma = reciprocal_approximate(1.0F + exp2_approximate(-kLog2E * z));
+    const float weighted = dout * sigma;
+    const float value = weighted * z;
+    slope = weighted + (value - value * sigma);
+    return value;
   }
 
-  /// L at an element of a fragment: of the row the decay in powers of two, of the column that of e.
-  __device__ __forceinline__ float decay_between(int e, int i, float row, float column) const {
-    const float decay = exp2_approximate(-kLog2E * column + row);
-    return (reaches_ >> (4 * e + i) & 1U) != 0 ? decay : 0.0F;
+  /// Δ_s·L of the square on the diagonal.
+  __device__ __forceinline__ void decay_square(float (&square)[kSquare], const Steps& steps) const {
+    const float rows[2] = {kLog2E * steps[kStepDecay][at_.row_of(0)],
+                           kLog2E * steps[kStepDecay][at_.row_of(2)]};
+    const int s = at_.row + at_.lane % 4 * 2;
+    const auto pair_of = [&](int row, int half) {
+      return *reinterpret_cast<const float2*>(steps[row] + s + 8 * half);
+    };
+    const float2 decays[2] = {pair_of(kStepDecay, 0), pair_of(kStepDecay, 1)};
+    const float2 deltas[2] = {pair_of(kStepDelta, 0), pair_of(kStepDelta, 1)};
+#pragma unroll
+    for (int i = 0; i < kSquare; ++i) {
+      const int at = element_of_square(i);
+      const float column = at % 2 == 0 ? decays[at / 4].x : decays[at / 4].y;
+      const float delta = at % 2 == 0 ? deltas[at / 4].x : deltas[at / 4].y;
+      const float decay = exp2_approximate(-kLog2E * column + rows[at / 2 % 2]);
+      square[i] = (reaches_ >> i & 1U) != 0 ? step_weight(delta) * decay : 0.0F;
+    }
+  }
+  /// The same below the diagonal.
+  __device__ __forceinline__ float below(const float (&square)[kSquare], int i) const {
+    return (reaches_ >> (kSquare + i) & 1U) != 0 ? square[i] : 0.0F;
+  }
+
+  struct PairFactors {
+    float row[2];
+    const float* column;  ///< of the thread's first column
+  };
+  /// Of this thread's rows, and of the columns before its warp's square: that there are some is the caller's.
+  __device__ __forceinline__ PairFactors pair_factors() const {
+    const DecayFactors& factors = shared_.factors(input_at_);
+    return {{factors.row[at_.row_of(0)], factors.row[at_.row_of(2)]},
+            factors.column[warp_ - 1] + at_.lane % 4 * 2};
+  }
+  /// Of fragment e.
+  __device__ static __forceinline__ float2 columns_of(const PairFactors& factors, int e) {
+    return *reinterpret_cast<const float2*>(factors.column + 8 * e);
   }
 
   /// In f16, what M of the head is scaled by; 1 otherwise. By its own largest element, not by that of Δ: Δ may
   /// be 10^5 times as large in one step as in another, and what M has before that step would underflow.
-  __device__ __forceinline__ float mixing_scale(const Steps& steps) const {
+  __device__ __forceinline__ float mixing_scale(const float (&square)[kSquare]) const {
     if constexpr (!T::kScaled) return 1.0F;
-    const float rows[2] = {kLog2E * steps[kStepDecay][at_.row_of(0)],
-                           kLog2E * steps[kStepDecay][at_.row_of(2)]};
     float largest = 0.0F;
+    if (warp_ > 0) {
+      const PairFactors factors = pair_factors();
 #pragma unroll 1
-    for (int e = 0; e < 2 * warp_ + 2; ++e) {
-      const float4 cb = shared_.cb()[e][thread_];
-      const int s = at_.column_of(e, 0);
-      const float2 column = *reinterpret_cast<const float2*>(steps[kStepDecay] + s);
-      const float2 delta = *reinterpret_cast<const float2*>(steps[kStepDelta] + s);
-      const float first = fmaxf(fabsf(cb.x) * decay_between(e, 0, rows[0], column.x),
-                                fabsf(cb.z) * decay_between(e, 2, rows[1], column.x));
-      const float second = fmaxf(fabsf(cb.y) * decay_between(e, 1, rows[0], column.y),
-                                 fabsf(cb.w) * decay_between(e, 3, rows[1], column.y));
-      largest = fmaxf(largest, fmaxf(delta.x * first, delta.y * second));
+      for (int e = 0; e < 2 * warp_; ++e) {
+        const float4 cb = shared_.cb().at(warp_, e, at_.lane);
+        const float2 column = columns_of(factors, e);
+        const float first = fmaxf(fabsf(cb.x) * factors.row[0], fabsf(cb.z) * factors.row[1]);
+        const float second = fmaxf(fabsf(cb.y) * factors.row[0], fabsf(cb.w) * factors.row[1]);
+        largest = fmaxf(largest, fmaxf(column.x * first, column.y * second));
+      }
     }
+    const float4 upper = shared_.cb().at(warp_, 2 * warp_, at_.lane);
+    const float4 lower = shared_.cb().at(warp_, 2 * warp_ + 1, at_.lane);
+    const float cb[kSquare] = {upper.x, upper.y, upper.z, upper.w, lower.z, lower.w};
+#pragma unroll
+    for (int i = 0; i < kSquare; ++i) largest = fmaxf(largest, fabsf(cb[i]) * below(square, i));
     largest = largest_of_lanes(largest);
     float* const of_warps = shared_.largest_mixing(pair_at_);
     if (at_.lane == 0) of_warps[warp_] = largest;
@@ -243,32 +350,38 @@ class QueryWarpgroup {
     return scale_of_warps(of_warps, kTopTarget);
   }
 
-  /// M of this warp's rows, scaled and rounded, to its tile. A loop: the code of all roles has to fit in the
-  /// instruction cache.
-  __device__ __forceinline__ void mix(const Steps& steps, [[maybe_unused]] float scale) const {
-    const float rows[2] = {kLog2E * steps[kStepDecay][at_.row_of(0)],
-                           kLog2E * steps[kStepDecay][at_.row_of(2)]};
+  /// M of this warp's rows below the diagonal, scaled and rounded, to its tile. A loop: the code of all roles has
+  /// to fit in the instruction cache.
+  __device__ __forceinline__ void mix(const float (&square)[kSquare], [[maybe_unused]] float scale) const {
     const std::uint32_t tile = shared_.mixing_tile(pair_at_) + fragment_;
+    if (warp_ > 0) {
+      PairFactors factors = pair_factors();
+      if constexpr (T::kScaled)
+        for (float& row : factors.row) row *= scale;
 #pragma unroll 1
-    for (int j = 0; j < 4; ++j) {
-      std::uint32_t m[4] = {0, 0, 0, 0};
-      if (j <= warp_) {
+      for (int j = 0; j < warp_; ++j) {
+        std::uint32_t m[4];
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          const int e = 2 * j + half;
-          const float4 cb = shared_.cb()[e][thread_];
-          const int s = at_.column_of(e, 0);
-          const float2 column = *reinterpret_cast<const float2*>(steps[kStepDecay] + s);
-          float2 delta = *reinterpret_cast<const float2*>(steps[kStepDelta] + s);
-          if constexpr (T::kScaled) delta = make_float2(scale * delta.x, scale * delta.y);
-          m[2 * half] = pack_pair<Io>(cb.x * delta.x * decay_between(e, 0, rows[0], column.x),
-                                      cb.y * delta.y * decay_between(e, 1, rows[0], column.y));
-          m[2 * half + 1] = pack_pair<Io>(cb.z * delta.x * decay_between(e, 2, rows[1], column.x),
-                                          cb.w * delta.y * decay_between(e, 3, rows[1], column.y));
+          const float4 cb = shared_.cb().at(warp_, 2 * j + half, at_.lane);
+          const float2 column = columns_of(factors, 2 * j + half);
+          m[2 * half] = pack_pair<Io>(cb.x * (factors.row[0] * column.x), cb.y * (factors.row[0] * column.y));
+          m[2 * half + 1] =
+              pack_pair<Io>(cb.z * (factors.row[1] * column.x), cb.w * (factors.row[1] * column.y));
         }
+        hopper::store_matrices(tile ^ j * 32, m[0], m[1], m[2], m[3]);
       }
-      hopper::store_matrices(tile ^ j * 32, m[0], m[1], m[2], m[3]);
     }
+    float4 upper = shared_.cb().at(warp_, 2 * warp_, at_.lane);
+    float4 lower = shared_.cb().at(warp_, 2 * warp_ + 1, at_.lane);
+    if constexpr (T::kScaled) {
+      upper = make_float4(scale * upper.x, scale * upper.y, scale * upper.z, scale * upper.w);
+      lower = make_float4(0.0F, 0.0F, scale * lower.z, scale * lower.w);
+    }
+    hopper::store_matrices(tile ^ warp_ * 32,
+                           pack_pair<Io>(upper.x * below(square, 0), upper.y * below(square, 1)),
+                           pack_pair<Io>(upper.z * below(square, 2), upper.w * below(square, 3)), 0,
+                           pack_pair<Io>(lower.z * below(square, 4), lower.w * below(square, 5)));
   }
 
   /// A barrier of this warpgroup's threads.
@@ -276,87 +389,111 @@ class QueryWarpgroup {
     asm volatile("bar.sync 1, 128;\n" ::: "memory");
   }
 
-  /// y = enter ∘ (C·Sᵀ), and its part of what flows past the steps.
-  __device__ __forceinline__ void weigh_states(float (&y)[32], const std::uint32_t (&dy)[16],
-                                               const RowWeights& enter, float (&flow_out)[2]) const {
+  /// dz = dout·silu'(z)·(y + (M's diagonal + D)·x), over z.
+  __device__ __forceinline__ void store_dz(const float (&y)[32], const float (&slopes)[32],
+                                           const Steps& steps) const {
+    const SkipWeights skip = shared_.skip_weights(args_.bwd.in, input_at_, at_.lane);
+    const float diagonal[2] = {shared_.diagonal()[at_.row_of(0)] * steps[kStepDelta][at_.row_of(0)],
+                               shared_.diagonal()[at_.row_of(2)] * steps[kStepDelta][at_.row_of(2)]};
+    const int thread = group_thread();  // again: registers are short
+    const std::uint32_t fragment = hopper::fragment_offset(thread / 32, thread % 32);
+    const std::uint32_t x_tile = shared_.x_tile(input_at_) + fragment;
+    const std::uint32_t z_tile = shared_.z_tile(input_at_) + fragment;
+    skip.with_diagonal(diagonal, [&](const auto& weight) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        std::uint32_t x[4];
+        std::uint32_t dz[4];
+        load_matrices(x, x_tile ^ j * 32);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int at = 8 * j + 2 * i;
+          const float2 d = weight(2 * j + i / 2, i % 2);
+          const float2 pair = unpack_pair<Io>(x[i]);
+          dz[i] =
+              pack_pair<Io>(slopes[at] * (y[at] + d.x * pair.x), slopes[at + 1] * (y[at + 1] + d.y * pair.y));
+        }
+        hopper::store_matrices(z_tile ^ j * 32, dz[0], dz[1], dz[2], dz[3]);
+      }
+    });
+  }
+
+  /// From dy·xᵀ: Q, and the sums of W over columns and rows. The warp's square on the diagonal is picked from
+  /// registers, so that there is one code for it.
+  __device__ __forceinline__ void add_weights(const float (&dyx)[32], const float (&square)[kSquare],
+                                              float (&flow_out)[2], HeadFlows& flows) const {
+    float columns[16];
+    float on_diagonal[kSquare];
+#pragma unroll
+    for (int i = 0; i < kSquare; ++i) {
+      const int at = element_of_square(i);
+      on_diagonal[i] = dyx[at];
+#pragma unroll
+      for (int w = 1; w < kWarpsOfGroup; ++w)
+        on_diagonal[i] = select(warp_ == w, dyx[8 * w + at], on_diagonal[i]);
+    }
+    PairFactors factors{};
+    if (warp_ > 0) factors = pair_factors();
+#pragma unroll
+    for (int e = 0; e < 6; ++e) {
+      columns[2 * e] = columns[2 * e + 1] = 0.0F;
+      if (e / 2 >= warp_) continue;
+      const float2 column = columns_of(factors, e);
+      float w[4] = {dyx[4 * e] * (factors.row[0] * column.x), dyx[4 * e + 1] * (factors.row[0] * column.y),
+                    dyx[4 * e + 2] * (factors.row[1] * column.x),
+                    dyx[4 * e + 3] * (factors.row[1] * column.y)};
+      add_fragment(e, w, w, flow_out, columns[2 * e], columns[2 * e + 1]);
+    }
+    float w[2][4];               // of the square's two fragments
+    float below_diagonal[2][4];  // not the diagonal too: beside it, what strong decays leave is lost
+    w[1][0] = w[1][1] = below_diagonal[1][0] = below_diagonal[1][1] = 0.0F;
+#pragma unroll
+    for (int i = 0; i < kSquare; ++i) {
+      const int at = element_of_square(i);
+      w[at / 4][at % 4] = on_diagonal[i] * square[i];
+      below_diagonal[at / 4][at % 4] = on_diagonal[i] * below(square, i);
+    }
+    float own[4];
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      add_fragment(2 * warp_ + half, w[half], below_diagonal[half], flow_out, own[2 * half],
+                   own[2 * half + 1]);
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
-      const float2 pair = unpack_pair<Io>(dy[i]);
-      y[2 * i] *= enter.row[i % 2];
-      y[2 * i + 1] *= enter.row[i % 2];
-      flow_out[i % 2] += pair.x * y[2 * i] + pair.y * y[2 * i + 1];
-    }
-  }
-
-  /// dz = dout·silu'(z)·(y + D·x), over z.
-  __device__ __forceinline__ void store_dz(const float (&y)[32], const float (&slopes)[32],
-                                           const SkipWeights& skip) const {
-    hopper::barrier_wait(shared_.gates_read(input_at_), input_at_.parity);  // by the key warpgroup
-    const std::uint32_t x_tile = shared_.x_tile(input_at_) + fragment_;
-    const std::uint32_t z_tile = shared_.z_tile(input_at_) + fragment_;
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      std::uint32_t x[4];
-      std::uint32_t dz[4];
-      load_matrices(x, x_tile ^ j * 32);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int at = 8 * j + 2 * i;
-        const float2 d = skip.of(2 * j + i / 2);
-        const float2 pair = unpack_pair<Io>(x[i]);
-        dz[i] =
-            pack_pair<Io>(slopes[at] * (y[at] + d.x * pair.x), slopes[at + 1] * (y[at + 1] + d.y * pair.y));
-      }
-      hopper::store_matrices(z_tile ^ j * 32, dz[0], dz[1], dz[2], dz[3]);
-    }
-  }
-
-  /// From dy·xᵀ: Q, and the sums of W/Δ over columns and of W over rows.
-  __device__ __forceinline__ void finish_weights(const float (&dyx)[32], const Steps& steps,
-                                                 float (&flow_out)[2], HeadFlows& flows) const {
-    const float rows[2] = {kLog2E * steps[kStepDecay][at_.row_of(0)],
-                           kLog2E * steps[kStepDecay][at_.row_of(2)]};
-    float columns[16];
-    float diagonal[2] = {0.0F, 0.0F};  // in the lanes that have it
-#pragma unroll
-    for (int e = 0; e < 8; ++e) {
-      columns[2 * e] = columns[2 * e + 1] = 0.0F;
-      if (e / 2 > warp_) continue;
-      const float4 cb = shared_.cb()[e][thread_];
-      float4 q = shared_.q()[e][thread_];
-      const int s = at_.column_of(e, 0);
-      const float2 column = *reinterpret_cast<const float2*>(steps[kStepDecay] + s);
-      const float2 delta = *reinterpret_cast<const float2*>(steps[kStepDelta] + s);
-      const auto element = [&](int i, float row, float column_decay, float step, float product, float& sum) {
-        const float decayed = decay_between(e, i, row, column_decay) * dyx[4 * e + i];
-        const float w = product * decayed;
-        sum += decayed * step;
-        if (s + i % 2 < at_.row_of(i)) {
-          columns[2 * e + i % 2] += w;  // not the diagonal too: beside it, what strong decays leave is lost
-          flow_out[i / 2] += w * step;
-        }
-        if (s + i % 2 == at_.row_of(i)) diagonal[i / 2] = w;
-      };
-      element(0, rows[0], column.x, delta.x, cb.x, q.x);
-      element(1, rows[0], column.y, delta.y, cb.y, q.y);
-      element(2, rows[1], column.x, delta.x, cb.z, q.z);
-      element(3, rows[1], column.y, delta.y, cb.w, q.w);
-      shared_.q()[e][thread_] = q;
-    }
-    if (at_.lane / 8 == at_.lane % 4) {
-      flows.diagonal[at_.row_of(0)] = diagonal[0];
-      flows.diagonal[at_.row_of(2)] = diagonal[1];
+      if (i >= 12) columns[i] = 0.0F;
+      columns[i] = select(warp_ == i / 4, own[i % 4], columns[i]);
     }
     store_column_sums(columns, flows.column[warp_], at_.lane);
   }
+  /// first or second. The compiler would make an array in memory, and an index, of conditional expressions.
+  __device__ static __forceinline__ float select(bool condition, float first, float second) {
+    float chosen = 0;
+    asm("{\n.reg .pred p;\nsetp.ne.b32 p, %1, 0;\nselp.f32 %0, %2, %3, p;\n}\n"
+        : "=f"(chosen)
+        : "r"(int{condition}), "f"(first), "f"(second));
+    return chosen;
+  }
+  /// Fragment e of W/C·Bᵀ: to Q, and times C·Bᵀ to the sums.
+  __device__ __forceinline__ void add_fragment(int e, const float (&of_q)[4], const float (&of_flows)[4],
+                                               float (&flow_out)[2], float& column_x, float& column_y) const {
+    const float4 cb = shared_.cb().at(warp_, e, at_.lane);
+    const float4 q = shared_.q().at(warp_, e, at_.lane);
+    shared_.q().at(warp_, e, at_.lane) =
+        make_float4(q.x + of_q[0], q.y + of_q[1], q.z + of_q[2], q.w + of_q[3]);
+    flow_out[0] = fmaf(cb.x, of_flows[0], fmaf(cb.y, of_flows[1], flow_out[0]));
+    flow_out[1] = fmaf(cb.z, of_flows[2], fmaf(cb.w, of_flows[3], flow_out[1]));
+    column_x = cb.x * of_flows[0] + cb.z * of_flows[2];
+    column_y = cb.y * of_flows[1] + cb.w * of_flows[3];
+  }
 
   /// In f16, what Q is scaled by; 1 otherwise.
-  __device__ __forceinline__ float scale_of_products() const {
+  __device__ __forceinline__ float scale_of_products(int thread) const {
     if constexpr (!T::kScaled) return 1.0F;
     float largest = 0.0F;
 #pragma unroll
     for (int e = 0; e < 8; ++e) {
-      const float4 sums = shared_.q()[e][thread_];
+      if (e > 2 * (thread / 32) + 1) continue;
+      const float4 sums = shared_.q().at(thread / 32, e, thread % 32);
       largest =
           fmaxf(fmaxf(fmaxf(largest, fabsf(sums.x)), fmaxf(fabsf(sums.y), fabsf(sums.z))), fabsf(sums.w));
     }
@@ -368,11 +505,13 @@ class QueryWarpgroup {
 
   /// dC += Q·B, and out. Q goes to the key warpgroup in the place of M.
   __device__ __forceinline__ void finish(Sums& dC) {
-    const float scale = scale_of_products();
+    const int thread = group_thread();  // again: registers are short
+    const float scale = scale_of_products(thread);
     std::uint32_t q[16];
 #pragma unroll
     for (int e = 0; e < 8; ++e) {
-      float4 sums = shared_.q()[e][thread_];
+      float4 sums = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+      if (e <= 2 * (thread / 32) + 1) sums = shared_.q().at(thread / 32, e, thread % 32);
       if constexpr (T::kScaled)
         sums = make_float4(scale * sums.x, scale * sums.y, scale * sums.z, scale * sums.w);
       q[2 * e] = pack_pair<Io>(sums.x, sums.y);
@@ -382,8 +521,12 @@ class QueryWarpgroup {
     store_tile_pairs(shared_.mixing_tile(pair_at_) + fragment_, q);
     warp_arrive(shared_.pairs().full(pair_at_), at_.lane);
     multiply_projection<T>(dC, q, shared_.b_tile(), scale);
-    const int thread = group_thread();  // again: registers are short
     write_projection<Io, kHalves>(args_, Projection::C, dC, {16 * (thread / 32), 0, thread % 32});
+  }
+
+  /// A ring of one slot: its parity is that of the head, as the slot of two is.
+  __device__ typename Shared::Gradients::Position gradients_at() const {
+    return {0, pair_at_.slot};
   }
 
   const GradientArgs& args_;
