@@ -108,6 +108,7 @@ struct HopperShared {
   }
   __device__ std::uint32_t dout_tile(typename Inputs::Position at) const { return x_tile(at) + kTile; }
   __device__ std::uint32_t z_tile(typename Inputs::Position at) const { return x_tile(at) + 2 * kTile; }
+  __device__ std::uint32_t dx_tile(typename Inputs::Position at) const { return dout_tile(at); }  ///< of dV
   __device__ std::uint32_t q_tile(typename Inputs::Position at) const { return x_tile(at) + Layout::kInputs; }
   __device__ std::uint32_t k_tile(typename Inputs::Position at) const {
     return q_tile(at) + Layout::kVectors;

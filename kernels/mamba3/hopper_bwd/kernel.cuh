@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(ssd::kThreads, 1)
         else
           ssd::store_gradients<T>(args, shared);
       },
-      [&](const Shared& shared, int lane) { write_flows<T>(args, shared, lane); }, [](const Shared&, int) {});
+      [&](const Shared& shared, int lane) { write_flows<T>(args, shared, lane); });
 }
 
 }  // namespace ssmbench::mamba3_bwd

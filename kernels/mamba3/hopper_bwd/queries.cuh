@@ -88,7 +88,7 @@ class QueryWarpgroup {
 
   __device__ __forceinline__ void one_head(Sums& dQ, float (&scores)[32], int head, bool is_followed) {
     const float* const D = args_.bwd.in.D;
-    const ssd::SkipWeights skip(nullptr, D == nullptr ? 0.0F : D[first_head_ + head], at_.lane);
+    const ssd::SkipWeights skip(D == nullptr ? 0.0F : D[first_head_ + head]);
     if constexpr (!T::kIsMimo) start_scores(scores, input_at_);
     const Steps& steps = shared_.steps(input_at_);
     std::uint32_t dy[16];

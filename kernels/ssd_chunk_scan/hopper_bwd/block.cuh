@@ -20,7 +20,8 @@ inline constexpr int kSkipBytes = kSteps * 4;
 inline constexpr int kUnscaleBytes = kUnscales * 4;
 inline constexpr int kWarpsOfGroup = 4;
 inline constexpr int kGroupThreads = 32 * kWarpsOfGroup;
-inline constexpr int kThreads = 3 * kGroupThreads;  ///< of a block: producers, queries, keys
+inline constexpr int kThreads = 3 * kGroupThreads;          ///< of a block of run_roles()
+inline constexpr int kGradientThreads = 4 * kGroupThreads;  ///< of one of ssd_hopper_gradients_kernel
 inline constexpr int kMaxBlockBytes = 227 * 1024;
 
 /// Arguments of the kernel.
@@ -39,23 +40,21 @@ struct Traits {
   /// In f16 operands that hold decays or Δ are scaled by powers of two, and products unscaled: S and S' by one
   /// for a head and chunk, M by one of a head and chunk, Q by one.
   static constexpr bool kScaled = kNarrowRange<Io>;
-  /// The query warpgroup hands dy in f32 to the key warpgroup. In f16 there are no registers for that, and each
-  /// gates on its own.
-  static constexpr bool kHandsOn = kGated && !kScaled;
 };
 
 /// What a head leaves for ddt, dA and dD (write_flows).
 struct alignas(16) HeadFlows {
-  float out[kSteps];                    ///< terms of da that end at the step, but for the column sums
+  float out[kSteps];                    ///< dy·y of what y has from the state
+  float rows[kSteps];                   ///< row sums of W
   float into[kSteps];                   ///< x·(S'·B)·leave
   float column[kWarpsOfGroup][kSteps];  ///< column sums of W, without the diagonal, of 16 rows each
   float direct[kSteps];                 ///< dy·x
   float skip[kWarpsOfGroup][kSteps];    ///< per column p, dy·x of 16 steps; where D has one for each
-  float states;                         ///< ⟨S', S⟩
 };
 
-/// Decays between steps of different squares of 16 × 16, as products: of row t in square k, and of column s before
-/// it, row[t]·column[k − 1][s] = Δ_s·L[t][s]. Both are relative to the step before the square: neither grows.
+/// Decays between steps of different squares of 16 × 16, as products: of row t in square k, and of column s
+/// before it, row[t]·column[k − 1][s] = Δ_s·L[t][s]. Both are relative to the step before the square: neither
+/// grows.
 struct DecayFactors {
   float row[kSteps];
   float column[3][kSteps];
@@ -79,9 +78,6 @@ struct OwnTriangle {
   }
 };
 
-/// The same of a thread's warp's square of 16 × 16, but for the upper right quarter.
-using OwnSquares = float2[3][kGroupThreads];
-
 /// Offsets in bytes; tiles are aligned to 1024.
 template <class T>
 struct Layout {
@@ -89,9 +85,9 @@ struct Layout {
   static constexpr int kStages = 2;  ///< of x, z, dout, S, S' and the steps
   static constexpr int kDepth = 2;   ///< of dy and M, and of flows
   static constexpr int kStage = (3 + 2 * kHalves) * kTile;
-  /// What is loaded.
-  static constexpr int kStageBytes =
-      (2 + T::kGated + 2 * kHalves) * kTile + kStepsBytes + (T::kScaled ? kUnscaleBytes : 0);
+  /// What is loaded, but for S and S'.
+  static constexpr int kStageBytes = (2 + T::kGated) * kTile + kStepsBytes + (T::kScaled ? kUnscaleBytes : 0);
+  static constexpr int kStatesBytes = 2 * kHalves * kTile;  ///< of S and S'
 
   static constexpr int kProjections = 0;  ///< B, then C
   static constexpr int kInputs = kProjections + 2 * kHalves * kTile;
@@ -106,9 +102,8 @@ struct Layout {
   static constexpr int kProducts = kLargestMixing + kDepth * 4 * kWarpsOfGroup;    ///< C·Bᵀ, then Q
   static constexpr int kGradients = kProducts + 2 * static_cast<int>(sizeof(OwnTriangle));  ///< dy in f32
   static constexpr int kDiagonal =
-      kGradients + (T::kHandsOn ? static_cast<int>(sizeof(OwnVectors)) : 0);  ///< of C·Bᵀ
-  static constexpr int kSquares = kDiagonal + kSteps * 4;  ///< decays of squares on the diagonal
-  static constexpr int kFlows = kSquares + static_cast<int>(sizeof(OwnSquares));
+      kGradients + (T::kGated ? static_cast<int>(sizeof(OwnVectors)) : 0);  ///< of C·Bᵀ
+  static constexpr int kFlows = kDiagonal + kSteps * 4;
   static constexpr int kBarriers = kFlows + kDepth * static_cast<int>(sizeof(HeadFlows));
   static constexpr int kBytes = kBarriers + 256 + 1024;  // the start is not aligned to 1024
   static_assert(kBytes <= kMaxBlockBytes);
@@ -117,17 +112,19 @@ struct Layout {
 /// D of the columns that a lane has of a head's tile: of fragment e, the pair.
 class SkipWeights {
  public:
-  /// `row`: D of the head's columns where it has one for each, or null; `one`: that of all columns.
-  __device__ SkipWeights(const float* row, float one, int lane)
-      : row_(row == nullptr ? nullptr : row + lane % 4 * 2), one_(one) {}
+  /// `row`: D of the head's columns, where it has one for each; `one`: that of all columns, where not.
+  __device__ SkipWeights(bool of_columns, const float* row, float one, int lane)
+      : of_columns_(of_columns), row_(row + lane % 4 * 2), one_(one) {}
+  /// `one`: that of all columns.
+  __device__ explicit SkipWeights(float one) : of_columns_(false), row_(nullptr), one_(one) {}
   __device__ float2 of(int fragment) const {
-    if (row_ == nullptr) return make_float2(one_, one_);
+    if (!of_columns_) return make_float2(one_, one_);
     return *reinterpret_cast<const float2*>(row_ + 8 * fragment);
   }
   /// visit(weight) with weight(fragment, row): D and what each of a fragment's two rows adds to it.
   template <class Visit>
   __device__ __forceinline__ void with_diagonal(const float (&rows)[2], const Visit& visit) const {
-    if (row_ == nullptr) {
+    if (!of_columns_) {
       const float both[2] = {one_ + rows[0], one_ + rows[1]};
       visit([&](int, int row) { return make_float2(both[row], both[row]); });
     } else {
@@ -139,6 +136,7 @@ class SkipWeights {
   }
 
  private:
+  bool of_columns_;
   const float* row_;
   float one_;
 };
@@ -148,10 +146,11 @@ extern __shared__ unsigned char dynamic_shared[];
 template <class T>
 struct SharedMemory {
   using Layout = ssd_hopper_bwd::Layout<T>;
-  /// Filled with x, z, dout, S, S' and the steps; done once dx lies over dout, dz over z and nobody reads any
-  /// more; empty once they are stored.
+  /// Filled with x, z, dout and the steps; done once dx lies over dout, dz over z and nobody reads any more;
+  /// empty once they are stored.
   using Inputs = hopper::RelayRing<Layout::kStages>;
-  using Pairs = hopper::Ring<Layout::kDepth>;  ///< dy and M
+  using States = hopper::Ring<Layout::kStages>;  ///< S and S'
+  using Pairs = hopper::Ring<Layout::kDepth>;    ///< of dy, and of M
   using Flows = hopper::Ring<Layout::kDepth>;
   using Gradients = hopper::Ring<1>;
 
@@ -159,23 +158,22 @@ struct SharedMemory {
 
   __device__ std::uint32_t projections_full() const { return base + Layout::kBarriers; }
   __device__ Inputs inputs() const { return {{base + Layout::kBarriers + 8}}; }
-  __device__ Pairs pairs() const { return {base + Layout::kBarriers + 8 + Inputs::kBytes}; }
-  __device__ Flows flows() const { return {base + Layout::kBarriers + 8 + Inputs::kBytes + Pairs::kBytes}; }
+  /// M.
+  __device__ Pairs mixing() const { return {base + Layout::kBarriers + 8 + Inputs::kBytes}; }
+  /// dy, rounded; there is none without z, where it is dout.
+  __device__ Pairs rounded() const { return {mixing().barriers + Pairs::kBytes}; }
+  __device__ Flows flows() const { return {rounded().barriers + Pairs::kBytes}; }
+  __device__ States states() const { return {diagonal_full() + hopper::kBarrierBytes}; }
 
   /// dy in f32, which the query warpgroup hands on: empty once the key warpgroup has it in registers.
   __device__ Gradients gradients() const { return {flows().barriers + Flows::kBytes}; }
-  /// Says that the key warpgroup has read z of a slot of the inputs, where it gates on its own.
-  __device__ std::uint32_t gates_read(typename Inputs::Position at) const {
-    return factors_full(at) + Layout::kStages * hopper::kBarrierBytes;
-  }
   /// Says that the factors of a slot of the inputs are there.
   __device__ std::uint32_t factors_full(typename Inputs::Position at) const {
     return gradients().barriers + Gradients::kBytes + at.slot * hopper::kBarrierBytes;
   }
-
   /// Says that the diagonal of C·Bᵀ is there.
   __device__ std::uint32_t diagonal_full() const {
-    return flows().barriers + Flows::kBytes + Gradients::kBytes + 2 * Layout::kStages * hopper::kBarrierBytes;
+    return gradients().barriers + Gradients::kBytes + Layout::kStages * hopper::kBarrierBytes;
   }
 
   __device__ std::uint32_t b_tile() const { return base + Layout::kProjections; }
@@ -188,6 +186,10 @@ struct SharedMemory {
   __device__ std::uint32_t state_tile(typename Inputs::Position at) const { return x_tile(at) + 3 * kTile; }
   __device__ std::uint32_t dstate_tile(typename Inputs::Position at) const {
     return state_tile(at) + Layout::kHalves * kTile;
+  }
+  /// Where dx goes: over dout. Without z others read that until the head is done.
+  __device__ std::uint32_t dx_tile(typename Inputs::Position at) const {
+    return T::kGated ? dout_tile(at) : z_tile(at);
   }
   /// dout where there is no z.
   __device__ std::uint32_t dy_tile(typename Pairs::Position at, typename Inputs::Position input_at) const {
@@ -213,7 +215,7 @@ struct SharedMemory {
     return reinterpret_cast<const float*>(pointer(Layout::kSkip)) + at.slot * kSteps;
   }
   __device__ SkipWeights skip_weights(const SsdInputs& in, typename Inputs::Position at, int lane) const {
-    return {in.skip_per_headdim ? skip(at) : nullptr, factors(at).skip[0], lane};
+    return {in.skip_per_headdim, skip(at), factors(at).skip[0], lane};
   }
   __device__ std::uint32_t unscales_address(typename Inputs::Position at) const {
     return base + Layout::kStateUnscales + at.slot * kUnscaleBytes;
@@ -231,10 +233,6 @@ struct SharedMemory {
   __device__ float* largest_mixing(typename Pairs::Position at) const {
     return reinterpret_cast<float*>(pointer(Layout::kLargestMixing)) + at.slot * kWarpsOfGroup;
   }
-  /// A state tile, as 16-byte vectors.
-  __device__ const uint4* vectors(std::uint32_t tile) const {
-    return reinterpret_cast<const uint4*>(pointer(static_cast<int>(tile - base)));
-  }
   __device__ OwnTriangle& cb() const { return *reinterpret_cast<OwnTriangle*>(pointer(Layout::kProducts)); }
   __device__ OwnTriangle& q() const {
     return *reinterpret_cast<OwnTriangle*>(
@@ -242,7 +240,6 @@ struct SharedMemory {
   }
   __device__ OwnVectors& dy() const { return *reinterpret_cast<OwnVectors*>(pointer(Layout::kGradients)); }
   __device__ float* diagonal() const { return reinterpret_cast<float*>(pointer(Layout::kDiagonal)); }
-  __device__ OwnSquares& squares() const { return *reinterpret_cast<OwnSquares*>(pointer(Layout::kSquares)); }
   __device__ HeadFlows& flows_of(typename Flows::Position at) const {
     return reinterpret_cast<HeadFlows*>(pointer(Layout::kFlows))[at.slot];
   }
@@ -251,14 +248,14 @@ struct SharedMemory {
   __device__ void init_barriers() const {
     hopper::barrier_init(projections_full(), 1);
     hopper::barrier_init(diagonal_full(), kGroupThreads);
-    inputs().init(1, 2 * kWarpsOfGroup + 2 * 32, 1);
-    pairs().init(kWarpsOfGroup, kWarpsOfGroup);
-    flows().init(2 * kGroupThreads + 1, 32);
+    inputs().init(1, 3 * kWarpsOfGroup + 2 * 32, 1);
+    states().init(1, 2 * kWarpsOfGroup + 32);
+    mixing().init(kWarpsOfGroup, (1 + T::kGated) * kWarpsOfGroup);
+    rounded().init(kWarpsOfGroup, 2 * kWarpsOfGroup);
+    flows().init(3 * kGroupThreads, 32);
     gradients().init(kGroupThreads, kGroupThreads);  // each lane for its own
-    for (typename Inputs::Position at; at.parity == 0; at.advance()) {
+    for (typename Inputs::Position at; at.parity == 0; at.advance())
       hopper::barrier_init(factors_full(at), 32);
-      hopper::barrier_init(gates_read(at), kWarpsOfGroup);
-    }
     hopper::barrier_init_fence();
   }
 

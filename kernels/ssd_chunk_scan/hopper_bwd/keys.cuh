@@ -3,9 +3,9 @@
 // The key warpgroup of the Hopper gradient kernel: what belongs to a chunk's columns s, the steps that write
 // the state. Warp w has rows 16w … 16w + 15 of every product:
 //
-//   dx = Mᵀ·dy + Δ∘leave ∘ (B·S'ᵀ) + D·dy    dB += Δ∘leave ∘ (x·S')    ⟨S', S⟩
+//   dx = Mᵀ·dy + Δ∘leave ∘ (B·S'ᵀ) + D·dy    dB += Δ∘leave ∘ (x·S')
 //
-// and after the last head dB += Qᵀ·C. dy, M and Q come from the query warpgroup.
+// and after the last head dB += Qᵀ·C. dy comes from the query warpgroup, M and Q from that of weights.
 
 #include "kernels/common/hopper/wgmma.cuh"
 #include "kernels/common/io_types.cuh"
@@ -38,39 +38,34 @@ class KeyWarpgroup {
     hopper::barrier_wait(shared_.diagonal_full(), 0);
     for (int left = BlockPlace(args_).heads; left > 0; --left) {
       one_head(dB);
-      input_at_.advance();
-      pair_at_.advance();
+      slot_.advance();
     }
     finish(dB);
   }
 
  private:
   __device__ __forceinline__ void one_head(Sums& dB) {
-    shared_.inputs().wait_full(input_at_);
-    const float(&steps)[4][kSteps] = shared_.steps(input_at_);
-    std::uint32_t x[16];
-    load_tile_pairs(x, shared_.x_tile(input_at_) + fragment_);
+    shared_.inputs().wait_full(slot_);
+    shared_.states().wait_full(slot_);
+    const float(&steps)[4][kSteps] = shared_.steps(slot_);
     float u[32];
     float product[32];
     const std::uint64_t b = tile_operand(shared_.b_tile());
-    const std::uint64_t dstates = tile_operand(shared_.dstate_tile(input_at_));
-    hopper::pin_registers(x);
+    const std::uint64_t dstates = tile_operand(shared_.dstate_tile(slot_));
+    const std::uint64_t x = tile_operand(shared_.x_tile(slot_));
     start_tile_product<Io, kAlong, kAlong, T::kStates>(u, b, dstates);
-    start_product<Io>(product, x, shared_.dstate_tile(input_at_));
-    hopper::barrier_wait(shared_.factors_full(input_at_), input_at_.parity);  // with D
-    const float unscale = shared_.unscale(input_at_, kUnscaleGradient);
-    shared_.flows().wait_empty(pair_at_);
-    HeadFlows& flows = shared_.flows_of(pair_at_);
-    float dy[32];
-    if constexpr (!T::kHandsOn) take_gradients(dy, x, flows);
+    start_tile_product<Io, kAlong, kAcross, kSteps>(product, x, dstates);
+    hopper::barrier_wait(shared_.factors_full(slot_), slot_.parity);  // with D
+    const float unscale = shared_.unscale(slot_, kUnscaleGradient);
+    shared_.flows().wait_empty(slot_);
+    HeadFlows& flows = shared_.flows_of(slot_);
 
     hopper::wgmma_wait<1>();
     hopper::pin_registers(u);
-    const float delta[2] = {step_weight(steps[kStepDelta][at_.row_of(0)]),
-                            step_weight(steps[kStepDelta][at_.row_of(2)])};
+    const float delta[2] = {steps[kStepDelta][at_.row_of(0)], steps[kStepDelta][at_.row_of(2)]};
     const float leave[2] = {unscale * steps[kStepLeave][at_.row_of(0)],
                             unscale * steps[kStepLeave][at_.row_of(2)]};
-    store_dot(flows.into, u, x, leave);
+    store_dot(flows.into, u, leave);
     const float weights[2] = {delta[0] * leave[0], delta[1] * leave[1]};
 #pragma unroll
     for (int i = 0; i < 32; ++i) u[i] *= weights[i / 2 % 2];
@@ -80,43 +75,53 @@ class KeyWarpgroup {
       hopper::pin_registers(product);
       add_weighted(dB[0], product, weights);
       hopper::pin_registers(product);
-      start_product<Io>(product, x, shared_.dstate_tile(input_at_) + kTile);
+      start_tile_product<Io, kAlong, kAcross, kSteps>(product, x,
+                                                      tile_operand(shared_.dstate_tile(slot_) + kTile));
     }
 
-    if constexpr (T::kHandsOn) take_gradients(dy, x, flows);
-    hopper::barrier_arrive(shared_.flows().full(pair_at_));
-    shared_.pairs().wait_full(pair_at_);
+    take_gradients(u, delta, flows);
+    hopper::barrier_arrive(shared_.flows().full(slot_));
+    if constexpr (T::kGated) shared_.rounded().wait_full(slot_);
+    shared_.mixing().wait_full(slot_);
     [[maybe_unused]] float scale = 1.0F;  // of M
     if constexpr (T::kScaled) {
-      scale = scale_of_warps(shared_.largest_mixing(pair_at_), kTopTarget);
+      scale = scale_of_warps(shared_.largest_mixing(slot_), kTopTarget);
 #pragma unroll
       for (float& value : u) value *= scale;
     }
-    start_tile_product<Io, kAcross, kAcross, kSteps, true>(
-        u, tile_operand(shared_.mixing_tile(pair_at_)), tile_operand(shared_.dy_tile(pair_at_, input_at_)));
+    start_tile_product<Io, kAcross, kAcross, kSteps, true>(u, tile_operand(shared_.mixing_tile(slot_)),
+                                                           tile_operand(shared_.dy_tile(slot_, slot_)));
     hopper::wgmma_wait<1>();
     hopper::pin_registers(product);
+    warp_arrive(shared_.states().empty(slot_), at_.lane);
     add_weighted(dB[kHalves - 1], product, weights);
 
     hopper::wgmma_wait<0>();
     hopper::pin_registers(u);
-    warp_arrive(shared_.pairs().empty(pair_at_), at_.lane);
+    if constexpr (T::kGated) warp_arrive(shared_.rounded().empty(slot_), at_.lane);
+    warp_arrive(shared_.mixing().empty(slot_), at_.lane);
     if constexpr (T::kScaled)
 #pragma unroll
       for (float& value : u) value *= inverse_of_power(scale);
-    store_dx(u, dy, steps);
+    store_dx(u, steps);
     hopper::fence_async_proxy();
-    warp_arrive(shared_.inputs().done(input_at_), at_.lane);
+    warp_arrive(shared_.inputs().done(slot_), at_.lane);
   }
 
   /// x·u of this warp's rows, weighted.
   __device__ __forceinline__ void store_dot(float (&to)[kSteps], const float (&u)[32],
-                                            const std::uint32_t (&x)[16], const float (&weights)[2]) const {
+                                            const float (&weights)[2]) const {
     float sums[2] = {0.0F, 0.0F};
 #pragma unroll
-    for (int i = 0; i < 16; ++i) {
-      const float2 pair = unpack_pair<Io>(x[i]);
-      sums[i % 2] = fmaf(pair.x, u[2 * i], fmaf(pair.y, u[2 * i + 1], sums[i % 2]));
+    for (int j = 0; j < 4; ++j) {
+      std::uint32_t x[4];
+      load_matrices(x, (shared_.x_tile(slot_) + fragment_) ^ j * 32);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float2 pair = unpack_pair<Io>(x[i]);
+        const int at = 8 * j + 2 * i;
+        sums[i % 2] = fmaf(pair.x, u[at], fmaf(pair.y, u[at + 1], sums[i % 2]));
+      }
     }
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
@@ -132,96 +137,126 @@ class KeyWarpgroup {
 #pragma unroll
     for (int k = 0; k < 4; ++k)
       load_matrices_transposed(*reinterpret_cast<std::uint32_t(*)[4]>(to + 4 * k),
-                               shared_.mixing_tile(pair_at_) + transposed + 2048 * k);
+                               shared_.mixing_tile(slot_) + transposed + 2048 * k);
   }
 
-  /// dy in f32, and dy·x summed over head dims, or also over this warp's steps.
-  __device__ __forceinline__ void take_gradients(float (&dy)[32], const std::uint32_t (&x)[16],
-                                                 HeadFlows& flows) {
-    if constexpr (T::kHandsOn) {
-      const int thread = group_thread();
-      shared_.gradients().wait_full(gradients_at());
+  /// dy of a pair of fragments, in f32.
+  __device__ __forceinline__ void load_gradients(float (&dy)[8], int j) const {
+    if constexpr (T::kGated) {
 #pragma unroll
-      for (int e = 0; e < 8; ++e) {
-        const float4 four = shared_.dy()[e][thread];
-        dy[4 * e] = four.x;
-        dy[4 * e + 1] = four.y;
-        dy[4 * e + 2] = four.z;
-        dy[4 * e + 3] = four.w;
+      for (int half = 0; half < 2; ++half) {
+        const float4 four = shared_.dy()[2 * j + half][group_thread()];
+        dy[4 * half] = four.x;
+        dy[4 * half + 1] = four.y;
+        dy[4 * half + 2] = four.z;
+        dy[4 * half + 3] = four.w;
       }
     } else {
+      std::uint32_t dout[4];
+      load_matrices(dout, (shared_.dout_tile(slot_) + fragment_) ^ j * 32);
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        std::uint32_t dout[4];
-        std::uint32_t z[4];
-        load_matrices(dout, (shared_.dout_tile(input_at_) + fragment_) ^ j * 32);
-        if constexpr (T::kGated) load_matrices(z, (shared_.z_tile(input_at_) + fragment_) ^ j * 32);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          float2 pair = unpack_pair<Io>(dout[i]);
-          if constexpr (T::kGated) {
-            const float2 gates = unpack_pair<Io>(z[i]);
-            pair = make_float2(pair.x * silu_approximate(gates.x).value,
-                               pair.y * silu_approximate(gates.y).value);
-          }
-          dy[8 * j + 2 * i] = pair.x;
-          dy[8 * j + 2 * i + 1] = pair.y;
-        }
+      for (int i = 0; i < 4; ++i) {
+        const float2 pair = unpack_pair<Io>(dout[i]);
+        dy[2 * i] = pair.x;
+        dy[2 * i + 1] = pair.y;
       }
     }
-    store_dot(flows.direct, dy, x, {1.0F, 1.0F});
+  }
+
+  /// M's diagonal, and D.
+  template <class Visit>
+  __device__ __forceinline__ void with_diagonal(const float (&delta)[2], const Visit& visit) const {
+    const float diagonal[2] = {shared_.diagonal()[at_.row_of(0)] * delta[0],
+                               shared_.diagonal()[at_.row_of(2)] * delta[1]};
+    shared_.skip_weights(args_.bwd.in, slot_, at_.lane).with_diagonal(diagonal, visit);
+  }
+
+  /// u += (M's diagonal + D)·dy; and dy·x summed over head dims, or also over this warp's steps.
+  __device__ __forceinline__ void take_gradients(float (&u)[32], const float (&delta)[2], HeadFlows& flows) {
+    if constexpr (T::kGated) shared_.gradients().wait_full(gradients_at());
+    float sums[2] = {0.0F, 0.0F};
+    const auto add = [&](int i, std::uint32_t x, float2 pair, float2 d) {
+      const float2 of_x = unpack_pair<Io>(x);
+      sums[i % 2] = fmaf(of_x.x, pair.x, fmaf(of_x.y, pair.y, sums[i % 2]));
+      u[2 * i] = fmaf(d.x, pair.x, u[2 * i]);
+      u[2 * i + 1] = fmaf(d.y, pair.y, u[2 * i + 1]);
+    };
+    with_diagonal(delta, [&](const auto& weight) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        float dy[8];
+        std::uint32_t x[4];
+        load_gradients(dy, j);
+        load_matrices(x, (shared_.x_tile(slot_) + fragment_) ^ j * 32);
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          add(4 * j + i, x[i], make_float2(dy[2 * i], dy[2 * i + 1]), weight(2 * j + i / 2, i % 2));
+      }
+    });
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      sums[j] = sum_lanes<1, 2>(sums[j]);
+      if (at_.lane % 4 == 0) flows.direct[at_.row_of(2 * j)] = sums[j];
+    }
     if (args_.bwd.in.skip_per_headdim) {
       float columns[16];
 #pragma unroll
-      for (int e = 0; e < 8; ++e) {
-        const float2 upper = unpack_pair<Io>(x[2 * e]);
-        const float2 lower = unpack_pair<Io>(x[2 * e + 1]);
-        columns[2 * e] = dy[4 * e] * upper.x + dy[4 * e + 2] * lower.x;
-        columns[2 * e + 1] = dy[4 * e + 1] * upper.y + dy[4 * e + 3] * lower.y;
+      for (int j = 0; j < 4; ++j) {
+        float dy[8];
+        std::uint32_t x[4];
+        load_gradients(dy, j);
+        load_matrices(x, (shared_.x_tile(slot_) + fragment_) ^ j * 32);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int e = 2 * j + half;
+          const float2 upper = unpack_pair<Io>(x[2 * half]);
+          const float2 lower = unpack_pair<Io>(x[2 * half + 1]);
+          columns[2 * e] = dy[4 * half] * upper.x + dy[4 * half + 2] * lower.x;
+          columns[2 * e + 1] = dy[4 * half + 1] * upper.y + dy[4 * half + 3] * lower.y;
+        }
       }
       const int lane = group_thread() % 32;  // again: registers are short
       store_column_sums(columns, flows.skip[warp_], lane);
     }
-    if constexpr (T::kGated && !T::kHandsOn) warp_arrive(shared_.gates_read(input_at_), at_.lane);
-    if constexpr (T::kHandsOn) {  // after uses of what was loaded, which an arrival would overtake
-      hopper::barrier_arrive(shared_.gradients().empty(gradients_at()));
-    }
+    // After uses of what was loaded, which an arrival would overtake.
+    if constexpr (T::kGated)
+      if (!has_still(delta)) hopper::barrier_arrive(shared_.gradients().empty(gradients_at()));
   }
 
-  /// dx = u + (M's diagonal + D)·dy, over dout.
-  __device__ __forceinline__ void store_dx(float (&u)[32], const float (&dy)[32],
-                                           const float (&steps)[4][kSteps]) const {
-    const SkipWeights skip = shared_.skip_weights(args_.bwd.in, input_at_, at_.lane);
+  /// Whether Δ = 0 in a row of the warp. M has not quite 0 there (step_weight).
+  __device__ __forceinline__ bool has_still(const float (&delta)[2]) const {
+    return __any_sync(0xFFFFFFFFU, delta[0] == 0.0F || delta[1] == 0.0F);
+  }
+
+  /// dx = u, over dout.
+  __device__ __forceinline__ void store_dx(float (&u)[32], const float (&steps)[4][kSteps]) const {
     const float delta[2] = {steps[kStepDelta][at_.row_of(0)], steps[kStepDelta][at_.row_of(2)]};
-    const float diagonal[2] = {shared_.diagonal()[at_.row_of(0)] * delta[0],
-                               shared_.diagonal()[at_.row_of(2)] * delta[1]};
-    if (__any_sync(0xFFFFFFFFU, delta[0] == 0.0F || delta[1] == 0.0F))  // step_weight is not 0
+    if (has_still(delta)) {
+      with_diagonal(delta, [&](const auto& weight) {
 #pragma unroll
-      for (int i = 0; i < 32; ++i)
-        if (delta[i / 2 % 2] == 0.0F) u[i] = 0.0F;
-    const int thread = group_thread();  // again: registers are short
-    const std::uint32_t tile =
-        shared_.dout_tile(input_at_) + hopper::fragment_offset(thread / 32, thread % 32);
-    skip.with_diagonal(diagonal, [&](const auto& weight) {
+        for (int j = 0; j < 4; ++j) {
+          float dy[8];
+          load_gradients(dy, j);
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        std::uint32_t dx[4];
-        if constexpr (!T::kGated) load_matrices(dx, tile ^ j * 32);
-#pragma unroll
-        for (int k = 0; k < 4; ++k) {
-          const int i = 4 * j + k;
-          const float2 d = weight(i / 2, i % 2);
-          const float2 pair = T::kGated ? make_float2(dy[2 * i], dy[2 * i + 1]) : unpack_pair<Io>(dx[k]);
-          dx[k] = pack_pair<Io>(u[2 * i] + d.x * pair.x, u[2 * i + 1] + d.y * pair.y);
+          for (int i = 0; i < 4; ++i) {
+            if (delta[i % 2] != 0.0F) continue;
+            const float2 d = weight(2 * j + i / 2, i % 2);
+            u[8 * j + 2 * i] = d.x * dy[2 * i];
+            u[8 * j + 2 * i + 1] = d.y * dy[2 * i + 1];
+          }
         }
-        hopper::store_matrices(tile ^ j * 32, dx[0], dx[1], dx[2], dx[3]);
-      }
-    });
+      });
+      if constexpr (T::kGated) hopper::barrier_arrive(shared_.gradients().empty(gradients_at()));
+    }
+    std::uint32_t dx[16];
+#pragma unroll
+    for (int i = 0; i < 16; ++i) dx[i] = pack_pair<Io>(u[2 * i], u[2 * i + 1]);
+    store_tile_pairs(shared_.dx_tile(slot_) + fragment_, dx);
   }
 
   /// dB += Qᵀ·C, and out.
   __device__ __forceinline__ void finish(Sums& dB) {
-    shared_.pairs().wait_full(pair_at_);
+    shared_.mixing().wait_full(slot_);
     std::uint32_t q[16];
     load_transposed(q);
     const float scale = T::kScaled ? scale_of_warps(shared_.product_scales(), kTileTarget) : 1.0F;
@@ -232,7 +267,7 @@ class KeyWarpgroup {
 
   /// A ring of one slot: its parity is that of the head, as the slot of two is.
   __device__ typename Shared::Gradients::Position gradients_at() const {
-    return {0, pair_at_.slot};
+    return {0, slot_.slot};
   }
 
   const GradientArgs& args_;
@@ -240,8 +275,7 @@ class KeyWarpgroup {
   int warp_;
   Patch at_;
   std::uint32_t fragment_;
-  typename Shared::Inputs::Position input_at_;
-  typename Shared::Pairs::Position pair_at_;
+  typename Shared::Inputs::Position slot_;
 };
 
 }  // namespace ssmbench::ssd_hopper_bwd

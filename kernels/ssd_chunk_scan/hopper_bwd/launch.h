@@ -83,8 +83,8 @@ inline GradientArgs make_args(const SsdBwdArgs& bwd, const ChunkedBwdPlan& plan,
 inline void launch(const Variant& variant, const GradientArgs& args, cudaStream_t stream) {
   const SsdInputs& in = args.bwd.in;
   const std::int64_t blocks = in.batch * args.plan.chunks * in.groups * args.plan.slices;
-  variant.kernel<<<static_cast<unsigned>(blocks), kThreads, static_cast<std::size_t>(variant.shared_bytes),
-                   stream>>>(args);
+  variant.kernel<<<static_cast<unsigned>(blocks), kGradientThreads,
+                   static_cast<std::size_t>(variant.shared_bytes), stream>>>(args);
   check_cuda(cudaGetLastError());
 }
 

@@ -39,6 +39,11 @@ __device__ void load_inputs(const GradientArgs& args, const SharedMemory<T>& sha
   typename SharedMemory<T>::Inputs::Position at;
 #pragma unroll 1  // the code of all roles has to fit in the instruction cache
   for (; from.at[1] < end; ++from.at[1], at.advance()) {
+    const std::uint32_t states_full = shared.states().full(at);
+    shared.states().wait_empty(at);
+    hopper::barrier_arrive_expect(states_full, Layout::kStatesBytes);
+    hopper::load_bytes(shared.state_tile(at), states, kStateBytes, states_full);
+    hopper::load_bytes(shared.dstate_tile(at), dstates, kStateBytes, states_full);
     ring.wait_empty(at);
     const std::uint32_t full = ring.full(at);
     hopper::barrier_arrive_expect(full, Layout::kStageBytes + skip_bytes);
@@ -51,9 +56,7 @@ __device__ void load_inputs(const GradientArgs& args, const SharedMemory<T>& sha
     }
     hopper::load_tile(shared.dout_tile(at), args.dout, from, full);
     if constexpr (T::kGated) hopper::load_tile(shared.z_tile(at), args.z, from, full);
-    hopper::load_bytes(shared.state_tile(at), states, kStateBytes, full);
     hopper::load_tile(shared.x_tile(at), args.x, from, full);
-    hopper::load_bytes(shared.dstate_tile(at), dstates, kStateBytes, full);
     steps += 4 * kSteps;
     states += kStateBytes;
     dstates += kStateBytes;
@@ -69,7 +72,7 @@ __device__ void store_gradients(const GradientArgs& args, const Shared& shared) 
 #pragma unroll 1  // the code of all roles has to fit in the instruction cache
   for (int head = 0; head < place.heads; ++head, at.advance()) {
     ring.wait_done(at);
-    hopper::store_tile(args.dx, head_tile(place, head), shared.dout_tile(at));
+    hopper::store_tile(args.dx, head_tile(place, head), shared.dx_tile(at));
     if constexpr (T::kGated) hopper::store_tile(args.dz, head_tile(place, head), shared.z_tile(at));
     hopper::wait_stores_read();
     hopper::barrier_arrive(ring.empty(at));
@@ -120,24 +123,27 @@ class DecayFactorsOfLane {
 template <class T>
 __device__ float product_of_states(std::uint32_t states, std::uint32_t dstates, int lane) {
   using Io = typename T::Io;
-  const std::uint32_t offset = hopper::fragment_offset(0, lane);
+  states += hopper::fragment_offset(0, lane);
+  // Rows before columns: what a product takes of it is in registers one behind the other.
+  dstates += hopper::transposed_fragment_offset(0, lane);
   float upper[4] = {0.0F, 0.0F, 0.0F, 0.0F};
   float lower[4] = {0.0F, 0.0F, 0.0F, 0.0F};
 #pragma unroll 1
   for (int j = 0; j < T::kStates / 16; ++j) {
-    const std::uint32_t at = (offset ^ j % 4 * 32) + j / 4 * kTile;
+    const std::uint32_t from = (states ^ j % 4 * 32) + j / 4 * kTile;
+    const std::uint32_t dfrom = (dstates ^ j % 4 * 32) + j / 4 * kTile;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       std::uint32_t a[4];
       std::uint32_t b[4];
-      load_matrices(a, states + at + i * 2048);
-      load_matrices(b, dstates + at + i * 2048);
+      load_matrices(a, from + i * 2048);
+      load_matrices(b, dfrom + i * 2048);
       if constexpr (std::is_same_v<Io, __half>) {
-        mma_f16(upper, a, b[0], b[2]);
-        mma_f16(lower, a, b[1], b[3]);
+        mma_f16(upper, a, b[0], b[1]);
+        mma_f16(lower, a, b[2], b[3]);
       } else {
-        mma_bf16(upper, a, b[0], b[2]);
-        mma_bf16(lower, a, b[1], b[3]);
+        mma_bf16(upper, a, b[0], b[1]);
+        mma_bf16(lower, a, b[2], b[3]);
       }
     }
   }
@@ -147,50 +153,47 @@ __device__ float product_of_states(std::uint32_t states, std::uint32_t dstates, 
   return sum_lanes<1, 16>(sum);
 }
 
-/// By one warp: what the roles need of a head beside what is loaded, and ⟨S', S⟩.
+/// By one warp: what the roles need of a head beside what is loaded.
 template <class T>
 __device__ void prepare_heads(const GradientArgs& args, const SharedMemory<T>& shared, int lane) {
   const BlockPlace place(args);
   const DecayFactorsOfLane factors(args.bwd.in, place, lane);
   typename SharedMemory<T>::Inputs::Position at;
-  typename SharedMemory<T>::Flows::Position flows_at;
   const SsdInputs& in = args.bwd.in;
   const int end = place.first_head + place.heads;
 #pragma unroll 1
-  for (int head = place.first_head; head < end; ++head, at.advance(), flows_at.advance()) {
+  for (int head = place.first_head; head < end; ++head, at.advance()) {
     const float skip = in.D == nullptr || in.skip_per_headdim ? 0.0F : in.D[head];
     shared.inputs().wait_full(at);
     if (lane == 0) shared.factors(at).skip[0] = skip;
     factors.store(shared.factors(at), shared.steps(at));
     hopper::barrier_arrive(shared.factors_full(at));
-    float states = product_of_states<T>(shared.state_tile(at), shared.dstate_tile(at), lane);
-    if constexpr (T::kScaled)
-      states *= shared.unscale(at, kUnscaleState) * shared.unscale(at, kUnscaleGradient);
     hopper::barrier_arrive(shared.inputs().done(at));  // each lane for what it read
-    shared.flows().wait_empty(flows_at);
-    if (lane == 0) {
-      shared.flows_of(flows_at).states = states;
-      hopper::barrier_arrive(shared.flows().full(flows_at));
-    }
   }
 }
 
-/// By one warp; a lane has steps 2·lane and 2·lane + 1, and the same columns of D.
+/// By one warp, ⟨S', S⟩ included; a lane has steps 2·lane and 2·lane + 1, and the same columns of D.
 template <class T>
 __device__ void write_flows(const GradientArgs& args, const SharedMemory<T>& shared, int lane) {
   const BlockPlace place(args);
+  std::int64_t row = place.row(args, 0);
+  int left = place.heads;
   const SsdInputs& in = args.bwd.in;
   const auto ring = shared.flows();
   const int at_step = 2 * lane;
   const auto pair_of = [&](const float* from) { return *reinterpret_cast<const float2*>(from + at_step); };
   typename SharedMemory<T>::Flows::Position at;
-  typename SharedMemory<T>::Inputs::Position input_at;
 #pragma unroll 1  // the code of all roles has to fit in the instruction cache
-  for (int head = 0; head < place.heads; ++head, at.advance(), input_at.advance()) {
+  for (; left > 0; --left, ++row, at.advance()) {
+    shared.inputs().wait_full(at);
+    shared.states().wait_full(at);
+    float states = product_of_states<T>(shared.state_tile(at), shared.dstate_tile(at), lane);
+    if constexpr (T::kScaled)
+      states *= shared.unscale(at, kUnscaleState) * shared.unscale(at, kUnscaleGradient);
+    hopper::barrier_arrive(shared.states().empty(at));  // each lane for what it read
     ring.wait_full(at);
-    shared.inputs().wait_full(input_at);
     const HeadFlows& flows = shared.flows_of(at);
-    const auto& steps = shared.steps(input_at);
+    const auto& steps = shared.steps(at);
     const float2 delta = pair_of(steps[kStepDelta]);
     const float2 into = pair_of(flows.into);
     const float2 direct = pair_of(flows.direct);
@@ -202,9 +205,10 @@ __device__ void write_flows(const GradientArgs& args, const SharedMemory<T>& sha
       column = make_float2(column.x + of_rows.x, column.y + of_rows.y);
     }
     float2 out = pair_of(flows.out);
-    out = make_float2(out.x - column.x, out.y - column.y);
+    const float2 rows = pair_of(flows.rows);
+    out = make_float2(out.x + rows.x - column.x, out.y + rows.y - column.y);
     // What flows past all steps ends, for the sums, at the last one.
-    if (lane == 31) out.y += steps[kStepEnter][kSteps - 1] * flows.states;
+    if (lane == 31) out.y += steps[kStepEnter][kSteps - 1] * states;
     const float2 step =
         make_float2(diagonal.x * direct.x + column.x * reciprocal_approximate(step_weight(delta.x)) + into.x,
                     diagonal.y * direct.y + column.y * reciprocal_approximate(step_weight(delta.y)) + into.y);
@@ -217,9 +221,8 @@ __device__ void write_flows(const GradientArgs& args, const SharedMemory<T>& sha
       }
     __syncwarp();
     hopper::barrier_arrive(ring.empty(at));
-    hopper::barrier_arrive(shared.inputs().done(input_at));  // each lane for what it read
+    hopper::barrier_arrive(shared.inputs().done(at));
 
-    const std::int64_t row = place.row(args, head);
     float* const to = args.workspace.flows + row * kFlowRows * kSteps + at_step;
     *reinterpret_cast<float2*>(to + kFlowOut * kSteps) = out;
     *reinterpret_cast<float2*>(to + kFlowIn * kSteps) = make_float2(delta.x * into.x, delta.y * into.y);

@@ -51,19 +51,6 @@ __device__ __forceinline__ void multiply_projection(ProjectionSums<kHalves>& to,
   if constexpr (T::kScaled) scale_sums(inverse_of_power(scale));
 }
 
-/// Starts product = a (64 × 64, in fragments) times 64 rows of 64 columns of N.
-template <class Io>
-__device__ __forceinline__ void start_product(float (&product)[32], const std::uint32_t (&a)[16],
-                                              std::uint32_t tile) {
-  const std::uint64_t rows = hopper::operand_descriptor(tile, kTile);
-  hopper::wgmma_fence();
-#pragma unroll
-  for (int k = 0; k < 4; ++k)
-    hopper::wgmma<Io, hopper::Major::rows>(product, a + 4 * k,
-                                           hopper::operand_step<hopper::Major::rows>(rows, k, kTile), k > 0);
-  hopper::wgmma_commit();
-}
-
 /// The descriptor of a tile, or of tiles of 64 columns one behind the other.
 __device__ __forceinline__ std::uint64_t tile_operand(std::uint32_t tile) {
   return hopper::operand_descriptor(tile, kTile);

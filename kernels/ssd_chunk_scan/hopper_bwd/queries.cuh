@@ -3,10 +3,9 @@
 // The query warpgroup of the Hopper gradient kernel: what belongs to a chunk's rows t, the steps that read
 // the state. Warp w has rows 16w … 16w + 15 of every product:
 //
-//   dy = dout·silu(z)    y = M·x + enter ∘ (C·Sᵀ) → dz    Q += (dy·xᵀ) ∘ L ∘ Δ    dC += enter ∘ (dy·S)
+//   dy = dout·silu(z)    y = M·x + enter ∘ (C·Sᵀ) → dz    dC += enter ∘ (dy·S)
 //
-// and after the last head dC += Q·B. It hands dy and M to the key warpgroup, and Q at the end. M is without its
-// diagonal, which is added to y and dx in f32, as D is.
+// and after the last head dC += Q·B. It hands on dy; M and Q come from the warpgroup of weights.
 
 #include "kernels/common/hopper/wgmma.cuh"
 #include "kernels/common/io_types.cuh"
@@ -29,165 +28,91 @@ class QueryWarpgroup {
   __device__ QueryWarpgroup(const GradientArgs& args, const Shared& shared, int thread)
       : args_(args),
         shared_(shared),
-        thread_(thread),
-        warp_(thread / 32),
         at_{16 * (thread / 32), 0, thread % 32},
-        fragment_(hopper::fragment_offset(thread / 32, thread % 32)),
-        reaches_(causal_steps()) {}
+        fragment_(hopper::fragment_offset(thread / 32, thread % 32)) {}
 
   __device__ void run() {
-    start_products();
     Sums dC;
     clear_sums(dC);
+    hopper::barrier_wait(shared_.projections_full(), 0);
+    if constexpr (T::kGated) hopper::barrier_wait(shared_.diagonal_full(), 0);
     for (int left = BlockPlace(args_).heads; left > 0; --left) {
       one_head(dC);
-      input_at_.advance();
-      pair_at_.advance();
+      slot_.advance();
     }
     finish(dC);
   }
 
  private:
-  static constexpr int kSquare =
-      6;  ///< a thread's elements of its warp's square on the diagonal, but for zeros
-
-  /// Bits of the thread's elements of the square: whether step t reads step s. kSquare bits on: the same without
-  /// the diagonal.
-  __device__ __forceinline__ unsigned causal_steps() const {
-    const BlockPlace place(args_);
-    const Patch square{at_.row, at_.row, at_.lane};
-    const unsigned all = causal_pairs<2>(args_.bwd.in, place.b, place.start, place.steps_valid, square);
-    unsigned reads = 0;
-#pragma unroll
-    for (int i = 0; i < kSquare; ++i) {
-      const int at = element_of_square(i);
-      if ((all >> at & 1U) == 0) continue;
-      reads |= 1U << i;
-      if (square.column_of(at / 4, at % 4) != square.row_of(at % 4)) reads |= 1U << (kSquare + i);
-    }
-    return reads;
-  }
-  /// Of two fragments, but for the upper right quarter.
-  __device__ static constexpr int element_of_square(int i) {
-    return i < 4 ? i : i + 2;
-  }
-
-  /// C·Bᵀ and its diagonal, Q = 0, and zeros right of the diagonal of M.
-  __device__ __forceinline__ void start_products() const {
-    float cb[32];
-    hopper::barrier_wait(shared_.projections_full(), 0);
-    start_tile_product<Io, kAlong, kAlong, T::kStates>(cb, tile_operand(shared_.c_tile()),
-                                                       tile_operand(shared_.b_tile()));
-    hopper::wgmma_wait<0>();
-    hopper::pin_registers(cb);
-#pragma unroll
-    for (int e = 0; e < 8; ++e) {
-      if (e > 2 * warp_ + 1) continue;
-      shared_.cb().at(warp_, e, at_.lane) =
-          make_float4(cb[4 * e], cb[4 * e + 1], cb[4 * e + 2], cb[4 * e + 3]);
-      shared_.q().at(warp_, e, at_.lane) = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
-    }
-    if (at_.lane / 8 == at_.lane % 4) {
-      const float4 upper = shared_.cb().at(warp_, 2 * warp_, at_.lane);
-      const float4 lower = shared_.cb().at(warp_, 2 * warp_ + 1, at_.lane);
-      const bool odd = at_.lane / 4 % 2 != 0;
-      shared_.diagonal()[at_.row_of(0)] = odd ? upper.y : upper.x;
-      shared_.diagonal()[at_.row_of(2)] = odd ? lower.w : lower.z;
-    }
-    __syncwarp();
-    for (typename Shared::Pairs::Position at; at.parity == 0; at.advance())
-      for (int j = warp_ + 1; j < 4; ++j)
-        hopper::store_matrices((shared_.mixing_tile(at) + fragment_) ^ j * 32, 0, 0, 0, 0);
-    __syncwarp();
-    hopper::barrier_arrive(shared_.diagonal_full());  // each lane for its own: racecheck follows nothing else
-  }
-
   __device__ __forceinline__ void one_head(Sums& dC) {
-    shared_.inputs().wait_full(input_at_);
-    const Steps& steps = shared_.steps(input_at_);
-    float y[32];
-    start_tile_product<Io, kAlong, kAlong, T::kStates>(y, tile_operand(shared_.c_tile()),
-                                                       tile_operand(shared_.state_tile(input_at_)));
-    shared_.pairs().wait_empty(pair_at_);
-    hopper::barrier_wait(shared_.factors_full(input_at_), input_at_.parity);
-    float square[kSquare];
-    decay_square(square, steps);
-    const float scale = mixing_scale(square);
-    mix(square, scale);
-    if constexpr (!T::kScaled)  // registers are short
-#pragma unroll
-      for (int i = 0; i < kSquare / 2; ++i)
-        shared_.squares()[i][thread_] = make_float2(square[2 * i], square[2 * i + 1]);
-    hopper::wgmma_wait<0>();
-    hopper::pin_registers(y);
-    std::uint32_t dy[16];
-    std::uint32_t entered[16];  // enter ∘ dy
+    shared_.inputs().wait_full(slot_);
+    const Steps& steps = shared_.steps(slot_);
+    if constexpr (T::kGated) {
+      shared_.rounded().wait_empty(slot_);
+      shared_.gradients().wait_empty(gradients_at());
+    }
     float slopes[T::kGated ? 32 : 1];
-    float flow_out[2] = {0.0F, 0.0F};
-    if constexpr (T::kHandsOn) shared_.gradients().wait_empty(gradients_at());
-    gate(dy, entered, slopes, y, flow_out, steps, scale);
-    if constexpr (T::kHandsOn) {
+    gate(slopes);
+    if constexpr (T::kGated) {
       hopper::barrier_arrive(shared_.gradients().full(gradients_at()));
+      hopper::fence_async_proxy();
+      warp_arrive(shared_.rounded().full(slot_), at_.lane);
     }
-    if constexpr (!T::kScaled) add_entered(dC, entered);
-    if constexpr (T::kScaled && kHalves == 1) add_scaled(dC, dy, enter_weights(steps));
-    if constexpr (T::kGated) store_tile_pairs(shared_.dy_tile(pair_at_, input_at_) + fragment_, dy);
-    hopper::fence_async_proxy();
-    warp_arrive(shared_.pairs().full(pair_at_), at_.lane);
-
-    const std::uint64_t x = hopper::operand_descriptor(shared_.x_tile(input_at_), kTile);
-    float dyx[32];
+    shared_.states().wait_full(slot_);
+    float y[32];
+    float product[32];
+    start_tile_product<Io, kAlong, kAlong, T::kStates>(y, tile_operand(shared_.c_tile()),
+                                                       tile_operand(shared_.state_tile(slot_)));
+    if constexpr (T::kGated) shared_.rounded().wait_full(slot_);  // all warps' rows
+    start_gradients_product(product, 0);
+    hopper::wgmma_wait<1>();
     hopper::pin_registers(y);
-    hopper::pin_registers(dy);
-    if constexpr (T::kGated) group_barrier();  // M is complete
-    if constexpr (!T::kScaled) {
+    float flow_out[2] = {0.0F, 0.0F};
+    weigh_states(y, flow_out, steps);
+    hopper::wgmma_wait<0>();
+    hopper::pin_registers(product);
+    if constexpr (kHalves == 2) {
+      add_weighted(dC[0], product, enter_weights(steps).row);
+      hopper::pin_registers(product);
+      start_gradients_product(product, 1);
+    }
+    shared_.flows().wait_empty(slot_);
+    HeadFlows& flows = shared_.flows_of(slot_);
+    const int thread = group_thread();  // again: registers are short
+    const Patch at{16 * (thread / 32), 0, thread % 32};
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      flow_out[j] = sum_lanes<1, 2>(flow_out[j]);
+      if (at.lane % 4 == 0) flows.out[at.row_of(2 * j)] = flow_out[j];
+    }
+    hopper::barrier_arrive(shared_.flows().full(slot_));
+    [[maybe_unused]] float scale = 1.0F;  // of M
+    shared_.mixing().wait_full(slot_);    // without z too: a head on, its parity is taken for that of Q's
+    if constexpr (T::kGated) {
+      hopper::barrier_wait(shared_.factors_full(slot_), slot_.parity);  // with D
+      if constexpr (T::kScaled) {
+        scale = scale_of_warps(shared_.largest_mixing(slot_), kTopTarget);
+#pragma unroll
+        for (float& value : y) value *= scale;
+      }
+      start_tile_product<Io, kAlong, kAcross, kSteps, true>(y, tile_operand(shared_.mixing_tile(slot_)),
+                                                            tile_operand(shared_.x_tile(slot_)));
+    }
+    hopper::wgmma_wait<T::kGated ? 1 : 0>();
+    hopper::pin_registers(product);
+    warp_arrive(shared_.states().empty(slot_), at_.lane);
+    add_weighted(dC[kHalves - 1], product, enter_weights(steps).row);
+    if constexpr (T::kGated) {
       hopper::wgmma_wait<0>();
-#pragma unroll
-      for (auto& half : dC) hopper::pin_registers(half);
-    }
-    hopper::wgmma_fence();
-    if constexpr (T::kGated) {
-      const std::uint64_t m = hopper::operand_descriptor(shared_.mixing_tile(pair_at_), kTile);
-#pragma unroll
-      for (int k = 0; k < 4; ++k)
-        hopper::wgmma<Io, kAlong, kAcross>(y, hopper::operand_step<kAlong>(m, k, kTile),
-                                           hopper::operand_step<kAcross>(x, k, kTile), true);
-      hopper::wgmma_commit();
-    }
-#pragma unroll
-    for (int k = 0; k < 4; ++k)
-      hopper::wgmma<Io, kAlong>(dyx, dy + 4 * k, hopper::operand_step<kAlong>(x, k, kTile), k > 0);
-    hopper::wgmma_commit();
-    if constexpr (T::kGated) {
-      hopper::wgmma_wait<1>();
       hopper::pin_registers(y);
+      warp_arrive(shared_.mixing().empty(slot_), at_.lane);
       if constexpr (T::kScaled)
 #pragma unroll
         for (float& value : y) value *= inverse_of_power(scale);
       store_dz(y, slopes, steps);
+      hopper::fence_async_proxy();
     }
-    hopper::wgmma_wait<0>();
-    hopper::pin_registers(dyx);
-
-    shared_.flows().wait_empty(pair_at_);
-    HeadFlows& flows = shared_.flows_of(pair_at_);
-    if constexpr (!T::kScaled)
-#pragma unroll
-      for (int i = 0; i < kSquare / 2; ++i) {
-        const float2 pair = shared_.squares()[i][thread_];
-        square[2 * i] = pair.x;
-        square[2 * i + 1] = pair.y;
-      }
-    add_weights(dyx, square, flow_out, flows);
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      flow_out[j] = sum_lanes<1, 2>(flow_out[j]);
-      if (at_.lane % 4 == 0) flows.out[at_.row_of(2 * j)] = flow_out[j];
-    }
-    hopper::barrier_arrive(shared_.flows().full(pair_at_));
-    if constexpr (T::kScaled && kHalves == 2) add_scaled(dC, dy, enter_weights(steps));
-    hopper::fence_async_proxy();  // dz
-    warp_arrive(shared_.inputs().done(input_at_), at_.lane);
+    warp_arrive(shared_.inputs().done(slot_), at_.lane);
   }
 
   struct RowWeights {
@@ -195,84 +120,90 @@ class QueryWarpgroup {
   };
   /// `enter` of this thread's rows, for products with S. Loaded where it is used: registers are short.
   __device__ __forceinline__ RowWeights enter_weights(const Steps& steps) const {
-    const float unscale = shared_.unscale(input_at_, kUnscaleState);
-    return {unscale * steps[kStepEnter][at_.row_of(0)], unscale * steps[kStepEnter][at_.row_of(2)]};
+    const float unscale = shared_.unscale(slot_, kUnscaleState);
+    const int thread = group_thread();  // again: registers are short
+    const Patch at{16 * (thread / 32), 0, thread % 32};
+    return {unscale * steps[kStepEnter][at.row_of(0)], unscale * steps[kStepEnter][at.row_of(2)]};
   }
 
-  /// Starts dC += (enter ∘ dy)·S. The weights are in the operand, which is rounded once, so that sums over heads
-  /// stay in tensor cores.
-  __device__ __forceinline__ void add_entered(Sums& dC, std::uint32_t (&entered)[16]) const {
-    hopper::pin_registers(entered);
-#pragma unroll
-    for (auto& half : dC) hopper::pin_registers(half);
-    hopper::wgmma_fence();
-#pragma unroll
-    for (int half = 0; half < kHalves; ++half) {
-      const std::uint64_t states =
-          hopper::operand_descriptor(shared_.state_tile(input_at_) + half * kTile, kTile);
-#pragma unroll
-      for (int k = 0; k < 4; ++k)
-        hopper::wgmma<Io, kAcross>(dC[half], entered + 4 * k, hopper::operand_step<kAcross>(states, k, kTile),
-                                   true);
-    }
-    hopper::wgmma_commit();
-  }
-  /// The same in f16, where S of each head has a scale of its own. It is called where ptxas finds registers for it:
-  /// of 64 columns early, of 128 at the end of a head.
-  __device__ __forceinline__ void add_scaled(Sums& dC, const std::uint32_t (&dy)[16],
-                                             const RowWeights& enter) const {
-    float product[32];
-#pragma unroll
-    for (int half = 0; half < kHalves; ++half) {
-      start_product<Io>(product, dy, shared_.state_tile(input_at_) + half * kTile);
-      hopper::wgmma_wait<0>();
-      hopper::pin_registers(product);
-      add_weighted(dC[half], product, enter.row);
-      hopper::pin_registers(product);
-    }
+  /// Starts product = dy·S, of 64 states. It is weighted in f32, since weights on dy would round that twice,
+  /// and S of each head has a scale of its own in f16.
+  __device__ __forceinline__ void start_gradients_product(float (&product)[32], int half) const {
+    start_tile_product<Io, kAlong, kAcross, kSteps>(product, tile_operand(shared_.dy_tile(slot_, slot_)),
+                                                    tile_operand(shared_.state_tile(slot_) + half * kTile));
   }
 
-  /// dy = dout·silu(z) and enter ∘ dy, rounded, and dout·silu'(z); y = enter ∘ y, scaled, and its part of what flows past
-  /// the steps.
-  __device__ __forceinline__ void gate(std::uint32_t (&dy)[16], [[maybe_unused]] std::uint32_t (&entered)[16],
-                                       float (&slopes)[T::kGated ? 32 : 1], float (&y)[32],
-                                       float (&flow_out)[2], const Steps& steps, float scale) const {
-    const RowWeights enter = enter_weights(steps);
+  /// dy = dout·silu(z), handed on, and dout·silu'(z).
+  __device__ __forceinline__ void gate(float (&slopes)[T::kGated ? 32 : 1]) const {
+    if constexpr (!T::kGated) return;
+    const int thread = group_thread();  // again: registers are short
+    const std::uint32_t fragment = hopper::fragment_offset(thread / 32, thread % 32);
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       std::uint32_t dout[4];
       std::uint32_t z[4];
-      load_matrices(dout, (shared_.dout_tile(input_at_) + fragment_) ^ j * 32);
-      if constexpr (T::kGated) load_matrices(z, (shared_.z_tile(input_at_) + fragment_) ^ j * 32);
-      [[maybe_unused]] float2 upper;
+      load_matrices(dout, (shared_.dout_tile(slot_) + fragment) ^ j * 32);
+      load_matrices(z, (shared_.z_tile(slot_) + fragment) ^ j * 32);
+      float2 upper;
+      std::uint32_t dy[4];
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
         const int i = 4 * j + k;
-        const float row = enter.row[i % 2];
-        dy[i] = dout[k];
-        float2 value = unpack_pair<Io>(dout[k]);
+        const float2 pair = unpack_pair<Io>(dout[k]);
+        const float2 gates = unpack_pair<Io>(z[k]);
+        const float2 value =
+            make_float2(gated(pair.x, gates.x, slopes[2 * i]), gated(pair.y, gates.y, slopes[2 * i + 1]));
+        dy[k] = pack_pair<Io>(value.x, value.y);
+        if (k % 2 == 0)
+          upper = value;
+        else
+          shared_.dy()[2 * j + k / 2][thread] = make_float4(upper.x, upper.y, value.x, value.y);
+      }
+      hopper::store_matrices((shared_.dy_tile(slot_, slot_) + fragment) ^ j * 32, dy[0], dy[1], dy[2], dy[3]);
+    }
+  }
+  /// y = enter ∘ (C·Sᵀ), where it is of use, and its part of what flows past the steps.
+  __device__ __forceinline__ void weigh_states(float (&y)[32], float (&flow_out)[2],
+                                               const Steps& steps) const {
+    const RowWeights enter = enter_weights(steps);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      float dy[8];
+      load_gradients(dy, j);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float* const pair = y + 8 * j + 2 * i;
+        flow_out[i % 2] = fmaf(dy[2 * i], pair[0], fmaf(dy[2 * i + 1], pair[1], flow_out[i % 2]));
         if constexpr (T::kGated) {
-          const float2 gates = unpack_pair<Io>(z[k]);
-          value =
-              make_float2(gated(value.x, gates.x, slopes[2 * i]), gated(value.y, gates.y, slopes[2 * i + 1]));
-          dy[i] = pack_pair<Io>(value.x, value.y);
-        }
-        if constexpr (T::kHandsOn) {
-          if (k % 2 == 0)
-            upper = value;
-          else
-            shared_.dy()[2 * j + k / 2][thread_] = make_float4(upper.x, upper.y, value.x, value.y);
-        }
-        if constexpr (!T::kScaled) entered[i] = pack_pair<Io>(row * value.x, row * value.y);
-        flow_out[i % 2] = fmaf(value.x, y[2 * i], fmaf(value.y, y[2 * i + 1], flow_out[i % 2]));
-        if constexpr (T::kGated) {  // y is of no more use without it
-          y[2 * i] *= scale * row;
-          y[2 * i + 1] *= scale * row;
+          pair[0] *= enter.row[i % 2];
+          pair[1] *= enter.row[i % 2];
         }
       }
     }
     flow_out[0] *= enter.row[0];
     flow_out[1] *= enter.row[1];
+  }
+  /// dy of a pair of fragments, in f32.
+  __device__ __forceinline__ void load_gradients(float (&dy)[8], int j) const {
+    if constexpr (T::kGated) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float4 four = shared_.dy()[2 * j + half][group_thread()];
+        dy[4 * half] = four.x;
+        dy[4 * half + 1] = four.y;
+        dy[4 * half + 2] = four.z;
+        dy[4 * half + 3] = four.w;
+      }
+    } else {
+      std::uint32_t dout[4];
+      load_matrices(dout, (shared_.dout_tile(slot_) + fragment_) ^ j * 32);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float2 pair = unpack_pair<Io>(dout[i]);
+        dy[2 * i] = pair.x;
+        dy[2 * i + 1] = pair.y;
+      }
+    }
   }
   /// dout·silu(z), and dout·silu'(z).
   __device__ static __forceinline__ float gated(float dout, float z, float& slope) {
@@ -283,122 +214,17 @@ class QueryWarpgroup {
     return value;
   }
 
-  /// Δ_s·L of the square on the diagonal.
-  __device__ __forceinline__ void decay_square(float (&square)[kSquare], const Steps& steps) const {
-    const float rows[2] = {kLog2E * steps[kStepDecay][at_.row_of(0)],
-                           kLog2E * steps[kStepDecay][at_.row_of(2)]};
-    const int s = at_.row + at_.lane % 4 * 2;
-    const auto pair_of = [&](int row, int half) {
-      return *reinterpret_cast<const float2*>(steps[row] + s + 8 * half);
-    };
-    const float2 decays[2] = {pair_of(kStepDecay, 0), pair_of(kStepDecay, 1)};
-    const float2 deltas[2] = {pair_of(kStepDelta, 0), pair_of(kStepDelta, 1)};
-#pragma unroll
-    for (int i = 0; i < kSquare; ++i) {
-      const int at = element_of_square(i);
-      const float column = at % 2 == 0 ? decays[at / 4].x : decays[at / 4].y;
-      const float delta = at % 2 == 0 ? deltas[at / 4].x : deltas[at / 4].y;
-      const float decay = exp2_approximate(-kLog2E * column + rows[at / 2 % 2]);
-      square[i] = (reaches_ >> i & 1U) != 0 ? step_weight(delta) * decay : 0.0F;
-    }
-  }
-  /// The same below the diagonal.
-  __device__ __forceinline__ float below(const float (&square)[kSquare], int i) const {
-    return (reaches_ >> (kSquare + i) & 1U) != 0 ? square[i] : 0.0F;
-  }
-
-  struct PairFactors {
-    float row[2];
-    const float* column;  ///< of the thread's first column
-  };
-  /// Of this thread's rows, and of the columns before its warp's square: that there are some is the caller's.
-  __device__ __forceinline__ PairFactors pair_factors() const {
-    const DecayFactors& factors = shared_.factors(input_at_);
-    return {{factors.row[at_.row_of(0)], factors.row[at_.row_of(2)]},
-            factors.column[warp_ - 1] + at_.lane % 4 * 2};
-  }
-  /// Of fragment e.
-  __device__ static __forceinline__ float2 columns_of(const PairFactors& factors, int e) {
-    return *reinterpret_cast<const float2*>(factors.column + 8 * e);
-  }
-
-  /// In f16, what M of the head is scaled by; 1 otherwise. By its own largest element, not by that of Δ: Δ may
-  /// be 10^5 times as large in one step as in another, and what M has before that step would underflow.
-  __device__ __forceinline__ float mixing_scale(const float (&square)[kSquare]) const {
-    if constexpr (!T::kScaled) return 1.0F;
-    float largest = 0.0F;
-    if (warp_ > 0) {
-      const PairFactors factors = pair_factors();
-#pragma unroll 1
-      for (int e = 0; e < 2 * warp_; ++e) {
-        const float4 cb = shared_.cb().at(warp_, e, at_.lane);
-        const float2 column = columns_of(factors, e);
-        const float first = fmaxf(fabsf(cb.x) * factors.row[0], fabsf(cb.z) * factors.row[1]);
-        const float second = fmaxf(fabsf(cb.y) * factors.row[0], fabsf(cb.w) * factors.row[1]);
-        largest = fmaxf(largest, fmaxf(column.x * first, column.y * second));
-      }
-    }
-    const float4 upper = shared_.cb().at(warp_, 2 * warp_, at_.lane);
-    const float4 lower = shared_.cb().at(warp_, 2 * warp_ + 1, at_.lane);
-    const float cb[kSquare] = {upper.x, upper.y, upper.z, upper.w, lower.z, lower.w};
-#pragma unroll
-    for (int i = 0; i < kSquare; ++i) largest = fmaxf(largest, fabsf(cb[i]) * below(square, i));
-    largest = largest_of_lanes(largest);
-    float* const of_warps = shared_.largest_mixing(pair_at_);
-    if (at_.lane == 0) of_warps[warp_] = largest;
-    group_barrier();
-    return scale_of_warps(of_warps, kTopTarget);
-  }
-
-  /// M of this warp's rows below the diagonal, scaled and rounded, to its tile. A loop: the code of all roles has
-  /// to fit in the instruction cache.
-  __device__ __forceinline__ void mix(const float (&square)[kSquare], [[maybe_unused]] float scale) const {
-    const std::uint32_t tile = shared_.mixing_tile(pair_at_) + fragment_;
-    if (warp_ > 0) {
-      PairFactors factors = pair_factors();
-      if constexpr (T::kScaled)
-        for (float& row : factors.row) row *= scale;
-#pragma unroll 1
-      for (int j = 0; j < warp_; ++j) {
-        std::uint32_t m[4];
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const float4 cb = shared_.cb().at(warp_, 2 * j + half, at_.lane);
-          const float2 column = columns_of(factors, 2 * j + half);
-          m[2 * half] = pack_pair<Io>(cb.x * (factors.row[0] * column.x), cb.y * (factors.row[0] * column.y));
-          m[2 * half + 1] =
-              pack_pair<Io>(cb.z * (factors.row[1] * column.x), cb.w * (factors.row[1] * column.y));
-        }
-        hopper::store_matrices(tile ^ j * 32, m[0], m[1], m[2], m[3]);
-      }
-    }
-    float4 upper = shared_.cb().at(warp_, 2 * warp_, at_.lane);
-    float4 lower = shared_.cb().at(warp_, 2 * warp_ + 1, at_.lane);
-    if constexpr (T::kScaled) {
-      upper = make_float4(scale * upper.x, scale * upper.y, scale * upper.z, scale * upper.w);
-      lower = make_float4(0.0F, 0.0F, scale * lower.z, scale * lower.w);
-    }
-    hopper::store_matrices(tile ^ warp_ * 32,
-                           pack_pair<Io>(upper.x * below(square, 0), upper.y * below(square, 1)),
-                           pack_pair<Io>(upper.z * below(square, 2), upper.w * below(square, 3)), 0,
-                           pack_pair<Io>(lower.z * below(square, 4), lower.w * below(square, 5)));
-  }
-
-  /// A barrier of this warpgroup's threads.
-  __device__ static void group_barrier() {
-    asm volatile("bar.sync 1, 128;\n" ::: "memory");
-  }
-
   /// dz = dout·silu'(z)·(y + (M's diagonal + D)·x), over z.
   __device__ __forceinline__ void store_dz(const float (&y)[32], const float (&slopes)[32],
                                            const Steps& steps) const {
-    const SkipWeights skip = shared_.skip_weights(args_.bwd.in, input_at_, at_.lane);
-    const float diagonal[2] = {shared_.diagonal()[at_.row_of(0)] * steps[kStepDelta][at_.row_of(0)],
-                               shared_.diagonal()[at_.row_of(2)] * steps[kStepDelta][at_.row_of(2)]};
     const int thread = group_thread();  // again: registers are short
+    const Patch at{16 * (thread / 32), 0, thread % 32};
+    const SkipWeights skip = shared_.skip_weights(args_.bwd.in, slot_, at.lane);
+    const float diagonal[2] = {shared_.diagonal()[at.row_of(0)] * steps[kStepDelta][at.row_of(0)],
+                               shared_.diagonal()[at.row_of(2)] * steps[kStepDelta][at.row_of(2)]};
     const std::uint32_t fragment = hopper::fragment_offset(thread / 32, thread % 32);
-    const std::uint32_t x_tile = shared_.x_tile(input_at_) + fragment;
-    const std::uint32_t z_tile = shared_.z_tile(input_at_) + fragment;
+    const std::uint32_t x_tile = shared_.x_tile(slot_) + fragment;
+    const std::uint32_t z_tile = shared_.z_tile(slot_) + fragment;
     skip.with_diagonal(diagonal, [&](const auto& weight) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
@@ -418,126 +244,27 @@ class QueryWarpgroup {
     });
   }
 
-  /// From dy·xᵀ: Q, and the sums of W over columns and rows. The warp's square on the diagonal is picked from
-  /// registers, so that there is one code for it.
-  __device__ __forceinline__ void add_weights(const float (&dyx)[32], const float (&square)[kSquare],
-                                              float (&flow_out)[2], HeadFlows& flows) const {
-    float columns[16];
-    float on_diagonal[kSquare];
-#pragma unroll
-    for (int i = 0; i < kSquare; ++i) {
-      const int at = element_of_square(i);
-      on_diagonal[i] = dyx[at];
-#pragma unroll
-      for (int w = 1; w < kWarpsOfGroup; ++w)
-        on_diagonal[i] = select(warp_ == w, dyx[8 * w + at], on_diagonal[i]);
-    }
-    PairFactors factors{};
-    if (warp_ > 0) factors = pair_factors();
-#pragma unroll
-    for (int e = 0; e < 6; ++e) {
-      columns[2 * e] = columns[2 * e + 1] = 0.0F;
-      if (e / 2 >= warp_) continue;
-      const float2 column = columns_of(factors, e);
-      float w[4] = {dyx[4 * e] * (factors.row[0] * column.x), dyx[4 * e + 1] * (factors.row[0] * column.y),
-                    dyx[4 * e + 2] * (factors.row[1] * column.x),
-                    dyx[4 * e + 3] * (factors.row[1] * column.y)};
-      add_fragment(e, w, w, flow_out, columns[2 * e], columns[2 * e + 1]);
-    }
-    float w[2][4];               // of the square's two fragments
-    float below_diagonal[2][4];  // not the diagonal too: beside it, what strong decays leave is lost
-    w[1][0] = w[1][1] = below_diagonal[1][0] = below_diagonal[1][1] = 0.0F;
-#pragma unroll
-    for (int i = 0; i < kSquare; ++i) {
-      const int at = element_of_square(i);
-      w[at / 4][at % 4] = on_diagonal[i] * square[i];
-      below_diagonal[at / 4][at % 4] = on_diagonal[i] * below(square, i);
-    }
-    float own[4];
-#pragma unroll
-    for (int half = 0; half < 2; ++half)
-      add_fragment(2 * warp_ + half, w[half], below_diagonal[half], flow_out, own[2 * half],
-                   own[2 * half + 1]);
-#pragma unroll
-    for (int i = 0; i < 16; ++i) {
-      if (i >= 12) columns[i] = 0.0F;
-      columns[i] = select(warp_ == i / 4, own[i % 4], columns[i]);
-    }
-    store_column_sums(columns, flows.column[warp_], at_.lane);
-  }
-  /// first or second. The compiler would make an array in memory, and an index, of conditional expressions.
-  __device__ static __forceinline__ float select(bool condition, float first, float second) {
-    float chosen = 0;
-    asm("{\n.reg .pred p;\nsetp.ne.b32 p, %1, 0;\nselp.f32 %0, %2, %3, p;\n}\n"
-        : "=f"(chosen)
-        : "r"(int{condition}), "f"(first), "f"(second));
-    return chosen;
-  }
-  /// Fragment e of W/C·Bᵀ: to Q, and times C·Bᵀ to the sums.
-  __device__ __forceinline__ void add_fragment(int e, const float (&of_q)[4], const float (&of_flows)[4],
-                                               float (&flow_out)[2], float& column_x, float& column_y) const {
-    const float4 cb = shared_.cb().at(warp_, e, at_.lane);
-    const float4 q = shared_.q().at(warp_, e, at_.lane);
-    shared_.q().at(warp_, e, at_.lane) =
-        make_float4(q.x + of_q[0], q.y + of_q[1], q.z + of_q[2], q.w + of_q[3]);
-    flow_out[0] = fmaf(cb.x, of_flows[0], fmaf(cb.y, of_flows[1], flow_out[0]));
-    flow_out[1] = fmaf(cb.z, of_flows[2], fmaf(cb.w, of_flows[3], flow_out[1]));
-    column_x = cb.x * of_flows[0] + cb.z * of_flows[2];
-    column_y = cb.y * of_flows[1] + cb.w * of_flows[3];
-  }
-
-  /// In f16, what Q is scaled by; 1 otherwise.
-  __device__ __forceinline__ float scale_of_products(int thread) const {
-    if constexpr (!T::kScaled) return 1.0F;
-    float largest = 0.0F;
-#pragma unroll
-    for (int e = 0; e < 8; ++e) {
-      if (e > 2 * (thread / 32) + 1) continue;
-      const float4 sums = shared_.q().at(thread / 32, e, thread % 32);
-      largest =
-          fmaxf(fmaxf(fmaxf(largest, fabsf(sums.x)), fmaxf(fabsf(sums.y), fabsf(sums.z))), fabsf(sums.w));
-    }
-    largest = largest_of_lanes(largest);
-    if (at_.lane == 0) shared_.product_scales()[warp_] = largest;
-    group_barrier();
-    return scale_of_warps(shared_.product_scales(), kTileTarget);
-  }
-
-  /// dC += Q·B, and out. Q goes to the key warpgroup in the place of M.
+  /// dC += Q·B, and out.
   __device__ __forceinline__ void finish(Sums& dC) {
-    const int thread = group_thread();  // again: registers are short
-    const float scale = scale_of_products(thread);
+    shared_.mixing().wait_full(slot_);
     std::uint32_t q[16];
-#pragma unroll
-    for (int e = 0; e < 8; ++e) {
-      float4 sums = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
-      if (e <= 2 * (thread / 32) + 1) sums = shared_.q().at(thread / 32, e, thread % 32);
-      if constexpr (T::kScaled)
-        sums = make_float4(scale * sums.x, scale * sums.y, scale * sums.z, scale * sums.w);
-      q[2 * e] = pack_pair<Io>(sums.x, sums.y);
-      q[2 * e + 1] = pack_pair<Io>(sums.z, sums.w);
-    }
-    shared_.pairs().wait_empty(pair_at_);
-    store_tile_pairs(shared_.mixing_tile(pair_at_) + fragment_, q);
-    warp_arrive(shared_.pairs().full(pair_at_), at_.lane);
+    const int thread = group_thread();  // again: registers are short
+    load_tile_pairs(q, shared_.mixing_tile(slot_) + hopper::fragment_offset(thread / 32, thread % 32));
+    const float scale = T::kScaled ? scale_of_warps(shared_.product_scales(), kTileTarget) : 1.0F;
     multiply_projection<T>(dC, q, shared_.b_tile(), scale);
     write_projection<Io, kHalves>(args_, Projection::C, dC, {16 * (thread / 32), 0, thread % 32});
   }
 
   /// A ring of one slot: its parity is that of the head, as the slot of two is.
   __device__ typename Shared::Gradients::Position gradients_at() const {
-    return {0, pair_at_.slot};
+    return {0, slot_.slot};
   }
 
   const GradientArgs& args_;
   Shared shared_;
-  int thread_;
-  int warp_;
   Patch at_;
   std::uint32_t fragment_;
-  unsigned reaches_;  ///< causal_pairs
-  typename Shared::Inputs::Position input_at_;
-  typename Shared::Pairs::Position pair_at_;
+  typename Shared::Inputs::Position slot_;
 };
 
 }  // namespace ssmbench::ssd_hopper_bwd

@@ -15,11 +15,9 @@ inline constexpr int kKeyRegisters = 232;
 
 /// All of a block. Shared: its shared memory. Queries, Keys: of (args, shared, thread), with run(). load(shared): by one
 /// thread. store(shared): by another. write(shared, lane): by one warp, what sums over time are made from.
-/// prepare(shared, lane): by one warp, what may be had of inputs alone.
-template <class Shared, class Queries, class Keys, class Args, class Load, class Store, class Write,
-          class Prepare>
+template <class Shared, class Queries, class Keys, class Args, class Load, class Store, class Write>
 __device__ __forceinline__ void run_roles(const Args& args, const Load& load, const Store& store,
-                                          const Write& write, const Prepare& prepare) {
+                                          const Write& write) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   // Uniform, and known to be so.
   const int group = __shfl_sync(0xFFFFFFFFU, static_cast<int>(threadIdx.x) / kGroupThreads, 0);
@@ -29,15 +27,12 @@ __device__ __forceinline__ void run_roles(const Args& args, const Load& load, co
     warpgroup_reg_dealloc<kProducerRegisters>();
     const int warp = group_thread() / 32;
     const int lane = group_thread() % 32;
-    // Those with much code are where warps of the others have the least.
     if (warp == 0) {
-      prepare(Shared(), lane);
-    } else if (warp == 1) {
-      write(Shared(), lane);
-    } else if (warp == 2) {
       if (lane == 0) load(Shared());
-    } else if (lane == 0) {
-      store(Shared());
+    } else if (warp == 3) {
+      if (lane == 0) store(Shared());
+    } else if (warp == 2) {
+      write(Shared(), lane);
     }
   } else if (group == 1) {
     warpgroup_reg_alloc<kQueryRegisters>();

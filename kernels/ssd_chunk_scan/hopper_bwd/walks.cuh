@@ -15,11 +15,10 @@ template <class Io, int kStates, bool kGated, int kHeads>
 WalkKernels walk_kernels() {
   constexpr int kBytes = std::max(WalkLayout<Traits<Io, kStates, false>, kHeads>::kBytes,
                                   WalkLayout<Traits<Io, kStates, kGated>, kHeads>::kBytes);
-  const WalkKernels kernels{
-      .parts = ssd_hopper_states_kernel<Io, kStates, kGated, WalkPass::parts, kHeads>,
-      .images = ssd_hopper_states_kernel<Io, kStates, kGated, WalkPass::images, kHeads>,
-      .heads_of_block = kHeads,
-      .shared_bytes = kBytes};
+  const WalkKernels kernels{.parts = ssd_hopper_states_kernel<Io, kStates, kGated, WalkPass::parts, kHeads>,
+                            .images = ssd_hopper_states_kernel<Io, kStates, kGated, WalkPass::images, kHeads>,
+                            .heads_of_block = kHeads,
+                            .shared_bytes = kBytes};
   allow_shared_bytes(kernels.parts, kBytes);
   allow_shared_bytes(kernels.images, kBytes);
   return kernels;

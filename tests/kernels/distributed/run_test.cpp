@@ -36,6 +36,11 @@ constexpr const char* kConfig = R"({"format": "ssmbench-config/1", "sweeps": [
    "seqlen": 449, "dtype": ["f16", "bf16"], "seq_idx": [false, true], "final_states": true, "inputs": "slow_decay"}}
   ]})";
 
+/// More walks than multiprocessors.
+constexpr const char* kManyHeads = R"({"format": "ssmbench-config/1", "sweeps": [
+  {"op": "ssd_chunk_scan_bwd", "axes": {"batch": 2, "nheads": 70, "headdim": 16, "dstate": 16, "seqlen": 449,
+   "dtype": "bf16", "z": [false, true], "final_states": true}}]})";
+
 /// A run of teams of two and three ranks, in which every distributed implementation of the device passes.
 void check_that_all_pass(const std::string& config, DeviceKind kind) {
   const TemporaryFolder folder;
@@ -75,6 +80,21 @@ TEST_CASE("every distributed implementation passes in a run with teams of two an
 TEST_CASE("every distributed implementation passes in a run with teams that share a GPU", "[gpu]") {
   if (!gpu_or_skip()) return;
   check_that_all_pass(kConfig, DeviceKind::cuda);
+}
+
+// But for what leaves a shard, which ranks ask for alone: a block walks one there.
+TEST_CASE("gradients of ranks that share a GPU pass where a block walks two heads", "[gpu]") {
+  if (!gpu_or_skip()) return;
+  const TemporaryFolder folder;
+  const CommandResult result =
+      run_ssmbench("run " + folder.write("teams.json", kManyHeads).string() +
+                   " --device cuda --ranks 2 --impl nccl-twopass --no-timing --json - --quiet");
+  INFO(result.err);
+  CHECK(result.exit_code == 0);
+  int passed = 0;
+  for (const auto& record : records_of(result.out))
+    if (record.at("record") == "case" && record.at("status") == "pass") ++passed;
+  CHECK(passed == 2);
 }
 
 TEST_CASE("ranks that share a GPU are verified, and not timed", "[gpu]") {
