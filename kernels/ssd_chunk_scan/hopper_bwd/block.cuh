@@ -312,6 +312,33 @@ __device__ inline void warp_arrive(std::uint32_t barrier, int lane) {
   if (lane == 0) hopper::barrier_arrive(barrier);
 }
 
+/// dy of the head at `slot`, in f32: of a pair of fragments, j. `fragment`: fragment_offset() of the thread.
+template <class T>
+__device__ __forceinline__ void load_gradients(float (&dy)[8], const SharedMemory<T>& shared,
+                                               typename SharedMemory<T>::Inputs::Position slot,
+                                               [[maybe_unused]] std::uint32_t fragment, int j) {
+  using Io = typename T::Io;
+  if constexpr (T::kGated) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float4 four = shared.dy()[2 * j + half][group_thread()];
+      dy[4 * half] = four.x;
+      dy[4 * half + 1] = four.y;
+      dy[4 * half + 2] = four.z;
+      dy[4 * half + 3] = four.w;
+    }
+  } else {
+    std::uint32_t dout[4];
+    load_matrices(dout, (shared.dout_tile(slot) + fragment) ^ j * 32);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float2 pair = unpack_pair<Io>(dout[i]);
+      dy[2 * i] = pair.x;
+      dy[2 * i + 1] = pair.y;
+    }
+  }
+}
+
 /// A warp's 16 rows of a tile, as pairs; `tile` is the lane's address in it.
 __device__ __forceinline__ void load_tile_pairs(std::uint32_t (&to)[16], std::uint32_t tile) {
 #pragma unroll

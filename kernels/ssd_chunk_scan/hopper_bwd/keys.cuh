@@ -140,29 +140,6 @@ class KeyWarpgroup {
                                shared_.mixing_tile(slot_) + transposed + 2048 * k);
   }
 
-  /// dy of a pair of fragments, in f32.
-  __device__ __forceinline__ void load_gradients(float (&dy)[8], int j) const {
-    if constexpr (T::kGated) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const float4 four = shared_.dy()[2 * j + half][group_thread()];
-        dy[4 * half] = four.x;
-        dy[4 * half + 1] = four.y;
-        dy[4 * half + 2] = four.z;
-        dy[4 * half + 3] = four.w;
-      }
-    } else {
-      std::uint32_t dout[4];
-      load_matrices(dout, (shared_.dout_tile(slot_) + fragment_) ^ j * 32);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float2 pair = unpack_pair<Io>(dout[i]);
-        dy[2 * i] = pair.x;
-        dy[2 * i + 1] = pair.y;
-      }
-    }
-  }
-
   /// M's diagonal, and D.
   template <class Visit>
   __device__ __forceinline__ void with_diagonal(const float (&delta)[2], const Visit& visit) const {
@@ -186,7 +163,7 @@ class KeyWarpgroup {
       for (int j = 0; j < 4; ++j) {
         float dy[8];
         std::uint32_t x[4];
-        load_gradients(dy, j);
+        load_gradients<T>(dy, shared_, slot_, fragment_, j);
         load_matrices(x, (shared_.x_tile(slot_) + fragment_) ^ j * 32);
 #pragma unroll
         for (int i = 0; i < 4; ++i)
@@ -204,7 +181,7 @@ class KeyWarpgroup {
       for (int j = 0; j < 4; ++j) {
         float dy[8];
         std::uint32_t x[4];
-        load_gradients(dy, j);
+        load_gradients<T>(dy, shared_, slot_, fragment_, j);
         load_matrices(x, (shared_.x_tile(slot_) + fragment_) ^ j * 32);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
@@ -236,7 +213,7 @@ class KeyWarpgroup {
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
           float dy[8];
-          load_gradients(dy, j);
+          load_gradients<T>(dy, shared_, slot_, fragment_, j);
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
             if (delta[i % 2] != 0.0F) continue;

@@ -169,7 +169,7 @@ class QueryWarpgroup {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       float dy[8];
-      load_gradients(dy, j);
+      load_gradients<T>(dy, shared_, slot_, fragment_, j);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         float* const pair = y + 8 * j + 2 * i;
@@ -182,28 +182,6 @@ class QueryWarpgroup {
     }
     flow_out[0] *= enter.row[0];
     flow_out[1] *= enter.row[1];
-  }
-  /// dy of a pair of fragments, in f32.
-  __device__ __forceinline__ void load_gradients(float (&dy)[8], int j) const {
-    if constexpr (T::kGated) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const float4 four = shared_.dy()[2 * j + half][group_thread()];
-        dy[4 * half] = four.x;
-        dy[4 * half + 1] = four.y;
-        dy[4 * half + 2] = four.z;
-        dy[4 * half + 3] = four.w;
-      }
-    } else {
-      std::uint32_t dout[4];
-      load_matrices(dout, (shared_.dout_tile(slot_) + fragment_) ^ j * 32);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float2 pair = unpack_pair<Io>(dout[i]);
-        dy[2 * i] = pair.x;
-        dy[2 * i + 1] = pair.y;
-      }
-    }
   }
   /// dout·silu(z), and dout·silu'(z).
   __device__ static __forceinline__ float gated(float dout, float z, float& slope) {
