@@ -47,21 +47,30 @@ function(ssmbench_compile_together)
 endfunction()
 
 # ssmbench_compile_cuda_together(<variable>): up to 12 CUDA sources become one compilation, since nvcc parses what they include
-# three times: those of a folder that are named by one dtype that they make kernels for (bf16.cu, bf16_states.cu), and the
-# others of an operation, which bind and launch; kernels for Hopper apart. What defines the same name twice is then an
-# error. Puts what is to be compiled into the variable. (By hand: CMake has unity builds of CUDA only since 3.31.)
+# three times, 3 to 5 seconds. Those of an operation are a few compilations of at most a minute or so: sources that are
+# named by what they make kernels for (f32.cu, 16_bits.cu, real.cu and complex.cu) and the others; of kernels for Hopper
+# those of bf16, and the others. What defines the same name twice is then an error. Puts what is to be compiled into the
+# variable. (By hand: CMake has unity builds of CUDA only since 3.31.)
 function(ssmbench_compile_cuda_together variable)
   set(compilations "")
   set(groups "")
-  foreach(source IN LISTS ${variable})
+  # Explicit instantiations come after what declares them as extern.
+  set(instantiations ${${variable}})
+  list(FILTER instantiations INCLUDE REGEX "/f16(_[^/]*)?[.]cu$")
+  set(others ${${variable}})
+  list(REMOVE_ITEM others ${instantiations})
+  foreach(source IN LISTS others instantiations)
     cmake_path(RELATIVE_PATH source BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE path)
-    if(path MATCHES "^(.*)/([^/]*_)?(bf16|f16|f32|tf32|real|complex)(_[^/]*)?[.]cu$")
-      set(group ${CMAKE_MATCH_1}/${CMAKE_MATCH_3})
-    else()
-      string(REGEX MATCH "^(kernels/[^/]*|src/.*/)" group ${path})
-      if(path MATCHES "/hopper(_bwd)?/")
-        string(APPEND group /hopper)
+    string(REGEX MATCH "^(kernels/[^/]*|src/.*/)" group ${path})
+    if(path MATCHES "/hopper(_bwd)?/")
+      string(APPEND group /hopper)
+      if(path MATCHES "/bf16(_[^/]*)?[.]cu$")
+        string(APPEND group /bf16)
       endif()
+    elseif(path MATCHES "/(f32|16_bits)[.]cu$")
+      string(APPEND group /${CMAKE_MATCH_1})
+    elseif(path MATCHES "/(real|complex)[.]cu$")
+      string(APPEND group /states)
     endif()
     list(APPEND groups ${group})
     list(APPEND sources_of_${group} ${path})

@@ -2,7 +2,7 @@
 
 #include "kernels/causal_conv1d/args.h"
 #include "kernels/causal_conv1d/window/map.h"
-#include "model/implementation.h"
+#include "model/launch.h"
 
 namespace ssmbench::window {
 

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "base/errors.h"
 #include "kernels/common/launch.cuh"
 #include "kernels/selective_scan/bind.h"
 #include "kernels/selective_scan/dense/kernel.cuh"

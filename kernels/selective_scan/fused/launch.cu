@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/cuda_attribute.h"
+#include "base/errors.h"
 #include "inputs/packed_sequences.h"
 #include "kernels/common/hopper/dependent_launch.cuh"
 #include "kernels/common/hopper/tensor_map.h"

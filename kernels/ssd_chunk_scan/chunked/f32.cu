@@ -8,7 +8,7 @@
 #include "kernels/ssd_chunk_scan/compact/compact.h"
 #include "kernels/ssd_chunk_scan/shared_memory.h"
 
-namespace ssmbench {
+namespace ssmbench::chunked_f32 {
 namespace {
 
 ChunkedVariant variant_of(const Problem& problem) {
@@ -41,4 +41,4 @@ const Registration registration{{.name = "cuda-chunked-f32",
                                  .bind = bind}};
 
 }  // namespace
-}  // namespace ssmbench
+}  // namespace ssmbench::chunked_f32

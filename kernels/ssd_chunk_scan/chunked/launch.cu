@@ -1,5 +1,6 @@
 // What cuda-chunked and cuda-chunked-f32 share: the choice of passes, and those that do not run their kernel.
 
+#include "base/errors.h"
 #include "kernels/ssd_chunk_scan/chunked/launch.h"
 
 #include "base/cuda_attribute.h"

@@ -7,7 +7,7 @@
 #include "kernels/ssd_chunk_scan/chunked_bwd/kernel.cuh"
 #include "kernels/ssd_chunk_scan/shared_memory.h"
 
-namespace ssmbench {
+namespace ssmbench::chunked_bwd_f32 {
 namespace {
 
 ChunkedBwdVariant variant_of(const Problem& problem) {
@@ -45,4 +45,4 @@ const Registration registration{{.name = "cuda-chunked-f32",
                                  .bind = bind}};
 
 }  // namespace
-}  // namespace ssmbench
+}  // namespace ssmbench::chunked_bwd_f32

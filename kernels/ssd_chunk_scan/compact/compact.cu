@@ -1,5 +1,6 @@
 // The small kernels of cuda-chunked-f32: their host side and instantiations.
 
+#include "base/errors.h"
 #include "kernels/ssd_chunk_scan/compact/compact.h"
 
 #include <algorithm>

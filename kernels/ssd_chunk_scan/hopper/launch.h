@@ -3,7 +3,7 @@
 #include "kernels/common/hopper/dependent_launch.cuh"
 #include "kernels/common/hopper/tensor_map.h"
 #include "kernels/ssd_chunk_scan/hopper/variants.h"
-#include "model/implementation.h"
+#include "model/launch.h"
 
 // The host's side of cuda-hopper: tensor maps, workspace, launch.
 
