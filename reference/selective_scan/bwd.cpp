@@ -410,7 +410,8 @@ ReferenceOutputs empty_outputs(const Problem& problem) {
 }
 
 /// Bitwise the same for any number of threads.
-ReferenceOutputs compute(const Problem& problem, const TensorSet& inputs, const std::atomic<bool>& stop) {
+ReferenceOutputs compute_backward(const Problem& problem, const TensorSet& inputs,
+                                  const std::atomic<bool>& stop) {
   ReferenceOutputs outputs = empty_outputs(problem);
   if (SelectiveScan(problem).complex)
     Backward<std::complex<double>>(problem, inputs, outputs, stop).run();
@@ -427,7 +428,7 @@ std::size_t working_bytes(const Problem& problem) {
                             : Backward<double>::working_bytes(plan, omp_get_max_threads());
 }
 
-std::size_t bytes(const Problem& problem) {
+std::size_t bytes_of_backward(const Problem& problem) {
   return working_bytes(problem) + output_bytes(problem, [](const TensorSpec&) { return false; });
 }
 
@@ -436,8 +437,10 @@ bool depends_on_dtype(const Problem& problem) {
   return SelectiveScan(problem).has_z && problem.dtype() != DType::f32;
 }
 
-const ReferenceRegistration registration(
-    {.op = "selective_scan_bwd", .compute = compute, .bytes = bytes, .depends_on_dtype = depends_on_dtype});
+const ReferenceRegistration backward_registration({.op = "selective_scan_bwd",
+                                                   .compute = compute_backward,
+                                                   .bytes = bytes_of_backward,
+                                                   .depends_on_dtype = depends_on_dtype});
 
 }  // namespace
 }  // namespace ssmbench

@@ -265,7 +265,8 @@ void scan_all(const Problem& problem, const TensorSet& inputs, ReferenceOutput& 
 }
 
 /// Sequential in time, threads over blocks of channels, SIMD lanes over the channels of a block.
-ReferenceOutputs compute(const Problem& problem, const TensorSet& inputs, const std::atomic<bool>& stop) {
+ReferenceOutputs compute_forward(const Problem& problem, const TensorSet& inputs,
+                                 const std::atomic<bool>& stop) {
   const SelectiveScan shape(problem);
   if (shape.dense) return selective_scan_dense_reference(problem, inputs, stop);
   Shape state_shape{PackedSequences(problem).count, shape.dim, shape.dstate};
@@ -280,13 +281,15 @@ ReferenceOutputs compute(const Problem& problem, const TensorSet& inputs, const 
   return outputs;
 }
 
-std::size_t bytes(const Problem& problem) {
+std::size_t bytes_of_forward(const Problem& problem) {
   return output_bytes(problem, [](const TensorSpec& output) {
     return output.name == "out" && element_count(output.shape) <= kMostResponses;
   });
 }
 
-const ReferenceRegistration registration({.op = "selective_scan_fwd", .compute = compute, .bytes = bytes});
+const ReferenceRegistration forward_registration({.op = "selective_scan_fwd",
+                                                  .compute = compute_forward,
+                                                  .bytes = bytes_of_forward});
 
 }  // namespace
 }  // namespace ssmbench

@@ -511,7 +511,8 @@ void leave_out_nan(std::int64_t batches, ReferenceOutputs& outputs) {
 }
 
 /// The adjoint of the sequential recurrence.
-ReferenceOutputs compute(const Problem& problem, const TensorSet& inputs, const std::atomic<bool>& stop) {
+ReferenceOutputs compute_backward(const Problem& problem, const TensorSet& inputs,
+                                  const std::atomic<bool>& stop) {
   const SsdChunkScan scan(problem);
   ReferenceOutputs outputs = empty_ssd_outputs(problem);
   std::vector<HeadSums> heads(scan.batch * scan.nheads);
@@ -552,12 +553,14 @@ std::size_t working_bytes(const Problem& problem) {
   return static_cast<std::size_t>(threads * scan.seqlen * scan.dstate) * of_element;
 }
 
-std::size_t bytes(const Problem& problem) {
+std::size_t bytes_of_backward(const Problem& problem) {
   return working_bytes(problem) + output_bytes(problem, [](const TensorSpec&) { return true; });
 }
 
-const ReferenceRegistration registration(
-    {.op = "ssd_chunk_scan_bwd", .compute = compute, .bytes = bytes, .depends_on_dtype = has_least_operand});
+const ReferenceRegistration backward_registration({.op = "ssd_chunk_scan_bwd",
+                                                   .compute = compute_backward,
+                                                   .bytes = bytes_of_backward,
+                                                   .depends_on_dtype = has_least_operand});
 
 }  // namespace
 }  // namespace ssmbench

@@ -159,7 +159,8 @@ std::vector<SsdStretch> sequences_of(const Problem& problem, const TensorSet& in
 }
 
 /// The sequential recurrence, whatever the chunk_size.
-ReferenceOutputs compute(const Problem& problem, const TensorSet& inputs, const std::atomic<bool>& stop) {
+ReferenceOutputs compute_forward(const Problem& problem, const TensorSet& inputs,
+                                 const std::atomic<bool>& stop) {
   const SsdChunkScan scan(problem);
   const auto sequences = sequences_of(problem, inputs);
   ReferenceOutputs outputs = empty_ssd_outputs(problem);
@@ -177,12 +178,14 @@ ReferenceOutputs compute(const Problem& problem, const TensorSet& inputs, const 
   return outputs;
 }
 
-std::size_t bytes(const Problem& problem) {
+std::size_t bytes_of_forward(const Problem& problem) {
   return output_bytes(problem, [](const TensorSpec&) { return true; });
 }
 
-const ReferenceRegistration registration(
-    {.op = "ssd_chunk_scan_fwd", .compute = compute, .bytes = bytes, .depends_on_dtype = has_least_operand});
+const ReferenceRegistration forward_registration({.op = "ssd_chunk_scan_fwd",
+                                                  .compute = compute_forward,
+                                                  .bytes = bytes_of_forward,
+                                                  .depends_on_dtype = has_least_operand});
 
 }  // namespace
 }  // namespace ssmbench
