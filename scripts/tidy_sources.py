@@ -3,8 +3,8 @@
 
 The files of a folder of src or reference are looked at as one, put together from them: what a file includes takes ten
 times as long as it does itself. Their names follow in the line. Implementations have names in common (registration), so
-each stands for itself, and so does what Highway compiles several times, since it includes itself. Left out are what is generated, the tests, which would take as long again, and the CUDA sources: clang 14
-does not know current toolkits.
+each stands for itself, and so does what Highway compiles several times, since it includes itself. Left out are what is
+generated, the tests, which would take as long again, and the CUDA sources: clang 14 does not know current toolkits.
 """
 import collections
 import json

@@ -6,8 +6,8 @@
 
 namespace ssmbench::window {
 
-/// What a kernel is compiled for: filters of up to 4 taps on whole vectors, of one sequence or of packed ones;
-/// or any of that, which it looks at as it runs. Compiling each combination would take minutes.
+/// What a kernel is compiled for: filters of up to 4 taps on whole vectors, of one sequence or of packed
+/// ones; or any of that, which it looks at as it runs. Compiling each combination would take minutes.
 enum class Kind { vectors, packed, any };
 
 /// Whether steps have the numbers of their sequences, all 0 where they are not packed.

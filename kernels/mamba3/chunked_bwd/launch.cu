@@ -1,5 +1,5 @@
-// cuda-chunked-f32 for the gradients: registration and launch. The picture is in gradients.h. Tensors in 16 bits
-// are copied to f32.
+// cuda-chunked-f32 for the gradients: registration and launch. The picture is in gradients.h. Tensors in
+// 16 bits are copied to f32.
 
 #include <string>
 

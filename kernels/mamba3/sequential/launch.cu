@@ -1,4 +1,5 @@
-// cuda-sequential: registration and launch. The picture is in kernel.cuh. Tensors in 16 bits are copied to f32.
+// cuda-sequential: registration and launch. The picture is in kernel.cuh. Tensors in 16 bits are copied to
+// f32.
 
 #include <string>
 

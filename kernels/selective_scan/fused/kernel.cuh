@@ -58,11 +58,17 @@ namespace ssmbench::fused {
 using Kernel = void (*)(ScanArgs, std::int64_t blocks_per_group, MethodParameters, StateRound, TensorMaps,
                         SegmentStates);
 
-/// Whether there are kernels of a family for an io dtype, given as its device type. Those of zoh have a dtype of
-/// their own; with the others the scan takes longer than the producers, which may look at the dtype.
+/// Whether there are kernels of a family for an io dtype, given as its device type. Those of zoh have a dtype
+/// of their own; with the others the scan takes longer than the producers, which may look at the dtype.
 template <class Io>
 constexpr bool has_kernels(Family family) {
   return sizeof(Io) == 4 || std::is_same_v<Io, Bits16> != (family == Family::zoh);
+}
+
+/// Whether there are kernels of a family for blocks of that many slices at most. Those of one slice, which
+/// f32 takes, are for zoh alone: blocks of four may have fewer.
+constexpr bool has_kernels(Family family, ThreadShape shape) {
+  return family == Family::zoh || shape.lanes != 4 || shape.slices != 1;
 }
 
 /// The kernel of one such dtype and one layout.
@@ -385,15 +391,19 @@ Kernel kernel_for(MethodId method, ThreadShape shape, bool along_time, Pass pass
     else
       return with_shape<sizeof(Io)>(shape, [&](auto states, auto lanes, auto slices) -> Kernel {
         using Map = ThreadMap<states, lanes, slices>;
-        const auto of = [&]<Pass kPass>(std::integral_constant<Pass, kPass>) -> Kernel {
-          return along_time ? scan_kernel<Io, family, Map, true, kPass>
-                            : scan_kernel<Io, family, Map, false, kPass>;
-        };
-        if constexpr (can_be_cut({states, lanes, slices})) {
-          if (pass == Pass::states) return of(std::integral_constant<Pass, Pass::states>());
-          if (pass == Pass::segments) return of(std::integral_constant<Pass, Pass::segments>());
+        if constexpr (!has_kernels(family, {states, lanes, slices})) {
+          throw_logic_error("a kernel of this method for another shape");
+        } else {
+          const auto of = [&]<Pass kPass>(std::integral_constant<Pass, kPass>) -> Kernel {
+            return along_time ? scan_kernel<Io, family, Map, true, kPass>
+                              : scan_kernel<Io, family, Map, false, kPass>;
+          };
+          if constexpr (can_be_cut({states, lanes, slices})) {
+            if (pass == Pass::states) return of(std::integral_constant<Pass, Pass::states>());
+            if (pass == Pass::segments) return of(std::integral_constant<Pass, Pass::segments>());
+          }
+          return of(std::integral_constant<Pass, Pass::outputs>());
         }
-        return of(std::integral_constant<Pass, Pass::outputs>());
       });
   });
 }

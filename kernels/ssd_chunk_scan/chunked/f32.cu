@@ -1,6 +1,6 @@
 // cuda-chunked-f32: registration, and its kernels. cuda-chunked rounds the operands of products to tf32 for
-// f32 tensors; this is the same kernel with all products as f32 multiply-adds. GPUs with too little shared memory
-// for it take the small kernels (compact/kernel.cuh). Tensors in 16 bits are copied to f32.
+// f32 tensors; this is the same kernel with all products as f32 multiply-adds. GPUs with too little shared
+// memory for it take the small kernels (compact/kernel.cuh). Tensors in 16 bits are copied to f32.
 
 #include "kernels/common/f32_copies.h"
 #include "kernels/ssd_chunk_scan/bind.h"
