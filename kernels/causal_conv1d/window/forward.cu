@@ -25,10 +25,10 @@ ChannelPlan plan_of(const CausalConv1d& conv, DType dtype) {
 template <class Io>
 Launch launch_channels(const ConvForwardArgs& args, const ChannelPlan& plan) {
   const ConvInputs1d& in = args.in;
-  return with_options(in, in.dim % plan.channels == 0, [&]<int kReach, Kind kKind>(Access<kKind> access) {
+  return with_options(in, in.dim % plan.channels == 0, [&]<int kReach, class Choice>(Choice options) {
     constexpr int kChannels = forward_channels_of(kReach, sizeof(Io));
-    return launch_of(forward_channels<Io, kReach, kChannels, kKind>, plan.blocks(in.batch),
-                     dim3(kChannelThreads), 0, args, plan, access);
+    return launch_of(forward_channels<Io, kReach, kChannels, Choice>, plan.blocks(in.batch),
+                     dim3(kChannelThreads), 0, args, plan, options);
   });
 }
 
@@ -36,9 +36,9 @@ template <class Io>
 Launch launch_rows(const ConvForwardArgs& args) {
   const ConvInputs1d& in = args.in;
   const RowPlan plan = plan_rows(in.seqlen, kForwardTiles);
-  return with_options(in, in.seqlen % kLaneSteps == 0, [&]<int kReach, Kind kKind>(Access<kKind> access) {
-    return launch_of(forward_rows<Io, kReach, kKind>, plan.blocks(in.batch * in.dim),
-                     dim3(kRowWarps * kWarpThreads), 0, args, plan, access);
+  return with_options(in, in.seqlen % kLaneSteps == 0, [&]<int kReach, class Choice>(Choice options) {
+    return launch_of(forward_rows<Io, kReach, Choice>, plan.blocks(in.batch * in.dim),
+                     dim3(kRowWarps * kWarpThreads), 0, args, plan, options);
   });
 }
 

@@ -38,17 +38,17 @@ struct StepWindow {
 };
 
 /// A thread's place in the tensors of layout bld.
-template <class Io, int kChannels, Kind kKind>
+template <class Io, int kChannels, class Choice>
 struct ChannelRun {
   const ConvInputs1d& in;
-  Access<kKind> access;
+  Choice options;
   ChannelPlace place;
   std::int64_t end;  ///< of the run
   int valid;         ///< channels
 
-  __device__ ChannelRun(const ConvInputs1d& inputs, Access<kKind> how, const ChannelPlan& plan)
+  __device__ ChannelRun(const ConvInputs1d& inputs, Choice chosen, const ChannelPlan& plan)
       : in(inputs),
-        access(how),
+        options(chosen),
         place(channel_place(plan, blockIdx.x, static_cast<int>(threadIdx.x))),
         end(place.step + plan.steps < inputs.seqlen ? place.step + plan.steps : inputs.seqlen),
         valid(valid_of(place.channel, kChannels, inputs.dim)) {}
@@ -58,10 +58,10 @@ struct ChannelRun {
     return (place.batch * in.seqlen + t) * in.dim + place.channel;
   }
   __device__ Packed<Io, kChannels> load_x(std::int64_t t) const {
-    return load_packed<Io, kChannels>(access.by_vectors(), static_cast<const Io*>(in.x) + offset(t), 1,
+    return load_packed<Io, kChannels>(options.by_vectors(), static_cast<const Io*>(in.x) + offset(t), 1,
                                       t < in.seqlen ? valid : 0);
   }
-  __device__ int number(std::int64_t t) const { return access.number(in, place.batch, t); }
+  __device__ int number(std::int64_t t) const { return options.number(in, place.batch, t); }
   __device__ std::int64_t state_offset(int c) const {
     return (place.batch * in.dim + place.channel + c) * in.taps();
   }
@@ -89,14 +89,14 @@ struct ChannelRun {
 };
 
 /// s of one step.
-template <Kind kKind, int kReach, int kChannels>
+template <class Choice, int kReach, int kChannels>
 __device__ void convolve(const Filter<kReach, kChannels>& filter, const StepWindow<kReach, kChannels>& window,
                          const float (&x)[kChannels], int number, float (&s)[kChannels]) {
 #pragma unroll
   for (int c = 0; c < kChannels; ++c) s[c] = filter.bias[c];
 #pragma unroll
   for (int j = 0; j < kReach - 1; ++j) {
-    const bool counts = filter.has(j) && (!kHasNumbers<kKind> || window.number[j] == number);
+    const bool counts = filter.has(j) && (!Choice::kHasNumbers || window.number[j] == number);
 #pragma unroll
     for (int c = 0; c < kChannels; ++c)  // predicated, not a branch
       s[c] = counts ? fmaf(filter.weight[j][c], window.x[j][c], s[c]) : s[c];
@@ -106,27 +106,27 @@ __device__ void convolve(const Filter<kReach, kChannels>& filter, const StepWind
 }
 
 /// One step: x is what has been loaded, `to` where out of the step is.
-template <class Io, int kReach, int kChannels, Kind kKind>
-__device__ void forward_step(const ChannelRun<Io, kChannels, kKind>& run,
+template <class Io, int kReach, int kChannels, class Choice>
+__device__ void forward_step(const ChannelRun<Io, kChannels, Choice>& run,
                              const Filter<kReach, kChannels>& filter, StepWindow<kReach, kChannels>& window,
                              std::int64_t t, const Packed<Io, kChannels>& packed, Io* to) {
   float x[kChannels], s[kChannels];
   unpack(packed, x);
   const int number = run.number(t);
-  convolve<kKind>(filter, window, x, number, s);
+  convolve<Choice>(filter, window, x, number, s);
 #pragma unroll
   for (int c = 0; c < kChannels; ++c) {
-    s[c] = run.in.silu ? fast_silu(s[c]) : s[c];
+    if (Choice::silu(run.in)) s[c] = fast_silu(s[c]);
     if (number < 0) s[c] = 0.0F;
   }
-  store_floats(run.access.by_vectors(), to, 1, run.valid, s);
+  store_floats(run.options.by_vectors(), to, 1, run.valid, s);
   window.push(x, number);
 }
 
-template <class Io, int kReach, int kChannels, Kind kKind>
+template <class Io, int kReach, int kChannels, class Choice>
 __global__ void __launch_bounds__(kChannelThreads, 2)
-    forward_channels(const ConvForwardArgs args, const ChannelPlan plan, const Access<kKind> access) {
-  const ChannelRun<Io, kChannels, kKind> run(args.in, access, plan);
+    forward_channels(const ConvForwardArgs args, const ChannelPlan plan, const Choice options) {
+  const ChannelRun<Io, kChannels, Choice> run(args.in, options, plan);
   if (run.is_empty()) return;
   const std::int64_t begin = run.place.step;
   const std::int64_t dim = args.in.dim;
@@ -136,8 +136,8 @@ __global__ void __launch_bounds__(kChannelThreads, 2)
   Packed<Io, kChannels> ahead[kStepsAtOnce];
 #pragma unroll
   for (int u = 0; u < kStepsAtOnce; ++u, next += dim)
-    ahead[u] = load_packed<Io, kChannels>(access.by_vectors(), next, 1, begin + u < run.end ? run.valid : 0);
-  const auto filter = load_filter<Io, kReach, kChannels>(access.by_vectors(), args.in.weights,
+    ahead[u] = load_packed<Io, kChannels>(options.by_vectors(), next, 1, begin + u < run.end ? run.valid : 0);
+  const auto filter = load_filter<Io, kReach, kChannels>(options.by_vectors(), args.in.weights,
                                                          run.place.channel, args.in.width, run.valid);
   auto window = run.template window_before<kReach>();
 
@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(kChannelThreads, 2)
 #pragma unroll
     for (int u = 0; u < kStepsAtOnce; ++u, next += dim, to += dim) {
       const Packed<Io, kChannels> now = ahead[u];
-      ahead[u] = load_packed<Io, kChannels>(access.by_vectors(), next, 1,
+      ahead[u] = load_packed<Io, kChannels>(options.by_vectors(), next, 1,
                                             t + kStepsAtOnce + u < run.end ? run.valid : 0);
       forward_step(run, filter, window, t + u, now, to);
     }

@@ -12,35 +12,35 @@
 
 namespace ssmbench::window {
 
-template <class Io, int kReach, Kind kKind>
-__device__ void forward_tile(const ConvForwardArgs& args, const RowSegment<Io, kKind>& segment,
+template <class Io, int kReach, class Choice>
+__device__ void forward_tile(const ConvForwardArgs& args, const RowSegment<Io, Choice>& segment,
                              const Filter<kReach, 1>& filter, std::int64_t t,
-                             const LaneSteps<kReach, kKind>& steps) {
+                             const LaneSteps<kReach, Choice>& steps) {
   float out[kLaneSteps];
 #pragma unroll
   for (int i = 0; i < kLaneSteps; ++i) {
-    const float s = steps.convolve(filter, i);
-    out[i] = args.in.silu ? fast_silu(s) : s;
+    out[i] = steps.convolve(filter, i);
+    if (Choice::silu(args.in)) out[i] = fast_silu(out[i]);
     if (steps.is_padding(i)) out[i] = 0.0F;
   }
   const std::int64_t own = segment.own(t);
-  store_floats(segment.access.by_vectors(), static_cast<Io*>(args.out) + segment.row * args.in.seqlen + own,
+  store_floats(segment.options.by_vectors(), static_cast<Io*>(args.out) + segment.row * args.in.seqlen + own,
                1, segment.valid(own), out);
 }
 
 /// By the warp of the last segment.
-template <class Io, Kind kKind>
-__device__ void store_final_states(const ConvForwardArgs& args, const RowSegment<Io, kKind>& segment) {
+template <class Io, class Choice>
+__device__ void store_final_states(const ConvForwardArgs& args, const RowSegment<Io, Choice>& segment) {
   const int taps = args.in.taps();
   if (args.final_states == nullptr || segment.end < args.in.seqlen || segment.lane >= taps) return;
   static_cast<Io*>(args.final_states)[segment.row * taps + segment.lane] =
       from_float<Io>(segment.load_step(args.in.seqlen - taps + segment.lane));
 }
 
-template <class Io, int kReach, Kind kKind>
+template <class Io, int kReach, class Choice>
 __global__ void __launch_bounds__(kRowWarps* kWarpThreads)
-    forward_rows(const ConvForwardArgs args, const RowPlan plan, const Access<kKind> access) {
-  const RowSegment<Io, kKind> segment(args.in, access, plan);
+    forward_rows(const ConvForwardArgs args, const RowPlan plan, const Choice options) {
+  const RowSegment<Io, Choice> segment(args.in, options, plan);
   if (segment.is_empty()) return;
   Packed<Io, kLaneSteps> tiles[kForwardTiles];
 #pragma unroll
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kRowWarps* kWarpThreads)
     float own[kLaneSteps], steps_before[kReach - 1];
     unpack(tiles[tile], own);
     from_lane_before<kReach>(own, before, segment.lane, steps_before);
-    LaneSteps<kReach, kKind> steps;
+    LaneSteps<kReach, Choice> steps;
     steps.set_x(steps_before, own);
     steps.load_numbers(segment, segment.own(t));
     forward_tile(args, segment, filter, t, steps);

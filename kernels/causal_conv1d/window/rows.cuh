@@ -37,15 +37,15 @@ __device__ void from_lane_after(const T (&own)[kLaneSteps], const T (&after)[kRe
 }
 
 /// A warp's row of (batch, channel) and segment of its steps.
-template <class Io, Kind kKind>
+template <class Io, class Choice>
 struct RowSegment {
   const ConvInputs1d& in;
-  Access<kKind> access;
+  Choice options;
   std::int64_t row, batch, channel, segment, begin, end;
   int lane;
 
-  __device__ RowSegment(const ConvInputs1d& inputs, Access<kKind> how, const RowPlan& plan)
-      : in(inputs), access(how), lane(static_cast<int>(threadIdx.x) % kWarpThreads) {
+  __device__ RowSegment(const ConvInputs1d& inputs, Choice chosen, const RowPlan& plan)
+      : in(inputs), options(chosen), lane(static_cast<int>(threadIdx.x) % kWarpThreads) {
     // By a shuffle, so that the compiler sees that a warp has one number and its loops do not diverge.
     const int warp_of_block = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / kWarpThreads, 0);
     const std::int64_t warp = std::int64_t{blockIdx.x} * kRowWarps + warp_of_block;
@@ -64,7 +64,7 @@ struct RowSegment {
 
   __device__ Packed<Io, kLaneSteps> load_x(std::int64_t t) const {
     return load_packed<Io, kLaneSteps>(
-        access.by_vectors(), static_cast<const Io*>(in.x) + row * in.seqlen + own(t), 1, valid(own(t)));
+        options.by_vectors(), static_cast<const Io*>(in.x) + row * in.seqlen + own(t), 1, valid(own(t)));
   }
   /// x̃ of one step before the segment or at its end.
   __device__ float load_step(std::int64_t t) const {
@@ -80,15 +80,15 @@ struct RowSegment {
   }
 
   __device__ int number(std::int64_t t) const {
-    return access.number(in, batch, t);
+    return options.number(in, batch, t);
   }
 };
 
 /// A lane's steps with those before, the oldest first, and their sequences' numbers.
-template <int kReach, Kind kKind>
+template <int kReach, class Choice>
 struct LaneSteps {
   float x[kReach - 1 + kLaneSteps];
-  int number[kHasNumbers<kKind> ? kReach - 1 + kLaneSteps : 1];
+  int number[Choice::kHasNumbers ? kReach - 1 + kLaneSteps : 1];
 
   __device__ void set_x(const float (&before)[kReach - 1], const float (&own)[kLaneSteps]) {
 #pragma unroll
@@ -99,7 +99,7 @@ struct LaneSteps {
   /// For the lane whose first step is `first`.
   template <class Segment>
   __device__ void load_numbers(const Segment& segment, std::int64_t first) {
-    if constexpr (kHasNumbers<kKind>) {
+    if constexpr (Choice::kHasNumbers) {
 #pragma unroll
       for (int i = 0; i < kReach - 1 + kLaneSteps; ++i) number[i] = segment.number(first - (kReach - 1) + i);
     }
@@ -107,11 +107,11 @@ struct LaneSteps {
 
   /// Whether step i of the lane reaches the one of tap j.
   __device__ bool reaches(int i, int j) const {
-    if constexpr (kHasNumbers<kKind>) return number[i + j] == number[i + kReach - 1];
+    if constexpr (Choice::kHasNumbers) return number[i + j] == number[i + kReach - 1];
     return true;
   }
   __device__ bool is_padding(int i) const {
-    if constexpr (kHasNumbers<kKind>) return number[i + kReach - 1] < 0;
+    if constexpr (Choice::kHasNumbers) return number[i + kReach - 1] < 0;
     return false;
   }
   /// The newest tap first, which every filter has.

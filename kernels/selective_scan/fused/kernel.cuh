@@ -58,11 +58,11 @@ namespace ssmbench::fused {
 using Kernel = void (*)(ScanArgs, std::int64_t blocks_per_group, MethodParameters, StateRound, TensorMaps,
                         SegmentStates);
 
-/// Whether there are kernels of a family for an io dtype, given as its device type. Those of zoh have a dtype
-/// of their own; with the others the scan takes longer than the producers, which may look at the dtype.
+/// Whether there are kernels of a family for an io dtype, given as its device type. Those of two samples are
+/// for both dtypes of 16 bits: their scan takes longer than the producers, which may look at the dtype.
 template <class Io>
 constexpr bool has_kernels(Family family) {
-  return sizeof(Io) == 4 || std::is_same_v<Io, Bits16> != (family == Family::zoh);
+  return sizeof(Io) == 4 || std::is_same_v<Io, Bits16> == two_samples(family);
 }
 
 /// Whether there are kernels of a family for blocks of that many slices at most. Those of one slice, which

@@ -46,6 +46,11 @@ constexpr bool decays_have_products(MethodId method) {
   return method != MethodId::bilinear_flipped;
 }
 
+bool takes_two_samples(MethodId method) {
+  return with_family(
+      method, []<Family family>(std::integral_constant<Family, family>) { return two_samples(family); });
+}
+
 /// Sequences, one a batch or packed into one.
 struct Sequences : PackedSequences {
   std::int64_t steps;  ///< of each, in the mean
@@ -214,7 +219,7 @@ std::optional<Launch> bind_fast_as(const FastPlan& plan, const SelectiveScan& sc
     const Kernel kernel = [&] {
       if constexpr (Map::kStateFloats == 2)
         return complex_kernel_for<Io>(scan.method, kAlongTime);
-      else if (sizeof(Io) == 4 || scan.method == MethodId::zoh)
+      else if (sizeof(Io) == 4 || !takes_two_samples(scan.method))
         return kernel_for<Io>(scan.method, plan.shape, kAlongTime, pass);
       else
         return kernel_for<Bits16>(scan.method, plan.shape, kAlongTime, pass);
