@@ -65,12 +65,6 @@ constexpr bool has_kernels(Family family) {
   return sizeof(Io) == 4 || std::is_same_v<Io, Bits16> == two_samples(family);
 }
 
-/// Whether there are kernels of a family for blocks of that many slices at most. Those of one slice, which
-/// f32 takes, are for zoh alone: blocks of four may have fewer.
-constexpr bool has_kernels(Family family, ThreadShape shape) {
-  return family == Family::zoh || shape.lanes != 4 || shape.slices != 1;
-}
-
 /// The kernel of one such dtype and one layout.
 template <class Io>
 Kernel kernel_for(MethodId method, ThreadShape shape, bool along_time, Pass pass);
@@ -391,19 +385,15 @@ Kernel kernel_for(MethodId method, ThreadShape shape, bool along_time, Pass pass
     else
       return with_shape<sizeof(Io)>(shape, [&](auto states, auto lanes, auto slices) -> Kernel {
         using Map = ThreadMap<states, lanes, slices>;
-        if constexpr (!has_kernels(family, {states, lanes, slices})) {
-          throw_logic_error("a kernel of this method for another shape");
-        } else {
-          const auto of = [&]<Pass kPass>(std::integral_constant<Pass, kPass>) -> Kernel {
-            return along_time ? scan_kernel<Io, family, Map, true, kPass>
-                              : scan_kernel<Io, family, Map, false, kPass>;
-          };
-          if constexpr (can_be_cut({states, lanes, slices})) {
-            if (pass == Pass::states) return of(std::integral_constant<Pass, Pass::states>());
-            if (pass == Pass::segments) return of(std::integral_constant<Pass, Pass::segments>());
-          }
-          return of(std::integral_constant<Pass, Pass::outputs>());
+        const auto of = [&]<Pass kPass>(std::integral_constant<Pass, kPass>) -> Kernel {
+          return along_time ? scan_kernel<Io, family, Map, true, kPass>
+                            : scan_kernel<Io, family, Map, false, kPass>;
+        };
+        if constexpr (can_be_cut({states, lanes, slices})) {
+          if (pass == Pass::states) return of(std::integral_constant<Pass, Pass::states>());
+          if (pass == Pass::segments) return of(std::integral_constant<Pass, Pass::segments>());
         }
+        return of(std::integral_constant<Pass, Pass::outputs>());
       });
   });
 }

@@ -162,10 +162,8 @@ TensorMaps tensor_maps(const ScanArgs& args, bool along_time, DType dtype, int s
 /// How a problem's time is cut by the fast kernel, where that takes it: it has one sequence a batch.
 std::optional<FastPlan> fast_plan_of(const SelectiveScan& scan, const Sequences& sequences, DType dtype) {
   if (sequences.packed || scan.complex || !scan.variable_b || !scan.variable_c) return {};
-  FastPlan plan = plan_for(scan.batch * scan.groups, scan.channels_per_group(), scan.dstate, scan.seqlen,
-                           size_of(dtype), decays_have_products(scan.method));
-  if (scan.method != MethodId::zoh && plan.shape == ThreadShape{4, 4, 1}) plan.shape.slices = 4;
-  return plan;
+  return plan_for(scan.batch * scan.groups, scan.channels_per_group(), scan.dstate, scan.seqlen,
+                  size_of(dtype), decays_have_products(scan.method));
 }
 
 /// Whether the fast kernel with complex states takes it: where the general one would not cut time.
