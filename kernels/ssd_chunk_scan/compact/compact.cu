@@ -33,6 +33,7 @@ CompactLaunch launch_for(DType io) {
 
 std::optional<std::string> compact_unsupported(const Problem& problem) {
   if (SsdSequences(problem).packed) return "supports cu_seqlens in f32 only";
+  if (SsdSequences(problem).state_dtype != DType::f32) return "supports state_dtype in f32 only";
   const SsdChunkScan scan(problem);
   const CompactPlan plan = plan_of(scan);
   const std::int64_t per_head = plan.headdim_tiles * std::max<std::int64_t>(plan.chunks, plan.dstate_tiles);

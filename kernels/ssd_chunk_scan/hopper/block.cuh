@@ -65,8 +65,8 @@ struct PackedArgs : HopperArgs {
       firsts;  ///< first block of each item of each sequence, and behind the last; where they are in parts
   bool states_only;  ///< the pass of states, by the kernel of outputs
   int stop_count;
-  PackedStop* stops;   ///< in the order of their steps
-  float* stop_states;  ///< (stop_count, H, P, N)
+  PackedStop* stops;  ///< in the order of their steps
+  void* stop_states;  ///< (stop_count, H, P, N) state_dtype
   RowMaps x_rows, B_rows, C_rows, out_rows;
 };
 

@@ -88,9 +88,10 @@ __device__ void plan_parts(const Sequences& of, const PackedArgs& to) {
     return chunks == 0 ? 0 : PackedParts{of.items, of_part}.of_item(chunks);
   };
   const int least = static_cast<int>(ceil_div(all.all * of.items, to.plan.blocks));
-  const int chunks_of_part = first_that(max(least, 1), all.longest, [&](int of_part) {
-    return add(parts_of(of_part)).all * of.items <= to.plan.blocks;
-  });
+  FirstThatFits search{max(least, 1), all.longest};
+  while (!search.is_found())
+    search.narrow(add(parts_of(search.tried())).all * of.items <= to.plan.blocks);
+  const int chunks_of_part = search.most;
   const int parts = add(parts_of(chunks_of_part)).all;
   if (chunks > 0)
     PackedParts{of.items, chunks_of_part}.starts_in(thread, before * of.items, chunks, to.starts, to.firsts);

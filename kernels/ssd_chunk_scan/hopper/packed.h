@@ -86,18 +86,20 @@ struct PackedShares {
   }
 };
 
-/// The first number from `least` on that fits, as all after it do and `most` is taken to.
-template <class Fits>
-SSMBENCH_HD constexpr int first_that(int least, int most, const Fits& fits) {
-  while (least < most) {
-    const int middle = (least + most) / 2;
-    if (fits(middle))
-      most = middle;
+/// Looks for the first number that fits, from `least` to `most`, where all after it fit, too, and `most` does:
+/// by halves.
+struct FirstThatFits {
+  int least, most;
+
+  SSMBENCH_HD constexpr bool is_found() const { return least >= most; }
+  SSMBENCH_HD constexpr int tried() const { return (least + most) / 2; }
+  SSMBENCH_HD constexpr void narrow(bool tried_fits) {
+    if (tried_fits)
+      most = tried();
     else
-      least = middle + 1;
+      least = tried() + 1;
   }
-  return most;
-}
+};
 
 /// Items in parts: each has a block for every `chunks` chunks.
 struct PackedParts {
@@ -128,7 +130,9 @@ struct alignas(8) PackedStop {
 
 /// The first of stops, which are in the order of their steps, at `step` or later; `count` if there is none.
 SSMBENCH_HD constexpr int first_stop_from(const PackedStop* stops, int count, int step) {
-  return first_that(0, count, [&](int i) { return stops[i].step >= step; });
+  FirstThatFits search{0, count};
+  while (!search.is_found()) search.narrow(stops[search.tried()].step >= step);
+  return search.most;
 }
 
 /// The segments of a block, the last one first, as Plan::segment() has them. Lengths are read when they are

@@ -20,6 +20,7 @@
 #include "kernels/common/multiply_pairs.cuh"
 #include "kernels/common/warp_specialization.cuh"
 #include "kernels/ssd_chunk_scan/hopper/scalars.cuh"
+#include "kernels/ssd_chunk_scan/stored_states.cuh"
 
 namespace ssmbench::ssd_hopper {
 
@@ -62,6 +63,8 @@ class StateWarpgroup {
  private:
   __device__ int lane() const { return thread_ % 32; }
   __device__ bool outputs() const { return makes_outputs<T>(args_); }
+  /// Of the tensors of states; Mamba-3's are in f32.
+  __device__ DType state_dtype() const { return T::kGiven ? DType::f32 : args_.ssd.in.state_dtype; }
 
   /// One chunk, of packed sequences in the stretches between the steps whose states are wanted.
   __device__ __forceinline__ void update(float (&state)[T::kHeads][kRegisters],
@@ -257,7 +260,7 @@ class StateWarpgroup {
       for (float& value : state[head]) value = 0.0F;
       if (args_.ssd.in.initial_states == nullptr || segment.first > 0) continue;
       for_each_pair(state[head], item, head, [&](std::int64_t at, float& first, float& second) {
-        const float2 pair = *reinterpret_cast<const float2*>(args_.ssd.in.initial_states + at);
+        const float2 pair = load_state_pair(args_.ssd.in.initial_states, state_dtype(), at);
         first = pair.x;
         second = pair.y;
       });
@@ -280,7 +283,7 @@ class StateWarpgroup {
         float scale = T::kScaled ? unscale_[head] : 1.0F;
         if constexpr (T::kScaled) asm volatile("" : "+f"(scale));  // else all products come before the loop
         for_each_pair(state[head], item, head, [&](std::int64_t at, float first, float second) {
-          *reinterpret_cast<float2*>(args_.stop_states + at) = make_float2(scale * first, scale * second);
+          store_state_pair(args_.stop_states, state_dtype(), at, scale * first, scale * second);
         });
       }
       ++next_stop_;
@@ -303,7 +306,7 @@ class StateWarpgroup {
 #pragma unroll
     for (int head = 0; head < T::kHeads; ++head)
       for_each_pair(state[head], item, head, [&](std::int64_t at, float first, float second) {
-        *reinterpret_cast<float2*>(args_.ssd.final_states + at) = make_float2(first, second);
+        store_state_pair(args_.ssd.final_states, state_dtype(), at, first, second);
       });
   }
 

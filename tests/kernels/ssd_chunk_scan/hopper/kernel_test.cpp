@@ -297,6 +297,23 @@ TEST_CASE("cuda-hopper keeps NaN in its packed sequence", "[gpu][ssd_fwd][ssd_ho
     }
 }
 
+TEST_CASE("cuda-hopper agrees with the reference on states in 16 bits",
+          "[gpu][ssd_fwd][ssd_hopper][ssd_packed]") {
+  const auto in = [](std::vector<Problem> problems, const char* state) {
+    for (Problem& problem : problems)
+      problem = problem.with({{"state_dtype", state}, {"initial_states", true}, {"final_states", true}});
+    return problems;
+  };
+  check_all(in(plan_problems(), "bf16"), "mamba");
+  check_all(in(size_problems(), "f16"), "slow_decay");
+  check_all(in(part_problems(), "f16"), "mamba");
+  check_all(in(wide(size_problems()), "bf16"), "mamba");
+  check_all(in(packed_size_problems(), "f16"), "mamba");
+  check_all(in(packed_part_problems(), "bf16"), "mamba");
+  check_all(in(stop_problems(), "bf16"), "slow_decay");
+  check_all(in_f16(in(stop_problems(), "f16")), "mamba");
+}
+
 TEST_CASE("cuda-hopper agrees with the reference where items are in parts", "[gpu][ssd_fwd][ssd_hopper]") {
   for (const char* distribution : {"mamba", "slow_decay", "large_A"})
     check_all(part_problems(), distribution);

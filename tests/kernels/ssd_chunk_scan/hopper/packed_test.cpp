@@ -150,8 +150,9 @@ struct InParts {
       for (const int its : chunks) all += PackedParts{items, of_part}.of_item(its);
       return all;
     };
-    chunks_of_part = first_that(1, *std::ranges::max_element(chunks),
-                                [&](int of_part) { return parts(of_part) * items <= blocks; });
+    FirstThatFits search{1, *std::ranges::max_element(chunks)};
+    while (!search.is_found()) search.narrow(parts(search.tried()) * items <= blocks);
+    chunks_of_part = search.most;
     firsts.resize(chunks.size() * static_cast<std::size_t>(items) + 1, -1);
     int first = 0;
     const PackedParts of{items, chunks_of_part};
@@ -195,7 +196,7 @@ TEST_CASE("hopper: parts of packed sequences follow one another, and as many blo
 
 TEST_CASE("hopper: few long packed sequences are in parts, of one tile") {
   const auto parts = [](std::int64_t sequences, std::int64_t steps, std::int64_t nheads) {
-    const Plan plan = packed_plan_for({sequences, steps, nheads, 1, 64}, 132);
+    const auto plan = packed_plan_for({sequences, steps, nheads, 1, 64}, 132);
     CHECK((plan.parts == 1 || plan.tiles_per_item == 1));
     CHECK((plan.parts == 1 || plan.blocks >= 2 * sequences * plan.items));
     return plan.parts > 1;
