@@ -26,6 +26,7 @@ class Forward {
         roundings_(roundings_of_sum(scan_.dstate)),
         least_operand_(least_operand(problem.dtype())),
         pass_(scan_.headdim, scan_.dstate, false),
+        initial_(scan_.has_initial_states ? scan_.headdim * scan_.dstate : 0),
         x_(kSsdTileSteps, scan_.headdim),
         z_(kSsdTileSteps, scan_.headdim),
         z_exp_(kSsdTileSteps, scan_.headdim),
@@ -39,8 +40,13 @@ class Forward {
     begin_ = sequence.begin;
     const auto steps = ssd_steps(scan_, inputs_, sequence, head);
     pass_.clear();
-    if (scan_.has_initial_states)
-      pass_.start_from(static_cast<const float*>(inputs_.at("initial_states").data) + state_at(index, head));
+    if (scan_.has_initial_states) {
+      const TensorView& states = inputs_.at("initial_states");
+      for (std::size_t i = 0; i < initial_.size(); ++i)
+        initial_[i] = static_cast<float>(
+            load_as_double(states.data, state_at(index, head) + static_cast<std::int64_t>(i), states.dtype));
+      pass_.start_from(initial_.data());
+    }
     for (std::int64_t start = 0; start < sequence.steps && !stop;) {
       if (steps[start].starts) pass_.clear();
       SsdTile tile{.v = v_, .v_error = v_error_, .w = B_, .r = C_, .q = x_, .least_operand = least_operand_};
@@ -135,6 +141,7 @@ class Forward {
   double least_operand_;
   std::int64_t begin_ = 0;  // first step of the sequence
   SsdPass pass_;
+  std::vector<float> initial_;                      // the state that enters, exact in any dtype
   PaddedRows<double> x_, z_, z_exp_, v_, v_error_;  // of the tile's steps, [step][head dim]
   PaddedRows<double> B_, C_;                        // [step][state]
 };

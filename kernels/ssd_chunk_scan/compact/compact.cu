@@ -20,6 +20,8 @@ CompactPlan plan_of(const SsdChunkScan& scan) {
 
 std::optional<std::string> compact_unsupported(const Problem& problem) {
   if (SsdSequences(problem).packed) return "supports cu_seqlens on GPUs with more shared memory only";
+  if (SsdSequences(problem).state_dtype != DType::f32)
+    return "supports state_dtype on GPUs with more shared memory only";
   const SsdChunkScan scan(problem);
   const CompactPlan plan = plan_of(scan);
   const std::int64_t per_head = plan.headdim_tiles * std::max<std::int64_t>(plan.chunks, plan.dstate_tiles);
