@@ -119,6 +119,9 @@ void CaseRunner::finish_held() {
 
 void CaseRunner::take_turns() {
   const auto pinned = device_.pin_threads();
+  std::shared_ptr<void> off_memory;  // launches of a GPU that nothing is compared of
+  if (options_.host != nullptr && reference_ == nullptr && !device_.shares_host_memory())
+    off_memory = options_.host->off_memory();
   std::mt19937_64 random(fnv1a(case_.id()));  // the same order each time
   const bool others_run = held_.size() > 1;
   while (true) {

@@ -323,7 +323,7 @@ void RunJudge::finish_timing() {
 
 void RunJudge::measure_transfers() {
   // Copies of several devices at a time share the host's memory.
-  const auto alone = on_.host != nullptr ? on_.host->alone() : nullptr;
+  const auto alone = on_.host != nullptr ? on_.host->memory_alone() : nullptr;
   result_.transfers = on_.transfers->measure(run_.launch(), run_.output_memory());
 }
 
