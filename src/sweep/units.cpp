@@ -62,7 +62,7 @@ std::vector<Unit> units_of(const Plan& plan, const JobSet& jobs, bool verify, st
                                    [&](const CaseUnit& one) { return one.reference != first->reference; });
     Unit together;
     for (auto one = first; one != last; ++one) add_to(together, one->unit);
-    if (together.size <= most)
+    if (verify && together.size <= most)
       units.push_back(std::move(together));
     else
       for (auto one = first; one != last; ++one) units.push_back(one->unit);
