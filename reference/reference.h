@@ -72,15 +72,16 @@ class ReferenceByChannels {
   ReferenceByChannels& operator=(ReferenceByChannels&&) = delete;
 
   /// The parts of outputs that these channels have, and with the last channels outputs that are sums over
-  /// channels. Ranges follow one another, from channel 0 on, and begin at cuts. The bits do not depend on them.
+  /// channels. Ranges follow one another, from channel 0 on, and begin at cuts. The bits do not depend on
+  /// them, but what is left out because of a NaN is left out from its range on.
   virtual ReferenceOutputs compute(const IndexRange& channels, const std::atomic<bool>& stop) = 0;
 };
 
 /// What computes an operation's reference by channels.
 struct ChannelReference {
   char letter;  ///< of the axis of channels (TensorSpec::axes)
-  /// Where ranges of channels may begin and end: 0, …, all of them. Fewer than the axis has where channels are
-  /// computed together.
+  /// Where ranges of channels may begin and end: 0, …, all of them. Fewer than the axis has where channels
+  /// are computed together.
   std::vector<std::int64_t> (*cuts)(const Problem& problem);
   /// Peak bytes with ranges of so many channels.
   std::size_t (*bytes)(const Problem& problem, std::int64_t channels);
@@ -125,12 +126,12 @@ class ReferenceParts {
     ReferenceOutputs outputs;
   };
 
-  /// Parts take as many channels as `bytes` allow, and one cut's at least; all at once where the operation has
-  /// no other way. `problem` and `inputs`, as of compute_reference, have to live as long.
+  /// Parts take as many channels as `bytes` allow, and one cut's at least; all at once where the operation
+  /// has no other way. `problem` and `inputs`, as of compute_reference, have to live as long.
   ReferenceParts(const Problem& problem, const TensorSet& inputs, std::size_t bytes);
 
-  /// Nothing after the last one. The part before has to be gone, or is in memory beside it. Throws Interrupted
-  /// once `stop` is true.
+  /// Nothing after the last one. The part before has to be gone, or is in memory beside it. Throws
+  /// Interrupted once `stop` is true.
   std::optional<Part> next(const std::atomic<bool>& stop);
 
  private:

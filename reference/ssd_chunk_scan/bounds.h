@@ -69,8 +69,8 @@ inline Box ssd_heads(const IndexRange& heads) {
   return {{'h', heads}};
 }
 
-/// What the box has of all outputs that are `wanted`, zeros. They are large: the system's clearing of pages is
-/// spread over threads.
+/// What the box has of all outputs that are `wanted`, zeros. They are large: the system's clearing of pages
+/// is spread over threads.
 inline ReferenceOutputs empty_ssd_outputs(
     const Problem& problem, const Box& box = {},
     bool (*wanted)(const TensorSpec& output) = [](const TensorSpec&) { return true; }) {

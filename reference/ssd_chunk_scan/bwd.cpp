@@ -63,9 +63,9 @@ struct HeadSums {
 /// In time, which gives dC, or against it, which gives dB.
 enum class Direction { in_time, against };
 
-/// dB and dC, which heads of a group are added to in their order, whichever threads have them: span by span of
-/// their steps, so that no thread holds the sums of more than one span. The heads of a group go through time
-/// one behind the other. Heads have to be begun in order.
+/// dB and dC, which heads of a group are added to in their order, whichever threads have them: span by span
+/// of their steps, so that no thread holds the sums of more than one span. The heads of a group go through
+/// time one behind the other. Heads have to be begun in order.
 class Projections {
  public:
   /// `outputs`: dB and dC, whose operand_bound holds deviations until the end.

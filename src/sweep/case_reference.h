@@ -30,7 +30,8 @@ class CaseReference {
   std::vector<OutputComparison> compare(const std::vector<const HostTensor*>& judged,
                                         const std::vector<HostTensor>& all, const Arithmetic& arithmetic,
                                         const Case& the_case) const;
-  /// What the reference says about elements without a value, whatever implementation was run; empty as a rule.
+  /// What the reference says about elements without a value, whatever implementation was run; empty as a
+  /// rule.
   std::string note() const;
 
  private:

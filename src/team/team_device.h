@@ -57,8 +57,8 @@ LinkCeilings measure_links(const DeviceInfo& team, const StartRanks& start,
 /// a launch need know of ranks, and ranks cannot come to disagree.
 ///
 /// A launch takes as long as the rank that takes longest. Ranks are started at once, and with the next bind
-/// after one of them failed; whatever was bound before is lost with them: launches throw. Where they cannot be
-/// started the first bind throws.
+/// after one of them failed; whatever was bound before is lost with them: launches throw. Where they cannot
+/// be started the first bind throws.
 ///
 /// `patience`: for what a rank computes between two calls of the team.
 std::unique_ptr<Device> open_team(const DeviceInfo& info, StartRanks start,

@@ -38,7 +38,7 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
 
-/// Computes the reference in parts of `bytes`, checks it against the whole, and returns how many parts it had.
+/// Computes the reference in parts of `bytes`, checks it against the whole, and returns how many it had.
 int parts_agree(const Problem& problem, const std::vector<HostTensor>& inputs, const ReferenceOutputs& whole,
                 std::size_t bytes) {
   const TensorSet views = views_of(inputs);
