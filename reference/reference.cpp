@@ -30,7 +30,7 @@ std::int64_t most_channels(const std::vector<IndexRange>& ranges) {
   return std::ranges::max(ranges, {}, &IndexRange::count).count();
 }
 
-/// So many cuts together as `bytes` allow.
+/// As few ranges as `bytes` allow, of as equal numbers of cuts as can be: threads share out those of a range.
 std::vector<IndexRange> ranges_within(const ChannelReference& reference, const Problem& problem,
                                       std::size_t bytes) {
   const auto cuts = reference.cuts(problem);
@@ -40,10 +40,12 @@ std::vector<IndexRange> ranges_within(const ChannelReference& reference, const P
       ranges.push_back({cuts[first], cuts[std::min(first + together, cuts.size() - 1)]});
     return ranges;
   };
-  std::size_t together = cuts.size() - 1;
-  while (together > 1 && reference.bytes(problem, most_channels(ranges_of(together))) > bytes)
-    together = (together + 1) / 2;
-  return ranges_of(together);
+  const std::size_t all = cuts.size() - 1;
+  for (std::size_t count = 1; count < all; ++count) {
+    auto ranges = ranges_of((all + count - 1) / count);
+    if (reference.bytes(problem, most_channels(ranges)) <= bytes) return ranges;
+  }
+  return ranges_of(1);
 }
 
 }  // namespace

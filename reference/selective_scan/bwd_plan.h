@@ -65,7 +65,7 @@ struct BackwardPlan {
   /// The slabs' shares of dB and dC are added up as their channels come, each slab's into its own; so at most
   /// so many slabs per group.
   static constexpr std::int64_t kSlabChannels = 16;
-  static constexpr std::int64_t kMostSlabs = 32;
+  static constexpr std::int64_t kMostSlabs = 128;
   /// Batches are done together while there are fewer tasks than this; more than the cores of any machine.
   static constexpr std::int64_t kTasks = 64;
 
