@@ -75,7 +75,7 @@ std::shared_ptr<void> SlotShare::memory_alone() {
   return when_it_goes([this] {
     has_memory_alone_ = false;
     memory_.unlock();
-    lock(memory_, HostLock::Kind::shared);
+    if (!is_off_memory_) lock(memory_, HostLock::Kind::shared);
   });
 }
 

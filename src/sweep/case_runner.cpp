@@ -110,6 +110,9 @@ void CaseRunner::verify(Candidate& candidate) {
 }
 
 void CaseRunner::finish_held() {
+  std::shared_ptr<void> off_memory;  // launches of a GPU that nothing is compared of
+  if (options_.host != nullptr && reference_ == nullptr && !device_.shares_host_memory())
+    off_memory = options_.host->off_memory();
   take_turns();
   if (held_.size() > 1 && inputs_are_damaged()) {  // by one of them
     put_back_held();
@@ -125,9 +128,6 @@ void CaseRunner::finish_held() {
 
 void CaseRunner::take_turns() {
   const auto pinned = device_.pin_threads();
-  std::shared_ptr<void> off_memory;  // launches of a GPU that nothing is compared of
-  if (options_.host != nullptr && reference_ == nullptr && !device_.shares_host_memory())
-    off_memory = options_.host->off_memory();
   std::mt19937_64 random(fnv1a(case_.id()));  // the same order each time
   const bool others_run = held_.size() > 1;
   while (true) {

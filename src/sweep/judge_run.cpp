@@ -280,6 +280,7 @@ void RunJudge::start_timing(const TimingPolicy& policy) {
   disturbance_.emplace(on_.device, result_.the_case.problem, on_.inputs, on_.other_seed, run_,
                        latest_outputs_, std::move(judge));
   timer_->watch(*disturbance_);
+  if (on_.transfers != nullptr) on_.transfers->prepare(run_.output_memory());  // while others may work
 }
 
 std::optional<Launch> RunJudge::capture() {
